@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <ctime>
-
 #include "api/arguments.h"
 #include "base/process.h"
+#include "base/thread.h"
 
 using namespace gmm;
 
@@ -106,9 +105,9 @@ Status has_passed(const gmm_event &event, const char *function, bool *passed) {
 
 // Polls, because no driver's wait takes a time, and nobody would end a wait for another process that dies.
 Status wait_until(const gmm_event &event, uint64_t timeout_ms) {
-  constexpr long kLongestNs = 1000000;
+  constexpr uint64_t kLongestUs = 1000;
   const uint64_t start = monotonic_ms();
-  for (timespec pause = {0, 5000};; pause.tv_nsec = pause.tv_nsec * 2 < kLongestNs ? pause.tv_nsec * 2 : kLongestNs) {
+  for (uint64_t pause = 5;; pause = pause * 2 < kLongestUs ? pause * 2 : kLongestUs) {
     bool passed = false;
     GMM_TRY(has_passed(event, "gmm_event_synchronize", &passed));
     if (passed) return Status();
@@ -116,7 +115,7 @@ Status wait_until(const gmm_event &event, uint64_t timeout_ms) {
       return fail(GMM_ERROR_NOT_READY,
                   "gmm_event_synchronize(%p): the event has not passed in %" PRIu64 " ms; wait again.",
                   static_cast<const void *>(&event), timeout_ms);
-    nanosleep(&pause, nullptr);
+    sleep_us(pause);
   }
 }
 

@@ -6,7 +6,8 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <ctime>
+
+#include "base/thread.h"
 
 namespace gmm {
 namespace {
@@ -32,11 +33,11 @@ void pass_barrier() {
 void wait_until_left(const std::atomic<uint32_t> &busy) {
   // An owner that runs leaves within this many looks, unless it waits for a lock itself.
   constexpr uint32_t kLooks = 200;
-  constexpr long kFirstSleep = 20'000, kLongestSleep = 1'000'000;  // nanoseconds
+  constexpr uint64_t kFirstSleep = 20, kLongestSleep = 1000;  // microseconds
   for (uint32_t look = 0; look < kLooks; ++look)
     if (busy.load(std::memory_order_seq_cst) == 0) return;
-  for (timespec sleep = {0, kFirstSleep}; busy.load(std::memory_order_seq_cst) != 0; nanosleep(&sleep, nullptr))
-    if (sleep.tv_nsec < kLongestSleep) sleep.tv_nsec *= 2;
+  for (uint64_t sleep = kFirstSleep; busy.load(std::memory_order_seq_cst) != 0; sleep_us(sleep))
+    if (sleep < kLongestSleep) sleep *= 2;
 }
 
 }  // namespace gmm

@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/trusted_variable.h"
+
 namespace gmm {
 namespace {
 
@@ -22,7 +24,7 @@ static_assert(sizeof kRows / sizeof *kRows == kVariableCount);
 const VariableRow &environment_row(Variable variable) { return kRows[static_cast<uint32_t>(variable)]; }
 
 const char *environment_text(Variable variable) {
-  const char *text = secure_getenv(environment_row(variable).name);
+  const char *text = trusted_variable(environment_row(variable).name);
   return text == nullptr || *text == '\0' ? nullptr : text;
 }
 

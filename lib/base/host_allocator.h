@@ -5,9 +5,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <new>
 #include <utility>
+
+#include "base/system_heap.h"
 
 namespace gmm {
 
@@ -31,13 +32,12 @@ class HostAllocator {
   // NULL: there is no memory. `alignment` is a power of two up to kMaxAlignment.
   void *allocate(uint64_t size, uint64_t alignment = 16) const {
     if (allocate_ != nullptr) return allocate_(user_, size, alignment);
-    if (alignment <= alignof(std::max_align_t)) return std::malloc(size);
-    return std::aligned_alloc(alignment, (size + alignment - 1) & ~(alignment - 1));
+    return system_allocate(size, alignment);
   }
   void deallocate(void *memory, uint64_t size) const {
     if (memory == nullptr) return;
     if (deallocate_ != nullptr) return deallocate_(user_, memory, size);
-    std::free(memory);
+    system_free(memory);
   }
 
   // NULL: there is no memory.

@@ -2,8 +2,6 @@
 #include "base/lock.h"
 
 #if defined(GMM_LOCK_CHECKS)
-#include <unistd.h>
-
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
@@ -68,7 +66,7 @@ int take_stack(void **frames) {
 
 void print_stack(void *const *frames, int count) {
 #if defined(GMM_HAS_BACKTRACE)
-  backtrace_symbols_fd(frames, count, STDERR_FILENO);
+  backtrace_symbols_fd(frames, count, fileno(stderr));
 #else
   (void)frames;
   (void)count;

@@ -11,12 +11,10 @@
 #ifndef GMM_BASE_LOCK_H
 #define GMM_BASE_LOCK_H
 
-#include <pthread.h>
-
 #include <cstdint>
-#include <ctime>
 
 #include "base/lock_rank.h"
+#include "base/system_lock.h"
 
 namespace gmm {
 
@@ -76,7 +74,7 @@ inline bool is_operation(LockRank) { return false; }
 
 // --- Locks -------------------------------------------------------------------------------------------------------
 
-// It has no destructor, so a global mutex needs no exit handler. On Linux a mutex of this kind owns no resource.
+// It has no destructor, so a global mutex needs no exit handler.
 class Mutex {
  public:
 #if defined(GMM_LOCK_CHECKS)
@@ -88,19 +86,19 @@ class Mutex {
   Mutex &operator=(const Mutex &) = delete;
   void lock() {
     check_lock_order(this, rank(), is_operation(rank()));
-    pthread_mutex_lock(&mutex_);
+    mutex_.lock();
     note_locked(this, rank(), is_operation(rank()));
     enter_lock();
   }
   bool try_lock() {
-    if (pthread_mutex_trylock(&mutex_) != 0) return false;
+    if (!mutex_.try_lock()) return false;
     note_locked(this, rank(), is_operation(rank()));
     enter_lock();
     return true;
   }
   void unlock() {
     note_unlocked(this);
-    pthread_mutex_unlock(&mutex_);
+    mutex_.unlock();
     leave_lock();
   }
 
@@ -112,7 +110,7 @@ class Mutex {
 #else
   static constexpr LockRank rank() { return LockRank::kTest; }  // nobody asks
 #endif
-  pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
+  SystemMutex mutex_;
 };
 
 // A lock whose holder may turn it into the lock of an operation, which waits for streams or files with it (a pause, a
@@ -129,16 +127,16 @@ class OperationLock {
   // Waits for an operation too. The holder never waits.
   void lock() {
     check_lock_order(this, rank(), true);
-    pthread_mutex_lock(&mutex_);
-    while (operation_) pthread_cond_wait(&ended_, &mutex_);
+    mutex_.lock();
+    while (operation_) ended_.wait(mutex_);
     note_locked(this, rank(), false);
     enter_lock();
   }
   // False: another thread has it.
   bool try_lock() {
-    if (pthread_mutex_trylock(&mutex_) != 0) return false;
+    if (!mutex_.try_lock()) return false;
     if (operation_) {
-      pthread_mutex_unlock(&mutex_);
+      mutex_.unlock();
       return false;
     }
     note_locked(this, rank(), false);
@@ -148,9 +146,9 @@ class OperationLock {
   // False: an operation has it. Otherwise as lock().
   bool lock_unless_operation() {
     check_lock_order(this, rank(), false);
-    pthread_mutex_lock(&mutex_);
+    mutex_.lock();
     if (operation_) {
-      pthread_mutex_unlock(&mutex_);
+      mutex_.unlock();
       return false;
     }
     note_locked(this, rank(), false);
@@ -159,9 +157,9 @@ class OperationLock {
   }
   // Whether an operation has it at this moment.
   bool has_operation() {
-    pthread_mutex_lock(&mutex_);
+    mutex_.lock();
     const bool has = operation_;
-    pthread_mutex_unlock(&mutex_);
+    mutex_.unlock();
     return has;
   }
   // As lock(). But an operation that has it is not waited for when accept() is true, which runs while that operation
@@ -169,13 +167,13 @@ class OperationLock {
   template <typename Fn>
   bool lock_unless_operation(Fn accept) {
     check_lock_order(this, rank(), true);
-    pthread_mutex_lock(&mutex_);
+    mutex_.lock();
     while (operation_) {
       if (accept()) {
-        pthread_mutex_unlock(&mutex_);
+        mutex_.unlock();
         return false;
       }
-      pthread_cond_wait(&ended_, &mutex_);
+      ended_.wait(mutex_);
     }
     note_locked(this, rank(), false);
     enter_lock();
@@ -191,13 +189,13 @@ class OperationLock {
     note_unlocked(this);
     note_locked(this, rank(), true);
     operation_ = true;
-    pthread_mutex_unlock(&mutex_);
+    mutex_.unlock();
   }
   // The holder waits no more, as after lock().
   void end_operation() {
-    pthread_mutex_lock(&mutex_);
+    mutex_.lock();
     operation_ = false;
-    pthread_cond_broadcast(&ended_);
+    ended_.notify_all();
     note_unlocked(this);
     note_locked(this, rank(), false);
     if (end_fn_ != nullptr) end_fn_(end_user_);
@@ -207,7 +205,7 @@ class OperationLock {
   void unlock() {
     if (operation_) end_operation();
     note_unlocked(this);
-    pthread_mutex_unlock(&mutex_);
+    mutex_.unlock();
     leave_lock();
   }
 
@@ -218,8 +216,8 @@ class OperationLock {
 #else
   static constexpr LockRank rank() { return LockRank::kTest; }  // nobody asks
 #endif
-  pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
-  pthread_cond_t ended_ = PTHREAD_COND_INITIALIZER;
+  SystemMutex mutex_;
+  SystemCondition ended_;
   bool operation_ = false;  // its holder alone changes it, with mutex_ held
   void (*end_fn_)(void *) = nullptr;
   void *end_user_ = nullptr;
@@ -252,38 +250,23 @@ class UnlockAtEnd {
 
 class Condition {
  public:
-  Condition() {
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&condition_, &attributes);
-    pthread_condattr_destroy(&attributes);
-  }
-  ~Condition() { pthread_cond_destroy(&condition_); }
+  Condition() = default;
   Condition(const Condition &) = delete;
   Condition &operator=(const Condition &) = delete;
   void wait(Mutex &mutex) {
     check_may_wait("a condition", &mutex);
-    pthread_cond_wait(&condition_, &mutex.mutex_);
+    condition_.wait(mutex.mutex_);
   }
   // False: the time passed first.
   bool wait_for(Mutex &mutex, uint64_t milliseconds) {
     check_may_wait("a condition", &mutex);
-    timespec deadline;
-    clock_gettime(CLOCK_MONOTONIC, &deadline);
-    deadline.tv_sec += static_cast<time_t>(milliseconds / 1000);
-    deadline.tv_nsec += static_cast<long>(milliseconds % 1000) * 1000000;
-    if (deadline.tv_nsec >= 1000000000) {
-      deadline.tv_nsec -= 1000000000;
-      ++deadline.tv_sec;
-    }
-    return pthread_cond_timedwait(&condition_, &mutex.mutex_, &deadline) == 0;
+    return condition_.wait_for(mutex.mutex_, milliseconds);
   }
-  void notify_one() { pthread_cond_signal(&condition_); }
-  void notify_all() { pthread_cond_broadcast(&condition_); }
+  void notify_one() { condition_.notify_one(); }
+  void notify_all() { condition_.notify_all(); }
 
  private:
-  pthread_cond_t condition_;
+  TimedCondition condition_;
 };
 
 }  // namespace gmm

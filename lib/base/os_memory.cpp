@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
@@ -197,6 +198,19 @@ Status close_file(int32_t fd) {
   return Status();
 }
 
+int file_facts(int32_t fd, FileFacts *out) {
+  struct stat state;
+  if (fstat(fd, &state) != 0) return errno;
+  out->is_file = S_ISREG(state.st_mode);
+  out->size = out->is_file ? static_cast<uint64_t>(state.st_size) : 0;
+  return 0;
+}
+
+int seal_against_shrinking(int32_t fd) {
+  const int seals = fcntl(fd, F_GET_SEALS);
+  return seals >= 0 && ((seals & F_SEAL_SHRINK) != 0 || fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) == 0) ? 0 : errno;
+}
+
 Status reserve(uint64_t size, uint64_t alignment, void **out) {
   constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
   void *memory = mmap(nullptr, size, PROT_NONE, kFlags, -1, 0);
@@ -261,6 +275,19 @@ Status map_anonymous(uint64_t size, uint64_t alignment, void **out) {
   return Status();
 }
 
+void *map_sparse(uint64_t size) {
+  void *memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return memory == MAP_FAILED ? nullptr : memory;
+}
+
+void *map_page_of_process() {
+  void *page = mmap(nullptr, page_size(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED) return nullptr;
+  if (madvise(page, page_size(), MADV_WIPEONFORK) == 0) return page;
+  munmap(page, page_size());
+  return nullptr;
+}
+
 Status set_access(void *base, uint64_t size, Access access) {
   if (mprotect(base, size, protection_of(access)) == 0) return Status();
   const int error = errno;
@@ -319,6 +346,8 @@ Status unlock_pages(void *base, uint64_t size) {
                      ErrorText(error).text);
 }
 
+void discard(void *base, uint64_t size) { munmap(base, size); }
+
 Status advise_pages(void *base, uint64_t size, int32_t advice) {
   while (madvise(base, size, advice) != 0) {
     const int error = errno;
@@ -327,6 +356,39 @@ Status advise_pages(void *base, uint64_t size, int32_t advice) {
                        advice, size, base, ErrorText(error).text);
   }
   return Status();
+}
+
+void prefer_huge_pages(void *base, uint64_t size) { madvise(base, size, MADV_HUGEPAGE); }
+
+void keep_from_children(void *base, uint64_t size) { madvise(base, size, MADV_DONTFORK); }
+
+// mbind(2) without libnuma.
+void prefer_node(void *base, uint64_t size, int32_t node) {
+#if defined(SYS_mbind)
+  constexpr int kPreferred = 1;  // MPOL_PREFERRED
+  constexpr int32_t kBits = static_cast<int32_t>(8 * sizeof(unsigned long));
+  unsigned long mask[16] = {};
+  if (node < 0 || node >= kBits * 16) return;
+  mask[node / kBits] |= 1ul << (node % kBits);
+  (void)syscall(SYS_mbind, base, size, kPreferred, mask, sizeof mask * 8, 0);
+#endif
+}
+
+void drop_pages(void *base, uint64_t size) { madvise(base, size, MADV_DONTNEED); }
+
+int touch_pages(void *base, uint64_t size) {
+#if defined(MADV_POPULATE_WRITE)
+  for (;;) {
+    if (madvise(base, size, MADV_POPULATE_WRITE) == 0) return 0;
+    if (errno == EINTR || errno == EAGAIN) continue;
+    if (errno != EINVAL) return errno;
+    break;  // a kernel before 5.14
+  }
+#endif
+  const uint64_t page = page_size();
+  char *const bytes = static_cast<char *>(base);
+  for (uint64_t offset = 0; offset < size; offset += page) *static_cast<volatile char *>(bytes + offset) = 0;
+  return 0;
 }
 
 Status populate_pages(void *base, uint64_t size) {

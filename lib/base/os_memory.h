@@ -32,6 +32,14 @@ Status memory_file_size(int32_t fd, uint64_t *out);
 // Returns another descriptor of the same file, closed on exec.
 Status duplicate(int32_t fd, int32_t *out);
 Status close_file(int32_t fd);
+// What a descriptor is. Returns 0 or an error number.
+struct FileFacts {
+  bool is_file = false;
+  uint64_t size = 0;  // of a file
+};
+int file_facts(int32_t fd, FileFacts *out);
+// No process can shorten the file after this. Returns 0 or an error number: it is no memory file, or is sealed already.
+int seal_against_shrinking(int32_t fd);
 
 // --- Address ranges -------------------------------------------------------------------------------------
 // Reserves addresses only, without access, memory or commit charge. `alignment` is a power of two.
@@ -47,6 +55,12 @@ Status map_anonymous(uint64_t size, uint64_t alignment, void **out);
 Status set_access(void *base, uint64_t size, Access access);
 // Returns addresses and mappings to the system.
 Status unmap(void *base, uint64_t size);
+// The same where nobody can handle a failure.
+void discard(void *base, uint64_t size);
+// Memory that reads as zero and takes a page at the first touch, without a charge before. NULL: no addresses.
+void *map_sparse(uint64_t size);
+// One page that reads as zero, and does so again in a forked child. NULL: the system has no such page.
+void *map_page_of_process();
 
 // --- Pages ------------------------------------------------------------------------------------------------
 // Page-locks a range. The errors name RLIMIT_MEMLOCK and what to do. Locks do not nest: one unlock undoes them all.
@@ -55,6 +69,15 @@ Status unlock_pages(void *base, uint64_t size);
 // Calls madvise(2). `advice` is the MADV_* number.
 Status advise_pages(void *base, uint64_t size, int32_t advice);
 
+// Hints. Without them the memory works as well.
+void prefer_huge_pages(void *base, uint64_t size);
+void keep_from_children(void *base, uint64_t size);         // a forked child has no such pages
+void prefer_node(void *base, uint64_t size, int32_t node);  // `node`: below zero, or of the system's nodes
+// Gives the pages of private memory back; it reads as zero afterwards. On a failure the pages stay.
+void drop_pages(void *base, uint64_t size);
+
+// Takes the pages of private memory that nobody has written. Returns 0 or an error number, without a message.
+int touch_pages(void *base, uint64_t size);
 // Takes the pages of mapped memory now, as a write to each would, and changes no byte. OUT_OF_MEMORY.
 Status populate_pages(void *base, uint64_t size);
 

@@ -18,7 +18,7 @@ class PerThread {
 
   // Returns the calling thread's value, or that of an ended thread, which becomes the caller's. Value(): there is none.
   Value find(const Key &key) {
-    const pid_t self = thread_number();
+    const int32_t self = thread_number();
     for (const Entry &each : entries_)
       if (each.thread == self && each.key == key) return each.value;
     for (Entry &each : entries_) {
@@ -37,7 +37,7 @@ class PerThread {
 
  private:
   struct Entry {
-    pid_t thread;
+    int32_t thread;
     Key key;
     Value value;
   };

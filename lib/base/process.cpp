@@ -3,7 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
+#include <sched.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,9 +12,21 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
+
+#include "base/clock.h"
 
 namespace gmm {
+
+int32_t process_number() { return ::getpid(); }
+
+uint32_t current_user() { return ::geteuid(); }
+
+uint32_t usable_processors() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  const int count = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 0;
+  return count < 1 ? 1 : static_cast<uint32_t>(count);
+}
 
 int process_start_time(int32_t pid, uint64_t *out) {
   char path[64];
@@ -93,22 +105,16 @@ Status random_bytes(void *out, uint64_t size) {
   return Status();
 }
 
-uint64_t monotonic_ms() {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<uint64_t>(now.tv_sec) * 1000 + static_cast<uint64_t>(now.tv_nsec) / 1000000;
-}
+uint64_t monotonic_ms() { return monotonic_ns() / 1000000; }
 
-uint64_t monotonic_us() {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<uint64_t>(now.tv_sec) * 1000000 + static_cast<uint64_t>(now.tv_nsec) / 1000;
-}
+uint64_t monotonic_us() { return monotonic_ns() / 1000; }
 
-void name_thread(const char *name) {
-  char text[16];
-  std::snprintf(text, sizeof text, "%s", name);
-  pthread_setname_np(pthread_self(), text);
+const char *system_error_text(int error, char *buffer, unsigned long size) {
+#if defined(_GNU_SOURCE)
+  return strerror_r(error, buffer, size);
+#else
+  return strerror_r(error, buffer, size) == 0 ? buffer : "unknown error";
+#endif
 }
 
 }  // namespace gmm

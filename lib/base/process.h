@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Facts about processes, random numbers, the clock and thread names.
+// Facts about processes, random numbers and the clock.
+//
+// The system's errors have the numbers of <cerrno> everywhere. A port translates its own.
 #ifndef GMM_BASE_PROCESS_H
 #define GMM_BASE_PROCESS_H
 
@@ -8,6 +10,13 @@
 #include "base/status.h"
 
 namespace gmm {
+
+// The number of the calling process.
+int32_t process_number();
+// The user as whom the process acts.
+uint32_t current_user();
+// The processors that the process may use; at least 1.
+uint32_t usable_processors();
 
 // The start of a process in clock ticks since boot. With the pid it identifies a process as long as the machine runs.
 // Returns 0, ESRCH if there is no such process or only a zombie, or the errno of why the start cannot be read.
@@ -28,9 +37,6 @@ inline uint64_t deadline_after(uint64_t timeout_ms) {
   const uint64_t now = monotonic_ms();
   return timeout_ms < UINT64_MAX - now ? now + timeout_ms : UINT64_MAX;
 }
-
-// Sets the name of the calling thread, cut to 15 bytes.
-void name_thread(const char *name);
 
 }  // namespace gmm
 #endif

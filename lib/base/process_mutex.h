@@ -11,11 +11,9 @@
 #include <cstdint>
 
 #include "base/lock.h"
+#include "base/process_generation.h"
 
 namespace gmm {
-
-// A number of this process among its ancestors: a forked child has another one, however it was forked.
-uint32_t process_generation();
 
 // Constant-initialised, without a destructor.
 class ProcessMutex {
@@ -39,10 +37,6 @@ class ProcessMutex {
 #endif
   std::atomic<uint32_t> word_{0};  // the generation of the process that used it last, and two bits
 };
-
-// Blocks while *word == value; it may return early. Any thread wakes all that wait.
-void wait_while(const std::atomic<uint32_t> &word, uint32_t value);
-void wake_all(const std::atomic<uint32_t> &word);
 
 }  // namespace gmm
 #endif

@@ -81,12 +81,4 @@ MessageGuard::~MessageGuard() {
   message->native = native_;
 }
 
-const char *system_error_text(int error, char *buffer, unsigned long size) {
-#if defined(_GNU_SOURCE)
-  return strerror_r(error, buffer, size);
-#else
-  return strerror_r(error, buffer, size) == 0 ? buffer : "unknown error";
-#endif
-}
-
 }  // namespace gmm

@@ -58,7 +58,7 @@ void keep_first(Status *first, Fn fn) {
   fn().ignore();
 }
 
-// As strerror(), without its static buffer.
+// The system's words for one of its errors (base/process.cpp). As strerror(), without its static buffer.
 const char *system_error_text(int error, char *buffer, unsigned long size);
 
 }  // namespace gmm

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The library's own threads, and what the system knows about any thread.
+// The library's own threads, what the system knows about any thread, and what a thread tells when it ends.
 #ifndef GMM_BASE_THREAD_H
 #define GMM_BASE_THREAD_H
 
-#include <pthread.h>
-#include <sys/types.h>
+#include <cstdint>
 
 namespace gmm {
+
+// The system's handle of a thread, which somebody joins or detaches.
+struct Thread {
+  uintptr_t handle = 0;
+};
 
 // The signals that a thread of the library receives. The program's signal handlers must not run on it.
 enum class ThreadSignals {
@@ -14,9 +18,19 @@ enum class ThreadSignals {
   kFaults,  // faults reach the thread that caused them: this thread touches the program's memory
 };
 
-// As pthread_create(), and returns its error. `attributes` may be NULL.
-int start_thread(pthread_t *out, const pthread_attr_t *attributes, ThreadSignals signals, void *(*fn)(void *),
-                 void *argument);
+// Returns 0 or an error number. `stack_size`: bytes; 0, or less than the system's minimum: the system's default.
+int start_thread(Thread *out, ThreadSignals signals, void *(*fn)(void *), void *argument, uint64_t stack_size = 0);
+// Returns when the thread has ended. Its handle is invalid from then on.
+void join_thread(Thread thread);
+bool is_calling_thread(Thread thread);
+// Nobody joins the calling thread.
+void detach_calling_thread();
+
+// Sets the name of the calling thread, cut to 15 bytes.
+void name_thread(const char *name);
+// Lets another thread run.
+void yield_thread();
+void sleep_us(uint64_t microseconds);
 
 // No heap gives memory to the calling thread from now on. It is one of the library's, and runs functions of the program
 // that must not allocate.
@@ -24,8 +38,19 @@ void forbid_allocations();
 bool may_allocate();
 
 // The system's number of the calling thread, and whether a thread of this process with that number runs.
-pid_t thread_number();
-bool thread_runs(pid_t thread);
+int32_t thread_number();
+bool thread_runs(int32_t thread);
+
+// A value for each thread, with a function that runs at the end of each thread that set it.
+struct ThreadKey {
+  uintptr_t number = 0;
+};
+// False: the process has no key left.
+bool create_thread_key(ThreadKey *out, void (*end)(void *value));
+// False: no host memory.
+bool set_thread_key(ThreadKey key, void *value);
+// No thread runs the function from now on; one that is inside goes on.
+void delete_thread_key(ThreadKey key);
 
 }  // namespace gmm
 #endif

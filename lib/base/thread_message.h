@@ -6,8 +6,6 @@
 #ifndef GMM_BASE_THREAD_MESSAGE_H
 #define GMM_BASE_THREAD_MESSAGE_H
 
-#include <sys/types.h>
-
 #include <cstdint>
 
 namespace gmm {
@@ -16,7 +14,7 @@ struct ThreadMessage {
   static constexpr unsigned long kSize = 1024;
   char text[kSize];
   int32_t native;
-  pid_t thread;  // 0: nobody has the room
+  int32_t thread;  // 0: nobody has the room
   ThreadMessage *next;
 };
 

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/thread_record.h"
 
-#include <pthread.h>
-
 #include "base/process_mutex.h"
+#include "base/thread.h"
 #include "base/thread_message.h"
 
 namespace gmm {
@@ -65,7 +64,7 @@ namespace {
 constinit ProcessMutex g_records_mutex{LockRank::kThreadRecords};
 constinit uint32_t g_holders = 0;
 constinit bool g_has_key = false;
-constinit pthread_key_t g_key = 0;
+constinit ThreadKey g_key;
 constinit ThreadRecord *g_first = nullptr;
 // The list's number. It grows when the list is given up as a whole: with the last holder, and by a fork, whose child
 // has none of the other threads and no memory of theirs.
@@ -126,11 +125,11 @@ ThreadRecord *make_thread_record() {
   const RecordsGuard guard;
   if (record.era == g_era) return &record;
   if (!g_has_key) {
-    if (pthread_key_create(&g_key, end_thread) != 0) return nullptr;
+    if (!create_thread_key(&g_key, end_thread)) return nullptr;
     g_has_key = true;
     find_memo();
   }
-  if (pthread_setspecific(g_key, &record) != 0) return nullptr;
+  if (!set_thread_key(g_key, &record)) return nullptr;
   if (record.id == 0) record.id = g_thread_ids.fetch_add(1, std::memory_order_relaxed) + 1;
   record.era = g_era;
   record.previous = nullptr;
@@ -167,7 +166,7 @@ void release_thread_records() {
     for (ThreadRecord *record = g_first; record != nullptr; record = record->next) end_parts(*record);
     g_first = nullptr;
     ++g_era;
-    if (g_has_key) pthread_key_delete(g_key);
+    if (g_has_key) delete_thread_key(g_key);
     g_has_key = false;
   }
   trim_thread_messages();

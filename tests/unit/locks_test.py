@@ -51,7 +51,7 @@ def locks_of(root):
 
 def unranked_locks(text):
     """Locks of the system that are declared in the text."""
-    return re.findall(r"\bpthread_(?:mutex|rwlock|spinlock)_t (\w+)", re.sub(r"//.*", "", text))
+    return re.findall(r"\b(?:SystemMutex|pthread_(?:mutex|rwlock|spinlock)_t) (\w+)", re.sub(r"//.*", "", text))
 
 
 def main():
@@ -71,11 +71,12 @@ def main():
 
     problems = []
     for path in sorted((root / "lib").rglob("*")):
-        if path.suffix in (".h", ".cpp", ".c") and path.name != "lock.h":
+        if path.suffix in (".h", ".cpp", ".c") and path.name not in ("lock.h", "system_lock.h"):
             found = unranked_locks(path.read_text(encoding="utf-8"))
             problems += [f"{path.relative_to(root)}: {name} has no rank" for name in found]
-    if not unranked_locks("static pthread_mutex_t g_planted = PTHREAD_MUTEX_INITIALIZER;"):
-        problems.append("a planted lock was not found")
+    for planted in ("static pthread_mutex_t g_planted = PTHREAD_MUTEX_INITIALIZER;", "SystemMutex planted_;"):
+        if not unranked_locks(planted):
+            problems.append(f"a planted lock was not found: {planted}")
     tap.check(not problems, "every lock has a rank", problems)
 
     planted = page[:-1], page[1:] + page[:1], [(1, "Another", "brief")] + page[1:]

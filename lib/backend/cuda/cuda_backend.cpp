@@ -4,10 +4,12 @@
 
 #include <gmm/pin.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cinttypes>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include "backend/cuda/devices.h"
@@ -1440,6 +1442,12 @@ Status cuda_backend_create(const HostAllocator &allocator, const Log &log, Backe
   }
   *out = backend;
   return Status();
+}
+
+bool cuda_is_expected() {
+  const char *visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  const bool hidden = visible != nullptr && (*visible == '\0' || std::strncmp(visible, "-1", 2) == 0);
+  return !hidden && ::access("/dev/nvidiactl", F_OK) == 0;
 }
 
 }  // namespace gmm

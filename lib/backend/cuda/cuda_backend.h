@@ -15,6 +15,8 @@ namespace gmm {
 
 // Fails with NO_BACKEND if there is no driver or no device, or if the library was built without CUDA.
 Status cuda_backend_create(const HostAllocator &allocator, const Log &log, Backend **out);
+// Whether the program expects CUDA: the driver's device file is there, and CUDA_VISIBLE_DEVICES does not hide all GPUs.
+bool cuda_is_expected();
 
 }  // namespace gmm
 #endif

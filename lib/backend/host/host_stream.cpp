@@ -119,7 +119,7 @@ Status HostStream::enqueue(const Task &task) {
 
 Status HostStream::start() {
   if (started_) return Status();
-  const int error = start_thread(&thread_, nullptr, ThreadSignals::kFaults, &HostStream::thread_main, this);
+  const int error = start_thread(&thread_, ThreadSignals::kFaults, &HostStream::thread_main, this);
   if (error != 0) {
     char buffer[128];
     return fail_native(
@@ -133,7 +133,7 @@ Status HostStream::start() {
 }
 
 void *HostStream::thread_main(void *stream) {
-  pthread_setname_np(pthread_self(), "gmm-stream");
+  name_thread("gmm-stream");
   static_cast<HostStream *>(stream)->work();
   return nullptr;
 }
@@ -204,7 +204,7 @@ void HostStream::synchronize(uint64_t position) {
 
 bool HostStream::is_own_thread() {
   LockGuard lock(mutex_);
-  return started_ && pthread_equal(pthread_self(), thread_) != 0;
+  return started_ && is_calling_thread(thread_);
 }
 
 void HostStream::close() {
@@ -213,10 +213,10 @@ void HostStream::close() {
     LockGuard lock(mutex_);
     closed_ = true;
     started = started_;
-    started_ = false;  // pthread_join() makes the thread's id invalid
+    started_ = false;  // join_thread() makes the thread's id invalid
     queued_.notify_one();
   }
-  if (started) pthread_join(thread_, nullptr);
+  if (started) join_thread(thread_);
 }
 
 }  // namespace gmm

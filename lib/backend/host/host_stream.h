@@ -4,7 +4,6 @@
 #define GMM_BACKEND_HOST_HOST_STREAM_H
 
 #include <gmm/types.h>
-#include <pthread.h>
 
 #include <atomic>
 #include <cstdint>
@@ -15,6 +14,7 @@
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "base/thread.h"
 
 namespace gmm {
 
@@ -92,7 +92,7 @@ class HostStream {
   uint64_t submitted_ = 0;
   bool started_ = false;
   bool closed_ = false;
-  pthread_t thread_ = {};
+  Thread thread_;
 };
 
 }  // namespace gmm

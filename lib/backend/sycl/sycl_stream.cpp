@@ -212,12 +212,8 @@ Status SyclStream::enqueue(const Task &task) {
 }
 
 Status SyclStream::start() {
-  pthread_attr_t attributes;
-  pthread_attr_init(&attributes);
-  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
   table_.worker_begins(this);
-  const int error = start_thread(&thread_, &attributes, ThreadSignals::kFaults, &SyclStream::thread_main, this);
-  pthread_attr_destroy(&attributes);
+  const int error = start_thread(&thread_, ThreadSignals::kFaults, &SyclStream::thread_main, this);
   if (error != 0) {
     table_.worker_failed(this);
     char buffer[128];
@@ -232,7 +228,8 @@ Status SyclStream::start() {
 }
 
 void *SyclStream::thread_main(void *self) {
-  pthread_setname_np(pthread_self(), "gmm-stream");
+  detach_calling_thread();
+  name_thread("gmm-stream");
   SyclStream *stream = static_cast<SyclStream *>(self);
   SyclStreamTable &table = stream->table_;
   stream->work();
@@ -309,7 +306,7 @@ Status SyclStream::submit_command(const Task &task) {
 
 bool SyclStream::is_own_thread() {
   LockGuard lock(mutex_);
-  return working_ && pthread_equal(pthread_self(), thread_) != 0;
+  return working_ && is_calling_thread(thread_);
 }
 
 }  // namespace gmm::sycl

@@ -4,7 +4,6 @@
 #define GMM_BACKEND_SYCL_SYCL_STREAM_H
 
 #include <gmm/types.h>
-#include <pthread.h>
 
 #include <atomic>
 
@@ -13,6 +12,7 @@
 #include "base/host_allocator.h"
 #include "base/lock.h"
 #include "base/log.h"
+#include "base/thread.h"
 
 namespace gmm::sycl {
 
@@ -115,7 +115,7 @@ class SyclStream {
   bool working_ = false;      // a thread works through the list, so all work goes there
   uint64_t submissions_ = 0;  // number of submissions other than marks
   bool is_drained_ = false;   // gmm has waited for all that it put on the queue
-  pthread_t thread_ = {};
+  Thread thread_;
 };
 
 }  // namespace gmm::sycl

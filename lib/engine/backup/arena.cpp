@@ -1,47 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/backup/arena.h"
 
-#include <sys/mman.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <cerrno>
 #include <cinttypes>
 
 #include "base/os_memory.h"
 
 namespace gmm {
-namespace {
-
-// mbind(2) without libnuma. A hint: copies to memory of another node are slower.
-void prefer_node(void *base, uint64_t size, int32_t node) {
-#if defined(SYS_mbind)
-  constexpr int kPreferred = 1;  // MPOL_PREFERRED
-  constexpr int32_t kBits = static_cast<int32_t>(8 * sizeof(unsigned long));
-  unsigned long mask[16] = {};
-  if (node < 0 || node >= kBits * 16) return;
-  mask[node / kBits] |= 1ul << (node % kBits);
-  (void)syscall(SYS_mbind, base, size, kPreferred, mask, sizeof mask * 8, 0);
-#endif
-}
-
-// Returns 0 or an errno.
-int touch_pages(char *base, uint64_t size) {
-#if defined(MADV_POPULATE_WRITE)
-  for (;;) {
-    if (madvise(base, size, MADV_POPULATE_WRITE) == 0) return 0;
-    if (errno == EINTR || errno == EAGAIN) continue;
-    if (errno != EINVAL) return errno;
-    break;  // a kernel before 5.14
-  }
-#endif
-  const uint64_t page = os::page_size();
-  for (uint64_t offset = 0; offset < size; offset += page) *static_cast<volatile char *>(base + offset) = 0;
-  return 0;
-}
-
-}  // namespace
-
 // --- Allocation ---------------------------------------------------------------------------------------------------
 
 bool BackupArena::reserve_addresses_locked() {
@@ -116,7 +81,7 @@ uint64_t BackupArena::bytes() {
 
 void BackupArena::run_touch(CopyTask *self) {
   TouchTask *task = static_cast<TouchTask *>(self);
-  task->error = touch_pages(task->base, task->size);
+  task->error = os::touch_pages(task->base, task->size);
 }
 
 BackupArena::Touch *BackupArena::find_touch(uint64_t segment) {
@@ -158,9 +123,9 @@ void BackupArena::touch_ahead(Device device, uint64_t from) {
     MessageGuard message_guard;
     int error = 0;
     if (!os::set_access(base, size, os::Access::kReadWrite).ok()) error = last_native() != 0 ? last_native() : ENOMEM;
-    madvise(base, size, MADV_HUGEPAGE);  // a hint
-    madvise(base, size, MADV_DONTFORK);  // a hint: a fork need not copy page-locked pages
-    prefer_node(base, size, core_.backend->host_numa_node(device));
+    os::prefer_huge_pages(base, size);
+    os::keep_from_children(base, size);                                  // a fork need not copy page-locked pages
+    os::prefer_node(base, size, core_.backend->host_numa_node(device));  // copies to other nodes are slower
     touch.segment = segment;
     const uint64_t pages = size / os::kHugePage;
     for (uint64_t i = 0; i < kTouchTasks; ++i) {
@@ -315,12 +280,12 @@ void BackupArena::clear() {
     char *const end = base_of(segments_.size());
     for (uint64_t i = 0; i < segments_.size() && is_page_locked(); ++i) {
       if (segments_[i].state != State::kReady) continue;
-      if (begin < base_of(i)) munmap(begin, static_cast<size_t>(base_of(i) - begin));
+      if (begin < base_of(i)) os::discard(begin, static_cast<size_t>(base_of(i) - begin));
       // What the driver refuses to unlock keeps its pages and addresses, and is offered to the driver again.
       core_.deferred_release.unpin_pages(*core_.backend, base_of(i), segments_[i].size);
       begin = base_of(i) + segments_[i].size;
     }
-    if (begin < end) munmap(begin, static_cast<size_t>(end - begin));
+    if (begin < end) os::discard(begin, static_cast<size_t>(end - begin));
   }
   base_ = nullptr;
   segments_.clear();

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/backup/copy_threads.h"
 
-#include <sched.h>
-
 #include "base/process.h"
 #include "base/status.h"
-#include "base/thread.h"
 
 namespace gmm {
 namespace {
@@ -14,12 +11,8 @@ constexpr size_t kCopyThreadStack = size_t{256} << 10;
 constexpr uint32_t kDefaultMaxThreads = 16;  // 16 threads reach the bandwidth of the host memory; more copy no faster
 
 uint32_t default_count() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-  const int count = CPU_COUNT(&set);
-  if (count < 1) return 1;
-  return static_cast<uint32_t>(count) > kDefaultMaxThreads ? kDefaultMaxThreads : static_cast<uint32_t>(count);
+  const uint32_t count = usable_processors();
+  return count > kDefaultMaxThreads ? kDefaultMaxThreads : count;
 }
 
 }  // namespace
@@ -32,13 +25,7 @@ void CopyThreads::set_count(uint32_t count) {
 }
 
 bool CopyThreads::start_thread_locked() {
-  pthread_attr_t attributes;
-  int error = pthread_attr_init(&attributes);
-  if (error == 0) {
-    pthread_attr_setstacksize(&attributes, kCopyThreadStack);  // fails only below the system's minimum
-    error = start_thread(&threads_[running_], &attributes, ThreadSignals::kNone, thread_main, this);
-    pthread_attr_destroy(&attributes);
-  }
+  const int error = start_thread(&threads_[running_], ThreadSignals::kNone, thread_main, this, kCopyThreadStack);
   if (error == 0) {
     ++running_;
     return true;
@@ -118,7 +105,7 @@ void CopyThreads::stop() {
     is_stopping_ = true;
     submitted_.notify_all();
   }
-  for (uint32_t i = 0; i < running_; ++i) pthread_join(threads_[i], nullptr);
+  for (uint32_t i = 0; i < running_; ++i) join_thread(threads_[i]);
   LockGuard guard(mutex_);
   running_ = 0;
   is_stopping_ = false;

@@ -3,12 +3,11 @@
 #ifndef GMM_ENGINE_BACKUP_COPY_THREADS_H
 #define GMM_ENGINE_BACKUP_COPY_THREADS_H
 
-#include <pthread.h>
-
 #include <cstdint>
 
 #include "base/lock.h"
 #include "base/log.h"
+#include "base/thread.h"
 
 namespace gmm {
 
@@ -50,7 +49,7 @@ class CopyThreads {
   Mutex mutex_{LockRank::kCopyThreads};  // guards what follows; last in the lock order
   Condition submitted_, finished_;
   CopyTask *first_ = nullptr, *last_ = nullptr;
-  pthread_t threads_[kMaxThreads] = {};
+  Thread threads_[kMaxThreads];
   uint32_t wanted_;  // 0: the default, which the first task asks for
   uint32_t running_ = 0, idle_ = 0;
   uint64_t pending_ = 0;  // tasks that no thread has begun

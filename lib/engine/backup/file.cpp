@@ -1,18 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/backup/file.h"
 
-#include <dirent.h>
-#include <fcntl.h>
-#include <sys/resource.h>
-#include <sys/statvfs.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <cinttypes>
 #include <cstdio>
 #include <cstring>
 
-#include "base/process.h"
+#include "base/disk_file.h"
+#include "base/os_memory.h"
 
 namespace gmm {
 namespace {
@@ -31,79 +25,8 @@ Status no_memory_for_file() {
   return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to plan a backup file; free host memory.");
 }
 
-// The name tells the process and its start time. Other processes delete the file only when that process has ended.
-void name_file(const char *directory, char *path, size_t size) {
-  uint64_t start = 0, random = 0;
-  if (process_start_time(getpid(), &start) != 0) start = 0;
-  MessageGuard message_guard;
-  random_bytes(&random, sizeof random).ignore();  // 0 is safe: O_EXCL refuses a name that exists
-  std::snprintf(path, size, "%s/%s%d-%" PRIu64 "-%016" PRIx64, directory, kPrefix, static_cast<int>(getpid()), start,
-                random);
-}
-
-// Returns -1 with errno. Tries both ways with O_DIRECT first: some file systems allow it for named files only.
-int open_unnamed(const char *directory) {
-  char path[BackupSettings::kMaxDirectory + 128];
-  name_file(directory, path, sizeof path);
-  for (const int direct : {O_DIRECT, 0}) {
-    int fd = open(directory, O_TMPFILE | O_RDWR | O_CLOEXEC | direct, 0600);
-    if (fd >= 0 || errno == ENOENT || errno == EACCES || errno == ENOSPC || errno == EMFILE) return fd;
-    fd = open(path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC | direct, 0600);
-    const int error = errno;
-    unlink(path);  // some systems create the file before they refuse O_DIRECT
-    if (fd >= 0 || error != EINVAL) {
-      errno = error;
-      return fd;
-    }
-  }
-  return -1;
-}
-
-// Returns -1 with errno.
-int open_named(const char *directory, char *path, size_t size) {
-  name_file(directory, path, size);
-  for (const int direct : {O_DIRECT, 0}) {
-    const int fd = open(path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC | direct, 0600);
-    if (fd >= 0 || errno != EINVAL) return fd;
-    unlink(path);  // some systems create the file before they refuse O_DIRECT
-  }
-  errno = EINVAL;
-  return -1;
-}
-
-// Returns 0 or an errno.
-int allocate_blocks(int fd, uint64_t offset, uint64_t size) {
-  int error = 0;
-  while ((error = fallocate(fd, 0, static_cast<off_t>(offset), static_cast<off_t>(size)) == 0 ? 0 : errno) == EINTR) {
-  }
-  if (error == 0) return 0;
-  if (error == EOPNOTSUPP || error == ENOSYS) {
-    // Such a file system reserves no blocks. It can tell whether enough are free now.
-    struct statvfs state = {};
-    error = fstatvfs(fd, &state) == 0 ? 0 : errno;
-    if (error == 0 && state.f_blocks != 0 && state.f_frsize != 0 && size / state.f_frsize >= state.f_bavail)
-      error = ENOSPC;
-    if (error == 0 && ftruncate(fd, static_cast<off_t>(offset + size)) != 0) error = errno;
-  }
-  // A failed fallocate() may have taken blocks. The caller wants the first error.
-  if (error != 0 && ftruncate(fd, static_cast<off_t>(offset)) != 0) return error;
-  return error;
-}
-
-// Deletes files of processes that have ended. A process leaves its file only when it dies between open() and unlink().
-void delete_orphans(const char *directory) {
-  DIR *folder = opendir(directory);
-  if (folder == nullptr) return;
-  while (const dirent *entry = readdir(folder)) {
-    int pid = 0;
-    uint64_t start = 0, now = 0;
-    if (std::strncmp(entry->d_name, kPrefix, sizeof kPrefix - 1) != 0) continue;
-    if (std::sscanf(entry->d_name + sizeof kPrefix - 1, "%d-%" SCNu64 "-", &pid, &start) != 2 || pid <= 0) continue;
-    const int error = process_start_time(pid, &now);
-    if (error == ESRCH || (error == 0 && now != start && start != 0)) unlinkat(dirfd(folder), entry->d_name, 0);
-  }
-  closedir(folder);
-}
+static_assert(BackupSettings::kMaxDirectory + 128 <= os::kMaxFilePath);
+static_assert(BackupFile::kTruncated == os::kFileTruncated);
 
 }  // namespace
 
@@ -124,7 +47,7 @@ void BackupFile::change_folder_locked(const char *directory) {
       if (file.ranges != nullptr && file.ranges->allocated_bytes() == 0) close_locked(file);
   }
   std::snprintf(directory_, sizeof directory_, "%s", directory);
-  if (!has_deleted_orphans_) delete_orphans(directory);
+  if (!has_deleted_orphans_) os::delete_orphaned_files(directory, kPrefix);
   has_deleted_orphans_ = true;
 }
 
@@ -140,9 +63,11 @@ Status BackupFile::open_file_locked(const char *directory, bool is_named) {
   if (index == kMaxFiles)
     return fail(GMM_ERROR_IO, "Backup files of %u folders keep contents, which is the most; resume some of them first.",
                 kMaxFiles);
-  char path[BackupSettings::kMaxDirectory + 128];
-  const int fd = is_named ? open_named(directory, path, sizeof path) : open_unnamed(directory);
-  if (fd < 0) return folder_error(directory, errno);
+  char path[os::kMaxFilePath];
+  int32_t fd = -1;
+  const int error =
+      is_named ? os::make_named_file(directory, kPrefix, path, &fd) : os::make_unnamed_file(directory, kPrefix, &fd);
+  if (error != 0) return folder_error(directory, error);
   const uint64_t path_size = is_named ? std::strlen(path) + 1 : 0;
   if (is_named) files_[index].path = static_cast<char *>(core_.allocator.allocate(path_size, 1));
   files_[index].ranges = core_.allocator.create<RangeAllocator>(core_.allocator);
@@ -151,8 +76,8 @@ Status BackupFile::open_file_locked(const char *directory, bool is_named) {
     core_.allocator.deallocate(files_[index].path, path_size);
     files_[index].ranges = nullptr;
     files_[index].path = nullptr;
-    if (is_named) unlink(path);
-    close(fd);
+    if (is_named) os::delete_file(path);
+    os::close_file(fd).ignore();
     return no_memory_for_file();
   }
   if (is_named) std::memcpy(files_[index].path, path, path_size);
@@ -163,13 +88,7 @@ Status BackupFile::open_file_locked(const char *directory, bool is_named) {
 }
 
 Status BackupFile::extend_locked(File &file, uint64_t bytes) {
-  // A write past this limit would also raise SIGXFSZ, which ends the program.
-  rlimit limit = {};
-  int error = getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
-                      (bytes > limit.rlim_cur || file.end > limit.rlim_cur - bytes)
-                  ? EFBIG
-                  : 0;
-  if (error == 0) error = allocate_blocks(file.descriptor.load(std::memory_order_relaxed), file.end, bytes);
+  const int error = os::reserve_blocks(file.descriptor.load(std::memory_order_relaxed), file.end, bytes);
   if (error != 0) return prefix(folder_error(directory_, error), "Reserving %" PRIu64 " bytes: ", bytes);
   if (!file.ranges->add(file.end, bytes)) return no_memory_for_file();
   file.end += bytes;
@@ -240,11 +159,11 @@ void BackupFile::close_unused() {
 
 void BackupFile::close_locked(File &file) {
   if (file.path != nullptr) {
-    unlink(file.path);
+    os::delete_file(file.path);
     core_.allocator.deallocate(file.path, std::strlen(file.path) + 1);
     file.path = nullptr;
   }
-  close(file.descriptor.exchange(-1, std::memory_order_relaxed));
+  os::close_file(file.descriptor.exchange(-1, std::memory_order_relaxed)).ignore();
   core_.allocator.destroy(file.ranges);
   file.ranges = nullptr;
   if (current_ >= 0 && &files_[current_] == &file) current_ = -1;
@@ -254,10 +173,7 @@ Status BackupFile::sync(uint64_t files) {
   check_may_wait("a file");
   for (uint32_t i = 0; i < kMaxFiles; ++i) {
     if ((files >> i & 1) == 0) continue;
-    const int fd = files_[i].descriptor.load(std::memory_order_relaxed);
-    int error = 0;
-    while ((error = fdatasync(fd) == 0 ? 0 : errno) == EINTR) {
-    }
+    const int error = os::sync_file(files_[i].descriptor.load(std::memory_order_relaxed));
     if (error != 0) return error_status(error, true);
   }
   return Status();
@@ -265,27 +181,9 @@ Status BackupFile::sync(uint64_t files) {
 
 int BackupFile::transfer(uint64_t location, char *data, uint64_t size, bool is_writing) {
   check_may_wait("a file");
-  const int fd = file_of(location).descriptor.load(std::memory_order_relaxed);
-  uint64_t offset = location & kOffsetMask;
-  bool was_refused = false;
-  while (size != 0) {
-    const ssize_t done = is_writing ? pwrite(fd, data, size, static_cast<off_t>(offset))
-                                    : pread(fd, data, size, static_cast<off_t>(offset));
-    if (done < 0 && errno == EINTR) continue;
-    if (done < 0 && errno == EINVAL && !was_refused) {
-      // Some file systems accept O_DIRECT at open() and refuse the transfer. Another thread may have cleared the flag.
-      was_refused = true;
-      const int flags = fcntl(fd, F_GETFL);
-      if (flags < 0 || ((flags & O_DIRECT) != 0 && fcntl(fd, F_SETFL, flags & ~O_DIRECT) != 0)) return EINVAL;
-      continue;
-    }
-    if (done < 0) return errno;
-    if (done == 0) return kTruncated;
-    data += done;
-    offset += static_cast<uint64_t>(done);
-    size -= static_cast<uint64_t>(done);
-  }
-  return 0;
+  const int32_t file = file_of(location).descriptor.load(std::memory_order_relaxed);
+  const uint64_t offset = location & kOffsetMask;
+  return is_writing ? os::write_file(file, offset, data, size) : os::read_file(file, offset, data, size);
 }
 
 Status BackupFile::error_status(int error, bool is_writing) {

@@ -52,8 +52,8 @@ class BackupFile {
   // Returns once the data of these files is on the disk. Each has an allocated range meanwhile.
   Status sync(uint64_t files);
 
-  // Each transfers all bytes, through short transfers and signals. They return 0, an errno, or kTruncated: the file is
-  // shorter than the range. Copy threads call them, so they do not set the thread's message.
+  // Each transfers all bytes, through short transfers and signals. They return 0, an error number, or kTruncated: the
+  // file is shorter than the range. Copy threads call them, so they do not set the thread's message.
   static constexpr int kTruncated = -1;
   int write(uint64_t location, const char *data, uint64_t size) {
     return transfer(location, const_cast<char *>(data), size, true);

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/backup/pageable.h"
 
-#include <sys/mman.h>
-
 #include "base/os_memory.h"
 
 namespace gmm {
@@ -23,13 +21,13 @@ bool BackupPageable::open_more_locked(uint64_t size) {
     if (!os::reserve(wanted, os::kHugePage, &base).ok()) return false;
     base_ = static_cast<char *>(base);
     reserved_bytes_ = wanted;
-    madvise(base, wanted, MADV_DONTFORK);  // a hint: a child of fork() never reads it
+    os::keep_from_children(base, wanted);  // a child of fork() never reads it
   }
   const uint64_t step = size > kStep ? (size + os::kHugePage - 1) & ~(os::kHugePage - 1) : kStep;
   if (step > reserved_bytes_ - opened_bytes_) return false;
   char *base = base_ + opened_bytes_;
   if (!os::set_access(base, step, os::Access::kReadWrite).ok()) return false;
-  madvise(base, step, MADV_HUGEPAGE);  // a hint
+  os::prefer_huge_pages(base, step);
   if (!ranges_.add(opened_bytes_, step)) return false;
   opened_bytes_ += step;
   return true;
@@ -45,7 +43,7 @@ bool BackupPageable::allocate(uint64_t size, uint64_t hint, uint64_t limit, uint
 
 void BackupPageable::free(uint64_t offset, uint64_t size) {
   LockGuard guard(mutex_);
-  madvise(base_ + offset, size, MADV_DONTNEED);  // on a failure the pages stay until they are written again
+  os::drop_pages(base_ + offset, size);
   ranges_.free(offset, size);
 }
 
@@ -56,7 +54,7 @@ uint64_t BackupPageable::bytes() {
 
 void BackupPageable::clear() {
   LockGuard guard(mutex_);
-  if (base_ != nullptr && !is_abandoned_.load(std::memory_order_relaxed)) munmap(base_, reserved_bytes_);
+  if (base_ != nullptr && !is_abandoned_.load(std::memory_order_relaxed)) os::discard(base_, reserved_bytes_);
   base_ = nullptr;
   reserved_bytes_ = opened_bytes_ = 0;
   ranges_.clear();

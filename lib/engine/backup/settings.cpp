@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/backup/settings.h"
 
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <cstdio>
 #include <cstring>
 
+#include "base/disk_file.h"
 #include "base/environment.h"
 #include "base/os_memory.h"
 
@@ -30,14 +27,7 @@ Status BackupSettings::set(const gmm_backup_desc &desc) {
       return fail(GMM_ERROR_INVALID_VALUE,
                   "gmm_backup_configure(): the directory has a name of %zu bytes; use one of at most %d bytes.",
                   std::strlen(desc.directory), static_cast<int>(kMaxDirectory) - 1);
-    struct stat state;
-    int error = 0;
-    if (stat(desc.directory, &state) != 0)
-      error = errno;
-    else if (!S_ISDIR(state.st_mode))
-      error = ENOTDIR;
-    else if (access(desc.directory, W_OK | X_OK) != 0)
-      error = errno;
+    const int error = os::check_folder(desc.directory);
     char text[96];
     if (error != 0)
       return fail_native(GMM_ERROR_IO, error,
@@ -79,7 +69,7 @@ void BackupSettings::directory(char *out) {
   LockGuard guard(mutex_);
   const char *name = directory_;
   if (*name == '\0') name = environment_text(Variable::kBackupDir);
-  if (name == nullptr) name = "/tmp";
+  if (name == nullptr) name = os::temporary_folder();
   std::snprintf(out, kMaxDirectory, "%s", name);
 }
 

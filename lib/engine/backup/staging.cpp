@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/backup/staging.h"
 
-#include <sys/mman.h>
-
 #include <cinttypes>
 
 #include "base/os_memory.h"
@@ -14,8 +12,8 @@ Status StagingBuffer::open(Device device, uint64_t size) {
   size = (size + os::kHugePage - 1) & ~(os::kHugePage - 1);
   void *memory = nullptr;
   GMM_TRY(os::map_anonymous(size, os::kHugePage, &memory));
-  madvise(memory, size, MADV_HUGEPAGE);  // a hint
-  madvise(memory, size, MADV_DONTFORK);  // a hint: a fork need not copy page-locked pages that the child never uses
+  os::prefer_huge_pages(memory, size);
+  os::keep_from_children(memory, size);  // a fork need not copy page-locked pages that the child never uses
   data_ = static_cast<char *>(memory);
   size_ = size;
   if (core_.backend->id() == GMM_BACKEND_HOST) {
@@ -39,7 +37,7 @@ uint64_t StagingBuffer::close() {
   if (is_pinned_)
     core_.deferred_release.unpin_pages(*core_.backend, data_, size_);
   else
-    munmap(data_, size_);
+    os::discard(data_, size_);
   abandon();
   return size;
 }

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/context/context.h"
 
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cinttypes>
 #include <cstdio>
@@ -11,6 +8,7 @@
 
 #include "base/environment.h"
 #include "base/environment_check.h"
+#include "base/os_memory.h"
 #include "base/process.h"
 #include "base/thread_record.h"
 #include "engine/heap/capture.h"
@@ -20,16 +18,9 @@
 namespace gmm {
 namespace {
 
-// A page that reads as zero in a forked child.
 Gate *make_gate() {
-  void *page = mmap(nullptr, static_cast<size_t>(sysconf(_SC_PAGESIZE)), PROT_READ | PROT_WRITE,
-                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (page == MAP_FAILED) return nullptr;
-  if (madvise(page, static_cast<size_t>(sysconf(_SC_PAGESIZE)), MADV_WIPEONFORK) != 0) {
-    munmap(page, static_cast<size_t>(sysconf(_SC_PAGESIZE)));
-    return nullptr;
-  }
-  return ::new (page) Gate();
+  void *page = os::map_page_of_process();
+  return page == nullptr ? nullptr : ::new (page) Gate();
 }
 
 }  // namespace
@@ -121,7 +112,7 @@ void Context::begin_trace() {
   const char *place = std::strstr(asked, "%p");
   const int head = place == nullptr ? static_cast<int>(std::strlen(asked)) : static_cast<int>(place - asked);
   char number[16] = "";
-  if (place != nullptr) std::snprintf(number, sizeof number, "%d", static_cast<int>(getpid()));
+  if (place != nullptr) std::snprintf(number, sizeof number, "%d", process_number());
   const int length =
       std::snprintf(path, sizeof path, "%.*s%s%s", head, asked, number, place == nullptr ? "" : place + 2);
   if (length >= static_cast<int>(sizeof path))
@@ -176,7 +167,7 @@ void Context::end() {
   Gate *gate = core.gate;
   gmm_context *self = static_cast<gmm_context *>(this);
   self->~gmm_context();
-  if (gate != nullptr) munmap(gate, static_cast<size_t>(sysconf(_SC_PAGESIZE)));
+  if (gate != nullptr) os::discard(gate, os::page_size());
   allocator.deallocate(self, sizeof(gmm_context));
   release_thread_records();
 }

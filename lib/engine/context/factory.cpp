@@ -1,9 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <unistd.h>
-
-#include <cstdlib>
-#include <cstring>
-
 #include "backend/cuda/cuda_backend.h"
 #include "backend/host/host_backend.h"
 #include "backend/sycl/sycl_backend.h"
@@ -21,13 +16,6 @@ Status from_environment(gmm_backend *backend) {
   environment_advice(Variable::kBackend, advice, sizeof advice);
   return fail(GMM_ERROR_INVALID_VALUE, "GMM_BACKEND=%.64s names no backend; %s.", environment_text(Variable::kBackend),
               advice);
-}
-
-// Whether the program expects CUDA: the driver's device file is there, and CUDA_VISIBLE_DEVICES does not hide all GPUs.
-bool has_visible_nvidia_device() {
-  const char *visible = std::getenv("CUDA_VISIBLE_DEVICES");
-  const bool hidden = visible != nullptr && (*visible == '\0' || std::strncmp(visible, "-1", 2) == 0);
-  return !hidden && ::access("/dev/nvidiactl", F_OK) == 0;
 }
 
 }  // namespace
@@ -54,7 +42,7 @@ Status open_backend(const gmm_context_desc &desc, const HostAllocator &allocator
   {
     MessageGuard message_guard;  // that there is no GPU is no failure of the caller's
     if (cuda_backend_create(allocator, log, out).ok()) return Status();
-    if (has_visible_nvidia_device())
+    if (cuda_is_expected())
       log.complain("Taking the host backend beside an NVIDIA device: %s", last_message());
     else
       log.write(LogLevel::kInfo, "Taking the host backend: %s", last_message());

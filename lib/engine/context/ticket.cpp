@@ -4,7 +4,6 @@
 #include <cstdio>
 
 #include "base/process.h"
-#include "base/thread.h"
 #include "engine/context/transition.h"
 
 using namespace gmm;
@@ -43,7 +42,7 @@ Status gmm_ticket::start(Context &context, const PauseRequest &request, bool is_
   ticket->request = request;
   ticket->request.tags = ticket->tags.data();
   ticket->request.ticket = &ticket->state;
-  const int error = start_thread(&ticket->thread, nullptr, ThreadSignals::kNone, thread_main, ticket);
+  const int error = start_thread(&ticket->thread, ThreadSignals::kNone, thread_main, ticket);
   if (error != 0) {
     context.core.allocator.destroy(ticket);
     return fail_native(GMM_ERROR_SYSTEM, error, "No thread could be had for a pause or resume in the background.");
@@ -71,7 +70,7 @@ Status gmm_ticket::result() const {
 }
 
 void gmm_ticket::destroy(gmm_ticket *ticket) {
-  pthread_join(ticket->thread, nullptr);
+  join_thread(ticket->thread);
   ticket->magic = 0;
   Context &context = ticket->context;
   context.core.allocator.destroy(ticket);

@@ -3,8 +3,7 @@
 #ifndef GMM_ENGINE_CONTEXT_TICKET_H
 #define GMM_ENGINE_CONTEXT_TICKET_H
 
-#include <pthread.h>
-
+#include "base/thread.h"
 #include "engine/context/context.h"
 
 struct gmm_ticket {
@@ -36,7 +35,7 @@ struct gmm_ticket {
   const bool is_pause;
   gmm::Mutex mutex{gmm::LockRank::kTicket};
   gmm::Condition ended;
-  pthread_t thread = {};
+  gmm::Thread thread;
 };
 
 #endif

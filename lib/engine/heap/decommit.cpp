@@ -1,16 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/heap/decommit.h"
 
-#include <errno.h>
-#include <limits.h>
-#include <sched.h>
-
 #include <cinttypes>
 #include <cstring>
 
 #include "base/environment.h"
 #include "base/process.h"
-#include "base/thread.h"
 
 namespace gmm {
 namespace {
@@ -64,11 +59,7 @@ Status Decommit::set(uint64_t age) {
 Status Decommit::start() {
   stopping_ = changed_ = false;
   ending_.store(false, std::memory_order_relaxed);
-  pthread_attr_t attributes;
-  if (const int error = pthread_attr_init(&attributes); error != 0) return thread_failure(error);
-  pthread_attr_setstacksize(&attributes, kDecommitStack);  // only refused when below the system's minimum
-  const int error = start_thread(&thread_, &attributes, ThreadSignals::kNone, thread_main, this);
-  pthread_attr_destroy(&attributes);
+  const int error = start_thread(&thread_, ThreadSignals::kNone, thread_main, this, kDecommitStack);
   if (error != 0) return thread_failure(error);
   running_ = true;
   return Status();
@@ -84,7 +75,7 @@ void Decommit::stop() {
     stopping_ = true;
     wake_.notify_one();
   }
-  pthread_join(thread_, nullptr);
+  join_thread(thread_);
   running_ = false;
 }
 
@@ -137,7 +128,7 @@ void Decommit::round_of(Heap &heap, uint64_t now, uint64_t age, bool *refused) {
   if (heap.mutex.has_operation()) return;
   heap.free_held_for_importers();
   uint64_t may_go = heap.reclaim().look_for_idle(now, age);
-  while (!disturbed() && give_back(heap, now, age, &may_go, refused)) sched_yield();
+  while (!disturbed() && give_back(heap, now, age, &may_go, refused)) yield_thread();
 }
 
 // One slice of what may go. False when there is no more to do.

@@ -8,11 +8,10 @@
 #ifndef GMM_ENGINE_HEAP_DECOMMIT_H
 #define GMM_ENGINE_HEAP_DECOMMIT_H
 
-#include <pthread.h>
-
 #include <atomic>
 #include <cstdint>
 
+#include "base/thread.h"
 #include "engine/heap/heap_set.h"
 #include "engine/space/core.h"
 
@@ -55,7 +54,7 @@ class Decommit {
 
   Mutex set_mutex_{LockRank::kDecommitSet};  // set and stop, over the thread's start and end
   bool running_ = false;
-  pthread_t thread_ = {};
+  Thread thread_;
 
   Mutex wake_mutex_{LockRank::kDecommitWake};
   Condition wake_;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/heap/growth.h"
 
-#include <time.h>
-
 #include <algorithm>
 #include <cinttypes>
+
+#include "base/thread.h"
 
 namespace gmm {
 
@@ -324,7 +324,7 @@ void Growth::move_free_extents(Extents::Fill *fill, uint64_t wanted, uint64_t bl
 // Without the lock while it sleeps: a call in a stream may free memory, or wait for the thread that allocates here.
 void Growth::wait_to_move(uint64_t bytes) {
   constexpr uint64_t kWorthIt = uint64_t{32} << 20;
-  constexpr timespec kSleep = {0, 100'000};
+  constexpr uint64_t kSleepUs = 100;
   constexpr int64_t kRound = 150'000;  // nanoseconds that a sleep takes
   if (options_.whole_regions() || bytes < kWorthIt) return;
   for (;;) {
@@ -345,7 +345,7 @@ void Growth::wait_to_move(uint64_t bytes) {
       if (done >= wanted) return;
       policy_.waited(kRound);
     }
-    nanosleep(&kSleep, nullptr);
+    sleep_us(kSleepUs);
   }
 }
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/heap/heap.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <cinttypes>
 #include <cstddef>
@@ -426,7 +424,7 @@ Status Heap::compact(Compaction *work) {
   free_held_for_importers(false);
   uint64_t most = 0;  // each extent moves once at most
   for (bool has_begun = false, more = true; more; has_begun = true) {
-    if (has_begun) sched_yield();
+    if (has_begun) yield_thread();
     if (!mutex.lock_unless_operation()) return Status();
     const UnlockAtEnd guard(mutex);
     if (!has_begun) {

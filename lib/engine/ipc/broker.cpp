@@ -1,15 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/ipc/broker.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
-#include <sys/inotify.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
+#include <cerrno>
 #include <cinttypes>
 #include <cstdarg>
 #include <cstdio>
@@ -17,13 +9,12 @@
 #include <new>
 
 #include "base/bytes.h"
+#include "base/os_memory.h"
 #include "base/process.h"
-#include "base/thread.h"
 
 namespace gmm {
 namespace {
 
-constexpr int kEvents = 64;
 constexpr int kAcceptsPerRound = 64;  // then the connections that exist have their turn
 constexpr uint64_t kListenAgainMs = 100;
 constexpr uint64_t kCatchUpMs = 10;
@@ -42,7 +33,7 @@ Status system_failure(int error, const char *what) {
 void close_fd(int *fd) {
   const int old = *fd;
   *fd = -1;
-  if (old >= 0) ::close(old);
+  if (old >= 0) os::close_socket(old);
 }
 
 }  // namespace
@@ -97,7 +88,7 @@ Status IpcBroker::start_thread_and_socket() {
   complaints_ = 0;
   stopping_.store(false, std::memory_order_relaxed);
 
-  const int error = start_thread(&thread_, nullptr, ThreadSignals::kNone, thread_main, this);
+  const int error = start_thread(&thread_, ThreadSignals::kNone, thread_main, this);
   if (error != 0) return system_failure(error, "pthread_create");
   running_.store(true, std::memory_order_release);
   return Status();
@@ -106,7 +97,7 @@ Status IpcBroker::start_thread_and_socket() {
 Status IpcBroker::open_socket() {
   GMM_TRY(ipc_directory_open_own(&directory_, directory_path_, &runtime_directory_failed_, policy_));
 
-  const int32_t pid = ::getpid();
+  const int32_t pid = process_number();
   endpoint_.pid = static_cast<uint32_t>(pid);
   endpoint_.pid_namespace = pid_namespace();
   if (const int error = process_start_time(pid, &endpoint_.start_time); error != 0) {
@@ -116,8 +107,8 @@ Status IpcBroker::open_socket() {
                        system_error_text(error, text, sizeof text));
   }
 
-  // Best effort: a user has 128 of them.
-  inotify_ = ::inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+  const char *what = nullptr;
+  if (const int error = poller_.open(&what); error != 0) return system_failure(error, what);
   // A second copy of the library in this process has a counter of its own, which starts at 1 too.
   for (int attempt = 0;; ++attempt) {
     endpoint_.serial = g_serial.fetch_add(1, std::memory_order_relaxed);
@@ -126,61 +117,20 @@ Status IpcBroker::open_socket() {
     if (last_native() != EADDRINUSE || attempt == 1000) return status;
   }
 
-  wake_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (wake_ < 0) return system_failure(errno, "eventfd");
-  epoll_ = ::epoll_create1(EPOLL_CLOEXEC);
-  if (epoll_ < 0) return system_failure(errno, "epoll_create1");
-  epoll_event event = {};
-  event.events = EPOLLIN;
-  event.data.ptr = &wake_;
-  if (::epoll_ctl(epoll_, EPOLL_CTL_ADD, wake_, &event) != 0) return system_failure(errno, "epoll_ctl");
-  event.data.ptr = &listener_;
-  if (::epoll_ctl(epoll_, EPOLL_CTL_ADD, listener_, &event) != 0) return system_failure(errno, "epoll_ctl");
-  event.data.ptr = &inotify_;
-  if (inotify_ >= 0 && ::epoll_ctl(epoll_, EPOLL_CTL_ADD, inotify_, &event) != 0) close_fd(&inotify_);
+  if (const int error = poller_.add(listener_, &listener_); error != 0) return system_failure(error, "epoll_ctl");
   return Status();
 }
 
-// Listens under the endpoint's name in the directory. The socket is made under another name and gets its own when it
-// listens and is watched: an importer that finds the name is never refused, and no end of the name is missed. With
-// mutex_ held.
+// Listens under the endpoint's name in the directory. With mutex_ held.
 Status IpcBroker::listen_under_own_name(int *listener) {
-  int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd < 0) return system_failure(errno, "socket");
   char name[kIpcNameSize], unready[kIpcNameSize];
   ipc_socket_name(endpoint_, name);
   ipc_unready_socket_name(endpoint_, unready);
-  sockaddr_un address;
-  ipc_socket_address(directory_, unready, &address);
-  if (::bind(fd, reinterpret_cast<sockaddr *>(&address), sizeof address) != 0) {
-    const int error = errno;
-    close_fd(&fd);
-    return bind_failure(error, name);
-  }
-  Status status;
-  struct stat file;
-  if (::fchmodat(directory_, unready, policy_.user_count == 0 ? 0600 : 0666, 0) != 0)
-    status = system_failure(errno, "chmod of the socket");
-  else if (::fstatat(directory_, unready, &file, AT_SYMLINK_NOFOLLOW) != 0)
-    status = system_failure(errno, "stat of the socket");
-  else if (::listen(fd, 128) != 0)
-    status = system_failure(errno, "listen");
-  // The count of a file's names is an attribute, so the end of the name shows as IN_ATTRIB while the socket is open.
-  else if (inotify_ >= 0)
-    ::inotify_add_watch(inotify_, address.sun_path, IN_ATTRIB | IN_MOVE_SELF | IN_DELETE_SELF);
-  // Fails if the name is taken.
-  if (status.ok() && ::linkat(directory_, unready, directory_, name, 0) != 0)
-    status = bind_failure(errno == EEXIST ? EADDRINUSE : errno, name);
-  ::unlinkat(directory_, unready, 0);
-  if (!status.ok()) {
-    close_fd(&fd);
-    return status;
-  }
+  const char *what = nullptr;
+  const int error = poller_.listen(directory_, name, unready, policy_.user_count != 0, listener, &socket_, &what);
+  if (error != 0) return what == nullptr ? bind_failure(error, name) : system_failure(error, what);
   // The socket's file exists from here on. close_files() removes it.
   owner_pid_.store(static_cast<int32_t>(endpoint_.pid), std::memory_order_relaxed);
-  socket_device_ = file.st_dev;
-  socket_inode_ = file.st_ino;
-  *listener = fd;
   return Status();
 }
 
@@ -194,9 +144,8 @@ Status IpcBroker::bind_failure(int error, const char *name) const {
 bool IpcBroker::has_socket() const {
   char name[kIpcNameSize];
   ipc_socket_name(endpoint_, name);
-  struct stat file;
-  return ::fstatat(directory_, name, &file, AT_SYMLINK_NOFOLLOW) == 0 && file.st_dev == socket_device_ &&
-         file.st_ino == socket_inode_;
+  os::NameIdentity now;
+  return os::identify_name(directory_, name, &now) == 0 && now == socket_;
 }
 
 // Makes the socket anew under the same name, and the directory if that was deleted too. Importers can connect when it
@@ -208,16 +157,13 @@ Status IpcBroker::restore_socket() {
   directory_ = opened;
   char name[kIpcNameSize];
   ipc_socket_name(endpoint_, name);
-  ::unlinkat(directory_, name, 0);  // what took the name, if anything
+  os::remove_name(directory_, name);  // what took the name, if anything
   int listener = -1;
   Status status = listen_under_own_name(&listener);
   if (status.ok()) {
-    epoll_event event = {};
-    event.events = EPOLLIN;
-    event.data.ptr = &next_listener_;
-    if (::epoll_ctl(epoll_, EPOLL_CTL_ADD, listener, &event) != 0) {
-      status = system_failure(errno, "epoll_ctl");
-      ::unlinkat(directory_, name, 0);
+    if (const int refused = poller_.add(listener, &next_listener_); refused != 0) {
+      status = system_failure(refused, "epoll_ctl");
+      os::remove_name(directory_, name);
       close_fd(&listener);
     }
   }
@@ -226,17 +172,17 @@ Status IpcBroker::restore_socket() {
     close_fd(&opened);
     return status;
   }
-  ::close(old_directory);
+  os::close_file(old_directory).ignore();
   // One that the thread has not taken over yet has no name any more. Its queue is lost; importers connect again.
   if (int unused = next_listener_.exchange(listener, std::memory_order_acq_rel); unused >= 0) close_fd(&unused);
   return Status();
 }
 
 void IpcBroker::close_files() {
-  if (directory_ >= 0 && owner_pid_.load(std::memory_order_relaxed) == ::getpid()) {
+  if (directory_ >= 0 && owner_pid_.load(std::memory_order_relaxed) == process_number()) {
     char name[kIpcNameSize];
     ipc_socket_name(endpoint_, name);
-    ::unlinkat(directory_, name, 0);
+    os::remove_name(directory_, name);
   }
   // Before the descriptors are closed, so that end_importers() never writes to a closed one.
   Slot *slots;
@@ -250,9 +196,7 @@ void IpcBroker::close_files() {
   free_ = nullptr;
   close_fd(&listener_);
   if (int unused = next_listener_.exchange(-1, std::memory_order_acq_rel); unused >= 0) close_fd(&unused);
-  close_fd(&inotify_);
-  close_fd(&epoll_);
-  close_fd(&wake_);
+  poller_.close();
   close_fd(&directory_);
   owner_pid_.store(0, std::memory_order_relaxed);
 }
@@ -265,10 +209,10 @@ void IpcBroker::stop() {
   // The name goes first: an importer that connects later sees at once that there is no exporter.
   char name[kIpcNameSize];
   ipc_socket_name(endpoint_, name);
-  ::unlinkat(directory_, name, 0);
+  os::remove_name(directory_, name);
   stopping_.store(true, std::memory_order_release);
-  wake();
-  pthread_join(thread_, nullptr);
+  poller_.wake();
+  join_thread(thread_);
   running_.store(false, std::memory_order_relaxed);
   close_files();
 }
@@ -285,7 +229,7 @@ void IpcBroker::end_importers(uint64_t export_id, Ending ending) {
   }
   if (!any) return;
   any_ending_.store(true, std::memory_order_release);
-  wake();
+  poller_.wake();
 }
 
 void IpcBroker::request_catch_up() {
@@ -293,18 +237,12 @@ void IpcBroker::request_catch_up() {
   LockGuard guard(slot_mutex_);
   if (slots_ == nullptr) return;
   wants_catch_up_.store(true, std::memory_order_release);
-  wake();
+  poller_.wake();
 }
 
 bool IpcBroker::forked() const {
   const int32_t owner = owner_pid_.load(std::memory_order_relaxed);
-  return owner != 0 && owner != ::getpid();
-}
-
-void IpcBroker::wake() {
-  const uint64_t one = 1;
-  // The write fails only when the counter is full, and then the thread wakes in any case.
-  [[maybe_unused]] const ssize_t written = ::write(wake_, &one, sizeof one);
+  return owner != 0 && owner != process_number();
 }
 
 // --- The thread -------------------------------------------------------------------------------------------------
@@ -325,29 +263,21 @@ void IpcBroker::run() {
     MessageGuard message;
     if (ipc_directory_open(directory_path_, false, &directory, &error, policy_).ok()) {
       ipc_directory_remove_stale(directory, log_);
-      ::close(directory);
+      os::close_file(directory).ignore();
     }
   }
-  epoll_event events[kEvents];
+  void *keys[os::SocketPoller::kMost];
   while (!stopping_.load(std::memory_order_acquire)) {
-    const int count = ::epoll_wait(epoll_, events, kEvents, milliseconds_to_next_deadline());
+    bool name_changed = false;
+    const uint32_t count = poller_.wait(milliseconds_to_next_deadline(), keys, &name_changed);
+    if (name_changed) look_at_socket_at_ = 1;
     bool may_accept = false;
-    for (int i = 0; i < count; ++i) {
-      void *what = events[i].data.ptr;
-      if (what == &wake_) {
-        uint64_t value;
-        // This only empties the counter. stopping_ and any_ending_ say what it is about.
-        [[maybe_unused]] const ssize_t got = ::read(wake_, &value, sizeof value);
-      } else if (what == &listener_) {
+    for (uint32_t i = 0; i < count; ++i) {
+      if (keys[i] == &listener_) {
         may_accept = true;
-      } else if (what == &next_listener_) {
+      } else if (keys[i] == &next_listener_) {
         // looked at below
-      } else if (what == &inotify_) {
-        alignas(inotify_event) char changes[1024];
-        while (::read(inotify_, changes, sizeof changes) > 0) {
-        }
-        look_at_socket_at_ = 1;
-      } else if (auto *slot = static_cast<Slot *>(what); slot->state != State::kFree) {
+      } else if (auto *slot = static_cast<Slot *>(keys[i]); slot->state != State::kFree) {
         receive(slot);
       }
     }
@@ -366,7 +296,7 @@ void IpcBroker::run() {
 }
 
 // The time until a pending connection is late or accept() is tried again; -1: there is no deadline.
-int IpcBroker::milliseconds_to_next_deadline() {
+int64_t IpcBroker::milliseconds_to_next_deadline() {
   uint64_t until = UINT64_MAX;
   if (const Slot *oldest = oldest_pending()) until = oldest->since + handshake_ms_;
   if (listen_again_ != 0 && listen_again_ < until) until = listen_again_;
@@ -374,26 +304,23 @@ int IpcBroker::milliseconds_to_next_deadline() {
   if (look_at_socket_at_ != 0 && look_at_socket_at_ < until) until = look_at_socket_at_;
   if (until == UINT64_MAX) return -1;
   const uint64_t now = monotonic_ms();
-  return until <= now ? 0 : static_cast<int>(until - now) + 1;
+  return until <= now ? 0 : static_cast<int64_t>(until - now) + 1;
 }
 
 void IpcBroker::accept_connections() {
   for (int i = 0; i < kAcceptsPerRound; ++i) {
-    const int fd = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd >= 0) {
+    int32_t fd = -1;
+    const int error = os::accept_socket(listener_, &fd);
+    if (error == 0) {
       admit(fd);
       continue;
     }
-    if (errno == EINTR || errno == ECONNABORTED) continue;
-    if (errno == EAGAIN) return;
+    if (error == EAGAIN) return;
     // The process is out of descriptors or memory. The connection stays in the queue and would wake the thread again
     // and again, so the thread listens no more for a while.
-    const int error = errno;
     char text[128];
     complain("importers have to wait: accept: %s", system_error_text(error, text, sizeof text));
-    epoll_event event = {};
-    event.data.ptr = &listener_;
-    if (::epoll_ctl(epoll_, EPOLL_CTL_MOD, listener_, &event) == 0) listen_again_ = monotonic_ms() + kListenAgainMs;
+    if (poller_.want(listener_, &listener_, false) == 0) listen_again_ = monotonic_ms() + kListenAgainMs;
     return;
   }
 }
@@ -403,11 +330,11 @@ void IpcBroker::admit(int fd) {
   PeerUser peer;
   IpcReply reply;
   if (check_peer_user(fd, policy_, &peer) != 0 || !peer.is_allowed) {
-    complain("refused process %d of user %u: only user %u may import%s", peer.process, peer.user, ::geteuid(),
+    complain("refused process %d of user %u: only user %u may import%s", peer.process, peer.user, current_user(),
              policy_.user_count == 0 ? "" : ", and those that gmm_ipc_configure() named");
     reply.result = GMM_ERROR_IPC_REFUSED;
     send_reply(fd, reply, -1);
-    ::close(fd);
+    os::close_socket(fd);
     return;
   }
   if (pending_ == kMaxPending) {
@@ -419,16 +346,12 @@ void IpcBroker::admit(int fd) {
   }
   // A slot is free: fewer than kMaxPending are pending, and at most kMaxLive are live or idle.
   Slot *slot = free_[free_count_ - 1];
-  epoll_event event = {};
-  event.events = EPOLLIN | EPOLLRDHUP;
-  event.data.ptr = slot;
-  if (::epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) != 0) {
-    const int error = errno;
+  if (const int error = poller_.add(fd, slot); error != 0) {
     char text[128];
     complain("refused process %d: epoll_ctl: %s", peer.process, system_error_text(error, text, sizeof text));
     reply.result = GMM_ERROR_BUSY;
     send_reply(fd, reply, -1);
-    ::close(fd);
+    os::close_socket(fd);
     return;
   }
   --free_count_;
@@ -441,13 +364,13 @@ void IpcBroker::admit(int fd) {
   receive(slot);
 }
 
-// Each message after the first request comes whole, since a Unix socket does not divide what was sent in one call.
+// Each message after the first request comes whole, since a local socket does not divide what was sent in one call.
 void IpcBroker::receive(Slot *slot) {
   if (slot->state == State::kPending) return receive_first_request(slot);
-  const ssize_t got = ::recv(slot->fd, slot->request, kIpcRequestSize, MSG_DONTWAIT);
-  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  const int64_t got = os::receive_bytes(slot->fd, slot->request, kIpcRequestSize);
+  if (got == -EAGAIN) return;
   if (got <= 0) return drop(slot);
-  if (got == static_cast<ssize_t>(kIpcRequestSize)) {
+  if (got == static_cast<int64_t>(kIpcRequestSize)) {
     if (slot->state == State::kIdle) return answer(slot);
     IpcRequest request;
     request.decode(slot->request);
@@ -457,14 +380,13 @@ void IpcBroker::receive(Slot *slot) {
   drop(slot);
 }
 
-// The first request may come in parts. The kernel closes descriptors that a peer sends along, since recv() has no place
-// for them.
+// The first request may come in parts. The system closes descriptors that a peer sends along, since
+// receive_bytes() has no place for them.
 void IpcBroker::receive_first_request(Slot *slot) {
   while (slot->received < sizeof slot->request) {
-    const ssize_t got =
-        ::recv(slot->fd, slot->request + slot->received, sizeof slot->request - slot->received, MSG_DONTWAIT);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0 && errno == EAGAIN) break;
+    const int64_t got =
+        os::receive_bytes(slot->fd, slot->request + slot->received, sizeof slot->request - slot->received);
+    if (got == -EAGAIN) break;
     if (got <= 0) {
       // A connection without a byte comes from another broker, which looks for stale sockets. A whole request whose
       // sender does not wait for the answer needs none.
@@ -580,29 +502,11 @@ bool IpcBroker::grant(Slot *slot, const IpcRequest &request) {
 bool IpcBroker::send_reply(int fd, const IpcReply &reply, int descriptor) {
   uint8_t bytes[kIpcReplySize];
   reply.encode(bytes);
-  iovec part = {bytes, sizeof bytes};
-  msghdr message = {};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  alignas(cmsghdr) uint8_t control[CMSG_SPACE(sizeof(int))] = {};
-  if (descriptor >= 0) {
-    message.msg_control = control;
-    message.msg_controllen = sizeof control;
-    cmsghdr *header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int));
-    std::memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
-  }
-  ssize_t sent;
-  do {
-    sent = ::sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-  } while (sent < 0 && errno == EINTR);
-  if (sent == static_cast<ssize_t>(sizeof bytes)) return true;
-  if (sent < 0 && errno != EPIPE && errno != ECONNRESET) {
-    const int error = errno;
+  const int64_t sent = os::send_bytes(fd, bytes, sizeof bytes, descriptor);
+  if (sent == static_cast<int64_t>(sizeof bytes)) return true;
+  if (sent < 0 && sent != -EPIPE && sent != -ECONNRESET) {
     char text[128];
-    complain("cannot send an answer to an importer: %s", system_error_text(error, text, sizeof text));
+    complain("cannot send an answer to an importer: %s", system_error_text(static_cast<int>(-sent), text, sizeof text));
   }
   return false;
 }
@@ -640,9 +544,7 @@ void IpcBroker::refuse(Slot *slot, gmm_result result) {
 }
 
 void IpcBroker::drop(Slot *slot) {
-  // close() removes a descriptor from the epoll set only when no other descriptor refers to the connection. A child
-  // after fork() may have one.
-  ::epoll_ctl(epoll_, EPOLL_CTL_DEL, slot->fd, nullptr);
+  poller_.remove(slot->fd);
   close_fd(&slot->fd);
   const uint64_t allocation = clear_allocation(slot);
   const State state = slot->state;
@@ -667,10 +569,7 @@ void IpcBroker::resume_listening() {
   if (listen_again_ == 0) return;
   const uint64_t now = monotonic_ms();
   if (now < listen_again_) return;
-  epoll_event event = {};
-  event.events = EPOLLIN;
-  event.data.ptr = &listener_;
-  listen_again_ = ::epoll_ctl(epoll_, EPOLL_CTL_MOD, listener_, &event) == 0 ? 0 : now + kListenAgainMs;
+  listen_again_ = poller_.want(listener_, &listener_, true) == 0 ? 0 : now + kListenAgainMs;
 }
 
 void IpcBroker::catch_up() {
@@ -690,14 +589,11 @@ void IpcBroker::take_over_listener() {
   const int next = next_listener_.exchange(-1, std::memory_order_acq_rel);
   if (next < 0) return;
   for (int i = 0; i < 3; ++i) accept_connections();  // more than the queue holds
-  ::epoll_ctl(epoll_, EPOLL_CTL_DEL, listener_, nullptr);
-  ::close(listener_);
+  poller_.remove(listener_);
+  os::close_socket(listener_);
   listener_ = next;
   listen_again_ = 0;
-  epoll_event event = {};
-  event.events = EPOLLIN;
-  event.data.ptr = &listener_;
-  ::epoll_ctl(epoll_, EPOLL_CTL_MOD, listener_, &event);
+  poller_.want(listener_, &listener_, true);
 }
 
 // After something happened to the socket's file.
@@ -735,8 +631,7 @@ void IpcBroker::close_ended() {
     }
     if (ending == Ending::kNone) continue;
     // The only byte after a reply. It stays in the importer's socket after this side is closed (Peer::state()).
-    if (ending == Ending::kRevoked && slot.state == State::kLive &&
-        ::send(slot.fd, "R", 1, MSG_NOSIGNAL | MSG_DONTWAIT) != 1)
+    if (ending == Ending::kRevoked && slot.state == State::kLive && os::send_bytes(slot.fd, "R", 1) != 1)
       complain("cannot notify process %d that its memory was revoked", slot.pid);
     drop(&slot);
   }

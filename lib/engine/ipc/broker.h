@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The broker: one thread of the exporter, which answers importers on a Unix socket.
+// The broker: one thread of the exporter, which answers importers on a local socket.
 //
 // The broker knows nothing of memory: an IpcResolver says what an id and a token name. A connection is
 //   pending  from its start until its first request is complete,
@@ -10,7 +10,7 @@
 // The thread waits for nothing but its sockets. The resolver answers BUSY instead of waiting for a lock that a pause
 // may hold, and the importer asks again.
 //
-// Somebody may delete the socket, for example a program that tidies /tmp. The thread sees that by inotify, and
+// Somebody may delete the socket, for example a program that tidies /tmp. The poller tells the thread, and
 // ensure_running() looks too: the next export makes the socket anew under the same name, so all handles work again.
 //
 // Bounds, so that no peer can hold up another one: at most kMaxPending pending connections, each for at most
@@ -20,15 +20,15 @@
 #ifndef GMM_ENGINE_IPC_BROKER_H
 #define GMM_ENGINE_IPC_BROKER_H
 
-#include <pthread.h>
-
 #include <atomic>
 #include <cstdint>
 
 #include "base/host_allocator.h"
+#include "base/local_socket.h"
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "base/thread.h"
 #include "engine/ipc/directory.h"
 #include "engine/ipc/handle.h"
 #include "engine/ipc/peer_user.h"
@@ -125,12 +125,11 @@ class IpcBroker {
   // From any thread.
   void end_importers(uint64_t export_id, Ending ending);
   bool forked() const;
-  void wake();
 
   // On the broker's thread: the loop.
   static void *thread_main(void *self);
   void run();
-  int milliseconds_to_next_deadline();
+  int64_t milliseconds_to_next_deadline();
   void close_late_pending();
   void resume_listening();
   void close_ended();
@@ -171,16 +170,14 @@ class IpcBroker {
   std::atomic<bool> running_{false};   // written with mutex_ held
   std::atomic<int32_t> owner_pid_{0};  // the process that started the thread
   IpcEndpoint endpoint_;               // constant while running_
-  pthread_t thread_ = {};
+  Thread thread_;
   int directory_ = -1;  // this and the next three with mutex_ held
   char directory_path_[kIpcPathSize] = {};
-  uint64_t socket_device_ = 0, socket_inode_ = 0;  // of the socket's name
+  os::NameIdentity socket_;  // of the socket's name
   bool runtime_directory_failed_ = false;
   int listener_ = -1;                   // the thread's own while it runs
   std::atomic<int> next_listener_{-1};  // of a socket that was made anew; the thread takes it over
-  int inotify_ = -1;                    // -1: the system gives none, and ensure_running() alone looks
-  int epoll_ = -1;
-  int wake_ = -1;
+  os::SocketPoller poller_;
   std::atomic<bool> stopping_{false};
   std::atomic<uint32_t> live_{0};
   std::atomic<bool> any_ending_{false};

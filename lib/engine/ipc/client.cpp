@@ -1,23 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/ipc/client.h"
 
-#include <errno.h>
-#include <poll.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
+#include <cerrno>
 #include <cinttypes>
-#include <ctime>
 
+#include "base/local_socket.h"
+#include "base/os_memory.h"
 #include "base/process.h"
+#include "base/thread.h"
 #include "engine/ipc/directory.h"
 
 namespace gmm {
 namespace {
 
-// More than the one that is expected, so that surplus descriptors arrive and can be closed.
-constexpr unsigned kMaxDescriptors = 8;
 constexpr uint64_t kRetryMs = 10;
 // Reads before this thread sleeps, about 20 us together. An exporter usually answers in less, and a sleeping processor
 // takes as long again to wake.
@@ -31,7 +26,7 @@ class OwnedFd {
   OwnedFd &operator=(const OwnedFd &) = delete;
   int get() const { return fd_; }
   void reset(int fd) {
-    if (fd_ >= 0) ::close(fd_);
+    if (fd_ >= 0) os::close_socket(fd_);
     fd_ = fd;
   }
   int take() {
@@ -119,8 +114,9 @@ class Attempt {
   Status connect() {
     char name[kIpcNameSize], path[kIpcPathSize];
     ipc_socket_name(handle_.exporter, name);
-    socket_.reset(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (socket_.get() < 0) return system_failure(pid_, errno, "socket");
+    int32_t made = -1;
+    if (const int error = os::make_socket(&made); error != 0) return system_failure(pid_, error, "socket");
+    socket_.reset(made);
     for (unsigned n = 0; n < kIpcDirectoryCandidates; ++n) {
       if (!ipc_directory_candidate(n, path, policy_)) continue;
       int directory, error;
@@ -131,10 +127,8 @@ class Attempt {
         // The message stays that of the directory. The code becomes one of imports.
         return prefix(Status(GMM_ERROR_IPC_REFUSED), "import from process %" PRIu32 ": ", pid_);
       }
-      sockaddr_un address;
-      ipc_socket_address(directory, name, &address);
-      const int result = connect_to(address);
-      ::close(directory);
+      const int result = connect_to(directory, name);
+      os::close_file(directory).ignore();
       if (result == 0) return Status();
       if (result == ENOENT) continue;
       if (result == ECONNREFUSED) return gone(pid_);
@@ -149,16 +143,14 @@ class Attempt {
                 pid_, name);
   }
 
-  // Returns the errno; 0 for success.
-  int connect_to(const sockaddr_un &address) {
+  // Returns 0 or an error number.
+  int connect_to(int directory, const char *name) {
     for (;;) {
-      if (::connect(socket_.get(), reinterpret_cast<const sockaddr *>(&address), sizeof address) == 0) return 0;
-      if (errno == EINTR) continue;
-      // EAGAIN: the queue of the socket is full, and poll() cannot wait for a place in it.
-      if (errno != EAGAIN) return errno;
+      const int error = os::connect_socket(socket_.get(), directory, name);
+      // EAGAIN: the queue of the socket is full, and nothing tells when it has a place.
+      if (error != EAGAIN) return error;
       if (monotonic_ms() >= deadline_) return ETIMEDOUT;
-      const timespec pause = {0, 5000000};
-      ::nanosleep(&pause, nullptr);
+      sleep_us(5000);
     }
   }
 
@@ -173,7 +165,7 @@ class Attempt {
           "import from process %" PRIu32
           ": its socket belongs to user %u, this process to user %u; only the same user may import, and those that "
           "gmm_ipc_configure() names on both sides",
-          pid_, peer.user, ::geteuid());
+          pid_, peer.user, current_user());
     if (is_visible(handle_.exporter) && static_cast<uint32_t>(peer.process) != pid_)
       return fail(GMM_ERROR_IPC_REFUSED, "import from process %" PRIu32 ": its socket belongs to process %d", pid_,
                   peer.process);
@@ -193,21 +185,18 @@ class Attempt {
     request.serial = handle_.exporter.serial;
     uint8_t bytes[kIpcRequestSize];
     request.encode(bytes);
-    ssize_t sent;
-    do {
-      sent = ::send(socket_.get(), bytes, sizeof bytes, MSG_NOSIGNAL);
-    } while (sent < 0 && errno == EINTR);
-    if (sent == static_cast<ssize_t>(sizeof bytes)) return Status();
+    const int64_t sent = os::send_bytes(socket_.get(), bytes, sizeof bytes);
+    if (sent == static_cast<int64_t>(sizeof bytes)) return Status();
     // An exporter that refuses sends its reason and closes. receive_reply() reads the reason.
-    if (sent < 0 && (errno == EPIPE || errno == ECONNRESET)) return Status();
-    return system_failure(pid_, sent < 0 ? errno : EMSGSIZE, "send");
+    if (sent == -EPIPE || sent == -ECONNRESET) return Status();
+    return system_failure(pid_, sent < 0 ? static_cast<int>(-sent) : EMSGSIZE, "send");
   }
 
   Status receive_reply() {
     uint8_t bytes[kIpcReplySize];
     uint64_t received = 0;
     for (uint32_t spins = 0; received < sizeof bytes; ++spins) {
-      ssize_t got;
+      int64_t got = 0;
       GMM_TRY(receive_some(bytes + received, sizeof bytes - received, &got));
       if (got == 0) return closed();
       if (got > 0) {
@@ -224,12 +213,11 @@ class Attempt {
   Status wait_for_more() {
     const uint64_t now = monotonic_ms();
     if (now >= deadline_) return timeout("did not answer");
-    pollfd wait = {socket_.get(), POLLIN, 0};
     const uint64_t left = deadline_ - now;
     // At most 200 ms, since no byte and no hang-up shows the death of an exporter whose child holds the socket.
-    const int ready = ::poll(&wait, 1, left < 200 ? static_cast<int>(left) : 200);
-    if (ready < 0 && errno != EINTR) return system_failure(pid_, errno, "poll");
-    if (ready <= 0 && (Peer{-1, process_.get()}.state() != PeerState::kAlive || seems_gone(handle_.exporter)))
+    const int error = os::wait_until_readable(socket_.get(), left < 200 ? left : 200);
+    if (error != 0 && error != EAGAIN) return system_failure(pid_, error, "poll");
+    if (error != 0 && (Peer{-1, process_.get()}.state() != PeerState::kAlive || seems_gone(handle_.exporter)))
       return gone(pid_);
     return Status();
   }
@@ -247,34 +235,21 @@ class Attempt {
                 pid_);
   }
 
-  // *got: the number of bytes; 0 at the end of the connection; -1 when there are none yet.
-  Status receive_some(uint8_t *to, uint64_t size, ssize_t *got) {
-    iovec part = {to, size};
-    alignas(cmsghdr) uint8_t control[CMSG_SPACE(sizeof(int) * kMaxDescriptors)];
-    msghdr message = {};
-    message.msg_iov = &part;
-    message.msg_iovlen = 1;
-    message.msg_control = control;
-    message.msg_controllen = sizeof control;
-    *got = ::recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+  // *got: the number of bytes; 0 at the end of the connection; below 0 when there are none yet.
+  Status receive_some(uint8_t *to, uint64_t size, int64_t *got) {
+    os::ReceivedDescriptors received;
+    *got = os::receive_with_descriptors(socket_.get(), to, size, &received);
+    for (uint32_t i = 0; i < received.count; ++i) {
+      ++descriptors_;
+      descriptor_.reset(received.each[i]);  // closes the one before, if there are too many
+    }
     if (*got < 0) {
-      if (errno == EAGAIN || errno == EINTR) return Status();
-      if (errno != ECONNRESET) return system_failure(pid_, errno, "recvmsg");
+      if (*got == -EAGAIN) return Status();
+      if (*got != -ECONNRESET) return system_failure(pid_, static_cast<int>(-*got), "recvmsg");
       *got = 0;
       return Status();
     }
-    for (cmsghdr *header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
-      if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
-      const uint64_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-      for (uint64_t i = 0; i < count; ++i) {
-        int fd;
-        std::memcpy(&fd, CMSG_DATA(header) + i * sizeof fd, sizeof fd);
-        ++descriptors_;
-        descriptor_.reset(fd);  // closes the one before, if there are too many
-      }
-    }
-    if ((message.msg_flags & MSG_CTRUNC) != 0)
-      // The kernel also sets the flag when this process may open no further descriptor.
+    if (received.any_lost)
       return fail(GMM_ERROR_IPC_REFUSED,
                   "import from process %" PRIu32
                   ": a file descriptor was lost on the way: too many were sent, or this process has as many open as it "
@@ -305,12 +280,12 @@ class Attempt {
                   ": the memory of this handle was freed or replaced; ask the exporter for a new handle",
                   pid_);
     // An access to a mapping beyond the end of its file ends the process with SIGBUS.
-    struct stat status;
-    if (wanted != 0 && ::fstat(descriptor_.get(), &status) == 0 && S_ISREG(status.st_mode) &&
-        static_cast<uint64_t>(status.st_size) < reply_.allocation_size)
+    os::FileFacts file;
+    if (wanted != 0 && os::file_facts(descriptor_.get(), &file) == 0 && file.is_file &&
+        file.size < reply_.allocation_size)
       return fail(GMM_ERROR_IPC_REFUSED,
                   "import from process %" PRIu32 ": its file has %" PRIu64 " bytes where it promised %" PRIu64, pid_,
-                  static_cast<uint64_t>(status.st_size), reply_.allocation_size);
+                  file.size, reply_.allocation_size);
     return Status();
   }
 
@@ -373,8 +348,7 @@ Status connect_until(const IpcHandle &handle, IpcWant want, uint64_t deadline, u
                   " ms: it pauses or resumes the memory, or it serves as many importers as it can (%u)",
                   handle.exporter.pid, timeout_ms, kIpcMaxImporters);
     const uint64_t left = deadline - now;
-    const timespec pause = {0, static_cast<long>(left < kRetryMs ? left : kRetryMs) * 1000000};
-    ::nanosleep(&pause, nullptr);
+    sleep_us((left < kRetryMs ? left : kRetryMs) * 1000);
   }
 }
 
@@ -399,15 +373,14 @@ bool IpcConnection::release() {
   request.serial = exporter_.serial;
   uint8_t bytes[kIpcRequestSize];
   request.encode(bytes);
-  return ::send(peer_.connection, bytes, sizeof bytes, MSG_NOSIGNAL | MSG_DONTWAIT) ==
-         static_cast<ssize_t>(sizeof bytes);
+  return os::send_bytes(peer_.connection, bytes, sizeof bytes) == static_cast<int64_t>(sizeof bytes);
 }
 
 void IpcConnection::close() {
   const Peer old = peer_;
   peer_ = Peer();
-  if (old.connection >= 0) ::close(old.connection);
-  if (old.process >= 0) ::close(old.process);
+  if (old.connection >= 0) os::close_socket(old.connection);
+  if (old.process >= 0) os::close_file(old.process).ignore();
 }
 
 PeerState IpcConnection::state() const {

@@ -34,7 +34,7 @@ class IpcConnection {
   // Whether the exporter lives and has revoked nothing. Does not wait.
   PeerState state() const;
   bool alive() const { return open() && state() == PeerState::kAlive; }
-  // For poll(): readable or hung up when the exporter ended or revoked. The connection owns it.
+  // Readable or hung up when the exporter ended or revoked. The connection owns it.
   int fd() const { return peer_.connection; }
   const Peer &peer() const { return peer_; }
   const IpcEndpoint &exporter() const { return exporter_; }

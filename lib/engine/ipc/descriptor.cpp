@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/ipc/descriptor.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-
-#include <cerrno>
 #include <cinttypes>
 
 #include "base/os_memory.h"
@@ -83,17 +79,15 @@ const char *descriptor_type_name(gmm_fd_type type) {
 }
 
 Status check_descriptor(int32_t fd, gmm_fd_type *type) {
-  struct stat state;
-  if (::fstat(fd, &state) != 0) {
-    const int error = errno;
+  os::FileFacts facts;
+  if (const int error = os::file_facts(fd, &facts); error != 0) {
     char text[96];
     return fail_native(GMM_ERROR_INVALID_VALUE, error,
                        "gmm_ipc_import_fd(%" PRId32 "): not an open file descriptor: %s.", fd,
                        system_error_text(error, text, sizeof text));
   }
-  const bool file = S_ISREG(state.st_mode);
-  if (*type == GMM_FD_DEFAULT) *type = file ? GMM_FD_FILE : GMM_FD_OPAQUE;
-  if (file || *type != GMM_FD_FILE) return Status();
+  if (*type == GMM_FD_DEFAULT) *type = facts.is_file ? GMM_FD_FILE : GMM_FD_OPAQUE;
+  if (facts.is_file || *type != GMM_FD_FILE) return Status();
   return fail(GMM_ERROR_INVALID_VALUE,
               "gmm_ipc_import_fd(%" PRId32
               "): the descriptor is no file, but its type is GMM_FD_FILE; pass the type that its maker states.",
@@ -101,9 +95,8 @@ Status check_descriptor(int32_t fd, gmm_fd_type *type) {
 }
 
 Status seal_descriptor(int32_t fd) {
-  const int seals = ::fcntl(fd, F_GET_SEALS);
-  if (seals >= 0 && ((seals & F_SEAL_SHRINK) != 0 || ::fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) == 0)) return Status();
-  const int error = errno;
+  const int error = os::seal_against_shrinking(fd);
+  if (error == 0) return Status();
   char text[96];
   return fail_native(GMM_ERROR_INVALID_VALUE, error,
                      "gmm_ipc_import_fd(%" PRId32

@@ -9,12 +9,9 @@
 // mode 0700. With further users it must belong to root or one of the users, and be writable by its owner only or have
 // the sticky bit.
 //
-// Sockets are bound and reached through the open directory (/proc/self/fd/N/name). So nobody can replace the directory
-// between the check and the use, and its path may be longer than the address of a Unix socket.
+// Sockets are made and reached through the open directory (base/local_socket.h).
 #ifndef GMM_ENGINE_IPC_DIRECTORY_H
 #define GMM_ENGINE_IPC_DIRECTORY_H
-
-#include <sys/un.h>
 
 #include <cstdint>
 
@@ -35,8 +32,8 @@ bool ipc_directory_candidate(unsigned n, char path[kIpcPathSize], const IpcPolic
 // Why GMM_IPC_DIR does not count although it is set and the policy names no directory; NULL when nothing is wrong.
 const char *ipc_directory_ignored_because(const IpcPolicy &policy = kIpcDefaultPolicy);
 
-// Opens a directory and checks it. `create`: makes it when it is missing. `*error` is the errno of a system call that
-// failed; 0 when the check failed.
+// Opens a directory and checks it. `create`: makes it when it is missing. `*error` is the number of the
+// system's error; 0 when the check failed.
 Status ipc_directory_open(const char *path, bool create, int *fd, int *error,
                           const IpcPolicy &policy = kIpcDefaultPolicy);
 
@@ -51,7 +48,6 @@ void ipc_socket_name(const IpcEndpoint &endpoint, char name[kIpcNameSize]);
 void ipc_unready_socket_name(const IpcEndpoint &endpoint, char name[kIpcNameSize]);
 // Reads both.
 bool ipc_socket_name_parse(const char *name, IpcEndpoint *out);
-void ipc_socket_address(int directory, const char *name, sockaddr_un *out);
 
 // Removes the sockets of processes that have ended.
 void ipc_directory_remove_stale(int directory, const Log &log);

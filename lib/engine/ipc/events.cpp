@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/ipc/events.h"
 
-#include <unistd.h>
-
 #include <cinttypes>
 #include <cstring>
 
@@ -56,7 +54,7 @@ Status IpcEvents::export_event(SharedEvent &event, gmm_ipc_handle *out) {
   LockGuard guard(mutex_);
   int32_t fd = -1;
   GMM_TRY(core_.backend->shared_event_export(event.device, event.native, handle.legacy, &fd));
-  if (fd >= 0) ::close(fd);  // grant() opens one for each importer
+  if (fd >= 0) os::close_file(fd).ignore();  // grant() opens one for each importer
   handle.route = fd >= 0 ? IpcRoute::kBroker : IpcRoute::kLegacy;
   handle.event = true;
   handle.device = event.device;
@@ -131,7 +129,7 @@ Status IpcEvents::import_event(const gmm_ipc_handle &bytes, Device device, uint6
     made->connection = static_cast<IpcConnection &&>(granted.connection);
     status =
         core_.backend->shared_event_import(device, handle.legacy, granted.fd, made->connection.peer(), &made->native);
-    if (granted.fd >= 0) ::close(granted.fd);
+    if (granted.fd >= 0) os::close_file(granted.fd).ignore();
   }
   if (!status.ok()) {
     core_.allocator.destroy(made);

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/ipc/mapping.h"
 
-#include <unistd.h>
-
 #include <cstring>
 
 #include "base/os_memory.h"
@@ -100,7 +98,7 @@ Status IpcMapping::map_pieces(uint64_t timeout_ms) {
       status = fail(GMM_ERROR_IPC_INVALID_HANDLE,
                     "gmm_ipc_import: the exporter's memory has another size than the handle says.");
     if (status.ok()) status = backend_.import_fd(fd, piece.size, device_, &piece.physical);
-    ::close(fd);
+    os::close_file(fd).ignore();
     GMM_TRY(status);
     GMM_TRY(backend_.map(base_ + mapped, piece.size, piece.physical));
     piece.is_mapped = true;
@@ -124,7 +122,7 @@ Status IpcMapping::map_opaque(int32_t fd, uint64_t size) {
 Status IpcMapping::map_file(int32_t own_fd, uint64_t size) {
   const Status status = backend_.import_host(own_fd, size, device_, kind_ == Kind::kHost, &allocation_);
   if (!status.ok()) {
-    ::close(own_fd);
+    os::close_file(own_fd).ignore();
     return status;
   }
   form_ = Form::kFile;

@@ -24,7 +24,7 @@ struct IpcPolicy {
 };
 inline constexpr IpcPolicy kIpcDefaultPolicy;
 
-// The process at the other end of a connected Unix socket. The kernel recorded both fields when that process called
+// The process at the other end of a connected socket. The system recorded both fields when that process called
 // connect() or listen().
 struct PeerUser {
   int32_t process = 0;  // 0: it has no number in this pid namespace
@@ -32,8 +32,7 @@ struct PeerUser {
   bool is_allowed = false;
 };
 
-// Reads the peer's user (SO_PEERCRED) and compares it with the policy. Returns 0 or the errno of the system call; after
-// an error nothing is allowed.
+// Reads the peer's user and compares it with the policy. Returns 0 or an error number, after which nothing is allowed.
 int check_peer_user(int socket, const IpcPolicy &policy, PeerUser *out);
 
 }  // namespace gmm

@@ -4,6 +4,8 @@
 #include <cinttypes>
 #include <cstdio>
 
+#include "base/thread.h"
+
 namespace gmm {
 
 bool Limits::has_call_before(uint64_t handler) const {
@@ -13,9 +15,10 @@ bool Limits::has_call_before(uint64_t handler) const {
 }
 
 Status Limits::set_handler(gmm_oom_fn fn, void *user) {
+  const int32_t self = thread_number();
   LockGuard guard(mutex_);
   for (const Call *call = calls_; call != nullptr; call = call->next)
-    if (pthread_equal(call->thread, pthread_self()) != 0)
+    if (call->thread == self)
       return fail(GMM_ERROR_BUSY,
                   "gmm_context_set_oom_handler: this thread is inside the context's handler, whose end the call would "
                   "wait for; call it after the handler has returned.");
@@ -29,7 +32,7 @@ Status Limits::set_handler(gmm_oom_fn fn, void *user) {
 bool Limits::ask(const gmm_oom_info &info) {
   gmm_oom_fn fn = nullptr;
   void *user = nullptr;
-  Call call = {pthread_self(), 0, nullptr, nullptr};
+  Call call = {thread_number(), 0, nullptr, nullptr};
   {
     LockGuard guard(mutex_);
     fn = fn_;

@@ -4,7 +4,6 @@
 #define GMM_ENGINE_LIMITS_LIMITS_H
 
 #include <gmm/stats.h>
-#include <pthread.h>
 
 #include "base/lock.h"
 #include "engine/heap/heap_set.h"
@@ -24,7 +23,7 @@ class Limits {
  private:
   // A thread that is inside a handler. It lies on that thread's stack.
   struct Call {
-    pthread_t thread;
+    int32_t thread;
     uint64_t handler;
     Call *next, *previous;  // of all threads inside handlers of this context; with mutex_ held
   };

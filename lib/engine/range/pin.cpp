@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/range/pin.h"
 
-#include <unistd.h>
-
 #include <cinttypes>
+
+#include "base/os_memory.h"
 
 namespace gmm {
 namespace {
 
 // No process of a 64-bit system has memory above. Linux gives the upper half of the addresses to the kernel.
 constexpr uint64_t kMaxAddress = uint64_t{1} << 63;
-
-uint64_t page_size() { return static_cast<uint64_t>(sysconf(_SC_PAGESIZE)); }
 
 }  // namespace
 
@@ -109,7 +107,7 @@ bool PinTable::publish() {
 
 Status PinTable::pin(void *memory, uint64_t size, uint32_t flags, Device device, void **device_pointer) {
   const uint64_t base = reinterpret_cast<uint64_t>(memory);
-  const uint64_t page = page_size();
+  const uint64_t page = os::page_size();
   // The last pages count too: the end of the range, rounded up to a page, must not wrap to 0.
   if (size > kMaxSize || base > kMaxAddress - size)
     return fail(GMM_ERROR_SIZE_OVERFLOW,
@@ -166,7 +164,7 @@ Status PinTable::pin(void *memory, uint64_t size, uint32_t flags, Device device,
 
 Status PinTable::unpin(void *memory) {
   const uint64_t base = reinterpret_cast<uint64_t>(memory);
-  const uint64_t page = page_size();
+  const uint64_t page = os::page_size();
   LockGuard guard(mutex_);
   for (uint64_t i = pins_.size(); i-- > 0;) {
     if (pins_[i].base != base) continue;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/space/deferred_release.h"
 
-#include <sys/mman.h>
+#include "base/os_memory.h"
 
 namespace gmm {
 
@@ -17,7 +17,7 @@ Status DeferredRelease::give_back(Backend &backend, const Entry &entry) {
       return backend.deallocate(entry.allocation);
     case What::kPinnedPages:
       GMM_TRY(backend.unpin(entry.allocation.base, entry.allocation.size));
-      munmap(entry.allocation.base, entry.allocation.size);
+      os::discard(entry.allocation.base, entry.allocation.size);
       return Status();
   }
   return Status();

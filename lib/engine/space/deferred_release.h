@@ -19,7 +19,7 @@ class DeferredRelease {
   void release(Backend &backend, PhysicalHandle handle);
   void unreserve(Backend &backend, void *base, uint64_t size);
   void deallocate(Backend &backend, const Allocation &allocation);
-  // Pages from mmap() that were pinned: they are unmapped once the driver let them go.
+  // Pages of the system that were pinned: they are unmapped once the driver let them go.
   void unpin_pages(Backend &backend, void *base, uint64_t size);
 
   // Offers everything again.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/space/page_map.h"
 
-#include <sys/mman.h>
-
 #include <cstring>
+
+#include "base/os_memory.h"
 
 namespace gmm {
 namespace {
@@ -17,14 +17,13 @@ void *take_zeroed(const HostAllocator &allocator, uint64_t size) {
     void *memory = allocator.allocate(size, HostAllocator::kMaxAlignment);
     return memory == nullptr ? nullptr : std::memset(memory, 0, size);
   }
-  void *memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  return memory == MAP_FAILED ? nullptr : memory;
+  return os::map_sparse(size);
 }
 void give_back(const HostAllocator &allocator, void *memory, uint64_t size) {
   if (allocator.has_callbacks())
     allocator.deallocate(memory, size);
   else
-    munmap(memory, size);
+    os::discard(memory, size);
 }
 
 }  // namespace

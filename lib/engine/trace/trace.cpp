@@ -6,6 +6,8 @@
 #include <cstring>
 
 #include "base/barrier.h"
+#include "base/clock.h"
+#include "base/process.h"
 #include "engine/heap/thread_cache.h"
 
 namespace gmm {
@@ -17,12 +19,6 @@ namespace {
 // The traces that ever began and whose contexts live, for threads that end.
 constinit Registry::Place g_trace_places[Trace::kMaxTraces] = {};
 constinit Registry g_traces{g_trace_places, Trace::kMaxTraces};
-
-uint64_t nanoseconds(clockid_t clock) {
-  timespec time;
-  clock_gettime(clock, &time);
-  return static_cast<uint64_t>(time.tv_sec) * 1000000000 + static_cast<uint64_t>(time.tv_nsec);
-}
 
 uint64_t *records_of(unsigned char *chunk) { return reinterpret_cast<uint64_t *>(chunk + sizeof(ChunkHeader)); }
 
@@ -72,9 +68,9 @@ Status Trace::begin(const char *path) {
   header.version = kVersion;
   header.header_size = static_cast<uint32_t>(file_.first_chunk(sizeof header));
   header.clock_hertz = 1000000000;
-  header.begin_time = nanoseconds(CLOCK_MONOTONIC);
-  header.begin_epoch = nanoseconds(CLOCK_REALTIME);
-  header.process = static_cast<uint32_t>(getpid());
+  header.begin_time = monotonic_ns();
+  header.begin_epoch = epoch_ns();
+  header.process = static_cast<uint32_t>(process_number());
   std::strncpy(header.backend, core_.backend->name(), sizeof header.backend - 1);
   if (!file_.write_header(&header, sizeof header)) {
     const int error = file_.error();
@@ -112,7 +108,7 @@ Status Trace::end() {
   struct {
     ChunkHeader header;
     uint64_t words[2];
-  } last = {{kChunkMagic, sizeof last.words, 0, 0, nanoseconds(CLOCK_MONOTONIC), 1, 0}, {head(kEnd, 0, 0), lost}};
+  } last = {{kChunkMagic, sizeof last.words, 0, 0, monotonic_ns(), 1, 0}, {head(kEnd, 0, 0), lost}};
   const bool whole = file_.write(&last, sizeof last);
   const int error = file_.error();
   GMM_TRY(file_.close());
@@ -191,10 +187,10 @@ inline void Trace::leave(TraceLane &lane) {
 // --- Time ------------------------------------------------------------------------------------------------------------
 
 void Trace::read_clock(TraceLane &lane) {
-  const uint64_t now = nanoseconds(CLOCK_MONOTONIC);
+  const uint64_t now = monotonic_ns();
   if (now > lane.now) lane.now = now;
   lane.unread = 0;
-  clock_gettime(CLOCK_MONOTONIC_COARSE, &lane.coarse);
+  lane.coarse = coarse_ns();
 }
 
 inline void Trace::stamp(TraceLane &lane, const void *memory) {
@@ -203,12 +199,8 @@ inline void Trace::stamp(TraceLane &lane, const void *memory) {
   const uint64_t mark = unit << kTagBits | lane.tag;
   std::atomic<uint64_t> &place = touched_[(unit ^ unit >> 12) % kTouched];
   const bool mine = place.load(std::memory_order_relaxed) == mark && lane.tag != 0 && unit >> (64 - kTagBits) == 0;
-  timespec coarse;
-  clock_gettime(CLOCK_MONOTONIC_COARSE, &coarse);
-  if (__builtin_expect(mine && coarse.tv_nsec == lane.coarse.tv_nsec && coarse.tv_sec == lane.coarse.tv_sec &&
-                           ++lane.unread < kLongestUnread,
-                       1))
-    return;
+  const uint64_t coarse = coarse_ns();
+  if (__builtin_expect(mine && coarse == lane.coarse && ++lane.unread < kLongestUnread, 1)) return;
   if (!mine) place.store(mark, std::memory_order_relaxed);
   read_clock(lane);
 }

@@ -36,14 +36,13 @@
 #define GMM_ENGINE_TRACE_TRACE_H
 
 #include <atomic>
-#include <ctime>
 
 #include "base/lock.h"
 #include "base/slot_table.h"
+#include "base/trace_file.h"
 #include "engine/heap/heap.h"
 #include "engine/limits/tag.h"
 #include "engine/space/core.h"
-#include "engine/trace/file.h"
 #include "engine/trace/format.h"
 
 namespace gmm {
@@ -62,7 +61,7 @@ struct TraceLane {
   uint32_t records = 0;
   uint32_t events = 0;
   uint32_t sequence = 0;
-  timespec coarse = {};
+  uint64_t coarse = 0;  // the coarse clock then
   gmm_stream streams[trace_format::kPlaces] = {};
   uint64_t heaps[trace_format::kPlaces] = {};
   gmm_tag tags[trace_format::kPlaces] = {};  // whose names the chunk has, by number % kPlaces

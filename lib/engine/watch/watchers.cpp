@@ -5,7 +5,6 @@
 #include <cstdio>
 
 #include "base/process.h"
-#include "base/thread.h"
 #include "engine/limits/device_budget.h"
 
 namespace gmm {
@@ -85,7 +84,7 @@ Status Watchers::add(Context *context, const gmm_watch_desc &desc, gmm_watcher *
   watcher->target.range = ByteRange{reinterpret_cast<uintptr_t>(desc.address), desc.size};
   if (desc.name != nullptr) std::snprintf(watcher->name, sizeof watcher->name, "%s", desc.name);
   watcher->desc.name = nullptr;
-  const int error = start_thread(&watcher->thread, nullptr, ThreadSignals::kNone, thread_main, watcher);
+  const int error = start_thread(&watcher->thread, ThreadSignals::kNone, thread_main, watcher);
   if (error != 0) {
     core_.allocator.destroy(watcher);
     return fail_native(GMM_ERROR_SYSTEM, error, "The thread of a watcher could not be started; raise the limit.");
@@ -100,7 +99,7 @@ Status Watchers::add(Context *context, const gmm_watch_desc &desc, gmm_watcher *
 
 // It is in no list any more.
 void Watchers::end(gmm_watcher *watcher) {
-  pthread_join(watcher->thread, nullptr);
+  join_thread(watcher->thread);
   watcher->magic = 0;
   leave(watcher);
 }

@@ -32,13 +32,13 @@
 #define GMM_ENGINE_WATCH_WATCHERS_H
 
 #include <gmm/watch.h>
-#include <pthread.h>
 
 #include <atomic>
 
 #include "base/list.h"
 #include "base/lock.h"
 #include "base/status.h"
+#include "base/thread.h"
 #include "engine/heap/heap_set.h"
 #include "engine/limits/quota.h"
 #include "engine/space/core.h"
@@ -75,7 +75,7 @@ struct gmm_watcher : gmm::Link<gmm::Watchers> {
   gmm_watch_desc desc = {};
   gmm::WatchTarget target;
   char name[kNameSize] = {};
-  pthread_t thread = {};
+  gmm::Thread thread;
 
   // The rest is guarded by Watchers::mutex_. An ask is an event with its info; 0: none.
   struct Ask {

@@ -10,7 +10,7 @@ namespace {
 
 struct Seen {
   sigset_t blocked;
-  pid_t number;
+  int32_t number;
 };
 
 void *look(void *seen) {
@@ -21,9 +21,9 @@ void *look(void *seen) {
 
 Seen run(ThreadSignals signals) {
   Seen seen = {};
-  pthread_t thread;
-  EXPECT_EQ(start_thread(&thread, nullptr, signals, look, &seen), 0);
-  pthread_join(thread, nullptr);
+  Thread thread;
+  EXPECT_EQ(start_thread(&thread, signals, look, &seen), 0);
+  join_thread(thread);
   return seen;
 }
 

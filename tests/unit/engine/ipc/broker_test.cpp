@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <sys/inotify.h>
 #include <sys/resource.h>
+#include <sys/un.h>
 
 #include <thread>
 
@@ -518,7 +519,7 @@ TEST_F(IpcBrokerTest, OutOfDescriptorsItWaitsWithoutSpinning) {
   ipc_socket_name(exporter_.handle.exporter, name);
   const int directory = ::open(directory_.c_str(), O_PATH | O_CLOEXEC);
   sockaddr_un address;
-  ipc_socket_address(directory, name, &address);
+  os::socket_address(directory, name, &address);
   const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const std::vector<uint8_t> bytes = request();
   {

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/un.h>
 
 #include <functional>
 #include <thread>
@@ -188,7 +189,7 @@ TEST_F(IpcClientTest, AFullQueueTimesOut) {
     waiting.push_back(fd);
     const int directory = ::open(directory_.c_str(), O_PATH | O_CLOEXEC);
     sockaddr_un address;
-    ipc_socket_address(directory, name_.c_str(), &address);
+    os::socket_address(directory, name_.c_str(), &address);
     const bool connected = ::connect(fd, reinterpret_cast<sockaddr *>(&address), sizeof address) == 0;
     ::close(directory);
     if (!connected) break;

@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <spawn.h>
 #include <sys/prctl.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 
 #include <memory>
@@ -118,7 +119,7 @@ inline void wait_for_end_of_input() {
     ::_exit(1);
   ipc_socket_name(handle.exporter, name);
   sockaddr_un address;
-  ipc_socket_address(directory, name, &address);
+  os::socket_address(directory, name, &address);
   const int listener = ::socket(AF_UNIX, SOCK_STREAM, 0);
   if (::bind(listener, reinterpret_cast<sockaddr *>(&address), sizeof address) != 0) ::_exit(2);
   if (::setgid(65534) != 0 || ::setuid(65534) != 0 || ::listen(listener, 5) != 0) ::_exit(3);

@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -17,6 +18,7 @@
 #include <mutex>
 #include <string>
 
+#include "base/local_socket.h"
 #include "base/process.h"
 #include "engine/ipc/broker.h"
 #include "engine/ipc/client.h"
@@ -145,7 +147,7 @@ inline std::string listen_in(const std::string &folder, const IpcEndpoint &endpo
   ipc_socket_name(endpoint, name);
   const int directory = ::open(folder.c_str(), O_PATH | O_CLOEXEC);
   sockaddr_un address;
-  ipc_socket_address(directory, name, &address);
+  os::socket_address(directory, name, &address);
   *listener = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const bool bound = ::bind(*listener, reinterpret_cast<sockaddr *>(&address), sizeof address) == 0;
   ::close(directory);
@@ -161,7 +163,7 @@ inline int raw_connect(const IpcEndpoint &endpoint) {
   const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_un address;
   ipc_socket_name(endpoint, name);
-  ipc_socket_address(directory, name, &address);
+  os::socket_address(directory, name, &address);
   const bool connected = ::connect(fd, reinterpret_cast<sockaddr *>(&address), sizeof address) == 0;
   ::close(directory);
   if (connected) return fd;

@@ -2,8 +2,8 @@
 // The file of a trace. It consists of pieces, each of which is in the file completely or not at all, and of chunks that
 // threads fill in place: they are mapped, so what a thread has put there survives the end of the program, however it
 // ends.
-#ifndef GMM_ENGINE_TRACE_FILE_H
-#define GMM_ENGINE_TRACE_FILE_H
+#ifndef GMM_BASE_TRACE_FILE_H
+#define GMM_BASE_TRACE_FILE_H
 
 #include <cstdint>
 

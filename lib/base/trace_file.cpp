@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/trace/file.h"
+#include "base/trace_file.h"
 
 #include <fcntl.h>
 #include <signal.h>
