@@ -36,6 +36,11 @@ TABLE_OF_VARIABLES = ("base/environment.def", "base/environment.h")
 LOCKS = ("base/lock.h",)
 # Made by the build, in the build folder.
 GENERATED = ("help.h",)
+# What the engine, the interface and the portable part of base may include in angle brackets: headers of the C++
+# standard that every system has, and xxhash in one place.
+STANDARD = set("""algorithm array atomic bit cerrno cinttypes climits cstdarg cstddef cstdint cstdio cstdlib cstring
+    functional initializer_list limits new type_traits utility""".split())
+EXTRA = {("engine/backup/checksum.cpp", "xxhash.h"), ("base/lock.cpp", "execinfo.h")}
 CONCRETE_BACKENDS = ("host", "cuda", "sycl")
 FACTORY = "engine/context/factory.cpp"
 
@@ -107,6 +112,30 @@ def edges(root):
                 yield source, None, name
 
 
+def system_part(root):
+    """The files of base that know the operating system, as lib/meson.build lists them, and their inline headers."""
+    build = root / "lib/meson.build"
+    listed = build.read_text(encoding="utf-8") if build.is_file() else ""
+    found = re.search(r"^system_sources = files\((.*?)^\)", listed, re.MULTILINE | re.DOTALL)
+    return {"base/system_lock.h", "base/clock.h", *re.findall(r"'(base/\w+\.cpp)'", found.group(1) if found else "")}
+
+
+def foreign_headers(root):
+    """Headers of an operating system outside of base's system part and of the backends."""
+    system = system_part(root)
+    for path in sources(root):
+        source = str(path.relative_to(root))
+        source = source[len("lib/"):] if source.startswith("lib/") else source
+        if source in system or source.split("/")[0] not in ("engine", "api", "base", "backend"):
+            continue
+        if source.startswith("backend/") and source.split("/")[1] in CONCRETE_BACKENDS:
+            continue
+        for quote, name in INCLUDE.findall(path.read_text(encoding="utf-8")):
+            if quote == "<" and not name.startswith("gmm/") and name not in STANDARD and (source, name) not in EXTRA:
+                yield (f"{source} includes <{name}>, which not every system has: put what needs it behind a function "
+                       "of base (lib/base/README.md)")
+
+
 def cycles(graph):
     """Headers that include each other in a ring."""
     found, state, stack = [], {}, []
@@ -146,6 +175,7 @@ def problems(root):
             continue
         if re.search(r"#\s*include\s*[<\"]cuda", path.read_text(encoding="utf-8")):
             bad.append(f"{name} includes a header of CUDA: only lib/backend/cuda may")
+    bad += foreign_headers(root)
     return bad, count
 
 
@@ -168,6 +198,28 @@ PLANTED = [  # file, the include in it, a word of the objection
 ]
 
 
+PLANTED_SYSTEM = [  # file, the header of a system in it, whether it is refused
+    ("engine/heap/heap.cpp", "sys/mman.h", True),
+    ("engine/ipc/broker.h", "pthread.h", True),
+    ("api/event.cpp", "time.h", True),
+    ("base/registry.cpp", "unistd.h", True),
+    ("backend/backend.h", "fcntl.h", True),
+    ("backend/host/memory.cpp", "sys/mman.h", False),
+    ("base/os_memory.cpp", "sys/mman.h", False),
+    ("engine/heap/heap.cpp", "cstring", False),
+]
+
+
+def finds_system(source, header):
+    with tempfile.TemporaryDirectory() as folder:
+        root = pathlib.Path(folder)
+        path = root / "lib" / source
+        path.parent.mkdir(parents=True)
+        (root / "lib/meson.build").write_text("system_sources = files(\n  'base/os_memory.cpp',\n)\n")
+        path.write_text(f"#include <{header}>\n")
+        return any(header in line for line in problems(root)[0])
+
+
 def finds(source, target, words):
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder)
@@ -185,6 +237,9 @@ def main():
     root = pathlib.Path(sys.argv[1])
     for source, target, words in PLANTED:
         tap.check(finds(source, target, words), f"a planted edge is found: {source} to {target}")
+    for source, header, refused in PLANTED_SYSTEM:
+        tap.check(finds_system(source, header) == refused,
+                  f"<{header}> in {source} is {'refused' if refused else 'allowed'}")
     bad, count = problems(root)
     tap.check(count > 20, "the project's own includes are seen", [f"only {count} of them"])
     tap.check(not bad, f"all {count} includes are allowed", bad)
