@@ -3,7 +3,7 @@
 
 Usage: arm64_test.py SOURCE_ROOT LIBRARY_SOURCE... -- PRELOAD_SOURCE...
 
-What runs: the unit tests of base that are about atomics and threads, cases of the conformance suite on the host backend,
+What runs: unit tests of base about atomics and threads, cases of the conformance suite on the host backend,
 and the look-up of the preload library, which is assembly. qemu-user knows no MADV_WIPEONFORK, so nothing that forks is
 among them.
 """
@@ -22,7 +22,8 @@ PREFIX = "aarch64-linux-gnu-"
 SYSROOT = "/usr/aarch64-linux-gnu"
 GTEST = pathlib.Path("/usr/src/googletest/googletest")
 LIBRARY = ["-std=c++20", "-O0", "-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics", "-fPIC",
-           "-fvisibility=hidden", "-fvisibility-inlines-hidden", "-Wall", "-Werror", "-Wno-invalid-offsetof", "-pthread"]
+           "-fvisibility=hidden", "-fvisibility-inlines-hidden", "-Wall", "-Werror", "-Wno-invalid-offsetof",
+           "-pthread"]
 UNIT_TESTS = ("lock_test", "object_pool_test", "per_thread_test", "process_mutex_test", "range_table_test",
               "registry_test", "retired_memory_test", "thread_record_test", "thread_test")
 FORKS = "-*Child*:*GenerationsDiffer*"
