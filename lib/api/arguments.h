@@ -128,6 +128,12 @@ inline Status check_device(const Context &context, gmm_device device) {
 inline Status check_location(const Context &context, gmm_device location) {
   return location == GMM_DEVICE_HOST ? Status() : check_device(context, location);
 }
+// Where a block may move to. The engine asks whether the block's device has nodes.
+inline Status check_move_location(const Context &context, gmm_device location) {
+  constexpr int32_t kMostNodes = 1024;  // Linux has no more
+  const int32_t node = Device{location}.numa_node();
+  return node >= 0 && node < kMostNodes ? Status() : check_location(context, location);
+}
 inline Status check_tag(const Context &context, gmm_tag tag) {
   if (context.tags.get(tag) != nullptr) return Status();
   return fail(GMM_ERROR_INVALID_TAG, "Tag %u does not exist; create it with gmm_tag_create().", tag);

@@ -39,6 +39,8 @@ inline constexpr uint32_t kKindCount = 5;
 struct Device {
   int32_t ordinal = 0;
   constexpr bool is_host() const { return ordinal < 0; }
+  // Of a location GMM_DEVICE_NUMA(n): n. -1: the location names no node.
+  constexpr int32_t numa_node() const { return ordinal < GMM_DEVICE_HOST ? GMM_DEVICE_NUMA(0) - ordinal : -1; }
   constexpr bool operator==(const Device &) const = default;
 };
 inline constexpr Device kHostLocation{GMM_DEVICE_HOST};
@@ -131,7 +133,7 @@ class Backend {
   // OUT_OF_MEMORY when the location has less memory in all, so that handle after handle would end in vain, with
   // nothing left for others meanwhile. What is free is not asked: the driver evicts managed memory for a handle.
   virtual Status can_create(Device location, uint64_t size);
-  virtual Status create(Device location, uint64_t size, PhysicalHandle *out);  // exportable; kHostLocation: host memory
+  virtual Status create(Device location, uint64_t size, PhysicalHandle *out);  // exportable; is_host(): host memory
   virtual Status release(PhysicalHandle handle);                               // the pages end with the last mapping
   virtual Status map(void *base, uint64_t size, PhysicalHandle handle);        // the whole handle
   virtual Status unmap(void *base, uint64_t size);  // exactly what one or several map() calls mapped

@@ -98,6 +98,28 @@ static void moved_memory_keeps_address_and_contents(void) {
   if (moved == 0) SKIP("the device supports no move of %s memory", kind_name(kind));
 }
 
+static void moves_to_a_node_of_the_host(void) {
+  char *block = ALLOC_FLAGS(SIZE, GMM_ALLOC_DEDICATED);
+  REQUIRE(block != NULL);
+  write_pattern(block, SIZE, 3, GMM_STREAM_DEFAULT);
+  if (kind != GMM_KIND_VMM || (device_info.capabilities & GMM_DEVICE_CAN_HOST_NUMA) == 0) {
+    RESULT(gmm_move(context, block, GMM_DEVICE_NUMA(0), NULL), GMM_ERROR_NOT_SUPPORTED);
+    CHECK_MESSAGE(strstr(gmm_last_error_message(), "NUMA node 0") != NULL, "%s", gmm_last_error_message());
+  } else {
+    MUST(gmm_move(context, block, GMM_DEVICE_NUMA(0), NULL));
+    CHECK_EQUAL(gmm_move(context, block, GMM_DEVICE_NUMA(0), NULL), GMM_UNCHANGED);
+    CHECK_PATTERN(block, SIZE, 3);
+    CHECK((query(block).flags & GMM_POINTER_HOST_ACCESSIBLE) != 0);
+    // A node that is not there leaves the block where it was.
+    RESULT(gmm_move(context, block, GMM_DEVICE_NUMA(1000), NULL), GMM_ERROR_INVALID_DEVICE);
+    CHECK_PATTERN(block, SIZE, 3);
+    MUST(gmm_move(context, block, device, NULL));
+  }
+  CHECK_PATTERN(block, SIZE, 3);
+  RESULT(gmm_move(context, block, GMM_DEVICE_NUMA(1024), NULL), GMM_ERROR_INVALID_DEVICE);
+  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+}
+
 static void moves_are_in_the_order_of_the_stream(void) {
   gmm_stream stream = 0;
   MUST(gmm_stream_create(context, STREAM_ON(device), &stream));
@@ -163,7 +185,7 @@ static void bad_moves_are_refused(void) {
   move.struct_size = 2;
   RESULT(gmm_move(context, block, device, &move), GMM_ERROR_INVALID_DESCRIPTOR);
   RESULT(gmm_move(context, block, 99, NULL), GMM_ERROR_INVALID_DEVICE);
-  RESULT(gmm_move(context, block, -2, NULL), GMM_ERROR_INVALID_DEVICE);
+  RESULT(gmm_move(context, block, -2000, NULL), GMM_ERROR_INVALID_DEVICE);
   int foreign = 0;
   RESULT(gmm_move(context, &foreign, device, NULL), GMM_ERROR_UNKNOWN_POINTER);
   CHECK_PATTERN(block, SIZE, 8);
@@ -192,6 +214,7 @@ int main(void) {
   KINDS(prefetch_keeps_contents, ONLY(GMM_KIND_MANAGED));
   KINDS(only_managed_memory_takes_hints, ONLY(GMM_KIND_DEVICE) | ONLY(GMM_KIND_VMM) | ONLY(GMM_KIND_HOST));
   KINDS(moved_memory_keeps_address_and_contents, ONLY(GMM_KIND_MANAGED) | ONLY(GMM_KIND_VMM));
+  KINDS(moves_to_a_node_of_the_host, ONLY(GMM_KIND_MANAGED) | ONLY(GMM_KIND_VMM));
   KINDS(moves_are_in_the_order_of_the_stream, ONLY(GMM_KIND_MANAGED) | ONLY(GMM_KIND_VMM));
   KINDS(shared_extents_do_not_move, ONLY(GMM_KIND_VMM));
   KINDS(other_kinds_cannot_move, ONLY(GMM_KIND_DEVICE) | ONLY(GMM_KIND_HOST));

@@ -57,6 +57,8 @@ namespace Gmm
             CanConcurrentManaged = (from.capabilities & Native.GMM_DEVICE_CAN_CONCURRENT_MANAGED) != 0;
             CanPin = (from.capabilities & Native.GMM_DEVICE_CAN_PIN) != 0;
             CanPageable = (from.capabilities & Native.GMM_DEVICE_CAN_PAGEABLE) != 0;
+            CanHostNuma = (from.capabilities & Native.GMM_DEVICE_CAN_HOST_NUMA) != 0;
+            CanHostPageTables = (from.capabilities & Native.GMM_DEVICE_CAN_HOST_PAGE_TABLES) != 0;
             IsCpu = (from.capabilities & Native.GMM_DEVICE_IS_CPU) != 0;
         }
 
@@ -102,6 +104,12 @@ namespace Gmm
         /// <summary>The device reads ordinary host memory.</summary>
         public bool CanPageable { get; }
 
+
+        /// <summary>VMM memory may lie on a NUMA node of the host.</summary>
+        public bool CanHostNuma { get; }
+
+        /// <summary>The device uses the host's page tables, as on Grace Hopper.</summary>
+        public bool CanHostPageTables { get; }
 
         /// <summary>The device is no GPU but the host backend's.</summary>
         public bool IsCpu { get; }

@@ -167,6 +167,8 @@ Status CudaBackend::device_info(Device device, gmm_device_info *out) {
       {state->managed && state->concurrent_managed, GMM_DEVICE_CAN_CONCURRENT_MANAGED},
       {state->pin, GMM_DEVICE_CAN_PIN},
       {state->pageable, GMM_DEVICE_CAN_PAGEABLE},
+      {state->pageable && state->host_page_tables, GMM_DEVICE_CAN_HOST_PAGE_TABLES},
+      {state->vmm && state->host_numa_vmm, GMM_DEVICE_CAN_HOST_NUMA},
       {state->dma_buf && driver_.cuMemGetHandleForAddressRange != nullptr, GMM_DEVICE_CAN_DMA_BUF},
   };
   for (const auto &ability : abilities)
@@ -532,12 +534,18 @@ Status CudaBackend::create(Device location, uint64_t size, PhysicalHandle *out) 
   properties.location.id = state->handle;
   if (location.is_host()) {
     properties.location.type = CU_MEM_LOCATION_TYPE_HOST_NUMA;
-    properties.location.id = state->host_numa_node < 0 ? 0 : state->host_numa_node;  // 0 where the system has no NUMA
+    const int32_t node = location.numa_node() >= 0 ? location.numa_node() : state->host_numa_node;
+    properties.location.id = node < 0 ? 0 : node;  // 0 where the system has no NUMA
   }
   CUmemGenericAllocationHandle handle = 0;
   count_call();
   CUresult result = driver_.cuMemCreate(&handle, size, &properties, 0);
-  if (location.is_host() && means_not_here(result)) {
+  if (location.numa_node() >= 0 && state->host_numa_vmm && means_not_here(result)) {
+    driver_.failed(result, "cuMemCreate").ignore();  // its message stays, the code says what was wrong with the call
+    return prefix(Status(GMM_ERROR_INVALID_DEVICE),
+                  "NUMA node %d of the host has no memory for CUDA device %d: ", location.numa_node(), device.ordinal);
+  }
+  if (location == kHostLocation && means_not_here(result)) {
     // The driver refuses a handle type for host memory of no particular node, so such memory cannot be exported.
     properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;
     properties.location.type = CU_MEM_LOCATION_TYPE_HOST;

@@ -55,6 +55,8 @@ Status Devices::probe(DeviceState *state, int ordinal) {
       {CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED, &state->pin_read_only, nullptr},
       {CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM, &state->pin_same_address, nullptr},
       {CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS, &state->pageable, nullptr},
+      {CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES, &state->host_page_tables, nullptr},
+      {CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, &state->host_numa_vmm, nullptr},
       {CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED, nullptr, &legacy_ipc},
       {CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING, nullptr, &unified},
       {CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, &state->dma_buf, nullptr},

@@ -29,12 +29,14 @@ struct DeviceState {
   bool vmm = false;
   bool vmm_fd = false;
   int32_t host_numa_node = -1;
+  bool host_numa_vmm = false;  // only with `vmm`
   bool managed = false;
   bool concurrent_managed = false;
   bool pin = false;
   bool pin_read_only = false;
   bool pin_same_address = false;
   bool pageable = false;
+  bool host_page_tables = false;
   bool legacy_ipc = false;
   bool dma_buf = false;
   std::atomic<CUcontext> primary{nullptr};      // retained at its first use, released by close()

@@ -100,6 +100,19 @@ Status find_movable(Core &core, void *memory, Block *out) {
   return Status();
 }
 
+Status check_node(Core &core, const HeapOptions &options, void *memory, Device location) {
+  if (location.numa_node() < 0) return Status();
+  if (options.kind != Kind::kVmm)
+    return fail(GMM_ERROR_NOT_SUPPORTED,
+                "gmm_move(%p): %s memory cannot move to NUMA node %d; pass GMM_DEVICE_HOST, or allocate VMM memory.",
+                memory, kind_name(options.kind), location.numa_node());
+  if ((core.traits(options.device).capabilities & GMM_DEVICE_CAN_HOST_NUMA) != 0) return Status();
+  return fail(GMM_ERROR_NOT_SUPPORTED,
+              "gmm_move(%p): device %d cannot have memory on NUMA node %d, as gmm_device_query() says by "
+              "GMM_DEVICE_CAN_HOST_NUMA; pass GMM_DEVICE_HOST.",
+              memory, options.device.ordinal, location.numa_node());
+}
+
 Status is_there(void *memory) {
   return remark(GMM_UNCHANGED, "gmm_move(%p): the block is at that location already.", memory);
 }
@@ -117,6 +130,7 @@ Status check_capture(Core &core, Device device, void *memory, gmm_stream stream)
 Status check_move(Core &core, void *memory, Device location, gmm_stream stream, ByteRange *out) {
   Block block;
   GMM_TRY(find_block(core, memory, "gmm_move", &block));
+  GMM_TRY(check_node(core, block.heap->options(), memory, location));
   GMM_TRY(check_capture(core, block.heap->options().device, memory, stream));
   LockGuard guard(block.heap->mutex);
   Block again;
@@ -140,6 +154,7 @@ Status prefetch(Core &core, void *memory, uint64_t size, Device location, gmm_st
 Status move(Core &core, void *memory, Device location, uint32_t flags, gmm_stream stream) {
   Block block;
   GMM_TRY(find_block(core, memory, "gmm_move", &block));
+  GMM_TRY(check_node(core, block.heap->options(), memory, location));
   void *base = reinterpret_cast<void *>(block.base);
   const Device device = block.heap->options().device;
   switch (block.heap->options().kind) {

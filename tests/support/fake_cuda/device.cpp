@@ -21,6 +21,7 @@ State::State() {
   configuration.devices = static_cast<int>(std::min<uint64_t>(number("FAKE_CUDA_DEVICES", 1), kMaxDevices));
   configuration.memory = number("FAKE_CUDA_MEMORY", uint64_t{8} << 30);
   configuration.cpu_access = number("FAKE_CUDA_CPU_ACCESS", 0) != 0;
+  configuration.grace = number("FAKE_CUDA_GRACE", 0) != 0;
   configuration.unaligned = number("FAKE_CUDA_UNALIGNED", 0) != 0;
   configuration.blind = number("FAKE_CUDA_BLIND", 0) != 0;
   configuration.delay_us = static_cast<unsigned>(number("FAKE_CUDA_DELAY_US", 0));
@@ -135,7 +136,8 @@ int attribute(int attribute) {
     case 83:
       return has("managed");  // managed memory
     case 88:
-      return 0;  // pageable memory access
+    case 100:
+      return state().configuration.grace ? 1 : 0;  // pageable memory access, and by the host's page tables
     case 89:
       return has("managed") && has("concurrent");
     case 91:

@@ -114,6 +114,43 @@ TEST_F(CudaDriver, OldDriverOrNoDeviceIsNoBackend) {
   EXPECT_NE(std::strstr(last_message(), role), nullptr) << last_message();
 }
 
+// As on Grace Hopper: the device reads what malloc() gives, and VMM memory lies on the node that the caller names.
+TEST_F(CudaDriver, NodesOfTheHostAreLocations) {
+  if (std::getenv("FAKE_CUDA_GRACE") == nullptr) {
+    EXPECT_EQ(run_again({"FAKE_CUDA_GRACE=1"}, "CudaDriver.NodesOfTheHostAreLocations"), 0);
+    return;
+  }
+  Backend *backend = nullptr;
+  ASSERT_OK(open_cuda(HostAllocator(), log_.log(), &backend));
+  gmm_device_info info = {};
+  ASSERT_OK(backend->device_info(Device{0}, &info));
+  constexpr uint32_t kWanted = GMM_DEVICE_CAN_PAGEABLE | GMM_DEVICE_CAN_HOST_PAGE_TABLES | GMM_DEVICE_CAN_HOST_NUMA;
+  EXPECT_EQ(info.capabilities & kWanted, kWanted);
+  void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+  ASSERT_NE(library, nullptr);
+  using PropertiesFn = CUresult (*)(CUmemAllocationProp *, CUmemGenericAllocationHandle);
+  const auto properties_of = reinterpret_cast<PropertiesFn>(dlsym(library, "cuMemGetAllocationPropertiesFromHandle"));
+  ASSERT_NE(properties_of, nullptr);
+  const struct {
+    gmm_device location;
+    int node;
+  } cases[] = {{GMM_DEVICE_HOST, 0}, {GMM_DEVICE_NUMA(0), 0}, {GMM_DEVICE_NUMA(1), 1}};
+  for (const auto &each : cases) {
+    PhysicalHandle handle;
+    ASSERT_OK(backend->create(Device{each.location}, kExtentAlignment, &handle));
+    CUmemAllocationProp properties = {};
+    EXPECT_EQ(properties_of(&properties, handle.value), CUDA_SUCCESS);
+    EXPECT_EQ(static_cast<int>(properties.location.type), 3) << "HOST_NUMA";
+    EXPECT_EQ(properties.location.id, each.node);
+    EXPECT_OK(backend->release(handle));
+  }
+  PhysicalHandle none;
+  EXPECT_FAILS(GMM_ERROR_INVALID_DEVICE, backend->create(Device{GMM_DEVICE_NUMA(2)}, kExtentAlignment, &none));
+  EXPECT_NE(std::strstr(last_message(), "NUMA node 2"), nullptr) << last_message();
+  dlclose(library);
+  backend->destroy();
+}
+
 // One ability after the other is taken from the fake.
 TEST_F(CudaDriver, AbilitiesThatAreMissing) {
   const char *lacks = std::getenv("FAKE_CUDA_LACKS");
@@ -140,6 +177,8 @@ TEST_F(CudaDriver, AbilitiesThatAreMissing) {
   EXPECT_EQ(has_kind(GMM_KIND_HOST), what != "register");
   EXPECT_EQ(can(GMM_DEVICE_CAN_PIN), what != "register");
   EXPECT_EQ(can(GMM_DEVICE_CAN_LEGACY_IPC), what != "ipc");
+  EXPECT_EQ(can(GMM_DEVICE_CAN_HOST_NUMA), what != "vmm" && what != "host_vmm");
+  EXPECT_FALSE(can(GMM_DEVICE_CAN_PAGEABLE) || can(GMM_DEVICE_CAN_HOST_PAGE_TABLES));
 
   const Device device{0};
   Allocation out;

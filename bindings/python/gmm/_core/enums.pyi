@@ -69,6 +69,8 @@ class Capability(enum.IntFlag):
     PAGEABLE = 32
     IS_CPU = 128
     DMA_BUF = 256
+    HOST_NUMA = 512
+    HOST_PAGE_TABLES = 1024
 
 class TagFlags(enum.IntFlag):
     READ_ONLY = 1

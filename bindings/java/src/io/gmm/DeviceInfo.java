@@ -17,6 +17,8 @@ public final class DeviceInfo {
     private final boolean canConcurrentManaged;
     private final boolean canPin;
     private final boolean canPageable;
+    private final boolean canHostNuma;
+    private final boolean canHostPageTables;
     private final boolean isCpu;
 
     DeviceInfo(gmm_device_info from) {
@@ -34,6 +36,8 @@ public final class DeviceInfo {
         this.canConcurrentManaged = (from.getCapabilities() & NativeConstants.GMM_DEVICE_CAN_CONCURRENT_MANAGED) != 0;
         this.canPin = (from.getCapabilities() & NativeConstants.GMM_DEVICE_CAN_PIN) != 0;
         this.canPageable = (from.getCapabilities() & NativeConstants.GMM_DEVICE_CAN_PAGEABLE) != 0;
+        this.canHostNuma = (from.getCapabilities() & NativeConstants.GMM_DEVICE_CAN_HOST_NUMA) != 0;
+        this.canHostPageTables = (from.getCapabilities() & NativeConstants.GMM_DEVICE_CAN_HOST_PAGE_TABLES) != 0;
         this.isCpu = (from.getCapabilities() & NativeConstants.GMM_DEVICE_IS_CPU) != 0;
     }
 
@@ -105,6 +109,16 @@ public final class DeviceInfo {
     /** The device reads ordinary host memory. */
     public boolean canPageable() {
         return canPageable;
+    }
+
+    /** VMM memory may lie on a NUMA node of the host. */
+    public boolean canHostNuma() {
+        return canHostNuma;
+    }
+
+    /** The device uses the host's page tables, as on Grace Hopper. */
+    public boolean canHostPageTables() {
+        return canHostPageTables;
     }
 
     /** The device is no GPU but the host backend's. */

@@ -210,6 +210,9 @@ enum {
   GMM_DEVICE_CAN_PIN = 1u << 4,                /**< gmm_pin() */
   GMM_DEVICE_CAN_PAGEABLE = 1u << 5,           /**< the device reads ordinary host memory (HMM, ATS) */
   GMM_DEVICE_CAN_DMA_BUF = 1u << 8,            /**< DEVICE and VMM memory as a Linux dma-buf */
+  GMM_DEVICE_CAN_HOST_NUMA = 1u << 9, /**< VMM memory on a NUMA node of the host: gmm_move() to ::GMM_DEVICE_NUMA */
+  /** The device uses the host's page tables (ATS), as on Grace Hopper: what malloc() gives is the device's too. */
+  GMM_DEVICE_CAN_HOST_PAGE_TABLES = 1u << 10,
   GMM_DEVICE_IS_CPU = 1u << 7 /**< the device is the host backend's; its timings say nothing about a GPU */
 };
 

@@ -64,6 +64,9 @@ typedef struct gmm_move_desc {
 /**
  * Moves a block to a location without changing its address.
  *
+ * The location is a device, ::GMM_DEVICE_HOST, or for VMM memory also a NUMA node of the host, ::GMM_DEVICE_NUMA(n).
+ * The last needs ::GMM_DEVICE_CAN_HOST_NUMA of the block's device.
+ *
  * MANAGED memory: gmm sets the preferred location, lets the location access the block, and queues a prefetch. VMM
  * memory: gmm copies the contents to new memory at the location and maps it at the old address. Whole extents move, so
  * the block must have its extent alone: allocate it with ::GMM_ALLOC_DEDICATED. A failure leaves the block where it

@@ -127,6 +127,8 @@ enum {
 typedef int32_t gmm_device;
 /** The host, where a function takes a location. */
 #define GMM_DEVICE_HOST ((gmm_device)-1)
+/** A NUMA node of the host, from 0, where gmm_move() takes a location. */
+#define GMM_DEVICE_NUMA(node) ((gmm_device)(-2 - (int32_t)(node)))
 
 /** As a time to wait: without a limit. */
 #define GMM_FOREVER UINT64_MAX
