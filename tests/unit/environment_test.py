@@ -22,12 +22,13 @@ READERS = {"Library": "the library", "Preload": "the preload library", "Python":
 PLACE = re.compile(r"(<!-- environment -->\n).*?(<!-- end of environment -->)", re.DOTALL)
 # How each language reads a variable by its name.
 READ = {
-    ".c": r'getenv\("(\w+)"\)', ".h": r'getenv\("(\w+)"\)', ".cpp": r'getenv\("(\w+)"\)',
+    ".c": r'getenv\("(\w+)"\)', ".h": r'getenv\("(\w+)"\)',
+    ".cpp": r'(?:getenv|trusted_variable)\("(\w+)"\)',
     ".py": r'environ(?:\.get|\.pop|\.setdefault)?[(\[]\s*"(GMM_\w+)"|^ENVIRONMENT = "(\w+)"',
     ".cs": r'GetEnvironmentVariable\("(\w+)"\)', ".java": r'getenv\("(\w+)"\)',
 }
 # These read a variable by a name that is no string.
-READERS_OF_ANY = ("lib/base/environment.cpp", "lib/preload/config.cpp", "lib/cli/info.c")
+READERS_OF_ANY = ("lib/base/environment.cpp", "lib/base/trusted_variable.cpp", "lib/preload/config.cpp", "lib/cli/info.c")
 
 
 def rows():
