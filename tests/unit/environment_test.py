@@ -28,7 +28,8 @@ READ = {
     ".cs": r'GetEnvironmentVariable\("(\w+)"\)', ".java": r'getenv\("(\w+)"\)',
 }
 # These read a variable by a name that is no string.
-READERS_OF_ANY = ("lib/base/environment.cpp", "lib/base/trusted_variable.cpp", "lib/preload/config.cpp", "lib/cli/info.c")
+READERS_OF_ANY = ("lib/base/environment.cpp", "lib/base/trusted_variable.cpp", "lib/preload/config.cpp",
+                  "lib/cli/info.c")
 
 
 def rows():

@@ -4,6 +4,7 @@
 #include <cinttypes>
 #include <cstring>
 
+#include "base/os_memory.h"
 #include "base/process.h"
 
 namespace gmm {
