@@ -132,7 +132,7 @@ unhurried() {
 # examples and the preloaded library in this build, so only what tests need is built.
 build_sanitized() {
   setup_configure build-sanitize -Dlock_checks=true -Dbench=false "${setup_lines[@]}" -Doptimization=1 \
-    -Db_ndebug=false -Db_sanitize=address,undefined -Db_lundef=false -Dwerror=false \
+    -Db_ndebug=false -Db_sanitize=address,undefined -Db_lundef=false -Dcpp_args=-D_GLIBCXX_ASSERTIONS -Dwerror=false \
     -Dpython=disabled -Djava=disabled -Dcsharp=disabled && setup_build build-sanitize -j "$(nproc)" meson-test-prereq
 }
 
