@@ -514,6 +514,58 @@ namespace Gmm
         }
     }
 
+    /// <summary>What a watcher is told about an event. Sizes are bytes.</summary>
+    public sealed class GmmWatchInfo
+    {
+        internal GmmWatchInfo(WatchCall.Fields from)
+        {
+            Event = (GmmWatchEvents)from.Event;
+            Tag = (int)from.Tag;
+            Device = from.Device;
+            Address = from.Address;
+            Size = (long)from.Size;
+            Generation = (long)from.Generation;
+            BudgetBytes = (long)from.BudgetBytes;
+            RemainingMilliseconds = (long)from.RemainingMilliseconds;
+            Cause = (GmmResult)from.Cause;
+        }
+
+        /// <summary>The event.</summary>
+        public GmmWatchEvents Event { get; }
+
+        /// <summary>The number of the memory's tag; 0 for Budget.</summary>
+        public int Tag { get; }
+
+        /// <summary>The device of the watched range; else that of the options.</summary>
+        public int Device { get; }
+
+        /// <summary>The start of the watched range; zero for a tag.</summary>
+        public System.IntPtr Address { get; }
+
+        /// <summary>Bytes of the watched range; 0 for a tag.</summary>
+        public long Size { get; }
+
+        /// <summary>The generation of the watched range, as a query tells it; 0 for a tag.</summary>
+        public long Generation { get; }
+
+        /// <summary>For Budget: what the budget is now; else 0.</summary>
+        public long BudgetBytes { get; }
+
+        /// <summary>
+        /// Milliseconds until the answer is too late; 0: the operation waits no more, or never did.
+        /// </summary>
+        public long RemainingMilliseconds { get; }
+
+        /// <summary>For Failed: the result of the operation; else Ok.</summary>
+        public GmmResult Cause { get; }
+
+        /// <inheritdoc/>
+        public override string ToString()
+        {
+            return Show.Properties(this);
+        }
+    }
+
     /// <summary>What an out-of-memory handler learns.</summary>
     public sealed class GmmOomInfo
     {

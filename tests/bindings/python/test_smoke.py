@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The steps of ../SMOKE.md, in its order; 13 to 17, 26 and 27 stand in test_pause.py."""
+"""The steps of ../SMOKE.md, in its order; 13 to 17, 27 and 28 stand in test_pause.py, 18 in test_watch.py."""
 import ctypes
 import json
 import os

@@ -563,6 +563,14 @@ public final class Context implements AutoCloseable {
     }
 
     /**
+     * Tells a handler what happens to memory or to a budget, until the watcher is closed. A cache of registrations lets
+     * go of memory in time, and takes its new pages.
+     */
+    public Watcher watch(WatchOptions options, WatchHandler handler) {
+        return Watcher.create(handle, options, handler);
+    }
+
+    /**
      * Sets the handler that is called when memory is short; null removes it. A handler that refers to the context keeps
      * it from the garbage collector.
      */
