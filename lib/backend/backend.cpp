@@ -27,6 +27,8 @@ Status Backend::unreserve(void *, uint64_t) { return lacks("virtual memory manag
 Status Backend::can_create(Device, uint64_t) { return Status(); }
 Status Backend::create(Device, uint64_t, PhysicalHandle *) { return lacks("virtual memory management"); }
 Status Backend::release(PhysicalHandle) { return lacks("virtual memory management"); }
+bool Backend::is_held_elsewhere(PhysicalHandle) { return false; }
+Status Backend::free_memory(Device, uint64_t *) { return lacks("a count of free memory"); }
 Status Backend::map(void *, uint64_t, PhysicalHandle) { return lacks("virtual memory management"); }
 Status Backend::unmap(void *, uint64_t) { return lacks("virtual memory management"); }
 Status Backend::set_access(void *, uint64_t, Device, uint32_t) { return lacks("virtual memory management"); }

@@ -133,7 +133,12 @@ class Backend {
   virtual Status can_create(Device location, uint64_t size);
   virtual Status create(Device location, uint64_t size, PhysicalHandle *out);  // exportable; kHostLocation: host memory
   virtual Status release(PhysicalHandle handle);                               // the pages end with the last mapping
-  virtual Status map(void *base, uint64_t size, PhysicalHandle handle);        // the whole handle
+  // Whether others hold the pages, by a descriptor of export_fd() or what they made of it: a release returns nothing
+  // then. A backend that cannot tell inherits the answer false. Its free_memory() shows what a release returned.
+  virtual bool is_held_elsewhere(PhysicalHandle handle);
+  // The bytes of the device that nobody holds. NOT_SUPPORTED: is_held_elsewhere() tells.
+  virtual Status free_memory(Device device, uint64_t *out);
+  virtual Status map(void *base, uint64_t size, PhysicalHandle handle);  // the whole handle
   virtual Status unmap(void *base, uint64_t size);  // exactly what one or several map() calls mapped
   // Lets `owner` and the devices of `peers` (bit d: device d) read and write. The host may, too, if `owner` is the host
   // backend's or the pages lie on the host.

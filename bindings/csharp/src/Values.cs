@@ -273,6 +273,7 @@ namespace Gmm
             BackupPinnedBytes = (long)from.backup_pinned_bytes;
             BackupZeroBytes = (long)from.backup_zero_bytes;
             BackupActiveBytes = (long)from.backup_active_bytes;
+            ForeignBytes = (long)from.foreign_bytes;
             ReadOnly = (from.flags & Native.GMM_TAG_READ_ONLY) != 0;
             Checksum = (from.flags & Native.GMM_TAG_CHECKSUM) != 0;
             Pageable = (from.flags & Native.GMM_TAG_PAGEABLE) != 0;
@@ -287,6 +288,11 @@ namespace Gmm
 
         /// <summary>Contents of active read-only memory that are kept for the next pause.</summary>
         public long BackupActiveBytes { get; }
+
+        /// <summary>
+        /// Bytes that left gmm at the last pause and did not return to the device, as others hold them.
+        /// </summary>
+        public long ForeignBytes { get; }
 
         /// <summary>Whether nobody writes the contents after their first pause.</summary>
         public bool ReadOnly { get; }
@@ -458,6 +464,8 @@ namespace Gmm
             Failures = (long)from.failures;
             Extents = (long)from.extents;
             BackendCalls = (long)from.backend_calls;
+            LimitBytes = (long)from.limit_bytes;
+            ForeignBytes = (long)from.foreign_bytes;
         }
 
         /// <summary>Tags with memory in the scope.</summary>
@@ -506,6 +514,12 @@ namespace Gmm
         /// Driver and system calls that allocate, map, unmap or free; only in the scope of everything.
         /// </summary>
         public long BackendCalls { get; }
+
+        /// <summary>The limit of exactly this scope; <see cref="GmmContext.NoLimit"/>: none.</summary>
+        public long LimitBytes { get; }
+
+        /// <summary>Bytes that gmm gave up in pauses and that others hold.</summary>
+        public long ForeignBytes { get; }
 
         /// <inheritdoc/>
         public override string ToString()

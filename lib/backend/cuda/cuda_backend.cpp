@@ -39,6 +39,7 @@ class CudaBackend final : public Backend {
   Status can_create(Device location, uint64_t size) override;
   Status create(Device location, uint64_t size, PhysicalHandle *out) override;
   Status release(PhysicalHandle handle) override;
+  Status free_memory(Device device, uint64_t *out) override;
   Status map(void *base, uint64_t size, PhysicalHandle handle) override;
   Status unmap(void *base, uint64_t size) override;
   Status set_access(void *base, uint64_t size, Device owner, uint32_t peers) override;
@@ -567,6 +568,16 @@ Status CudaBackend::release(PhysicalHandle handle) {
   count_call();
   Status status = driver_.check(driver_.cuMemRelease(to_driver(handle)), "cuMemRelease");
   return status.ok() ? status : prefix(status, "Releasing VMM handle %" PRIu64 ": ", handle.value);
+}
+
+Status CudaBackend::free_memory(Device device, uint64_t *out) {
+  ContextGuard guard(driver_, log_);
+  GMM_TRY(devices_.enter(guard, device));
+  CaptureGuard capture(driver_);
+  size_t free_memory = 0, total_memory = 0;
+  GMM_TRY(driver_.check(driver_.cuMemGetInfo(&free_memory, &total_memory), "cuMemGetInfo"));
+  *out = free_memory;
+  return Status();
 }
 
 Status CudaBackend::map(void *base, uint64_t size, PhysicalHandle handle) {

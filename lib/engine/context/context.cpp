@@ -189,7 +189,7 @@ Status Context::add_heap(Heap &heap, gmm_tag tag_number) {
   const int32_t device = heap.options().device.ordinal;
   Quotas &quotas = heap.quotas();
   quotas.each[0] = &held;
-  quotas.each[1] = &held_on[device];
+  quotas.each[Quotas::kDevice] = &held_on[device];
   quotas.each[2] = &tag->held;
   quotas.each[3] = &tag->held_on[device];
   GMM_TRY(heap.init());

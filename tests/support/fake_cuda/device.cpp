@@ -46,6 +46,7 @@ bool valid_device(int device) { return device >= 0 && device < state().configura
 
 bool charge(int device, uint64_t bytes) {
   State &s = state();
+  settle_exported();
   uint64_t used = s.used[device].load();
   do {
     if (bytes > s.configuration.memory || used > s.configuration.memory - bytes) return false;

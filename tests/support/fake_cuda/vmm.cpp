@@ -249,7 +249,7 @@ CUresult CUDAAPI cuMemExportToShareableHandle(void *out, CUmemGenericAllocationH
   Handle *handle = find_handle(value);
   if (!out || !handle || flags || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_INVALID_VALUE;
   if (!(handle->physical->properties.requestedHandleTypes & type)) return CUDA_ERROR_INVALID_VALUE;
-  int fd = fcntl(handle->physical->backing->fd, F_DUPFD_CLOEXEC, 3);
+  int fd = export_backing(handle->physical->backing.get());
   if (fd < 0) return CUDA_ERROR_OPERATING_SYSTEM;
   *static_cast<int *>(out) = fd;
   return CUDA_SUCCESS;

@@ -160,8 +160,8 @@ typedef struct gmm_ipc_fd_info {
  * Pause and gmm_move(). A descriptor names physical memory, and gmm_pause() and gmm_move() put other memory behind a
  * VMM block. gmm_compact() with ::GMM_COMPACT_LIVE does so, too, but not in a heap with ::GMM_HEAP_EXPORTABLE.
  *   - Before the call, the importer ends its work with the memory and destroys what it made of it: in Vulkan the
- *     buffers and images, then vkFreeMemory(). gmm cannot see whether it did. Memory that an importer or an open
- *     descriptor still holds does not return to the device.
+ *     buffers and images, then vkFreeMemory(). Memory that an importer or an open descriptor still holds does not
+ *     return to the device: gmm_tag_info.foreign_bytes tells how much that was.
  *   - After the resume or the move the program exports the block anew and imports the new descriptor. The block's
  *     address has not changed. Its offset and its allocation's size may have.
  *   - Views of old memory stay valid and do not see what is written through the block's address.

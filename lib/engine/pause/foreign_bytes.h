@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a pause gives up without returning it to the device, since others hold the pages: an exported descriptor, an
+// importer, a library that registered the memory.
+//
+// A backend that knows who holds a handle is asked (the host backend). Elsewhere the device's free memory is compared:
+// it must grow by what the context gave up. Other threads of the context may take memory meanwhile, so its whole usage
+// of the device counts.
+#ifndef GMM_ENGINE_PAUSE_FOREIGN_BYTES_H
+#define GMM_ENGINE_PAUSE_FOREIGN_BYTES_H
+
+#include "engine/heap/heap.h"
+
+namespace gmm {
+
+// With the lock of the heap, around the release of its handles.
+class ForeignBytes {
+ public:
+  ForeignBytes(Backend &backend, Heap &heap) : backend_(backend), heap_(heap) {}
+
+  // Before the release of an extent's handle.
+  void before(const Extent &extent) {
+    if (!has_begun_) begin();
+    has_begun_ = true;
+    is_held_ = backend_.is_held_elsewhere(extent.handle);
+  }
+  // After it.
+  void released(const Extent &extent) {
+    if (is_held_) known_ += size_of(extent);
+    const bool is_here = extent.location.load(std::memory_order_relaxed) == heap_.options().device;
+    (is_here ? on_device_ : elsewhere_) += size_of(extent);
+  }
+  // The quotas are refunded.
+  uint64_t end() {
+    uint64_t now = 0;
+    MessageGuard message_guard;
+    if (!measures_ || !backend_.free_memory(heap_.options().device, &now).ok()) return known_;
+    // Signed: other threads and processes may have taken more than went.
+    const int64_t went = static_cast<int64_t>(held_ - held() - elsewhere_);
+    const int64_t missing = went - static_cast<int64_t>(now - free_);
+    if (missing <= 0) return 0;
+    return static_cast<uint64_t>(missing) < on_device_ ? static_cast<uint64_t>(missing) : on_device_;
+  }
+
+ private:
+  uint64_t held() const { return heap_.quotas().each[Quotas::kDevice]->held(); }
+  void begin() {
+    MessageGuard message_guard;
+    measures_ = backend_.free_memory(heap_.options().device, &free_).ok();
+    held_ = held();
+  }
+
+  Backend &backend_;
+  Heap &heap_;
+  bool has_begun_ = false, measures_ = false, is_held_ = false;
+  uint64_t free_ = 0, held_ = 0;            // of the device, before
+  uint64_t known_ = 0;                      // the backend knows that others hold it
+  uint64_t on_device_ = 0, elsewhere_ = 0;  // released; gmm_move() puts pages elsewhere
+};
+
+}  // namespace gmm
+#endif
