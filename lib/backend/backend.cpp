@@ -26,6 +26,8 @@ Status Backend::reserve(uint64_t, void **) { return lacks("virtual memory manage
 Status Backend::unreserve(void *, uint64_t) { return lacks("virtual memory management"); }
 Status Backend::can_create(Device, uint64_t) { return Status(); }
 Status Backend::create(Device, uint64_t, PhysicalHandle *) { return lacks("virtual memory management"); }
+Status Backend::comm_traits(Device, CommTraits *) { return lacks("virtual memory management"); }
+Status Backend::create_comm(Device device, uint64_t size, PhysicalHandle *out) { return create(device, size, out); }
 Status Backend::release(PhysicalHandle) { return lacks("virtual memory management"); }
 bool Backend::is_held_elsewhere(PhysicalHandle) { return false; }
 Status Backend::free_memory(Device, uint64_t *) { return lacks("a count of free memory"); }

@@ -69,6 +69,12 @@ using NativeEvent = struct NativeEventOpaque *;
 // A semaphore of another API. NULL: there is none.
 using NativeSemaphore = struct NativeSemaphoreOpaque *;
 
+// Memory for network libraries on a device.
+struct CommTraits {
+  uint64_t granularity = kExtentAlignment;  // of sizes and addresses: a multiple of kExtentAlignment
+  uint32_t peers = 0;                       // bit d: device d reaches the memory
+};
+
 struct ForeignPointer {
   gmm_usm usm = GMM_USM_UNKNOWN;
   Kind kind = Kind::kUnspecified;
@@ -132,7 +138,12 @@ class Backend {
   // nothing left for others meanwhile. What is free is not asked: the driver evicts managed memory for a handle.
   virtual Status can_create(Device location, uint64_t size);
   virtual Status create(Device location, uint64_t size, PhysicalHandle *out);  // exportable; kHostLocation: host memory
-  virtual Status release(PhysicalHandle handle);                               // the pages end with the last mapping
+  // The same on a device, for network libraries: capable of RDMA, and with a descriptor and a fabric handle, as the
+  // device has them. A backend whose ordinary memory serves them inherits create(). NOT_SUPPORTED from comm_traits():
+  // the device has no such memory.
+  virtual Status comm_traits(Device device, CommTraits *out);
+  virtual Status create_comm(Device device, uint64_t size, PhysicalHandle *out);
+  virtual Status release(PhysicalHandle handle);  // the pages end with the last mapping
   // Whether others hold the pages, by a descriptor of export_fd() or what they made of it: a release returns nothing
   // then. A backend that cannot tell inherits the answer false. Its free_memory() shows what a release returned.
   virtual bool is_held_elsewhere(PhysicalHandle handle);

@@ -60,6 +60,10 @@ static void prepare_dedicated(void) {
   prepare_small();
   alloc_flags = GMM_ALLOC_DEDICATED;
 }
+static void prepare_comm(void) {
+  prepare_large();
+  alloc_flags = GMM_ALLOC_COMM;
+}
 static gmm_result run_alloc(void) {
   gmm_alloc_desc desc = alloc_desc();
   desc.stream = stream;

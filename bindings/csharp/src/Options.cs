@@ -249,6 +249,10 @@ namespace Gmm
         public long Alignment { get; set; }
         /// <summary>The block gets a driver allocation of its own.</summary>
         public bool Dedicated { get; set; }
+        /// <summary>
+        /// The block is VMM memory for network libraries, in a driver allocation of its own; the kind may be left out.
+        /// </summary>
+        public bool Comm { get; set; }
         /// <summary>The bytes read as zero.</summary>
         public bool Zero { get; set; }
         /// <summary>
@@ -264,7 +268,8 @@ namespace Gmm
             desc.tag = Tag == null ? 0 : (uint)Tag.Number;
             desc.stream = stream;
             desc.alignment = (ulong)Alignment;
-            desc.flags = (Dedicated ? (uint)Native.GMM_ALLOC_DEDICATED : 0) | (Zero ? (uint)Native.GMM_ALLOC_ZERO : 0);
+            desc.flags = (Dedicated ? (uint)Native.GMM_ALLOC_DEDICATED : 0) | (Zero ? (uint)Native.GMM_ALLOC_ZERO : 0)
+                | (Comm ? (uint)Native.GMM_ALLOC_COMM : 0);
             return desc;
         }
 

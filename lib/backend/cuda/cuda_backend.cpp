@@ -38,6 +38,8 @@ class CudaBackend final : public Backend {
   Status unreserve(void *base, uint64_t size) override;
   Status can_create(Device location, uint64_t size) override;
   Status create(Device location, uint64_t size, PhysicalHandle *out) override;
+  Status comm_traits(Device device, CommTraits *out) override;
+  Status create_comm(Device device, uint64_t size, PhysicalHandle *out) override;
   Status release(PhysicalHandle handle) override;
   Status free_memory(Device device, uint64_t *out) override;
   Status map(void *base, uint64_t size, PhysicalHandle handle) override;
@@ -167,6 +169,8 @@ Status CudaBackend::device_info(Device device, gmm_device_info *out) {
       {state->pin, GMM_DEVICE_CAN_PIN},
       {state->pageable, GMM_DEVICE_CAN_PAGEABLE},
       {state->dma_buf && driver_.cuMemGetHandleForAddressRange != nullptr, GMM_DEVICE_CAN_DMA_BUF},
+      {state->vmm && state->fabric.load(std::memory_order_relaxed), GMM_DEVICE_CAN_FABRIC},
+      {state->vmm && state->rdma, GMM_DEVICE_CAN_RDMA},
   };
   for (const auto &ability : abilities)
     if (ability.has) info.capabilities |= ability.bit;
@@ -476,9 +480,12 @@ Status CudaBackend::reserve(uint64_t size, void **out) {
   GMM_TRY(devices_.enter_any(guard));
   CaptureGuard capture(driver_);
   CUdeviceptr address = 0;
+  uint64_t alignment = kExtentAlignment;
+  for (uint32_t i = 0; i < devices_.count(); ++i)
+    if (devices_[i].comm_granularity > alignment && size % devices_[i].comm_granularity == 0)
+      alignment = devices_[i].comm_granularity;
   count_call();
-  Status status =
-      driver_.check(driver_.cuMemAddressReserve(&address, size, kExtentAlignment, 0, 0), "cuMemAddressReserve");
+  Status status = driver_.check(driver_.cuMemAddressReserve(&address, size, alignment, 0, 0), "cuMemAddressReserve");
   if (!status.ok()) return prefix(status, "Reserving %" PRIu64 " bytes of addresses: ", size);
   *out = from_driver(address);
   return Status();
@@ -554,6 +561,58 @@ Status CudaBackend::create(Device location, uint64_t size, PhysicalHandle *out) 
     return prefix(status, "Creating %" PRIu64 " bytes of VMM memory on CUDA device %d: ", size, location.ordinal);
   }
   if (location.is_host()) host_pages_.store(true, std::memory_order_release);
+  out->value = handle;
+  return Status();
+}
+
+Status CudaBackend::comm_traits(Device device, CommTraits *out) {
+  DeviceState *state = nullptr;
+  GMM_TRY(devices_.state_of(device, &state));
+  if (!state->vmm)
+    return devices_.lacks(device, "virtual memory management, which GMM_ALLOC_COMM needs",
+                          "CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED");
+  *out = CommTraits{state->comm_granularity, 0};
+  for (uint32_t i = 0; i < devices_.count() && i < 32 && driver_.cuDeviceCanAccessPeer != nullptr; ++i) {
+    if (static_cast<int32_t>(i) == device.ordinal || !devices_[i].vmm) continue;
+    int can = 0;
+    GMM_TRY(
+        driver_.check(driver_.cuDeviceCanAccessPeer(&can, devices_[i].handle, state->handle), "cuDeviceCanAccessPeer"));
+    if (can != 0) out->peers |= 1u << i;
+  }
+  return Status();
+}
+
+Status CudaBackend::create_comm(Device device, uint64_t size, PhysicalHandle *out) {
+  GMM_TRY(driver_.check_vmm());
+  DeviceState *state = nullptr;
+  GMM_TRY(devices_.state_of(device, &state));
+  ContextGuard guard(driver_, log_);
+  GMM_TRY(devices_.enter(guard, device));
+  CaptureGuard capture(driver_);
+  const bool had_fabric = state->fabric.load(std::memory_order_relaxed);
+  CUmemAllocationProp properties = devices_.comm_properties(*state);
+  CUmemGenericAllocationHandle handle = 0;
+  count_call();
+  CUresult result = driver_.cuMemCreate(&handle, size, &properties, 0);
+  if (had_fabric && (result == CUDA_ERROR_NOT_PERMITTED || means_not_here(result))) {
+    // The device has fabric handles, but this machine has no IMEX channel for them. What else is wrong shows now.
+    state->fabric.store(false, std::memory_order_relaxed);
+    properties = devices_.comm_properties(*state);
+    count_call();
+    const CUresult again = driver_.cuMemCreate(&handle, size, &properties, 0);
+    if (again == CUDA_SUCCESS)
+      log_.write(LogLevel::kInfo,
+                 "Memory for network libraries on CUDA device %d has no fabric handles: cuMemCreate answered %d; "
+                 "another machine needs an IMEX channel (nvidia-imex).",
+                 device.ordinal, static_cast<int>(result));
+    else
+      state->fabric.store(true, std::memory_order_relaxed);
+    result = again;
+  }
+  Status status = driver_.check(result, "cuMemCreate");
+  if (!status.ok())
+    return prefix(status, "Creating %" PRIu64 " bytes of VMM memory for network libraries on CUDA device %d: ", size,
+                  device.ordinal);
   out->value = handle;
   return Status();
 }

@@ -44,6 +44,7 @@ class HostBackend final : public Backend {
   Status reserve(uint64_t size, void **out) override;
   Status unreserve(void *base, uint64_t size) override;
   Status create(Device location, uint64_t size, PhysicalHandle *out) override;
+  Status comm_traits(Device device, CommTraits *out) override;
   Status release(PhysicalHandle handle) override;
   bool is_held_elsewhere(PhysicalHandle handle) override;
   Status map(void *base, uint64_t size, PhysicalHandle handle) override;
@@ -441,6 +442,12 @@ Status HostBackend::create(Device location, uint64_t size, PhysicalHandle *out) 
   }
   count_call();
   return Status();
+}
+
+// Every network library takes the machine's memory.
+Status HostBackend::comm_traits(Device device, CommTraits *out) {
+  *out = CommTraits();
+  return check_device(device);
 }
 
 Status HostBackend::release(PhysicalHandle handle) {

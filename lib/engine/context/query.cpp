@@ -33,6 +33,7 @@ void fill_block(Context &context, const Block &block, const void *address, gmm_p
   // Pages that were moved to the host are the host's to touch.
   if (block.extent->location.load(std::memory_order_relaxed).is_host()) out->flags |= GMM_POINTER_HOST_ACCESSIBLE;
   if (block.paused) out->flags = 0;
+  if (region != nullptr && region->comm) out->flags |= GMM_POINTER_COMM;
 }
 
 }  // namespace

@@ -45,7 +45,8 @@ class Extents {
   // Of a region that is backed bit by bit: addresses cost next to nothing.
   static constexpr uint64_t kRegionSize = uint64_t{32} << 30;
   // A region of one driver allocation, which one free span in no list covers. Charged by the caller.
-  Status allocate(uint64_t bytes, bool dedicated, Span **out);
+  // `comm`: memory for network libraries, which is VMM and dedicated.
+  Status allocate(uint64_t bytes, bool dedicated, Span **out, const CommTraits *comm = nullptr);
   // Returns such a region of another kind than VMM, whose only span is in no list, and refunds it.
   Status deallocate(Region *region);
   // Ends a region of which one span is left. VMM: returns the addresses.
@@ -120,7 +121,7 @@ class Extents {
   struct Cut {
     Span *before = nullptr, *extent = nullptr, *after = nullptr;
   };
-  Status allocate_mapped(uint64_t bytes, Span **out);
+  Status allocate_mapped(uint64_t bytes, Span **out, const CommTraits *comm);
   Status add_one(Fill *fill, uint64_t size);
   void begin_region(Region *region, Span *span, bool dedicated);
   void return_region(Region *region, Span *span);

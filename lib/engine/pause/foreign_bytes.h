@@ -42,7 +42,10 @@ class ForeignBytes {
   }
 
  private:
-  uint64_t held() const { return heap_.quotas().each[Quotas::kDevice]->held(); }
+  uint64_t held() const {
+    const Quota *device = heap_.quotas().each[Quotas::kDevice];
+    return device == nullptr ? 0 : device->held();
+  }
   void begin() {
     MessageGuard message_guard;
     measures_ = backend_.free_memory(heap_.options().device, &free_).ok();

@@ -104,9 +104,18 @@ struct Region : Link<HeapRegions> {
   Span *first = nullptr;     // the span at its base
   bool dedicated = false;    // for one block
   bool whole = false;        // one driver allocation: the region ends with it
+  bool comm = false;         // VMM, for network libraries
+  uint32_t peers = 0;        // VMM: devices beside the heap's that have access
   uint64_t live_spans = 0;   // slabs and large blocks
   uint64_t listed_free = 0;  // of a plain kind: bytes in listed free runs
 };
+
+// Pages for an extent of a VMM region.
+inline Status create_pages(Backend &backend, const Region &region, Device location, uint64_t size,
+                           PhysicalHandle *out) {
+  return region.comm && !location.is_host() ? backend.create_comm(location, size, out)
+                                            : backend.create(location, size, out);
+}
 
 enum class SpanState : uint32_t {
   kNone = 0,      // in the pool of unused spans

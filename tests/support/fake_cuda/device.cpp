@@ -160,7 +160,7 @@ int attribute(int attribute) {
     case 125:
       return has("ipc");  // IPC of events: where it is, so is IPC of memory
     case 128:
-      return 0;  // FABRIC: nothing here could serve it
+      return has("vmm") && has("fabric");
     case 131:
       return -1;  // NUMA node of the device's memory
     case 134:

@@ -28,6 +28,7 @@ inline constexpr int kMaxDevices = 16;
 inline constexpr int kHost = -1;
 
 // Numbers rather than names: older headers lack them.
+inline constexpr int kFabric = 8;  // of CUmemAllocationHandleType
 inline constexpr int kLocationHost = 2, kLocationHostNuma = 3, kLocationHostNumaCurrent = 4;
 
 struct Stream;

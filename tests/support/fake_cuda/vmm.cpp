@@ -19,10 +19,13 @@ CUresult check_properties(const CUmemAllocationProp *p, int *device) {
   for (unsigned char byte : p->allocFlags.reserved)
     if (byte) return CUDA_ERROR_INVALID_VALUE;
   if (p->allocFlags.compressionType > 1 || p->allocFlags.usage) return CUDA_ERROR_INVALID_VALUE;
+  if (p->allocFlags.gpuDirectRDMACapable > 1) return CUDA_ERROR_INVALID_VALUE;
+  if (p->allocFlags.gpuDirectRDMACapable && lacks("rdma")) return CUDA_ERROR_NOT_SUPPORTED;
   int types = p->requestedHandleTypes;
-  if (types & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
-    return types & 8 ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;  // 8: FABRIC
-  if (types && lacks("fd")) return CUDA_ERROR_NOT_SUPPORTED;
+  if (types & ~(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR | kFabric)) return CUDA_ERROR_INVALID_VALUE;
+  if ((types & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) && lacks("fd")) return CUDA_ERROR_NOT_SUPPORTED;
+  if ((types & kFabric) && (lacks("fabric") || p->location.type != CU_MEM_LOCATION_TYPE_DEVICE))
+    return CUDA_ERROR_NOT_SUPPORTED;
   switch (static_cast<int>(p->location.type)) {
     case CU_MEM_LOCATION_TYPE_DEVICE:
       if (!valid_device(p->location.id)) return CUDA_ERROR_INVALID_DEVICE;
@@ -66,6 +69,16 @@ bool for_whole_mappings(uint64_t address, size_t size, F each) {
   return true;
 }
 
+// Whether a part of whole mappings is another device's memory.
+bool foreign_to(uint64_t address, size_t size, int device) {
+  bool foreign = false;
+  for_whole_mappings(address, size, [&](uint64_t, Mapping *mapping) {
+    const int owner = mapping->physical->backing->device;
+    foreign = foreign || (owner != kHost && owner != device);
+  });
+  return foreign;
+}
+
 // What the CPU may do with a mapping: pages of a device are not the CPU's to read.
 int protection(const Mapping &mapping) {
   unsigned access = mapping.host_access;
@@ -90,7 +103,9 @@ CUresult CUDAAPI cuMemGetAllocationGranularity(size_t *granularity, const CUmemA
   if (!granularity || option > CU_MEM_ALLOC_GRANULARITY_RECOMMENDED) return CUDA_ERROR_INVALID_VALUE;
   if (lacks("vmm")) return CUDA_ERROR_NOT_SUPPORTED;
   if (CUresult wrong = check_properties(properties, &device)) return wrong;
-  *granularity = kGranularity;
+  // Larger pages are better for network adapters and switches.
+  const bool large = option == CU_MEM_ALLOC_GRANULARITY_RECOMMENDED && properties->allocFlags.gpuDirectRDMACapable;
+  *granularity = large ? 2 * kGranularity : kGranularity;
   return CUDA_SUCCESS;
 }
 
@@ -128,6 +143,7 @@ CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *out, size_t size, con
   if (CUresult wrong = check_properties(properties, &device)) return wrong;
   State &s = state();
   if (size > s.configuration.memory) return CUDA_ERROR_OUT_OF_MEMORY;
+  if ((properties->requestedHandleTypes & kFabric) && lacks("imex")) return CUDA_ERROR_NOT_PERMITTED;
   auto backing = make_backing(size, device, size, properties->requestedHandleTypes != 0);
   if (!backing) return CUDA_ERROR_OUT_OF_MEMORY;
   *out = s.next_handle++;
@@ -190,6 +206,8 @@ CUresult CUDAAPI cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAcc
     if (flags != 0 && flags != 1 && flags != 3) return CUDA_ERROR_INVALID_VALUE;
     if (type == CU_MEM_LOCATION_TYPE_DEVICE) {
       if (!valid_device(descriptors[i].location.id)) return CUDA_ERROR_INVALID_DEVICE;
+      if (lacks("peer") && foreign_to(address, size, descriptors[i].location.id))
+        return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
     } else if ((type != kLocationHost && type != kLocationHostNuma) || !all_on_host) {
       return CUDA_ERROR_INVALID_VALUE;  // the CPU gets no access to a device's pages
     }

@@ -122,7 +122,8 @@ public final class Context implements AutoCloseable {
 
     /** Allocates `size` bytes. */
     public GmmBuffer alloc(long size, AllocOptions options) {
-        Kind kind = options.kind == Kind.UNSPECIFIED ? Kind.DEVICE : options.kind;
+        Kind kind = options.kind != Kind.UNSPECIFIED ? options.kind
+            : (options.flags & NativeConstants.GMM_ALLOC_COMM) != 0 ? Kind.VMM : Kind.DEVICE;
         return GmmBuffer.allocated(handle, null, options.stream, size, kind, (stream, out) -> {
             allocate(handle.address(), size, options, stream, out);
         });
