@@ -154,6 +154,8 @@ enum { GMM_USM_UNKNOWN = 0, GMM_USM_DEVICE = 1, GMM_USM_HOST = 2, GMM_USM_SHARED
 enum {
   GMM_IPC_ROUTE_LEGACY = 1u << 0, /**< the driver's 64-byte handle: gmm_ipc_export_legacy() */
   GMM_IPC_ROUTE_FD = 1u << 1,     /**< a file descriptor: gmm_ipc_export_fd() */
+  /** gmm_ipc_export() makes a handle that another machine of the same NVLink domain imports, too. */
+  GMM_IPC_ROUTE_FABRIC = 1u << 2,
   GMM_IPC_ROUTE_DMA_BUF = 1u << 3 /**< a Linux dma-buf: gmm_ipc_export_fd() with ::GMM_FD_DMA_BUF */
 };
 

@@ -37,6 +37,11 @@ Status Backend::set_access(void *, uint64_t, Device, uint32_t) { return lacks("v
 Status Backend::populate(void *, uint64_t) { return Status(); }
 Status Backend::export_fd(PhysicalHandle, int32_t *) { return lacks("export by file descriptor"); }
 Status Backend::import_fd(int32_t, uint64_t, Device, PhysicalHandle *) { return lacks("import by file descriptor"); }
+bool Backend::has_fabric(Device) const { return false; }
+Status Backend::export_fabric(PhysicalHandle, uint8_t[kFabricHandleSize]) { return lacks("fabric handles"); }
+Status Backend::import_fabric(const uint8_t[kFabricHandleSize], uint64_t, Device, PhysicalHandle *) {
+  return lacks("fabric handles");
+}
 
 Status Backend::legacy_export(void *, uint8_t[kLegacyHandleSize]) { return lacks("legacy IPC"); }
 Status Backend::legacy_import(const uint8_t[kLegacyHandleSize], Device, void **) { return lacks("legacy IPC"); }

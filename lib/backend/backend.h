@@ -100,6 +100,7 @@ struct ZeroRange {
 static_assert(sizeof(ZeroRange) == 24);
 
 inline constexpr uint64_t kLegacyHandleSize = 64;
+inline constexpr uint64_t kFabricHandleSize = 64;
 
 class Backend {
  public:
@@ -159,6 +160,12 @@ class Backend {
   virtual Status populate(void *base, uint64_t size);
   virtual Status export_fd(PhysicalHandle handle, int32_t *fd);                             // the caller closes it
   virtual Status import_fd(int32_t fd, uint64_t size, Device device, PhysicalHandle *out);  // `fd` stays the caller's
+  // Fabric handles, which other machines of an NVLink domain open: of memory of create_comm(), as long as has_fabric().
+  // A handle keeps nothing alive. NOT_SUPPORTED: the memory has none.
+  virtual bool has_fabric(Device device) const;
+  virtual Status export_fabric(PhysicalHandle handle, uint8_t out[kFabricHandleSize]);
+  virtual Status import_fabric(const uint8_t handle[kFabricHandleSize], uint64_t size, Device device,
+                               PhysicalHandle *out);
 
   // --- Legacy IPC of kDevice memory --------------------------------------------------------------------
   virtual Status legacy_export(void *driver_base, uint8_t out[kLegacyHandleSize]);

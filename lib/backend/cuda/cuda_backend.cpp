@@ -48,6 +48,11 @@ class CudaBackend final : public Backend {
   Status export_fd(PhysicalHandle handle, int32_t *fd) override;
   Status import_fd(int32_t fd, uint64_t size, Device device, PhysicalHandle *out) override;
 
+  bool has_fabric(Device device) const override;
+  Status export_fabric(PhysicalHandle handle, uint8_t out[kFabricHandleSize]) override;
+  Status import_fabric(const uint8_t handle[kFabricHandleSize], uint64_t size, Device device,
+                       PhysicalHandle *out) override;
+
   Status legacy_export(void *driver_base, uint8_t out[kLegacyHandleSize]) override;
   Status legacy_import(const uint8_t handle[kLegacyHandleSize], Device device, void **driver_base) override;
   Status legacy_close(void *driver_base) override;
@@ -814,6 +819,61 @@ Status CudaBackend::import_fd(int32_t fd, uint64_t size, Device device, Physical
       driver_.cuMemGetAllocationPropertiesFromHandle(&properties, handle) != CUDA_SUCCESS || is_host(properties))
     host_pages_.store(true, std::memory_order_release);
   out->value = handle;
+  return Status();
+}
+
+static_assert(sizeof(CUmemFabricHandle) == kFabricHandleSize);
+
+bool CudaBackend::has_fabric(Device device) const { return devices_.has_fabric(device); }
+
+Status CudaBackend::export_fabric(PhysicalHandle handle, uint8_t out[kFabricHandleSize]) {
+  if (driver_.cuMemExportToShareableHandle == nullptr) return driver_.missing("cuMemExportToShareableHandle");
+  if (driver_.cuMemGetAllocationPropertiesFromHandle == nullptr)
+    return driver_.missing("cuMemGetAllocationPropertiesFromHandle");
+  GMM_TRY(check_handle(handle, "Exporting"));
+  ContextGuard guard(driver_, log_);
+  GMM_TRY(devices_.enter_any(guard));
+  CaptureGuard capture(driver_);
+  CUmemAllocationProp properties = {};
+  GMM_TRY(driver_.check(driver_.cuMemGetAllocationPropertiesFromHandle(&properties, to_driver(handle)),
+                        "cuMemGetAllocationPropertiesFromHandle"));
+  if ((properties.requestedHandleTypes & CU_MEM_HANDLE_TYPE_FABRIC) == 0)
+    return fail(GMM_ERROR_NOT_SUPPORTED, "VMM handle %" PRIu64 " has no fabric handle; allocate with GMM_ALLOC_COMM.",
+                handle.value);
+  CUmemFabricHandle fabric = {};
+  count_call();
+  Status status =
+      driver_.check(driver_.cuMemExportToShareableHandle(&fabric, to_driver(handle), CU_MEM_HANDLE_TYPE_FABRIC, 0),
+                    "cuMemExportToShareableHandle");
+  if (!status.ok()) return prefix(status, "Exporting VMM handle %" PRIu64 " as a fabric handle: ", handle.value);
+  std::memcpy(out, fabric.data, kFabricHandleSize);
+  return Status();
+}
+
+Status CudaBackend::import_fabric(const uint8_t handle[kFabricHandleSize], uint64_t size, Device device,
+                                  PhysicalHandle *out) {
+  if (driver_.cuMemImportFromShareableHandle == nullptr) return driver_.missing("cuMemImportFromShareableHandle");
+  DeviceState *state = nullptr;
+  GMM_TRY(devices_.state_of(device, &state));
+  if (!state->fabric.load(std::memory_order_relaxed))
+    return devices_.lacks(device, "import of another machine's memory",
+                          "CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED");
+  ContextGuard guard(driver_, log_);
+  GMM_TRY(devices_.enter(guard, device));
+  CaptureGuard capture(driver_);
+  CUmemFabricHandle fabric = {};
+  std::memcpy(fabric.data, handle, kFabricHandleSize);
+  CUmemGenericAllocationHandle imported = 0;
+  count_call();
+  Status status = driver_.check(driver_.cuMemImportFromShareableHandle(&imported, &fabric, CU_MEM_HANDLE_TYPE_FABRIC),
+                                "cuMemImportFromShareableHandle");
+  if (!status.ok())
+    return prefix(status,
+                  "Importing %" PRIu64
+                  " bytes of another machine on CUDA device %d (the exporter may have freed them, "
+                  "or the machines share no IMEX channel): ",
+                  size, device.ordinal);
+  out->value = imported;
   return Status();
 }
 

@@ -62,7 +62,11 @@ class Devices {
   DeviceState &operator[](uint32_t ordinal) { return states_[ordinal]; }
   // Fails with INVALID_DEVICE if there is no such device.
   Status state_of(Device device, DeviceState **out);
-  // What is asked of the driver for such memory.
+  bool has_fabric(Device device) const {
+    return device.ordinal >= 0 && static_cast<uint32_t>(device.ordinal) < count_ &&
+           states_[device.ordinal].fabric.load(std::memory_order_relaxed);
+  }
+  // What is asked of the driver for memory for network libraries.
   CUmemAllocationProp comm_properties(const DeviceState &state) const;
   // The failure of an operation that the device lacks. `attribute` is the driver's name of what is missing.
   Status lacks(Device device, const char *operation, const char *attribute) const;

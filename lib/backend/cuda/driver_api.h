@@ -164,6 +164,9 @@ struct CUipcMemHandle {
 struct CUipcEventHandle {
   char reserved[64];
 };
+struct CUmemFabricHandle {
+  unsigned char data[64];
+};
 struct CUmemLocation {
   CUmemLocationType type;
   int id;

@@ -50,12 +50,6 @@ std::vector<Held> &held() {
 void uncharge(int device, uint64_t bytes) { (device == kHost ? state().host_bytes : state().used[device]) -= bytes; }
 
 // A lock of an open file description lives as long as its duplicates and mappings, in any process.
-bool lock_shared(int fd) {
-  struct flock lock = {};
-  lock.l_type = F_RDLCK;
-  lock.l_whence = SEEK_SET;
-  return fcntl(fd, F_OFD_SETLK, &lock) == 0;
-}
 bool held_elsewhere(int fd) {
   struct flock lock = {};
   lock.l_type = F_WRLCK;
@@ -64,6 +58,13 @@ bool held_elsewhere(int fd) {
 }
 
 }  // namespace
+
+bool lock_shared(int fd) {
+  struct flock lock = {};
+  lock.l_type = F_RDLCK;
+  lock.l_whence = SEEK_SET;
+  return fcntl(fd, F_OFD_SETLK, &lock) == 0;
+}
 
 int export_backing(Backing *backing) {
   int opened = open(("/proc/self/fd/" + std::to_string(backing->fd)).c_str(), O_RDWR | O_CLOEXEC);

@@ -56,6 +56,8 @@ struct Backing {
   ~Backing();
 };
 
+// Shows others that the open file holds its memory.
+bool lock_shared(int fd);
 // A descriptor for others. The memory of a backing that ended stays taken while one lives, or a mapping of it.
 int export_backing(Backing *backing);
 // Gives back what others held and hold no more.

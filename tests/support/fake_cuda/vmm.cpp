@@ -4,6 +4,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <cstring>
+
 #include "state.h"
 #include "stream.h"
 
@@ -67,6 +69,28 @@ bool for_whole_mappings(uint64_t address, size_t size, F each) {
     each(base, mapping);
   }
   return true;
+}
+
+// A fabric handle: another process finds the bytes through the exporter's descriptors in /proc, as with legacy IPC.
+struct FabricWire {
+  char magic[8];
+  uint64_t id;
+  int32_t pid, fd;
+  char rest[40];
+};
+static_assert(sizeof(FabricWire) == 64);
+constexpr char kFabricMagic[8] = "fakeFAB";
+
+// The descriptor, which holds the memory, or -1.
+int open_fabric(const void *handle, uint64_t *id) {
+  FabricWire wire;
+  memcpy(&wire, handle, sizeof wire);
+  if (memcmp(wire.magic, kFabricMagic, sizeof kFabricMagic) != 0) return -1;
+  *id = wire.id;
+  const int fd =
+      open(("/proc/" + std::to_string(wire.pid) + "/fd/" + std::to_string(wire.fd)).c_str(), O_RDWR | O_CLOEXEC);
+  if (fd >= 0) lock_shared(fd);
+  return fd;
 }
 
 // Whether a part of whole mappings is another device's memory.
@@ -265,8 +289,18 @@ CUresult CUDAAPI cuMemExportToShareableHandle(void *out, CUmemGenericAllocationH
                                               CUmemAllocationHandleType type, unsigned long long flags) {
   FAKE_CUDA_ENTER(cuMemExportToShareableHandle);
   Handle *handle = find_handle(value);
-  if (!out || !handle || flags || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_INVALID_VALUE;
+  if (!out || !handle || flags ||
+      (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR && static_cast<int>(type) != kFabric))
+    return CUDA_ERROR_INVALID_VALUE;
   if (!(handle->physical->properties.requestedHandleTypes & type)) return CUDA_ERROR_INVALID_VALUE;
+  if (static_cast<int>(type) == kFabric) {
+    const Backing &backing = *handle->physical->backing;
+    FabricWire wire{{}, backing.id, getpid(), backing.fd, {}};
+    memcpy(wire.magic, kFabricMagic, sizeof kFabricMagic);
+    memcpy(out, &wire, sizeof wire);
+    handle->physical->backing->exported = true;
+    return CUDA_SUCCESS;
+  }
   int fd = export_backing(handle->physical->backing.get());
   if (fd < 0) return CUDA_ERROR_OPERATING_SYSTEM;
   *static_cast<int *>(out) = fd;
@@ -276,16 +310,20 @@ CUresult CUDAAPI cuMemExportToShareableHandle(void *out, CUmemGenericAllocationH
 CUresult CUDAAPI cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out, void *os_handle,
                                                 CUmemAllocationHandleType type) {
   FAKE_CUDA_ENTER(cuMemImportFromShareableHandle);
-  if (!out || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_INVALID_VALUE;
-  if (lacks("vmm") || lacks("fd")) return CUDA_ERROR_NOT_SUPPORTED;
-  int fd = fcntl(static_cast<int>(reinterpret_cast<intptr_t>(os_handle)), F_DUPFD_CLOEXEC, 3);
+  const bool fabric = static_cast<int>(type) == kFabric;
+  if (!out || (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR && !fabric)) return CUDA_ERROR_INVALID_VALUE;
+  if (lacks("vmm") || lacks(fabric ? "fabric" : "fd")) return CUDA_ERROR_NOT_SUPPORTED;
+  if (fabric && lacks("imex")) return CUDA_ERROR_NOT_PERMITTED;
+  uint64_t id = 0;
+  const int fd = fabric ? open_fabric(os_handle, &id)
+                        : fcntl(static_cast<int>(reinterpret_cast<intptr_t>(os_handle)), F_DUPFD_CLOEXEC, 3);
   if (fd < 0) return CUDA_ERROR_INVALID_VALUE;
-  auto backing = adopt_backing(fd, 0);
+  auto backing = adopt_backing(fd, id);
   if (!backing || !backing->shareable || !aligned(backing->size)) return CUDA_ERROR_INVALID_VALUE;
   if (backing->device != kHost && !valid_device(backing->device)) return CUDA_ERROR_INVALID_DEVICE;
   CUmemAllocationProp properties{};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  properties.requestedHandleTypes = type;
   properties.location.type =
       backing->device == kHost ? static_cast<CUmemLocationType>(kLocationHostNuma) : CU_MEM_LOCATION_TYPE_DEVICE;
   properties.location.id = backing->device == kHost ? 0 : backing->device;

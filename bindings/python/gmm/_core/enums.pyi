@@ -81,6 +81,7 @@ class TagFlags(enum.IntFlag):
 class IpcRoute(enum.IntFlag):
     LEGACY = 1
     FD = 2
+    FABRIC = 4
     DMA_BUF = 8
 
 class FdType(enum.IntEnum):
