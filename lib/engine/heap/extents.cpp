@@ -213,6 +213,7 @@ void Extents::unmap(Fill *fill, Span *place) {
 
 void Extents::begin_extent(Extent *extent, PhysicalHandle handle) {
   extent->handle = handle;
+  extent->is_out.store(false, std::memory_order_relaxed);
   extent->location = options_.device;
   extent->mapped = true;
   ++count_;
@@ -449,6 +450,7 @@ Status Extents::evacuate(Extent *extent, Vector<Piece> *pieces) {
     if (i == 0) {
       List<Extent, RegionExtents>::remove(extent);
       extent->handle = piece.handle;
+      extent->is_out.store(false, std::memory_order_relaxed);
     } else {
       begin_extent(piece.extent, piece.handle);
     }

@@ -241,12 +241,13 @@ Status IpcExports::export_block(const void *memory, gmm_ipc_handle *out) {
 }
 
 // For importers on other machines. Memory without a fabric handle stays this machine's.
-Status IpcExports::add_fabric(const Extent &extent, IpcHandle *handle) const {
+Status IpcExports::add_fabric(Extent &extent, IpcHandle *handle) const {
   const uint64_t machine = ipc_machine();
   if (machine == 0 || !core_.backend->has_fabric(handle->device)) return Status();
   const Status status = core_.backend->export_fabric(extent.handle, handle->legacy);
   if (status.code() == GMM_ERROR_NOT_SUPPORTED) return Status();
   GMM_TRY(status);
+  extent.is_out.store(true, std::memory_order_relaxed);
   handle->route = IpcRoute::kFabric;
   handle->machine = machine;
   return Status();

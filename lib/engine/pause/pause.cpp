@@ -135,6 +135,7 @@ uint64_t HeapPause::commit() {
     }
     extent.handle = PhysicalHandle{};
     foreign.released(extent);
+    extent.is_out.store(false, std::memory_order_relaxed);
     bytes += size_of(extent);
   });
   for (const PlannedExtent &planned : extents_) {
@@ -157,7 +158,7 @@ uint64_t HeapPause::commit() {
         " bytes of tag \"%s\" did not return to device %d: others hold them, by a descriptor, an import or a "
         "registration.",
         stays, tag().name, heap_.options().device.ordinal);
-  return bytes - stays;
+  return bytes - foreign.believed();
 }
 
 void HeapPause::undo() {

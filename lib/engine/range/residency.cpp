@@ -77,6 +77,7 @@ Status move_extent(Core &core, Extent &extent, Heap &heap, Device location, gmm_
     old = handle;
   } else {
     extent.handle = handle;
+    extent.is_out.store(false, std::memory_order_relaxed);
     extent.location.store(location, std::memory_order_relaxed);
   }
   close_window();

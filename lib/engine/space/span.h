@@ -70,6 +70,7 @@ struct Extent : Link<RegionExtents> {
   std::atomic<Device> location{Device{}};  // where a VMM extent's pages are
   std::atomic<uint32_t> importers{0};      // connections and exports of this context that hold the memory
   std::atomic<uint32_t> own_imports{0};    // of `importers`: exports that this context has imported itself
+  std::atomic<bool> is_out{false};         // a descriptor or fabric handle of its pages left the process
   bool mapped = true;                      // the handle is mapped at `base`
   std::atomic<ExtentState> state{ExtentState::kActive};
   KeptContents *kept = nullptr;  // contents of paused memory, or what a read-only tag keeps for the next pause
