@@ -189,6 +189,8 @@ namespace Gmm
             FdIpc = (from.ipc_routes & Native.GMM_IPC_ROUTE_FD) != 0;
             DmaBufIpc = (from.ipc_routes & Native.GMM_IPC_ROUTE_DMA_BUF) != 0;
             PeerGone = (from.flags & Native.GMM_POINTER_PEER_GONE) != 0;
+            FabricIpc = (from.ipc_routes & Native.GMM_IPC_ROUTE_FABRIC) != 0;
+            Comm = (from.flags & Native.GMM_POINTER_COMM) != 0;
         }
 
         /// <summary>The kind of memory.</summary>
@@ -248,6 +250,12 @@ namespace Gmm
 
         /// <summary>The memory is imported, and its exporter has ended.</summary>
         public bool PeerGone { get; }
+
+        /// <summary>Another machine of the same NVLink domain can import its handle.</summary>
+        public bool FabricIpc { get; }
+
+        /// <summary>The block is memory for network libraries: GmmAllocOptions.Comm.</summary>
+        public bool Comm { get; }
 
         /// <inheritdoc/>
         public override string ToString()

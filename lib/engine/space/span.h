@@ -102,13 +102,13 @@ struct Region : Link<HeapRegions> {
   List<Extent, RegionExtents> extents;
   std::atomic<uint32_t> paused{0};
   std::atomic<uint64_t> generation{0};
-  Span *first = nullptr;     // the span at its base
-  bool dedicated = false;    // for one block
-  bool whole = false;        // one driver allocation: the region ends with it
-  bool comm = false;         // VMM, for network libraries
-  uint32_t peers = 0;        // VMM: devices beside the heap's that have access
-  uint64_t live_spans = 0;   // slabs and large blocks
-  uint64_t listed_free = 0;  // of a plain kind: bytes in listed free runs
+  Span *first = nullptr;          // the span at its base
+  bool dedicated = false;         // for one block
+  bool whole = false;             // one driver allocation: the region ends with it
+  std::atomic<bool> comm{false};  // VMM, for network libraries
+  uint32_t peers = 0;             // VMM: devices beside the heap's that have access
+  uint64_t live_spans = 0;        // slabs and large blocks
+  uint64_t listed_free = 0;       // of a plain kind: bytes in listed free runs
 };
 
 // Pages for an extent of a VMM region.

@@ -448,6 +448,17 @@ internal sealed class PauseTest
         }
     }
 
+    internal void Comm()
+    {
+        using (GmmBuffer buffer = context.Alloc(Size, new GmmAllocOptions { Comm = true }))
+        {
+            Same(GmmKind.Vmm, buffer.Kind, "the kind");
+            Check(buffer.Query().Comm, "memory for networks");
+        }
+        Fails(GmmResult.InvalidKind, "INVALID_KIND",
+            () => context.Alloc(Size, new GmmAllocOptions { Kind = GmmKind.Host, Comm = true }));
+    }
+
     internal void Watch()
     {
         GmmTag tag = context.Tag("watched", GmmContents.Host, 0);

@@ -53,6 +53,14 @@ final class PauseTest {
         throw new IllegalArgumentException("from the progress");
     }
 
+    void comm() throws Exception {
+        try (GmmBuffer buffer = context.alloc(SIZE, new AllocOptions().comm())) {
+            same(Kind.VMM, buffer.kind(), "the kind");
+            check(buffer.query().comm(), "memory for networks");
+        }
+        fails(Result.INVALID_KIND, () -> context.alloc(SIZE, new AllocOptions().kind(Kind.HOST).comm()));
+    }
+
     private GmmBuffer alloc(Tag tag) {
         return alloc(tag, SIZE);
     }
