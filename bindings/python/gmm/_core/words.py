@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """What people read: sizes, tables, and the library's messages with Python's names."""
-import html
 import re
 
 
@@ -41,6 +40,8 @@ def lines(answer):
 
 def table(caption, rows, head=()):
     """An HTML table of rows of texts."""
+    import html  # here, as only notebooks ask for tables
+
     def row(cells, tag):
         return "<tr>" + "".join(f"<{tag}>{html.escape(str(cell))}</{tag}>" for cell in cells) + "</tr>"
 
