@@ -49,8 +49,10 @@ class ForeignBytes {
     // Signed: other threads and processes may have taken more than went.
     const int64_t went = static_cast<int64_t>(held_ - held() - elsewhere_);
     const int64_t missing = went - static_cast<int64_t>(now - free_);
-    if (missing < static_cast<int64_t>(kExtentAlignment)) return 0;  // no extent is smaller
-    return static_cast<uint64_t>(missing) < on_device_ ? static_cast<uint64_t>(missing) : on_device_;
+    // Extents are of whole granules. A driver keeps or gives a little for itself besides.
+    if (missing < static_cast<int64_t>(kExtentAlignment / 2)) return 0;
+    const uint64_t bytes = (static_cast<uint64_t>(missing) + kExtentAlignment / 2) & ~(kExtentAlignment - 1);
+    return bytes < on_device_ ? bytes : on_device_;
   }
   uint64_t held() const {
     const Quota *device = heap_.quotas().each[Quotas::kDevice];
