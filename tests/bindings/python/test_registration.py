@@ -128,6 +128,40 @@ def test_what_nccl_refuses(context, block, nccl, monkeypatch):
         gmm.nccl.suspend(1)
 
 
+def test_communicators_are_suspended(nccl, monkeypatch):
+    asked = []
+    monkeypatch.setattr(FakeNccl, "ncclCommSuspend", lambda self, communicator, flags: asked.append(
+        ("suspend", communicator.value, flags.value)), raising=False)
+    monkeypatch.setattr(FakeNccl, "ncclCommResume", lambda self, communicator: asked.append(
+        ("resume", communicator.value)), raising=False)
+    assert gmm.nccl.can_suspend()
+    gmm.nccl.suspend([1, 2])
+    gmm.nccl.resume([1, 2])
+    assert asked == [("suspend", 1, 1), ("suspend", 2, 1), ("resume", 1), ("resume", 2)]
+
+
+class Backend:
+    """Of a process group: its communicator comes with the first collective."""
+
+    pointer = 0
+
+    def _comm_ptr(self):
+        return self.pointer
+
+
+def test_a_process_group_has_a_communicator(context, block, nccl, monkeypatch):
+    backend = Backend()
+    monkeypatch.setattr(gmm.nccl, "_backend", lambda group, device: backend)
+    with pytest.raises(RuntimeError, match="collective"):
+        gmm.nccl.register(block, context=context)
+    backend.pointer = 7
+    with gmm.nccl.register(block, context=context):
+        backend.pointer = 8  # the group was made anew
+        context.pause("network")
+        context.resume("network")
+    assert nccl.calls == [("register", 7), ("end", 7), ("register", 8), ("end", 8)]
+
+
 class Parameters(ctypes.Structure):
     """The first fields of ucp_params_t."""
 
