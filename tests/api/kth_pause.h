@@ -148,7 +148,7 @@ static void prepare_resume_from_host(void) {
   MUST(run_pause());
 }
 static void prepare_resume_comm(void) {
-  tag = tag_with("paused", GMM_CONTENTS_HOST, 0);
+  tag = tag_with("paused", GMM_CONTENTS_DROP, 0);
   of_two = false;
   for (unsigned i = 0; i < BLOCKS; ++i) {
     gmm_alloc_desc desc = alloc_desc();
