@@ -88,6 +88,15 @@ uint64_t pid_namespace() {
   return number;
 }
 
+bool machine_boot(char *text, uint64_t size) {
+  const int fd = ::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return false;
+  const ssize_t length = ::read(fd, text, size - 1);
+  ::close(fd);
+  text[length > 0 ? length : 0] = '\0';
+  return length > 0;
+}
+
 Status random_bytes(void *out, uint64_t size) {
   auto *at = static_cast<uint8_t *>(out);
   while (size != 0) {

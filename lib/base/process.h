@@ -26,6 +26,9 @@ int process_start_time(int32_t pid, uint64_t *out);
 // unknown, because /proc is missing or belongs to another namespace.
 uint64_t pid_namespace();
 
+// A text that names the machine since its last start, the same in all containers. False: the system tells none.
+bool machine_boot(char *text, uint64_t size);
+
 // Reads the kernel's random generator, and waits until it is seeded.
 Status random_bytes(void *out, uint64_t size);
 

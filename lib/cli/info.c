@@ -15,9 +15,9 @@ static void print_names(const char *title, uint32_t bits, const char *const *nam
 
 static int print_device(gmm_context *context, gmm_device device) {
   static const char *const kinds[] = {NULL, "device", "vmm", "host", "managed"};
-  static const char *const capabilities[] = {
-      "pause", "export-fd", "legacy-ipc", "concurrent-managed", "pin", "pageable", NULL,
-      NULL,    "dma-buf",   "host-numa",  "host-page-tables"};
+  static const char *const capabilities[] = {"pause",   "export-fd", "legacy-ipc", "concurrent-managed",
+                                             "pin",     "pageable",  "fabric",     NULL,
+                                             "dma-buf", "rdma",      "host-numa",  "host-page-tables"};
   gmm_device_info info = {.struct_size = sizeof info};
   const gmm_result result = gmm_device_query(context, device, &info);
   if (result < 0) return report("device", result);

@@ -40,6 +40,7 @@ uint32_t current_user() { return 0; }
 uint32_t usable_processors() { return 1; }
 int process_start_time(int32_t, uint64_t *) { return ENOSYS; }
 uint64_t pid_namespace() { return 0; }
+bool machine_boot(char *, uint64_t) { return false; }
 Status random_bytes(void *, uint64_t) { return kRefused; }
 uint64_t monotonic_ms() { return 0; }
 uint64_t monotonic_us() { return 0; }

@@ -24,8 +24,8 @@ class HeapPause : public HeapTransition {
   Status plan(uint32_t flags);
   // Copies the contents out and unmaps what is out.
   Status save(TransitionProgress &progress);
-  // Releases the handles of unmapped extents and returns their bytes. A handle that the driver does not release stays
-  // with its extent for the next call.
+  // Releases the handles of unmapped extents, and returns how many bytes the device got back. A handle that the driver
+  // does not release stays with its extent for the next call.
   uint64_t commit();
   // Maps the extents again that save() unmapped, and drops what it saved, as the contents may change from now on.
   void undo();
