@@ -98,8 +98,9 @@ GMM_API gmm_result gmm_job_create(gmm_context *context, const gmm_job_desc *desc
  * Every rank calls it, with tags of the same names and the same flags. First all ranks and their watchers agree. Then
  * each keeps the contents of its memory, which stays mapped. When all have done so, all release it.
  *
- * - A rank that refuses, fails, dies, hangs or is late before that ends the operation on all ranks, which are as before.
- *   The result is that rank's code; NOT_READY: it did not answer in time. The message and gmm_job_query() name it.
+ * - A rank that refuses, fails, dies, hangs or is late before that ends the operation on all ranks. They are as
+ *   before. The result is that rank's code; NOT_READY: it did not answer in time. The message and gmm_job_query()
+ *   name the rank.
  * - A rank that fails afterwards does not change the result of the others. info->failed_rank names it. On that rank the
  *   result is its own failure, nothing is lost, and the next call goes on.
  * - NOT_READY with ::GMM_JOB_IN_DOUBT: see there.
@@ -120,8 +121,8 @@ GMM_API gmm_result gmm_job_pause(gmm_job *job, const gmm_pause_desc *desc, gmm_j
 /**
  * Resumes the tags on all ranks, or on none.
  *
- * As gmm_job_pause(). All ranks hold their pages before any of them maps one. A rank that cannot have its pages ends the
- * operation, and all ranks stay paused with their contents.
+ * As gmm_job_pause(). All ranks hold their pages before any of them maps one. A rank that cannot have its pages ends
+ * the operation, and all ranks stay paused with their contents.
  *
  * @param desc  as for gmm_resume(); NULL: every tag.
  * @param[out] info  as for gmm_job_pause().

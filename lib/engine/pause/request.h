@@ -17,8 +17,8 @@ struct TicketState {
   std::atomic<uint64_t> copied{0}, total{0};
 };
 
-// The say of others in a transition: a job whose ranks change as one. It is asked on the thread of the transition, which
-// holds the claim of the tags and no lock of a heap, so frees go on. A failure ends the transition, and everything is as
+// The say of others in a transition: a job whose ranks change as one. It is asked on the thread of the transition,
+// which holds the claim of the tags and no lock of a heap, so frees go on. A failure ends the transition, and all is as
 // before. A resume that lacked memory is tried again and asks again; after OK the answer stays OK.
 struct TransitionVote {
   void *user = nullptr;

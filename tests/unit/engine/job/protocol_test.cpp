@@ -312,25 +312,29 @@ void check(Simulation &run, uint64_t seed) {
     Simulation::Rank &rank = run[i];
     if (rank.is_dead) continue;
     ASSERT_TRUE(rank.has_ended) << "seed " << seed << ": rank " << i << " waits for ever";
-    if (!rank.was_stopped)
+    if (!rank.was_stopped) {
       EXPECT_LE(rank.ended_at, rank.deadline + 2 * kLatency + rank.carry_ms + rank.copy_ms)
           << "seed " << seed << ": rank " << i;
+    }
     const JobOutcome &outcome = rank.protocol->outcome();
     committed = committed || outcome.end == End::kCommitted;
     aborted = aborted || outcome.end == End::kAborted;
-    if (outcome.end == End::kCommitted && !rank.has_nothing && rank.fails_to_carry == GMM_OK)
+    if (outcome.end == End::kCommitted && !rank.has_nothing && rank.fails_to_carry == GMM_OK) {
       EXPECT_EQ(rank.memory, Simulation::Memory::kAfter) << "seed " << seed;
+    }
     if (outcome.end == End::kAborted) {
       EXPECT_NE(rank.memory, Simulation::Memory::kAfter) << "seed " << seed;
       EXPECT_GE(outcome.rank, 0) << "seed " << seed;
       EXPECT_LT(outcome.cause, 0) << "seed " << seed;
     }
-    if (outcome.end == End::kInDoubt) EXPECT_EQ(rank.memory, Simulation::Memory::kPrepared) << "seed " << seed;
+    if (outcome.end == End::kInDoubt) {
+      EXPECT_EQ(rank.memory, Simulation::Memory::kPrepared) << "seed " << seed;
+    }
   }
   ASSERT_FALSE(committed && aborted) << "seed " << seed << ": half a job";
 }
 
-constexpr uint64_t kSeeds = 3000;
+constexpr uint64_t kSeeds = 1000;
 
 TEST(JobProtocol, WithoutAFaultAllRanksCommit) {
   for (uint64_t seed = 0; seed < kSeeds / 10; ++seed) {
@@ -387,7 +391,7 @@ TEST(JobProtocol, AnExchangeWithFaultsMakesNoHalfJob) {
   }
   EXPECT_GT(commits, kSeeds / 10);
   EXPECT_GT(aborts, kSeeds / 10);
-  EXPECT_GT(doubts, 20u);
+  EXPECT_GT(doubts, 10u);
 }
 
 // One rank dies at each of its steps. The others come to one end, which names it.

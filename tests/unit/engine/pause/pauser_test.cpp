@@ -379,8 +379,8 @@ TEST(Pauser, AVoteAgainstItLeavesAllAsBefore) {
   }
 }
 
-// One backend operation fails, for every operation of a pause and a resume with a vote. Before the vote everything stays
-// as it was. After it all goes forward, at the latest by the next call.
+// One backend operation fails, for every operation of a pause and a resume with a vote. Before the vote everything
+// stays as it was. After it all goes forward, at the latest by the next call.
 TEST(Pauser, TheKthFailureAroundAVoteChangesNothing) {
   for (gmm_contents contents : {GMM_CONTENTS_HOST, GMM_CONTENTS_DROP})
     for (bool commits : {true, false})
