@@ -2,7 +2,10 @@
 """gmm.job with processes: two ranks over a folder pause and resume as one, and die or stop at each step."""
 import json
 import os
+import pathlib
 import signal
+import subprocess
+import sys
 import time
 import traceback
 import warnings
@@ -185,3 +188,13 @@ def test_an_exchange_that_fails_is_asked_again(context, tmp_path):
         with job.paused() as info:
             assert info.state == jobs.JobState.COMMITTED and info.failed_rank is None and info.epoch == 1
         assert job.info().epoch == 2
+
+
+def test_the_example_runs():
+    program = pathlib.Path(__file__).parents[3] / "examples" / "job" / "job.py"
+    done = subprocess.run([sys.executable, program], env={**os.environ, "GMM_BACKEND": "host"}, capture_output=True,
+                          text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    first, second = done.stdout.splitlines()
+    assert first.startswith("epoch 1: 2 ranks released 64 MiB; held: 0"), done.stdout
+    assert second.startswith("epoch 3: refused by rank 1:") and "cache" in second, done.stdout
