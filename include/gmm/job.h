@@ -101,6 +101,7 @@ GMM_API gmm_result gmm_job_create(gmm_context *context, const gmm_job_desc *desc
  * - A rank that refuses, fails, dies, hangs or is late before that ends the operation on all ranks. They are as
  *   before. The result is that rank's code; NOT_READY: it did not answer in time. The message and gmm_job_query()
  *   name the rank.
+ * - A wrong `desc` of one rank ends the operation on all ranks, too.
  * - A rank that fails afterwards does not change the result of the others. info->failed_rank names it. On that rank the
  *   result is its own failure, nothing is lost, and the next call goes on.
  * - NOT_READY with ::GMM_JOB_IN_DOUBT: see there.

@@ -51,11 +51,11 @@ Status run(gmm_job *job, bool is_pause, const gmm_pause_desc *desc, gmm_job_info
   uint32_t size = 0;
   PauseRequest request;
   GMM_TRY(check_job(job));
-  GMM_TRY(read_pause(static_cast<gmm_context *>(&job->context), desc,
-                     is_pause ? kPauseFlags : uint32_t{GMM_RESUME_RETAIN}, &request));
   if (info != nullptr) GMM_TRY(check_output(info, &size));
   GMM_TRY(Watchers::check_outside(is_pause ? "gmm_job_pause" : "gmm_job_resume"));
-  GMM_TRY(job->run(is_pause, request));
+  const Status wrong = read_pause(static_cast<gmm_context *>(&job->context), desc,
+                                  is_pause ? kPauseFlags : uint32_t{GMM_RESUME_RETAIN}, &request);
+  GMM_TRY(job->run(is_pause, request, wrong));
   if (info != nullptr) fill_output(job->query(), size, info);
   return Status();
 }

@@ -275,6 +275,23 @@ static void different_calls_are_refused(void) {
   end_job();
 }
 
+// A wrong call of one rank counts as its operation, so all ranks stay in step.
+static void a_wrong_call_of_one_rank_is_told_to_all(void) {
+  make_job(2, 60000);
+  const gmm_tag right = ranks[1].tag;
+  ranks[1].tag = 3999;
+  operate_all(true);
+  all_say(GMM_ERROR_INVALID_TAG, GMM_JOB_ABORTED, 1);
+  CHECK_MESSAGE(strstr(ranks[0].message, "3999") != NULL, "%s", ranks[0].message);
+  ranks[1].tag = right;
+  operate_all(true);
+  all_say(GMM_OK, GMM_JOB_COMMITTED, -1);
+  CHECK_EQUAL(ranks[1].info.epoch, 2);
+  operate_all(false);
+  all_are(GMM_STATE_ACTIVE);
+  end_job();
+}
+
 // Two processes with one rank, or a name that was used before.
 static void another_process_in_the_place_is_told(void) {
   make_job(1, 60000);
@@ -389,6 +406,7 @@ int main(void) {
   KINDS(all_hold_pages_or_none_resumes, vmm);
   KINDS(a_late_rank_is_named, vmm);
   KINDS(different_calls_are_refused, vmm);
+  KINDS(a_wrong_call_of_one_rank_is_told_to_all, vmm);
   KINDS(another_process_in_the_place_is_told, vmm);
   KINDS(a_rank_in_doubt_finds_out, vmm);
   KINDS(the_end_of_a_job_in_doubt_undoes, vmm);

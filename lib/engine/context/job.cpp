@@ -201,8 +201,7 @@ void gmm_job::run_protocol() {
   }
 }
 
-Status gmm_job::begin(bool is_pause, const PauseRequest &request) {
-  is_pause_ = is_pause;
+Status gmm_job::begin(const PauseRequest &request) {
   tags_.clear();
   if (!tags_.reserve(request.count)) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for %s.", function());
   for (uint32_t i = 0; i < request.count; ++i) tags_.push_back_reserved(request.tags[i]);
@@ -224,11 +223,12 @@ Status gmm_job::begin(bool is_pause, const PauseRequest &request) {
   return Status();
 }
 
-Status gmm_job::run(bool is_pause, const PauseRequest &request) {
+Status gmm_job::run(bool is_pause, const PauseRequest &request, Status wrong) {
   {
     LockGuard guard(mutex_);
     if (is_running_)
       return fail(GMM_ERROR_BUSY, "The job \"%s\" is in an operation of another thread; wait for its end.", name_);
+    if (has_thread_ && !wrong.ok()) return wrong;  // in doubt: that operation is not over
     if (has_thread_ && is_pause_ != is_pause)
       return fail(GMM_ERROR_BUSY, "Epoch %" PRIu64 " of the job \"%s\" is in doubt; call %s again first.",
                   protocol_.epoch(), name_, function());
@@ -239,7 +239,8 @@ Status gmm_job::run(bool is_pause, const PauseRequest &request) {
   if (has_thread_) {
     protocol_.go_on(monotonic_ms(), desc_.timeout_ms);
   } else {
-    status = begin(is_pause, request);
+    is_pause_ = is_pause;
+    status = wrong.ok() ? begin(request) : wrong;
     char asked[JobProtocol::kAskedSize];
     std::snprintf(asked, sizeof asked, "%s of %u tags (%016" PRIx64 "), flags 0x%x, %u ranks",
                   is_pause ? "pause" : "resume", request.count, sum_of_names(context, request), request.flags,

@@ -25,8 +25,9 @@ struct gmm_job {
   // A job keeps its context.
   static gmm::Status create(gmm::Context &context, const gmm_job_desc &desc, gmm_job **out);
   static gmm::Status destroy(gmm_job *job);
-  // The request is checked and its tags are the caller's.
-  gmm::Status run(bool is_pause, const gmm::PauseRequest &request);
+  // The request is checked and its tags are the caller's. `wrong`: the failure of that check, which ends the operation
+  // on all ranks, as calls are paired by their number.
+  gmm::Status run(bool is_pause, const gmm::PauseRequest &request, gmm::Status wrong);
   gmm_job_info query();
 
   uint64_t magic = kMagic;
@@ -37,7 +38,7 @@ struct gmm_job {
   static void *thread_main(void *self);
   static gmm::Status vote_begin(void *self);
   static gmm::Status vote_decide(void *self, uint64_t bytes);
-  gmm::Status begin(bool is_pause, const gmm::PauseRequest &request);
+  gmm::Status begin(const gmm::PauseRequest &request);
   void run_protocol();
   void ask(const gmm::JobProtocol::Step &step);
   gmm::JobLocal wait_local(uint64_t until);
