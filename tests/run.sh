@@ -132,7 +132,7 @@ unhurried() {
 # examples and the preloaded library in this build, so only what tests need is built.
 build_sanitized() {
   setup_configure build-sanitize -Dlock_checks=true -Dbench=false "${setup_lines[@]}" -Doptimization=1 \
-    -Db_ndebug=false -Db_sanitize=address,undefined -Db_lundef=false -Dwerror=false \
+    -Db_ndebug=false -Db_sanitize=address,undefined -Db_lundef=false -Dcpp_args=-D_GLIBCXX_ASSERTIONS -Dwerror=false \
     -Dpython=disabled -Djava=disabled -Dcsharp=disabled && setup_build build-sanitize -j "$(nproc)" meson-test-prereq
 }
 
@@ -226,6 +226,8 @@ if [ -n "$sanitize" ]; then
   else
     summary+=(--failed "the build in build-sanitize/ (address and undefined behaviour sanitizer)")
   fi
+  # The other order of the two commands: build/ is now what tests/run.sh configured. The tours take one processor.
+  begin_behind examples ./examples/run.sh
   if end_behind thread "building build-thread/"; then
     phase "testing in build-thread/"
     setup_say "testing in build-thread/ (stress under the thread sanitizer)"
@@ -241,8 +243,6 @@ if [ -n "$sanitize" ]; then
   without_built=
   if end_behind without "building $without/"; then without_built=1; fi
 
-  # The other order of the two commands: build/ is now what tests/run.sh configured. The tours take one processor.
-  begin_behind examples ./examples/run.sh
   if [ -n "$without_built" ]; then
     test_in "$without" "without optional libraries" "${without_tests[@]}"
   else

@@ -74,7 +74,7 @@ SWIGEXPORT void SWIGSTDCALL GmmRegisterCallbacks(gmm_csharp_fail_fn fail, gmm_cs
     get { return $imcall; } %}
 %typemap(in) void *GMM_ADDRESS %{ $1 = ($1_ltype)$input; %}
 %typemap(out) void *GMM_ADDRESS %{ $result = (void *)$1; %}
-%apply void *GMM_ADDRESS { gmm_context *, gmm_heap *, gmm_event *, gmm_ticket * }
+%apply void *GMM_ADDRESS { gmm_context *, gmm_heap *, gmm_event *, gmm_ticket *, gmm_watcher * }
 %ignore gmm_context;
 %ignore gmm_heap;
 %ignore gmm_event;
@@ -129,14 +129,16 @@ GMM_CSHARP_CALLBACK((gmm_log_fn fn, void *user), gmm_csharp_log)
 GMM_CSHARP_CALLBACK((gmm_oom_fn fn, void *user), gmm_csharp_oom)
 GMM_CSHARP_CALLBACK((gmm_write_fn write, void *user), gmm_csharp_write)
 GMM_CSHARP_CALLBACK((gmm_progress_fn progress, void *user), gmm_csharp_progress)
+GMM_CSHARP_CALLBACK((gmm_watch_fn fn, void *user), gmm_csharp_watch)
 GMM_CSHARP_CALLBACK((void (*fn)(void *user), void *user), gmm_csharp_run)
 
 %apply void *GMM_ADDRESS { void * }
-enum { GMM_CSHARP_TASK = 0, GMM_CSHARP_LOG = 1, GMM_CSHARP_PROGRESS = 2 };
+enum { GMM_CSHARP_TASK = 0, GMM_CSHARP_LOG = 1, GMM_CSHARP_PROGRESS = 2, GMM_CSHARP_WATCH = 3 };
 void gmm_csharp_close(int32_t fd);
 void *gmm_csharp_next(void);
 void gmm_csharp_finish(void *request, int32_t answer);
 void gmm_csharp_stop(void);
+void gmm_csharp_enter_watch(uint32_t event);
 
 /* The functions above have none of this: the dispatcher waits inside one, and is no call of the library. */
 %csnothrowexception %{
@@ -145,7 +147,32 @@ void gmm_csharp_stop(void);
   --gmm_csharp_depth;
 %}
 
+/* What a watcher's callback must not call: the library knows its own thread, and the callback runs on another. */
+%define GMM_CSHARP_OUTSIDE(Function, InBudget)
+%csnothrowexception Function %{
+  ++gmm_csharp_depth;
+  result = gmm_csharp_check_outside(InBudget);
+  if (result == GMM_OK) {
+    $action
+  }
+  --gmm_csharp_depth;
+%}
+%enddef
+GMM_CSHARP_OUTSIDE(gmm_alloc, 0)
+GMM_CSHARP_OUTSIDE(gmm_heap_alloc, 0)
+GMM_CSHARP_OUTSIDE(gmm_heap_reserve, 0)
+GMM_CSHARP_OUTSIDE(gmm_pause, 1)
+GMM_CSHARP_OUTSIDE(gmm_resume, 1)
+GMM_CSHARP_OUTSIDE(gmm_resume_range, 1)
+GMM_CSHARP_OUTSIDE(gmm_move, 1)
+GMM_CSHARP_OUTSIDE(gmm_compact, 1)
+GMM_CSHARP_OUTSIDE(gmm_reset, 1)
+GMM_CSHARP_OUTSIDE(gmm_backup_discard, 1)
+GMM_CSHARP_OUTSIDE(gmm_tag_destroy, 1)
+GMM_CSHARP_OUTSIDE(gmm_tag_configure, 1)
+
 /* `base` is a word of C#. */
 %rename(base_address) gmm_pointer_info::base;
 
 %include "gmm.i"
+%include "watch.i"

@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 _Thread_local int gmm_csharp_depth;
+static _Thread_local uint32_t watch_event; /* the callback of a watcher runs here */
+static _Thread_local int refused;          /* gmm_csharp_check_outside() did, not the library */
 
 static gmm_csharp_fail_fn fail_delegate;
 static gmm_csharp_log_fn log_delegate;
@@ -57,8 +59,14 @@ void gmm_csharp_leave_domain(void) {
 }
 
 void gmm_csharp_throw(gmm_result result) {
+  const int here = refused;
+  refused = 0;
   if (!fail_delegate) return;
-  fail_delegate(result, gmm_last_native_code(), gmm_result_name(result), gmm_last_error_message());
+  if (here)
+    fail_delegate(result, 0, gmm_result_name(result),
+                  "The call comes from a watcher's callback, which must not make it; make it on another thread.");
+  else
+    fail_delegate(result, gmm_last_native_code(), gmm_result_name(result), gmm_last_error_message());
 }
 
 /* Returns false when the host has no memory for the request. */
@@ -144,6 +152,22 @@ int32_t gmm_csharp_progress(void *user, uint64_t done, uint64_t total) {
   if (!progress_delegate) return 0;
   if (gmm_csharp_depth > 0) return progress_delegate(user, done, total);
   (void)ask(&report, &answer);
+  return answer;
+}
+
+void gmm_csharp_enter_watch(uint32_t event) { watch_event = event; }
+
+gmm_result gmm_csharp_check_outside(int in_budget) {
+  if (watch_event == 0 || (in_budget && watch_event == GMM_WATCH_BUDGET)) return GMM_OK;
+  refused = 1;
+  return GMM_ERROR_BUSY;
+}
+
+/* A watcher must hear, so this waits for host memory. At the program's end nobody is left to refuse. */
+int32_t gmm_csharp_watch(void *user, const gmm_watch_info *info) {
+  const gmm_csharp_request event = {.user = user, .kind = GMM_CSHARP_WATCH, .watch = *info};
+  int32_t answer = 0;
+  while (!ask(&event, &answer)) usleep(1000);
   return answer;
 }
 

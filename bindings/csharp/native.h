@@ -17,7 +17,7 @@ void gmm_csharp_register(gmm_csharp_fail_fn fail, gmm_csharp_log_fn log, gmm_csh
 /** How many calls from C# this thread is in. With none it is a thread of the library, which must not enter C#. */
 extern _Thread_local int gmm_csharp_depth;
 
-enum { GMM_CSHARP_TASK = 0, GMM_CSHARP_LOG = 1, GMM_CSHARP_PROGRESS = 2 };
+enum { GMM_CSHARP_TASK = 0, GMM_CSHARP_LOG = 1, GMM_CSHARP_PROGRESS = 2, GMM_CSHARP_WATCH = 3 };
 
 /**
  * A callback of a thread of the library. That thread waits while a thread of the runtime runs the callback, since Mono
@@ -28,11 +28,18 @@ typedef struct gmm_csharp_request {
   char *message;          /**< of a line of the log */
   uint64_t copied, total; /**< of the progress of a pause or resume */
   uint32_t level;
-  int32_t kind;   /**< GMM_CSHARP_* */
-  int32_t answer; /**< of progress: 0 to go on */
+  int32_t kind;         /**< GMM_CSHARP_* */
+  gmm_watch_info watch; /**< of a watcher */
+  int32_t answer;       /**< of progress: 0 to go on; of a watcher: 0 agrees */
   int32_t done;
   struct gmm_csharp_request *next;
 } gmm_csharp_request;
+
+/** The thread is inside the callback of a watcher for this event; 0: outside again. */
+void gmm_csharp_enter_watch(uint32_t event);
+
+/** BUSY inside the callback of a watcher; in_budget: it is allowed in that of GMM_WATCH_BUDGET. */
+gmm_result gmm_csharp_check_outside(int in_budget);
 
 /** Waits for a request; NULL after gmm_csharp_stop(). */
 void *gmm_csharp_next(void);
@@ -53,6 +60,7 @@ void gmm_csharp_log(void *user, gmm_log_level level, const char *message);
 int32_t gmm_csharp_oom(void *user, const gmm_oom_info *info);
 int32_t gmm_csharp_write(void *user, const char *text, uint64_t size);
 void gmm_csharp_run(void *user);
+int32_t gmm_csharp_watch(void *user, const gmm_watch_info *info);
 int32_t gmm_csharp_progress(void *user, uint64_t done, uint64_t total);
 
 #endif

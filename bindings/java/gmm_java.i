@@ -76,7 +76,7 @@
 %typemap(in) void *GMM_ADDRESS %{ $1 = ($1_ltype)(uintptr_t)$input; %}
 %typemap(out) void *GMM_ADDRESS %{ $result = (jlong)(uintptr_t)$1; %}
 %typemap(memberin) void *GMM_ADDRESS %{ $1 = $input; %}
-%apply void *GMM_ADDRESS { gmm_context *, gmm_heap *, gmm_event *, gmm_ticket * }
+%apply void *GMM_ADDRESS { gmm_context *, gmm_heap *, gmm_event *, gmm_ticket *, gmm_watcher * }
 %ignore gmm_context;
 %ignore gmm_heap;
 %ignore gmm_event;
@@ -163,6 +163,8 @@ GMM_JAVA_CALLBACK((gmm_log_fn fn, void *user), gmm_java_log)
 GMM_JAVA_CALLBACK((gmm_oom_fn fn, void *user), gmm_java_oom)
 /* The user pointer of a pause or resume is a ProgressCall, which callbacks_new() keeps until that has ended. */
 GMM_JAVA_CALLBACK((gmm_progress_fn progress, void *user), gmm_java_progress)
+/* The user pointer of a watcher is a WatchCall, which callbacks_new() keeps until the watcher has ended. */
+GMM_JAVA_CALLBACK((gmm_watch_fn fn, void *user), gmm_java_watch)
 
 /* The library calls the writer on this thread, during the call. */
 %typemap(jni) (gmm_write_fn write, void *user) "jobject"
@@ -212,3 +214,4 @@ uint64_t gmm_java_callbacks_new(JNIEnv *jenv, jobject callbacks);
 void gmm_java_callbacks_delete(JNIEnv *jenv, uint64_t callbacks);
 
 %include "gmm.i"
+%include "watch.i"

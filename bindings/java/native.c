@@ -16,6 +16,7 @@ static jmethodID callbacks_oom;
 static jmethodID callbacks_run;
 static jmethodID writer_write;
 static jmethodID progress_call;
+static jmethodID watch_call;
 
 static void detach(void *unused) {
   (void)unused;
@@ -62,7 +63,11 @@ JNIEXPORT jint JNICALL JNI_OnLoad(JavaVM *vm, void *reserved) {
   jclass progress = (*env)->FindClass(env, "io/gmm/ProgressCall");
   if (!progress) return JNI_ERR;
   progress_call = (*env)->GetMethodID(env, progress, "call", "(JJ)Z");
-  return exception_make && callbacks_log && callbacks_oom && callbacks_run && writer_write && progress_call
+  jclass watch = (*env)->FindClass(env, "io/gmm/WatchCall");
+  if (!watch) return JNI_ERR;
+  watch_call = (*env)->GetMethodID(env, watch, "call", "(IIIJJJJJI)Z");
+  return exception_make && callbacks_log && callbacks_oom && callbacks_run && writer_write && progress_call &&
+                 watch_call
              ? JNI_VERSION_1_8
              : JNI_ERR;
 }
@@ -187,6 +192,23 @@ int32_t gmm_java_progress(void *user, uint64_t done, uint64_t total) {
   if ((*env)->ExceptionCheck(env)) return 1;
   jboolean more = (*env)->CallBooleanMethod(env, (jobject)user, progress_call, (jlong)done, (jlong)total);
   return (*env)->ExceptionCheck(env) || !more;
+}
+
+/* Runs on the watcher's thread. WatchCall reports what the program throws, which refuses. At the end of the machine
+ * nobody is left to refuse. */
+int32_t gmm_java_watch(void *user, const gmm_watch_info *info) {
+  JNIEnv *env = environment();
+  if (!env) return 0;
+  jboolean agrees =
+      (*env)->CallBooleanMethod(env, (jobject)user, watch_call, (jint)info->event, (jint)info->tag, (jint)info->device,
+                                (jlong)(uintptr_t)info->address, (jlong)info->size, (jlong)info->generation,
+                                (jlong)info->budget_bytes, (jlong)info->remaining_ms, (jint)info->cause);
+  if ((*env)->ExceptionCheck(env)) {
+    (*env)->ExceptionDescribe(env);
+    (*env)->ExceptionClear(env);
+    return 1;
+  }
+  return !agrees;
 }
 
 void gmm_java_run(void *user) {

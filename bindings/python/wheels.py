@@ -49,15 +49,21 @@ def compilers(programs, folder, glibc):
     """The variables of a build for a version of glibc."""
     python = programs / "python"
     subprocess.run([str(python), "-m", "pip", "install", "-q", "ziglang"], check=True)
-    # Clang for another glibc searches no folder of this system, which has zlib's headers and library.
+    # Clang for another glibc searches no folder of this system, which has zlib's headers and library, and crypt.h for
+    # Python.h before 3.11.
     system = folder / "system"
     system.mkdir(parents=True)
-    said = subprocess.run(["cc", "-E", "-"], input="#include <zlib.h>\n", capture_output=True, text=True, check=False)
-    for header in set(re.findall(r'^# \d+ "(/\S*/(?:zlib|zconf)\.h)"', said.stdout, re.MULTILINE)):
+    asked = "#include <zlib.h>\n#include <crypt.h>\n"
+    said = subprocess.run(["cc", "-E", "-"], input=asked, capture_output=True, text=True, check=False)
+    for header in set(re.findall(r'^# \d+ "(/\S*/(?:zlib|zconf|crypt)\.h)"', said.stdout, re.MULTILINE)):
         shutil.copy(header, system)
     library = subprocess.run(["cc", "-print-file-name=libz.so"], capture_output=True, text=True, check=True).stdout
     if os.path.isabs(library.strip()):
         (system / "libz.so").symlink_to(os.path.realpath(library.strip()))
+    # Debian's pyconfig.h includes the one of its architecture by a path below /usr/include.
+    for headers in pathlib.Path("/usr/include").glob("*-linux-gnu/python3.*"):
+        (system / headers.parent.name).mkdir(exist_ok=True)
+        (system / headers.parent.name / headers.name).symlink_to(headers)
     target = f"-target {platform.machine()}-linux-gnu.{glibc} -fno-sanitize=undefined"
     made = {"ZIG_GLOBAL_CACHE_DIR": str(folder / "cache"), "ZIG_LOCAL_CACHE_DIR": str(folder / "cache")}
     for variable, language in (("CC", "cc"), ("CXX", "c++")):
@@ -66,6 +72,16 @@ def compilers(programs, folder, glibc):
                         f'-L"{system}" "$@"\n')
         file.chmod(0o755)
         made[variable] = str(file)
+    return made
+
+
+def environment_of(python, folder):
+    """Makes a virtual environment of an interpreter, which may lack pip. Returns its interpreter."""
+    subprocess.run([python, "-m", "venv", str(folder)], check=True)
+    made = str(folder / "bin" / "python")
+    version = subprocess.run([made, "-m", "pip", "--version"], capture_output=True, text=True, check=True).stdout
+    if int(version.split()[1].split(".")[0]) < 23:  # does not know --config-settings
+        subprocess.run([made, "-m", "pip", "install", "-q", "--upgrade", "pip"], check=True)
     return made
 
 
@@ -105,7 +121,8 @@ def main():
         variables = compilers(programs, folder / "zig", options.glibc) if options.glibc else {}
         for number, python in enumerate(pythons):
             built, repaired = folder / f"built{number}", folder / f"repaired{number}"
-            wheel = build(python, built, setup_args=options.setup_args, variables=variables)
+            made_by = environment_of(python, folder / f"python{number}")
+            wheel = build(made_by, built, setup_args=options.setup_args, variables=variables)
             wheel = repair(programs, wheel, repaired)
             print(shutil.move(str(wheel), str(options.folder / wheel.name)), flush=True)
     for version in missing:

@@ -209,8 +209,16 @@ enum {
   GMM_DEVICE_CAN_CONCURRENT_MANAGED = 1u << 3, /**< host and device may use managed memory at once; prefetch works */
   GMM_DEVICE_CAN_PIN = 1u << 4,                /**< gmm_pin() */
   GMM_DEVICE_CAN_PAGEABLE = 1u << 5,           /**< the device reads ordinary host memory (HMM, ATS) */
-  GMM_DEVICE_CAN_DMA_BUF = 1u << 8,            /**< DEVICE and VMM memory as a Linux dma-buf */
-  GMM_DEVICE_IS_CPU = 1u << 7 /**< the device is the host backend's; its timings say nothing about a GPU */
+  /**
+   * Memory of ::GMM_ALLOC_COMM has a fabric handle, which another machine of the same NVLink domain opens.
+   *
+   * The driver tells so. It still refuses such memory where no IMEX channel is set up. gmm then allocates without a
+   * fabric handle, and takes this bit away.
+   */
+  GMM_DEVICE_CAN_FABRIC = 1u << 6,
+  GMM_DEVICE_CAN_DMA_BUF = 1u << 8, /**< DEVICE and VMM memory as a Linux dma-buf */
+  GMM_DEVICE_CAN_RDMA = 1u << 9,    /**< network adapters reach memory of ::GMM_ALLOC_COMM (GPUDirect RDMA) */
+  GMM_DEVICE_IS_CPU = 1u << 7       /**< the device is the host backend's; its timings say nothing about a GPU */
 };
 
 /** What gmm_device_query() answers. */

@@ -70,6 +70,11 @@ typedef struct gmm_ipc_handle {
  *
  * The first export of a context starts one thread, which answers importers.
  *
+ * If gmm_query() reports ::GMM_IPC_ROUTE_FABRIC, another machine of the same NVLink domain imports the handle, too. The
+ * driver then opens its fabric handle, which the bytes hold. So whoever has the bytes and an IMEX channel opens the
+ * memory, without a question to the exporter. gmm neither counts nor revokes such importers, and tells in
+ * gmm_tag_info.foreign_bytes what they keep in a pause.
+ *
  * @param memory  any address in a block of DEVICE, VMM or HOST memory.
  * @param[out] out  the handle.
  * Errors: NULL_ARGUMENT, UNKNOWN_POINTER, ALREADY_FREED, INVALID_KIND (MANAGED), PAUSED, NOT_SUPPORTED, DRIVER, SYSTEM,
@@ -99,6 +104,8 @@ typedef struct gmm_ipc_import_desc {
  * The memory lives until the exporter has freed it and every importer has closed it or died.
  *   - The exporter dies: VMM and HOST memory stays until it is closed, and gmm_query() reports ::GMM_POINTER_PEER_GONE.
  *     DEVICE memory by the driver's legacy handle ends with the exporter.
+ *   - The exporter is another machine (::GMM_IPC_ROUTE_FABRIC): the memory lives until it is closed here, and nothing
+ *     tells that the exporter freed it or ended.
  *   - The exporter forces a pause: gmm_query() reports ::GMM_STATE_REVOKED. Every other call with the memory fails with
  *     IPC_REVOKED, except gmm_ipc_close().
  *
@@ -160,8 +167,8 @@ typedef struct gmm_ipc_fd_info {
  * Pause and gmm_move(). A descriptor names physical memory, and gmm_pause() and gmm_move() put other memory behind a
  * VMM block. gmm_compact() with ::GMM_COMPACT_LIVE does so, too, but not in a heap with ::GMM_HEAP_EXPORTABLE.
  *   - Before the call, the importer ends its work with the memory and destroys what it made of it: in Vulkan the
- *     buffers and images, then vkFreeMemory(). gmm cannot see whether it did. Memory that an importer or an open
- *     descriptor still holds does not return to the device.
+ *     buffers and images, then vkFreeMemory(). Memory that an importer or an open descriptor still holds does not
+ *     return to the device: gmm_tag_info.foreign_bytes tells how much that was.
  *   - After the resume or the move the program exports the block anew and imports the new descriptor. The block's
  *     address has not changed. Its offset and its allocation's size may have.
  *   - Views of old memory stay valid and do not see what is written through the block's address.

@@ -30,6 +30,17 @@ Status check_alignment(uint64_t alignment) {
               kExtentAlignment);
 }
 
+constexpr uint32_t kAllocFlags = GMM_ALLOC_DEDICATED | GMM_ALLOC_ZERO | GMM_ALLOC_COMM;
+
+// Memory for network libraries is VMM, and a driver allocation of its own.
+Status check_comm(Kind kind, const char *function, uint32_t *flags) {
+  if ((*flags & GMM_ALLOC_COMM) == 0) return Status();
+  *flags |= GMM_ALLOC_DEDICATED;
+  if (kind == Kind::kVmm) return Status();
+  return fail(GMM_ERROR_INVALID_KIND, "%s: GMM_ALLOC_COMM gives VMM memory, but the kind is %s; pass GMM_KIND_VMM.",
+              function, kind_name(kind));
+}
+
 Status alloc(gmm_context *context, uint64_t size, const gmm_alloc_desc *desc, void **out) {
   gmm_alloc_desc copy;
   GMM_TRY(Context::check(context));
@@ -39,9 +50,11 @@ Status alloc(gmm_context *context, uint64_t size, const gmm_alloc_desc *desc, vo
   GMM_TRY(check_kind(copy.kind));
   GMM_TRY(check_device(*context, copy.device));
   GMM_TRY(check_alignment(copy.alignment));
-  GMM_TRY(check_flags(copy.flags, GMM_ALLOC_DEDICATED | GMM_ALLOC_ZERO, "gmm_alloc_desc.flags"));
+  GMM_TRY(check_flags(copy.flags, kAllocFlags, "gmm_alloc_desc.flags"));
   GMM_TRY(check_zero(copy.reserved, "gmm_alloc_desc.reserved"));
-  if (copy.kind == GMM_KIND_UNSPECIFIED) copy.kind = GMM_KIND_DEVICE;
+  if (copy.kind == GMM_KIND_UNSPECIFIED)
+    copy.kind = (copy.flags & GMM_ALLOC_COMM) != 0 ? GMM_KIND_VMM : GMM_KIND_DEVICE;
+  GMM_TRY(check_comm(static_cast<Kind>(copy.kind), "gmm_alloc", &copy.flags));
   if (copy.tag == GMM_TAG_CURRENT) copy.tag = context->tags.current();
   Heap *heap = nullptr;
   GMM_TRY(context->heap_for(static_cast<Kind>(copy.kind), Device{copy.device}, copy.tag, &heap));
@@ -132,7 +145,8 @@ __attribute__((noinline, cold)) static gmm_result check_and_alloc_from_heap(gmm_
     GMM_TRY(check_not_null(out, "gmm_heap_alloc", "out"));
     GMM_TRY(check_size(size));
     GMM_TRY(check_alignment(alignment));
-    GMM_TRY(check_flags(flags, GMM_ALLOC_DEDICATED | GMM_ALLOC_ZERO, "gmm_heap_alloc: flags"));
+    GMM_TRY(check_flags(flags, kAllocFlags, "gmm_heap_alloc: flags"));
+    GMM_TRY(check_comm(heap->options().kind, "gmm_heap_alloc", &flags));
     return heap->context->allocate(*heap, size, alignment, flags, stream, out);
   };
   return result_of(check_and_alloc(), out);

@@ -72,7 +72,12 @@ gmm_result gmm_stats_query(gmm_context *context, const gmm_scope_desc *scope, gm
   if (status.ok()) status = collect_statistics(context->heaps, context->tags, copy, &statistics);
   if (!status.ok()) return result_of(status);
   // The quota of a device or tag knows its true peak. The peaks of its heaps may have been at different times.
-  if ((copy.flags & GMM_SCOPE_KIND) == 0) statistics.peak_reserved_bytes = quota_of(*context, copy).peak();
+  statistics.limit_bytes = GMM_NO_LIMIT;
+  if ((copy.flags & GMM_SCOPE_KIND) == 0) {
+    const Quota &quota = quota_of(*context, copy);
+    statistics.peak_reserved_bytes = quota.peak();
+    statistics.limit_bytes = quota.limit();
+  }
   if (copy.flags == 0) {
     statistics.pinned_bytes = context->pins.bytes();
     statistics.imported_bytes = context->ipc.imports.bytes();

@@ -22,7 +22,7 @@
   X(gmm_move_desc, IN, 16, 16)           \
   X(gmm_tag_desc, IN, 16, 16)            \
   X(gmm_pause_desc, IN, 40, 40)          \
-  X(gmm_tag_info, OUT, 152, 152)         \
+  X(gmm_tag_info, OUT, 152, 160)         \
   X(gmm_ticket_info, OUT, 40, 40)        \
   X(gmm_backup_desc, IN, 40, 40)         \
   X(gmm_backup_info, OUT, 72, 72)        \
@@ -35,7 +35,7 @@
   X(gmm_scope_desc, IN, 24, 24)          \
   X(gmm_compact_desc, IN, 32, 32)        \
   X(gmm_compact_info, OUT, 32, 32)       \
-  X(gmm_stats_info, OUT, 120, 120)       \
+  X(gmm_stats_info, OUT, 120, 136)       \
   X(gmm_snapshot_info, OUT, 40, 40)      \
   X(gmm_block_info, OUT, 120, 120)       \
   X(gmm_watch_desc, IN, 80, 80)          \

@@ -26,13 +26,22 @@ Status Backend::reserve(uint64_t, void **) { return lacks("virtual memory manage
 Status Backend::unreserve(void *, uint64_t) { return lacks("virtual memory management"); }
 Status Backend::can_create(Device, uint64_t) { return Status(); }
 Status Backend::create(Device, uint64_t, PhysicalHandle *) { return lacks("virtual memory management"); }
+Status Backend::comm_traits(Device, CommTraits *) { return lacks("virtual memory management"); }
+Status Backend::create_comm(Device device, uint64_t size, PhysicalHandle *out) { return create(device, size, out); }
 Status Backend::release(PhysicalHandle) { return lacks("virtual memory management"); }
+bool Backend::is_held_elsewhere(PhysicalHandle) { return false; }
+Status Backend::free_memory(Device, uint64_t *) { return lacks("a count of free memory"); }
 Status Backend::map(void *, uint64_t, PhysicalHandle) { return lacks("virtual memory management"); }
 Status Backend::unmap(void *, uint64_t) { return lacks("virtual memory management"); }
 Status Backend::set_access(void *, uint64_t, Device, uint32_t) { return lacks("virtual memory management"); }
 Status Backend::populate(void *, uint64_t) { return Status(); }
 Status Backend::export_fd(PhysicalHandle, int32_t *) { return lacks("export by file descriptor"); }
 Status Backend::import_fd(int32_t, uint64_t, Device, PhysicalHandle *) { return lacks("import by file descriptor"); }
+bool Backend::has_fabric(Device) const { return false; }
+Status Backend::export_fabric(PhysicalHandle, uint8_t[kFabricHandleSize]) { return lacks("fabric handles"); }
+Status Backend::import_fabric(const uint8_t[kFabricHandleSize], uint64_t, Device, PhysicalHandle *) {
+  return lacks("fabric handles");
+}
 
 Status Backend::legacy_export(void *, uint8_t[kLegacyHandleSize]) { return lacks("legacy IPC"); }
 Status Backend::legacy_import(const uint8_t[kLegacyHandleSize], Device, void **) { return lacks("legacy IPC"); }

@@ -69,6 +69,12 @@ using NativeEvent = struct NativeEventOpaque *;
 // A semaphore of another API. NULL: there is none.
 using NativeSemaphore = struct NativeSemaphoreOpaque *;
 
+// Memory for network libraries on a device.
+struct CommTraits {
+  uint64_t granularity = kExtentAlignment;  // of sizes and addresses: a multiple of kExtentAlignment
+  uint32_t peers = 0;                       // bit d: device d reaches the memory
+};
+
 struct ForeignPointer {
   gmm_usm usm = GMM_USM_UNKNOWN;
   Kind kind = Kind::kUnspecified;
@@ -94,6 +100,7 @@ struct ZeroRange {
 static_assert(sizeof(ZeroRange) == 24);
 
 inline constexpr uint64_t kLegacyHandleSize = 64;
+inline constexpr uint64_t kFabricHandleSize = 64;
 
 class Backend {
  public:
@@ -132,8 +139,18 @@ class Backend {
   // nothing left for others meanwhile. What is free is not asked: the driver evicts managed memory for a handle.
   virtual Status can_create(Device location, uint64_t size);
   virtual Status create(Device location, uint64_t size, PhysicalHandle *out);  // exportable; kHostLocation: host memory
-  virtual Status release(PhysicalHandle handle);                               // the pages end with the last mapping
-  virtual Status map(void *base, uint64_t size, PhysicalHandle handle);        // the whole handle
+  // The same on a device, for network libraries: capable of RDMA, and with a descriptor and a fabric handle, as the
+  // device has them. A backend whose ordinary memory serves them inherits create(). NOT_SUPPORTED from comm_traits():
+  // the device has no such memory.
+  virtual Status comm_traits(Device device, CommTraits *out);
+  virtual Status create_comm(Device device, uint64_t size, PhysicalHandle *out);
+  virtual Status release(PhysicalHandle handle);  // the pages end with the last mapping
+  // Whether others hold the pages, by a descriptor of export_fd() or what they made of it: a release returns nothing
+  // then. A backend that cannot tell inherits the answer false. Its free_memory() shows what a release returned.
+  virtual bool is_held_elsewhere(PhysicalHandle handle);
+  // The bytes of the device that nobody holds. NOT_SUPPORTED: is_held_elsewhere() tells.
+  virtual Status free_memory(Device device, uint64_t *out);
+  virtual Status map(void *base, uint64_t size, PhysicalHandle handle);  // the whole handle
   virtual Status unmap(void *base, uint64_t size);  // exactly what one or several map() calls mapped
   // Lets `owner` and the devices of `peers` (bit d: device d) read and write. The host may, too, if `owner` is the host
   // backend's or the pages lie on the host.
@@ -143,6 +160,12 @@ class Backend {
   virtual Status populate(void *base, uint64_t size);
   virtual Status export_fd(PhysicalHandle handle, int32_t *fd);                             // the caller closes it
   virtual Status import_fd(int32_t fd, uint64_t size, Device device, PhysicalHandle *out);  // `fd` stays the caller's
+  // Fabric handles, which other machines of an NVLink domain open: of memory of create_comm(), as long as has_fabric().
+  // A handle keeps nothing alive. NOT_SUPPORTED: the memory has none.
+  virtual bool has_fabric(Device device) const;
+  virtual Status export_fabric(PhysicalHandle handle, uint8_t out[kFabricHandleSize]);
+  virtual Status import_fabric(const uint8_t handle[kFabricHandleSize], uint64_t size, Device device,
+                               PhysicalHandle *out);
 
   // --- Legacy IPC of kDevice memory --------------------------------------------------------------------
   virtual Status legacy_export(void *driver_base, uint8_t out[kLegacyHandleSize]);

@@ -191,6 +191,32 @@ Status duplicate(int32_t fd, int32_t *out) {
   return Status();
 }
 
+Status share(int32_t fd, int32_t *out) {
+  // A lock lives as long as its open file description: in duplicates, in mappings and in other processes.
+  char path[32];
+  std::snprintf(path, sizeof path, "/proc/self/fd/%" PRId32, fd);
+  int opened = open(path, O_RDWR | O_CLOEXEC);
+  if (opened >= 0 && opened < 3) {
+    const int copy = fcntl(opened, F_DUPFD_CLOEXEC, 3);
+    close(opened);
+    opened = copy;
+  }
+  if (opened < 0) return duplicate(fd, out);  // there is no /proc
+  struct flock lock = {};
+  lock.l_type = F_RDLCK;
+  lock.l_whence = SEEK_SET;
+  (void)fcntl(opened, F_OFD_SETLK, &lock);  // without it nobody can tell that the file is shared
+  *out = opened;
+  return Status();
+}
+
+bool is_shared(int32_t fd) {
+  struct flock lock = {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  return fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
 Status close_file(int32_t fd) {
   // After EINTR Linux has closed the descriptor.
   if (close(fd) != 0 && errno != EINTR) return descriptor_failed("Closing a file descriptor", errno);

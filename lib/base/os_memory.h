@@ -31,6 +31,10 @@ Status memory_file_check(int32_t fd, uint64_t size);
 Status memory_file_size(int32_t fd, uint64_t *out);
 // Returns another descriptor of the same file, closed on exec.
 Status duplicate(int32_t fd, int32_t *out);
+// The same for a memory file that goes to others: is_shared() is true of the file while the descriptor, a duplicate of
+// it or a mapping lives, in any process.
+Status share(int32_t fd, int32_t *out);
+bool is_shared(int32_t fd);
 Status close_file(int32_t fd);
 
 // --- Address ranges -------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ static void print_names(const char *title, uint32_t bits, const char *const *nam
 static int print_device(gmm_context *context, gmm_device device) {
   static const char *const kinds[] = {NULL, "device", "vmm", "host", "managed"};
   static const char *const capabilities[] = {
-      "pause", "export-fd", "legacy-ipc", "concurrent-managed", "pin", "pageable", NULL, NULL, "dma-buf"};
+      "pause", "export-fd", "legacy-ipc", "concurrent-managed", "pin", "pageable", "fabric", NULL, "dma-buf", "rdma"};
   gmm_device_info info = {.struct_size = sizeof info};
   const gmm_result result = gmm_device_query(context, device, &info);
   if (result < 0) return report("device", result);
@@ -30,7 +30,7 @@ static int print_device(gmm_context *context, gmm_device device) {
          (double)info.free_memory / 1048576);
   printf("  granularity  %.1f KiB\n", (double)info.granularity / 1024);
   print_names("kinds", info.kinds, kinds, 5);
-  print_names("can", info.capabilities & ~(uint32_t)GMM_DEVICE_IS_CPU, capabilities, 9);
+  print_names("can", info.capabilities & ~(uint32_t)GMM_DEVICE_IS_CPU, capabilities, 10);
   return 1;
 }
 

@@ -151,6 +151,7 @@ OFFSET(gmm_tag_info, backup_zero_bytes, 128);
 OFFSET(gmm_tag_info, backup_active_bytes, 136);
 OFFSET(gmm_tag_info, flags, 144);
 OFFSET(gmm_tag_info, state, 148);
+OFFSET(gmm_tag_info, foreign_bytes, 152);
 
 OFFSET(gmm_backup_info, struct_size, 0);
 OFFSET(gmm_backup_info, reserved, 4);
@@ -307,6 +308,8 @@ OFFSET(gmm_stats_info, frees, 88);
 OFFSET(gmm_stats_info, failures, 96);
 OFFSET(gmm_stats_info, extents, 104);
 OFFSET(gmm_stats_info, backend_calls, 112);
+OFFSET(gmm_stats_info, limit_bytes, 120);
+OFFSET(gmm_stats_info, foreign_bytes, 128);
 
 OFFSET(gmm_snapshot_info, struct_size, 0);
 OFFSET(gmm_snapshot_info, backend, 4);

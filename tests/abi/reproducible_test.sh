@@ -13,9 +13,11 @@ for place in one another/deeper; do
   for part in LICENSE meson.build meson_options.txt include lib bindings; do
     cp -R "$root/$part" "$folder/$place/$part"
   done
-  # With the names of files in it: debug information, as much of it as has names.
+  # With the names of files in it: debug information, as much of it as has names. With the assertions of libstdc++,
+  # which some distributions and, without optimisation, GCC 15 switch on: they must not need libstdc++.
   "$@" setup "$folder/$place/made-in-${place%%/*}" "$folder/$place" -Doptimization=0 -Ddebug=false -Dc_args=-g1 \
-    -Dcpp_args=-g1 -Dtests=false -Dpython=disabled -Djava=disabled -Dcsharp=disabled >"$folder/log" 2>&1 &&
+    '-Dcpp_args=-g1 -D_GLIBCXX_ASSERTIONS' -Dtests=false -Dpython=disabled -Djava=disabled -Dcsharp=disabled \
+    >"$folder/log" 2>&1 &&
     "$@" compile -C "$folder/$place/made-in-${place%%/*}" >"$folder/log" 2>&1 || { cat "$folder/log" >&2; exit 1; }
 done
 different=0

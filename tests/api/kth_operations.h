@@ -60,6 +60,10 @@ static void prepare_dedicated(void) {
   prepare_small();
   alloc_flags = GMM_ALLOC_DEDICATED;
 }
+static void prepare_comm(void) {
+  prepare_large();
+  alloc_flags = GMM_ALLOC_COMM;
+}
 static gmm_result run_alloc(void) {
   gmm_alloc_desc desc = alloc_desc();
   desc.stream = stream;
@@ -235,11 +239,18 @@ static void is_reset(void) {
 
 // --- sharing ---------------------------------------------------------------------------------------------------------
 static gmm_ipc_handle handle;
-static void prepare_export(void) {
-  prepare_small();
+static void allocate_for_export(void) {
   MUST(run_alloc());
   write_pattern(allocated, alloc_size, 4, stream);
   memset(&handle, 0, sizeof handle);
+}
+static void prepare_export(void) {
+  prepare_small();
+  allocate_for_export();
+}
+static void prepare_export_comm(void) {
+  prepare_comm();
+  allocate_for_export();
 }
 static gmm_result run_export(void) { return gmm_ipc_export(context, allocated, &handle); }
 static void not_exported(void) {

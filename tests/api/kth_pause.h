@@ -198,6 +198,28 @@ static void prepare_resume_from_host(void) {
   prepare_pause_to_host();
   MUST(run_pause());
 }
+static void prepare_resume_comm(void) {
+  tag = tag_with("paused", GMM_CONTENTS_DROP, 0);
+  of_two = false;
+  for (unsigned i = 0; i < BLOCKS; ++i) {
+    gmm_alloc_desc desc = alloc_desc();
+    desc.tag = tag;
+    desc.flags = GMM_ALLOC_COMM;
+    MUST(gmm_alloc(context, sizes[i], &desc, &blocks[i]));
+  }
+  write_blocks();
+  note_states();
+  MUST(run_pause());
+}
+static void resumed_for_networks(void) {
+  resumed();
+  for (unsigned i = 0; i < BLOCKS; ++i) CHECK((query(blocks[i]).ipc_routes & GMM_IPC_ROUTE_FABRIC) != 0);
+  gmm_ipc_handle exported;
+  for (unsigned i = 0; i < BLOCKS; ++i) {
+    OK(gmm_ipc_export(context, blocks[i], &exported));
+    CHECK_EQUAL(exported.bytes[6], 3);  // the route by fabric: the new pages have a handle, too
+  }
+}
 static void prepare_resume_from_pageable(void) {
   prepare_pause_to_pageable();
   MUST(run_pause());

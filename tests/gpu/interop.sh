@@ -152,7 +152,7 @@ options=(-Dcuda=enabled -Dpython=enabled -Djava=disabled -Dcsharp=disabled -Dwer
 if [ ! -f "$build/build.ninja" ]; then step 'configure' 60 build meson setup "$build" "${options[@]}" || finish; fi
 # Only what runs below.
 mapfile -t targets < <(ninja -C "$build" -t targets all | sed -n 's/: .*//p' | grep -vE '\.p/|\.symbols$' |
-  grep -E -e '^(bindings/python/|lib/(preload/)?lib|tests/api/conformance_(ipc|pause|tickets|cached))' \
+  grep -E -e '^(bindings/python/|lib/(preload/)?lib|tests/api/conformance_(comm|ipc|pause|tickets|cached))' \
     -e '^(tests/(bench/gmm-bench|ipc[^/]*|gpu/[^/]*)$|tests/support/fake_cud(a|art)/lib)')
 step 'build' 150 build ninja -C "$build" -j "$(nproc)" "${targets[@]}" || finish
 
@@ -217,13 +217,15 @@ if [ -z "$fake" ] && [ ${#job_names[@]} != 0 ]; then sleep 10; fi
 check 'PyTorch' 100 torch gpu tests/gpu/torch_check
 check 'CuPy' 90 cupy gpu tests/gpu/cupy_check cupy
 check 'between processes' 90 torch gpu tests/gpu/ipc_check
+# Skipped with one GPU.
+check 'NCCL, two GPUs' 120 torch gpu tests/gpu/nccl_check ${fake:+--rehearse}
 check 'RMM' 60 rmm gpu tests/gpu/cupy_check rmm
 if [ -d "$RMM_SUITE" ]; then check "RMM's own tests" 150 rmm gpu tests/gpu/rmm_suite "$RMM_SUITE"; fi
 check 'JAX' 60 jax gpu tests/gpu/cupy_check jax
 # A rehearsal has a stand-in of PyTorch there, which wants the fake CUDA runtime.
 job 'Python tests' 90 host env ${fake:+LD_LIBRARY_PATH="$LD_LIBRARY_PATH:$build/tests/support/fake_cudart"} \
   "$(python_with numba)" tests/bindings/python/run.py
-for path in "$build"/tests/api/conformance_{ipc,pause,tickets,cached}*; do
+for path in "$build"/tests/api/conformance_{comm,ipc,pause,tickets,cached}*; do
   if [ -f "$path" ] && [ -x "$path" ]; then job "interface: ${path##*/}" 120 host env GMM_BACKEND=cuda "$path"; fi
 done
 for path in examples/python/*.py; do

@@ -169,7 +169,7 @@ for path in "$build"/tests/api/*; do
   [ -x "$path" ] || continue
   found=1
   case $name in
-    conformance_limits | conformance_pause | conformance_watch) alone+=("$path") ;;
+    conformance_foreign | conformance_limits | conformance_pause | conformance_watch) alone+=("$path") ;;
     conformance_ipc* | gmm_hpp*) beside "interface: $name" $((150 * gpus)) "$path" ;; # the longest
     *) rest+=("$path") ;;
   esac

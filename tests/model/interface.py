@@ -100,7 +100,8 @@ PauseDesc = struct("PauseDesc", [
 TagInfo = struct("TagInfo", [
     *numbers(c_uint32, "tag contents"), ("priority", c_int32),
     *numbers(c_uint64, "active_bytes paused_bytes backup_host_bytes backup_file_bytes pauses"), ("name", c_char * 64),
-    *numbers(c_uint64, "backup_pinned_bytes backup_zero_bytes backup_active_bytes"), *numbers(c_uint32, "flags state")])
+    *numbers(c_uint64, "backup_pinned_bytes backup_zero_bytes backup_active_bytes"), *numbers(c_uint32, "flags state"),
+    ("foreign_bytes", c_uint64)])
 BackupDesc = struct("BackupDesc", [
     ("flags", c_uint32), *numbers(c_uint64, "arena_limit pageable_limit"), ("directory", c_char_p),
     *numbers(c_uint32, "threads reserved")])
@@ -118,7 +119,7 @@ CompactInfo = struct("CompactInfo", [
     ("reserved", c_uint32), *numbers(c_uint64, "moved_bytes released_bytes largest_free")])
 StatsInfo = struct("StatsInfo", [("live_tags", c_uint32), *numbers(c_uint64, (
     "live_bytes live_blocks peak_live_bytes cached_bytes reserved_bytes peak_reserved_bytes paused_bytes pinned_bytes "
-    "imported_bytes allocations frees failures extents backend_calls"))])
+    "imported_bytes allocations frees failures extents backend_calls limit_bytes foreign_bytes"))])
 SnapshotInfo = struct("SnapshotInfo", [
     ("backend", c_uint32), *numbers(c_uint64, "heap_count extent_count block_count live_bytes")])
 BlockInfo = struct("BlockInfo", [

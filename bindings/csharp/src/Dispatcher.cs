@@ -22,6 +22,7 @@ namespace Gmm
             internal ulong Total;
             internal uint Level;
             internal int Kind;
+            internal WatchCall.Fields Watch;
         }
 
         private static readonly object gate = new object();
@@ -58,6 +59,10 @@ namespace Gmm
             if (request.Kind == Native.GMM_CSHARP_PROGRESS)
             {
                 answer = ProgressCall.Call(request.User, request.Copied, request.Total);
+            }
+            else if (request.Kind == Native.GMM_CSHARP_WATCH)
+            {
+                answer = WatchCall.Call(request.User, request.Watch);
             }
             else if (request.Kind == Native.GMM_CSHARP_LOG)
             {

@@ -192,4 +192,26 @@ namespace Gmm
         /// <summary>A code of a newer library.</summary>
         Unknown = -2147483648
     }
+
+    /// <summary>What a watcher is told; an event is one of them.</summary>
+    [System.Flags]
+    public enum GmmWatchEvents
+    {
+        /// <summary>In options it means all that they concern.</summary>
+        None = 0,
+        /// <summary>
+        /// The memory is about to lose its pages. Nothing has happened yet. A refusal ends the operation with Busy.
+        /// </summary>
+        Prepare = 1,
+        /// <summary>
+        /// The devices are idle, and the pages go after the answer. The contents are still there.
+        /// </summary>
+        Losing = 2,
+        /// <summary>The memory has pages again, with the contents that its tag keeps.</summary>
+        Restored = 4,
+        /// <summary>The operation has ended without effect.</summary>
+        Failed = 8,
+        /// <summary>The device's budget has fallen below <see cref="GmmWatchOptions.Budget"/>.</summary>
+        Budget = 16
+    }
 }

@@ -312,5 +312,14 @@ namespace Gmm
                 Native.gmm_tag_configure(context.Address, (uint)tag, desc);
             }
         }
+
+        /// <summary>
+        /// Tells a handler what happens to memory or to a budget, until the watcher is disposed of. A cache of
+        /// registrations lets go of memory in time, and takes its new pages.
+        /// </summary>
+        public GmmWatcher Watch(GmmWatchOptions options, GmmWatchHandler handler)
+        {
+            return new GmmWatcher(this.handle, options, handler);
+        }
     }
 }

@@ -152,7 +152,8 @@ namespace Gmm
         /// <summary>Allocates `size` bytes.</summary>
         public GmmBuffer Alloc(long size, GmmAllocOptions options)
         {
-            GmmKind kind = options.Kind == GmmKind.Unspecified ? GmmKind.Device : options.Kind;
+            GmmKind kind = options.Kind != GmmKind.Unspecified ? options.Kind
+                : options.Comm ? GmmKind.Vmm : GmmKind.Device;
             return GmmBuffer.Allocated(handle, null, options.Stream ?? GmmStream.Default, size, kind, stream =>
                 Allocate(handle.DangerousGetHandle(), size, options, stream));
         }

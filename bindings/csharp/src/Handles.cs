@@ -237,6 +237,29 @@ namespace Gmm
         }
     }
 
+    /// <summary>A watch of memory or of a budget.</summary>
+    public sealed class GmmWatcherHandle : GmmSafeHandle
+    {
+        private readonly WatchCall call;
+
+        internal GmmWatcherHandle(IntPtr value, GmmContextHandle context, WatchCall call) : base(value, context)
+        {
+            this.call = call;
+        }
+
+        internal override void Free(IntPtr value)
+        {
+            try
+            {
+                Native.gmm_watcher_destroy(value); // waits for the handler
+            }
+            finally
+            {
+                call.Dispose();
+            }
+        }
+    }
+
     /// <summary>A pin of the program's own memory.</summary>
     public sealed class GmmPinHandle : GmmSafeHandle
     {

@@ -75,6 +75,62 @@ namespace Gmm
         }
     }
 
+    /// <summary>What to watch: the memory of a tag or of a range, a device's budget, or both.</summary>
+    public sealed class GmmWatchOptions
+    {
+        /// <summary>VMM memory of this tag, now and later.</summary>
+        public GmmTag Tag { get; set; }
+        /// <summary>The start of a range in one VMM block.</summary>
+        public IntPtr Address { get; set; }
+        /// <summary>Bytes of the range.</summary>
+        public long Size { get; set; }
+        /// <summary>Budget tells when the device's budget falls below so many bytes; 0: never.</summary>
+        public long Budget { get; set; }
+        /// <summary>The device of the budget.</summary>
+        public int Device { get; set; }
+        /// <summary>Only these events; None: all that the options concern.</summary>
+        public GmmWatchEvents Events { get; set; }
+        /// <summary>Milliseconds for each answer; 0 means 10,000.</summary>
+        public long TimeoutMilliseconds { get; set; }
+        /// <summary>Prepare and Losing come in ascending order, Restored and Failed in descending order.</summary>
+        public int Order { get; set; }
+        /// <summary>A name for messages, of 1 to 63 bytes in UTF-8; null: none.</summary>
+        public string Name { get; set; }
+
+        internal gmm_watch_desc ToNative(IntPtr user)
+        {
+            GmmWatchEvents all = (Tag != null || Address != IntPtr.Zero
+                ? GmmWatchEvents.Prepare | GmmWatchEvents.Losing | GmmWatchEvents.Restored | GmmWatchEvents.Failed
+                : GmmWatchEvents.None) | (Budget != 0 ? GmmWatchEvents.Budget : GmmWatchEvents.None);
+            gmm_watch_desc desc = new gmm_watch_desc();
+            try
+            {
+                desc.events = (uint)(Events == GmmWatchEvents.None ? all : Events);
+                desc.tag = Tag == null ? 0 : (uint)Tag.Number;
+                desc.device = Device;
+                desc.address = Address;
+                desc.size = (ulong)Size;
+                desc.budget_bytes = (ulong)Budget;
+                desc.timeout_ms = (ulong)TimeoutMilliseconds;
+                desc.order = Order;
+                desc.set_name(Name);
+                desc.set_callback(user);
+            }
+            catch
+            {
+                desc.Dispose();
+                throw;
+            }
+            return desc;
+        }
+
+        /// <inheritdoc/>
+        public override string ToString()
+        {
+            return Show.Properties(this);
+        }
+    }
+
     /// <summary>How to pause.</summary>
     public sealed class GmmPauseOptions
     {
@@ -193,6 +249,10 @@ namespace Gmm
         public long Alignment { get; set; }
         /// <summary>The block gets a driver allocation of its own.</summary>
         public bool Dedicated { get; set; }
+        /// <summary>
+        /// The block is VMM memory for network libraries, in a driver allocation of its own; the kind may be left out.
+        /// </summary>
+        public bool Comm { get; set; }
         /// <summary>The bytes read as zero.</summary>
         public bool Zero { get; set; }
         /// <summary>
@@ -208,7 +268,8 @@ namespace Gmm
             desc.tag = Tag == null ? 0 : (uint)Tag.Number;
             desc.stream = stream;
             desc.alignment = (ulong)Alignment;
-            desc.flags = (Dedicated ? (uint)Native.GMM_ALLOC_DEDICATED : 0) | (Zero ? (uint)Native.GMM_ALLOC_ZERO : 0);
+            desc.flags = (Dedicated ? (uint)Native.GMM_ALLOC_DEDICATED : 0) | (Zero ? (uint)Native.GMM_ALLOC_ZERO : 0)
+                | (Comm ? (uint)Native.GMM_ALLOC_COMM : 0);
             return desc;
         }
 

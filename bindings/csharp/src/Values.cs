@@ -189,6 +189,8 @@ namespace Gmm
             FdIpc = (from.ipc_routes & Native.GMM_IPC_ROUTE_FD) != 0;
             DmaBufIpc = (from.ipc_routes & Native.GMM_IPC_ROUTE_DMA_BUF) != 0;
             PeerGone = (from.flags & Native.GMM_POINTER_PEER_GONE) != 0;
+            FabricIpc = (from.ipc_routes & Native.GMM_IPC_ROUTE_FABRIC) != 0;
+            Comm = (from.flags & Native.GMM_POINTER_COMM) != 0;
         }
 
         /// <summary>The kind of memory.</summary>
@@ -249,6 +251,12 @@ namespace Gmm
         /// <summary>The memory is imported, and its exporter has ended.</summary>
         public bool PeerGone { get; }
 
+        /// <summary>Another machine of the same NVLink domain can import its handle.</summary>
+        public bool FabricIpc { get; }
+
+        /// <summary>The block is memory for network libraries: GmmAllocOptions.Comm.</summary>
+        public bool Comm { get; }
+
         /// <inheritdoc/>
         public override string ToString()
         {
@@ -273,6 +281,7 @@ namespace Gmm
             BackupPinnedBytes = (long)from.backup_pinned_bytes;
             BackupZeroBytes = (long)from.backup_zero_bytes;
             BackupActiveBytes = (long)from.backup_active_bytes;
+            ForeignBytes = (long)from.foreign_bytes;
             ReadOnly = (from.flags & Native.GMM_TAG_READ_ONLY) != 0;
             Checksum = (from.flags & Native.GMM_TAG_CHECKSUM) != 0;
             Pageable = (from.flags & Native.GMM_TAG_PAGEABLE) != 0;
@@ -287,6 +296,11 @@ namespace Gmm
 
         /// <summary>Contents of active read-only memory that are kept for the next pause.</summary>
         public long BackupActiveBytes { get; }
+
+        /// <summary>
+        /// Bytes that left gmm at the last pause and did not return to the device, as others hold them.
+        /// </summary>
+        public long ForeignBytes { get; }
 
         /// <summary>Whether nobody writes the contents after their first pause.</summary>
         public bool ReadOnly { get; }
@@ -458,6 +472,8 @@ namespace Gmm
             Failures = (long)from.failures;
             Extents = (long)from.extents;
             BackendCalls = (long)from.backend_calls;
+            LimitBytes = (long)from.limit_bytes;
+            ForeignBytes = (long)from.foreign_bytes;
         }
 
         /// <summary>Tags with memory in the scope.</summary>
@@ -506,6 +522,64 @@ namespace Gmm
         /// Driver and system calls that allocate, map, unmap or free; only in the scope of everything.
         /// </summary>
         public long BackendCalls { get; }
+
+        /// <summary>The limit of exactly this scope; <see cref="GmmContext.NoLimit"/>: none.</summary>
+        public long LimitBytes { get; }
+
+        /// <summary>Bytes that gmm gave up in pauses and that others hold.</summary>
+        public long ForeignBytes { get; }
+
+        /// <inheritdoc/>
+        public override string ToString()
+        {
+            return Show.Properties(this);
+        }
+    }
+
+    /// <summary>What a watcher is told about an event. Sizes are bytes.</summary>
+    public sealed class GmmWatchInfo
+    {
+        internal GmmWatchInfo(WatchCall.Fields from)
+        {
+            Event = (GmmWatchEvents)from.Event;
+            Tag = (int)from.Tag;
+            Device = from.Device;
+            Address = from.Address;
+            Size = (long)from.Size;
+            Generation = (long)from.Generation;
+            BudgetBytes = (long)from.BudgetBytes;
+            RemainingMilliseconds = (long)from.RemainingMilliseconds;
+            Cause = (GmmResult)from.Cause;
+        }
+
+        /// <summary>The event.</summary>
+        public GmmWatchEvents Event { get; }
+
+        /// <summary>The number of the memory's tag; 0 for Budget.</summary>
+        public int Tag { get; }
+
+        /// <summary>The device of the watched range; else that of the options.</summary>
+        public int Device { get; }
+
+        /// <summary>The start of the watched range; zero for a tag.</summary>
+        public System.IntPtr Address { get; }
+
+        /// <summary>Bytes of the watched range; 0 for a tag.</summary>
+        public long Size { get; }
+
+        /// <summary>The generation of the watched range, as a query tells it; 0 for a tag.</summary>
+        public long Generation { get; }
+
+        /// <summary>For Budget: what the budget is now; else 0.</summary>
+        public long BudgetBytes { get; }
+
+        /// <summary>
+        /// Milliseconds until the answer is too late; 0: the operation waits no more, or never did.
+        /// </summary>
+        public long RemainingMilliseconds { get; }
+
+        /// <summary>For Failed: the result of the operation; else Ok.</summary>
+        public GmmResult Cause { get; }
 
         /// <inheritdoc/>
         public override string ToString()

@@ -348,15 +348,15 @@ class Context(_Handle):
     def device_info(self, device: int = 0) -> DeviceInfo: ...
     def alloc(
         self, size: int, kind: _Kind = ..., *, device: int = 0, tag: _Tag = 0, stream: _Stream = None,
-        alignment: int = 0, dedicated: bool = False, zero: bool = False, name: str | None = None
+        alignment: int = 0, dedicated: bool = False, comm: bool = False, zero: bool = False, name: str | None = None
     ) -> Buffer: ...
     def empty(
         self, shape: _Shape, dtype: _Dtype = "float64", kind: _Kind = ..., *, device: int = 0, tag: _Tag = 0,
-        stream: _Stream = None, alignment: int = 0, dedicated: bool = False, name: str | None = None
+        stream: _Stream = None, alignment: int = 0, dedicated: bool = False, comm: bool = False, name: str | None = None
     ) -> Array: ...
     def zeros(
         self, shape: _Shape, dtype: _Dtype = "float64", kind: _Kind = ..., *, device: int = 0, tag: _Tag = 0,
-        stream: _Stream = None, alignment: int = 0, dedicated: bool = False, name: str | None = None
+        stream: _Stream = None, alignment: int = 0, dedicated: bool = False, comm: bool = False, name: str | None = None
     ) -> Array: ...
     def array(
         self, source: Any, dtype: _Dtype = None, kind: _Kind = ..., *, device: int = 0, tag: _Tag = 0,
@@ -455,15 +455,15 @@ class Context(_Handle):
 def context() -> Context: ...
 def alloc(
     size: int, kind: _Kind = ..., *, device: int = 0, tag: _Tag = 0, stream: _Stream = None, alignment: int = 0,
-    dedicated: bool = False, zero: bool = False, name: str | None = None
+    dedicated: bool = False, comm: bool = False, zero: bool = False, name: str | None = None
 ) -> Buffer: ...
 def empty(
     shape: _Shape, dtype: _Dtype = "float64", kind: _Kind = ..., *, device: int = 0, tag: _Tag = 0,
-    stream: _Stream = None, alignment: int = 0, dedicated: bool = False, name: str | None = None
+    stream: _Stream = None, alignment: int = 0, dedicated: bool = False, comm: bool = False, name: str | None = None
 ) -> Array: ...
 def zeros(
     shape: _Shape, dtype: _Dtype = "float64", kind: _Kind = ..., *, device: int = 0, tag: _Tag = 0,
-    stream: _Stream = None, alignment: int = 0, dedicated: bool = False, name: str | None = None
+    stream: _Stream = None, alignment: int = 0, dedicated: bool = False, comm: bool = False, name: str | None = None
 ) -> Array: ...
 def array(
     source: Any, dtype: _Dtype = None, kind: _Kind = ..., *, device: int = 0, tag: _Tag = 0, stream: _Stream = None

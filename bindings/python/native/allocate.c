@@ -4,9 +4,9 @@
 /* --- Arguments ---------------------------------------------------------------------------------------------- */
 
 /* The arguments of all functions here. A Signature names those of one. */
-enum { SIZE, KIND, DEVICE, TAG, STREAM, ALIGNMENT, DEDICATED, ZERO, NAME, FIRST_DTYPE, ARGUMENTS };
-static const char *const argument_names[ARGUMENTS] = {"size",      "kind",      "device", "tag",  "stream",
-                                                      "alignment", "dedicated", "zero",   "name", "dtype"};
+enum { SIZE, KIND, DEVICE, TAG, STREAM, ALIGNMENT, DEDICATED, COMM, ZERO, NAME, FIRST_DTYPE, ARGUMENTS };
+static const char *const argument_names[ARGUMENTS] = {"size",      "kind", "device", "tag",  "stream", "alignment",
+                                                      "dedicated", "comm", "zero",   "name", "dtype"};
 static PyObject *interned[ARGUMENTS], *interned_shape, *usual_dtype;
 
 typedef struct {
@@ -17,7 +17,9 @@ typedef struct {
   int has_shape;  /**< the first argument is called shape */
 } Signature;
 
-enum { kOptions = 1u << DEVICE | 1u << TAG | 1u << STREAM | 1u << ALIGNMENT | 1u << DEDICATED | 1u << NAME };
+enum {
+  kOptions = 1u << DEVICE | 1u << TAG | 1u << STREAM | 1u << ALIGNMENT | 1u << DEDICATED | 1u << COMM | 1u << NAME
+};
 static const Signature alloc_signature = {
     "alloc", {SIZE, KIND, 0}, 2, kOptions | 1u << SIZE | 1u << KIND | 1u << ZERO, 0};
 static const Signature heap_signature = {"alloc", {SIZE, 0, 0}, 1, 1u << SIZE | 1u << STREAM | 1u << NAME, 0};
@@ -142,6 +144,8 @@ static int describe(Handle *context, PyObject *const *values, gmm_alloc_desc *de
   if (values[TAG] && to_tag(context, values[TAG], &desc->tag) < 0) return -1;
   if (values[ALIGNMENT] && to_uint64(values[ALIGNMENT], &desc->alignment) < 0) return -1;
   if (to_flag(values[DEDICATED], GMM_ALLOC_DEDICATED, &desc->flags) < 0) return -1;
+  if (to_flag(values[COMM], GMM_ALLOC_COMM, &desc->flags) < 0) return -1;
+  if ((desc->flags & GMM_ALLOC_COMM) && !values[KIND]) desc->kind = GMM_KIND_VMM;
   return to_flag(values[ZERO], GMM_ALLOC_ZERO, &desc->flags);
 }
 
@@ -316,15 +320,17 @@ static PyObject *heap_alloc(PyObject *self, PyObject *const *arguments, Py_ssize
 }
 
 /* A function's text names $module where a method's names $self. */
-#define ALLOC_ARGUMENTS \
-  "size, kind=1, *, device=0, tag=0, stream=None, alignment=0, dedicated=False, zero=False, name=None)\n--\n\n"
+#define ALLOC_ARGUMENTS                                                                                   \
+  "size, kind=1, *, device=0, tag=0, stream=None, alignment=0, dedicated=False, comm=False, zero=False, " \
+  "name=None)\n--\n\n"
 #define ALLOC_TEXT                                                                                               \
   "Allocates a Buffer of size bytes for first use on a stream.\n\n"                                              \
   "kind: a Kind or its name, such as \"vmm\". tag: a Tag, its number or its name; 0: the thread's current tag. " \
-  "dedicated: a driver allocation of its own. zero: "                                                            \
+  "dedicated: a driver allocation of its own. comm: VMM memory for network libraries. zero: "                    \
   "the bytes read as zero. name: snapshots and the report of leaks show it."
-#define ARRAY_ARGUMENTS \
-  "shape, dtype='float64', kind=1, *, device=0, tag=0, stream=None, alignment=0, dedicated=False, name=None)\n--\n\n"
+#define ARRAY_ARGUMENTS                                                                                         \
+  "shape, dtype='float64', kind=1, *, device=0, tag=0, stream=None, alignment=0, dedicated=False, comm=False, " \
+  "name=None)\n--\n\n"
 #define EMPTY_TEXT "Allocates an Array with undefined elements. The options are those of alloc()."
 #define ZEROS_TEXT                                                                                               \
   "Allocates an Array whose elements read as zero, filled in the order of the stream. The options are those of " \

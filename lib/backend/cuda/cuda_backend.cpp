@@ -38,12 +38,20 @@ class CudaBackend final : public Backend {
   Status unreserve(void *base, uint64_t size) override;
   Status can_create(Device location, uint64_t size) override;
   Status create(Device location, uint64_t size, PhysicalHandle *out) override;
+  Status comm_traits(Device device, CommTraits *out) override;
+  Status create_comm(Device device, uint64_t size, PhysicalHandle *out) override;
   Status release(PhysicalHandle handle) override;
+  Status free_memory(Device device, uint64_t *out) override;
   Status map(void *base, uint64_t size, PhysicalHandle handle) override;
   Status unmap(void *base, uint64_t size) override;
   Status set_access(void *base, uint64_t size, Device owner, uint32_t peers) override;
   Status export_fd(PhysicalHandle handle, int32_t *fd) override;
   Status import_fd(int32_t fd, uint64_t size, Device device, PhysicalHandle *out) override;
+
+  bool has_fabric(Device device) const override;
+  Status export_fabric(PhysicalHandle handle, uint8_t out[kFabricHandleSize]) override;
+  Status import_fabric(const uint8_t handle[kFabricHandleSize], uint64_t size, Device device,
+                       PhysicalHandle *out) override;
 
   Status legacy_export(void *driver_base, uint8_t out[kLegacyHandleSize]) override;
   Status legacy_import(const uint8_t handle[kLegacyHandleSize], Device device, void **driver_base) override;
@@ -166,6 +174,8 @@ Status CudaBackend::device_info(Device device, gmm_device_info *out) {
       {state->pin, GMM_DEVICE_CAN_PIN},
       {state->pageable, GMM_DEVICE_CAN_PAGEABLE},
       {state->dma_buf && driver_.cuMemGetHandleForAddressRange != nullptr, GMM_DEVICE_CAN_DMA_BUF},
+      {state->vmm && state->fabric.load(std::memory_order_relaxed), GMM_DEVICE_CAN_FABRIC},
+      {state->vmm && state->rdma, GMM_DEVICE_CAN_RDMA},
   };
   for (const auto &ability : abilities)
     if (ability.has) info.capabilities |= ability.bit;
@@ -475,9 +485,12 @@ Status CudaBackend::reserve(uint64_t size, void **out) {
   GMM_TRY(devices_.enter_any(guard));
   CaptureGuard capture(driver_);
   CUdeviceptr address = 0;
+  uint64_t alignment = kExtentAlignment;
+  for (uint32_t i = 0; i < devices_.count(); ++i)
+    if (devices_[i].comm_granularity > alignment && size % devices_[i].comm_granularity == 0)
+      alignment = devices_[i].comm_granularity;
   count_call();
-  Status status =
-      driver_.check(driver_.cuMemAddressReserve(&address, size, kExtentAlignment, 0, 0), "cuMemAddressReserve");
+  Status status = driver_.check(driver_.cuMemAddressReserve(&address, size, alignment, 0, 0), "cuMemAddressReserve");
   if (!status.ok()) return prefix(status, "Reserving %" PRIu64 " bytes of addresses: ", size);
   *out = from_driver(address);
   return Status();
@@ -557,6 +570,58 @@ Status CudaBackend::create(Device location, uint64_t size, PhysicalHandle *out) 
   return Status();
 }
 
+Status CudaBackend::comm_traits(Device device, CommTraits *out) {
+  DeviceState *state = nullptr;
+  GMM_TRY(devices_.state_of(device, &state));
+  if (!state->vmm)
+    return devices_.lacks(device, "virtual memory management, which GMM_ALLOC_COMM needs",
+                          "CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED");
+  *out = CommTraits{state->comm_granularity, 0};
+  for (uint32_t i = 0; i < devices_.count() && i < 32 && driver_.cuDeviceCanAccessPeer != nullptr; ++i) {
+    if (static_cast<int32_t>(i) == device.ordinal || !devices_[i].vmm) continue;
+    int can = 0;
+    GMM_TRY(
+        driver_.check(driver_.cuDeviceCanAccessPeer(&can, devices_[i].handle, state->handle), "cuDeviceCanAccessPeer"));
+    if (can != 0) out->peers |= 1u << i;
+  }
+  return Status();
+}
+
+Status CudaBackend::create_comm(Device device, uint64_t size, PhysicalHandle *out) {
+  GMM_TRY(driver_.check_vmm());
+  DeviceState *state = nullptr;
+  GMM_TRY(devices_.state_of(device, &state));
+  ContextGuard guard(driver_, log_);
+  GMM_TRY(devices_.enter(guard, device));
+  CaptureGuard capture(driver_);
+  const bool had_fabric = state->fabric.load(std::memory_order_relaxed);
+  CUmemAllocationProp properties = devices_.comm_properties(*state);
+  CUmemGenericAllocationHandle handle = 0;
+  count_call();
+  CUresult result = driver_.cuMemCreate(&handle, size, &properties, 0);
+  if (had_fabric && (result == CUDA_ERROR_NOT_PERMITTED || means_not_here(result))) {
+    // The device has fabric handles, but this machine has no IMEX channel for them. What else is wrong shows now.
+    state->fabric.store(false, std::memory_order_relaxed);
+    properties = devices_.comm_properties(*state);
+    count_call();
+    const CUresult again = driver_.cuMemCreate(&handle, size, &properties, 0);
+    if (again == CUDA_SUCCESS)
+      log_.write(LogLevel::kInfo,
+                 "Memory for network libraries on CUDA device %d has no fabric handles: cuMemCreate answered %d; "
+                 "another machine needs an IMEX channel (nvidia-imex).",
+                 device.ordinal, static_cast<int>(result));
+    else
+      state->fabric.store(true, std::memory_order_relaxed);
+    result = again;
+  }
+  Status status = driver_.check(result, "cuMemCreate");
+  if (!status.ok())
+    return prefix(status, "Creating %" PRIu64 " bytes of VMM memory for network libraries on CUDA device %d: ", size,
+                  device.ordinal);
+  out->value = handle;
+  return Status();
+}
+
 Status CudaBackend::release(PhysicalHandle handle) {
   GMM_TRY(driver_.check_vmm());
   GMM_TRY(check_handle(handle, "Releasing"));
@@ -567,6 +632,16 @@ Status CudaBackend::release(PhysicalHandle handle) {
   count_call();
   Status status = driver_.check(driver_.cuMemRelease(to_driver(handle)), "cuMemRelease");
   return status.ok() ? status : prefix(status, "Releasing VMM handle %" PRIu64 ": ", handle.value);
+}
+
+Status CudaBackend::free_memory(Device device, uint64_t *out) {
+  ContextGuard guard(driver_, log_);
+  GMM_TRY(devices_.enter(guard, device));
+  CaptureGuard capture(driver_);
+  size_t free_memory = 0, total_memory = 0;
+  GMM_TRY(driver_.check(driver_.cuMemGetInfo(&free_memory, &total_memory), "cuMemGetInfo"));
+  *out = free_memory;
+  return Status();
 }
 
 Status CudaBackend::map(void *base, uint64_t size, PhysicalHandle handle) {
@@ -744,6 +819,61 @@ Status CudaBackend::import_fd(int32_t fd, uint64_t size, Device device, Physical
       driver_.cuMemGetAllocationPropertiesFromHandle(&properties, handle) != CUDA_SUCCESS || is_host(properties))
     host_pages_.store(true, std::memory_order_release);
   out->value = handle;
+  return Status();
+}
+
+static_assert(sizeof(CUmemFabricHandle) == kFabricHandleSize);
+
+bool CudaBackend::has_fabric(Device device) const { return devices_.has_fabric(device); }
+
+Status CudaBackend::export_fabric(PhysicalHandle handle, uint8_t out[kFabricHandleSize]) {
+  if (driver_.cuMemExportToShareableHandle == nullptr) return driver_.missing("cuMemExportToShareableHandle");
+  if (driver_.cuMemGetAllocationPropertiesFromHandle == nullptr)
+    return driver_.missing("cuMemGetAllocationPropertiesFromHandle");
+  GMM_TRY(check_handle(handle, "Exporting"));
+  ContextGuard guard(driver_, log_);
+  GMM_TRY(devices_.enter_any(guard));
+  CaptureGuard capture(driver_);
+  CUmemAllocationProp properties = {};
+  GMM_TRY(driver_.check(driver_.cuMemGetAllocationPropertiesFromHandle(&properties, to_driver(handle)),
+                        "cuMemGetAllocationPropertiesFromHandle"));
+  if ((properties.requestedHandleTypes & CU_MEM_HANDLE_TYPE_FABRIC) == 0)
+    return fail(GMM_ERROR_NOT_SUPPORTED, "VMM handle %" PRIu64 " has no fabric handle; allocate with GMM_ALLOC_COMM.",
+                handle.value);
+  CUmemFabricHandle fabric = {};
+  count_call();
+  Status status =
+      driver_.check(driver_.cuMemExportToShareableHandle(&fabric, to_driver(handle), CU_MEM_HANDLE_TYPE_FABRIC, 0),
+                    "cuMemExportToShareableHandle");
+  if (!status.ok()) return prefix(status, "Exporting VMM handle %" PRIu64 " as a fabric handle: ", handle.value);
+  std::memcpy(out, fabric.data, kFabricHandleSize);
+  return Status();
+}
+
+Status CudaBackend::import_fabric(const uint8_t handle[kFabricHandleSize], uint64_t size, Device device,
+                                  PhysicalHandle *out) {
+  if (driver_.cuMemImportFromShareableHandle == nullptr) return driver_.missing("cuMemImportFromShareableHandle");
+  DeviceState *state = nullptr;
+  GMM_TRY(devices_.state_of(device, &state));
+  if (!state->fabric.load(std::memory_order_relaxed))
+    return devices_.lacks(device, "import of another machine's memory",
+                          "CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED");
+  ContextGuard guard(driver_, log_);
+  GMM_TRY(devices_.enter(guard, device));
+  CaptureGuard capture(driver_);
+  CUmemFabricHandle fabric = {};
+  std::memcpy(fabric.data, handle, kFabricHandleSize);
+  CUmemGenericAllocationHandle imported = 0;
+  count_call();
+  Status status = driver_.check(driver_.cuMemImportFromShareableHandle(&imported, &fabric, CU_MEM_HANDLE_TYPE_FABRIC),
+                                "cuMemImportFromShareableHandle");
+  if (!status.ok())
+    return prefix(status,
+                  "Importing %" PRIu64
+                  " bytes of another machine on CUDA device %d (the exporter may have freed them, "
+                  "or the machines share no IMEX channel): ",
+                  size, device.ordinal);
+  out->value = imported;
   return Status();
 }
 

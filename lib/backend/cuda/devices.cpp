@@ -40,7 +40,7 @@ Status Devices::probe(DeviceState *state, int ordinal) {
   Status status = driver.check(driver.cuDeviceGet(&state->handle, ordinal), "cuDeviceGet");
   if (!status.ok()) return prefix(status, "Opening device %d: ", ordinal);
 
-  int32_t vmm = 0, fd = 0, legacy_ipc = 0, unified = 0, integrated = 0;
+  int32_t vmm = 0, fd = 0, fabric = 0, legacy_ipc = 0, unified = 0, integrated = 0;
   const struct {
     CUdevice_attribute which;
     bool *flag;
@@ -48,6 +48,8 @@ Status Devices::probe(DeviceState *state, int ordinal) {
   } wanted[] = {
       {CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, nullptr, &vmm},
       {CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, nullptr, &fd},
+      {CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED, nullptr, &fabric},
+      {CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, &state->rdma, nullptr},
       {CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, nullptr, &state->host_numa_node},
       {CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, &state->managed, nullptr},
       {CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, &state->concurrent_managed, nullptr},
@@ -96,7 +98,25 @@ Status Devices::probe(DeviceState *state, int ordinal) {
   state->granularity = granularity;
   state->vmm_fd =
       fd > 0 && driver.cuMemExportToShareableHandle != nullptr && driver.cuMemImportFromShareableHandle != nullptr;
+  state->fabric =
+      fabric > 0 && driver.cuMemExportToShareableHandle != nullptr && driver.cuMemImportFromShareableHandle != nullptr;
+  // The recommended granularity makes larger pages. One that gmm cannot serve is left for the least one.
+  const CUmemAllocationProp comm = comm_properties(*state);
+  state->comm_granularity = kExtentAlignment;
+  if (driver.cuMemGetAllocationGranularity(&granularity, &comm, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED) == CUDA_SUCCESS &&
+      granularity > kExtentAlignment && granularity % kExtentAlignment == 0 && (granularity & (granularity - 1)) == 0)
+    state->comm_granularity = granularity;
   return Status();
+}
+
+CUmemAllocationProp Devices::comm_properties(const DeviceState &state) const {
+  CUmemAllocationProp properties = device_pages(state.handle);
+  const unsigned types =
+      (state.vmm_fd ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : CU_MEM_HANDLE_TYPE_NONE) |
+      (state.fabric.load(std::memory_order_relaxed) ? CU_MEM_HANDLE_TYPE_FABRIC : CU_MEM_HANDLE_TYPE_NONE);
+  properties.requestedHandleTypes = static_cast<CUmemAllocationHandleType>(types);
+  properties.allocFlags.gpuDirectRDMACapable = state.rdma ? 1 : 0;
+  return properties;
 }
 
 Status Devices::open() {

@@ -28,6 +28,9 @@ struct DeviceState {
   uint64_t granularity = 0;  // 0: the device has no VMM
   bool vmm = false;
   bool vmm_fd = false;
+  bool rdma = false;                // of VMM memory
+  std::atomic<bool> fabric{false};  // until the driver refuses such memory
+  uint64_t comm_granularity = 0;    // of memory for network libraries; 0 without VMM
   int32_t host_numa_node = -1;
   bool managed = false;
   bool concurrent_managed = false;
@@ -59,6 +62,12 @@ class Devices {
   DeviceState &operator[](uint32_t ordinal) { return states_[ordinal]; }
   // Fails with INVALID_DEVICE if there is no such device.
   Status state_of(Device device, DeviceState **out);
+  bool has_fabric(Device device) const {
+    return device.ordinal >= 0 && static_cast<uint32_t>(device.ordinal) < count_ &&
+           states_[device.ordinal].fabric.load(std::memory_order_relaxed);
+  }
+  // What is asked of the driver for memory for network libraries.
+  CUmemAllocationProp comm_properties(const DeviceState &state) const;
   // The failure of an operation that the device lacks. `attribute` is the driver's name of what is missing.
   Status lacks(Device device, const char *operation, const char *attribute) const;
 

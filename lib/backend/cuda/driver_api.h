@@ -66,9 +66,11 @@ enum CUdevice_attribute : unsigned {
   CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED = 99,
   CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED = 102,
   CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED = 103,
+  CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED = 110,
   CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED = 113,
   CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED = 124,
   CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED = 125,
+  CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED = 128,
   CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID = 134,
   CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED = 141,
 };
@@ -104,9 +106,11 @@ enum CUmemAllocationType : unsigned {
 enum CUmemAllocationHandleType : unsigned {
   CU_MEM_HANDLE_TYPE_NONE = 0,
   CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR = 1,
+  CU_MEM_HANDLE_TYPE_FABRIC = 8,
 };
 enum CUmemAllocationGranularity_flags : unsigned {
   CU_MEM_ALLOC_GRANULARITY_MINIMUM = 0,
+  CU_MEM_ALLOC_GRANULARITY_RECOMMENDED = 1,
 };
 enum CUmemAccess_flags : unsigned {
   CU_MEM_ACCESS_FLAGS_PROT_READWRITE = 3,
@@ -159,6 +163,9 @@ struct CUipcMemHandle {
 };
 struct CUipcEventHandle {
   char reserved[64];
+};
+struct CUmemFabricHandle {
+  unsigned char data[64];
 };
 struct CUmemLocation {
   CUmemLocationType type;
@@ -327,6 +334,7 @@ struct CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS {
   X(cuWaitExternalSemaphoresAsync, 10000,                                                                            \
     (const CUexternalSemaphore *, const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *, unsigned int, CUstream))              \
   X(cuDestroyExternalSemaphore, 10000, (CUexternalSemaphore))                                                        \
+  X(cuDeviceCanAccessPeer, 4000, (int *, CUdevice, CUdevice))                                                        \
   X(cuDeviceGetLuid, 10000, (char *, unsigned int *, CUdevice))                                                      \
   X(cuUserObjectCreate, 11030, (CUuserObject *, void *, CUhostFn, unsigned int, unsigned int))                       \
   X(cuUserObjectRelease, 11030, (CUuserObject, unsigned int))                                                        \

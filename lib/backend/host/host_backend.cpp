@@ -44,7 +44,9 @@ class HostBackend final : public Backend {
   Status reserve(uint64_t size, void **out) override;
   Status unreserve(void *base, uint64_t size) override;
   Status create(Device location, uint64_t size, PhysicalHandle *out) override;
+  Status comm_traits(Device device, CommTraits *out) override;
   Status release(PhysicalHandle handle) override;
+  bool is_held_elsewhere(PhysicalHandle handle) override;
   Status map(void *base, uint64_t size, PhysicalHandle handle) override;
   Status unmap(void *base, uint64_t size) override;
   Status set_access(void *base, uint64_t size, Device owner, uint32_t peers) override;
@@ -442,6 +444,12 @@ Status HostBackend::create(Device location, uint64_t size, PhysicalHandle *out) 
   return Status();
 }
 
+// Every network library takes the machine's memory.
+Status HostBackend::comm_traits(Device device, CommTraits *out) {
+  *out = CommTraits();
+  return check_device(device);
+}
+
 Status HostBackend::release(PhysicalHandle handle) {
   HostHandle parts;
   uint64_t size = 0;
@@ -489,9 +497,13 @@ Status HostBackend::export_fd(PhysicalHandle handle, int32_t *fd) {
   HostHandle parts;
   uint64_t size = 0;
   GMM_TRY(resolve(handle, &parts, &size));
-  GMM_TRY(os::duplicate(parts.fd, fd));
+  GMM_TRY(os::share(parts.fd, fd));
   count_call();
   return Status();
+}
+
+bool HostBackend::is_held_elsewhere(PhysicalHandle handle) {
+  return handle.value != 0 && os::is_shared(HostHandle::unpack(handle).fd);
 }
 
 Status HostBackend::import_fd(int32_t fd, uint64_t size, Device device, PhysicalHandle *out) {

@@ -189,7 +189,7 @@ Status Context::add_heap(Heap &heap, gmm_tag tag_number) {
   const int32_t device = heap.options().device.ordinal;
   Quotas &quotas = heap.quotas();
   quotas.each[0] = &held;
-  quotas.each[1] = &held_on[device];
+  quotas.each[Quotas::kDevice] = &held_on[device];
   quotas.each[2] = &tag->held;
   quotas.each[3] = &tag->held_on[device];
   GMM_TRY(heap.init());
@@ -312,6 +312,11 @@ void Context::retire(gmm_heap *heap) {
 Status Context::try_allocate(Heap &heap, uint64_t size, uint64_t alignment, uint32_t flags, gmm_stream stream,
                              void **out) {
   if ((flags & GMM_ALLOC_DEDICATED) == 0) return cached_alloc(heap, size, alignment, stream, out);
+  if ((flags & GMM_ALLOC_COMM) != 0) {
+    CommTraits comm;
+    GMM_TRY(core.backend->comm_traits(heap.options().device, &comm));
+    return dedicated_alloc(heap, size, out, &comm);
+  }
   return dedicated_alloc(heap, size, out);
 }
 

@@ -24,15 +24,18 @@ void fill_block(Context &context, const Block &block, const void *address, gmm_p
   out->reserved_size = block.reserved;
   out->tag = options.tag;
   out->state = block.partly ? GMM_STATE_PARTLY_PAUSED : block.paused ? GMM_STATE_PAUSED : GMM_STATE_ACTIVE;
+  const Region *region = block.extent->region.load(std::memory_order_acquire);
+  const bool is_comm = region != nullptr && region->comm;
   out->ipc_routes = ipc_routes(context.core, block.heap->options());
+  if (is_comm && context.core.backend->has_fabric(options.device)) out->ipc_routes |= GMM_IPC_ROUTE_FABRIC;
   out->allocation_base = reinterpret_cast<void *>(block.extent->base.load(std::memory_order_relaxed));
   out->allocation_size = block.extent->size.load(std::memory_order_relaxed);
   out->device_pointer = context.core.backend->device_address(address);
-  const Region *region = block.extent->region.load(std::memory_order_acquire);
   out->generation = region == nullptr ? 0 : region->generation.load(std::memory_order_relaxed);
   // Pages that were moved to the host are the host's to touch.
   if (block.extent->location.load(std::memory_order_relaxed).is_host()) out->flags |= GMM_POINTER_HOST_ACCESSIBLE;
   if (block.paused) out->flags = 0;
+  if (is_comm) out->flags |= GMM_POINTER_COMM;
 }
 
 }  // namespace

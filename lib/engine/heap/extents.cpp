@@ -39,9 +39,9 @@ Status Extents::reserve(uint64_t bytes, uint64_t at_most, Region **out) {
   return Status();
 }
 
-Status Extents::allocate(uint64_t bytes, bool dedicated, Span **out) {
+Status Extents::allocate(uint64_t bytes, bool dedicated, Span **out, const CommTraits *comm) {
   if (options_.kind == Kind::kVmm) {
-    GMM_TRY(allocate_mapped(bytes, out));
+    GMM_TRY(allocate_mapped(bytes, out, comm));
     (*out)->region->dedicated = dedicated;
     return Status();
   }
@@ -68,9 +68,13 @@ Status Extents::allocate(uint64_t bytes, bool dedicated, Span **out) {
 }
 
 // VMM: addresses for one extent, and the extent.
-Status Extents::allocate_mapped(uint64_t bytes, Span **out) {
+Status Extents::allocate_mapped(uint64_t bytes, Span **out, const CommTraits *comm) {
   Region *region = nullptr;
   GMM_TRY(reserve(bytes, bytes, &region));
+  if (comm != nullptr) {
+    region->comm = true;
+    region->peers |= comm->peers;
+  }
   Fill fill;
   fill.hole = region->first;
   if (Status status = add_one(&fill, bytes); !status.ok()) {
@@ -89,6 +93,8 @@ void Extents::begin_region(Region *region, Span *span, bool dedicated) {
   region->size.store(span->bytes(), std::memory_order_relaxed);
   region->dedicated = dedicated;
   region->whole = options_.kind != Kind::kVmm;
+  region->comm = false;
+  region->peers = options_.peers;
   region->live_spans = 0;
   runs_.add_region(region, span);
 }
@@ -193,7 +199,7 @@ Status Extents::map(Fill *fill, PhysicalHandle handle, uint64_t size, Span **pla
   void *base = address((*place)->begin());
   Status status = core_.backend->map(base, size, handle);
   if (status.ok()) {
-    status = core_.backend->set_access(base, size, options_.device, options_.peers);
+    status = core_.backend->set_access(base, size, options_.device, (*place)->region->peers);
     if (!status.ok()) core_.deferred_release.unmap(*core_.backend, base, size);
   }
   if (!status.ok()) fill->hole = rest != nullptr ? runs_.merge(*place, rest) : *place;
@@ -207,6 +213,7 @@ void Extents::unmap(Fill *fill, Span *place) {
 
 void Extents::begin_extent(Extent *extent, PhysicalHandle handle) {
   extent->handle = handle;
+  extent->is_out.store(false, std::memory_order_relaxed);
   extent->location = options_.device;
   extent->mapped = true;
   ++count_;
@@ -255,7 +262,7 @@ Status Extents::add_one(Fill *fill, uint64_t size) {
   PhysicalHandle handle;
   Span *span = nullptr;
   Status status = extent != nullptr
-                      ? backend.create(options_.device, size, &handle)
+                      ? create_pages(backend, *fill->hole->region, options_.device, size, &handle)
                       : fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of an extent.");
   if (status.ok()) {
     status = map(fill, handle, size, &span);
@@ -443,6 +450,7 @@ Status Extents::evacuate(Extent *extent, Vector<Piece> *pieces) {
     if (i == 0) {
       List<Extent, RegionExtents>::remove(extent);
       extent->handle = piece.handle;
+      extent->is_out.store(false, std::memory_order_relaxed);
     } else {
       begin_extent(piece.extent, piece.handle);
     }

@@ -45,7 +45,8 @@ class Extents {
   // Of a region that is backed bit by bit: addresses cost next to nothing.
   static constexpr uint64_t kRegionSize = uint64_t{32} << 30;
   // A region of one driver allocation, which one free span in no list covers. Charged by the caller.
-  Status allocate(uint64_t bytes, bool dedicated, Span **out);
+  // `comm`: memory for network libraries, which is VMM and dedicated.
+  Status allocate(uint64_t bytes, bool dedicated, Span **out, const CommTraits *comm = nullptr);
   // Returns such a region of another kind than VMM, whose only span is in no list, and refunds it.
   Status deallocate(Region *region);
   // Ends a region of which one span is left. VMM: returns the addresses.
@@ -109,6 +110,9 @@ class Extents {
   // Bytes of extents that are paused. The pauser counts what it pauses and resumes.
   uint64_t paused_bytes() const { return paused_bytes_; }
   void count_paused(int64_t bytes) { paused_bytes_ += static_cast<uint64_t>(bytes); }
+  // Bytes that the last pause gave up and that others hold. The pauser sets it.
+  uint64_t foreign_bytes() const { return foreign_bytes_.load(std::memory_order_relaxed); }
+  void set_foreign_bytes(uint64_t bytes) { foreign_bytes_.store(bytes, std::memory_order_relaxed); }
 
  private:
   template <typename Fn>
@@ -117,7 +121,7 @@ class Extents {
   struct Cut {
     Span *before = nullptr, *extent = nullptr, *after = nullptr;
   };
-  Status allocate_mapped(uint64_t bytes, Span **out);
+  Status allocate_mapped(uint64_t bytes, Span **out, const CommTraits *comm);
   Status add_one(Fill *fill, uint64_t size);
   void begin_region(Region *region, Span *span, bool dedicated);
   void return_region(Region *region, Span *span);
@@ -141,6 +145,7 @@ class Extents {
   Runs &runs_;
   std::atomic<uint64_t> count_{0};  // written with the heap's lock held, as paused_bytes_
   std::atomic<uint64_t> paused_bytes_{0};
+  std::atomic<uint64_t> foreign_bytes_{0};
 };
 
 }  // namespace gmm

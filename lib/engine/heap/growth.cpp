@@ -95,9 +95,10 @@ Status Growth::grow(uint64_t bytes, uint64_t alignment, StreamKey key, RunUse us
   return status;
 }
 
-Status Growth::grow_dedicated(uint64_t bytes, Span **out) {
-  bytes = Extents::rounded(bytes);
-  return grow_by_allocation(bytes, bytes, true, out);
+Status Growth::grow_dedicated(uint64_t bytes, const CommTraits *comm, Span **out) {
+  const uint64_t granularity = comm == nullptr ? kExtentAlignment : comm->granularity;
+  bytes = (bytes + granularity - 1) & ~(granularity - 1);
+  return grow_by_allocation(bytes, bytes, true, out, comm);
 }
 
 // --- Ahead of all blocks ---------------------------------------------------------------------------------------------
@@ -185,7 +186,7 @@ uint64_t Growth::allocation_step() const {
   return step < options_.minimum_extent ? Extents::rounded(options_.minimum_extent) : step;
 }
 
-Status Growth::grow_by_allocation(uint64_t bytes, uint64_t step, bool dedicated, Span **out) {
+Status Growth::grow_by_allocation(uint64_t bytes, uint64_t step, bool dedicated, Span **out, const CommTraits *comm) {
   bytes = Extents::rounded(bytes);
   if (!dedicated) {
     // Whole free allocations that are too small go back first, where their work is done.
@@ -194,11 +195,11 @@ Status Growth::grow_by_allocation(uint64_t bytes, uint64_t step, bool dedicated,
   }
   uint64_t wanted = bytes > step ? bytes : step;
   GMM_TRY(charge(bytes, &wanted));
-  Status status = extents_.allocate(wanted, dedicated, out);
+  Status status = extents_.allocate(wanted, dedicated, out, comm);
   if (wanted > bytes && (status.code() == GMM_ERROR_OUT_OF_MEMORY || status.code() == GMM_ERROR_OUT_OF_HOST_MEMORY)) {
     quotas_.refund(wanted - bytes);
     wanted = bytes;
-    status = extents_.allocate(wanted, dedicated, out);
+    status = extents_.allocate(wanted, dedicated, out, comm);
   }
   if (!status.ok()) {
     quotas_.refund(wanted);

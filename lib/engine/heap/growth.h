@@ -48,7 +48,7 @@ class Growth {
   // with the neighbours that are free for this stream.
   Status grow(uint64_t bytes, uint64_t alignment, StreamKey key, RunUse use, Span **out);
   // A free run of its own for a dedicated block; *out is in no list.
-  Status grow_dedicated(uint64_t bytes, Span **out);
+  Status grow_dedicated(uint64_t bytes, const CommTraits *comm, Span **out);
   // Memory for gmm_heap_reserve(): the heap holds `bytes` beside its dedicated blocks, and all of them are touched. All
   // or nothing.
   Status reserve(uint64_t bytes);
@@ -71,7 +71,8 @@ class Growth {
   }
   Status reserve_by_allocation(uint64_t bytes);
   Status reserve_by_extents(uint64_t bytes);
-  Status grow_by_allocation(uint64_t bytes, uint64_t step, bool dedicated, Span **out);
+  Status grow_by_allocation(uint64_t bytes, uint64_t step, bool dedicated, Span **out,
+                            const CommTraits *comm = nullptr);
   uint64_t allocation_step() const;
   Window find_window(uint64_t bytes, uint64_t alignment, uint64_t allowed);
   [[nodiscard]] bool take_edges(const Window &window, StreamKey key);

@@ -116,7 +116,7 @@ Status Heap::take_run(const BlockRequest &request, Effort effort, CacheEntry *ou
   if (request.dedicated) {
     uint64_t released = 0;
     reclaim_.release_locked(0, &released).ignore();  // a refusal keeps the memory for the next try
-    GMM_TRY(growth_.grow_dedicated(request.size, &run));
+    GMM_TRY(growth_.grow_dedicated(request.size, request.comm, &run));
   } else {
     const uint64_t alignment = request.alignment < kGranule ? kGranule : request.alignment;
     GMM_TRY(find_run(granules(request.size) * kGranule, alignment, request.key, effort, RunUse::kBlock, &run));
@@ -515,6 +515,7 @@ HeapTotals Heap::totals() {
   totals.held = own_quota_.held();
   totals.peak_held = own_quota_.peak();
   totals.paused = extents_.paused_bytes();
+  totals.foreign = extents_.foreign_bytes();
   totals.extents = extents_.count();
   totals.free_bytes += counted_free_.load(std::memory_order_relaxed);
   return totals;

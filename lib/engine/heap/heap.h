@@ -53,12 +53,13 @@ class GraphLife;
 // What a thread cache wants of its heap. Up to kMaxSmall bytes and kGranule of alignment, a block of a size class
 // serves it; else a run of granules.
 struct BlockRequest {
-  uint64_t size = 0;       // bytes, from 1
-  uint64_t alignment = 1;  // a power of two, up to kExtentAlignment
-  StreamKey key;           // where the block will be used
-  uint32_t wanted = 1;     // blocks of a size class: up to so many, as far as one slab has them
-  bool dedicated = false;  // one block with a driver allocation of its own
-  bool may_grow = true;    // false: zero blocks instead of memory from the driver or from another stream
+  uint64_t size = 0;                 // bytes, from 1
+  uint64_t alignment = 1;            // a power of two, up to kExtentAlignment
+  StreamKey key;                     // where the block will be used
+  uint32_t wanted = 1;               // blocks of a size class: up to so many, as far as one slab has them
+  bool dedicated = false;            // one block with a driver allocation of its own
+  const CommTraits *comm = nullptr;  // for network libraries; dedicated, too
+  bool may_grow = true;              // false: zero blocks instead of memory from the driver or from another stream
   // Large blocks, freed on the same stream, that go back to the heap first. Their slots are 0.
   const CacheEntry *back = nullptr;
   uint32_t back_count = 0;

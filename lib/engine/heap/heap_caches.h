@@ -27,7 +27,7 @@ struct HeapCache;
 struct HeapTotals {
   uint64_t live_bytes = 0, live_blocks = 0, allocations = 0, frees = 0;
   uint64_t forgotten = 0;  // blocks that a reset freed
-  uint64_t held = 0, peak_held = 0, peak_live = 0, paused = 0, extents = 0, free_bytes = 0, failures = 0;
+  uint64_t held = 0, peak_held = 0, peak_live = 0, paused = 0, foreign = 0, extents = 0, free_bytes = 0, failures = 0;
 };
 
 class HeapCaches {

@@ -273,12 +273,13 @@ Status refill_and_alloc(Heap &heap, uint64_t requested, uint64_t alignment, gmm_
 
 }  // namespace
 
-Status dedicated_alloc(Heap &heap, uint64_t size, void **out) {
+Status dedicated_alloc(Heap &heap, uint64_t size, void **out, const CommTraits *comm) {
   HeapCache *cache = HeapCache::find_or_make(heap);
   if (cache == nullptr) return no_cache_of_thread();
   BlockRequest request;
   request.size = size;
   request.dedicated = true;
+  request.comm = comm;
   CacheEntry taken;
   uint32_t count = 0;
   if (Status status = heap.take(request, &taken, &count); !status.ok()) return status;

@@ -159,7 +159,7 @@ struct alignas(64) HeapCache : Link<HeapCaches> {
 // unrecovered; the context retries.
 Status cached_alloc(Heap &heap, uint64_t size, uint64_t alignment, gmm_stream stream, void **out);
 // Allocates a block with a driver allocation of its own. It comes from no cache.
-Status dedicated_alloc(Heap &heap, uint64_t size, void **out);
+Status dedicated_alloc(Heap &heap, uint64_t size, void **out, const CommTraits *comm = nullptr);
 // Frees a block of this page map. Returns the errors of gmm_free().
 Status cached_free(Core &core, void *block, gmm_stream stream);
 

@@ -61,6 +61,7 @@ Status export_descriptor(const Core &core, const void *memory, gmm_fd_type type,
                 "gmm_ipc_export_fd(%p): the block lies over several driver allocations; allocate it from a heap with "
                 "GMM_HEAP_EXPORTABLE, or with GMM_ALLOC_DEDICATED.",
                 memory);
+  block.extent->is_out.store(true, std::memory_order_relaxed);
   if (type == GMM_FD_DMA_BUF)
     GMM_TRY(core.backend->export_dma_buf(reinterpret_cast<void *>(begin), bytes, &out->fd));
   else
@@ -72,7 +73,8 @@ Status export_descriptor(const Core &core, const void *memory, gmm_fd_type type,
   return Status();
 }
 
-Status open_extent(const Core &core, const Heap &heap, const Extent &extent, int32_t *fd) {
+Status open_extent(const Core &core, const Heap &heap, Extent &extent, int32_t *fd) {
+  extent.is_out.store(true, std::memory_order_relaxed);
   if (heap.options().kind == Kind::kVmm) return core.backend->export_fd(extent.handle, fd);
   return os::duplicate(extent.region.load(std::memory_order_relaxed)->allocation.fd, fd);
 }

@@ -20,7 +20,7 @@ uint32_t ipc_routes(const Core &core, const HeapOptions &options);
 Status export_descriptor(const Core &core, const void *memory, gmm_fd_type type, gmm_ipc_fd_info *out);
 
 // Opens the descriptor of one extent, which the caller closes. With the heap's lock held; the extent is not paused.
-Status open_extent(const Core &core, const Heap &heap, const Extent &extent, int32_t *fd);
+Status open_extent(const Core &core, const Heap &heap, Extent &extent, int32_t *fd);
 
 // "DEFAULT", "OPAQUE" and so on, for messages.
 const char *descriptor_type_name(gmm_fd_type type);

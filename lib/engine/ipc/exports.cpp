@@ -8,6 +8,7 @@
 #include "base/process.h"
 #include "engine/ipc/descriptor.h"
 #include "engine/ipc/imports.h"
+#include "engine/ipc/machine.h"
 
 namespace gmm {
 namespace {
@@ -233,7 +234,22 @@ Status IpcExports::export_block(const void *memory, gmm_ipc_handle *out) {
     handle.block_offset += shift;
     handle.allocation_size += shift;
   }
+  if (handle.route == IpcRoute::kBroker && region->comm && entry.pieces == 1)
+    GMM_TRY(add_fabric(*block.extent, &handle));
   ipc_handle_encode(handle, out);
+  return Status();
+}
+
+// For importers on other machines. Memory without a fabric handle stays this machine's.
+Status IpcExports::add_fabric(Extent &extent, IpcHandle *handle) const {
+  const uint64_t machine = ipc_machine();
+  if (machine == 0 || !core_.backend->has_fabric(handle->device)) return Status();
+  const Status status = core_.backend->export_fabric(extent.handle, handle->legacy);
+  if (status.code() == GMM_ERROR_NOT_SUPPORTED) return Status();
+  GMM_TRY(status);
+  extent.is_out.store(true, std::memory_order_relaxed);
+  handle->route = IpcRoute::kFabric;
+  handle->machine = machine;
   return Status();
 }
 

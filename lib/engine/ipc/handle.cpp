@@ -15,7 +15,7 @@ constexpr uint16_t kHandleVersion = 1;
 constexpr unsigned kAtMagic = 0, kAtVersion = 4, kAtRoute = 6, kAtKind = 7, kAtDevice = 8, kAtSerial = 12, kAtUuid = 16,
                    kAtPid = 32, kAtReserved1 = 36, kAtStartTime = 40, kAtToken = 48, kAtAllocation = 64,
                    kAtAllocationSize = 72, kAtOffset = 80, kAtBlockSize = 88, kAtGeneration = 96, kAtLegacy = 104,
-                   kAtBlockOffset = 168, kAtNamespace = 176, kAtReserved2 = 184, kAtChecksum = 252;
+                   kAtBlockOffset = 168, kAtNamespace = 176, kAtMachine = 184, kAtReserved2 = 192, kAtChecksum = 252;
 
 constexpr uint8_t kEventKind = 5;
 static_assert(kAtChecksum + 4 == sizeof(gmm_ipc_handle));
@@ -42,18 +42,23 @@ Status check_origin(const IpcHandle &handle) {
   if (!handle.event && handle.kind != Kind::kDevice && handle.kind != Kind::kVmm && handle.kind != Kind::kHost)
     return fail(kInvalid, "import of a handle: its kind %u is not one that can be shared",
                 static_cast<unsigned>(handle.kind));
-  if (handle.route != IpcRoute::kBroker && handle.route != IpcRoute::kLegacy)
+  if (handle.route != IpcRoute::kBroker && handle.route != IpcRoute::kLegacy && handle.route != IpcRoute::kFabric)
     return fail(kInvalid, "import of a handle: its route %u is unknown", static_cast<unsigned>(handle.route));
   if (handle.route == IpcRoute::kLegacy && handle.kind != Kind::kDevice && !handle.event)
     return fail(
         kInvalid,
         "import of a handle: its route is the driver's legacy one, which only device memory has, but its kind is %u",
         static_cast<unsigned>(handle.kind));
+  if (handle.route == IpcRoute::kFabric && (handle.kind != Kind::kVmm || handle.event))
+    return fail(kInvalid, "import of a handle: its route is the fabric, which only VMM memory has, but its kind is %u",
+                static_cast<unsigned>(handle.kind));
+  if ((handle.route == IpcRoute::kFabric) != (handle.machine != 0))
+    return fail(kInvalid, "import of a handle: it names a machine, or none, against its route");
   const bool no_legacy = all_zero(handle.legacy, sizeof handle.legacy);
   if (handle.route == IpcRoute::kBroker && !no_legacy)
     return fail(kInvalid, "import of a handle: it carries a legacy driver handle, which its route does not use");
-  if (handle.route == IpcRoute::kLegacy && no_legacy)
-    return fail(kInvalid, "import of a handle: its route is the driver's legacy one, but its driver handle is empty");
+  if (handle.route != IpcRoute::kBroker && no_legacy)
+    return fail(kInvalid, "import of a handle: its route is one of the driver, but its driver handle is empty");
   if (handle.device.ordinal < GMM_DEVICE_HOST ||
       ((handle.event || handle.kind == Kind::kDevice) && handle.device.is_host()))
     return fail(kInvalid, "import of a handle: its device %d is not valid for its kind", handle.device.ordinal);
@@ -86,6 +91,7 @@ void ipc_handle_encode(const IpcHandle &handle, gmm_ipc_handle *out) {
   std::memcpy(bytes + kAtLegacy, handle.legacy, sizeof handle.legacy);
   store_little(bytes + kAtBlockOffset, handle.block_offset);
   store_little(bytes + kAtNamespace, handle.exporter.pid_namespace);
+  store_little(bytes + kAtMachine, handle.machine);
   store_little(bytes + kAtChecksum, crc32c(bytes, kAtChecksum));
 }
 
@@ -119,6 +125,7 @@ Status ipc_handle_decode(const gmm_ipc_handle &in, IpcHandle *out) {
   handle.exporter.pid = load_little<uint32_t>(bytes + kAtPid);
   handle.exporter.serial = load_little<uint32_t>(bytes + kAtSerial);
   handle.exporter.pid_namespace = load_little<uint64_t>(bytes + kAtNamespace);
+  handle.machine = load_little<uint64_t>(bytes + kAtMachine);
   handle.exporter.start_time = load_little<uint64_t>(bytes + kAtStartTime);
   std::memcpy(handle.token, bytes + kAtToken, sizeof handle.token);
   handle.allocation = load_little<uint64_t>(bytes + kAtAllocation);

@@ -20,10 +20,11 @@
 //       80    8  offset of the pointer in the allocation
 //       88    8  size of the block that the pointer lies in
 //       96    8  generation of the allocation's physical memory
-//      104   64  the driver's legacy IPC handle; zero for kBroker
+//      104   64  the driver's legacy IPC handle, or its fabric handle; zero for kBroker
 //      168    8  offset of the block in the allocation
 //      176    8  number of the exporter's pid namespace; 0: unknown
-//      184   68  reserved, zero
+//      184    8  number of the exporter's machine; 0 but for kFabric
+//      192   60  reserved, zero
 //      252    4  CRC-32C of bytes 0 to 251; finds damage, proves no origin
 //
 // The allocation is what the importer maps: all extents of the block, or the driver's allocation on the legacy route.
@@ -45,6 +46,7 @@ inline constexpr uint64_t kIpcExtentsTokenSize = 8;  // of it, at its start: wha
 enum class IpcRoute : uint8_t {
   kBroker = 1,  // the exporter's broker sends a file descriptor
   kLegacy = 2,  // the driver opens the 64 bytes of its handle; the broker only counts the importer
+  kFabric = 3,  // kBroker on the exporter's machine; on others the driver opens the 64 bytes, and nobody counts
 };
 
 // The address of a broker.
@@ -70,8 +72,11 @@ struct IpcHandle {
   uint64_t block_offset = 0;
   uint64_t block_size = 0;
   uint64_t generation = 0;
-  uint8_t legacy[kLegacyHandleSize] = {};
+  uint8_t legacy[kLegacyHandleSize] = {};  // of kFabric: the fabric handle
+  uint64_t machine = 0;
 };
+
+static_assert(kFabricHandleSize == kLegacyHandleSize);
 
 void ipc_handle_encode(const IpcHandle &handle, gmm_ipc_handle *out);
 

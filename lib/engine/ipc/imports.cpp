@@ -170,7 +170,7 @@ Status IpcImports::add_mapping(IpcMapping *mapping, Fn map, void **out) {
 
 // Imports a block whose memory is mapped.
 Status IpcImports::add_to_mapping(IpcMapping &mapping, const IpcHandle &handle, uint64_t deadline, void **out) {
-  const PeerState state = mapping.connection().state();
+  const PeerState state = mapping.is_fabric() ? PeerState::kAlive : mapping.connection().state();
   if (state == PeerState::kRevoked)
     return fail(GMM_ERROR_IPC_REVOKED,
                 "gmm_ipc_import: the exporter revoked the memory by a forced pause; close the imports that exist, and "
@@ -184,7 +184,7 @@ Status IpcImports::add_to_mapping(IpcMapping &mapping, const IpcHandle &handle, 
     Status status;
     {
       Unlocked unlocked(mutex_);
-      status = client_.check(handle, milliseconds_until(deadline));
+      if (!mapping.is_fabric()) status = client_.check(handle, milliseconds_until(deadline));
     }
     --mapping.checks;
     if (status.ok() && find_imported(mapping, handle.token) == nullptr)

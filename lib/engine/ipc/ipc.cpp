@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/ipc/ipc.h"
 
+#include "engine/ipc/machine.h"
+
 namespace gmm {
 
 Ipc::Ipc(Core &core, HeapSet &heaps)
@@ -19,7 +21,8 @@ Status Ipc::import_block(const gmm_ipc_handle &bytes, Device device, uint64_t ti
   if (ipc_export_id(handle.allocation) != handle.allocation)
     return fail(GMM_ERROR_IPC_INVALID_HANDLE, "gmm_ipc_import: the handle names no allocation.");
   settings_.freeze(log_);
-  if (broker_.answers_at(handle.exporter)) return exports.import_own(handle, out);
+  const bool is_here = handle.route != IpcRoute::kFabric || handle.machine == ipc_machine();
+  if (is_here && broker_.answers_at(handle.exporter)) return exports.import_own(handle, out);
   return imports.import_block(handle, device, timeout_ms, out);
 }
 

@@ -9,6 +9,7 @@
 //   descriptor.h file descriptors of memory, which leave the process without a count
 //   broker.h     IpcBroker: the exporter's thread, which answers importers
 //   client.h     IpcClient: the importer's request, and the connection that counts it
+//   machine.h    which machine this is, for handles of fabric memory
 //   protocol.h   the messages between broker and client; handle.h: the bytes of a handle
 //   peer_user.h  the check of a peer's user; directory.h: where the sockets are; settings.h: the policy of a context
 // SECURITY.md says who is trusted with what.
@@ -49,7 +50,7 @@
 // - MANAGED memory has no IPC.
 // - The driver opens no legacy handle in the process that made it, not even for another context.
 // - A block has at most 16 pieces.
-// - gmm makes no fabric handles.
+// - Only memory of GMM_ALLOC_COMM has fabric handles. An importer on another machine is neither counted nor revoked.
 // - CUDA does not define what happens to a queued wait for an event whose maker is killed.
 #ifndef GMM_ENGINE_IPC_IPC_H
 #define GMM_ENGINE_IPC_IPC_H

@@ -7,6 +7,7 @@
 
 #include "base/os_memory.h"
 #include "engine/ipc/descriptor.h"
+#include "engine/ipc/machine.h"
 
 namespace gmm {
 
@@ -30,6 +31,7 @@ Status IpcMapping::map_handle(uint64_t timeout_ms) {
     size_ = size;
     return Status();
   }
+  if (handle_.route == IpcRoute::kFabric && handle_.machine != ipc_machine()) return map_fabric();
   if (kind_ == Kind::kVmm) return map_pieces(timeout_ms);
   GMM_TRY(connect(0, IpcWant::kDescriptor, timeout_ms, &fd));
   return map_file(fd, size);
@@ -114,6 +116,25 @@ Status IpcMapping::map_opaque(int32_t fd, uint64_t size) {
   Piece &piece = pieces_[0];
   piece.size = size;
   GMM_TRY(backend_.import_fd(fd, size, device_, &piece.physical));
+  return map_one(size);
+}
+
+// The exporter's size is the handle's: the driver maps whole allocations only.
+Status IpcMapping::map_fabric() {
+  form_ = Form::kPieces;
+  is_fabric_ = true;
+  const uint64_t size = handle_.allocation_size;
+  if (size % kExtentAlignment != 0)
+    return fail(GMM_ERROR_IPC_INVALID_HANDLE,
+                "gmm_ipc_import: the handle's memory is of another machine, but not of whole 2 MiB.");
+  pieces_[0].size = size;
+  GMM_TRY(backend_.import_fabric(handle_.legacy, size, device_, &pieces_[0].physical));
+  return map_one(size);
+}
+
+// Maps the first piece, which is all of the memory.
+Status IpcMapping::map_one(uint64_t size) {
+  Piece &piece = pieces_[0];
   GMM_TRY(reserve(size));
   GMM_TRY(backend_.map(base_, size, piece.physical));
   piece.is_mapped = true;

@@ -44,6 +44,8 @@ class IpcMapping {
   Kind kind() const { return kind_; }
   Device device() const { return device_; }
   const IpcHandle &handle() const { return handle_; }
+  // The memory of another machine, by the driver's fabric handle. No exporter counts it.
+  bool is_fabric() const { return is_fabric_; }
   // The driver maps it; the memory ends with the exporter.
   bool is_legacy() const { return form_ == Form::kLegacy; }
   // Of the first piece, whose connection watches the exporter's process. None for a descriptor.
@@ -70,7 +72,9 @@ class IpcMapping {
   Status connect(uint32_t piece, IpcWant want, uint64_t timeout_ms, int32_t *fd,
                  IpcMeanwhile meanwhile = IpcMeanwhile());
   Status map_pieces(uint64_t timeout_ms);
+  Status map_fabric();
   Status map_opaque(int32_t fd, uint64_t size);
+  Status map_one(uint64_t size);
   Status map_file(int32_t own_fd, uint64_t size);
   Status reserve(uint64_t size);
   Status unmap_pieces();
@@ -81,6 +85,7 @@ class IpcMapping {
   const IpcHandle handle_;
   Form form_ = Form::kNone;
   Kind kind_ = Kind::kUnspecified;
+  bool is_fabric_ = false;
   char *base_ = nullptr;
   uint64_t size_ = 0;
   Piece pieces_[kIpcMaxPieces];

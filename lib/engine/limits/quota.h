@@ -42,6 +42,7 @@ class Quota {
 struct Quotas {
   static constexpr uint32_t kCount =
       6;  // the context, its device, its tag, its tag on its device, the heap; a capture heap's parent
+  static constexpr uint32_t kDevice = 1;  // all that the context holds on the heap's device
   Quota *each[kCount] = {};
 
   // NULL when charged, else the quota that stood in the way.

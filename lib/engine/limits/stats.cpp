@@ -14,6 +14,7 @@ Status collect_statistics(HeapSet &heaps, TagTable &tags, const gmm_scope_desc &
     out->reserved_bytes += totals.held;
     out->peak_reserved_bytes += totals.peak_held;
     out->paused_bytes += totals.paused;
+    out->foreign_bytes += totals.foreign;
     out->cached_bytes += totals.free_bytes;
     out->allocations += totals.allocations;
     out->frees += totals.frees;

@@ -123,6 +123,7 @@ Status HeapTransition::map(uint64_t first, uint64_t count) {
   const auto owner_of = [&](const Extent &extent) {
     return extent.location.load(std::memory_order_relaxed).is_host() ? kHostLocation : device;
   };
+  const auto peers_of = [](const Extent &extent) { return extent.region.load(std::memory_order_relaxed)->peers; };
   Status status;
   uint64_t end = first + count, next = first;
   for (uint64_t i = first; i < end && status.ok(); i = next) {
@@ -132,12 +133,14 @@ Status HeapTransition::map(uint64_t first, uint64_t count) {
     uint64_t bytes = 0;
     for (next = i; next < end; ++next) {
       Extent &extent = *extents_[next].extent;
-      if (extent.mapped || base_of(extent) != base_of(start) + bytes || !(owner_of(extent) == owner_of(start))) break;
+      if (extent.mapped || base_of(extent) != base_of(start) + bytes || !(owner_of(extent) == owner_of(start)) ||
+          peers_of(extent) != peers_of(start))
+        break;
       status = backend.map(address_of(extent), size_of(extent), extent.handle);
       if (!status.ok()) break;
       bytes += size_of(extent);
     }
-    if (status.ok()) status = backend.set_access(address_of(start), bytes, owner_of(start), heap_.options().peers);
+    if (status.ok()) status = backend.set_access(address_of(start), bytes, owner_of(start), peers_of(start));
     if (status.ok()) {
       for (uint64_t k = i; k < next; ++k) extents_[k].extent->mapped = true;
     } else if (bytes != 0) {

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/pause/pause.h"
 
+#include <cinttypes>
+
+#include "engine/pause/foreign_bytes.h"
 #include "engine/pause/heap_walk.h"
 
 namespace gmm {
@@ -130,6 +133,7 @@ Status HeapPause::keep(TransitionProgress &progress, uint64_t *bytes) {
 
 uint64_t HeapPause::commit() {
   const Core &core = context_.core;
+  ForeignBytes foreign(*core.backend, heap_);
   uint64_t bytes = 0;
   for_each_extent(heap_, [&](Extent &extent) {
     if (!is_paused(extent)) return;
@@ -139,6 +143,7 @@ uint64_t HeapPause::commit() {
       extent.mapped = false;
     }
     if (extent.handle.value == 0) return;
+    foreign.before(extent);
     if (!core.backend->release(extent.handle).ok()) {
       context_.core.log.write(LogLevel::kError,
                               "A handle could not be released; the next pause or resume goes on with it: %s",
@@ -146,6 +151,8 @@ uint64_t HeapPause::commit() {
       return;
     }
     extent.handle = PhysicalHandle{};
+    foreign.released(extent);
+    extent.is_out.store(false, std::memory_order_relaxed);
     bytes += size_of(extent);
   });
   for (const PlannedExtent &planned : extents_) {
@@ -159,7 +166,16 @@ uint64_t HeapPause::commit() {
   heap_.quotas().refund(bytes);
   heap_.extents().count_paused(static_cast<int64_t>(bytes));
   tag().pauses.fetch_add(1, std::memory_order_relaxed);
-  return bytes;
+  const uint64_t stays = bytes == 0 ? 0 : foreign.end();
+  heap_.extents().set_foreign_bytes(stays);
+  if (stays != 0)
+    core.log.write(
+        LogLevel::kInfo,
+        "gmm_pause(): %" PRIu64
+        " bytes of tag \"%s\" did not return to device %d: others hold them, by a descriptor, an import or a "
+        "registration.",
+        stays, tag().name, heap_.options().device.ordinal);
+  return bytes - foreign.believed();
 }
 
 void HeapPause::undo() {

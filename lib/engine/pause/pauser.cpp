@@ -77,6 +77,7 @@ void Pauser::query(gmm_tag tag, gmm_tag_info *out) {
     const HeapTotals totals = heap.totals();
     out->active_bytes += totals.held;
     out->paused_bytes += totals.paused;
+    out->foreign_bytes += totals.foreign;
     LockGuard heap_guard(heap.mutex);
     for_each_extent(heap, [&](Extent &extent) {
       if (extent.kept == nullptr) return;

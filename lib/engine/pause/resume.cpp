@@ -117,7 +117,8 @@ Status HeapResume::back_through(uint64_t index) {
     bytes += size_of(extent);
     if (extent.handle.value != 0) continue;
     PhysicalHandle handle;
-    GMM_TRY(context_.core.backend->create(extent.location.load(std::memory_order_relaxed), size_of(extent), &handle));
+    GMM_TRY(create_pages(*context_.core.backend, *extent.region.load(std::memory_order_relaxed),
+                         extent.location.load(std::memory_order_relaxed), size_of(extent), &handle));
     extent.handle = handle;
   }
   return map(first, backed_ - first);

@@ -26,7 +26,8 @@ Status move_extent(Core &core, Extent &extent, Heap &heap, Device location, gmm_
   const uint64_t size = extent.size.load(std::memory_order_relaxed);
   void *base = reinterpret_cast<void *>(extent.base.load(std::memory_order_relaxed));
   PhysicalHandle handle;
-  GMM_TRY(backend.create(location, size, &handle));
+  const Region &region = *extent.region.load(std::memory_order_relaxed);
+  GMM_TRY(create_pages(backend, region, location, size, &handle));
   void *window = nullptr;  // both are mapped here while the copy runs
   Status status = backend.reserve(size, &window);
   bool mapped = false;
@@ -57,7 +58,7 @@ Status move_extent(Core &core, Extent &extent, Heap &heap, Device location, gmm_
   const Device owner = location.is_host() ? location : device;
   status = backend.map(base, size, handle);
   if (status.ok()) {
-    status = backend.set_access(base, size, owner, heap.options().peers);
+    status = backend.set_access(base, size, owner, region.peers);
     if (!status.ok()) {
       MessageGuard message_guard;
       backend.unmap(base, size).ignore();  // the old pages are mapped again below
@@ -69,14 +70,14 @@ Status move_extent(Core &core, Extent &extent, Heap &heap, Device location, gmm_
     MessageGuard message_guard;
     Status back = backend.map(base, size, extent.handle);
     if (back.ok())
-      back = backend.set_access(base, size,
-                                extent.location.load(std::memory_order_relaxed).is_host() ? kHostLocation : device,
-                                heap.options().peers);
+      back = backend.set_access(
+          base, size, extent.location.load(std::memory_order_relaxed).is_host() ? kHostLocation : device, region.peers);
     if (!back.ok())
       core.log.write(LogLevel::kError, "A failed move could not map the old pages again: %s", last_message());
     old = handle;
   } else {
     extent.handle = handle;
+    extent.is_out.store(false, std::memory_order_relaxed);
     extent.location.store(location, std::memory_order_relaxed);
   }
   close_window();

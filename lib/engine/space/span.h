@@ -70,6 +70,7 @@ struct Extent : Link<RegionExtents> {
   std::atomic<Device> location{Device{}};  // where a VMM extent's pages are
   std::atomic<uint32_t> importers{0};      // connections and exports of this context that hold the memory
   std::atomic<uint32_t> own_imports{0};    // of `importers`: exports that this context has imported itself
+  std::atomic<bool> is_out{false};         // a descriptor or fabric handle of its pages left the process
   bool mapped = true;                      // the handle is mapped at `base`
   std::atomic<ExtentState> state{ExtentState::kActive};
   KeptContents *kept = nullptr;  // contents of paused memory, or what a read-only tag keeps for the next pause
@@ -101,12 +102,21 @@ struct Region : Link<HeapRegions> {
   List<Extent, RegionExtents> extents;
   std::atomic<uint32_t> paused{0};
   std::atomic<uint64_t> generation{0};
-  Span *first = nullptr;     // the span at its base
-  bool dedicated = false;    // for one block
-  bool whole = false;        // one driver allocation: the region ends with it
-  uint64_t live_spans = 0;   // slabs and large blocks
-  uint64_t listed_free = 0;  // of a plain kind: bytes in listed free runs
+  Span *first = nullptr;          // the span at its base
+  bool dedicated = false;         // for one block
+  bool whole = false;             // one driver allocation: the region ends with it
+  std::atomic<bool> comm{false};  // VMM, for network libraries
+  uint32_t peers = 0;             // VMM: devices beside the heap's that have access
+  uint64_t live_spans = 0;        // slabs and large blocks
+  uint64_t listed_free = 0;       // of a plain kind: bytes in listed free runs
 };
+
+// Pages for an extent of a VMM region.
+inline Status create_pages(Backend &backend, const Region &region, Device location, uint64_t size,
+                           PhysicalHandle *out) {
+  return region.comm && !location.is_host() ? backend.create_comm(location, size, out)
+                                            : backend.create(location, size, out);
+}
 
 enum class SpanState : uint32_t {
   kNone = 0,      // in the pool of unused spans

@@ -447,4 +447,140 @@ internal sealed class PauseTest
             Same(false, buffer.Query().HostAccessible, "whether the host may use its memory");
         }
     }
+
+    internal void Comm()
+    {
+        using (GmmBuffer buffer = context.Alloc(Size, new GmmAllocOptions { Comm = true }))
+        {
+            Same(GmmKind.Vmm, buffer.Kind, "the kind");
+            Check(buffer.Query().Comm, "memory for networks");
+        }
+        Fails(GmmResult.InvalidKind, "INVALID_KIND",
+            () => context.Alloc(Size, new GmmAllocOptions { Kind = GmmKind.Host, Comm = true }));
+    }
+
+    internal void Watch()
+    {
+        GmmTag tag = context.Tag("watched", GmmContents.Host, 0);
+        List<GmmWatchInfo> heard = new List<GmmWatchInfo>();
+        using (GmmBuffer buffer = Alloc(tag))
+        {
+            int refused = 0;
+            GmmWatcher first = context.Watch(new GmmWatchOptions { Tag = tag, Name = "cache" },
+                info => Add(heard, info));
+            GmmWatchOptions range = new GmmWatchOptions
+            {
+                Address = buffer.Address, Size = Size, Events = GmmWatchEvents.Losing, Order = -1
+            };
+            using (first)
+            using (GmmWatcher second = context.Watch(range, info =>
+            {
+                Add(heard, info);
+                Fails(GmmResult.Busy, "BUSY", () => context.Alloc(100));
+                Fails(GmmResult.Busy, "BUSY", () => tag.Pause());
+                Fails(GmmResult.Busy, "BUSY", first.Dispose);
+                refused = 3;
+                return false; // has no effect but for Prepare
+            }))
+            {
+                tag.Pause();
+                tag.Resume();
+                Same(null, second.Thrown, "what the handler threw");
+            }
+            CheckContents(buffer);
+            Same("Prepare Losing Losing Restored", string.Join(" ", heard.ConvertAll(info => info.Event)),
+                "the events");
+            Same(buffer.Address, heard[1].Address, "the address");
+            Same(IntPtr.Zero, heard[2].Address, "the address of a tag");
+            Same((long)Size, heard[1].Size, "the size");
+            Same(tag.Number, heard[1].Tag, "the tag");
+            Check(heard[1].Generation != buffer.Query().Generation, "another generation");
+            Check(heard[1].RemainingMilliseconds > 0 && heard[1].RemainingMilliseconds <= 10000, "the time");
+            Same(3, refused, "calls that are refused inside");
+            tag.Pause();
+            tag.Resume();
+            Same(4, heard.Count, "what closed watchers hear");
+            RefusePause(tag, buffer);
+            ForgetWatchers(tag);
+        }
+        List<GmmWatchInfo> fell = new List<GmmWatchInfo>();
+        GmmScope device = new GmmScope { Device = 0 };
+        using (context.Watch(new GmmWatchOptions { Budget = 8 * MiB }, info => Add(fell, info)))
+        {
+            context.SetLimit(device, 4 * MiB);
+            WaitFor("a budget that falls", () =>
+            {
+                lock (fell)
+                {
+                    return fell.Count != 0;
+                }
+            });
+            context.SetLimit(device, GmmContext.NoLimit);
+        }
+        Same(GmmWatchEvents.Budget, fell[0].Event, "the event");
+        Check(fell[0].BudgetBytes <= 4 * MiB, "the budget");
+        Fails(GmmResult.InvalidFlags, "INVALID_FLAGS", () => context.Watch(new GmmWatchOptions(), info => true));
+        Fails<ArgumentNullException>(() => context.Watch(new GmmWatchOptions { Tag = tag }, null));
+    }
+
+    private static bool Add(List<GmmWatchInfo> list, GmmWatchInfo info)
+    {
+        lock (list)
+        {
+            list.Add(info);
+        }
+        return true;
+    }
+
+    private static bool ThrowFromWatcher(GmmWatchInfo info)
+    {
+        throw new FormatException("from the watcher");
+    }
+
+    /// <summary>False and exceptions refuse Prepare.</summary>
+    private void RefusePause(GmmTag tag, GmmBuffer buffer)
+    {
+        List<GmmWatchInfo> failed = new List<GmmWatchInfo>();
+        GmmWatchOptions outer = new GmmWatchOptions
+        {
+            Tag = tag, Events = GmmWatchEvents.Prepare | GmmWatchEvents.Failed, Order = -1
+        };
+        using (context.Watch(outer, info => info.Event == GmmWatchEvents.Prepare || Add(failed, info)))
+        {
+            using (context.Watch(new GmmWatchOptions { Tag = tag, Name = "says no" }, info => false))
+            {
+                string message = Fails(GmmResult.Busy, "BUSY", () => tag.Pause()).Message;
+                Check(message.Contains("says no"), "the watcher's name");
+            }
+            using (GmmWatcher throws = context.Watch(new GmmWatchOptions { Tag = tag }, ThrowFromWatcher))
+            {
+                Fails(GmmResult.Busy, "BUSY", () => tag.Pause());
+                Same("from the watcher", throws.Thrown.Message, "what the handler threw");
+            }
+        }
+        Same(2, failed.Count, "failures");
+        Same(GmmResult.Busy, failed[0].Cause, "the cause");
+        Same(GmmState.Active, buffer.Query().State, "the state");
+    }
+
+    /// <summary>The finalizer ends a watcher that nobody holds, while pauses call it.</summary>
+    private void ForgetWatchers(GmmTag tag)
+    {
+        long calls = 0;
+        Elsewhere(() =>
+        {
+            for (int i = 0; i < 10; i++)
+            {
+                context.Watch(new GmmWatchOptions { Tag = tag, Events = GmmWatchEvents.Prepare },
+                    info => Interlocked.Increment(ref calls) > 0);
+            }
+        });
+        WaitFor("the end of 10 forgotten watchers", () =>
+        {
+            long told = Interlocked.Read(ref calls);
+            tag.Pause();
+            tag.Resume();
+            return Interlocked.Read(ref calls) == told;
+        });
+    }
 }

@@ -56,6 +56,8 @@ internal sealed class SmokeTest
             tap.Test("backup", () => Pausing(steps.Backup));
             tap.Test("read-only", () => Pausing(steps.ReadOnly));
             tap.Test("retained", () => Pausing(steps.Retained));
+            tap.Test("watch", () => Pausing(steps.Watch));
+            tap.Test("comm", () => Pausing(steps.Comm));
             IpcTest sharing = new IpcTest(context, device);
             foreach (GmmKind kind in new[] { GmmKind.Vmm, GmmKind.Device, GmmKind.Host })
             {

@@ -253,6 +253,7 @@ def test_arrays_from_numbers(host):
         expected = np.array(source)
         assert array.dtype == dtype and array.shape == expected.shape and array.tolist() == expected.tolist(), source
     assert host.array([1, 2], "f2").tolist() == [1.0, 2.0]
+    assert host.array([np.complex64(1j), np.float32(2)]).tolist() == [1j, 2]
     assert host.array((1, 2), "u1").nbytes == 2
     assert host.array(b"abc").tolist() == [97, 98, 99]
     assert host.array(np.arange(6).reshape(2, 3).T).tolist() == [[0, 3], [1, 4], [2, 5]]

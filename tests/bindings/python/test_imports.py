@@ -272,7 +272,9 @@ def test_numpy_both_ways(host):
     assert gone() is None
     locked = np.arange(3)
     locked.flags.writeable = False
-    assert gmm.from_dlpack(locked).readonly and gmm.asarray(locked).readonly
+    assert gmm.asarray(locked).readonly
+    if np.lib.NumpyVersion(np.__version__) >= "2.1.0":  # older ones export nothing that is read-only
+        assert gmm.from_dlpack(locked).readonly
     assert not np.asarray(gmm.asarray(locked)).flags.writeable
     mine = host.array([1.0, 2.0, 3.0])
     assert gmm.from_dlpack(mine).address == mine.address and np.from_dlpack(mine).ctypes.data == mine.address

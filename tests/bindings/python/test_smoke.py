@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The steps of ../SMOKE.md, in its order; 13 to 17, 26 and 27 stand in test_pause.py."""
+"""The steps of ../SMOKE.md, in its order; 13 to 17, 28 and 29 stand in test_pause.py, 18 in test_watch.py, 19 in
+test_registration.py."""
 import ctypes
 import json
 import os

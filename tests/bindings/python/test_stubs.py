@@ -13,8 +13,10 @@ import gmm
 import gmm.cupy
 import gmm.memory_saver
 import gmm.multiprocessing
+import gmm.nccl
 import gmm.rmm
 import gmm.torch
+import gmm.ucx
 import gmm.vllm
 
 pytest.importorskip("mypy")
@@ -55,7 +57,8 @@ def test_stubs(tmp_path):
     assert "no issues found" in done.stdout
 
 
-@pytest.mark.parametrize("module", [gmm, gmm.cupy, gmm.memory_saver, gmm.multiprocessing, gmm.rmm, gmm.torch, gmm.vllm],
+@pytest.mark.parametrize("module", [gmm, gmm.cupy, gmm.memory_saver, gmm.multiprocessing, gmm.nccl, gmm.rmm, gmm.torch,
+                                    gmm.ucx, gmm.vllm],
                          ids=lambda module: module.__name__)
 def test_every_public_name_has_a_docstring(module):
     assert module.__doc__

@@ -111,9 +111,7 @@ def main(root, given=sys.executable):
     environment["PIP_DISABLE_PIP_VERSION_CHECK"] = "1"
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
-        base = python
-        subprocess.run([base, "-m", "venv", str(folder / "venv")], check=True)
-        python = folder / "venv" / "bin" / "python"
+        python = pathlib.Path(wheels.environment_of(python, folder / "venv"))
         pip = [str(python), "-m", "pip"]
         # What the build needs comes from PyPI: without it nothing can be said about the wheel.
         download = [*pip, "download", "-q", "--no-deps", "--dest", str(folder / "reached"), "meson-python"]

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The bytes behind device memory, and the way from an address to them.
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
@@ -33,10 +34,66 @@ size_t to_page(size_t size) { return (size + kPage - 1) / kPage * kPage; }
 
 }  // namespace
 
+namespace {
+
+// What ended here and others hold, by its file.
+struct Held {
+  int fd, device;
+  uint64_t charged;
+};
+std::mutex held_mutex;
+std::vector<Held> &held() {
+  static auto *all = new std::vector<Held>;
+  return *all;
+}
+
+void uncharge(int device, uint64_t bytes) { (device == kHost ? state().host_bytes : state().used[device]) -= bytes; }
+
+// A lock of an open file description lives as long as its duplicates and mappings, in any process.
+bool held_elsewhere(int fd) {
+  struct flock lock = {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  return fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
+}  // namespace
+
+bool lock_shared(int fd) {
+  struct flock lock = {};
+  lock.l_type = F_RDLCK;
+  lock.l_whence = SEEK_SET;
+  return fcntl(fd, F_OFD_SETLK, &lock) == 0;
+}
+
+int export_backing(Backing *backing) {
+  int opened = open(("/proc/self/fd/" + std::to_string(backing->fd)).c_str(), O_RDWR | O_CLOEXEC);
+  if (opened < 0) return -1;
+  backing->exported = lock_shared(opened);
+  int fd = fcntl(opened, F_DUPFD_CLOEXEC, 3);
+  close(opened);
+  return fd;
+}
+
+void settle_exported() {
+  std::lock_guard<std::mutex> guard(held_mutex);
+  std::erase_if(held(), [](const Held &each) {
+    if (held_elsewhere(each.fd)) return false;
+    close(each.fd);
+    uncharge(each.device, each.charged);
+    return true;
+  });
+}
+
 Backing::~Backing() {
   if (alias) munmap(alias, size);
+  if (exported && charged && held_elsewhere(fd)) {
+    std::lock_guard<std::mutex> guard(held_mutex);
+    held().push_back({fd, device, charged});
+    return;
+  }
   if (fd >= 0) close(fd);
-  if (charged) (device == kHost ? state().host_bytes : state().used[device]) -= charged;
+  if (charged) uncharge(device, charged);
 }
 
 std::shared_ptr<Backing> make_backing(size_t size, int device, uint64_t bytes, bool shareable) {

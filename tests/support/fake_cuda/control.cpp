@@ -121,6 +121,7 @@ uint64_t fake_cuda_calls_until_now(void) { return calls_until_now; }
 
 void fake_cuda_live(struct fake_cuda_live *out) {
   *out = {};
+  settle_exported();
   State &s = state();
   std::lock_guard<std::mutex> guard(s.mutex);
   for (auto &[base, region] : s.regions) {

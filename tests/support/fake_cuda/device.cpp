@@ -46,6 +46,7 @@ bool valid_device(int device) { return device >= 0 && device < state().configura
 
 bool charge(int device, uint64_t bytes) {
   State &s = state();
+  settle_exported();
   uint64_t used = s.used[device].load();
   do {
     if (bytes > s.configuration.memory || used > s.configuration.memory - bytes) return false;
@@ -159,7 +160,7 @@ int attribute(int attribute) {
     case 125:
       return has("ipc");  // IPC of events: where it is, so is IPC of memory
     case 128:
-      return 0;  // FABRIC: nothing here could serve it
+      return has("vmm") && has("fabric");
     case 131:
       return -1;  // NUMA node of the device's memory
     case 134:

@@ -97,6 +97,7 @@ CUresult CUDAAPI cuMemGetInfo_v2(size_t *free, size_t *total) {
   FAKE_CUDA_ENTER(cuMemGetInfo_v2);
   if (!free || !total) return CUDA_ERROR_INVALID_VALUE;
   FAKE_CUDA_CONTEXT(context);
+  settle_exported();
   *total = state().configuration.memory;
   *free = *total - state().used[context->device];
   return CUDA_SUCCESS;

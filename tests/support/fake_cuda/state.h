@@ -28,6 +28,7 @@ inline constexpr int kMaxDevices = 16;
 inline constexpr int kHost = -1;
 
 // Numbers rather than names: older headers lack them.
+inline constexpr int kFabric = 8;  // of CUmemAllocationHandleType
 inline constexpr int kLocationHost = 2, kLocationHostNuma = 3, kLocationHostNumaCurrent = 4;
 
 struct Stream;
@@ -51,8 +52,16 @@ struct Backing {
   uint64_t charged = 0;  // what it takes of its device's memory; 0 when another process pays
   uint64_t id = 0;
   bool shareable = false;
+  bool exported = false;  // export_backing() made a descriptor
   ~Backing();
 };
+
+// Shows others that the open file holds its memory.
+bool lock_shared(int fd);
+// A descriptor for others. The memory of a backing that ended stays taken while one lives, or a mapping of it.
+int export_backing(Backing *backing);
+// Gives back what others held and hold no more.
+void settle_exported();
 
 // Null when there is no memory. `charge`: what it takes of the device.
 std::shared_ptr<Backing> make_backing(size_t size, int device, uint64_t charge, bool shareable);

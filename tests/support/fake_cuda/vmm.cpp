@@ -4,6 +4,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <cstring>
+
 #include "state.h"
 #include "stream.h"
 
@@ -19,10 +21,13 @@ CUresult check_properties(const CUmemAllocationProp *p, int *device) {
   for (unsigned char byte : p->allocFlags.reserved)
     if (byte) return CUDA_ERROR_INVALID_VALUE;
   if (p->allocFlags.compressionType > 1 || p->allocFlags.usage) return CUDA_ERROR_INVALID_VALUE;
+  if (p->allocFlags.gpuDirectRDMACapable > 1) return CUDA_ERROR_INVALID_VALUE;
+  if (p->allocFlags.gpuDirectRDMACapable && lacks("rdma")) return CUDA_ERROR_NOT_SUPPORTED;
   int types = p->requestedHandleTypes;
-  if (types & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
-    return types & 8 ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;  // 8: FABRIC
-  if (types && lacks("fd")) return CUDA_ERROR_NOT_SUPPORTED;
+  if (types & ~(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR | kFabric)) return CUDA_ERROR_INVALID_VALUE;
+  if ((types & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) && lacks("fd")) return CUDA_ERROR_NOT_SUPPORTED;
+  if ((types & kFabric) && (lacks("fabric") || p->location.type != CU_MEM_LOCATION_TYPE_DEVICE))
+    return CUDA_ERROR_NOT_SUPPORTED;
   switch (static_cast<int>(p->location.type)) {
     case CU_MEM_LOCATION_TYPE_DEVICE:
       if (!valid_device(p->location.id)) return CUDA_ERROR_INVALID_DEVICE;
@@ -66,6 +71,38 @@ bool for_whole_mappings(uint64_t address, size_t size, F each) {
   return true;
 }
 
+// A fabric handle: another process finds the bytes through the exporter's descriptors in /proc, as with legacy IPC.
+struct FabricWire {
+  char magic[8];
+  uint64_t id;
+  int32_t pid, fd;
+  char rest[40];
+};
+static_assert(sizeof(FabricWire) == 64);
+constexpr char kFabricMagic[8] = "fakeFAB";
+
+// The descriptor, which holds the memory, or -1.
+int open_fabric(const void *handle, uint64_t *id) {
+  FabricWire wire;
+  memcpy(&wire, handle, sizeof wire);
+  if (memcmp(wire.magic, kFabricMagic, sizeof kFabricMagic) != 0) return -1;
+  *id = wire.id;
+  const int fd =
+      open(("/proc/" + std::to_string(wire.pid) + "/fd/" + std::to_string(wire.fd)).c_str(), O_RDWR | O_CLOEXEC);
+  if (fd >= 0) lock_shared(fd);
+  return fd;
+}
+
+// Whether a part of whole mappings is another device's memory.
+bool foreign_to(uint64_t address, size_t size, int device) {
+  bool foreign = false;
+  for_whole_mappings(address, size, [&](uint64_t, Mapping *mapping) {
+    const int owner = mapping->physical->backing->device;
+    foreign = foreign || (owner != kHost && owner != device);
+  });
+  return foreign;
+}
+
 // What the CPU may do with a mapping: pages of a device are not the CPU's to read.
 int protection(const Mapping &mapping) {
   unsigned access = mapping.host_access;
@@ -90,7 +127,9 @@ CUresult CUDAAPI cuMemGetAllocationGranularity(size_t *granularity, const CUmemA
   if (!granularity || option > CU_MEM_ALLOC_GRANULARITY_RECOMMENDED) return CUDA_ERROR_INVALID_VALUE;
   if (lacks("vmm")) return CUDA_ERROR_NOT_SUPPORTED;
   if (CUresult wrong = check_properties(properties, &device)) return wrong;
-  *granularity = kGranularity;
+  // Larger pages are better for network adapters and switches.
+  const bool large = option == CU_MEM_ALLOC_GRANULARITY_RECOMMENDED && properties->allocFlags.gpuDirectRDMACapable;
+  *granularity = large ? 2 * kGranularity : kGranularity;
   return CUDA_SUCCESS;
 }
 
@@ -128,6 +167,7 @@ CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *out, size_t size, con
   if (CUresult wrong = check_properties(properties, &device)) return wrong;
   State &s = state();
   if (size > s.configuration.memory) return CUDA_ERROR_OUT_OF_MEMORY;
+  if ((properties->requestedHandleTypes & kFabric) && lacks("imex")) return CUDA_ERROR_NOT_PERMITTED;
   auto backing = make_backing(size, device, size, properties->requestedHandleTypes != 0);
   if (!backing) return CUDA_ERROR_OUT_OF_MEMORY;
   *out = s.next_handle++;
@@ -190,6 +230,8 @@ CUresult CUDAAPI cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAcc
     if (flags != 0 && flags != 1 && flags != 3) return CUDA_ERROR_INVALID_VALUE;
     if (type == CU_MEM_LOCATION_TYPE_DEVICE) {
       if (!valid_device(descriptors[i].location.id)) return CUDA_ERROR_INVALID_DEVICE;
+      if (lacks("peer") && foreign_to(address, size, descriptors[i].location.id))
+        return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
     } else if ((type != kLocationHost && type != kLocationHostNuma) || !all_on_host) {
       return CUDA_ERROR_INVALID_VALUE;  // the CPU gets no access to a device's pages
     }
@@ -247,9 +289,19 @@ CUresult CUDAAPI cuMemExportToShareableHandle(void *out, CUmemGenericAllocationH
                                               CUmemAllocationHandleType type, unsigned long long flags) {
   FAKE_CUDA_ENTER(cuMemExportToShareableHandle);
   Handle *handle = find_handle(value);
-  if (!out || !handle || flags || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_INVALID_VALUE;
+  if (!out || !handle || flags ||
+      (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR && static_cast<int>(type) != kFabric))
+    return CUDA_ERROR_INVALID_VALUE;
   if (!(handle->physical->properties.requestedHandleTypes & type)) return CUDA_ERROR_INVALID_VALUE;
-  int fd = fcntl(handle->physical->backing->fd, F_DUPFD_CLOEXEC, 3);
+  if (static_cast<int>(type) == kFabric) {
+    const Backing &backing = *handle->physical->backing;
+    FabricWire wire{{}, backing.id, getpid(), backing.fd, {}};
+    memcpy(wire.magic, kFabricMagic, sizeof kFabricMagic);
+    memcpy(out, &wire, sizeof wire);
+    handle->physical->backing->exported = true;
+    return CUDA_SUCCESS;
+  }
+  int fd = export_backing(handle->physical->backing.get());
   if (fd < 0) return CUDA_ERROR_OPERATING_SYSTEM;
   *static_cast<int *>(out) = fd;
   return CUDA_SUCCESS;
@@ -258,16 +310,20 @@ CUresult CUDAAPI cuMemExportToShareableHandle(void *out, CUmemGenericAllocationH
 CUresult CUDAAPI cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out, void *os_handle,
                                                 CUmemAllocationHandleType type) {
   FAKE_CUDA_ENTER(cuMemImportFromShareableHandle);
-  if (!out || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_INVALID_VALUE;
-  if (lacks("vmm") || lacks("fd")) return CUDA_ERROR_NOT_SUPPORTED;
-  int fd = fcntl(static_cast<int>(reinterpret_cast<intptr_t>(os_handle)), F_DUPFD_CLOEXEC, 3);
+  const bool fabric = static_cast<int>(type) == kFabric;
+  if (!out || (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR && !fabric)) return CUDA_ERROR_INVALID_VALUE;
+  if (lacks("vmm") || lacks(fabric ? "fabric" : "fd")) return CUDA_ERROR_NOT_SUPPORTED;
+  if (fabric && lacks("imex")) return CUDA_ERROR_NOT_PERMITTED;
+  uint64_t id = 0;
+  const int fd = fabric ? open_fabric(os_handle, &id)
+                        : fcntl(static_cast<int>(reinterpret_cast<intptr_t>(os_handle)), F_DUPFD_CLOEXEC, 3);
   if (fd < 0) return CUDA_ERROR_INVALID_VALUE;
-  auto backing = adopt_backing(fd, 0);
+  auto backing = adopt_backing(fd, id);
   if (!backing || !backing->shareable || !aligned(backing->size)) return CUDA_ERROR_INVALID_VALUE;
   if (backing->device != kHost && !valid_device(backing->device)) return CUDA_ERROR_INVALID_DEVICE;
   CUmemAllocationProp properties{};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  properties.requestedHandleTypes = type;
   properties.location.type =
       backing->device == kHost ? static_cast<CUmemLocationType>(kLocationHostNuma) : CU_MEM_LOCATION_TYPE_DEVICE;
   properties.location.id = backing->device == kHost ? 0 : backing->device;

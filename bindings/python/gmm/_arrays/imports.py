@@ -2,6 +2,7 @@
 """Arrays over the memory of other packages, without a copy."""
 import operator
 import struct
+from numbers import Complex, Real
 
 from gmm import _native as native
 from gmm._arrays.array import STRUCT_FORMATS
@@ -243,7 +244,9 @@ def _from_numbers(context, source, dtype, kind, options):
         elif flat and all_have("__index__"):
             dtype = int
         else:
-            dtype = float if all_have("__float__") else complex
+            # NumPy's complex numbers have __float__, and before Python 3.10 all have.
+            real = all(isinstance(value, Real) or not isinstance(value, Complex) for value in flat)
+            dtype = float if real and all_have("__float__") else complex
     made = context.empty(tuple(shape), dtype, kind, **options)
     letter = STRUCT_FORMATS.get(made.dtype)
     if letter is None:

@@ -59,6 +59,7 @@ class LogLevel(enum.IntEnum):
 class AllocFlags(enum.IntFlag):
     DEDICATED = 1
     ZERO = 2
+    COMM = 4
 
 class Capability(enum.IntFlag):
     PAUSE = 1
@@ -67,8 +68,10 @@ class Capability(enum.IntFlag):
     CONCURRENT_MANAGED = 8
     PIN = 16
     PAGEABLE = 32
+    FABRIC = 64
     IS_CPU = 128
     DMA_BUF = 256
+    RDMA = 512
 
 class TagFlags(enum.IntFlag):
     READ_ONLY = 1
@@ -78,6 +81,7 @@ class TagFlags(enum.IntFlag):
 class IpcRoute(enum.IntFlag):
     LEGACY = 1
     FD = 2
+    FABRIC = 4
     DMA_BUF = 8
 
 class FdType(enum.IntEnum):
@@ -98,4 +102,5 @@ class PointerFlags(enum.IntFlag):
     HOST_ACCESSIBLE = 1
     DEVICE_ACCESSIBLE = 2
     PEER_GONE = 4
+    COMM = 8
 def as_kind(kind: Kind | int | str | None) -> Kind | int | None: ...

@@ -77,6 +77,7 @@ class TagInfo(NamedTuple):
     backup_active_bytes: int
     flags: TagFlags
     state: State
+    foreign_bytes: int
 
 
 class TicketInfo(NamedTuple):
@@ -103,7 +104,7 @@ class BackupInfo(NamedTuple):
 
 
 class Statistics(NamedTuple):
-    """Counters of a scope. Sizes are bytes."""
+    """Counters of a scope. Sizes are bytes. limit_bytes without a limit: 2**64 - 1."""
 
     live_tags: int
     live_bytes: int
@@ -120,6 +121,8 @@ class Statistics(NamedTuple):
     failures: int
     extents: int
     backend_calls: int
+    limit_bytes: int
+    foreign_bytes: int
 
 
 class CompactInfo(NamedTuple):

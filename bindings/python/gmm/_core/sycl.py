@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """dpctl beside the SYCL backend: its C library, and gmm's queues as dpctl's objects."""
 import ctypes
-import importlib.util
 import os
-import pathlib
 import sys
 
 from gmm._core.errors import NoBackendError
@@ -18,20 +16,22 @@ def load_library():
     PyPI's intel-opencl-rt, the CPU device, registers itself nowhere. Where it is installed and OCL_ICD_FILENAMES is not
     set, this names it to the runtime.
     """
-    cpu = pathlib.Path(sys.prefix, "lib", "libintelocl.so")
-    if cpu.exists():
-        os.environ.setdefault("OCL_ICD_FILENAMES", str(cpu))
+    cpu = os.path.join(sys.prefix, "lib", "libintelocl.so")
+    if os.path.exists(cpu):
+        os.environ.setdefault("OCL_ICD_FILENAMES", cpu)
     if os.environ.get("GMM_SYCL_LIBRARY"):
         return
+    from importlib.util import find_spec  # here, as it takes as long to import as a tenth of this package
+
     try:
-        package = importlib.util.find_spec("dpctl")
+        package = find_spec("dpctl")
     except ValueError:  # a test has put a module without a spec in its place
         package = None
     for folder in (package and package.submodule_search_locations) or ():
-        library = pathlib.Path(folder, _NAME)
-        if library.exists():
+        library = os.path.join(folder, _NAME)
+        if os.path.exists(library):
             try:
-                ctypes.CDLL(str(library))
+                ctypes.CDLL(library)
             except OSError as error:
                 raise NoBackendError(f"dpctl's C interface to SYCL could not be opened: {error}; "
                                      "install the intel-sycl-rt that dpctl asks for") from error

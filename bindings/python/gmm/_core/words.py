@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """What people read: sizes, tables, and the library's messages with Python's names."""
-import html
 import re
 
 
@@ -41,6 +40,8 @@ def lines(answer):
 
 def table(caption, rows, head=()):
     """An HTML table of rows of texts."""
+    import html  # here, as only notebooks ask for tables
+
     def row(cells, tag):
         return "<tr>" + "".join(f"<{tag}>{html.escape(str(cell))}</{tag}>" for cell in cells) + "</tr>"
 
@@ -88,7 +89,8 @@ _SAME = ("alloc", "compact", "copy", "free", "ipc_configure", "ipc_import", "nam
 _FUNCTIONS.update((f"gmm_{name}", f"Context.{name}") for name in _SAME)
 _CONSTANTS = {
     "GMM_COMPACT_LIVE": "live=True", "GMM_HEAP_EXPORTABLE": "exportable=True",
-    "GMM_ALLOC_DEDICATED": "dedicated=True", "GMM_ALLOC_ZERO": "zero=True", "GMM_DECOMMIT_NEVER": "None",
+    "GMM_ALLOC_COMM": "comm=True", "GMM_ALLOC_DEDICATED": "dedicated=True",
+    "GMM_ALLOC_ZERO": "zero=True", "GMM_DECOMMIT_NEVER": "None",
     "GMM_EVENT_SHARED": "ipc=True", "GMM_PAUSE_DROP": "contents=Contents.DROP", "GMM_PAUSE_FORCE": "force=True",
     "GMM_PAUSE_KEEP_FILE": "contents=Contents.FILE", "GMM_PAUSE_KEEP_HOST": "contents=Contents.HOST",
     "GMM_PIN_READ_ONLY": "read_only=True", "GMM_TAG_CHECKSUM": "checksum=True", "GMM_TAG_DEFAULT": "DEFAULT_TAG",

@@ -44,7 +44,7 @@ class TagInfo(_Struct):
     _fields_ = [("struct_size", _u32), ("tag", _u32), ("contents", _u32), ("priority", _i32), ("active_bytes", _u64),
                 ("paused_bytes", _u64), ("backup_host_bytes", _u64), ("backup_file_bytes", _u64), ("pauses", _u64),
                 ("name", ctypes.c_char * 64), ("backup_pinned_bytes", _u64), ("backup_zero_bytes", _u64),
-                ("backup_active_bytes", _u64), ("flags", _u32), ("state", _u32)]
+                ("backup_active_bytes", _u64), ("flags", _u32), ("state", _u32), ("foreign_bytes", _u64)]
 
 
 class PointerInfo(_Struct):
@@ -63,7 +63,7 @@ class StatsInfo(_Struct):
     _fields_ = [("struct_size", _u32), ("live_tags", _u32)] + [(name, _u64) for name in (
         "live_bytes", "live_blocks", "peak_live_bytes", "cached_bytes", "reserved_bytes", "peak_reserved_bytes",
         "paused_bytes", "pinned_bytes", "imported_bytes", "allocations", "frees", "failures", "extents",
-        "backend_calls")]
+        "backend_calls", "limit_bytes", "foreign_bytes")]
 
 
 _SIGNATURES = {

@@ -7,11 +7,10 @@ socket has a name in the abstract namespace, which needs no file and ends with t
 user count.
 """
 import multiprocessing
-import multiprocessing.util
 import os
-import secrets
 import socket
 import struct
+import sys
 import threading
 import time
 import warnings
@@ -38,7 +37,7 @@ class Transit:
                 self._listen()
             for receipt in [receipt for receipt, held in self.objects.items() if getattr(held, "closed", False)]:
                 del self.objects[receipt]  # closed meanwhile, alone or with its context
-            receipt = secrets.token_bytes(RECEIPT_SIZE)
+            receipt = os.urandom(RECEIPT_SIZE)
             self.objects[receipt] = thing
             return self.name, receipt
 
@@ -70,7 +69,7 @@ class Transit:
     def _listen(self):
         receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         receiver.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-        name = b"\0gmm-" + secrets.token_hex(16).encode()
+        name = b"\0gmm-" + os.urandom(16).hex().encode()
         receiver.bind(name)
         # A thread that has nothing to do costs nothing; it must not hold the transit of a parent process.
         threading.Thread(target=_receive, args=(weakref.ref(self), receiver), name="gmm-transit", daemon=True).start()
@@ -113,6 +112,7 @@ def acknowledge(name, receipt):
 
 
 transit = Transit()
+_waits_at_exit = False
 
 
 def _start_anew():
@@ -121,19 +121,32 @@ def _start_anew():
     if transit.name is not None:
         transit.receiver.close()
     transit = Transit()
+    _let_processes_wait()
+
+
+def _let_processes_wait():
+    """Makes a process that multiprocessing starts wait at its exit until what it sent right before has arrived.
+
+    What starts such a process has imported multiprocessing.util. No other process need import it, which takes long.
+    """
+    global _waits_at_exit
+    util = sys.modules.get("multiprocessing.util")
+    if util is None or _waits_at_exit:
+        return
+    _waits_at_exit = True
+
+    def begin(_=None):
+        # After the threads of queues, which flush at -5.
+        util.Finalize(None, _wait_at_exit, exitpriority=-10)
+
+    util.register_after_fork(_wait_at_exit, begin)  # fork() drops what the parent does at exit
+    begin()
 
 
 def _wait_at_exit():
-    """Lets objects arrive that a process of multiprocessing sends right before its end."""
     if multiprocessing.parent_process() is not None:
         transit.wait(EXIT_SECONDS)
 
 
-def _begin(_=None):
-    # After the threads of queues, which flush at -5.
-    multiprocessing.util.Finalize(None, _wait_at_exit, exitpriority=-10)
-
-
 os.register_at_fork(after_in_child=_start_anew)
-multiprocessing.util.register_after_fork(_begin, _begin)  # fork() drops what the parent does at exit
-_begin()
+_let_processes_wait()

@@ -59,7 +59,7 @@ def main():
         print(f"{'ok' if ok else 'not ok'} {count} - {words}")
 
     counts = [len(numbers), len(structs), len(fields), len(entries)]
-    report(counts == [page.count(" = ", page.index("enum CUresult"), page.index("struct CUuuid")), 11, 31,
+    report(counts == [page.count(" = ", page.index("enum CUresult"), page.index("struct CUuuid")), 12, 32,
                       page.count("X(cu")], "the page is read whole")
     print(f"# {len(numbers)} numbers, {len(structs)} structs of {len(fields)} fields, {len(entries)} entries")
     for cuda_h in sorted(headers):

@@ -74,6 +74,16 @@ TEST(IpcHandle, LegacyHandleComesBack) {
   EXPECT_EQ(std::memcmp(back.legacy, handle.legacy, kLegacyHandleSize), 0);
 }
 
+TEST(IpcHandle, AFabricHandleComesBack) {
+  IpcHandle handle = sample(), back;
+  handle.route = IpcRoute::kFabric;
+  handle.machine = 0x1122334455667788;
+  for (unsigned i = 0; i < kFabricHandleSize; ++i) handle.legacy[i] = static_cast<uint8_t>(i * 5);
+  ASSERT_TRUE(ipc_handle_decode(encoded(handle), &back).ok()) << last_message();
+  EXPECT_EQ(back.machine, handle.machine);
+  EXPECT_EQ(std::memcmp(back.legacy, handle.legacy, kFabricHandleSize), 0);
+}
+
 TEST(IpcHandle, AnEventsHandleComesBack) {
   IpcHandle handle = sample(), back;
   handle.event = true;
@@ -125,7 +135,7 @@ TEST(IpcHandle, NamesWhatIsWrongWithTheBytes) {
   bytes = encoded(sample());
   bytes.bytes[100] ^= 1;
   expect_refused(bytes, "checksum");
-  for (unsigned at : {36u, 39u, 184u, 251u}) {
+  for (unsigned at : {36u, 39u, 192u, 251u}) {
     bytes = encoded(sample());
     bytes.bytes[at] = 1;
     seal(&bytes);
@@ -140,7 +150,20 @@ TEST(IpcHandle, NamesWhatIsWrongWithTheFields) {
   };
   const Case cases[] = {
       {"route 0", [](IpcHandle *h) { h->route = static_cast<IpcRoute>(0); }},
-      {"route 3", [](IpcHandle *h) { h->route = static_cast<IpcRoute>(3); }},
+      {"route 4", [](IpcHandle *h) { h->route = static_cast<IpcRoute>(4); }},
+      {"names a machine", [](IpcHandle *h) { h->machine = 1; }},
+      {"names a machine, or none", [](IpcHandle *h) { h->route = IpcRoute::kFabric; }},
+      {"fabric, which only VMM",
+       [](IpcHandle *h) {
+         h->route = IpcRoute::kFabric;
+         h->machine = 1;
+         h->kind = Kind::kHost;
+       }},
+      {"driver handle is empty",
+       [](IpcHandle *h) {
+         h->route = IpcRoute::kFabric;
+         h->machine = 1;
+       }},
       {"kind 0", [](IpcHandle *h) { h->kind = Kind::kUnspecified; }},
       {"kind 4", [](IpcHandle *h) { h->kind = Kind::kManaged; }},
       {"kind 200", [](IpcHandle *h) { h->kind = static_cast<Kind>(200); }},

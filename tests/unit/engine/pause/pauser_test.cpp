@@ -24,7 +24,8 @@ PauseRequest request(const gmm_tag *tags, uint32_t count, uint32_t flags = 0) {
 // Heaps of one tag that keeps contents, with small, large and dedicated blocks that carry a pattern.
 class Paused {
  public:
-  explicit Paused(gmm_contents contents = GMM_CONTENTS_HOST, int count = 36) {
+  // Sizes have up to 9 + `size_bits` bits.
+  explicit Paused(gmm_contents contents = GMM_CONTENTS_HOST, unsigned size_bits = 13, int count = 36) {
     EXPECT_TRUE(tags.init().ok());
     gmm_tag_desc desc = {};
     desc.struct_size = sizeof desc;
@@ -42,7 +43,7 @@ class Paused {
     std::mt19937 random(4);
     for (int i = 0; i < count; ++i) {
       Heap &heap = *owned[random() % 3];
-      const uint64_t size = 1 + random() % (uint64_t{512} << (random() % 14));
+      const uint64_t size = 1 + random() % (uint64_t{512} << (random() % (size_bits + 1)));
       void *block = nullptr;
       const Status status =
           i % 12 == 0 ? dedicated_alloc(heap, size, &block) : cached_alloc(heap, size, 0, GMM_STREAM_DEFAULT, &block);
@@ -215,11 +216,14 @@ TEST(Pauser, EverythingFreedMeanwhileGoesBackAtTheResume) {
     EXPECT_FALSE(region->dedicated) << "a dedicated region keeps its addresses for nothing";
 }
 
+// Each k writes and copies all pages, which takes nearly all the time of these tests.
+constexpr unsigned kFewPages = 7;
+
 // One backend operation fails, for every operation of a pause: everything stays as it was, and a retry works.
 TEST(Pauser, TheKthFailureOfAPauseChangesNothing) {
   for (gmm_contents contents : {GMM_CONTENTS_HOST, GMM_CONTENTS_FILE, GMM_CONTENTS_DROP}) {
     for (uint64_t k = 1;; ++k) {
-      Paused test(contents);
+      Paused test(contents, kFewPages);
       const gmm_tag_info before = test.info();
       uint64_t bytes = 0;
       test.engine.backend->refuse(k);
@@ -249,7 +253,7 @@ TEST(Pauser, TheKthFailureOfAPauseChangesNothing) {
 TEST(Pauser, TheKthFailureOfAResumeChangesNothing) {
   for (gmm_contents contents : {GMM_CONTENTS_HOST, GMM_CONTENTS_FILE}) {
     for (uint64_t k = 1;; ++k) {
-      Paused test(contents);
+      Paused test(contents, kFewPages);
       const gmm_tag_info active = test.info();
       uint64_t bytes = 0;
       ASSERT_TRUE(test.pauser.pause(request(&test.tag, 1, 0), &bytes).ok());
@@ -386,7 +390,7 @@ TEST(Pauser, TheKthFailureAroundAVoteChangesNothing) {
     for (bool commits : {true, false})
       for (bool pauses : {true, false})
         for (uint64_t k = 1;; ++k) {
-          Paused test(contents, 5);
+          Paused test(contents, 13, 5);
           const uint64_t held = test.info().active_bytes;
           uint64_t bytes = 0;
           if (!pauses) {

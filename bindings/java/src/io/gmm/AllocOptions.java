@@ -48,6 +48,12 @@ public final class AllocOptions {
         return this;
     }
 
+    /** The block is VMM memory for network libraries, in a driver allocation of its own; the kind may be left out. */
+    public AllocOptions comm() {
+        flags |= NativeConstants.GMM_ALLOC_COMM;
+        return this;
+    }
+
     /** The bytes read as zero. */
     public AllocOptions zero() {
         flags |= NativeConstants.GMM_ALLOC_ZERO;

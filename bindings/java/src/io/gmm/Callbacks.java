@@ -46,7 +46,7 @@ final class Callbacks {
         }
     }
 
-    private static void uncaught(Throwable error) {
+    static void uncaught(Throwable error) {
         Thread thread = Thread.currentThread();
         thread.getUncaughtExceptionHandler().uncaughtException(thread, error);
     }

@@ -122,7 +122,8 @@ public final class Context implements AutoCloseable {
 
     /** Allocates `size` bytes. */
     public GmmBuffer alloc(long size, AllocOptions options) {
-        Kind kind = options.kind == Kind.UNSPECIFIED ? Kind.DEVICE : options.kind;
+        Kind kind = options.kind != Kind.UNSPECIFIED ? options.kind
+            : (options.flags & NativeConstants.GMM_ALLOC_COMM) != 0 ? Kind.VMM : Kind.DEVICE;
         return GmmBuffer.allocated(handle, null, options.stream, size, kind, (stream, out) -> {
             allocate(handle.address(), size, options, stream, out);
         });
@@ -560,6 +561,14 @@ public final class Context implements AutoCloseable {
      */
     public void setDecommitAfterMillis(long milliseconds) {
         run(context -> Native.gmm_context_set_decommit(context, milliseconds));
+    }
+
+    /**
+     * Tells a handler what happens to memory or to a budget, until the watcher is closed. A cache of registrations lets
+     * go of memory in time, and takes its new pages.
+     */
+    public Watcher watch(WatchOptions options, WatchHandler handler) {
+        return Watcher.create(handle, options, handler);
     }
 
     /**

@@ -17,6 +17,7 @@ public final class PauseInfo {
     private final long backupActiveBytes;
     private final int flags;
     private final State state;
+    private final long foreignBytes;
 
     PauseInfo(gmm_tag_info from) {
         this.tag = from.getTag();
@@ -33,6 +34,7 @@ public final class PauseInfo {
         this.backupActiveBytes = from.getBackup_active_bytes();
         this.flags = from.getFlags();
         this.state = State.of(from.getState());
+        this.foreignBytes = from.getForeign_bytes();
     }
 
     /** The tag's number. */
@@ -113,6 +115,11 @@ public final class PauseInfo {
     /** The tag's name. */
     public String name() {
         return name;
+    }
+
+    /** Bytes that left gmm at the last pause and did not return to the device, as others hold them. */
+    public long foreignBytes() {
+        return foreignBytes;
     }
 
     @Override

@@ -22,6 +22,8 @@ public final class PointerInfo {
     private final boolean fdIpc;
     private final boolean dmaBufIpc;
     private final boolean peerGone;
+    private final boolean fabricIpc;
+    private final boolean comm;
 
     PointerInfo(gmm_pointer_info from) {
         this.kind = Kind.of(from.getKind());
@@ -43,6 +45,8 @@ public final class PointerInfo {
         this.fdIpc = (from.getIpc_routes() & NativeConstants.GMM_IPC_ROUTE_FD) != 0;
         this.dmaBufIpc = (from.getIpc_routes() & NativeConstants.GMM_IPC_ROUTE_DMA_BUF) != 0;
         this.peerGone = (from.getFlags() & NativeConstants.GMM_POINTER_PEER_GONE) != 0;
+        this.fabricIpc = (from.getIpc_routes() & NativeConstants.GMM_IPC_ROUTE_FABRIC) != 0;
+        this.comm = (from.getFlags() & NativeConstants.GMM_POINTER_COMM) != 0;
     }
 
     /** The kind of memory. */
@@ -138,6 +142,16 @@ public final class PointerInfo {
     /** The memory is imported, and its exporter has ended. */
     public boolean peerGone() {
         return peerGone;
+    }
+
+    /** Another machine of the same NVLink domain can import its handle. */
+    public boolean fabricIpc() {
+        return fabricIpc;
+    }
+
+    /** The block is memory for network libraries: {@link AllocOptions#comm}. */
+    public boolean comm() {
+        return comm;
     }
 
     @Override

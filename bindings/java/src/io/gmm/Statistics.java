@@ -18,6 +18,8 @@ public final class Statistics {
     private final long failures;
     private final long extents;
     private final long backendCalls;
+    private final long limitBytes;
+    private final long foreignBytes;
 
     Statistics(gmm_stats_info from) {
         this.liveTags = from.getLive_tags();
@@ -35,6 +37,8 @@ public final class Statistics {
         this.failures = from.getFailures();
         this.extents = from.getExtents();
         this.backendCalls = from.getBackend_calls();
+        this.limitBytes = from.getLimit_bytes();
+        this.foreignBytes = from.getForeign_bytes();
     }
 
     /** Tags with memory in the scope. */
@@ -110,6 +114,16 @@ public final class Statistics {
     /** Driver and system calls that allocate, map, unmap or free; only in the scope of everything. */
     public long backendCalls() {
         return backendCalls;
+    }
+
+    /** The limit of exactly this scope; {@link Context#NO_LIMIT}: none. */
+    public long limitBytes() {
+        return limitBytes;
+    }
+
+    /** Bytes that gmm gave up in pauses and that others hold. */
+    public long foreignBytes() {
+        return foreignBytes;
     }
 
     @Override

@@ -22,13 +22,25 @@ enum {
    * NCCL registration. Such an allocation is slower, and its size is rounded up to the granularity.
    */
   GMM_ALLOC_DEDICATED = 1u << 0,
-  GMM_ALLOC_ZERO = 1u << 1 /**< the bytes read as zero, in the order of the stream */
+  GMM_ALLOC_ZERO = 1u << 1, /**< the bytes read as zero, in the order of the stream */
+  /**
+   * Memory for network libraries: NCCL, UCX, NVSHMEM, MPI. The kind is VMM, also where the descriptor says UNSPECIFIED.
+   *
+   * The block is one driver allocation at the driver's recommended granularity. Every device that can reach the
+   * memory has access. On CUDA the allocation is capable of GPUDirect RDMA, and has a POSIX descriptor and a fabric
+   * handle, each as far as the device has it: ::GMM_DEVICE_CAN_RDMA, ::GMM_DEVICE_CAN_EXPORT_FD and
+   * ::GMM_DEVICE_CAN_FABRIC. A pause and a move within the device keep all of that.
+   *
+   * Register `allocation_base` and `allocation_size` of gmm_query(). Before gmm_pause() or gmm_move() the registration
+   * must end, as the pages change: gmm_watch() tells in time.
+   */
+  GMM_ALLOC_COMM = 1u << 2
 };
 
 /** What gmm_alloc() is asked for. */
 typedef struct gmm_alloc_desc {
   uint32_t struct_size;
-  gmm_kind kind;      /**< UNSPECIFIED: DEVICE */
+  gmm_kind kind;      /**< UNSPECIFIED: DEVICE; with ::GMM_ALLOC_COMM VMM */
   gmm_device device;  /**< for HOST and MANAGED memory: the device whose usage counts it */
   gmm_tag tag;        /**< CURRENT: the thread's current tag */
   gmm_stream stream;  /**< the stream that uses the block first */
@@ -48,7 +60,8 @@ typedef struct gmm_alloc_desc {
  * @param[out] out  the address, aligned to 256 bytes or to desc->alignment.
  * Errors: NULL_ARGUMENT, INVALID_SIZE (zero), SIZE_OVERFLOW, INVALID_KIND, INVALID_DEVICE, INVALID_TAG,
  * INVALID_ALIGNMENT, INVALID_FLAGS, INVALID_DESCRIPTOR, LIMIT_EXCEEDED, OUT_OF_MEMORY, OUT_OF_HOST_MEMORY,
- * NOT_SUPPORTED, CAPTURING (the stream's capture has failed), DRIVER, SYSTEM, FORKED.
+ * NOT_SUPPORTED, CAPTURING (the stream's capture has failed), DRIVER, SYSTEM, FORKED. ::GMM_ALLOC_COMM is INVALID_KIND
+ * for another kind than VMM, and NOT_SUPPORTED where the device has no VMM memory.
  * Streams: the block is usable at once in the order of desc->stream. The host and other streams use it after work that
  * orders them behind that stream. A stream that is captured gets memory of the graph's own (stream.h). The call never
  * waits for streams, with two exceptions: a VMM heap whose free memory is still in use by queued work waits up to 0.5 s
@@ -141,6 +154,8 @@ enum { GMM_USM_UNKNOWN = 0, GMM_USM_DEVICE = 1, GMM_USM_HOST = 2, GMM_USM_SHARED
 enum {
   GMM_IPC_ROUTE_LEGACY = 1u << 0, /**< the driver's 64-byte handle: gmm_ipc_export_legacy() */
   GMM_IPC_ROUTE_FD = 1u << 1,     /**< a file descriptor: gmm_ipc_export_fd() */
+  /** gmm_ipc_export() makes a handle that another machine of the same NVLink domain imports, too. */
+  GMM_IPC_ROUTE_FABRIC = 1u << 2,
   GMM_IPC_ROUTE_DMA_BUF = 1u << 3 /**< a Linux dma-buf: gmm_ipc_export_fd() with ::GMM_FD_DMA_BUF */
 };
 
@@ -169,7 +184,8 @@ enum {
   GMM_POINTER_HOST_ACCESSIBLE = 1u << 0,   /**< the CPU may read and write through the same address */
   GMM_POINTER_DEVICE_ACCESSIBLE = 1u << 1, /**< a device may read and write */
   /** The memory is imported, and its exporter ended or released its context: nobody counts the importers any more. */
-  GMM_POINTER_PEER_GONE = 1u << 2
+  GMM_POINTER_PEER_GONE = 1u << 2,
+  GMM_POINTER_COMM = 1u << 3 /**< a block of ::GMM_ALLOC_COMM, paused or not */
 };
 
 /**

@@ -200,7 +200,8 @@ typedef struct gmm_pause_desc {
  * tags stays as it is. Blocks that are allocated under the tags from now on are active.
  *
  * @param desc  NULL: every tag.
- * @param[out] bytes  bytes that returned to the driver; may be NULL.
+ * @param[out] bytes  bytes that returned to the driver; may be NULL. What others hold of exported memory and of
+ * ::GMM_ALLOC_COMM is not among them: see gmm_tag_info.foreign_bytes.
  * Results: UNCHANGED with 0 bytes (nothing was active).
  * Errors: INVALID_TAG, INVALID_FLAGS, INVALID_DESCRIPTOR, NULL_ARGUMENT (tags), BUSY (importers hold a block, a watcher
  * of gmm_watch() refuses or is late, or a failure left memory that only gmm_resume() mends), CAPTURING, CANCELLED,
@@ -276,6 +277,15 @@ typedef struct gmm_tag_info {
   uint64_t backup_active_bytes; /**< backups of active read-only memory, for the next pause */
   uint32_t flags;               /**< GMM_TAG_* */
   gmm_state state;              /**< ACTIVE, PAUSED, or PARTLY_PAUSED if the tag has both kinds of memory */
+  /**
+   * Bytes that left gmm at the last pause of this memory, but did not return to the device: others hold them.
+   *
+   * The holder is an open descriptor of gmm_ipc_export_fd() or what was made of it, an importer under
+   * ::GMM_PAUSE_FORCE, an importer on another machine, or a library that registered the memory (an NCCL window). On
+   * CUDA gmm compares the device's free memory before and after, so what other processes take or give in that moment
+   * changes the number. The next pause measures anew.
+   */
+  uint64_t foreign_bytes;
 } gmm_tag_info;
 
 /**

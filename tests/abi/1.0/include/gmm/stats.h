@@ -94,6 +94,8 @@ typedef struct gmm_stats_info {
   uint64_t failures;      /**< allocations that failed because memory or a limit was short */
   uint64_t extents;       /**< driver allocations held */
   uint64_t backend_calls; /**< driver and system calls that allocate, map, unmap or free; only of the whole context */
+  uint64_t limit_bytes;   /**< of gmm_limit_set() for exactly this scope; ::GMM_NO_LIMIT: none */
+  uint64_t foreign_bytes; /**< VMM memory that gmm gave up and others hold: see gmm_tag_info */
 } gmm_stats_info;
 
 /**

@@ -53,6 +53,14 @@ final class PauseTest {
         throw new IllegalArgumentException("from the progress");
     }
 
+    void comm() throws Exception {
+        try (GmmBuffer buffer = context.alloc(SIZE, new AllocOptions().comm())) {
+            same(Kind.VMM, buffer.kind(), "the kind");
+            check(buffer.query().comm(), "memory for networks");
+        }
+        fails(Result.INVALID_KIND, () -> context.alloc(SIZE, new AllocOptions().kind(Kind.HOST).comm()));
+    }
+
     private GmmBuffer alloc(Tag tag) {
         return alloc(tag, SIZE);
     }
@@ -329,5 +337,95 @@ final class PauseTest {
             same((byte) 6, buffer.read(SIZE - 1, 1)[0], "a byte of a strict context");
             same(false, buffer.query().hostAccessible(), "whether the host may use its memory");
         }
+    }
+
+    void watch() throws Exception {
+        Tag tag = context.tag("watched", Contents.HOST, 0);
+        List<WatchInfo> heard = Collections.synchronizedList(new ArrayList<>());
+        try (GmmBuffer buffer = alloc(tag)) {
+            List<GmmException> refused = new ArrayList<>();
+            try (Watcher first = context.watch(new WatchOptions().tag(tag).name("cache"), heard::add);
+                    Watcher range = context.watch(
+                        new WatchOptions().memory(buffer).events(WatchEvent.LOSING).order(-1), info -> {
+                            heard.add(info);
+                            Tap.unchecked(() -> {
+                                refused.add(fails(Result.BUSY, () -> context.alloc(100)));
+                                refused.add(fails(Result.BUSY, () -> tag.pause()));
+                                refused.add(fails(Result.BUSY, first::close));
+                            });
+                            return false; // has no effect but for PREPARE
+                        })) {
+                check(!range.isClosed() && !first.isClosed(), "watchers that are open");
+                tag.pause();
+                tag.resume();
+            }
+            checkContents(buffer);
+            same(Arrays.asList(WatchEvent.PREPARE, WatchEvent.LOSING, WatchEvent.LOSING, WatchEvent.RESTORED),
+                Arrays.asList(heard.stream().map(WatchInfo::event).toArray()), "the events");
+            same(Arrays.asList(0L, buffer.address(), 0L, 0L),
+                Arrays.asList(heard.stream().map(WatchInfo::address).toArray()), "their addresses");
+            WatchInfo losing = heard.get(1);
+            same((long) SIZE, losing.size(), "the size");
+            same(tag.number(), losing.tag(), "the tag");
+            check(losing.generation() != buffer.query().generation(), "another generation");
+            check(losing.remainingMillis() > 0 && losing.remainingMillis() <= 10000, "the time");
+            same(3, refused.size(), "calls that are refused inside");
+            tag.pause();
+            tag.resume();
+            same(4, heard.size(), "what closed watchers hear");
+            refuse(tag, buffer);
+            forget(tag);
+        }
+        List<WatchInfo> fell = Collections.synchronizedList(new ArrayList<>());
+        try (Watcher budget = context.watch(new WatchOptions().budget(0, 8 << 20), fell::add)) {
+            context.setLimit(new Scope().device(0), 4 << 20);
+            Tap.waitFor("a budget that falls", () -> !fell.isEmpty());
+        } finally {
+            context.setLimit(new Scope().device(0), Context.NO_LIMIT);
+        }
+        same(WatchEvent.BUDGET, fell.get(0).event(), "the event");
+        check(fell.get(0).budgetBytes() <= 4 << 20, "the budget");
+        fails(Result.INVALID_FLAGS, () -> context.watch(new WatchOptions(), info -> true));
+        fails(IllegalArgumentException.class, () -> context.watch(new WatchOptions().tag(tag), null));
+    }
+
+    /** False and exceptions refuse PREPARE. */
+    private void refuse(Tag tag, GmmBuffer buffer) throws Exception {
+        List<WatchInfo> failed = Collections.synchronizedList(new ArrayList<>());
+        List<String> uncaught = Collections.synchronizedList(new ArrayList<>());
+        Thread.UncaughtExceptionHandler before = Thread.getDefaultUncaughtExceptionHandler();
+        Thread.setDefaultUncaughtExceptionHandler((thread, error) -> uncaught.add(error.getMessage()));
+        try (Watcher agrees = context.watch(
+                 new WatchOptions().tag(tag).events(WatchEvent.PREPARE, WatchEvent.FAILED).order(-1),
+                 info -> info.event() == WatchEvent.PREPARE || failed.add(info))) {
+            try (Watcher no = context.watch(new WatchOptions().tag(tag).name("says no"), info -> false)) {
+                check(fails(Result.BUSY, tag::pause).getMessage().contains("says no"), "the watcher's name");
+            }
+            try (Watcher throws_ = context.watch(new WatchOptions().tag(tag), info -> {
+                throw new IllegalStateException("from the watcher");
+            })) {
+                fails(Result.BUSY, tag::pause);
+            }
+        } finally {
+            Thread.setDefaultUncaughtExceptionHandler(before);
+        }
+        same(2, failed.size(), "failures");
+        same(Result.BUSY, failed.get(0).cause(), "the cause");
+        same(Arrays.asList("from the watcher"), uncaught, "what the handler threw");
+        same(State.ACTIVE, buffer.query().state(), "the state");
+    }
+
+    /** The Cleaner ends a watcher that nobody holds, while pauses call it. */
+    private void forget(Tag tag) throws Exception {
+        java.util.concurrent.atomic.AtomicLong calls = new java.util.concurrent.atomic.AtomicLong();
+        for (int i = 0; i < 10; i++) {
+            context.watch(new WatchOptions().tag(tag).events(WatchEvent.PREPARE), info -> calls.incrementAndGet() > 0);
+        }
+        Tap.waitFor("the Cleaner to end 10 watchers", () -> {
+            long told = calls.get();
+            tag.pause();
+            tag.resume();
+            return calls.get() == told;
+        });
     }
 }

@@ -62,6 +62,8 @@ final class SmokeTest {
             tap.test("backup", () -> pausing(steps::backup));
             tap.test("read-only", () -> pausing(steps::readOnly));
             tap.test("retained", () -> pausing(steps::retained));
+            tap.test("watch", () -> pausing(steps::watch));
+            tap.test("comm", () -> pausing(steps::comm));
             IpcTest sharing = new IpcTest(context, device);
             for (Kind kind : List.of(Kind.VMM, Kind.DEVICE, Kind.HOST)) {
                 tap.test("ipc " + kind, () -> sharing.memory(kind));

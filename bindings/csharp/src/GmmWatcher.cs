@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+using System;
+using System.Diagnostics;
+using System.Runtime.InteropServices;
+
+namespace Gmm
+{
+    /// <summary>
+    /// Hears what happens to watched memory, on a thread of the pool, while the operation waits. It returns true to
+    /// agree. False refuses Prepare, so that the operation ends with Busy. It may free memory and query it. It must not
+    /// allocate, end a watcher, or pause, resume, move and compact: these are Busy. What it throws refuses, and stands
+    /// in <see cref="GmmWatcher.Thrown"/>.
+    /// </summary>
+    public delegate bool GmmWatchHandler(GmmWatchInfo info);
+
+    /// <summary>A caller's GmmWatchHandler as C calls it. C holds it until Dispose().</summary>
+    internal sealed class WatchCall : IDisposable
+    {
+        /// <summary>gmm_watch_info.</summary>
+        [StructLayout(LayoutKind.Sequential)]
+        internal struct Fields
+        {
+            internal uint StructSize;
+            internal uint Event;
+            internal uint Tag;
+            internal int Device;
+            internal IntPtr Address;
+            internal ulong Size;
+            internal ulong Generation;
+            internal ulong BudgetBytes;
+            internal ulong RemainingMilliseconds;
+            internal int Cause;
+            internal uint Reserved;
+        }
+
+        [ThreadStatic]
+        private static bool inside;
+
+        private readonly GmmWatchHandler handler;
+        private GCHandle self;
+        private volatile Exception thrown;
+
+        internal WatchCall(GmmWatchHandler handler)
+        {
+            this.handler = handler;
+            Dispatcher.Start();
+            self = GCHandle.Alloc(this);
+        }
+
+        internal IntPtr User
+        {
+            get { return GCHandle.ToIntPtr(self); }
+        }
+
+        internal Exception Thrown
+        {
+            get { return thrown; }
+        }
+
+        /// <summary>Whether the calling thread is inside a watcher's handler.</summary>
+        internal static bool IsInside
+        {
+            get { return inside; }
+        }
+
+        /// <summary>Called by the dispatcher; the answer for C.</summary>
+        internal static int Call(IntPtr user, Fields info)
+        {
+            if (!Enum.IsDefined(typeof(GmmWatchEvents), (int)info.Event))
+            {
+                return 0; // of a newer library
+            }
+            WatchCall call = (WatchCall)GCHandle.FromIntPtr(user).Target;
+            inside = true;
+            Native.gmm_csharp_enter_watch(info.Event);
+            try
+            {
+                return call.handler(new GmmWatchInfo(info)) ? 0 : 1;
+            }
+            catch (Exception error)
+            {
+                call.thrown = error;
+                Trace.TraceWarning("the handler of a watcher threw, which refuses: " + error);
+                return 1;
+            }
+            finally
+            {
+                Native.gmm_csharp_enter_watch(0);
+                inside = false;
+            }
+        }
+
+        /// <summary>C does not call it any more.</summary>
+        public void Dispose()
+        {
+            if (self.IsAllocated)
+            {
+                self.Free();
+            }
+        }
+    }
+
+    /// <summary>
+    /// A watch of memory or of a budget, until Dispose(). A watcher that nobody refers to any more ends, too, so the
+    /// program holds it. A handler that refers to its watcher keeps it from the garbage collector.
+    /// </summary>
+    public sealed class GmmWatcher : IDisposable
+    {
+        private readonly GmmWatcherHandle handle;
+        private readonly WatchCall call;
+
+        internal GmmWatcher(GmmContextHandle context, GmmWatchOptions options, GmmWatchHandler handler)
+        {
+            if (handler == null)
+            {
+                throw new ArgumentNullException(nameof(handler), "a watcher without a handler hears nothing");
+            }
+            GmmSafeHandle.Keep(context);
+            try
+            {
+                call = new WatchCall(handler);
+                using (gmm_watch_desc desc = options.ToNative(call.User))
+                {
+                    IntPtr address;
+                    Native.gmm_watch(context.DangerousGetHandle(), desc, out address);
+                    handle = new GmmWatcherHandle(address, context, call);
+                }
+            }
+            finally
+            {
+                if (handle == null)
+                {
+                    if (call != null)
+                    {
+                        call.Dispose();
+                    }
+                    context.DangerousRelease();
+                }
+            }
+        }
+
+        /// <summary>What the handler threw last, or null.</summary>
+        public Exception Thrown
+        {
+            get { return call.Thrown; }
+        }
+
+        /// <summary>
+        /// Ends the watch. It waits for the handler if that runs; afterwards nobody calls it. A handler that calls it
+        /// gets Busy. A second call does nothing.
+        /// </summary>
+        public void Dispose()
+        {
+            if (WatchCall.IsInside)
+            {
+                throw new GmmException((int)GmmResult.Busy, 0, "GMM_ERROR_BUSY",
+                    "GmmWatcher.Dispose(): the caller is the handler of a watcher; end it on another thread.");
+            }
+            handle.CloseOrThrow();
+        }
+
+        /// <inheritdoc/>
+        public override string ToString()
+        {
+            return handle.IsDisposed ? "GmmWatcher { closed }" : "GmmWatcher { open }";
+        }
+    }
+}

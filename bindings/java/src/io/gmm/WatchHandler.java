@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+package io.gmm;
+
+/**
+ * Hears what happens to watched memory, on a thread of the library. The operation waits meanwhile. The handler may free
+ * memory and query it. It must not allocate, close a watcher, or pause, resume, move and compact: these are BUSY.
+ *
+ * <p>What it throws goes to the thread's handler of uncaught exceptions, and refuses.
+ */
+@FunctionalInterface
+public interface WatchHandler {
+    /** Returns true to agree. False refuses PREPARE, so that the operation ends with BUSY; else it has no effect. */
+    boolean hear(WatchInfo info);
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+package io.gmm;
+
+/**
+ * A watch of memory or of a budget, until close(). A watcher that nobody refers to any more ends, too, so the program
+ * holds it. A handler that refers to its watcher keeps it from the garbage collector.
+ */
+public final class Watcher implements AutoCloseable {
+    private final Handle handle;
+
+    private Watcher(Handle handle) {
+        this.handle = handle;
+        handle.guard(this);
+    }
+
+    static Watcher create(Handle context, WatchOptions options, WatchHandler handler) {
+        if (handler == null) {
+            throw new IllegalArgumentException("a watcher without a handler hears nothing");
+        }
+        long native_ = context.acquire();
+        long user = 0;
+        boolean made = false;
+        try {
+            user = Native.newCallbacks(new WatchCall(handler));
+            long[] out = new long[1];
+            try (gmm_watch_desc desc = options.toNative(user)) {
+                Native.gmm_watch(native_, desc, out);
+            }
+            made = true;
+            long kept = user;
+            return new Watcher(new Handle("watcher", out[0], address -> {
+                try {
+                    Native.gmm_watcher_destroy(address); // waits for the handler
+                } finally {
+                    Native.deleteCallbacks(kept);
+                    context.release();
+                }
+            }));
+        } finally {
+            if (!made) {
+                if (user != 0) {
+                    Native.deleteCallbacks(user);
+                }
+                context.release();
+            }
+        }
+    }
+
+    /** Whether close() was called. */
+    public boolean isClosed() {
+        return handle.isClosed();
+    }
+
+    /**
+     * Ends the watch. It waits for the handler if that runs; afterwards nobody calls it. A handler that calls it gets
+     * BUSY. Closing twice does nothing.
+     */
+    @Override
+    public void close() {
+        if (WatchCall.isInside()) {
+            throw new GmmException(Result.BUSY,
+                "Watcher.close(): the caller is the handler of a watcher; close it on another thread.");
+        }
+        handle.close();
+    }
+
+    @Override
+    public String toString() {
+        return handle.isClosed() ? "Watcher[closed]" : "Watcher[open]";
+    }
+}

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory that a library knows by its address: it lets go before the pages change, and takes the new ones."""
+import itertools
+import threading
+
+from gmm._core.enums import Kind, PointerFlags
+from gmm._default import context as _default_context
+
+# Registrations end in the reverse order of their making and come back in that order: on every rank alike.
+_numbers = itertools.count(1)
+
+
+def _address_of(memory):
+    """Of a Buffer, an Array, a tensor, or an address as it is."""
+    address = getattr(memory, "address", None)
+    if address is None and hasattr(memory, "data_ptr"):
+        address = memory.data_ptr()
+    if address is None:
+        address = memory
+    if not isinstance(address, int):
+        raise TypeError(f"expected gmm's memory, a tensor or an address, but got {type(memory).__name__}")
+    return address
+
+
+class Registration:
+    """A block of gmm that a library has registered, until close() or the end of its with block.
+
+    address, size: what is registered: all of the driver's allocation where the block has one of its own, else the
+    block. active: whether the library has it now. error: what the library answered when it should have taken the memory
+    again, or let it go; None after a success.
+    """
+
+    def __init__(self, memory, *, context=None, name=None, timeout=None):
+        if context is None:
+            context = getattr(memory, "context", None) or _default_context()
+        self._context = context
+        address = _address_of(memory)
+        info = self._context.query(address)
+        if not info.tag:
+            raise ValueError(f"0x{address:x} is not memory of {self._context!r}: allocate it with gmm, for networks "
+                             "with alloc(size, comm=True)")
+        own = info.flags & PointerFlags.COMM or (
+            info.allocation_base == info.base and info.allocation_size < info.size + (2 << 20))
+        self.address = info.allocation_base if own else info.base
+        self.size = info.allocation_size if own else info.size
+        self.device = info.device
+        self.active = False
+        self.error = None
+        self._closed = False
+        self._memory = memory  # the library must not outlive it
+        self._lock = threading.Lock()
+        self._watcher = None
+        self._begin()
+        self.active = True
+        try:
+            if info.kind == Kind.VMM:
+                self._watcher = self._context.watch(
+                    memory=info.base, size=info.size, losing=self._lose, restored=self._restore, failed=self._restore,
+                    order=-next(_numbers), name=name, timeout=timeout)
+        except BaseException:
+            self._end()
+            raise
+
+    def _begin(self):
+        """The library takes the memory."""
+        raise NotImplementedError
+
+    def _end(self):
+        """It lets go."""
+        raise NotImplementedError
+
+    def _lose(self, info):  # pylint: disable=unused-argument # a watcher's signature
+        with self._lock:
+            if self.active:
+                self.active = False
+                self._try(self._end)
+
+    def _restore(self, info):  # pylint: disable=unused-argument # a watcher's signature
+        with self._lock:
+            if not self.active and not self._closed:
+                self._try(self._begin)
+                self.active = True
+
+    def _try(self, step):
+        try:
+            step()
+            self.error = None
+        except Exception as error:
+            self.error = error
+            raise
+
+    @property
+    def closed(self):
+        """Whether close() was called."""
+        return self._closed
+
+    def close(self):
+        """Ends the registration. A second call does nothing."""
+        watcher, self._watcher = self._watcher, None
+        if watcher is not None:
+            watcher.close()  # no call of it comes after this
+        with self._lock:
+            self._closed = True
+            active, self.active = self.active, False
+            if active:
+                self._end()
+        self._memory = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.close()
+
+    def __repr__(self):
+        state = "closed" if self._closed else "active" if self.active else "paused" if not self.error else "failed"
+        return f"<{type(self).__module__}.{type(self).__name__} {self.size} bytes at 0x{self.address:x} {state}>"

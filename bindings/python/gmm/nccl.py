@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gmm's memory with NCCL: registrations that end before a pause and come back after it.
+
+    import gmm.nccl
+
+    weights = gmm.alloc(1 << 30, comm=True, tag="weights")
+    registration = gmm.nccl.register(weights)             # with the default group of torch.distributed
+    gmm.pause("weights")                                  # the registration ends before the pages go
+    gmm.resume("weights")                                 # and begins again with the new ones
+    registration.close()
+
+Without it NCCL keeps the old pages: the pause frees nothing, and collectives use memory that is not the block's. Every
+rank registers in the same order. A window (window=True) is registered by all ranks at once: pause and resume the ranks
+together, for example behind a barrier of a group without NCCL.
+"""
+import contextlib
+import ctypes
+
+from gmm._registration import Registration as _Registration
+
+__all__ = ["NcclError", "Registration", "can_suspend", "register", "resume", "suspend"]
+
+_SYMMETRIC = 1  # NCCL_WIN_COLL_SYMMETRIC
+_SUSPEND_MEMORY = 1  # NCCL_SUSPEND_MEM
+
+
+class NcclError(RuntimeError):
+    """NCCL refused. code: its ncclResult_t."""
+
+    def __init__(self, function, code, text):
+        super().__init__(f"{function}() answered {code}: {text}")
+        self.code = code
+
+
+_library = None
+
+
+def _nccl():
+    """NCCL as the process has it: PyTorch brings its own."""
+    global _library  # pylint: disable=global-statement # a library is opened once
+    if _library is None:
+        with contextlib.suppress(ImportError):
+            import torch  # noqa: F401 # pylint: disable=import-outside-toplevel,unused-import # it loads NCCL
+        try:
+            found = ctypes.CDLL("libnccl.so.2")
+        except OSError as error:
+            raise ImportError(f"gmm.nccl needs NCCL, and libnccl.so.2 cannot be opened ({error}): install PyTorch with "
+                              "CUDA, or nvidia-nccl-cu13") from error
+        found.ncclGetErrorString.restype = ctypes.c_char_p
+        _library = found
+    return _library
+
+
+def _call(function, *arguments):
+    library = _nccl()
+    code = getattr(library, function)(*arguments)
+    if code:
+        raise NcclError(function, code, library.ncclGetErrorString(code).decode())
+
+
+def _backend(group, device):
+    import torch  # pylint: disable=import-outside-toplevel # a number needs no PyTorch
+    import torch.distributed  # pylint: disable=import-outside-toplevel
+
+    if group is None:
+        group = torch.distributed.group.WORLD
+    return group._get_backend(torch.device("cuda", device))  # pylint: disable=protected-access # PyTorch has no other
+
+
+def _communicator(group, device):
+    """The ncclComm_t of a process group on a device, or a number as it is."""
+    if isinstance(group, int):
+        return group
+    pointer = getattr(_backend(group, device), "_comm_ptr", lambda: 0)()
+    if not pointer:
+        raise RuntimeError("the group has no NCCL communicator yet: pass device_id to init_process_group(), or run a "
+                           "collective first")
+    return pointer
+
+
+def _groups(groups):
+    return list(groups) if isinstance(groups, (list, tuple)) else [groups]
+
+
+@contextlib.contextmanager
+def _on(device):
+    """NCCL works on the calling thread's device; a watcher's thread has none."""
+    try:
+        import torch  # pylint: disable=import-outside-toplevel
+    except ImportError:
+        torch = None
+    if torch is None or not torch.cuda.is_available():
+        yield
+        return
+    with torch.cuda.device(device):
+        yield
+
+
+class Registration(_Registration):
+    """Memory that communicators of NCCL have registered. register() makes it."""
+
+    def __init__(self, memory, groups, window, **options):
+        self._groups = groups
+        self._window = window
+        self._handles = []  # (communicator, handle), in the order of the groups
+        super().__init__(memory, **options)
+
+    def _begin(self):
+        with _on(self.device):
+            try:
+                for group in self._groups:
+                    communicator, handle = _communicator(group, self.device), ctypes.c_void_p()
+                    place = (ctypes.c_void_p(communicator), ctypes.c_void_p(self.address), ctypes.c_size_t(self.size),
+                             ctypes.byref(handle))
+                    if self._window:
+                        _call("ncclCommWindowRegister", *place, ctypes.c_int(_SYMMETRIC))
+                    else:
+                        _call("ncclCommRegister", *place)
+                    self._handles.append((communicator, handle))
+            except BaseException:
+                with contextlib.suppress(NcclError):
+                    self._end()
+                raise
+
+    def _end(self):
+        function = "ncclCommWindowDeregister" if self._window else "ncclCommDeregister"
+        failure = None
+        with _on(self.device):
+            while self._handles:
+                communicator, handle = self._handles.pop()
+                if not handle:
+                    continue  # NCCL registered nothing, as the memory is not of a kind that it takes
+                try:
+                    _call(function, ctypes.c_void_p(communicator), handle)
+                except NcclError as error:
+                    failure = failure or error
+        if failure:
+            raise failure
+
+    @property
+    def handles(self):
+        """NCCL's handles, or windows, in the order of the groups; empty while the memory is paused."""
+        return [handle.value or 0 for _, handle in self._handles]
+
+
+def register(memory, group=None, *, window=False, context=None, name=None, timeout=None):
+    """Registers a block with communicators until the Registration is closed.
+
+    memory: a Buffer, an Array, a tensor in gmm's memory, or an address; best of alloc(size, comm=True). group: a
+    process group of torch.distributed, the number of an ncclComm_t, or a list of them; None: the default group. window:
+    ncclCommWindowRegister(), which all ranks of the group call. timeout: seconds that a pause waits for NCCL.
+    """
+    return Registration(memory, _groups(group), window, context=context, name=name, timeout=timeout)
+
+
+def can_suspend():
+    """Whether this NCCL gives the memory of communicators back: 2.29.7 and newer."""
+    return hasattr(_nccl(), "ncclCommSuspend")
+
+
+def suspend(group=None, device=0):
+    """Gives the memory of communicators back. All ranks of a group call it, and nothing is in flight."""
+    for each in _groups(group):
+        with _on(device):
+            own = None if isinstance(each, int) else getattr(_backend(each, device), "suspend", None)
+            if own is not None:
+                own()
+                continue
+            _check_suspend()
+            _call("ncclCommSuspend", ctypes.c_void_p(_communicator(each, device)), ctypes.c_int(_SUSPEND_MEMORY))
+
+
+def resume(group=None, device=0):
+    """Takes the memory of suspended communicators again. All ranks of a group call it."""
+    for each in _groups(group):
+        with _on(device):
+            own = None if isinstance(each, int) else getattr(_backend(each, device), "resume", None)
+            if own is not None:
+                own()
+                continue
+            _check_suspend()
+            _call("ncclCommResume", ctypes.c_void_p(_communicator(each, device)))
+
+
+def _check_suspend():
+    if not can_suspend():
+        raise NotImplementedError("this NCCL cannot suspend communicators: it needs 2.29.7 or newer")

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory that others hold while gmm pauses it: it counts as theirs, never as returned.
+#include <unistd.h>
+
+#include "pause_support.h"
+
+enum { SHARED = 4, PRIVATE = 6 };  // MiB of two blocks
+
+static gmm_tag tag;
+static void *shared, *own;
+
+static int export_shared(void) {
+  gmm_ipc_fd_info info = {.struct_size = sizeof info};
+  MUST(gmm_ipc_export_fd(context, shared, GMM_FD_DEFAULT, &info));
+  CHECK(info.size == SHARED * MIB && info.offset == 0);
+  return info.fd;
+}
+
+static void begin(void) {
+  tag = make_tag("shared", GMM_CONTENTS_HOST);
+  const gmm_alloc_desc desc = {
+      .struct_size = sizeof desc, .kind = GMM_KIND_VMM, .device = device, .tag = tag, .flags = GMM_ALLOC_DEDICATED};
+  MUST(gmm_alloc(context, SHARED * MIB, &desc, &shared));
+  MUST(gmm_alloc(context, PRIVATE * MIB, &desc, &own));
+  write_pattern(shared, SHARED * MIB, 1, GMM_STREAM_DEFAULT);
+  write_pattern(own, PRIVATE * MIB, 2, GMM_STREAM_DEFAULT);
+}
+
+// Pauses, tells what a resume must give, and resumes.
+static void pause_with(uint64_t foreign) {
+  gmm_pause_desc desc = one_tag(&tag);
+  uint64_t went = 0, came = 0;
+  const uint64_t all = stats_of(GMM_SCOPE_TAG, 0, tag, GMM_KIND_UNSPECIFIED).reserved_bytes;
+  const uint64_t before = on_host_backend() ? 0 : free_device_bytes();
+  OK(gmm_pause(context, &desc, &went));
+  CHECK_MESSAGE(went == all - foreign, "%llu of %llu bytes went back", (unsigned long long)went,
+                (unsigned long long)all);
+  // A driver may keep or give a page for itself.
+  if (!on_host_backend()) CHECK((free_device_bytes() - before + MIB - (all - foreign)) < 2 * MIB);
+  CHECK(pause_info(tag).foreign_bytes == foreign);
+  CHECK(pause_info(tag).paused_bytes == all);
+  CHECK(stats().foreign_bytes == foreign);
+  CHECK(stats_of(GMM_SCOPE_TAG, 0, tag, GMM_KIND_UNSPECIFIED).foreign_bytes == foreign);
+  CHECK(stats_of(GMM_SCOPE_DEVICE, device, 0, GMM_KIND_UNSPECIFIED).foreign_bytes == foreign);
+  CHECK(stats_of(GMM_SCOPE_KIND, 0, 0, GMM_KIND_HOST).foreign_bytes == 0);
+  OK(gmm_resume(context, &desc, &came));
+  CHECK(came == all);
+  CHECK_PATTERN(shared, SHARED * MIB, 1);
+  CHECK_PATTERN(own, PRIVATE * MIB, 2);
+}
+
+static void end(void) {
+  OK(gmm_free(context, shared, GMM_STREAM_DEFAULT));
+  OK(gmm_free(context, own, GMM_STREAM_DEFAULT));
+}
+
+static void an_open_descriptor_keeps_the_pages(void) {
+  begin();
+  pause_with(0);
+  const int fd = export_shared(), again = dup(fd);
+  close(fd);
+  pause_with(SHARED * MIB);
+  close(again);
+  pause_with(0);  // the resume brought new pages, which nobody exported
+  close(export_shared());
+  pause_with(0);
+  end();
+}
+
+static void an_import_keeps_the_pages(void) {
+  begin();
+  const int fd = export_shared();
+  const gmm_ipc_fd_desc desc = {.struct_size = sizeof desc,
+                                .type = on_host_backend() ? GMM_FD_FILE : GMM_FD_OPAQUE,
+                                .device = device,
+                                .size = SHARED * MIB};
+  void *view = NULL;
+  MUST(gmm_ipc_import_fd(context, fd, &desc, &view));
+  close(fd);
+  pause_with(SHARED * MIB);
+  CHECK_PATTERN(view, SHARED * MIB, 1);  // of the old pages
+  OK(gmm_ipc_close(context, view));
+  pause_with(0);
+  end();
+}
+
+// The context's own growth during a pause is no foreign memory, and a limit is told.
+static void other_memory_is_not_foreign(void) {
+  begin();
+  CHECK(stats().limit_bytes == GMM_NO_LIMIT);
+  const gmm_scope_desc scope = scope_of(GMM_SCOPE_TAG, 0, tag, GMM_KIND_UNSPECIFIED);
+  OK(gmm_limit_set(context, &scope, 64 * MIB));
+  CHECK(stats_of(GMM_SCOPE_TAG, 0, tag, GMM_KIND_UNSPECIFIED).limit_bytes == 64 * MIB);
+  CHECK(stats_of(GMM_SCOPE_TAG | GMM_SCOPE_KIND, 0, tag, GMM_KIND_VMM).limit_bytes == GMM_NO_LIMIT);
+  if (!on_host_backend()) {
+    // Pages on the host leave the device's free memory alone.
+    OK(gmm_move(context, own, GMM_DEVICE_HOST, NULL));
+    gmm_pause_desc desc = one_tag(&tag);
+    OK(gmm_pause(context, &desc, NULL));
+    CHECK(pause_info(tag).foreign_bytes == 0);
+    OK(gmm_resume(context, &desc, NULL));
+  }
+  end();
+}
+
+int main(void) {
+  const gmm_kind_mask vmm = 1u << GMM_KIND_VMM;
+  KINDS(an_open_descriptor_keeps_the_pages, vmm);
+  KINDS(an_import_keeps_the_pages, vmm);
+  KINDS(other_memory_is_not_foreign, vmm);
+  return check_finish();
+}

@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gmm.nccl and gmm.ucx: registrations end before a pause and come back after it.
+
+NCCL is a stand-in here, which records what is asked of it: tests/gpu/nccl_check.py has the real one. UCX is the real
+one where it is installed.
+"""
+import ctypes
+
+import pytest
+from conftest import need
+
+import gmm
+import gmm.nccl
+import gmm.ucx
+from gmm import Capability, Contents, Kind, PointerFlags
+
+SIZE = 3 << 20
+
+
+class FakeNccl:
+    """Hands out numbers, and fails when told to."""
+
+    def __init__(self):
+        self.calls, self.registered, self.fails, self.next = [], {}, set(), 100
+
+    def ncclCommRegister(self, communicator, address, size, out):
+        return self._begin("register", communicator, address, size, out)
+
+    def ncclCommWindowRegister(self, communicator, address, size, out, flags):
+        assert flags.value == 1
+        return self._begin("window", communicator, address, size, out)
+
+    def _begin(self, word, communicator, address, size, out):
+        self.calls.append((word, communicator.value))
+        if (word, communicator.value) in self.fails:
+            return 5
+        self.next += 1
+        self.registered[communicator.value, self.next] = (address.value, size.value)
+        out._obj.value = self.next
+        return 0
+
+    def ncclCommDeregister(self, communicator, handle):
+        self.calls.append(("end", communicator.value))
+        del self.registered[communicator.value, handle.value]
+        return 5 if ("end", communicator.value) in self.fails else 0
+
+    ncclCommWindowDeregister = ncclCommDeregister
+
+    def ncclGetErrorString(self, code):
+        return b"words of NCCL"
+
+
+@pytest.fixture
+def nccl(monkeypatch):
+    library = FakeNccl()
+    monkeypatch.setattr(gmm.nccl, "_library", library)
+    return library
+
+
+@pytest.fixture
+def block(context):
+    need(context, Capability.PAUSE, Kind.VMM)
+    return context.alloc(SIZE, comm=True, tag=context.tag("network", Contents.HOST))
+
+
+def test_memory_for_networks(context, block):
+    info = context.query(block)
+    assert info.kind == Kind.VMM and info.flags & PointerFlags.COMM and info.base == info.allocation_base
+    with pytest.raises(gmm.InvalidKindError, match="comm=True"):
+        context.alloc(SIZE, Kind.HOST, comm=True)
+
+
+def test_a_registration_follows_pauses(context, block, nccl):
+    info = context.query(block)
+    with gmm.nccl.register(block, [1, 2], context=context, name="ring") as first:
+        second = gmm.nccl.register(block.address, 3, window=True, context=context)
+        assert nccl.calls == [("register", 1), ("register", 2), ("window", 3)] and first.handles == [101, 102]
+        assert set(nccl.registered.values()) == {(info.allocation_base, info.allocation_size)}
+        del nccl.calls[:]
+        context.pause("network")
+        # The newest goes first, and comes back last: so do all ranks.
+        assert nccl.calls == [("end", 3), ("end", 2), ("end", 1)] and not nccl.registered
+        assert not first.active and first.handles == []
+        del nccl.calls[:]
+        context.resume("network")
+        assert nccl.calls == [("register", 1), ("register", 2), ("window", 3)] and first.active
+        second.close()
+        second.close()
+        assert second.closed and (3, 103) not in nccl.registered
+    context.pause("network")
+    context.resume("network")
+    assert not nccl.registered and first.closed
+
+
+def test_a_pause_that_fails_brings_it_back(context, block, nccl):
+    registration = gmm.nccl.register(block, 1, context=context)
+    with context.watch("network", losing=lambda info: __import__("time").sleep(0.2), timeout=0.01, order=1):
+        with pytest.raises(gmm.BusyError):
+            context.pause("network")
+    assert registration.active and len(nccl.registered) == 1
+    assert [word for word, _ in nccl.calls] == ["register", "end", "register"]
+    registration.close()
+
+
+def test_what_nccl_refuses(context, block, nccl, monkeypatch):
+    unraisable = []
+    monkeypatch.setattr("sys.unraisablehook", lambda args: unraisable.append(args.exc_value))
+    nccl.fails.add(("register", 2))
+    with pytest.raises(gmm.nccl.NcclError, match="words of NCCL") as caught:
+        gmm.nccl.register(block, [1, 2], context=context)
+    assert caught.value.code == 5 and not nccl.registered  # the first one went, too
+    registration = gmm.nccl.register(block, 1, context=context)
+    nccl.fails.add(("register", 1))
+    context.pause("network")
+    context.resume("network")
+    assert not registration.active and registration.error is unraisable[0]
+    nccl.fails.clear()
+    context.pause("network")
+    context.resume("network")
+    assert registration.active and registration.error is None
+    registration.close()
+    with pytest.raises(ValueError, match="comm=True"):
+        gmm.nccl.register(ctypes.addressof(ctypes.create_string_buffer(16)), 1, context=context)
+    with pytest.raises(TypeError, match="address"):
+        gmm.nccl.register("weights", 1, context=context)
+    assert not gmm.nccl.can_suspend()
+    with pytest.raises(NotImplementedError, match="2.29.7"):
+        gmm.nccl.suspend(1)
+
+
+def test_communicators_are_suspended(nccl, monkeypatch):
+    asked = []
+    monkeypatch.setattr(FakeNccl, "ncclCommSuspend", lambda self, communicator, flags: asked.append(
+        ("suspend", communicator.value, flags.value)), raising=False)
+    monkeypatch.setattr(FakeNccl, "ncclCommResume", lambda self, communicator: asked.append(
+        ("resume", communicator.value)), raising=False)
+    assert gmm.nccl.can_suspend()
+    gmm.nccl.suspend([1, 2])
+    gmm.nccl.resume([1, 2])
+    assert asked == [("suspend", 1, 1), ("suspend", 2, 1), ("resume", 1), ("resume", 2)]
+
+
+class Backend:
+    """Of a process group: its communicator comes with the first collective."""
+
+    pointer = 0
+
+    def _comm_ptr(self):
+        return self.pointer
+
+
+def test_a_process_group_has_a_communicator(context, block, nccl, monkeypatch):
+    backend = Backend()
+    monkeypatch.setattr(gmm.nccl, "_backend", lambda group, device: backend)
+    with pytest.raises(RuntimeError, match="collective"):
+        gmm.nccl.register(block, context=context)
+    backend.pointer = 7
+    with gmm.nccl.register(block, context=context):
+        backend.pointer = 8  # the group was made anew
+        context.pause("network")
+        context.resume("network")
+    assert nccl.calls == [("register", 7), ("end", 7), ("register", 8), ("end", 8)]
+
+
+class Parameters(ctypes.Structure):
+    """The first fields of ucp_params_t."""
+
+    _fields_ = [("field_mask", ctypes.c_uint64), ("features", ctypes.c_uint64), ("rest", ctypes.c_uint64 * 16)]
+
+
+@pytest.fixture
+def ucp():
+    try:
+        library = gmm.ucx._ucx()[0]
+    except ImportError as error:
+        pytest.skip(str(error))
+    config, made = ctypes.c_void_p(), ctypes.c_void_p()
+    assert library.ucp_config_read(None, None, ctypes.byref(config)) == 0
+    parameters = Parameters(1, 2)  # the field of features: RMA
+    assert library.ucp_init_version(1, 10, ctypes.byref(parameters), config, ctypes.byref(made)) == 0
+    library.ucp_config_release(config)
+    yield made.value
+    library.ucp_cleanup(made)
+
+
+def test_a_mapping_of_ucx_follows_pauses(host, ucp):
+    block = host.alloc(SIZE, comm=True, tag=host.tag("network", Contents.HOST))
+    block.fill(7)
+    with gmm.ucx.map(ucp, block, context=host) as mapping:
+        key = mapping.remote_key()
+        assert mapping.memh and mapping.generation == 1 and key
+        paused = host.pause("network")
+        assert paused >= SIZE and host.tag("network").info.foreign_bytes == 0
+        assert not mapping.active and mapping.memh == 0
+        with pytest.raises(RuntimeError, match="paused"):
+            mapping.remote_key()
+        host.resume("network")
+        assert mapping.active and mapping.memh and mapping.generation == 2 and mapping.remote_key()
+    assert mapping.closed and mapping.memh == 0 and bytes(block) == b"\7" * SIZE
+    with pytest.raises(gmm.ucx.UcxError):
+        gmm.ucx._call("ucp_mem_map", ctypes.c_void_p(ucp), ctypes.byref(gmm.ucx._MapParams()), ctypes.byref(
+            ctypes.c_void_p()))
