@@ -40,6 +40,8 @@
   X(gmm_block_info, OUT, 120, 120)       \
   X(gmm_watch_desc, IN, 80, 80)          \
   X(gmm_watch_info, LENT, 64, 64)        \
+  X(gmm_job_desc, IN, 64, 64)            \
+  X(gmm_job_info, OUT, 40, 40)           \
   X(gmm_oom_info, LENT, 40, 40)
 
 #endif

@@ -31,6 +31,8 @@ static struct {
   gmm_snapshot_info snapshot_info, snapshot_info_short;
   gmm_compact_info compacted;
   gmm_watcher *watcher;
+  gmm_job *job;
+  gmm_job_info job_info;
   gmm_block_info block_info;
   gmm_ticket_info ticket_info;
   gmm_backup_info backup_info, backup_info_short;
@@ -76,6 +78,14 @@ static int32_t swallow(void *user, const char *text, uint64_t size) {
   return 0;
 }
 
+static gmm_result set_nothing(void *user, const char *key, const char *value, char *out, uint64_t timeout_ms) {
+  (void)user, (void)key, (void)value, (void)out, (void)timeout_ms;
+  return GMM_ERROR_NOT_READY;
+}
+static gmm_result get_nothing(void *user, const char *key, char *out, uint64_t timeout_ms) {
+  (void)user, (void)key, (void)out, (void)timeout_ms;
+  return GMM_ERROR_NOT_READY;
+}
 static int32_t refuse(void *user, const gmm_watch_info *info) {
   (void)user, (void)info;
   return 1;
@@ -119,6 +129,9 @@ typedef struct newer_scope {
 #define COMPACT_WITH(...) (&(gmm_compact_desc){.struct_size = sizeof(gmm_compact_desc), __VA_ARGS__})
 #define WATCH_WITH(...) \
   (&(gmm_watch_desc){.struct_size = sizeof(gmm_watch_desc), .callback = {refuse, NULL}, __VA_ARGS__})
+#define JOB_WITH(...) \
+  (&(gmm_job_desc){   \
+      .struct_size = sizeof(gmm_job_desc), .exchange = {.set = set_nothing, .get = get_nothing}, __VA_ARGS__})
 #define OUT (&marked.pointer)
 #define DEFAULT_STREAM GMM_STREAM_DEFAULT
 
@@ -169,7 +182,8 @@ static const struct {
                 {"&marked.event)", &marked.event},
                 {"&marked.ticket)", &marked.ticket},
                 {"&marked.snapshot)", &marked.snapshot},
-                {"&marked.watcher)", &marked.watcher}};
+                {"&marked.watcher)", &marked.watcher},
+                {"&marked.job)", &marked.job}};
 
 static void expect_null_pointers(const char *text) {
   for (unsigned i = 0; i < sizeof pointers / sizeof *pointers; ++i) {

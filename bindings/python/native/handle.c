@@ -3,7 +3,7 @@
 
 #include "native.h"
 
-static const char *const kind_names[] = {"handle", "context", "heap", "stream", "event", "ticket", "watcher"};
+static const char *const kind_names[] = {"handle", "context", "heap", "stream", "event", "ticket", "watcher", "job"};
 
 /* The order of the entries: the context first, so that it cannot close between the two. */
 static Entry enter_one(Handle *handle) {
@@ -119,6 +119,9 @@ static gmm_result give_back(Handle *handle) {
     case HANDLE_WATCHER: /* waits for its callback */
       result = gmm_watcher_destroy((gmm_watcher *)pointer);
       break;
+    case HANDLE_JOB:
+      result = gmm_job_destroy((gmm_job *)pointer);
+      break;
     case HANDLE_NONE:
       break;
   }
@@ -158,7 +161,7 @@ static PyObject *handle_adopt(PyObject *self, PyObject *arguments) {
   if (!PyArg_ParseTuple(arguments, "iOO", &kind, &number, &parent)) return NULL;
   void *pointer = PyLong_AsVoidPtr(number);
   if (PyErr_Occurred()) return NULL;
-  if (handle->kind != HANDLE_NONE || kind < HANDLE_CONTEXT || kind > HANDLE_WATCHER || !pointer ||
+  if (handle->kind != HANDLE_NONE || kind < HANDLE_CONTEXT || kind > HANDLE_JOB || !pointer ||
       (parent != Py_None) != (kind != HANDLE_CONTEXT) ||
       (parent != Py_None && !PyObject_TypeCheck(parent, &Handle_Type))) {
     PyErr_SetString(PyExc_ValueError, "this handle cannot take that pointer");
@@ -290,7 +293,7 @@ PyTypeObject Handle_Type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "gmm._native.Handle",
     .tp_basicsize = sizeof(Handle),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
-    .tp_doc = "A context, heap, stream, event, ticket or watcher of the library.",
+    .tp_doc = "A context, heap, stream, event, ticket, watcher or job of the library.",
     .tp_new = PyType_GenericNew,
     .tp_dealloc = handle_dealloc,
     .tp_finalize = handle_finalize,

@@ -48,7 +48,8 @@ typedef enum {
   HANDLE_STREAM,
   HANDLE_EVENT,
   HANDLE_TICKET,
-  HANDLE_WATCHER
+  HANDLE_WATCHER,
+  HANDLE_JOB
 } HandleKind;
 
 typedef struct Handle {
@@ -61,7 +62,7 @@ typedef struct Handle {
   struct FreedInReset *freed_in_reset;
   PyObject *log;
   PyObject *oom_handler;
-  PyObject *watch; /**< watcher: the callable */
+  PyObject *watch; /**< watcher: the callable; job: its exchange */
   PyObject *weak_references;
 } Handle;
 
@@ -96,6 +97,15 @@ int handle_stream(PyObject *object, gmm_stream *stream, Handle **held);
 /** watch(watcher, context, events, tag, device, address, size, budget_bytes, timeout_ms, order, name) -> handle */
 PyObject *native_watch(PyObject *module, PyObject *arguments);
 int native_watch_init(PyObject *module);
+
+/* job.c */
+
+/** job_create(job, context, name, rank, ranks, timeout_ms, erases) -> handle */
+PyObject *native_job_create(PyObject *module, PyObject *arguments);
+/** job_run(job, pauses, flags, tags) -> (state, epoch, failed_rank, cause, bytes, job_bytes) */
+PyObject *native_job_run(PyObject *module, PyObject *arguments);
+/** job_query(job) -> the same */
+PyObject *native_job_query(PyObject *module, PyObject *job);
 
 /* memory.c: blocks */
 

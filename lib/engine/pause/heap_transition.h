@@ -46,6 +46,12 @@ class HeapTransition {
   uint64_t bytes() const { return bytes_; }
   // CAPTURING: a stream that uses the heap is being captured. With the lock of the heap.
   Status check_capture(const char *operation);
+  // The lock goes, and then extents may end. A further plan begins anew.
+  void forget_plan() {
+    extents_.clear();
+    parts_.clear();
+    bytes_ = 0;
+  }
   // The transition ended. The heap allocates again from regions of which every extent is active.
   void attach_active();
 
@@ -84,8 +90,8 @@ class HeapTransitions {
   HeapTransitions(const TransitionContext &context, HeapSet &set)
       : context_(context), set_(set), heaps_(context.core.allocator) {}
   ~HeapTransitions() {
+    if (locked_) unlock();
     for (T *each : heaps_) {
-      if (locked_) each->heap().mutex.unlock();
       set_.leave(each->heap());
       context_.core.allocator.destroy(each);
     }
@@ -153,6 +159,10 @@ class HeapTransitions {
       last = next;
     }
     locked_ = true;
+  }
+  void unlock() {
+    for (T *each : heaps_) each->heap().mutex.unlock();
+    locked_ = false;
   }
   uint64_t size() const { return heaps_.size(); }
   T &operator[](uint64_t index) { return *heaps_[index]; }

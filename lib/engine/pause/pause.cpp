@@ -84,6 +84,14 @@ Status HeapPause::plan(uint32_t flags) {
   return drops ? Status() : plan_live_ranges();
 }
 
+Status HeapPause::unmap_planned(uint64_t first, uint64_t count) {
+  const Status status = unmap(first, count);
+  if (status.ok() || !has_kept_) return status;
+  for (uint64_t i = first; i < first + count; ++i)
+    extents_[i].extent->state.store(ExtentState::kUnmapped, std::memory_order_release);
+  return Status();
+}
+
 Status HeapPause::unmap_through(uint64_t index) {
   constexpr uint64_t kUnmapGroup = uint64_t{512} << 20;
   uint64_t bytes = 0;
@@ -91,27 +99,36 @@ Status HeapPause::unmap_through(uint64_t index) {
   if (bytes < kUnmapGroup && index + 1 != extents_.size()) return Status();
   const uint64_t first = offered_;
   offered_ = index + 1;
-  return unmap(first, index + 1 - first);
+  return unmap_planned(first, index + 1 - first);
 }
 
 Status HeapPause::save(TransitionProgress &progress) {
   if (contents_ == GMM_CONTENTS_DROP) {
     GMM_TRY(progress.report(0));
-    return unmap(0, extents_.size());
+    return unmap_planned(0, extents_.size());
   }
+  GMM_TRY(copy_out(progress, true));
+  saved_ = true;
+  return Status();
+}
+
+Status HeapPause::copy_out(TransitionProgress &progress, bool unmaps) {
   struct Steps {
     HeapPause &self;
     TransitionProgress &progress;
   } user{*this, progress};
   BackupSteps steps;
   steps.user = &user;
-  steps.after = [](void *of, uint64_t part) { return static_cast<Steps *>(of)->self.unmap_through(part); };
+  if (unmaps) steps.after = [](void *of, uint64_t part) { return static_cast<Steps *>(of)->self.unmap_through(part); };
   steps.progress = [](void *of, uint64_t bytes) { return static_cast<Steps *>(of)->progress.report(bytes); };
-  const Status status =
-      context_.backups.save(heap_.options().device, contents_, tag().flags.load(std::memory_order_relaxed),
-                            parts_.data(), parts_.size(), steps);
-  saved_ = status.ok();
-  return status;
+  return context_.backups.save(heap_.options().device, contents_, tag().flags.load(std::memory_order_relaxed),
+                               parts_.data(), parts_.size(), steps);
+}
+
+Status HeapPause::keep(TransitionProgress &progress, uint64_t *bytes) {
+  for (const PlannedExtent &planned : extents_) *bytes += size_of(*planned.extent);
+  has_kept_ = true;
+  return contents_ == GMM_CONTENTS_DROP ? progress.report(0) : copy_out(progress, false);
 }
 
 uint64_t HeapPause::commit() {
@@ -172,7 +189,8 @@ void HeapPause::undo() {
     if (saved_) context_.backups.forget(extent);
   }
   for_each_extent(heap_, [&](Extent &extent) {
-    if (extent.kept != nullptr && extent.kept->chunks.empty()) context_.backups.forget(extent);
+    if (extent.kept != nullptr && (extent.kept->chunks.empty() || (has_kept_ && !is_paused(extent))))
+      context_.backups.forget(extent);
   });
 }
 
@@ -198,16 +216,34 @@ Status Pause::tell_losing(WatchCalls &calls) {
   return Status();
 }
 
-Status Pause::plan_and_save(bool *any) {
+Status Pause::keep_and_vote() {
+  heaps_.lock();
+  uint64_t bytes = 0;
+  Status status;
   for (HeapPause *heap : heaps_) {
-    GMM_TRY(heap->plan(request_.flags));
+    if (status.ok()) status = heap->plan(request_.flags);
     progress_.add_total(heap->bytes());
-    *any = *any || heap->extent_count() != 0;
   }
   progress_.begin();
   for (HeapPause *heap : heaps_) {
-    GMM_TRY(heap->save(progress_));
+    if (status.ok()) status = heap->keep(progress_, &bytes);
     progress_.end_heap(heap->bytes());
+  }
+  for (HeapPause *heap : heaps_) heap->forget_plan();
+  heaps_.unlock();
+  return status.ok() ? request_.vote->decide(request_.vote->user, bytes) : status;
+}
+
+Status Pause::plan_and_save(TransitionProgress &progress, bool *any) {
+  for (HeapPause *heap : heaps_) {
+    GMM_TRY(heap->plan(request_.flags));
+    progress.add_total(heap->bytes());
+    *any = *any || heap->extent_count() != 0;
+  }
+  progress.begin();
+  for (HeapPause *heap : heaps_) {
+    GMM_TRY(heap->save(progress));
+    progress.end_heap(heap->bytes());
   }
   return Status();
 }
@@ -219,11 +255,16 @@ Status Pause::run(WatchCalls &calls, uint64_t *bytes) {
   if (heaps_.size() == 0) return remark(GMM_UNCHANGED, "gmm_pause(): no memory of these tags was active.");
   calls.select([&](const WatchTarget &target) { return heaps_.touches(target, false, nullptr); });
   GMM_TRY(calls.prepare());
+  if (request_.vote != nullptr) GMM_TRY(request_.vote->begin(request_.vote->user));
   Status status = detach();
   if (status.ok()) status = tell_losing(calls);
+  if (status.ok() && request_.vote != nullptr) status = keep_and_vote();
   heaps_.lock();
   bool any = false;
-  if (status.ok()) status = plan_and_save(&any);
+  // After a vote nothing may cancel.
+  const PauseRequest decided{};
+  TransitionProgress silent(decided);
+  if (status.ok()) status = plan_and_save(request_.vote != nullptr ? silent : progress_, &any);
   for (HeapPause *heap : heaps_) {
     if (status.ok())
       *bytes += heap->commit();

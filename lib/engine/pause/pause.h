@@ -24,6 +24,8 @@ class HeapPause : public HeapTransition {
   Status plan(uint32_t flags);
   // Copies the contents out and unmaps what is out.
   Status save(TransitionProgress &progress);
+  // Copies the contents out alone: a later save() copies only what is not kept by then. undo() drops it.
+  Status keep(TransitionProgress &progress, uint64_t *bytes);
   // Releases the handles of unmapped extents, and returns how many bytes the device got back. A handle that the driver
   // does not release stays with its extent for the next call.
   uint64_t commit();
@@ -32,12 +34,16 @@ class HeapPause : public HeapTransition {
 
  private:
   Status check_importers(uint32_t importers, uint32_t flags);
+  Status copy_out(TransitionProgress &progress, bool unmaps);
+  // After the vote a mapping that the driver does not take back stays with its extent, for the next call.
+  Status unmap_planned(uint64_t first, uint64_t count);
   Status unmap_through(uint64_t index);  // the extents whose contents are out, in groups
   [[nodiscard]] bool ensure_kept(Extent &extent);
 
   gmm_contents contents_ = GMM_CONTENTS_DROP;  // what becomes of them this time
   uint64_t offered_ = 0;                       // extents that were offered to unmap()
   bool saved_ = false;                         // the contents of all extents are out
+  bool has_kept_ = false;                      // by keep()
 };
 
 class Pause {
@@ -54,7 +60,9 @@ class Pause {
   Status detach();
   // The watchers have agreed, and the devices are idle again.
   Status tell_losing(WatchCalls &calls);
-  Status plan_and_save(bool *any);
+  // Keeps all contents and asks the vote, without the locks of the heaps.
+  Status keep_and_vote();
+  Status plan_and_save(TransitionProgress &progress, bool *any);
 
   const TransitionContext context_;
   const PauseRequest &request_;

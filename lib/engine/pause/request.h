@@ -17,12 +17,25 @@ struct TicketState {
   std::atomic<uint64_t> copied{0}, total{0};
 };
 
+// The say of others in a transition: a job whose ranks change as one. It is asked on the thread of the transition,
+// which holds the claim of the tags and no lock of a heap, so frees go on. A failure ends the transition, and all is as
+// before. A resume that lacked memory is tried again and asks again; after OK the answer stays OK.
+struct TransitionVote {
+  void *user = nullptr;
+  // The watchers have agreed, and nothing has happened yet.
+  Status (*begin)(void *user) = nullptr;
+  // A pause has the contents, and everything is still mapped. A resume has the pages, and nothing is mapped. `bytes`
+  // will change state. After OK the transition only goes forward.
+  Status (*decide)(void *user, uint64_t bytes) = nullptr;
+};
+
 struct PauseRequest {
   const gmm_tag *tags = nullptr;  // checked
   uint32_t count = 0;             // 0: every tag
   uint32_t flags = 0;             // GMM_PAUSE_*
   gmm_progress_callback progress = {};
   TicketState *ticket = nullptr;
+  const TransitionVote *vote = nullptr;
 
   bool names(const Heap &heap) const {
     if (heap.options().kind != Kind::kVmm) return false;

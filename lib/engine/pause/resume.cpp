@@ -60,6 +60,52 @@ Status HeapResume::charge() {
   return Status();
 }
 
+Status HeapResume::charge_and_hold(uint64_t *bytes) {
+  const Status status = charge_and_make();
+  if (!status.ok()) {
+    uint64_t none = 0;
+    undo(&none);
+    return status;
+  }
+  // From now on they are paused extents with a handle, as a failed resume may leave them.
+  for (PlannedExtent &planned : extents_) {
+    *bytes += size_of(*planned.extent);
+    if (planned.charged) heap_.extents().count_paused(-static_cast<int64_t>(size_of(*planned.extent)));
+    planned.charged = false;
+  }
+  has_held_ = true;
+  return Status();
+}
+
+Status HeapResume::charge_and_make() {
+  GMM_TRY(charge());
+  for (const PlannedExtent &planned : extents_) {
+    Extent &extent = *planned.extent;
+    if (extent.handle.value != 0) continue;
+    PhysicalHandle handle;
+    GMM_TRY(create_pages(*context_.core.backend, *extent.region.load(std::memory_order_relaxed),
+                         extent.location.load(std::memory_order_relaxed), size_of(extent), &handle));
+    extent.handle = handle;
+  }
+  return Status();
+}
+
+void HeapResume::let_go() {
+  if (!has_held_) return;
+  MessageGuard message_guard;
+  for_each_extent(heap_, [&](Extent &extent) {
+    if (extent.state != ExtentState::kPaused || extent.mapped || extent.handle.value == 0) return;
+    if (!context_.core.backend->release(extent.handle).ok()) {
+      context_.core.log.write(LogLevel::kError, "A resume that ended leaves a handle for the next one: %s",
+                              last_message());
+      return;
+    }
+    extent.handle = PhysicalHandle{};
+    heap_.quotas().refund(size_of(extent));
+    heap_.extents().count_paused(static_cast<int64_t>(size_of(extent)));
+  });
+}
+
 // Neighbours are mapped by one call, so a group gets memory together. A group is not all extents: the driver clears
 // memory that was just released, and the first copies run meanwhile.
 Status HeapResume::back_through(uint64_t index) {
@@ -141,17 +187,20 @@ void HeapResume::forget_restored(bool retain) {
 }
 
 uint64_t HeapResume::commit(bool retain) {
-  uint64_t bytes = 0;
+  uint64_t bytes = 0, held = 0;
   {
     LockGuard guard(context_.ready.mutex);
     for (const PlannedExtent &planned : extents_) {
-      if (planned.charged) bytes += size_of(*planned.extent);
+      if (planned.charged)
+        bytes += size_of(*planned.extent);
+      else if (has_held_)
+        held += size_of(*planned.extent);
       planned.extent->state.store(ExtentState::kActive, std::memory_order_release);
     }
   }
   heap_.extents().count_paused(-static_cast<int64_t>(bytes));
   forget_restored(retain);
-  return bytes;
+  return bytes + held;
 }
 
 void HeapResume::undo(uint64_t *bytes) {
@@ -227,17 +276,36 @@ Status Resume::check() {
   return heaps_.size() == 0 ? Status() : captured;
 }
 
-Status Resume::plan_and_restore(const ByteRange *range, uint64_t *extents) {
+Status Resume::hold_and_vote(const ByteRange *range) {
+  GMM_TRY(request_.vote->begin(request_.vote->user));
+  heaps_.lock();
+  uint64_t bytes = 0;
+  Status status;
+  for (HeapResume *heap : heaps_) {
+    if (status.ok()) status = heap->plan(range);
+    if (status.ok()) status = heap->charge_and_hold(&bytes);
+  }
+  for (HeapResume *heap : heaps_) heap->forget_plan();
+  heaps_.unlock();
+  if (status.ok()) status = request_.vote->decide(request_.vote->user, bytes);
+  if (status.ok()) return status;
+  heaps_.lock();
+  for (HeapResume *heap : heaps_) heap->let_go();
+  heaps_.unlock();
+  return status;
+}
+
+Status Resume::plan_and_restore(TransitionProgress &progress, const ByteRange *range, uint64_t *extents) {
   for (HeapResume *heap : heaps_) {
     GMM_TRY(heap->plan(range));
-    progress_.add_total(heap->bytes());
+    progress.add_total(heap->bytes());
     *extents += heap->extent_count();
   }
   for (HeapResume *heap : heaps_) GMM_TRY(heap->charge());
-  progress_.begin();
+  progress.begin();
   for (HeapResume *heap : heaps_) {
-    GMM_TRY(heap->restore(progress_));
-    progress_.end_heap(heap->bytes());
+    GMM_TRY(heap->restore(progress));
+    progress.end_heap(heap->bytes());
   }
   return Status();
 }
@@ -250,9 +318,13 @@ Status Resume::run(const ByteRange *range, WatchCalls &calls, uint64_t *bytes) {
   GMM_TRY(check());
   calls.select([&](const WatchTarget &target) { return heaps_.touches(target, true, range); });
   calls.reach_all();
+  if (request_.vote != nullptr && heaps_.size() != 0) GMM_TRY(hold_and_vote(range));
   heaps_.lock();
   uint64_t extents = 0;
-  const Status status = plan_and_restore(range, &extents);
+  // After a vote nothing may cancel.
+  const PauseRequest decided{};
+  TransitionProgress silent(decided);
+  const Status status = plan_and_restore(request_.vote != nullptr ? silent : progress_, range, &extents);
   for (HeapResume *heap : heaps_) {
     if (status.ok())
       *bytes += heap->commit((request_.flags & GMM_RESUME_RETAIN) != 0);

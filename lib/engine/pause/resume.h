@@ -21,6 +21,11 @@ class HeapResume : public HeapTransition {
   Status plan(const ByteRange *range);
   // Charges the quotas for all of it, before anything is made. LIMIT_EXCEEDED: undo() refunds what was charged.
   Status charge();
+  // Charges and makes the planned memory, and maps nothing. restore() of a later plan finds it. A failure leaves
+  // nothing.
+  Status charge_and_hold(uint64_t *bytes);
+  // Returns what charge_and_hold() made. What the driver does not take back stays for the next resume.
+  void let_go();
   // Makes and maps memory, and fills it. gmm_resume_wait() may return for extents that are filled.
   Status restore(TransitionProgress &progress);
   // Returns the bytes that were charged.
@@ -30,13 +35,15 @@ class HeapResume : public HeapTransition {
   void undo(uint64_t *bytes);
 
  private:
+  Status charge_and_make();
   Status back_through(uint64_t index);  // memory for the extents up to this one, and for some that follow
   // What was kept of the restored extents goes, but for whole large blocks of a read-only tag, or of any with retain.
   void forget_restored(bool retain);
   // Drops the chunks that lie outside large blocks, and the views there.
   void drop_outside_large_blocks();
 
-  uint64_t backed_ = 0;  // extents that have memory
+  uint64_t backed_ = 0;    // extents that have memory
+  bool has_held_ = false;  // by charge_and_hold()
 };
 
 class Resume {
@@ -53,7 +60,9 @@ class Resume {
   Status select_range(const ByteRange &range);
   // Leaves out the heaps that have no paused memory. CAPTURING: a capture uses one of the tags.
   Status check();
-  Status plan_and_restore(const ByteRange *range, uint64_t *extents);
+  // Holds the pages of all heaps and asks the vote, without the locks of the heaps.
+  Status hold_and_vote(const ByteRange *range);
+  Status plan_and_restore(TransitionProgress &progress, const ByteRange *range, uint64_t *extents);
 
   const TransitionContext context_;
   HeapSet &set_;

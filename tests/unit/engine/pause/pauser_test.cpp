@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <future>
 #include <random>
 #include <thread>
@@ -24,7 +25,7 @@ PauseRequest request(const gmm_tag *tags, uint32_t count, uint32_t flags = 0) {
 class Paused {
  public:
   // Sizes have up to 9 + `size_bits` bits.
-  explicit Paused(gmm_contents contents = GMM_CONTENTS_HOST, unsigned size_bits = 13) {
+  explicit Paused(gmm_contents contents = GMM_CONTENTS_HOST, unsigned size_bits = 13, int count = 36) {
     EXPECT_TRUE(tags.init().ok());
     gmm_tag_desc desc = {};
     desc.struct_size = sizeof desc;
@@ -40,7 +41,7 @@ class Paused {
       EXPECT_TRUE(set.add(*owned.back()));
     }
     std::mt19937 random(4);
-    for (int i = 0; i < 36; ++i) {
+    for (int i = 0; i < count; ++i) {
       Heap &heap = *owned[random() % 3];
       const uint64_t size = 1 + random() % (uint64_t{512} << (random() % (size_bits + 1)));
       void *block = nullptr;
@@ -276,6 +277,158 @@ TEST(Pauser, TheKthFailureOfAResumeChangesNothing) {
       if (!failed) break;
     }
   }
+}
+
+// The vote of a job: what it finds, and what it answers.
+struct Vote {
+  TransitionVote vote{this,
+                      [](void *user) {
+                        Vote &self = *static_cast<Vote *>(user);
+                        ++self.begun;
+                        if (self.at_begin) self.at_begin();
+                        return self.begins ? Status() : fail(GMM_ERROR_CANCELLED, "Not begun.");
+                      },
+                      [](void *user, uint64_t bytes) {
+                        Vote &self = *static_cast<Vote *>(user);
+                        ++self.decided;
+                        self.bytes = bytes;
+                        if (self.at_decision) self.at_decision();
+                        return self.commits ? Status() : fail(GMM_ERROR_CANCELLED, "Voted down.");
+                      }};
+  bool begins = true, commits = true;
+  int begun = 0, decided = 0;
+  uint64_t bytes = 0;
+  std::function<void()> at_begin, at_decision;
+};
+PauseRequest voted(const gmm_tag *tag, Vote &vote) {
+  PauseRequest made = request(tag, 1);
+  made.vote = &vote.vote;
+  return made;
+}
+
+TEST(Pauser, AtTheVoteContentsAreKeptAndMapped) {
+  for (gmm_contents contents : {GMM_CONTENTS_HOST, GMM_CONTENTS_FILE}) {
+    Paused test(contents);
+    const uint64_t held = test.info().active_bytes;
+    FailingBackend &backend = *test.engine.backend;
+    const uint64_t unmapped = backend.count("unmap");
+    Vote vote;
+    uint64_t copied = 0;
+    std::vector<Paused::Block> left;
+    vote.at_decision = [&] {
+      EXPECT_EQ(backend.count("unmap"), unmapped);
+      EXPECT_EQ(test.info().active_bytes, held);
+      EXPECT_GT(test.info().backup_active_bytes, 0u);
+      test.check_contents();
+      copied = backend.count("copy");
+      // A free waits for nobody.
+      for (size_t i = 0; i < test.blocks.size(); ++i) {
+        if (i % 4 != 0)
+          left.push_back(test.blocks[i]);
+        else
+          ASSERT_TRUE(cached_free(test.engine.core, test.blocks[i].at, GMM_STREAM_DEFAULT).ok());
+      }
+    };
+    uint64_t bytes = 0;
+    ASSERT_TRUE(test.pauser.pause(voted(&test.tag, vote), &bytes).ok()) << last_message();
+    EXPECT_EQ(vote.begun, 1);
+    EXPECT_EQ(vote.decided, 1);
+    EXPECT_EQ(vote.bytes, held);
+    EXPECT_EQ(bytes, test.info().paused_bytes);
+    EXPECT_EQ(test.info().active_bytes, 0u);
+    test.check_heaps();
+    test.blocks = left;
+    // The pages of the resume are there at its vote, charged and not mapped.
+    Vote again;
+    const uint64_t created = backend.count("create"), mapped = backend.count("map");
+    again.at_decision = [&] {
+      EXPECT_GT(backend.count("create"), created);
+      EXPECT_EQ(backend.count("map"), mapped);
+      EXPECT_EQ(test.info().active_bytes, again.bytes) << "bytes that the driver gave";
+      EXPECT_EQ(test.info().paused_bytes, 0u);
+    };
+    ASSERT_TRUE(test.pauser.resume(voted(&test.tag, again), true, &bytes).ok()) << last_message();
+    EXPECT_EQ(again.decided, 1);
+    EXPECT_EQ(bytes, again.bytes);
+    EXPECT_EQ(test.info().paused_bytes, 0u);
+    test.check_heaps();
+    test.check_contents();
+  }
+}
+
+TEST(Pauser, AVoteAgainstItLeavesAllAsBefore) {
+  for (bool begins : {false, true}) {
+    Paused test;
+    const gmm_tag_info active = test.info();
+    Vote vote;
+    vote.begins = begins;
+    vote.commits = false;
+    uint64_t bytes = 0;
+    EXPECT_EQ(test.pauser.pause(voted(&test.tag, vote), &bytes).code(), GMM_ERROR_CANCELLED);
+    EXPECT_EQ(vote.decided, begins ? 1 : 0);
+    EXPECT_EQ(test.info().active_bytes, active.active_bytes);
+    EXPECT_EQ(test.info().backup_active_bytes, 0u) << "the contents may change from now on";
+    test.check_heaps();
+    for (Paused::Block &block : test.blocks) std::memset(block.at, ++block.mark, block.size);
+    ASSERT_TRUE(test.pauser.pause(request(&test.tag, 1), &bytes).ok()) << last_message();
+    const gmm_tag_info paused = test.info();
+    EXPECT_EQ(test.pauser.resume(voted(&test.tag, vote), true, &bytes).code(), GMM_ERROR_CANCELLED);
+    EXPECT_EQ(test.info().paused_bytes, paused.paused_bytes);
+    EXPECT_EQ(test.info().active_bytes, 0u);
+    EXPECT_EQ(test.info().backup_host_bytes, paused.backup_host_bytes);
+    test.check_heaps();
+    ASSERT_TRUE(test.pauser.resume(request(&test.tag, 1), true, &bytes).ok()) << last_message();
+    test.check_heaps();
+    test.check_contents();
+  }
+}
+
+// One backend operation fails, for every operation of a pause and a resume with a vote. Before the vote everything
+// stays as it was. After it all goes forward, at the latest by the next call.
+TEST(Pauser, TheKthFailureAroundAVoteChangesNothing) {
+  for (gmm_contents contents : {GMM_CONTENTS_HOST, GMM_CONTENTS_DROP})
+    for (bool commits : {true, false})
+      for (bool pauses : {true, false})
+        for (uint64_t k = 1;; ++k) {
+          Paused test(contents, 13, 5);
+          const uint64_t held = test.info().active_bytes;
+          uint64_t bytes = 0;
+          if (!pauses) {
+            ASSERT_TRUE(test.pauser.pause(request(&test.tag, 1), &bytes).ok());
+          }
+          const gmm_tag_info before = test.info();
+          Vote vote;
+          vote.commits = commits;
+          const PauseRequest asked = voted(&test.tag, vote);
+          test.engine.backend->refuse(k);
+          const Status status = pauses ? test.pauser.pause(asked, &bytes) : test.pauser.resume(asked, true, &bytes);
+          const bool failed = test.engine.backend->refused() != 0;
+          test.engine.backend->refuse(0);
+          ASSERT_NO_FATAL_FAILURE(test.check_heaps()) << k;
+          if (!status.ok() && (!commits || vote.decided == 0)) {
+            // What the driver does not take back stays, and is counted.
+            EXPECT_GE(test.info().active_bytes, before.active_bytes) << k;
+            EXPECT_EQ(test.info().active_bytes + test.info().paused_bytes, held) << k;
+            EXPECT_EQ(test.info().backup_host_bytes, before.backup_host_bytes) << k;
+            EXPECT_EQ(test.info().backup_active_bytes, 0u) << k;
+          }
+          if (pauses) {
+            if (contents != GMM_CONTENTS_DROP && !status.ok()) test.check_contents();
+            if (vote.decided != 0 && commits) {
+              EXPECT_TRUE(status.ok()) << k << ": a pause goes forward";
+            }
+            const Status again = test.pauser.pause(request(&test.tag, 1), &bytes);
+            ASSERT_TRUE(again.ok()) << k << last_message();
+            EXPECT_EQ(test.info().active_bytes, 0u) << k;
+          }
+          const Status back = test.pauser.resume(request(&test.tag, 1), true, &bytes);
+          ASSERT_TRUE(back.ok()) << k << last_message();
+          ASSERT_NO_FATAL_FAILURE(test.check_heaps()) << k;
+          if (contents != GMM_CONTENTS_DROP) test.check_contents();
+          EXPECT_EQ(test.info().active_bytes, held) << k;
+          EXPECT_EQ(test.info().paused_bytes, 0u) << k;
+          if (!failed) break;
+        }
 }
 
 // The driver refuses, and refuses what would undo it: nothing is lost, and a resume makes it whole.

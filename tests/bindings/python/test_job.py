@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gmm.job with processes: two ranks over a folder pause and resume as one, and die or stop at each step."""
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+import traceback
+import warnings
+
+import pytest
+
+import gmm
+from gmm import job as jobs
+
+SIZE = 3 << 20
+#: The keys that each rank sets in an operation.
+STEPS = [(0, "in/0"), (0, "go"), (0, "ready/0"), (0, "decision"), (0, "end/0"), (0, "result"),
+         (1, "in/1"), (1, "ready/1"), (1, "end/1")]
+SECONDS = 5.0
+
+
+class Faulty(jobs.Folder):
+    """Sends this process a signal before it sets a key, or after it."""
+
+    def __init__(self, path, key, number, is_after):
+        super().__init__(path)
+        self._fault = key, number, is_after
+
+    def set(self, key, value, timeout):
+        name, number, is_after = self._fault
+        hits = name is not None and key.endswith("/" + name)
+        if hits:
+            self._fault = None, None, None
+        if hits and not is_after:
+            os.kill(os.getpid(), number)
+        stands = super().set(key, value, timeout)
+        if hits and is_after:
+            os.kill(os.getpid(), number)
+        return stands
+
+
+def rank_main(folder, rank, key, number, is_after, hears, tells):
+    """A rank: it pauses, tells how that ended, and does it again when it is told to."""
+    with gmm.Context("host") as context:
+        tag = context.tag("weights", gmm.Contents.HOST)
+        buffer = context.alloc(SIZE, gmm.Kind.VMM, tag=tag)
+        pattern = bytes((i * 7 + rank) & 255 for i in range(4096)) * (SIZE // 4096)
+        memoryview(buffer).cast("B")[:] = pattern
+        told = {"epochs": []}
+        with jobs.Job(Faulty(folder, key, number, is_after), rank=rank, ranks=2, timeout=SECONDS,
+                      context=context) as job:
+            for turn in range(2):
+                start = time.monotonic()
+                try:
+                    info = job.pause(tag)
+                except gmm.Error as error:
+                    info = job.info()
+                    told.setdefault("errors", []).append(str(error))
+                told["epochs"].append([info.state.name, info.failed_rank, time.monotonic() - start])
+                told["paused"] = context.tag_info(tag).paused_bytes
+                if turn == 0:
+                    print(json.dumps(told), file=tells, flush=True)
+                    hears.readline()
+                    if context.tag_info(tag).paused_bytes:
+                        context.resume(tag)
+                    told["whole"] = bytes(memoryview(buffer)) == pattern
+            if context.tag_info(tag).paused_bytes:
+                job.resume(tag)
+            told["whole"] = told["whole"] and bytes(memoryview(buffer)) == pattern
+        buffer.free()
+    print(json.dumps(told), file=tells, flush=True)
+
+
+class Rank:
+    """A rank in a child of fork(), which opens a context of its own: a new interpreter for each takes long to start."""
+
+    def __init__(self, folder, rank, key=None, number=0, is_after=False):
+        hears, goes_on = os.pipe()
+        told, tells = os.pipe()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # other tests have threads
+            self.pid = os.fork()
+        if self.pid == 0:
+            status = 1
+            try:
+                with open(hears) as source, open(tells, "w") as target:
+                    rank_main(folder, rank, key, number, is_after, source, target)
+                status = 0
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(status)
+        os.close(hears)
+        os.close(tells)
+        self._told, self._goes_on = open(told), open(goes_on, "w")
+
+    def hear(self):
+        line = self._told.readline()
+        return json.loads(line) if line else None
+
+    def go_on(self):
+        print(file=self._goes_on, flush=True)
+
+    def end(self):
+        self._told.close()
+        self._goes_on.close()
+        return os.waitpid(self.pid, 0)[1]
+
+
+def start_pair(folder, faulty, key, number, is_after):
+    return [Rank(folder, i, *((key, number, is_after) if i == faulty else ())) for i in range(2)]
+
+
+def test_two_processes_pause_as_one(tmp_path):
+    pair = start_pair(str(tmp_path), None, None, 0, False)
+    for rank in pair:
+        told = rank.hear()
+        assert told["epochs"][0][:2] == ["COMMITTED", None] and told["paused"] >= SIZE, told
+    for rank in pair:
+        rank.go_on()
+    for rank in pair:
+        told = rank.hear()
+        assert told["whole"] and told["epochs"][1][:2] == ["COMMITTED", None], told
+        assert rank.end() == 0
+    # Those of the last operation.
+    assert len(list(tmp_path.iterdir())) == 9
+
+
+def test_a_rank_that_is_killed_is_named(tmp_path):
+    """Killed before or after each key that it sets: the other rank ends in time, names it, and has its contents."""
+    runs = []
+    for at, (rank, key) in enumerate(STEPS):
+        pair = start_pair(str(tmp_path / str(at)), rank, key, signal.SIGKILL, at % 2 == 1)
+        runs.append((rank, key, pair))
+    for rank, key, pair in runs:
+        told = pair[1 - rank].hear()
+        state, failed, seconds = told["epochs"][0]
+        assert failed == rank or (state == "COMMITTED" and key == "result"), (key, told)
+        assert state in ("ABORTED", "COMMITTED"), (key, told)
+        assert (state == "COMMITTED") == (told["paused"] != 0), (key, told)
+        assert seconds < SECONDS + 30  # the machine may be busy
+        if state == "ABORTED":
+            assert f"rank {rank}" in told["errors"][0], told
+        pair[rank].end()
+        os.kill(pair[1 - rank].pid, signal.SIGKILL)
+        pair[1 - rank].end()
+
+
+def test_a_rank_that_stops_follows_the_others(tmp_path):
+    """Stopped at each key until the other rank has ended: both come to the same end, and the next pause is whole."""
+    runs = []
+    for at, (rank, key) in enumerate(STEPS):
+        pair = start_pair(str(tmp_path / str(at)), rank, key, signal.SIGSTOP, at % 2 == 0)
+        runs.append((rank, key, pair))
+    for rank, key, pair in runs:
+        told = pair[1 - rank].hear()
+        os.kill(pair[rank].pid, signal.SIGCONT)
+        again = pair[rank].hear()
+        assert again["epochs"][0][0] == told["epochs"][0][0], (key, told, again)
+        assert (again["paused"] == 0) == (told["paused"] == 0), (key, told, again)
+        for each in pair:
+            each.go_on()
+        for each in pair:
+            last = each.hear()
+            assert last["whole"] and last["epochs"][1][0] == "COMMITTED", (key, last)
+            assert each.end() == 0
+
+
+def test_the_arguments_are_checked(context):
+    with pytest.raises(gmm.Error):
+        jobs.Job(jobs.Folder("."), rank=3, ranks=3, context=context)
+
+
+def test_an_exchange_that_fails_is_asked_again(context, tmp_path):
+    """An exception of the exchange ends nothing: the library asks again until its time is over."""
+    class Flaky(jobs.Folder):
+        calls = 0
+
+        def set(self, key, value, timeout):
+            Flaky.calls += 1
+            return super().set(key, value, timeout) if Flaky.calls % 3 == 0 else None
+
+    with jobs.Job(Flaky(tmp_path), rank=0, ranks=1, context=context) as job:
+        assert job.info().state == jobs.JobState.IDLE
+        with job.paused() as info:
+            assert info.state == jobs.JobState.COMMITTED and info.failed_rank is None and info.epoch == 1
+        assert job.info().epoch == 2
+
+
+def test_the_example_runs():
+    program = pathlib.Path(__file__).parents[3] / "examples" / "job" / "job.py"
+    done = subprocess.run([sys.executable, program], env={**os.environ, "GMM_BACKEND": "host"}, capture_output=True,
+                          text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    first, second = done.stdout.splitlines()
+    assert first.startswith("epoch 1: 2 ranks released 64 MiB; held: 0"), done.stdout
+    assert second.startswith("epoch 3: refused by rank 1:") and "cache" in second, done.stdout
