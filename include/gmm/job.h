@@ -59,8 +59,10 @@ enum {
   GMM_JOB_COMMITTED = 1, /**< all ranks carry it out, or have done so */
   GMM_JOB_ABORTED = 2,   /**< all ranks are as before it */
   /**
-   * This rank could not reach the exchange after it had agreed. Its memory is as before and its contents are kept. The
-   * next call of the same function goes on with the operation.
+   * This rank could not reach the exchange after it had agreed. Its memory is as before and may be used. The next call
+   * of the same function goes on with the operation, and keeps the contents of that time. Until then a heap with memory
+   * of the tags cannot be destroyed (BUSY), and every other operation on the tags waits: gmm_pause(), gmm_resume(),
+   * gmm_reset().
    */
   GMM_JOB_IN_DOUBT = 3,
   GMM_JOB_RUNNING = 4 /**< a thread is in gmm_job_pause() or gmm_job_resume() */

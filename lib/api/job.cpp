@@ -51,10 +51,12 @@ Status run(gmm_job *job, bool is_pause, const gmm_pause_desc *desc, gmm_job_info
   uint32_t size = 0;
   PauseRequest request;
   GMM_TRY(check_job(job));
-  if (info != nullptr) GMM_TRY(check_output(info, &size));
-  GMM_TRY(Watchers::check_outside(is_pause ? "gmm_job_pause" : "gmm_job_resume"));
-  const Status wrong = read_pause(static_cast<gmm_context *>(&job->context), desc,
-                                  is_pause ? kPauseFlags : uint32_t{GMM_RESUME_RETAIN}, &request);
+  // The other ranks are told what is wrong with this call.
+  Status wrong = info != nullptr ? check_output(info, &size) : Status();
+  if (wrong.ok()) wrong = Watchers::check_other_thread(is_pause ? "gmm_job_pause" : "gmm_job_resume");
+  if (wrong.ok())
+    wrong = read_pause(static_cast<gmm_context *>(&job->context), desc,
+                       is_pause ? kPauseFlags : uint32_t{GMM_RESUME_RETAIN}, &request);
   GMM_TRY(job->run(is_pause, request, wrong));
   if (info != nullptr) fill_output(job->query(), size, info);
   return Status();

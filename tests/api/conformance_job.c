@@ -33,6 +33,7 @@ typedef struct rank {
   gmm_job *job;
   gmm_tag tag;
   void *block;
+  uint32_t seed;  // of the block's pattern
   uint32_t number;
   pthread_t thread;
   bool pauses;
@@ -98,7 +99,8 @@ static void make_job(uint32_t count, uint64_t timeout_ms) {
     for (uint32_t k = 0; k < i; ++k) make_tag(k == 0 ? "unused" : "further", GMM_CONTENTS_DROP);
     self->tag = make_tag("weights", GMM_CONTENTS_HOST);
     self->block = ALLOC_TAG(SIZE, self->tag);
-    write_pattern(self->block, SIZE, 10 + i, GMM_STREAM_DEFAULT);
+    self->seed = 10 + i;
+    write_pattern(self->block, SIZE, self->seed, GMM_STREAM_DEFAULT);
     const gmm_job_desc desc = {.struct_size = sizeof desc,
                                .name = "job",
                                .rank = i,
@@ -148,7 +150,7 @@ static void all_are(gmm_state state) {
   for (uint32_t i = 0; i < rank_count; ++i) {
     context = ranks[i].context;
     CHECK_EQUAL(query(ranks[i].block).state, state);
-    if (state == GMM_STATE_ACTIVE) CHECK_PATTERN(ranks[i].block, SIZE, 10 + i);
+    if (state == GMM_STATE_ACTIVE) CHECK_PATTERN(ranks[i].block, SIZE, ranks[i].seed);
   }
   context = first;
 }
@@ -328,7 +330,9 @@ static void a_rank_in_doubt_finds_out(void) {
         gmm_context *const first = context;
         context = self->context;
         CHECK_EQUAL(query(self->block).state, GMM_STATE_ACTIVE);
-        CHECK_PATTERN(self->block, SIZE, 10 + cut);
+        CHECK_PATTERN(self->block, SIZE, self->seed);
+        self->seed += 20;  // what it holds by the next call is kept
+        write_pattern(self->block, SIZE, self->seed, GMM_STREAM_DEFAULT);
         context = first;
         CHECK_EQUAL(gmm_job_resume(self->job, NULL, NULL), GMM_ERROR_BUSY);
         self->cut_before = NULL;
@@ -368,7 +372,8 @@ static void the_end_of_a_job_in_doubt_undoes(void) {
 }
 
 // While others decide, a free waits for nobody, an allocation is active, and another thread learns that it is busy.
-static void *spare;
+static void *spare, *last_block;
+static gmm_heap *ending;
 static void use_memory_meanwhile(rank *self, const char *key) {
   if (strstr(key, "ready/") == NULL || spare == NULL) return;
   OK(gmm_free(self->context, spare, GMM_STREAM_DEFAULT));
@@ -377,6 +382,9 @@ static void use_memory_meanwhile(rank *self, const char *key) {
   OK(gmm_alloc(self->context, SIZE, &desc, &spare));
   RESULT(gmm_job_pause(self->job, NULL, NULL), GMM_ERROR_BUSY);
   RESULT(gmm_job_destroy(self->job), GMM_ERROR_BUSY);
+  // The job waits for this thread, so this thread cannot wait for the end of the job's visit.
+  OK(gmm_free(self->context, last_block, GMM_STREAM_DEFAULT));
+  RESULT(gmm_heap_destroy(ending), GMM_ERROR_BUSY);
   gmm_job_info info = {.struct_size = sizeof info};
   OK(gmm_job_query(self->job, &info));
   CHECK_EQUAL(info.state, GMM_JOB_RUNNING);
@@ -385,6 +393,9 @@ static void memory_is_free_while_others_decide(void) {
   make_job(2, 60000);
   spare = ALLOC_TAG(SIZE, ranks[0].tag);
   void *const before = spare;
+  const gmm_heap_desc desc = {.struct_size = sizeof desc, .kind = GMM_KIND_VMM, .device = device, .tag = ranks[0].tag};
+  MUST(gmm_heap_create(context, &desc, &ending));
+  MUST(gmm_heap_alloc(ending, SIZE, 0, 0, GMM_STREAM_DEFAULT, &last_block));
   ranks[0].before_set = use_memory_meanwhile;
   operate_all(true);
   all_say(GMM_OK, GMM_JOB_COMMITTED, -1);
@@ -392,6 +403,7 @@ static void memory_is_free_while_others_decide(void) {
   CHECK_EQUAL(query(spare).state, GMM_STATE_ACTIVE);
   CHECK_EQUAL(query(ranks[0].block).state, GMM_STATE_PAUSED);
   ranks[0].before_set = NULL;
+  OK(gmm_heap_destroy(ending));
   OK(gmm_free(context, spare, GMM_STREAM_DEFAULT));
   operate_all(false);
   all_are(GMM_STATE_ACTIVE);

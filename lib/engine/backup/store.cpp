@@ -251,6 +251,14 @@ void BackupStore::end_retained(Extent &extent) {
   extent.kept->is_retained = false;
 }
 
+void BackupStore::drop_saved(Extent &extent) {
+  if (extent.kept == nullptr) return;
+  if (!views.make_stale(ByteRange{base_of(extent), size_of(extent)})) return forget(extent);
+  drop_all(*extent.kept);
+  extent.kept->is_retained = true;  // so that the view ends with the memory
+  extent.kept->epoch = KeptContents::kNoEpoch;
+}
+
 bool BackupStore::merge(Extent &into, Extent &from) {
   if (from.kept == nullptr) return true;
   if (into.kept != nullptr) {

@@ -93,6 +93,8 @@ class BackupStore {
   void forget(Extent &extent, ByteRange range);
   // The extent is about to be paused again: what a resume retained of it goes, and its views wait for new contents.
   void end_retained(Extent &extent);
+  // Drops what an operation saved that ended without effect. Views stay, and are made anew when they are asked for.
+  void drop_saved(Extent &extent);
 
   // Returns page-locked memory and a backup file that keep nothing to the system. Returns the bytes of memory. Does not
   // wait for a transfer under way, and leaves its slots and the file alone.

@@ -19,10 +19,15 @@ void BackupViews::renew(uintptr_t base) {
     if (view.block.base == base) view.is_stale = false;
 }
 
-void BackupViews::make_stale(ByteRange range) {
+bool BackupViews::make_stale(ByteRange range) {
   LockGuard guard(mutex_);
-  for (View &view : views_)
-    if (view.block.base < range.end() && view.block.end() > range.base) view.is_stale = true;
+  bool any = false;
+  for (View &view : views_) {
+    if (view.block.base >= range.end() || view.block.end() <= range.base) continue;
+    view.is_stale = true;
+    any = true;
+  }
+  return any;
 }
 
 bool BackupViews::add(ByteRange block, char *memory) {

@@ -27,7 +27,8 @@ class BackupViews {
   // Takes over `memory`, which the context's allocator gave for the block. False without host memory: nothing changed.
   [[nodiscard]] bool add(ByteRange block, char *memory);
   // The views of all blocks that overlap the range are stale.
-  void make_stale(ByteRange range);
+  // False: there is none in the range.
+  bool make_stale(ByteRange range);
   // Ends the views of all blocks that overlap the range.
   void end(ByteRange range);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Capture heaps: made at the first allocation in a capture, ended when graph and blocks are gone. See
 // engine/heap/capture.h.
+#include "base/thread.h"
 #include "engine/context/context.h"
 #include "engine/heap/capture.h"
 
@@ -36,7 +37,7 @@ Status Context::enter_capture(Heap &parent, gmm_stream stream, Heap **out) {
                       : fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to know the end of a graph.");
   if (!status.ok()) {
     MessageGuard message_guard;
-    heaps.begin_end(*heap);
+    while (!heaps.begin_end(*heap)) yield_thread();  // a job's vote on every tag
     heaps.finish_end(*heap, true);
     end_capture_heap(heap);
     return status;

@@ -227,7 +227,10 @@ Status Context::make_heap(const HeapOptions &options, uint64_t limit, gmm_heap *
 
 Status Context::end_heap(gmm_heap *heap) {
   GMM_TRY(core.backend->synchronize(heap->options().device));
-  heaps.begin_end(*heap);  // nobody pauses, trims or counts the heap meanwhile
+  if (!heaps.begin_end(*heap))  // nobody pauses, trims or counts the heap meanwhile
+    return fail(GMM_ERROR_BUSY,
+                "gmm_heap_destroy(): a job's pause or resume of the heap waits for other ranks; end that operation "
+                "first, by another call of it or by gmm_job_destroy().");
   LockGuard captures_guard(captures.mutex);
   Status status = check_captures_of(*heap);
   if (status.ok()) status = heap->close(false);

@@ -119,8 +119,12 @@ Status gmm_job::wait_order(Event event, uint64_t bytes) {
 
 Status gmm_job::vote_begin(void *self) { return static_cast<gmm_job *>(self)->wait_order(Event::kAgreed, 0); }
 
-Status gmm_job::vote_decide(void *self, uint64_t bytes) {
-  return static_cast<gmm_job *>(self)->wait_order(Event::kKept, bytes);
+Status gmm_job::vote_decide(void *self, uint64_t bytes, bool *was_used) {
+  gmm_job &job = *static_cast<gmm_job *>(self);
+  const Status status = job.wait_order(Event::kKept, bytes);
+  LockGuard guard(job.mutex_);
+  *was_used = job.was_in_doubt_;
+  return status;
 }
 
 // --- The thread of the caller ----------------------------------------------------------------------------------------
@@ -205,7 +209,8 @@ Status gmm_job::begin(const PauseRequest &request) {
   ticket_.cancelled.store(0, std::memory_order_relaxed);
   told_ = Event::kNone;
   is_heard_ = true;
-  has_go_ = false;
+  has_go_ = was_in_doubt_ = false;
+  native_ = 0;
   decided_ = JobOrder::kNone;
   code_ = GMM_OK;
   bytes_ = 0;
@@ -230,6 +235,10 @@ Status gmm_job::run(bool is_pause, const PauseRequest &request, Status wrong) {
   }
   Status status;
   if (has_thread_) {
+    {
+      LockGuard guard(mutex_);
+      was_in_doubt_ = true;
+    }
     protocol_.go_on(monotonic_ms(), desc_.timeout_ms);
   } else {
     is_pause_ = is_pause;
@@ -243,6 +252,7 @@ Status gmm_job::run(bool is_pause, const PauseRequest &request, Status wrong) {
     if (!status.ok()) {
       LockGuard guard(mutex_);
       code_ = status.code();
+      native_ = wrong.ok() ? last_native() : 0;
       std::snprintf(message_, sizeof message_, "%s", last_message());
       told_ = Event::kEnded;
       is_heard_ = false;
@@ -279,7 +289,7 @@ Status gmm_job::result() {
     case JobOutcome::End::kInDoubt:
       return fail(GMM_ERROR_NOT_READY,
                   "%s, epoch %" PRIu64 ": rank %u agreed and could not reach the exchange in %" PRIu64
-                  " ms to learn the decision; its memory is usable and its contents are kept. Call it again.",
+                  " ms to learn the decision; its memory is as before. Call it again.",
                   function(), protocol_.epoch(), desc_.rank, desc_.timeout_ms);
     case JobOutcome::End::kAborted:
       break;

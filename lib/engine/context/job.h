@@ -37,7 +37,7 @@ struct gmm_job {
   using Event = gmm::JobLocal::Event;
   static void *thread_main(void *self);
   static gmm::Status vote_begin(void *self);
-  static gmm::Status vote_decide(void *self, uint64_t bytes);
+  static gmm::Status vote_decide(void *self, uint64_t bytes, bool *was_used);
   gmm::Status begin(const gmm::PauseRequest &request);
   void run_protocol();
   void ask(const gmm::JobProtocol::Step &step);
@@ -64,6 +64,7 @@ struct gmm_job {
   bool is_running_ = false;
   Event told_ = Event::kNone;                     // by the thread of the transition, last
   bool is_heard_ = true;                          // the protocol knows
+  bool was_in_doubt_ = false;                     // the caller returned and may have used the memory
   bool has_go_ = false;                           // ordered
   gmm::JobOrder decided_ = gmm::JobOrder::kNone;  // ordered
   gmm_result code_ = GMM_OK;                      // of the transition, when it has ended

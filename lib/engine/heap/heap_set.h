@@ -23,17 +23,32 @@ class HeapSet {
   // False: there is no host memory.
   [[nodiscard]] bool add(Heap &heap) {
     LockGuard guard(mutex_);
-    return entries_.push_back(Entry{&heap, ++last_number_, 0, false});
+    return entries_.push_back(Entry{&heap, ++last_number_, 0, false, false});
   }
-  // Returns when nobody visits the heap. No visit begins before finish_end(), which removes the heap if it ended. The
-  // caller visits no heap.
-  void begin_end(const Heap &heap) {
+  // True when nobody visits the heap. No visit begins before finish_end(), which removes the heap if it ended. The
+  // caller visits no heap. False: an operation that visits the heap asks others, who may wait for the caller.
+  [[nodiscard]] bool begin_end(const Heap &heap) {
     LockGuard guard(mutex_);
     const uint64_t index = find(heap);
-    if (index == entries_.size()) return;
+    if (index == entries_.size()) return true;
     const uint64_t number = entries_[index].number;
     entries_[index].is_ending = true;
-    while (entries_[at_or_behind(number)].visits != 0) changed_.wait(mutex_);
+    for (;;) {
+      Entry &entry = entries_[at_or_behind(number)];
+      if (entry.visits == 0) return true;
+      if (entry.asks_others) {
+        entry.is_ending = false;
+        changed_.notify_all();
+        return false;
+      }
+      changed_.wait(mutex_);
+    }
+  }
+  // The caller visits the heap.
+  void set_asks_others(const Heap &heap, bool asks) {
+    LockGuard guard(mutex_);
+    entries_[find(heap)].asks_others = asks;
+    changed_.notify_all();
   }
   void finish_end(const Heap &heap, bool has_ended) {
     LockGuard guard(mutex_);
@@ -134,6 +149,7 @@ class HeapSet {
     uint64_t number;  // ascending, never used again
     uint32_t visits;
     bool is_ending;
+    bool asks_others;  // an operation that visits it has a vote open
   };
   enum class Turn { kNow, kLater, kNever };
   // turn(const Entry &) -> Turn.

@@ -32,6 +32,7 @@ class PausedRegions {
   // goes keeps them detached: its watchers take their time, and a trim of another thread must not undo its work.
   void settle(Region &region);
   void keep_detached(bool keeps) { keeps_detached_ = keeps; }
+  bool keeps_detached() const { return keeps_detached_; }
   // Gives up paused extents without a live block, and what is kept of free memory in the others. False: the region was
   // one of them and ended.
   bool drop(Region &region);

@@ -127,8 +127,10 @@ Status IpcBroker::listen_under_own_name(int *listener) {
   ipc_socket_name(endpoint_, name);
   ipc_unready_socket_name(endpoint_, unready);
   const char *what = nullptr;
-  const int error = poller_.listen(directory_, name, unready, policy_.user_count != 0, listener, &socket_, &what);
+  os::NameIdentity made;
+  const int error = poller_.listen(directory_, name, unready, policy_.user_count != 0, listener, &made, &what);
   if (error != 0) return what == nullptr ? bind_failure(error, name) : system_failure(error, what);
+  socket_ = made;
   // The socket's file exists from here on. close_files() removes it.
   owner_pid_.store(static_cast<int32_t>(endpoint_.pid), std::memory_order_relaxed);
   return Status();

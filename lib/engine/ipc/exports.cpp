@@ -234,23 +234,26 @@ Status IpcExports::export_block(const void *memory, gmm_ipc_handle *out) {
     handle.block_offset += shift;
     handle.allocation_size += shift;
   }
-  if (handle.route == IpcRoute::kBroker && region->comm && entry.pieces == 1)
-    GMM_TRY(add_fabric(*block.extent, &handle));
+  if (handle.route == IpcRoute::kBroker && region->comm && entry.pieces == 1) add_fabric(*block.extent, &handle);
   ipc_handle_encode(handle, out);
   return Status();
 }
 
 // For importers on other machines. Memory without a fabric handle stays this machine's.
-Status IpcExports::add_fabric(Extent &extent, IpcHandle *handle) const {
+void IpcExports::add_fabric(Extent &extent, IpcHandle *handle) const {
   const uint64_t machine = ipc_machine();
-  if (machine == 0 || !core_.backend->has_fabric(handle->device)) return Status();
+  if (machine == 0 || !core_.backend->has_fabric(handle->device)) return;
+  MessageGuard message_guard;
   const Status status = core_.backend->export_fabric(extent.handle, handle->legacy);
-  if (status.code() == GMM_ERROR_NOT_SUPPORTED) return Status();
-  GMM_TRY(status);
+  if (!status.ok()) {
+    std::memset(handle->legacy, 0, sizeof handle->legacy);
+    if (status.code() != GMM_ERROR_NOT_SUPPORTED)
+      core_.log.write(LogLevel::kWarning, "gmm_ipc_export(): the handle is for this machine only: %s", last_message());
+    return;
+  }
   extent.is_out.store(true, std::memory_order_relaxed);
   handle->route = IpcRoute::kFabric;
   handle->machine = machine;
-  return Status();
 }
 
 Status IpcExports::export_legacy(const void *memory, gmm_ipc_legacy_info *out) {
@@ -417,6 +420,9 @@ Status IpcExports::grant(uint64_t piece_id, const uint8_t token[kIpcTokenSize], 
         !heap->uses().exported_as(reinterpret_cast<void *>(entry.block), entry.id))
       return fail(GMM_ERROR_IPC_PEER_GONE, "The memory was freed.");
     if (!extent->mapped) return fail(GMM_ERROR_PAUSED, "The memory is paused.");
+    // A pause that has looked for importers must not find one later.
+    if (heap->paused().keeps_detached() && region->paused.load(std::memory_order_relaxed) != 0)
+      return fail(GMM_ERROR_BUSY, "The memory is being paused.");
     if (out->wants_fd) GMM_TRY(open_extent(core_, *heap, *extent, &out->fd));
     out->allocation_size = extent->size.load(std::memory_order_relaxed);
     out->generation = region->generation.load(std::memory_order_relaxed);

@@ -99,7 +99,7 @@ class IpcExports {
   Status describe(const Block &block, Export *out) const;
   SharedExtents *find_shared_extents(const Export &entry);
   Status find_or_add_shared_extents(const Export &entry, SharedExtents **out);
-  Status add_fabric(Extent &extent, IpcHandle *handle) const;
+  void add_fabric(Extent &extent, IpcHandle *handle) const;
   Status export_legacy_once(SharedExtents &extents, void *driver_base);
   bool is_block_live(const Export &entry) const;
   void remove_stale();

@@ -186,11 +186,17 @@ void HeapPause::undo() {
       context_.core.log.write(LogLevel::kError, "A failed pause could not map memory again; a resume does: %s",
                               last_message());
     extent.state.store(extent.mapped ? ExtentState::kActive : ExtentState::kUnmapped, std::memory_order_release);
-    if (saved_) context_.backups.forget(extent);
+    if (saved_) context_.backups.drop_saved(extent);
   }
   for_each_extent(heap_, [&](Extent &extent) {
-    if (extent.kept != nullptr && (extent.kept->chunks.empty() || (has_kept_ && !is_paused(extent))))
-      context_.backups.forget(extent);
+    if (extent.kept != nullptr && extent.kept->chunks.empty()) context_.backups.drop_saved(extent);
+  });
+  if (has_kept_) drop_kept();
+}
+
+void HeapPause::drop_kept() {
+  for_each_extent(heap_, [&](Extent &extent) {
+    if (!is_paused(extent)) context_.backups.drop_saved(extent);
   });
 }
 
@@ -231,7 +237,16 @@ Status Pause::keep_and_vote() {
   }
   for (HeapPause *heap : heaps_) heap->forget_plan();
   heaps_.unlock();
-  return status.ok() ? request_.vote->decide(request_.vote->user, bytes) : status;
+  bool was_used = false;
+  if (status.ok()) status = request_.vote->decide(request_.vote->user, bytes, &was_used);
+  heaps_.set_asks_others(false);
+  if (!status.ok() || !was_used) return status;
+  // What was kept is old: save() copies all of it again.
+  for (HeapPause *heap : heaps_) GMM_TRY(context_.core.backend->synchronize(heap->heap().options().device));
+  heaps_.lock();
+  for (HeapPause *heap : heaps_) heap->drop_kept();
+  heaps_.unlock();
+  return status;
 }
 
 Status Pause::plan_and_save(TransitionProgress &progress, bool *any) {
@@ -255,7 +270,10 @@ Status Pause::run(WatchCalls &calls, uint64_t *bytes) {
   if (heaps_.size() == 0) return remark(GMM_UNCHANGED, "gmm_pause(): no memory of these tags was active.");
   calls.select([&](const WatchTarget &target) { return heaps_.touches(target, false, nullptr); });
   GMM_TRY(calls.prepare());
-  if (request_.vote != nullptr) GMM_TRY(request_.vote->begin(request_.vote->user));
+  if (request_.vote != nullptr) {
+    heaps_.set_asks_others(true);
+    GMM_TRY(request_.vote->begin(request_.vote->user));
+  }
   Status status = detach();
   if (status.ok()) status = tell_losing(calls);
   if (status.ok() && request_.vote != nullptr) status = keep_and_vote();

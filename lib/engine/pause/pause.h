@@ -26,6 +26,8 @@ class HeapPause : public HeapTransition {
   Status save(TransitionProgress &progress);
   // Copies the contents out alone: a later save() copies only what is not kept by then. undo() drops it.
   Status keep(TransitionProgress &progress, uint64_t *bytes);
+  // Drops what active memory has kept.
+  void drop_kept();
   // Releases the handles of unmapped extents, and returns how many bytes the device got back. A handle that the driver
   // does not release stays with its extent for the next call.
   uint64_t commit();

@@ -25,8 +25,8 @@ struct TransitionVote {
   // The watchers have agreed, and nothing has happened yet.
   Status (*begin)(void *user) = nullptr;
   // A pause has the contents, and everything is still mapped. A resume has the pages, and nothing is mapped. `bytes`
-  // will change state. After OK the transition only goes forward.
-  Status (*decide)(void *user, uint64_t bytes) = nullptr;
+  // will change state. After OK the transition only goes forward. `*was_used`: the program used the memory meanwhile.
+  Status (*decide)(void *user, uint64_t bytes, bool *was_used) = nullptr;
 };
 
 struct PauseRequest {

@@ -277,6 +277,7 @@ Status Resume::check() {
 }
 
 Status Resume::hold_and_vote(const ByteRange *range) {
+  heaps_.set_asks_others(true);
   GMM_TRY(request_.vote->begin(request_.vote->user));
   heaps_.lock();
   uint64_t bytes = 0;
@@ -287,10 +288,16 @@ Status Resume::hold_and_vote(const ByteRange *range) {
   }
   for (HeapResume *heap : heaps_) heap->forget_plan();
   heaps_.unlock();
-  if (status.ok()) status = request_.vote->decide(request_.vote->user, bytes);
+  bool was_used = false;  // nobody can use paused memory
+  if (status.ok()) status = request_.vote->decide(request_.vote->user, bytes, &was_used);
+  heaps_.set_asks_others(false);
   if (status.ok()) return status;
   heaps_.lock();
-  for (HeapResume *heap : heaps_) heap->let_go();
+  for (HeapResume *heap : heaps_) {
+    heap->let_go();
+    heap->attach_active();  // the plan gave up paused memory without a live block
+    heap->heap().extents().end_empty_regions();
+  }
   heaps_.unlock();
   return status;
 }

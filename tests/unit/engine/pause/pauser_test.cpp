@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/pause/pauser.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -288,14 +289,15 @@ struct Vote {
                         if (self.at_begin) self.at_begin();
                         return self.begins ? Status() : fail(GMM_ERROR_CANCELLED, "Not begun.");
                       },
-                      [](void *user, uint64_t bytes) {
+                      [](void *user, uint64_t bytes, bool *was_used) {
                         Vote &self = *static_cast<Vote *>(user);
                         ++self.decided;
                         self.bytes = bytes;
                         if (self.at_decision) self.at_decision();
+                        *was_used = self.was_used;
                         return self.commits ? Status() : fail(GMM_ERROR_CANCELLED, "Voted down.");
                       }};
-  bool begins = true, commits = true;
+  bool begins = true, commits = true, was_used = false;
   int begun = 0, decided = 0;
   uint64_t bytes = 0;
   std::function<void()> at_begin, at_decision;
@@ -377,6 +379,51 @@ TEST(Pauser, AVoteAgainstItLeavesAllAsBefore) {
     EXPECT_EQ(test.info().active_bytes, 0u);
     EXPECT_EQ(test.info().backup_host_bytes, paused.backup_host_bytes);
     test.check_heaps();
+    ASSERT_TRUE(test.pauser.resume(request(&test.tag, 1), true, &bytes).ok()) << last_message();
+    test.check_heaps();
+    test.check_contents();
+  }
+}
+
+// A view of retained contents lives as long as its memory, also when a pause ends without effect.
+TEST(Pauser, AVoteAgainstItEndsNoView) {
+  Paused test;
+  uint64_t bytes = 0;
+  const auto block = *std::max_element(test.blocks.begin(), test.blocks.end(), [](const auto &a, const auto &b) {
+    return (a.kind == Kind::kVmm ? a.size : 0) < (b.kind == Kind::kVmm ? b.size : 0);
+  });
+  const auto pause_and_retain = [&] {
+    ASSERT_TRUE(test.pauser.pause(request(&test.tag, 1), &bytes).ok()) << last_message();
+    ASSERT_TRUE(test.pauser.resume(request(&test.tag, 1, GMM_RESUME_RETAIN), true, &bytes).ok()) << last_message();
+  };
+  pause_and_retain();
+  const void *view = nullptr, *again = nullptr;
+  ASSERT_TRUE(test.pauser.map(block.at, block.size, &view).ok()) << last_message();
+  Vote vote;
+  vote.commits = false;
+  EXPECT_EQ(test.pauser.pause(voted(&test.tag, vote), &bytes).code(), GMM_ERROR_CANCELLED);
+  for (uint64_t i = 0; i < block.size; ++i) ASSERT_EQ(static_cast<const uint8_t *>(view)[i], block.mark);
+  test.check_heaps();
+  test.check_contents();
+  EXPECT_FALSE(test.pauser.map(block.at, block.size, &again).ok()) << "no contents are kept";
+  pause_and_retain();
+  ASSERT_TRUE(test.pauser.map(block.at, block.size, &again).ok()) << last_message();
+  EXPECT_EQ(again, view);
+  test.check_contents();
+}
+
+// The caller of a job returned in doubt, and used the memory before it learnt the decision.
+TEST(Pauser, WhatChangedBeforeTheDecisionIsKept) {
+  for (gmm_contents contents : {GMM_CONTENTS_HOST, GMM_CONTENTS_FILE}) {
+    Paused test(contents);
+    Vote vote;
+    vote.was_used = true;
+    vote.at_decision = [&] {
+      for (Paused::Block &block : test.blocks) std::memset(block.at, ++block.mark, block.size);
+    };
+    uint64_t bytes = 0;
+    ASSERT_TRUE(test.pauser.pause(voted(&test.tag, vote), &bytes).ok()) << last_message();
+    EXPECT_EQ(test.info().active_bytes, 0u);
     ASSERT_TRUE(test.pauser.resume(request(&test.tag, 1), true, &bytes).ok()) << last_message();
     test.check_heaps();
     test.check_contents();
