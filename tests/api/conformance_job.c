@@ -374,6 +374,7 @@ static void the_end_of_a_job_in_doubt_undoes(void) {
 // While others decide, a free waits for nobody, an allocation is active, and another thread learns that it is busy.
 static void *spare, *last_block;
 static gmm_heap *ending;
+static gmm_ipc_handle exported;
 static void use_memory_meanwhile(rank *self, const char *key) {
   if (strstr(key, "ready/") == NULL || spare == NULL) return;
   OK(gmm_free(self->context, spare, GMM_STREAM_DEFAULT));
@@ -385,6 +386,10 @@ static void use_memory_meanwhile(rank *self, const char *key) {
   // The job waits for this thread, so this thread cannot wait for the end of the job's visit.
   OK(gmm_free(self->context, last_block, GMM_STREAM_DEFAULT));
   RESULT(gmm_heap_destroy(ending), GMM_ERROR_BUSY);
+  // An importer would be in the way of what this rank has agreed to: it waits.
+  const gmm_ipc_import_desc soon = {.struct_size = sizeof soon, .device = device, .timeout_ms = 100};
+  void *imported = NULL;
+  RESULT(gmm_ipc_import(ranks[1].context, &exported, &soon, &imported), GMM_ERROR_IPC_TIMEOUT);
   gmm_job_info info = {.struct_size = sizeof info};
   OK(gmm_job_query(self->job, &info));
   CHECK_EQUAL(info.state, GMM_JOB_RUNNING);
@@ -396,6 +401,7 @@ static void memory_is_free_while_others_decide(void) {
   const gmm_heap_desc desc = {.struct_size = sizeof desc, .kind = GMM_KIND_VMM, .device = device, .tag = ranks[0].tag};
   MUST(gmm_heap_create(context, &desc, &ending));
   MUST(gmm_heap_alloc(ending, SIZE, 0, 0, GMM_STREAM_DEFAULT, &last_block));
+  OK(gmm_ipc_export(context, ranks[0].block, &exported));
   ranks[0].before_set = use_memory_meanwhile;
   operate_all(true);
   all_say(GMM_OK, GMM_JOB_COMMITTED, -1);

@@ -31,8 +31,13 @@ class PausedRegions {
   // Puts it back if none of its extents is paused any more. A pause that has detached regions and not yet planned what
   // goes keeps them detached: its watchers take their time, and a trim of another thread must not undo its work.
   void settle(Region &region);
-  void keep_detached(bool keeps) { keeps_detached_ = keeps; }
-  bool keeps_detached() const { return keeps_detached_; }
+  void keep_detached(bool keeps) {
+    keeps_detached_ = keeps;
+    if (!keeps) refuses_importers_ = false;
+  }
+  // A pause has promised to go on if others want it, and must not find importers then. Until keep_detached(false).
+  void refuse_importers() { refuses_importers_ = true; }
+  bool refuses_importers() const { return refuses_importers_; }
   // Gives up paused extents without a live block, and what is kept of free memory in the others. False: the region was
   // one of them and ended.
   bool drop(Region &region);
@@ -56,6 +61,7 @@ class PausedRegions {
   Extents &extents_;
   bool retaining_ = false;
   bool keeps_detached_ = false;
+  bool refuses_importers_ = false;
 };
 
 }  // namespace gmm

@@ -420,8 +420,7 @@ Status IpcExports::grant(uint64_t piece_id, const uint8_t token[kIpcTokenSize], 
         !heap->uses().exported_as(reinterpret_cast<void *>(entry.block), entry.id))
       return fail(GMM_ERROR_IPC_PEER_GONE, "The memory was freed.");
     if (!extent->mapped) return fail(GMM_ERROR_PAUSED, "The memory is paused.");
-    // A pause that has looked for importers must not find one later.
-    if (heap->paused().keeps_detached() && region->paused.load(std::memory_order_relaxed) != 0)
+    if (heap->paused().refuses_importers() && region->paused.load(std::memory_order_relaxed) != 0)
       return fail(GMM_ERROR_BUSY, "The memory is being paused.");
     if (out->wants_fd) GMM_TRY(open_extent(core_, *heap, *extent, &out->fd));
     out->allocation_size = extent->size.load(std::memory_order_relaxed);

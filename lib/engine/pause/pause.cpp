@@ -235,7 +235,10 @@ Status Pause::keep_and_vote() {
     if (status.ok()) status = heap->keep(progress_, &bytes);
     progress_.end_heap(heap->bytes());
   }
-  for (HeapPause *heap : heaps_) heap->forget_plan();
+  for (HeapPause *heap : heaps_) {
+    heap->forget_plan();
+    heap->heap().paused().refuse_importers();
+  }
   heaps_.unlock();
   bool was_used = false;
   if (status.ok()) status = request_.vote->decide(request_.vote->user, bytes, &was_used);
