@@ -7,6 +7,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import threading
 import time
 import traceback
 import warnings
@@ -262,6 +263,27 @@ def test_a_heap_dies_in_the_exchange(context, tmp_path, end):
         assert alive() is None and len(context.snapshot()["heaps"]) == before - 1
         job.resume(tag)
     block.free()
+
+
+class Values(dict):
+    """A store of torch.distributed that has one process."""
+
+    def compare_set(self, key, expected, value):
+        return self.setdefault(key, value.encode())
+
+    def check(self, keys):
+        return all(key in self for key in keys)
+
+
+def test_a_store_leaves_no_thread():
+    values = Values()
+    exchange, store = jobs.Store(values), weakref.ref(values)
+    before = set(threading.enumerate())
+    assert exchange.get("a", 5) is None and exchange.set("a", "yes", 5) == exchange.get("a", 5) == "yes"
+    thread, = set(threading.enumerate()) - before
+    del exchange, values
+    thread.join(60)
+    assert not thread.is_alive() and store() is None
 
 
 def test_the_example_runs():
