@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory that a library knows by its address: it lets go before the pages change, and takes the new ones."""
+import contextlib
 import itertools
 import threading
 
@@ -49,16 +50,29 @@ class Registration:
         self._closed = False
         self._memory = memory  # the library must not outlive it
         self._lock = threading.Lock()
+        self._lost = False
         self._watcher = None
-        self._begin()
-        self.active = True
         try:
+            # The watcher comes first: a pause that it is not told of ends before the library takes the pages.
             if info.kind == Kind.VMM:
                 self._watcher = self._context.watch(
                     memory=info.base, size=info.size, losing=self._lose, restored=self._restore, failed=self._restore,
                     order=-next(_numbers), name=name, timeout=timeout)
+            with self._lock:
+                if not self._lost and not self.active:
+                    self._try(self._begin)
+                    self.active = True
         except BaseException:
-            self._end()
+            # What fails here must not hide the cause.
+            with self._lock:
+                self._closed = True
+                active, self.active = self.active, False
+            if self._watcher is not None:
+                with contextlib.suppress(Exception):
+                    self._watcher.close()  # without the lock, which its calls take
+            if active:
+                with contextlib.suppress(Exception):
+                    self._end()
             raise
 
     def _begin(self):
@@ -71,12 +85,14 @@ class Registration:
 
     def _lose(self, info):  # pylint: disable=unused-argument # a watcher's signature
         with self._lock:
+            self._lost = True
             if self.active:
                 self.active = False
                 self._try(self._end)
 
     def _restore(self, info):  # pylint: disable=unused-argument # a watcher's signature
         with self._lock:
+            self._lost = False
             if not self.active and not self._closed:
                 self._try(self._begin)
                 self.active = True

@@ -26,6 +26,7 @@ import os
 import queue
 import tempfile
 import threading
+import time
 from typing import NamedTuple
 
 from gmm import _native as native
@@ -120,9 +121,11 @@ class _Patient:
                 box.append((None, error))
             self._idle.set()
             done.set()
+            del function, box, done  # while it waits it holds nothing
 
     def call(self, function, timeout):
         """function(), or None when it takes longer, or when an earlier one still runs."""
+        deadline = time.monotonic() + timeout
         if not self._idle.wait(timeout):
             return None
         if not self._is_started:
@@ -131,7 +134,7 @@ class _Patient:
         box, done = [], threading.Event()
         self._idle.clear()
         self._calls.put((function, box, done))
-        if not done.wait(timeout):
+        if not done.wait(max(0.0, deadline - time.monotonic())):
             return None
         value, error = box[0]
         if error is not None:
@@ -140,7 +143,8 @@ class _Patient:
 
     def close(self):
         """Ends the thread after what it does."""
-        self._calls.put((None, None, None))
+        if self._is_started:
+            self._calls.put((None, None, None))
 
 
 class Store:
@@ -159,6 +163,11 @@ class Store:
             store = distributed_c10d._get_default_store()
         self._store = store
         self._patient = _Patient()
+
+    def __del__(self):
+        patient = getattr(self, "_patient", None)
+        if patient is not None:
+            patient.close()
 
     def _call(self, function, timeout):
         try:

@@ -121,6 +121,7 @@ static gmm_result give_back(Handle *handle) {
       break;
     case HANDLE_JOB:
       result = gmm_job_destroy((gmm_job *)pointer);
+      if (result >= 0) job_end(handle);
       break;
     case HANDLE_NONE:
       break;
@@ -208,7 +209,9 @@ void handle_end(Handle *handle) {
   PyObject *type, *value, *trace;
   PyErr_Fetch(&type, &value, &trace);
   const Closing closing = close_handle(handle);
-  if (closing.outcome == CLOSE_DONE && closing.result < 0 && closing.result != GMM_ERROR_FORKED) {
+  const int waits = closing.outcome == CLOSE_DONE && closing.result == GMM_ERROR_BUSY && handle->kind == HANDLE_HEAP &&
+                    later_wait(handle);
+  if (closing.outcome == CLOSE_DONE && closing.result < 0 && closing.result != GMM_ERROR_FORKED && !waits) {
     gmm_python_raise(closing.result);
     PyErr_WriteUnraisable((PyObject *)handle);
   }

@@ -3,12 +3,35 @@
  * in the operation and has released the GIL. */
 #include "native.h"
 
+/* What the exchange has raised in an operation of this thread. */
+typedef struct Operation {
+  struct Operation *outer; /**< an exchange may run an operation of another job */
+  PyObject *type, *value, *trace;
+  int has_reported;
+} Operation;
+static __thread Operation *current;
+
+/* An interrupt or an exit ends the operation as a failure of the exchange would, and native_job_run() raises it. Others
+ * come every few milliseconds while they last, so the first one is reported. */
+static void keep_or_report(PyObject *callable) {
+  if (current && !PyErr_ExceptionMatches(PyExc_Exception)) {
+    PyErr_Fetch(&current->type, &current->value, &current->trace);
+  } else if (current && current->has_reported) {
+    PyErr_Clear();
+  } else {
+    if (current) current->has_reported = 1;
+    PyErr_WriteUnraisable(callable);
+  }
+}
+
 /* exchange(operation, key, value, timeout_ms) -> the text that stands, or None */
 static gmm_result call_exchange(void *user, const char *operation, const char *key, const char *value, char *out,
                                 uint64_t timeout_ms) {
   PyGILState_STATE gil;
   gmm_result result = GMM_ERROR_NOT_READY;
+  if (current && current->type) return GMM_ERROR_IO;
   if (!callback_enter(&gil)) return result;
+  later_enter(0); /* the end of a heap may wait for the transition, which waits for this thread */
   PyObject *callable = handle_callable((Handle *)user, &((Handle *)user)->watch);
   if (callable) {
     PyObject *stands = PyObject_CallFunction(callable, "sszK", operation, key, value, (unsigned long long)timeout_ms);
@@ -20,11 +43,12 @@ static gmm_result call_exchange(void *user, const char *operation, const char *k
     }
     if (PyErr_Occurred()) {
       result = GMM_ERROR_IO;
-      PyErr_WriteUnraisable(callable);
+      keep_or_report(callable);
     }
     Py_XDECREF(stands);
     Py_DECREF(callable);
   }
+  later_leave(0);
   callback_leave(gil);
   return result;
 }
@@ -70,6 +94,18 @@ static PyObject *info_tuple(gmm_job *job) {
                        (int)info.cause, (unsigned long long)info.bytes, (unsigned long long)info.job_bytes);
 }
 
+/* A job counts for later.c until its operation is over. */
+static void begin_job(Handle *job) {
+  if (!__atomic_exchange_n(&job->is_in_operation, 1, __ATOMIC_SEQ_CST)) later_jobs(1);
+}
+void job_end(Handle *job) {
+  if (__atomic_exchange_n(&job->is_in_operation, 0, __ATOMIC_SEQ_CST)) later_jobs(-1);
+}
+static int is_in_operation(gmm_job *job) {
+  gmm_job_info info = {.struct_size = sizeof info};
+  return gmm_job_query(job, &info) >= 0 && (info.state == GMM_JOB_IN_DOUBT || info.state == GMM_JOB_RUNNING);
+}
+
 /* job_run(job, pauses, flags, tags) -> (state, epoch, failed_rank, cause, bytes, job_bytes) */
 PyObject *native_job_run(PyObject *module, PyObject *arguments) {
   (void)module;
@@ -85,11 +121,20 @@ PyObject *native_job_run(PyObject *module, PyObject *arguments) {
   PyObject *told = NULL;
   Handle *held = PyErr_Occurred() ? NULL : handle_enter(job, HANDLE_JOB);
   if (held) {
+    Operation operation = {.outer = current};
+    current = &operation;
+    begin_job(held);
     PyThreadState *state = gmm_python_leave_gil();
     const gmm_result result = pauses ? gmm_job_pause((gmm_job *)held->pointer, &desc, NULL)
                                      : gmm_job_resume((gmm_job *)held->pointer, &desc, NULL);
     gmm_python_take_gil(state);
-    told = result < 0 ? gmm_python_raise(result) : info_tuple((gmm_job *)held->pointer);
+    current = operation.outer;
+    if (operation.type)
+      PyErr_Restore(operation.type, operation.value, operation.trace);
+    else
+      told = result < 0 ? gmm_python_raise(result) : info_tuple((gmm_job *)held->pointer);
+    if (!is_in_operation((gmm_job *)held->pointer)) job_end(held);
+    later_settle();
     handle_leave(held);
   }
   PyMem_Free(tags);

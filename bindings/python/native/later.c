@@ -25,6 +25,8 @@ static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static Later *first, **last = &first;
 static Py_ssize_t pending; /* those under way too */
 static int running;        /* the thread lives */
+static Later *waiting;     /* heaps that a job keeps from ending */
+static int jobs;           /* those in an operation, or in doubt */
 
 static __thread int no_frees, no_ends; /* callbacks that this thread is in */
 static __thread int is_owed;           /* this thread has left something, and its call has not returned */
@@ -87,9 +89,9 @@ static void *work(void *unused) {
   }
 }
 
-static void add(Later *item) {
-  is_owed = 1;
-  pthread_mutex_lock(&mutex);
+/* The caller holds the mutex. */
+static void append(Later *item) {
+  item->next = NULL;
   *last = item;
   last = &item->next;
   ++pending;
@@ -102,6 +104,12 @@ static void add(Later *item) {
       pthread_attr_destroy(&attributes);
     }
   }
+}
+
+static void add(Later *item) {
+  is_owed = 1;
+  pthread_mutex_lock(&mutex);
+  append(item);
   pthread_mutex_unlock(&mutex);
 }
 
@@ -137,6 +145,33 @@ int later_close(Handle *handle) {
   return 1;
 }
 
+int later_wait(Handle *handle) {
+  Later *item = calloc(1, sizeof *item);
+  if (!item) return 0;
+  item->handle = handle;
+  pthread_mutex_lock(&mutex);
+  const int waits = jobs > 0;
+  if (waits) {
+    Py_INCREF(handle);
+    item->next = waiting;
+    waiting = item;
+  }
+  pthread_mutex_unlock(&mutex);
+  if (!waits) free(item);
+  return waits;
+}
+
+void later_jobs(int change) {
+  pthread_mutex_lock(&mutex);
+  jobs += change;
+  while (change < 0 && waiting) {
+    Later *item = waiting;
+    waiting = item->next;
+    append(item);
+  }
+  pthread_mutex_unlock(&mutex);
+}
+
 void later_settle(void) {
   if (later_ends() || !LOAD(pending)) return;
   PyThreadState *state = PyEval_SaveThread();
@@ -159,4 +194,6 @@ void later_after_fork(void) {
   last = &first;
   pending = 0;
   running = 0;
+  waiting = NULL;
+  jobs = 0;
 }

@@ -64,6 +64,7 @@ typedef struct Handle {
   PyObject *oom_handler;
   PyObject *watch; /**< watcher: the callable; job: its exchange */
   PyObject *weak_references;
+  int is_in_operation; /**< a job: until its operation is over, also in doubt */
 } Handle;
 
 extern PyTypeObject Handle_Type;
@@ -106,6 +107,8 @@ PyObject *native_job_create(PyObject *module, PyObject *arguments);
 PyObject *native_job_run(PyObject *module, PyObject *arguments);
 /** job_query(job) -> the same */
 PyObject *native_job_query(PyObject *module, PyObject *job);
+/** The library has ended the job, and its operation with it. */
+void job_end(Handle *job);
 
 /* memory.c: blocks */
 
@@ -167,7 +170,7 @@ int reset_note_free(Memory *memory);
 
 /** True on a thread inside a callback that must not free: progress, and a call of a stream. */
 int later_frees(void);
-/** True there and inside a log callback: nothing must end that a thread of the library may belong to. */
+/** True there and inside a callback of a log, a watcher or an exchange: nothing must end that may wait for it. */
 int later_ends(void);
 /**
  * Frees this block on another thread. The caller has closed the memory and holds its context open. False when there is
@@ -176,6 +179,10 @@ int later_ends(void);
 int later_free(Memory *memory, gmm_stream stream, Handle *held_stream);
 /** Ends this handle there, which lives on until then. */
 int later_close(Handle *handle);
+/** Ends a heap that is busy when an operation of a job is over. False: no job is in one. */
+int later_wait(Handle *handle);
+/** Counts the jobs in an operation. One that is over lets the waiting heaps end. */
+void later_jobs(int change);
 /** Waits until all of it is done, except inside a callback. */
 void later_settle(void);
 /** The same on a thread that has left something to do since it called the library. */

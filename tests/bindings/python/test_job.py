@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """gmm.job with processes: two ranks over a folder pause and resume as one, and die or stop at each step."""
+import gc
 import json
 import os
 import pathlib
 import signal
 import subprocess
 import sys
+import threading
 import time
 import traceback
 import warnings
+import weakref
 
 import pytest
 
@@ -188,6 +191,99 @@ def test_an_exchange_that_fails_is_asked_again(context, tmp_path):
         with job.paused() as info:
             assert info.state == jobs.JobState.COMMITTED and info.failed_rank is None and info.epoch == 1
         assert job.info().epoch == 2
+
+
+class Hooked(jobs.Folder):
+    """Calls a function before it sets a key of that end."""
+
+    def __init__(self, path, end, function):
+        super().__init__(path)
+        self.end, self.function, self.calls = end, function, 0
+
+    def set(self, key, value, timeout):
+        if key.endswith(self.end):
+            self.calls += 1
+            self.function()
+        return super().set(key, value, timeout)
+
+
+def raises(error):
+    def throw():
+        raise error
+    return throw
+
+
+@pytest.mark.parametrize("end, state", [("/in/0", "ABORTED"), ("/decision", "IN_DOUBT"), ("/result", "COMMITTED")])
+def test_an_interrupt_of_the_exchange_arrives(context, tmp_path, end, state):
+    """The exchange is not called again in this operation, and the next one is whole."""
+    exchange = Hooked(tmp_path, end, raises(KeyboardInterrupt))
+    with jobs.Job(exchange, rank=0, ranks=1, timeout=0.5, context=context) as job:
+        with pytest.raises(KeyboardInterrupt):
+            job.pause()
+        assert exchange.calls == 1 and job.info().state.name == state
+        exchange.function = lambda: None
+        if state == "IN_DOUBT":
+            with pytest.raises(gmm.NotReadyError):
+                job.pause()
+        with job.paused() as info:
+            assert info.state == jobs.JobState.COMMITTED
+
+
+def test_a_lasting_failure_is_reported_once(context, tmp_path, monkeypatch):
+    unraisable = []
+    monkeypatch.setattr("sys.unraisablehook", lambda args: unraisable.append(args.exc_value))
+    exchange = Hooked(tmp_path, "", raises(OSError("no folder")))
+    with jobs.Job(exchange, rank=0, ranks=1, timeout=0.2, context=context) as job:
+        for operation in (1, 2):
+            with pytest.raises(gmm.NotReadyError):
+                job.pause()
+            assert exchange.calls > operation and [str(error) for error in unraisable] == ["no folder"] * operation
+
+
+@pytest.mark.parametrize("end", ["/go", "/decision"])
+def test_a_heap_dies_in_the_exchange(context, tmp_path, end):
+    """Its end may have to wait for the job, which waits for the exchange."""
+    tag = context.tag("weights", gmm.Contents.HOST)
+    heap = context.heap(gmm.Kind.VMM, tag=tag)
+    heap.alloc(SIZE).free()
+    block = context.alloc(SIZE, gmm.Kind.VMM, tag=tag)
+    alive, cycle = weakref.ref(heap), [heap]
+    cycle.append(cycle)
+    before = len(context.snapshot()["heaps"])
+    del heap
+
+    def drop():
+        nonlocal cycle
+        cycle = None
+        gc.collect()
+
+    exchange = Hooked(tmp_path, end, drop)
+    with jobs.Job(exchange, rank=0, ranks=1, timeout=SECONDS, context=context) as job:
+        job.pause(tag)
+        assert alive() is None and len(context.snapshot()["heaps"]) == before - 1
+        job.resume(tag)
+    block.free()
+
+
+class Values(dict):
+    """A store of torch.distributed that has one process."""
+
+    def compare_set(self, key, expected, value):
+        return self.setdefault(key, value.encode())
+
+    def check(self, keys):
+        return all(key in self for key in keys)
+
+
+def test_a_store_leaves_no_thread():
+    values = Values()
+    exchange, store = jobs.Store(values), weakref.ref(values)
+    before = set(threading.enumerate())
+    assert exchange.get("a", 5) is None and exchange.set("a", "yes", 5) == exchange.get("a", 5) == "yes"
+    thread, = set(threading.enumerate()) - before
+    del exchange, values
+    thread.join(60)
+    assert not thread.is_alive() and store() is None
 
 
 def test_the_example_runs():

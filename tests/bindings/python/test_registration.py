@@ -102,6 +102,49 @@ def test_a_pause_that_fails_brings_it_back(context, block, nccl):
     registration.close()
 
 
+@pytest.mark.parametrize("is_watched", [False, True])
+def test_a_pause_during_the_registration(context, block, nccl, monkeypatch, is_watched):
+    """Another thread's pause just before the watcher, or just after it: the library takes the pages of now."""
+    watch, generations = context.watch, []
+
+    def pause_beside(**options):
+        watcher = watch(**options) if is_watched else None
+        context.pause("network")
+        if not is_watched:
+            context.resume("network")
+        return watcher or watch(**options)
+
+    def begin(self):
+        generations.append(context.query(block).generation)
+
+    monkeypatch.setattr(type(context), "watch", lambda self, **options: pause_beside(**options))
+    monkeypatch.setattr(gmm.nccl.Registration, "_begin", begin)
+    with gmm.nccl.register(block, 1, context=context) as registration:
+        if is_watched:
+            assert not registration.active and not generations
+            context.resume("network")
+        assert registration.active and generations == [context.query(block).generation]
+
+
+def test_a_watch_that_fails_is_the_cause(context, block, nccl, monkeypatch):
+    def fail(self, **options):
+        raise LookupError("no watcher")
+
+    nccl.fails.add(("end", 1))
+    with monkeypatch.context() as patch:
+        patch.setattr(type(context), "watch", fail)
+        with pytest.raises(LookupError, match="no watcher"):
+            gmm.nccl.register(block, 1, context=context)
+    assert not nccl.registered
+    nccl.fails.add(("register", 1))
+    with pytest.raises(gmm.nccl.NcclError):
+        gmm.nccl.register(block, 1, context=context)
+    del nccl.calls[:]
+    context.pause("network")
+    context.resume("network")
+    assert nccl.calls == []  # its watcher is closed
+
+
 def test_what_nccl_refuses(context, block, nccl, monkeypatch):
     unraisable = []
     monkeypatch.setattr("sys.unraisablehook", lambda args: unraisable.append(args.exc_value))
