@@ -11,7 +11,7 @@ memory up. A resume holds the pages of all ranks before one of them maps any. A 
 is late ends the call on all ranks within their timeout, with an exception that names it; everything is as before.
 
 A rank that cannot reach the exchange after it agreed gets NotReadyError, and job.info().state is JobState.IN_DOUBT. Its
-memory is usable and its contents are kept. Calling the same method again finds out what was decided.
+memory may be used. Calling the same method again finds out what was decided, and keeps the contents of that time.
 
 The ranks talk over an exchange, never over NCCL:
 - Store: a store of torch.distributed, by default the one that init_process_group() made, with gloo or any other
