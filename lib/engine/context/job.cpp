@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "base/hash_table.h"
 #include "base/process.h"
 #include "base/thread.h"
 #include "engine/context/transition.h"
@@ -17,12 +18,7 @@ namespace {
 // Names of tags, as ranks may have other numbers for them. The order does not matter.
 uint64_t sum_of_names(Context &context, const PauseRequest &request) {
   uint64_t sum = 0;
-  for (uint32_t i = 0; i < request.count; ++i) {
-    uint64_t hash = 0xcbf29ce484222325;
-    for (const char *at = context.tags.get(request.tags[i])->name; *at != 0; ++at)
-      hash = (hash ^ static_cast<uint8_t>(*at)) * 0x100000001b3;
-    sum += hash;
-  }
+  for (uint32_t i = 0; i < request.count; ++i) sum += hash_of_text(context.tags.get(request.tags[i])->name);
   return sum;
 }
 

@@ -11,6 +11,10 @@ namespace {
 
 bool is_yes(const char *value) { return std::strncmp(value, "yes", 3) == 0; }
 
+// Registers of the rounds: of each rank, and what all learn.
+constexpr const char *kMemberNames[] = {"in", "ready", "end"};
+constexpr const char *kAnswerNames[] = {"go", "decision", "result"};
+
 // An exchange carries ASCII text of one line.
 void make_plain(char *text) {
   for (; *text != 0; ++text)
@@ -31,16 +35,18 @@ void JobProtocol::begin(const char *asked, uint64_t now, uint64_t timeout_ms) {
   has_voted_ = is_local_over_ = false;
   local_ = JobLocal{};
   outcome_ = JobOutcome{};
-  deadline_ = now + timeout_ms;
-  vote_wait_ = now + timeout_ms / 4 * 3;
-  end_wait_ = now + timeout_ms / 16 * 15;
+  set_times(now, timeout_ms);
   state_ = State::kAgree;
 }
 
-void JobProtocol::go_on(uint64_t now, uint64_t timeout_ms) {
+void JobProtocol::set_times(uint64_t now, uint64_t timeout_ms) {
   deadline_ = now + timeout_ms;
   vote_wait_ = now + timeout_ms / 4 * 3;
   end_wait_ = now + timeout_ms / 16 * 15;
+}
+
+void JobProtocol::go_on(uint64_t now, uint64_t timeout_ms) {
+  set_times(now, timeout_ms);
   outcome_ = JobOutcome{};
   refuse(rank_, GMM_ERROR_NOT_READY, "could not reach the exchange and was in doubt");
 }
@@ -50,20 +56,14 @@ void JobProtocol::set_key(const char *register_name) {
 }
 
 void JobProtocol::set_member_key(uint32_t rank) {
-  static constexpr const char *kNames[] = {"in", "ready", "end"};
   char name[32];
-  std::snprintf(name, sizeof name, "%s/%u", kNames[round_], rank);
+  std::snprintf(name, sizeof name, "%s/%u", kMemberNames[round_], rank);
   set_key(name);
 }
 
-void JobProtocol::set_answer_key() {
-  static constexpr const char *kNames[] = {"go", "decision", "result"};
-  set_key(kNames[round_]);
-}
+void JobProtocol::set_answer_key() { set_key(kAnswerNames[round_]); }
 
 bool JobProtocol::erase_next() {
-  static constexpr const char *kOwn[] = {"in", "ready", "end"};
-  static constexpr const char *kCommon[] = {"go", "decision", "result"};
   const uint32_t count = rank_ == 0 ? 6 : 3;
   if (at_ == count) {
     at_ = 0;
@@ -75,9 +75,9 @@ bool JobProtocol::erase_next() {
   }
   const unsigned long long epoch = oldest_;
   if (at_ < 3)
-    std::snprintf(key_, sizeof key_, "%s/%llu/%s/%u", name_, epoch, kOwn[at_], rank_);
+    std::snprintf(key_, sizeof key_, "%s/%llu/%s/%u", name_, epoch, kMemberNames[at_], rank_);
   else
-    std::snprintf(key_, sizeof key_, "%s/%llu/%s", name_, epoch, kCommon[at_ - 3]);
+    std::snprintf(key_, sizeof key_, "%s/%llu/%s", name_, epoch, kAnswerNames[at_ - 3]);
   ++at_;
   return true;
 }

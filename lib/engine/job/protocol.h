@@ -112,6 +112,7 @@ class JobProtocol {
   enum Round : uint8_t { kIn, kReady, kEnd };
 
   uint64_t wait_until() const { return round_ == kEnd ? end_wait_ : vote_wait_; }
+  void set_times(uint64_t now, uint64_t timeout_ms);
   void set_key(const char *register_name);
   void set_member_key(uint32_t rank);
   void set_answer_key();

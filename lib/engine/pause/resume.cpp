@@ -79,14 +79,16 @@ Status HeapResume::charge_and_hold(uint64_t *bytes) {
 
 Status HeapResume::charge_and_make() {
   GMM_TRY(charge());
-  for (const PlannedExtent &planned : extents_) {
-    Extent &extent = *planned.extent;
-    if (extent.handle.value != 0) continue;
-    PhysicalHandle handle;
-    GMM_TRY(create_pages(*context_.core.backend, *extent.region.load(std::memory_order_relaxed),
-                         extent.location.load(std::memory_order_relaxed), size_of(extent), &handle));
-    extent.handle = handle;
-  }
+  for (const PlannedExtent &planned : extents_) GMM_TRY(make_pages(*planned.extent));
+  return Status();
+}
+
+Status HeapResume::make_pages(Extent &extent) {
+  if (extent.handle.value != 0) return Status();
+  PhysicalHandle handle;
+  GMM_TRY(create_pages(*context_.core.backend, *extent.region.load(std::memory_order_relaxed),
+                       extent.location.load(std::memory_order_relaxed), size_of(extent), &handle));
+  extent.handle = handle;
   return Status();
 }
 
@@ -116,11 +118,7 @@ Status HeapResume::back_through(uint64_t index) {
   while (backed_ < extents_.size() && (backed_ <= index || bytes < kMapGroup)) {
     Extent &extent = *extents_[backed_++].extent;
     bytes += size_of(extent);
-    if (extent.handle.value != 0) continue;
-    PhysicalHandle handle;
-    GMM_TRY(create_pages(*context_.core.backend, *extent.region.load(std::memory_order_relaxed),
-                         extent.location.load(std::memory_order_relaxed), size_of(extent), &handle));
-    extent.handle = handle;
+    GMM_TRY(make_pages(extent));
   }
   return map(first, backed_ - first);
 }

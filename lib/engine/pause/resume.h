@@ -36,6 +36,7 @@ class HeapResume : public HeapTransition {
 
  private:
   Status charge_and_make();
+  Status make_pages(Extent &extent);    // unless it has them
   Status back_through(uint64_t index);  // memory for the extents up to this one, and for some that follow
   // What was kept of the restored extents goes, but for whole large blocks of a read-only tag, or of any with retain.
   void forget_restored(bool retain);
