@@ -59,12 +59,13 @@ typedef struct gmm_lease_ask_callback {
 /** What gmm_lease_create() makes. */
 typedef struct gmm_lease_desc {
   uint32_t struct_size;
-  uint32_t flags;   /**< must be 0 */
-  const char *name; /**< for messages and `gmm lease --status`: 1 to 63 letters, digits, '.', '-' and '_', no '.' first */
+  uint32_t flags; /**< must be 0 */
+  const char
+      *name; /**< for messages and `gmm lease --status`: 1 to 63 letters, digits, '.', '-' and '_', no '.' first */
   const char *arbiter; /**< whose turns: a name as above; NULL: "default". Leases of one device need one arbiter */
   int32_t priority;    /**< the highest is served first; the lowest gives up memory first */
   uint32_t reserved;
-  uint64_t floor_bytes; /**< of each device: the arbiter leaves so much to this process's context; 0: none */
+  uint64_t floor_bytes; /**< of each device that the context uses: the arbiter leaves so much to it; 0: none */
   /**
    * Milliseconds after a grant in which the offered tags stay, also after gmm_lease_return().
    *
