@@ -49,7 +49,8 @@ typedef enum {
   HANDLE_EVENT,
   HANDLE_TICKET,
   HANDLE_WATCHER,
-  HANDLE_JOB
+  HANDLE_JOB,
+  HANDLE_LEASE
 } HandleKind;
 
 typedef struct Handle {
@@ -62,7 +63,7 @@ typedef struct Handle {
   struct FreedInReset *freed_in_reset;
   PyObject *log;
   PyObject *oom_handler;
-  PyObject *watch; /**< watcher: the callable; job: its exchange */
+  PyObject *watch; /**< watcher and lease: the callable; job: its exchange */
   PyObject *weak_references;
   int is_in_operation; /**< a job: until its operation is over, also in doubt */
 } Handle;
@@ -109,6 +110,21 @@ PyObject *native_job_run(PyObject *module, PyObject *arguments);
 PyObject *native_job_query(PyObject *module, PyObject *job);
 /** The library has ended the job, and its operation with it. */
 void job_end(Handle *job);
+
+/* lease.c */
+
+/** lease_create(lease, context, name, arbiter, priority, floor, residency_ms, hears) -> handle */
+PyObject *native_lease_create(PyObject *module, PyObject *arguments);
+/** lease_offer(lease, tag, cost) */
+PyObject *native_lease_offer(PyObject *module, PyObject *arguments);
+/** lease_request(lease, ((device, bytes), ...), timeout_ms) -> handle of a ticket */
+PyObject *native_lease_request(PyObject *module, PyObject *arguments);
+/** lease_return(lease) -> whether it was in use */
+PyObject *native_lease_return(PyObject *module, PyObject *lease);
+/** lease_query(lease) -> the fields of gmm_lease_info after its size */
+PyObject *native_lease_query(PyObject *module, PyObject *lease);
+/** lease_write(context, arbiter, write, timeout_ms) */
+PyObject *native_lease_write(PyObject *module, PyObject *arguments);
 
 /* memory.c: blocks */
 
