@@ -22,6 +22,7 @@ static void make_card(void) {
   snprintf(bytes, sizeof bytes, "%llu", (unsigned long long)CARD);
   setenv("GMM_IPC_DIR", folder, 1);
   setenv("GMM_HOST_CARD", path, 1);
+  snprintf(path, sizeof path, "%s/gpu", folder);
   setenv("FAKE_CUDA_CARD", path, 1);
   setenv("FAKE_CUDA_MEMORY", bytes, 1);
   // The first one says how large the card is.
