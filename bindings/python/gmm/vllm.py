@@ -108,6 +108,9 @@ class CuMemAllocator:
         self._free_unused()
         kept = self._numbers(offload_tags)
         dropped = [number for tag, number in self._tags.items() if tag not in offload_tags]
+        if self._library.by_turns:
+            self._library.turns.sleep(kept, dropped)
+            return
         awake = [number for number in kept if self._library.tag_info(number).active_bytes]
         # Contents to keep come first, because dropping the others cannot be undone.
         offloaded = self._library.pause(awake, _preload.PAUSE_KEEP_HOST)
@@ -126,6 +129,9 @@ class CuMemAllocator:
         The other tags stay awake. Tags that sleep already do not change.
         """
         self._free_unused()
+        if self._library.by_turns:
+            self._library.turns.sleep([], self._numbers(_as_tuple(tags)))
+            return
         self._library.pause(self._numbers(_as_tuple(tags)), _preload.PAUSE_DROP)
 
     def wake_up(self, tags=None):
@@ -133,7 +139,11 @@ class CuMemAllocator:
 
         After gmm.OutOfMemoryError all of them still sleep.
         """
-        self._library.resume(list(self._tags.values()) if tags is None else self._numbers(_as_tuple(tags)))
+        numbers = list(self._tags.values()) if tags is None else self._numbers(_as_tuple(tags))
+        if self._library.by_turns:
+            self._library.turns.wake_up(numbers)
+        else:
+            self._library.resume(numbers)
 
     def get_current_usage(self):
         """The live bytes of the memory pools, asleep or not."""

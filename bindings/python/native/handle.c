@@ -116,6 +116,7 @@ static gmm_result give_back(Handle *handle) {
       break;
     case HANDLE_TICKET: /* waits for the end of its operation */
       result = gmm_ticket_destroy((gmm_ticket *)pointer);
+      if (result >= 0) later_ticket_ended();
       break;
     case HANDLE_WATCHER: /* waits for its callback */
       result = gmm_watcher_destroy((gmm_watcher *)pointer);
@@ -213,9 +214,11 @@ static void handle_finalize(PyObject *self) {
 void handle_end(Handle *handle) {
   PyObject *type, *value, *trace;
   PyErr_Fetch(&type, &value, &trace);
+  const unsigned ticket_ends = later_ticket_ends();
   const Closing closing = close_handle(handle);
-  const int waits = closing.outcome == CLOSE_DONE && closing.result == GMM_ERROR_BUSY && handle->kind == HANDLE_HEAP &&
-                    later_wait(handle);
+  const int is_busy = closing.outcome == CLOSE_DONE && closing.result == GMM_ERROR_BUSY;
+  const int waits = is_busy && ((handle->kind == HANDLE_HEAP && later_wait(handle)) ||
+                                (handle->kind == HANDLE_LEASE && later_wait_ticket(handle, ticket_ends)));
   if (closing.outcome == CLOSE_DONE && closing.result < 0 && closing.result != GMM_ERROR_FORKED && !waits) {
     if (handle->kind == HANDLE_LEASE) Py_INCREF(handle); /* the lease goes on and calls this handle */
     gmm_python_raise(closing.result);

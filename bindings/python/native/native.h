@@ -199,6 +199,10 @@ int later_close(Handle *handle);
 int later_wait(Handle *handle);
 /** Counts the jobs in an operation. One that is over lets the waiting heaps end. */
 void later_jobs(int change);
+/** Ends a lease that is busy when its ticket has ended. seen: later_ticket_ends() before the try. False: no memory. */
+int later_wait_ticket(Handle *handle, unsigned seen);
+unsigned later_ticket_ends(void);
+void later_ticket_ended(void);
 /** Waits until all of it is done, except inside a callback. */
 void later_settle(void);
 /** The same on a thread that has left something to do since it called the library. */

@@ -1,0 +1,488 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gmm.lease: processes that share a device too small for two of them, and what a lease does in one process."""
+import asyncio
+import contextlib
+import gc
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import threading
+import time
+import weakref
+
+import pytest
+from conftest import BACKENDS, HERE, run_code
+
+import gmm
+import gmm.lease
+from gmm.lease import Lease, LeaseState
+
+MIB = 1 << 20
+CARD_MIB = 64
+PART_MIB = 40  # two do not fit
+EXAMPLES = pathlib.Path(__file__).parents[3] / "examples"
+
+
+def card(folder):
+    """The environment of processes that share one device of CARD_MIB."""
+    return {"GMM_IPC_DIR": str(folder), "GMM_HOST_CARD": str(folder / "card"), "FAKE_CUDA_CARD": str(folder / "card"),
+            "FAKE_CUDA_MEMORY": str(CARD_MIB * MIB)}
+
+
+def until(holds, seconds=60):
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, "it does not come"
+        time.sleep(0.005)
+
+
+# Processes.
+
+
+class Member:
+    """A process that does what it is told."""
+
+    def __init__(self, backend, folder, name, **options):
+        self.name = name
+        self.process = subprocess.Popen(
+            [sys.executable, str(HERE / "lease_member.py"), backend, name, str(CARD_MIB), json.dumps(options)],
+            env={**os.environ, **card(folder)}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def tell(self, *command):
+        print(json.dumps(command), file=self.process.stdin, flush=True)
+
+    def hear(self):
+        line = self.process.stdout.readline()
+        assert line, f"{self.name} has ended with {self.process.wait()}"
+        return json.loads(line)
+
+    def __call__(self, *command):
+        self.tell(*command)
+        return self.hear()
+
+    def send(self, number):
+        os.kill(self.process.pid, number)
+
+    def end(self):
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
+        self.process.stdout.close()
+        return self.process.wait(60)
+
+
+@pytest.fixture
+def members(tmp_path):
+    """members(backend, *names): each has PART_MIB under its tag, and none is in use. The last one's are active."""
+    started = []
+
+    def start(backend, *names, options=None):
+        made = [Member(backend, tmp_path, name, **(options or {})) for name in names]
+        started.extend(made)
+        for member in made:
+            assert member.hear() == "ready"
+        for member in made:
+            assert member("request", PART_MIB) == {"resumed": 0}
+            assert member("alloc", PART_MIB) and member("release") is True
+        return made
+
+    yield start
+    for member in started:
+        if member.process.poll() is None:
+            member.send(signal.SIGCONT)
+    codes = [member.end() for member in started]
+    assert set(codes) <= {0, -signal.SIGKILL}, codes
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_two_processes_alternate(members, backend):
+    pair = members(backend, "first", "second")
+    for _ in range(3):
+        for member in pair:
+            assert member("request")["resumed"] >= PART_MIB * MIB
+            assert member("check") and member("info")["state"] == LeaseState.IN_USE
+            assert member("release") is True and member("release") is False
+    first, second = (member("info") for member in pair)
+    assert first["paused_bytes"] >= PART_MIB * MIB and second["active_bytes"] >= PART_MIB * MIB
+    assert first["grants"] == second["grants"] == 4 and first["evictions"] == 4 and second["evictions"] == 3
+    assert first["is_arbiter"] + second["is_arbiter"] == 1 and first["arbiter"] == second["arbiter"]
+    told = pair[0]("status")
+    assert {member["name"]: member["state"] for member in told["members"]} == {"first": "idle", "second": "idle"}
+
+
+def test_memory_in_use_stays_and_the_holder_is_named(members):
+    first, second = members("host", "first", "second")
+    assert "resumed" in second("request")
+    told = first("request", 0, 0.5)
+    assert told["error"] == "NotReadyError" and "second" in told["message"] and told["seconds"] >= 0.5
+    assert second("check") and second("info")["asks"][0]["name"] == "first"
+    told = first("request", CARD_MIB)
+    assert told["error"] == "OutOfMemoryError" and "second" in told["message"] and told["seconds"] < 30
+    second("release")
+    assert "resumed" in first("request") and first("check")
+
+
+def test_who_is_asked_may_release(members):
+    first, second = members("host", "first", "second", options={"returns": True})
+    assert "resumed" in second("request")
+    assert "resumed" in first("request") and first("check")
+    assert second("info")["state"] == LeaseState.IDLE
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_holder_is_killed(members, backend):
+    first, second = members(backend, "first", "second")
+    assert "resumed" in second("request")
+    first.tell("request", 0, 60)
+    until(lambda: second("info")["asks"])
+    second.send(signal.SIGKILL)
+    assert "resumed" in first.hear() and first("check")
+
+
+def test_a_waiter_is_killed(members):
+    first, second, third = members("host", "first", "second", "third")
+    assert "resumed" in third("request")
+    second.tell("request", 0, 60)
+    until(lambda: third("info")["asks"])
+    second.send(signal.SIGKILL)
+    assert third("check") and third("release")
+    assert "resumed" in first("request") and first("check")
+
+
+def test_a_stopped_holder_is_named_and_goes_on(members):
+    first, second = members("host", "first", "second")
+    assert "resumed" in second("request")
+    second.send(signal.SIGSTOP)
+    told = first("request", 0, 1.0)
+    assert told["error"] == "NotReadyError" and told["seconds"] < 30
+    second.send(signal.SIGCONT)
+    assert second("check") and second("release")
+    assert "resumed" in first("request") and first("check")
+
+
+def test_who_is_stopped_while_idle_loses_nothing(members):
+    first, second = members("host", "first", "second")
+    second.send(signal.SIGSTOP)  # it has the memory, and gives it up when it goes on
+    first.tell("request", 0, 60)
+    time.sleep(0.3)
+    second.send(signal.SIGCONT)
+    assert "resumed" in first.hear() and first("check") and first("release")
+    assert "resumed" in second("request") and second("check")
+
+
+def test_the_arbiter_dies(members):
+    everyone = members("host", "first", "second", "third")
+    infos = {member: member("info") for member in everyone}
+    arbiter, = [member for member in everyone if infos[member]["is_arbiter"]]
+    before = infos[arbiter]["arbiter"]
+    arbiter.send(signal.SIGKILL)
+    left = [member for member in everyone if member is not arbiter]
+    for member in left * 2:
+        assert "resumed" in member("request") and member("check") and member("release")
+    infos = [member("info") for member in left]
+    assert sum(info["is_arbiter"] for info in infos) == 1 and all(info["arbiter"] > before for info in infos)
+
+
+def test_the_arbiter_is_stopped(members):
+    """Nobody waits beyond his time, and whoever is in use goes on."""
+    everyone = members("host", "first", "second", "third")
+    arbiter, = [member for member in everyone if member("info")["is_arbiter"]]
+    holder, other = [member for member in everyone if member is not arbiter]
+    assert "resumed" in holder("request")
+    arbiter.send(signal.SIGSTOP)
+    told = other("request", 0, 1.0)
+    assert told["error"] == "NotReadyError" and told["seconds"] < 30
+    assert holder("check") and holder("release")
+    arbiter.send(signal.SIGCONT)
+    assert "resumed" in other("request") and other("check")
+
+
+# One process: leases over two tags of one context.
+
+
+@pytest.fixture
+def shared(tmp_path):
+    """shared(name, **options): a lease over a tag of its name, with a block of PART_MIB, idle."""
+    context = gmm.Context("host", host_devices=1, host_memory=CARD_MIB * MIB, leak_report=False)
+    context.ipc_configure(directory=str(tmp_path))
+    blocks = []
+
+    def party(name, **options):
+        context.tag(name, gmm.Contents.HOST)
+        lease = Lease(name, [name], context=context, arbiter="one", residency=0.001, **options)
+        with lease.use(PART_MIB * MIB) as resumed:
+            assert resumed == 0 and lease.info().state == LeaseState.IN_USE
+            blocks.append(context.alloc(PART_MIB * MIB, gmm.Kind.VMM, tag=name))
+        return lease
+
+    yield party
+    blocks.clear()
+    gc.collect()
+    context.close()
+
+
+def test_the_turns_of_one_process(shared):
+    first, second = shared("first"), shared("second")
+    assert repr(second) == "<gmm.lease.Lease 'second', idle, 40 MiB active, 0 bytes paused>"
+    with first.use() as resumed:
+        assert resumed == PART_MIB * MIB and second.info().paused_bytes == resumed
+        with pytest.raises(gmm.BusyError):
+            first.request()
+    with pytest.raises(ZeroDivisionError), second.use():
+        raise ZeroDivisionError
+    assert second.info().state == LeaseState.IDLE and second.release() is False
+    names = {member["name"] for member in gmm.lease.status("one", context=first.context)["members"]}
+    assert names == {"first", "second"}
+    second.close()
+    second.close()
+    assert second.closed and repr(second) == "<gmm.lease.Lease 'second' closed>"
+    with pytest.raises(gmm.ClosedError):
+        second.request()
+    with pytest.raises(gmm.NotReadyError):
+        gmm.lease.status("nobody", context=first.context, timeout=0.1)
+
+
+def test_the_arguments_are_checked(shared):
+    context = shared("first").context
+    for wrong in ("", "a b", ".a", "x" * 64):
+        with pytest.raises(ValueError):
+            Lease(wrong, context=context)
+    with pytest.raises(gmm.InvalidTagError):
+        Lease("a", ["nobody made it"], context=context)
+    with pytest.raises(TypeError):
+        Lease("a", asked=3, context=context)
+    with Lease("a", {"first": 3}, context=context, arbiter="one") as lease:
+        for cost in (-1, 0xffffffff):
+            with pytest.raises((ValueError, OverflowError)):
+                lease.offer("first", cost)
+        with pytest.raises(ValueError):
+            lease.request({9: 1})
+        with pytest.raises(ValueError):
+            lease.request(timeout=1e6)
+        lease.withdraw("first")
+        assert lease.info().active_bytes == 0
+    assert lease.closed
+
+
+def test_the_names_in_messages_are_those_of_python(shared):
+    first, second = shared("first"), shared("second")
+    with first.use(), pytest.raises(gmm.NotReadyError) as caught:
+        second.request(timeout=0.05)
+    assert "Lease.request()" in str(caught.value) and "gmm_" not in str(caught.value)
+    assert isinstance(caught.value, TimeoutError)
+
+
+def test_ctrl_c_ends_a_request(shared):
+    first, second = shared("first"), shared("second")
+    with first.use():
+        timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        start = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            second.request()
+        assert time.monotonic() - start < 30
+        assert second.info().state == LeaseState.IDLE
+    second.request()
+    second.release()
+
+
+def test_a_request_in_the_background(shared):
+    first, second = shared("first"), shared("second")
+    with first.use():
+        ticket = second.request_async()
+        until(lambda: second.info().state == LeaseState.WAITING)
+        assert not ticket.done and "waiting" in repr(ticket)
+        assert not ticket.wait(0.05)
+        ticket.cancel()
+        with pytest.raises(gmm.CancelledError):
+            ticket.result()
+        late = second.request_async(timeout=0.1)
+        with pytest.raises(gmm.NotReadyError) as caught:
+            late.result(60)
+        assert "first" in str(caught.value) and late.done
+
+        async def wait():
+            waiting = second.request_async()
+            asyncio.get_running_loop().call_later(0.1, first.release)
+            return await waiting
+
+        assert asyncio.run(wait()) == PART_MIB * MIB
+    assert second.release()
+
+
+def test_close_ends_a_request(shared):
+    first, second = shared("first"), shared("second")
+    caught = []
+
+    def wait():
+        try:
+            second.request()
+        except gmm.CancelledError as error:
+            caught.append(error)
+
+    with first.use():
+        thread = threading.Thread(target=wait)
+        thread.start()
+        until(lambda: second.info().state == LeaseState.WAITING)
+        second.close()
+        thread.join(60)
+    assert len(caught) == 1 and second.closed
+
+
+def test_the_context_closes_its_leases(shared):
+    first, second = shared("first"), shared("second")
+    first.request()
+    ticket = second.request_async()
+    second.context.close()
+    assert first.closed and second.closed and ticket.done
+
+
+def test_asked(shared):
+    asks, inside = [], []
+
+    def asked(ask):
+        asks.append(ask)
+        for call in (first.request, first.close):
+            try:
+                call()
+            except gmm.BusyError as error:
+                inside.append(error)
+        gc.collect()
+        first.release()
+
+    first = shared("first", asked=asked)
+    second = shared("second", priority=2)
+    first.request()
+    with second.use():
+        assert asks[0].name == "second" and asks[0].priority == 2 and asks[0].process == os.getpid()
+        assert asks[0].bytes >= PART_MIB * MIB and asks[0].waiting_ms >= 0
+    assert len(inside) == 2 * len(asks) and first.info().asked == len(asks)
+
+
+def test_an_exception_of_asked_is_reported(shared, monkeypatch):
+    unraisable = []
+    monkeypatch.setattr("sys.unraisablehook", lambda args: unraisable.append(args.exc_type))
+
+    def asked(ask):
+        first.release()
+        raise ZeroDivisionError
+
+    first = shared("first", asked=asked)
+    second = shared("second")
+    first.request()
+    second.request()
+    assert unraisable == [ZeroDivisionError]
+    second.release()
+
+
+def test_a_forgotten_lease_ends(shared):
+    """Also when the last reference goes in its own callback, on its own thread."""
+    first, second = shared("first"), shared("second")
+    context, gone = first.context, []
+    first.close()
+
+    def members():
+        return {member["name"] for member in gmm.lease.status("one", context=context)["members"]}
+
+    for ends_inside in (False, True):
+        began, box = threading.Event(), {}
+
+        def asked(ask, began=began, box=box, ends_inside=ends_inside):
+            if ends_inside:
+                box.clear()
+                gc.collect()
+            began.set()
+
+        box["lease"] = Lease("forgotten", ["first"], context=context, arbiter="one", asked=asked)
+        gone.append(weakref.ref(box["lease"]))
+        box["lease"].request()
+        ticket = second.request_async()
+        assert began.wait(60)
+        box.clear()
+        gc.collect()
+        # Its memory is no offer any more, so the request of the other one waits for nothing that comes.
+        until(lambda: gone[-1]() is None and members() == {"second"})
+        ticket.cancel()
+        ticket.close()
+
+
+def test_the_interpreter_ends_with_leases(tmp_path):
+    """With one in use, one that is asked all the time, a request under way, and one that nobody closed."""
+    code = f"""
+import os, threading, time
+os.environ.update({card(tmp_path)!r})
+import gmm, gmm.lease
+MIB = 1 << 20
+def party(name, **options):
+    context = gmm.Context("host", host_devices=1, host_memory={CARD_MIB} * MIB, leak_report=False)
+    context.tag("weights", gmm.Contents.HOST)
+    lease = gmm.lease.Lease(name, ["weights"], context=context, residency=0.001, **options)
+    with lease.use({PART_MIB} * MIB):
+        blocks.append(context.alloc({PART_MIB} * MIB, gmm.Kind.VMM, tag="weights"))
+    return lease
+asked, blocks = threading.Event(), []
+def hear(ask):
+    asked.set()
+    time.sleep(0.2)
+first, second = party("first", asked=hear), party("second")
+first.request()
+waiting = second.request_async()
+assert asked.wait(60)
+"""
+    run_code(code)
+
+
+def test_a_lease_and_its_ticket_die_in_one_cycle(shared, monkeypatch):
+    """Whoever goes first."""
+    unraisable = []
+    monkeypatch.setattr("sys.unraisablehook", unraisable.append)
+    first = shared("first")
+    for at in range(8):
+        lease = Lease(f"dying{at}", context=first.context, arbiter="one")
+        ticket = lease.request_async()
+        assert ticket.wait(60)
+        gone = weakref.ref(lease)
+        cycle = [lease, ticket] if at % 2 else [ticket, lease]
+        cycle.append(cycle)
+        del lease, ticket, cycle
+        gc.collect()
+        until(lambda gone=gone: gone() is None)
+
+    def members():
+        return {member["name"] for member in gmm.lease.status("one", context=first.context)["members"]}
+
+    until(lambda: members() == {"first"})
+    assert not unraisable
+
+
+# The one line.
+
+
+def test_use_in_the_default_context(tmp_path):
+    run_code(f"""
+import os
+os.environ.update({card(tmp_path)!r}, GMM_BACKEND="host")
+import gmm, gmm.lease
+lease = gmm.lease.use(name="plain", amounts=1 << 20)
+assert lease.info().state == gmm.lease.LeaseState.IN_USE and lease.context is gmm.context()
+block = gmm.alloc(1 << 20, gmm.Kind.VMM, tag="weights")
+assert gmm.context().tag_info("weights").contents == gmm.Contents.HOST
+assert lease.info().active_bytes >= 1 << 20
+try:
+    gmm.lease.use(name="again")
+except gmm.BusyError as error:
+    assert "plain" in str(error)
+else:
+    raise SystemExit("two of them")
+assert lease.release()
+with lease.use():
+    block.fill(1)
+lease.close()
+gmm.lease.use("again", ["weights"])
+try:
+    gmm.lease.use("third", at_once=True)
+except gmm.BusyError:
+    pass
+""")
