@@ -13,6 +13,7 @@ import threading
 import time
 import weakref
 
+import drop_in
 import pytest
 from conftest import BACKENDS, HERE, run_code
 
@@ -485,4 +486,140 @@ try:
     gmm.lease.use("third", at_once=True)
 except gmm.BusyError:
     pass
+""")
+
+
+DROP_IN = """
+import gmm.lease
+from gmm.lease import LeaseState
+
+def other(mib=60):  # another process of the device, which wants nearly all of it
+    import json, subprocess
+    member = subprocess.Popen([sys.executable, os.environ["MEMBER"], "cuda", "other", "64", "{}"],
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    def tell(*command):
+        print(json.dumps(command), file=member.stdin, flush=True)
+        return json.loads(member.stdout.readline())
+    assert json.loads(member.stdout.readline()) == "ready"
+    tell.end = lambda: (member.stdin.close(), member.wait())
+    return tell
+
+def turn(tell, mib=0):
+    told = tell("request", mib)
+    assert "resumed" in told, told
+
+def state():
+    return lease.info().state
+"""
+
+
+def run_drop_in(tmp_path, prelude, code, **options):
+    drop_in.run(code, environment={**card(tmp_path), "MEMBER": str(HERE / "lease_member.py")},
+                prelude=drop_in.PRELUDE + prelude + DROP_IN, **options)
+
+
+@pytest.mark.parametrize("mode", ["preload", "torch"])
+def test_use_with_torch_memory_saver(tmp_path, mode):
+    run_drop_in(tmp_path, drop_in.SAVER.format(mode=mode), """
+lease = gmm.lease.use("generator", ["weights", "kv_cache"], arbiter="tests", residency=0.001)
+assert state() == LeaseState.IN_USE
+with saver.region(tag="weights", enable_cpu_backup=True):
+    weights = full(16, 42)
+with saver.region(tag="kv_cache"):
+    cache = full(20, 9)
+with saver.region(tag="not offered", enable_cpu_backup=True):
+    alone = full(2, 7)
+whole = used()
+saver.pause()                           # the turn is over, and nobody wants the memory
+assert state() == LeaseState.IDLE and whole - 2 >= used() >= whole - 4, (whole, used())
+saver.resume()
+assert state() == LeaseState.IN_USE and used() == whole and holds(weights, 42) and holds(alone, 7)
+
+tell = other()
+saver.pause("not offered")
+assert state() == LeaseState.IN_USE and used() < whole
+saver.pause("kv_cache")                 # a part goes at once
+assert state() == LeaseState.IN_USE and whole - used() >= 22
+saver.pause("weights")
+assert state() == LeaseState.IDLE
+turn(tell, 50)
+tell("alloc", 50), tell("release")
+assert lease.info().paused_bytes >= 16 * MIB
+saver.resume("weights")                 # the cache stays paused
+assert state() == LeaseState.IN_USE and holds(weights, 42) and lease.info().active_bytes < 20 * MIB
+saver.resume("kv_cache")                # more, beside a part
+assert state() == LeaseState.IN_USE and holds(weights, 42)
+cache.fill_(3)
+saver.pause("kv_cache"), saver.pause("kv_cache"), saver.resume("kv_cache"), saver.resume("not offered")
+saver.pause()
+turn(tell)
+assert tell("check")
+import threading
+threading.Timer(0.3, tell, ["release"]).start()
+saver.resume()                          # waits for the other one
+assert holds(weights, 42) and holds(alone, 7)
+lease.close()
+saver.pause("weights")                  # as without a lease
+assert whole - used() >= 16 - 2
+saver.resume()
+assert holds(weights, 42)
+""", preload=mode == "preload")
+
+
+def test_use_with_torch_memory_saver_at_once(tmp_path):
+    run_drop_in(tmp_path, drop_in.SAVER.format(mode="torch"), """
+lease = gmm.lease.use("generator", ["weights"], arbiter="tests", at_once=True)
+with saver.region(tag="weights", enable_cpu_backup=True):
+    weights = full(16, 42)
+whole = used()
+saver.pause("weights")
+assert state() == LeaseState.IDLE and whole - used() >= 16
+saver.resume("weights")
+assert state() == LeaseState.IN_USE and holds(weights, 42)
+""")
+
+
+def test_use_with_vllm(tmp_path):
+    run_drop_in(tmp_path, "from gmm.vllm import CuMemAllocator\nallocator = CuMemAllocator.get_instance()\n", """
+lease = gmm.lease.use("engine", arbiter="tests", residency=0.001)
+with allocator.use_memory_pool(tag="weights"):
+    weights = full(16, 42)
+with allocator.use_memory_pool(tag="kv_cache"):
+    cache = full(20, 9)
+tell = other()
+for level in (1, 2, 1):
+    allocator.sleep(("weights",) if level == 1 else ())
+    assert state() == LeaseState.IDLE
+    turn(tell, 60)  # it takes all of it, later than the call
+    assert lease.info().active_bytes == 0
+    tell("release")
+    allocator.wake_up(["weights"])
+    assert state() == LeaseState.IN_USE and lease.info().active_bytes < 20 * MIB
+    assert holds(weights, 42) == (level == 1)
+    weights.fill_(42)
+    allocator.wake_up(["kv_cache"])
+    assert lease.info().active_bytes >= 36 * MIB and holds(weights, 42)
+    cache.fill_(1)
+allocator.sleep(())                      # nobody takes it
+allocator.wake_up()
+assert holds(weights, 42)
+
+# The one who holds a part and wants more gives up the part, with its contents, though its tag keeps none.
+allocator.sleep(())
+allocator.wake_up(["weights"])
+weights.fill_(5)
+import threading
+def take():
+    turn(tell, 55)
+    went.append(lease.info().paused_bytes)
+    tell("release")
+went = []
+thread = threading.Thread(target=take)
+thread.start()
+while not any(member["state"] == "waiting" for member in gmm.lease.status("tests")["members"]):
+    pass
+assert state() == LeaseState.IN_USE and holds(weights, 5) and not went
+allocator.wake_up()
+assert went[0] >= 36 * MIB and holds(weights, 5) and lease.info().active_bytes >= 36 * MIB
+thread.join()
 """)
