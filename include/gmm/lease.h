@@ -45,7 +45,8 @@ typedef struct gmm_lease_ask {
  *
  * The lease's thread calls it, without a lock. It is called once for a lease that waits, and again every second while
  * that one still waits. It must return soon: the thread does nothing else meanwhile. It may call gmm, also
- * gmm_lease_return(). gmm_lease_request(), gmm_lease_destroy() and gmm_ticket_destroy() of the lease's tickets are BUSY inside.
+ * gmm_lease_return(). Inside, gmm_lease_request(), gmm_lease_destroy() and gmm_ticket_destroy() of the lease's tickets
+ * are BUSY.
  * It must return 0; other values are reserved.
  */
 typedef int32_t (*gmm_lease_ask_fn)(void *user, const gmm_lease_ask *ask);

@@ -576,6 +576,29 @@ TEST(LeaseSimulation, NobodyStarves) {
   }
 }
 
+// One that wants nearly all, beside two that want little and ask again at once.
+TEST(LeaseSimulation, ALargeRequestIsNotOvertaken) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    LeaseSimulation simulation(seed, 3, 1);
+    simulation.has_extras = false;
+    for (uint32_t i = 0; i < 3; ++i) {
+      simulation[i].priority = 0;
+      simulation[i].member = std::make_unique<LeaseMember>(100 + i, "p", 0, 0);
+      simulation[i].residency = 0;
+      simulation[i].paused[0] = i == 0 ? 900 : 300;
+      simulation[i].use_ms = i == 0 ? 10 : 200;
+      simulation[i].rest_ms = 1;
+      // Nobody returns because others ask.
+      simulation[i].returns_when_asked = false;
+    }
+    simulation.run(60'000);
+    EXPECT_GT(simulation[0].grants, 50u);
+    EXPECT_LT(simulation[0].longest_wait, 2000u);
+    if (HasFailure()) return;
+  }
+}
+
 // A holder that never returns: the others end at their deadlines, with its name.
 TEST(LeaseSimulation, AHolderThatNeverReturnsIsNamed) {
   LeaseSimulation simulation(7, 2, 1);
