@@ -92,9 +92,8 @@ typedef struct gmm_lease_desc {
  */
 GMM_API gmm_result gmm_lease_create(gmm_context *context, const gmm_lease_desc *desc, gmm_lease **out) GMM_NOEXCEPT;
 
-enum {
-  GMM_LEASE_WITHDRAW = 0xffffffff /**< for gmm_lease_offer(): the tag is offered no more */
-};
+/** For gmm_lease_offer(): the tag is offered no more. */
+#define GMM_LEASE_WITHDRAW UINT32_MAX
 
 /**
  * Offers a tag: gmm pauses its VMM memory for others while the lease is not in use, and resumes it by the next request.
