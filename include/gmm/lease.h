@@ -44,8 +44,9 @@ typedef struct gmm_lease_ask {
  * Hears that others want what a lease in use has. The program answers with gmm_lease_return() when it can.
  *
  * The lease's thread calls it, without a lock. It is called once for a lease that waits, and again every second while
- * that one still waits. It must return soon: the thread does nothing else meanwhile. It may call gmm, gmm_lease_return()
- * too. gmm_lease_request(), gmm_lease_destroy() and gmm_ticket_destroy() of the lease's tickets are BUSY inside.
+ * that one still waits. It must return soon: the thread does nothing else meanwhile. It may call gmm, also
+ * gmm_lease_return(). Inside, gmm_lease_request(), gmm_lease_destroy() and gmm_ticket_destroy() of the lease's tickets
+ * are BUSY.
  * It must return 0; other values are reserved.
  */
 typedef int32_t (*gmm_lease_ask_fn)(void *user, const gmm_lease_ask *ask);
@@ -79,8 +80,8 @@ typedef struct gmm_lease_desc {
 /**
  * Makes this process a member of an arbiter's leases.
  *
- * The call waits for nobody. A thread of the lease finds the arbiter, or becomes it: the socket lies in the directory of
- * gmm_ipc_configure(), which also says which other users take part.
+ * The call waits for nobody. A thread of the lease finds the arbiter, or becomes it. The arbiter's socket lies in the
+ * directory of gmm_ipc_configure(), which also says which other users take part.
  *
  * @param desc  must not be NULL.
  * @param[out] out  the lease, which is idle.
@@ -91,9 +92,8 @@ typedef struct gmm_lease_desc {
  */
 GMM_API gmm_result gmm_lease_create(gmm_context *context, const gmm_lease_desc *desc, gmm_lease **out) GMM_NOEXCEPT;
 
-enum {
-  GMM_LEASE_WITHDRAW = 0xffffffff /**< for gmm_lease_offer(): the tag is offered no more */
-};
+/** For gmm_lease_offer(): the tag is offered no more. */
+#define GMM_LEASE_WITHDRAW UINT32_MAX
 
 /**
  * Offers a tag: gmm pauses its VMM memory for others while the lease is not in use, and resumes it by the next request.
@@ -131,8 +131,8 @@ typedef struct gmm_lease_request_desc {
  * Waits for this lease's turn, and resumes its offered tags. From then on the lease is in use until gmm_lease_return().
  *
  * All or nothing: the arbiter grants the memory on all devices, or none. It takes the free memory that this process's
- * driver measures, less what others were granted and have not taken yet, and less their floors. What is missing it takes
- * from leases that are not in use. If that is not enough, it asks those that are in use (gmm_lease_desc.asked).
+ * driver measures, less what others were granted and have not taken yet, and less their floors. It takes what is
+ * missing from leases that are not in use. If that is not enough, it asks those that are in use (gmm_lease_desc.asked).
  *
  * Requests are served by priority, and by their age among equal ones. A request that has waited for 30 s comes before
  * all younger ones. A request behind another one is served before it only if they want different devices.

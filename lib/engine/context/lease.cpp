@@ -21,6 +21,7 @@ constinit thread_local bool t_is_asked = false;
 
 constexpr uint64_t kMostRetryMs = 100;       // between tries to find the arbiter, while somebody requests
 constexpr uint64_t kMostIdleRetryMs = 1000;  // and otherwise
+constexpr uint64_t kAgainMs = 20;            // between tries to measure
 constexpr uint64_t kMostShortMs = 500;       // between tries to resume
 
 Status open_directory(Context &context, int32_t *out) {
@@ -321,7 +322,7 @@ gmm_lease::Bytes gmm_lease::bytes_of(const gmm_tag *tags, uint64_t count) {
 }
 
 // Of devices that this context uses: to ask another one would start it.
-uint32_t gmm_lease::measure(LeaseMeasure out[kLeaseDevices]) {
+bool gmm_lease::measure(LeaseMeasure out[kLeaseDevices]) {
   static_assert(kLeaseDevices == kMaxDevices);
   Vector<Offer> offers(context.core.allocator);
   Vector<gmm_tag> tags(context.core.allocator);
@@ -339,14 +340,18 @@ uint32_t gmm_lease::measure(LeaseMeasure out[kLeaseDevices]) {
     row.offered = bytes.active[d];
     row.paused = bytes.paused[d];
     is_used_[d] = is_used_[d] || row.held + row.paused + amounts.bytes[d] != 0;
+    if (!is_used_[d]) continue;
+    // A device that does not tell has nothing free. Before it told its name once, there is nothing to report.
     gmm_device_info info = {};
-    if (!is_used_[d] || !context.core.backend->device_info(Device{static_cast<int32_t>(d)}, &info).ok()) continue;
+    const bool is_told = context.core.backend->device_info(Device{static_cast<int32_t>(d)}, &info).ok();
+    if (is_told) std::memcpy(uuids_[d].bytes, info.uuid, sizeof uuids_[d].bytes);
+    if (uuids_[d] == LeaseUuid{}) return false;
     row.is_used = true;
-    row.free = info.free_memory;
+    row.free = is_told ? info.free_memory : 0;
     row.floor = desc_.floor_bytes;
-    std::memcpy(row.device.bytes, info.uuid, sizeof row.device.bytes);
+    row.device = uuids_[d];
   }
-  return context.device_count;
+  return true;
 }
 
 // --- The lease's thread ----------------------------------------------------------------------------------------------
@@ -494,11 +499,11 @@ void gmm_lease::receive() {
 void gmm_lease::send_report() {
   MessageGuard message_guard;
   LeaseMeasure measures[kLeaseDevices];
-  const uint32_t devices = measure(measures);
+  if (!measure(measures)) return sleep_us(1000 * kAgainMs);  // the report stays due
   LeaseReport report;
   {
     LockGuard guard(mutex_);
-    member_.report(measures, devices, monotonic_ms(), &report);
+    member_.report(measures, context.device_count, monotonic_ms(), &report);
   }
   const int64_t sent = os::send_bytes(socket_, &report, sizeof report);
   if (sent != static_cast<int64_t>(sizeof report) && sent != -EAGAIN) disconnect();
@@ -508,7 +513,7 @@ void gmm_lease::give() {
   MessageGuard message_guard;
   uint64_t needed[kMaxDevices] = {};
   LeaseMeasure measures[kLeaseDevices];
-  const uint32_t devices = measure(measures);
+  const uint32_t devices = measure(measures) ? context.device_count : 0;
   for (uint32_t i = 0; i < giving_.devices; ++i)
     for (uint32_t d = 0; d < devices; ++d)
       if (measures[d].is_used && measures[d].device == giving_.rows[i].device) needed[d] = giving_.rows[i].give;

@@ -78,7 +78,8 @@ struct gmm_lease {
   void wake() { poller_.wake(); }
   // VMM memory of the tags, or of one of them.
   Bytes bytes_of(const gmm_tag *tags, uint64_t count);
-  uint32_t measure(gmm::LeaseMeasure out[gmm::kLeaseDevices]);
+  // By device. False: a device does not say which one it is.
+  bool measure(gmm::LeaseMeasure out[gmm::kLeaseDevices]);
   bool copy_offers(gmm::Vector<Offer> *out);
   gmm::Status resume_offers(gmm::TicketState *ticket, uint64_t *bytes);
   void end_request(bool is_granted);
@@ -97,7 +98,8 @@ struct gmm_lease {
   uint64_t retry_at_ = 0, retry_ms_ = 1;
   gmm::LeaseServer *server_ = nullptr;
   gmm::Thread thread_, server_thread_;
-  bool is_used_[gmm::kMaxDevices] = {};  // devices that were measured once
+  bool is_used_[gmm::kMaxDevices] = {};     // devices on which the context held or wanted memory
+  gmm::LeaseUuid uuids_[gmm::kMaxDevices];  // zero: not known yet
   std::atomic<bool> stopping_{false}, has_server_{false};
 
   gmm::Mutex mutex_{gmm::LockRank::kLease};

@@ -208,6 +208,13 @@ uint64_t LeaseArbiter::step(uint64_t now) {
   }
   if (waiting == 0) return wake_;
   wake_at(now + kLookMs);
+  // A report may have been lost after its sender had answered the round.
+  if (last_round_ != round_) {
+    last_round_ = round_;
+    round_seen_at_ = now;
+  } else if (now >= round_seen_at_ + kRoundMs) {
+    begin_round();
+  }
   if (now < decides_from_) return wake_;
   std::sort(queue, queue + waiting, [&](const Member *a, const Member *b) { return comes_before(*a, *b, now); });
   bool is_taken[kLeaseDevices] = {}, plans_are_known = true;

@@ -31,6 +31,7 @@ class LeaseArbiter {
   static constexpr uint64_t kAskAgainMs = 1000;  // between calls of `asked`; then all are asked that have something
   static constexpr uint64_t kOldMs = 30'000;     // a request of this age comes before all younger ones
   static constexpr uint64_t kRepeatMs = 500;     // of an order that shows no effect
+  static constexpr uint64_t kRoundMs = 1000;     // a round is not older while somebody waits
   static constexpr uint64_t kLookMs = 20;        // while somebody waits
 
   struct Member {
@@ -114,7 +115,7 @@ class LeaseArbiter {
 
   const uint64_t incarnation_;
   uint64_t decides_from_;
-  uint64_t round_ = 1;
+  uint64_t round_ = 1, last_round_ = 0, round_seen_at_ = 0;
   uint64_t last_give_ = 0;
   uint64_t wake_ = UINT64_MAX;
   uint32_t devices_count_ = 0;
