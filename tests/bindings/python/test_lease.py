@@ -623,3 +623,26 @@ allocator.wake_up()
 assert went[0] >= 36 * MIB and holds(weights, 5) and lease.info().active_bytes >= 36 * MIB
 thread.join()
 """)
+
+
+# The examples.
+
+
+def run_example(name, *arguments):
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("FAKE_CUDA", "GMM_"))}
+    done = subprocess.run([sys.executable, EXAMPLES / "lease" / name, *arguments], capture_output=True, text=True,
+                          env={**environment, "GMM_BACKEND": "host"}, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_example_of_turns():
+    told = run_example("turns.py")
+    assert "trainer: step 4," in told and "to 12," in told and told.endswith("turns: ok\n")
+    assert "40 MiB came back" in told
+
+
+def test_the_example_of_models():
+    told = run_example("models.py")
+    assert "code   woken, 40 MiB" in told and "models: ok, 8 answers" in told
+    assert told.count("holds 40 MiB") == 1, told
