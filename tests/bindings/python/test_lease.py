@@ -625,6 +625,72 @@ thread.join()
 """)
 
 
+def test_use_after_the_kth_failure(tmp_path):
+    """Each call below a sleep and a wake-up fails in turn: the next try finds all as it was."""
+    run_drop_in(tmp_path, "from gmm.vllm import CuMemAllocator\nallocator = CuMemAllocator.get_instance()\n", """
+from gmm import _native as native
+from gmm._core.tag import Tag
+from gmm._memory_saver import turns as module
+lease = gmm.lease.use("engine", arbiter="tests", residency=0.001)
+with allocator.use_memory_pool(tag="weights"):
+    weights = full(16, 42)
+with allocator.use_memory_pool(tag="kv_cache"):
+    cache = full(20, 9)
+left = None
+
+def failing(function):
+    def call(*arguments, **options):
+        global left
+        if left is not None:
+            left -= 1
+            if left == 0:
+                left = None
+                raise gmm.SystemCallError("the k-th call")
+        return function(*arguments, **options)
+    return call
+
+native.lease_offer, native.lease_return = failing(native.lease_offer), failing(native.lease_return)
+native.lease_request, native.gmm_tag_configure = failing(native.lease_request), failing(native.gmm_tag_configure)
+library = allocator._library
+library.pause, library.live_bytes = failing(library.pause), failing(library.live_bytes)
+
+def each(operation, check):
+    global left
+    k, failures = 1, 0
+    while True:
+        left = k
+        try:
+            operation()
+        except gmm.SystemCallError:
+            failures += 1
+            check()
+        else:
+            left = None
+            return failures
+        k += 1
+
+def is_awake():
+    assert state() == LeaseState.IN_USE and holds(weights, 42)
+
+def is_partly_awake():
+    is_awake()
+    assert lease.info().active_bytes < 20 * MIB
+
+assert each(lambda: allocator.sleep("weights"), is_awake) >= 4
+assert state() == LeaseState.IDLE
+def is_asleep():
+    assert state() == LeaseState.IDLE
+assert each(lambda: allocator.wake_up(["weights"]), is_asleep) >= 2
+is_partly_awake()
+assert each(lambda: allocator.wake_up(["kv_cache"]), is_partly_awake) >= 3
+is_awake()
+assert lease.info().active_bytes >= 36 * MIB
+assert each(lambda: allocator.discard("kv_cache"), is_awake) >= 2
+is_partly_awake()
+allocator.wake_up()
+is_awake()
+""")
+
 # The examples.
 
 

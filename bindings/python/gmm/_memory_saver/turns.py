@@ -104,20 +104,22 @@ class Turns:
         if not contents:
             return
         stay = [number for number in awake if self._library.live_bytes(number)]
-        before = self._set_contents(contents)
+        before, offered = self._set_contents(contents), set(self._offered)
+        is_paused = False
         try:
+            self._offer(awake if stay else set(contents) | offered | set(awake))
             if stay or self._at_once:
+                is_paused = True  # perhaps in part only by an interrupt
                 self._library.pause(list(contents), 0)
-            self._asleep |= set(contents)
-            if stay:
-                self._offer(awake)
-            else:
-                self._offer(set(contents) | self._offered | set(awake))
+            if not stay:
                 self.lease.release()
         except BaseException:
-            self._asleep -= set(contents)
             self._set_contents(before)
+            self._offer(offered)
+            if is_paused:
+                self._library.resume(list(contents))
             raise
+        self._asleep |= set(contents)
 
     def _wake(self, numbers):
         numbers = [number for number in numbers if number in self._asleep]
@@ -189,8 +191,13 @@ class Turns:
             try:
                 contents = dict.fromkeys((number for number in kept if number in managed), Contents.HOST)
                 contents.update(dict.fromkeys((number for number in dropped if number in managed), Contents.DROP))
+                woken = [number for number in contents if number not in self._asleep]
                 self._to_sleep(contents)
-                self._library.pause([number for number in dropped if number not in managed], preload.PAUSE_DROP)
+                try:
+                    self._library.pause([number for number in dropped if number not in managed], preload.PAUSE_DROP)
+                except Exception:
+                    self._wake(woken)
+                    raise
             except Exception:
                 self._library.resume(outside)
                 raise
