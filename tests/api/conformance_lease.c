@@ -103,6 +103,27 @@ static void fill(uint32_t count) {
   }
 }
 
+// What the other cases rest on: a process measures what others have taken, and cannot take it.
+static void a_card_is_shared(void) {
+  gmm_context *const first = context;
+  void *const block = ALLOC(PART);
+  context = open_context(2);
+  read_device(device);
+  CHECK_EQUAL(device_info.free_memory, CARD - PART);
+  gmm_alloc_desc desc = alloc_desc();
+  void *none = NULL;
+  RESULT(gmm_alloc(context, PART, &desc, &none), GMM_ERROR_OUT_OF_MEMORY);
+  void *const small = ALLOC(CARD - PART);
+  OK(gmm_free(first, block, GMM_STREAM_DEFAULT));
+  OK(gmm_trim(first, NULL, NULL));
+  void *const large = ALLOC(PART);
+  OK(gmm_free(context, small, GMM_STREAM_DEFAULT));
+  OK(gmm_free(context, large, GMM_STREAM_DEFAULT));
+  OK(gmm_context_release(context));
+  context = first;
+  read_device(device);
+}
+
 static void they_take_turns(void) {
   join_leases(MEMBERS, 0);
   fill(MEMBERS);
@@ -340,6 +361,7 @@ int main(void) {
   const bool is_small = device_info.total_memory == CARD;
   gmm_context_release(context);
   if (is_small) {
+    KINDS(a_card_is_shared, vmm);
     KINDS(they_take_turns, vmm);
     KINDS(memory_in_use_stays, vmm);
     KINDS(who_is_asked_may_return, vmm);

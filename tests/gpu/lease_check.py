@@ -193,8 +193,8 @@ def hand_over(pair, size, rehearses):
         tap.check(False, f"hand-over: nothing was measured: {told}")
         return turns
     middle, floor = statistics.median(times), sum(copies)
-    words = (f"hand-over {middle * 1000:.0f} ms ({min(times) * 1000:.0f} to {max(times) * 1000:.0f}), copies out and in "
-             f"{copies[0] * 1000:.0f} + {copies[1] * 1000:.0f} ms ({size / copies[0] / 1e9:.1f} and "
+    words = (f"hand-over {middle * 1000:.0f} ms ({min(times) * 1000:.0f} to {max(times) * 1000:.0f}), copies out and "
+             f"in {copies[0] * 1000:.0f} + {copies[1] * 1000:.0f} ms ({size / copies[0] / 1e9:.1f} and "
              f"{size / copies[1] / 1e9:.1f} GB/s): {middle / floor:.3f} x, the goal is {GOAL} x")
     tap.check(rehearses or middle <= GOAL * floor, words)
     return turns

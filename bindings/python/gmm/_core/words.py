@@ -98,10 +98,12 @@ _CONSTANTS = {
     "GMM_PAUSE_KEEP_FILE": "contents=Contents.FILE", "GMM_PAUSE_KEEP_HOST": "contents=Contents.HOST",
     "GMM_PIN_READ_ONLY": "read_only=True", "GMM_TAG_CHECKSUM": "checksum=True", "GMM_TAG_DEFAULT": "DEFAULT_TAG",
     "GMM_TAG_READ_ONLY": "read_only=True", "GMM_TAG_PAGEABLE": "pageable=True",
-    "GMM_RESUME_RETAIN": "retain=True", "GMM_BACKUP_NAMED_FILES": "named_files=True", "GMM_DEVICE_HOST": "HOST"}
+    "GMM_RESUME_RETAIN": "retain=True", "GMM_BACKUP_NAMED_FILES": "named_files=True", "GMM_DEVICE_HOST": "HOST",
+    "GMM_LEASE_WITHDRAW": "Lease.withdraw()"}
 #: Prefixes of the constants of an enumeration.
 _ENUMERATIONS = {"GMM_KIND_": "Kind.", "GMM_FD_": "FdType.", "GMM_ADVISE_": "Advice.", "GMM_CONTENTS_": "Contents.",
-                 "GMM_DEVICE_CAN_": "Capability.", "GMM_JOB_": "JobState.", "GMM_LEASE_": "LeaseState.", "GMM_WATCH_": "WatchEvent."}
+                 "GMM_DEVICE_CAN_": "Capability.", "GMM_JOB_": "JobState.", "GMM_LEASE_": "LeaseState.",
+                 "GMM_WATCH_": "WatchEvent."}
 _NAME = re.compile(r"\bgmm_[a-z_]+\b|\bGMM_[A-Z_]+")
 
 

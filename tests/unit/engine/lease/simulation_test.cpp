@@ -30,7 +30,7 @@ class LeaseSimulation {
   struct Process {
     std::unique_ptr<LeaseMember> member;
     int32_t priority = 0;
-    bool is_dead = false, has_offer = true, returns_when_asked = true, is_lone = false;
+    bool is_dead = false, returns_when_asked = true;
     uint64_t stopped_until = 0;
     // Its memory: pages of the offered tag, the tag's paused bytes, and what is not offered.
     uint64_t pages[2] = {}, paused[2] = {}, own[2] = {}, extra[2] = {}, floor[2] = {};
@@ -53,7 +53,10 @@ class LeaseSimulation {
       process.rest_ms = 1 + chance(400);
       process.member = std::make_unique<LeaseMember>(100 + i, ("p" + std::to_string(i)).c_str(), process.priority,
                                                      process.residency);
-      for (uint32_t d = 0; d < devices; ++d) process.paused[d] = chance(4) == 0 ? 0 : 100 + chance(500);
+      for (uint32_t d = 0; d < devices; ++d) {
+        process.paused[d] = chance(4) == 0 ? 0 : 100 + chance(500);
+        process.floor[d] = chance(4) == 0 ? chance(150) : 0;
+      }
     }
   }
 
@@ -117,7 +120,7 @@ class LeaseSimulation {
   LeaseFaults faults;
   uint64_t faults_until = kNever;
   bool has_extras = true;
-  uint64_t arbiters = 0, gives = 0, foreign_shorts = 0;
+  uint64_t arbiters = 0, gives = 0;
 
  private:
   static constexpr uint32_t kNobody = UINT32_MAX;
@@ -242,10 +245,15 @@ class LeaseSimulation {
     if (processes_[i].member->state() != LeaseState::kWaiting || faults.any() || now_ < freed_at_ + 50) return;
     bool is_possible = true;
     for (uint32_t d = 0; d < devices_; ++d) {
-      uint64_t reachable = free_of(d);
-      for (uint32_t k = 0; k < size(); ++k)
-        if (k != i && !processes_[k].is_dead && processes_[k].has_offer) reachable += processes_[k].pages[d];
-      is_possible = is_possible && processes_[i].paused[d] + wanted_extra(processes_[i], d) <= reachable;
+      uint64_t reachable = free_of(d), floors = 0;
+      for (uint32_t k = 0; k < size(); ++k) {
+        const Process &other = processes_[k];
+        if (k == i || other.is_dead) continue;
+        const uint64_t held = other.pages[d] + other.own[d] + other.extra[d];
+        reachable += std::min(other.pages[d], held - std::min(held, other.floor[d]));
+        floors += other.floor[d] - std::min(held, other.floor[d]);
+      }
+      is_possible = is_possible && processes_[i].paused[d] + wanted_extra(processes_[i], d) + floors <= reachable;
     }
     ASSERT_FALSE(is_possible) << "process " << i << " was denied what could be met";
   }
@@ -266,7 +274,7 @@ class LeaseSimulation {
             measures[d].free = free_of(d);
             measures[d].held = process.pages[d] + process.own[d] + process.extra[d];
             measures[d].floor = process.floor[d];
-            measures[d].offered = process.has_offer ? process.pages[d] : 0;
+            measures[d].offered = process.pages[d];
             measures[d].paused = process.paused[d];
           }
           LeaseReport report;
@@ -464,7 +472,7 @@ class LeaseSimulation {
 // Without a fault everything is granted that can be met, at once or after others returned.
 TEST(LeaseSimulation, GrantsAllThatCanBeMetWithoutAFault) {
   uint64_t grants = 0, gives = 0;
-  for (uint64_t seed = 1; seed <= 1500; ++seed) {
+  for (uint64_t seed = 1; seed <= 1000; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     LeaseSimulation simulation(seed, 1 + seed % 6, 1 + seed % 2);
     simulation.run(10'000);
@@ -478,8 +486,8 @@ TEST(LeaseSimulation, GrantsAllThatCanBeMetWithoutAFault) {
     gives += simulation.gives;
     if (HasFailure()) return;
   }
-  EXPECT_GT(grants, 10'000u);
-  EXPECT_GT(gives, 5'000u);
+  EXPECT_GT(grants, 8'000u);
+  EXPECT_GT(gives, 4'000u);
 }
 
 // After the faults are over, every process that lives is served again.
@@ -526,23 +534,23 @@ void run_with_faults(const LeaseFaults &faults, uint64_t seeds, bool all_are_ser
 TEST(LeaseSimulation, SurvivesLostDelayedAndDoubledMessages) {
   LeaseFaults faults;
   faults.lost = faults.doubled = faults.delayed = 50;
-  run_with_faults(faults, 800, true);
+  run_with_faults(faults, 600, true);
 }
 TEST(LeaseSimulation, SurvivesCutConnections) {
   LeaseFaults faults;
   faults.cut = 20;
-  run_with_faults(faults, 800, true);
+  run_with_faults(faults, 600, true);
 }
 TEST(LeaseSimulation, SurvivesDeathsAndStops) {
   LeaseFaults faults;
   faults.killed = 1;
   faults.stopped = 4;
-  run_with_faults(faults, 1200, false);
+  run_with_faults(faults, 800, false);
 }
 TEST(LeaseSimulation, SurvivesAProcessWithoutALease) {
   LeaseFaults faults;
   faults.foreign = true;
-  run_with_faults(faults, 500, false, true);
+  run_with_faults(faults, 300, false, true);
 }
 TEST(LeaseSimulation, SurvivesEverythingAtOnce) {
   LeaseFaults faults;
@@ -550,7 +558,7 @@ TEST(LeaseSimulation, SurvivesEverythingAtOnce) {
   faults.killed = 1;
   faults.stopped = 2;
   faults.foreign = true;
-  run_with_faults(faults, 1000, false);
+  run_with_faults(faults, 700, false);
 }
 
 // A low priority beside two of a high one that always want the memory.
@@ -563,6 +571,7 @@ TEST(LeaseSimulation, NobodyStarves) {
       simulation[i].priority = i == 0 ? 0 : 5;
       simulation[i].member = std::make_unique<LeaseMember>(100 + i, "p", simulation[i].priority, 0);
       simulation[i].residency = 0;
+      simulation[i].floor[0] = 0;
       simulation[i].paused[0] = 600;
       simulation[i].use_ms = 50;
       simulation[i].rest_ms = 1;
@@ -586,6 +595,7 @@ TEST(LeaseSimulation, ALargeRequestIsNotOvertaken) {
       simulation[i].priority = 0;
       simulation[i].member = std::make_unique<LeaseMember>(100 + i, "p", 0, 0);
       simulation[i].residency = 0;
+      simulation[i].floor[0] = 0;
       simulation[i].paused[0] = i == 0 ? 900 : 300;
       simulation[i].use_ms = i == 0 ? 10 : 200;
       simulation[i].rest_ms = 1;
@@ -602,7 +612,10 @@ TEST(LeaseSimulation, ALargeRequestIsNotOvertaken) {
 // A holder that never returns: the others end at their deadlines, with its name.
 TEST(LeaseSimulation, AHolderThatNeverReturnsIsNamed) {
   LeaseSimulation simulation(7, 2, 1);
-  for (uint32_t i = 0; i < 2; ++i) simulation[i].paused[0] = 600;
+  for (uint32_t i = 0; i < 2; ++i) {
+    simulation[i].floor[0] = 0;
+    simulation[i].paused[0] = 600;
+  }
   simulation[0].returns_when_asked = simulation[1].returns_when_asked = false;
   simulation[0].use_ms = simulation[1].use_ms = 50'000;
   simulation[0].timeout = simulation[1].timeout = 700;
