@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from gmm import _native as native
 from gmm._core.enums import Contents
-from gmm._core.errors import ERRORS
+from gmm._core.errors import ERRORS, Error
 from gmm._core.stream import _Closing
 from gmm._core.tag import tag_number
 from gmm._core.ticket import Ticket
@@ -135,7 +135,7 @@ class Lease(_Closing, native.Handle):
 
     asked(LeaseAsk) hears that others want what is in use, on the lease's thread, at once and then every second. It
     returns soon. It may call release(), or make the program come to an end of its turn. request() and close() are
-    BusyError there.
+    BusyError there. Without asked, the lease's thread needs no GIL.
     """
 
     __slots__ = ("context", "name", "_lock", "_requests")
@@ -198,11 +198,13 @@ class Lease(_Closing, native.Handle):
         Both messages name who holds what. gmm.BusyError: the lease is in use or waits already. After an exception,
         Ctrl-C too, the lease is idle.
         """
-        ticket = self.request_async(amounts, timeout=timeout)
+        ticket = None
         try:
+            ticket = self.request_async(amounts, timeout=timeout)
             ticket.wait()
         except BaseException:
-            self._end_request(ticket)
+            if ticket is not None:
+                self._end_request(ticket)
             raise
         ticket.close()
         return ticket.result()
@@ -259,7 +261,10 @@ class Lease(_Closing, native.Handle):
     def __repr__(self):
         if self.closed:
             return f"<gmm.lease.Lease {self.name!r} closed>"
-        info = self.info()
+        try:
+            info = self.info()
+        except (Error, RuntimeError):  # in a child of fork(), or closed meanwhile
+            return f"<gmm.lease.Lease {self.name!r}>"
         return (f"<gmm.lease.Lease {self.name!r}, {info.state.name.lower().replace('_', ' ')}, "
                 f"{size(info.active_bytes)} active, {size(info.paused_bytes)} paused>")
 

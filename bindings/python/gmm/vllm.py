@@ -31,6 +31,18 @@ def _as_tuple(tags):
     return (tags,) if isinstance(tags, str) else tuple(tags)
 
 
+def _use_lease(cuda):
+    """gmm.lease.use() in a worker of vLLM, whose program does not run there: GMM_VLLM_LEASE asks for it."""
+    name, _, room = os.environ.get("GMM_VLLM_LEASE", "").partition(":")
+    if not name:
+        return
+    if room and not room.isdigit():
+        raise ValueError(f"GMM_VLLM_LEASE: {room!r} is no number of bytes; write {name}:BYTES or {name}")
+    from gmm import lease  # pylint: disable=import-outside-toplevel # few programs have one
+
+    lease.use(name, amounts={cuda.current_device(): int(room)} if room else None)
+
+
 class CuMemAllocator:
     """Memory that sleeps by tags. get_instance() returns the instance of the process.
 
@@ -61,6 +73,7 @@ class CuMemAllocator:
             self._library.path, "tms_torch_malloc", "tms_torch_free")
         self._tags = {}
         self.current_tag = CuMemAllocator.default_tag
+        _use_lease(torch.cuda)
 
     def _numbers(self, tags):
         return [self._tags[tag] for tag in dict.fromkeys(tags) if tag in self._tags]

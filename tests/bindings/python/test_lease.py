@@ -239,6 +239,10 @@ def test_the_turns_of_one_process(shared):
     second.close()
     second.close()
     assert second.closed and repr(second) == "<gmm.lease.Lease 'second' closed>"
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if repr(first) == "<gmm.lease.Lease 'first'>" else 1)
+    assert os.waitpid(child, 0)[1] == 0
     with pytest.raises(gmm.ClosedError):
         second.request()
     with pytest.raises(gmm.NotReadyError):
@@ -622,6 +626,29 @@ assert state() == LeaseState.IN_USE and holds(weights, 5) and not went
 allocator.wake_up()
 assert went[0] >= 36 * MIB and holds(weights, 5) and lease.info().active_bytes >= 36 * MIB
 thread.join()
+""")
+
+
+def test_use_by_the_environment_of_vllm(tmp_path):
+    """In the process that makes the allocator, which waits for room."""
+    run_drop_in(tmp_path, "from gmm.vllm import CuMemAllocator\n", """
+tell = other()
+turn(tell, 50)
+tell("alloc", 50), tell("release")
+for wrong in ("engine:x", "a b"):
+    os.environ["GMM_VLLM_LEASE"] = wrong
+    raises(ValueError, CuMemAllocator)
+os.environ["GMM_VLLM_LEASE"] = "engine:" + str(40 * MIB)
+import gmm.lease as module
+module.use.__kwdefaults__["arbiter"] = "tests"  # that of the other one here
+allocator = CuMemAllocator.get_instance()
+with allocator.use_memory_pool(tag="weights"):
+    weights = full(36, 42)
+allocator.sleep("weights")
+turn(tell)
+tell("release")
+allocator.wake_up()
+assert holds(weights, 42) and module._used.name == "engine" and module._used.info().evictions >= 1
 """)
 
 
