@@ -205,17 +205,17 @@ def test_the_arbiter_is_stopped(members):
 
 @pytest.fixture
 def shared(tmp_path):
-    """shared(name, **options): a lease over a tag of its name, with a block of PART_MIB, idle."""
+    """shared(name, mib, **options): a lease over a tag of its name, with a block of so much, idle."""
     context = gmm.Context("host", host_devices=1, host_memory=CARD_MIB * MIB, leak_report=False)
     context.ipc_configure(directory=str(tmp_path))
     blocks = []
 
-    def party(name, **options):
+    def party(name, mib=PART_MIB, residency=0.001, **options):
         context.tag(name, gmm.Contents.HOST)
-        lease = Lease(name, [name], context=context, arbiter="one", residency=0.001, **options)
-        with lease.use(PART_MIB * MIB) as resumed:
+        lease = Lease(name, [name], context=context, arbiter="one", residency=residency, **options)
+        with lease.use(mib * MIB) as resumed:
             assert resumed == 0 and lease.info().state == LeaseState.IN_USE
-            blocks.append(context.alloc(PART_MIB * MIB, gmm.Kind.VMM, tag=name))
+            blocks.append(context.alloc(mib * MIB, gmm.Kind.VMM, tag=name))
         return lease
 
     yield party
@@ -269,6 +269,38 @@ def test_the_arguments_are_checked(shared):
         lease.withdraw("first")
         assert lease.info().active_bytes == 0
     assert lease.closed
+
+
+def test_the_lowest_priority_goes_first(shared):
+    high, low, middle = shared("high", 20, priority=9), shared("low", 20, priority=-9), shared("middle", 20, priority=3)
+    with Lease("other", context=high.context, arbiter="one").use(20 * MIB):
+        assert [lease.info().paused_bytes // MIB for lease in (high, middle, low)] == [0, 0, 20]
+    with low.use() as resumed:
+        assert resumed == 20 * MIB
+
+
+def test_the_lowest_cost_goes_first(shared):
+    first = shared("first", 20)
+    first.context.tag("cache")
+    first.offer("cache", 0)
+    first.offer("first", 7)
+    with first.use(20 * MIB):
+        cache = first.context.alloc(20 * MIB, gmm.Kind.VMM, tag="cache")
+    with Lease("other", context=first.context, arbiter="one").use(40 * MIB):
+        assert first.context.tag_info("cache").active_bytes == 0
+        assert first.context.tag_info("first").active_bytes == 20 * MIB
+    cache.free()
+
+
+def test_residency_and_floor(shared):
+    first = shared("first", residency=0.7, floor=8 * MIB)
+    second = shared("second")
+    with first.use():
+        begin = time.monotonic()
+    with second.use():
+        assert time.monotonic() - begin >= 0.5
+    with pytest.raises(gmm.OutOfMemoryError):
+        second.request((CARD_MIB - 4) * MIB)
 
 
 def test_the_names_in_messages_are_those_of_python(shared):
