@@ -132,7 +132,11 @@ bool LeaseArbiter::receive(uint32_t slot, const LeaseReport &report, uint64_t no
   }
   const uint64_t residency_left = report.grant_ms < report.residency_ms ? report.residency_ms - report.grant_ms : 0;
   member.free_for_all = now + residency_left;
-  member.state_since = now - std::min(now, report.state_ms);
+  // A report that was under way for long says too little.
+  const bool is_same_state =
+      member.is_registered && report.state == member.report.state && report.request == member.report.request;
+  const uint64_t since = now - std::min(now, report.state_ms);
+  member.state_since = is_same_state ? std::min(member.state_since, since) : since;
   if (report.state != LeaseState::kWaiting) member.waits_for_others = 0;
   member.report = report;
   std::copy_n(device, kLeaseDevices, member.device);
