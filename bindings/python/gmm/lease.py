@@ -306,7 +306,8 @@ def use(name, offer=("weights", "kv_cache"), amounts=None, *, priority=0, arbite
 
     - a pause or sleep of all that is awake of the offered names ends the turn, and returns at once. The memory stays
       until another process wants it. What happens to the contents then is what the call said: sleep level 1 keeps the
-      weights, also when somebody takes them an hour later. at_once: the memory goes in the call, as without a lease.
+      weights, also when somebody takes them an hour later. at_once: the memory goes in the call, as without a lease. A
+      process that needs the memory itself passes that, such as one that trains and generates.
     - a pause or sleep of a part of it gives that part's memory back in the call. The rest stays in use.
     - a resume or wake_up while nothing is awake is a request: it waits for the turn up to timeout seconds and raises
       as Lease.request(). The names that it does not wake give their memory back first.

@@ -565,13 +565,15 @@ with saver.region(tag="kv_cache"):
     cache = full(20, 9)
 with saver.region(tag="not offered", enable_cpu_backup=True):
     alone = full(2, 7)
+tell = other()
+told = tell("request", 60, 0.3)         # what the program uses is an offer, so that others wait for it
+assert told["error"] == "NotReadyError" and "generator" in told["message"], told
 whole = used()
 saver.pause()                           # the turn is over, and nobody wants the memory
 assert state() == LeaseState.IDLE and whole - 2 >= used() >= whole - 4, (whole, used())
 saver.resume()
 assert state() == LeaseState.IN_USE and used() == whole and holds(weights, 42) and holds(alone, 7)
 
-tell = other()
 saver.pause("not offered")
 assert state() == LeaseState.IN_USE and used() < whole
 saver.pause("kv_cache")                 # a part goes at once

@@ -260,6 +260,8 @@ class Library:
         finally:
             found = self.get_region()
             self.set_region(**before)
+            if self.by_turns:
+                self.turns.offer_new()
             if found != inside:
                 raise AssertionError(f"the region was changed inside its with block: it is {found}, it was {inside}")
 

@@ -95,6 +95,17 @@ class Turns:
         """False when the program has closed the lease: then all goes as without."""
         return self.lease is not None and not self.lease.closed
 
+    def offer_new(self):
+        """Offers tags that have come, so that others wait for them, and are not denied at once."""
+        if not self._lock.acquire(blocking=False):
+            return  # a transition is under way, which does it
+        try:
+            new = set(self._managed()) - self._asleep - self._offered
+            if new and self.lease.info().state:
+                self._offer(new | self._offered)
+        finally:
+            self._lock.release()
+
     # Transitions.
 
     def _to_sleep(self, contents):
