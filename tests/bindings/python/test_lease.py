@@ -303,6 +303,24 @@ def test_residency_and_floor(shared):
         second.request((CARD_MIB - 4) * MIB)
 
 
+def test_all_devices_or_none(tmp_path):
+    with gmm.Context("host", host_devices=2, host_memory=CARD_MIB * MIB) as context:
+        context.ipc_configure(directory=str(tmp_path))
+        tag, part = context.tag("weights", gmm.Contents.HOST), PART_MIB * MIB
+        first = Lease("first", [tag], context=context, arbiter="one", residency=0.001)
+        both = Lease("both", context=context, arbiter="one")
+        third = Lease("third", context=context, arbiter="one")
+        with first.use({1: part}), context.alloc(part, gmm.Kind.VMM, device=1, tag=tag):
+            with pytest.raises(gmm.NotReadyError) as caught:
+                both.request({0: part, 1: part}, timeout=0.3)
+            assert "first" in str(caught.value) and both.info().state == LeaseState.IDLE
+            with third.use({0: part}):  # who waited holds nothing
+                pass
+            first.release()
+            with both.use({0: part, 1: part}):
+                assert context.tag_info(tag).paused_bytes == part
+
+
 def test_the_names_in_messages_are_those_of_python(shared):
     first, second = shared("first"), shared("second")
     with first.use(), pytest.raises(gmm.NotReadyError) as caught:
