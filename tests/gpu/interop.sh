@@ -217,8 +217,6 @@ if [ -z "$fake" ] && [ ${#job_names[@]} != 0 ]; then sleep 10; fi
 check 'PyTorch' 100 torch gpu tests/gpu/torch_check
 check 'CuPy' 90 cupy gpu tests/gpu/cupy_check cupy
 check 'between processes' 90 torch gpu tests/gpu/ipc_check
-# Skipped with one GPU.
-check 'NCCL, two GPUs' 120 torch gpu tests/gpu/nccl_check ${fake:+--rehearse}
 check 'RMM' 60 rmm gpu tests/gpu/cupy_check rmm
 if [ -d "$RMM_SUITE" ]; then check "RMM's own tests" 150 rmm gpu tests/gpu/rmm_suite "$RMM_SUITE"; fi
 check 'JAX' 60 jax gpu tests/gpu/cupy_check jax
