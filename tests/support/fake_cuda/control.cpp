@@ -90,6 +90,7 @@ CUresult enter(Entry entry) {
   const Row &row = kRows[static_cast<int>(entry)];
   ++counts[static_cast<int>(entry)];
   if (row.in_any) ++calls_until_now;
+  if (const char *hangs = getenv("FAKE_CUDA_HANG"); hangs && !strcmp(hangs, row.name)) pause();
   if (any_armed)
     if (CUresult error = failure_due(row)) return error;
   bool free_to_call = entry == Entry::cuInit || entry == Entry::cuDriverGetVersion || entry == Entry::cuGetErrorName ||
