@@ -523,6 +523,49 @@ internal sealed class PauseTest
         Fails<ArgumentNullException>(() => context.Watch(new GmmWatchOptions { Tag = tag }, null));
     }
 
+    /// <summary>
+    /// What waits for an operation is Busy in the handler for which it waits, and stays usable.
+    /// </summary>
+    internal void ClosedInside()
+    {
+        GmmTag tag = context.Tag("closed inside", GmmContents.Host, 0);
+        GmmTag elsewhere = context.Tag("ticket inside", GmmContents.Host, 0);
+        Gate gate = new Gate();
+        int refused = 0;
+        using (GmmBuffer buffer = Alloc(tag))
+        using (GmmHeap heap = context.Heap(new GmmHeapOptions { Kind = GmmKind.Host }))
+        using (GmmContext other = new GmmContext())
+        using (GmmBuffer large = Alloc(elsewhere, Large))
+        using (GmmTicket ticket = elsewhere.PauseAsync(new GmmPauseOptions { Progress = gate.Report }))
+        {
+            Check(gate.Reached.WaitOne(Long), "the progress is told");
+            GmmWatchOptions losing = new GmmWatchOptions { Tag = tag, Events = GmmWatchEvents.Losing };
+            using (GmmWatcher watcher = context.Watch(losing, info =>
+            {
+                Fails(GmmResult.Busy, "BUSY", heap.Dispose);
+                Fails(GmmResult.Busy, "BUSY", ticket.Dispose);
+                Fails(GmmResult.Busy, "BUSY", () => ticket.Wait(Long));
+                Fails(GmmResult.Busy, "BUSY", () => Ignore(ticket.Result));
+                Fails(GmmResult.Busy, "BUSY", other.Dispose);
+                Check(!ticket.IsDone, "a look at the ticket");
+                refused = 5;
+                return true;
+            }))
+            {
+                tag.Pause();
+                tag.Resume();
+                Same(null, watcher.Thrown, "what the handler threw");
+            }
+            Same(5, refused, "calls that are refused inside");
+            heap.Alloc(Size).Dispose();
+            other.Alloc(Size).Dispose();
+            gate.Open.Set();
+            Check(ticket.Result >= Large, "the ticket's bytes");
+            elsewhere.Resume();
+            CheckContents(buffer);
+        }
+    }
+
     private static bool Add(List<GmmWatchInfo> list, GmmWatchInfo info)
     {
         lock (list)

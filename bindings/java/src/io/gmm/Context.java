@@ -731,10 +731,11 @@ public final class Context implements AutoCloseable {
 
     /**
      * Closes the context, which takes no more calls. The backend ends, and all memory goes back, with the last object
-     * made from it. Closing twice does nothing.
+     * made from it. Inside the handler of a watcher it is BUSY, and the context stays open. Closing twice does nothing.
      */
     @Override
     public void close() {
+        WatchCall.checkOutside("Context.close()", false);
         handle.close();
     }
 

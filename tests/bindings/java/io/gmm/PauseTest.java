@@ -389,6 +389,44 @@ final class PauseTest {
         fails(IllegalArgumentException.class, () -> context.watch(new WatchOptions().tag(tag), null));
     }
 
+    /** What waits for an operation is BUSY in the handler for which it waits, and stays usable. */
+    void closedInside() throws Exception {
+        Tag tag = context.tag("closed inside", Contents.HOST, 0);
+        List<GmmException> refused = Collections.synchronizedList(new ArrayList<>());
+        Gate gate = new Gate();
+        try (GmmBuffer buffer = alloc(tag); Heap heap = context.heap(new HeapOptions().kind(Kind.HOST));
+                Context other = Context.open(SmokeTest.options())) {
+            Tag elsewhere = context.tag("ticket inside", Contents.HOST, 0);
+            try (GmmBuffer large = alloc(elsewhere, LARGE);
+                    Ticket ticket = elsewhere.pauseAsync(new PauseOptions().progress(gate))) {
+                gate.waitUntilReached();
+                try (Watcher watcher = context.watch(new WatchOptions().tag(tag).events(WatchEvent.LOSING), info -> {
+                    Tap.unchecked(() -> {
+                        refused.add(fails(Result.BUSY, heap::close));
+                        refused.add(fails(Result.BUSY, ticket::close));
+                        refused.add(fails(Result.BUSY, ticket::join));
+                        refused.add(fails(Result.BUSY, () -> ticket.get(1, TimeUnit.SECONDS)));
+                        refused.add(fails(Result.BUSY, other::close));
+                        check(!ticket.isDone(), "a look at the ticket");
+                    });
+                    return true;
+                })) {
+                    tag.pause();
+                    tag.resume();
+                }
+                same(5, refused.size(), "calls that are refused inside");
+                try (GmmBuffer of = heap.alloc(SIZE)) {
+                    of.fill(1);
+                }
+                other.alloc(SIZE).close();
+                gate.open.countDown();
+                check(ticket.join() >= LARGE, "the ticket's bytes");
+                elsewhere.resume();
+            }
+            checkContents(buffer);
+        }
+    }
+
     /** False and exceptions refuse PREPARE. */
     private void refuse(Tag tag, GmmBuffer buffer) throws Exception {
         List<WatchInfo> failed = Collections.synchronizedList(new ArrayList<>());
