@@ -571,6 +571,11 @@ public final class Context implements AutoCloseable {
         return Watcher.create(handle, options, handler);
     }
 
+    /** Makes this process a rank of a job, over an exchange that all its ranks reach. The call asks nothing of it. */
+    public Job job(Exchange exchange, JobOptions options) {
+        return Job.create(handle, exchange, options);
+    }
+
     /**
      * Sets the handler that is called when memory is short; null removes it. A handler that refers to the context keeps
      * it from the garbage collector.
