@@ -80,6 +80,16 @@ class _Answer:
         return ProcessState(code) if code in list(ProcessState) else None
 
 
+def _bring_back(verb, pids, timeout):
+    """After a suspend whose helper is gone: what to say of the processes."""
+    if verb == "suspend":
+        with contextlib.suppress(Exception):  # its failure is said by the state
+            back = _run("resume", pids, min(timeout, _UNDO_SECONDS))
+            if all(back.state(pid) == ProcessState.RUNNING for pid in pids):
+                return "all run as before"
+    return "process_state() tells where the processes are, and resume_process() goes on"
+
+
 def _run(verb, pids, timeout, needs=()):
     """Runs the helper: _Answer."""
     if not sys.executable:
@@ -96,24 +106,20 @@ def _run(verb, pids, timeout, needs=()):
         late = True
         process.kill()
         out, err = process.communicate()
-    except BaseException:
+    except BaseException:  # an interrupt
         process.kill()
         process.communicate()
+        _bring_back(verb, pids, timeout)
         raise
     answer = _Answer([json.loads(line) for line in out.splitlines() if line.endswith("}")])
-    if late:
+    if answer.end is None:
         where = "before its first step" if answer.begun is None else \
             f"in the {answer.begun['step']} of process {answer.begun['pid']}"
-        rest = "process_state() tells where the processes are, and resume_process() goes on"
-        if verb == "suspend":
-            with contextlib.suppress(Exception):  # what it would say is said here
-                back = _run("resume", pids, min(timeout, _UNDO_SECONDS))
-                if all(back.state(pid) == ProcessState.RUNNING for pid in pids):
-                    rest = "all run as before"
-        raise errors.NotReadyError(f"{verb}: the driver did not answer within {timeout} s, {where}; {rest}")
-    if answer.end is None:
-        raise CheckpointError(f"{verb}: the process that called the driver ended with {process.returncode}: "
-                              f"{err.strip()[-300:] or 'no words'}")
+        rest = _bring_back(verb, pids, timeout)
+        if late:
+            raise errors.NotReadyError(f"{verb}: the driver did not answer within {timeout} s, {where}; {rest}")
+        raise CheckpointError(f"{verb}: the process that called the driver ended with {process.returncode}, {where}: "
+                              f"{err.strip()[-300:] or 'no words'}; {rest}")
     if answer.end["end"] == "missing":
         raise errors.NotSupportedError(f"{verb}: {answer.end['text']}")
     return answer

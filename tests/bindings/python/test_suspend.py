@@ -4,8 +4,10 @@ import ctypes
 import os
 import pathlib
 import select
+import signal
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -232,6 +234,21 @@ def test_a_driver_that_does_not_return(holders, monkeypatch):
     monkeypatch.setenv("FAKE_CUDA_HANG", "cuCheckpointProcessGetState")
     with pytest.raises(gmm.NotReadyError, match="before its first step"):
         jobs.resume_process(pair[0].pid, timeout=0.5)
+
+
+def test_a_helper_that_dies_or_is_interrupted(holders, monkeypatch):
+    pair = holders(), holders()
+    monkeypatch.setenv("FAKE_CUDA_FAIL", "cuCheckpointProcessCheckpoint:2:-11")  # it crashes
+    with pytest.raises(jobs.CheckpointError, match=f"in the checkpoint of process {pair[1].pid}.*all run as before"):
+        jobs.suspend_process(pair[0].pid, pair[1].pid)
+    monkeypatch.delenv("FAKE_CUDA_FAIL")
+    monkeypatch.setenv("FAKE_CUDA_HANG", "cuCheckpointProcessCheckpoint")
+    timer = threading.Timer(0.7, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        jobs.suspend_process(pair[0].pid, pair[1].pid)
+    timer.join()
+    assert [jobs.process_state(each.pid).name for each in pair] == ["RUNNING"] * 2
 
 
 def test_without_the_driver(monkeypatch):

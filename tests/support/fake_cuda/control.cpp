@@ -2,6 +2,7 @@
 // Counting calls, failing the kth of them, and what every call has to pass first.
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -92,7 +93,10 @@ CUresult enter(Entry entry) {
   if (row.in_any) ++calls_until_now;
   if (const char *hangs = getenv("FAKE_CUDA_HANG"); hangs && !strcmp(hangs, row.name)) pause();
   if (any_armed)
-    if (CUresult error = failure_due(row)) return error;
+    if (CUresult error = failure_due(row)) {
+      if (error == static_cast<CUresult>(-SIGSEGV)) crash("a test asked for it");
+      return error;
+    }
   bool free_to_call = entry == Entry::cuInit || entry == Entry::cuDriverGetVersion || entry == Entry::cuGetErrorName ||
                       entry == Entry::cuGetErrorString || entry == Entry::cuGetProcAddress_v2;
   if (owner == 0 && !free_to_call) return CUDA_ERROR_NOT_INITIALIZED;
