@@ -88,16 +88,20 @@ int main(int argc, char **argv) {
   if (!mpi_exchange_open(&exchange, MPI_COMM_WORLD)) return 1;
   gmm_exchange calls = mpi_exchange_calls(&exchange);
   calls.set = set_and_die;
-  const gmm_job_desc job_desc = {.struct_size = sizeof job_desc,
-                                 .name = "mpi",
-                                 .rank = (uint32_t)number,
-                                 .ranks = (uint32_t)ranks,
-                                 .timeout_ms = strtoull(argv[1], NULL, 10),
-                                 .exchange = calls};
+  gmm_job_desc job_desc = {.struct_size = sizeof job_desc,
+                           .name = "first",
+                           .rank = (uint32_t)number,
+                           .ranks = (uint32_t)ranks,
+                           .timeout_ms = 60000,
+                           .exchange = calls};
+  /* A round trip without a fault first, which also makes the arena. Only the time of the pause below is short. */
   MUST(gmm_job_create(context, &job_desc, &job));
-  /* A round trip without a fault first, which also makes the arena. */
   MUST(gmm_job_pause(job, NULL, NULL));
   MUST(gmm_job_resume(job, NULL, NULL));
+  MUST(gmm_job_destroy(job));
+  job_desc.name = "mpi";
+  job_desc.timeout_ms = strtoull(argv[1], NULL, 10);
+  MUST(gmm_job_create(context, &job_desc, &job));
   MPI_Barrier(MPI_COMM_WORLD);
   is_armed = 1;
   const double begin = mpi_seconds();

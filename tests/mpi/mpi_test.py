@@ -14,7 +14,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support
 import tap  # noqa: E402
 
 MPIRUN, EXAMPLE, MPI_JOB = sys.argv[1:]
-TIMEOUT_MS = 1200
+TIMEOUT_MS = 2000
 SLACK = 3.0  # of a busy machine
 COMMITTED, ABORTED = 1, 2
 NOT_READY = -50
