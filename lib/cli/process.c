@@ -103,11 +103,16 @@ static int number_of(const char *at, const char *key, uint64_t *out) {
   return value != NULL && sscanf(value, "%" SCNu64, out) == 1;
 }
 
+struct held {
+  uint64_t own, foreign, pool, graphs; /* bytes */
+};
+
 /* What the snapshot says of the device with this UUID. 0: nothing. */
-static int held_of(const char *head, const char *uuid, uint64_t *held, uint64_t *foreign) {
+static int held_of(const char *head, const char *uuid, struct held *held) {
   const char *devices = value_of(head, "devices");
   const char *at = devices != NULL ? strstr(devices, uuid) : NULL;
-  return at != NULL && number_of(at, "held_bytes", held) && number_of(at, "foreign_bytes", foreign);
+  return at != NULL && number_of(at, "held_bytes", &held->own) && number_of(at, "foreign_bytes", &held->foreign) &&
+         number_of(at, "pool_bytes", &held->pool) && number_of(at, "graph_bytes", &held->graphs);
 }
 
 /* --- The devices ------------------------------------------------------------------------------------------------- */
@@ -139,7 +144,8 @@ static int print_of_device(unsigned int index, const struct options *options, co
   char name[128] = "", uuid[96] = "";
   nvml_memory memory = {0, 0, 0};
   int result, found = 0;
-  uint64_t used = 0, held = 0, foreign = 0;
+  uint64_t used = 0;
+  struct held held = {0, 0, 0, 0};
   if ((result = nvml.device(index, &device)) != 0) return nvml_failed("nvmlDeviceGetHandleByIndex", result);
   if ((result = nvml.name(device, name, sizeof name)) != 0) return nvml_failed("nvmlDeviceGetName", result);
   if ((result = nvml.uuid(device, uuid, sizeof uuid)) != 0) return nvml_failed("nvmlDeviceGetUUID", result);
@@ -158,16 +164,18 @@ static int print_of_device(unsigned int index, const struct options *options, co
     printf("  the process    %.1f MiB\n", mib(used));
   if (head == NULL) return 1;
   const char *plain = strncmp(uuid, "GPU-", 4) == 0 ? uuid + 4 : uuid;
-  if (!held_of(head, plain, &held, &foreign)) {
+  if (!held_of(head, plain, &held)) {
     printf("  gmm            has no heap there\n");
   } else {
-    printf("  gmm            %.1f MiB", mib(held));
-    if (foreign != 0) printf("; %.1f MiB that a pause gave up are held by others", mib(foreign));
+    printf("  gmm            %.1f MiB", mib(held.own));
+    if (held.foreign != 0) printf("; %.1f MiB that a pause gave up are held by others", mib(held.foreign));
     printf("\n");
   }
   if (used != NVML_NOT_AVAILABLE)
     printf("  outside gmm    %.1f MiB: the context, communicators, graphs, workspaces\n",
-           mib(used > held ? used - held : 0));
+           mib(used > held.own ? used - held.own : 0));
+  if (held.pool != 0) printf("    the pool     %.1f MiB of cudaMallocAsync()\n", mib(held.pool));
+  if (held.graphs != 0) printf("    graphs       %.1f MiB for their allocations\n", mib(held.graphs));
   return 1;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A process for tests of what a process holds: 64 MiB of gmm's and 32 MiB of the driver's own on device 0.
+ * A process for tests of what a process holds: 64 MiB of gmm's on device 0, and of the driver's own
+ * 32 MiB and 16 MiB in its pool.
  *
  * Usage: holder SNAPSHOT      It writes its snapshot there and a line. At each line of stdin it pauses or resumes all,
  * and does so again. It ends with stdin.
@@ -53,6 +54,10 @@ int main(int argc, char **argv) {
   if (alloc == NULL || retain == NULL || set == NULL || retain(&primary, 0) != 0 || set(primary) != 0 ||
       alloc(&raw, (size_t)32 << 20) != 0)
     return EXIT_FAILURE;
+  int (*alloc_async)(unsigned long long *, size_t, void *) = NULL;
+  other = dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuMemAllocAsync");
+  memcpy(&alloc_async, &other, sizeof alloc_async);
+  if (alloc_async == NULL || alloc_async(&raw, (size_t)16 << 20, NULL) != 0) return EXIT_FAILURE;
   for (int paused = 0;; paused = !paused) {
     if (write_snapshot(context, argv[1]) != 0) return EXIT_FAILURE;
     printf("%s\n", paused ? "paused" : "active");

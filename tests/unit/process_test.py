@@ -22,7 +22,7 @@ CONTEXT = 256.0  # ledger.h
 
 def environment(folder, **more):
     return dict(os.environ, LD_LIBRARY_PATH=f"{FAKE_CUDA}:{FAKE_NVML}", FAKE_CUDA_LEDGER=str(folder),
-                FAKE_CUDA_DEVICES="2", GMM_BACKEND="cuda", **more)
+                FAKE_CUDA_DEVICES="2", FAKE_CUDA_GRAPH_MEMORY=str(3 * MIB), GMM_BACKEND="cuda", **more)
 
 
 def info(folder, *arguments, **more):
@@ -60,7 +60,7 @@ def test_process(folder):
     tap.check([holder.state, other.state] == ["active", "active"], "two processes hold memory")
     code, out, err = info(ledger, "--process", holder.pid)
     used = row(out, "the process")
-    tap.check(code == 0 and used is not None and used >= CONTEXT + 96 and "gmm_snapshot_write" in out,
+    tap.check(code == 0 and used is not None and used >= CONTEXT + 112 and "gmm_snapshot_write" in out,
               "NVML tells what a process has", [out, err])
     both = re.search(r"the device +8192\.0 MiB, ([\d.]+) MiB used", out)
     tap.check(both is not None and abs(float(both[1]) - 2 * used) < 0.2, "and what all have", [out])
@@ -69,17 +69,19 @@ def test_process(folder):
     code, out, err = info(ledger, "--process", holder.pid, "--snapshot", snapshot)
     tap.check(code == 0 and row(out, "gmm") >= 64 and
               abs(row(out, "outside gmm") - (row(out, "the process") - row(out, "gmm"))) < 0.2 and
-              CONTEXT + 32 <= row(out, "outside gmm") < CONTEXT + 34 and "gmm            has no heap there" in out,
+              CONTEXT + 48 <= row(out, "outside gmm") < CONTEXT + 50 and "gmm            has no heap there" in out,
               "its snapshot tells gmm's part; the rest is outside", [out, err])
 
     holder.go_on()
     code, out, err = info(ledger, "--process", holder.pid, "--snapshot", snapshot)
-    tap.check(code == 0 and row(out, "gmm") == 0 and CONTEXT + 32 <= row(out, "outside gmm") < CONTEXT + 34,
+    tap.check(code == 0 and row(out, "gmm") == 0 and CONTEXT + 48 <= row(out, "outside gmm") < CONTEXT + 50,
               "after a pause of all what stays is outside gmm", [out, err])
+    tap.check("    the pool     16.0 MiB" in out and "    graphs       3.0 MiB" in out, "CUDA's pool and graphs", [out])
     told = json.loads(snapshot.read_text())
     device = told["devices"][0] if told["devices"] else {}
     tap.check(told["process"] == holder.pid and len(told["devices"]) == 1 and device.get("held_bytes") == 0
-              and device.get("outside_bytes") == device.get("used_bytes") == 32 * MIB,
+              and device.get("outside_bytes") == device.get("used_bytes") == 48 * MIB
+              and (device["pool_bytes"], device["graph_bytes"]) == (16 * MIB, 3 * MIB),
               "the snapshot tells it in the process, too", [str(told["devices"])])
     pretty = folder / "pretty.json"
     pretty.write_text(json.dumps(told, indent=2))

@@ -125,14 +125,10 @@ Status Snapshot::copy_devices(Backend &backend) {
     for (DeviceCopy &each : devices_)
       if (each.device == heap.device) copy = &each;
     if (copy == nullptr) {
-      gmm_device_info info = {};
-      MessageGuard message_guard;
-      if (!backend.device_info(Device{heap.device}, &info).ok()) continue;
       DeviceCopy made = {};
       made.device = heap.device;
-      std::memcpy(made.uuid, info.uuid, sizeof made.uuid);
-      made.total = info.total_memory;
-      made.used = info.total_memory - info.free_memory;
+      MessageGuard message_guard;
+      if (!backend.device_use(Device{heap.device}, &made.use).ok()) continue;
       if (!devices_.push_back(made))
         return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "gmm_snapshot_create: no host memory for the devices.");
       copy = &devices_[devices_.size() - 1];
@@ -173,11 +169,14 @@ Status Snapshot::write(gmm_write_fn write, void *user) const {
                backend_name_, process_number());
   for (const DeviceCopy &copy : devices_) {
     writer.print("%s{\"device\":%d,\"uuid\":\"", &copy == devices_.begin() ? "" : ",", copy.device);
-    for (uint32_t i = 0; i < sizeof copy.uuid; ++i)
-      writer.print("%02x%s", copy.uuid[i], i == 3 || i == 5 || i == 7 || i == 9 ? "-" : "");
+    const DeviceUse &use = copy.use;
+    for (uint32_t i = 0; i < sizeof use.uuid; ++i)
+      writer.print("%02x%s", use.uuid[i], i == 3 || i == 5 || i == 7 || i == 9 ? "-" : "");
     writer.print("\",\"total_bytes\":%" PRIu64 ",\"used_bytes\":%" PRIu64 ",\"held_bytes\":%" PRIu64
-                 ",\"foreign_bytes\":%" PRIu64 ",\"outside_bytes\":%" PRIu64 "}",
-                 copy.total, copy.used, copy.held, copy.foreign, copy.used > copy.held ? copy.used - copy.held : 0);
+                 ",\"foreign_bytes\":%" PRIu64 ",\"outside_bytes\":%" PRIu64 ",\"pool_bytes\":%" PRIu64
+                 ",\"graph_bytes\":%" PRIu64 "}",
+                 use.total, use.used, copy.held, copy.foreign, use.used > copy.held ? use.used - copy.held : 0,
+                 use.pool, use.graphs);
   }
   writer.print("],\"heaps\":[");
   uint64_t extent = 0, block = 0;

@@ -62,10 +62,9 @@ class Snapshot {
   // Of a device with a heap: what a pause of everything would leave on it.
   struct DeviceCopy {
     gmm_device device;
-    uint8_t uuid[sizeof(gmm_device_info::uuid)];
-    uint64_t total, used;  // of the driver; all processes
-    uint64_t held;         // extents of DEVICE and VMM heaps that lie there
-    uint64_t foreign;      // VMM memory that gmm gave up and others hold; of `used` and not of `held`
+    DeviceUse use;
+    uint64_t held;     // extents of DEVICE and VMM heaps that lie there
+    uint64_t foreign;  // VMM memory that gmm gave up and others hold; of `use.used` and not of `held`
   };
 
   const char *name_of(const BlockCopy &block) const { return block.name == 0 ? "" : names_[block.name - 1].text; }
