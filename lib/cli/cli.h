@@ -14,7 +14,9 @@ struct options {
   int threads;         /* replay: one thread for each recorded thread */
   int has_device;      /* the command line names it */
   int has_kind;
-  int environment; /* info: the variables of the environment, not the devices */
+  int environment;      /* info: the variables of the environment, not the devices */
+  uint64_t process;     /* info: what this process uses; 0: the devices */
+  const char *snapshot; /* info --process: the file of its snapshot, or NULL */
   char **files;
   int file_count;
 };
@@ -23,6 +25,7 @@ struct options {
 enum { EXIT_GOOD = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
 int command_info(const struct options *options);
+int command_process(const struct options *options);
 int command_replay(const struct options *options);
 int command_snapshot(const struct options *options);
 int command_trace(const struct options *options);

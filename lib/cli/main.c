@@ -58,13 +58,19 @@ static int parse_option(const char *name, const char *value, struct options *opt
     options->context.host_memory = number << 30;
     return 1;
   }
+  if (strcmp(name, "--process") == 0) return parse_number(value, INT32_MAX, &options->process) && options->process != 0;
+  if (strcmp(name, "--snapshot") == 0) {
+    options->snapshot = value;
+    return *value != '\0';
+  }
   return parse_number(value, UINT64_MAX, &options->operations);
 }
 
 static int is_option(const char *text) {
-  static const char *const names[] = {"--backend", "--kind", "--device", "--host-memory", "--operations"};
+  static const char *const names[] = {"--backend",    "--kind",    "--device",  "--host-memory",
+                                      "--operations", "--process", "--snapshot"};
   uint32_t index = 0;
-  return parse_name(text, names, 5, &index);
+  return parse_name(text, names, sizeof names / sizeof *names, &index);
 }
 
 static const char *help_of(const char *command) {
@@ -109,7 +115,9 @@ int main(int argc, char **argv) {
   options.files = rest + 1;
   options.file_count = count - 1;
   int code = EXIT_USAGE;
-  if (strcmp(command, "info") == 0 && count == 1) {
+  if (strcmp(command, "info") == 0 && count == 1 && options.snapshot != NULL && options.process == 0) {
+    fprintf(stderr, "gmm info: --snapshot goes with --process\n");
+  } else if (strcmp(command, "info") == 0 && count == 1) {
     code = command_info(&options);
   } else if (strcmp(command, "replay") == 0 && count > 1) {
     code = command_replay(&options);

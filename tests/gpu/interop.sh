@@ -153,7 +153,7 @@ if [ ! -f "$build/build.ninja" ]; then step 'configure' 60 build meson setup "$b
 # Only what runs below.
 mapfile -t targets < <(ninja -C "$build" -t targets all | sed -n 's/: .*//p' | grep -vE '\.p/|\.symbols$' |
   grep -E -e '^(bindings/python/|lib/(preload/)?lib|tests/api/conformance_(comm|ipc|pause|tickets|cached))' \
-    -e '^(tests/(bench/gmm-bench|ipc[^/]*|gpu/[^/]*)$|tests/support/fake_cud(a|art)/lib)')
+    -e '^(tests/(bench/gmm-bench|ipc[^/]*|gpu/[^/]*)$|tests/support/fake_(cuda|cudart|nvml)/lib)')
 step 'build' 150 build ninja -C "$build" -j "$(nproc)" "${targets[@]}" || finish
 
 unset GMM_BACKEND
@@ -257,6 +257,8 @@ if [ -x "$build/tests/bench/gmm-bench" ]; then
   step 'gmm-bench ipc, 64 at once' 60 timed "$build/tests/bench/gmm-bench" ipc --backend cuda --kind vmm \
     --blocks 1 --threads 64 --iterations 10000
 fi
+# It fills the device for a moment, and times copies.
+step 'checkpoint of a process' 120 timed "$(python_with cupy)" tests/gpu/checkpoint_check.py ${fake:+--rehearse}
 step 'PyTorch, its own kind' 130 gpu "$(python_with torch)" tests/gpu/torch_native_check.py --no-training
 step 'training GPT-2 small' 50 timed "$(python_with torch)" tests/gpu/train_gpt2.py ${fake:+--rehearse}
 # Its tests compare the device's free memory.

@@ -14,6 +14,7 @@
 #   setup_dotnet               a .NET runtime for the tests of C#: the same
 #   setup_vulkan               Vulkan's headers, its loader, a device without a GPU, a compiler of shaders: the same
 #   setup_opengl               headers of EGL and OpenGL, their libraries, a device without a GPU: the same
+#   setup_mpi                  Open MPI, for a job over it: the same
 #   setup_cuda_headers         cuda.h, from the toolkit or from PyPI: the same
 #   setup_python MODULE...     setup_venv=.deps/venv with these modules of PyPI: the same
 #   setup_free_threaded        a Python without a GIL, in setup_free_python: the same
@@ -350,6 +351,13 @@ setup_opengl() {
   [ ${#missing[@]} = 0 ] || setup_packages "${missing[@]}"
 }
 
+setup_mpi() {
+  local missing=()
+  command -v mpicc >/dev/null || missing+=(libopenmpi-dev)
+  command -v mpirun >/dev/null || missing+=(openmpi-bin)
+  [ ${#missing[@]} = 0 ] || setup_packages "${missing[@]}"
+}
+
 setup_cuda_headers() {
   [ -n "$("$setup_root/tests/support/fake_cuda/find_headers.sh" '' "$setup_deps")" ] && return 0
   setup_python || return 1
@@ -422,6 +430,7 @@ setup_options() {
   # No option of the build: without it the tests and the example are skipped.
   setup_vulkan || setup_skipped[vulkan]=$setup_reason
   setup_opengl || setup_skipped[opengl]=$setup_reason
+  setup_mpi || setup_skipped[mpi]=$setup_reason
   local language
   for language in python java csharp; do
     if setup_language $language; then

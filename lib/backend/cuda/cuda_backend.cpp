@@ -44,6 +44,7 @@ class CudaBackend final : public Backend {
   Status create_comm(Device device, uint64_t size, PhysicalHandle *out) override;
   Status release(PhysicalHandle handle) override;
   Status free_memory(Device device, uint64_t *out) override;
+  Status device_use(Device device, DeviceUse *out) override;
   Status map(void *base, uint64_t size, PhysicalHandle handle) override;
   Status unmap(void *base, uint64_t size) override;
   Status set_access(void *base, uint64_t size, Device owner, uint32_t peers) override;
@@ -651,6 +652,34 @@ Status CudaBackend::free_memory(Device device, uint64_t *out) {
   size_t free_memory = 0, total_memory = 0;
   GMM_TRY(driver_.check(driver_.cuMemGetInfo(&free_memory, &total_memory), "cuMemGetInfo"));
   *out = free_memory;
+  return Status();
+}
+
+// Pool and graphs are figures for a person: a driver that does not tell them has none.
+Status CudaBackend::device_use(Device device, DeviceUse *out) {
+  DeviceState *state = nullptr;
+  GMM_TRY(devices_.state_of(device, &state));
+  ContextGuard guard(driver_, log_);
+  GMM_TRY(devices_.enter(guard, device));
+  CaptureGuard capture(driver_);
+  size_t free_memory = 0, total_memory = 0;
+  CUuuid uuid = {};
+  GMM_TRY(driver_.check(driver_.cuMemGetInfo(&free_memory, &total_memory), "cuMemGetInfo"));
+  GMM_TRY(driver_.check(driver_.cuDeviceGetUuid(&uuid, state->handle), "cuDeviceGetUuid"));
+  *out = DeviceUse();
+  std::memcpy(out->uuid, uuid.bytes, sizeof out->uuid);
+  out->total = total_memory;
+  out->used = total_memory - free_memory;
+  CUmemoryPool pool = nullptr;
+  cuuint64_t bytes = 0;
+  if (driver_.cuDeviceGetDefaultMemPool != nullptr && driver_.cuMemPoolGetAttribute != nullptr &&
+      driver_.cuDeviceGetDefaultMemPool(&pool, state->handle) == CUDA_SUCCESS &&
+      driver_.cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &bytes) == CUDA_SUCCESS)
+    out->pool = bytes;
+  if (driver_.cuDeviceGetGraphMemAttribute != nullptr &&
+      driver_.cuDeviceGetGraphMemAttribute(state->handle, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &bytes) ==
+          CUDA_SUCCESS)
+    out->graphs = bytes;
   return Status();
 }
 
