@@ -16,6 +16,7 @@ void Backend::driver_version(char *text, uint64_t size) const {
 }
 uint32_t Backend::device_count() const { return 0; }
 Status Backend::device_info(Device, gmm_device_info *) { return lacks("devices"); }
+Status Backend::device_traits(Device device, gmm_device_info *out) { return device_info(device, out); }
 int32_t Backend::host_numa_node(Device) { return -1; }
 
 Status Backend::allocate(Kind, Device, uint64_t, Allocation *) { return lacks("memory of this kind"); }

@@ -127,6 +127,8 @@ class Backend {
   virtual uint32_t device_count() const;
   // Fills every field but struct_size. The device is valid.
   virtual Status device_info(Device device, gmm_device_info *out);
+  // The same without free_memory. It does not start the device, which would take memory on it.
+  virtual Status device_traits(Device device, gmm_device_info *out);
   // The NUMA node of host memory that is nearest to the device. -1: it is unknown.
   virtual int32_t host_numa_node(Device device);
 

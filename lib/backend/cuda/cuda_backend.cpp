@@ -30,6 +30,7 @@ class CudaBackend final : public Backend {
   void driver_version(char *text, uint64_t size) const override;
   uint32_t device_count() const override { return devices_.count(); }
   Status device_info(Device device, gmm_device_info *out) override;
+  Status device_traits(Device device, gmm_device_info *out) override;
   int32_t host_numa_node(Device device) override;
 
   Status allocate(Kind kind, Device device, uint64_t size, Allocation *out) override;
@@ -142,14 +143,20 @@ void CudaBackend::driver_version(char *text, uint64_t size) const {
 }
 
 Status CudaBackend::device_info(Device device, gmm_device_info *out) {
+  uint64_t bytes = 0;
+  GMM_TRY(free_memory(device, &bytes));
+  GMM_TRY(device_traits(device, out));
+  out->free_memory = bytes;
+  return Status();
+}
+
+Status CudaBackend::device_traits(Device device, gmm_device_info *out) {
   DeviceState *state = nullptr;
   GMM_TRY(devices_.state_of(device, &state));
-  ContextGuard guard(driver_, log_);
-  GMM_TRY(devices_.enter(guard, device));  // cuMemGetInfo() answers for the current context's device only
   gmm_device_info info = {};
-  size_t free_memory = 0, total_memory = 0;
+  size_t total_memory = 0;
   CUuuid uuid = {};
-  GMM_TRY(driver_.check(driver_.cuMemGetInfo(&free_memory, &total_memory), "cuMemGetInfo"));
+  GMM_TRY(driver_.check(driver_.cuDeviceTotalMem(&total_memory, state->handle), "cuDeviceTotalMem"));
   GMM_TRY(driver_.check(driver_.cuDeviceGetName(info.name, sizeof info.name, state->handle), "cuDeviceGetName"));
   GMM_TRY(driver_.check(driver_.cuDeviceGetUuid(&uuid, state->handle), "cuDeviceGetUuid"));
   static_assert(sizeof uuid.bytes == sizeof info.uuid);
@@ -164,7 +171,6 @@ Status CudaBackend::device_info(Device device, gmm_device_info *out) {
   }
   info.device = device.ordinal;
   info.total_memory = total_memory;
-  info.free_memory = free_memory;
   info.granularity = state->granularity;
   const struct {
     bool has;
@@ -647,7 +653,7 @@ Status CudaBackend::release(PhysicalHandle handle) {
 
 Status CudaBackend::free_memory(Device device, uint64_t *out) {
   ContextGuard guard(driver_, log_);
-  GMM_TRY(devices_.enter(guard, device));
+  GMM_TRY(devices_.enter(guard, device));  // cuMemGetInfo() answers for the current context's device only
   CaptureGuard capture(driver_);
   size_t free_memory = 0, total_memory = 0;
   GMM_TRY(driver_.check(driver_.cuMemGetInfo(&free_memory, &total_memory), "cuMemGetInfo"));
