@@ -44,6 +44,8 @@ int main(int argc, char **argv) {
   if (argc != 2) return EXIT_FAILURE;
   MUST(gmm_context_create(&desc, &context));
   MUST(gmm_alloc(context, UINT64_C(64) << 20, &of, &block));
+  gmm_device_info second = {.struct_size = sizeof second};
+  MUST(gmm_device_query(context, 1, &second)); /* starts the device */
   void *found = dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuMemAlloc_v2");
   int (*retain)(void **, int) = NULL, (*set)(void *) = NULL;
   void *primary = NULL, *other = dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuDevicePrimaryCtxRetain");
