@@ -79,6 +79,7 @@ for tool in "${tools[@]}"; do
   setup_tool "${tool%%:*}" "${tool#*:}" || echo "   without ${tool%%:*}: $setup_reason"
 done
 [ -z "$sanitize" ] || setup_oldest_cuda_header || echo "   without cuda.h of CUDA 12.0: $setup_reason"
+[ -z "$sanitize" ] || setup_arm64 || echo "   without a Python of arm64: $setup_reason"
 if ! pkg-config --exists gtest && ! setup_packages libgtest-dev; then
   summary+=(--skipped "the unit tests in C++: $setup_reason")
 fi

@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes a wheel for each CPython: wheels.py [--folder FOLDER] [--glibc VERSION] [--setup-args ARGUMENT] [PYTHON...]
+or for a system of arm64:          wheels.py [--folder FOLDER] [--setup-args ARGUMENT] --arm64 ROOT
 
 Without PYTHON the script takes python3.9 to python3.14 from PATH and from pyenv. auditwheel gives each wheel the lowest
 manylinux tag that its symbols of glibc allow, so the system of the build decides: Debian 12 (glibc 2.36) makes
 manylinux_2_34. --glibc 2.28 compiles with PyPI's ziglang (Clang and the symbols of each glibc) for an older system.
 What is missing comes from PyPI.
+
+ROOT has arm64's Python with its headers and zlib's, for example Debian's packages libpython3.11-dev, python3.11-minimal
+and zlib1g-dev, unpacked. The compiler is this machine's g++-aarch64-linux-gnu. The build's Python alone runs under
+qemu-user.
 """
 import argparse
 import os
@@ -94,6 +99,73 @@ def build(python, folder, root=ROOT, setup_args=(), variables=None):
     return wheel
 
 
+ARM64 = "aarch64-linux-gnu"
+MAKE_WHEEL = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import mesonpy
+mesonpy.build_wheel(sys.argv[2], {"setup-args": sys.argv[3:]})
+"""
+
+
+def arm64_python(root, folder):
+    """A program that runs the Python of `root`, as Meson asks for one."""
+    python, = [path for path in root.glob("usr/bin/python3.*") if re.fullmatch(r"python3\.\d+", path.name)]
+    runner = folder / python.name
+    runner.write_text(f'#!/bin/sh\nexec qemu-aarch64 -L "{root}" -U LD_LIBRARY_PATH "{python}" "$@"\n')
+    runner.chmod(0o755)
+    return runner
+
+
+def build_arm64(programs, root, folder, source=ROOT, setup_args=()):
+    """The wheel for the Python of `root`. meson-python runs under qemu-user, and starts this machine's tools."""
+    root, folder = root.resolve(), folder.resolve()
+    folder.mkdir(parents=True)
+    pip = [str(programs / "python"), "-m", "pip", "install", "-q"]
+    subprocess.run([*pip, "meson", "ninja", "swig"], check=True)
+    subprocess.run([*pip, "--no-deps", "--target", str(folder / "site"), "meson-python", "pyproject-metadata",
+                    "packaging"], check=True)
+    runner = arm64_python(root, folder)
+    # The root's own libraries are for its programs: the compiler has its libc, and lacks zlib.
+    system = folder / "system"
+    system.mkdir()
+    for header in ("zlib.h", "zconf.h"):
+        shutil.copy(root / "usr/include" / header, system)
+    library, = set(root.glob(f"lib/{ARM64}/libz.so.1")) or set(root.glob(f"usr/lib/{ARM64}/libz.so.1"))
+    (system / "libz.so").symlink_to(library)
+    (system / "zlib.pc").write_text(f"Name: zlib\nDescription: zlib\nVersion: 1\nLibs: -lz\n"
+                                    f"Cflags: -idirafter {system}\n")
+    flags = f"['-idirafter', '{root}/usr/include']"  # Debian's pyconfig.h is below it
+    (folder / "cross.ini").write_text(f"""
+[binaries]
+c = '{ARM64}-gcc'
+cpp = '{ARM64}-g++'
+ar = '{ARM64}-ar'
+strip = '{ARM64}-strip'
+pkg-config = 'pkg-config'
+python = '{runner}'
+python3 = '{runner}'
+exe_wrapper = ['qemu-aarch64', '-L', '{root}']
+[properties]
+pkg_config_libdir = '{system}'
+[host_machine]
+system = 'linux'
+cpu_family = 'aarch64'
+cpu = 'aarch64'
+endian = 'little'
+[built-in options]
+c_args = {flags}
+cpp_args = {flags}
+c_link_args = ['-L{system}']
+""")
+    arguments = [f"--cross-file={folder / 'cross.ini'}", *setup_args]
+    environment = {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ.get('PATH', '')}"}
+    subprocess.run([str(runner), "-c", MAKE_WHEEL, str(folder / "site"), str(folder), *arguments], check=True,
+                   cwd=source, env=environment, stdout=subprocess.DEVNULL)
+    wheel, = folder.glob("*.whl")
+    return wheel
+
+
 def repair(programs, wheel, folder):
     """The wheel with its manylinux tag. auditwheel adds the libraries that a tag does not allow; gmm needs none."""
     environment = {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ.get('PATH', '')}"}
@@ -110,14 +182,19 @@ def main():
     parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("dist"))
     parser.add_argument("--glibc", metavar="VERSION", help="for systems with this glibc or a newer one")
     parser.add_argument("--setup-args", action="append", default=[], metavar="ARGUMENT", help="for meson setup")
+    parser.add_argument("--arm64", type=pathlib.Path, metavar="ROOT", help="a wheel for the Python of this folder")
     parser.add_argument("pythons", nargs="*", metavar="PYTHON")
     options = parser.parse_args()
-    pythons, missing = (options.pythons, []) if options.pythons else found()
+    pythons, missing = (options.pythons, []) if options.pythons or options.arm64 else found()
     options.folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         venv.create(folder / "tools", with_pip=True)
         programs = tools(folder / "tools")
+        if options.arm64:
+            wheel = build_arm64(programs, options.arm64, folder / "arm64", setup_args=options.setup_args)
+            wheel = repair(programs, wheel, folder / "repaired")
+            print(shutil.move(str(wheel), str(options.folder / wheel.name)), flush=True)
         variables = compilers(programs, folder / "zig", options.glibc) if options.glibc else {}
         for number, python in enumerate(pythons):
             built, repaired = folder / f"built{number}", folder / f"repaired{number}"

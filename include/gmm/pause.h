@@ -169,10 +169,11 @@ enum {
 };
 
 /**
- * Receives the progress of a copy of contents, at least every 64 MiB: bytes done and bytes in total.
+ * Receives the progress of a copy of contents: bytes done and bytes in total. It comes at least every 64 MiB; where
+ * several devices copy side by side, also every 20 ms.
  *
  * 0 continues. Any other result cancels the operation, which is undone and fails with CANCELLED. The function runs on
- * the thread that works and with locks held, so it must not call gmm.
+ * the thread of the operation and with locks held, so it must not call gmm.
  */
 typedef int32_t (*gmm_progress_fn)(void *user, uint64_t done, uint64_t total);
 
@@ -197,7 +198,8 @@ typedef struct gmm_pause_desc {
  * Returns the physical memory of the tags' VMM blocks to the driver and keeps every address.
  *
  * The call does all or nothing: a failure leaves every block usable with its contents. Memory of other kinds under the
- * tags stays as it is. Blocks that are allocated under the tags from now on are active.
+ * tags stays as it is. Blocks that are allocated under the tags from now on are active. Contents of several devices are
+ * copied side by side, as each device has a link of its own; a thread of the library serves each further one.
  *
  * @param desc  NULL: every tag.
  * @param[out] bytes  bytes that returned to the driver; may be NULL. What others hold of exported memory and of

@@ -16,6 +16,7 @@ void Backend::driver_version(char *text, uint64_t size) const {
 }
 uint32_t Backend::device_count() const { return 0; }
 Status Backend::device_info(Device, gmm_device_info *) { return lacks("devices"); }
+Status Backend::device_traits(Device device, gmm_device_info *out) { return device_info(device, out); }
 int32_t Backend::host_numa_node(Device) { return -1; }
 
 Status Backend::allocate(Kind, Device, uint64_t, Allocation *) { return lacks("memory of this kind"); }
@@ -31,6 +32,15 @@ Status Backend::create_comm(Device device, uint64_t size, PhysicalHandle *out) {
 Status Backend::release(PhysicalHandle) { return lacks("virtual memory management"); }
 bool Backend::is_held_elsewhere(PhysicalHandle) { return false; }
 Status Backend::free_memory(Device, uint64_t *) { return lacks("a count of free memory"); }
+Status Backend::device_use(Device device, DeviceUse *out) {
+  gmm_device_info info = {};
+  GMM_TRY(device_info(device, &info));
+  *out = DeviceUse();
+  for (uint32_t i = 0; i < sizeof out->uuid; ++i) out->uuid[i] = info.uuid[i];
+  out->total = info.total_memory;
+  out->used = info.total_memory - info.free_memory;
+  return Status();
+}
 Status Backend::map(void *, uint64_t, PhysicalHandle) { return lacks("virtual memory management"); }
 Status Backend::unmap(void *, uint64_t) { return lacks("virtual memory management"); }
 Status Backend::set_access(void *, uint64_t, Device, uint32_t) { return lacks("virtual memory management"); }

@@ -101,6 +101,14 @@ struct ZeroRange {
 };
 static_assert(sizeof(ZeroRange) == 24);
 
+// What is in use of a device.
+struct DeviceUse {
+  uint8_t uuid[sizeof(gmm_device_info::uuid)];
+  uint64_t total, used;  // by all processes
+  uint64_t pool;         // the driver's default pool has it for this process: cuMemAllocAsync()
+  uint64_t graphs;       // the driver has it for allocations in graphs of this process
+};
+
 inline constexpr uint64_t kLegacyHandleSize = 64;
 inline constexpr uint64_t kFabricHandleSize = 64;
 
@@ -119,6 +127,8 @@ class Backend {
   virtual uint32_t device_count() const;
   // Fills every field but struct_size. The device is valid.
   virtual Status device_info(Device device, gmm_device_info *out);
+  // The same without free_memory. It does not start the device, which would take memory on it.
+  virtual Status device_traits(Device device, gmm_device_info *out);
   // The NUMA node of host memory that is nearest to the device. -1: it is unknown.
   virtual int32_t host_numa_node(Device device);
 
@@ -152,6 +162,8 @@ class Backend {
   virtual bool is_held_elsewhere(PhysicalHandle handle);
   // The bytes of the device that nobody holds. NOT_SUPPORTED: is_held_elsewhere() tells.
   virtual Status free_memory(Device device, uint64_t *out);
+  // A backend whose driver has neither pool nor graphs inherits what device_info() tells.
+  virtual Status device_use(Device device, DeviceUse *out);
   virtual Status map(void *base, uint64_t size, PhysicalHandle handle);  // the whole handle
   virtual Status unmap(void *base, uint64_t size);  // exactly what one or several map() calls mapped
   // Lets `owner` and the devices of `peers` (bit d: device d) read and write. The host may, too, if `owner` is the host

@@ -51,6 +51,7 @@ enum class LockKind : uint8_t { kOperation, kBrief };
   LOCK(kPinTable, "PinTable", kBrief)                         \
   LOCK(kDecommitWake, "Decommit wake", kBrief)                \
   LOCK(kTicket, "Ticket", kBrief)                             \
+  LOCK(kByDevice, "ByDevice", kBrief)                         \
   LOCK(kJob, "Job", kBrief)                                   \
   LOCK(kLease, "Lease", kBrief)                               \
   LOCK(kWatchers, "Watchers", kBrief)                         \

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <utility>
 
 #include "base/environment.h"
 #include "base/hash_table.h"
@@ -15,9 +16,6 @@
 #include "base/status.h"
 
 namespace gmm {
-namespace {
-
-constexpr const char *kLevelNames[] = {"", "error", "warning", "info", "debug"};
 
 constexpr size_t kMaxMessage = 1024;
 
@@ -29,13 +27,12 @@ struct QueuedMessage {
   char text[kMaxMessage];
 };
 
-// What the calling thread wrote while it held a lock, oldest first. malloc serves, as the host allocator is a
-// context's.
-struct MessageQueue {
-  QueuedMessage *first, *last;
-  uint32_t lost;  // without host memory
-};
-constinit thread_local MessageQueue t_queue = {};
+namespace {
+
+constexpr const char *kLevelNames[] = {"", "error", "warning", "info", "debug"};
+
+// What the calling thread wrote. malloc serves, as the host allocator is a context's.
+constinit thread_local LogMessages t_queue = {};
 
 // The hashes of what complain() said. What is beyond their number is said again.
 constinit std::atomic<uint64_t> g_said[64] = {};
@@ -89,6 +86,20 @@ void deliver_messages() {
     std::free(message);
   }
   t_locks.has_messages = false;
+}
+
+LogMessages take_messages() {
+  t_locks.has_messages = false;
+  return std::exchange(t_queue, LogMessages{});
+}
+
+void adopt_messages(LogMessages messages) {
+  t_queue.lost += messages.lost;
+  if (messages.first == nullptr) return;
+  (t_queue.first == nullptr ? t_queue.first : t_queue.last->next) = messages.first;
+  t_queue.last = messages.last;
+  t_locks.has_messages = true;
+  if (t_locks.held == 0) deliver_messages();
 }
 
 // The words of GMM_LOG stand in the order of the levels.

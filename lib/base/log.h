@@ -35,5 +35,16 @@ class Log {
   bool has_stderr_level_ = false;  // GMM_LOG holds a level
 };
 
+// What a thread wrote while it held a lock, oldest first.
+struct QueuedMessage;
+struct LogMessages {
+  QueuedMessage *first, *last;
+  uint32_t lost;  // without host memory
+};
+// A thread that works for another one hands its messages over before it ends. The other delivers them after those of
+// its own, at once if it holds no lock.
+LogMessages take_messages();
+void adopt_messages(LogMessages messages);
+
 }  // namespace gmm
 #endif

@@ -14,9 +14,11 @@ struct options {
   int threads;         /* replay: one thread for each recorded thread */
   int has_device;      /* the command line names it */
   int has_kind;
-  int environment;  /* info: the variables of the environment, not the devices */
-  int status;       /* lease: print what the arbiter knows */
-  const char *name; /* lease: the arbiter's; NULL: its default */
+  int environment;      /* info: the variables of the environment, not the devices */
+  uint64_t process;     /* info: what this process uses; 0: the devices */
+  const char *snapshot; /* info --process: the file of its snapshot, or NULL */
+  int status;           /* lease: print what the arbiter knows */
+  const char *name;     /* lease: the arbiter's; NULL: its default */
   char **files;
   int file_count;
 };
@@ -25,6 +27,7 @@ struct options {
 enum { EXIT_GOOD = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
 int command_info(const struct options *options);
+int command_process(const struct options *options);
 int command_lease(const struct options *options);
 int command_replay(const struct options *options);
 int command_snapshot(const struct options *options);

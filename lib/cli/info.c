@@ -56,6 +56,7 @@ static int print_environment(void) {
 
 int command_info(const struct options *options) {
   if (options->environment) return print_environment();
+  if (options->process != 0) return command_process(options);
   gmm_context *context = NULL;
   gmm_result result = gmm_context_create(&options->context, &context);
   if (result < 0) return report("context", result), EXIT_FAILED;

@@ -58,17 +58,19 @@ static int parse_option(const char *name, const char *value, struct options *opt
     options->context.host_memory = number << 30;
     return 1;
   }
-  if (strcmp(name, "--name") == 0) {
-    options->name = value;
+  if (strcmp(name, "--process") == 0) return parse_number(value, INT32_MAX, &options->process) && options->process != 0;
+  if (strcmp(name, "--snapshot") == 0 || strcmp(name, "--name") == 0) {
+    *(strcmp(name, "--name") == 0 ? &options->name : &options->snapshot) = value;
     return *value != '\0';
   }
   return parse_number(value, UINT64_MAX, &options->operations);
 }
 
 static int is_option(const char *text) {
-  static const char *const names[] = {"--backend", "--kind", "--device", "--host-memory", "--operations", "--name"};
+  static const char *const names[] = {"--backend",    "--kind",    "--device",   "--host-memory",
+                                      "--operations", "--process", "--snapshot", "--name"};
   uint32_t index = 0;
-  return parse_name(text, names, 6, &index);
+  return parse_name(text, names, sizeof names / sizeof *names, &index);
 }
 
 static const char *help_of(const char *command) {
@@ -121,7 +123,9 @@ int main(int argc, char **argv) {
   options.files = rest + 1;
   options.file_count = count - 1;
   int code = EXIT_USAGE;
-  if (strcmp(command, "info") == 0 && count == 1) {
+  if (strcmp(command, "info") == 0 && count == 1 && options.snapshot != NULL && options.process == 0) {
+    fprintf(stderr, "gmm info: --snapshot goes with --process\n");
+  } else if (strcmp(command, "info") == 0 && count == 1) {
     code = command_info(&options);
   } else if (strcmp(command, "lease") == 0 && count == 1) {
     code = command_lease(&options);

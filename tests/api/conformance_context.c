@@ -1,6 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 // context.h, types.h and version.h: how contexts open, and what they report.
+#include <dlfcn.h>
+
 #include "../support/gmm_test.h"
+
+// A device that was started has lost some hundred MiB to the driver. The first case, as others use every device.
+static void a_context_starts_no_device_that_is_not_used(void) {
+  int (*get_state)(int device, unsigned int *flags, int *active) = NULL;
+  void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+  if (library != NULL) *(void **)&get_state = dlsym(library, "cuDevicePrimaryCtxGetState");
+  if (get_state == NULL || on_host_backend()) SKIP("not the CUDA backend");
+  if (device_count() < 2) SKIP("one device");
+  void *block = NULL;
+  MUST(gmm_alloc(context, MIB, NULL, &block));
+  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  unsigned int flags = 0;
+  int active[2] = {-1, -1};
+  for (int i = 0; i < 2; ++i) CHECK(get_state(i, &flags, &active[i]) == 0);
+  CHECK(active[0] == 1 && active[1] == 0);
+  gmm_device_info info = {.struct_size = sizeof info};
+  OK(gmm_device_query(context, 1, &info));  // free memory is the device's to tell
+  CHECK(get_state(1, &flags, &active[1]) == 0 && active[1] == 1);
+  dlclose(library);
+}
 
 static void version_agrees_with_the_header(void) {
   CHECK_EQUAL(gmm_version(), GMM_VERSION);
@@ -290,6 +312,7 @@ static void a_query_tells_flags_and_budget(void) {
 }
 
 int main(void) {
+  PLAIN(a_context_starts_no_device_that_is_not_used);
   PLAIN(version_agrees_with_the_header);
   PLAIN(results_have_names_and_texts);
   PLAIN(messages_belong_to_the_thread);

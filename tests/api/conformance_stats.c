@@ -190,6 +190,7 @@ static void snapshots_are_json(void) {
                 (unsigned long long)written.size, json_at);
   CHECK(strstr(written.text, "\"gmm-snapshot\"") != NULL);
   CHECK(strstr(written.text, "\"version\"") != NULL);
+  CHECK(strstr(written.text, "\"devices\":[{\"device\":0,\"uuid\":\"") != NULL);
   char address[32];
   snprintf(address, sizeof address, "%llx", (unsigned long long)(uintptr_t)blocks[7]);
   char decimal[32];

@@ -91,6 +91,8 @@ def commands(backend, quick):
     # In a replay the host's allocators have nothing to show.
     # Kind device is for PyTorch's default segments, which come from cudaMalloc.
     replay = ["--kind", "vmm,device", "--subject", f"{ALLOC},{HEAP},pytorch,cudaMallocAsync"] if gpu else []
+    # A million operations by way of the driver would take minutes.
+    quick_to_call = ["--subject", f"{ALLOC},{HEAP},mimalloc,umf,vma-virtual,pytorch"] if gpu else []
     threads = ["--threads", "1,2,4,8" if gpu else "1,2"]
     found = {
         "small": ["pair", "--size", SMALL, *short],
@@ -99,7 +101,7 @@ def commands(backend, quick):
         "share": ["pair", "--kind", "vmm,device", "--share", "--size", "1K,64K,1M", *short],
         "mixed": ["mixed", *few],
         "mixed-uniform": ["mixed", "--sizes", "uniform", *few],
-        "latency": ["latency", *few],
+        "latency": ["latency", *few, *quick_to_call],
         "replay": [*traces, *replay, *few],
         **pause_commands(backend, quick),
     }

@@ -153,7 +153,7 @@ if [ ! -f "$build/build.ninja" ]; then step 'configure' 60 build meson setup "$b
 # Only what runs below.
 mapfile -t targets < <(ninja -C "$build" -t targets all | sed -n 's/: .*//p' | grep -vE '\.p/|\.symbols$' |
   grep -E -e '^(bindings/python/|lib/(preload/)?lib|tests/api/conformance_(comm|ipc|pause|tickets|cached))' \
-    -e '^(tests/(bench/gmm-bench|ipc[^/]*|gpu/[^/]*)$|tests/support/fake_cud(a|art)/lib)')
+    -e '^(tests/(bench/gmm-bench|ipc[^/]*|gpu/[^/]*)$|tests/support/fake_(cuda|cudart|nvml)/lib)')
 step 'build' 150 build ninja -C "$build" -j "$(nproc)" "${targets[@]}" || finish
 
 unset GMM_BACKEND
@@ -217,8 +217,6 @@ if [ -z "$fake" ] && [ ${#job_names[@]} != 0 ]; then sleep 10; fi
 check 'PyTorch' 100 torch gpu tests/gpu/torch_check
 check 'CuPy' 90 cupy gpu tests/gpu/cupy_check cupy
 check 'between processes' 90 torch gpu tests/gpu/ipc_check
-# Skipped with one GPU.
-check 'NCCL, two GPUs' 120 torch gpu tests/gpu/nccl_check ${fake:+--rehearse}
 check 'RMM' 60 rmm gpu tests/gpu/cupy_check rmm
 if [ -d "$RMM_SUITE" ]; then check "RMM's own tests" 150 rmm gpu tests/gpu/rmm_suite "$RMM_SUITE"; fi
 check 'JAX' 60 jax gpu tests/gpu/cupy_check jax
@@ -261,6 +259,8 @@ if [ -x "$build/tests/bench/gmm-bench" ]; then
 fi
 # It takes the card but for 12 GiB.
 step 'leases' 60 timed "$python" tests/gpu/lease_check.py ${fake:+--rehearse}
+# It fills the device for a moment, and times copies.
+step 'checkpoint of a process' 120 timed "$(python_with cupy)" tests/gpu/checkpoint_check.py ${fake:+--rehearse}
 step 'PyTorch, its own kind' 130 gpu "$(python_with torch)" tests/gpu/torch_native_check.py --no-training
 step 'training GPT-2 small' 50 timed "$(python_with torch)" tests/gpu/train_gpt2.py ${fake:+--rehearse}
 # Its tests compare the device's free memory.

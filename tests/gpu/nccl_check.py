@@ -160,10 +160,13 @@ class Rank:
         before = self.torch.cuda.mem_get_info()[0]
         self.nccl.suspend(device=self.rank)
         came = self.torch.cuda.mem_get_info()[0] - before
+        told = self.nccl.memory(device=self.rank)
         self.barrier()
         self.nccl.resume(device=self.rank)
         self.reduces(7)
-        return f"{came // MIB} MiB"
+        must(told.suspended == 1 and told.total >= told.suspendable, str(told))
+        return (f"{came // MIB} MiB went back; NCCL tells {told.suspendable // MIB} MiB that it can give back and "
+                f"{told.persistent // MIB} MiB that it keeps")
 
 
 class _Interface:

@@ -6,7 +6,7 @@
 #   OUT=FOLDER          where summary.txt and log.txt go; default tests/gpu/out
 #   GPU_SECONDS=N   how long the whole may take; default 540 for each GPU
 #   GPU_ONLY=WORDS  only the rows whose names have one of these words, by blanks
-#   AT_ONCE=N       how many programs of the interface run at once; default 3
+#   AT_ONCE=N       how many programs of the interface run at once; default 2, and one more a GPU
 #   BUILD=FOLDER        a build folder to use and keep; default: a new one
 #   GPU_RUN_FAKE=1  rehearses the script on the fake driver of the tests: shows nothing about a GPU
 #
@@ -141,7 +141,7 @@ beside() {
   shift 2
   wanted "$name" || return 0
   names+=("$name")
-  while [ "$(jobs -rp | wc -l)" -ge "${AT_ONCE:-3}" ]; do wait -n; done
+  while [ "$(jobs -rp | wc -l)" -ge "${AT_ONCE:-$((2 + gpus))}" ]; do wait -n; done
   (
     begin=$SECONDS
     within "$limit" "$work/$number.log" "$@"
@@ -170,7 +170,12 @@ for path in "$build"/tests/api/*; do
   found=1
   case $name in
     conformance_foreign | conformance_limits | conformance_pause | conformance_watch) alone+=("$path") ;;
-    conformance_ipc* | gmm_hpp*) beside "interface: $name" $((150 * gpus)) "$path" ;; # the longest
+    conformance_ipc) # the longest of all
+      for ((i = 0; i < gpus; ++i)); do
+        beside "interface: $name$([ "$gpus" = 1 ] || echo " $i")" $((150 * gpus)) env CHECK_DEVICE=$i "$path"
+      done
+      ;;
+    conformance_ipc* | gmm_hpp*) beside "interface: $name" $((150 * gpus)) "$path" ;;
     *) rest+=("$path") ;;
   esac
 done
@@ -203,14 +208,25 @@ fi
 step 'sharing between processes' $((100 * gpus)) env WITHOUT_INTERFACE=1 IPC_AT_ONCE=$((64 / gpus)) \
   tests/gpu/ipc_check.sh "$build"
 
-# The drop-ins need PyTorch, and no fake driver is enough for it.
+# The drop-ins need PyTorch, and no fake driver is enough for it. Each measures what is free on the first device that it
+# sees, so a second GPU takes every other one.
 if [ -z "$fake" ] && python3 -c 'import torch' 2>/dev/null; then
-  step 'preload library' 150 tests/gpu/preload_check.sh "$build"
-  for check in memory_saver_check vllm_check colocated_loop; do
-    step "PyTorch: $check" 150 env PYTHONPATH="$python_path" \
-      LD_LIBRARY_PATH="$build/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" \
-      python3 tests/gpu/$check.py
-  done
+  names=()
+  IFS=, read -ra visible <<<"${CUDA_VISIBLE_DEVICES:-}"
+  drop_in() {
+    local lane=$((${#names[@]} % (gpus < 2 ? 1 : 2)))
+    [ $lane != 0 ] || wait
+    AT_ONCE=2 beside "$1" 150 env CUDA_VISIBLE_DEVICES="${visible[lane]:-$lane}" "${@:2}"
+  }
+  check() {
+    drop_in "PyTorch: $1" env PYTHONPATH="$python_path" \
+      LD_LIBRARY_PATH="$build/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" python3 "tests/gpu/$1.py"
+  }
+  check memory_saver_check
+  drop_in 'preload library' tests/gpu/preload_check.sh "$build"
+  check colocated_loop
+  check vllm_check
+  together
 fi
 
 # --- what is left behind ----------------------------------------------------------------------------------------

@@ -3,7 +3,10 @@
 // versions.
 //
 // Usage: [gmm run] look_up_user [taken]     needs no driver
-#include "user.h"
+#define _GNU_SOURCE  // RTLD_DEFAULT
+#include <dlfcn.h>
+
+#include "../support/check.h"
 
 int which(void);  // of the first library
 int next_which(void);

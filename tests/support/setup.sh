@@ -10,9 +10,11 @@
 #   setup_language NAME        python, java, csharp: fails with setup_reason set to why it cannot be had
 #   setup_tool COMMAND PACKAGE a tool that some tests use: the same
 #   setup_peers                allocators that the benchmarks hold gmm against: the same
+#   setup_arm64                a Python of arm64 with its headers, unpacked into .deps/arm64: the same
 #   setup_dotnet               a .NET runtime for the tests of C#: the same
 #   setup_vulkan               Vulkan's headers, its loader, a device without a GPU, a compiler of shaders: the same
 #   setup_opengl               headers of EGL and OpenGL, their libraries, a device without a GPU: the same
+#   setup_mpi                  Open MPI, for a job over it: the same
 #   setup_cuda_headers         cuda.h, from the toolkit or from PyPI: the same
 #   setup_python MODULE...     setup_venv=.deps/venv with these modules of PyPI: the same
 #   setup_free_threaded        a Python without a GIL, in setup_free_python: the same
@@ -349,6 +351,13 @@ setup_opengl() {
   [ ${#missing[@]} = 0 ] || setup_packages "${missing[@]}"
 }
 
+setup_mpi() {
+  local missing=()
+  command -v mpicc >/dev/null || missing+=(libopenmpi-dev)
+  command -v mpirun >/dev/null || missing+=(openmpi-bin)
+  [ ${#missing[@]} = 0 ] || setup_packages "${missing[@]}"
+}
+
 setup_cuda_headers() {
   [ -n "$("$setup_root/tests/support/fake_cuda/find_headers.sh" '' "$setup_deps")" ] && return 0
   setup_python || return 1
@@ -369,6 +378,30 @@ setup_oldest_cuda_header() {
   [ ! -d "$setup_deps/cuda12" ] || return 0
   setup_python || return 1
   setup_header_package cuda12 'nvidia-cuda-runtime-cu12==12.0.*'
+}
+
+# Packages of another architecture are not installed: apt-get reads their list into a folder of its own.
+setup_arm64() {
+  local folder=$setup_deps/arm64 minor package
+  [ ! -f "$folder/ready" ] || return 0
+  rm -rf "$folder"
+  mkdir -p "$folder/apt/partial" "$folder/apt/archives/partial" "$folder/packages"
+  local apt=(apt-get -qq -o APT::Architecture=arm64 -o APT::Architectures=arm64 -o "Dir::State::Lists=$folder/apt"
+    -o "Dir::Cache=$folder/apt")
+  setup_say "fetching a Python of arm64 from Debian into .deps/arm64"
+  "${apt[@]}" update >>"$setup_log" 2>&1
+  for minor in 11 12 13 14; do
+    (cd "$folder/packages" && "${apt[@]}" download python3.$minor-minimal libpython3.$minor-{minimal,stdlib,dev} libc6 \
+      zlib1g zlib1g-dev libexpat1 libffi8 libssl3 libbz2-1.0 liblzma5 libsqlite3-0) >>"$setup_log" 2>&1 && break
+  done
+  for package in "$folder"/packages/*.deb; do
+    if ! dpkg-deb -x "$package" "$folder" >>"$setup_log" 2>&1; then
+      setup_reason="apt-get could not fetch packages of arm64 (see .deps/install.log)"
+      return 1
+    fi
+  done
+  rm -rf "$folder/apt" "$folder/packages"
+  touch "$folder/ready"
 }
 
 setup_xxhash() {
@@ -397,6 +430,7 @@ setup_options() {
   # No option of the build: without it the tests and the example are skipped.
   setup_vulkan || setup_skipped[vulkan]=$setup_reason
   setup_opengl || setup_skipped[opengl]=$setup_reason
+  setup_mpi || setup_skipped[mpi]=$setup_reason
   local language
   for language in python java csharp; do
     if setup_language $language; then

@@ -39,26 +39,31 @@ def retarget(data):
     streams = streams_of(data)
     tables, size = streams["#~"]
     wide_strings, _, wide_blobs = (data[tables + 6] >> bit & 1 for bit in range(3))
-    if wide_strings or wide_blobs:
-        fail("its heaps are larger than 64 KiB, which this script does not read")
+    # Behind version and flags: key, name, culture, hash. An index into a heap of more than 64 KiB has four bytes.
+    text, blob = "HI"[wide_strings], "HI"[wide_blobs]
+    row_of = struct.Struct(f"<12s{blob}{text}{text}{blob}")
+    name_at = struct.calcsize(f"<12s{blob}")
     valid, = struct.unpack_from("<Q", data, tables + 8)
     counts = struct.unpack_from(f"<{bin(valid).count('1')}I", data, tables + 24)
     references = counts[bin(valid & ((1 << 0x23) - 1)).count("1")] if valid >> 0x23 & 1 else 0
     strings, length = streams["#Strings"]
     heap = data[strings:strings + length]
-    # Version, flags, key, name, culture, hash: the last two are empty.
-    rows = [at for at in range(tables, tables + size - 19) if data[at:at + 12] == MONO
-            and heap[struct.unpack_from("<H", data, at + 14)[0]:].partition(b"\0")[0] in NAMES
-            and struct.unpack_from("<2H", data, at + 16) == (0, 0)]
+
+    def is_reference(at):
+        begin, _, name, culture, hashed = row_of.unpack_from(data, at)
+        return begin == MONO and heap[name:].partition(b"\0")[0] in NAMES and (culture, hashed) == (0, 0)
+
+    rows = [at for at in range(tables, tables + size - row_of.size + 1)
+            if data[at:at + 12] == MONO and is_reference(at)]
     if len(rows) != references or references == 0:
         fail(f"of its {references} references to other assemblies {len(rows)} are to mscorlib or System")
     made = bytearray(data)
     for row in rows:
-        key = streams["#Blob"][0] + struct.unpack_from("<H", data, row + 12)[0]
+        key = streams["#Blob"][0] + row_of.unpack_from(data, row)[1]
         if data[key] != len(TOKEN):
             fail("a reference has no token of a public key")
         made[row:row + 12] = NETSTANDARD
-        struct.pack_into("<H", made, row + 14, heap.index(b"\0netstandard\0") + 1)
+        struct.pack_into(f"<{text}", made, row + name_at, heap.index(b"\0netstandard\0") + 1)
         made[key + 1:key + 1 + len(TOKEN)] = TOKEN
     return bytes(made)
 

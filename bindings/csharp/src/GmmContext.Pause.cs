@@ -321,5 +321,13 @@ namespace Gmm
         {
             return new GmmWatcher(this.handle, options, handler);
         }
+
+        /// <summary>
+        /// Makes this process a rank of a job, over an exchange that all its ranks reach. The call asks nothing of it.
+        /// </summary>
+        public GmmJob Job(IGmmExchange exchange, GmmJobOptions options)
+        {
+            return new GmmJob(handle, exchange, options);
+        }
     }
 }

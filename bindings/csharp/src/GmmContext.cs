@@ -591,10 +591,12 @@ namespace Gmm
 
         /// <summary>
         /// Closes the context, which takes no more calls. The backend ends, and all memory goes back, with the last
-        /// object made from it. A second call does nothing.
+        /// object made from it. Inside the handler of a watcher it is Busy, and the context stays open. A second call
+        /// does nothing.
         /// </summary>
         public void Dispose()
         {
+            WatchCall.CheckOutside("GmmContext.Dispose()", false);
             handle.CloseOrThrow();
         }
 

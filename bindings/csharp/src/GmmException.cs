@@ -9,7 +9,8 @@ namespace Gmm
     /// </summary>
     public sealed class GmmException : Exception
     {
-        internal GmmException(int code, int nativeCode, string name, string message) : base(message)
+        internal GmmException(int code, int nativeCode, string name, string message, Exception cause = null)
+            : base(message, cause)
         {
             Code = code;
             NativeCode = nativeCode;

@@ -121,10 +121,12 @@ namespace Gmm
 
         /// <summary>
         /// Ends the heap once its last <see cref="GmmBuffer"/> is disposed of. With live blocks from Allocate() the
-        /// result is Busy, and the heap then stays until its context ends. A second call does nothing.
+        /// result is Busy, and the heap then stays until its context ends. Inside the handler of a watcher, but for
+        /// Budget, it is Busy, and the heap stays open. A second call does nothing.
         /// </summary>
         public void Dispose()
         {
+            WatchCall.CheckOutside("GmmHeap.Dispose()", true);
             handle.CloseOrThrow();
         }
 

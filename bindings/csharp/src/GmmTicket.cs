@@ -10,7 +10,8 @@ namespace Gmm
 {
     /// <summary>
     /// A pause or resume that a thread of the library carries out. Its result is the number of bytes that changed
-    /// state. It can be awaited. Dispose() waits for the end. A ticket that nobody disposes of runs to its end.
+    /// state. It can be awaited. Dispose() waits for the end. A ticket that nobody disposes of runs to its end. The
+    /// handler of a watcher cannot wait for one, which would wait for the handler: that is Busy, but for Budget.
     /// </summary>
     public sealed class GmmTicket : IDisposable
     {
@@ -70,6 +71,10 @@ namespace Gmm
             if (outcome != null)
             {
                 return outcome;
+            }
+            if (milliseconds != 0)
+            {
+                WatchCall.CheckOutside("The wait for a ticket", true); // its operation may wait for this handler
             }
             Outcome ended = new Outcome();
             try
@@ -243,7 +248,8 @@ namespace Gmm
 
         /// <summary>
         /// Waits for the end and releases the ticket. Its result stays. A failure that nobody has heard of yet is
-        /// thrown, unless Cancel() asked for it. A second call does nothing.
+        /// thrown, unless Cancel() asked for it. Inside the handler of a watcher it is Busy, and the ticket stays open.
+        /// A second call does nothing.
         /// </summary>
         public void Dispose()
         {
@@ -251,6 +257,7 @@ namespace Gmm
             {
                 return;
             }
+            WatchCall.CheckOutside("GmmTicket.Dispose()", false);
             Wait(Timeout.InfiniteTimeSpan);
             handle.CloseOrThrow();
             if (!told && !cancelAsked)

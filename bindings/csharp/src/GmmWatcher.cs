@@ -34,7 +34,7 @@ namespace Gmm
         }
 
         [ThreadStatic]
-        private static bool inside;
+        private static GmmWatchEvents inside; // None: outside
 
         private readonly GmmWatchHandler handler;
         private GCHandle self;
@@ -57,10 +57,17 @@ namespace Gmm
             get { return thrown; }
         }
 
-        /// <summary>Whether the calling thread is inside a watcher's handler.</summary>
-        internal static bool IsInside
+        /// <summary>
+        /// Throws Busy inside a watcher's handler, before the caller changes anything. budget: not in that of Budget,
+        /// for which no operation waits. The library knows its own thread, and the handler runs on another one.
+        /// </summary>
+        internal static void CheckOutside(string what, bool budget)
         {
-            get { return inside; }
+            if (inside != GmmWatchEvents.None && !(budget && inside == GmmWatchEvents.Budget))
+            {
+                throw new GmmException((int)GmmResult.Busy, 0, "GMM_ERROR_BUSY",
+                    what + ": the caller is the handler of a watcher; call it on another thread.");
+            }
         }
 
         /// <summary>Called by the dispatcher; the answer for C.</summary>
@@ -71,7 +78,7 @@ namespace Gmm
                 return 0; // of a newer library
             }
             WatchCall call = (WatchCall)GCHandle.FromIntPtr(user).Target;
-            inside = true;
+            inside = (GmmWatchEvents)info.Event;
             Native.gmm_csharp_enter_watch(info.Event);
             try
             {
@@ -86,7 +93,7 @@ namespace Gmm
             finally
             {
                 Native.gmm_csharp_enter_watch(0);
-                inside = false;
+                inside = GmmWatchEvents.None;
             }
         }
 
@@ -151,11 +158,7 @@ namespace Gmm
         /// </summary>
         public void Dispose()
         {
-            if (WatchCall.IsInside)
-            {
-                throw new GmmException((int)GmmResult.Busy, 0, "GMM_ERROR_BUSY",
-                    "GmmWatcher.Dispose(): the caller is the handler of a watcher; end it on another thread.");
-            }
+            WatchCall.CheckOutside("GmmWatcher.Dispose()", false);
             handle.CloseOrThrow();
         }
 

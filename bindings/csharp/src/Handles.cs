@@ -260,6 +260,29 @@ namespace Gmm
         }
     }
 
+    /// <summary>A rank of a job.</summary>
+    public sealed class GmmJobHandle : GmmSafeHandle
+    {
+        private readonly ExchangeCall exchange;
+
+        internal GmmJobHandle(IntPtr value, GmmContextHandle context, ExchangeCall exchange) : base(value, context)
+        {
+            this.exchange = exchange;
+        }
+
+        internal override void Free(IntPtr value)
+        {
+            try
+            {
+                Native.gmm_job_destroy(value);
+            }
+            finally
+            {
+                exchange.Dispose();
+            }
+        }
+    }
+
     /// <summary>A pin of the program's own memory.</summary>
     public sealed class GmmPinHandle : GmmSafeHandle
     {

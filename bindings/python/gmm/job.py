@@ -19,6 +19,15 @@ The ranks talk over an exchange, never over NCCL:
 - Folder: a folder that all ranks see.
 - any object with set(key, value, timeout) and get(key, timeout), in seconds, that return the text which stands or None.
   set() changes a key without a value only. erase(key) may be there, too.
+
+A pause leaves contexts, communicators, graphs and workspaces of libraries on the GPU. suspend_process() takes a whole
+process off it, by the driver's checkpoint, and resume_process() brings it back:
+
+    gmm.pause()                                     # gmm copies its tags faster than the driver does
+    suspended = gmm.job.suspend_process()           # this process, or those with the given numbers
+    ...                                             # no call of CUDA or gmm here: it would wait
+    gmm.job.resume_process(suspended)
+    gmm.resume()
 """
 import contextlib
 import enum
@@ -34,8 +43,16 @@ from gmm._core.stream import _Closing
 from gmm._core.tag import tag_number
 from gmm._core.ticket import pause_desc
 from gmm._default import context as default_context
+from gmm._suspend import (
+    CheckpointError, ProcessState, ProcessStuckError, Suspended, process_state, resume_process, suspend_process)
 
-__all__ = ["Folder", "Job", "JobInfo", "JobState", "Store"]
+__all__ = ["CheckpointError", "Folder", "Job", "JobInfo", "JobState", "ProcessState", "ProcessStuckError", "Store",
+           "Suspended", "process_state", "resume_process", "suspend_process"]
+
+for _public in (CheckpointError, ProcessState, ProcessStuckError, Suspended, process_state, resume_process,
+                suspend_process):
+    _public.__module__ = __name__
+del _public
 
 _HANDLE_JOB = 7  # native.h: HandleKind
 

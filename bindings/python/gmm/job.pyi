@@ -6,7 +6,10 @@ from typing import Any, NamedTuple, Protocol
 
 from gmm import Contents, Context, Tag
 
-__all__ = ["Folder", "Job", "JobInfo", "JobState", "Store"]
+__all__ = [
+    "CheckpointError", "Folder", "Job", "JobInfo", "JobState", "ProcessState", "ProcessStuckError", "Store",
+    "Suspended", "process_state", "resume_process", "suspend_process",
+]
 
 class JobState(enum.IntEnum):
     IDLE = 0
@@ -55,3 +58,29 @@ class Job:
         self, *tags: Tag | int | str, force: bool = False, contents: Contents | None = None
     ) -> AbstractContextManager[JobInfo]: ...
     def info(self) -> JobInfo: ...
+
+class ProcessState(enum.IntEnum):
+    RUNNING = 0
+    LOCKED = 1
+    CHECKPOINTED = 2
+    FAILED = 3
+
+class CheckpointError(RuntimeError):
+    pid: int
+    step: str
+    code: int
+    state: ProcessState | None
+    def __init__(
+        self, message: str, pid: int = 0, step: str = "", code: int = 0, state: ProcessState | None = None,
+    ) -> None: ...
+
+class ProcessStuckError(CheckpointError): ...
+
+class Suspended(NamedTuple):
+    pids: tuple[int, ...]
+    bytes: dict[str, int]
+    seconds: float
+
+def process_state(pid: int | None = None) -> ProcessState: ...
+def suspend_process(*pids: int, timeout: float = 300.0) -> Suspended: ...
+def resume_process(*pids: int | Suspended, timeout: float = 300.0) -> None: ...

@@ -15,13 +15,28 @@ together, for example behind a barrier of a group without NCCL.
 """
 import contextlib
 import ctypes
+from typing import NamedTuple
 
 from gmm._registration import Registration as _Registration
 
-__all__ = ["NcclError", "Registration", "can_suspend", "register", "resume", "suspend"]
+__all__ = ["MemoryInfo", "NcclError", "Registration", "can_suspend", "memory", "register", "resume", "suspend"]
 
 _SYMMETRIC = 1  # NCCL_WIN_COLL_SYMMETRIC
 _SUSPEND_MEMORY = 1  # NCCL_SUSPEND_MEM
+_SUSPENDABLE, _IS_SUSPENDED, _PERSISTENT, _TOTAL = range(4)  # ncclCommMemStat_t
+
+
+class MemoryInfo(NamedTuple):
+    """What communicators have on the GPU, in bytes.
+
+    suspendable: suspend() gives it back. persistent: it does not. suspended: how many communicators are suspended;
+    their suspendable bytes are away.
+    """
+
+    suspendable: int
+    persistent: int
+    total: int
+    suspended: int
 
 
 class NcclError(RuntimeError):
@@ -158,6 +173,19 @@ def can_suspend():
     return hasattr(_nccl(), "ncclCommSuspend")
 
 
+def memory(group=None, device=0):
+    """What the communicators of groups have on the GPU, which a pause of gmm's memory leaves there: MemoryInfo."""
+    sums = [0, 0, 0, 0]
+    for each in _groups(group):
+        communicator = ctypes.c_void_p(_communicator(each, device))
+        _check_suspend()
+        for stat in range(4):
+            value = ctypes.c_uint64()
+            _call("ncclCommMemStats", communicator, ctypes.c_int(stat), ctypes.byref(value))
+            sums[stat] += value.value
+    return MemoryInfo(sums[_SUSPENDABLE], sums[_PERSISTENT], sums[_TOTAL], sums[_IS_SUSPENDED])
+
+
 def suspend(group=None, device=0):
     """Gives the memory of communicators back. All ranks of a group call it, and nothing is in flight."""
     for each in _groups(group):
@@ -184,4 +212,5 @@ def resume(group=None, device=0):
 
 def _check_suspend():
     if not can_suspend():
-        raise NotImplementedError("this NCCL cannot suspend communicators: it needs 2.29.7 or newer")
+        raise NotImplementedError("this NCCL neither suspends communicators nor tells their memory: it needs 2.29.7 or "
+                                  "newer")

@@ -1,9 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-from typing import Any
+from typing import Any, NamedTuple
 
 from gmm import Context
 
-__all__ = ["NcclError", "Registration", "can_suspend", "register", "resume", "suspend"]
+__all__ = ["MemoryInfo", "NcclError", "Registration", "can_suspend", "memory", "register", "resume", "suspend"]
+
+class MemoryInfo(NamedTuple):
+    suspendable: int
+    persistent: int
+    total: int
+    suspended: int
 
 class NcclError(RuntimeError):
     code: int
@@ -29,5 +35,6 @@ def register(
     timeout: float | None = None
 ) -> Registration: ...
 def can_suspend() -> bool: ...
+def memory(group: Any = None, device: int = 0) -> MemoryInfo: ...
 def suspend(group: Any = None, device: int = 0) -> None: ...
 def resume(group: Any = None, device: int = 0) -> None: ...

@@ -30,6 +30,7 @@ class CudaBackend final : public Backend {
   void driver_version(char *text, uint64_t size) const override;
   uint32_t device_count() const override { return devices_.count(); }
   Status device_info(Device device, gmm_device_info *out) override;
+  Status device_traits(Device device, gmm_device_info *out) override;
   int32_t host_numa_node(Device device) override;
 
   Status allocate(Kind kind, Device device, uint64_t size, Allocation *out) override;
@@ -44,6 +45,7 @@ class CudaBackend final : public Backend {
   Status create_comm(Device device, uint64_t size, PhysicalHandle *out) override;
   Status release(PhysicalHandle handle) override;
   Status free_memory(Device device, uint64_t *out) override;
+  Status device_use(Device device, DeviceUse *out) override;
   Status map(void *base, uint64_t size, PhysicalHandle handle) override;
   Status unmap(void *base, uint64_t size) override;
   Status set_access(void *base, uint64_t size, Device owner, uint32_t peers) override;
@@ -141,14 +143,20 @@ void CudaBackend::driver_version(char *text, uint64_t size) const {
 }
 
 Status CudaBackend::device_info(Device device, gmm_device_info *out) {
+  uint64_t bytes = 0;
+  GMM_TRY(free_memory(device, &bytes));
+  GMM_TRY(device_traits(device, out));
+  out->free_memory = bytes;
+  return Status();
+}
+
+Status CudaBackend::device_traits(Device device, gmm_device_info *out) {
   DeviceState *state = nullptr;
   GMM_TRY(devices_.state_of(device, &state));
-  ContextGuard guard(driver_, log_);
-  GMM_TRY(devices_.enter(guard, device));  // cuMemGetInfo() answers for the current context's device only
   gmm_device_info info = {};
-  size_t free_memory = 0, total_memory = 0;
+  size_t total_memory = 0;
   CUuuid uuid = {};
-  GMM_TRY(driver_.check(driver_.cuMemGetInfo(&free_memory, &total_memory), "cuMemGetInfo"));
+  GMM_TRY(driver_.check(driver_.cuDeviceTotalMem(&total_memory, state->handle), "cuDeviceTotalMem"));
   GMM_TRY(driver_.check(driver_.cuDeviceGetName(info.name, sizeof info.name, state->handle), "cuDeviceGetName"));
   GMM_TRY(driver_.check(driver_.cuDeviceGetUuid(&uuid, state->handle), "cuDeviceGetUuid"));
   static_assert(sizeof uuid.bytes == sizeof info.uuid);
@@ -163,7 +171,6 @@ Status CudaBackend::device_info(Device device, gmm_device_info *out) {
   }
   info.device = device.ordinal;
   info.total_memory = total_memory;
-  info.free_memory = free_memory;
   info.granularity = state->granularity;
   const struct {
     bool has;
@@ -646,11 +653,39 @@ Status CudaBackend::release(PhysicalHandle handle) {
 
 Status CudaBackend::free_memory(Device device, uint64_t *out) {
   ContextGuard guard(driver_, log_);
-  GMM_TRY(devices_.enter(guard, device));
+  GMM_TRY(devices_.enter(guard, device));  // cuMemGetInfo() answers for the current context's device only
   CaptureGuard capture(driver_);
   size_t free_memory = 0, total_memory = 0;
   GMM_TRY(driver_.check(driver_.cuMemGetInfo(&free_memory, &total_memory), "cuMemGetInfo"));
   *out = free_memory;
+  return Status();
+}
+
+// Pool and graphs are figures for a person: a driver that does not tell them has none.
+Status CudaBackend::device_use(Device device, DeviceUse *out) {
+  DeviceState *state = nullptr;
+  GMM_TRY(devices_.state_of(device, &state));
+  ContextGuard guard(driver_, log_);
+  GMM_TRY(devices_.enter(guard, device));
+  CaptureGuard capture(driver_);
+  size_t free_memory = 0, total_memory = 0;
+  CUuuid uuid = {};
+  GMM_TRY(driver_.check(driver_.cuMemGetInfo(&free_memory, &total_memory), "cuMemGetInfo"));
+  GMM_TRY(driver_.check(driver_.cuDeviceGetUuid(&uuid, state->handle), "cuDeviceGetUuid"));
+  *out = DeviceUse();
+  std::memcpy(out->uuid, uuid.bytes, sizeof out->uuid);
+  out->total = total_memory;
+  out->used = total_memory - free_memory;
+  CUmemoryPool pool = nullptr;
+  cuuint64_t bytes = 0;
+  if (driver_.cuDeviceGetDefaultMemPool != nullptr && driver_.cuMemPoolGetAttribute != nullptr &&
+      driver_.cuDeviceGetDefaultMemPool(&pool, state->handle) == CUDA_SUCCESS &&
+      driver_.cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &bytes) == CUDA_SUCCESS)
+    out->pool = bytes;
+  if (driver_.cuDeviceGetGraphMemAttribute != nullptr &&
+      driver_.cuDeviceGetGraphMemAttribute(state->handle, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &bytes) ==
+          CUDA_SUCCESS)
+    out->graphs = bytes;
   return Status();
 }
 

@@ -20,6 +20,7 @@ using CUexternalSemaphore = struct CUextSemaphore_st *;
 using CUfunction = struct CUfunc_st *;
 using CUgraph = struct CUgraph_st *;
 using CUgraphNode = struct CUgraphNode_st *;
+using CUmemoryPool = struct CUmemPoolHandle_st *;
 using CUmodule = struct CUmod_st *;
 using CUstream = struct CUstream_st *;
 using CUuserObject = struct CUuserObject_st *;
@@ -55,6 +56,12 @@ enum CUresult : int {
   CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900,
   CUDA_ERROR_STREAM_CAPTURE_IMPLICIT = 906,
   CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD = 908,
+};
+enum CUgraphMem_attribute : unsigned {
+  CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT = 2,
+};
+enum CUmemPool_attribute : unsigned {
+  CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT = 5,
 };
 enum CUdevice_attribute : unsigned {
   CU_DEVICE_ATTRIBUTE_INTEGRATED = 18,
@@ -336,6 +343,9 @@ struct CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS {
     (const CUexternalSemaphore *, const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *, unsigned int, CUstream))              \
   X(cuDestroyExternalSemaphore, 10000, (CUexternalSemaphore))                                                        \
   X(cuDeviceCanAccessPeer, 4000, (int *, CUdevice, CUdevice))                                                        \
+  X(cuDeviceGetDefaultMemPool, 11020, (CUmemoryPool *, CUdevice))                                                    \
+  X(cuMemPoolGetAttribute, 11020, (CUmemoryPool, CUmemPool_attribute, void *))                                       \
+  X(cuDeviceGetGraphMemAttribute, 11040, (CUdevice, CUgraphMem_attribute, void *))                                   \
   X(cuDeviceGetLuid, 10000, (char *, unsigned int *, CUdevice))                                                      \
   X(cuUserObjectCreate, 11030, (CUuserObject *, void *, CUhostFn, unsigned int, unsigned int))                       \
   X(cuUserObjectRelease, 11030, (CUuserObject, unsigned int))                                                        \

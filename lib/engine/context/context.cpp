@@ -86,11 +86,10 @@ Status Context::init(const gmm_context_desc &desc) {
   }
   for (uint32_t i = 0; i < device_count; ++i) {
     gmm_device_info info = {};
-    GMM_TRY(core.backend->device_info(Device{static_cast<int32_t>(i)}, &info));
+    GMM_TRY(core.backend->device_traits(Device{static_cast<int32_t>(i)}, &info));
     DeviceTraits &traits = core.devices[i];
     traits.capabilities = info.capabilities;
     traits.kinds = info.kinds;
-    traits.total_memory = info.total_memory;
     std::memcpy(traits.uuid, info.uuid, sizeof traits.uuid);
   }
   // The legacy default stream, which cannot be captured, has the two smallest values.

@@ -102,7 +102,7 @@ Status HeapPause::unmap_through(uint64_t index) {
   return unmap_planned(first, index + 1 - first);
 }
 
-Status HeapPause::save(TransitionProgress &progress) {
+Status HeapPause::save(HeapProgress &progress) {
   if (contents_ == GMM_CONTENTS_DROP) {
     GMM_TRY(progress.report(0));
     return unmap_planned(0, extents_.size());
@@ -112,10 +112,10 @@ Status HeapPause::save(TransitionProgress &progress) {
   return Status();
 }
 
-Status HeapPause::copy_out(TransitionProgress &progress, bool unmaps) {
+Status HeapPause::copy_out(HeapProgress &progress, bool unmaps) {
   struct Steps {
     HeapPause &self;
-    TransitionProgress &progress;
+    HeapProgress &progress;
   } user{*this, progress};
   BackupSteps steps;
   steps.user = &user;
@@ -125,8 +125,13 @@ Status HeapPause::copy_out(TransitionProgress &progress, bool unmaps) {
                                parts_.data(), parts_.size(), steps);
 }
 
-Status HeapPause::keep(TransitionProgress &progress, uint64_t *bytes) {
-  for (const PlannedExtent &planned : extents_) *bytes += size_of(*planned.extent);
+uint64_t HeapPause::held_bytes() const {
+  uint64_t bytes = 0;
+  for (const PlannedExtent &planned : extents_) bytes += size_of(*planned.extent);
+  return bytes;
+}
+
+Status HeapPause::keep(HeapProgress &progress) {
   has_kept_ = true;
   return contents_ == GMM_CONTENTS_DROP ? progress.report(0) : copy_out(progress, false);
 }
@@ -224,24 +229,25 @@ Status Pause::tell_losing(WatchCalls &calls) {
 
 Status Pause::keep_and_vote() {
   heaps_.lock();
-  uint64_t bytes = 0;
   Status status;
   for (HeapPause *heap : heaps_) {
     if (status.ok()) status = heap->plan(request_.flags);
     progress_.add_total(heap->bytes());
   }
   progress_.begin();
-  for (HeapPause *heap : heaps_) {
-    if (status.ok()) status = heap->keep(progress_, &bytes);
-    progress_.end_heap(heap->bytes());
-  }
+  std::atomic<uint64_t> kept{0};
+  if (status.ok())
+    status = by_device().run(progress_, [&](HeapPause &heap, HeapProgress &progress) {
+      kept.fetch_add(heap.held_bytes(), std::memory_order_relaxed);
+      return heap.keep(progress);
+    });
   for (HeapPause *heap : heaps_) {
     heap->forget_plan();
     heap->heap().paused().refuse_importers();
   }
   heaps_.unlock();
   bool was_used = false;
-  if (status.ok()) status = request_.vote->decide(request_.vote->user, bytes, &was_used);
+  if (status.ok()) status = request_.vote->decide(request_.vote->user, kept.load(std::memory_order_relaxed), &was_used);
   heaps_.set_asks_others(false);
   if (!status.ok() || !was_used) return status;
   // What was kept is old: save() copies all of it again.
@@ -259,11 +265,7 @@ Status Pause::plan_and_save(TransitionProgress &progress, bool *any) {
     *any = *any || heap->extent_count() != 0;
   }
   progress.begin();
-  for (HeapPause *heap : heaps_) {
-    GMM_TRY(heap->save(progress));
-    progress.end_heap(heap->bytes());
-  }
-  return Status();
+  return by_device().run(progress, [](HeapPause &heap, HeapProgress &of) { return heap.save(of); });
 }
 
 Status Pause::run(WatchCalls &calls, uint64_t *bytes) {
@@ -286,13 +288,21 @@ Status Pause::run(WatchCalls &calls, uint64_t *bytes) {
   const PauseRequest decided{};
   TransitionProgress silent(decided);
   if (status.ok()) status = plan_and_save(request_.vote != nullptr ? silent : progress_, &any);
+  std::atomic<uint64_t> released{0};
+  TransitionProgress uncounted(decided);
+  if (status.ok())
+    by_device()
+        .run(uncounted,
+             [&](HeapPause &heap, HeapProgress &) {
+               released.fetch_add(heap.commit(), std::memory_order_relaxed);
+               return Status();
+             })
+        .ignore();  // it never fails
   for (HeapPause *heap : heaps_) {
-    if (status.ok())
-      *bytes += heap->commit();
-    else
-      heap->undo();
+    if (!status.ok()) heap->undo();
     heap->attach_active();
   }
+  *bytes = released.load(std::memory_order_relaxed);
   if (status.ok() && !any && *bytes == 0)
     return remark(GMM_UNCHANGED, "gmm_pause(): no memory of these tags was active.");
   return status;

@@ -4,6 +4,7 @@
 #define GMM_ENGINE_PAUSE_PAUSE_H
 
 #include "engine/heap/heap_set.h"
+#include "engine/pause/by_device.h"
 #include "engine/pause/heap_transition.h"
 #include "engine/pause/request.h"
 
@@ -23,9 +24,11 @@ class HeapPause : public HeapTransition {
   // since detach() is in use and stays. BUSY: importers came since check().
   Status plan(uint32_t flags);
   // Copies the contents out and unmaps what is out.
-  Status save(TransitionProgress &progress);
+  Status save(HeapProgress &progress);
+  // Of the plan.
+  uint64_t held_bytes() const;
   // Copies the contents out alone: a later save() copies only what is not kept by then. undo() drops it.
-  Status keep(TransitionProgress &progress, uint64_t *bytes);
+  Status keep(HeapProgress &progress);
   // Drops what active memory has kept.
   void drop_kept();
   // Releases the handles of unmapped extents, and returns how many bytes the device got back. A handle that the driver
@@ -36,7 +39,7 @@ class HeapPause : public HeapTransition {
 
  private:
   Status check_importers(uint32_t importers, uint32_t flags);
-  Status copy_out(TransitionProgress &progress, bool unmaps);
+  Status copy_out(HeapProgress &progress, bool unmaps);
   // After the vote a mapping that the driver does not take back stays with its extent, for the next call.
   Status unmap_planned(uint64_t first, uint64_t count);
   Status unmap_through(uint64_t index);  // the extents whose contents are out, in groups
@@ -65,6 +68,8 @@ class Pause {
   // Keeps all contents and asks the vote, without the locks of the heaps.
   Status keep_and_vote();
   Status plan_and_save(TransitionProgress &progress, bool *any);
+
+  ByDevice<HeapPause> by_device() { return {context_.core, heaps_.begin(), heaps_.size()}; }
 
   const TransitionContext context_;
   const PauseRequest &request_;

@@ -34,6 +34,7 @@
 // - pause.h, resume.h: one transaction each.
 // - heap_transition.h: the extents of one heap that change state together, and the set of them.
 // - ready_signal.h: gmm_resume_wait().
+// - by_device.h: copies of several devices run side by side.
 // - request.h: a request, and how far it is. heap_walk.h: loops over a heap.
 //
 // Invariants.

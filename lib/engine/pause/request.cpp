@@ -9,8 +9,8 @@ void TransitionProgress::begin() {
   request_.ticket->copied.store(0, std::memory_order_relaxed);
 }
 
-Status TransitionProgress::report(uint64_t bytes) {
-  const uint64_t copied = copied_before_ + bytes;
+Status TransitionProgress::tell() {
+  const uint64_t copied = copied_.load(std::memory_order_relaxed);
   bool stop = false;
   if (request_.ticket != nullptr) {
     request_.ticket->copied.store(copied, std::memory_order_relaxed);
@@ -24,6 +24,13 @@ Status TransitionProgress::report(uint64_t bytes) {
   return stop ? fail(GMM_ERROR_CANCELLED, "The program ended it after %llu of %llu bytes; everything is as before.",
                      static_cast<unsigned long long>(copied), static_cast<unsigned long long>(total_))
               : Status();
+}
+
+Status HeapProgress::report(uint64_t bytes) {
+  all_.add(bytes - copied_);
+  copied_ = bytes;
+  if (all_.is_stopped()) return fail(GMM_ERROR_CANCELLED, "The copies of another device failed.");
+  return tells_ ? all_.tell() : Status();
 }
 
 }  // namespace gmm

@@ -46,22 +46,42 @@ struct PauseRequest {
 };
 
 // How far the copies of a transaction are. It reports that to the program and the ticket, and learns from them whether
-// the transaction is cancelled.
+// the transaction is cancelled. Threads that copy to and from several devices share one.
 class TransitionProgress {
  public:
   explicit TransitionProgress(const PauseRequest &request) : request_(request) {}
   void add_total(uint64_t bytes) { total_ += bytes; }
   // All totals are added.
   void begin();
-  // `bytes` of the current heap are copied. CANCELLED: the program or the ticket ends the transaction.
-  Status report(uint64_t bytes);
-  // All of the current heap is copied; the next report() is about the next one.
-  void end_heap(uint64_t bytes) { copied_before_ += bytes; }
+  void add(uint64_t bytes) { copied_.fetch_add(bytes, std::memory_order_relaxed); }
+  // Tells the program and the ticket. The thread of the request alone calls it. CANCELLED: one of them ends the
+  // transaction.
+  Status tell();
+  // The copies end: each report from now on is a failure. True for the first call.
+  bool stop() { return !is_stopped_.exchange(true, std::memory_order_relaxed); }
+  bool is_stopped() const { return is_stopped_.load(std::memory_order_relaxed); }
 
  private:
   const PauseRequest &request_;
-  uint64_t total_ = 0;          // bytes of all heaps
-  uint64_t copied_before_ = 0;  // bytes of the heaps before the current one
+  uint64_t total_ = 0;  // bytes of all heaps
+  std::atomic<uint64_t> copied_{0};
+  std::atomic<bool> is_stopped_{false};
+};
+
+// The copies of one heap in it. One thread uses it.
+class HeapProgress {
+ public:
+  // `tells`: the thread is that of the request.
+  HeapProgress(TransitionProgress &all, bool tells) : all_(all), tells_(tells) {}
+  // `bytes` of the heap are copied. CANCELLED: the transaction ends.
+  Status report(uint64_t bytes);
+  // All of the heap is copied.
+  void end(uint64_t bytes) { all_.add(bytes - copied_); }
+
+ private:
+  TransitionProgress &all_;
+  const bool tells_;
+  uint64_t copied_ = 0;
 };
 
 }  // namespace gmm

@@ -123,7 +123,7 @@ Status HeapResume::back_through(uint64_t index) {
   return map(first, backed_ - first);
 }
 
-Status HeapResume::restore(TransitionProgress &progress) {
+Status HeapResume::restore(HeapProgress &progress) {
   if (parts_.empty()) {
     GMM_TRY(progress.report(0));
     for (uint64_t i = 0; i < extents_.size(); ++i) GMM_TRY(back_through(i));
@@ -132,7 +132,7 @@ Status HeapResume::restore(TransitionProgress &progress) {
   }
   struct Steps {
     HeapResume &self;
-    TransitionProgress &progress;
+    HeapProgress &progress;
   } user{*this, progress};
   BackupSteps steps;
   steps.user = &user;
@@ -308,11 +308,8 @@ Status Resume::plan_and_restore(TransitionProgress &progress, const ByteRange *r
   }
   for (HeapResume *heap : heaps_) GMM_TRY(heap->charge());
   progress.begin();
-  for (HeapResume *heap : heaps_) {
-    GMM_TRY(heap->restore(progress));
-    progress.end_heap(heap->bytes());
-  }
-  return Status();
+  return ByDevice<HeapResume>(context_.core, heaps_.begin(), heaps_.size())
+      .run(progress, [](HeapResume &heap, HeapProgress &of) { return heap.restore(of); });
 }
 
 Status Resume::run(const ByteRange *range, WatchCalls &calls, uint64_t *bytes) {

@@ -5,6 +5,7 @@
 #define GMM_ENGINE_PAUSE_RESUME_H
 
 #include "engine/heap/heap_set.h"
+#include "engine/pause/by_device.h"
 #include "engine/pause/heap_transition.h"
 #include "engine/pause/request.h"
 
@@ -27,7 +28,7 @@ class HeapResume : public HeapTransition {
   // Returns what charge_and_hold() made. What the driver does not take back stays for the next resume.
   void let_go();
   // Makes and maps memory, and fills it. gmm_resume_wait() may return for extents that are filled.
-  Status restore(TransitionProgress &progress);
+  Status restore(HeapProgress &progress);
   // Returns the bytes that were charged.
   // retain: GMM_RESUME_RETAIN.
   uint64_t commit(bool retain);

@@ -27,7 +27,6 @@ struct Gate {
 struct DeviceTraits {
   uint32_t capabilities = 0;
   gmm_kind_mask kinds = 0;
-  uint64_t total_memory = 0;
   uint8_t uuid[16] = {};
 };
 inline constexpr uint32_t kMaxDevices = 16;

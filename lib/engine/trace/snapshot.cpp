@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "base/process.h"
 #include "engine/trace/live_blocks.h"
 
 namespace gmm {
@@ -51,6 +52,11 @@ class Writer {
   char text_[8192];
 };
 
+// Where the pages of an extent lie. Only VMM memory leaves the device of its heap.
+gmm_device location_of(const Extent &extent, const HeapOptions &options) {
+  return options.kind == Kind::kVmm ? extent.location.load(std::memory_order_relaxed).ordinal : options.device.ordinal;
+}
+
 constexpr const char *kKindNames[kKindCount] = {"unspecified", "device", "vmm", "host", "managed"};
 
 }  // namespace
@@ -85,9 +91,10 @@ Status Snapshot::copy_heap(Heap &heap, const Tag &tag) {
   bool good = true;
   for (Region *region = heap.regions().front(); region != nullptr; region = heap.regions().next(region)) {
     for (Extent *extent = region->extents.front(); extent != nullptr; extent = region->extents.next(extent))
-      good = good && extents_.push_back(ExtentCopy{extent->base.load(std::memory_order_relaxed),
-                                                   extent->size.load(std::memory_order_relaxed),
-                                                   extent->importers.load(std::memory_order_relaxed), extent->mapped});
+      good = good &&
+             extents_.push_back(ExtentCopy{
+                 extent->base.load(std::memory_order_relaxed), extent->size.load(std::memory_order_relaxed),
+                 extent->importers.load(std::memory_order_relaxed), location_of(*extent, options), extent->mapped});
     for_each_span(*region, [&](Span &span) {
       const Extent *extent = heap.core().page_map.find_extent(reinterpret_cast<void *>(span.begin()));
       good = good && copy_span(span, heap.names(), extent != nullptr && is_paused(*extent));
@@ -102,7 +109,35 @@ Status Snapshot::copy_heap(Heap &heap, const Tag &tag) {
 Status Snapshot::take(Core &core, HeapSet &heaps, const TagTable &tags, const gmm_scope_desc &scope) {
   backend_ = core.backend->id();
   backend_name_ = core.backend->name();
-  return heaps.for_each(scope, [&](Heap &heap) { return copy_heap(heap, *tags.get(heap.options().tag)); });
+  GMM_TRY(heaps.for_each(scope, [&](Heap &heap) { return copy_heap(heap, *tags.get(heap.options().tag)); }));
+  return scope.flags == 0 ? copy_devices(*core.backend) : Status();
+}
+
+// A device without a heap is not asked: the question would make a context on it. A device that does not answer is left
+// out, so a program whose context is lost still gets its snapshot.
+Status Snapshot::copy_devices(Backend &backend) {
+  uint64_t extent = 0;
+  for (const HeapCopy &heap : heaps_) {
+    const uint64_t first = extent;
+    extent = heap.extents_end;
+    if (heap.kind != Kind::kDevice && heap.kind != Kind::kVmm) continue;
+    DeviceCopy *copy = nullptr;
+    for (DeviceCopy &each : devices_)
+      if (each.device == heap.device) copy = &each;
+    if (copy == nullptr) {
+      DeviceCopy made = {};
+      made.device = heap.device;
+      MessageGuard message_guard;
+      if (!backend.device_use(Device{heap.device}, &made.use).ok()) continue;
+      if (!devices_.push_back(made))
+        return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "gmm_snapshot_create: no host memory for the devices.");
+      copy = &devices_[devices_.size() - 1];
+    }
+    copy->foreign += heap.totals.foreign;
+    for (uint64_t i = first; i < extent; ++i)
+      if (extents_[i].mapped && extents_[i].location == heap.device) copy->held += extents_[i].size;
+  }
+  return Status();
 }
 
 void Snapshot::query(gmm_snapshot_info *out) const {
@@ -129,7 +164,21 @@ void Snapshot::query_block(uint64_t index, gmm_block_info *out, Heap **heap) con
 
 Status Snapshot::write(gmm_write_fn write, void *user) const {
   Writer writer(write, user);
-  writer.print("{\"format\":\"gmm-snapshot\",\"version\":1,\"backend\":\"%s\",\"heaps\":[", backend_name_);
+  // `gmm info --snapshot` looks for what stands before the heaps.
+  writer.print("{\"format\":\"gmm-snapshot\",\"version\":1,\"backend\":\"%s\",\"process\":%d,\"devices\":[",
+               backend_name_, process_number());
+  for (const DeviceCopy &copy : devices_) {
+    writer.print("%s{\"device\":%d,\"uuid\":\"", &copy == devices_.begin() ? "" : ",", copy.device);
+    const DeviceUse &use = copy.use;
+    for (uint32_t i = 0; i < sizeof use.uuid; ++i)
+      writer.print("%02x%s", use.uuid[i], i == 3 || i == 5 || i == 7 || i == 9 ? "-" : "");
+    writer.print("\",\"total_bytes\":%" PRIu64 ",\"used_bytes\":%" PRIu64 ",\"held_bytes\":%" PRIu64
+                 ",\"foreign_bytes\":%" PRIu64 ",\"outside_bytes\":%" PRIu64 ",\"pool_bytes\":%" PRIu64
+                 ",\"graph_bytes\":%" PRIu64 "}",
+                 use.total, use.used, copy.held, copy.foreign, use.used > copy.held ? use.used - copy.held : 0,
+                 use.pool, use.graphs);
+  }
+  writer.print("],\"heaps\":[");
   uint64_t extent = 0, block = 0;
   for (uint64_t i = 0; i < heaps_.size(); ++i) {
     const HeapCopy &heap = heaps_[i];

@@ -16,9 +16,10 @@ namespace gmm {
 class Snapshot {
  public:
   explicit Snapshot(const HostAllocator &allocator)
-      : heaps_(allocator), extents_(allocator), blocks_(allocator), names_(allocator) {}
+      : heaps_(allocator), extents_(allocator), blocks_(allocator), names_(allocator), devices_(allocator) {}
 
-  // Copies the heaps of a checked scope, each under its own lock. OUT_OF_HOST_MEMORY.
+  // Copies the heaps of a checked scope, each under its own lock. OUT_OF_HOST_MEMORY. For the whole context it asks the
+  // driver what is in use of each device that has a heap.
   Status take(Core &core, HeapSet &heaps, const TagTable &tags, const gmm_scope_desc &scope);
   void query(gmm_snapshot_info *out) const;
   uint64_t block_count() const { return blocks_.size(); }
@@ -43,6 +44,7 @@ class Snapshot {
     uintptr_t address;
     uint64_t size;
     uint32_t importers;
+    gmm_device location;  // where its pages lie
     bool mapped;
   };
   struct BlockCopy {
@@ -57,9 +59,18 @@ class Snapshot {
     char text[BlockNames::kSize];
   };
 
+  // Of a device with a heap: what a pause of everything would leave on it.
+  struct DeviceCopy {
+    gmm_device device;
+    DeviceUse use;
+    uint64_t held;     // extents of DEVICE and VMM heaps that lie there
+    uint64_t foreign;  // VMM memory that gmm gave up and others hold; of `use.used` and not of `held`
+  };
+
   const char *name_of(const BlockCopy &block) const { return block.name == 0 ? "" : names_[block.name - 1].text; }
   bool copy_span(Span &span, const BlockNames &names, bool paused);
   Status copy_heap(Heap &heap, const Tag &tag);
+  Status copy_devices(Backend &backend);
 
   gmm_backend backend_ = GMM_BACKEND_AUTO;
   const char *backend_name_ = "";  // static
@@ -67,6 +78,7 @@ class Snapshot {
   Vector<ExtentCopy> extents_;
   Vector<BlockCopy> blocks_;
   Vector<Name> names_;
+  Vector<DeviceCopy> devices_;
 };
 
 }  // namespace gmm

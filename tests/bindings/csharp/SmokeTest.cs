@@ -57,6 +57,9 @@ internal sealed class SmokeTest
             tap.Test("read-only", () => Pausing(steps.ReadOnly));
             tap.Test("retained", () => Pausing(steps.Retained));
             tap.Test("watch", () => Pausing(steps.Watch));
+            tap.Test("closed inside a watcher", () => Pausing(steps.ClosedInside));
+            tap.Test("job", () => Pausing(steps.Job));
+            tap.Test("job without an exchange", () => Pausing(steps.JobWithoutExchange));
             tap.Test("comm", () => Pausing(steps.Comm));
             IpcTest sharing = new IpcTest(context, device);
             foreach (GmmKind kind in new[] { GmmKind.Vmm, GmmKind.Device, GmmKind.Host })

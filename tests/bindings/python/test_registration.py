@@ -50,6 +50,30 @@ class FakeNccl:
         return b"words of NCCL"
 
 
+class NewNccl(FakeNccl):
+    """2.29.7: it tells and gives back the memory of communicators."""
+
+    def __init__(self):
+        super().__init__()
+        self.suspended = set()
+
+    def ncclCommSuspend(self, communicator, flags):
+        assert flags.value == 1
+        self.suspended.add(communicator.value)
+        return 0
+
+    def ncclCommResume(self, communicator):
+        self.suspended.remove(communicator.value)
+        return 0
+
+    def ncclCommMemStats(self, communicator, stat, out):
+        if "stats" in self.fails:
+            return 5
+        number = communicator.value
+        out._obj.value = [100 * number, int(number in self.suspended), number, 101 * number][stat.value]
+        return 0
+
+
 @pytest.fixture
 def nccl(monkeypatch):
     library = FakeNccl()
@@ -90,6 +114,21 @@ def test_a_registration_follows_pauses(context, block, nccl):
     context.pause("network")
     context.resume("network")
     assert not nccl.registered and first.closed
+
+
+def test_nccl_tells_what_it_has(nccl, monkeypatch):
+    with pytest.raises(NotImplementedError, match="2.29.7"):
+        gmm.nccl.memory(1)
+    new = NewNccl()
+    monkeypatch.setattr(gmm.nccl, "_library", new)
+    assert gmm.nccl.memory([1, 2]) == gmm.nccl.MemoryInfo(suspendable=300, persistent=3, total=303, suspended=0)
+    gmm.nccl.suspend([1, 2])
+    assert gmm.nccl.memory([1, 2, 3]).suspended == 2
+    gmm.nccl.resume([1, 2])
+    assert gmm.nccl.memory(2) == (200, 2, 202, 0)
+    new.fails.add("stats")
+    with pytest.raises(gmm.nccl.NcclError, match="ncclCommMemStats.*words of NCCL"):
+        gmm.nccl.memory(1)
 
 
 def test_a_pause_that_fails_brings_it_back(context, block, nccl):

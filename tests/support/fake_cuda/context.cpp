@@ -75,6 +75,7 @@ CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
   if (!valid_device(device)) return CUDA_ERROR_INVALID_DEVICE;
   Context &primary = state().contexts[device];
   primary.references++;
+  note_context(device, true);
   *context = handle_of(&primary);
   return CUDA_SUCCESS;
 }
@@ -87,7 +88,10 @@ CUresult CUDAAPI cuDevicePrimaryCtxRelease_v2(CUdevice device) {
   if (primary.references > 1) return primary.references--, CUDA_SUCCESS;
   wait_for_context(&primary, lock);
   join_closed_streams(&primary, lock);  // what they still do needs the context
-  if (--primary.references == 0) empty_context(&primary, lock);
+  if (--primary.references == 0) {
+    empty_context(&primary, lock);
+    note_context(device, false);
+  }
   return CUDA_SUCCESS;
 }
 

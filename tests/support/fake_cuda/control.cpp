@@ -2,6 +2,9 @@
 // Counting calls, failing the kth of them, and what every call has to pass first.
 #include <unistd.h>
 
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include "fake_cuda.h"
@@ -44,6 +47,19 @@ std::string name_of(const char *entry) {
   return {};
 }
 
+// FAKE_CUDA_FAIL=entry:kth:error,... asks for failures in a process that a test only starts.
+void read_failures() {
+  const char *text = getenv("FAKE_CUDA_FAIL");
+  while (text && *text) {
+    char entry[64];
+    unsigned long long kth;
+    int error, length = 0;
+    if (sscanf(text, "%63[^:]:%llu:%d%n", entry, &kth, &error, &length) != 3 || fake_cuda_fail(entry, kth, error))
+      crash("FAKE_CUDA_FAIL is not entry:kth:error");
+    text += length + (text[length] == ',');
+  }
+}
+
 CUresult failure_due(const Row &row) {
   std::lock_guard<std::mutex> guard(failures_mutex);
   CUresult result = CUDA_SUCCESS;
@@ -70,14 +86,22 @@ CUresult enter(Entry entry) {
   // Before any lock: the child of a fork may hold copies of locked ones.
   int owner = initialized_by.load();
   if (owner != 0 && owner != getpid()) return CUDA_ERROR_NOT_INITIALIZED;
+  static const bool is_read = (read_failures(), true);
+  (void)is_read;
   const Row &row = kRows[static_cast<int>(entry)];
   ++counts[static_cast<int>(entry)];
   if (row.in_any) ++calls_until_now;
+  if (const char *hangs = getenv("FAKE_CUDA_HANG"); hangs && !strcmp(hangs, row.name)) pause();
   if (any_armed)
-    if (CUresult error = failure_due(row)) return error;
+    if (CUresult error = failure_due(row)) {
+      if (error == static_cast<CUresult>(-SIGSEGV)) crash("a test asked for it");
+      return error;
+    }
   bool free_to_call = entry == Entry::cuInit || entry == Entry::cuDriverGetVersion || entry == Entry::cuGetErrorName ||
                       entry == Entry::cuGetErrorString || entry == Entry::cuGetProcAddress_v2;
   if (owner == 0 && !free_to_call) return CUDA_ERROR_NOT_INITIALIZED;
+  const bool is_checkpoint = entry >= Entry::cuCheckpointProcessGetState && entry <= Entry::cuCheckpointProcessUnlock;
+  if (!is_checkpoint && !free_to_call) wait_while_locked();
   return on_stream_worker() && !free_to_call ? CUDA_ERROR_NOT_PERMITTED : CUDA_SUCCESS;
 }
 
@@ -140,7 +164,7 @@ void fake_cuda_live(struct fake_cuda_live *out) {
   out->reservations = s.reservations.size();
   out->mappings = s.mappings.size();
   for (Context &context : s.contexts) out->context_references += context.references;
-  for (auto &used : s.used) out->device_bytes += used;
+  for (int i = 0; i < kMaxDevices; i++) out->device_bytes += s.used[i];
   out->host_bytes = s.host_bytes;
   out->managed_bytes = managed_bytes();
   out->dropped = s.dropped;

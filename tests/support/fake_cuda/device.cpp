@@ -36,6 +36,7 @@ State::State() {
     word.clear();
   }
   for (int i = 0; i < kMaxDevices; i++) contexts[i].device = i;
+  open_ledger(*this);
 }
 
 State &state() {

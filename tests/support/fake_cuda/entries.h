@@ -126,7 +126,15 @@
   X(cuModuleLoadData, cuModuleLoadData, 2000, 1)                                              \
   X(cuModuleUnload, cuModuleUnload, 2000, 1)                                                  \
   X(cuModuleGetFunction, cuModuleGetFunction, 2000, 1)                                        \
-  X(cuLaunchKernel, cuLaunchKernel, 4000, 1)
+  X(cuLaunchKernel, cuLaunchKernel, 4000, 1)                                                  \
+  X(cuDeviceGetDefaultMemPool, cuDeviceGetDefaultMemPool, 11020, 1)                           \
+  X(cuMemPoolGetAttribute, cuMemPoolGetAttribute, 11020, 1)                                   \
+  X(cuDeviceGetGraphMemAttribute, cuDeviceGetGraphMemAttribute, 11040, 1)                     \
+  X(cuCheckpointProcessGetState, cuCheckpointProcessGetState, 12080, 1)                       \
+  X(cuCheckpointProcessLock, cuCheckpointProcessLock, 12080, 1)                               \
+  X(cuCheckpointProcessCheckpoint, cuCheckpointProcessCheckpoint, 12080, 1)                   \
+  X(cuCheckpointProcessRestore, cuCheckpointProcessRestore, 12080, 1)                         \
+  X(cuCheckpointProcessUnlock, cuCheckpointProcessUnlock, 12080, 1)
 
 namespace fake {
 

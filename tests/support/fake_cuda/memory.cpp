@@ -2,6 +2,8 @@
 // Plain device memory and managed memory.
 #include <sys/mman.h>
 
+#include <cstdlib>
+
 #include "state.h"
 #include "stream.h"
 
@@ -100,6 +102,36 @@ CUresult CUDAAPI cuMemGetInfo_v2(size_t *free, size_t *total) {
   settle_exported();
   *total = state().configuration.memory;
   *free = *total - std::min<uint64_t>(*total, used_by_all(context->device));
+  return CUDA_SUCCESS;
+}
+
+// The default pool of a device is known by its context. It keeps nothing that was freed.
+CUresult CUDAAPI cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device) {
+  FAKE_CUDA_ENTER(cuDeviceGetDefaultMemPool);
+  if (!pool) return CUDA_ERROR_INVALID_VALUE;
+  if (!valid_device(device)) return CUDA_ERROR_INVALID_DEVICE;
+  if (lacks("pools")) return CUDA_ERROR_NOT_SUPPORTED;
+  *pool = reinterpret_cast<CUmemoryPool>(&state().contexts[device]);
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value) {
+  FAKE_CUDA_ENTER(cuMemPoolGetAttribute);
+  if (!value || attribute != CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) return CUDA_ERROR_INVALID_VALUE;
+  cuuint64_t bytes = 0;
+  for (auto &[base, region] : state().regions)
+    if (region.kind == Kind::pool && region.context == reinterpret_cast<Context *>(pool)) bytes += region.size;
+  *static_cast<cuuint64_t *>(value) = bytes;
+  return CUDA_SUCCESS;
+}
+
+// Graphs come from captures, and have no allocations of their own: a test says how much they are to have.
+CUresult CUDAAPI cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attribute, void *value) {
+  FAKE_CUDA_ENTER(cuDeviceGetGraphMemAttribute);
+  if (!valid_device(device)) return CUDA_ERROR_INVALID_DEVICE;
+  if (!value || attribute != CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT) return CUDA_ERROR_INVALID_VALUE;
+  const char *text = getenv("FAKE_CUDA_GRAPH_MEMORY");
+  *static_cast<cuuint64_t *>(value) = text ? strtoull(text, nullptr, 0) : 0;
   return CUDA_SUCCESS;
 }
 

@@ -123,7 +123,8 @@ struct State {
   std::map<CUmemGenericAllocationHandle, Handle> handles;
   uint64_t next_handle = 0x700001, next_id = 1;
   uint64_t dropped = 0;
-  std::atomic<uint64_t> used[kMaxDevices] = {};
+  std::atomic<uint64_t> own_used[kMaxDevices] = {};
+  std::atomic<uint64_t> *used = own_used;  // bytes of each device; of the ledger where there is one
   std::atomic<uint64_t> host_bytes{0};
   State();
 };
@@ -136,6 +137,12 @@ bool charge_card(int device, uint64_t bytes);
 void uncharge_card(int device, uint64_t bytes);
 uint64_t used_by_all(int device);
 inline bool lacks(const char *what) { return state().configuration.lacks.count(what) != 0; }
+
+// The ledger, which other processes see (checkpoint.cpp).
+void open_ledger(State &state);
+void note_context(int device, bool is_live);
+// While another process has locked this one by the calls of the checkpoint.
+void wait_while_locked();
 
 // Counts the call, and says how it ends before it starts: a failure that a test asked for, no cuInit, a forked child.
 CUresult enter(Entry entry);

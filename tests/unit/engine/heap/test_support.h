@@ -27,13 +27,14 @@ inline constexpr StreamKey kKey{GMM_STREAM_DEFAULT, 0};
 // What a context has, as far as heaps need it.
 class Engine {
  public:
-  explicit Engine(uint64_t memory = uint64_t{4} << 30, const Log &log = Log(nullptr, nullptr))
+  explicit Engine(uint64_t memory = uint64_t{4} << 30, const Log &log = Log(nullptr, nullptr), uint32_t devices = 1)
       : core(HostAllocator(), log) {
     gate_ = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     core.gate = ::new (gate_) Gate();
     EXPECT_TRUE(core.page_map.init());
     Backend *host = nullptr;
-    EXPECT_TRUE(host_backend_create(HostAllocator(), Log(nullptr, nullptr), HostBackendOptions{memory, 1}, &host).ok());
+    EXPECT_TRUE(
+        host_backend_create(HostAllocator(), Log(nullptr, nullptr), HostBackendOptions{memory, devices}, &host).ok());
     backend = std::make_unique<FailingBackend>(host);
     core.backend = backend.get();
     prepare_barriers();

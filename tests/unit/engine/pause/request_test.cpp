@@ -44,18 +44,28 @@ TEST(TransitionProgress, CountsOverHeapsForTheProgramAndTheTicket) {
   progress.add_total(30);
   progress.begin();
   EXPECT_EQ(ticket.total, 130u);
-  EXPECT_TRUE(progress.report(40).ok());
+  HeapProgress first(progress, true), last(progress, true);
+  EXPECT_TRUE(first.report(40).ok());
   EXPECT_EQ(reported.copied, 40u);
-  progress.end_heap(100);
-  EXPECT_TRUE(progress.report(30).ok());
+  first.end(100);
+  HeapProgress elsewhere(progress, false);
+  EXPECT_TRUE(elsewhere.report(20).ok());
+  EXPECT_EQ(reported.copied, 40u) << "another thread told the program";
+  EXPECT_TRUE(last.report(10).ok());
   EXPECT_EQ(reported.copied, 130u);
   EXPECT_EQ(reported.total, 130u);
   EXPECT_EQ(ticket.copied, 130u);
   reported.answer = 1;
-  EXPECT_EQ(progress.report(30).code(), GMM_ERROR_CANCELLED);
+  EXPECT_EQ(last.report(10).code(), GMM_ERROR_CANCELLED);
   reported.answer = 0;
+  EXPECT_TRUE(last.report(10).ok());
   ticket.cancelled = 1;
-  EXPECT_EQ(progress.report(30).code(), GMM_ERROR_CANCELLED);
+  EXPECT_EQ(last.report(10).code(), GMM_ERROR_CANCELLED);
+  ticket.cancelled = 0;
+  EXPECT_TRUE(progress.stop());
+  EXPECT_FALSE(progress.stop()) << "the first one alone";
+  EXPECT_EQ(elsewhere.report(20).code(), GMM_ERROR_CANCELLED);
+  EXPECT_EQ(last.report(10).code(), GMM_ERROR_CANCELLED);
 }
 
 }  // namespace

@@ -571,6 +571,11 @@ public final class Context implements AutoCloseable {
         return Watcher.create(handle, options, handler);
     }
 
+    /** Makes this process a rank of a job, over an exchange that all its ranks reach. The call asks nothing of it. */
+    public Job job(Exchange exchange, JobOptions options) {
+        return Job.create(handle, exchange, options);
+    }
+
     /**
      * Sets the handler that is called when memory is short; null removes it. A handler that refers to the context keeps
      * it from the garbage collector.
@@ -731,10 +736,11 @@ public final class Context implements AutoCloseable {
 
     /**
      * Closes the context, which takes no more calls. The backend ends, and all memory goes back, with the last object
-     * made from it. Closing twice does nothing.
+     * made from it. Inside the handler of a watcher it is BUSY, and the context stays open. Closing twice does nothing.
      */
     @Override
     public void close() {
+        WatchCall.checkOutside("Context.close()", false);
         handle.close();
     }
 

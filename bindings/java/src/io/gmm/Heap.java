@@ -87,10 +87,12 @@ public final class Heap implements AutoCloseable {
 
     /**
      * Ends the heap once its last {@link GmmBuffer} is closed. With live blocks from allocate() the result is BUSY, and
-     * the heap then stays until its context ends. Closing twice does nothing.
+     * the heap then stays until its context ends. Inside the handler of a watcher, but for BUDGET, it is BUSY, and the
+     * heap stays open. Closing twice does nothing.
      */
     @Override
     public void close() {
+        WatchCall.checkOutside("Heap.close()", true);
         handle.close();
     }
 

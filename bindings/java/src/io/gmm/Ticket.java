@@ -10,7 +10,8 @@ import java.util.concurrent.TimeoutException;
 
 /**
  * A pause or resume that a thread of the library carries out. Its value is the number of bytes that changed state.
- * close() waits for the end. A ticket that nobody closes runs to its end.
+ * close() waits for the end. A ticket that nobody closes runs to its end. The handler of a watcher cannot wait for one,
+ * which would wait for the handler: that is BUSY, but for BUDGET.
  */
 public final class Ticket implements Future<Long>, AutoCloseable {
     /** A wait is interrupted between two of these. */
@@ -83,6 +84,9 @@ public final class Ticket implements Future<Long>, AutoCloseable {
     private Outcome look(long millis) {
         if (outcome != null) {
             return outcome;
+        }
+        if (millis != 0) {
+            WatchCall.checkOutside("The wait for a ticket", true); // its operation may wait for this handler
         }
         long address;
         try {
@@ -252,13 +256,15 @@ public final class Ticket implements Future<Long>, AutoCloseable {
 
     /**
      * Waits for the end and releases the ticket. The outcome can still be asked for. A failure that nobody has heard of
-     * yet is thrown, unless cancel() asked for it. Closing twice does nothing.
+     * yet is thrown, unless cancel() asked for it. Inside the handler of a watcher it is BUSY, and the ticket stays
+     * open. Closing twice does nothing.
      */
     @Override
     public void close() {
         if (handle.isClosed()) {
             return;
         }
+        WatchCall.checkOutside("Ticket.close()", false);
         await();
         handle.close();
         if (!told && !cancelAsked) {

@@ -3,7 +3,7 @@ package io.gmm;
 
 /** A caller's WatchHandler as C calls it. */
 final class WatchCall {
-    private static final ThreadLocal<Boolean> INSIDE = new ThreadLocal<>();
+    private static final ThreadLocal<WatchEvent> INSIDE = new ThreadLocal<>();
 
     private final WatchHandler handler;
 
@@ -11,9 +11,16 @@ final class WatchCall {
         this.handler = handler;
     }
 
-    /** Whether the calling thread is inside a watcher's handler. */
-    static boolean isInside() {
-        return INSIDE.get() != null;
+    /**
+     * Throws BUSY inside a watcher's handler, before the caller changes anything. budget: not in that of BUDGET, for
+     * which no operation waits.
+     */
+    static void checkOutside(String what, boolean budget) {
+        WatchEvent event = INSIDE.get();
+        if (event != null && !(budget && event == WatchEvent.BUDGET)) {
+            throw new GmmException(Result.BUSY,
+                what + ": the caller is the handler of a watcher; call it on another thread.");
+        }
     }
 
     /** Called from C. There is no caller to throw to, so an exception goes where that of a log callback goes. */
@@ -23,7 +30,7 @@ final class WatchCall {
         if (known == null) {
             return true; // of a newer library
         }
-        INSIDE.set(true);
+        INSIDE.set(known);
         try {
             return handler.hear(new WatchInfo(known, tag, device, address, size, generation, budgetBytes,
                 remainingMillis, Result.of(cause)));

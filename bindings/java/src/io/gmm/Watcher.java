@@ -57,10 +57,7 @@ public final class Watcher implements AutoCloseable {
      */
     @Override
     public void close() {
-        if (WatchCall.isInside()) {
-            throw new GmmException(Result.BUSY,
-                "Watcher.close(): the caller is the handler of a watcher; close it on another thread.");
-        }
+        WatchCall.checkOutside("Watcher.close()", false);
         handle.close();
     }
 

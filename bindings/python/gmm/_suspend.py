@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole processes leave the GPU by the driver's checkpoint: the part of gmm.job that speaks of processes."""
+import contextlib
+import enum
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+from typing import NamedTuple
+
+from gmm._core import errors
+
+_HELPER = str(pathlib.Path(__file__).with_name("_checkpoint.py"))
+_DRIVER = "libcuda.so.1"
+_STUCK = 2, 304  # of a restore without memory, and of each after it (cuda-checkpoint#44)
+_LOCK_LATE = 600  # CUDA_ERROR_NOT_READY
+_UNDO_SECONDS = 30.0
+
+
+class ProcessState(enum.IntEnum):
+    """What the driver says of a process: CUprocessState."""
+
+    RUNNING = 0
+    LOCKED = 1
+    CHECKPOINTED = 2
+    FAILED = 3
+
+
+class CheckpointError(RuntimeError):
+    """The driver refused a step of a process.
+
+    pid: the process. step: "lock", "checkpoint", "restore" or "unlock". code: its CUresult. state: the ProcessState of
+    the process now; None: the driver does not tell.
+    """
+
+    def __init__(self, message, pid=0, step="", code=0, state=None):
+        super().__init__(message)
+        self.pid, self.step, self.code, self.state = pid, step, code, state
+
+
+class ProcessStuckError(CheckpointError):
+    """The driver could not restore a process, and drivers up to 580 never can after that (cuda-checkpoint#44).
+
+    Its calls of CUDA wait for ever. End the process: its memory on the device was given back, its contents are lost.
+    """
+
+
+class Suspended(NamedTuple):
+    """What suspend_process() did. bytes: what went back of each device, by UUID; empty: NVML does not tell."""
+
+    pids: "tuple[int, ...]"
+    bytes: "dict[str, int]"
+    seconds: float
+
+
+def _check_pids(pids):
+    if not pids:
+        return (os.getpid(),)
+    for pid in pids:
+        if not isinstance(pid, int) or isinstance(pid, bool) or pid <= 0:
+            raise ValueError(f"{pid!r} is no number of a process")
+        with contextlib.suppress(PermissionError):  # the driver says what another user may
+            os.kill(pid, 0)
+    return tuple(dict.fromkeys(pids))
+
+
+class _Answer:
+    """What the helper told: the steps that ended, its last line, and the step in which it was ended."""
+
+    def __init__(self, lines):
+        self.steps = [line for line in lines if "code" in line]
+        self.end = lines[-1] if lines and "end" in lines[-1] else None
+        self.begun = lines[-1] if self.end is None and lines and "code" not in lines[-1] else None
+        self.states = {} if self.end is None else {int(pid): code for pid, code in self.end.get("states", {}).items()}
+
+    def state(self, pid):
+        code = self.states.get(pid, -1)
+        return ProcessState(code) if code in list(ProcessState) else None
+
+
+def _bring_back(verb, pids, timeout):
+    """After a suspend whose helper is gone: what to say of the processes."""
+    if verb == "suspend":
+        with contextlib.suppress(Exception):  # its failure is said by the state
+            back = _run("resume", pids, min(timeout, _UNDO_SECONDS))
+            if all(back.state(pid) == ProcessState.RUNNING for pid in pids):
+                return "all run as before"
+    return "process_state() tells where the processes are, and resume_process() goes on"
+
+
+def _run(verb, pids, timeout, needs=()):
+    """Runs the helper: _Answer."""
+    if not sys.executable:
+        raise errors.NotSupportedError(f"{verb}: sys.executable names no Python to run the driver's calls")
+    # The locks end before the helper is given up, so that it brings the others back.
+    command = [sys.executable, "-I", "-S", _HELPER, os.environ.get("GMM_CUDA_DRIVER") or _DRIVER, verb,
+               str(max(1, round(timeout * 750))), json.dumps(dict(needs)), *map(str, pids)]
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               text=True)
+    late = False
+    try:
+        out, err = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        late = True
+        process.kill()
+        out, err = process.communicate()
+    except BaseException:  # an interrupt
+        process.kill()
+        process.communicate()
+        _bring_back(verb, pids, timeout)
+        raise
+    answer = _Answer([json.loads(line) for line in out.splitlines() if line.endswith("}")])
+    if answer.end is None:
+        where = "before its first step" if answer.begun is None else \
+            f"in the {answer.begun['step']} of process {answer.begun['pid']}"
+        rest = _bring_back(verb, pids, timeout)
+        if late:
+            raise errors.NotReadyError(f"{verb}: the driver did not answer within {timeout} s, {where}; {rest}")
+        raise CheckpointError(f"{verb}: the process that called the driver ended with {process.returncode}, {where}: "
+                              f"{err.strip()[-300:] or 'no words'}; {rest}")
+    if answer.end["end"] == "missing":
+        raise errors.NotSupportedError(f"{verb}: {answer.end['text']}")
+    return answer
+
+
+def _raise_failure(verb, answer):
+    failures = [step for step in answer.steps if step["code"]]
+    if not failures:
+        return
+    # The failure that a program must act on is that of an undoing.
+    stuck = next((step for step in failures if answer.state(step["pid"]) == ProcessState.FAILED or
+                  (step["step"] == "restore" and step["code"] in _STUCK)), None)
+    pid, name, code = (stuck or failures[0])["pid"], (stuck or failures[0])["step"], (stuck or failures[0])["code"]
+    state = answer.state(pid)
+    words = f"{verb}: the {name} of process {pid} failed: {(stuck or failures[0])['name']} ({code})"
+    if stuck:
+        raise ProcessStuckError(f"{words}; drivers up to 580 cannot bring it back after that: end it", pid, name, code,
+                                state)
+    if name == "lock" and code == _LOCK_LATE:
+        raise errors.NotReadyError(f"{words}; its work did not end in time")
+    rest = "the call may be made again" if verb == "resume" else "all run as before" if len(failures) == 1 else \
+        "process_state() tells where the others are, resume_process() brings them back"
+    raise CheckpointError(f"{words}; it is {state.name if state is not None else 'no process of CUDA'}; {rest}", pid,
+                          name, code, state)
+
+
+def process_state(pid=None):
+    """Where a process is in a checkpoint: ProcessState. None: this process."""
+    pids = _check_pids(() if pid is None else (pid,))
+    answer = _run("state", pids, 60.0)
+    if answer.state(pids[0]) is None:
+        code = -answer.states[pids[0]]
+        raise CheckpointError(f"state: the driver answered {code} for process {pids[0]}: it uses no CUDA, or belongs "
+                              "to another user", pids[0], "state", code)
+    return answer.state(pids[0])
+
+
+def suspend_process(*pids, timeout=300.0):
+    """Takes whole processes off the GPU by the driver's checkpoint: Suspended. No pids: this process.
+
+    It takes what a pause leaves: contexts, communicators, graphs, workspaces. Pause gmm's tags in the processes first:
+    gmm copies much faster than the driver does, and what is paused need not be copied. From then on each call of CUDA
+    in these processes waits, on all threads, until resume_process(); gmm's calls too, and frees by the garbage
+    collector.
+
+    All processes are locked before one is checkpointed. Processes that share memory or communicate by NCCL go in one
+    call. If one fails, the others are brought back, and all run as before. timeout: seconds of the whole; a driver that
+    does not return, as it does for a process whose peer is locked, is given up then.
+
+    Raises NotSupportedError (no driver of CUDA 12.8), ProcessLookupError, NotReadyError (the work of a process did not
+    end in time), CheckpointError, and ProcessStuckError (a failure whose undoing failed). The driver refuses what it
+    cannot save, for example memory that is shared by IPC handles, and MANAGED memory on some systems.
+    """
+    pids = _check_pids(pids)
+    begin = time.monotonic()
+    answer = _run("suspend", pids, timeout)
+    _raise_failure("suspend", answer)
+    return Suspended(pids, answer.end["went"], time.monotonic() - begin)
+
+
+def resume_process(*pids, timeout=300.0):
+    """Brings processes back that suspend_process() took off the GPU. No pids: this process.
+
+    pids: numbers, or the Suspended of suspend_process(). With the latter the devices are asked first whether they have
+    the room, and OutOfMemoryError changes nothing. Without this, a restore that lacks memory fails for good. All
+    processes are restored before one runs. What runs already stays so, so a call that failed may be made again.
+
+    Raises OutOfMemoryError, ProcessStuckError, CheckpointError, NotReadyError, NotSupportedError, ProcessLookupError.
+    """
+    needs = {}
+    numbers = []
+    for each in pids:
+        if isinstance(each, Suspended):
+            numbers += each.pids
+            for uuid, count in each.bytes.items():
+                needs[uuid] = needs.get(uuid, 0) + count
+        else:
+            numbers.append(each)
+    numbers = _check_pids(tuple(numbers))
+    answer = _run("resume", numbers, timeout, needs)
+    if answer.end["end"] == "memory":
+        raise errors.OutOfMemoryError(
+            f"resume: the processes had {answer.end['need']} bytes on {answer.end['uuid']}, which has "
+            f"{answer.end['free']} free; make room first: a restore that finds none leaves a process stuck "
+            "(cuda-checkpoint#44)")
+    _raise_failure("resume", answer)

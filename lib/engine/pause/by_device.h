@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// Steps over the heaps of a transition that several devices take side by side, as each has a link of its own.
+//
+// The heaps of one device take a step one after the other. The calling thread, which holds the locks of all heaps,
+// serves the first device that copies much, and all that copy little. Each further one has a thread for the time of the
+// step. Heaps of different devices share only what guards itself: the backup, the quotas, the ready signal.
+//
+// - The calling thread alone tells the program about progress.
+// - What another thread writes to the log comes from the calling thread, once the heaps are unlocked.
+// - The first failure ends the other devices at their next report, and is the step's.
+// - Without host memory or a thread the calling thread serves all devices.
+#ifndef GMM_ENGINE_PAUSE_BY_DEVICE_H
+#define GMM_ENGINE_PAUSE_BY_DEVICE_H
+
+#include <atomic>
+#include <cstdio>
+
+#include "base/lock.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "base/vector.h"
+#include "engine/pause/request.h"
+
+namespace gmm {
+
+// T: HeapPause or HeapResume. It is made when the heaps know what they copy.
+template <typename T>
+class ByDevice {
+ public:
+  ByDevice(Core &core, T **heaps, uint64_t count) : heaps_(heaps), count_(count), lanes_(core.allocator) {
+    for (uint64_t i = 0; i < count; ++i) add(heaps[i]->heap().options().device);
+  }
+  ByDevice(const ByDevice &) = delete;
+  ByDevice &operator=(const ByDevice &) = delete;
+
+  // step(T &, HeapProgress &) -> Status, for each heap until one fails.
+  template <typename Fn>
+  Status run(TransitionProgress &progress, const Fn &step) {
+    progress_ = &progress;
+    fn_ = &step;
+    step_ = [](const void *fn, T &heap, HeapProgress &of) { return (*static_cast<const Fn *>(fn))(heap, of); };
+    for (uint64_t i = 1; i < lanes_.size(); ++i) start(lanes_[i]);
+    Status status = serve(nullptr);
+    bool is_first = !status.ok() && progress.stop();
+    while (wait_for_lanes()) {
+      if (!status.ok()) continue;
+      status = progress.tell();
+      is_first = !status.ok() && progress.stop();
+    }
+    const Lane *failed = nullptr;
+    for (Lane &lane : lanes_) {
+      if (!lane.has_thread) continue;
+      join_thread(lane.thread);
+      lane.has_thread = false;
+      adopt_messages(lane.messages);
+      if (lane.is_first) failed = &lane;
+    }
+    return is_first || failed == nullptr ? status : fail_native(failed->code, failed->native, "%s", failed->message);
+  }
+
+ private:
+  static constexpr uint64_t kMuch = uint64_t{8} << 20;  // bytes of copies that are worth a thread
+  static constexpr uint64_t kTellEvery = 20;            // ms
+  // A device that copies much.
+  struct Lane {
+    ByDevice *owner = nullptr;
+    Device device;
+    Thread thread;
+    bool has_thread = false;
+    bool is_first = false;  // to fail
+    gmm_result code = GMM_OK;
+    int32_t native = 0;
+    char message[1024] = {};
+    LogMessages messages = {};
+  };
+
+  void add(Device device) {
+    uint64_t bytes = 0;
+    for (uint64_t i = 0; i < count_; ++i)
+      if (heaps_[i]->heap().options().device == device) bytes += heaps_[i]->bytes();
+    if (bytes < kMuch || find(device) != nullptr) return;
+    Lane lane;
+    lane.owner = this;
+    lane.device = device;
+    lanes_.push_back(lane) ? void() : lanes_.clear();
+  }
+  const Lane *find(Device device) const {
+    for (const Lane &lane : lanes_)
+      if (lane.device == device) return &lane;
+    return nullptr;
+  }
+  // Of one device, or what the calling thread serves.
+  Status serve(const Lane *own) {
+    for (uint64_t i = 0; i < count_; ++i) {
+      const Lane *lane = find(heaps_[i]->heap().options().device);
+      if (own == nullptr ? lane != nullptr && lane->has_thread : lane != own) continue;
+      HeapProgress progress(*progress_, own == nullptr);
+      GMM_TRY(step_(fn_, *heaps_[i], progress));
+      progress.end(heaps_[i]->bytes());
+    }
+    return Status();
+  }
+  void start(Lane &lane) {
+    lane.is_first = false;
+    lane.has_thread = true;
+    {
+      LockGuard guard(mutex_);
+      ++running_;
+    }
+    if (start_thread(&lane.thread, ThreadSignals::kNone, thread_main, &lane) == 0) return;
+    lane.has_thread = false;
+    LockGuard guard(mutex_);
+    --running_;
+  }
+  static void *thread_main(void *of) {
+    Lane &lane = *static_cast<Lane *>(of);
+    ByDevice &self = *lane.owner;
+    name_thread("gmm-device");
+    {
+      const MessagesWait wait;
+      const Status status = self.serve(&lane);
+      if (!status.ok() && self.progress_->stop()) {
+        lane.is_first = true;
+        lane.code = status.code();
+        lane.native = last_native();
+        std::snprintf(lane.message, sizeof lane.message, "%s", last_message());
+      }
+      lane.messages = take_messages();
+    }
+    LockGuard guard(self.mutex_);
+    --self.running_;
+    self.changed_.notify_all();
+    return nullptr;
+  }
+  // Waits a little. False: no thread runs any more.
+  bool wait_for_lanes() {
+    LockGuard guard(mutex_);
+    if (running_ != 0) changed_.wait_for(mutex_, kTellEvery);
+    return running_ != 0;
+  }
+
+  T **const heaps_;
+  const uint64_t count_;
+  Vector<Lane> lanes_;
+  TransitionProgress *progress_ = nullptr;
+  const void *fn_ = nullptr;
+  Status (*step_)(const void *fn, T &heap, HeapProgress &progress) = nullptr;
+  Mutex mutex_{LockRank::kByDevice};
+  Condition changed_;
+  uint32_t running_ = 0;  // with mutex_
+};
+
+}  // namespace gmm
+#endif

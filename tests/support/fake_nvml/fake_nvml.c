@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A libnvidia-ml.so.1 for tests: it tells of the real processes that use the fake driver, by the files of
+ * FAKE_CUDA_LEDGER. See README.md of ../fake_cuda.
+ *
+ * FAKE_NVML_BLIND=1      the bytes of a process are not told, as in some containers
+ * FAKE_NVML_FAIL=NAME:N  the function with this name, without "nvml", fails with N
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "../fake_cuda/ledger.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+enum {
+  NVML_SUCCESS = 0,
+  NVML_ERROR_UNINITIALIZED = 1,
+  NVML_ERROR_INVALID_ARGUMENT = 2,
+  NVML_ERROR_NOT_SUPPORTED = 3,
+  NVML_ERROR_INSUFFICIENT_SIZE = 7,
+  NVML_ERROR_DRIVER_NOT_LOADED = 9
+};
+
+typedef struct nvml_memory {
+  unsigned long long total, free, used;
+} nvml_memory;
+typedef struct nvml_process {
+  unsigned int pid;
+  unsigned long long used;
+  unsigned int gpu_instance, compute_instance;
+} nvml_process;
+
+EXPORT int nvmlInit_v2(void);
+EXPORT int nvmlShutdown(void);
+EXPORT const char *nvmlErrorString(int result);
+EXPORT int nvmlDeviceGetCount_v2(unsigned int *count);
+EXPORT int nvmlDeviceGetHandleByIndex_v2(unsigned int index, void **device);
+EXPORT int nvmlDeviceGetName(void *device, char *name, unsigned int length);
+EXPORT int nvmlDeviceGetUUID(void *device, char *uuid, unsigned int length);
+EXPORT int nvmlDeviceGetMemoryInfo(void *device, nvml_memory *memory);
+EXPORT int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned int *count, nvml_process *processes);
+
+static int initialized;
+
+static int enter(const char *name) {
+  const char *fails = getenv("FAKE_NVML_FAIL");
+  const size_t length = strlen(name);
+  if (fails != NULL && strncmp(fails, name, length) == 0 && fails[length] == ':') return atoi(fails + length + 1);
+  return initialized || strcmp(name, "Init_v2") == 0 ? NVML_SUCCESS : NVML_ERROR_UNINITIALIZED;
+}
+
+static unsigned int device_count(void) {
+  const char *text = getenv("FAKE_CUDA_DEVICES");
+  const long count = text != NULL && *text != 0 ? strtol(text, NULL, 0) : 1;
+  return count > FAKE_LEDGER_DEVICES ? FAKE_LEDGER_DEVICES : (unsigned int)count;
+}
+static unsigned int index_of(void *device) { return (unsigned int)(uintptr_t)device - 1; }
+
+/* Calls `look` for each live process of the ledger that has something on the device. Returns their bytes. */
+static uint64_t for_each_process(unsigned int device, void (*look)(void *user, int pid, uint64_t bytes), void *user) {
+  const char *name = getenv("FAKE_CUDA_LEDGER");
+  DIR *folder = name != NULL ? opendir(name) : NULL;
+  uint64_t sum = 0;
+  for (struct dirent *entry; folder != NULL && (entry = readdir(folder)) != NULL;) {
+    const int pid = atoi(entry->d_name);
+    if (pid <= 0 || (kill(pid, 0) != 0 && errno == ESRCH)) continue;
+    const int fd = openat(dirfd(folder), entry->d_name, O_RDONLY | O_CLOEXEC);
+    const fake_ledger_page *page =
+        fd >= 0 ? mmap(NULL, sizeof *page, PROT_READ, MAP_SHARED, fd, 0) : (const fake_ledger_page *)MAP_FAILED;
+    if (fd >= 0) close(fd);
+    if (page == MAP_FAILED) continue;
+    uint64_t bytes = 0;
+    if (page->magic == FAKE_LEDGER_MAGIC && page->state < FAKE_PROCESS_CHECKPOINTED)
+      bytes = page->used[device] + (page->contexts[device] != 0 ? FAKE_LEDGER_CONTEXT_BYTES : 0);
+    if (bytes != 0 && look != NULL) look(user, pid, bytes);
+    sum += bytes;
+    munmap((void *)page, sizeof *page);
+  }
+  if (folder != NULL) closedir(folder);
+  return sum;
+}
+
+int nvmlInit_v2(void) {
+  const int early = enter("Init_v2");
+  if (early == NVML_SUCCESS) ++initialized;
+  return early;
+}
+int nvmlShutdown(void) {
+  const int early = enter("Shutdown");
+  if (early == NVML_SUCCESS) --initialized;
+  return early;
+}
+const char *nvmlErrorString(int result) {
+  return result == NVML_ERROR_DRIVER_NOT_LOADED ? "Driver Not Loaded"
+         : result == NVML_ERROR_NOT_SUPPORTED   ? "Not Supported"
+                                                : "Unknown Error";
+}
+int nvmlDeviceGetCount_v2(unsigned int *count) {
+  const int early = enter("DeviceGetCount_v2");
+  if (early == NVML_SUCCESS) *count = device_count();
+  return early;
+}
+int nvmlDeviceGetHandleByIndex_v2(unsigned int index, void **device) {
+  const int early = enter("DeviceGetHandleByIndex_v2");
+  if (early != NVML_SUCCESS) return early;
+  if (index >= device_count()) return NVML_ERROR_INVALID_ARGUMENT;
+  *device = (void *)(uintptr_t)(index + 1);
+  return NVML_SUCCESS;
+}
+int nvmlDeviceGetName(void *device, char *name, unsigned int length) {
+  const int early = enter("DeviceGetName");
+  if (early == NVML_SUCCESS) snprintf(name, length, "Fake CUDA device %u", index_of(device));
+  return early;
+}
+/* As cuDeviceGetUuid() of the fake driver. */
+int nvmlDeviceGetUUID(void *device, char *uuid, unsigned int length) {
+  const int early = enter("DeviceGetUUID");
+  if (early != NVML_SUCCESS) return early;
+  unsigned char bytes[16];
+  memcpy(bytes, "fake CUDA device", 16);
+  bytes[15] = (unsigned char)index_of(device);
+  char text[48] = "GPU-";
+  for (unsigned int i = 0, at = 4; i < 16; ++i)
+    at += (unsigned int)sprintf(text + at, "%02x%s", bytes[i], i == 3 || i == 5 || i == 7 || i == 9 ? "-" : "");
+  snprintf(uuid, length, "%s", text);
+  return NVML_SUCCESS;
+}
+int nvmlDeviceGetMemoryInfo(void *device, nvml_memory *memory) {
+  const int early = enter("DeviceGetMemoryInfo");
+  if (early != NVML_SUCCESS) return early;
+  const char *text = getenv("FAKE_CUDA_MEMORY");
+  memory->total = text != NULL && *text != 0 ? strtoull(text, NULL, 0) : 8ull << 30;
+  memory->used = for_each_process(index_of(device), NULL, NULL);
+  memory->free = memory->total > memory->used ? memory->total - memory->used : 0;
+  return NVML_SUCCESS;
+}
+
+struct listing {
+  nvml_process *processes;
+  unsigned int room, count;
+};
+static void add(void *user, int pid, uint64_t bytes) {
+  struct listing *list = user;
+  const char *blind = getenv("FAKE_NVML_BLIND");
+  if (list->count < list->room)
+    list->processes[list->count] =
+        (nvml_process){(unsigned int)pid, blind != NULL && *blind == '1' ? ~0ull : bytes, ~0u, ~0u};
+  ++list->count;
+}
+int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned int *count, nvml_process *processes) {
+  const int early = enter("DeviceGetComputeRunningProcesses_v3");
+  if (early != NVML_SUCCESS) return early;
+  struct listing list = {processes, *count, 0};
+  (void)for_each_process(index_of(device), add, &list);
+  *count = list.count;
+  return list.count > list.room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
+}

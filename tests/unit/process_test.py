@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gmm info --process, with real processes on the fake driver and a fake NVML that sees them.
+
+Usage: process_test.py GMM HOLDER FAKE_CUDA FAKE_NVML      the folders of the two libraries
+"""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+import tap  # noqa: E402
+
+GMM, HOLDER, FAKE_CUDA, FAKE_NVML = sys.argv[1:]
+MIB = 1 << 20
+CONTEXT = 256.0  # ledger.h
+
+
+def environment(folder, **more):
+    return dict(os.environ, LD_LIBRARY_PATH=f"{FAKE_CUDA}:{FAKE_NVML}", FAKE_CUDA_LEDGER=str(folder),
+                FAKE_CUDA_DEVICES="2", FAKE_CUDA_GRAPH_MEMORY=str(3 * MIB), GMM_BACKEND="cuda", **more)
+
+
+def info(folder, *arguments, **more):
+    done = subprocess.run([GMM, "info", *map(str, arguments)], capture_output=True, text=True, check=False, timeout=60,
+                          env=environment(folder, **more))
+    return done.returncode, done.stdout, done.stderr
+
+
+def row(text, title, device=0):
+    """The MiB of a row of a device, or None."""
+    part = re.split(r"^device \d+: ", text, flags=re.MULTILINE)
+    found = re.search(rf"^  {title} +([\d.]+) MiB", part[device + 1] if len(part) > device + 1 else "", re.MULTILINE)
+    return float(found[1]) if found else None
+
+
+class Holder:
+    def __init__(self, folder, snapshot):
+        self._process = subprocess.Popen([HOLDER, str(snapshot)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                         text=True, env=environment(folder))
+        self.pid, self.state = self._process.pid, self._process.stdout.readline().strip()
+
+    def go_on(self):
+        print(file=self._process.stdin, flush=True)
+        self.state = self._process.stdout.readline().strip()
+
+    def end(self):
+        self._process.communicate(timeout=60)
+        return self._process.returncode
+
+
+def test_process(folder):
+    ledger, snapshot = folder / "ledger", folder / "snapshot.json"
+    ledger.mkdir()
+    holder, other = Holder(ledger, snapshot), Holder(ledger, folder / "other.json")
+    tap.check([holder.state, other.state] == ["active", "active"], "two processes hold memory")
+    code, out, err = info(ledger, "--process", holder.pid)
+    used = row(out, "the process")
+    tap.check(code == 0 and used is not None and used >= CONTEXT + 112 and "gmm_snapshot_write" in out,
+              "NVML tells what a process has", [out, err])
+    both = re.search(r"the device +8192\.0 MiB, ([\d.]+) MiB used", out)
+    tap.check(both is not None and abs(float(both[1]) - 2 * used) < 0.2, "and what all have", [out])
+    tap.check(row(out, "the process", 1) == CONTEXT, "on the other device it has a context", [out])
+
+    code, out, err = info(ledger, "--process", holder.pid, "--snapshot", snapshot)
+    tap.check(code == 0 and row(out, "gmm") >= 64 and
+              abs(row(out, "outside gmm") - (row(out, "the process") - row(out, "gmm"))) < 0.2 and
+              CONTEXT + 48 <= row(out, "outside gmm") < CONTEXT + 50 and "gmm            has no heap there" in out,
+              "its snapshot tells gmm's part; the rest is outside", [out, err])
+
+    holder.go_on()
+    code, out, err = info(ledger, "--process", holder.pid, "--snapshot", snapshot)
+    tap.check(code == 0 and row(out, "gmm") == 0 and CONTEXT + 48 <= row(out, "outside gmm") < CONTEXT + 50,
+              "after a pause of all what stays is outside gmm", [out, err])
+    tap.check("    the pool     16.0 MiB" in out and "    graphs       3.0 MiB" in out, "CUDA's pool and graphs", [out])
+    told = json.loads(snapshot.read_text())
+    device = told["devices"][0] if told["devices"] else {}
+    tap.check(told["process"] == holder.pid and len(told["devices"]) == 1 and device.get("held_bytes") == 0
+              and device.get("outside_bytes") == device.get("used_bytes") == 48 * MIB
+              and (device["pool_bytes"], device["graph_bytes"]) == (16 * MIB, 3 * MIB),
+              "the snapshot tells it in the process, too", [str(told["devices"])])
+    pretty = folder / "pretty.json"
+    pretty.write_text(json.dumps(told, indent=2))
+    tap.check(info(ledger, "--process", holder.pid, "--snapshot", pretty)[1] == out, "a snapshot may have blanks")
+
+    for name, arguments, words, more in [
+            ("a snapshot of another process", [holder.pid, "--snapshot", folder / "other.json"],
+             rf"of process {other.pid}, not of {holder.pid}", {}),
+            ("a snapshot that is none", [holder.pid, "--snapshot", HOLDER], "no snapshot", {}),
+            ("a snapshot that is missing", [holder.pid, "--snapshot", folder / "none"], "cannot be opened", {}),
+            ("no driver", [holder.pid], "Init_v2: NVML answered 9: Driver Not Loaded", {"FAKE_NVML_FAIL": "Init_v2:9"}),
+            ("processes that NVML does not list", [holder.pid], "RunningProcesses: NVML answered 3: Not Supported",
+             {"FAKE_NVML_FAIL": "DeviceGetComputeRunningProcesses_v3:3"}),
+            ("no NVML", [holder.pid], "NVML cannot be opened", {"LD_LIBRARY_PATH": FAKE_CUDA})]:
+        got = subprocess.run([GMM, "info", "--process", *map(str, arguments)], capture_output=True, text=True,
+                             check=False, timeout=60, env={**environment(ledger), **more})
+        tap.check(got.returncode == 1 and re.search(words, got.stderr) is not None, name, [got.stdout, got.stderr])
+    code, out, err = info(ledger, "--process", holder.pid, FAKE_NVML_BLIND="1")
+    tap.check(code == 0 and "does not tell its bytes" in out, "a process whose bytes NVML does not tell", [out, err])
+    code, out, err = info(ledger, "--process", 1)
+    tap.check(code == 0 and "NVML knows no process of this number" in out, "a process without a context", [out, err])
+    for arguments in (["--process", "0"], ["--process", "x"], ["--process", "99999999999"], ["--snapshot", "x"]):
+        tap.check(info(ledger, *arguments)[0] == 2, f"a wrong command line: {' '.join(arguments)}")
+    tap.check([holder.end(), other.end()] == [0, 0], "the processes end well")
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        test_process(pathlib.Path(folder))
+    tap.finish()
+
+
+main()
