@@ -39,7 +39,7 @@ _HANDLE_LEASE = 8  # native.h: HandleKind
 _MOST_SECONDS = 86400.0
 _OFFER_SECONDS = 60.0  # for the pause or resume that keeps the offers from being changed
 
-BusyError = ERRORS["BusyError"]
+BusyError, NotReadyError = ERRORS["BusyError"], ERRORS["NotReadyError"]
 
 
 class LeaseState(enum.IntEnum):
@@ -272,12 +272,19 @@ class Lease(_Closing, native.Handle):
 def status(arbiter=None, *, timeout=5.0, context=None):
     """What an arbiter knows, as a dict: its members, what they hold and offer, and who waits.
 
-    `gmm lease --status` prints the same. gmm.NotReadyError: no arbiter answers.
+    `gmm lease --status` prints the same. gmm.NotReadyError: no arbiter answers in timeout seconds.
     """
-    pieces = []
-    native.lease_write(default_context() if context is None else context, arbiter, pieces.append,
-                       _milliseconds(timeout))
-    return json.loads(b"".join(pieces))
+    context = default_context() if context is None else context
+    deadline = time.monotonic() + timeout
+    while True:
+        pieces, left = [], max(0.001, deadline - time.monotonic())
+        try:
+            native.lease_write(context, arbiter, pieces.append, _milliseconds(left))
+            return json.loads(b"".join(pieces))
+        except NotReadyError:  # at once, when there is none: between two of them there may be a moment
+            if time.monotonic() + 0.02 > deadline:
+                raise
+        time.sleep(0.02)
 
 
 _use_lock = threading.Lock()

@@ -249,6 +249,17 @@ def test_the_turns_of_one_process(shared):
         gmm.lease.status("nobody", context=first.context, timeout=0.1)
 
 
+def test_status_waits_for_an_arbiter(shared):
+    first = shared("first")
+    first.close()
+    timer = threading.Timer(0.2, lambda: made.append(Lease("late", context=first.context, arbiter="one")))
+    made = []
+    timer.start()
+    assert [member["name"] for member in gmm.lease.status("one", context=first.context, timeout=60)["members"]] in (
+        [], ["late"])
+    timer.join()
+
+
 def test_the_arguments_are_checked(shared):
     context = shared("first").context
     for wrong in ("", "a b", ".a", "x" * 64):
