@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // lease.h: several members use a device by turns. A member is a context here; lease_processes.c has processes.
+#include "counted_allocator.h"
 #include "lease_support.h"
 
 enum { MEMBERS = 3, SHORT_MS = 300, LONG_MS = 30000 };
@@ -355,7 +356,60 @@ static void waiting_ends_with_the_return_of_another(void) {
   leave_leases(MEMBERS);
 }
 
+// The k-th allocation of host memory fails, in the caller's thread or in the lease's. Each call fails clearly or
+// succeeds, and nothing is lost. Without memory for a report the lease's thread tries again.
+static gmm_result use_a_lease(gmm_tag tag, const void *block) {
+  const gmm_lease_desc desc = {.struct_size = sizeof desc, .name = "poor", .arbiter = "poor"};
+  gmm_lease *lease = NULL;
+  gmm_result result = gmm_lease_create(context, &desc, &lease);
+  if (result < 0) CHECK(lease == NULL);
+  if (result >= 0) result = gmm_lease_offer(lease, tag, 1);
+  gmm_ticket *ticket = NULL;
+  if (result >= 0) result = gmm_lease_request(lease, NULL, &ticket);
+  if (result >= 0) result = gmm_ticket_wait(ticket, LONG_MS, NULL);
+  OK(gmm_ticket_destroy(ticket));
+  gmm_lease_info info = {.struct_size = sizeof info};
+  if (lease != NULL) OK(gmm_lease_query(lease, &info));
+  CHECK((info.state == GMM_LEASE_IN_USE) == (result >= 0));
+  if (result >= 0) CHECK_EQUAL(query(block).state, GMM_STATE_ACTIVE);
+  if (info.state == GMM_LEASE_IN_USE) OK(gmm_lease_return(lease));
+  OK(gmm_lease_destroy(lease));
+  return result;
+}
+static void host_memory_may_lack(void) {
+  gmm_context *const first = context;
+  gmm_context_desc desc = counted_desc();
+  desc.host_devices = 2;
+  MUST(gmm_context_create(&desc, &context));
+  const gmm_tag tag = make_tag("poor", GMM_CONTENTS_HOST);
+  void *const block = ALLOC_TAG(4 * MIB, tag);
+  write_pattern(block, 4 * MIB, 3, GMM_STREAM_DEFAULT);
+  const gmm_pause_desc pause = {.struct_size = sizeof pause, .tags = &tag, .tag_count = 1};
+  int failures = 0;
+  for (int64_t k = 0;; ++k) {
+    OK(gmm_pause(context, &pause, NULL));
+    atomic_store(&counted.fail_at, atomic_load(&counted.calls) + k);
+    const gmm_result result = use_a_lease(tag, block);
+    const bool has_failed = atomic_load(&counted.calls) > atomic_load(&counted.fail_at);
+    atomic_store(&counted.fail_at, -1);
+    CHECK_MESSAGE(result == GMM_OK || (has_failed && result == GMM_ERROR_OUT_OF_HOST_MEMORY), "k = %lld: %s",
+                  (long long)k, gmm_result_name(result));
+    failures += result < 0;
+    const gmm_result resumed = gmm_resume(context, &pause, NULL);
+    CHECK(resumed == (result == GMM_OK ? GMM_UNCHANGED : GMM_OK));
+    CHECK_PATTERN(block, 4 * MIB, 3);
+    if (!has_failed || atomic_load(&check_state.failures) != 0) break;
+  }
+  CHECK(failures != 0);
+  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  OK(gmm_context_release(context));
+  CHECK_EQUAL(atomic_load(&counted.blocks), 0);
+  CHECK_EQUAL(atomic_load(&counted.wrong), 0);
+  context = first;
+}
+
 int main(void) {
+  atomic_store(&counted.fail_at, -1);
   make_card();
   const gmm_kind_mask vmm = 1u << GMM_KIND_VMM;
   context = open_context(2);
@@ -374,6 +428,7 @@ int main(void) {
     KINDS(a_watcher_keeps_memory, vmm);
     KINDS(a_successor_is_elected, vmm);
     KINDS(waiting_ends_with_the_return_of_another, vmm);
+    KINDS(host_memory_may_lack, vmm);
   }
   PLAIN(an_arbiter_by_itself_tells_its_state);
   remove_card();

@@ -4,7 +4,7 @@
 #include "../support/second_process.h"
 #include "lease_support.h"
 
-enum { PROCESSES = 3, SHORT_MS = 400, LONG_MS = 30000 };
+enum { PROCESSES = 3, SHORT_MS = 250, LONG_MS = 30000 };
 enum { NO_STEP = 0, AT_ASKED = 256, AT_FORK = 512 };  // and GMM_WATCH_*
 
 // --- A member's process ----------------------------------------------------------------------------------------------

@@ -146,20 +146,19 @@ Status gmm_lease::offer(gmm_tag tag, uint32_t cost) {
   return Status();
 }
 
-bool gmm_lease::copy_offers(Vector<Offer> *out) {
+// The cheapest first, without those that were destroyed. False: no host memory.
+bool gmm_lease::copy_tags(Vector<gmm_tag> *out) {
   LockGuard guard(mutex_);
   if (!out->reserve(offers_.size())) return false;
   for (const Offer &offer : offers_)
-    if (context.tags.get(offer.tag) != nullptr) out->push_back_reserved(offer);
+    if (context.tags.get(offer.tag) != nullptr) out->push_back_reserved(offer.tag);
   return true;
 }
 
 Status gmm_lease::resume_offers(TicketState *ticket, uint64_t *bytes) {
-  Vector<Offer> offers(context.core.allocator);
   Vector<gmm_tag> tags(context.core.allocator);
-  if (!copy_offers(&offers) || !tags.reserve(offers.size()))
+  if (!copy_tags(&tags))
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "gmm_lease_request(): no host memory for the list of tags.");
-  for (const Offer &offer : offers) tags.push_back_reserved(offer.tag);
   if (tags.empty()) return Status();  // a request without tags would mean all
   PauseRequest request;
   request.tags = tags.data();
@@ -272,10 +271,8 @@ Status gmm_lease::return_all() {
 }
 
 void gmm_lease::query(gmm_lease_info *out) {
-  Vector<Offer> offers(context.core.allocator);
   Vector<gmm_tag> tags(context.core.allocator);
-  const bool has_tags = copy_offers(&offers) && tags.reserve(offers.size());
-  for (uint64_t i = 0; has_tags && i < offers.size(); ++i) tags.push_back_reserved(offers[i].tag);
+  if (!copy_tags(&tags)) tags.clear();  // without host memory it tells no bytes
   const Bytes bytes = bytes_of(tags.data(), tags.size());
   LockGuard guard(mutex_);
   *out = counts_;
@@ -324,10 +321,8 @@ gmm_lease::Bytes gmm_lease::bytes_of(const gmm_tag *tags, uint64_t count) {
 // Of devices that this context uses: to ask another one would start it.
 bool gmm_lease::measure(LeaseMeasure out[kLeaseDevices]) {
   static_assert(kLeaseDevices == kMaxDevices);
-  Vector<Offer> offers(context.core.allocator);
   Vector<gmm_tag> tags(context.core.allocator);
-  const bool has_tags = copy_offers(&offers) && tags.reserve(offers.size());
-  for (uint64_t i = 0; has_tags && i < offers.size(); ++i) tags.push_back_reserved(offers[i].tag);
+  if (!copy_tags(&tags)) return false;
   const Bytes bytes = bytes_of(tags.data(), tags.size());
   LeaseAmounts amounts;
   {
@@ -517,17 +512,16 @@ void gmm_lease::give() {
   for (uint32_t i = 0; i < giving_.devices; ++i)
     for (uint32_t d = 0; d < devices; ++d)
       if (measures[d].is_used && measures[d].device == giving_.rows[i].device) needed[d] = giving_.rows[i].give;
-  Vector<Offer> offers(context.core.allocator);
-  Vector<gmm_tag> tags(context.core.allocator);
-  const bool has_tags = copy_offers(&offers) && tags.reserve(offers.size());
-  for (uint64_t i = 0; has_tags && i < offers.size(); ++i) {
-    const Bytes bytes = bytes_of(&offers[i].tag, 1);
+  Vector<gmm_tag> offered(context.core.allocator), tags(context.core.allocator);
+  const bool has_tags = copy_tags(&offered) && tags.reserve(offered.size());
+  for (uint64_t i = 0; has_tags && i < offered.size(); ++i) {
+    const Bytes bytes = bytes_of(&offered[i], 1);
     bool helps = false;
     for (uint32_t d = 0; d < devices; ++d) {
       helps = helps || (needed[d] != 0 && bytes.active[d] != 0);
       needed[d] -= std::min(needed[d], bytes.active[d]);
     }
-    if (helps) tags.push_back_reserved(offers[i].tag);
+    if (helps) tags.push_back_reserved(offered[i]);
   }
   // Together first, as several devices then copy at once. If one tag cannot go, the others may.
   const auto pause_tags = [&](const gmm_tag *first, uint64_t count) {

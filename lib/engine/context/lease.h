@@ -78,9 +78,9 @@ struct gmm_lease {
   void wake() { poller_.wake(); }
   // VMM memory of the tags, or of one of them.
   Bytes bytes_of(const gmm_tag *tags, uint64_t count);
-  // By device. False: a device does not say which one it is.
+  // By device. False: a device does not say which one it is, or there is no host memory.
   bool measure(gmm::LeaseMeasure out[gmm::kLeaseDevices]);
-  bool copy_offers(gmm::Vector<Offer> *out);
+  bool copy_tags(gmm::Vector<gmm_tag> *out);
   gmm::Status resume_offers(gmm::TicketState *ticket, uint64_t *bytes);
   void end_request(bool is_granted);
   bool is_requested();
