@@ -378,7 +378,8 @@ static gmm_result use_a_lease(gmm_tag tag, const void *block) {
 }
 static void host_memory_may_lack(void) {
   gmm_context *const first = context;
-  const gmm_context_desc desc = counted_desc();
+  gmm_context_desc desc = counted_desc();
+  desc.host_devices = 2;
   MUST(gmm_context_create(&desc, &context));
   const gmm_tag tag = make_tag("poor", GMM_CONTENTS_HOST);
   void *const block = ALLOC_TAG(4 * MIB, tag);
