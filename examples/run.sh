@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Installs what is missing, builds gmm and runs the tour in C, C++, Python, Java and C#, each with a replay of two real
-# traces, the ring of frames over several languages, and the engine, which draws by Vulkan. It needs no GPU: without one
-# the host backend runs, and the tour says so.
+# traces, the ring of frames over several languages, programs that share a device by leases, and the engine, which draws
+# by Vulkan. It needs no GPU: without one the host backend runs, and the tour says so.
 #
 # Usage: examples/run.sh
 #
@@ -83,6 +83,20 @@ if [ -z "${setup_skipped[python]:-}" ]; then
   fi
 else
   skipped+=(ring)
+fi
+
+# Processes by turns.
+if [ -z "${setup_skipped[python]:-}" ]; then
+  for program in turns models; do
+    setup_say "leases: $program"
+    if PYTHONPATH=build/bindings/python "$setup_venv/bin/python" "examples/lease/$program.py"; then
+      ran+=("$program")
+    else
+      failed+=("$program")
+    fi
+  done
+else
+  skipped+=(turns models)
 fi
 
 # An engine that draws by Vulkan, also on a CPU.

@@ -357,6 +357,28 @@ inline outcome<bool> give_ready(gmm_result code) {
   return give<bool>(code, true);
 }
 
+/** Hands pieces of text to a function. */
+template <class Function>
+struct text_writer {
+  Function *fn;
+#if GMM_HPP_EXCEPTIONS
+  std::exception_ptr thrown = nullptr;
+#endif
+  static int32_t piece(void *user, const char *text, uint64_t size) noexcept {
+    text_writer *self = static_cast<text_writer *>(user);
+#if GMM_HPP_EXCEPTIONS
+    try {
+      return (*self->fn)(std::string_view(text, size)) ? 0 : 1;
+    } catch (...) {
+      self->thrown = std::current_exception();
+      return 1;
+    }
+#else
+    return (*self->fn)(std::string_view(text, size)) ? 0 : 1;
+#endif
+  }
+};
+
 /** Asks for an info. */
 template <class Info, class Call>
 outcome<Info> ask(Call call) {
@@ -586,6 +608,31 @@ struct watch_desc {
             0,
             name,
             callback};
+  }
+};
+
+/** What lease::create() is asked for. C: gmm_lease_desc. */
+struct lease_desc {
+  const char *name = nullptr;
+  const char *arbiter = nullptr; /**< NULL: "default" */
+  int32_t priority = 0;
+  uint64_t floor_bytes = 0;
+  uint64_t residency_ms = 0; /**< 0: as long as the resume took, at least 100 */
+  gmm_lease_ask_callback asked = {nullptr, nullptr};
+
+  [[nodiscard]] gmm_lease_desc c() const noexcept {
+    return {sizeof(gmm_lease_desc), 0, name, arbiter, priority, 0, floor_bytes, residency_ms, asked};
+  }
+};
+
+/** What lease_ref::request() is asked for. C: gmm_lease_request_desc. */
+struct lease_request_desc {
+  const gmm_lease_amount *amounts = nullptr;
+  uint32_t amount_count = 0;
+  uint64_t timeout_ms = 0; /**< 0: 60,000 */
+
+  [[nodiscard]] gmm_lease_request_desc c() const noexcept {
+    return {sizeof(gmm_lease_request_desc), 0, amounts, amount_count, 0, timeout_ms};
   }
 };
 
@@ -1590,7 +1637,7 @@ class snapshot_ref {
    */
   template <class Function>
   outcome<void> write(Function &&fn) const {
-    writer<std::remove_reference_t<Function>> to{&fn};
+    detail::text_writer<std::remove_reference_t<Function>> to{&fn};
     const gmm_result code = gmm_snapshot_write(snapshot_, to.piece, &to);
 #if GMM_HPP_EXCEPTIONS
     if (to.thrown != nullptr) std::rethrow_exception(to.thrown);
@@ -1603,27 +1650,6 @@ class snapshot_ref {
   friend class unique<snapshot_ref>;
 
  private:
-  template <class Function>
-  struct writer {
-    Function *fn;
-#if GMM_HPP_EXCEPTIONS
-    std::exception_ptr thrown = nullptr;
-#endif
-    static int32_t piece(void *user, const char *text, uint64_t size) noexcept {
-      writer *self = static_cast<writer *>(user);
-#if GMM_HPP_EXCEPTIONS
-      try {
-        return (*self->fn)(std::string_view(text, size)) ? 0 : 1;
-      } catch (...) {
-        self->thrown = std::current_exception();
-        return 1;
-      }
-#else
-      return (*self->fn)(std::string_view(text, size)) ? 0 : 1;
-#endif
-    }
-  };
-
   gmm_snapshot *snapshot_ = nullptr;
 };
 
@@ -1772,6 +1798,86 @@ class job : public unique<job_ref> {
   }
   /** C: gmm_job_destroy(). */
   outcome<void> destroy() { return finish(); }
+};
+
+/** A process's turns with memory that others use, too. */
+class lease_ref {
+ public:
+  constexpr lease_ref() noexcept = default;
+  explicit lease_ref(gmm_lease *lease) noexcept : lease_(lease) {}
+  [[nodiscard]] explicit operator bool() const noexcept { return lease_ != nullptr; }
+  [[nodiscard]] gmm_lease *get() const noexcept { return lease_; }
+
+  /** Offers a tag; ::GMM_LEASE_WITHDRAW ends the offer. C: gmm_lease_offer(). */
+  outcome<void> offer(gmm_tag tag, uint32_t cost = 0) const {
+    const gmm_result code = gmm_lease_offer(lease_, tag, cost);
+    return detail::give<void>(code);
+  }
+  /** Waits for the turn, and resumes the offered tags. C: gmm_lease_request(). */
+  outcome<void> request(const lease_request_desc &desc = {}) const {
+    const gmm_lease_request_desc c = desc.c();
+    const gmm_result code = gmm_lease_request(lease_, &c, nullptr);
+    return detail::give<void>(code);
+  }
+  /** The same in the background. The ticket ends before the lease. C: gmm_lease_request(). */
+  [[nodiscard]] outcome<ticket> request_async(const lease_request_desc &desc = {}) const {
+    const gmm_lease_request_desc c = desc.c();
+    gmm_ticket *made = nullptr;
+    const gmm_result code = gmm_lease_request(lease_, &c, &made);
+    return detail::give<ticket>(code, ticket_ref(made));
+  }
+  /** Ends the turn. False: the lease was not in use. C: gmm_lease_return(). */
+  outcome<bool> give_back() const {
+    const gmm_result code = gmm_lease_return(lease_);
+    return detail::give<bool>(code, code == GMM_OK);
+  }
+  /** C: gmm_lease_query(). */
+  [[nodiscard]] outcome<gmm_lease_info> query() const {
+    return detail::ask<gmm_lease_info>([this](gmm_lease_info *out) { return gmm_lease_query(lease_, out); });
+  }
+
+ protected:
+  gmm_result end() noexcept { return gmm_lease_destroy(lease_); }
+  friend class unique<lease_ref>;
+
+ private:
+  gmm_lease *lease_ = nullptr;
+};
+
+/** Owns a lease, which keeps its context alive. */
+class lease : public unique<lease_ref> {
+ public:
+  using unique::unique;
+  /** C: gmm_lease_create(). */
+  [[nodiscard]] static outcome<lease> create(context_ref context, const lease_desc &desc) {
+    const gmm_lease_desc c = desc.c();
+    gmm_lease *made = nullptr;
+    const gmm_result code = gmm_lease_create(context.get(), &c, &made);
+    return detail::give<lease>(code, lease_ref(made));
+  }
+  /** C: gmm_lease_destroy(). */
+  outcome<void> destroy() { return finish(); }
+
+  /** Is the arbiter for so long. C: gmm_lease_serve(). */
+  static outcome<void> serve(context_ref context, const char *arbiter, uint64_t timeout_ms) {
+    const gmm_result code = gmm_lease_serve(context.get(), arbiter, timeout_ms);
+    return detail::give<void>(code);
+  }
+  /**
+   * Writes what an arbiter knows as JSON: `fn(std::string_view)` gets the text piece by piece, and returns true to
+   * continue. What `fn` throws ends the call, and the caller gets it.
+   *
+   * C: gmm_lease_write().
+   */
+  template <class Function>
+  static outcome<void> write(context_ref context, const char *arbiter, uint64_t timeout_ms, Function &&fn) {
+    detail::text_writer<std::remove_reference_t<Function>> to{&fn};
+    const gmm_result code = gmm_lease_write(context.get(), arbiter, to.piece, &to, timeout_ms);
+#if GMM_HPP_EXCEPTIONS
+    if (to.thrown != nullptr) std::rethrow_exception(to.thrown);
+#endif
+    return detail::give<void>(code);
+  }
 };
 
 /** What a gmm::trace owns. */

@@ -168,6 +168,9 @@ inline Place place_of(const Context &context, const void *address) {
 }
 inline Device device_of(const Context &context, const void *address) { return place_of(context, address).device; }
 
+// A name that is a part of keys and of file names.
+Status check_plain_name(const char *name, const char *field, const char *whose);
+
 Status check_scope(const Context &context, const gmm_scope_desc *in, gmm_scope_desc *out);
 
 }  // namespace gmm

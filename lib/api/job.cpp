@@ -10,26 +10,12 @@ using namespace gmm;
 
 namespace {
 
-// The name is a part of keys and of file names.
-Status check_job_name(const char *name) {
-  GMM_TRY(check_not_null(name, "gmm_job_create", "desc->name"));
-  uint64_t length = 0;
-  bool is_plain = *name != '.';
-  for (; name[length] != 0 && length < gmm_job::kNameSize; ++length) {
-    const char c = name[length];
-    is_plain = is_plain && ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
-                            c == '-' || c == '_');
-  }
-  if (length != 0 && length < gmm_job::kNameSize && is_plain) return Status();
-  return fail(GMM_ERROR_INVALID_VALUE,
-              "gmm_job_desc.name: a job's name has 1 to 63 letters, digits, '.', '-' and '_', no '.' first.");
-}
-
 Status read_job(const gmm_job_desc *desc, gmm_job_desc *out) {
   GMM_TRY(check_not_null(desc, "gmm_job_create", "desc"));
   GMM_TRY(read_descriptor(desc, out));
   GMM_TRY(check_flags(out->flags, 0, "gmm_job_desc.flags"));
-  GMM_TRY(check_job_name(out->name));
+  GMM_TRY(check_not_null(out->name, "gmm_job_create", "desc->name"));
+  GMM_TRY(check_plain_name(out->name, "gmm_job_desc.name", "a job's"));
   GMM_TRY(check_not_null(reinterpret_cast<const void *>(out->exchange.set), "gmm_job_create", "desc->exchange.set"));
   GMM_TRY(check_not_null(reinterpret_cast<const void *>(out->exchange.get), "gmm_job_create", "desc->exchange.get"));
   if (out->rank >= out->ranks)

@@ -42,6 +42,10 @@
   X(gmm_watch_info, LENT, 64, 64)        \
   X(gmm_job_desc, IN, 64, 64)            \
   X(gmm_job_info, OUT, 40, 40)           \
+  X(gmm_lease_ask, LENT, 96, 96)         \
+  X(gmm_lease_desc, IN, 64, 64)          \
+  X(gmm_lease_info, OUT, 80, 80)         \
+  X(gmm_lease_request_desc, IN, 32, 32)  \
   X(gmm_oom_info, LENT, 40, 40)
 
 #endif

@@ -100,6 +100,32 @@ int identify_name(int32_t folder, const char *name, NameIdentity *out) {
   return 0;
 }
 
+// A record lock, as flock() would pass to a forked child. One byte in the file says that somebody has the lock.
+int lock_name(int32_t folder, const char *name, bool for_others, int32_t *out, bool *was_left) {
+  const int fd = ::openat(folder, name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, for_others ? 0666 : 0600);
+  if (fd < 0) return errno;
+  if (for_others) ::fchmod(fd, 0666);  // past the umask; it fails where the file is another user's
+  struct flock lock = {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  struct stat file;
+  int error = ::fcntl(fd, F_SETLK, &lock) != 0 ? errno : ::fstat(fd, &file) != 0 ? errno : 0;
+  if (error == 0 && ::ftruncate(fd, 1) != 0) error = errno;
+  if (error != 0) {
+    ::close(fd);
+    return error == EACCES ? EAGAIN : error;
+  }
+  *was_left = file.st_size != 0;
+  *out = fd;
+  return 0;
+}
+
+void unlock_name(int32_t lock, bool leave) {
+  // It may fail: then the next one waits a moment more than it needs to.
+  [[maybe_unused]] const int result = leave ? 0 : ::ftruncate(lock, 0);
+  ::close(lock);
+}
+
 // --- Sockets -----------------------------------------------------------------------------------------------------
 
 void socket_address(int32_t folder, const char *name, sockaddr_un *out) {

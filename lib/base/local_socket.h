@@ -46,6 +46,12 @@ struct NameIdentity {
 };
 int identify_name(int32_t folder, const char *name, NameIdentity *out);
 
+// The lock of a name, which is a file that stays. It is a process's: it ends with the process, and a forked child does
+// not have it. The caller sees to it that its own process takes it once. EAGAIN: another process has it.
+// `*was_left`: who had it last ended without unlock_name(), or with `leave`.
+int lock_name(int32_t folder, const char *name, bool for_others, int32_t *out, bool *was_left);
+void unlock_name(int32_t lock, bool leave);
+
 // --- Sockets -----------------------------------------------------------------------------------------------------
 
 void socket_address(int32_t folder, const char *name, sockaddr_un *out);

@@ -53,6 +53,7 @@ enum class LockKind : uint8_t { kOperation, kBrief };
   LOCK(kTicket, "Ticket", kBrief)                             \
   LOCK(kByDevice, "ByDevice", kBrief)                         \
   LOCK(kJob, "Job", kBrief)                                   \
+  LOCK(kLease, "Lease", kBrief)                               \
   LOCK(kWatchers, "Watchers", kBrief)                         \
   LOCK(kIpcSettings, "IpcSettings", kBrief)                   \
   LOCK(kIpcImports, "IpcImports", kBrief)                     \
@@ -80,6 +81,7 @@ enum class LockKind : uint8_t { kOperation, kBrief };
   LOCK(kRegistry, "Registry", kBrief)                         \
   LOCK(kThreadMessages, "thread messages", kBrief)            \
   LOCK(kHostViewsList, "HostViews list", kBrief)              \
+  LOCK(kLeaseArbiters, "lease arbiters", kBrief)              \
   LOCK(kTest, "a test's own", kBrief)
 
 enum class LockRank : uint8_t {

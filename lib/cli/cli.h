@@ -17,6 +17,8 @@ struct options {
   int environment;      /* info: the variables of the environment, not the devices */
   uint64_t process;     /* info: what this process uses; 0: the devices */
   const char *snapshot; /* info --process: the file of its snapshot, or NULL */
+  int status;           /* lease: print what the arbiter knows */
+  const char *name;     /* lease: the arbiter's; NULL: its default */
   char **files;
   int file_count;
 };
@@ -26,6 +28,7 @@ enum { EXIT_GOOD = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
 int command_info(const struct options *options);
 int command_process(const struct options *options);
+int command_lease(const struct options *options);
 int command_replay(const struct options *options);
 int command_snapshot(const struct options *options);
 int command_trace(const struct options *options);

@@ -59,16 +59,16 @@ static int parse_option(const char *name, const char *value, struct options *opt
     return 1;
   }
   if (strcmp(name, "--process") == 0) return parse_number(value, INT32_MAX, &options->process) && options->process != 0;
-  if (strcmp(name, "--snapshot") == 0) {
-    options->snapshot = value;
+  if (strcmp(name, "--snapshot") == 0 || strcmp(name, "--name") == 0) {
+    *(strcmp(name, "--name") == 0 ? &options->name : &options->snapshot) = value;
     return *value != '\0';
   }
   return parse_number(value, UINT64_MAX, &options->operations);
 }
 
 static int is_option(const char *text) {
-  static const char *const names[] = {"--backend",    "--kind",    "--device",  "--host-memory",
-                                      "--operations", "--process", "--snapshot"};
+  static const char *const names[] = {"--backend",    "--kind",    "--device",   "--host-memory",
+                                      "--operations", "--process", "--snapshot", "--name"};
   uint32_t index = 0;
   return parse_name(text, names, sizeof names / sizeof *names, &index);
 }
@@ -76,7 +76,11 @@ static int is_option(const char *text) {
 static const char *help_of(const char *command) {
   static const struct {
     const char *command, *text;
-  } texts[] = {{"info", help_info}, {"replay", help_replay}, {"snapshot", help_snapshot}, {"trace", help_trace}};
+  } texts[] = {{"info", help_info},
+               {"lease", help_lease},
+               {"replay", help_replay},
+               {"snapshot", help_snapshot},
+               {"trace", help_trace}};
   for (size_t i = 0; i < sizeof texts / sizeof *texts; ++i)
     if (strcmp(command, texts[i].command) == 0) return texts[i].text;
   return help_gmm;
@@ -102,6 +106,10 @@ int main(int argc, char **argv) {
       options.environment = 1;
       continue;
     }
+    if (strcmp(argv[i], "--status") == 0) {
+      options.status = 1;
+      continue;
+    }
     if (!is_option(argv[i])) {
       if (argv[i][0] == '-') return free(rest), wrong("gmm", argv[i]);
       rest[count++] = argv[i];
@@ -119,6 +127,8 @@ int main(int argc, char **argv) {
     fprintf(stderr, "gmm info: --snapshot goes with --process\n");
   } else if (strcmp(command, "info") == 0 && count == 1) {
     code = command_info(&options);
+  } else if (strcmp(command, "lease") == 0 && count == 1) {
+    code = command_lease(&options);
   } else if (strcmp(command, "replay") == 0 && count > 1) {
     code = command_replay(&options);
   } else if (strcmp(command, "trace") == 0 && count > 1) {

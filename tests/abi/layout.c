@@ -278,6 +278,51 @@ OFFSET(gmm_job_info, cause, 20);
 OFFSET(gmm_job_info, bytes, 24);
 OFFSET(gmm_job_info, job_bytes, 32);
 
+OFFSET(gmm_lease_ask, struct_size, 0);
+OFFSET(gmm_lease_ask, priority, 4);
+OFFSET(gmm_lease_ask, bytes, 8);
+OFFSET(gmm_lease_ask, waiting_ms, 16);
+OFFSET(gmm_lease_ask, process, 24);
+OFFSET(gmm_lease_ask, reserved, 28);
+OFFSET(gmm_lease_ask, name, 32);
+
+OFFSET(gmm_lease_ask_callback, fn, 0);
+OFFSET(gmm_lease_ask_callback, user, 8);
+
+OFFSET(gmm_lease_desc, struct_size, 0);
+OFFSET(gmm_lease_desc, flags, 4);
+OFFSET(gmm_lease_desc, name, 8);
+OFFSET(gmm_lease_desc, arbiter, 16);
+OFFSET(gmm_lease_desc, priority, 24);
+OFFSET(gmm_lease_desc, reserved, 28);
+OFFSET(gmm_lease_desc, floor_bytes, 32);
+OFFSET(gmm_lease_desc, residency_ms, 40);
+OFFSET(gmm_lease_desc, asked, 48);
+
+OFFSET(gmm_lease_amount, device, 0);
+OFFSET(gmm_lease_amount, reserved, 4);
+OFFSET(gmm_lease_amount, bytes, 8);
+
+OFFSET(gmm_lease_request_desc, struct_size, 0);
+OFFSET(gmm_lease_request_desc, flags, 4);
+OFFSET(gmm_lease_request_desc, amounts, 8);
+OFFSET(gmm_lease_request_desc, amount_count, 16);
+OFFSET(gmm_lease_request_desc, reserved, 20);
+OFFSET(gmm_lease_request_desc, timeout_ms, 24);
+
+OFFSET(gmm_lease_info, struct_size, 0);
+OFFSET(gmm_lease_info, state, 4);
+OFFSET(gmm_lease_info, arbiter, 8);
+OFFSET(gmm_lease_info, arbiter_process, 16);
+OFFSET(gmm_lease_info, is_arbiter, 20);
+OFFSET(gmm_lease_info, grants, 24);
+OFFSET(gmm_lease_info, shorts, 32);
+OFFSET(gmm_lease_info, asked, 40);
+OFFSET(gmm_lease_info, evictions, 48);
+OFFSET(gmm_lease_info, evicted_bytes, 56);
+OFFSET(gmm_lease_info, active_bytes, 64);
+OFFSET(gmm_lease_info, paused_bytes, 72);
+
 OFFSET(gmm_exchange, set, 0);
 OFFSET(gmm_exchange, get, 8);
 OFFSET(gmm_exchange, erase, 16);

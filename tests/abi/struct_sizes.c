@@ -252,6 +252,39 @@ static gmm_result fill_gmm_job_info(void *bytes) {
   OK(gmm_job_destroy(job));
   return result;
 }
+static const char *lease_arbiter(void) {
+  static char name[32];
+  snprintf(name, sizeof name, "sizes-%d", (int)getpid());
+  return name;
+}
+static gmm_result pass_gmm_lease_desc(void *bytes) {
+  gmm_lease_desc *desc = bytes;
+  desc->name = "sizes";
+  desc->arbiter = lease_arbiter();
+  gmm_lease *lease = NULL;
+  const gmm_result result = gmm_lease_create(context, desc, &lease);
+  OK(gmm_lease_destroy(lease));
+  return result;
+}
+static gmm_lease *make_lease(gmm_context *of, const char *name, gmm_lease_ask_callback asked) {
+  const gmm_lease_desc desc = {
+      .struct_size = sizeof desc, .name = name, .arbiter = lease_arbiter(), .residency_ms = 1, .asked = asked};
+  gmm_lease *lease = NULL;
+  OK(gmm_lease_create(of, &desc, &lease));
+  return lease;
+}
+static gmm_result pass_gmm_lease_request_desc(void *bytes) {
+  gmm_lease *lease = make_lease(context, "sizes", (gmm_lease_ask_callback){NULL, NULL});
+  const gmm_result result = gmm_lease_request(lease, bytes, NULL);
+  OK(gmm_lease_destroy(lease));
+  return result;
+}
+static gmm_result fill_gmm_lease_info(void *bytes) {
+  gmm_lease *lease = make_lease(context, "sizes", (gmm_lease_ask_callback){NULL, NULL});
+  const gmm_result result = gmm_lease_query(lease, bytes);
+  OK(gmm_lease_destroy(lease));
+  return result;
+}
 static gmm_result pass_gmm_watch_desc(void *bytes) {
   gmm_watch_desc *desc = bytes;
   desc->events = GMM_WATCH_PREPARE;
@@ -399,6 +432,34 @@ static void lend_gmm_watch_info(void) {
   OK(gmm_pause(watched, NULL, NULL));
   CHECK_EQUAL(lent_size, current->size);
   OK(gmm_context_release(watched));
+}
+
+static int32_t note_ask_size(void *user, const gmm_lease_ask *ask) {
+  lent_size = ask->struct_size;
+  CHECK(GMM_HAS(ask, gmm_lease_ask, name) && strcmp(ask->name, "other") == 0 && ask->bytes == 12u << 20);
+  OK(gmm_lease_return(*(gmm_lease **)user));
+  return 0;
+}
+
+// Two contexts share a card of 16 MiB.
+static void lend_gmm_lease_ask(void) {
+  char path[64];
+  snprintf(path, sizeof path, "/tmp/gmm-card-%d", (int)getpid());
+  setenv("GMM_HOST_CARD", path, 1);
+  gmm_context *contexts[2] = {open_host(16u << 20), open_host(16u << 20)};
+  unsetenv("GMM_HOST_CARD");
+  const gmm_lease_amount amount = {.bytes = 12u << 20};
+  const gmm_lease_request_desc desc = {.struct_size = sizeof desc, .amounts = &amount, .amount_count = 1};
+  gmm_lease *user = NULL;
+  user = make_lease(contexts[0], "user", (gmm_lease_ask_callback){note_ask_size, &user});
+  gmm_lease *other = make_lease(contexts[1], "other", (gmm_lease_ask_callback){NULL, NULL});
+  OK(gmm_lease_request(user, &desc, NULL));
+  OK(gmm_lease_request(other, &desc, NULL));
+  CHECK_EQUAL(lent_size, current->size);
+  OK(gmm_lease_destroy(other));
+  OK(gmm_lease_destroy(user));
+  for (int i = 0; i < 2; ++i) OK(gmm_context_release(contexts[i]));
+  unlink(path);
 }
 
 static void lend_gmm_oom_info(void) {

@@ -31,6 +31,8 @@ static struct {
   gmm_snapshot_info snapshot_info, snapshot_info_short;
   gmm_compact_info compacted;
   gmm_watcher *watcher;
+  gmm_lease *lease;
+  gmm_lease_info lease_info;
   gmm_job *job;
   gmm_job_info job_info;
   gmm_block_info block_info;
@@ -129,6 +131,7 @@ typedef struct newer_scope {
 #define COMPACT_WITH(...) (&(gmm_compact_desc){.struct_size = sizeof(gmm_compact_desc), __VA_ARGS__})
 #define WATCH_WITH(...) \
   (&(gmm_watch_desc){.struct_size = sizeof(gmm_watch_desc), .callback = {refuse, NULL}, __VA_ARGS__})
+#define LEASE_WITH(...) (&(gmm_lease_desc){.struct_size = sizeof(gmm_lease_desc), __VA_ARGS__})
 #define JOB_WITH(...) \
   (&(gmm_job_desc){   \
       .struct_size = sizeof(gmm_job_desc), .exchange = {.set = set_nothing, .get = get_nothing}, __VA_ARGS__})
@@ -183,7 +186,8 @@ static const struct {
                 {"&marked.ticket)", &marked.ticket},
                 {"&marked.snapshot)", &marked.snapshot},
                 {"&marked.watcher)", &marked.watcher},
-                {"&marked.job)", &marked.job}};
+                {"&marked.job)", &marked.job},
+                {"&marked.lease)", &marked.lease}};
 
 static void expect_null_pointers(const char *text) {
   for (unsigned i = 0; i < sizeof pointers / sizeof *pointers; ++i) {

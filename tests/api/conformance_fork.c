@@ -60,6 +60,12 @@ static void every_call_in_a_child_says_forked(void) {
   const gmm_job_desc job_desc = {
       .struct_size = sizeof job_desc, .name = "one", .ranks = 1, .exchange = {.set = set_register, .get = no_register}};
   MUST(gmm_job_create(context, &job_desc, &job));
+  gmm_lease *lease = NULL;
+  char arbiter[32];
+  snprintf(arbiter, sizeof arbiter, "fork-%d", (int)getpid());
+  const gmm_lease_desc lease_desc = {.struct_size = sizeof lease_desc, .name = "one", .arbiter = arbiter};
+  MUST(gmm_lease_create(context, &lease_desc, &lease));
+  OK(gmm_lease_request(lease, NULL, NULL));
   gmm_ipc_handle handle;
   memset(&handle, 0, sizeof handle);
   gmm_result exported = gmm_ipc_export(context, memory, &handle);
@@ -161,6 +167,16 @@ static void every_call_in_a_child_says_forked(void) {
     FORKED(gmm_job_resume(job, NULL, NULL));
     FORKED(gmm_job_query(job, &job_info));
     FORKED(gmm_job_destroy(job));
+    gmm_lease *lease_made = NULL;
+    gmm_lease_info lease_info = {.struct_size = sizeof lease_info};
+    FORKED(gmm_lease_create(context, &lease_desc, &lease_made));
+    FORKED(gmm_lease_offer(lease, GMM_TAG_DEFAULT, 1));
+    FORKED(gmm_lease_request(lease, NULL, NULL));
+    FORKED(gmm_lease_return(lease));
+    FORKED(gmm_lease_query(lease, &lease_info));
+    FORKED(gmm_lease_destroy(lease));
+    FORKED(gmm_lease_serve(context, arbiter, 0));
+    FORKED(gmm_lease_write(context, arbiter, write_nothing, NULL, 0));
     FORKED(gmm_reset(context));
     FORKED(gmm_defer_begin(context));
     FORKED(gmm_defer_end(context));
@@ -175,6 +191,7 @@ static void every_call_in_a_child_says_forked(void) {
   int status = 0;
   REQUIRE(waitpid(child, &status, 0) == child);
   OK(gmm_job_destroy(job));
+  OK(gmm_lease_destroy(lease));
   CHECK_MESSAGE(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the child ended with status 0x%x", status);
   CHECK_PATTERN(memory, 4096, 5);
   OK(gmm_free(context, memory, stream));

@@ -225,6 +225,27 @@ static gmm_result set_register(void *user, const char *key, const char *value, c
   snprintf(out, GMM_EXCHANGE_VALUE, "%s", value);
   return GMM_OK;
 }
+static int32_t take_status(void *user, const char *text, uint64_t size) {
+  (void)user, (void)text, (void)size;
+  return 0;
+}
+static void leases(void) {
+  char arbiter[32];
+  snprintf(arbiter, sizeof arbiter, "waits-%d", (int)getpid());
+  const gmm_lease_desc desc = {.struct_size = sizeof desc, .name = "one", .arbiter = arbiter};
+  gmm_tag tag = 0;  // without memory, so that nothing is drained
+  STEP(gmm_tag_create, context, "of a lease", NULL, &tag);
+  gmm_lease_info info = {.struct_size = sizeof info};
+  gmm_lease *lease = NULL;
+  STEP(gmm_lease_create, context, &desc, &lease);
+  STEP(gmm_lease_offer, lease, tag, 1);
+  STEP(gmm_lease_request, lease, NULL, NULL);
+  STEP(gmm_lease_query, lease, &info);
+  STEP(gmm_lease_write, context, arbiter, take_status, NULL, 60000);
+  STEP(gmm_lease_return, lease);
+  STEP(gmm_lease_destroy, lease);
+  STEP(gmm_lease_serve, context, arbiter, 0);
+}
 static void jobs(void) {
   const gmm_job_desc desc = {
       .struct_size = sizeof desc, .name = "one", .ranks = 1, .exchange = {.set = set_register, .get = no_register}};
@@ -516,6 +537,7 @@ static const struct {
     {"trims", trims},
     {"watches", watches},
     {"jobs", jobs},
+    {"leases", leases},
     {"deferral", deferral},
     {"streams", streams},
     {"recorded uses", recorded_uses},

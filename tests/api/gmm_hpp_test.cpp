@@ -676,6 +676,45 @@ step tickets_wait_at_their_end() {
   DONE;
 }
 
+// A lease that nobody else wants.
+step a_lease_of_one_process() {
+  TAKE(context, open_context());
+  TAKE(tag, gmm::tag::create(context, "of a lease"));
+  TAKE(block, context.alloc(2 * kMiB, of_kind(GMM_KIND_VMM, tag)));
+  DO(tag.pause());
+  char arbiter[32];
+  std::snprintf(arbiter, sizeof arbiter, "hpp-%d", static_cast<int>(getpid()));
+  gmm::lease_desc desc;
+  FAILS(gmm::lease::create(context, desc), GMM_ERROR_NULL_ARGUMENT);
+  desc.name = "one";
+  desc.arbiter = arbiter;
+  FAILS(gmm::lease::write(context, arbiter, 0, [](std::string_view) { return true; }), GMM_ERROR_NOT_READY);
+  DO(gmm::lease::serve(context, arbiter, 0));
+  TAKE(lease, gmm::lease::create(context, desc));
+  DO(lease.offer(tag, 3));
+  DO(lease.request());
+  TAKE(used, lease.query());
+  CHECK(used.state == GMM_LEASE_IN_USE && used.grants == 1 && used.active_bytes >= 2 * kMiB);
+  FAILS(lease.request(), GMM_ERROR_BUSY);
+  TAKE(was_used, lease.give_back());
+  TAKE(is_used, lease.give_back());
+  CHECK(was_used && !is_used);
+  TAKE(ticket, lease.request_async());
+  DO(ticket.wait());
+  DO(ticket.destroy());
+  std::size_t length = 0;
+  DO(gmm::lease::write(context, arbiter, 30000, [&](std::string_view text) {
+    length += text.size();
+    return true;
+  }));
+  CHECK(length > 50);
+  gmm::lease moved = std::move(lease);
+  CHECK(!lease && moved.get() != nullptr);
+  DO(moved.destroy());
+  CHECK_EQUAL(unheard, 0);
+  DONE;
+}
+
 // A job of one rank, whose exchange is a map.
 step a_job_of_one_rank() {
   TAKE(context, open_context());
@@ -1241,6 +1280,7 @@ int main() {
   CASE(tickets_wait_at_their_end);
   CASE(watchers_end_with_their_object);
   CASE(a_job_of_one_rank);
+  CASE(a_lease_of_one_process);
   CASE(pins_end_with_their_object);
   CASE(pages_go_where_they_are_needed);
   CASE(imports_close_themselves);

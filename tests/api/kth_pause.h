@@ -146,6 +146,22 @@ static void end_job(void) {
   free_blocks();
 }
 
+// A lease by itself. A driver that does not tell what is free delays the grant, and memory that is short for once is
+// asked for again.
+static gmm_lease *lease;
+static void prepare_lease(void) {
+  prepare_pause_to_host();
+  MUST(run_pause());
+  const gmm_lease_desc desc = {.struct_size = sizeof desc, .name = "one", .arbiter = "kth"};
+  MUST(gmm_lease_create(context, &desc, &lease));
+  MUST(gmm_lease_offer(lease, tag, 1));
+}
+static gmm_result run_lease_request(void) { return gmm_lease_request(lease, NULL, NULL); }
+static void end_lease(void) {
+  OK(gmm_lease_destroy(lease));
+  free_blocks();
+}
+
 // Watched: the watcher hears of a failure what it heard of the beginning.
 static gmm_watcher *watcher;
 static uint32_t last_event;

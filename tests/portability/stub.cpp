@@ -131,6 +131,8 @@ int open_socket_folder(const char *, bool, int32_t *, FolderFacts *) { return EN
 void for_each_name(int32_t, uint32_t, void (*)(void *, const char *), void *) {}
 int remove_name(int32_t, const char *) { return ENOSYS; }
 int identify_name(int32_t, const char *, NameIdentity *) { return ENOSYS; }
+int lock_name(int32_t, const char *, bool, int32_t *, bool *) { return ENOSYS; }
+void unlock_name(int32_t, bool) {}
 int make_socket(int32_t *) { return ENOSYS; }
 int connect_socket(int32_t, int32_t, const char *) { return ENOSYS; }
 bool nobody_listens(int32_t, const char *) { return false; }

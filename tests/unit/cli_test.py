@@ -12,6 +12,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
 import tap  # noqa: E402
@@ -262,6 +263,34 @@ def test_snapshot(folder):
                   [out[:500], str(snapshot.get("error"))])
 
 
+def test_lease(folder):
+    """The arbiter runs until it is ended, and the next one takes its place."""
+    ENVIRONMENT["GMM_IPC_DIR"] = str(folder / "leases")
+    name = ["--name", "cli"]
+    expect("the status of no arbiter", ["lease", "--status", *name], 1, err="NOT_READY.*\"cli\"")
+    expect("an arbiter with a bad name", ["lease", "--name", "a/b"], 1, err="INVALID_VALUE")
+    incarnations = []
+    for turn in ("the first", "a later"):
+        with subprocess.Popen([GMM, "lease", *name], env=ENVIRONMENT, stderr=subprocess.PIPE, text=True) as arbiter:
+            deadline = time.monotonic() + 60
+            while gmm("lease", "--status", *name)[0] != 0 and time.monotonic() < deadline:
+                time.sleep(0.01)
+            out = expect(f"the status of {turn} arbiter", ["lease", "--status", *name], 0)
+            expect(f"a second arbiter beside {turn} one", ["lease", *name], 1, err="BUSY.*another process")
+            arbiter.kill()
+        try:
+            status = json.loads(out)
+        except ValueError as error:
+            status = {"error": str(error)}
+        told = status.get("format"), status.get("version"), status.get("arbiter"), status.get("process")
+        tap.check(told == ("gmm-lease", 1, "cli", arbiter.pid) and status.get("members") == [],
+                  f"{turn} arbiter tells who it is", [out])
+        incarnations.append(status.get("incarnation", 0))
+    tap.check(0 < incarnations[0] < incarnations[1], "a later arbiter has a greater number", [str(incarnations)])
+    expect("the status after its end", ["lease", "--status", *name], 1, err="NOT_READY")
+    del ENVIRONMENT["GMM_IPC_DIR"]
+
+
 def main():
     test_words()
     test_info()
@@ -272,6 +301,7 @@ def main():
         test_binary_traces(pathlib.Path(folder))
         test_snapshot(pathlib.Path(folder))
         test_snapshot_of_trace(pathlib.Path(folder))
+        test_lease(pathlib.Path(folder))
     tap.finish()
 
 

@@ -50,6 +50,9 @@ del _public
 
 
 def __getattr__(name):
+    if name in ("job", "lease"):  # `import gmm` is enough for the one line
+        import importlib
+        return importlib.import_module(f"gmm.{name}")
     # What Numba looks for in the module that NUMBA_CUDA_MEMORY_MANAGER names.
     if name == "_numba_memory_manager":
         from gmm import numba

@@ -93,6 +93,7 @@ class Context(native.Handle):
         self._adopt(HANDLE_CONTEXT, native.gmm_context_create(desc)[1], None)
         self._queues = weakref.WeakSet()
         self._sycl_queues = {}
+        self._leases = weakref.WeakSet()
         self._tickets = set()  # operations under way, also those whose ticket the program has dropped
         struct = native.gmm_context_info()
         native.gmm_context_query(self, struct)
@@ -107,6 +108,8 @@ class Context(native.Handle):
             return
         if self._exports:
             self._close()  # raises the error before any stream is closed
+        for lease in members(self._leases):  # they hold the library's context
+            lease.close()
         for ticket in list(self._tickets):
             ticket.close()
         for queue in members(self._queues):

@@ -31,6 +31,18 @@ def _as_tuple(tags):
     return (tags,) if isinstance(tags, str) else tuple(tags)
 
 
+def _use_lease(cuda):
+    """gmm.lease.use() in a worker of vLLM, whose program does not run there: GMM_VLLM_LEASE asks for it."""
+    name, _, room = os.environ.get("GMM_VLLM_LEASE", "").partition(":")
+    if not name:
+        return
+    if room and not room.isdigit():
+        raise ValueError(f"GMM_VLLM_LEASE: {room!r} is no number of bytes; write {name}:BYTES or {name}")
+    from gmm import lease  # pylint: disable=import-outside-toplevel # few programs have one
+
+    lease.use(name, amounts={cuda.current_device(): int(room)} if room else None)
+
+
 class CuMemAllocator:
     """Memory that sleeps by tags. get_instance() returns the instance of the process.
 
@@ -61,6 +73,7 @@ class CuMemAllocator:
             self._library.path, "tms_torch_malloc", "tms_torch_free")
         self._tags = {}
         self.current_tag = CuMemAllocator.default_tag
+        _use_lease(torch.cuda)
 
     def _numbers(self, tags):
         return [self._tags[tag] for tag in dict.fromkeys(tags) if tag in self._tags]
@@ -108,6 +121,9 @@ class CuMemAllocator:
         self._free_unused()
         kept = self._numbers(offload_tags)
         dropped = [number for tag, number in self._tags.items() if tag not in offload_tags]
+        if self._library.by_turns:
+            self._library.turns.sleep(kept, dropped)
+            return
         awake = [number for number in kept if self._library.tag_info(number).active_bytes]
         # Contents to keep come first, because dropping the others cannot be undone.
         offloaded = self._library.pause(awake, _preload.PAUSE_KEEP_HOST)
@@ -126,6 +142,9 @@ class CuMemAllocator:
         The other tags stay awake. Tags that sleep already do not change.
         """
         self._free_unused()
+        if self._library.by_turns:
+            self._library.turns.sleep([], self._numbers(_as_tuple(tags)))
+            return
         self._library.pause(self._numbers(_as_tuple(tags)), _preload.PAUSE_DROP)
 
     def wake_up(self, tags=None):
@@ -133,7 +152,11 @@ class CuMemAllocator:
 
         After gmm.OutOfMemoryError all of them still sleep.
         """
-        self._library.resume(list(self._tags.values()) if tags is None else self._numbers(_as_tuple(tags)))
+        numbers = list(self._tags.values()) if tags is None else self._numbers(_as_tuple(tags))
+        if self._library.by_turns:
+            self._library.turns.wake_up(numbers)
+        else:
+            self._library.resume(numbers)
 
     def get_current_usage(self):
         """The live bytes of the memory pools, asleep or not."""

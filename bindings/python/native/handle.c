@@ -3,7 +3,8 @@
 
 #include "native.h"
 
-static const char *const kind_names[] = {"handle", "context", "heap", "stream", "event", "ticket", "watcher", "job"};
+static const char *const kind_names[] = {"handle", "context", "heap", "stream", "event",
+                                         "ticket", "watcher", "job",  "lease"};
 
 /* The order of the entries: the context first, so that it cannot close between the two. */
 static Entry enter_one(Handle *handle) {
@@ -115,6 +116,7 @@ static gmm_result give_back(Handle *handle) {
       break;
     case HANDLE_TICKET: /* waits for the end of its operation */
       result = gmm_ticket_destroy((gmm_ticket *)pointer);
+      if (result >= 0) later_ticket_ended();
       break;
     case HANDLE_WATCHER: /* waits for its callback */
       result = gmm_watcher_destroy((gmm_watcher *)pointer);
@@ -122,6 +124,9 @@ static gmm_result give_back(Handle *handle) {
     case HANDLE_JOB:
       result = gmm_job_destroy((gmm_job *)pointer);
       if (result >= 0) job_end(handle);
+      break;
+    case HANDLE_LEASE: /* waits for its callback */
+      result = gmm_lease_destroy((gmm_lease *)pointer);
       break;
     case HANDLE_NONE:
       break;
@@ -145,8 +150,9 @@ static Closing close_handle(Handle *handle) {
     return closing;
   }
   if (state_change(&handle->state, &closing.state, 0)) {
-    /* The end of the context has ended it, except for a ticket, which holds the library's context. */
-    if (outer == ENTERED || handle->kind == HANDLE_TICKET) closing.result = give_back(handle);
+    /* The end of the context has ended it, except for a ticket and a lease, which hold the library's context. */
+    if (outer == ENTERED || handle->kind == HANDLE_TICKET || handle->kind == HANDLE_LEASE)
+      closing.result = give_back(handle);
     if (closing.result < 0 && closing.result != GMM_ERROR_FORKED) state_add(&handle->state, STATE_OPEN);
   } else if (closing.state & STATE_OPEN) {
     closing.outcome = CLOSE_IN_USE;
@@ -162,7 +168,7 @@ static PyObject *handle_adopt(PyObject *self, PyObject *arguments) {
   if (!PyArg_ParseTuple(arguments, "iOO", &kind, &number, &parent)) return NULL;
   void *pointer = PyLong_AsVoidPtr(number);
   if (PyErr_Occurred()) return NULL;
-  if (handle->kind != HANDLE_NONE || kind < HANDLE_CONTEXT || kind > HANDLE_JOB || !pointer ||
+  if (handle->kind != HANDLE_NONE || kind < HANDLE_CONTEXT || kind > HANDLE_LEASE || !pointer ||
       (parent != Py_None) != (kind != HANDLE_CONTEXT) ||
       (parent != Py_None && !PyObject_TypeCheck(parent, &Handle_Type))) {
     PyErr_SetString(PyExc_ValueError, "this handle cannot take that pointer");
@@ -208,10 +214,13 @@ static void handle_finalize(PyObject *self) {
 void handle_end(Handle *handle) {
   PyObject *type, *value, *trace;
   PyErr_Fetch(&type, &value, &trace);
+  const unsigned ticket_ends = later_ticket_ends();
   const Closing closing = close_handle(handle);
-  const int waits = closing.outcome == CLOSE_DONE && closing.result == GMM_ERROR_BUSY && handle->kind == HANDLE_HEAP &&
-                    later_wait(handle);
+  const int is_busy = closing.outcome == CLOSE_DONE && closing.result == GMM_ERROR_BUSY;
+  const int waits = is_busy && ((handle->kind == HANDLE_HEAP && later_wait(handle)) ||
+                                (handle->kind == HANDLE_LEASE && later_wait_ticket(handle, ticket_ends)));
   if (closing.outcome == CLOSE_DONE && closing.result < 0 && closing.result != GMM_ERROR_FORKED && !waits) {
+    if (handle->kind == HANDLE_LEASE) Py_INCREF(handle); /* the lease goes on and calls this handle */
     gmm_python_raise(closing.result);
     PyErr_WriteUnraisable((PyObject *)handle);
   }
@@ -296,7 +305,7 @@ PyTypeObject Handle_Type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "gmm._native.Handle",
     .tp_basicsize = sizeof(Handle),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
-    .tp_doc = "A context, heap, stream, event, ticket, watcher or job of the library.",
+    .tp_doc = "A context, heap, stream, event, ticket, watcher, job or lease of the library.",
     .tp_new = PyType_GenericNew,
     .tp_dealloc = handle_dealloc,
     .tp_finalize = handle_finalize,

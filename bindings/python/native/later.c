@@ -27,6 +27,8 @@ static Py_ssize_t pending; /* those under way too */
 static int running;        /* the thread lives */
 static Later *waiting;     /* heaps that a job keeps from ending */
 static int jobs;           /* those in an operation, or in doubt */
+static Later *leases;      /* those that a ticket keeps from ending: both died in one cycle, the lease first */
+static unsigned ticket_ends;
 
 static __thread int no_frees, no_ends; /* callbacks that this thread is in */
 static __thread int is_owed;           /* this thread has left something, and its call has not returned */
@@ -172,6 +174,35 @@ void later_jobs(int change) {
   pthread_mutex_unlock(&mutex);
 }
 
+unsigned later_ticket_ends(void) { return __atomic_load_n(&ticket_ends, __ATOMIC_SEQ_CST); }
+
+int later_wait_ticket(Handle *handle, unsigned seen) {
+  Later *item = calloc(1, sizeof *item);
+  if (!item) return 0;
+  Py_INCREF(handle);
+  item->handle = handle;
+  pthread_mutex_lock(&mutex);
+  if (later_ticket_ends() != seen) { /* it has ended meanwhile */
+    append(item);
+  } else {
+    item->next = leases;
+    leases = item;
+  }
+  pthread_mutex_unlock(&mutex);
+  return 1;
+}
+
+void later_ticket_ended(void) {
+  __atomic_add_fetch(&ticket_ends, 1, __ATOMIC_SEQ_CST);
+  pthread_mutex_lock(&mutex);
+  while (leases) {
+    Later *item = leases;
+    leases = item->next;
+    append(item);
+  }
+  pthread_mutex_unlock(&mutex);
+}
+
 void later_settle(void) {
   if (later_ends() || !LOAD(pending)) return;
   PyThreadState *state = PyEval_SaveThread();
@@ -195,5 +226,6 @@ void later_after_fork(void) {
   pending = 0;
   running = 0;
   waiting = NULL;
+  leases = NULL;
   jobs = 0;
 }

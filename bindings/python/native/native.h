@@ -49,7 +49,8 @@ typedef enum {
   HANDLE_EVENT,
   HANDLE_TICKET,
   HANDLE_WATCHER,
-  HANDLE_JOB
+  HANDLE_JOB,
+  HANDLE_LEASE
 } HandleKind;
 
 typedef struct Handle {
@@ -62,7 +63,7 @@ typedef struct Handle {
   struct FreedInReset *freed_in_reset;
   PyObject *log;
   PyObject *oom_handler;
-  PyObject *watch; /**< watcher: the callable; job: its exchange */
+  PyObject *watch; /**< watcher and lease: the callable; job: its exchange */
   PyObject *weak_references;
   int is_in_operation; /**< a job: until its operation is over, also in doubt */
 } Handle;
@@ -109,6 +110,21 @@ PyObject *native_job_run(PyObject *module, PyObject *arguments);
 PyObject *native_job_query(PyObject *module, PyObject *job);
 /** The library has ended the job, and its operation with it. */
 void job_end(Handle *job);
+
+/* lease.c */
+
+/** lease_create(lease, context, name, arbiter, priority, floor, residency_ms, hears) -> handle */
+PyObject *native_lease_create(PyObject *module, PyObject *arguments);
+/** lease_offer(lease, tag, cost) */
+PyObject *native_lease_offer(PyObject *module, PyObject *arguments);
+/** lease_request(lease, ((device, bytes), ...), timeout_ms) -> handle of a ticket */
+PyObject *native_lease_request(PyObject *module, PyObject *arguments);
+/** lease_return(lease) -> whether it was in use */
+PyObject *native_lease_return(PyObject *module, PyObject *lease);
+/** lease_query(lease) -> the fields of gmm_lease_info after its size */
+PyObject *native_lease_query(PyObject *module, PyObject *lease);
+/** lease_write(context, arbiter, write, timeout_ms) */
+PyObject *native_lease_write(PyObject *module, PyObject *arguments);
 
 /* memory.c: blocks */
 
@@ -183,6 +199,10 @@ int later_close(Handle *handle);
 int later_wait(Handle *handle);
 /** Counts the jobs in an operation. One that is over lets the waiting heaps end. */
 void later_jobs(int change);
+/** Ends a lease that is busy when its ticket has ended. seen: later_ticket_ends() before the try. False: no memory. */
+int later_wait_ticket(Handle *handle, unsigned seen);
+unsigned later_ticket_ends(void);
+void later_ticket_ended(void);
 /** Waits until all of it is done, except inside a callback. */
 void later_settle(void);
 /** The same on a thread that has left something to do since it called the library. */

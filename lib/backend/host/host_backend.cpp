@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "backend/host/host_card.h"
 #include "backend/host/host_event.h"
 #include "backend/host/host_handle.h"
 #include "backend/host/host_stream_table.h"
@@ -88,6 +89,7 @@ class HostBackend final : public Backend {
 
  private:
   friend class HostAllocator;
+  friend Status host_backend_create(const HostAllocator &, const Log &, const HostBackendOptions &, Backend **);
   ~HostBackend() = default;
 
   bool has(Device device) const { return device.ordinal >= 0 && static_cast<uint32_t>(device.ordinal) < devices_; }
@@ -105,11 +107,12 @@ class HostBackend final : public Backend {
   Status map_device_memory(uint64_t size, int32_t fd, void **out);
   Status map_new_file(Kind kind, uint64_t size, Allocation *out);
 
-  const uint64_t memory_;
+  uint64_t memory_;  // what a card says is known after the constructor
   const uint32_t devices_;
   const bool is_strict_;
   uint8_t machine_[16] = {};
   std::atomic<uint64_t> taken_[kMaxHostDevices] = {};
+  HostCard card_;
   std::atomic<bool> warned_unlocked_{false};
   HostViews views_;  // empty unless strict
   HostStreamTable streams_;
@@ -164,11 +167,18 @@ Status host_backend_create(const HostAllocator &allocator, const Log &log, const
     return fail(GMM_ERROR_INVALID_VALUE,
                 "A host backend with %" PRIu64 " bytes a device: a device needs at least 2 MiB; request more.",
                 options.memory);
-  const HostBackendOptions chosen{memory, options.devices == 0 ? 1 : options.devices, options.is_strict};
+  const HostBackendOptions chosen{memory, options.devices == 0 ? 1 : options.devices, options.is_strict, nullptr};
   HostBackend *backend = allocator.create<HostBackend>(allocator, log, chosen);
   if (backend == nullptr)
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY,
                 "Opening the host backend: the host has no memory for its bookkeeping; free memory.");
+  if (options.card != nullptr) {
+    const Status status = backend->card_.open(options.card, &backend->memory_);
+    if (!status.ok()) {
+      allocator.destroy(backend);
+      return status;
+    }
+  }
   *out = backend;
   return Status();
 }
@@ -185,6 +195,7 @@ HostBackend::HostBackend(const HostAllocator &allocator, const Log &log, const H
 
 void HostBackend::destroy() {
   streams_.close();
+  card_.close();
   const HostAllocator allocator = allocator_;
   allocator.destroy(this);
 }
@@ -199,7 +210,8 @@ Status HostBackend::device_info(Device device, gmm_device_info *out) {
   GMM_TRY(check_device(device));
   os::MemoryInfo info;
   GMM_TRY(os::memory_info(&info));
-  const uint64_t taken = taken_[device.ordinal].load(std::memory_order_relaxed);
+  const uint64_t taken = card_.is_open() ? card_.taken(static_cast<uint32_t>(device.ordinal))
+                                         : taken_[device.ordinal].load(std::memory_order_relaxed);
   const uint64_t left = taken < memory_ ? memory_ - taken : 0;
   out->device = device.ordinal;
   out->capabilities = kCapabilities;
@@ -245,11 +257,18 @@ Status HostBackend::take(Device device, uint64_t size) {
                   " bytes are taken; free memory, or open the context with more host_memory.",
                   size, device.ordinal, before, memory_);
   } while (!taken.compare_exchange_weak(before, before + size, std::memory_order_relaxed));
-  return Status();
+  const uint32_t ordinal = static_cast<uint32_t>(device.ordinal);
+  if (!card_.is_open() || card_.take(ordinal, size, memory_)) return Status();
+  taken.fetch_sub(size, std::memory_order_relaxed);
+  return fail(GMM_ERROR_OUT_OF_MEMORY,
+              "%" PRIu64 " bytes on host device %" PRId32 ": the processes of its card have taken %" PRIu64
+              " of its %" PRIu64 " bytes; free memory in one of them.",
+              size, device.ordinal, card_.taken(ordinal), memory_);
 }
 
 void HostBackend::give_back(Device device, uint64_t size) {
   taken_[device.ordinal].fetch_sub(size, std::memory_order_relaxed);
+  if (card_.is_open()) card_.give_back(static_cast<uint32_t>(device.ordinal), size);
 }
 
 // --- Plain allocations -----------------------------------------------------------------------------------------------

@@ -24,9 +24,10 @@
 namespace gmm {
 
 struct HostBackendOptions {
-  uint64_t memory = 0;     // bytes that each device shows; 0: the machine's memory
-  uint32_t devices = 0;    // number of devices; 0: one
-  bool is_strict = false;  // the CPU faults on kDevice and VMM memory
+  uint64_t memory = 0;         // bytes that each device shows; 0: the machine's memory
+  uint32_t devices = 0;        // number of devices; 0: one
+  bool is_strict = false;      // the CPU faults on kDevice and VMM memory
+  const char *card = nullptr;  // the file of memory that processes share (host_card.h); NULL: the memory is this one's
 };
 
 Status host_backend_create(const HostAllocator &allocator, const Log &log, const HostBackendOptions &options,

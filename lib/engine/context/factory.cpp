@@ -28,7 +28,8 @@ Status open_backend(const gmm_context_desc &desc, const HostAllocator &allocator
   uint32_t strict = 0;
   environment_word(Variable::kStrictHost, &strict);  // a bad value was warned of, and leaves it at 0
   const HostBackendOptions options{desc.host_memory, desc.host_devices,
-                                   strict != 0 || (desc.flags & GMM_CONTEXT_STRICT_HOST) != 0};
+                                   strict != 0 || (desc.flags & GMM_CONTEXT_STRICT_HOST) != 0,
+                                   environment_text(Variable::kHostCard)};
   switch (wanted) {
     case GMM_BACKEND_SYCL:
       return sycl_backend_create(allocator, log, out);

@@ -16,16 +16,18 @@ Status gmm_ticket::check(const gmm_ticket *ticket) {
   return Context::check(&ticket->context);
 }
 
+Status gmm_ticket::carry_out() {
+  if (lease != nullptr) return lease->request(amounts, timeout_ms, &state, &bytes);
+  return is_pause ? pause(context, request, &bytes) : resume(context, request, &bytes);
+}
+
 void *gmm_ticket::thread_main(void *self) {
   gmm_ticket &ticket = *static_cast<gmm_ticket *>(self);
-  uint64_t bytes = 0;
-  const Status status =
-      ticket.is_pause ? pause(ticket.context, ticket.request, &bytes) : resume(ticket.context, ticket.request, &bytes);
+  const Status status = ticket.carry_out();
   if (status.code() != GMM_OK) std::snprintf(ticket.message, sizeof ticket.message, "%s", last_message());
   if (!status.ok()) ticket.native = last_native();
   LockGuard guard(ticket.mutex);
   ticket.code = status.code();
-  ticket.bytes = bytes;
   ticket.done.store(1, std::memory_order_release);
   ticket.ended.notify_all();
   return nullptr;
@@ -42,10 +44,27 @@ Status gmm_ticket::start(Context &context, const PauseRequest &request, bool is_
   ticket->request = request;
   ticket->request.tags = ticket->tags.data();
   ticket->request.ticket = &ticket->state;
+  return start_thread_of(ticket, "a pause or resume", out);
+}
+
+Status gmm_ticket::start(gmm_lease &lease, const LeaseAmounts &amounts, uint64_t timeout_ms, gmm_ticket **out) {
+  gmm_ticket *ticket = lease.context.core.allocator.create<gmm_ticket>(lease.context, false);
+  if (ticket == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for a ticket.");
+  ticket->lease = &lease;
+  ticket->amounts = amounts;
+  ticket->timeout_ms = timeout_ms;
+  lease.add_ticket();
+  const Status status = start_thread_of(ticket, "a request of a lease", out);
+  if (!status.ok()) lease.remove_ticket();
+  return status;
+}
+
+Status gmm_ticket::start_thread_of(gmm_ticket *ticket, const char *what, gmm_ticket **out) {
+  Context &context = ticket->context;
   const int error = start_thread(&ticket->thread, ThreadSignals::kNone, thread_main, ticket);
   if (error != 0) {
     context.core.allocator.destroy(ticket);
-    return fail_native(GMM_ERROR_SYSTEM, error, "No thread could be had for a pause or resume in the background.");
+    return fail_native(GMM_ERROR_SYSTEM, error, "No thread could be had for %s in the background.", what);
   }
   context.retain();
   *out = ticket;
@@ -72,6 +91,7 @@ Status gmm_ticket::result() const {
 void gmm_ticket::destroy(gmm_ticket *ticket) {
   join_thread(ticket->thread);
   ticket->magic = 0;
+  if (ticket->lease != nullptr) ticket->lease->remove_ticket();
   Context &context = ticket->context;
   context.core.allocator.destroy(ticket);
   context.release();

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pauses and resumes that a thread of the library carries out, one thread a ticket.
+// Pauses, resumes and requests of leases that a thread of the library carries out, one thread a ticket.
 #ifndef GMM_ENGINE_CONTEXT_TICKET_H
 #define GMM_ENGINE_CONTEXT_TICKET_H
 
 #include "base/thread.h"
 #include "engine/context/context.h"
+#include "engine/context/lease.h"
 
 struct gmm_ticket {
   static constexpr uint64_t kMagic = 0x676d6d2d74696b74;
@@ -12,12 +13,15 @@ struct gmm_ticket {
 
   // The request is copied. A ticket keeps its context.
   static gmm::Status start(gmm::Context &context, const gmm::PauseRequest &request, bool is_pause, gmm_ticket **out);
+  // A request of a lease, which lives as long as the ticket.
+  static gmm::Status start(gmm_lease &lease, const gmm::LeaseAmounts &amounts, uint64_t timeout_ms, gmm_ticket **out);
   static gmm::Status check(const gmm_ticket *ticket);
   // False when the time ran out.
   bool wait(uint64_t timeout_ms);
   // What it came to, with its message; after its end.
   gmm::Status result() const;
   static void destroy(gmm_ticket *ticket);
+  bool is_of_lease() const { return lease != nullptr; }
 
   uint64_t magic = kMagic;
   gmm::Context &context;
@@ -30,9 +34,14 @@ struct gmm_ticket {
 
  private:
   static void *thread_main(void *self);
+  static gmm::Status start_thread_of(gmm_ticket *ticket, const char *what, gmm_ticket **out);
+  gmm::Status carry_out();
   gmm::Vector<gmm_tag> tags;
   gmm::PauseRequest request;
   const bool is_pause;
+  gmm_lease *lease = nullptr;  // of a request
+  gmm::LeaseAmounts amounts;
+  uint64_t timeout_ms = 0;
   gmm::Mutex mutex{gmm::LockRank::kTicket};
   gmm::Condition ended;
   gmm::Thread thread;

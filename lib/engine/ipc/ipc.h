@@ -83,6 +83,11 @@ class Ipc {
 
   // BUSY after the first export or import.
   Status configure(const IpcPolicy &policy) { return settings_.configure(policy); }
+  // The policy, which does not change from now on: for leases, whose processes are held to it as well.
+  const IpcPolicy &policy() {
+    settings_.freeze(log_);
+    return settings_.policy();
+  }
   // Maps another process's memory, or returns the original memory for a handle of this context.
   Status import_block(const gmm_ipc_handle &bytes, Device device, uint64_t timeout_ms, void **out);
   // Closes one import.

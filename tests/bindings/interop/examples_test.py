@@ -25,7 +25,8 @@ def environment_of(example):
 
 
 def main():
-    for example in sorted((ROOT / "examples" / "python").glob("*.py")):
+    communicator = ROOT / "examples" / "communicator" / "reduce.py"
+    for example in [*sorted((ROOT / "examples" / "python").glob("*.py")), communicator]:
         if example.name in TOUR:
             continue
         environment = environment_of(example)

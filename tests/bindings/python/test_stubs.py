@@ -11,6 +11,8 @@ import pytest
 
 import gmm
 import gmm.cupy
+import gmm.job
+import gmm.lease
 import gmm.memory_saver
 import gmm.multiprocessing
 import gmm.nccl
@@ -57,8 +59,8 @@ def test_stubs(tmp_path):
     assert "no issues found" in done.stdout
 
 
-@pytest.mark.parametrize("module", [gmm, gmm.cupy, gmm.memory_saver, gmm.multiprocessing, gmm.nccl, gmm.rmm, gmm.torch,
-                                    gmm.ucx, gmm.vllm],
+@pytest.mark.parametrize("module", [gmm, gmm.cupy, gmm.job, gmm.lease, gmm.memory_saver, gmm.multiprocessing, gmm.nccl,
+                                    gmm.rmm, gmm.torch, gmm.ucx, gmm.vllm],
                          ids=lambda module: module.__name__)
 def test_every_public_name_has_a_docstring(module):
     assert module.__doc__

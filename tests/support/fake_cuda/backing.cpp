@@ -47,7 +47,10 @@ std::vector<Held> &held() {
   return *all;
 }
 
-void uncharge(int device, uint64_t bytes) { (device == kHost ? state().host_bytes : state().used[device]) -= bytes; }
+void uncharge(int device, uint64_t bytes) {
+  (device == kHost ? state().host_bytes : state().used[device]) -= bytes;
+  if (device != kHost) uncharge_card(device, bytes);
+}
 
 // A lock of an open file description lives as long as its duplicates and mappings, in any process.
 bool held_elsewhere(int fd) {

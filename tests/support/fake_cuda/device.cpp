@@ -53,7 +53,9 @@ bool charge(int device, uint64_t bytes) {
   do {
     if (bytes > s.configuration.memory || used > s.configuration.memory - bytes) return false;
   } while (!s.used[device].compare_exchange_weak(used, used + bytes));
-  return true;
+  if (charge_card(device, bytes)) return true;
+  s.used[device] -= bytes;
+  return false;
 }
 
 }  // namespace fake

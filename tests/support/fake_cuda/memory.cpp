@@ -101,7 +101,7 @@ CUresult CUDAAPI cuMemGetInfo_v2(size_t *free, size_t *total) {
   FAKE_CUDA_CONTEXT(context);
   settle_exported();
   *total = state().configuration.memory;
-  *free = *total - state().used[context->device];
+  *free = *total - std::min<uint64_t>(*total, used_by_all(context->device));
   return CUDA_SUCCESS;
 }
 

@@ -132,6 +132,10 @@ struct State {
 // Made at the first call and never destroyed: threads may still run when the process ends.
 State &state();
 // FAKE_CUDA_LACKS names this ability.
+// FAKE_CUDA_CARD (card.cpp): the account of all processes of one card. False: it does not fit.
+bool charge_card(int device, uint64_t bytes);
+void uncharge_card(int device, uint64_t bytes);
+uint64_t used_by_all(int device);
 inline bool lacks(const char *what) { return state().configuration.lacks.count(what) != 0; }
 
 // The ledger, which other processes see (checkpoint.cpp).

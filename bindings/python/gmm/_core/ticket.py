@@ -8,6 +8,7 @@ from gmm._core.errors import ERRORS, ClosedError, Error
 from gmm._core.info import TicketInfo, read
 from gmm._core.stream import _Closing
 from gmm._core.tag import tag_number
+from gmm._core.words import in_python
 
 HANDLE_TICKET = 5  # native.h: HandleKind
 _SLICE_MS = 200  # Ctrl-C interrupts a wait between two slices
@@ -102,9 +103,14 @@ class Ticket(_Closing, native.Handle):
         struct = native.gmm_ticket_info()
         try:
             code, moved = native.gmm_ticket_wait(self, milliseconds)
-            if code == native.GMM_ERROR_NOT_READY:
-                return False
             native.gmm_ticket_query(self, struct)
+            if code == native.GMM_ERROR_NOT_READY:
+                if not struct.done:
+                    return False
+                if struct.result == native.GMM_ERROR_NOT_READY:  # a lease's time was over
+                    native.gmm_ticket_wait(self, 0)  # for its message
+                    raise ERRORS["NotReadyError"](in_python(native.gmm_last_error_message()))
+                return self._look(0)  # it has ended between the two calls
             info, outcome = read(TicketInfo, struct), (moved, None)
         except ClosedError:
             if self._outcome is None:

@@ -71,6 +71,9 @@ _FUNCTIONS = {
     "gmm_ipc_close": "Buffer.close",
     "gmm_job_create": "Job", "gmm_job_destroy": "Job.close", "gmm_job_pause": "Job.pause", "gmm_job_query": "Job.info",
     "gmm_job_resume": "Job.resume",
+    "gmm_lease_create": "Lease", "gmm_lease_destroy": "Lease.close", "gmm_lease_offer": "Lease.offer",
+    "gmm_lease_query": "Lease.info", "gmm_lease_request": "Lease.request", "gmm_lease_return": "Lease.release",
+    "gmm_lease_write": "lease.status",
     "gmm_ipc_export": "Buffer.ipc_export", "gmm_ipc_export_fd": "Buffer.ipc_export_fd", "gmm_ipc_export_legacy":
     "Buffer.ipc_export_legacy", "gmm_ipc_import_fd": "Context.import_fd", "gmm_limit_set": "Context.set_limit",
     "gmm_move": "Buffer.move", "gmm_prefetch": "Buffer.prefetch", "gmm_record_use": "Buffer.record_use",
@@ -95,10 +98,12 @@ _CONSTANTS = {
     "GMM_PAUSE_KEEP_FILE": "contents=Contents.FILE", "GMM_PAUSE_KEEP_HOST": "contents=Contents.HOST",
     "GMM_PIN_READ_ONLY": "read_only=True", "GMM_TAG_CHECKSUM": "checksum=True", "GMM_TAG_DEFAULT": "DEFAULT_TAG",
     "GMM_TAG_READ_ONLY": "read_only=True", "GMM_TAG_PAGEABLE": "pageable=True",
-    "GMM_RESUME_RETAIN": "retain=True", "GMM_BACKUP_NAMED_FILES": "named_files=True", "GMM_DEVICE_HOST": "HOST"}
+    "GMM_RESUME_RETAIN": "retain=True", "GMM_BACKUP_NAMED_FILES": "named_files=True", "GMM_DEVICE_HOST": "HOST",
+    "GMM_LEASE_WITHDRAW": "Lease.withdraw()"}
 #: Prefixes of the constants of an enumeration.
 _ENUMERATIONS = {"GMM_KIND_": "Kind.", "GMM_FD_": "FdType.", "GMM_ADVISE_": "Advice.", "GMM_CONTENTS_": "Contents.",
-                 "GMM_DEVICE_CAN_": "Capability.", "GMM_JOB_": "JobState.", "GMM_WATCH_": "WatchEvent."}
+                 "GMM_DEVICE_CAN_": "Capability.", "GMM_JOB_": "JobState.", "GMM_LEASE_": "LeaseState.",
+                 "GMM_WATCH_": "WatchEvent."}
 _NAME = re.compile(r"\bgmm_[a-z_]+\b|\bGMM_[A-Z_]+")
 
 

@@ -97,6 +97,7 @@ _SIGNATURES = {
     "gmm_result_text": (ctypes.c_char_p, [_i32]),
     "gmm_last_error_message": (ctypes.c_char_p, []),
     "gmm_last_native_code": (_i32, []),
+    "gmm_context_retain": (_i32, [_pointer]),
     "gmm_pause": (_i32, [_pointer, _REFERENCE(PauseDesc), _REFERENCE(_u64)]),
     "gmm_resume": (_i32, [_pointer, _REFERENCE(PauseDesc), _REFERENCE(_u64)]),
     "gmm_tag_query": (_i32, [_pointer, _u32, _REFERENCE(TagInfo)]),
@@ -185,6 +186,7 @@ class Library:
 
     def __init__(self, path):
         self.path = path
+        self.turns = None  # gmm.lease.use() sets it
         self.cdll = ctypes.CDLL(path)
         for name, (result, arguments) in _SIGNATURES.items():
             try:
@@ -201,6 +203,15 @@ class Library:
         if not context:
             self._fail(None, self.cdll.gmm_preload_last_error())
         return context
+
+    @property
+    def by_turns(self):
+        """Whether pauses and resumes go by a lease."""
+        return self.turns is not None and self.turns.is_on
+
+    def retain(self):
+        """Adds a reference to the context."""
+        self._check(self.cdll.gmm_context_retain(self.context))
 
     def _fail(self, result, message):
         message = (message or b"").decode(errors="replace")
@@ -249,6 +260,8 @@ class Library:
         finally:
             found = self.get_region()
             self.set_region(**before)
+            if self.by_turns:
+                self.turns.offer_new()
             if found != inside:
                 raise AssertionError(f"the region was changed inside its with block: it is {found}, it was {inside}")
 
@@ -256,12 +269,16 @@ class Library:
 
     def pause_name(self, name):
         """Pauses all memory of a name; None: all memory."""
+        if self.by_turns and self.turns.pause_name(name):
+            return
         result = self.cdll.tms_pause(name and name.encode("utf-8"))
         if result != OK:
             self._fail(result, self.cdll.tms_last_error())
 
     def resume_name(self, name):
         """Resumes all memory of a name; None: all memory."""
+        if self.by_turns and self.turns.resume_name(name):
+            return
         result = self.cdll.tms_resume(name and name.encode("utf-8"))
         if result != OK:
             self._fail(result, self.cdll.tms_last_error())

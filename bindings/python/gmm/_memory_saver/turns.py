@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the pauses and resumes of gmm.memory_saver and gmm.vllm go by a lease: see gmm.lease.use()."""
+import threading
+import weakref
+
+from gmm import _native as native
+from gmm._core.enums import Contents
+from gmm._core.errors import ERRORS, Error
+from gmm._core.stream import HANDLE_CONTEXT
+from gmm._core.tag import Tag, tag_info
+from gmm._memory_saver import preload
+
+_PREFIXES = ("", "vllm:")  # gmm.vllm names its tags so
+_SUFFIXES = ("", "#host", "#file", "#mmap")  # lib/preload/region.cpp: one tag for each kind of contents
+_LONGEST_NAME = 40
+
+InvalidTagError = ERRORS["InvalidTagError"]
+
+
+class Borrowed(native.Handle):
+    """The preload library's context, as far as a lease needs it."""
+
+    __slots__ = ("_leases", "_tickets")
+
+    def __init__(self, library):
+        self._leases = weakref.WeakSet()
+        self._tickets = set()
+        library.retain()
+        self._adopt(HANDLE_CONTEXT, library.context, None)
+
+
+class Turns:
+    """The offered names of the preload library's context, and which of their tags the program has put to sleep.
+
+    While the lease is in use the tags that are awake are its offers. Those that sleep beside them are paused and no
+    offers, as a request resumes all offers.
+    """
+
+    def __init__(self, library, context, names, at_once, timeout):
+        for name in names:
+            if not isinstance(name, str) or not 0 < len(name.encode()) <= _LONGEST_NAME:
+                raise ValueError(f"{name!r}: with the tags of gmm.memory_saver and gmm.vllm an offer is a list of "
+                                 f"names of at most {_LONGEST_NAME} bytes")
+        self._library, self._context, self._names = library, context, tuple(names)
+        self._at_once, self._timeout = at_once, timeout
+        self._asleep, self._offered = set(), set()
+        self._lock = threading.RLock()
+        self.lease = None
+
+    # Tags.
+
+    def _find(self, name):
+        found = []
+        for prefix in _PREFIXES:
+            for suffix in _SUFFIXES:
+                try:
+                    found.append(native.gmm_tag_find(self._context, prefix + name + suffix)[1])
+                except InvalidTagError:
+                    pass
+        return found
+
+    def _managed(self):
+        return [number for name in self._names for number in self._find(name)]
+
+    def _others(self, managed):
+        tags = native.gmm_tags()
+        tags.fill(self._context)
+        return [number for number in map(tags.at, range(tags.count)) if number not in managed]
+
+    def _set_contents(self, contents):
+        """Sets what pauses do from now on. Returns what undoes it."""
+        before = {}
+        try:
+            for number, wanted in contents.items():
+                now = tag_info(self._context, number).contents
+                if wanted is not None and wanted != now:
+                    before[number] = now
+                    Tag._of(self._context, number).update(contents=wanted)
+        except BaseException:
+            self._set_contents(before)
+            raise
+        return before
+
+    def _offer(self, numbers):
+        """Makes these the offers."""
+        for number in self._offered - set(numbers):
+            self.lease.withdraw(number)
+            self._offered.discard(number)
+        for number in set(numbers) - self._offered:
+            self.lease.offer(number)
+            self._offered.add(number)
+
+    @property
+    def is_on(self):
+        """False when the program has closed the lease: then all goes as without."""
+        return self.lease is not None and not self.lease.closed
+
+    def offer_new(self):
+        """Offers tags that have come, so that others wait for them, and are not denied at once."""
+        if not self._lock.acquire(blocking=False):
+            return  # a transition is under way, which does it
+        try:
+            new = set(self._managed()) - self._asleep - self._offered
+            if new and self.lease.info().state:
+                self._offer(new | self._offered)
+        finally:
+            self._lock.release()
+
+    # Transitions.
+
+    def _to_sleep(self, contents):
+        """Puts tags that are awake to sleep: {number: Contents, or None: as the tag has it}."""
+        contents = {number: wanted for number, wanted in contents.items() if number not in self._asleep}
+        awake = [number for number in self._managed() if number not in self._asleep and number not in contents]
+        if not contents:
+            return
+        stay = [number for number in awake if self._library.live_bytes(number)]
+        before, offered = self._set_contents(contents), set(self._offered)
+        is_paused = False
+        try:
+            self._offer(awake if stay else set(contents) | offered | set(awake))
+            if stay or self._at_once:
+                is_paused = True  # perhaps in part only by an interrupt
+                self._library.pause(list(contents), 0)
+            if not stay:
+                self.lease.release()
+        except BaseException:
+            self._set_contents(before)
+            self._offer(offered)
+            if is_paused:
+                self._library.resume(list(contents))
+            raise
+        self._asleep |= set(contents)
+
+    def _wake(self, numbers):
+        numbers = [number for number in numbers if number in self._asleep]
+        if not numbers:
+            return
+        awake = [number for number in self._managed() if number not in self._asleep]
+        aside = [number for number in self._asleep if number not in numbers]
+        self._library.pause(aside, 0)  # they may not have gone yet
+        if not self.lease.info().state:
+            self._offer(awake + numbers)
+            self.lease.request(timeout=self._timeout)
+        else:
+            self._wake_more(awake, numbers)
+        self._asleep -= set(numbers)
+
+    def _wake_more(self, awake, numbers):
+        """A request for more gives up the turn, so that nobody waits for others while he keeps what they want."""
+        undo = self._set_contents({number: Contents.HOST for number in awake
+                                   if tag_info(self._context, number).contents == Contents.DROP})
+        try:
+            self._offer(awake + numbers)
+            self.lease.release()
+            try:
+                self.lease.request(timeout=self._timeout)
+            except BaseException:
+                self._offer(awake)
+                try:
+                    self.lease.request(timeout=self._timeout)
+                except Error:  # others have it now: what was awake sleeps too, with its contents
+                    self._offer(awake + numbers)
+                    self._asleep |= set(awake)
+                    undo = {}
+                    raise
+                raise
+        finally:
+            self._set_contents(undo)
+
+    # The interfaces.
+
+    def pause_name(self, name):
+        """torch_memory_saver's pause(). False: the name is not offered."""
+        with self._lock:
+            if name and name not in self._names:
+                return False
+            managed = self._managed()
+            if not name:
+                self._library.pause(self._others(managed), 0)
+            self._to_sleep(dict.fromkeys(self._find(name) if name else managed))
+        return True
+
+    def resume_name(self, name):
+        """torch_memory_saver's resume(). False: the name is not offered."""
+        with self._lock:
+            if name and name not in self._names:
+                return False
+            managed = self._managed()
+            self._wake(self._find(name) if name else managed)
+            if not name:
+                self._library.resume(self._others(managed))
+        return True
+
+    def sleep(self, kept, dropped):
+        """vLLM's sleep: the contents of some tags are kept, those of others are dropped."""
+        with self._lock:
+            managed = self._managed()
+            outside = [number for number in kept
+                       if number not in managed and self._library.tag_info(number).active_bytes]
+            self._library.pause(outside, preload.PAUSE_KEEP_HOST)
+            try:
+                contents = dict.fromkeys((number for number in kept if number in managed), Contents.HOST)
+                contents.update(dict.fromkeys((number for number in dropped if number in managed), Contents.DROP))
+                woken = [number for number in contents if number not in self._asleep]
+                self._to_sleep(contents)
+                try:
+                    self._library.pause([number for number in dropped if number not in managed], preload.PAUSE_DROP)
+                except Exception:
+                    self._wake(woken)
+                    raise
+            except Exception:
+                self._library.resume(outside)
+                raise
+
+    def wake_up(self, numbers):
+        """vLLM's wake_up."""
+        with self._lock:
+            managed = self._managed()
+            self._wake(numbers)
+            self._library.resume([number for number in numbers if number not in managed])

@@ -1,0 +1,388 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Leases: processes that share a GPU use its memory by turns, and none of them knows the others.
+
+    with gmm.lease.Lease("trainer", offer=["weights", "optimizer"]) as lease:
+        while training:
+            with lease.use():                # waits for the turn; the tags are back, with their contents
+                step()
+            ...                              # others may have the memory now
+
+Between two turns gmm pauses the offered tags when another process wants their memory, and the next turn resumes them.
+Nobody wants it: it stays where it is, and the next turn costs nothing. An arbiter decides whose turn it is: a thread of
+one of these processes, or the command `gmm lease`. When it dies, another process takes its place.
+
+With vLLM's sleep mode or torch_memory_saver one line is enough: see use().
+"""
+import atexit
+import contextlib
+import enum
+import json
+import os
+import sys
+import threading
+import time
+import weakref
+from typing import NamedTuple
+
+from gmm import _native as native
+from gmm._core.enums import Contents
+from gmm._core.errors import ERRORS, Error
+from gmm._core.stream import _Closing
+from gmm._core.tag import tag_number
+from gmm._core.ticket import Ticket
+from gmm._core.words import size
+from gmm._default import context as default_context
+
+__all__ = ["Lease", "LeaseAsk", "LeaseInfo", "LeaseState", "status", "use"]
+
+_HANDLE_LEASE = 8  # native.h: HandleKind
+_MOST_SECONDS = 86400.0
+_OFFER_SECONDS = 60.0  # for the pause or resume that keeps the offers from being changed
+
+BusyError, NotReadyError = ERRORS["BusyError"], ERRORS["NotReadyError"]
+
+
+class LeaseState(enum.IntEnum):
+    """Who may have the memory of the offered tags: in use, the program alone; else others, too."""
+
+    IDLE = 0
+    WAITING = 1
+    IN_USE = 2
+
+
+class LeaseAsk(NamedTuple):
+    """Who waits for what this lease has in use. bytes: on all devices. process: 0: not known here."""
+
+    name: str
+    process: int
+    priority: int
+    bytes: int
+    waiting_ms: int
+
+
+class LeaseInfo(NamedTuple):
+    """A lease. arbiter: its number, 0: none answers. shorts: grants that were too small when the memory was taken.
+
+    active_bytes, paused_bytes: of the offered tags, on all devices.
+    """
+
+    state: LeaseState
+    arbiter: int
+    arbiter_process: int
+    is_arbiter: bool
+    grants: int
+    shorts: int
+    asked: int
+    evictions: int
+    evicted_bytes: int
+    active_bytes: int
+    paused_bytes: int
+
+
+def _milliseconds(seconds):
+    return max(1, round((_MOST_SECONDS if seconds is None else seconds) * 1000))
+
+
+def _pairs(amounts):
+    """((device, bytes), ...) of a mapping, or of a number: bytes of device 0."""
+    if not amounts:
+        return ()
+    return tuple(amounts.items()) if hasattr(amounts, "items") else ((0, amounts),)
+
+
+class _Request(Ticket):
+    """A request in the background. It holds the lease, which must outlive it."""
+
+    __slots__ = ("lease",)
+
+    def __init__(self, lease, pairs, timeout):
+        self.lease = lease
+        super().__init__(lease.context, lambda *_: (0, native.lease_request(lease, pairs, timeout)), None, None)
+        lease._requests.add(self)
+
+    def __repr__(self):
+        return super().__repr__() if self.done else f"<gmm.Ticket: {self.lease!r}>"
+
+
+def _called(asked):
+    def call(*fields):
+        _inside.is_asked = True
+        try:
+            asked(LeaseAsk(*fields))
+        finally:
+            _inside.is_asked = False
+
+    return call
+
+
+_inside = threading.local()  # is_asked: this thread is in the `asked` of a lease
+
+
+def _check_other_thread(function):
+    if getattr(_inside, "is_asked", False):
+        raise BusyError(f"{function}: the call comes from the callback of a lease; call it after the callback returned")
+
+
+class Lease(_Closing, native.Handle):
+    """This process's share in the memory of its devices, until close() or the end of its with block.
+
+    name: for messages and `gmm lease --status`. offer: tags, or a mapping of tags to what it costs to bring a byte of
+    them back; the lowest cost goes first. Between two turns the program does not use their memory. priority: the
+    highest is served first; the lowest gives up memory first. floor: bytes of each device that are left to this
+    process. residency: seconds after a grant in which the tags stay, so that processes do not only copy; None: as long
+    as the last resume took.
+    arbiter: whose turns; all processes of one device name the same one.
+
+    asked(LeaseAsk) hears that others want what is in use, on the lease's thread, at once and then every second. It
+    returns soon. It may call release(), or make the program come to an end of its turn. request() and close() are
+    BusyError there. Without asked, the lease's thread needs no GIL.
+    """
+
+    __slots__ = ("context", "name", "_lock", "_requests")
+
+    def __init__(self, name, offer=(), *, priority=0, arbiter=None, floor=0, residency=None, asked=None, context=None):
+        if asked is not None and not callable(asked):
+            raise TypeError(f"asked is called with a LeaseAsk, but got {type(asked).__name__}")
+        self.context = default_context() if context is None else context
+        self.name = name
+        self._lock = threading.Lock()
+        self._requests = weakref.WeakSet()
+        costs = dict(offer) if hasattr(offer, "items") else dict.fromkeys(offer, 1)
+        costs = {tag_number(self.context, tag): cost for tag, cost in costs.items()}
+        if asked is not None:
+            self._watch = _called(asked)
+        self._adopt(_HANDLE_LEASE, native.lease_create(
+            self, self.context, name, arbiter, priority, floor, 0 if residency is None else _milliseconds(residency),
+            asked is not None), self.context)
+        self.context._leases.add(self)
+        try:
+            for tag, cost in costs.items():
+                native.lease_offer(self, tag, cost)
+        except BaseException:
+            self.close()
+            raise
+
+    def _offer(self, tag, cost):
+        number, deadline = tag_number(self.context, tag), time.monotonic() + _OFFER_SECONDS
+        while True:
+            try:
+                return native.lease_offer(self, number, cost)
+            except BusyError:
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(0.002)
+
+    def offer(self, tag, cost=1):
+        """Offers a tag, or changes its cost. Waits while gmm pauses or resumes for this lease."""
+        self._offer(tag, cost)
+
+    def withdraw(self, tag):
+        """Ends an offer. The tag stays as it is, active or paused. Waits as offer() does."""
+        self._offer(tag, None)
+
+    def request_async(self, amounts=None, *, timeout=60.0):
+        """request() in the background: a Ticket, whose success is the grant. Its cancel() ends the request."""
+        _check_other_thread("Lease.request()")
+        pairs, milliseconds = _pairs(amounts), _milliseconds(timeout)
+        with self._lock:
+            return _Request(self, pairs, milliseconds)
+
+    def request(self, amounts=None, *, timeout=60.0):
+        """Waits for the turn and resumes the offered tags. Returns the bytes that came back.
+
+        amounts: what the program will allocate beyond the paused memory of the offered tags: {device: bytes}, or bytes
+        of device 0. All or nothing: the memory on all devices, or none. The amounts are kept free until the program
+        allocates them or releases. timeout: seconds, at most a day; None: a day.
+
+        gmm.OutOfMemoryError: free memory and what others offer can never meet it. gmm.NotReadyError: the time is over.
+        Both messages name who holds what. gmm.BusyError: the lease is in use or waits already. After an exception,
+        Ctrl-C too, the lease is idle.
+        """
+        ticket = None
+        try:
+            ticket = self.request_async(amounts, timeout=timeout)
+            ticket.wait()
+        except BaseException:
+            if ticket is not None:
+                self._end_request(ticket)
+            raise
+        ticket.close()
+        return ticket.result()
+
+    def _end_request(self, ticket):
+        ticket.cancel()
+        ticket.close()
+        try:
+            ticket.result()
+        except Exception:  # pylint: disable=broad-exception-caught # it was cancelled, or has failed anyway
+            return
+        self.release()
+
+    def release(self):
+        """Ends the turn: others may have the memory of the offered tags. Their memory stays until others want it.
+
+        False: the lease was not in use. The name is that of Python's locks, as `return` is a word of the language.
+        Work that is queued on streams still ends, because a pause waits for the devices.
+        """
+        return native.lease_return(self)
+
+    @contextlib.contextmanager
+    def use(self, amounts=None, *, timeout=60.0):
+        """A turn for the time of a with block: request() and release(). The block gets the bytes that came back."""
+        resumed = self.request(amounts, timeout=timeout)
+        try:
+            yield resumed
+        finally:
+            if not self.closed:
+                self.release()
+
+    def info(self):
+        """How the lease stands: LeaseInfo."""
+        state, *rest = native.lease_query(self)
+        return LeaseInfo(LeaseState(state), *rest)
+
+    def close(self):
+        """Ends the lease; a request that waits is cancelled. Its memory stays as it is, and is the context's alone.
+
+        A second call does nothing.
+        """
+        if self.closed:
+            return
+        _check_other_thread("Lease.close()")
+        with self._lock:
+            for ticket in list(self._requests):
+                if not ticket.closed:
+                    ticket.cancel()
+                    ticket.close()
+            while self._users:  # other threads ask for its state
+                time.sleep(0.001)
+            self._close()
+
+    def __repr__(self):
+        if self.closed:
+            return f"<gmm.lease.Lease {self.name!r} closed>"
+        try:
+            info = self.info()
+        except (Error, RuntimeError):  # in a child of fork(), or closed meanwhile
+            return f"<gmm.lease.Lease {self.name!r}>"
+        return (f"<gmm.lease.Lease {self.name!r}, {info.state.name.lower().replace('_', ' ')}, "
+                f"{size(info.active_bytes)} active, {size(info.paused_bytes)} paused>")
+
+
+def status(arbiter=None, *, timeout=5.0, context=None):
+    """What an arbiter knows, as a dict: its members, what they hold and offer, and who waits.
+
+    `gmm lease --status` prints the same. gmm.NotReadyError: no arbiter answers in timeout seconds.
+    """
+    context = default_context() if context is None else context
+    deadline = time.monotonic() + timeout
+    while True:
+        pieces, left = [], max(0.001, deadline - time.monotonic())
+        try:
+            native.lease_write(context, arbiter, pieces.append, _milliseconds(left))
+            return json.loads(b"".join(pieces))
+        except NotReadyError:  # at once, when there is none: between two of them there may be a moment
+            if time.monotonic() + 0.02 > deadline:
+                raise
+        time.sleep(0.02)
+
+
+_use_lock = threading.Lock()
+_used = None  # the Lease of use()
+
+
+def _preload_library():
+    """The preload library when the process uses vLLM's or torch_memory_saver's interface, else None."""
+    from gmm._memory_saver import preload  # pylint: disable=import-outside-toplevel # few programs need it
+
+    if preload.preloaded():
+        return preload.load(preload.preloaded_library())
+    if {"gmm.vllm", "gmm.memory_saver"}.isdisjoint(sys.modules):
+        return None
+    return preload.load(preload.find_library())
+
+
+def use(name, offer=("weights", "kv_cache"), amounts=None, *, priority=0, arbiter=None, floor=0, residency=None,
+        asked=None, timeout=60.0, at_once=False):
+    """The lease of the process in one line. Returns it in use: the program may load its model.
+
+        gmm.lease.use(name="generator", offer=["weights", "kv_cache"])
+
+    A program with gmm.vllm or gmm.memory_saver, imported before, or preloaded, goes on as it is. The names are those of
+    its regions and memory pools; one that comes later is offered too. From then on
+
+    - a pause or sleep of all that is awake of the offered names ends the turn, and returns at once. The memory stays
+      until another process wants it. What happens to the contents then is what the call said: sleep level 1 keeps the
+      weights, also when somebody takes them an hour later. at_once: the memory goes in the call, as without a lease. A
+      process that needs the memory itself passes that, such as one that trains and generates.
+    - a pause or sleep of a part of it gives that part's memory back in the call. The rest stays in use.
+    - a resume or wake_up while nothing is awake is a request: it waits for the turn up to timeout seconds and raises
+      as Lease.request(). The names that it does not wake give their memory back first.
+    - a resume or wake_up of more, while a part is awake, ends the turn and requests all of it. Meanwhile others may
+      have the part that was awake. Its contents are kept, whatever its tags say. So no two processes wait for each
+      other. If the request fails, the part that was awake is requested again, and the exception is raised. If that
+      fails too, all is asleep.
+    - Lease.request(), release() and use() of the result are not for such a program. Its close() ends all this.
+
+    Such a program allocates in its regions only while they are awake. Names that are not offered, pauses of
+    GMM's own functions and those by torch_memory_saver's C functions are as without a lease. A resume by a lease
+    retains no backup (retain_cpu_backup).
+
+    In any other program the names are tags of the default context; a missing one is made, and keeps its contents in
+    host memory. The program calls request(), release() or use() of the lease.
+
+    amounts: what the program will allocate before its first release, as in Lease.request(). The others are those of
+    Lease. A process has one such lease at a time. The interpreter's end closes it.
+    """
+    global _used  # pylint: disable=global-statement # it is the process's
+    with _use_lock:
+        if _used is not None and not _used.closed:
+            raise BusyError(f"gmm.lease.use(): the process has the lease {_used.name!r}; close it first")
+        library, turns = _preload_library(), None
+        if library is None:
+            if at_once:
+                raise ValueError("at_once is for programs with gmm.vllm or gmm.memory_saver: import it first")
+            context = default_context()
+            for tag in offer:
+                if isinstance(tag, str):
+                    _find_or_make(context, tag)
+        else:
+            from gmm._memory_saver.turns import (  # pylint: disable=import-outside-toplevel # as above
+                Borrowed, Turns)
+            context = Borrowed(library)
+            turns = Turns(library, context, offer, at_once, timeout)
+            offer = ()
+        lease = Lease(name, offer, priority=priority, arbiter=arbiter, floor=floor, residency=residency, asked=asked,
+                      context=context)
+        try:
+            lease.request(amounts, timeout=timeout)
+        except BaseException:
+            lease.close()
+            raise
+        if turns is not None:
+            turns.lease = lease
+            library.turns = turns
+        _used = lease
+        return lease
+
+
+def _find_or_make(context, tag):
+    try:
+        tag_number(context, tag)
+    except ERRORS["InvalidTagError"]:
+        context.tag(tag, Contents.HOST)
+
+
+def _close_used():
+    if _used is not None and not _used.closed:
+        _used.close()
+
+
+def _forget_used():
+    """A child of fork() has no lease."""
+    global _use_lock, _used
+    _use_lock, _used = threading.Lock(), None
+
+
+atexit.register(_close_used)
+os.register_at_fork(after_in_child=_forget_used)

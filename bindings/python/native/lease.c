@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Leases. The lease's thread calls `asked` with the lease's handle, which holds the callable. The end of the handle
+ * waits for that thread, so nobody ends a lease inside the callback: later.c does it. */
+#include "native.h"
+
+/* asked(name, process, priority, bytes, waiting_ms) */
+static int32_t callback_asked(void *user, const gmm_lease_ask *ask) {
+  PyGILState_STATE gil;
+  if (!callback_enter(&gil)) return 0;
+  later_enter(0);
+  PyObject *callable = handle_callable((Handle *)user, &((Handle *)user)->watch);
+  if (callable) {
+    PyObject *told = PyObject_CallFunction(callable, "siiKK", ask->name, (int)ask->process, (int)ask->priority,
+                                           (unsigned long long)ask->bytes, (unsigned long long)ask->waiting_ms);
+    if (!told) PyErr_WriteUnraisable(callable);
+    Py_XDECREF(told);
+    Py_DECREF(callable);
+  }
+  later_leave(0);
+  callback_leave(gil);
+  return 0;
+}
+
+/* lease_create(lease, context, name, arbiter, priority, floor, residency_ms, hears) -> handle */
+PyObject *native_lease_create(PyObject *module, PyObject *arguments) {
+  (void)module;
+  gmm_lease_desc desc = {.struct_size = sizeof desc};
+  PyObject *lease, *context;
+  int priority, hears;
+  unsigned long long floor_bytes, residency;
+  if (!PyArg_ParseTuple(arguments, "O!OsziKKp", &Handle_Type, &lease, &context, &desc.name, &desc.arbiter, &priority,
+                        &floor_bytes, &residency, &hears))
+    return NULL;
+  desc.priority = priority;
+  desc.floor_bytes = floor_bytes;
+  desc.residency_ms = residency;
+  desc.asked.fn = hears ? callback_asked : NULL;
+  desc.asked.user = lease;
+  Handle *held = handle_enter(context, HANDLE_CONTEXT);
+  if (!held) return NULL;
+  gmm_lease *made = NULL;
+  PyThreadState *state = gmm_python_leave_gil();
+  const gmm_result result = gmm_lease_create((gmm_context *)held->pointer, &desc, &made);
+  gmm_python_take_gil(state);
+  handle_leave(held);
+  return result < 0 ? gmm_python_raise(result) : PyLong_FromVoidPtr(made);
+}
+
+/* lease_offer(lease, tag, cost): cost None: withdraws it */
+PyObject *native_lease_offer(PyObject *module, PyObject *arguments) {
+  (void)module;
+  PyObject *lease, *cost;
+  unsigned tag;
+  if (!PyArg_ParseTuple(arguments, "OIO", &lease, &tag, &cost)) return NULL;
+  const unsigned long number = cost == Py_None ? GMM_LEASE_WITHDRAW : PyLong_AsUnsignedLong(cost);
+  if (PyErr_Occurred()) return NULL;
+  if (cost != Py_None && number >= GMM_LEASE_WITHDRAW) {
+    PyErr_Format(PyExc_ValueError, "a cost is 0 to %lu, not %lu", (unsigned long)GMM_LEASE_WITHDRAW - 1, number);
+    return NULL;
+  }
+  Handle *held = handle_enter(lease, HANDLE_LEASE);
+  if (!held) return NULL;
+  PyThreadState *state = gmm_python_leave_gil();
+  const gmm_result result = gmm_lease_offer((gmm_lease *)held->pointer, tag, (uint32_t)number);
+  gmm_python_take_gil(state);
+  handle_leave(held);
+  if (result < 0) return gmm_python_raise(result);
+  Py_RETURN_NONE;
+}
+
+/* lease_request(lease, ((device, bytes), ...), timeout_ms) -> handle of a ticket */
+PyObject *native_lease_request(PyObject *module, PyObject *arguments) {
+  (void)module;
+  PyObject *lease, *pairs;
+  unsigned long long timeout;
+  if (!PyArg_ParseTuple(arguments, "OO!K", &lease, &PyTuple_Type, &pairs, &timeout)) return NULL;
+  const Py_ssize_t count = PyTuple_GET_SIZE(pairs);
+  gmm_lease_amount *amounts = PyMem_Calloc((size_t)count + 1, sizeof *amounts);
+  if (!amounts) return PyErr_NoMemory();
+  gmm_ticket *ticket = NULL;
+  gmm_result result = GMM_OK;
+  Handle *held = NULL;
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    int device;
+    unsigned long long bytes;
+    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(pairs, i), "iK", &device, &bytes)) goto end;
+    amounts[i].device = device;
+    amounts[i].bytes = bytes;
+  }
+  held = handle_enter(lease, HANDLE_LEASE);
+  if (held) {
+    const gmm_lease_request_desc desc = {
+        .struct_size = sizeof desc, .amounts = amounts, .amount_count = (uint32_t)count, .timeout_ms = timeout};
+    PyThreadState *state = gmm_python_leave_gil();
+    result = gmm_lease_request((gmm_lease *)held->pointer, &desc, &ticket);
+    gmm_python_take_gil(state);
+    handle_leave(held);
+  }
+end:
+  PyMem_Free(amounts);
+  if (result < 0) return gmm_python_raise(result);
+  return PyErr_Occurred() ? NULL : PyLong_FromVoidPtr(ticket);
+}
+
+/* lease_return(lease) -> whether it was in use */
+PyObject *native_lease_return(PyObject *module, PyObject *lease) {
+  (void)module;
+  Handle *held = handle_enter(lease, HANDLE_LEASE);
+  if (!held) return NULL;
+  PyThreadState *state = gmm_python_leave_gil();
+  const gmm_result result = gmm_lease_return((gmm_lease *)held->pointer);
+  gmm_python_take_gil(state);
+  handle_leave(held);
+  return result < 0 ? gmm_python_raise(result) : PyBool_FromLong(result == GMM_OK);
+}
+
+/* lease_query(lease) -> the fields of gmm_lease_info after its size */
+PyObject *native_lease_query(PyObject *module, PyObject *lease) {
+  (void)module;
+  Handle *held = handle_enter(lease, HANDLE_LEASE);
+  if (!held) return NULL;
+  gmm_lease_info info = {.struct_size = sizeof info};
+  PyThreadState *state = gmm_python_leave_gil();
+  const gmm_result result = gmm_lease_query((gmm_lease *)held->pointer, &info);
+  gmm_python_take_gil(state);
+  handle_leave(held);
+  if (result < 0) return gmm_python_raise(result);
+  return Py_BuildValue("IKiNKKKKKKK", (unsigned)info.state, (unsigned long long)info.arbiter, (int)info.arbiter_process,
+                       PyBool_FromLong((long)info.is_arbiter), (unsigned long long)info.grants,
+                       (unsigned long long)info.shorts, (unsigned long long)info.asked,
+                       (unsigned long long)info.evictions, (unsigned long long)info.evicted_bytes,
+                       (unsigned long long)info.active_bytes, (unsigned long long)info.paused_bytes);
+}
+
+/* lease_write(context, arbiter, write, timeout_ms) */
+PyObject *native_lease_write(PyObject *module, PyObject *arguments) {
+  (void)module;
+  PyObject *context, *callable;
+  const char *arbiter;
+  unsigned long long timeout;
+  if (!PyArg_ParseTuple(arguments, "OzOK", &context, &arbiter, &callable, &timeout)) return NULL;
+  Handle *held = handle_enter(context, HANDLE_CONTEXT);
+  if (!held) return NULL;
+  PyThreadState *state = gmm_python_leave_gil();
+  const gmm_result result = gmm_lease_write((gmm_context *)held->pointer, arbiter, callback_write, callable, timeout);
+  gmm_python_take_gil(state);
+  handle_leave(held);
+  if (result < 0) return gmm_python_raise(result);
+  Py_RETURN_NONE;
+}

@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * @file lease.h
+ * Leases: processes that share a GPU use its memory by turns.
+ *
+ * Each process makes a lease and offers tags. It asks for its memory before it works, and returns it afterwards. An
+ * arbiter decides who works when. It is a thread of one of these processes or the command `gmm lease`, and allocates
+ * nothing on a GPU. When it dies, another process takes its place. A process without a lease is not concerned.
+ *
+ * | state | the lease | its offered tags |
+ * | --- | --- | --- |
+ * | ::GMM_LEASE_IDLE | has asked for nothing, or has returned | gmm pauses them when others want the memory |
+ * | ::GMM_LEASE_WAITING | waits in gmm_lease_request() | as idle: who waits holds nothing that others can't have |
+ * | ::GMM_LEASE_IN_USE | has its memory until gmm_lease_return() | gmm never pauses them |
+ *
+ * The tag tells what a pause does with the contents. The addresses stay. So a program may use the memory of offered
+ * tags only while its lease is in use.
+ */
+#ifndef GMM_LEASE_H
+#define GMM_LEASE_H
+
+#include <gmm/pause.h>
+#include <gmm/stats.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** A process's share in the memory of its devices. A lease keeps its context alive. */
+typedef struct gmm_lease gmm_lease;
+
+/** What others want of a lease that is in use. */
+typedef struct gmm_lease_ask {
+  uint32_t struct_size; /**< the library's */
+  int32_t priority;     /**< of the lease that waits */
+  uint64_t bytes;       /**< bytes that it wants on all devices; others may have a part of them */
+  uint64_t waiting_ms;  /**< milliseconds since its request */
+  int32_t process;      /**< of the lease that waits; 0: not known here */
+  uint32_t reserved;    /**< 0 */
+  char name[64];        /**< of the lease that waits */
+} gmm_lease_ask;
+
+/**
+ * Hears that others want what a lease in use has. The program answers with gmm_lease_return() when it can.
+ *
+ * The lease's thread calls it, without a lock. It is called once for a lease that waits, and again every second while
+ * that one still waits. It must return soon: the thread does nothing else meanwhile. It may call gmm, also
+ * gmm_lease_return(). Inside, gmm_lease_request(), gmm_lease_destroy() and gmm_ticket_destroy() of the lease's tickets
+ * are BUSY.
+ * It must return 0; other values are reserved.
+ */
+typedef int32_t (*gmm_lease_ask_fn)(void *user, const gmm_lease_ask *ask);
+
+/** A function that hears what others want, with the pointer that it gets. */
+typedef struct gmm_lease_ask_callback {
+  gmm_lease_ask_fn fn; /**< may be NULL */
+  void *user;
+} gmm_lease_ask_callback;
+
+/** What gmm_lease_create() makes. */
+typedef struct gmm_lease_desc {
+  uint32_t struct_size;
+  uint32_t flags; /**< must be 0 */
+  const char
+      *name; /**< for messages and `gmm lease --status`: 1 to 63 letters, digits, '.', '-' and '_', no '.' first */
+  const char *arbiter; /**< whose turns: a name as above; NULL: "default". Leases of one device need one arbiter */
+  int32_t priority;    /**< the highest is served first; the lowest gives up memory first */
+  uint32_t reserved;
+  uint64_t floor_bytes; /**< of each device that the context uses: the arbiter leaves so much to it; 0: none */
+  /**
+   * Milliseconds after a grant in which the offered tags stay, also after gmm_lease_return().
+   *
+   * 0: as long as the resume took, at least 100. So processes that take the memory from each other copy for at most
+   * half of their time.
+   */
+  uint64_t residency_ms;
+  gmm_lease_ask_callback asked;
+} gmm_lease_desc;
+
+/**
+ * Makes this process a member of an arbiter's leases.
+ *
+ * The call waits for nobody. A thread of the lease finds the arbiter, or becomes it. The arbiter's socket lies in the
+ * directory of gmm_ipc_configure(), which also says which other users take part.
+ *
+ * @param desc  must not be NULL.
+ * @param[out] out  the lease, which is idle.
+ * Errors: NULL_ARGUMENT (desc, name), INVALID_DESCRIPTOR, INVALID_FLAGS, INVALID_VALUE (a name, residency_ms over
+ * 3,600,000), OUT_OF_HOST_MEMORY, SYSTEM (no thread, no directory), FORKED.
+ * Ownership: gmm copies desc. `asked.user` must live until gmm_lease_destroy(), which the caller calls.
+ * Since: 1.0
+ */
+GMM_API gmm_result gmm_lease_create(gmm_context *context, const gmm_lease_desc *desc, gmm_lease **out) GMM_NOEXCEPT;
+
+/** For gmm_lease_offer(): the tag is offered no more. */
+#define GMM_LEASE_WITHDRAW UINT32_MAX
+
+/**
+ * Offers a tag: gmm pauses its VMM memory for others while the lease is not in use, and resumes it by the next request.
+ *
+ * A pause of the lease does what gmm_pause() does: its watchers may refuse, and importers that hold a block are in the
+ * way. Then the arbiter takes other memory or tries again later.
+ *
+ * @param cost  what it costs to bring a byte back, beside other tags; the lowest goes first. ::GMM_LEASE_WITHDRAW ends
+ * an offer. The tag then stays as it is.
+ * Errors: INVALID_HANDLE, INVALID_TAG, BUSY (gmm pauses or resumes for this lease; try again), OUT_OF_HOST_MEMORY,
+ * FORKED.
+ * Since: 1.0
+ */
+GMM_API gmm_result gmm_lease_offer(gmm_lease *lease, gmm_tag tag, uint32_t cost) GMM_NOEXCEPT;
+
+/** Bytes of a device. */
+typedef struct gmm_lease_amount {
+  gmm_device device;
+  uint32_t reserved; /**< must be 0 */
+  uint64_t bytes;
+} gmm_lease_amount;
+
+/** What gmm_lease_request() asks for. */
+typedef struct gmm_lease_request_desc {
+  uint32_t struct_size;
+  uint32_t flags; /**< must be 0 */
+  /** What the program will allocate beyond the paused memory of the offered tags, at most one amount for a device. */
+  const gmm_lease_amount *amounts;
+  uint32_t amount_count;
+  uint32_t reserved;
+  uint64_t timeout_ms; /**< milliseconds, at most 86,400,000; 0: 60,000 */
+} gmm_lease_request_desc;
+
+/**
+ * Waits for this lease's turn, and resumes its offered tags. From then on the lease is in use until gmm_lease_return().
+ *
+ * All or nothing: the arbiter grants the memory on all devices, or none. It takes the free memory that this process's
+ * driver measures, less what others were granted and have not taken yet, and less their floors. It takes what is
+ * missing from leases that are not in use. If that is not enough, it asks those that are in use (gmm_lease_desc.asked).
+ *
+ * Requests are served by priority, and by their age among equal ones. A request that has waited for 30 s comes before
+ * all younger ones. A request behind another one is served before it only if they want different devices.
+ *
+ * If the grant turns out too small, because a process without a lease took memory, the tags stay paused with their
+ * contents and the request goes on.
+ *
+ * `amounts` are kept free for this lease until it allocates them or returns. A new arbiter, after the death of the old
+ * one, waits half a second for the leases in use. A process that was stopped for longer may find the amounts gone: its
+ * allocation then fails with OUT_OF_MEMORY.
+ *
+ * @param desc  NULL: the paused memory of the offered tags, and 60 s.
+ * @param[out] ticket  NULL: the call waits. Else it returns at once, and the ticket's success is the grant.
+ * gmm_ticket_cancel() ends the request. The caller destroys the ticket before the lease.
+ * Results: OK also if nothing was missing.
+ * Errors: OUT_OF_MEMORY (free memory and what others offer can never meet it; the message names who holds what),
+ * NOT_READY (the time is over; the message names who holds what, or that no arbiter answers), BUSY (the lease is in use
+ * or waits already, or the caller is its `asked`), CANCELLED (gmm_ticket_cancel()), INVALID_HANDLE, INVALID_DESCRIPTOR,
+ * INVALID_FLAGS, INVALID_DEVICE, INVALID_VALUE (time, two amounts for a device), NULL_ARGUMENT (amounts), and those of
+ * gmm_resume() except OUT_OF_MEMORY. After an error the lease is idle.
+ * Threads: any. The call or a thread of the ticket resumes.
+ * Since: 1.0
+ */
+GMM_API gmm_result gmm_lease_request(gmm_lease *lease, const gmm_lease_request_desc *desc,
+                                     gmm_ticket **ticket) GMM_NOEXCEPT;
+
+/**
+ * Returns what the lease has in use. The memory stays where it is until others want it.
+ *
+ * The call waits for nobody. From now on the program does not use the memory of offered tags: the lease's thread may
+ * pause it at any time. Work that is queued on streams still ends, as gmm_pause() waits for the devices.
+ *
+ * Results: UNCHANGED (the lease is not in use).
+ * Errors: INVALID_HANDLE, FORKED.
+ * Since: 1.0
+ */
+GMM_API gmm_result gmm_lease_return(gmm_lease *lease) GMM_NOEXCEPT;
+
+/** The state of a lease. */
+typedef uint32_t gmm_lease_state;
+enum { GMM_LEASE_IDLE = 0, GMM_LEASE_WAITING = 1, GMM_LEASE_IN_USE = 2 };
+
+/** What gmm_lease_query() answers. */
+typedef struct gmm_lease_info {
+  uint32_t struct_size;
+  gmm_lease_state state;
+  uint64_t arbiter;        /**< number of the arbiter, a new one after each election; 0: none answers now */
+  int32_t arbiter_process; /**< 0: none, or not known here */
+  uint32_t is_arbiter;     /**< 1: a thread of this lease is the arbiter */
+  uint64_t grants;         /**< requests that succeeded */
+  uint64_t shorts;         /**< grants that were too small when the memory was taken */
+  uint64_t asked;          /**< calls of gmm_lease_desc.asked */
+  uint64_t evictions;      /**< pauses for others that succeeded */
+  uint64_t evicted_bytes;  /**< bytes that these returned to the devices */
+  uint64_t active_bytes;   /**< of the offered tags, on all devices */
+  uint64_t paused_bytes;   /**< of the offered tags, on all devices */
+} gmm_lease_info;
+
+/**
+ * Describes a lease without waiting.
+ *
+ * @param[out] out  The caller sets out->struct_size first.
+ * Errors: INVALID_HANDLE, NULL_ARGUMENT, INVALID_DESCRIPTOR, FORKED.
+ * Since: 1.0
+ */
+GMM_API gmm_result gmm_lease_query(gmm_lease *lease, gmm_lease_info *out) GMM_NOEXCEPT;
+
+/**
+ * Ends a lease. Its memory stays as it is, active or paused, and is the context's alone.
+ *
+ * If a thread of this lease is the arbiter, another process takes its place.
+ *
+ * @param lease  NULL is allowed and does nothing.
+ * Errors: INVALID_HANDLE, BUSY (a request waits, a ticket of the lease lives, or the caller is its `asked`), FORKED.
+ * Since: 1.0
+ */
+GMM_API gmm_result gmm_lease_destroy(gmm_lease *lease) GMM_NOEXCEPT;
+
+/* --- The arbiter -------------------------------------------------------------------------------------------- */
+
+/**
+ * Is the arbiter until the time is over. `gmm lease` calls it with a context of the host backend.
+ *
+ * @param context  gives the directory and the users of gmm_ipc_configure(). Its memory is not used.
+ * @param arbiter  a name as in gmm_lease_desc; NULL: "default".
+ * @param timeout_ms  ::GMM_FOREVER: until the process ends.
+ * Errors: INVALID_VALUE (the name), BUSY (another process is the arbiter; the message names it), OUT_OF_HOST_MEMORY,
+ * SYSTEM, FORKED.
+ * Threads: any. The call occupies its thread.
+ * Since: 1.0
+ */
+GMM_API gmm_result gmm_lease_serve(gmm_context *context, const char *arbiter, uint64_t timeout_ms) GMM_NOEXCEPT;
+
+/**
+ * Writes what an arbiter knows as a JSON object: its members, what they hold and offer, and who waits.
+ *
+ * The object's "format" is "gmm-lease" and its "version" is 1. lib/engine/lease/README.md describes its fields.
+ *
+ * @param arbiter  a name as in gmm_lease_desc; NULL: "default".
+ * @param fn  receives the text piece by piece, on the calling thread.
+ * @param timeout_ms  for the answer.
+ * Errors: NULL_ARGUMENT (fn), INVALID_VALUE (the name), NOT_READY (no arbiter answers), IO (`fn` stopped), SYSTEM,
+ * FORKED.
+ * Since: 1.0
+ */
+GMM_API gmm_result gmm_lease_write(gmm_context *context, const char *arbiter, gmm_write_fn fn, void *user,
+                                   uint64_t timeout_ms) GMM_NOEXCEPT;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

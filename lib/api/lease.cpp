@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/context/lease.h"
+
+#include <gmm/lease.h>
+
+#include "api/arguments.h"
+#include "engine/context/ticket.h"
+
+using namespace gmm;
+
+namespace {
+
+Status check_lease(const gmm_lease *lease) {
+  GMM_TRY(check_handle(lease, "gmm_lease", "lease"));
+  return Context::check(&lease->context);
+}
+
+Status read_lease(const gmm_lease_desc *desc, gmm_lease_desc *out) {
+  GMM_TRY(check_not_null(desc, "gmm_lease_create", "desc"));
+  GMM_TRY(read_descriptor(desc, out));
+  GMM_TRY(check_flags(out->flags, 0, "gmm_lease_desc.flags"));
+  GMM_TRY(check_zero(out->reserved, "gmm_lease_desc.reserved"));
+  GMM_TRY(check_not_null(out->name, "gmm_lease_create", "desc->name"));
+  GMM_TRY(check_plain_name(out->name, "gmm_lease_desc.name", "a lease's"));
+  if (out->arbiter != nullptr) GMM_TRY(check_plain_name(out->arbiter, "gmm_lease_desc.arbiter", "an arbiter's"));
+  if (out->residency_ms <= gmm_lease::kMaxResidency) return Status();
+  return fail(GMM_ERROR_INVALID_VALUE, "gmm_lease_desc.residency_ms = %" PRIu64 "; pass at most %" PRIu64 ".",
+              out->residency_ms, gmm_lease::kMaxResidency);
+}
+
+Status read_request(const Context &context, const gmm_lease_request_desc *desc, LeaseAmounts *amounts,
+                    uint64_t *timeout_ms) {
+  gmm_lease_request_desc copy;
+  GMM_TRY(read_descriptor(desc, &copy));
+  GMM_TRY(check_flags(copy.flags, 0, "gmm_lease_request_desc.flags"));
+  GMM_TRY(check_zero(copy.reserved, "gmm_lease_request_desc.reserved"));
+  if (copy.amount_count != 0) GMM_TRY(check_not_null(copy.amounts, "gmm_lease_request", "desc->amounts"));
+  uint64_t named = 0;
+  static_assert(kMaxDevices <= 64);
+  for (uint32_t i = 0; i < copy.amount_count; ++i) {
+    const gmm_lease_amount &amount = copy.amounts[i];
+    GMM_TRY(check_device(context, amount.device));
+    GMM_TRY(check_zero(amount.reserved, "gmm_lease_amount.reserved"));
+    if ((named & uint64_t{1} << amount.device) != 0)
+      return fail(GMM_ERROR_INVALID_VALUE, "gmm_lease_request_desc.amounts names device %d twice; add the bytes.",
+                  amount.device);
+    named |= uint64_t{1} << amount.device;
+    amounts->bytes[amount.device] = amount.bytes;
+  }
+  if (copy.timeout_ms > gmm_lease::kMaxTimeout)
+    return fail(GMM_ERROR_INVALID_VALUE, "gmm_lease_request_desc.timeout_ms = %" PRIu64 "; pass at most %" PRIu64 ".",
+                copy.timeout_ms, gmm_lease::kMaxTimeout);
+  *timeout_ms = copy.timeout_ms == 0 ? gmm_lease::kDefaultTimeout : copy.timeout_ms;
+  return Status();
+}
+
+Status read_arbiter(gmm_context *context, const char **arbiter) {
+  GMM_TRY(Context::check(context));
+  if (*arbiter != nullptr) return check_plain_name(*arbiter, "arbiter", "an arbiter's");
+  *arbiter = gmm_lease::kDefaultArbiter;
+  return Status();
+}
+
+}  // namespace
+
+gmm_result gmm_lease_create(gmm_context *context, const gmm_lease_desc *desc, gmm_lease **out) noexcept {
+  gmm_lease_desc copy;
+  Status status = Context::check(context);
+  if (status.ok()) status = check_not_null(out, "gmm_lease_create", "out");
+  if (status.ok()) status = read_lease(desc, &copy);
+  if (status.ok()) status = gmm_lease::create(*context, copy, out);
+  return result_of(status, out);
+}
+
+gmm_result gmm_lease_offer(gmm_lease *lease, gmm_tag tag, uint32_t cost) noexcept {
+  Status status = check_lease(lease);
+  if (status.ok() && tag == GMM_TAG_CURRENT) tag = lease->context.tags.current();
+  // A tag that was destroyed may be withdrawn.
+  if (status.ok() && cost != GMM_LEASE_WITHDRAW) status = check_tag(lease->context, tag);
+  if (status.ok()) status = lease->offer(tag, cost);
+  return result_of(status);
+}
+
+gmm_result gmm_lease_request(gmm_lease *lease, const gmm_lease_request_desc *desc, gmm_ticket **ticket) noexcept {
+  LeaseAmounts amounts;
+  uint64_t timeout_ms = 0, bytes = 0;
+  Status status = check_lease(lease);
+  if (status.ok()) status = read_request(lease->context, desc, &amounts, &timeout_ms);
+  if (status.ok()) status = gmm_lease::check_other_thread("gmm_lease_request");
+  if (status.ok()) status = Watchers::check_other_thread("gmm_lease_request");
+  if (status.ok())
+    status = ticket != nullptr ? gmm_ticket::start(*lease, amounts, timeout_ms, ticket)
+                               : lease->request(amounts, timeout_ms, nullptr, &bytes);
+  return result_of(status, ticket);
+}
+
+gmm_result gmm_lease_return(gmm_lease *lease) noexcept {
+  Status status = check_lease(lease);
+  if (status.ok()) status = lease->return_all();
+  return result_of(status);
+}
+
+gmm_result gmm_lease_query(gmm_lease *lease, gmm_lease_info *out) noexcept {
+  uint32_t size = 0;
+  Status status = check_lease(lease);
+  if (status.ok()) status = check_output(out, &size);
+  if (!status.ok()) return result_of(status);
+  gmm_lease_info info = {};
+  lease->query(&info);
+  fill_output(info, size, out);
+  return GMM_OK;
+}
+
+gmm_result gmm_lease_destroy(gmm_lease *lease) noexcept {
+  if (lease == nullptr) return GMM_OK;
+  Status status = check_lease(lease);
+  if (status.ok()) status = gmm_lease::check_other_thread("gmm_lease_destroy");
+  if (status.ok()) status = Watchers::check_other_thread("gmm_lease_destroy");
+  if (status.ok()) status = gmm_lease::destroy(lease);
+  return result_of(status);
+}
+
+gmm_result gmm_lease_serve(gmm_context *context, const char *arbiter, uint64_t timeout_ms) noexcept {
+  Status status = read_arbiter(context, &arbiter);
+  if (status.ok()) status = gmm_lease::serve(*context, arbiter, timeout_ms);
+  return result_of(status);
+}
+
+gmm_result gmm_lease_write(gmm_context *context, const char *arbiter, gmm_write_fn fn, void *user,
+                           uint64_t timeout_ms) noexcept {
+  Status status = read_arbiter(context, &arbiter);
+  if (status.ok()) status = check_not_null(reinterpret_cast<const void *>(fn), "gmm_lease_write", "fn");
+  if (status.ok()) status = gmm_lease::write(*context, arbiter, fn, user, timeout_ms);
+  return result_of(status);
+}

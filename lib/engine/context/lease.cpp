@@ -1,0 +1,625 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/context/lease.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cinttypes>
+#include <cstdio>
+#include <cstring>
+
+#include "base/peer.h"
+#include "base/process.h"
+#include "engine/context/transition.h"
+#include "engine/ipc/directory.h"
+
+using namespace gmm;
+
+namespace {
+
+// The calling thread is inside a lease's `asked`.
+constinit thread_local bool t_is_asked = false;
+
+constexpr uint64_t kMostRetryMs = 100;       // between tries to find the arbiter, while somebody requests
+constexpr uint64_t kMostIdleRetryMs = 1000;  // and otherwise
+constexpr uint64_t kAgainMs = 20;            // between tries to measure
+constexpr uint64_t kMostShortMs = 500;       // between tries to resume
+
+Status open_directory(Context &context, int32_t *out) {
+  char path[kIpcPathSize];
+  bool runtime_directory_failed = false;
+  return ipc_directory_open_own(out, path, &runtime_directory_failed, context.ipc.policy());
+}
+
+// A connection to an arbiter of a permitted user. The system's error number otherwise.
+int connect_arbiter(int32_t directory, const char *name, const IpcPolicy &policy, int32_t *out, PeerUser *peer) {
+  int32_t socket = -1;
+  int error = os::make_socket(&socket);
+  if (error != 0) return error;
+  error = os::connect_socket(socket, directory, name);
+  if (error == 0) error = check_peer_user(socket, policy, peer);
+  if (error == 0 && !peer->is_allowed) error = EACCES;
+  if (error != 0)
+    os::close_socket(socket);
+  else
+    *out = socket;
+  return error;
+}
+
+}  // namespace
+
+// --- Beginning and end -----------------------------------------------------------------------------------------------
+
+gmm_lease::gmm_lease(Context &of, const gmm_lease_desc &checked, const char *arbiter, uint64_t identity)
+    : context(of),
+      desc_(checked),
+      names_(arbiter),
+      member_(identity, checked.name, checked.priority,
+              checked.residency_ms == 0 ? kLeastResidency : checked.residency_ms),
+      offers_(of.core.allocator) {
+  std::snprintf(name_, sizeof name_, "%s", checked.name);
+  std::snprintf(arbiter_name_, sizeof arbiter_name_, "%s", arbiter);
+}
+
+Status gmm_lease::create(Context &context, const gmm_lease_desc &desc, gmm_lease **out) {
+  uint64_t identity = 0;
+  GMM_TRY(random_bytes(&identity, sizeof identity));
+  const char *arbiter = desc.arbiter == nullptr ? kDefaultArbiter : desc.arbiter;
+  gmm_lease *lease = context.core.allocator.create<gmm_lease>(context, desc, arbiter, identity | 1);
+  if (lease == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for a lease.");
+  Status status = open_directory(context, &lease->directory_);
+  if (status.ok()) {
+    const char *what = nullptr;
+    int error = lease->poller_.open(&what);
+    if (error == 0) {
+      what = "pthread_create";
+      error = start_thread(&lease->thread_, ThreadSignals::kNone, thread_main, lease);
+    }
+    if (error != 0) {
+      char text[128];
+      status = fail_native(GMM_ERROR_SYSTEM, error, "gmm_lease_create(): %s: %s", what,
+                           system_error_text(error, text, sizeof text));
+    }
+  }
+  if (!status.ok()) {
+    lease->poller_.close();
+    if (lease->directory_ >= 0) os::close_socket(lease->directory_);
+    context.core.allocator.destroy(lease);
+    return status;
+  }
+  context.retain();
+  *out = lease;
+  return Status();
+}
+
+Status gmm_lease::destroy(gmm_lease *lease) {
+  {
+    LockGuard guard(lease->mutex_);
+    if (lease->is_requesting_ || lease->tickets_ != 0)
+      return fail(GMM_ERROR_BUSY, "gmm_lease_destroy(): %s of the lease \"%s\"; %s.",
+                  lease->tickets_ != 0 ? "there is a ticket" : "a thread is in a request", lease->name_,
+                  lease->tickets_ != 0 ? "destroy it first" : "wait for its end");
+    lease->is_requesting_ = true;  // no request begins any more
+  }
+  lease->stopping_.store(true, std::memory_order_release);
+  lease->wake();
+  join_thread(lease->thread_);
+  if (lease->server_ != nullptr) {
+    lease->server_->stop();
+    join_thread(lease->server_thread_);
+    lease->context.core.allocator.destroy(lease->server_);
+  }
+  lease->poller_.close();
+  os::close_socket(lease->directory_);
+  lease->magic = 0;
+  Context &context = lease->context;
+  context.core.allocator.destroy(lease);
+  context.release();
+  return Status();
+}
+
+Status gmm_lease::check_other_thread(const char *function) {
+  if (!t_is_asked) return Status();
+  return fail(GMM_ERROR_BUSY, "%s: the call comes from the callback of a lease; call it after the callback returned.",
+              function);
+}
+
+// --- The program's calls ---------------------------------------------------------------------------------------------
+
+Status gmm_lease::offer(gmm_tag tag, uint32_t cost) {
+  LockGuard guard(mutex_);
+  if (member_.is_giving() || member_.state() == LeaseState::kTaking)
+    return fail(GMM_ERROR_BUSY, "gmm_lease_offer(): tags of the lease \"%s\" are being paused or resumed; try again.",
+                name_);
+  uint64_t at = 0;
+  while (at < offers_.size() && offers_[at].tag != tag) ++at;
+  if (cost == GMM_LEASE_WITHDRAW) {
+    if (at < offers_.size()) offers_.erase(at);
+  } else if (at < offers_.size()) {
+    offers_[at].cost = cost;
+  } else if (!offers_.push_back(Offer{tag, cost})) {
+    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "gmm_lease_offer(): no host memory for an offer.");
+  }
+  // The cheapest first.
+  std::sort(offers_.begin(), offers_.end(),
+            [](const Offer &a, const Offer &b) { return a.cost != b.cost ? a.cost < b.cost : a.tag < b.tag; });
+  member_.set_cost(offers_.empty() ? 0 : offers_[0].cost);
+  return Status();
+}
+
+// The cheapest first, without those that were destroyed. False: no host memory.
+bool gmm_lease::copy_tags(Vector<gmm_tag> *out) {
+  LockGuard guard(mutex_);
+  if (!out->reserve(offers_.size())) return false;
+  for (const Offer &offer : offers_)
+    if (context.tags.get(offer.tag) != nullptr) out->push_back_reserved(offer.tag);
+  return true;
+}
+
+Status gmm_lease::resume_offers(TicketState *ticket, uint64_t *bytes) {
+  Vector<gmm_tag> tags(context.core.allocator);
+  if (!copy_tags(&tags))
+    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "gmm_lease_request(): no host memory for the list of tags.");
+  if (tags.empty()) return Status();  // a request without tags would mean all
+  PauseRequest request;
+  request.tags = tags.data();
+  request.count = static_cast<uint32_t>(tags.size());
+  request.ticket = ticket;
+  return resume(context, request, bytes);
+}
+
+Status gmm_lease::no_grant(uint64_t timeout_ms, bool is_cancelled) {
+  if (is_cancelled) return fail(GMM_ERROR_CANCELLED, "The request of the lease \"%s\" was cancelled.", name_);
+  const char *text = !member_.is_connected() || counts_.arbiter == 0 ? "No arbiter answers."
+                     : member_.text()[0] != 0                        ? member_.text()
+                                                                     : "The arbiter has not said why.";
+  return fail(GMM_ERROR_NOT_READY, "gmm_lease_request(): the lease \"%s\" had no grant in %" PRIu64 " ms. %s", name_,
+              timeout_ms, text);
+}
+
+// With the lock.
+void gmm_lease::end_request(bool is_granted) {
+  if (!is_granted) amounts_ = LeaseAmounts{};
+  is_requesting_ = false;
+  wake();
+}
+
+Status gmm_lease::request(const LeaseAmounts &amounts, uint64_t timeout_ms, TicketState *ticket, uint64_t *bytes) {
+  constexpr uint64_t kSlice = 60'000, kCancelSlice = 20;
+  const uint64_t deadline = deadline_after(timeout_ms);
+  const auto is_cancelled = [&] { return ticket != nullptr && ticket->cancelled.load(std::memory_order_relaxed) != 0; };
+  // With the lock: false at the deadline.
+  const auto wait_change = [&] {
+    const uint64_t now = monotonic_ms();
+    if (now >= deadline || is_cancelled()) return false;
+    changed_.wait_for(mutex_, std::min(deadline - now, ticket != nullptr ? kCancelSlice : kSlice));
+    return true;
+  };
+  {
+    LockGuard guard(mutex_);
+    if (is_requesting_ || member_.state() != LeaseState::kIdle)
+      return fail(GMM_ERROR_BUSY, "gmm_lease_request(): the lease \"%s\" %s; return it first.", name_,
+                  member_.state() == LeaseState::kInUse ? "is in use" : "waits for another request");
+    is_requesting_ = true;
+    while (member_.is_giving())
+      if (!wait_change()) {
+        is_requesting_ = false;
+        return no_grant(timeout_ms, is_cancelled());
+      }
+    amounts_ = amounts;
+    member_.begin(amounts.bytes, monotonic_ms());
+  }
+  wake();
+  for (uint32_t tries = 0;;) {
+    {
+      LockGuard guard(mutex_);
+      while (member_.answer() == LeaseMember::End::kNone && wait_change()) {
+      }
+      if (member_.answer() == LeaseMember::End::kDenied) {
+        end_request(false);
+        return fail(GMM_ERROR_OUT_OF_MEMORY, "gmm_lease_request() of the lease \"%s\": %s", name_, member_.text());
+      }
+      if (member_.answer() == LeaseMember::End::kNone) {
+        const Status status = no_grant(timeout_ms, is_cancelled());
+        member_.give_up(monotonic_ms());
+        end_request(false);
+        return status;
+      }
+    }
+    const uint64_t began = monotonic_ms();
+    Status status = resume_offers(ticket, bytes);
+    if (status.ok()) {
+      LockGuard guard(mutex_);
+      const uint64_t now = monotonic_ms();
+      if (desc_.residency_ms == 0) member_.set_residency(std::max(kLeastResidency, now - began));
+      member_.took(now);
+      ++counts_.grants;
+      end_request(true);
+      return Status();
+    }
+    const bool is_short = status.code() == GMM_ERROR_OUT_OF_MEMORY;
+    // What it may take stays promised during this wait.
+    if (is_short && monotonic_ms() < deadline)
+      sleep_us(1000 * std::min({uint64_t{10} << std::min(tries++, 10u), kMostShortMs, deadline - monotonic_ms()}));
+    LockGuard guard(mutex_);
+    if (is_short && monotonic_ms() < deadline && !is_cancelled()) {
+      ++counts_.shorts;
+      member_.came_short();
+      wake();
+      continue;
+    }
+    if (is_short) {
+      ++counts_.shorts;
+      status =
+          prefix(Status(GMM_ERROR_NOT_READY),
+                 "gmm_lease_request(): the grant of the lease \"%s\" was too small, and its time is over: ", name_);
+    }
+    member_.give_up(monotonic_ms());
+    end_request(false);
+    return status;
+  }
+}
+
+Status gmm_lease::return_all() {
+  {
+    LockGuard guard(mutex_);
+    if (member_.state() != LeaseState::kInUse) return Status(GMM_UNCHANGED);
+    amounts_ = LeaseAmounts{};
+    member_.return_all(monotonic_ms());
+  }
+  wake();
+  return Status();
+}
+
+void gmm_lease::query(gmm_lease_info *out) {
+  Vector<gmm_tag> tags(context.core.allocator);
+  if (!copy_tags(&tags)) tags.clear();  // without host memory it tells no bytes
+  const Bytes bytes = bytes_of(tags.data(), tags.size());
+  LockGuard guard(mutex_);
+  *out = counts_;
+  out->state = member_.state() == LeaseState::kIdle    ? GMM_LEASE_IDLE
+               : member_.state() == LeaseState::kInUse ? GMM_LEASE_IN_USE
+                                                       : GMM_LEASE_WAITING;
+  out->arbiter_process = arbiter_process_;
+  out->is_arbiter = has_server_.load(std::memory_order_relaxed) ? 1 : 0;
+  for (uint32_t d = 0; d < kMaxDevices; ++d) {
+    out->active_bytes += bytes.active[d];
+    out->paused_bytes += bytes.paused[d];
+  }
+}
+
+bool gmm_lease::is_requested() {
+  LockGuard guard(mutex_);
+  return is_requesting_;
+}
+
+void gmm_lease::add_ticket() {
+  LockGuard guard(mutex_);
+  ++tickets_;
+}
+
+void gmm_lease::remove_ticket() {
+  LockGuard guard(mutex_);
+  --tickets_;
+}
+
+// --- Measures --------------------------------------------------------------------------------------------------------
+
+gmm_lease::Bytes gmm_lease::bytes_of(const gmm_tag *tags, uint64_t count) {
+  Bytes bytes;
+  const auto add = [&](Heap &heap) -> Status {
+    const HeapOptions &options = heap.options();
+    if (options.kind != Kind::kVmm || std::find(tags, tags + count, options.tag) == tags + count) return Status();
+    const HeapTotals totals = heap.totals();
+    bytes.active[options.device.ordinal] += totals.held;
+    bytes.paused[options.device.ordinal] += totals.paused;
+    return Status();
+  };
+  if (count != 0) context.heaps.for_each(add, false).ignore();
+  return bytes;
+}
+
+// Of devices that this context uses: to ask another one would start it.
+bool gmm_lease::measure(LeaseMeasure out[kLeaseDevices]) {
+  static_assert(kLeaseDevices == kMaxDevices);
+  Vector<gmm_tag> tags(context.core.allocator);
+  if (!copy_tags(&tags)) return false;
+  const Bytes bytes = bytes_of(tags.data(), tags.size());
+  LeaseAmounts amounts;
+  {
+    LockGuard guard(mutex_);
+    amounts = amounts_;
+  }
+  for (uint32_t d = 0; d < context.device_count; ++d) {
+    LeaseMeasure &row = out[d];
+    row.held = context.held_on[d].held();
+    row.offered = bytes.active[d];
+    row.paused = bytes.paused[d];
+    is_used_[d] = is_used_[d] || row.held + row.paused + amounts.bytes[d] != 0;
+    if (!is_used_[d]) continue;
+    // A device that does not tell has nothing free. Before it told its name once, there is nothing to report.
+    gmm_device_info info = {};
+    const bool is_told = context.core.backend->device_info(Device{static_cast<int32_t>(d)}, &info).ok();
+    if (is_told) std::memcpy(uuids_[d].bytes, info.uuid, sizeof uuids_[d].bytes);
+    if (uuids_[d] == LeaseUuid{}) return false;
+    row.is_used = true;
+    row.free = is_told ? info.free_memory : 0;
+    row.floor = desc_.floor_bytes;
+    row.device = uuids_[d];
+  }
+  return true;
+}
+
+// --- The lease's thread ----------------------------------------------------------------------------------------------
+
+void *gmm_lease::thread_main(void *self) {
+  name_thread("gmm lease");
+  static_cast<gmm_lease *>(self)->run();
+  return nullptr;
+}
+
+void *gmm_lease::server_main(void *self) {
+  name_thread("gmm arbiter");
+  static_cast<gmm_lease *>(self)->server_->run(UINT64_MAX);
+  return nullptr;
+}
+
+void gmm_lease::run() {
+  using Act = LeaseMember::Next::Act;
+  while (!stopping_.load(std::memory_order_acquire)) {
+    const uint64_t most_retry = is_requested() ? kMostRetryMs : kMostIdleRetryMs;
+    if (socket_ < 0 && (monotonic_ms() >= retry_at_ || retry_ms_ > most_retry) && !connect()) {
+      retry_ms_ = std::min(retry_ms_ * 2, most_retry);
+      retry_at_ = monotonic_ms() + retry_ms_;
+    }
+    LeaseMember::Next next;
+    {
+      LockGuard guard(mutex_);
+      next = member_.next(monotonic_ms());
+      if (next.act == Act::kGive) giving_ = member_.begin_give();
+    }
+    switch (next.act) {
+      case Act::kReport:
+        send_report();
+        break;
+      case Act::kGive:
+        give();
+        break;
+      case Act::kAsk:
+        ask();
+        break;
+      case Act::kWait:
+        wait(socket_ < 0 ? std::min(next.until, retry_at_) : next.until);
+        break;
+    }
+  }
+  if (socket_ >= 0) disconnect();
+}
+
+// Who finds nobody at the socket tries to become the arbiter.
+bool gmm_lease::connect() {
+  MessageGuard message_guard;
+  PeerUser peer;
+  const int error = connect_arbiter(directory_, names_.socket, context.ipc.policy(), &socket_, &peer);
+  if (error == ENOENT || error == ECONNREFUSED) {
+    if (server_ != nullptr || !become_arbiter()) return false;
+    retry_at_ = 0;
+    return connect();
+  }
+  if (error != 0) return false;
+  peer_ = peer.process > 0 ? open_process(peer.process) : -1;
+  if (poller_.add(socket_, &socket_) != 0 || (peer_ >= 0 && poller_.add(peer_, &socket_) != 0)) {
+    disconnect();
+    return false;
+  }
+  received_ = 0;
+  retry_ms_ = 1;
+  LockGuard guard(mutex_);
+  member_.connected();
+  arbiter_process_ = peer.process;
+  return true;
+}
+
+bool gmm_lease::become_arbiter() {
+  const HostAllocator &allocator = context.core.allocator;
+  LeaseServer *server =
+      allocator.create<LeaseServer>(allocator, context.core.log, context.ipc.policy(), directory_, arbiter_name_);
+  if (server == nullptr) return false;
+  Status status = server->open();
+  server_ = server;
+  if (status.ok()) {
+    const int error = start_thread(&server_thread_, ThreadSignals::kNone, server_main, this);
+    if (error == 0) {
+      has_server_.store(true, std::memory_order_relaxed);
+      return true;
+    }
+    status = Status(GMM_ERROR_SYSTEM);
+  }
+  server_ = nullptr;
+  if (status.code() != GMM_ERROR_BUSY)
+    context.core.log.write(LogLevel::kWarning, "lease: this process cannot be the arbiter: %s", last_message());
+  allocator.destroy(server);
+  return false;
+}
+
+void gmm_lease::disconnect() {
+  poller_.remove(socket_);
+  os::close_socket(socket_);
+  socket_ = -1;
+  if (peer_ >= 0) {
+    poller_.remove(peer_);
+    os::close_socket(peer_);
+    peer_ = -1;
+  }
+  retry_at_ = 0;
+  LockGuard guard(mutex_);
+  member_.disconnected();
+  counts_.arbiter = 0;
+  arbiter_process_ = 0;
+  changed_.notify_all();
+}
+
+void gmm_lease::wait(uint64_t until) {
+  void *keys[os::SocketPoller::kMost];
+  bool name_changed = false;
+  const uint64_t now = monotonic_ms();
+  const int64_t milliseconds = until == UINT64_MAX ? -1 : until > now ? static_cast<int64_t>(until - now) : 0;
+  if (poller_.wait(milliseconds, keys, &name_changed) != 0) receive();
+}
+
+void gmm_lease::receive() {
+  while (socket_ >= 0) {
+    uint8_t *bytes = reinterpret_cast<uint8_t *>(&incoming_);
+    const int64_t got = os::receive_bytes(socket_, bytes + received_, sizeof incoming_ - received_);
+    if (got == -EAGAIN) {
+      if (peer_ >= 0 && os::wait_until_readable(peer_, 0) == 0) disconnect();
+      return;
+    }
+    if (got <= 0) return disconnect();
+    received_ += static_cast<uint32_t>(got);
+    if (received_ < sizeof incoming_) continue;
+    received_ = 0;
+    if (incoming_.magic != kLeaseOrderMagic || incoming_.version != kLeaseVersion ||
+        incoming_.devices > kLeaseDevices) {
+      context.core.log.write(LogLevel::kWarning, "lease: the arbiter \"%s\" speaks another version", arbiter_name_);
+      return disconnect();
+    }
+    incoming_.ask_name[sizeof incoming_.ask_name - 1] = incoming_.text[sizeof incoming_.text - 1] = 0;
+    LockGuard guard(mutex_);
+    member_.receive(incoming_, monotonic_ms());
+    counts_.arbiter = incoming_.incarnation;
+    changed_.notify_all();
+  }
+}
+
+void gmm_lease::send_report() {
+  MessageGuard message_guard;
+  LeaseMeasure measures[kLeaseDevices];
+  if (!measure(measures)) return sleep_us(1000 * kAgainMs);  // the report stays due
+  LeaseReport report;
+  {
+    LockGuard guard(mutex_);
+    member_.report(measures, context.device_count, monotonic_ms(), &report);
+  }
+  const int64_t sent = os::send_bytes(socket_, &report, sizeof report);
+  if (sent != static_cast<int64_t>(sizeof report) && sent != -EAGAIN) disconnect();
+}
+
+void gmm_lease::give() {
+  MessageGuard message_guard;
+  uint64_t needed[kMaxDevices] = {};
+  LeaseMeasure measures[kLeaseDevices];
+  const uint32_t devices = measure(measures) ? context.device_count : 0;
+  for (uint32_t i = 0; i < giving_.devices; ++i)
+    for (uint32_t d = 0; d < devices; ++d)
+      if (measures[d].is_used && measures[d].device == giving_.rows[i].device) needed[d] = giving_.rows[i].give;
+  Vector<gmm_tag> offered(context.core.allocator), tags(context.core.allocator);
+  const bool has_tags = copy_tags(&offered) && tags.reserve(offered.size());
+  for (uint64_t i = 0; has_tags && i < offered.size(); ++i) {
+    const Bytes bytes = bytes_of(&offered[i], 1);
+    bool helps = false;
+    for (uint32_t d = 0; d < devices; ++d) {
+      helps = helps || (needed[d] != 0 && bytes.active[d] != 0);
+      needed[d] -= std::min(needed[d], bytes.active[d]);
+    }
+    if (helps) tags.push_back_reserved(offered[i]);
+  }
+  // Together first, as several devices then copy at once. If one tag cannot go, the others may.
+  const auto pause_tags = [&](const gmm_tag *first, uint64_t count) {
+    PauseRequest request;
+    request.tags = first;
+    request.count = static_cast<uint32_t>(count);
+    uint64_t bytes = 0;
+    const Status status = pause(context, request, &bytes);
+    if (!status.ok()) {
+      context.core.log.write(LogLevel::kInfo, "lease: \"%s\" gives up nothing now: %s", name_, last_message());
+      return false;
+    }
+    LockGuard guard(mutex_);
+    counts_.evictions += status.code() == GMM_OK ? 1 : 0;
+    counts_.evicted_bytes += bytes;
+    return true;
+  };
+  if (!tags.empty() && !pause_tags(tags.data(), tags.size()) && tags.size() > 1)
+    for (const gmm_tag &tag : tags) pause_tags(&tag, 1);
+  LockGuard guard(mutex_);
+  member_.gave();
+  changed_.notify_all();
+}
+
+void gmm_lease::ask() {
+  gmm_lease_ask ask = {};
+  ask.struct_size = sizeof ask;
+  {
+    LockGuard guard(mutex_);
+    member_.begin_ask();
+    const LeaseOrder &order = member_.order();
+    ask.priority = order.ask_priority;
+    ask.bytes = order.ask_bytes;
+    ask.waiting_ms = order.ask_waiting_ms;
+    ask.process = order.ask_process;
+    std::memcpy(ask.name, order.ask_name, sizeof ask.name);
+    if (desc_.asked.fn != nullptr) ++counts_.asked;
+  }
+  if (desc_.asked.fn == nullptr) return;
+  check_may_call_program(ProgramCall::kAsk);
+  t_is_asked = true;
+  desc_.asked.fn(desc_.asked.user, &ask);
+  t_is_asked = false;
+}
+
+// --- The arbiter by itself -------------------------------------------------------------------------------------------
+
+Status gmm_lease::serve(Context &context, const char *arbiter, uint64_t timeout_ms) {
+  int32_t directory = -1;
+  GMM_TRY(open_directory(context, &directory));
+  const HostAllocator &allocator = context.core.allocator;
+  LeaseServer *server =
+      allocator.create<LeaseServer>(allocator, context.core.log, context.ipc.policy(), directory, arbiter);
+  Status status =
+      server == nullptr ? fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "gmm_lease_serve(): no host memory.") : server->open();
+  if (status.ok()) server->run(deadline_after(timeout_ms));
+  allocator.destroy(server);
+  os::close_socket(directory);
+  return status;
+}
+
+Status gmm_lease::write(Context &context, const char *arbiter, gmm_write_fn fn, void *user, uint64_t timeout_ms) {
+  const uint64_t deadline = deadline_after(timeout_ms);
+  const LeaseNames names(arbiter);
+  int32_t directory = -1, socket = -1;
+  GMM_TRY(open_directory(context, &directory));
+  PeerUser peer;
+  const int error = connect_arbiter(directory, names.socket, context.ipc.policy(), &socket, &peer);
+  os::close_socket(directory);
+  const auto no_answer = [&] {
+    return fail(GMM_ERROR_NOT_READY, "gmm_lease_write(): no arbiter \"%s\" answers in %" PRIu64 " ms.", arbiter,
+                timeout_ms);
+  };
+  if (error != 0) return no_answer();
+  LeaseReport question;
+  question.name[0] = '?';
+  Status status = os::send_bytes(socket, &question, sizeof question) == static_cast<int64_t>(sizeof question)
+                      ? Status()
+                      : no_answer();
+  char text[4096];
+  char last = 0;
+  while (status.ok()) {
+    const int64_t got = os::receive_bytes(socket, text, sizeof text);
+    if (got == -EAGAIN) {
+      const uint64_t now = monotonic_ms();
+      if (now >= deadline)
+        status = no_answer();
+      else
+        os::wait_until_readable(socket, deadline - now);
+      continue;
+    }
+    if (got <= 0) break;
+    check_may_call_program(ProgramCall::kWrite);
+    if (fn(user, text, static_cast<uint64_t>(got)) != 0)
+      status = fail(GMM_ERROR_IO, "gmm_lease_write(): the function stopped.");
+    last = text[got - 1];
+  }
+  if (status.ok() && last != '\n') status = no_answer();
+  os::close_socket(socket);
+  return status;
+}

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// The lease of a context (engine/lease/README.md has the protocol).
+//
+// What it owns: the member's states, the connection to the arbiter, the offers, and the arbiter itself where this
+// process won the election. A thread of the lease keeps the connection, measures, pauses offered tags for others, and
+// calls `asked`. The thread that requests resumes.
+//
+// Invariants.
+// - No lock is held while the thread measures, sends, pauses, resumes or calls the program.
+// - A pause for others runs only while the member is idle or waiting, and a grant is taken only while none runs.
+//
+// Lock: `mutex_` is brief. It guards the member, the offers and the counters.
+// Callers: api/lease.cpp, context/ticket.cpp.
+#ifndef GMM_ENGINE_CONTEXT_LEASE_H
+#define GMM_ENGINE_CONTEXT_LEASE_H
+
+#include <gmm/lease.h>
+
+#include "base/thread.h"
+#include "engine/context/context.h"
+#include "engine/context/lease_server.h"
+#include "engine/lease/member.h"
+
+namespace gmm {
+
+// Bytes beyond the offered tags, by device.
+struct LeaseAmounts {
+  uint64_t bytes[kMaxDevices] = {};
+};
+
+}  // namespace gmm
+
+struct gmm_lease {
+  static constexpr uint64_t kMagic = 0x676d6d2d6c656173;
+  static constexpr uint64_t kDefaultTimeout = 60'000, kMaxTimeout = 86'400'000, kMaxResidency = 3'600'000;
+  static constexpr uint64_t kLeastResidency = 100;
+  static constexpr const char *kDefaultArbiter = "default";
+  gmm_lease(gmm::Context &of, const gmm_lease_desc &checked, const char *arbiter, uint64_t identity);
+
+  // A lease keeps its context.
+  static gmm::Status create(gmm::Context &context, const gmm_lease_desc &desc, gmm_lease **out);
+  static gmm::Status destroy(gmm_lease *lease);
+  // BUSY in a call of `asked`.
+  static gmm::Status check_other_thread(const char *function);
+  static gmm::Status serve(gmm::Context &context, const char *arbiter, uint64_t timeout_ms);
+  static gmm::Status write(gmm::Context &context, const char *arbiter, gmm_write_fn fn, void *user,
+                           uint64_t timeout_ms);
+
+  gmm::Status offer(gmm_tag tag, uint32_t cost);
+  gmm::Status request(const gmm::LeaseAmounts &amounts, uint64_t timeout_ms, gmm::TicketState *ticket, uint64_t *bytes);
+  gmm::Status return_all();
+  void query(gmm_lease_info *out);
+  void add_ticket();
+  void remove_ticket();
+
+  uint64_t magic = kMagic;
+  gmm::Context &context;
+
+ private:
+  struct Offer {
+    gmm_tag tag;
+    uint32_t cost;
+  };
+  struct Bytes {
+    uint64_t active[gmm::kMaxDevices] = {}, paused[gmm::kMaxDevices] = {};
+  };
+  static void *thread_main(void *self);
+  static void *server_main(void *self);
+  void run();
+  bool connect();
+  bool become_arbiter();
+  void disconnect();
+  void wait(uint64_t until);
+  void receive();
+  void send_report();
+  void give();
+  void ask();
+  void wake() { poller_.wake(); }
+  // VMM memory of the tags, or of one of them.
+  Bytes bytes_of(const gmm_tag *tags, uint64_t count);
+  // By device. False: a device does not say which one it is, or there is no host memory.
+  bool measure(gmm::LeaseMeasure out[gmm::kLeaseDevices]);
+  bool copy_tags(gmm::Vector<gmm_tag> *out);
+  gmm::Status resume_offers(gmm::TicketState *ticket, uint64_t *bytes);
+  void end_request(bool is_granted);
+  bool is_requested();
+  gmm::Status no_grant(uint64_t timeout_ms, bool is_cancelled);
+
+  const gmm_lease_desc desc_;  // its names are these
+  char name_[gmm::kLeaseNameSize] = {}, arbiter_name_[gmm::kLeaseNameSize] = {};
+  const gmm::LeaseNames names_;
+
+  // The thread's own.
+  gmm::os::SocketPoller poller_;
+  int32_t directory_ = -1, socket_ = -1, peer_ = -1;  // peer_: a descriptor of the arbiter's process
+  uint32_t received_ = 0;
+  gmm::LeaseOrder incoming_, giving_;
+  uint64_t retry_at_ = 0, retry_ms_ = 1;
+  gmm::LeaseServer *server_ = nullptr;
+  gmm::Thread thread_, server_thread_;
+  bool is_used_[gmm::kMaxDevices] = {};     // devices on which the context held or wanted memory
+  gmm::LeaseUuid uuids_[gmm::kMaxDevices];  // zero: not known yet
+  std::atomic<bool> stopping_{false}, has_server_{false};
+
+  gmm::Mutex mutex_{gmm::LockRank::kLease};
+  gmm::Condition changed_;
+  // Guarded by mutex_.
+  gmm::LeaseMember member_;
+  gmm::Vector<Offer> offers_;
+  gmm::LeaseAmounts amounts_;
+  bool is_requesting_ = false;
+  uint32_t tickets_ = 0;
+  int32_t arbiter_process_ = 0;
+  gmm_lease_info counts_ = {};
+};
+
+#endif

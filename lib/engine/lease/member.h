@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// One process of an arbiter's leases (README.md has the protocol).
+//
+// It says what the lease's thread does next: carry out an order to give up, call the program's `asked`, or send a
+// report. It knows no clock, no thread, no socket and no memory, so a test runs thousands of histories with faults.
+//
+// Invariants.
+// - The state is kInUse or kTaking only while a grant of the present request holds.
+// - No pause for others runs in kTaking or kInUse: begin_give() and a grant exclude each other.
+// - A grant is taken on the connection on which it came, and once.
+//
+// Locks: none. The owner's lock is held in every call.
+// Callers: context/lease.cpp.
+#ifndef GMM_ENGINE_LEASE_MEMBER_H
+#define GMM_ENGINE_LEASE_MEMBER_H
+
+#include "engine/lease/messages.h"
+
+namespace gmm {
+
+// A device as the owner measures it.
+struct LeaseMeasure {
+  bool is_used = false;  // others are not reported; once used, it stays so
+  LeaseUuid device;
+  uint64_t free = 0, held = 0, floor = 0;
+  uint64_t offered = 0;  // pages of offered tags
+  uint64_t paused = 0;   // offered tags' memory without pages
+};
+
+class LeaseMember {
+ public:
+  // How often a report is repeated while the member waits.
+  static constexpr uint64_t kRepeatMs = 500;
+  enum class End : uint8_t { kNone, kGranted, kDenied };
+  struct Next {
+    enum class Act : uint8_t { kWait, kReport, kGive, kAsk } act = Act::kWait;
+    uint64_t until = UINT64_MAX;  // of kWait
+  };
+
+  LeaseMember(uint64_t identity, const char *name, int32_t priority, uint64_t residency_ms);
+  LeaseMember(const LeaseMember &) = delete;
+  LeaseMember &operator=(const LeaseMember &) = delete;
+
+  // --- The program's calls ---
+  // A request begins. `extra`: by the rows of the measures. Only in kIdle, and not while giving.
+  void begin(const uint64_t extra[kLeaseDevices], uint64_t now);
+  // The request ends without success, from kWaiting or kTaking.
+  void give_up(uint64_t now);
+  // Whether the request was granted or denied. After kGranted the state is kTaking, after kDenied kIdle.
+  End answer() const { return end_; }
+  // Of kTaking: everything is taken.
+  void took(uint64_t now);
+  // Of kTaking: nothing could be taken, as memory was short. The request waits again.
+  void came_short();
+  // Of kInUse.
+  void return_all(uint64_t now);
+
+  // --- The lease's thread ---
+  void connected();
+  void disconnected();
+  void receive(const LeaseOrder &order, uint64_t now);
+  Next next(uint64_t now) const;
+  // The measures were taken after next() said kReport.
+  void report(const LeaseMeasure *measures, uint32_t devices, uint64_t now, LeaseReport *out);
+  // What must be given up: bytes by device. A pause runs until gave().
+  const LeaseOrder &begin_give();
+  void gave();
+  // `asked` is called with what order() tells.
+  void begin_ask() { asked_ = order_.ask; }
+  // Something changed that the arbiter should hear.
+  void touch() { is_changed_ = true; }
+
+  LeaseState state() const { return state_; }
+  bool is_giving() const { return is_giving_; }
+  bool is_connected() const { return is_connected_; }
+  uint64_t request() const { return request_; }
+  const LeaseOrder &order() const { return order_; }  // the last one
+  // Who holds what the request waits for, or why it was denied; empty: the arbiter did not say.
+  const char *text() const { return text_; }
+  void set_residency(uint64_t milliseconds) { residency_ms_ = milliseconds; }
+  void set_cost(uint32_t cost) { cost_ = cost; }
+
+ private:
+  void set_state(LeaseState state, uint64_t now);
+  bool is_at_rest() const { return state_ == LeaseState::kIdle || state_ == LeaseState::kWaiting; }
+
+  const uint64_t identity_;
+  const int32_t priority_;
+  uint64_t residency_ms_;
+  uint32_t cost_ = 0;
+  char name_[kLeaseNameSize] = {};
+
+  LeaseState state_ = LeaseState::kIdle;
+  End end_ = End::kNone;
+  uint64_t since_ = 0;       // when the state began
+  uint64_t granted_at_ = 0;  // 0: never
+  uint64_t request_ = 0, attempt_ = 0, asked_at_ = 0;
+  uint64_t extra_[kLeaseDevices] = {};
+  uint64_t wanted_[kLeaseDevices] = {};    // as last reported
+  uint64_t held_[kLeaseDevices] = {};      // when the grant was taken
+  uint64_t left_[kLeaseDevices] = {};      // of the grant, not taken
+  uint64_t total_[kLeaseDevices] = {};     // of the grant
+  uint64_t measured_[kLeaseDevices] = {};  // held, as last reported
+
+  bool is_connected_ = false, is_changed_ = false;
+  bool is_giving_ = false;
+  uint64_t number_ = 0;       // of the last report
+  uint64_t reported_at_ = 0;  // when
+  uint64_t round_ = 0, asked_ = 0, gave_ = 0;
+  LeaseOrder order_;
+  LeaseOrder giving_;
+  char text_[sizeof LeaseOrder::text] = {};
+};
+
+}  // namespace gmm
+#endif

@@ -1,0 +1,436 @@
+// SPDX-License-Identifier: Apache-2.0
+// lease.h: several members use a device by turns. A member is a context here; lease_processes.c has processes.
+#include "counted_allocator.h"
+#include "lease_support.h"
+
+enum { MEMBERS = 3, SHORT_MS = 300, LONG_MS = 30000 };
+
+typedef struct party {
+  gmm_context *context;
+  gmm_lease *lease;
+  gmm_tag tag;
+  void *block;
+  uint32_t seed;
+  atomic_int asked, returns;  // calls; whether the call returns the lease
+  gmm_lease_ask last;
+  gmm_result inside[3];
+  pthread_t thread;
+  gmm_result result;
+  char message[1024];
+  uint64_t timeout_ms;
+} party;
+static party parties[MEMBERS];
+
+static int32_t hear(void *user, const gmm_lease_ask *ask) {
+  party *self = user;
+  self->last = *ask;
+  self->inside[0] = gmm_lease_request(self->lease, NULL, NULL);
+  self->inside[1] = gmm_lease_destroy(self->lease);
+  if (atomic_load(&self->returns)) self->inside[2] = gmm_lease_return(self->lease);
+  atomic_fetch_add(&self->asked, 1);
+  return 0;
+}
+
+static void join_leases(uint32_t count, uint64_t floor_bytes) {
+  gmm_context *const first = context;
+  memset(parties, 0, sizeof parties);
+  for (uint32_t i = 0; i < count; ++i) {
+    party *self = &parties[i];
+    context = self->context = i == 0 ? first : open_context(2);
+    self->seed = 40 + i;
+    self->tag = make_tag("weights", GMM_CONTENTS_HOST);
+    char name[16];
+    snprintf(name, sizeof name, "party%u", i);
+    const gmm_lease_desc desc = {.struct_size = sizeof desc,
+                                 .name = name,
+                                 .arbiter = "tests",
+                                 .floor_bytes = i == 0 ? floor_bytes : 0,
+                                 .residency_ms = 1,
+                                 .asked = {hear, self}};
+    MUST(gmm_lease_create(self->context, &desc, &self->lease));
+    OK(gmm_lease_offer(self->lease, self->tag, 1));
+  }
+  context = first;
+}
+static void leave_leases(uint32_t count) {
+  gmm_context *const first = context;
+  for (uint32_t i = count; i-- != 0;) {
+    party *self = &parties[i];
+    OK(gmm_lease_destroy(self->lease));
+    if (self->block != NULL) OK(gmm_free(self->context, self->block, GMM_STREAM_DEFAULT));
+    if (i != 0) OK(gmm_context_release(self->context));
+  }
+  context = first;
+}
+static gmm_result ask_for(party *self, uint64_t bytes, uint64_t timeout_ms) {
+  const gmm_lease_amount amount = {.device = device, .bytes = bytes};
+  const gmm_lease_request_desc desc = {
+      .struct_size = sizeof desc, .amounts = &amount, .amount_count = bytes != 0 ? 1 : 0, .timeout_ms = timeout_ms};
+  return gmm_lease_request(self->lease, &desc, NULL);
+}
+static void *wait_in_thread(void *user) {
+  party *self = user;
+  self->result = ask_for(self, 0, self->timeout_ms);
+  snprintf(self->message, sizeof self->message, "%s", self->result < 0 ? gmm_last_error_message() : "");
+  return NULL;
+}
+static gmm_lease_info info_of(party *self) {
+  gmm_lease_info info = {.struct_size = sizeof info};
+  OK(gmm_lease_query(self->lease, &info));
+  return info;
+}
+// Of another context than the case's.
+static void with_block(party *self, bool writes) {
+  gmm_context *const first = context;
+  context = self->context;
+  if (writes) {
+    self->block = ALLOC_TAG(PART, self->tag);
+    if (self->block != NULL) write_pattern(self->block, PART, self->seed, GMM_STREAM_DEFAULT);
+  } else {
+    CHECK_PATTERN(self->block, PART, self->seed);
+  }
+  context = first;
+}
+static gmm_state state_of(party *self) {
+  gmm_pointer_info info = {.struct_size = sizeof info};
+  return gmm_query(self->context, self->block, &info) == GMM_OK ? info.state : 0;
+}
+// Each has PART bytes under its tag, and nobody uses them. The last one's are active.
+static void fill(uint32_t count) {
+  for (uint32_t i = 0; i < count; ++i) {
+    MUST(ask_for(&parties[i], PART, LONG_MS));
+    with_block(&parties[i], true);
+    OK(gmm_lease_return(parties[i].lease));
+  }
+}
+
+// What the other cases rest on: a process measures what others have taken, and cannot take it.
+static void a_card_is_shared(void) {
+  gmm_context *const first = context;
+  void *const block = ALLOC(PART);
+  context = open_context(2);
+  read_device(device);
+  CHECK_EQUAL(device_info.free_memory, CARD - PART);
+  gmm_alloc_desc desc = alloc_desc();
+  void *none = NULL;
+  RESULT(gmm_alloc(context, PART, &desc, &none), GMM_ERROR_OUT_OF_MEMORY);
+  void *const small = ALLOC(CARD - PART);
+  OK(gmm_free(first, block, GMM_STREAM_DEFAULT));
+  OK(gmm_trim(first, NULL, NULL));
+  void *const large = ALLOC(PART);
+  OK(gmm_free(context, small, GMM_STREAM_DEFAULT));
+  OK(gmm_free(context, large, GMM_STREAM_DEFAULT));
+  OK(gmm_context_release(context));
+  context = first;
+  read_device(device);
+}
+
+static void they_take_turns(void) {
+  join_leases(MEMBERS, 0);
+  fill(MEMBERS);
+  for (uint32_t round = 0; round < 6; ++round) {
+    party *self = &parties[round % MEMBERS];
+    OK(ask_for(self, 0, LONG_MS));
+    CHECK_EQUAL(info_of(self).state, GMM_LEASE_IN_USE);
+    CHECK_EQUAL(state_of(self), GMM_STATE_ACTIVE);
+    with_block(self, false);
+    for (uint32_t i = 0; i < MEMBERS; ++i)
+      if (&parties[i] != self) CHECK_EQUAL(state_of(&parties[i]), GMM_STATE_PAUSED);
+    OK(gmm_lease_return(self->lease));
+    RESULT(gmm_lease_return(self->lease), GMM_UNCHANGED);
+  }
+  const gmm_lease_info info = info_of(&parties[0]);
+  CHECK_EQUAL(info.grants, 3);
+  CHECK(info.evictions >= 2 && info.evicted_bytes >= 2 * PART && info.paused_bytes >= PART && info.arbiter != 0);
+  CHECK_EQUAL(info.arbiter_process, getpid());
+  leave_leases(MEMBERS);
+}
+
+static void memory_in_use_stays(void) {
+  join_leases(2, 0);
+  fill(2);
+  OK(ask_for(&parties[1], 0, LONG_MS));
+  RESULT(ask_for(&parties[1], 0, LONG_MS), GMM_ERROR_BUSY);
+  const double began = now_s();
+  RESULT(ask_for(&parties[0], 0, SHORT_MS), GMM_ERROR_NOT_READY);
+  CHECK(now_s() - began >= (SHORT_MS - 2) / 1000.0);
+  CHECK_MESSAGE(strstr(gmm_last_error_message(), "\"party1\"") != NULL, "no holder in: %s", gmm_last_error_message());
+  CHECK_EQUAL(info_of(&parties[0]).state, GMM_LEASE_IDLE);
+  CHECK_EQUAL(state_of(&parties[1]), GMM_STATE_ACTIVE);
+  with_block(&parties[1], false);
+  CHECK(atomic_load(&parties[1].asked) >= 1);
+  CHECK_EQUAL(strcmp(parties[1].last.name, "party0"), 0);
+  CHECK(parties[1].last.bytes >= PART && parties[1].last.process == getpid());
+  CHECK_EQUAL(parties[1].inside[0], GMM_ERROR_BUSY);
+  CHECK_EQUAL(parties[1].inside[1], GMM_ERROR_BUSY);
+  OK(gmm_lease_return(parties[1].lease));
+  OK(ask_for(&parties[0], 0, LONG_MS));
+  with_block(&parties[0], false);
+  leave_leases(2);
+}
+
+static void who_is_asked_may_return(void) {
+  join_leases(2, 0);
+  fill(2);
+  OK(ask_for(&parties[1], 0, LONG_MS));
+  atomic_store(&parties[1].returns, 1);
+  OK(ask_for(&parties[0], 0, LONG_MS));
+  CHECK_EQUAL(parties[1].inside[2], GMM_OK);
+  CHECK_EQUAL(state_of(&parties[1]), GMM_STATE_PAUSED);
+  with_block(&parties[0], false);
+  leave_leases(2);
+}
+
+static void what_can_never_be_met_is_denied(void) {
+  join_leases(2, 0);
+  fill(2);
+  double began = now_s();
+  RESULT(ask_for(&parties[0], CARD, LONG_MS), GMM_ERROR_OUT_OF_MEMORY);
+  CHECK(now_s() - began < LONG_MS / 1000.0);
+  CHECK_MESSAGE(strstr(gmm_last_error_message(), "\"party1\"") != NULL, "no holder in: %s", gmm_last_error_message());
+  // Nobody gave up anything for it.
+  CHECK_EQUAL(state_of(&parties[1]), GMM_STATE_ACTIVE);
+  // What is not offered counts as gone.
+  OK(gmm_lease_offer(parties[1].lease, parties[1].tag, GMM_LEASE_WITHDRAW));
+  RESULT(ask_for(&parties[0], 0, LONG_MS), GMM_ERROR_OUT_OF_MEMORY);
+  OK(gmm_lease_offer(parties[1].lease, parties[1].tag, 1));
+  OK(ask_for(&parties[0], 0, LONG_MS));
+  leave_leases(2);
+}
+
+static void amounts_are_kept(void) {
+  join_leases(2, 0);
+  OK(ask_for(&parties[0], PART, LONG_MS));
+  // It has allocated nothing yet.
+  RESULT(ask_for(&parties[1], PART, SHORT_MS), GMM_ERROR_NOT_READY);
+  OK(ask_for(&parties[1], 16 * MIB, LONG_MS));
+  with_block(&parties[0], true);
+  OK(gmm_lease_return(parties[1].lease));
+  OK(gmm_lease_return(parties[0].lease));
+  leave_leases(2);
+}
+
+static void a_floor_is_left(void) {
+  join_leases(2, 32 * MIB);
+  OK(ask_for(&parties[0], 2 * MIB, LONG_MS));  // the device is one that it uses
+  OK(gmm_lease_return(parties[0].lease));
+  RESULT(ask_for(&parties[1], PART, LONG_MS), GMM_ERROR_OUT_OF_MEMORY);
+  OK(ask_for(&parties[1], 30 * MIB, LONG_MS));
+  leave_leases(2);
+}
+
+static void a_ticket_waits(void) {
+  join_leases(2, 0);
+  fill(2);
+  OK(ask_for(&parties[1], 0, LONG_MS));
+  gmm_ticket *ticket = NULL;
+  MUST(gmm_lease_request(parties[0].lease, NULL, &ticket));
+  RESULT(gmm_ticket_wait(ticket, SHORT_MS, NULL), GMM_ERROR_NOT_READY);
+  SOON(info_of(&parties[0]).state == GMM_LEASE_WAITING);
+  RESULT(gmm_lease_destroy(parties[0].lease), GMM_ERROR_BUSY);
+  OK(gmm_ticket_cancel(ticket));
+  RESULT(gmm_ticket_wait(ticket, LONG_MS, NULL), GMM_ERROR_CANCELLED);
+  OK(gmm_ticket_destroy(ticket));
+  MUST(gmm_lease_request(parties[0].lease, NULL, &ticket));
+  OK(gmm_lease_return(parties[1].lease));
+  uint64_t bytes = 0;
+  OK(gmm_ticket_wait(ticket, LONG_MS, &bytes));
+  CHECK(bytes >= PART);
+  with_block(&parties[0], false);
+  OK(gmm_ticket_destroy(ticket));
+  leave_leases(2);
+}
+
+static int32_t refuse(void *user, const gmm_watch_info *info) {
+  (void)user;
+  return info->event == GMM_WATCH_PREPARE;
+}
+static void a_watcher_keeps_memory(void) {
+  join_leases(2, 0);
+  fill(2);
+  const gmm_watch_desc desc = {.struct_size = sizeof desc,
+                               .events = GMM_WATCH_PREPARE,
+                               .tag = parties[1].tag,
+                               .name = "keeper",
+                               .callback = {refuse, NULL}};
+  gmm_watcher *watcher = NULL;
+  MUST(gmm_watch(parties[1].context, &desc, &watcher));
+  RESULT(ask_for(&parties[0], 0, SHORT_MS), GMM_ERROR_NOT_READY);
+  CHECK_EQUAL(state_of(&parties[1]), GMM_STATE_ACTIVE);
+  with_block(&parties[1], false);
+  OK(gmm_watcher_destroy(watcher));
+  OK(ask_for(&parties[0], 0, LONG_MS));
+  with_block(&parties[0], false);
+  leave_leases(2);
+}
+
+static void a_successor_is_elected(void) {
+  join_leases(MEMBERS, 0);
+  fill(MEMBERS);
+  uint64_t before = info_of(&parties[0]).arbiter;
+  for (uint32_t i = 0; i < MEMBERS; ++i) {
+    if (info_of(&parties[i]).is_arbiter == 0) continue;
+    OK(gmm_lease_destroy(parties[i].lease));
+    // Its memory is nobody's offer any more.
+    OK(gmm_free(parties[i].context, parties[i].block, GMM_STREAM_DEFAULT));
+    const gmm_lease_desc desc = {.struct_size = sizeof desc, .name = "again", .arbiter = "tests", .residency_ms = 1};
+    parties[i].block = NULL;
+    MUST(gmm_lease_create(parties[i].context, &desc, &parties[i].lease));
+    for (uint32_t k = 0; k < MEMBERS; ++k) {
+      if (k == i) continue;
+      OK(ask_for(&parties[k], 0, LONG_MS));
+      with_block(&parties[k], false);
+      CHECK(info_of(&parties[k]).arbiter > before);
+      OK(gmm_lease_return(parties[k].lease));
+    }
+    before = info_of(&parties[(i + 1) % MEMBERS]).arbiter;
+    break;
+  }
+  uint32_t arbiters = 0;
+  for (uint32_t i = 0; i < MEMBERS; ++i) arbiters += info_of(&parties[i]).is_arbiter;
+  CHECK_EQUAL(arbiters, 1);
+  leave_leases(MEMBERS);
+}
+
+static char status_text[8192];
+static int32_t keep_text(void *user, const char *text, uint64_t size) {
+  (void)user;
+  const size_t used = strlen(status_text);
+  if (used + size >= sizeof status_text) return 1;
+  memcpy(status_text + used, text, size);
+  status_text[used + size] = 0;
+  return 0;
+}
+static int32_t stop_text(void *user, const char *text, uint64_t size) {
+  (void)user, (void)text, (void)size;
+  return 1;
+}
+static void *serve_for_a_while(void *user) {
+  party *self = user;
+  self->result = gmm_lease_serve(self->context, "served", 3000);
+  return NULL;
+}
+static void an_arbiter_by_itself_tells_its_state(void) {
+  RESULT(gmm_lease_write(context, "served", keep_text, NULL, SHORT_MS), GMM_ERROR_NOT_READY);
+  memset(parties, 0, sizeof parties);
+  parties[0].context = context;
+  REQUIRE(pthread_create(&parties[0].thread, NULL, serve_for_a_while, &parties[0]) == 0);
+  SOON((status_text[0] = 0, gmm_lease_write(context, "served", keep_text, NULL, LONG_MS)) == GMM_OK);
+  RESULT(gmm_lease_serve(context, "served", 0), GMM_ERROR_BUSY);
+  RESULT(gmm_lease_write(context, "served", stop_text, NULL, LONG_MS), GMM_ERROR_IO);
+  const gmm_lease_desc desc = {.struct_size = sizeof desc, .name = "told", .arbiter = "served"};
+  gmm_lease *lease = NULL;
+  MUST(gmm_lease_create(context, &desc, &lease));
+  gmm_lease_info info = {.struct_size = sizeof info};
+  SOON(gmm_lease_query(lease, &info) == GMM_OK && info.arbiter != 0);
+  CHECK_EQUAL(info.is_arbiter, 0);
+  SOON((status_text[0] = 0, gmm_lease_write(context, "served", keep_text, NULL, LONG_MS)) == GMM_OK &&
+       strstr(status_text, "\"told\"") != NULL);
+  CHECK_MESSAGE(
+      strstr(status_text, "\"format\": \"gmm-lease\"") != NULL && strstr(status_text, "\"state\": \"idle\"") != NULL,
+      "%s", status_text);
+  pthread_join(parties[0].thread, NULL);
+  CHECK_EQUAL(parties[0].result, GMM_OK);
+  OK(gmm_lease_destroy(lease));
+}
+
+static void waiting_ends_with_the_return_of_another(void) {
+  join_leases(MEMBERS, 0);
+  fill(MEMBERS);
+  OK(ask_for(&parties[2], 0, LONG_MS));
+  for (uint32_t i = 0; i < 2; ++i) {
+    parties[i].timeout_ms = LONG_MS;
+    REQUIRE(pthread_create(&parties[i].thread, NULL, wait_in_thread, &parties[i]) == 0);
+    SOON(info_of(&parties[i]).state == GMM_LEASE_WAITING);
+  }
+  OK(gmm_lease_return(parties[2].lease));
+  // The other one waits until the first one returns. They asked at nearly the same time, so either may be the first.
+  for (uint32_t turn = 0; turn < 2; ++turn) {
+    SOON(info_of(&parties[0]).state == GMM_LEASE_IN_USE || info_of(&parties[1]).state == GMM_LEASE_IN_USE);
+    party *const self = &parties[info_of(&parties[0]).state == GMM_LEASE_IN_USE ? 0 : 1];
+    pthread_join(self->thread, NULL);
+    CHECK_MESSAGE(self->result == GMM_OK, "%s", self->message);
+    with_block(self, false);
+    OK(gmm_lease_return(self->lease));
+  }
+  leave_leases(MEMBERS);
+}
+
+// The k-th allocation of host memory fails, in the caller's thread or in the lease's. Each call fails clearly or
+// succeeds, and nothing is lost. Without memory for a report the lease's thread tries again.
+static gmm_result use_a_lease(gmm_tag tag, const void *block) {
+  const gmm_lease_desc desc = {.struct_size = sizeof desc, .name = "poor", .arbiter = "poor"};
+  gmm_lease *lease = NULL;
+  gmm_result result = gmm_lease_create(context, &desc, &lease);
+  if (result < 0) CHECK(lease == NULL);
+  if (result >= 0) result = gmm_lease_offer(lease, tag, 1);
+  gmm_ticket *ticket = NULL;
+  if (result >= 0) result = gmm_lease_request(lease, NULL, &ticket);
+  if (result >= 0) result = gmm_ticket_wait(ticket, LONG_MS, NULL);
+  OK(gmm_ticket_destroy(ticket));
+  gmm_lease_info info = {.struct_size = sizeof info};
+  if (lease != NULL) OK(gmm_lease_query(lease, &info));
+  CHECK((info.state == GMM_LEASE_IN_USE) == (result >= 0));
+  if (result >= 0) CHECK_EQUAL(query(block).state, GMM_STATE_ACTIVE);
+  if (info.state == GMM_LEASE_IN_USE) OK(gmm_lease_return(lease));
+  OK(gmm_lease_destroy(lease));
+  return result;
+}
+static void host_memory_may_lack(void) {
+  gmm_context *const first = context;
+  gmm_context_desc desc = counted_desc();
+  desc.host_devices = 2;
+  MUST(gmm_context_create(&desc, &context));
+  const gmm_tag tag = make_tag("poor", GMM_CONTENTS_HOST);
+  void *const block = ALLOC_TAG(4 * MIB, tag);
+  write_pattern(block, 4 * MIB, 3, GMM_STREAM_DEFAULT);
+  const gmm_pause_desc pause = {.struct_size = sizeof pause, .tags = &tag, .tag_count = 1};
+  int failures = 0;
+  for (int64_t k = 0;; ++k) {
+    OK(gmm_pause(context, &pause, NULL));
+    atomic_store(&counted.fail_at, atomic_load(&counted.calls) + k);
+    const gmm_result result = use_a_lease(tag, block);
+    const bool has_failed = atomic_load(&counted.calls) > atomic_load(&counted.fail_at);
+    atomic_store(&counted.fail_at, -1);
+    CHECK_MESSAGE(result == GMM_OK || (has_failed && result == GMM_ERROR_OUT_OF_HOST_MEMORY), "k = %lld: %s",
+                  (long long)k, gmm_result_name(result));
+    failures += result < 0;
+    const gmm_result resumed = gmm_resume(context, &pause, NULL);
+    CHECK(resumed == (result == GMM_OK ? GMM_UNCHANGED : GMM_OK));
+    CHECK_PATTERN(block, 4 * MIB, 3);
+    if (!has_failed || atomic_load(&check_state.failures) != 0) break;
+  }
+  CHECK(failures != 0);
+  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  OK(gmm_context_release(context));
+  CHECK_EQUAL(atomic_load(&counted.blocks), 0);
+  CHECK_EQUAL(atomic_load(&counted.wrong), 0);
+  context = first;
+}
+
+int main(void) {
+  atomic_store(&counted.fail_at, -1);
+  make_card();
+  const gmm_kind_mask vmm = 1u << GMM_KIND_VMM;
+  context = open_context(2);
+  read_device(0);
+  const bool is_small = device_info.total_memory == CARD;
+  gmm_context_release(context);
+  if (is_small) {
+    KINDS(a_card_is_shared, vmm);
+    KINDS(they_take_turns, vmm);
+    KINDS(memory_in_use_stays, vmm);
+    KINDS(who_is_asked_may_return, vmm);
+    KINDS(what_can_never_be_met_is_denied, vmm);
+    KINDS(amounts_are_kept, vmm);
+    KINDS(a_floor_is_left, vmm);
+    KINDS(a_ticket_waits, vmm);
+    KINDS(a_watcher_keeps_memory, vmm);
+    KINDS(a_successor_is_elected, vmm);
+    KINDS(waiting_ends_with_the_return_of_another, vmm);
+    KINDS(host_memory_may_lack, vmm);
+  }
+  PLAIN(an_arbiter_by_itself_tells_its_state);
+  remove_card();
+  return check_finish();
+}

@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: Apache-2.0
+// Leases of real processes that share a device: each dies or stops at each step of a handover, in each role. Nobody
+// waits past its time, nobody's contents are lost, and after a death those who live go on.
+#include "../support/second_process.h"
+#include "lease_support.h"
+
+enum { PROCESSES = 3, SHORT_MS = 250, LONG_MS = 30000 };
+enum { NO_STEP = 0, AT_ASKED = 256, AT_FORK = 512 };  // and GMM_WATCH_*
+
+// --- A member's process ----------------------------------------------------------------------------------------------
+
+typedef struct order {
+  char what[8];
+  uint64_t argument, timeout_ms;
+} order;
+typedef struct answer {
+  gmm_result result;
+  uint32_t state;
+  uint64_t value, arbiter;
+  uint32_t is_arbiter, reserved;
+  char message[512];
+} answer;
+
+static struct {
+  gmm_lease *lease;
+  gmm_tag tag;
+  void *block;
+  uint32_t seed;
+  atomic_uint step;  // at which `signal` comes
+  int signal;
+  bool returns;
+} self;
+
+static void strike(uint32_t step) {
+  uint32_t expected = step;
+  if (atomic_compare_exchange_strong(&self.step, &expected, NO_STEP)) raise(self.signal);
+}
+static int32_t watch(void *user, const gmm_watch_info *info) {
+  (void)user;
+  strike(info->event);
+  return 0;
+}
+static int32_t hear(void *user, const gmm_lease_ask *ask) {
+  (void)user, (void)ask;
+  strike(AT_ASKED);
+  if (self.returns) gmm_lease_return(self.lease);
+  return 0;
+}
+static gmm_result request(uint64_t bytes, uint64_t timeout_ms) {
+  const gmm_lease_amount amount = {.device = device, .bytes = bytes};
+  const gmm_lease_request_desc desc = {
+      .struct_size = sizeof desc, .amounts = &amount, .amount_count = bytes != 0 ? 1 : 0, .timeout_ms = timeout_ms};
+  return gmm_lease_request(self.lease, &desc, NULL);
+}
+static bool is_intact(void) {
+  const int before = atomic_load(&check_state.failures);
+  CHECK_PATTERN(self.block, PART, self.seed);
+  return atomic_load(&check_state.failures) == before;
+}
+// Turns as fast as they come, for so many milliseconds. The contents are compared in each.
+static gmm_result take_turns(uint64_t milliseconds, uint64_t *turns) {
+  const double end = now_s() + (double)milliseconds / 1000;
+  while (now_s() < end) {
+    const gmm_result result = request(0, SHORT_MS);
+    if (result == GMM_ERROR_NOT_READY) continue;
+    if (result != GMM_OK) return result;
+    if (!is_intact()) return GMM_ERROR_CORRUPT;
+    ++*turns;
+    sleep_ms((long)(self.seed + *turns) % 7);
+    gmm_lease_return(self.lease);
+  }
+  return GMM_OK;
+}
+
+static int run_member(const char *name) {
+  context = open_context(2);
+  read_device((gmm_device)(device_count() - 1));
+  kind = GMM_KIND_VMM;
+  self.tag = make_tag("weights", GMM_CONTENTS_HOST);
+  self.seed = (uint32_t)getpid();
+  const gmm_lease_desc desc = {
+      .struct_size = sizeof desc, .name = name, .arbiter = "tests", .residency_ms = 1, .asked = {hear, NULL}};
+  if (gmm_lease_create(context, &desc, &self.lease) != GMM_OK) return 3;
+  gmm_lease_offer(self.lease, self.tag, 1);
+  const gmm_watch_desc watched = {.struct_size = sizeof watched,
+                                  .events = GMM_WATCH_PREPARE | GMM_WATCH_LOSING | GMM_WATCH_RESTORED,
+                                  .tag = self.tag,
+                                  .timeout_ms = 60000,
+                                  .callback = {watch, NULL}};
+  gmm_watcher *watcher = NULL;
+  if (gmm_watch(context, &watched, &watcher) != GMM_OK) return 4;
+  for (order next; receive_bytes(0, &next, sizeof next);) {
+    answer reply = {0};
+    if (strcmp(next.what, "ask") == 0) {
+      reply.result = request(next.argument, next.timeout_ms);
+    } else if (strcmp(next.what, "fill") == 0) {
+      self.block = ALLOC_TAG(PART, self.tag);
+      reply.result = self.block != NULL ? GMM_OK : GMM_ERROR_OUT_OF_MEMORY;
+      if (self.block != NULL) write_pattern(self.block, PART, self.seed, GMM_STREAM_DEFAULT);
+    } else if (strcmp(next.what, "look") == 0) {
+      reply.value = is_intact();
+    } else if (strcmp(next.what, "return") == 0) {
+      reply.result = gmm_lease_return(self.lease);
+    } else if (strcmp(next.what, "turns") == 0) {
+      reply.result = take_turns(next.argument, &reply.value);
+    } else if (strcmp(next.what, "strike") == 0) {
+      self.signal = (int)next.timeout_ms;
+      atomic_store(&self.step, (unsigned)next.argument);
+    } else if (strcmp(next.what, "returns") == 0) {
+      self.returns = true;
+    } else if (strcmp(next.what, "fork") == 0) {
+      // A child that knows nothing of the lease, and has all its descriptors.
+      const pid_t child = fork();
+      if (child == 0) {
+        close(0);
+        close(1);
+        sleep_ms(6000);
+        _exit(0);
+      }
+      reply.value = (uint64_t)child;
+    } else if (strcmp(next.what, "end") == 0) {
+      gmm_watcher_destroy(watcher);
+      const gmm_result result = gmm_lease_destroy(self.lease);
+      gmm_context_release(context);
+      return result == GMM_OK ? 0 : 5;
+    }
+    if (reply.result < 0) snprintf(reply.message, sizeof reply.message, "%s", gmm_last_error_message());
+    gmm_lease_info info = {.struct_size = sizeof info};
+    if (gmm_lease_query(self.lease, &info) != GMM_OK) return 6;
+    reply.state = info.state;
+    reply.arbiter = info.arbiter;
+    reply.is_arbiter = info.is_arbiter;
+    if (!send_bytes(1, &reply, sizeof reply)) return 7;
+  }
+  return 0;
+}
+
+// --- The test --------------------------------------------------------------------------------------------------------
+
+static second_process processes[PROCESSES];
+static bool lives[PROCESSES];
+
+static void start(uint32_t i) {
+  char name[16];
+  snprintf(name, sizeof name, "process%u", i);
+  const char *const words[] = {"member", name};
+  REQUIRE(second_start(&processes[i], words, 2));
+  lives[i] = true;
+}
+static void tell(uint32_t i, const char *what, uint64_t argument, uint64_t timeout_ms) {
+  order next = {.argument = argument, .timeout_ms = timeout_ms};
+  snprintf(next.what, sizeof next.what, "%s", what);
+  send_bytes(processes[i].to, &next, sizeof next);
+}
+static answer hear_from(uint32_t i) {
+  answer reply = {.result = GMM_ERROR_IPC_PEER_GONE};
+  if (!receive_bytes(processes[i].from, &reply, sizeof reply)) reply.result = GMM_ERROR_IPC_PEER_GONE;
+  return reply;
+}
+static answer ask(uint32_t i, const char *what, uint64_t argument, uint64_t timeout_ms) {
+  tell(i, what, argument, timeout_ms);
+  return hear_from(i);
+}
+// The result of a call of process i, with its message.
+#define GIVES(i, expected, ...)                                                                         \
+  do {                                                                                                  \
+    const answer gives_a = ask(i, __VA_ARGS__);                                                         \
+    CHECK_MESSAGE(gives_a.result == (expected), "process %u, line %d: %s: %s", (unsigned)(i), __LINE__, \
+                  gmm_result_name(gives_a.result), gives_a.message);                                    \
+  } while (0)
+
+// All have contents, nobody uses them; the last process's are active. Process 0 is the arbiter.
+static void start_all(void) {
+  for (uint32_t i = 0; i < PROCESSES; ++i) {
+    start(i);
+    if (i == 0) SOON(ask(0, "query", 0, 0).is_arbiter != 0);
+    GIVES(i, GMM_OK, "ask", PART, LONG_MS);
+    GIVES(i, GMM_OK, "fill", 0, 0);
+    GIVES(i, GMM_OK, "return", 0, 0);
+  }
+}
+static void end_all(void) {
+  for (uint32_t i = PROCESSES; i-- != 0;) {
+    if (!lives[i]) continue;
+    tell(i, "end", 0, 0);
+    const int code = second_wait(&processes[i]);
+    CHECK_MESSAGE(code == 0, "process %u ended with %d", i, code);
+    lives[i] = false;
+  }
+}
+static void bury(uint32_t i) {
+  if (lives[i]) second_kill(&processes[i]);
+  lives[i] = false;
+}
+// Everybody who lives gets its turn, with its contents.
+static void all_go_on(void) {
+  for (uint32_t i = 0; i < PROCESSES; ++i) {
+    if (!lives[i]) continue;
+    GIVES(i, GMM_OK, "ask", 0, LONG_MS);
+    CHECK_EQUAL(ask(i, "look", 0, 0).value, 1);
+    GIVES(i, GMM_OK, "return", 0, 0);
+  }
+}
+
+static bool has_changed(uint32_t i, int how) {
+  siginfo_t info = {0};
+  return waitid(P_PID, (id_t)processes[i].pid, &info, how | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0;
+}
+
+// Process `holder` has the device, and `asker` wants it. `struck`, which is one of them or the third, meets the signal
+// at the step.
+static void hand_over(uint32_t asker, uint32_t holder, bool in_use, uint32_t struck, uint32_t step, int number) {
+  start_all();
+  GIVES(holder, GMM_OK, "ask", 0, LONG_MS);
+  if (in_use)
+    GIVES(holder, GMM_OK, "returns", 0, 0);
+  else
+    GIVES(holder, GMM_OK, "return", 0, 0);
+  const uint32_t third = PROCESSES - asker - holder;
+  if (step == NO_STEP)
+    kill(processes[struck].pid, number);
+  else
+    GIVES(struck, GMM_OK, "strike", step, (uint64_t)number);
+  const double began = now_s();
+  const uint64_t timeout_ms = number == SIGSTOP ? 2 * SHORT_MS : LONG_MS;
+  tell(asker, "ask", 0, timeout_ms);
+  if (struck != asker) {
+    // Who lives gets an answer in its time.
+    const answer reply = hear_from(asker);
+    CHECK_MESSAGE(reply.result == GMM_OK || (number == SIGSTOP && reply.result == GMM_ERROR_NOT_READY), "%s: %s",
+                  gmm_result_name(reply.result), reply.message);
+    CHECK(now_s() - began < SOON_S);
+    if (reply.result == GMM_OK) {
+      CHECK_EQUAL(ask(asker, "look", 0, 0).value, 1);
+      GIVES(asker, GMM_OK, "return", 0, 0);
+    }
+  }
+  if (number == SIGKILL) {
+    // It died by itself: its step came.
+    SOON(has_changed(struck, WEXITED));
+    bury(struck);
+  } else {
+    if (struck == asker) {
+      // It stopped with a grant. The others are told in time.
+      SOON(has_changed(struck, WSTOPPED));
+      const answer reply = ask(third, "ask", 0, 2 * SHORT_MS);
+      CHECK_MESSAGE(reply.result == GMM_ERROR_NOT_READY, "%s", gmm_result_name(reply.result));
+      CHECK(reply.message[0] != 0);
+    }
+    kill(processes[struck].pid, SIGCONT);
+    if (struck == asker) {
+      const answer reply = hear_from(asker);
+      CHECK_MESSAGE(reply.result == GMM_OK || reply.result == GMM_ERROR_NOT_READY, "%s: %s",
+                    gmm_result_name(reply.result), reply.message);
+      if (reply.result == GMM_OK) GIVES(asker, GMM_OK, "return", 0, 0);
+    }
+    // What was asked of it may come only now.
+    if (in_use && ask(holder, "query", 0, 0).state == GMM_LEASE_IN_USE) ask(holder, "return", 0, 0);
+  }
+  all_go_on();
+  end_all();
+}
+
+static void each_dies_or_stops_at_each_step(int number) {
+  // The arbiter is process 0: it asks, holds, or looks on.
+  static const struct { uint32_t asker, holder; } roles[] = {{0, 1}, {1, 0}, {1, 2}};
+  for (uint32_t r = 0; r < sizeof roles / sizeof *roles; ++r) {
+    const uint32_t asker = roles[r].asker, holder = roles[r].holder;
+    hand_over(asker, holder, false, holder, GMM_WATCH_PREPARE, number);
+    hand_over(asker, holder, false, holder, GMM_WATCH_LOSING, number);
+    hand_over(asker, holder, true, holder, AT_ASKED, number);
+    hand_over(asker, holder, false, asker, GMM_WATCH_RESTORED, number);
+    hand_over(asker, holder, false, holder, NO_STEP, number);
+    if (atomic_load(&check_state.failures) != 0) return;
+  }
+  hand_over(1, 2, false, 0, NO_STEP, number);  // the arbiter, which looks on
+  hand_over(1, 2, true, 0, NO_STEP, number);
+}
+static void each_dies_at_each_step(void) { each_dies_or_stops_at_each_step(SIGKILL); }
+static void each_stops_at_each_step(void) { each_dies_or_stops_at_each_step(SIGSTOP); }
+
+static void a_waiting_process_dies(void) {
+  start_all();
+  GIVES(2, GMM_OK, "ask", 0, LONG_MS);
+  tell(1, "ask", 0, LONG_MS);
+  sleep_ms(100);
+  bury(1);
+  GIVES(2, GMM_OK, "return", 0, 0);
+  all_go_on();
+  end_all();
+}
+
+static void a_forked_child_keeps_no_claims(void) {
+  for (uint32_t dies = 0; dies < PROCESSES; dies += 2) {
+    start_all();
+    GIVES(dies, GMM_OK, "ask", 0, LONG_MS);
+    const pid_t child = (pid_t)ask(dies, "fork", 0, 0).value;
+    bury(dies);
+    all_go_on();
+    kill(child, SIGKILL);
+    end_all();
+  }
+}
+
+static void processes_come_and_go(void) {
+  start_all();
+  uint64_t turns = 0;
+  srand(7);
+  for (uint32_t round = 0; round < 12; ++round) {
+    for (uint32_t i = 0; i < PROCESSES; ++i) tell(i, "turns", 400, 0);
+    sleep_ms(rand() % 300);
+    const uint32_t struck = (uint32_t)rand() % PROCESSES;
+    const bool dies = rand() % 2 == 0;
+    kill(processes[struck].pid, dies ? SIGKILL : SIGSTOP);
+    if (dies) bury(struck);
+    sleep_ms(rand() % 200);
+    if (!dies) kill(processes[struck].pid, SIGCONT);
+    for (uint32_t i = 0; i < PROCESSES; ++i) {
+      if (!lives[i]) continue;
+      const answer reply = hear_from(i);
+      CHECK_MESSAGE(reply.result == GMM_OK, "process %u: %s: %s", i, gmm_result_name(reply.result), reply.message);
+      turns += reply.value;
+    }
+    if (!lives[struck]) {
+      start(struck);
+      GIVES(struck, GMM_OK, "ask", PART, LONG_MS);
+      GIVES(struck, GMM_OK, "fill", 0, 0);
+      GIVES(struck, GMM_OK, "return", 0, 0);
+    }
+  }
+  CHECK(turns != 0);
+  all_go_on();
+  end_all();
+}
+
+int main(int argc, char **argv) {
+  if (argc > 3 && strcmp(argv[1], "--second") == 0) return run_member(argv[3]);
+  make_card();
+  signal(SIGPIPE, SIG_IGN);
+  RUN(each_dies_at_each_step);
+  RUN(each_stops_at_each_step);
+  RUN(a_waiting_process_dies);
+  RUN(a_forked_child_keeps_no_claims);
+  RUN(processes_come_and_go);
+  for (uint32_t i = 0; i < PROCESSES; ++i) bury(i);
+  remove_card();
+  return check_finish();
+}

@@ -1,0 +1,804 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gmm.lease: processes that share a device too small for two of them, and what a lease does in one process."""
+import asyncio
+import contextlib
+import gc
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import threading
+import time
+import weakref
+
+import drop_in
+import pytest
+from conftest import BACKENDS, HERE, run_code
+
+import gmm
+import gmm.lease
+from gmm.lease import Lease, LeaseState
+
+MIB = 1 << 20
+CARD_MIB = 64
+PART_MIB = 40  # two do not fit
+EXAMPLES = pathlib.Path(__file__).parents[3] / "examples"
+
+
+def card(folder):
+    """The environment of processes that share one device of CARD_MIB."""
+    return {"GMM_IPC_DIR": str(folder), "GMM_HOST_CARD": str(folder / "card"), "FAKE_CUDA_CARD": str(folder / "card"),
+            "FAKE_CUDA_MEMORY": str(CARD_MIB * MIB)}
+
+
+def until(holds, seconds=60):
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, "it does not come"
+        time.sleep(0.005)
+
+
+# Processes.
+
+
+class Member:
+    """A process that does what it is told."""
+
+    def __init__(self, backend, folder, name, **options):
+        self.name = name
+        self.process = subprocess.Popen(
+            [sys.executable, str(HERE / "lease_member.py"), backend, name, str(CARD_MIB), json.dumps(options)],
+            env={**os.environ, **card(folder)}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def tell(self, *command):
+        print(json.dumps(command), file=self.process.stdin, flush=True)
+
+    def hear(self):
+        line = self.process.stdout.readline()
+        assert line, f"{self.name} has ended with {self.process.wait()}"
+        return json.loads(line)
+
+    def __call__(self, *command):
+        self.tell(*command)
+        return self.hear()
+
+    def send(self, number):
+        os.kill(self.process.pid, number)
+
+    def end(self):
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
+        self.process.stdout.close()
+        return self.process.wait(60)
+
+
+@pytest.fixture
+def members(tmp_path):
+    """members(backend, *names): each has PART_MIB under its tag, and none is in use. The last one's are active."""
+    started = []
+
+    def start(backend, *names, options=None):
+        made = [Member(backend, tmp_path, name, **(options or {})) for name in names]
+        started.extend(made)
+        for member in made:
+            assert member.hear() == "ready"
+        for member in made:
+            assert member("request", PART_MIB) == {"resumed": 0}
+            assert member("alloc", PART_MIB) and member("release") is True
+        return made
+
+    yield start
+    for member in started:
+        if member.process.poll() is None:
+            member.send(signal.SIGCONT)
+    codes = [member.end() for member in started]
+    assert set(codes) <= {0, -signal.SIGKILL}, codes
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_two_processes_alternate(members, backend):
+    pair = members(backend, "first", "second")
+    for _ in range(3):
+        for member in pair:
+            assert member("request")["resumed"] >= PART_MIB * MIB
+            assert member("check") and member("info")["state"] == LeaseState.IN_USE
+            assert member("release") is True and member("release") is False
+    first, second = (member("info") for member in pair)
+    assert first["paused_bytes"] >= PART_MIB * MIB and second["active_bytes"] >= PART_MIB * MIB
+    assert first["grants"] == second["grants"] == 4 and first["evictions"] == 4 and second["evictions"] == 3
+    assert first["is_arbiter"] + second["is_arbiter"] == 1 and first["arbiter"] == second["arbiter"]
+    told = pair[0]("status")
+    assert {member["name"]: member["state"] for member in told["members"]} == {"first": "idle", "second": "idle"}
+
+
+def test_memory_in_use_stays_and_the_holder_is_named(members):
+    first, second = members("host", "first", "second")
+    assert "resumed" in second("request")
+    told = first("request", 0, 0.5)
+    assert told["error"] == "NotReadyError" and "second" in told["message"] and told["seconds"] >= 0.5
+    assert second("check") and second("info")["asks"][0]["name"] == "first"
+    told = first("request", CARD_MIB)
+    assert told["error"] == "OutOfMemoryError" and "second" in told["message"] and told["seconds"] < 30
+    second("release")
+    assert "resumed" in first("request") and first("check")
+
+
+def test_who_is_asked_may_release(members):
+    first, second = members("host", "first", "second", options={"returns": True})
+    assert "resumed" in second("request")
+    assert "resumed" in first("request") and first("check")
+    assert second("info")["state"] == LeaseState.IDLE
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_holder_is_killed(members, backend):
+    first, second = members(backend, "first", "second")
+    assert "resumed" in second("request")
+    first.tell("request", 0, 60)
+    until(lambda: second("info")["asks"])
+    second.send(signal.SIGKILL)
+    assert "resumed" in first.hear() and first("check")
+
+
+def test_a_waiter_is_killed(members):
+    first, second, third = members("host", "first", "second", "third")
+    assert "resumed" in third("request")
+    second.tell("request", 0, 60)
+    until(lambda: third("info")["asks"])
+    second.send(signal.SIGKILL)
+    assert third("check") and third("release")
+    assert "resumed" in first("request") and first("check")
+
+
+def test_a_stopped_holder_is_named_and_goes_on(members):
+    first, second = members("host", "first", "second")
+    assert "resumed" in second("request")
+    second.send(signal.SIGSTOP)
+    told = first("request", 0, 1.0)
+    assert told["error"] == "NotReadyError" and told["seconds"] < 30
+    second.send(signal.SIGCONT)
+    assert second("check") and second("release")
+    assert "resumed" in first("request") and first("check")
+
+
+def test_who_is_stopped_while_idle_loses_nothing(members):
+    first, second = members("host", "first", "second")
+    second.send(signal.SIGSTOP)  # it has the memory, and gives it up when it goes on
+    first.tell("request", 0, 60)
+    time.sleep(0.3)
+    second.send(signal.SIGCONT)
+    assert "resumed" in first.hear() and first("check") and first("release")
+    assert "resumed" in second("request") and second("check")
+
+
+def test_the_arbiter_dies(members):
+    everyone = members("host", "first", "second", "third")
+    infos = {member: member("info") for member in everyone}
+    arbiter, = [member for member in everyone if infos[member]["is_arbiter"]]
+    before = infos[arbiter]["arbiter"]
+    arbiter.send(signal.SIGKILL)
+    left = [member for member in everyone if member is not arbiter]
+    for member in left * 2:
+        assert "resumed" in member("request") and member("check") and member("release")
+    infos = [member("info") for member in left]
+    assert sum(info["is_arbiter"] for info in infos) == 1 and all(info["arbiter"] > before for info in infos)
+
+
+def test_the_arbiter_is_stopped(members):
+    """Nobody waits beyond his time, and whoever is in use goes on."""
+    everyone = members("host", "first", "second", "third")
+    arbiter, = [member for member in everyone if member("info")["is_arbiter"]]
+    holder, other = [member for member in everyone if member is not arbiter]
+    assert "resumed" in holder("request")
+    arbiter.send(signal.SIGSTOP)
+    told = other("request", 0, 1.0)
+    assert told["error"] == "NotReadyError" and told["seconds"] < 30
+    assert holder("check") and holder("release")
+    arbiter.send(signal.SIGCONT)
+    assert "resumed" in other("request") and other("check")
+
+
+# One process: leases over two tags of one context.
+
+
+@pytest.fixture
+def shared(tmp_path):
+    """shared(name, mib, **options): a lease over a tag of its name, with a block of so much, idle."""
+    context = gmm.Context("host", host_devices=1, host_memory=CARD_MIB * MIB, leak_report=False)
+    context.ipc_configure(directory=str(tmp_path))
+    blocks = []
+
+    def party(name, mib=PART_MIB, residency=0.001, **options):
+        context.tag(name, gmm.Contents.HOST)
+        lease = Lease(name, [name], context=context, arbiter="one", residency=residency, **options)
+        with lease.use(mib * MIB) as resumed:
+            assert resumed == 0 and lease.info().state == LeaseState.IN_USE
+            blocks.append(context.alloc(mib * MIB, gmm.Kind.VMM, tag=name))
+        return lease
+
+    yield party
+    blocks.clear()
+    gc.collect()
+    context.close()
+
+
+def test_the_turns_of_one_process(shared):
+    first, second = shared("first"), shared("second")
+    assert repr(second) == "<gmm.lease.Lease 'second', idle, 40 MiB active, 0 bytes paused>"
+    with first.use() as resumed:
+        assert resumed == PART_MIB * MIB and second.info().paused_bytes == resumed
+        with pytest.raises(gmm.BusyError):
+            first.request()
+    with pytest.raises(ZeroDivisionError), second.use():
+        raise ZeroDivisionError
+    assert second.info().state == LeaseState.IDLE and second.release() is False
+    names = {member["name"] for member in gmm.lease.status("one", context=first.context)["members"]}
+    assert names == {"first", "second"}
+    second.close()
+    second.close()
+    assert second.closed and repr(second) == "<gmm.lease.Lease 'second' closed>"
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if repr(first) == "<gmm.lease.Lease 'first'>" else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    with pytest.raises(gmm.ClosedError):
+        second.request()
+    with pytest.raises(gmm.NotReadyError):
+        gmm.lease.status("nobody", context=first.context, timeout=0.1)
+
+
+def test_status_waits_for_an_arbiter(shared):
+    first = shared("first")
+    first.close()
+    timer = threading.Timer(0.2, lambda: made.append(Lease("late", context=first.context, arbiter="one")))
+    made = []
+    timer.start()
+    assert [member["name"] for member in gmm.lease.status("one", context=first.context, timeout=60)["members"]] in (
+        [], ["late"])
+    timer.join()
+
+
+def test_the_arguments_are_checked(shared):
+    context = shared("first").context
+    for wrong in ("", "a b", ".a", "x" * 64):
+        with pytest.raises(ValueError):
+            Lease(wrong, context=context)
+    with pytest.raises(gmm.InvalidTagError):
+        Lease("a", ["nobody made it"], context=context)
+    with pytest.raises(TypeError):
+        Lease("a", asked=3, context=context)
+    with Lease("a", {"first": 3}, context=context, arbiter="one") as lease:
+        for cost in (-1, 0xffffffff):
+            with pytest.raises((ValueError, OverflowError)):
+                lease.offer("first", cost)
+        with pytest.raises(ValueError):
+            lease.request({9: 1})
+        with pytest.raises(ValueError):
+            lease.request(timeout=1e6)
+        lease.withdraw("first")
+        assert lease.info().active_bytes == 0
+    assert lease.closed
+
+
+def test_the_lowest_priority_goes_first(shared):
+    high, low, middle = shared("high", 20, priority=9), shared("low", 20, priority=-9), shared("middle", 20, priority=3)
+    with Lease("other", context=high.context, arbiter="one").use(20 * MIB):
+        assert [lease.info().paused_bytes // MIB for lease in (high, middle, low)] == [0, 0, 20]
+    with low.use() as resumed:
+        assert resumed == 20 * MIB
+
+
+def test_the_lowest_cost_goes_first(shared):
+    first = shared("first", 20)
+    first.context.tag("cache")
+    first.offer("cache", 0)
+    first.offer("first", 7)
+    with first.use(20 * MIB):
+        cache = first.context.alloc(20 * MIB, gmm.Kind.VMM, tag="cache")
+    with Lease("other", context=first.context, arbiter="one").use(40 * MIB):
+        assert first.context.tag_info("cache").active_bytes == 0
+        assert first.context.tag_info("first").active_bytes == 20 * MIB
+    cache.free()
+
+
+def test_residency_and_floor(shared):
+    first = shared("first", residency=0.7, floor=8 * MIB)
+    second = shared("second")
+    with first.use():
+        begin = time.monotonic()
+    with second.use():
+        assert time.monotonic() - begin >= 0.5
+    with pytest.raises(gmm.OutOfMemoryError):
+        second.request((CARD_MIB - 4) * MIB)
+
+
+def test_all_devices_or_none(tmp_path):
+    with gmm.Context("host", host_devices=2, host_memory=CARD_MIB * MIB) as context:
+        context.ipc_configure(directory=str(tmp_path))
+        tag, part = context.tag("weights", gmm.Contents.HOST), PART_MIB * MIB
+        first = Lease("first", [tag], context=context, arbiter="one", residency=0.001)
+        both = Lease("both", context=context, arbiter="one")
+        third = Lease("third", context=context, arbiter="one")
+        with first.use({1: part}), context.alloc(part, gmm.Kind.VMM, device=1, tag=tag):
+            with pytest.raises(gmm.NotReadyError) as caught:
+                both.request({0: part, 1: part}, timeout=0.3)
+            assert "first" in str(caught.value) and both.info().state == LeaseState.IDLE
+            with third.use({0: part}):  # who waited holds nothing
+                pass
+            first.release()
+            with both.use({0: part, 1: part}):
+                assert context.tag_info(tag).paused_bytes == part
+
+
+def test_the_names_in_messages_are_those_of_python(shared):
+    first, second = shared("first"), shared("second")
+    with first.use(), pytest.raises(gmm.NotReadyError) as caught:
+        second.request(timeout=0.05)
+    assert "Lease.request()" in str(caught.value) and "gmm_" not in str(caught.value)
+    assert isinstance(caught.value, TimeoutError)
+
+
+def test_ctrl_c_ends_a_request(shared):
+    first, second = shared("first"), shared("second")
+    with first.use():
+        timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        start = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            second.request()
+        assert time.monotonic() - start < 30
+        assert second.info().state == LeaseState.IDLE
+    second.request()
+    second.release()
+
+
+def test_a_request_in_the_background(shared):
+    first, second = shared("first"), shared("second")
+    with first.use():
+        ticket = second.request_async()
+        until(lambda: second.info().state == LeaseState.WAITING)
+        assert not ticket.done and "waiting" in repr(ticket)
+        assert not ticket.wait(0.05)
+        ticket.cancel()
+        with pytest.raises(gmm.CancelledError):
+            ticket.result()
+        late = second.request_async(timeout=0.1)
+        with pytest.raises(gmm.NotReadyError) as caught:
+            late.result(60)
+        assert "first" in str(caught.value) and late.done
+
+        async def wait():
+            waiting = second.request_async()
+            asyncio.get_running_loop().call_later(0.1, first.release)
+            return await waiting
+
+        assert asyncio.run(wait()) == PART_MIB * MIB
+    assert second.release()
+
+
+def test_close_ends_a_request(shared):
+    first, second = shared("first"), shared("second")
+    caught = []
+
+    def wait():
+        try:
+            second.request()
+        except gmm.CancelledError as error:
+            caught.append(error)
+
+    with first.use():
+        thread = threading.Thread(target=wait)
+        thread.start()
+        until(lambda: second.info().state == LeaseState.WAITING)
+        second.close()
+        thread.join(60)
+    assert len(caught) == 1 and second.closed
+
+
+def test_the_context_closes_its_leases(shared):
+    first, second = shared("first"), shared("second")
+    first.request()
+    ticket = second.request_async()
+    second.context.close()
+    assert first.closed and second.closed and ticket.done
+
+
+def test_asked(shared):
+    asks, inside = [], []
+
+    def asked(ask):
+        asks.append(ask)
+        for call in (first.request, first.close):
+            try:
+                call()
+            except gmm.BusyError as error:
+                inside.append(error)
+        gc.collect()
+        first.release()
+
+    first = shared("first", asked=asked)
+    second = shared("second", priority=2)
+    first.request()
+    with second.use():
+        assert asks[0].name == "second" and asks[0].priority == 2 and asks[0].process == os.getpid()
+        assert asks[0].bytes >= PART_MIB * MIB and asks[0].waiting_ms >= 0
+    assert len(inside) == 2 * len(asks) and first.info().asked == len(asks)
+
+
+def test_an_exception_of_asked_is_reported(shared, monkeypatch):
+    unraisable = []
+    monkeypatch.setattr("sys.unraisablehook", lambda args: unraisable.append(args.exc_type))
+
+    def asked(ask):
+        first.release()
+        raise ZeroDivisionError
+
+    first = shared("first", asked=asked)
+    second = shared("second")
+    first.request()
+    second.request()
+    assert unraisable == [ZeroDivisionError]
+    second.release()
+
+
+def test_a_forgotten_lease_ends(shared):
+    """Also when the last reference goes in its own callback, on its own thread."""
+    first, second = shared("first"), shared("second")
+    context, gone = first.context, []
+    first.close()
+
+    def members():
+        return {member["name"] for member in gmm.lease.status("one", context=context)["members"]}
+
+    for ends_inside in (False, True):
+        began, box = threading.Event(), {}
+
+        def asked(ask, began=began, box=box, ends_inside=ends_inside):
+            if ends_inside:
+                box.clear()
+                gc.collect()
+            began.set()
+
+        box["lease"] = Lease("forgotten", ["first"], context=context, arbiter="one", asked=asked)
+        gone.append(weakref.ref(box["lease"]))
+        box["lease"].request()
+        ticket = second.request_async()
+        assert began.wait(60)
+        box.clear()
+        gc.collect()
+        # Its memory is no offer any more, so the request of the other one waits for nothing that comes.
+        until(lambda: gone[-1]() is None and members() == {"second"})
+        ticket.cancel()
+        ticket.close()
+
+
+def test_the_interpreter_ends_with_leases(tmp_path):
+    """With one in use, one that is asked all the time, a request under way, and one that nobody closed."""
+    code = f"""
+import os, threading, time
+os.environ.update({card(tmp_path)!r})
+import gmm, gmm.lease
+MIB = 1 << 20
+def party(name, **options):
+    context = gmm.Context("host", host_devices=1, host_memory={CARD_MIB} * MIB, leak_report=False)
+    context.tag("weights", gmm.Contents.HOST)
+    lease = gmm.lease.Lease(name, ["weights"], context=context, residency=0.001, **options)
+    with lease.use({PART_MIB} * MIB):
+        blocks.append(context.alloc({PART_MIB} * MIB, gmm.Kind.VMM, tag="weights"))
+    return lease
+asked, blocks = threading.Event(), []
+def hear(ask):
+    asked.set()
+    time.sleep(0.2)
+first, second = party("first", asked=hear), party("second")
+first.request()
+waiting = second.request_async()
+assert asked.wait(60)
+"""
+    run_code(code)
+
+
+def test_a_lease_and_its_ticket_die_in_one_cycle(shared, monkeypatch):
+    """Whoever goes first."""
+    unraisable = []
+    monkeypatch.setattr("sys.unraisablehook", unraisable.append)
+    first = shared("first")
+    for at in range(8):
+        lease = Lease(f"dying{at}", context=first.context, arbiter="one")
+        ticket = lease.request_async()
+        assert ticket.wait(60)
+        gone = weakref.ref(lease)
+        cycle = [lease, ticket] if at % 2 else [ticket, lease]
+        cycle.append(cycle)
+        del lease, ticket, cycle
+        gc.collect()
+        until(lambda gone=gone: gone() is None)
+
+    def members():
+        return {member["name"] for member in gmm.lease.status("one", context=first.context)["members"]}
+
+    until(lambda: members() == {"first"})
+    assert not unraisable
+
+
+# The one line.
+
+
+def test_use_in_the_default_context(tmp_path):
+    run_code(f"""
+import os
+os.environ.update({card(tmp_path)!r}, GMM_BACKEND="host")
+import gmm
+lease = gmm.lease.use(name="plain", amounts=1 << 20)
+assert lease.info().state == gmm.lease.LeaseState.IN_USE and lease.context is gmm.context()
+block = gmm.alloc(1 << 20, gmm.Kind.VMM, tag="weights")
+assert gmm.context().tag_info("weights").contents == gmm.Contents.HOST
+assert lease.info().active_bytes >= 1 << 20
+try:
+    gmm.lease.use(name="again")
+except gmm.BusyError as error:
+    assert "plain" in str(error)
+else:
+    raise SystemExit("two of them")
+assert lease.release()
+with lease.use():
+    block.fill(1)
+lease.close()
+gmm.lease.use("again", ["weights"])
+try:
+    gmm.lease.use("third", at_once=True)
+except gmm.BusyError:
+    pass
+""")
+
+
+DROP_IN = """
+import gmm.lease
+from gmm.lease import LeaseState
+
+def other(mib=60):  # another process of the device, which wants nearly all of it
+    import json, subprocess
+    member = subprocess.Popen([sys.executable, os.environ["MEMBER"], "cuda", "other", "64", "{}"],
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    def tell(*command):
+        print(json.dumps(command), file=member.stdin, flush=True)
+        return json.loads(member.stdout.readline())
+    assert json.loads(member.stdout.readline()) == "ready"
+    tell.end = lambda: (member.stdin.close(), member.wait())
+    return tell
+
+def turn(tell, mib=0):
+    told = tell("request", mib)
+    assert "resumed" in told, told
+
+def state():
+    return lease.info().state
+"""
+
+
+def run_drop_in(tmp_path, prelude, code, **options):
+    drop_in.run(code, environment={**card(tmp_path), "MEMBER": str(HERE / "lease_member.py")},
+                prelude=drop_in.PRELUDE + prelude + DROP_IN, **options)
+
+
+@pytest.mark.parametrize("mode", ["preload", "torch"])
+def test_use_with_torch_memory_saver(tmp_path, mode):
+    run_drop_in(tmp_path, drop_in.SAVER.format(mode=mode), """
+lease = gmm.lease.use("generator", ["weights", "kv_cache"], arbiter="tests", residency=0.001)
+assert state() == LeaseState.IN_USE
+with saver.region(tag="weights", enable_cpu_backup=True):
+    weights = full(16, 42)
+with saver.region(tag="kv_cache"):
+    cache = full(20, 9)
+with saver.region(tag="not offered", enable_cpu_backup=True):
+    alone = full(2, 7)
+tell = other()
+told = tell("request", 60, 0.3)         # what the program uses is an offer, so that others wait for it
+assert told["error"] == "NotReadyError" and "generator" in told["message"], told
+whole = used()
+saver.pause()                           # the turn is over, and nobody wants the memory
+assert state() == LeaseState.IDLE and whole - 2 >= used() >= whole - 4, (whole, used())
+saver.resume()
+assert state() == LeaseState.IN_USE and used() == whole and holds(weights, 42) and holds(alone, 7)
+
+saver.pause("not offered")
+assert state() == LeaseState.IN_USE and used() < whole
+saver.pause("kv_cache")                 # a part goes at once
+assert state() == LeaseState.IN_USE and whole - used() >= 22
+saver.pause("weights")
+assert state() == LeaseState.IDLE
+turn(tell, 50)
+tell("alloc", 50), tell("release")
+assert lease.info().paused_bytes >= 16 * MIB
+saver.resume("weights")                 # the cache stays paused
+assert state() == LeaseState.IN_USE and holds(weights, 42) and lease.info().active_bytes < 20 * MIB
+saver.resume("kv_cache")                # more, beside a part
+assert state() == LeaseState.IN_USE and holds(weights, 42)
+cache.fill_(3)
+saver.pause("kv_cache"), saver.pause("kv_cache"), saver.resume("kv_cache"), saver.resume("not offered")
+saver.pause()
+turn(tell)
+assert tell("check")
+import threading
+threading.Timer(0.3, tell, ["release"]).start()
+saver.resume()                          # waits for the other one
+assert holds(weights, 42) and holds(alone, 7)
+lease.close()
+saver.pause("weights")                  # as without a lease
+assert whole - used() >= 16 - 2
+saver.resume()
+assert holds(weights, 42)
+""", preload=mode == "preload")
+
+
+def test_use_with_torch_memory_saver_at_once(tmp_path):
+    run_drop_in(tmp_path, drop_in.SAVER.format(mode="torch"), """
+lease = gmm.lease.use("generator", ["weights"], arbiter="tests", at_once=True)
+with saver.region(tag="weights", enable_cpu_backup=True):
+    weights = full(16, 42)
+whole = used()
+saver.pause("weights")
+assert state() == LeaseState.IDLE and whole - used() >= 16
+saver.resume("weights")
+assert state() == LeaseState.IN_USE and holds(weights, 42)
+""")
+
+
+def test_use_with_vllm(tmp_path):
+    run_drop_in(tmp_path, "from gmm.vllm import CuMemAllocator\nallocator = CuMemAllocator.get_instance()\n", """
+lease = gmm.lease.use("engine", arbiter="tests", residency=0.001)
+with allocator.use_memory_pool(tag="weights"):
+    weights = full(16, 42)
+with allocator.use_memory_pool(tag="kv_cache"):
+    cache = full(20, 9)
+tell = other()
+for level in (1, 2, 1):
+    allocator.sleep(("weights",) if level == 1 else ())
+    assert state() == LeaseState.IDLE
+    turn(tell, 60)  # it takes all of it, later than the call
+    assert lease.info().active_bytes == 0
+    tell("release")
+    allocator.wake_up(["weights"])
+    assert state() == LeaseState.IN_USE and lease.info().active_bytes < 20 * MIB
+    assert holds(weights, 42) == (level == 1)
+    weights.fill_(42)
+    allocator.wake_up(["kv_cache"])
+    assert lease.info().active_bytes >= 36 * MIB and holds(weights, 42)
+    cache.fill_(1)
+allocator.sleep(())                      # nobody takes it
+allocator.wake_up()
+assert holds(weights, 42)
+
+# The one who holds a part and wants more gives up the part, with its contents, though its tag keeps none.
+allocator.sleep(())
+allocator.wake_up(["weights"])
+weights.fill_(5)
+import threading
+def take():
+    turn(tell, 55)
+    went.append(lease.info().paused_bytes)
+    tell("release")
+went = []
+thread = threading.Thread(target=take)
+thread.start()
+while not any(member["state"] == "waiting" for member in gmm.lease.status("tests")["members"]):
+    pass
+assert state() == LeaseState.IN_USE and holds(weights, 5) and not went
+allocator.wake_up()
+assert went[0] >= 36 * MIB and holds(weights, 5) and lease.info().active_bytes >= 36 * MIB
+thread.join()
+""")
+
+
+def test_use_by_the_environment_of_vllm(tmp_path):
+    """In the process that makes the allocator, which waits for room."""
+    run_drop_in(tmp_path, "from gmm.vllm import CuMemAllocator\n", """
+tell = other()
+turn(tell, 50)
+tell("alloc", 50), tell("release")
+for wrong in ("engine:x", "a b"):
+    os.environ["GMM_VLLM_LEASE"] = wrong
+    raises(ValueError, CuMemAllocator)
+os.environ["GMM_VLLM_LEASE"] = "engine:" + str(40 * MIB)
+import gmm.lease as module
+module.use.__kwdefaults__["arbiter"] = "tests"  # that of the other one here
+allocator = CuMemAllocator.get_instance()
+with allocator.use_memory_pool(tag="weights"):
+    weights = full(36, 42)
+allocator.sleep("weights")
+turn(tell)
+tell("release")
+allocator.wake_up()
+assert holds(weights, 42) and module._used.name == "engine" and module._used.info().evictions >= 1
+""")
+
+
+def test_use_after_the_kth_failure(tmp_path):
+    """Each call below a sleep and a wake-up fails in turn: the next try finds all as it was."""
+    run_drop_in(tmp_path, "from gmm.vllm import CuMemAllocator\nallocator = CuMemAllocator.get_instance()\n", """
+from gmm import _native as native
+from gmm._core.tag import Tag
+from gmm._memory_saver import turns as module
+lease = gmm.lease.use("engine", arbiter="tests", residency=0.001)
+with allocator.use_memory_pool(tag="weights"):
+    weights = full(16, 42)
+with allocator.use_memory_pool(tag="kv_cache"):
+    cache = full(20, 9)
+left = None
+
+def failing(function):
+    def call(*arguments, **options):
+        global left
+        if left is not None:
+            left -= 1
+            if left == 0:
+                left = None
+                raise gmm.SystemCallError("the k-th call")
+        return function(*arguments, **options)
+    return call
+
+native.lease_offer, native.lease_return = failing(native.lease_offer), failing(native.lease_return)
+native.lease_request, native.gmm_tag_configure = failing(native.lease_request), failing(native.gmm_tag_configure)
+library = allocator._library
+library.pause, library.live_bytes = failing(library.pause), failing(library.live_bytes)
+
+def each(operation, check):
+    global left
+    k, failures = 1, 0
+    while True:
+        left = k
+        try:
+            operation()
+        except gmm.SystemCallError:
+            failures += 1
+            check()
+        else:
+            left = None
+            return failures
+        k += 1
+
+def is_awake():
+    assert state() == LeaseState.IN_USE and holds(weights, 42)
+
+def is_partly_awake():
+    is_awake()
+    assert lease.info().active_bytes < 20 * MIB
+
+assert each(lambda: allocator.sleep("weights"), is_awake) >= 4
+assert state() == LeaseState.IDLE
+def is_asleep():
+    assert state() == LeaseState.IDLE
+assert each(lambda: allocator.wake_up(["weights"]), is_asleep) >= 2
+is_partly_awake()
+assert each(lambda: allocator.wake_up(["kv_cache"]), is_partly_awake) >= 3
+is_awake()
+assert lease.info().active_bytes >= 36 * MIB
+assert each(lambda: allocator.discard("kv_cache"), is_awake) >= 2
+is_partly_awake()
+allocator.wake_up()
+is_awake()
+""")
+
+# The examples.
+
+
+def run_example(name, *arguments):
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("FAKE_CUDA", "GMM_"))}
+    done = subprocess.run([sys.executable, EXAMPLES / "lease" / name, *arguments], capture_output=True, text=True,
+                          env={**environment, "GMM_BACKEND": "host"}, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_example_of_turns():
+    told = run_example("turns.py")
+    assert "trainer: step 4," in told and "to 12," in told and told.endswith("turns: ok\n")
+    assert "40 MiB came back" in told
+
+
+def test_the_example_of_models():
+    told = run_example("models.py")
+    assert "code   woken, 40 MiB" in told and "models: ok, 8 answers" in told
+    assert told.count("holds 40 MiB") == 1, told

@@ -1,0 +1,633 @@
+// SPDX-License-Identifier: Apache-2.0
+// Leases in a simulation: an arbiter and members with a virtual clock, devices that refuse what they do not have,
+// connections that lose, delay, double and cut, and processes that die or stop at any step. A seed decides everything.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <queue>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "engine/lease/arbiter.h"
+#include "engine/lease/member.h"
+
+namespace gmm::test {
+namespace {
+
+constexpr uint64_t kLeaseNever = UINT64_MAX, kLeaseCapacity = 1000;
+
+// In permille of the messages, and of the steps of a process.
+struct LeaseFaults {
+  uint32_t lost = 0, doubled = 0, delayed = 0, cut = 0, killed = 0, stopped = 0;
+  bool foreign = false;  // a process without a lease takes and gives memory
+  bool any() const { return lost + doubled + delayed + cut + killed + stopped != 0 || foreign; }
+};
+
+class LeaseSimulation {
+ public:
+  struct Process {
+    std::unique_ptr<LeaseMember> member;
+    int32_t priority = 0;
+    bool is_dead = false, returns_when_asked = true;
+    uint64_t stopped_until = 0;
+    // Its memory: pages of the offered tag, the tag's paused bytes, and what is not offered.
+    uint64_t pages[2] = {}, paused[2] = {}, own[2] = {}, extra[2] = {}, floor[2] = {};
+    bool is_pausing = false, is_resuming = false, may_have_lost_its_promise = false;
+    uint64_t granted_at = 0, residency = 0, asked_at = 0, deadline = kLeaseNever, cut_since = 0;
+    uint64_t link = 0;  // of its connection; 0: none
+    uint64_t grants = 0, denials = 0, timeouts = 0, shorts = 0, asks = 0, use_ms = 100, rest_ms = 100;
+    uint64_t longest_wait = 0;
+    uint64_t timer = 0;
+    uint64_t timeout = 60'000;
+  };
+
+  LeaseSimulation(uint64_t seed, uint32_t processes, uint32_t devices) : random_(seed), devices_(devices) {
+    processes_.resize(processes);
+    for (uint32_t i = 0; i < processes; ++i) {
+      Process &process = processes_[i];
+      process.priority = static_cast<int32_t>(chance(3));
+      process.residency = chance(3) * 150;
+      process.use_ms = 1 + chance(300);
+      process.rest_ms = 1 + chance(400);
+      process.member = std::make_unique<LeaseMember>(100 + i, ("p" + std::to_string(i)).c_str(), process.priority,
+                                                     process.residency);
+      for (uint32_t d = 0; d < devices; ++d) {
+        process.paused[d] = chance(4) == 0 ? 0 : 100 + chance(500);
+        process.floor[d] = chance(4) == 0 ? chance(150) : 0;
+      }
+    }
+  }
+
+  Process &operator[](uint32_t i) { return processes_[i]; }
+  uint32_t size() const { return static_cast<uint32_t>(processes_.size()); }
+  uint64_t chance(uint64_t below) { return below == 0 ? 0 : random_() % below; }
+  uint64_t now() const { return now_; }
+
+  // Every process asks, uses and returns by turns until `until`; then what runs ends.
+  void run(uint64_t until) {
+    until_ = until;
+    for (uint32_t i = 0; i < size(); ++i) {
+      at(now_ + chance(20), i, [this, i] { connect(i); });
+      at(now_ + chance(200), i, [this, i] { ask_for_memory(i); });
+    }
+    if (faults.foreign) at(now_ + 50, kNobody, [this] { take_foreign(); });
+    while (!events_.empty()) {
+      const Item item = events_.top();
+      events_.pop();
+      now_ = item.time;
+      if (item.process != kNobody) {
+        Process &process = processes_[item.process];
+        if (process.is_dead) continue;
+        if (process.stopped_until > now_) {
+          events_.push(Item{process.stopped_until, ++last_, item.process, item.fn});
+          continue;
+        }
+        if (now_ < faults_until && strikes(faults.killed) && living() > 1) {
+          kill(item.process);
+          continue;
+        }
+        if (now_ < faults_until && strikes(faults.stopped)) {
+          process.stopped_until = now_ + 10 + chance(3000);
+          events_.push(Item{process.stopped_until, ++last_, item.process, item.fn});
+          continue;
+        }
+      }
+      (*item.fn)();
+      if (::testing::Test::HasFailure()) return;
+    }
+  }
+
+  uint64_t free_of(uint32_t d) const {
+    uint64_t used = foreign_[d];
+    for (const Process &process : processes_)
+      if (!process.is_dead) used += process.pages[d] + process.own[d] + process.extra[d];
+    EXPECT_LE(used, kLeaseCapacity);
+    return kLeaseCapacity - used;
+  }
+  uint32_t living() const {
+    uint32_t count = 0;
+    for (const Process &process : processes_) count += !process.is_dead;
+    return count;
+  }
+  void kill(uint32_t i) {
+    processes_[i].is_dead = true;
+    if (arbiter_ && arbiter_process_ == i) end_arbiter();
+    if (processes_[i].link != 0) cut(i);
+  }
+
+  LeaseFaults faults;
+  uint64_t faults_until = kLeaseNever;
+  bool has_extras = true;
+  uint64_t arbiters = 0, gives = 0;
+
+ private:
+  static constexpr uint32_t kNobody = UINT32_MAX;
+  struct Item {
+    uint64_t time, number;
+    uint32_t process;  // whose event; kNobody: nobody's
+    std::shared_ptr<std::function<void()>> fn;
+    bool operator<(const Item &other) const { return time != other.time ? time > other.time : number > other.number; }
+  };
+  void at(uint64_t time, uint32_t process, std::function<void()> fn) {
+    events_.push(Item{time, ++last_, process, std::make_shared<std::function<void()>>(std::move(fn))});
+  }
+  bool strikes(uint32_t permille) { return permille != 0 && chance(1000) < permille; }
+
+  // --- Connections: a number for each, so that what is under way on an old one is lost ---
+  void connect(uint32_t i) {
+    Process &process = processes_[i];
+    if (process.link != 0) return;
+    if (!arbiter_) {
+      // The lock of a dead process is free.
+      arbiter_ = std::make_unique<LeaseArbiter>(arbiters + 1, arbiters != 0, now_);
+      ++arbiters;
+      arbiter_process_ = i;
+      ++arbiter_timer_;
+    }
+    const uint32_t slot = arbiter_->add(static_cast<int32_t>(i), now_);
+    ASSERT_LT(slot, LeaseArbiter::kMembers);
+    if (process.cut_since != 0 && now_ - process.cut_since >= LeaseArbiter::kGraceMs) mark_late(process);
+    process.link = ++links_;
+    slots_.resize(links_ + 1);
+    slots_[process.link] = slot;
+    process.member->connected();
+    run_arbiter();
+    run_member(i);
+  }
+  void mark_late(Process &process) {
+    if (process.member->state() == LeaseState::kTaking || process.member->state() == LeaseState::kInUse)
+      process.may_have_lost_its_promise = true;
+  }
+  void cut(uint32_t i) {
+    Process &process = processes_[i];
+    const uint64_t link = process.link;
+    process.link = 0;
+    process.cut_since = now_;
+    if (arbiter_) arbiter_->remove(slots_[link], now_);
+    process.member->disconnected();
+    if (arbiter_) at(now_, arbiter_process_, [this] { run_arbiter(); });
+    if (!process.is_dead) at(now_ + 1 + chance(20), i, [this, i] { connect(i); });
+  }
+  void end_arbiter() {
+    arbiter_.reset();
+    for (uint32_t i = 0; i < size(); ++i)
+      if (processes_[i].link != 0) cut(i);
+  }
+  // fn runs at the receiver, unless the connection has ended.
+  void send(uint32_t member, uint32_t receiver, std::function<void()> fn) {
+    const uint64_t link = processes_[member].link;
+    const bool is_faulty = now_ < faults_until;
+    if (is_faulty && strikes(faults.lost)) return;
+    if (is_faulty && strikes(faults.cut)) return cut(member);
+    const uint32_t copies = is_faulty && strikes(faults.doubled) ? 2 : 1;
+    for (uint32_t k = 0; k < copies; ++k) {
+      const uint64_t delay = is_faulty && strikes(faults.delayed) ? chance(800) : 1 + chance(3);
+      at(now_ + delay, receiver, [this, member, link, fn] {
+        if (processes_[member].link == link) fn();
+      });
+    }
+  }
+
+  // --- The arbiter ---
+  void run_arbiter() {
+    if (!arbiter_ || processes_[arbiter_process_].stopped_until > now_) {
+      if (arbiter_) at(processes_[arbiter_process_].stopped_until, arbiter_process_, [this] { run_arbiter(); });
+      return;
+    }
+    const uint64_t wake = arbiter_->step(now_);
+    check_promises();
+    uint32_t slot;
+    LeaseOrder order;
+    while (arbiter_->next_order(now_, &slot, &order)) {
+      for (uint32_t i = 0; i < size(); ++i) {
+        if (processes_[i].link == 0 || slots_[processes_[i].link] != slot) continue;
+        if (order.denied_request != 0 && order.denied_request == processes_[i].member->request()) check_denial(i);
+        send(i, i, [this, i, order] {
+          processes_[i].member->receive(order, now_);
+          run_member(i);
+        });
+        if (!arbiter_) return;
+        break;
+      }
+    }
+    const uint64_t timer = ++arbiter_timer_;
+    if (wake != kLeaseNever)
+      at(std::max(wake, now_ + 1), arbiter_process_, [this, timer] {
+        if (timer == arbiter_timer_) run_arbiter();
+      });
+  }
+  // What is held, what was granted and not taken, and what is under way as a grant, fits into the device.
+  void check_promises() {
+    if (faults.foreign || now_ < broken_until_) return;
+    for (uint32_t d = 0; d < devices_; ++d) {
+      uint64_t sum = kLeaseCapacity - free_of(d);
+      for (Process &process : processes_) {
+        if (process.link == 0 && now_ >= process.cut_since + LeaseArbiter::kGraceMs) mark_late(process);
+        if (process.is_dead || process.may_have_lost_its_promise) continue;
+        const LeaseState state = process.member->state();
+        const bool is_granted =
+            process.link != 0 && arbiter_->member(slots_[process.link]).granted_request == process.member->request();
+        if (state == LeaseState::kTaking || (state == LeaseState::kWaiting && is_granted))
+          sum += process.paused[d] + wanted_extra(process, d);
+        else if (state == LeaseState::kInUse)
+          sum += wanted_extra(process, d) - process.extra[d];
+      }
+      ASSERT_LE(sum, kLeaseCapacity) << "bytes of device " << d << " were granted twice at " << now_;
+    }
+  }
+  uint64_t wanted_extra(const Process &process, uint32_t d) const {
+    return process.member == nullptr ? 0 : extra_[d][&process - processes_.data()];
+  }
+  void check_denial(uint32_t i) {
+    // What was freed since the arbiter heard of it does not count.
+    if (processes_[i].member->state() != LeaseState::kWaiting || faults.any() || now_ < freed_at_ + 50) return;
+    bool is_possible = true;
+    for (uint32_t d = 0; d < devices_; ++d) {
+      uint64_t reachable = free_of(d), floors = 0;
+      for (uint32_t k = 0; k < size(); ++k) {
+        const Process &other = processes_[k];
+        if (k == i || other.is_dead) continue;
+        const uint64_t held = other.pages[d] + other.own[d] + other.extra[d];
+        reachable += std::min(other.pages[d], held - std::min(held, other.floor[d]));
+        floors += other.floor[d] - std::min(held, other.floor[d]);
+      }
+      is_possible = is_possible && processes_[i].paused[d] + wanted_extra(processes_[i], d) + floors <= reachable;
+    }
+    ASSERT_FALSE(is_possible) << "process " << i << " was denied what could be met";
+  }
+
+  // --- A member's thread ---
+  void run_member(uint32_t i) {
+    Process &process = processes_[i];
+    LeaseMember &member = *process.member;
+    hear(i);
+    for (;;) {
+      const LeaseMember::Next next = member.next(now_);
+      switch (next.act) {
+        case LeaseMember::Next::Act::kReport: {
+          LeaseMeasure measures[2];
+          for (uint32_t d = 0; d < devices_; ++d) {
+            measures[d].is_used = true;
+            measures[d].device.bytes[0] = static_cast<uint8_t>(1 + d);
+            measures[d].free = free_of(d);
+            measures[d].held = process.pages[d] + process.own[d] + process.extra[d];
+            measures[d].floor = process.floor[d];
+            measures[d].offered = process.pages[d];
+            measures[d].paused = process.paused[d];
+          }
+          LeaseReport report;
+          member.report(measures, devices_, now_, &report);
+          send(i, arbiter_process_, [this, i, report] {
+            if (!arbiter_) return;
+            ASSERT_TRUE(arbiter_->receive(slots_[processes_[i].link], report, now_));
+            run_arbiter();
+          });
+          if (process.link == 0) return;
+          continue;
+        }
+        case LeaseMember::Next::Act::kGive:
+          give(i);
+          return;
+        case LeaseMember::Next::Act::kAsk:
+          member.begin_ask();
+          ++process.asks;
+          if (process.returns_when_asked) at(now_ + 1 + chance(50), i, [this, i] { return_memory(i); });
+          continue;
+        case LeaseMember::Next::Act::kWait:
+          break;
+      }
+      const uint64_t timer = ++process.timer;
+      if (next.until != kLeaseNever)
+        at(next.until, i, [this, i, timer] {
+          if (processes_[i].timer == timer) run_member(i);
+        });
+      return;
+    }
+  }
+  void give(uint32_t i) {
+    Process &process = processes_[i];
+    ASSERT_NE(process.member->state(), LeaseState::kInUse) << "memory in use would be paused";
+    ASSERT_NE(process.member->state(), LeaseState::kTaking) << "memory in use would be paused";
+    ASSERT_GE(now_, process.granted_at + process.residency) << "thrashing";
+    const LeaseOrder order = process.member->begin_give();
+    process.is_pausing = true;
+    ++gives;
+    at(now_ + 1 + chance(60), i, [this, i, order] {
+      Process &self = processes_[i];
+      ASSERT_TRUE(self.member->state() == LeaseState::kIdle || self.member->state() == LeaseState::kWaiting);
+      const bool refuses = faults.any() && chance(10) == 0;
+      for (uint32_t k = 0; k < order.devices && !refuses; ++k) {
+        const uint32_t d = order.rows[k].device.bytes[0] - 1u;
+        self.paused[d] += self.pages[d];  // a tag goes as a whole
+        self.pages[d] = 0;
+      }
+      self.is_pausing = false;
+      self.member->gave();
+      run_member(i);
+    });
+  }
+
+  // --- The program ---
+  void ask_for_memory(uint32_t i) {
+    Process &process = processes_[i];
+    if (now_ >= until_) return;
+    if (process.is_pausing) {
+      at(now_ + 2, i, [this, i] { ask_for_memory(i); });
+      return;
+    }
+    uint64_t extra[kLeaseDevices] = {};
+    for (uint32_t d = 0; d < devices_; ++d) {
+      extra[d] = has_extras && chance(3) == 0 ? chance(300) : 0;
+      extra_[d][i] = extra[d];
+    }
+    process.asked_at = now_;
+    process.deadline = now_ + process.timeout;
+    process.member->begin(extra, now_);
+    const uint64_t request = process.member->request();
+    at(process.deadline, i, [this, i, request] {
+      Process &self = processes_[i];
+      if (self.member->request() != request || self.member->state() != LeaseState::kWaiting) return;
+      ++self.timeouts;
+      end_request(i);
+      self.member->give_up(now_);
+      run_member(i);
+    });
+    run_member(i);
+  }
+  void end_request(uint32_t i) {
+    Process &process = processes_[i];
+    process.deadline = kLeaseNever;
+    for (uint32_t d = 0; d < devices_; ++d) extra_[d][i] = 0;
+    at(now_ + process.rest_ms, i, [this, i] { ask_for_memory(i); });
+  }
+  // The thread that waits for its request.
+  void hear(uint32_t i) {
+    Process &process = processes_[i];
+    if (process.is_resuming || process.deadline == kLeaseNever) return;
+    if (process.member->answer() == LeaseMember::End::kDenied) {
+      ++process.denials;
+      EXPECT_NE(process.member->text()[0], 0);
+      end_request(i);
+      return;
+    }
+    if (process.member->answer() != LeaseMember::End::kGranted) return;
+    ASSERT_EQ(process.member->state(), LeaseState::kTaking);
+    process.is_resuming = true;
+    process.granted_at = now_;
+    at(now_ + 1 + chance(60), i, [this, i] { resume(i); });
+  }
+  void resume(uint32_t i) {
+    Process &process = processes_[i];
+    process.is_resuming = false;
+    ASSERT_EQ(process.member->state(), LeaseState::kTaking);
+    bool is_enough = true;
+    for (uint32_t d = 0; d < devices_; ++d) is_enough = is_enough && process.paused[d] <= free_of(d);
+    if (!is_enough) {
+      ++process.shorts;
+      if (!faults.foreign && !somebody_lost_a_promise()) FAIL() << "a grant of process " << i << " was too small";
+      process.member->came_short();
+      if (now_ >= process.deadline) {
+        ++process.timeouts;
+        end_request(i);
+        process.member->give_up(now_);
+      }
+      return run_member(i);
+    }
+    for (uint32_t d = 0; d < devices_; ++d) {
+      process.pages[d] += process.paused[d];
+      process.paused[d] = 0;
+    }
+    process.member->took(now_);
+    ++process.grants;
+    process.longest_wait = std::max(process.longest_wait, now_ - process.asked_at);
+    process.deadline = kLeaseNever;
+    at(now_ + chance(process.use_ms), i, [this, i] { use(i); });
+    const uint64_t request = process.member->request();
+    at(now_ + process.use_ms + (process.returns_when_asked ? chance(1000) : 0), i, [this, i, request] {
+      if (processes_[i].member->request() == request) return_memory(i);
+    });
+    run_member(i);
+  }
+  bool somebody_lost_a_promise() const {
+    if (now_ < broken_until_) return true;
+    for (const Process &process : processes_)
+      if (process.may_have_lost_its_promise) return true;
+    return false;
+  }
+  // It allocates what it was granted beyond its tags.
+  void use(uint32_t i) {
+    Process &process = processes_[i];
+    if (process.member->state() != LeaseState::kInUse) return;
+    for (uint32_t d = 0; d < devices_; ++d) {
+      const uint64_t wanted = extra_[d][i] - process.extra[d];
+      if (wanted > free_of(d)) {
+        if (!faults.foreign && !somebody_lost_a_promise())
+          FAIL() << "process " << i << " did not have what it was granted";
+        continue;
+      }
+      // A late process takes what is free, which others may have been granted since.
+      if (wanted != 0 && process.may_have_lost_its_promise) broken_until_ = now_ + 2000;
+      process.extra[d] += wanted;
+    }
+  }
+  void return_memory(uint32_t i) {
+    Process &process = processes_[i];
+    if (process.member->state() != LeaseState::kInUse) return;
+    for (uint32_t d = 0; d < devices_; ++d) {
+      // Sometimes the tag grows by what was allocated, else it is freed.
+      if (chance(4) == 0 && process.pages[d] + process.extra[d] < 700) process.pages[d] += process.extra[d];
+      if (process.extra[d] != 0) freed_at_ = now_;
+      process.extra[d] = 0;
+    }
+    process.member->return_all(now_);
+    process.may_have_lost_its_promise = false;
+    end_request(i);
+    run_member(i);
+  }
+  void take_foreign() {
+    for (uint32_t d = 0; d < devices_; ++d) {
+      foreign_[d] = 0;
+      if (now_ < faults_until) foreign_[d] = chance(free_of(d) / 2 + 1);
+    }
+    if (now_ < until_) at(now_ + 1 + chance(300), kNobody, [this] { take_foreign(); });
+  }
+
+  std::mt19937_64 random_;
+  const uint32_t devices_;
+  std::vector<Process> processes_;
+  std::priority_queue<Item> events_;
+  uint64_t now_ = 1000, last_ = 0, until_ = 0;
+  uint64_t freed_at_ = 0;  // what no lease offers
+  uint64_t broken_until_ = 0;
+  uint64_t foreign_[2] = {};
+  uint64_t extra_[2][8] = {};  // of the request of a process
+  std::unique_ptr<LeaseArbiter> arbiter_;
+  uint32_t arbiter_process_ = 0;
+  uint64_t arbiter_timer_ = 0, links_ = 0;
+  std::vector<uint32_t> slots_;
+};
+
+// Without a fault everything is granted that can be met, at once or after others returned.
+TEST(LeaseSimulation, GrantsAllThatCanBeMetWithoutAFault) {
+  uint64_t grants = 0, gives = 0;
+  for (uint64_t seed = 1; seed <= 600; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    LeaseSimulation simulation(seed, 1 + seed % 6, 1 + seed % 2);
+    simulation.run(10'000);
+    for (uint32_t i = 0; i < simulation.size(); ++i) {
+      EXPECT_EQ(simulation[i].timeouts, 0u) << i;
+      EXPECT_EQ(simulation[i].shorts, 0u) << i;
+      EXPECT_GT(simulation[i].grants + simulation[i].denials, 0u) << i;
+      grants += simulation[i].grants;
+    }
+    EXPECT_EQ(simulation.arbiters, 1u);
+    gives += simulation.gives;
+    if (HasFailure()) return;
+  }
+  EXPECT_GT(grants, 5'000u);
+  EXPECT_GT(gives, 2'500u);
+}
+
+// After the faults are over, every process that lives is served again.
+// `all_are_served`: the faults only delay, and every request waits long enough.
+void run_with_faults(const LeaseFaults &faults, uint64_t seeds, bool all_are_served, bool needs_shorts = false) {
+  uint64_t grants = 0, arbiters = 0, timeouts = 0, shorts = 0;
+  for (uint64_t seed = 1; seed <= seeds; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    LeaseSimulation simulation(seed, 2 + seed % 5, 1 + seed % 2);
+    simulation.faults = faults;
+    simulation.faults_until = 12'000;
+    for (uint32_t i = 0; i < simulation.size(); ++i)
+      simulation[i].timeout = all_are_served ? 60'000 : 500 + simulation.chance(4000);
+    simulation.run(12'000);
+    for (uint32_t i = 0; i < simulation.size(); ++i) {
+      grants += simulation[i].grants;
+      timeouts += simulation[i].timeouts;
+      if (all_are_served) {
+        EXPECT_EQ(simulation[i].timeouts, 0u) << i;
+      }
+      shorts += simulation[i].shorts;
+      simulation[i].grants = simulation[i].denials = simulation[i].timeouts = 0;
+      simulation[i].timeout = 60'000;
+    }
+    if (::testing::Test::HasFailure()) return;
+    simulation.run(simulation.now() + 10'000);
+    for (uint32_t i = 0; i < simulation.size(); ++i) {
+      if (simulation[i].is_dead) continue;
+      EXPECT_EQ(simulation[i].timeouts, 0u) << i;
+      EXPECT_GT(simulation[i].grants + simulation[i].denials, 0u) << i;
+    }
+    arbiters += simulation.arbiters;
+    if (::testing::Test::HasFailure()) return;
+  }
+  EXPECT_GT(grants, seeds * 5);
+  if (faults.killed != 0) {
+    EXPECT_GT(arbiters, seeds);
+  }
+  if (needs_shorts) {
+    EXPECT_GT(shorts, 10u);
+  }
+}
+
+TEST(LeaseSimulation, SurvivesLostDelayedAndDoubledMessages) {
+  LeaseFaults faults;
+  faults.lost = faults.doubled = faults.delayed = 50;
+  run_with_faults(faults, 400, true);
+}
+TEST(LeaseSimulation, SurvivesCutConnections) {
+  LeaseFaults faults;
+  faults.cut = 20;
+  run_with_faults(faults, 400, true);
+}
+TEST(LeaseSimulation, SurvivesDeathsAndStops) {
+  LeaseFaults faults;
+  faults.killed = 1;
+  faults.stopped = 4;
+  run_with_faults(faults, 500, false);
+}
+TEST(LeaseSimulation, SurvivesAProcessWithoutALease) {
+  LeaseFaults faults;
+  faults.foreign = true;
+  run_with_faults(faults, 200, false, true);
+}
+TEST(LeaseSimulation, SurvivesEverythingAtOnce) {
+  LeaseFaults faults;
+  faults.lost = faults.doubled = faults.delayed = faults.cut = 20;
+  faults.killed = 1;
+  faults.stopped = 2;
+  faults.foreign = true;
+  run_with_faults(faults, 400, false);
+}
+
+// A low priority beside two of a high one that always want the memory.
+TEST(LeaseSimulation, NobodyStarves) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    LeaseSimulation simulation(seed, 3, 1);
+    simulation.has_extras = false;
+    for (uint32_t i = 0; i < 3; ++i) {
+      simulation[i].priority = i == 0 ? 0 : 5;
+      simulation[i].member = std::make_unique<LeaseMember>(100 + i, "p", simulation[i].priority, 0);
+      simulation[i].residency = 0;
+      simulation[i].floor[0] = 0;
+      simulation[i].paused[0] = 600;
+      simulation[i].use_ms = 50;
+      simulation[i].rest_ms = 1;
+      simulation[i].timeout = 80'000;
+    }
+    simulation.run(100'000);
+    EXPECT_GT(simulation[0].grants, 1u);
+    EXPECT_LT(simulation[0].longest_wait, LeaseArbiter::kOldMs + 5000);
+    EXPECT_GT(simulation[1].grants, 20u);
+    if (HasFailure()) return;
+  }
+}
+
+// One that wants nearly all, beside two that want little and ask again at once.
+TEST(LeaseSimulation, ALargeRequestIsNotOvertaken) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    LeaseSimulation simulation(seed, 3, 1);
+    simulation.has_extras = false;
+    for (uint32_t i = 0; i < 3; ++i) {
+      simulation[i].priority = 0;
+      simulation[i].member = std::make_unique<LeaseMember>(100 + i, "p", 0, 0);
+      simulation[i].residency = 0;
+      simulation[i].floor[0] = 0;
+      simulation[i].paused[0] = i == 0 ? 900 : 300;
+      simulation[i].use_ms = i == 0 ? 10 : 200;
+      simulation[i].rest_ms = 1;
+      // Nobody returns because others ask.
+      simulation[i].returns_when_asked = false;
+    }
+    simulation.run(60'000);
+    EXPECT_GT(simulation[0].grants, 50u);
+    EXPECT_LT(simulation[0].longest_wait, 2000u);
+    if (HasFailure()) return;
+  }
+}
+
+// A holder that never returns: the others end at their deadlines, with its name.
+TEST(LeaseSimulation, AHolderThatNeverReturnsIsNamed) {
+  LeaseSimulation simulation(7, 2, 1);
+  for (uint32_t i = 0; i < 2; ++i) {
+    simulation[i].floor[0] = 0;
+    simulation[i].paused[0] = 600;
+  }
+  simulation[0].returns_when_asked = simulation[1].returns_when_asked = false;
+  simulation[0].use_ms = simulation[1].use_ms = 50'000;
+  simulation[0].timeout = simulation[1].timeout = 700;
+  simulation.run(5000);
+  const uint32_t user = simulation[0].grants != 0 ? 0 : 1, waiting = 1 - user;
+  EXPECT_EQ(simulation[user].grants, 1u);
+  EXPECT_GE(simulation[waiting].timeouts, 3u);
+  EXPECT_GE(simulation[user].asks, 1u);
+  EXPECT_NE(std::string(simulation[waiting].member->text()).find("\"p" + std::to_string(user) + "\""),
+            std::string::npos)
+      << simulation[waiting].member->text();
+}
+
+}  // namespace
+}  // namespace gmm::test
