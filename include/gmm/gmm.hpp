@@ -936,7 +936,11 @@ class ticket_ref {
   [[nodiscard]] outcome<std::optional<uint64_t>> wait_for(milliseconds timeout) const {
     uint64_t bytes = 0;
     const gmm_result code = gmm_ticket_wait(ticket_, timeout.count(), &bytes);
-    if (code == GMM_ERROR_NOT_READY) return std::optional<uint64_t>();
+    gmm_ticket_info info = {};
+    info.struct_size = sizeof info;
+    // A request of a lease may itself end with NOT_READY.
+    if (code == GMM_ERROR_NOT_READY && gmm_ticket_query(ticket_, &info) == GMM_OK && info.done == 0)
+      return std::optional<uint64_t>();
     return detail::give<std::optional<uint64_t>>(code, bytes);
   }
   /** C: gmm_ticket_cancel(). */

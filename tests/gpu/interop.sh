@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Builds gmm on a machine with a GPU and runs there what it does with other libraries: Numba, PyTorch, CuPy, RMM and
-# JAX, and between processes, also by leases. What is right or wrong runs side by side on the one GPU, what is measured
+# JAX, and between processes. What is right or wrong runs side by side on the one GPU, what is measured
 # alone, after it. Ends with a table, also in $OUT/summary.txt.
 #
 # Usage: tests/gpu/interop.sh
@@ -257,8 +257,6 @@ if [ -x "$build/tests/bench/gmm-bench" ]; then
   step 'gmm-bench ipc, 64 at once' 60 timed "$build/tests/bench/gmm-bench" ipc --backend cuda --kind vmm \
     --blocks 1 --threads 64 --iterations 10000
 fi
-# It takes the card but for 12 GiB.
-step 'leases' 60 timed "$python" tests/gpu/lease_check.py ${fake:+--rehearse}
 # It fills the device for a moment, and times copies.
 step 'checkpoint of a process' 120 timed "$(python_with cupy)" tests/gpu/checkpoint_check.py ${fake:+--rehearse}
 step 'PyTorch, its own kind' 130 gpu "$(python_with torch)" tests/gpu/torch_native_check.py --no-training

@@ -6,6 +6,7 @@
 #include <cinttypes>
 #include <cstdarg>
 #include <cstdio>
+#include <utility>
 
 namespace gmm {
 namespace {
@@ -400,11 +401,13 @@ void LeaseArbiter::tell_holders(Member &waiting, const char *why) {
   char text[sizeof waiting.text];
   LeaseText out(text, sizeof text);
   out.add("%s", why);
+  const char *between = "";
   for (uint32_t d = 0; d < devices_count_; ++d) {
     if (waiting.wanted[d] == 0) continue;
     const uint8_t *uuid = devices_[d].bytes;
-    out.add("device %02x%02x%02x%02x: %" PRIu64 " bytes wanted, %" PRIu64 " free", uuid[0], uuid[1], uuid[2], uuid[3],
-            waiting.wanted[d], waiting.free[d]);
+    const char *separator = std::exchange(between, " ");
+    out.add("%sdevice %02x%02x%02x%02x: %" PRIu64 " bytes wanted, %" PRIu64 " free", separator, uuid[0], uuid[1],
+            uuid[2], uuid[3], waiting.wanted[d], waiting.free[d]);
     for (const Member &other : members_) {
       if (!other.is_there || !other.is_registered || &other == &waiting || other.held[d] + promised(other, d) == 0)
         continue;
@@ -412,7 +415,7 @@ void LeaseArbiter::tell_holders(Member &waiting, const char *why) {
               other.process, other.held[d], other.offered[d], other.uses() ? ", in use" : "");
       if (promised(other, d) != 0) out.add(", %" PRIu64 " are kept for it", promised(other, d));
     }
-    out.add(". ");
+    out.add(".");
   }
   if (std::strcmp(text, waiting.text) == 0) return;
   std::memcpy(waiting.text, text, sizeof text);

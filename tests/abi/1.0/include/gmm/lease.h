@@ -98,6 +98,9 @@ GMM_API gmm_result gmm_lease_create(gmm_context *context, const gmm_lease_desc *
 /**
  * Offers a tag: gmm pauses its VMM memory for others while the lease is not in use, and resumes it by the next request.
  *
+ * Offer before the first request: what a lease in use holds and does not offer yet counts as never to be had, so
+ * requests of others are denied that would wait for it.
+ *
  * A pause of the lease does what gmm_pause() does: its watchers may refuse, and importers that hold a block are in the
  * way. Then the arbiter takes other memory or tries again later.
  *
