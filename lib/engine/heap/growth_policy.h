@@ -45,6 +45,7 @@ class GrowthPolicy {
     drains_.earn(32 + static_cast<int64_t>(bytes >> 16));
     waits_.earn(static_cast<int64_t>(bytes >> 16));
   }
+  // Blocks came back to the heap.
   void freed() {
     only_grew_ = never_freed_ = false;
     growths_ = 0;
@@ -111,9 +112,10 @@ class GrowthPolicy {
     if (never_freed_ || growths_ >= kManyGrowths) return largest_extent(held);
     return std::clamp(held / 384 & ~(kExtentAlignment - 1), kExtentAlignment, kLargestExtent);
   }
-  // The size of each extent when `bytes` are taken for a block: equal ones that are not too large.
+  // The size of each extent when `bytes` are taken for a block: equal ones that are not too large beside what is held
+  // then.
   uint64_t extent_size(uint64_t held, uint64_t bytes, uint64_t block) const {
-    const uint64_t largest = largest_extent(held, block), count = (bytes + largest - 1) / largest;
+    const uint64_t largest = largest_extent(held + bytes, block), count = (bytes + largest - 1) / largest;
     return round(bytes / count);
   }
 

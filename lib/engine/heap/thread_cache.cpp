@@ -351,6 +351,7 @@ Status try_free_past_bin(HeapCache &cache, Span &span, const CacheEntry &entry, 
     } else if (cache.heap->mutex.try_lock()) {
       const UnlockAtEnd guard(cache.heap->mutex);
       freed = cache.heap->put_back_now(entry, key);
+      if (freed && bins != nullptr && !admits) cache.heap->passed_caches();
     }
     if (freed) {
       add(cache.live_bytes, 0 - requested);
