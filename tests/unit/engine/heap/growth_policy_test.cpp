@@ -148,6 +148,7 @@ TEST(GrowthPolicyTest, ExtentsAreSmallBesideTheHeapOnceBlocksComeAndGo) {
   EXPECT_EQ(policy.largest_extent(7680 * kMiB, 64 * kMiB), 20 * kMiB);
   EXPECT_EQ(policy.largest_extent(7679 * kMiB, 64 * kMiB), 18 * kMiB) << "a multiple of what the driver maps";
   EXPECT_EQ(policy.extent_size(7680 * kMiB, 48 * kMiB, 48 * kMiB), 16 * kMiB) << "equal ones";
+  EXPECT_EQ(policy.extent_size(64 * kMiB, 16384 * kMiB, 0), 42 * kMiB) << "beside what is held then";
   EXPECT_EQ(policy.largest_extent(1024 * 1024 * kMiB, 64 * kMiB), 256 * kMiB);
   for (int i = 0; i < 16; ++i) policy.grew();
   EXPECT_EQ(policy.largest_extent(1024 * kMiB, 64 * kMiB), 24 * kMiB) << "a model is loaded";
