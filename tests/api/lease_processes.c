@@ -336,6 +336,15 @@ static void processes_come_and_go(void) {
 int main(int argc, char **argv) {
   if (argc > 3 && strcmp(argv[1], "--second") == 0) return run_member(argv[3]);
   make_card();
+  context = open_context(2);
+  read_device(0);
+  const bool is_small = device_info.total_memory == CARD;
+  gmm_context_release(context);
+  if (!is_small) {
+    remove_card();
+    printf("1..0 # SKIP a real device has room for all\n");
+    return 0;
+  }
   signal(SIGPIPE, SIG_IGN);
   RUN(each_dies_at_each_step);
   RUN(each_stops_at_each_step);
