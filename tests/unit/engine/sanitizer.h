@@ -27,6 +27,13 @@ inline constexpr uint64_t kStride = 9;
 inline constexpr uint64_t kStride = 1;
 #endif
 
+// A simulation in memory alone runs so many times fewer histories under a sanitizer; the plain build runs all.
+#if defined(GMM_TEST_THREAD_SANITIZER) || defined(__SANITIZE_ADDRESS__)
+inline constexpr uint64_t kFewer = 10;
+#else
+inline constexpr uint64_t kFewer = 1;
+#endif
+
 // What is allocated on this thread meanwhile may be lost: the test makes the library abandon it.
 struct LeaksOnPurpose {
 #if defined(__SANITIZE_ADDRESS__)

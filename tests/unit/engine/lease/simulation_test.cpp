@@ -12,6 +12,7 @@
 
 #include "engine/lease/arbiter.h"
 #include "engine/lease/member.h"
+#include "engine/sanitizer.h"
 
 namespace gmm::test {
 namespace {
@@ -472,7 +473,7 @@ class LeaseSimulation {
 // Without a fault everything is granted that can be met, at once or after others returned.
 TEST(LeaseSimulation, GrantsAllThatCanBeMetWithoutAFault) {
   uint64_t grants = 0, gives = 0;
-  for (uint64_t seed = 1; seed <= 600; ++seed) {
+  for (uint64_t seed = 1; seed <= 600 / kFewer; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     LeaseSimulation simulation(seed, 1 + seed % 6, 1 + seed % 2);
     simulation.run(10'000);
@@ -486,14 +487,15 @@ TEST(LeaseSimulation, GrantsAllThatCanBeMetWithoutAFault) {
     gives += simulation.gives;
     if (HasFailure()) return;
   }
-  EXPECT_GT(grants, 5'000u);
-  EXPECT_GT(gives, 2'500u);
+  EXPECT_GT(grants, 5'000u / kFewer);
+  EXPECT_GT(gives, 2'500u / kFewer);
 }
 
 // After the faults are over, every process that lives is served again.
 // `all_are_served`: the faults only delay, and every request waits long enough.
 void run_with_faults(const LeaseFaults &faults, uint64_t seeds, bool all_are_served, bool needs_shorts = false) {
   uint64_t grants = 0, arbiters = 0, timeouts = 0, shorts = 0;
+  seeds /= kFewer;
   for (uint64_t seed = 1; seed <= seeds; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     LeaseSimulation simulation(seed, 2 + seed % 5, 1 + seed % 2);
@@ -527,7 +529,7 @@ void run_with_faults(const LeaseFaults &faults, uint64_t seeds, bool all_are_ser
     EXPECT_GT(arbiters, seeds);
   }
   if (needs_shorts) {
-    EXPECT_GT(shorts, 10u);
+    EXPECT_GT(shorts, 10u / kFewer);
   }
 }
 
@@ -563,7 +565,7 @@ TEST(LeaseSimulation, SurvivesEverythingAtOnce) {
 
 // A low priority beside two of a high one that always want the memory.
 TEST(LeaseSimulation, NobodyStarves) {
-  for (uint64_t seed = 1; seed <= 20; ++seed) {
+  for (uint64_t seed = 1; seed <= 20 / kFewer; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     LeaseSimulation simulation(seed, 3, 1);
     simulation.has_extras = false;
@@ -587,7 +589,7 @@ TEST(LeaseSimulation, NobodyStarves) {
 
 // One that wants nearly all, beside two that want little and ask again at once.
 TEST(LeaseSimulation, ALargeRequestIsNotOvertaken) {
-  for (uint64_t seed = 1; seed <= 20; ++seed) {
+  for (uint64_t seed = 1; seed <= 20 / kFewer; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     LeaseSimulation simulation(seed, 3, 1);
     simulation.has_extras = false;

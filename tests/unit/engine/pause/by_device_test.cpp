@@ -172,13 +172,13 @@ TEST_F(ByDeviceTest, AnyFailureOnAnyDeviceLeavesEverythingAsBefore) {
 
 // The callback finds no lock held, on the thread of the pause: it may call gmm, and the program waits for that thread.
 TEST_F(ByDeviceTest, AnotherThreadsMessagesComeFromTheCallersThread) {
-  meet_in_copies();
-  engine.backend->refuse(1, "event_destroy", true);
+  engine.backend->refuse(1, "release", true);
   ASSERT_TRUE(pauser.pause(request, &bytes).ok()) << last_message();
   engine.backend->refuse(0);
-  EXPECT_TRUE(met);
+  ASSERT_TRUE(pauser.resume(request, true, &bytes).ok()) << last_message();
+  EXPECT_TRUE(has(1));
   const std::lock_guard<std::mutex> guard(logged.mutex);
-  EXPECT_GE(logged.threads.size(), 2u) << "an event of each device leaked";
+  EXPECT_GE(logged.threads.size(), 2u) << "a handle of each device stayed";
   for (const std::thread::id &thread : logged.threads) EXPECT_EQ(thread, std::this_thread::get_id());
   for (const uint32_t each : logged.held) EXPECT_EQ(each, 0u);
 }
