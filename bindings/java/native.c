@@ -233,7 +233,7 @@ static gmm_result call_exchange(void *user, jint operation, const char *key, con
     if (out && length > 0 && length < GMM_EXCHANGE_VALUE) {
       (*env)->GetByteArrayRegion(env, stands, 0, length, (jbyte *)out);
       out[length] = 0;
-      result = GMM_OK;
+      result = out[0] == 0 ? GMM_ERROR_CANCELLED : GMM_OK;
     }
     if (stands) (*env)->DeleteLocalRef(env, stands);
   }

@@ -74,7 +74,8 @@ int main(int argc, char **argv) {
   int ranks = 0;
   double undisturbed[STEPS], paused[STEPS];
 
-  MPI_Init(&argc, &argv);
+  int level = 0;
+  MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &level); /* gmm has threads, which call no MPI */
   MPI_Comm_rank(MPI_COMM_WORLD, &self.number);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
   MUST(gmm_context_create(&context_desc, &self.context));

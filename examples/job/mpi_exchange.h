@@ -24,7 +24,9 @@
 #include <string.h>
 #include <time.h>
 
-enum { MPI_EXCHANGE_KEY = 128, MPI_EXCHANGE_REGISTERS = 192 }; /* at most 10 ranks: 3 each, 3 more, of 6 operations */
+enum { MPI_EXCHANGE_KEY = 128, MPI_EXCHANGE_REGISTERS = 192 };
+/* An operation has 3 registers a rank and 3 more, and those of the one before may be there yet. */
+enum { MPI_EXCHANGE_RANKS = (MPI_EXCHANGE_REGISTERS / 2 - 3) / 3 };
 
 typedef struct mpi_register {
   char key[MPI_EXCHANGE_KEY];
@@ -159,7 +161,7 @@ static inline void mpi_exchange_erase(void *user, const char *key) {
   }
 }
 
-/* Collective over `ranks`, which may have at most 32,768. Returns 0 when MPI failed. */
+/* Collective over `ranks`, which may have at most MPI_EXCHANGE_RANKS. Returns 0 when MPI failed, or for more of them. */
 static inline int mpi_exchange_open(mpi_exchange *self, MPI_Comm ranks) {
   int count = 0;
   char *memory = NULL;
@@ -167,6 +169,7 @@ static inline int mpi_exchange_open(mpi_exchange *self, MPI_Comm ranks) {
   if (MPI_Comm_dup(ranks, &self->ranks) != MPI_SUCCESS) return 0;
   MPI_Comm_rank(self->ranks, &self->rank);
   MPI_Comm_size(self->ranks, &count);
+  if (count > MPI_EXCHANGE_RANKS) return 0;
   const MPI_Aint size = self->rank == 0 ? mpi_place_of(2 * (uint64_t)count) : 0;
   if (MPI_Win_allocate(size, 1, MPI_INFO_NULL, self->ranks, &memory, &self->window) != MPI_SUCCESS) return 0;
   MPI_Win_set_errhandler(self->window, MPI_ERRORS_RETURN);

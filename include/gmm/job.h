@@ -25,7 +25,8 @@ enum {
  *
  * The functions run on the thread that called gmm_job_pause() or gmm_job_resume(), without a lock. They return by
  * `timeout_ms`, or soon after it. A failure or GMM_ERROR_NOT_READY may come earlier: gmm asks again until its own time
- * is over. They may be called again with the same arguments after an answer was lost.
+ * is over. GMM_ERROR_CANCELLED ends that: the operation then goes on without this exchange, as far as it can. They may
+ * be called again with the same arguments after an answer was lost.
  */
 typedef struct gmm_exchange {
   /**

@@ -25,6 +25,11 @@ static void a_context_starts_no_device_that_is_not_used(void) {
     int active[2] = {-1, -1};
     for (int i = 0; i < 2; ++i) CHECK(get_state(i, &flags, &active[i]) == 0);
     CHECK_MESSAGE(active[0] == 1 && active[1] == 0, "device 0 %d, device 1 %d", active[0], active[1]);
+    OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));  // of every device
+    OK(gmm_reset(context));
+    OK(gmm_context_release(context));
+    MUST(gmm_context_create(&desc, &context));
+    CHECK(get_state(1, &flags, &active[1]) == 0 && active[1] == 0);
     OK(gmm_device_query(context, 1, &second));  // free memory is the device's to tell
     CHECK(get_state(1, &flags, &active[1]) == 0 && active[1] == 1);
   }

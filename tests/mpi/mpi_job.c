@@ -72,7 +72,8 @@ int main(int argc, char **argv) {
   void *block = NULL;
   int ranks = 0;
   if (argc != 5) return 2;
-  MPI_Init(&argc, &argv);
+  int level = 0;
+  MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &level);
   MPI_Comm_rank(MPI_COMM_WORLD, &number);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
   victim = atoi(argv[2]);

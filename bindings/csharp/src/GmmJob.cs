@@ -77,7 +77,7 @@ namespace Gmm
         internal static int Call(IntPtr user, int operation, IntPtr key, IntPtr value, IntPtr stands, ulong timeout)
         {
             ExchangeCall call = (ExchangeCall)GCHandle.FromIntPtr(user).Target;
-            return call.ended ? (int)GmmResult.Io : call.Perform(operation, key, value, stands, timeout);
+            return call.ended ? (int)GmmResult.Cancelled : call.Perform(operation, key, value, stands, timeout);
         }
 
         private int Perform(int operation, IntPtr key, IntPtr value, IntPtr stands, ulong timeout)
@@ -113,7 +113,7 @@ namespace Gmm
                 {
                     thrown = error;
                 }
-                return (int)GmmResult.Io;
+                return (int)(ended ? GmmResult.Cancelled : GmmResult.Io);
             }
         }
 

@@ -29,7 +29,7 @@ static gmm_result call_exchange(void *user, const char *operation, const char *k
                                 uint64_t timeout_ms) {
   PyGILState_STATE gil;
   gmm_result result = GMM_ERROR_NOT_READY;
-  if (current && current->type) return GMM_ERROR_IO;
+  if (current && current->type) return GMM_ERROR_CANCELLED;
   if (!callback_enter(&gil)) return result;
   later_enter(0); /* the end of a heap may wait for the transition, which waits for this thread */
   PyObject *callable = handle_callable((Handle *)user, &((Handle *)user)->watch);
@@ -42,8 +42,8 @@ static gmm_result call_exchange(void *user, const char *operation, const char *k
       result = GMM_OK;
     }
     if (PyErr_Occurred()) {
-      result = GMM_ERROR_IO;
       keep_or_report(callable);
+      result = current && current->type ? GMM_ERROR_CANCELLED : GMM_ERROR_IO;
     }
     Py_XDECREF(stands);
     Py_DECREF(callable);

@@ -1346,6 +1346,9 @@ Status CudaBackend::stream_query(Device device, gmm_stream stream, bool *idle) {
 
 Status CudaBackend::stream_synchronize(Device device, gmm_stream stream) {
   check_may_wait("a stream");
+  DeviceState *state = nullptr;
+  GMM_TRY(devices_.state_of(device, &state));
+  if (is_special(stream) && !devices_.is_started(device)) return Status();
   ContextGuard guard(driver_, log_);
   GMM_TRY(devices_.enter_stream(guard, device, stream));
   // This comes before the wait, because a wait for a captured stream ends its capture.
@@ -1423,6 +1426,9 @@ Status CudaBackend::fill(Device device, gmm_stream stream, void *destination, ui
 
 Status CudaBackend::synchronize(Device device) {
   check_may_wait("a device");
+  DeviceState *state = nullptr;
+  GMM_TRY(devices_.state_of(device, &state));
+  if (!devices_.is_started(device)) return Status();
   ContextGuard guard(driver_, log_);
   GMM_TRY(devices_.enter(guard, device));
   CaptureGuard capture(driver_);

@@ -202,6 +202,15 @@ Status Devices::primary(Device device, CUcontext *out) {
   return Status();
 }
 
+bool Devices::is_started(Device device) const {
+  const DeviceState &state = states_[device.ordinal];
+  unsigned int flags = 0;
+  int active = 1;
+  if (state.primary.load(std::memory_order_acquire) != nullptr || driver.cuDevicePrimaryCtxGetState == nullptr)
+    return true;
+  return driver.cuDevicePrimaryCtxGetState(state.handle, &flags, &active) != CUDA_SUCCESS || active != 0;
+}
+
 Status Devices::enter(ContextGuard &guard, Device device) {
   CUcontext context = nullptr;
   GMM_TRY(primary(device, &context));

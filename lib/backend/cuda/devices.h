@@ -74,6 +74,8 @@ class Devices {
   Status lacks(Device device, const char *operation, const char *attribute) const;
 
   // --- Contexts: one that fits is current for the life of the guard ----------------------------------------------
+  // Whether anybody in the process has started it: else it has no work that one could wait for.
+  bool is_started(Device device) const;
   Status enter(ContextGuard &guard, Device device);              // the device's primary context
   Status enter_any(ContextGuard &guard);                         // any context, for calls that name no device
   Status enter_owner(ContextGuard &guard, const void *address);  // the context that owns the memory

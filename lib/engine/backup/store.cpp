@@ -3,6 +3,7 @@
 
 #include <cinttypes>
 #include <cstring>
+#include <utility>
 
 #include "base/os_memory.h"
 #include "engine/backup/checksum.h"
@@ -35,16 +36,20 @@ Status BackupStore::begin_transfer(TransferBuffers **out) {
   return Status();
 }
 
-// One transfer after the other finds the same buffers. Those of transfers that overlapped go.
+// One transfer after the other finds the same buffers, and so do those of several devices. More than that go.
 void BackupStore::end_transfer(TransferBuffers *buffers) {
-  LockGuard guard(transfers_mutex_);
-  --running_;
-  if (spare_ == nullptr) {
-    buffers->next = nullptr;
-    spare_ = buffers;
-  } else {
-    allocator_.destroy(buffers);
+  {
+    LockGuard guard(transfers_mutex_);
+    --running_;
+    const uint32_t devices = tiers_.core.backend->device_count();
+    uint32_t spares = 0;
+    for (const TransferBuffers *each = spare_; each != nullptr; each = each->next) ++spares;
+    if (spares < (devices == 0 ? 1 : devices)) {
+      buffers->next = spare_;
+      spare_ = std::exchange(buffers, nullptr);
+    }
   }
+  allocator_.destroy(buffers);
 }
 
 template <typename Fn>
@@ -190,7 +195,7 @@ uint64_t BackupStore::trim() {
   uint64_t bytes = tiers_.arena.trim();
   LockGuard guard(transfers_mutex_);
   if (running_ == 0) tiers_.file.close_unused();  // a transfer may be about to use it
-  if (spare_ != nullptr) bytes += spare_->close();
+  for (TransferBuffers *each = spare_; each != nullptr; each = each->next) bytes += each->close();
   return bytes;
 }
 
@@ -217,8 +222,7 @@ void BackupStore::clear() {
   tiers_.arena.clear();
   tiers_.pageable.clear();
   tiers_.file.clear();
-  allocator_.destroy(spare_);
-  spare_ = nullptr;
+  while (spare_ != nullptr) allocator_.destroy(std::exchange(spare_, spare_->next));
   tiers_.threads.stop();
   tiers_.file_threads.stop();
   thread_count_ = UINT32_MAX;

@@ -164,7 +164,7 @@ void gmm_job::ask(const JobProtocol::Step &step) {
     answer[sizeof answer - 1] = 0;
     if (result == GMM_OK) return protocol_.answered(answer);
     now = monotonic_ms();
-    if (now >= step.until) return protocol_.answered(nullptr);
+    if (now >= step.until || result == GMM_ERROR_CANCELLED) return protocol_.answered(nullptr);
     sleep_us(std::min(pause_us, (step.until - now) * 1000));
     pause_us = std::min(pause_us * 2, kLongest);
   }

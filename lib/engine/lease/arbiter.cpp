@@ -41,7 +41,9 @@ bool is_plain_name(const char name[kLeaseNameSize]) {
 }  // namespace
 
 LeaseArbiter::LeaseArbiter(uint64_t incarnation, bool has_predecessor, uint64_t now)
-    : incarnation_(incarnation), decides_from_(has_predecessor ? now + kGraceMs : now) {}
+    : incarnation_(incarnation),
+      decides_from_(has_predecessor ? now + kGraceMs : now),
+      denies_from_(has_predecessor ? now + kPatienceMs : now) {}
 
 // --- Members ---------------------------------------------------------------------------------------------------------
 
@@ -73,13 +75,33 @@ bool LeaseArbiter::has_members() const {
   return false;
 }
 
+// The place of a device that nobody reports any more is the next one's.
 bool LeaseArbiter::index_of(const LeaseUuid &device, uint8_t *out) {
   uint32_t d = 0;
   while (d < devices_count_ && !(devices_[d] == device)) ++d;
-  if (d == kLeaseDevices) return false;
-  if (d == devices_count_) devices_[devices_count_++] = device;
+  if (d == kLeaseDevices) {
+    for (d = 0; d < kLeaseDevices && is_reported(d); ++d) {
+    }
+    if (d == kLeaseDevices) return false;
+    for (Member &member : members_) {
+      member.free[d] = member.held[d] = member.floor[d] = member.offered[d] = member.wanted[d] = 0;
+      member.granted[d] = member.give[d] = 0;
+    }
+    devices_[d] = device;
+  } else if (d == devices_count_) {
+    devices_[devices_count_++] = device;
+  }
   *out = static_cast<uint8_t>(d);
   return true;
+}
+
+bool LeaseArbiter::is_reported(uint32_t device) const {
+  for (const Member &member : members_) {
+    if (!member.is_there || !member.is_registered) continue;
+    for (uint32_t i = 0; i < member.report.devices; ++i)
+      if (member.device[i] == device) return true;
+  }
+  return false;
 }
 
 // Everything that was measured before is stale.
@@ -90,7 +112,13 @@ bool LeaseArbiter::receive(uint32_t slot, const LeaseReport &report, uint64_t no
   if (report.magic != kLeaseReportMagic || report.version != kLeaseVersion || report.devices > kLeaseDevices ||
       report.state > LeaseState::kInUse || !is_plain_name(report.name))
     return false;
+  if (report.round > round_ || report.gave > last_give_) return false;
+  for (uint32_t i = 0; i < report.devices; ++i) {
+    const LeaseReport::Row &row = report.rows[i];
+    if (std::max({row.free, row.held, row.floor, row.offered, row.wanted, row.granted}) > kMostBytes) return false;
+  }
   if (report.number <= member.report.number) return true;
+  if (report.round > member.report.round) member.silent_since = now;  // it is slow, and answers
   uint8_t device[kLeaseDevices] = {};
   for (uint32_t i = 0; i < report.devices; ++i)
     if (!index_of(report.rows[i].device, &device[i])) return false;
@@ -271,7 +299,7 @@ LeaseArbiter::Served LeaseArbiter::serve(Member &waiting, uint64_t now) {
     return Served::kDone;
   }
   if (is_coming || is_answer_due) return Served::kLater;
-  if (all_answered && !can_ever_meet(waiting)) {
+  if (all_answered && now >= denies_from_ && !can_ever_meet(waiting)) {
     // The reports of a round are of different moments, so it is the second one that counts.
     if (waiting.doubted_request == waiting.report.request) {
       deny(waiting);

@@ -33,6 +33,7 @@ class LeaseArbiter {
   static constexpr uint64_t kRepeatMs = 500;     // of an order that shows no effect
   static constexpr uint64_t kRoundMs = 1000;     // a round is not older while somebody waits
   static constexpr uint64_t kLookMs = 20;        // while somebody waits
+  static constexpr uint64_t kMostBytes = uint64_t{1} << 56;  // of a row; so sums do not wrap
 
   struct Member {
     bool is_there = false;       // the slot is in use
@@ -72,7 +73,8 @@ class LeaseArbiter {
     bool has_grant() const { return granted_request != 0; }
   };
 
-  // `has_predecessor`: members may have grants of it.
+  // `has_predecessor`: members may have grants of it. They register soon, but one that is giving up memory only when it
+  // has: nobody is denied anything until then.
   LeaseArbiter(uint64_t incarnation, bool has_predecessor, uint64_t now);
   LeaseArbiter(const LeaseArbiter &) = delete;
   LeaseArbiter &operator=(const LeaseArbiter &) = delete;
@@ -89,12 +91,14 @@ class LeaseArbiter {
 
   const Member &member(uint32_t slot) const { return members_[slot]; }
   uint64_t incarnation() const { return incarnation_; }
+  uint64_t decides_from() const { return decides_from_; }
   bool has_members() const;
 
  private:
   void begin_round();
   bool is_fresh(const Member &member) const { return member.report.round == round_; }
   bool index_of(const LeaseUuid &device, uint8_t *out);
+  bool is_reported(uint32_t device) const;
   bool is_old(const Member &member, uint64_t now) const { return now - member.state_since >= kOldMs; }
   bool comes_before(const Member &a, const Member &b, uint64_t now) const;
   bool is_silent(const Member &member, uint64_t now) const;
@@ -114,7 +118,7 @@ class LeaseArbiter {
   void wake_at(uint64_t time) { wake_ = time < wake_ ? time : wake_; }
 
   const uint64_t incarnation_;
-  uint64_t decides_from_;
+  const uint64_t decides_from_, denies_from_;
   uint64_t round_ = 1, last_round_ = 0, round_seen_at_ = 0;
   uint64_t last_give_ = 0;
   uint64_t wake_ = UINT64_MAX;

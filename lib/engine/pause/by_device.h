@@ -48,13 +48,17 @@ class ByDevice {
       is_first = !status.ok() && progress.stop();
     }
     const Lane *failed = nullptr;
+    bool had_threads = false;
     for (Lane &lane : lanes_) {
       if (!lane.has_thread) continue;
+      had_threads = true;
       join_thread(lane.thread);
       lane.has_thread = false;
       adopt_messages(lane.messages);
       if (lane.is_first) failed = &lane;
     }
+    // The last bytes may be another thread's, of which nobody has told.
+    if (status.ok() && failed == nullptr && had_threads) return progress.tell();
     return is_first || failed == nullptr ? status : fail_native(failed->code, failed->native, "%s", failed->message);
   }
 

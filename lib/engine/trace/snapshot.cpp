@@ -113,31 +113,33 @@ Status Snapshot::take(Core &core, HeapSet &heaps, const TagTable &tags, const gm
   return scope.flags == 0 ? copy_devices(*core.backend) : Status();
 }
 
-// A device without a heap is not asked: the question would make a context on it. A device that does not answer is left
+// A device without memory of the context is not asked: the question would make a context on it. A device that does not answer is left
 // out, so a program whose context is lost still gets its snapshot.
 Status Snapshot::copy_devices(Backend &backend) {
-  uint64_t extent = 0;
-  for (const HeapCopy &heap : heaps_) {
-    const uint64_t first = extent;
-    extent = heap.extents_end;
-    if (heap.kind != Kind::kDevice && heap.kind != Kind::kVmm) continue;
-    DeviceCopy *copy = nullptr;
+  bool has_memory = true;
+  const auto copy_of = [&](gmm_device device) -> DeviceCopy * {
     for (DeviceCopy &each : devices_)
-      if (each.device == heap.device) copy = &each;
-    if (copy == nullptr) {
-      DeviceCopy made = {};
-      made.device = heap.device;
-      MessageGuard message_guard;
-      if (!backend.device_use(Device{heap.device}, &made.use).ok()) continue;
-      if (!devices_.push_back(made))
-        return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "gmm_snapshot_create: no host memory for the devices.");
-      copy = &devices_[devices_.size() - 1];
+      if (each.device == device) return &each;
+    DeviceCopy made = {};
+    made.device = device;
+    MessageGuard message_guard;
+    if (device < 0 || !backend.device_use(Device{device}, &made.use).ok()) return nullptr;
+    has_memory = has_memory && devices_.push_back(made);
+    return has_memory ? &devices_[devices_.size() - 1] : nullptr;
+  };
+  uint64_t i = 0;
+  for (const HeapCopy &heap : heaps_) {
+    const bool counts = heap.kind == Kind::kDevice || heap.kind == Kind::kVmm;
+    if (DeviceCopy *copy = counts ? copy_of(heap.device) : nullptr; copy != nullptr)
+      copy->foreign += heap.totals.foreign;
+    // gmm_move() puts pages elsewhere.
+    for (; i < heap.extents_end; ++i) {
+      DeviceCopy *copy = counts && extents_[i].mapped ? copy_of(extents_[i].location) : nullptr;
+      if (copy != nullptr) copy->held += extents_[i].size;
     }
-    copy->foreign += heap.totals.foreign;
-    for (uint64_t i = first; i < extent; ++i)
-      if (extents_[i].mapped && extents_[i].location == heap.device) copy->held += extents_[i].size;
   }
-  return Status();
+  return has_memory ? Status()
+                    : fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "gmm_snapshot_create: no host memory for the devices.");
 }
 
 void Snapshot::query(gmm_snapshot_info *out) const {

@@ -126,6 +126,7 @@ TEST_F(ByDeviceTest, OneThreadTellsTheProgramAndMayCancel) {
   ASSERT_TRUE(pauser.pause(request, &bytes).ok()) << last_message();
   EXPECT_TRUE(told.good);
   EXPECT_EQ(told.total, 2 * kSize);
+  EXPECT_EQ(told.last, told.total);
   told.last = 0;
   ASSERT_TRUE(pauser.resume(request, true, &bytes).ok()) << last_message();
   EXPECT_TRUE(told.good);

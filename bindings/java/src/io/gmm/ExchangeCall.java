@@ -8,6 +8,7 @@ final class ExchangeCall {
     private static final int SET = 0;
     private static final int GET = 1;
     private static final byte[] FAILED = {};
+    private static final byte[] ENDED = {0};
 
     private final Exchange exchange;
     private final AtomicBoolean running = new AtomicBoolean();
@@ -35,10 +36,11 @@ final class ExchangeCall {
         return told;
     }
 
-    /** Called from C. The value that stands; null: none in this time; empty: a failure. */
+    /** Called from C. The value that stands; null: none in this time; empty: a failure; a zero: the
+     * operation ends. */
     byte[] call(int operation, byte[] key, byte[] value, long timeoutMillis) {
         if (ended) {
-            return FAILED;
+            return ENDED;
         }
         try {
             String name = Text.decode(key);
@@ -53,6 +55,6 @@ final class ExchangeCall {
                 thrown = error;
             }
         }
-        return FAILED;
+        return ended ? ENDED : FAILED;
     }
 }

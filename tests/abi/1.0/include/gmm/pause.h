@@ -50,7 +50,7 @@ enum {
 typedef struct gmm_tag_desc {
   uint32_t struct_size;
   gmm_contents contents;
-  int32_t priority; /**< among several tags of one resume the highest resumes first */
+  int32_t priority; /**< among several tags of one resume the highest resumes first on each device */
   uint32_t flags;   /**< GMM_TAG_* */
 } gmm_tag_desc;
 
