@@ -161,7 +161,7 @@ static inline void mpi_exchange_erase(void *user, const char *key) {
   }
 }
 
-/* Collective over `ranks`, which may have at most MPI_EXCHANGE_RANKS. Returns 0 when MPI failed, or for more of them. */
+/* Collective over `ranks`. Returns 0 when MPI failed, or for more than MPI_EXCHANGE_RANKS. */
 static inline int mpi_exchange_open(mpi_exchange *self, MPI_Comm ranks) {
   int count = 0;
   char *memory = NULL;

@@ -113,8 +113,8 @@ Status Snapshot::take(Core &core, HeapSet &heaps, const TagTable &tags, const gm
   return scope.flags == 0 ? copy_devices(*core.backend) : Status();
 }
 
-// A device without memory of the context is not asked: the question would make a context on it. A device that does not answer is left
-// out, so a program whose context is lost still gets its snapshot.
+// A device without memory of the context is not asked: the question would make a context on it. A device that does not
+// answer is left out, so a program whose context is lost still gets its snapshot.
 Status Snapshot::copy_devices(Backend &backend) {
   bool has_memory = true;
   const auto copy_of = [&](gmm_device device) -> DeviceCopy * {
@@ -130,8 +130,8 @@ Status Snapshot::copy_devices(Backend &backend) {
   uint64_t i = 0;
   for (const HeapCopy &heap : heaps_) {
     const bool counts = heap.kind == Kind::kDevice || heap.kind == Kind::kVmm;
-    if (DeviceCopy *copy = counts ? copy_of(heap.device) : nullptr; copy != nullptr)
-      copy->foreign += heap.totals.foreign;
+    DeviceCopy *of_heap = counts ? copy_of(heap.device) : nullptr;
+    if (of_heap != nullptr) of_heap->foreign += heap.totals.foreign;
     // gmm_move() puts pages elsewhere.
     for (; i < heap.extents_end; ++i) {
       DeviceCopy *copy = counts && extents_[i].mapped ? copy_of(extents_[i].location) : nullptr;
