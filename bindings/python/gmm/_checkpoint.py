@@ -8,8 +8,10 @@ Usage: _checkpoint.py DRIVER VERB MILLISECONDS NEEDS PID...      VERB: state, su
 
 MILLISECONDS are for all locks. NEEDS has the bytes that a resume needs of each device, by UUID, as JSON. Each step is a
 line of JSON: before it {"pid", "step"}, after it the same with "code", "name" and "seconds". The last line has "end",
-and the driver's word on each process in "states". Nothing but the standard library is imported. NVML is asked here,
-too, as the driver saves no process's use of it.
+and the driver's word on each process in "states". Where nobody reads the lines any more, a suspend is undone: who
+asked has died, and nobody knows that the processes are away.
+
+Nothing but the standard library is imported. NVML is asked here, too, as the driver saves no process's use of it.
 """
 import ctypes
 import json
@@ -18,6 +20,8 @@ import time
 
 RUNNING, LOCKED, CHECKPOINTED, FAILED = range(4)
 _FIRST_VERSION = 12080
+_NOT_AVAILABLE = (1 << 64) - 1  # NVML_VALUE_NOT_AVAILABLE
+_INSUFFICIENT_SIZE = 7  # NVML_ERROR_INSUFFICIENT_SIZE
 
 
 class _LockArgs(ctypes.Structure):
@@ -28,8 +32,17 @@ class Refused(Exception):
     """A step failed; its line has been written."""
 
 
+class Unheard(Exception):
+    """Nobody reads the lines."""
+
+
 def tell(**line):
-    print(json.dumps(line), flush=True)
+    """False: nobody reads. No exception, as an undoing goes on then."""
+    try:
+        print(json.dumps(line), flush=True)
+    except OSError:
+        return False
+    return True
 
 
 class Driver:
@@ -63,40 +76,109 @@ class Driver:
         return -code if code else state.value
 
     def step(self, name, pid, argument=None):
-        """One step of one process. Raises Refused."""
+        """One step of one process: whether its lines were read. Raises Refused."""
         tell(pid=pid, step=name.lower())
         begin = time.monotonic()
         code = self._functions[name](pid, None if argument is None else ctypes.addressof(argument))
-        tell(pid=pid, step=name.lower(), code=code, name=self.name(code), seconds=time.monotonic() - begin)
+        heard = tell(pid=pid, step=name.lower(), code=code, name=self.name(code), seconds=time.monotonic() - begin)
         if code:
             raise Refused
+        return heard
 
 
 class _Memory(ctypes.Structure):
     _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
 
 
-def memory():
-    """NVML's free and used bytes of each device, by UUID; empty where there is no NVML."""
+class _Process(ctypes.Structure):
+    """nvmlProcessInfo_v2_t, which nvmlDeviceGetComputeRunningProcesses_v3() fills."""
+    _fields_ = [("pid", ctypes.c_uint), ("used", ctypes.c_ulonglong), ("gpu_instance", ctypes.c_uint),
+                ("compute_instance", ctypes.c_uint)]
+
+
+def _devices():
+    """NVML and its devices by UUID; none where there is no NVML."""
     try:
         nvml = ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:
-        return {}
+        return None, {}
     count, found = ctypes.c_uint(), {}
     if nvml.nvmlInit_v2() or nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)):
-        return {}
+        return nvml, {}
     for index in range(count.value):
-        device, uuid, bytes_ = ctypes.c_void_p(), ctypes.create_string_buffer(96), _Memory()
+        device, uuid = ctypes.c_void_p(), ctypes.create_string_buffer(96)
         if not (nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(device)) or
-                nvml.nvmlDeviceGetUUID(device, uuid, len(uuid)) or
-                nvml.nvmlDeviceGetMemoryInfo(device, ctypes.byref(bytes_))):
-            found[uuid.value.decode()] = bytes_
+                nvml.nvmlDeviceGetUUID(device, uuid, len(uuid))):
+            found[uuid.value.decode()] = device
+    return nvml, found
+
+
+def memory():
+    """NVML's free and used bytes of each device, by UUID; empty where there is no NVML."""
+    nvml, devices = _devices()
+    found = {}
+    for uuid, device in devices.items():
+        bytes_ = _Memory()
+        if not nvml.nvmlDeviceGetMemoryInfo(device, ctypes.byref(bytes_)):
+            found[uuid] = bytes_
     return found
+
+
+def _processes(nvml, device):
+    """NVML's processes of a device; None: it does not tell."""
+    look = getattr(nvml, "nvmlDeviceGetComputeRunningProcesses_v3", None)
+    room, code = 64, _INSUFFICIENT_SIZE
+    while look and code == _INSUFFICIENT_SIZE and room < 1 << 20:
+        count, rows = ctypes.c_uint(room), (_Process * room)()
+        code = look(device, ctypes.byref(count), rows)
+        if not code:
+            return rows[:count.value]
+        room = max(2 * room, count.value)
+    return None
+
+
+class Held:
+    """What the processes hold of each device, by UUID, as NVML tells of each process.
+
+    The device's free bytes are no measure of that: other processes allocate and free while these go.
+    """
+
+    def __init__(self, pids):
+        self._pids = pids
+        self._before = memory()
+        self._sums, self._vague = {}, set()  # vague: NVML does not tell of all the processes there
+        self.look()
+
+    def look(self):
+        """Takes the larger of what they hold now and what they held: they allocate until they are locked."""
+        nvml, devices = _devices()
+        seen = set()
+        for uuid, device in devices.items():
+            rows = _processes(nvml, device)
+            mine = [row for row in rows or () if row.pid in self._pids]
+            seen.update(row.pid for row in mine)
+            if rows is None or any(row.used == _NOT_AVAILABLE for row in mine):
+                self._vague.add(uuid)
+            known = sum(row.used for row in mine if row.used != _NOT_AVAILABLE)
+            self._sums[uuid] = max(known, self._sums.get(uuid, 0))
+        if not seen.issuperset(self._pids):  # NVML counts processes as the host does, this may be a container
+            self._vague.update(devices)
+
+    def went(self):
+        """After they went: the bytes that they need to come back. Where NVML is vague, the device's are better."""
+        after, found = memory(), {}
+        for uuid in self._before:
+            count = self._sums.get(uuid, 0)
+            if uuid in self._vague and uuid in after:
+                count = max(count, self._before[uuid].used - after[uuid].used)
+            if count > 0:
+                found[uuid] = count
+        return found
 
 
 def lacking(driver, pids, needs):
     """What to tell where a device has less room than the processes had on it; None: it has enough."""
-    if not needs or all(driver.state(pid) in (RUNNING, LOCKED) for pid in pids):
+    if not needs or all(driver.state(pid) != CHECKPOINTED for pid in pids):
         return None
     for uuid, bytes_ in memory().items():
         if bytes_.free < needs.get(uuid, 0):
@@ -105,44 +187,45 @@ def lacking(driver, pids, needs):
 
 
 def suspend(driver, pids, milliseconds):
-    """All are locked before one is checkpointed: collectives and shared memory tie them together."""
-    locked, away = [], []
+    """All are locked before one is checkpointed: collectives and shared memory tie them together. Returns the bytes
+    that they need to come back."""
     deadline = time.monotonic() + milliseconds / 1000
+    states = {pid: driver.state(pid) for pid in pids}
+    going = [pid for pid in pids if states[pid] != CHECKPOINTED]
+    if not going:
+        return {}
+    held = Held(going)
     try:
-        states = {pid: driver.state(pid) for pid in pids}
-        for pid in pids:
-            if states[pid] not in (LOCKED, CHECKPOINTED):  # a process without CUDA: the driver says so
+        for pid in going:
+            if states[pid] != LOCKED:  # a process without CUDA: the driver says so
                 left = max(1, round((deadline - time.monotonic()) * 1000))
-                driver.step("Lock", pid, _LockArgs(timeout_ms=left))
-                locked.append(pid)
-        for pid in pids:
-            if states[pid] != CHECKPOINTED:
-                driver.step("Checkpoint", pid)
-                away.append(pid)
-    except Refused:
-        for pid in away:
-            try:
-                driver.step("Restore", pid)
-            except Refused:
-                locked = [other for other in locked if other != pid]
-        for pid in locked:
-            try:
-                driver.step("Unlock", pid)
-            except Refused:
-                pass
+                if not driver.step("Lock", pid, _LockArgs(timeout_ms=left)):
+                    raise Unheard
+        held.look()
+        for pid in going:
+            if not driver.step("Checkpoint", pid):
+                raise Unheard
+    except BaseException as error:  # whatever it is, nobody else knows what to undo
+        resume(driver, going, [pid for pid in going if states[pid] == LOCKED])
+        if isinstance(error, Refused):
+            return {}
+        raise
+    return held.went()
 
 
-def resume(driver, pids):
-    """All are restored before one runs."""
-    try:
+def resume(driver, pids, stay_locked=()):
+    """All are restored before one runs. A failure of one does not keep the others: its line has been written.
+
+    The driver is asked where each process is, as a step may have been interrupted. What is no process of CUDA, or has
+    died, stays as it is.
+    """
+    for step, state in (("Restore", CHECKPOINTED), ("Unlock", LOCKED)):
         for pid in pids:
-            if driver.state(pid) not in (RUNNING, LOCKED):
-                driver.step("Restore", pid)
-        for pid in pids:
-            if driver.state(pid) != RUNNING:
-                driver.step("Unlock", pid)
-    except Refused:
-        pass
+            if driver.state(pid) == state and not (step == "Unlock" and pid in stay_locked):
+                try:
+                    driver.step(step, pid)
+                except Refused:
+                    pass
 
 
 def main():
@@ -159,11 +242,7 @@ def main():
         return tell(end="missing", text=f"cuInit() answered {code}, {driver.name(code)}")
     went = {}
     if verb == "suspend":
-        before = memory()
-        suspend(driver, pids, int(milliseconds))
-        after = memory()
-        went = {uuid: before[uuid].used - after[uuid].used for uuid in before if uuid in after}
-        went = {uuid: count for uuid, count in went.items() if count > 0}
+        went = suspend(driver, pids, int(milliseconds))
     elif verb == "resume":
         lack = lacking(driver, pids, json.loads(needs))
         if lack:

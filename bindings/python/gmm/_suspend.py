@@ -2,6 +2,7 @@
 """Whole processes leave the GPU by the driver's checkpoint: the part of gmm.job that speaks of processes."""
 import contextlib
 import enum
+import errno
 import json
 import os
 import pathlib
@@ -31,8 +32,8 @@ class ProcessState(enum.IntEnum):
 class CheckpointError(RuntimeError):
     """The driver refused a step of a process.
 
-    pid: the process. step: "lock", "checkpoint", "restore" or "unlock". code: its CUresult. state: the ProcessState of
-    the process now; None: the driver does not tell.
+    pid: the process. step: "lock", "checkpoint", "restore" or "unlock"; "state" where the driver was only asked for the
+    state. code: its CUresult. state: the ProcessState of the process now; None: the driver does not tell.
     """
 
     def __init__(self, message, pid=0, step="", code=0, state=None):
@@ -48,7 +49,11 @@ class ProcessStuckError(CheckpointError):
 
 
 class Suspended(NamedTuple):
-    """What suspend_process() did. bytes: what went back of each device, by UUID; empty: NVML does not tell."""
+    """What suspend_process() did.
+
+    bytes: what the processes held of each device, by UUID, as NVML tells of each process. Where it does not tell that,
+    what the device had less in use after them. Empty: there is no NVML, or all were away before.
+    """
 
     pids: "tuple[int, ...]"
     bytes: "dict[str, int]"
@@ -61,9 +66,29 @@ def _check_pids(pids):
     for pid in pids:
         if not isinstance(pid, int) or isinstance(pid, bool) or pid <= 0:
             raise ValueError(f"{pid!r} is no number of a process")
-        with contextlib.suppress(PermissionError):  # the driver says what another user may
-            os.kill(pid, 0)
     return tuple(dict.fromkeys(pids))
+
+
+def _is_dead(pid):
+    """Whether no process has the number, or one that has ended and that its parent has not waited for."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:  # the driver says what another user may
+        return False
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()[0] in "ZX"
+    except (OSError, IndexError):
+        return False
+
+
+def _check_alive(verb, pids, rest=""):
+    dead = [pid for pid in pids if _is_dead(pid)]
+    if dead:
+        words = f"process {dead[0]} is" if len(dead) == 1 else f"processes {', '.join(map(str, dead))} are"
+        raise ProcessLookupError(errno.ESRCH, f"{verb}: {words} dead{rest}")
 
 
 class _Answer:
@@ -98,7 +123,7 @@ def _run(verb, pids, timeout, needs=()):
     command = [sys.executable, "-I", "-S", _HELPER, os.environ.get("GMM_CUDA_DRIVER") or _DRIVER, verb,
                str(max(1, round(timeout * 750))), json.dumps(dict(needs)), *map(str, pids)]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                               text=True)
+                               text=True, start_new_session=True)  # a terminal's Ctrl-C is for this process alone
     late = False
     try:
         out, err = process.communicate(timeout=timeout)
@@ -138,7 +163,7 @@ def _raise_failure(verb, answer):
     if stuck:
         raise ProcessStuckError(f"{words}; drivers up to 580 cannot bring it back after that: end it", pid, name, code,
                                 state)
-    if name == "lock" and code == _LOCK_LATE:
+    if name == "lock" and code == _LOCK_LATE and len(failures) == 1:
         raise errors.NotReadyError(f"{words}; its work did not end in time")
     rest = "the call may be made again" if verb == "resume" else "all run as before" if len(failures) == 1 else \
         "process_state() tells where the others are, resume_process() brings them back"
@@ -149,6 +174,7 @@ def _raise_failure(verb, answer):
 def process_state(pid=None):
     """Where a process is in a checkpoint: ProcessState. None: this process."""
     pids = _check_pids(() if pid is None else (pid,))
+    _check_alive("state", pids)
     answer = _run("state", pids, 60.0)
     if answer.state(pids[0]) is None:
         code = -answer.states[pids[0]]
@@ -166,7 +192,8 @@ def suspend_process(*pids, timeout=300.0):
     collector.
 
     All processes are locked before one is checkpointed. Processes that share memory or communicate by NCCL go in one
-    call. If one fails, the others are brought back, and all run as before. timeout: seconds of the whole; a driver that
+    call. If one fails, the others are brought back, and all run as before; also if the calling process is killed before
+    all are away. timeout: seconds of the whole; a driver that
     does not return, as it does for a process whose peer is locked, is given up then.
 
     Raises NotSupportedError (no driver of CUDA 12.8), ProcessLookupError, NotReadyError (the work of a process did not
@@ -174,6 +201,7 @@ def suspend_process(*pids, timeout=300.0):
     cannot save, for example memory that is shared by IPC handles, and MANAGED memory on some systems.
     """
     pids = _check_pids(pids)
+    _check_alive("suspend", pids)
     begin = time.monotonic()
     answer = _run("suspend", pids, timeout)
     _raise_failure("suspend", answer)
@@ -187,6 +215,9 @@ def resume_process(*pids, timeout=300.0):
     the room, and OutOfMemoryError changes nothing. Without this, a restore that lacks memory fails for good. All
     processes are restored before one runs. What runs already stays so, so a call that failed may be made again.
 
+    A process that fails or has died does not keep the others away: they are brought back first. ProcessLookupError
+    names the dead ones then, and all others run. The room that is asked for counts the dead ones, too.
+
     Raises OutOfMemoryError, ProcessStuckError, CheckpointError, NotReadyError, NotSupportedError, ProcessLookupError.
     """
     needs = {}
@@ -199,10 +230,23 @@ def resume_process(*pids, timeout=300.0):
         else:
             numbers.append(each)
     numbers = _check_pids(tuple(numbers))
-    answer = _run("resume", numbers, timeout, needs)
+    alive = tuple(pid for pid in numbers if not _is_dead(pid))
+    if not alive:
+        _check_alive("resume", numbers)
+    answer = _run("resume", alive, timeout, needs)
     if answer.end["end"] == "memory":
         raise errors.OutOfMemoryError(
             f"resume: the processes had {answer.end['need']} bytes on {answer.end['uuid']}, which has "
             f"{answer.end['free']} free; make room first: a restore that finds none leaves a process stuck "
             "(cuda-checkpoint#44)")
     _raise_failure("resume", answer)
+    for pid in alive:
+        state = answer.state(pid)
+        if state == ProcessState.FAILED:
+            raise ProcessStuckError(f"resume: process {pid} is FAILED; the driver cannot bring it back: end it", pid,
+                                    "state", 0, state)
+        if state != ProcessState.RUNNING and not _is_dead(pid):
+            code = max(0, -answer.states.get(pid, 0))
+            raise CheckpointError(f"resume: process {pid} is {state.name if state else 'no process of CUDA'} ({code}); "
+                                  "the others were brought back", pid, "state", code, state)
+    _check_alive("resume", numbers, "; all others run")

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """gmm.job.suspend_process() with real processes on the fake driver, which fails on demand."""
 import ctypes
+import fcntl
+import json
 import os
 import pathlib
 import select
@@ -8,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
@@ -48,6 +51,14 @@ with gmm.Context("cuda") as context:
             print("PAUSED", flush=True)
     context.resume(tag)
     buffer.free()
+"""
+
+
+#: It suspends the processes with the given numbers.
+ORCHESTRATOR = """
+import sys
+from gmm import job
+job.suspend_process(*map(int, sys.argv[1:]), timeout=120.0)
 """
 
 
@@ -107,6 +118,48 @@ def holders():
     yield make
     for each in made:
         each.kill()
+
+
+class HeldHelper:
+    """The process that calls the driver, held up after its first step: its lines no longer fit in the pipe."""
+
+    def __init__(self, pid, page=4096):
+        self.out, into = os.pipe()
+        fcntl.fcntl(into, fcntl.F_SETPIPE_SZ, page)
+        first = len(json.dumps({"pid": pid, "step": "lock"})) + 1
+        os.write(into, b"\n" * (page - first - 8))
+        helper = pathlib.Path(gmm.__file__).with_name("_checkpoint.py")
+        self.process = subprocess.Popen([sys.executable, "-I", "-S", str(helper), "libcuda.so.1", "suspend", "60000",
+                                         "{}", str(pid)], stdout=into)
+        os.close(into)
+        wait_for(lambda: jobs.process_state(pid) == jobs.ProcessState.LOCKED)
+
+    def go_on(self):
+        """Its last line."""
+        with os.fdopen(self.out) as lines:
+            last = json.loads(lines.read().splitlines()[-1])
+        assert self.process.wait(60) == 0
+        return last
+
+    def die_alone(self):
+        """Nobody reads any more, as after the death of who started it."""
+        os.close(self.out)
+        assert self.process.wait(60) != 0
+
+
+def wait_for(condition, seconds=30.0):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def children(pid):
+    return [int(each) for each in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def states(*holders):
+    return [jobs.process_state(each.pid).name for each in holders]
 
 
 def test_a_process_goes_and_comes_back(holders):
@@ -172,6 +225,19 @@ def test_work_that_does_not_end(holders, monkeypatch):
     assert [jobs.process_state(each.pid).name for each in pair] == ["RUNNING"] * 2
 
 
+def test_a_late_lock_whose_undoing_fails(holders, monkeypatch):
+    """Not all run as before then, so it is no NotReadyError, after which a program would just try again."""
+    pair = holders(), holders()
+    monkeypatch.setenv("FAKE_CUDA_FAIL", "cuCheckpointProcessLock:2:600,cuCheckpointProcessUnlock:1:999")
+    with pytest.raises(jobs.CheckpointError, match="where the others are") as caught:
+        jobs.suspend_process(pair[0].pid, pair[1].pid)
+    assert (caught.value.pid, caught.value.step, caught.value.code) == (pair[1].pid, "lock", 600)
+    monkeypatch.delenv("FAKE_CUDA_FAIL")
+    assert states(*pair) == ["LOCKED", "RUNNING"]
+    jobs.resume_process(*(each.pid for each in pair))
+    assert states(*pair) == ["RUNNING"] * 2
+
+
 def test_an_undoing_that_fails_names_its_process(holders, monkeypatch):
     pair = holders(), holders()
     monkeypatch.setenv("FAKE_CUDA_FAIL", "cuCheckpointProcessCheckpoint:2:801,cuCheckpointProcessRestore:1:2")
@@ -195,6 +261,34 @@ def test_no_restore_without_memory(holders, monkeypatch):
     jobs.resume_process(suspended)
     holder.ask("read")
     assert holder.answer() == "seven"
+
+
+def test_the_room_does_not_depend_on_other_processes(holders, monkeypatch):
+    """Another process that allocates while one goes makes the device's difference smaller."""
+    monkeypatch.setenv("FAKE_CUDA_MEMORY", str(1 << 30))
+    holder = holders(300 * MIB)
+    helper = HeldHelper(holder.pid)
+    others = [holders(100 * MIB)]
+    went = helper.go_on()["went"]
+    assert sum(went.values()) >= 300 * MIB + CONTEXT
+    others.append(holders(100 * MIB))
+    suspended = jobs.Suspended((holder.pid,), went, 0.0)
+    with pytest.raises(gmm.OutOfMemoryError, match="make room first"):
+        jobs.resume_process(suspended)
+    others[1].end()
+    jobs.resume_process(suspended)
+    holder.ask("read")
+    assert holder.answer() == "seven"
+
+
+@pytest.mark.parametrize("name, value", [("BLIND", "1"), ("FAIL", "DeviceGetComputeRunningProcesses_v3:3")])
+def test_where_nvml_does_not_tell_of_processes(holders, monkeypatch, name, value):
+    monkeypatch.setenv(f"FAKE_NVML_{name}", value)
+    pair = holders(), holders()
+    suspended = jobs.suspend_process(*(each.pid for each in pair))
+    assert sum(suspended.bytes.values()) >= 2 * (64 * MIB + CONTEXT)
+    jobs.resume_process(suspended)
+    assert states(*pair) == ["RUNNING"] * 2
 
 
 def test_a_restore_that_failed_is_for_good(holders, monkeypatch):
@@ -249,6 +343,82 @@ def test_a_helper_that_dies_or_is_interrupted(holders, monkeypatch):
         jobs.suspend_process(pair[0].pid, pair[1].pid)
     timer.join()
     assert [jobs.process_state(each.pid).name for each in pair] == ["RUNNING"] * 2
+
+
+def test_nobody_reads_the_lines_any_more(holders):
+    holder = holders()
+    HeldHelper(holder.pid).die_alone()
+    assert states(holder) == ["RUNNING"]
+
+
+def test_an_orchestrator_that_is_killed(holders, monkeypatch):
+    """Its helper is alone then, and whatever ends it undoes what it did."""
+    pair = holders(), holders()
+    with monkeypatch.context() as patch:
+        patch.setenv("FAKE_CUDA_HANG", "cuCheckpointProcessCheckpoint")
+        orchestrator = subprocess.Popen([sys.executable, "-c", ORCHESTRATOR, *(str(each.pid) for each in pair)])
+    wait_for(lambda: states(*pair) == ["LOCKED"] * 2)
+    (helper,) = children(orchestrator.pid)
+    assert os.getsid(helper) == helper  # a terminal's Ctrl-C does not reach it
+    orchestrator.kill()
+    orchestrator.wait()
+    assert states(*pair) == ["LOCKED"] * 2
+    os.kill(helper, signal.SIGINT)
+    wait_for(lambda: states(*pair) == ["RUNNING"] * 2)
+
+
+def test_one_without_cuda_does_not_keep_the_others(holders, monkeypatch):
+    holder = holders()
+    child = subprocess.Popen(["sleep", "60"])
+    try:
+        with monkeypatch.context() as patch:
+            patch.setenv("FAKE_CUDA_FAIL", "cuCheckpointProcessLock:2:-11")  # the helper crashes
+            with pytest.raises(jobs.CheckpointError, match=f"in the lock of process {child.pid}"):
+                jobs.suspend_process(holder.pid, child.pid)
+        assert states(holder) == ["RUNNING"]
+        jobs.suspend_process(holder.pid)
+        with pytest.raises(jobs.CheckpointError, match="no process of CUDA") as caught:
+            jobs.resume_process(child.pid, holder.pid)
+        assert (caught.value.pid, caught.value.step, caught.value.state) == (child.pid, "state", None)
+        assert states(holder) == ["RUNNING"]
+    finally:
+        child.kill()
+        child.wait()
+
+
+@pytest.mark.parametrize("step, left", [("Restore", "CHECKPOINTED"), ("Unlock", "LOCKED")])
+def test_a_resume_goes_on_past_a_failure(holders, monkeypatch, step, left):
+    pair = holders(), holders()
+    suspended = jobs.suspend_process(*(each.pid for each in pair))
+    with monkeypatch.context() as patch:
+        patch.setenv("FAKE_CUDA_FAIL", f"cuCheckpointProcess{step}:1:999")
+        with pytest.raises(jobs.CheckpointError, match=f"{left}; the call may be made again") as caught:
+            jobs.resume_process(suspended)
+    assert (caught.value.pid, caught.value.step) == (pair[0].pid, step.lower())
+    assert states(*pair) == [left, "RUNNING"]
+    jobs.resume_process(suspended)
+    assert states(*pair) == ["RUNNING"] * 2
+
+
+@pytest.mark.parametrize("is_waited_for", [True, False])
+def test_one_that_is_killed_does_not_keep_the_others(holders, is_waited_for):
+    three = [holders() for _ in range(3)]
+    suspended = jobs.suspend_process(*(each.pid for each in three))
+    if is_waited_for:
+        three[0].kill()
+    else:
+        os.kill(three[0].pid, signal.SIGKILL)
+        wait_for(lambda: ") Z " in pathlib.Path(f"/proc/{three[0].pid}/stat").read_text())
+    for _ in range(2):
+        with pytest.raises(ProcessLookupError, match=f"process {three[0].pid} is dead; all others run"):
+            jobs.resume_process(suspended)
+        assert states(*three[1:]) == ["RUNNING"] * 2
+    with pytest.raises(ProcessLookupError):
+        jobs.suspend_process(three[0].pid, three[1].pid)
+    for each in three[1:]:
+        each.ask("read")
+        assert each.answer() == "seven"
+        each.end()
 
 
 def test_without_the_driver(monkeypatch):
