@@ -30,18 +30,29 @@ Status open_directory(Context &context, int32_t *out) {
   return ipc_directory_open_own(out, path, &runtime_directory_failed, context.ipc.policy());
 }
 
-// A connection to an arbiter of a permitted user. The system's error number otherwise.
-int connect_arbiter(int32_t directory, const char *name, const IpcPolicy &policy, int32_t *out, PeerUser *peer) {
-  int32_t socket = -1;
+// A connection to an arbiter of a permitted user, and a descriptor of its process; -1: the system gives none. The
+// system's error number otherwise. A forked child of a dead arbiter keeps its socket, whose queue still takes
+// connections: that is ECONNREFUSED here.
+int connect_arbiter(int32_t directory, const char *name, const IpcPolicy &policy, int32_t *out, int32_t *out_process,
+                    PeerUser *peer) {
+  int32_t socket = -1, process = -1;
   int error = os::make_socket(&socket);
   if (error != 0) return error;
   error = os::connect_socket(socket, directory, name);
   if (error == 0) error = check_peer_user(socket, policy, peer);
   if (error == 0 && !peer->is_allowed) error = EACCES;
-  if (error != 0)
-    os::close_socket(socket);
-  else
+  if (error == 0 && peer->process > 0) {
+    bool is_gone = false;
+    process = open_process(peer->process, &is_gone);
+    if (is_gone || (process >= 0 && os::wait_until_readable(process, 0) == 0)) error = ECONNREFUSED;
+  }
+  if (error == 0) {
     *out = socket;
+    *out_process = process;
+    return 0;
+  }
+  os::close_socket(socket);
+  if (process >= 0) os::close_socket(process);
   return error;
 }
 
@@ -399,14 +410,13 @@ void gmm_lease::run() {
 bool gmm_lease::connect() {
   MessageGuard message_guard;
   PeerUser peer;
-  const int error = connect_arbiter(directory_, names_.socket, context.ipc.policy(), &socket_, &peer);
+  const int error = connect_arbiter(directory_, names_.socket, context.ipc.policy(), &socket_, &peer_, &peer);
   if (error == ENOENT || error == ECONNREFUSED) {
     if (server_ != nullptr || !become_arbiter()) return false;
     retry_at_ = 0;
     return connect();
   }
   if (error != 0) return false;
-  peer_ = peer.process > 0 ? open_process(peer.process) : -1;
   if (poller_.add(socket_, &socket_) != 0 || (peer_ >= 0 && poller_.add(peer_, &socket_) != 0)) {
     disconnect();
     return false;
@@ -586,11 +596,12 @@ Status gmm_lease::serve(Context &context, const char *arbiter, uint64_t timeout_
 Status gmm_lease::write(Context &context, const char *arbiter, gmm_write_fn fn, void *user, uint64_t timeout_ms) {
   const uint64_t deadline = deadline_after(timeout_ms);
   const LeaseNames names(arbiter);
-  int32_t directory = -1, socket = -1;
+  int32_t directory = -1, socket = -1, process = -1;
   GMM_TRY(open_directory(context, &directory));
   PeerUser peer;
-  const int error = connect_arbiter(directory, names.socket, context.ipc.policy(), &socket, &peer);
+  const int error = connect_arbiter(directory, names.socket, context.ipc.policy(), &socket, &process, &peer);
   os::close_socket(directory);
+  if (process >= 0) os::close_socket(process);
   const auto no_answer = [&] {
     return fail(GMM_ERROR_NOT_READY, "gmm_lease_write(): no arbiter \"%s\" answers in %" PRIu64 " ms.", arbiter,
                 timeout_ms);
