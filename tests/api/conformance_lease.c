@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // lease.h: several members use a device by turns. A member is a context here; lease_processes.c has processes.
+#include <sys/stat.h>
+
 #include "counted_allocator.h"
 #include "lease_support.h"
 
@@ -334,6 +336,26 @@ static void an_arbiter_by_itself_tells_its_state(void) {
   OK(gmm_lease_destroy(lease));
 }
 
+// An arbiter that ends before the members of the one before it came leaves the mark to the next one.
+static void a_short_arbiter_keeps_the_mark(void) {
+  char path[128];
+  snprintf(path, sizeof path, "%s/lease-marked.lock", folder);
+  FILE *const lock = fopen(path, "w");
+  REQUIRE(lock != NULL && fputc(0, lock) == 0 && fclose(lock) == 0);
+  struct stat file = {0};
+  OK(gmm_lease_serve(context, "marked", 20));
+  CHECK(stat(path, &file) == 0 && file.st_size == 1);
+  char socket[128];
+  snprintf(socket, sizeof socket, "%s/lease-marked.sock", folder);
+  // It cannot make its socket: the name is a folder's.
+  REQUIRE(mkdir(socket, 0700) == 0);
+  RESULT(gmm_lease_serve(context, "marked", 20), GMM_ERROR_SYSTEM);
+  CHECK(stat(path, &file) == 0 && file.st_size == 1);
+  REQUIRE(rmdir(socket) == 0);
+  OK(gmm_lease_serve(context, "marked", 1000));
+  CHECK(stat(path, &file) == 0 && file.st_size == 0);
+}
+
 static void waiting_ends_with_the_return_of_another(void) {
   join_leases(MEMBERS, 0);
   fill(MEMBERS);
@@ -431,6 +453,7 @@ int main(void) {
     KINDS(host_memory_may_lack, vmm);
   }
   PLAIN(an_arbiter_by_itself_tells_its_state);
+  PLAIN(a_short_arbiter_keeps_the_mark);
   remove_card();
   return check_finish();
 }

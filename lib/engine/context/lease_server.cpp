@@ -68,8 +68,7 @@ Status LeaseServer::open() {
   const uint64_t claim = (hash_of_text(name_) ^ folder.device * 31 ^ folder.file) | 1;
   if (!claim_name(claim)) return fail(GMM_ERROR_BUSY, "The arbiter \"%s\" of leases runs in this process.", name_);
   claim_ = claim;
-  bool was_left = false;
-  int error = os::lock_name(directory_, names_.lock, policy_.user_count != 0, &lock_, &was_left);
+  int error = os::lock_name(directory_, names_.lock, policy_.user_count != 0, &lock_, &was_left_);
   if (error == EAGAIN)
     return fail(GMM_ERROR_BUSY, "The arbiter \"%s\" of leases runs in another process; `gmm lease --status` names it.",
                 name_);
@@ -81,7 +80,7 @@ Status LeaseServer::open() {
   }
   has_poller_ = true;
   // Its clock starts with the machine, so a successor has a greater number.
-  arbiter_ = allocator_.create<LeaseArbiter>(std::max<uint64_t>(monotonic_us(), 1), was_left, monotonic_ms());
+  arbiter_ = allocator_.create<LeaseArbiter>(std::max<uint64_t>(monotonic_us(), 1), was_left_, monotonic_ms());
   if (arbiter_ == nullptr)
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the arbiter \"%s\" of leases.", name_);
   return listen();
@@ -109,7 +108,9 @@ Status LeaseServer::listen() {
 }
 
 void LeaseServer::close() {
-  const bool leaves_members = arbiter_ != nullptr && arbiter_->has_members();
+  // The predecessor's members may have grants that this one never heard of: they had no time to come.
+  const bool has_waited = arbiter_ != nullptr && monotonic_ms() >= arbiter_->decides_from();
+  const bool leaves_members = (was_left_ && !has_waited) || (arbiter_ != nullptr && arbiter_->has_members());
   for (uint32_t slot = 0; slot < LeaseArbiter::kMembers; ++slot)
     if (connections_[slot].socket >= 0) drop(slot, monotonic_ms());
   if (listener_ >= 0) {

@@ -71,6 +71,7 @@ class LeaseServer {
   const LeaseNames names_;
   uint64_t claim_ = 0;  // in the list of this process's arbiters
   int32_t lock_ = -1, listener_ = -1;
+  bool was_left_ = false;  // the one before may have left members with grants
   os::NameIdentity socket_identity_;
   os::SocketPoller poller_;
   bool has_poller_ = false;

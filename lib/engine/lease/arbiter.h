@@ -89,6 +89,7 @@ class LeaseArbiter {
 
   const Member &member(uint32_t slot) const { return members_[slot]; }
   uint64_t incarnation() const { return incarnation_; }
+  uint64_t decides_from() const { return decides_from_; }
   bool has_members() const;
 
  private:
