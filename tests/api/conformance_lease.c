@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // lease.h: several members use a device by turns. A member is a context here; lease_processes.c has processes.
+#include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
+#include <time.h>
 
 #include "counted_allocator.h"
 #include "lease_support.h"
@@ -356,6 +360,57 @@ static void a_short_arbiter_keeps_the_mark(void) {
   CHECK(stat(path, &file) == 0 && file.st_size == 0);
 }
 
+// Seconds of a processor that this process uses in so many milliseconds.
+static double processor_s(long milliseconds) {
+  const clock_t before = clock();
+  sleep_ms(milliseconds);
+  return (double)(clock() - before) / CLOCKS_PER_SEC;
+}
+
+// An arbiter has 64 members. The next one is refused, and comes back with pauses.
+static void one_member_too_many_is_quiet(void) {
+  enum { MANY = 65 };
+  gmm_lease *leases[MANY] = {NULL};
+  gmm_lease_info info = {.struct_size = sizeof info};
+  for (uint32_t i = 0; i < MANY; ++i) {
+    const gmm_lease_desc desc = {.struct_size = sizeof desc, .name = "one", .arbiter = "many"};
+    MUST(gmm_lease_create(context, &desc, &leases[i]));
+    if (i + 1 < MANY) SOON(gmm_lease_query(leases[i], &info) == GMM_OK && info.arbiter != 0);
+  }
+  sleep_ms(500);  // the first tries come fast
+  const double used = processor_s(1000);
+  CHECK_MESSAGE(used < 0.3, "%.3f s of a processor in a second", used);
+  OK(gmm_lease_query(leases[MANY - 1], &info));
+  CHECK_EQUAL(info.arbiter, 0);
+  // A place becomes free.
+  OK(gmm_lease_destroy(leases[1]));
+  SOON(gmm_lease_query(leases[MANY - 1], &info) == GMM_OK && info.arbiter != 0);
+  for (uint32_t i = 0; i < MANY; ++i)
+    if (i != 1) OK(gmm_lease_destroy(leases[i]));
+}
+
+static void an_arbiter_without_descriptors_is_quiet(void) {
+  memset(parties, 0, sizeof parties);
+  parties[0].context = context;
+  REQUIRE(pthread_create(&parties[0].thread, NULL, serve_for_a_while, &parties[0]) == 0);
+  SOON((status_text[0] = 0, gmm_lease_write(context, "served", keep_text, NULL, LONG_MS)) == GMM_OK);
+  const int client = socket(AF_UNIX, SOCK_STREAM, 0);
+  struct sockaddr_un address = {.sun_family = AF_UNIX};
+  snprintf(address.sun_path, sizeof address.sun_path, "%s/lease-served.sock", folder);
+  struct rlimit before = {0};
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
+  const struct rlimit none = {.rlim_cur = 3, .rlim_max = before.rlim_max};
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &none) == 0);
+  CHECK(connect(client, (const struct sockaddr *)&address, sizeof address) == 0);
+  const double used = processor_s(500);
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &before) == 0);
+  CHECK_MESSAGE(used < 0.15, "%.3f s of a processor in half a second", used);
+  SOON((status_text[0] = 0, gmm_lease_write(context, "served", keep_text, NULL, LONG_MS)) == GMM_OK);
+  close(client);
+  pthread_join(parties[0].thread, NULL);
+  CHECK_EQUAL(parties[0].result, GMM_OK);
+}
+
 static void waiting_ends_with_the_return_of_another(void) {
   join_leases(MEMBERS, 0);
   fill(MEMBERS);
@@ -454,6 +509,8 @@ int main(void) {
   }
   PLAIN(an_arbiter_by_itself_tells_its_state);
   PLAIN(a_short_arbiter_keeps_the_mark);
+  PLAIN(one_member_too_many_is_quiet);
+  PLAIN(an_arbiter_without_descriptors_is_quiet);
   remove_card();
   return check_finish();
 }

@@ -378,10 +378,7 @@ void gmm_lease::run() {
   using Act = LeaseMember::Next::Act;
   while (!stopping_.load(std::memory_order_acquire)) {
     const uint64_t most_retry = is_requested() ? kMostRetryMs : kMostIdleRetryMs;
-    if (socket_ < 0 && (monotonic_ms() >= retry_at_ || retry_ms_ > most_retry) && !connect()) {
-      retry_ms_ = std::min(retry_ms_ * 2, most_retry);
-      retry_at_ = monotonic_ms() + retry_ms_;
-    }
+    if (socket_ < 0 && (monotonic_ms() >= retry_at_ || retry_ms_ > most_retry) && !connect()) retry_later();
     LeaseMember::Next next;
     {
       LockGuard guard(mutex_);
@@ -406,6 +403,11 @@ void gmm_lease::run() {
   if (socket_ >= 0) disconnect();
 }
 
+void gmm_lease::retry_later() {
+  retry_ms_ = std::min(retry_ms_ * 2, is_requested() ? kMostRetryMs : kMostIdleRetryMs);
+  retry_at_ = monotonic_ms() + retry_ms_;
+}
+
 // Who finds nobody at the socket tries to become the arbiter.
 bool gmm_lease::connect() {
   MessageGuard message_guard;
@@ -422,7 +424,7 @@ bool gmm_lease::connect() {
     return false;
   }
   received_ = 0;
-  retry_ms_ = 1;
+  has_order_ = false;
   LockGuard guard(mutex_);
   member_.connected();
   arbiter_process_ = peer.process;
@@ -445,7 +447,7 @@ bool gmm_lease::become_arbiter() {
     status = Status(GMM_ERROR_SYSTEM);
   }
   server_ = nullptr;
-  if (status.code() != GMM_ERROR_BUSY)
+  if (status.code() != GMM_ERROR_BUSY && may_complain())
     context.core.log.write(LogLevel::kWarning, "lease: this process cannot be the arbiter: %s", last_message());
   allocator.destroy(server);
   return false;
@@ -460,12 +462,25 @@ void gmm_lease::disconnect() {
     os::close_socket(peer_);
     peer_ = -1;
   }
-  retry_at_ = 0;
+  // An arbiter that cuts this member off without a word would do it again at once.
+  if (has_order_)
+    retry_at_ = 0;
+  else
+    retry_later();
+  has_order_ = false;
   LockGuard guard(mutex_);
   member_.disconnected();
   counts_.arbiter = 0;
   arbiter_process_ = 0;
   changed_.notify_all();
+}
+
+// Once a second.
+bool gmm_lease::may_complain() {
+  const uint64_t now = monotonic_ms();
+  if (now < complain_at_) return false;
+  complain_at_ = now + 1000;
+  return true;
 }
 
 void gmm_lease::wait(uint64_t until) {
@@ -490,9 +505,12 @@ void gmm_lease::receive() {
     received_ = 0;
     if (incoming_.magic != kLeaseOrderMagic || incoming_.version != kLeaseVersion ||
         incoming_.devices > kLeaseDevices) {
-      context.core.log.write(LogLevel::kWarning, "lease: the arbiter \"%s\" speaks another version", arbiter_name_);
+      if (may_complain())
+        context.core.log.write(LogLevel::kWarning, "lease: the arbiter \"%s\" speaks another version", arbiter_name_);
       return disconnect();
     }
+    has_order_ = true;
+    retry_ms_ = 1;
     incoming_.ask_name[sizeof incoming_.ask_name - 1] = incoming_.text[sizeof incoming_.text - 1] = 0;
     LockGuard guard(mutex_);
     member_.receive(incoming_, monotonic_ms());

@@ -20,6 +20,7 @@ namespace {
 // A record lock is the process's, and ends when the process closes any descriptor of the file. So a process opens the
 // lock's file only if it is not the arbiter itself.
 constexpr uint32_t kMostOfProcess = 16;
+constexpr uint64_t kAcceptAgainMs = 100;
 constinit ProcessMutex g_arbiters_mutex{LockRank::kLeaseArbiters};
 constinit uint64_t g_arbiters[kMostOfProcess] = {};
 
@@ -104,6 +105,7 @@ Status LeaseServer::listen() {
     os::close_socket(listener_);
   }
   listener_ = listener;
+  accept_again_ = 0;
   return Status();
 }
 
@@ -150,6 +152,9 @@ void LeaseServer::run(uint64_t until) {
       else
         wake = std::min(wake, connection.since + kHandshakeMs);
     }
+    if (accept_again_ != 0 && now >= accept_again_)
+      accept_again_ = poller_.want(listener_, &listener_, true) == 0 ? 0 : now + kAcceptAgainMs;
+    if (accept_again_ != 0) wake = std::min(wake, accept_again_);
     now = monotonic_ms();
     bool name_changed = false;
     const int64_t wait = wake == UINT64_MAX ? -1 : wake > now ? static_cast<int64_t>(wake - now) : 0;
@@ -172,15 +177,33 @@ void LeaseServer::run(uint64_t until) {
 
 // --- Connections -----------------------------------------------------------------------------------------------------
 
+// A member that is refused tries again and again.
+bool LeaseServer::may_complain(uint64_t now) {
+  if (now < complain_at_) return false;
+  complain_at_ = now + 1000;
+  return true;
+}
+
 void LeaseServer::accept_all(uint64_t now) {
   int32_t socket = -1;
-  for (uint32_t i = 0; i < LeaseArbiter::kMembers && os::accept_socket(listener_, &socket) == 0; ++i) {
+  for (uint32_t i = 0; i < LeaseArbiter::kMembers; ++i) {
+    if (const int error = os::accept_socket(listener_, &socket); error != 0) {
+      if (error == EAGAIN) return;
+      // The process is out of descriptors or memory. Who waits in the queue would wake the thread again and again.
+      char text[128];
+      if (may_complain(now))
+        log_.write(LogLevel::kWarning, "lease: members of the arbiter \"%s\" have to wait: accept: %s", name_,
+                   system_error_text(error, text, sizeof text));
+      if (poller_.want(listener_, &listener_, false) == 0) accept_again_ = now + kAcceptAgainMs;
+      return;
+    }
     PeerUser peer;
     const int error = check_peer_user(socket, policy_, &peer);
     const uint32_t slot = error == 0 && peer.is_allowed ? arbiter_->add(peer.process, now) : LeaseArbiter::kMembers;
     if (slot == LeaseArbiter::kMembers) {
-      log_.write(LogLevel::kWarning, "lease: the arbiter \"%s\" refused process %d of user %u", name_, peer.process,
-                 peer.user);
+      if (may_complain(now))
+        log_.write(LogLevel::kWarning, "lease: the arbiter \"%s\" refused process %d of user %u", name_, peer.process,
+                   peer.user);
       os::close_socket(socket);
       continue;
     }
@@ -219,9 +242,10 @@ void LeaseServer::receive(uint32_t slot, uint64_t now) {
     }
     connection.is_member = true;
     if (!arbiter_->receive(slot, connection.report, now)) {
-      log_.write(LogLevel::kWarning,
-                 "lease: the arbiter \"%s\" cut off process %d: it speaks another version, or has too many devices",
-                 name_, connection.pid);
+      if (may_complain(now))
+        log_.write(LogLevel::kWarning,
+                   "lease: the arbiter \"%s\" cut off process %d: it speaks another version, or has too many devices",
+                   name_, connection.pid);
       return drop(slot, now);
     }
   }

@@ -57,6 +57,7 @@ class LeaseServer {
     LeaseReport report;      // as far as it came
   };
   Status listen();
+  bool may_complain(uint64_t now);
   void accept_all(uint64_t now);
   void receive(uint32_t slot, uint64_t now);
   void drop(uint32_t slot, uint64_t now);
@@ -75,6 +76,7 @@ class LeaseServer {
   os::NameIdentity socket_identity_;
   os::SocketPoller poller_;
   bool has_poller_ = false;
+  uint64_t complain_at_ = 0, accept_again_ = 0;  // 0: it accepts
   std::atomic<bool> stopping_{false};
   LeaseArbiter *arbiter_ = nullptr;
   Connection connections_[LeaseArbiter::kMembers];
