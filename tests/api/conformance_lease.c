@@ -389,6 +389,37 @@ static void one_member_too_many_is_quiet(void) {
     if (i != 1) OK(gmm_lease_destroy(leases[i]));
 }
 
+// The arbiter writes faster than this one reads.
+static int32_t read_slowly(void *user, const char *text, uint64_t size) {
+  uint64_t *const members = user;
+  if (members[0]++ == 0) sleep_ms(300);
+  for (uint64_t i = 0; i < size; ++i) members[1] += text[i] == '[';
+  return 0;
+}
+static void a_slow_reader_is_told_everything(void) {
+  enum { MANY = 60 };
+  gmm_lease *leases[MANY] = {NULL};
+  void *blocks[2] = {NULL};
+  const gmm_device first = device, devices = device_count() < 2 ? 1 : 2;
+  for (device = 0; device < devices; ++device) blocks[device] = ALLOC(2 * MIB);
+  device = first;
+  for (uint32_t i = 0; i < MANY; ++i) {
+    const gmm_lease_desc desc = {.struct_size = sizeof desc, .name = "one", .arbiter = "read"};
+    MUST(gmm_lease_create(context, &desc, &leases[i]));
+  }
+  gmm_lease_info info = {.struct_size = sizeof info};
+  for (uint32_t i = 0; i < MANY; ++i) SOON(gmm_lease_query(leases[i], &info) == GMM_OK && info.arbiter != 0);
+  for (uint32_t round = 0; round < 3; ++round) {
+    uint64_t members[2] = {0};  // calls, and lists: one of members and each one's of devices
+    OK(gmm_lease_write(context, "read", read_slowly, members, LONG_MS));
+    CHECK_EQUAL(members[1], MANY + 1);
+  }
+  uint64_t none[2] = {0};
+  RESULT(gmm_lease_write(context, "read", read_slowly, none, 100), GMM_ERROR_NOT_READY);
+  for (uint32_t i = 0; i < MANY; ++i) OK(gmm_lease_destroy(leases[i]));
+  for (gmm_device d = 0; d < devices; ++d) OK(gmm_free(context, blocks[d], GMM_STREAM_DEFAULT));
+}
+
 static void an_arbiter_without_descriptors_is_quiet(void) {
   memset(parties, 0, sizeof parties);
   parties[0].context = context;
@@ -510,6 +541,7 @@ int main(void) {
   PLAIN(an_arbiter_by_itself_tells_its_state);
   PLAIN(a_short_arbiter_keeps_the_mark);
   PLAIN(one_member_too_many_is_quiet);
+  PLAIN(a_slow_reader_is_told_everything);
   PLAIN(an_arbiter_without_descriptors_is_quiet);
   remove_card();
   return check_finish();

@@ -249,8 +249,8 @@ Status gmm_lease::request(const LeaseAmounts &amounts, uint64_t timeout_ms, Tick
     }
     const bool is_short = status.code() == GMM_ERROR_OUT_OF_MEMORY;
     // What it may take stays promised during this wait.
-    if (is_short && monotonic_ms() < deadline)
-      sleep_us(1000 * std::min({uint64_t{10} << std::min(tries++, 10u), kMostShortMs, deadline - monotonic_ms()}));
+    if (const uint64_t now = monotonic_ms(); is_short && now < deadline)
+      sleep_us(1000 * std::min({uint64_t{10} << std::min(tries++, 10u), kMostShortMs, deadline - now}));
     LockGuard guard(mutex_);
     if (is_short && monotonic_ms() < deadline && !is_cancelled()) {
       ++counts_.shorts;
@@ -632,14 +632,15 @@ Status gmm_lease::write(Context &context, const char *arbiter, gmm_write_fn fn, 
                       : no_answer();
   char text[4096];
   char last = 0;
-  while (status.ok()) {
+  while (status.ok() && last != '\n') {  // which the text has only at its end
     const int64_t got = os::receive_bytes(socket, text, sizeof text);
+    const uint64_t now = monotonic_ms();
+    if (now >= deadline && got != 0) {
+      status = no_answer();
+      break;
+    }
     if (got == -EAGAIN) {
-      const uint64_t now = monotonic_ms();
-      if (now >= deadline)
-        status = no_answer();
-      else
-        os::wait_until_readable(socket, deadline - now);
+      os::wait_until_readable(socket, deadline - now);
       continue;
     }
     if (got <= 0) break;

@@ -21,6 +21,7 @@ namespace {
 // lock's file only if it is not the arbiter itself.
 constexpr uint32_t kMostOfProcess = 16;
 constexpr uint64_t kAcceptAgainMs = 100;
+constexpr uint64_t kStatusPiece = 32 << 10, kStatusAgainMs = 10;
 constinit ProcessMutex g_arbiters_mutex{LockRank::kLeaseArbiters};
 constinit uint64_t g_arbiters[kMostOfProcess] = {};
 
@@ -115,6 +116,8 @@ void LeaseServer::close() {
   const bool leaves_members = (was_left_ && !has_waited) || (arbiter_ != nullptr && arbiter_->has_members());
   for (uint32_t slot = 0; slot < LeaseArbiter::kMembers; ++slot)
     if (connections_[slot].socket >= 0) drop(slot, monotonic_ms());
+  for (Reader &reader : readers_)
+    if (reader.socket >= 0) end_status(reader);
   if (listener_ >= 0) {
     os::NameIdentity now;
     if (os::identify_name(directory_, names_.socket, &now) == 0 && now == socket_identity_)
@@ -151,6 +154,10 @@ void LeaseServer::run(uint64_t until) {
         drop(slot, now);
       else
         wake = std::min(wake, connection.since + kHandshakeMs);
+    }
+    for (Reader &reader : readers_) {
+      if (reader.socket >= 0) send_status(reader, now);
+      if (reader.socket >= 0) wake = std::min(wake, now + kStatusAgainMs);
     }
     if (accept_again_ != 0 && now >= accept_again_)
       accept_again_ = poller_.want(listener_, &listener_, true) == 0 ? 0 : now + kAcceptAgainMs;
@@ -236,9 +243,7 @@ void LeaseServer::receive(uint32_t slot, uint64_t now) {
     connection.received = 0;
     ++messages;
     if (connection.report.identity == 0) {  // it wants to know, and is no member
-      arbiter_->remove(slot, now);
-      write_status(connection.socket, now);
-      return drop(slot, now);
+      return begin_status(detach(slot, now), now);
     }
     connection.is_member = true;
     if (!arbiter_->receive(slot, connection.report, now)) {
@@ -251,10 +256,13 @@ void LeaseServer::receive(uint32_t slot, uint64_t now) {
   }
 }
 
-void LeaseServer::drop(uint32_t slot, uint64_t now) {
+void LeaseServer::drop(uint32_t slot, uint64_t now) { os::close_socket(detach(slot, now)); }
+
+// Its place is free. The socket is the caller's.
+int32_t LeaseServer::detach(uint32_t slot, uint64_t now) {
   Connection &connection = connections_[slot];
-  poller_.remove(connection.socket);
-  os::close_socket(connection.socket);
+  const int32_t socket = connection.socket;
+  poller_.remove(socket);
   connection.socket = -1;
   if (connection.process >= 0) {
     poller_.remove(connection.process);
@@ -262,6 +270,7 @@ void LeaseServer::drop(uint32_t slot, uint64_t now) {
     connection.process = -1;
   }
   arbiter_->remove(slot, now);
+  return socket;
 }
 
 void LeaseServer::send_orders(uint64_t now) {
@@ -280,7 +289,7 @@ namespace {
 
 class StatusWriter {
  public:
-  explicit StatusWriter(int32_t socket) : socket_(socket) {}
+  explicit StatusWriter(Vector<char> *out) : out_(*out) {}
   [[gnu::format(printf, 2, 3)]] void add(const char *format, ...) {
     char text[512];
     va_list arguments;
@@ -288,20 +297,54 @@ class StatusWriter {
     const int length = std::vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     const uint64_t size = std::min<uint64_t>(length < 0 ? 0 : static_cast<uint64_t>(length), sizeof text - 1);
-    // Who does not read loses the rest.
-    is_cut_ = is_cut_ || os::send_bytes(socket_, text, size) != static_cast<int64_t>(size);
+    is_whole_ = is_whole_ && out_.reserve(out_.size() + size);
+    for (uint64_t i = 0; is_whole_ && i < size; ++i) out_.push_back_reserved(text[i]);
   }
+  bool is_whole() const { return is_whole_; }
 
  private:
-  const int32_t socket_;
-  bool is_cut_ = false;
+  Vector<char> &out_;
+  bool is_whole_ = true;
 };
 
 }  // namespace
 
-void LeaseServer::write_status(int32_t socket, uint64_t now) {
+// The socket is the reader's from now on. Without a place or host memory for it, it gets nothing.
+void LeaseServer::begin_status(int32_t socket, uint64_t now) {
+  Reader *reader = std::find_if(readers_, readers_ + kReaders, [](const Reader &one) { return one.socket < 0; });
+  if (reader == readers_ + kReaders) return os::close_socket(socket);
+  reader->socket = socket;
+  reader->sent = 0;
+  reader->since = now;
+  reader->text = Vector<char>(allocator_);
+  if (write_status(&reader->text, now))
+    send_status(*reader, now);
+  else
+    end_status(*reader);
+}
+
+void LeaseServer::send_status(Reader &reader, uint64_t now) {
+  while (reader.sent < reader.text.size()) {
+    const int64_t sent = os::send_bytes(reader.socket, reader.text.data() + reader.sent,
+                                        std::min(reader.text.size() - reader.sent, kStatusPiece));
+    if (sent == -EAGAIN && now < reader.since + kStatusMs) return;
+    if (sent <= 0) break;
+    reader.sent += static_cast<uint64_t>(sent);
+  }
+  end_status(reader);
+}
+
+void LeaseServer::end_status(Reader &reader) {
+  os::close_socket(reader.socket);
+  reader.socket = -1;
+  Vector<char> none(allocator_);
+  reader.text.swap(none);
+}
+
+// False: there is no host memory.
+bool LeaseServer::write_status(Vector<char> *text, uint64_t now) {
   static constexpr const char *kStates[] = {"idle", "waiting", "taking", "in use"};
-  StatusWriter out(socket);
+  StatusWriter out(text);
   out.add("{\"format\": \"gmm-lease\", \"version\": 1, \"arbiter\": \"%s\", \"incarnation\": %" PRIu64
           ", \"process\": %d, \"members\": [",
           name_, arbiter_->incarnation(), process_number());
@@ -330,6 +373,7 @@ void LeaseServer::write_status(int32_t socket, uint64_t now) {
     out.add("]}");
   }
   out.add("]}\n");
+  return out.is_whole();
 }
 
 }  // namespace gmm
