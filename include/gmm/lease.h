@@ -208,6 +208,9 @@ GMM_API gmm_result gmm_lease_query(gmm_lease *lease, gmm_lease_info *out) GMM_NO
  *
  * If a thread of this lease is the arbiter, another process takes its place.
  *
+ * The call waits for a pause for others that is under way, and for a call of `asked`. So the caller must not hold a
+ * lock that `asked` takes.
+ *
  * @param lease  NULL is allowed and does nothing.
  * Errors: INVALID_HANDLE, BUSY (a request waits, a ticket of the lease lives, or the caller is its `asked`), FORKED.
  * Since: 1.0
@@ -222,8 +225,8 @@ GMM_API gmm_result gmm_lease_destroy(gmm_lease *lease) GMM_NOEXCEPT;
  * @param context  gives the directory and the users of gmm_ipc_configure(). Its memory is not used.
  * @param arbiter  a name as in gmm_lease_desc; NULL: "default".
  * @param timeout_ms  ::GMM_FOREVER: until the process ends.
- * Errors: INVALID_VALUE (the name), BUSY (another process is the arbiter; the message names it), OUT_OF_HOST_MEMORY,
- * SYSTEM, FORKED.
+ * Errors: INVALID_VALUE (the name), BUSY (another process or thread is the arbiter; `gmm lease --status` tells which),
+ * OUT_OF_HOST_MEMORY, SYSTEM, FORKED.
  * Threads: any. The call occupies its thread.
  * Since: 1.0
  */

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/peer.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -27,6 +28,10 @@ PeerState Peer::state() const {
   return PeerState::kGone;
 }
 
-int32_t open_process(int32_t pid) { return static_cast<int32_t>(::syscall(kPidfdOpen, pid, 0u)); }
+int32_t open_process(int32_t pid, bool *is_gone) {
+  const int32_t process = static_cast<int32_t>(::syscall(kPidfdOpen, pid, 0u));
+  if (is_gone != nullptr) *is_gone = process < 0 && errno == ESRCH;
+  return process;
+}
 
 }  // namespace gmm

@@ -21,8 +21,8 @@ struct Peer {
 };
 
 // Opens a descriptor of a process in this pid namespace, closed on exec. -1: the kernel is older than 5.3, or a filter
-// of system calls forbids it.
-int32_t open_process(int32_t pid);
+// of system calls forbids it. `*is_gone`: there is no such process any more.
+int32_t open_process(int32_t pid, bool *is_gone = nullptr);
 
 }  // namespace gmm
 #endif

@@ -1,5 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // lease.h: several members use a device by turns. A member is a context here; lease_processes.c has processes.
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <time.h>
+
 #include "counted_allocator.h"
 #include "lease_support.h"
 
@@ -334,6 +340,108 @@ static void an_arbiter_by_itself_tells_its_state(void) {
   OK(gmm_lease_destroy(lease));
 }
 
+// An arbiter that ends before the members of the one before it came leaves the mark to the next one.
+static void a_short_arbiter_keeps_the_mark(void) {
+  char path[128];
+  snprintf(path, sizeof path, "%s/lease-marked.lock", folder);
+  FILE *const lock = fopen(path, "w");
+  REQUIRE(lock != NULL && fputc(0, lock) == 0 && fclose(lock) == 0);
+  struct stat file = {0};
+  OK(gmm_lease_serve(context, "marked", 20));
+  CHECK(stat(path, &file) == 0 && file.st_size == 1);
+  char socket[128];
+  snprintf(socket, sizeof socket, "%s/lease-marked.sock", folder);
+  // It cannot make its socket: the name is a folder's.
+  REQUIRE(mkdir(socket, 0700) == 0);
+  RESULT(gmm_lease_serve(context, "marked", 20), GMM_ERROR_SYSTEM);
+  CHECK(stat(path, &file) == 0 && file.st_size == 1);
+  REQUIRE(rmdir(socket) == 0);
+  OK(gmm_lease_serve(context, "marked", 1000));
+  CHECK(stat(path, &file) == 0 && file.st_size == 0);
+}
+
+// Seconds of a processor that this process uses in so many milliseconds.
+static double processor_s(long milliseconds) {
+  const clock_t before = clock();
+  sleep_ms(milliseconds);
+  return (double)(clock() - before) / CLOCKS_PER_SEC;
+}
+
+// An arbiter has 64 members. The next one is refused, and comes back with pauses.
+static void one_member_too_many_is_quiet(void) {
+  enum { MANY = 65 };
+  gmm_lease *leases[MANY] = {NULL};
+  gmm_lease_info info = {.struct_size = sizeof info};
+  for (uint32_t i = 0; i < MANY; ++i) {
+    const gmm_lease_desc desc = {.struct_size = sizeof desc, .name = "one", .arbiter = "many"};
+    MUST(gmm_lease_create(context, &desc, &leases[i]));
+    if (i + 1 < MANY) SOON(gmm_lease_query(leases[i], &info) == GMM_OK && info.arbiter != 0);
+  }
+  sleep_ms(500);  // the first tries come fast
+  const double used = processor_s(1000);
+  CHECK_MESSAGE(used < 0.3, "%.3f s of a processor in a second", used);
+  OK(gmm_lease_query(leases[MANY - 1], &info));
+  CHECK_EQUAL(info.arbiter, 0);
+  // A place becomes free.
+  OK(gmm_lease_destroy(leases[1]));
+  SOON(gmm_lease_query(leases[MANY - 1], &info) == GMM_OK && info.arbiter != 0);
+  for (uint32_t i = 0; i < MANY; ++i)
+    if (i != 1) OK(gmm_lease_destroy(leases[i]));
+}
+
+// The arbiter writes faster than this one reads.
+static int32_t read_slowly(void *user, const char *text, uint64_t size) {
+  uint64_t *const members = user;
+  if (members[0]++ == 0) sleep_ms(300);
+  for (uint64_t i = 0; i < size; ++i) members[1] += text[i] == '[';
+  return 0;
+}
+static void a_slow_reader_is_told_everything(void) {
+  enum { MANY = 60 };
+  gmm_lease *leases[MANY] = {NULL};
+  void *blocks[2] = {NULL};
+  const gmm_device first = device, devices = device_count() < 2 ? 1 : 2;
+  for (device = 0; device < devices; ++device) blocks[device] = ALLOC(2 * MIB);
+  device = first;
+  for (uint32_t i = 0; i < MANY; ++i) {
+    const gmm_lease_desc desc = {.struct_size = sizeof desc, .name = "one", .arbiter = "read"};
+    MUST(gmm_lease_create(context, &desc, &leases[i]));
+  }
+  gmm_lease_info info = {.struct_size = sizeof info};
+  for (uint32_t i = 0; i < MANY; ++i) SOON(gmm_lease_query(leases[i], &info) == GMM_OK && info.arbiter != 0);
+  for (uint32_t round = 0; round < 3; ++round) {
+    uint64_t members[2] = {0};  // calls, and lists: one of members and each one's of devices
+    OK(gmm_lease_write(context, "read", read_slowly, members, LONG_MS));
+    CHECK_EQUAL(members[1], MANY + 1);
+  }
+  uint64_t none[2] = {0};
+  RESULT(gmm_lease_write(context, "read", read_slowly, none, 100), GMM_ERROR_NOT_READY);
+  for (uint32_t i = 0; i < MANY; ++i) OK(gmm_lease_destroy(leases[i]));
+  for (gmm_device d = 0; d < devices; ++d) OK(gmm_free(context, blocks[d], GMM_STREAM_DEFAULT));
+}
+
+static void an_arbiter_without_descriptors_is_quiet(void) {
+  memset(parties, 0, sizeof parties);
+  parties[0].context = context;
+  REQUIRE(pthread_create(&parties[0].thread, NULL, serve_for_a_while, &parties[0]) == 0);
+  SOON((status_text[0] = 0, gmm_lease_write(context, "served", keep_text, NULL, LONG_MS)) == GMM_OK);
+  const int client = socket(AF_UNIX, SOCK_STREAM, 0);
+  struct sockaddr_un address = {.sun_family = AF_UNIX};
+  snprintf(address.sun_path, sizeof address.sun_path, "%s/lease-served.sock", folder);
+  struct rlimit before = {0};
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
+  const struct rlimit none = {.rlim_cur = 3, .rlim_max = before.rlim_max};
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &none) == 0);
+  CHECK(connect(client, (const struct sockaddr *)&address, sizeof address) == 0);
+  const double used = processor_s(500);
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &before) == 0);
+  CHECK_MESSAGE(used < 0.15, "%.3f s of a processor in half a second", used);
+  SOON((status_text[0] = 0, gmm_lease_write(context, "served", keep_text, NULL, LONG_MS)) == GMM_OK);
+  close(client);
+  pthread_join(parties[0].thread, NULL);
+  CHECK_EQUAL(parties[0].result, GMM_OK);
+}
+
 static void waiting_ends_with_the_return_of_another(void) {
   join_leases(MEMBERS, 0);
   fill(MEMBERS);
@@ -431,6 +539,10 @@ int main(void) {
     KINDS(host_memory_may_lack, vmm);
   }
   PLAIN(an_arbiter_by_itself_tells_its_state);
+  PLAIN(a_short_arbiter_keeps_the_mark);
+  PLAIN(one_member_too_many_is_quiet);
+  PLAIN(a_slow_reader_is_told_everything);
+  PLAIN(an_arbiter_without_descriptors_is_quiet);
   remove_card();
   return check_finish();
 }

@@ -33,7 +33,7 @@ void check_environment(const Log &) {}
 const char *trusted_variable(const char *) { return nullptr; }
 
 PeerState Peer::state() const { return PeerState::kGone; }
-int32_t open_process(int32_t) { return -1; }
+int32_t open_process(int32_t, bool *) { return -1; }
 
 int32_t process_number() { return 1; }
 uint32_t current_user() { return 0; }

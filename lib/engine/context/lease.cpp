@@ -30,18 +30,29 @@ Status open_directory(Context &context, int32_t *out) {
   return ipc_directory_open_own(out, path, &runtime_directory_failed, context.ipc.policy());
 }
 
-// A connection to an arbiter of a permitted user. The system's error number otherwise.
-int connect_arbiter(int32_t directory, const char *name, const IpcPolicy &policy, int32_t *out, PeerUser *peer) {
-  int32_t socket = -1;
+// A connection to an arbiter of a permitted user, and a descriptor of its process; -1: the system gives none. The
+// system's error number otherwise. A forked child of a dead arbiter keeps its socket, whose queue still takes
+// connections: that is ECONNREFUSED here.
+int connect_arbiter(int32_t directory, const char *name, const IpcPolicy &policy, int32_t *out, int32_t *out_process,
+                    PeerUser *peer) {
+  int32_t socket = -1, process = -1;
   int error = os::make_socket(&socket);
   if (error != 0) return error;
   error = os::connect_socket(socket, directory, name);
   if (error == 0) error = check_peer_user(socket, policy, peer);
   if (error == 0 && !peer->is_allowed) error = EACCES;
-  if (error != 0)
-    os::close_socket(socket);
-  else
+  if (error == 0 && peer->process > 0) {
+    bool is_gone = false;
+    process = open_process(peer->process, &is_gone);
+    if (is_gone || (process >= 0 && os::wait_until_readable(process, 0) == 0)) error = ECONNREFUSED;
+  }
+  if (error == 0) {
     *out = socket;
+    *out_process = process;
+    return 0;
+  }
+  os::close_socket(socket);
+  if (process >= 0) os::close_socket(process);
   return error;
 }
 
@@ -238,8 +249,8 @@ Status gmm_lease::request(const LeaseAmounts &amounts, uint64_t timeout_ms, Tick
     }
     const bool is_short = status.code() == GMM_ERROR_OUT_OF_MEMORY;
     // What it may take stays promised during this wait.
-    if (is_short && monotonic_ms() < deadline)
-      sleep_us(1000 * std::min({uint64_t{10} << std::min(tries++, 10u), kMostShortMs, deadline - monotonic_ms()}));
+    if (const uint64_t now = monotonic_ms(); is_short && now < deadline)
+      sleep_us(1000 * std::min({uint64_t{10} << std::min(tries++, 10u), kMostShortMs, deadline - now}));
     LockGuard guard(mutex_);
     if (is_short && monotonic_ms() < deadline && !is_cancelled()) {
       ++counts_.shorts;
@@ -367,10 +378,7 @@ void gmm_lease::run() {
   using Act = LeaseMember::Next::Act;
   while (!stopping_.load(std::memory_order_acquire)) {
     const uint64_t most_retry = is_requested() ? kMostRetryMs : kMostIdleRetryMs;
-    if (socket_ < 0 && (monotonic_ms() >= retry_at_ || retry_ms_ > most_retry) && !connect()) {
-      retry_ms_ = std::min(retry_ms_ * 2, most_retry);
-      retry_at_ = monotonic_ms() + retry_ms_;
-    }
+    if (socket_ < 0 && (monotonic_ms() >= retry_at_ || retry_ms_ > most_retry) && !connect()) retry_later();
     LeaseMember::Next next;
     {
       LockGuard guard(mutex_);
@@ -395,24 +403,28 @@ void gmm_lease::run() {
   if (socket_ >= 0) disconnect();
 }
 
+void gmm_lease::retry_later() {
+  retry_ms_ = std::min(retry_ms_ * 2, is_requested() ? kMostRetryMs : kMostIdleRetryMs);
+  retry_at_ = monotonic_ms() + retry_ms_;
+}
+
 // Who finds nobody at the socket tries to become the arbiter.
 bool gmm_lease::connect() {
   MessageGuard message_guard;
   PeerUser peer;
-  const int error = connect_arbiter(directory_, names_.socket, context.ipc.policy(), &socket_, &peer);
+  const int error = connect_arbiter(directory_, names_.socket, context.ipc.policy(), &socket_, &peer_, &peer);
   if (error == ENOENT || error == ECONNREFUSED) {
     if (server_ != nullptr || !become_arbiter()) return false;
     retry_at_ = 0;
     return connect();
   }
   if (error != 0) return false;
-  peer_ = peer.process > 0 ? open_process(peer.process) : -1;
   if (poller_.add(socket_, &socket_) != 0 || (peer_ >= 0 && poller_.add(peer_, &socket_) != 0)) {
     disconnect();
     return false;
   }
   received_ = 0;
-  retry_ms_ = 1;
+  has_order_ = false;
   LockGuard guard(mutex_);
   member_.connected();
   arbiter_process_ = peer.process;
@@ -435,7 +447,7 @@ bool gmm_lease::become_arbiter() {
     status = Status(GMM_ERROR_SYSTEM);
   }
   server_ = nullptr;
-  if (status.code() != GMM_ERROR_BUSY)
+  if (status.code() != GMM_ERROR_BUSY && may_complain())
     context.core.log.write(LogLevel::kWarning, "lease: this process cannot be the arbiter: %s", last_message());
   allocator.destroy(server);
   return false;
@@ -450,12 +462,25 @@ void gmm_lease::disconnect() {
     os::close_socket(peer_);
     peer_ = -1;
   }
-  retry_at_ = 0;
+  // An arbiter that cuts this member off without a word would do it again at once.
+  if (has_order_)
+    retry_at_ = 0;
+  else
+    retry_later();
+  has_order_ = false;
   LockGuard guard(mutex_);
   member_.disconnected();
   counts_.arbiter = 0;
   arbiter_process_ = 0;
   changed_.notify_all();
+}
+
+// Once a second.
+bool gmm_lease::may_complain() {
+  const uint64_t now = monotonic_ms();
+  if (now < complain_at_) return false;
+  complain_at_ = now + 1000;
+  return true;
 }
 
 void gmm_lease::wait(uint64_t until) {
@@ -480,9 +505,12 @@ void gmm_lease::receive() {
     received_ = 0;
     if (incoming_.magic != kLeaseOrderMagic || incoming_.version != kLeaseVersion ||
         incoming_.devices > kLeaseDevices) {
-      context.core.log.write(LogLevel::kWarning, "lease: the arbiter \"%s\" speaks another version", arbiter_name_);
+      if (may_complain())
+        context.core.log.write(LogLevel::kWarning, "lease: the arbiter \"%s\" speaks another version", arbiter_name_);
       return disconnect();
     }
+    has_order_ = true;
+    retry_ms_ = 1;
     incoming_.ask_name[sizeof incoming_.ask_name - 1] = incoming_.text[sizeof incoming_.text - 1] = 0;
     LockGuard guard(mutex_);
     member_.receive(incoming_, monotonic_ms());
@@ -586,11 +614,12 @@ Status gmm_lease::serve(Context &context, const char *arbiter, uint64_t timeout_
 Status gmm_lease::write(Context &context, const char *arbiter, gmm_write_fn fn, void *user, uint64_t timeout_ms) {
   const uint64_t deadline = deadline_after(timeout_ms);
   const LeaseNames names(arbiter);
-  int32_t directory = -1, socket = -1;
+  int32_t directory = -1, socket = -1, process = -1;
   GMM_TRY(open_directory(context, &directory));
   PeerUser peer;
-  const int error = connect_arbiter(directory, names.socket, context.ipc.policy(), &socket, &peer);
+  const int error = connect_arbiter(directory, names.socket, context.ipc.policy(), &socket, &process, &peer);
   os::close_socket(directory);
+  if (process >= 0) os::close_socket(process);
   const auto no_answer = [&] {
     return fail(GMM_ERROR_NOT_READY, "gmm_lease_write(): no arbiter \"%s\" answers in %" PRIu64 " ms.", arbiter,
                 timeout_ms);
@@ -603,14 +632,15 @@ Status gmm_lease::write(Context &context, const char *arbiter, gmm_write_fn fn, 
                       : no_answer();
   char text[4096];
   char last = 0;
-  while (status.ok()) {
+  while (status.ok() && last != '\n') {  // which the text has only at its end
     const int64_t got = os::receive_bytes(socket, text, sizeof text);
+    const uint64_t now = monotonic_ms();
+    if (now >= deadline && got != 0) {
+      status = no_answer();
+      break;
+    }
     if (got == -EAGAIN) {
-      const uint64_t now = monotonic_ms();
-      if (now >= deadline)
-        status = no_answer();
-      else
-        os::wait_until_readable(socket, deadline - now);
+      os::wait_until_readable(socket, deadline - now);
       continue;
     }
     if (got <= 0) break;

@@ -70,6 +70,8 @@ struct gmm_lease {
   bool connect();
   bool become_arbiter();
   void disconnect();
+  void retry_later();
+  bool may_complain();
   void wait(uint64_t until);
   void receive();
   void send_report();
@@ -95,7 +97,8 @@ struct gmm_lease {
   int32_t directory_ = -1, socket_ = -1, peer_ = -1;  // peer_: a descriptor of the arbiter's process
   uint32_t received_ = 0;
   gmm::LeaseOrder incoming_, giving_;
-  uint64_t retry_at_ = 0, retry_ms_ = 1;
+  uint64_t retry_at_ = 0, retry_ms_ = 1, complain_at_ = 0;
+  bool has_order_ = false;  // one came on this connection
   gmm::LeaseServer *server_ = nullptr;
   gmm::Thread thread_, server_thread_;
   bool is_used_[gmm::kMaxDevices] = {};     // devices on which the context held or wanted memory

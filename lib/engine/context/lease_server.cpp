@@ -20,6 +20,8 @@ namespace {
 // A record lock is the process's, and ends when the process closes any descriptor of the file. So a process opens the
 // lock's file only if it is not the arbiter itself.
 constexpr uint32_t kMostOfProcess = 16;
+constexpr uint64_t kAcceptAgainMs = 100;
+constexpr uint64_t kStatusPiece = 32 << 10, kStatusAgainMs = 10;
 constinit ProcessMutex g_arbiters_mutex{LockRank::kLeaseArbiters};
 constinit uint64_t g_arbiters[kMostOfProcess] = {};
 
@@ -68,8 +70,7 @@ Status LeaseServer::open() {
   const uint64_t claim = (hash_of_text(name_) ^ folder.device * 31 ^ folder.file) | 1;
   if (!claim_name(claim)) return fail(GMM_ERROR_BUSY, "The arbiter \"%s\" of leases runs in this process.", name_);
   claim_ = claim;
-  bool was_left = false;
-  int error = os::lock_name(directory_, names_.lock, policy_.user_count != 0, &lock_, &was_left);
+  int error = os::lock_name(directory_, names_.lock, policy_.user_count != 0, &lock_, &was_left_);
   if (error == EAGAIN)
     return fail(GMM_ERROR_BUSY, "The arbiter \"%s\" of leases runs in another process; `gmm lease --status` names it.",
                 name_);
@@ -81,7 +82,7 @@ Status LeaseServer::open() {
   }
   has_poller_ = true;
   // Its clock starts with the machine, so a successor has a greater number.
-  arbiter_ = allocator_.create<LeaseArbiter>(std::max<uint64_t>(monotonic_us(), 1), was_left, monotonic_ms());
+  arbiter_ = allocator_.create<LeaseArbiter>(std::max<uint64_t>(monotonic_us(), 1), was_left_, monotonic_ms());
   if (arbiter_ == nullptr)
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the arbiter \"%s\" of leases.", name_);
   return listen();
@@ -105,13 +106,18 @@ Status LeaseServer::listen() {
     os::close_socket(listener_);
   }
   listener_ = listener;
+  accept_again_ = 0;
   return Status();
 }
 
 void LeaseServer::close() {
-  const bool leaves_members = arbiter_ != nullptr && arbiter_->has_members();
+  // The predecessor's members may have grants that this one never heard of: they had no time to come.
+  const bool has_waited = arbiter_ != nullptr && monotonic_ms() >= arbiter_->decides_from();
+  const bool leaves_members = (was_left_ && !has_waited) || (arbiter_ != nullptr && arbiter_->has_members());
   for (uint32_t slot = 0; slot < LeaseArbiter::kMembers; ++slot)
     if (connections_[slot].socket >= 0) drop(slot, monotonic_ms());
+  for (Reader &reader : readers_)
+    if (reader.socket >= 0) end_status(reader);
   if (listener_ >= 0) {
     os::NameIdentity now;
     if (os::identify_name(directory_, names_.socket, &now) == 0 && now == socket_identity_)
@@ -149,6 +155,13 @@ void LeaseServer::run(uint64_t until) {
       else
         wake = std::min(wake, connection.since + kHandshakeMs);
     }
+    for (Reader &reader : readers_) {
+      if (reader.socket >= 0) send_status(reader, now);
+      if (reader.socket >= 0) wake = std::min(wake, now + kStatusAgainMs);
+    }
+    if (accept_again_ != 0 && now >= accept_again_)
+      accept_again_ = poller_.want(listener_, &listener_, true) == 0 ? 0 : now + kAcceptAgainMs;
+    if (accept_again_ != 0) wake = std::min(wake, accept_again_);
     now = monotonic_ms();
     bool name_changed = false;
     const int64_t wait = wake == UINT64_MAX ? -1 : wake > now ? static_cast<int64_t>(wake - now) : 0;
@@ -171,15 +184,33 @@ void LeaseServer::run(uint64_t until) {
 
 // --- Connections -----------------------------------------------------------------------------------------------------
 
+// A member that is refused tries again and again.
+bool LeaseServer::may_complain(uint64_t now) {
+  if (now < complain_at_) return false;
+  complain_at_ = now + 1000;
+  return true;
+}
+
 void LeaseServer::accept_all(uint64_t now) {
   int32_t socket = -1;
-  for (uint32_t i = 0; i < LeaseArbiter::kMembers && os::accept_socket(listener_, &socket) == 0; ++i) {
+  for (uint32_t i = 0; i < LeaseArbiter::kMembers; ++i) {
+    if (const int error = os::accept_socket(listener_, &socket); error != 0) {
+      if (error == EAGAIN) return;
+      // The process is out of descriptors or memory. Who waits in the queue would wake the thread again and again.
+      char text[128];
+      if (may_complain(now))
+        log_.write(LogLevel::kWarning, "lease: members of the arbiter \"%s\" have to wait: accept: %s", name_,
+                   system_error_text(error, text, sizeof text));
+      if (poller_.want(listener_, &listener_, false) == 0) accept_again_ = now + kAcceptAgainMs;
+      return;
+    }
     PeerUser peer;
     const int error = check_peer_user(socket, policy_, &peer);
     const uint32_t slot = error == 0 && peer.is_allowed ? arbiter_->add(peer.process, now) : LeaseArbiter::kMembers;
     if (slot == LeaseArbiter::kMembers) {
-      log_.write(LogLevel::kWarning, "lease: the arbiter \"%s\" refused process %d of user %u", name_, peer.process,
-                 peer.user);
+      if (may_complain(now))
+        log_.write(LogLevel::kWarning, "lease: the arbiter \"%s\" refused process %d of user %u", name_, peer.process,
+                   peer.user);
       os::close_socket(socket);
       continue;
     }
@@ -212,24 +243,26 @@ void LeaseServer::receive(uint32_t slot, uint64_t now) {
     connection.received = 0;
     ++messages;
     if (connection.report.identity == 0) {  // it wants to know, and is no member
-      arbiter_->remove(slot, now);
-      write_status(connection.socket, now);
-      return drop(slot, now);
+      return begin_status(detach(slot, now), now);
     }
     connection.is_member = true;
     if (!arbiter_->receive(slot, connection.report, now)) {
-      log_.write(LogLevel::kWarning,
-                 "lease: the arbiter \"%s\" cut off process %d: it speaks another version, or has too many devices",
-                 name_, connection.pid);
+      if (may_complain(now))
+        log_.write(LogLevel::kWarning,
+                   "lease: the arbiter \"%s\" cut off process %d: it speaks another version, or has too many devices",
+                   name_, connection.pid);
       return drop(slot, now);
     }
   }
 }
 
-void LeaseServer::drop(uint32_t slot, uint64_t now) {
+void LeaseServer::drop(uint32_t slot, uint64_t now) { os::close_socket(detach(slot, now)); }
+
+// Its place is free. The socket is the caller's.
+int32_t LeaseServer::detach(uint32_t slot, uint64_t now) {
   Connection &connection = connections_[slot];
-  poller_.remove(connection.socket);
-  os::close_socket(connection.socket);
+  const int32_t socket = connection.socket;
+  poller_.remove(socket);
   connection.socket = -1;
   if (connection.process >= 0) {
     poller_.remove(connection.process);
@@ -237,6 +270,7 @@ void LeaseServer::drop(uint32_t slot, uint64_t now) {
     connection.process = -1;
   }
   arbiter_->remove(slot, now);
+  return socket;
 }
 
 void LeaseServer::send_orders(uint64_t now) {
@@ -255,7 +289,7 @@ namespace {
 
 class StatusWriter {
  public:
-  explicit StatusWriter(int32_t socket) : socket_(socket) {}
+  explicit StatusWriter(Vector<char> *out) : out_(*out) {}
   [[gnu::format(printf, 2, 3)]] void add(const char *format, ...) {
     char text[512];
     va_list arguments;
@@ -263,20 +297,54 @@ class StatusWriter {
     const int length = std::vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     const uint64_t size = std::min<uint64_t>(length < 0 ? 0 : static_cast<uint64_t>(length), sizeof text - 1);
-    // Who does not read loses the rest.
-    is_cut_ = is_cut_ || os::send_bytes(socket_, text, size) != static_cast<int64_t>(size);
+    is_whole_ = is_whole_ && out_.reserve(out_.size() + size);
+    for (uint64_t i = 0; is_whole_ && i < size; ++i) out_.push_back_reserved(text[i]);
   }
+  bool is_whole() const { return is_whole_; }
 
  private:
-  const int32_t socket_;
-  bool is_cut_ = false;
+  Vector<char> &out_;
+  bool is_whole_ = true;
 };
 
 }  // namespace
 
-void LeaseServer::write_status(int32_t socket, uint64_t now) {
+// The socket is the reader's from now on. Without a place or host memory for it, it gets nothing.
+void LeaseServer::begin_status(int32_t socket, uint64_t now) {
+  Reader *reader = std::find_if(readers_, readers_ + kReaders, [](const Reader &one) { return one.socket < 0; });
+  if (reader == readers_ + kReaders) return os::close_socket(socket);
+  reader->socket = socket;
+  reader->sent = 0;
+  reader->since = now;
+  reader->text = Vector<char>(allocator_);
+  if (write_status(&reader->text, now))
+    send_status(*reader, now);
+  else
+    end_status(*reader);
+}
+
+void LeaseServer::send_status(Reader &reader, uint64_t now) {
+  while (reader.sent < reader.text.size()) {
+    const int64_t sent = os::send_bytes(reader.socket, reader.text.data() + reader.sent,
+                                        std::min(reader.text.size() - reader.sent, kStatusPiece));
+    if (sent == -EAGAIN && now < reader.since + kStatusMs) return;
+    if (sent <= 0) break;
+    reader.sent += static_cast<uint64_t>(sent);
+  }
+  end_status(reader);
+}
+
+void LeaseServer::end_status(Reader &reader) {
+  os::close_socket(reader.socket);
+  reader.socket = -1;
+  Vector<char> none(allocator_);
+  reader.text.swap(none);
+}
+
+// False: there is no host memory.
+bool LeaseServer::write_status(Vector<char> *text, uint64_t now) {
   static constexpr const char *kStates[] = {"idle", "waiting", "taking", "in use"};
-  StatusWriter out(socket);
+  StatusWriter out(text);
   out.add("{\"format\": \"gmm-lease\", \"version\": 1, \"arbiter\": \"%s\", \"incarnation\": %" PRIu64
           ", \"process\": %d, \"members\": [",
           name_, arbiter_->incarnation(), process_number());
@@ -305,6 +373,7 @@ void LeaseServer::write_status(int32_t socket, uint64_t now) {
     out.add("]}");
   }
   out.add("]}\n");
+  return out.is_whole();
 }
 
 }  // namespace gmm

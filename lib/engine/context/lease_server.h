@@ -4,7 +4,8 @@
 // What it owns: the lock of the arbiter's name, the socket, and a connection and a process's descriptor for each
 // member. It waits for nothing but its sockets. A peer of another user is cut before a byte of it is read.
 //
-// Bounds: LeaseArbiter::kMembers connections; kHandshakeMs until the first report; a message that finds no room in the
+// Bounds: LeaseArbiter::kMembers connections; kHandshakeMs until the first report; kReaders of the status, which read
+// it in kStatusMs; a message that finds no room in the
 // peer's socket is left out, as the next one says the same.
 //
 // Locks: none while it runs. open() and close() take the lock of the list of this process's arbiters for a moment.
@@ -18,6 +19,7 @@
 #include "base/local_socket.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "base/vector.h"
 #include "engine/ipc/peer_user.h"
 #include "engine/lease/arbiter.h"
 
@@ -31,7 +33,8 @@ struct LeaseNames {
 
 class LeaseServer {
  public:
-  static constexpr uint64_t kHandshakeMs = 2000;
+  static constexpr uint64_t kHandshakeMs = 2000, kStatusMs = 5000;
+  static constexpr uint32_t kReaders = 8;
 
   // The directory is open, and stays so. The policy must not change.
   LeaseServer(const HostAllocator &allocator, const Log &log, const IpcPolicy &policy, int32_t directory,
@@ -56,12 +59,23 @@ class LeaseServer {
     bool is_member = false;  // it sent a report
     LeaseReport report;      // as far as it came
   };
+  // Who asked for the status. What finds no room in its socket is sent later.
+  struct Reader {
+    int32_t socket = -1;
+    uint64_t sent = 0, since = 0;
+    Vector<char> text;
+  };
   Status listen();
+  bool may_complain(uint64_t now);
   void accept_all(uint64_t now);
   void receive(uint32_t slot, uint64_t now);
   void drop(uint32_t slot, uint64_t now);
   void send_orders(uint64_t now);
-  void write_status(int32_t socket, uint64_t now);
+  int32_t detach(uint32_t slot, uint64_t now);
+  void begin_status(int32_t socket, uint64_t now);
+  void send_status(Reader &reader, uint64_t now);
+  void end_status(Reader &reader);
+  bool write_status(Vector<char> *text, uint64_t now);
 
   const HostAllocator allocator_;
   const Log &log_;
@@ -71,12 +85,15 @@ class LeaseServer {
   const LeaseNames names_;
   uint64_t claim_ = 0;  // in the list of this process's arbiters
   int32_t lock_ = -1, listener_ = -1;
+  bool was_left_ = false;  // the one before may have left members with grants
   os::NameIdentity socket_identity_;
   os::SocketPoller poller_;
   bool has_poller_ = false;
+  uint64_t complain_at_ = 0, accept_again_ = 0;  // 0: it accepts
   std::atomic<bool> stopping_{false};
   LeaseArbiter *arbiter_ = nullptr;
   Connection connections_[LeaseArbiter::kMembers];
+  Reader readers_[kReaders];
 };
 
 }  // namespace gmm
