@@ -219,6 +219,8 @@ void handle_end(Handle *handle) {
   const int is_busy = closing.outcome == CLOSE_DONE && closing.result == GMM_ERROR_BUSY;
   const int waits = is_busy && ((handle->kind == HANDLE_HEAP && later_wait(handle)) ||
                                 (handle->kind == HANDLE_LEASE && later_wait_ticket(handle, ticket_ends)));
+  /* The library goes on and may call this handle. Without memory to note it the handle stays. */
+  if (closing.outcome == CLOSE_RESETTING && !later_wait_reset(handle)) Py_INCREF(handle);
   if (closing.outcome == CLOSE_DONE && closing.result < 0 && closing.result != GMM_ERROR_FORKED && !waits) {
     if (handle->kind == HANDLE_LEASE) Py_INCREF(handle); /* the lease goes on and calls this handle */
     gmm_python_raise(closing.result);

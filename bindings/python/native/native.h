@@ -203,6 +203,9 @@ void later_jobs(int change);
 int later_wait_ticket(Handle *handle, unsigned seen);
 unsigned later_ticket_ends(void);
 void later_ticket_ended(void);
+/** Ends a handle of a context that another thread resets when that reset is over. False: no memory. */
+int later_wait_reset(Handle *handle);
+void later_reset_ended(void);
 /** Waits until all of it is done, except inside a callback. */
 void later_settle(void);
 /** The same on a thread that has left something to do since it called the library. */
