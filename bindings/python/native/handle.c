@@ -161,6 +161,20 @@ static Closing close_handle(Handle *handle) {
   return closing;
 }
 
+int handle_check_new(const Handle *handle) {
+  if (handle->kind == HANDLE_NONE) return 0;
+  PyErr_SetString(PyExc_ValueError, "this handle has a pointer already");
+  return -1;
+}
+
+void handle_take(Handle *handle, HandleKind kind, void *pointer, Handle *parent) {
+  Py_XINCREF(parent);
+  handle->parent = parent;
+  handle->kind = kind;
+  handle->pointer = pointer;
+  STORE(handle->state, STATE_OPEN); /* from here on others may use it */
+}
+
 static PyObject *handle_adopt(PyObject *self, PyObject *arguments) {
   Handle *handle = (Handle *)self;
   int kind;
@@ -174,13 +188,7 @@ static PyObject *handle_adopt(PyObject *self, PyObject *arguments) {
     PyErr_SetString(PyExc_ValueError, "this handle cannot take that pointer");
     return NULL;
   }
-  if (parent != Py_None) {
-    Py_INCREF(parent);
-    handle->parent = (Handle *)parent;
-  }
-  handle->kind = (HandleKind)kind;
-  handle->pointer = pointer;
-  STORE(handle->state, STATE_OPEN); /* from here on others may use it */
+  handle_take(handle, (HandleKind)kind, pointer, parent == Py_None ? NULL : (Handle *)parent);
   Py_RETURN_NONE;
 }
 

@@ -19,6 +19,7 @@ from conftest import BACKENDS, HERE, run_code
 
 import gmm
 import gmm.lease
+from gmm import _native as native
 from gmm.lease import Lease, LeaseState
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -356,6 +357,51 @@ def test_ctrl_c_ends_a_request(shared):
         assert second.info().state == LeaseState.IDLE
     second.request()
     second.release()
+
+
+@pytest.fixture
+def interrupted(monkeypatch):
+    """interrupted(name): Ctrl-C comes when the native function of that name has returned, in its next call."""
+    def arrange(name):
+        function = getattr(native, name)
+
+        def call(*arguments):
+            monkeypatch.setattr(native, name, function)
+            function(*arguments)
+            signal.raise_signal(signal.SIGINT)
+
+        monkeypatch.setattr(native, name, call)
+
+    return arrange
+
+
+def test_ctrl_c_right_after_a_lease_is_made(shared, interrupted):
+    first = shared("first")
+    interrupted("lease_create")
+    with pytest.raises(KeyboardInterrupt):
+        Lease("dropped", ["first"], context=first.context, arbiter="one")
+    shared("later", 8)  # the arbiter knows it after the other one
+
+    def members():
+        return {member["name"] for member in gmm.lease.status("one", context=first.context)["members"]}
+
+    until(lambda: members() == {"first", "later"}, 10)
+
+
+@pytest.mark.parametrize("way", ["request", "request_async"])
+def test_ctrl_c_right_after_a_request_has_begun(shared, interrupted, way):
+    first, second = shared("first"), shared("second")
+    with first.use():
+        interrupted("lease_request")
+        with pytest.raises(KeyboardInterrupt):
+            getattr(second, way)()
+        assert second.info().state == LeaseState.IDLE
+    interrupted("lease_request")
+    with pytest.raises(KeyboardInterrupt):
+        getattr(second, way)()
+    assert second.info().state == LeaseState.IDLE
+    with second.use():
+        assert second.info().state == LeaseState.IN_USE
 
 
 def test_a_request_in_the_background(shared):
