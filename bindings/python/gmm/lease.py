@@ -369,12 +369,12 @@ def use(name, offer=("weights", "kv_cache"), amounts=None, *, priority=0, arbite
                       context=context)
         try:
             lease.request(amounts, timeout=timeout)
+            if turns is not None:
+                turns.begin(lease)
+                library.turns = turns
         except BaseException:
             lease.close()
             raise
-        if turns is not None:
-            turns.lease = lease
-            library.turns = turns
         _used = lease
         return lease
 

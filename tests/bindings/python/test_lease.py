@@ -742,6 +742,81 @@ thread.join()
 """)
 
 
+def test_use_after_regions_exist(tmp_path):
+    """What they hold is offered at once, and what sleeps there can wake."""
+    run_drop_in(tmp_path, drop_in.SAVER.format(mode="torch"), """
+with saver.region(tag="weights", enable_cpu_backup=True):
+    weights = full(16, 42)
+with saver.region(tag="kv_cache", enable_cpu_backup=True):
+    cache = full(20, 9)
+saver.pause("kv_cache")
+lease = gmm.lease.use("generator", ["weights", "kv_cache"], arbiter="tests", residency=0.001)
+assert 16 * MIB <= lease.info().active_bytes < 20 * MIB and lease.info().paused_bytes == 0
+tell = other()
+told = tell("request", 60, 0.3)
+assert told["error"] == "NotReadyError" and "generator" in told["message"], told
+saver.resume("kv_cache")
+assert lease.info().active_bytes >= 36 * MIB and holds(weights, 42) and holds(cache, 9)
+saver.pause()
+turn(tell)
+tell("release")
+saver.resume()
+assert holds(weights, 42) and holds(cache, 9)
+""")
+
+
+def test_ctrl_c_in_a_wake_up_of_more(tmp_path):
+    """What was awake is awake again; after a second Ctrl-C it sleeps, with its contents."""
+    run_drop_in(tmp_path, "from gmm.vllm import CuMemAllocator\nallocator = CuMemAllocator.get_instance()\n", """
+lease = gmm.lease.use("engine", arbiter="tests", residency=0.001)
+with allocator.use_memory_pool(tag="weights"):
+    weights = full(16, 42)
+with allocator.use_memory_pool(tag="kv_cache"):
+    cache = full(20, 9)
+request, times = gmm.lease.Lease.request, 0
+
+def interrupted(self, *arguments, **options):
+    global times
+    if times:
+        times -= 1
+        raise KeyboardInterrupt
+    return request(self, *arguments, **options)
+
+gmm.lease.Lease.request = interrupted
+tell = other()
+allocator.sleep(())
+allocator.wake_up(["weights"])
+weights.fill_(5)
+times = 1
+raises(KeyboardInterrupt, allocator.wake_up)
+assert state() == LeaseState.IN_USE and holds(weights, 5) and lease.info().active_bytes < 20 * MIB
+times = 2
+raises(KeyboardInterrupt, allocator.wake_up)
+assert state() == LeaseState.IDLE
+turn(tell, 60)
+assert lease.info().active_bytes == 0
+tell("release")
+allocator.wake_up()
+assert state() == LeaseState.IN_USE and holds(weights, 5)
+
+# The pause of what is not offered, behind the sleep of what is.
+with allocator.use_memory_pool(tag="other"):
+    alone = full(2, 7)
+pause = allocator._library.pause
+
+def pause_interrupted(tags, flags):
+    from gmm._memory_saver import preload
+    if tags and flags == preload.PAUSE_DROP:
+        raise KeyboardInterrupt
+    return pause(tags, flags)
+
+allocator._library.pause = pause_interrupted
+raises(KeyboardInterrupt, allocator.sleep, "weights")
+assert state() == LeaseState.IN_USE and holds(weights, 5) and holds(alone, 7)
+allocator._library.pause = pause
+""")
+
+
 def test_use_by_the_environment_of_vllm(tmp_path):
     """In the process that makes the allocator, which waits for room."""
     run_drop_in(tmp_path, "from gmm.vllm import CuMemAllocator\n", """
