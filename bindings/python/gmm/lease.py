@@ -145,9 +145,9 @@ def _check_other_thread(function):
 class Lease(_Closing, native.Handle):
     """This process's share in the memory of its devices, until close() or the end of its with block.
 
-    name: for messages and `gmm lease --status`. offer: tags, or a mapping of tags to what it costs to bring a byte of
-    them back; the lowest cost goes first. Between two turns the program does not use their memory. priority: the
-    highest is served first; the lowest gives up memory first. floor: bytes of each device that are left to this
+    name: for messages and `gmm lease --status`. offer: tags, one name, or a mapping of tags to what it costs to bring a
+    byte of them back; the lowest cost goes first. Between two turns the program does not use their memory. priority:
+    the highest is served first; the lowest gives up memory first. floor: bytes of each device that are left to this
     process. residency: seconds after a grant in which the tags stay, so that processes do not only copy; None: as long
     as the last resume took.
     arbiter: whose turns; all processes of one device name the same one.
@@ -166,6 +166,8 @@ class Lease(_Closing, native.Handle):
         self.name = name
         self._lock = threading.Lock()
         self._requests = weakref.WeakSet()
+        if isinstance(offer, str):
+            offer = (offer,)
         costs = dict(offer) if hasattr(offer, "items") else dict.fromkeys(offer, 1)
         costs = {tag_number(self.context, tag): cost for tag, cost in costs.items()}
         if asked is not None:
@@ -351,6 +353,8 @@ def use(name, offer=("weights", "kv_cache"), amounts=None, *, priority=0, arbite
     with _use_lock:
         if _used is not None and not _used.closed:
             raise BusyError(f"gmm.lease.use(): the process has the lease {_used.name!r}; close it first")
+        if isinstance(offer, str):
+            offer = (offer,)
         library, turns = _preload_library(), None
         if library is None:
             if at_once:

@@ -21,6 +21,15 @@ static int32_t callback_asked(void *user, const gmm_lease_ask *ask) {
   return 0;
 }
 
+/* A converter: a number of 64 bits. OverflowError: it is below 0 or beyond. */
+static int to_number(PyObject *object, void *place) {
+  PyObject *number = PyNumber_Index(object);
+  if (!number) return 0;
+  *(unsigned long long *)place = PyLong_AsUnsignedLongLong(number);
+  Py_DECREF(number);
+  return !PyErr_Occurred();
+}
+
 /* lease_create(lease, context, name, arbiter, priority, floor, residency_ms, hears): opens the lease */
 PyObject *native_lease_create(PyObject *module, PyObject *arguments) {
   (void)module;
@@ -28,8 +37,8 @@ PyObject *native_lease_create(PyObject *module, PyObject *arguments) {
   PyObject *lease, *context;
   int priority, hears;
   unsigned long long floor_bytes, residency;
-  if (!PyArg_ParseTuple(arguments, "O!OsziKKp", &Handle_Type, &lease, &context, &desc.name, &desc.arbiter, &priority,
-                        &floor_bytes, &residency, &hears))
+  if (!PyArg_ParseTuple(arguments, "O!OsziO&O&p", &Handle_Type, &lease, &context, &desc.name, &desc.arbiter, &priority,
+                        to_number, &floor_bytes, to_number, &residency, &hears))
     return NULL;
   if (handle_check_new((Handle *)lease) < 0) return NULL;
   desc.priority = priority;
@@ -76,7 +85,8 @@ PyObject *native_lease_request(PyObject *module, PyObject *arguments) {
   (void)module;
   PyObject *opened, *lease, *pairs;
   unsigned long long timeout;
-  if (!PyArg_ParseTuple(arguments, "O!OO!K", &Handle_Type, &opened, &lease, &PyTuple_Type, &pairs, &timeout))
+  if (!PyArg_ParseTuple(arguments, "O!OO!O&", &Handle_Type, &opened, &lease, &PyTuple_Type, &pairs, to_number,
+                        &timeout))
     return NULL;
   if (handle_check_new((Handle *)opened) < 0) return NULL;
   const Py_ssize_t count = PyTuple_GET_SIZE(pairs);
@@ -88,7 +98,7 @@ PyObject *native_lease_request(PyObject *module, PyObject *arguments) {
   for (Py_ssize_t i = 0; i < count; ++i) {
     int device;
     unsigned long long bytes;
-    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(pairs, i), "iK", &device, &bytes)) goto end;
+    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(pairs, i), "iO&", &device, to_number, &bytes)) goto end;
     amounts[i].device = device;
     amounts[i].bytes = bytes;
   }
@@ -145,7 +155,7 @@ PyObject *native_lease_write(PyObject *module, PyObject *arguments) {
   PyObject *context, *callable;
   const char *arbiter;
   unsigned long long timeout;
-  if (!PyArg_ParseTuple(arguments, "OzOK", &context, &arbiter, &callable, &timeout)) return NULL;
+  if (!PyArg_ParseTuple(arguments, "OzOO&", &context, &arbiter, &callable, to_number, &timeout)) return NULL;
   Handle *held = handle_enter(context, HANDLE_CONTEXT);
   if (!held) return NULL;
   PyThreadState *state = gmm_python_leave_gil();

@@ -282,9 +282,16 @@ def test_the_arguments_are_checked(shared):
             lease.request({9: 1})
         with pytest.raises(ValueError):
             lease.request(timeout=1e6)
+        for number in (-1, 1 << 64):
+            with pytest.raises(OverflowError):
+                lease.request(number)
+            with pytest.raises(OverflowError):
+                Lease("b", floor=number, context=context)
         lease.withdraw("first")
         assert lease.info().active_bytes == 0
     assert lease.closed
+    with Lease("c", "first", context=context, arbiter="one") as lease:  # one name, not its letters
+        assert lease.info().active_bytes >= PART_MIB * MIB
 
 
 def test_the_lowest_priority_goes_first(shared):
@@ -596,7 +603,8 @@ assert lease.release()
 with lease.use():
     block.fill(1)
 lease.close()
-gmm.lease.use("again", ["weights"])
+gmm.lease.use("again", "weights")
+assert gmm.lease._used.info().active_bytes >= 1 << 20
 try:
     gmm.lease.use("third", at_once=True)
 except gmm.BusyError:
