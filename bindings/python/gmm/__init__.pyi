@@ -7,6 +7,8 @@ from typing import Any, TypeVar, final, overload
 from typing_extensions import Buffer as _ObjectWithBuffer
 from typing_extensions import Self
 
+from gmm import job as job
+from gmm import lease as lease
 from gmm._core.enums import (
     DEFAULT_TAG, HOST, NO_LIMIT, STREAM_DEFAULT, STREAM_LEGACY, STREAM_PER_THREAD, Advice, AllocFlags, Backend,
     Capability, Contents, FdType, IpcRoute, Kind, LogLevel, PointerFlags, State, TagFlags, Usm, WatchEvent)

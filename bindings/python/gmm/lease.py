@@ -35,7 +35,6 @@ from gmm._default import context as default_context
 
 __all__ = ["Lease", "LeaseAsk", "LeaseInfo", "LeaseState", "status", "use"]
 
-_HANDLE_LEASE = 8  # native.h: HandleKind
 _MOST_SECONDS = 86400.0
 _OFFER_SECONDS = 60.0  # for the pause or resume that keeps the offers from being changed
 
@@ -91,14 +90,34 @@ def _pairs(amounts):
 
 
 class _Request(Ticket):
-    """A request in the background. It holds the lease, which must outlive it."""
+    """A request in the background. It holds the lease, which must outlive it.
+
+    It is there before it begins: an exception of a signal's handler, Ctrl-C too, leaves no request that nobody knows.
+    """
 
     __slots__ = ("lease",)
 
-    def __init__(self, lease, pairs, timeout):
+    def __init__(self, lease):  # pylint: disable=super-init-not-called # begin() does the rest
         self.lease = lease
-        super().__init__(lease.context, lambda *_: (0, native.lease_request(lease, pairs, timeout)), None, None)
-        lease._requests.add(self)
+        self._prepare(lease.context, None)
+
+    def begin(self, pairs, timeout):
+        with self.lease._lock:
+            self.lease._requests.add(self)
+            native.lease_request(self, self.lease, pairs, timeout)
+            self._enlist()
+
+    def end(self):
+        """Ends the request, or its grant. Nothing when it has not begun."""
+        if self.closed and self._outcome is None:
+            return
+        self.cancel()
+        self.close()
+        try:
+            self.result()
+        except Exception:  # pylint: disable=broad-exception-caught # it was cancelled, or has failed anyway
+            return
+        self.lease.release()
 
     def __repr__(self):
         return super().__repr__() if self.done else f"<gmm.Ticket: {self.lease!r}>"
@@ -126,9 +145,9 @@ def _check_other_thread(function):
 class Lease(_Closing, native.Handle):
     """This process's share in the memory of its devices, until close() or the end of its with block.
 
-    name: for messages and `gmm lease --status`. offer: tags, or a mapping of tags to what it costs to bring a byte of
-    them back; the lowest cost goes first. Between two turns the program does not use their memory. priority: the
-    highest is served first; the lowest gives up memory first. floor: bytes of each device that are left to this
+    name: for messages and `gmm lease --status`. offer: tags, one name, or a mapping of tags to what it costs to bring a
+    byte of them back; the lowest cost goes first. Between two turns the program does not use their memory. priority:
+    the highest is served first; the lowest gives up memory first. floor: bytes of each device that are left to this
     process. residency: seconds after a grant in which the tags stay, so that processes do not only copy; None: as long
     as the last resume took.
     arbiter: whose turns; all processes of one device name the same one.
@@ -147,15 +166,16 @@ class Lease(_Closing, native.Handle):
         self.name = name
         self._lock = threading.Lock()
         self._requests = weakref.WeakSet()
+        if isinstance(offer, str):
+            offer = (offer,)
         costs = dict(offer) if hasattr(offer, "items") else dict.fromkeys(offer, 1)
         costs = {tag_number(self.context, tag): cost for tag, cost in costs.items()}
         if asked is not None:
             self._watch = _called(asked)
-        self._adopt(_HANDLE_LEASE, native.lease_create(
-            self, self.context, name, arbiter, priority, floor, 0 if residency is None else _milliseconds(residency),
-            asked is not None), self.context)
         self.context._leases.add(self)
         try:
+            native.lease_create(self, self.context, name, arbiter, priority, floor,
+                                0 if residency is None else _milliseconds(residency), asked is not None)
             for tag, cost in costs.items():
                 native.lease_offer(self, tag, cost)
         except BaseException:
@@ -183,9 +203,13 @@ class Lease(_Closing, native.Handle):
     def request_async(self, amounts=None, *, timeout=60.0):
         """request() in the background: a Ticket, whose success is the grant. Its cancel() ends the request."""
         _check_other_thread("Lease.request()")
-        pairs, milliseconds = _pairs(amounts), _milliseconds(timeout)
-        with self._lock:
-            return _Request(self, pairs, milliseconds)
+        ticket = _Request(self)
+        try:
+            ticket.begin(_pairs(amounts), _milliseconds(timeout))
+        except BaseException:
+            ticket.end()
+            raise
+        return ticket
 
     def request(self, amounts=None, *, timeout=60.0):
         """Waits for the turn and resumes the offered tags. Returns the bytes that came back.
@@ -198,25 +222,16 @@ class Lease(_Closing, native.Handle):
         Both messages name who holds what. gmm.BusyError: the lease is in use or waits already. After an exception,
         Ctrl-C too, the lease is idle.
         """
-        ticket = None
+        _check_other_thread("Lease.request()")
+        ticket = _Request(self)
         try:
-            ticket = self.request_async(amounts, timeout=timeout)
+            ticket.begin(_pairs(amounts), _milliseconds(timeout))
             ticket.wait()
+            ticket.close()
+            return ticket.result()
         except BaseException:
-            if ticket is not None:
-                self._end_request(ticket)
+            ticket.end()
             raise
-        ticket.close()
-        return ticket.result()
-
-    def _end_request(self, ticket):
-        ticket.cancel()
-        ticket.close()
-        try:
-            ticket.result()
-        except Exception:  # pylint: disable=broad-exception-caught # it was cancelled, or has failed anyway
-            return
-        self.release()
 
     def release(self):
         """Ends the turn: others may have the memory of the offered tags. Their memory stays until others want it.
@@ -338,6 +353,8 @@ def use(name, offer=("weights", "kv_cache"), amounts=None, *, priority=0, arbite
     with _use_lock:
         if _used is not None and not _used.closed:
             raise BusyError(f"gmm.lease.use(): the process has the lease {_used.name!r}; close it first")
+        if isinstance(offer, str):
+            offer = (offer,)
         library, turns = _preload_library(), None
         if library is None:
             if at_once:
@@ -356,12 +373,12 @@ def use(name, offer=("weights", "kv_cache"), amounts=None, *, priority=0, arbite
                       context=context)
         try:
             lease.request(amounts, timeout=timeout)
+            if turns is not None:
+                turns.begin(lease)
+                library.turns = turns
         except BaseException:
             lease.close()
             raise
-        if turns is not None:
-            turns.lease = lease
-            library.turns = turns
         _used = lease
         return lease
 

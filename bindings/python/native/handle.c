@@ -161,6 +161,20 @@ static Closing close_handle(Handle *handle) {
   return closing;
 }
 
+int handle_check_new(const Handle *handle) {
+  if (handle->kind == HANDLE_NONE) return 0;
+  PyErr_SetString(PyExc_ValueError, "this handle has a pointer already");
+  return -1;
+}
+
+void handle_take(Handle *handle, HandleKind kind, void *pointer, Handle *parent) {
+  Py_XINCREF(parent);
+  handle->parent = parent;
+  handle->kind = kind;
+  handle->pointer = pointer;
+  STORE(handle->state, STATE_OPEN); /* from here on others may use it */
+}
+
 static PyObject *handle_adopt(PyObject *self, PyObject *arguments) {
   Handle *handle = (Handle *)self;
   int kind;
@@ -174,13 +188,7 @@ static PyObject *handle_adopt(PyObject *self, PyObject *arguments) {
     PyErr_SetString(PyExc_ValueError, "this handle cannot take that pointer");
     return NULL;
   }
-  if (parent != Py_None) {
-    Py_INCREF(parent);
-    handle->parent = (Handle *)parent;
-  }
-  handle->kind = (HandleKind)kind;
-  handle->pointer = pointer;
-  STORE(handle->state, STATE_OPEN); /* from here on others may use it */
+  handle_take(handle, (HandleKind)kind, pointer, parent == Py_None ? NULL : (Handle *)parent);
   Py_RETURN_NONE;
 }
 
@@ -219,6 +227,8 @@ void handle_end(Handle *handle) {
   const int is_busy = closing.outcome == CLOSE_DONE && closing.result == GMM_ERROR_BUSY;
   const int waits = is_busy && ((handle->kind == HANDLE_HEAP && later_wait(handle)) ||
                                 (handle->kind == HANDLE_LEASE && later_wait_ticket(handle, ticket_ends)));
+  /* The library goes on and may call this handle. Without memory to note it the handle stays. */
+  if (closing.outcome == CLOSE_RESETTING && !later_wait_reset(handle)) Py_INCREF(handle);
   if (closing.outcome == CLOSE_DONE && closing.result < 0 && closing.result != GMM_ERROR_FORKED && !waits) {
     if (handle->kind == HANDLE_LEASE) Py_INCREF(handle); /* the lease goes on and calls this handle */
     gmm_python_raise(closing.result);

@@ -29,6 +29,7 @@ static Later *waiting;     /* heaps that a job keeps from ending */
 static int jobs;           /* those in an operation, or in doubt */
 static Later *leases;      /* those that a ticket keeps from ending: both died in one cycle, the lease first */
 static unsigned ticket_ends;
+static Later *resetting; /* those whose context is being reset */
 
 static __thread int no_frees, no_ends; /* callbacks that this thread is in */
 static __thread int is_owed;           /* this thread has left something, and its call has not returned */
@@ -203,6 +204,42 @@ void later_ticket_ended(void) {
   pthread_mutex_unlock(&mutex);
 }
 
+static int is_being_reset(const Handle *handle) { return (LOAD(handle->parent->state) & STATE_RESETTING) != 0; }
+
+int later_wait_reset(Handle *handle) {
+  Later *item = calloc(1, sizeof *item);
+  if (!item) return 0;
+  Py_INCREF(handle);
+  item->handle = handle;
+  pthread_mutex_lock(&mutex);
+  if (is_being_reset(handle)) {
+    item->next = resetting;
+    resetting = item;
+  } else { /* it is over meanwhile */
+    append(item);
+  }
+  pthread_mutex_unlock(&mutex);
+  return 1;
+}
+
+/* A context is no longer being reset; others may be. */
+void later_reset_ended(void) {
+  pthread_mutex_lock(&mutex);
+  Later *each = resetting;
+  resetting = NULL;
+  while (each) {
+    Later *const item = each;
+    each = item->next;
+    if (is_being_reset(item->handle)) {
+      item->next = resetting;
+      resetting = item;
+    } else {
+      append(item);
+    }
+  }
+  pthread_mutex_unlock(&mutex);
+}
+
 void later_settle(void) {
   if (later_ends() || !LOAD(pending)) return;
   PyThreadState *state = PyEval_SaveThread();
@@ -227,5 +264,6 @@ void later_after_fork(void) {
   running = 0;
   waiting = NULL;
   leases = NULL;
+  resetting = NULL;
   jobs = 0;
 }

@@ -21,16 +21,26 @@ static int32_t callback_asked(void *user, const gmm_lease_ask *ask) {
   return 0;
 }
 
-/* lease_create(lease, context, name, arbiter, priority, floor, residency_ms, hears) -> handle */
+/* A converter: a number of 64 bits. OverflowError: it is below 0 or beyond. */
+static int to_number(PyObject *object, void *place) {
+  PyObject *number = PyNumber_Index(object);
+  if (!number) return 0;
+  *(unsigned long long *)place = PyLong_AsUnsignedLongLong(number);
+  Py_DECREF(number);
+  return !PyErr_Occurred();
+}
+
+/* lease_create(lease, context, name, arbiter, priority, floor, residency_ms, hears): opens the lease */
 PyObject *native_lease_create(PyObject *module, PyObject *arguments) {
   (void)module;
   gmm_lease_desc desc = {.struct_size = sizeof desc};
   PyObject *lease, *context;
   int priority, hears;
   unsigned long long floor_bytes, residency;
-  if (!PyArg_ParseTuple(arguments, "O!OsziKKp", &Handle_Type, &lease, &context, &desc.name, &desc.arbiter, &priority,
-                        &floor_bytes, &residency, &hears))
+  if (!PyArg_ParseTuple(arguments, "O!OsziO&O&p", &Handle_Type, &lease, &context, &desc.name, &desc.arbiter, &priority,
+                        to_number, &floor_bytes, to_number, &residency, &hears))
     return NULL;
+  if (handle_check_new((Handle *)lease) < 0) return NULL;
   desc.priority = priority;
   desc.floor_bytes = floor_bytes;
   desc.residency_ms = residency;
@@ -42,8 +52,10 @@ PyObject *native_lease_create(PyObject *module, PyObject *arguments) {
   PyThreadState *state = gmm_python_leave_gil();
   const gmm_result result = gmm_lease_create((gmm_context *)held->pointer, &desc, &made);
   gmm_python_take_gil(state);
+  if (result >= 0) handle_take((Handle *)lease, HANDLE_LEASE, made, held);
   handle_leave(held);
-  return result < 0 ? gmm_python_raise(result) : PyLong_FromVoidPtr(made);
+  if (result < 0) return gmm_python_raise(result);
+  Py_RETURN_NONE;
 }
 
 /* lease_offer(lease, tag, cost): cost None: withdraws it */
@@ -68,12 +80,15 @@ PyObject *native_lease_offer(PyObject *module, PyObject *arguments) {
   Py_RETURN_NONE;
 }
 
-/* lease_request(lease, ((device, bytes), ...), timeout_ms) -> handle of a ticket */
+/* lease_request(ticket, lease, ((device, bytes), ...), timeout_ms): opens the ticket */
 PyObject *native_lease_request(PyObject *module, PyObject *arguments) {
   (void)module;
-  PyObject *lease, *pairs;
+  PyObject *opened, *lease, *pairs;
   unsigned long long timeout;
-  if (!PyArg_ParseTuple(arguments, "OO!K", &lease, &PyTuple_Type, &pairs, &timeout)) return NULL;
+  if (!PyArg_ParseTuple(arguments, "O!OO!O&", &Handle_Type, &opened, &lease, &PyTuple_Type, &pairs, to_number,
+                        &timeout))
+    return NULL;
+  if (handle_check_new((Handle *)opened) < 0) return NULL;
   const Py_ssize_t count = PyTuple_GET_SIZE(pairs);
   gmm_lease_amount *amounts = PyMem_Calloc((size_t)count + 1, sizeof *amounts);
   if (!amounts) return PyErr_NoMemory();
@@ -83,7 +98,7 @@ PyObject *native_lease_request(PyObject *module, PyObject *arguments) {
   for (Py_ssize_t i = 0; i < count; ++i) {
     int device;
     unsigned long long bytes;
-    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(pairs, i), "iK", &device, &bytes)) goto end;
+    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(pairs, i), "iO&", &device, to_number, &bytes)) goto end;
     amounts[i].device = device;
     amounts[i].bytes = bytes;
   }
@@ -94,12 +109,14 @@ PyObject *native_lease_request(PyObject *module, PyObject *arguments) {
     PyThreadState *state = gmm_python_leave_gil();
     result = gmm_lease_request((gmm_lease *)held->pointer, &desc, &ticket);
     gmm_python_take_gil(state);
+    if (result >= 0) handle_take((Handle *)opened, HANDLE_TICKET, ticket, held->parent);
     handle_leave(held);
   }
 end:
   PyMem_Free(amounts);
   if (result < 0) return gmm_python_raise(result);
-  return PyErr_Occurred() ? NULL : PyLong_FromVoidPtr(ticket);
+  if (PyErr_Occurred()) return NULL;
+  Py_RETURN_NONE;
 }
 
 /* lease_return(lease) -> whether it was in use */
@@ -138,7 +155,7 @@ PyObject *native_lease_write(PyObject *module, PyObject *arguments) {
   PyObject *context, *callable;
   const char *arbiter;
   unsigned long long timeout;
-  if (!PyArg_ParseTuple(arguments, "OzOK", &context, &arbiter, &callable, &timeout)) return NULL;
+  if (!PyArg_ParseTuple(arguments, "OzOO&", &context, &arbiter, &callable, to_number, &timeout)) return NULL;
   Handle *held = handle_enter(context, HANDLE_CONTEXT);
   if (!held) return NULL;
   PyThreadState *state = gmm_python_leave_gil();

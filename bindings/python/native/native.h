@@ -82,6 +82,13 @@ int handle_enter_anyway(Handle *handle);
 void handle_leave_only(Handle *handle);
 /** Raises what handle_try_enter() found. Returns NULL. */
 PyObject *handle_raise_entry(const Handle *handle, Entry entry);
+/** 0 when the handle has no pointer yet, or -1 with an exception. */
+int handle_check_new(const Handle *handle);
+/**
+ * Opens a handle with a pointer of the library. A function that makes what has a thread or waits does so before it
+ * returns: a signal's handler may raise an exception between two functions, and nobody would end what was made.
+ */
+void handle_take(Handle *handle, HandleKind kind, void *pointer, Handle *parent);
 /** Ends a handle that the program did not close, and reports a failure. */
 void handle_end(Handle *handle);
 /** A new reference to a callable that a handle holds; NULL: none. Another thread may replace it. */
@@ -113,11 +120,11 @@ void job_end(Handle *job);
 
 /* lease.c */
 
-/** lease_create(lease, context, name, arbiter, priority, floor, residency_ms, hears) -> handle */
+/** lease_create(lease, context, name, arbiter, priority, floor, residency_ms, hears): opens the lease */
 PyObject *native_lease_create(PyObject *module, PyObject *arguments);
 /** lease_offer(lease, tag, cost) */
 PyObject *native_lease_offer(PyObject *module, PyObject *arguments);
-/** lease_request(lease, ((device, bytes), ...), timeout_ms) -> handle of a ticket */
+/** lease_request(ticket, lease, ((device, bytes), ...), timeout_ms): opens the ticket */
 PyObject *native_lease_request(PyObject *module, PyObject *arguments);
 /** lease_return(lease) -> whether it was in use */
 PyObject *native_lease_return(PyObject *module, PyObject *lease);
@@ -203,6 +210,9 @@ void later_jobs(int change);
 int later_wait_ticket(Handle *handle, unsigned seen);
 unsigned later_ticket_ends(void);
 void later_ticket_ended(void);
+/** Ends a handle of a context that another thread resets when that reset is over. False: no memory. */
+int later_wait_reset(Handle *handle);
+void later_reset_ended(void);
 /** Waits until all of it is done, except inside a callback. */
 void later_settle(void);
 /** The same on a thread that has left something to do since it called the library. */

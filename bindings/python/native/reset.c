@@ -92,6 +92,7 @@ PyObject *handle_reset(PyObject *self, PyObject *unused) {
     const int refused = result == GMM_ERROR_BUSY || result == GMM_ERROR_CAPTURING || result == GMM_ERROR_FORKED;
     if (refused) STORE(context->resets, context->resets - 1);
     state_add(&context->state, (State)0 - STATE_RESETTING);
+    later_reset_ended();
     if (result < 0) gmm_python_raise(result);
     const gmm_result freed = end_frees(context, refused);
     if (freed < 0 && freed != GMM_ERROR_FORKED && !PyErr_Occurred()) gmm_python_raise(freed);

@@ -19,6 +19,7 @@ from conftest import BACKENDS, HERE, run_code
 
 import gmm
 import gmm.lease
+from gmm import _native as native
 from gmm.lease import Lease, LeaseState
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -281,9 +282,16 @@ def test_the_arguments_are_checked(shared):
             lease.request({9: 1})
         with pytest.raises(ValueError):
             lease.request(timeout=1e6)
+        for number in (-1, 1 << 64):
+            with pytest.raises(OverflowError):
+                lease.request(number)
+            with pytest.raises(OverflowError):
+                Lease("b", floor=number, context=context)
         lease.withdraw("first")
         assert lease.info().active_bytes == 0
     assert lease.closed
+    with Lease("c", "first", context=context, arbiter="one") as lease:  # one name, not its letters
+        assert lease.info().active_bytes >= PART_MIB * MIB
 
 
 def test_the_lowest_priority_goes_first(shared):
@@ -356,6 +364,51 @@ def test_ctrl_c_ends_a_request(shared):
         assert second.info().state == LeaseState.IDLE
     second.request()
     second.release()
+
+
+@pytest.fixture
+def interrupted(monkeypatch):
+    """interrupted(name): Ctrl-C comes when the native function of that name has returned, in its next call."""
+    def arrange(name):
+        function = getattr(native, name)
+
+        def call(*arguments):
+            monkeypatch.setattr(native, name, function)
+            function(*arguments)
+            signal.raise_signal(signal.SIGINT)
+
+        monkeypatch.setattr(native, name, call)
+
+    return arrange
+
+
+def test_ctrl_c_right_after_a_lease_is_made(shared, interrupted):
+    first = shared("first")
+    interrupted("lease_create")
+    with pytest.raises(KeyboardInterrupt):
+        Lease("dropped", ["first"], context=first.context, arbiter="one")
+    shared("later", 8)  # the arbiter knows it after the other one
+
+    def members():
+        return {member["name"] for member in gmm.lease.status("one", context=first.context)["members"]}
+
+    until(lambda: members() == {"first", "later"}, 10)
+
+
+@pytest.mark.parametrize("way", ["request", "request_async"])
+def test_ctrl_c_right_after_a_request_has_begun(shared, interrupted, way):
+    first, second = shared("first"), shared("second")
+    with first.use():
+        interrupted("lease_request")
+        with pytest.raises(KeyboardInterrupt):
+            getattr(second, way)()
+        assert second.info().state == LeaseState.IDLE
+    interrupted("lease_request")
+    with pytest.raises(KeyboardInterrupt):
+        getattr(second, way)()
+    assert second.info().state == LeaseState.IDLE
+    with second.use():
+        assert second.info().state == LeaseState.IN_USE
 
 
 def test_a_request_in_the_background(shared):
@@ -550,7 +603,8 @@ assert lease.release()
 with lease.use():
     block.fill(1)
 lease.close()
-gmm.lease.use("again", ["weights"])
+gmm.lease.use("again", "weights")
+assert gmm.lease._used.info().active_bytes >= 1 << 20
 try:
     gmm.lease.use("third", at_once=True)
 except gmm.BusyError:
@@ -693,6 +747,81 @@ assert state() == LeaseState.IN_USE and holds(weights, 5) and not went
 allocator.wake_up()
 assert went[0] >= 36 * MIB and holds(weights, 5) and lease.info().active_bytes >= 36 * MIB
 thread.join()
+""")
+
+
+def test_use_after_regions_exist(tmp_path):
+    """What they hold is offered at once, and what sleeps there can wake."""
+    run_drop_in(tmp_path, drop_in.SAVER.format(mode="torch"), """
+with saver.region(tag="weights", enable_cpu_backup=True):
+    weights = full(16, 42)
+with saver.region(tag="kv_cache", enable_cpu_backup=True):
+    cache = full(20, 9)
+saver.pause("kv_cache")
+lease = gmm.lease.use("generator", ["weights", "kv_cache"], arbiter="tests", residency=0.001)
+assert 16 * MIB <= lease.info().active_bytes < 20 * MIB and lease.info().paused_bytes == 0
+tell = other()
+told = tell("request", 60, 0.3)
+assert told["error"] == "NotReadyError" and "generator" in told["message"], told
+saver.resume("kv_cache")
+assert lease.info().active_bytes >= 36 * MIB and holds(weights, 42) and holds(cache, 9)
+saver.pause()
+turn(tell)
+tell("release")
+saver.resume()
+assert holds(weights, 42) and holds(cache, 9)
+""")
+
+
+def test_ctrl_c_in_a_wake_up_of_more(tmp_path):
+    """What was awake is awake again; after a second Ctrl-C it sleeps, with its contents."""
+    run_drop_in(tmp_path, "from gmm.vllm import CuMemAllocator\nallocator = CuMemAllocator.get_instance()\n", """
+lease = gmm.lease.use("engine", arbiter="tests", residency=0.001)
+with allocator.use_memory_pool(tag="weights"):
+    weights = full(16, 42)
+with allocator.use_memory_pool(tag="kv_cache"):
+    cache = full(20, 9)
+request, times = gmm.lease.Lease.request, 0
+
+def interrupted(self, *arguments, **options):
+    global times
+    if times:
+        times -= 1
+        raise KeyboardInterrupt
+    return request(self, *arguments, **options)
+
+gmm.lease.Lease.request = interrupted
+tell = other()
+allocator.sleep(())
+allocator.wake_up(["weights"])
+weights.fill_(5)
+times = 1
+raises(KeyboardInterrupt, allocator.wake_up)
+assert state() == LeaseState.IN_USE and holds(weights, 5) and lease.info().active_bytes < 20 * MIB
+times = 2
+raises(KeyboardInterrupt, allocator.wake_up)
+assert state() == LeaseState.IDLE
+turn(tell, 60)
+assert lease.info().active_bytes == 0
+tell("release")
+allocator.wake_up()
+assert state() == LeaseState.IN_USE and holds(weights, 5)
+
+# The pause of what is not offered, behind the sleep of what is.
+with allocator.use_memory_pool(tag="other"):
+    alone = full(2, 7)
+pause = allocator._library.pause
+
+def pause_interrupted(tags, flags):
+    from gmm._memory_saver import preload
+    if tags and flags == preload.PAUSE_DROP:
+        raise KeyboardInterrupt
+    return pause(tags, flags)
+
+allocator._library.pause = pause_interrupted
+raises(KeyboardInterrupt, allocator.sleep, "weights")
+assert state() == LeaseState.IN_USE and holds(weights, 5) and holds(alone, 7)
+allocator._library.pause = pause
 """)
 
 

@@ -7,11 +7,13 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 
 import pytest
 from conftest import open_context
 
 import gmm
+import gmm.lease
 from gmm import Kind
 from gmm import _native as native
 
@@ -208,3 +210,46 @@ def test_reset_leaves_imported_and_pinned_memory(host):
         pinned.close()
         own.extend(b"more")
         received.close()
+
+
+@pytest.mark.parametrize("kind", ["lease", "watcher", "stream"])
+def test_what_dies_during_a_reset_ends_after_it(kind, tmp_path, monkeypatch):
+    """The library's thread calls a lease or watcher, so neither is gone before the library has ended it."""
+    unraisable = []
+    monkeypatch.setattr("sys.unraisablehook", unraisable.append)
+    context = open_context("host")
+    context.ipc_configure(directory=str(tmp_path))
+    context.tag("weights", gmm.Contents.HOST)
+
+    def make():
+        if kind == "lease":
+            return gmm.lease.Lease("dying", ["weights"], arbiter="reset", asked=lambda ask: None, context=context)
+        return context.watch("weights", prepare=len) if kind == "watcher" else context.stream()
+
+    stream, go, entered = context.stream(), threading.Event(), threading.Event()
+    dying = make()
+    gone = weakref.ref(dying)
+    stream.call(lambda: (entered.set(), go.wait(30)))
+    assert entered.wait(30)
+    resetting = threading.Thread(target=context.reset)
+    resetting.start()
+    try:
+        while not context._users:
+            time.sleep(0.001)
+        del dying
+        gc.collect()
+        assert resetting.is_alive() and gone() is not None
+    finally:
+        go.set()
+        resetting.join()
+    deadline = time.monotonic() + 30
+    while gone() is not None:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    if kind == "lease":
+        with gmm.lease.Lease("other", arbiter="reset", context=context):
+            while len(gmm.lease.status("reset", context=context)["members"]) != 1:
+                assert time.monotonic() < deadline
+    stream.close()
+    context.close()
+    assert not unraisable

@@ -87,14 +87,21 @@ class Ticket(_Closing, native.Handle):
     __slots__ = ("context", "_told", "_info", "_outcome", "_asked", "_cancelled")
 
     def __init__(self, context, function, desc, told):
+        self._prepare(context, told)
+        self._adopt(HANDLE_TICKET, function(context, desc)[1], context)
+        self._enlist()
+
+    def _prepare(self, context, told):
         self.context = context
         self._told = told
         self._info = self._outcome = None
         self._asked = self._cancelled = False
-        self._adopt(HANDLE_TICKET, function(context, desc)[1], context)
-        for other in list(context._tickets):
+
+    def _enlist(self):
+        """The context knows a ticket that is open."""
+        for other in list(self.context._tickets):
             other._look(0)
-        context._tickets.add(self)
+        self.context._tickets.add(self)
 
     def _look(self, milliseconds):
         """Waits so long. True when the operation has ended: _outcome is (bytes, exception) then."""

@@ -5,7 +5,7 @@ import weakref
 
 from gmm import _native as native
 from gmm._core.enums import Contents
-from gmm._core.errors import ERRORS, Error
+from gmm._core.errors import ERRORS
 from gmm._core.stream import HANDLE_CONTEXT
 from gmm._core.tag import Tag, tag_info
 from gmm._memory_saver import preload
@@ -46,6 +46,16 @@ class Turns:
         self._asleep, self._offered = set(), set()
         self._lock = threading.RLock()
         self.lease = None
+
+    def begin(self, lease):
+        """From now on the transitions are turns of this lease, which is in use."""
+        with self._lock:
+            self.lease = lease
+            for number in self._managed():  # of regions from before
+                info = tag_info(self._context, number)
+                if info.paused_bytes and not info.active_bytes:
+                    self._asleep.add(number)
+            self.offer_new()
 
     # Tags.
 
@@ -151,18 +161,21 @@ class Turns:
         undo = self._set_contents({number: Contents.HOST for number in awake
                                    if tag_info(self._context, number).contents == Contents.DROP})
         try:
-            self._offer(awake + numbers)
-            self.lease.release()
             try:
+                self._offer(awake + numbers)
+                self.lease.release()
                 self.lease.request(timeout=self._timeout)
             except BaseException:
-                self._offer(awake)
                 try:
-                    self.lease.request(timeout=self._timeout)
-                except Error:  # others have it now: what was awake sleeps too, with its contents
-                    self._offer(awake + numbers)
-                    self._asleep |= set(awake)
-                    undo = {}
+                    self._offer(awake)
+                    if not self.lease.info().state:
+                        self.lease.request(timeout=self._timeout)
+                except BaseException:
+                    # Others have it now, or Ctrl-C came again: what was awake sleeps too, with its contents.
+                    if not self.lease.info().state:
+                        self._asleep |= set(awake)
+                        undo = {}
+                        self._offer(awake + numbers)
                     raise
                 raise
         finally:
@@ -206,10 +219,10 @@ class Turns:
                 self._to_sleep(contents)
                 try:
                     self._library.pause([number for number in dropped if number not in managed], preload.PAUSE_DROP)
-                except Exception:
+                except BaseException:
                     self._wake(woken)
                     raise
-            except Exception:
+            except BaseException:
                 self._library.resume(outside)
                 raise
 
