@@ -92,7 +92,7 @@ def commands(backend, quick):
     # Kind device is for PyTorch's default segments, which come from cudaMalloc.
     replay = ["--kind", "vmm,device", "--subject", f"{ALLOC},{HEAP},pytorch,cudaMallocAsync"] if gpu else []
     # A million operations by way of the driver would take minutes.
-    quick_to_call = ["--subject", f"{ALLOC},{HEAP},mimalloc,umf,vma-virtual,pytorch"] if gpu else []
+    quick_to_call = ["--subject", f"{ALLOC},{HEAP},{RESERVED},mimalloc,umf,pytorch"] if gpu else []
     threads = ["--threads", "1,2,4,8" if gpu else "1,2"]
     found = {
         "small": ["pair", "--size", SMALL, *short],
