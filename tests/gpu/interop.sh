@@ -220,9 +220,6 @@ check 'between processes' 90 torch gpu tests/gpu/ipc_check
 check 'RMM' 60 rmm gpu tests/gpu/cupy_check rmm
 if [ -d "$RMM_SUITE" ]; then check "RMM's own tests" 150 rmm gpu tests/gpu/rmm_suite "$RMM_SUITE"; fi
 check 'JAX' 60 jax gpu tests/gpu/cupy_check jax
-# A rehearsal has a stand-in of PyTorch there, which wants the fake CUDA runtime.
-job 'Python tests' 90 host env ${fake:+LD_LIBRARY_PATH="$LD_LIBRARY_PATH:$build/tests/support/fake_cudart"} \
-  "$(python_with numba)" tests/bindings/python/run.py
 for path in "$build"/tests/api/conformance_{comm,ipc,pause,tickets,cached}*; do
   if [ -f "$path" ] && [ -x "$path" ]; then job "interface: ${path##*/}" 120 host env GMM_BACKEND=cuda "$path"; fi
 done
