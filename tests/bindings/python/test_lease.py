@@ -382,17 +382,29 @@ def interrupted(monkeypatch):
     return arrange
 
 
+def lease_threads():
+    """How many leases are live in this process: each has a thread."""
+    names = []
+    for task in pathlib.Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            names.append((task / "comm").read_text().strip())
+    return names.count("gmm lease")
+
+
 def test_ctrl_c_right_after_a_lease_is_made(shared, interrupted):
     first = shared("first")
+    until(lambda: lease_threads() == 1, 10)  # an end has joined its thread, which the system may show a little longer
     interrupted("lease_create")
     with pytest.raises(KeyboardInterrupt):
         Lease("dropped", ["first"], context=first.context, arbiter="one")
-    shared("later", 8)  # the arbiter knows it after the other one
+    until(lambda: lease_threads() == 1, 10)
+    later = shared("later", 8)
 
     def members():
         return {member["name"] for member in gmm.lease.status("one", context=first.context)["members"]}
 
     until(lambda: members() == {"first", "later"}, 10)
+    assert not later.closed
 
 
 @pytest.mark.parametrize("way", ["request", "request_async"])
