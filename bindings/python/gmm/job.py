@@ -39,6 +39,7 @@ import time
 from typing import NamedTuple
 
 from gmm import _native as native
+from gmm._core.scope import Scope
 from gmm._core.stream import _Closing
 from gmm._core.tag import tag_number
 from gmm._core.ticket import pause_desc
@@ -231,9 +232,8 @@ class Job(_Closing, native.Handle):
 
         self.context = default_context() if context is None else context
         self._watch = call
-        made = native.job_create(
-            self, self.context, name, rank, ranks, max(1, round(timeout * 1000)), erase is not None)
-        self._adopt(_HANDLE_JOB, made, self.context)
+        self._open(_HANDLE_JOB, self.context, native.job_create, self, self.context, name, rank, ranks,
+                   max(1, round(timeout * 1000)), erase is not None)
 
     def _run(self, pauses, tags, **options):
         flags = pause_desc(self.context, (), **options)[0].flags
@@ -248,14 +248,19 @@ class Job(_Closing, native.Handle):
         """Resumes the tags on all ranks, or on none: JobInfo. No tags: all tags. retain: as Context.resume()."""
         return self._run(False, tags, retain=retain)
 
-    @contextlib.contextmanager
     def paused(self, *tags, force=False, contents=None):
         """Pauses for the time of a with block. The block gets the JobInfo of the pause."""
-        info = self.pause(*tags, force=force, contents=contents)
-        try:
-            yield info
-        finally:
-            self.resume(*tags)
+        def pause():
+            epoch = self.info().epoch
+            try:
+                return self.pause(*tags, force=force, contents=contents)
+            except BaseException:  # an interrupt may come when the pause is over
+                now = self.info()
+                if now.state == JobState.COMMITTED and now.epoch != epoch:
+                    self.resume(*tags)
+                raise
+
+        return Scope(pause, (), lambda: self.resume(*tags), ())
 
     def info(self):
         """The last operation, also after its failure: JobInfo."""

@@ -14,7 +14,6 @@ one of these processes, or the command `gmm lease`. When it dies, another proces
 With vLLM's sleep mode or torch_memory_saver one line is enough: see use().
 """
 import atexit
-import contextlib
 import enum
 import json
 import os
@@ -27,6 +26,7 @@ from typing import NamedTuple
 from gmm import _native as native
 from gmm._core.enums import Contents
 from gmm._core.errors import ERRORS, Error
+from gmm._core.scope import Scope
 from gmm._core.stream import _Closing
 from gmm._core.tag import tag_number
 from gmm._core.ticket import Ticket
@@ -35,6 +35,7 @@ from gmm._default import context as default_context
 
 __all__ = ["Lease", "LeaseAsk", "LeaseInfo", "LeaseState", "status", "use"]
 
+_HANDLE_LEASE = 8  # native.h: HandleKind
 _MOST_SECONDS = 86400.0
 _OFFER_SECONDS = 60.0  # for the pause or resume that keeps the offers from being changed
 
@@ -104,20 +105,12 @@ class _Request(Ticket):
     def begin(self, pairs, timeout):
         with self.lease._lock:
             self.lease._requests.add(self)
-            native.lease_request(self, self.lease, pairs, timeout)
-            self._enlist()
+            self._begin(native.lease_request, self.lease, pairs, timeout)
 
     def end(self):
         """Ends the request, or its grant. Nothing when it has not begun."""
-        if self.closed and self._outcome is None:
-            return
-        self.cancel()
-        self.close()
-        try:
-            self.result()
-        except Exception:  # pylint: disable=broad-exception-caught # it was cancelled, or has failed anyway
-            return
-        self.lease.release()
+        if self._abandon():
+            self.lease.release()
 
     def __repr__(self):
         return super().__repr__() if self.done else f"<gmm.Ticket: {self.lease!r}>"
@@ -174,8 +167,8 @@ class Lease(_Closing, native.Handle):
             self._watch = _called(asked)
         self.context._leases.add(self)
         try:
-            native.lease_create(self, self.context, name, arbiter, priority, floor,
-                                0 if residency is None else _milliseconds(residency), asked is not None)
+            self._open(_HANDLE_LEASE, self.context, native.lease_create, self, self.context, name, arbiter, priority,
+                       floor, 0 if residency is None else _milliseconds(residency), asked is not None)
             for tag, cost in costs.items():
                 native.lease_offer(self, tag, cost)
         except BaseException:
@@ -241,15 +234,13 @@ class Lease(_Closing, native.Handle):
         """
         return native.lease_return(self)
 
-    @contextlib.contextmanager
     def use(self, amounts=None, *, timeout=60.0):
         """A turn for the time of a with block: request() and release(). The block gets the bytes that came back."""
-        resumed = self.request(amounts, timeout=timeout)
-        try:
-            yield resumed
-        finally:
-            if not self.closed:
-                self.release()
+        return Scope(lambda: self.request(amounts, timeout=timeout), (), self._end_use, ())
+
+    def _end_use(self):
+        if not self.closed:
+            self.release()
 
     def info(self):
         """How the lease stands: LeaseInfo."""

@@ -30,7 +30,7 @@ static int to_number(PyObject *object, void *place) {
   return !PyErr_Occurred();
 }
 
-/* lease_create(lease, context, name, arbiter, priority, floor, residency_ms, hears): opens the lease */
+/* lease_create(lease, context, name, arbiter, priority, floor, residency_ms, hears) -> handle */
 PyObject *native_lease_create(PyObject *module, PyObject *arguments) {
   (void)module;
   gmm_lease_desc desc = {.struct_size = sizeof desc};
@@ -40,7 +40,6 @@ PyObject *native_lease_create(PyObject *module, PyObject *arguments) {
   if (!PyArg_ParseTuple(arguments, "O!OsziO&O&p", &Handle_Type, &lease, &context, &desc.name, &desc.arbiter, &priority,
                         to_number, &floor_bytes, to_number, &residency, &hears))
     return NULL;
-  if (handle_check_new((Handle *)lease) < 0) return NULL;
   desc.priority = priority;
   desc.floor_bytes = floor_bytes;
   desc.residency_ms = residency;
@@ -52,10 +51,8 @@ PyObject *native_lease_create(PyObject *module, PyObject *arguments) {
   PyThreadState *state = gmm_python_leave_gil();
   const gmm_result result = gmm_lease_create((gmm_context *)held->pointer, &desc, &made);
   gmm_python_take_gil(state);
-  if (result >= 0) handle_take((Handle *)lease, HANDLE_LEASE, made, held);
   handle_leave(held);
-  if (result < 0) return gmm_python_raise(result);
-  Py_RETURN_NONE;
+  return result < 0 ? gmm_python_raise(result) : PyLong_FromVoidPtr(made);
 }
 
 /* lease_offer(lease, tag, cost): cost None: withdraws it */
@@ -80,15 +77,12 @@ PyObject *native_lease_offer(PyObject *module, PyObject *arguments) {
   Py_RETURN_NONE;
 }
 
-/* lease_request(ticket, lease, ((device, bytes), ...), timeout_ms): opens the ticket */
+/* lease_request(lease, ((device, bytes), ...), timeout_ms) -> handle of a ticket */
 PyObject *native_lease_request(PyObject *module, PyObject *arguments) {
   (void)module;
-  PyObject *opened, *lease, *pairs;
+  PyObject *lease, *pairs;
   unsigned long long timeout;
-  if (!PyArg_ParseTuple(arguments, "O!OO!O&", &Handle_Type, &opened, &lease, &PyTuple_Type, &pairs, to_number,
-                        &timeout))
-    return NULL;
-  if (handle_check_new((Handle *)opened) < 0) return NULL;
+  if (!PyArg_ParseTuple(arguments, "OO!O&", &lease, &PyTuple_Type, &pairs, to_number, &timeout)) return NULL;
   const Py_ssize_t count = PyTuple_GET_SIZE(pairs);
   gmm_lease_amount *amounts = PyMem_Calloc((size_t)count + 1, sizeof *amounts);
   if (!amounts) return PyErr_NoMemory();
@@ -109,14 +103,12 @@ PyObject *native_lease_request(PyObject *module, PyObject *arguments) {
     PyThreadState *state = gmm_python_leave_gil();
     result = gmm_lease_request((gmm_lease *)held->pointer, &desc, &ticket);
     gmm_python_take_gil(state);
-    if (result >= 0) handle_take((Handle *)opened, HANDLE_TICKET, ticket, held->parent);
     handle_leave(held);
   }
 end:
   PyMem_Free(amounts);
   if (result < 0) return gmm_python_raise(result);
-  if (PyErr_Occurred()) return NULL;
-  Py_RETURN_NONE;
+  return PyErr_Occurred() ? NULL : PyLong_FromVoidPtr(ticket);
 }
 
 /* lease_return(lease) -> whether it was in use */

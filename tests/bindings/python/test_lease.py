@@ -19,7 +19,6 @@ from conftest import BACKENDS, HERE, run_code
 
 import gmm
 import gmm.lease
-from gmm import _native as native
 from gmm.lease import Lease, LeaseState
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -366,20 +365,20 @@ def test_ctrl_c_ends_a_request(shared):
     second.release()
 
 
-@pytest.fixture
-def interrupted(monkeypatch):
-    """interrupted(name): Ctrl-C comes when the native function of that name has returned, in its next call."""
-    def arrange(name):
-        function = getattr(native, name)
+@contextlib.contextmanager
+def interrupted(kind):
+    """Ctrl-C comes when the next handle of that class has been opened: test_interrupts.py has other points."""
+    def look(_frame, event, argument):
+        if event == "c_return" and argument.__name__ == "_open" and isinstance(argument.__self__, kind):
+            sys.setprofile(None)
+            raise KeyboardInterrupt
 
-        def call(*arguments):
-            monkeypatch.setattr(native, name, function)
-            function(*arguments)
-            signal.raise_signal(signal.SIGINT)
-
-        monkeypatch.setattr(native, name, call)
-
-    return arrange
+    sys.setprofile(look)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            yield
+    finally:
+        sys.setprofile(None)
 
 
 def lease_threads():
@@ -391,11 +390,10 @@ def lease_threads():
     return names.count("gmm lease")
 
 
-def test_ctrl_c_right_after_a_lease_is_made(shared, interrupted):
+def test_ctrl_c_right_after_a_lease_is_made(shared):
     first = shared("first")
     until(lambda: lease_threads() == 1, 10)  # an end has joined its thread, which the system may show a little longer
-    interrupted("lease_create")
-    with pytest.raises(KeyboardInterrupt):
+    with interrupted(Lease):
         Lease("dropped", ["first"], context=first.context, arbiter="one")
     until(lambda: lease_threads() == 1, 10)
     later = shared("later", 8)
@@ -408,15 +406,13 @@ def test_ctrl_c_right_after_a_lease_is_made(shared, interrupted):
 
 
 @pytest.mark.parametrize("way", ["request", "request_async"])
-def test_ctrl_c_right_after_a_request_has_begun(shared, interrupted, way):
+def test_ctrl_c_right_after_a_request_has_begun(shared, way):
     first, second = shared("first"), shared("second")
     with first.use():
-        interrupted("lease_request")
-        with pytest.raises(KeyboardInterrupt):
+        with interrupted(gmm.Ticket):
             getattr(second, way)()
         assert second.info().state == LeaseState.IDLE
-    interrupted("lease_request")
-    with pytest.raises(KeyboardInterrupt):
+    with interrupted(gmm.Ticket):
         getattr(second, way)()
     assert second.info().state == LeaseState.IDLE
     with second.use():

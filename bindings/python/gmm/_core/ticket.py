@@ -88,8 +88,11 @@ class Ticket(_Closing, native.Handle):
 
     def __init__(self, context, function, desc, told):
         self._prepare(context, told)
-        self._adopt(HANDLE_TICKET, function(context, desc)[1], context)
-        self._enlist()
+        try:
+            self._begin(function, context, desc)
+        except BaseException:  # Ctrl-C, too: nobody has the ticket
+            self._abandon()
+            raise
 
     def _prepare(self, context, told):
         self.context = context
@@ -97,11 +100,20 @@ class Ticket(_Closing, native.Handle):
         self._info = self._outcome = None
         self._asked = self._cancelled = False
 
-    def _enlist(self):
-        """The context knows a ticket that is open."""
+    def _begin(self, function, *arguments):
+        """Opens the ticket with the operation that the function begins. The context knows a ticket that is open."""
+        self._open(HANDLE_TICKET, self.context, function, *arguments)
         for other in list(self.context._tickets):
             other._look(0)
         self.context._tickets.add(self)
+
+    def _abandon(self):
+        """Ends the operation. False: it has not begun, or was cancelled or failed."""
+        if self.closed and self._outcome is None:
+            return False
+        self.cancel()
+        self.close()
+        return self._outcome[1] is None
 
     def _look(self, milliseconds):
         """Waits so long. True when the operation has ended: _outcome is (bytes, exception) then."""

@@ -55,10 +55,10 @@ class Watcher(_Closing, native.Handle):
         events = 0
         for event in functions:
             events |= event
-        made = native.watch(
-            self, context, events, 0 if tag is None else tag_number(context, tag), device, memory, size or 0, below,
+        self._open(
+            HANDLE_WATCHER, context, native.watch, self, context, events,
+            0 if tag is None else tag_number(context, tag), device, memory, size or 0, below,
             0 if timeout is None else max(1, round(timeout * 1000)), order, name)
-        self._adopt(HANDLE_WATCHER, made, context)
 
     def __repr__(self):
         return "<gmm.Watcher closed>" if self.closed else "<gmm.Watcher>"

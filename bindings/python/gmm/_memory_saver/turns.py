@@ -25,8 +25,7 @@ class Borrowed(native.Handle):
     def __init__(self, library):
         self._leases = weakref.WeakSet()
         self._tickets = set()
-        library.retain()
-        self._adopt(HANDLE_CONTEXT, library.context, None)
+        self._open(HANDLE_CONTEXT, None, library.retain)
 
 
 class Turns:
