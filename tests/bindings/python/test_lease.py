@@ -922,6 +922,77 @@ allocator.wake_up()
 is_awake()
 """)
 
+
+def test_ctrl_c_at_each_point_of_a_turn(tmp_path):
+    """The memory is in use with its contents, or the turn is over and all of it sleeps: never one without the other."""
+    run_drop_in(tmp_path, "from gmm.vllm import CuMemAllocator\nallocator = CuMemAllocator.get_instance()\n", """
+lease = gmm.lease.use("engine", arbiter="tests", residency=0.001)
+with allocator.use_memory_pool(tag="weights"):
+    weights = full(16, 42)
+with allocator.use_memory_pool(tag="kv_cache"):
+    cache = full(20, 9)
+turns = allocator._library.turns
+
+def each(operation, check):
+    k, times = 1, 0
+    while True:
+        left = k
+        def look(frame, event, argument):
+            nonlocal left
+            if event in ("call", "c_return") and frame.f_code.co_filename.endswith(("turns.py", "lease.py")):
+                left -= 1
+                if left == 0:
+                    sys.setprofile(None)
+                    raise KeyboardInterrupt
+        sys.setprofile(look)
+        try:
+            operation()
+        except KeyboardInterrupt:
+            times += 1
+        finally:
+            sys.setprofile(None)
+        if left > 0:
+            return times
+        asleep = turns._asleep & set(turns._managed())
+        active = lease.info().active_bytes
+        try:
+            if state() == LeaseState.IDLE:
+                assert len(asleep) == 2, "no turn, and somebody is awake"
+            else:
+                assert state() == LeaseState.IN_USE and len(asleep) < 2, "a turn, and nobody is awake"
+                assert len(asleep) == (active < 20 * MIB), "what sleeps is no offer, and what is awake is one"
+                if allocator._tags["weights"] not in asleep:
+                    assert holds(weights, 42)
+            check()
+        except BaseException:
+            print(k, asleep, active, state(), file=sys.stderr)
+            raise
+        k += 1
+
+def wake():
+    allocator.wake_up()
+    assert state() == LeaseState.IN_USE and lease.info().active_bytes >= 36 * MIB and holds(weights, 42)
+
+def sleep():
+    allocator.sleep(("weights", "kv_cache"))
+    assert state() == LeaseState.IDLE
+
+def wake_weights():
+    sleep()
+    allocator.wake_up(["weights"])
+    assert lease.info().active_bytes < 20 * MIB
+
+assert each(lambda: allocator.sleep(("weights", "kv_cache")), wake) > 20
+wake()
+assert each(lambda: allocator.discard("kv_cache"), wake) > 20
+sleep()
+assert each(lambda: allocator.wake_up(["weights"]), sleep) > 20
+wake_weights()
+assert each(lambda: allocator.wake_up(["kv_cache"]), wake_weights) > 20
+wake()
+""")
+
+
 # The examples.
 
 
