@@ -42,7 +42,7 @@ from gmm import _native as native
 from gmm._core.scope import Scope
 from gmm._core.stream import _Closing
 from gmm._core.tag import tag_number
-from gmm._core.ticket import pause_desc
+from gmm._core.ticket import milliseconds, pause_desc
 from gmm._default import context as default_context
 from gmm._suspend import (
     CheckpointError, ProcessState, ProcessStuckError, Suspended, process_state, resume_process, suspend_process)
@@ -233,7 +233,7 @@ class Job(_Closing, native.Handle):
         self.context = default_context() if context is None else context
         self._watch = call
         self._open(_HANDLE_JOB, self.context, native.job_create, self, self.context, name, rank, ranks,
-                   max(1, round(timeout * 1000)), erase is not None)
+                   milliseconds(timeout), erase is not None)
 
     def _run(self, pauses, tags, **options):
         flags = pause_desc(self.context, (), **options)[0].flags

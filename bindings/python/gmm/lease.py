@@ -29,14 +29,14 @@ from gmm._core.errors import ERRORS, Error
 from gmm._core.scope import Scope
 from gmm._core.stream import _Closing
 from gmm._core.tag import tag_number
-from gmm._core.ticket import Ticket
+from gmm._core.ticket import Ticket, milliseconds
 from gmm._core.words import size
 from gmm._default import context as default_context
 
 __all__ = ["Lease", "LeaseAsk", "LeaseInfo", "LeaseState", "status", "use"]
 
 _HANDLE_LEASE = 8  # native.h: HandleKind
-_MOST_SECONDS = 86400.0
+_MOST_MS = 86400 * 1000
 _OFFER_SECONDS = 60.0  # for the pause or resume that keeps the offers from being changed
 
 BusyError, NotReadyError = ERRORS["BusyError"], ERRORS["NotReadyError"]
@@ -77,10 +77,6 @@ class LeaseInfo(NamedTuple):
     evicted_bytes: int
     active_bytes: int
     paused_bytes: int
-
-
-def _milliseconds(seconds):
-    return max(1, round((_MOST_SECONDS if seconds is None else seconds) * 1000))
 
 
 def _pairs(amounts):
@@ -168,7 +164,7 @@ class Lease(_Closing, native.Handle):
         self.context._leases.add(self)
         try:
             self._open(_HANDLE_LEASE, self.context, native.lease_create, self, self.context, name, arbiter, priority,
-                       floor, 0 if residency is None else _milliseconds(residency), asked is not None)
+                       floor, milliseconds(residency), asked is not None)
             for tag, cost in costs.items():
                 native.lease_offer(self, tag, cost)
         except BaseException:
@@ -198,7 +194,7 @@ class Lease(_Closing, native.Handle):
         _check_other_thread("Lease.request()")
         ticket = _Request(self)
         try:
-            ticket.begin(_pairs(amounts), _milliseconds(timeout))
+            ticket.begin(_pairs(amounts), milliseconds(timeout, _MOST_MS))
         except BaseException:
             ticket.end()
             raise
@@ -218,7 +214,7 @@ class Lease(_Closing, native.Handle):
         _check_other_thread("Lease.request()")
         ticket = _Request(self)
         try:
-            ticket.begin(_pairs(amounts), _milliseconds(timeout))
+            ticket.begin(_pairs(amounts), milliseconds(timeout, _MOST_MS))
             ticket.wait()
             ticket.close()
             return ticket.result()
@@ -285,7 +281,7 @@ def status(arbiter=None, *, timeout=5.0, context=None):
     while True:
         pieces, left = [], max(0.001, deadline - time.monotonic())
         try:
-            native.lease_write(context, arbiter, pieces.append, _milliseconds(left))
+            native.lease_write(context, arbiter, pieces.append, milliseconds(left))
             return json.loads(b"".join(pieces))
         except NotReadyError:  # at once, when there is none: between two of them there may be a moment
             if time.monotonic() + 0.02 > deadline:

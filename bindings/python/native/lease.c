@@ -21,28 +21,16 @@ static int32_t callback_asked(void *user, const gmm_lease_ask *ask) {
   return 0;
 }
 
-/* A converter: a number of 64 bits. OverflowError: it is below 0 or beyond. */
-static int to_number(PyObject *object, void *place) {
-  PyObject *number = PyNumber_Index(object);
-  if (!number) return 0;
-  *(unsigned long long *)place = PyLong_AsUnsignedLongLong(number);
-  Py_DECREF(number);
-  return !PyErr_Occurred();
-}
-
 /* lease_create(lease, context, name, arbiter, priority, floor, residency_ms, hears) -> handle */
 PyObject *native_lease_create(PyObject *module, PyObject *arguments) {
   (void)module;
   gmm_lease_desc desc = {.struct_size = sizeof desc};
   PyObject *lease, *context;
   int priority, hears;
-  unsigned long long floor_bytes, residency;
   if (!PyArg_ParseTuple(arguments, "O!OsziO&O&p", &Handle_Type, &lease, &context, &desc.name, &desc.arbiter, &priority,
-                        to_number, &floor_bytes, to_number, &residency, &hears))
+                        number_64, &desc.floor_bytes, number_64, &desc.residency_ms, &hears))
     return NULL;
   desc.priority = priority;
-  desc.floor_bytes = floor_bytes;
-  desc.residency_ms = residency;
   desc.asked.fn = hears ? callback_asked : NULL;
   desc.asked.user = lease;
   Handle *held = handle_enter(context, HANDLE_CONTEXT);
@@ -59,8 +47,8 @@ PyObject *native_lease_create(PyObject *module, PyObject *arguments) {
 PyObject *native_lease_offer(PyObject *module, PyObject *arguments) {
   (void)module;
   PyObject *lease, *cost;
-  unsigned tag;
-  if (!PyArg_ParseTuple(arguments, "OIO", &lease, &tag, &cost)) return NULL;
+  gmm_tag tag;
+  if (!PyArg_ParseTuple(arguments, "OO&O", &lease, number_32, &tag, &cost)) return NULL;
   const unsigned long number = cost == Py_None ? GMM_LEASE_WITHDRAW : PyLong_AsUnsignedLong(cost);
   if (PyErr_Occurred()) return NULL;
   if (cost != Py_None && number >= GMM_LEASE_WITHDRAW) {
@@ -81,8 +69,8 @@ PyObject *native_lease_offer(PyObject *module, PyObject *arguments) {
 PyObject *native_lease_request(PyObject *module, PyObject *arguments) {
   (void)module;
   PyObject *lease, *pairs;
-  unsigned long long timeout;
-  if (!PyArg_ParseTuple(arguments, "OO!O&", &lease, &PyTuple_Type, &pairs, to_number, &timeout)) return NULL;
+  uint64_t timeout;
+  if (!PyArg_ParseTuple(arguments, "OO!O&", &lease, &PyTuple_Type, &pairs, number_64, &timeout)) return NULL;
   const Py_ssize_t count = PyTuple_GET_SIZE(pairs);
   gmm_lease_amount *amounts = PyMem_Calloc((size_t)count + 1, sizeof *amounts);
   if (!amounts) return PyErr_NoMemory();
@@ -91,10 +79,8 @@ PyObject *native_lease_request(PyObject *module, PyObject *arguments) {
   Handle *held = NULL;
   for (Py_ssize_t i = 0; i < count; ++i) {
     int device;
-    unsigned long long bytes;
-    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(pairs, i), "iO&", &device, to_number, &bytes)) goto end;
+    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(pairs, i), "iO&", &device, number_64, &amounts[i].bytes)) goto end;
     amounts[i].device = device;
-    amounts[i].bytes = bytes;
   }
   held = handle_enter(lease, HANDLE_LEASE);
   if (held) {
@@ -146,8 +132,8 @@ PyObject *native_lease_write(PyObject *module, PyObject *arguments) {
   (void)module;
   PyObject *context, *callable;
   const char *arbiter;
-  unsigned long long timeout;
-  if (!PyArg_ParseTuple(arguments, "OzOO&", &context, &arbiter, &callable, to_number, &timeout)) return NULL;
+  uint64_t timeout;
+  if (!PyArg_ParseTuple(arguments, "OzOO&", &context, &arbiter, &callable, number_64, &timeout)) return NULL;
   Handle *held = handle_enter(context, HANDLE_CONTEXT);
   if (!held) return NULL;
   PyThreadState *state = gmm_python_leave_gil();

@@ -270,6 +270,13 @@ PyObject *native_describe(PyObject *self);
 /** str() by its method _show(). */
 PyObject *native_show(PyObject *self);
 
+/* numbers.c */
+
+/** Converter: a uint64_t. OverflowError: the number is below 0 or beyond 64 bits. */
+int number_64(PyObject *object, void *place);
+/** Converter: a uint32_t. OverflowError: the number is below 0 or beyond 32 bits. */
+int number_32(PyObject *object, void *place);
+
 /* scope.c */
 
 /** Adds scope_enter and scope_exit, which the package puts into its classes. 0, or -1 with an exception. */

@@ -3,6 +3,7 @@
 from gmm import _native as native
 from gmm._core.buffer import IMPORTED, Buffer
 from gmm._core.errors import ERRORS
+from gmm._core.ticket import milliseconds
 
 
 def import_block(context, handle, *, nbytes=None, device=0, timeout=None):
@@ -18,7 +19,7 @@ def import_desc(device, timeout):
     """A descriptor with the timeout in seconds."""
     desc = native.gmm_ipc_import_desc()
     desc.device = device
-    desc.timeout_ms = 0 if timeout is None else max(1, int(timeout * 1000))
+    desc.timeout_ms = milliseconds(timeout)
     return desc
 
 

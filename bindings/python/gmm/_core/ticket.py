@@ -62,6 +62,15 @@ def carry_out(function, context, desc, told):
     raise told.error
 
 
+def milliseconds(seconds, none=0):
+    """A time for the library, at least 1 ms; `none` stands for None."""
+    if seconds is None:
+        return none
+    if not seconds >= 0:
+        raise ValueError(f"a time is 0 seconds or more, not {seconds!r}")
+    return max(1, round(seconds * 1000))
+
+
 def wait_in_slices(look, timeout):
     """Calls look(milliseconds) until it returns True. False after timeout seconds; None: no timeout."""
     deadline = None if timeout is None else time.monotonic() + timeout
