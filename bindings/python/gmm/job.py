@@ -120,41 +120,40 @@ class Folder:
 
 
 class _Patient:
-    """Calls functions on a thread of its own, and gives up on one that does not return in time."""
+    """Calls functions on a thread of its own, and gives up on one that does not return in time.
+
+    The two meet in queues alone, which are C: an interrupt inside an Event of threading may leave its lock held.
+    """
 
     def __init__(self):
         self._calls = queue.SimpleQueue()
-        self._idle = threading.Event()
-        self._idle.set()
         self._is_started = False
 
     def _work(self):
         while True:
-            function, box, done = self._calls.get()
+            function, answer, given_up = self._calls.get()
             if function is None:
                 return
-            try:
-                box.append((function(), None))
-            except Exception as error:
-                box.append((None, error))
-            self._idle.set()
-            done.set()
-            del function, box, done  # while it waits it holds nothing
+            if not given_up:
+                try:
+                    answer.put((function(), None))
+                except Exception as error:
+                    answer.put((None, error))
+            del function, answer, given_up  # while it waits it holds nothing
 
     def call(self, function, timeout):
         """function(), or None when it takes longer, or when an earlier one still runs."""
-        deadline = time.monotonic() + timeout
-        if not self._idle.wait(timeout):
-            return None
         if not self._is_started:
-            self._is_started = True
             threading.Thread(target=self._work, name="gmm exchange", daemon=True).start()
-        box, done = [], threading.Event()
-        self._idle.clear()
-        self._calls.put((function, box, done))
-        if not done.wait(max(0.0, deadline - time.monotonic())):
+            self._is_started = True  # not before: a thread that cannot start is tried again
+        answer, given_up = queue.SimpleQueue(), []
+        try:
+            self._calls.put((function, answer, given_up))
+            value, error = answer.get(timeout=max(0.0, timeout))
+        except queue.Empty:
             return None
-        value, error = box[0]
+        finally:
+            given_up.append(True)
         if error is not None:
             raise error
         return value
