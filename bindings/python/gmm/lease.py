@@ -153,7 +153,7 @@ class Lease(_Closing, native.Handle):
             raise TypeError(f"asked is called with a LeaseAsk, but got {type(asked).__name__}")
         self.context = default_context() if context is None else context
         self.name = name
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal's handler may close the lease in the middle of a request
         self._requests = weakref.WeakSet()
         if isinstance(offer, str):
             offer = (offer,)
@@ -337,37 +337,39 @@ def use(name, offer=("weights", "kv_cache"), amounts=None, *, priority=0, arbite
     Lease. A process has one such lease at a time. The interpreter's end closes it.
     """
     global _used  # pylint: disable=global-statement # it is the process's
-    with _use_lock:
-        if _used is not None and not _used.closed:
-            raise BusyError(f"gmm.lease.use(): the process has the lease {_used.name!r}; close it first")
-        if isinstance(offer, str):
-            offer = (offer,)
-        library, turns = _preload_library(), None
-        if library is None:
-            if at_once:
-                raise ValueError("at_once is for programs with gmm.vllm or gmm.memory_saver: import it first")
-            context = default_context()
-            for tag in offer:
-                if isinstance(tag, str):
-                    _find_or_make(context, tag)
-        else:
-            from gmm._memory_saver.turns import (  # pylint: disable=import-outside-toplevel # as above
-                Borrowed, Turns)
-            context = Borrowed(library)
-            turns = Turns(library, context, offer, at_once, timeout)
-            offer = ()
-        lease = Lease(name, offer, priority=priority, arbiter=arbiter, floor=floor, residency=residency, asked=asked,
-                      context=context)
-        try:
+    lease = None
+    try:
+        with _use_lock:
+            if _used is not None and not _used.closed:
+                raise BusyError(f"gmm.lease.use(): the process has the lease {_used.name!r}; close it first")
+            if isinstance(offer, str):
+                offer = (offer,)
+            library, turns = _preload_library(), None
+            if library is None:
+                if at_once:
+                    raise ValueError("at_once is for programs with gmm.vllm or gmm.memory_saver: import it first")
+                context = default_context()
+                for tag in offer:
+                    if isinstance(tag, str):
+                        _find_or_make(context, tag)
+            else:
+                from gmm._memory_saver.turns import (  # pylint: disable=import-outside-toplevel # as above
+                    Borrowed, Turns)
+                context = Borrowed(library)
+                turns = Turns(library, context, offer, at_once, timeout)
+                offer = ()
+            lease = Lease(name, offer, priority=priority, arbiter=arbiter, floor=floor, residency=residency,
+                          asked=asked, context=context)
             lease.request(amounts, timeout=timeout)
             if turns is not None:
                 turns.begin(lease)
                 library.turns = turns
-        except BaseException:
-            lease.close()
-            raise
-        _used = lease
+            _used = lease
         return lease
+    except BaseException:  # Ctrl-C, too: the program does not get the lease
+        if lease is not None:
+            lease.close()
+        raise
 
 
 def _find_or_make(context, tag):

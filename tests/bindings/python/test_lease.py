@@ -381,6 +381,23 @@ def interrupted(kind):
         sys.setprofile(None)
 
 
+def test_a_handler_closes_the_lease_in_the_middle_of_a_request(shared):
+    lease = shared("first")
+
+    def look(frame, event, _argument):
+        if event == "call" and frame.f_code.co_name == "_begin":
+            sys.setprofile(None)
+            lease.close()
+
+    sys.setprofile(look)
+    try:
+        with pytest.raises(gmm.ClosedError):
+            lease.request()
+    finally:
+        sys.setprofile(None)
+    assert lease.closed
+
+
 def lease_threads():
     """How many leases are live in this process: each has a thread."""
     names = []
@@ -617,6 +634,28 @@ try:
     gmm.lease.use("third", at_once=True)
 except gmm.BusyError:
     pass
+""")
+
+
+def test_ctrl_c_at_the_end_of_use():
+    """Nobody has the lease: it is closed, and the next one can come."""
+    run_code("""
+import sys
+import gmm
+import gmm.lease
+def look(frame, event, argument):
+    if event == "c_return" and argument.__name__ == "__exit__" and frame.f_code.co_name == "use":
+        sys.setprofile(None)
+        raise KeyboardInterrupt
+sys.setprofile(look)
+try:
+    gmm.lease.use("lost", "weights")
+except KeyboardInterrupt:
+    pass
+else:
+    raise SystemExit("no interrupt")
+with gmm.lease.use("next", "weights") as lease:
+    assert lease.info().state == gmm.lease.LeaseState.IN_USE
 """)
 
 
@@ -920,6 +959,56 @@ assert each(lambda: allocator.discard("kv_cache"), is_awake) >= 2
 is_partly_awake()
 allocator.wake_up()
 is_awake()
+""")
+
+
+def test_a_failure_of_what_is_not_offered(tmp_path):
+    """What is offered sleeps on, or is awake on: all of a call, or none of it."""
+    run_drop_in(tmp_path, drop_in.SAVER.format(mode="torch"), """
+from gmm.vllm import CuMemAllocator
+allocator = CuMemAllocator.get_instance()
+lease = gmm.lease.use("generator", ["weights"], arbiter="tests", residency=0.001)
+with saver.region(tag="weights", enable_cpu_backup=True):
+    weights = full(16, 42)
+with saver.region(tag="not offered", enable_cpu_backup=True):
+    alone = full(2, 7)
+with allocator.use_memory_pool(tag="weights"):
+    engine = full(4, 3)
+with allocator.use_memory_pool(tag="not offered"):
+    other_engine = full(2, 8)
+library, whole = allocator._library, used()
+turns, resume = library.turns, library.resume
+
+def failing(tags):
+    if tags:
+        library.resume = resume
+        raise gmm.OutOfMemoryError("none")
+    return resume(tags)
+
+saver.pause()
+library.resume = failing
+raises(gmm.OutOfMemoryError, saver.resume)
+assert state() == LeaseState.IDLE and len(turns._asleep) == 2
+saver.resume()
+assert state() == LeaseState.IN_USE and holds(weights, 42) and holds(alone, 7) and used() == whole
+
+engine.fill_(3), other_engine.fill_(8)  # the other library has dropped the contents of all
+allocator.sleep(("weights", "not offered"))
+asleep = set(turns._asleep)
+assert len(asleep) == 1 and state() == LeaseState.IN_USE  # the region of the other library is awake
+library.resume = failing
+raises(gmm.OutOfMemoryError, allocator.wake_up)
+assert turns._asleep == asleep and state() == LeaseState.IN_USE and holds(weights, 42)
+allocator.wake_up()
+assert holds(engine, 3) and holds(other_engine, 8)
+
+release = gmm.lease.Lease.release
+def no_release(self):
+    raise gmm.SystemCallError("the end of the turn")
+gmm.lease.Lease.release = no_release
+raises(gmm.SystemCallError, saver.pause)
+gmm.lease.Lease.release = release
+assert state() == LeaseState.IN_USE and used() == whole and holds(weights, 42) and holds(alone, 7)
 """)
 
 

@@ -167,6 +167,16 @@ class Turns:
         else:
             self._wake_more(awake, numbers)
 
+    def _wake_all(self, numbers, others):
+        """Wakes those of the numbers that are offered, and resumes others: all, or none."""
+        asleep = self._asleep.intersection(numbers)
+        self._wake(numbers)
+        try:
+            self._library.resume(others)
+        except BaseException:
+            self._to_sleep(dict.fromkeys(asleep))
+            raise
+
     def _wake_more(self, awake, numbers):
         """A request for more gives up the turn, so that nobody waits for others while he keeps what they want."""
         undo = {}
@@ -204,9 +214,14 @@ class Turns:
             if name and name not in self._names:
                 return False
             managed = self._managed()
-            if not name:
-                self._library.pause(self._others(managed), 0)
-            self._to_sleep(dict.fromkeys(self._find(name) if name else managed))
+            others = [] if name else [number for number in self._others(managed)
+                                      if self._library.tag_info(number).active_bytes]
+            try:
+                self._library.pause(others, 0)
+                self._to_sleep(dict.fromkeys(self._find(name) if name else managed))
+            except BaseException:
+                self._library.resume(others)
+                raise
         return True
 
     def resume_name(self, name):
@@ -215,9 +230,7 @@ class Turns:
             if name and name not in self._names:
                 return False
             managed = self._managed()
-            self._wake(self._find(name) if name else managed)
-            if not name:
-                self._library.resume(self._others(managed))
+            self._wake_all(self._find(name) if name else managed, [] if name else self._others(managed))
         return True
 
     def sleep(self, kept, dropped):
@@ -245,5 +258,4 @@ class Turns:
         """vLLM's wake_up."""
         with self._lock:
             managed = self._managed()
-            self._wake(numbers)
-            self._library.resume([number for number in numbers if number not in managed])
+            self._wake_all(numbers, [number for number in numbers if number not in managed])
