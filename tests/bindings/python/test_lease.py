@@ -121,7 +121,8 @@ def test_memory_in_use_stays_and_the_holder_is_named(members):
     first, second = members("host", "first", "second")
     assert "resumed" in second("request")
     told = first("request", 0, 0.5)
-    assert told["error"] == "NotReadyError" and "second" in told["message"] and told["seconds"] >= 0.5
+    assert told["error"] == "NotReadyError" and "second" in told["message"]
+    assert told["seconds"] >= 0.499  # the library's clock counts milliseconds
     assert second("check") and second("info")["asks"][0]["name"] == "first"
     told = first("request", CARD_MIB)
     assert told["error"] == "OutOfMemoryError" and "second" in told["message"] and told["seconds"] < 30
