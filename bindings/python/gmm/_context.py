@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """gmm.Context: one backend with its memory."""
-import contextlib
 import json
 import os
 import weakref
@@ -14,7 +13,8 @@ from gmm._core.errors import ERRORS, Error
 from gmm._core.heap import Heap
 from gmm._core.info import (
     BackupInfo, BlockInfo, CompactInfo, ContextInfo, DeviceInfo, OutOfMemoryInfo, PointerInfo, Statistics, read)
-from gmm._core.ipc import adopt_import, import_block, import_desc
+from gmm._core.ipc import import_block, import_desc, open_import
+from gmm._core.scope import Scope
 from gmm._core.stream import HANDLE_CONTEXT, Event, Stream, as_stream
 from gmm._core.tag import Tag, tag_info, tag_number
 from gmm._core.ticket import Ticket, carry_out, pause_desc, wait_in_slices
@@ -90,7 +90,7 @@ class Context(native.Handle):
         if log is not None:
             self._log = lambda level, message: log(LogLevel(level), message)
             desc.set_log(self)
-        self._adopt(HANDLE_CONTEXT, native.gmm_context_create(desc)[1], None)
+        self._open(HANDLE_CONTEXT, None, native.gmm_context_create, desc)
         self._queues = weakref.WeakSet()
         self._sycl_queues = {}
         self._leases = weakref.WeakSet()
@@ -214,10 +214,9 @@ class Context(native.Handle):
         desc = native.gmm_pin_desc()
         desc.device = device
         desc.flags = native.GMM_PIN_READ_ONLY if read_only else 0
-        device_pointer = native.gmm_pin(self, view.address, view.nbytes, desc)[1]
         pin = Pin()
-        pin._adopt(PINNED, view.address, view.nbytes, self, None, None, view)
-        pin.device_pointer = device_pointer
+        pin.device_pointer = pin._open(PINNED, view.address, view.nbytes, self, view, native.gmm_pin, self,
+                                       view.address, view.nbytes, desc)[1]
         return pin
 
     # Streams.
@@ -294,14 +293,18 @@ class Context(native.Handle):
         """
         return carry_out(native.gmm_resume, self, *pause_desc(self, tags, retain=retain, progress=progress))
 
-    @contextlib.contextmanager
     def paused(self, *tags, force=False, contents=None, progress=None):
         """Pauses for the time of a with block. The block gets the bytes released."""
-        released = self.pause(*tags, force=force, contents=contents, progress=progress)
-        try:
-            yield released
-        finally:
-            self.resume(*tags, progress=progress)
+        def pause():
+            desc, told = pause_desc(self, tags, force=force, contents=contents, progress=progress)
+            try:
+                return carry_out(native.gmm_pause, self, desc, told)
+            except BaseException as error:
+                if not isinstance(error, Error) and (told is None or told.error is not error):
+                    self.resume(*tags)  # an interrupt: the pause may have ended before
+                raise
+
+        return Scope(pause, (), lambda: self.resume(*tags, progress=progress), ())
 
     def pause_async(self, *tags, force=False, contents=None, progress=None):
         """pause() on a thread of the library, which also calls progress: a Ticket."""
@@ -437,7 +440,7 @@ class Context(native.Handle):
         desc.type = type
         desc.size = size
         desc.device = device
-        return adopt_import(self, native.gmm_ipc_import_fd(self, fd, desc)[1], size, None)
+        return open_import(self, size, None, native.gmm_ipc_import_fd, self, fd, desc)
 
     # Quotas and counters.
 
@@ -533,23 +536,13 @@ class Context(native.Handle):
         """
         self._reset()
 
-    @contextlib.contextmanager
     def defer(self):
         """In its with block a free makes no expensive call; the end of the block makes them."""
-        native.gmm_defer_begin(self)
-        try:
-            yield self
-        finally:
-            native.gmm_defer_end(self)
+        return Scope(native.gmm_defer_begin, (self,), native.gmm_defer_end, (self,), self)
 
-    @contextlib.contextmanager
     def trace(self, path):
         """In its with block gmm records every alloc and free into a file, for `gmm replay` and `gmm trace`."""
-        native.gmm_trace_begin(self, os.fsdecode(path))
-        try:
-            yield self
-        finally:
-            native.gmm_trace_end(self)
+        return Scope(native.gmm_trace_begin, (self, os.fsdecode(path)), native.gmm_trace_end, (self,), self)
 
     def __repr__(self):
         if self.closed:

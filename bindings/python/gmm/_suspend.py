@@ -105,9 +105,19 @@ class _Answer:
         return ProcessState(code) if code in list(ProcessState) else None
 
 
-def _bring_back(verb, pids, timeout):
-    """After a suspend whose helper is gone: what to say of the processes."""
+def _lines(out):
+    return [json.loads(line) for line in out.splitlines() if line.endswith("}")]
+
+
+def _bring_back(verb, out, timeout):
+    """After a suspend whose helper is gone: what to say of the processes.
+
+    out: what it wrote. Those without a step stay: who was away before the call may not have the room to come back.
+    """
     if verb == "suspend":
+        pids = tuple(dict.fromkeys(line["pid"] for line in _lines(out) if "step" in line))
+        if not pids:
+            return "all are as before"
         with contextlib.suppress(Exception):  # its failure is said by the state
             back = _run("resume", pids, min(timeout, _UNDO_SECONDS))
             if all(back.state(pid) == ProcessState.RUNNING for pid in pids):
@@ -115,8 +125,9 @@ def _bring_back(verb, pids, timeout):
     return "process_state() tells where the processes are, and resume_process() goes on"
 
 
-def _run(verb, pids, timeout, needs=()):
-    """Runs the helper: _Answer."""
+def _run(verb, pids, timeout, needs=(), heard=None):
+    """Runs the helper: _Answer. heard: a list that receives what it wrote, also at an interrupt."""
+    heard = [] if heard is None else heard
     if not sys.executable:
         raise errors.NotSupportedError(f"{verb}: sys.executable names no Python to run the driver's calls")
     # The locks end before the helper is given up, so that it brings the others back.
@@ -133,14 +144,14 @@ def _run(verb, pids, timeout, needs=()):
         out, err = process.communicate()
     except BaseException:  # an interrupt
         process.kill()
-        process.communicate()
-        _bring_back(verb, pids, timeout)
+        heard.append(process.communicate()[0])
         raise
-    answer = _Answer([json.loads(line) for line in out.splitlines() if line.endswith("}")])
+    heard.append(out)
+    answer = _Answer(_lines(out))
     if answer.end is None:
         where = "before its first step" if answer.begun is None else \
             f"in the {answer.begun['step']} of process {answer.begun['pid']}"
-        rest = _bring_back(verb, pids, timeout)
+        rest = _bring_back(verb, out, timeout)
         if late:
             raise errors.NotReadyError(f"{verb}: the driver did not answer within {timeout} s, {where}; {rest}")
         raise CheckpointError(f"{verb}: the process that called the driver ended with {process.returncode}, {where}: "
@@ -202,10 +213,16 @@ def suspend_process(*pids, timeout=300.0):
     """
     pids = _check_pids(pids)
     _check_alive("suspend", pids)
-    begin = time.monotonic()
-    answer = _run("suspend", pids, timeout)
-    _raise_failure("suspend", answer)
-    return Suspended(pids, answer.end["went"], time.monotonic() - begin)
+    begin, heard = time.monotonic(), []
+    try:
+        answer = _run("suspend", pids, timeout, heard=heard)
+        _raise_failure("suspend", answer)
+        return Suspended(pids, answer.end["went"], time.monotonic() - begin)
+    except (errors.Error, CheckpointError):
+        raise
+    except BaseException:  # an interrupt, perhaps when they were away: nobody would have what brings them back
+        _bring_back("suspend", "".join(heard), timeout)
+        raise
 
 
 def resume_process(*pids, timeout=300.0):

@@ -11,6 +11,7 @@
 
 The resource allocates and frees on the streams that cuda.core names.
 """
+import functools
 import operator
 
 try:
@@ -55,17 +56,13 @@ class MemoryResource(_MemoryResource):
 
     def allocate(self, size, stream=None):
         """A cuda.core.Buffer, ready for work on the stream. None: the default stream."""
-        address = 0
-        if size:
-            desc = alloc_desc(self._kind, self._device, self._tag, _stream(stream))
-            address = native.gmm_alloc(self._context, size, desc)[1]
-        try:
-            if _KNOWS_STREAM and stream is not None:
-                return Buffer.from_handle(address, size, self, stream=stream)
-            return Buffer.from_handle(address, size, self)
-        except BaseException:
-            native.gmm_free(self._context, address or None, _stream(stream))
-            raise
+        known = {"stream": stream} if _KNOWS_STREAM and stream is not None else {}
+        take = functools.partial(Buffer.from_handle, size=size, mr=self, **known)
+        if not size:
+            return take(0)
+        number = _stream(stream)
+        return native.hand_over(take, lambda address: native.gmm_free(self._context, address, number), native.gmm_alloc,
+                                self._context, size, alloc_desc(self._kind, self._device, self._tag, number))
 
     def deallocate(self, ptr, size, stream=None):  # pylint: disable=unused-argument # cuda.core's own signature
         """Frees memory of allocate() behind the work that is queued on the stream."""

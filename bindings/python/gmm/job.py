@@ -39,9 +39,10 @@ import time
 from typing import NamedTuple
 
 from gmm import _native as native
+from gmm._core.scope import Scope
 from gmm._core.stream import _Closing
 from gmm._core.tag import tag_number
-from gmm._core.ticket import pause_desc
+from gmm._core.ticket import milliseconds, pause_desc
 from gmm._default import context as default_context
 from gmm._suspend import (
     CheckpointError, ProcessState, ProcessStuckError, Suspended, process_state, resume_process, suspend_process)
@@ -119,41 +120,40 @@ class Folder:
 
 
 class _Patient:
-    """Calls functions on a thread of its own, and gives up on one that does not return in time."""
+    """Calls functions on a thread of its own, and gives up on one that does not return in time.
+
+    The two meet in queues alone, which are C: an interrupt inside an Event of threading may leave its lock held.
+    """
 
     def __init__(self):
         self._calls = queue.SimpleQueue()
-        self._idle = threading.Event()
-        self._idle.set()
         self._is_started = False
 
     def _work(self):
         while True:
-            function, box, done = self._calls.get()
+            function, answer, given_up = self._calls.get()
             if function is None:
                 return
-            try:
-                box.append((function(), None))
-            except Exception as error:
-                box.append((None, error))
-            self._idle.set()
-            done.set()
-            del function, box, done  # while it waits it holds nothing
+            if not given_up:
+                try:
+                    answer.put((function(), None))
+                except Exception as error:
+                    answer.put((None, error))
+            del function, answer, given_up  # while it waits it holds nothing
 
     def call(self, function, timeout):
         """function(), or None when it takes longer, or when an earlier one still runs."""
-        deadline = time.monotonic() + timeout
-        if not self._idle.wait(timeout):
-            return None
         if not self._is_started:
-            self._is_started = True
             threading.Thread(target=self._work, name="gmm exchange", daemon=True).start()
-        box, done = [], threading.Event()
-        self._idle.clear()
-        self._calls.put((function, box, done))
-        if not done.wait(max(0.0, deadline - time.monotonic())):
+            self._is_started = True  # not before: a thread that cannot start is tried again
+        answer, given_up = queue.SimpleQueue(), []
+        try:
+            self._calls.put((function, answer, given_up))
+            value, error = answer.get(timeout=max(0.0, timeout))
+        except queue.Empty:
             return None
-        value, error = box[0]
+        finally:
+            given_up.append(True)
         if error is not None:
             raise error
         return value
@@ -231,9 +231,8 @@ class Job(_Closing, native.Handle):
 
         self.context = default_context() if context is None else context
         self._watch = call
-        made = native.job_create(
-            self, self.context, name, rank, ranks, max(1, round(timeout * 1000)), erase is not None)
-        self._adopt(_HANDLE_JOB, made, self.context)
+        self._open(_HANDLE_JOB, self.context, native.job_create, self, self.context, name, rank, ranks,
+                   milliseconds(timeout), erase is not None)
 
     def _run(self, pauses, tags, **options):
         flags = pause_desc(self.context, (), **options)[0].flags
@@ -248,14 +247,19 @@ class Job(_Closing, native.Handle):
         """Resumes the tags on all ranks, or on none: JobInfo. No tags: all tags. retain: as Context.resume()."""
         return self._run(False, tags, retain=retain)
 
-    @contextlib.contextmanager
     def paused(self, *tags, force=False, contents=None):
         """Pauses for the time of a with block. The block gets the JobInfo of the pause."""
-        info = self.pause(*tags, force=force, contents=contents)
-        try:
-            yield info
-        finally:
-            self.resume(*tags)
+        def pause():
+            epoch = self.info().epoch
+            try:
+                return self.pause(*tags, force=force, contents=contents)
+            except BaseException:  # an interrupt may come when the pause is over
+                now = self.info()
+                if now.state == JobState.COMMITTED and now.epoch != epoch:
+                    self.resume(*tags)
+                raise
+
+        return Scope(pause, (), lambda: self.resume(*tags), ())
 
     def info(self):
         """The last operation, also after its failure: JobInfo."""

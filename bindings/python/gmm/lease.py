@@ -14,7 +14,6 @@ one of these processes, or the command `gmm lease`. When it dies, another proces
 With vLLM's sleep mode or torch_memory_saver one line is enough: see use().
 """
 import atexit
-import contextlib
 import enum
 import json
 import os
@@ -27,15 +26,17 @@ from typing import NamedTuple
 from gmm import _native as native
 from gmm._core.enums import Contents
 from gmm._core.errors import ERRORS, Error
+from gmm._core.scope import Scope
 from gmm._core.stream import _Closing
 from gmm._core.tag import tag_number
-from gmm._core.ticket import Ticket
+from gmm._core.ticket import Ticket, milliseconds
 from gmm._core.words import size
 from gmm._default import context as default_context
 
 __all__ = ["Lease", "LeaseAsk", "LeaseInfo", "LeaseState", "status", "use"]
 
-_MOST_SECONDS = 86400.0
+_HANDLE_LEASE = 8  # native.h: HandleKind
+_MOST_MS = 86400 * 1000
 _OFFER_SECONDS = 60.0  # for the pause or resume that keeps the offers from being changed
 
 BusyError, NotReadyError = ERRORS["BusyError"], ERRORS["NotReadyError"]
@@ -78,10 +79,6 @@ class LeaseInfo(NamedTuple):
     paused_bytes: int
 
 
-def _milliseconds(seconds):
-    return max(1, round((_MOST_SECONDS if seconds is None else seconds) * 1000))
-
-
 def _pairs(amounts):
     """((device, bytes), ...) of a mapping, or of a number: bytes of device 0."""
     if not amounts:
@@ -104,20 +101,12 @@ class _Request(Ticket):
     def begin(self, pairs, timeout):
         with self.lease._lock:
             self.lease._requests.add(self)
-            native.lease_request(self, self.lease, pairs, timeout)
-            self._enlist()
+            self._begin(native.lease_request, self.lease, pairs, timeout)
 
     def end(self):
         """Ends the request, or its grant. Nothing when it has not begun."""
-        if self.closed and self._outcome is None:
-            return
-        self.cancel()
-        self.close()
-        try:
-            self.result()
-        except Exception:  # pylint: disable=broad-exception-caught # it was cancelled, or has failed anyway
-            return
-        self.lease.release()
+        if self._abandon():
+            self.lease.release()
 
     def __repr__(self):
         return super().__repr__() if self.done else f"<gmm.Ticket: {self.lease!r}>"
@@ -164,7 +153,7 @@ class Lease(_Closing, native.Handle):
             raise TypeError(f"asked is called with a LeaseAsk, but got {type(asked).__name__}")
         self.context = default_context() if context is None else context
         self.name = name
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal's handler may close the lease in the middle of a request
         self._requests = weakref.WeakSet()
         if isinstance(offer, str):
             offer = (offer,)
@@ -174,8 +163,8 @@ class Lease(_Closing, native.Handle):
             self._watch = _called(asked)
         self.context._leases.add(self)
         try:
-            native.lease_create(self, self.context, name, arbiter, priority, floor,
-                                0 if residency is None else _milliseconds(residency), asked is not None)
+            self._open(_HANDLE_LEASE, self.context, native.lease_create, self, self.context, name, arbiter, priority,
+                       floor, milliseconds(residency), asked is not None)
             for tag, cost in costs.items():
                 native.lease_offer(self, tag, cost)
         except BaseException:
@@ -205,7 +194,7 @@ class Lease(_Closing, native.Handle):
         _check_other_thread("Lease.request()")
         ticket = _Request(self)
         try:
-            ticket.begin(_pairs(amounts), _milliseconds(timeout))
+            ticket.begin(_pairs(amounts), milliseconds(timeout, _MOST_MS))
         except BaseException:
             ticket.end()
             raise
@@ -225,7 +214,7 @@ class Lease(_Closing, native.Handle):
         _check_other_thread("Lease.request()")
         ticket = _Request(self)
         try:
-            ticket.begin(_pairs(amounts), _milliseconds(timeout))
+            ticket.begin(_pairs(amounts), milliseconds(timeout, _MOST_MS))
             ticket.wait()
             ticket.close()
             return ticket.result()
@@ -241,15 +230,13 @@ class Lease(_Closing, native.Handle):
         """
         return native.lease_return(self)
 
-    @contextlib.contextmanager
     def use(self, amounts=None, *, timeout=60.0):
         """A turn for the time of a with block: request() and release(). The block gets the bytes that came back."""
-        resumed = self.request(amounts, timeout=timeout)
-        try:
-            yield resumed
-        finally:
-            if not self.closed:
-                self.release()
+        return Scope(lambda: self.request(amounts, timeout=timeout), (), self._end_use, ())
+
+    def _end_use(self):
+        if not self.closed:
+            self.release()
 
     def info(self):
         """How the lease stands: LeaseInfo."""
@@ -294,7 +281,7 @@ def status(arbiter=None, *, timeout=5.0, context=None):
     while True:
         pieces, left = [], max(0.001, deadline - time.monotonic())
         try:
-            native.lease_write(context, arbiter, pieces.append, _milliseconds(left))
+            native.lease_write(context, arbiter, pieces.append, milliseconds(left))
             return json.loads(b"".join(pieces))
         except NotReadyError:  # at once, when there is none: between two of them there may be a moment
             if time.monotonic() + 0.02 > deadline:
@@ -350,37 +337,39 @@ def use(name, offer=("weights", "kv_cache"), amounts=None, *, priority=0, arbite
     Lease. A process has one such lease at a time. The interpreter's end closes it.
     """
     global _used  # pylint: disable=global-statement # it is the process's
-    with _use_lock:
-        if _used is not None and not _used.closed:
-            raise BusyError(f"gmm.lease.use(): the process has the lease {_used.name!r}; close it first")
-        if isinstance(offer, str):
-            offer = (offer,)
-        library, turns = _preload_library(), None
-        if library is None:
-            if at_once:
-                raise ValueError("at_once is for programs with gmm.vllm or gmm.memory_saver: import it first")
-            context = default_context()
-            for tag in offer:
-                if isinstance(tag, str):
-                    _find_or_make(context, tag)
-        else:
-            from gmm._memory_saver.turns import (  # pylint: disable=import-outside-toplevel # as above
-                Borrowed, Turns)
-            context = Borrowed(library)
-            turns = Turns(library, context, offer, at_once, timeout)
-            offer = ()
-        lease = Lease(name, offer, priority=priority, arbiter=arbiter, floor=floor, residency=residency, asked=asked,
-                      context=context)
-        try:
+    lease = None
+    try:
+        with _use_lock:
+            if _used is not None and not _used.closed:
+                raise BusyError(f"gmm.lease.use(): the process has the lease {_used.name!r}; close it first")
+            if isinstance(offer, str):
+                offer = (offer,)
+            library, turns = _preload_library(), None
+            if library is None:
+                if at_once:
+                    raise ValueError("at_once is for programs with gmm.vllm or gmm.memory_saver: import it first")
+                context = default_context()
+                for tag in offer:
+                    if isinstance(tag, str):
+                        _find_or_make(context, tag)
+            else:
+                from gmm._memory_saver.turns import (  # pylint: disable=import-outside-toplevel # as above
+                    Borrowed, Turns)
+                context = Borrowed(library)
+                turns = Turns(library, context, offer, at_once, timeout)
+                offer = ()
+            lease = Lease(name, offer, priority=priority, arbiter=arbiter, floor=floor, residency=residency,
+                          asked=asked, context=context)
             lease.request(amounts, timeout=timeout)
             if turns is not None:
                 turns.begin(lease)
                 library.turns = turns
-        except BaseException:
-            lease.close()
-            raise
-        _used = lease
+            _used = lease
         return lease
+    except BaseException:  # Ctrl-C, too: the program does not get the lease
+        if lease is not None:
+            lease.close()
+        raise
 
 
 def _find_or_make(context, tag):

@@ -129,7 +129,7 @@ class CuMemAllocator:
         offloaded = self._library.pause(awake, _preload.PAUSE_KEEP_HOST)
         try:
             discarded = self._library.pause(dropped, _preload.PAUSE_DROP)
-        except Exception:
+        except BaseException:
             self._library.resume(awake)
             raise
         _logger.info("CuMemAllocator: sleep freed %.2f GiB memory in total, "

@@ -61,21 +61,9 @@ static int parse(const Signature *signature, PyObject *const *arguments, Py_ssiz
   return -1;
 }
 
-static int to_uint64(PyObject *object, uint64_t *value) {
-  if (PyLong_Check(object)) {
-    *value = PyLong_AsUnsignedLongLong(object);
-  } else {
-    PyObject *number = PyNumber_Index(object);
-    if (!number) return -1;
-    *value = PyLong_AsUnsignedLongLong(number);
-    Py_DECREF(number);
-  }
-  return *value == (uint64_t)-1 && PyErr_Occurred() ? -1 : 0;
-}
-
 static int to_uint32(PyObject *object, uint32_t *value, const char *name) {
   uint64_t wide;
-  if (to_uint64(object, &wide) < 0) return -1;
+  if (!number_64(object, &wide)) return -1;
   if (wide > UINT32_MAX) {
     PyErr_Format(PyExc_OverflowError, "%s = %S is beyond 32 bits", name, object);
     return -1;
@@ -142,7 +130,7 @@ static int describe(Handle *context, PyObject *const *values, gmm_alloc_desc *de
   if (values[KIND] && to_kind(values[KIND], &desc->kind) < 0) return -1;
   if (values[DEVICE] && to_device(values[DEVICE], &desc->device) < 0) return -1;
   if (values[TAG] && to_tag(context, values[TAG], &desc->tag) < 0) return -1;
-  if (values[ALIGNMENT] && to_uint64(values[ALIGNMENT], &desc->alignment) < 0) return -1;
+  if (values[ALIGNMENT] && !number_64(values[ALIGNMENT], &desc->alignment)) return -1;
   if (to_flag(values[DEDICATED], GMM_ALLOC_DEDICATED, &desc->flags) < 0) return -1;
   if (to_flag(values[COMM], GMM_ALLOC_COMM, &desc->flags) < 0) return -1;
   if ((desc->flags & GMM_ALLOC_COMM) && !values[KIND]) desc->kind = GMM_KIND_VMM;
@@ -210,7 +198,7 @@ static Memory *allocate(Handle *context, Handle *heap, uint64_t size, gmm_alloc_
 static PyObject *allocate_buffer(Handle *context, PyObject *const *values) {
   gmm_alloc_desc desc = {.struct_size = sizeof desc, .kind = GMM_KIND_DEVICE};
   uint64_t size;
-  if (to_uint64(values[SIZE], &size) < 0 || describe(context, values, &desc) < 0) return NULL;
+  if (!number_64(values[SIZE], &size) || describe(context, values, &desc) < 0) return NULL;
   return (PyObject *)allocate(context, NULL, size, &desc, values);
 }
 
@@ -311,7 +299,7 @@ static PyObject *heap_alloc(PyObject *self, PyObject *const *arguments, Py_ssize
   PyObject *values[ARGUMENTS] = {NULL};
   gmm_alloc_desc desc = {.struct_size = sizeof desc};
   uint64_t size;
-  if (parse(&heap_signature, arguments, count, names, values) < 0 || to_uint64(values[SIZE], &size) < 0) return NULL;
+  if (parse(&heap_signature, arguments, count, names, values) < 0 || !number_64(values[SIZE], &size)) return NULL;
   Handle *heap = handle_enter(self, HANDLE_HEAP);
   if (!heap) return NULL;
   PyObject *made = (PyObject *)allocate(heap->parent, heap, size, &desc, values);

@@ -40,7 +40,7 @@ GMM_PYTHON_HANDLE(gmm_heap, HANDLE_HEAP)
 GMM_PYTHON_HANDLE(gmm_event, HANDLE_EVENT)
 GMM_PYTHON_HANDLE(gmm_ticket, HANDLE_TICKET)
 
-/* Outputs. Handles are numbers, which gmm._native.Handle adopts. */
+/* Outputs. Handles are numbers, which Handle._open() takes. */
 %typemap(in, numinputs=0) void **GMM_OUT_ADDRESS ($*1_ltype temp = NULL) { $1 = &temp; }
 %typemap(argout) void **GMM_OUT_ADDRESS { $result = gmm_python_append($result, PyLong_FromVoidPtr((void *)*$1)); }
 %typemap(in, numinputs=0) SWIGTYPE **GMM_OUT_HANDLE ($*1_ltype temp = NULL) { $1 = &temp; }

@@ -161,34 +161,71 @@ static Closing close_handle(Handle *handle) {
   return closing;
 }
 
-int handle_check_new(const Handle *handle) {
-  if (handle->kind == HANDLE_NONE) return 0;
-  PyErr_SetString(PyExc_ValueError, "this handle has a pointer already");
+/* The pointer that a function of this module made: its result, or the last of its results. */
+static int made_pointer(PyObject *made, void **pointer) {
+  PyObject *number = PyTuple_Check(made) ? PyTuple_GET_ITEM(made, PyTuple_GET_SIZE(made) - 1) : made;
+  *pointer = PyLong_AsVoidPtr(number);
+  if (*pointer || PyErr_Occurred()) return PyErr_Occurred() ? -1 : 0;
+  PyErr_SetString(PyExc_ValueError, "the call has made nothing");
   return -1;
 }
 
-void handle_take(Handle *handle, HandleKind kind, void *pointer, Handle *parent) {
-  Py_XINCREF(parent);
-  handle->parent = parent;
-  handle->kind = kind;
-  handle->pointer = pointer;
-  STORE(handle->state, STATE_OPEN); /* from here on others may use it */
+PyObject *native_make(PyObject *arguments, Py_ssize_t skipped, void **pointer) {
+  PyObject *rest = PyTuple_GetSlice(arguments, skipped + 1, PyTuple_GET_SIZE(arguments));
+  PyObject *made = rest ? PyObject_CallObject(PyTuple_GET_ITEM(arguments, skipped), rest) : NULL;
+  Py_XDECREF(rest);
+  if (!made || !pointer || made_pointer(made, pointer) == 0) return made;
+  Py_DECREF(made);
+  return NULL;
 }
 
-static PyObject *handle_adopt(PyObject *self, PyObject *arguments) {
+PyObject *native_hand_over(PyObject *module, PyObject *arguments) {
+  (void)module;
+  if (PyTuple_GET_SIZE(arguments) < 3)
+    return PyErr_Format(PyExc_TypeError, "hand_over(take, give_back, function, ...)");
+  void *pointer;
+  PyObject *made = native_make(arguments, 2, &pointer);
+  if (!made) return NULL;
+  Py_DECREF(made);
+  PyObject *address = PyLong_FromVoidPtr(pointer);
+  if (!address) return NULL;
+  PyObject *taken = PyObject_CallFunctionObjArgs(PyTuple_GET_ITEM(arguments, 0), address, NULL);
+  if (!taken) {
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    PyObject *given = PyObject_CallFunctionObjArgs(PyTuple_GET_ITEM(arguments, 1), address, NULL);
+    if (!given) PyErr_WriteUnraisable(PyTuple_GET_ITEM(arguments, 1));
+    Py_XDECREF(given);
+    PyErr_Restore(type, value, trace);
+  }
+  Py_DECREF(address);
+  return taken;
+}
+
+/* _open(kind, parent, function, *arguments): opens the handle with what the function of this module makes */
+static PyObject *handle_open(PyObject *self, PyObject *arguments) {
   Handle *handle = (Handle *)self;
-  int kind;
-  PyObject *number, *parent;
-  if (!PyArg_ParseTuple(arguments, "iOO", &kind, &number, &parent)) return NULL;
-  void *pointer = PyLong_AsVoidPtr(number);
+  const Py_ssize_t count = PyTuple_GET_SIZE(arguments);
+  const long kind = count < 3 ? HANDLE_NONE : PyLong_AsLong(PyTuple_GET_ITEM(arguments, 0));
+  PyObject *parent = count < 3 ? Py_None : PyTuple_GET_ITEM(arguments, 1);
   if (PyErr_Occurred()) return NULL;
-  if (handle->kind != HANDLE_NONE || kind < HANDLE_CONTEXT || kind > HANDLE_LEASE || !pointer ||
+  if (handle->kind != HANDLE_NONE || kind < HANDLE_CONTEXT || kind > HANDLE_LEASE ||
       (parent != Py_None) != (kind != HANDLE_CONTEXT) ||
       (parent != Py_None && !PyObject_TypeCheck(parent, &Handle_Type))) {
-    PyErr_SetString(PyExc_ValueError, "this handle cannot take that pointer");
+    PyErr_SetString(PyExc_ValueError, "this handle cannot be opened so");
     return NULL;
   }
-  handle_take(handle, (HandleKind)kind, pointer, parent == Py_None ? NULL : (Handle *)parent);
+  void *pointer;
+  PyObject *made = native_make(arguments, 2, &pointer);
+  if (!made) return NULL;
+  Py_DECREF(made);
+  if (parent != Py_None) {
+    Py_INCREF(parent);
+    handle->parent = (Handle *)parent;
+  }
+  handle->kind = (HandleKind)kind;
+  handle->pointer = pointer;
+  STORE(handle->state, STATE_OPEN); /* from here on others may use it */
   Py_RETURN_NONE;
 }
 
@@ -295,7 +332,7 @@ static PyObject *handle_get_handle(PyObject *self, void *unused) {
   return PyLong_FromVoidPtr(handle->pointer);
 }
 
-static PyMethodDef handle_methods[] = {{"_adopt", handle_adopt, METH_VARARGS, NULL},
+static PyMethodDef handle_methods[] = {{"_open", handle_open, METH_VARARGS, NULL},
                                        {"_close", handle_close, METH_NOARGS, NULL},
                                        {"_reset", handle_reset, METH_NOARGS, NULL},
                                        {NULL, NULL, 0, NULL}};

@@ -24,6 +24,7 @@ static PyMethodDef functions[] = {{"require_main_interpreter", require_main_inte
                                   {"lease_return", native_lease_return, METH_O, NULL},
                                   {"lease_query", native_lease_query, METH_O, NULL},
                                   {"lease_write", native_lease_write, METH_VARARGS, NULL},
+                                  {"hand_over", native_hand_over, METH_VARARGS, NULL},
                                   {"set_helper", native_set_helper, METH_VARARGS, NULL},
                                   {"set_default_context", native_set_default_context, METH_O, NULL},
                                   {"default_context", native_default_context, METH_NOARGS, NULL},
@@ -70,7 +71,8 @@ int native_init(PyObject *module) {
       add_type(module, "HostView", &HostView_Type) < 0 || add_type(module, "Buffer", &Buffer_Type) < 0 ||
       add_type(module, "Array", &Array_Type) < 0 || add_type(module, "Import", &Import_Type) < 0)
     return -1;
-  if (dtype_init() < 0 || allocate_init(module) < 0 || native_watch_init(module) < 0) return -1;
+  if (dtype_init() < 0 || allocate_init(module) < 0 || native_watch_init(module) < 0 || native_scope_init(module) < 0)
+    return -1;
 #ifdef Py_GIL_DISABLED
   /* guard.h: every field is guarded without it. */
   if (PyUnstable_Module_SetGIL(module, Py_MOD_GIL_NOT_USED) < 0) return -1;

@@ -65,15 +65,10 @@ PyObject *native_job_create(PyObject *module, PyObject *arguments) {
   (void)module;
   gmm_job_desc desc = {.struct_size = sizeof desc};
   PyObject *job, *context;
-  unsigned rank, ranks;
-  unsigned long long timeout;
   int erases;
-  if (!PyArg_ParseTuple(arguments, "O!OsIIKp", &Handle_Type, &job, &context, &desc.name, &rank, &ranks, &timeout,
-                        &erases))
+  if (!PyArg_ParseTuple(arguments, "O!OsO&O&O&p", &Handle_Type, &job, &context, &desc.name, number_32, &desc.rank,
+                        number_32, &desc.ranks, number_64, &desc.timeout_ms, &erases))
     return NULL;
-  desc.rank = rank;
-  desc.ranks = ranks;
-  desc.timeout_ms = timeout;
   desc.exchange.set = exchange_set;
   desc.exchange.get = exchange_get;
   desc.exchange.erase = erases ? exchange_erase : NULL;
@@ -111,12 +106,14 @@ PyObject *native_job_run(PyObject *module, PyObject *arguments) {
   (void)module;
   PyObject *job, *numbers;
   int pauses;
-  unsigned flags;
-  if (!PyArg_ParseTuple(arguments, "O!pIO!", &Handle_Type, &job, &pauses, &flags, &PyTuple_Type, &numbers)) return NULL;
+  uint32_t flags;
+  if (!PyArg_ParseTuple(arguments, "O!pO&O!", &Handle_Type, &job, &pauses, number_32, &flags, &PyTuple_Type, &numbers))
+    return NULL;
   const Py_ssize_t count = PyTuple_GET_SIZE(numbers);
   gmm_tag *tags = PyMem_Calloc((size_t)count + 1, sizeof *tags);
   if (!tags) return PyErr_NoMemory();
-  for (Py_ssize_t i = 0; i < count; ++i) tags[i] = (gmm_tag)PyLong_AsUnsignedLong(PyTuple_GET_ITEM(numbers, i));
+  for (Py_ssize_t i = 0; i < count && number_32(PyTuple_GET_ITEM(numbers, i), &tags[i]); ++i) {
+  }
   const gmm_pause_desc desc = {.struct_size = sizeof desc, .flags = flags, .tags = tags, .tag_count = (uint32_t)count};
   PyObject *told = NULL;
   Handle *held = PyErr_Occurred() ? NULL : handle_enter(job, HANDLE_JOB);

@@ -21,29 +21,16 @@ static int32_t callback_asked(void *user, const gmm_lease_ask *ask) {
   return 0;
 }
 
-/* A converter: a number of 64 bits. OverflowError: it is below 0 or beyond. */
-static int to_number(PyObject *object, void *place) {
-  PyObject *number = PyNumber_Index(object);
-  if (!number) return 0;
-  *(unsigned long long *)place = PyLong_AsUnsignedLongLong(number);
-  Py_DECREF(number);
-  return !PyErr_Occurred();
-}
-
-/* lease_create(lease, context, name, arbiter, priority, floor, residency_ms, hears): opens the lease */
+/* lease_create(lease, context, name, arbiter, priority, floor, residency_ms, hears) -> handle */
 PyObject *native_lease_create(PyObject *module, PyObject *arguments) {
   (void)module;
   gmm_lease_desc desc = {.struct_size = sizeof desc};
   PyObject *lease, *context;
   int priority, hears;
-  unsigned long long floor_bytes, residency;
   if (!PyArg_ParseTuple(arguments, "O!OsziO&O&p", &Handle_Type, &lease, &context, &desc.name, &desc.arbiter, &priority,
-                        to_number, &floor_bytes, to_number, &residency, &hears))
+                        number_64, &desc.floor_bytes, number_64, &desc.residency_ms, &hears))
     return NULL;
-  if (handle_check_new((Handle *)lease) < 0) return NULL;
   desc.priority = priority;
-  desc.floor_bytes = floor_bytes;
-  desc.residency_ms = residency;
   desc.asked.fn = hears ? callback_asked : NULL;
   desc.asked.user = lease;
   Handle *held = handle_enter(context, HANDLE_CONTEXT);
@@ -52,18 +39,16 @@ PyObject *native_lease_create(PyObject *module, PyObject *arguments) {
   PyThreadState *state = gmm_python_leave_gil();
   const gmm_result result = gmm_lease_create((gmm_context *)held->pointer, &desc, &made);
   gmm_python_take_gil(state);
-  if (result >= 0) handle_take((Handle *)lease, HANDLE_LEASE, made, held);
   handle_leave(held);
-  if (result < 0) return gmm_python_raise(result);
-  Py_RETURN_NONE;
+  return result < 0 ? gmm_python_raise(result) : PyLong_FromVoidPtr(made);
 }
 
 /* lease_offer(lease, tag, cost): cost None: withdraws it */
 PyObject *native_lease_offer(PyObject *module, PyObject *arguments) {
   (void)module;
   PyObject *lease, *cost;
-  unsigned tag;
-  if (!PyArg_ParseTuple(arguments, "OIO", &lease, &tag, &cost)) return NULL;
+  gmm_tag tag;
+  if (!PyArg_ParseTuple(arguments, "OO&O", &lease, number_32, &tag, &cost)) return NULL;
   const unsigned long number = cost == Py_None ? GMM_LEASE_WITHDRAW : PyLong_AsUnsignedLong(cost);
   if (PyErr_Occurred()) return NULL;
   if (cost != Py_None && number >= GMM_LEASE_WITHDRAW) {
@@ -80,15 +65,12 @@ PyObject *native_lease_offer(PyObject *module, PyObject *arguments) {
   Py_RETURN_NONE;
 }
 
-/* lease_request(ticket, lease, ((device, bytes), ...), timeout_ms): opens the ticket */
+/* lease_request(lease, ((device, bytes), ...), timeout_ms) -> handle of a ticket */
 PyObject *native_lease_request(PyObject *module, PyObject *arguments) {
   (void)module;
-  PyObject *opened, *lease, *pairs;
-  unsigned long long timeout;
-  if (!PyArg_ParseTuple(arguments, "O!OO!O&", &Handle_Type, &opened, &lease, &PyTuple_Type, &pairs, to_number,
-                        &timeout))
-    return NULL;
-  if (handle_check_new((Handle *)opened) < 0) return NULL;
+  PyObject *lease, *pairs;
+  uint64_t timeout;
+  if (!PyArg_ParseTuple(arguments, "OO!O&", &lease, &PyTuple_Type, &pairs, number_64, &timeout)) return NULL;
   const Py_ssize_t count = PyTuple_GET_SIZE(pairs);
   gmm_lease_amount *amounts = PyMem_Calloc((size_t)count + 1, sizeof *amounts);
   if (!amounts) return PyErr_NoMemory();
@@ -97,10 +79,8 @@ PyObject *native_lease_request(PyObject *module, PyObject *arguments) {
   Handle *held = NULL;
   for (Py_ssize_t i = 0; i < count; ++i) {
     int device;
-    unsigned long long bytes;
-    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(pairs, i), "iO&", &device, to_number, &bytes)) goto end;
+    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(pairs, i), "iO&", &device, number_64, &amounts[i].bytes)) goto end;
     amounts[i].device = device;
-    amounts[i].bytes = bytes;
   }
   held = handle_enter(lease, HANDLE_LEASE);
   if (held) {
@@ -109,14 +89,12 @@ PyObject *native_lease_request(PyObject *module, PyObject *arguments) {
     PyThreadState *state = gmm_python_leave_gil();
     result = gmm_lease_request((gmm_lease *)held->pointer, &desc, &ticket);
     gmm_python_take_gil(state);
-    if (result >= 0) handle_take((Handle *)opened, HANDLE_TICKET, ticket, held->parent);
     handle_leave(held);
   }
 end:
   PyMem_Free(amounts);
   if (result < 0) return gmm_python_raise(result);
-  if (PyErr_Occurred()) return NULL;
-  Py_RETURN_NONE;
+  return PyErr_Occurred() ? NULL : PyLong_FromVoidPtr(ticket);
 }
 
 /* lease_return(lease) -> whether it was in use */
@@ -154,8 +132,8 @@ PyObject *native_lease_write(PyObject *module, PyObject *arguments) {
   (void)module;
   PyObject *context, *callable;
   const char *arbiter;
-  unsigned long long timeout;
-  if (!PyArg_ParseTuple(arguments, "OzOO&", &context, &arbiter, &callable, to_number, &timeout)) return NULL;
+  uint64_t timeout;
+  if (!PyArg_ParseTuple(arguments, "OzOO&", &context, &arbiter, &callable, number_64, &timeout)) return NULL;
   Handle *held = handle_enter(context, HANDLE_CONTEXT);
   if (!held) return NULL;
   PyThreadState *state = gmm_python_leave_gil();

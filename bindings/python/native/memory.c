@@ -90,32 +90,34 @@ int memory_address(PyObject *object, void **address) {
   return PyErr_Occurred() ? -1 : 0;
 }
 
-/* _adopt(origin, address, nbytes, context, heap, stream, source) */
-static PyObject *memory_adopt(PyObject *self, PyObject *arguments) {
+/* _open(origin, address, nbytes, context, source, function, *arguments) -> the function's result
+ *
+ * Opens the object with what a function of this module has imported or pinned. address None: the function tells it.
+ * nbytes None: all of the block from the address on. */
+static PyObject *memory_open_method(PyObject *self, PyObject *arguments) {
   Memory *memory = (Memory *)self;
   int origin;
-  Py_ssize_t nbytes;
-  PyObject *number, *context, *heap, *stream, *source;
-  if (!PyArg_ParseTuple(arguments, "iOnO!OOO", &origin, &number, &nbytes, &Handle_Type, &context, &heap, &stream,
-                        &source))
+  PyObject *number, *size, *context, *source;
+  PyObject *head = PyTuple_GetSlice(arguments, 0, 5);
+  if (!head) return NULL;
+  const int is_parsed = PyArg_ParseTuple(head, "iOOO!O", &origin, &number, &size, &Handle_Type, &context, &source) &&
+                        PyTuple_GET_SIZE(arguments) > 5;
+  Py_DECREF(head); /* the arguments hold all of it */
+  if (!is_parsed || LOAD(memory->context) || origin == MEMORY_ALLOCATED) {
+    if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "this memory object cannot be opened so");
     return NULL;
-  void *address = PyLong_AsVoidPtr(number);
+  }
+  void *address = number == Py_None ? NULL : PyLong_AsVoidPtr(number);
+  Py_ssize_t nbytes = size == Py_None ? 0 : PyLong_AsSsize_t(size);
+  if (nbytes < 0) PyErr_SetString(PyExc_ValueError, "memory has no size below 0");
   if (PyErr_Occurred()) return NULL;
-  if (LOAD(memory->context) || !address || nbytes < 0 || (heap != Py_None && !PyObject_TypeCheck(heap, &Handle_Type))) {
-    PyErr_SetString(PyExc_ValueError, "this memory object cannot take that block");
-    return NULL;
-  }
-  if (PyObject_TypeCheck(stream, &Handle_Type)) {
-    Py_INCREF(stream);
-    memory->stream = (Handle *)stream;
-    memory->raw_stream = (gmm_stream)memory->stream->pointer;
-  } else if (stream != Py_None) {
-    memory->raw_stream = (gmm_stream)PyLong_AsVoidPtr(stream);
-    if (PyErr_Occurred()) return NULL;
-  }
-  if (heap != Py_None) {
-    Py_INCREF(heap);
-    memory->heap = (Handle *)heap;
+  PyObject *made = native_make(arguments, 5, number == Py_None ? &address : NULL);
+  if (!made) return NULL;
+  gmm_result result = GMM_OK;
+  if (size == Py_None) {
+    gmm_pointer_info info = {.struct_size = sizeof info};
+    result = gmm_query((gmm_context *)((Handle *)context)->pointer, address, &info);
+    if (result >= 0) nbytes = (Py_ssize_t)((uintptr_t)info.base + info.size - (uintptr_t)address);
   }
   if (source != Py_None) {
     Py_INCREF(source);
@@ -128,7 +130,9 @@ static PyObject *memory_adopt(PyObject *self, PyObject *arguments) {
   memory->address = address;
   memory->nbytes = nbytes;
   memory_open(memory);
-  Py_RETURN_NONE;
+  if (result >= 0) return made;
+  Py_DECREF(made);
+  return gmm_python_raise(result); /* the end of the object closes the import */
 }
 
 gmm_result memory_release(gmm_context *context, MemoryOrigin origin, void *address, gmm_stream stream) {
@@ -355,7 +359,7 @@ static PyObject *memory_get_exports(PyObject *self, void *unused) {
   return PyLong_FromSsize_t(state_exports(LOAD(((Memory *)self)->state)));
 }
 
-static PyMethodDef memory_methods[] = {{"_adopt", memory_adopt, METH_VARARGS, NULL},
+static PyMethodDef memory_methods[] = {{"_open", memory_open_method, METH_VARARGS, NULL},
                                        {"_give_back", memory_give_back_method, METH_O, NULL},
                                        {NULL, NULL, 0, NULL}};
 

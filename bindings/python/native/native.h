@@ -82,13 +82,18 @@ int handle_enter_anyway(Handle *handle);
 void handle_leave_only(Handle *handle);
 /** Raises what handle_try_enter() found. Returns NULL. */
 PyObject *handle_raise_entry(const Handle *handle, Entry entry);
-/** 0 when the handle has no pointer yet, or -1 with an exception. */
-int handle_check_new(const Handle *handle);
 /**
- * Opens a handle with a pointer of the library. A function that makes what has a thread or waits does so before it
- * returns: a signal's handler may raise an exception between two functions, and nobody would end what was made.
+ * Calls arguments[skipped] with the arguments behind it: a function of this module that makes something. Returns its
+ * result; pointer, unless NULL, receives what it made. A signal's handler may raise an exception after each call that
+ * Python code makes, and nobody would know what the call has made. So _open() of a handle or a memory object makes both
+ * steps in C: the call, and taking what it made.
  */
-void handle_take(Handle *handle, HandleKind kind, void *pointer, Handle *parent);
+PyObject *native_make(PyObject *arguments, Py_ssize_t skipped, void **pointer);
+/**
+ * hand_over(take, give_back, function, *arguments) -> take(address): for memory that another package's object owns.
+ * When take() raises an exception, give_back(address) is called.
+ */
+PyObject *native_hand_over(PyObject *module, PyObject *arguments);
 /** Ends a handle that the program did not close, and reports a failure. */
 void handle_end(Handle *handle);
 /** A new reference to a callable that a handle holds; NULL: none. Another thread may replace it. */
@@ -120,11 +125,11 @@ void job_end(Handle *job);
 
 /* lease.c */
 
-/** lease_create(lease, context, name, arbiter, priority, floor, residency_ms, hears): opens the lease */
+/** lease_create(lease, context, name, arbiter, priority, floor, residency_ms, hears) -> handle */
 PyObject *native_lease_create(PyObject *module, PyObject *arguments);
 /** lease_offer(lease, tag, cost) */
 PyObject *native_lease_offer(PyObject *module, PyObject *arguments);
-/** lease_request(ticket, lease, ((device, bytes), ...), timeout_ms): opens the ticket */
+/** lease_request(lease, ((device, bytes), ...), timeout_ms) -> handle of a ticket */
 PyObject *native_lease_request(PyObject *module, PyObject *arguments);
 /** lease_return(lease) -> whether it was in use */
 PyObject *native_lease_return(PyObject *module, PyObject *lease);
@@ -264,6 +269,18 @@ PyObject *native_extend(PyObject *module, PyObject *arguments);
 PyObject *native_describe(PyObject *self);
 /** str() by its method _show(). */
 PyObject *native_show(PyObject *self);
+
+/* numbers.c */
+
+/** Converter: a uint64_t. OverflowError: the number is below 0 or beyond 64 bits. */
+int number_64(PyObject *object, void *place);
+/** Converter: a uint32_t. OverflowError: the number is below 0 or beyond 32 bits. */
+int number_32(PyObject *object, void *place);
+
+/* scope.c */
+
+/** Adds scope_enter and scope_exit, which the package puts into its classes. 0, or -1 with an exception. */
+int native_scope_init(PyObject *module);
 
 /* resource.c */
 

@@ -97,9 +97,10 @@ static void capsule_end(PyObject *capsule) {
 PyObject *native_memory_resource(PyObject *module, PyObject *arguments) {
   (void)module;
   PyObject *object;
-  unsigned kind, tag;
+  gmm_kind kind;
+  gmm_tag tag;
   int device;
-  if (!PyArg_ParseTuple(arguments, "OIiI", &object, &kind, &device, &tag)) return NULL;
+  if (!PyArg_ParseTuple(arguments, "OO&iO&", &object, number_32, &kind, &device, number_32, &tag)) return NULL;
   Handle *handle = handle_enter(object, HANDLE_CONTEXT);
   if (!handle) return NULL;
   gmm_context *const context = (gmm_context *)handle->pointer;

@@ -30,24 +30,16 @@ PyObject *native_watch(PyObject *module, PyObject *arguments) {
   (void)module;
   gmm_watch_desc desc = {.struct_size = sizeof desc};
   PyObject *watcher, *context, *address;
-  unsigned events, tag;
-  unsigned long long size, budget, timeout;
   int device, order;
-  const char *name;
-  if (!PyArg_ParseTuple(arguments, "O!OIIiOKKKiz", &Handle_Type, &watcher, &context, &events, &tag, &device, &address,
-                        &size, &budget, &timeout, &order, &name))
+  if (!PyArg_ParseTuple(arguments, "O!OO&O&iOO&O&O&iz", &Handle_Type, &watcher, &context, number_32, &desc.events,
+                        number_32, &desc.tag, &device, &address, number_64, &desc.size, number_64, &desc.budget_bytes,
+                        number_64, &desc.timeout_ms, &order, &desc.name))
     return NULL;
   void *begin = NULL;
   if (memory_address(address, &begin) < 0) return NULL;
-  desc.events = events;
-  desc.tag = tag;
   desc.device = device;
   desc.address = begin;
-  desc.size = size;
-  desc.budget_bytes = budget;
-  desc.timeout_ms = timeout;
   desc.order = order;
-  desc.name = name;
   desc.callback.fn = callback_watch;
   desc.callback.user = watcher;
   Handle *held = handle_enter(context, HANDLE_CONTEXT);

@@ -125,6 +125,12 @@ static int32_t extents(int32_t device, gmm_torch_extent receive, void *user) {
   return GMM_OK;
 }
 
+static uint64_t changes(void) {
+  gmm_context *context = torch_context();
+  gmm_stats_info stats = {.struct_size = sizeof stats};
+  return context != NULL && gmm_stats_query(context, NULL, &stats) >= 0 ? stats.backend_calls : 0;
+}
+
 static int32_t base(void *address, void **start, uint64_t *size, int32_t *device) {
   gmm_context *context = torch_context();
   gmm_pointer_info info = {.struct_size = sizeof info};
@@ -204,6 +210,7 @@ static const gmm_torch_native functions = {
     .capacity = capacity,
     .collect = gmm_torch_host_collect,
     .extents = extents,
+    .changes = changes,
     .base = base,
     .share = share,
     .open = open_handle,

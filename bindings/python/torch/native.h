@@ -68,6 +68,8 @@ typedef struct gmm_torch_native {
   /** Frees CPU tensors' blocks that streams have finished with. Returns their number. */
   uint64_t (*collect)(int32_t wait);
   int32_t (*extents)(int32_t device, gmm_torch_extent receive, void *user);
+  /** A number that is another one when the extents of any device are. */
+  uint64_t (*changes)(void);
   /** The block that an address lies in: its driver allocation and device. */
   int32_t (*base)(void *memory, void **base, uint64_t *size, int32_t *device);
   int32_t (*share)(const void *memory, uint8_t handle[GMM_TORCH_HANDLE]);

@@ -142,6 +142,7 @@ struct Device final : gmm_torch::Backing {
   Underway underway;
   std::atomic<double> fraction{1.0};
   gmm_torch::Ring<TraceEntry> history;
+  gmm_torch::Looked looked;
 
   void observe() {
     gmm_torch_memory memory;
@@ -388,7 +389,7 @@ class Allocator final : public CUDAAllocator {
 
   DeviceStats getDeviceStats(DeviceIndex number) override {
     Device &device = device_of(number);
-    device.observe();
+    observe(device);
     const gmm_torch::Counters from = device.stats.read();
     DeviceStats out;
     copy(from.allocation, out.allocation);
@@ -410,12 +411,12 @@ class Allocator final : public CUDAAllocator {
   }
 
   void resetAccumulatedStats(DeviceIndex number) override {
-    device_of(number).observe();
+    observe(device_of(number));
     device_of(number).stats.reset_accumulated();
   }
 
   void resetPeakStats(DeviceIndex number) override {
-    device_of(number).observe();
+    observe(device_of(number));
     device_of(number).stats.reset_peaks();
   }
 
@@ -834,8 +835,35 @@ class Allocator final : public CUDAAllocator {
           info.owner_private_pool_id = theirs_of(pool.id);
           out->push_back(std::move(info));
         });
+    const std::vector<Part> live = live_parts(device, only);
+    if (only != PoolId{}) {  // a pool with a tag has no segments: each block stands for itself
+      for (const Part &part : live) {
+        SegmentInfo info = make_segment(device, {part.address, part.size}, {part}, context_at);
+        info.owner_private_pool_id = theirs_of(only);
+        out->push_back(std::move(info));
+      }
+      return;
+    }
+    std::vector<gmm_torch::Range> ranges;
+    check(extents_of(device, &ranges), "memory_snapshot");
+    for (const gmm_torch::Range &range : gmm_torch::without(gmm_torch::joined(std::move(ranges)), pooled)) {
+      const std::vector<Part> parts = gmm_torch::parts_of(range, live);
+      out->push_back(make_segment(device, range, parts, context_at));
+    }
+  }
+
+  static int32_t extents_of(const Device &device, std::vector<gmm_torch::Range> *out) {
+    return lib->extents(
+        device.index,
+        [](void *user, uint64_t address, uint64_t size) {
+          static_cast<std::vector<gmm_torch::Range> *>(user)->push_back({address, size});
+        },
+        out);
+  }
+
+  // gmm's own blocks in the order of their addresses.
+  std::vector<Part> live_parts(const Device &device, PoolId only) const {
     std::vector<Part> live;
-    std::vector<PoolId> owners;
     ledger_.each([&](const Live &block) {
       if (block.device != device.index || block.block != nullptr) return;
       if (only != PoolId{} && only != block.pool) return;
@@ -848,26 +876,34 @@ class Allocator final : public CUDAAllocator {
       live.push_back(part);
     });
     std::sort(live.begin(), live.end(), [](const Part &a, const Part &b) { return a.address < b.address; });
-    if (only != PoolId{}) {  // a pool with a tag has no segments: each block stands for itself
-      for (const Part &part : live) {
-        SegmentInfo info = make_segment(device, {part.address, part.size}, {part}, context_at);
-        info.owner_private_pool_id = theirs_of(only);
-        out->push_back(std::move(info));
-      }
-      return;
+    return live;
+  }
+
+  // Statistics that are read now and then. What is free between blocks is counted here, as an allocation must not pay
+  // for it: once for each state of the blocks, and the extents are asked for when the driver was called meanwhile.
+  void observe(Device &device) {
+    device.observe();
+    const std::lock_guard<std::mutex> guard(device.looked.mutex);
+    const uint64_t blocks = device.stats.changes(), extents = lib->changes();
+    if (blocks == device.looked.blocks && extents == device.looked.extents) return;
+    if (extents != device.looked.extents) {
+      std::vector<gmm_torch::Range> ranges;
+      if (extents_of(device, &ranges) < 0) return;
+      device.looked.ranges = gmm_torch::joined(std::move(ranges));
     }
-    std::vector<gmm_torch::Range> ranges;
-    check(lib->extents(
-              device.index,
-              [](void *user, uint64_t address, uint64_t size) {
-                static_cast<std::vector<gmm_torch::Range> *>(user)->push_back({address, size});
-              },
-              &ranges),
-          "memory_snapshot");
-    for (const gmm_torch::Range &range : gmm_torch::without(gmm_torch::joined(std::move(ranges)), pooled)) {
-      const std::vector<Part> parts = gmm_torch::parts_of(range, live);
-      out->push_back(make_segment(device, range, parts, context_at));
-    }
+    gmm_torch::Inactive now;
+    std::vector<gmm_torch::Range> pooled;
+    device.pools.each_segment(
+        {}, [&](const gmm_torch::Pool &, const gmm_torch::Segment &segment, const std::vector<Part> &parts) {
+          pooled.push_back({segment.address, segment.size});
+          gmm_torch::add_inactive(parts, &now);
+        });
+    const std::vector<Part> live = live_parts(device, {});
+    for (const gmm_torch::Range &range : gmm_torch::without(device.looked.ranges, pooled))
+      gmm_torch::add_inactive(gmm_torch::parts_of(range, live), &now);
+    device.stats.observe_inactive(now);
+    device.looked.blocks = blocks;
+    device.looked.extents = extents;
   }
 
   template <class ContextAt>

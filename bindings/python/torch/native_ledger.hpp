@@ -81,6 +81,12 @@ struct Counters {
   int64_t retries = 0, ooms = 0;
 };
 
+// What PyTorch calls inactive split blocks: the free parts of segments that have live parts, too. A segment without any
+// could go back to the driver.
+struct Inactive {
+  int64_t blocks = 0, bytes = 0;
+};
+
 // The counters of a device.
 class DeviceStats {
  public:
@@ -128,9 +134,21 @@ class DeviceStats {
     peak_seen_ = std::max(peak_seen_, peak_reserved);
     c.segment[kLarge].set(static_cast<int64_t>(extents));
     c.segment[kAggregate].set(static_cast<int64_t>(extents));
-    for (uint32_t type = 0; type < kTypes; ++type)
-      c.inactive_split_bytes[type].set(
-          std::max<int64_t>(0, c.reserved_bytes[type].current - c.active_bytes[type].current));
+  }
+
+  // Free memory beside live blocks. Like the heaps' other memory it is the large pool's.
+  void observe_inactive(const Inactive &now) {
+    const std::lock_guard<SpinLock> guard(lock_);
+    for (const Type type : {kAggregate, kLarge}) {
+      counters_.inactive_split[type].set(now.blocks);
+      counters_.inactive_split_bytes[type].set(now.bytes);
+    }
+  }
+
+  // How often blocks changed.
+  uint64_t changes() const {
+    const std::lock_guard<SpinLock> guard(lock_);
+    return changes_;
   }
 
   Counters read() const {
@@ -151,6 +169,7 @@ class DeviceStats {
  private:
   template <class Do>
   void change(uint64_t size, uint64_t requested, Do change_one) {
+    ++changes_;
     const Type type = size <= kSmallSize ? kSmall : kLarge;
     for (const Type which : {kAggregate, type}) {
       change_one(counters_.allocation[which], 1);
@@ -161,6 +180,7 @@ class DeviceStats {
 
   template <class Do>
   void activate(uint64_t size, Do change_one) {
+    ++changes_;
     const Type type = size <= kSmallSize ? kSmall : kLarge;
     for (const Type which : {kAggregate, type}) {
       change_one(counters_.active[which], 1);
@@ -179,7 +199,7 @@ class DeviceStats {
 
   mutable SpinLock lock_;
   Counters counters_;
-  uint64_t peak_seen_ = 0;
+  uint64_t peak_seen_ = 0, changes_ = 0;
 };
 
 struct PoolBlock;  // native_pools.hpp
@@ -352,6 +372,13 @@ struct Range {
   uint64_t address = 0, size = 0;
 };
 
+// For which blocks and extents what is free was counted last, and those extents.
+struct Looked {
+  std::mutex mutex;
+  uint64_t blocks = UINT64_MAX, extents = UINT64_MAX;
+  std::vector<Range> ranges;
+};
+
 // Joins ranges that touch.
 inline std::vector<Range> joined(std::vector<Range> ranges) {
   std::sort(ranges.begin(), ranges.end(), [](const Range &a, const Range &b) { return a.address < b.address; });
@@ -410,6 +437,16 @@ inline std::vector<Part> parts_of(const Range &range, const std::vector<Part> &l
     out.push_back(gap);
   }
   return out;
+}
+
+inline void add_inactive(const std::vector<Part> &parts, Inactive *out) {
+  const auto is_active = [](const Part &part) { return part.active; };
+  if (std::none_of(parts.begin(), parts.end(), is_active)) return;
+  for (const Part &part : parts) {
+    if (part.active) continue;
+    ++out->blocks;
+    out->bytes += static_cast<int64_t>(part.size);
+  }
 }
 
 }  // namespace gmm_torch

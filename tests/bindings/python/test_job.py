@@ -288,6 +288,52 @@ def test_a_store_leaves_no_thread():
     assert not thread.is_alive() and store() is None
 
 
+def test_a_store_after_a_thread_that_did_not_start(monkeypatch):
+    exchange = jobs.Store(Values())
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", lambda self: (_ for _ in ()).throw(RuntimeError("no thread")))
+        assert exchange.set("a", "yes", 5) is None
+    assert exchange.set("a", "yes", 5) == "yes"
+
+
+def test_a_store_that_does_not_answer():
+    """What was given up before it began does not run any more."""
+    values, gate = Values(), threading.Event()
+    exchange = jobs.Store(values)
+    values.check = lambda keys: gate.wait(60)
+    assert exchange.get("a", 0.05) is None
+    assert exchange.set("b", "late", 0.05) is None
+    gate.set()
+    del values.check
+    assert exchange.set("c", "yes", 60) == "yes" and exchange.get("b", 60) is None and "b" not in values
+
+
+def test_a_store_after_ctrl_c():
+    exchange, k, left = jobs.Store(Values()), 0, 0
+    assert exchange.set("a", "yes", 60) == "yes"
+
+    def look(frame, event, _argument):
+        nonlocal left
+        if event in ("call", "c_return") and frame.f_code.co_filename in (jobs.__file__, threading.__file__):
+            left -= 1
+            if left == 0:
+                sys.setprofile(None)
+                raise KeyboardInterrupt
+
+    while left <= 0:
+        k += 1
+        left = k
+        sys.setprofile(look)
+        try:
+            exchange.get("a", 5)
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.setprofile(None)
+        assert exchange.get("a", 5) == "yes", k
+    assert k > 5
+
+
 def test_the_example_runs():
     program = pathlib.Path(__file__).parents[3] / "examples" / "job" / "job.py"
     done = subprocess.run([sys.executable, program], env={**os.environ, "GMM_BACKEND": "host"}, capture_output=True,

@@ -19,7 +19,6 @@ from conftest import BACKENDS, HERE, run_code
 
 import gmm
 import gmm.lease
-from gmm import _native as native
 from gmm.lease import Lease, LeaseState
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -114,15 +113,19 @@ def test_two_processes_alternate(members, backend):
     assert first["paused_bytes"] >= PART_MIB * MIB and second["active_bytes"] >= PART_MIB * MIB
     assert first["grants"] == second["grants"] == 4 and first["evictions"] == 4 and second["evictions"] == 3
     assert first["is_arbiter"] + second["is_arbiter"] == 1 and first["arbiter"] == second["arbiter"]
-    told = pair[0]("status")
-    assert {member["name"]: member["state"] for member in told["members"]} == {"first": "idle", "second": "idle"}
+
+    def states():
+        return {member["name"]: member["state"] for member in pair[0]("status")["members"]}
+
+    until(lambda: states() == {"first": "idle", "second": "idle"})  # a lease reports its end of a turn later
 
 
 def test_memory_in_use_stays_and_the_holder_is_named(members):
     first, second = members("host", "first", "second")
     assert "resumed" in second("request")
     told = first("request", 0, 0.5)
-    assert told["error"] == "NotReadyError" and "second" in told["message"] and told["seconds"] >= 0.5
+    assert told["error"] == "NotReadyError" and "second" in told["message"]
+    assert told["seconds"] >= 0.499  # the library's clock counts milliseconds
     assert second("check") and second("info")["asks"][0]["name"] == "first"
     told = first("request", CARD_MIB)
     assert told["error"] == "OutOfMemoryError" and "second" in told["message"] and told["seconds"] < 30
@@ -366,45 +369,71 @@ def test_ctrl_c_ends_a_request(shared):
     second.release()
 
 
-@pytest.fixture
-def interrupted(monkeypatch):
-    """interrupted(name): Ctrl-C comes when the native function of that name has returned, in its next call."""
-    def arrange(name):
-        function = getattr(native, name)
+@contextlib.contextmanager
+def interrupted(kind):
+    """Ctrl-C comes when the next handle of that class has been opened: test_interrupts.py has other points."""
+    def look(_frame, event, argument):
+        if event == "c_return" and argument.__name__ == "_open" and isinstance(argument.__self__, kind):
+            sys.setprofile(None)
+            raise KeyboardInterrupt
 
-        def call(*arguments):
-            monkeypatch.setattr(native, name, function)
-            function(*arguments)
-            signal.raise_signal(signal.SIGINT)
-
-        monkeypatch.setattr(native, name, call)
-
-    return arrange
+    sys.setprofile(look)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            yield
+    finally:
+        sys.setprofile(None)
 
 
-def test_ctrl_c_right_after_a_lease_is_made(shared, interrupted):
+def test_a_handler_closes_the_lease_in_the_middle_of_a_request(shared):
+    lease = shared("first")
+
+    def look(frame, event, _argument):
+        if event == "call" and frame.f_code.co_name == "_begin":
+            sys.setprofile(None)
+            lease.close()
+
+    sys.setprofile(look)
+    try:
+        with pytest.raises(gmm.ClosedError):
+            lease.request()
+    finally:
+        sys.setprofile(None)
+    assert lease.closed
+
+
+def lease_threads():
+    """How many leases are live in this process: each has a thread."""
+    names = []
+    for task in pathlib.Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            names.append((task / "comm").read_text().strip())
+    return names.count("gmm lease")
+
+
+def test_ctrl_c_right_after_a_lease_is_made(shared):
     first = shared("first")
-    interrupted("lease_create")
-    with pytest.raises(KeyboardInterrupt):
+    until(lambda: lease_threads() == 1, 10)  # an end has joined its thread, which the system may show a little longer
+    with interrupted(Lease):
         Lease("dropped", ["first"], context=first.context, arbiter="one")
-    shared("later", 8)  # the arbiter knows it after the other one
+    until(lambda: lease_threads() == 1, 10)
+    later = shared("later", 8)
 
     def members():
         return {member["name"] for member in gmm.lease.status("one", context=first.context)["members"]}
 
     until(lambda: members() == {"first", "later"}, 10)
+    assert not later.closed
 
 
 @pytest.mark.parametrize("way", ["request", "request_async"])
-def test_ctrl_c_right_after_a_request_has_begun(shared, interrupted, way):
+def test_ctrl_c_right_after_a_request_has_begun(shared, way):
     first, second = shared("first"), shared("second")
     with first.use():
-        interrupted("lease_request")
-        with pytest.raises(KeyboardInterrupt):
+        with interrupted(gmm.Ticket):
             getattr(second, way)()
         assert second.info().state == LeaseState.IDLE
-    interrupted("lease_request")
-    with pytest.raises(KeyboardInterrupt):
+    with interrupted(gmm.Ticket):
         getattr(second, way)()
     assert second.info().state == LeaseState.IDLE
     with second.use():
@@ -609,6 +638,28 @@ try:
     gmm.lease.use("third", at_once=True)
 except gmm.BusyError:
     pass
+""")
+
+
+def test_ctrl_c_at_the_end_of_use():
+    """Nobody has the lease: it is closed, and the next one can come."""
+    run_code("""
+import sys
+import gmm
+import gmm.lease
+def look(frame, event, argument):
+    if event == "c_return" and argument.__name__ == "__exit__" and frame.f_code.co_name == "use":
+        sys.setprofile(None)
+        raise KeyboardInterrupt
+sys.setprofile(look)
+try:
+    gmm.lease.use("lost", "weights")
+except KeyboardInterrupt:
+    pass
+else:
+    raise SystemExit("no interrupt")
+with gmm.lease.use("next", "weights") as lease:
+    assert lease.info().state == gmm.lease.LeaseState.IN_USE
 """)
 
 
@@ -913,6 +964,127 @@ is_partly_awake()
 allocator.wake_up()
 is_awake()
 """)
+
+
+def test_a_failure_of_what_is_not_offered(tmp_path):
+    """What is offered sleeps on, or is awake on: all of a call, or none of it."""
+    run_drop_in(tmp_path, drop_in.SAVER.format(mode="torch"), """
+from gmm.vllm import CuMemAllocator
+allocator = CuMemAllocator.get_instance()
+lease = gmm.lease.use("generator", ["weights"], arbiter="tests", residency=0.001)
+with saver.region(tag="weights", enable_cpu_backup=True):
+    weights = full(16, 42)
+with saver.region(tag="not offered", enable_cpu_backup=True):
+    alone = full(2, 7)
+with allocator.use_memory_pool(tag="weights"):
+    engine = full(4, 3)
+with allocator.use_memory_pool(tag="not offered"):
+    other_engine = full(2, 8)
+library, whole = allocator._library, used()
+turns, resume = library.turns, library.resume
+
+def failing(tags):
+    if tags:
+        library.resume = resume
+        raise gmm.OutOfMemoryError("none")
+    return resume(tags)
+
+saver.pause()
+library.resume = failing
+raises(gmm.OutOfMemoryError, saver.resume)
+assert state() == LeaseState.IDLE and len(turns._asleep) == 2
+saver.resume()
+assert state() == LeaseState.IN_USE and holds(weights, 42) and holds(alone, 7) and used() == whole
+
+engine.fill_(3), other_engine.fill_(8)  # the other library has dropped the contents of all
+allocator.sleep(("weights", "not offered"))
+asleep = set(turns._asleep)
+assert len(asleep) == 1 and state() == LeaseState.IN_USE  # the region of the other library is awake
+library.resume = failing
+raises(gmm.OutOfMemoryError, allocator.wake_up)
+assert turns._asleep == asleep and state() == LeaseState.IN_USE and holds(weights, 42)
+allocator.wake_up()
+assert holds(engine, 3) and holds(other_engine, 8)
+
+release = gmm.lease.Lease.release
+def no_release(self):
+    raise gmm.SystemCallError("the end of the turn")
+gmm.lease.Lease.release = no_release
+raises(gmm.SystemCallError, saver.pause)
+gmm.lease.Lease.release = release
+assert state() == LeaseState.IN_USE and used() == whole and holds(weights, 42) and holds(alone, 7)
+""")
+
+
+def test_ctrl_c_at_each_point_of_a_turn(tmp_path):
+    """The memory is in use with its contents, or the turn is over and all of it sleeps: never one without the other."""
+    run_drop_in(tmp_path, "from gmm.vllm import CuMemAllocator\nallocator = CuMemAllocator.get_instance()\n", """
+lease = gmm.lease.use("engine", arbiter="tests", residency=0.001)
+with allocator.use_memory_pool(tag="weights"):
+    weights = full(16, 42)
+with allocator.use_memory_pool(tag="kv_cache"):
+    cache = full(20, 9)
+turns = allocator._library.turns
+
+def each(operation, check):
+    k, times = 1, 0
+    while True:
+        left = k
+        def look(frame, event, argument):
+            nonlocal left
+            if event in ("call", "c_return") and frame.f_code.co_filename.endswith(("turns.py", "lease.py")):
+                left -= 1
+                if left == 0:
+                    sys.setprofile(None)
+                    raise KeyboardInterrupt
+        sys.setprofile(look)
+        try:
+            operation()
+        except KeyboardInterrupt:
+            times += 1
+        finally:
+            sys.setprofile(None)
+        if left > 0:
+            return times
+        asleep = turns._asleep & set(turns._managed())
+        active = lease.info().active_bytes
+        try:
+            if state() == LeaseState.IDLE:
+                assert len(asleep) == 2, "no turn, and somebody is awake"
+            else:
+                assert state() == LeaseState.IN_USE and len(asleep) < 2, "a turn, and nobody is awake"
+                assert len(asleep) == (active < 20 * MIB), "what sleeps is no offer, and what is awake is one"
+                if allocator._tags["weights"] not in asleep:
+                    assert holds(weights, 42)
+            check()
+        except BaseException:
+            print(k, asleep, active, state(), file=sys.stderr)
+            raise
+        k += 1
+
+def wake():
+    allocator.wake_up()
+    assert state() == LeaseState.IN_USE and lease.info().active_bytes >= 36 * MIB and holds(weights, 42)
+
+def sleep():
+    allocator.sleep(("weights", "kv_cache"))
+    assert state() == LeaseState.IDLE
+
+def wake_weights():
+    sleep()
+    allocator.wake_up(["weights"])
+    assert lease.info().active_bytes < 20 * MIB
+
+assert each(lambda: allocator.sleep(("weights", "kv_cache")), wake) > 20
+wake()
+assert each(lambda: allocator.discard("kv_cache"), wake) > 20
+sleep()
+assert each(lambda: allocator.wake_up(["weights"]), sleep) > 20
+wake_weights()
+assert each(lambda: allocator.wake_up(["kv_cache"]), wake_weights) > 20
+wake()
+""")
+
 
 # The examples.
 

@@ -345,6 +345,36 @@ def test_a_helper_that_dies_or_is_interrupted(holders, monkeypatch):
     assert [jobs.process_state(each.pid).name for each in pair] == ["RUNNING"] * 2
 
 
+def test_an_interrupt_when_they_are_away(holders, monkeypatch):
+    """Nobody gets the Suspended that brings them back."""
+    pair = holders(), holders()
+
+    def interrupt(_verb, _answer):
+        assert states(*pair) == ["CHECKPOINTED"] * 2
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("gmm._suspend._raise_failure", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            jobs.suspend_process(pair[0].pid, pair[1].pid)
+    assert states(*pair) == ["RUNNING"] * 2
+
+
+@pytest.mark.parametrize("way", ["interrupt", "timeout"])
+def test_who_was_away_before_stays_away(holders, monkeypatch, way):
+    """There may be no room for it now, and a restore without room is for good."""
+    pair = holders(), holders()
+    first = jobs.suspend_process(pair[0].pid)
+    monkeypatch.setenv("FAKE_CUDA_HANG", "cuCheckpointProcessCheckpoint")
+    if way == "interrupt":
+        timer = threading.Timer(0.7, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+    with pytest.raises(KeyboardInterrupt if way == "interrupt" else gmm.NotReadyError):
+        jobs.suspend_process(pair[0].pid, pair[1].pid, timeout=2.0)
+    assert states(*pair) == ["CHECKPOINTED", "RUNNING"]
+    jobs.resume_process(first)
+
+
 def test_nobody_reads_the_lines_any_more(holders):
     holder = holders()
     HeldHelper(holder.pid).die_alone()

@@ -78,7 +78,54 @@ TEST(NativeStats, TheSharesOfSmallAndLargeAddUp) {
   const Counters now = stats.read();
   EXPECT_EQ(now.reserved_bytes[kSmall].current + now.reserved_bytes[kLarge].current,
             now.reserved_bytes[kAggregate].current);
-  EXPECT_EQ(now.inactive_split_bytes[kAggregate].current, static_cast<int64_t>(5 * kMiB - 4096));
+}
+
+Part part_of(uint64_t address, uint64_t size, bool active) {
+  Part part;
+  part.address = address;
+  part.size = size;
+  part.allocated = part.active = active;
+  return part;
+}
+
+// As PyTorch has it: a segment without live blocks could go back to the driver, so it is not split.
+TEST(NativeStats, InactiveIsWhatIsFreeBesideLiveBlocks) {
+  Inactive now;
+  add_inactive({part_of(0, kMiB, false)}, &now);
+  add_inactive({part_of(0, kMiB, true)}, &now);
+  EXPECT_EQ(now.blocks, 0);
+  EXPECT_EQ(now.bytes, 0);
+  add_inactive({part_of(0, 512, false), part_of(512, 512, true), part_of(1024, 1024, false)}, &now);
+  EXPECT_EQ(now.blocks, 2);
+  EXPECT_EQ(now.bytes, 1536);
+  DeviceStats stats;
+  stats.observe_inactive(now);
+  stats.observe_inactive({1, 1024});
+  for (const Type type : {kAggregate, kLarge}) {
+    const Stat count = stats.read().inactive_split[type], bytes = stats.read().inactive_split_bytes[type];
+    EXPECT_EQ(count.current, 1);
+    EXPECT_EQ(count.peak, 2);
+    EXPECT_EQ(count.allocated, 2);
+    EXPECT_EQ(count.freed, 1);
+    EXPECT_EQ(bytes.current, 1024);
+    EXPECT_EQ(bytes.peak, 1536);
+  }
+  EXPECT_EQ(stats.read().inactive_split[kSmall].peak, 0);
+}
+
+TEST(NativeStats, EachChangeOfABlockIsAnotherState) {
+  DeviceStats stats;
+  uint64_t before = stats.changes();
+  const auto changed = [&] { return stats.changes() != std::exchange(before, stats.changes()); };
+  stats.allocate(512, 512);
+  EXPECT_TRUE(changed());
+  stats.release(512, 512, true);
+  EXPECT_TRUE(changed());
+  stats.deactivate(512);
+  EXPECT_TRUE(changed());
+  stats.observe(1, 1, 1);
+  stats.reset_accumulated();
+  EXPECT_FALSE(changed());
 }
 
 Live live_at(uint64_t address, uint64_t size) {

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """gmm.Buffer and gmm.Pin: blocks of memory as objects."""
 import ctypes
+import os
 
 from gmm import _native as native
 from gmm._core.enums import FdType, State
@@ -208,8 +209,14 @@ class _Methods(Interchange):
         The caller closes the descriptor. The memory lives at least as long as the descriptor is open.
         """
         info = native.gmm_ipc_fd_info()
-        native.gmm_ipc_export_fd(self.context, self._range(offset, None)[0], type, info)
-        return info.fd, info.offset, info.size
+        info.fd = -1
+        try:
+            native.gmm_ipc_export_fd(self.context, self._range(offset, None)[0], type, info)
+            return info.fd, info.offset, info.size
+        except BaseException:  # Ctrl-C, too
+            if info.fd >= 0:
+                os.close(info.fd)
+            raise
 
     def ipc_export_legacy(self, *, offset=0):
         """(handle, offset, size): the driver's own handle (cudaIpcMemHandle_t), for libraries that take no other.

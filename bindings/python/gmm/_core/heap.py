@@ -25,7 +25,7 @@ class Heap(_Closing, native.Handle):
         self.context = context
         self.kind = Kind(kind)
         self.device = device
-        self._adopt(HANDLE_HEAP, native.gmm_heap_create(context, desc)[1], context)
+        self._open(HANDLE_HEAP, context, native.gmm_heap_create, context, desc)
 
     alloc = native.heap_alloc
 

@@ -59,7 +59,7 @@ class Stream(_Closing, native.Handle):
         self.device = device
         desc = native.gmm_stream_desc()
         desc.device = device
-        self._adopt(HANDLE_STREAM, native.gmm_stream_create(context, desc)[1], context)
+        self._open(HANDLE_STREAM, context, native.gmm_stream_create, context, desc)
 
     def synchronize(self):
         """Waits until the work queued so far is done."""
@@ -117,7 +117,7 @@ class Event(_Closing, native.Handle):
         desc = native.gmm_event_desc()
         desc.device = device
         desc.flags = native.GMM_EVENT_SHARED if ipc else 0
-        self._adopt(HANDLE_EVENT, native.gmm_event_create(context, desc)[1], context)
+        self._open(HANDLE_EVENT, context, native.gmm_event_create, context, desc)
 
     @classmethod
     def _import(cls, context, handle, desc):
@@ -125,7 +125,7 @@ class Event(_Closing, native.Handle):
         event.context = context
         event.device = desc.device
         event._imported = bytes(handle)
-        event._adopt(HANDLE_EVENT, native.gmm_event_import(context, handle, desc)[1], context)
+        event._open(HANDLE_EVENT, context, native.gmm_event_import, context, handle, desc)
         return event
 
     def ipc_export(self):

@@ -17,21 +17,23 @@ class Tag:
             ...  # the driver has the memory
     """
 
-    __slots__ = ("context", "name", "number")
+    __slots__ = ("_scope", "context", "name", "number")
 
     def __init__(self, context, name, contents=None, priority=None, *, read_only=None, checksum=None, pageable=None):
         desc = None
         if any(option is not None for option in (contents, priority, read_only, checksum, pageable)):
             desc = _tag_desc(contents or 0, priority or 0, read_only, checksum, pageable)
-        self.context = context
-        self.name = name
-        self.number = native.gmm_tag_create(context, name, desc)[1]
+        self._set(context, native.gmm_tag_create(context, name, desc)[1], name)
 
     @classmethod
     def _of(cls, context, number):
         tag = cls.__new__(cls)
-        tag.context, tag.number, tag.name = context, number, tag_info(context, number).name
+        tag._set(context, number, tag_info(context, number).name)
         return tag
+
+    def _set(self, context, number, name):
+        self.context, self.number, self.name = context, number, name
+        self._scope = (native.gmm_tag_push, (context, number), native.gmm_tag_pop, (context,), None)
 
     def __index__(self):
         return self.number
@@ -52,12 +54,8 @@ class Tag:
         """The state of the tag: TagInfo."""
         return tag_info(self.context, self)
 
-    def __enter__(self):
-        native.gmm_tag_push(self.context, self.number)
-        return self
-
-    def __exit__(self, *exception):
-        native.gmm_tag_pop(self.context)
+    __enter__ = native.scope_enter
+    __exit__ = native.scope_exit
 
     def destroy(self):
         """Destroys the tag, which must have no memory, heap or with block left, and returns its free memory.

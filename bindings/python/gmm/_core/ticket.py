@@ -62,6 +62,15 @@ def carry_out(function, context, desc, told):
     raise told.error
 
 
+def milliseconds(seconds, none=0):
+    """A time for the library, at least 1 ms; `none` stands for None."""
+    if seconds is None:
+        return none
+    if not seconds >= 0:
+        raise ValueError(f"a time is 0 seconds or more, not {seconds!r}")
+    return max(1, round(seconds * 1000))
+
+
 def wait_in_slices(look, timeout):
     """Calls look(milliseconds) until it returns True. False after timeout seconds; None: no timeout."""
     deadline = None if timeout is None else time.monotonic() + timeout
@@ -88,8 +97,11 @@ class Ticket(_Closing, native.Handle):
 
     def __init__(self, context, function, desc, told):
         self._prepare(context, told)
-        self._adopt(HANDLE_TICKET, function(context, desc)[1], context)
-        self._enlist()
+        try:
+            self._begin(function, context, desc)
+        except BaseException:  # Ctrl-C, too: nobody has the ticket
+            self._abandon()
+            raise
 
     def _prepare(self, context, told):
         self.context = context
@@ -97,11 +109,20 @@ class Ticket(_Closing, native.Handle):
         self._info = self._outcome = None
         self._asked = self._cancelled = False
 
-    def _enlist(self):
-        """The context knows a ticket that is open."""
+    def _begin(self, function, *arguments):
+        """Opens the ticket with the operation that the function begins. The context knows a ticket that is open."""
+        self._open(HANDLE_TICKET, self.context, function, *arguments)
         for other in list(self.context._tickets):
             other._look(0)
         self.context._tickets.add(self)
+
+    def _abandon(self):
+        """Ends the operation. False: it has not begun, or was cancelled or failed."""
+        if self.closed and self._outcome is None:
+            return False
+        self.cancel()
+        self.close()
+        return self._outcome[1] is None
 
     def _look(self, milliseconds):
         """Waits so long. True when the operation has ended: _outcome is (bytes, exception) then."""

@@ -6,6 +6,7 @@ from gmm import _native as native
 from gmm._core.enums import WatchEvent
 from gmm._core.stream import _Closing
 from gmm._core.tag import tag_number
+from gmm._core.ticket import milliseconds
 
 HANDLE_WATCHER = 6  # native.h: HandleKind
 
@@ -55,10 +56,10 @@ class Watcher(_Closing, native.Handle):
         events = 0
         for event in functions:
             events |= event
-        made = native.watch(
-            self, context, events, 0 if tag is None else tag_number(context, tag), device, memory, size or 0, below,
-            0 if timeout is None else max(1, round(timeout * 1000)), order, name)
-        self._adopt(HANDLE_WATCHER, made, context)
+        self._open(
+            HANDLE_WATCHER, context, native.watch, self, context, events,
+            0 if tag is None else tag_number(context, tag), device, memory, size or 0, below,
+            milliseconds(timeout), order, name)
 
     def __repr__(self):
         return "<gmm.Watcher closed>" if self.closed else "<gmm.Watcher>"

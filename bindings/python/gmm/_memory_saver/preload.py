@@ -212,6 +212,7 @@ class Library:
     def retain(self):
         """Adds a reference to the context."""
         self._check(self.cdll.gmm_context_retain(self.context))
+        return self.context
 
     def _fail(self, result, message):
         message = (message or b"").decode(errors="replace")

@@ -25,15 +25,15 @@ class Borrowed(native.Handle):
     def __init__(self, library):
         self._leases = weakref.WeakSet()
         self._tickets = set()
-        library.retain()
-        self._adopt(HANDLE_CONTEXT, library.context, None)
+        self._open(HANDLE_CONTEXT, None, library.retain)
 
 
 class Turns:
     """The offered names of the preload library's context, and which of their tags the program has put to sleep.
 
     While the lease is in use the tags that are awake are its offers. Those that sleep beside them are paused and no
-    offers, as a request resumes all offers.
+    offers, as a request resumes all offers. An interrupt (Ctrl-C) may come after any call: an end of the turn stands
+    then, and what it put to sleep sleeps.
     """
 
     def __init__(self, library, context, names, at_once, timeout):
@@ -43,7 +43,7 @@ class Turns:
                                  f"names of at most {_LONGEST_NAME} bytes")
         self._library, self._context, self._names = library, context, tuple(names)
         self._at_once, self._timeout = at_once, timeout
-        self._asleep, self._offered = set(), set()
+        self._asleep, self._offered, self._unsure = set(), set(), set()
         self._lock = threading.RLock()
         self.lease = None
 
@@ -77,28 +77,30 @@ class Turns:
         tags.fill(self._context)
         return [number for number in map(tags.at, range(tags.count)) if number not in managed]
 
-    def _set_contents(self, contents):
-        """Sets what pauses do from now on. Returns what undoes it."""
-        before = {}
-        try:
-            for number, wanted in contents.items():
-                now = tag_info(self._context, number).contents
-                if wanted is not None and wanted != now:
-                    before[number] = now
-                    Tag._of(self._context, number).update(contents=wanted)
-        except BaseException:
-            self._set_contents(before)
-            raise
-        return before
+    def _set_contents(self, contents, before):
+        """Sets what pauses do from now on. `before` receives what undoes it."""
+        for number, wanted in contents.items():
+            now = tag_info(self._context, number).contents
+            if wanted is not None and wanted != now:
+                before[number] = now
+                Tag._of(self._context, number).update(contents=wanted)
 
     def _offer(self, numbers):
-        """Makes these the offers."""
-        for number in self._offered - set(numbers):
+        """Makes these the offers.
+
+        _offered has what may be an offer, _unsure what may be none: an interrupt may come between two of them.
+        """
+        numbers = set(numbers)
+        for number in self._offered - numbers:
+            self._unsure.add(number)
             self.lease.withdraw(number)
             self._offered.discard(number)
-        for number in set(numbers) - self._offered:
-            self.lease.offer(number)
+            self._unsure.discard(number)
+        for number in numbers - (self._offered - self._unsure):
+            self._unsure.add(number)
             self._offered.add(number)
+            self.lease.offer(number)
+            self._unsure.discard(number)
 
     @property
     def is_on(self):
@@ -125,22 +127,26 @@ class Turns:
         if not contents:
             return
         stay = [number for number in awake if self._library.live_bytes(number)]
-        before, offered = self._set_contents(contents), set(self._offered)
-        is_paused = False
+        before, offered, is_paused, is_released = {}, set(self._offered), False, False
         try:
+            self._set_contents(contents, before)
             self._offer(awake if stay else set(contents) | offered | set(awake))
             if stay or self._at_once:
                 is_paused = True  # perhaps in part only by an interrupt
                 self._library.pause(list(contents), 0)
+            self._asleep |= contents.keys()
             if not stay:
+                is_released = True
                 self.lease.release()
         except BaseException:
-            self._set_contents(before)
-            self._offer(offered)
-            if is_paused:
-                self._library.resume(list(contents))
+            # From the end of the turn on others may have the memory, whatever came after it.
+            if not is_released or self.lease.info().state:
+                self._asleep -= contents.keys()
+                self._set_contents(before, {})
+                self._offer(offered)
+                if is_paused:
+                    self._library.resume(list(contents))
             raise
-        self._asleep |= set(contents)
 
     def _wake(self, numbers):
         numbers = [number for number in numbers if number in self._asleep]
@@ -150,26 +156,45 @@ class Turns:
         aside = [number for number in self._asleep if number not in numbers]
         self._library.pause(aside, 0)  # they may not have gone yet
         if not self.lease.info().state:
-            self._offer(awake + numbers)
-            self.lease.request(timeout=self._timeout)
+            try:
+                self._offer(awake + numbers)
+                self.lease.request(timeout=self._timeout)
+                self._asleep.difference_update(numbers)
+            except BaseException:
+                self._asleep.update(numbers)
+                self.lease.release()
+                raise
         else:
             self._wake_more(awake, numbers)
-        self._asleep -= set(numbers)
+
+    def _wake_all(self, numbers, others):
+        """Wakes those of the numbers that are offered, and resumes others: all, or none."""
+        asleep = self._asleep.intersection(numbers)
+        self._wake(numbers)
+        try:
+            self._library.resume(others)
+        except BaseException:
+            self._to_sleep(dict.fromkeys(asleep))
+            raise
 
     def _wake_more(self, awake, numbers):
         """A request for more gives up the turn, so that nobody waits for others while he keeps what they want."""
-        undo = self._set_contents({number: Contents.HOST for number in awake
-                                   if tag_info(self._context, number).contents == Contents.DROP})
+        undo = {}
         try:
             try:
+                self._set_contents({number: Contents.HOST for number in awake
+                                    if tag_info(self._context, number).contents == Contents.DROP}, undo)
                 self._offer(awake + numbers)
                 self.lease.release()
                 self.lease.request(timeout=self._timeout)
+                self._asleep.difference_update(numbers)
             except BaseException:
+                self._asleep.update(numbers)
                 try:
                     self._offer(awake)
                     if not self.lease.info().state:
                         self.lease.request(timeout=self._timeout)
+                    self._library.pause(numbers, 0)  # an interrupt came when they were awake
                 except BaseException:
                     # Others have it now, or Ctrl-C came again: what was awake sleeps too, with its contents.
                     if not self.lease.info().state:
@@ -179,7 +204,7 @@ class Turns:
                     raise
                 raise
         finally:
-            self._set_contents(undo)
+            self._set_contents(undo, {})
 
     # The interfaces.
 
@@ -189,9 +214,14 @@ class Turns:
             if name and name not in self._names:
                 return False
             managed = self._managed()
-            if not name:
-                self._library.pause(self._others(managed), 0)
-            self._to_sleep(dict.fromkeys(self._find(name) if name else managed))
+            others = [] if name else [number for number in self._others(managed)
+                                      if self._library.tag_info(number).active_bytes]
+            try:
+                self._library.pause(others, 0)
+                self._to_sleep(dict.fromkeys(self._find(name) if name else managed))
+            except BaseException:
+                self._library.resume(others)
+                raise
         return True
 
     def resume_name(self, name):
@@ -200,9 +230,7 @@ class Turns:
             if name and name not in self._names:
                 return False
             managed = self._managed()
-            self._wake(self._find(name) if name else managed)
-            if not name:
-                self._library.resume(self._others(managed))
+            self._wake_all(self._find(name) if name else managed, [] if name else self._others(managed))
         return True
 
     def sleep(self, kept, dropped):
@@ -230,5 +258,4 @@ class Turns:
         """vLLM's wake_up."""
         with self._lock:
             managed = self._managed()
-            self._wake(numbers)
-            self._library.resume([number for number in numbers if number not in managed])
+            self._wake_all(numbers, [number for number in numbers if number not in managed])

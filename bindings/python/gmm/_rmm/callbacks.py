@@ -63,14 +63,20 @@ class _Callbacks:
         context = self.context
         if context is None:
             raise ClosedError("the resource of gmm.rmm was deleted while C++ still uses a copy of it; keep it")
+        number, got = stream.__cuda_stream__()[1], []
         try:
-            address = native.gmm_alloc(context, size, alloc_desc(*self.what, stream.__cuda_stream__()[1]))[1]
+            native.hand_over(got.append, lambda address: native.gmm_free(context, address, number), native.gmm_alloc,
+                             context, size, alloc_desc(*self.what, number))
+            self.addresses.add(got[0])
+            self.alive = self.reference()
+            forget_unused(but=self)
+            return got[0]
         except OverflowError as error:  # beyond any memory: want of memory to RMM
             raise MemoryError(str(error)) from None
-        self.addresses.add(address)
-        self.alive = self.reference()
-        forget_unused(but=self)
-        return address
+        except BaseException:  # Ctrl-C, too: RMM does not get the address
+            if got:
+                self._deallocate(got[0], size, stream)
+            raise
 
     def _deallocate(self, address, _size, stream):
         self.addresses.discard(address)  # first: after the free another thread may get the address
