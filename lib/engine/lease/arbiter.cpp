@@ -43,7 +43,7 @@ bool is_plain_name(const char name[kLeaseNameSize]) {
 LeaseArbiter::LeaseArbiter(uint64_t incarnation, bool has_predecessor, uint64_t now)
     : incarnation_(incarnation),
       decides_from_(has_predecessor ? now + kGraceMs : now),
-      denies_from_(has_predecessor ? now + kInheritMs : now) {}
+      denies_from_(has_predecessor ? now + kPatienceMs : now) {}
 
 // --- Members ---------------------------------------------------------------------------------------------------------
 
@@ -155,7 +155,7 @@ bool LeaseArbiter::receive(uint32_t slot, const LeaseReport &report, uint64_t no
   if (report.round > round_ || report.gave > last_give_) return false;
   for (uint32_t i = 0; i < report.devices; ++i) {
     const LeaseReport::Row &row = report.rows[i];
-    if (std::max({row.free, row.held, row.floor, row.offered, row.wanted, row.granted}) > kMostBytes) return false;
+    if (std::max({row.free, row.held, row.floor, row.offered, row.wanted, row.granted}) > kLeaseMostBytes) return false;
   }
   if (report.number <= member.report.number) return true;
   if (report.round > member.report.round) member.silent_since = now;  // it is slow, and answers

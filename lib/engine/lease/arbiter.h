@@ -29,14 +29,12 @@ class LeaseArbiter {
   static constexpr uint64_t kAnswerMs = 200;          // then a plan is made without those that did not answer a round
   static constexpr uint64_t kPatienceMs = 5000;       // for an order to give up, and the time of its bytes
   static constexpr uint64_t kBytesPerMs = 1'000'000;  // at least, of a member that copies what it gives up
-  static constexpr uint64_t kInheritMs = 30'000;      // then a successor denies; who gives up memory registers late
   static constexpr uint64_t kRefusedMs = 1000;        // until who refused is told again
   static constexpr uint64_t kAskAgainMs = 1000;  // between calls of `asked`; then all are asked that have something
   static constexpr uint64_t kOldMs = 30'000;     // a request of this age comes before all younger ones
   static constexpr uint64_t kRepeatMs = 500;     // of an order that shows no effect
   static constexpr uint64_t kRoundMs = 1000;     // a round is not older while somebody waits
   static constexpr uint64_t kLookMs = 20;        // while somebody waits
-  static constexpr uint64_t kMostBytes = uint64_t{1} << 56;  // of a row; so sums do not wrap
 
   struct Member {
     bool is_there = false;       // the slot is in use

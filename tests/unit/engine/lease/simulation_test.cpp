@@ -268,6 +268,7 @@ class LeaseSimulation {
       const LeaseMember::Next next = member.next(now_);
       switch (next.act) {
         case LeaseMember::Next::Act::kReport: {
+          member.begin_report();
           LeaseMeasure measures[2];
           for (uint32_t d = 0; d < devices_; ++d) {
             measures[d].is_used = true;
