@@ -295,8 +295,12 @@ uint64_t LeaseArbiter::step(uint64_t now) {
       queue[waiting++] = &member;
     }
   }
+  const bool was_stopped = looks_at_ != 0 && now >= looks_at_ + kAnswerMs;
+  looks_at_ = waiting == 0 ? 0 : now + kLookMs;
   if (waiting == 0) return wake_;
-  wake_at(now + kLookMs);
+  wake_at(looks_at_);
+  // It was stopped, and newer reports than those that it has read may be under way.
+  if (was_stopped) begin_round_of_takings(~0u);
   // A report may have been lost after its sender had answered the round.
   uint32_t wanted = 0, late = 0;
   for (uint32_t i = 0; i < waiting; ++i) wanted |= wanted_by(*queue[i]);

@@ -136,6 +136,7 @@ class LeaseArbiter {
   uint64_t changed_[kLeaseDevices] = {}, taken_[kLeaseDevices] = {};
   uint64_t seen_[kLeaseDevices] = {}, seen_at_[kLeaseDevices] = {};  // the round of a device, and since when
   uint64_t last_give_ = 0;
+  uint64_t looks_at_ = 0;  // when it meant to decide again; 0: nobody waits
   uint64_t wake_ = UINT64_MAX;
   uint32_t devices_count_ = 0;
   LeaseUuid devices_[kLeaseDevices];

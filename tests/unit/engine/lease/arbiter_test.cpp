@@ -7,6 +7,8 @@
 #include <map>
 #include <utility>
 
+#include "engine/lease/member.h"
+
 namespace gmm::test {
 namespace {
 
@@ -211,6 +213,26 @@ TEST_F(LeaseArbiterTest, AMeasureFromBeforeATakingIsNotUsed) {
   EXPECT_FALSE(is_granted(second));
 }
 
+// Its queue may have newer reports than those that it has read.
+TEST_F(LeaseArbiterTest, AnArbiterThatWasStoppedDecidesNothingOnOldReports) {
+  Peer &user = add(0, 300, 1000), &waiting = add(0, 0, 0);
+  user.report.state = LeaseState::kInUse;
+  user.report.rows[0].held = 500;
+  say(user);
+  want(waiting, 450);
+  for (int i = 0; i < 1000 && arbiter_.member(waiting.slot).doubted_request == 0; ++i) pass(0);
+  ASSERT_EQ(arbiter_.member(waiting.slot).doubted_request, 1u);
+  now_ += 3000;
+  arbiter_.step(now_);
+  EXPECT_EQ(arbiter_.member(waiting.slot).denied_request, 0u);
+  free_ = 200;
+  user.report.rows[0].held = 300;
+  user.report.state = LeaseState::kIdle;
+  say(user);
+  pass(50);
+  EXPECT_TRUE(is_told(user));
+}
+
 // 40 GB are copied in 40 s at the least rate.
 TEST_F(LeaseArbiterTest, PatienceGrowsWithTheBytes) {
   constexpr uint64_t kGigabytes = 1'000'000'000;
@@ -255,6 +277,27 @@ TEST_F(LeaseArbiterTest, NobodyGivesUpAnythingForWhatIsNotEnough) {
   pass(50);
   EXPECT_TRUE(is_told(idle));
   EXPECT_TRUE(is_told(user));
+}
+
+// The program's threads go on while the lease's thread measures.
+TEST(LeaseMember, WhatChangesDuringAMeasureIsReportedAgain) {
+  LeaseMember member(1, "one", 0, 0);
+  const uint64_t none[kLeaseDevices] = {};
+  const LeaseMeasure measure;
+  LeaseReport report;
+  member.connected();
+  ASSERT_EQ(member.next(1).act, LeaseMember::Next::Act::kReport);
+  member.begin_report();
+  member.touch();
+  member.report(&measure, 1, 1, &report);
+  ASSERT_EQ(member.next(1).act, LeaseMember::Next::Act::kReport);
+  member.begin_report();
+  member.begin(none, 1);
+  member.report(&measure, 1, 1, &report);
+  ASSERT_EQ(member.next(1).act, LeaseMember::Next::Act::kReport);
+  member.begin_report();
+  member.report(&measure, 1, 1, &report);
+  EXPECT_EQ(member.next(1).act, LeaseMember::Next::Act::kWait);
 }
 
 TEST_F(LeaseArbiterTest, ReportsThatAreNoneAreRefused) {
