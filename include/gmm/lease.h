@@ -44,9 +44,11 @@ typedef struct gmm_lease_ask {
  * Hears that others want what a lease in use has. The program answers with gmm_lease_return() when it can.
  *
  * The lease's thread calls it, without a lock. It is called once for a lease that waits, and again every second while
- * that one still waits. It must return soon: the thread does nothing else meanwhile. It may call gmm, also
- * gmm_lease_return(). Inside, gmm_lease_request(), gmm_lease_destroy() and gmm_ticket_destroy() of the lease's tickets
- * are BUSY.
+ * that one still waits. A lease of a lower priority is not announced before it has waited for 30 s.
+ *
+ * It must return soon: the thread does nothing else meanwhile. It may call gmm, also gmm_lease_return(). Inside,
+ * gmm_lease_request(), gmm_lease_destroy(), and gmm_ticket_wait() and gmm_ticket_destroy() of tickets of leases are
+ * BUSY.
  * It must return 0; other values are reserved.
  */
 typedef int32_t (*gmm_lease_ask_fn)(void *user, const gmm_lease_ask *ask);
@@ -66,7 +68,12 @@ typedef struct gmm_lease_desc {
   const char *arbiter; /**< whose turns: a name as above; NULL: "default". Leases of one device need one arbiter */
   int32_t priority;    /**< the highest is served first; the lowest gives up memory first */
   uint32_t reserved;
-  uint64_t floor_bytes; /**< of each device that the context uses: the arbiter leaves so much to it; 0: none */
+  /**
+   * Bytes of each device that the context uses: the arbiter leaves so much to it, also while it is idle. 0: none.
+   *
+   * What the context holds counts. More than a device has means all of that device: nobody else gets any of it.
+   */
+  uint64_t floor_bytes;
   /**
    * Milliseconds after a grant in which the offered tags stay, also after gmm_lease_return().
    *
@@ -106,8 +113,8 @@ GMM_API gmm_result gmm_lease_create(gmm_context *context, const gmm_lease_desc *
  *
  * @param cost  what it costs to bring a byte back, beside other tags; the lowest goes first. ::GMM_LEASE_WITHDRAW ends
  * an offer. The tag then stays as it is.
- * Errors: INVALID_HANDLE, INVALID_TAG, BUSY (gmm pauses or resumes for this lease; try again), OUT_OF_HOST_MEMORY,
- * FORKED.
+ * Errors: INVALID_HANDLE, INVALID_TAG, BUSY (gmm pauses or resumes for this lease: try again; or another lease of the
+ * context offers the tag), OUT_OF_HOST_MEMORY, FORKED.
  * Since: 1.0
  */
 GMM_API gmm_result gmm_lease_offer(gmm_lease *lease, gmm_tag tag, uint32_t cost) GMM_NOEXCEPT;
@@ -134,18 +141,20 @@ typedef struct gmm_lease_request_desc {
  * Waits for this lease's turn, and resumes its offered tags. From then on the lease is in use until gmm_lease_return().
  *
  * All or nothing: the arbiter grants the memory on all devices, or none. It takes the free memory that this process's
- * driver measures, less what others were granted and have not taken yet, and less their floors. It takes what is
- * missing from leases that are not in use. If that is not enough, it asks those that are in use (gmm_lease_desc.asked).
+ * driver measures, less what others were granted and have not taken yet, and less their floors as far as they do not
+ * hold them. It takes what is missing from leases that are not in use. If that is not enough, it asks those that are in
+ * use (gmm_lease_desc.asked).
  *
  * Requests are served by priority, and by their age among equal ones. A request that has waited for 30 s comes before
- * all younger ones. A request behind another one is served before it only if they want different devices.
+ * all younger ones. A request behind another one is served before it only if it wants nothing, or if its lease neither
+ * wants nor offers memory of the other one's devices.
  *
  * If the grant turns out too small, because a process without a lease took memory, the tags stay paused with their
  * contents and the request goes on.
  *
  * `amounts` are kept free for this lease until it allocates them or returns. A new arbiter, after the death of the old
- * one, waits half a second for the leases in use. A process that was stopped for longer may find the amounts gone: its
- * allocation then fails with OUT_OF_MEMORY.
+ * one, waits half a second for the leases in use, and denies nothing for 5 s. A process that was stopped for longer
+ * than half a second may find the amounts gone: its allocation then fails with OUT_OF_MEMORY.
  *
  * @param desc  NULL: the paused memory of the offered tags, and 60 s.
  * @param[out] ticket  NULL: the call waits. Else it returns at once, and the ticket's success is the grant.
@@ -153,9 +162,9 @@ typedef struct gmm_lease_request_desc {
  * Results: OK also if nothing was missing.
  * Errors: OUT_OF_MEMORY (free memory and what others offer can never meet it; the message names who holds what),
  * NOT_READY (the time is over; the message names who holds what, or that no arbiter answers), BUSY (the lease is in use
- * or waits already, or the caller is its `asked`), CANCELLED (gmm_ticket_cancel()), INVALID_HANDLE, INVALID_DESCRIPTOR,
- * INVALID_FLAGS, INVALID_DEVICE, INVALID_VALUE (time, two amounts for a device), NULL_ARGUMENT (amounts), and those of
- * gmm_resume() except OUT_OF_MEMORY. After an error the lease is idle.
+ * or waits already, or the caller is a lease's `asked` or a watcher), CANCELLED (gmm_ticket_cancel()), INVALID_HANDLE,
+ * INVALID_DESCRIPTOR, INVALID_FLAGS, INVALID_DEVICE, INVALID_VALUE (time, two amounts for a device), NULL_ARGUMENT
+ * (amounts), and those of gmm_resume() except OUT_OF_MEMORY. After an error the lease is idle.
  * Threads: any. The call or a thread of the ticket resumes.
  * Since: 1.0
  */
@@ -212,7 +221,8 @@ GMM_API gmm_result gmm_lease_query(gmm_lease *lease, gmm_lease_info *out) GMM_NO
  * lock that `asked` takes.
  *
  * @param lease  NULL is allowed and does nothing.
- * Errors: INVALID_HANDLE, BUSY (a request waits, a ticket of the lease lives, or the caller is its `asked`), FORKED.
+ * Errors: INVALID_HANDLE, BUSY (a request waits, a ticket of the lease lives, or the caller is a lease's `asked` or a
+ * watcher), FORKED.
  * Since: 1.0
  */
 GMM_API gmm_result gmm_lease_destroy(gmm_lease *lease) GMM_NOEXCEPT;

@@ -40,6 +40,7 @@ gmm_result gmm_ticket_query(gmm_ticket *ticket, gmm_ticket_info *out) noexcept {
 
 gmm_result gmm_ticket_wait(gmm_ticket *ticket, uint64_t timeout_ms, uint64_t *bytes) noexcept {
   Status status = gmm_ticket::check(ticket);
+  if (status.ok() && ticket->is_of_lease()) status = gmm_lease::check_other_thread("gmm_ticket_wait");
   if (!status.ok()) return result_of(status);
   if (!ticket->wait(timeout_ms))
     return result_of(fail(GMM_ERROR_NOT_READY,

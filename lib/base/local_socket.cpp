@@ -251,8 +251,6 @@ int wait_until_readable(int32_t socket, uint64_t milliseconds) {
 // --- Poller ------------------------------------------------------------------------------------------------------
 
 int SocketPoller::open(const char **what) {
-  // Best effort: a user has 128 of them.
-  changes_ = ::inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
   *what = "eventfd";
   wake_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (wake_ < 0) return errno;
@@ -260,9 +258,7 @@ int SocketPoller::open(const char **what) {
   epoll_ = ::epoll_create1(EPOLL_CLOEXEC);
   if (epoll_ < 0) return errno;
   *what = "epoll_ctl";
-  if (const int error = add(wake_, &wake_); error != 0) return error;
-  if (changes_ >= 0 && add(changes_, &changes_) != 0) close_if_open(&changes_);
-  return 0;
+  return add(wake_, &wake_);
 }
 
 void SocketPoller::close() {
@@ -321,6 +317,11 @@ uint32_t SocketPoller::wait(int64_t milliseconds, void *keys[kMost], bool *name_
 
 int SocketPoller::listen(int32_t folder, const char *name, const char *unready, bool for_others, int32_t *out,
                          NameIdentity *identity, const char **what) {
+  // Best effort, and only for who listens: a user has 128 of them.
+  if (changes_ < 0) {
+    changes_ = ::inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+    if (changes_ >= 0 && add(changes_, &changes_) != 0) close_if_open(&changes_);
+  }
   int fd = -1;
   *what = "socket";
   if (const int error = make_socket(&fd); error != 0) return error;

@@ -19,7 +19,8 @@ typedef struct party {
   uint32_t seed;
   atomic_int asked, returns;  // calls; whether the call returns the lease
   gmm_lease_ask last;
-  gmm_result inside[3];
+  gmm_result inside[4];
+  gmm_ticket *ticket;
   pthread_t thread;
   gmm_result result;
   char message[1024];
@@ -32,6 +33,7 @@ static int32_t hear(void *user, const gmm_lease_ask *ask) {
   self->last = *ask;
   self->inside[0] = gmm_lease_request(self->lease, NULL, NULL);
   self->inside[1] = gmm_lease_destroy(self->lease);
+  if (self->ticket != NULL) self->inside[3] = gmm_ticket_wait(self->ticket, LONG_MS, NULL);
   if (atomic_load(&self->returns)) self->inside[2] = gmm_lease_return(self->lease);
   atomic_fetch_add(&self->asked, 1);
   return 0;
@@ -225,6 +227,114 @@ static void a_floor_is_left(void) {
   leave_leases(2);
 }
 
+// More than the device has: it has all of it, and says so to others. The arbiter refuses no report of it.
+static void a_floor_may_be_the_whole_device(void) {
+  join_leases(2, UINT64_MAX);
+  OK(ask_for(&parties[0], 2 * MIB, LONG_MS));
+  OK(gmm_lease_return(parties[0].lease));
+  RESULT(ask_for(&parties[1], 2 * MIB, LONG_MS), GMM_ERROR_OUT_OF_MEMORY);
+  CHECK_MESSAGE(strstr(gmm_last_error_message(), "\"party0\"") != NULL, "no holder in: %s", gmm_last_error_message());
+  OK(ask_for(&parties[0], PART, LONG_MS));
+  leave_leases(2);
+}
+
+static void any_amount_is_answered(void) {
+  join_leases(2, 0);
+  fill(1);
+  const uint64_t amounts[] = {UINT64_MAX, UINT64_MAX - PART + 1, UINT64_C(1) << 56};
+  for (uint32_t i = 0; i < sizeof amounts / sizeof *amounts; ++i)
+    for (uint32_t k = 0; k < 2; ++k) RESULT(ask_for(&parties[k], amounts[i], LONG_MS), GMM_ERROR_OUT_OF_MEMORY);
+  leave_leases(2);
+}
+
+static char status_text[8192];
+static int32_t keep_text(void *user, const char *text, uint64_t size) {
+  (void)user;
+  const size_t used = strlen(status_text);
+  if (used + size >= sizeof status_text) return 1;
+  memcpy(status_text + used, text, size);
+  status_text[used + size] = 0;
+  return 0;
+}
+static bool status_has(const char *text) {
+  status_text[0] = 0;
+  return gmm_lease_write(context, "tests", keep_text, NULL, LONG_MS) == GMM_OK && strstr(status_text, text) != NULL;
+}
+// Also while nobody waits.
+static void an_offer_is_heard_at_once(void) {
+  join_leases(1, 0);
+  fill(1);
+  char offered[48];
+  snprintf(offered, sizeof offered, "\"offered\": %llu", (unsigned long long)PART);
+  SOON(status_has(offered));
+  OK(gmm_lease_offer(parties[0].lease, parties[0].tag, GMM_LEASE_WITHDRAW));
+  SOON(status_has("\"offered\": 0"));
+  OK(gmm_lease_offer(parties[0].lease, parties[0].tag, 1));
+  SOON(status_has(offered));
+  leave_leases(1);
+}
+
+static void a_tag_is_one_leases(void) {
+  join_leases(1, 0);
+  const gmm_lease_desc desc = {.struct_size = sizeof desc, .name = "second", .arbiter = "tests"};
+  gmm_lease *second = NULL;
+  MUST(gmm_lease_create(context, &desc, &second));
+  RESULT(gmm_lease_offer(second, parties[0].tag, 1), GMM_ERROR_BUSY);
+  CHECK(strstr(gmm_last_error_message(), "\"weights\"") != NULL);
+  OK(gmm_lease_offer(second, parties[0].tag, GMM_LEASE_WITHDRAW));
+  RESULT(gmm_lease_offer(second, parties[0].tag, 1), GMM_ERROR_BUSY);
+  OK(gmm_lease_offer(parties[0].lease, parties[0].tag, 2));
+  OK(gmm_lease_offer(parties[0].lease, parties[0].tag, GMM_LEASE_WITHDRAW));
+  OK(gmm_lease_offer(second, parties[0].tag, 1));
+  RESULT(gmm_lease_offer(parties[0].lease, parties[0].tag, 1), GMM_ERROR_BUSY);
+  OK(gmm_lease_destroy(second));
+  OK(gmm_lease_offer(parties[0].lease, parties[0].tag, 1));
+  leave_leases(1);
+}
+
+static void nobody_waits_for_a_ticket_in_asked(void) {
+  join_leases(2, 0);
+  fill(2);
+  party *const user = &parties[1];
+  MUST(gmm_lease_request(user->lease, NULL, &user->ticket));
+  OK(gmm_ticket_wait(user->ticket, LONG_MS, NULL));
+  atomic_store(&user->returns, 1);
+  OK(ask_for(&parties[0], 0, LONG_MS));
+  CHECK_EQUAL(user->inside[3], GMM_ERROR_BUSY);
+  OK(gmm_ticket_wait(user->ticket, 0, NULL));
+  OK(gmm_ticket_destroy(user->ticket));
+  leave_leases(2);
+}
+
+static uint32_t inotify_instances(void) {
+  DIR *const listing = opendir("/proc/self/fd");
+  uint32_t count = 0;
+  char path[300], target[64];
+  for (struct dirent *entry; listing != NULL && (entry = readdir(listing)) != NULL;) {
+    snprintf(path, sizeof path, "/proc/self/fd/%s", entry->d_name);
+    const ssize_t length = readlink(path, target, sizeof target - 1);
+    if (length < 0) continue;
+    target[length] = 0;
+    count += strstr(target, "inotify") != NULL;
+  }
+  if (listing != NULL) closedir(listing);
+  return count;
+}
+// A user has 128 of them. Only the arbiter listens.
+static void leases_take_no_inotify(void) {
+  enum { MANY = 20 };
+  const uint32_t before = inotify_instances();
+  gmm_lease *leases[MANY] = {NULL};
+  gmm_lease_info info = {.struct_size = sizeof info};
+  for (uint32_t i = 0; i < MANY; ++i) {
+    const gmm_lease_desc desc = {.struct_size = sizeof desc, .name = "one", .arbiter = "watched"};
+    MUST(gmm_lease_create(context, &desc, &leases[i]));
+    SOON(gmm_lease_query(leases[i], &info) == GMM_OK && info.arbiter != 0);
+  }
+  CHECK_EQUAL(inotify_instances(), before + 1);
+  for (uint32_t i = MANY; i-- != 0;) OK(gmm_lease_destroy(leases[i]));
+}
+
 static void a_ticket_waits(void) {
   join_leases(2, 0);
   fill(2);
@@ -298,15 +408,6 @@ static void a_successor_is_elected(void) {
   leave_leases(MEMBERS);
 }
 
-static char status_text[8192];
-static int32_t keep_text(void *user, const char *text, uint64_t size) {
-  (void)user;
-  const size_t used = strlen(status_text);
-  if (used + size >= sizeof status_text) return 1;
-  memcpy(status_text + used, text, size);
-  status_text[used + size] = 0;
-  return 0;
-}
 static int32_t stop_text(void *user, const char *text, uint64_t size) {
   (void)user, (void)text, (void)size;
   return 1;
@@ -532,6 +633,11 @@ int main(void) {
     KINDS(what_can_never_be_met_is_denied, vmm);
     KINDS(amounts_are_kept, vmm);
     KINDS(a_floor_is_left, vmm);
+    KINDS(a_floor_may_be_the_whole_device, vmm);
+    KINDS(any_amount_is_answered, vmm);
+    KINDS(an_offer_is_heard_at_once, vmm);
+    KINDS(a_tag_is_one_leases, vmm);
+    KINDS(nobody_waits_for_a_ticket_in_asked, vmm);
     KINDS(a_ticket_waits, vmm);
     KINDS(a_watcher_keeps_memory, vmm);
     KINDS(a_successor_is_elected, vmm);
@@ -540,6 +646,7 @@ int main(void) {
   }
   PLAIN(an_arbiter_by_itself_tells_its_state);
   PLAIN(a_short_arbiter_keeps_the_mark);
+  PLAIN(leases_take_no_inotify);
   PLAIN(one_member_too_many_is_quiet);
   PLAIN(a_slow_reader_is_told_everything);
   PLAIN(an_arbiter_without_descriptors_is_quiet);

@@ -279,6 +279,28 @@ static void each_dies_or_stops_at_each_step(int number) {
 static void each_dies_at_each_step(void) { each_dies_or_stops_at_each_step(SIGKILL); }
 static void each_stops_at_each_step(void) { each_dies_or_stops_at_each_step(SIGSTOP); }
 
+// The holder stops while it gives up its memory, the arbiter dies, and the holder goes on.
+static void the_arbiter_dies_while_another_one_gives(void) {
+  static const uint32_t steps[] = {GMM_WATCH_PREPARE, GMM_WATCH_LOSING};
+  for (uint32_t s = 0; s < sizeof steps / sizeof *steps; ++s) {
+    start_all();
+    GIVES(2, GMM_OK, "ask", 0, LONG_MS);
+    GIVES(2, GMM_OK, "return", 0, 0);
+    GIVES(2, GMM_OK, "strike", steps[s], SIGSTOP);
+    tell(1, "ask", 0, LONG_MS);
+    SOON(has_changed(2, WSTOPPED));
+    bury(0);
+    sleep_ms(SHORT_MS);  // the other one may become the arbiter, and knows nothing of the order
+    kill(processes[2].pid, SIGCONT);
+    const answer reply = hear_from(1);
+    CHECK_MESSAGE(reply.result == GMM_OK, "%s: %s", gmm_result_name(reply.result), reply.message);
+    CHECK_EQUAL(ask(1, "look", 0, 0).value, 1);
+    GIVES(1, GMM_OK, "return", 0, 0);
+    all_go_on();
+    end_all();
+  }
+}
+
 static void a_waiting_process_dies(void) {
   start_all();
   GIVES(2, GMM_OK, "ask", 0, LONG_MS);
@@ -348,6 +370,7 @@ int main(int argc, char **argv) {
   signal(SIGPIPE, SIG_IGN);
   RUN(each_dies_at_each_step);
   RUN(each_stops_at_each_step);
+  RUN(the_arbiter_dies_while_another_one_gives);
   RUN(a_waiting_process_dies);
   RUN(a_forked_child_keeps_no_claims);
   RUN(processes_come_and_go);

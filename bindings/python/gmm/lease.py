@@ -137,8 +137,8 @@ class Lease(_Closing, native.Handle):
     name: for messages and `gmm lease --status`. offer: tags, one name, or a mapping of tags to what it costs to bring a
     byte of them back; the lowest cost goes first. Between two turns the program does not use their memory. priority:
     the highest is served first; the lowest gives up memory first. floor: bytes of each device that are left to this
-    process. residency: seconds after a grant in which the tags stay, so that processes do not only copy; None: as long
-    as the last resume took.
+    process; what it holds counts, and more than a device has means all of it. residency: seconds after a grant in which
+    the tags stay, so that processes do not only copy; None: as long as the last resume took.
     arbiter: whose turns; all processes of one device name the same one.
 
     asked(LeaseAsk) hears that others want what is in use, on the lease's thread, at once and then every second. It
@@ -176,13 +176,16 @@ class Lease(_Closing, native.Handle):
         while True:
             try:
                 return native.lease_offer(self, number, cost)
-            except BusyError:
-                if time.monotonic() > deadline:
+            except BusyError as error:
+                if "another lease" in str(error) or time.monotonic() > deadline:
                     raise
             time.sleep(0.002)
 
     def offer(self, tag, cost=1):
-        """Offers a tag, or changes its cost. Waits while gmm pauses or resumes for this lease."""
+        """Offers a tag, or changes its cost. Waits while gmm pauses or resumes for this lease.
+
+        gmm.BusyError: another lease of the context offers the tag.
+        """
         self._offer(tag, cost)
 
     def withdraw(self, tag):

@@ -63,6 +63,7 @@ int connect_arbiter(int32_t directory, const char *name, const IpcPolicy &policy
 gmm_lease::gmm_lease(Context &of, const gmm_lease_desc &checked, const char *arbiter, uint64_t identity)
     : context(of),
       desc_(checked),
+      identity_(identity),
       names_(arbiter),
       member_(identity, checked.name, checked.priority,
               checked.residency_ms == 0 ? kLeastResidency : checked.residency_ms),
@@ -121,6 +122,7 @@ Status gmm_lease::destroy(gmm_lease *lease) {
   }
   lease->poller_.close();
   os::close_socket(lease->directory_);
+  for (const Offer &offer : lease->offers_) lease->end_offer(offer);
   lease->magic = 0;
   Context &context = lease->context;
   context.core.allocator.destroy(lease);
@@ -144,17 +146,35 @@ Status gmm_lease::offer(gmm_tag tag, uint32_t cost) {
   uint64_t at = 0;
   while (at < offers_.size() && offers_[at].tag != tag) ++at;
   if (cost == GMM_LEASE_WITHDRAW) {
-    if (at < offers_.size()) offers_.erase(at);
+    if (at < offers_.size()) {
+      end_offer(offers_[at]);
+      offers_.erase(at);
+    }
   } else if (at < offers_.size()) {
     offers_[at].cost = cost;
-  } else if (!offers_.push_back(Offer{tag, cost})) {
-    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "gmm_lease_offer(): no host memory for an offer.");
+  } else {
+    if (!offers_.reserve(offers_.size() + 1))
+      return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "gmm_lease_offer(): no host memory for an offer.");
+    Tag *const offered = context.tags.get(tag);
+    if (offered == nullptr) return TagTable::unknown(tag);
+    uint64_t nobody = 0;
+    if (!offered->offered_by.compare_exchange_strong(nobody, identity_))
+      return fail(GMM_ERROR_BUSY,
+                  "gmm_lease_offer(): another lease of this process offers the tag \"%s\"; withdraw it there first.",
+                  offered->name);
+    offers_.push_back_reserved(Offer{tag, cost});
   }
   // The cheapest first.
   std::sort(offers_.begin(), offers_.end(),
             [](const Offer &a, const Offer &b) { return a.cost != b.cost ? a.cost < b.cost : a.tag < b.tag; });
   member_.set_cost(offers_.empty() ? 0 : offers_[0].cost);
+  member_.touch();
+  wake();
   return Status();
+}
+
+void gmm_lease::end_offer(const Offer &offer) {
+  if (Tag *const tag = context.tags.get(offer.tag)) tag->offered_by.store(0);
 }
 
 // The cheapest first, without those that were destroyed. False: no host memory.
@@ -345,16 +365,17 @@ bool gmm_lease::measure(LeaseMeasure out[kLeaseDevices]) {
     row.held = context.held_on[d].held();
     row.offered = bytes.active[d];
     row.paused = bytes.paused[d];
-    is_used_[d] = is_used_[d] || row.held + row.paused + amounts.bytes[d] != 0;
+    is_used_[d] = is_used_[d] || row.held != 0 || row.paused != 0 || amounts.bytes[d] != 0;
     if (!is_used_[d]) continue;
     // A device that does not tell has nothing free. Before it told its name once, there is nothing to report.
     gmm_device_info info = {};
     const bool is_told = context.core.backend->device_info(Device{static_cast<int32_t>(d)}, &info).ok();
     if (is_told) std::memcpy(uuids_[d].bytes, info.uuid, sizeof uuids_[d].bytes);
+    if (is_told) totals_[d] = info.total_memory;
     if (uuids_[d] == LeaseUuid{}) return false;
     row.is_used = true;
     row.free = is_told ? info.free_memory : 0;
-    row.floor = desc_.floor_bytes;
+    row.floor = std::min(desc_.floor_bytes, totals_[d]);
     row.device = uuids_[d];
   }
   return true;
@@ -384,6 +405,7 @@ void gmm_lease::run() {
       LockGuard guard(mutex_);
       next = member_.next(monotonic_ms());
       if (next.act == Act::kGive) giving_ = member_.begin_give();
+      if (next.act == Act::kReport) member_.begin_report();
     }
     switch (next.act) {
       case Act::kReport:
@@ -522,7 +544,11 @@ void gmm_lease::receive() {
 void gmm_lease::send_report() {
   MessageGuard message_guard;
   LeaseMeasure measures[kLeaseDevices];
-  if (!measure(measures)) return sleep_us(1000 * kAgainMs);  // the report stays due
+  if (!measure(measures)) {
+    sleep_us(1000 * kAgainMs);
+    LockGuard guard(mutex_);
+    return member_.touch();  // the report stays due
+  }
   LeaseReport report;
   {
     LockGuard guard(mutex_);

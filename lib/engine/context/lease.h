@@ -88,7 +88,10 @@ struct gmm_lease {
   bool is_requested();
   gmm::Status no_grant(uint64_t timeout_ms, bool is_cancelled);
 
+  void end_offer(const Offer &offer);
+
   const gmm_lease_desc desc_;  // its names are these
+  const uint64_t identity_;
   char name_[gmm::kLeaseNameSize] = {}, arbiter_name_[gmm::kLeaseNameSize] = {};
   const gmm::LeaseNames names_;
 
@@ -103,6 +106,7 @@ struct gmm_lease {
   gmm::Thread thread_, server_thread_;
   bool is_used_[gmm::kMaxDevices] = {};     // devices on which the context held or wanted memory
   gmm::LeaseUuid uuids_[gmm::kMaxDevices];  // zero: not known yet
+  uint64_t totals_[gmm::kMaxDevices] = {};  // bytes of the devices
   std::atomic<bool> stopping_{false}, has_server_{false};
 
   gmm::Mutex mutex_{gmm::LockRank::kLease};

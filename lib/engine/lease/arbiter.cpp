@@ -54,7 +54,6 @@ uint32_t LeaseArbiter::add(int32_t process, uint64_t now) {
     members_[slot].is_there = members_[slot].is_connected = true;
     members_[slot].process = process;
     members_[slot].silent_since = now;
-    begin_round();
     return slot;
   }
   return kMembers;
@@ -65,14 +64,21 @@ void LeaseArbiter::remove(uint32_t slot, uint64_t now) {
   // What it was granted stands for a while: it may have been cut off alone.
   member.is_connected = false;
   member.gone_at = now;
-  if (!member.is_registered) member.is_there = false;
-  begin_round();
+  if (!member.is_registered)
+    member.is_there = false;
+  else
+    begin_round_of_takings(member.devices);
 }
 
 bool LeaseArbiter::has_members() const {
   for (const Member &member : members_)
     if (member.is_there && member.is_connected && member.is_registered) return true;
   return false;
+}
+
+void LeaseArbiter::forget(Member &member, uint32_t d) {
+  member.free[d] = member.held[d] = member.floor[d] = member.offered[d] = member.wanted[d] = 0;
+  member.granted[d] = member.give[d] = 0;
 }
 
 // The place of a device that nobody reports any more is the next one's.
@@ -83,11 +89,9 @@ bool LeaseArbiter::index_of(const LeaseUuid &device, uint8_t *out) {
     for (d = 0; d < kLeaseDevices && is_reported(d); ++d) {
     }
     if (d == kLeaseDevices) return false;
-    for (Member &member : members_) {
-      member.free[d] = member.held[d] = member.floor[d] = member.offered[d] = member.wanted[d] = 0;
-      member.granted[d] = member.give[d] = 0;
-    }
+    for (Member &member : members_) forget(member, d);
     devices_[d] = device;
+    begin_round_of_takings(1u << d);
   } else if (d == devices_count_) {
     devices_[devices_count_++] = device;
   }
@@ -96,16 +100,52 @@ bool LeaseArbiter::index_of(const LeaseUuid &device, uint8_t *out) {
 }
 
 bool LeaseArbiter::is_reported(uint32_t device) const {
-  for (const Member &member : members_) {
-    if (!member.is_there || !member.is_registered) continue;
-    for (uint32_t i = 0; i < member.report.devices; ++i)
-      if (member.device[i] == device) return true;
-  }
+  for (const Member &member : members_)
+    if (member.is_there && member.is_registered && (member.devices & 1u << device) != 0) return true;
   return false;
 }
 
-// Everything that was measured before is stale.
-void LeaseArbiter::begin_round() { ++round_; }
+// --- Rounds ----------------------------------------------------------------------------------------------------------
+
+void LeaseArbiter::begin_round(uint32_t devices) {
+  ++round_;
+  for (uint32_t d = 0; d < kLeaseDevices; ++d)
+    if ((devices & 1u << d) != 0) changed_[d] = round_;
+}
+
+void LeaseArbiter::begin_round_of_takings(uint32_t devices) {
+  begin_round(devices);
+  for (uint32_t d = 0; d < kLeaseDevices; ++d)
+    if ((devices & 1u << d) != 0) taken_[d] = round_;
+}
+
+uint32_t LeaseArbiter::wanted_by(const Member &member) const {
+  uint32_t devices = 0;
+  for (uint32_t d = 0; d < devices_count_; ++d) devices |= (member.wanted[d] != 0 ? 1u : 0u) << d;
+  return devices;
+}
+
+bool LeaseArbiter::is_fresh(const Member &waiting, const uint64_t changes[kLeaseDevices]) const {
+  for (uint32_t d = 0; d < devices_count_; ++d)
+    if (waiting.wanted[d] != 0 && waiting.report.round < changes[d]) return false;
+  return true;
+}
+
+bool LeaseArbiter::has_answered(const Member &member, uint32_t devices) const {
+  if (!member.is_registered || !member.is_connected) return (member.devices & devices) == 0;
+  for (uint32_t d = 0; d < devices_count_; ++d)
+    if ((member.devices & devices & 1u << d) != 0 && member.report.round < changed_[d]) return false;
+  return true;
+}
+
+uint64_t LeaseArbiter::round_of(const Member &member) const {
+  uint64_t round = 0;
+  for (uint32_t d = 0; d < devices_count_; ++d)
+    if ((member.devices & 1u << d) != 0) round = std::max(round, changed_[d]);
+  return round;
+}
+
+// --- Reports ---------------------------------------------------------------------------------------------------------
 
 bool LeaseArbiter::receive(uint32_t slot, const LeaseReport &report, uint64_t now) {
   Member &member = members_[slot];
@@ -115,22 +155,31 @@ bool LeaseArbiter::receive(uint32_t slot, const LeaseReport &report, uint64_t no
   if (report.round > round_ || report.gave > last_give_) return false;
   for (uint32_t i = 0; i < report.devices; ++i) {
     const LeaseReport::Row &row = report.rows[i];
-    if (std::max({row.free, row.held, row.floor, row.offered, row.wanted, row.granted}) > kMostBytes) return false;
+    if (std::max({row.free, row.held, row.floor, row.offered, row.wanted, row.granted}) > kLeaseMostBytes) return false;
   }
   if (report.number <= member.report.number) return true;
   if (report.round > member.report.round) member.silent_since = now;  // it is slow, and answers
   uint8_t device[kLeaseDevices] = {};
   for (uint32_t i = 0; i < report.devices; ++i)
     if (!index_of(report.rows[i].device, &device[i])) return false;
+  uint32_t devices = 0;
+  for (uint32_t i = 0; i < report.devices; ++i) devices |= 1u << device[i];
   // Free memory may change all the time. What it is in answer to a round begins no other one.
   const bool is_answer = report.round > member.report.round;
-  bool is_change = !member.is_registered || report.state != member.report.state ||
-                   report.request != member.report.request || report.attempt != member.report.attempt ||
-                   report.gave != member.report.gave;
+  const bool is_step = !member.is_registered || report.state != member.report.state ||
+                       report.request != member.report.request || report.attempt != member.report.attempt;
+  uint32_t changed = 0, taken = 0;
+  uint64_t kept[kLeaseDevices];
+  for (uint32_t d = 0; d < devices_count_; ++d) kept[d] = promised(member, d);
   if (!member.is_registered) {
     for (Member &other : members_)  // it was cut off
       if (other.is_there && !other.is_connected && other.report.identity == report.identity) other.is_there = false;
     member.must_send = true;
+    taken = devices;
+  } else {
+    changed = devices & ~member.devices;
+    for (uint32_t d = 0; d < devices_count_; ++d)
+      if ((member.devices & ~devices & 1u << d) != 0) forget(member, d);
   }
   const bool has_answered = member.is_giving() && report.gave >= member.give_number;
   bool has_given = false;
@@ -147,7 +196,10 @@ bool LeaseArbiter::receive(uint32_t slot, const LeaseReport &report, uint64_t no
     const uint64_t granted = is_pending                          ? member.granted[d]
                              : !member.is_registered || takes_up ? row.granted
                                                                  : std::min(row.granted, member.granted[d]);
-    is_change = is_change || granted < member.granted[d] || (!is_answer && row.free != member.free[d]);
+    const bool has_moved = row.held != member.held[d] || row.offered != member.offered[d];
+    if (granted < member.granted[d] || (!is_answer && row.free != member.free[d]) ||
+        (is_step && (has_moved || row.wanted != 0)) || (has_answered && (has_moved || member.give[d] != 0)))
+      changed |= 1u << d;
     member.granted[d] = granted;
     member.free[d] = row.free;
     member.held[d] = row.held;
@@ -167,10 +219,14 @@ bool LeaseArbiter::receive(uint32_t slot, const LeaseReport &report, uint64_t no
   const uint64_t since = now - std::min(now, report.state_ms);
   member.state_since = is_same_state ? std::min(member.state_since, since) : since;
   if (report.state != LeaseState::kWaiting) member.waits_for_others = 0;
+  if (is_step) member.answers_due_since = 0;
   member.report = report;
-  std::copy_n(device, kLeaseDevices, member.device);
+  member.devices = devices;
   member.is_registered = true;
-  if (is_change) begin_round();
+  for (uint32_t d = 0; d < devices_count_; ++d)
+    if (promised(member, d) < kept[d]) taken |= 1u << d;
+  if (taken != 0) begin_round_of_takings(taken);
+  if ((changed & ~taken) != 0) begin_round(changed & ~taken);
   return true;
 }
 
@@ -231,7 +287,7 @@ uint64_t LeaseArbiter::step(uint64_t now) {
     if (!member.is_connected) {
       if (now >= member.gone_at + kGraceMs) {
         member.is_there = false;
-        begin_round();
+        begin_round_of_takings(member.devices);
       } else {
         wake_at(member.gone_at + kGraceMs);
       }
@@ -239,15 +295,23 @@ uint64_t LeaseArbiter::step(uint64_t now) {
       queue[waiting++] = &member;
     }
   }
+  const bool was_stopped = looks_at_ != 0 && now >= looks_at_ + kAnswerMs;
+  looks_at_ = waiting == 0 ? 0 : now + kLookMs;
   if (waiting == 0) return wake_;
-  wake_at(now + kLookMs);
+  wake_at(looks_at_);
+  // It was stopped, and newer reports than those that it has read may be under way.
+  if (was_stopped) begin_round_of_takings(~0u);
   // A report may have been lost after its sender had answered the round.
-  if (last_round_ != round_) {
-    last_round_ = round_;
-    round_seen_at_ = now;
-  } else if (now >= round_seen_at_ + kRoundMs) {
-    begin_round();
+  uint32_t wanted = 0, late = 0;
+  for (uint32_t i = 0; i < waiting; ++i) wanted |= wanted_by(*queue[i]);
+  for (uint32_t d = 0; d < devices_count_; ++d) {
+    if (seen_[d] != changed_[d]) {
+      seen_[d] = changed_[d];
+      seen_at_[d] = now;
+    }
+    late |= ((wanted & 1u << d) != 0 && now >= seen_at_[d] + kRoundMs ? 1u : 0u) << d;
   }
+  if (late != 0) begin_round(late);
   if (now < decides_from_) return wake_;
   std::sort(queue, queue + waiting, [&](const Member *a, const Member *b) { return comes_before(*a, *b, now); });
   bool is_taken[kLeaseDevices] = {}, plans_are_known = true;
@@ -272,15 +336,18 @@ LeaseArbiter::Served LeaseArbiter::serve(Member &waiting, uint64_t now) {
   if (waiting.has_grant() ||
       (waiting.denied_request == waiting.report.request && waiting.denied_attempt == waiting.report.attempt))
     return Served::kDone;
-  if (!is_fresh(waiting)) return Served::kLater;
+  if (!is_fresh(waiting, taken_)) return Served::kLater;
+  const uint32_t wanted = wanted_by(waiting);
   uint64_t missing[kLeaseDevices] = {};
-  bool is_enough = true, all_answered = true, is_answer_due = false, is_coming = false;
+  bool is_enough = true, all_answered = true, is_answer_due = !is_fresh(waiting, changed_), is_coming = false;
   for (const Member &other : members_) {
     if (&other == &waiting || !other.is_there) continue;
-    const bool has_answered = other.is_connected && other.is_registered && is_fresh(other);
-    all_answered = all_answered && has_answered;
-    is_answer_due = is_answer_due || (!has_answered && other.is_connected && !is_silent(other, now));
-    is_coming = is_coming || (other.is_giving() && other.is_connected && now < other.give_at + kPatienceMs);
+    if (!has_answered(other, wanted)) {
+      all_answered = false;
+      is_answer_due = is_answer_due || (other.is_connected && !is_silent(other, now));
+    }
+    for (uint32_t d = 0; d < devices_count_ && other.is_connected && now < other.give_until; ++d)
+      is_coming = is_coming || (other.is_giving() && other.give[d] != 0 && waiting.wanted[d] != 0);
   }
   for (uint32_t d = 0; d < devices_count_; ++d) {
     uint64_t needed = waiting.wanted[d];
@@ -295,18 +362,27 @@ LeaseArbiter::Served LeaseArbiter::serve(Member &waiting, uint64_t now) {
     waiting.granted_attempt = waiting.report.attempt;
     std::copy_n(waiting.wanted, kLeaseDevices, waiting.granted);
     waiting.must_send = true;
-    begin_round();
+    begin_round(wanted);
     return Served::kDone;
   }
-  if (is_coming || is_answer_due) return Served::kLater;
-  if (all_answered && now >= denies_from_ && !can_ever_meet(waiting)) {
+  if (is_coming) {
+    waiting.answers_due_since = 0;
+    return Served::kLater;
+  }
+  // Others may change all the time, or be slow. What they said last is good enough for a plan.
+  if (is_answer_due) {
+    if (waiting.answers_due_since == 0) waiting.answers_due_since = now;
+    if (now < waiting.answers_due_since + kAnswerMs) return Served::kLater;
+  }
+  waiting.answers_due_since = 0;
+  if (!is_answer_due && all_answered && now >= denies_from_ && !can_ever_meet(waiting)) {
     // The reports of a round are of different moments, so it is the second one that counts.
     if (waiting.doubted_request == waiting.report.request) {
       deny(waiting);
       return Served::kDone;
     }
     waiting.doubted_request = waiting.report.request;
-    begin_round();
+    begin_round(wanted);
     return Served::kLater;
   }
   plan(waiting, missing, now);
@@ -376,12 +452,14 @@ void LeaseArbiter::plan(Member &waiting, uint64_t missing[kLeaseDevices], uint64
     waiting.waits_for_others = 0;
     for (uint32_t i = 0; i < chosen; ++i) {
       Member &giver = *candidates[i].member;
+      uint64_t bytes = 0;
       for (uint32_t d = 0; d < devices_count_; ++d) {
         giver.give[d] = std::min(missing[d], takeable(giver, d));
         missing[d] -= giver.give[d];
+        bytes += giver.give[d];
       }
       giver.give_number = ++last_give_;
-      giver.give_at = now;
+      giver.give_until = now + kPatienceMs + bytes / kBytesPerMs;
       giver.must_send = true;
     }
     return;
@@ -404,11 +482,10 @@ void LeaseArbiter::plan(Member &waiting, uint64_t missing[kLeaseDevices], uint64
 }
 
 void LeaseArbiter::ask(Member &user, Member &waiting, uint64_t now) {
-  const bool is_same = user.ask_from == waiting.report.identity && user.ask_at >= waiting.waits_for_others;
-  if (is_same && now < user.ask_at + kAskAgainMs) return;
+  uint64_t &asked_at = user.asked_at[&waiting - members_];
+  if (asked_at >= waiting.waits_for_others && now < asked_at + kAskAgainMs) return;
   ++user.ask_number;
-  user.ask_at = now;
-  user.ask_from = waiting.report.identity;
+  asked_at = now;
   user.ask_bytes = 0;
   for (uint32_t d = 0; d < devices_count_; ++d) user.ask_bytes += waiting.wanted[d];
   user.ask_waiting_ms = now - waiting.state_since;
@@ -453,22 +530,26 @@ void LeaseArbiter::tell_holders(Member &waiting, const char *why) {
 // --- Orders ----------------------------------------------------------------------------------------------------------
 
 bool LeaseArbiter::next_order(uint64_t now, uint32_t *slot, LeaseOrder *out) {
-  bool somebody_waits = false;
-  for (const Member &member : members_) somebody_waits = somebody_waits || (member.is_there && member.waits());
+  uint32_t wanted = 0;
+  for (const Member &member : members_)
+    if (member.is_there && member.waits()) wanted |= wanted_by(member);
   for (uint32_t i = 0; i < kMembers; ++i) {
     Member &member = members_[i];
     if (!member.is_there || !member.is_connected || !member.is_registered) continue;
-    const bool is_due = member.has_grant() || member.is_giving() || (somebody_waits && !is_fresh(member));
-    const bool is_new_round = somebody_waits && member.sent_round < round_;
+    uint64_t round = 0;
+    for (uint32_t d = 0; d < devices_count_; ++d)
+      if ((member.devices & wanted & 1u << d) != 0) round = std::max(round, changed_[d]);
+    const bool is_due = member.has_grant() || member.is_giving() || member.report.round < round;
+    const bool is_new_round = member.sent_round < round;
     if (!member.must_send && !is_new_round && !(is_due && now >= member.sent_at + kRepeatMs)) continue;
     if (member.report.round >= member.sent_round) member.silent_since = now;
     member.must_send = false;
     member.sent_at = now;
-    member.sent_round = round_;
+    member.sent_round = std::max(member.sent_round, round_of(member));
     LeaseOrder order;
     order.number = ++member.order_number;
     order.incarnation = incarnation_;
-    order.round = round_;
+    order.round = member.sent_round;
     order.granted_request = member.granted_request;
     order.granted_attempt = member.granted_attempt;
     order.denied_request = member.denied_request;

@@ -125,7 +125,7 @@ void LeaseMember::report(const LeaseMeasure *measures, uint32_t devices, uint64_
     row.floor = measure.floor;
     row.offered = measure.offered;
     if (state_ == LeaseState::kWaiting) {
-      row.wanted = measure.paused + extra_[i];
+      row.wanted = std::min(measure.paused + std::min(extra_[i], kLeaseMostBytes), kLeaseMostBytes);
       has_changed = has_changed || row.wanted != wanted_[i];
       wanted_[i] = row.wanted;
     } else if (!is_at_rest()) {
@@ -152,7 +152,6 @@ void LeaseMember::report(const LeaseMeasure *measures, uint32_t devices, uint64_
   report.priority = priority_;
   report.cost = cost_;
   std::snprintf(report.name, sizeof report.name, "%s", name_);
-  is_changed_ = false;
   reported_at_ = now;
   *out = report;
 }

@@ -60,7 +60,8 @@ class LeaseMember {
   void disconnected();
   void receive(const LeaseOrder &order, uint64_t now);
   Next next(uint64_t now) const;
-  // The measures were taken after next() said kReport.
+  // After next() said kReport, and before the measures are taken: what changes during them is reported again.
+  void begin_report() { is_changed_ = false; }
   void report(const LeaseMeasure *measures, uint32_t devices, uint64_t now, LeaseReport *out);
   // What must be given up: bytes by device. A pause runs until gave().
   const LeaseOrder &begin_give();

@@ -15,6 +15,7 @@ inline constexpr uint32_t kLeaseReportMagic = 0x4d6d6d67, kLeaseOrderMagic = 0x4
 inline constexpr uint32_t kLeaseVersion = 1;
 inline constexpr uint32_t kLeaseDevices = 16;  // of one member, and of all members of an arbiter
 inline constexpr uint32_t kLeaseNameSize = 64;
+inline constexpr uint64_t kLeaseMostBytes = uint64_t{1} << 56;  // of a field of a row; so sums do not wrap
 
 struct LeaseUuid {
   uint8_t bytes[16] = {};

@@ -28,9 +28,10 @@ struct Tag {
   gmm_tag number = 0;
   std::atomic<gmm_contents> contents{GMM_CONTENTS_DROP};
   std::atomic<int32_t> priority{0};
-  std::atomic<uint32_t> flags{0};   // GMM_TAG_*
-  std::atomic<uint32_t> pushes{0};  // of all threads
-  std::atomic<uint32_t> ending{0};  // 1: gmm_tag_destroy() is under way; nothing new may begin
+  std::atomic<uint32_t> flags{0};       // GMM_TAG_*
+  std::atomic<uint32_t> pushes{0};      // of all threads
+  std::atomic<uint32_t> ending{0};      // 1: gmm_tag_destroy() is under way; nothing new may begin
+  std::atomic<uint64_t> offered_by{0};  // the lease's identity; 0: none
   Quota held;
   Quota held_on[kMaxDevices];
   std::atomic<Heap *> heaps[kKindCount][kMaxDevices] = {};  // the shared heaps; user heaps are not here

@@ -297,6 +297,20 @@ def test_the_arguments_are_checked(shared):
         assert lease.info().active_bytes >= PART_MIB * MIB
 
 
+def test_a_tag_is_one_leases(shared):
+    first = shared("first")
+    with pytest.raises(gmm.BusyError, match="another lease"):
+        Lease("second", "first", context=first.context, arbiter="one")
+    with Lease("third", context=first.context, arbiter="one") as third:
+        begin = time.monotonic()
+        with pytest.raises(gmm.BusyError, match="another lease"):
+            third.offer("first")
+        assert time.monotonic() - begin < 30  # it does not wait for the end of a pause
+        first.close()
+        third.offer("first")
+        assert third.info().active_bytes == PART_MIB * MIB
+
+
 def test_the_lowest_priority_goes_first(shared):
     high, low, middle = shared("high", 20, priority=9), shared("low", 20, priority=-9), shared("middle", 20, priority=3)
     with Lease("other", context=high.context, arbiter="one").use(20 * MIB):

@@ -5,6 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <utility>
+
+#include "engine/lease/member.h"
 
 namespace gmm::test {
 namespace {
@@ -16,10 +19,12 @@ class LeaseArbiterTest : public ::testing::Test {
     LeaseReport report;
     LeaseOrder order;
     bool answers = true;
+    uint64_t measure_ms = 0;  // how long its measures take
+    uint64_t measured = 0, answer_at = 0, answer_round = 0;
   };
 
   // An idle member that offers all that it holds.
-  Peer &add(int32_t priority, uint64_t offered, uint64_t idle_ms, uint32_t cost = 0) {
+  Peer &add(int32_t priority, uint64_t offered, uint64_t idle_ms, uint32_t cost = 0, uint8_t device = 1) {
     Peer &peer = peers_[static_cast<uint32_t>(peers_.size())];
     peer.slot = arbiter_.add(1, now_);
     peer.report.identity = peers_.size();
@@ -29,7 +34,7 @@ class LeaseArbiterTest : public ::testing::Test {
     peer.report.grant_ms = UINT64_MAX;
     peer.report.devices = 1;
     peer.report.name[0] = static_cast<char>('a' + peers_.size() - 1);
-    peer.report.rows[0].device.bytes[0] = 1;
+    peer.report.rows[0].device.bytes[0] = device;
     peer.report.rows[0].held = peer.report.rows[0].offered = offered;
     say(peer);
     return peer;
@@ -41,15 +46,23 @@ class LeaseArbiterTest : public ::testing::Test {
     peer.report.rows[0].wanted = bytes;
     say(peer);
   }
-  void say(Peer &peer) {
+  void say(Peer &peer) { say(peer, free_); }
+  void say(Peer &peer, uint64_t free) {
     ++peer.report.number;
-    peer.report.rows[0].free = free_;
+    peer.report.rows[0].free = free;
     ASSERT_TRUE(arbiter_.receive(peer.slot, peer.report, now_));
   }
   void give(Peer &peer) {
     free_ += peer.report.rows[0].offered;
     peer.report.rows[0].held = peer.report.rows[0].offered = 0;
     peer.report.gave = peer.order.give;
+    say(peer);
+  }
+  // In use, and idle again, without a change of its memory.
+  void turn(Peer &peer) {
+    const bool is_idle = peer.report.state == LeaseState::kIdle;
+    peer.report.state = is_idle ? LeaseState::kInUse : LeaseState::kIdle;
+    peer.report.state_ms = 0;
     say(peer);
   }
   // Lets time pass. Members answer rounds, and do nothing else.
@@ -61,12 +74,18 @@ class LeaseArbiterTest : public ::testing::Test {
       while (arbiter_.next_order(now_, &slot, &order))
         for (auto &[number, peer] : peers_)
           if (peer.slot == slot && peer.answers) peer.order = order;
-      for (auto &[number, peer] : peers_)
-        if (peer.answers && peer.order.round > peer.report.round) {
-          peer.report.round = peer.order.round;
-          peer.report.state_ms += peer.report.state == LeaseState::kWaiting ? 0 : 1;
-          say(peer);
+      for (auto &[number, peer] : peers_) {
+        if (!peer.answers) continue;
+        if (peer.answer_round == 0 && peer.order.round > peer.report.round) {
+          peer.answer_round = peer.order.round;
+          peer.answer_at = now_ + peer.measure_ms;
+          peer.measured = free_;
         }
+        if (peer.answer_round == 0 || now_ < peer.answer_at) continue;
+        peer.report.round = std::exchange(peer.answer_round, 0);
+        peer.report.state_ms += peer.report.state == LeaseState::kWaiting ? 0 : 1;
+        say(peer, peer.measured);
+      }
     }
   }
   static bool is_told(const Peer &peer) { return peer.order.give > peer.report.gave; }
@@ -118,6 +137,132 @@ TEST_F(LeaseArbiterTest, WhoDoesNotAnswerIsPassedOverAfterAWhile) {
   EXPECT_TRUE(is_granted(waiting));
 }
 
+// The members of another device change all the time, and measure slowly.
+TEST_F(LeaseArbiterTest, MembersOfAnotherDeviceHoldUpNobody) {
+  Peer &busy = add(0, 100, 1000, 0, 2), &slow = add(0, 100, 1000, 0, 2), &idle = add(0, 500, 90'000);
+  Peer &waiting = add(0, 0, 0), &other = add(0, 0, 0, 0, 2);
+  slow.measure_ms = 150;
+  waiting.measure_ms = 30;
+  want(other, 5000);
+  want(waiting, 500);
+  for (int i = 0; i < 30 && !is_told(idle); ++i) {
+    pass(10);
+    turn(busy);
+  }
+  ASSERT_TRUE(is_told(idle));
+  give(idle);
+  for (int i = 0; i < 20 && !is_granted(waiting); ++i) {
+    pass(10);
+    turn(busy);
+  }
+  EXPECT_TRUE(is_granted(waiting));
+}
+
+// One that wants nothing takes turns faster than the waiting one measures.
+TEST_F(LeaseArbiterTest, AFastMemberDoesNotHoldUpASlowOne) {
+  Peer &busy = add(0, 100, 1000), &idle = add(0, 500, 90'000), &waiting = add(0, 0, 0);
+  waiting.measure_ms = 40;
+  want(waiting, 500);
+  for (int i = 0; i < 60 && !is_told(idle); ++i) {
+    pass(10);
+    busy.report.rows[0].held ^= 1;  // it allocates and frees
+    turn(busy);
+  }
+  ASSERT_TRUE(is_told(idle));
+  give(idle);
+  for (int i = 0; i < 60 && !is_granted(waiting); ++i) {
+    pass(10);
+    busy.report.rows[0].held ^= 1;
+    turn(busy);
+  }
+  EXPECT_TRUE(is_granted(waiting));
+}
+
+// Its answers come, each one too late for the next round.
+TEST_F(LeaseArbiterTest, ASlowMemberDoesNotHoldUpAPlan) {
+  Peer &busy = add(0, 100, 1000), &slow = add(5, 100, 1000), &idle = add(0, 500, 90'000), &waiting = add(0, 0, 0);
+  slow.measure_ms = 150;
+  want(waiting, 500);
+  for (int i = 0; i < 20 && !is_told(idle); ++i) {
+    pass(50);
+    busy.report.rows[0].held ^= 1;
+    turn(busy);
+  }
+  EXPECT_TRUE(is_told(idle));
+}
+
+// What the waiting one measured is older than what another one took.
+TEST_F(LeaseArbiterTest, AMeasureFromBeforeATakingIsNotUsed) {
+  Peer &first = add(1, 0, 0), &second = add(0, 0, 0);
+  free_ = 500;
+  second.measure_ms = 100;
+  want(first, 400);
+  pass(5);
+  ASSERT_TRUE(is_granted(first));
+  want(second, 400);
+  pass(20);
+  // It takes, returns and offers nothing while the other one measures.
+  first.report.state = LeaseState::kInUse;
+  first.report.rows[0].held = 400;
+  first.report.rows[0].wanted = 0;
+  free_ = 100;
+  say(first);
+  pass(90);
+  EXPECT_FALSE(is_granted(second));
+  pass(2000);
+  EXPECT_FALSE(is_granted(second));
+}
+
+// Its queue may have newer reports than those that it has read.
+TEST_F(LeaseArbiterTest, AnArbiterThatWasStoppedDecidesNothingOnOldReports) {
+  Peer &user = add(0, 300, 1000), &waiting = add(0, 0, 0);
+  user.report.state = LeaseState::kInUse;
+  user.report.rows[0].held = 500;
+  say(user);
+  want(waiting, 450);
+  for (int i = 0; i < 1000 && arbiter_.member(waiting.slot).doubted_request == 0; ++i) pass(0);
+  ASSERT_EQ(arbiter_.member(waiting.slot).doubted_request, 1u);
+  now_ += 3000;
+  arbiter_.step(now_);
+  EXPECT_EQ(arbiter_.member(waiting.slot).denied_request, 0u);
+  free_ = 200;
+  user.report.rows[0].held = 300;
+  user.report.state = LeaseState::kIdle;
+  say(user);
+  pass(50);
+  EXPECT_TRUE(is_told(user));
+}
+
+// 40 GB are copied in 40 s at the least rate.
+TEST_F(LeaseArbiterTest, PatienceGrowsWithTheBytes) {
+  constexpr uint64_t kGigabytes = 1'000'000'000;
+  Peer &large = add(0, 40 * kGigabytes, 90'000), &other = add(0, 40 * kGigabytes, 1000), &waiting = add(0, 0, 0);
+  want(waiting, 40 * kGigabytes);
+  pass(50);
+  ASSERT_TRUE(is_told(large));
+  large.answers = false;
+  pass(LeaseArbiter::kPatienceMs + 39'000);
+  EXPECT_FALSE(is_told(other));
+  pass(2000);
+  EXPECT_TRUE(is_told(other));
+}
+
+// Two wait for what one has in use, each for another device.
+TEST_F(LeaseArbiterTest, WhoeverWaitsIsAnnouncedOnceASecond) {
+  Peer &user = add(0, 500, 0), &here = add(0, 0, 0), &there = add(0, 0, 0, 0, 2);
+  user.report.state = LeaseState::kInUse;
+  user.report.devices = 2;
+  user.report.rows[1] = user.report.rows[0];
+  user.report.rows[1].device.bytes[0] = 2;
+  say(user);
+  want(here, 400);
+  want(there, 400);
+  pass(500);
+  EXPECT_EQ(user.order.ask, 2u);
+  pass(1000);
+  EXPECT_EQ(user.order.ask, 4u);
+}
+
 TEST_F(LeaseArbiterTest, NobodyGivesUpAnythingForWhatIsNotEnough) {
   Peer &idle = add(0, 300, 90'000), &user = add(0, 500, 0), &waiting = add(0, 0, 0);
   user.report.state = LeaseState::kInUse;
@@ -132,6 +277,27 @@ TEST_F(LeaseArbiterTest, NobodyGivesUpAnythingForWhatIsNotEnough) {
   pass(50);
   EXPECT_TRUE(is_told(idle));
   EXPECT_TRUE(is_told(user));
+}
+
+// The program's threads go on while the lease's thread measures.
+TEST(LeaseMember, WhatChangesDuringAMeasureIsReportedAgain) {
+  LeaseMember member(1, "one", 0, 0);
+  const uint64_t none[kLeaseDevices] = {};
+  const LeaseMeasure measure;
+  LeaseReport report;
+  member.connected();
+  ASSERT_EQ(member.next(1).act, LeaseMember::Next::Act::kReport);
+  member.begin_report();
+  member.touch();
+  member.report(&measure, 1, 1, &report);
+  ASSERT_EQ(member.next(1).act, LeaseMember::Next::Act::kReport);
+  member.begin_report();
+  member.begin(none, 1);
+  member.report(&measure, 1, 1, &report);
+  ASSERT_EQ(member.next(1).act, LeaseMember::Next::Act::kReport);
+  member.begin_report();
+  member.report(&measure, 1, 1, &report);
+  EXPECT_EQ(member.next(1).act, LeaseMember::Next::Act::kWait);
 }
 
 TEST_F(LeaseArbiterTest, ReportsThatAreNoneAreRefused) {

@@ -357,8 +357,9 @@ GMM_API gmm_result gmm_ticket_query(gmm_ticket *ticket, gmm_ticket_info *out) GM
  * @param timeout_ms  milliseconds; 0 does not wait; ::GMM_FOREVER waits without a limit.
  * @param[out] bytes  bytes that changed state; may be NULL.
  * Results: the operation's.
- * Errors: NOT_READY (the timeout passed first), INVALID_HANDLE, FORKED, and the operation's. A request of a lease may
- * itself end with NOT_READY: gmm_ticket_info.done tells whether it has ended.
+ * Errors: NOT_READY (the timeout passed first), BUSY (a request of a lease, in a lease's `asked`), INVALID_HANDLE,
+ * FORKED, and the operation's. A request of a lease may itself end with NOT_READY: gmm_ticket_info.done tells whether
+ * it has ended.
  * Since: 1.0
  */
 GMM_API gmm_result gmm_ticket_wait(gmm_ticket *ticket, uint64_t timeout_ms, uint64_t *bytes) GMM_NOEXCEPT;
