@@ -50,6 +50,7 @@ Status Growth::grow(uint64_t bytes, uint64_t alignment, StreamKey key, RunUse us
     }
     runs_.list_hole(window.hole);
   }
+  policy_.worked(caches_.seen_allocations());
   const uint64_t held = own_quota_.held(), peak = live_peak(bytes);
   // Inside gmm_defer_begin() nothing goes back to the driver, not even for a moment.
   if (core_.defer_depth.load(std::memory_order_relaxed) == 0)

@@ -145,7 +145,7 @@ bool Heap::take_free(const BlockRequest &request, CacheEntry *out, uint32_t *cou
   Span *slab = small ? slabs_.find(class_index, own) : nullptr;
   if (slab == nullptr) {
     const uint64_t bytes = (small ? slab_granules(class_index) : granules(request.size)) * kGranule;
-    Span *run = runs_.free().best_fit(bytes / kGranule, kGranule, own);
+    Span *run = runs_.free().find(bytes / kGranule, kGranule, own);
     if (run == nullptr || !runs_.can_carve_now(run, bytes, kGranule) || (small && !slabs_.has_spare())) return false;
     if (!runs_.carve(run, bytes, kGranule, &run).ok()) return false;
     if (!small) {
@@ -171,15 +171,15 @@ Status Heap::find_run(uint64_t bytes, uint64_t alignment, StreamKey key, Effort 
   if (bit == 0) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to remember another stream.");
   // What other streams are done with is as good as own, and merges with it.
   if (streams_.known_streams() > 1 && policy_.may_ask()) runs_.clear_done(streams_, policy_);
-  Span *run = runs_.free().best_fit(count, alignment, own);
+  Span *run = runs_.free().find(count, alignment, own);
   if (run == nullptr) {
     if (effort == Effort::kNoGrowth) return Status();
     if (streams_.known_streams() > 1 && runs_.clear_done(streams_, policy_))
-      run = runs_.free().best_fit(count, alignment, own);
+      run = runs_.free().find(count, alignment, own);
   }
   for (uint32_t pass = 0; run == nullptr && pass < 2; ++pass) {
     if (pass == 1) runs_.merge_all(true);
-    run = runs_.free().best_fit(count, alignment, ~uint64_t{0});
+    run = runs_.free().find(count, alignment, ~uint64_t{0});
     if (run == nullptr) continue;
     MessageGuard message_guard;
     // A refusal (graph capture) is no failure: the heap grows instead.
@@ -188,7 +188,10 @@ Status Heap::find_run(uint64_t bytes, uint64_t alignment, StreamKey key, Effort 
     else
       run = nullptr;
   }
-  if (run == nullptr) GMM_TRY(growth_.grow(bytes, alignment, key, use, &run));
+  if (run == nullptr) {
+    GMM_TRY(growth_.grow(bytes, alignment, key, use, &run));
+    if (!options_.whole_regions() && policy_.has_freed()) passing_.store(kPassing, std::memory_order_relaxed);
+  }
   return runs_.carve(run, bytes, alignment, out);
 }
 

@@ -31,9 +31,28 @@ TEST(GrowthPolicyTest, MovesEndWithTheirBudgetAndComeBackWithBlocks) {
   }
   EXPECT_GT(moves, 100u) << "a start is not hampered";
   for (uint64_t blocks = 0; policy.to_move(300 * kMiB, 2 * kMiB, 100 * kMiB) == 0; ++blocks) {
-    policy.took(8 * kMiB);
+    policy.worked(blocks);
     ASSERT_LT(blocks, 10'000u);
   }
+}
+
+// A heap whose blocks come from thread caches grows as seldom as one that is asked for each of them works little.
+TEST(GrowthPolicyTest, AMoveIsEarnedByTheWorkOfSomeBlocks) {
+  GrowthPolicy policy;
+  while (policy.to_move(300 * kMiB, 2 * kMiB, 100 * kMiB) != 0) policy.moved(2 * kMiB);
+  constexpr uint64_t kBlocks = 100'000;
+  uint64_t moves = 0;
+  for (uint64_t block = 0; block < kBlocks; ++block) {
+    policy.worked(block);
+    if (policy.to_move(300 * kMiB, 2 * kMiB, 100 * kMiB) == 0) continue;
+    policy.moved(2 * kMiB);
+    ++moves;
+  }
+  EXPECT_GT(moves, kBlocks / 100);
+  EXPECT_LT(moves, kBlocks / 25) << "the driver's calls are few beside the program's";
+  policy.worked(0);  // counters of threads are read one after the other, and may seem to go back
+  policy.worked(UINT64_MAX);
+  EXPECT_EQ(policy.allowance(100 * kMiB), GrowthPolicy::least_allowance(100 * kMiB)) << "no more than the budget";
 }
 
 // A program whose every step needs the same move gets so much more memory that it needs none, and not all at once.
@@ -58,7 +77,7 @@ TEST(GrowthPolicyTest, MovesThatComeAgainAndAgainAreBoughtOff) {
   }
   EXPECT_EQ(before, most);
   EXPECT_LT(largest_rise, (most - least) / 100);
-  for (int block = 0; block < 100'000; ++block) policy.took(2048 * kMiB);
+  policy.worked(1'000'000);
   EXPECT_EQ(policy.allowance(peak), least) << "later moves are cheap again";
 }
 
@@ -118,7 +137,23 @@ TEST(GrowthPolicyTest, BeforeAnythingWasFreedAVeryLargeBlockGetsLargeExtents) {
   EXPECT_EQ(policy.largest_extent(4096 * kMiB, 255 * kMiB), GrowthPolicy::largest_extent(4096 * kMiB));
   policy.freed();
   policy.grew();
-  EXPECT_EQ(policy.largest_extent(0, 4096 * kMiB), 24 * kMiB) << "what is free may have to be moved";
+  EXPECT_EQ(policy.largest_extent(0, 4096 * kMiB), 2 * kMiB) << "what is free may have to be moved";
+}
+
+TEST(GrowthPolicyTest, ExtentsAreSmallBesideTheHeapOnceBlocksComeAndGo) {
+  GrowthPolicy policy;
+  EXPECT_EQ(policy.largest_extent(1024 * kMiB, 64 * kMiB), 24 * kMiB);
+  policy.freed();
+  EXPECT_EQ(policy.largest_extent(1024 * kMiB, 64 * kMiB), 2 * kMiB);
+  EXPECT_EQ(policy.largest_extent(7680 * kMiB, 64 * kMiB), 20 * kMiB);
+  EXPECT_EQ(policy.largest_extent(7679 * kMiB, 64 * kMiB), 18 * kMiB) << "a multiple of what the driver maps";
+  EXPECT_EQ(policy.extent_size(7680 * kMiB, 48 * kMiB, 48 * kMiB), 16 * kMiB) << "equal ones";
+  EXPECT_EQ(policy.extent_size(64 * kMiB, 16384 * kMiB, 0), 42 * kMiB) << "beside what is held then";
+  EXPECT_EQ(policy.largest_extent(1024 * 1024 * kMiB, 64 * kMiB), 256 * kMiB);
+  for (int i = 0; i < 16; ++i) policy.grew();
+  EXPECT_EQ(policy.largest_extent(1024 * kMiB, 64 * kMiB), 24 * kMiB) << "a model is loaded";
+  policy.freed();
+  EXPECT_EQ(policy.largest_extent(1024 * kMiB, 64 * kMiB), 2 * kMiB);
 }
 
 TEST(GrowthPolicyTest, ThePeakIsRemembered) {

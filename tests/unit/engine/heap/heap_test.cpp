@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <map>
 #include <random>
 
@@ -143,6 +144,53 @@ TEST(Heap, TheRestOfARunThatGrewStillWaits) {
   go = true;
   EXPECT_TRUE(engine.backend->synchronize(Device{0}).ok());
   EXPECT_TRUE(heap->close(true).ok());
+}
+
+// A server: weights, and tensors that grow at each step, where each step takes the new tensor before the old one goes.
+TEST(Heap, GrowingTensorsHoldLittleMoreThanIsLiveForFewDriverCalls) {
+  Engine engine;
+  auto heap = make_heap(engine, Kind::kVmm);
+  uint64_t live = 0, peak = 0;
+  const auto take_counted = [&](uint64_t bytes) {
+    live += bytes;
+    peak = std::max(peak, live);
+    return taken(*heap, bytes);
+  };
+  const auto put_counted = [&](const CacheEntry &block, uint64_t bytes) {
+    live -= bytes;
+    put(*heap, block);
+  };
+  std::vector<CacheEntry> weights;
+  for (int i = 0; i < 100; ++i) weights.push_back(take_counted(5 * kMiB));
+  constexpr uint64_t kTensors = 40, kPasses = 2, kSteps = 100;
+  const uint64_t calls[] = {1200, 100};
+  for (uint64_t pass = 0; pass < kPasses; ++pass) {
+    const auto count = [&] {
+      return engine.backend->count("create") + engine.backend->count("map") + engine.backend->count("unmap");
+    };
+    const uint64_t before = count();
+    uint64_t size = 5 * kMiB / 4;
+    std::vector<CacheEntry> tensors;
+    for (uint64_t i = 0; i < kTensors; ++i) tensors.push_back(take_counted(size));
+    for (uint64_t step = 0; step < kSteps; ++step) {
+      const uint64_t grown = size + 48 * 1024;
+      for (CacheEntry &tensor : tensors) {
+        const CacheEntry longer = take_counted(grown);
+        put_counted(tensor, size);
+        tensor = longer;
+        const CacheEntry scores = take_counted(grown), product = take_counted(2 * grown);
+        put_counted(scores, grown);
+        put_counted(product, 2 * grown);
+      }
+      size = grown;
+    }
+    EXPECT_LT(heap->own_quota().held(), peak + peak * 3 / 100) << "pass " << pass;
+    EXPECT_LT(count() - before, calls[pass]) << "pass " << pass;
+    for (const CacheEntry &tensor : tensors) put_counted(tensor, size);
+  }
+  check_heap(engine, *heap);
+  for (const CacheEntry &block : weights) put(*heap, block);
+  EXPECT_TRUE(heap->close(false).ok());
 }
 
 TEST(Heap, DedicatedBlocksComeAndGo) {
