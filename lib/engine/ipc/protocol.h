@@ -26,7 +26,8 @@ inline constexpr uint32_t kIpcMaxImporters = 1024;  // of one broker
 
 // A VMM block may lie over several extents. Each is a piece of the export, and each needs a connection of its own,
 // since a reply carries one descriptor. Piece k is requested under the export's id with k in the top 16 bits.
-inline constexpr uint32_t kIpcMaxPieces = 16;
+// So many are 384 MiB where extents are small.
+inline constexpr uint32_t kIpcMaxPieces = 192;
 inline constexpr unsigned kIpcPieceShift = 48;
 constexpr uint64_t ipc_piece_id(uint64_t export_id, uint32_t piece) {
   return export_id | static_cast<uint64_t>(piece) << kIpcPieceShift;
