@@ -107,7 +107,6 @@ Status Heap::take_run(const BlockRequest &request, Effort effort, CacheEntry *ou
   LockGuard guard(mutex);
   if (effort == Effort::kNoGrowth && request.back_count != 0) {
     const uint64_t bit = bit_of_free(request.key);
-    policy_.freed();
     for (uint32_t i = 0; i < request.back_count; ++i) put_back_large(span_of_large(request.back[i].slot), bit);
   }
   Span *run = nullptr;
@@ -248,7 +247,6 @@ void Heap::put_back(const CacheEntry *entries, uint32_t count, StreamKey key) {
   LockGuard guard(mutex);
   if (count == 0) return;
   const uint64_t bit = bit_of_free(key);
-  policy_.freed();
   for (uint32_t i = 0; i < count; ++i) put_back_one(entries[i], bit);
 }
 
@@ -257,7 +255,6 @@ bool Heap::put_back_now(const CacheEntry &entry, StreamKey key) {
   const uint64_t bit = streams_.known_bit(key);
   if (bit == 0 || !runs_.has_spares(1)) return false;  // a slab that is free whole becomes a run
   streams_.note_free_on_last();
-  policy_.freed();
   entry.slot->store(0, std::memory_order_relaxed);
   put_back_one(entry, bit);
   return true;

@@ -145,13 +145,15 @@ uint64_t HeapCaches::drain_idle(uint64_t now, uint64_t age) {
 
 // The next two with list_mutex_ held.
 void HeapCaches::look_locked() {
-  uint64_t live = ended_.live_bytes, allocations = ended_.allocations;
+  uint64_t live = ended_.live_bytes, allocations = ended_.allocations, frees = ended_.frees + ended_.forgotten;
   for_each_locked([&](const HeapCache &cache) {
     live += cache.live_bytes.load(std::memory_order_relaxed);
     allocations += cache.allocations.load(std::memory_order_relaxed);
+    frees += cache.frees.load(std::memory_order_relaxed);
   });
   note_peak(live);
   seen_allocations_.store(allocations, std::memory_order_relaxed);
+  seen_frees_.store(frees, std::memory_order_relaxed);
 }
 
 void HeapCaches::note_peak(uint64_t live) {

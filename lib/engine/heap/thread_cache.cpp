@@ -249,8 +249,11 @@ Status refill_and_alloc(Heap &heap, uint64_t requested, uint64_t alignment, gmm_
         heap.put_back(blocks, cache->remove_large(*other, blocks), other->key);
     request.back = blocks;
     request.back_count = cache->remove_large(*bins, blocks);
-    if (passes_by) bins->large_capacity = 0;
-    taken_over = cacheable && !passes_by && cache->take_over_large(*bins, size);
+    if (passes_by) {
+      bins->large_capacity = 0;
+      heap.passed_caches();
+    }
+    taken_over = cacheable && cache->take_over_large(*bins, size);
     if (taken_over) heap.put_back(blocks, request.back_count, request.key);
   } else if (cacheable && (bin = cache->bin_of(*bins, small_class(size))) != nullptr) {
     taken_over = cache->take_over(*bins, *bin);

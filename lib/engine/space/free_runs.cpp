@@ -40,12 +40,13 @@ void FreeRuns::remove(Span *run) {
   run->listed = false;
 }
 
-// Mostly the first run of a bin will do, so that only the runs of the class itself and one more are looked at.
+// Every run of a larger class is large enough, so mostly the first run of the lowest bin will do, or one of the class
+// itself that lies lower.
 Span *FreeRuns::first_fit(uint64_t count, uint64_t alignment, uint64_t allowed) {
   const uint64_t bytes = count * kGranule;
   const uint32_t own = class_of_count(count), first = own + 1;
   uintptr_t lowest = UINTPTR_MAX;
-  uint32_t lowest_bin = 0;
+  uint32_t lowest_bin = own;
   for (uint32_t word = first / 64; word < kWords; ++word) {
     uint64_t bits = used_[word];
     if (word == first / 64) bits &= ~uint64_t{0} << first % 64;
@@ -56,29 +57,27 @@ Span *FreeRuns::first_fit(uint64_t count, uint64_t alignment, uint64_t allowed) 
       lowest = address < lowest ? address : lowest;
     }
   }
-  Span *found = nullptr;
-  if (lowest != UINTPTR_MAX) {
-    found = bins_[lowest_bin].front();
-    if (!fits(found, bytes, alignment, allowed)) return first_of_any(own, bytes, alignment, allowed);
+  Span *found = lowest_bin != own ? bins_[lowest_bin].front() : nullptr;
+  uint32_t looked = 0;
+  if (found == nullptr || fits(found, bytes, alignment, allowed)) {
+    search_bin(own, bytes, alignment, allowed, &looked, &found);
+    return found;
   }
-  for (Span *run = bins_[own].front(); run != nullptr && run->begin() < lowest; run = bins_[own].next(run))
-    if (fits(run, bytes, alignment, allowed)) return run;
+  found = nullptr;
+  for (uint32_t bin = own; bin < kBins; ++bin)
+    if (!bins_[bin].empty()) search_bin(bin, bytes, alignment, allowed, &looked, &found);
   return found;
 }
 
-// Looks at all runs that may come first.
-Span *FreeRuns::first_of_any(uint32_t first, uint64_t bytes, uint64_t alignment, uint64_t allowed) {
-  Span *found = nullptr;
-  uintptr_t lowest = UINTPTR_MAX;
-  for (uint32_t bin = first; bin < kBins; ++bin) {
-    if (bins_[bin].empty() || lowest_[bin] >= lowest) continue;
-    Span *run = bins_[bin].front();
-    while (run != nullptr && !fits(run, bytes, alignment, allowed)) run = bins_[bin].next(run);
-    if (run == nullptr || run->begin() >= lowest) continue;
-    found = run;
-    lowest = run->begin();
+// Replaces *found by the first run that fits, where that lies lower. A search that knows one is bounded.
+void FreeRuns::search_bin(uint32_t bin, uint64_t bytes, uint64_t alignment, uint64_t allowed, uint32_t *looked,
+                          Span **found) {
+  for (Span *run = bins_[bin].front(); run != nullptr; run = bins_[bin].next(run)) {
+    if (*found != nullptr && (++*looked > kSearch || lowest_[bin] >= (*found)->begin())) return;
+    if (!fits(run, bytes, alignment, allowed)) continue;
+    if (*found == nullptr || run->begin() < (*found)->begin()) *found = run;
+    return;
   }
-  return found;
 }
 
 Span *FreeRuns::best_fit(uint64_t count, uint64_t alignment, uint64_t allowed) {

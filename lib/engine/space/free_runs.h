@@ -62,14 +62,14 @@ class FreeRuns {
  private:
   static constexpr uint32_t kBins = class_of_count(kMaxSize / kGranule) + 1;
   static constexpr uint32_t kWords = (kBins + 63) / 64;
-  // best_fit() searches a bin this far for a better fit.
+  // How far a better run is searched once one is known.
   static constexpr uint32_t kSearch = 48;
 
   static bool fits(const Span *run, uint64_t bytes, uint64_t alignment, uint64_t allowed) {
     return (run->streams & ~allowed) == 0 && aligned_start(run, alignment) + bytes <= run->end();
   }
   Span *first_fit(uint64_t count, uint64_t alignment, uint64_t allowed);
-  Span *first_of_any(uint32_t first, uint64_t bytes, uint64_t alignment, uint64_t allowed);
+  void search_bin(uint32_t bin, uint64_t bytes, uint64_t alignment, uint64_t allowed, uint32_t *looked, Span **found);
   Span *best_fit(uint64_t count, uint64_t alignment, uint64_t allowed);
 
   const bool whole_regions_;

@@ -100,6 +100,23 @@ TEST(FreeRuns, ARunThatMustWaitHidesNoOther) {
   EXPECT_EQ(runs.find(8, kGranule, 0), behind.get()) << "of the same class";
 }
 
+TEST(FreeRuns, ASearchEndsSoonOnceARunIsKnown) {
+  FreeRuns runs;
+  auto known = make_run(100'000 * kGranule, 8), first = make_run(64 * kGranule, 40, 1),
+       last = make_run(200 * kGranule, 40);
+  for (Span *run : {known.get(), first.get(), last.get()}) runs.insert(run);
+  EXPECT_EQ(runs.find(8, kGranule, 0), last.get());
+  std::vector<std::unique_ptr<Span>> between;
+  for (uint64_t i = 0; i < 1000; ++i) {
+    between.push_back(make_run((300 + i * 64) * kGranule, 40, 1));
+    runs.insert(between.back().get());
+  }
+  EXPECT_EQ(runs.find(8, kGranule, 0), known.get()) << "a thousand runs wait for another stream";
+  EXPECT_EQ(runs.find(9, kGranule, 0), last.get()) << "the only one is found";
+  for (const auto &run : between) runs.remove(run.get());
+  for (Span *run : {known.get(), first.get(), last.get()}) runs.remove(run);
+}
+
 TEST(FreeRuns, TheLargestSizeHasItsPlace) {
   FreeRuns runs;
   auto run = make_run(0, kMaxSize / kGranule);
