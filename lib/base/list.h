@@ -28,7 +28,6 @@ class List {
   }
   void push_front(T *item) { insert(&head_, item); }
   void push_back(T *item) { insert(head_.previous, item); }
-  void insert_after(T *previous, T *item) { insert(static_cast<Link<Tag> *>(previous), item); }
   T *pop_front() {
     T *item = front();
     if (item != nullptr) remove(item);

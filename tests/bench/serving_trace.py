@@ -6,8 +6,10 @@ Usage: serving_trace.py NAME [--seed N] [--steps N] > FILE
 
 NAME is one of:
   concat      one batch at a time; each step each layer concatenates its keys and values with one more token's
+  speculative the same; each step takes some more tokens and keeps a part of them
   continuous  sequences come and go; a layer's contexts of a sequence grow by blocks of tokens
   doubling    the same with contexts that double, on three streams
+  paged       the same with contexts in chunks of one size
 
 The text is what tests/bench/traces/README.md describes.
 """
@@ -60,7 +62,7 @@ def run_layer(writer, width, rows, context, stream):
         writer.give(block)
 
 
-def concat(writer, rng, steps):
+def concat(writer, rng, steps, most_drafts=0):
     layers, width = 16, 1536
     load_model(writer, layers, width)
     done = 0
@@ -73,7 +75,9 @@ def concat(writer, rng, steps):
             caches.append([writer.take(row * tokens), writer.take(row * tokens)])
         for _ in range(min(rng.randrange(100, 400), steps - done)):
             done += 1
-            tokens += 1
+            drafts = most_drafts
+            kept = rng.randrange(drafts + 1) if drafts else 0
+            tokens += 1 + drafts
             for own in caches:
                 for i in range(2):
                     grown = writer.take(row * tokens)
@@ -84,11 +88,47 @@ def concat(writer, rng, steps):
                 run_layer(writer, width, batch, tokens, 0)
                 for block in repeated:
                     writer.give(block)
-            logits = writer.take(4 * batch * 32000)
+            logits = writer.take(4 * batch * 32000 * (1 + drafts))
             writer.give(logits)
+            if kept == drafts:
+                continue
+            tokens -= drafts - kept
+            for own in caches:
+                for i in range(2):
+                    cut = writer.take(row * tokens)
+                    writer.give(own[i])
+                    own[i] = cut
         for own in caches:
             for block in own:
                 writer.give(block)
+
+
+def speculative(writer, rng, steps):
+    concat(writer, rng, steps, 4)
+
+
+class PagedSequence:
+    """A request whose contexts lie in chunks of all layers."""
+    CHUNK = 64
+
+    def __init__(self, writer, rng, layers, row, _, stream):
+        self.row, self.stream, self.chunks = 2 * layers * row, stream, []
+        self.tokens = rng.choice((rng.randrange(16, 256), rng.randrange(256, 4096)))
+        self.end = self.tokens + rng.randrange(16, 768)
+        self.take(writer)
+
+    def take(self, writer):
+        while len(self.chunks) * self.CHUNK < self.tokens:
+            self.chunks.append(writer.take(self.row * self.CHUNK, self.stream))
+
+    def step(self, writer):
+        self.tokens += 1
+        self.take(writer)
+        return self.tokens < self.end
+
+    def finish(self, writer):
+        for block in self.chunks:
+            writer.give(block)
 
 
 class Sequence:
@@ -116,14 +156,14 @@ class Sequence:
             writer.give(block)
 
 
-def serve(writer, rng, steps, round_up, streams):
+def serve(writer, rng, steps, round_up, streams, kind=Sequence):
     """Continuous batches: one joins where there is room for its tokens."""
     layers, width, most_tokens = 12, 1024, 48 * 1024
     load_model(writer, layers, width)
     live = []
     for step in range(steps):
         while sum(each.end for each in live) < most_tokens and (rng.random() < .25 or not live):
-            live.append(Sequence(writer, rng, layers, 2 * width // 4, round_up, rng.randrange(streams)))
+            live.append(kind(writer, rng, layers, 2 * width // 4, round_up, rng.randrange(streams)))
             run_layer(writer, width, live[-1].tokens, 64, live[-1].stream)
         for stream in range(streams):
             own = [each for each in live if each.stream == stream]
@@ -145,7 +185,12 @@ def doubling(writer, rng, steps):
     serve(writer, rng, steps, lambda tokens: 1 << (tokens - 1).bit_length(), 3)
 
 
-KINDS = {"concat": (concat, 600), "continuous": (continuous, 1500), "doubling": (doubling, 1500)}
+def paged(writer, rng, steps):
+    serve(writer, rng, steps, None, 1, PagedSequence)
+
+
+KINDS = {"concat": (concat, 600), "speculative": (speculative, 300), "continuous": (continuous, 1500),
+         "doubling": (doubling, 1500), "paged": (paged, 1500)}
 
 
 def main():

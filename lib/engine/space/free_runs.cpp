@@ -5,12 +5,12 @@ namespace gmm {
 
 void FreeRuns::insert(Span *run) {
   const uint32_t bin = class_of_count(run->bytes() / kGranule);
-  // In full order, a list would be walked for each run; that gained nothing.
+  // Behind the first in no order: in full order a list would be walked for each run, and that gained nothing.
   if (whole_regions_ || bins_[bin].empty() || run->begin() < lowest_[bin]) {
     bins_[bin].push_front(run);
     lowest_[bin] = run->begin();
   } else {
-    bins_[bin].insert_after(bins_[bin].front(), run);
+    bins_[bin].push_back(run);
   }
   used_[bin / 64] |= uint64_t{1} << bin % 64;
   bytes_ += run->bytes();
