@@ -7,7 +7,7 @@
 //
 // Budget of moves. It is a time, which each move spends as the driver takes it. Each block of the heap earns a
 // microsecond, also one that a thread cache gives out, and all together a twentieth of the time that passes at most. So
-// the driver has about 1,250 moves a second, and 5,000 at the start. While more than half of the budget is left, the
+// the driver has about 1,250 moves a second, and 10,000 at the start. While more than half of the budget is left, the
 // allowance is peak + peak/128. It then rises linearly to peak + peak/8. So a program that needs the same moves at each
 // step, such as one whose steps need nearly all that is held for one large block, ends with a little more memory and no
 // moves. With nothing left the heap grows. Questions to streams, drains of other threads' caches and waits have budgets
@@ -151,7 +151,7 @@ class GrowthPolicy {
   }
   static uint64_t round(uint64_t bytes) { return (bytes + kExtentAlignment - 1) & ~(kExtentAlignment - 1); }
 
-  Budget moves_{200'000'000, 200'000'000}, questions_{20'000, 20'000}, drains_{200'000, 200'000},
+  Budget moves_{400'000'000, 400'000'000}, questions_{20'000, 20'000}, drains_{200'000, 200'000},
       waits_{500'000'000, 500'000'000};
   uint64_t peak_live_ = 0;
   uint64_t taken_ = 0, freed_ = 0, at_ = 0;  // when worked() was called last
