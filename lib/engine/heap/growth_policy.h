@@ -16,13 +16,12 @@
 // A host far ahead of its device. Free memory moves when the work that used it is done, of which such a host finds
 // little. It has the largest allowance at once, and waits for the device before it grows past that.
 //
-// Extents. The driver's cost follows their number, so a heap that only grows takes them in steps. The first free ends
-// the steps: then the heap takes what is wanted, since a step taken at the peak is waste for good. Before that, a very
-// large block gets few large extents: these are a model's weights, which stay, and are paused handle by handle.
-// Where blocks come and go extents are small, about 384 a heap and 48 a block. Only whole ones move: what is free in
-// an extent beside a block stays where it is. In extents of 24 MiB that was 14% of a heap of 1.5 GiB. In small ones it
-// is 1.5%, for ten times as many moves. As many growths as blocks were freed, up to 16, take small extents. So a model
-// that is loaded later comes in large ones too.
+// Extents. The driver's cost follows their number, so a heap that only grows takes them in steps. Before the first free
+// a very large block gets few large extents: these are a model's weights, which stay, and are paused handle by handle.
+// As many growths as blocks were freed, up to 16, take what is wanted: a step taken at the peak is waste for good.
+// Their extents are small, about 384 a heap and 48 a block. Only whole ones move, and what is free in an extent beside
+// a block stays where it is. In extents of 24 MiB that was 14% of a heap of 1.5 GiB. In small ones it is 1.5%, for ten
+// times as many moves. A model that is loaded later comes in steps and large extents again.
 #ifndef GMM_ENGINE_HEAP_GROWTH_POLICY_H
 #define GMM_ENGINE_HEAP_GROWTH_POLICY_H
 
@@ -39,10 +38,7 @@ class GrowthPolicy {
   void worked(uint64_t taken, uint64_t freed, uint64_t now) {
     const uint64_t more = taken > taken_ ? std::min(taken - taken_, kMostBlocks) : 0;
     moves_.earn(static_cast<int64_t>(std::min(more * kEarned, (now - at_) / kShareOfTime)));
-    if (freed > freed_) {
-      only_grew_ = false;
-      small_growths_ = std::min(small_growths_ + freed - freed_, kMostSmallGrowths);
-    }
+    if (freed > freed_) small_growths_ = std::min(small_growths_ + freed - freed_, kMostSmallGrowths);
     taken_ = std::max(taken, taken_);
     freed_ = std::max(freed, freed_);
     at_ = now;
@@ -69,7 +65,6 @@ class GrowthPolicy {
   bool may_wait() const { return waits_.left > 0; }
   void waited(int64_t nanoseconds) { waits_.left -= nanoseconds; }
   void grew() {
-    only_grew_ = true;
     if (small_growths_ != 0) --small_growths_;
   }
   // The most bytes that were live at once, when the caches knew `seen` as the most and `live` are now, with the wanted
@@ -100,7 +95,7 @@ class GrowthPolicy {
   uint64_t to_take(uint64_t held, uint64_t need, uint64_t peak_live, uint64_t minimum) const {
     uint64_t step = largest_extent(held);
     if (step > held) step = round(held);  // at first as much again as there is
-    if (!only_grew_) {
+    if (small_growths_ != 0) {
       const uint64_t allowed = least_allowance(peak_live),
                      room = allowed > held ? (allowed - held) & ~(kExtentAlignment - 1) : 0;
       if (step > room) step = room;
@@ -156,7 +151,7 @@ class GrowthPolicy {
   uint64_t peak_live_ = 0;
   uint64_t taken_ = 0, freed_ = 0, at_ = 0;  // when worked() was called last
   uint64_t small_growths_ = 0;               // that are left
-  bool only_grew_ = true, behind_ = false;
+  bool behind_ = false;
 };
 
 }  // namespace gmm
