@@ -215,6 +215,22 @@ def peak_of(path):
     return peak
 
 
+def test_serving(folder):
+    """Growing contexts: what is held at the peak, also when the trace runs again, and the calls that it takes."""
+    for name, most, most_calls in (("concat", 1.03, 0.02), ("speculative", 1.03, 0.02), ("continuous", 1.07, 0.01),
+                                   ("doubling", 1.04, 0.01), ("paged", 1.03, 0.01)):
+        path = folder / f"{name}.trace"
+        with open(path, "w", encoding="ascii") as out:
+            subprocess.run([sys.executable, ROOT / "tests/bench/serving_trace.py", name], stdout=out, check=True)
+        rows, _ = rows_of(f"{name}: replay", "replay", path, "--backend", "host", "--samples", "1", "--kind", "vmm",
+                          "--subject", "gmm-heap")
+        for row in rows:
+            tap.check(row["reserved_over_requested"] <= row["warm_over_requested"] <= most,
+                      f"{name}: at most {most} of the peak, first and warm", [str(row)])
+            tap.check(row["handles"] + row["handles_warm"] <= most_calls * row["operations"],
+                      f"{name}: at most {most_calls} calls an operation", [str(row)])
+
+
 def test_replay(folder):
     traces = [ROOT / f"tests/bench/traces/{name}.trace.gz" for name in ("graph_train", "streams_mixed")]
     rows, _ = rows_of("replay", "replay", *traces, "--backend", "host", "--samples", "1", "--kind", "vmm,device")
@@ -234,6 +250,7 @@ def test_replay(folder):
                           and abs(row["reserved_over_requested"] - row["peak_reserved"] / peak) < 1e-4 and
                           row["handles"] > 0 and row["peak_by"] == "counter",
                           f"{name}, {row['subject']}, {row['kind']}: the peak that is held", [str(row)])
+    test_serving(folder)
     # What gmm records itself, on two threads.
     recorded = folder / "recorded.trace"
     rows_of("a recorded run", "pair", "--backend", "host", "--subject", "gmm", "--kind", "vmm", "--size", "1K",

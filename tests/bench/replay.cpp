@@ -148,6 +148,7 @@ bool measure(const Run &run, const Loaded &trace, Workers *workers, const gmm_be
   for (uint32_t i = 0; i < (run.options.samples != 0 ? run.options.samples : 5) && good; ++i)
     good = player.clear() && player.pass(nullptr, &warm.emplace_back());
   const uint64_t calls_after = player.calls();
+  const uint64_t peak_after = subject.peak_reserved(player.instance().state());
   good = good && player.clear();
   if (!good) return give_up(player.instance());
 
@@ -173,6 +174,9 @@ bool measure(const Run &run, const Loaded &trace, Workers *workers, const gmm_be
   if (known(calls))
     row.numbers.emplace_back("handles_warm",
                              static_cast<double>(calls_after - calls) / static_cast<double>(warm.size()));
+  if (counted)
+    row.numbers.emplace_back("warm_over_requested",
+                             static_cast<double>(peak_after) / static_cast<double>(trace.peak_requested));
   rows->push_back(row);
   return true;
 }
@@ -180,8 +184,8 @@ bool measure(const Run &run, const Loaded &trace, Workers *workers, const gmm_be
 void print_rows(const std::vector<Row> &rows) {
   Table table(2);
   const std::vector<std::string> names = compared(rows);
-  std::vector<std::string> head = {"subject",    "kind", "peak requested", "peak reserved", "ratio",
-                                   "first pass", "warm", "calls",          "warm calls"};
+  std::vector<std::string> head = {"subject",    "kind",       "peak requested", "peak reserved", "ratio",
+                                   "warm ratio", "first pass", "warm",           "calls",         "warm calls"};
   for (const std::string &name : names) head.push_back("over " + name);
   table.add(head);
   for (const Row &row : rows) {
@@ -191,6 +195,7 @@ void print_rows(const std::vector<Row> &rows) {
         decimals(row.numbers[2].second / 0x1p20, 1) + " MiB",
         row.reserved_over_requested ? decimals(row.numbers[3].second / 0x1p20, 1) + " MiB" : "-",
         row.reserved_over_requested ? decimals(*row.reserved_over_requested, 4) : "-",
+        row.numbers.back().first == "warm_over_requested" ? decimals(row.numbers.back().second, 4) : "-",
         time_text(row.numbers[0].second),
         time_text(*row.ns),
         row.handles ? std::to_string(*row.handles) : "-",

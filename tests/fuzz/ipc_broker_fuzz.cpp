@@ -7,6 +7,7 @@
 //             connection; 3: shuts down the writing side
 //   bit 2     first receives what the broker has sent
 //   bit 3     the request is a release
+//   bits 4-5  the piece that the request names
 // The second byte is the length of the step's data, which follows.
 #include <poll.h>
 #include <sys/mman.h>
@@ -29,11 +30,13 @@ using namespace gmm;
 
 constexpr uint8_t kToken[kIpcTokenSize] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
 constexpr uint64_t kAllocation = 3;
+constexpr uint32_t kPieces = 3;
 constexpr uint64_t kAllocationSize = 4096;
 std::atomic<int> importers{0};
 
 Status resolve(void *, uint64_t id, const uint8_t token[kIpcTokenSize], IpcGrant *out) {
-  if (id != kAllocation || !ipc_token_equal(token, kToken)) return fail(GMM_ERROR_IPC_REFUSED, "wrong token");
+  if (ipc_export_id(id) != kAllocation || ipc_piece_index(id) >= kPieces || !ipc_token_equal(token, kToken))
+    return fail(GMM_ERROR_IPC_REFUSED, "wrong token");
   if (out->wants_fd) {
     out->fd = ::memfd_create("fuzz", MFD_CLOEXEC);
     if (out->fd >= 0 && ::ftruncate(out->fd, kAllocationSize) != 0) std::abort();
@@ -43,7 +46,7 @@ Status resolve(void *, uint64_t id, const uint8_t token[kIpcTokenSize], IpcGrant
   return Status();
 }
 void importer_gone(void *, uint64_t id) {
-  if (id != kAllocation || --importers < 0) std::abort();
+  if (ipc_export_id(id) != kAllocation || ipc_piece_index(id) >= kPieces || --importers < 0) std::abort();
 }
 void discard(void *, uint32_t, const char *) {}
 
@@ -90,6 +93,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   while (size >= 2) {
     const unsigned how = data[0] & 3u;
     const bool wait = (data[0] & 4u) != 0, release = (data[0] & 8u) != 0;
+    const uint32_t piece = data[0] >> 4 & 3u;
     size_t length = data[1];
     data += 2;
     size -= 2;
@@ -104,7 +108,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     } else if (how == 1) {
       IpcRequest request;
       request.want = static_cast<uint16_t>(release ? IpcWant::kRelease : IpcWant::kDescriptor);
-      request.allocation = kAllocation;
+      request.allocation = ipc_piece_id(kAllocation, piece);
       if (!release) std::memcpy(request.token, kToken, sizeof kToken);
       request.start_time = target.endpoint.start_time;
       request.serial = target.endpoint.serial;

@@ -277,19 +277,13 @@ Status Extents::add_one(Fill *fill, uint64_t size) {
   return Status();
 }
 
-Status Extents::move(Extent *extent, Fill *fill) {
-  const uintptr_t base = base_of(*extent);
-  Span *run = nullptr;
-  runs_.free().for_each([&](Span *each) {
-    if (each->begin() <= base && base < each->end()) run = each;
-  });
-  return move(extent, run, fill);
-}
-
 // Mapped at both places for a moment, so that a refusal leaves it where it was.
 Status Extents::move(Extent *extent, Span *run, Fill *fill) {
   const uintptr_t base = base_of(*extent);
   const uint64_t size = size_of(*extent);
+  const auto holds = [&](const Span *each) { return each->begin() <= base && base < each->end(); };
+  if (!run->is(SpanState::kFree) || !run->listed || !holds(run))
+    runs_.free().for_each([&](Span *each) { run = holds(each) ? each : run; });
   Cut cut;
   runs_.unlist(run);
   Status status = cut_at(*extent, run, &cut);

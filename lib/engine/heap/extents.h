@@ -62,10 +62,8 @@ class Extents {
   // not made is refunded.
   Status add(Fill *fill, uint64_t bytes, uint64_t each);
   // Maps an extent that lies in a listed free run to the start of the hole. A refusal of the driver leaves it where it
-  // was. What is left of the run before it is the same span.
+  // was. What is left of the run before it is the same span. `run` may be the one of before another move, which cut it.
   Status move(Extent *extent, Span *run, Fill *fill);
-  // The same, where the run is unknown.
-  Status move(Extent *extent, Fill *fill);
   // Returns an extent out of a free run that is in no list. What is left of the run before it is listed; *rest is what
   // follows, in no list.
   Status release(Extent *extent, Span *run, Span **rest);
@@ -88,13 +86,13 @@ class Extents {
   // back. `run` is the free run around it: what was kept together with its free neighbours goes, too.
   void forget_contents(ByteRange freed, const Span &run);
 
-  // Calls fn(Extent *) for the extents that lie whole in a free run and that no importer has.
+  // Calls fn(Extent *) for the extents that lie whole in a free run and that no importer has, from its end on.
   template <typename Fn>
   void for_each_in(const Span *run, Fn fn) {
-    for (uintptr_t at = run->begin(), end = run->end(); at < end;) {
-      Extent *extent = core_.page_map.find_extent(reinterpret_cast<void *>(at));
-      const bool whole = base_of(*extent) >= run->begin() && base_of(*extent) + size_of(*extent) <= end;
-      at = base_of(*extent) + size_of(*extent);
+    for (uintptr_t begin = run->begin(), at = run->end(); at > begin;) {
+      Extent *extent = core_.page_map.find_extent(reinterpret_cast<void *>(at - 1));
+      at = base_of(*extent);
+      const bool whole = at >= begin && at + size_of(*extent) <= run->end();
       if (whole && extent->importers.load(std::memory_order_relaxed) == 0) fn(extent);
     }
   }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cinttypes>
 
+#include "base/clock.h"
 #include "base/thread.h"
 
 namespace gmm {
@@ -22,6 +23,7 @@ Status Growth::charge(uint64_t bytes, uint64_t *wanted) {
 
 // The most that was live at once and held something, with the block that is wanted.
 uint64_t Growth::live_peak(uint64_t bytes) {
+  policy_.worked(caches_.seen_allocations(), caches_.seen_frees(), monotonic_ns());
   const uint64_t live = caches_.seen_live() + bytes;
   const uint64_t peak = policy_.peak(caches_.seen_peak_live(), live);
   const uint64_t paused = extents_.paused_bytes();
@@ -54,7 +56,7 @@ Status Growth::grow(uint64_t bytes, uint64_t alignment, StreamKey key, RunUse us
   // Inside gmm_defer_begin() nothing goes back to the driver, not even for a moment.
   if (core_.defer_depth.load(std::memory_order_relaxed) == 0)
     if (const uint64_t moves = policy_.to_move(held, window.bytes, peak); moves != 0)
-      move_free_extents(&fill, moves, bytes);
+      move_free_extents(&fill, moves, bytes, false);
   policy_.is_behind(false);
   Status status;
   uint64_t moved = fill.bytes;
@@ -71,7 +73,7 @@ Status Growth::grow(uint64_t bytes, uint64_t alignment, StreamKey key, RunUse us
     if (!again || (status.code() != GMM_ERROR_OUT_OF_MEMORY && status.code() != GMM_ERROR_LIMIT_EXCEEDED)) break;
     again = false;
     const uint64_t so_far = fill.bytes;
-    if (fill.bytes < window.bytes) move_free_extents(&fill, window.bytes - fill.bytes, bytes);
+    if (fill.bytes < window.bytes) move_free_extents(&fill, window.bytes - fill.bytes, bytes, true);
     moved += fill.bytes - so_far;
     if (fill.bytes >= window.bytes) status = Status();
     if (fill.bytes == before && wanted == need) break;
@@ -271,8 +273,9 @@ Span *Growth::with_neighbours(Span *run, StreamKey key) {
   return run;
 }
 
-// Moves free extents, whose work is done, to the hole: `wanted` bytes or somewhat more. What cannot be moved stays.
-void Growth::move_free_extents(Extents::Fill *fill, uint64_t wanted, uint64_t block) {
+// Moves free extents, whose work is done, to the hole: `wanted` bytes or somewhat more. What cannot be moved stays, and
+// what the budget does not pay, unless it must.
+void Growth::move_free_extents(Extents::Fill *fill, uint64_t wanted, uint64_t block, bool must) {
   if (streams_.held_for_graph()) return;
   MessageGuard message_guard;
   // Runs at the edges of the hole become part of the new memory as they are; of the one behind it, as much as the block
@@ -290,36 +293,41 @@ void Growth::move_free_extents(Extents::Fill *fill, uint64_t wanted, uint64_t bl
     if (may_move(run)) bits |= run->streams;
   });
   streams_.ask(bits);
-  Vector<Extent *> extents(core_.allocator);  // the largest first
+  struct Movable {
+    Extent *extent;
+    Span *run;
+  };
+  // The largest first, and those of a run from its end on: what is left of it is the same span then.
+  Vector<Movable> all(core_.allocator);
   runs_.free().for_each([&](Span *run) {
     if (!may_move(run) || !streams_.is_done(run)) return;
     extents_.for_each_in(run, [&](Extent *extent) {
       if (!extent->mapped || !(extent->location == options_.device)) return;
       if (run == after && base_of(*extent) < stays_before) return;
-      uint64_t at = extents.size();
-      while (at > 0 && size_of(*extents[at - 1]) < size_of(*extent)) --at;
-      if (!extents.insert(at, extent)) return;  // without host memory it stays where it is
+      uint64_t at = all.size();
+      while (at > 0 && size_of(*all[at - 1].extent) < size_of(*extent)) --at;
+      if (!all.insert(at, Movable{extent, run})) return;  // without host memory it stays where it is
     });
   });
   uint64_t moved = 0;
+  const auto may_go_on = [&] { return moved < wanted && fill->hole != nullptr && (must || policy_.may_move()); };
   const auto move = [&](uint64_t index) {
-    const uint64_t size = size_of(*extents[index]);
-    if (extents_.move(extents[index], fill).ok()) {
+    const Movable &movable = all[index];
+    const uint64_t size = size_of(*movable.extent);
+    if (extents_.move(movable.extent, movable.run, fill).ok()) {
       moved += size;
       policy_.moved(size);
     }
-    extents.erase(index);
+    all.erase(index);
   };
-  for (uint64_t i = 0; i < extents.size() && moved < wanted && fill->hole != nullptr;) {
-    if (size_of(*extents[i]) <= wanted - moved)
+  for (uint64_t i = 0; i < all.size() && may_go_on();) {
+    if (size_of(*all[i].extent) <= wanted - moved)
       move(i);
     else
       ++i;
   }
   // Then the smallest that is too large, where there are addresses for it.
-  if (moved < wanted && !extents.empty() && fill->hole != nullptr &&
-      size_of(*extents[extents.size() - 1]) <= fill->hole->bytes())
-    move(extents.size() - 1);
+  if (may_go_on() && !all.empty() && size_of(*all[all.size() - 1].extent) <= fill->hole->bytes()) move(all.size() - 1);
 }
 
 // Without the lock while it sleeps: a call in a stream may free memory, or wait for the thread that allocates here.

@@ -107,7 +107,6 @@ Status Heap::take_run(const BlockRequest &request, Effort effort, CacheEntry *ou
   LockGuard guard(mutex);
   if (effort == Effort::kNoGrowth && request.back_count != 0) {
     const uint64_t bit = bit_of_free(request.key);
-    policy_.freed();
     for (uint32_t i = 0; i < request.back_count; ++i) put_back_large(span_of_large(request.back[i].slot), bit);
   }
   Span *run = nullptr;
@@ -145,7 +144,7 @@ bool Heap::take_free(const BlockRequest &request, CacheEntry *out, uint32_t *cou
   Span *slab = small ? slabs_.find(class_index, own) : nullptr;
   if (slab == nullptr) {
     const uint64_t bytes = (small ? slab_granules(class_index) : granules(request.size)) * kGranule;
-    Span *run = runs_.free().best_fit(bytes / kGranule, kGranule, own);
+    Span *run = runs_.free().find(bytes / kGranule, kGranule, own);
     if (run == nullptr || !runs_.can_carve_now(run, bytes, kGranule) || (small && !slabs_.has_spare())) return false;
     if (!runs_.carve(run, bytes, kGranule, &run).ok()) return false;
     if (!small) {
@@ -171,15 +170,15 @@ Status Heap::find_run(uint64_t bytes, uint64_t alignment, StreamKey key, Effort 
   if (bit == 0) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to remember another stream.");
   // What other streams are done with is as good as own, and merges with it.
   if (streams_.known_streams() > 1 && policy_.may_ask()) runs_.clear_done(streams_, policy_);
-  Span *run = runs_.free().best_fit(count, alignment, own);
+  Span *run = runs_.free().find(count, alignment, own);
   if (run == nullptr) {
     if (effort == Effort::kNoGrowth) return Status();
     if (streams_.known_streams() > 1 && runs_.clear_done(streams_, policy_))
-      run = runs_.free().best_fit(count, alignment, own);
+      run = runs_.free().find(count, alignment, own);
   }
   for (uint32_t pass = 0; run == nullptr && pass < 2; ++pass) {
     if (pass == 1) runs_.merge_all(true);
-    run = runs_.free().best_fit(count, alignment, ~uint64_t{0});
+    run = runs_.free().find(count, alignment, ~uint64_t{0});
     if (run == nullptr) continue;
     MessageGuard message_guard;
     // A refusal (graph capture) is no failure: the heap grows instead.
@@ -188,7 +187,10 @@ Status Heap::find_run(uint64_t bytes, uint64_t alignment, StreamKey key, Effort 
     else
       run = nullptr;
   }
-  if (run == nullptr) GMM_TRY(growth_.grow(bytes, alignment, key, use, &run));
+  if (run == nullptr) {
+    GMM_TRY(growth_.grow(bytes, alignment, key, use, &run));
+    if (!options_.whole_regions() && policy_.has_freed()) passing_.store(kPassing, std::memory_order_relaxed);
+  }
   return runs_.carve(run, bytes, alignment, out);
 }
 
@@ -245,7 +247,6 @@ void Heap::put_back(const CacheEntry *entries, uint32_t count, StreamKey key) {
   LockGuard guard(mutex);
   if (count == 0) return;
   const uint64_t bit = bit_of_free(key);
-  policy_.freed();
   for (uint32_t i = 0; i < count; ++i) put_back_one(entries[i], bit);
 }
 
@@ -254,7 +255,6 @@ bool Heap::put_back_now(const CacheEntry &entry, StreamKey key) {
   const uint64_t bit = streams_.known_bit(key);
   if (bit == 0 || !runs_.has_spares(1)) return false;  // a slab that is free whole becomes a run
   streams_.note_free_on_last();
-  policy_.freed();
   entry.slot->store(0, std::memory_order_relaxed);
   put_back_one(entry, bit);
   return true;

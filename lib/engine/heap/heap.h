@@ -133,6 +133,16 @@ class Heap {
   // Never waits for an operation that has the lock: free bytes are then those at its start.
   HeapTotals totals();
 
+  // Whether large blocks pass the thread caches by, because the heap grew just now. What stays then, such as a tensor
+  // that grows, would take the place of what was freed last. That lies among short-lived blocks, and keeps an extent
+  // each time.
+  bool passes_caches() const { return passing_.load(std::memory_order_relaxed) != 0; }
+  // One such block was taken or freed.
+  void passed_caches() {
+    if (const uint32_t left = passing_.load(std::memory_order_relaxed); left != 0)
+      passing_.store(left - 1, std::memory_order_relaxed);
+  }
+
   // What the fast paths read. Written rarely.
   struct FastFields {
     Gate *gate = nullptr;
@@ -209,9 +219,13 @@ class Heap {
   Growth growth_;
   Compactor compactor_;
   Evacuator evacuator_;
-  Vector<CacheEntry> not_waited_for_;      // freed by per-thread streams of other threads, whose work may still run
-  Vector<gmm_stream> forgotten_;           // to forget at the end of the operation that has the lock
-  bool may_put_off_ = false;               // that operation takes more of them; a wait inside of a free does not
+  Vector<CacheEntry> not_waited_for_;  // freed by per-thread streams of other threads, whose work may still run
+  Vector<gmm_stream> forgotten_;       // to forget at the end of the operation that has the lock
+  bool may_put_off_ = false;           // that operation takes more of them; a wait inside of a free does not
+  // Large blocks that are still to be taken or freed past the thread caches. Threads count it without a lock, and may
+  // lose a step.
+  std::atomic<uint32_t> passing_{0};
+  static constexpr uint32_t kPassing = 128;
   std::atomic<uint64_t> counted_free_{0};  // free_bytes() when it was counted last
 };
 

@@ -65,7 +65,7 @@ void HeapCaches::drain(Vector<CacheEntry> *per_thread) {
   for_each_revoked([&](HeapCache &cache) { cache.empty_revoked(per_thread, per_thread != nullptr); });
   transfers.drain();
   LockGuard list_guard(list_mutex_);
-  note_peak(live_locked());
+  look_locked();
 }
 
 void HeapCaches::forget_stream(gmm_stream stream) {
@@ -102,7 +102,7 @@ uint32_t HeapCaches::drain_transfers(uint64_t thread, uint64_t *quiet) {
   if (quiet != nullptr) *quiet = quiet_bytes;
   {
     LockGuard list_guard(list_mutex_);
-    note_peak(live_locked());
+    look_locked();
   }
   transfers.drain();
   return others;
@@ -144,10 +144,16 @@ uint64_t HeapCaches::drain_idle(uint64_t now, uint64_t age) {
 }
 
 // The next two with list_mutex_ held.
-uint64_t HeapCaches::live_locked() {
-  uint64_t live = ended_.live_bytes;
-  for_each_locked([&](const HeapCache &cache) { live += cache.live_bytes.load(std::memory_order_relaxed); });
-  return live;
+void HeapCaches::look_locked() {
+  uint64_t live = ended_.live_bytes, allocations = ended_.allocations, frees = ended_.frees + ended_.forgotten;
+  for_each_locked([&](const HeapCache &cache) {
+    live += cache.live_bytes.load(std::memory_order_relaxed);
+    allocations += cache.allocations.load(std::memory_order_relaxed);
+    frees += cache.frees.load(std::memory_order_relaxed);
+  });
+  note_peak(live);
+  seen_allocations_.store(allocations, std::memory_order_relaxed);
+  seen_frees_.store(frees, std::memory_order_relaxed);
 }
 
 void HeapCaches::note_peak(uint64_t live) {

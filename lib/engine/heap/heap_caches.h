@@ -67,6 +67,9 @@ class HeapCaches {
   // Live bytes when they were last added up, and the most of them.
   uint64_t seen_live() const { return seen_live_.load(std::memory_order_relaxed); }
   uint64_t seen_peak_live() const { return seen_peak_live_.load(std::memory_order_relaxed); }
+  // Allocations and frees until then.
+  uint64_t seen_allocations() const { return seen_allocations_.load(std::memory_order_relaxed); }
+  uint64_t seen_frees() const { return seen_frees_.load(std::memory_order_relaxed); }
   void count_failure();
   // A free of a thread that has no host memory for a cache.
   void count_free(uint64_t requested);
@@ -98,14 +101,15 @@ class HeapCaches {
   static uint64_t calls_of(const HeapCache &cache);
   static bool is_quiet(const HeapCache &cache);
   void end(HeapCache &cache);
-  uint64_t live_locked();
+  void look_locked();
   void note_peak(uint64_t live);
 
   Heap &heap_;
   Mutex list_mutex_{LockRank::kHeapCachesList};
   List<HeapCache, HeapCaches> list_;
-  HeapTotals ended_;                                        // guarded by list_mutex_: of caches that ended
-  std::atomic<uint64_t> seen_live_{0}, seen_peak_live_{0};  // written with list_mutex_ held
+  HeapTotals ended_;  // guarded by list_mutex_: of caches that ended
+  // Written with list_mutex_ held.
+  std::atomic<uint64_t> seen_live_{0}, seen_peak_live_{0}, seen_allocations_{0}, seen_frees_{0};
 };
 
 }  // namespace gmm

@@ -220,17 +220,8 @@ Span *Runs::cut_front(Span *run, uint64_t bytes) {
   return front;
 }
 
-// Where a hole lies before the run and a block behind it, the new block lies beside that. The rest then reaches the
-// hole, so that all of its extents but one can move.
-uintptr_t Runs::start_in(const Span *run, uint64_t bytes, uint64_t alignment) {
-  const Span *before = run->before, *after = run->after;
-  const bool at_hole = before != nullptr && before->is(SpanState::kUnbacked);
-  const bool at_block = after != nullptr && !after->is(SpanState::kUnbacked);
-  return at_hole && at_block ? (run->end() - bytes) & ~(alignment - 1) : FreeRuns::aligned_start(run, alignment);
-}
-
 Status Runs::carve(Span *run, uint64_t bytes, uint64_t alignment, Span **out) {
-  const uintptr_t start = start_in(run, bytes, alignment);
+  const uintptr_t start = FreeRuns::aligned_start(run, alignment);
   const uint64_t head = start - run->begin();
   if (!core_.page_map.prepare_granules(start, bytes))
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of a block.");

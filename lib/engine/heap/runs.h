@@ -67,7 +67,7 @@ class Runs {
   Status carve(Span *run, uint64_t bytes, uint64_t alignment, Span **out);
   // Whether carve() of this run needs neither memory nor another thread.
   [[nodiscard]] bool can_carve_now(const Span *run, uint64_t bytes, uint64_t alignment) {
-    return has_spares(2) && core_.page_map.has_granules(start_in(run, bytes, alignment), bytes);
+    return has_spares(2) && core_.page_map.has_granules(FreeRuns::aligned_start(run, alignment), bytes);
   }
   // Bytes of listed free runs and of free dedicated blocks.
   uint64_t free_bytes();
@@ -92,7 +92,6 @@ class Runs {
   void keep_spare(Span *span);
   static void link_between(Span *before, Span *span, Span *after);
   Span *cut_front(Span *run, uint64_t bytes);
-  static uintptr_t start_in(const Span *run, uint64_t bytes, uint64_t alignment);
   void merge_region(Region &region, bool any_streams);
 
   Core &core_;

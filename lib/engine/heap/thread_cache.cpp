@@ -232,7 +232,8 @@ Status refill_and_alloc(Heap &heap, uint64_t requested, uint64_t alignment, gmm_
     cache->leave();
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of a stream.");
   }
-  if (cacheable && pop_any(*cache, *bins, size, requested, out)) return Status();
+  const bool passes_by = size > kMaxSmall && heap.passes_caches();
+  if (cacheable && !passes_by && pop_any(*cache, *bins, size, requested, out)) return Status();
   BlockRequest request;
   request.size = size;
   request.alignment = alignment;
@@ -248,6 +249,10 @@ Status refill_and_alloc(Heap &heap, uint64_t requested, uint64_t alignment, gmm_
         heap.put_back(blocks, cache->remove_large(*other, blocks), other->key);
     request.back = blocks;
     request.back_count = cache->remove_large(*bins, blocks);
+    if (passes_by) {
+      bins->large_capacity = 0;
+      heap.passed_caches();
+    }
     taken_over = cacheable && cache->take_over_large(*bins, size);
     if (taken_over) heap.put_back(blocks, request.back_count, request.key);
   } else if (cacheable && (bin = cache->bin_of(*bins, small_class(size))) != nullptr) {
@@ -340,7 +345,8 @@ Status try_free_past_bin(HeapCache &cache, Span &span, const CacheEntry &entry, 
     StreamBins *bins = cache.all;
     while (bins != nullptr && !(bins->key == key)) bins = bins->next;
     const uint64_t cached = cache.cached_bytes.load(std::memory_order_relaxed) + bytes;
-    if (bins != nullptr && cached <= kCacheBudget && cache.heap->fast.has_paused.load(std::memory_order_relaxed) == 0 &&
+    const bool admits = bins != nullptr && (span.is_slab_object || cache.admits_large(*bins));
+    if (admits && cached <= kCacheBudget && cache.heap->fast.has_paused.load(std::memory_order_relaxed) == 0 &&
         push(*bins, span, entry, bytes)) {
       entry.slot->store(0, std::memory_order_relaxed);
       cache.cached_bytes.store(cached, std::memory_order_relaxed);
@@ -348,6 +354,7 @@ Status try_free_past_bin(HeapCache &cache, Span &span, const CacheEntry &entry, 
     } else if (cache.heap->mutex.try_lock()) {
       const UnlockAtEnd guard(cache.heap->mutex);
       freed = cache.heap->put_back_now(entry, key);
+      if (freed && bins != nullptr && !admits) cache.heap->passed_caches();
     }
     if (freed) {
       add(cache.live_bytes, 0 - requested);
@@ -409,12 +416,15 @@ __attribute__((noinline)) Status make_room_and_free(Heap &heap, Span *span, void
     if (cache->cached_bytes.load(std::memory_order_relaxed) + bytes > kCacheBudget) cache->empty();
     StreamBins *bins = cache->bins_of(stream);
     if (bins != nullptr && !span->is_slab_object) {
-      if (bins->large_count == bins->large_capacity) {
+      if (!cache->admits_large(*bins)) {
+        heap.passed_caches();
+        bins = nullptr;
+      } else if (bins->large_count == bins->large_capacity) {
         if (!cache->hand_over_large(*bins)) back_count = cache->remove_large(*bins, back);
         heap.caches.transfers.fetch_after(entry.slot, bins->large_capacity);
       }
-      bins->large[bins->large_count++] = LargeEntry{entry, bytes};
-      cached = true;
+      if (bins != nullptr) bins->large[bins->large_count++] = LargeEntry{entry, bytes};
+      cached = bins != nullptr;
     } else if (bins != nullptr) {
       Bin *bin = cache->bin_of(*bins, span->class_index);
       if (bin != nullptr && bin->count == bin->capacity) cache->spill(*bins, *bin, bytes);
@@ -558,6 +568,13 @@ void HeapCache::end_bins_if(Fn fn) {
 
 void HeapCache::free_bins() {
   end_bins_if([](const StreamBins &) { return true; });
+}
+
+bool HeapCache::admits_large(StreamBins &bins) {
+  if (bins.large_capacity != 0) return true;
+  if (heap->passes_caches()) return false;
+  bins.large_capacity = kFewLargeEntries;
+  return true;
 }
 
 uint32_t HeapCache::remove_large(StreamBins &bins, CacheEntry *out) {

@@ -40,7 +40,7 @@ struct Bin {
 
 // The large blocks that were freed last. They are few. They return to the heap as soon as none of them fits, so that
 // the heap merges what is free before it splits another run. Caches of large blocks by size class were slower, and left
-// memory unmerged for long.
+// memory unmerged for long. While a heap grows they pass the caches by (Heap::passes_caches()).
 inline constexpr uint32_t kFewLargeEntries = 8;
 // At most so many, where blocks go from thread to thread.
 inline constexpr uint32_t kLargeEntries = 32;
@@ -54,7 +54,7 @@ struct alignas(64) StreamBins {
   StreamKey key;
   StreamBins *next;
   uint32_t large_count;
-  uint32_t large_capacity;
+  uint32_t large_capacity;  // 0: they pass by
   LargeEntry large[kLargeEntries];
   Bin bins[kSmallClasses];
 };
@@ -126,6 +126,9 @@ struct alignas(64) HeapCache : Link<HeapCaches> {
   // The same two for large blocks. Blocks that are not all of one size are not handed over; false: there is no room.
   bool hand_over_large(StreamBins &bins);
   bool take_over_large(StreamBins &bins, uint64_t size);
+  // Whether large blocks of the stream may be cached. They may not while Heap::passes_caches(), from the stream's first
+  // refill on; this ends it.
+  bool admits_large(StreamBins &bins);
   // Removes all large blocks of a stream, and returns their number, up to kLargeEntries.
   uint32_t remove_large(StreamBins &bins, CacheEntry *out);
   // Everything in the cache goes to the heap.

@@ -376,7 +376,14 @@ void IpcBroker::receive(Slot *slot) {
     if (slot->state == State::kIdle) return answer(slot);
     IpcRequest request;
     request.decode(slot->request);
-    if (is_release(request, *slot)) return release(slot);
+    // Only this thread writes a slot's allocation, so it reads it without the lock.
+    if (is_well_formed(request, IpcWant::kRelease) && request.allocation == slot->allocation) return release(slot);
+    if (is_well_formed(request, IpcWant::kDescriptor) && slot->pieces < kIpcMaxPieces &&
+        request.allocation == ipc_piece_id(slot->allocation, slot->pieces)) {
+      const gmm_result result = grant(slot, request);
+      if (result != GMM_OK && result != GMM_ERROR_BUSY) drop(slot);
+      return;
+    }
   }
   complain("dropped process %d: it spoke again after its request", slot->pid);
   drop(slot);
@@ -442,7 +449,7 @@ void IpcBroker::answer(Slot *slot) {
     slot->allocation = request.allocation;
     slot->ending = Ending::kNone;
   }
-  if (!grant(slot, request)) drop(slot);
+  if (grant(slot, request) != GMM_OK) drop(slot);
 }
 
 // Nobody is counted. The connection is idle after the reply, if there is a place for it.
@@ -450,7 +457,7 @@ void IpcBroker::answer_check(Slot *slot, const IpcRequest &request) {
   IpcGrant grant;
   grant.counts = false;
   IpcReply reply;
-  if (!resolve(*slot, request, &grant, &reply)) return drop(slot);
+  if (resolve(*slot, request, &grant, &reply) != GMM_OK) return drop(slot);
   reply.allocation_size = grant.allocation_size;
   reply.generation = grant.generation;
   if (!send_reply(slot->fd, reply, -1)) return drop(slot);
@@ -463,41 +470,43 @@ void IpcBroker::answer_check(Slot *slot, const IpcRequest &request) {
   slot->since = monotonic_ms();
 }
 
-// False: the peer got the reason, and the connection must be closed.
-bool IpcBroker::resolve(const Slot &slot, const IpcRequest &request, IpcGrant *out, IpcReply *reply) {
+// After an error the peer got the reason.
+gmm_result IpcBroker::resolve(const Slot &slot, const IpcRequest &request, IpcGrant *out, IpcReply *reply) {
   const Status status = resolver_.resolve(resolver_.user, request.allocation, request.token, out);
-  if (status.ok()) return true;
+  if (status.ok()) return GMM_OK;
   // BUSY is no refusal: the importer asks again.
   if (status.code() != GMM_ERROR_BUSY)
     complain("refused process %d the allocation %" PRIu64 ": %s", slot.pid, request.allocation, last_message());
   close_fd(&out->fd);
   reply->result = status.code();
   send_reply(slot.fd, *reply, -1);
-  return false;
+  return status.code();
 }
 
-// False: the connection must be closed.
-bool IpcBroker::grant(Slot *slot, const IpcRequest &request) {
+// The first piece of a connection, or the next one. After an error the connection has what it had, and must be closed;
+// after BUSY a live one may ask again.
+gmm_result IpcBroker::grant(Slot *slot, const IpcRequest &request) {
   IpcGrant grant;
   grant.wants_fd = request.want == static_cast<uint16_t>(IpcWant::kDescriptor);
   IpcReply reply;
-  if (!resolve(*slot, request, &grant, &reply)) return false;
+  if (const gmm_result result = resolve(*slot, request, &grant, &reply); result != GMM_OK) return result;
   if (slot->state == State::kPending) remove_from_pending(slot);
   if (slot->state == State::kIdle) --idle_;
+  if (slot->state != State::kLive) live_.fetch_add(1, std::memory_order_relaxed);
   slot->state = State::kLive;
-  live_.fetch_add(1, std::memory_order_relaxed);
+  ++slot->pieces;
   if (grant.wants_fd && grant.fd < 0) {
     complain("refused process %d the allocation %" PRIu64 ": it has no file descriptor", slot->pid, request.allocation);
     reply.result = GMM_ERROR_NOT_SUPPORTED;
     send_reply(slot->fd, reply, -1);
-    return false;
+    return GMM_ERROR_NOT_SUPPORTED;
   }
   reply.allocation_size = grant.allocation_size;
   reply.generation = grant.generation;
   reply.descriptors = grant.wants_fd ? 1 : 0;
   const bool sent = send_reply(slot->fd, reply, grant.wants_fd ? grant.fd : -1);
   close_fd(&grant.fd);
-  return sent;
+  return sent ? GMM_OK : GMM_ERROR_SYSTEM;
 }
 
 // The send neither waits nor is partial: the peer has received every earlier reply, so this one fits into the buffer.
@@ -513,29 +522,33 @@ bool IpcBroker::send_reply(int fd, const IpcReply &reply, int descriptor) {
   return false;
 }
 
-bool IpcBroker::is_release(const IpcRequest &request, const Slot &slot) const {
-  // Only this thread writes a slot's allocation, so it reads it without the lock.
+bool IpcBroker::is_well_formed(const IpcRequest &request, IpcWant want) const {
   return request.magic == kIpcRequestMagic && request.version == kIpcProtocolVersion &&
-         request.want == static_cast<uint16_t>(IpcWant::kRelease) && request.reserved == 0 &&
-         request.start_time == endpoint_.start_time && request.serial == endpoint_.serial &&
-         request.allocation == slot.allocation;
+         request.want == static_cast<uint16_t>(want) && request.reserved == 0 &&
+         request.start_time == endpoint_.start_time && request.serial == endpoint_.serial;
 }
 
 void IpcBroker::release(Slot *slot) {
-  const uint64_t allocation = clear_allocation(slot);
   slot->state = State::kIdle;
   slot->since = monotonic_ms();
   ++idle_;
-  live_.fetch_sub(1, std::memory_order_relaxed);
-  importer_gone(allocation);
+  end_grant(slot, true);
 }
 
-uint64_t IpcBroker::clear_allocation(Slot *slot) {
-  LockGuard guard(slot_mutex_);
-  const uint64_t allocation = slot->allocation;
-  slot->allocation = 0;
-  slot->ending = Ending::kNone;
-  return allocation;
+// is_counted: the connection was live.
+void IpcBroker::end_grant(Slot *slot, bool is_counted) {
+  const uint32_t pieces = slot->pieces;
+  uint64_t allocation = 0;
+  {
+    LockGuard guard(slot_mutex_);
+    allocation = slot->allocation;
+    slot->allocation = 0;
+    slot->ending = Ending::kNone;
+  }
+  slot->pieces = 0;
+  if (!is_counted) return;
+  live_.fetch_sub(1, std::memory_order_relaxed);
+  importer_gone(allocation, pieces);
 }
 
 void IpcBroker::refuse(Slot *slot, gmm_result result) {
@@ -548,14 +561,12 @@ void IpcBroker::refuse(Slot *slot, gmm_result result) {
 void IpcBroker::drop(Slot *slot) {
   poller_.remove(slot->fd);
   close_fd(&slot->fd);
-  const uint64_t allocation = clear_allocation(slot);
   const State state = slot->state;
   if (state == State::kPending) remove_from_pending(slot);
   if (state == State::kIdle) --idle_;
-  if (state == State::kLive) live_.fetch_sub(1, std::memory_order_relaxed);
   slot->state = State::kFree;
   free_[free_count_++] = slot;
-  if (state == State::kLive) importer_gone(allocation);
+  end_grant(slot, state == State::kLive);
 }
 
 void IpcBroker::close_late_pending() {
@@ -580,8 +591,8 @@ void IpcBroker::catch_up() {
   catch_up_at_ = resolver_.catch_up != nullptr && resolver_.catch_up(resolver_.user) ? monotonic_ms() + kCatchUpMs : 0;
 }
 
-void IpcBroker::importer_gone(uint64_t allocation) {
-  resolver_.importer_gone(resolver_.user, allocation);
+void IpcBroker::importer_gone(uint64_t allocation, uint32_t pieces) {
+  for (uint32_t i = 0; i < pieces; ++i) resolver_.importer_gone(resolver_.user, ipc_piece_id(allocation, i));
   catch_up_at_ = 1;
   catch_up();
 }

@@ -108,7 +108,8 @@ class IpcBroker {
     uint32_t received = 0;
     int32_t pid = 0;
     uint64_t since = 0;                    // when it became pending or idle
-    uint64_t allocation = 0;               // guarded by slot_mutex_: what it requested; 0 before a request
+    uint64_t allocation = 0;               // guarded by slot_mutex_: what it requested first; 0 before a request
+    uint32_t pieces = 0;                   // that it was granted, from `allocation` on
     uint8_t request[kIpcRequestSize + 1];  // one byte more shows a request that is too long
   };
   static constexpr uint32_t kSlots = kMaxPending + kMaxLive;
@@ -145,13 +146,13 @@ class IpcBroker {
   void answer(Slot *slot);
   bool check(const IpcRequest &request, const Slot &slot);
   void answer_check(Slot *slot, const IpcRequest &request);
-  bool grant(Slot *slot, const IpcRequest &request);
-  bool resolve(const Slot &slot, const IpcRequest &request, IpcGrant *out, IpcReply *reply);
-  void importer_gone(uint64_t allocation);
+  gmm_result grant(Slot *slot, const IpcRequest &request);
+  gmm_result resolve(const Slot &slot, const IpcRequest &request, IpcGrant *out, IpcReply *reply);
+  void importer_gone(uint64_t allocation, uint32_t pieces);
   bool send_reply(int fd, const IpcReply &reply, int descriptor);
-  bool is_release(const IpcRequest &request, const Slot &slot) const;
+  bool is_well_formed(const IpcRequest &request, IpcWant want) const;
   void release(Slot *slot);
-  uint64_t clear_allocation(Slot *slot);
+  void end_grant(Slot *slot, bool is_counted);
   void refuse(Slot *slot, gmm_result result);
   void drop(Slot *slot);
   void drop_oldest_idle();

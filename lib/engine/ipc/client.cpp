@@ -78,12 +78,17 @@ class Attempt {
         watch_(watch),
         meanwhile_(meanwhile) {}
 
-  // For an idle connection. Its peer was checked when it was made.
-  void use_connection(IpcConnection &&idle) {
-    const Peer peer = idle.take();
+  // For an idle connection, or a live one that asks for its next piece. Its peer was checked when it was made.
+  void use_connection(IpcConnection &&made, bool is_live = false) {
+    const Peer peer = made.take();
     socket_.reset(peer.connection);
     process_.reset(peer.process);
     is_reused_ = true;
+    is_live_ = is_live;
+  }
+  // After BUSY a live connection is what it was.
+  IpcConnection take_connection(uint64_t allocation) {
+    return IpcConnection(socket_.take(), process_.take(), handle_.exporter, allocation);
   }
   // Whether run() failed because the exporter had closed the idle connection. Then it has granted nothing.
   bool found_connection_closed() const { return found_connection_closed_; }
@@ -99,7 +104,7 @@ class Attempt {
     GMM_TRY(check_reply());
     out->fd = descriptor_.take();
     out->allocation_size = reply_.allocation_size;
-    out->connection = IpcConnection(socket_.take(), process_.take(), handle_.exporter, handle_.allocation);
+    if (!is_live_) out->connection = take_connection(handle_.allocation);
     return Status();
   }
 
@@ -224,7 +229,11 @@ class Attempt {
 
   // The exporter closed the connection instead of an answer.
   Status closed() {
-    if (is_reused_) {
+    if (is_live_ && !seems_gone(handle_.exporter))
+      return fail(GMM_ERROR_IPC_PEER_GONE,
+                  "import from process %" PRIu32 ": the exporter took the memory back while this process mapped it",
+                  pid_);
+    if (is_reused_ && !is_live_) {
       found_connection_closed_ = true;
       return Status(GMM_ERROR_IPC_PEER_GONE);  // without a message: the next attempt, over a new connection, has one
     }
@@ -322,6 +331,7 @@ class Attempt {
   const bool watch_;
   IpcMeanwhile *const meanwhile_;
   bool is_reused_ = false;
+  bool is_live_ = false;
   bool found_connection_closed_ = false;
   OwnedFd socket_;
   OwnedFd process_;
@@ -329,6 +339,19 @@ class Attempt {
   unsigned descriptors_ = 0;
   IpcReply reply_;
 };
+
+// After BUSY: waits before the next attempt. An error: the time is over.
+Status wait_while_busy(const IpcHandle &handle, uint64_t deadline, uint64_t timeout_ms) {
+  const uint64_t now = monotonic_ms();
+  if (now >= deadline)
+    return fail(GMM_ERROR_IPC_TIMEOUT,
+                "import from process %" PRIu32 ": the exporter was busy for %" PRIu64
+                " ms: it pauses or resumes the memory, or it serves as many importers as it can (%u)",
+                handle.exporter.pid, timeout_ms, kIpcMaxImporters);
+  const uint64_t left = deadline - now;
+  sleep_us((left < kRetryMs ? left : kRetryMs) * 1000);
+  return Status();
+}
 
 // Attempts over new connections until the deadline, while the exporter has no place for another importer.
 Status connect_until(const IpcHandle &handle, IpcWant want, uint64_t deadline, uint64_t timeout_ms, IpcImport *out,
@@ -341,14 +364,7 @@ Status connect_until(const IpcHandle &handle, IpcWant want, uint64_t deadline, u
     } else if (!busy || status.code() != GMM_ERROR_IPC_TIMEOUT) {
       return status;
     }
-    const uint64_t now = monotonic_ms();
-    if (now >= deadline)
-      return fail(GMM_ERROR_IPC_TIMEOUT,
-                  "import from process %" PRIu32 ": the exporter was busy for %" PRIu64
-                  " ms: it pauses or resumes the memory, or it serves as many importers as it can (%u)",
-                  handle.exporter.pid, timeout_ms, kIpcMaxImporters);
-    const uint64_t left = deadline - now;
-    sleep_us((left < kRetryMs ? left : kRetryMs) * 1000);
+    GMM_TRY(wait_while_busy(handle, deadline, timeout_ms));
   }
 }
 
@@ -410,6 +426,21 @@ Status IpcClient::connect(const IpcHandle &handle, IpcWant want, uint64_t timeou
     break;
   }
   return connect_until(handle, want, deadline, timeout_ms, out, policy_, watch, &meanwhile);
+}
+
+Status IpcClient::next_piece(const IpcHandle &handle, uint64_t timeout_ms, IpcConnection *connection, IpcImport *out) {
+  check_may_wait("another process");
+  const uint64_t deadline = deadline_after(timeout_ms), first = connection->allocation();
+  for (;;) {
+    IpcMeanwhile nothing;
+    Attempt attempt(handle, IpcWant::kDescriptor, deadline, policy_, false, &nothing);
+    attempt.use_connection(static_cast<IpcConnection &&>(*connection), true);
+    const Status status = attempt.run(out);
+    if (!status.ok() && status.code() != GMM_ERROR_BUSY) return status;
+    if (!status.ok()) GMM_TRY(wait_while_busy(handle, deadline, timeout_ms));
+    *connection = attempt.take_connection(first);
+    if (status.ok()) return status;
+  }
 }
 
 void IpcClient::release(IpcConnection &&connection) {

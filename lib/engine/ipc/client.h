@@ -20,7 +20,7 @@ namespace gmm {
 class IpcConnection {
  public:
   IpcConnection() = default;
-  // Owns both descriptors from now on. `process` may be -1. `allocation`: the id that the connection was granted.
+  // Owns both descriptors from now on. `process` may be -1. `allocation`: the id that the connection was granted first.
   IpcConnection(int fd, int process, const IpcEndpoint &exporter, uint64_t allocation)
       : peer_{fd, process}, exporter_(exporter), allocation_(allocation) {}
   ~IpcConnection() { close(); }
@@ -31,6 +31,7 @@ class IpcConnection {
   IpcConnection &operator=(IpcConnection &&other) noexcept;
 
   bool open() const { return peer_.connection >= 0; }
+  uint64_t allocation() const { return allocation_; }
   // Whether the exporter lives and has revoked nothing. Does not wait.
   PeerState state() const;
   bool alive() const { return open() && state() == PeerState::kAlive; }
@@ -91,6 +92,9 @@ class IpcClient {
   // As ipc_connect(), over an idle connection to the same exporter where there is one.
   Status connect(const IpcHandle &handle, IpcWant want, uint64_t timeout_ms, IpcImport *out, bool watch = true,
                  IpcMeanwhile meanwhile = IpcMeanwhile());
+  // The next piece, `handle`, over the connection that was granted those before; out->connection stays empty. After an
+  // error the connection is closed, which gives up all pieces.
+  Status next_piece(const IpcHandle &handle, uint64_t timeout_ms, IpcConnection *connection, IpcImport *out);
   // Asks the exporter whether the handle's block lives. Errors: as ipc_connect().
   Status check(const IpcHandle &handle, uint64_t timeout_ms);
   // Releases what the connection was granted and caches the connection. The oldest idle connection is closed when there

@@ -57,13 +57,13 @@ class LockedBlock {
 
 // --- The table ------------------------------------------------------------------------------------------------------
 
-// The extent of a piece; NULL when an extent of the export has another id by now. No lock: the memory of an
-// Extent is never freed.
+// The extent of a piece; NULL when memory of the export was replaced. Ids only grow, and an extent gets a new one with
+// each place. No lock: the memory of an Extent is never freed.
 Extent *IpcExports::extent_of(const Export &entry, uint32_t piece) const {
   uintptr_t at = entry.base;
   for (uint32_t i = 0; i < entry.pieces; ++i) {
     Extent *extent = core_.page_map.find_extent(reinterpret_cast<void *>(at));
-    if (extent == nullptr || extent->id != entry.extents[i]) return nullptr;
+    if (extent == nullptr || extent->id >= entry.next_extent_id) return nullptr;
     if (i == piece) return extent;
     at += extent->size.load(std::memory_order_relaxed);
   }
@@ -93,7 +93,7 @@ void IpcExports::remove_stale() {
       static_cast<uint64_t>(std::remove_if(exports_.begin(), exports_.end(), is_stale) - exports_.begin()));
   const auto is_unused = [this](const SharedExtents &extents) {
     for (const Export &entry : exports_)
-      if (entry.extents[0] == extents.first) return false;
+      if (entry.first_extent == extents.first) return false;
     return true;
   };
   shared_extents_.truncate(static_cast<uint64_t>(
@@ -102,7 +102,7 @@ void IpcExports::remove_stale() {
 }
 
 IpcExports::SharedExtents *IpcExports::find_shared_extents(const Export &entry) {
-  const uint64_t first = entry.extents[0], last = entry.extents[entry.pieces - 1];
+  const uint64_t first = entry.first_extent, last = entry.last_extent;
   SharedExtents *found = std::lower_bound(shared_extents_.begin(), shared_extents_.end(), first,
                                           [last](const SharedExtents &extents, uint64_t key) {
                                             return extents.first != key ? extents.first < key : extents.last < last;
@@ -114,8 +114,8 @@ Status IpcExports::find_or_add_shared_extents(const Export &entry, SharedExtents
   *out = find_shared_extents(entry);
   if (*out != nullptr) return Status();
   SharedExtents added = {};
-  added.first = entry.extents[0];
-  added.last = entry.extents[entry.pieces - 1];
+  added.first = entry.first_extent;
+  added.last = entry.last_extent;
   GMM_TRY(random_bytes(added.token, sizeof added.token));
   const SharedExtents *after = std::lower_bound(shared_extents_.begin(), shared_extents_.end(), added,
                                                 [](const SharedExtents &a, const SharedExtents &b) {
@@ -133,6 +133,7 @@ Status IpcExports::describe(const Block &block, Export *out) const {
   out->block_size = block.requested;
   out->place = IpcImports::place(block.heap->options().kind, block.heap->options().device);
   out->base = block.extent->base.load(std::memory_order_relaxed);
+  out->next_extent_id = core_.next_extent_id.load(std::memory_order_relaxed);
   const uintptr_t end = block.base + block.reserved;
   for (uintptr_t at = out->base; at < end;) {
     const Extent *extent = core_.page_map.find_extent(reinterpret_cast<void *>(at));
@@ -141,7 +142,8 @@ Status IpcExports::describe(const Block &block, Export *out) const {
           GMM_ERROR_NOT_SUPPORTED,
           "gmm_ipc_export: the block lies over more than %u driver allocations; allocate it with GMM_ALLOC_DEDICATED.",
           kIpcMaxPieces);
-    out->extents[out->pieces++] = extent->id;
+    if (out->pieces++ == 0) out->first_extent = extent->id;
+    out->last_extent = extent->id;
     out->size += extent->size.load(std::memory_order_relaxed);
     at = out->base + out->size;
   }
@@ -164,8 +166,7 @@ Status IpcExports::find_or_add(const Block &block, Export *out) {
   GMM_TRY(block.heap->uses().mark_exported(CacheEntry{reinterpret_cast<void *>(block.base), block.slot}, &entry.id));
   if (entry.id != new_id) {
     Export *known = find(entry.id);
-    if (known != nullptr &&
-        std::equal(entry.extents, entry.extents + entry.pieces, known->extents, known->extents + known->pieces)) {
+    if (known != nullptr && extent_of(*known, known->pieces - 1) != nullptr) {
       *out = *known;
       return Status();
     }

@@ -80,10 +80,11 @@ class IpcExports {
     uint64_t size;                // of all extents
     uint64_t granted_generation;  // of the last grant
     uint32_t pieces;
-    uint32_t importers;               // grants to other processes, all pieces together
-    uint32_t own_imports;             // of this context; the first one is counted on the extents
-    uint64_t place;                   // IpcImports::kind() and device()
-    uint64_t extents[kIpcMaxPieces];  // ids: later memory at the same address has others
+    uint32_t importers;                  // grants to other processes, all pieces together
+    uint32_t own_imports;                // of this context; the first one is counted on the extents
+    uint64_t place;                      // IpcImports::kind() and device()
+    uint64_t first_extent, last_extent;  // ids
+    uint64_t next_extent_id;             // at the export: later memory at the same addresses has this or a larger one
   };
   // Consecutive extents that some exports have in common.
   struct SharedExtents {

@@ -49,7 +49,7 @@
 // Limits
 // - MANAGED memory has no IPC.
 // - The driver opens no legacy handle in the process that made it, not even for another context.
-// - A block has at most 16 pieces.
+// - A block has at most kIpcMaxPieces pieces.
 // - Only memory of GMM_ALLOC_COMM has fabric handles. An importer on another machine is neither counted nor revoked.
 // - CUDA does not define what happens to a queued wait for an event whose maker is killed.
 #ifndef GMM_ENGINE_IPC_IPC_H

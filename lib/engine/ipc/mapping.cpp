@@ -60,9 +60,13 @@ Status IpcMapping::connect(uint32_t piece, IpcWant want, uint64_t timeout_ms, in
   IpcHandle handle = handle_;
   handle.allocation = ipc_piece_id(handle.allocation, piece);
   IpcImport granted;
-  GMM_TRY(client_.connect(handle, want, timeout_ms, &granted, piece == 0, meanwhile));
+  if (piece == 0) {
+    GMM_TRY(client_.connect(handle, want, timeout_ms, &granted, true, meanwhile));
+    connection_ = static_cast<IpcConnection &&>(granted.connection);
+  } else {
+    GMM_TRY(client_.next_piece(handle, timeout_ms, &connection_, &granted));
+  }
   *fd = granted.fd;
-  pieces_[piece].connection = static_cast<IpcConnection &&>(granted.connection);
   pieces_[piece].size = granted.allocation_size;
   return Status();
 }
@@ -170,9 +174,8 @@ Status IpcMapping::unmap() {
       break;
   }
   form_ = Form::kNone;
-  if (base_ == nullptr) return Status();  // it never had addresses; the destructor closes the connections
-  for (Piece &piece : pieces_)
-    if (piece.connection.open()) client_.release(static_cast<IpcConnection &&>(piece.connection));
+  if (base_ == nullptr) return Status();  // it never had addresses; the destructor closes the connection
+  if (connection_.open()) client_.release(static_cast<IpcConnection &&>(connection_));
   base_ = nullptr;
   return Status();
 }

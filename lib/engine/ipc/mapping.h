@@ -27,11 +27,11 @@ class IpcMapping {
   IpcMapping &operator=(const IpcMapping &) = delete;
 
   // Each maps once. unmap() removes what a failure left.
-  // Connects to the exporter, once for each piece of the memory, and waits for its answers.
+  // Connects to the exporter, and waits for its answer about each piece of the memory.
   Status map_handle(uint64_t timeout_ms);
   // `fd` stays the caller's. `type` is not GMM_FD_DEFAULT.
   Status map_descriptor(int32_t fd, gmm_fd_type type, uint64_t size);
-  // Unmaps everything, then releases the connections. When the driver refuses a step, a later call goes on with it.
+  // Unmaps everything, then releases the connection. When the driver refuses a step, a later call goes on with it.
   Status unmap();
 
   // Whether the handle means the memory that is mapped here: a block in it, which may be another one or freed.
@@ -48,8 +48,8 @@ class IpcMapping {
   bool is_fabric() const { return is_fabric_; }
   // The driver maps it; the memory ends with the exporter.
   bool is_legacy() const { return form_ == Form::kLegacy; }
-  // Of the first piece, whose connection watches the exporter's process. None for a descriptor.
-  const IpcConnection &connection() const { return pieces_[0].connection; }
+  // It counts for all pieces, and watches the exporter's process. None for a descriptor.
+  const IpcConnection &connection() const { return connection_; }
 
   Phase phase = Phase::kMapping;
   uint32_t checks = 0;  // imports that wait for the exporter's word on a further block; guarded by the table's lock
@@ -66,7 +66,6 @@ class IpcMapping {
     PhysicalHandle physical;
     uint64_t size = 0;
     bool is_mapped = false;
-    IpcConnection connection;
   };
 
   Status connect(uint32_t piece, IpcWant want, uint64_t timeout_ms, int32_t *fd,
@@ -88,6 +87,7 @@ class IpcMapping {
   bool is_fabric_ = false;
   char *base_ = nullptr;
   uint64_t size_ = 0;
+  IpcConnection connection_;
   Piece pieces_[kIpcMaxPieces];
   Allocation allocation_;
 };

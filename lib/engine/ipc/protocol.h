@@ -6,6 +6,10 @@
 // request. A check asks only whether a block lives, and counts nobody. The broker sends one byte on a live connection,
 // and only when it revokes the memory.
 //
+// A VMM block may lie over several extents. Each is a piece of the export. A reply carries one descriptor, so the
+// importer asks for piece after piece over one connection, which counts as the importer of all that it was granted. A
+// piece that is BUSY ends nothing: the importer asks for it again.
+//
 // Requests and replies are little-endian and of fixed size. Their first twelve bytes have the same meaning in every
 // version.
 #ifndef GMM_ENGINE_IPC_PROTOCOL_H
@@ -21,12 +25,11 @@ namespace gmm {
 
 inline constexpr uint32_t kIpcRequestMagic = 0x516d6d67;  // "gmmQ"
 inline constexpr uint32_t kIpcReplyMagic = 0x526d6d67;    // "gmmR"
-inline constexpr uint16_t kIpcProtocolVersion = 2;
+inline constexpr uint16_t kIpcProtocolVersion = 3;
 inline constexpr uint32_t kIpcMaxImporters = 1024;  // of one broker
 
-// A VMM block may lie over several extents. Each is a piece of the export, and each needs a connection of its own,
-// since a reply carries one descriptor. Piece k is requested under the export's id with k in the top 16 bits.
-inline constexpr uint32_t kIpcMaxPieces = 16;
+// Piece k is requested under the export's id with k in the top 16 bits. So many are 384 MiB where extents are small.
+inline constexpr uint32_t kIpcMaxPieces = 192;
 inline constexpr unsigned kIpcPieceShift = 48;
 constexpr uint64_t ipc_piece_id(uint64_t export_id, uint32_t piece) {
   return export_id | static_cast<uint64_t>(piece) << kIpcPieceShift;
@@ -37,7 +40,7 @@ constexpr uint32_t ipc_piece_index(uint64_t piece_id) { return static_cast<uint3
 enum class IpcWant : uint16_t {
   kDescriptor = 1,  // the piece's file descriptor, and to be counted as an importer
   kCount = 2,       // to be counted only: the legacy route
-  kRelease = 3,     // to be counted no more; names what the connection was granted, with a token of zeros
+  kRelease = 3,     // to be counted no more; names what the connection was granted first, with a token of zeros
   kCheck = 4,       // whether the block lives; the connection is idle after the reply
 };
 

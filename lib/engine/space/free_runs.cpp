@@ -5,7 +5,13 @@ namespace gmm {
 
 void FreeRuns::insert(Span *run) {
   const uint32_t bin = class_of_count(run->bytes() / kGranule);
-  bins_[bin].push_front(run);
+  // Behind the first in no order: in full order a list would be walked for each run, and that gained nothing.
+  if (whole_regions_ || bins_[bin].empty() || run->begin() < lowest_[bin]) {
+    bins_[bin].push_front(run);
+    lowest_[bin] = run->begin();
+  } else {
+    bins_[bin].push_back(run);
+  }
   used_[bin / 64] |= uint64_t{1} << bin % 64;
   bytes_ += run->bytes();
   if (!whole_regions_) {
@@ -19,7 +25,10 @@ void FreeRuns::insert(Span *run) {
 void FreeRuns::remove(Span *run) {
   const uint32_t bin = class_of_count(run->bytes() / kGranule);
   List<Span, SpanOrder>::remove(run);
-  if (bins_[bin].empty()) used_[bin / 64] &= ~(uint64_t{1} << bin % 64);
+  if (bins_[bin].empty())
+    used_[bin / 64] &= ~(uint64_t{1} << bin % 64);
+  else if (lowest_[bin] == run->begin())
+    lowest_[bin] = bins_[bin].front()->begin();
   bytes_ -= run->bytes();
   if (!whole_regions_) {
     releasable_ -= run->bytes();
@@ -31,8 +40,48 @@ void FreeRuns::remove(Span *run) {
   run->listed = false;
 }
 
+// Every run of a larger class is large enough, so mostly the first run of the lowest bin will do, or one of the class
+// itself that lies lower.
+Span *FreeRuns::first_fit(uint64_t count, uint64_t alignment, uint64_t allowed) {
+  const uint64_t bytes = count * kGranule;
+  const uint32_t own = class_of_count(count), first = own + 1;
+  uintptr_t lowest = UINTPTR_MAX;
+  uint32_t lowest_bin = own;
+  for (uint32_t word = first / 64; word < kWords; ++word) {
+    uint64_t bits = used_[word];
+    if (word == first / 64) bits &= ~uint64_t{0} << first % 64;
+    for (; bits != 0; bits &= bits - 1) {
+      const uint32_t bin = word * 64 + static_cast<uint32_t>(std::countr_zero(bits));
+      const uintptr_t address = lowest_[bin];
+      lowest_bin = address < lowest ? bin : lowest_bin;
+      lowest = address < lowest ? address : lowest;
+    }
+  }
+  Span *found = lowest_bin != own ? bins_[lowest_bin].front() : nullptr;
+  uint32_t looked = 0;
+  if (found == nullptr || fits(found, bytes, alignment, allowed)) {
+    search_bin(own, bytes, alignment, allowed, &looked, &found);
+    return found;
+  }
+  found = nullptr;
+  for (uint32_t bin = own; bin < kBins; ++bin)
+    if (!bins_[bin].empty()) search_bin(bin, bytes, alignment, allowed, &looked, &found);
+  return found;
+}
+
+// Replaces *found by the first run that fits, where that lies lower. A search that knows one is bounded.
+void FreeRuns::search_bin(uint32_t bin, uint64_t bytes, uint64_t alignment, uint64_t allowed, uint32_t *looked,
+                          Span **found) {
+  for (Span *run = bins_[bin].front(); run != nullptr; run = bins_[bin].next(run)) {
+    if (*found != nullptr && (++*looked > kSearch || lowest_[bin] >= (*found)->begin())) return;
+    if (!fits(run, bytes, alignment, allowed)) continue;
+    if (*found == nullptr || run->begin() < (*found)->begin()) *found = run;
+    return;
+  }
+}
+
 Span *FreeRuns::best_fit(uint64_t count, uint64_t alignment, uint64_t allowed) {
-  const uint64_t wanted = count * kGranule;
+  const uint64_t bytes = count * kGranule;
   const uint32_t first = class_of_count(count);
   for (uint32_t word = first / 64; word < kWords; ++word) {
     uint64_t bits = used_[word];
@@ -43,11 +92,10 @@ Span *FreeRuns::best_fit(uint64_t count, uint64_t alignment, uint64_t allowed) {
       uint32_t looked = 0;
       for (Span *run = bin.front(); run != nullptr && (best == nullptr || looked < kSearch);
            run = bin.next(run), ++looked) {
-        if ((run->streams & ~allowed) != 0) continue;
-        if (aligned_start(run, alignment) + wanted > run->end()) continue;
+        if (!fits(run, bytes, alignment, allowed)) continue;
         if (best != nullptr && best->bytes() <= run->bytes()) continue;
         best = run;
-        if (run->bytes() == wanted) break;
+        if (run->bytes() == bytes) break;
       }
       if (best != nullptr) return best;
     }

@@ -103,7 +103,7 @@ TEST(Extents, AMoveKeepsTheHandleAndARefusalThePlace) {
     fill.hole = all.reserve(4 * kMiB)->first;
     const uintptr_t to = fill.hole->begin();
     all.engine.backend->refuse(k);
-    const Status status = all.extents.move(extent, &fill);
+    const Status status = all.extents.move(extent, run, &fill);
     const bool refused = all.engine.backend->refused() != 0;
     all.engine.backend->refuse(0);
     EXPECT_EQ(status.ok(), !refused) << k;
@@ -117,6 +117,23 @@ TEST(Extents, AMoveKeepsTheHandleAndARefusalThePlace) {
     EXPECT_EQ(fill.bytes, 2 * kMiB);
     break;
   }
+}
+
+TEST(Extents, MovesOutOfOneRunFindWhatIsLeftOfIt) {
+  ExtentsOfKind all(Kind::kVmm);
+  Span *run = all.backed(8 * kMiB, 2 * kMiB);
+  const uintptr_t from = run->begin();
+  Extents::Fill fill;
+  fill.hole = all.reserve(8 * kMiB)->first;
+  const uintptr_t to = fill.hole->begin();
+  uint64_t moved = 0;
+  for (const uint64_t place : {2, 0, 3, 1}) {  // the rest is a span of its own each time
+    Extent *extent = all.at(from + place * 2 * kMiB);
+    ASSERT_TRUE(all.extents.move(extent, run, &fill).ok()) << last_message();
+    EXPECT_EQ(base_of(*extent), to + moved++ * 2 * kMiB);
+  }
+  EXPECT_EQ(fill.bytes, 8 * kMiB);
+  EXPECT_EQ(all.runs.free().bytes(), 0u);
 }
 
 TEST(Extents, WholeExtentsOfARunGoUpToABound) {

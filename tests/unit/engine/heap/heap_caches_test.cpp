@@ -56,6 +56,8 @@ TEST(HeapCaches, ADrainReachesTheCachesOfOtherThreads) {
   heap->caches.for_each([&](HeapCache &cache) { cached += cache.cached_bytes; });
   EXPECT_GT(cached, 0u);
   EXPECT_EQ(heap->caches.drain_transfers(current_thread_id()), 1u) << "one other thread holds free blocks";
+  EXPECT_EQ(heap->caches.seen_allocations(), heap->totals().allocations) << "of all threads";
+  EXPECT_EQ(heap->caches.seen_frees(), heap->totals().frees);
   heap->caches.drain(nullptr);
   heap->caches.for_each([&](HeapCache &cache) {
     EXPECT_EQ(cache.cached_bytes.load(), 0u);

@@ -53,7 +53,7 @@ class RunsTest : public testing::Test {
     ASSERT_EQ(runs.free_bytes(), free);
   }
   Span *take(uint64_t count, uint64_t alignment = kGranule) {
-    Span *run = runs.free().best_fit(count, alignment, ~uint64_t{0}), *taken = nullptr;
+    Span *run = runs.free().find(count, alignment, ~uint64_t{0}), *taken = nullptr;
     if (run == nullptr) return nullptr;
     EXPECT_TRUE(runs.carve(run, count * kGranule, alignment, &taken).ok());
     EXPECT_EQ(taken->begin() % alignment, 0u);
@@ -102,17 +102,6 @@ TEST_F(RunsTest, HolesAreOneWithThoseAroundThem) {
   EXPECT_EQ(region.first->bytes(), 12 * kGranule);
   EXPECT_EQ(runs.holes().front(), region.first);
   EXPECT_EQ(runs.holes().next(region.first), nullptr);
-}
-
-TEST_F(RunsTest, ABlockBetweenAHoleAndABlockLeavesTheSideOfTheHoleFree) {
-  Span *lower = take(4), *middle = take(16), *block = take(4);
-  runs.make_hole(lower);
-  runs.make_free(middle);
-  EXPECT_EQ(take(2)->end(), block->begin());
-  // Aligned, so that a tail is left.
-  Span *aligned = take(3, 4 * kGranule);
-  EXPECT_EQ(aligned->begin(), region.base + 12 * kGranule);
-  check();
 }
 
 TEST_F(RunsTest, RunsOfAPausedRegionAreInNoListAndThoseOfADedicatedOneInAnother) {

@@ -48,6 +48,29 @@ TEST_F(ThreadCacheTest, WhatWasFreedLastIsGivenNextOnTheSameStreamOnly) {
   expect_empty();
 }
 
+// The place of what was freed last would be taken by what stays, however far up it lies.
+TEST_F(ThreadCacheTest, WhileTheHeapGrowsALargeBlockTakesTheLowestPlace) {
+  constexpr uint64_t kSize = uint64_t{1} << 20;
+  const auto cached = [&] {
+    uint64_t bytes = 0;
+    heap->caches.for_each([&](HeapCache &cache) { bytes += cache.cached_bytes.load(); });
+    return bytes;
+  };
+  void *low = alloc(kSize), *temporary = alloc(kSize);
+  ASSERT_TRUE(release(low).ok());
+  void *large = alloc(64 * kSize);  // what the cache had is in the heap now, which grew
+  ASSERT_TRUE(release(alloc(kSize)).ok());
+  EXPECT_EQ(cached(), 0u);
+  ASSERT_TRUE(release(temporary).ok());
+  void *stays = alloc(kSize);
+  EXPECT_EQ(stays, low);
+  ASSERT_TRUE(release(stays).ok());
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(release(alloc(kSize)).ok());
+  EXPECT_EQ(cached(), kSize) << "the heap did not grow for long";
+  ASSERT_TRUE(release(large).ok());
+  expect_empty();
+}
+
 TEST_F(ThreadCacheTest, EverySizeAndAlignmentIsServedAligned) {
   std::vector<void *> blocks;
   std::mt19937 random(3);

@@ -236,6 +236,36 @@ TEST_P(Handover, WhatAnotherThreadFreedComesBackUnmerged) {
   expect_nothing_lost();
 }
 
+// Growth keeps large blocks out of the caches for a while.
+TEST_P(Handover, ThreadsHandOverAgainSoonAfterTheHeapGrew) {
+  if (GetParam() <= kMaxSmall) return;
+  ASSERT_TRUE(cached_free(engine.core, alloc(), GMM_STREAM_DEFAULT).ok());
+  std::vector<void *> grown;
+  do {
+    grown.push_back(alloc());
+  } while (!heap->passes_caches() && grown.size() < 1000);
+  std::atomic<int> step{0};
+  std::vector<void *> blocks;
+  std::thread thread([&] {
+    for (int round = 0; round < 20; ++round) {
+      while (step != 2 * round + 1) usleep(10);
+      for (void *block : blocks) EXPECT_TRUE(cached_free(engine.core, block, GMM_STREAM_DEFAULT).ok());
+      ++step;
+    }
+  });
+  for (int round = 0; round < 20; ++round) {
+    blocks.clear();
+    for (int i = 0; i < 64; ++i) blocks.push_back(alloc());
+    ++step;
+    while (step != 2 * round + 2) usleep(10);
+  }
+  EXPECT_FALSE(heap->passes_caches());
+  EXPECT_NE(heap->caches.transfers.bytes(), 0u);
+  thread.join();
+  for (void *block : grown) EXPECT_TRUE(cached_free(engine.core, block, GMM_STREAM_DEFAULT).ok());
+  expect_nothing_lost();
+}
+
 TEST_P(Handover, OfAnotherStreamNothingIsTaken) {
   const gmm_stream other = engine.stream();
   const std::vector<void *> blocks = many();

@@ -104,6 +104,98 @@ TEST_F(IpcBrokerTest, SendsTheDescriptorAndCountsTheImporter) {
   EXPECT_TRUE(eventually([&] { return exporter_.importers == 0 && exporter_.broker.live() == 0; }));
 }
 
+// --- Pieces ----------------------------------------------------------------------------------------------------------
+
+class IpcPiecesTest : public IpcBrokerTest {
+ protected:
+  void SetUp() override {
+    IpcBrokerTest::SetUp();
+    exporter_.pieces = 3;
+    ASSERT_TRUE(client_.connect(exporter_.handle, IpcWant::kDescriptor, test::kPatience, &first_).ok())
+        << last_message();
+  }
+  void TearDown() override {
+    ::close(first_.fd);
+    first_.connection.close();
+    client_.close_idle();
+    IpcBrokerTest::TearDown();
+  }
+  Status next(uint32_t piece, uint64_t timeout_ms = test::kPatience) {
+    IpcHandle handle = exporter_.handle;
+    handle.allocation = ipc_piece_id(handle.allocation, piece);
+    IpcImport import;
+    const Status status = client_.next_piece(handle, timeout_ms, &first_.connection, &import);
+    EXPECT_EQ(status.ok(), import.fd >= 0);
+    if (import.fd >= 0) ::close(import.fd);
+    return status;
+  }
+  bool is_counted(int importers, uint32_t live) {
+    return eventually([&] { return exporter_.importers == importers && exporter_.broker.live() == live; });
+  }
+
+  IpcClient client_;
+  IpcImport first_;
+};
+
+TEST_F(IpcPiecesTest, OneConnectionCountsForAllPieces) {
+  ASSERT_TRUE(next(1).ok()) << last_message();
+  ASSERT_TRUE(next(2).ok()) << last_message();
+  EXPECT_TRUE(is_counted(3, 1));
+  EXPECT_TRUE(first_.connection.alive());
+  client_.release(static_cast<IpcConnection &&>(first_.connection));
+  EXPECT_TRUE(is_counted(0, 0));
+  // The idle connection begins with the first piece again.
+  ASSERT_TRUE(client_.connect(exporter_.handle, IpcWant::kCount, test::kPatience, &first_).ok()) << last_message();
+  EXPECT_TRUE(is_counted(1, 1));
+  first_.connection.close();
+  EXPECT_TRUE(is_counted(0, 0));
+}
+
+TEST_F(IpcPiecesTest, AConnectionThatEndsGivesUpAllPieces) {
+  ASSERT_TRUE(next(1).ok()) << last_message();
+  EXPECT_TRUE(is_counted(2, 1));
+  first_.connection.close();
+  EXPECT_TRUE(is_counted(0, 0));
+}
+
+TEST_F(IpcPiecesTest, PiecesComeInTheirOrderAndOnce) {
+  for (const uint32_t wrong : {2u, 0u}) {
+    EXPECT_EQ(next(wrong).code(), GMM_ERROR_IPC_PEER_GONE);
+    EXPECT_FALSE(first_.connection.open());
+    EXPECT_TRUE(is_counted(0, 0));
+    EXPECT_TRUE(exporter_.journal.has("spoke again"));
+    ::close(first_.fd);
+    ASSERT_TRUE(client_.connect(exporter_.handle, IpcWant::kDescriptor, test::kPatience, &first_).ok());
+  }
+  ASSERT_TRUE(next(1).ok()) << last_message();
+  ASSERT_TRUE(next(2).ok()) << last_message();
+  EXPECT_EQ(next(3).code(), GMM_ERROR_IPC_REFUSED) << "there is no fourth one";
+  EXPECT_TRUE(is_counted(0, 0));
+}
+
+TEST_F(IpcPiecesTest, ABusyPieceEndsNothing) {
+  exporter_.answer = GMM_ERROR_BUSY;
+  std::thread ready([&] {
+    EXPECT_TRUE(eventually([&] { return exporter_.resolved > 5; }));
+    EXPECT_EQ(exporter_.importers, 1);
+    exporter_.answer = GMM_OK;
+  });
+  EXPECT_TRUE(next(1).ok()) << last_message();
+  ready.join();
+  EXPECT_TRUE(is_counted(2, 1));
+  exporter_.answer = GMM_ERROR_BUSY;
+  EXPECT_EQ(next(2, 50).code(), GMM_ERROR_IPC_TIMEOUT);
+  EXPECT_TRUE(is_counted(0, 0));
+}
+
+TEST_F(IpcPiecesTest, ARevokedExportHasNoNextPiece) {
+  ASSERT_TRUE(next(1).ok()) << last_message();
+  exporter_.broker.revoke(test::kAllocation);
+  EXPECT_TRUE(is_counted(0, 0));
+  EXPECT_EQ(next(2).code(), GMM_ERROR_IPC_PEER_GONE);
+  EXPECT_NE(std::string(last_message()).find("took the memory back"), std::string::npos) << last_message();
+}
+
 TEST_F(IpcBrokerTest, CountsWithoutADescriptor) {
   IpcImport import;
   ASSERT_TRUE(ipc_connect(exporter_.handle, IpcWant::kCount, test::kPatience, &import).ok()) << last_message();

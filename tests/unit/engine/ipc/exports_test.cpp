@@ -76,6 +76,30 @@ TEST_F(IpcExportsTest, AHandleOfThisContextGivesTheOriginalMemory) {
   EXPECT_EQ(exports.import_own(handle, &found).code(), GMM_ERROR_IPC_PEER_GONE);
 }
 
+// Where blocks come and go extents are small, so that a large block lies over many.
+TEST_F(IpcExportsTest, ABlockOverManyExtentsIsShared) {
+  free_block(allocate(4096));
+  constexpr uint64_t kSize = uint64_t{60} << 20;
+  char *memory = static_cast<char *>(allocate(kSize));
+  std::memset(memory, 7, kSize);
+  const gmm_ipc_handle bytes = export_bytes(memory);
+  const IpcHandle handle = decode(bytes);
+  const char *there = static_cast<const char *>(import(bytes));
+  ASSERT_NE(there, nullptr);
+  EXPECT_EQ(there[0] + there[kSize / 2] + there[kSize - 1], 21);
+  IpcExports &exports = exporter_->ipc.exports;
+  IpcGrant grant;
+  uint32_t pieces = 0;
+  for (grant.counts = false; exports.grant(ipc_piece_id(handle.allocation, pieces), handle.token, &grant).ok();)
+    ++pieces;
+  EXPECT_GT(pieces, 16u);
+  const gmm_ipc_handle again = export_bytes(memory);
+  EXPECT_EQ(std::memcmp(&bytes, &again, sizeof bytes), 0);
+  EXPECT_TRUE(importer_->ipc.close(const_cast<char *>(there)).ok()) << last_message();
+  free_block(memory);
+  EXPECT_FALSE(exports.grant(handle.allocation, handle.token, &grant).ok());
+}
+
 // A block at the address of a freed one has a token of its own, so the old handle names nothing.
 TEST_F(IpcExportsTest, ATokenEndsWithItsBlock) {
   void *keeps_the_extent = allocate(4096), *memory = allocate(4096);

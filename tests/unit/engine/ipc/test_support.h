@@ -57,7 +57,8 @@ struct Exporter {
   Journal journal;
   int memory = -1;
   uint8_t token[kIpcTokenSize] = {};
-  std::atomic<int> importers{0};
+  std::atomic<int> importers{0};  // of all pieces
+  std::atomic<uint32_t> pieces{1};
   std::atomic<int> resolved{0};
   std::atomic<gmm_result> answer{GMM_OK};
   std::atomic<bool> revoke_inside{false};
@@ -87,7 +88,8 @@ struct Exporter {
     auto *exporter = static_cast<Exporter *>(self);
     ++exporter->resolved;
     if (exporter->answer != GMM_OK) return fail(exporter->answer, "the test made it fail");
-    if (id != kAllocation || !ipc_token_equal(given, exporter->token))
+    if (ipc_export_id(id) != kAllocation || ipc_piece_index(id) >= exporter->pieces ||
+        !ipc_token_equal(given, exporter->token))
       return fail(GMM_ERROR_IPC_REFUSED, "wrong token");
     if (out->wants_fd) {
       out->fd = ::fcntl(exporter->memory, F_DUPFD_CLOEXEC, 3);
@@ -97,12 +99,13 @@ struct Exporter {
     out->generation = 5;
     if (!out->counts) return Status();
     ++exporter->importers;
-    if (exporter->revoke_inside) exporter->broker.revoke(id);
+    if (exporter->revoke_inside) exporter->broker.revoke(kAllocation);
     return Status();
   }
   static void importer_gone(void *self, uint64_t id) {
-    if (id != kAllocation) std::abort();
-    --static_cast<Exporter *>(self)->importers;
+    auto *exporter = static_cast<Exporter *>(self);
+    if (ipc_export_id(id) != kAllocation || ipc_piece_index(id) >= exporter->pieces) std::abort();
+    --exporter->importers;
   }
 };
 
