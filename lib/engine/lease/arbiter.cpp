@@ -121,7 +121,8 @@ void LeaseArbiter::begin_round_of_takings(uint32_t devices) {
 
 uint32_t LeaseArbiter::wanted_by(const Member &member) const {
   uint32_t devices = 0;
-  for (uint32_t d = 0; d < devices_count_; ++d) devices |= (member.wanted[d] != 0 ? 1u : 0u) << d;
+  for (uint32_t d = 0; d < devices_count_; ++d)
+    if (member.wanted[d] != 0) devices |= 1u << d;
   return devices;
 }
 
@@ -309,7 +310,7 @@ uint64_t LeaseArbiter::step(uint64_t now) {
       seen_[d] = changed_[d];
       seen_at_[d] = now;
     }
-    late |= ((wanted & 1u << d) != 0 && now >= seen_at_[d] + kRoundMs ? 1u : 0u) << d;
+    if ((wanted & 1u << d) != 0 && now >= seen_at_[d] + kRoundMs) late |= 1u << d;
   }
   if (late != 0) begin_round(late);
   if (now < decides_from_) return wake_;
