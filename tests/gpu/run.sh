@@ -198,7 +198,7 @@ fi
 if [ ! -f tests/bindings/python/run.py ]; then
   row FAIL 'Python tests' 0 'not there: tests/bindings/python/run.py'
 elif wanted 'Python tests' &&
-  step 'Python tests' $((90 * gpus)) env PYTHONPATH="$python_path" \
+  step 'Python tests' $((180 * gpus)) env PYTHONPATH="$python_path" \
     ${fake:+LD_LIBRARY_PATH="$LD_LIBRARY_PATH:$build/tests/support/fake_cudart"} python3 tests/bindings/python/run.py &&
   ! grep -aqE '^ok .*\[.*cuda' "$work/step.log"; then
   row FAIL 'Python tests on CUDA' 0 'the CUDA backend did not open in Python'

@@ -34,6 +34,8 @@ class TapWriter:
         if report.skipped:
             self.case(True, name, skipped=report.longrepr[2] if isinstance(report.longrepr, tuple) else "")
         elif report.when == "call" or report.failed:
+            if report.duration >= 1:
+                self.line(f"# {report.duration:.1f} s")
             self.case(report.passed, name if report.when == "call" else f"{name}: {report.when}",
                       "" if report.passed else f"{report.longreprtext}\n{report.capstderr}")
 
