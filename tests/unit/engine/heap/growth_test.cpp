@@ -73,5 +73,55 @@ TEST(Growth, AStepThatTheLimitRefusesIsTriedAsTheNeed) {
   }
 }
 
+// The hole lies behind a free run that the block needs: that run stays where it is, also when the limit makes the heap
+// move free memory once more, behind what it moved first.
+TEST(Growth, TheRunBeforeTheHoleStaysWhenALimitWantsMoreMoves) {
+  Engine engine;
+  auto heap = make_heap(engine, Kind::kVmm);
+  std::vector<CacheEntry> blocks;
+  for (const uint64_t size : {2, 2, 4, 8, 16}) blocks.push_back(taken(*heap, size * kMiB));  // an extent each
+  ASSERT_EQ(heap->own_quota().held(), 32 * kMiB);
+  put(*heap, blocks[2]);
+  put(*heap, blocks[4]);
+  heap->own_quota().set_limit(32 * kMiB);
+  CacheEntry large;
+  const Status status = take(*heap, 24 * kMiB, kKey, true, &large);
+  check_heap(engine, *heap);
+  EXPECT_EQ(status.code(), GMM_ERROR_LIMIT_EXCEEDED) << "20 MiB are free";
+  if (status.ok()) {
+    large.slot->store(24 * kMiB);
+    put(*heap, large);
+  }
+  for (const int i : {0, 1, 3}) put(*heap, blocks[static_cast<size_t>(i)]);
+  EXPECT_TRUE(heap->close(false).ok());
+}
+
+// Streams from the 64th on share a mark, and what they freed may not be told from what others of them freed.
+TEST(Growth, ABlockOfTheSeventiethStreamLiesOnMemory) {
+  Engine engine;
+  auto heap = make_heap(engine, Kind::kVmm);
+  StreamKey last;
+  for (int i = 0; i < 70; ++i) {
+    last = StreamKey{engine.stream(), 0};
+    put(*heap, taken(*heap, 2 * kMiB, last), last);
+    ASSERT_TRUE(engine.backend->stream_synchronize(Device{0}, last.stream).ok());
+  }
+  const CacheEntry kept = taken(*heap, 2 * kMiB, last), freed = taken(*heap, 16 * kMiB, last);
+  std::atomic<bool> is_open{false};
+  const auto hold = [](void *open) {
+    while (!static_cast<std::atomic<bool> *>(open)->load()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  };
+  ASSERT_TRUE(engine.backend->stream_call(Device{0}, last.stream, hold, &is_open).ok());
+  put(*heap, freed, last);
+  const CacheEntry large = taken(*heap, 24 * kMiB, last);
+  check_heap(engine, *heap);
+  is_open = true;
+  ASSERT_TRUE(engine.backend->stream_synchronize(Device{0}, last.stream).ok());
+  if (!HasFailure()) memset(large.block, 1, 24 * kMiB);
+  put(*heap, large, last);
+  put(*heap, kept, last);
+  EXPECT_TRUE(heap->close(false).ok());
+}
+
 }  // namespace
 }  // namespace gmm::test
