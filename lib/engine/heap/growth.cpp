@@ -30,6 +30,19 @@ uint64_t Growth::live_peak(uint64_t bytes) {
   return peak > paused ? peak - paused : 0;  // paused blocks are live and hold nothing
 }
 
+// Of each extent when `bytes` are taken for a block. None is smaller than the program said, unless `bytes` are.
+uint64_t Growth::extent_size(uint64_t bytes, uint64_t block) const {
+  const uint64_t least = Extents::rounded(options_.minimum_extent);
+  uint64_t size = policy_.extent_size(own_quota_.held(), bytes, block);
+  uint64_t count = (bytes + size - 1) / size;
+  if (size < least) count = std::max(bytes / least, uint64_t{1}) + 1;
+  while (count > 1 && (size < least || (bytes % size != 0 && bytes % size < least))) {
+    --count;
+    size = Extents::rounded((bytes + count - 1) / count);
+  }
+  return size;
+}
+
 Status Growth::grow(uint64_t bytes, uint64_t alignment, StreamKey key, RunUse use, Span **out) {
   const bool small = in_small_extents(use);
   if (options_.whole_regions())
@@ -60,15 +73,17 @@ Status Growth::grow(uint64_t bytes, uint64_t alignment, StreamKey key, RunUse us
     if (const uint64_t moves = policy_.to_move(held, window.bytes, peak); moves != 0)
       move_free_extents(&fill, moves, bytes, own, false);
   policy_.is_behind(false);
+  const uint64_t least = small ? 0 : Extents::rounded(options_.minimum_extent);
   Status status;
   uint64_t moved = fill.bytes;
   for (bool again = true; fill.bytes < window.bytes;) {
     const uint64_t need = window.bytes - fill.bytes;
     uint64_t wanted = small ? need : policy_.to_take(held, need, peak, options_.minimum_extent);
-    if (wanted > fill.hole->bytes() || !again) wanted = need;
+    if (wanted > fill.hole->bytes()) wanted = std::max(need, least <= fill.hole->bytes() ? least : 0);
+    if (!again) wanted = need;
     const uint64_t before = fill.bytes;
     status = charge(need, &wanted);
-    const uint64_t each = small ? kExtentAlignment : policy_.extent_size(own_quota_.held(), wanted, bytes);
+    const uint64_t each = small ? kExtentAlignment : extent_size(wanted, bytes);
     if (status.ok()) status = extents_.add(&fill, wanted, each);
     if (status.ok()) break;
     // Moving free memory is the way to serve the need without more; and a smaller step may do.
@@ -160,9 +175,7 @@ Status Growth::reserve_by_extents(uint64_t bytes) {
   Extents::Fill fill;
   fill.hole = hole;
   runs_.unlist(hole);
-  const uint64_t each =
-      std::max(policy_.extent_size(own_quota_.held(), bytes, 0), Extents::rounded(options_.minimum_extent));
-  Status status = extents_.add(&fill, bytes, each);
+  Status status = extents_.add(&fill, bytes, extent_size(bytes, 0));
   if (fill.hole != nullptr) runs_.make_hole(fill.hole);
   if (status.ok()) status = extents_.touch(fill.filled->begin(), fill.filled->bytes());
   if (status.ok()) {

@@ -65,6 +65,7 @@ class Growth {
   };
   Status charge(uint64_t bytes, uint64_t *wanted);
   uint64_t live_peak(uint64_t bytes);
+  uint64_t extent_size(uint64_t bytes, uint64_t block) const;
   // The extents of the program's choice may be larger.
   bool in_small_extents(RunUse use) const {
     return use == RunUse::kSlab && options_.minimum_extent <= kExtentAlignment;

@@ -98,6 +98,23 @@ TEST(Growth, TheRunBeforeTheHoleStaysWhenALimitWantsMoreMoves) {
   EXPECT_TRUE(heap->close(false).ok());
 }
 
+// What gmm_heap_desc.minimum_extent says, before and after the first free.
+TEST(Growth, NoExtentIsSmallerThanTheProgramSaid) {
+  constexpr uint64_t kLeast = 64 * kMiB;
+  Engine engine;
+  auto heap = make_heap(engine, Kind::kVmm, kLeast);
+  std::vector<CacheEntry> blocks;
+  for (const uint64_t size : {4, 100, 194, 8, 300, 66}) {
+    put(*heap, taken(*heap, 4 * kMiB));
+    blocks.push_back(taken(*heap, size * kMiB));
+    for (Region *region = heap->regions().front(); region != nullptr; region = heap->regions().next(region))
+      for (Extent *extent = region->extents.front(); extent != nullptr; extent = region->extents.next(extent))
+        EXPECT_GE(extent->size.load(), kLeast) << "after a block of " << size << " MiB";
+  }
+  for (const CacheEntry &block : blocks) put(*heap, block);
+  EXPECT_TRUE(heap->close(false).ok());
+}
+
 // Streams from the 64th on share a mark, and what they freed may not be told from what others of them freed.
 TEST(Growth, ABlockOfTheSeventiethStreamLiesOnMemory) {
   Engine engine;
@@ -135,7 +152,7 @@ TEST(Growth, BlocksOfRandomHistoriesLieOnMemoryOfTheirOwn) {
     std::mt19937_64 random(seed);
     const auto below = [&](uint64_t bound) { return random() % bound; };
     Engine engine;
-    auto heap = make_heap(engine, Kind::kVmm);
+    auto heap = make_heap(engine, Kind::kVmm, below(4) == 0 ? 16 * kMiB : 0);
     if (below(3) == 0) heap->own_quota().set_limit((64 + below(200)) * kMiB);
     const uint64_t stream_count = below(4) == 0 ? 70 : 1 + below(4);
     std::vector<StreamKey> streams;
