@@ -1345,8 +1345,12 @@ Status CudaBackend::stream_synchronize(Device device, gmm_stream stream) {
   check_may_wait("a stream");
   DeviceState *state = nullptr;
   GMM_TRY(devices_.state_of(device, &state));
-  if (is_special(stream) && !devices_.is_started(device)) return Status();
   ContextGuard guard(driver_, log_);
+  if (is_special(stream) && !devices_.is_started(device)) {
+    bool is_callers = false;
+    GMM_TRY(devices_.is_current(guard, device, &is_callers));
+    if (!is_callers) return Status();
+  }
   GMM_TRY(devices_.enter_stream(guard, device, stream));
   // This comes before the wait, because a wait for a captured stream ends its capture.
   bool capturing = false;

@@ -35,7 +35,7 @@ State::State() {
     if (!word.empty()) configuration.lacks.insert(word);
     word.clear();
   }
-  for (int i = 0; i < kMaxDevices; i++) contexts[i].device = i;
+  for (int i = 0; i < 2 * kMaxDevices; i++) contexts[i].device = i % kMaxDevices;
   open_ledger(*this);
 }
 

@@ -117,7 +117,7 @@ struct State {
   std::mutex mutex;
   std::condition_variable changed;  // of any stream
   Configuration configuration;
-  Context contexts[kMaxDevices];
+  Context contexts[2 * kMaxDevices];  // primary ones; then one that the program made, of each device
   std::map<uintptr_t, Region> regions;
   std::map<uintptr_t, size_t> reservations;
   std::map<uintptr_t, Mapping> mappings;
