@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the tests on .NET: netcore_test.py MCS BUILD_FOLDER NATIVE_FOLDER standard|lifecycle|span.
+"""Runs the tests on .NET: netcore_test.py MCS BUILD_FOLDER NATIVE_FOLDER standard|lifecycle|lease|span.
 
 standard is the smoke test with the package's assembly for netstandard2.0. For the others mcs compiles all sources,
 those of src/netcore too, against the assemblies of a .NET Core 3.1 runtime. PyPI has one:

@@ -162,18 +162,33 @@ final class LeaseTest {
         fails(IllegalStateException.class, () -> second.offer(tag("first")));
     }
 
+    /** A lease reports the end of a turn on its own thread, later. */
+    private LeaseStatus waitUntilIdle() throws Exception {
+        waitFor("idle leases", () -> {
+            for (LeaseStatus.Member member : context.leaseStatus("one", 60000).members()) {
+                if (member.state() != LeaseState.IDLE) {
+                    return false;
+                }
+            }
+            return true;
+        });
+        return context.leaseStatus("one", 60000);
+    }
+
     private void status() throws Exception {
-        LeaseStatus status = context.leaseStatus("one", 60000);
+        LeaseStatus status = waitUntilIdle();
         List<String> names = new ArrayList<>();
         for (LeaseStatus.Member member : status.members()) {
             names.add(member.name());
-            same(LeaseState.IDLE, member.state(), "the state of " + member);
             same((int) ProcessHandle.current().pid(), member.process(), "its process");
             same(1, member.devices().size(), "its devices");
             LeaseStatus.Device device = member.devices().get(0);
             same(36, device.uuid().length(), "letters of " + device.uuid());
-            check(device.heldBytes() >= PART && device.floorBytes() == 0, "" + device);
-            same(member.name().equals("second") ? PART : 0L, device.offeredBytes(), "what " + member + " offers");
+            if (member.name().equals("second")) { // who told last
+                check(device.heldBytes() >= PART && device.freeBytes() <= CARD_MIB * MIB - PART, "" + device);
+                same(PART, device.offeredBytes(), "what " + member + " offers");
+            }
+            check(device.floorBytes() + device.wantedBytes() + device.grantedBytes() == 0, "" + device);
         }
         Collections.sort(names);
         same(List.of("first", "second"), names, "members");
@@ -244,6 +259,8 @@ final class LeaseTest {
             open.add(context.alloc(16 * MIB, new AllocOptions().kind(Kind.VMM).tag(cache)));
         }
         Lease other = lease(options("other"));
+        waitUntilIdle();
+        Thread.sleep(20); // all residencies are over
         try (LeaseTurn turn = other.turn(new LeaseRequest().amount(0, 32 * MIB))) {
             same(16L * MIB, cache.info().pausedBytes(), "the tag of the lowest cost");
             same(16L * MIB, context.findTag("low").info().activeBytes(), "the other tag");
