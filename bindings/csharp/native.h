@@ -21,13 +21,7 @@ void gmm_csharp_register(gmm_csharp_fail_fn fail, gmm_csharp_log_fn log, gmm_csh
 /** How many calls from C# this thread is in. With none it is a thread of the library, which must not enter C#. */
 extern _Thread_local int gmm_csharp_depth;
 
-enum {
-  GMM_CSHARP_TASK = 0,
-  GMM_CSHARP_LOG = 1,
-  GMM_CSHARP_PROGRESS = 2,
-  GMM_CSHARP_WATCH = 3,
-  GMM_CSHARP_ASKED = 4
-};
+enum { GMM_CSHARP_TASK = 0, GMM_CSHARP_LOG = 1, GMM_CSHARP_PROGRESS = 2, GMM_CSHARP_WATCH = 3, GMM_CSHARP_ASKED = 4 };
 
 /**
  * A callback of a thread of the library. That thread waits while a thread of the runtime runs the callback, since Mono

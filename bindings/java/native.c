@@ -61,8 +61,8 @@ JNIEXPORT jint JNICALL JNI_OnLoad(JavaVM *vm, void *reserved) {
   if (pthread_key_create(&attached, detach) != 0) return JNI_ERR;
   if (!(exception_class = global_class(env, "io/gmm/GmmException"))) return JNI_ERR;
   if (!(callbacks_class = global_class(env, "io/gmm/Callbacks"))) return JNI_ERR;
-  return (exception_make = (*env)->GetStaticMethodID(env, exception_class, "fromNative",
-                                                     "(II[B[B)Lio/gmm/GmmException;")) &&
+  return (exception_make =
+              (*env)->GetStaticMethodID(env, exception_class, "fromNative", "(II[B[B)Lio/gmm/GmmException;")) &&
                  (callbacks_log = (*env)->GetMethodID(env, callbacks_class, "log", "(I[B)V")) &&
                  (callbacks_oom = (*env)->GetMethodID(env, callbacks_class, "outOfMemory", "(IIIJJII)Z")) &&
                  (callbacks_run = (*env)->GetStaticMethodID(env, callbacks_class, "run", "(Ljava/lang/Runnable;)V")) &&

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Jobs, for the languages whose layer is made by SWIG. A language's own file includes this behind gmm.i. It supplies
- * trampolines, and a typemap of `gmm_exchange` as an argument, which makes them of a pointer of the language. It applies
- * its typemaps of handles to gmm_job *.
+ * trampolines, and a typemap of `gmm_exchange` as an argument, which makes them of a pointer of the language. It
+ * applies its typemaps of handles to gmm_job *.
  */
 %apply SWIGTYPE **GMM_OUT_HANDLE { gmm_job **out }
 %ignore gmm_job;

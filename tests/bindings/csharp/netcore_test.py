@@ -24,7 +24,8 @@ if not runtimes:
     print('1..0 # SKIP no .NET runtime in .deps/dotnet: pip install --no-deps --target .deps/dotnet dotnetcore2')
     sys.exit(0)
 
-REFERENCES = ['System.Private.CoreLib', 'System.Collections', 'System.ComponentModel.Primitives', 'System.Console',
+REFERENCES = ['System.Private.CoreLib', 'System.Collections', 'System.Collections.Specialized',
+              'System.ComponentModel.Primitives', 'System.Console',
               'System.Diagnostics.Process',
               'System.Diagnostics.TraceSource', 'System.IO.FileSystem', 'System.Memory', 'System.Runtime',
               'System.Runtime.Extensions', 'System.Runtime.Handles',
