@@ -185,7 +185,8 @@ namespace Gmm
         /// </summary>
         public void Cancel()
         {
-            if (Look(0) != null)
+            bool canLook = lease == null || !LeaseCall.IsInside;
+            if ((canLook ? Look(0) : outcome) != null)
             {
                 return;
             }

@@ -56,6 +56,7 @@ internal sealed class LeaseTest
         Alone(tap, "a token ends a request", test => test.TokenEndsRequest());
         Alone(tap, "Dispose in the middle of a request", test => test.DisposeInRequest());
         Alone(tap, "who is asked", test => test.Asked());
+        Alone(tap, "a handler cancels a request", test => test.CancellingHandler());
         Alone(tap, "a handler that throws", test => test.ThrowingHandler());
         Alone(tap, "inside a watcher", test => test.InsideWatcher());
         Alone(tap, "forgotten leases and tickets", test => test.Forgotten());
@@ -472,6 +473,21 @@ internal sealed class LeaseTest
         Same(null, first.Thrown, "what the handler threw");
     }
 
+    private void CancellingHandler()
+    {
+        using (CancellationTokenSource source = new CancellationTokenSource())
+        {
+            GmmLeaseOptions options = Options("first");
+            options.Asked = (lease, ask) => source.Cancel();
+            GmmLease first = Party(options, PartMiB);
+            GmmLease second = Party("second", PartMiB);
+            first.Request();
+            Fails<OperationCanceledException>(() => second.Request(null, source.Token));
+            Same(null, first.Thrown, "what the handler threw");
+            Same(GmmLeaseState.InUse, first.Info().State, "the state");
+        }
+    }
+
     private void ThrowingHandler()
     {
         int calls = 0;
@@ -540,7 +556,7 @@ internal sealed class LeaseTest
     /// <summary>Also by its handler.</summary>
     private void DisposeUnderUse()
     {
-        for (int round = 0; round < 20; round++)
+        for (int round = 0; round < 8; round++)
         {
             using (ManualResetEvent inside = new ManualResetEvent(false))
             {

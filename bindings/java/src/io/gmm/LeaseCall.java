@@ -18,9 +18,14 @@ final class LeaseCall {
         lease = new WeakReference<>(value);
     }
 
+    /** Whether this thread runs the handler of a lease. */
+    static boolean isInside() {
+        return INSIDE.get() != null;
+    }
+
     /** Throws BUSY inside a lease's handler, before the caller changes anything. */
     static void checkOutside(String what) {
-        if (INSIDE.get() != null) {
+        if (isInside()) {
             throw new GmmException(Result.BUSY,
                 what + ": the caller is the handler of a lease; call it after the handler returned.");
         }
@@ -28,10 +33,10 @@ final class LeaseCall {
 
     /** Ends a lease, or a ticket of one: C refuses that on the thread of a handler, which may have used it last. */
     static void end(Runnable end) {
-        if (INSIDE.get() == null) {
-            end.run();
-        } else {
+        if (isInside()) {
             new Thread(end, "gmm lease").start();
+        } else {
+            end.run();
         }
     }
 

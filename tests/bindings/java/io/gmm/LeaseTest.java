@@ -60,6 +60,7 @@ final class LeaseTest {
         alone(tap, "an interrupt ends a request", LeaseTest::interrupt);
         alone(tap, "close in the middle of a request", LeaseTest::closeInRequest);
         alone(tap, "who is asked", LeaseTest::asked);
+        alone(tap, "a handler cancels a request", LeaseTest::cancellingHandler);
         alone(tap, "a handler that throws", LeaseTest::throwingHandler);
         alone(tap, "inside a watcher", LeaseTest::insideWatcher);
         alone(tap, "forgotten leases and tickets", LeaseTest::forgotten);
@@ -402,6 +403,19 @@ final class LeaseTest {
         same(1L, first.info().asked(), "calls, as the lease counts them");
     }
 
+    private void cancellingHandler() throws Exception {
+        CompletableFuture<Ticket> waiting = new CompletableFuture<>();
+        Lease first = party(options("first").asked((lease, ask) -> waiting.join().cancel()), PART_MIB);
+        Lease second = party("second", PART_MIB);
+        first.request();
+        try (Ticket ticket = second.requestAsync()) {
+            waiting.complete(ticket);
+            fails(Result.CANCELLED, ticket::join);
+            check(!ticket.cancel(), "a cancellation of what has ended");
+        }
+        same(LeaseState.IN_USE, first.info().state(), "the state");
+    }
+
     private void throwingHandler() throws Exception {
         List<String> uncaught = Collections.synchronizedList(new ArrayList<>());
         Thread.UncaughtExceptionHandler before = Thread.getDefaultUncaughtExceptionHandler();
@@ -467,7 +481,7 @@ final class LeaseTest {
         List<Throwable> uncaught = Collections.synchronizedList(new ArrayList<>());
         Thread.UncaughtExceptionHandler before = Thread.getDefaultUncaughtExceptionHandler();
         Thread.setDefaultUncaughtExceptionHandler((thread, error) -> uncaught.add(error));
-        for (int round = 0; round < 20; round++) {
+        for (int round = 0; round < 8; round++) {
             CompletableFuture<Void> inside = new CompletableFuture<>();
             Lease holder = lease(options("holder").asked((lease, ask) -> {
                 inside.complete(null);
