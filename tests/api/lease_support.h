@@ -23,7 +23,7 @@ static void make_card(void) {
   setenv("GMM_IPC_DIR", folder, 1);
   setenv("GMM_HOST_CARD", path, 1);
   snprintf(path, sizeof path, "%s/gpu", folder);
-  setenv("FAKE_CUDA_CARD", path, 1);
+  setenv("FAKE_CUDA_LEDGER", path, 1);
   setenv("FAKE_CUDA_MEMORY", bytes, 1);
   // The first one says how large the card is.
   const gmm_context_desc desc = {.struct_size = sizeof desc, .host_devices = 2, .host_memory = CARD};

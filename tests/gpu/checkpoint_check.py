@@ -197,7 +197,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         if arguments.rehearse:
             nvml = pathlib.Path(os.environ.get("BUILD", "build")).resolve() / "tests" / "support" / "fake_nvml"
-            os.environ.update(FAKE_CUDA_LEDGER=folder, FAKE_CUDA_DEVICES="1", FAKE_CUDA_MEMORY=str(2 << 30),
+            os.environ.update(FAKE_CUDA_LEDGER=os.path.join(folder, "ledger"), FAKE_CUDA_DEVICES="1",
+                              FAKE_CUDA_MEMORY=str(2 << 30),
                               LD_LIBRARY_PATH=f"{nvml}:{os.environ.get('LD_LIBRARY_PATH', '')}")
         run(size, not arguments.rehearse)
     sys.exit(tap.end())

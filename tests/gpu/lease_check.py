@@ -249,7 +249,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         os.environ["GMM_IPC_DIR"] = folder
         if arguments.rehearse:
-            os.environ.update(FAKE_CUDA_CARD=os.path.join(folder, "card"), FAKE_CUDA_MEMORY=str(4 * size))
+            os.environ.update(FAKE_CUDA_LEDGER=os.path.join(folder, "ledger"), FAKE_CUDA_MEMORY=str(4 * size))
         reason = why_not(size)
         if reason is not None:
             print(f"# {reason}")

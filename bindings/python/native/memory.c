@@ -111,12 +111,17 @@ static PyObject *memory_open_method(PyObject *self, PyObject *arguments) {
   Py_ssize_t nbytes = size == Py_None ? 0 : PyLong_AsSsize_t(size);
   if (nbytes < 0) PyErr_SetString(PyExc_ValueError, "memory has no size below 0");
   if (PyErr_Occurred()) return NULL;
-  PyObject *made = native_make(arguments, 5, number == Py_None ? &address : NULL);
-  if (!made) return NULL;
+  /* Until the object has what is made: without a GIL another thread may close the context after the function's call. */
+  Handle *held = handle_enter(context, HANDLE_CONTEXT);
+  PyObject *made = held ? native_make(arguments, 5, number == Py_None ? &address : NULL) : NULL;
+  if (!made) {
+    handle_leave(held);
+    return NULL;
+  }
   gmm_result result = GMM_OK;
   if (size == Py_None) {
     gmm_pointer_info info = {.struct_size = sizeof info};
-    result = gmm_query((gmm_context *)((Handle *)context)->pointer, address, &info);
+    result = gmm_query((gmm_context *)held->pointer, address, &info);
     if (result >= 0) nbytes = (Py_ssize_t)((uintptr_t)info.base + info.size - (uintptr_t)address);
   }
   if (source != Py_None) {
@@ -130,6 +135,7 @@ static PyObject *memory_open_method(PyObject *self, PyObject *arguments) {
   memory->address = address;
   memory->nbytes = nbytes;
   memory_open(memory);
+  handle_leave(held);
   if (result >= 0) return made;
   Py_DECREF(made);
   return gmm_python_raise(result); /* the end of the object closes the import */

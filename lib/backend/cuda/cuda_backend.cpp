@@ -245,16 +245,13 @@ namespace {
 
 uint64_t misalignment(CUdeviceptr address) { return address & (kExtentAlignment - 1); }
 
-// Touches all pages, because the driver page-locks touched memory far faster than holes. For a file whose pages exist
-// already, a read maps several pages at a time and leaves them writable in a shared mapping. A write maps them one by
-// one.
-Status touch(void *base, uint64_t size, bool there) {
-#if defined(MADV_POPULATE_READ) && defined(MADV_POPULATE_WRITE)
-  if (Status status = os::advise_pages(base, size, there ? MADV_POPULATE_READ : MADV_POPULATE_WRITE);
-      status.ok() || last_native() != EINVAL)
+// Touches all pages, because the driver page-locks touched memory far faster than holes.
+Status touch(void *base, uint64_t size) {
+#if defined(MADV_POPULATE_WRITE)
+  if (Status status = os::advise_pages(base, size, MADV_POPULATE_WRITE); status.ok() || last_native() != EINVAL)
     return status;
 #endif
-  // Kernels before 5.14 have neither advice.
+  // Kernels before 5.14 lack the advice.
   const uint64_t page = os::page_size();
   for (uint64_t offset = 0; offset < size; offset += page) {
     volatile char *byte = static_cast<volatile char *>(base) + offset;
@@ -305,14 +302,14 @@ Status CudaBackend::allocate_device(Kind kind, Device device, uint64_t size, All
   return Status();
 }
 
-// Maps the file and page-locks it for every device. After a failure `fd` stays the caller's. `there`: another process
-// has touched the pages.
+// Maps the file and page-locks it for every device. After a failure `fd` stays the caller's. `there`: the file has its
+// pages, which the driver then maps as it locks them.
 Status CudaBackend::register_file(int32_t fd, uint64_t size, Device device, bool there, Allocation *out) {
   ContextGuard guard(driver_, log_);
   GMM_TRY(devices_.enter(guard, device));
   void *base = nullptr;
   GMM_TRY(os::map_file(size, kExtentAlignment, fd, os::Access::kReadWrite, &base));
-  Status status = touch(base, size, there);
+  Status status = there ? Status() : touch(base, size);
   if (status.ok()) {
     CaptureGuard capture(driver_);
     count_call();
@@ -1348,8 +1345,12 @@ Status CudaBackend::stream_synchronize(Device device, gmm_stream stream) {
   check_may_wait("a stream");
   DeviceState *state = nullptr;
   GMM_TRY(devices_.state_of(device, &state));
-  if (is_special(stream) && !devices_.is_started(device)) return Status();
   ContextGuard guard(driver_, log_);
+  if (is_special(stream) && !devices_.is_started(device)) {
+    bool is_callers = false;
+    GMM_TRY(devices_.is_current(guard, device, &is_callers));
+    if (!is_callers) return Status();
+  }
   GMM_TRY(devices_.enter_stream(guard, device, stream));
   // This comes before the wait, because a wait for a captured stream ends its capture.
   bool capturing = false;

@@ -247,21 +247,28 @@ Status Devices::enter_owner(ContextGuard &guard, const void *address) {
   return guard.enter(owner);
 }
 
-Status Devices::enter_stream(ContextGuard &guard, Device device, gmm_stream stream) {
+Status Devices::is_current(ContextGuard &guard, Device device, bool *out) {
   CUcontext now = nullptr;
+  DeviceState *state = nullptr;
   GMM_TRY(guard.current(&now));
+  GMM_TRY(state_of(device, &state));
+  *out = now != nullptr && now == state->primary.load(std::memory_order_acquire);
+  if (now == nullptr || *out) return Status();
+  CUdevice current_device = 0;
+  GMM_TRY(driver.check(driver.cuCtxGetDevice(&current_device), "cuCtxGetDevice"));
+  *out = current_device == state->handle;
+  return Status();
+}
+
+Status Devices::enter_stream(ContextGuard &guard, Device device, gmm_stream stream) {
   if (is_special(stream)) {
     // A default stream of the caller's current context is meant if that context is one of this device.
-    if (now != nullptr) {
-      DeviceState *state = nullptr;
-      GMM_TRY(state_of(device, &state));
-      if (now == state->primary.load(std::memory_order_acquire)) return Status();
-      CUdevice current_device = 0;
-      GMM_TRY(driver.check(driver.cuCtxGetDevice(&current_device), "cuCtxGetDevice"));
-      if (current_device == state->handle) return Status();
-    }
-    return enter(guard, device);
+    bool is_callers = false;
+    GMM_TRY(is_current(guard, device, &is_callers));
+    return is_callers ? Status() : enter(guard, device);
   }
+  CUcontext now = nullptr;
+  GMM_TRY(guard.current(&now));
   if (now == nullptr) GMM_TRY(enter(guard, device));
   CUcontext own = nullptr;
   Status status = driver.check(driver.cuStreamGetCtx(to_driver(stream), &own), "cuStreamGetCtx");

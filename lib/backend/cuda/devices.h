@@ -74,8 +74,10 @@ class Devices {
   Status lacks(Device device, const char *operation, const char *attribute) const;
 
   // --- Contexts: one that fits is current for the life of the guard ----------------------------------------------
-  // Whether anybody in the process has started it: else it has no work that one could wait for.
+  // Whether anybody in the process has started it: else its primary context has no work that one could wait for.
   bool is_started(Device device) const;
+  // Whether the caller's context is one of the device: the primary one, or one that the program made.
+  Status is_current(ContextGuard &guard, Device device, bool *out);
   Status enter(ContextGuard &guard, Device device);              // the device's primary context
   Status enter_any(ContextGuard &guard);                         // any context, for calls that name no device
   Status enter_owner(ContextGuard &guard, const void *address);  // the context that owns the memory

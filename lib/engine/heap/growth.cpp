@@ -30,12 +30,27 @@ uint64_t Growth::live_peak(uint64_t bytes) {
   return peak > paused ? peak - paused : 0;  // paused blocks are live and hold nothing
 }
 
+// Of each extent when `bytes` are taken for a block. None is smaller than the program said, unless `bytes` are.
+uint64_t Growth::extent_size(uint64_t bytes, uint64_t block) const {
+  const uint64_t least = Extents::rounded(options_.minimum_extent);
+  uint64_t size = policy_.extent_size(own_quota_.held(), bytes, block);
+  uint64_t count = (bytes + size - 1) / size;
+  if (size < least) count = std::max(bytes / least, uint64_t{1}) + 1;
+  while (count > 1 && (size < least || (bytes % size != 0 && bytes % size < least))) {
+    --count;
+    size = Extents::rounded((bytes + count - 1) / count);
+  }
+  return size;
+}
+
 Status Growth::grow(uint64_t bytes, uint64_t alignment, StreamKey key, RunUse use, Span **out) {
   const bool small = in_small_extents(use);
   if (options_.whole_regions())
     return grow_by_allocation(bytes, small ? kExtentAlignment : allocation_step(), false, out);
-  Window window = find_window(bytes, alignment, ~uint64_t{0});
-  if (window.hole != nullptr && !take_edges(window, key)) window = find_window(bytes, alignment, streams_.own_bit(key));
+  // A stream that shares its bit has no mark of its own for what it was put behind.
+  const uint64_t own = streams_.own_bit(key);
+  Window window = find_window(bytes, alignment, own == 0 ? 0 : ~uint64_t{0});
+  if (own != 0 && window.hole != nullptr && !take_edges(window, key)) window = find_window(bytes, alignment, own);
   Region *fresh = nullptr;
   if (window.hole == nullptr) {
     window.bytes = Extents::rounded(bytes);
@@ -56,24 +71,26 @@ Status Growth::grow(uint64_t bytes, uint64_t alignment, StreamKey key, RunUse us
   // Inside gmm_defer_begin() nothing goes back to the driver, not even for a moment.
   if (core_.defer_depth.load(std::memory_order_relaxed) == 0)
     if (const uint64_t moves = policy_.to_move(held, window.bytes, peak); moves != 0)
-      move_free_extents(&fill, moves, bytes, false);
+      move_free_extents(&fill, moves, bytes, own, false);
   policy_.is_behind(false);
+  const uint64_t least = small ? 0 : Extents::rounded(options_.minimum_extent);
   Status status;
   uint64_t moved = fill.bytes;
   for (bool again = true; fill.bytes < window.bytes;) {
     const uint64_t need = window.bytes - fill.bytes;
     uint64_t wanted = small ? need : policy_.to_take(held, need, peak, options_.minimum_extent);
-    if (wanted > fill.hole->bytes() || !again) wanted = need;
+    if (wanted > fill.hole->bytes()) wanted = std::max(need, least <= fill.hole->bytes() ? least : 0);
+    if (!again) wanted = need;
     const uint64_t before = fill.bytes;
     status = charge(need, &wanted);
-    const uint64_t each = small ? kExtentAlignment : policy_.extent_size(own_quota_.held(), wanted, bytes);
+    const uint64_t each = small ? kExtentAlignment : extent_size(wanted, bytes);
     if (status.ok()) status = extents_.add(&fill, wanted, each);
     if (status.ok()) break;
     // Moving free memory is the way to serve the need without more; and a smaller step may do.
     if (!again || (status.code() != GMM_ERROR_OUT_OF_MEMORY && status.code() != GMM_ERROR_LIMIT_EXCEEDED)) break;
     again = false;
     const uint64_t so_far = fill.bytes;
-    if (fill.bytes < window.bytes) move_free_extents(&fill, window.bytes - fill.bytes, bytes, true);
+    if (fill.bytes < window.bytes) move_free_extents(&fill, window.bytes - fill.bytes, bytes, own, true);
     moved += fill.bytes - so_far;
     if (fill.bytes >= window.bytes) status = Status();
     if (fill.bytes == before && wanted == need) break;
@@ -158,9 +175,7 @@ Status Growth::reserve_by_extents(uint64_t bytes) {
   Extents::Fill fill;
   fill.hole = hole;
   runs_.unlist(hole);
-  const uint64_t each =
-      std::max(policy_.extent_size(own_quota_.held(), bytes, 0), Extents::rounded(options_.minimum_extent));
-  Status status = extents_.add(&fill, bytes, each);
+  Status status = extents_.add(&fill, bytes, extent_size(bytes, 0));
   if (fill.hole != nullptr) runs_.make_hole(fill.hole);
   if (status.ok()) status = extents_.touch(fill.filled->begin(), fill.filled->bytes());
   if (status.ok()) {
@@ -275,16 +290,15 @@ Span *Growth::with_neighbours(Span *run, StreamKey key) {
 
 // Moves free extents, whose work is done, to the hole: `wanted` bytes or somewhat more. What cannot be moved stays, and
 // what the budget does not pay, unless it must.
-void Growth::move_free_extents(Extents::Fill *fill, uint64_t wanted, uint64_t block, bool must) {
+void Growth::move_free_extents(Extents::Fill *fill, uint64_t wanted, uint64_t block, uint64_t own, bool must) {
   if (streams_.held_for_graph()) return;
   MessageGuard message_guard;
-  // Runs at the edges of the hole become part of the new memory as they are; of the one behind it, as much as the block
-  // needs.
-  const Span *before = fill->filled == nullptr ? fill->hole->before : nullptr;
-  const Span *after = fill->hole->after;
-  const uintptr_t begin = fill->filled != nullptr                             ? fill->filled->begin()
-                          : before != nullptr && before->is(SpanState::kFree) ? before->begin()
-                                                                              : fill->hole->begin();
+  // Runs at the edges become part of the new memory as they are, where they are free for this stream; of the one behind
+  // it, as much as the block needs.
+  const Span *first = fill->filled != nullptr ? fill->filled : fill->hole;
+  const Span *before = first->before, *after = fill->hole->after;
+  const bool joins = before != nullptr && before->is(SpanState::kFree) && (before->streams & ~own) == 0;
+  const uintptr_t begin = joins ? before->begin() : first->begin();
   // What touches the hole stays in any case: as a hole of its own it would become one with that, which is being filled.
   const uintptr_t stays_before = std::max(begin + block, fill->hole->end() + 1);
   const auto may_move = [&](const Span *run) { return run->bytes() >= kExtentAlignment && run != before; };

@@ -65,6 +65,7 @@ class Growth {
   };
   Status charge(uint64_t bytes, uint64_t *wanted);
   uint64_t live_peak(uint64_t bytes);
+  uint64_t extent_size(uint64_t bytes, uint64_t block) const;
   // The extents of the program's choice may be larger.
   bool in_small_extents(RunUse use) const {
     return use == RunUse::kSlab && options_.minimum_extent <= kExtentAlignment;
@@ -76,7 +77,7 @@ class Growth {
   uint64_t allocation_step() const;
   Window find_window(uint64_t bytes, uint64_t alignment, uint64_t allowed);
   [[nodiscard]] bool take_edges(const Window &window, StreamKey key);
-  void move_free_extents(Extents::Fill *fill, uint64_t wanted, uint64_t block, bool must);
+  void move_free_extents(Extents::Fill *fill, uint64_t wanted, uint64_t block, uint64_t own, bool must);
   Span *with_neighbours(Span *run, StreamKey key);
 
   Core &core_;

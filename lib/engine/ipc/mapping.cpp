@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/os_memory.h"
+#include "base/process.h"
 #include "engine/ipc/descriptor.h"
 #include "engine/ipc/machine.h"
 
@@ -90,14 +91,15 @@ Status IpcMapping::map_pieces(uint64_t timeout_ms) {
     }
   } reservation{*this, Status()};
   form_ = Form::kPieces;
-  const uint64_t size = handle_.allocation_size;
+  const uint64_t size = handle_.allocation_size, deadline = deadline_after(timeout_ms);
   uint64_t mapped = 0;
   for (uint32_t i = 0; mapped < size; ++i) {
     if (i == kIpcMaxPieces)
       return fail(GMM_ERROR_IPC_INVALID_HANDLE, "gmm_ipc_import: the memory has more pieces than its size allows.");
     Piece &piece = pieces_[i];
     int32_t fd = -1;
-    GMM_TRY(connect(i, IpcWant::kDescriptor, timeout_ms, &fd,
+    const uint64_t now = monotonic_ms();
+    GMM_TRY(connect(i, IpcWant::kDescriptor, deadline > now ? deadline - now : 0, &fd,
                     i == 0 ? IpcMeanwhile{Reservation::run, &reservation} : IpcMeanwhile{}));
     Status status = reservation.status;
     if (status.ok() && (piece.size == 0 || piece.size % kExtentAlignment != 0 || piece.size > size - mapped))

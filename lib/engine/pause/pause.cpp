@@ -29,8 +29,8 @@ Status HeapPause::check(uint32_t flags, bool *active) {
 Status HeapPause::check_importers(uint32_t importers, uint32_t flags) {
   if (importers == 0 || (flags & GMM_PAUSE_FORCE) != 0) return Status();
   return fail(GMM_ERROR_BUSY,
-              "gmm_pause(): %u importers hold memory of tag \"%s\"; let them close it, or pass GMM_PAUSE_FORCE.",
-              importers, tag().name);
+              "gmm_pause(): importers hold memory of tag \"%s\"; let them close it, or pass GMM_PAUSE_FORCE.",
+              tag().name);
 }
 
 Status HeapPause::detach() {

@@ -93,7 +93,7 @@ Status find_movable(Core &core, void *memory, Block *out) {
   const uintptr_t begin = extent.base.load(std::memory_order_relaxed);
   if (out->span->begin() != begin || out->span->bytes() != extent.size.load(std::memory_order_relaxed))
     return fail(GMM_ERROR_BUSY,
-                "gmm_move(%p): the block shares its extent with other blocks; allocate it with GMM_ALLOC_DEDICATED.",
+                "gmm_move(%p): the block has no single extent to itself; allocate it with GMM_ALLOC_DEDICATED.",
                 memory);
   if (const uint32_t importers = other_importers(extent); importers != 0)
     return fail(GMM_ERROR_BUSY, "gmm_move(%p): %u importers hold the memory; move it after they have closed it.",

@@ -8,6 +8,7 @@
 #ifndef GMM_ENGINE_SPACE_FREE_RUNS_H
 #define GMM_ENGINE_SPACE_FREE_RUNS_H
 
+#include <algorithm>
 #include <cstdint>
 
 #include "base/list.h"
@@ -19,7 +20,7 @@ namespace gmm {
 class FreeRuns {
  public:
   // whole_regions: a region is one driver allocation, which goes as a whole.
-  explicit FreeRuns(bool whole_regions = false) : whole_regions_(whole_regions) {}
+  explicit FreeRuns(bool whole_regions = false) : whole_regions_(whole_regions) { std::fill_n(lowest_, kBins, kNone); }
   void insert(Span *run);
   void remove(Span *run);
 
@@ -62,6 +63,7 @@ class FreeRuns {
  private:
   static constexpr uint32_t kBins = class_of_count(kMaxSize / kGranule) + 1;
   static constexpr uint32_t kWords = (kBins + 63) / 64;
+  static constexpr uintptr_t kNone = UINTPTR_MAX;
   // How far a better run is searched once one is known.
   static constexpr uint32_t kSearch = 48;
 
@@ -75,8 +77,9 @@ class FreeRuns {
   const bool whole_regions_;
   List<Span, SpanOrder> bins_[kBins];
   uint64_t used_[kWords] = {};
-  // Address of a bin's first run: the lowest of the runs that were listed since another one was the first.
-  uintptr_t lowest_[kBins] = {};
+  // Address of a bin's first run: the lowest of the runs that were listed since another one was the first. kNone: the
+  // bin is empty.
+  uintptr_t lowest_[kBins];
   uint64_t bytes_ = 0;
   uint64_t releasable_ = 0;
   uint64_t low_ = 0;

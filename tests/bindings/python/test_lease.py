@@ -29,8 +29,8 @@ EXAMPLES = pathlib.Path(__file__).parents[3] / "examples"
 
 def card(folder):
     """The environment of processes that share one device of CARD_MIB."""
-    return {"GMM_IPC_DIR": str(folder), "GMM_HOST_CARD": str(folder / "card"), "FAKE_CUDA_CARD": str(folder / "card"),
-            "FAKE_CUDA_MEMORY": str(CARD_MIB * MIB)}
+    return {"GMM_IPC_DIR": str(folder), "GMM_HOST_CARD": str(folder / "card"),
+            "FAKE_CUDA_LEDGER": str(folder / "ledger"), "FAKE_CUDA_MEMORY": str(CARD_MIB * MIB)}
 
 
 def until(holds, seconds=60):

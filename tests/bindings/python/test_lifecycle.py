@@ -13,6 +13,9 @@ from conftest import open_context, run_code
 
 import gmm
 from gmm import Kind
+from gmm import _native as native
+from gmm._core.buffer import IMPORTED, Buffer
+from gmm._core.ipc import import_desc
 
 MIB = 1 << 20
 FREE_THREADED = not getattr(sys, "_is_gil_enabled", lambda: True)()
@@ -438,3 +441,24 @@ with gmm.Context("host") as context, context.alloc(100) as buffer:
     buffer.fill(1)
     assert bytes(buffer) == bytes([1]) * 100
 """)
+
+
+def test_an_import_holds_its_context_until_it_has_the_memory(tmp_path):
+    """Without a GIL another thread may close the context as soon as the import's call has returned."""
+    contexts = [gmm.Context("host", host_memory=64 * MIB) for _ in range(2)]
+    for context in contexts:
+        context.ipc_configure(directory=str(tmp_path))
+    exporter, importer = contexts
+    with exporter, importer, exporter.alloc(MIB, Kind.VMM) as block:
+        handle = block.ipc_export()
+
+        def import_and_close(*arguments):
+            made = native.gmm_ipc_import(*arguments)
+            with pytest.raises(RuntimeError, match="cannot close"):
+                importer.close()
+            return made
+
+        buffer = Buffer()
+        buffer._open(IMPORTED, None, None, importer, handle, import_and_close, importer, handle, import_desc(0, None))
+        assert buffer.nbytes == MIB
+        buffer.free()

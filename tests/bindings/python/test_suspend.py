@@ -102,7 +102,7 @@ class Holder:
 
 @pytest.fixture(autouse=True)
 def ledger(tmp_path, monkeypatch):
-    monkeypatch.setenv("FAKE_CUDA_LEDGER", str(tmp_path))
+    monkeypatch.setenv("FAKE_CUDA_LEDGER", str(tmp_path / "ledger"))
     monkeypatch.setenv("FAKE_CUDA_DEVICES", "1")
     monkeypatch.setenv("LD_LIBRARY_PATH", f"{FAKE_NVML}:{os.environ.get('LD_LIBRARY_PATH', '')}")
 

@@ -47,10 +47,7 @@ std::vector<Held> &held() {
   return *all;
 }
 
-void uncharge(int device, uint64_t bytes) {
-  (device == kHost ? state().host_bytes : state().used[device]) -= bytes;
-  if (device != kHost) uncharge_card(device, bytes);
-}
+void uncharge(int device, uint64_t bytes) { (device == kHost ? state().host_bytes : state().used[device]) -= bytes; }
 
 // A lock of an open file description lives as long as its duplicates and mappings, in any process.
 bool held_elsewhere(int fd) {

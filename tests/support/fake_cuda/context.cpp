@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Primary contexts and the calling thread's stack of contexts.
+// Contexts, primary ones and those that a program makes, and the calling thread's stack of contexts.
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -68,6 +68,8 @@ extern "C" {
 
 CUresult CUDAAPI cuDevicePrimaryCtxReset_v2(CUdevice device);
 CUresult CUDAAPI cuCtxGetId(CUcontext value, unsigned long long *id);
+CUresult CUDAAPI cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device);
+CUresult CUDAAPI cuCtxDestroy_v2(CUcontext value);
 
 CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
   FAKE_CUDA_ENTER(cuDevicePrimaryCtxRetain);
@@ -113,6 +115,31 @@ CUresult CUDAAPI cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags
   if (!valid_device(device)) return CUDA_ERROR_INVALID_DEVICE;
   *flags = 0;
   *active = state().contexts[device].references != 0;
+  return CUDA_SUCCESS;
+}
+
+// One of a device at a time. It is current from then on.
+CUresult CUDAAPI cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device) {
+  FAKE_CUDA_ENTER(cuCtxCreate_v2);
+  if (!context || flags) return CUDA_ERROR_INVALID_VALUE;
+  if (!valid_device(device)) return CUDA_ERROR_INVALID_DEVICE;
+  Context &made = state().contexts[kMaxDevices + device];
+  if (made.references) return CUDA_ERROR_OUT_OF_MEMORY;
+  made.references = 1;
+  stack.push_back(&made);
+  *context = handle_of(&made);
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuCtxDestroy_v2(CUcontext value) {
+  FAKE_CUDA_ENTER(cuCtxDestroy_v2);
+  Context *context = live_context(value);
+  if (!context || context < state().contexts + kMaxDevices) return CUDA_ERROR_INVALID_CONTEXT;
+  wait_for_context(context, lock);
+  join_closed_streams(context, lock);
+  empty_context(context, lock);
+  context->references = 0;
+  if (!stack.empty() && stack.back() == context) stack.pop_back();
   return CUDA_SUCCESS;
 }
 

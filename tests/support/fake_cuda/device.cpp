@@ -35,7 +35,7 @@ State::State() {
     if (!word.empty()) configuration.lacks.insert(word);
     word.clear();
   }
-  for (int i = 0; i < kMaxDevices; i++) contexts[i].device = i;
+  for (int i = 0; i < 2 * kMaxDevices; i++) contexts[i].device = i % kMaxDevices;
   open_ledger(*this);
 }
 
@@ -46,6 +46,7 @@ State &state() {
 
 bool valid_device(int device) { return device >= 0 && device < state().configuration.devices; }
 
+// First it counts, then it looks at the others: of two processes that do not fit together at least one sees the other.
 bool charge(int device, uint64_t bytes) {
   State &s = state();
   settle_exported();
@@ -53,7 +54,7 @@ bool charge(int device, uint64_t bytes) {
   do {
     if (bytes > s.configuration.memory || used > s.configuration.memory - bytes) return false;
   } while (!s.used[device].compare_exchange_weak(used, used + bytes));
-  if (charge_card(device, bytes)) return true;
+  if (used_by_all(device) <= s.configuration.memory) return true;
   s.used[device] -= bytes;
   return false;
 }

@@ -23,6 +23,8 @@
   X(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2, 11000, 1)                        \
   X(cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxGetState, 7000, 1)                          \
   X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset_v2, 11000, 1)                            \
+  X(cuCtxCreate, cuCtxCreate_v2, 3020, 0)                                                     \
+  X(cuCtxDestroy, cuCtxDestroy_v2, 4000, 0)                                                   \
   X(cuCtxGetCurrent, cuCtxGetCurrent, 4000, 0)                                                \
   X(cuCtxSetCurrent, cuCtxSetCurrent, 4000, 0)                                                \
   X(cuCtxPushCurrent, cuCtxPushCurrent_v2, 4000, 0)                                           \

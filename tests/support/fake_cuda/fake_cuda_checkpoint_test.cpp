@@ -55,13 +55,15 @@ class Holder {
 class Ledger {
  public:
   Ledger() {
-    CHECK(mkdtemp(folder_) != nullptr);
-    setenv("FAKE_CUDA_LEDGER", folder_, 1);
+    const int fd = mkstemp(path_);
+    CHECK(fd >= 0);
+    close(fd);
+    setenv("FAKE_CUDA_LEDGER", path_, 1);
   }
-  ~Ledger() { IS(system((std::string("rm -r ") + folder_).c_str()), 0); }
+  ~Ledger() { IS(unlink(path_), 0); }
 
  private:
-  char folder_[32] = "/tmp/fake-ledger-XXXXXX";
+  char path_[32] = "/tmp/fake-ledger-XXXXXX";
 };
 
 CASE(a_process_is_checkpointed_by_another, "") {
@@ -89,6 +91,22 @@ CASE(a_process_is_checkpointed_by_another, "") {
   CHECK(holder.tells(10000));
   holder.end();
   IS(cuCheckpointProcessLock(holder.pid(), nullptr), CUDA_ERROR_INVALID_VALUE);
+}
+
+CASE(processes_share_the_memory, "FAKE_CUDA_MEMORY=0x40000000") {
+  Ledger ledger;
+  Holder holder(kMiB << 9);
+  start();
+  CUdeviceptr address = 0;
+  size_t room = 0, all = 0;
+  OK(cuMemGetInfo_v2(&room, &all));
+  IS(room, kMiB << 9);
+  IS(cuMemAlloc_v2(&address, (kMiB << 9) + kTwo), CUDA_ERROR_OUT_OF_MEMORY);
+  OK(cuMemAlloc_v2(&address, kMiB << 9));
+  OK(cuMemFree_v2(address));
+  IS(kill(holder.pid(), SIGKILL), 0);
+  IS(waitpid(holder.pid(), nullptr, 0), holder.pid());
+  OK(cuMemAlloc_v2(&address, (kMiB << 9) + kTwo));
 }
 
 CASE(a_restore_without_memory_is_the_last, "FAKE_CUDA_MEMORY=0x40000000") {

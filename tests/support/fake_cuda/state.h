@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "entries.h"
+#include "ledger.h"
 
 namespace fake {
 
@@ -116,7 +117,7 @@ struct State {
   std::mutex mutex;
   std::condition_variable changed;  // of any stream
   Configuration configuration;
-  Context contexts[kMaxDevices];
+  Context contexts[2 * kMaxDevices];  // primary ones; then one that the program made, of each device
   std::map<uintptr_t, Region> regions;
   std::map<uintptr_t, size_t> reservations;
   std::map<uintptr_t, Mapping> mappings;
@@ -132,14 +133,15 @@ struct State {
 // Made at the first call and never destroyed: threads may still run when the process ends.
 State &state();
 // FAKE_CUDA_LACKS names this ability.
-// FAKE_CUDA_CARD (card.cpp): the account of all processes of one card. False: it does not fit.
-bool charge_card(int device, uint64_t bytes);
-void uncharge_card(int device, uint64_t bytes);
-uint64_t used_by_all(int device);
 inline bool lacks(const char *what) { return state().configuration.lacks.count(what) != 0; }
 
-// The ledger, which other processes see (checkpoint.cpp).
+// The ledger, which other processes see (ledger.h). Without one used_by_all() is what this process uses.
 void open_ledger(State &state);
+uint64_t used_by_all(int device);
+// A process of the ledger that lives; NULL for none.
+fake_ledger_process *find_process(int pid);
+// Whether the devices have room for what a checkpointed process held.
+bool has_room_for(const fake_ledger_process &process);
 void note_context(int device, bool is_live);
 // While another process has locked this one by the calls of the checkpoint.
 void wait_while_locked();

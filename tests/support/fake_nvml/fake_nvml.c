@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A libnvidia-ml.so.1 for tests: it tells of the real processes that use the fake driver, by the files of
- * FAKE_CUDA_LEDGER. See README.md of ../fake_cuda.
+ * A libnvidia-ml.so.1 for tests: it tells of the real processes that use the fake driver, by the ledger that
+ * FAKE_CUDA_LEDGER names. See README.md of ../fake_cuda.
  *
  * FAKE_NVML_BLIND=1      the bytes of a process are not told, as in some containers
  * FAKE_NVML_FAIL=NAME:N  the function with this name, without "nvml", fails with N
  */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -66,25 +65,20 @@ static unsigned int index_of(void *device) { return (unsigned int)(uintptr_t)dev
 
 /* Calls `look` for each live process of the ledger that has something on the device. Returns their bytes. */
 static uint64_t for_each_process(unsigned int device, void (*look)(void *user, int pid, uint64_t bytes), void *user) {
-  const char *name = getenv("FAKE_CUDA_LEDGER");
-  DIR *folder = name != NULL ? opendir(name) : NULL;
+  const char *path = getenv("FAKE_CUDA_LEDGER");
+  const int fd = path != NULL ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+  const fake_ledger *ledger = fd >= 0 ? mmap(NULL, sizeof *ledger, PROT_READ, MAP_SHARED, fd, 0) : MAP_FAILED;
+  if (fd >= 0) close(fd);
   uint64_t sum = 0;
-  for (struct dirent *entry; folder != NULL && (entry = readdir(folder)) != NULL;) {
-    const int pid = atoi(entry->d_name);
-    if (pid <= 0 || (kill(pid, 0) != 0 && errno == ESRCH)) continue;
-    const int fd = openat(dirfd(folder), entry->d_name, O_RDONLY | O_CLOEXEC);
-    const fake_ledger_page *page =
-        fd >= 0 ? mmap(NULL, sizeof *page, PROT_READ, MAP_SHARED, fd, 0) : (const fake_ledger_page *)MAP_FAILED;
-    if (fd >= 0) close(fd);
-    if (page == MAP_FAILED) continue;
-    uint64_t bytes = 0;
-    if (page->magic == FAKE_LEDGER_MAGIC && page->state < FAKE_PROCESS_CHECKPOINTED)
-      bytes = page->used[device] + (page->contexts[device] != 0 ? FAKE_LEDGER_CONTEXT_BYTES : 0);
-    if (bytes != 0 && look != NULL) look(user, pid, bytes);
+  for (int i = 0; ledger != MAP_FAILED && i < FAKE_LEDGER_PROCESSES; ++i) {
+    const fake_ledger_process *process = &ledger->processes[i];
+    if (process->pid <= 0 || process->state >= FAKE_PROCESS_CHECKPOINTED) continue;
+    if (kill(process->pid, 0) != 0 && errno == ESRCH) continue;
+    const uint64_t bytes = process->used[device] + (process->contexts[device] != 0 ? FAKE_LEDGER_CONTEXT_BYTES : 0);
+    if (bytes != 0 && look != NULL) look(user, process->pid, bytes);
     sum += bytes;
-    munmap((void *)page, sizeof *page);
   }
-  if (folder != NULL) closedir(folder);
+  if (ledger != MAP_FAILED) munmap((void *)ledger, sizeof *ledger);
   return sum;
 }
 

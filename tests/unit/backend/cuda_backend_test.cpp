@@ -57,6 +57,8 @@ DriverUnderTest::DriverUnderTest() {
   find("cuCtxGetCurrent", &cuCtxGetCurrent);
   find("cuCtxPushCurrent_v2", &cuCtxPushCurrent);
   find("cuCtxPopCurrent_v2", &cuCtxPopCurrent);
+  find("cuCtxCreate_v2", &cuCtxCreate_v2);
+  find("cuCtxDestroy_v2", &cuCtxDestroy_v2);
   find("cuDevicePrimaryCtxRetain", &cuDevicePrimaryCtxRetain);
   find("cuDevicePrimaryCtxRelease_v2", &cuDevicePrimaryCtxRelease);
   find("cuMemAlloc_v2", &cuMemAlloc);

@@ -36,6 +36,8 @@ class DriverUnderTest {
   decltype(&::cuCtxGetCurrent) cuCtxGetCurrent = nullptr;
   decltype(&::cuCtxPushCurrent) cuCtxPushCurrent = nullptr;
   decltype(&::cuCtxPopCurrent) cuCtxPopCurrent = nullptr;
+  CUresult (*cuCtxCreate_v2)(CUcontext *, unsigned int, CUdevice) = nullptr;
+  CUresult (*cuCtxDestroy_v2)(CUcontext) = nullptr;
   decltype(&::cuDevicePrimaryCtxRetain) cuDevicePrimaryCtxRetain = nullptr;
   decltype(&::cuDevicePrimaryCtxRelease) cuDevicePrimaryCtxRelease = nullptr;
   decltype(&::cuMemAlloc) cuMemAlloc = nullptr;

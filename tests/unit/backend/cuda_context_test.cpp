@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every operation leaves the calling thread's driver context as it was.
+#include <atomic>
+#include <chrono>
 #include <thread>
 
 #include "cuda_backend_test.h"
@@ -104,6 +106,24 @@ TEST_F(CudaContext, DevicesAreStartedWhenTheyAreNeeded) {
   backend().destroy();
   backend_ = nullptr;
   EXPECT_EQ(driver().live().context_references, before) << "released by destroy()";
+}
+
+// Such a context is none that makes the device started. Its default stream is the one that the caller means.
+TEST_F(CudaContext, TheDefaultStreamOfTheCallersOwnContextIsWaitedFor) {
+  CUcontext own = nullptr;
+  ASSERT_EQ(driver().cuCtxCreate_v2(&own, 0, 0), CUDA_SUCCESS);
+  for (gmm_stream stream : {GMM_STREAM_DEFAULT, GMM_STREAM_PER_THREAD}) {
+    std::atomic<bool> is_done{false};
+    const auto work = [](void *done) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      static_cast<std::atomic<bool> *>(done)->store(true);
+    };
+    ASSERT_OK(backend().stream_call(kFirst, stream, work, &is_done));
+    EXPECT_OK(backend().stream_synchronize(kFirst, stream));
+    EXPECT_TRUE(is_done);
+    while (!is_done) std::this_thread::yield();
+  }
+  EXPECT_EQ(driver().cuCtxDestroy_v2(own), CUDA_SUCCESS);
 }
 
 }  // namespace

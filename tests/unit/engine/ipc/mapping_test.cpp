@@ -85,5 +85,26 @@ TEST_F(IpcMappingTest, NoHandleMeansTheMappingOfADescriptor) {
   EXPECT_TRUE(mapping.unmap().ok());
 }
 
+// The time is that of the import, not of each of its pieces.
+TEST_F(IpcMappingTest, AllPiecesTogetherHaveTheTime) {
+  constexpr uint32_t kPieces = 10;
+  constexpr uint64_t kTime = 400;
+  test::Exporter exporter;
+  exporter.pieces = kPieces;
+  exporter.busy_ms = kTime / 2;
+  ASSERT_TRUE(exporter.start().ok()) << last_message();
+  ASSERT_EQ(::fcntl(exporter.memory, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+  exporter.handle.allocation_size = exporter.handle.block_size = kPieces * test::kSize;
+  const uint64_t began = monotonic_ms();
+  {
+    IpcMapping mapping(*backend_, client_, Device{0}, exporter.handle);
+    EXPECT_EQ(mapping.map_handle(kTime).code(), GMM_ERROR_IPC_TIMEOUT) << last_message();
+    EXPECT_LT(monotonic_ms() - began, 2 * kTime);
+    EXPECT_TRUE(mapping.unmap().ok()) << last_message();
+  }
+  client_.close_idle();
+  EXPECT_TRUE(test::eventually([&] { return exporter.importers == 0; }));
+}
+
 }  // namespace
 }  // namespace gmm

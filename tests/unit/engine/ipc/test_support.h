@@ -59,6 +59,8 @@ struct Exporter {
   uint8_t token[kIpcTokenSize] = {};
   std::atomic<int> importers{0};  // of all pieces
   std::atomic<uint32_t> pieces{1};
+  std::atomic<uint64_t> busy_ms{0};  // so long each piece is BUSY
+  uint64_t busy_piece = UINT64_MAX, busy_until = 0;
   std::atomic<int> resolved{0};
   std::atomic<gmm_result> answer{GMM_OK};
   std::atomic<bool> revoke_inside{false};
@@ -68,7 +70,7 @@ struct Exporter {
   explicit Exporter(uint64_t handshake_ms = IpcBroker::kHandshakeMs)
       : broker(HostAllocator(), Log(Journal::write, &journal), IpcResolver{resolve, importer_gone, this},
                kIpcDefaultPolicy, handshake_ms) {
-    memory = ::memfd_create("exported", MFD_CLOEXEC);
+    memory = ::memfd_create("exported", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (::ftruncate(memory, kSize) != 0) std::abort();
     if (!random_bytes(token, sizeof token).ok()) std::abort();
   }
@@ -88,6 +90,11 @@ struct Exporter {
     auto *exporter = static_cast<Exporter *>(self);
     ++exporter->resolved;
     if (exporter->answer != GMM_OK) return fail(exporter->answer, "the test made it fail");
+    if (exporter->busy_piece != id) {
+      exporter->busy_piece = id;
+      exporter->busy_until = monotonic_ms() + exporter->busy_ms;
+    }
+    if (monotonic_ms() < exporter->busy_until) return fail(GMM_ERROR_BUSY, "the test made it busy");
     if (ipc_export_id(id) != kAllocation || ipc_piece_index(id) >= exporter->pieces ||
         !ipc_token_equal(given, exporter->token))
       return fail(GMM_ERROR_IPC_REFUSED, "wrong token");
