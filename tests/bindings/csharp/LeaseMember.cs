@@ -22,7 +22,7 @@ internal sealed class LeaseMember : IDisposable
         start.RedirectStandardOutput = true;
         start.EnvironmentVariables["GMM_IPC_DIR"] = folder;
         start.EnvironmentVariables["GMM_HOST_CARD"] = Path.Combine(folder, "card");
-        start.EnvironmentVariables["FAKE_CUDA_CARD"] = Path.Combine(folder, "card");
+        start.EnvironmentVariables["FAKE_CUDA_LEDGER"] = Path.Combine(folder, "ledger");
         start.EnvironmentVariables["FAKE_CUDA_MEMORY"] = ((long)CardMiB * MiB).ToString();
         process = Process.Start(start);
     }

@@ -26,7 +26,7 @@ final class LeaseMember implements AutoCloseable {
         Map<String, String> environment = builder.environment();
         environment.put("GMM_IPC_DIR", folder.toString());
         environment.put("GMM_HOST_CARD", folder.resolve("card").toString());
-        environment.put("FAKE_CUDA_CARD", folder.resolve("card").toString());
+        environment.put("FAKE_CUDA_LEDGER", folder.resolve("ledger").toString());
         environment.put("FAKE_CUDA_MEMORY", String.valueOf((long) CARD_MIB * MIB));
         process = builder.redirectError(ProcessBuilder.Redirect.INHERIT).start();
         to = new PrintStream(process.getOutputStream(), true);
