@@ -59,7 +59,13 @@ SWIGEXPORT void SWIGSTDCALL GmmRegisterCallbacks(gmm_csharp_fail_fn fail, gmm_cs
   $result = $1;
   if ($1 < 0 && $1 != GMM_ERROR_NOT_READY) gmm_csharp_throw($1);
 %}
-%typemap(csout, excode=SWIGEXCODE) gmm_result {
+/* Those that did not get an answer in time have failed. */
+%apply gmm_result { gmm_result GMM_END };
+%typemap(out, canthrow=1) gmm_result GMM_END %{
+  $result = $1;
+  if ($1 < 0) gmm_csharp_throw($1);
+%}
+%typemap(csout, excode=SWIGEXCODE) gmm_result, gmm_result GMM_END {
     int ret = $imcall;$excode
     return ret;
   }
@@ -76,7 +82,7 @@ SWIGEXPORT void SWIGSTDCALL GmmRegisterCallbacks(gmm_csharp_fail_fn fail, gmm_cs
     get { return $imcall; } %}
 %typemap(in) void *GMM_ADDRESS %{ $1 = ($1_ltype)$input; %}
 %typemap(out) void *GMM_ADDRESS %{ $result = (void *)$1; %}
-%apply void *GMM_ADDRESS { gmm_context *, gmm_heap *, gmm_event *, gmm_ticket *, gmm_watcher *, gmm_job * }
+%apply void *GMM_ADDRESS { gmm_context *, gmm_heap *, gmm_event *, gmm_ticket *, gmm_watcher *, gmm_job *, gmm_lease * }
 %ignore gmm_context;
 %ignore gmm_heap;
 %ignore gmm_event;
@@ -132,6 +138,7 @@ GMM_CSHARP_CALLBACK((gmm_oom_fn fn, void *user), gmm_csharp_oom)
 GMM_CSHARP_CALLBACK((gmm_write_fn write, void *user), gmm_csharp_write)
 GMM_CSHARP_CALLBACK((gmm_progress_fn progress, void *user), gmm_csharp_progress)
 GMM_CSHARP_CALLBACK((gmm_watch_fn fn, void *user), gmm_csharp_watch)
+GMM_CSHARP_CALLBACK((gmm_lease_ask_fn fn, void *user), gmm_csharp_asked)
 GMM_CSHARP_CALLBACK((void (*fn)(void *user), void *user), gmm_csharp_run)
 
 /* The exchange of a job: the user pointer is a GCHandle of an ExchangeCall. */
@@ -140,14 +147,15 @@ GMM_CSHARP_CALLBACK((void (*fn)(void *user), void *user), gmm_csharp_run)
 %typemap(cstype) gmm_exchange "global::System.IntPtr"
 %typemap(csin) gmm_exchange "$csinput"
 %typemap(in) gmm_exchange "$1 = gmm_csharp_exchange($input);"
-/* A job that did not get an answer in time has failed. */
-%typemap(out, canthrow=1) gmm_result gmm_job_pause, gmm_result gmm_job_resume %{
-  $result = $1;
-  if ($1 < 0) gmm_csharp_throw($1);
-%}
 
 %apply void *GMM_ADDRESS { void * }
-enum { GMM_CSHARP_TASK = 0, GMM_CSHARP_LOG = 1, GMM_CSHARP_PROGRESS = 2, GMM_CSHARP_WATCH = 3 };
+enum {
+  GMM_CSHARP_TASK = 0,
+  GMM_CSHARP_LOG = 1,
+  GMM_CSHARP_PROGRESS = 2,
+  GMM_CSHARP_WATCH = 3,
+  GMM_CSHARP_ASKED = 4
+};
 void gmm_csharp_close(int32_t fd);
 void *gmm_csharp_next(void);
 void gmm_csharp_finish(void *request, int32_t answer);
@@ -193,3 +201,4 @@ GMM_CSHARP_OUTSIDE(gmm_job_resume, 0)
 %include "gmm.i"
 %include "watch.i"
 %include "job.i"
+%include "lease.i"

@@ -190,6 +190,13 @@ int32_t gmm_csharp_watch(void *user, const gmm_watch_info *info) {
   return answer;
 }
 
+/* Without memory for the request it is not heard this time: the lease calls again. */
+int32_t gmm_csharp_asked(void *user, const gmm_lease_ask *wanted) {
+  const gmm_csharp_request request = {.user = user, .kind = GMM_CSHARP_ASKED, .ask = *wanted};
+  (void)ask(&request, NULL);
+  return 0;
+}
+
 void gmm_csharp_run(void *user) {
   const gmm_csharp_request task = {.user = user, .kind = GMM_CSHARP_TASK};
   /* A task must not be lost, so this waits for host memory. */

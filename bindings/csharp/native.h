@@ -21,7 +21,7 @@ void gmm_csharp_register(gmm_csharp_fail_fn fail, gmm_csharp_log_fn log, gmm_csh
 /** How many calls from C# this thread is in. With none it is a thread of the library, which must not enter C#. */
 extern _Thread_local int gmm_csharp_depth;
 
-enum { GMM_CSHARP_TASK = 0, GMM_CSHARP_LOG = 1, GMM_CSHARP_PROGRESS = 2, GMM_CSHARP_WATCH = 3 };
+enum { GMM_CSHARP_TASK = 0, GMM_CSHARP_LOG = 1, GMM_CSHARP_PROGRESS = 2, GMM_CSHARP_WATCH = 3, GMM_CSHARP_ASKED = 4 };
 
 /**
  * A callback of a thread of the library. That thread waits while a thread of the runtime runs the callback, since Mono
@@ -34,6 +34,7 @@ typedef struct gmm_csharp_request {
   uint32_t level;
   int32_t kind;         /**< GMM_CSHARP_* */
   gmm_watch_info watch; /**< of a watcher */
+  gmm_lease_ask ask;    /**< of a lease */
   int32_t answer;       /**< of progress: 0 to go on; of a watcher: 0 agrees */
   int32_t done;
   struct gmm_csharp_request *next;
@@ -67,6 +68,7 @@ void gmm_csharp_run(void *user);
 /** The calls of the ExchangeCall whose GCHandle `user` is. */
 gmm_exchange gmm_csharp_exchange(void *user);
 int32_t gmm_csharp_watch(void *user, const gmm_watch_info *info);
+int32_t gmm_csharp_asked(void *user, const gmm_lease_ask *ask);
 int32_t gmm_csharp_progress(void *user, uint64_t done, uint64_t total);
 
 #endif

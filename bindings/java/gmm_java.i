@@ -61,6 +61,12 @@
   $result = $1;
   if ($1 < 0 && $1 != GMM_ERROR_NOT_READY) gmm_java_throw(jenv, $1);
 %}
+/* Those that did not get an answer in time have failed. */
+%apply gmm_result { gmm_result GMM_END };
+%typemap(out) gmm_result GMM_END %{
+  $result = $1;
+  if ($1 < 0) gmm_java_throw(jenv, $1);
+%}
 %typemap(jni) gmm_result result "jint"
 %typemap(jtype) gmm_result result "int"
 %typemap(jstype) gmm_result result "int"
@@ -76,7 +82,7 @@
 %typemap(in) void *GMM_ADDRESS %{ $1 = ($1_ltype)(uintptr_t)$input; %}
 %typemap(out) void *GMM_ADDRESS %{ $result = (jlong)(uintptr_t)$1; %}
 %typemap(memberin) void *GMM_ADDRESS %{ $1 = $input; %}
-%apply void *GMM_ADDRESS { gmm_context *, gmm_heap *, gmm_event *, gmm_ticket *, gmm_watcher *, gmm_job * }
+%apply void *GMM_ADDRESS { gmm_context *, gmm_heap *, gmm_event *, gmm_ticket *, gmm_watcher *, gmm_job *, gmm_lease * }
 %ignore gmm_context;
 %ignore gmm_heap;
 %ignore gmm_event;
@@ -165,6 +171,8 @@ GMM_JAVA_CALLBACK((gmm_oom_fn fn, void *user), gmm_java_oom)
 GMM_JAVA_CALLBACK((gmm_progress_fn progress, void *user), gmm_java_progress)
 /* The user pointer of a watcher is a WatchCall, which callbacks_new() keeps until the watcher has ended. */
 GMM_JAVA_CALLBACK((gmm_watch_fn fn, void *user), gmm_java_watch)
+/* The user pointer of a lease is a LeaseCall, likewise. */
+GMM_JAVA_CALLBACK((gmm_lease_ask_fn fn, void *user), gmm_java_asked)
 
 /* The exchange of a job is an ExchangeCall, which callbacks_new() keeps until the job has ended. */
 %typemap(jni) gmm_exchange "jlong"
@@ -172,11 +180,6 @@ GMM_JAVA_CALLBACK((gmm_watch_fn fn, void *user), gmm_java_watch)
 %typemap(jstype) gmm_exchange "long"
 %typemap(javain) gmm_exchange "$javainput"
 %typemap(in) gmm_exchange "$1 = gmm_java_exchange($input);"
-/* A job that did not get an answer in time has failed. */
-%typemap(out) gmm_result gmm_job_pause, gmm_result gmm_job_resume %{
-  $result = $1;
-  if ($1 < 0) gmm_java_throw(jenv, $1);
-%}
 
 /* The library calls the writer on this thread, during the call. */
 %typemap(jni) (gmm_write_fn write, void *user) "jobject"
@@ -228,3 +231,4 @@ void gmm_java_callbacks_delete(JNIEnv *jenv, uint64_t callbacks);
 %include "gmm.i"
 %include "watch.i"
 %include "job.i"
+%include "lease.i"

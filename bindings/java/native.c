@@ -18,6 +18,7 @@ static jmethodID writer_write;
 static jmethodID progress_call;
 static jmethodID watch_call;
 static jmethodID exchange_call;
+static jmethodID lease_call;
 
 static void detach(void *unused) {
   (void)unused;
@@ -45,6 +46,12 @@ static jclass global_class(JNIEnv *env, const char *name) {
   return global;
 }
 
+/* NULL with an exception pending. */
+static jmethodID method(JNIEnv *env, const char *class_name, const char *name, const char *signature) {
+  jclass found = (*env)->FindClass(env, class_name);
+  return found ? (*env)->GetMethodID(env, found, name, signature) : NULL;
+}
+
 JNIEXPORT jint JNICALL JNI_OnLoad(JavaVM *vm, void *reserved) {
   (void)reserved;
   void *found = NULL;
@@ -54,24 +61,16 @@ JNIEXPORT jint JNICALL JNI_OnLoad(JavaVM *vm, void *reserved) {
   if (pthread_key_create(&attached, detach) != 0) return JNI_ERR;
   if (!(exception_class = global_class(env, "io/gmm/GmmException"))) return JNI_ERR;
   if (!(callbacks_class = global_class(env, "io/gmm/Callbacks"))) return JNI_ERR;
-  exception_make = (*env)->GetStaticMethodID(env, exception_class, "fromNative", "(II[B[B)Lio/gmm/GmmException;");
-  callbacks_log = (*env)->GetMethodID(env, callbacks_class, "log", "(I[B)V");
-  callbacks_oom = (*env)->GetMethodID(env, callbacks_class, "outOfMemory", "(IIIJJII)Z");
-  callbacks_run = (*env)->GetStaticMethodID(env, callbacks_class, "run", "(Ljava/lang/Runnable;)V");
-  jclass writer = (*env)->FindClass(env, "io/gmm/SnapshotWriter");
-  if (!writer) return JNI_ERR;
-  writer_write = (*env)->GetMethodID(env, writer, "write", "([B)Z");
-  jclass progress = (*env)->FindClass(env, "io/gmm/ProgressCall");
-  if (!progress) return JNI_ERR;
-  progress_call = (*env)->GetMethodID(env, progress, "call", "(JJ)Z");
-  jclass watch = (*env)->FindClass(env, "io/gmm/WatchCall");
-  if (!watch) return JNI_ERR;
-  watch_call = (*env)->GetMethodID(env, watch, "call", "(IIIJJJJJI)Z");
-  jclass exchange = (*env)->FindClass(env, "io/gmm/ExchangeCall");
-  if (!exchange) return JNI_ERR;
-  exchange_call = (*env)->GetMethodID(env, exchange, "call", "(I[B[BJ)[B");
-  return exception_make && callbacks_log && callbacks_oom && callbacks_run && writer_write && progress_call &&
-                 watch_call && exchange_call
+  return (exception_make =
+              (*env)->GetStaticMethodID(env, exception_class, "fromNative", "(II[B[B)Lio/gmm/GmmException;")) &&
+                 (callbacks_log = (*env)->GetMethodID(env, callbacks_class, "log", "(I[B)V")) &&
+                 (callbacks_oom = (*env)->GetMethodID(env, callbacks_class, "outOfMemory", "(IIIJJII)Z")) &&
+                 (callbacks_run = (*env)->GetStaticMethodID(env, callbacks_class, "run", "(Ljava/lang/Runnable;)V")) &&
+                 (writer_write = method(env, "io/gmm/SnapshotWriter", "write", "([B)Z")) &&
+                 (progress_call = method(env, "io/gmm/ProgressCall", "call", "(JJ)Z")) &&
+                 (watch_call = method(env, "io/gmm/WatchCall", "call", "(IIIJJJJJI)Z")) &&
+                 (exchange_call = method(env, "io/gmm/ExchangeCall", "call", "(I[B[BJ)[B")) &&
+                 (lease_call = method(env, "io/gmm/LeaseCall", "call", "([BIIJJ)V"))
              ? JNI_VERSION_1_8
              : JNI_ERR;
 }
@@ -213,6 +212,23 @@ int32_t gmm_java_watch(void *user, const gmm_watch_info *info) {
     return 1;
   }
   return !agrees;
+}
+
+/* Runs on the lease's thread. LeaseCall reports what the program throws. */
+int32_t gmm_java_asked(void *user, const gmm_lease_ask *ask) {
+  JNIEnv *env = environment();
+  if (!env) return 0;
+  jbyteArray name = gmm_java_field(env, ask->name, sizeof ask->name);
+  if (name) {
+    (*env)->CallVoidMethod(env, (jobject)user, lease_call, name, (jint)ask->process, (jint)ask->priority,
+                           (jlong)ask->bytes, (jlong)ask->waiting_ms);
+    (*env)->DeleteLocalRef(env, name);
+  }
+  if ((*env)->ExceptionCheck(env)) {
+    (*env)->ExceptionDescribe(env);
+    (*env)->ExceptionClear(env);
+  }
+  return 0;
 }
 
 /* Runs on the thread that is in the job's operation, many times in one call, so no reference may be left. ExchangeCall

@@ -7,6 +7,11 @@
 %ignore reserved;
 
 %define GMM_STRUCT(Type)
+GMM_OWNER(Type, )
+%enddef
+
+/* One that owns something, which End frees. */
+%define GMM_OWNER(Type, End)
 %nodefaultctor Type;
 %nodefaultdtor Type;
 %extend Type {
@@ -15,7 +20,24 @@
     if (made) made->struct_size = (uint32_t)sizeof(Type);
     return made;
   }
-  ~Type() { free($self); }
+  ~Type() {
+    End
+    free($self);
+  }
+}
+%enddef
+
+/* A field of text that the struct owns: languages set it by a function, which copies. */
+%define GMM_OWNED_TEXT(Type, Field)
+%ignore Type::Field;
+%extend Type {
+  gmm_result set_##Field(const char *text) {
+    char *copy = text ? strdup(text) : NULL;
+    if (text && !copy) return GMM_ERROR_OUT_OF_HOST_MEMORY;
+    free((void *)$self->Field);
+    $self->Field = copy;
+    return GMM_OK;
+  }
 }
 %enddef
 
@@ -62,53 +84,15 @@ GMM_STRUCT(gmm_compact_info)
 /* A field that holds a result is a number: reading it fails for no result. */
 %apply int32_t { gmm_result gmm_ticket_info::result };
 
-/* The descriptor owns the text of its directory. */
-%ignore gmm_backup_desc::directory;
-%nodefaultctor gmm_backup_desc;
-%nodefaultdtor gmm_backup_desc;
-%extend gmm_backup_desc {
-  gmm_backup_desc() {
-    gmm_backup_desc *made = (gmm_backup_desc *)calloc(1, sizeof(gmm_backup_desc));
-    if (made) made->struct_size = (uint32_t)sizeof(gmm_backup_desc);
-    return made;
-  }
-  ~gmm_backup_desc() {
-    free((void *)$self->directory);
-    free($self);
-  }
-  gmm_result set_directory(const char *directory) {
-    char *copy = directory ? strdup(directory) : NULL;
-    if (directory && !copy) return GMM_ERROR_OUT_OF_HOST_MEMORY;
-    free((void *)$self->directory);
-    $self->directory = copy;
-    return GMM_OK;
-  }
-}
+GMM_OWNER(gmm_backup_desc, free((void *)$self->directory);)
+GMM_OWNED_TEXT(gmm_backup_desc, directory)
 
-/* The configuration owns the text of its directory and its list of users, which add_user() fills. */
-%ignore gmm_ipc_desc::directory;
+/* add_user() fills the list of users. */
+GMM_OWNER(gmm_ipc_desc, free((void *)$self->directory); free((void *)$self->users);)
+GMM_OWNED_TEXT(gmm_ipc_desc, directory)
 %ignore gmm_ipc_desc::users;
 %immutable gmm_ipc_desc::user_count;
-%nodefaultctor gmm_ipc_desc;
-%nodefaultdtor gmm_ipc_desc;
 %extend gmm_ipc_desc {
-  gmm_ipc_desc() {
-    gmm_ipc_desc *made = (gmm_ipc_desc *)calloc(1, sizeof(gmm_ipc_desc));
-    if (made) made->struct_size = (uint32_t)sizeof(gmm_ipc_desc);
-    return made;
-  }
-  ~gmm_ipc_desc() {
-    free((void *)$self->directory);
-    free((void *)$self->users);
-    free($self);
-  }
-  gmm_result set_directory(const char *directory) {
-    char *copy = directory ? strdup(directory) : NULL;
-    if (directory && !copy) return GMM_ERROR_OUT_OF_HOST_MEMORY;
-    free((void *)$self->directory);
-    $self->directory = copy;
-    return GMM_OK;
-  }
   gmm_result add_user(uint32_t user) {
     uint32_t *grown = (uint32_t *)realloc((void *)$self->users, ($self->user_count + 1) * sizeof(uint32_t));
     if (!grown) return GMM_ERROR_OUT_OF_HOST_MEMORY;
@@ -118,21 +102,11 @@ GMM_STRUCT(gmm_compact_info)
   }
 }
 
-/* The descriptor owns the list of the tags of a pause, which add_tag() fills. */
+/* add_tag() fills the list of the tags of a pause. */
+GMM_OWNER(gmm_pause_desc, free((void *)$self->tags);)
 %ignore gmm_pause_desc::tags;
 %immutable gmm_pause_desc::tag_count;
-%nodefaultctor gmm_pause_desc;
-%nodefaultdtor gmm_pause_desc;
 %extend gmm_pause_desc {
-  gmm_pause_desc() {
-    gmm_pause_desc *made = (gmm_pause_desc *)calloc(1, sizeof(gmm_pause_desc));
-    if (made) made->struct_size = (uint32_t)sizeof(gmm_pause_desc);
-    return made;
-  }
-  ~gmm_pause_desc() {
-    free((void *)$self->tags);
-    free($self);
-  }
   gmm_result add_tag(gmm_tag tag) {
     gmm_tag *grown = (gmm_tag *)realloc((void *)$self->tags, ($self->tag_count + 1) * sizeof(gmm_tag));
     if (!grown) return GMM_ERROR_OUT_OF_HOST_MEMORY;

@@ -23,6 +23,7 @@ namespace Gmm
             internal uint Level;
             internal int Kind;
             internal WatchCall.Fields Watch;
+            internal LeaseCall.Fields Ask;
         }
 
         private static readonly object gate = new object();
@@ -63,6 +64,10 @@ namespace Gmm
             else if (request.Kind == Native.GMM_CSHARP_WATCH)
             {
                 answer = WatchCall.Call(request.User, request.Watch);
+            }
+            else if (request.Kind == Native.GMM_CSHARP_ASKED)
+            {
+                LeaseCall.Call(request.User, request.Ask);
             }
             else if (request.Kind == Native.GMM_CSHARP_LOG)
             {

@@ -232,4 +232,15 @@ namespace Gmm
         /// <summary>A thread is in Pause() or Resume().</summary>
         Running = 4
     }
+
+    /// <summary>Who may have the memory of the offered tags: InUse, the program alone; else others, too.</summary>
+    public enum GmmLeaseState
+    {
+        /// <summary>It has asked for nothing, or has released.</summary>
+        Idle = 0,
+        /// <summary>A request waits for the turn.</summary>
+        Waiting = 1,
+        /// <summary>The program has its memory until <see cref="GmmLease.Release"/>.</summary>
+        InUse = 2
+    }
 }

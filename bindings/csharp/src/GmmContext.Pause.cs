@@ -329,5 +329,33 @@ namespace Gmm
         {
             return new GmmJob(handle, exchange, options);
         }
+
+        /// <summary>
+        /// Makes this process a member of an arbiter's leases. The call waits for nobody: the first such process
+        /// becomes the arbiter.
+        /// </summary>
+        public GmmLease Lease(GmmLeaseOptions options)
+        {
+            return new GmmLease(handle, options);
+        }
+
+        /// <summary>
+        /// What an arbiter (null: "default") knows: who holds and offers what, and who waits. It waits 5 s for an
+        /// arbiter to come and to answer. NotReady: none did.
+        /// </summary>
+        public GmmLeaseStatus LeaseStatus(string arbiter = null)
+        {
+            return LeaseStatus(arbiter, TimeSpan.FromSeconds(5));
+        }
+
+        /// <summary>The same, with another time to wait.</summary>
+        public GmmLeaseStatus LeaseStatus(string arbiter, TimeSpan timeout)
+        {
+            Show.CheckSize("timeout", timeout.Ticks);
+            using (Use context = new Use(handle))
+            {
+                return GmmLeaseStatus.Read(context.Address, arbiter, (ulong)timeout.TotalMilliseconds);
+            }
+        }
     }
 }

@@ -28,22 +28,12 @@ namespace Gmm
 
         internal GmmEvent(GmmContextHandle context, Maker maker)
         {
-            GmmSafeHandle.Keep(context);
-            bool made = false;
-            try
+            Handle = GmmSafeHandle.Child(context, null, native =>
             {
                 IntPtr address;
-                maker(context.DangerousGetHandle(), out address);
-                Handle = new GmmEventHandle(address, context);
-                made = true;
-            }
-            finally
-            {
-                if (!made)
-                {
-                    context.DangerousRelease();
-                }
-            }
+                maker(native, out address);
+                return new GmmEventHandle(address, context);
+            });
         }
 
         internal GmmEventHandle Handle { get; }

@@ -37,9 +37,7 @@ namespace Gmm
 
         internal GmmHeap(GmmContextHandle context, GmmHeapOptions options)
         {
-            GmmSafeHandle.Keep(context);
-            bool made = false;
-            try
+            handle = GmmSafeHandle.Child(context, null, native =>
             {
                 using (gmm_heap_desc desc = new gmm_heap_desc())
                 {
@@ -53,20 +51,12 @@ namespace Gmm
                     desc.peer_devices = (ulong)options.PeerDevices;
                     desc.flags = options.Exportable ? (uint)Native.GMM_HEAP_EXPORTABLE : 0;
                     IntPtr address;
-                    Native.gmm_heap_create(context.DangerousGetHandle(), desc, out address);
-                    handle = new GmmHeapHandle(address, context);
+                    Native.gmm_heap_create(native, desc, out address);
+                    return new GmmHeapHandle(address, context);
                 }
-                this.context = context;
-                kind = options.Kind == GmmKind.Unspecified ? GmmKind.Device : options.Kind;
-                made = true;
-            }
-            finally
-            {
-                if (!made)
-                {
-                    context.DangerousRelease();
-                }
-            }
+            });
+            this.context = context;
+            kind = options.Kind == GmmKind.Unspecified ? GmmKind.Device : options.Kind;
         }
 
         /// <summary>Allocates a buffer on the default stream.</summary>

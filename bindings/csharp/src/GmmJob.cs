@@ -31,13 +31,12 @@ namespace Gmm
         void Erase(string key);
     }
 
-    /// <summary>A caller's IGmmExchange as C calls it, and what it threw. C holds it until Dispose().</summary>
-    internal sealed class ExchangeCall : IDisposable
+    /// <summary>A caller's IGmmExchange as C calls it, and what it threw.</summary>
+    internal sealed class ExchangeCall : HeldByC
     {
         private const int MostBytes = 512; // GMM_EXCHANGE_VALUE
 
         private readonly IGmmExchange exchange;
-        private GCHandle self;
         private int running;
         private Exception thrown; // this and the next: of the thread that is in the operation
         private bool ended;
@@ -45,12 +44,7 @@ namespace Gmm
         internal ExchangeCall(IGmmExchange exchange)
         {
             this.exchange = exchange;
-            self = GCHandle.Alloc(this);
-        }
-
-        internal IntPtr User
-        {
-            get { return GCHandle.ToIntPtr(self); }
+            Hold();
         }
 
         /// <summary>False while an operation runs.</summary>
@@ -76,7 +70,7 @@ namespace Gmm
         /// <summary>Called from C; a gmm_result.</summary>
         internal static int Call(IntPtr user, int operation, IntPtr key, IntPtr value, IntPtr stands, ulong timeout)
         {
-            ExchangeCall call = (ExchangeCall)GCHandle.FromIntPtr(user).Target;
+            ExchangeCall call = Of<ExchangeCall>(user);
             return call.ended ? (int)GmmResult.Cancelled : call.Perform(operation, key, value, stands, timeout);
         }
 
@@ -116,15 +110,6 @@ namespace Gmm
                 return (int)(ended ? GmmResult.Cancelled : GmmResult.Io);
             }
         }
-
-        /// <summary>C does not call it any more.</summary>
-        public void Dispose()
-        {
-            if (self.IsAllocated)
-            {
-                self.Free();
-            }
-        }
     }
 
     /// <summary>
@@ -148,28 +133,17 @@ namespace Gmm
             {
                 throw new ArgumentNullException(nameof(exchange), "the ranks of a job need an exchange");
             }
-            GmmSafeHandle.Keep(context);
-            try
+            ExchangeCall call = new ExchangeCall(exchange);
+            this.exchange = call;
+            handle = GmmSafeHandle.Child(context, call, native =>
             {
-                this.exchange = new ExchangeCall(exchange);
-                using (gmm_job_desc desc = options.ToNative(this.exchange.User))
+                using (gmm_job_desc desc = options.ToNative(call.User))
                 {
                     IntPtr address;
-                    Native.gmm_job_create(context.DangerousGetHandle(), desc, out address);
-                    handle = new GmmJobHandle(address, context, this.exchange);
+                    Native.gmm_job_create(native, desc, out address);
+                    return new GmmJobHandle(address, context, call);
                 }
-            }
-            finally
-            {
-                if (handle == null)
-                {
-                    if (this.exchange != null)
-                    {
-                        this.exchange.Dispose();
-                    }
-                    context.DangerousRelease();
-                }
-            }
+            });
         }
 
         /// <summary>Pauses the tags on all ranks, or on none. Without tags it covers every tag.</summary>

@@ -24,27 +24,17 @@ namespace Gmm
 
         internal GmmStream(GmmContextHandle context, int device)
         {
-            GmmSafeHandle.Keep(context);
-            bool made = false;
-            try
+            Handle = GmmSafeHandle.Child(context, null, native =>
             {
                 using (gmm_stream_desc desc = new gmm_stream_desc())
                 {
                     desc.device = device;
                     IntPtr address;
-                    Native.gmm_stream_create(context.DangerousGetHandle(), desc, out address);
-                    Handle = new GmmStreamHandle(address, context);
+                    Native.gmm_stream_create(native, desc, out address);
+                    return new GmmStreamHandle(address, context);
                 }
-                this.context = context;
-                made = true;
-            }
-            finally
-            {
-                if (!made)
-                {
-                    context.DangerousRelease();
-                }
-            }
+            });
+            this.context = context;
         }
 
         /// <summary>

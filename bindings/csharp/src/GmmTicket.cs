@@ -9,9 +9,11 @@ using System.Threading.Tasks;
 namespace Gmm
 {
     /// <summary>
-    /// A pause or resume that a thread of the library carries out. Its result is the number of bytes that changed
-    /// state. It can be awaited. Dispose() waits for the end. A ticket that nobody disposes of runs to its end. The
-    /// handler of a watcher cannot wait for one, which would wait for the handler: that is Busy, but for Budget.
+    /// A pause or resume, or a request of a lease, that a thread of the library carries out. Its result is the number
+    /// of bytes that changed state. It can be awaited. Dispose() waits for the end. A pause or resume whose ticket
+    /// nobody disposes of runs to its end. The handler of a watcher cannot wait for one, which would wait for the
+    /// handler: that is Busy, but for Budget. The handler of a lease cannot ask for the state of a lease's ticket:
+    /// Busy, too.
     /// </summary>
     public sealed class GmmTicket : IDisposable
     {
@@ -20,43 +22,46 @@ namespace Gmm
 
         private readonly GmmTicketHandle handle;
         private readonly ProgressCall progress;
+        private readonly GmmLease lease; // whose request it is, which must outlive it; null: a pause or resume
         private volatile Outcome outcome;
         private volatile bool told;
         private volatile bool cancelAsked;
 
         internal GmmTicket(GmmContextHandle context, bool pause, uint flags, GmmProgress progress, GmmTag[] tags)
         {
-            this.progress = new ProgressCall(progress);
-            bool kept = false;
-            try
+            ProgressCall call = new ProgressCall(progress);
+            this.progress = call;
+            handle = GmmSafeHandle.Child(context, call, native =>
             {
-                GmmSafeHandle.Keep(context);
-                kept = true;
-                using (gmm_pause_desc desc = GmmContext.Describe(flags, this.progress, tags))
+                using (gmm_pause_desc desc = GmmContext.Describe(flags, call, tags))
                 {
                     IntPtr address;
                     if (pause)
                     {
-                        Native.gmm_pause_async(context.DangerousGetHandle(), desc, out address);
+                        Native.gmm_pause_async(native, desc, out address);
                     }
                     else
                     {
-                        Native.gmm_resume_async(context.DangerousGetHandle(), desc, out address);
+                        Native.gmm_resume_async(native, desc, out address);
                     }
-                    handle = new GmmTicketHandle(address, context, this.progress);
+                    return new GmmTicketHandle(address, context, call);
                 }
-            }
-            finally
+            });
+        }
+
+        internal GmmTicket(GmmLease lease, GmmLeaseHandle parent, GmmLeaseRequest request)
+        {
+            this.lease = lease;
+            progress = new ProgressCall(null);
+            handle = GmmSafeHandle.Child(parent, null, native =>
             {
-                if (handle == null)
+                using (gmm_lease_request_desc desc = request.ToNative())
                 {
-                    this.progress.Dispose();
-                    if (kept)
-                    {
-                        context.DangerousRelease();
-                    }
+                    IntPtr address;
+                    Native.gmm_lease_request(native, desc, out address);
+                    return new GmmTicketHandle(address, parent, null);
                 }
-            }
+            });
         }
 
         private sealed class Outcome
@@ -76,13 +81,19 @@ namespace Gmm
             {
                 WatchCall.CheckOutside("The wait for a ticket", true); // its operation may wait for this handler
             }
+            if (lease != null)
+            {
+                LeaseCall.CheckOutside("A look at a ticket of a lease");
+            }
             Outcome ended = new Outcome();
             try
             {
                 using (Use ticket = new Use(handle))
                 {
                     ulong bytes;
-                    if (Native.gmm_ticket_wait(ticket.Address, milliseconds, out bytes) == (int)GmmResult.NotReady)
+                    uint done;
+                    Native.gmm_ticket_look(ticket.Address, milliseconds, out bytes, out done);
+                    if (done == 0)
                     {
                         return null;
                     }
@@ -174,7 +185,8 @@ namespace Gmm
         /// </summary>
         public void Cancel()
         {
-            if (Look(0) != null)
+            bool canLook = lease == null || !LeaseCall.IsInside;
+            if ((canLook ? Look(0) : outcome) != null)
             {
                 return;
             }
@@ -268,6 +280,17 @@ namespace Gmm
                     outcome.Failure.Throw();
                 }
             }
+        }
+
+        /// <summary>
+        /// Ends a request without a word: a lease ends, or nobody waits for it. Returns whether it was granted.
+        /// </summary>
+        internal bool Abandon()
+        {
+            Cancel();
+            Wait(Timeout.InfiniteTimeSpan);
+            handle.CloseOrThrow();
+            return outcome.Failure == null;
         }
 
         /// <inheritdoc/>

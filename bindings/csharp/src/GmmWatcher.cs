@@ -13,8 +13,8 @@ namespace Gmm
     /// </summary>
     public delegate bool GmmWatchHandler(GmmWatchInfo info);
 
-    /// <summary>A caller's GmmWatchHandler as C calls it. C holds it until Dispose().</summary>
-    internal sealed class WatchCall : IDisposable
+    /// <summary>A caller's GmmWatchHandler as C calls it.</summary>
+    internal sealed class WatchCall : HeldByC
     {
         /// <summary>gmm_watch_info.</summary>
         [StructLayout(LayoutKind.Sequential)]
@@ -37,19 +37,13 @@ namespace Gmm
         private static GmmWatchEvents inside; // None: outside
 
         private readonly GmmWatchHandler handler;
-        private GCHandle self;
         private volatile Exception thrown;
 
         internal WatchCall(GmmWatchHandler handler)
         {
             this.handler = handler;
             Dispatcher.Start();
-            self = GCHandle.Alloc(this);
-        }
-
-        internal IntPtr User
-        {
-            get { return GCHandle.ToIntPtr(self); }
+            Hold();
         }
 
         internal Exception Thrown
@@ -77,7 +71,7 @@ namespace Gmm
             {
                 return 0; // of a newer library
             }
-            WatchCall call = (WatchCall)GCHandle.FromIntPtr(user).Target;
+            WatchCall call = Of<WatchCall>(user);
             inside = (GmmWatchEvents)info.Event;
             Native.gmm_csharp_enter_watch(info.Event);
             try
@@ -96,15 +90,6 @@ namespace Gmm
                 inside = GmmWatchEvents.None;
             }
         }
-
-        /// <summary>C does not call it any more.</summary>
-        public void Dispose()
-        {
-            if (self.IsAllocated)
-            {
-                self.Free();
-            }
-        }
     }
 
     /// <summary>
@@ -116,34 +101,22 @@ namespace Gmm
         private readonly GmmWatcherHandle handle;
         private readonly WatchCall call;
 
-        internal GmmWatcher(GmmContextHandle context, GmmWatchOptions options, GmmWatchHandler handler)
+        internal GmmWatcher(GmmContextHandle context, GmmWatchOptions options, GmmWatchHandler heard)
         {
-            if (handler == null)
+            if (heard == null)
             {
-                throw new ArgumentNullException(nameof(handler), "a watcher without a handler hears nothing");
+                throw new ArgumentNullException("handler", "a watcher without a handler hears nothing");
             }
-            GmmSafeHandle.Keep(context);
-            try
+            call = new WatchCall(heard);
+            handle = GmmSafeHandle.Child(context, call, native =>
             {
-                call = new WatchCall(handler);
                 using (gmm_watch_desc desc = options.ToNative(call.User))
                 {
                     IntPtr address;
-                    Native.gmm_watch(context.DangerousGetHandle(), desc, out address);
-                    handle = new GmmWatcherHandle(address, context, call);
+                    Native.gmm_watch(native, desc, out address);
+                    return new GmmWatcherHandle(address, context, call);
                 }
-            }
-            finally
-            {
-                if (handle == null)
-                {
-                    if (call != null)
-                    {
-                        call.Dispose();
-                    }
-                    context.DangerousRelease();
-                }
-            }
+            });
         }
 
         /// <summary>What the handler threw last, or null.</summary>

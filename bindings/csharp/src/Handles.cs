@@ -7,29 +7,77 @@ using Microsoft.Win32.SafeHandles;
 namespace Gmm
 {
     /// <summary>
-    /// A native object. It holds references to those it was made from, so finalizers may run in any order. Neither
+    /// A native object. It holds a reference to the one it was made from, so finalizers may run in any order. Neither
     /// Dispose() on another thread nor the finalizer ends it during a call.
     /// </summary>
     public abstract class GmmSafeHandle : SafeHandleZeroOrMinusOneIsInvalid
     {
-        private readonly SafeHandle[] parents;
+        private readonly SafeHandle parent;
+        private readonly IDisposable call;
         private Exception failure;
         private volatile bool disposed;
         private bool forgotten;
 
-        /// <summary>The caller has added a reference to each parent already.</summary>
-        internal GmmSafeHandle(IntPtr value, params SafeHandle[] parents) : base(true)
+        /// <summary>
+        /// The caller has added a reference to the parent already. `call` is what C called until the end; null:
+        /// nothing.
+        /// </summary>
+        internal GmmSafeHandle(IntPtr value, SafeHandle parent = null, IDisposable call = null) : base(true)
         {
-            this.parents = parents;
+            this.parent = parent;
+            this.call = call;
             SetHandle(value);
+        }
+
+        /// <summary>
+        /// Makes a handle of an object that is made from the parent's. The handle keeps the parent, and `call`, which C
+        /// calls.
+        /// </summary>
+        internal static T Child<T>(GmmSafeHandle parent, IDisposable call, Func<IntPtr, T> make)
+            where T : GmmSafeHandle
+        {
+            bool kept = false;
+            T made = null;
+            try
+            {
+                Keep(parent);
+                kept = true;
+                made = make(parent.DangerousGetHandle());
+                return made;
+            }
+            finally
+            {
+                if (made == null)
+                {
+                    LetGo(kept ? parent : null, call);
+                }
+            }
+        }
+
+        private static void LetGo(SafeHandle parent, IDisposable call)
+        {
+            if (call != null)
+            {
+                call.Dispose();
+            }
+            if (parent != null)
+            {
+                parent.DangerousRelease();
+            }
         }
 
         internal abstract void Free(IntPtr value);
 
+        /// <summary>Whether this thread must not end it, so that one of the pool does.</summary>
+        internal virtual bool EndsElsewhere
+        {
+            get { return false; }
+        }
+
         /// <inheritdoc/>
         protected override bool ReleaseHandle()
         {
-            if (forgotten)
+            if (forgotten || EndsElsewhere)
             {
                 Forgotten.Add(this);
                 return true;
@@ -38,7 +86,7 @@ namespace Gmm
             return failure == null;
         }
 
-        /// <summary>Ends the native object and lets its parents go. Returns what the library answered.</summary>
+        /// <summary>Ends the native object and lets its parent go. Returns what the library answered.</summary>
         internal Exception End()
         {
             try
@@ -52,10 +100,7 @@ namespace Gmm
             }
             finally
             {
-                foreach (SafeHandle parent in parents)
-                {
-                    parent.DangerousRelease();
-                }
+                LetGo(parent, call);
             }
         }
 
@@ -96,6 +141,38 @@ namespace Gmm
             {
                 handle.DangerousRelease();
                 throw new ObjectDisposedException(handle.GetType().Name);
+            }
+        }
+    }
+
+    /// <summary>An object that C calls. C holds it from Hold() until Dispose().</summary>
+    internal abstract class HeldByC : IDisposable
+    {
+        private GCHandle self;
+
+        /// <summary>What C gets; null before Hold().</summary>
+        internal IntPtr User
+        {
+            get { return self.IsAllocated ? GCHandle.ToIntPtr(self) : IntPtr.Zero; }
+        }
+
+        /// <summary>The object that C passes.</summary>
+        internal static T Of<T>(IntPtr user) where T : HeldByC
+        {
+            return (T)GCHandle.FromIntPtr(user).Target;
+        }
+
+        internal void Hold()
+        {
+            self = GCHandle.Alloc(this);
+        }
+
+        /// <summary>C does not call it any more.</summary>
+        public void Dispose()
+        {
+            if (self.IsAllocated)
+            {
+                self.Free();
             }
         }
     }
@@ -214,71 +291,84 @@ namespace Gmm
         }
     }
 
-    /// <summary>A pause or resume in the background.</summary>
+    /// <summary>A pause or resume, or a request of a lease, in the background.</summary>
     public sealed class GmmTicketHandle : GmmSafeHandle
     {
-        private readonly ProgressCall progress;
+        private readonly bool isOfLease;
 
-        internal GmmTicketHandle(IntPtr value, GmmContextHandle context, ProgressCall progress) : base(value, context)
+        internal GmmTicketHandle(IntPtr value, GmmSafeHandle parent, ProgressCall progress)
+            : base(value, parent, progress)
         {
-            this.progress = progress;
+            isOfLease = parent is GmmLeaseHandle;
+        }
+
+        internal override bool EndsElsewhere
+        {
+            get { return isOfLease && LeaseCall.IsInside; }
         }
 
         internal override void Free(IntPtr value)
         {
-            try
+            if (isOfLease)
             {
-                Native.gmm_ticket_destroy(value); // waits
+                Native.gmm_ticket_cancel(value); // nobody has it any more
             }
-            finally
-            {
-                progress.Dispose();
-            }
+            Native.gmm_ticket_destroy(value); // waits
         }
     }
 
     /// <summary>A watch of memory or of a budget.</summary>
     public sealed class GmmWatcherHandle : GmmSafeHandle
     {
-        private readonly WatchCall call;
-
-        internal GmmWatcherHandle(IntPtr value, GmmContextHandle context, WatchCall call) : base(value, context)
+        internal GmmWatcherHandle(IntPtr value, GmmContextHandle context, WatchCall call) : base(value, context, call)
         {
-            this.call = call;
         }
 
         internal override void Free(IntPtr value)
         {
-            try
-            {
-                Native.gmm_watcher_destroy(value); // waits for the handler
-            }
-            finally
-            {
-                call.Dispose();
-            }
+            Native.gmm_watcher_destroy(value); // waits for the handler
         }
     }
 
     /// <summary>A rank of a job.</summary>
     public sealed class GmmJobHandle : GmmSafeHandle
     {
-        private readonly ExchangeCall exchange;
-
-        internal GmmJobHandle(IntPtr value, GmmContextHandle context, ExchangeCall exchange) : base(value, context)
+        internal GmmJobHandle(IntPtr value, GmmContextHandle context, ExchangeCall exchange)
+            : base(value, context, exchange)
         {
-            this.exchange = exchange;
+        }
+
+        internal override void Free(IntPtr value)
+        {
+            Native.gmm_job_destroy(value);
+        }
+    }
+
+    /// <summary>A lease.</summary>
+    public sealed class GmmLeaseHandle : GmmSafeHandle
+    {
+        internal GmmLeaseHandle(IntPtr value, GmmContextHandle context, LeaseCall call) : base(value, context, call)
+        {
+        }
+
+        /// <summary>Is set when the native lease has ended.</summary>
+        internal ManualResetEventSlim Ended { get; } = new ManualResetEventSlim();
+
+        /// <summary>The end waits for the handler, which may have used the lease last.</summary>
+        internal override bool EndsElsewhere
+        {
+            get { return LeaseCall.IsInside; }
         }
 
         internal override void Free(IntPtr value)
         {
             try
             {
-                Native.gmm_job_destroy(value);
+                Native.gmm_lease_destroy(value); // waits for a pause for others, too
             }
             finally
             {
-                exchange.Dispose();
+                Ended.Set();
             }
         }
     }

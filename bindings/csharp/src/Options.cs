@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 using System;
+using System.Collections.Generic;
 
 namespace Gmm
 {
@@ -158,6 +159,103 @@ namespace Gmm
                 desc.ranks = (uint)Ranks;
                 desc.timeout_ms = (ulong)TimeoutMilliseconds;
                 desc.set_exchange(user);
+            }
+            catch
+            {
+                desc.Dispose();
+                throw;
+            }
+            return desc;
+        }
+
+        /// <inheritdoc/>
+        public override string ToString()
+        {
+            return Show.Properties(this);
+        }
+    }
+
+    /// <summary>What a lease is, and what it offers.</summary>
+    public sealed class GmmLeaseOptions
+    {
+        /// <summary>
+        /// For messages and `gmm lease --status`: 1 to 63 letters, digits, '.', '-' and '_', no '.' first.
+        /// </summary>
+        public string Name { get; set; }
+        /// <summary>Whose turns: all processes of one device name the same arbiter. Null: "default".</summary>
+        public string Arbiter { get; set; }
+        /// <summary>
+        /// The offered tags with what it costs to bring a byte of each back; the lowest goes first. Between two turns
+        /// the program does not use their memory, and gmm pauses it for others.
+        /// </summary>
+        public IDictionary<GmmTag, long> Offer { get; } = new Dictionary<GmmTag, long>();
+        /// <summary>The highest is served first; the lowest gives up memory first.</summary>
+        public int Priority { get; set; }
+        /// <summary>
+        /// Bytes of each device that are left to this process. What it holds counts, and more than a device has means
+        /// all of it.
+        /// </summary>
+        public long Floor { get; set; }
+        /// <summary>
+        /// Milliseconds after a grant in which the offered tags stay, so that processes do not only copy; 0 means as
+        /// long as the last resume took, at least 100.
+        /// </summary>
+        public long ResidencyMilliseconds { get; set; }
+        /// <summary>Hears that others want what is in use; null: nobody does.</summary>
+        public GmmLeaseHandler Asked { get; set; }
+
+        internal gmm_lease_desc ToNative(IntPtr user)
+        {
+            Show.CheckSize("Floor", Floor);
+            Show.CheckSize("ResidencyMilliseconds", ResidencyMilliseconds);
+            gmm_lease_desc desc = new gmm_lease_desc();
+            try
+            {
+                desc.set_name(Name);
+                desc.set_arbiter(Arbiter);
+                desc.priority = Priority;
+                desc.floor_bytes = (ulong)Floor;
+                desc.residency_ms = (ulong)ResidencyMilliseconds;
+                desc.set_asked(user);
+            }
+            catch
+            {
+                desc.Dispose();
+                throw;
+            }
+            return desc;
+        }
+
+        /// <inheritdoc/>
+        public override string ToString()
+        {
+            return Show.Properties(this);
+        }
+    }
+
+    /// <summary>What a turn of a lease needs beyond the paused memory of the offered tags.</summary>
+    public sealed class GmmLeaseRequest
+    {
+        /// <summary>
+        /// Bytes that the program will allocate, by device. They are kept free for the lease until the program
+        /// allocates them or releases.
+        /// </summary>
+        public IDictionary<int, long> Amounts { get; } = new Dictionary<int, long>();
+        /// <summary>Milliseconds to wait for the turn, at most a day; 0 means 60,000.</summary>
+        public long TimeoutMilliseconds { get; set; }
+
+        internal gmm_lease_request_desc ToNative()
+        {
+            Show.CheckSize("TimeoutMilliseconds", TimeoutMilliseconds);
+            gmm_lease_request_desc desc = new gmm_lease_request_desc();
+            try
+            {
+                desc.timeout_ms = (ulong)TimeoutMilliseconds;
+                foreach (KeyValuePair<int, long> amount in Amounts)
+                {
+                    Show.CheckSize("Amounts", amount.Value);
+                    desc.add_amount(amount.Key, (ulong)amount.Value);
+                }
             }
             catch
             {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 using System;
 using System.Runtime.ExceptionServices;
-using System.Runtime.InteropServices;
 
 namespace Gmm
 {
@@ -12,11 +11,10 @@ namespace Gmm
     /// </summary>
     public delegate bool GmmProgress(long done, long total);
 
-    /// <summary>A caller's GmmProgress as C calls it, and what it threw. C holds it until Dispose().</summary>
-    internal sealed class ProgressCall : IDisposable
+    /// <summary>A caller's GmmProgress as C calls it, and what it threw.</summary>
+    internal sealed class ProgressCall : HeldByC
     {
         private readonly GmmProgress progress;
-        private GCHandle self;
         private ExceptionDispatchInfo thrown;
 
         internal ProgressCall(GmmProgress progress)
@@ -25,14 +23,8 @@ namespace Gmm
             if (progress != null)
             {
                 Dispatcher.Start(); // a thread of the library may tell it
-                self = GCHandle.Alloc(this);
+                Hold();
             }
-        }
-
-        /// <summary>What C gets; null when nobody receives the progress.</summary>
-        internal IntPtr User
-        {
-            get { return self.IsAllocated ? GCHandle.ToIntPtr(self) : IntPtr.Zero; }
         }
 
         /// <summary>What the program threw, or null.</summary>
@@ -43,7 +35,7 @@ namespace Gmm
 
         internal static int Call(IntPtr user, ulong done, ulong total)
         {
-            ProgressCall call = (ProgressCall)GCHandle.FromIntPtr(user).Target;
+            ProgressCall call = Of<ProgressCall>(user);
             try
             {
                 return call.progress((long)done, (long)total) ? 0 : 1;
@@ -52,15 +44,6 @@ namespace Gmm
             {
                 call.thrown = ExceptionDispatchInfo.Capture(error);
                 return 1;
-            }
-        }
-
-        /// <summary>C does not call it any more.</summary>
-        public void Dispose()
-        {
-            if (self.IsAllocated)
-            {
-                self.Free();
             }
         }
     }

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 using System;
+using System.Collections;
+using System.Collections.Generic;
 using System.Globalization;
 using System.Reflection;
 using System.Text;
@@ -52,6 +54,16 @@ namespace Gmm
             if (value is IntPtr)
             {
                 return Hex((IntPtr)value);
+            }
+            IEnumerable list = value as string == null ? value as IEnumerable : null;
+            if (list != null)
+            {
+                List<string> items = new List<string>();
+                foreach (object item in list)
+                {
+                    items.Add(Value(item));
+                }
+                return "[" + string.Join(", ", items) + "]";
             }
             return value == null ? "null" : Convert.ToString(value, CultureInfo.InvariantCulture);
         }

@@ -26,6 +26,9 @@ internal static class Child
             case "domains":
                 Domains.Run();
                 return 0;
+            case "lease":
+                LeaseMember.Run(arguments[1]);
+                return 0;
             case "task-throws":
                 TaskThrows();
                 return 0;
@@ -85,6 +88,10 @@ internal static class Child
             }
         }));
         live.Add(tag.ResumeAsync().AsTask());
+        GmmLease lease = context.Lease(
+            new GmmLeaseOptions { Name = "left", Arbiter = "left-" + Process.GetCurrentProcess().Id });
+        live.Add(lease);
+        lease.Request();
         Thread.Sleep(50);
         Console.WriteLine("leaving with " + live.Count + " live objects");
     }
@@ -124,13 +131,20 @@ internal static class Child
         }
     }
 
-    /// <summary>Runs this program again with these arguments; returns its exit code and what it said.</summary>
-    internal static int Run(byte[] input, out string said, params string[] arguments)
+    /// <summary>How to run this program again with these arguments.</summary>
+    internal static ProcessStartInfo Start(params string[] arguments)
     {
         bool mono = Type.GetType("Mono.Runtime") != null;
         ProcessStartInfo start = new ProcessStartInfo(mono ? "mono" : Process.GetCurrentProcess().MainModule.FileName,
             "\"" + Assembly.GetExecutingAssembly().Location + "\" child " + string.Join(" ", arguments));
         start.UseShellExecute = false;
+        return start;
+    }
+
+    /// <summary>Runs this program again with these arguments; returns its exit code and what it said.</summary>
+    internal static int Run(byte[] input, out string said, params string[] arguments)
+    {
+        ProcessStartInfo start = Start(arguments);
         start.RedirectStandardInput = true;
         start.RedirectStandardOutput = true;
         start.RedirectStandardError = true;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 using System;
 using System.Collections.Generic;
+using System.Diagnostics;
 using Gmm;
 
 /// <summary>gmm in a second application domain, which is unloaded afterwards.</summary>
@@ -18,6 +19,12 @@ internal sealed class Domains : MarshalByRefObject
             buffer.Fill(1);
             left.Add(buffer);
             context.Alloc(4096);
+            GmmLease lease = context.Lease(new GmmLeaseOptions
+            {
+                Name = "left", Arbiter = "left-" + Process.GetCurrentProcess().Id, Asked = (asked, ask) => { }
+            });
+            lease.Request();
+            left.Add(lease);
             return "used";
         }
         catch (InvalidOperationException error)

@@ -304,7 +304,8 @@ internal static class LifecycleTest
         object[] all = { context, stream, point, heap, tag, buffer, ticket, pin, GmmStream.Default, context.Info(),
             context.Device(0), context.Statistics(), buffer.Query(), tag.Info(), context.Blocks()[0],
             context.BackupInfo(), ticket.Info(), new GmmAllocOptions(), new GmmContextOptions(), new GmmHeapOptions(),
-            new GmmPauseOptions(), new GmmTagOptions(), new GmmBackupOptions(), new GmmIpcOptions(), new GmmScope() };
+            new GmmPauseOptions(), new GmmTagOptions(), new GmmBackupOptions(), new GmmIpcOptions(), new GmmScope(),
+            new GmmLeaseOptions(), new GmmLeaseRequest { Amounts = { [1] = 5 } } };
         foreach (object each in all)
         {
             Check(each.ToString().StartsWith(each.GetType().Name + " {"), "printed: " + each);

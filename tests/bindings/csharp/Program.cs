@@ -11,12 +11,14 @@ internal static class Program
                 return new SmokeTest().Run();
             case "lifecycle":
                 return LifecycleTest.Run();
+            case "lease":
+                return LeaseTest.Run();
             case "child":
                 string[] rest = new string[arguments.Length - 1];
                 Array.Copy(arguments, 1, rest, 0, rest.Length);
                 return Child.Go(rest);
             default:
-                Console.Error.WriteLine("usage: tests.exe smoke | lifecycle");
+                Console.Error.WriteLine("usage: tests.exe smoke | lifecycle | lease");
                 return 2;
         }
     }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the tests on .NET: netcore_test.py MCS BUILD_FOLDER NATIVE_FOLDER standard|lifecycle|span.
+"""Runs the tests on .NET: netcore_test.py MCS BUILD_FOLDER NATIVE_FOLDER standard|lifecycle|lease|span.
 
 standard is the smoke test with the package's assembly for netstandard2.0. For the others mcs compiles all sources,
 those of src/netcore too, against the assemblies of a .NET Core 3.1 runtime. PyPI has one:
@@ -24,7 +24,8 @@ if not runtimes:
     print('1..0 # SKIP no .NET runtime in .deps/dotnet: pip install --no-deps --target .deps/dotnet dotnetcore2')
     sys.exit(0)
 
-REFERENCES = ['System.Private.CoreLib', 'System.Collections', 'System.ComponentModel.Primitives', 'System.Console',
+REFERENCES = ['System.Private.CoreLib', 'System.Collections', 'System.Collections.Specialized',
+              'System.ComponentModel.Primitives', 'System.Console',
               'System.Diagnostics.Process',
               'System.Diagnostics.TraceSource', 'System.IO.FileSystem', 'System.Memory', 'System.Runtime',
               'System.Runtime.Extensions', 'System.Runtime.Handles',

@@ -577,6 +577,33 @@ public final class Context implements AutoCloseable {
     }
 
     /**
+     * Makes this process a member of an arbiter's leases. The call waits for nobody: the first such process becomes the
+     * arbiter.
+     */
+    public Lease lease(LeaseOptions options) {
+        return Lease.create(handle, options);
+    }
+
+    /** What the arbiter "default" knows, which it says within 5 s; see the other method of this name. */
+    public LeaseStatus leaseStatus() {
+        return leaseStatus(null, 5000);
+    }
+
+    /**
+     * What an arbiter knows: who holds and offers what, and who waits. It waits so long for an arbiter to come and to
+     * answer. NOT_READY: none did. Null means the arbiter "default".
+     */
+    public LeaseStatus leaseStatus(String arbiter, long timeoutMillis) {
+        Text.checkSize("the timeout", timeoutMillis);
+        long context = handle.acquire();
+        try {
+            return LeaseStatus.read(context, arbiter, timeoutMillis);
+        } finally {
+            handle.release();
+        }
+    }
+
+    /**
      * Sets the handler that is called when memory is short; null removes it. A handler that refers to the context keeps
      * it from the garbage collector.
      */

@@ -12,11 +12,6 @@ public final class Event implements AutoCloseable {
         handle.guard(this);
     }
 
-    /** A call that makes an event and writes its address into out[0]. */
-    private interface Maker {
-        void make(long context, long[] out);
-    }
-
     static Event create(Handle context, int device) {
         return create(context, device, 0);
     }
@@ -29,7 +24,7 @@ public final class Event implements AutoCloseable {
         try (gmm_event_desc desc = new gmm_event_desc()) {
             desc.setDevice(device);
             desc.setFlags(flags);
-            return make(context, (native_, out) -> Native.gmm_event_create(native_, desc, out));
+            return make(context, (native_, user, out) -> Native.gmm_event_create(native_, desc, out));
         }
     }
 
@@ -37,29 +32,12 @@ public final class Event implements AutoCloseable {
         try (gmm_ipc_import_desc desc = new gmm_ipc_import_desc()) {
             desc.setDevice(device);
             desc.setTimeout_ms(timeoutMillis);
-            return make(context, (native_, out) -> Native.gmm_event_import(native_, ipcHandle, desc, out));
+            return make(context, (native_, user, out) -> Native.gmm_event_import(native_, ipcHandle, desc, out));
         }
     }
 
-    private static Event make(Handle context, Maker maker) {
-        long native_ = context.acquire();
-        boolean made = false;
-        try {
-            long[] out = new long[1];
-            maker.make(native_, out);
-            made = true;
-            return new Event(new Handle("event", out[0], address -> {
-                try {
-                    Native.gmm_event_destroy(address);
-                } finally {
-                    context.release();
-                }
-            }));
-        } finally {
-            if (!made) {
-                context.release();
-            }
-        }
+    private static Event make(Handle context, Handle.Maker maker) {
+        return new Event(Handle.child("event", context, null, maker, Native::gmm_event_destroy));
     }
 
     Handle handle() {

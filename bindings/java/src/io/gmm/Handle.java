@@ -3,6 +3,7 @@ package io.gmm;
 
 import java.lang.ref.Cleaner;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.function.Consumer;
 
 /**
  * A native object and the count of those who need it: its owner, each call that runs on it, and each object made from
@@ -13,6 +14,11 @@ final class Handle implements Runnable {
     /** Ends the native object; called once. */
     interface Destroyer {
         void destroy(long address);
+    }
+
+    /** Makes a native object from its parent, and from what C passes to its callbacks (0: nothing). */
+    interface Maker {
+        void make(long parent, long user, long[] out);
     }
 
     private static final Cleaner CLEANER = Cleaner.create();
@@ -32,6 +38,44 @@ final class Handle implements Runnable {
         this.what = what;
         this.address = address;
         this.destroyer = destroyer;
+    }
+
+    /** An object that keeps the one that it was made from, and the object that its callbacks call (null: none). */
+    static Handle child(String what, Handle parent, Object call, Maker maker, Destroyer destroyer) {
+        return child(what, parent, call, maker, destroyer, Runnable::run);
+    }
+
+    /** The same, whose end `ender` runs. */
+    static Handle child(
+        String what, Handle parent, Object call, Maker maker, Destroyer destroyer, Consumer<Runnable> ender) {
+        long native_ = parent.acquire();
+        long user = 0;
+        boolean made = false;
+        try {
+            user = call == null ? 0 : Native.newCallbacks(call);
+            long kept = user;
+            long[] out = new long[1];
+            maker.make(native_, user, out);
+            made = true;
+            return new Handle(what, out[0], address -> ender.accept(() -> {
+                try {
+                    destroyer.destroy(address);
+                } finally {
+                    letGo(parent, kept);
+                }
+            }));
+        } finally {
+            if (!made) {
+                letGo(parent, user);
+            }
+        }
+    }
+
+    private static void letGo(Handle parent, long user) {
+        if (user != 0) {
+            Native.deleteCallbacks(user);
+        }
+        parent.release();
     }
 
     /** Closes the handle when nobody can reach `owner` any more. */

@@ -15,24 +15,11 @@ public final class Heap implements AutoCloseable {
     }
 
     static Heap create(Handle context, HeapOptions options) {
-        long native_ = context.acquire();
-        boolean made = false;
-        try (gmm_heap_desc desc = options.toNative()) {
-            long[] out = new long[1];
-            Native.gmm_heap_create(native_, desc, out);
-            made = true;
-            return new Heap(new Handle("heap", out[0], address -> {
-                try {
-                    Native.gmm_heap_destroy(address);
-                } finally {
-                    context.release();
-                }
-            }), context, options.kind == Kind.UNSPECIFIED ? Kind.DEVICE : options.kind);
-        } finally {
-            if (!made) {
-                context.release();
+        return new Heap(Handle.child("heap", context, null, (native_, user, out) -> {
+            try (gmm_heap_desc desc = options.toNative()) {
+                Native.gmm_heap_create(native_, desc, out);
             }
-        }
+        }, Native::gmm_heap_destroy), context, options.kind == Kind.UNSPECIFIED ? Kind.DEVICE : options.kind);
     }
 
     /** Allocates a buffer on the default stream. */

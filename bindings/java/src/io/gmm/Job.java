@@ -30,34 +30,12 @@ public final class Job implements AutoCloseable {
         if (exchange == null) {
             throw new IllegalArgumentException("the ranks of a job need an exchange");
         }
-        long native_ = context.acquire();
         ExchangeCall call = new ExchangeCall(exchange);
-        long user = 0;
-        boolean made = false;
-        try {
-            user = Native.newCallbacks(call);
-            long[] out = new long[1];
+        return new Job(Handle.child("job", context, call, (native_, user, out) -> {
             try (gmm_job_desc desc = options.toNative(user)) {
                 Native.gmm_job_create(native_, desc, out);
             }
-            made = true;
-            long kept = user;
-            return new Job(new Handle("job", out[0], address -> {
-                try {
-                    Native.gmm_job_destroy(address);
-                } finally {
-                    Native.deleteCallbacks(kept);
-                    context.release();
-                }
-            }), call);
-        } finally {
-            if (!made) {
-                if (user != 0) {
-                    Native.deleteCallbacks(user);
-                }
-                context.release();
-            }
-        }
+        }, Native::gmm_job_destroy), call);
     }
 
     /** Pauses the tags on all ranks, or on none. Without tags it covers every tag. */

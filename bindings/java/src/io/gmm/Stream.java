@@ -34,25 +34,12 @@ public final class Stream implements AutoCloseable {
     }
 
     static Stream create(Handle context, int device) {
-        long native_ = context.acquire();
-        boolean made = false;
-        try (gmm_stream_desc desc = new gmm_stream_desc()) {
-            desc.setDevice(device);
-            long[] out = new long[1];
-            Native.gmm_stream_create(native_, desc, out);
-            made = true;
-            return new Stream(new Handle("stream", out[0], address -> {
-                try {
-                    Native.gmm_stream_destroy(native_, address);
-                } finally {
-                    context.release();
-                }
-            }), context);
-        } finally {
-            if (!made) {
-                context.release();
+        return new Stream(Handle.child("stream", context, null, (native_, user, out) -> {
+            try (gmm_stream_desc desc = new gmm_stream_desc()) {
+                desc.setDevice(device);
+                Native.gmm_stream_create(native_, desc, out);
             }
-        }
+        }, address -> Native.gmm_stream_destroy(context.address(), address)), context);
     }
 
     /** The stream's address in the C interface. */

@@ -9,9 +9,10 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 
 /**
- * A pause or resume that a thread of the library carries out. Its value is the number of bytes that changed state.
- * close() waits for the end. A ticket that nobody closes runs to its end. The handler of a watcher cannot wait for one,
- * which would wait for the handler: that is BUSY, but for BUDGET.
+ * A pause or resume, or a request of a lease, that a thread of the library carries out. Its value is the number of
+ * bytes that changed state. close() waits for the end. A pause or resume whose ticket nobody closes runs to its end.
+ * The handler of a watcher cannot wait for one, which would wait for the handler: that is BUSY, but for BUDGET. The
+ * handler of a lease cannot ask for the state of a lease's ticket: BUSY, too.
  */
 public final class Ticket implements Future<Long>, AutoCloseable {
     /** A wait is interrupted between two of these. */
@@ -19,50 +20,41 @@ public final class Ticket implements Future<Long>, AutoCloseable {
 
     private final Handle handle;
     private final ProgressCall progress;
+    private final Lease lease; // whose request it is, which must outlive it; null: a pause or resume
     private volatile Outcome outcome;
     private volatile boolean told;
     private volatile boolean cancelAsked;
 
-    private Ticket(Handle handle, ProgressCall progress) {
+    private Ticket(Handle handle, ProgressCall progress, Lease lease) {
         this.handle = handle;
         this.progress = progress;
+        this.lease = lease;
         handle.guard(this);
     }
 
     static Ticket start(Handle context, boolean pause, int flags, Progress progress, Tag... tags) {
-        long native_ = context.acquire();
         ProgressCall call = ProgressCall.of(progress);
-        long user = 0;
-        boolean made = false;
-        try (gmm_pause_desc desc = new gmm_pause_desc()) {
-            user = call == null ? 0 : Native.newCallbacks(call);
-            Context.fill(desc, flags, user, tags);
-            long[] out = new long[1];
-            if (pause) {
-                Native.gmm_pause_async(native_, desc, out);
-            } else {
-                Native.gmm_resume_async(native_, desc, out);
-            }
-            made = true;
-            long kept = user;
-            return new Ticket(new Handle("ticket", out[0], address -> {
-                try {
-                    Native.gmm_ticket_destroy(address); // waits
-                } finally {
-                    if (kept != 0) {
-                        Native.deleteCallbacks(kept);
-                    }
-                    context.release();
+        return new Ticket(Handle.child("ticket", context, call, (native_, user, out) -> {
+            try (gmm_pause_desc desc = new gmm_pause_desc()) {
+                Context.fill(desc, flags, user, tags);
+                if (pause) {
+                    Native.gmm_pause_async(native_, desc, out);
+                } else {
+                    Native.gmm_resume_async(native_, desc, out);
                 }
-            }), call);
-        } finally {
-            if (!made) {
-                if (user != 0) {
-                    Native.deleteCallbacks(user);
-                }
-                context.release();
             }
-        }
+        }, Native::gmm_ticket_destroy), call, null); // waits
+    }
+
+    static Ticket request(Lease lease, Handle handle, LeaseRequest request) {
+        return new Ticket(Handle.child("ticket", handle, null, (native_, user, out) -> {
+            try (gmm_lease_request_desc desc = request.toNative()) {
+                Native.gmm_lease_request(native_, desc, out);
+            }
+        }, address -> {
+            Native.gmm_ticket_cancel(address); // nobody has it any more
+            Native.gmm_ticket_destroy(address);
+        }, LeaseCall::end), null, lease);
     }
 
     /** The outcome. */
@@ -88,6 +80,9 @@ public final class Ticket implements Future<Long>, AutoCloseable {
         if (millis != 0) {
             WatchCall.checkOutside("The wait for a ticket", true); // its operation may wait for this handler
         }
+        if (lease != null) {
+            LeaseCall.checkOutside("A look at a ticket of a lease");
+        }
         long address;
         try {
             address = handle.acquire();
@@ -99,7 +94,9 @@ public final class Ticket implements Future<Long>, AutoCloseable {
         }
         try {
             long[] bytes = new long[1];
-            if (Native.gmm_ticket_wait(address, millis, bytes) == Result.NOT_READY.value()) {
+            int[] done = new int[1];
+            Native.gmm_ticket_look(address, millis, bytes, done);
+            if (done[0] == 0) {
                 return null;
             }
             outcome = new Outcome(bytes[0], ProgressCall.thrown(progress));
@@ -133,7 +130,8 @@ public final class Ticket implements Future<Long>, AutoCloseable {
      */
     @Override
     public boolean cancel(boolean mayInterruptIfRunning) {
-        if (look(0) != null) {
+        boolean canLook = lease == null || !LeaseCall.isInside();
+        if ((canLook ? look(0) : outcome) != null) {
             return false;
         }
         long address;
@@ -195,7 +193,7 @@ public final class Ticket implements Future<Long>, AutoCloseable {
                 return value(ended);
             }
             if (left <= 0) {
-                throw new TimeoutException("the pause or resume has not ended in " + timeout + " "
+                throw new TimeoutException("the operation has not ended in " + timeout + " "
                     + unit.toString().toLowerCase(java.util.Locale.ROOT));
             }
         }
@@ -270,6 +268,13 @@ public final class Ticket implements Future<Long>, AutoCloseable {
         if (!told && !cancelAsked) {
             join();
         }
+    }
+
+    /** Ends a request without a word: a lease ends. The outcome can still be asked for. */
+    void abandon() {
+        cancel();
+        await();
+        handle.close();
     }
 
     @Override

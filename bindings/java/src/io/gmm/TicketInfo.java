@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 package io.gmm;
 
-/** The progress of a pause or resume in the background. */
+/** The progress of an operation in the background. */
 public final class TicketInfo {
     private final boolean done;
     private final Result result;

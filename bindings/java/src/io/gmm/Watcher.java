@@ -17,33 +17,11 @@ public final class Watcher implements AutoCloseable {
         if (handler == null) {
             throw new IllegalArgumentException("a watcher without a handler hears nothing");
         }
-        long native_ = context.acquire();
-        long user = 0;
-        boolean made = false;
-        try {
-            user = Native.newCallbacks(new WatchCall(handler));
-            long[] out = new long[1];
+        return new Watcher(Handle.child("watcher", context, new WatchCall(handler), (native_, user, out) -> {
             try (gmm_watch_desc desc = options.toNative(user)) {
                 Native.gmm_watch(native_, desc, out);
             }
-            made = true;
-            long kept = user;
-            return new Watcher(new Handle("watcher", out[0], address -> {
-                try {
-                    Native.gmm_watcher_destroy(address); // waits for the handler
-                } finally {
-                    Native.deleteCallbacks(kept);
-                    context.release();
-                }
-            }));
-        } finally {
-            if (!made) {
-                if (user != 0) {
-                    Native.deleteCallbacks(user);
-                }
-                context.release();
-            }
-        }
+        }, Native::gmm_watcher_destroy)); // waits for the handler
     }
 
     /** Whether close() was called. */

@@ -23,6 +23,9 @@ final class Child {
             case "exit-inside":
                 exitInsideCallbacks();
                 break;
+            case "lease":
+                LeaseMember.main(arguments[1]);
+                break;
             default:
                 throw new IllegalArgumentException(arguments[0]);
         }
@@ -77,6 +80,9 @@ final class Child {
             }
         })));
         live.add(tag.resumeAsync().toCompletableFuture());
+        Lease lease = context.lease(new LeaseOptions("left").arbiter("left-" + ProcessHandle.current().pid()));
+        live.add(lease);
+        lease.request();
         Thread.sleep(50);
         System.out.println("leaving with " + live.size() + " live objects");
         System.exit(0);
@@ -100,12 +106,17 @@ final class Child {
         Thread.sleep(1000 * Tap.SECONDS);
     }
 
-    /** Runs main() with these arguments in another virtual machine; its output belongs to ours. */
-    static void run(byte[] input, String... arguments) throws IOException, InterruptedException {
+    /** The command of another virtual machine that runs main() with these arguments. */
+    static List<String> command(String... arguments) {
         List<String> command = new ArrayList<>(List.of(System.getProperty("java.home") + "/bin/java", "-Xcheck:jni",
             "-cp", System.getProperty("java.class.path"), "io.gmm.Child"));
         command.addAll(List.of(arguments));
-        ProcessBuilder builder = new ProcessBuilder(command).redirectErrorStream(true);
+        return command;
+    }
+
+    /** Runs it; its output belongs to ours. */
+    static void run(byte[] input, String... arguments) throws IOException, InterruptedException {
+        ProcessBuilder builder = new ProcessBuilder(command(arguments)).redirectErrorStream(true);
         Process process = builder.start();
         process.getOutputStream().write(input);
         process.getOutputStream().close();

@@ -315,7 +315,8 @@ final class LifecycleTest {
             buffer.query(), tag.info(), context.blocks().get(0), context.backupInfo(), ticket.info(), Kind.VMM,
             Result.BUSY));
         all.addAll(List.of(new AllocOptions(), new ContextOptions(), new HeapOptions(), new PauseOptions(),
-            new TagOptions(), new BackupOptions(), new IpcOptions(), new Scope()));
+            new TagOptions(), new BackupOptions(), new IpcOptions(), new Scope(), new LeaseOptions("lease").offer(tag),
+            new LeaseRequest().amount(0, 1)));
         try (ExportedFd fd = buffer.exportFd(FdType.DEFAULT)) {
             all.add(fd);
             for (Object each : all) {

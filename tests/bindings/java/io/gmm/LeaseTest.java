@@ -1,0 +1,576 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+package io.gmm;
+
+import static io.gmm.Tap.check;
+import static io.gmm.Tap.fails;
+import static io.gmm.Tap.same;
+import static io.gmm.Tap.waitFor;
+
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.List;
+import java.util.concurrent.CancellationException;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.FutureTask;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+import java.util.concurrent.atomic.AtomicInteger;
+
+/** Leases: those of one process, and processes that share a device too small for two of them. */
+final class LeaseTest {
+    private static final int MIB = 1 << 20;
+    private static final int CARD_MIB = LeaseMember.CARD_MIB;
+    private static final int PART_MIB = 40; // two do not fit
+    private static final long PART = (long) PART_MIB * MIB;
+
+    private final Context context;
+    private final List<AutoCloseable> open = new ArrayList<>();
+
+    private LeaseTest(Path folder) {
+        context = Context.open(
+            new ContextOptions().backend(Backend.HOST).hostDevices(1).hostMemory((long) CARD_MIB * MIB).noLeakReport());
+        context.configureIpc(new IpcOptions().directory(folder));
+    }
+
+    private interface Step {
+        void run(LeaseTest of) throws Exception;
+    }
+
+    public static void main(String[] arguments) {
+        Tap tap = new Tap();
+        if ("host".equals(System.getenv("GMM_BACKEND"))) {
+            oneProcess(tap);
+        }
+        tap.test("two processes alternate", () -> processes(LeaseTest::alternate));
+        tap.test("the holder is named, and asked", () -> processes(LeaseTest::namesHolder));
+        tap.test("a holder is killed", () -> processes(LeaseTest::killHolder));
+        tap.finish();
+    }
+
+    private static void oneProcess(Tap tap) {
+        alone(tap, "the turns of one process", LeaseTest::turns);
+        alone(tap, "bad arguments", LeaseTest::badArguments);
+        alone(tap, "a tag is one lease's", LeaseTest::oneLeaseATag);
+        alone(tap, "costs and priorities", LeaseTest::whoGoesFirst);
+        alone(tap, "residency and floor", LeaseTest::residencyAndFloor);
+        alone(tap, "requests in the background", LeaseTest::background);
+        alone(tap, "an interrupt ends a request", LeaseTest::interrupt);
+        alone(tap, "close in the middle of a request", LeaseTest::closeInRequest);
+        alone(tap, "who is asked", LeaseTest::asked);
+        alone(tap, "a handler cancels a request", LeaseTest::cancellingHandler);
+        alone(tap, "a handler that throws", LeaseTest::throwingHandler);
+        alone(tap, "inside a watcher", LeaseTest::insideWatcher);
+        alone(tap, "forgotten leases and tickets", LeaseTest::forgotten);
+        alone(tap, "closed by one thread while others use it", LeaseTest::closeUnderUse);
+    }
+
+    private static Path folder() throws Exception {
+        return Files.createTempDirectory("gmm-lease");
+    }
+
+    private static void alone(Tap tap, String name, Step step) {
+        tap.test(name, () -> {
+            Path folder = folder();
+            LeaseTest test = new LeaseTest(folder);
+            try {
+                step.run(test);
+            } finally {
+                for (int i = test.open.size(); i-- > 0;) {
+                    test.open.get(i).close();
+                }
+                test.context.close();
+                delete(folder);
+            }
+        });
+    }
+
+    private static void delete(Path folder) throws Exception {
+        waitFor("an empty folder", () -> {
+            for (java.io.File each : folder.toFile().listFiles()) {
+                each.delete();
+            }
+            return folder.toFile().delete();
+        });
+    }
+
+    // One process: leases over tags of one context.
+
+    private static LeaseOptions options(String name) {
+        return new LeaseOptions(name).arbiter("one").residencyMillis(1);
+    }
+
+    private Lease lease(LeaseOptions options) {
+        Lease made = context.lease(options);
+        open.add(made);
+        return made;
+    }
+
+    private Tag tag(String name) {
+        return context.tag(name, Contents.HOST, 0);
+    }
+
+    /** A lease over a tag of its name, with a block of so much, idle. */
+    private Lease party(String name, int mib) {
+        return party(options(name), mib);
+    }
+
+    private Lease party(LeaseOptions options, int mib) {
+        Tag tag = tag(options.name);
+        Lease made = lease(options.offer(tag));
+        LeaseRequest request = new LeaseRequest().amount(0, (long) mib * MIB);
+        try (LeaseTurn turn = made.turn(request)) {
+            same(0L, turn.bytes(), "bytes that came back");
+            open.add(context.alloc((long) mib * MIB, new AllocOptions().kind(Kind.VMM).tag(tag)));
+        }
+        return made;
+    }
+
+    private static LeaseRequest within(long millis) {
+        return new LeaseRequest().timeoutMillis(millis);
+    }
+
+    private void turns() throws Exception {
+        Lease first = party("first", PART_MIB);
+        Lease second = party("second", PART_MIB);
+        same("Lease[second, idle, 40 MiB active, 0 bytes paused]", second.toString(), "a lease");
+        LeaseTurn turn = first.turn();
+        same(PART, turn.bytes(), "bytes that came back");
+        same(PART, second.info().pausedBytes(), "bytes that were taken");
+        same(LeaseState.IN_USE, first.info().state(), "the state");
+        same(2L, first.info().grants(), "grants");
+        same(1L, second.info().evictions(), "pauses for others");
+        check(second.info().evictedBytes() == PART && second.info().toString().contains("state=IDLE"), "" + second);
+        fails(Result.BUSY, first::request);
+        turn.close();
+        same(LeaseState.IDLE, first.info().state(), "the state");
+        check(!first.release(), "a release of what is not in use");
+        same(0L, first.request(), "bytes that came back");
+        turn.close(); // not that of the request
+        same(LeaseState.IN_USE, first.info().state(), "the state");
+        check(first.release(), "a release");
+        fails(ArithmeticException.class, () -> {
+            try (LeaseTurn of = second.turn()) {
+                throw new ArithmeticException("in the turn");
+            }
+        });
+        same(LeaseState.IDLE, second.info().state(), "the state");
+        status();
+        try (LeaseTurn of = second.turn()) {
+            second.close();
+            second.close();
+        } // no end of a turn
+        check(second.isClosed() && second.toString().equals("Lease[second, closed]"), "" + second);
+        same("this lease is closed", fails(IllegalStateException.class, second::request).getMessage(), "the message");
+        fails(IllegalStateException.class, second::release);
+        fails(IllegalStateException.class, second::info);
+        fails(IllegalStateException.class, () -> second.offer(tag("first")));
+    }
+
+    /** A lease reports the end of a turn on its own thread, later. */
+    private LeaseStatus waitUntilIdle() throws Exception {
+        waitFor("idle leases", () -> {
+            for (LeaseStatus.Member member : context.leaseStatus("one", 60000).members()) {
+                if (member.state() != LeaseState.IDLE) {
+                    return false;
+                }
+            }
+            return true;
+        });
+        return context.leaseStatus("one", 60000);
+    }
+
+    private void status() throws Exception {
+        LeaseStatus status = waitUntilIdle();
+        List<String> names = new ArrayList<>();
+        for (LeaseStatus.Member member : status.members()) {
+            names.add(member.name());
+            same((int) ProcessHandle.current().pid(), member.process(), "its process");
+            same(1, member.devices().size(), "its devices");
+            LeaseStatus.Device device = member.devices().get(0);
+            same(36, device.uuid().length(), "letters of " + device.uuid());
+            if (member.name().equals("second")) { // who told last
+                check(device.heldBytes() >= PART && device.freeBytes() <= CARD_MIB * MIB - PART, "" + device);
+                same(PART, device.offeredBytes(), "what " + member + " offers");
+            }
+            check(device.floorBytes() + device.wantedBytes() + device.grantedBytes() == 0, "" + device);
+        }
+        Collections.sort(names);
+        same(List.of("first", "second"), names, "members");
+        same((int) ProcessHandle.current().pid(), status.process(), "the arbiter's process");
+        check(status.arbiter() != 0 && status.toString().contains("name=first"), "" + status);
+        long start = System.nanoTime();
+        fails(Result.NOT_READY, () -> context.leaseStatus("nobody", 200));
+        check(System.nanoTime() - start >= TimeUnit.MILLISECONDS.toNanos(199), "it waits for an arbiter");
+        fails(Result.INVALID_VALUE, () -> context.leaseStatus("a b", 200));
+    }
+
+    private void badArguments() throws Exception {
+        for (String wrong : new String[] {"", "a b", ".a", "x".repeat(64)}) {
+            fails(Result.INVALID_VALUE, () -> context.lease(options(wrong)));
+            fails(Result.INVALID_VALUE, () -> context.lease(new LeaseOptions("a").arbiter(wrong)));
+        }
+        fails(Result.NULL_ARGUMENT, () -> context.lease(new LeaseOptions(null)));
+        fails(Result.INVALID_VALUE, () -> context.lease(options("a").residencyMillis(3600001)));
+        fails(Result.INVALID_TAG, () -> context.lease(options("a").offer(context.tagByNumber(3999))));
+        Tag tag = tag("weights");
+        for (long cost : new long[] {-1, 0xffffffffL}) {
+            fails(IllegalArgumentException.class, () -> options("a").offer(tag, cost));
+        }
+        fails(IllegalArgumentException.class, () -> options("a").floor(-1));
+        fails(IllegalArgumentException.class, () -> options("a").residencyMillis(-1));
+        fails(IllegalArgumentException.class, () -> new LeaseRequest().amount(0, -1));
+        fails(IllegalArgumentException.class, () -> within(-1));
+        Lease lease = lease(options("a").offer(tag, 3).floor(1).priority(-7));
+        fails(IllegalArgumentException.class, () -> lease.offer(tag, -1));
+        fails(Result.INVALID_DEVICE, () -> lease.request(new LeaseRequest().amount(9, 1)));
+        fails(Result.INVALID_VALUE, () -> lease.request(within(86400001)));
+        GmmException denied =
+            fails(Result.OUT_OF_MEMORY, () -> lease.request(new LeaseRequest().amount(0, Long.MAX_VALUE)));
+        check(denied.getMessage().contains("\"a\""), "the lease in: " + denied);
+        same(LeaseState.IDLE, lease.info().state(), "the state");
+        lease.close();
+        fails(Result.BUSY, () -> { // the tags of a lease that was not made are free again
+            Lease other = lease(options("b").offer(tag));
+            try {
+                context.lease(options("c").offer(tag("other"), tag));
+            } finally {
+                lease(options("d").offer(tag("other")));
+                other.close();
+            }
+        });
+    }
+
+    private void oneLeaseATag() throws Exception {
+        Lease first = party("first", PART_MIB);
+        Tag tag = context.findTag("first");
+        Lease second = lease(options("second"));
+        long start = System.nanoTime();
+        check(fails(Result.BUSY, () -> second.offer(tag)).getMessage().contains("another lease"), "the message");
+        check(System.nanoTime() - start < TimeUnit.SECONDS.toNanos(30), "it does not wait for the end of a pause");
+        first.withdraw(tag);
+        same(0L, first.info().activeBytes(), "bytes of what is not offered");
+        second.offer(tag);
+        same(PART, second.info().activeBytes(), "bytes of what is offered");
+    }
+
+    private void whoGoesFirst() throws Exception {
+        Lease high = party(options("high").priority(9), 16);
+        Lease low = party(options("low").priority(-9), 16);
+        Tag cache = tag("cache");
+        low.offer(cache, 0);
+        low.offer(context.findTag("low"), 7);
+        try (LeaseTurn turn = low.turn(new LeaseRequest().amount(0, 16 * MIB))) {
+            open.add(context.alloc(16 * MIB, new AllocOptions().kind(Kind.VMM).tag(cache)));
+        }
+        Lease other = lease(options("other"));
+        waitUntilIdle();
+        Thread.sleep(20); // all residencies are over
+        try (LeaseTurn turn = other.turn(new LeaseRequest().amount(0, 32 * MIB))) {
+            same(16L * MIB, cache.info().pausedBytes(), "the tag of the lowest cost");
+            same(16L * MIB, context.findTag("low").info().activeBytes(), "the other tag");
+        }
+        try (LeaseTurn turn = other.turn(new LeaseRequest().amount(0, 48 * MIB))) {
+            same(0L, low.info().activeBytes(), "the lowest priority");
+            same(16L * MIB, high.info().activeBytes(), "the highest");
+        }
+    }
+
+    private void residencyAndFloor() throws Exception {
+        Lease first = party(options("first").residencyMillis(700).floor(8 * MIB), PART_MIB);
+        Lease second = party("second", PART_MIB);
+        first.turn().close();
+        long start = System.nanoTime();
+        second.turn().close();
+        check(System.nanoTime() - start >= TimeUnit.MILLISECONDS.toNanos(500), "the tags stay for a while");
+        fails(Result.OUT_OF_MEMORY, () -> second.request(new LeaseRequest().amount(0, (CARD_MIB - 4) * MIB)));
+    }
+
+    private void background() throws Exception {
+        Lease first = party("first", PART_MIB);
+        Lease second = party("second", PART_MIB);
+        try (Ticket granted = first.requestAsync()) {
+            same(PART, granted.get(Tap.SECONDS, TimeUnit.SECONDS), "bytes that came back");
+            check(granted.isDone() && granted.info().result() == Result.OK, "" + granted);
+        }
+        try (Ticket late = second.requestAsync(within(1000))) {
+            fails(TimeoutException.class, () -> late.get(1, TimeUnit.MILLISECONDS)); // of the question
+            waitFor("its thread", () -> second.info().state() == LeaseState.WAITING);
+            fails(Result.BUSY, () -> second.requestAsync().join());
+            GmmException error = fails(Result.NOT_READY, late::join); // of the request
+            check(error.getMessage().contains("first"), "the holder in: " + error);
+            same(error, fails(ExecutionException.class, late::get).getCause(), "the cause");
+        }
+        check(fails(Result.NOT_READY, () -> second.request(within(50))).getMessage().contains("first"), "the holder");
+        Ticket cancelled = second.requestAsync();
+        check(cancelled.cancel(), "a cancellation");
+        fails(CancellationException.class, cancelled::get);
+        cancelled.close();
+        same(LeaseState.IDLE, second.info().state(), "the state");
+        CompletableFuture<Long> future = second.requestAsync().toCompletableFuture();
+        check(first.release(), "a release");
+        same(PART, future.get(Tap.SECONDS, TimeUnit.SECONDS), "bytes that came back");
+    }
+
+    /** Runs it on another thread; what it threw, or null. */
+    private static FutureTask<Throwable> elsewhere(Tap.Step step) {
+        FutureTask<Throwable> task = new FutureTask<>(() -> {
+            try {
+                step.run();
+                return null;
+            } catch (Throwable error) {
+                return error;
+            }
+        });
+        new Thread(task).start();
+        return task;
+    }
+
+    private void interrupt() throws Exception {
+        Lease first = party("first", PART_MIB);
+        Lease second = party("second", PART_MIB);
+        try (LeaseTurn turn = first.turn()) {
+            Thread waiting = Thread.currentThread();
+            FutureTask<Throwable> interrupting = elsewhere(() -> {
+                waitFor("the request", () -> second.info().state() == LeaseState.WAITING);
+                waiting.interrupt();
+            });
+            GmmException error = fails(Result.CANCELLED, second::request);
+            check(Thread.interrupted(), "the thread stays interrupted");
+            check(error.getCause() instanceof InterruptedException, "the cause of " + error);
+            same(LeaseState.IDLE, second.info().state(), "the state");
+            same(null, interrupting.get(), "what the other thread threw");
+        }
+        Thread.currentThread().interrupt(); // a grant that comes at once is returned
+        fails(Result.CANCELLED, second::request);
+        check(Thread.interrupted(), "the thread stays interrupted");
+        same(LeaseState.IDLE, second.info().state(), "the state");
+    }
+
+    private void closeInRequest() throws Exception {
+        Lease first = party("first", PART_MIB);
+        Lease second = party("second", PART_MIB);
+        Lease third = party("third", 1);
+        try (LeaseTurn turn = first.turn()) {
+            FutureTask<Throwable> blocked = elsewhere(second::request);
+            waitFor("the request", () -> second.info().state() == LeaseState.WAITING);
+            Ticket ticket = third.requestAsync(new LeaseRequest().amount(0, PART));
+            third.close();
+            check(ticket.isDone() && ticket.isCancelled(), "a ticket outlives its lease");
+            ticket.close();
+            second.close();
+            GmmException error = (GmmException) blocked.get(Tap.SECONDS, TimeUnit.SECONDS);
+            same(Result.CANCELLED, error.result(), "the result of: " + error);
+            waitFor("an arbiter that has forgotten them",
+                () -> context.leaseStatus("one", 60000).members().size() == 1);
+        }
+    }
+
+    private void asked() throws Exception {
+        List<LeaseAsk> heard = Collections.synchronizedList(new ArrayList<>());
+        AtomicInteger refused = new AtomicInteger();
+        CompletableFuture<Ticket> waiting = new CompletableFuture<>();
+        Lease first = party(options("first").asked((lease, ask) -> {
+            Ticket ticket = waiting.join();
+            Tap.unchecked(() -> {
+                for (Tap.Step step : List.<Tap.Step>of(lease::request, lease::requestAsync, lease::close, ticket::join,
+                         ticket::isDone, ticket::close)) {
+                    fails(Result.BUSY, step);
+                    refused.incrementAndGet();
+                }
+            });
+            same(LeaseState.IN_USE, lease.info().state(), "the state");
+            heard.add(ask);
+            check(lease.release(), "a release");
+        }), PART_MIB);
+        Lease second = party(options("second").priority(5), PART_MIB);
+        same(PART, first.request(), "bytes that came back");
+        try (Ticket ticket = second.requestAsync(within(5000))) {
+            waiting.complete(ticket);
+            same(PART, ticket.join(), "bytes that came back");
+        }
+        same(1, heard.size(), "calls");
+        same(6, refused.get(), "calls that are refused inside");
+        LeaseAsk ask = heard.get(0);
+        same("second", ask.name(), "who waits");
+        same(5, ask.priority(), "its priority");
+        same(PART, ask.bytes(), "what it wants");
+        same((int) ProcessHandle.current().pid(), ask.process(), "its process");
+        check(ask.waitingMillis() >= 0 && ask.toString().contains("name=second"), "" + ask);
+        same(LeaseState.IDLE, first.info().state(), "the state");
+        same(1L, first.info().asked(), "calls, as the lease counts them");
+    }
+
+    private void cancellingHandler() throws Exception {
+        CompletableFuture<Ticket> waiting = new CompletableFuture<>();
+        Lease first = party(options("first").asked((lease, ask) -> waiting.join().cancel()), PART_MIB);
+        Lease second = party("second", PART_MIB);
+        first.request();
+        try (Ticket ticket = second.requestAsync()) {
+            waiting.complete(ticket);
+            fails(Result.CANCELLED, ticket::join);
+            check(!ticket.cancel(), "a cancellation of what has ended");
+        }
+        same(LeaseState.IN_USE, first.info().state(), "the state");
+    }
+
+    private void throwingHandler() throws Exception {
+        List<String> uncaught = Collections.synchronizedList(new ArrayList<>());
+        Thread.UncaughtExceptionHandler before = Thread.getDefaultUncaughtExceptionHandler();
+        Thread.setDefaultUncaughtExceptionHandler((thread, error) -> uncaught.add(error.getMessage()));
+        try {
+            AtomicInteger calls = new AtomicInteger();
+            Lease first = party(options("first").asked((lease, ask) -> {
+                if (calls.incrementAndGet() == 1) {
+                    throw new IllegalStateException("from the handler");
+                }
+                lease.release();
+            }), PART_MIB);
+            Lease second = party("second", PART_MIB);
+            first.request();
+            same(PART, second.request(), "bytes that came back"); // it is asked again after a second
+            same(2, calls.get(), "calls");
+            same(List.of("from the handler"), uncaught, "what the handler threw");
+        } finally {
+            Thread.setDefaultUncaughtExceptionHandler(before);
+        }
+    }
+
+    private void insideWatcher() throws Exception {
+        Lease first = party("first", PART_MIB);
+        Lease second = party("second", PART_MIB);
+        AtomicInteger refused = new AtomicInteger();
+        try (Watcher watcher = context.watch(
+                 new WatchOptions().tag(context.findTag("second")).events(WatchEvent.LOSING), info -> {
+                     Tap.unchecked(() -> {
+                         fails(Result.BUSY, second::close);
+                         fails(Result.BUSY, second::request);
+                         fails(Result.BUSY, () -> second.offer(context.findTag("second")));
+                     });
+                     refused.incrementAndGet();
+                     return true;
+                 })) {
+            same(PART, first.request(), "bytes that came back");
+        }
+        same(1, refused.get(), "calls without a failure");
+        first.release();
+        second.request();
+    }
+
+    /** Nobody holds what this makes. */
+    private void forget(Lease holder) throws Exception {
+        Ticket first = context.lease(options("forgotten").offer(tag("forgotten")).asked((lease, ask) -> {}))
+                           .requestAsync(new LeaseRequest().amount(0, PART));
+        Ticket second = holder.requestAsync(new LeaseRequest().amount(0, PART));
+        waitFor("a third member", () -> context.leaseStatus("one", 60000).members().size() == 3);
+        check(!first.isDone() && !second.isDone(), "they wait");
+    }
+
+    private void forgotten() throws Exception {
+        Lease first = party("first", PART_MIB);
+        Lease second = party("second", 1);
+        first.request();
+        forget(second);
+        waitFor("the Cleaner to end a lease", () -> context.leaseStatus("one", 60000).members().size() == 2);
+        waitFor("the Cleaner to end a request", () -> second.info().state() == LeaseState.IDLE);
+        lease(options("again").offer(tag("forgotten")));
+    }
+
+    /** Also by its handler. */
+    private void closeUnderUse() throws Exception {
+        List<Throwable> uncaught = Collections.synchronizedList(new ArrayList<>());
+        Thread.UncaughtExceptionHandler before = Thread.getDefaultUncaughtExceptionHandler();
+        Thread.setDefaultUncaughtExceptionHandler((thread, error) -> uncaught.add(error));
+        for (int round = 0; round < 8; round++) {
+            CompletableFuture<Void> inside = new CompletableFuture<>();
+            Lease holder = lease(options("holder").asked((lease, ask) -> {
+                inside.complete(null);
+                while (true) {
+                    lease.info();
+                }
+            }));
+            holder.request(new LeaseRequest().amount(0, PART));
+            Lease waiter = lease(options("waiter"));
+            Ticket waiting = waiter.requestAsync(new LeaseRequest().amount(0, PART));
+            inside.get(Tap.SECONDS, TimeUnit.SECONDS);
+            FutureTask<Throwable> user = elsewhere(() -> {
+                while (true) {
+                    holder.info();
+                }
+            });
+            holder.close();
+            same(0L, waiting.join(), "what the waiter gets from the closed one");
+            waiter.close();
+            check(user.get(Tap.SECONDS, TimeUnit.SECONDS) instanceof IllegalStateException, "use after close");
+        }
+        Thread.setDefaultUncaughtExceptionHandler(before);
+        same(List.of(), uncaught, "failures of threads");
+    }
+
+    // Processes.
+
+    private interface Pair {
+        void run(LeaseMember first, LeaseMember second) throws Exception;
+    }
+
+    /** Two processes with a part each under its tag, none in use. The second one's is active. */
+    private static void processes(Pair step) throws Exception {
+        Path folder = folder();
+        try (LeaseMember first = new LeaseMember(folder, "first");
+             LeaseMember second = new LeaseMember(folder, "second")) {
+            for (LeaseMember each : List.of(first, second)) {
+                if (each.hear().equals("too large")) {
+                    throw new Tap.Skip("a real GPU has room for all; tests/gpu/lease_check.py fills it");
+                }
+            }
+            for (LeaseMember each : List.of(first, second)) {
+                same("0", each.ask("request " + PART_MIB + " 60000"), "bytes that came back");
+                same("true", each.ask("alloc " + PART_MIB), "an allocation");
+                same("true", each.ask("release"), "a release");
+            }
+            step.run(first, second);
+        } finally {
+            delete(folder);
+        }
+    }
+
+    private static void alternate(LeaseMember first, LeaseMember second) throws Exception {
+        for (int round = 0; round < 3; round++) {
+            for (LeaseMember each : List.of(first, second)) {
+                check(Long.parseLong(each.ask("request 0 60000")) >= PART, "the memory comes back");
+                same("true", each.ask("check"), "the contents");
+                same("true", each.ask("release"), "a release");
+                same("false", each.ask("release"), "another one");
+            }
+        }
+        check(first.ask("info").startsWith("IDLE grants 4 evictions 4 "), first.ask("info"));
+        check(second.ask("info").startsWith("IDLE grants 4 evictions 3 "), second.ask("info"));
+        waitFor("the last report", () -> LeaseMember.quiet(() -> first.ask("status")).equals("first IDLE second IDLE"));
+    }
+
+    private static void namesHolder(LeaseMember first, LeaseMember second) throws Exception {
+        second.ask("request 0 60000");
+        String told = first.ask("request 0 500");
+        check(told.startsWith("NOT_READY") && told.contains("second"), told);
+        told = first.ask("request " + CARD_MIB + " 60000");
+        check(told.startsWith("OUT_OF_MEMORY") && told.contains("second"), told);
+        check(second.ask("info").contains("by first"), second.ask("info"));
+        same("true", second.ask("check"), "the contents of what is in use");
+        first.tell("request 0 60000");
+        waitFor("a waiter", () -> LeaseMember.quiet(() -> second.ask("status")).equals("first WAITING second IN_USE"));
+        second.ask("release");
+        check(Long.parseLong(first.hear()) >= PART, "the memory comes back");
+        same("true", first.ask("check"), "the contents");
+    }
+
+    private static void killHolder(LeaseMember first, LeaseMember second) throws Exception {
+        second.ask("request 0 60000");
+        first.tell("request 0 60000");
+        waitFor("a question", () -> LeaseMember.quiet(() -> second.ask("info")).contains("by first"));
+        second.kill();
+        check(Long.parseLong(first.hear()) >= PART, "the memory comes back");
+        same("true", first.ask("check"), "the contents");
+    }
+}
