@@ -449,8 +449,12 @@ def printed(rows):
 def introduction(about):
     words = [f"{about['device']}, {about['backend']} backend; {about['machine']}; {about['date']}" +
              ("; quick run." if about["quick"] else ".")]
-    return words + [f"Of an older run, {run_words}: {', '.join(f'`{name}`' for name in names)}."
-                    for run_words, names in about.get("older", {}).items()]
+    for run_words, names in about.get("older", {}).items():
+        others = [name for name in about["commands"] if name not in names]
+        few = min(names, others, key=len)
+        words.append(f"Of an older run, {run_words}: {'all but ' if few is others else ''}"
+                     f"{', '.join(f'`{name}`' for name in few)}.")
+    return words
 
 
 def show(arguments):

@@ -119,6 +119,13 @@ def test_merge(folder):
               [(line["run"], line["ns"]) for line in lines[1:]] == [("small", 10.0), ("share", 2.0)] and
               list(lines[0]["commands"]) == ["small", "share"],
               "of two runs the newer rows count, and the older are told", [done.stderr, *map(str, lines)])
+    shown = figures("show", folder / "merged.json").stdout
+    tap.check("Of an older run, d, m: `small`." in shown, "what is of the older run is named", shown.splitlines()[:5])
+    old = known(folder / "old.json", [row("gmm", 512, run) for run in ("small", "large", "share")])
+    figures("merge", old, new, "-o", folder / "merged.json")
+    shown = figures("show", folder / "merged.json").stdout
+    tap.check("Of an older run, d, m: all but `share`." in shown, "or what is not, where that is shorter",
+              shown.splitlines()[:5])
 
 
 def test_run(folder):
