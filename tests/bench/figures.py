@@ -105,6 +105,8 @@ def commands(backend, quick):
         "replay": [*traces, *replay, *few],
         **pause_commands(backend, quick),
     }
+    if not gpu:
+        found["job"] = ["job", *few]
     if gpu:
         # A process has one setting of PyTorch, so its expandable segments have runs of their own, with gmm in each.
         for name in ("small", "large", "threads", "mixed"):
@@ -226,6 +228,8 @@ def figures():
         of_gpu_pause(f"{cold} than torch_memory_saver", "pause-cold", faster("torch_memory_saver"), 5, of_pause),
         of_gpu_pause("kept in pageable memory: GB/s", "pause-pageable", field("gbps"), 25),
         of_gpu_pause("kept in a file: of O_DIRECT's bandwidth", "pause-file", faster("direct_write"), 0.8),
+        Figure("8 ranks pause as one: ms more than the slowest alone", "job",
+               lambda row: row["added_ns"] / 1e6 if "added_ns" in row else None, 5, True, "host", of_pause, ALLOC),
     ]
 
 
@@ -381,6 +385,8 @@ def size_text(size):
 
 
 def time_text(ns):
+    if ns < 0:
+        return "-" + time_text(-ns)
     for unit, next_unit in (("ns", 1e3), ("us", 1e6), ("ms", 1e9), ("s", float("inf"))):
         if ns < next_unit:
             return f"{ns * 1000 / next_unit:.3g} {unit}" if unit != "s" else f"{ns / 1e9:.3g} s"
@@ -394,7 +400,7 @@ def where(rows, row):
     """Which row it is: its subject, kind, size and threads, and what a second thread gained the control there."""
     words = [row["subject"], row["kind"]]
     if "operation" in row:
-        words = [row["operation"], f"{row['blocks']} blocks"]
+        words = [row["operation"], *([f"{row['ranks']} ranks"] if "ranks" in row else []), f"{row['blocks']} blocks"]
     if row["size"] is not None:
         words.append(size_text(row["size"]))
     if row["threads"] > 1:
@@ -416,7 +422,9 @@ def mib_text(size):
 
 COLUMNS = [("subject", "subject", str), ("kind", "kind", str), ("size", "size", size_text), ("trace", "trace", str),
            ("sizes", "sizes", str), ("mode", "mode", str), ("threads", "threads", str), ("operation", "operation", str),
-           ("median", "ns", time_text), ("first", "first_ns", time_text), ("least", "least_ns", time_text),
+           ("ranks", "ranks", str), ("median", "ns", time_text), ("first", "first_ns", time_text),
+           ("least", "least_ns", time_text), ("added", "added_ns", time_text),
+           ("messages", "messages", "{:.0f}".format),
            ("pass", "pass", str), ("p99", "p99", time_text), ("p99.9", "p999", time_text),
            ("p99.99", "p9999", time_text), ("worst", "max", time_text), ("p99.99 once", "once_p9999", time_text),
            ("GB/s", "gbps", round_text), ("requested", "peak_requested", mib_text),
@@ -441,8 +449,12 @@ def printed(rows):
 def introduction(about):
     words = [f"{about['device']}, {about['backend']} backend; {about['machine']}; {about['date']}" +
              ("; quick run." if about["quick"] else ".")]
-    return words + [f"Of an older run, {run_words}: {', '.join(f'`{name}`' for name in names)}."
-                    for run_words, names in about.get("older", {}).items()]
+    for run_words, names in about.get("older", {}).items():
+        others = [name for name in about["commands"] if name not in names]
+        few = min(names, others, key=len)
+        words.append(f"Of an older run, {run_words}: {'all but ' if few is others else ''}"
+                     f"{', '.join(f'`{name}`' for name in few)}.")
+    return words
 
 
 def show(arguments):

@@ -87,7 +87,7 @@ JobProtocol::Step JobProtocol::next(uint64_t now) {
   Step step;
   step.key = key_;
   step.value = value_;
-  if (state_ == State::kErase && !erase_next()) state_ = is_local_over_ ? State::kCopy : State::kGo;
+  if (state_ == State::kErase && !erase_next()) state_ = State::kCopy;
   if (state_ == State::kCopy && is_local_over_) publish();  // a rank that has nothing to do
   switch (state_) {
     case State::kAgree:
@@ -131,7 +131,7 @@ JobProtocol::Step JobProtocol::next(uint64_t now) {
     case State::kGo:
       step.act = Act::kOrder;
       step.order = JobOrder::kGo;
-      state_ = State::kCopy;
+      state_ = State::kErase;
       break;
     case State::kCopy:
       step.act = Act::kLocal;
@@ -320,7 +320,7 @@ void JobProtocol::after_answer(const char *value) {
   if (round_ == kReady) return follow(JobOrder::kCommit);
   round_ = kReady;
   at_ = 0;
-  state_ = State::kErase;
+  state_ = is_local_over_ ? State::kErase : State::kGo;
 }
 
 // The round's answer could not be learnt.

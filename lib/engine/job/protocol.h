@@ -101,8 +101,8 @@ class JobProtocol {
     kAwait,    // other ranks: read the round's answer
     kMissing,  // the time is over: who is missing?
     kPropose,  // sets the round's answer
-    kErase,    // registers of operations before
     kGo,       // orders kGo
+    kErase,    // registers of operations before, while the transition copies
     kCopy,     // waits for the transition
     kGlance,   // a look at the decision meanwhile
     kFollow,   // orders what was decided

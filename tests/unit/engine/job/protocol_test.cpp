@@ -34,7 +34,7 @@ class Simulation {
     std::unique_ptr<JobProtocol> protocol;
     // The transition of the rank.
     Memory memory = Memory::kBefore;
-    bool is_over = false, is_cancelled = false, has_nothing = false;
+    bool is_over = false, is_cancelled = false, has_nothing = false, has_begun = false;
     JobLocal told;  // what it said last
     std::queue<JobLocal> to_tell;
     uint64_t agree_ms = 1, copy_ms = 1, carry_ms = 1;
@@ -68,7 +68,7 @@ class Simulation {
     for (uint32_t i = 0; i < size(); ++i) {
       Rank &rank = ranks_[i];
       rank.memory = Memory::kBefore;
-      rank.is_over = rank.is_cancelled = rank.has_ended = rank.waits_local = false;
+      rank.is_over = rank.is_cancelled = rank.has_begun = rank.has_ended = rank.waits_local = false;
       rank.to_tell = {};
       rank.told = {};
       rank.steps = 0;
@@ -155,6 +155,7 @@ class Simulation {
     Rank &rank = ranks_[index];
     switch (order) {
       case JobOrder::kGo:
+        rank.has_begun = true;
         at(now_ + rank.copy_ms, index, [this, index] {
           Rank &self = ranks_[index];
           if (self.is_over) return;
@@ -256,6 +257,7 @@ class Simulation {
           order(index, step.order);
           continue;
         case JobProtocol::Act::kErase:
+          EXPECT_TRUE(rank.has_begun || rank.is_over) << "the copies wait for an erase";
           registers_.erase(step.key);
           continue;
         case JobProtocol::Act::kLocal: {
