@@ -104,6 +104,7 @@ def commands(backend, quick):
         "latency": ["latency", *few, *quick_to_call],
         "replay": [*traces, *replay, *few],
         **pause_commands(backend, quick),
+        "ipc": ["ipc", "--samples", "5" if quick else "60", "--iterations", "150", "--blocks", "4", "--threads", "4"],
     }
     if not gpu:
         found["job"] = ["job", *few]
@@ -228,6 +229,8 @@ def figures():
         of_gpu_pause(f"{cold} than torch_memory_saver", "pause-cold", faster("torch_memory_saver"), 5, of_pause),
         of_gpu_pause("kept in pageable memory: GB/s", "pause-pageable", field("gbps"), 25),
         of_gpu_pause("kept in a file: of O_DIRECT's bandwidth", "pause-file", faster("direct_write"), 0.8),
+        Figure("import by another process: of the calls by hand", "ipc", over("raw"), 1.5, True,
+               keep=where_is(operation="import"), subjects=ALLOC),
         Figure("8 ranks pause as one: ms more than the slowest alone", "job",
                lambda row: row["added_ns"] / 1e6 if "added_ns" in row else None, 5, True, "host", of_pause, ALLOC),
     ]
@@ -400,7 +403,8 @@ def where(rows, row):
     """Which row it is: its subject, kind, size and threads, and what a second thread gained the control there."""
     words = [row["subject"], row["kind"]]
     if "operation" in row:
-        words = [row["operation"], *([f"{row['ranks']} ranks"] if "ranks" in row else []), f"{row['blocks']} blocks"]
+        words = [row["operation"], *([f"{row['ranks']} ranks"] if "ranks" in row else []),
+                 f"{row['blocks']} blocks" if "blocks" in row else row["kind"]]
     if row["size"] is not None:
         words.append(size_text(row["size"]))
     if row["threads"] > 1:
