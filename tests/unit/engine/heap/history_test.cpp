@@ -39,10 +39,20 @@ struct Driver {
   }
   decltype(&fake_cuda_live) live = find<decltype(live)>("fake_cuda_live");
   decltype(&fake_cuda_fail) fail = find<decltype(fail)>("fake_cuda_fail");
+  int (*context_of)(gmm_stream, void **) = find<decltype(context_of)>("cuStreamGetCtx");
+  int (*set_current)(void *) = find<decltype(set_current)>("cuCtxSetCurrent");
   int (*begin_capture)(gmm_stream, int) = find<decltype(begin_capture)>("cuStreamBeginCapture_v2");
   int (*end_capture)(gmm_stream, void **) = find<decltype(end_capture)>("cuStreamEndCapture");
   int (*destroy_graph)(void *) = find<decltype(destroy_graph)>("cuGraphDestroy");
 };
+
+// The k-th request from now is refused; 0: none.
+std::atomic<int64_t> host_refuses_at{0};
+void *allocate_on_host(void *, uint64_t size, uint64_t alignment) {
+  if (host_refuses_at.load() > 0 && host_refuses_at.fetch_sub(1) == 1) return nullptr;
+  return std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+}
+void deallocate_on_host(void *, void *memory, uint64_t) { std::free(memory); }
 
 class History {
  public:
@@ -73,6 +83,7 @@ class History {
     desc.backend = backend_;
     desc.flags = GMM_CONTEXT_NO_LEAK_REPORT;
     desc.host_devices = 2;
+    desc.host_allocator = {allocate_on_host, deallocate_on_host, nullptr};
     desc.host_memory = (one_in(3) ? 192 : 2048) * kMiB;
     desc.decommit_after_ms = one_in(3) ? 1 + below(8) : GMM_DECOMMIT_NEVER;
     if (driver_.live != nullptr && backend_ == GMM_BACKEND_CUDA) driver_.live(&at_start_);
@@ -147,10 +158,16 @@ class History {
   }
   // False: the stream did not take it.
   bool queue(const Block &block, bool write, gmm_stream stream, int sleep_us) {
+    if (is_captured(stream)) return false;
     Job *job = new Job{block.at, block.size & ~uint64_t{7}, block.mark, write, sleep_us};
     if (job->size == 0 || real().stream_call(Device{device_of(stream, block)}, stream, do_job, job).ok())
       return job->size != 0 ? true : (delete job, true);
     delete job;
+    return false;
+  }
+  bool is_captured(gmm_stream stream) const {
+    for (const Stream &each : streams_)
+      if (each.stream == stream && each.graph != 0) return true;
     return false;
   }
   int device_of(gmm_stream stream, const Block &block) const {
@@ -158,13 +175,35 @@ class History {
       if (each.stream == stream) return each.device;
     return block.device;
   }
+  void nothing_fails() {
+    failing_->refuse(0);
+    host_refuses_at = 0;
+    if (driver_.fail != nullptr) driver_.fail(nullptr, 0, 0);
+  }
+  void something_fails() {
+    static constexpr const char *kCalls[] = {
+        "map",     "unmap",     "create",       "set_access",  "copy",
+        "fill",    "reserve",   "event_record", "synchronize", "stream_query",
+        "release", "unreserve", "populate",     "find_zeros",  "stream_synchronize"};
+    nothing_fails();
+    switch (below(4)) {
+      case 0:
+        host_refuses_at = 1 + static_cast<int64_t>(below(12));
+        break;
+      case 1:
+        if (backend_ == GMM_BACKEND_CUDA) {
+          driver_.fail(nullptr, 1 + below(20), one_in(2) ? 2 : 999);
+          break;
+        }
+        [[fallthrough]];
+      default:
+        failing_->refuse(1 + below(8), one_in(2) ? nullptr : kCalls[below(std::size(kCalls))], one_in(4));
+    }
+  }
   // The test's own calls do not fail.
   class Quiet {
    public:
-    explicit Quiet(History &of) : of_(of) { of_.failing_->refuse(0); }
-
-   private:
-    History &of_;
+    explicit Quiet(History &of) { of.nothing_fails(); }
   };
   Backend &real() { return *failing_; }
 
@@ -267,7 +306,7 @@ class History {
     const bool active = state_of(block) == GMM_STATE_ACTIVE;
     gmm_stream on = block.stream;
     const Stream *reader = nullptr;
-    if (active && block.graph == 0) {
+    if (active && block.graph == 0 && !is_captured(block.stream)) {
       verify(block, one_in(3) ? 2000 : 0);
       if (one_in(4)) {
         if (Stream &other = any_stream(); other.graph == 0) on = other.stream;
@@ -530,29 +569,38 @@ class History {
         block.mark = 77 + static_cast<uint64_t>(i);
         block.device = device;
         if (queue(block, true, GMM_STREAM_PER_THREAD, 500)) queue(block, false, GMM_STREAM_PER_THREAD, 500);
-        while (gmm_free(context_, at, GMM_STREAM_PER_THREAD) < 0) failing_->refuse(0);
+        while (gmm_free(context_, at, GMM_STREAM_PER_THREAD) < 0) nothing_fails();
       }
     }).join();
     said("thread", 0);
   }
   void do_capture() {
     if (backend_ != GMM_BACKEND_CUDA || driver_.begin_capture == nullptr) return;
+    nothing_fails();
     Stream &stream = any_stream();
     if (stream.graph == 0 && captured_ == 0) {
-      if (driver_.begin_capture(stream.stream, 2) != 0) return;
+      void *context = nullptr;
+      EXPECT_EQ(driver_.context_of(stream.stream, &context), 0);
+      driver_.set_current(context);
+      const int code = driver_.begin_capture(stream.stream, 2);
+      driver_.set_current(nullptr);
+      if (code != 0) return said("begin capture", -code);
       captured_ = stream.graph = ++graphs_made_;
       said("begin capture", 0);
       return;
     }
-    for (Stream &each : streams_) {
-      if (each.graph == 0) continue;
-      void *graph = nullptr;
-      const int code = driver_.end_capture(each.stream, &graph);
-      said("end capture", -code);
-      each.graph = captured_ = 0;
-      if (graph != nullptr) graphs_.push_back(graph);
-    }
+    for (Stream &each : streams_)
+      if (each.graph != 0) end_capture(each);
     if (graphs_.size() > 1 || one_in(2)) end_graph();
+  }
+  void end_capture(Stream &stream) {
+    void *graph = nullptr, *context = nullptr;
+    EXPECT_EQ(driver_.context_of(stream.stream, &context), 0);
+    driver_.set_current(context);
+    said("end capture", -driver_.end_capture(stream.stream, &graph));
+    driver_.set_current(nullptr);
+    stream.graph = captured_ = 0;
+    if (graph != nullptr) graphs_.push_back(graph);
   }
   void end_graph() {
     if (graphs_.empty()) return;
@@ -612,16 +660,11 @@ class History {
         }
         break;
       case 16:
-        failing_->refuse(
-            1 + below(8),
-            one_in(2) ? nullptr
-                      : std::vector<const char *>{"map", "unmap", "create", "set_access", "copy", "reserve",
-                                                  "event_record", "synchronize", "stream_query", "release"}[below(10)],
-            one_in(4));
+        something_fails();
         said("fail", 0);
         break;
       case 17:
-        failing_->refuse(0);
+        nothing_fails();
         break;
       case 18:
         do_thread();
@@ -667,7 +710,10 @@ class History {
   void check() {
     context_->heaps.for_each_even_ending([&](Heap &heap) {
       if (testing::Test::HasFailure()) return;
-      check_heap(context_->core, heap);
+      uint64_t of_captures = 0;
+      for (Heap *each : context_->captures.heaps)
+        if (each->capture.parent == &heap) of_captures += each->own_quota().held();
+      check_heap(context_->core, heap, of_captures);
       check_memory(heap);
     });
     gmm_stats_info stats = {};
@@ -684,14 +730,11 @@ class History {
 
   void close() {
     if (context_ == nullptr) return;
-    failing_->refuse(0);
+    nothing_fails();
     if (captured_ != 0)
       for (Stream &each : streams_)
         if (each.graph != 0) {
-          void *graph = nullptr;
-          driver_.end_capture(each.stream, &graph);
-          if (graph != nullptr) graphs_.push_back(graph);
-          each.graph = 0;
+          end_capture(each);
         }
     while (!graphs_.empty()) end_graph();
     if (!testing::Test::HasFailure()) {
@@ -861,6 +904,39 @@ TEST(Streams, OfAnotherDeviceKeepWhatTheyUse) {
     }
   EXPECT_EQ(gmm_stream_destroy(context, other), GMM_OK);
   EXPECT_EQ(gmm_context_release(context), GMM_OK);
+}
+
+TEST(Compaction, NeedsNoHostMemory) {
+  for (int64_t k = 1; k <= 12; ++k) {
+    SCOPED_TRACE(k);
+    gmm_context_desc context_desc = {};
+    context_desc.struct_size = sizeof context_desc;
+    context_desc.backend = GMM_BACKEND_HOST;
+    context_desc.host_allocator = {allocate_on_host, deallocate_on_host, nullptr};
+    gmm_context *context = nullptr;
+    ASSERT_EQ(gmm_context_create(&context_desc, &context), GMM_OK) << last_message();
+    gmm_heap_desc heap_desc = {};
+    heap_desc.struct_size = sizeof heap_desc;
+    heap_desc.kind = GMM_KIND_VMM;
+    gmm_heap *heap = nullptr;
+    ASSERT_EQ(gmm_heap_create(context, &heap_desc, &heap), GMM_OK) << last_message();
+    void *blocks[5];
+    for (uint64_t i = 0; i < 5; ++i)  // an extent each
+      ASSERT_EQ(gmm_heap_alloc(heap, std::max(2 * kMiB, kMiB << i), 0, 0, nullptr, &blocks[i]), GMM_OK);
+    for (int i = 0; i < 5; i += 2) ASSERT_EQ(gmm_free(context, blocks[i], nullptr), GMM_OK);
+    ASSERT_EQ(gmm_heap_reserve(heap, 32 * kMiB), GMM_OK) << last_message();
+    gmm_compact_desc desc = {};
+    desc.struct_size = sizeof desc;
+    gmm_compact_info info = {};
+    info.struct_size = sizeof info;
+    host_refuses_at = k;
+    const gmm_result result = gmm_compact(context, nullptr, &desc, &info);
+    host_refuses_at = 0;
+    EXPECT_TRUE(result >= 0 || result == GMM_ERROR_OUT_OF_HOST_MEMORY) << last_message();
+    for (int i = 1; i < 5; i += 2) EXPECT_EQ(gmm_free(context, blocks[i], nullptr), GMM_OK);
+    EXPECT_EQ(gmm_heap_destroy(heap), GMM_OK) << last_message();
+    EXPECT_EQ(gmm_context_release(context), GMM_OK);
+  }
 }
 
 void run_seeds(gmm_backend backend) {

@@ -105,7 +105,8 @@ inline Status take_dedicated(Heap &heap, uint64_t size, CacheEntry *out) {
 }
 
 // Spans tile every region, free runs lie on memory, and the quota holds what extents have.
-inline void check_heap(Core &core, Heap &heap) {
+// `of_captures`: what capture heaps of this one hold.
+inline void check_heap(Core &core, Heap &heap, uint64_t of_captures = 0) {
   LockGuard guard(heap.mutex);
   constexpr uint64_t kSearched = uint64_t{256} << 20;  // not every granule of a region's unused addresses
   uint64_t held = 0;
@@ -155,7 +156,7 @@ inline void check_heap(Core &core, Heap &heap) {
       ASSERT_EQ(extent->region.load(), region);
     }
   }
-  ASSERT_EQ(heap.own_quota().held(), held);
+  ASSERT_EQ(heap.own_quota().held(), held + of_captures);
 }
 inline void check_heap(Engine &engine, Heap &heap) { check_heap(engine.core, heap); }
 
