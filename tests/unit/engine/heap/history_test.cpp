@@ -159,9 +159,9 @@ class History {
   // False: the stream did not take it.
   bool queue(const Block &block, bool write, gmm_stream stream, int sleep_us) {
     if (is_captured(stream)) return false;
+    if (block.size < 8) return true;
     Job *job = new Job{block.at, block.size & ~uint64_t{7}, block.mark, write, sleep_us};
-    if (job->size == 0 || real().stream_call(Device{device_of(stream, block)}, stream, do_job, job).ok())
-      return job->size != 0 ? true : (delete job, true);
+    if (real().stream_call(Device{device_of(stream, block)}, stream, do_job, job).ok()) return true;
     delete job;
     return false;
   }
