@@ -44,9 +44,8 @@ Status Compactor::step(Compaction *work, bool *more) {
   Span *largest = nullptr;
   runs_.free().for_each([&](Span *run) {
     const uint64_t bytes = movable_in(run);
-    if (bytes == 0) return;
+    if (bytes == 0 || !sources.push_back(run)) return;  // without host memory it stays where it is
     all += bytes;
-    if (!sources.push_back(run)) return;  // without host memory it stays where it is
     if (largest != nullptr && run->bytes() <= largest->bytes()) return;
     largest = run;
     in_largest = bytes;

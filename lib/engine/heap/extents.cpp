@@ -197,7 +197,8 @@ Status Extents::map(Fill *fill, PhysicalHandle handle, uint64_t size, Span **pla
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of an extent.");
   fill->hole = rest;
   void *base = address((*place)->begin());
-  Status status = core_.backend->map(base, size, handle);
+  Status status = core_.deferred_release.end_mappings(*core_.backend, base, size);
+  if (status.ok()) status = core_.backend->map(base, size, handle);
   if (status.ok()) {
     status = core_.backend->set_access(base, size, options_.device, (*place)->region->peers);
     if (!status.ok()) core_.deferred_release.unmap(*core_.backend, base, size);

@@ -441,6 +441,7 @@ Status Heap::compact(Compaction *work) {
 
 // An operation for each extent: whoever only asks about the heap does not wait for the device.
 Status Heap::compact_live(Compaction *work) {
+  if (!work->is_over()) GMM_TRY(reclaim_.wait_for_foreign());
   while (!work->is_over()) {
     if (!mutex.lock_unless_operation()) return Status();
     const UnlockAtEnd guard(mutex);
@@ -477,6 +478,7 @@ Status Heap::close(bool force) {
   if (!force) GMM_TRY(drained);
   free_held_for_importers();
   // Without a lock, as a callback in a stream may free memory; and without host memory, of which there may be none.
+  if (!force) GMM_TRY(reclaim_.wait_for_foreign());
   if (!force) GMM_TRY(core_.backend->synchronize(options_.device));
   LockGuard guard(mutex);
   if (!force) {

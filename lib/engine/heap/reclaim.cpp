@@ -18,6 +18,7 @@ Status Reclaim::wait_for_free() {
     if (work.losses != 0 && streams_.any_capturing()) work.losses = 0;
   }
   for (NativeEvent event : work.events) keep_first(&first, [&] { return core_.backend->event_synchronize(event); });
+  keep_first(&first, [&] { return wait_for_foreign(); });
   if (work.losses == 0) return first;
   keep_first(&first, [&]() -> Status {
     GMM_TRY(core_.backend->synchronize(options_.device));
@@ -25,6 +26,24 @@ Status Reclaim::wait_for_free() {
     streams_.end_lost(work.losses);
     return Status();
   });
+  return first;
+}
+
+Status Reclaim::wait_for_foreign() {
+  Status first;
+  uint64_t slot = 0, stamp = 0;
+  gmm_stream stream = nullptr;
+  const auto next = [&] {
+    LockGuard guard(mutex_);
+    return streams_.next_foreign(&slot, &stream, &stamp);
+  };
+  while (next()) {
+    const Status status = core_.backend->stream_synchronize(options_.device, stream);
+    // In a capture, what it freed stays.
+    if (status.code() != GMM_ERROR_CAPTURING) keep_first(&first, [&] { return status; });
+    LockGuard guard(mutex_);
+    streams_.end_foreign(stream, stamp, status.ok());
+  }
   return first;
 }
 

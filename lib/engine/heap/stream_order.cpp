@@ -48,7 +48,7 @@ uint64_t StreamOrder::find_bit(StreamKey key) {
   for (uint64_t i = 0; i < slots_.size(); ++i) {
     Slot &slot = slots_[i];
     // Memory that still carries the bit of an ended stream may be taken for the new stream's once that work is done.
-    if (!slot.ended || slot.lost != 0 || slot.dirty || !is_done(slot)) continue;
+    if (!slot.ended || slot.lost != 0 || slot.dirty || slot.waiting != 0 || !is_done(slot)) continue;
     put_event(slot.noted);
     slot = Slot{key};
     slot.gone = ended_.contains(key.stream);
@@ -124,11 +124,19 @@ Status StreamOrder::record(NativeEvent event, Slot &slot) {
   gmm_stream stream = slot.key.stream;
   if (slot.lost != 0)
     return fail(GMM_ERROR_INVALID_HANDLE, "The memory was freed on a stream that was destroyed since.");
+  const auto foreign = [] {
+    return fail(GMM_ERROR_INVALID_HANDLE, "The memory was freed on a stream of another device or context.");
+  };
+  if (slot.foreign) return foreign();
   bool capturing = false;
   Status status = is_capturing(slot, &capturing);
   if (status.ok() && !capturing) {
     status = backend_->event_record(event, device_, stream);
     if (status.ok() && stream == GMM_STREAM_DEFAULT) return Status();  // cannot be captured
+    // The stream answered just now, so it lives.
+    slot.foreign =
+        status.code() == GMM_ERROR_INVALID_HANDLE && stream != GMM_STREAM_DEFAULT && stream != GMM_STREAM_PER_THREAD;
+    if (slot.foreign) return foreign();
     if (status.ok()) status = is_capturing(slot, &capturing);
   }
   if (status.code() == GMM_ERROR_INVALID_HANDLE) lose(slot);
@@ -148,6 +156,7 @@ Status StreamOrder::put_behind(StreamKey waiter, uint64_t bits) {
   if (waiter.stream != GMM_STREAM_PER_THREAD) GMM_TRY(note_frees(waiter));
   return for_each(bits, [&](Slot &slot) -> Status {
     if ((slot.key == waiter && slot.lost == 0) || is_over(slot)) return Status();
+    if (slot.foreign && !slot.dirty && slot.waiting == 0) return Status();  // it was waited for
     if (slot.key.stream == GMM_STREAM_PER_THREAD && slot.lost == 0) {
       if (slot.dirty)
         return fail(GMM_ERROR_CAPTURING, "The memory was freed on a per-thread stream while it was in graph capture.");
@@ -246,7 +255,7 @@ uint64_t StreamOrder::done(uint64_t bits, uint64_t stamp) const {
     const uint64_t bit = uint64_t{1} << (i < kBits ? i : kBits - 1);
     const Slot &slot = slots_[i];
     if ((bits & bit) == 0) continue;
-    if (stamp >= slot.done_stamps && (slot.dirty || slot.pending)) open |= bit;
+    if (stamp >= slot.done_stamps && (slot.dirty || slot.pending || slot.waiting != 0)) open |= bit;
   }
   return bits & ~open;
 }
@@ -259,6 +268,7 @@ Status StreamOrder::collect(uint64_t bits, Work *work) {
     if (slot.key.stream != GMM_STREAM_PER_THREAD && slot.lost == 0) {
       const Status status = bring_up_to_date(slot);
       if (status.code() == GMM_ERROR_CAPTURING) return Status();
+      if (slot.foreign) return Status();  // next_foreign()
       if (!status.ok() && slot.lost == 0) return status;
     }
     if (slot.lost == 0 && slot.noted != nullptr && !slot.dirty) work->events.push_back_reserved(slot.noted);
@@ -282,6 +292,34 @@ void StreamOrder::end_lost(uint64_t losses) {
     slot.ended = true;
   }
   last_ = kNone;
+}
+
+bool StreamOrder::next_foreign(uint64_t *slot, gmm_stream *stream, uint64_t *stamp) {
+  MessageGuard message_guard;
+  for (; *slot < slots_.size(); ++*slot) {
+    Slot &each = slots_[*slot];
+    if (each.lost != 0 || each.ended || each.key.stream == GMM_STREAM_PER_THREAD) continue;
+    if (each.dirty && !each.foreign) bring_up_to_date(each).ignore();  // which tells whether it is
+    if (!each.foreign || (!each.dirty && each.waiting == 0)) continue;
+    each.dirty = false;
+    ++each.waiting;
+    ++*slot;
+    *stream = each.key.stream;
+    *stamp = recorded_++;
+    return true;
+  }
+  return false;
+}
+
+void StreamOrder::end_foreign(gmm_stream stream, uint64_t stamp, bool waited) {
+  for (Slot &slot : slots_) {
+    if (slot.waiting == 0 || !(slot.key == StreamKey{stream, 0})) continue;
+    --slot.waiting;
+    if (!waited)
+      slot.dirty = true;
+    else if (slot.done_stamps <= stamp)
+      slot.done_stamps = stamp + 1;
+  }
 }
 
 bool StreamOrder::any_capturing() {

@@ -16,6 +16,9 @@
 // gmm ended it itself (engine/space/ended_streams.h). No event can be recorded behind its work. Garbage collectors
 // free memory on such streams. Only the whole device can be waited for then, which a trim does. Until then nothing
 // takes that memory. A stream that ended is done with all of its memory, and its place serves the next stream.
+//
+// A stream is foreign when it belongs to another device or to a context of the program's. The driver records no event
+// of this device there. Others take its memory after a trim, a pause or the end of the heap has waited for the stream.
 #ifndef GMM_ENGINE_HEAP_STREAM_ORDER_H
 #define GMM_ENGINE_HEAP_STREAM_ORDER_H
 
@@ -114,6 +117,11 @@ class StreamOrder {
   Status collect(uint64_t bits, Work *work);
   // The device was waited for since collect() told of these losses: those streams are done with their memory.
   void end_lost(uint64_t losses);
+  // A foreign stream on which memory was freed since anybody waited for it. The caller waits for it without the heap's
+  // lock. Then the stream is done with all memory up to the stamp, which end_foreign() wants to know. False: there is
+  // none from *slot on, which is 0 at first.
+  bool next_foreign(uint64_t *slot, gmm_stream *stream, uint64_t *stamp);
+  void end_foreign(gmm_stream stream, uint64_t stamp, bool waited);
   // Whether one of the streams is being captured into a graph.
   bool any_capturing();
   // The stream is about to go, and its work is done.
@@ -137,6 +145,8 @@ class StreamOrder {
     bool pending = false;  // `noted` was not seen to have passed
     bool ended = false;    // the stream is gone, or the thread of a per-thread one
     bool gone = false;     // gmm had ended the stream when the program named it; `ended_` may forget that
+    bool foreign = false;  // of another device or context, as the driver said when it was to record an event
+    uint32_t waiting = 0;  // callers that wait for such a stream
     uint64_t lost = 0;     // which loss this stream was; 0: it is not lost. A lost one has no key: its name may be anew
   };
   // The stream ended and is done with everything. Nobody may name it to the driver.

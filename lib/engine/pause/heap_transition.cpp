@@ -136,7 +136,8 @@ Status HeapTransition::map(uint64_t first, uint64_t count) {
       if (extent.mapped || base_of(extent) != base_of(start) + bytes || !(owner_of(extent) == owner_of(start)) ||
           peers_of(extent) != peers_of(start))
         break;
-      status = backend.map(address_of(extent), size_of(extent), extent.handle);
+      status = context_.core.deferred_release.end_mappings(backend, address_of(extent), size_of(extent));
+      if (status.ok()) status = backend.map(address_of(extent), size_of(extent), extent.handle);
       if (!status.ok()) break;
       bytes += size_of(extent);
     }

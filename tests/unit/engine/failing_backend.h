@@ -206,6 +206,57 @@ class FailingBackend final : public Backend {
   Status stream_wait(Device device, gmm_stream stream, NativeEvent event) override {
     return refuses("stream_wait") ? refusal("stream_wait") : inner_->stream_wait(device, stream, event);
   }
+  void *device_address(const void *address) const override { return inner_->device_address(address); }
+  bool calls_may_wait() const override { return inner_->calls_may_wait(); }
+  Status comm_traits(Device device, CommTraits *out) override { return inner_->comm_traits(device, out); }
+  Status create_comm(Device device, uint64_t size, PhysicalHandle *out) override {
+    return refuses("create_comm") ? refusal("create_comm") : inner_->create_comm(device, size, out);
+  }
+  Status device_traits(Device device, gmm_device_info *out) override { return inner_->device_traits(device, out); }
+  Status device_use(Device device, DeviceUse *out) override { return inner_->device_use(device, out); }
+  Status export_dma_buf(const void *base, uint64_t size, int32_t *fd) override {
+    return inner_->export_dma_buf(base, size, fd);
+  }
+  Status export_fabric(PhysicalHandle handle, uint8_t out[kFabricHandleSize]) override {
+    return inner_->export_fabric(handle, out);
+  }
+  Status external_close(const Allocation &allocation) override { return inner_->external_close(allocation); }
+  Status external_import(int32_t fd, gmm_fd_type type, uint64_t size, Device device, Allocation *out) override {
+    return inner_->external_import(fd, type, size, device, out);
+  }
+  Status free_memory(Device device, uint64_t *out) override { return inner_->free_memory(device, out); }
+  bool has_fabric(Device device) const override { return inner_->has_fabric(device); }
+  Status import_fabric(const uint8_t handle[kFabricHandleSize], uint64_t size, Device device,
+                       PhysicalHandle *out) override {
+    return inner_->import_fabric(handle, size, device, out);
+  }
+  bool is_cpu_memory() const override { return inner_->is_cpu_memory(); }
+  bool is_held_elsewhere(PhysicalHandle handle) override { return inner_->is_held_elsewhere(handle); }
+  Status semaphore_destroy(NativeSemaphore semaphore, Device device) override {
+    return inner_->semaphore_destroy(semaphore, device);
+  }
+  Status semaphore_import(gmm_semaphore_type type, int32_t fd, Device device, NativeSemaphore *out) override {
+    return inner_->semaphore_import(type, fd, device, out);
+  }
+  Status semaphore_signal(NativeSemaphore semaphore, Device device, gmm_stream stream, uint64_t value) override {
+    return inner_->semaphore_signal(semaphore, device, stream, value);
+  }
+  Status semaphore_wait(NativeSemaphore semaphore, Device device, gmm_stream stream, uint64_t value) override {
+    return inner_->semaphore_wait(semaphore, device, stream, value);
+  }
+  Status shared_event_create(Device device, NativeEvent *out) override {
+    return refuses("shared_event_create") ? refusal("shared_event_create") : inner_->shared_event_create(device, out);
+  }
+  Status shared_event_export(Device device, NativeEvent event, uint8_t out[kLegacyHandleSize], int32_t *fd) override {
+    return inner_->shared_event_export(device, event, out, fd);
+  }
+  Status shared_event_import(Device device, const uint8_t handle[kLegacyHandleSize], int32_t fd, const Peer &maker,
+                             NativeEvent *out) override {
+    return inner_->shared_event_import(device, handle, fd, maker, out);
+  }
+  Status shared_event_wait(Device device, gmm_stream stream, NativeEvent event) override {
+    return inner_->shared_event_wait(device, stream, event);
+  }
 
  private:
   bool refuses(const char *name) {

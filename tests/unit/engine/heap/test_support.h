@@ -105,7 +105,8 @@ inline Status take_dedicated(Heap &heap, uint64_t size, CacheEntry *out) {
 }
 
 // Spans tile every region, free runs lie on memory, and the quota holds what extents have.
-inline void check_heap(Engine &engine, Heap &heap) {
+// `of_captures`: what capture heaps of this one hold.
+inline void check_heap(Core &core, Heap &heap, uint64_t of_captures = 0) {
   LockGuard guard(heap.mutex);
   constexpr uint64_t kSearched = uint64_t{256} << 20;  // not every granule of a region's unused addresses
   uint64_t held = 0;
@@ -126,10 +127,10 @@ inline void check_heap(Engine &engine, Heap &heap) {
       if (span->live()) {
         ++live;
         for (uintptr_t inside = span->begin(); inside < span->end(); inside += kGranule)
-          ASSERT_EQ(engine.core.page_map.find(reinterpret_cast<void *>(inside)), span);
+          ASSERT_EQ(core.page_map.find(reinterpret_cast<void *>(inside)), span);
       } else if (span->bytes() < kSearched) {
         for (uintptr_t inside = span->begin(); inside < span->end(); inside += kGranule) {
-          const Span *found = engine.core.page_map.find(reinterpret_cast<void *>(inside));
+          const Span *found = core.page_map.find(reinterpret_cast<void *>(inside));
           ASSERT_FALSE(found != nullptr && found->live() && inside - found->begin() < found->bytes());
         }
       }
@@ -143,7 +144,7 @@ inline void check_heap(Engine &engine, Heap &heap) {
         ASSERT_EQ(span->listed, !paused && span->free_blocks != 0);
       }
       for (uintptr_t inside = span->begin(); inside < span->end(); inside += kExtentAlignment)
-        ASSERT_EQ(engine.core.page_map.find_extent(reinterpret_cast<void *>(inside)) == nullptr,
+        ASSERT_EQ(core.page_map.find_extent(reinterpret_cast<void *>(inside)) == nullptr,
                   span->is(SpanState::kUnbacked));
       at = span->end();
       ASSERT_LE(at, end);
@@ -155,8 +156,9 @@ inline void check_heap(Engine &engine, Heap &heap) {
       ASSERT_EQ(extent->region.load(), region);
     }
   }
-  ASSERT_EQ(heap.own_quota().held(), held);
+  ASSERT_EQ(heap.own_quota().held(), held + of_captures);
 }
+inline void check_heap(Engine &engine, Heap &heap) { check_heap(engine.core, heap); }
 
 }  // namespace gmm::test
 #endif
