@@ -137,8 +137,9 @@ namespace Gmm
             this.exchange = call;
             handle = GmmSafeHandle.Child(context, call, native =>
             {
-                using (gmm_job_desc desc = options.ToNative(call.User))
+                using (gmm_job_desc desc = new gmm_job_desc())
                 {
+                    options.Fill(desc, call.User);
                     IntPtr address;
                     Native.gmm_job_create(native, desc, out address);
                     return new GmmJobHandle(address, context, call);

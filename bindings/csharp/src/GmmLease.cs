@@ -137,8 +137,9 @@ namespace Gmm
             call = heard;
             handle = GmmSafeHandle.Child(context, heard, native =>
             {
-                using (gmm_lease_desc desc = options.ToNative(heard == null ? IntPtr.Zero : heard.User))
+                using (gmm_lease_desc desc = new gmm_lease_desc())
                 {
+                    options.Fill(desc, heard == null ? IntPtr.Zero : heard.User);
                     IntPtr address;
                     Native.gmm_lease_create(native, desc, out address);
                     return new GmmLeaseHandle(address, context, heard);

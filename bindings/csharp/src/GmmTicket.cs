@@ -55,8 +55,9 @@ namespace Gmm
             progress = new ProgressCall(null);
             handle = GmmSafeHandle.Child(parent, null, native =>
             {
-                using (gmm_lease_request_desc desc = request.ToNative())
+                using (gmm_lease_request_desc desc = new gmm_lease_request_desc())
                 {
+                    request.Fill(desc);
                     IntPtr address;
                     Native.gmm_lease_request(native, desc, out address);
                     return new GmmTicketHandle(address, parent, null);

@@ -110,8 +110,9 @@ namespace Gmm
             call = new WatchCall(heard);
             handle = GmmSafeHandle.Child(context, call, native =>
             {
-                using (gmm_watch_desc desc = options.ToNative(call.User))
+                using (gmm_watch_desc desc = new gmm_watch_desc())
                 {
+                    options.Fill(desc, call.User);
                     IntPtr address;
                     Native.gmm_watch(native, desc, out address);
                     return new GmmWatcherHandle(address, context, call);

@@ -98,31 +98,21 @@ namespace Gmm
         /// <summary>A name for messages, of 1 to 63 bytes in UTF-8; null: none.</summary>
         public string Name { get; set; }
 
-        internal gmm_watch_desc ToNative(IntPtr user)
+        internal void Fill(gmm_watch_desc desc, IntPtr user)
         {
             GmmWatchEvents all = (Tag != null || Address != IntPtr.Zero
                 ? GmmWatchEvents.Prepare | GmmWatchEvents.Losing | GmmWatchEvents.Restored | GmmWatchEvents.Failed
                 : GmmWatchEvents.None) | (Budget != 0 ? GmmWatchEvents.Budget : GmmWatchEvents.None);
-            gmm_watch_desc desc = new gmm_watch_desc();
-            try
-            {
-                desc.events = (uint)(Events == GmmWatchEvents.None ? all : Events);
-                desc.tag = Tag == null ? 0 : (uint)Tag.Number;
-                desc.device = Device;
-                desc.address = Address;
-                desc.size = (ulong)Size;
-                desc.budget_bytes = (ulong)Budget;
-                desc.timeout_ms = (ulong)TimeoutMilliseconds;
-                desc.order = Order;
-                desc.set_name(Name);
-                desc.set_callback(user);
-            }
-            catch
-            {
-                desc.Dispose();
-                throw;
-            }
-            return desc;
+            desc.events = (uint)(Events == GmmWatchEvents.None ? all : Events);
+            desc.tag = Tag == null ? 0 : (uint)Tag.Number;
+            desc.device = Device;
+            desc.address = Address;
+            desc.size = (ulong)Size;
+            desc.budget_bytes = (ulong)Budget;
+            desc.timeout_ms = (ulong)TimeoutMilliseconds;
+            desc.order = Order;
+            desc.set_name(Name);
+            desc.set_callback(user);
         }
 
         /// <inheritdoc/>
@@ -148,24 +138,14 @@ namespace Gmm
         /// </summary>
         public long TimeoutMilliseconds { get; set; }
 
-        internal gmm_job_desc ToNative(IntPtr user)
+        internal void Fill(gmm_job_desc desc, IntPtr user)
         {
             Show.CheckSize("TimeoutMilliseconds", TimeoutMilliseconds);
-            gmm_job_desc desc = new gmm_job_desc();
-            try
-            {
-                desc.set_name(Name);
-                desc.rank = (uint)Rank;
-                desc.ranks = (uint)Ranks;
-                desc.timeout_ms = (ulong)TimeoutMilliseconds;
-                desc.set_exchange(user);
-            }
-            catch
-            {
-                desc.Dispose();
-                throw;
-            }
-            return desc;
+            desc.set_name(Name);
+            desc.rank = (uint)Rank;
+            desc.ranks = (uint)Ranks;
+            desc.timeout_ms = (ulong)TimeoutMilliseconds;
+            desc.set_exchange(user);
         }
 
         /// <inheritdoc/>
@@ -204,26 +184,16 @@ namespace Gmm
         /// <summary>Hears that others want what is in use; null: nobody does.</summary>
         public GmmLeaseHandler Asked { get; set; }
 
-        internal gmm_lease_desc ToNative(IntPtr user)
+        internal void Fill(gmm_lease_desc desc, IntPtr user)
         {
             Show.CheckSize("Floor", Floor);
             Show.CheckSize("ResidencyMilliseconds", ResidencyMilliseconds);
-            gmm_lease_desc desc = new gmm_lease_desc();
-            try
-            {
-                desc.set_name(Name);
-                desc.set_arbiter(Arbiter);
-                desc.priority = Priority;
-                desc.floor_bytes = (ulong)Floor;
-                desc.residency_ms = (ulong)ResidencyMilliseconds;
-                desc.set_asked(user);
-            }
-            catch
-            {
-                desc.Dispose();
-                throw;
-            }
-            return desc;
+            desc.set_name(Name);
+            desc.set_arbiter(Arbiter);
+            desc.priority = Priority;
+            desc.floor_bytes = (ulong)Floor;
+            desc.residency_ms = (ulong)ResidencyMilliseconds;
+            desc.set_asked(user);
         }
 
         /// <inheritdoc/>
@@ -244,25 +214,15 @@ namespace Gmm
         /// <summary>Milliseconds to wait for the turn, at most a day; 0 means 60,000.</summary>
         public long TimeoutMilliseconds { get; set; }
 
-        internal gmm_lease_request_desc ToNative()
+        internal void Fill(gmm_lease_request_desc desc)
         {
             Show.CheckSize("TimeoutMilliseconds", TimeoutMilliseconds);
-            gmm_lease_request_desc desc = new gmm_lease_request_desc();
-            try
+            desc.timeout_ms = (ulong)TimeoutMilliseconds;
+            foreach (KeyValuePair<int, long> amount in Amounts)
             {
-                desc.timeout_ms = (ulong)TimeoutMilliseconds;
-                foreach (KeyValuePair<int, long> amount in Amounts)
-                {
-                    Show.CheckSize("Amounts", amount.Value);
-                    desc.add_amount(amount.Key, (ulong)amount.Value);
-                }
+                Show.CheckSize("Amounts", amount.Value);
+                desc.add_amount(amount.Key, (ulong)amount.Value);
             }
-            catch
-            {
-                desc.Dispose();
-                throw;
-            }
-            return desc;
         }
 
         /// <inheritdoc/>

@@ -32,7 +32,8 @@ public final class Job implements AutoCloseable {
         }
         ExchangeCall call = new ExchangeCall(exchange);
         return new Job(Handle.child("job", context, call, (native_, user, out) -> {
-            try (gmm_job_desc desc = options.toNative(user)) {
+            try (gmm_job_desc desc = new gmm_job_desc()) {
+                options.fill(desc, user);
                 Native.gmm_job_create(native_, desc, out);
             }
         }, Native::gmm_job_destroy), call);

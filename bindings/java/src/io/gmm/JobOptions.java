@@ -27,23 +27,13 @@ public final class JobOptions {
         return this;
     }
 
-    /** What must be closed. `exchange` is the ExchangeCall that C gets. */
-    gmm_job_desc toNative(long exchange) {
-        gmm_job_desc desc = new gmm_job_desc();
-        boolean filled = false;
-        try {
-            desc.set_name(name);
-            desc.setRank(rank);
-            desc.setRanks(ranks);
-            desc.setTimeout_ms(timeoutMillis);
-            desc.set_exchange(exchange);
-            filled = true;
-            return desc;
-        } finally {
-            if (!filled) {
-                desc.close();
-            }
-        }
+    /** `exchange` is the ExchangeCall that C gets. */
+    void fill(gmm_job_desc desc, long exchange) {
+        desc.set_name(name);
+        desc.setRank(rank);
+        desc.setRanks(ranks);
+        desc.setTimeout_ms(timeoutMillis);
+        desc.set_exchange(exchange);
     }
 
     @Override

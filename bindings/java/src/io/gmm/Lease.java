@@ -51,7 +51,8 @@ public final class Lease implements AutoCloseable {
         LeaseCall call = options.handler == null ? null : new LeaseCall(options.handler);
         CountDownLatch ended = new CountDownLatch(1);
         Handle handle = Handle.child("lease", context, call, (native_, user, out) -> {
-            try (gmm_lease_desc desc = options.toNative(user)) {
+            try (gmm_lease_desc desc = new gmm_lease_desc()) {
+                options.fill(desc, user);
                 Native.gmm_lease_create(native_, desc, out);
             }
         }, Native::gmm_lease_destroy, end -> LeaseCall.end(() -> {

@@ -69,24 +69,14 @@ public final class LeaseOptions {
         return this;
     }
 
-    /** What must be closed. `user` is the LeaseCall that C gets, or 0. */
-    gmm_lease_desc toNative(long user) {
-        gmm_lease_desc desc = new gmm_lease_desc();
-        boolean filled = false;
-        try {
-            desc.set_name(name);
-            desc.set_arbiter(arbiter);
-            desc.setPriority(priority);
-            desc.setFloor_bytes(floor);
-            desc.setResidency_ms(residencyMillis);
-            desc.set_asked(user);
-            filled = true;
-            return desc;
-        } finally {
-            if (!filled) {
-                desc.close();
-            }
-        }
+    /** `user` is the LeaseCall that C gets, or 0. */
+    void fill(gmm_lease_desc desc, long user) {
+        desc.set_name(name);
+        desc.set_arbiter(arbiter);
+        desc.setPriority(priority);
+        desc.setFloor_bytes(floor);
+        desc.setResidency_ms(residencyMillis);
+        desc.set_asked(user);
     }
 
     @Override

@@ -24,20 +24,9 @@ public final class LeaseRequest {
         return this;
     }
 
-    /** What must be closed. */
-    gmm_lease_request_desc toNative() {
-        gmm_lease_request_desc desc = new gmm_lease_request_desc();
-        boolean filled = false;
-        try {
-            desc.setTimeout_ms(timeoutMillis);
-            amounts.forEach(desc::add_amount);
-            filled = true;
-            return desc;
-        } finally {
-            if (!filled) {
-                desc.close();
-            }
-        }
+    void fill(gmm_lease_request_desc desc) {
+        desc.setTimeout_ms(timeoutMillis);
+        amounts.forEach(desc::add_amount);
     }
 
     @Override

@@ -48,7 +48,8 @@ public final class Ticket implements Future<Long>, AutoCloseable {
 
     static Ticket request(Lease lease, Handle handle, LeaseRequest request) {
         return new Ticket(Handle.child("ticket", handle, null, (native_, user, out) -> {
-            try (gmm_lease_request_desc desc = request.toNative()) {
+            try (gmm_lease_request_desc desc = new gmm_lease_request_desc()) {
+                request.fill(desc);
                 Native.gmm_lease_request(native_, desc, out);
             }
         }, address -> {

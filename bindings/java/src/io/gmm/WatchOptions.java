@@ -67,31 +67,21 @@ public final class WatchOptions {
         return this;
     }
 
-    /** What must be closed. `user` is the WatchCall that C gets. */
-    gmm_watch_desc toNative(long user) {
+    /** `user` is the WatchCall that C gets. */
+    void fill(gmm_watch_desc desc, long user) {
         boolean memory = tag != null || buffer != null || address != 0;
         int all = memory ? WatchEvent.PREPARE.value() | WatchEvent.LOSING.value() | WatchEvent.RESTORED.value()
             | WatchEvent.FAILED.value() : 0;
-        gmm_watch_desc desc = new gmm_watch_desc();
-        boolean filled = false;
-        try {
-            desc.setEvents(events != 0 ? events : all | (budget != 0 ? WatchEvent.BUDGET.value() : 0));
-            desc.setTag(tag == null ? 0 : tag.number());
-            desc.setDevice(device);
-            desc.setAddress(buffer == null ? address : buffer.address());
-            desc.setSize(buffer == null ? size : buffer.size());
-            desc.setBudget_bytes(budget);
-            desc.setTimeout_ms(timeoutMillis);
-            desc.setOrder(order);
-            desc.set_name(name);
-            desc.set_callback(user);
-            filled = true;
-            return desc;
-        } finally {
-            if (!filled) {
-                desc.close();
-            }
-        }
+        desc.setEvents(events != 0 ? events : all | (budget != 0 ? WatchEvent.BUDGET.value() : 0));
+        desc.setTag(tag == null ? 0 : tag.number());
+        desc.setDevice(device);
+        desc.setAddress(buffer == null ? address : buffer.address());
+        desc.setSize(buffer == null ? size : buffer.size());
+        desc.setBudget_bytes(budget);
+        desc.setTimeout_ms(timeoutMillis);
+        desc.setOrder(order);
+        desc.set_name(name);
+        desc.set_callback(user);
     }
 
     @Override
