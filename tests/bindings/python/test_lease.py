@@ -701,6 +701,17 @@ def state():
 """
 
 
+VLLM = "from gmm.vllm import CuMemAllocator\nallocator = CuMemAllocator.get_instance()\n"
+# Its model and cache, of the tags that vLLM uses.
+ENGINE = """
+lease = gmm.lease.use("engine", arbiter="tests", residency=0.001)
+with allocator.use_memory_pool(tag="weights"):
+    weights = full(16, 42)
+with allocator.use_memory_pool(tag="kv_cache"):
+    cache = full(20, 9)
+"""
+
+
 def run_drop_in(tmp_path, prelude, code, **options):
     drop_in.run(code, environment={**card(tmp_path), "MEMBER": str(HERE / "lease_member.py")},
                 prelude=drop_in.PRELUDE + prelude + DROP_IN, **options)
@@ -770,12 +781,7 @@ assert state() == LeaseState.IN_USE and holds(weights, 42)
 
 
 def test_use_with_vllm(tmp_path):
-    run_drop_in(tmp_path, "from gmm.vllm import CuMemAllocator\nallocator = CuMemAllocator.get_instance()\n", """
-lease = gmm.lease.use("engine", arbiter="tests", residency=0.001)
-with allocator.use_memory_pool(tag="weights"):
-    weights = full(16, 42)
-with allocator.use_memory_pool(tag="kv_cache"):
-    cache = full(20, 9)
+    run_drop_in(tmp_path, VLLM, ENGINE + """
 tell = other()
 for level in (1, 2, 1):
     allocator.sleep(("weights",) if level == 1 else ())
@@ -840,12 +846,7 @@ assert holds(weights, 42) and holds(cache, 9)
 
 def test_ctrl_c_in_a_wake_up_of_more(tmp_path):
     """What was awake is awake again; after a second Ctrl-C it sleeps, with its contents."""
-    run_drop_in(tmp_path, "from gmm.vllm import CuMemAllocator\nallocator = CuMemAllocator.get_instance()\n", """
-lease = gmm.lease.use("engine", arbiter="tests", residency=0.001)
-with allocator.use_memory_pool(tag="weights"):
-    weights = full(16, 42)
-with allocator.use_memory_pool(tag="kv_cache"):
-    cache = full(20, 9)
+    run_drop_in(tmp_path, VLLM, ENGINE + """
 request, times = gmm.lease.Lease.request, 0
 
 def interrupted(self, *arguments, **options):
@@ -915,15 +916,10 @@ assert holds(weights, 42) and module._used.name == "engine" and module._used.inf
 
 def test_use_after_the_kth_failure(tmp_path):
     """Each call below a sleep and a wake-up fails in turn: the next try finds all as it was."""
-    run_drop_in(tmp_path, "from gmm.vllm import CuMemAllocator\nallocator = CuMemAllocator.get_instance()\n", """
+    run_drop_in(tmp_path, VLLM, ENGINE + """
 from gmm import _native as native
 from gmm._core.tag import Tag
 from gmm._memory_saver import turns as module
-lease = gmm.lease.use("engine", arbiter="tests", residency=0.001)
-with allocator.use_memory_pool(tag="weights"):
-    weights = full(16, 42)
-with allocator.use_memory_pool(tag="kv_cache"):
-    cache = full(20, 9)
 left = None
 
 def failing(function):
@@ -1032,12 +1028,7 @@ assert state() == LeaseState.IN_USE and used() == whole and holds(weights, 42) a
 
 def test_ctrl_c_at_each_point_of_a_turn(tmp_path):
     """The memory is in use with its contents, or the turn is over and all of it sleeps: never one without the other."""
-    run_drop_in(tmp_path, "from gmm.vllm import CuMemAllocator\nallocator = CuMemAllocator.get_instance()\n", """
-lease = gmm.lease.use("engine", arbiter="tests", residency=0.001)
-with allocator.use_memory_pool(tag="weights"):
-    weights = full(16, 42)
-with allocator.use_memory_pool(tag="kv_cache"):
-    cache = full(20, 9)
+    run_drop_in(tmp_path, VLLM, ENGINE + """
 turns = allocator._library.turns
 
 def each(operation, check):

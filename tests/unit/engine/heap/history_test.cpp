@@ -391,6 +391,21 @@ class History {
     }
   }
   static int32_t cancel(void *user, uint64_t, uint64_t) { return --*static_cast<int *>(user) == 0 ? 1 : 0; }
+  // With a ticket, which may be cancelled, or at once. `meanwhile` runs while the ticket's operation does.
+  template <typename Fn>
+  gmm_result carry_out(decltype(&gmm_pause_async) begin, decltype(&gmm_pause) at_once, const gmm_pause_desc &desc,
+                       Fn meanwhile) {
+    uint64_t bytes = 0;
+    if (!one_in(3)) return at_once(context_, &desc, &bytes);
+    gmm_ticket *ticket = nullptr;
+    gmm_result result = begin(context_, &desc, &ticket);
+    if (result != GMM_OK) return result;
+    if (one_in(3)) gmm_ticket_cancel(ticket);
+    meanwhile();
+    result = gmm_ticket_wait(ticket, GMM_FOREVER, &bytes);
+    gmm_ticket_destroy(ticket);
+    return result;
+  }
   void do_pause() {
     std::vector<gmm_tag> list;
     bool in[kTags];
@@ -406,19 +421,7 @@ class History {
     std::vector<bool> was_active;
     for (Block &block : blocks_)
       was_active.push_back(block.kind == Kind::kVmm && in[block.tag] && state_of(block) != GMM_STATE_PAUSED);
-    uint64_t bytes = 0;
-    gmm_result result;
-    if (one_in(3)) {
-      gmm_ticket *ticket = nullptr;
-      result = gmm_pause_async(context_, &desc, &ticket);
-      if (result == GMM_OK) {
-        if (one_in(3)) gmm_ticket_cancel(ticket);
-        result = gmm_ticket_wait(ticket, GMM_FOREVER, &bytes);
-        gmm_ticket_destroy(ticket);
-      }
-    } else {
-      result = gmm_pause(context_, &desc, &bytes);
-    }
+    const gmm_result result = carry_out(gmm_pause_async, gmm_pause, desc, [] {});
     said("pause", result);
     if (result < 0) return;
     for (size_t i = 0; i < blocks_.size(); ++i) {
@@ -430,10 +433,10 @@ class History {
     }
   }
   void do_resume() {
-    uint64_t bytes = 0;
     if (one_in(3) && !blocks_.empty()) {
       const Block &block = any_block();
       const uint64_t from = below(block.size);
+      uint64_t bytes = 0;
       return said("resume range", gmm_resume_range(context_, block.at + from, 1 + below(block.size - from), &bytes));
     }
     std::vector<gmm_tag> list;
@@ -446,22 +449,11 @@ class History {
     desc.flags = one_in(4) ? GMM_RESUME_RETAIN : 0;
     int until = one_in(4) ? 1 + static_cast<int>(below(4)) : 0;
     if (until != 0) desc.progress = {cancel, &until};
-    gmm_result result;
-    if (one_in(3)) {
-      gmm_ticket *ticket = nullptr;
-      result = gmm_resume_async(context_, &desc, &ticket);
-      if (result == GMM_OK) {
-        if (one_in(3)) gmm_ticket_cancel(ticket);
-        if (one_in(3) && !blocks_.empty()) {
-          const Block &block = any_block();
-          (void)gmm_resume_wait(context_, block.at, block.size, below(3));
-        }
-        result = gmm_ticket_wait(ticket, GMM_FOREVER, &bytes);
-        gmm_ticket_destroy(ticket);
-      }
-    } else {
-      result = gmm_resume(context_, &desc, &bytes);
-    }
+    const gmm_result result = carry_out(gmm_resume_async, gmm_resume, desc, [&] {
+      if (!one_in(3) || blocks_.empty()) return;
+      const Block &block = any_block();
+      (void)gmm_resume_wait(context_, block.at, block.size, below(3));
+    });
     said("resume", result);
     if (result < 0) return;
     for (const Block &block : blocks_)
