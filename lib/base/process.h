@@ -40,6 +40,10 @@ inline uint64_t deadline_after(uint64_t timeout_ms) {
   const uint64_t now = monotonic_ms();
   return timeout_ms < UINT64_MAX - now ? now + timeout_ms : UINT64_MAX;
 }
+inline uint64_t milliseconds_until(uint64_t deadline) {
+  const uint64_t now = monotonic_ms();
+  return now < deadline ? deadline - now : 0;
+}
 
 }  // namespace gmm
 #endif

@@ -478,8 +478,7 @@ Status Heap::close(bool force) {
   if (!force) GMM_TRY(drained);
   free_held_for_importers();
   // Without a lock, as a callback in a stream may free memory; and without host memory, of which there may be none.
-  if (!force) GMM_TRY(reclaim_.wait_for_foreign());
-  if (!force) GMM_TRY(core_.backend->synchronize(options_.device));
+  if (!force) GMM_TRY(reclaim_.wait_for_device());
   LockGuard guard(mutex);
   if (!force) {
     uint64_t spans = 0;

@@ -47,6 +47,11 @@ Status Reclaim::wait_for_foreign() {
   return first;
 }
 
+Status Reclaim::wait_for_device() {
+  GMM_TRY(wait_for_foreign());
+  return core_.backend->synchronize(options_.device);
+}
+
 // What is done goes back even if not everything could be waited for: others need memory.
 Status Reclaim::release(uint64_t at_most, bool wait, uint64_t *released) {
   Status first;

@@ -42,11 +42,6 @@ class Unlocked {
   Mutex &mutex_;
 };
 
-uint64_t milliseconds_until(uint64_t deadline) {
-  const uint64_t now = monotonic_ms();
-  return now < deadline ? deadline - now : 0;
-}
-
 }  // namespace
 
 PeerState IpcImports::state(const Range &range) {

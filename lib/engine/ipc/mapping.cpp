@@ -98,8 +98,7 @@ Status IpcMapping::map_pieces(uint64_t timeout_ms) {
       return fail(GMM_ERROR_IPC_INVALID_HANDLE, "gmm_ipc_import: the memory has more pieces than its size allows.");
     Piece &piece = pieces_[i];
     int32_t fd = -1;
-    const uint64_t now = monotonic_ms();
-    GMM_TRY(connect(i, IpcWant::kDescriptor, deadline > now ? deadline - now : 0, &fd,
+    GMM_TRY(connect(i, IpcWant::kDescriptor, milliseconds_until(deadline), &fd,
                     i == 0 ? IpcMeanwhile{Reservation::run, &reservation} : IpcMeanwhile{}));
     Status status = reservation.status;
     if (status.ok() && (piece.size == 0 || piece.size % kExtentAlignment != 0 || piece.size > size - mapped))

@@ -44,8 +44,7 @@ Status HeapPause::detach() {
     heap_.paused().keep_detached(true);
   }
   GMM_TRY(heap_.drain_caches(true));
-  GMM_TRY(heap_.reclaim().wait_for_foreign());
-  return context_.core.backend->synchronize(heap_.options().device);
+  return heap_.reclaim().wait_for_device();
 }
 
 bool HeapPause::ensure_kept(Extent &extent) {

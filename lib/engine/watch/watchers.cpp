@@ -186,8 +186,7 @@ void Watchers::call(gmm_watcher &watcher, const gmm_watcher::Ask &ask, uint64_t 
   info.device = watcher.desc.device;
   info.cause = ask.cause;
   info.budget_bytes = budget;
-  const uint64_t now = monotonic_ms();
-  info.remaining_ms = ask.deadline > now ? ask.deadline - now : 0;
+  info.remaining_ms = milliseconds_until(ask.deadline);
   if (ask.event != GMM_WATCH_BUDGET) {
     info.tag = watcher.target.tag;
     info.address = const_cast<void *>(watcher.desc.address);
