@@ -3,7 +3,7 @@
 #include "base/name.h"
 #include "engine/context/query.h"
 #include "engine/heap/capture.h"
-#include "engine/heap/thread_cache.h"
+#include "engine/heap/fast_path.h"
 #include "engine/ipc/descriptor.h"
 
 using namespace gmm;
@@ -92,24 +92,24 @@ static inline Heap *plain_heap(const Context &context, const gmm_alloc_desc &des
   return tag == nullptr ? nullptr : tag->heaps[kind][desc.device].load(std::memory_order_acquire);
 }
 
-// Outlined, because they need many registers: that saved 13 of 320 instructions a pair.
-__attribute__((noinline, cold)) static gmm_result check_and_alloc(gmm_context *context, uint64_t size,
-                                                                  const gmm_alloc_desc *desc, void **out) {
+// What a fast path calls last. None of them is inlined, so that the fast paths save no register.
+__attribute__((noinline)) static gmm_result check_and_alloc(gmm_context *context, uint64_t size,
+                                                            const gmm_alloc_desc *desc, void **out) {
   return result_of(alloc(context, size, desc, out), out);
 }
-// The arguments are those of the call that failed, not what was derived from them, for the same reason.
-__attribute__((noinline, cold)) static gmm_result alloc_after_failure(Status failure, gmm_context *context,
-                                                                      uint64_t size, const gmm_alloc_desc *desc,
-                                                                      void **out) {
-  Heap *heap = plain_heap(*context, *desc);
-  // Another thread may have set another default tag since, which has no heap yet.
-  if (heap == nullptr) return check_and_alloc(context, size, desc, out);
-  return result_of(context->allocate_after_failure(failure, *heap, size, desc->stream, out), out);
+__attribute__((noinline)) static gmm_result alloc_past(Heap *heap, uint64_t size, gmm_stream stream, void **out,
+                                                       Context *context) {
+  const Status status = alloc_past_cache(*heap, size, 0, stream, out);
+  if (__builtin_expect(status.ok(), 1)) return status.code();
+  return result_of(context->allocate_after_failure(status, *heap, size, stream, out), out);
 }
-__attribute__((noinline, cold)) static gmm_result heap_alloc_after_failure(Status failure, gmm_heap *heap,
-                                                                           uint64_t size, gmm_stream stream,
-                                                                           void **out) {
-  return result_of(heap->context->allocate_after_failure(failure, *heap, size, stream, out), out);
+
+// The stream may be captured.
+__attribute__((noinline)) static gmm_result ask_and_alloc(gmm_context *context, uint64_t size,
+                                                          const gmm_alloc_desc *desc, void **out, Heap *heap) {
+  if (may_be_captured(*heap, desc->stream)) return check_and_alloc(context, size, desc, out);
+  if (alloc_from_cache(*heap, size, desc->stream, out)) return GMM_OK;
+  return alloc_past(heap, size, desc->stream, out, context);
 }
 
 static inline __attribute__((always_inline)) gmm_result alloc_or_check(gmm_context *context, uint64_t size,
@@ -118,10 +118,10 @@ static inline __attribute__((always_inline)) gmm_result alloc_or_check(gmm_conte
                            size - 1 < kMaxSize && context->core.gate->word.load(std::memory_order_relaxed) == kGateOpen,
                        1)) {
     Heap *heap = plain_heap(*context, *desc);
-    if (__builtin_expect(heap != nullptr && !may_be_captured(*heap, desc->stream), 1)) {
-      const Status status = cached_alloc(*heap, size, 0, desc->stream, out);
-      if (__builtin_expect(status.ok(), 1)) return status.code();
-      return alloc_after_failure(status, context, size, desc, out);
+    if (__builtin_expect(heap != nullptr, 1)) {
+      if (__builtin_expect(needs_driver(*heap, desc->stream), 0)) return ask_and_alloc(context, size, desc, out, heap);
+      if (__builtin_expect(alloc_from_cache(*heap, size, desc->stream, out), 1)) return GMM_OK;
+      return alloc_past(heap, size, desc->stream, out, context);
     }
   }
   return check_and_alloc(context, size, desc, out);
@@ -137,9 +137,12 @@ gmm_result gmm_alloc(gmm_context *context, uint64_t size, const gmm_alloc_desc *
   return alloc_or_check(context, size, desc, out);
 }
 
-__attribute__((noinline, cold)) static gmm_result check_and_alloc_from_heap(gmm_heap *heap, uint64_t size,
-                                                                            uint64_t alignment, uint32_t flags,
-                                                                            gmm_stream stream, void **out) {
+__attribute__((noinline)) static gmm_result heap_alloc_past(gmm_heap *heap, uint64_t size, gmm_stream stream,
+                                                            void **out) {
+  return alloc_past(heap, size, stream, out, heap->context);
+}
+__attribute__((noinline)) static gmm_result check_and_alloc_from_heap(gmm_heap *heap, uint64_t size, uint64_t alignment,
+                                                                      uint32_t flags, gmm_stream stream, void **out) {
   const auto check_and_alloc = [&]() -> Status {
     GMM_TRY(check_heap(heap));
     GMM_TRY(check_not_null(out, "gmm_heap_alloc", "out"));
@@ -152,17 +155,16 @@ __attribute__((noinline, cold)) static gmm_result check_and_alloc_from_heap(gmm_
   return result_of(check_and_alloc(), out);
 }
 
-// The stream may be captured, a trace runs, or the context is another process's. Outlined with few arguments: the
-// driver's answer and the trace made the fast path save one register more, 6 of 269 instructions a pair.
+// The stream may be captured, a trace runs, or the context is another process's.
 __attribute__((noinline)) static gmm_result ask_and_alloc_from_heap(gmm_heap *heap, uint64_t size, gmm_stream stream,
                                                                     void **out) {
   const uint64_t word = heap->fast.gate->word.load(std::memory_order_relaxed);
   if ((word != kGateOpen && word != kGateWatched) || may_be_captured(*heap, stream))
     return check_and_alloc_from_heap(heap, size, 0, 0, stream, out);
-  const Status status = cached_alloc(*heap, size, 0, stream, out);
-  if (!status.ok()) return heap_alloc_after_failure(status, heap, size, stream, out);
-  if (word == kGateWatched) heap->context->trace.allocated(*heap, *out, size, 0, 0, stream);
-  return GMM_OK;
+  const gmm_result result =
+      alloc_from_cache(*heap, size, stream, out) ? GMM_OK : heap_alloc_past(heap, size, stream, out);
+  if (result == GMM_OK && word == kGateWatched) heap->context->trace.allocated(*heap, *out, size, 0, 0, stream);
+  return result;
 }
 
 gmm_result gmm_heap_alloc(gmm_heap *heap, uint64_t size, uint64_t alignment, uint32_t flags, gmm_stream stream,
@@ -175,24 +177,32 @@ gmm_result gmm_heap_alloc(gmm_heap *heap, uint64_t size, uint64_t alignment, uin
   if (__builtin_expect(
           heap->fast.gate->word.load(std::memory_order_relaxed) != kGateOpen || needs_driver(*heap, stream), 0))
     return ask_and_alloc_from_heap(heap, size, stream, out);
-  const Status status = cached_alloc(*heap, size, 0, stream, out);
-  if (__builtin_expect(status.ok(), 1)) return status.code();
-  return heap_alloc_after_failure(status, heap, size, stream, out);
+  if (__builtin_expect(alloc_from_cache(*heap, size, stream, out), 1)) return GMM_OK;
+  return heap_alloc_past(heap, size, stream, out);
 }
 
-gmm_result gmm_free(gmm_context *context, void *memory, gmm_stream stream) noexcept {
-  if (__builtin_expect(context == nullptr || context->magic != Context::kMagic || memory == nullptr, 0))
+__attribute__((noinline)) static gmm_result check_and_free(gmm_context *context, void *memory, gmm_stream stream) {
+  if (context == nullptr || context->magic != Context::kMagic || memory == nullptr)
     return result_of(Context::check(context));
   Status status;
   const uint64_t word = context->core.gate->word.load(std::memory_order_relaxed);
-  if (__builtin_expect(word == kGateOpen, 1))
-    status = cached_free(context->core, memory, stream);
+  if (word == kGateOpen)
+    status = free_past_cache(context->core, memory, stream);
   else if (word == kGateWatched)
     status = context->trace.freed(context->core, memory, stream);
   else
     return result_of(Context::check(context));
-  if (__builtin_expect(status.code() == GMM_ERROR_UNKNOWN_POINTER, 0)) status = free_other(context, memory, status);
+  if (status.code() == GMM_ERROR_UNKNOWN_POINTER) status = free_other(context, memory, status);
   return result_of(status);
+}
+
+gmm_result gmm_free(gmm_context *context, void *memory, gmm_stream stream) noexcept {
+  if (__builtin_expect(context != nullptr && context->magic == Context::kMagic && memory != nullptr &&
+                           context->core.gate->word.load(std::memory_order_relaxed) == kGateOpen &&
+                           free_into_cache(context->core, memory, stream),
+                       1))
+    return GMM_OK;
+  return check_and_free(context, memory, stream);
 }
 
 // The message is the code's fixed text: what stood in the way is found out by the plain form.

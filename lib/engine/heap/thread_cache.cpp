@@ -4,55 +4,11 @@
 #include <cinttypes>
 
 #include "base/thread.h"
+#include "engine/heap/fast_path.h"
 #include "engine/heap/heap_registry.h"
 
 namespace gmm {
 namespace {
-
-inline void add(std::atomic<uint64_t> &counter, uint64_t value) {
-  counter.store(counter.load(std::memory_order_relaxed) + value, std::memory_order_relaxed);
-}
-
-inline void count_alloc(HeapCache &cache, uint64_t size) {
-  add(cache.allocations, 1);
-  add(cache.live_bytes, size);
-}
-
-// Whether a large block serves a request: it may be larger by less than a granule, or by 1/64 of its bytes.
-inline bool fits(uint64_t bytes, uint64_t size) {
-  return bytes >= size && (bytes - size < kGranule || bytes - size <= bytes / 64);
-}
-
-// The last step of an alloc that the cache serves.
-inline void give_out(HeapCache &cache, const CacheEntry &entry, uint64_t bytes, uint64_t requested) {
-  add(cache.cached_bytes, 0 - bytes);
-  entry.slot->store(requested, std::memory_order_relaxed);
-  count_alloc(cache, requested);
-  cache.leave();
-}
-
-// The next three take a block of the cache, when one fits, and then leave the cache. Inside enter().
-inline bool pop_small(HeapCache &cache, StreamBins &bins, uint64_t size, uint64_t requested, void **out) {
-  Bin &bin = bins.bins[small_class(size)];
-  if (__builtin_expect(bin.count == 0, 0)) return false;
-  const CacheEntry entry = bin.entries[--bin.count];
-  give_out(cache, entry, bin.block_bytes, requested);
-  *out = entry.block;
-  return true;
-}
-
-// Looks only at the block that was freed last.
-inline bool pop_large(HeapCache &cache, StreamBins &bins, uint64_t size, uint64_t requested, void **out) {
-  const uint32_t count = bins.large_count;
-  if (__builtin_expect(count == 0, 0)) return false;
-  const LargeEntry &large = bins.large[count - 1];
-  const uint64_t bytes = large.bytes;
-  if (__builtin_expect(!fits(bytes, size), 0)) return false;
-  *out = large.entry.block;
-  bins.large_count = count - 1;
-  give_out(cache, large.entry, bytes, requested);
-  return true;
-}
 
 bool pop_any(HeapCache &cache, StreamBins &bins, uint64_t size, uint64_t requested, void **out) {
   if (size <= kMaxSmall) return pop_small(cache, bins, size, requested, out);
@@ -67,119 +23,23 @@ bool pop_any(HeapCache &cache, StreamBins &bins, uint64_t size, uint64_t request
   return false;
 }
 
-// Puts a free block where pop_small() and pop_large() find it. False: there is no room. Inside enter().
-inline bool push(StreamBins &bins, const Span &span, const CacheEntry &entry, uint64_t bytes) {
-  if (span.is_slab_object) {
-    Bin &bin = bins.bins[span.class_index];
-    if (__builtin_expect(bin.count == bin.capacity, 0)) return false;
-    bin.entries[bin.count++] = entry;
-    return true;
-  }
-  if (bins.large_count == bins.large_capacity || bytes > kMaxCached || span.region->dedicated) return false;
-  bins.large[bins.large_count++] = LargeEntry{entry, bytes};
-  return true;
-}
-
 inline HeapCache *find_last_or(const Heap &heap) {
   const OwnMemo last;
   return last.serial() == heap.fast.serial ? static_cast<HeapCache *>(last.value()) : HeapCache::find(heap);
 }
 
-// What the fast paths call last, each for its cause; none of them is inlined, so that the fast paths save no register.
-__attribute__((noinline)) Status refill_and_alloc(Heap &heap, uint64_t size, uint64_t alignment, gmm_stream stream,
-                                                  void **out);
-__attribute__((noinline)) Status order_uses_and_free(Heap &heap, Span *span, void *block, std::atomic<uint64_t> *slot,
-                                                     uint64_t requested, gmm_stream stream);
-__attribute__((noinline)) Status free_error(Core &core, const Span *span, void *block);
-__attribute__((noinline)) Status try_free_past_bin(HeapCache &cache, Span &span, const CacheEntry &entry,
-                                                   uint64_t requested, gmm_stream stream);
 __attribute__((noinline)) bool try_alloc_past_bin(HeapCache &cache, StreamBins *bins, uint64_t size, gmm_stream stream,
                                                   void **out);
 
 }  // namespace
 
-// --- The fast paths --------------------------------------------------------------------------------------------------
-
 Status cached_alloc(Heap &heap, uint64_t size, uint64_t alignment, gmm_stream stream, void **out) {
-  // Calls stand last, so that no register is saved for them.
-  const OwnMemo last;
-  if (__builtin_expect(alignment > kUnit || last.serial() != heap.fast.serial, 0))
-    return refill_and_alloc(heap, size, alignment, stream, out);
-  HeapCache *cache = static_cast<HeapCache *>(last.value());
-  const bool entered = cache->try_enter();
-  StreamBins *bins = cache->current.load(std::memory_order_relaxed);
-  if (__builtin_expect(!entered || bins == nullptr || bins->key.stream != stream, 0)) {
-    cache->leave();
-    return refill_and_alloc(heap, size, 0, stream, out);
-  }
-  if (size <= kMaxSmall) {
-    if (__builtin_expect(pop_small(*cache, *bins, size, size, out), 1)) return Status();
-  } else {
-    if (__builtin_expect(pop_large(*cache, *bins, size, size, out), 1)) return Status();
-  }
-  // What the cache knows is not held in a register for this: that saved 4 of 302 instructions a pair.
-  gmm_stream_opaque *const same_stream = bins->key.stream;
-  cache->leave();
-  return refill_and_alloc(*cache->heap, size, 0, same_stream, out);
+  if (alignment <= kUnit && alloc_from_cache(heap, size, stream, out)) return Status();
+  return alloc_past_cache(heap, size, alignment, stream, out);
 }
 
-// kTry: everything that is not the fast path returns GMM_ERROR_NOT_READY.
-template <bool kTry>
-static inline __attribute__((always_inline)) Status free_block(Core &core, void *block, gmm_stream stream) {
-  const uintptr_t address = reinterpret_cast<uintptr_t>(block);
-  Span *span = core.page_map.find(block);
-  if (__builtin_expect(span == nullptr, 0)) return kTry ? Status(GMM_ERROR_NOT_READY) : free_error(core, span, block);
-  const uint64_t offset = address - span->begin();
-  uint64_t bytes = span->block_size.load(std::memory_order_relaxed);
-  uint32_t index = 0;
-  if (bytes != 0) {
-    // A block of a slab starts where its number says. No number says so of an address outside of the slab.
-    index = static_cast<uint32_t>((offset / kUnit * span->reciprocal.load(std::memory_order_relaxed)) >> 24);
-    if (__builtin_expect(index * bytes != offset || index >= span->block_count.load(std::memory_order_relaxed), 0))
-      return kTry ? Status(GMM_ERROR_NOT_READY) : free_error(core, span, block);
-  } else {
-    bytes = span->bytes();
-    if (__builtin_expect(offset != 0 || !span->is(SpanState::kLarge), 0))
-      return kTry ? Status(GMM_ERROR_NOT_READY) : free_error(core, span, block);
-  }
-  std::atomic<uint64_t> &slot = span->slot(index);
-  const uint64_t requested = slot.load(std::memory_order_relaxed);
-  if (__builtin_expect(requested == 0, 0)) return kTry ? Status(GMM_ERROR_NOT_READY) : free_error(core, span, block);
-  Heap &heap = *span->heap.load(std::memory_order_relaxed);
-  HeapCache *cache;
-  if (kTry) {
-    if ((requested & kUsedElsewhere) != 0) return Status(GMM_ERROR_NOT_READY);
-    cache = find_last_or(heap);
-    if (cache == nullptr) return Status(GMM_ERROR_NOT_READY);
-  } else {
-    const OwnMemo last;
-    if (__builtin_expect(last.serial() != heap.fast.serial || (requested & kUsedElsewhere) != 0, 0))
-      return order_uses_and_free(heap, span, block, &slot, requested, stream);
-    cache = static_cast<HeapCache *>(last.value());
-  }
-  const bool entered = cache->try_enter();
-  StreamBins *bins = cache->current.load(std::memory_order_relaxed);
-  const uint64_t cached = cache->cached_bytes.load(std::memory_order_relaxed) + bytes;
-  if (__builtin_expect(entered && heap.fast.has_paused.load(std::memory_order_relaxed) == 0 && bins != nullptr &&
-                           bins->key.stream == stream && cached <= kCacheBudget &&
-                           push(*bins, *span, CacheEntry{block, &slot}, bytes),
-                       1)) {
-    slot.store(0, std::memory_order_relaxed);
-    cache->cached_bytes.store(cached, std::memory_order_relaxed);
-    add(cache->live_bytes, 0 - requested);
-    add(cache->frees, 1);
-    cache->leave();
-    return Status();
-  }
-  cache->leave();
-  if (kTry) return try_free_past_bin(*cache, *span, CacheEntry{block, &slot}, requested, stream);
-  return order_uses_and_free(heap, span, block, &slot, requested, stream);
-}
-
-Status cached_free(Core &core, void *block, gmm_stream stream) { return free_block<false>(core, block, stream); }
-
-bool try_free(Core &core, void *block, gmm_stream stream) {
-  return free_block<true>(core, block, stream).code() == GMM_OK;
+Status cached_free(Core &core, void *block, gmm_stream stream) {
+  return free_into_cache(core, block, stream) ? Status() : free_past_cache(core, block, stream);
 }
 
 bool try_alloc(Heap &heap, uint64_t size, gmm_stream stream, void **out) {
@@ -216,10 +76,12 @@ Status no_cache_of_thread() {
   return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of this thread.");
 }
 
+}  // namespace
+
 // The stack of the stream and class is empty, the large block that was freed last does not fit, the alignment is larger
 // than every block has, the thread used another heap or stream last, or the cache needs attention. The heap gives
 // blocks outside of enter(), so that a revoker never waits for a driver call.
-Status refill_and_alloc(Heap &heap, uint64_t requested, uint64_t alignment, gmm_stream stream, void **out) {
+Status alloc_past_cache(Heap &heap, uint64_t requested, uint64_t alignment, gmm_stream stream, void **out) {
   const bool cacheable = alignment <= kGranule;
   // The class of a multiple of the alignment has aligned blocks, as slabs start at granules. Beyond a granule the heap
   // places a run of just the size.
@@ -276,8 +138,6 @@ Status refill_and_alloc(Heap &heap, uint64_t requested, uint64_t alignment, gmm_
   return Status();
 }
 
-}  // namespace
-
 Status dedicated_alloc(Heap &heap, uint64_t size, void **out, const CommTraits *comm) {
   HeapCache *cache = HeapCache::find_or_make(heap);
   if (cache == nullptr) return no_cache_of_thread();
@@ -317,7 +177,7 @@ bool try_alloc_past_bin(HeapCache &cache, StreamBins *bins, uint64_t size, gmm_s
   {
     const UnlockAtEnd guard(heap.mutex);
     if (bins != nullptr && !small) {
-      // As in refill_and_alloc(): the heap merges what is free before it splits another run.
+      // As in alloc_past_cache(): the heap merges what is free before it splits another run.
       while (bins->large_count != 0 && heap.put_back_now(bins->large[bins->large_count - 1].entry, bins->key))
         add(cache.cached_bytes, 0 - bins->large[--bins->large_count].bytes);
       if (cache.take_over_large(*bins, size) && pop_any(cache, *bins, size, size, out)) return true;
@@ -337,17 +197,26 @@ bool try_alloc_past_bin(HeapCache &cache, StreamBins *bins, uint64_t size, gmm_s
   return true;
 }
 
-Status try_free_past_bin(HeapCache &cache, Span &span, const CacheEntry &entry, uint64_t requested, gmm_stream stream) {
-  const uint64_t bytes = span.block_bytes();
+}  // namespace
+
+bool try_free(Core &core, void *block, gmm_stream stream) {
+  BlockStart found;
+  if (free_into_cache(core, block, stream)) return true;
+  if (!find_start(core, block, &found) || (found.requested & kUsedElsewhere) != 0) return false;
+  HeapCache *own = find_last_or(*found.span->heap.load(std::memory_order_relaxed));
+  if (own == nullptr) return false;
+  HeapCache &cache = *own;
+  const Span &span = *found.span;
+  const CacheEntry entry{block, found.slot};
   const StreamKey key = plain(StreamKey{stream, cache.thread_id});
   bool freed = false;
   if (!span.region->dedicated && cache.enter_unless_revoked()) {
     StreamBins *bins = cache.all;
     while (bins != nullptr && !(bins->key == key)) bins = bins->next;
-    const uint64_t cached = cache.cached_bytes.load(std::memory_order_relaxed) + bytes;
+    const uint64_t cached = cache.cached_bytes.load(std::memory_order_relaxed) + found.bytes;
     const bool admits = bins != nullptr && (span.is_slab_object || cache.admits_large(*bins));
     if (admits && cached <= kCacheBudget && cache.heap->fast.has_paused.load(std::memory_order_relaxed) == 0 &&
-        push(*bins, span, entry, bytes)) {
+        push(*bins, span, entry, found.bytes)) {
       entry.slot->store(0, std::memory_order_relaxed);
       cache.cached_bytes.store(cached, std::memory_order_relaxed);
       freed = true;
@@ -357,28 +226,26 @@ Status try_free_past_bin(HeapCache &cache, Span &span, const CacheEntry &entry, 
       if (freed && bins != nullptr && !admits) cache.heap->passed_caches();
     }
     if (freed) {
-      add(cache.live_bytes, 0 - requested);
+      add(cache.live_bytes, 0 - found.requested);
       add(cache.frees, 1);
     }
   }
   cache.leave();
-  return freed ? Status() : Status(GMM_ERROR_NOT_READY);
+  return freed;
 }
-
-}  // namespace
 
 // --- Free, past the fast path ----------------------------------------------------------------------------------------
 
 namespace {
 
-__attribute__((cold)) Status free_error(Core &core, const Span *span, void *block) {
+__attribute__((cold, noinline)) Status free_error(const Core &core, const void *block) {
   const uintptr_t address = reinterpret_cast<uintptr_t>(block);
+  Span *span = core.page_map.find(block);
   if (span != nullptr && span->live() && address >= span->begin() && address < span->end()) {
-    Span *live = const_cast<Span *>(span);
-    const uint32_t index = live->index_of(address);
-    const uintptr_t start = live->block(index);
-    if (index < (live->is_slab_object ? live->block_count.load(std::memory_order_relaxed) : 1) &&
-        live->slot(index).load(std::memory_order_relaxed) != 0)
+    const uint32_t index = span->index_of(address);
+    const uintptr_t start = span->block(index);
+    if (index < (span->is_slab_object ? span->block_count.load(std::memory_order_relaxed) : 1) &&
+        span->slot(index).load(std::memory_order_relaxed) != 0)
       return fail(GMM_ERROR_INTERIOR_POINTER,
                   "gmm_free(%p): the address lies %" PRIu64 " bytes inside a block; free the block's start, %p.", block,
                   static_cast<uint64_t>(address - start), reinterpret_cast<void *>(start));
@@ -393,29 +260,28 @@ __attribute__((cold)) Status free_error(Core &core, const Span *span, void *bloc
 
 // Makes room in the cache for a free block, and puts it there or into the heap. The block is checked, and its slot is
 // 0. held_for_importers: the heap has the block already (Heap::order_after_uses()), so the free is only counted.
-__attribute__((noinline)) Status make_room_and_free(Heap &heap, Span *span, void *block, std::atomic<uint64_t> *slot,
-                                                    uint64_t requested, gmm_stream stream, bool held_for_importers) {
+void make_room_and_free(Heap &heap, const BlockStart &found, void *block, gmm_stream stream, bool held_for_importers) {
+  const uint64_t requested = found.requested & ~kUsedElsewhere;
   HeapCache *cache = HeapCache::find_or_make(heap);
   const StreamKey key{stream == GMM_STREAM_LEGACY ? GMM_STREAM_DEFAULT : stream,
                       stream == GMM_STREAM_PER_THREAD ? current_thread_id() : 0};
-  const CacheEntry entry{block, slot};
+  const CacheEntry entry{block, found.slot};
   if (cache == nullptr) {
     heap.caches.count_free(requested);
     if (!held_for_importers) heap.put_back(&entry, 1, key);
-    return Status();
+    return;
   }
   cache->enter();
   add(cache->live_bytes, 0 - requested);
   add(cache->frees, 1);
-  const uint64_t bytes = span->block_bytes();
   bool cached = false;
   CacheEntry back[kLargeEntries];
   uint32_t back_count = 0;
-  if (!held_for_importers && heap.fast.has_paused.load(std::memory_order_relaxed) == 0 && bytes <= kMaxCached &&
-      !span->region->dedicated) {
-    if (cache->cached_bytes.load(std::memory_order_relaxed) + bytes > kCacheBudget) cache->empty();
+  if (!held_for_importers && heap.fast.has_paused.load(std::memory_order_relaxed) == 0 && found.bytes <= kMaxCached &&
+      !found.span->region->dedicated) {
+    if (cache->cached_bytes.load(std::memory_order_relaxed) + found.bytes > kCacheBudget) cache->empty();
     StreamBins *bins = cache->bins_of(stream);
-    if (bins != nullptr && !span->is_slab_object) {
+    if (bins != nullptr && !found.span->is_slab_object) {
       if (!cache->admits_large(*bins)) {
         heap.passed_caches();
         bins = nullptr;
@@ -423,35 +289,37 @@ __attribute__((noinline)) Status make_room_and_free(Heap &heap, Span *span, void
         if (!cache->hand_over_large(*bins)) back_count = cache->remove_large(*bins, back);
         heap.caches.transfers.fetch_after(entry.slot, bins->large_capacity);
       }
-      if (bins != nullptr) bins->large[bins->large_count++] = LargeEntry{entry, bytes};
+      if (bins != nullptr) bins->large[bins->large_count++] = LargeEntry{entry, found.bytes};
       cached = bins != nullptr;
     } else if (bins != nullptr) {
-      Bin *bin = cache->bin_of(*bins, span->class_index);
-      if (bin != nullptr && bin->count == bin->capacity) cache->spill(*bins, *bin, bytes);
+      Bin *bin = cache->bin_of(*bins, found.span->class_index);
+      if (bin != nullptr && bin->count == bin->capacity) cache->spill(*bins, *bin, found.bytes);
       if (bin != nullptr) bin->entries[bin->count++] = entry;
       cached = bin != nullptr;
     }
-    if (cached) add(cache->cached_bytes, bytes);
+    if (cached) add(cache->cached_bytes, found.bytes);
   }
   cache->leave();
   if (back_count != 0) heap.put_back(back, back_count, key);
   if (!cached && !held_for_importers) heap.put_back(&entry, 1, key);
-  return Status();
-}
-
-// Other streams or importers use the block, the thread used another heap or stream last, the bin is full, memory is
-// paused, or the cache needs attention.
-Status order_uses_and_free(Heap &heap, Span *span, void *block, std::atomic<uint64_t> *slot, uint64_t requested,
-                           gmm_stream stream) {
-  bool held_for_importers = false;
-  if ((requested & kUsedElsewhere) != 0)
-    GMM_TRY(
-        heap.order_after_uses(CacheEntry{block, slot}, StreamKey{stream, current_thread_id()}, &held_for_importers));
-  slot->store(0, std::memory_order_relaxed);
-  return make_room_and_free(heap, span, block, slot, requested & ~kUsedElsewhere, stream, held_for_importers);
 }
 
 }  // namespace
+
+// Other streams or importers use the block, the thread used another heap or stream last, the bin is full, memory is
+// paused, or the cache needs attention.
+Status free_past_cache(Core &core, void *block, gmm_stream stream) {
+  BlockStart found;
+  if (!find_start(core, block, &found)) return free_error(core, block);
+  Heap &heap = *found.span->heap.load(std::memory_order_relaxed);
+  bool held_for_importers = false;
+  if ((found.requested & kUsedElsewhere) != 0)
+    GMM_TRY(heap.order_after_uses(CacheEntry{block, found.slot}, StreamKey{stream, current_thread_id()},
+                                  &held_for_importers));
+  found.slot->store(0, std::memory_order_relaxed);
+  make_room_and_free(heap, found, block, stream, held_for_importers);
+  return Status();
+}
 
 // --- Finding, making and entering a cache ----------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@
 // HeapCaches::mutex, sets kRevoked, makes every running thread pass a barrier (base/barrier.h), and waits until the
 // owner is not `busy`. An owner that meets kRevoked leaves, and waits for that mutex.
 //
-// Called by api/ (the five functions at the end), by HeapCaches (engine/heap/heap_caches.h), which knows all caches of
+// Called by api/ (the functions at the end), by HeapCaches (engine/heap/heap_caches.h), which knows all caches of
 // a heap, and by the end of a thread (engine/heap/heap_registry.h).
 #ifndef GMM_ENGINE_HEAP_THREAD_CACHE_H
 #define GMM_ENGINE_HEAP_THREAD_CACHE_H
@@ -161,10 +161,14 @@ struct alignas(64) HeapCache : Link<HeapCaches> {
 // Allocates `size` bytes, 1 to kMaxSize. The caches may serve an `alignment` of up to kGranule. Returns errors
 // unrecovered; the context retries.
 Status cached_alloc(Heap &heap, uint64_t size, uint64_t alignment, gmm_stream stream, void **out);
+// The same, without the try of alloc_from_cache() (engine/heap/fast_path.h).
+Status alloc_past_cache(Heap &heap, uint64_t size, uint64_t alignment, gmm_stream stream, void **out);
 // Allocates a block with a driver allocation of its own. It comes from no cache.
 Status dedicated_alloc(Heap &heap, uint64_t size, void **out, const CommTraits *comm = nullptr);
 // Frees a block of this page map. Returns the errors of gmm_free().
 Status cached_free(Core &core, void *block, gmm_stream stream);
+// The same, without the try of free_into_cache() (engine/heap/fast_path.h).
+Status free_past_cache(Core &core, void *block, gmm_stream stream);
 
 // The same, as far as that takes no wait, no driver call, no callback and no host memory: the heap's lock only if it is
 // free. False: nothing happened.
