@@ -54,9 +54,10 @@ constexpr uint64_t granules(uint64_t size) { return (size + kGranule - 1) >> kGr
 inline constexpr uint32_t kMaxSlabBlocks = 64;
 
 // Granules of a slab: small enough that a class used once costs little, large enough that its tail wastes at most 1/16.
+// Four blocks beyond 64 KiB instead of two made the mixed benchmark hold 3% more.
 constexpr uint64_t slab_granules(uint32_t index) {
   const uint64_t size = small_class_size(index);
-  const uint64_t wanted = size <= 2048 ? 8 : size <= 16384 ? 8 : 4;
+  const uint64_t wanted = size <= 16384 ? 8 : size <= 65536 ? 4 : 2;
   uint64_t count = granules(size * wanted);
   while (count * kGranule % size > count * kGranule / 16) ++count;
   return count;

@@ -45,7 +45,7 @@ TEST(SizeClass, SlabsHoldTheirBlocksAndWasteAtMostASixteenth) {
     const uint64_t bytes = slab_granules(index) * kGranule;
     const uint64_t used = slab_blocks(index) * small_class_size(index);
     ASSERT_LE(slab_blocks(index), kMaxSlabBlocks);
-    ASSERT_GE(slab_blocks(index), 4u);
+    ASSERT_GE(slab_blocks(index), 2u);
     ASSERT_LE(used, bytes);
     ASSERT_LE((bytes - used) * 16, bytes) << index;
   }
