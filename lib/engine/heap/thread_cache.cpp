@@ -2,6 +2,7 @@
 #include "engine/heap/thread_cache.h"
 
 #include <cinttypes>
+#include <optional>
 
 #include "base/thread.h"
 #include "engine/heap/fast_path.h"
@@ -88,6 +89,8 @@ Status alloc_past_cache(Heap &heap, uint64_t requested, uint64_t alignment, gmm_
   const uint64_t size = alignment <= kUnit || !cacheable ? requested : (requested + alignment - 1) & ~(alignment - 1);
   HeapCache *cache = HeapCache::find_or_make(heap);
   if (cache == nullptr) return no_cache_of_thread();
+  // Of what goes back inside enter(): the log may call gmm, which would leave the cache for this call.
+  std::optional<MessagesWait> until_left;
   cache->enter();
   StreamBins *bins = cache->bins_of(stream);
   if (bins == nullptr) {
@@ -104,11 +107,12 @@ Status alloc_past_cache(Heap &heap, uint64_t requested, uint64_t alignment, gmm_
   Bin *bin = nullptr;
   bool taken_over = false;
   if (size > kMaxSmall) {
-    const MessagesWait no_log_inside;
     // None of the large blocks fits: all return to the heap, which merges them before it splits another run.
-    for (StreamBins *other = cache->all; other != nullptr; other = other->next)
-      if (other != bins && other->large_count != 0)
-        heap.put_back(blocks, cache->remove_large(*other, blocks), other->key);
+    for (StreamBins *other = cache->all; other != nullptr; other = other->next) {
+      if (other == bins || other->large_count == 0) continue;
+      if (!until_left.has_value()) until_left.emplace();
+      heap.put_back(blocks, cache->remove_large(*other, blocks), other->key);
+    }
     request.back = blocks;
     request.back_count = cache->remove_large(*bins, blocks);
     if (passes_by) {
@@ -116,7 +120,10 @@ Status alloc_past_cache(Heap &heap, uint64_t requested, uint64_t alignment, gmm_
       heap.passed_caches();
     }
     taken_over = cacheable && cache->take_over_large(*bins, size);
-    if (taken_over) heap.put_back(blocks, request.back_count, request.key);
+    if (taken_over && request.back_count != 0) {
+      if (!until_left.has_value()) until_left.emplace();
+      heap.put_back(blocks, request.back_count, request.key);
+    }
   } else if (cacheable && (bin = cache->bin_of(*bins, small_class(size))) != nullptr) {
     taken_over = cache->take_over(*bins, *bin);
     request.wanted = bin->capacity / 2 < kBatch ? bin->capacity / 2 : kBatch;
@@ -124,6 +131,7 @@ Status alloc_past_cache(Heap &heap, uint64_t requested, uint64_t alignment, gmm_
   if (taken_over && pop_any(*cache, *bins, size, requested, out)) return Status();
   const uint64_t ended_bins = cache->ended_bins;
   cache->leave();
+  until_left.reset();
   if (taken_over) request.back_count = 0;
   uint32_t count = 0;
   if (Status status = heap.take(request, blocks, &count); !status.ok()) return status;
@@ -271,6 +279,7 @@ void make_room_and_free(Heap &heap, const BlockStart &found, void *block, gmm_st
     if (!held_for_importers) heap.put_back(&entry, 1, key);
     return;
   }
+  const MessagesWait until_left;  // as in alloc_past_cache()
   cache->enter();
   add(cache->live_bytes, 0 - requested);
   add(cache->frees, 1);
@@ -523,7 +532,6 @@ void HeapCache::spill(StreamBins &bins, Bin &bin, uint64_t block_bytes) {
     }
   }
   const uint16_t count = static_cast<uint16_t>((bin.count + 1) / 2);
-  const MessagesWait no_log_inside;  // the log may call gmm, and others wait for the end of enter()
   // The oldest lie at the bottom: they are the coldest.
   heap->put_back(bin.entries, count, bins.key);
   for (uint32_t i = count; i < bin.count; ++i) bin.entries[i - count] = bin.entries[i];
@@ -561,10 +569,7 @@ bool HeapCache::hand_over_large(StreamBins &bins) {
 
 // --- Emptying --------------------------------------------------------------------------------------------------------
 
-void HeapCache::empty() {
-  const MessagesWait no_log_inside;
-  empty_except(false, nullptr);
-}
+void HeapCache::empty() { empty_except(false, nullptr); }
 
 void HeapCache::empty_revoked(Vector<CacheEntry> *per_thread, bool end_bins) {
   wait_until_left(busy);

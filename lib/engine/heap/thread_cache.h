@@ -111,7 +111,8 @@ struct alignas(64) HeapCache : Link<HeapCaches> {
   }
   void leave() { busy.store(0, std::memory_order_release); }
 
-  // The rest is called inside enter().
+  // The rest is called inside enter(). The log may hear of what goes back to the heap, and calls the program. So who
+  // calls spill() or empty() has a MessagesWait that ends after leave().
   // The bins of a stream, which become the current ones; NULL without host memory.
   StreamBins *bins_of(gmm_stream stream);
   // The bin of a small class with an array for its blocks; NULL without host memory.

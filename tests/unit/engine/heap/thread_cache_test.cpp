@@ -48,6 +48,43 @@ TEST_F(ThreadCacheTest, WhatWasFreedLastIsGivenNextOnTheSameStreamOnly) {
   expect_empty();
 }
 
+// The log may call gmm, whose end of enter() would be taken for that of the call which logs: a revoker would then empty
+// the cache beside it. Neither an event nor a wait works on this thread's own stream, so each spill says so.
+TEST(ThreadCacheLogTest, TheLogIsCalledWhenTheCacheIsLeft) {
+  struct Heard {
+    Heap *heap = nullptr;
+    uint32_t messages = 0, inside = 0;
+  } heard;
+  const auto listen = [](void *user, uint32_t, const char *) {
+    Heard &heard = *static_cast<Heard *>(user);
+    ++heard.messages;
+    const HeapCache *cache = heard.heap == nullptr ? nullptr : HeapCache::find(*heard.heap);
+    if (cache != nullptr && cache->busy.load() != 0) ++heard.inside;
+  };
+  Engine engine(uint64_t{4} << 30, Log(listen, &heard));
+  const std::unique_ptr<Heap> heap = make_heap(engine, Kind::kVmm);
+  heard.heap = heap.get();
+  for (const uint64_t size : {uint64_t{1000}, uint64_t{1} << 20}) {
+    std::vector<void *> blocks(200);
+    for (void *&block : blocks) ASSERT_TRUE(cached_alloc(*heap, size, 0, GMM_STREAM_PER_THREAD, &block).ok());
+    engine.backend->refuse(1, nullptr, true);
+    heard.messages = 0;
+    for (void *block : blocks) ASSERT_TRUE(cached_free(engine.core, block, GMM_STREAM_PER_THREAD).ok());
+    EXPECT_NE(heard.messages, 0u) << size;
+    EXPECT_EQ(heard.inside, 0u) << size;
+    engine.backend->refuse(0);
+  }
+  // An alloc gives back the large blocks of another stream, of which none fits.
+  engine.backend->refuse(1, nullptr, true);
+  heard.messages = 0;
+  void *larger = nullptr;
+  EXPECT_FALSE(cached_alloc(*heap, uint64_t{30} << 20, 0, GMM_STREAM_DEFAULT, &larger).ok());
+  EXPECT_NE(heard.messages, 0u);
+  EXPECT_EQ(heard.inside, 0u);
+  engine.backend->refuse(0);
+  EXPECT_TRUE(engine.backend->synchronize(Device{0}).ok());
+}
+
 // The place of what was freed last would be taken by what stays, however far up it lies.
 TEST_F(ThreadCacheTest, WhileTheHeapGrowsALargeBlockTakesTheLowestPlace) {
   constexpr uint64_t kSize = uint64_t{1} << 20;
