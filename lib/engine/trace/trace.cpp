@@ -159,6 +159,8 @@ void Trace::end_lane(TraceLane &lane) {
 }
 
 inline TraceLane *Trace::enter() {
+  // The caller saw the word without an order, and the key was written before it.
+  if (__builtin_expect(core_.gate->word.load(std::memory_order_acquire) != kGateWatched, 0)) return nullptr;
   auto *lane = static_cast<TraceLane *>(SlotTable::find(own_thread_record(), ThreadPart::kLanes, key_));
   if (__builtin_expect(lane == nullptr, 0)) {
     lane = join();
