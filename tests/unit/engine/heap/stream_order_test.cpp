@@ -280,6 +280,34 @@ TEST_F(StreamOrderTest, AThreadsOwnStreamIsNotedAndItsPlaceUsedAgain) {
   EXPECT_EQ(order.known_streams(), 2u);
 }
 
+// Found by a random history: a rest of memory that a thread's own stream was put behind another one for went back to
+// the driver while that one still used it.
+TEST_F(StreamOrderTest, AThreadsOwnStreamIsDoneWhenThoseAreThatItWasPutBehind) {
+  const StreamKey busy{engine.stream()};
+  for (const bool has_freed : {false, true}) {
+    const StreamKey key{GMM_STREAM_PER_THREAD, has_freed ? 5u : 6u};
+    Barrier barrier;
+    uint64_t bit = 0, stamp = 0;
+    std::thread([&] {
+      if (has_freed) {
+        free_on(key);
+        finish(key);
+      }
+      barrier.close(engine, busy.stream);
+      const uint64_t bits = order.bit_of(busy);
+      free_on(busy);
+      ASSERT_TRUE(order.put_behind(key, bits).ok()) << last_message();
+      bit = order.bit_of(key);
+      stamp = order.stamp();
+      EXPECT_EQ(done(bit, stamp), 0u) << has_freed;
+      barrier.open();
+      finish(key);
+      order.end_thread(key.thread);
+    }).join();
+    EXPECT_EQ(done(bit, stamp), bit) << has_freed;
+  }
+}
+
 // Found by the stress test: nobody else can record an event for that stream, and what it had freed stayed with the heap
 // for ever.
 TEST_F(StreamOrderTest, AThreadsOwnStreamThatCouldNotBeNotedKeepsNothingForEver) {
