@@ -39,10 +39,25 @@ inline void leave_lock() {
 // Messages wait until this ends, as while a lock is held: for a thread that other threads wait for without a lock.
 class MessagesWait {
  public:
-  MessagesWait() { enter_lock(); }
-  ~MessagesWait() { leave_lock(); }
+  // now: false where begin() follows, if at all.
+  explicit MessagesWait(bool now = true) {
+    if (now) begin();
+  }
+  ~MessagesWait() { end(); }
   MessagesWait(const MessagesWait &) = delete;
   MessagesWait &operator=(const MessagesWait &) = delete;
+  void begin() {
+    if (!begun_) enter_lock();
+    begun_ = true;
+  }
+  void end() {
+    const bool begun = begun_;
+    begun_ = false;
+    if (begun) leave_lock();
+  }
+
+ private:
+  bool begun_ = false;
 };
 
 // --- The checks --------------------------------------------------------------------------------------------------

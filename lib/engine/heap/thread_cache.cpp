@@ -2,7 +2,6 @@
 #include "engine/heap/thread_cache.h"
 
 #include <cinttypes>
-#include <optional>
 
 #include "base/thread.h"
 #include "engine/heap/fast_path.h"
@@ -90,7 +89,7 @@ Status alloc_past_cache(Heap &heap, uint64_t requested, uint64_t alignment, gmm_
   HeapCache *cache = HeapCache::find_or_make(heap);
   if (cache == nullptr) return no_cache_of_thread();
   // Of what goes back inside enter(): the log may call gmm, which would leave the cache for this call.
-  std::optional<MessagesWait> until_left;
+  MessagesWait until_left(false);
   cache->enter();
   StreamBins *bins = cache->bins_of(stream);
   if (bins == nullptr) {
@@ -110,7 +109,7 @@ Status alloc_past_cache(Heap &heap, uint64_t requested, uint64_t alignment, gmm_
     // None of the large blocks fits: all return to the heap, which merges them before it splits another run.
     for (StreamBins *other = cache->all; other != nullptr; other = other->next) {
       if (other == bins || other->large_count == 0) continue;
-      if (!until_left.has_value()) until_left.emplace();
+      until_left.begin();
       heap.put_back(blocks, cache->remove_large(*other, blocks), other->key);
     }
     request.back = blocks;
@@ -121,7 +120,7 @@ Status alloc_past_cache(Heap &heap, uint64_t requested, uint64_t alignment, gmm_
     }
     taken_over = cacheable && cache->take_over_large(*bins, size);
     if (taken_over && request.back_count != 0) {
-      if (!until_left.has_value()) until_left.emplace();
+      until_left.begin();
       heap.put_back(blocks, request.back_count, request.key);
     }
   } else if (cacheable && (bin = cache->bin_of(*bins, small_class(size))) != nullptr) {
@@ -131,7 +130,7 @@ Status alloc_past_cache(Heap &heap, uint64_t requested, uint64_t alignment, gmm_
   if (taken_over && pop_any(*cache, *bins, size, requested, out)) return Status();
   const uint64_t ended_bins = cache->ended_bins;
   cache->leave();
-  until_left.reset();
+  until_left.end();
   if (taken_over) request.back_count = 0;
   uint32_t count = 0;
   if (Status status = heap.take(request, blocks, &count); !status.ok()) return status;
