@@ -61,10 +61,9 @@ class ByDeviceTest : public testing::Test {
   }
   // The first copy from now on waits for one of another thread.
   void meet_in_copies() {
-    engine.backend->before("copy", [this] {
-      const uint64_t before = engine.backend->count("copy");
-      met = soon([&] { return engine.backend->count("copy") != before; });
-    });
+    const uint64_t before = engine.backend->count("copy");
+    engine.backend->before("copy",
+                           [this, before] { met = soon([&] { return engine.backend->count("copy") != before; }); });
   }
   uint64_t paused_bytes() {
     gmm_tag_info info = {};
