@@ -3,7 +3,7 @@
 // read-modify-write or a driver call.
 //
 // They call nothing. So a C function that begins with one, and hands everything else to a function that it calls last,
-// saves no register: 45 of 262 instructions a pair were pushes, pops and copies for what came after.
+// saves no register: 46 of 262 instructions a pair were pushes, pops and copies for what came after.
 //
 // Called by api/ and by cached_alloc() and its kin (engine/heap/thread_cache.h), whose locks they share.
 #ifndef GMM_ENGINE_HEAP_FAST_PATH_H

@@ -152,9 +152,6 @@ Status StreamOrder::put_behind(StreamKey waiter, uint64_t bits) {
   if (capturing)
     return fail(GMM_ERROR_CAPTURING, "A stream in graph capture cannot wait for memory freed on another stream.");
   waiter = plain(waiter);
-  // What the waiter takes is free for others behind this wait only. A per-thread stream notes that by an event.
-  const bool notes_after = waiter.stream == GMM_STREAM_PER_THREAD;
-  if (!notes_after) GMM_TRY(note_frees(waiter));
   GMM_TRY(for_each(bits, [&](Slot &slot) -> Status {
     if ((slot.key == waiter && slot.lost == 0) || is_over(slot)) return Status();
     if (slot.foreign && !slot.dirty && slot.waiting == 0) return Status();  // it was waited for
@@ -170,7 +167,8 @@ Status StreamOrder::put_behind(StreamKey waiter, uint64_t bits) {
     put_event(event);
     return status;
   }));
-  return notes_after ? note_frees(waiter) : Status();
+  // What the waiter takes is free for others behind these waits only.
+  return note_frees(waiter);
 }
 
 // The stream was waited for.

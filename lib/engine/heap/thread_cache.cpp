@@ -210,34 +210,33 @@ bool try_free(Core &core, void *block, gmm_stream stream) {
   BlockStart found;
   if (free_into_cache(core, block, stream)) return true;
   if (!find_start(core, block, &found) || (found.requested & kUsedElsewhere) != 0) return false;
-  HeapCache *own = find_last_or(*found.span->heap.load(std::memory_order_relaxed));
-  if (own == nullptr) return false;
-  HeapCache &cache = *own;
+  HeapCache *cache = find_last_or(*found.span->heap.load(std::memory_order_relaxed));
+  if (cache == nullptr) return false;
   const Span &span = *found.span;
   const CacheEntry entry{block, found.slot};
-  const StreamKey key = plain(StreamKey{stream, cache.thread_id});
+  const StreamKey key = plain(StreamKey{stream, cache->thread_id});
   bool freed = false;
-  if (!span.region->dedicated && cache.enter_unless_revoked()) {
-    StreamBins *bins = cache.all;
+  if (!span.region->dedicated && cache->enter_unless_revoked()) {
+    StreamBins *bins = cache->all;
     while (bins != nullptr && !(bins->key == key)) bins = bins->next;
-    const uint64_t cached = cache.cached_bytes.load(std::memory_order_relaxed) + found.bytes;
-    const bool admits = bins != nullptr && (span.is_slab_object || cache.admits_large(*bins));
-    if (admits && cached <= kCacheBudget && cache.heap->fast.has_paused.load(std::memory_order_relaxed) == 0 &&
+    const uint64_t cached = cache->cached_bytes.load(std::memory_order_relaxed) + found.bytes;
+    const bool admits = bins != nullptr && (span.is_slab_object || cache->admits_large(*bins));
+    if (admits && cached <= kCacheBudget && cache->heap->fast.has_paused.load(std::memory_order_relaxed) == 0 &&
         push(*bins, span, entry, found.bytes)) {
       entry.slot->store(0, std::memory_order_relaxed);
-      cache.cached_bytes.store(cached, std::memory_order_relaxed);
+      cache->cached_bytes.store(cached, std::memory_order_relaxed);
       freed = true;
-    } else if (cache.heap->mutex.try_lock()) {
-      const UnlockAtEnd guard(cache.heap->mutex);
-      freed = cache.heap->put_back_now(entry, key);
-      if (freed && bins != nullptr && !admits) cache.heap->passed_caches();
+    } else if (cache->heap->mutex.try_lock()) {
+      const UnlockAtEnd guard(cache->heap->mutex);
+      freed = cache->heap->put_back_now(entry, key);
+      if (freed && bins != nullptr && !admits) cache->heap->passed_caches();
     }
     if (freed) {
-      add(cache.live_bytes, 0 - found.requested);
-      add(cache.frees, 1);
+      add(cache->live_bytes, 0 - found.requested);
+      add(cache->frees, 1);
     }
   }
-  cache.leave();
+  cache->leave();
   return freed;
 }
 
@@ -245,7 +244,7 @@ bool try_free(Core &core, void *block, gmm_stream stream) {
 
 namespace {
 
-__attribute__((cold, noinline)) Status free_error(const Core &core, const void *block) {
+__attribute__((cold)) Status free_error(const Core &core, const void *block) {
   const uintptr_t address = reinterpret_cast<uintptr_t>(block);
   Span *span = core.page_map.find(block);
   if (span != nullptr && span->live() && address >= span->begin() && address < span->end()) {
