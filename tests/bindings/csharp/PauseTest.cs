@@ -383,17 +383,17 @@ internal sealed class PauseTest
             {
                 tag.Pause();
                 Check(tag.Info().BackupHostBytes >= Size && tag.Info().BackupPinnedBytes == 0, "nothing page-locked");
-                tag.Resume(new GmmResumeOptions { Retain = true });
+                tag.Resume(new GmmPauseOptions { Retain = true });
                 buffer.Write(0, second);
                 SameBytes(first, buffer.Backup(0, Size), "the contents of the last pause");
                 tag.Pause();
-                using (GmmTicket ticket = tag.ResumeAsync(new GmmResumeOptions { Retain = true }))
+                using (GmmTicket ticket = tag.ResumeAsync(new GmmPauseOptions { Retain = true }))
                 {
                     Check(ticket.Wait(Long) && ticket.Result >= Size, "the bytes that came back");
                 }
                 SameBytes(second, buffer.Backup(0, Size), "the contents of the next pause");
                 tag.Pause();
-                tag.Resume(new GmmResumeOptions());
+                tag.Resume(new GmmPauseOptions());
                 Fails(GmmResult.InvalidValue, "INVALID_VALUE", () => buffer.Backup(0, 16));
                 context.SetBackup(new GmmBackupOptions { Directory = folder, NamedFiles = true });
                 tag.Update(new GmmTagOptions { Contents = GmmContents.File });
@@ -505,7 +505,7 @@ internal sealed class PauseTest
         }
         List<GmmWatchInfo> fell = new List<GmmWatchInfo>();
         GmmScope device = new GmmScope { Device = 0 };
-        using (context.Watch(new GmmWatchOptions { Budget = 8 * MiB }, info => Add(fell, info)))
+        using (context.Watch(new GmmWatchOptions { BudgetBytes = 8 * MiB }, info => Add(fell, info)))
         {
             context.SetLimit(device, 4 * MiB);
             WaitFor("a budget that falls", () =>
@@ -564,181 +564,6 @@ internal sealed class PauseTest
             elsewhere.Resume();
             CheckContents(buffer);
         }
-    }
-
-    /// <summary>An exchange in this process.</summary>
-    private class Board : IGmmExchange
-    {
-        internal readonly Dictionary<string, string> Registers = new Dictionary<string, string>();
-
-        public virtual string Set(string key, string value, TimeSpan timeout)
-        {
-            lock (Registers)
-            {
-                if (!Registers.ContainsKey(key))
-                {
-                    Registers[key] = value;
-                }
-                return Registers[key];
-            }
-        }
-
-        public virtual string Get(string key, TimeSpan timeout)
-        {
-            lock (Registers)
-            {
-                string stands;
-                return Registers.TryGetValue(key, out stands) ? stands : null;
-            }
-        }
-
-        public void Erase(string key)
-        {
-            lock (Registers)
-            {
-                Registers.Remove(key);
-            }
-        }
-    }
-
-    private sealed class ThrowingBoard : Board
-    {
-        internal Exception Thrown;
-        internal int Calls;
-
-        public override string Set(string key, string value, TimeSpan timeout)
-        {
-            Calls++;
-            throw Thrown;
-        }
-    }
-
-    private sealed class InnerBoard : Board
-    {
-        internal GmmJob Job;
-        private bool asked;
-
-        public override string Get(string key, TimeSpan timeout)
-        {
-            if (!asked)
-            {
-                asked = true;
-                Fails(GmmResult.Busy, "BUSY", () => Job.Pause());
-                Job.Dispose(); // at the end of the operation
-            }
-            return base.Get(key, timeout);
-        }
-    }
-
-    /// <summary>Runs the operation of rank 1 on another thread meanwhile.</summary>
-    private static GmmJobInfo[] Both(Func<GmmJobInfo> first, Func<GmmJobInfo> second)
-    {
-        Task<GmmJobInfo> other = Task.Run(second);
-        GmmJobInfo mine = first();
-        Check(other.Wait(Long), "the other rank ends");
-        return new[] { mine, other.Result };
-    }
-
-    internal void Job()
-    {
-        Board board = new Board();
-        GmmTag tag = context.Tag("of a job", GmmContents.Host, 0);
-        using (GmmContext other = new GmmContext())
-        using (GmmJob first = context.Job(board, new GmmJobOptions { Ranks = 2, TimeoutMilliseconds = 30000 }))
-        using (GmmJob second = other.Job(board, new GmmJobOptions { Rank = 1, Ranks = 2, TimeoutMilliseconds = 30000 }))
-        {
-            Same(GmmJobState.Idle, first.Info().State, "the state");
-            GmmTag same = other.Tag("of a job", GmmContents.Host, 0);
-            using (GmmBuffer mine = Alloc(tag))
-            using (GmmBuffer theirs = new PauseTest(other).Alloc(same))
-            {
-                for (long epoch = 1; epoch < 4; epoch += 2)
-                {
-                    GmmJobInfo[] paused = Both(() => first.Pause(tag), () => second.Pause(same));
-                    Same(GmmJobState.Committed, paused[0].State, "the state");
-                    Same(epoch, paused[1].Epoch, "the epoch");
-                    Same(null, paused[1].FailedRank, "the rank that failed");
-                    Same(2 * paused[0].Bytes, paused[1].JobBytes, "bytes of all");
-                    Check(paused[0].Bytes >= Size && paused[0].ToString().Contains("Committed"), "its bytes");
-                    Same(GmmState.Paused, mine.Query().State, "the state");
-                    Same(GmmState.Paused, theirs.Query().State, "the other's state");
-                    GmmJobInfo[] resumed = Both(() => first.Resume(tag), () => second.Resume(same));
-                    Same(paused[0].JobBytes, resumed[0].JobBytes, "bytes that came back");
-                    CheckContents(mine);
-                    CheckContents(theirs);
-                }
-                using (other.Watch(new GmmWatchOptions { Tag = same, Name = "says no" }, info => false))
-                {
-                    string message = Fails(GmmResult.Busy, "BUSY", () => Both(() => first.Pause(tag), () =>
-                    {
-                        Fails(GmmResult.Busy, "BUSY", () => second.Pause(same));
-                        return second.Info();
-                    })).Message;
-                    Check(message.Contains("says no"), "the watcher's name in: " + message);
-                    Same((int?)1, first.Info().FailedRank, "the rank that refused");
-                    Same(GmmResult.Busy, first.Info().Cause, "the cause");
-                }
-                // A handler runs on a thread that the library does not know.
-                GmmWatchOptions losing = new GmmWatchOptions { Tag = tag, Events = GmmWatchEvents.Losing };
-                using (GmmWatcher inside = context.Watch(losing, info =>
-                {
-                    Fails(GmmResult.Busy, "BUSY", () => first.Resume());
-                    Fails(GmmResult.Busy, "BUSY", first.Dispose);
-                    return true;
-                }))
-                {
-                    tag.Pause();
-                    tag.Resume();
-                    Same(null, inside.Thrown, "what the handler threw");
-                }
-                Same(GmmState.Active, mine.Query().State, "the state");
-            }
-            first.Dispose();
-            first.Dispose();
-            Check(first.ToString().Contains("closed"), "a closed job");
-            Fails<ObjectDisposedException>(() => first.Pause());
-        }
-        Check(board.Registers.Count <= 14, "registers that are left: " + board.Registers.Count);
-    }
-
-    /// <summary>An exchange that does not answer, and what it throws.</summary>
-    internal void JobWithoutExchange()
-    {
-        GmmTag tag = context.Tag("of a job", GmmContents.Host, 0);
-        GmmJobOptions options = new GmmJobOptions { Ranks = 2, TimeoutMilliseconds = 400 };
-        using (GmmBuffer buffer = Alloc(tag))
-        {
-            using (GmmJob alone = context.Job(new Board(), options))
-            {
-                GmmException late = Fails(GmmResult.NotReady, "NOT_READY", () => alone.Pause(tag));
-                Check(late.Message.Contains("rank 1"), "the rank in: " + late.Message);
-                Same(GmmJobState.Aborted, alone.Info().State, "the state");
-                Same(GmmResult.NotReady, alone.Info().Cause, "the cause");
-                Same(null, late.InnerException, "what the exchange threw");
-            }
-            ThrowingBoard throwing = new ThrowingBoard { Thrown = new IOException("no network") };
-            using (GmmJob job = context.Job(throwing, options))
-            {
-                Same(throwing.Thrown, Fails<GmmException>(() => job.Pause(tag)).InnerException,
-                    "what the exchange threw");
-                Check(throwing.Calls > 1, "it is asked again");
-                throwing.Thrown = new ThreadInterruptedException();
-                throwing.Calls = 0;
-                Same(throwing.Thrown, Fails<GmmException>(() => job.Pause(tag)).InnerException, "the interrupt");
-                Same(1, throwing.Calls, "calls after an interrupt");
-            }
-            InnerBoard inner = new InnerBoard();
-            inner.Job = context.Job(inner, options);
-            Fails(GmmResult.NotReady, "NOT_READY", () => inner.Job.Pause(tag));
-            Fails<ObjectDisposedException>(() => inner.Job.Info());
-            Same(GmmState.Active, buffer.Query().State, "the state");
-            CheckContents(buffer);
-        }
-        Fails<ArgumentNullException>(() => context.Job(null, options));
-        Fails(GmmResult.InvalidValue, "INVALID_VALUE",
-            () => context.Job(new Board(), new GmmJobOptions { Rank = 2, Ranks = 2 }));
-        Fails(GmmResult.InvalidValue, "INVALID_VALUE",
-            () => context.Job(new Board(), new GmmJobOptions { Name = "a name" }));
     }
 
     private static bool Add(List<GmmWatchInfo> list, GmmWatchInfo info)

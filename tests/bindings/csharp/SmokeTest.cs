@@ -58,8 +58,6 @@ internal sealed class SmokeTest
             tap.Test("retained", () => Pausing(steps.Retained));
             tap.Test("watch", () => Pausing(steps.Watch));
             tap.Test("closed inside a watcher", () => Pausing(steps.ClosedInside));
-            tap.Test("job", () => Pausing(steps.Job));
-            tap.Test("job without an exchange", () => Pausing(steps.JobWithoutExchange));
             tap.Test("comm", () => Pausing(steps.Comm));
             IpcTest sharing = new IpcTest(context, device);
             foreach (GmmKind kind in new[] { GmmKind.Vmm, GmmKind.Device, GmmKind.Host })
@@ -375,7 +373,7 @@ internal sealed class SmokeTest
         GmmBuffer ballast = context.Alloc(size, vmm);
         context.SetOomHandler(info =>
         {
-            requested = info.Requested;
+            requested = info.RequestedBytes;
             attempt = attempt == 0 ? info.Attempt : attempt;
             Same(GmmKind.Vmm, info.Kind, "the kind");
             Same(1, info.Device, "the device");

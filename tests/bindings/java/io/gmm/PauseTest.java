@@ -285,17 +285,17 @@ final class PauseTest {
         try (GmmBuffer buffer = alloc(tag)) {
             tag.pause();
             check(tag.info().backupHostBytes() >= SIZE && tag.info().backupPinnedBytes() == 0, "nothing page-locked");
-            tag.resume(new ResumeOptions().retain());
+            tag.resume(new PauseOptions().retain());
             buffer.write(0, second);
             SmokeTest.sameBytes(first, buffer.backup(0, SIZE), "the contents of the last pause");
             check(buffer.backupView(0, SIZE).get(SIZE - 1) == first[SIZE - 1], "a view of them");
             tag.pause();
-            try (Ticket ticket = tag.resumeAsync(new ResumeOptions().retain())) {
+            try (Ticket ticket = tag.resumeAsync(new PauseOptions().retain())) {
                 check(ticket.get(30, TimeUnit.SECONDS) >= SIZE, "the bytes that came back");
             }
             SmokeTest.sameBytes(second, buffer.backup(0, SIZE), "the contents of the next pause");
             tag.pause();
-            tag.resume(new ResumeOptions());
+            tag.resume(new PauseOptions());
             fails(Result.INVALID_VALUE, () -> buffer.backup(0, 16));
             context.setBackup(new BackupOptions().directory(folder.getPath()).namedFiles());
             tag.update(new TagOptions().contents(Contents.FILE));
@@ -425,150 +425,6 @@ final class PauseTest {
             }
             checkContents(buffer);
         }
-    }
-
-    /** An exchange in this process. */
-    private static class Board implements Exchange {
-        final java.util.concurrent.ConcurrentMap<String, String> registers =
-            new java.util.concurrent.ConcurrentHashMap<>();
-
-        @Override
-        public String set(String key, String value, long timeoutMillis) throws Exception {
-            String stands = registers.putIfAbsent(key, value);
-            return stands == null ? value : stands;
-        }
-
-        @Override
-        public String get(String key, long timeoutMillis) throws Exception {
-            return registers.get(key);
-        }
-
-        @Override
-        public void erase(String key) {
-            registers.remove(key);
-        }
-    }
-
-    private interface Operation {
-        JobInfo run(Job job) throws Exception;
-    }
-
-    /** Runs the operation of rank 1 on another thread meanwhile; what it threw. */
-    private static JobInfo[] both(Job first, Job second, Operation operation) throws Exception {
-        java.util.concurrent.FutureTask<JobInfo> task =
-            new java.util.concurrent.FutureTask<>(() -> operation.run(second));
-        new Thread(task).start();
-        JobInfo mine = operation.run(first);
-        return new JobInfo[] {mine, task.get(Tap.SECONDS, TimeUnit.SECONDS)};
-    }
-
-    void job() throws Exception {
-        Board board = new Board();
-        try (Context other = Context.open(SmokeTest.options());
-                Job first = context.job(board, new JobOptions().rank(0, 2).timeoutMillis(30000));
-                Job second = other.job(board, new JobOptions().rank(1, 2).timeoutMillis(30000))) {
-            same(JobState.IDLE, first.info().state(), "the state");
-            Tag tag = context.tag("of a job", Contents.HOST, 0);
-            Tag same = other.tag("of a job", Contents.HOST, 0);
-            PauseTest there = new PauseTest(other);
-            try (GmmBuffer mine = alloc(tag); GmmBuffer theirs = there.alloc(same)) {
-                for (int epoch = 1; epoch < 4; epoch += 2) {
-                    JobInfo[] paused = both(first, second, job -> job.pause(job == first ? tag : same));
-                    same(JobState.COMMITTED, paused[0].state(), "the state");
-                    same((long) epoch, paused[1].epoch(), "the epoch");
-                    same(-1, paused[1].failedRank(), "the rank that failed");
-                    same(2 * paused[0].bytes(), paused[1].jobBytes(), "bytes of all");
-                    check(paused[0].bytes() >= SIZE && paused[0].toString().contains("COMMITTED"), "its bytes");
-                    same(State.PAUSED, mine.query().state(), "the state");
-                    same(State.PAUSED, theirs.query().state(), "the other's state");
-                    JobInfo[] resumed = both(first, second, job -> job.resume(job == first ? tag : same));
-                    same(paused[0].jobBytes(), resumed[0].jobBytes(), "bytes that came back");
-                    checkContents(mine);
-                    checkContents(theirs);
-                }
-                try (Watcher no = other.watch(new WatchOptions().tag(same).name("says no"), info -> false)) {
-                    GmmException refused = fails(Result.BUSY, () -> both(first, second, job -> {
-                        if (job == first) {
-                            return job.pause(tag);
-                        }
-                        fails(Result.BUSY, () -> job.pause(same));
-                        return job.info();
-                    }));
-                    check(refused.getMessage().contains("says no"), "the watcher's name in: " + refused);
-                    same(1, first.info().failedRank(), "the rank that refused");
-                    same(Result.BUSY, first.info().cause(), "the cause");
-                }
-                same(State.ACTIVE, mine.query().state(), "the state");
-            }
-            first.close();
-            first.close();
-            check(first.isClosed() && first.toString().contains("closed"), "a closed job");
-            fails(IllegalStateException.class, first::pause);
-        }
-        check(board.registers.size() <= 14, "registers that are left: " + board.registers.keySet());
-    }
-
-    /** An exchange that does not answer, and what it throws. */
-    void jobWithoutExchange() throws Exception {
-        Tag tag = context.tag("of a job", Contents.HOST, 0);
-        JobOptions options = new JobOptions().rank(0, 2).timeoutMillis(400);
-        try (GmmBuffer buffer = alloc(tag)) {
-            try (Job alone = context.job(new Board(), options)) {
-                GmmException late = fails(Result.NOT_READY, () -> alone.pause(tag));
-                check(late.getMessage().contains("rank 1"), "the rank in: " + late);
-                same(JobState.ABORTED, alone.info().state(), "the state");
-                same(Result.NOT_READY, alone.info().cause(), "the cause");
-                same(null, late.getCause(), "what the exchange threw");
-            }
-            Exception[] thrown = {null};
-            Error[] worse = {null};
-            int[] calls = {0};
-            Board throwing = new Board() {
-                @Override
-                public String set(String key, String value, long timeoutMillis) throws Exception {
-                    calls[0]++;
-                    if (worse[0] != null) {
-                        throw worse[0];
-                    }
-                    if (thrown[0] != null) {
-                        throw thrown[0];
-                    }
-                    return super.set(key, value, timeoutMillis);
-                }
-            };
-            try (Job job = context.job(throwing, options)) {
-                thrown[0] = new java.io.IOException("no network");
-                GmmException error = fails(GmmException.class, () -> job.pause(tag));
-                same(thrown[0], error.getCause(), "what the exchange threw");
-                check(calls[0] > 1, "it is asked again");
-                thrown[0] = new InterruptedException();
-                calls[0] = 0;
-                same(thrown[0], fails(GmmException.class, () -> job.pause(tag)).getCause(), "the interrupt");
-                check(Thread.interrupted(), "the thread is interrupted");
-                same(1, calls[0], "calls after an interrupt");
-                worse[0] = new StackOverflowError("from the exchange");
-                same(worse[0], fails(StackOverflowError.class, () -> job.pause(tag)), "an error");
-            }
-            Job[] self = {null};
-            Board inner = new Board() {
-                @Override
-                public String get(String key, long timeoutMillis) throws Exception {
-                    if (!self[0].isClosed()) {
-                        fails(Result.BUSY, () -> self[0].pause(tag));
-                        self[0].close(); // at the end of the operation
-                    }
-                    return super.get(key, timeoutMillis);
-                }
-            };
-            self[0] = context.job(inner, options);
-            fails(Result.NOT_READY, () -> self[0].pause(tag));
-            fails(IllegalStateException.class, () -> self[0].info());
-            same(State.ACTIVE, buffer.query().state(), "the state");
-            checkContents(buffer);
-        }
-        fails(IllegalArgumentException.class, () -> context.job(null, options));
-        fails(Result.INVALID_VALUE, () -> context.job(new Board(), new JobOptions().rank(2, 2)));
-        fails(Result.INVALID_VALUE, () -> context.job(new Board(), new JobOptions().name("a name")));
     }
 
     /** False and exceptions refuse PREPARE. */
