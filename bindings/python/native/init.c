@@ -12,7 +12,6 @@ static PyMethodDef functions[] = {{"require_main_interpreter", require_main_inte
                                   {"dlpack_import", native_dlpack_import, METH_O, NULL},
                                   {"view_address", native_view_address, METH_O, NULL},
                                   {"memory_resource", native_memory_resource, METH_VARARGS, NULL},
-                                  {"watch", native_watch, METH_VARARGS, NULL},
                                   {"job_create", native_job_create, METH_VARARGS, NULL},
                                   {"job_run", native_job_run, METH_VARARGS, NULL},
                                   {"job_query", native_job_query, METH_O, NULL},
@@ -74,9 +73,7 @@ int native_init(PyObject *module) {
   if (add_type(module, "Handle", &Handle_Type) < 0 || add_type(module, "Memory", &Memory_Type) < 0 ||
       add_type(module, "View", &View_Type) < 0 || add_type(module, "Import", &Import_Type) < 0)
     return -1;
-  if (memory_init(module) < 0 || allocate_init(module) < 0 || native_watch_init(module) < 0 ||
-      native_scope_init(module) < 0)
-    return -1;
+  if (memory_init(module) < 0 || allocate_init(module) < 0 || native_scope_init(module) < 0) return -1;
 #ifdef Py_GIL_DISABLED
   /* guard.h: every field is guarded without it. */
   if (PyUnstable_Module_SetGIL(module, Py_MOD_GIL_NOT_USED) < 0) return -1;

@@ -104,12 +104,6 @@ int handle_is_open(const Handle *handle);
  */
 int handle_stream(PyObject *object, gmm_stream *stream, Handle **held);
 
-/* watch.c */
-
-/** watch(watcher, context, events, tag, device, address, size, budget_bytes, timeout_ms, order, name) -> handle */
-PyObject *native_watch(PyObject *module, PyObject *arguments);
-int native_watch_init(PyObject *module);
-
 /* job.c */
 
 /** job_create(job, context, name, rank, ranks, timeout_ms, erases) -> handle */
@@ -281,6 +275,7 @@ PyObject *native_view_address(PyObject *module, PyObject *object);
 /* callbacks.c: what the library calls; `user` is the context's Handle, or the callable itself */
 void callback_log(void *user, gmm_log_level level, const char *message);
 int32_t callback_oom(void *user, const gmm_oom_info *info);
+int32_t callback_watch(void *user, const gmm_watch_info *info);
 int32_t callback_write(void *user, const char *text, uint64_t size);
 void callback_stream(void *user);
 /** Takes the GIL on a thread of the library; false at the interpreter's end. */
