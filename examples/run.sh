@@ -91,7 +91,7 @@ fi
 
 # An engine that draws by Vulkan, also on a CPU.
 if [ -n "${setup_skipped[vulkan]:-}" ] || [ ! -x build/examples/engine/engine ]; then
-  setup_say "the engine is skipped: ${setup_skipped[vulkan]:-the build found no Vulkan, glslangValidator or zlib}"
+  setup_say "the engine is skipped: ${setup_skipped[vulkan]:-the build found no Vulkan or glslangValidator}"
   skipped+=(engine)
 else
   setup_say 'the engine'
