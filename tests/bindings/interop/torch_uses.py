@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The everyday uses of PyTorch's allocator that torch_native_check.py tries with gmm and with PyTorch's own.
+"""The everyday uses of PyTorch's allocator, which test_torch.py tries with gmm and with PyTorch's own.
 
-Each function of USES returns what both must agree on, as JSON has it, or raises. A check inside of it is what the use
-is for.
+Each function of USES returns a value that both allocators must agree on, as JSON has it, or raises. Run as a program,
+this file prints the values of PyTorch's own allocator, one JSON object a line.
 """
 import gc
+import json
 import os
 import pickle
+import sys
 import tempfile
 import threading
+
+import torch
 
 MIB = 1 << 20
 
@@ -18,26 +22,17 @@ def must(condition, words):
         raise AssertionError(words)
 
 
-def _torch():
-    import torch
-
-    return torch
-
-
 def _blob(mib, device="cuda"):
-    torch = _torch()
     return torch.empty(int(mib * MIB), dtype=torch.uint8, device=device)
 
 
 def _settle():
-    torch = _torch()
     gc.collect()
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
 
 
 def memory_allocated():
-    torch = _torch()
     _settle()
     before = torch.cuda.memory_allocated()
     kept = [torch.empty(1, device="cuda"), _blob(1), _blob(5.3), _blob(64)]
@@ -47,7 +42,6 @@ def memory_allocated():
 
 
 def max_memory_allocated_and_reset():
-    torch = _torch()
     _settle()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
@@ -62,7 +56,6 @@ def max_memory_allocated_and_reset():
 
 
 def memory_reserved():
-    torch = _torch()
     _settle()
     a = _blob(256)
     must(torch.cuda.memory_reserved() >= torch.cuda.memory_allocated(), "reserved is below allocated")
@@ -78,7 +71,6 @@ def memory_reserved():
 
 
 def memory_stats():
-    torch = _torch()
     _settle()
     before = torch.cuda.memory_stats()
     kept = [torch.empty(10, device="cuda") for _ in range(5)] + [_blob(3), _blob(30)]
@@ -90,7 +82,6 @@ def memory_stats():
 
 
 def reset_accumulated_memory_stats():
-    torch = _torch()
     _blob(1)
     torch.cuda.reset_accumulated_memory_stats()
     kept = _blob(2)
@@ -100,7 +91,6 @@ def reset_accumulated_memory_stats():
 
 
 def memory_summary():
-    torch = _torch()
     text = torch.cuda.memory_summary()
     must("Allocated memory" in text and "GPU reserved memory" in text, text[:200])
     torch.cuda.memory_summary(abbreviated=True)
@@ -108,14 +98,12 @@ def memory_summary():
 
 
 def list_gpu_processes_and_mem_get_info():
-    torch = _torch()
     free, total = torch.cuda.mem_get_info()
     must(0 < free <= total, f"{free} of {total}")
     return total
 
 
 def memory_snapshot():
-    torch = _torch()
     _settle()
     kept = [_blob(7), _blob(0.25), torch.empty(3, device="cuda")]
     segments = torch.cuda.memory_snapshot()
@@ -134,7 +122,6 @@ def _traced_tensor():
 
 
 def record_memory_history():
-    torch = _torch()
     torch.cuda.memory._record_memory_history(max_entries=1000)
     try:
         kept = _traced_tensor()
@@ -164,7 +151,6 @@ def record_memory_history():
 
 
 def dump_snapshot():
-    torch = _torch()
     torch.cuda.memory._record_memory_history(max_entries=100, context=None)
     try:
         kept = _blob(2)
@@ -181,7 +167,6 @@ def dump_snapshot():
 
 
 def per_process_memory_fraction():
-    torch = _torch()
     _settle()
     has_get = hasattr(torch.cuda, "get_per_process_memory_fraction")
     first = torch.cuda.get_per_process_memory_fraction() if has_get else 1
@@ -200,7 +185,6 @@ def per_process_memory_fraction():
 
 
 def out_of_memory():
-    torch = _torch()
     told = []
     attach = getattr(torch._C, "_cuda_attach_out_of_memory_observer", None)
     if attach is not None and not hasattr(out_of_memory, "attached"):
@@ -219,7 +203,6 @@ def out_of_memory():
 
 
 def empty_cache():
-    torch = _torch()
     _settle()
     a = _blob(512)
     torch.cuda.synchronize()
@@ -230,7 +213,6 @@ def empty_cache():
 
 
 def caching_allocator_alloc():
-    torch = _torch()
     address = torch.cuda.caching_allocator_alloc(3 * MIB)
     must(address != 0, "no memory")
     torch.cuda.caching_allocator_delete(address)
@@ -238,7 +220,6 @@ def caching_allocator_alloc():
 
 
 def cudnn_benchmark():
-    torch = _torch()
     torch.backends.cudnn.benchmark = True
     try:
         torch.manual_seed(1)
@@ -252,7 +233,6 @@ def cudnn_benchmark():
 
 
 def record_stream():
-    torch = _torch()
     size = 32 * MIB
     side = torch.cuda.Stream()
     for _ in range(3):
@@ -272,7 +252,6 @@ def record_stream():
 
 
 def streams_and_threads():
-    torch = _torch()
     errors = []
 
     def work(number):
@@ -298,7 +277,6 @@ def streams_and_threads():
 
 
 def free_on_another_stream():
-    torch = _torch()
     side = torch.cuda.Stream()
     for i in range(50):
         x = torch.full((MIB,), float(i), device="cuda")
@@ -313,7 +291,6 @@ def free_on_another_stream():
 
 
 def backward_counts():
-    torch = _torch()
     _settle()
     torch.manual_seed(3)
     model = torch.nn.Sequential(torch.nn.Linear(512, 512), torch.nn.ReLU(), torch.nn.Linear(512, 512)).cuda()
@@ -331,7 +308,6 @@ def backward_counts():
 
 
 def cuda_graph():
-    torch = _torch()
     x = torch.zeros(1 << 20, device="cuda")
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
@@ -359,7 +335,6 @@ def cuda_graph():
 
 
 def graphs_share_a_pool():
-    torch = _torch()
     pool = torch.cuda.graph_pool_handle()
     x = torch.ones(1 << 18, device="cuda")
     first, second = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
@@ -378,7 +353,6 @@ def graphs_share_a_pool():
 
 
 def make_graphed_callables():
-    torch = _torch()
     torch.manual_seed(4)
     model = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.ReLU(), torch.nn.Linear(256, 16)).cuda()
     sample = torch.randn(32, 256, device="cuda", requires_grad=True)
@@ -393,7 +367,6 @@ def make_graphed_callables():
 
 
 def mem_pool():
-    torch = _torch()
     pool = torch.cuda.MemPool()
     with torch.cuda.use_mem_pool(pool):
         x = _blob(5)
@@ -414,7 +387,6 @@ def mem_pool():
 
 
 def graph_in_a_mem_pool():
-    torch = _torch()
     pool = torch.cuda.MemPool()
     x = torch.ones(1 << 16, device="cuda")
     graph = torch.cuda.CUDAGraph()
@@ -431,7 +403,6 @@ def graph_in_a_mem_pool():
 
 
 def profiler_memory():
-    torch = _torch()
     activities = [torch.profiler.ProfilerActivity.CPU]
     with torch.profiler.profile(activities=activities, profile_memory=True) as profile:
         kept = _blob(9)
@@ -442,7 +413,6 @@ def profiler_memory():
 
 
 def reduce_tensor():
-    torch = _torch()
     from torch.multiprocessing.reductions import StorageWeakRef, reduce_tensor as reduce  # noqa: F401
 
     x = torch.arange(1000, device="cuda")
@@ -459,17 +429,16 @@ def _child_reads(queue, answers, use_gmm):
     x = queue.get()
     answers.put([int(x.sum()), str(x.device)])
     x.fill_(2)
-    _torch().cuda.synchronize()
+    torch.cuda.synchronize()
     del x
     gc.collect()
     answers.put("done")
 
 
 def tensor_to_another_process():
-    torch = _torch()
     context = torch.multiprocessing.get_context("spawn")
     queue, answers = context.Queue(), context.Queue()
-    child = context.Process(target=_child_reads, args=(queue, answers, os.environ["TEST_ALLOCATOR"] == "gmm"))
+    child = context.Process(target=_child_reads, args=(queue, answers, torch.cuda.get_allocator_backend() == "gmm"))
     child.start()
     x = torch.ones(1 << 20, device="cuda", dtype=torch.int32)
     queue.put(x)
@@ -483,7 +452,6 @@ def tensor_to_another_process():
 
 
 def compile_reduce_overhead():
-    torch = _torch()
     import torch._dynamo
 
     torch.manual_seed(5)
@@ -511,7 +479,6 @@ def compile_reduce_overhead():
 
 def graph_trees_branch():
     """Two compiled functions in changing order: the tree checkpoints its pool's state and returns to it."""
-    torch = _torch()
 
     @torch.compile(mode="reduce-overhead")
     def first(x):
@@ -537,14 +504,7 @@ def graph_trees_branch():
     return True
 
 
-def allocator_settings_and_backend():
-    torch = _torch()
-    must(isinstance(torch.cuda.get_allocator_backend(), str), "no name")
-    return True
-
-
 def accelerator_memory():
-    torch = _torch()
     accelerator = getattr(torch, "accelerator", None)
     if accelerator is None or not hasattr(accelerator, "memory_allocated"):
         return "none"
@@ -561,5 +521,21 @@ USES = [memory_allocated, max_memory_allocated_and_reset, memory_reserved, memor
         record_memory_history, dump_snapshot, per_process_memory_fraction, out_of_memory, empty_cache,
         caching_allocator_alloc, cudnn_benchmark, record_stream, streams_and_threads, free_on_another_stream,
         backward_counts, cuda_graph, graphs_share_a_pool, make_graphed_callables, mem_pool, graph_in_a_mem_pool,
-        profiler_memory, reduce_tensor, tensor_to_another_process, allocator_settings_and_backend, accelerator_memory,
+        profiler_memory, reduce_tensor, tensor_to_another_process, accelerator_memory,
         compile_reduce_overhead, graph_trees_branch]
+
+
+def main():
+    torch.cuda.set_device(0)
+    for use in USES:
+        try:
+            said = [use(), None]
+        except Exception as error:  # pylint: disable=broad-exception-caught # a line for each, whatever comes
+            said = [None, f"{type(error).__name__}: {error}"[:600]]
+        print("RESULT " + json.dumps([use.__name__, *said]), flush=True)
+    sys.stdout.flush()
+    os._exit(0)  # the end of an allocator is tested elsewhere
+
+
+if __name__ == "__main__":
+    main()
