@@ -3,7 +3,6 @@
  * entries of native.h. */
 #include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "gmm_torch.h"
