@@ -52,7 +52,6 @@ enum class LockKind : uint8_t { kOperation, kBrief };
   LOCK(kDecommitWake, "Decommit wake", kBrief)                \
   LOCK(kTicket, "Ticket", kBrief)                             \
   LOCK(kByDevice, "ByDevice", kBrief)                         \
-  LOCK(kJob, "Job", kBrief)                                   \
   LOCK(kLease, "Lease", kBrief)                               \
   LOCK(kWatchers, "Watchers", kBrief)                         \
   LOCK(kIpcSettings, "IpcSettings", kBrief)                   \

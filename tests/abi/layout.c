@@ -262,22 +262,6 @@ OFFSET(gmm_watch_info, reserved, 60);
 OFFSET(gmm_watch_callback, fn, 0);
 OFFSET(gmm_watch_callback, user, 8);
 
-OFFSET(gmm_job_desc, struct_size, 0);
-OFFSET(gmm_job_desc, flags, 4);
-OFFSET(gmm_job_desc, name, 8);
-OFFSET(gmm_job_desc, rank, 16);
-OFFSET(gmm_job_desc, ranks, 20);
-OFFSET(gmm_job_desc, timeout_ms, 24);
-OFFSET(gmm_job_desc, exchange, 32);
-
-OFFSET(gmm_job_info, struct_size, 0);
-OFFSET(gmm_job_info, state, 4);
-OFFSET(gmm_job_info, epoch, 8);
-OFFSET(gmm_job_info, failed_rank, 16);
-OFFSET(gmm_job_info, cause, 20);
-OFFSET(gmm_job_info, bytes, 24);
-OFFSET(gmm_job_info, job_bytes, 32);
-
 OFFSET(gmm_lease_ask, struct_size, 0);
 OFFSET(gmm_lease_ask, priority, 4);
 OFFSET(gmm_lease_ask, bytes, 8);
@@ -322,11 +306,6 @@ OFFSET(gmm_lease_info, evictions, 48);
 OFFSET(gmm_lease_info, evicted_bytes, 56);
 OFFSET(gmm_lease_info, active_bytes, 64);
 OFFSET(gmm_lease_info, paused_bytes, 72);
-
-OFFSET(gmm_exchange, set, 0);
-OFFSET(gmm_exchange, get, 8);
-OFFSET(gmm_exchange, erase, 16);
-OFFSET(gmm_exchange, user, 24);
 
 OFFSET(gmm_oom_info, struct_size, 0);
 OFFSET(gmm_oom_info, device, 4);

@@ -100,10 +100,6 @@ def test_words():
             ("contents of another command", ["mixed", "--contents", "drop"], "mixed does not take --contents"),
             ("an unknown subject of pause", ["pause", "--backend", "host", "--subject", "gmm,mimalloc"],
              "no subject 'mimalloc'; there are: gmm, gmm-prepared, "),
-            ("two sizes of a job", ["job", "--size", "2M,4M"], "job takes one --size"),
-            ("no ranks", ["job", "--ranks", "0"], "--ranks does not take '0'"),
-            ("too many ranks", ["job", "--ranks", "65"], "--ranks does not take '65'"),
-            ("ranks of another command", ["pause", "--ranks", "2"], "pause does not take --ranks"),
             ("no trace", ["replay"], "replay wants a trace"),
             ("an unknown subject", ["pair", "--backend", "host", "--subject", "gmm,abacus"],
              "no subject 'abacus'; there are: gmm, ")]:
@@ -348,90 +344,6 @@ def test_ipc(backend, fake=False):
         more = [row["resident_bytes_more"] for row in of_kind if row["operation"] == "cycle"]
         tap.check(all(value < 4 << 20 for value in more), f"{name}: {kind}: cycles leave the memory as it was",
                   [str(more)])
-
-
-JOB = ["--ranks", "3", "--blocks", "2", "--size", "1M"]
-
-
-def test_job(backend, fake=False):
-    name = f"job, {backend}{' (fake)' if fake else ''}"
-    rows, _ = rows_of(name, "job", "--backend", backend, "--samples", "3", *JOB, fake=fake)
-    found = {(row["subject"], row["operation"]): row for row in rows}
-    tap.check(set(found) == {(subject, operation) for subject in ("gmm", "alone") for operation in ("pause", "resume")},
-              f"{name}: both operations, as one and alone", [str(rows)])
-    if len(found) != 4:
-        return
-    problems = [str(row) for row in rows
-                if (row["ranks"], row["blocks"], row["size"], row["bytes"], row["samples"])
-                != (3, 2, 1 << 20, 2 << 20, 3) or not 0 < row["least_ns"] <= row["ns"] or not row["handles"] > 0]
-    for operation in ("pause", "resume"):
-        row = found["gmm", operation]
-        # Three rounds. A rank sets a register in each, and rank 0 the answer too. Rank 0 reads those of the others, and
-        # the others read the answer. A look at what is not there yet may be added. Those of the operation before go.
-        if (row["sets"], row["erases"], list(row["over"])) != (3 * 3 + 3, 3 * 3 + 3, ["alone"]) or row["gets"] < 12 \
-                or row["messages"] != row["sets"] + row["gets"] + row["erases"] or row["sleeps"] > row["gets"]:
-            problems.append(str(row))
-    tap.check(not problems, f"{name}: what the rows say", problems)
-
-
-def ranks_of(pid):
-    """The processes of a job's ranks that run, by number."""
-    found = {}
-    for folder in pathlib.Path("/proc").glob("[0-9]*"):
-        try:
-            words = (folder / "cmdline").read_bytes().decode().split("\0")
-            state, parent = (folder / "stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()[:2]
-        except OSError:
-            continue
-        if len(words) > 3 and words[1] == "--job-rank" and int(parent) == pid and state != "Z":
-            found[int(words[3])] = int(folder.name)
-    return found
-
-
-def run_and_hurt(hurt, *words):
-    """Starts a job that would take minutes and hurts it: (exit code, stdout, stderr, ranks that are left, ranks)."""
-    variables = {name: value for name, value in os.environ.items() if name != "MALLOC_PERTURB_"}
-    with subprocess.Popen([BENCH, "job", "--backend", "host", "--samples", "50000", *JOB, *words], text=True,
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=variables) as running:
-        ranks, until = {}, time.monotonic() + 60
-        while len(ranks) < 3 and time.monotonic() < until and running.poll() is None:
-            ranks = ranks_of(running.pid)
-        time.sleep(0.5)  # they measure
-        if len(ranks) == 3:
-            hurt(running.pid, ranks)
-        else:
-            running.kill()
-        out, err = running.communicate(timeout=120)
-    until, left = time.monotonic() + 30, list(ranks.values())
-    while left and time.monotonic() < until:  # the kernel ends them when their parent has gone
-        left = [pid for pid in left if runs(pid)]
-    return running.returncode, out, err, left, len(ranks)
-
-
-def runs(pid):
-    try:
-        return pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def test_job_ends():
-    """Whatever happens to a rank, the command ends with its name and leaves no process."""
-    for name, hurt, words, code, message in [
-            ("a rank that is killed", lambda _, ranks: os.kill(ranks[1], signal.SIGKILL), [], 1,
-             r"^gmm-bench: job: rank 1 was ended by signal 9 \(Killed\)$"),
-            ("a rank that stops", lambda _, ranks: os.kill(ranks[1], signal.SIGSTOP), ["--timeout", "8000"], 1,
-             # Seldom it stops while it holds the lock of the registers.
-             r"^gmm-bench: job: rank [02]: .*(rank 1 (did not|failed: GMM_ERROR_NOT_READY)|the exchange)"),
-            ("a command that is killed", lambda pid, _: os.kill(pid, signal.SIGKILL), [], -9, "")]:
-        got = run_and_hurt(hurt, *words)
-        tap.check(got[0] == code and got[1] == "" and re.search(message, got[2]) is not None and got[4] == 3,
-                  f"job: {name} ends it", [f"exit code {got[0]}, {got[4]} ranks", *got[1:3]])
-        tap.check(got[3] == [], f"job: {name}: no rank is left", [str(got[3])])
-    expect("job: blocks that do not fit", ["job", "--backend", "host", "--host-memory", "1", "--size", "2G"], 1, "^$",
-           r"^gmm-bench: job: rank \d: gmm_alloc: GMM_ERROR_OUT_OF_MEMORY: ")
-    expect("job for reading", ["job", "--backend", "host", "--samples", "2", *JOB], 0,
-           r"\n3 ranks, each with 2 blocks of 1 MiB(.*\n)*gmm +pause(.*\n)*alone +resume")
 
 
 def test_pause_calls(backend, fake=False):

@@ -106,8 +106,6 @@ def commands(backend, quick):
         **pause_commands(backend, quick),
         "ipc": ["ipc", "--samples", "5" if quick else "60", "--iterations", "150", "--blocks", "4", "--threads", "4"],
     }
-    if not gpu:
-        found["job"] = ["job", *few]
     if gpu:
         # A process has one setting of PyTorch, so its expandable segments have runs of their own, with gmm in each.
         for name in ("small", "large", "threads", "mixed"):
@@ -231,8 +229,6 @@ def figures():
         of_gpu_pause("kept in a file: of O_DIRECT's bandwidth", "pause-file", faster("direct_write"), 0.8),
         Figure("import by another process: of the calls by hand", "ipc", over("raw"), 1.5, True,
                keep=where_is(operation="import"), subjects=ALLOC),
-        Figure("8 ranks pause as one: ms more than the slowest alone", "job",
-               lambda row: row["added_ns"] / 1e6 if "added_ns" in row else None, 5, True, "host", of_pause, ALLOC),
     ]
 
 

@@ -9,7 +9,6 @@
 
 #include "commands.h"
 #include "ipc_process.h"
-#include "job_rank.h"
 
 namespace {
 
@@ -24,7 +23,6 @@ constexpr char kUsageText[] =
     "/tmp\n"
     "  gmm-bench pause                 the memory of many blocks given back to the driver, and taken again\n"
     "  gmm-bench ipc                   sharing with another process; raw: the driver's or system's calls, by hand\n"
-    "  gmm-bench job                   pauses of several processes as one, beside their pauses alone\n"
     "\n"
     "  --backend auto|host|cuda|sycl   default: GMM_BACKEND, else cuda where a device answers, else host\n"
     "  --device N                      default: 0\n"
@@ -33,7 +31,7 @@ constexpr char kUsageText[] =
     "  --subject NAME,...              only these; default: all that are there\n"
     "  --peers DIR                     where gmm_bench_*.so are; default: beside this program\n"
     "  --samples N                     how many; the median is printed. Default: pair 41, mixed 60, replay 5 warm "
-    "passes, latency 7, job 61\n"
+    "passes, latency 7\n"
     "  --host-memory GIB               host backend: how much its device pretends to have; default: 256\n"
     "  --json                          one object a row\n"
     "pair:\n"
@@ -66,11 +64,7 @@ constexpr char kUsageText[] =
     "ipc:\n"
     "  --iterations N                  cycles of export, import and close; default: 10000\n"
     "  --blocks N                      importing processes in turn; default: 1000\n"
-    "  --threads N                     importing processes at once; default: 64\n"
-    "job:\n"
-    "  --ranks N                       processes; default: 8\n"
-    "  --blocks N, --size S            of each rank; default: 16 of 2M\n"
-    "  --timeout MS                    of each operation; default: 60000\n";
+    "  --threads N                     importing processes at once; default: 64\n";
 
 // jemalloc's thread variables need room that the loader keeps free for libraries opened later only when it is told so
 // at the start.
@@ -97,7 +91,6 @@ bool asks_for_help(int argc, char **argv) {
 int main(int argc, char **argv) {
   using namespace gmm_bench;
   if (argc > 1 && std::strcmp(argv[1], "--ipc-second") == 0) return run_second_process(argc, argv);
-  if (argc > 1 && std::strcmp(argv[1], kJobRankWord) == 0) return run_job_rank(argc, argv);
   if (asks_for_help(argc, argv)) return std::fputs(kUsageText, stdout), kGood;
   Options options;
   if (const ExitCode code = parse(argc, argv, &options); code != kGood) return code;
@@ -107,7 +100,6 @@ int main(int argc, char **argv) {
   std::vector<const gmm_bench_subject *> subjects;
   if (options.command == "pause") return run_pause({options, platform, subjects});
   if (options.command == "ipc") return run_ipc({options, platform, subjects});
-  if (options.command == "job") return run_job({options, platform, subjects});
   if (!find_subjects(options, platform, &subjects)) return kUsage;
   const Run run = {options, platform, subjects};
   if (options.command == "pair") return run_pair(run);
