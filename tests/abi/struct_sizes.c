@@ -221,35 +221,6 @@ static int32_t agree(void *user, const gmm_watch_info *info) {
   (void)user, (void)info;
   return 0;
 }
-static gmm_result no_answer(void *user, const char *key, char *out, uint64_t timeout_ms) {
-  (void)user, (void)key, (void)out, (void)timeout_ms;
-  return GMM_ERROR_NOT_READY;
-}
-static gmm_result echo(void *user, const char *key, const char *value, char *out, uint64_t timeout_ms) {
-  (void)user, (void)key, (void)timeout_ms;
-  snprintf(out, GMM_EXCHANGE_VALUE, "%s", value);
-  return GMM_OK;
-}
-static gmm_result pass_gmm_job_desc(void *bytes) {
-  gmm_job_desc *desc = bytes;
-  desc->name = "sizes";
-  desc->ranks = 1;
-  desc->exchange.set = echo;
-  desc->exchange.get = no_answer;
-  gmm_job *job = NULL;
-  const gmm_result result = gmm_job_create(context, desc, &job);
-  OK(gmm_job_destroy(job));
-  return result;
-}
-static gmm_result fill_gmm_job_info(void *bytes) {
-  const gmm_job_desc desc = {
-      .struct_size = sizeof desc, .name = "sizes", .ranks = 1, .exchange = {.set = echo, .get = no_answer}};
-  gmm_job *job = NULL;
-  OK(gmm_job_create(context, &desc, &job));
-  const gmm_result result = gmm_job_query(job, bytes);
-  OK(gmm_job_destroy(job));
-  return result;
-}
 static const char *lease_arbiter(void) {
   static char name[32];
   snprintf(name, sizeof name, "sizes-%d", (int)getpid());
