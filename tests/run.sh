@@ -85,7 +85,6 @@ if ! pkg-config --exists gtest && ! setup_packages libgtest-dev; then
 fi
 
 setup_peers || echo "   without mimalloc or UMF: $setup_reason"
-setup_python hypothesis || echo "   without Hypothesis: $setup_reason"
 setup_options
 [ -n "${setup_skipped[csharp]:-}" ] || setup_dotnet || echo "   without a .NET runtime: $setup_reason"
 [ ${#only[@]} != 0 ] || setup_environments || echo "   without PyTorch, Numba, CuPy, JAX and dpctl: $setup_reason"
