@@ -38,7 +38,7 @@ def test_words():
     expect("the version", ["--version"], 0, r"^gmm \d+\.\d+\.\d+(-rc)?\n$")
     expect("the help", ["--help"], 0, "gmm replay")
     expect("no command", [], 2, err="gmm info")
-    expect("an unknown command", ["frobnicate"], 2, err="gmm info")
+    expect("an unknown command", ["frobnicate"], 2, err="no command 'frobnicate'")
     expect("an unknown option", ["info", "--frobnicate"], 2, err="--frobnicate")
     expect("an unknown backend", ["info", "--backend", "abacus"], 2, err="--backend does not take 'abacus'")
     expect("an option without a value", ["info", "--device"], 2, err="--device")
