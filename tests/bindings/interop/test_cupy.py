@@ -1,18 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gmm.cupy with the real CuPy over the fake driver.
+"""gmm.cupy with the real CuPy, over the fake driver and on a GPU.
 
-CuPy's own CUDA runtime does not start there, so its two questions (the current device, the current stream) are answered
-by a stand-in; arrays, pointers, and the allocators that CuPy has set, are CuPy's. tests/gpu/cupy_check.py has the rest.
+CuPy's own CUDA runtime does not start over the fake driver, so its two questions (the current device, the current
+stream) are answered by a stand-in; arrays, pointers, and the allocators that CuPy has set, are CuPy's.
 """
-import ctypes
 import gc
-import os
-import subprocess
-import sys
 import threading
 import weakref
 
+import conftest
 import pytest
+from conftest import MIB, count, run
 
 import gmm
 
@@ -56,26 +54,10 @@ class StandInStream(cupy.cuda.Stream):
             self.destroyed.append(self.ptr)
 
 
-def fake_driver():
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-        driver.fake_cuda_count.argtypes, driver.fake_cuda_count.restype = [ctypes.c_char_p], ctypes.c_uint64
-        driver.fake_cuda_fail.argtypes = [ctypes.c_char_p, ctypes.c_uint64, ctypes.c_int]
-    except (OSError, AttributeError):
-        return None
-    return driver
-
-
 @pytest.fixture
-def driver():
-    found = fake_driver()
-    if found is None:
+def context():
+    if not conftest.FAKE:
         pytest.skip("the fake driver of the tests is not here")
-    return found
-
-
-@pytest.fixture
-def context(driver):  # pylint: disable=unused-argument,redefined-outer-name
     made = gmm.Context("cuda")
     yield made
     gc.collect()
@@ -198,7 +180,7 @@ def test_the_tag_of_the_thread_counts_where_none_is_said(context, stand_in):
     assert buffer_of(array).tag == tag and buffer_of(other).tag == gmm.DEFAULT_TAG
 
 
-def test_memory_is_of_the_stream_of_the_allocation(context, stand_in, driver):
+def test_memory_is_of_the_stream_of_the_allocation(context, stand_in):
     """As in CuPy's own pool: a block is freed on the stream of its allocation, whatever stream is current then."""
     first, second = stand_in.new_stream(), stand_in.new_stream()
     with gmm.cupy.use(context=context):
@@ -208,13 +190,13 @@ def test_memory_is_of_the_stream_of_the_allocation(context, stand_in, driver):
         assert buffer_of(array).stream == first.ptr
         stand_in.stream = second
         del array
-        waits = driver.fake_cuda_count(b"cuStreamWaitEvent")
+        waits = count("cuStreamWaitEvent")
         other = cupy.ndarray((SIZE,))  # on the second stream: not that block, or behind an event
-        assert other.data.ptr != address or driver.fake_cuda_count(b"cuStreamWaitEvent") > waits
+        assert other.data.ptr != address or count("cuStreamWaitEvent") > waits
         stand_in.stream = first
-        waits = driver.fake_cuda_count(b"cuStreamWaitEvent")
+        waits = count("cuStreamWaitEvent")
         again = cupy.ndarray((SIZE,))
-        assert again.data.ptr == address and driver.fake_cuda_count(b"cuStreamWaitEvent") == waits  # at once on its own
+        assert again.data.ptr == address and count("cuStreamWaitEvent") == waits  # at once on its own
         assert context.query(other.data.ptr).base == other.data.ptr
         del other, again
     stand_in.stream = stand_in.null
@@ -271,7 +253,7 @@ def test_many_streams_leave_nothing(context, stand_in):
     assert len(stand_in.destroyed) >= 98
 
 
-def test_memory_of_the_threads_own_stream_may_end_in_another_thread(context, stand_in, driver):
+def test_memory_of_the_threads_own_stream_may_end_in_another_thread(context, stand_in):
     with gmm.cupy.use(context=context):
         stand_in.stream = StandInStream(gmm.STREAM_PER_THREAD)
         arrays = [cupy.ndarray((SIZE,))]
@@ -310,7 +292,7 @@ def test_out_of_memory_is_what_cupy_users_catch(context, stand_in):
     del array
 
 
-def test_what_is_garbage_is_collected_before_it_fails(context, stand_in):
+def test_garbage_is_collected_before_an_allocation_fails(context, stand_in):
     context.set_limit(64 << 20, device=0)
     with gmm.cupy.use(context=context, pinned=False):
         cycle = [cupy.ndarray((40 << 20,), "u1")]
@@ -357,7 +339,7 @@ def test_cupys_own_page_locked_memory_stays_where_it_is_not_asked_for(context, s
         assert isinstance(cupy.cuda.alloc_pinned_memory(0).mem, pinned_memory.PinnedMemory)
 
 
-def test_what_cannot_be_is_said(context, stand_in):
+def test_impossible_requests_are_refused(context, stand_in):
     with pytest.raises(ValueError, match="VMM or MANAGED"):
         gmm.cupy.use(gmm.Kind.HOST, context=context)
     with gmm.Context("host") as host, pytest.raises(RuntimeError, match="host backend"):
@@ -405,7 +387,164 @@ with gmm.Context("cuda") as context:
 """
 
 
-def test_each_device_has_its_own_memory(driver):  # pylint: disable=unused-argument
-    done = subprocess.run([sys.executable, "-c", TWO_DEVICES], env={**os.environ, "FAKE_CUDA_DEVICES": "2"},
-                          capture_output=True, text=True, timeout=300)
-    assert (done.returncode, done.stdout) == (0, "[0, 1, 0] [0, 1, 0]\n"), done.stderr
+@pytest.mark.fake
+def test_each_device_has_its_own_memory():
+    assert run(TWO_DEVICES, FAKE_CUDA_DEVICES="2") == "[0, 1, 0] [0, 1, 0]"
+
+
+# On a GPU.
+
+
+@pytest.fixture
+def live():
+    """The live blocks that a test adds to those before it."""
+    gc.collect()
+    before = gmm.context().stats().live_blocks
+    return lambda: gmm.context().stats().live_blocks - before
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", [gmm.Kind.DEVICE, gmm.Kind.VMM, gmm.Kind.MANAGED])
+def test_kernels_over_each_kind(kind, live):
+    with gmm.cupy.use(kind):
+        array = cupy.arange(MIB, dtype="f8")
+        total = float((array * 2 + 1).sum())
+    info = gmm.context().query(array.data.ptr)
+    assert total == MIB * (MIB - 1) + MIB and (info.kind, info.base, info.size) == (kind, array.data.ptr, 8 * MIB)
+    del array
+    assert live() == 0
+
+
+@pytest.mark.gpu
+def test_libraries_take_their_workspaces_from_the_allocator():
+    numpy = pytest.importorskip("numpy")
+    with gmm.cupy.use():
+        rng = numpy.random.default_rng(1)
+        left, right, signal = rng.random((300, 200), dtype="f4"), rng.random((200, 100), dtype="f4"), rng.random(4096)
+        assert numpy.allclose(cupy.asnumpy(cupy.asarray(left) @ cupy.asarray(right)), left @ right, rtol=1e-3)
+        assert numpy.allclose(cupy.asnumpy(cupy.fft.fft(cupy.asarray(signal))), numpy.fft.fft(signal))
+        assert (cupy.asnumpy(cupy.sort(cupy.asarray(signal))) == numpy.sort(signal)).all()
+        assert 0.4 < float(cupy.random.default_rng(1).random(MIB).mean()) < 0.6
+
+
+@pytest.mark.gpu
+def test_memory_of_a_busy_stream_goes_to_no_other():
+    with gmm.cupy.use():
+        size, first, second = 4 * MIB, cupy.cuda.Stream(non_blocking=True), cupy.cuda.Stream(non_blocking=True)
+        results = []
+        for value in range(100):
+            with first:
+                source = cupy.full(size, value, dtype="i4")
+                for _ in range(4):
+                    source += 1
+                results.append(source[:: size // 16].copy())
+            with second:
+                del source
+                cupy.full(size, -1, dtype="i4")
+        first.synchronize()
+        second.synchronize()
+        assert all((cupy.asnumpy(result) == value + 4).all() for value, result in enumerate(results))
+        results.clear()
+        for value in range(100):  # streams that end before their arrays
+            with cupy.cuda.Stream(non_blocking=bool(value % 2)) as stream:
+                array = cupy.full(MIB, value, dtype="i4")
+                stream.synchronize()
+            del stream
+            assert int(array[-1]) == value
+        del array
+    gc.collect()
+    gmm.context().trim()
+
+
+@pytest.mark.gpu
+def test_threads_with_streams_of_their_own(live):
+    arrays, failures = [], []
+
+    def work(value):
+        try:
+            with cupy.cuda.Stream.ptds:
+                for _ in range(20):
+                    arrays.append(cupy.full(MIB, value, dtype="i4"))
+                cupy.cuda.Stream.ptds.synchronize()
+        except Exception as error:  # pylint: disable=broad-exception-caught
+            failures.append(error)
+
+    with gmm.cupy.use():
+        threads = [threading.Thread(target=work, args=(value,)) for value in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not failures and all(int(array.min()) == int(array.max()) for array in arrays)
+        arrays.clear()  # here, not in the threads that made them
+        assert int(cupy.full(MIB, 9, dtype="i4").sum()) == 9 * MIB
+    assert live() == 0
+
+
+@pytest.mark.gpu
+def test_copies_from_and_to_page_locked_memory():
+    cupyx, numpy = pytest.importorskip("cupyx"), pytest.importorskip("numpy")
+    with gmm.cupy.use():
+        host = cupyx.empty_pinned((1000, 1000), dtype="f4")
+        assert gmm.context().query(host.ctypes.data).kind == gmm.Kind.HOST
+        host[:] = numpy.arange(1000, dtype="f4")
+        array, stream = cupy.empty(host.shape, dtype="f4"), cupy.cuda.Stream(non_blocking=True)
+        array.set(host, stream=stream)
+        back = cupyx.empty_pinned(host.shape, dtype="f4")
+        array.get(stream=stream, out=back)
+        stream.synchronize()
+        assert (back == host).all()
+
+
+@pytest.mark.gpu
+def test_a_pause_keeps_arrays_and_want_of_memory_is_cupys():
+    tag = gmm.context().tag("cupy", gmm.Contents.HOST)
+    with gmm.cupy.use(gmm.Kind.VMM, tag=tag):
+        array = cupy.arange(8 * MIB, dtype="i4")
+        with pytest.raises(memory.OutOfMemoryError) as raised:
+            cupy.empty(1 << 41, dtype="u1")
+    assert isinstance(raised.value.__cause__, gmm.Error)
+    address, total = array.data.ptr, int(array.astype("i8").sum())
+    cupy.cuda.Device().synchronize()
+    assert tag.pause() >= array.nbytes
+    tag.resume()
+    assert array.data.ptr == address and int(array.astype("i8").sum()) == total
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", [gmm.Kind.DEVICE, gmm.Kind.VMM, gmm.Kind.MANAGED])
+def test_buffers_and_arrays_lie_over_each_others_memory(kind):
+    buffer = gmm.alloc(4096, kind)
+    buffer.copy_from(bytes(range(256)) * 16)
+    for take in (cupy.from_dlpack, cupy.asarray):
+        array = take(buffer)
+        assert array.data.ptr == buffer.address and int(array.sum(dtype="i8")) == 16 * sum(range(256))
+        del array
+    gc.collect()
+    buffer.close()
+    array = cupy.arange(1000, dtype="i4")
+    for take in (gmm.from_dlpack, gmm.asarray):
+        back = cupy.asarray(take(array))
+        assert back.data.ptr == array.data.ptr and back.shape == (1000,) and int(back.sum()) == 499500
+
+
+@pytest.mark.gpu
+def test_arrays_of_both_allocators_and_a_graph():
+    with gmm.cupy.use():
+        ours = cupy.arange(1000)
+        stream = cupy.cuda.Stream(non_blocking=True)
+        with stream:
+            source = cupy.zeros(MIB, dtype="i4")
+            result = cupy.empty_like(source)
+            result[...] = (source + 3) * 2  # compiles the kernels
+            stream.begin_capture()
+            result[...] = (source + 3) * 2
+            graph = stream.end_capture()
+            for value in range(3):
+                source.fill(value)
+                graph.launch()
+                assert int(result.sum()) == (value + 3) * 2 * MIB
+            stream.synchronize()
+        del graph
+    theirs = cupy.arange(1000)
+    assert isinstance(theirs.data.mem, memory.PooledMemory) and int((ours + theirs).sum()) == 999000

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JAX on the CPU and gmm's host backend: arrays by DLPack both ways, over the same memory.
-
-tests/gpu/cupy_check.py does it on a GPU.
-"""
+"""Arrays of JAX and gmm by DLPack both ways, over the same memory: on the CPU and the host backend, and on a GPU."""
 import gc
+import os
 import time
 import weakref
 
@@ -11,6 +9,7 @@ import pytest
 
 import gmm
 
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 jax = pytest.importorskip("jax")
 import jax.numpy as jnp  # noqa: E402 # after the check
 
@@ -20,7 +19,7 @@ SIZE = 4096
 
 @pytest.fixture
 def context():
-    with gmm.Context("host", host_memory=1 << 30) as made:
+    with gmm.Context("host", host_memory=1 << 30) as made, jax.default_device(jax.devices("cpu")[0]):
         yield made
         gc.collect()
 
@@ -119,7 +118,7 @@ def test_shapes_and_types_there_and_back(context, dtype):
 
 
 @pytest.mark.parametrize("take", [gmm.from_dlpack, gmm.asarray])
-def test_gmm_takes_arrays_of_jax(take):
+def test_gmm_takes_arrays_of_jax(context, take):
     theirs = jnp.arange(24, dtype="float32").reshape(2, 3, 4).block_until_ready()
     array = take(theirs)
     assert (array.address, array.shape, array.dtype_name) == (address_of(theirs), (2, 3, 4), "float32")
@@ -128,7 +127,7 @@ def test_gmm_takes_arrays_of_jax(take):
     assert address_of(again) == array.address
 
 
-def test_gmm_keeps_the_memory_of_jax():
+def test_gmm_keeps_the_memory_of_jax(context):
     size = 1 << 20
     theirs = jnp.full(size, 7, dtype="int32").block_until_ready()
     address, array = address_of(theirs), gmm.from_dlpack(theirs)
@@ -140,7 +139,7 @@ def test_gmm_keeps_the_memory_of_jax():
     assert array.address == address and set(array.tolist()) == {7}
 
 
-def test_gmm_lets_go_of_the_memory_of_jax():
+def test_gmm_lets_go_of_the_memory_of_jax(context):
     theirs = jnp.full(1 << 20, 7, dtype="int32").block_until_ready()
     array = gmm.from_dlpack(theirs)
     before = resident()
@@ -151,3 +150,56 @@ def test_gmm_lets_go_of_the_memory_of_jax():
         one.close()
     wait_for(lambda: resident() < before + (100 << 20))
     assert array.tolist()[:2] == [7, 7]
+
+
+# On a GPU.
+
+
+@pytest.fixture
+def gpu():
+    try:
+        return jax.devices("gpu")[0]
+    except RuntimeError as error:
+        pytest.skip(f"JAX reaches no GPU here: {error}")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", KINDS)
+def test_jax_takes_buffers_of_the_gpu(gpu, kind):
+    buffer = gmm.alloc(1 << 20, kind)
+    buffer.fill(3)
+    array = jax.dlpack.from_dlpack(buffer)
+    assert address_of(array) == buffer.address and int(array.astype("int32").sum()) == 3 << 20
+    # Page-locked memory is CPU memory to JAX.
+    assert next(iter(array.devices())).platform == ("cpu" if kind == gmm.Kind.HOST else "gpu")
+    with pytest.raises(BufferError):
+        buffer.close()
+    kept = weakref.ref(buffer)
+    del array, buffer
+    wait_for(lambda: kept() is None)
+
+
+@pytest.mark.gpu
+def test_gmm_takes_and_keeps_arrays_of_the_gpu(gpu):
+    array = jax.device_put(jnp.arange(1000, dtype="int32"), gpu).block_until_ready()
+    address, made = address_of(array), gmm.from_dlpack(array)
+    del array
+    gc.collect()
+    # One of them would get the memory.
+    others = [jax.device_put(jnp.zeros(1000, dtype="int32"), gpu).block_until_ready() for _ in range(4)]
+    assert address not in map(address_of, others)
+    assert made.address == address and made.tolist() == list(range(1000))
+
+
+@pytest.mark.gpu
+def test_a_donated_array_of_the_gpu(gpu):
+    """If the result lies in gmm's memory, it keeps that memory."""
+    array = gmm.empty(1024, "float32", gmm.Kind.DEVICE)
+    array.fill(0)
+    kept = weakref.ref(array.buffer)
+    result = jax.jit(lambda x: x + 7, donate_argnums=0)(jax.dlpack.from_dlpack(array)).block_until_ready()
+    assert float(result.sum()) == 7 * 1024
+    if address_of(result) == array.address:
+        del array
+        gc.collect()
+        assert kept() is not None

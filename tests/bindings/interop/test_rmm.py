@@ -1,18 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """gmm.rmm with the real RMM, on every backend that answers here: the resource that C++ calls, and Python's.
 
-RMM's resources run without a GPU; its DeviceBuffer asks the CUDA runtime for the current device, so those tests are in
-tests/gpu/cupy_check.py.
+RMM's resources run without a GPU. Its DeviceBuffer asks the CUDA runtime for the current device.
 """
+import collections
 import ctypes
 import gc
+import json
 import os
+import pathlib
 import subprocess
 import sys
 import warnings
 import weakref
 
 import pytest
+from conftest import MIB, run
 
 import gmm
 
@@ -128,7 +131,7 @@ def test_an_allocation_runs_no_python(context, way):
     assert (calls == []) == (way == "C++"), calls
 
 
-def test_what_cpp_still_holds_serves_after_a_close(way):
+def test_copies_in_cpp_serve_after_a_close(way):
     """RMM's C++ has copies of a resource, which no close() in Python reaches."""
     context = gmm.Context("host")
     resource = gmm.rmm.resource(context=context)
@@ -299,7 +302,7 @@ def test_use_and_undo(context):
     rmm.mr.set_per_device_resource(0, before)
 
 
-def test_what_cannot_be_is_said(context):
+def test_impossible_requests_are_refused(context):
     with pytest.raises(ValueError, match="MANAGED"):
         gmm.rmm.resource(17, context=context)
     with pytest.raises(gmm.InvalidDeviceError):
@@ -319,11 +322,143 @@ with gmm.Context("cuda") as context, gmm.rmm.use(context=context) as use:
 """
 
 
+@pytest.mark.fake
 def test_each_device_has_its_own_resource():
+    assert run(TWO_DEVICES, FAKE_CUDA_DEVICES="2") == "[0, 1]"
+
+
+# On a GPU.
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", [gmm.Kind.DEVICE, gmm.Kind.VMM, gmm.Kind.MANAGED])
+def test_buffers_of_each_kind_on_streams(kind):
+    streams = [rmm.pylibrmm.stream.Stream() for _ in range(3)]
+    before = gmm.context().stats().live_blocks
+    with gmm.rmm.use(kind):
+        for number in range(30):
+            stream, data = streams[number % 3], bytes([number]) * MIB
+            buffer = rmm.DeviceBuffer.to_device(data, stream=stream)
+            info = gmm.context().query(buffer.ptr)
+            assert (info.kind, info.base, info.size) == (kind, buffer.ptr, len(data))
+            copied = buffer.copy()
+            assert copied.tobytes(stream) == data
+        with pytest.raises(MemoryError):
+            rmm.DeviceBuffer(size=1 << 41)
+    del buffer, copied
+    assert gmm.context().stats().live_blocks == before
+    for stream in streams:
+        gmm.context().forget_stream(stream)
+
+
+@pytest.mark.gpu
+def test_cupy_over_rmm_over_gmm():
+    cupy = pytest.importorskip("cupy")
+    from rmm.allocators.cupy import rmm_cupy_allocator
+
+    counted = rmm.mr.StatisticsResourceAdaptor(gmm.rmm.resource())
+    before = rmm.mr.get_current_device_resource()
+    rmm.mr.set_current_device_resource(counted)
     try:
-        ctypes.CDLL("libcuda.so.1").fake_cuda_live  # pylint: disable=expression-not-assigned
-    except (OSError, AttributeError):
-        pytest.skip("the fake driver of the tests is not here")
-    done = subprocess.run([sys.executable, "-c", TWO_DEVICES], env={**os.environ, "FAKE_CUDA_DEVICES": "2"},
-                          capture_output=True, text=True, timeout=300)
-    assert (done.returncode, done.stdout) == (0, "[0, 1]\n"), done.stderr
+        with cupy.cuda.using_allocator(rmm_cupy_allocator):
+            array = cupy.arange(MIB, dtype="f4")
+            assert float(array.sum(dtype="f8")) == MIB * (MIB - 1) / 2
+        assert gmm.context().query(array.data.ptr).kind == gmm.Kind.DEVICE
+        assert counted.allocation_counts.current_bytes == array.nbytes
+        del array
+    finally:
+        rmm.mr.set_current_device_resource(before)
+
+
+@pytest.mark.gpu
+def test_a_buffer_in_a_cycle_outlives_its_context():
+    context = gmm.Context("cuda")
+    cycle = [rmm.DeviceBuffer(size=MIB, mr=gmm.rmm.resource(context=context))]
+    cycle.append(cycle)
+    context.close()
+    del cycle, context
+    gc.collect()
+    assert rmm.DeviceBuffer(size=MIB).size == MIB
+
+
+# RMM's own Python tests, of the folder rmm/tests of its package's source, on gmm.
+
+#: Tests of other resources: they make the driver's pools, or the system's memory.
+OTHERS = ("test_cuda_async_", "test_pinned_host_", "SystemMemory", "test_rmm_pytorch")
+PLUGIN = """
+import json, os, sys
+
+def put_gmm_in_place():
+    import rmm
+    from rmm.pylibrmm import memory_resource
+    import gmm.rmm
+
+    class Kind(type):
+        def __call__(cls):
+            return gmm.rmm.resource(cls.kind, device=rmm._cuda.gpu.getDevice())
+        def __instancecheck__(cls, resource):
+            return isinstance(resource, gmm.rmm._resource_type())
+    class CudaMemoryResource(metaclass=Kind):
+        kind = gmm.Kind.DEVICE
+    class ManagedMemoryResource(metaclass=Kind):
+        kind = gmm.Kind.MANAGED
+    for module in (rmm.mr, memory_resource):
+        module.CudaMemoryResource, module.ManagedMemoryResource = CudaMemoryResource, ManagedMemoryResource
+    starter = sys.modules["rmm.rmm"]
+    theirs = starter._initialize
+
+    def initialize(**options):
+        theirs(**options)  # checks the options
+        devices = options.get("devices") or 0
+        for device in [devices] if isinstance(devices, int) else devices:
+            made = ManagedMemoryResource() if options.get("managed_memory") else CudaMemoryResource()
+            if options.get("pool_allocator"):
+                made = rmm.mr.PoolMemoryResource(made, options.get("initial_pool_size"),
+                                                 options.get("maximum_pool_size"))
+            if options.get("logging"):
+                made = rmm.mr.LoggingResourceAdaptor(made, options.get("log_file_name"))
+            rmm.mr.set_per_device_resource(device, made)
+    starter._initialize = initialize
+    rmm.reinitialize()
+
+def pytest_configure():
+    if os.environ["RMM_SUITE_ON"] == "gmm":
+        put_gmm_in_place()
+
+def pytest_runtest_logreport(report):
+    if report.when == "call" or report.outcome != "passed":
+        with open(os.environ["RMM_SUITE_RESULTS"], "a") as results:
+            print(json.dumps([report.nodeid, report.outcome, report.longreprtext[-1500:] if report.failed else ""]),
+                  file=results)
+"""
+
+
+def run_suite(on, folder, tests, work):
+    """{test: (outcome, text)} of RMM's tests on gmm, or on RMM's own resources."""
+    results = work / f"{on}.results"
+    results.touch()
+    environment = {**os.environ, "RMM_SUITE_ON": on, "RMM_SUITE_RESULTS": str(results),
+                   "PYTHONPATH": os.pathsep.join([str(work), os.environ.get("PYTHONPATH", "")])}
+    done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "rmm_plugin", "-p", "no:cacheprovider", *tests],
+                          cwd=folder, env=environment, capture_output=True, text=True, timeout=150, check=False)
+    assert done.returncode in (0, 1), done.stdout[-3000:] + done.stderr[-2000:]
+    found = {}
+    for name, outcome, text in map(json.loads, results.read_text().splitlines()):
+        if found.get(name, ("",))[0] != "failed":
+            found[name] = (outcome, text)
+    return found
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("way", ["C++"], indirect=True)
+def test_rmms_own_tests(tmp_path):
+    folder = os.environ.get("RMM_SUITE", "")
+    if not pathlib.Path(folder).joinpath("test_device_buffer.py").is_file():
+        pytest.skip("RMM's tests are not here: RMM_SUITE names their folder")
+    (tmp_path / "rmm_plugin.py").write_text(PLUGIN)
+    on_gmm = run_suite("gmm", folder, [], tmp_path)
+    failed = {test: text for test, (outcome, text) in on_gmm.items()
+              if outcome == "failed" and not any(word in test for word in OTHERS)}
+    own = run_suite("rmm", folder, sorted(failed), tmp_path) if failed else {}
+    only_on_gmm = {test: text for test, text in failed.items() if own.get(test, ("failed",))[0] == "passed"}
+    assert not only_on_gmm and collections.Counter(outcome for outcome, _ in on_gmm.values())["passed"] > 1000
