@@ -47,7 +47,6 @@ typedef enum {
   HANDLE_EVENT,
   HANDLE_TICKET,
   HANDLE_WATCHER,
-  HANDLE_JOB,
   HANDLE_LEASE
 } HandleKind;
 
@@ -61,9 +60,8 @@ typedef struct Handle {
   struct FreedInReset *freed_in_reset;
   PyObject *log;
   PyObject *oom_handler;
-  PyObject *watch; /**< watcher and lease: the callable; job: its exchange */
+  PyObject *watch; /**< watcher and lease: the callable */
   PyObject *weak_references;
-  int is_in_operation; /**< a job: until its operation is over, also in doubt */
 } Handle;
 
 extern PyTypeObject Handle_Type;
@@ -104,16 +102,6 @@ int handle_is_open(const Handle *handle);
  */
 int handle_stream(PyObject *object, gmm_stream *stream, Handle **held);
 
-/* job.c */
-
-/** job_create(job, context, name, rank, ranks, timeout_ms, erases) -> handle */
-PyObject *native_job_create(PyObject *module, PyObject *arguments);
-/** job_run(job, pauses, flags, tags) -> (state, epoch, failed_rank, cause, bytes, job_bytes) */
-PyObject *native_job_run(PyObject *module, PyObject *arguments);
-/** job_query(job) -> the same */
-PyObject *native_job_query(PyObject *module, PyObject *job);
-/** The library has ended the job, and its operation with it. */
-void job_end(Handle *job);
 
 /* lease.c */
 
@@ -201,7 +189,7 @@ int reset_note_free(Memory *memory);
 
 /** True on a thread inside a callback that must not free: progress, and a call of a stream. */
 int later_frees(void);
-/** True there and inside a callback of a log, a watcher or an exchange: nothing must end that may wait for it. */
+/** True there and inside a callback of a log or a watcher: nothing must end that may wait for it. */
 int later_ends(void);
 /**
  * Frees this block on another thread. The caller has closed the memory and holds its context open. False when there is
@@ -210,10 +198,6 @@ int later_ends(void);
 int later_free(Memory *memory, gmm_stream stream, Handle *held_stream);
 /** Ends this handle there, which lives on until then. */
 int later_close(Handle *handle);
-/** Ends a heap that is busy when an operation of a job is over. False: no job is in one. */
-int later_wait(Handle *handle);
-/** Counts the jobs in an operation. One that is over lets the waiting heaps end. */
-void later_jobs(int change);
 /** Ends a lease that is busy when its ticket has ended. seen: later_ticket_ends() before the try. False: no memory. */
 int later_wait_ticket(Handle *handle, unsigned seen);
 unsigned later_ticket_ends(void);

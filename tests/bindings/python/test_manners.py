@@ -7,7 +7,6 @@ import sys
 import pytest
 
 import gmm
-import gmm.job
 import gmm.lease
 from gmm import Capability, Kind
 from gmm import _native as native
@@ -118,14 +117,10 @@ def test_the_module_as_a_program():
 
 
 @pytest.mark.parametrize("number", [-1, 1 << 64, (1 << 64) + 1])
-def test_numbers_are_taken_whole(context, number, tmp_path):
+def test_numbers_are_taken_whole(context, number):
     """No sign and no bit of a number is dropped: what does not fit raises OverflowError."""
     tag, told = context.tag("whole", gmm.Contents.HOST), []
-    exchange = gmm.job.Folder(tmp_path)
     calls = [
-        lambda: gmm.job.Job(exchange, rank=number, ranks=1, context=context),
-        lambda: gmm.job.Job(exchange, rank=0, ranks=number, context=context),
-        lambda: gmm.job.Job(exchange, rank=0, ranks=1, timeout=abs(number) << 64, context=context),
         lambda: context.watch(budget=told.append, below=number),
         lambda: context.watch(number, losing=told.append),
         lambda: context.watch(memory=4096, size=number, losing=told.append),
@@ -144,26 +139,19 @@ def test_numbers_are_taken_whole(context, number, tmp_path):
             made = call()
             getattr(made, "close", bool)()
             print(f"call {i} took {number}: {made!r}")
-    with gmm.job.Job(exchange, rank=0, ranks=1, context=context) as job, pytest.raises(OverflowError):
-        job.pause(number)
 
 
 @pytest.mark.parametrize("number", [1 << 32, (1 << 32) + 1])
-def test_numbers_of_32_bits_are_taken_whole(context, number, tmp_path):
-    exchange = gmm.job.Folder(tmp_path)
-    with gmm.job.Job(exchange, rank=0, ranks=1, context=context) as job:
-        for call in (lambda: gmm.job.Job(exchange, rank=number, ranks=1, context=context),
-                     lambda: gmm.job.Job(exchange, rank=0, ranks=number, context=context),
-                     lambda: context.watch(number, losing=print), lambda: job.pause(number),
-                     lambda: gmm.lease.Lease("whole", [number], context=context),
-                     lambda: native.memory_resource(context, number, 0, 0), lambda: context.alloc(1, tag=number)):
-            with pytest.raises(OverflowError):
-                call()
+def test_numbers_of_32_bits_are_taken_whole(context, number):
+    for call in (lambda: context.watch(number, losing=print),
+                 lambda: gmm.lease.Lease("whole", [number], context=context),
+                 lambda: native.memory_resource(context, number, 0, 0), lambda: context.alloc(1, tag=number)):
+        with pytest.raises(OverflowError):
+            call()
 
 
-def test_no_time_is_below_0(context, tmp_path):
-    for call in (lambda: gmm.job.Job(gmm.job.Folder(tmp_path), rank=0, ranks=1, timeout=-1, context=context),
-                 lambda: context.watch(budget=print, below=1, timeout=-0.5),
+def test_no_time_is_below_0(context):
+    for call in (lambda: context.watch(budget=print, below=1, timeout=-0.5),
                  lambda: gmm.lease.Lease("time", residency=-1, context=context),
                  lambda: context.ipc_import(bytes(64), timeout=-1), lambda: context.watch(0, losing=print, timeout=-1)):
         with pytest.raises(ValueError, match="0 seconds or more"):
