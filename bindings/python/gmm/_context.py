@@ -5,9 +5,9 @@ import os
 import weakref
 
 from gmm import _native as native
-from gmm._arrays.imports import asarray, copied_array, from_dlpack
+from gmm._core import copies, sycl, words
+from gmm._core.array import Array, allocated, asarray, copied_array, from_dlpack
 from gmm._core.buffer import PINNED, Buffer, Pin
-from gmm._core import sycl, words
 from gmm._core.enums import Backend, FdType, Kind, LogLevel, as_kind
 from gmm._core.errors import ERRORS, Error
 from gmm._core.heap import Heap
@@ -154,18 +154,23 @@ class Context(native.Handle):
 
     # Memory.
 
-    # In C (native/allocate.c), because Python code would cost more than the allocation.
-    alloc = native.context_alloc
-    empty = native.context_empty
-    zeros = native.context_zeros
+    alloc = native.context_alloc  # in C (native/allocate.c), because Python code would cost more than the allocation
+
+    def empty(self, shape, dtype="float64", kind=Kind.DEVICE, **options):
+        """Allocates an Array with undefined elements. The options are those of alloc()."""
+        return allocated(self, shape, dtype, kind, options)
+
+    def zeros(self, shape, dtype="float64", kind=Kind.DEVICE, **options):
+        """Allocates an Array whose elements read as zero, filled in the order of the stream: see empty()."""
+        return allocated(self, shape, dtype, kind, {**options, "zero": True})
 
     def array(self, source, dtype=None, kind=Kind.DEVICE, *, device=0, tag=0, stream=None):
-        """A new Array with a copy of an array of any package, of a buffer, of a number, or of nested lists of numbers.
+        """A new Array with a copy of an array of any package, of a buffer, or of numbers, which NumPy reads.
 
-        dtype: None: that of the source; for Python's numbers the type that holds them. An array is never converted, so
-        another dtype than its own is a TypeError. Without a stream the call waits for the copy.
+        dtype: None: that of the source. An array is never converted, so another dtype than its own is a TypeError.
+        Without a stream the call waits for the copy.
         """
-        return copied_array(self, source, dtype, kind, device=device, tag=tag, stream=stream)
+        return copied_array(self, source, dtype, kind, {"device": device, "tag": tag, "stream": stream})
 
     def from_dlpack(self, obj, *, device=None, copy=None, stream=None):
         """gmm.from_dlpack() with this context for copies and streams."""
@@ -210,13 +215,14 @@ class Context(native.Handle):
 
         The object cannot be resized meanwhile.
         """
-        view = native.HostView(obj, writable=not read_only)
+        view = copies.host_view(obj, writable=not read_only)
+        address = native.view_address(view)
         desc = native.gmm_pin_desc()
         desc.device = device
         desc.flags = native.GMM_PIN_READ_ONLY if read_only else 0
         pin = Pin()
-        pin.device_pointer = pin._open(PINNED, view.address, view.nbytes, self, view, native.gmm_pin, self,
-                                       view.address, view.nbytes, desc)[1]
+        pin.device_pointer = pin._open(PINNED, address, view.nbytes, self, view, native.gmm_pin, self, address,
+                                       view.nbytes, desc)[1]
         return pin
 
     # Streams.

@@ -32,6 +32,16 @@ def array(source, dtype=None, kind=Kind.DEVICE, *, device=0, tag=0, stream=None)
     return context().array(source, dtype, kind, device=device, tag=tag, stream=stream)
 
 
+def empty(shape, dtype="float64", kind=Kind.DEVICE, **options):
+    """Allocates an Array of the default context with undefined elements: see Context.empty()."""
+    return context().empty(shape, dtype, kind, **options)
+
+
+def zeros(shape, dtype="float64", kind=Kind.DEVICE, **options):
+    """Allocates an Array of the default context whose elements read as zero: see Context.zeros()."""
+    return context().zeros(shape, dtype, kind, **options)
+
+
 def watch(tag=None, **options):
     """A Watcher of the default context: see Context.watch()."""
     return context().watch(tag, **options)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """gmm.Watcher: the program is told before memory loses its pages, when contents are back, and when a budget shrinks."""
+import functools
+import operator
 from typing import NamedTuple
 
 from gmm import _native as native
@@ -53,13 +55,18 @@ class Watcher(_Closing, native.Handle):
 
         self.context = context
         self._watch = call
-        events = 0
-        for event in functions:
-            events |= event
-        self._open(
-            HANDLE_WATCHER, context, native.watch, self, context, events,
-            0 if tag is None else tag_number(context, tag), device, memory, size or 0, below,
-            milliseconds(timeout), order, name)
+        desc = native.gmm_watch_desc()
+        desc.events = functools.reduce(operator.or_, functions)
+        desc.tag = 0 if tag is None else tag_number(context, tag)
+        desc.device = device
+        desc.address = memory
+        desc.size = size or 0
+        desc.budget_bytes = below
+        desc.timeout_ms = milliseconds(timeout)
+        desc.order = order
+        desc.set_name(name)
+        desc.set_callback(self)
+        self._open(HANDLE_WATCHER, context, native.gmm_watch, context, desc)
 
     def __repr__(self):
         return "<gmm.Watcher closed>" if self.closed else "<gmm.Watcher>"
