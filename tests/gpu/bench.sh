@@ -94,7 +94,7 @@ fi
 
 # --- the build --------------------------------------------------------------------------------------------------
 # A release, as users have it. Python's binding only for its own pair beside CuPy's.
-options=(-Dcuda=enabled -Djava=disabled -Dcsharp=disabled -Dwerror=false)
+options=(-Djava=disabled -Dcsharp=disabled -Dwerror=false)
 if [ ! -f "$build/build.ninja" ] && ! step 'configure' 60 meson setup "$build" "${options[@]}" "-Dpython=$binding"; then
   rm -rf "$build"
   binding=disabled
