@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the values, options and enums of a language from the C headers.
 
-Usage: generate.py --language java|csharp --include FOLDER --out FOLDER [--members FOLDER] [--swig SWIG]
+Usage: generate.py --language java|csharp|python --include FOLDER --out FOLDER [--members FOLDER] [--swig SWIG]
                    [-- ARGUMENT_OF_SWIG...]
 
 SWIG parses the headers (swig -xml); the documentation is that of the headers' comments. With arguments for SWIG, SWIG
@@ -722,9 +722,71 @@ class CSharp(Writer):
                 '            return fields.Bytes();\n        }\n' + self.to_string(name, shown))
 
 
+class Python(Writer):
+    language = 'python'
+    types = {'bool': 'bool', 'u32': 'int', 'i32': 'int', 'u64': 'int', 'address': 'int', 'name': 'str',
+             'bytes': 'bytes', 'mask': 'int', 'flags': 'int'}
+    codes = {'u32': 'I', 'mask': 'I', 'flags': 'I', 'bool': 'I', 'event': 'I', 'enum': 'I', 'i32': 'i', 'u64': 'Q',
+             'address': 'Q'}
+
+    def doc(self, doc, otherwise, indent='    '):
+        parts = [textwrap.wrap(part, 114 - len(indent)) for part in self.paragraphs(self.text(doc, otherwise))]
+        lines = [line for part in parts for line in [''] + part][1:]
+        lines = [line.replace('\\', '\\\\').replace('"', "'") for line in lines]
+        end = '"""\n' if len(lines) == 1 else f'\n{indent}"""\n'
+        return f'{indent}"""' + f'\n{indent}'.join(lines).replace(f'\n{indent}\n', '\n\n') + end
+
+    def write(self):
+        made = ['# SPDX-License-Identifier: Apache-2.0\n"""The values, enums and constants of the C interface.\n\n'
+                f'{NOTICE}\n"""\nimport enum\nimport struct\nfrom typing import NamedTuple\n\n'
+                + ''.join(f'{name[len("GMM_"):]} = {value}\n' for name, value in self.model.constants.items()),
+                'def _known(kind, value: int):\n    """The enumerator; a number of a newer library stays a number."""\n'
+                '    try:\n        return kind(value)\n    except ValueError:\n        return value\n']
+        for one in self.model.enums:
+            if one.c_name and one in self.model.types():
+                made.append(self.enum(self.pascal(one.c_name[len('gmm_'):]), 'IntEnum', one))
+            elif not one.c_name:
+                made.append(self.enum(self.pascal(one.prefix[len('GMM_'):]) + 'Flags', 'IntFlag', one))
+        made += [self.answer(struct) for struct in self.model.answers()]
+        (self.out / 'values.py').write_text('\n\n'.join(made))
+
+    def enum(self, name, base, one):
+        body = f'class {name}(enum.{base}):\n' + self.doc(one.doc, name)
+        for item in one.items:
+            body += f'    {one.short(item)} = {item.value}\n' + (self.doc(item.doc, '') if item.doc else '')
+        return body
+
+    def answer(self, struct):
+        name, fields, properties, values = self.type_name(struct.c_name), '', '', []
+        for field in self.shown(struct):
+            code = self.codes.get(field.kind, f'{field.count}s')
+            if field.kind == 'enum' and field.c_type == 'gmm_result':
+                code = 'i'
+            value = f"struct.unpack_from('{code}', data, {field.at})[0]"
+            if field.kind == 'name':
+                value = f"{value}.partition(b'\\0')[0].decode()"
+            elif field.kind == 'bool':
+                value += ' != 0'
+            elif field.kind in ('enum', 'event'):
+                kind = (self.type_name(field.c_type) if field.kind == 'enum'
+                        else self.pascal(field.element[len('GMM_'):]) + 'Flags')
+                value = f'_known({kind}, {value})'
+            fields += f'    {field.c_name}: {self.types.get(field.kind, "int")}\n' + self.doc(field.doc, field.c_name)
+            values.append(value)
+            for item, flag in self.own_flags(struct, field) if field.kind == 'flags' else []:
+                properties += f'\n    @property\n    def {flag.lower()}(self) -> bool:\n'
+                properties += self.doc(item.doc, flag, '        ')
+                properties += f'        return bool(self.{field.c_name} & {item.value})\n'
+        return (f'class {name}(NamedTuple):\n' + self.doc(struct.doc, name) + fields + properties
+                + f'\n    @classmethod\n    def unpack(cls, data: bytes) -> {name!r}:\n'
+                f'        """From the bytes of a {struct.c_name}; what an older library lacks is 0."""\n'
+                f'        data = bytes(data[:{struct.size}]).ljust({struct.size}, b\'\\0\')\n'
+                '        return cls(\n            ' + ',\n            '.join(values) + ')\n')
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
-    parser.add_argument('--language', required=True, choices=['java', 'csharp'])
+    parser.add_argument('--language', required=True, choices=['java', 'csharp', 'python'])
     parser.add_argument('--include', required=True, type=pathlib.Path)
     parser.add_argument('--out', required=True, type=pathlib.Path)
     parser.add_argument('--members', type=pathlib.Path)
@@ -735,7 +797,7 @@ def main():
     values = options.out / 'values'
     values.mkdir(parents=True)
     model = Model(options.swig, options.include)
-    {'java': Java, 'csharp': CSharp}[options.language](model, values, options.members).write()
+    {'java': Java, 'csharp': CSharp, 'python': Python}[options.language](model, values, options.members).write()
     (options.out / 'values.i').write_text(typemaps(model))
     if options.rest:
         out = str(options.out)
