@@ -56,7 +56,6 @@ enum class LockKind : uint8_t { kOperation, kBrief };
   LOCK(kWatchers, "Watchers", kBrief)                         \
   LOCK(kIpcSettings, "IpcSettings", kBrief)                   \
   LOCK(kIpcImports, "IpcImports", kBrief)                     \
-  LOCK(kIpcClient, "IpcClient", kBrief)                       \
   LOCK(kIpcBrokerSlots, "IpcBroker slots", kBrief)            \
   LOCK(kBackupSettings, "BackupSettings", kBrief)             \
   LOCK(kBackupViews, "BackupViews", kBrief)                   \
