@@ -71,7 +71,7 @@ give_up() {
 phase "installing what is missing"
 setup_say "looking for compilers, Meson and ninja"
 setup_required || give_up "The tests cannot run without them."
-tools=(abidw:abigail-tools clang:clang clang-format:clang-format clang-tidy:clang-tidy)
+tools=(clang:clang clang-format:clang-format clang-tidy:clang-tidy)
 [ -z "$sanitize" ] || tools+=(dh:debhelper debootstrap:debootstrap
   x86_64-w64-mingw32-g++:g++-mingw-w64-x86-64-posix aarch64-linux-gnu-g++:g++-aarch64-linux-gnu
   qemu-aarch64:qemu-user)
@@ -84,8 +84,7 @@ if ! pkg-config --exists gtest && ! setup_packages libgtest-dev; then
   summary+=(--skipped "the unit tests in C++: $setup_reason")
 fi
 
-setup_peers || echo "   without mimalloc, jemalloc or UMF: $setup_reason"
-setup_python hypothesis || echo "   without Hypothesis: $setup_reason"
+setup_peers || echo "   without mimalloc or UMF: $setup_reason"
 setup_options
 [ -n "${setup_skipped[csharp]:-}" ] || setup_dotnet || echo "   without a .NET runtime: $setup_reason"
 [ ${#only[@]} != 0 ] || setup_environments || echo "   without PyTorch, Numba, CuPy, JAX and dpctl: $setup_reason"

@@ -16,9 +16,8 @@
 %}
 %insert(runtime) %{
 SWIGEXPORT void SWIGSTDCALL GmmRegisterCallbacks(gmm_csharp_fail_fn fail, gmm_csharp_log_fn log, gmm_csharp_oom_fn oom,
-                                              gmm_write_fn write, gmm_progress_fn progress,
-                                              gmm_csharp_exchange_fn exchange) {
-  gmm_csharp_register(fail, log, oom, write, progress, exchange);
+                                              gmm_write_fn write, gmm_progress_fn progress) {
+  gmm_csharp_register(fail, log, oom, write, progress);
 }
 %}
 %insert(begin) %{
@@ -28,7 +27,7 @@ SWIGEXPORT void SWIGSTDCALL GmmRegisterCallbacks(gmm_csharp_fail_fn fail, gmm_cs
 %pragma(csharp) imclasscode=%{
   [global::System.Runtime.InteropServices.DllImport("$dllimport")]
   internal static extern void GmmRegisterCallbacks(FailCallback fail, LogCallback log, OomCallback oom,
-    WriteCallback write, ProgressCallback progress, ExchangeCallback exchange);
+    WriteCallback write, ProgressCallback progress);
 
   // Static, so that the delegates live as long as C can call them.
   private static readonly FailCallback fail = Callbacks.Fail;
@@ -36,10 +35,9 @@ SWIGEXPORT void SWIGSTDCALL GmmRegisterCallbacks(gmm_csharp_fail_fn fail, gmm_cs
   private static readonly OomCallback oom = Callbacks.Oom;
   private static readonly WriteCallback write = Callbacks.Write;
   private static readonly ProgressCallback progress = ProgressCall.Call;
-  private static readonly ExchangeCallback exchange = ExchangeCall.Call;
 
   internal static void Register() {
-    GmmRegisterCallbacks(fail, log, oom, write, progress, exchange);
+    GmmRegisterCallbacks(fail, log, oom, write, progress);
   }
 %}
 /* This runs before the first call of any function, after SWIG's own initialisers. */
@@ -82,7 +80,7 @@ SWIGEXPORT void SWIGSTDCALL GmmRegisterCallbacks(gmm_csharp_fail_fn fail, gmm_cs
     get { return $imcall; } %}
 %typemap(in) void *GMM_ADDRESS %{ $1 = ($1_ltype)$input; %}
 %typemap(out) void *GMM_ADDRESS %{ $result = (void *)$1; %}
-%apply void *GMM_ADDRESS { gmm_context *, gmm_heap *, gmm_event *, gmm_ticket *, gmm_watcher *, gmm_job *, gmm_lease * }
+%apply void *GMM_ADDRESS { gmm_context *, gmm_heap *, gmm_event *, gmm_ticket *, gmm_watcher *, gmm_lease * }
 %ignore gmm_context;
 %ignore gmm_heap;
 %ignore gmm_event;
@@ -141,13 +139,6 @@ GMM_CSHARP_CALLBACK((gmm_watch_fn fn, void *user), gmm_csharp_watch)
 GMM_CSHARP_CALLBACK((gmm_lease_ask_fn fn, void *user), gmm_csharp_asked)
 GMM_CSHARP_CALLBACK((void (*fn)(void *user), void *user), gmm_csharp_run)
 
-/* The exchange of a job: the user pointer is a GCHandle of an ExchangeCall. */
-%typemap(ctype) gmm_exchange "void *"
-%typemap(imtype) gmm_exchange "global::System.IntPtr"
-%typemap(cstype) gmm_exchange "global::System.IntPtr"
-%typemap(csin) gmm_exchange "$csinput"
-%typemap(in) gmm_exchange "$1 = gmm_csharp_exchange($input);"
-
 %apply void *GMM_ADDRESS { void * }
 enum {
   GMM_CSHARP_TASK = 0,
@@ -192,13 +183,10 @@ GMM_CSHARP_OUTSIDE(gmm_reset, 1)
 GMM_CSHARP_OUTSIDE(gmm_backup_discard, 1)
 GMM_CSHARP_OUTSIDE(gmm_tag_destroy, 1)
 GMM_CSHARP_OUTSIDE(gmm_tag_configure, 1)
-GMM_CSHARP_OUTSIDE(gmm_job_pause, 0)
-GMM_CSHARP_OUTSIDE(gmm_job_resume, 0)
 
 /* `base` is a word of C#. */
 %rename(base_address) gmm_pointer_info::base;
 
 %include "gmm.i"
 %include "watch.i"
-%include "job.i"
 %include "lease.i"

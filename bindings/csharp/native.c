@@ -15,7 +15,6 @@ static gmm_csharp_log_fn log_delegate;
 static gmm_csharp_oom_fn oom_delegate;
 static gmm_write_fn write_delegate;
 static gmm_progress_fn progress_delegate;
-static gmm_csharp_exchange_fn exchange_delegate;
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t asked = PTHREAD_COND_INITIALIZER;
@@ -25,13 +24,12 @@ static gmm_csharp_request **last = &first;
 static int stopped;
 
 void gmm_csharp_register(gmm_csharp_fail_fn fail, gmm_csharp_log_fn log, gmm_csharp_oom_fn oom, gmm_write_fn write,
-                         gmm_progress_fn progress, gmm_csharp_exchange_fn exchange) {
+                         gmm_progress_fn progress) {
   fail_delegate = fail;
   log_delegate = log;
   oom_delegate = oom;
   write_delegate = write;
   progress_delegate = progress;
-  exchange_delegate = exchange;
 }
 
 #define EXPORT __attribute__((visibility("default")))
@@ -54,7 +52,7 @@ int32_t gmm_csharp_enter_domain(int32_t domain) {
 /* The domain is unloaded: no callback finds its code any more. Its objects are finalized after this. */
 void gmm_csharp_leave_domain(void) {
   gmm_csharp_stop();
-  gmm_csharp_register(NULL, NULL, NULL, NULL, NULL, NULL);
+  gmm_csharp_register(NULL, NULL, NULL, NULL, NULL);
   pthread_mutex_lock(&mutex);
   user_domain = 0;
   pthread_mutex_unlock(&mutex);
@@ -155,23 +153,6 @@ int32_t gmm_csharp_progress(void *user, uint64_t done, uint64_t total) {
   if (gmm_csharp_depth > 0) return progress_delegate(user, done, total);
   (void)ask(&report, &answer);
   return answer;
-}
-
-/* On the thread that is in the job's operation, which came from C#. */
-static gmm_result call_exchange(void *user, int32_t operation, const char *key, const char *value, char *out,
-                                uint64_t timeout_ms) {
-  return exchange_delegate ? exchange_delegate(user, operation, key, value, out, timeout_ms) : GMM_ERROR_IO;
-}
-static gmm_result exchange_set(void *user, const char *key, const char *value, char *out, uint64_t timeout_ms) {
-  return call_exchange(user, 0, key, value, out, timeout_ms);
-}
-static gmm_result exchange_get(void *user, const char *key, char *out, uint64_t timeout_ms) {
-  return call_exchange(user, 1, key, NULL, out, timeout_ms);
-}
-static void exchange_erase(void *user, const char *key) { call_exchange(user, 2, key, NULL, NULL, 0); }
-gmm_exchange gmm_csharp_exchange(void *user) {
-  const gmm_exchange calls = {exchange_set, exchange_get, exchange_erase, user};
-  return calls;
 }
 
 void gmm_csharp_enter_watch(uint32_t event) { watch_event = event; }

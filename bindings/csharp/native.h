@@ -10,13 +10,9 @@ typedef void (*gmm_csharp_log_fn)(void *user, uint32_t level, const char *messag
 typedef int32_t (*gmm_csharp_oom_fn)(void *user, int32_t device, uint32_t kind, uint32_t tag, uint64_t requested,
                                      uint64_t reserved, uint32_t attempt, int32_t cause);
 
-/** operation: 0 set, 1 get, 2 erase; out: room for GMM_EXCHANGE_VALUE bytes. Answers with a gmm_result. */
-typedef int32_t (*gmm_csharp_exchange_fn)(void *user, int32_t operation, const char *key, const char *value, char *out,
-                                          uint64_t timeout_ms);
-
 /** Sets the delegates, before any other call. */
 void gmm_csharp_register(gmm_csharp_fail_fn fail, gmm_csharp_log_fn log, gmm_csharp_oom_fn oom, gmm_write_fn write,
-                         gmm_progress_fn progress, gmm_csharp_exchange_fn exchange);
+                         gmm_progress_fn progress);
 
 /** How many calls from C# this thread is in. With none it is a thread of the library, which must not enter C#. */
 extern _Thread_local int gmm_csharp_depth;
@@ -65,8 +61,6 @@ void gmm_csharp_log(void *user, gmm_log_level level, const char *message);
 int32_t gmm_csharp_oom(void *user, const gmm_oom_info *info);
 int32_t gmm_csharp_write(void *user, const char *text, uint64_t size);
 void gmm_csharp_run(void *user);
-/** The calls of the ExchangeCall whose GCHandle `user` is. */
-gmm_exchange gmm_csharp_exchange(void *user);
 int32_t gmm_csharp_watch(void *user, const gmm_watch_info *info);
 int32_t gmm_csharp_asked(void *user, const gmm_lease_ask *ask);
 int32_t gmm_csharp_progress(void *user, uint64_t done, uint64_t total);

@@ -82,7 +82,7 @@
 %typemap(in) void *GMM_ADDRESS %{ $1 = ($1_ltype)(uintptr_t)$input; %}
 %typemap(out) void *GMM_ADDRESS %{ $result = (jlong)(uintptr_t)$1; %}
 %typemap(memberin) void *GMM_ADDRESS %{ $1 = $input; %}
-%apply void *GMM_ADDRESS { gmm_context *, gmm_heap *, gmm_event *, gmm_ticket *, gmm_watcher *, gmm_job *, gmm_lease * }
+%apply void *GMM_ADDRESS { gmm_context *, gmm_heap *, gmm_event *, gmm_ticket *, gmm_watcher *, gmm_lease * }
 %ignore gmm_context;
 %ignore gmm_heap;
 %ignore gmm_event;
@@ -174,13 +174,6 @@ GMM_JAVA_CALLBACK((gmm_watch_fn fn, void *user), gmm_java_watch)
 /* The user pointer of a lease is a LeaseCall, likewise. */
 GMM_JAVA_CALLBACK((gmm_lease_ask_fn fn, void *user), gmm_java_asked)
 
-/* The exchange of a job is an ExchangeCall, which callbacks_new() keeps until the job has ended. */
-%typemap(jni) gmm_exchange "jlong"
-%typemap(jtype) gmm_exchange "long"
-%typemap(jstype) gmm_exchange "long"
-%typemap(javain) gmm_exchange "$javainput"
-%typemap(in) gmm_exchange "$1 = gmm_java_exchange($input);"
-
 /* The library calls the writer on this thread, during the call. */
 %typemap(jni) (gmm_write_fn write, void *user) "jobject"
 %typemap(jtype) (gmm_write_fn write, void *user) "SnapshotWriter"
@@ -230,5 +223,4 @@ void gmm_java_callbacks_delete(JNIEnv *jenv, uint64_t callbacks);
 
 %include "gmm.i"
 %include "watch.i"
-%include "job.i"
 %include "lease.i"

@@ -17,7 +17,6 @@ static jmethodID callbacks_run;
 static jmethodID writer_write;
 static jmethodID progress_call;
 static jmethodID watch_call;
-static jmethodID exchange_call;
 static jmethodID lease_call;
 
 static void detach(void *unused) {
@@ -69,7 +68,6 @@ JNIEXPORT jint JNICALL JNI_OnLoad(JavaVM *vm, void *reserved) {
                  (writer_write = method(env, "io/gmm/SnapshotWriter", "write", "([B)Z")) &&
                  (progress_call = method(env, "io/gmm/ProgressCall", "call", "(JJ)Z")) &&
                  (watch_call = method(env, "io/gmm/WatchCall", "call", "(IIIJJJJJI)Z")) &&
-                 (exchange_call = method(env, "io/gmm/ExchangeCall", "call", "(I[B[BJ)[B")) &&
                  (lease_call = method(env, "io/gmm/LeaseCall", "call", "([BIIJJ)V"))
              ? JNI_VERSION_1_8
              : JNI_ERR;
@@ -229,45 +227,6 @@ int32_t gmm_java_asked(void *user, const gmm_lease_ask *ask) {
     (*env)->ExceptionClear(env);
   }
   return 0;
-}
-
-/* Runs on the thread that is in the job's operation, many times in one call, so no reference may be left. ExchangeCall
- * keeps what the program throws. */
-static gmm_result call_exchange(void *user, jint operation, const char *key, const char *value, char *out,
-                                uint64_t timeout_ms) {
-  JNIEnv *env = environment();
-  gmm_result result = GMM_ERROR_IO;
-  if (!env || (*env)->ExceptionCheck(env)) return result;
-  jbyteArray name = gmm_java_bytes(env, key, strlen(key));
-  jbyteArray text = name && value ? gmm_java_bytes(env, value, strlen(value)) : NULL;
-  if (name && (text || !value)) {
-    jbyteArray stands = (jbyteArray)(*env)->CallObjectMethod(env, (jobject)user, exchange_call, operation, name, text,
-                                                             (jlong)timeout_ms);
-    const jboolean thrown = (*env)->ExceptionCheck(env);
-    const jsize length = !thrown && stands ? (*env)->GetArrayLength(env, stands) : 0;
-    if (!thrown && !stands) result = GMM_ERROR_NOT_READY;
-    if (out && length > 0 && length < GMM_EXCHANGE_VALUE) {
-      (*env)->GetByteArrayRegion(env, stands, 0, length, (jbyte *)out);
-      out[length] = 0;
-      result = out[0] == 0 ? GMM_ERROR_CANCELLED : GMM_OK;
-    }
-    if (stands) (*env)->DeleteLocalRef(env, stands);
-  }
-  if ((*env)->ExceptionCheck(env)) (*env)->ExceptionClear(env); /* no memory; gmm asks again */
-  if (text) (*env)->DeleteLocalRef(env, text);
-  if (name) (*env)->DeleteLocalRef(env, name);
-  return result;
-}
-static gmm_result exchange_set(void *user, const char *key, const char *value, char *out, uint64_t timeout_ms) {
-  return call_exchange(user, 0, key, value, out, timeout_ms);
-}
-static gmm_result exchange_get(void *user, const char *key, char *out, uint64_t timeout_ms) {
-  return call_exchange(user, 1, key, NULL, out, timeout_ms);
-}
-static void exchange_erase(void *user, const char *key) { call_exchange(user, 2, key, NULL, NULL, 0); }
-gmm_exchange gmm_java_exchange(jlong exchange) {
-  const gmm_exchange calls = {exchange_set, exchange_get, exchange_erase, (void *)(uintptr_t)exchange};
-  return calls;
 }
 
 void gmm_java_run(void *user) {

@@ -48,8 +48,6 @@ int32_t gmm_java_oom(void *user, const gmm_oom_info *info);
 int32_t gmm_java_write(void *user, const char *text, uint64_t size);
 int32_t gmm_java_watch(void *user, const gmm_watch_info *info);
 int32_t gmm_java_asked(void *user, const gmm_lease_ask *ask);
-/** The calls of an io.gmm.ExchangeCall that gmm_java_callbacks_new() keeps. */
-gmm_exchange gmm_java_exchange(jlong exchange);
 int32_t gmm_java_progress(void *user, uint64_t done, uint64_t total);
 void gmm_java_run(void *user);
 

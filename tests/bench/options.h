@@ -30,15 +30,12 @@ struct Options {
   uint32_t blocks = 0;             // 0: the command's own
   uint64_t seed = 1;
   bool uniform = false;
-  bool recorded_threads = false;
   gmm_contents contents = GMM_CONTENTS_DROP;
   std::string directory;  // for files; empty: GMM_BACKUP_DIR, or /tmp
   bool cold = false;
   bool pageable = false;
-  uint32_t rest_ms = 0;     // between operations, not timed
-  uint32_t ranks = 0;       // processes of a job; 0: the command's own
-  uint64_t timeout_ms = 0;  // of a job; 0: the command's own
-  uint32_t reserve = 0;     // percent of the peak requested; 0: the command's own
+  uint32_t rest_ms = 0;  // between operations, not timed
+  uint32_t reserve = 0;  // percent of the peak requested; 0: the command's own
   bool share = false;
   bool cross = false;
   bool json = false;

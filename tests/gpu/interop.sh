@@ -45,10 +45,8 @@ report() {
     result=FAIL
     if [ "$status" = 124 ] || [ "$status" = 137 ]; then words="stopped after $limit s${words:+; $words}"; fi
     words="exit $status${words:+; $words}"
-    # No GPU library starts on the fake driver: there only the end of the script counts. python_cost.py says 3 without
-    # CuPy.
-    if [ -n "$fake" ] && { { [ "$kind" = gpu ] && grep -qE '^1\.\.[0-9]+$' "$file"; } ||
-      [ "$kind $status" = 'timed 3' ]; }; then
+    # No GPU library starts on the fake driver: there only the end of the script counts.
+    if [ -n "$fake" ] && [ "$kind" = gpu ] && grep -qE '^1\.\.[0-9]+$' "$file"; then
       result='----'
     fi
   fi
@@ -214,7 +212,6 @@ suite=()
 check 'Numba' 150 numba gpu tests/gpu/numba_check "${suite[@]}"
 # Its tests of IPC give a new process 4 seconds to start CUDA: the others do not all start in the same moment.
 if [ -z "$fake" ] && [ ${#job_names[@]} != 0 ]; then sleep 10; fi
-check 'PyTorch' 100 torch gpu tests/gpu/torch_check
 check 'CuPy' 90 cupy gpu tests/gpu/cupy_check cupy
 check 'between processes' 90 torch gpu tests/gpu/ipc_check
 check 'RMM' 60 rmm gpu tests/gpu/cupy_check rmm
@@ -242,11 +239,6 @@ finish_jobs
 if [ -x "$build/tests/ipc_lifetimes" ]; then
   step 'either side killed' 30 host env GMM_BACKEND=cuda "$build/tests/ipc_lifetimes"
 fi
-if path=$(first_of tests/bench/python_cost.py tests/gpu/python_cost.py); then
-  step 'cost in Python' 40 timed "$(python_with cupy)" "$path"
-else
-  row FAIL 'cost in Python' 0 'not there: tests/bench/python_cost.py'
-fi
 if [ -x "$build/tests/bench/gmm-bench" ]; then
   # A process takes half a second to start CUDA, so there are fewer of them than on the host backend.
   step 'gmm-bench ipc' 60 timed "$build/tests/bench/gmm-bench" ipc --backend cuda --blocks 10 --threads 16 \
@@ -256,7 +248,10 @@ if [ -x "$build/tests/bench/gmm-bench" ]; then
 fi
 # It fills the device for a moment, and times copies.
 step 'checkpoint of a process' 120 timed "$(python_with cupy)" tests/gpu/checkpoint_check.py ${fake:+--rehearse}
-step 'PyTorch, its own kind' 130 gpu "$(python_with torch)" tests/gpu/torch_native_check.py --no-training
+for name in torch torch_managed; do
+  step "PyTorch: $name" 130 gpu env GMM_BACKEND=cuda "$(python_with torch)" tests/bindings/python/run.py \
+    "tests/bindings/interop/test_$name.py"
+done
 step 'training GPT-2 small' 50 timed "$(python_with torch)" tests/gpu/train_gpt2.py ${fake:+--rehearse}
 # Its tests compare the device's free memory.
 step 'torch_memory_saver upstream' 200 gpu "$(python_with torch)" tests/gpu/memory_saver_upstream.py \

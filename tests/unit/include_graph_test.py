@@ -24,12 +24,11 @@ ROOMS = {
     "range": ("heap", "space"),
     "backup": ("space",),
     "watch": ("limits", "heap", "space"),
-    "job": (),
     "lease": (),
     "pause": ("backup", "limits", "watch", "heap", "space"),
     "ipc": ("heap", "space"),
     "trace": ("limits", "heap", "space"),
-    "context": ("space", "heap", "limits", "range", "backup", "watch", "job", "lease", "pause", "ipc",
+    "context": ("space", "heap", "limits", "range", "backup", "watch", "lease", "pause", "ipc",
                 "trace"),
 }
 # What the command prints, and what the preload library has a copy of inside.

@@ -38,10 +38,6 @@ namespace Gmm
     [UnmanagedFunctionPointer(CallingConvention.Cdecl)]
     internal delegate int ProgressCallback(IntPtr user, ulong done, ulong total);
 
-    [UnmanagedFunctionPointer(CallingConvention.Cdecl)]
-    internal delegate int ExchangeCallback(IntPtr user, int operation, IntPtr key, IntPtr value, IntPtr stands,
-        ulong timeout);
-
     /// <summary>
     /// The functions that C calls. The user pointer is a GCHandle of one of these objects, which lives as long as its
     /// native context, or of a snapshot's writer. No exception may leave through C: one that belongs to a caller waits

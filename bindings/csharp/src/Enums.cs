@@ -215,24 +215,6 @@ namespace Gmm
         Budget = 16
     }
 
-    /// <summary>What a job did last.</summary>
-    public enum GmmJobState
-    {
-        /// <summary>Nothing yet.</summary>
-        Idle = 0,
-        /// <summary>All ranks carry it out, or have done so.</summary>
-        Committed = 1,
-        /// <summary>All ranks are as before it.</summary>
-        Aborted = 2,
-        /// <summary>
-        /// This rank could not reach the exchange after it had agreed. Its memory is as before and may be used. The
-        /// next call of the same method goes on with the operation.
-        /// </summary>
-        InDoubt = 3,
-        /// <summary>A thread is in Pause() or Resume().</summary>
-        Running = 4
-    }
-
     /// <summary>Who may have the memory of the offered tags: InUse, the program alone; else others, too.</summary>
     public enum GmmLeaseState
     {

@@ -323,14 +323,6 @@ namespace Gmm
         }
 
         /// <summary>
-        /// Makes this process a rank of a job, over an exchange that all its ranks reach. The call asks nothing of it.
-        /// </summary>
-        public GmmJob Job(IGmmExchange exchange, GmmJobOptions options)
-        {
-            return new GmmJob(handle, exchange, options);
-        }
-
-        /// <summary>
         /// Makes this process a member of an arbiter's leases. The call waits for nobody: the first such process
         /// becomes the arbiter.
         /// </summary>

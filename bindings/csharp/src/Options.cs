@@ -122,39 +122,6 @@ namespace Gmm
         }
     }
 
-    /// <summary>Which rank of which job this process is.</summary>
-    public sealed class GmmJobOptions
-    {
-        /// <summary>
-        /// 1 to 63 letters, digits, '.', '-' and '_'. No other job of the exchange had it.
-        /// </summary>
-        public string Name { get; set; } = "job";
-        /// <summary>This process, from 0 on.</summary>
-        public int Rank { get; set; }
-        /// <summary>How many there are.</summary>
-        public int Ranks { get; set; } = 1;
-        /// <summary>
-        /// Milliseconds of each operation, with the copies of the slowest rank; 0 means 60,000.
-        /// </summary>
-        public long TimeoutMilliseconds { get; set; }
-
-        internal void Fill(gmm_job_desc desc, IntPtr user)
-        {
-            Show.CheckSize("TimeoutMilliseconds", TimeoutMilliseconds);
-            desc.set_name(Name);
-            desc.rank = (uint)Rank;
-            desc.ranks = (uint)Ranks;
-            desc.timeout_ms = (ulong)TimeoutMilliseconds;
-            desc.set_exchange(user);
-        }
-
-        /// <inheritdoc/>
-        public override string ToString()
-        {
-            return Show.Properties(this);
-        }
-    }
-
     /// <summary>What a lease is, and what it offers.</summary>
     public sealed class GmmLeaseOptions
     {

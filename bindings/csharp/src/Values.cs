@@ -599,44 +599,6 @@ namespace Gmm
         }
     }
 
-    /// <summary>The last operation of a job. Sizes are bytes.</summary>
-    public sealed class GmmJobInfo
-    {
-        internal GmmJobInfo(gmm_job_info from)
-        {
-            State = (GmmJobState)from.state;
-            Epoch = (long)from.epoch;
-            FailedRank = from.failed_rank < 0 ? (int?)null : from.failed_rank;
-            Cause = (GmmResult)from.cause;
-            Bytes = (long)from.bytes;
-            JobBytes = (long)from.job_bytes;
-        }
-
-        /// <summary>What happened.</summary>
-        public GmmJobState State { get; }
-
-        /// <summary>Its number, from 1 on; 0: there was none.</summary>
-        public long Epoch { get; }
-
-        /// <summary>The rank that refused, failed, or did not answer in time; null: none.</summary>
-        public int? FailedRank { get; }
-
-        /// <summary>What that rank says; NotReady: it did not answer in time.</summary>
-        public GmmResult Cause { get; }
-
-        /// <summary>Bytes of this rank that changed state.</summary>
-        public long Bytes { get; }
-
-        /// <summary>Bytes of all ranks, as far as they told.</summary>
-        public long JobBytes { get; }
-
-        /// <inheritdoc/>
-        public override string ToString()
-        {
-            return Show.Properties(this);
-        }
-    }
-
     /// <summary>A lease that waits for what another one has in use.</summary>
     public sealed class GmmLeaseAsk
     {

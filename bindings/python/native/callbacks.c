@@ -108,6 +108,29 @@ int32_t callback_write(void *user, const char *text, uint64_t size) {
   return stop;
 }
 
+/* Runs on the watcher's thread, while an operation waits on another, which has released the GIL. The gmm.Watcher is the
+ * `user`: it holds the callable, and its end waits for this call. An exception is a refusal. */
+int32_t callback_watch(void *user, const gmm_watch_info *info) {
+  PyGILState_STATE gil;
+  if (!callback_enter(&gil)) return 0;
+  int32_t answer = 0;
+  later_enter(0); /* frees are allowed, but the end of a handle may wait for this thread */
+  PyObject *callable = handle_callable((Handle *)user, &((Handle *)user)->watch);
+  if (callable) {
+    PyObject *told = PyObject_CallFunction(
+        callable, "IIiNKKKKi", (unsigned)info->event, (unsigned)info->tag, (int)info->device,
+        PyLong_FromVoidPtr(info->address), (unsigned long long)info->size, (unsigned long long)info->generation,
+        (unsigned long long)info->budget_bytes, (unsigned long long)info->remaining_ms, (int)info->cause);
+    answer = !told || told == Py_False;
+    if (!told) PyErr_WriteUnraisable(callable);
+    Py_XDECREF(told);
+    Py_DECREF(callable);
+  }
+  later_leave(0);
+  callback_leave(gil);
+  return answer;
+}
+
 /* A progress callback runs with the library's locks held, so what dies in it is freed later. */
 int32_t callback_progress(void *user, uint64_t done, uint64_t total) {
   PyGILState_STATE gil;

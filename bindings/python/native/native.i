@@ -18,6 +18,7 @@
 %ignore gmm_stream_destroy;
 %ignore gmm_event_destroy;
 %ignore gmm_ticket_destroy;
+%ignore gmm_watcher_destroy;
 /* A method of the context makes this call, and refuses calls of other threads meanwhile. */
 %ignore gmm_reset;
 /* gmm_free() stays: a plain address may be freed. */
@@ -74,6 +75,21 @@ GMM_QUICK(gmm_blocks::gmm_blocks)
 GMM_QUICK(gmm_context_desc::set_log)
 
 %include "gmm.i"
+
+/* Watchers. The callback passes the fields of gmm_watch_info. */
+%ignore gmm_watcher;
+%ignore gmm_watch_info;
+%ignore gmm_watch_callback;
+%ignore gmm_watch_desc::callback;
+GMM_OWNER(gmm_watch_desc, free((void *)$self->name);)
+GMM_OWNED_TEXT(gmm_watch_desc, name)
+%extend gmm_watch_desc {
+  void set_callback(gmm_watch_fn fn, void *user) {
+    $self->callback.fn = fn;
+    $self->callback.user = user;
+  }
+}
+%include <gmm/watch.h>
 
 /* SWIG's initialiser returns a module or a number, by its version. In both an exception fails the import. */
 %init %{

@@ -58,8 +58,6 @@ internal sealed class SmokeTest
             tap.Test("retained", () => Pausing(steps.Retained));
             tap.Test("watch", () => Pausing(steps.Watch));
             tap.Test("closed inside a watcher", () => Pausing(steps.ClosedInside));
-            tap.Test("job", () => Pausing(steps.Job));
-            tap.Test("job without an exchange", () => Pausing(steps.JobWithoutExchange));
             tap.Test("comm", () => Pausing(steps.Comm));
             IpcTest sharing = new IpcTest(context, device);
             foreach (GmmKind kind in new[] { GmmKind.Vmm, GmmKind.Device, GmmKind.Host })

@@ -571,11 +571,6 @@ public final class Context implements AutoCloseable {
         return Watcher.create(handle, options, handler);
     }
 
-    /** Makes this process a rank of a job, over an exchange that all its ranks reach. The call asks nothing of it. */
-    public Job job(Exchange exchange, JobOptions options) {
-        return Job.create(handle, exchange, options);
-    }
-
     /**
      * Makes this process a member of an arbiter's leases. The call waits for nobody: the first such process becomes the
      * arbiter.

@@ -64,8 +64,6 @@ final class SmokeTest {
             tap.test("retained", () -> pausing(steps::retained));
             tap.test("watch", () -> pausing(steps::watch));
             tap.test("closed inside a watcher", () -> pausing(steps::closedInside));
-            tap.test("job", () -> pausing(steps::job));
-            tap.test("job without an exchange", () -> pausing(steps::jobWithoutExchange));
             tap.test("comm", () -> pausing(steps::comm));
             IpcTest sharing = new IpcTest(context, device);
             for (Kind kind : List.of(Kind.VMM, Kind.DEVICE, Kind.HOST)) {
