@@ -17,7 +17,8 @@ ADDED = [
     ('context.h', '} gmm_device_info;', '  uint64_t added_bytes; /**< added to an answer */\n} gmm_device_info;'),
     ('memory.h', '} gmm_alloc_desc;', '  const char *added_text; /**< added to options */\n} gmm_alloc_desc;'),
     ('memory.h', '  GMM_STATE_REVOKED =', '  GMM_STATE_ADDED = 77, /**< added to an enum */\n  GMM_STATE_REVOKED ='),
-    ('memory.h', '  GMM_POINTER_COMM =', '  GMM_POINTER_ADDED = 1u << 30, /**< added to flags */\n  GMM_POINTER_COMM ='),
+    ('memory.h', '  GMM_POINTER_COMM =',
+     '  GMM_POINTER_ADDED = 1u << 30, /**< added to flags */\n  GMM_POINTER_COMM ='),
 ]
 # By language: the names that the field of the answer, that of the options, the enumerator and the flag must have.
 NAMES = {'java': ['public long addedBytes()', 'public AllocOptions addedText(String value)', 'ADDED(77)',

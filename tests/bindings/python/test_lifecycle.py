@@ -458,7 +458,8 @@ def test_an_import_holds_its_context_until_it_has_the_memory(tmp_path):
             return made
 
         buffer = Buffer()
-        buffer._open(native.MEMORY_IMPORTED, None, None, importer, handle, import_and_close, importer, handle, import_desc(0, None))
+        buffer._open(native.MEMORY_IMPORTED, None, None, importer, handle, import_and_close, importer, handle,
+                     import_desc(0, None))
         assert buffer.nbytes == MIB
         buffer.free()
 
