@@ -139,7 +139,7 @@ take_headers
 take_zlib
 
 # --- the build --------------------------------------------------------------------------------------------------
-options=(-Dcuda=enabled -Dpython=enabled -Djava=disabled -Dcsharp=disabled -Dwerror=false)
+options=(-Dpython=enabled -Djava=disabled -Dcsharp=disabled -Dwerror=false)
 [ -z "$fake" ] || options+=(-Doptimization=0)
 [ -f "$build/build.ninja" ] || build_step 'configure' 60 meson setup "$build" "${options[@]}" || finish
 # Only what runs below.
@@ -159,10 +159,11 @@ if [ -n "$fake" ]; then
 fi
 
 # Numba's release imports a name that the newest NumPy lacks.
+with_numba=$PYTHONPATH
 if "$python" -c 'import numpy, sys; sys.exit(hasattr(numpy, "row_stack"))' 2>/dev/null; then
   mkdir -p "$work/prelude"
   printf 'import numpy\nnumpy.row_stack = numpy.vstack\n' >"$work/prelude/sitecustomize.py"
-  export PYTHONPATH=$work/prelude:$PYTHONPATH
+  with_numba=$work/prelude:$PYTHONPATH
 fi
 
 # program NAME SECONDS PATH ARGUMENT...: alone; a row also when the build does not have it.
@@ -178,8 +179,8 @@ interop() {
   local how=$1 library=$2 module=$3 limit=$4
   shift 4
   if with_library "$module"; then
-    $how "with $library${*:+, ${!#}}" "$limit" env "$@" "$python" tests/bindings/python/run.py \
-      "tests/bindings/interop/test_$library.py"
+    $how "with $library${*:+, ${!#}}" "$limit" env PYTHONPATH="$with_numba" "$@" "$python" \
+      tests/bindings/python/run.py "tests/bindings/interop/test_$library.py"
   elif wanted "with $library"; then
     row SKIP "with $library" 0 "no module $module"
   fi
@@ -216,7 +217,7 @@ interop beside jax jax 90
 interop beside cuda_core cuda.core 60
 interop beside torch_multiprocessing torch 90
 for path in examples/python/*.py; do
-  [ "${path##*/}" = tour.py ] || beside "example ${path##*/}" 90 "$python" "$path"
+  [ "${path##*/}" = tour.py ] || beside "example ${path##*/}" 90 env PYTHONPATH="$with_numba" "$python" "$path"
 done
 beside 'backend suite' 90 "$build/tests/unit/cuda_backend_test" --gtest_color=no
 together
