@@ -246,8 +246,9 @@ if [ -x "$build/tests/bench/gmm-bench" ]; then
   step 'gmm-bench ipc, 64 at once' 60 timed "$build/tests/bench/gmm-bench" ipc --backend cuda --kind vmm \
     --blocks 1 --threads 64 --iterations 10000
 fi
-# It fills the device for a moment, and times copies.
-step 'checkpoint of a process' 120 timed "$(python_with cupy)" tests/gpu/checkpoint_check.py ${fake:+--rehearse}
+# It fills the device for a moment.
+step 'checkpoint of a process' 120 gpu env GMM_BACKEND=cuda "$(python_with torch)" tests/bindings/python/run.py \
+  tests/bindings/python/test_suspend.py
 for name in torch torch_managed; do
   step "PyTorch: $name" 130 gpu env GMM_BACKEND=cuda "$(python_with torch)" tests/bindings/python/run.py \
     "tests/bindings/interop/test_$name.py"

@@ -16,7 +16,7 @@
 
 `import gmm.torch` imports PyTorch. All memory is that of gmm.context(): its statistics, tags, quotas, traces and pauses
 see the tensors. From then on tensors over gmm's memory travel through torch.multiprocessing without a copy: see
-gmm.multiprocessing.enable_torch(). gmm.torch compiles C++ files at their first use; `python -m gmm.torch build [FOLDER]`
+gmm.multiprocessing.enable_torch(). gmm.torch compiles C++ files at their first use; `python -m gmm.torch build`
 compiles them ahead, also for machines without a compiler.
 """
 import os

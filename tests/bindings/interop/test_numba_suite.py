@@ -87,7 +87,8 @@ def start(folder, classes, **settings):
                    "PYTHONPATH": os.pathsep.join([str(folder), *filter(None, [ENVIRONMENT.get("PYTHONPATH")])])}
     with open(folder / "log", "w") as log:
         return subprocess.Popen([sys.executable, "-c", PROGRAM, "-v",
-                                 *(f"numba.cuda.tests.{name}" for name in classes)], cwd=folder, env=environment, stdout=log, stderr=subprocess.STDOUT)
+                                 *(f"numba.cuda.tests.{name}" for name in classes)], cwd=folder,
+                                 env=environment, stdout=log, stderr=subprocess.STDOUT)
 
 
 def outcomes(folder, process):

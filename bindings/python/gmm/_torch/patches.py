@@ -119,7 +119,8 @@ def _pin_memory(original):
     @functools.wraps(original)
     def pin_memory(self, *args, **kwargs):
         # The RFC has one allocator for all host memory: the devices reach managed memory too, and copy it at any time.
-        if managed.get_enabled_uvm() and not _dynamo() and self.device.type == "cpu" and managed.storage_of(self) is not None:
+        is_cpu = managed.get_enabled_uvm() and not _dynamo() and self.device.type == "cpu"
+        if is_cpu and managed.storage_of(self) is not None:
             return managed.manage_memory(self)
         return original(self, *args, **kwargs)
 
