@@ -302,7 +302,7 @@ class Model:
 
 class Writer:
     """What the languages share. A subclass writes one."""
-    language, keywords = '', ()
+    language = ''
 
     def __init__(self, model, out, members):
         self.model, self.out, self.members = model, out, members
@@ -488,91 +488,75 @@ class Java(Writer):
 
     def write_options(self, struct):
         name = self.type_name(struct.c_name)
-        members, setters, encode, arguments, shown = '', '', '', [], []
+        members, setters, encode, arguments, shown = [], [], [], [], []
+        put = {'enum': 'putInt({at}, {own}.value())', 'u64': 'putLong({at}, {own})',
+               'address': 'putLong({at}, {own})', 'text': 'putText({at}, {own})',
+               'tag': 'putInt({at}, {own} == null ? 0 : {own}.number())',
+               'stream': 'putLong({at}, {own}.rawAddress())',
+               'events': 'putInt({at}, {own} != 0 ? {own} : default{pascal}())'}
 
-        def add(own, java_type, doc, otherwise, code, parameter='value'):
-            nonlocal setters
-            setters += '\n' + self.doc(doc, otherwise, '    ')
-            setters += f'    public {name} {own}({java_type}{" " + parameter if java_type else ""}) {{\n'
-            setters += f'        {code}\n        return this;\n    }}\n'
+        def add(own, parameter, doc, otherwise, code):
+            setters.append('\n' + self.doc(doc, otherwise, '    ') + f'    public {name} {own}({parameter}) {{\n'
+                           f'        {code}\n        return this;\n    }}\n')
 
         for field in struct.fields:
             own, at = self.camel(self.field_name(struct, field)), field.at
             is_argument = f'{struct.c_name}.{field.c_name}' in ARGUMENTS
-            if field.kind == 'skip':
-                continue
             if field.kind == 'callback':
                 arguments.append(f'long {own}User')
-                encode += f'        to.callback({at}, "{field.c_type}", {own}User);\n'
+                encode.append(f'        to.callback({at}, "{field.c_type}", {own}User);\n')
+            elif field.kind == 'list':
+                singular = field.c_name[:-1]
+                count_at = next(other.at for other in struct.fields if other.c_name == singular + '_count')
+                if field.element in self.model.structs:
+                    raise SystemExit(f'{struct.c_name}.{field.c_name}: no rule for a list of {field.element}')
+                java_type = 'Tag' if field.element == 'gmm_tag' else 'Integer'
+                length = f'{own}.length' if is_argument else f'{own}.size()'
                 if is_argument:
-                    continue
-            if field.kind == 'list':
-                encode, members, setters = self.list_of(struct, field, own, is_argument, encode, members, add,
-                                                        arguments, lambda: setters)
+                    arguments.append(f'{java_type}[] {own}')
+                else:
+                    members.append(f'    final java.util.List<{java_type}> {own} = new java.util.ArrayList<>();\n')
+                    add(self.camel(singular), f'{java_type.replace("Integer", "int")} value', field.doc, singular,
+                        f'{own}.add(value);')
+                encode.append(f'        if ({length} != 0) {{\n'
+                              f'            java.nio.ByteBuffer list = Struct.list(4 * {length});\n'
+                              f'            for ({java_type} each : {own}) {{\n'
+                              f'                list.putInt({"each.number()" if java_type == "Tag" else "each"});\n'
+                              f'            }}\n            to.putList({at}, list);\n'
+                              f'            to.putInt({count_at}, {length});\n        }}\n')
+                continue
+            if field.kind == 'skip' or is_argument:
                 continue
             initial = ''
             if field.kind == 'enum':
-                zero = [item for item in self.model.enum_of(field.c_type).items if item.value == 0]
-                initial = f' = {self.type_of(field)}.{self.model.enum_of(field.c_type).short(zero[0])}' if zero else ''
+                enum = self.model.enum_of(field.c_type)
+                zero = [enum.short(item) for item in enum.items if item.value == 0]
+                initial = f' = {self.type_of(field)}.{zero[0]}' if zero else ''
             elif field.kind == 'stream':
                 initial = ' = Stream.DEFAULT'
-            members += f'    {self.type_of(field)} {own}{initial};\n'
+            members.append(f'    {self.type_of(field)} {own}{initial};\n')
+            shown.append((own, own))
             if field.kind == 'flags':
                 for item, flag in self.own_flags(struct, field):
                     add(self.camel(flag), '', item.doc, flag, f'{own} |= {item.value};')
-                encode += f'        to.putInt({at}, {own});\n'
-                shown.append((own, own))
-                continue
-            applies = self.scope_flag(struct, field)
-            also = f' flags |= {applies.value};' if applies else ''
-            if field.kind == 'events':
+            elif field.kind == 'events':
                 event = self.pascal(FLAG_ENUMS[field.element])
-                add(own, f'{event}...', field.doc, own, f'{own} = 0;\n        for ({event} each : value) {{\n'
+                add(own, f'{event}... value', field.doc, own, f'{own} = 0;\n        for ({event} each : value) {{\n'
                     f'            {own} |= each.value();\n        }}')
-                encode += f'        to.putInt({at}, {own} != 0 ? {own} : default{own.capitalize()}());\n'
             else:
-                value = own
-                if field.kind == 'u64' and not self.model.is_unbounded(field):
-                    value = f'Text.checkSize("{own}", value)'
-                else:
-                    value = 'value'
-                add(own, self.type_of(field), field.doc, field.c_name, f'{own} = {value};' + also)
-                put = {'enum': 'to.putInt({at}, {own}.value())', 'u64': 'to.putLong({at}, {own})',
-                       'address': 'to.putLong({at}, {own})', 'text': 'to.putText({at}, {own})',
-                       'tag': 'to.putInt({at}, {own} == null ? 0 : {own}.number())',
-                       'stream': 'to.putLong({at}, {own}.rawAddress())', 'callback': ''}
-                line = put.get(field.kind, 'to.putInt({at}, {own})').format(at=at, own=own)
-                encode += f'        {line};\n' if line else ''
-            shown.append((own, own))
+                is_size = field.kind == 'u64' and not self.model.is_unbounded(field)
+                value = f'Text.checkSize("{own}", value)' if is_size else 'value'
+                applies = self.scope_flag(struct, field)
+                add(own, f'{self.type_of(field)} value', field.doc, field.c_name,
+                    f'{own} = {value};' + (f' flags |= {applies.value};' if applies else ''))
+            if field.kind != 'callback':
+                line = put.get(field.kind, 'putInt({at}, {own})').format(at=at, own=own, pascal=own.capitalize())
+                encode.append(f'        to.{line};\n')
         body = self.doc(struct.doc + '\n\nEach method changes this object and returns it.', name, '')
-        body += f'public final class {name} {{\n' + members + setters
+        body += f'public final class {name} {{\n' + ''.join(members + setters)
         body += f'\n    /** The bytes of a {struct.c_name}. */\n    byte[] encode({", ".join(arguments)}) {{\n'
-        body += f'        Struct to = new Struct({struct.size});\n{encode}        return to.bytes();\n    }}\n'
+        body += f'        Struct to = new Struct({struct.size});\n{"".join(encode)}        return to.bytes();\n    }}\n'
         self.save(name, body + self.to_string(name, shown) + '}\n', struct.c_name not in INTERNAL)
-
-    def list_of(self, struct, field, own, is_argument, encode, members, add, arguments, setters):
-        """A list behind the struct. Its count stands in the field <singular>_count."""
-        singular = field.c_name[:-1]
-        count_at = next(other.at for other in struct.fields if other.c_name == singular + '_count')
-        if field.element == 'gmm_tag':
-            java_type, put = 'Tag', 'list.putInt(each.number())'
-        elif field.element in self.model.structs:
-            raise SystemExit(f'{struct.c_name}.{field.c_name}: no rule for a list of {field.element}')
-        else:
-            java_type, put = 'Integer', 'list.putInt(each)'
-        if is_argument:
-            arguments.append(f'{java_type}[] {own}')
-            length = f'{own}.length'
-        else:
-            members += f'    final java.util.List<{java_type}> {own} = new java.util.ArrayList<>();\n'
-            add(self.camel(singular), java_type.replace('Integer', 'int'), field.doc, singular, f'{own}.add(value);')
-            length = f'{own}.size()'
-        encode += f'        if ({length} != 0) {{\n'
-        encode += f'            java.nio.ByteBuffer list = Struct.list(4 * {length});\n'
-        encode += f'            for ({java_type} each : {own}) {{\n                {put};\n            }}\n'
-        encode += f'            to.putList({field.at}, list);\n'
-        encode += f'            to.putInt({count_at}, {length});\n        }}\n'
-        return encode, members, setters()
 
 
 class CSharp(Writer):
