@@ -102,7 +102,6 @@ int handle_is_open(const Handle *handle);
  */
 int handle_stream(PyObject *object, gmm_stream *stream, Handle **held);
 
-
 /* lease.c */
 
 /** lease_create(lease, context, name, arbiter, priority, floor, residency_ms, hears) -> handle */
