@@ -15,8 +15,6 @@ inline uint64_t read_clock_ns(clockid_t clock) {
 }
 
 inline uint64_t monotonic_ns() { return read_clock_ns(CLOCK_MONOTONIC); }
-// The monotonic clock at the system's last tick, which costs less to read.
-inline uint64_t coarse_ns() { return read_clock_ns(CLOCK_MONOTONIC_COARSE); }
 // The time since the beginning of 1970 in UTC.
 inline uint64_t epoch_ns() { return read_clock_ns(CLOCK_REALTIME); }
 

@@ -38,7 +38,7 @@ enum class LockKind : uint8_t { kOperation, kBrief };
   LOCK(kBackupTransfers, "BackupStore transfers", kOperation) \
   LOCK(kBackupPlacing, "BackupFile placing", kOperation)      \
   LOCK(kBackupGrowth, "BackupArena growth", kOperation)       \
-  LOCK(kTraceLanes, "Trace lanes", kOperation)                \
+  LOCK(kTraceBuffers, "Trace buffers", kOperation)            \
   LOCK(kTraceFile, "TraceFile", kOperation)                   \
   LOCK(kIpcExports, "IpcExports", kBrief)                     \
   LOCK(kHeapCachesList, "HeapCaches list", kBrief)            \

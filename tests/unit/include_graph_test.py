@@ -42,7 +42,9 @@ GENERATED = ("help.h",)
 # standard that every system has, and xxhash in one place.
 STANDARD = set("""algorithm array atomic bit cerrno cinttypes climits cstdarg cstddef cstdint cstdio cstdlib cstring
     functional initializer_list limits new type_traits utility""".split())
-EXTRA = {("engine/backup/checksum.cpp", "xxhash.h"), ("base/lock.cpp", "execinfo.h")}
+EXTRA = {("engine/backup/checksum.cpp", "xxhash.h"), ("base/lock.cpp", "execinfo.h"),
+         ("engine/trace/format.h", "stdint.h")}
+FORMAT_OF_TRACES = ("cli", "engine/trace/format.h")  # in C, for the writer and the reader
 CONCRETE_BACKENDS = ("host", "cuda", "sycl")
 FACTORY = "engine/context/factory.cpp"
 
@@ -55,7 +57,9 @@ def objection(source, target):
         return "a public header includes public headers only"
     layer, wanted = source.split("/")[0], target.split("/")[0]
     if layer in ("cli", "preload"):
-        if target in TABLE_OF_VARIABLES or (layer == "preload" and target in LOCKS):
+        if (layer, target) == FORMAT_OF_TRACES or target in TABLE_OF_VARIABLES:
+            return None
+        if layer == "preload" and target in LOCKS:
             return None
         return None if wanted == layer else f"{layer} uses the public interface only"
     if wanted == "base":

@@ -8,7 +8,6 @@
 namespace gmm {
 
 inline uint64_t monotonic_ns() { return 0; }
-inline uint64_t coarse_ns() { return 0; }
 inline uint64_t epoch_ns() { return 0; }
 
 }  // namespace gmm
