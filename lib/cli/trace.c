@@ -22,6 +22,8 @@ struct reader {
   uint64_t live_capacity;
   uint32_t *threads; /* the system's numbers */
   uint64_t offset;   /* of the record, or number of the line */
+  uint64_t begin_time;
+  double tick; /* nanoseconds of one */
 };
 
 /* Makes place for an item with this index; new items are zero. Returns NULL, or what is wrong, as do the others. */
@@ -154,8 +156,13 @@ static const char *add_name(struct trace *trace, const char *text, uint64_t *out
 /* `values` has all those that this release knows, and zeros where the record has fewer. */
 static const char *read_record(struct reader *reader, const struct trace_record *record, const uint64_t *values) {
   struct trace *trace = &reader->trace;
-  struct trace_event event = {
-      .time = record->time, .size = values[0], .value = values[1], .type = record->type, .block = TRACE_NO_BLOCK};
+  struct trace_event event = {.time = record->time < reader->begin_time
+                                          ? 0
+                                          : (uint64_t)((double)(record->time - reader->begin_time) * reader->tick),
+                              .size = values[0],
+                              .value = values[1],
+                              .type = record->type,
+                              .block = TRACE_NO_BLOCK};
   const char *wrong = record->type == TRACE_END ? NULL : thread_index(reader, record->thread, &event.thread);
   if (wrong != NULL) return wrong;
   switch (record->type) {
@@ -232,6 +239,8 @@ static const char *read_blocks(struct reader *reader) {
     if (wrong == NULL && header.version != TRACE_VERSION) wrong = "the trace has another version than 1";
     if (wrong == NULL && header.block_bytes != TRACE_BLOCK_BYTES) wrong = "the blocks of the trace have another size";
     reader->trace.process = header.process;
+    reader->begin_time = header.begin_time;
+    reader->tick = header.clock_hertz == 0 ? 1 : 1e9 / (double)header.clock_hertz;
     reader->offset = (uint64_t)got;
   }
   free(block);
@@ -304,10 +313,10 @@ static int compare(const void *a, const void *b) {
   return left->block < right->block ? -1 : left->block > right->block;
 }
 
-/* Of several threads' events at one time, takes one that is possible to `at`. */
+/* Of several threads' events at about one time, takes one that is possible to `at`. */
 static void choose(struct trace_event *events, uint64_t count, uint64_t at, struct live_table *live) {
   if (possible(live, &events[at])) return;
-  for (uint64_t i = at + 1; i < count && events[i].time == events[at].time; ++i) {
+  for (uint64_t i = at + 1; i < count && events[i].time <= events[at].time + 10000; ++i) {
     if (events[i].address != events[at].address || events[i].thread == events[at].thread || !possible(live, &events[i]))
       continue;
     const struct trace_event found = events[i];

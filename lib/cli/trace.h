@@ -13,7 +13,7 @@
 
 /* An event that happened. Frees stand for a reset too, and for the frees that a cut file lacks. */
 struct trace_event {
-  uint64_t time;     /* nanoseconds of CLOCK_MONOTONIC; 0 in a text */
+  uint64_t time;     /* nanoseconds since the trace began; 0 in a text */
   uint64_t size;     /* bytes of an alloc; of others: the first value of the record */
   uint64_t value;    /* of a block's name: index into trace.names; of others: the second value */
   uint64_t address;  /* of alloc, free, use and name; 0 in a text */

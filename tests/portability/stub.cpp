@@ -66,6 +66,7 @@ bool set_thread_key(ThreadKey, void *) { return false; }
 void delete_thread_key(ThreadKey) {}
 
 Status TraceFile::open(const char *) { return kRefused; }
+uint64_t counter_hertz() { return 0; }
 void *TraceFile::add_block(uint64_t) { return nullptr; }
 bool TraceFile::end_block(void *, uint64_t) { return false; }
 Status TraceFile::close() { return kRefused; }

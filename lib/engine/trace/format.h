@@ -14,7 +14,8 @@
  *
  * The records of a thread stand in the order of its events. A reader sorts the threads' records by time. Then the
  * events on one address are in the order in which they happened, on whichever threads (trace.h says why). If two
- * threads have the same time, take the event that is possible: an alloc where no block lives, another where one does.
+ * threads' times differ by less than 10 us, take the event that is possible: an alloc where no block lives, another
+ * where one does.
  * Calls that failed are not recorded. The frees of blocks from before the trace are.
  *
  * The record TRACE_END is the last one. Without it the program ended first. If it counts missing events, or is missing,
@@ -31,7 +32,8 @@ struct trace_header {
   char magic[8]; /* "gmmtrace" */
   uint32_t version;
   uint32_t block_bytes; /* TRACE_BLOCK_BYTES */
-  uint64_t begin_time;  /* when the trace began, by the clock of all times: nanoseconds of CLOCK_MONOTONIC */
+  uint64_t clock_hertz; /* ticks a second of all times in the file */
+  uint64_t begin_time;  /* when the trace began, by that clock */
   uint64_t begin_epoch; /* the same moment in nanoseconds since 1970 */
   uint32_t process;
   uint32_t reserved;

@@ -6,7 +6,6 @@
 #include <cstring>
 
 #include "base/barrier.h"
-#include "base/clock.h"
 #include "base/process.h"
 #include "base/thread.h"
 #include "engine/heap/thread_cache.h"
@@ -60,11 +59,14 @@ Status Trace::begin(const char *path) {
   GMM_TRY(file_.open(path));
   lost_.store(0, std::memory_order_relaxed);
   fence_ = !expedited_barriers();
+  const uint64_t hertz = counter_hertz();
+  has_counter_ = hertz != 0;
   trace_header header = {};
   std::memcpy(header.magic, "gmmtrace", sizeof header.magic);
   header.version = TRACE_VERSION;
   header.block_bytes = TRACE_BLOCK_BYTES;
-  header.begin_time = monotonic_ns();
+  header.clock_hertz = has_counter_ ? hertz : 1000000000;
+  header.begin_time = now();
   header.begin_epoch = epoch_ns();
   header.process = static_cast<uint32_t>(process_number());
   std::strncpy(header.backend, core_.backend->name(), sizeof header.backend - 1);
@@ -101,7 +103,7 @@ Status Trace::end() {
   TraceBuffer last;
   bool whole = next_block(last);
   if (whole) {
-    put(last, TRACE_END, 0, monotonic_ns(), {lost_.load(std::memory_order_relaxed)});
+    put(last, TRACE_END, 0, now(), {lost_.load(std::memory_order_relaxed)});
     whole = file_.end_block(last.block, TRACE_BLOCK_BYTES);
   }
   const uint64_t lost = lost_.load(std::memory_order_relaxed);
@@ -142,8 +144,7 @@ void Trace::end_buffers(void *table) {
 
 void Trace::end_buffer(TraceBuffer &buffer) {
   LockGuard guard(buffers_mutex_);
-  if (running() && buffer.block != nullptr && has_place(buffer))
-    put(buffer, TRACE_THREAD_ENDED, 0, monotonic_ns(), {0, 0});
+  if (running() && buffer.block != nullptr && has_place(buffer)) put(buffer, TRACE_THREAD_ENDED, 0, now(), {0, 0});
   buffer.thread = 0;
 }
 
@@ -239,7 +240,7 @@ void Trace::allocated(const Heap &heap, const void *memory, uint64_t size, uint6
                       gmm_stream stream) {
   TraceBuffer *buffer = enter();
   if (buffer == nullptr) return;
-  const uint64_t time = monotonic_ns();
+  const uint64_t time = now();
   if (has_place(*buffer)) {
     put_tag(*buffer, time, heap.options().tag);
     uint32_t bits = alignment > 1 ? static_cast<uint32_t>(std::countr_zero(alignment)) : 0;
@@ -254,7 +255,7 @@ void Trace::allocated(const Heap &heap, const void *memory, uint64_t size, uint6
 Status Trace::freed(Core &core, void *memory, gmm_stream stream) {
   TraceBuffer *buffer = enter();
   if (buffer == nullptr) return cached_free(core, memory, stream);
-  const uint64_t time = monotonic_ns();
+  const uint64_t time = now();
   const Status status = cached_free(core, memory, stream);
   if (__builtin_expect(status.ok(), 1) && has_place(*buffer))
     put(*buffer, TRACE_FREE, 0, time, {number_of(memory), number_of(stream)});
@@ -267,14 +268,14 @@ void Trace::used(const void *memory, gmm_stream stream) { note(TRACE_USE, number
 void Trace::named(const void *memory, const char *name) {
   TraceBuffer *buffer = enter();
   if (buffer == nullptr) return;
-  if (has_place(*buffer)) put_name(*buffer, TRACE_BLOCK_NAME, monotonic_ns(), number_of(memory), name);
+  if (has_place(*buffer)) put_name(*buffer, TRACE_BLOCK_NAME, now(), number_of(memory), name);
   leave(*buffer);
 }
 
 void Trace::note(trace_type type, uint64_t first, uint64_t second) {
   TraceBuffer *buffer = enter();
   if (buffer == nullptr) return;
-  if (has_place(*buffer)) put(*buffer, type, 0, monotonic_ns(), {first, second});
+  if (has_place(*buffer)) put(*buffer, type, 0, now(), {first, second});
   leave(*buffer);
 }
 

@@ -7,10 +7,11 @@
 // Callers: context/ and api/ report each operation after it succeeded. While a trace runs, the context's gate is
 // kGateWatched, which sends every alloc and free past the fast path.
 //
-// Order of the records. Each has its time. A thread reads the clock for a free before the block becomes free, and for
-// an alloc after it has the block. All processors have the same clock (CLOCK_MONOTONIC, whose read is ordered after
-// earlier loads). So the events on one address have ascending times, on whichever threads, as a block reaches the next
-// thread through the heap's locks or through those of the program.
+// Order of the records. Each has its time, by a counter that all processors share. A thread reads it for a free before
+// the block becomes free, and for an alloc after it has the block. A block reaches the next thread through the heap's
+// locks or through those of the program, so the events on one address have ascending times, on whichever threads. A
+// processor may read the counter before an earlier load is done, which would cost as much again to prevent. So the next
+// thread's time may be too early by that load, and a reader allows for it (format.h).
 //
 // End of a trace. A thread marks itself busy while it records, and reads the gate after that. end() closes the gate,
 // makes all threads pass a barrier and waits for the busy ones, as the thread caches do (engine/heap/thread_cache.h).
@@ -23,6 +24,7 @@
 
 #include <atomic>
 
+#include "base/clock.h"
 #include "base/lock.h"
 #include "base/slot_table.h"
 #include "base/trace_file.h"
@@ -74,6 +76,7 @@ class Trace {
   void heap_destroyed(uint64_t number) { note(TRACE_HEAP_DESTROYED, number, 0); }
 
  private:
+  uint64_t now() const { return has_counter_ ? read_counter() : monotonic_ns(); }
   TraceBuffer *enter();
   static void leave(TraceBuffer &buffer);
   TraceBuffer *join();
@@ -97,6 +100,7 @@ class Trace {
   const TagTable &tags_;
   RegistryKey key_;  // since the first begin()
   bool fence_ = false;
+  bool has_counter_ = false;
   std::atomic<uint64_t> lost_{0};
   Mutex control_mutex_{LockRank::kTraceControl};  // serialises begin() and end()
   bool begun_ = false;
