@@ -9,7 +9,6 @@ import sys
 import tempfile
 
 import gmm
-from gmm import job as jobs
 
 COUNT = 1 << 20
 SIZE = 4 * COUNT
@@ -60,12 +59,11 @@ def work(folder, rank, ranks, has_nccl):
         kept = float(tensor[0])
         if has_nccl:
             torch.cuda.synchronize()
-        with jobs.Job(jobs.Folder(folder), rank=rank, ranks=ranks, context=context) as job:
-            with job.paused(tag) as info:
-                assert not registered and context.tag_info(tag).active_bytes == 0
-                if rank == 0:
-                    print(f"{ranks} ranks over {'NCCL' if has_nccl else 'gloo'} released {info.job_bytes >> 20} MiB, "
-                          "which no communicator has registered")
+        with context.paused(tag) as released:
+            assert not registered and context.tag_info(tag).active_bytes == 0
+            if rank == 0:
+                print(f"each of {ranks} ranks over {'NCCL' if has_nccl else 'gloo'} released {released >> 20} MiB, "
+                      "which no communicator has registered")
         assert float(tensor[0]) == kept, "the contents were lost"
         reduce(5)
         if rank == 0:

@@ -5,7 +5,6 @@
 
 #include <gmm/context.h>
 #include <gmm/ipc.h>
-#include <gmm/job.h>
 #include <gmm/lease.h>
 #include <gmm/memory.h>
 #include <gmm/pause.h>

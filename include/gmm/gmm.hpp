@@ -636,19 +636,6 @@ struct lease_request_desc {
   }
 };
 
-/** What job::create() is asked for. C: gmm_job_desc. */
-struct job_desc {
-  const char *name = nullptr;
-  uint32_t rank = 0;
-  uint32_t ranks = 1;
-  uint64_t timeout_ms = 0; /**< 0: 60,000 */
-  gmm_exchange exchange = {nullptr, nullptr, nullptr, nullptr};
-
-  [[nodiscard]] gmm_job_desc c() const noexcept {
-    return {sizeof(gmm_job_desc), 0, name, rank, ranks, timeout_ms, exchange};
-  }
-};
-
 /** What context_ref::pin() is asked for. C: gmm_pin_desc. */
 struct pin_desc {
   uint32_t flags = 0; /**< GMM_PIN_* */
@@ -1761,52 +1748,6 @@ class watcher : public unique<watcher_ref> {
     return failure;
 #endif
   }
-};
-
-/** One rank of a job. */
-class job_ref {
- public:
-  constexpr job_ref() noexcept = default;
-  explicit job_ref(gmm_job *job) noexcept : job_(job) {}
-  [[nodiscard]] explicit operator bool() const noexcept { return job_ != nullptr; }
-  [[nodiscard]] gmm_job *get() const noexcept { return job_; }
-
-  /** Pauses the tags on all ranks, or on none. C: gmm_job_pause(). */
-  outcome<gmm_job_info> pause(const pause_desc &desc = {}) const {
-    const gmm_pause_desc c = desc.c();
-    return detail::ask<gmm_job_info>([this, &c](gmm_job_info *out) { return gmm_job_pause(job_, &c, out); });
-  }
-  /** Resumes the tags on all ranks, or on none. C: gmm_job_resume(). */
-  outcome<gmm_job_info> resume(const pause_desc &desc = {}) const {
-    const gmm_pause_desc c = desc.c();
-    return detail::ask<gmm_job_info>([this, &c](gmm_job_info *out) { return gmm_job_resume(job_, &c, out); });
-  }
-  /** The last operation, also after its failure. C: gmm_job_query(). */
-  [[nodiscard]] outcome<gmm_job_info> query() const {
-    return detail::ask<gmm_job_info>([this](gmm_job_info *out) { return gmm_job_query(job_, out); });
-  }
-
- protected:
-  gmm_result end() noexcept { return gmm_job_destroy(job_); }
-  friend class unique<job_ref>;
-
- private:
-  gmm_job *job_ = nullptr;
-};
-
-/** Owns a rank of a job, which keeps its context alive. */
-class job : public unique<job_ref> {
- public:
-  using unique::unique;
-  /** C: gmm_job_create(). */
-  [[nodiscard]] static outcome<job> create(context_ref context, const job_desc &desc) {
-    const gmm_job_desc c = desc.c();
-    gmm_job *made = nullptr;
-    const gmm_result code = gmm_job_create(context.get(), &c, &made);
-    return detail::give<job>(code, job_ref(made));
-  }
-  /** C: gmm_job_destroy(). */
-  outcome<void> destroy() { return finish(); }
 };
 
 /** A process's turns with memory that others use, too. */

@@ -313,8 +313,7 @@ GMM_API gmm_result gmm_heap_reserve(gmm_heap *heap, uint64_t bytes) GMM_NOEXCEPT
  * Destroys a heap and returns its memory to the driver.
  *
  * @param heap  NULL is allowed and does nothing.
- * Errors: INVALID_HANDLE, BUSY (blocks of the heap are live, or a job asks its ranks about the heap's memory),
- * CAPTURING, DRIVER, FORKED.
+ * Errors: INVALID_HANDLE, BUSY (blocks of the heap are live), CAPTURING, DRIVER, FORKED.
  * Streams: the call waits for the work that may use the heap's memory.
  * Threads: no other thread may use the heap during the call.
  * Since: 1.0

@@ -41,8 +41,6 @@
   X(gmm_extent_info, OUT, 56, 56)        \
   X(gmm_watch_desc, IN, 80, 80)          \
   X(gmm_watch_info, LENT, 64, 64)        \
-  X(gmm_job_desc, IN, 64, 64)            \
-  X(gmm_job_info, OUT, 40, 40)           \
   X(gmm_lease_ask, LENT, 96, 96)         \
   X(gmm_lease_desc, IN, 64, 64)          \
   X(gmm_lease_info, OUT, 80, 80)         \

@@ -25,7 +25,7 @@ struct RankInfo {
   LockKind kind;
 };
 constexpr RankInfo kRankInfos[] = {
-#define GMM_LOCK_RANK(enumerator, name, kind) {name, LockKind::kind},
+#define GMM_LOCK_RANK(enumerator, name, kind, held_for) {name, LockKind::kind},
     GMM_LOCK_RANKS(GMM_LOCK_RANK)
 #undef GMM_LOCK_RANK
 };
@@ -152,7 +152,7 @@ void check_may_wait(const char *what, const void *except) {
 }
 
 void check_may_call_program(ProgramCall call) {
-  constexpr const char *kNames[] = {"log", "out-of-memory", "progress", "write", "watch", "exchange"};
+  constexpr const char *kNames[] = {"log", "out-of-memory", "progress", "write", "watch", "ask"};
   for (uint32_t i = 0; i < t_held.count; ++i) {
     const HeldLock &held = t_held.each[i];
     if ((call == ProgramCall::kProgress && held.over_waits) || is_of_parent(held)) continue;

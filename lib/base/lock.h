@@ -64,7 +64,7 @@ class MessagesWait {
 
 // Which locks a function of the program may find held. The progress of a pause finds those of its operation, as its
 // memory must not change until the end.
-enum class ProgramCall { kLog, kOutOfMemory, kProgress, kWrite, kWatch, kExchange, kAsk };
+enum class ProgramCall { kLog, kOutOfMemory, kProgress, kWrite, kWatch, kAsk };
 
 #if defined(GMM_LOCK_CHECKS)
 inline constexpr bool kLockChecks = true;

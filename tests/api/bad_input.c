@@ -33,8 +33,6 @@ static struct {
   gmm_watcher *watcher;
   gmm_lease *lease;
   gmm_lease_info lease_info;
-  gmm_job *job;
-  gmm_job_info job_info;
   gmm_block_info block_info;
   gmm_extent_info extent_info;
   gmm_ticket_info ticket_info;
@@ -81,14 +79,6 @@ static int32_t swallow(void *user, const char *text, uint64_t size) {
   return 0;
 }
 
-static gmm_result set_nothing(void *user, const char *key, const char *value, char *out, uint64_t timeout_ms) {
-  (void)user, (void)key, (void)value, (void)out, (void)timeout_ms;
-  return GMM_ERROR_NOT_READY;
-}
-static gmm_result get_nothing(void *user, const char *key, char *out, uint64_t timeout_ms) {
-  (void)user, (void)key, (void)out, (void)timeout_ms;
-  return GMM_ERROR_NOT_READY;
-}
 static int32_t refuse(void *user, const gmm_watch_info *info) {
   (void)user, (void)info;
   return 1;
@@ -133,9 +123,6 @@ typedef struct newer_scope {
 #define WATCH_WITH(...) \
   (&(gmm_watch_desc){.struct_size = sizeof(gmm_watch_desc), .callback = {refuse, NULL}, __VA_ARGS__})
 #define LEASE_WITH(...) (&(gmm_lease_desc){.struct_size = sizeof(gmm_lease_desc), __VA_ARGS__})
-#define JOB_WITH(...) \
-  (&(gmm_job_desc){   \
-      .struct_size = sizeof(gmm_job_desc), .exchange = {.set = set_nothing, .get = get_nothing}, __VA_ARGS__})
 #define OUT (&marked.pointer)
 #define DEFAULT_STREAM GMM_STREAM_DEFAULT
 
@@ -187,7 +174,6 @@ static const struct {
                 {"&marked.ticket)", &marked.ticket},
                 {"&marked.snapshot)", &marked.snapshot},
                 {"&marked.watcher)", &marked.watcher},
-                {"&marked.job)", &marked.job},
                 {"&marked.lease)", &marked.lease}};
 
 static void expect_null_pointers(const char *text) {

@@ -22,16 +22,6 @@ static int32_t agree(void *user, const gmm_watch_info *info) {
   (void)user, (void)info;
   return 0;
 }
-static gmm_result no_register(void *user, const char *key, char *out, uint64_t timeout_ms) {
-  (void)user, (void)key, (void)out, (void)timeout_ms;
-  return GMM_ERROR_NOT_READY;
-}
-// An exchange of one rank: what it sets stands.
-static gmm_result set_register(void *user, const char *key, const char *value, char *out, uint64_t timeout_ms) {
-  (void)user, (void)key, (void)timeout_ms;
-  snprintf(out, GMM_EXCHANGE_VALUE, "%s", value);
-  return GMM_OK;
-}
 static void never_called(void *user) { (void)user; }
 static int32_t write_nothing(void *user, const char *text, uint64_t size) {
   (void)user, (void)text, (void)size;
@@ -56,10 +46,6 @@ static void every_call_in_a_child_says_forked(void) {
   const gmm_watch_desc watch_desc = {
       .struct_size = sizeof watch_desc, .events = GMM_WATCH_PREPARE, .tag = tag, .callback = {agree, NULL}};
   MUST(gmm_watch(context, &watch_desc, &watcher));
-  gmm_job *job = NULL;
-  const gmm_job_desc job_desc = {
-      .struct_size = sizeof job_desc, .name = "one", .ranks = 1, .exchange = {.set = set_register, .get = no_register}};
-  MUST(gmm_job_create(context, &job_desc, &job));
   const bool on_sycl = backend_id() == GMM_BACKEND_SYCL;
   gmm_lease *lease = NULL;
   char arbiter[32];
@@ -161,13 +147,6 @@ static void every_call_in_a_child_says_forked(void) {
     gmm_watcher *watch_made = NULL;
     FORKED(gmm_watch(context, &watch_desc, &watch_made));
     FORKED(gmm_watcher_destroy(watcher));
-    gmm_job *job_made = NULL;
-    gmm_job_info job_info = {.struct_size = sizeof job_info};
-    FORKED(gmm_job_create(context, &job_desc, &job_made));
-    FORKED(gmm_job_pause(job, NULL, NULL));
-    FORKED(gmm_job_resume(job, NULL, NULL));
-    FORKED(gmm_job_query(job, &job_info));
-    FORKED(gmm_job_destroy(job));
     gmm_lease *lease_made = NULL;
     gmm_lease_info lease_info = {.struct_size = sizeof lease_info};
     FORKED(gmm_lease_create(context, &lease_desc, &lease_made));
@@ -193,7 +172,6 @@ static void every_call_in_a_child_says_forked(void) {
   }
   int status = 0;
   REQUIRE(waitpid(child, &status, 0) == child);
-  OK(gmm_job_destroy(job));
   OK(gmm_lease_destroy(lease));
   CHECK_MESSAGE(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the child ended with status 0x%x", status);
   CHECK_PATTERN(memory, 4096, 5);

@@ -215,16 +215,6 @@ static void watches(void) {
   STEP(gmm_watch, context, &desc, &watcher);
   STEP(gmm_watcher_destroy, watcher);
 }
-static gmm_result no_register(void *user, const char *key, char *out, uint64_t timeout_ms) {
-  (void)user, (void)key, (void)out, (void)timeout_ms;
-  return GMM_ERROR_NOT_READY;
-}
-// An exchange of one rank: what it sets stands.
-static gmm_result set_register(void *user, const char *key, const char *value, char *out, uint64_t timeout_ms) {
-  (void)user, (void)key, (void)timeout_ms;
-  snprintf(out, GMM_EXCHANGE_VALUE, "%s", value);
-  return GMM_OK;
-}
 static int32_t take_status(void *user, const char *text, uint64_t size) {
   (void)user, (void)text, (void)size;
   return 0;
@@ -245,20 +235,6 @@ static void leases(void) {
   STEP(gmm_lease_return, lease);
   STEP(gmm_lease_destroy, lease);
   STEP(gmm_lease_serve, context, arbiter, 0);
-}
-static void jobs(void) {
-  const gmm_job_desc desc = {
-      .struct_size = sizeof desc, .name = "one", .ranks = 1, .exchange = {.set = set_register, .get = no_register}};
-  gmm_tag tag = 0;  // without memory, so that nothing is drained
-  STEP(gmm_tag_create, context, "of a job", NULL, &tag);
-  const gmm_pause_desc tags = {.struct_size = sizeof tags, .tags = &tag, .tag_count = 1};
-  gmm_job_info info = {.struct_size = sizeof info};
-  gmm_job *job = NULL;
-  STEP(gmm_job_create, context, &desc, &job);
-  STEP(gmm_job_pause, job, &tags, &info);
-  STEP(gmm_job_query, job, &info);
-  STEP(gmm_job_resume, job, &tags, &info);
-  STEP(gmm_job_destroy, job);
 }
 static void deferral(void) {
   STEP(gmm_defer_begin, context);
@@ -538,7 +514,6 @@ static const struct {
     {"limits", limits},
     {"trims", trims},
     {"watches", watches},
-    {"jobs", jobs},
     {"leases", leases},
     {"deferral", deferral},
     {"streams", streams},

@@ -715,41 +715,6 @@ step a_lease_of_one_process() {
   DONE;
 }
 
-// A job of one rank, whose exchange is a map.
-step a_job_of_one_rank() {
-  TAKE(context, open_context());
-  TAKE(tag, gmm::tag::create(context, "of a job"));
-  TAKE(block, context.alloc(2 * kMiB, of_kind(GMM_KIND_VMM, tag)));
-  static char stands[GMM_EXCHANGE_VALUE];
-  gmm::job_desc desc;
-  desc.name = "one";
-  desc.timeout_ms = 30000;
-  desc.exchange.set = [](void *, const char *, const char *value, char *out, uint64_t) -> gmm_result {
-    std::snprintf(stands, sizeof stands, "%s", value);
-    std::snprintf(out, GMM_EXCHANGE_VALUE, "%s", value);
-    return GMM_OK;
-  };
-  FAILS(gmm::job::create(context, desc), GMM_ERROR_NULL_ARGUMENT);
-  desc.exchange.get = [](void *, const char *, char *, uint64_t) -> gmm_result { return GMM_ERROR_NOT_READY; };
-  TAKE(job, gmm::job::create(context, desc));
-  const gmm_tag tags[] = {tag};
-  gmm::pause_desc of;
-  of.tags = tags;
-  of.tag_count = 1;
-  TAKE(paused, job.pause(of));
-  CHECK(paused.state == GMM_JOB_COMMITTED && paused.bytes >= 2 * kMiB && paused.failed_rank == -1);
-  TAKE(resumed, job.resume(of));
-  CHECK_EQUAL(resumed.bytes, paused.bytes);
-  TAKE(last, job.query());
-  CHECK_EQUAL(last.epoch, 2);
-  CHECK(stands[0] != 0);
-  gmm::job moved = std::move(job);
-  CHECK(!job && moved.get() != nullptr);
-  DO(moved.destroy());
-  CHECK_EQUAL(unheard, 0);
-  DONE;
-}
-
 // --- Pages, sharing --------------------------------------------------------------------------------------------------
 step watchers_end_with_their_object() {
   TAKE(context, open_context());
@@ -1281,7 +1246,6 @@ int main() {
   CASE(pauses_tell_bytes);
   CASE(tickets_wait_at_their_end);
   CASE(watchers_end_with_their_object);
-  CASE(a_job_of_one_rank);
   CASE(a_lease_of_one_process);
   CASE(pins_end_with_their_object);
   CASE(pages_go_where_they_are_needed);

@@ -95,57 +95,6 @@ static void free_blocks(void) {
     if (blocks[i] != NULL) OK(gmm_free(context, blocks[i], GMM_STREAM_DEFAULT));
 }
 
-// A job of one rank. With `is_ended` the decision is "no" before the rank asks, and CANCELLED counts as done.
-static gmm_job *job;
-static bool is_ended;
-static gmm_result set_register(void *user, const char *key, const char *value, char *out, uint64_t timeout_ms) {
-  (void)user, (void)timeout_ms;
-  const bool ends = is_ended && strstr(key, "decision") != NULL;
-  snprintf(out, GMM_EXCHANGE_VALUE, "%s", ends ? "no 0 -29 Ended." : value);
-  return GMM_OK;
-}
-static gmm_result no_register(void *user, const char *key, char *out, uint64_t timeout_ms) {
-  (void)user, (void)key, (void)out, (void)timeout_ms;
-  return GMM_ERROR_NOT_READY;
-}
-static void begin_job(bool ends) {
-  const gmm_job_desc desc = {
-      .struct_size = sizeof desc, .name = "one", .ranks = 1, .exchange = {.set = set_register, .get = no_register}};
-  MUST(gmm_job_create(context, &desc, &job));
-  is_ended = ends;
-}
-static void prepare_pause_of_job(void) {
-  prepare_pause_to_host();
-  begin_job(false);
-}
-static void prepare_ended_pause(void) {
-  prepare_pause_to_host();
-  begin_job(true);
-}
-static void prepare_resume_of_job(void) {
-  prepare_pause_of_job();
-  MUST(run_pause());
-}
-static void prepare_ended_resume(void) {
-  prepare_ended_pause();
-  MUST(run_pause());
-}
-static gmm_result end_of_job(gmm_result result) { return is_ended && result == GMM_ERROR_CANCELLED ? GMM_OK : result; }
-static gmm_result run_job_pause(void) {
-  gmm_tag list[2];
-  gmm_pause_desc desc = of_tags(list);
-  return end_of_job(gmm_job_pause(job, &desc, NULL));
-}
-static gmm_result run_job_resume(void) {
-  gmm_tag list[2];
-  gmm_pause_desc desc = of_tags(list);
-  return end_of_job(gmm_job_resume(job, &desc, NULL));
-}
-static void end_job(void) {
-  OK(gmm_job_destroy(job));
-  free_blocks();
-}
-
 // A lease by itself. A driver that does not tell what is free delays the grant, and memory that is short for once is
 // asked for again.
 static gmm_lease *lease;

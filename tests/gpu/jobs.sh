@@ -59,11 +59,11 @@ ask_machine 40000 || finish
 command -v swig >/dev/null || take_wheels .gpu/wheels/swig-*.whl
 take_headers
 take_zlib
-options=(-Dcuda=enabled -Dpython=enabled -Djava=disabled -Dcsharp=disabled -Dwerror=false)
+options=(-Dpython=enabled -Djava=disabled -Dcsharp=disabled -Dwerror=false)
 [ -f "$build/build.ninja" ] || step 'configure' 60 meson setup "$build" "${options[@]}" || finish
 mapfile -t targets < <(ninja -C "$build" -t targets all | sed -n 's/: .*//p' | grep -vE '\.p/|\.symbols$' |
   grep -E -e '^(bindings/python/|lib/lib|tests/support/fake_cuda/lib)' \
-    -e '^tests/api/(conformance_(comm|foreign|job|lease)|lease_processes)$')
+    -e '^tests/api/(conformance_(comm|foreign|lease)|lease_processes)$')
 step 'build' 150 ninja -C "$build" -j "$(nproc)" "${targets[@]}" || finish
 
 export GMM_BACKEND=cuda GMM_TORCH_CACHE=$work/torch PYTHONDONTWRITEBYTECODE=1
@@ -77,7 +77,7 @@ if [ -n "$fake" ]; then
 fi
 
 # --- the tests --------------------------------------------------------------------------------------------------------
-for path in "$build"/tests/api/{conformance_{comm,foreign,job,lease},lease_processes}; do
+for path in "$build"/tests/api/{conformance_{comm,foreign,lease},lease_processes}; do
   [ -x "$path" ] && [ -f "$path" ] || continue
   if wanted "${path##*/}"; then step "${path##*/}" 60 "$path"; fi
 done

@@ -330,20 +330,6 @@ namespace Gmm
         }
     }
 
-    /// <summary>A rank of a job.</summary>
-    public sealed class GmmJobHandle : GmmSafeHandle
-    {
-        internal GmmJobHandle(IntPtr value, GmmContextHandle context, ExchangeCall exchange)
-            : base(value, context, exchange)
-        {
-        }
-
-        internal override void Free(IntPtr value)
-        {
-            Native.gmm_job_destroy(value);
-        }
-    }
-
     /// <summary>A lease.</summary>
     public sealed class GmmLeaseHandle : GmmSafeHandle
     {

@@ -35,7 +35,7 @@ from gmm._default import context as default_context
 
 __all__ = ["Lease", "LeaseAsk", "LeaseInfo", "LeaseState", "status", "use"]
 
-_HANDLE_LEASE = 8  # native.h: HandleKind
+_HANDLE_LEASE = 7  # native.h: HandleKind
 _MOST_MS = 86400 * 1000
 _OFFER_SECONDS = 60.0  # for the pause or resume that keeps the offers from being changed
 

@@ -3,8 +3,7 @@
 
 #include "native.h"
 
-static const char *const kind_names[] = {"handle", "context", "heap", "stream", "event",
-                                         "ticket", "watcher", "job",  "lease"};
+static const char *const kind_names[] = {"handle", "context", "heap", "stream", "event", "ticket", "watcher", "lease"};
 
 /* The order of the entries: the context first, so that it cannot close between the two. */
 static Entry enter_one(Handle *handle) {
@@ -120,10 +119,6 @@ static gmm_result give_back(Handle *handle) {
       break;
     case HANDLE_WATCHER: /* waits for its callback */
       result = gmm_watcher_destroy((gmm_watcher *)pointer);
-      break;
-    case HANDLE_JOB:
-      result = gmm_job_destroy((gmm_job *)pointer);
-      if (result >= 0) job_end(handle);
       break;
     case HANDLE_LEASE: /* waits for its callback */
       result = gmm_lease_destroy((gmm_lease *)pointer);
@@ -262,8 +257,7 @@ void handle_end(Handle *handle) {
   const unsigned ticket_ends = later_ticket_ends();
   const Closing closing = close_handle(handle);
   const int is_busy = closing.outcome == CLOSE_DONE && closing.result == GMM_ERROR_BUSY;
-  const int waits = is_busy && ((handle->kind == HANDLE_HEAP && later_wait(handle)) ||
-                                (handle->kind == HANDLE_LEASE && later_wait_ticket(handle, ticket_ends)));
+  const int waits = is_busy && handle->kind == HANDLE_LEASE && later_wait_ticket(handle, ticket_ends);
   /* The library goes on and may call this handle. Without memory to note it the handle stays. */
   if (closing.outcome == CLOSE_RESETTING && !later_wait_reset(handle)) Py_INCREF(handle);
   if (closing.outcome == CLOSE_DONE && closing.result < 0 && closing.result != GMM_ERROR_FORKED && !waits) {
@@ -352,7 +346,7 @@ PyTypeObject Handle_Type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "gmm._native.Handle",
     .tp_basicsize = sizeof(Handle),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
-    .tp_doc = "A context, heap, stream, event, ticket, watcher, job or lease of the library.",
+    .tp_doc = "A context, heap, stream, event, ticket, watcher or lease of the library.",
     .tp_new = PyType_GenericNew,
     .tp_dealloc = handle_dealloc,
     .tp_finalize = handle_finalize,

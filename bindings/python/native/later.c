@@ -25,8 +25,6 @@ static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static Later *first, **last = &first;
 static Py_ssize_t pending; /* those under way too */
 static int running;        /* the thread lives */
-static Later *waiting;     /* heaps that a job keeps from ending */
-static int jobs;           /* those in an operation, or in doubt */
 static Later *leases;      /* those that a ticket keeps from ending: both died in one cycle, the lease first */
 static unsigned ticket_ends;
 static Later *resetting; /* those whose context is being reset */
@@ -148,33 +146,6 @@ int later_close(Handle *handle) {
   return 1;
 }
 
-int later_wait(Handle *handle) {
-  Later *item = calloc(1, sizeof *item);
-  if (!item) return 0;
-  item->handle = handle;
-  pthread_mutex_lock(&mutex);
-  const int waits = jobs > 0;
-  if (waits) {
-    Py_INCREF(handle);
-    item->next = waiting;
-    waiting = item;
-  }
-  pthread_mutex_unlock(&mutex);
-  if (!waits) free(item);
-  return waits;
-}
-
-void later_jobs(int change) {
-  pthread_mutex_lock(&mutex);
-  jobs += change;
-  while (change < 0 && waiting) {
-    Later *item = waiting;
-    waiting = item->next;
-    append(item);
-  }
-  pthread_mutex_unlock(&mutex);
-}
-
 unsigned later_ticket_ends(void) { return __atomic_load_n(&ticket_ends, __ATOMIC_SEQ_CST); }
 
 int later_wait_ticket(Handle *handle, unsigned seen) {
@@ -262,8 +233,6 @@ void later_after_fork(void) {
   last = &first;
   pending = 0;
   running = 0;
-  waiting = NULL;
   leases = NULL;
   resetting = NULL;
-  jobs = 0;
 }

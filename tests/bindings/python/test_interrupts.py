@@ -14,7 +14,6 @@ import sys
 import pytest
 
 import gmm
-import gmm.job
 import gmm.lease
 
 MIB = 1 << 20
@@ -250,42 +249,6 @@ def test_a_lease_and_its_turn(context):
 
     assert interrupted(act, after) > 10
     lease.close()
-
-
-class Shelf:
-    """An exchange in this process."""
-
-    def __init__(self):
-        self.values = {}
-
-    def set(self, key, value, timeout):
-        return self.values.setdefault(key, value)
-
-    def get(self, key, timeout):
-        return self.values.get(key)
-
-
-def test_a_job(context):
-    tag = context.tag("job", gmm.Contents.HOST)
-    block = context.alloc(MIB, gmm.Kind.VMM, tag=tag)
-    job = gmm.job.Job(Shelf(), rank=0, ranks=1, context=context)
-
-    def act():
-        with job.paused(tag):
-            pass
-
-    def after(k):
-        assert tag.info.paused_bytes == 0, (k, job.info())
-
-    # An interrupt of the exchange ends the operation in doubt, as test_job.py has it.
-    assert interrupted(act, after, spared=("call",)) > 10
-
-    def make():
-        gmm.job.Job(Shelf(), rank=0, ranks=1, context=context).close()
-
-    assert interrupted(make) > 3
-    job.close()
-    block.free()
 
 
 def test_a_descriptor(context):

@@ -69,8 +69,6 @@ _FUNCTIONS = {
     "gmm_event_synchronize": "Event.synchronize", "gmm_fill": "Buffer.fill", "gmm_heap_alloc": "Heap.alloc",
     "gmm_heap_create": "Context.heap", "gmm_heap_destroy": "Heap.close", "gmm_heap_reserve": "Heap.reserve",
     "gmm_ipc_close": "Buffer.close",
-    "gmm_job_create": "Job", "gmm_job_destroy": "Job.close", "gmm_job_pause": "Job.pause", "gmm_job_query": "Job.info",
-    "gmm_job_resume": "Job.resume",
     "gmm_lease_create": "Lease", "gmm_lease_destroy": "Lease.close", "gmm_lease_offer": "Lease.offer",
     "gmm_lease_query": "Lease.info", "gmm_lease_request": "Lease.request", "gmm_lease_return": "Lease.release",
     "gmm_lease_write": "lease.status",
@@ -102,7 +100,7 @@ _CONSTANTS = {
     "GMM_LEASE_WITHDRAW": "Lease.withdraw()"}
 #: Prefixes of the constants of an enumeration.
 _ENUMERATIONS = {"GMM_KIND_": "Kind.", "GMM_FD_": "FdType.", "GMM_ADVISE_": "Advice.", "GMM_CONTENTS_": "Contents.",
-                 "GMM_DEVICE_CAN_": "Capability.", "GMM_JOB_": "JobState.", "GMM_LEASE_": "LeaseState.",
+                 "GMM_DEVICE_CAN_": "Capability.", "GMM_LEASE_": "LeaseState.",
                  "GMM_WATCH_": "WatchEvent."}
 _NAME = re.compile(r"\bgmm_[a-z_]+\b|\bGMM_[A-Z_]+")
 
