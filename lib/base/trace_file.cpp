@@ -119,7 +119,7 @@ void *TraceFile::add_block(uint64_t size) {
   if (block == MAP_FAILED) {
     error_ = error != 0 ? error : errno;
     if (error_ == EFBIG) quiet.take();
-    (void)ftruncate(fd_, start);
+    [[maybe_unused]] const int result = ftruncate(fd_, start);  // a failure leaves zeros at the end
     return nullptr;
   }
   size_ += size;
