@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "backend/cuda/cuda_backend.h"
-#include "backend_conformance.h"
+#include "backend_test.h"
 #include "cuda_functions.h"
 #include "fake_cuda/fake_cuda.h"
 
@@ -83,9 +83,6 @@ Status open_cuda(const HostAllocator &allocator, const Log &log, Backend **out);
 
 // Runs this program again with one filter and a changed environment; the exit status.
 int run_again(const std::vector<std::string> &environment, const std::string &filter);
-
-int play_legacy_import(const std::vector<std::string> &arguments);
-int play_late_end(const std::vector<std::string> &arguments);
 
 class CudaBackendTest : public ::testing::Test {
  protected:

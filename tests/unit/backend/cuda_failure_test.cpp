@@ -82,35 +82,6 @@ TEST_F(CudaFailures, OfEveryCallInEveryOperation) {
   }
 }
 
-// Another backend, whose device is not started yet, does the work.
-TEST_F(CudaFailures, OfEveryCallBeforeTheDeviceIsStarted) {
-  uint64_t seen = 0;
-  for (const Operation &operation : operations()) {
-    SCOPED_TRACE(operation.name);
-    if (!possible(backend(), operation)) continue;
-    Backend *fresh = nullptr;
-    World world;
-    uint64_t contexts = 0;
-    const Trial trial{[&] {
-                        world = World();
-                        world.backend = &backend();
-                        ASSERT_OK(operation.prepare(world));
-                        contexts = driver().live().context_references;
-                        ASSERT_OK(open_cuda(allocator_.allocator(), log_.log(), &fresh));
-                        world.backend = fresh;
-                      },
-                      [&] { return operation.run(world); },
-                      [&] {
-                        ASSERT_OK(operation.undo(world));
-                        fresh->destroy();
-                        EXPECT_EQ(driver().live().context_references, contexts);
-                      }};
-    fail_each_call(nullptr, CUDA_ERROR_UNKNOWN, trial, &seen);
-    if (HasFatalFailure()) return;
-  }
-  EXPECT_GT(seen, operations().size());
-}
-
 TEST_F(CudaFailures, OfTheCallsThatChangeTheThread) {
   for (const char *entry :
        {"cuCtxGetCurrent", "cuCtxPushCurrent", "cuCtxPopCurrent", "cuThreadExchangeStreamCaptureMode"}) {
@@ -122,40 +93,6 @@ TEST_F(CudaFailures, OfTheCallsThatChangeTheThread) {
       if (HasFatalFailure()) return;
     }
   }
-}
-
-TEST_F(CudaFailures, OfEveryCallThatMakesTheBackend) {
-  const int64_t blocks = allocator_.blocks();
-  uint64_t seen = 0;
-  for (CUresult result : {CUDA_ERROR_UNKNOWN, CUDA_ERROR_OUT_OF_MEMORY}) {
-    Backend *made = nullptr;
-    const Trial trial{[&] { made = nullptr; },
-                      [&] {
-                        const Status status = open_cuda(allocator_.allocator(), log_.log(), &made);
-                        EXPECT_TRUE(status.ok() || (made == nullptr && allocator_.blocks() == blocks));
-                        return status;
-                      },
-                      [&] { made->destroy(); }};
-    fail_each_call(nullptr, result, trial, &seen);
-  }
-  EXPECT_GT(seen, 10u);
-}
-
-TEST_F(CudaFailures, OfTheHostAllocator) {
-  CountingAllocator poor;
-  for (int64_t given = 0;; ++given) {
-    ASSERT_LT(given, 20);
-    Backend *made = nullptr;
-    poor.fail_after(given);
-    const Status status = open_cuda(poor.allocator(), log_.log(), &made);
-    if (status.ok()) {
-      made->destroy();
-      break;
-    }
-    EXPECT_EQ(status.code(), GMM_ERROR_OUT_OF_HOST_MEMORY);
-    EXPECT_EQ(poor.blocks(), 0);
-  }
-  EXPECT_EQ(poor.blocks(), 0);
 }
 
 TEST_F(CudaFailures, AreTranslated) {

@@ -1,35 +1,187 @@
 // SPDX-License-Identifier: Apache-2.0
-// The conformance suite for the host backend, and what only that backend promises.
+// The promises of the host backend alone.
 #include "backend/host/host_backend.h"
 
-#include "backend_conformance.h"
-#include "host_backend_test.h"
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+
+#include "backend_test.h"
+#include "base/os_memory.h"
 
 namespace gmm::test {
-
-Status open_host(const HostAllocator &allocator, const Log &log, uint64_t memory, uint32_t devices, Backend **out) {
-  HostBackendOptions options;
-  options.memory = memory;
-  options.devices = devices;
-  return host_backend_create(allocator, log, options, out);
-}
-
 namespace {
 
-const std::vector<BackendUnderTest> kBackends = {
-    {"host", [](const HostAllocator &a, const Log &l, Backend **out) { return open_host(a, l, 0, 0, out); },
-     shared_memory_in_use},
-    {"host_small_pair",
-     [](const HostAllocator &a, const Log &l, Backend **out) { return open_host(a, l, uint64_t{64} << 20, 2, out); },
-     shared_memory_in_use},
+constexpr uint64_t kUnit = kExtentAlignment;
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+constexpr Device kFirst{0}, kSecond{1};
+
+// `memory`: bytes that a device pretends to have, 0: the machine's. `devices`: 0 is one.
+Status open_host(const HostAllocator &allocator, const Log &log, uint64_t memory, uint32_t devices, Backend **out) {
+  return host_backend_create(allocator, log, HostBackendOptions{memory, devices}, out);
+}
+
+int open_descriptors() {
+  int count = 0;
+  for ([[maybe_unused]] const auto &each : std::filesystem::directory_iterator("/proc/self/fd")) ++count;
+  return count;
+}
+class HostBackendTest : public ::testing::Test {
+ protected:
+  void SetUp() override { ASSERT_OK(open_host(allocator_.allocator(), log_.log(), 64 * kMiB, 2, &backend_)); }
+  void TearDown() override {
+    if (backend_ != nullptr) backend_->destroy();
+    EXPECT_EQ(allocator_.blocks(), 0);
+    EXPECT_EQ(allocator_.bytes(), 0);
+  }
+  gmm_device_info info(Device device) {
+    gmm_device_info out = {};
+    EXPECT_OK(backend_->device_info(device, &out));
+    return out;
+  }
+  uint64_t free_memory(Device device) { return info(device).free_memory; }
+
+  CountingAllocator allocator_;
+  LogKeeper log_;
+  Backend *backend_ = nullptr;
 };
 
-INSTANTIATE_TEST_SUITE_P(Backends, BackendConformance, ::testing::ValuesIn(kBackends),
-                         [](const auto &info) { return std::string(info.param.name); });
+TEST_F(HostBackendTest, RefusesImpossibleOptions) {
+  Backend *out = nullptr;
+  EXPECT_FAILS(GMM_ERROR_INVALID_VALUE, open_host(HostAllocator(), log_.log(), 0, 17, &out));
+  EXPECT_FAILS(GMM_ERROR_INVALID_VALUE, open_host(HostAllocator(), log_.log(), 4096, 1, &out));
+  EXPECT_EQ(out, nullptr);
+}
+
+TEST_F(HostBackendTest, MoreThanTheMachineHasIsRefused) {
+  Backend *large = nullptr;
+  ASSERT_OK(open_host(HostAllocator(), log_.log(), uint64_t{1} << 50, 1, &large));
+  PhysicalHandle handle;
+  Allocation out;
+  const int descriptors = open_descriptors();
+  EXPECT_FAILS(GMM_ERROR_OUT_OF_MEMORY, large->create(kFirst, uint64_t{1} << 46, &handle));
+  EXPECT_FAILS(GMM_ERROR_OUT_OF_MEMORY, large->allocate(Kind::kDevice, kFirst, uint64_t{1} << 46, &out));
+  EXPECT_FAILS(GMM_ERROR_OUT_OF_MEMORY, large->allocate(Kind::kManaged, kFirst, uint64_t{1} << 46, &out));
+  EXPECT_FAILS(GMM_ERROR_OUT_OF_HOST_MEMORY, large->allocate(Kind::kHost, kFirst, uint64_t{1} << 46, &out));
+  EXPECT_FAILS(GMM_ERROR_OUT_OF_HOST_MEMORY, large->create(kHostLocation, uint64_t{1} << 46, &handle));
+  EXPECT_EQ(open_descriptors(), descriptors);
+  ASSERT_OK(large->create(kFirst, kUnit, &handle));
+  EXPECT_OK(large->release(handle));
+  large->destroy();
+}
+
+TEST_F(HostBackendTest, ReleasedHandlesAreTold) {
+  PhysicalHandle old, young;
+  ASSERT_OK(backend_->create(kFirst, kUnit, &old));
+  ASSERT_OK(backend_->release(old));
+  EXPECT_FAILS(GMM_ERROR_INVALID_HANDLE, backend_->release(old));
+  ASSERT_OK(backend_->create(kFirst, kUnit, &young));  // has the same descriptor now
+  EXPECT_EQ(old.value & 0xffffff, young.value & 0xffffff);
+  void *base = nullptr;
+  int32_t fd = -1;
+  ASSERT_OK(backend_->reserve(kUnit, &base));
+  EXPECT_FAILS(GMM_ERROR_INVALID_HANDLE, backend_->release(old));
+  EXPECT_FAILS(GMM_ERROR_INVALID_HANDLE, backend_->map(base, kUnit, old));
+  EXPECT_FAILS(GMM_ERROR_INVALID_HANDLE, backend_->export_fd(old, &fd));
+  EXPECT_FAILS(GMM_ERROR_INVALID_SIZE, backend_->map(base, 2 * kUnit, young));
+  EXPECT_EQ(free_memory(kFirst), 62 * kMiB);
+  EXPECT_OK(backend_->release(young));
+  EXPECT_OK(backend_->unreserve(base, kUnit));
+}
+
+TEST_F(HostBackendTest, BadRangesAreRefused) {
+  void *base = nullptr;
+  ASSERT_OK(backend_->reserve(2 * kUnit, &base));
+  PhysicalHandle handle;
+  ASSERT_OK(backend_->create(kFirst, kUnit, &handle));
+  char *const odd = static_cast<char *>(base) + 4096;
+  EXPECT_FAILS(GMM_ERROR_INVALID_ALIGNMENT, backend_->map(odd, kUnit, handle));
+  EXPECT_FAILS(GMM_ERROR_INVALID_ALIGNMENT, backend_->unmap(odd, kUnit));
+  EXPECT_FAILS(GMM_ERROR_INVALID_ALIGNMENT, backend_->set_access(odd, kUnit, kFirst, 0));
+  EXPECT_FAILS(GMM_ERROR_INVALID_SIZE, backend_->map(base, 4096, handle));
+  EXPECT_FAILS(GMM_ERROR_INVALID_SIZE, backend_->unreserve(base, 0));
+  void *none = nullptr;
+  EXPECT_FAILS(GMM_ERROR_INVALID_SIZE, backend_->reserve(4096, &none));
+  EXPECT_FAILS(GMM_ERROR_OUT_OF_HOST_MEMORY, backend_->reserve(uint64_t{1} << 60, &none));
+  EXPECT_FAILS(GMM_ERROR_INVALID_DEVICE, backend_->create(Device{7}, kUnit, &handle));
+  EXPECT_EQ(none, nullptr);
+  EXPECT_OK(backend_->unreserve(base, 2 * kUnit));
+  EXPECT_FAILS(GMM_ERROR_SYSTEM, backend_->set_access(base, kUnit, kFirst, 0)) << "nothing is there any more";
+  EXPECT_OK(backend_->release(handle));
+}
+
+TEST_F(HostBackendTest, ExportedFilesCannotShrink) {
+  PhysicalHandle handle;
+  int32_t fd = -1;
+  ASSERT_OK(backend_->create(kFirst, 2 * kUnit, &handle));
+  ASSERT_OK(backend_->export_fd(handle, &fd));
+  EXPECT_EQ(ftruncate(fd, 0), -1);
+  EXPECT_EQ(ftruncate(fd, 4 * static_cast<off_t>(kUnit)), -1);
+  PhysicalHandle imported;
+  EXPECT_FAILS(GMM_ERROR_INVALID_SIZE, backend_->import_fd(fd, 4 * kUnit, kFirst, &imported));
+  close(fd);
+  EXPECT_OK(backend_->release(handle));
+  const int loose = memfd_create("loose", MFD_CLOEXEC);  // large enough, but could shrink under us
+  ASSERT_EQ(ftruncate(loose, kUnit), 0);
+  EXPECT_FAILS(GMM_ERROR_IPC_INVALID_HANDLE, backend_->import_fd(loose, kUnit, kFirst, &imported));
+  close(loose);
+  EXPECT_FAILS(GMM_ERROR_INVALID_HANDLE, backend_->import_fd(loose, kUnit, kFirst, &imported));
+}
+
+TEST_F(HostBackendTest, DestroyedAndInventedStreamsAreTold) {
+  gmm_stream old = nullptr, young = nullptr;
+  ASSERT_OK(backend_->stream_create(kFirst, 0, &old));
+  ASSERT_OK(backend_->stream_destroy(old));
+  ASSERT_OK(backend_->stream_create(kSecond, 0, &young));
+  EXPECT_NE(old, young);
+  NativeEvent event = nullptr;
+  ASSERT_OK(backend_->event_create(kFirst, &event));
+  char byte = 0;
+  bool answer = false;
+  const auto bad = [](uintptr_t value) { return reinterpret_cast<gmm_stream>(value); };
+  for (gmm_stream each : {old, bad(3), bad(0x10 + 1), bad(~uintptr_t{0}), reinterpret_cast<gmm_stream>(&byte)}) {
+    EXPECT_FAILS(GMM_ERROR_INVALID_HANDLE, backend_->stream_destroy(each));
+    EXPECT_FAILS(GMM_ERROR_INVALID_HANDLE, backend_->stream_synchronize(kFirst, each));
+    EXPECT_FAILS(GMM_ERROR_INVALID_HANDLE, backend_->stream_is_capturing(kFirst, each, &answer));
+    EXPECT_FAILS(GMM_ERROR_INVALID_HANDLE, backend_->stream_call(
+                                               kFirst, each, [](void *) {}, nullptr));
+    EXPECT_FAILS(GMM_ERROR_INVALID_HANDLE, backend_->copy(kFirst, each, &byte, &byte, 0));
+    EXPECT_FAILS(GMM_ERROR_INVALID_HANDLE, backend_->fill(kFirst, each, &byte, 0, 1));
+    EXPECT_FAILS(GMM_ERROR_INVALID_HANDLE, backend_->prefetch(&byte, 1, kFirst, kFirst, each));
+    EXPECT_FAILS(GMM_ERROR_INVALID_HANDLE, backend_->event_record(event, kFirst, each));
+    EXPECT_FAILS(GMM_ERROR_INVALID_HANDLE, backend_->stream_wait(kFirst, each, event));
+  }
+  for (gmm_stream each : {GMM_STREAM_DEFAULT, GMM_STREAM_LEGACY, GMM_STREAM_PER_THREAD}) {
+    EXPECT_FAILS(GMM_ERROR_INVALID_HANDLE, backend_->stream_destroy(each));
+    EXPECT_FAILS(GMM_ERROR_INVALID_DEVICE, backend_->stream_synchronize(Device{2}, each));
+  }
+  EXPECT_FAILS(GMM_ERROR_INVALID_HANDLE, backend_->event_record(nullptr, kFirst, young));
+  EXPECT_FAILS(GMM_ERROR_NULL_ARGUMENT, backend_->stream_call(kFirst, young, nullptr, nullptr));
+  EXPECT_OK(backend_->event_destroy(event));
+  EXPECT_OK(backend_->stream_destroy(young));
+}
+
+TEST_F(HostBackendTest, AStreamCannotWaitForItself) {
+  struct State {
+    Backend *backend;
+    gmm_stream stream;
+    gmm_result results[3];
+  } state = {backend_, nullptr, {}};
+  ASSERT_OK(backend_->stream_create(kFirst, 0, &state.stream));
+  const auto call = [](void *pointer) {
+    State *self = static_cast<State *>(pointer);
+    self->results[0] = self->backend->stream_synchronize(kFirst, self->stream).code();
+    self->results[1] = self->backend->stream_destroy(self->stream).code();
+    self->results[2] = self->backend->synchronize(kFirst).code();
+  };
+  ASSERT_OK(backend_->stream_call(kFirst, state.stream, call, &state));
+  ASSERT_OK(backend_->stream_synchronize(kFirst, state.stream));
+  for (gmm_result result : state.results) EXPECT_EQ(result, GMM_ERROR_BUSY);
+  EXPECT_OK(backend_->stream_destroy(state.stream));
+}
 
 }  // namespace
 }  // namespace gmm::test
-
-int main(int argc, char **argv) {
-  return gmm::test::conformance_main(argc, argv, gmm::test::kBackends, gmm::test::host_child_roles());
-}

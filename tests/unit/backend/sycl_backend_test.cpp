@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The conformance suite for the SYCL backend, with a real dpctl, and what only that backend promises.
+// The promises of the SYCL backend alone, with a real dpctl.
 #include "backend/sycl/sycl_backend.h"
 
 #include <dlfcn.h>
@@ -9,7 +9,7 @@
 #include <memory>
 
 #include "backend/sycl/interface.h"
-#include "backend_conformance.h"
+#include "backend_test.h"
 
 namespace gmm::test {
 namespace {
@@ -18,16 +18,6 @@ using sycl::ContextRef;
 using sycl::DeviceRef;
 using sycl::EventRef;
 using sycl::QueueRef;
-
-uint64_t device_memory_in_use(Backend &backend) {
-  gmm_device_info info = {};
-  EXPECT_OK(backend.device_info(Device{0}, &info));
-  return info.total_memory - info.free_memory;
-}
-
-const std::vector<BackendUnderTest> kBackends = {{"sycl", sycl_backend_create, device_memory_in_use}};
-INSTANTIATE_TEST_SUITE_P(Backends, BackendConformance, ::testing::ValuesIn(kBackends),
-                         [](const auto &info) { return std::string(info.param.name); });
 
 // The value of a variable for one test.
 class Variable {
@@ -282,5 +272,3 @@ TEST_F(SyclBackendTest, ACallMayNotWaitForItsOwnStream) {
 
 }  // namespace
 }  // namespace gmm::test
-
-int main(int argc, char **argv) { return gmm::test::conformance_main(argc, argv, gmm::test::kBackends, {}); }

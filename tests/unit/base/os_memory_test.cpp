@@ -22,21 +22,6 @@ bool aligned(const void *address, uint64_t alignment) { return reinterpret_cast<
 // Whether the whole range is mapped, with or without access.
 bool mapped(void *base, uint64_t size) { return msync(base, size, MS_ASYNC) == 0; }
 
-TEST(OsMemory, ReservesAlignedAddressesWithoutMemory) {
-  for (uint64_t alignment : {os::page_size(), kHuge, uint64_t{64} << 20}) {
-    void *base = nullptr;
-    ASSERT_TRUE(os::reserve(kHuge, alignment, &base).ok()) << last_message();
-    EXPECT_TRUE(aligned(base, alignment));
-    EXPECT_TRUE(mapped(base, kHuge));
-    ASSERT_TRUE(os::unmap(base, kHuge).ok());
-    EXPECT_FALSE(mapped(base, kHuge));
-  }
-  constexpr uint64_t kLarge = uint64_t{1} << 40;  // far more than is there; the thread sanitizer has no room for more
-  void *large = nullptr;
-  ASSERT_TRUE(os::reserve(kLarge, kHuge, &large).ok()) << last_message();
-  EXPECT_TRUE(os::unmap(large, kLarge).ok());
-}
-
 TEST(OsMemory, RefusesImpossibleReservations) {
   void *base = nullptr;
   EXPECT_EQ(os::reserve(uint64_t{1} << 60, kHuge, &base).code(), GMM_ERROR_OUT_OF_HOST_MEMORY);
@@ -68,18 +53,6 @@ TEST(OsMemory, MapsAFileOverAReservation) {
   EXPECT_EQ(os::map_file_at(base, kHuge, fd, os::Access::kNone).code(), GMM_ERROR_INVALID_HANDLE);
 }
 
-TEST(OsMemory, UnmappedMemoryIsNoLongerAccessible) {
-  int32_t fd = -1;
-  void *base = nullptr;
-  ASSERT_TRUE(os::memory_file_create("test", kHuge, &fd).ok());
-  ASSERT_TRUE(os::map_file(kHuge, kHuge, fd, os::Access::kReadWrite, &base).ok());
-  static_cast<volatile char *>(base)[0] = 1;
-  ASSERT_TRUE(os::reserve_at(base, kHuge).ok());
-  EXPECT_DEATH(static_cast<volatile char *>(base)[0] = 2, "");
-  EXPECT_TRUE(os::unmap(base, kHuge).ok());
-  EXPECT_TRUE(os::close_file(fd).ok());
-}
-
 TEST(OsMemory, FilesKeepTheirSize) {
   int32_t fd = -1, copy = -1;
   uint64_t size = 0;
@@ -102,22 +75,6 @@ TEST(OsMemory, FilesKeepTheirSize) {
   close(pipes[0]);
   close(pipes[1]);
   EXPECT_EQ(os::memory_file_create("test", UINT64_MAX / 2 + 1, &fd).code(), GMM_ERROR_SIZE_OVERFLOW);
-}
-
-TEST(OsMemory, AnonymousMemoryIsZeroAndPrivate) {
-  void *base = nullptr;
-  ASSERT_TRUE(os::map_anonymous(2 * kHuge, kHuge, &base).ok()) << last_message();
-  EXPECT_TRUE(aligned(base, kHuge));
-  for (uint64_t i = 0; i < 2 * kHuge; i += 4096) ASSERT_EQ(static_cast<char *>(base)[i], 0);
-  EXPECT_TRUE(os::advise_pages(base, 2 * kHuge, MADV_HUGEPAGE).ok() || last_native() == EINVAL);
-  EXPECT_TRUE(os::lock_pages(base, os::page_size()).ok()) << last_message();
-  EXPECT_TRUE(os::unlock_pages(base, os::page_size()).ok()) << last_message();
-  ASSERT_TRUE(os::unmap(base, 2 * kHuge).ok());
-  EXPECT_EQ(os::advise_pages(base, kHuge, MADV_NORMAL).code(), GMM_ERROR_SYSTEM);
-  EXPECT_EQ(os::set_access(base, kHuge, os::Access::kReadWrite).code(), GMM_ERROR_SYSTEM);
-  if (!test::kPageLocksAreReal) return;
-  EXPECT_EQ(os::lock_pages(base, kHuge).code(), GMM_ERROR_SYSTEM);
-  EXPECT_NE(std::strstr(last_message(), "not mapped"), nullptr) << last_message();
 }
 
 TEST(OsMemory, AFailedLockLeavesNothingLocked) {

@@ -71,34 +71,6 @@ TEST_F(RegistryTest, AnObjectThatIsVisitedDoesNotEnd) {
   EXPECT_EQ(other.slot, key.slot);
 }
 
-// A thread of the parent visits, and another one waits to remove, when the process forks.
-TEST_F(RegistryTest, AChildStartsAnew) {
-  RegistryKey key, kept;
-  ASSERT_TRUE(registry.add(&objects[0], &key));
-  ASSERT_TRUE(registry.add(&objects[1], &kept));
-  ASSERT_EQ(registry.visit(key), &objects[0]);
-  std::thread remover([&] { registry.remove(key); });
-  EXPECT_TRUE(soon([&] { return !registry.lives(key); }));
-  const pid_t child = fork();
-  if (child == 0) {
-    alarm(60);
-    RegistryKey own[4];
-    if (registry.visit(kept) != nullptr) _exit(1);
-    for (int i = 0; i < 4; ++i)
-      if (!registry.add(&objects[i], &own[i]) || own[i].serial <= kept.serial) _exit(2);
-    registry.leave(key);  // as a visitor that forked
-    registry.remove(key);
-    for (int i = 0; i < 4; ++i) registry.remove(own[i]);
-    _exit(0);
-  }
-  int status = -1;
-  EXPECT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0);
-  registry.leave(key);
-  remover.join();
-  EXPECT_TRUE(registry.lives(kept));
-}
-
 Registry::Place g_places[200] = {};
 Registry g_registry{g_places, 200};
 int g_ends, g_value;

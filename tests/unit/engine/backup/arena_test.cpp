@@ -43,22 +43,6 @@ TEST_F(ArenaTest, PlansSegmentsUpToTheLimit) {
   EXPECT_EQ(arena.bytes(), 0u);
 }
 
-TEST_F(ArenaTest, MakesPlannedSpaceReady) {
-  bool fits = true;
-  ASSERT_TRUE(arena.make_free_ready(Device{0}, kSegment + 1, kSegment, &fits).ok());
-  EXPECT_FALSE(fits);
-  EXPECT_EQ(arena.bytes(), 0u);
-  ASSERT_TRUE(arena.make_free_ready(Device{0}, 2 * kSegment, kNoLimit, &fits).ok()) << last_message();
-  EXPECT_TRUE(fits);
-  EXPECT_EQ(arena.bytes(), 2 * kSegment);
-  uint64_t offset = 0;
-  ASSERT_TRUE(arena.allocate(kSegment, 0, kNoLimit, &offset));
-  EXPECT_TRUE(arena.is_ready(offset, kSegment));
-  ASSERT_TRUE(arena.make_free_ready(Device{0}, kSegment, kNoLimit, &fits).ok()) << "as much is free";
-  EXPECT_TRUE(fits);
-  EXPECT_EQ(arena.bytes(), 2 * kSegment);
-}
-
 TEST_F(ArenaTest, ARefusedSegmentIsNotReady) {
   uint64_t first = 0, second = 0;
   ASSERT_TRUE(arena.allocate(kSegment, 0, kNoLimit, &first));
@@ -121,16 +105,6 @@ TEST_F(ArenaTest, AbandonedMemoryStays) {
   arena.clear();
   EXPECT_EQ(unpins(), 0u);
   std::memset(memory, 1, kMiB);  // as a late copy of the device would
-}
-
-TEST_F(ArenaTest, TheHostBackendNeedsNoLock) {
-  engine.backend->pose_as(GMM_BACKEND_HOST);
-  uint64_t offset = 0;
-  ASSERT_TRUE(arena.allocate(kMiB, 0, kNoLimit, &offset));
-  ASSERT_TRUE(arena.make_ready(Device{0}, offset, kMiB).ok()) << last_message();
-  arena.free(offset, kMiB);
-  EXPECT_EQ(arena.trim(), kSegment);
-  EXPECT_EQ(pins() + unpins(), 0u);
 }
 
 }  // namespace

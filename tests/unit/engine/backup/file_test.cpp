@@ -131,99 +131,6 @@ class BackupFileTest : public BackupTest {
   std::string folder;
 };
 
-TEST_F(BackupFileTest, AFolderThatIsNoMore) {
-  configure(1, 1, GMM_BACKUP_NO_ARENA | GMM_BACKUP_NO_PAGEABLE, make_folder());
-  rmdir(folder.c_str());
-  device(kMiB);
-  KeptContents kept{HostAllocator()};
-  EXPECT_EQ(save({range(0, kMiB)}, kept).code(), GMM_ERROR_IO);
-  EXPECT_NE(std::string(last_message()).find("GMM_BACKUP_DIR"), std::string::npos) << last_message();
-  EXPECT_TRUE(recorder.events.empty()) << "nothing may be unmapped before the file has its blocks";
-  gmm_backup_desc desc = {};
-  desc.directory = folder.c_str();
-  EXPECT_EQ(store.configure(desc).code(), GMM_ERROR_IO);
-  const std::string longer(5000, 'x');
-  desc.directory = longer.c_str();
-  EXPECT_EQ(store.configure(desc).code(), GMM_ERROR_INVALID_VALUE);
-  only(Tier::kFile);
-  EXPECT_TRUE(save({range(0, kMiB)}, kept).ok());
-  store.drop_all(kept);
-}
-
-TEST_F(BackupFileTest, AFullDisk) {
-  make_folder();
-  if (mount("tmpfs", folder.c_str(), "tmpfs", 0, "size=8m") != 0) GTEST_SKIP() << "mounting needs root";
-  configure(1, 1, GMM_BACKUP_NO_ARENA | GMM_BACKUP_NO_PAGEABLE, folder.c_str());
-  device(16 * kMiB);
-  const std::vector<char> before = memory;
-  KeptContents kept{HostAllocator()};
-  EXPECT_EQ(save({range(0, 16 * kMiB)}, kept).code(), GMM_ERROR_IO);
-  EXPECT_TRUE(recorder.events.empty());
-  EXPECT_TRUE(kept.chunks.empty());
-  EXPECT_EQ(open_file(), -1) << "its blocks went back";
-  // A file system that may refuse O_DIRECT.
-  ASSERT_TRUE(save({range(0, 6 * kMiB)}, kept).ok()) << last_message();
-  std::memset(memory.data(), 0, 6 * kMiB);
-  ASSERT_TRUE(restore({range(0, 6 * kMiB)}, kept).ok()) << last_message();
-  EXPECT_EQ(memory, before);
-  store.drop_all(kept);
-  store.trim();  // else the file keeps its blocks of the disk
-  EXPECT_EQ(umount(folder.c_str()), 0);
-}
-
-TEST_F(BackupFileTest, ALimitOfFiles) {
-  configure(1, 1, GMM_BACKUP_NO_ARENA | GMM_BACKUP_NO_PAGEABLE, make_folder());
-  device(8 * kMiB);
-  rlimit before = {};
-  getrlimit(RLIMIT_FSIZE, &before);
-  rlimit small = before;
-  small.rlim_cur = kMiB;
-  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
-  KeptContents kept{HostAllocator()};
-  const Status status = save({range(0, 8 * kMiB)}, kept);
-  setrlimit(RLIMIT_FSIZE, &before);
-  EXPECT_EQ(status.code(), GMM_ERROR_IO);
-  EXPECT_EQ(open_file(), -1);
-  EXPECT_TRUE(save({range(0, 8 * kMiB)}, kept).ok());
-  store.drop_all(kept);
-}
-
-TEST_F(BackupFileTest, AFileStaysForTheNextSave) {
-  configure(1, 1, GMM_BACKUP_NO_ARENA | GMM_BACKUP_NO_PAGEABLE, make_folder());
-  device(8 * kMiB);
-  KeptContents kept{HostAllocator()};
-  struct stat first = {}, second = {};
-  for (struct stat *state : {&first, &second}) {
-    ASSERT_TRUE(save({range(0, 8 * kMiB)}, kept).ok()) << last_message();
-    EXPECT_EQ(kept.chunks[0].location & 0xffffffff, 0u);
-    store.drop_all(kept);
-    EXPECT_EQ(info().file_bytes, 0u);
-    ASSERT_EQ(fstat(open_file(), state), 0);
-  }
-  EXPECT_EQ(first.st_ino, second.st_ino);
-  EXPECT_EQ(second.st_size, static_cast<off_t>(8 * kMiB)) << "its blocks are used again";
-  // Kept contents keep the file.
-  ASSERT_TRUE(save({range(0, kMiB)}, kept).ok());
-  store.trim();
-  EXPECT_GE(open_file(), 0);
-  std::vector<char> out(kMiB);
-  EXPECT_TRUE(store.read(kept, range(0, kMiB), out.data()).ok()) << last_message();
-  store.drop_all(kept);
-  EXPECT_GE(open_file(), 0);
-  store.trim();
-  EXPECT_EQ(open_file(), -1);
-  ASSERT_TRUE(save({range(0, kMiB)}, kept).ok());
-  // Another folder: the file goes with the last contents that it keeps.
-  configure(1, 1, GMM_BACKUP_NO_ARENA | GMM_BACKUP_NO_PAGEABLE, "/tmp");
-  KeptContents other{HostAllocator()};
-  ASSERT_TRUE(save({range(4 * kMiB, kMiB)}, other).ok());
-  EXPECT_GE(open_file(), 0);
-  EXPECT_TRUE(store.read(kept, range(0, kMiB), out.data()).ok()) << last_message();
-  store.drop_all(kept);
-  EXPECT_EQ(open_file(), -1);
-  store.drop_all(other);
-}
-
 TEST_F(BackupFileTest, AFileThatChanged) {
   if (checksum_flag() == 0) GTEST_SKIP() << "the library was built without xxhash.h";
   configure(1, 1, GMM_BACKUP_NO_ARENA | GMM_BACKUP_NO_PAGEABLE, make_folder());
@@ -318,19 +225,6 @@ class FileSystemTest : public BackupTest {
 
   std::string folder;
 };
-
-TEST_F(FileSystemTest, WithoutFilesThatHaveNoName) {
-  machine.no_tmpfile = true;
-  out_and_in();
-  EXPECT_EQ(machine.opened_named, 1u);
-}
-
-TEST_F(FileSystemTest, OnlyNamedFilesPastTheCache) {
-  machine.no_direct_tmpfile = true;
-  out_and_in();
-  EXPECT_EQ(machine.opened_named, 1u);
-  EXPECT_EQ(machine.opened_tmpfile, 0u);
-}
 
 TEST_F(FileSystemTest, NothingPastTheCache) {
   machine.no_direct = true;

@@ -29,40 +29,6 @@ class SettingsTest : public BackupTest {
   BackupSettings settings;
 };
 
-TEST_F(SettingsTest, TheDescriptorComesBeforeTheEnvironment) {
-  setenv("GMM_BACKUP_ARENA_LIMIT", "1000", 1);
-  setenv("GMM_BACKUP_PAGEABLE_LIMIT", "2000", 1);
-  setenv("GMM_BACKUP_DIR", "/var", 1);
-  EXPECT_EQ(limits().arena, 1000u);
-  EXPECT_EQ(limits().pageable, 2000u);
-  EXPECT_EQ(directory(), "/var");
-  EXPECT_EQ(settings.threads(), 0u);
-  gmm_backup_desc desc = {};
-  desc.arena_limit = 5;
-  desc.directory = "/tmp";
-  desc.threads = 3;
-  ASSERT_TRUE(settings.set(desc).ok()) << last_message();
-  EXPECT_EQ(limits().arena, 5u);
-  EXPECT_EQ(limits().pageable, 2000u);
-  EXPECT_EQ(directory(), "/tmp");
-  EXPECT_EQ(settings.threads(), 3u);
-  desc.flags = GMM_BACKUP_NO_ARENA | GMM_BACKUP_NO_PAGEABLE;
-  ASSERT_TRUE(settings.set(desc).ok());
-  EXPECT_EQ(limits().arena + limits().pageable, 0u);
-}
-
-TEST_F(SettingsTest, TheDefaultIsWhatTheHostCanSpare) {
-  os::MemoryInfo info;
-  ASSERT_TRUE(os::memory_info(&info).ok());
-  EXPECT_EQ(directory(), "/tmp");
-  EXPECT_GT(limits().arena, 0u);
-  EXPECT_LE(limits().arena, info.total / 2);
-  EXPECT_LE(limits().pageable, info.total - info.total / 16);
-  // What a tier has counts on top, so that its limit does not fall as it fills.
-  EXPECT_GE(limits(info.total, info.total).arena, info.total);
-  EXPECT_GE(limits(info.total, info.total).pageable, info.total);
-}
-
 TEST_F(SettingsTest, AWrongDescriptorChangesNothing) {
   gmm_backup_desc desc = {};
   desc.arena_limit = 7;

@@ -311,19 +311,5 @@ TEST_F(BackupTest, ARefusedWaitAbandonsHostMemory) {
   }
 }
 
-TEST_F(BackupTest, AShortTransferMakesFewEvents) {
-  only(Tier::kArena);
-  device(4 * kMiB);
-  KeptContents kept{HostAllocator()};
-  ASSERT_TRUE(save({range(0, 4 * kMiB)}, kept).ok()) << last_message();
-  EXPECT_EQ(engine.backend->count("event_create"), 1u);
-  ASSERT_TRUE(restore({range(0, 4 * kMiB)}, kept).ok()) << last_message();
-  EXPECT_EQ(engine.backend->count("event_create"), 2u);
-  // A save that copies nothing makes none.
-  ASSERT_TRUE(save({range(0, 4 * kMiB)}, kept).ok()) << last_message();
-  EXPECT_EQ(engine.backend->count("event_create"), 2u);
-  store.drop_all(kept);
-}
-
 }  // namespace
 }  // namespace gmm::test

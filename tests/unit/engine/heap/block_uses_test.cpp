@@ -28,17 +28,6 @@ class BlockUsesTest : public testing::Test {
   }
   void TearDown() override { order.clear(); }
   bool marked() { return (span.slot(0) & kUsedElsewhere) != 0; }
-  // The bits of the one block that is given back; ~0 for none.
-  uint64_t freed() {
-    uint64_t found = ~uint64_t{0};
-    uses.free_held([&](const CacheEntry &entry, uint64_t bits) {
-      EXPECT_EQ(entry.block, block.block);
-      EXPECT_EQ(found, ~uint64_t{0});
-      found = bits;
-    });
-    return found;
-  }
-
   Engine engine;
   StreamOrder order{engine.core.backend, engine.core.ended_streams, Device{0}, HostAllocator()};
   BlockUses uses{engine.core, order};
@@ -47,20 +36,6 @@ class BlockUsesTest : public testing::Test {
   CacheEntry block{};
   const StreamKey a{engine.stream()}, b{engine.stream()};
 };
-
-TEST_F(BlockUsesTest, AFreeIsPutBehindTheStreamsThatUseTheBlockAndForgetsThem) {
-  ASSERT_TRUE(uses.record(block, b).ok());
-  EXPECT_TRUE(marked());
-  bool held = true;
-  const uint64_t recorded = engine.backend->count("event_record");
-  ASSERT_TRUE(uses.order_after(block, a, false, &held).ok());
-  EXPECT_FALSE(held);
-  EXPECT_GT(engine.backend->count("event_record"), recorded);
-  EXPECT_EQ(freed(), ~uint64_t{0});
-  const uint64_t after = engine.backend->count("event_record");
-  ASSERT_TRUE(uses.order_after(block, a, false, &held).ok());
-  EXPECT_EQ(engine.backend->count("event_record"), after) << "no use is left";
-}
 
 TEST_F(BlockUsesTest, AnExportHasOneIdUntilItIsExportedAnew) {
   uint64_t id = 7;
@@ -76,63 +51,6 @@ TEST_F(BlockUsesTest, AnExportHasOneIdUntilItIsExportedAnew) {
   ASSERT_TRUE(uses.order_after(block, a, false, &held).ok());
   EXPECT_FALSE(held) << "nobody imported it";
   EXPECT_FALSE(uses.exported_as(block.block, 9));
-}
-
-TEST_F(BlockUsesTest, AnImporterOfAnyExtentHoldsTheBlockUntilItIsGone) {
-  uint64_t id = 7;
-  ASSERT_TRUE(uses.mark_exported(block, &id).ok());
-  extents[1].importers = 1;
-  bool held = false;
-  ASSERT_TRUE(uses.order_after(block, a, false, &held).ok());
-  EXPECT_TRUE(held);
-  EXPECT_EQ(freed(), ~uint64_t{0});
-  extents[1].importers = 0;
-  EXPECT_EQ(freed(), order.bit_of(a));
-  EXPECT_EQ(freed(), ~uint64_t{0}) << "given back once";
-}
-
-TEST_F(BlockUsesTest, AForgottenStreamIsNamedByNoUseAndDoneWithHeldBlocks) {
-  uint64_t id = 7;
-  ASSERT_TRUE(uses.mark_exported(block, &id).ok());
-  ASSERT_TRUE(uses.record(block, b).ok());
-  order.forget(b.stream);
-  uses.forget_stream(b.stream);
-  extents[0].importers = 1;
-  bool held = false;
-  const uint64_t recorded = engine.backend->count("event_record");
-  ASSERT_TRUE(uses.order_after(block, a, false, &held).ok());
-  EXPECT_EQ(engine.backend->count("event_record"), recorded);
-  ASSERT_TRUE(held);
-  const uint64_t stamp = order.stamp();
-  order.forget(a.stream);
-  uses.forget_stream(a.stream);
-  extents[0].importers = 0;
-  const uint64_t bits = freed();
-  EXPECT_EQ(order.done(bits, stamp), bits);
-}
-
-// Whichever of the two was destroyed: the free must not fail, as a garbage collector cannot name another stream.
-TEST_F(BlockUsesTest, ABlockWithADestroyedStreamIsHeldForTheDevice) {
-  for (const bool freeing : {true, false}) {
-    const StreamKey gone{engine.stream()}, other{engine.stream()};
-    ASSERT_TRUE(uses.record(block, freeing ? other : gone).ok());
-    ASSERT_TRUE(engine.backend->stream_destroy(gone.stream).ok());
-    bool held = false;
-    const uint64_t stamp = order.stamp();
-    ASSERT_TRUE(uses.order_after(block, freeing ? gone : other, false, &held).ok()) << last_message();
-    ASSERT_TRUE(held);
-    const uint64_t bits = freed();
-    ASSERT_NE(bits, ~uint64_t{0});
-    EXPECT_EQ(std::popcount(bits), 2);
-    ASSERT_TRUE(engine.backend->stream_synchronize(Device{0}, other.stream).ok());
-    order.ask(bits);
-    EXPECT_NE(order.done(bits, stamp), bits);
-    StreamOrder::Work work{HostAllocator()};
-    ASSERT_TRUE(order.collect(bits, &work).ok());
-    ASSERT_NE(work.losses, 0u);
-    order.end_lost(work.losses);
-    EXPECT_EQ(order.done(bits, stamp), bits);
-  }
 }
 
 TEST_F(BlockUsesTest, AUseIsNotedOnceHoweverOftenItIsTold) {

@@ -46,52 +46,6 @@ class ExtentsOfKind {
   Extents extents{engine.core, nullptr, engine.backups, options, quotas, runs};
 };
 
-TEST(Extents, AHoleIsBackedByExtentsOfTheGivenSize) {
-  ExtentsOfKind all(Kind::kVmm);
-  Region *region = all.reserve(10 * kMiB, true);
-  Extents::Fill fill;
-  fill.hole = region->first;
-  ASSERT_TRUE(all.quota.charge(10 * kMiB));
-  ASSERT_TRUE(all.extents.add(&fill, 10 * kMiB, 4 * kMiB).ok());
-  EXPECT_EQ(fill.hole, nullptr);
-  EXPECT_EQ(fill.bytes, 10 * kMiB);
-  ASSERT_EQ(fill.filled, region->first);
-  EXPECT_EQ(fill.filled->bytes(), 10 * kMiB);
-  EXPECT_EQ(all.extents.count(), 3u);
-  const uintptr_t base = region->base;
-  EXPECT_EQ(size_of(*all.at(base)), 4 * kMiB);
-  EXPECT_EQ(size_of(*all.at(base + 8 * kMiB)), 2 * kMiB);
-  EXPECT_NE(all.at(base), all.at(base + 4 * kMiB));
-  uint32_t seen = 0;
-  all.extents.for_each_in(fill.filled, [&](Extent *) { ++seen; });
-  EXPECT_EQ(seen, 3u);
-}
-
-TEST(Extents, WhatCannotBeAddedIsRefunded) {
-  for (uint64_t k = 1;; ++k) {
-    ExtentsOfKind all(Kind::kVmm);
-    Extents::Fill fill;
-    Region *region = all.reserve(8 * kMiB);
-    fill.hole = region->first;
-    ASSERT_TRUE(all.quota.charge(8 * kMiB));
-    all.engine.backend->refuse(k);
-    const Status status = all.extents.add(&fill, 8 * kMiB, 2 * kMiB);
-    const bool refused = all.engine.backend->refused() != 0;
-    all.engine.backend->refuse(0);
-    EXPECT_EQ(status.ok(), !refused) << k;
-    EXPECT_EQ(all.quota.held(), fill.bytes) << k;
-    ASSERT_NE(fill.hole, nullptr);
-    EXPECT_EQ(fill.hole->bytes(), region->size - fill.bytes) << k;
-    EXPECT_EQ(all.extents.count(), fill.bytes / (2 * kMiB)) << k;
-    if (fill.bytes < 8 * kMiB) {  // a retry makes the rest
-      ASSERT_TRUE(all.quota.charge(8 * kMiB - fill.bytes));
-      EXPECT_TRUE(all.extents.add(&fill, 8 * kMiB - fill.bytes, 2 * kMiB).ok()) << k;
-    }
-    EXPECT_EQ(fill.bytes, 8 * kMiB);
-    if (!refused) break;
-  }
-}
-
 TEST(Extents, AMoveKeepsTheHandleAndARefusalThePlace) {
   for (uint64_t k = 1;; ++k) {
     ExtentsOfKind all(Kind::kVmm);
@@ -119,23 +73,6 @@ TEST(Extents, AMoveKeepsTheHandleAndARefusalThePlace) {
   }
 }
 
-TEST(Extents, MovesOutOfOneRunFindWhatIsLeftOfIt) {
-  ExtentsOfKind all(Kind::kVmm);
-  Span *run = all.backed(8 * kMiB, 2 * kMiB);
-  const uintptr_t from = run->begin();
-  Extents::Fill fill;
-  fill.hole = all.reserve(8 * kMiB)->first;
-  const uintptr_t to = fill.hole->begin();
-  uint64_t moved = 0;
-  for (const uint64_t place : {2, 0, 3, 1}) {  // the rest is a span of its own each time
-    Extent *extent = all.at(from + place * 2 * kMiB);
-    ASSERT_TRUE(all.extents.move(extent, run, &fill).ok()) << last_message();
-    EXPECT_EQ(base_of(*extent), to + moved++ * 2 * kMiB);
-  }
-  EXPECT_EQ(fill.bytes, 8 * kMiB);
-  EXPECT_EQ(all.runs.free().bytes(), 0u);
-}
-
 TEST(Extents, WholeExtentsOfARunGoUpToABound) {
   ExtentsOfKind all(Kind::kVmm);
   Span *run = all.backed(8 * kMiB, 2 * kMiB);
@@ -152,49 +89,6 @@ TEST(Extents, WholeExtentsOfARunGoUpToABound) {
   EXPECT_EQ(all.quota.held(), 4 * kMiB);
   EXPECT_EQ(all.runs.free_bytes(), 4 * kMiB);
   imported->importers = 0;
-}
-
-TEST(Extents, PausedNeighboursBecomeOne) {
-  ExtentsOfKind all(Kind::kVmm);
-  Span *run = all.backed(4 * kMiB, 2 * kMiB);
-  Extent *first = all.at(run->begin()), *second = all.at(run->begin() + 2 * kMiB);
-  for (Extent *extent : {first, second}) {
-    ASSERT_TRUE(all.engine.backend->unmap(reinterpret_cast<void *>(base_of(*extent)), 2 * kMiB).ok());
-    ASSERT_TRUE(all.engine.backend->release(std::exchange(extent->handle, PhysicalHandle{})).ok());
-    extent->mapped = false;
-    extent->state = ExtentState::kPaused;
-    all.quotas.refund(2 * kMiB);
-    all.extents.count_paused(2 * kMiB);
-  }
-  ASSERT_TRUE(all.extents.merge(first, second));
-  EXPECT_EQ(size_of(*first), 4 * kMiB);
-  EXPECT_EQ(all.at(run->begin() + 2 * kMiB), first);
-  EXPECT_EQ(all.extents.count(), 1u);
-  Span *rest = nullptr;
-  all.runs.unlist(run);
-  ASSERT_TRUE(all.extents.release(first, run, &rest).ok());
-  EXPECT_EQ(rest, nullptr);
-  EXPECT_EQ(all.extents.paused_bytes(), 0u);
-  all.extents.end_empty_regions();
-  EXPECT_TRUE(all.runs.regions().empty());
-}
-
-TEST(Extents, AnAllocationIsARegionAndGoesWhole) {
-  ExtentsOfKind all(Kind::kDevice);
-  Span *span = nullptr;
-  ASSERT_TRUE(all.quota.charge(6 * kMiB));
-  ASSERT_TRUE(all.extents.allocate(6 * kMiB, false, &span).ok());
-  Region *region = span->region;
-  const uintptr_t base = span->begin();
-  EXPECT_EQ(region->size.load(), 6 * kMiB);
-  ASSERT_NE(all.at(base + 4 * kMiB), nullptr);
-  all.engine.backend->refuse(1, "deallocate");
-  EXPECT_FALSE(all.extents.deallocate(region).ok());
-  all.engine.backend->refuse(0);
-  EXPECT_NE(all.at(base), nullptr) << "a refusal leaves it";
-  EXPECT_EQ(all.quota.held(), 6 * kMiB);
-  ASSERT_TRUE(all.extents.deallocate(region).ok());
-  EXPECT_EQ(all.at(base), nullptr);
 }
 
 // The system lets go of addresses in which something is mapped, and maps over it. What lies there later must not go

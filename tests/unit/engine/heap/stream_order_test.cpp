@@ -50,7 +50,6 @@ class StreamOrderTest : public testing::Test {
     return passed;
   }
   bool held_up(gmm_stream stream) { return !ends(stream, std::chrono::milliseconds(20)); }
-  bool idle(gmm_stream stream) { return ends(stream, kPatience); }
   // The streams of the bits that are done with memory of this stamp, asked now.
   uint64_t done(uint64_t bits, uint64_t stamp) {
     order.ask(bits);
@@ -73,51 +72,6 @@ uint64_t passed(StreamOrder &order, uint64_t bits, uint64_t stamp) {
   return order.done(bits, stamp);
 }
 
-TEST_F(StreamOrderTest, ACapturedStreamIsNeitherAskedNorAwaited) {
-  const StreamKey a{engine.stream()}, b{engine.stream()};
-  const uint64_t bits = order.bit_of(a);
-  ASSERT_TRUE(order.note_frees(a).ok());
-  const uint64_t stamp = order.stamp();
-  engine.backend->captured = a.stream;
-  const uint64_t records = engine.backend->count("event_record");
-  EXPECT_EQ(order.put_behind(b, bits).code(), GMM_ERROR_CAPTURING);
-  EXPECT_EQ(passed(order, bits, stamp), 0u);
-  StreamOrder::Work work{HostAllocator()};
-  EXPECT_TRUE(order.collect(bits, &work).ok());
-  EXPECT_TRUE(work.events.empty());
-  EXPECT_TRUE(order.any_capturing());
-  EXPECT_EQ(engine.backend->count("event_record"), records);
-  EXPECT_EQ(engine.backend->count("event_query"), 0u);
-  EXPECT_EQ(engine.backend->count("stream_query"), 0u);
-  engine.backend->captured = b.stream;
-  EXPECT_EQ(order.put_behind(b, bits).code(), GMM_ERROR_CAPTURING);
-  engine.backend->captured = nullptr;
-  EXPECT_TRUE(order.put_behind(b, bits).ok());
-  EXPECT_TRUE(order.collect(bits, &work).ok());
-  EXPECT_EQ(work.events.size(), 1u);
-}
-
-TEST_F(StreamOrderTest, ACaptureThatBeginsAtTheRecordIsSeen) {
-  const StreamKey a{engine.stream()}, b{engine.stream()};
-  Barrier barrier;
-  barrier.close(engine, a.stream);  // of an idle stream no event would be asked
-  const uint64_t bits = order.bit_of(a);
-  ASSERT_TRUE(order.note_frees(a).ok());
-  const uint64_t stamp = order.stamp();
-  engine.backend->captured_by_record = a.stream;
-  EXPECT_EQ(passed(order, bits, stamp), 0u);
-  EXPECT_EQ(passed(order, bits, stamp), 0u);
-  EXPECT_EQ(engine.backend->count("event_query"), 0u) << "a captured event was asked about";
-  engine.backend->captured = nullptr;
-  engine.backend->captured_by_record = a.stream;
-  EXPECT_EQ(order.put_behind(b, bits).code(), GMM_ERROR_CAPTURING);
-  EXPECT_EQ(engine.backend->count("stream_wait"), 0u) << "a stream would have joined the capture";
-  engine.backend->captured = nullptr;
-  barrier.open();
-  ASSERT_TRUE(engine.backend->stream_synchronize(Device{0}, a.stream).ok());
-  EXPECT_TRUE(soon([&] { return passed(order, bits, stamp) == bits; }));
-}
-
 TEST_F(StreamOrderTest, WhatAPerThreadStreamFreesInACaptureIsItsOwnUntilItEnds) {
   const StreamKey mine{GMM_STREAM_PER_THREAD, 1}, b{engine.stream()};
   const uint64_t bits = order.bit_of(mine);
@@ -129,37 +83,6 @@ TEST_F(StreamOrderTest, WhatAPerThreadStreamFreesInACaptureIsItsOwnUntilItEnds) 
   EXPECT_EQ(order.put_behind(b, bits).code(), GMM_ERROR_CAPTURING);
   EXPECT_TRUE(order.note_frees(mine).ok());
   EXPECT_TRUE(order.put_behind(b, bits).ok());
-}
-
-TEST_F(StreamOrderTest, AStreamKeepsItsBit) {
-  const StreamKey a{engine.stream()}, b{engine.stream()};
-  EXPECT_EQ(order.bit_of(a), order.bit_of(a));
-  EXPECT_NE(order.bit_of(a), order.bit_of(b));
-  EXPECT_EQ(order.own_bit(a), order.bit_of(a));
-  EXPECT_EQ(order.bit_of(StreamKey{GMM_STREAM_DEFAULT}), order.bit_of(StreamKey{GMM_STREAM_LEGACY}));
-  EXPECT_NE(order.bit_of(StreamKey{GMM_STREAM_PER_THREAD, 1}), order.bit_of(StreamKey{GMM_STREAM_PER_THREAD, 2}));
-}
-
-TEST_F(StreamOrderTest, TheWaiterWaitsForTheWorkBefore) {
-  const StreamKey a{engine.stream()}, b{engine.stream()}, c{engine.stream()};
-  Barrier barrier;
-  barrier.close(engine, a.stream);
-  const uint64_t bits = order.bit_of(a);
-  const uint64_t stamp = free_on(a);
-  EXPECT_EQ(done(bits, stamp), 0u);
-  ASSERT_TRUE(order.put_behind(b, bits).ok());
-  EXPECT_TRUE(held_up(b.stream));
-  EXPECT_TRUE(idle(c.stream));
-  barrier.open();
-  finish(a);
-  EXPECT_EQ(done(bits, stamp), bits);
-  ASSERT_TRUE(engine.backend->stream_synchronize(Device{0}, b.stream).ok());
-}
-
-TEST_F(StreamOrderTest, AStreamIsNotPutBehindItself) {
-  const StreamKey a{engine.stream()};
-  ASSERT_TRUE(order.put_behind(a, order.bit_of(a)).ok());
-  EXPECT_EQ(engine.backend->count("event_record"), 0u);
 }
 
 TEST_F(StreamOrderTest, StreamsBeyondTheBitsAreStillOrdered) {
@@ -201,27 +124,6 @@ TEST_F(StreamOrderTest, AForgottenStreamIsNotAskedAgain) {
   EXPECT_EQ(order.bit_of(StreamKey{engine.stream()}), bit);
 }
 
-// A stream that the driver destroyed without a word to gmm, or that a garbage collector frees on later.
-TEST_F(StreamOrderTest, MemoryOfALostStreamWaitsForTheDevice) {
-  const StreamKey a{engine.stream()}, b{engine.stream()};
-  const uint64_t bits = order.bit_of(a) | order.bit_of(b);
-  ASSERT_TRUE(engine.backend->stream_destroy(a.stream).ok());
-  const uint64_t stamp = free_on(a), lost = order.bit_of(a);
-  free_on(b);
-  EXPECT_EQ(order.put_behind(b, lost).code(), GMM_ERROR_INVALID_HANDLE);
-  EXPECT_NE(order.bit_of(a), lost) << "a later stream of that name owned what the lost one may still use";
-  StreamOrder::Work work{HostAllocator()};
-  ASSERT_TRUE(order.collect(bits, &work).ok()) << "a lost stream is in nobody's way";
-  EXPECT_EQ(work.events.size(), 1u) << "the other stream's";
-  ASSERT_NE(work.losses, 0u);
-  EXPECT_EQ(done(lost, stamp), 0u);
-  order.end_lost(work.losses - 1);
-  EXPECT_EQ(done(lost, stamp), 0u) << "this loss came later";
-  order.end_lost(work.losses);
-  EXPECT_EQ(done(lost, stamp), lost);
-  EXPECT_EQ(order.bit_of(StreamKey{engine.stream()}), lost) << "the place is used again";
-}
-
 TEST_F(StreamOrderTest, AFailureToLearnOfOneStreamLeavesOutThatOneAlone) {
   const StreamKey a{engine.stream()}, b{engine.stream()};
   const uint64_t bits = order.bit_of(a) | order.bit_of(b);
@@ -232,33 +134,6 @@ TEST_F(StreamOrderTest, AFailureToLearnOfOneStreamLeavesOutThatOneAlone) {
   EXPECT_EQ(order.collect(bits, &work).code(), GMM_ERROR_DRIVER);
   EXPECT_EQ(work.events.size(), 1u);
   EXPECT_EQ(work.losses, 0u);
-}
-
-TEST_F(StreamOrderTest, CollectedEventsAreWaitedForWithoutTheLock) {
-  const StreamKey a{engine.stream()};
-  Barrier barrier;
-  barrier.close(engine, a.stream);
-  StreamOrder::Work work{HostAllocator()};
-  Vector<NativeEvent> &events = work.events;
-  uint64_t stamp = free_on(a);
-  ASSERT_TRUE(order.collect(order.bit_of(a), &work).ok());
-  ASSERT_EQ(events.size(), 1u);
-  bool passed = true;
-  ASSERT_TRUE(engine.backend->event_query(events[0], &passed).ok());
-  EXPECT_FALSE(passed);
-  EXPECT_EQ(done(order.bit_of(a), stamp), 0u);
-  barrier.open();
-  ASSERT_TRUE(engine.backend->event_synchronize(events[0]).ok());
-  // What was waited for has passed, without another record, which would take its time even on an idle stream.
-  EXPECT_EQ(done(order.bit_of(a), stamp), order.bit_of(a));
-  EXPECT_EQ(engine.backend->count("event_record"), 1u);
-  // A further free is behind a further event.
-  barrier.close(engine, a.stream);
-  stamp = free_on(a);
-  EXPECT_EQ(done(order.bit_of(a), stamp), 0u);
-  barrier.open();
-  ASSERT_TRUE(order.collect(order.bit_of(a), &work).ok());
-  EXPECT_EQ(engine.backend->count("event_create"), 1u);
 }
 
 TEST_F(StreamOrderTest, AThreadsOwnStreamIsNotedAndItsPlaceUsedAgain) {
@@ -351,47 +226,6 @@ TEST_F(StreamOrderTest, TheKthFailureIsReportedAndRetriedWell) {
   engine.backend->refuse(0);
   finish(a);
   EXPECT_EQ(done(bits, stamp), bits);
-}
-
-// The stream of a program that queues ahead is never idle; what was freed long ago is free for all nevertheless.
-TEST_F(StreamOrderTest, ABusyStreamIsDoneWithWhatWasFreedBefore) {
-  const StreamKey a{engine.stream()};
-  const uint64_t bit = order.bit_of(a);
-  Barrier first, second;
-  first.close(engine, a.stream);
-  const uint64_t early = free_on(a);
-  EXPECT_EQ(done(bit, early), 0u);
-  second.close(engine, a.stream);
-  const uint64_t late = free_on(a);
-  ASSERT_LT(early, late);
-  EXPECT_EQ(done(bit, early), 0u);
-  EXPECT_EQ(engine.backend->count("event_record"), 1u) << "the event behind the early free is not moved";
-  first.open();
-  EXPECT_TRUE(soon([&] { return done(bit, early) == bit; }));
-  EXPECT_EQ(done(bit, late), 0u);
-  second.open();
-  finish(a);
-  EXPECT_EQ(done(bit, late), bit);
-}
-
-TEST_F(StreamOrderTest, AnIdleStreamSaysSoWithoutAnEvent) {
-  const StreamKey a{engine.stream()};
-  const uint64_t stamp = free_on(a);
-  EXPECT_EQ(done(order.bit_of(a), stamp), order.bit_of(a));
-  EXPECT_EQ(engine.backend->count("event_record"), 0u);
-  EXPECT_GT(order.stamp(), stamp);
-}
-
-// Where the backend cannot tell an idle stream, an event does.
-TEST_F(StreamOrderTest, WithoutAnAnswerAnEventIsRecorded) {
-  const StreamKey a{engine.stream()};
-  const uint64_t stamp = free_on(a);
-  engine.backend->refuse(1, "stream_query");
-  order.ask(order.bit_of(a));
-  engine.backend->refuse(0);
-  EXPECT_EQ(engine.backend->count("event_record"), 1u);
-  finish(a);
-  EXPECT_EQ(done(order.bit_of(a), stamp), order.bit_of(a));
 }
 
 }  // namespace

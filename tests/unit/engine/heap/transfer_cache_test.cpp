@@ -54,22 +54,6 @@ class TransferCacheTest : public testing::Test {
   CacheEntry taken[TransferCache::kMaxBatch];
 };
 
-TEST_F(TransferCacheTest, ABatchGoesOverWholeToItsStreamAndSizeOnly) {
-  const StreamKey other{engine.stream(), 0};
-  const auto blocks = small(1024, 40);
-  EXPECT_EQ(take(1024), 0u);
-  ASSERT_TRUE(put(blocks, 1024));
-  EXPECT_EQ(heap->caches.transfers.bytes(), 40u * 1024);
-  EXPECT_EQ(take(1024, other), 0u);
-  EXPECT_EQ(take(1280), 0u);
-  ASSERT_EQ(take(1024), 40u);
-  for (uint32_t i = 0; i < 40; ++i) EXPECT_EQ(taken[i].block, blocks[i].block);
-  EXPECT_EQ(heap->caches.transfers.bytes(), 0u);
-  EXPECT_EQ(take(1024), 0u);
-  ASSERT_TRUE(put(blocks, 1024));
-  expect_nothing_lost();
-}
-
 TEST_F(TransferCacheTest, WhatItHoldsIsBoundedAndCounted) {
   constexpr uint64_t kSize = uint64_t{4} << 20;
   // All taken first: growth empties the transfer cache.
@@ -146,29 +130,6 @@ TEST_F(TransferCacheTest, LargeBlocksKnowTheOrderInWhichTheyGoOut) {
   expect_nothing_lost();
 }
 
-// Where only large blocks of one size come and go a thread keeps many; else few again, so that what is free is merged.
-TEST_F(TransferCacheTest, AThreadKeepsManyLargeBlocksOnlyWhileTheyGoOver) {
-  constexpr uint64_t kSize = 1 << 20;
-  std::vector<void *> blocks(100);
-  for (void *&block : blocks) ASSERT_TRUE(cached_alloc(*heap, kSize, 0, GMM_STREAM_DEFAULT, &block).ok());
-  std::thread([&] {
-    const auto capacity = [&] {
-      uint32_t most = 0;
-      heap->caches.for_each([&](HeapCache &cache) {
-        if (cache.thread_id == current_thread_id()) most = cache.all->large_capacity;
-      });
-      return most;
-    };
-    for (void *block : blocks) EXPECT_TRUE(cached_free(engine.core, block, GMM_STREAM_DEFAULT).ok());
-    EXPECT_GT(capacity(), kFewLargeEntries);
-    void *block = nullptr;
-    EXPECT_TRUE(cached_alloc(*heap, 3 * kSize, 0, GMM_STREAM_DEFAULT, &block).ok());
-    EXPECT_EQ(capacity(), kFewLargeEntries);
-    EXPECT_TRUE(cached_free(engine.core, block, GMM_STREAM_DEFAULT).ok());
-  }).join();
-  expect_nothing_lost();
-}
-
 // They would be more than the stack of the class of their size holds.
 TEST_F(TransferCacheTest, SmallBlocksOfLargeAlignmentDoNotGoOver) {
   std::vector<void *> blocks(100);
@@ -236,36 +197,6 @@ TEST_P(Handover, WhatAnotherThreadFreedComesBackUnmerged) {
   expect_nothing_lost();
 }
 
-// Growth keeps large blocks out of the caches for a while.
-TEST_P(Handover, ThreadsHandOverAgainSoonAfterTheHeapGrew) {
-  if (GetParam() <= kMaxSmall) return;
-  ASSERT_TRUE(cached_free(engine.core, alloc(), GMM_STREAM_DEFAULT).ok());
-  std::vector<void *> grown;
-  do {
-    grown.push_back(alloc());
-  } while (!heap->passes_caches() && grown.size() < 1000);
-  std::atomic<int> step{0};
-  std::vector<void *> blocks;
-  std::thread thread([&] {
-    for (int round = 0; round < 20; ++round) {
-      while (step != 2 * round + 1) usleep(10);
-      for (void *block : blocks) EXPECT_TRUE(cached_free(engine.core, block, GMM_STREAM_DEFAULT).ok());
-      ++step;
-    }
-  });
-  for (int round = 0; round < 20; ++round) {
-    blocks.clear();
-    for (int i = 0; i < 64; ++i) blocks.push_back(alloc());
-    ++step;
-    while (step != 2 * round + 2) usleep(10);
-  }
-  EXPECT_FALSE(heap->passes_caches());
-  EXPECT_NE(heap->caches.transfers.bytes(), 0u);
-  thread.join();
-  for (void *block : grown) EXPECT_TRUE(cached_free(engine.core, block, GMM_STREAM_DEFAULT).ok());
-  expect_nothing_lost();
-}
-
 TEST_P(Handover, OfAnotherStreamNothingIsTaken) {
   const gmm_stream other = engine.stream();
   const std::vector<void *> blocks = many();
@@ -279,78 +210,6 @@ TEST_P(Handover, OfAnotherStreamNothingIsTaken) {
     EXPECT_EQ(heap->caches.transfers.bytes(), 0u) << "nothing may name the stream again";
   });
   ASSERT_TRUE(engine.backend->stream_destroy(other).ok());
-  expect_nothing_lost();
-}
-
-TEST_P(Handover, PerThreadFreesDoNotGoOver) {
-  const std::vector<void *> blocks = many();
-  free_elsewhere(blocks, GMM_STREAM_PER_THREAD, [&] { EXPECT_EQ(heap->caches.transfers.bytes(), 0u); });
-  expect_nothing_lost();
-}
-
-TEST_P(Handover, NothingGoesOverWhileMemoryIsPaused) {
-  std::vector<void *> blocks = many();
-  const std::vector<void *> later(blocks.begin() + 100, blocks.end());
-  blocks.resize(100);
-  const auto with_regions = [&](auto fn) {
-    LockGuard guard(heap->mutex);
-    for (Region *region = heap->regions().front(); region != nullptr; region = heap->regions().next(region))
-      fn(*region);
-  };
-  free_elsewhere(blocks, GMM_STREAM_DEFAULT, [&] {
-    EXPECT_NE(heap->caches.transfers.bytes(), 0u);
-    with_regions([&](Region &region) { heap->paused().detach(region); });
-    ASSERT_TRUE(heap->drain_caches(true).ok());
-    EXPECT_EQ(heap->caches.transfers.bytes(), 0u);
-    free_elsewhere(later, GMM_STREAM_DEFAULT, [&] { EXPECT_EQ(heap->caches.transfers.bytes(), 0u); });
-    with_regions([&](Region &region) {
-      if (region.paused != 0) heap->paused().attach(region);
-    });
-  });
-  expect_nothing_lost();
-}
-
-// Producers, consumers, and one that empties all meanwhile.
-TEST_P(Handover, NoBlockIsInTwoHandsWhileCachesAreEmptied) {
-  constexpr uint32_t kPlaces = 256;
-  std::atomic<uint32_t *> ring[kPlaces] = {};
-  std::atomic<int> running{2};
-  const auto produce = [&](uint32_t mark) {
-    for (uint32_t i = 0; i < 30000; ++i) {
-      uint32_t *block = static_cast<uint32_t *>(alloc());
-      block[0] = block[GetParam() / 4 - 1] = mark + i;
-      std::atomic<uint32_t *> &place = ring[(mark + i) % kPlaces];
-      for (uint32_t *empty = nullptr; !place.compare_exchange_weak(empty, block); empty = nullptr) sched_yield();
-    }
-    --running;
-  };
-  const auto consume = [&](bool all) {
-    bool any = true;
-    while (running != 0 || (all && any)) {
-      any = false;
-      for (std::atomic<uint32_t *> &place : ring) {
-        uint32_t *block = place.exchange(nullptr);
-        if (block == nullptr) continue;
-        any = true;
-        EXPECT_EQ(block[0], block[GetParam() / 4 - 1]) << "two blocks overlap";
-        EXPECT_TRUE(cached_free(engine.core, block, GMM_STREAM_DEFAULT).ok()) << last_message();
-      }
-      sched_yield();
-    }
-  };
-  std::thread threads[] = {std::thread(produce, 0), std::thread(produce, 1u << 20), std::thread(consume, true),
-                           std::thread(consume, false)};
-  while (running != 0) {
-    ASSERT_TRUE(heap->drain_caches(false).ok());
-    uint64_t released = 0;
-    ASSERT_TRUE(heap->reclaim().release(UINT64_MAX, false, &released).ok());
-    usleep(500);
-  }
-  for (std::thread &thread : threads) thread.join();
-  consume(true);
-  const HeapTotals totals = heap->totals();
-  EXPECT_EQ(totals.live_blocks, 0u);
-  EXPECT_EQ(totals.live_bytes, 0u);
   expect_nothing_lost();
 }
 
