@@ -84,7 +84,7 @@ if ! pkg-config --exists gtest && ! setup_packages libgtest-dev; then
   summary+=(--skipped "the unit tests in C++: $setup_reason")
 fi
 
-setup_peers || echo "   without mimalloc, jemalloc or UMF: $setup_reason"
+setup_peers || echo "   without mimalloc or UMF: $setup_reason"
 setup_python hypothesis || echo "   without Hypothesis: $setup_reason"
 setup_options
 [ -n "${setup_skipped[csharp]:-}" ] || setup_dotnet || echo "   without a .NET runtime: $setup_reason"

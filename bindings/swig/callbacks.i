@@ -26,6 +26,8 @@ gmm_result gmm_snapshot_json(gmm_context *context, gmm_write_fn write, void *use
 %ignore gmm_snapshot_create;
 %ignore gmm_snapshot_query;
 %ignore gmm_snapshot_query_block;
+%ignore gmm_snapshot_query_extent;
+%ignore gmm_extent_info;
 %ignore gmm_snapshot_write;
 %ignore gmm_snapshot_destroy;
 %ignore gmm_snapshot_info;

@@ -2,9 +2,9 @@
 // A small engine. A stream of gmm computes particles in gmm's memory, by a CUDA kernel or on the CPU, and Vulkan draws
 // them from there without a copy.
 // Two levels have meshes and textures under tags with budgets. A change of the level resumes one set and pauses the
-// other while frames go on. The statistics are drawn into each picture.
+// other while frames go on. Three frames are written as pictures, with what each tag holds then.
 //
-// Usage: engine [FOLDER]     writes engine.png (an animation), frame-*.png; the folder is the current one
+// Usage: engine [FOLDER]     writes frame-*.ppm; the folder is the current one
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -14,14 +14,17 @@
 #include <gmm/gmm.hpp>
 #include <vector>
 
-#include "particles.hpp"
-#include "picture.hpp"
 #include "renderer.hpp"
 
 namespace {
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 constexpr uint32_t kFrames = 48, kParticles = 24'000, kMeshPoints = 3'600, kLevels = 2;
+#ifdef ENGINE_HAS_KERNEL
+constexpr bool kHasKernel = true;
+#else
+constexpr bool kHasKernel = false;
+#endif
 constexpr uint64_t kPixelBytes = uint64_t{renderer::kWidth} * renderer::kHeight * 4;
 
 // Without exceptions every function of gmm.hpp returns a result. This engine has no plan B.
@@ -83,9 +86,10 @@ class engine {
   engine(gmm::context_ref context, const gmm_device_info &device, renderer &with);
   ~engine();
   void load();
-  void frame(uint32_t number);
-  const std::vector<picture> &pictures() const { return pictures_; }
-  bool has_kernel() const { return has_kernel_; }
+  // The pixels of the frame, four bytes each.
+  std::vector<uint8_t> frame(uint32_t number);
+  void print_statistics(uint32_t frame) const;
+  bool has_kernel() const { return kHasKernel && !is_cpu(); }
 
  private:
   struct level {
@@ -98,7 +102,6 @@ class engine {
   void hide(level *of);
   gmm::ticket change(const level &of, bool resumes);
   void change_level(uint32_t number);
-  void statistics(picture *into, uint32_t number) const;
   float time() { return static_cast<float>(steps_++) * 0.06f; }
   void compute();
   static void step(void *self);
@@ -113,12 +116,9 @@ class engine {
   pool pools_[6];
   level levels_[kLevels];
   resource particles_, pixels_;
-  particles_kernel kernel_;
-  bool has_kernel_ = false;
   gmm::buffer computed_;  // without the kernel, where the CPU cannot write into the particles themselves
   uint32_t shown_ = 0, steps_ = 0;
   gmm::ticket arriving_, leaving_;
-  std::vector<picture> pictures_;
 };
 
 engine::engine(gmm::context_ref context, const gmm_device_info &device, renderer &with)
@@ -136,11 +136,7 @@ engine::engine(gmm::context_ref context, const gmm_device_info &device, renderer
     semaphore.fd = renderer_.timeline_fd();
   }
   timeline_ = must(gmm::event::import_semaphore(context, semaphore));
-  if (is_cpu()) return;
-  close(semaphore.fd);
-  const char *failed = kernel_.open(0);  // the first CUDA device is gmm's device 0
-  has_kernel_ = failed == nullptr;
-  if (!has_kernel_) std::printf("The CPU computes the particles: the driver's %s failed.\n", failed);
+  if (!is_cpu()) close(semaphore.fd);
 }
 
 // Vulkan lets go first, then the blocks end, then their heaps.
@@ -229,7 +225,7 @@ void engine::load() {
   }
   particles_.block = must(pools_[4].heap.alloc(kParticles * sizeof(point), stream_));
   pixels_.block = must(pools_[5].heap.alloc(kPixelBytes, stream_));
-  if (!is_cpu() && !has_kernel_) {
+  if (!is_cpu() && !has_kernel()) {
     gmm::alloc_desc host;
     host.kind = GMM_KIND_HOST;
     host.stream = stream_;
@@ -244,17 +240,21 @@ void engine::load() {
 // Runs on the stream's thread.
 void engine::step(void *self) {
   engine &of = *static_cast<engine *>(self);
-  step_on_cpu(static_cast<point *>((of.is_cpu() ? of.particles_.block : of.computed_).data()), kParticles, of.time());
+  point *points = static_cast<point *>((of.is_cpu() ? of.particles_.block : of.computed_).data());
+  const float now = of.time();
+  for (uint32_t i = 0; i < kParticles; ++i) points[i] = particle(i, now);
 }
 
 // Queues the next step of the particles: the kernel, or the function and a copy where the CPU cannot write into them.
 void engine::compute() {
   constexpr uint64_t kBytes = kParticles * sizeof(point);
-  if (has_kernel_) {
-    if (kernel_.launch(stream_.get(), particles_.block.data(), kParticles, time())) return;
-    std::fputs("engine: cuLaunchKernel failed\n", stderr);
+#ifdef ENGINE_HAS_KERNEL
+  if (has_kernel()) {
+    if (launch_particles(stream_.get(), static_cast<point *>(particles_.block.data()), kParticles, time())) return;
+    std::fputs("engine: the kernel could not be launched\n", stderr);
     std::exit(1);
   }
+#endif
   must(stream_.call(step, this));
   if (!is_cpu()) must(context_.copy(particles_.block.data(), computed_.data(), kBytes, stream_));
 }
@@ -283,27 +283,17 @@ void engine::change_level(uint32_t number) {
   show(&levels_[shown_]);
 }
 
-void engine::statistics(picture *into, uint32_t number) const {
-  char words[80];
-  for (uint32_t i = 0; i < 6; ++i) {
-    const pool &of = pools_[i];
+void engine::print_statistics(uint32_t frame) const {
+  std::printf("frame %u, level %u:", frame, shown_ + 1);
+  for (const pool &of : pools_) {
     const gmm_stats_info stats = must(context_.stats_query(gmm::scope().tag(of.tag)));
-    const bool is_paused = stats.reserved_bytes == 0 && stats.paused_bytes != 0;
-    const uint32_t y = 5 + i * 12, colour = is_paused ? 0x666688 : 0xd8e0ff;
-    std::snprintf(words, sizeof words, "%-10s %4.1f/%2.0f MiB%s", of.name,
-                  static_cast<double>(stats.reserved_bytes) / kMiB, static_cast<double>(of.budget) / kMiB,
-                  is_paused ? " paused" : "");
-    into->text(8, y, words, colour);
-    into->fill(250, y, 80, 9, 0x20203a);
-    into->fill(250, y, static_cast<uint32_t>(stats.reserved_bytes * 80 / of.budget), 9, 0x4f8fff);
+    std::printf(" %s %.1f/%.0f MiB%s;", of.name, static_cast<double>(stats.reserved_bytes) / kMiB,
+                static_cast<double>(of.budget) / kMiB, stats.paused_bytes != 0 ? " paused" : "");
   }
-  std::snprintf(words, sizeof words, "level %u  frame %2u  extents %2llu  gmm %lld KiB", shown_ + 1, number,
-                static_cast<unsigned long long>(must(context_.stats_query()).extents),
-                static_cast<long long>(bookkeeping / 1024));
-  into->text(8, 79, words, 0xffd080);
+  std::printf(" gmm's own %lld KiB\n", static_cast<long long>(bookkeeping / 1024));
 }
 
-void engine::frame(uint32_t number) {
+std::vector<uint8_t> engine::frame(uint32_t number) {
   change_level(number);
   const uint64_t computed = 2 * number + 1, drawn = computed + 1;
   must(stream_.wait_event(timeline_, computed - 1));
@@ -312,11 +302,20 @@ void engine::frame(uint32_t number) {
   const level &now = levels_[shown_];
   renderer_.draw(now.mesh.drawn, kMeshPoints, particles_.drawn, kParticles, pixels_.drawn, computed, drawn);
   must(stream_.wait_event(timeline_, drawn));
-  picture taken(renderer::kWidth, renderer::kHeight);
-  must(context_.copy(taken.rgba.data(), pixels_.block.data(), kPixelBytes, stream_));
+  std::vector<uint8_t> pixels(kPixelBytes);
+  must(context_.copy(pixels.data(), pixels_.block.data(), kPixelBytes, stream_));
   must(stream_.synchronize());
-  statistics(&taken, number);
-  pictures_.push_back(std::move(taken));
+  return pixels;
+}
+
+bool write_ppm(const char *folder, uint32_t number, const std::vector<uint8_t> &pixels) {
+  char path[512];
+  std::snprintf(path, sizeof path, "%s/frame-%u.ppm", folder, number);
+  std::FILE *file = std::fopen(path, "wb");
+  if (file == nullptr) return false;
+  std::fprintf(file, "P6 %u %u 255\n", renderer::kWidth, renderer::kHeight);
+  for (uint64_t i = 0; i < kPixelBytes; i += 4) std::fwrite(&pixels[i], 1, 3, file);
+  return std::fclose(file) == 0;
 }
 
 int run(const char *folder) {
@@ -331,25 +330,19 @@ int run(const char *folder) {
     with.close();
     return 0;
   }
-  std::vector<picture> pictures;
-  const char *by = "on";
   {
     engine game(context, device, with);
     game.load();
-    for (uint32_t number = 0; number < kFrames; ++number) game.frame(number);
-    pictures = game.pictures();
-    if (game.has_kernel()) by = "by a kernel on";
+    for (uint32_t number = 0; number < kFrames; ++number) {
+      const std::vector<uint8_t> pixels = game.frame(number);
+      if (number % 16 != 12) continue;
+      game.print_statistics(number);
+      if (!write_ppm(folder, number, pixels)) return 1;
+    }
+    std::printf("%u frames, computed %s %s, drawn by %s\n", kFrames, game.has_kernel() ? "by a kernel on" : "on",
+                device.name, with.name());
   }
-  std::printf("%u frames, computed %s %s, drawn by %s\n", kFrames, by, device.name, with.name());
   with.close();
-  char path[512];
-  for (const uint32_t number : {12u, 28u, 44u}) {
-    std::snprintf(path, sizeof path, "%s/frame-%u.png", folder, number);
-    if (!write_png(path, {pictures[number]}, 0)) return 1;
-  }
-  std::snprintf(path, sizeof path, "%s/engine.png", folder);
-  if (!write_png(path, pictures, 50)) return 1;
-  std::printf("wrote %s and three frames\n", path);
   return 0;
 }
 

@@ -10,6 +10,8 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "particles.hpp"
+
 #define VK(call)                                                                     \
   do {                                                                               \
     const VkResult vk_result = (call);                                               \
@@ -31,11 +33,6 @@ struct memory_source {
 struct view {
   VkBuffer buffer = VK_NULL_HANDLE;
   VkDeviceMemory memory = VK_NULL_HANDLE;
-};
-
-// A point of a mesh or a particle, as the shader reads it.
-struct point {
-  float x, y, colour, size;
 };
 
 class renderer {

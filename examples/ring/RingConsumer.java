@@ -49,11 +49,10 @@ public final class RingConsumer {
     }
 
     private void run() throws Exception {
-        String language = "Java-" + System.getProperty("java.version");
         try (Stream stream = context.stream(0);
              GmmBuffer staging = context.alloc(size, Kind.HOST);
              Event copied = ready.isEmpty() ? null : context.ipcEvent(0)) {
-            say("hello " + language + " " + (copied == null ? "-" : text(copied.exportHandle())));
+            say("hello " + (copied == null ? "-" : text(copied.exportHandle())));
             consume(stream, staging, copied);
             say("done " + checked + " " + bad);
         }
@@ -91,12 +90,12 @@ public final class RingConsumer {
         Backend backend = Backend.valueOf(words[1].toUpperCase());
         int bad;
         try (Context context = Context.open(new ContextOptions().backend(backend));
-             GmmBuffer ring = context.importMemory(bytes(words[5]))) {
+             GmmBuffer ring = context.importMemory(bytes(words[3]))) {
             List<Event> ready = new ArrayList<>();
             for (String line = in.readLine(); line.startsWith("ready "); line = in.readLine()) {
                 ready.add(context.importEvent(bytes(line.substring(6)), 0, 0));
             }
-            RingConsumer consumer = new RingConsumer(context, ring, ready, Integer.parseInt(words[4]), in);
+            RingConsumer consumer = new RingConsumer(context, ring, ready, Integer.parseInt(words[2]), in);
             consumer.run();
             bad = consumer.bad;
             for (Event event : ready) {

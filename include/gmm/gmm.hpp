@@ -1619,6 +1619,11 @@ class snapshot_ref {
     return detail::ask<gmm_block_info>(
         [this, index](gmm_block_info *out) { return gmm_snapshot_query_block(snapshot_, index, out); });
   }
+  /** C: gmm_snapshot_query_extent(). */
+  [[nodiscard]] outcome<gmm_extent_info> query_extent(uint64_t index) const {
+    return detail::ask<gmm_extent_info>(
+        [this, index](gmm_extent_info *out) { return gmm_snapshot_query_extent(snapshot_, index, out); });
+  }
   /**
    * Writes the snapshot as JSON: `fn(std::string_view)` gets the text piece by piece, and returns true to continue.
    *

@@ -28,6 +28,25 @@ Status create(gmm_context *context, const gmm_scope_desc *scope, gmm_snapshot **
   return Status();
 }
 
+// One of the blocks or extents of a snapshot, by index.
+template <typename Info>
+gmm_result query_of(gmm_snapshot *snapshot, uint64_t index, uint64_t (Snapshot::*count)() const,
+                    void (Snapshot::*query)(uint64_t, Info *, Heap **) const, const char *plural, Info *out) {
+  uint32_t size = 0;
+  Info info = {};
+  Status status = check_snapshot(snapshot);
+  if (status.ok()) status = check_output(out, &size);
+  if (status.ok() && index >= (snapshot->copy.*count)())
+    status = fail(GMM_ERROR_INVALID_VALUE, "index = %" PRIu64 ", but the snapshot has %" PRIu64 " %s; count from 0.",
+                  index, (snapshot->copy.*count)(), plural);
+  if (!status.ok()) return result_of(status);
+  Heap *heap = nullptr;
+  (snapshot->copy.*query)(index, &info, &heap);
+  info.heap = static_cast<gmm_heap *>(heap);
+  fill_output(info, size, out);
+  return GMM_OK;
+}
+
 }  // namespace
 
 gmm_result gmm_snapshot_create(gmm_context *context, const gmm_scope_desc *scope, gmm_snapshot **out) noexcept {
@@ -46,21 +65,11 @@ gmm_result gmm_snapshot_query(gmm_snapshot *snapshot, gmm_snapshot_info *out) no
 }
 
 gmm_result gmm_snapshot_query_block(gmm_snapshot *snapshot, uint64_t index, gmm_block_info *out) noexcept {
-  uint32_t size = 0;
-  gmm_block_info info = {};
-  Status status = check_snapshot(snapshot);
-  if (status.ok()) status = check_output(out, &size);
-  if (status.ok() && index >= snapshot->copy.block_count())
-    status =
-        fail(GMM_ERROR_INVALID_VALUE,
-             "gmm_snapshot_query_block: index = %" PRIu64 ", but the snapshot has %" PRIu64 " blocks; count from 0.",
-             index, snapshot->copy.block_count());
-  if (!status.ok()) return result_of(status);
-  Heap *heap = nullptr;
-  snapshot->copy.query_block(index, &info, &heap);
-  info.heap = static_cast<gmm_heap *>(heap);
-  fill_output(info, size, out);
-  return GMM_OK;
+  return query_of(snapshot, index, &Snapshot::block_count, &Snapshot::query_block, "blocks", out);
+}
+
+gmm_result gmm_snapshot_query_extent(gmm_snapshot *snapshot, uint64_t index, gmm_extent_info *out) noexcept {
+  return query_of(snapshot, index, &Snapshot::extent_count, &Snapshot::query_extent, "extents", out);
 }
 
 gmm_result gmm_snapshot_write(gmm_snapshot *snapshot, gmm_write_fn fn, void *user) noexcept {

@@ -22,7 +22,6 @@ enum class LockKind : uint8_t { kOperation, kBrief };
   LOCK(kPreloadDriver, "preload driver", kOperation)          \
   LOCK(kPreloadConfig, "preload config", kBrief)              \
   LOCK(kPreloadLabels, "preload labels", kBrief)              \
-  LOCK(kPreloadRegion, "preload region", kBrief)              \
   LOCK(kPreloadMemory, "preload memory", kBrief)              \
   LOCK(kPreloadCaptures, "preload captures", kBrief)          \
   LOCK(kTraceControl, "Trace control", kOperation)            \

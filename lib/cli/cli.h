@@ -16,7 +16,6 @@ struct options {
   int has_kind;
   int environment;      /* info: the variables of the environment, not the devices */
   uint64_t process;     /* info: what this process uses; 0: the devices */
-  const char *snapshot; /* info --process: the file of its snapshot, or NULL */
   int status;           /* lease: print what the arbiter knows */
   const char *name;     /* lease: the arbiter's; NULL: its default */
   char **files;

@@ -59,16 +59,16 @@ static int parse_option(const char *name, const char *value, struct options *opt
     return 1;
   }
   if (strcmp(name, "--process") == 0) return parse_number(value, INT32_MAX, &options->process) && options->process != 0;
-  if (strcmp(name, "--snapshot") == 0 || strcmp(name, "--name") == 0) {
-    *(strcmp(name, "--name") == 0 ? &options->name : &options->snapshot) = value;
+  if (strcmp(name, "--name") == 0) {
+    options->name = value;
     return *value != '\0';
   }
   return parse_number(value, UINT64_MAX, &options->operations);
 }
 
 static int is_option(const char *text) {
-  static const char *const names[] = {"--backend",    "--kind",    "--device",   "--host-memory",
-                                      "--operations", "--process", "--snapshot", "--name"};
+  static const char *const names[] = {"--backend",    "--kind",    "--device", "--host-memory",
+                                      "--operations", "--process", "--name"};
   uint32_t index = 0;
   return parse_name(text, names, sizeof names / sizeof *names, &index);
 }
@@ -123,9 +123,7 @@ int main(int argc, char **argv) {
   options.files = rest + 1;
   options.file_count = count - 1;
   int code = EXIT_USAGE;
-  if (strcmp(command, "info") == 0 && count == 1 && options.snapshot != NULL && options.process == 0) {
-    fprintf(stderr, "gmm info: --snapshot goes with --process\n");
-  } else if (strcmp(command, "info") == 0 && count == 1) {
+  if (strcmp(command, "info") == 0 && count == 1) {
     code = command_info(&options);
   } else if (strcmp(command, "lease") == 0 && count == 1) {
     code = command_lease(&options);
@@ -135,8 +133,13 @@ int main(int argc, char **argv) {
     code = command_trace(&options);
   } else if (strcmp(command, "snapshot") == 0 && count <= 2) {
     code = command_snapshot(&options);
-  } else {
+  } else if (count == 0) {
     fputs(help_gmm, stderr);
+  } else if (help_of(command) == help_gmm) {
+    fprintf(stderr, "gmm: there is no command '%s'; `gmm --help` lists the commands\n", command);
+  } else {
+    fprintf(stderr, "gmm %s: %s; `gmm %s --help` tells how to call it\n", command,
+            count == 1 ? "name a trace" : "too many words", command);
   }
   free(rest);
   return code;

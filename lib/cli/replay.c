@@ -20,7 +20,8 @@ static int run(const struct options *options, struct player *player, const struc
 }
 
 /* Runs the trace once on empty caches and once on warm ones. */
-static int replay(const struct options *options, const char *path) {
+static int replay(void *user, const char *path) {
+  const struct options *options = user;
   struct trace trace;
   struct player player;
   if (!trace_read(path, &trace)) return 0;
@@ -71,8 +72,9 @@ int command_replay(const struct options *options) {
   if (!print_backend(options)) return EXIT_FAILED;
   printf("%-18s%10s  %7s  %13s  %13s  %6s  %8s  %8s  %8s  %8s\n", "trace", "operations", "threads", "requested",
          "reserved", "ratio", "ns first", "ns again", "calls", "again");
+  struct options of_all = *options;
   int good = 1;
-  for (int i = 0; i < options->file_count; ++i) good = replay(options, options->files[i]) && good;
+  for (int i = 0; i < options->file_count; ++i) good = trace_each(options->files[i], replay, &of_all) && good;
   return good ? EXIT_GOOD : EXIT_FAILED;
 }
 

@@ -17,9 +17,8 @@ struct run {
   const char *library;
   const char *tag;
   const char *contents;
-  const char *kind;
   int without[4]; /* device, async, managed, host */
-  int regions, no_peers, off, print;
+  int regions, off, print;
 };
 
 static const char *const calls[] = {"device", "async", "managed", "host"};
@@ -39,13 +38,11 @@ static int refuse(const char *option, const char *value) {
    message was printed. */
 static int read_option(int count, char **words, struct run *run) {
   static const char *const contents[] = {"drop", "host", "file"};
-  static const char *const kinds[] = {"vmm", "device"};
   const char *name = words[0];
   const char *value = count > 1 ? words[1] : "";
   for (int i = 0; i < 4; ++i)
     if (strncmp(name, "--no-", 5) == 0 && strcmp(name + 5, calls[i]) == 0) return run->without[i] = 1;
   if (strcmp(name, "--regions") == 0) return run->regions = 1;
-  if (strcmp(name, "--no-peers") == 0) return run->no_peers = 1;
   if (strcmp(name, "--off") == 0) return run->off = 1;
   if (strcmp(name, "--print") == 0) return run->print = 1;
   if (strcmp(name, "--tag") == 0) {
@@ -54,9 +51,6 @@ static int read_option(int count, char **words, struct run *run) {
   } else if (strcmp(name, "--contents") == 0) {
     run->contents = value;
     if (!one_of(value, contents, 3)) return refuse(name, value), -1;
-  } else if (strcmp(name, "--kind") == 0) {
-    run->kind = value;
-    if (!one_of(value, kinds, 2)) return refuse(name, value), -1;
   } else if (strcmp(name, "--library") == 0) {
     run->library = value;
     if (value[0] == '\0') return refuse(name, value), -1;
@@ -119,8 +113,6 @@ static int set_up(const struct run *run) {
   int code = set(run, "GMM_PRELOAD", list);
   if (code == 0 && run->tag != NULL) code = set(run, "GMM_PRELOAD_TAG", run->tag);
   if (code == 0 && run->contents != NULL) code = set(run, "GMM_PRELOAD_CONTENTS", run->contents);
-  if (code == 0 && run->kind != NULL) code = set(run, "GMM_PRELOAD_KIND", run->kind);
-  if (code == 0 && run->no_peers) code = set(run, "GMM_PRELOAD_PEERS", "none");
   if (code != 0) return code;
   char *library = run->library != NULL ? realpath(run->library, NULL) : find_library();
   if (library == NULL) {

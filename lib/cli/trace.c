@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/trace.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -138,6 +139,22 @@ int trace_read(const char *path, struct trace *out) {
   gzclose(file);
   good = good && trace_parse(path, bytes, size, out);
   free(bytes);
+  return good;
+}
+
+int trace_each(const char *path, int (*fn)(void *user, const char *path), void *user) {
+  struct dirent **entries = NULL;
+  int count = scandir(path, &entries, NULL, alphasort);
+  if (count < 0 && (errno == ENOTDIR || errno == ENOENT)) return fn(user, path);
+  if (count < 0) fprintf(stderr, "gmm: %s cannot be read: %s\n", path, strerror(errno));
+  int good = count >= 0;
+  for (int i = 0; i < count; ++i) {
+    char file[4096];
+    const int length = snprintf(file, sizeof file, "%s/%s", path, entries[i]->d_name);
+    if (entries[i]->d_name[0] != '.' && length < (int)sizeof file) good = fn(user, file) && good;
+    free(entries[i]);
+  }
+  free(entries);
   return good;
 }
 

@@ -52,5 +52,8 @@ int trace_read(const char *path, struct trace *out);
 /* As trace_read(), from memory. Messages use `name`. */
 int trace_parse(const char *name, const unsigned char *bytes, size_t size, struct trace *out);
 void trace_free(struct trace *trace);
+/* Calls fn for the path, or for each file in the folder that it names, by name. 0: fn returned 0, or the folder cannot
+   be read, which is reported on stderr. */
+int trace_each(const char *path, int (*fn)(void *user, const char *path), void *user);
 
 #endif

@@ -91,9 +91,6 @@ void read(Config *out) {
   // The words of the table stand in the order of these numbers.
   static_assert(GMM_CONTENTS_DROP == 0 && GMM_CONTENTS_HOST == 1 && GMM_CONTENTS_FILE == 2);
   out->contents = choose(Variable::kPreloadContents, GMM_CONTENTS_HOST);
-  out->kind = choose(Variable::kPreloadKind, 0) == 0 ? GMM_KIND_VMM : GMM_KIND_DEVICE;
-  out->peers = choose(Variable::kPreloadPeers, 0) == 0;
-  out->process_regions = choose(Variable::kPreloadRegionScope, 1) == 0;
   out->region = read_switch("TMS_INIT_ENABLE");
   out->cpu_backup = read_switch("TMS_INIT_ENABLE_CPU_BACKUP");
   out->disk_backup = read_switch("TMS_INIT_ENABLE_DISK_BACKUP");

@@ -17,9 +17,6 @@ struct Config {
   bool hooks = false;   // the library also replaces functions that the program looks up: GMM_PRELOAD is not off
   const char *tag = nullptr;
   gmm_contents contents = GMM_CONTENTS_HOST;
-  gmm_kind kind = GMM_KIND_VMM;
-  bool peers = true;
-  bool process_regions = false;
   // The initial region of a thread.
   bool region = false;
   bool cpu_backup = false;

@@ -50,7 +50,7 @@ uint32_t peers_of(gmm_device device) {
   const Driver *entries = driver();
   gmm_context_info info = {};
   info.struct_size = sizeof info;
-  if (!config().peers || !context_is_cuda() || entries == nullptr) return 0;
+  if (!context_is_cuda() || entries == nullptr) return 0;
   if (gmm_context_query(g_context.load(std::memory_order_relaxed), &info) != GMM_OK) return 0;
   uint32_t peers = 0;
   for (uint32_t other = 0; other < info.device_count && other < 32; ++other) {

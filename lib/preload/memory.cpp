@@ -183,7 +183,7 @@ Outcome allocate(Label *label, Route route, int device, uint64_t size, Stream st
   Inside inside;
   if (const Driver *entries = driver(); entries != nullptr && context_is_cuda()) free_postponed(owner, *entries);
   const bool on_device = route == Route::kDevice || route == Route::kAsync;
-  gmm_kind kind = config().kind;
+  gmm_kind kind = GMM_KIND_VMM;
   if (route == Route::kHost) kind = GMM_KIND_HOST;
   if (route == Route::kManaged) kind = GMM_KIND_MANAGED;
   const bool ordered = route == Route::kAsync;

@@ -70,9 +70,7 @@ GMM_API void tms_torch_free(void *memory, ssize_t size, int device, gmm_preload_
 
 /* --- torch_memory_saver's functions ------------------------------------------------------------------------------ */
 /*
- * The settings of a region belong to the thread, as in torch_memory_saver. With GMM_PRELOAD_REGION_SCOPE=process the
- * region that was entered last in the process applies to every thread that is in none, until the thread that entered it
- * leaves it.
+ * The settings of a region belong to the thread, as in torch_memory_saver.
  */
 
 /** Whether allocations of this thread go to gmm. TMS_INIT_ENABLE is the initial value. */

@@ -17,12 +17,6 @@ constexpr uint64_t kLongestName = 48;  // of a tag's name, before the suffix of 
 constinit std::atomic<Label *> g_labels{nullptr};
 constinit Mutex g_label_mutex{LockRank::kPreloadLabels};
 
-// The region of threads that are in none: that of the last thread that entered one, until it leaves.
-constinit std::atomic<Label *> g_process_region{nullptr};
-constinit Mutex g_region_mutex{LockRank::kPreloadRegion};
-constinit const ThreadState *g_region_owner = nullptr;
-constinit std::atomic<bool> g_started{false};
-
 Label *look_up(const char *name, gmm_contents contents, bool pageable) {
   for (Label *label = labels(); label != nullptr; label = label->next)
     if (label->contents == contents && label->pageable == pageable && std::strcmp(label->name, name) == 0) return label;
@@ -33,23 +27,11 @@ gmm_contents contents_of(bool cpu, bool disk) {
   return cpu ? GMM_CONTENTS_HOST : disk ? GMM_CONTENTS_FILE : GMM_CONTENTS_DROP;
 }
 
+// The region in which every thread begins: TMS_INIT_ENABLE.
 Label *start_region() {
   const Config &start = config();
   return start.region ? label_of(kStartName, contents_of(start.cpu_backup, start.disk_backup), start.pageable)
                       : nullptr;
-}
-
-// TMS_INIT_ENABLE: every thread begins in a region.
-void start() {
-  if (__builtin_expect(g_started.load(std::memory_order_acquire), 1)) return;
-  Label *first = start_region();
-  g_region_mutex.lock();
-  if (!g_started.load(std::memory_order_relaxed)) {
-    g_process_region.store(first, std::memory_order_relaxed);
-    if (first != nullptr) g_regions.store(true, std::memory_order_relaxed);
-    g_started.store(true, std::memory_order_release);
-  }
-  g_region_mutex.unlock();
 }
 
 }  // namespace
@@ -90,17 +72,11 @@ void tag_name(const Label &label, char out[64]) {
   std::snprintf(out, 64, "%.31s~%016llx%s", name, static_cast<unsigned long long>(hash), suffix);
 }
 
-Label *current_region() {
-  start();
-  const ThreadState &thread = t_thread;
-  if (thread.own) return thread.interesting ? thread.label : nullptr;
-  return g_process_region.load(std::memory_order_acquire);
-}
+Label *current_region() { return region_settings().label; }
 
 ThreadState &region_settings() {
   ThreadState &thread = t_thread;
   if (!thread.configured) {
-    start();
     const Config &start = config();
     thread.configured = true;
     thread.interesting = start.region;
@@ -108,29 +84,16 @@ ThreadState &region_settings() {
     thread.disk_backup = start.disk_backup;
     thread.pageable = start.pageable;
     thread.name = kStartName;
+    thread.label = start_region();
   }
   return thread;
 }
 
 void region_changed() {
   ThreadState &thread = region_settings();
-  const Config &start = config();
   const gmm_contents contents = contents_of(thread.cpu_backup, thread.disk_backup);
-  thread.own = thread.interesting != start.region || std::strcmp(thread.name, kStartName) != 0 ||
-               contents != contents_of(start.cpu_backup, start.disk_backup) || thread.pageable != start.pageable;
   thread.label = thread.interesting ? label_of(thread.name, contents, thread.pageable) : nullptr;
   if (thread.interesting) g_regions.store(true, std::memory_order_relaxed);
-  if (!start.process_regions) return;
-  Label *first = start_region();
-  g_region_mutex.lock();
-  if (thread.own && thread.interesting) {
-    g_region_owner = &thread;
-    g_process_region.store(thread.label, std::memory_order_release);
-  } else if (g_region_owner == &thread) {
-    g_region_owner = nullptr;
-    g_process_region.store(first, std::memory_order_release);
-  }
-  g_region_mutex.unlock();
 }
 
 }  // namespace gmm::preload

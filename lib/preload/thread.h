@@ -16,7 +16,6 @@ struct ThreadState {
   Code inject;     // meanwhile the driver's functions answer this, so that the runtime itself fails
   // The region's settings (region.h).
   bool configured;  // the following fields are set
-  bool own;         // the settings differ from those with which threads start
   bool interesting;
   bool cpu_backup;
   bool disk_backup;

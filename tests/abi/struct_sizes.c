@@ -213,6 +213,7 @@ static gmm_result fill_gmm_ticket_info(void *bytes) { return gmm_ticket_query(ti
 static gmm_result fill_gmm_backup_info(void *bytes) { return gmm_backup_query(context, bytes); }
 static gmm_result fill_gmm_snapshot_info(void *bytes) { return gmm_snapshot_query(snapshot, bytes); }
 static gmm_result fill_gmm_block_info(void *bytes) { return gmm_snapshot_query_block(snapshot, 0, bytes); }
+static gmm_result fill_gmm_extent_info(void *bytes) { return gmm_snapshot_query_extent(snapshot, 0, bytes); }
 static gmm_result fill_gmm_ipc_fd_info(void *bytes) {
   const gmm_result result = gmm_ipc_export_fd(context, block, GMM_FD_DEFAULT, bytes);
   if (result == GMM_OK) close(((gmm_ipc_fd_info *)bytes)->fd);

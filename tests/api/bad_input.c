@@ -34,6 +34,7 @@ static struct {
   gmm_lease *lease;
   gmm_lease_info lease_info;
   gmm_block_info block_info;
+  gmm_extent_info extent_info;
   gmm_ticket_info ticket_info;
   gmm_backup_info backup_info, backup_info_short;
 } marked, marked_before;
@@ -278,6 +279,7 @@ static void prepare(void) {
   marked.snapshot_info.struct_size = sizeof marked.snapshot_info;
   marked.snapshot_info_short.struct_size = 3;
   marked.block_info.struct_size = sizeof marked.block_info;
+  marked.extent_info.struct_size = sizeof marked.extent_info;
   marked.compacted.struct_size = sizeof marked.compacted;
   marked.backup_info_short.struct_size = 3;
   marked.pause_info_short.struct_size = marked.statistics_short.struct_size = 3;

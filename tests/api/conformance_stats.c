@@ -215,6 +215,20 @@ static void snapshots_are_json(void) {
 }
 
 // A copy: it stays as it was, is read by index, and asks nothing of the heaps.
+static bool lies_in_an_extent(gmm_snapshot *snapshot, const gmm_block_info *block) {
+  gmm_snapshot_info info = {.struct_size = sizeof info};
+  OK(gmm_snapshot_query(snapshot, &info));
+  for (uint64_t i = 0; i < info.extent_count; ++i) {
+    gmm_extent_info extent = {.struct_size = sizeof extent};
+    OK(gmm_snapshot_query_extent(snapshot, i, &extent));
+    CHECK(extent.kind == block->kind && extent.tag == block->tag && extent.device == block->device);
+    CHECK(extent.state == block->state && extent.importers == 0 && extent.heap == block->heap);
+    const uint64_t at = (uint64_t)((char *)block->address - (char *)extent.address);
+    if (at < extent.size && block->size <= extent.size - at) return true;
+  }
+  return false;
+}
+
 static void snapshots_are_read_by_index(void) {
   gmm_heap_desc of = {.struct_size = sizeof of, .kind = GMM_KIND_DEVICE};
   const gmm_tag tag = make_tag("in a snapshot", GMM_CONTENTS_DROP);
@@ -250,6 +264,7 @@ static void snapshots_are_read_by_index(void) {
       }
     CHECK(block.kind == kind && block.tag == tag && block.state == GMM_STATE_ACTIVE && block.heap == NULL);
     CHECK_EQUAL(block.name[0], 0);
+    CHECK(lies_in_an_extent(of_tag, &block));
   }
   CHECK_EQUAL(seen, 0xfffff);
   bool found = false;

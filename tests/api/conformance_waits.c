@@ -382,9 +382,11 @@ static void snapshots_of(const gmm_scope_desc *scope) {
   gmm_snapshot *snapshot = NULL;
   gmm_snapshot_info info = {.struct_size = sizeof info};
   gmm_block_info block = {.struct_size = sizeof block};
+  gmm_extent_info extent = {.struct_size = sizeof extent};
   STEP(gmm_snapshot_create, context, scope, &snapshot);
   STEP(gmm_snapshot_query, snapshot, &info);
   STEP(gmm_snapshot_query_block, snapshot, 0, &block);
+  STEP(gmm_snapshot_query_extent, snapshot, 0, &extent);
   STEP(gmm_snapshot_write, snapshot, drop_text, NULL);
   STEP(gmm_snapshot_destroy, snapshot);
 }

@@ -901,6 +901,8 @@ step snapshots_are_read_and_written() {
   CHECK(first.address == block.data() && first.size == 777);
   CHECK(std::string(first.name) == "weights");
   FAILS(snapshot.query_block(1), GMM_ERROR_INVALID_VALUE);
+  TAKE(extent, snapshot.query_extent(0));
+  CHECK(extent.size >= first.size);
   std::string text;
   DO(snapshot.write([&](std::string_view piece) {
     text += piece;

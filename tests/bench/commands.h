@@ -24,10 +24,8 @@ ExitCode run_pair(const Run &run);
 ExitCode run_mixed(const Run &run);
 ExitCode run_latency(const Run &run);
 ExitCode run_replay(const Run &run);
-ExitCode run_trace(const Run &run);
 ExitCode run_pause(const Run &run);  // has subjects of its own
 ExitCode run_ipc(const Run &run);    // likewise
-ExitCode run_job(const Run &run);    // has processes
 
 // Opens each subject for each of the kinds. A kind that a subject cannot do is told on stderr; false when that leaves
 // nothing of gmm that was asked for.

@@ -1,20 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the commands behind the figures of gmm's benchmarks, and judges their rows by the goals.
+"""Runs the commands behind the figures of gmm's benchmarks, judges their rows, and keeps the figures.
 
-Usage: figures.py run   --backend host|cuda -o ROWS [--bench GMM_BENCH] [--peers DIR] [--quick] [--only NAME,...]
-                        [--seconds N] [--patience F]
+Usage: figures.py run  --backend host|cuda -o ROWS [--bench GMM_BENCH] [--peers DIR] [--traces DIR] [--quick]
+                       [--only NAME,...] [--seconds N] [--patience F]
+       figures.py take ROWS      puts the figures of the rows into measured.jsonl, both READMEs and the pictures
+       figures.py check          exit code 1 when a README or a picture is not as measured.jsonl says
        figures.py commands --backend host|cuda        prints what `run` runs, by name
-       figures.py show  ROWS                          prints the judgement and every row, as Markdown
-       figures.py write [--readme FILE] [ROWS...]     puts the figures between the marks of the README
-       figures.py check [--readme FILE] [ROWS...]     exit code 1 when the README has others
-       figures.py merge OLD NEW -o ROWS               takes from OLD the commands that NEW did not run
 
-ROWS is a file of results/: a line about the run, then each row as gmm-bench printed it, with the name of its command.
-Without --readme, `write` and `check` take the README of this folder, and the one of the project with a few figures.
-`run` needs only Python and gmm-bench, so rows may come from another machine. It prints one line a command and one line
-a figure. A command that fails or takes too long does not end the others: its figures are MISSED, as not measured.
-The exit code of `run` is 1 when a command failed; the rows of the others are written all the same.
+ROWS is a line about the run, then each row as gmm-bench printed it, with the name of its command. `run` needs only
+Python and gmm-bench, so rows may come from another machine. It prints one line a command and one line a figure. A
+command that fails or takes too long does not end the others: its figures are MISSED, as not measured.
 """
 
 import argparse
@@ -23,19 +19,18 @@ import json
 import os
 import pathlib
 import platform
-import re
 import shlex
 import subprocess
 import sys
 import textwrap
 import time
 
+import plot
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HERE = ROOT / "tests/bench"
-README, TOP_README = HERE / "README.md", ROOT / "README.md"
-RESULTS = [HERE / "results/host.json", HERE / "results/cuda.json"]
+MEASURED, README, TOP_README = HERE / "measured.jsonl", HERE / "README.md", ROOT / "README.md"
 BEGIN, END = "<!-- figures -->", "<!-- end of figures -->"
-TRACES = ["gpt_train", "gpt2_small_train", "graph_train", "streams_mixed"]
 SMALL, LARGE = "512,1K,4K,16K,64K,256K,1M", "2M,4M,16M,64M"
 ALLOC, HEAP = "gmm", "gmm-heap"  # gmm_alloc() and gmm_heap_alloc()
 EXPANDABLE = "pytorch-expandable"
@@ -82,12 +77,11 @@ def pause_commands(backend, quick):
     }
 
 
-def commands(backend, quick):
-    """What is run, by name."""
+def commands(backend, quick, traces="tests/bench/traces"):
+    """The arguments of each run, by name."""
     gpu = backend == "cuda"
     short = ["--samples", "5", "--sample-us", "100"] if quick else []
     few = ["--samples", "2"] if quick else []
-    traces = ["replay", *(f"tests/bench/traces/{name}.trace.gz" for name in TRACES)]
     # In a replay the host's allocators have nothing to show.
     # Kind device is for PyTorch's default segments, which come from cudaMalloc.
     replay = ["--kind", "vmm,device", "--subject", f"{ALLOC},{HEAP},pytorch,cudaMallocAsync"] if gpu else []
@@ -102,7 +96,7 @@ def commands(backend, quick):
         "mixed": ["mixed", *few],
         "mixed-uniform": ["mixed", "--sizes", "uniform", *few],
         "latency": ["latency", *few, *quick_to_call],
-        "replay": [*traces, *replay, *few],
+        "replay": ["replay", traces, *replay, *few],
         **pause_commands(backend, quick),
         "ipc": ["ipc", "--samples", "5" if quick else "60", "--iterations", "150", "--blocks", "4", "--threads", "4"],
     }
@@ -110,7 +104,7 @@ def commands(backend, quick):
         # A process has one setting of PyTorch, so its expandable segments have runs of their own, with gmm in each.
         for name in ("small", "large", "threads", "mixed"):
             found[name + "-expandable"] = [*found[name], "--subject", f"{ALLOC},{HEAP},mimalloc,{EXPANDABLE}"]
-        found["replay-expandable"] = [*traces, "--subject", f"{ALLOC},{HEAP},{EXPANDABLE}", *few]
+        found["replay-expandable"] = ["replay", traces, "--subject", f"{ALLOC},{HEAP},{EXPANDABLE}", *few]
     return found
 
 
@@ -211,10 +205,10 @@ def figures():
                lambda row: (1 - row["within_us"]) * 1e6, 100, True, subjects=RESERVED),
         Figure("single operations, heap reserved: driver calls of a million", "latency", field("handles"), 0, True,
                subjects=RESERVED),
-        *(Figure(f"{name}: peak reserved/requested", "replay", field("reserved_over_requested"), 1.03, True,
-                 keep=where_is(trace=name, kind="vmm")) for name in TRACES),
-        *(on_gpu(f"{name}: of the peak with expandable segments", "replay-expandable", field("over_expandable"), 1,
-                 where_is(trace=name, kind="vmm"), True) for name in TRACES),
+        Figure("recorded traces: peak reserved/requested", "replay", field("reserved_over_requested"), 1.03, True,
+               keep=where_is(kind="vmm")),
+        on_gpu(f"recorded traces: of the peak with {expandable}", "replay-expandable", field("over_expandable"), 1,
+               where_is(kind="vmm"), True),
         Figure(f"{dropped}: calls of a pause, the first too", "pause-small", most_calls, 100, True, keep=of_pause,
                subjects=ALLOC),
         of_gpu_pause(f"{dropped}: times faster than a handle a block", "pause-small", faster("one_handle"), 10),
@@ -232,13 +226,13 @@ def figures():
     ]
 
 
-# What the README of the project has of them, in words for those who do not know the commands.
+# Those of the project's README, in words for readers who do not know the commands.
 TOP_FIGURES = {
     "pair: times faster than PyTorch": "times faster than PyTorch's allocator, one thread",
     "8 threads: times faster than PyTorch": "the same on 8 threads",
     "mixed: times faster than PyTorch": "the same with mixed sizes, replaced at random",
     "pair: times faster than cudaMallocAsync": "times faster than cudaMallocAsync",
-    "gpt_train: peak reserved/requested": "GPU memory reserved over requested, training of a GPT",
+    "recorded traces: peak reserved/requested": "GPU memory reserved over requested, recorded training",
     "1,000 x 2 MiB dropped: times faster than a handle a block": "pause and resume: times faster than a handle a block",
     "kept, arena warm: of pinned memcpy's bandwidth": "pause and resume with contents: of a pinned copy's bandwidth",
 }
@@ -246,14 +240,12 @@ TOP_FIGURES = {
 
 # --- rows -------------------------------------------------------------------------------------------------------
 def read(path):
-    """(what is known about the run, its rows)."""
-    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-    return lines[0], lines[1:]
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
 
 
-def save(path, about, rows):
+def save(path, lines):
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("\n".join(json.dumps(line) for line in [about, *rows]) + "\n", encoding="utf-8")
+    path.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines), encoding="utf-8")
 
 
 def add_over_expandable(rows):
@@ -296,99 +288,108 @@ def run_one(command, limit):
     return rows, problem, err
 
 
-def count_instructions(bench):
-    """(rows, words on what went wrong or '')."""
-    done = subprocess.run([str(HERE / "instructions.sh"), str(bench)], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        return [], "no instructions counted: " + (done.stderr.strip().splitlines() or ["failed"])[-1]
-    rows = []
-    for line in done.stdout.splitlines()[2:]:
-        subject, kind, size, count = (word.strip() for word in line.strip("|").split("|"))
-        rows.append({"subject": subject, "kind": kind, "size": size, "instructions": float(count)})
-    return rows, ""
-
-
 def run(arguments):
     bench, today = pathlib.Path(arguments.bench).resolve(), datetime.datetime.now(datetime.timezone.utc)
-    about = {"backend": arguments.backend, "machine": machine(), "date": today.strftime("%Y-%m-%d"),
-             "quick": arguments.quick, "commands": {}, "warnings": [], "device": None}
+    all_commands = commands(arguments.backend, arguments.quick, str(arguments.traces.resolve()))
+    names = chosen(all_commands, arguments.only)
+    about = {"backend": arguments.backend, "device": None, "machine": machine(), "date": today.strftime("%Y-%m-%d"),
+             "quick": arguments.quick, "runs": names}
     deadline, rows, code = time.monotonic() + (arguments.seconds or 0), [], EXIT_GOOD
-    all_commands = commands(arguments.backend, arguments.quick)
-    names = chosen([*all_commands, *(["instructions"] if arguments.backend == "host" else [])], arguments.only)
+    peers = ["--peers", str(pathlib.Path(arguments.peers).resolve())] if arguments.peers else []
     for name in names:
         begin = time.monotonic()
-        if name == "instructions":
-            shown, own, problem, errors = "tests/bench/instructions.sh", *count_instructions(bench), ""
-        else:
-            words = [*all_commands[name], "--backend", arguments.backend]
-            shown = shlex.join(["gmm-bench", *words])
-            peers = ["--peers", str(pathlib.Path(arguments.peers).resolve())] if arguments.peers else []
-            limit = None
-            if arguments.seconds:
-                limit = min(LIMITS.get(name.split("-")[0], LIMIT) * arguments.patience, deadline - begin)
-            own, problem, errors = run_one([str(bench), *words, "--json", *peers], limit)
+        words = [*all_commands[name], "--backend", arguments.backend]
+        limit = None
+        if arguments.seconds:
+            limit = min(LIMITS.get(name.split("-")[0], LIMIT) * arguments.patience, deadline - begin)
+        own, problem, errors = run_one([str(bench), *words, "--json", *peers], limit)
         print(f"{'FAILED' if problem else 'run':<6}  {name:<18}  {time.monotonic() - begin:5.1f} s  {len(own):4} rows  "
               f"{problem}".rstrip(), flush=True)
-        print(f"\n===== {name}: {shown}\n{errors}", file=sys.stderr, flush=True)
-        if problem and name != "instructions":
-            code = EXIT_FAILED
-        about["commands"][name] = shown
+        print(f"\n===== {name}: {shlex.join(['gmm-bench', *words])}\n{errors}", file=sys.stderr, flush=True)
+        code = EXIT_FAILED if problem else code
         rows += [dict(row, run=name) for row in own]
-        # Only one of PyTorch's two settings can be there, and the other's runs are named so.
-        warnings = [re.sub(r"/\S*/", "", line.replace("gmm-bench: ", "")) for line in errors.splitlines()
-                    if "one for the process" not in line]
-        about["warnings"] += [line for line in dict.fromkeys([*warnings, *([f"{name}: {problem}"] if problem else [])])
-                              if line not in about["warnings"]]
     if not rows:
         print("FAILED  no command gave a row; there are: " + ", ".join(all_commands))
         return EXIT_FAILED
-    about["device"] = next((row["device"] for row in rows if "device" in row), None)
+    about["device"] = rows[0]["device"]
     add_over_expandable(rows)
-    save(arguments.output, about, rows)
+    save(arguments.output, [about, *rows])
     print()
     for figure in figures():
         if arguments.backend in figure.backends and set(figure.runs) <= set(names):
-            worst = figure.judge(rows)
-            good = worst is not None and figure.is_met(worst[0])
-            words = f"{round_text(worst[0])} ({where(rows, worst[1])})" if worst else "not measured"
-            print(f"{'ok' if good else 'MISSED':<6}  {figure.words:<64}  {figure.goal_text():<13}  {words}")
+            value, place = figure.judge(rows) or (None, None)
+            met = "ok" if value is not None and figure.is_met(value) else "MISSED"
+            shown = "not measured" if value is None else f"{round_text(value)} ({where(rows, place)})"
+            print(f"{met:<6}  {figure.words:<64}  {figure.goal_text():<13}  {shown}")
     return code
 
 
-def merge(arguments):
-    (old, old_rows), (new, new_rows) = read(arguments.old), read(arguments.new)
-    if old["backend"] != new["backend"]:
-        print("figures.py: the rows are of two backends", file=sys.stderr)
+# --- what is kept -----------------------------------------------------------------------------------------------
+def points_of(rows):
+    """The lines of the pictures: kind vmm, or a peer's first kind."""
+    def panels():
+        for row in rows:
+            run = row["run"].removesuffix("-expandable")
+            if row["subject"] == "control":
+                continue
+            if run in ("small", "large"):
+                yield "pair", "one thread", row, [(row["size"], row["ns"])]
+            elif run == "threads" and row["size"] == 1024 and row["mode"] == "local":
+                yield "pair", "blocks of 1 KiB", row, [(row["threads"], row["threads"] / row["ns"] * 1e9)]
+            elif run == "latency":
+                yield "latency", f"{row['pass']} million operations", row, [
+                    (at, row[name]) for at, name in enumerate(plot.PERCENTILES)]
+
+    found = {}
+    for picture, panel, row, points in panels():
+        kinds = found.setdefault((picture, panel, row["subject"]), {})
+        kinds.setdefault(row["kind"], {}).update(points)
+    for (picture, panel, subject), kinds in found.items():
+        points = kinds.get("vmm") or next(iter(kinds.values()))
+        yield {"picture": picture, "panel": panel, "subject": subject,
+               "points": [[x, float(f"{y:.4g}")] for x, y in sorted(points.items())]}
+
+
+def take(arguments):
+    """Replaces the measurements of the commands that the rows are of."""
+    about, *rows = read(arguments.rows)
+    backend, runs = about["backend"], set(about["runs"])
+    if "Fake" in about["device"] or about["quick"]:
+        print("figures.py: rows of the fake CUDA driver or of a quick run are no figures", file=sys.stderr)
         return EXIT_FAILED
-    kept = [name for name in old["commands"] if name not in new["commands"]]
-    of = {name: words for words, names in old.get("older", {}).items() for name in names}
-    older = {}
-    for name in kept:
-        older.setdefault(of.get(name, f"{old['date']}, {old['machine']}"), []).append(name)
-    order = list(dict.fromkeys([*old["commands"], *new["commands"]]))
-    about = dict(new, older=older, commands={name: (old if name in kept else new)["commands"][name] for name in order},
-                 warnings=list(dict.fromkeys([*new["warnings"], *(old["warnings"] if kept else [])])))
-    rows = [row for row in old_rows if row["run"] in kept] + new_rows
-    save(arguments.output, about, sorted(rows, key=lambda row: order.index(row["run"])))
+    new = [dict(about, runs=sorted(runs))]
+    for figure in figures():
+        if backend in figure.backends and set(figure.runs) & runs and (worst := figure.judge(rows)):
+            new.append({"backend": backend, "figure": figure.words, "value": float(f"{worst[0]:.5g}"),
+                        "where": where(rows, worst[1])})
+    if backend == "cuda":
+        new += [{"backend": backend, **line} for line in points_of(rows)]
+
+    def key(line):
+        return tuple(line.get(name) for name in ("backend", "figure", "picture", "panel", "subject"))
+
+    taken = {key(line) for line in new if "runs" not in line}
+    kept = []
+    for line in read(MEASURED) if MEASURED.exists() else []:
+        if "runs" in line and line["backend"] == backend:
+            line["runs"] = [name for name in line["runs"] if name not in runs]
+        if line.get("runs", True) and key(line) not in taken:
+            kept.append(line)
+    order = {"runs": 0, "figure": 1, "picture": 2}
+    save(MEASURED, sorted(kept + new, key=lambda line: (line["backend"] == "cuda",
+                                                        next(at for name, at in order.items() if name in line),
+                                                        line.get("picture", ""), line.get("panel", ""))))
+    for path, text in results():
+        path.write_text(text, encoding="utf-8")
     return EXIT_GOOD
 
 
-# --- words and tables -------------------------------------------------------------------------------------------
+# --- words, tables and pictures ---------------------------------------------------------------------------------
 def size_text(size):
-    if isinstance(size, str):
-        return size
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1024 or unit == "GiB":
             return f"{size:g} {unit}"
         size /= 1024
-
-
-def time_text(ns):
-    if ns < 0:
-        return "-" + time_text(-ns)
-    for unit, next_unit in (("ns", 1e3), ("us", 1e6), ("ms", 1e9), ("s", float("inf"))):
-        if ns < next_unit:
-            return f"{ns * 1000 / next_unit:.3g} {unit}" if unit != "s" else f"{ns / 1e9:.3g} s"
 
 
 def round_text(value):
@@ -396,136 +397,74 @@ def round_text(value):
 
 
 def where(rows, row):
-    """Which row it is: its subject, kind, size and threads, and what a second thread gained the control there."""
-    words = [row["subject"], row["kind"]]
-    if "operation" in row:
-        words = [row["operation"], *([f"{row['ranks']} ranks"] if "ranks" in row else []),
-                 f"{row['blocks']} blocks" if "blocks" in row else row["kind"]]
-    if row["size"] is not None:
-        words.append(size_text(row["size"]))
+    """The row's subject, kind, size and threads, and the control's gain by further threads."""
+    words = [row["operation"]] if "operation" in row else [row["subject"]]
+    words.append(f"{row['blocks']} blocks" if "blocks" in row else row["kind"])
+    words += [row["trace"]] if row["trace"] else []
+    words += [size_text(row["size"])] if row["size"] is not None else []
     if row["threads"] > 1:
         words.append(f"{row['threads']} threads")
         words += [f"control {round_text(other['scaling'])}" for other in rows
-                  if other["run"] == row["run"] and other["subject"] == "control" and "scaling" in other and
+                  if (other["run"], other["subject"]) == (row["run"], "control") and "scaling" in other and
                   (other["size"], other["threads"]) == (row["size"], row["threads"])]
     return ", ".join(words)
 
 
 def table(head, lines):
     return ["| " + " | ".join(head) + " |", "| " + " | ".join("---" for _ in head) + " |",
-            *("| " + " | ".join(line) + " |" for line in lines), ""]
+            *("| " + " | ".join(line) + " |" for line in lines)]
 
 
-def mib_text(size):
-    return f"{size / 2**20:,.0f} MiB"
-
-
-COLUMNS = [("subject", "subject", str), ("kind", "kind", str), ("size", "size", size_text), ("trace", "trace", str),
-           ("sizes", "sizes", str), ("mode", "mode", str), ("threads", "threads", str), ("operation", "operation", str),
-           ("ranks", "ranks", str), ("median", "ns", time_text), ("first", "first_ns", time_text),
-           ("least", "least_ns", time_text), ("added", "added_ns", time_text),
-           ("messages", "messages", "{:.0f}".format),
-           ("pass", "pass", str), ("p99", "p99", time_text), ("p99.9", "p999", time_text),
-           ("p99.99", "p9999", time_text), ("worst", "max", time_text), ("p99.99 once", "once_p9999", time_text),
-           ("GB/s", "gbps", round_text), ("requested", "peak_requested", mib_text),
-           ("reserved", "peak_reserved", mib_text), ("ratio", "reserved_over_requested", "{:.3f}".format),
-           ("steady", "steady", "{:.3f}".format),
-           ("calls", "handles", str), ("first calls", "first_handles", str), ("setting", "setting", str),
-           ("scaling", "scaling", round_text), ("over local", "over_local", round_text),
-           ("of expandable", "over_expandable", "{:.3f}".format), ("instructions", "instructions", "{:.0f}".format)]
-
-
-def printed(rows):
-    """A table of the columns that some row of a command has."""
-    peers = list(dict.fromkeys(peer for row in rows for peer in row.get("over", {})))
-    rows = [dict(row, **{f"over {peer}": ratio for peer, ratio in row.get("over", {}).items()}) for row in rows]
-    columns = [column for column in [*COLUMNS, *((f"over {peer}", f"over {peer}", round_text) for peer in peers)]
-               if any(row.get(column[1]) not in (None, "") for row in rows)]
-    return table([head for head, _, _ in columns],
-                 [["-" if row.get(name) in (None, "") else text(row[name]) for _, name, text in columns]
-                  for row in rows])
-
-
-def introduction(about):
-    words = [f"{about['device']}, {about['backend']} backend; {about['machine']}; {about['date']}" +
-             ("; quick run." if about["quick"] else ".")]
-    for run_words, names in about.get("older", {}).items():
-        others = [name for name in about["commands"] if name not in names]
-        few = min(names, others, key=len)
-        words.append(f"Of an older run, {run_words}: {'all but ' if few is others else ''}"
-                     f"{', '.join(f'`{name}`' for name in few)}.")
-    return words
-
-
-def show(arguments):
-    about, rows = read(arguments.rows)
-    lines = [line for words in introduction(about) for line in (words, "")]
-    lines += [*(f"- {warning}" for warning in about["warnings"]), ""] if about["warnings"] else []
-    judged = []
-    for figure in figures():
-        if about["backend"] in figure.backends:
-            worst = figure.judge(rows)
-            words = ["not measured", "-"] if worst is None else [
-                round_text(worst[0]) + ("" if figure.is_met(worst[0]) else " **missed**"), where(rows, worst[1])]
-            judged.append([figure.words, figure.goal_text(), *words, ", ".join(figure.runs)])
-    lines += table(["figure", "goal", "worst row", "which", "command"], judged)
-    for name, command in about["commands"].items():
-        own = [row for row in rows if row["run"] == name]
-        lines += [f"### {name}", f"`{command}`", "", *(printed(own) if own else ["No rows.", ""])]
-    print("\n".join(lines))
-    return EXIT_GOOD
-
-
-def cell(figure, backend, rows):
+def cell(figure, backend, lines):
+    value = next((line["value"] for line in lines if (line["backend"], line.get("figure")) == (backend, figure.words)),
+                 None)
     if backend not in figure.backends:
         return "-"
-    worst = figure.judge(rows)
-    if worst is None:
+    if value is None:
         return "not measured"
-    return round_text(worst[0]) + ("" if figure.is_met(worst[0]) else " **missed**")
+    return round_text(value) + ("" if figure.is_met(value) else " **missed**")
 
 
-def readme_text(files):
-    """The table of this folder's README: a column for each file of rows."""
-    lines = [line for about, _ in files for line in textwrap.wrap(
-        f"- **{about['backend']}**: {' '.join(introduction(about))}", 118, subsequent_indent="  ",
-        break_on_hyphens=False)] + [""]
-    return lines + table(["figure", "goal", *(about["backend"] for about, _ in files), "command"],
-                         [[figure.words, figure.goal_text(),
-                           *(cell(figure, about["backend"], rows) for about, rows in files),
-                           ", ".join(f"`{name}`" for name in figure.runs)] for figure in figures()])
+def readme_text(lines):
+    """The table of this folder's README: a column for each backend."""
+    text = []
+    for line in lines:
+        if "runs" in line:
+            words = f"- **{line['backend']}**, {line['device']}; {line['machine']}; {line['date']}: "
+            text += textwrap.wrap(words + ", ".join(f"`{name}`" for name in line["runs"]) + ".", 118,
+                                  subsequent_indent="  ", break_on_hyphens=False)
+    return [*text, "", *table(["figure", "goal", "host", "cuda", "command"], [
+        [figure.words, figure.goal_text(), cell(figure, "host", lines), cell(figure, "cuda", lines),
+         ", ".join(f"`{name}`" for name in figure.runs)] for figure in figures()])]
 
 
-def top_text(files):
+def top_text(lines):
     """The table of the project's README: a few figures of the GPU."""
-    about, rows = next(pair for pair in files if pair[0]["backend"] == "cuda")
     by_words = {figure.words: figure for figure in figures()}
-    return table([f"worst of all kinds and sizes, {about['device']}", "measured", "goal"],
-                 [[words, cell(by_words[name], "cuda", rows), by_words[name].goal_text()]
-                  for name, words in TOP_FIGURES.items()])
+    device = next(line["device"] for line in lines if line["backend"] == "cuda" and "runs" in line)
+    return table([f"worst of all kinds and sizes, {device}", "measured", "goal"],
+                 [[words, cell(by_words[name], "cuda", lines), by_words[name].goal_text()]
+                  for name, words in TOP_FIGURES.items()]) + [""]
 
 
-def write(arguments):
-    """Puts the figures into the READMEs, or only looks whether they are there."""
-    files = [read(path) for path in arguments.rows or RESULTS]
-    if any("Fake" in about["device"] for about, _ in files):
-        print("figures.py: these rows are of the fake CUDA driver and are no figures", file=sys.stderr)
-        return EXIT_FAILED
-    targets = [(arguments.readme, readme_text)] if arguments.readme else [(README, readme_text), (TOP_README, top_text)]
-    for path, text_of_files in targets:
-        readme = path.read_text(encoding="utf-8")
-        if BEGIN not in readme or END not in readme:
-            print(f"figures.py: {path} has no marks {BEGIN} and {END}", file=sys.stderr)
-            return EXIT_FAILED
-        before, rest = readme.split(BEGIN, 1)
-        text = "\n".join(text_of_files(files)).rstrip()
-        wanted = f"{before}{BEGIN}\n{text}\n{END}{rest.split(END, 1)[1]}"
-        if arguments.part == "write":
-            path.write_text(wanted, encoding="utf-8")
-        elif wanted != readme:
-            print(f"figures.py: {path} is not what the rows say: run `figures.py write`", file=sys.stderr)
-            return EXIT_FAILED
-    return EXIT_GOOD
+def results():
+    """(path, text) of all that is made of the measurements."""
+    lines = read(MEASURED)
+    for path, text_of_lines in ((README, readme_text), (TOP_README, top_text)):
+        before, rest = path.read_text(encoding="utf-8").split(BEGIN, 1)
+        text = "\n".join(text_of_lines(lines)).rstrip()
+        yield path, f"{before}{BEGIN}\n{text}\n{END}{rest.split(END, 1)[1]}"
+    device = next(line["device"] for line in lines if line["backend"] == "cuda" and "runs" in line)
+    for picture in plot.PICTURES:
+        own = [line for line in lines if line.get("picture") == picture]
+        yield HERE / f"{picture}-cuda.svg", plot.draw(picture, own, device)
+
+
+def check(_):
+    wrong = [path for path, text in results() if path.read_text(encoding="utf-8") != text]
+    for path in wrong:
+        print(f"figures.py: {path} is not what measured.jsonl says: run `figures.py take`", file=sys.stderr)
+    return EXIT_FAILED if wrong else EXIT_GOOD
 
 
 def print_commands(arguments):
@@ -538,29 +477,21 @@ def main():
     parser = argparse.ArgumentParser(description="The figures of gmm's benchmarks.")
     parts = parser.add_subparsers(dest="part", required=True)
     running = parts.add_parser("run")
+    running.add_argument("-o", "--output", type=pathlib.Path, required=True)
     running.add_argument("--bench", default="build/tests/bench/gmm-bench")
     running.add_argument("--peers")
-    running.add_argument("--quick", action="store_true")
+    running.add_argument("--traces", type=pathlib.Path, default=HERE / "traces", help="a folder of traces")
+    running.add_argument("--quick", action="store_true", help="few and short samples, to try it")
     running.add_argument("--only", help="commands by name, or by how their names begin")
     running.add_argument("--seconds", type=float, help="limit of all commands; each then has a limit of its own too")
     running.add_argument("--patience", type=float, default=1, help="each command's limit times this")
     listing = parts.add_parser("commands")
     for part in (running, listing):
         part.add_argument("--backend", choices=["host", "cuda"], required=True)
-    showing = parts.add_parser("show")
-    showing.add_argument("rows", type=pathlib.Path)
-    for name in ("write", "check"):
-        part = parts.add_parser(name)
-        part.add_argument("rows", type=pathlib.Path, nargs="*")
-        part.add_argument("--readme", type=pathlib.Path)
-    merging = parts.add_parser("merge")
-    merging.add_argument("old", type=pathlib.Path)
-    merging.add_argument("new", type=pathlib.Path)
-    for part in (running, merging):
-        part.add_argument("-o", "--output", type=pathlib.Path, required=True)
+    parts.add_parser("take").add_argument("rows", type=pathlib.Path)
+    parts.add_parser("check")
     arguments = parser.parse_args()
-    return {"run": run, "commands": print_commands, "show": show, "write": write, "check": write,
-            "merge": merge}[arguments.part](arguments)
+    return {"run": run, "take": take, "check": check, "commands": print_commands}[arguments.part](arguments)
 
 
 if __name__ == "__main__":

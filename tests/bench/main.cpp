@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // gmm-bench: gmm beside other allocators, in one process and one run.
-#include <unistd.h>
-
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <string>
 
@@ -18,9 +15,7 @@ constexpr char kUsageText[] =
     "  gmm-bench pair                  one alloc and free: over sizes, kinds, threads, from thread to thread\n"
     "  gmm-bench mixed                 live blocks of 512 B to 8 MiB, replaced at random\n"
     "  gmm-bench latency               the same, each operation timed by itself: percentiles and the worst\n"
-    "  gmm-bench replay TRACE...       recorded allocations\n"
-    "  gmm-bench trace [FILE...]       what an event costs while it is recorded; default: /dev/null, /dev/shm and "
-    "/tmp\n"
+    "  gmm-bench replay TRACE...       recorded allocations, of files or all files of a folder\n"
     "  gmm-bench pause                 the memory of many blocks given back to the driver, and taken again\n"
     "  gmm-bench ipc                   sharing with another process; raw: the driver's or system's calls, by hand\n"
     "\n"
@@ -41,8 +36,6 @@ constexpr char kUsageText[] =
     "  --cross                         also: the same, freed on the freeing thread's stream\n"
     "  --sample-us N                   length of a sample; default: 500, with several threads 2000\n"
     "  --iterations N                  pairs a sample, instead of a length\n"
-    "replay:\n"
-    "  --recorded-threads              each recorded thread on a thread of its own; default: all on one, in order\n"
     "mixed, latency:\n"
     "  --blocks N                      live blocks; default: 256\n"
     "  --sizes log|uniform             how sizes are spread; default: log\n"
@@ -66,20 +59,6 @@ constexpr char kUsageText[] =
     "  --blocks N                      importing processes in turn; default: 1000\n"
     "  --threads N                     importing processes at once; default: 64\n";
 
-// jemalloc's thread variables need room that the loader keeps free for libraries opened later only when it is told so
-// at the start.
-void make_room_for_thread_variables(char **argv) {
-  constexpr const char *kName = "GLIBC_TUNABLES";
-  constexpr const char *kTunable = "glibc.rtld.optional_static_tls";
-  const char *given = std::getenv(kName);
-  std::string text = given != nullptr ? given : "";
-  if (text.find(kTunable) != std::string::npos) return;
-  if (!text.empty()) text += ':';
-  text.append(kTunable).append("=32768");
-  if (setenv(kName, text.c_str(), 1) == 0) execv("/proc/self/exe", argv);
-  // Without it jemalloc is told as missing.
-}
-
 bool asks_for_help(int argc, char **argv) {
   for (int i = 1; i < argc; ++i)
     if (std::strcmp(argv[i], "--help") == 0 || std::strcmp(argv[i], "-h") == 0) return true;
@@ -94,7 +73,6 @@ int main(int argc, char **argv) {
   if (asks_for_help(argc, argv)) return std::fputs(kUsageText, stdout), kGood;
   Options options;
   if (const ExitCode code = parse(argc, argv, &options); code != kGood) return code;
-  make_room_for_thread_variables(argv);
   Platform platform;
   if (!open_platform(options, &platform)) return kFailed;
   std::vector<const gmm_bench_subject *> subjects;
@@ -105,6 +83,5 @@ int main(int argc, char **argv) {
   if (options.command == "pair") return run_pair(run);
   if (options.command == "mixed") return run_mixed(run);
   if (options.command == "latency") return run_latency(run);
-  if (options.command == "trace") return run_trace(run);
   return run_replay(run);
 }

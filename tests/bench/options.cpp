@@ -94,7 +94,7 @@ struct Flag {
   const char *name;
   std::function<bool(const std::string &, Options *)> take;
   bool has_value = true;
-  const char *commands = "pair mixed latency replay trace pause ipc";
+  const char *commands = "pair mixed latency replay pause ipc";
 };
 
 const std::vector<Flag> &flags() {
@@ -114,18 +114,16 @@ const std::vector<Flag> &flags() {
          return true;
        }},
       {"--kind", [](const std::string &text, Options *o) { return kinds(text, &o->kinds); }, true,
-       "pair mixed latency replay trace ipc"},
+       "pair mixed latency replay ipc"},
       {"--subject", [](const std::string &text, Options *o) { return names(text, &o->names); }},
       {"--peers", [](const std::string &text, Options *o) { return o->peers = text, !text.empty(); }},
       {"--samples", [](const std::string &text, Options *o) { return one(text, 1, 100000, &o->samples); }},
       {"--json", [](const std::string &, Options *o) { return o->json = true; }, false},
       {"--size",
        [](const std::string &text, Options *o) { return numbers(text, 1, uint64_t{1} << 40, &o->sizes, true); }, true,
-       "pair trace pause"},
+       "pair pause"},
       {"--threads", [](const std::string &text, Options *o) { return numbers(text, 1, kMaxThreads, &o->threads); },
        true, "pair ipc"},
-      {"--recorded-threads", [](const std::string &, Options *o) { return o->recorded_threads = true; }, false,
-       "replay"},
       {"--share", [](const std::string &, Options *o) { return o->share = true; }, false, "pair"},
       {"--cross", [](const std::string &, Options *o) { return o->share = o->cross = true; }, false, "pair"},
       {"--sample-us", [](const std::string &text, Options *o) { return one(text, 1, 10000000, &o->sample_us); }, true,
@@ -192,12 +190,12 @@ ExitCode parse(int argc, char **argv, Options *out) {
   }
   if (words.empty()) return wrong("no command");
   out->command = words[0];
-  const char *const commands[] = {"pair", "mixed", "latency", "replay", "trace", "pause", "ipc"};
+  const char *const commands[] = {"pair", "mixed", "latency", "replay", "pause", "ipc"};
   if (std::find(std::begin(commands), std::end(commands), out->command) == std::end(commands))
     return wrong("there is no command '" + out->command + "'");
   out->files.assign(words.begin() + 1, words.end());
   if (out->command == "replay" && out->files.empty()) return wrong("replay wants a trace");
-  if (out->command != "replay" && out->command != "trace" && !out->files.empty())
+  if (out->command != "replay" && !out->files.empty())
     return wrong(out->command + " does not take '" + out->files[0] + "'");
   for (const Flag *flag : given)
     if ((std::string(" ") + flag->commands + " ").find(" " + out->command + " ") == std::string::npos)

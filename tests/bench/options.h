@@ -30,7 +30,6 @@ struct Options {
   uint32_t blocks = 0;             // 0: the command's own
   uint64_t seed = 1;
   bool uniform = false;
-  bool recorded_threads = false;
   gmm_contents contents = GMM_CONTENTS_DROP;
   std::string directory;  // for files; empty: GMM_BACKUP_DIR, or /tmp
   bool cold = false;

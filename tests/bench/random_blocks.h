@@ -47,7 +47,7 @@ class RandomBlocks {
     sizes_[slot] = static_cast<uint64_t>(size);
     live_ += sizes_[slot];
     peak_ = std::max(peak_, live_);
-    return {sizes_[slot], slot, 0, 0, 0};
+    return {sizes_[slot], slot, 0};
   }
 
   const Options &options_;

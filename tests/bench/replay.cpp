@@ -17,63 +17,31 @@ uint64_t size_of(const operation &one) { return one.what == OPERATION_USE ? GMM_
 
 struct Loaded {
   std::string name;
-  std::vector<std::vector<gmm_bench_operation>> threads;
-  uint64_t operations = 0;
+  std::vector<gmm_bench_operation> operations;
   uint32_t blocks = 0, streams = 0;
   uint64_t peak_requested = 0;
 };
+using Traces = std::vector<Loaded>;
 
 std::string name_of(const std::string &path) {
   const std::string file = std::filesystem::path(path).filename().string();
   return file.substr(0, file.find('.'));
 }
 
-// Each recorded thread's operations. A block's number is used once, and each operation on it waits for the one before
-// when that is another thread's.
-void split(const trace &read, Loaded *out) {
-  struct Last {
-    uint32_t number, thread, done;
-  };
-  std::vector<Last> last(read.block_count);
-  out->threads.resize(read.thread_count);
+int load_one(void *traces, const char *path) {
+  trace read = {};
+  if (trace_read(path, &read) == 0) return 0;
+  Loaded &out = static_cast<Traces *>(traces)->emplace_back();
+  out.name = name_of(path);
+  out.streams = read.stream_count;
+  out.blocks = read.block_count;
+  out.peak_requested = read.peak_requested;
   for (uint64_t i = 0; i < read.count; ++i) {
     const operation &one = read.operations[i];
-    if (one.what == OPERATION_NAME) continue;
-    auto &own = out->threads[one.thread];
-    gmm_bench_operation operation = {size_of(one), 0, one.stream, 0, 0};
-    Last &before = last[one.block];
-    if (one.what == OPERATION_ALLOC) {
-      before.number = out->blocks++;
-    } else if (before.thread != one.thread) {
-      operation.thread = before.thread;
-      operation.done = before.done;
-    }
-    operation.block = before.number;
-    own.push_back(operation);
-    before.thread = one.thread;
-    before.done = static_cast<uint32_t>(own.size());
-  }
-}
-
-bool load(const std::string &path, bool threads, Loaded *out) {
-  trace read = {};
-  if (trace_read(path.c_str(), &read) == 0) return false;
-  out->name = name_of(path);
-  out->streams = read.stream_count;
-  out->operations = read.count;
-  out->peak_requested = read.peak_requested;
-  if (threads && read.thread_count > 1) {
-    split(read, out);
-  } else {
-    out->blocks = read.block_count;
-    auto &own = out->threads.emplace_back();
-    for (uint64_t i = 0; i < read.count; ++i) {
-      const operation &one = read.operations[i];
-      if (one.what != OPERATION_NAME) own.push_back({size_of(one), one.block, one.stream, 0, 0});
-    }
+    if (one.what != OPERATION_NAME) out.operations.push_back({size_of(one), one.block, one.stream});
   }
   trace_free(&read);
-  return true;
+  return 1;
 }
 
 // One subject and kind on one trace.
@@ -83,24 +51,19 @@ class Player {
       : run_(run), trace_(trace), workers_(workers), blocks_(trace.blocks), sizes_(trace.blocks) {}
 
   bool open(const gmm_bench_subject &subject, uint32_t kind) {
-    return instance_.open(subject, kind, trace_.streams, workers_, count(), run_.options, run_.platform);
+    return instance_.open(subject, kind, trace_.streams, workers_, 1, run_.options, run_.platform);
   }
-
-  uint32_t count() const { return static_cast<uint32_t>(trace_.threads.size()); }
 
   // All operations once; `peak` when it shall be looked for.
   bool pass(uint64_t *peak, double *ns) {
-    std::vector<uint64_t> progress(8 * trace_.threads.size());
-    uint32_t failed = 0;
-    const gmm_bench_replay shared = {blocks_.data(), sizes_.data(), peak, count() > 1 ? progress.data() : nullptr,
-                                     &failed};
+    const gmm_bench_replay shared = {blocks_.data(), sizes_.data(), peak};
     bool good = true;
-    const auto job = [&](uint32_t i) {
-      const auto &own = trace_.threads[i];
-      return instance_.subject().replay(instance_.thread(i), i, own.data(), own.size(), &shared) != 0;
+    const auto job = [&](uint32_t) {
+      return instance_.subject().replay(instance_.thread(0), trace_.operations.data(), trace_.operations.size(),
+                                        &shared) != 0;
     };
-    const uint64_t time = workers_->run(count(), job, &good);
-    *ns = static_cast<double>(time) / static_cast<double>(trace_.operations);
+    const uint64_t time = workers_->run(1, job, &good);
+    *ns = static_cast<double>(time) / static_cast<double>(trace_.operations.size());
     return good;
   }
 
@@ -162,13 +125,12 @@ bool measure(const Run &run, const Loaded &trace, Workers *workers, const gmm_be
       return give_up(looking.instance());
   }
   row.trace = trace.name;
-  row.threads = player.count();
   row.ns = median(warm);
   if (peak != 0) row.reserved_over_requested = static_cast<double>(peak) / static_cast<double>(trace.peak_requested);
   if (known(calls)) row.handles = calls;
   row.words.emplace_back("peak_by", counted ? "counter" : peak != 0 ? "sampling" : "nothing");
   row.numbers = {{"first_ns", first},
-                 {"operations", static_cast<double>(trace.operations)},
+                 {"operations", static_cast<double>(trace.operations.size())},
                  {"peak_requested", static_cast<double>(trace.peak_requested)},
                  {"peak_reserved", peak != 0 ? static_cast<double>(peak) : NAN}};
   if (known(calls))
@@ -211,19 +173,13 @@ void print_rows(const std::vector<Row> &rows) {
 ExitCode run_replay(const Run &run) {
   std::vector<uint32_t> kinds = run.options.kinds;
   if (kinds.empty()) kinds = {run.platform.has_vmm() ? GMM_BENCH_VMM : GMM_BENCH_DEVICE};
-  // Every file is looked at before the first one runs.
-  std::vector<Loaded> traces(run.options.files.size());
-  for (size_t i = 0; i < traces.size(); ++i)
-    if (!load(run.options.files[i], run.options.recorded_threads, &traces[i])) return kFailed;
+  // Every file is read before the first one runs.
+  Traces traces;
+  for (const std::string &path : run.options.files)
+    if (trace_each(path.c_str(), load_one, &traces) == 0) return kFailed;
 
   print_head(run);
-  size_t most = 1;
-  for (const Loaded &trace : traces) most = std::max(most, trace.threads.size());
-  if (most > kMaxThreads) {
-    std::fprintf(stderr, "gmm-bench: a trace of %zu threads; %u at most\n", most, kMaxThreads);
-    return kFailed;
-  }
-  Workers workers(static_cast<uint32_t>(most));
+  Workers workers(1);
   for (const Loaded &trace : traces) {
     std::vector<Row> rows;
     for (const gmm_bench_subject *subject : run.subjects)
@@ -233,8 +189,8 @@ ExitCode run_replay(const Run &run) {
     if (run.options.json) {
       for (const Row &row : rows) print_json(row);
     } else {
-      std::printf("\n%s: %llu operations, %u streams, %zu threads; times are of one operation\n", trace.name.c_str(),
-                  static_cast<unsigned long long>(trace.operations), trace.streams, trace.threads.size());
+      std::printf("\n%s: %zu operations, %u streams; times are of one operation\n", trace.name.c_str(),
+                  trace.operations.size(), trace.streams);
       print_rows(rows);
     }
     std::fflush(stdout);

@@ -18,7 +18,7 @@ extern "C" {
 #endif
 
 /* Grows with every change of this file; gmm-bench refuses a peer of another one. */
-#define GMM_BENCH_ABI 2u
+#define GMM_BENCH_ABI 3u
 
 /* Kinds of memory, with gmm_kind's numbers, and ordinary memory of the process. */
 enum { GMM_BENCH_SYSTEM = 0, GMM_BENCH_DEVICE = 1, GMM_BENCH_VMM = 2, GMM_BENCH_HOST = 3, GMM_BENCH_MANAGED = 4 };
@@ -44,19 +44,12 @@ typedef struct gmm_bench_operation {
   uint64_t size;
   uint32_t block;
   uint32_t stream; /* replay only: index */
-  uint32_t thread; /* replay on several threads: waits until that thread */
-  uint32_t done;   /* has done so many of its operations; 0: for nobody */
 } gmm_bench_operation;
 
-/* What the threads of a replay share. */
 typedef struct gmm_bench_replay {
   void **blocks;   /* by number of block */
   uint64_t *sizes; /* by number of block */
-  /* NULL: nothing; else reserved() is read after each allocation and the highest goes here; one thread only */
-  uint64_t *peak;
-  /* NULL: one thread, nobody is waited for; else how many operations each thread has done, 8 words apart */
-  uint64_t *progress;
-  uint32_t *failed; /* set by a thread that gives up, so that nobody waits for it */
+  uint64_t *peak;  /* NULL, or where the highest reserved() after an allocation goes */
 } gmm_bench_replay;
 
 /* Blocks on their way from the thread that allocates to the one that frees; one of each. Made by gmm-bench. */
@@ -107,8 +100,8 @@ typedef struct gmm_bench_subject {
   int32_t (*produce)(gmm_bench_thread *thread, uint64_t size, uint64_t count, gmm_bench_ring *ring);
   /* Frees on the stream with this index: the producer's, as PyTorch does, or the thread's own. */
   int32_t (*consume)(gmm_bench_thread *thread, uint64_t size, uint64_t count, uint32_t stream, gmm_bench_ring *ring);
-  /* Operations in order, as thread number `index` of the replay. Leaves what the trace does not free. */
-  int32_t (*replay)(gmm_bench_thread *thread, uint32_t index, const gmm_bench_operation *operations, uint64_t count,
+  /* Operations in order. Leaves what the trace does not free. */
+  int32_t (*replay)(gmm_bench_thread *thread, const gmm_bench_operation *operations, uint64_t count,
                     const gmm_bench_replay *shared);
 
   /* One at a time, for checks and for clearing up. NULL on failure. */

@@ -193,54 +193,34 @@ struct Loops {
     return 1;
   }
 
-  static int32_t replay_failed(State &state, uint64_t operation, const char *what, const gmm_bench_replay &shared) {
-    __atomic_store_n(shared.failed, 1u, __ATOMIC_RELAXED);
+  static int32_t replay_failed(State &state, uint64_t operation, const char *what) {
     return failed(state, ("operation " + std::to_string(operation + 1) + ", " + what).c_str());
   }
 
-  // False when the thread that is waited for gave up.
-  static bool wait_for(const gmm_bench_operation &operation, const gmm_bench_replay &shared) {
-    for (uint32_t spins = 0; __atomic_load_n(&shared.progress[operation.thread * 8], __ATOMIC_ACQUIRE) < operation.done;
-         ++spins) {
-      if (__atomic_load_n(shared.failed, __ATOMIC_RELAXED) != 0) return false;
-      if (spins > 200) sched_yield();
-    }
-    return true;
-  }
-
-  template <bool kThreads>
-  static int32_t replay_loop(State &state, uint32_t index, const gmm_bench_operation *operations, uint64_t count,
-                             const gmm_bench_replay &shared) {
+  static int32_t replay(gmm_bench_thread *thread, const gmm_bench_operation *operations, uint64_t count,
+                        const gmm_bench_replay *shared) {
+    State &state = *thread_of(thread).state;
     for (uint64_t i = 0; i < count; ++i) {
       const gmm_bench_operation &operation = operations[i];
       const auto stream = state.peer.stream(operation.stream);
-      if (kThreads && operation.done != 0 && !wait_for(operation, shared)) return 0;
-      void *&block = shared.blocks[operation.block];
+      void *&block = shared->blocks[operation.block];
       if (operation.size == 0) {
-        if (!state.peer.deallocate(block, shared.sizes[operation.block], stream))
-          return replay_failed(state, i, "free", shared);
+        if (!state.peer.deallocate(block, shared->sizes[operation.block], stream))
+          return replay_failed(state, i, "free");
         block = nullptr;
       } else if (operation.size == GMM_BENCH_USE) {
-        if (!use(state.peer, block, stream, 0)) return replay_failed(state, i, "use", shared);
+        if (!use(state.peer, block, stream, 0)) return replay_failed(state, i, "use");
       } else {
         block = state.peer.allocate(operation.size, stream);
-        shared.sizes[operation.block] = operation.size;
-        if (block == nullptr) return replay_failed(state, i, "allocate", shared);
-        if (!kThreads && shared.peak != nullptr) {
+        shared->sizes[operation.block] = operation.size;
+        if (block == nullptr) return replay_failed(state, i, "allocate");
+        if (shared->peak != nullptr) {
           const uint64_t now = state.peer.reserved();
-          if (now != GMM_BENCH_UNKNOWN && now > *shared.peak) *shared.peak = now;
+          if (now != GMM_BENCH_UNKNOWN && now > *shared->peak) *shared->peak = now;
         }
       }
-      if (kThreads) __atomic_store_n(&shared.progress[index * 8], i + 1, __ATOMIC_RELEASE);
     }
     return 1;
-  }
-
-  static int32_t replay(gmm_bench_thread *thread, uint32_t index, const gmm_bench_operation *operations, uint64_t count,
-                        const gmm_bench_replay *shared) {
-    State &state = *thread_of(thread).state;
-    return shared->progress != nullptr ? replay_loop<true>(state, index, operations, count, *shared)
-                                       : replay_loop<false>(state, index, operations, count, *shared);
   }
 
   static void *allocate(gmm_bench_thread *thread, uint64_t size, uint32_t stream) {

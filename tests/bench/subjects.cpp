@@ -21,13 +21,11 @@ struct Expected {
 // A run without one of these is not the whole comparison, and says so.
 constexpr Expected kExpected[] = {
     {"mimalloc", false, nullptr},
-    {"jemalloc", false, nullptr},
     {"umf", false, nullptr},
     {"cudaMalloc", true, "gmm_bench_cuda.so"},
     {"cudaMallocAsync", true, "gmm_bench_cuda.so"},
     {"pytorch", true, "gmm_bench_pytorch.so"},
     {"pytorch-expandable", true, "gmm_bench_pytorch.so"},
-    {"cupy", true, "gmm_bench_cupy.so"},
     {"rmm-pool", true, "gmm_bench_rmm.so"},
     {"rmm-arena", true, "gmm_bench_rmm.so"},
 };
@@ -120,18 +118,12 @@ std::string describe(const Platform &platform) {
 }
 
 bool find_subjects(const Options &options, const Platform &platform, std::vector<const gmm_bench_subject *> *out) {
-  std::vector<const gmm_bench_subject *> all = {gmm_subject(),      gmm_heap_subject(), malloc_subject(),
-                                                mimalloc_subject(), jemalloc_subject(), umf_subject(platform.cuda())};
+  std::vector<const gmm_bench_subject *> all = {gmm_subject(), gmm_heap_subject(), mimalloc_subject(),
+                                                umf_subject(platform.cuda())};
   if (options.command == "mixed" || options.command == "replay") all.push_back(umf_trim_subject(platform.cuda()));
   if (options.command == "latency") {
     all.insert(all.begin() + 2, {gmm_reserved_subject(), gmm_try_subject()});
     all.push_back(control_subject());
-    if (vma_subject() != nullptr)
-      all.push_back(vma_subject());
-    else
-      warn(
-          "the peer vma-virtual is missing: gmm-bench was built without vk_mem_alloc.h (Debian: "
-          "libvulkan-memory-allocator-dev)");
   }
   for (const auto &path : peer_files(options)) load(path, &all, nullptr);
   std::erase_if(all, [&](const gmm_bench_subject *subject) { return subject->needs_cuda != 0 && !platform.cuda(); });

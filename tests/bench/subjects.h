@@ -32,16 +32,11 @@ void set_gmm_reserve(uint64_t bytes);
 void set_gmm_backend(gmm_backend backend, uint64_t host_memory);
 
 const gmm_bench_subject *control_subject();
-const gmm_bench_subject *malloc_subject();
 const gmm_bench_subject *mimalloc_subject();
-const gmm_bench_subject *jemalloc_subject();
 // UMF's disjoint pool, over memory of the system or over CUDA's: one that keeps all, and one that gives memory back,
 // where that makes a difference: for `mixed` and `replay` alone.
 const gmm_bench_subject *umf_subject(bool cuda);
 const gmm_bench_subject *umf_trim_subject(bool cuda);
-
-// VMA's virtual allocator, which places blocks and has no memory. NULL: built without its header. For `latency` alone.
-const gmm_bench_subject *vma_subject();
 
 inline bool is_gmm(const gmm_bench_subject &subject) {
   return &subject == gmm_subject() || &subject == gmm_heap_subject() || &subject == gmm_reserved_subject() ||

@@ -4,17 +4,17 @@
 # figure.
 #
 # Usage: tests/gpu/bench.sh
-#   OUT=FOLDER            where summary.txt, log.txt, cuda.json, figures.md, pair-cuda.svg and pause-cuda.svg go;
-#                         default tests/gpu/out
+#   OUT=FOLDER            where summary.txt, log.txt and cuda.json go; default tests/gpu/out
+#   TRACES=FOLDER         the traces of the replay; default tests/bench/traces
 #   GPU_SECONDS=N     how long the whole may take; default 520
 #   BENCH_ONLY=NAMES  only the commands whose names begin so, by commas: pause
 #   GPU_RUN_FAKE=1    rehearses the script on the fake driver of the tests: its times say nothing about a GPU
 #   BUILD=FOLDER          a build folder to use and keep; default: a new one
-#   PYTHON=PATH           the interpreter with PyTorch and CuPy; python3
+#   PYTHON=PATH           the interpreter with PyTorch; python3
 #
-# Needs what tests/gpu/run.sh needs, zlib, PyTorch and CuPy. .gpu/, which tests/gpu/pack.sh fills, brings RMM,
-# torch_memory_saver, mimalloc, jemalloc, UMF and zlib. The summary names each peer that is missing.
-# `ROWS=cuda.json tests/bench/figures.sh cuda` takes the rows over: results, README and pictures.
+# Needs what tests/gpu/run.sh needs, zlib and PyTorch. .gpu/, which tests/gpu/pack.sh fills, brings RMM,
+# torch_memory_saver, mimalloc, UMF and zlib. The summary names each peer that is missing.
+# `ROWS=cuda.json tests/bench/figures.sh cuda` takes the figures over: measured.jsonl, READMEs and pictures.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 . tests/gpu/machine.sh
@@ -82,24 +82,11 @@ echo
 # --- what came along --------------------------------------------------------------------------------------------
 if [ -d .gpu/lib ]; then export LD_LIBRARY_PATH=$root/.gpu/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}; fi
 take_zlib
-binding=disabled
-if command -v swig >/dev/null; then
-  binding=enabled
-elif ls .gpu/wheels/swig-*.whl >/dev/null 2>&1 &&
-  step 'swig from its wheel' 60 "$python" -m pip install -q --no-index --no-deps --no-cache-dir --target "$work/site" \
-    .gpu/wheels/swig-*.whl; then
-  export PATH=$work/site/bin:$PATH PYTHONPATH=$work/site${PYTHONPATH:+:$PYTHONPATH}
-  binding=enabled
-fi
 
 # --- the build --------------------------------------------------------------------------------------------------
-# A release, as users have it. Python's binding only for its own pair beside CuPy's.
-options=(-Dcuda=enabled -Djava=disabled -Dcsharp=disabled -Dwerror=false)
-if [ ! -f "$build/build.ninja" ] && ! step 'configure' 60 meson setup "$build" "${options[@]}" "-Dpython=$binding"; then
-  rm -rf "$build"
-  binding=disabled
-  step 'configure, without Python' 60 meson setup "$build" "${options[@]}" -Dpython=disabled || exit 1
-fi
+# A release, as users have it.
+options=(-Dcuda=enabled -Dpython=disabled -Djava=disabled -Dcsharp=disabled -Dwerror=false)
+[ -f "$build/build.ninja" ] || step 'configure' 60 meson setup "$build" "${options[@]}" || exit 1
 JOBS=$(nproc) step 'peers' 150 tests/bench/peers/build.sh "$peers" &
 building=$!
 targets=(tests/bench/gmm-bench tests/driver_costs)
@@ -118,13 +105,6 @@ fi
 wait $building
 cat "$work/build.log" >>"$log"
 grep -aE '^(built|MISSING|warning):' "$work/step.log"
-if [ $binding = enabled ]; then
-  mapfile -t module < <(ninja -C "$build" -t targets all | sed -n 's/: .*//p' | grep -vE '\.p/|\.symbols$' |
-    grep '^bindings/python/')
-  if step "gmm's Python module" 90 ninja -C "$build" -j "$(nproc)" "${module[@]}"; then
-    export PYTHONPATH=$build/bindings/python${PYTHONPATH:+:$PYTHONPATH}
-  fi
-fi
 
 # --- the runs ---------------------------------------------------------------------------------------------------
 export GMM_BACKEND=cuda
@@ -139,18 +119,10 @@ if [ -z "$fake" ] && [[ ${BENCH_ONLY:-pause} == *pause* ]]; then
 fi
 left=$((deadline - SECONDS - 30))
 "$python" tests/bench/figures.py run --backend cuda --bench "$build/tests/bench/gmm-bench" --peers "$peers" \
-  -o "$out/cuda.json" \
+  -o "$out/cuda.json" ${TRACES:+--traces "$TRACES"} \
   --seconds "$left" --patience "${patience:-1}" ${fake:+--quick} ${BENCH_ONLY:+--only "$BENCH_ONLY"} 2>>"$log"
 status=$?
-[ ! -f "$out/cuda.json" ] || "$python" tests/bench/figures.py show "$out/cuda.json" >"$out/figures.md"
 echo
-if [ -f "$out/cuda.json" ] && "$python" tests/bench/plot.py --check >/dev/null 2>&1; then
-  for bench in pair pause; do
-    ! grep -q "\"bench\": \"$bench\"" "$out/cuda.json" ||
-      step "picture of $bench" 30 "$python" tests/bench/plot.py --bench $bench "$out/cuda.json" \
-        -o "$out/$bench-cuda.svg"
-  done
-fi
 step 'driver costs' 60 "$build/tests/driver_costs" $((fake ? 1000 : 4)) && cat "$work/step.log"
 echo
 echo "$SECONDS s in all"

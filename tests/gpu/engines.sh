@@ -170,7 +170,7 @@ fi
 if ! wanted 'engine'; then
   :
 elif [ ! -x "$build/examples/engine/engine" ]; then
-  row SKIP 'engine' 0 'not built: pkg-config finds no vulkan, or there is no glslangValidator or zlib'
+  row SKIP 'engine' 0 'not built: pkg-config finds no vulkan, or there is no glslangValidator'
 elif step 'engine' 60 "$build/examples/engine/engine" "$out"; then
   if grep -q '^skipped:' "$work/step.log"; then
     rows+=("        $(grep '^skipped:' "$work/step.log")")

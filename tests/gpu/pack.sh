@@ -3,7 +3,7 @@
 # Fills .gpu/ with what a machine with a GPU and without network may lack. For tests/gpu/run.sh: SWIG as a wheel of
 # PyPI, and GoogleTest's source from the distribution's package (Debian: googletest or libgtest-dev). For
 # tests/gpu/bench.sh: the wheels of RMM's library, its logger and torch_memory_saver, the library of UMF, and this
-# machine's mimalloc, jemalloc, zlib and xxhash. The benchmark says which peers it misses, so of those only the wheels
+# machine's mimalloc, zlib and xxhash. The benchmark says which peers it misses, so of those only the wheels
 # are insisted on. For tests/gpu/engines.sh: the headers and loaders of Vulkan, EGL and OpenGL, and a compiler of
 # shaders.
 #
@@ -82,7 +82,6 @@ library() {
   fi
 }
 library libmimalloc.so.2 libmimalloc-dev
-library libjemalloc.so.2 libjemalloc-dev
 [ -f .gpu/lib/libumf.so.1 ] || python3 tests/support/umf_libraries.py .gpu/lib ||
   echo "tests/gpu/pack.sh: warning: pip could not fetch umf and tcmlib; the benchmark will miss UMF" >&2
 # shellcheck disable=SC1003 # a backslash and a blank

@@ -187,7 +187,7 @@ together
 # Faults of pause and resume that a device survives; a part of it fills the device from a second process.
 program 'pause faults' 60 "$build/tests/pause_faults"
 
-traces=("$root"/tests/bench/traces/{graph_train,streams_mixed}.trace.gz)
+traces=("$root"/tests/bench/traces/streams_mixed.trace.gz)
 program 'tour in C' 60 "$build/examples/tour-c" "${traces[@]}"
 if [ -f examples/python/tour.py ]; then
   step 'tour in Python' 90 env PYTHONPATH="$python_path" python3 examples/python/tour.py "${traces[@]}"

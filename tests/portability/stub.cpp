@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // For the build of tests/portability alone: every function of lib/base that knows the operating system, and the makers
-// of the backends. Each only fails. A port writes these functions, and lib/base/README.md has them one by one.
+// of the backends. Each only fails. A port writes these functions.
 #include <cerrno>
 #include <cstdlib>
 

@@ -55,7 +55,6 @@ def test_command(folder):
     expect("an unknown option", run(GMM, "run", "--frobnicate", "true"), 2, err="'--frobnicate'")
     expect("unknown contents", run(GMM, "run", "--contents", "tape", "true"), 2, err="--contents does not take 'tape'")
     expect("an option without its value", run(GMM, "run", "--tag"), 2, err="--tag does not take ''")
-    expect("an unknown kind", run(GMM, "run", "--kind", "soft", "true"), 2, err="--kind does not take 'soft'")
     expect("a program that is not there", run(GMM, "run", "no_such_program"), 127,
            err="no_such_program: there is no such program")
     expect("a program that cannot run", run(GMM, "run", "/etc/passwd"), 126, err="/etc/passwd: Permission denied")
@@ -85,8 +84,8 @@ def test_command(folder):
     expect("regions", run(GMM, "run", "--regions", "--print"), 0, "GMM_PRELOAD=regions\n")
     expect("off", run(GMM, "run", "--off", "--print"), 0, "GMM_PRELOAD=off\n")
     expect("the other options",
-           run(GMM, "run", "--tag", "t", "--contents", "file", "--kind", "device", "--no-peers", "--print"), 0,
-           "GMM_PRELOAD_TAG=t\nGMM_PRELOAD_CONTENTS=file\nGMM_PRELOAD_KIND=device\nGMM_PRELOAD_PEERS=none\n")
+           run(GMM, "run", "--tag", "t", "--contents", "file", "--print"), 0,
+           "GMM_PRELOAD_TAG=t\nGMM_PRELOAD_CONTENTS=file\n")
     other = program("liblook_up_second.so")
     expect("another preloaded library stays", run(GMM, "run", "printenv", "LD_PRELOAD", LD_PRELOAD=other), 0,
            f"^{re.escape(LIBRARY)}:{re.escape(other)}\n$")
@@ -172,12 +171,9 @@ def test_choices():
            run(GMM, "run", "--regions", runtime, "taken", TMS_INIT_ENABLE="true", TMS_INIT_ENABLE_CPU_BACKUP="yes"), 0)
     expect("regions by LD_PRELOAD alone", run(program("regions_user_shared"), LD_PRELOAD=LIBRARY), 0)
     expect("regions by gmm run", run(GMM, "run", "--regions", program("regions_user_static")), 0)
-    expect("regions of the whole process",
-           run(GMM, "run", "--regions", program("regions_user_static"), GMM_PRELOAD_REGION_SCOPE="process"), 0)
     for variable, value, takes in (("GMM_PRELOAD", "banana", "off, on, regions"),
                                    ("GMM_PRELOAD", "device,,host", "off, on, regions"),
                                    ("GMM_PRELOAD_CONTENTS", "tape", "drop, host or file"),
-                                   ("GMM_PRELOAD_KIND", "soft", "vmm or device"),
                                    ("TMS_INIT_ENABLE", "maybe", "1 or 0"),
                                    ("TMS_INIT_CPU_BACKUP_BACKEND", "tape", "pinned or mmap")):
         expect(f"{variable}={value} is not taken for something",

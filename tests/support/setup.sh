@@ -310,13 +310,11 @@ CHECK
   setup_free_python=$(command -v "$1")
 }
 
-# mimalloc, jemalloc and UMF; the benchmarks open them at run time. UMF comes from PyPI into .deps/umf.
+# mimalloc and UMF; the benchmarks open them at run time. UMF comes from PyPI into .deps/umf.
 setup_peers() {
-  local name missing=() reasons=()
-  for name in mimalloc jemalloc; do
-    ldconfig -p 2>/dev/null | grep -q "lib$name\.so\.2 " || missing+=("lib$name-dev")
-  done
-  [ ${#missing[@]} = 0 ] || setup_packages "${missing[@]}" || reasons+=("$setup_reason")
+  local reasons=()
+  ldconfig -p 2>/dev/null | grep -q "libmimalloc\.so\.2 " || setup_packages libmimalloc-dev ||
+    reasons+=("$setup_reason")
   setup_umf || reasons+=("$setup_reason")
   [ ${#reasons[@]} = 0 ] && return 0
   setup_reason=${reasons[0]}${reasons[1]:+; ${reasons[1]}}

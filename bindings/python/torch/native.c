@@ -2,7 +2,6 @@
 /* The functions of native.h. */
 #include "native.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "gmm_torch.h"
@@ -62,47 +61,18 @@ static int32_t capacity(int32_t device, uint64_t *free_bytes, uint64_t *total) {
   return result;
 }
 
-typedef struct Text {
-  char *bytes;
-  uint64_t size, room;
-} Text;
-
-static int32_t append(void *user, const char *bytes, uint64_t size) {
-  Text *text = user;
-  if (text->size + size + 1 > text->room) {
-    const uint64_t room = 2 * (text->size + size + 1);
-    char *grown = realloc(text->bytes, room);
-    if (grown == NULL) return 1;
-    text->bytes = grown;
-    text->room = room;
+/* Of memory that is mapped, without CPU tensors. */
+static gmm_result read_extents(gmm_snapshot *snapshot, gmm_torch_extent receive, void *user) {
+  gmm_snapshot_info info = {.struct_size = sizeof info};
+  gmm_result result = gmm_snapshot_query(snapshot, &info);
+  for (uint64_t i = 0; result >= 0 && i < info.extent_count; ++i) {
+    gmm_extent_info extent = {.struct_size = sizeof extent};
+    result = gmm_snapshot_query_extent(snapshot, i, &extent);
+    if (result < 0 || extent.state != GMM_STATE_ACTIVE) continue;
+    if (torch_host_tag() != 0 && extent.tag == torch_host_tag()) continue;
+    receive(user, (uint64_t)(uintptr_t)extent.address, extent.size);
   }
-  memcpy(text->bytes + text->size, bytes, size);
-  text->size += size;
-  text->bytes[text->size] = '\0';
-  return 0;
-}
-
-/* Only the snapshot's text tells the extents (lib/engine/trace/FORMAT.md). A heap's tag stands before its extents. A
- * name escapes its quotes, so that no name contains these words. */
-static void read_extents(char *text, gmm_torch_extent receive, void *user) {
-  static const char tag[] = "\"tag\":\"", cpu[] = "torch-cpu\"", extents[] = "\"extents\":[";
-  static const char address[] = "{\"address\":\"0x", size[] = "\",\"size\":", mapped[] = ",\"mapped\":true";
-  while ((text = strstr(text, tag)) != NULL) {
-    text += sizeof tag - 1;
-    const int is_of_device = strncmp(text, cpu, sizeof cpu - 1) != 0;
-    text = strstr(text, extents);
-    if (text == NULL) return;
-    text += sizeof extents - 1;
-    while (strncmp(text, address, sizeof address - 1) == 0) {
-      const uint64_t base = strtoull(text + sizeof address - 1, &text, 16);
-      if (strncmp(text, size, sizeof size - 1) != 0) return;
-      const uint64_t bytes = strtoull(text + sizeof size - 1, &text, 10);
-      if (is_of_device && strncmp(text, mapped, sizeof mapped - 1) == 0) receive(user, base, bytes);
-      text = strchr(text, '}');
-      if (text == NULL) return;
-      text += text[1] == ',' ? 2 : 1;
-    }
-  }
+  return result;
 }
 
 static int32_t extents(int32_t device, gmm_torch_extent receive, void *user) {
@@ -115,10 +85,7 @@ static int32_t extents(int32_t device, gmm_torch_extent receive, void *user) {
     gmm_result result = gmm_snapshot_create(context, &scope, &snapshot);
     if (result == GMM_ERROR_OUT_OF_HOST_MEMORY) return result;
     if (result < 0) continue; /* the device lacks the kind */
-    Text text = {0};
-    result = gmm_snapshot_write(snapshot, append, &text);
-    if (result >= 0 && text.bytes != NULL) read_extents(text.bytes, receive, user);
-    free(text.bytes);
+    result = read_extents(snapshot, receive, user);
     torch_complain(gmm_snapshot_destroy(snapshot), "snapshot", NULL);
     if (result < 0) return result;
   }

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/ipc/machine.h"
 
-#include "base/environment.h"
 #include "base/hash_table.h"
 #include "base/process.h"
 
 namespace gmm {
 
 uint64_t ipc_machine() {
-  if (const char *name = environment_text(Variable::kIpcMachine)) return hash_of_text(name) | 1;
   char text[64] = {};
   return machine_boot(text, sizeof text) ? hash_of_text(text) | 1 : 0;
 }

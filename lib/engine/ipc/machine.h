@@ -7,7 +7,7 @@
 
 namespace gmm {
 
-// A hash of GMM_IPC_MACHINE, else of the system's boot id, which containers share. 0: it is not known.
+// A hash of the system's boot id, which containers share. 0: it is not known.
 uint64_t ipc_machine();
 
 }  // namespace gmm

@@ -94,6 +94,7 @@ Status Snapshot::copy_heap(Heap &heap, const Tag &tag) {
       good = good &&
              extents_.push_back(ExtentCopy{
                  extent->base.load(std::memory_order_relaxed), extent->size.load(std::memory_order_relaxed),
+                 static_cast<uint32_t>(heaps_.size()),  // it is added behind its extents
                  extent->importers.load(std::memory_order_relaxed), location_of(*extent, options), extent->mapped});
     for_each_span(*region, [&](Span &span) {
       const Extent *extent = heap.core().page_map.find_extent(reinterpret_cast<void *>(span.begin()));
@@ -164,9 +165,22 @@ void Snapshot::query_block(uint64_t index, gmm_block_info *out, Heap **heap) con
   *heap = of.is_of_user ? of.heap : nullptr;
 }
 
+void Snapshot::query_extent(uint64_t index, gmm_extent_info *out, Heap **heap) const {
+  const ExtentCopy &extent = extents_[index];
+  const HeapCopy &of = heaps_[extent.heap];
+  out->kind = static_cast<gmm_kind>(of.kind);
+  out->device = of.device;
+  out->tag = of.tag;
+  out->location = extent.location;
+  out->state = extent.mapped ? GMM_STATE_ACTIVE : GMM_STATE_PAUSED;
+  out->importers = extent.importers;
+  out->address = reinterpret_cast<void *>(extent.address);
+  out->size = extent.size;
+  *heap = of.is_of_user ? of.heap : nullptr;
+}
+
 Status Snapshot::write(gmm_write_fn write, void *user) const {
   Writer writer(write, user);
-  // `gmm info --snapshot` looks for what stands before the heaps.
   writer.print("{\"format\":\"gmm-snapshot\",\"version\":1,\"backend\":\"%s\",\"process\":%d,\"devices\":[",
                backend_name_, process_number());
   for (const DeviceCopy &copy : devices_) {

@@ -23,8 +23,10 @@ class Snapshot {
   Status take(Core &core, HeapSet &heaps, const TagTable &tags, const gmm_scope_desc &scope);
   void query(gmm_snapshot_info *out) const;
   uint64_t block_count() const { return blocks_.size(); }
+  uint64_t extent_count() const { return extents_.size(); }
   // *heap: the heap of the block if a user made it; only a name for it, as it may have ended since.
   void query_block(uint64_t index, gmm_block_info *out, Heap **heap) const;
+  void query_extent(uint64_t index, gmm_extent_info *out, Heap **heap) const;
   // IO: `write` stopped. No lock is held.
   Status write(gmm_write_fn write, void *user) const;
 
@@ -43,6 +45,7 @@ class Snapshot {
   struct ExtentCopy {
     uintptr_t address;
     uint64_t size;
+    uint32_t heap;  // its index
     uint32_t importers;
     gmm_device location;  // where its pages lie
     bool mapped;

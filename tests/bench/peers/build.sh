@@ -157,42 +157,13 @@ else
   start tms "-DGMM_BENCH_TMS=\"$saver\"" "-DGMM_BENCH_CUDART=\"$cudart\"" -ldl
 fi
 
-# --- Python's own -----------------------------------------------------------------------------------------------
-if [ -z "$python" ]; then
-  missing[cupy]="no ${PYTHON:-python3}"
-else
-  python=$("$python" -c 'import sys; print(sys.executable)') # not a wrapper in the PATH
-  mapfile -t found < <("$python" - <<'FIND'
-import glob, os, sys, sysconfig
-get = sysconfig.get_config_var
-print(sysconfig.get_path("include"))
-wanted = "libpython%d.%d.so.1.0" % sys.version_info[:2]
-folders = [get("LIBDIR"), os.path.join(get("LIBDIR") or "", get("MULTIARCH") or ""),
-           os.path.join(sys.base_prefix, "lib")]
-print(next((path for folder in folders if folder for path in glob.glob(os.path.join(folder, wanted))), ""))
-FIND
-  )
-  if [ ! -f "${found[0]}/Python.h" ]; then
-    missing[cupy]="no Python.h in ${found[0]} (Debian and Ubuntu: python3-dev)"
-  elif [ -z "${found[1]:-}" ]; then
-    missing[cupy]="$python has no shared libpython (Debian and Ubuntu: libpython3-dev)"
-  else
-    start cupy -isystem "${found[0]}" "-DGMM_BENCH_PYTHON=\"$python\"" "-DGMM_BENCH_LIBPYTHON=\"${found[1]}\"" \
-      "${found[1]}" \
-      "-Wl,-rpath,$(dirname "${found[1]}")" -ldl
-  fi
-fi
-
 wait
 for name in "${started[@]}"; do
   [ -f "$out/gmm_bench_$name.so" ] && continue
   why=$(grep -m 1 -E 'error|cannot|undefined' "$out/$name.log" | cut -c 1-200)
   missing[$name]="it does not compile: $why; see $out/$name.log"
 done
-if [ -f "$out/gmm_bench_cupy.so" ] && ! package cupy >/dev/null; then
-  echo "warning: the peer cupy will not run: $python has no module cupy"
-fi
-for name in cuda pytorch rmm tms cupy; do
+for name in cuda pytorch rmm tms; do
   if [ -f "$out/gmm_bench_$name.so" ]; then
     echo "built:   gmm_bench_$name.so"
   else

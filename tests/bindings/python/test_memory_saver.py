@@ -586,18 +586,6 @@ assert holds(fits, 1) and holds(fits_now, 2)
 """, {"FAKE_CUDA_MEMORY": str(280 << 20)})
 
 
-def test_scope_of_regions():
-    """A region of the whole process mixes with PyTorch's cache: there is a warning."""
-    for scope, warned in (("process", True), ("thread", False), ("", False)):
-        out = run("""
-import logging
-logging.basicConfig(stream=sys.stdout)
-from gmm.memory_saver import torch_memory_saver as saver
-saver.pause()
-""", preload=True, environment={"GMM_PRELOAD_REGION_SCOPE": scope})
-        assert ("GMM_PRELOAD_REGION_SCOPE=process" in out) == warned
-
-
 def test_several_savers():
     """TorchMemorySaver() may be made besides the process's own; the memory is one."""
     run_saver("torch", """

@@ -3,15 +3,12 @@
 import atexit
 import contextlib
 import ctypes
-import logging
 import os
 
 import torch
 
 from gmm._memory_saver import preload
 from gmm._torch import pools
-
-_logger = logging.getLogger(__name__)
 
 
 def _check_settings():
@@ -45,10 +42,6 @@ class MemorySaver:
         self._binary_wrapper = _BinaryWrapper(self._library)
         self._pools = pools.Pools(torch, allocator)
         _check_settings()
-        if hook_mode == "preload" and os.environ.get("GMM_PRELOAD_REGION_SCOPE") == "process":
-            _logger.warning("Memory that other threads allocate while a region is active is paused with it, "
-                            "though PyTorch may use that memory for any tensor. "
-                            "Leave out GMM_PRELOAD_REGION_SCOPE=process where the program is started.")
         self._uses_files = self._binary_wrapper.cdll.tms_get_enable_disk_backup()
         atexit.register(self._end)  # before PyTorch and the driver are torn down
 
