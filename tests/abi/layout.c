@@ -135,6 +135,7 @@ OFFSET(gmm_pause_desc, tags, 8);
 OFFSET(gmm_pause_desc, tag_count, 16);
 OFFSET(gmm_pause_desc, reserved, 20);
 OFFSET(gmm_pause_desc, progress, 24);
+OFFSET(gmm_pause_desc, hold_ms, 40);
 
 OFFSET(gmm_tag_info, struct_size, 0);
 OFFSET(gmm_tag_info, tag, 4);
@@ -173,7 +174,7 @@ OFFSET(gmm_backup_desc, threads, 32);
 OFFSET(gmm_backup_desc, reserved, 36);
 
 OFFSET(gmm_ticket_info, struct_size, 0);
-OFFSET(gmm_ticket_info, done, 4);
+OFFSET(gmm_ticket_info, state, 4);
 OFFSET(gmm_ticket_info, result, 8);
 OFFSET(gmm_ticket_info, reserved, 12);
 OFFSET(gmm_ticket_info, bytes, 16);

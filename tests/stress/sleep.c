@@ -77,8 +77,8 @@ static gmm_result transition(bool pausing, gmm_pause_desc *desc, uint64_t *bytes
   while ((result = gmm_ticket_wait(ticket, one_in(2) ? 1 : UINT64_MAX, bytes)) == GMM_ERROR_NOT_READY) {
   }
   DO(gmm_ticket_query(ticket, &info));
-  if (info.done != 1 || info.result != result)
-    check_failed(__FILE__, __LINE__, "a ticket that ended with %d says done %u, result %d", result, info.done,
+  if (info.state != GMM_TICKET_DONE || info.result != result)
+    check_failed(__FILE__, __LINE__, "a ticket that ended with %d says state %u, result %d", result, info.state,
                  info.result);
   DO(gmm_ticket_destroy(ticket));
   return result;

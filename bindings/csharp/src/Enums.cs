@@ -215,6 +215,17 @@ namespace Gmm
         Budget = 16
     }
 
+    /// <summary>Where a ticket's operation is.</summary>
+    public enum GmmTicketState
+    {
+        /// <summary>It runs.</summary>
+        Running = 0,
+        /// <summary>It has ended, with success or failure.</summary>
+        Done = 1,
+        /// <summary>It waits for Commit() or Cancel().</summary>
+        Held = 2
+    }
+
     /// <summary>Who may have the memory of the offered tags: InUse, the program alone; else others, too.</summary>
     public enum GmmLeaseState
     {

@@ -163,31 +163,31 @@ namespace Gmm
         /// <summary>Pauses as Pause() does, on a thread of the library.</summary>
         public GmmTicket PauseAsync(params GmmTag[] tags)
         {
-            return new GmmTicket(handle, true, 0, null, tags);
+            return new GmmTicket(handle, true, 0, null, null, tags);
         }
 
         /// <summary>Pauses as Pause() does, on a thread of the library.</summary>
         public GmmTicket PauseAsync(GmmPauseOptions options, params GmmTag[] tags)
         {
-            return new GmmTicket(handle, true, options.Flags, options.Progress, tags);
+            return new GmmTicket(handle, true, options.Flags, options.Hold, options.Progress, tags);
         }
 
         /// <summary>Resumes as Resume() does, on a thread of the library.</summary>
         public GmmTicket ResumeAsync(params GmmTag[] tags)
         {
-            return new GmmTicket(handle, false, 0, null, tags);
+            return new GmmTicket(handle, false, 0, null, null, tags);
         }
 
         /// <summary>Resumes as Resume() does, on a thread of the library, and reports the progress.</summary>
         public GmmTicket ResumeAsync(GmmProgress progress, params GmmTag[] tags)
         {
-            return new GmmTicket(handle, false, 0, progress, tags);
+            return new GmmTicket(handle, false, 0, null, progress, tags);
         }
 
         /// <summary>Resumes as Resume() does, on a thread of the library, with options.</summary>
         public GmmTicket ResumeAsync(GmmResumeOptions options, params GmmTag[] tags)
         {
-            return new GmmTicket(handle, false, options.Flags, options.Progress, tags);
+            return new GmmTicket(handle, false, options.Flags, options.Hold, options.Progress, tags);
         }
 
         /// <summary>

@@ -208,6 +208,13 @@ namespace Gmm
         public bool Force { get; set; }
         /// <summary>What this pause does with the contents, whatever the tags say; null means what they say.</summary>
         public GmmContents? Contents { get; set; }
+        /// <summary>
+        /// Of PauseAsync() alone: it is held when all contents are copied, until <see cref="GmmTicket.Commit"/>.
+        /// It is undone after so long; zero means 60 s, null that nothing is held.
+        /// </summary>
+        public TimeSpan? Hold { get; set; }
+        /// <summary>Promises that nothing writes the memory while it is held: the commit copies nothing again.</summary>
+        public bool NoWrites { get; set; }
         /// <summary>Receives the progress of the copies.</summary>
         public GmmProgress Progress { get; set; }
 
@@ -218,7 +225,8 @@ namespace Gmm
                 int kept = !Contents.HasValue ? 0
                     : Contents == GmmContents.Drop ? Native.GMM_PAUSE_DROP
                     : Contents == GmmContents.Host ? Native.GMM_PAUSE_KEEP_HOST : Native.GMM_PAUSE_KEEP_FILE;
-                return (uint)(kept | (Force ? Native.GMM_PAUSE_FORCE : 0));
+                return (uint)(kept | (Force ? Native.GMM_PAUSE_FORCE : 0) | (Hold.HasValue ? Native.GMM_PAUSE_HOLD : 0)
+                    | (NoWrites ? Native.GMM_PAUSE_NO_WRITES : 0));
             }
         }
 
@@ -237,12 +245,20 @@ namespace Gmm
         /// them, until the memory is freed or a resume without this option.
         /// </summary>
         public bool Retain { get; set; }
+        /// <summary>
+        /// Of ResumeAsync() alone: it is held when it has all pages, until <see cref="GmmTicket.Commit"/>.
+        /// It is undone after so long; zero means 60 s, null that nothing is held.
+        /// </summary>
+        public TimeSpan? Hold { get; set; }
         /// <summary>Receives the progress of the copies.</summary>
         public GmmProgress Progress { get; set; }
 
         internal uint Flags
         {
-            get { return Retain ? (uint)Native.GMM_RESUME_RETAIN : 0; }
+            get
+            {
+                return (uint)((Retain ? Native.GMM_RESUME_RETAIN : 0) | (Hold.HasValue ? Native.GMM_PAUSE_HOLD : 0));
+            }
         }
 
         /// <inheritdoc/>

@@ -364,17 +364,17 @@ namespace Gmm
     {
         internal GmmTicketInfo(gmm_ticket_info from)
         {
-            Done = from.done != 0;
+            State = (GmmTicketState)from.state;
             Result = (GmmResult)from.result;
             Bytes = (long)from.bytes;
             CopiedBytes = (long)from.copied_bytes;
             TotalBytes = (long)from.total_bytes;
         }
 
-        /// <summary>Whether it has ended, with success or failure.</summary>
-        public bool Done { get; }
+        /// <summary>Where it is.</summary>
+        public GmmTicketState State { get; }
 
-        /// <summary>The result; NotReady while it runs.</summary>
+        /// <summary>The result; NotReady before its end.</summary>
         public GmmResult Result { get; }
 
         /// <summary>Bytes that changed state; 0 while it runs.</summary>

@@ -11,7 +11,8 @@ from gmm import job as job
 from gmm import lease as lease
 from gmm._core.enums import (
     DEFAULT_TAG, HOST, NO_LIMIT, STREAM_DEFAULT, STREAM_LEGACY, STREAM_PER_THREAD, Advice, AllocFlags, Backend,
-    Capability, Contents, FdType, IpcRoute, Kind, LogLevel, PointerFlags, State, TagFlags, Usm, WatchEvent)
+    Capability, Contents, FdType, IpcRoute, Kind, LogLevel, PointerFlags, State, TagFlags, TicketState, Usm,
+    WatchEvent)
 from gmm._core.info import (
     BackupInfo, BlockInfo, CompactInfo, ContextInfo, DeviceInfo, OutOfMemoryInfo, PointerInfo, Statistics, TagInfo,
     TicketInfo)
@@ -29,7 +30,8 @@ __all__ = [
     "NotPinnedError", "NotReadyError", "NotSupportedError", "NullArgumentError", "OutOfHostMemoryError",
     "OutOfMemoryError", "OutOfMemoryInfo", "OverlapError", "PausedError", "Pin", "PointerFlags", "PointerInfo",
     "STREAM_DEFAULT", "STREAM_LEGACY", "STREAM_PER_THREAD", "SizeOverflowError", "State", "Statistics", "Stream",
-    "SystemCallError", "Tag", "TagFlags", "TagInfo", "Ticket", "TicketInfo", "UnbalancedError", "UnknownPointerError",
+    "SystemCallError", "Tag", "TagFlags", "TagInfo", "Ticket", "TicketInfo", "TicketState", "UnbalancedError",
+    "UnknownPointerError",
     "Usm", "WatchEvent", "WatchInfo", "Watcher", "alloc", "array", "asarray", "context", "empty", "from_dlpack",
     "watch", "zeros",
 ]
@@ -322,6 +324,8 @@ class Ticket(_Handle):
     def info(self) -> TicketInfo: ...
     def wait(self, timeout: float | None = None) -> bool: ...
     def result(self, timeout: float | None = None) -> int: ...
+    def wait_held(self, timeout: float | None = None) -> bool: ...
+    def commit(self) -> None: ...
     def cancel(self) -> None: ...
     def __await__(self) -> Generator[Any, None, int]: ...
 
@@ -399,9 +403,12 @@ class Context(_Handle):
         self, *tags: _Tag, force: bool = False, contents: Contents | int | None = None, progress: _Progress = None
     ) -> AbstractContextManager[int]: ...
     def pause_async(
-        self, *tags: _Tag, force: bool = False, contents: Contents | int | None = None, progress: _Progress = None
+        self, *tags: _Tag, force: bool = False, contents: Contents | int | None = None, progress: _Progress = None,
+        hold: float | None = None, no_writes: bool = False,
     ) -> Ticket: ...
-    def resume_async(self, *tags: _Tag, retain: bool = False, progress: _Progress = None) -> Ticket: ...
+    def resume_async(
+        self, *tags: _Tag, retain: bool = False, progress: _Progress = None, hold: float | None = None,
+    ) -> Ticket: ...
     def resume_range(self, address: int | Buffer, size: int) -> int: ...
     def wait_ready(self, address: int | Buffer, size: int, timeout: float | None = None) -> bool: ...
     def watch(

@@ -306,14 +306,19 @@ class Context(native.Handle):
 
         return Scope(pause, (), lambda: self.resume(*tags, progress=progress), ())
 
-    def pause_async(self, *tags, force=False, contents=None, progress=None):
-        """pause() on a thread of the library, which also calls progress: a Ticket."""
-        options = {"force": force, "contents": contents, "progress": progress}
+    def pause_async(self, *tags, force=False, contents=None, progress=None, hold=None, no_writes=False):
+        """pause() on a thread of the library, which also calls progress: a Ticket.
+
+        hold: it stops where nothing can fail any more, until Ticket.commit(), for at most so many seconds. The
+        memory is active then, and what is written is kept. no_writes: nothing writes it, so the commit copies once.
+        """
+        options = {"force": force, "contents": contents, "progress": progress, "hold": hold, "no_writes": no_writes}
         return Ticket(self, native.gmm_pause_async, *pause_desc(self, tags, **options))
 
-    def resume_async(self, *tags, retain=False, progress=None):
-        """resume() on a thread of the library: a Ticket."""
-        return Ticket(self, native.gmm_resume_async, *pause_desc(self, tags, retain=retain, progress=progress))
+    def resume_async(self, *tags, retain=False, progress=None, hold=None):
+        """resume() on a thread of the library: a Ticket. hold: as for pause_async(), with all pages taken."""
+        options = {"retain": retain, "progress": progress, "hold": hold}
+        return Ticket(self, native.gmm_resume_async, *pause_desc(self, tags, **options))
 
     def resume_range(self, address, size):
         """Resumes the memory of a range, and what shares pages of the driver with it. Returns the bytes taken."""

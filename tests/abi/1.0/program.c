@@ -256,7 +256,7 @@ static void tags_and_pauses(void) {
   STRUCT(gmm_ticket_info, progress);
   OK(gmm_ticket_query(ticket, &progress.of));
   INTACT(progress);
-  CHECK_EQUAL(progress.of.done, 1);
+  CHECK_EQUAL(progress.of.state, GMM_TICKET_DONE);
   CHECK_EQUAL(progress.of.result, GMM_OK);
   CHECK_EQUAL(progress.of.bytes, bytes);
   OK(gmm_ticket_cancel(ticket));

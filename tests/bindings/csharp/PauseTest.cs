@@ -177,7 +177,8 @@ internal sealed class PauseTest
                 Check(went >= Size && ticket.IsDone, "bytes that went back: " + went);
                 Check(elsewhere > 0, "the progress runs on another thread");
                 GmmTicketInfo info = ticket.Info();
-                Check(info.Done && info.Result == GmmResult.Ok && info.Bytes == went && info.TotalBytes == Size,
+                Check(info.State == GmmTicketState.Done && info.Result == GmmResult.Ok && info.Bytes == went
+                    && info.TotalBytes == Size,
                     "its figures");
             }
             Same(GmmState.Paused, buffer.Query().State, "the state");

@@ -17,6 +17,8 @@ Kind = enum.IntEnum("Kind", _values("GMM_KIND_"), module="gmm")
 Kind.__doc__ = "Kinds of memory."
 State = enum.IntEnum("State", _values("GMM_STATE_"), module="gmm")
 State.__doc__ = "States of a block."
+TicketState = enum.IntEnum("TicketState", _values("GMM_TICKET_"), module="gmm")
+TicketState.__doc__ = "Where a ticket's operation is. HELD: it waits for commit() or cancel()."
 Usm = enum.IntEnum("Usm", _values("GMM_USM_"), module="gmm")
 Usm.__doc__ = "Who can use an address, in SYCL's words."
 Advice = enum.IntEnum("Advice", _values("GMM_ADVISE_"), module="gmm")

@@ -31,6 +31,11 @@ class State(enum.IntEnum):
     PARTLY_PAUSED = 6
     REVOKED = 7
 
+class TicketState(enum.IntEnum):
+    RUNNING = 0
+    DONE = 1
+    HELD = 2
+
 class Usm(enum.IntEnum):
     UNKNOWN = 0
     DEVICE = 1

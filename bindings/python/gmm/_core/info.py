@@ -3,7 +3,8 @@
 from typing import NamedTuple
 
 from gmm._core import words
-from gmm._core.enums import Backend, Capability, Contents, IpcRoute, Kind, PointerFlags, State, TagFlags, Usm
+from gmm._core.enums import (
+    Backend, Capability, Contents, IpcRoute, Kind, PointerFlags, State, TagFlags, TicketState, Usm)
 
 
 class ContextInfo(NamedTuple):
@@ -81,9 +82,9 @@ class TagInfo(NamedTuple):
 
 
 class TicketInfo(NamedTuple):
-    """The progress of a pause or resume in the background. result: its gmm_result; that of NOT_READY while it runs."""
+    """The progress of a pause or resume in the background. result: its gmm_result; that of NOT_READY before its end."""
 
-    done: bool
+    state: TicketState
     result: int
     bytes: int
     copied_bytes: int
@@ -169,7 +170,6 @@ _CONVERSIONS = {
     "contents": Contents,
     "capabilities": Capability,
     "ipc_routes": IpcRoute,
-    "done": bool,
 }
 
 
@@ -183,6 +183,8 @@ def read(answer_class, struct):
             value = tuple(_named(Kind, bit) for bit in range(1, 32) if value >> bit & 1)
         elif field == "flags":
             value = _named(TagFlags if answer_class is TagInfo else PointerFlags, value)
+        elif field == "state" and answer_class is TicketInfo:
+            value = _named(TicketState, value)
         elif conversion is not None:
             value = _named(conversion, value)
         values.append(value)

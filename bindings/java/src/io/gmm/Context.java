@@ -397,27 +397,27 @@ public final class Context implements AutoCloseable {
 
     /** Pauses as pause() does, on a thread of the library. */
     public Ticket pauseAsync(Tag... tags) {
-        return Ticket.start(handle, true, 0, null, tags);
+        return Ticket.start(handle, true, 0, 0, null, tags);
     }
 
     /** Pauses as pause() does, on a thread of the library, and reports the progress. */
     public Ticket pauseAsync(PauseOptions options, Tag... tags) {
-        return Ticket.start(handle, true, options.flags(), options.progress, tags);
+        return Ticket.start(handle, true, options.flags(), options.holdMillis, options.progress, tags);
     }
 
     /** Resumes as resume() does, on a thread of the library. */
     public Ticket resumeAsync(Tag... tags) {
-        return Ticket.start(handle, false, 0, null, tags);
+        return Ticket.start(handle, false, 0, 0, null, tags);
     }
 
     /** Resumes as resume() does, on a thread of the library, and reports the progress. */
     public Ticket resumeAsync(Progress progress, Tag... tags) {
-        return Ticket.start(handle, false, 0, progress, tags);
+        return Ticket.start(handle, false, 0, 0, progress, tags);
     }
 
     /** Resumes as resume() does, on a thread of the library, with options. */
     public Ticket resumeAsync(ResumeOptions options, Tag... tags) {
-        return Ticket.start(handle, false, options.flags(), options.progress, tags);
+        return Ticket.start(handle, false, options.flags(), options.holdMillis, options.progress, tags);
     }
 
     /**

@@ -4,6 +4,8 @@ package io.gmm;
 /** How to resume. Each method changes this object and returns it. */
 public final class ResumeOptions {
     private boolean retain;
+    private boolean holds;
+    long holdMillis;
     Progress progress;
 
     /**
@@ -15,6 +17,17 @@ public final class ResumeOptions {
         return this;
     }
 
+    /**
+     * Of resumeAsync() alone: the resume is held when it has all pages, until {@link Ticket#commit()}. It is undone
+     * after so many milliseconds; 0 means 60,000.
+     */
+    public ResumeOptions hold(long millis) {
+        Text.checkSize("the hold", millis);
+        holds = true;
+        holdMillis = millis;
+        return this;
+    }
+
     /** Receives the progress of the copies. */
     public ResumeOptions progress(Progress value) {
         progress = value;
@@ -22,7 +35,7 @@ public final class ResumeOptions {
     }
 
     int flags() {
-        return retain ? NativeConstants.GMM_RESUME_RETAIN : 0;
+        return (retain ? NativeConstants.GMM_RESUME_RETAIN : 0) | (holds ? NativeConstants.GMM_PAUSE_HOLD : 0);
     }
 
     @Override

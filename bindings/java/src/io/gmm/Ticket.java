@@ -32,11 +32,12 @@ public final class Ticket implements Future<Long>, AutoCloseable {
         handle.guard(this);
     }
 
-    static Ticket start(Handle context, boolean pause, int flags, Progress progress, Tag... tags) {
+    static Ticket start(Handle context, boolean pause, int flags, long holdMillis, Progress progress, Tag... tags) {
         ProgressCall call = ProgressCall.of(progress);
         return new Ticket(Handle.child("ticket", context, call, (native_, user, out) -> {
             try (gmm_pause_desc desc = new gmm_pause_desc()) {
                 Context.fill(desc, flags, user, tags);
+                desc.setHold_ms(holdMillis);
                 if (pause) {
                     Native.gmm_pause_async(native_, desc, out);
                 } else {
@@ -148,6 +149,32 @@ public final class Ticket implements Future<Long>, AutoCloseable {
             handle.release();
         }
         return true;
+    }
+
+    private int call(java.util.function.LongToIntFunction function) {
+        long address = handle.acquire();
+        try {
+            return function.applyAsInt(address);
+        } finally {
+            handle.release();
+        }
+    }
+
+    /** Waits until an operation with hold() is held. One that has ended instead throws its failure. */
+    public void waitHeld() throws InterruptedException {
+        WatchCall.checkOutside("The wait for a ticket", true);
+        while (call(address -> Native.gmm_ticket_wait_held(address, SLICE_MILLIS)) == Result.NOT_READY.value()) {
+            if (Thread.interrupted()) {
+                throw new InterruptedException();
+            }
+        }
+    }
+
+    /** Carries out what is held, and does not wait. An operation that has failed or was undone throws that. */
+    public void commit() {
+        if (call(Native::gmm_ticket_commit) == Result.NOT_READY.value()) {
+            throw new IllegalStateException("the operation is not held; waitHeld() waits for that");
+        }
     }
 
     /** Does the same as {@link #cancel(boolean)}. */
@@ -282,7 +309,7 @@ public final class Ticket implements Future<Long>, AutoCloseable {
     public String toString() {
         try {
             TicketInfo info = info();
-            return "Ticket[" + (info.done() ? info.result() + ", " + Text.size(info.bytes())
+            return "Ticket[" + (info.state() == TicketState.DONE ? info.result() + ", " + Text.size(info.bytes())
                 : "running, " + Text.size(info.copiedBytes()) + " of " + Text.size(info.totalBytes()) + " copied")
                 + "]";
         } catch (RuntimeException closed) {

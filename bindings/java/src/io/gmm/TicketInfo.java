@@ -3,26 +3,26 @@ package io.gmm;
 
 /** The progress of an operation in the background. */
 public final class TicketInfo {
-    private final boolean done;
+    private final TicketState state;
     private final Result result;
     private final long bytes;
     private final long copiedBytes;
     private final long totalBytes;
 
     TicketInfo(gmm_ticket_info from) {
-        this.done = from.getDone() != 0;
+        this.state = TicketState.of(from.getState());
         this.result = Result.of(from.getResult());
         this.bytes = from.getBytes();
         this.copiedBytes = from.getCopied_bytes();
         this.totalBytes = from.getTotal_bytes();
     }
 
-    /** Whether it has ended, with success or failure. */
-    public boolean done() {
-        return done;
+    /** Where it is. */
+    public TicketState state() {
+        return state;
     }
 
-    /** The result; NOT_READY while it runs. */
+    /** The result; NOT_READY before its end. */
     public Result result() {
         return result;
     }

@@ -116,7 +116,7 @@ typedef struct gmm_snapshot_info {
   uint32_t struct_size;
   gmm_backend backend;
   uint64_t heap_count;
-  uint64_t extent_count; /**< driver allocations */
+  uint64_t extent_count; /**< driver allocations, which gmm_snapshot_query_extent() counts from 0 */
   uint64_t block_count;  /**< live blocks, which gmm_snapshot_query_block() counts from 0 */
   uint64_t live_bytes;   /**< bytes requested */
 } gmm_snapshot_info;
@@ -135,6 +135,21 @@ typedef struct gmm_block_info {
   gmm_heap *heap;         /**< of gmm_heap_create(), which may have been destroyed since; NULL: gmm_alloc() */
   char name[64];          /**< of gmm_name(); empty: none */
 } gmm_block_info;
+
+/** What gmm_snapshot_query_extent() answers. */
+typedef struct gmm_extent_info {
+  uint32_t struct_size;
+  gmm_kind kind;
+  gmm_device device; /**< of its heap */
+  gmm_tag tag;
+  gmm_device location; /**< where its memory lies: gmm_move() changes it */
+  gmm_state state;     /**< ACTIVE, or PAUSED: addresses without memory */
+  uint32_t importers;  /**< mappings of other processes */
+  uint32_t flags;      /**< 0 */
+  void *address;
+  uint64_t size;
+  gmm_heap *heap; /**< as gmm_block_info::heap */
+} gmm_extent_info;
 
 /**
  * Copies what lies in the heaps of a scope: every extent and live block.
@@ -169,6 +184,16 @@ GMM_API gmm_result gmm_snapshot_query(gmm_snapshot *snapshot, gmm_snapshot_info 
  * Since: 1.0
  */
 GMM_API gmm_result gmm_snapshot_query_block(gmm_snapshot *snapshot, uint64_t index, gmm_block_info *out) GMM_NOEXCEPT;
+
+/**
+ * Describes an extent of a snapshot.
+ *
+ * @param index  from 0; below gmm_snapshot_info::extent_count.
+ * @param[out] out  The caller sets out->struct_size first.
+ * Errors: as gmm_snapshot_query_block().
+ * Since: 1.0
+ */
+GMM_API gmm_result gmm_snapshot_query_extent(gmm_snapshot *snapshot, uint64_t index, gmm_extent_info *out) GMM_NOEXCEPT;
 
 /** Receives a piece of text: returns 0 to continue, or any other value to stop. It may call gmm. */
 typedef int32_t (*gmm_write_fn)(void *user, const char *text, uint64_t size);

@@ -121,8 +121,26 @@ final class PauseTest {
                 check(ticket.isDone() && !ticket.isCancelled(), "it is done");
                 check(!told.isEmpty() && !told.contains(Thread.currentThread()), "the progress runs on another thread");
                 TicketInfo info = ticket.info();
-                check(info.done() && info.result() == Result.OK && info.bytes() == went && info.totalBytes() == SIZE,
-                    "its figures");
+                check(info.state() == TicketState.DONE && info.result() == Result.OK, "its state");
+                check(info.bytes() == went && info.totalBytes() == SIZE, "its figures");
+            }
+            try (Ticket held = tag.resumeAsync(new ResumeOptions().hold(30000))) {
+                held.waitHeld();
+                same(TicketState.HELD, held.info().state(), "the ticket's state");
+                same(State.PAUSED, buffer.query().state(), "the state");
+                held.commit();
+                same(went, held.join(), "bytes that came back");
+            }
+            try (Ticket held = tag.pauseAsync(new PauseOptions().noWrites().hold(30000))) {
+                held.waitHeld();
+                check(held.cancel(), "it has not ended");
+                fails(CancellationException.class, () -> held.get(30, TimeUnit.SECONDS));
+                fails(Result.CANCELLED, held::commit);
+            }
+            checkContents(buffer);
+            try (Ticket late = tag.pauseAsync()) {
+                late.join();
+                fails(IllegalStateException.class, late::commit);
             }
             same(State.PAUSED, buffer.query().state(), "the state");
             Ticket back = tag.resumeAsync();
