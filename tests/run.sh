@@ -71,7 +71,7 @@ give_up() {
 phase "installing what is missing"
 setup_say "looking for compilers, Meson and ninja"
 setup_required || give_up "The tests cannot run without them."
-tools=(abidw:abigail-tools clang:clang clang-format:clang-format clang-tidy:clang-tidy)
+tools=(clang:clang clang-format:clang-format clang-tidy:clang-tidy)
 [ -z "$sanitize" ] || tools+=(dh:debhelper debootstrap:debootstrap
   x86_64-w64-mingw32-g++:g++-mingw-w64-x86-64-posix aarch64-linux-gnu-g++:g++-aarch64-linux-gnu
   qemu-aarch64:qemu-user)
@@ -85,7 +85,6 @@ if ! pkg-config --exists gtest && ! setup_packages libgtest-dev; then
 fi
 
 setup_peers || echo "   without mimalloc or UMF: $setup_reason"
-setup_python hypothesis || echo "   without Hypothesis: $setup_reason"
 setup_options
 [ -n "${setup_skipped[csharp]:-}" ] || setup_dotnet || echo "   without a .NET runtime: $setup_reason"
 [ ${#only[@]} != 0 ] || setup_environments || echo "   without PyTorch, Numba, CuPy, JAX and dpctl: $setup_reason"
@@ -147,7 +146,7 @@ without_tests=('conformance_context on host' symbols 'include graph' README back
   'conformance_pause on host' 'fault_undo on host')
 build_without() {
   setup_configure "$without" -Doptimization=0 -Dwerror=true -Dbench=false -Dpython=disabled -Djava=disabled \
-    -Dcsharp=disabled -Dcuda=disabled -Dxxhash=disabled -Dcli=disabled -Dunity_library=false -Ddebug=false &&
+    -Dcsharp=disabled -Dxxhash=disabled -Dcli=disabled -Dunity_library=false -Ddebug=false &&
     setup_build "$without" -j "$(nproc)" tests/unit/backup_test tests/api/conformance_{context,backup,pause} \
       tests/api/fault_undo
 }

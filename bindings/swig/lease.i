@@ -5,6 +5,7 @@
  *   (gmm_lease_ask_fn fn, void *user)
  * and applies its typemaps of handles to gmm_lease *.
  */
+%include "owner.i"
 %constant uint32_t GMM_LEASE_WITHDRAW = 4294967295u;
 %apply SWIGTYPE **GMM_OUT_HANDLE { gmm_lease **out, gmm_ticket **ticket }
 %ignore gmm_lease;

@@ -3,43 +3,7 @@
  * Descriptors and answers. A new one is all zero with its struct_size set. C code allocates and frees it, whether SWIG
  * writes C or C++.
  */
-%immutable struct_size;
-%ignore reserved;
-
-%define GMM_STRUCT(Type)
-GMM_OWNER(Type, )
-%enddef
-
-/* One that owns something, which End frees. */
-%define GMM_OWNER(Type, End)
-%nodefaultctor Type;
-%nodefaultdtor Type;
-%extend Type {
-  Type() {
-    Type *made = (Type *)calloc(1, sizeof(Type));
-    if (made) made->struct_size = (uint32_t)sizeof(Type);
-    return made;
-  }
-  ~Type() {
-    End
-    free($self);
-  }
-}
-%enddef
-
-/* A field of text that the struct owns: languages set it by a function, which copies. */
-%define GMM_OWNED_TEXT(Type, Field)
-%ignore Type::Field;
-%extend Type {
-  gmm_result set_##Field(const char *text) {
-    char *copy = text ? strdup(text) : NULL;
-    if (text && !copy) return GMM_ERROR_OUT_OF_HOST_MEMORY;
-    free((void *)$self->Field);
-    $self->Field = copy;
-    return GMM_OK;
-  }
-}
-%enddef
+%include "owner.i"
 
 GMM_STRUCT(gmm_context_desc)
 GMM_STRUCT(gmm_alloc_desc)
@@ -54,18 +18,25 @@ GMM_STRUCT(gmm_ipc_fd_desc)
 GMM_STRUCT(gmm_scope_desc)
 GMM_STRUCT(gmm_compact_desc)
 
-/* Answers, which the library fills. */
-GMM_STRUCT(gmm_context_info)
-GMM_STRUCT(gmm_device_info)
-GMM_STRUCT(gmm_pointer_info)
-GMM_STRUCT(gmm_tag_info)
-GMM_STRUCT(gmm_stats_info)
-GMM_STRUCT(gmm_ticket_info)
+/* Answers, which the library fills. The language decodes their bytes. */
+%define GMM_ANSWER(Type)
+GMM_STRUCT(Type)
+GMM_QUICK(Type::data)
+%extend Type {
+  PyObject *data() { return PyBytes_FromStringAndSize((const char *)$self, $self->struct_size); }
+}
+%enddef
+GMM_ANSWER(gmm_context_info)
+GMM_ANSWER(gmm_device_info)
+GMM_ANSWER(gmm_pointer_info)
+GMM_ANSWER(gmm_tag_info)
+GMM_ANSWER(gmm_stats_info)
+GMM_ANSWER(gmm_ticket_info)
 GMM_STRUCT(gmm_ipc_fd_info)
 GMM_STRUCT(gmm_ipc_legacy_info)
-GMM_STRUCT(gmm_backup_info)
-GMM_STRUCT(gmm_block_info)
-GMM_STRUCT(gmm_compact_info)
+GMM_ANSWER(gmm_backup_info)
+GMM_ANSWER(gmm_block_info)
+GMM_ANSWER(gmm_compact_info)
 
 /* The library lends one to the out-of-memory handler for the time of its call. */
 %nodefaultctor gmm_oom_info;

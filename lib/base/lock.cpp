@@ -25,7 +25,7 @@ struct RankInfo {
   LockKind kind;
 };
 constexpr RankInfo kRankInfos[] = {
-#define GMM_LOCK_RANK(enumerator, name, kind) {name, LockKind::kind},
+#define GMM_LOCK_RANK(enumerator, name, kind, held_for) {name, LockKind::kind},
     GMM_LOCK_RANKS(GMM_LOCK_RANK)
 #undef GMM_LOCK_RANK
 };

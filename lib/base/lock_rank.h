@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order of all locks of the library. lib/engine/LOCKS.md tells it with reasons; tests/unit/locks_test.py compares
-// the two.
+// The order of all locks of the library. lib/engine/LOCKS.md has the rules. tests/unit/locks_test.py finds locks
+// without a rank.
 #ifndef GMM_BASE_LOCK_RANK_H
 #define GMM_BASE_LOCK_RANK_H
 
@@ -15,75 +15,74 @@ namespace gmm {
 // The rank "Heap" is of both kinds (OperationLock in base/lock.h).
 enum class LockKind : uint8_t { kOperation, kBrief };
 
-// LOCK(enumerator, name, kind)
-#define GMM_LOCK_RANKS(LOCK)                                  \
-  LOCK(kPreloadContext, "preload context", kOperation)        \
-  LOCK(kPreloadSettings, "preload settings", kOperation)      \
-  LOCK(kPreloadDriver, "preload driver", kOperation)          \
-  LOCK(kPreloadConfig, "preload config", kBrief)              \
-  LOCK(kPreloadLabels, "preload labels", kBrief)              \
-  LOCK(kPreloadMemory, "preload memory", kBrief)              \
-  LOCK(kPreloadCaptures, "preload captures", kBrief)          \
-  LOCK(kTraceControl, "Trace control", kOperation)            \
-  LOCK(kDecommitSet, "Decommit set", kOperation)              \
-  LOCK(kIpcBroker, "IpcBroker", kOperation)                   \
-  LOCK(kCaptureHeaps, "CaptureHeaps", kOperation)             \
-  LOCK(kMakeHeap, "Context make heap", kOperation)            \
-  LOCK(kPauser, "Pauser", kOperation)                         \
-  LOCK(kDecommitRound, "Decommit round", kOperation)          \
-  LOCK(kHeapCaches, "HeapCaches", kOperation)                 \
-  LOCK(kIpcEvents, "IpcEvents", kBrief)                       \
-  LOCK(kTagCount, "Tag count", kBrief)                        \
-  LOCK(kHeap, "Heap", kOperation)                             \
-  LOCK(kBackupTransfers, "BackupStore transfers", kOperation) \
-  LOCK(kBackupPlacing, "BackupFile placing", kOperation)      \
-  LOCK(kBackupGrowth, "BackupArena growth", kOperation)       \
-  LOCK(kTraceLanes, "Trace lanes", kOperation)                \
-  LOCK(kTraceFile, "TraceFile", kOperation)                   \
-  LOCK(kIpcExports, "IpcExports", kBrief)                     \
-  LOCK(kHeapCachesList, "HeapCaches list", kBrief)            \
-  LOCK(kHeapSet, "HeapSet", kBrief)                           \
-  LOCK(kTagClaims, "TagClaims", kBrief)                       \
-  LOCK(kReadySignal, "ReadySignal", kBrief)                   \
-  LOCK(kTagTable, "TagTable", kBrief)                         \
-  LOCK(kLimits, "Limits", kBrief)                             \
-  LOCK(kPinTable, "PinTable", kBrief)                         \
-  LOCK(kDecommitWake, "Decommit wake", kBrief)                \
-  LOCK(kTicket, "Ticket", kBrief)                             \
-  LOCK(kByDevice, "ByDevice", kBrief)                         \
-  LOCK(kLease, "Lease", kBrief)                               \
-  LOCK(kWatchers, "Watchers", kBrief)                         \
-  LOCK(kIpcSettings, "IpcSettings", kBrief)                   \
-  LOCK(kIpcImports, "IpcImports", kBrief)                     \
-  LOCK(kIpcClient, "IpcClient", kBrief)                       \
-  LOCK(kIpcBrokerSlots, "IpcBroker slots", kBrief)            \
-  LOCK(kBackupSettings, "BackupSettings", kBrief)             \
-  LOCK(kBackupViews, "BackupViews", kBrief)                   \
-  LOCK(kBackupArena, "BackupArena", kBrief)                   \
-  LOCK(kBackupPageable, "BackupPageable", kBrief)             \
-  LOCK(kBackupFile, "BackupFile", kBrief)                     \
-  LOCK(kCopyThreads, "CopyThreads", kBrief)                   \
-  LOCK(kDeferredRelease, "DeferredRelease", kBrief)           \
-  LOCK(kRetiredMemory, "RetiredMemory", kBrief)               \
-  LOCK(kObjectPool, "ObjectPool", kBrief)                     \
-  LOCK(kCudaDevices, "cuda Devices", kBrief)                  \
-  LOCK(kSyclEvent, "SyclEvent", kBrief)                       \
-  LOCK(kSyclStream, "SyclStream", kBrief)                     \
-  LOCK(kSyclStreamTable, "SyclStreamTable", kBrief)           \
-  LOCK(kSyclMark, "SyclStream mark", kBrief)                  \
-  LOCK(kHostViews, "HostViews", kBrief)                       \
-  LOCK(kHostEvent, "HostEvent", kBrief)                       \
-  LOCK(kHostStreamTable, "HostStreamTable", kBrief)           \
-  LOCK(kHostStream, "HostStream", kBrief)                     \
-  LOCK(kThreadRecords, "thread records", kBrief)              \
-  LOCK(kRegistry, "Registry", kBrief)                         \
-  LOCK(kThreadMessages, "thread messages", kBrief)            \
-  LOCK(kHostViewsList, "HostViews list", kBrief)              \
-  LOCK(kLeaseArbiters, "lease arbiters", kBrief)              \
-  LOCK(kTest, "a test's own", kBrief)
+// LOCK(enumerator, name, kind, what it is held for)
+#define GMM_LOCK_RANKS(LOCK)                                                                                   \
+  LOCK(kPreloadContext, "preload context", kOperation, "the first use of gmm, and of a label on a device")     \
+  LOCK(kPreloadSettings, "preload settings", kOperation, "the settings of the backup")                         \
+  LOCK(kPreloadDriver, "preload driver", kOperation, "the search for the driver's functions")                  \
+  LOCK(kPreloadConfig, "preload config", kBrief, "the reading of the environment")                             \
+  LOCK(kPreloadLabels, "preload labels", kBrief, "the list of labels")                                         \
+  LOCK(kPreloadMemory, "preload memory", kBrief, "the table of pages")                                         \
+  LOCK(kPreloadCaptures, "preload captures", kBrief, "the list of captures")                                   \
+  LOCK(kTraceControl, "Trace control", kOperation, "begin and end of a trace, which open and write a file")    \
+  LOCK(kDecommitSet, "Decommit set", kOperation, "start and end of the thread that gives idle memory back")    \
+  LOCK(kIpcBroker, "IpcBroker", kOperation, "start and end of the broker's thread")                            \
+  LOCK(kCaptureHeaps, "CaptureHeaps", kOperation, "the list of capture heaps, and the end of one")             \
+  LOCK(kMakeHeap, "Context make heap", kOperation, "the first allocation of a kind, device and tag")           \
+  LOCK(kPauser, "Pauser", kOperation, "the claim of tags: a pause, a resume, a discard of kept contents")      \
+  LOCK(kDecommitRound, "Decommit round", kOperation, "a round over the heaps")                                 \
+  LOCK(kHeapCaches, "HeapCaches", kOperation, "the emptying of other threads' caches")                         \
+  LOCK(kIpcEvents, "IpcEvents", kBrief, "the table of shared events")                                          \
+  LOCK(kTagCount, "Tag count", kBrief, "the count of tags that hold memory")                                   \
+  LOCK(kHeap, "Heap", kOperation, "see lib/engine/LOCKS.md")                                                   \
+  LOCK(kBackupTransfers, "BackupStore transfers", kOperation, "begin and end of a save or restore")            \
+  LOCK(kBackupPlacing, "BackupFile placing", kOperation, "the ranges of one save in the file")                 \
+  LOCK(kBackupGrowth, "BackupArena growth", kOperation, "segments become ready, which waits for copy threads") \
+  LOCK(kTraceLanes, "Trace lanes", kOperation, "the lanes of a trace")                                         \
+  LOCK(kTraceFile, "TraceFile", kOperation, "one write; the only lock of a trace inside a free")               \
+  LOCK(kIpcExports, "IpcExports", kBrief, "the table of exports")                                              \
+  LOCK(kHeapCachesList, "HeapCaches list", kBrief, "the list of caches and the counters of ended ones")        \
+  LOCK(kHeapSet, "HeapSet", kBrief, "the list of heaps and their visits")                                      \
+  LOCK(kTagClaims, "TagClaims", kBrief, "the list of claims")                                                  \
+  LOCK(kReadySignal, "ReadySignal", kBrief, "states of extents that a resume restores")                        \
+  LOCK(kTagTable, "TagTable", kBrief, "the table of tags")                                                     \
+  LOCK(kLimits, "Limits", kBrief, "the out-of-memory handler")                                                 \
+  LOCK(kPinTable, "PinTable", kBrief, "a pin or unpin")                                                        \
+  LOCK(kDecommitWake, "Decommit wake", kBrief, "the sleep of the thread")                                      \
+  LOCK(kTicket, "Ticket", kBrief, "the end of a ticket's operation")                                           \
+  LOCK(kByDevice, "ByDevice", kBrief, "the number of devices that still copy")                                 \
+  LOCK(kLease, "Lease", kBrief, "the states of a lease, and what its threads tell each other")                 \
+  LOCK(kWatchers, "Watchers", kBrief, "the list of watchers and what they are asked")                          \
+  LOCK(kIpcSettings, "IpcSettings", kBrief, "the policy")                                                      \
+  LOCK(kIpcImports, "IpcImports", kBrief, "the table of imports")                                              \
+  LOCK(kIpcBrokerSlots, "IpcBroker slots", kBrief, "what other threads ask of the broker")                     \
+  LOCK(kBackupSettings, "BackupSettings", kBrief, "limits and the folder")                                     \
+  LOCK(kBackupViews, "BackupViews", kBrief, "the list of views")                                               \
+  LOCK(kBackupArena, "BackupArena", kBrief, "its ranges")                                                      \
+  LOCK(kBackupPageable, "BackupPageable", kBrief, "its ranges")                                                \
+  LOCK(kBackupFile, "BackupFile", kBrief, "its ranges")                                                        \
+  LOCK(kCopyThreads, "CopyThreads", kBrief, "the queue of tasks")                                              \
+  LOCK(kDeferredRelease, "DeferredRelease", kBrief, "what the driver refused")                                 \
+  LOCK(kRetiredMemory, "RetiredMemory", kBrief, "the list of memory")                                          \
+  LOCK(kObjectPool, "ObjectPool", kBrief, "the list of free objects")                                          \
+  LOCK(kCudaDevices, "cuda Devices", kBrief, "the start of a device")                                          \
+  LOCK(kSyclEvent, "SyclEvent", kBrief, "the mark of an event")                                                \
+  LOCK(kSyclStream, "SyclStream", kBrief, "the list of tasks")                                                 \
+  LOCK(kSyclStreamTable, "SyclStreamTable", kBrief, "the table of streams")                                    \
+  LOCK(kSyclMark, "SyclStream mark", kBrief, "whether a mark is reached")                                      \
+  LOCK(kHostViews, "HostViews", kBrief, "the table of views")                                                  \
+  LOCK(kHostEvent, "HostEvent", kBrief, "the position of an event")                                            \
+  LOCK(kHostStreamTable, "HostStreamTable", kBrief, "the table of streams")                                    \
+  LOCK(kHostStream, "HostStream", kBrief, "the queue of tasks")                                                \
+  LOCK(kThreadRecords, "thread records", kBrief, "the list of threads; usable in a forked child")              \
+  LOCK(kRegistry, "Registry", kBrief, "the slots of heaps, tags or traces; usable in a forked child")          \
+  LOCK(kThreadMessages, "thread messages", kBrief, "the texts of threads; usable in a forked child")           \
+  LOCK(kHostViewsList, "HostViews list", kBrief, "the tables of all contexts; usable in a forked child")       \
+  LOCK(kLeaseArbiters, "lease arbiters", kBrief, "the arbiters of this process; usable in a forked child")     \
+  LOCK(kTest, "a test's own", kBrief, "tests")
 
 enum class LockRank : uint8_t {
-#define GMM_LOCK_RANK(enumerator, name, kind) enumerator,
+#define GMM_LOCK_RANK(enumerator, name, kind, held_for) enumerator,
   GMM_LOCK_RANKS(GMM_LOCK_RANK)
 #undef GMM_LOCK_RANK
 };

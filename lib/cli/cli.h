@@ -14,10 +14,10 @@ struct options {
   int threads;         /* replay: one thread for each recorded thread */
   int has_device;      /* the command line names it */
   int has_kind;
-  int environment;      /* info: the variables of the environment, not the devices */
-  uint64_t process;     /* info: what this process uses; 0: the devices */
-  int status;           /* lease: print what the arbiter knows */
-  const char *name;     /* lease: the arbiter's; NULL: its default */
+  int environment;  /* info: the variables of the environment, not the devices */
+  uint64_t process; /* info: what this process uses; 0: the devices */
+  int status;       /* lease: print what the arbiter knows */
+  const char *name; /* lease: the arbiter's; NULL: its default */
   char **files;
   int file_count;
 };

@@ -2,8 +2,6 @@
 // Structs of every size meet the library: each one of lib/api/structs.h, of 0 to 64 bytes more than the library knows,
 // and with each byte of the part that it does not know set.
 //
-// Usage: struct_sizes [BYTES]     BYTES: what the loaded library has appended to every struct, 0 without
-//
 // A row of the table without a call here does not compile.
 #define _GNU_SOURCE  // memfd_create()
 #include <gmm/gmm.h>
@@ -29,12 +27,11 @@ enum {
 
 typedef struct row {
   const char *name;
-  uint32_t minimum, size;  // of the loaded library
+  uint32_t minimum, size;
   gmm_result (*call)(void *bytes);
 } row;
 static const row *current;
 
-static uint32_t appended;  // to every struct of the loaded library
 static gmm_context *context;
 static gmm_context *sharing;  // exports and imports
 static void *block, *managed, *own;
@@ -476,7 +473,7 @@ static void run_refused(void) { check_refused(current); }
 #define ROW(type, direction, minimum, size)                                                           \
   {                                                                                                   \
     _Static_assert(sizeof(type) == (size), "the size of " #type " is not that of lib/api/structs.h"); \
-    row row_ = {#type, minimum, (size) + appended, NULL};                                             \
+    row row_ = {#type, minimum, size, NULL};                                                          \
     current = &row_;                                                                                  \
     RUN_##direction(type)                                                                             \
   }
@@ -514,8 +511,7 @@ static void close_all(void) {
   munmap(own, BLOCK);
 }
 
-int main(int count, char **words) {
-  appended = count > 1 ? (uint32_t)atoi(words[1]) : 0;
+int main(void) {
   RUN(open_all);
   if (check_state.failed == 0) {
     GMM_GROWING_STRUCTS(ROW)

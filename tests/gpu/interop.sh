@@ -146,7 +146,7 @@ take_headers
 
 # --- the build --------------------------------------------------------------------------------------------------
 # A release, as users have it: some of it is measured.
-options=(-Dcuda=enabled -Dpython=enabled -Djava=disabled -Dcsharp=disabled -Dwerror=false)
+options=(-Dpython=enabled -Djava=disabled -Dcsharp=disabled -Dwerror=false)
 if [ ! -f "$build/build.ninja" ]; then step 'configure' 60 build meson setup "$build" "${options[@]}" || finish; fi
 # Only what runs below.
 mapfile -t targets < <(ninja -C "$build" -t targets all | sed -n 's/: .*//p' | grep -vE '\.p/|\.symbols$' |
@@ -212,7 +212,6 @@ suite=()
 check 'Numba' 150 numba gpu tests/gpu/numba_check "${suite[@]}"
 # Its tests of IPC give a new process 4 seconds to start CUDA: the others do not all start in the same moment.
 if [ -z "$fake" ] && [ ${#job_names[@]} != 0 ]; then sleep 10; fi
-check 'PyTorch' 100 torch gpu tests/gpu/torch_check
 check 'CuPy' 90 cupy gpu tests/gpu/cupy_check cupy
 check 'between processes' 90 torch gpu tests/gpu/ipc_check
 check 'RMM' 60 rmm gpu tests/gpu/cupy_check rmm
@@ -247,9 +246,13 @@ if [ -x "$build/tests/bench/gmm-bench" ]; then
   step 'gmm-bench ipc, 64 at once' 60 timed "$build/tests/bench/gmm-bench" ipc --backend cuda --kind vmm \
     --blocks 1 --threads 64 --iterations 10000
 fi
-# It fills the device for a moment, and times copies.
-step 'checkpoint of a process' 120 timed "$(python_with cupy)" tests/gpu/checkpoint_check.py ${fake:+--rehearse}
-step 'PyTorch, its own kind' 130 gpu "$(python_with torch)" tests/gpu/torch_native_check.py --no-training
+# It fills the device for a moment.
+step 'checkpoint of a process' 120 gpu env GMM_BACKEND=cuda "$(python_with torch)" tests/bindings/python/run.py \
+  tests/bindings/python/test_suspend.py
+for name in torch torch_managed; do
+  step "PyTorch: $name" 130 gpu env GMM_BACKEND=cuda "$(python_with torch)" tests/bindings/python/run.py \
+    "tests/bindings/interop/test_$name.py"
+done
 step 'training GPT-2 small' 50 timed "$(python_with torch)" tests/gpu/train_gpt2.py ${fake:+--rehearse}
 # Its tests compare the device's free memory.
 step 'torch_memory_saver upstream' 200 gpu "$(python_with torch)" tests/gpu/memory_saver_upstream.py \

@@ -81,13 +81,14 @@ namespace Gmm
         }
 
         /// <summary>Called by the dispatcher.</summary>
-        internal static void Call(IntPtr user, Fields ask)
+        internal static int Call(IntPtr user, IntPtr info)
         {
+            Fields ask = (Fields)Marshal.PtrToStructure(info, typeof(Fields));
             LeaseCall call = Of<LeaseCall>(user);
             GmmLease asked;
             if (!call.lease.TryGetTarget(out asked))
             {
-                return;
+                return 0;
             }
             inside = true;
             try
@@ -107,6 +108,7 @@ namespace Gmm
             {
                 inside = false;
             }
+            return 0;
         }
     }
 

@@ -9,14 +9,14 @@
             print(memoryview(buffer)[0], buffer)
 """
 import atexit as _atexit
+from typing import Any as _Any
 
 from gmm import _native
 
 _native.require_main_interpreter()
 
-from gmm._arrays.array import Array
-from gmm._arrays.imports import asarray, from_dlpack
 from gmm._context import Context
+from gmm._core.array import Array, asarray, from_dlpack
 from gmm._core.buffer import Buffer, Pin
 from gmm._core.enums import (
     DEFAULT_TAG, HOST, NO_LIMIT, STREAM_DEFAULT, STREAM_LEGACY, STREAM_PER_THREAD, Advice, AllocFlags, Backend,
@@ -32,8 +32,8 @@ from gmm._core.stream import Event, Stream
 from gmm._core.tag import Tag
 from gmm._core.ticket import Ticket
 from gmm._core.watch import Watcher, WatchInfo
-from gmm._default import array, context, watch
-from gmm._native import alloc, empty, zeros
+from gmm._default import array, context, empty, watch, zeros
+from gmm._native import alloc
 
 __version__ = _native.gmm_version_string()
 globals().update(_ERRORS)
@@ -42,15 +42,13 @@ __all__ = sorted(name for name in globals() if not name.startswith("_"))
 # Behind __all__, which it is no part of: it registers with multiprocessing's pickler.
 from gmm import multiprocessing  # noqa: E402, F401
 
-for _public in (alloc, empty, zeros, BackupInfo, BlockInfo, ClosedError, CompactInfo, Context, ContextInfo, DeviceInfo,
-                Error, Event, Heap, OutOfMemoryInfo, Pin, PointerInfo, Statistics, Stream, Tag, TagInfo, Ticket,
-                TicketInfo, Watcher, WatchInfo):
-    _public.__module__ = "gmm"
+for _public in map(globals().get, __all__):
+    if getattr(_public, "__module__", "").startswith("gmm."):
+        _public.__module__ = "gmm"
 del _public
 
 
-
-def __getattr__(name):
+def __getattr__(name: str) -> _Any:
     if name in ("job", "lease"):  # `import gmm` is enough for the one line
         import importlib
         return importlib.import_module(f"gmm.{name}")

@@ -1,63 +1,50 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "array.h"
+#include "native.h"
 
 /* --- Arguments ---------------------------------------------------------------------------------------------- */
 
 /* The arguments of all functions here. A Signature names those of one. */
-enum { SIZE, KIND, DEVICE, TAG, STREAM, ALIGNMENT, DEDICATED, COMM, ZERO, NAME, FIRST_DTYPE, ARGUMENTS };
-static const char *const argument_names[ARGUMENTS] = {"size",      "kind", "device", "tag",  "stream", "alignment",
-                                                      "dedicated", "comm", "zero",   "name", "dtype"};
-static PyObject *interned[ARGUMENTS], *interned_shape, *usual_dtype;
+enum { SIZE, KIND, DEVICE, TAG, STREAM, ALIGNMENT, DEDICATED, COMM, ZERO, NAME, ARGUMENTS };
+static const char *const argument_names[ARGUMENTS] = {"size",      "kind",      "device", "tag",  "stream",
+                                                      "alignment", "dedicated", "comm",   "zero", "name"};
+static PyObject *interned[ARGUMENTS];
 
 typedef struct {
-  const char *name;
-  int positional[3]; /**< the positional arguments, in order; the first is required */
-  int positionals;
-  unsigned taken; /**< a bit for each argument of the function */
-  int has_shape;  /**< the first argument is called shape */
+  int positionals; /**< so many arguments, from size on, may come without their names */
+  unsigned taken;  /**< a bit for each argument of the function */
 } Signature;
 
-enum {
-  kOptions = 1u << DEVICE | 1u << TAG | 1u << STREAM | 1u << ALIGNMENT | 1u << DEDICATED | 1u << COMM | 1u << NAME
-};
-static const Signature alloc_signature = {
-    "alloc", {SIZE, KIND, 0}, 2, kOptions | 1u << SIZE | 1u << KIND | 1u << ZERO, 0};
-static const Signature heap_signature = {"alloc", {SIZE, 0, 0}, 1, 1u << SIZE | 1u << STREAM | 1u << NAME, 0};
-static const Signature empty_signature = {
-    "empty", {SIZE, FIRST_DTYPE, KIND}, 3, kOptions | 1u << SIZE | 1u << KIND | 1u << FIRST_DTYPE, 1};
-static const Signature zeros_signature = {
-    "zeros", {SIZE, FIRST_DTYPE, KIND}, 3, kOptions | 1u << SIZE | 1u << KIND | 1u << FIRST_DTYPE, 1};
+static const Signature alloc_signature = {2, (1u << ARGUMENTS) - 1};
+static const Signature heap_signature = {1, 1u << SIZE | 1u << STREAM | 1u << NAME};
 
 static int argument_of(const Signature *signature, PyObject *name) {
-  if (signature->has_shape && (name == interned_shape || PyUnicode_Compare(name, interned_shape) == 0)) return SIZE;
-  for (int i = signature->has_shape; i < ARGUMENTS; ++i)
+  for (int i = 0; i < ARGUMENTS; ++i)
     if ((signature->taken >> i & 1) && name == interned[i]) return i;
-  for (int i = signature->has_shape; i < ARGUMENTS; ++i)
+  for (int i = 0; i < ARGUMENTS; ++i)
     if ((signature->taken >> i & 1) && PyUnicode_Compare(name, interned[i]) == 0) return i;
-  PyErr_Format(PyExc_TypeError, "%s() has no argument %R", signature->name, name);
+  PyErr_Format(PyExc_TypeError, "alloc() has no argument %R", name);
   return -1;
 }
 
 static int parse(const Signature *signature, PyObject *const *arguments, Py_ssize_t count, PyObject *names,
                  PyObject **values) {
   if (count > signature->positionals) {
-    PyErr_Format(PyExc_TypeError, "%s() takes %d positional arguments, not %zd", signature->name,
-                 signature->positionals, count);
+    PyErr_Format(PyExc_TypeError, "alloc() takes %d positional arguments, not %zd", signature->positionals, count);
     return -1;
   }
-  for (Py_ssize_t i = 0; i < count; ++i) values[signature->positional[i]] = arguments[i];
+  for (Py_ssize_t i = 0; i < count; ++i) values[i] = arguments[i];
   const Py_ssize_t named = names ? PyTuple_GET_SIZE(names) : 0;
   for (Py_ssize_t i = 0; i < named; ++i) {
     const int argument = argument_of(signature, PyTuple_GET_ITEM(names, i));
     if (argument < 0) return -1;
     if (values[argument]) {
-      PyErr_Format(PyExc_TypeError, "%s() got %R twice", signature->name, PyTuple_GET_ITEM(names, i));
+      PyErr_Format(PyExc_TypeError, "alloc() got %R twice", PyTuple_GET_ITEM(names, i));
       return -1;
     }
     values[argument] = arguments[count + i];
   }
   if (values[SIZE]) return 0;
-  PyErr_Format(PyExc_TypeError, "%s() needs %s", signature->name, signature->has_shape ? "shape" : "size");
+  PyErr_SetString(PyExc_TypeError, "alloc() needs size");
   return -1;
 }
 
@@ -202,29 +189,6 @@ static PyObject *allocate_buffer(Handle *context, PyObject *const *values) {
   return (PyObject *)allocate(context, NULL, size, &desc, values);
 }
 
-static PyObject *allocate_array(Handle *context, PyObject *const *values, uint32_t flags) {
-  gmm_alloc_desc desc = {.struct_size = sizeof desc, .kind = GMM_KIND_DEVICE, .flags = flags};
-  Py_ssize_t shape[ARRAY_MAX_DIMENSIONS];
-  const Dtype *dtype = dtype_from(values[FIRST_DTYPE] ? values[FIRST_DTYPE] : usual_dtype);
-  const int ndim = dtype ? array_parse_shape(values[SIZE], shape, 0) : -1;
-  if (ndim < 0 || describe(context, values, &desc) < 0) return NULL;
-  const Py_ssize_t bytes = array_bytes(dtype, shape, ndim);
-  if (bytes < 0) return NULL;
-  /* An array without elements has an address too. */
-  Memory *memory = allocate(context, NULL, bytes ? (uint64_t)bytes : 1, &desc, values);
-  if (!memory) return NULL;
-  Array *array = array_allocate(ndim);
-  if (!array) {
-    Py_DECREF(memory);
-    return NULL;
-  }
-  array->memory = memory;
-  array->data = (char *)memory->address;
-  if (array_set_layout(array, dtype, shape, NULL) == 0) return array_finish(array);
-  Py_DECREF(array_finish(array));
-  return NULL;
-}
-
 /* --- The default context ------------------------------------------------------------------------------------ */
 
 static Handle *default_context;
@@ -270,30 +234,24 @@ static Handle *enter_default_context(void) {
 }
 
 /* `self` is NULL for the default context. */
-static PyObject *run(PyObject *self, const Signature *signature, PyObject *const *arguments, Py_ssize_t count,
-                     PyObject *names) {
+static PyObject *run(PyObject *self, PyObject *const *arguments, Py_ssize_t count, PyObject *names) {
   PyObject *values[ARGUMENTS] = {NULL};
-  if (parse(signature, arguments, count, names, values) < 0) return NULL;
+  if (parse(&alloc_signature, arguments, count, names, values) < 0) return NULL;
   Handle *context = self ? handle_enter(self, HANDLE_CONTEXT) : enter_default_context();
   if (!context) return NULL;
-  PyObject *made = signature->has_shape
-                       ? allocate_array(context, values, signature == &zeros_signature ? GMM_ALLOC_ZERO : 0)
-                       : allocate_buffer(context, values);
+  PyObject *made = allocate_buffer(context, values);
   handle_leave(context);
   return made;
 }
 
-#define FUNCTION(Name, Signature)                                                                                  \
-  PyObject *native_##Name(PyObject *module, PyObject *const *arguments, Py_ssize_t count, PyObject *names) {       \
-    (void)module;                                                                                                  \
-    return run(NULL, Signature, arguments, count, names);                                                          \
-  }                                                                                                                \
-  static PyObject *context_##Name(PyObject *self, PyObject *const *arguments, Py_ssize_t count, PyObject *names) { \
-    return run(self, Signature, arguments, count, names);                                                          \
-  }
-FUNCTION(alloc, &alloc_signature)
-FUNCTION(empty, &empty_signature)
-FUNCTION(zeros, &zeros_signature)
+PyObject *native_alloc(PyObject *module, PyObject *const *arguments, Py_ssize_t count, PyObject *names) {
+  (void)module;
+  return run(NULL, arguments, count, names);
+}
+
+static PyObject *context_alloc(PyObject *self, PyObject *const *arguments, Py_ssize_t count, PyObject *names) {
+  return run(self, arguments, count, names);
+}
 
 static PyObject *heap_alloc(PyObject *self, PyObject *const *arguments, Py_ssize_t count, PyObject *names) {
   PyObject *values[ARGUMENTS] = {NULL};
@@ -316,44 +274,18 @@ static PyObject *heap_alloc(PyObject *self, PyObject *const *arguments, Py_ssize
   "kind: a Kind or its name, such as \"vmm\". tag: a Tag, its number or its name; 0: the thread's current tag. " \
   "dedicated: a driver allocation of its own. comm: VMM memory for network libraries. zero: "                    \
   "the bytes read as zero. name: snapshots and the report of leaks show it."
-#define ARRAY_ARGUMENTS                                                                                         \
-  "shape, dtype='float64', kind=1, *, device=0, tag=0, stream=None, alignment=0, dedicated=False, comm=False, " \
-  "name=None)\n--\n\n"
-#define EMPTY_TEXT "Allocates an Array with undefined elements. The options are those of alloc()."
-#define ZEROS_TEXT                                                                                               \
-  "Allocates an Array whose elements read as zero, filled in the order of the stream. The options are those of " \
-  "alloc()."
 const char native_alloc_doc[] = "alloc($module, /, " ALLOC_ARGUMENTS ALLOC_TEXT;
-const char native_empty_doc[] = "empty($module, /, " ARRAY_ARGUMENTS EMPTY_TEXT;
-const char native_zeros_doc[] = "zeros($module, /, " ARRAY_ARGUMENTS ZEROS_TEXT;
 PyDoc_STRVAR(alloc_doc, "alloc($self, /, " ALLOC_ARGUMENTS ALLOC_TEXT);
-PyDoc_STRVAR(empty_doc, "empty($self, /, " ARRAY_ARGUMENTS EMPTY_TEXT);
-PyDoc_STRVAR(zeros_doc, "zeros($self, /, " ARRAY_ARGUMENTS ZEROS_TEXT);
 PyDoc_STRVAR(heap_alloc_doc,
              "alloc($self, /, size, *, stream=None, name=None)\n--\n\nAllocates a Buffer for first use on a stream.");
 #define METHOD(Name, Function, Doc) \
   { Name, (PyCFunction)(void (*)(void))Function, METH_FASTCALL | METH_KEYWORDS, Doc }
 static PyMethodDef context_alloc_def = METHOD("alloc", context_alloc, alloc_doc);
-static PyMethodDef context_empty_def = METHOD("empty", context_empty, empty_doc);
-static PyMethodDef context_zeros_def = METHOD("zeros", context_zeros, zeros_doc);
 static PyMethodDef heap_alloc_def = METHOD("alloc", heap_alloc, heap_alloc_doc);
-
-static int add_method(PyObject *module, const char *name, PyMethodDef *def) {
-  PyObject *method = PyDescr_NewMethod(&Handle_Type, def);
-  if (!method) return -1;
-  if (PyModule_AddObject(module, name, method) == 0) return 0;
-  Py_DECREF(method);
-  return -1;
-}
 
 int allocate_init(PyObject *module) {
   for (int i = 0; i < ARGUMENTS; ++i)
     if (!(interned[i] = PyUnicode_InternFromString(argument_names[i]))) return -1;
-  if (!(interned_shape = PyUnicode_InternFromString("shape"))) return -1;
-  if (!(usual_dtype = PyUnicode_InternFromString("float64"))) return -1;
-  if (add_method(module, "context_alloc", &context_alloc_def) < 0 ||
-      add_method(module, "context_empty", &context_empty_def) < 0 ||
-      add_method(module, "context_zeros", &context_zeros_def) < 0)
-    return -1;
-  return add_method(module, "heap_alloc", &heap_alloc_def);
+  if (native_add_method(module, "context_alloc", &Handle_Type, &context_alloc_def) < 0) return -1;
+  return native_add_method(module, "heap_alloc", &Handle_Type, &heap_alloc_def);
 }

@@ -80,10 +80,7 @@ int32_t callback_oom(void *user, const gmm_oom_info *info) {
   int again = 0;
   PyObject *callable = PyErr_Occurred() ? NULL : handle_callable((Handle *)user, &((Handle *)user)->oom_handler);
   if (callable) {
-    PyObject *answer =
-        PyObject_CallFunction(callable, "iIIKKIi", (int)info->device, (unsigned)info->kind, (unsigned)info->tag,
-                              (unsigned long long)info->requested_bytes, (unsigned long long)info->reserved_bytes,
-                              (unsigned)info->attempt, (int)info->cause);
+    PyObject *answer = PyObject_CallFunction(callable, "y#", (const char *)info, (Py_ssize_t)info->struct_size);
     again = answer ? PyObject_IsTrue(answer) : -1;
     if (again < 0) {
       raise_or_report(callable);
@@ -106,6 +103,26 @@ int32_t callback_write(void *user, const char *text, uint64_t size) {
   Py_XDECREF(answer);
   callback_leave(gil);
   return stop;
+}
+
+/* Runs on the watcher's thread, while an operation waits on another, which has released the GIL. The gmm.Watcher is the
+ * `user`: it holds the callable, and its end waits for this call. An exception is a refusal. */
+int32_t callback_watch(void *user, const gmm_watch_info *info) {
+  PyGILState_STATE gil;
+  if (!callback_enter(&gil)) return 0;
+  int32_t answer = 0;
+  later_enter(0); /* frees are allowed, but the end of a handle may wait for this thread */
+  PyObject *callable = handle_callable((Handle *)user, &((Handle *)user)->watch);
+  if (callable) {
+    PyObject *told = PyObject_CallFunction(callable, "y#", (const char *)info, (Py_ssize_t)info->struct_size);
+    answer = !told || told == Py_False;
+    if (!told) PyErr_WriteUnraisable(callable);
+    Py_XDECREF(told);
+    Py_DECREF(callable);
+  }
+  later_leave(0);
+  callback_leave(gil);
+  return answer;
 }
 
 /* A progress callback runs with the library's locks held, so what dies in it is freed later. */

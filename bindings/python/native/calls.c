@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The parts of every wrapper around a call of the library: the GIL, results as exceptions, numbers, and the functions
+ * that are written in Python. */
 #include "native.h"
+
+/* --- The GIL ------------------------------------------------------------------------------------------------------ */
 
 static __thread int inside;
 
@@ -15,3 +19,132 @@ void gmm_python_take_gil(PyThreadState *state) {
 }
 
 int gmm_python_thread_is_inside(void) { return inside > 0; }
+
+/* --- Results ------------------------------------------------------------------------------------------------------ */
+
+static PyObject *exception_factory;
+
+PyObject *native_set_exception_factory(PyObject *module, PyObject *factory) {
+  (void)module;
+  Py_INCREF(factory);
+  Py_XSETREF(exception_factory, factory);
+  Py_RETURN_NONE;
+}
+
+static PyObject *raise_with(gmm_result result, const char *message, int32_t native_code, int closed) {
+  if (!exception_factory) return PyErr_Format(PyExc_RuntimeError, "%s: %s", gmm_result_name(result), message);
+  /* The message may quote a file name in any encoding. */
+  PyObject *text = PyUnicode_DecodeUTF8(message, (Py_ssize_t)strlen(message), "replace");
+  if (!text) return NULL;
+  PyObject *exception = PyObject_CallFunction(exception_factory, "isNii", (int)result, gmm_result_name(result), text,
+                                              (int)native_code, closed);
+  if (!exception) return NULL;
+  PyErr_SetObject((PyObject *)Py_TYPE(exception), exception);
+  Py_DECREF(exception);
+  return NULL;
+}
+
+PyObject *gmm_python_raise(gmm_result result) {
+  if (PyErr_Occurred()) return NULL; /* a callback of this call raised: that says more */
+  const int32_t native_code = gmm_last_native_code();
+  const char *message = gmm_last_error_message();
+  if (!message || !*message) message = gmm_result_text(result);
+  return raise_with(result, message, native_code, 0);
+}
+
+PyObject *gmm_python_raise_closed(const char *what) {
+  char message[128];
+  snprintf(message, sizeof message, "the %s is closed; open or allocate another one", what);
+  return raise_with(GMM_ERROR_INVALID_HANDLE, message, 0, 1);
+}
+
+PyObject *gmm_python_append(PyObject *result, PyObject *output) {
+  if (!result || !output) {
+    Py_XDECREF(result);
+    Py_XDECREF(output);
+    return NULL;
+  }
+  PyObject *joined;
+  if (!PyTuple_Check(result)) {
+    joined = PyTuple_Pack(2, result, output);
+  } else {
+    const Py_ssize_t count = PyTuple_GET_SIZE(result);
+    joined = PyTuple_New(count + 1);
+    for (Py_ssize_t i = 0; joined && i < count; ++i) {
+      PyObject *item = PyTuple_GET_ITEM(result, i);
+      Py_INCREF(item);
+      PyTuple_SET_ITEM(joined, i, item);
+    }
+    if (joined) {
+      Py_INCREF(output);
+      PyTuple_SET_ITEM(joined, count, output);
+    }
+  }
+  Py_DECREF(result);
+  Py_DECREF(output);
+  return joined;
+}
+
+int gmm_python_is_ending(void) {
+#if PY_VERSION_HEX >= 0x030D0000
+  return !Py_IsInitialized() || Py_IsFinalizing();
+#else
+  return !Py_IsInitialized() || _Py_IsFinalizing();
+#endif
+}
+
+/* --- Numbers without a sign --------------------------------------------------------------------------------------- */
+
+/* Converters of PyArg_ParseTuple(): its own "I" and "K" take -1 for the greatest number, and drop the bits that are too
+ * many. */
+int number_64(PyObject *object, void *place) {
+  uint64_t number;
+  if (PyLong_Check(object)) {
+    number = PyLong_AsUnsignedLongLong(object);
+  } else {
+    PyObject *index = PyNumber_Index(object);
+    if (!index) return 0;
+    number = PyLong_AsUnsignedLongLong(index);
+    Py_DECREF(index);
+  }
+  if (__builtin_expect(number == UINT64_MAX, 0) && PyErr_Occurred()) return 0;
+  *(uint64_t *)place = number;
+  return 1;
+}
+
+int number_32(PyObject *object, void *place) {
+  uint64_t number;
+  if (!number_64(object, &number)) return 0;
+  if (number > UINT32_MAX) {
+    PyErr_Format(PyExc_OverflowError, "%S is beyond 32 bits", object);
+    return 0;
+  }
+  *(uint32_t *)place = (uint32_t)number;
+  return 1;
+}
+
+/* --- Functions that are written in Python ------------------------------------------------------------------------- */
+
+static PyObject *helpers[HELPER_COUNT];
+
+PyObject *helper_call(int helper, PyObject *argument) {
+  if (!helpers[helper])
+    return PyErr_Format(PyExc_RuntimeError, "gmm._native is not to be used without the package gmm");
+  return PyObject_CallFunctionObjArgs(helpers[helper], argument, NULL);
+}
+
+PyObject *native_set_helper(PyObject *module, PyObject *arguments) {
+  (void)module;
+  static const char *const names[HELPER_COUNT] = {"as_stream", "tag_number", "default_context", "kind_number",
+                                                  "unfreed"};
+  const char *name;
+  PyObject *callable;
+  if (!PyArg_ParseTuple(arguments, "sO", &name, &callable)) return NULL;
+  for (int i = 0; i < HELPER_COUNT; ++i)
+    if (strcmp(name, names[i]) == 0) {
+      Py_INCREF(callable);
+      Py_XSETREF(helpers[i], callable);
+      Py_RETURN_NONE;
+    }
+  return PyErr_Format(PyExc_ValueError, "there is no helper %s", name);
+}

@@ -45,6 +45,7 @@ GMM_PYTHON_HANDLE(gmm_ticket, HANDLE_TICKET)
 %typemap(argout) void **GMM_OUT_ADDRESS { $result = gmm_python_append($result, PyLong_FromVoidPtr((void *)*$1)); }
 %typemap(in, numinputs=0) SWIGTYPE **GMM_OUT_HANDLE ($*1_ltype temp = NULL) { $1 = &temp; }
 %typemap(argout) SWIGTYPE **GMM_OUT_HANDLE { $result = gmm_python_append($result, PyLong_FromVoidPtr((void *)*$1)); }
+%apply SWIGTYPE **GMM_OUT_HANDLE { gmm_watcher **out }
 %typemap(in, numinputs=0) uint64_t *GMM_OUT_UINT64 (uint64_t temp = 0) { $1 = &temp; }
 %typemap(argout) uint64_t *GMM_OUT_UINT64 { $result = gmm_python_append($result, PyLong_FromUnsignedLongLong(*$1)); }
 %typemap(in, numinputs=0) uint32_t *GMM_OUT_UINT32 (uint32_t temp = 0) { $1 = &temp; }
@@ -85,6 +86,14 @@ GMM_PYTHON_HANDLE(gmm_ticket, HANDLE_TICKET)
   }
   $1 = $input == Py_None ? NULL : callback_oom;
   $2 = $input == Py_None ? NULL : (void *)$input;
+}
+%typemap(in) (gmm_watch_fn fn, void *user) {
+  if (!PyObject_TypeCheck($input, &Handle_Type)) {
+    PyErr_SetString(PyExc_TypeError, "expected the gmm._native.Handle that holds the callable");
+    SWIG_fail;
+  }
+  $1 = callback_watch;
+  $2 = (void *)$input;
 }
 %typemap(in) (gmm_write_fn write, void *user) {
   $1 = callback_write;

@@ -29,8 +29,6 @@ static inline Py_ssize_t state_exports(State state) { return (Py_ssize_t)((state
 #define GUARD_END() Py_END_CRITICAL_SECTION();
 #define LOAD(place) __atomic_load_n(&(place), __ATOMIC_ACQUIRE)
 #define STORE(place, value) __atomic_store_n(&(place), (value), __ATOMIC_RELEASE)
-/* Dead objects wait in no list: Python's own allocator keeps them for each thread. */
-enum { FREE_LIST_SIZE = 0 };
 
 /** Adds to a state and returns what it was. */
 static inline State state_add(State *state, State change) {
@@ -49,7 +47,6 @@ static inline int state_change(State *state, State *expected, State wanted) {
 #define GUARD_END() }
 #define LOAD(place) (place)
 #define STORE(place, value) ((place) = (value))
-enum { FREE_LIST_SIZE = 64 };
 
 static inline State state_add(State *state, State change) {
   const State before = *state;

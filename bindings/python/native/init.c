@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "array.h"
+#include "native.h"
 
 #define KEYWORDS(Function) (PyCFunction)(void (*)(void)) Function
 
@@ -7,14 +7,11 @@ static PyObject *require_main_interpreter(PyObject *module, PyObject *ignored);
 
 static PyMethodDef functions[] = {{"require_main_interpreter", require_main_interpreter, METH_NOARGS, NULL},
                                   {"set_exception_factory", native_set_exception_factory, METH_O, NULL},
-                                  {"dlpack_capsule", dlpack_capsule, METH_VARARGS, NULL},
                                   {"callbacks_end", callbacks_end, METH_NOARGS, NULL},
                                   {"callbacks_after_fork", callbacks_after_fork, METH_NOARGS, NULL},
-                                  {"dlpack_import", dlpack_import, METH_VARARGS, NULL},
-                                  {"array_foreign", array_foreign, METH_VARARGS, NULL},
-                                  {"view_address", host_view_address, METH_O, NULL},
+                                  {"dlpack_import", native_dlpack_import, METH_O, NULL},
+                                  {"view_address", native_view_address, METH_O, NULL},
                                   {"memory_resource", native_memory_resource, METH_VARARGS, NULL},
-                                  {"watch", native_watch, METH_VARARGS, NULL},
                                   {"lease_create", native_lease_create, METH_VARARGS, NULL},
                                   {"lease_offer", native_lease_offer, METH_VARARGS, NULL},
                                   {"lease_request", native_lease_request, METH_VARARGS, NULL},
@@ -25,10 +22,8 @@ static PyMethodDef functions[] = {{"require_main_interpreter", require_main_inte
                                   {"set_helper", native_set_helper, METH_VARARGS, NULL},
                                   {"set_default_context", native_set_default_context, METH_O, NULL},
                                   {"default_context", native_default_context, METH_NOARGS, NULL},
-                                  {"extend", native_extend, METH_VARARGS, NULL},
+                                  {"set_buffer_class", native_set_buffer_class, METH_O, NULL},
                                   {"alloc", KEYWORDS(native_alloc), METH_FASTCALL | METH_KEYWORDS, native_alloc_doc},
-                                  {"empty", KEYWORDS(native_empty), METH_FASTCALL | METH_KEYWORDS, native_empty_doc},
-                                  {"zeros", KEYWORDS(native_zeros), METH_FASTCALL | METH_KEYWORDS, native_zeros_doc},
                                   {NULL, NULL, 0, NULL}};
 
 static int add_type(PyObject *module, const char *name, PyTypeObject *type) {
@@ -39,6 +34,14 @@ static int add_type(PyObject *module, const char *name, PyTypeObject *type) {
     return -1;
   }
   return 0;
+}
+
+int native_add_method(PyObject *module, const char *name, PyTypeObject *type, PyMethodDef *def) {
+  PyObject *method = PyDescr_NewMethod(type, def);
+  if (!method) return -1;
+  if (PyModule_AddObject(module, name, method) == 0) return 0;
+  Py_DECREF(method);
+  return -1;
 }
 
 /* The types and callbacks are the process's. A second interpreter would give the first one its own objects. */
@@ -65,10 +68,15 @@ PyMODINIT_FUNC PyInit__native(void) { return in_main_interpreter() ? native_swig
 
 int native_init(PyObject *module) {
   if (add_type(module, "Handle", &Handle_Type) < 0 || add_type(module, "Memory", &Memory_Type) < 0 ||
-      add_type(module, "HostView", &HostView_Type) < 0 || add_type(module, "Buffer", &Buffer_Type) < 0 ||
-      add_type(module, "Array", &Array_Type) < 0 || add_type(module, "Import", &Import_Type) < 0)
+      add_type(module, "View", &View_Type) < 0 || add_type(module, "Import", &Import_Type) < 0)
     return -1;
-  if (dtype_init() < 0 || allocate_init(module) < 0 || native_watch_init(module) < 0 || native_scope_init(module) < 0)
+  if (memory_init(module) < 0 || allocate_init(module) < 0 || native_scope_init(module) < 0) return -1;
+  /* HandleKind and MemoryOrigin, for _open(). */
+  if (PyModule_AddIntMacro(module, HANDLE_CONTEXT) < 0 || PyModule_AddIntMacro(module, HANDLE_HEAP) < 0 ||
+      PyModule_AddIntMacro(module, HANDLE_STREAM) < 0 || PyModule_AddIntMacro(module, HANDLE_EVENT) < 0 ||
+      PyModule_AddIntMacro(module, HANDLE_TICKET) < 0 || PyModule_AddIntMacro(module, HANDLE_WATCHER) < 0 ||
+      PyModule_AddIntMacro(module, HANDLE_LEASE) < 0 || PyModule_AddIntMacro(module, MEMORY_IMPORTED) < 0 ||
+      PyModule_AddIntMacro(module, MEMORY_PINNED) < 0)
     return -1;
 #ifdef Py_GIL_DISABLED
   /* guard.h: every field is guarded without it. */

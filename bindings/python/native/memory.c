@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stddef.h>
 
-#include "array.h"
+#include "native.h"
 
 int memory_is_open(const Memory *memory) {
   return (LOAD(memory->state) & STATE_OPEN) && (LOAD(memory->context->state) & STATE_OPEN) &&
@@ -81,11 +81,7 @@ int memory_address(PyObject *object, void **address) {
     *address = memory->address;
     return 0;
   }
-  if (Py_TYPE(object) == &Array_Type) {
-    if (array_check_open((Array *)object) < 0) return -1;
-    *address = ((Array *)object)->data;
-    return 0;
-  }
+  if (PyObject_TypeCheck(object, &View_Type)) return view_address(object, address);
   *address = PyLong_AsVoidPtr(object);
   return PyErr_Occurred() ? -1 : 0;
 }
@@ -236,12 +232,6 @@ int memory_give_back(Memory *memory, PyObject *stream_object) {
   return result;
 }
 
-/* _give_back(stream): True when this call freed it, False when it was freed before. None: the stream of the block. */
-static PyObject *memory_give_back_method(PyObject *self, PyObject *stream) {
-  const int result = memory_give_back((Memory *)self, stream);
-  return result < 0 ? NULL : PyBool_FromLong(result);
-}
-
 /* Frees memory that the program did not free, on the thread that drops the last reference. At the interpreter's end it
  * does nothing. */
 static void let_go(Memory *memory, PyObject *reported) {
@@ -276,9 +266,10 @@ static void let_go(Memory *memory, PyObject *reported) {
   PyErr_Restore(type, value, trace);
 }
 
-void memory_finalize(PyObject *self) { let_go((Memory *)self, self); }
+static void memory_finalize(PyObject *self) { let_go((Memory *)self, self); }
 
-int memory_end(Memory *memory) {
+/* For the deallocator: runs the finalizer, then frees what is still open. Below 0: the object lives on. */
+static int memory_end(Memory *memory) {
   if (PyObject_CallFinalizerFromDealloc((PyObject *)memory) < 0) return -1;
   /* The collector finalizes once, and views that prevented the free may have gone since. It must not visit an object
    * without references. */
@@ -303,7 +294,7 @@ static void memory_releasebuffer(PyObject *self, Py_buffer *view) {
   memory_drop_export((Memory *)self);
 }
 
-int memory_traverse(PyObject *self, visitproc visit, void *arg) {
+static int memory_traverse(PyObject *self, visitproc visit, void *arg) {
   Memory *memory = (Memory *)self;
   Py_VISIT(memory->context);
   Py_VISIT(memory->heap);
@@ -365,8 +356,83 @@ static PyObject *memory_get_exports(PyObject *self, void *unused) {
   return PyLong_FromSsize_t(state_exports(LOAD(((Memory *)self)->state)));
 }
 
+/* --- gmm.Buffer: memory that was allocated or imported ------------------------------------------------------------ */
+
+static PyTypeObject *buffer_class;
+
+PyObject *native_set_buffer_class(PyObject *module, PyObject *type) {
+  (void)module;
+  if (!PyType_Check(type) || !PyType_IsSubtype((PyTypeObject *)type, &Memory_Type))
+    return PyErr_Format(PyExc_TypeError, "expected a class of gmm._native.Memory");
+  Py_INCREF(type);
+  Py_XSETREF(buffer_class, (PyTypeObject *)type);
+  Py_RETURN_NONE;
+}
+
+Memory *buffer_new(void) {
+  if (buffer_class) return (Memory *)buffer_class->tp_alloc(buffer_class, 0);
+  return (Memory *)PyErr_Format(PyExc_RuntimeError, "gmm._native is not to be used without the package gmm");
+}
+
+static PyObject *memory_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
+  if (PyTuple_GET_SIZE(arguments) != 0 || (keywords && PyDict_GET_SIZE(keywords) != 0))
+    return PyErr_Format(PyExc_TypeError,
+                        "buffers are made by gmm.alloc(), Context.alloc(), Heap.alloc() and Context.ipc_import()");
+  return type->tp_alloc(type, 0);
+}
+
+/* None: the stream of the allocation. */
+static PyObject *free_on(PyObject *self, PyObject *stream) {
+  if (memory_give_back((Memory *)self, stream) < 0) return NULL;
+  Py_RETURN_NONE;
+}
+
+static PyObject *memory_free(PyObject *self, PyObject *const *arguments, Py_ssize_t count, PyObject *names) {
+  PyObject *stream = Py_None;
+  const Py_ssize_t named = names ? PyTuple_GET_SIZE(names) : 0;
+  if (count + named > 1 || (named == 1 && PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(names, 0), "stream") != 0))
+    return PyErr_Format(PyExc_TypeError, "free() takes one argument, stream");
+  if (count + named == 1) stream = arguments[0];
+  return free_on(self, stream);
+}
+
+static PyObject *memory_close(PyObject *self, PyObject *unused) {
+  (void)unused;
+  return free_on(self, Py_None);
+}
+
+static PyObject *memory_enter(PyObject *self, PyObject *unused) {
+  (void)unused;
+  Py_INCREF(self);
+  return self;
+}
+
+static PyObject *memory_exit(PyObject *self, PyObject *const *arguments, Py_ssize_t count) {
+  (void)arguments, (void)count;
+  return free_on(self, Py_None);
+}
+
+PyDoc_STRVAR(
+    free_doc,
+    "free($self, /, stream=None)\n--\n\n"
+    "Frees the block in the order of a stream: that of the allocation when None. Freeing twice does nothing.\n\n"
+    "BufferError while a view of it lives.");
+PyDoc_STRVAR(close_doc,
+             "close($self, /)\n--\n\nGives the memory back, on the stream of the allocation. A second call does "
+             "nothing.");
+PyDoc_STRVAR(enter_doc, "__enter__($self, /)\n--\n\n");
+PyDoc_STRVAR(exit_doc, "__exit__($self, /, *exception)\n--\n\n");
+
+/* A pin has all but this one: the package puts it into gmm.Buffer. */
+static PyMethodDef memory_free_def = {"free", (PyCFunction)(void (*)(void))memory_free, METH_FASTCALL | METH_KEYWORDS,
+                                      free_doc};
+
+int memory_init(PyObject *module) { return native_add_method(module, "memory_free", &Memory_Type, &memory_free_def); }
+
 static PyMethodDef memory_methods[] = {{"_open", memory_open_method, METH_VARARGS, NULL},
-                                       {"_give_back", memory_give_back_method, METH_O, NULL},
+                                       {"close", memory_close, METH_NOARGS, close_doc},
+                                       {"__enter__", memory_enter, METH_NOARGS, enter_doc},
+                                       {"__exit__", (PyCFunction)(void (*)(void))memory_exit, METH_FASTCALL, exit_doc},
                                        {NULL, NULL, 0, NULL}};
 
 static PyGetSetDef memory_getters[] = {
@@ -390,7 +456,7 @@ PyTypeObject Memory_Type = {
     .tp_basicsize = sizeof(Memory),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
     .tp_doc = "A block of memory of the library.",
-    .tp_new = PyType_GenericNew,
+    .tp_new = memory_new,
     .tp_dealloc = memory_dealloc,
     .tp_finalize = memory_finalize,
     .tp_traverse = memory_traverse,

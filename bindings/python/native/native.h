@@ -15,7 +15,7 @@
 
 #include "guard.h"
 
-/* errors.c */
+/* calls.c */
 
 /**
  * Raises the exception of a failed result, with this thread's message. An exception that a callback raised stays.
@@ -30,8 +30,6 @@ PyObject *gmm_python_raise_closed(const char *what);
 PyObject *gmm_python_append(PyObject *result, PyObject *output);
 /** True from the interpreter's end on: then nothing may call the library or Python. */
 int gmm_python_is_ending(void);
-
-/* calls.c: releasing the GIL */
 
 /** Around a call of the library: releases the GIL and notes that this thread comes from Python. */
 PyThreadState *gmm_python_leave_gil(void);
@@ -104,12 +102,6 @@ int handle_is_open(const Handle *handle);
  */
 int handle_stream(PyObject *object, gmm_stream *stream, Handle **held);
 
-/* watch.c */
-
-/** watch(watcher, context, events, tag, device, address, size, budget_bytes, timeout_ms, order, name) -> handle */
-PyObject *native_watch(PyObject *module, PyObject *arguments);
-int native_watch_init(PyObject *module);
-
 /* lease.c */
 
 /** lease_create(lease, context, name, arbiter, priority, floor, residency_ms, hears) -> handle */
@@ -154,10 +146,6 @@ int memory_check_open(const Memory *memory);
 int memory_check_host_access(const Memory *memory);
 /** Frees the block on a stream; None: on its own. 1: freed, 0: it was freed before, -1 with an exception. */
 int memory_give_back(Memory *memory, PyObject *stream);
-void memory_finalize(PyObject *self);
-/** For deallocators: runs the finalizer, then frees what is still open. Below 0: the object lives on. */
-int memory_end(Memory *memory);
-int memory_traverse(PyObject *self, visitproc visit, void *arg);
 /** Counts views. Memory with views cannot be freed. */
 int memory_add_export(Memory *memory);
 void memory_drop_export(Memory *memory);
@@ -170,6 +158,21 @@ PyObject *memory_take_source(Memory *memory);
 static inline void memory_open(Memory *memory) { STORE(memory->state, STATE_OPEN); }
 /** Reads an address argument: None, a number, or open memory. 0, or -1 with an exception. */
 int memory_address(PyObject *object, void **address);
+
+/** set_buffer_class(type): gmm.Buffer, which alloc() makes. */
+PyObject *native_set_buffer_class(PyObject *module, PyObject *type);
+/** An empty Buffer, which the caller fills. */
+Memory *buffer_new(void);
+/** Adds memory_free, a method that the package puts into gmm.Buffer. 0, or -1 with an exception. */
+int memory_init(PyObject *module);
+
+/* view.c: memory with a layout */
+
+enum { VIEW_MAX_DIMENSIONS = 64 };
+extern PyTypeObject View_Type, Import_Type;
+/** The address of a view's first element, while its memory is open. 0, or -1 with an exception. */
+int view_address(PyObject *view, void **address);
+PyObject *native_dlpack_import(PyObject *module, PyObject *capsule);
 
 /* reset.c */
 
@@ -211,20 +214,11 @@ void later_leave(int frees);
 /** In a forked child, which has one thread: forgets what others were to do. */
 void later_after_fork(void);
 
-/* buffer.c */
-
-extern PyTypeObject Buffer_Type;
-/** An empty Buffer, which the caller fills. */
-Memory *buffer_new(void);
-
 /* allocate.c: the shortest way from Python to memory */
 
 /** alloc() in the default context; native_alloc_doc has the arguments. */
 PyObject *native_alloc(PyObject *module, PyObject *const *arguments, Py_ssize_t count, PyObject *names);
-/** empty() and zeros() in the default context. */
-PyObject *native_empty(PyObject *module, PyObject *const *arguments, Py_ssize_t count, PyObject *names);
-PyObject *native_zeros(PyObject *module, PyObject *const *arguments, Py_ssize_t count, PyObject *names);
-extern const char native_alloc_doc[], native_empty_doc[], native_zeros_doc[];
+extern const char native_alloc_doc[];
 /** Adds the same functions as methods, which the package puts into its classes. 0, or -1 with an exception. */
 int allocate_init(PyObject *module);
 /** set_default_context(context): the context of the functions above. None: they ask the package for it. */
@@ -232,28 +226,16 @@ PyObject *native_set_default_context(PyObject *module, PyObject *context);
 /** default_context(): the default context, which the package opens when there is none. */
 PyObject *native_default_context(PyObject *module, PyObject *unused);
 
-/* helpers.c: functions and methods that are written in Python */
+/* calls.c: functions that are written in Python */
 
-enum {
-  HELPER_AS_STREAM,
-  HELPER_TAG_NUMBER,
-  HELPER_DEFAULT_CONTEXT,
-  HELPER_DTYPE_NAME,
-  HELPER_KIND,
-  HELPER_UNFREED,
-  HELPER_COUNT
-};
+enum { HELPER_AS_STREAM, HELPER_TAG_NUMBER, HELPER_DEFAULT_CONTEXT, HELPER_KIND, HELPER_UNFREED, HELPER_COUNT };
 /** Calls the package's function of that number. */
 PyObject *helper_call(int helper, PyObject *argument);
 PyObject *native_set_helper(PyObject *module, PyObject *arguments);
-/** extend(type, namespace): puts methods written in Python into a type of this module. */
-PyObject *native_extend(PyObject *module, PyObject *arguments);
-/** repr() by the method _describe() that the package has put in. */
-PyObject *native_describe(PyObject *self);
-/** str() by its method _show(). */
-PyObject *native_show(PyObject *self);
+/** Adds a method of a type as a name of the module, which the package puts into its class. 0, or -1. */
+int native_add_method(PyObject *module, const char *name, PyTypeObject *type, PyMethodDef *def);
 
-/* numbers.c */
+/* calls.c: numbers */
 
 /** Converter: a uint64_t. OverflowError: the number is below 0 or beyond 64 bits. */
 int number_64(PyObject *object, void *place);
@@ -270,17 +252,13 @@ int native_scope_init(PyObject *module);
 /** memory_resource(context, kind, device, tag): a capsule with a gmm_python_resource, which holds the context open. */
 PyObject *native_memory_resource(PyObject *module, PyObject *arguments);
 
-/* host_view.c: the caller's own objects as addresses */
-extern PyTypeObject HostView_Type;
 /** view_address(memoryview): the address of its first element, which the memoryview holds. */
-PyObject *host_view_address(PyObject *module, PyObject *object);
-
-/* dlpack.c */
-PyObject *dlpack_capsule(PyObject *module, PyObject *arguments);
+PyObject *native_view_address(PyObject *module, PyObject *object);
 
 /* callbacks.c: what the library calls; `user` is the context's Handle, or the callable itself */
 void callback_log(void *user, gmm_log_level level, const char *message);
 int32_t callback_oom(void *user, const gmm_oom_info *info);
+int32_t callback_watch(void *user, const gmm_watch_info *info);
 int32_t callback_write(void *user, const char *text, uint64_t size);
 void callback_stream(void *user);
 /** Takes the GIL on a thread of the library; false at the interpreter's end. */

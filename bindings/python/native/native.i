@@ -18,6 +18,7 @@
 %ignore gmm_stream_destroy;
 %ignore gmm_event_destroy;
 %ignore gmm_ticket_destroy;
+%ignore gmm_watcher_destroy;
 /* A method of the context makes this call, and refuses calls of other threads meanwhile. */
 %ignore gmm_reset;
 /* gmm_free() stays: a plain address may be freed. */
@@ -41,39 +42,30 @@ GMM_QUICK(gmm_version)
 GMM_QUICK(gmm_version_string)
 GMM_QUICK(gmm_tag_push)
 GMM_QUICK(gmm_tag_pop)
-GMM_QUICK(gmm_context_desc::gmm_context_desc)
-GMM_QUICK(gmm_alloc_desc::gmm_alloc_desc)
-GMM_QUICK(gmm_heap_desc::gmm_heap_desc)
-GMM_QUICK(gmm_stream_desc::gmm_stream_desc)
-GMM_QUICK(gmm_event_desc::gmm_event_desc)
-GMM_QUICK(gmm_pin_desc::gmm_pin_desc)
-GMM_QUICK(gmm_move_desc::gmm_move_desc)
-GMM_QUICK(gmm_tag_desc::gmm_tag_desc)
-GMM_QUICK(gmm_pause_desc::gmm_pause_desc)
 GMM_QUICK(gmm_pause_desc::add_tag)
 GMM_QUICK(gmm_pause_desc::set_progress)
-GMM_QUICK(gmm_ipc_import_desc::gmm_ipc_import_desc)
-GMM_QUICK(gmm_scope_desc::gmm_scope_desc)
-GMM_QUICK(gmm_context_info::gmm_context_info)
-GMM_QUICK(gmm_device_info::gmm_device_info)
-GMM_QUICK(gmm_pointer_info::gmm_pointer_info)
-GMM_QUICK(gmm_tag_info::gmm_tag_info)
-GMM_QUICK(gmm_stats_info::gmm_stats_info)
-GMM_QUICK(gmm_compact_desc::gmm_compact_desc)
-GMM_QUICK(gmm_compact_info::gmm_compact_info)
-GMM_QUICK(gmm_ticket_info::gmm_ticket_info)
 GMM_QUICK(gmm_ticket_query)
 GMM_QUICK(gmm_ticket_cancel)
-GMM_QUICK(gmm_backup_desc::gmm_backup_desc)
 GMM_QUICK(gmm_backup_desc::set_directory)
-GMM_QUICK(gmm_backup_info::gmm_backup_info)
-GMM_QUICK(gmm_block_info::gmm_block_info)
-GMM_QUICK(gmm_tags::gmm_tags)
 GMM_QUICK(gmm_tags::at)
-GMM_QUICK(gmm_blocks::gmm_blocks)
 GMM_QUICK(gmm_context_desc::set_log)
 
 %include "gmm.i"
+
+/* Watchers. The callback passes the fields of gmm_watch_info. */
+%ignore gmm_watcher;
+%ignore gmm_watch_info;
+%ignore gmm_watch_callback;
+%ignore gmm_watch_desc::callback;
+GMM_OWNER(gmm_watch_desc, free((void *)$self->name);)
+GMM_OWNED_TEXT(gmm_watch_desc, name)
+%extend gmm_watch_desc {
+  void set_callback(gmm_watch_fn fn, void *user) {
+    $self->callback.fn = fn;
+    $self->callback.user = user;
+  }
+}
+%include <gmm/watch.h>
 
 /* SWIG's initialiser returns a module or a number, by its version. In both an exception fails the import. */
 %init %{

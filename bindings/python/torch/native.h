@@ -26,19 +26,6 @@ typedef struct gmm_torch_memory {
 /** Receives a driver allocation of the heaps that has memory now: nothing of it is paused. */
 typedef void (*gmm_torch_extent)(void *user, uint64_t address, uint64_t size);
 
-/** What gmm_torch_calls() counts. */
-enum {
-  GMM_TORCH_INIT,
-  GMM_TORCH_RESET,
-  GMM_TORCH_FRACTION,
-  GMM_TORCH_BASE,
-  GMM_TORCH_STREAM,
-  GMM_TORCH_BEGIN,
-  GMM_TORCH_END,
-  GMM_TORCH_RELEASE,
-  GMM_TORCH_CALLS
-};
-
 #define GMM_TORCH_HANDLE 256 /**< bytes of an IPC handle */
 
 /**
@@ -48,7 +35,7 @@ enum {
 typedef struct gmm_torch_native {
   /** Whether memory may be allocated and freed: not in a child after fork(), nor at the interpreter's end. */
   int32_t (*usable)(void);
-  /** A block as a new tensor of this thread gets it: with its pool's tag and kind, or the current ones. */
+  /** A block as a new tensor of this thread gets it: with the current tag and kind. */
   int32_t (*allocate)(uint64_t size, int32_t device, void *stream, void **out);
   /**
    * A segment for a private pool, from a driver allocation of its own, so that no queued work uses its memory. A stream
@@ -80,12 +67,6 @@ typedef struct gmm_torch_native {
   /** 1: passed, 0: not yet, below 0: a gmm_result. `wait`: waits for it. */
   int32_t (*passed)(void *event, int32_t wait);
   void (*forget)(void *event);
-  /** A pool with a tag: whether an id is one, and its begin and end on this thread. */
-  int32_t (*routed)(uint64_t first, uint64_t second);
-  void (*begin)(uint64_t first, uint64_t second);
-  void (*end)(uint64_t first, uint64_t second);
-  /** Counts a call of PyTorch: GMM_TORCH_*. */
-  void (*count)(int32_t which);
   /** The reason of this thread's last failure. */
   const char *(*reason)(void);
 } gmm_torch_native;

@@ -192,12 +192,6 @@ std::vector<std::string> &compile_contexts() {
   return stack;
 }
 
-// Pools with a tag that this thread allocates to, innermost last.
-std::vector<PoolId> &routed_pools() {
-  thread_local std::vector<PoolId> stack;
-  return stack;
-}
-
 class Allocator final : public CUDAAllocator {
  public:
   Allocator() = default;
@@ -217,11 +211,8 @@ class Allocator final : public CUDAAllocator {
     live.requested = size;
     live.stream = stream;
     live.device = number;
-    const bool routed = !routed_pools().empty();
-    const bool pooled = !routed && device.underway.find(stream, &live.pool);
     uint64_t bytes = gmm_torch::rounded(size);
-    if (routed) live.pool = routed_pools().back();
-    if (pooled) {
+    if (device.underway.find(stream, &live.pool)) {
       live.block = device.pools.allocate(live.pool, size, stream, device.underway.any());
       if (live.block != nullptr) live.memory = reinterpret_cast<void *>(live.block->address);
     } else {
@@ -315,7 +306,6 @@ class Allocator final : public CUDAAllocator {
   // Life and limits.
 
   void init(int count) override {
-    lib->count(GMM_TORCH_INIT);
     open(count);
     initialized_ = true;
   }
@@ -326,7 +316,6 @@ class Allocator final : public CUDAAllocator {
 
   double getMemoryFraction(DeviceIndex device) { return device_of(device).fraction; }
   void setMemoryFraction(double fraction, DeviceIndex device) override {
-    lib->count(GMM_TORCH_FRACTION);
     TORCH_CHECK(0 <= fraction && fraction <= 1, "invalid fraction:", fraction, ". Please set within [0, 1].");
     check(lib->fraction(fraction, device), "set_per_process_memory_fraction");
     device_of(device).fraction = fraction;
@@ -339,7 +328,6 @@ class Allocator final : public CUDAAllocator {
   void emptyCache() { emptyCache(MempoolId{0, 0}); }
   void emptyCache(MempoolId id) {
     if (!lib->usable()) return;
-    lib->count(GMM_TORCH_RESET);
     const PoolId only = ours_of(id);
     for (int32_t i = 0; i < count_; ++i) {
       devices_[i]->observe();
@@ -364,7 +352,6 @@ class Allocator final : public CUDAAllocator {
   }
 
   void *getBaseAllocation(void *memory, size_t *size) override {
-    lib->count(GMM_TORCH_BASE);
     void *base = nullptr;
     uint64_t bytes = 0;
     int32_t device = 0;
@@ -374,7 +361,6 @@ class Allocator final : public CUDAAllocator {
   }
 
   void recordStream(const DataPtr &data, c10::cuda::CUDAStream stream) override {
-    lib->count(GMM_TORCH_STREAM);
     if (data.get() == nullptr) return;
     Live live;
     if (ledger_.look(data.get(), &live) && live.block != nullptr) {
@@ -534,15 +520,9 @@ class Allocator final : public CUDAAllocator {
   // Pools.
 
   void beginAllocateToPool(DeviceIndex number, MempoolId id, std::function<bool(cudaStream_t)> filter) override {
-    lib->count(GMM_TORCH_BEGIN);
     Device &device = device_of(number);
     const PoolId pool = ours_of(id);
     device.pools.retain(pool);
-    if (lib->routed(pool.first, pool.second)) {
-      lib->begin(pool.first, pool.second);
-      routed_pools().push_back(pool);
-      return;
-    }
 #if GMM_TORCH_VERSION < 208
     if (c10::cuda::MemPool *active = c10::cuda::MemPoolContext::getActiveMemPool();
         active != nullptr && ours_of(active->id()) == pool && active->allocator() != nullptr)
@@ -556,16 +536,8 @@ class Allocator final : public CUDAAllocator {
   }
 
   void endAllocateToPool(DeviceIndex number, MempoolId id) override {
-    lib->count(GMM_TORCH_END);
     Device &device = device_of(number);
     const PoolId pool = ours_of(id);
-    auto &mine = routed_pools();
-    for (auto at = mine.rbegin(); at != mine.rend(); ++at) {
-      if (*at != pool) continue;
-      mine.erase(std::next(at).base());
-      lib->end(pool.first, pool.second);
-      return;
-    }
     const std::lock_guard<std::mutex> guard(device.underway.mutex);
     auto &entries = device.underway.entries;
     for (auto at = entries.begin(); at != entries.end(); ++at) {
@@ -577,10 +549,7 @@ class Allocator final : public CUDAAllocator {
     TORCH_CHECK(false, "endAllocatePool: not currently recording to mempool_id");
   }
 
-  void releasePool(DeviceIndex number, MempoolId id) override {
-    lib->count(GMM_TORCH_RELEASE);
-    device_of(number).pools.release(ours_of(id));
-  }
+  void releasePool(DeviceIndex number, MempoolId id) override { device_of(number).pools.release(ours_of(id)); }
   int getPoolUseCount(DeviceIndex number, MempoolId id) {
     return static_cast<int>(device_of(number).pools.uses(ours_of(id)));
   }
@@ -788,7 +757,7 @@ class Allocator final : public CUDAAllocator {
     lib->collect(1);
     device.collect();
     PoolId pooled;
-    if (routed_pools().empty() && device.underway.find(stream, &pooled)) {
+    if (device.underway.find(stream, &pooled)) {
       live->block = device.pools.allocate(pooled, size, stream, true);
       if (live->block != nullptr) live->memory = reinterpret_cast<void *>(live->block->address);
     } else if (lib->allocate(size, device.index, stream, &live->memory) < 0) {
@@ -835,15 +804,8 @@ class Allocator final : public CUDAAllocator {
           info.owner_private_pool_id = theirs_of(pool.id);
           out->push_back(std::move(info));
         });
-    const std::vector<Part> live = live_parts(device, only);
-    if (only != PoolId{}) {  // a pool with a tag has no segments: each block stands for itself
-      for (const Part &part : live) {
-        SegmentInfo info = make_segment(device, {part.address, part.size}, {part}, context_at);
-        info.owner_private_pool_id = theirs_of(only);
-        out->push_back(std::move(info));
-      }
-      return;
-    }
+    if (only != PoolId{}) return;
+    const std::vector<Part> live = live_parts(device);
     std::vector<gmm_torch::Range> ranges;
     check(extents_of(device, &ranges), "memory_snapshot");
     for (const gmm_torch::Range &range : gmm_torch::without(gmm_torch::joined(std::move(ranges)), pooled)) {
@@ -862,11 +824,10 @@ class Allocator final : public CUDAAllocator {
   }
 
   // gmm's own blocks in the order of their addresses.
-  std::vector<Part> live_parts(const Device &device, PoolId only) const {
+  std::vector<Part> live_parts(const Device &device) const {
     std::vector<Part> live;
     ledger_.each([&](const Live &block) {
       if (block.device != device.index || block.block != nullptr) return;
-      if (only != PoolId{} && only != block.pool) return;
       Part part;
       part.address = address_of(block.memory);
       part.size = gmm_torch::rounded(block.requested);
@@ -898,7 +859,7 @@ class Allocator final : public CUDAAllocator {
           pooled.push_back({segment.address, segment.size});
           gmm_torch::add_inactive(parts, &now);
         });
-    const std::vector<Part> live = live_parts(device, {});
+    const std::vector<Part> live = live_parts(device);
     for (const gmm_torch::Range &range : gmm_torch::without(device.looked.ranges, pooled))
       gmm_torch::add_inactive(gmm_torch::parts_of(range, live), &now);
     device.stats.observe_inactive(now);

@@ -23,12 +23,6 @@ internal static class Child
             case "exit-inside":
                 ExitInsideCallbacks();
                 return 1;
-            case "domains":
-                Domains.Run();
-                return 0;
-            case "lease":
-                LeaseMember.Run(arguments[1]);
-                return 0;
             case "task-throws":
                 TaskThrows();
                 return 0;

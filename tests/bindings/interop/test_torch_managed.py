@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gmm.torch without a GPU: managed memory is host memory, and a second device is played by the host.
-
-tests/gpu/torch_check.py is the same with one.
-"""
+"""gmm.torch's unified memory. Without a GPU managed memory is host memory, and the host plays the second device."""
 import contextlib
 import copy
+import ctypes
 import gc
 import io
 import os
@@ -12,26 +10,25 @@ import pathlib
 import pickle
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import traceback
 import weakref
 
-os.environ["GMM_BACKEND"] = os.environ.get("TEST_TORCH_BACKEND", "host")
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # small tensors, and a machine that others use
+import conftest
+import pytest
+import torch
+from conftest import MIB, run
 
-import pytest  # noqa: E402
-import torch  # noqa: E402
+import gmm
+import gmm.torch
+from gmm._torch import allocator, managed, workers
+from gmm._torch import library as torch_library
 
-import gmm  # noqa: E402
-import gmm.torch  # noqa: E402
-from gmm._torch import extension, managed, workers  # noqa: E402
-from gmm._torch import library as torch_library  # noqa: E402
-
-GPU = torch.device("cuda", 0)
-MIB = 1 << 20
 ROOT = pathlib.Path(__file__).resolve().parents[3]
+SLEEP = 100_000_000  # cycles of torch.cuda._sleep(): about 50 ms
+on_host = pytest.mark.skipif(conftest.BACKEND != "host", reason="forks, or is the same on each backend")
+played = pytest.mark.skipif(conftest.GPU, reason="the host plays the GPU")
 
 
 @pytest.fixture(autouse=True)
@@ -44,16 +41,29 @@ def enabled():
 
 @pytest.fixture
 def gpu(monkeypatch):
-    """The host plays the GPU: what goes there is a tensor of its own over the same memory, on "cpu"."""
-    real = managed._empty
-    monkeypatch.setattr(managed, "_empty", lambda dtype, device: real(dtype, "cpu"))
-    monkeypatch.setattr(managed, "ordinal", lambda device: 0 if device.type == "cuda" else -1)
-    join = extension.Extension.join
-    monkeypatch.setattr(extension.Extension, "join", lambda self, storage, source,
-                        device: join(self, storage, source, -1))
-    monkeypatch.setattr(managed, "stream_of", lambda device: 0)
-    monkeypatch.setattr(managed, "capturing", lambda device: False)
-    return GPU
+    """The GPU. Where there is none, a tensor there is another one over the same memory, on "cpu"."""
+    device = torch.device("cuda", 0)
+    if not conftest.GPU:
+        real, join = managed._empty, torch_library.Extension.join
+        monkeypatch.setattr(managed, "_empty", lambda dtype, device: real(dtype, "cpu"))
+        monkeypatch.setattr(managed, "ordinal", lambda device: 0 if device.type == "cuda" else -1)
+        monkeypatch.setattr(torch_library.Extension, "join", lambda self, storage, source,
+                            device: join(self, storage, source, -1))
+        monkeypatch.setattr(managed, "stream_of", lambda device: 0)
+        monkeypatch.setattr(managed, "capturing", lambda device: False)
+    return device
+
+
+def settle():
+    """The host writes to managed memory only while the GPU does not."""
+    if conftest.GPU:
+        torch.cuda.synchronize()
+
+
+def equal(one, other):
+    """Whether two tensors of any devices have the same contents."""
+    settle()
+    return torch.equal(*(tensor.detach().to("cpu", copy=True) for tensor in (one, other)))
 
 
 def kind_of(tensor):
@@ -66,7 +76,7 @@ def live_bytes():
     return gmm.context().stats(kind=gmm.Kind.MANAGED).live_bytes
 
 
-# What is managed.
+# New tensors.
 
 
 def test_switching_on_is_one_thread_s_work_at_a_time(monkeypatch):
@@ -192,10 +202,11 @@ def test_moving_keeps_the_memory(gpu):
     a = torch.randn(40, 30)
     b = gmm.torch.uvm_to(a, gpu)
     assert b is not a and b.untyped_storage()._cdata != a.untyped_storage()._cdata
-    assert b.data_ptr() == a.data_ptr() and b.shape == a.shape and torch.equal(a, b)
+    assert b.data_ptr() == a.data_ptr() and b.shape == a.shape and equal(a, b)
     b.mul_(2)
+    settle()
     a[0, 0] = 5
-    assert torch.equal(a, b) and b[0, 0] == 5
+    assert equal(a, b) and b[0, 0] == 5
     again = a.to(gpu)
     assert again.untyped_storage()._cdata == b.untyped_storage()._cdata  # one storage on each device
     assert a.cuda().data_ptr() == a.data_ptr()
@@ -209,9 +220,9 @@ def test_views_keep_their_shape(gpu):
         moved = view.uvm_to(gpu)
         assert (moved.data_ptr(), moved.size(), moved.stride(), moved.storage_offset()) == (
             view.data_ptr(), view.size(), view.stride(), view.storage_offset())
-        assert moved.untyped_storage().nbytes() == a.untyped_storage().nbytes() and torch.equal(moved, view)
+        assert moved.untyped_storage().nbytes() == a.untyped_storage().nbytes() and equal(moved, view)
     c = torch.randn(5, dtype=torch.complex64)
-    assert torch.equal(c.conj().uvm_to(gpu), c.conj()) and c.conj().uvm_to(gpu).data_ptr() == c.data_ptr()
+    assert equal(c.conj().uvm_to(gpu), c.conj()) and c.conj().uvm_to(gpu).data_ptr() == c.data_ptr()
 
 
 @pytest.mark.parametrize("first", ["source", "moved"])
@@ -255,7 +266,8 @@ def test_resize_and_shared_memory_do_not_pull_the_memory_away(gpu):
     assert alone.is_shared()
 
 
-def test_what_copies(gpu):
+@played
+def test_a_copy_where_a_move_is_impossible_or_unwanted(gpu):
     a = torch.randn(4, 4)
     assert a.to("cpu") is a and a.to(torch.float32) is a
     assert a.to(torch.float64).data_ptr() != a.data_ptr()
@@ -281,6 +293,7 @@ def test_what_copies(gpu):
     assert len(calls) == 3
 
 
+@played
 def test_positions_of_to(gpu):
     """.to(device, dtype, non_blocking, copy) and its other forms, by position."""
     a = torch.randn(4)
@@ -311,7 +324,7 @@ def test_manage_in_to(gpu):
         assert made.is_managed() and torch.equal(made, plain) and not plain.is_managed()
         assert made.to(manage=True) is made and made.to("cpu", manage=True) is made
         moved = plain.to(gpu, manage=True)
-        assert moved.is_managed() and torch.equal(moved, plain)
+        assert moved.is_managed() and equal(moved, plain)
         same = made.to(gpu, manage=True)
         assert same.data_ptr() == made.data_ptr()  # managed already: a move
         other = plain.to(torch.float64, manage=True)
@@ -327,7 +340,7 @@ def test_manage_in_to(gpu):
             plain.to("nowhere", manage=True)
 
 
-def test_what_cannot_move_says_so(gpu):
+def test_tensors_that_cannot_move_raise(gpu):
     gmm.torch.set_enabled_uvm(False)
     with pytest.raises(ValueError, match="not managed"):
         gmm.torch.uvm_to(torch.randn(3), gpu)
@@ -354,8 +367,9 @@ def test_gradients_flow_through_moves(gpu):
     assert y.requires_grad and not y.is_leaf and y.data_ptr() == x.data_ptr()
     (y * y).sum().backward()
     assert torch.allclose(x.grad, 2 * x.detach())
-    assert torch.autograd.gradcheck(lambda v: v.to(gpu).pow(3), torch.randn(4, dtype=torch.float64, requires_grad=True))
-    assert torch.autograd.gradgradcheck(lambda v: v.to(gpu).pow(3),
+    values = torch.randn(4, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda v: v.to(gpu).pow(3).cpu(), values)
+    assert torch.autograd.gradgradcheck(lambda v: v.to(gpu).pow(3).cpu(),
                                         torch.randn(4, dtype=torch.float64, requires_grad=True))
     with torch.no_grad():
         assert not x.to(gpu).requires_grad
@@ -363,8 +377,8 @@ def test_gradients_flow_through_moves(gpu):
 
 def test_a_write_on_either_side_is_seen_by_autograd(gpu):
     x = torch.randn(6)
-    w = torch.randn(6, requires_grad=True)
     y = x.to(gpu)
+    w = torch.randn(6, device=y.device, requires_grad=True)
     product = (w * y).sum()
     x.add_(1)
     assert x._version == y._version
@@ -453,7 +467,8 @@ def scripted(size: int):
     return torch.ones(size) + torch.zeros([size]) + torch.full([size], 2.0)
 
 
-def test_what_knows_factories_by_identity_still_does():
+@on_host
+def test_code_that_knows_factories_by_identity_works(tmp_path):
     with torch.device("meta"):
         assert torch.empty(2).is_meta and torch.tensor([1.0]).is_meta and torch.arange(3).is_meta
     torch.set_default_device("meta")
@@ -492,21 +507,17 @@ def unseen(x):
 assert torch.compile(unseen, backend="eager", fullgraph=True)(torch.ones(3)).tolist() == [2.0] * 3
 assert torch.empty(3, pin_memory=True).is_managed()
 """
-    path = pathlib.Path(tempfile.mkdtemp()) / "program.py"  # torch.jit.script() reads the source
-    try:
-        path.write_text(code)
-        subprocess.run([sys.executable, str(path)], check=True)
-    finally:
-        path.unlink()
-        path.parent.rmdir()
+    path = tmp_path / "program.py"  # torch.jit.script() reads the source
+    path.write_text(code)
+    subprocess.run([sys.executable, str(path)], check=True)
 
 
+@played
 def test_uvm_context_of_new_pytorch_is_served(monkeypatch):
-    from gmm._torch import patches, tagged_pool
+    from gmm._torch import patches
 
-    own = object()
     for module in (torch.cuda, torch.cuda.memory):
-        monkeypatch.setattr(module, "_use_uvm", own, raising=False)
+        monkeypatch.setattr(module, "_use_uvm", object(), raising=False)
     gmm.torch.install()
     assert torch.cuda._use_uvm is torch.cuda.memory._use_uvm is gmm.torch.use_uvm
     asked = []
@@ -517,14 +528,14 @@ def test_uvm_context_of_new_pytorch_is_served(monkeypatch):
             asked.append(device)
             yield self
 
-    monkeypatch.setattr(tagged_pool, "make", lambda tag, kind: asked.append((tag, kind)) or Pool())
+    monkeypatch.setattr(allocator, "pool", lambda kind: asked.append(kind) or Pool())
     monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext())
     with torch.cuda._use_uvm(1) as pool:
         assert isinstance(pool, Pool)
-    assert asked == [(None, gmm.Kind.MANAGED), torch.device("cuda", 1)]
+    assert asked == [gmm.Kind.MANAGED, torch.device("cuda", 1)]
     for module in (torch.cuda, torch.cuda.memory):
         monkeypatch.delattr(module, "_use_uvm")
-    patches.serve_use_uvm(gmm.torch.use_uvm)
+    patches.serve_use_uvm()
     assert not hasattr(torch.cuda, "_use_uvm")  # an older PyTorch gets none
 
 
@@ -562,6 +573,7 @@ class Numbers(torch.utils.data.Dataset):
         return made, bool(gmm.torch.get_enabled_uvm())
 
 
+@on_host
 def test_data_loader_workers():
     data = torch.arange(32.0)
     assert data.is_managed()
@@ -574,6 +586,7 @@ def test_data_loader_workers():
     assert all(batch.is_managed() for batch, in loader)
 
 
+@on_host
 def test_forked_workers_with_managed_tensors_are_refused_on_cuda(monkeypatch):
     class Info:
         backend_name = "cuda"
@@ -593,6 +606,7 @@ def test_forked_workers_with_managed_tensors_are_refused_on_cuda(monkeypatch):
     assert workers.managed_inside(lambda: inside) is not None
 
 
+@on_host
 def test_a_forked_child_goes_on_with_ordinary_memory():
     parent = torch.full((1000,), 2.0)
     read, write = os.pipe()
@@ -620,19 +634,9 @@ def test_a_forked_child_goes_on_with_ordinary_memory():
     assert bool((parent == 2).all())
 
 
-def test_the_environment_variable():
-    code = ("import gmm.torch, torch; print(gmm.torch.get_enabled_uvm(), gmm.torch.is_managed(torch.ones(3)), "
-            "hasattr(torch.cuda, 'set_enabled_uvm'))")
-    for value, printed in (("1", "True True True"), ("0", "False False False")):
-        done = subprocess.run([sys.executable, "-W", "ignore", "-c", code],
-                              env={**os.environ, "PYTORCH_ENABLE_UNIFIED_MEMORY": value}, capture_output=True,
-                              text=True, timeout=300, check=False)
-        assert done.stdout.strip() == printed, done.stdout + done.stderr
-
-
 @pytest.fixture
 def entry_point(tmp_path):
-    """Runs a program that knows PyTorch alone, with gmm's entry point as its wheel has it."""
+    """Variables for a program that knows PyTorch alone, with gmm's entry point as its wheel has it."""
     about = tmp_path / "gmm-1.0.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: gmm\nVersion: 1.0\n")
@@ -642,31 +646,26 @@ def entry_point(tmp_path):
     module = tmp_path / "_gmm_torch_autoload.py"
     module.write_text((ROOT / "bindings" / "python" / "_gmm_torch_autoload.py").read_text())
 
-    def run(code, **environment):
-        path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False,
-                              env={**os.environ, "PYTHONPATH": path, **environment})
-        assert done.returncode == 0, done.stderr
-        return done.stdout.split(), done.stderr
-
-    return run
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    return {"PYTHONPATH": path, "PYTHONWARNINGS": "always::RuntimeWarning"}
 
 
-def test_an_unmodified_program_is_switched_on_by_the_variable_alone(entry_point):
+@on_host
+@pytest.mark.parametrize("value", ["1", "0", ""])
+def test_an_unmodified_program_is_switched_on_by_the_variable_alone(entry_point, value):
     code = """
 import sys, torch
 if hasattr(torch.cuda, "get_enabled_uvm"):
     x = torch.ones(3)
     print(torch.cuda.get_enabled_uvm(), x.is_managed(), x.to("cpu") is x)
 else:
-    print("gmm" in sys.modules)
+    print("gmm" in sys.modules)  # cheap, and silent
 """
-    assert entry_point(code, PYTORCH_ENABLE_UNIFIED_MEMORY="1")[0] == ["True", "True", "True"]
-    for value in ("", "0"):
-        printed, errors = entry_point(code, PYTORCH_ENABLE_UNIFIED_MEMORY=value)
-        assert printed == ["False"] and "gmm" not in errors  # cheap, and silent
+    printed = run(code, **{**entry_point, "PYTORCH_ENABLE_UNIFIED_MEMORY": value})
+    assert printed == ("True True True" if value == "1" else "False")
 
 
+@on_host
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 def test_without_cuda_it_is_not_enabled(entry_point):
     code = """
@@ -677,26 +676,190 @@ try:
 except RuntimeError as error:
     print("no CUDA device" in str(error))
 """
-    printed, errors = entry_point(code, PYTORCH_ENABLE_UNIFIED_MEMORY="1", GMM_BACKEND="")
-    assert printed == ["False", "False", "True"] and "RuntimeWarning" in errors
+    printed = run(code, **{**entry_point, "PYTORCH_ENABLE_UNIFIED_MEMORY": "1", "GMM_BACKEND": ""})
+    assert printed.split() == ["False", "False", "True"]
 
 
+@on_host
 def test_without_a_compiler_it_says_what_is_missing(tmp_path):
     code = """
 import os
 import gmm.torch
 for compiler in ("", "/bin/false"):
-    if compiler:
-        os.environ["CXX"] = compiler
+    os.environ.update({"CXX": compiler} if compiler else {})
     try:
         gmm.torch.set_enabled_uvm()
     except RuntimeError as error:
         print(error, "(end)")
 """
-    environment = {**os.environ, "GMM_TORCH_CACHE": str(tmp_path), "PATH": str(tmp_path)}
-    environment.pop("CXX", None)
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], env=environment, capture_output=True, text=True,
-                          timeout=300, check=False)
-    missing, failed, rest = done.stdout.split("(end)")
-    assert "C++ compiler" in missing and "did not compile" in failed and not rest.strip(), done.stdout + done.stderr
+    missing, failed, rest = run(code, GMM_TORCH_CACHE=str(tmp_path), PATH=str(tmp_path), CXX="").split("(end)")
+    assert "C++ compiler" in missing and "gmm.torch build" in missing and "did not compile" in failed and not rest
     assert not list(tmp_path.glob("*.so"))
+
+
+# On a GPU.
+
+PREFERRED, ACCESSED_BY, LAST_PREFETCH = 2, 3, 4
+CPU, NOWHERE = -1, -2
+
+
+def attribute(tensor, which):
+    """The driver's answer for the whole range (cuMemRangeGetAttribute): a device, CPU or NOWHERE."""
+    out = ctypes.c_int32(-99)
+    assert conftest.DRIVER.cuMemRangeGetAttribute(
+        ctypes.byref(out), ctypes.c_size_t(4), which, ctypes.c_uint64(tensor.data_ptr()),
+        ctypes.c_size_t(tensor.numel() * tensor.element_size())) == 0
+    return out.value
+
+
+def hints(tensor):
+    return attribute(tensor, PREFERRED), attribute(tensor, ACCESSED_BY)
+
+
+@pytest.mark.gpu
+def test_hints_follow_the_tensor():
+    assert hints(torch.ones(4 * MIB, device="cuda")) == (0, NOWHERE)
+    a = torch.arange(2 * MIB, dtype=torch.float32)
+    assert hints(a) == (CPU, 0)
+    g = a.to("cuda")
+    assert hints(g) == (0, NOWHERE) and attribute(g, LAST_PREFETCH) == 0 and g.data_ptr() == a.data_ptr()
+    assert bool((g == torch.arange(2 * MIB, device="cuda")).all())
+    torch.cuda._sleep(SLEEP)
+    g[1] = -7
+    back = g.cpu()
+    assert back.untyped_storage()._cdata == a.untyped_storage()._cdata and a[1].item() == -7
+    assert hints(a) == (CPU, 0) and attribute(a, LAST_PREFETCH) == CPU
+    born = torch.full((1000, 10), 3.0, device="cuda")
+    home = born[5:7, 2:].cpu()
+    assert home.data_ptr() == born[5:7, 2:].data_ptr() and home.stride() == (10, 1) and bool((home == 3).all())
+
+
+@pytest.mark.gpu
+def test_a_move_to_the_host_waits_unless_it_is_asked_not_to():
+    g = torch.zeros(MIB, device="cuda")
+    g.add_(0)  # the driver loads a kernel at its first use, and may wait for the GPU then
+    g.to("cpu", non_blocking=True)
+    torch.cuda.synchronize()
+    done = torch.cuda.Event()
+    torch.cuda._sleep(8 * SLEEP)
+    g.add_(1)
+    done.record()
+    g.to("cpu", non_blocking=True)
+    assert not done.query()
+    torch.cuda.synchronize()
+    torch.cuda._sleep(8 * SLEEP)
+    g.add_(1)
+    done.record()
+    h = torch.cuda.uvm_to(g, "cpu")
+    assert done.query() and h[0].item() == 2
+
+
+@pytest.mark.gpu
+def test_other_types_and_copies_on_the_gpu():
+    a = torch.randn(1000)
+    for g in (a.to("cuda", torch.float64), a.to("cuda", copy=True), a.to("cuda", torch.float32, False, True)):
+        assert g.is_cuda and g.data_ptr() != a.data_ptr() and torch.allclose(g.cpu().float(), a)
+    assert torch.eye(4).to_sparse().to("cuda").layout is torch.sparse_coo
+    torch.cuda.set_uvm_move_on_copy(False)
+    copied, moved = a.to("cuda"), torch.cuda.uvm_to(a, "cuda")
+    torch.cuda.set_uvm_move_on_copy(True)
+    assert copied.data_ptr() != a.data_ptr() and moved.data_ptr() == a.data_ptr()
+    g = torch.randn(1000, device="cuda")
+    plain = g.unmanage_memory()
+    assert not plain.is_managed() and plain.is_cuda and kind_of(plain) == gmm.Kind.VMM and torch.equal(plain, g)
+    again = plain.manage_memory()
+    assert again.is_managed() and again.cpu().data_ptr() == again.data_ptr() and torch.equal(again, g)
+
+
+@pytest.mark.gpu
+def test_memory_is_not_given_out_while_either_side_uses_it():
+    """The CPU tensor goes first, then the GPU's while a kernel still reads it; then other tensors ask for memory."""
+    gc.collect()
+    collect = torch_library.load().cdll.gmm_torch_host_collect
+    torch.cuda.synchronize(), collect(1)
+    before = gmm.context().stats(tag="torch-cpu").live_bytes
+    for _ in range(3):
+        a = torch.full((8 * MIB,), 7, dtype=torch.uint8)
+        g = a.cuda()
+        del a
+        others = [torch.zeros(8 * MIB, dtype=torch.uint8) for _ in range(3)]
+        torch.cuda._sleep(SLEEP)
+        out = g.clone()
+        del g
+        others += [torch.zeros(8 * MIB, dtype=torch.uint8) for _ in range(3)]
+        torch.cuda.synchronize()
+        assert bool((out == 7).all())
+        g = torch.full((8 * MIB,), 9, dtype=torch.uint8, device="cuda")
+        h = g.cpu()
+        del g
+        others += [torch.zeros(8 * MIB, dtype=torch.uint8, device="cuda") for _ in range(3)]
+        torch.cuda.synchronize()
+        assert bool((h == 9).all())
+        source, target = torch.full((8 * MIB,), 4, dtype=torch.uint8), torch.empty_like(out)
+        torch.cuda._sleep(SLEEP)
+        target.copy_(source, non_blocking=True)
+        del source
+        others += [torch.zeros(8 * MIB, dtype=torch.uint8) for _ in range(3)]
+        torch.cuda.synchronize()
+        assert bool((target == 4).all())
+        del h, others, out, target
+    torch.cuda.synchronize(), collect(1)
+    assert gmm.context().stats(tag="torch-cpu").live_bytes == before
+    assert hints(torch.ones(2 * MIB)) == (CPU, 0)  # memory that was moved and freed has its hints again
+
+
+@pytest.mark.gpu
+def test_a_graph_reads_moved_memory():
+    x, w = torch.randn(128, 128).cuda(), torch.randn(128, 128, device="cuda")
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        x @ w
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y = torch.relu(x @ w) * 2
+    for _ in range(3):
+        home = x.cpu()
+        home.copy_(torch.randn(128, 128))
+        torch.ones(128, 128, device="cuda").mul_(float("nan"))
+        x.data = home.cuda()
+        graph.replay()
+        assert torch.allclose(y, torch.relu(x @ w) * 2, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.gpu
+def test_loaders_on_the_gpu():
+    numbers = torch.utils.data.TensorDataset(torch.arange(64.0))
+    with pytest.raises(RuntimeError, match="spawn"):
+        iter(torch.utils.data.DataLoader(numbers, num_workers=1, multiprocessing_context="fork"))
+    plain = torch.utils.data.TensorDataset(gmm.torch.unmanage_memory(torch.arange(64.0)))
+    loader = torch.utils.data.DataLoader(plain, batch_size=16, num_workers=1, multiprocessing_context="fork")
+    assert sum(batch.to("cuda").sum().item() for batch, in loader) == 2016
+    loader = torch.utils.data.DataLoader(numbers, batch_size=16, pin_memory=True)
+    assert sum(batch.to("cuda", non_blocking=True).sum().item() for batch, in loader) == 2016
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("first", ["use", "install"])
+def test_uvm_of_one_thread(first):
+    run(f"""
+import ctypes, torch, gmm, gmm.torch
+gmm.torch.{first}()
+with gmm.torch.use_uvm():
+    x = torch.full((1 << 20,), 3.0, device="cuda")
+y = torch.ones(10, device="cuda")
+assert gmm.torch.is_managed(x) and not gmm.torch.is_managed(y)
+x.add_(1)
+torch.cuda.synchronize()
+assert ctypes.c_float.from_address(x.data_ptr() + 4000).value == 4.0  # the host reads the same memory
+""")
+
+
+@pytest.mark.gpu
+def test_a_model_larger_than_the_quota_trains():
+    example = ROOT / "examples" / "python" / "torch_larger_than_quota.py"
+    done = subprocess.run([sys.executable, example, "--quota", "256", "--steps", "4"], capture_output=True, text=True,
+                          timeout=100, check=False)
+    assert done.returncode == 0 and "OutOfMemoryError" in done.stdout, done.stdout + done.stderr
+    assert "loss" in done.stdout and "did not fall" not in done.stdout, done.stdout

@@ -47,6 +47,10 @@ def host():
     context.close()
 
 
+def on_host(context):
+    return context.info.backend_name == "host"
+
+
 def need(context, capability, kind=None):
     """Leaves a test out on a device that says it cannot do it."""
     info = context.device_info(0)

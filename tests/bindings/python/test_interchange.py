@@ -1,53 +1,170 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Other packages see the same bytes, at the same address."""
+"""Other packages see gmm's bytes at the same address, and gmm theirs: held as long as needed, and given back once."""
 import ctypes
 import gc
+import mmap
+import struct
+import threading
+import weakref
 
 import pytest
-from conftest import need
+from conftest import need, on_host, run_code
 
 import gmm
 from gmm import Capability, Kind
 
 np = pytest.importorskip("numpy")
 
-HOST_VISIBLE = [Kind.HOST, Kind.MANAGED]
-CPU, CUDA = 1, 2
+CPU, CUDA, CUDA_HOST, CUDA_MANAGED, ONE_API, METAL = 1, 2, 3, 13, 14, 8
+READ_ONLY, IS_COPIED = 1, 2
 
 
-def on_host(context):
-    return context.info.backend_name == "host"
+class Tensor(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("device", ctypes.c_int32 * 2), ("ndim", ctypes.c_int32),
+                ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
+                 ("shape", ctypes.c_void_p), ("strides", ctypes.c_void_p),
+                ("byte_offset", ctypes.c_uint64)]
 
 
-def kinds_with_buffers(context):
-    return context.device_info(0).kinds if on_host(context) else HOST_VISIBLE
+class Versioned(ctypes.Structure):
+    _fields_ = [("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("manager_ctx", ctypes.c_void_p),
+                ("deleter", ctypes.c_void_p),
+                ("flags", ctypes.c_uint64), ("tensor", Tensor)]
+
+
+class Legacy(ctypes.Structure):
+    _fields_ = [("tensor", Tensor), ("manager_ctx", ctypes.c_void_p), ("deleter", ctypes.c_void_p)]
+
+
+_new = ctypes.pythonapi.PyCapsule_New
+_new.restype, _new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+_name = ctypes.pythonapi.PyCapsule_GetName
+_name.restype, _name.argtypes = ctypes.c_char_p, [ctypes.py_object]
+_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_pointer.restype, _pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+
+
+class Producer:
+    """Another package: int32 memory as a tensor of either form. Its deleter notes each call and its thread."""
+
+    def __init__(self, shape=(2, 3), *, strides=None, device=(CPU, 0), versioned=True, version=(1, 0), flags=0, code=0,
+                 bits=32, lanes=1,
+                 byte_offset=0, ndim=None):
+        self.memory = (ctypes.c_int32 * 64)(*range(64))
+        self.address = ctypes.addressof(self.memory)
+        self.deleted = []
+        self.asked = []
+        self.device = device
+        self.versioned = versioned
+        # PYFUNCTYPE: the call keeps the GIL, as a deleter in C that needs it finds it held.
+        deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+        self.deleter = deleter(lambda tensor: self.deleted.append((tensor, threading.get_ident())))
+        self.shape = (ctypes.c_int64 * len(shape))(*shape)
+        self.strides = None if strides is None else (ctypes.c_int64 * len(strides))(*strides)
+        self.tensor = Versioned(*version) if versioned else Legacy()
+        self.tensor.deleter = ctypes.cast(self.deleter, ctypes.c_void_p).value
+        if versioned:
+            self.tensor.flags = flags
+        inner = self.tensor.tensor
+        inner.data, inner.device[:], inner.ndim = self.address, device, len(shape) if ndim is None else ndim
+        inner.code, inner.bits, inner.lanes, inner.byte_offset = code, bits, lanes, byte_offset
+        inner.shape = ctypes.addressof(self.shape)
+        inner.strides = None if strides is None else ctypes.addressof(self.strides)
+
+    def __dlpack_device__(self):
+        return self.device
+
+    def __dlpack__(self, **options):
+        self.asked.append(options)
+        # No destructor: a capsule that is dropped unconsumed gives nothing back here, so that each call of the deleter
+        # is the consumer's.
+        return _new(ctypes.addressof(self.tensor), b"dltensor_versioned" if self.versioned else b"dltensor", None)
+
+
+class OldProducer(Producer):
+    """DLPack before 1.0 knows the stream only."""
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, versioned=False, **options)
+
+    def __dlpack__(self, stream=None):
+        return super().__dlpack__(stream=stream)
+
+
+class Interface:
+    """Memory by one protocol only."""
+
+    def __init__(self, memory, **interfaces):
+        self.memory = memory
+        for name, value in interfaces.items():
+            setattr(self, f"__{name}__", value)
+
+
+class OnDevice:
+    """Asks for a DLPack device by name, as consumers do that have no argument for it."""
+
+    def __init__(self, buffer, device):
+        self.buffer, self.device = buffer, device
+
+    def __dlpack_device__(self):
+        return self.device
+
+    def __dlpack__(self, **options):
+        options["dl_device"] = self.device
+        return self.buffer.__dlpack__(**options)
+
+
+# gmm's memory, for others.
 
 
 def test_buffer_protocol(context):
-    for kind in kinds_with_buffers(context):
+    for kind in context.device_info(0).kinds:
         with context.alloc(4096, kind) as buffer:
-            view = memoryview(buffer)
-            assert (view.nbytes, view.format, view.readonly, view.contiguous) == (4096, "B", False, True)
+            if not on_host(context) and kind in (Kind.DEVICE, Kind.VMM):
+                with pytest.raises(BufferError, match="host cannot reach"):
+                    memoryview(buffer)
+                assert len(bytes(buffer)) == 4096 and buffer._exports == 0  # a copy
+                continue
+            with memoryview(buffer) as view:
+                assert (view.nbytes, view.format, view.readonly, view.contiguous) == (4096, "B", False, True)
             array = np.frombuffer(buffer, dtype=np.float32)
-            assert array.ctypes.data == buffer.address and array.size == 1024
+            assert array.ctypes.data == buffer.address and len(buffer) == 4096
             array[:] = 1.5
-            assert bytes(buffer)[:4] == array[:1].tobytes() and len(buffer) == 4096
-            view.release()
-            del array
+            assert bytes(buffer)[:4] == array[:1].tobytes()
+            numbers = (ctypes.c_uint8 * 64).from_buffer(buffer)
+            assert ctypes.addressof(numbers) == buffer.address
+            del array, numbers
+            gc.collect()
 
 
-def test_no_buffer_protocol_for_device_memory(context):
-    if on_host(context):
-        pytest.skip("the host reaches every kind of its own memory")
-    for kind in (Kind.DEVICE, Kind.VMM):
-        with context.alloc(4096, kind) as buffer:
-            with pytest.raises(BufferError, match="host cannot reach"):
-                memoryview(buffer)
-            assert len(bytes(buffer)) == 4096  # a copy
-            assert buffer._exports == 0
+def test_buffer_protocol_of_arrays(host):
+    array = host.array(np.arange(12, dtype=np.int16).reshape(3, 4))
+    view, transposed = memoryview(array), memoryview(array.T)
+    assert (view.format, view.shape, view.strides, view.readonly, view.ndim) == ("h", (3, 4), (8, 2), False, 2)
+    view[1, 2] = 99
+    assert array[1, 2].item() == 99
+    assert transposed.shape == (4, 3) and transposed.f_contiguous and not transposed.c_contiguous
+    with pytest.raises(BufferError):
+        struct.unpack_from("h", array[:, ::2])  # asks for plain bytes
+    with pytest.raises(BufferError, match="views"):
+        array.free()
+    view.release()
+    transposed.release()
+    array.free()
+    number = host.array(7, "i4")
+    assert memoryview(number).tolist() == 7 and np.asarray(number).shape == ()
+    readonly = gmm.Array(host.alloc(16), readonly=True)
+    assert memoryview(readonly).readonly and not np.asarray(readonly).flags.writeable
+    with pytest.raises((BufferError, TypeError)):
+        struct.pack_into("B", readonly, 0, 1)
+    for write in (lambda: readonly.fill(1), lambda: readonly.copy_from(bytes(16)),
+                  lambda: host.zeros(16, "u1").copy_to(readonly)):
+        with pytest.raises(ValueError, match="read-only"):
+            write()
+    assert readonly[2:].readonly and readonly.view("u2").readonly and readonly.T.readonly
 
 
-def test_copies(context):
+def test_copies_with_objects_of_python(context):
     with context.alloc(1024) as first, context.alloc(1024, Kind.HOST) as second:
         values = np.arange(256, dtype=np.int32)
         first.copy_from(values)
@@ -75,7 +192,7 @@ def test_copies(context):
 
 
 def test_dlpack_numpy(context):
-    for kind in kinds_with_buffers(context):
+    for kind in context.device_info(0).kinds if on_host(context) else (Kind.HOST, Kind.MANAGED):
         buffer = context.alloc(4096, kind)
         buffer.fill(5)
         device = (CPU, 0)
@@ -95,62 +212,33 @@ def test_dlpack_numpy(context):
     assert context.stats().live_blocks == 0
 
 
-class OnDevice:
-    """Asks for a DLPack device by name, as consumers do that have no argument for it."""
-
-    def __init__(self, buffer, device):
-        self.buffer, self.device = buffer, device
-
-    def __dlpack_device__(self):
-        return self.device
-
-    def __dlpack__(self, **options):
-        options["dl_device"] = self.device
-        return self.buffer.__dlpack__(**options)
-
-
-_name = ctypes.pythonapi.PyCapsule_GetName
-_name.restype, _name.argtypes = ctypes.c_char_p, [ctypes.py_object]
-_pointer = ctypes.pythonapi.PyCapsule_GetPointer
-_pointer.restype, _pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-
-
 def test_dlpack_capsules(host):
     buffer = host.alloc(64)
+    buffer.fill(3)
     legacy, versioned = buffer.__dlpack__(), buffer.__dlpack__(max_version=(1, 1))
     assert _name(legacy) == b"dltensor" and _name(versioned) == b"dltensor_versioned"
-    words = (ctypes.c_uint32 * 2).from_address(_pointer(versioned, b"dltensor_versioned"))
-    assert tuple(words) == (1, 0)
-    tensor = _pointer(versioned, b"dltensor_versioned") + 32
-    assert ctypes.c_void_p.from_address(tensor).value == buffer.address
-    assert (ctypes.c_int32 * 2).from_address(tensor + 8)[:] == [CPU, 0]
+    made = Versioned.from_address(_pointer(versioned, b"dltensor_versioned"))
+    assert (made.major, made.minor, made.tensor.data, made.tensor.device[:]) == (1, 0, buffer.address, [CPU, 0])
     assert buffer._exports == 2
     del legacy, versioned  # nobody consumed them
     gc.collect()
-    assert buffer._exports == 0
-    buffer.free()
-
-
-def test_dlpack_arguments(host):
-    buffer = host.alloc(64)
-    buffer.fill(3)
-    assert buffer.__dlpack_device__() == (CPU, 0)
+    assert buffer._exports == 0 and buffer.__dlpack_device__() == (CPU, 0)
     with pytest.raises(ValueError, match="stream"):
         buffer.__dlpack__(stream=1)
-    with pytest.raises(BufferError):
-        buffer.__dlpack__(dl_device=(CUDA, 0))
-    with pytest.raises(BufferError):
-        buffer.__dlpack__(dl_device=(CUDA, 0), copy=False)
+    for options in ({"dl_device": (CUDA, 0)}, {"dl_device": (CUDA, 0), "copy": False}):
+        with pytest.raises(BufferError):
+            buffer.__dlpack__(**options)
     copied = buffer.__dlpack__(copy=True, max_version=(1, 0))
-    start = _pointer(copied, b"dltensor_versioned")
-    assert ctypes.c_uint64.from_address(start + 24).value == 2  # IS_COPIED
-    data = ctypes.c_void_p.from_address(start + 32).value
-    assert data != buffer.address and ctypes.string_at(data, 64) == b"\x03" * 64
+    made = Versioned.from_address(_pointer(copied, b"dltensor_versioned"))
+    assert made.flags == IS_COPIED and made.tensor.data != buffer.address
+    assert ctypes.string_at(made.tensor.data, 64) == b"\x03" * 64
     buffer.free()  # the copy does not hold it
     assert host.stats().live_blocks == 1
     del copied
     gc.collect()
     assert host.stats().live_blocks == 0
+    # dlpack.h: the data pointer of a tensor without elements is NULL.
+    assert gmm.from_dlpack(host.zeros((0, 3), "i4")).address == 0 and gmm.from_dlpack(host.zeros(3)).address != 0
 
 
 def test_dlpack_of_paused_memory(host):
@@ -161,21 +249,6 @@ def test_dlpack_of_paused_memory(host):
         buffer.__dlpack__()
     host.resume("away")
     buffer.__dlpack__()
-
-
-def test_cuda_array_interface(context):
-    with context.alloc(4096) as buffer:
-        if on_host(context):
-            assert not hasattr(buffer, "__cuda_array_interface__")
-            with pytest.raises(TypeError, match="CUDA"):
-                context.stream().__cuda_stream__()
-            return
-        interface = buffer.__cuda_array_interface__
-        assert interface["version"] == 3 and interface["shape"] == (4096,) and interface["typestr"] == "|u1"
-        assert interface["data"] == (buffer.address, False) and interface["stream"] == 1
-        stream = context.stream()
-        with context.alloc(16, stream=stream) as other:
-            assert other.__cuda_array_interface__["stream"] == stream.handle == stream.__cuda_stream__()[1]
 
 
 def test_dlpack_on_cuda(context):
@@ -202,11 +275,410 @@ def test_dlpack_on_cuda(context):
         managed.__dlpack__(dl_device=(CPU, 0))
 
 
-def test_ctypes(host):
-    with host.alloc(64, Kind.HOST) as buffer:
-        numbers = (ctypes.c_uint8 * 64).from_buffer(buffer)
-        assert ctypes.addressof(numbers) == buffer.address
-        numbers[3] = 9
-        del numbers
-        gc.collect()
-        assert bytes(buffer)[3] == 9
+def test_newer_types_need_a_newer_consumer(host):
+    array = host.zeros(4, "float8_e5m2")
+    for version in (None, (0, 8), (1, 0)):
+        with pytest.raises(BufferError, match="1.1"):
+            array.__dlpack__(max_version=version)
+    capsule = array.__dlpack__(max_version=(1, 1))
+    tensor = Versioned.from_address(_pointer(capsule, b"dltensor_versioned"))
+    assert (tensor.major, tensor.minor, tensor.tensor.code, tensor.tensor.bits) == (1, 1, 12, 8)
+    del capsule
+    assert gmm.from_dlpack(array).dtype == "float8_e5m2"
+    assert gmm.from_dlpack(host.empty(2, "bfloat16")).dtype == "bfloat16"
+    with pytest.raises(BufferError, match="strides in elements"):
+        gmm.Array(array.buffer, (1, 1), "u2", strides=(3, 3)).__dlpack__()
+
+
+def test_protocols_of_the_gpu(context):
+    array = context.zeros((4, 6), "f4")
+    assert not hasattr(array, "__sycl_usm_array_interface__")
+    assert not hasattr(array.buffer, "__sycl_usm_array_interface__")
+    if on_host(context):
+        assert not hasattr(array, "__cuda_array_interface__")
+        assert not hasattr(array.buffer, "__cuda_array_interface__")
+        with pytest.raises(TypeError, match="CUDA"):
+            context.stream().__cuda_stream__()
+        return
+    assert array.buffer.__cuda_array_interface__["shape"] == (96,)
+    interface = array[1:, ::2].__cuda_array_interface__
+    assert interface == {"shape": (3, 3), "typestr": "<f4", "data": (array.address + 24, False), "version": 3,
+                         "strides": (24, 8), "stream": 1}
+    assert not hasattr(context.empty(3, "bfloat16"), "__cuda_array_interface__")
+    assert gmm.Array(array.buffer, readonly=True).__cuda_array_interface__["data"] == (array.address, True)
+    # A way round through DLPack, on streams, and back into gmm.
+    stream = context.stream()
+    ordered = context.empty(16, "f4", stream=stream)
+    assert ordered.__cuda_array_interface__["stream"] == stream.handle
+    for consumer in (None, 1, 2, -1, stream.handle, stream):
+        assert ordered.__dlpack__(stream=consumer, max_version=(1, 0)) is not None
+    with pytest.raises(ValueError, match="stream 0"):
+        ordered.__dlpack__(stream=0)
+    taken = context.from_dlpack(ordered, stream=stream)
+    assert taken.address == ordered.address and taken.stream == stream.handle and taken.__dlpack_device__() == (CUDA, 0)
+    assert context.asarray(Interface(None, cuda_array_interface=interface)).address == array.address + 24
+    down = context.from_dlpack(array, device=gmm.HOST)
+    assert down.kind == Kind.HOST and down.tolist() == array.tolist() and down.address != array.address
+    with pytest.raises(BufferError, match="copy=False"):
+        context.from_dlpack(array, device=gmm.HOST, copy=False)
+    up = context.from_dlpack(np.arange(3.0), device=0)
+    assert up.kind == Kind.DEVICE and up.tolist() == [0, 1, 2] and up.context is context
+    del taken, ordered
+    gc.collect()
+    stream.close()
+
+
+def test_sycl_asks_the_context_for_its_object(host, monkeypatch):
+    """Without the SYCL backend: what the interface makes of a context that says that it is of it."""
+    array = host.zeros((2, 4), "f4")
+    monkeypatch.setattr(host, "_info", host.info._replace(backend_name="sycl"))
+    monkeypatch.setattr(gmm.Context, "_sycl_queue", lambda self, device: f"queue of {device}")
+    assert array[:, ::2].__sycl_usm_array_interface__ == {
+        "shape": (2, 2), "typestr": "<f4", "data": (array.address, False), "version": 1, "strides": (4, 2), "offset": 0,
+        "syclobj": "queue of 0"}
+    assert array.buffer.__sycl_usm_array_interface__["shape"] == (32,)
+    assert array.__dlpack_device__() == (ONE_API, 0)
+    monkeypatch.undo()  # no dpctl here, or no SYCL backend
+    assert not hasattr(array, "__sycl_usm_array_interface__")
+
+
+# Others' memory, for gmm.
+
+
+@pytest.mark.parametrize("make", [Producer, OldProducer, lambda **options: Producer(versioned=False, **options)],
+                         ids=["versioned", "old", "legacy"])
+def test_a_tensor_is_taken_once_and_given_back_once(make):
+    producer = make()
+    array = gmm.from_dlpack(producer)
+    assert array.address == producer.address and array.shape == (2, 3) and array.dtype == "<i4"
+    assert array.strides == (12, 4)
+    assert array.tolist() == [[0, 1, 2], [3, 4, 5]] and not array.readonly and array.buffer is None
+    assert array.closed is False
+    assert array.__dlpack_device__() == (CPU, 0)
+    row = array[1]
+    memory = memoryview(row)
+    del array
+    gc.collect()
+    assert producer.deleted == []
+    memory[0] = 77
+    assert producer.memory[3] == 77
+    del row
+    gc.collect()
+    assert producer.deleted == []  # the view keeps it
+    memory.release()
+    gc.collect()
+    assert producer.deleted == [(ctypes.addressof(producer.tensor), threading.get_ident())]
+
+
+def test_versioned_details():
+    strided = Producer((2, 2), strides=(1, 4), flags=READ_ONLY, byte_offset=8, version=(1, 9))
+    array = gmm.from_dlpack(strided)
+    assert strided.asked == [{"max_version": (1, 1)}]
+    assert array.address == strided.address + 8 and array.strides == (4, 16) and array.tolist() == [[2, 6], [3, 7]]
+    assert array.readonly and array.numpy().flags.writeable is False
+    with pytest.raises(ValueError, match="read-only"):
+        array.T.fill(0) if array.T.contiguous else array[0, :1].fill(0)
+    with pytest.raises(BufferError, match="read-only"):
+        array.__dlpack__()
+    again = gmm.from_dlpack(array)  # its own export, by the form that can say it
+    assert again.readonly and again.address == array.address and again.strides == array.strides
+    del array
+    gc.collect()
+    assert not strided.deleted
+    del again
+    gc.collect()
+    assert len(strided.deleted) == 1
+    assert gmm.from_dlpack(Producer((), strides=())).tolist() == 0
+    assert gmm.from_dlpack(Producer((0, 3))).tolist() == []
+
+
+@pytest.mark.parametrize("options, error", [
+    ({"version": (2, 0)}, BufferError), ({"code": 3}, BufferError), ({"bits": 4}, BufferError),
+    ({"lanes": 2}, BufferError), ({"device": (METAL, 0)}, BufferError),
+    ({"shape": (-1,)}, BufferError), ({"ndim": 65}, BufferError), ({"ndim": -1}, BufferError),
+    ({"shape": (1 << 62, 4)}, ValueError),
+    ({"shape": (2,), "strides": (1 << 62,)}, BufferError)])
+def test_a_tensor_that_gmm_does_not_understand_is_given_back(options, error):
+    producer = Producer(**options)
+    with pytest.raises(error):
+        gmm.from_dlpack(producer)
+    gc.collect()
+    assert len(producer.deleted) == (0 if producer.device[0] == METAL else 1)
+
+
+def test_capsules_by_hand():
+    producer = Producer()
+    capsule = producer.__dlpack__()
+    taken = gmm._native.dlpack_import(capsule)
+    assert _name(capsule) == b"used_dltensor_versioned"
+    for wrong, error in ((capsule, ValueError), (_new(1, b"other", None), TypeError), (3, TypeError)):
+        with pytest.raises(error):
+            gmm._native.dlpack_import(wrong)
+    del taken, capsule
+    gc.collect()
+    assert len(producer.deleted) == 1
+    with pytest.raises(TypeError, match="__dlpack__"):
+        gmm.from_dlpack([1, 2])
+
+
+def test_close_lets_go():
+    producer = Producer()
+    array = gmm.from_dlpack(producer)
+    part, view = array[0], memoryview(array)
+    with pytest.raises(BufferError, match="views"):
+        array.free()
+    view.release()
+    array.free()
+    array.free()
+    assert array.closed and not producer.deleted and part.tolist() == [0, 1, 2]
+    with pytest.raises(gmm.ClosedError):
+        array.address
+    with pytest.raises(gmm.ClosedError):
+        memoryview(array)
+    part.close()
+    assert len(producer.deleted) == 1
+
+
+def test_release_on_many_threads():
+    producers = [Producer() for _ in range(400)]
+    arrays = [[gmm.from_dlpack(producer)[0] for producer in producers] for _ in range(1)][0]
+    copies = [list(arrays) for _ in range(4)]
+    del arrays
+    start = threading.Barrier(4)
+
+    def drop(mine):
+        start.wait()
+        while mine:
+            mine.pop()
+
+    threads = [threading.Thread(target=drop, args=(mine,)) for mine in copies]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    gc.collect()
+    assert [len(producer.deleted) for producer in producers] == [1] * 400
+    # A consumer without Python's lock lets go of gmm's own exports.
+    context = gmm.Context("host")
+    buffers = [context.zeros(16, "u1") for _ in range(50)]
+    tensors = []
+    for buffer in buffers:
+        capsule = buffer.__dlpack__(max_version=(1, 0))
+        tensors.append(Versioned.from_address(_pointer(capsule, b"dltensor_versioned")))
+        ctypes.pythonapi.PyCapsule_SetName(ctypes.py_object(capsule), b"used_dltensor_versioned")
+    del buffers, buffer
+    gc.collect()
+    assert context.stats().live_blocks == 50
+
+    def delete(part):
+        for tensor in part:
+            # Leaves the GIL, as C code would.
+            ctypes.CFUNCTYPE(None, ctypes.c_void_p)(tensor.deleter)(ctypes.addressof(tensor))
+
+    threads = [threading.Thread(target=delete, args=(tensors[i::5],)) for i in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    gc.collect()
+    assert context.stats().live_blocks == 0
+    context.close()
+
+
+def test_numpy_both_ways(host):
+    class Mine(np.ndarray):
+        """A class that weak references can be made to, and that says when it dies."""
+
+    source = np.arange(24, dtype=np.float32).reshape(2, 3, 4).view(Mine)
+    gone = weakref.ref(source)
+    array = gmm.from_dlpack(source)
+    assert array.address == source.ctypes.data and array.shape == (2, 3, 4)
+    array[0, 0, :1].fill(0)
+    del source
+    gc.collect()
+    assert gone() is not None and array.tolist()[1][2] == [20, 21, 22, 23]
+    back = np.from_dlpack(array.T)
+    assert back.ctypes.data == array.address and back.shape == (4, 3, 2) and back[3, 2, 1] == 23
+    del array
+    gc.collect()
+    assert gone() is not None
+    del back
+    gc.collect()
+    assert gone() is None
+    locked = np.arange(3)
+    locked.flags.writeable = False
+    assert gmm.asarray(locked).readonly
+    if np.lib.NumpyVersion(np.__version__) >= "2.1.0":  # older ones export nothing that is read-only
+        assert gmm.from_dlpack(locked).readonly
+    assert not np.asarray(gmm.asarray(locked)).flags.writeable
+    mine = host.array([1.0, 2.0, 3.0])
+    assert gmm.from_dlpack(mine).address == mine.address and np.from_dlpack(mine).ctypes.data == mine.address
+    assert not np.from_dlpack(mine).flags.writeable or np.from_dlpack(mine)[0] == 1.0
+    # The negative strides of NumPy are no trouble.
+    assert gmm.from_dlpack(np.arange(4)[::-1]).tolist() == [3, 2, 1, 0]
+
+
+def test_copies_of_external_memory(host):
+    source = np.arange(6, dtype=np.int16).reshape(2, 3)
+    for take in (host.from_dlpack, host.asarray):
+        for given in (source, source.T, source[:, ::2]):
+            array = take(given, copy=True)
+            assert array.context is host and array.buffer is not None and array.tolist() == given.tolist()
+            assert not array.readonly and not np.shares_memory(array.numpy(), given)
+        assert take(source, copy=False).address == source.ctypes.data
+    assert host.from_dlpack(source, device=gmm.HOST).address == source.ctypes.data
+    assert host.from_dlpack(source, device=(CPU, 0), copy=False).address == source.ctypes.data
+    with pytest.raises(BufferError, match="copy=False"):
+        host.from_dlpack(source, device=0, copy=False)
+    with pytest.raises(BufferError):
+        host.from_dlpack(source, device=0)
+    mine = host.array([1, 2])
+    assert host.asarray(mine) is mine and host.asarray(mine, copy=True).address != mine.address
+    assert host.asarray(mine.buffer).dtype == "|u1" and host.asarray(mine.buffer).address == mine.address
+    producer = Producer()
+    copied = host.from_dlpack(producer, copy=True)
+    gc.collect()
+    assert len(producer.deleted) == 1 and copied.tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+def test_asarray_of_the_buffer_protocol():
+    for source, dtype, readonly in ((bytearray(range(8)), "|u1", False), (bytes(range(8)), "|u1", True),
+                                    ((ctypes.c_float * 4)(1, 2), "<f4", False),
+                                    (mmap.mmap(-1, 4096), "|u1", False),
+                                    (memoryview(bytearray(16)).cast("d"), "<f8", False)):
+        array = gmm.asarray(source)
+        assert array.dtype == dtype and array.readonly is readonly and array.nbytes == memoryview(source).nbytes
+        assert array.address == gmm._native.view_address(memoryview(source)) and bytes(array) == bytes(source)
+        if isinstance(source, bytearray):
+            with pytest.raises(BufferError):
+                source.append(0)  # the array holds it where it is
+            array[1:2].fill(99)
+            assert source[1] == 99
+            array.free()
+            source.append(0)
+    held = (ctypes.c_int * 3)(1, 2, 3)
+    gone = weakref.ref(held)
+    array = gmm.asarray(held)
+    del held
+    gc.collect()
+    assert gone() is not None and array.tolist() == [1, 2, 3]
+    del array
+    gc.collect()
+    assert gone() is None
+    for wrong in (object(), 3, "text", [1, 2]):
+        with pytest.raises(TypeError):
+            gmm.asarray(wrong)
+    with pytest.raises((BufferError, TypeError)):
+        gmm.asarray(np.zeros(2, [("a", "i4")]))
+
+
+def test_asarray_of_array_interfaces():
+    memory = np.arange(12, dtype=np.int32).reshape(3, 4)
+    plain = Interface(memory, array_interface=memory[:, ::2].__array_interface__)
+    array = gmm.asarray(plain)
+    assert array.address == memory.ctypes.data and array.tolist() == memory[:, ::2].tolist() and array.owner is plain
+    gone = weakref.ref(plain)
+    del plain
+    gc.collect()
+    assert gone() is not None
+    del array
+    gc.collect()
+    assert gone() is None
+    # Of a GPU, whose addresses are not looked through here.
+    described = {"shape": (3, 4), "typestr": "<i4", "data": (0x7000, True), "version": 3, "strides": None, "stream": 2}
+    array = gmm.asarray(Interface(memory, cuda_array_interface=described))
+    assert array.address == 0x7000 and array.readonly and array.stream == 2 and array.__dlpack_device__() == (CUDA, 0)
+    assert array.contiguous
+    interface = array[1:].__cuda_array_interface__
+    assert interface == {"shape": (2, 4), "typestr": "<i4", "data": (0x7010, True), "version": 3, "strides": None,
+                         "stream": 2}
+    assert array.T.__cuda_array_interface__["strides"] == (4, 16)
+    with pytest.raises(BufferError, match="host cannot reach"):
+        memoryview(array)
+    with pytest.raises(BufferError):
+        array.__dlpack__(dl_device=(CPU, 0), copy=False)
+    unordered = gmm.asarray(Interface(memory, cuda_array_interface={**described, "stream": None}))
+    assert unordered.__cuda_array_interface__["stream"] is None
+    with pytest.raises(ValueError, match="stream 0"):
+        gmm.asarray(Interface(memory, cuda_array_interface={**described, "stream": 0}))
+    with pytest.raises(BufferError, match="mask"):
+        gmm.asarray(Interface(memory, cuda_array_interface={**described, "mask": memory}))
+    with pytest.raises(TypeError):
+        gmm.asarray(Interface(memory, cuda_array_interface={**described, "typestr": "|V4"}))
+    # SYCL counts strides and the offset in elements.
+    usm = {"shape": (2, 2), "typestr": "<i4", "data": (0x7000, True), "version": 1, "strides": (1, 4), "offset": 2,
+           "syclobj": None}
+    array = gmm.asarray(Interface(memory, sycl_usm_array_interface=usm))
+    assert array.address == 0x7008 and array.strides == (4, 16) and array.__dlpack_device__() == (ONE_API, 0)
+    assert array.readonly
+    assert not hasattr(array, "__cuda_array_interface__") and not hasattr(array, "__sycl_usm_array_interface__")
+
+
+def test_the_producer_is_told_the_stream():
+    for device in ((CUDA, 0), (CUDA_MANAGED, 0)):
+        for stream, told in ((None, 1), (0, 1), (2, 2), (77, 77)):
+            producer = Producer(device=device)
+            array = gmm.from_dlpack(producer, stream=stream)
+            assert producer.asked[0]["stream"] == told and array.stream == told
+    for device in ((CPU, 0), (CUDA_HOST, 0), (ONE_API, 1)):
+        producer = Producer(device=device)
+        array = gmm.from_dlpack(producer, stream=5)
+        assert "stream" not in producer.asked[0] and array.__dlpack_device__() == device
+    pinned = gmm.from_dlpack(Producer(device=(CUDA_HOST, 0)))
+    assert pinned.tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert np.from_dlpack(gmm.from_dlpack(Producer(device=(CPU, 0)))).shape == (2, 3)
+
+
+def test_at_the_end_of_the_interpreter():
+    assert run_code("""
+import gmm, numpy as np
+context = gmm.Context("host")
+kept = [gmm.from_dlpack(np.arange(5)), context.empty((3, 3)), np.from_dlpack(context.zeros(4))]
+kept += [gmm.asarray(bytearray(4)), gmm.zeros(3)]
+import builtins
+builtins.kept = kept
+print(len(kept))
+""") == "5\n"
+
+
+def test_a_device_is_not_looked_at_by_the_host(host):
+    """A context of the host backend would read a GPU's address with the processor."""
+    described = {"shape": (4,), "typestr": "<i4", "data": (0x7000, False), "version": 3, "stream": 1}
+    array = host.asarray(Interface(None, cuda_array_interface=described))
+    assert array.context is host and array[1:].context is host
+    mine = host.zeros(4, "i4")
+    for use in (array.numpy, array.tolist, array.copy, lambda: bytes(array), lambda: array.fill(0),
+                lambda: array.copy_from(bytes(16)),
+                lambda: array.copy_from(mine), lambda: array.copy_to(mine), lambda: mine.copy_from(array),
+                lambda: mine.copy_to(array),
+                lambda: host.array(array), lambda: host.asarray(array, copy=True),
+                lambda: array.__dlpack__(stream=2), lambda: mine.buffer.copy_from(array),
+                lambda: host.from_dlpack(array, device=gmm.HOST)):
+        with pytest.raises(BufferError):
+            use()
+    usm = {"shape": (4,), "typestr": "<i4", "data": (0x7000, True), "version": 1, "strides": None, "offset": 0,
+           "syclobj": None}
+    with pytest.raises(BufferError, match="sycl"):
+        host.asarray(Interface(None, sycl_usm_array_interface=usm)).tolist()
+
+
+def test_managed_memory_of_an_old_producer_is_not_copied_unasked():
+    """It cannot be asked for another device; copy=False holds all the same."""
+    producer = OldProducer(device=(CUDA_MANAGED, 0))
+    with pytest.raises(BufferError, match="copy=False"):
+        gmm.from_dlpack(producer, device=gmm.HOST, copy=False)
+    gc.collect()
+    assert len(producer.deleted) == 1
+
+
+def test_no_order_is_no_stream():
+    producer = Producer(device=(CUDA, 0))
+    array = gmm.from_dlpack(producer, stream=-1)
+    assert producer.asked == [{"max_version": (1, 1), "stream": -1}] and array.stream == 0
+    assert array.__cuda_array_interface__["stream"] is None
+
+
+def test_elements_behind_pointers_are_refused():
+    buffers = pytest.importorskip("_testbuffer")
+    with pytest.raises(BufferError, match="pointers"):
+        gmm.asarray(buffers.ndarray(list(range(6)), shape=[2, 3], format="i", flags=buffers.ND_PIL))

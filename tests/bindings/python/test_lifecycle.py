@@ -14,8 +14,7 @@ from conftest import open_context, run_code
 import gmm
 from gmm import Kind
 from gmm import _native as native
-from gmm._core.buffer import IMPORTED, Buffer
-from gmm._core.ipc import import_desc
+from gmm._core.buffer import Buffer, import_desc
 
 MIB = 1 << 20
 FREE_THREADED = not getattr(sys, "_is_gil_enabled", lambda: True)()
@@ -233,7 +232,7 @@ def test_exceptions_of_callbacks(host):
         host.snapshot(lambda piece: 1 / 0)
 
     def stop(info):
-        raise KeyError(info.requested)
+        raise KeyError(info.requested_bytes)
 
     with open_context("host", host_memory=64 * MIB) as context:
         context.set_oom_handler(stop)
@@ -459,6 +458,48 @@ def test_an_import_holds_its_context_until_it_has_the_memory(tmp_path):
             return made
 
         buffer = Buffer()
-        buffer._open(IMPORTED, None, None, importer, handle, import_and_close, importer, handle, import_desc(0, None))
+        buffer._open(native.MEMORY_IMPORTED, None, None, importer, handle, import_and_close, importer, handle,
+                     import_desc(0, None))
         assert buffer.nbytes == MIB
         buffer.free()
+
+
+def test_a_stream_that_frees_the_memory_itself(context):
+    """Foreign streams are asked by Python code, which may do anything, and so may other threads meanwhile."""
+    class Stream:
+        def __init__(self, act):
+            self.act = act
+
+        def __cuda_stream__(self):
+            self.act()
+            return 0, 0
+
+    buffer = context.alloc(4096)
+    reused = []
+    buffer.free(Stream(lambda: (buffer.free(), reused.append(context.alloc(4096)))))
+    # Not freed under the other's hands.
+    assert buffer.closed and not reused[0].closed and context.stats().live_blocks == 1
+    reused[0].free()
+    views = []
+    buffer = context.alloc(4096, Kind.HOST)
+    with pytest.raises(BufferError, match="views"):
+        buffer.free(Stream(lambda: views.append(memoryview(buffer))))
+    assert not buffer.closed
+    views.clear()
+    buffer.free()
+
+
+def test_a_cycle_with_a_view_gives_its_memory_back(context):
+    """The collector finalizes the buffer while the view in the same cycle still looks at it."""
+    for _ in range(3):
+        cycle = [context.alloc(4096, Kind.HOST)]
+        cycle += [memoryview(cycle[0]), cycle]
+        del cycle
+        gc.collect()
+        assert context.stats().live_blocks == 0
+    pinned = bytearray(8192)
+    cycle = [context.pin(pinned)]
+    cycle += [memoryview(cycle[0]), cycle]
+    del cycle
+    gc.collect()
+    context.pin(pinned).close()  # which it is not any more

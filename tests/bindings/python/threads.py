@@ -193,23 +193,6 @@ def handlers():
         context.set_oom_handler(None)
 
 
-def element_types():
-    names = ["float32", "<f4", "int8", "uint8", "bfloat16", "complex64", "bool", "float16", bool, int, float, complex]
-    with open_context() as context:
-
-        def make():
-            for name in names:
-                array = context.empty((2, 3), name, Kind.HOST)
-                assert array.nbytes == 6 * array.itemsize and array.view("uint8").nbytes == array.nbytes
-            try:
-                context.empty(3, "nothing")
-            except TypeError:
-                pass
-
-        together(*[make] * THREADS, times=5)
-        check_empty(context)
-
-
 def one_capsule():
     """A capsule is good for one import, whoever comes first."""
     from gmm import _native
@@ -220,19 +203,12 @@ def one_capsule():
 
         def take():
             for capsule in capsules:
-                tolerant(lambda capsule=capsule: taken.append(_native.dlpack_import(capsule, None, None)), ValueError)()
+                tolerant(lambda capsule=capsule: taken.append(_native.dlpack_import(capsule)), ValueError)()
 
         together(*[take] * THREADS)
         assert len(taken) == len(capsules)
 
-        def end():
-            for one in taken:
-                tolerant(lambda one=one: memoryview(one).release())()
-                tolerant(one.close)()
-
-        together(*[end] * THREADS)
-        for one in taken:
-            one.close()
+        del taken[:], capsules[:]
         assert [array.buffer._exports for array in arrays] == [0] * len(arrays)
 
 
@@ -268,7 +244,7 @@ def pauses():
 
 
 CASES = [allocate_and_free, free_one_block, views_and_free, close_a_context, reset_a_context, the_default_context,
-         handlers, element_types, one_capsule, pins, pauses]
+         handlers, one_capsule, pins, pauses]
 
 if __name__ == "__main__":
     faulthandler.dump_traceback_later(240, exit=True)

@@ -1,63 +1,63 @@
 # SPDX-License-Identifier: Apache-2.0
 """gmm.Buffer and gmm.Pin: blocks of memory as objects."""
+from __future__ import annotations
+
 import ctypes
 import os
+from typing import Any
 
 from gmm import _native as native
-from gmm._core.enums import FdType, State
+from gmm._core import copies
+from gmm._core.array import Array
+from gmm._core.enums import Advice, FdType, Kind, State
 from gmm._core.errors import ERRORS
-from gmm._core.interchange import Interchange, methods_of
+from gmm._core.info import PointerInfo
 from gmm._core.stream import as_stream, stream_number
-from gmm._native import Buffer
-
-ALLOCATED, IMPORTED, PINNED = 0, 1, 2  # native.h: MemoryOrigin
+from gmm._core.ticket import milliseconds
 
 
-def _is_plain_array(other, writable=False):
-    """Whether a copy takes the array by its address. Every other object goes through the buffer protocol."""
-    if not isinstance(other, native.Array) or other.buffer is None:
-        return False
-    return other.contiguous and not (writable and other.readonly)
+class Buffer(native.Memory):
+    """A block of memory of a context.
 
+    close(), the end of a with block, or the end of the last reference frees it. While a memoryview, an array of another
+    package or a DLPack tensor views it, a free raises BufferError.
 
-def not_pickled(memory):
-    return TypeError(
-        f"a gmm.{type(memory).__name__} cannot be pickled or copied here, "
-        "because its bytes lie in this process's memory; "
-        "send it through multiprocessing (an argument of Process, Queue.put(), Connection.send()), "
-        "pass the handle of ipc_export() to another process, or take bytes() of it for a copy of the contents")
+    Where the host reaches the memory (HOST and MANAGED memory, and every kind on the host backend) it has the buffer
+    protocol: memoryview(buffer) and numpy.frombuffer(buffer) see the same bytes. They do not wait for streams. Every
+    other protocol is that of Array(buffer), a vector of bytes.
+    """
 
+    __slots__ = ()
 
-class _Methods(Interchange):
-    """The methods of gmm.Buffer that are written in Python; native/buffer.c allocates and frees."""
+    free = native.memory_free  # in C, because Python code would cost more than the call
 
     @property
-    def buffer(self):
+    def buffer(self) -> Buffer:
         """The buffer itself: arrays have this attribute too."""
         return self
 
     @property
-    def info(self):
+    def info(self) -> PointerInfo:
         """What the library knows about the block now: PointerInfo."""
         return self.context.query(self)
 
     @property
-    def kind(self):
+    def kind(self) -> Kind:
         """The kind of memory."""
         return self.info.kind
 
     @property
-    def device(self):
+    def device(self) -> int:
         """The device that the block belongs to; HOST for memory that was moved to the host."""
         return self.info.device
 
     @property
-    def tag(self):
+    def tag(self) -> int:
         """The number of the block's tag."""
         return self.info.tag
 
     @property
-    def state(self):
+    def state(self) -> State:
         """State.ACTIVE, State.PAUSED and so on; State.FREE once the buffer is closed."""
         return State.FREE if self.closed else self.info.state
 
@@ -69,82 +69,53 @@ class _Methods(Interchange):
                 code=native.GMM_ERROR_INVALID_SIZE, name="GMM_ERROR_INVALID_SIZE")
         return self.address + offset, self.nbytes - offset if size is None else size
 
-    def _queue(self, function, arguments, stream):
-        """Queues an operation; when the caller names no stream, waits for it."""
-        queue_on = self.stream if stream is None else as_stream(stream)
-        function(self.context, *arguments, queue_on)
-        if stream is None:
-            native.gmm_stream_synchronize(self.context, queue_on)
-
-    def copy_from(self, source, *, offset=0, stream=None):
+    def copy_from(self, source: Any, *, offset: int = 0, stream: Any = None) -> None:
         """Copies a whole buffer, a contiguous array or any object with the buffer protocol into this buffer, at offset.
 
         Without a stream the call waits for the copy. With a stream it only queues a copy between buffers of gmm. A copy
         from an object of Python always waits, because nothing else holds that object until the copy is done.
         """
-        if isinstance(source, native.Memory) or _is_plain_array(source):
-            address, size = self._range(offset, source.nbytes)
-            self._queue(native.gmm_copy, (address, source, size), stream)
-            return
-        view = native.HostView(source)
-        try:
-            address, size = self._range(offset, view.nbytes)
-            self._queue(native.gmm_copy, (address, view.address, size), stream)
-            if stream is not None:
-                native.gmm_stream_synchronize(self.context, as_stream(stream))
-        finally:
-            view.release()
+        copies.copy(self, source, stream, lambda nbytes: self._range(offset, nbytes)[0], writes_other=False)
 
-    def copy_to(self, destination, *, offset=0, stream=None):
+    def copy_to(self, destination: Any, *, offset: int = 0, stream: Any = None) -> None:
         """Copies this buffer, from offset on, into a whole buffer, a contiguous array or any writable object.
 
         The object must have the buffer protocol. The call waits as copy_from() does.
         """
-        if isinstance(destination, native.Memory) or _is_plain_array(destination, writable=True):
-            address, size = self._range(offset, destination.nbytes)
-            self._queue(native.gmm_copy, (destination, address, size), stream)
-            return
-        view = native.HostView(destination, writable=True)
-        try:
-            address, size = self._range(offset, view.nbytes)
-            self._queue(native.gmm_copy, (view.address, address, size), stream)
-            if stream is not None:
-                native.gmm_stream_synchronize(self.context, as_stream(stream))
-        finally:
-            view.release()
+        copies.copy(self, destination, stream, lambda nbytes: self._range(offset, nbytes)[0], writes_other=True)
 
-    def fill(self, value, *, offset=0, size=None, stream=None):
+    def fill(self, value: int, *, offset: int = 0, size: int | None = None, stream: Any = None) -> None:
         """Sets every byte to a value. Without a stream the call waits for it."""
         address, size = self._range(offset, size)
-        self._queue(native.gmm_fill, (address, value, size), stream)
+        copies.queue(self, native.gmm_fill, (address, value, size), stream)
 
-    def __bytes__(self):
+    def __bytes__(self) -> bytes:
         copied = bytearray(self.nbytes)
         self.copy_to(copied)
         return bytes(copied)
 
-    def record_use(self, stream):
+    def record_use(self, stream: Any) -> None:
         """Notes that a stream uses the block too: free() defers the release until the work queued there is done."""
         native.gmm_record_use(self.context, self, as_stream(stream))
 
-    def set_name(self, name):
+    def set_name(self, name: str | None) -> None:
         """Names the block for snapshots and for the report of leaks, until it is freed. None: it has no name."""
         native.gmm_name(self.context, self, name)
 
-    def advise(self, advice, location=0, *, offset=0, size=None):
+    def advise(self, advice: Advice, location: int = 0, *, offset: int = 0, size: int | None = None) -> None:
         """Gives a hint about managed memory. location: a device, or gmm.HOST."""
         address, size = self._range(offset, size)
         if size:  # the library takes 0 for the rest of the block
             native.gmm_advise(self.context, address, size, advice, location)
 
-    def prefetch(self, location, *, offset=0, size=None, stream=None):
+    def prefetch(self, location: int, *, offset: int = 0, size: int | None = None, stream: Any = None) -> None:
         """Queues the migration of managed memory to a device or gmm.HOST. Never waits."""
         address, size = self._range(offset, size)
         if size:
             queue_on = self.stream if stream is None else as_stream(stream)
             native.gmm_prefetch(self.context, address, size, location, queue_on)
 
-    def move(self, location, *, stream=None, non_blocking=False):
+    def move(self, location: int, *, stream: Any = None, non_blocking: bool = False) -> Buffer:
         """Moves the block to a device or gmm.HOST and leaves its address as it is. Returns the buffer."""
         desc = native.gmm_move_desc()
         desc.flags = native.GMM_MOVE_NON_BLOCKING if non_blocking else 0
@@ -152,21 +123,21 @@ class _Methods(Interchange):
         native.gmm_move(self.context, self, location, desc)
         return self
 
-    def resume(self, *, offset=0, size=None):
+    def resume(self, *, offset: int = 0, size: int | None = None) -> int:
         """Resumes this block, or a part of it, and what shares pages of the driver with it. Returns the bytes taken.
 
         The rest of its tag stays paused.
         """
         return self.context.resume_range(*self._range(offset, size))
 
-    def wait_ready(self, timeout=None, *, offset=0, size=None):
+    def wait_ready(self, timeout: float | None = None, *, offset: int = 0, size: int | None = None) -> bool:
         """Waits until another caller's resume has made the block, or a part of it, usable. False after timeout seconds.
 
         The call starts no resume.
         """
         return self.context.wait_ready(*self._range(offset, size), timeout)
 
-    def backup(self, *, offset=0, size=None, into=None):
+    def backup(self, *, offset: int = 0, size: int | None = None, into: Any = None) -> Any:
         """The kept contents of the paused block, or of a part of it, as bytes. The block stays paused.
 
         into: a writable object with the buffer protocol, which receives the bytes instead; its length is the size.
@@ -176,15 +147,12 @@ class _Methods(Interchange):
             copied = bytearray(size)
             self.backup(offset=offset, into=copied)
             return bytes(copied)
-        view = native.HostView(into, writable=True)
-        try:
+        with copies.host_view(into, writable=True) as view:
             address, size = self._range(offset, view.nbytes)
-            native.gmm_backup_read(self.context, address, size, view.address)
-        finally:
-            view.release()
+            native.gmm_backup_read(self.context, address, size, native.view_address(view))
         return into
 
-    def backup_view(self, *, offset=0, size=None):
+    def backup_view(self, *, offset: int = 0, size: int | None = None) -> memoryview:
         """The kept contents of the paused block, or of a part of it, as a read-only memoryview.
 
         Nothing is copied where the contents lie in one piece. The view is valid until the memory is resumed, freed or
@@ -195,14 +163,14 @@ class _Methods(Interchange):
         kept._buffer = self  # the view refers to the buffer, so that the buffer is not freed before it
         return memoryview(kept).cast("B").toreadonly()
 
-    def ipc_export(self, *, offset=0):
+    def ipc_export(self, *, offset: int = 0) -> bytes:
         """A handle for another process of the same user, as bytes: see Context.ipc_import().
 
         The handle holds no reference: the memory goes when the buffer is freed.
         """
         return native.gmm_ipc_export(self.context, self._range(offset, None)[0])[1]
 
-    def ipc_export_fd(self, *, offset=0, type=FdType.DEFAULT):
+    def ipc_export_fd(self, *, offset: int = 0, type: FdType = FdType.DEFAULT) -> tuple[int, int, int]:
         """(file descriptor, offset, size) of the driver's allocation that the block lies in.
 
         Context.import_fd(), Vulkan and users of dma-buf take the descriptor.
@@ -218,7 +186,7 @@ class _Methods(Interchange):
                 os.close(info.fd)
             raise
 
-    def ipc_export_legacy(self, *, offset=0):
+    def ipc_export_legacy(self, *, offset: int = 0) -> tuple[bytes, int, int]:
         """(handle, offset, size): the driver's own handle (cudaIpcMemHandle_t), for libraries that take no other.
 
         offset and size say where the memory lies in the driver's allocation. Only DEVICE memory whose info.ipc_routes
@@ -228,10 +196,24 @@ class _Methods(Interchange):
         native.gmm_ipc_export_legacy(self.context, self._range(offset, None)[0], info)
         return info.bytes, info.offset, info.size
 
-    def __reduce_ex__(self, protocol):
-        raise not_pickled(self)  # multiprocessing's pickler asks _multiprocessing/reducers.py instead
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return Array(self).__cuda_array_interface__
 
-    def _describe(self):
+    @property
+    def __sycl_usm_array_interface__(self) -> dict[str, Any]:
+        return Array(self).__sycl_usm_array_interface__
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return Array(self).__dlpack_device__()
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return Array(self).__dlpack__(**options)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise copies.not_pickled(self)  # multiprocessing's pickler asks _multiprocessing/reducers.py instead
+
+    def __repr__(self) -> str:
         if self.closed:
             return f"<gmm.{type(self).__name__} of {self.nbytes} bytes, closed>"
         info = self.info
@@ -241,7 +223,7 @@ class _Methods(Interchange):
         return f"<gmm.{type(self).__name__} of {self.nbytes} bytes {where}, {state}>"
 
 
-native.extend(Buffer, methods_of(_Methods))
+native.set_buffer_class(Buffer)
 
 
 class Pin(native.Memory):
@@ -250,24 +232,53 @@ class Pin(native.Memory):
     __slots__ = ("device_pointer",)
 
     @property
-    def object(self):
+    def object(self) -> Any:
         """The object whose memory is page-locked; None once the pin is closed."""
         source = self._source  # another thread may close the pin
-        return None if source is None else source.object
+        return None if source is None else source.obj
 
-    def close(self):
-        """Unlocks the memory. A second call does nothing."""
-        self._give_back(None)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exception):
-        self.close()
-
-    def __reduce_ex__(self, protocol):
+    def __reduce_ex__(self, protocol: Any) -> Any:
         raise TypeError("a gmm.Pin cannot be pickled or copied: it stands for the memory of an object of this process; "
                         "send that object, or a gmm.Buffer of kind HOST")
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return "<gmm.Pin closed>" if self.closed else f"<gmm.Pin of {self.nbytes} bytes at 0x{self.address:x}>"
+
+
+# Memory of other processes.
+
+
+def import_block(context, handle, *, nbytes=None, device=0, timeout=None):
+    """Maps another process's memory as a Buffer of nbytes; None: of all bytes after the address.
+
+    The buffer's _source is the handle, by which the buffer can be sent on.
+    """
+    return open_import(context, nbytes, bytes(handle), native.gmm_ipc_import, context, handle,
+                       import_desc(device, timeout))
+
+
+def import_desc(device, timeout):
+    """A descriptor with the timeout in seconds."""
+    desc = native.gmm_ipc_import_desc()
+    desc.device = device
+    desc.timeout_ms = milliseconds(timeout)
+    return desc
+
+
+def open_import(context, nbytes, source, function, *arguments):
+    """A Buffer of what the native function imports. A failure closes the import."""
+    buffer = Buffer()
+    buffer._open(native.MEMORY_IMPORTED, None, nbytes, context, source, function, *arguments)
+    if nbytes is not None:
+        try:
+            info = context.query(buffer)
+            rest = info.base + info.size - buffer.address
+            if nbytes > rest:
+                raise ERRORS["InvalidSizeError"](
+                    f"{nbytes} bytes of another process's memory were asked for; "
+                    f"its block has {rest} bytes from the address on",
+                    code=native.GMM_ERROR_INVALID_SIZE, name="GMM_ERROR_INVALID_SIZE")
+        except BaseException:
+            buffer.free()
+            raise
+    return buffer

@@ -69,16 +69,17 @@ def _locked(path):
                 path.unlink()
 
 
-def shared_library(sources, name, version, arguments, libraries=(), *, purpose, folder=None):
+def shared_library(sources, name, version, arguments, libraries=(), *, purpose, folder=None, key=None):
     """The path of a shared library that the first of `sources` makes. RuntimeError when it cannot be compiled.
 
-    sources: the file to compile, then the headers beside it. name, version: of the other package. arguments: of the
-    compiler; they name the package's folder, as the same version in another folder is another build. libraries:
-    arguments behind the source. purpose: what needs it, for messages. folder: the cache; None: cache().
+    sources: the file to compile, then the headers beside it. name, version: of the other package. arguments: a function
+    that gives those of the compiler. libraries: arguments behind the source. purpose: what needs it, for messages.
+    folder: the cache; None: cache(). key: what tells two builds of one version from each other; None: the arguments,
+    which name the package's folder.
     """
     texts = [source.read_text(encoding="utf-8") for source in sources]
     libraries = (*libraries, *standard_library())
-    inputs = repr((texts, arguments, libraries, version))
+    inputs = repr((texts, (arguments(), libraries) if key is None else key, version))
     key = hashlib.sha256(inputs.encode()).hexdigest()[:16]
     target = (cache() if folder is None else folder) / f"{name}-{version}-{key}.so"
     if target.is_file():
@@ -87,7 +88,7 @@ def shared_library(sources, name, version, arguments, libraries=(), *, purpose, 
     target.parent.mkdir(parents=True, exist_ok=True)
     with _locked(target.with_suffix(".lock")):
         if not target.is_file():  # another process may have compiled it meanwhile
-            words = [*command, "-O2", "-shared", "-fPIC", *arguments]
+            words = [*command, "-O2", "-shared", "-fPIC", *arguments()]
             _compile(words, sources[0], libraries, target, f"{purpose}: {sources[0].name}", f"{name} {version}")
     return target
 

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """gmm.Ticket, and the descriptors of pauses and resumes."""
+from __future__ import annotations
+
 import math
 import time
+from typing import TYPE_CHECKING, Any, Generator
 
 from gmm import _native as native
 from gmm._core.enums import TicketState
@@ -11,7 +14,9 @@ from gmm._core.stream import _Closing
 from gmm._core.tag import tag_number
 from gmm._core.words import in_python
 
-HANDLE_TICKET = 5  # native.h: HandleKind
+if TYPE_CHECKING:
+    from gmm._core.typing import Context
+
 _SLICE_MS = 200  # Ctrl-C interrupts a wait between two slices
 
 _KEEP = {0: native.GMM_PAUSE_DROP, 1: native.GMM_PAUSE_KEEP_HOST, 2: native.GMM_PAUSE_KEEP_FILE}  # by Contents
@@ -104,7 +109,7 @@ class Ticket(_Closing, native.Handle):
 
     __slots__ = ("context", "_told", "_info", "_outcome", "_asked", "_cancelled", "_holds")
 
-    def __init__(self, context, function, desc, told):
+    def __init__(self, context: Context, function: Any, desc: Any, told: Any) -> None:
         self._prepare(context, told, bool(desc.flags & native.GMM_PAUSE_HOLD))
         try:
             self._begin(function, context, desc)
@@ -121,7 +126,7 @@ class Ticket(_Closing, native.Handle):
 
     def _begin(self, function, *arguments):
         """Opens the ticket with the operation that the function begins. The context knows a ticket that is open."""
-        self._open(HANDLE_TICKET, self.context, function, *arguments)
+        self._open(native.HANDLE_TICKET, self.context, function, *arguments)
         for other in list(self.context._tickets):
             other._look(0)
         if not self._holds:  # a held operation whose ticket is dropped is undone
@@ -167,12 +172,12 @@ class Ticket(_Closing, native.Handle):
         return True
 
     @property
-    def done(self):
+    def done(self) -> bool:
         """True when the operation has ended, with success or without."""
         return self._look(0)
 
     @property
-    def info(self):
+    def info(self) -> TicketInfo:
         """The progress of the operation: TicketInfo."""
         if self._info is not None:
             return self._info
@@ -185,11 +190,11 @@ class Ticket(_Closing, native.Handle):
             return self._info  # another thread has seen the end and closed the ticket
         return read(TicketInfo, struct)
 
-    def wait(self, timeout=None):
+    def wait(self, timeout: float | None = None) -> bool:
         """Waits for the end. False after timeout seconds. result() tells the outcome."""
         return wait_in_slices(self._look, timeout)
 
-    def result(self, timeout=None):
+    def result(self, timeout: float | None = None) -> int:
         """Waits for the end and returns the bytes that changed state, or raises the failure.
 
         NotReadyError, which is a TimeoutError, after timeout seconds. The outcome can be asked for again, also after
@@ -204,7 +209,7 @@ class Ticket(_Closing, native.Handle):
             raise error
         return moved
 
-    def wait_held(self, timeout=None):
+    def wait_held(self, timeout: float | None = None) -> bool:
         """Waits until an operation with hold= is held. False after timeout seconds.
 
         An operation that has ended instead raises its failure.
@@ -214,7 +219,7 @@ class Ticket(_Closing, native.Handle):
 
         return wait_in_slices(look, timeout)
 
-    def commit(self):
+    def commit(self) -> None:
         """Carries out what is held, and does not wait: result() does.
 
         An operation that has failed or was undone raises that. RuntimeError: it is not held.
@@ -222,7 +227,7 @@ class Ticket(_Closing, native.Handle):
         if native.gmm_ticket_commit(self) == native.GMM_ERROR_NOT_READY:
             raise RuntimeError("the operation is not held; wait_held() waits for that")
 
-    def cancel(self):
+    def cancel(self) -> None:
         """Requests cancellation and does not wait.
 
         An operation that has committed completes normally. Any other is undone and ends with CancelledError.
@@ -255,7 +260,7 @@ class Ticket(_Closing, native.Handle):
         if exception[0] is None and not self._asked and not self._cancelled:
             self.result()
 
-    def __await__(self):
+    def __await__(self) -> Generator[Any, None, int]:
         """`await ticket` is result() while the event loop goes on. Cancelling the task cancels the operation."""
         return self._in_loop().__await__()
 

@@ -1,28 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """gmm.Watcher: the program is told before memory loses its pages, when contents are back, and when a budget shrinks."""
-from typing import NamedTuple
+from __future__ import annotations
+
+import functools
+import operator
+from typing import TYPE_CHECKING
 
 from gmm import _native as native
 from gmm._core.enums import WatchEvent
+from gmm._core.info import WatchInfo
 from gmm._core.stream import _Closing
 from gmm._core.tag import tag_number
 from gmm._core.ticket import milliseconds
 
-HANDLE_WATCHER = 6  # native.h: HandleKind
-
-
-class WatchInfo(NamedTuple):
-    """What a watcher's function gets. Sizes are bytes."""
-
-    event: WatchEvent
-    tag: int
-    device: int
-    address: int
-    size: int
-    generation: int
-    budget_bytes: int
-    remaining_ms: int
-    cause: int
+if TYPE_CHECKING:
+    from gmm._core.typing import Address, Context, OnWatch, TagLike
 
 
 class Watcher(_Closing, native.Handle):
@@ -30,8 +22,10 @@ class Watcher(_Closing, native.Handle):
 
     __slots__ = ("context",)
 
-    def __init__(self, context, tag=None, *, memory=None, size=None, prepare=None, losing=None, restored=None,
-                 failed=None, budget=None, below=0, device=0, timeout=None, order=0, name=None):
+    def __init__(self, context: Context, tag: TagLike | None = None, *, memory: Address | None = None,
+                 size: int | None = None, prepare: OnWatch = None, losing: OnWatch = None, restored: OnWatch = None,
+                 failed: OnWatch = None, budget: OnWatch = None, below: int = 0, device: int = 0,
+                 timeout: float | None = None, order: int = 0, name: str | None = None) -> None:
         functions = {WatchEvent.PREPARE: prepare, WatchEvent.LOSING: losing, WatchEvent.RESTORED: restored,
                      WatchEvent.FAILED: failed, WatchEvent.BUDGET: budget}
         functions = {event: function for event, function in functions.items() if function is not None}
@@ -47,19 +41,24 @@ class Watcher(_Closing, native.Handle):
             around = context.query(memory)
             size = around.base + around.size - (memory if isinstance(memory, int) else memory.address)
 
-        def call(event, *fields):
-            info = WatchInfo(WatchEvent(event), *fields)
+        def call(data):
+            info = WatchInfo.unpack(data)
             return functions[info.event](info)
 
         self.context = context
         self._watch = call
-        events = 0
-        for event in functions:
-            events |= event
-        self._open(
-            HANDLE_WATCHER, context, native.watch, self, context, events,
-            0 if tag is None else tag_number(context, tag), device, memory, size or 0, below,
-            milliseconds(timeout), order, name)
+        desc = native.gmm_watch_desc()
+        desc.events = functools.reduce(operator.or_, functions)
+        desc.tag = 0 if tag is None else tag_number(context, tag)
+        desc.device = device
+        desc.address = memory
+        desc.size = size or 0
+        desc.budget_bytes = below
+        desc.timeout_ms = milliseconds(timeout)
+        desc.order = order
+        desc.set_name(name)
+        desc.set_callback(self)
+        self._open(native.HANDLE_WATCHER, context, native.gmm_watch, context, desc)
 
     def __repr__(self):
         return "<gmm.Watcher closed>" if self.closed else "<gmm.Watcher>"

@@ -4,9 +4,10 @@ import weakref
 from multiprocessing.reduction import ForkingPickler
 
 from gmm import _native as native
+from gmm._core.array import Array
+from gmm._core.buffer import Buffer
 from gmm._core.stream import Event
 from gmm._multiprocessing.parcel import export, pack, receiving_context
-from gmm._native import Array, Buffer
 
 _sent = weakref.WeakValueDictionary()  # this process's own buffers, by handle
 

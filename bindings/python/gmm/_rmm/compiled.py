@@ -69,7 +69,7 @@ def _load():
     """The function of resource.cpp. RuntimeError or OSError when it cannot be had."""
     import rmm
 
-    path = compiled.shared_library(_SOURCES, "rmm", rmm.__version__, _arguments(), (_library(),), purpose=_PURPOSE)
+    path = compiled.shared_library(_SOURCES, "rmm", rmm.__version__, _arguments, (_library(),), purpose=_PURPOSE)
     # PyDLL holds the GIL, as nobody may use the resource meanwhile.
     function = ctypes.PyDLL(str(path)).gmm_rmm_replace
     size, pointer = ctypes.c_size_t, ctypes.c_void_p

@@ -1,119 +1,130 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gmm as PyTorch's allocator of CUDA memory: what gmm.torch.use() switches on."""
-import ctypes
+"""gmm as PyTorch's allocator of CUDA memory, and pools of PyTorch whose memory has a tag of gmm."""
+from __future__ import annotations
+
+import contextlib
+import functools
 import os
-import pathlib
-import warnings
+import sys
+import threading
+from typing import Any
 
 import torch
 
-from gmm._torch import extension, library, switches
+from gmm import _native as native
+from gmm._core.enums import Kind
+from gmm._core.tag import Tag, tag_number
+from gmm._torch import library, pools
 
-_allocator = None
-
-
-class NativeAllocator:
-    """gmm as an allocator of PyTorch's own kind, which use() has put in the place of PyTorch's."""
-
-    is_native = True
-
-    def allocator(self):
-        """gmm for a torch.cuda.MemPool, as torch.cuda.memory.CUDAPluggableAllocator.allocator() returns it."""
-        return make_allocator().allocator()
+_is_used = False
+lock = threading.RLock()  # around work that is done once and may take seconds
 
 
-def current():
-    """What use() has returned, once gmm is PyTorch's allocator; else None."""
-    return _allocator
+def is_used() -> bool:
+    """Whether gmm is PyTorch's allocator."""
+    return _is_used
 
 
-def is_native():
-    """Whether gmm is PyTorch's allocator and one of its own kind."""
-    return isinstance(_allocator, NativeAllocator)
-
-
-def use(kind):
-    """Makes gmm PyTorch's allocator for CUDA, once. kind: of new memory; None: unchanged."""
-    global _allocator  # pylint: disable=global-statement
-    with switches.lock():
-        if _allocator is None:
-            _allocator = _become_allocator()
-    if kind is not None:
-        library.load().cdll.gmm_torch_set_kind(int(kind))
-    return _allocator
-
-
-def _become_allocator():
+def _need_cuda(caller):
     if not torch.cuda.is_available():
-        raise RuntimeError("gmm.torch.use(): PyTorch sees no CUDA device")
-    lib = library.load()
-    backend = lib.context.info.backend_name
+        raise RuntimeError(f"{caller}: PyTorch sees no CUDA device")
+    backend = library.load().context.info.backend_name
     if backend != "cuda":
-        raise RuntimeError(f"gmm.torch.use(): gmm's default context has the {backend!r} backend; "
+        raise RuntimeError(f"{caller}: gmm's default context has the {backend!r} backend; "
                            "unset GMM_BACKEND, or open the context on a machine with a CUDA driver")
-    native = _native(lib)
-    if native is not None:
-        try:
-            native.install(torch.cuda.device_count())
-        except RuntimeError as error:
-            raise RuntimeError(f"gmm.torch.use(): {error}; move gmm.torch.use() above the line that makes the first "
-                               "CUDA tensor, or use gmm.torch.pool()") from error
-        return NativeAllocator()
-    allocator = make_allocator()
-    try:
-        torch.cuda.memory.change_current_allocator(allocator)
-    except RuntimeError as error:
-        raise RuntimeError("gmm.torch.use(): PyTorch's own allocator is in use already, and a pluggable allocator "
-                           "cannot replace it then; move gmm.torch.use() above the first line that uses CUDA "
-                           "(torch.cuda.set_device() is one), or use gmm.torch.pool()") from error
-    return allocator
 
 
-def _native(lib):
-    """The compiled allocator; None: the pluggable allocator takes its place."""
-    if os.environ.get("GMM_TORCH_ALLOCATOR", "").lower() == "pluggable":
-        return None
-    try:
-        return extension.native(lib)
-    except RuntimeError as error:
-        warnings.warn("gmm.torch.use(): gmm serves PyTorch through CUDAPluggableAllocator, which has no "
-                      f"memory_stats(), snapshots, pools or checkpoints of CUDA graphs. The reason: {error}",
-                      RuntimeWarning, stacklevel=2)
-        return None
+def use(kind: Kind | None = None) -> None:
+    """Makes gmm PyTorch's allocator of CUDA memory, in the place of PyTorch's own and of the same kind.
 
+    PyTorch's own must hold no memory yet: after the first CUDA tensor of the process the call raises RuntimeError.
+    torch.cuda.set_device() may come before it.
+    kind: of new memory; None: VMM, which can be paused. Later calls may change the kind.
 
-def make_allocator():
-    """A pluggable allocator with all hooks."""
-    lib = library.load()
-    set_errors()
-    allocator = torch.cuda.memory.CUDAPluggableAllocator(lib.path, "gmm_torch_alloc", "gmm_torch_dealloc")
-    hooks = allocator.allocator()
-    hooks.set_init_fn(lib.address("gmm_torch_init"))
-    hooks.set_reset_fn(lib.address("gmm_torch_reset"))
-    hooks.set_memory_fraction_fn(lib.address("gmm_torch_memory_fraction"))
-    hooks.set_base_alloc_fn(lib.address("gmm_torch_base_alloc"))
-    hooks.set_record_stream_fn(lib.address("gmm_torch_use_on_stream"))
-    hooks.set_begin_allocate_to_pool(lib.address("gmm_torch_begin_pool"))
-    hooks.set_end_allocate_to_pool_fn(lib.address("gmm_torch_end_pool"))
-    hooks.set_release_pool(lib.address("gmm_torch_release_pool"))
-    return allocator
+    From then on gmm answers what PyTorch asks of its allocator: memory_stats() and its kin, memory_snapshot() and the
+    history, MemPool, CUDA graphs and torch.compile(mode="reduce-overhead"), sharing with other processes.
+    torch.cuda.empty_cache() trims gmm, set_per_process_memory_fraction() sets a quota on the device, and
+    record_stream() is obeyed. A tensor gets the current tag of its thread: `with gmm.context().tag("weights"):`. When
+    memory runs out, PyTorch raises torch.OutOfMemoryError with gmm's reason.
 
-
-def set_errors():
-    """Tells the library how to raise PyTorch's out-of-memory error.
-
-    A NULL would not do: PyTorch takes it for memory. Without a compiler the error is a RuntimeError.
+    The first call for a version of PyTorch compiles a C++ file, in 5 to 20 seconds, and keeps it in $GMM_TORCH_CACHE or
+    ~/.cache/gmm. `python -m gmm.torch build [FOLDER]` does that ahead, also for another machine. RuntimeError where the
+    file is missing and cannot be compiled.
     """
-    c10 = ctypes.CDLL(str(pathlib.Path(torch.__file__).resolve().parent / "lib" / "libc10.so"))
-    try:
-        # c10::detail::torchCheckFail(char const*, char const*, unsigned int, char const*): what TORCH_CHECK calls.
-        other = ctypes.cast(c10["_ZN3c106detail14torchCheckFailEPKcS2_jS2_"], ctypes.c_void_p).value
-    except AttributeError:
-        other = None
-    try:
-        memory = extension.load(library.load()).throw_memory
-    except RuntimeError:
-        if other is None:
-            raise
-        memory = None
-    library.load().cdll.gmm_torch_set_errors(memory, other)
+    global _is_used  # pylint: disable=global-statement
+    from gmm._torch import patches  # pylint: disable=import-outside-toplevel # lazy: it needs this module
+
+    with lock:
+        _need_cuda("gmm.torch.use()")
+        lib = library.load()
+        if not _is_used:
+            allocator = library.allocator(lib)
+            try:
+                allocator.install(torch.cuda.device_count())
+            except RuntimeError as error:
+                raise RuntimeError(f"gmm.torch.use(): {error}; move gmm.torch.use() above the line that makes the "
+                                   "first CUDA tensor, or use gmm.torch.pool()") from error
+            _is_used = True
+            patches.serve_use_uvm()  # managed memory from gmm too
+        if kind is not None:
+            lib.cdll.gmm_torch_set_kind(int(kind))
+
+
+@functools.lru_cache(maxsize=None)
+def _pool_type():
+    class TaggedPool(torch.cuda.MemPool):
+        """A torch.cuda.MemPool over gmm."""
+
+        tag = 0
+
+        @contextlib.contextmanager
+        def use(self, device=None):
+            """torch.cuda.use_mem_pool() that nests: the innermost pool of the thread counts.
+
+            A backward inside of it stays on the thread.
+            """
+            device = torch.cuda.current_device() if device is None else torch.cuda._utils._get_device_index(device)
+            with pools.autograd_stays(torch), pools.use(torch, [(device, self)]):
+                yield self
+
+        def __del__(self):
+            if not sys.is_finalizing():
+                pools.retire(torch, self)  # its end may have to wait: see pools.py
+
+    return TaggedPool
+
+
+@functools.lru_cache(maxsize=None)
+def _plug(allocate, deallocate):
+    # For the life of the process: memory may outlive its pool.
+    return torch._C._cuda_customAllocator(allocate, deallocate)
+
+
+def pool(tag: Tag | int | str | None = None, *, kind: Kind = Kind.VMM, use_on_oom: bool = False,
+         no_split: bool = False) -> Any:
+    """A torch.cuda.MemPool over gmm whose memory has a tag, for torch.cuda.use_mem_pool().
+
+    gmm.context().pause(tag) pauses that memory.
+    tag: a gmm.Tag, its number or its name, which is made when it is new; None: the default tag. The pool belongs to the
+    current device. The pool divides what it takes from gmm, as PyTorch's own pools do, so PyTorch's statistics see the
+    memory. pool.use() is use_mem_pool() that nests: the innermost pool counts. A backward inside of it stays on its
+    thread. use_on_oom, no_split: as torch.cuda.MemPool has them; a PyTorch without them raises TypeError.
+    """
+    settings = os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "") + "," + os.environ.get("PYTORCH_ALLOC_CONF", "")
+    if not _is_used and "expandable_segments:True" in settings:
+        raise RuntimeError("gmm.torch.pool(): PyTorch's pools use no pluggable allocator while expandable_segments is "
+                           "on; remove it from PYTORCH_CUDA_ALLOC_CONF, or call gmm.torch.use()")
+    _need_cuda("gmm.torch.pool()")
+    lib = library.load()
+    if isinstance(tag, str):
+        tag = lib.context.tag(tag)
+    number = native.GMM_TAG_DEFAULT if tag is None else tag_number(lib.context, tag)
+    allocate = lib.cdll.gmm_torch_slot(number, int(kind))
+    if not allocate:
+        raise RuntimeError("gmm.torch.pool(): 64 pairs of tag and kind have pools already, which is the maximum; "
+                           "use one of those tags")
+    # Older versions of PyTorch lack the arguments: only those that differ from their defaults are passed.
+    wishes = {name: value for name, value in (("use_on_oom", use_on_oom), ("no_split", no_split)) if value}
+    made = _pool_type()(_plug(allocate, lib.address("gmm_torch_dealloc")), **wishes)
+    made.tag = number
+    return made

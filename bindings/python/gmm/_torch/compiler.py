@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compiles extension.cpp and native_allocator.cpp against the headers in PyTorch's package, without importing PyTorch.
 
-The result is kept in $GMM_TORCH_CACHE or ~/.cache/gmm.
+The result is kept in $GMM_TORCH_CACHE or ~/.cache/gmm. Its name has the version of PyTorch and a hash of the sources,
+and no path: a file that one machine has compiled serves another one with the same PyTorch.
 """
+from __future__ import annotations
+
+import argparse
 import collections
 import os
 import pathlib
+import platform
 import re
 
 from gmm._core import compiled
@@ -20,23 +25,26 @@ CXX20 = (2, 12)  # PyTorch's headers need -std=c++20 since this version
 Installed = collections.namedtuple("Installed", "package version cuda cxx11_abi")  # a PyTorch: its folder and build
 
 
-def standard(version):
+def installed() -> Installed:
+    """The PyTorch of this process."""
+    import torch  # pylint: disable=import-outside-toplevel # everything else here does without
+
+    return Installed(pathlib.Path(torch.__file__).resolve().parent, torch.__version__, torch.version.cuda or "",
+                     bool(torch.compiled_with_cxx11_abi()))
+
+
+def standard(version: str) -> str:
     """The C++ standard that the headers of a version of PyTorch need, for example "c++17"."""
     numbers = re.match(r"(\d+)\.(\d+)", version)
     return "c++20" if numbers is not None and tuple(map(int, numbers.groups())) >= CXX20 else "c++17"
 
 
-def includes(package):
-    """The folders of PyTorch's headers in its package."""
-    return [package / "include", package / "include" / "torch" / "csrc" / "api" / "include"]
-
-
-def _cuda_include(installed):
+def _cuda_include(torch: Installed) -> pathlib.Path:
     """The folder of cuda_runtime_api.h, of PyTorch's version of CUDA if there is one."""
-    wanted = installed.cuda.partition(".")[0]
+    wanted = torch.cuda.partition(".")[0]
     named = [os.environ.get(name) for name in ("CUDA_HOME", "CUDA_PATH")]
     folders = [pathlib.Path(home) / "include" for home in named if home]
-    site = installed.package.parent
+    site = torch.package.parent
     folders += sorted(site.glob("nvidia/cu*/include"), reverse=True)
     folders += [pathlib.Path("/usr/local/cuda/include"), *sorted(pathlib.Path("/usr/local").glob("cuda-*/include"))]
     folders += [pathlib.Path("/usr/include"), site / "triton" / "backends" / "nvidia" / "include"]
@@ -54,24 +62,49 @@ def _cuda_include(installed):
                        f"nvidia-cuda-runtime{'-cu12' if wanted == '12' else ''}, or set CUDA_HOME")
 
 
-def arguments(source, installed):
+def arguments(source: str, torch: Installed) -> list[str]:
     """The compiler's arguments for a file."""
-    words = [f"-std={standard(installed.version)}", "-fvisibility=default",
-             f"-D_GLIBCXX_USE_CXX11_ABI={int(installed.cxx11_abi)}", f"-I{FOLDER}",
-             *(f"-I{folder}" for folder in includes(installed.package))]
+    include = torch.package / "include"
+    words = [f"-std={standard(torch.version)}", "-fvisibility=default",
+             f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.cxx11_abi)}", f"-I{FOLDER}", f"-I{include}",
+             f"-I{include / 'torch' / 'csrc' / 'api' / 'include'}"]
     if source == "native_allocator":
-        words.append(f"-isystem{_cuda_include(installed)}")
+        words.append(f"-isystem{_cuda_include(torch)}")
     return words
 
 
-def libraries(source, installed):
+def libraries(source: str, torch: Installed) -> list[str]:
     """The linker's arguments for a file."""
-    return [f"-L{installed.package / 'lib'}", *(f"-l{name}" for name in LIBRARIES[source])]
+    return [f"-L{torch.package / 'lib'}", *(f"-l{name}" for name in LIBRARIES[source])]
 
 
-def build(source, installed):
+def build(source: str, torch: Installed, folder: pathlib.Path | None = None) -> pathlib.Path:
     """The path of a compiled file, which this compiles when it is missing. RuntimeError when it cannot."""
     files = [FOLDER / name for name in (source + ".cpp", *SOURCES[source])]
-    return compiled.shared_library(files, f"torch-{source}", installed.version, arguments(source, installed),
-                                   libraries(source, installed), purpose="gmm.torch",
-                                   folder=compiled.cache("GMM_TORCH_CACHE"))
+    try:
+        return compiled.shared_library(
+            files, f"torch-{source}", torch.version, lambda: arguments(source, torch), libraries(source, torch),
+            purpose="gmm.torch", folder=folder or compiled.cache("GMM_TORCH_CACHE"),
+            key=(torch.cuda, torch.cxx11_abi, platform.machine()))
+    except RuntimeError as error:
+        raise RuntimeError(f"{error}\nOr run `python -m gmm.torch build FOLDER` on a machine that has a C++ compiler "
+                           f"and PyTorch {torch.version}, bring FOLDER here, and name it in GMM_TORCH_CACHE") from error
+
+
+def main(words: list[str] | None = None) -> None:
+    """python -m gmm.torch"""
+    parser = argparse.ArgumentParser(prog="python -m gmm.torch", description="What gmm.torch compiles.")
+    actions = parser.add_subparsers(dest="action", required=True)
+    action = actions.add_parser("build", help="compile gmm.torch's C++ for the installed PyTorch ahead of its use")
+    action.add_argument("folder", nargs="?", type=pathlib.Path, metavar="FOLDER",
+                        help="where the files go; other machines with the same PyTorch name it in GMM_TORCH_CACHE. "
+                             "Default: GMM_TORCH_CACHE, else ~/.cache/gmm")
+    folder = parser.parse_args(words).folder
+    torch = installed()
+    for source in SOURCES:
+        if source == "native_allocator" and not torch.cuda:
+            continue  # this PyTorch has no CUDA
+        try:
+            print(build(source, torch, folder))
+        except RuntimeError as error:
+            parser.exit(1, f"{error}\n")

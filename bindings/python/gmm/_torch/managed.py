@@ -1,19 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """Managed tensors: one memory under tensors of several devices."""
+from __future__ import annotations
+
+import contextlib
 import os
 import threading
 import weakref
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 
 from gmm._core.enums import Kind
 from gmm._torch import allocator
-from gmm._torch import extension as _extension
 from gmm._torch import library as _library
 
 _HOST = _library.HOST
 _lock = threading.RLock()
 _peers = weakref.WeakValueDictionary()  # by (number of the shared memory, device): the storage there
+_enabled = False
+_move_on_copy = False
 
 
 def library():
@@ -23,7 +29,84 @@ def library():
 
 def extension():
     """The compiled extension."""
-    return _extension.load(library())
+    return _library.extension(library())
+
+
+# The switches.
+
+
+def set_enabled_uvm(enabled: bool = True) -> None:
+    """Makes new tensors managed, on the CPU and on CUDA devices, on every thread.
+
+    False ends that, which the RFC does not have.
+
+    It calls use(), so it must come before the first CUDA tensor. RuntimeError where PyTorch sees no CUDA device, unless
+    GMM_BACKEND names a backend of gmm, such as host. Tensors from before stay as they are: see manage_memory(). With
+    PYTORCH_ENABLE_UNIFIED_MEMORY=1 in the environment, `import torch` calls install() and this where gmm's wheel is
+    installed, and else `import gmm.torch` does.
+    """
+    global _enabled  # pylint: disable=global-statement
+    from gmm._torch import patches  # pylint: disable=import-outside-toplevel # it needs this module
+
+    with allocator.lock:
+        if enabled:
+            has_device = torch.cuda.is_available()
+            if not has_device and not os.environ.get("GMM_BACKEND"):
+                raise RuntimeError("torch.cuda.set_enabled_uvm(): PyTorch sees no CUDA device, so there is no unified "
+                                   "memory; GMM_BACKEND=host tries the interface with memory of the host")
+            lib = library()
+            if has_device:
+                allocator.use()
+            home = torch.cuda.current_device() if has_device else 0
+            extension().take_cpu_tensors()
+            lib.check(lib.cdll.gmm_torch_host_start(home))
+            patches.patch()
+            lib.cdll.gmm_torch_set_managed(1)
+        elif _library.loaded() is not None:
+            library().cdll.gmm_torch_set_managed(0)
+        _enabled = bool(enabled)
+
+
+def get_enabled_uvm() -> bool:
+    """Whether new tensors are managed."""
+    return _enabled
+
+
+def set_uvm_move_on_copy(move: bool = True) -> None:
+    """Sets whether .to(), .cuda() and .cpu() move managed tensors while UVM is enabled.
+
+    The result of a move lies on the other device, over the same memory. A change of the type or layout, or copy=True,
+    still copies.
+    """
+    global _move_on_copy  # pylint: disable=global-statement
+    _move_on_copy = bool(move)
+
+
+def get_uvm_move_on_copy() -> bool:
+    """Whether .to(), .cuda() and .cpu() move managed tensors while UVM is enabled."""
+    return _move_on_copy
+
+
+def moves() -> bool:
+    """Whether .to(), .cuda() and .cpu() move managed tensors now."""
+    return _enabled and _move_on_copy
+
+
+@contextlib.contextmanager
+def use_uvm(device: Any = None) -> Iterator[Any]:
+    """A context manager: CUDA tensors that this thread makes in its with block are managed; those of others are not.
+
+    It gives the pool. device: None: the current one. install() and use() put it in the place of torch.cuda._use_uvm(),
+    which PyTorch has from 2.15 on.
+    """
+    device = resolve("cuda" if device is None else device)
+    with torch.cuda.device(device):
+        pool = allocator.pool(kind=Kind.MANAGED)
+    with pool.use(device):
+        yield pool
+
+
+# Tensors.
 
 
 def ordinal(device):
@@ -74,8 +157,8 @@ def storage_of(tensor):
         return None
 
 
-def is_managed(tensor):
-    """Whether the memory of a tensor is managed, by gmm or by another library."""
+def is_managed(tensor: torch.Tensor) -> bool:
+    """Whether the memory of a tensor is managed: one address for the host and every device."""
     storage = storage_of(tensor)
     if storage is None or not storage.nbytes():
         return False
@@ -86,9 +169,11 @@ def is_managed(tensor):
 
 
 def _forget_after_fork():
-    """Another thread of the parent may have held the lock."""
-    global _lock  # pylint: disable=global-statement
+    """A child makes ordinary tensors, and another thread of the parent may have held a lock."""
+    global _lock, _enabled  # pylint: disable=global-statement
     _lock = threading.RLock()
+    allocator.lock = threading.RLock()
+    _enabled = False
 
 
 os.register_at_fork(after_in_child=_forget_after_fork)
@@ -223,8 +308,15 @@ def move(tensor, device, non_blocking):
     return _move(tensor, device, non_blocking)
 
 
-def uvm_to(tensor, device, non_blocking=False):
-    """See gmm.torch.uvm_to()."""
+def uvm_to(tensor: torch.Tensor, device: Any, non_blocking: bool = False) -> torch.Tensor:
+    """A tensor over the same memory on another device ("cpu", "cuda", "cuda:1").
+
+    The result is the tensor itself when it lies there already. Otherwise that device becomes the preferred location of
+    the pages, and their migration is queued on the current stream. On the way to the CPU the call waits for that stream
+    unless non_blocking is set. The memory lives until the last tensor of any device is gone. Gradients flow back. A
+    write through either tensor counts as a write to both in autograd's checks. ValueError when the tensor is not
+    managed.
+    """
     device = resolve(device)
     if storage_of(tensor) is None:
         raise TypeError("gmm.torch.uvm_to(): expected a plain strided tensor on \"cpu\" or \"cuda\", "
@@ -273,8 +365,11 @@ def _check_plain(tensor, what):
                         f"{tensor.layout} on {tensor.device}")
 
 
-def manage_memory(tensor):
-    """See gmm.torch.manage_memory()."""
+def manage_memory(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor when its memory is managed, else a managed copy of it on the same device, as with pin_memory().
+
+    Differentiable.
+    """
     _check_plain(tensor, "manage_memory")
     if tensor.numel() == 0 or is_managed(tensor):
         return tensor
@@ -286,13 +381,13 @@ def manage_memory(tensor):
     return _copied(tensor, int(Kind.MANAGED))
 
 
-def unmanage_memory(tensor):
-    """See gmm.torch.unmanage_memory()."""
+def unmanage_memory(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor when its memory is not managed, else a copy in ordinary memory of the same device. Differentiable."""
     _check_plain(tensor, "unmanage_memory")
     if tensor.numel() == 0 or not is_managed(tensor):
         return tensor
     if tensor.device.type == "cpu":
         return _copied(tensor, 0)
-    if allocator.current() is None:
+    if not allocator.is_used():
         return tensor.clone()  # PyTorch's own allocator
     return _copied(tensor, int(Kind.VMM))

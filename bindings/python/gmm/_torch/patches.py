@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Methods of torch.Tensor for managed memory, and RFC-0023's names in PyTorch."""
+from __future__ import annotations
+
 import functools
 
 import torch
 import torch.utils._device  # pylint: disable=unused-import
 
-from gmm._torch import allocator, managed, switches, workers
+from gmm._torch import allocator, managed, workers
 
 _originals = {}
 
@@ -20,7 +22,7 @@ _METHODS = ("new_empty", "new_empty_strided", "new_full", "new_ones", "new_zeros
 
 def _moved(tensor, device, non_blocking):
     """The tensor over the same memory on a device; None when PyTorch shall copy."""
-    if device is None or not switches.moves() or managed.storage_of(tensor) is None:
+    if device is None or not managed.moves() or managed.storage_of(tensor) is None:
         return None
     device = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
     if device.type not in ("cpu", "cuda"):
@@ -37,7 +39,7 @@ def _host_side_used(tensor, device):
 
 def _copied(source, made, non_blocking):
     """Gives the RFC's hints for the direction of a copy between devices, after it."""
-    if not switches.enabled() or made is source or made.device == source.device:
+    if not managed.get_enabled_uvm() or made is source or made.device == source.device:
         return made
     gpu = made.device if made.device.type == "cuda" else source.device
     if gpu.type != "cuda" or managed.capturing(gpu):
@@ -88,7 +90,7 @@ def _to_managed(tensor, args, kwargs, to):
 
 def _to(original):
     def to_where_enabled(self, *args, **kwargs):
-        if not switches.enabled() or _dynamo():
+        if not managed.get_enabled_uvm() or _dynamo():
             return original(self, *args, **kwargs)
         try:
             device, non_blocking, moves = _parse_to(self, args, kwargs)
@@ -106,7 +108,7 @@ def _to(original):
         if manage:
             return _to_managed(self, args, kwargs, to_where_enabled)
         made = to_where_enabled(self, *args, **kwargs)
-        if manage is not None and switches.enabled() and managed.is_managed(made):
+        if manage is not None and managed.get_enabled_uvm() and managed.is_managed(made):
             return managed.unmanage_memory(made)
         return made
 
@@ -117,7 +119,8 @@ def _pin_memory(original):
     @functools.wraps(original)
     def pin_memory(self, *args, **kwargs):
         # The RFC has one allocator for all host memory: the devices reach managed memory too, and copy it at any time.
-        if switches.enabled() and not _dynamo() and self.device.type == "cpu" and managed.storage_of(self) is not None:
+        is_cpu = managed.get_enabled_uvm() and not _dynamo() and self.device.type == "cpu"
+        if is_cpu and managed.storage_of(self) is not None:
             return managed.manage_memory(self)
         return original(self, *args, **kwargs)
 
@@ -138,7 +141,7 @@ def _pinning(follows):
     def wrapper(original):
         @functools.wraps(original)
         def factory(*args, **kwargs):
-            if (kwargs.get("pin_memory") and switches.enabled() and not _dynamo()
+            if (kwargs.get("pin_memory") and managed.get_enabled_uvm() and not _dynamo()
                     and torch._C._len_torch_dispatch_stack() == 0 and _is_for_cpu(args, kwargs, follows)):
                 return original(*args, **{**kwargs, "pin_memory": False})
             return original(*args, **kwargs)
@@ -164,7 +167,7 @@ def _patch_factories():
 def _new_storage(original):
     """PyTorch makes the storages of copy.deepcopy() and of unpickled tensors by its default CPU allocator."""
     def new(cls, *args, **kwargs):
-        if (switches.enabled() and cls is torch.UntypedStorage and len(args) == 1 and type(args[0]) is int
+        if (managed.get_enabled_uvm() and cls is torch.UntypedStorage and len(args) == 1 and type(args[0]) is int
                 and set(kwargs) <= {"device"} and torch.device(kwargs.get("device") or "cpu").type == "cpu"
                 and not _dynamo() and torch._C._len_torch_dispatch_stack() == 0):
             return torch.empty(args[0], dtype=torch.uint8, device="cpu").untyped_storage()
@@ -176,7 +179,7 @@ def _new_storage(original):
 def _cuda(original):
     @functools.wraps(original)
     def cuda(self, device=None, non_blocking=False, memory_format=torch.preserve_format):
-        if switches.enabled() and not _dynamo():
+        if managed.get_enabled_uvm() and not _dynamo():
             wanted = torch.device("cuda") if device is None else device
             made = _moved(self, wanted, non_blocking) if memory_format is torch.preserve_format else None
             if made is not None:
@@ -189,7 +192,7 @@ def _cuda(original):
 def _cpu(original):
     @functools.wraps(original)
     def cpu(self, memory_format=torch.preserve_format):
-        if switches.enabled() and not _dynamo():
+        if managed.get_enabled_uvm() and not _dynamo():
             made = _moved(self, "cpu", False) if memory_format is torch.preserve_format else None
             if made is not None:
                 return made
@@ -203,7 +206,7 @@ def _copy_(original):
     def copy_(self, src, non_blocking=False):
         original(self, src, non_blocking)
         is_asynchronous = non_blocking and isinstance(src, torch.Tensor) and self.device != src.device
-        if is_asynchronous and switches.enabled() and not _dynamo():
+        if is_asynchronous and managed.get_enabled_uvm() and not _dynamo():
             gpu = self.device if self.device.type == "cuda" else src.device
             if managed.storage_of(self) is not None and managed.storage_of(src) is not None:
                 _host_side_used(self, gpu)
@@ -218,7 +221,7 @@ def _record_stream(original):
     def record_stream(self, stream):
         # PyTorch's own allocator ignores memory that it did not allocate. When gmm is PyTorch's allocator, its hook
         # hears of the stream.
-        if allocator.current() is None and self.device.type == "cuda" and managed.is_managed(self):
+        if not allocator.is_used() and self.device.type == "cuda" and managed.is_managed(self):
             managed.record(self, self.device, stream.cuda_stream)
         return original(self, stream)
 
@@ -245,7 +248,7 @@ def _replace(owner, name, wrapper):
 
 def patch():
     """Replaces, once, the methods of PyTorch by which managed tensors move, and those that would be unsafe for them."""
-    with switches.lock():
+    with allocator.lock:
         if _originals:
             return
         _replace(torch.Tensor, "to", _to)
@@ -261,17 +264,25 @@ def patch():
         workers.patch()
 
 
-def serve_use_uvm(function):
+def serve_use_uvm() -> None:
     """Replaces torch.cuda._use_uvm() of PyTorch 2.15, where there is one, by gmm's."""
     for module in (torch.cuda, torch.cuda.memory):
         if hasattr(module, "_use_uvm"):
-            module._use_uvm = function
+            module._use_uvm = managed.use_uvm
 
 
-def install(functions, methods):
-    """Puts the RFC's names into PyTorch."""
+def install(move_on_copy: bool = True) -> None:
+    """Puts RFC-0023's names into PyTorch, and lets .to(), .cuda() and .cpu() move managed tensors while UVM is enabled.
+
+    A second call does nothing.
+    torch.cuda: set_enabled_uvm, get_enabled_uvm, set_uvm_move_on_copy, uvm_to. Tensor: is_managed, manage_memory,
+    unmanage_memory, uvm_to, and to(manage=True), whose result is managed. While UVM is enabled, pin_memory() gives a
+    managed tensor, and to(manage=False) one in ordinary memory.
+    """
     patch()
-    for name, function in functions.items():
-        setattr(torch.cuda, name, function)
-    for name, function in methods.items():
-        setattr(torch.Tensor, name, function)
+    for function in (managed.set_enabled_uvm, managed.get_enabled_uvm, managed.set_uvm_move_on_copy, managed.uvm_to):
+        setattr(torch.cuda, function.__name__, function)
+    for method in (managed.is_managed, managed.manage_memory, managed.unmanage_memory, managed.uvm_to):
+        setattr(torch.Tensor, method.__name__, method)
+    serve_use_uvm()
+    managed.set_uvm_move_on_copy(move_on_copy)

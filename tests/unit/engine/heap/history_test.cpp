@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random histories of a whole context: each block keeps its contents through pauses, moves, compactions, trims, limits,
-// busy streams and captures, while calls of the driver fail; the heaps' invariants hold after each step, and nothing is
-// left in the end. On the host backend and on the fake driver.
+// busy streams and captures, while calls of the driver, the host allocator and the backend fail. The heaps' invariants
+// hold after each step, and nothing is left in the end. On the host backend and on the fake driver.
 //
 // HISTORY_SEEDS=500 runs the seeds 1 to 500 and HISTORY_FIRST_SEED=17 begins later; HISTORY_LOG=1 prints the steps.
 #include <dlfcn.h>
@@ -461,6 +461,35 @@ class History {
         EXPECT_EQ(state_of(block), GMM_STATE_ACTIVE);
       }
   }
+  // The kept contents of a paused block are those that it had. Now and then they are discarded.
+  void do_backup() {
+    const Block *found = nullptr;
+    for (const Block &each : blocks_)
+      if (each.graph == 0 && each.size >= 8 && state_of(each) == GMM_STATE_PAUSED && (found == nullptr || one_in(3)))
+        found = &each;
+    if (found == nullptr) return;
+    const Block &block = *found;
+    if (one_in(6)) {
+      gmm_pause_desc desc = {};
+      desc.struct_size = sizeof desc;
+      desc.tags = &tags_[block.tag];
+      desc.tag_count = 1;
+      std::vector<gmm_state> before;
+      for (const Block &each : blocks_) before.push_back(state_of(each));
+      const gmm_result result = gmm_backup_discard(context_, &desc, nullptr);
+      for (size_t i = 0; i < blocks_.size() && result == GMM_OK; ++i)
+        if (blocks_[i].tag == block.tag && before[i] != GMM_STATE_ACTIVE) blocks_[i].known = false;
+      return said("discard", result);
+    }
+    const uint64_t page = below(block.size / kPage + 1) * kPage;
+    uint64_t word = 0;
+    if (page + sizeof word > block.size) return;
+    const gmm_result result = gmm_backup_read(context_, block.at + page, sizeof word, &word);
+    said("backup read", result);
+    if (result == GMM_OK && block.known) {
+      EXPECT_EQ(word, block.mark + page);
+    }
+  }
   gmm_scope_desc any_scope() {
     gmm_scope_desc scope = {};
     scope.struct_size = sizeof scope;
@@ -678,6 +707,9 @@ class History {
         break;
       case 21:
         usleep(3000);
+        break;
+      case 22:
+        do_backup();
         break;
       default:
         if (below(5) < 3)

@@ -23,9 +23,6 @@ final class Child {
             case "exit-inside":
                 exitInsideCallbacks();
                 break;
-            case "lease":
-                LeaseMember.main(arguments[1]);
-                break;
             default:
                 throw new IllegalArgumentException(arguments[0]);
         }

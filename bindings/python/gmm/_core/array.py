@@ -1,0 +1,805 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gmm.Array: memory with a shape, an element type and strides, which other packages take without a copy, and theirs.
+
+This module computes layouts and speaks the protocols; native/view.c has the buffer protocol and DLPack's structs. NumPy
+converts, prints and parses numbers.
+"""
+from __future__ import annotations
+
+import ctypes
+import math
+import operator
+import sys
+from typing import TYPE_CHECKING, Any, NamedTuple, Sequence, Union
+
+from gmm import _native as native
+from gmm._core import copies, sycl
+from gmm._core.enums import HOST, Kind, PointerFlags, State, as_kind
+from gmm._core.errors import Error
+from gmm._core.stream import as_stream, stream_number
+
+if TYPE_CHECKING:
+    from gmm._core.typing import Context, PointerInfo, Stream
+
+CPU, CUDA, CUDA_HOST, CUDA_MANAGED, ONE_API = 1, 2, 3, 13, 14  # DLDeviceType of dlpack.h
+FLAG_READ_ONLY, FLAG_IS_COPIED = 1, 2
+HOST_DEVICE = (CPU, 0)
+DLPACK_VERSION = (1, 1)
+MAX_DIMENSIONS = 64
+
+Shape = Union[int, Sequence[int]]
+
+# Element types.
+
+
+class Dtype(NamedTuple):
+    """An element type. typestr: as NumPy spells it; the name where NumPy has none. format: the struct module's."""
+
+    name: str
+    typestr: str
+    format: str | None
+    itemsize: int
+    code: int
+    minor_version: int = 0  # of the DLPack 1 that brought the code
+
+
+_DTYPES = [
+    Dtype("bool", "|b1", "?", 1, 6),
+    Dtype("int8", "|i1", "b", 1, 0), Dtype("uint8", "|u1", "B", 1, 1),
+    Dtype("int16", "<i2", "h", 2, 0), Dtype("uint16", "<u2", "H", 2, 1),
+    Dtype("int32", "<i4", "i", 4, 0), Dtype("uint32", "<u4", "I", 4, 1),
+    Dtype("int64", "<i8", "q", 8, 0), Dtype("uint64", "<u8", "Q", 8, 1),
+    Dtype("float16", "<f2", "e", 2, 2), Dtype("float32", "<f4", "f", 4, 2), Dtype("float64", "<f8", "d", 8, 2),
+    Dtype("complex64", "<c8", "Zf", 8, 5), Dtype("complex128", "<c16", "Zd", 16, 5),
+    Dtype("bfloat16", "bfloat16", None, 2, 4),
+    *(Dtype(f"float8_{name}", f"float8_{name}", None, 1, code, 1) for code, name in enumerate(
+        ("e3m4", "e4m3", "e4m3b11fnuz", "e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz", "e8m0fnu"), 7))]
+_BY_DLPACK = {(dtype.code, 8 * dtype.itemsize, 1): dtype for dtype in _DTYPES}
+#: By name, by typestr without its mark of byte order, and by what programs have passed.
+_KNOWN: dict[Any, Dtype] = {dtype.name: dtype for dtype in _DTYPES}
+_KNOWN.update({dtype.typestr[1:]: dtype for dtype in _DTYPES if dtype.typestr[0] in "<|"})
+_KNOWN.update({None: _KNOWN["float64"], float: _KNOWN["float64"], int: _KNOWN["int64"], bool: _KNOWN["bool"],
+               complex: _KNOWN["complex128"]})
+_BYTES = _KNOWN["uint8"]
+# The letters of the struct module, and those of typestrs for them.
+_LETTERS = {"?": "b", **dict.fromkeys("bhilqn", "i"), **dict.fromkeys("BHILQNc", "u"), **dict.fromkeys("efd", "f"),
+            "Zf": "c", "Zd": "c"}
+
+
+def as_dtype(given: Any) -> Dtype:
+    """An element type by its name or typestr, or by a type of NumPy, PyTorch, JAX or Python."""
+    try:
+        return _KNOWN[given]
+    except (KeyError, TypeError):
+        pass
+    if isinstance(given, Dtype):
+        return given
+    found = _KNOWN.get(given.lstrip("<=|") if isinstance(given, str) else _dtype_name(given))
+    if found is None:
+        raise TypeError(f"dtype {given!r} is none that gmm knows; it takes bool, integers, floats and complex numbers "
+                        "of this machine's byte order, bfloat16 and the float8 types")
+    if not isinstance(given, str) and len(_KNOWN) < 500:
+        _KNOWN[given] = found
+    return found
+
+
+def _dtype_name(dtype):
+    typestr = getattr(dtype, "str", None)  # numpy.dtype
+    if isinstance(typestr, str):
+        return dtype.name if typestr[1:2] == "V" else typestr.lstrip("<|")
+    if type(dtype).__module__ == "torch":
+        return str(dtype).removeprefix("torch.")
+    numpy = sys.modules.get("numpy")
+    return getattr(dtype, "__name__", str(dtype)) if numpy is None else _dtype_name(numpy.dtype(dtype))
+
+
+def _numpy():
+    try:
+        import numpy
+    except ImportError:
+        raise ImportError("this needs NumPy, which is not installed; memoryview(array) needs none where the host "
+                          "reaches the memory") from None
+    return numpy
+
+
+def _numpy_dtype(dtype):
+    """bfloat16 and the float8 types come from ml_dtypes."""
+    if dtype.format is not None:
+        return _numpy().dtype(dtype.typestr)
+    try:
+        import ml_dtypes
+    except ImportError:
+        raise TypeError(f"NumPy has no {dtype.name} without the package ml_dtypes; "
+                        f"use view('uint{8 * dtype.itemsize}')") from None
+    return _numpy().dtype(getattr(ml_dtypes, dtype.name))
+
+
+# Layouts.
+
+
+def as_shape(shape: Any, allow_unknown: bool = False) -> tuple[int, ...]:
+    """The numbers of a shape; -1 only where one may be unknown."""
+    shape = tuple(map(operator.index, shape)) if hasattr(shape, "__iter__") else (operator.index(shape),)
+    if len(shape) > MAX_DIMENSIONS:
+        raise ValueError(f"a shape of {len(shape)} dimensions; there are at most {MAX_DIMENSIONS}")
+    if shape and min(shape) < (-1 if allow_unknown else 0):
+        raise ValueError(f"a shape has no negative dimensions, such as {min(shape)}")
+    return shape
+
+
+def c_layout(shape: tuple[int, ...], itemsize: int) -> tuple[tuple[int, ...], int]:
+    """The strides of elements that lie one after another in C's order, and the bytes of all of them."""
+    step, strides = itemsize, []
+    for length in reversed(shape):
+        strides.append(step)
+        step *= length or 1
+    if step > sys.maxsize:  # also of an array without elements, as its strides would overflow
+        raise ValueError("an array of that shape is beyond any address space")
+    return tuple(strides[::-1]), 0 if 0 in shape else step
+
+
+def _dlpack_devices(array):
+    """The DLPack devices that an array can be offered as; the one that most consumers take comes first.
+
+    Page-locked memory is CPU memory too, and managed memory is CUDA memory too. Few consumers know the device types of
+    their own.
+    """
+    if array.buffer is None:
+        also = {CUDA_HOST: [HOST_DEVICE], CUDA_MANAGED: [(CUDA, 0), HOST_DEVICE]}
+        return [array._device, *also.get(array._device[0], ())]
+    backend, info = array.context.info.backend_name, array.info
+    number = max(info.device, 0)
+    if backend == "host":
+        if info.state == State.ACTIVE and not info.flags & PointerFlags.HOST_ACCESSIBLE:
+            raise BufferError("the CPU cannot read this memory, as the context is strict: copy it to memory of "
+                              "Kind.HOST")
+        return [HOST_DEVICE]
+    if backend == "sycl":
+        return [(ONE_API, number), *([] if info.kind in (Kind.DEVICE, Kind.VMM) else [HOST_DEVICE])]
+    return {Kind.HOST: [HOST_DEVICE, (CUDA_HOST, 0), (CUDA, number)],
+            Kind.MANAGED: [(CUDA, number), (CUDA_MANAGED, 0), HOST_DEVICE]}.get(info.kind, [(CUDA, number)])
+
+
+class Array(native.View):
+    """Memory with a shape, an element type and strides, which other packages take without a copy. It computes nothing.
+
+    The constructor makes an array over a gmm.Buffer. gmm.empty(), gmm.zeros(), gmm.array(), gmm.from_dlpack() and
+    gmm.asarray() make arrays too. shape: None: all of the buffer after the offset. strides and offset: bytes. The array
+    holds a reference to the buffer, but the buffer can be freed: then every use of the array raises gmm.ClosedError.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, buffer: Any, shape: Shape | None = None, dtype: Any = "uint8", *,
+                strides: Sequence[int] | None = None, offset: int = 0, readonly: bool = False) -> Array:
+        if not isinstance(buffer, native.Memory):
+            raise TypeError(f"expected a gmm.Buffer, got {type(buffer).__name__}; gmm.asarray() takes other packages'")
+        address, dtype, room = buffer.address, as_dtype(dtype), buffer.nbytes - offset
+        if shape is None:
+            if not 0 <= room <= buffer.nbytes or room % dtype.itemsize:
+                raise ValueError(f"the {room} bytes after offset {offset} are no whole number of elements of "
+                                 f"{dtype.name}")
+            shape = (room // dtype.itemsize,)
+        shape = as_shape(shape)
+        steps, nbytes = c_layout(shape, dtype.itemsize)
+        strides = steps if strides is None else tuple(map(operator.index, strides))
+        reaches = [(length - 1) * step for length, step in zip(shape, strides)] if nbytes else ()
+        low = offset + sum(reach for reach in reaches if reach < 0)
+        high = offset + sum(reach for reach in reaches if reach > 0) + (dtype.itemsize if nbytes else 0)
+        if low < 0 or high > buffer.nbytes:
+            raise ValueError(f"an array of that shape at offset {offset} reaches past the buffer's {buffer.nbytes} "
+                             "bytes")
+        return _make(buffer, address + offset, shape, strides, dtype, readonly)
+
+    def _sibling(self, shape, strides, *, shift=0, dtype=None):
+        """Another array over the same memory."""
+        address = self.address + shift
+        if 0 in shape:  # strides of an array without elements may lead anywhere
+            address, strides = self.address, c_layout(shape, (dtype or self._dtype).itemsize)[0]
+        return _make(self.owner, address, shape, strides, dtype or self._dtype, self._readonly, self._device,
+                     self._stream, self._context)
+
+    # Layout.
+
+    @property
+    def dtype(self) -> str:
+        """The element type as NumPy's typestr, such as '<f4'; a name where NumPy has none, such as 'bfloat16'."""
+        return self._dtype.typestr
+
+    @property
+    def dtype_name(self) -> str:
+        """The element type by name, such as 'float32'."""
+        return self._dtype.name
+
+    @property
+    def readonly(self) -> bool:
+        """True when the elements must not be written."""
+        return bool(self._readonly)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return math.prod(self.shape) * self.itemsize
+
+    @property
+    def offset(self) -> int:
+        """Bytes from the start of the buffer to the first element."""
+        return 0 if self.buffer is None else self.address - self.buffer.address
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("an array without dimensions has no length")
+        return self.shape[0]
+
+    def __getitem__(self, key: Any) -> Array:
+        """A view by numbers, slices, Ellipsis and None."""
+        keys = list(key) if isinstance(key, tuple) else [key]
+        used = sum(one is not None and one is not Ellipsis for one in keys)
+        if used > self.ndim:
+            raise IndexError(f"{used} indices for an array of {self.ndim} dimensions")
+        ellipses = [at for at, one in enumerate(keys) if one is Ellipsis]
+        if len(ellipses) > 1:
+            raise IndexError("there can be one Ellipsis only")
+        at = ellipses[0] if ellipses else len(keys)
+        keys[at:at + 1] = [slice(None)] * (self.ndim - used)
+        shape, strides, shift, axis = [], [], 0, 0
+        for one in keys:
+            if one is None:
+                shape.append(1)
+                strides.append(0)
+                continue
+            length, step = self.shape[axis], self.strides[axis]
+            if isinstance(one, slice):
+                taken = range(length)[one]
+                shape.append(len(taken))
+                # With at most one element the step does not matter.
+                strides.append(step * taken.step if len(taken) > 1 else step)
+                shift += taken.start * step if taken else 0
+            elif isinstance(one, bool) or not hasattr(one, "__index__"):
+                raise TypeError("an array takes numbers, slices, Ellipsis and None as indices, not "
+                                f"{type(one).__name__}")
+            else:
+                index = operator.index(one)
+                if not -length <= index < length:
+                    raise IndexError(f"index {index} is out of bounds for axis {axis} with size {length}")
+                shift += index % length * step
+            axis += 1
+        return self._sibling(as_shape(shape), tuple(strides), shift=shift)
+
+    def reshape(self, *shape: Any) -> Array:
+        """Another view in another shape, one number of which may be -1. The array must be contiguous."""
+        shape = as_shape(shape[0] if len(shape) == 1 else shape, allow_unknown=True)
+        if not self.contiguous:
+            raise ValueError("only a contiguous array is reshaped without a copy; make one with copy()")
+        if shape.count(-1) > 1:
+            raise ValueError("one dimension only can be -1")
+        known = math.prod(length for length in shape if length != -1)
+        if -1 in shape and known:
+            shape = tuple(self.size // known if length == -1 else length for length in shape)
+        if -1 in shape or math.prod(shape) != self.size:
+            raise ValueError(f"{self.size} elements do not make that shape")
+        return self._sibling(shape, c_layout(shape, self.itemsize)[0])
+
+    def transpose(self, *axes: Any) -> Array:
+        """Another view with the dimensions in another order, by default the reverse one."""
+        if len(axes) == 1 and not hasattr(axes[0], "__index__"):
+            axes = range(self.ndim)[::-1] if axes[0] is None else axes[0]
+        elif not axes:
+            axes = range(self.ndim)[::-1]
+        axes = [axis + self.ndim if axis < 0 else axis for axis in map(operator.index, axes)]
+        if sorted(axes) != list(range(self.ndim)):
+            raise ValueError(f"the axes must be the numbers from 0 to {self.ndim - 1}, each once")
+        return self._sibling(tuple(self.shape[axis] for axis in axes), tuple(self.strides[axis] for axis in axes))
+
+    @property
+    def T(self) -> Array:
+        """Another view with the dimensions in reverse order."""
+        return self.transpose()
+
+    def view(self, dtype: Any) -> Array:
+        """Another view of the same bytes as elements of another type."""
+        dtype, shape, strides = as_dtype(dtype), self.shape, self.strides
+        if dtype.itemsize != self.itemsize:
+            if not shape or strides[-1] != self.itemsize:
+                raise ValueError("elements of another size need a last dimension whose elements lie one after another")
+            row = shape[-1] * self.itemsize
+            if row % dtype.itemsize:
+                raise ValueError(f"a last dimension of {row} bytes is no whole number of elements of {dtype.name}")
+            shape, strides = (*shape[:-1], row // dtype.itemsize), (*strides[:-1], dtype.itemsize)
+        return self._sibling(shape, strides, dtype=dtype)
+
+    # Memory.
+
+    @property
+    def context(self) -> Context:
+        """The gmm.Context of the memory, which copies and orders streams.
+
+        External memory has the context that imported it, else the default one.
+        """
+        if self.buffer is not None:
+            return self.buffer.context
+        return native.default_context() if self._context is None else self._context
+
+    @property
+    def stream(self) -> Stream | int:
+        """The stream that the contents are ordered on: a gmm.Stream, or a number."""
+        return self.buffer.stream if self.buffer is not None else self._stream or 0
+
+    @property
+    def info(self) -> PointerInfo:
+        """The library's description of the memory at the first element now: PointerInfo."""
+        return self.context.query(self.address)
+
+    @property
+    def kind(self) -> Kind:
+        """The kind of memory; Kind.UNSPECIFIED for ordinary host memory of another package."""
+        return self.info.kind
+
+    @property
+    def device(self) -> int:
+        """The device that the memory belongs to; HOST for memory that was moved to the host."""
+        return self.info.device
+
+    def free(self, stream: Any = None) -> None:
+        """Frees the buffer that the elements lie in, for all arrays over it. A second call does nothing.
+
+        External memory is released to its package. BufferError while a view of the memory lives.
+        """
+        if self.buffer is not None:
+            self.buffer.free(stream)
+        else:
+            self._release()
+
+    def close(self) -> None:
+        """free() on the stream of the allocation."""
+        self.free()
+
+    def __enter__(self) -> Array:
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self.free()
+
+    @property
+    def _is_ordered(self):
+        """Whether work on the contents may be queued on a stream."""
+        return self.buffer is not None or self._stream is not None
+
+    @property
+    def _stream_context(self):
+        """A context that knows the streams of the memory's device."""
+        context = self.context
+        if self.buffer is None and context.info.backend_name != "cuda":
+            raise BufferError(
+                f"the memory is ordered on a CUDA stream, which a context of the {context.info.backend_name} backend "
+                "does not know; open a CUDA context and import with Context.from_dlpack() or Context.asarray()")
+        return context
+
+    def _settle(self):
+        """Waits for the work that is queued on the memory's own stream."""
+        if self._is_ordered:
+            native.gmm_stream_synchronize(self._stream_context, self.stream)
+
+    def _usable_by(self, context, *, writes=False):
+        """Checks one side of a copy. A context of another backend cannot read another package's device memory."""
+        if not self.contiguous:
+            raise ValueError("a copy or fill needs an array whose elements lie one after another; this one has the "
+                             f"strides {self.strides}")
+        if writes and self.readonly:
+            raise ValueError("the array is read-only")
+        if self.buffer is None and not self._host_reaches():
+            needed = "sycl" if self._device[0] == ONE_API else "cuda"
+            if context.info.backend_name != needed:
+                raise BufferError(
+                    f"the memory is of DLPack device {self._device}; a context of the {context.info.backend_name} "
+                    f"backend cannot copy it: open one of the {needed} backend, and import with its from_dlpack() or "
+                    "asarray()")
+
+    def fill(self, value: int, *, stream: Any = None) -> None:
+        """Sets every byte to a value. Without a stream the call waits for it."""
+        self._usable_by(self.context, writes=True)
+        if self.buffer is None and self._device[0] == CPU:
+            if not 0 <= operator.index(value) <= 255:
+                raise ValueError(f"a byte is a number from 0 to 255, not {value}")
+            ctypes.memset(self.address, value, self.nbytes)  # a GPU's driver does not fill ordinary memory
+        elif self.nbytes:
+            copies.queue(self, native.gmm_fill, (self, value, self.nbytes), stream)
+
+    def copy_from(self, source: Any, *, stream: Any = None) -> None:
+        """Copies an array, a buffer, or an object with the buffer protocol into this array, of as many bytes.
+
+        Without a stream the call waits for the copy. With a stream it only queues a copy from memory of gmm. A copy
+        from an object of Python always waits.
+        """
+        copies.copy(self, source, stream, self._place, writes_other=False)
+
+    def copy_to(self, destination: Any, *, stream: Any = None) -> None:
+        """Copies the elements into an array, a buffer, or a writable object with the buffer protocol.
+
+        The destination has as many bytes. The call waits as copy_from() does.
+        """
+        copies.copy(self, destination, stream, self._place, writes_other=True)
+
+    def _place(self, nbytes):
+        if nbytes != self.nbytes:
+            raise ValueError(f"{nbytes} bytes cannot be copied from or to an array of {self.nbytes} bytes")
+        return self
+
+    def copy(self, kind: Any = None, *, stream: Any = None) -> Array:
+        """A new contiguous Array of the same elements in gmm's memory. Without a stream the call waits for the copy.
+
+        kind: None: the same kind. The device is the same.
+        """
+        if not self.contiguous and not self._host_reaches():
+            raise BufferError("gmm copies no strided array that the host cannot reach; copy it with the library that "
+                              "computes with it")
+        info = self.info
+        kind = as_kind(kind) or info.kind or Kind.HOST
+        queue_on = self.stream if stream is None else stream
+        made = self.context.empty(self.shape, self._dtype, kind, device=max(info.device, 0), stream=queue_on)
+        if self.contiguous:
+            made.copy_from(self, stream=stream)
+        else:
+            self._settle()
+            made.copy_from(memoryview(self._plain).tobytes())
+        return made
+
+    # Numbers, which are NumPy's.
+
+    @property
+    def _plain(self):
+        """The same memory with an element type that the buffer protocol knows."""
+        return self if self._dtype.format else self.view(f"uint{8 * self.itemsize}")
+
+    def numpy(self, *, copy: bool | None = None) -> Any:
+        """A NumPy array over the same memory where the host reaches it, else over a copy.
+
+        The call waits for the work queued on the array's stream. copy: False: BufferError where a copy would be needed;
+        True: always a copy.
+        """
+        numpy, dtype = _numpy(), _numpy_dtype(self._dtype)
+        if self._host_reaches():
+            self._settle()
+            seen = numpy.asarray(memoryview(self._plain)).view(dtype)
+            return seen.copy() if copy else seen
+        if copy is False:
+            raise BufferError("the host cannot reach this memory, and copy=False")
+        made = numpy.empty(self.shape, dtype)
+        self.copy_to(made.reshape(-1).view("u1"))
+        return made
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        """numpy(), for NumPy."""
+        try:
+            seen = self.numpy(copy=copy)
+        except BufferError as error:
+            raise ValueError(str(error)) from None  # NumPy expects it where copy=False is not possible
+        return seen if dtype is None or seen.dtype == dtype else seen.astype(dtype)
+
+    def tolist(self) -> Any:
+        """The elements as nested lists of Python's numbers."""
+        return self.numpy().tolist()
+
+    def item(self) -> Any:
+        """The element of an array of one element, as a number of Python."""
+        return self.numpy().item()
+
+    def __bytes__(self) -> bytes:
+        """The elements in C's order."""
+        if not self.contiguous:
+            return bytes(self.copy(Kind.HOST))
+        copied = bytearray(self.nbytes)
+        self.copy_to(copied)
+        return bytes(copied)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise copies.not_pickled(self)  # multiprocessing's pickler asks _multiprocessing/reducers.py instead
+
+    def __str__(self) -> str:
+        """The elements; repr() where they cannot be had."""
+        try:
+            return str(self.numpy())
+        except (BufferError, Error, ImportError, TypeError, RuntimeError):
+            return repr(self)
+
+    def __repr__(self) -> str:
+        what = f"<gmm.Array {self.shape} of {self.dtype_name}"
+        if self.closed:
+            return f"{what}, closed>"
+        return f"{what} at 0x{self.address:x}{', read-only' if self.readonly else ''}>"
+
+    # Protocols.
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """Version 3 of the interface. Only of memory that CUDA knows."""
+        if not any(kind in (CUDA, CUDA_MANAGED, CUDA_HOST) for kind, _ in _dlpack_devices(self)):
+            raise AttributeError("__cuda_array_interface__: this is not CUDA memory; use the buffer protocol or DLPack")
+        if self._dtype.format is None:
+            raise AttributeError(f"__cuda_array_interface__: it has no name for {self.dtype}; use DLPack, "
+                                 "or view() another type")
+        return {"shape": self.shape, "typestr": self.dtype, "data": (self.address, self.readonly), "version": 3,
+                "strides": None if self.contiguous else self.strides,
+                "stream": stream_number(self.stream) or 1 if self._is_ordered else None}
+
+    @property
+    def __sycl_usm_array_interface__(self) -> dict[str, Any]:
+        """Version 1 of the interface. Only on the SYCL backend."""
+        if self.buffer is None or self.context.info.backend_name != "sycl":
+            raise AttributeError("__sycl_usm_array_interface__: this memory is not of gmm's SYCL backend")
+        if self._dtype.format is None or any(step % self.itemsize for step in self.strides):
+            raise AttributeError(f"__sycl_usm_array_interface__: it has no name for {self.dtype} with strides "
+                                 f"{self.strides}")
+        self._settle()  # the interface has no streams
+        strides = None if self.contiguous else tuple(step // self.itemsize for step in self.strides)
+        return {"shape": self.shape, "typestr": self.dtype, "data": (self.address, self.readonly), "version": 1,
+                "strides": strides, "offset": 0, "syclobj": self.context._sycl_queue(max(self.device, 0))}
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """(device type, device id) of DLPack."""
+        return _dlpack_devices(self)[0]
+
+    def __dlpack__(self, *, stream: Any = None, max_version: tuple[int, int] | None = None,
+                   dl_device: tuple[int, int] | None = None, copy: bool | None = None) -> Any:
+        """A DLPack capsule. While it lives, free() is refused."""
+        if self.buffer is not None and self.info.state in (State.PAUSED, State.PARTLY_PAUSED):
+            raise BufferError("the memory is paused; resume its tag before exporting it")
+        devices = _dlpack_devices(self)
+        device = devices[0] if dl_device is None else (int(dl_device[0]), int(dl_device[1]))
+        source, flags = self, FLAG_READ_ONLY if self.readonly else 0
+        if device not in devices or copy:
+            if copy is False or device not in (HOST_DEVICE, devices[0]):
+                raise BufferError(f"this memory is at DLPack device {devices[0]}, not at {device}; "
+                                  "gmm copies to the host only, and only when copy is not False")
+            kind = Kind.HOST if device == HOST_DEVICE else self.kind
+            source = self.copy(kind, stream=self.stream if self.contiguous else None)
+            flags = FLAG_IS_COPIED
+        source._order_for_consumer(device, stream)
+        return source._capsule(device, tuple(max_version or (0, 0))[:2], flags)
+
+    def _order_for_consumer(self, device, stream):
+        """Orders the consumer's work behind the work that is queued on the memory's own stream."""
+        if device[0] in (CPU, ONE_API):
+            if stream is not None and stream != -1:
+                raise ValueError(f"a stream ({stream!r}) cannot order a DLPack export to the CPU or to SYCL; pass None")
+            self._settle()
+            return
+        if stream == -1:
+            return
+        if stream == 0:
+            raise ValueError("DLPack does not allow stream 0 for CUDA: 1 is the legacy default stream, "
+                             "2 the thread's own, -1 none")
+        theirs = stream_number(as_stream(1 if stream is None else stream))
+        if not self._is_ordered or theirs == (stream_number(self.stream) or 1):
+            return
+        context = self._stream_context
+        with context.event(max(self.device, 0)) as event:
+            event.record(self.stream)
+            native.gmm_stream_wait_event(context, theirs, event, 0)
+
+
+def _make(holder, address, shape, strides, dtype, readonly, device=HOST_DEVICE, stream=None, context=None):
+    return native.View.__new__(Array, holder, address, shape, strides, dtype, readonly, device, stream, context)
+
+
+def allocated(context, shape, dtype, kind, options):
+    """Context.empty()."""
+    shape, dtype = as_shape(shape), as_dtype(dtype)
+    strides, nbytes = c_layout(shape, dtype.itemsize)
+    buffer = context.alloc(nbytes or 1, kind, **options)  # an array without elements has an address too
+    return _make(buffer, buffer.address, shape, strides, dtype, False)
+
+
+# Memory of other packages.
+
+
+def _over(owner, address, shape, strides, dtype, readonly, device, stream, context):
+    """An array over external memory. The protocol says that the layout lies inside of it."""
+    shape, dtype = as_shape(shape), as_dtype(dtype)
+    steps, _ = c_layout(shape, dtype.itemsize)
+    steps = steps if strides is None else tuple(strides)
+    return _make(owner, address, shape, steps, dtype, readonly, device, stream, context)
+
+
+def _dl_device(device):
+    """gmm.HOST, a device's number, or (device type, device id) of DLPack."""
+    if device is None:
+        return None
+    if isinstance(device, tuple):
+        kind, number = device
+        return (int(kind), int(number))
+    number = operator.index(device)
+    return HOST_DEVICE if number == HOST else (CUDA, number)
+
+
+def _copy_to_gmm(array, device, context, stream):
+    """A copy in gmm's memory: on the host for HOST_DEVICE, else on the memory's device."""
+    context = native.default_context() if context is None else context
+    at = array.__dlpack_device__()
+    if device is None or device == at:
+        kind = {CPU: Kind.HOST, CUDA_HOST: Kind.HOST, CUDA_MANAGED: Kind.MANAGED}.get(at[0], Kind.DEVICE)
+        number = at[1]
+    elif device == HOST_DEVICE:
+        kind, number = Kind.HOST, 0
+    else:
+        kind, number = Kind.DEVICE, device[1]
+    if kind != Kind.HOST and context.info.backend_name == "host" and (device is not None or at[0] != CPU):
+        raise BufferError(f"memory of DLPack device {device or at} needs a context of that device's backend; "
+                          "this one is of the host backend")
+    made = context.empty(array.shape, array._dtype, kind, device=number, stream=stream)
+    _copy_elements(made, array, stream)
+    return made
+
+
+def _copy_elements(made, array, stream):
+    """Copies any array of as many elements, behind the work on its own stream."""
+    source = array if array.contiguous else array.copy(Kind.HOST)
+    if array._host_reaches() or array.buffer is None:
+        array._settle()
+    made.copy_from(source._plain, stream=stream)
+
+
+def from_dlpack(obj: Any, *, device: Any = None, copy: bool | None = None, stream: Any = None,
+                context: Any = None) -> Array:
+    """An Array over an object with __dlpack__(). It copies only where the arguments ask for it or require it.
+
+    device: where the array shall be: None: where the object is, gmm.HOST, a CUDA device's number, or DLPack's (type,
+    id). copy: False: BufferError where a copy would be needed; True: a copy in gmm's memory. stream: the stream on
+    which the array will be used; None: the default stream. context: allocates copies and orders streams; None: the
+    default context. The array holds the object's memory. array.readonly is what the producer declares.
+    """
+    if not hasattr(obj, "__dlpack__") or not hasattr(obj, "__dlpack_device__"):
+        raise TypeError(f"{type(obj).__name__} has no __dlpack__(); gmm.asarray() knows more protocols")
+    wanted, at = _dl_device(device), tuple(map(int, obj.__dlpack_device__()))
+    on_stream = None
+    if at[0] in (CUDA, CUDA_MANAGED):
+        on_stream = stream_number(as_stream(stream)) or 1
+    elif at[0] not in (CPU, CUDA_HOST, ONE_API):
+        raise BufferError(f"gmm does not know memory of DLPack device {at}")
+    same = wanted is None or wanted == at or (wanted == HOST_DEVICE and at[0] == CUDA_HOST)
+    if not same and copy is False and at[0] != CUDA_MANAGED:
+        raise BufferError(f"the memory is at DLPack device {at}, not at {wanted}, and copy=False")
+    if at[0] == ONE_API:
+        sycl.wait_for_queue(obj)
+    capsule = _capsule(obj, on_stream, wanted if not same and at[0] == CUDA_MANAGED else None, copy)
+    # -1 requests no order: the array's contents are then ordered on no stream.
+    array = _over_tensor(capsule, None if on_stream == -1 else on_stream, context)
+    moved = not same and array.__dlpack_device__() != wanted
+    if moved and copy is False:  # managed memory of a producer without dl_device
+        raise BufferError(f"the memory is at DLPack device {at}, its producer does not offer it at {wanted}, "
+                          "and copy=False")
+    if copy or moved:
+        return _copy_to_gmm(array, wanted, context, None if on_stream == -1 else stream)
+    return array
+
+
+def _capsule(obj, stream, dl_device, copy):
+    """A capsule of the newest form that the producer knows."""
+    options = {} if stream is None else {"stream": stream}
+    newer = {"dl_device": dl_device, "copy": False if copy is False else None}
+    newer = {name: value for name, value in newer.items() if value is not None}
+    for more in ({"max_version": DLPACK_VERSION, **newer}, {"max_version": DLPACK_VERSION}):
+        try:
+            return obj.__dlpack__(**options, **more)
+        except TypeError:  # DLPack before 1.0, or with some of the arguments only
+            pass
+    return obj.__dlpack__(**options)
+
+
+def _over_tensor(capsule, stream, context):
+    holder, address, shape, strides, code, readonly, device = native.dlpack_import(capsule)
+    dtype = _BY_DLPACK.get(code)
+    if dtype is None:
+        raise BufferError(f"DLPack's type (code, bits, lanes) = {code} is none that gmm knows")
+    if any(length < 0 for length in shape):
+        raise BufferError(f"a DLPack tensor of the shape {shape}")
+    if strides is not None:
+        strides = [step * dtype.itemsize for step in strides]
+        if any(abs(step) > sys.maxsize for step in strides):
+            raise BufferError("a DLPack tensor whose stride is beyond any address space")
+    return _over(holder, address, shape, strides, dtype, readonly, device, stream, context)
+
+
+def asarray(obj: Any, *, copy: bool | None = None, stream: Any = None, context: Any = None) -> Array:
+    """An Array over an object with DLPack, the CUDA Array Interface, SYCL's interface or the buffer protocol.
+
+    Nothing is copied. An Array is returned as it is, and a Buffer as an array of its bytes. copy: True: a copy in gmm's
+    memory. stream: the stream on which the array will be used. context: see from_dlpack(). gmm.array() copies objects
+    without any of these protocols, such as lists of numbers.
+    """
+    if isinstance(obj, native.Memory):
+        obj = Array(obj)
+    if isinstance(obj, Array):
+        return _copy_to_gmm(obj, None, context, stream) if copy else obj
+    array = refused = None
+    if hasattr(obj, "__dlpack__"):
+        try:
+            return from_dlpack(obj, copy=copy, stream=stream, context=context)
+        except BufferError as error:  # an old producer's read-only memory, say: another protocol may offer it
+            refused = error
+    if hasattr(obj, "__cuda_array_interface__"):
+        array = _over_interface(obj, obj.__cuda_array_interface__, CUDA, context)
+    elif hasattr(obj, "__sycl_usm_array_interface__"):
+        array = _over_sycl(obj, obj.__sycl_usm_array_interface__, context)
+    else:
+        try:
+            array = _over_buffer(obj, context)
+        except TypeError:
+            if hasattr(obj, "__array_interface__"):
+                array = _over_interface(obj, obj.__array_interface__, CPU, context)
+    if array is None:
+        raise refused or TypeError(
+            f"{type(obj).__name__} has none of __dlpack__, __cuda_array_interface__, __sycl_usm_array_interface__ and "
+            "the buffer protocol; gmm.array() copies lists of numbers")
+    return _copy_to_gmm(array, None, context, stream) if copy else array
+
+
+def _over_interface(obj, interface, device_type, context):
+    """An Array by the CUDA Array Interface, or by NumPy's interface, which it follows."""
+    if interface.get("mask") is not None:
+        raise BufferError("gmm cannot import an array with a mask")
+    data = interface.get("data")
+    if not isinstance(data, tuple):
+        return _over_buffer(obj if data is None else data, context)
+    stream = interface.get("stream") if device_type == CUDA else None
+    if stream == 0:
+        raise ValueError("the CUDA Array Interface does not allow stream 0: 1 is the legacy default stream, "
+                         "2 the thread's own")
+    device = _cuda_device(data[0], context) if device_type == CUDA and data[0] else 0
+    return _over(obj, data[0], interface["shape"], interface.get("strides"), interface["typestr"], bool(data[1]),
+                 (device_type, device), as_stream(stream), context)
+
+
+def _cuda_device(address, context):
+    """The device of an address. The interface does not name it; the driver does, where the context is CUDA's."""
+    context = native.default_context() if context is None else context
+    return max(context.query(address).device, 0) if context.info.backend_name == "cuda" else 0
+
+
+def _over_sycl(obj, interface, context):
+    """An Array by SYCL's interface, which counts strides and the offset in elements."""
+    data, dtype = interface.get("data"), as_dtype(interface["typestr"])
+    if not isinstance(data, tuple):
+        return _over_buffer(obj if data is None else data, context)
+    sycl.wait_for_queue(obj, interface)
+    strides = interface.get("strides")
+    return _over(obj, data[0] + (interface.get("offset") or 0) * dtype.itemsize, interface["shape"],
+                 None if strides is None else [step * dtype.itemsize for step in strides], dtype,
+                 bool(data[1]) and not sycl.means_writable(obj), (ONE_API, 0), None, context)
+
+
+def _over_buffer(obj, context):
+    view = memoryview(obj)
+    if view.suboffsets:
+        raise BufferError("the buffer's elements lie behind pointers, which gmm does not support")
+    letter = view.format.lstrip("@=<")
+    if letter not in _LETTERS:
+        raise BufferError(f"gmm has no element type for the buffer's format {view.format!r}")
+    return _over(view, native.view_address(view), view.shape, view.strides or None,
+                 f"{_LETTERS[letter]}{view.itemsize}", view.readonly, HOST_DEVICE, None, context)
+
+
+def copied_array(context, source, dtype, kind, options):
+    """Context.array()."""
+    wanted, stream = None if dtype is None else as_dtype(dtype), options["stream"]
+    try:
+        seen = asarray(source, stream=stream, context=context)
+    except TypeError:
+        if hasattr(source, "__dlpack__") or hasattr(source, "__cuda_array_interface__"):
+            raise
+        numpy = _numpy()
+        numbers = numpy.asarray(source, None if wanted is None else _numpy_dtype(wanted))
+        made = allocated(context, numbers.shape, wanted or numbers.dtype, kind, options)
+        made.copy_from(numpy.ascontiguousarray(numbers).reshape(-1).view("u1"), stream=stream)
+        return made
+    if wanted not in (None, seen._dtype):
+        raise TypeError(f"the source has elements of {seen.dtype_name}; gmm does not convert: request that dtype, "
+                        "or convert with the source's library")
+    made = allocated(context, seen.shape, seen._dtype, kind, options)
+    _copy_elements(made, seen, stream)
+    return made

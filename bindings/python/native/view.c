@@ -1,0 +1,585 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gmm._native.View, the base of gmm.Array: memory with a layout, which other packages take by the buffer protocol and
+ * by DLPack. gmm/_core/array.py computes the layouts and knows the element types.
+ *
+ * A view of gmm's own memory is no export of its Memory: the memory may be freed below it, and every use checks that.
+ * Exports of a view (memoryview, NumPy, DLPack) are exports of the Memory, which counts them. */
+#include <stddef.h>
+
+#include "native.h"
+
+/* --- DLPack's structs, as https://dmlc.github.io/dlpack/latest/c_api.html lays them out -------------------------- */
+
+enum { DL_CPU = 1, DL_CUDA_HOST = 3, DL_CUDA_MANAGED = 13 };
+enum { DL_FLAG_READ_ONLY = 1 };
+
+typedef struct {
+  void *data;
+  int32_t device_type, device_id;
+  int32_t ndim;
+  uint8_t code, bits;
+  uint16_t lanes;
+  int64_t *shape;
+  int64_t *strides; /**< in elements; NULL: C-contiguous */
+  uint64_t byte_offset;
+} DLTensor;
+
+typedef struct DLManagedTensor {
+  DLTensor dl_tensor;
+  void *manager_ctx;
+  void (*deleter)(struct DLManagedTensor *self);
+} DLManagedTensor;
+
+typedef struct DLManagedTensorVersioned {
+  uint32_t major, minor;
+  void *manager_ctx;
+  void (*deleter)(struct DLManagedTensorVersioned *self);
+  uint64_t flags;
+  DLTensor dl_tensor;
+} DLManagedTensorVersioned;
+
+_Static_assert(sizeof(DLTensor) == 48 && sizeof(DLManagedTensorVersioned) == 80,
+               "DLPack 1.0 fixes these sizes on 64-bit machines");
+
+/* --- The view ----------------------------------------------------------------------------------------------------- */
+
+typedef struct View {
+  PyVarObject ob_base; /* PyObject_VAR_HEAD; its size is that of dims */
+  char *data;          /**< the first element */
+  Memory *memory;      /**< gmm's, or NULL */
+  PyObject *owner;     /**< external memory: the object that holds it; NULL: closed */
+  Py_ssize_t exports;  /**< external memory: live exports */
+  PyObject *shape, *strides, *dtype;
+  PyObject *device;  /**< external memory: DLPack's (type, id) */
+  PyObject *stream;  /**< external memory: the stream that orders its contents, or None */
+  PyObject *context; /**< external memory: the gmm.Context that imported it, or None */
+  PyObject *weak_references;
+  const char *format; /**< as the struct module spells it; NULL: it cannot */
+  const char *name;
+  int itemsize, code, minor_version; /**< the bytes of an element, DLPack's code, and the DLPack 1 that brought it */
+  int device_type, device_id;
+  int readonly;
+  int ndim;
+  Py_ssize_t dims[]; /**< shape, then strides in bytes */
+} View;
+
+static PyObject *reference(void *object) {
+  PyObject *result = object ? (PyObject *)object : Py_None;
+  Py_INCREF(result);
+  return result;
+}
+
+static int read_numbers(PyObject *tuple, Py_ssize_t *numbers) {
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); ++i) {
+    numbers[i] = PyNumber_AsSsize_t(PyTuple_GET_ITEM(tuple, i), PyExc_OverflowError);
+    if (numbers[i] == -1 && PyErr_Occurred()) return -1;
+  }
+  return 0;
+}
+
+/* View(holder, address, shape, strides, dtype, readonly, device, stream, context)
+ *
+ * holder: the Memory, or what holds external memory. dtype: (name, typestr, format or None, itemsize, DLPack's code,
+ * DLPack's minor version, ...). The package has checked that the layout lies inside of the memory. */
+static PyObject *view_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
+  PyObject *holder, *address, *shape, *strides, *dtype, *device, *stream, *context;
+  int readonly;
+  if (keywords && PyDict_GET_SIZE(keywords) != 0)
+    return PyErr_Format(PyExc_TypeError, "gmm.Array makes views: this type takes no keywords");
+  if (!PyArg_ParseTuple(arguments, "OOO!O!O!pO!OO:View", &holder, &address, &PyTuple_Type, &shape, &PyTuple_Type,
+                        &strides, &PyTuple_Type, &dtype, &readonly, &PyTuple_Type, &device, &stream, &context))
+    return NULL;
+  const int ndim = (int)PyTuple_GET_SIZE(shape);
+  View *view = (View *)type->tp_alloc(type, 2 * ndim);
+  if (!view) return NULL;
+  view->ndim = ndim;
+  view->readonly = readonly;
+  Py_INCREF(shape), view->shape = shape;
+  Py_INCREF(strides), view->strides = strides;
+  Py_INCREF(dtype), view->dtype = dtype;
+  Py_INCREF(device), view->device = device;
+  Py_INCREF(stream), view->stream = stream;
+  Py_INCREF(context), view->context = context;
+  Py_INCREF(holder);
+  if (PyObject_TypeCheck(holder, &Memory_Type))
+    view->memory = (Memory *)holder;
+  else
+    view->owner = holder;
+  view->data = PyLong_AsVoidPtr(address);
+  PyObject *words = PyTuple_GetSlice(dtype, 0, 6); /* its texts live as long as the dtype */
+  const char *typestr;
+  const int is_good = !PyErr_Occurred() && words && PyTuple_GET_SIZE(strides) == ndim &&
+                      PyArg_ParseTuple(words, "sszii|i", &view->name, &typestr, &view->format, &view->itemsize,
+                                       &view->code, &view->minor_version) &&
+                      PyArg_ParseTuple(device, "ii", &view->device_type, &view->device_id) &&
+                      read_numbers(shape, view->dims) == 0 && read_numbers(strides, view->dims + ndim) == 0;
+  Py_XDECREF(words);
+  if (is_good) return (PyObject *)view;
+  if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "a view has as many strides as dimensions");
+  Py_DECREF(view);
+  return NULL;
+}
+
+static int view_traverse(PyObject *self, visitproc visit, void *arg) {
+  View *view = (View *)self;
+  Py_VISIT(view->memory);
+  Py_VISIT(view->owner);
+  Py_VISIT(view->stream);
+  Py_VISIT(view->context);
+  return 0;
+}
+
+static void view_dealloc(PyObject *self) {
+  View *view = (View *)self;
+  PyObject_GC_UnTrack(self);
+  if (view->weak_references) PyObject_ClearWeakRefs(self);
+  Py_CLEAR(view->memory);
+  Py_CLEAR(view->owner);
+  Py_CLEAR(view->shape);
+  Py_CLEAR(view->strides);
+  Py_CLEAR(view->dtype);
+  Py_CLEAR(view->device);
+  Py_CLEAR(view->stream);
+  Py_CLEAR(view->context);
+  Py_TYPE(self)->tp_free(self);
+}
+
+static int check_open(View *view) {
+  if (view->memory) return memory_check_open(view->memory);
+  if (LOAD(view->owner)) return 0;
+  gmm_python_raise_closed("array");
+  return -1;
+}
+
+int view_address(PyObject *object, void **address) {
+  View *view = (View *)object;
+  if (check_open(view) < 0) return -1;
+  *address = view->data;
+  return 0;
+}
+
+static int add_export(View *view) {
+  if (view->memory) return memory_add_export(view->memory);
+  int is_open;
+  GUARD_BEGIN(view)
+  is_open = view->owner != NULL;
+  view->exports += is_open;
+  GUARD_END()
+  return is_open ? 0 : check_open(view);
+}
+
+static void drop_export(View *view) {
+  if (view->memory) {
+    memory_drop_export(view->memory);
+    return;
+  }
+  GUARD_BEGIN(view)
+  --view->exports;
+  GUARD_END()
+}
+
+/* _release(): drops the reference to external memory. */
+static PyObject *view_release(PyObject *self, PyObject *unused) {
+  (void)unused;
+  View *view = (View *)self;
+  PyObject *owner = NULL;
+  Py_ssize_t exports;
+  GUARD_BEGIN(view)
+  exports = view->exports;
+  if (exports == 0) {
+    owner = view->owner;
+    STORE(view->owner, NULL);
+  }
+  GUARD_END()
+  Py_XDECREF(owner);
+  if (exports > 0)
+    return PyErr_Format(PyExc_BufferError,
+                        "cannot close the array at %p: %zd views of it live; release or delete them first",
+                        (void *)view->data, exports);
+  Py_RETURN_NONE;
+}
+
+/* --- The buffer protocol ------------------------------------------------------------------------------------------ */
+
+/* The device of external memory says whether the host reaches it. The library answers for gmm's memory. */
+static int check_host_access(View *view) {
+  if (view->memory) return memory_check_host_access(view->memory);
+  const int type = view->device_type;
+  if (type == DL_CPU || type == DL_CUDA_HOST || type == DL_CUDA_MANAGED) return 0;
+  PyErr_Format(PyExc_BufferError,
+               "the host cannot reach this memory of DLPack device (%d, %d); copy it with numpy() or copy_to()", type,
+               view->device_id);
+  return -1;
+}
+
+/* _host_reaches(): whether the host may use the address now. */
+static PyObject *view_host_reaches(PyObject *self, PyObject *unused) {
+  (void)unused;
+  if (check_open((View *)self) < 0) return NULL;
+  if (check_host_access((View *)self) == 0) Py_RETURN_TRUE;
+  if (!PyErr_ExceptionMatches(PyExc_BufferError)) return NULL;
+  PyErr_Clear();
+  Py_RETURN_FALSE;
+}
+
+static void describe_buffer(View *view, Py_buffer *buffer) {
+  *buffer = (Py_buffer){.buf = view->data,
+                        .len = view->itemsize,
+                        .itemsize = view->itemsize,
+                        .readonly = view->readonly,
+                        .ndim = view->ndim,
+                        .format = (char *)view->format,
+                        .shape = view->dims,
+                        .strides = view->dims + view->ndim};
+  for (int i = 0; i < view->ndim; ++i) buffer->len *= view->dims[i];
+}
+
+/* The requests of the protocol that the layout does not meet. */
+static int check_order(const Py_buffer *buffer, int flags) {
+  const int in_c_order = PyBuffer_IsContiguous(buffer, 'C'), in_fortran_order = PyBuffer_IsContiguous(buffer, 'F');
+  if (((flags & PyBUF_C_CONTIGUOUS) == PyBUF_C_CONTIGUOUS && !in_c_order) ||
+      ((flags & PyBUF_F_CONTIGUOUS) == PyBUF_F_CONTIGUOUS && !in_fortran_order) ||
+      ((flags & PyBUF_ANY_CONTIGUOUS) == PyBUF_ANY_CONTIGUOUS && !in_c_order && !in_fortran_order) ||
+      ((flags & PyBUF_STRIDES) != PyBUF_STRIDES && !in_c_order)) {
+    PyErr_SetString(PyExc_BufferError, "the array's elements do not lie in the requested order");
+    return -1;
+  }
+  return 0;
+}
+
+static int fill_buffer(View *view, Py_buffer *buffer, int flags) {
+  if (check_host_access(view) < 0) return -1;
+  if ((flags & PyBUF_WRITABLE) && view->readonly) {
+    PyErr_SetString(PyExc_BufferError, "the array is read-only");
+    return -1;
+  }
+  if ((flags & PyBUF_FORMAT) && !view->format) {
+    PyErr_Format(PyExc_BufferError, "the buffer protocol has no format for %s; use view(\"uint%d\")", view->name,
+                 8 * view->itemsize);
+    return -1;
+  }
+  describe_buffer(view, buffer);
+  if (check_order(buffer, flags) < 0) return -1;
+  /* By the protocol an array without dimensions has neither. */
+  if (!(flags & PyBUF_ND) || view->ndim == 0) buffer->shape = NULL;
+  if ((flags & PyBUF_STRIDES) != PyBUF_STRIDES || view->ndim == 0) buffer->strides = NULL;
+  if (!(flags & PyBUF_FORMAT)) buffer->format = NULL;
+  return 0;
+}
+
+static int view_getbuffer(PyObject *self, Py_buffer *buffer, int flags) {
+  buffer->obj = NULL;
+  if (add_export((View *)self) < 0) return -1;
+  if (fill_buffer((View *)self, buffer, flags) < 0) {
+    drop_export((View *)self);
+    buffer->obj = NULL;
+    return -1;
+  }
+  Py_INCREF(self);
+  buffer->obj = self;
+  return 0;
+}
+
+static void view_releasebuffer(PyObject *self, Py_buffer *buffer) {
+  (void)buffer;
+  drop_export((View *)self);
+}
+
+/* --- DLPack, out -------------------------------------------------------------------------------------------------- */
+
+/* One allocation: the tensor in either form, and what it points to. */
+typedef struct {
+  union {
+    DLManagedTensor legacy;
+    DLManagedTensorVersioned versioned;
+  } tensor;
+  View *view;
+  int64_t dims[]; /**< shape, then strides in elements */
+} Export;
+
+/* Consumers call this on any thread, also after the interpreter has ended: the process's end frees the export then. */
+static void export_end(Export *ended) {
+  if (gmm_python_is_ending()) return;
+  const PyGILState_STATE gil = PyGILState_Ensure();
+  drop_export(ended->view);
+  Py_DECREF(ended->view);
+  PyGILState_Release(gil);
+  PyMem_RawFree(ended);
+}
+
+static void delete_legacy(DLManagedTensor *tensor) { export_end((Export *)tensor->manager_ctx); }
+static void delete_versioned(DLManagedTensorVersioned *tensor) { export_end((Export *)tensor->manager_ctx); }
+
+/* A capsule still has its first name when no consumer has taken it. */
+static void capsule_end(PyObject *capsule) {
+  PyObject *type, *value, *trace;
+  PyErr_Fetch(&type, &value, &trace);
+  if (PyCapsule_IsValid(capsule, "dltensor")) {
+    delete_legacy(PyCapsule_GetPointer(capsule, "dltensor"));
+  } else if (PyCapsule_IsValid(capsule, "dltensor_versioned")) {
+    delete_versioned(PyCapsule_GetPointer(capsule, "dltensor_versioned"));
+  }
+  PyErr_Restore(type, value, trace);
+}
+
+static int describe_tensor(View *view, Export *made, DLTensor *tensor) {
+  int is_empty = 0;
+  for (int i = 0; i < view->ndim; ++i) {
+    const Py_ssize_t stride = view->dims[view->ndim + i];
+    if (stride % view->itemsize != 0) {
+      PyErr_Format(PyExc_BufferError, "DLPack has strides in elements; %zd bytes are no whole number of %s", stride,
+                   view->name);
+      return -1;
+    }
+    made->dims[i] = view->dims[i];
+    made->dims[view->ndim + i] = stride / view->itemsize;
+    is_empty |= view->dims[i] == 0;
+  }
+  tensor->data = is_empty ? NULL : view->data; /* as DLPack requires */
+  tensor->ndim = view->ndim;
+  tensor->code = (uint8_t)view->code;
+  tensor->bits = (uint8_t)(view->itemsize * 8);
+  tensor->lanes = 1;
+  tensor->shape = made->dims;
+  tensor->strides = made->dims + view->ndim;
+  return 0;
+}
+
+/* What only a newer form of DLPack can say is refused for a consumer of an older one. */
+static int check_consumer(const View *view, int major, int minor, unsigned long long flags) {
+  const int needed = view->minor_version;
+  if (needed > 0 && (major < 1 || (major == 1 && minor < needed)))
+    PyErr_Format(PyExc_BufferError, "%s needs DLPack 1.%d; the consumer understands %d.%d", view->name, needed, major,
+                 minor);
+  else if ((flags & DL_FLAG_READ_ONLY) && major < 1)
+    PyErr_SetString(PyExc_BufferError,
+                    "the array is read-only, which only DLPack 1.0 and newer can say; the consumer asks for an older "
+                    "form (no max_version)");
+  return PyErr_Occurred() ? -1 : 0;
+}
+
+/* _capsule((device type, device id), (major, minor), flags), for a consumer of DLPack major.minor */
+static PyObject *view_capsule(PyObject *self, PyObject *arguments) {
+  View *view = (View *)self;
+  int device_type, device_id, major, minor;
+  unsigned long long flags;
+  if (!PyArg_ParseTuple(arguments, "(ii)(ii)K", &device_type, &device_id, &major, &minor, &flags)) return NULL;
+  if (check_consumer(view, major, minor, flags) < 0) return NULL;
+  Export *made = (Export *)PyMem_RawCalloc(1, sizeof *made + 2 * sizeof(int64_t) * (size_t)view->ndim);
+  if (!made) return PyErr_NoMemory();
+  DLTensor *tensor = major >= 1 ? &made->tensor.versioned.dl_tensor : &made->tensor.legacy.dl_tensor;
+  tensor->device_type = device_type;
+  tensor->device_id = device_id;
+  if (describe_tensor(view, made, tensor) < 0 || add_export(view) < 0) {
+    PyMem_RawFree(made);
+    return NULL;
+  }
+  Py_INCREF(view);
+  made->view = view;
+  PyObject *capsule;
+  if (major >= 1) {
+    DLManagedTensorVersioned *versioned = &made->tensor.versioned;
+    versioned->major = 1;
+    versioned->minor = (uint32_t)view->minor_version;
+    versioned->manager_ctx = made;
+    versioned->deleter = delete_versioned;
+    versioned->flags = flags;
+    capsule = PyCapsule_New(versioned, "dltensor_versioned", capsule_end);
+  } else {
+    made->tensor.legacy.manager_ctx = made;
+    made->tensor.legacy.deleter = delete_legacy;
+    capsule = PyCapsule_New(&made->tensor.legacy, "dltensor", capsule_end);
+  }
+  if (!capsule) export_end(made);
+  return capsule;
+}
+
+/* --- DLPack, in --------------------------------------------------------------------------------------------------- */
+
+/* A tensor of another package, which comes out of its capsule. The thread that drops the last view over it calls the
+ * deleter, once, with the GIL held: DLPack lets deleters take it, and those of some producers expect it. */
+typedef struct {
+  PyObject ob_base; /* what PyObject_HEAD stands for */
+  DLManagedTensor *legacy;
+  DLManagedTensorVersioned *versioned;
+} Import;
+
+static void import_dealloc(PyObject *self) {
+  Import *import = (Import *)self;
+  /* At the interpreter's end the producer may be torn down already: the process's end frees its memory. */
+  if (!gmm_python_is_ending()) {
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    if (import->legacy && import->legacy->deleter) import->legacy->deleter(import->legacy);
+    if (import->versioned && import->versioned->deleter) import->versioned->deleter(import->versioned);
+    if (PyErr_Occurred()) PyErr_WriteUnraisable((PyObject *)Py_TYPE(self));
+    PyErr_Restore(type, value, trace);
+  }
+  Py_TYPE(self)->tp_free(self);
+}
+
+PyTypeObject Import_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "gmm._native.Import",
+    .tp_basicsize = sizeof(Import),
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_doc = PyDoc_STR("A tensor that came by DLPack; it is given back to its producer with this object."),
+    .tp_dealloc = import_dealloc,
+};
+
+/* The capsule's tensor, which is the caller's from then on, and no other thread's. NULL: it has none of that name. */
+static void *take(PyObject *capsule, const char *name, const char *used_name) {
+  void *tensor = NULL;
+  GUARD_BEGIN(capsule)
+  if (PyCapsule_IsValid(capsule, name)) {
+    tensor = PyCapsule_GetPointer(capsule, name);
+    PyCapsule_SetName(capsule, used_name);
+  }
+  GUARD_END()
+  return tensor;
+}
+
+static PyObject *numbers(const int64_t *values, int count) {
+  PyObject *tuple = PyTuple_New(count);
+  for (int i = 0; tuple && i < count; ++i) {
+    PyObject *value = PyLong_FromLongLong(values[i]);
+    if (!value) Py_CLEAR(tuple);
+    if (value) PyTuple_SET_ITEM(tuple, i, value);
+  }
+  return tuple;
+}
+
+/* dlpack_import(capsule) -> (holder, address, shape, strides in elements or None, (code, bits, lanes), readonly,
+ * device)
+ *
+ * The capsule's tensor lives as long as the holder. */
+PyObject *native_dlpack_import(PyObject *module, PyObject *capsule) {
+  (void)module;
+  DLManagedTensorVersioned *versioned = take(capsule, "dltensor_versioned", "used_dltensor_versioned");
+  DLManagedTensor *legacy = versioned ? NULL : take(capsule, "dltensor", "used_dltensor");
+  if (!versioned && !legacy) {
+    const char *name = PyCapsule_CheckExact(capsule) ? PyCapsule_GetName(capsule) : NULL;
+    PyErr_Clear();
+    if (name && strncmp(name, "used_dltensor", 13) == 0)
+      return PyErr_Format(PyExc_ValueError, "the DLPack capsule was consumed before; each is good for one import");
+    return PyErr_Format(PyExc_TypeError, "expected a DLPack capsule from __dlpack__(), got %R", capsule);
+  }
+  Import *import = PyObject_New(Import, &Import_Type);
+  if (!import) { /* the capsule owns the tensor again */
+    PyCapsule_SetName(capsule, versioned ? "dltensor_versioned" : "dltensor");
+    return NULL;
+  }
+  import->legacy = legacy;
+  import->versioned = versioned;
+  const DLTensor *tensor = versioned ? &versioned->dl_tensor : &legacy->dl_tensor;
+  PyObject *result = NULL;
+  if (versioned && versioned->major != 1) {
+    PyErr_Format(PyExc_BufferError, "the tensor is of DLPack %u.%u; gmm understands 1.x and the form without a version",
+                 (unsigned)versioned->major, (unsigned)versioned->minor);
+  } else if (tensor->ndim < 0 || tensor->ndim > VIEW_MAX_DIMENSIONS) {
+    PyErr_Format(PyExc_BufferError, "a DLPack tensor of %d dimensions; gmm takes at most %d", (int)tensor->ndim,
+                 VIEW_MAX_DIMENSIONS);
+  } else {
+    PyObject *shape = numbers(tensor->shape, tensor->ndim);
+    PyObject *strides = tensor->strides ? numbers(tensor->strides, tensor->ndim) : reference(NULL);
+    const uintptr_t address = tensor->data ? (uintptr_t)tensor->data + tensor->byte_offset : 0;
+    const int readonly = versioned && (versioned->flags & DL_FLAG_READ_ONLY);
+    if (shape && strides)
+      result = Py_BuildValue("OKOO(iii)N(ii)", import, (unsigned long long)address, shape, strides, (int)tensor->code,
+                             (int)tensor->bits, (int)tensor->lanes, PyBool_FromLong(readonly), (int)tensor->device_type,
+                             (int)tensor->device_id);
+    Py_XDECREF(shape);
+    Py_XDECREF(strides);
+  }
+  Py_DECREF(import);
+  return result;
+}
+
+PyObject *native_view_address(PyObject *module, PyObject *object) {
+  (void)module;
+  Py_buffer view;
+  if (PyObject_GetBuffer(object, &view, PyBUF_FULL_RO) < 0) return NULL;
+  PyObject *address = PyLong_FromVoidPtr(view.buf);
+  PyBuffer_Release(&view);
+  return address;
+}
+
+/* --- The type ----------------------------------------------------------------------------------------------------- */
+
+static PyObject *get_buffer(PyObject *self, void *unused) {
+  (void)unused;
+  return reference(((View *)self)->memory);
+}
+
+static PyObject *get_owner(PyObject *self, void *unused) {
+  (void)unused;
+  View *view = (View *)self;
+  PyObject *owner;
+  GUARD_BEGIN(view) /* another thread may close the view */
+  owner = reference(view->memory ? (PyObject *)view->memory : view->owner);
+  GUARD_END()
+  return owner;
+}
+
+static PyObject *get_address(PyObject *self, void *unused) {
+  (void)unused;
+  void *address;
+  return view_address(self, &address) < 0 ? NULL : PyLong_FromVoidPtr(address);
+}
+
+static PyObject *get_closed(PyObject *self, void *unused) {
+  (void)unused;
+  View *view = (View *)self;
+  return PyBool_FromLong(view->memory ? !memory_is_open(view->memory) : !LOAD(view->owner));
+}
+
+static PyObject *get_contiguous(PyObject *self, void *unused) {
+  (void)unused;
+  Py_buffer buffer;
+  describe_buffer((View *)self, &buffer);
+  return PyBool_FromLong(PyBuffer_IsContiguous(&buffer, 'C'));
+}
+
+static PyMethodDef view_methods[] = {{"_capsule", view_capsule, METH_VARARGS, NULL},
+                                     {"_host_reaches", view_host_reaches, METH_NOARGS, NULL},
+                                     {"_release", view_release, METH_NOARGS, NULL},
+                                     {NULL, NULL, 0, NULL}};
+
+static PyGetSetDef view_getters[] = {
+    {"buffer", get_buffer, NULL, "The gmm.Buffer that the elements lie in; None for memory of another package.", NULL},
+    {"owner", get_owner, NULL, "The object that holds the memory: the gmm.Buffer, or an object of another package.",
+     NULL},
+    {"address", get_address, NULL, "The address of the first element, as a number.", NULL},
+    {"closed", get_closed, NULL, "True once the memory is freed.", NULL},
+    {"contiguous", get_contiguous, NULL, "True when the elements lie one after another in C's order.", NULL},
+    {NULL, NULL, NULL, NULL, NULL}};
+
+static PyMemberDef view_members[] = {
+    {"shape", T_OBJECT, offsetof(View, shape), READONLY, "The number of elements along each dimension."},
+    {"strides", T_OBJECT, offsetof(View, strides), READONLY,
+     "The bytes from one element to the next along each dimension."},
+    {"ndim", T_INT, offsetof(View, ndim), READONLY, "The number of dimensions."},
+    {"itemsize", T_INT, offsetof(View, itemsize), READONLY, "Bytes of an element."},
+    {"_dtype", T_OBJECT, offsetof(View, dtype), READONLY, NULL},
+    {"_readonly", T_INT, offsetof(View, readonly), READONLY, NULL},
+    {"_device", T_OBJECT, offsetof(View, device), READONLY, NULL},
+    {"_stream", T_OBJECT, offsetof(View, stream), READONLY, NULL},
+    {"_context", T_OBJECT, offsetof(View, context), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL}};
+
+static PyBufferProcs view_buffer = {view_getbuffer, view_releasebuffer};
+
+PyTypeObject View_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "gmm._native.View",
+    .tp_basicsize = offsetof(View, dims),
+    .tp_itemsize = sizeof(Py_ssize_t),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
+    .tp_doc = PyDoc_STR("Memory with a layout: the base of gmm.Array."),
+    .tp_new = view_new,
+    .tp_dealloc = view_dealloc,
+    .tp_traverse = view_traverse,
+    .tp_weaklistoffset = offsetof(View, weak_references),
+    .tp_methods = view_methods,
+    .tp_getset = view_getters,
+    .tp_members = view_members,
+    .tp_as_buffer = &view_buffer,
+};

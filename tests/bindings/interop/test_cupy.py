@@ -1,0 +1,550 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gmm.cupy with the real CuPy, over the fake driver and on a GPU.
+
+CuPy's own CUDA runtime does not start over the fake driver, so its two questions (the current device, the current
+stream) are answered by a stand-in; arrays, pointers, and the allocators that CuPy has set, are CuPy's.
+"""
+import gc
+import threading
+import weakref
+
+import conftest
+import pytest
+from conftest import MIB, count, run
+
+import gmm
+
+cupy = pytest.importorskip("cupy")
+import gmm.cupy  # noqa: E402 # after the check
+from cupy.cuda import memory, pinned_memory  # noqa: E402
+
+SIZE = 3000
+
+
+class StandIn:
+    """The current device and stream of CuPy, as the program sets them."""
+
+    def __init__(self, context):
+        self.context = context
+        self.device = 0
+        self.null = StandInStream(0)
+        self.stream = self.null
+        self.destroyed = []
+
+    def new_stream(self):
+        made = StandInStream(self.context.stream(), self.destroyed)
+        return made
+
+
+class StandInStream(cupy.cuda.Stream):
+    """A stream of the fake driver as CuPy's class, which ends it with the last reference."""
+
+    def __init__(self, stream, destroyed=None):  # pylint: disable=super-init-not-called # it asks the runtime
+        self.owned = stream
+        self.ptr = stream if isinstance(stream, int) else stream.handle
+        self.device_id = 0
+        self.destroyed = destroyed
+
+    @property
+    def done(self):
+        return True
+
+    def __del__(self):
+        if self.destroyed is not None:
+            self.destroyed.append(self.ptr)
+
+
+@pytest.fixture
+def context():
+    if not conftest.FAKE:
+        pytest.skip("the fake driver of the tests is not here")
+    made = gmm.Context("cuda")
+    yield made
+    gc.collect()
+    made.close()
+
+
+@pytest.fixture
+def stand_in(context, monkeypatch):
+    made = StandIn(context)
+    monkeypatch.setattr(cupy.cuda, "get_current_stream", lambda device=-1: made.stream)
+    monkeypatch.setattr(cupy.cuda.device, "get_device_id", lambda: made.device)
+    return made
+
+
+@pytest.fixture(autouse=True)
+def as_before():
+    """Each test leaves CuPy with the allocators that it found."""
+    before = cupy.cuda.get_allocator()
+    yield
+    assert cupy.cuda.get_allocator() is before
+    assert not gmm.cupy._pinned
+
+
+def buffer_of(array):
+    owner = array.data.mem._owner
+    return owner[0] if isinstance(owner, tuple) else getattr(owner, "buffer", owner)
+
+
+@pytest.mark.parametrize("kind", [gmm.Kind.DEVICE, gmm.Kind.VMM, gmm.Kind.MANAGED])
+def test_arrays_lie_in_memory_of_the_kind(context, stand_in, kind):
+    with gmm.cupy.use(kind, context=context):
+        array = cupy.ndarray((SIZE,), "f4")
+    info = context.query(array.data.ptr)
+    assert (info.kind, info.base, info.size, info.state) == (kind, array.data.ptr, SIZE * 4, gmm.State.ACTIVE)
+    assert buffer_of(array).address == array.data.ptr and array.data.device_id == stand_in.device
+    del array
+    assert context.stats().live_blocks == 0
+
+
+def test_memory_lives_as_long_as_the_last_array_over_it(context, stand_in):
+    with gmm.cupy.use(context=context):
+        array = cupy.ndarray((10, 10), "f8")
+    buffer, address = weakref.ref(buffer_of(array)), array.data.ptr
+    view = array[5:]
+    reshaped = view.T
+    assert view.data.ptr == address + 400
+    del array, view
+    assert buffer() is not None and context.stats().live_blocks == 1
+    del reshaped
+    assert buffer() is None and context.stats().live_blocks == 0
+
+
+def test_nothing_at_all_takes_no_memory(context, stand_in):
+    with gmm.cupy.use(context=context):
+        assert cupy.ndarray((0, 5)).data.ptr == 0
+        assert cupy.cuda.alloc_pinned_memory(0).ptr == 0
+    assert context.stats().allocations == 0
+
+
+def test_the_end_of_use_restores_what_was_set(context, stand_in):
+    before = cupy.cuda.get_allocator()
+    outer = gmm.cupy.use(context=context)
+    assert cupy.cuda.get_allocator() is outer.allocator
+    with gmm.cupy.use(gmm.Kind.MANAGED, context=context) as inner:
+        assert cupy.cuda.get_allocator() is inner.allocator
+        assert isinstance(cupy.cuda.alloc_pinned_memory(1).mem, gmm.cupy._PinnedMemory)
+    assert cupy.cuda.get_allocator() is outer.allocator
+    assert isinstance(cupy.cuda.alloc_pinned_memory(1).mem, gmm.cupy._PinnedMemory)
+    outer.undo()
+    outer.undo()
+    assert cupy.cuda.get_allocator() == before
+    assert isinstance(cupy.cuda.alloc_pinned_memory(0).mem, pinned_memory.PinnedMemory)
+    with pytest.raises(RuntimeError, match="end of it"), gmm.cupy.use(context=context):
+        raise RuntimeError("end of it")
+
+
+def test_an_allocator_that_was_set_since_stays(context, stand_in):
+    before, theirs = cupy.cuda.get_allocator(), lambda size: None
+    use = gmm.cupy.use(context=context)
+    cupy.cuda.set_allocator(theirs)
+    use.undo()
+    assert cupy.cuda.get_allocator() is theirs
+    cupy.cuda.set_allocator(before)
+
+
+def test_uses_that_end_in_another_order(context, stand_in):
+    first, second = gmm.cupy.use(context=context, tag="first"), gmm.cupy.use(context=context, tag="second")
+    before = first._previous
+    first.undo()
+    assert context.query(cupy.cuda.alloc_pinned_memory(8).ptr).tag == context.tag("second")
+    second.undo()
+    assert cupy.cuda.get_allocator() is first.allocator  # what it had found
+    cupy.cuda.set_allocator(before)
+
+
+def test_one_thread_only(context, stand_in):
+    ours = gmm.cupy.allocator(context=context)
+    with cupy.cuda.using_allocator(ours):
+        array = cupy.ndarray((SIZE,))
+        with pytest.raises(ValueError, match="using_allocator"):
+            gmm.cupy.use(context=context)
+    assert context.query(array.data.ptr).state == gmm.State.ACTIVE
+
+
+def test_a_tag_pauses_with_the_arrays_of_it(context, stand_in):
+    with gmm.cupy.use(gmm.Kind.VMM, tag="arrays", context=context):
+        array = cupy.ndarray((1 << 20,), "u1")
+    address = array.data.ptr
+    assert buffer_of(array).tag == context.tag("arrays")
+    assert context.pause("arrays") > 0 and buffer_of(array).state == gmm.State.PAUSED
+    context.resume("arrays")
+    assert array.data.ptr == address and buffer_of(array).state == gmm.State.ACTIVE
+
+
+def test_the_tag_of_the_thread_counts_where_none_is_said(context, stand_in):
+    with gmm.cupy.use(context=context):
+        with context.tag("now") as tag:
+            array = cupy.ndarray((SIZE,))
+        other = cupy.ndarray((SIZE,))
+    assert buffer_of(array).tag == tag and buffer_of(other).tag == gmm.DEFAULT_TAG
+
+
+def test_memory_is_of_the_stream_of_the_allocation(context, stand_in):
+    """As in CuPy's own pool: a block is freed on the stream of its allocation, whatever stream is current then."""
+    first, second = stand_in.new_stream(), stand_in.new_stream()
+    with gmm.cupy.use(context=context):
+        stand_in.stream = first
+        array = cupy.ndarray((SIZE,))
+        address = array.data.ptr
+        assert buffer_of(array).stream == first.ptr
+        stand_in.stream = second
+        del array
+        waits = count("cuStreamWaitEvent")
+        other = cupy.ndarray((SIZE,))  # on the second stream: not that block, or behind an event
+        assert other.data.ptr != address or count("cuStreamWaitEvent") > waits
+        stand_in.stream = first
+        waits = count("cuStreamWaitEvent")
+        again = cupy.ndarray((SIZE,))
+        assert again.data.ptr == address and count("cuStreamWaitEvent") == waits  # at once on its own
+        assert context.query(other.data.ptr).base == other.data.ptr
+        del other, again
+    stand_in.stream = stand_in.null
+
+
+def test_a_stream_stays_until_gmm_has_forgotten_it(context, stand_in):
+    with gmm.cupy.use(context=context):
+        stream = stand_in.stream = stand_in.new_stream()
+        handle = stream.ptr
+        array = cupy.ndarray((SIZE,))
+        stand_in.stream = stand_in.null
+        del stream
+        another = stand_in.stream = stand_in.new_stream()
+        cupy.ndarray((SIZE,))  # looks who is still in use
+        assert handle not in stand_in.destroyed  # an array is
+        stand_in.stream = stand_in.null
+        del array, another
+        last = stand_in.stream = stand_in.new_stream()
+        cupy.ndarray((SIZE,))
+        assert handle in stand_in.destroyed and last.ptr not in stand_in.destroyed
+    stand_in.stream = stand_in.null
+
+
+def test_a_stream_outlives_the_use(context, stand_in, monkeypatch):
+    forgotten, forget = [], context.forget_stream
+    monkeypatch.setattr(context, "forget_stream",
+                        lambda stream: forgotten.append((stream, stream in stand_in.destroyed)) or forget(stream))
+    with gmm.cupy.use(context=context):
+        stand_in.stream = stand_in.new_stream()
+        handle = stand_in.stream.ptr
+        array = cupy.ndarray((SIZE,))
+        stand_in.stream = stand_in.null
+    gc.collect()
+    del array  # freed on that stream
+    gc.collect()
+    assert handle not in stand_in.destroyed
+    other = context.stream()
+    blocks = [context.alloc(SIZE * 8, stream=other) for _ in range(100)]  # may be put behind it
+    with gmm.cupy.use(context=context):
+        stand_in.stream = stand_in.new_stream()
+        cupy.ndarray((SIZE,))
+        stand_in.stream = stand_in.null
+    assert handle in stand_in.destroyed and (handle, False) in forgotten  # in that order
+    del blocks
+    other.close()
+
+
+def test_many_streams_leave_nothing(context, stand_in):
+    with gmm.cupy.use(context=context):
+        for _ in range(100):
+            stand_in.stream = stand_in.new_stream()
+            cupy.ndarray((SIZE,))
+        stand_in.stream = stand_in.null
+    assert len(stand_in.destroyed) >= 98
+
+
+def test_memory_of_the_threads_own_stream_may_end_in_another_thread(context, stand_in):
+    with gmm.cupy.use(context=context):
+        stand_in.stream = StandInStream(gmm.STREAM_PER_THREAD)
+        arrays = [cupy.ndarray((SIZE,))]
+        owner = arrays[0].data.mem._owner
+        freed = []
+        original = owner.buffer.free
+        owner.buffer = type("Watched", (), {"closed": False, "free": lambda self,
+                                            stream: freed.append(stream) or original(stream)})()
+        del owner
+        thread = threading.Thread(target=arrays.clear)
+        thread.start()
+        thread.join()
+        assert freed == [gmm.STREAM_LEGACY]
+        array = cupy.ndarray((SIZE,))
+        address = array.data.ptr
+        del array
+        assert cupy.ndarray((SIZE,)).data.ptr == address  # the same thread: the same stream
+    stand_in.stream = stand_in.null
+    assert context.stats().live_blocks == 0
+
+
+def test_out_of_memory_is_what_cupy_users_catch(context, stand_in):
+    context.set_limit(64 << 20, device=0)
+    with gmm.cupy.use(context=context):
+        with pytest.raises(memory.OutOfMemoryError, match="1,073,741,824 bytes") as failure:
+            cupy.ndarray((1 << 30,), "u1")
+        assert isinstance(failure.value.__cause__, gmm.LimitExceededError)
+        array = cupy.ndarray((1 << 20,), "u1")
+        with pytest.raises(memory.OutOfMemoryError) as failure:
+            cupy.cuda.alloc((1 << 63) - 1)
+        assert isinstance(failure.value.__cause__, (gmm.SizeOverflowError, gmm.LimitExceededError))
+        with pytest.raises(memory.OutOfMemoryError) as failure:
+            cupy.cuda.alloc_pinned_memory(1 << 40)
+        assert isinstance(failure.value.__cause__, gmm.Error)
+    context.set_limit(None, device=0)
+    del array
+
+
+def test_garbage_is_collected_before_an_allocation_fails(context, stand_in):
+    context.set_limit(64 << 20, device=0)
+    with gmm.cupy.use(context=context, pinned=False):
+        cycle = [cupy.ndarray((40 << 20,), "u1")]
+        cycle.append(cycle)
+        del cycle
+        array = cupy.ndarray((40 << 20,), "u1")
+    assert context.stats().live_blocks == 1
+    context.set_limit(None, device=0)
+    del array
+
+
+def test_page_locked_memory(context, stand_in):
+    numpy = pytest.importorskip("numpy")
+    with gmm.cupy.use(context=context):
+        pointer = cupy.cuda.alloc_pinned_memory(SIZE)
+        array = numpy.frombuffer(pointer, "u1", SIZE)
+    info = context.query(pointer.ptr)
+    assert (info.kind, info.size) == (gmm.Kind.HOST, SIZE) and array.ctypes.data == pointer.ptr == info.base
+    array[:] = 7
+    kept = weakref.ref(pointer.mem.buffer)
+    del pointer
+    gc.collect()
+    assert kept() is not None and array.sum() == 7 * SIZE
+    del array
+    gc.collect()
+    assert kept() is None and context.stats(kind=gmm.Kind.HOST).live_blocks == 0
+
+
+def test_page_locked_memory_shares_no_block_with_other_users(context, stand_in):
+    """CuPy's users write to it at once, so it may not be what somebody freed behind queued work."""
+    stream = context.stream()
+    mine = context.alloc(SIZE, gmm.Kind.HOST, stream=stream)
+    address = mine.address
+    mine.free()
+    with gmm.cupy.use(context=context):
+        pointers = [cupy.cuda.alloc_pinned_memory(SIZE) for _ in range(100)]
+        assert address not in {pointer.ptr for pointer in pointers}
+    del pointers
+    stream.close()
+
+
+def test_cupys_own_page_locked_memory_stays_where_it_is_not_asked_for(context, stand_in):
+    with gmm.cupy.use(context=context, pinned=False):
+        assert isinstance(cupy.cuda.alloc_pinned_memory(0).mem, pinned_memory.PinnedMemory)
+
+
+def test_impossible_requests_are_refused(context, stand_in):
+    with pytest.raises(ValueError, match="VMM or MANAGED"):
+        gmm.cupy.use(gmm.Kind.HOST, context=context)
+    with gmm.Context("host") as host, pytest.raises(RuntimeError, match="host backend"):
+        gmm.cupy.use(context=host)
+    with pytest.raises(gmm.InvalidTagError):
+        gmm.cupy.use(tag=4711, context=context).allocator(1)
+    for use in list(gmm.cupy._pinned):
+        use.undo()
+
+
+def test_threads_share_the_pool(context, stand_in):
+    failures = []
+
+    def work():
+        try:
+            for size in range(1, 300):
+                arrays = [cupy.ndarray((size * 64,), "u1") for _ in range(3)]
+                assert len({array.data.ptr for array in arrays}) == 3
+        except Exception as error:  # pylint: disable=broad-exception-caught
+            failures.append(error)
+
+    with gmm.cupy.use(context=context):
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert not failures and context.stats().live_blocks == 0
+
+
+TWO_DEVICES = """
+import cupy, gmm, gmm.cupy
+current = 0
+cupy.cuda.device.get_device_id = lambda: current
+class Null:
+    ptr = 0
+cupy.cuda.get_current_stream = lambda device=-1: Null
+with gmm.Context("cuda") as context:
+    with gmm.cupy.use(context=context):
+        arrays = []
+        for current in (0, 1, 0):
+            arrays.append(cupy.ndarray((3000,)))
+    print([context.query(array.data.ptr).device for array in arrays], [array.data.device_id for array in arrays])
+    del arrays
+"""
+
+
+@pytest.mark.fake
+def test_each_device_has_its_own_memory():
+    assert run(TWO_DEVICES, FAKE_CUDA_DEVICES="2") == "[0, 1, 0] [0, 1, 0]"
+
+
+# On a GPU.
+
+
+@pytest.fixture
+def live():
+    """The live blocks that a test adds to those before it."""
+    gc.collect()
+    before = gmm.context().stats().live_blocks
+    return lambda: gmm.context().stats().live_blocks - before
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", [gmm.Kind.DEVICE, gmm.Kind.VMM, gmm.Kind.MANAGED])
+def test_kernels_over_each_kind(kind, live):
+    with gmm.cupy.use(kind):
+        array = cupy.arange(MIB, dtype="f8")
+        total = float((array * 2 + 1).sum())
+    info = gmm.context().query(array.data.ptr)
+    assert total == MIB * (MIB - 1) + MIB and (info.kind, info.base, info.size) == (kind, array.data.ptr, 8 * MIB)
+    del array
+    assert live() == 0
+
+
+@pytest.mark.gpu
+def test_libraries_take_their_workspaces_from_the_allocator():
+    numpy = pytest.importorskip("numpy")
+    with gmm.cupy.use():
+        rng = numpy.random.default_rng(1)
+        left, right, signal = rng.random((300, 200), dtype="f4"), rng.random((200, 100), dtype="f4"), rng.random(4096)
+        assert numpy.allclose(cupy.asnumpy(cupy.asarray(left) @ cupy.asarray(right)), left @ right, rtol=1e-3)
+        assert numpy.allclose(cupy.asnumpy(cupy.fft.fft(cupy.asarray(signal))), numpy.fft.fft(signal))
+        assert (cupy.asnumpy(cupy.sort(cupy.asarray(signal))) == numpy.sort(signal)).all()
+        assert 0.4 < float(cupy.random.default_rng(1).random(MIB).mean()) < 0.6
+
+
+@pytest.mark.gpu
+def test_memory_of_a_busy_stream_goes_to_no_other():
+    with gmm.cupy.use():
+        size, first, second = 4 * MIB, cupy.cuda.Stream(non_blocking=True), cupy.cuda.Stream(non_blocking=True)
+        results = []
+        for value in range(100):
+            with first:
+                source = cupy.full(size, value, dtype="i4")
+                for _ in range(4):
+                    source += 1
+                results.append(source[:: size // 16].copy())
+            with second:
+                del source
+                cupy.full(size, -1, dtype="i4")
+        first.synchronize()
+        second.synchronize()
+        assert all((cupy.asnumpy(result) == value + 4).all() for value, result in enumerate(results))
+        results.clear()
+        for value in range(100):  # streams that end before their arrays
+            with cupy.cuda.Stream(non_blocking=bool(value % 2)) as stream:
+                array = cupy.full(MIB, value, dtype="i4")
+                stream.synchronize()
+            del stream
+            assert int(array[-1]) == value
+        del array
+    gc.collect()
+    gmm.context().trim()
+
+
+@pytest.mark.gpu
+def test_threads_with_streams_of_their_own(live):
+    arrays, failures = [], []
+
+    def work(value):
+        try:
+            with cupy.cuda.Stream.ptds:
+                for _ in range(20):
+                    arrays.append(cupy.full(MIB, value, dtype="i4"))
+                cupy.cuda.Stream.ptds.synchronize()
+        except Exception as error:  # pylint: disable=broad-exception-caught
+            failures.append(error)
+
+    with gmm.cupy.use():
+        threads = [threading.Thread(target=work, args=(value,)) for value in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not failures and all(int(array.min()) == int(array.max()) for array in arrays)
+        arrays.clear()  # here, not in the threads that made them
+        assert int(cupy.full(MIB, 9, dtype="i4").sum()) == 9 * MIB
+    assert live() == 0
+
+
+@pytest.mark.gpu
+def test_copies_from_and_to_page_locked_memory():
+    cupyx, numpy = pytest.importorskip("cupyx"), pytest.importorskip("numpy")
+    with gmm.cupy.use():
+        host = cupyx.empty_pinned((1000, 1000), dtype="f4")
+        assert gmm.context().query(host.ctypes.data).kind == gmm.Kind.HOST
+        host[:] = numpy.arange(1000, dtype="f4")
+        array, stream = cupy.empty(host.shape, dtype="f4"), cupy.cuda.Stream(non_blocking=True)
+        array.set(host, stream=stream)
+        back = cupyx.empty_pinned(host.shape, dtype="f4")
+        array.get(stream=stream, out=back)
+        stream.synchronize()
+        assert (back == host).all()
+
+
+@pytest.mark.gpu
+def test_a_pause_keeps_arrays_and_want_of_memory_is_cupys():
+    tag = gmm.context().tag("cupy", gmm.Contents.HOST)
+    with gmm.cupy.use(gmm.Kind.VMM, tag=tag):
+        array = cupy.arange(8 * MIB, dtype="i4")
+        with pytest.raises(memory.OutOfMemoryError) as raised:
+            cupy.empty(1 << 41, dtype="u1")
+    assert isinstance(raised.value.__cause__, gmm.Error)
+    address, total = array.data.ptr, int(array.astype("i8").sum())
+    cupy.cuda.Device().synchronize()
+    assert tag.pause() >= array.nbytes
+    tag.resume()
+    assert array.data.ptr == address and int(array.astype("i8").sum()) == total
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", [gmm.Kind.DEVICE, gmm.Kind.VMM, gmm.Kind.MANAGED])
+def test_buffers_and_arrays_lie_over_each_others_memory(kind):
+    buffer = gmm.alloc(4096, kind)
+    buffer.copy_from(bytes(range(256)) * 16)
+    for take in (cupy.from_dlpack, cupy.asarray):
+        array = take(buffer)
+        assert array.data.ptr == buffer.address and int(array.sum(dtype="i8")) == 16 * sum(range(256))
+        del array
+    gc.collect()
+    buffer.close()
+    array = cupy.arange(1000, dtype="i4")
+    for take in (gmm.from_dlpack, gmm.asarray):
+        back = cupy.asarray(take(array))
+        assert back.data.ptr == array.data.ptr and back.shape == (1000,) and int(back.sum()) == 499500
+
+
+@pytest.mark.gpu
+def test_arrays_of_both_allocators_and_a_graph():
+    with gmm.cupy.use():
+        ours = cupy.arange(1000)
+        stream = cupy.cuda.Stream(non_blocking=True)
+        with stream:
+            source = cupy.zeros(MIB, dtype="i4")
+            result = cupy.empty_like(source)
+            result[...] = (source + 3) * 2  # compiles the kernels
+            stream.begin_capture()
+            result[...] = (source + 3) * 2
+            graph = stream.end_capture()
+            for value in range(3):
+                source.fill(value)
+                graph.launch()
+                assert int(result.sum()) == (value + 3) * 2 * MIB
+            stream.synchronize()
+        del graph
+    theirs = cupy.arange(1000)
+    assert isinstance(theirs.data.mem, memory.PooledMemory) and int((ours + theirs).sum()) == 999000

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arrays of JAX and gmm by DLPack both ways, over the same memory: on the CPU and the host backend, and on a GPU."""
+import gc
+import os
+import time
+import weakref
+
+import pytest
+
+import gmm
+
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+jax = pytest.importorskip("jax")
+import jax.numpy as jnp  # noqa: E402 # after the check
+
+KINDS = [gmm.Kind.DEVICE, gmm.Kind.VMM, gmm.Kind.HOST, gmm.Kind.MANAGED]
+SIZE = 4096
+
+
+@pytest.fixture
+def context():
+    with gmm.Context("host", host_memory=1 << 30) as made, jax.default_device(jax.devices("cpu")[0]):
+        yield made
+        gc.collect()
+
+
+def resident():
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * 4096
+
+
+def address_of(array):
+    return array.unsafe_buffer_pointer()
+
+
+def wait_for(holds):
+    """JAX lets go on a thread of its own."""
+    end = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < end
+        gc.collect()
+        time.sleep(0.001)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_buffer_becomes_an_array_of_jax(context, kind):
+    buffer = context.alloc(SIZE, kind)
+    buffer.copy_from(bytes(range(256)) * (SIZE // 256))
+    array = jax.dlpack.from_dlpack(buffer)
+    assert address_of(array) == buffer.address
+    assert array.dtype == jnp.uint8 and array.shape == (SIZE,)
+    assert int(array.astype(jnp.uint32).sum()) == sum(range(256)) * (SIZE // 256)
+    del array
+
+
+def test_what_is_queued_on_the_buffers_stream_comes_first(context):
+    stream = context.stream()
+    buffer = context.alloc(64 << 20, stream=stream)
+    buffer.fill(3, stream=stream)
+    assert int(jax.dlpack.from_dlpack(buffer).min()) == 3
+    wait_for(lambda: not buffer._exports)
+    buffer.close()
+    stream.close()
+
+
+def test_jax_keeps_the_memory(context):
+    buffer = context.alloc(SIZE, zero=True)
+    kept = weakref.ref(buffer)
+    array = jax.dlpack.from_dlpack(buffer)
+    with pytest.raises(BufferError, match="views"):
+        buffer.close()
+    with pytest.raises(BufferError):
+        context.close()
+    del buffer
+    gc.collect()
+    assert kept() is not None and context.stats().live_blocks == 1
+    more = (array + 1).block_until_ready()  # JAX's own memory
+    del array
+    wait_for(lambda: kept() is None and context.stats().live_blocks == 0)
+    assert int(more.sum()) == SIZE
+
+
+def test_paused_memory_is_refused(context):
+    with context.tag("asleep"):
+        buffer = context.alloc(SIZE, gmm.Kind.VMM)
+    context.pause("asleep")
+    with pytest.raises(BufferError, match="paused"):
+        jax.dlpack.from_dlpack(buffer)
+    context.resume("asleep")
+    assert address_of(jax.dlpack.from_dlpack(buffer)) == buffer.address
+
+
+def test_a_capsule_that_nobody_takes_keeps_nothing(context):
+    buffer = context.alloc(SIZE)
+    capsule = buffer.__dlpack__()
+    del capsule
+    buffer.close()
+    assert context.stats().live_blocks == 0
+
+
+def test_a_donated_array_stays_gmms(context):
+    array = context.array([float(i) for i in range(1024)], "float32")
+    donated = jax.dlpack.from_dlpack(array)
+    result = jax.jit(lambda x: x * 2, donate_argnums=0)(donated).block_until_ready()
+    assert address_of(result) != array.address and float(result[3]) == 6
+    assert array.tolist() == [float(i) for i in range(1024)]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8", "complex64", "bfloat16", "bool"])
+def test_shapes_and_types_there_and_back(context, dtype):
+    array = context.empty((3, 5), dtype)
+    theirs = jax.dlpack.from_dlpack(array)
+    assert (theirs.shape, theirs.dtype, address_of(theirs)) == ((3, 5), jnp.dtype(dtype), array.address)
+    turned = jax.dlpack.from_dlpack(array.T)
+    assert (turned.shape, address_of(turned)) == ((5, 3), array.address)
+    back = gmm.from_dlpack(theirs)
+    assert (back.shape, back.dtype_name, back.address) == ((3, 5), dtype, array.address)
+
+
+@pytest.mark.parametrize("take", [gmm.from_dlpack, gmm.asarray])
+def test_gmm_takes_arrays_of_jax(context, take):
+    theirs = jnp.arange(24, dtype="float32").reshape(2, 3, 4).block_until_ready()
+    array = take(theirs)
+    assert (array.address, array.shape, array.dtype_name) == (address_of(theirs), (2, 3, 4), "float32")
+    assert array.tolist() == theirs.tolist()
+    again = jax.dlpack.from_dlpack(array)
+    assert address_of(again) == array.address
+
+
+def test_gmm_keeps_the_memory_of_jax(context):
+    size = 1 << 20
+    theirs = jnp.full(size, 7, dtype="int32").block_until_ready()
+    address, array = address_of(theirs), gmm.from_dlpack(theirs)
+    del theirs
+    gc.collect()
+    # One of them would get the memory.
+    others = [jnp.full(size, value, dtype="int32").block_until_ready() for value in range(8)]
+    assert address not in map(address_of, others)
+    assert array.address == address and set(array.tolist()) == {7}
+
+
+def test_gmm_lets_go_of_the_memory_of_jax(context):
+    theirs = jnp.full(1 << 20, 7, dtype="int32").block_until_ready()
+    array = gmm.from_dlpack(theirs)
+    before = resident()
+    # 512 MiB.
+    kept = [gmm.from_dlpack(jnp.full(16 << 20, value, dtype="int32").block_until_ready()) for value in range(8)]
+    assert resident() > before + (400 << 20)
+    for one in kept:
+        one.close()
+    wait_for(lambda: resident() < before + (100 << 20))
+    assert array.tolist()[:2] == [7, 7]
+
+
+# On a GPU.
+
+
+@pytest.fixture
+def gpu():
+    try:
+        return jax.devices("gpu")[0]
+    except RuntimeError as error:
+        pytest.skip(f"JAX reaches no GPU here: {error}")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", KINDS)
+def test_jax_takes_buffers_of_the_gpu(gpu, kind):
+    buffer = gmm.alloc(1 << 20, kind)
+    buffer.fill(3)
+    array = jax.dlpack.from_dlpack(buffer)
+    assert address_of(array) == buffer.address and int(array.astype("int32").sum()) == 3 << 20
+    # Page-locked memory is CPU memory to JAX.
+    assert next(iter(array.devices())).platform == ("cpu" if kind == gmm.Kind.HOST else "gpu")
+    with pytest.raises(BufferError):
+        buffer.close()
+    kept = weakref.ref(buffer)
+    del array, buffer
+    wait_for(lambda: kept() is None)
+
+
+@pytest.mark.gpu
+def test_gmm_takes_and_keeps_arrays_of_the_gpu(gpu):
+    array = jax.device_put(jnp.arange(1000, dtype="int32"), gpu).block_until_ready()
+    address, made = address_of(array), gmm.from_dlpack(array)
+    del array
+    gc.collect()
+    # One of them would get the memory.
+    others = [jax.device_put(jnp.zeros(1000, dtype="int32"), gpu).block_until_ready() for _ in range(4)]
+    assert address not in map(address_of, others)
+    assert made.address == address and made.tolist() == list(range(1000))
+
+
+@pytest.mark.gpu
+def test_a_donated_array_of_the_gpu(gpu):
+    """If the result lies in gmm's memory, it keeps that memory."""
+    array = gmm.empty(1024, "float32", gmm.Kind.DEVICE)
+    array.fill(0)
+    kept = weakref.ref(array.buffer)
+    result = jax.jit(lambda x: x + 7, donate_argnums=0)(jax.dlpack.from_dlpack(array)).block_until_ready()
+    assert float(result.sum()) == 7 * 1024
+    if address_of(result) == array.address:
+        del array
+        gc.collect()
+        assert kept() is not None

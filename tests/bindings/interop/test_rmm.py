@@ -1,0 +1,464 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gmm.rmm with the real RMM, on every backend that answers here: the resource that C++ calls, and Python's.
+
+RMM's resources run without a GPU. Its DeviceBuffer asks the CUDA runtime for the current device.
+"""
+import collections
+import ctypes
+import gc
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import warnings
+import weakref
+
+import pytest
+from conftest import MIB, run
+
+import gmm
+
+rmm = pytest.importorskip("rmm")
+import gmm.rmm  # noqa: E402 # after the check
+from gmm._rmm import callbacks, compiled  # noqa: E402
+
+SIZE = 3000
+WAYS = ("C++", "Python")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory):
+    """The resource is compiled once here, and not found in the user's cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("cache")
+        patch.setenv("XDG_CACHE_HOME", str(folder))
+        yield folder / "gmm"
+
+
+@pytest.fixture(params=WAYS, autouse=True)
+def way(request, monkeypatch):
+    """Whether RMM calls C++ or, as where nothing can be compiled, Python."""
+    if request.param == "Python":
+        monkeypatch.setattr(compiled, "resource", callbacks.resource)
+    return request.param
+
+
+def _backends():
+    found = ["host"]
+    try:
+        gmm.Context("cuda").close()
+        found.append("cuda")
+    except gmm.Error:
+        pass
+    return found
+
+
+@pytest.fixture(params=_backends())
+def context(request):
+    options = {"host_devices": 2, "host_memory": 1 << 30} if request.param == "host" else {}
+    made = gmm.Context(request.param, **options)
+    yield made
+    gc.collect()
+    made.close()
+
+
+@pytest.fixture(autouse=True)
+def as_before():
+    """Each test leaves RMM with the resource that it found."""
+    before = rmm.mr.get_per_device_resource(0)
+    yield
+    assert rmm.mr.get_per_device_resource(0) is before
+
+
+@pytest.mark.parametrize("kind", [gmm.Kind.DEVICE, gmm.Kind.VMM, gmm.Kind.MANAGED, gmm.Kind.HOST])
+def test_memory_is_of_the_kind(context, kind):
+    resource = gmm.rmm.resource(kind, context=context)
+    address = resource.allocate(SIZE)
+    info = context.query(address)
+    assert (info.kind, info.base, info.size, info.state) == (kind, address, SIZE, gmm.State.ACTIVE)
+    resource.deallocate(address, SIZE)
+    assert context.query(address).state in (gmm.State.FREE, gmm.State.UNKNOWN) and context.stats().live_blocks == 0
+
+
+@pytest.mark.parametrize("way", ["Python"], indirect=True)
+def test_a_collection_clears_no_resource_whose_memory_is_in_use(context):
+    """RMM's buffers call the resource in C++ when they go, which may be after it in a cycle of references."""
+    made = gmm.rmm.resource(context=context)
+    addresses = [made.allocate(SIZE) for _ in range(3)]
+    alive = weakref.ref(made)
+    cycle = [made]
+    cycle.append(cycle)
+    del made, cycle
+    gc.collect()
+    assert alive() is not None
+    for address in addresses:  # as the ends of the buffers do
+        assert alive() is not None
+        alive().deallocate(address, SIZE)
+    assert context.stats().live_blocks == 0
+    other = gmm.rmm.resource(context=context)  # the next use of gmm.rmm lets it go
+    gc.collect()
+    assert alive() is None
+    other.deallocate(other.allocate(SIZE), SIZE)
+
+
+def calls_of(function):
+    """The names of the Python functions that ran meanwhile."""
+    names = []
+
+    def note(frame, event, _argument):
+        if event == "call":
+            names.append(frame.f_code.co_name)
+
+    sys.setprofile(note)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return names[1:]  # without `function` itself
+
+
+def test_an_allocation_runs_no_python(context, way):
+    resource = gmm.rmm.resource(context=context)
+    counted = rmm.mr.StatisticsResourceAdaptor(resource)
+
+    def use():
+        for one in (resource, counted):
+            one.deallocate(one.allocate(SIZE), SIZE)
+
+    calls = calls_of(use)
+    assert context.stats().allocations == 2
+    assert (calls == []) == (way == "C++"), calls
+
+
+def test_copies_in_cpp_serve_after_a_close(way):
+    """RMM's C++ has copies of a resource, which no close() in Python reaches."""
+    context = gmm.Context("host")
+    resource = gmm.rmm.resource(context=context)
+    address = resource.allocate(SIZE)
+    resource.deallocate(address, SIZE)
+    context.close()
+    if way == "C++":
+        ctypes.memset(resource.allocate(SIZE), 1, SIZE)
+        resource.deallocate(address, SIZE)
+    else:
+        with pytest.raises(RuntimeError, match="closed"):
+            resource.allocate(SIZE)
+
+
+def test_the_context_goes_with_its_last_resource(way):
+    if way == "Python":
+        pytest.skip("Python's resource holds Python's context")
+    told = []
+    context = gmm.Context("host", log=lambda level, message: told.append(message))
+    resource = gmm.rmm.resource(context=context)
+    resource.allocate(SIZE)
+    context.close()
+    assert not any("live" in message for message in told)  # the library's context lives
+    del resource
+    assert "live" in told[-1], told
+
+
+@pytest.mark.parametrize("way", ["C++"], indirect=True)
+def test_without_a_compiler_it_says_why_and_calls_python(context, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("CXX", "false")
+    gmm.rmm._say_why.cache_clear()
+    compiled._loaded.cache_clear()
+    try:
+        with pytest.warns(RuntimeWarning, match="(?s)did not compile.*RMM calls Python"):
+            resource = gmm.rmm.resource(context=context)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            gmm.rmm.resource(context=context)
+    finally:
+        compiled._loaded.cache_clear()
+    assert "_allocate" in calls_of(lambda: resource.deallocate(resource.allocate(SIZE), SIZE))
+    assert not list((tmp_path / "gmm").glob("*.so"))
+
+
+@pytest.mark.parametrize("way", ["C++"], indirect=True)
+def test_it_is_compiled_once(context, cache):
+    compiled._loaded.cache_clear()
+    gmm.rmm.resource(context=context)
+    (library,) = cache.iterdir()
+    before = library.stat().st_mtime_ns
+    compiled._loaded.cache_clear()
+    gmm.rmm.resource(context=context)
+    assert [(library, before)] == [(one, one.stat().st_mtime_ns) for one in cache.iterdir()]
+
+
+def test_unused_resources_go_at_once(context):
+    alive = weakref.ref(gmm.rmm.resource(context=context))
+    assert alive() is None
+
+
+def test_nothing_at_all(context):
+    resource = gmm.rmm.resource(context=context)
+    resource.deallocate(resource.allocate(0), 0)
+    assert context.stats().allocations == 0
+
+
+def test_streams_are_those_of_rmm(context):
+    """A block comes back at once on the stream that it was freed on, whichever that was."""
+    resource = gmm.rmm.resource(context=context)
+    first, second = context.stream(), context.stream()
+    def of_rmm(stream):
+        handle = stream.handle
+        return rmm.pylibrmm.stream.Stream(type("Stream", (), {"__cuda_stream__": lambda self: (0, handle)})())
+
+    streams = [of_rmm(stream) for stream in (first, second)]
+    blocks = [resource.allocate(SIZE, streams[0]) for _ in range(2)]
+    resource.deallocate(blocks[0], SIZE, streams[1])
+    assert resource.allocate(SIZE, streams[1]) == blocks[0]
+    resource.deallocate(blocks[1], SIZE, streams[0])
+    assert resource.allocate(SIZE, streams[0]) == blocks[1]
+    for address, stream in zip(blocks, reversed(streams)):
+        resource.deallocate(address, SIZE, stream)
+    first.close()
+    second.close()
+
+
+def test_tags(context):
+    resource = gmm.rmm.resource(gmm.Kind.VMM, tag="frames", context=context)
+    address = resource.allocate(1 << 20)
+    tag = context.tag("frames")
+    assert context.query(address).tag == tag
+    assert context.pause(tag) > 0 and context.query(address).state == gmm.State.PAUSED
+    context.resume(tag)
+    resource.deallocate(address, 1 << 20)
+    threads_own = gmm.rmm.resource(context=context)
+    with tag:
+        address = threads_own.allocate(SIZE)
+    assert context.query(address).tag == tag
+    threads_own.deallocate(address, SIZE)
+
+
+def test_out_of_memory(context):
+    resource = gmm.rmm.resource(context=context)
+    context.set_limit(1 << 20, device=0)
+    with pytest.raises(MemoryError, match="out_of_memory.*limit") as raised:
+        resource.allocate(64 << 20)
+    assert "gmm_" not in str(raised.value)  # Python's names
+    context.set_limit(None, device=0)
+    with pytest.raises(MemoryError, match="out_of_memory"):
+        resource.allocate((1 << 64) - 4096)  # beyond any memory
+    asked = []
+
+    def more(size):
+        asked.append(size)
+        context.set_limit(None, device=0)
+        return True
+
+    context.trim()
+    context.set_limit(1 << 20, device=0)
+    adaptor = rmm.mr.FailureCallbackResourceAdaptor(resource, more)
+    adaptor.deallocate(adaptor.allocate(64 << 20), 64 << 20)
+    assert asked == [64 << 20]  # RMM's own handler of want of memory works
+
+
+def test_a_failed_free_is_told(context, monkeypatch):
+    told = []
+    monkeypatch.setattr(sys, "unraisablehook", told.append)
+    resource = gmm.rmm.resource(context=context)
+    address = resource.allocate(SIZE)
+    resource.deallocate(address, SIZE)
+    resource.deallocate(address, SIZE)
+    assert [type(one.exc_value) for one in told] == [gmm.AlreadyFreedError] and "could not free" in told[0].err_msg
+
+
+def test_adaptors_of_rmm(context):
+    limited = rmm.mr.LimitingResourceAdaptor(gmm.rmm.resource(context=context), 1 << 20)
+    counted = rmm.mr.StatisticsResourceAdaptor(limited)
+    address = counted.allocate(SIZE)
+    assert counted.allocation_counts.current_bytes == SIZE and context.stats().live_bytes == SIZE
+    with pytest.raises(MemoryError, match="(?i)limit"):
+        counted.allocate(2 << 20)
+    counted.deallocate(address, SIZE)
+    pool = rmm.mr.BinningMemoryResource(gmm.rmm.resource(context=context), 10, 16)
+    blocks = [pool.allocate(900 << shift) for shift in range(8)]
+    for shift, address in enumerate(blocks):
+        pool.deallocate(address, 900 << shift)
+    del pool
+    assert context.stats().live_blocks == 0
+
+
+def test_use_and_undo(context):
+    before = rmm.mr.get_per_device_resource(0)
+    with gmm.rmm.use(context=context, devices=[0]) as outer:
+        assert rmm.mr.get_per_device_resource(0) is outer.resources[0]
+        with gmm.rmm.use(gmm.Kind.MANAGED, context=context, devices=[0]) as inner:
+            address = rmm.mr.get_per_device_resource(0).allocate(SIZE)
+            assert context.query(address).kind == gmm.Kind.MANAGED
+        assert rmm.mr.get_per_device_resource(0) is outer.resources[0]
+        inner.resources[0].deallocate(address, SIZE)
+    outer.undo()
+    assert rmm.mr.get_per_device_resource(0) is before
+    use = gmm.rmm.use(context=context, devices=[0])
+    theirs = rmm.mr.CudaMemoryResource()
+    rmm.mr.set_per_device_resource(0, theirs)
+    use.undo()
+    assert rmm.mr.get_per_device_resource(0) is theirs
+    rmm.mr.set_per_device_resource(0, before)
+
+
+def test_impossible_requests_are_refused(context):
+    with pytest.raises(ValueError, match="MANAGED"):
+        gmm.rmm.resource(17, context=context)
+    with pytest.raises(gmm.InvalidDeviceError):
+        gmm.rmm.resource(device=99, context=context)
+    with pytest.raises(gmm.InvalidTagError):
+        gmm.rmm.resource(tag=4711, context=context)
+
+
+TWO_DEVICES = """
+import gmm, rmm, gmm.rmm
+with gmm.Context("cuda") as context, gmm.rmm.use(context=context) as use:
+    resources = [rmm.mr.get_per_device_resource(device) for device in (0, 1)]
+    blocks = [(resource, resource.allocate(3000)) for resource in resources]
+    print([context.query(address).device for _, address in blocks])
+    for resource, address in blocks:
+        resource.deallocate(address, 3000)
+"""
+
+
+@pytest.mark.fake
+def test_each_device_has_its_own_resource():
+    assert run(TWO_DEVICES, FAKE_CUDA_DEVICES="2") == "[0, 1]"
+
+
+# On a GPU.
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", [gmm.Kind.DEVICE, gmm.Kind.VMM, gmm.Kind.MANAGED])
+def test_buffers_of_each_kind_on_streams(kind):
+    streams = [rmm.pylibrmm.stream.Stream() for _ in range(3)]
+    before = gmm.context().stats().live_blocks
+    with gmm.rmm.use(kind):
+        for number in range(30):
+            stream, data = streams[number % 3], bytes([number]) * MIB
+            buffer = rmm.DeviceBuffer.to_device(data, stream=stream)
+            info = gmm.context().query(buffer.ptr)
+            assert (info.kind, info.base, info.size) == (kind, buffer.ptr, len(data))
+            copied = buffer.copy()
+            assert copied.tobytes(stream) == data
+        with pytest.raises(MemoryError):
+            rmm.DeviceBuffer(size=1 << 41)
+    del buffer, copied
+    assert gmm.context().stats().live_blocks == before
+    for stream in streams:
+        gmm.context().forget_stream(stream)
+
+
+@pytest.mark.gpu
+def test_cupy_over_rmm_over_gmm():
+    cupy = pytest.importorskip("cupy")
+    from rmm.allocators.cupy import rmm_cupy_allocator
+
+    counted = rmm.mr.StatisticsResourceAdaptor(gmm.rmm.resource())
+    before = rmm.mr.get_current_device_resource()
+    rmm.mr.set_current_device_resource(counted)
+    try:
+        with cupy.cuda.using_allocator(rmm_cupy_allocator):
+            array = cupy.arange(MIB, dtype="f4")
+            assert float(array.sum(dtype="f8")) == MIB * (MIB - 1) / 2
+        assert gmm.context().query(array.data.ptr).kind == gmm.Kind.DEVICE
+        assert counted.allocation_counts.current_bytes == array.nbytes
+        del array
+    finally:
+        rmm.mr.set_current_device_resource(before)
+
+
+@pytest.mark.gpu
+def test_a_buffer_in_a_cycle_outlives_its_context():
+    context = gmm.Context("cuda")
+    cycle = [rmm.DeviceBuffer(size=MIB, mr=gmm.rmm.resource(context=context))]
+    cycle.append(cycle)
+    context.close()
+    del cycle, context
+    gc.collect()
+    assert rmm.DeviceBuffer(size=MIB).size == MIB
+
+
+# RMM's own Python tests, of the folder rmm/tests of its package's source, on gmm.
+
+#: Tests of other resources: they make the driver's pools, or the system's memory.
+OTHERS = ("test_cuda_async_", "test_pinned_host_", "SystemMemory", "test_rmm_pytorch")
+PLUGIN = """
+import json, os, sys
+
+def put_gmm_in_place():
+    import rmm
+    from rmm.pylibrmm import memory_resource
+    import gmm.rmm
+
+    class Kind(type):
+        def __call__(cls):
+            return gmm.rmm.resource(cls.kind, device=rmm._cuda.gpu.getDevice())
+        def __instancecheck__(cls, resource):
+            return isinstance(resource, gmm.rmm._resource_type())
+    class CudaMemoryResource(metaclass=Kind):
+        kind = gmm.Kind.DEVICE
+    class ManagedMemoryResource(metaclass=Kind):
+        kind = gmm.Kind.MANAGED
+    for module in (rmm.mr, memory_resource):
+        module.CudaMemoryResource, module.ManagedMemoryResource = CudaMemoryResource, ManagedMemoryResource
+    starter = sys.modules["rmm.rmm"]
+    theirs = starter._initialize
+
+    def initialize(**options):
+        theirs(**options)  # checks the options
+        devices = options.get("devices") or 0
+        for device in [devices] if isinstance(devices, int) else devices:
+            made = ManagedMemoryResource() if options.get("managed_memory") else CudaMemoryResource()
+            if options.get("pool_allocator"):
+                made = rmm.mr.PoolMemoryResource(made, options.get("initial_pool_size"),
+                                                 options.get("maximum_pool_size"))
+            if options.get("logging"):
+                made = rmm.mr.LoggingResourceAdaptor(made, options.get("log_file_name"))
+            rmm.mr.set_per_device_resource(device, made)
+    starter._initialize = initialize
+    rmm.reinitialize()
+
+def pytest_configure():
+    if os.environ["RMM_SUITE_ON"] == "gmm":
+        put_gmm_in_place()
+
+def pytest_runtest_logreport(report):
+    if report.when == "call" or report.outcome != "passed":
+        with open(os.environ["RMM_SUITE_RESULTS"], "a") as results:
+            print(json.dumps([report.nodeid, report.outcome, report.longreprtext[-1500:] if report.failed else ""]),
+                  file=results)
+"""
+
+
+def run_suite(on, folder, tests, work):
+    """{test: (outcome, text)} of RMM's tests on gmm, or on RMM's own resources."""
+    results = work / f"{on}.results"
+    results.touch()
+    environment = {**os.environ, "RMM_SUITE_ON": on, "RMM_SUITE_RESULTS": str(results),
+                   "PYTHONPATH": os.pathsep.join([str(work), os.environ.get("PYTHONPATH", "")])}
+    done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "rmm_plugin", "-p", "no:cacheprovider", *tests],
+                          cwd=folder, env=environment, capture_output=True, text=True, timeout=150, check=False)
+    assert done.returncode in (0, 1), done.stdout[-3000:] + done.stderr[-2000:]
+    found = {}
+    for name, outcome, text in map(json.loads, results.read_text().splitlines()):
+        if found.get(name, ("",))[0] != "failed":
+            found[name] = (outcome, text)
+    return found
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("way", ["C++"], indirect=True)
+def test_rmms_own_tests(tmp_path):
+    folder = os.environ.get("RMM_SUITE", "")
+    if not pathlib.Path(folder).joinpath("test_device_buffer.py").is_file():
+        pytest.skip("RMM's tests are not here: RMM_SUITE names their folder")
+    (tmp_path / "rmm_plugin.py").write_text(PLUGIN)
+    on_gmm = run_suite("gmm", folder, [], tmp_path)
+    failed = {test: text for test, (outcome, text) in on_gmm.items()
+              if outcome == "failed" and not any(word in test for word in OTHERS)}
+    own = run_suite("rmm", folder, sorted(failed), tmp_path) if failed else {}
+    only_on_gmm = {test: text for test, text in failed.items() if own.get(test, ("failed",))[0] == "passed"}
+    assert not only_on_gmm and collections.Counter(outcome for outcome, _ in on_gmm.values())["passed"] > 1000

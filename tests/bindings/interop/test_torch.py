@@ -1,0 +1,683 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gmm as PyTorch's allocator, asked through PyTorch's own functions.
+
+Without a GPU only a device's driver is missing, so the first tests name the device and the stream. On a GPU every
+everyday use of torch_uses.py is held against PyTorch's own allocator besides.
+"""
+import ctypes
+import gc
+import inspect
+import json
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+
+import conftest
+import pytest
+import torch
+import torch_uses
+from conftest import MIB, goes_back
+
+import gmm
+import gmm.torch
+from gmm import _native
+from gmm._torch import compiler
+from gmm._torch import library as torch_library
+
+
+def takes_a_pool():
+    """Whether memory_snapshot() does: PyTorch 2.5 shows all segments, those of a private pool among gmm's own."""
+    return bool(inspect.signature(torch.cuda.memory_snapshot).parameters)
+
+
+class Native:
+    """PyTorch's allocator, as its C++ code and its Python functions see it."""
+
+    def __init__(self):
+        made = torch_library.allocator(torch_library.load())
+        if conftest.GPU:
+            torch.cuda.set_device(0)  # which initializes PyTorch's own allocator
+            gmm.torch.use()
+            gmm.torch.use()
+        else:
+            made.install(1, on_cuda=False)
+            made.install(1, on_cuda=False)  # once more changes nothing
+        self.cdll = made.cdll
+
+    def malloc(self, size, stream=None):
+        out = ctypes.c_void_p()
+        if self.cdll.gmm_torch_native_malloc(size, 0, stream, ctypes.byref(out)) != 0:
+            raise RuntimeError(self.cdll.gmm_torch_native_error().decode())
+        return out.value
+
+    def free(self, address):
+        assert self.cdll.gmm_torch_native_free(address) == 0, self.cdll.gmm_torch_native_error()
+
+    @staticmethod
+    def stats(name, pool="all"):
+        return torch._C._cuda_memoryStats(0)[name][pool]
+
+    @staticmethod
+    def segments(pool=None):
+        if not takes_a_pool():
+            every = torch.cuda.memory_snapshot()
+            return [one for one in every if pool is None or tuple(one["segment_pool_id"]) == tuple(pool)]
+        return torch.cuda.memory_snapshot(pool)
+
+
+@pytest.fixture(scope="module")
+def native():
+    try:
+        return Native()
+    except RuntimeError as error:
+        if "none was found" in str(error):
+            pytest.skip(str(error))  # no compiler, or no headers of CUDA's runtime
+        raise
+
+
+@pytest.fixture
+def library():
+    return torch_library.load()
+
+
+def test_it_is_pytorch_s_allocator(native):
+    assert torch._C._cuda_getAllocatorBackend() == "gmm"
+
+
+def test_statistics_have_pytorch_s_names_and_roundings(native):
+    torch._C._cuda_resetPeakMemoryStats(0)
+    torch._C._cuda_resetAccumulatedMemoryStats(0)
+    a, b = native.malloc(1000), native.malloc(5 * MIB + 1)
+    assert native.stats("allocated_bytes")["current"] == 1024 + 5 * MIB + 512
+    assert native.stats("allocated_bytes", "small_pool")["current"] == 1024
+    assert native.stats("requested_bytes")["current"] == 1000 + 5 * MIB + 1
+    assert native.stats("allocation")["current"] == 2
+    assert native.stats("active_bytes")["current"] == native.stats("allocated_bytes")["current"]
+    reserved = native.stats("reserved_bytes")
+    assert reserved["current"] == gmm.context().stats(device=0, kind=gmm.Kind.VMM).reserved_bytes >= 5 * MIB
+    native.free(b)
+    assert native.stats("allocated_bytes") == {"current": 1024, "peak": 1024 + 5 * MIB + 512,
+                                               "allocated": 1024 + 5 * MIB + 512, "freed": 5 * MIB + 512}
+    torch._C._cuda_resetPeakMemoryStats(0)
+    torch._C._cuda_resetAccumulatedMemoryStats(0)
+    assert native.stats("allocated_bytes") == {"current": 1024, "peak": 1024, "allocated": 0, "freed": 0}
+    native.free(a)
+    assert native.stats("allocation")["current"] == 0
+
+
+def test_the_blocks_are_gmm_s_and_come_back(native):
+    address = native.malloc(3 * MIB)
+    info = gmm.context().query(address)
+    assert (info.kind, info.base, info.size) == (gmm.Kind.VMM, address, 3 * MIB)
+    native.free(address)
+    assert native.malloc(3 * MIB) == address
+    native.free(address)
+    with gmm.context().tag("native-tag") as tag:
+        address = native.malloc(MIB)
+    assert gmm.context().query(address).tag == tag.number
+    native.free(address)
+
+
+def test_the_kind_of_new_memory(native, library):
+    for kind in (gmm.Kind.DEVICE, gmm.Kind.VMM):
+        library.cdll.gmm_torch_set_kind(int(kind))
+        address = native.malloc(1000)
+        assert gmm.context().query(address).kind == kind
+        native.free(address)
+    library.cdll.gmm_torch_set_managed(1)
+    address = native.malloc(1000)
+    library.cdll.gmm_torch_set_managed(0)
+    assert gmm.context().query(address).kind == gmm.Kind.MANAGED
+    native.free(address)
+
+
+def test_the_context_is_the_default_one(library):
+    assert library.context is gmm.context()
+    assert library.cdll.gmm_torch_attach(gmm.context().handle) == 1  # GMM_UNCHANGED
+    with gmm.Context("host") as other:
+        assert library.cdll.gmm_torch_attach(other.handle) < 0
+
+
+def test_empty_cache_returns_memory(native):
+    native.free(native.malloc(64 * MIB))
+    assert native.stats("reserved_bytes")["current"] >= 64 * MIB
+    torch._C._cuda_emptyCache()
+    assert native.stats("reserved_bytes")["current"] < 64 * MIB
+
+
+def check_segments(segments):
+    for segment in segments:
+        blocks = segment["blocks"]
+        assert sum(block["size"] for block in blocks) == segment["total_size"]
+        at = segment["address"]
+        for block in blocks:
+            assert block.get("address", at) == at
+            at += block["size"]
+        live = [block for block in blocks if block["state"] == "active_allocated"]
+        assert sum(block["size"] for block in live) == segment["allocated_size"]
+        assert sum(block["requested_size"] for block in live) == segment["requested_size"]
+
+
+def test_a_snapshot_shows_all_that_is_reserved(native):
+    held = [native.malloc(size) for size in (100, 70_000, 3 * MIB, 33 * MIB)]
+    native.free(held.pop(1))
+    segments = native.segments()
+    check_segments(segments)
+    assert sum(segment["total_size"] for segment in segments) == native.stats("reserved_bytes")["current"]
+    live = {block["address"]: block["requested_size"] for segment in segments for block in segment["blocks"]
+            if block["state"] == "active_allocated"}
+    assert live == dict(zip(held, (100, 3 * MIB, 33 * MIB)))
+    for address in held:
+        native.free(address)
+
+
+def split(segments):
+    """(blocks, bytes) that are free beside live ones, as a snapshot shows them."""
+    free = [block["size"] for segment in segments if segment["active_size"]
+            for block in segment["blocks"] if block["state"] == "inactive"]
+    return len(free), sum(free)
+
+
+def test_inactive_blocks_are_counted_as_the_snapshot_shows_them(native):
+    def counted():
+        return native.stats("inactive_split")["current"], native.stats("inactive_split_bytes")["current"]
+
+    chance = random.Random(5)
+    held, seen = [], set()
+    torch.cuda.reset_peak_memory_stats(0)
+    torch.cuda.reset_accumulated_memory_stats(0)
+    before = native.stats("inactive_split")
+    for _ in range(60):
+        for _ in range(chance.randrange(1, 30)):
+            if held and chance.random() < 0.5:
+                native.free(held.pop(chance.randrange(len(held))))
+            else:
+                held.append(native.malloc(chance.choice((100, 5000, 70_000, MIB, 3 * MIB, 9 * MIB))))
+        assert counted() == split(native.segments()) == counted()
+        seen.add(counted())
+    assert len(seen) > 20 and max(seen)[0] > 5
+    most, now = native.stats("inactive_split"), native.stats("inactive_split", "large_pool")
+    assert most["peak"] == max(before["current"], *(blocks for blocks, _ in seen)) and most == now
+    assert most["allocated"] - most["freed"] == most["current"] - before["current"]
+    assert native.stats("inactive_split", "small_pool")["peak"] == 0
+    torch.cuda.reset_peak_memory_stats(0)
+    assert native.stats("inactive_split")["peak"] == counted()[0]
+    for address in held:
+        native.free(address)
+    assert counted() == split(native.segments())
+    torch.cuda.empty_cache()
+    assert counted() == split(native.segments())
+
+
+def test_the_history_has_each_event_in_order(native):
+    assert native.cdll.gmm_torch_native_record(1, 100) == 0
+    try:
+        address = native.malloc(2 * MIB)
+        native.free(address)
+        snapshot = torch.cuda.memory._snapshot()
+    finally:
+        native.cdll.gmm_torch_native_record(0, 1)
+    entries = [entry for entry in snapshot["device_traces"][0] if entry["addr"] == address]
+    assert [entry["action"] for entry in entries] == ["alloc", "free_requested", "free_completed"]
+    assert all(entry["size"] == 2 * MIB for entry in entries)
+    assert snapshot["device_traces"][0][-1]["action"] == "snapshot"
+    times = [entry["time_us"] for entry in snapshot["device_traces"][0]]
+    assert times == sorted(times)
+    from torch.cuda import _memory_viz
+
+    assert len(_memory_viz.trace_plot(snapshot)) > 1000 and len(_memory_viz.segment_plot(snapshot)) > 1000
+    assert torch.cuda.memory._snapshot()["device_traces"] == [[]]
+
+
+def begin_to_pool(pool):
+    if hasattr(torch._C, "_cuda_beginAllocateCurrentThreadToPool"):
+        torch._C._cuda_beginAllocateCurrentThreadToPool(0, pool)
+    else:  # PyTorch 2.5: every thread
+        torch._C._cuda_beginAllocateToPool(0, pool)
+
+
+def end_to_pool(pool):
+    if hasattr(torch._C, "_cuda_endAllocateToPool"):
+        torch._C._cuda_endAllocateToPool(0, pool)
+    else:
+        torch._C._cuda_endAllocateCurrentStreamToPool(0, pool)
+
+
+class Pool:
+    """A private pool that the calling thread allocates to inside a with block.
+
+    number: at most 256. memory_snapshot() of PyTorch 2.11 frees the id's numbers, which Python keeps up to there.
+    """
+
+    def __init__(self, number):
+        self.id = (0, number)
+
+    def __enter__(self):
+        begin_to_pool(self.id)
+        return self
+
+    def __exit__(self, *_):
+        end_to_pool(self.id)
+
+    def release(self):
+        torch._C._cuda_releasePool(0, self.id)
+
+
+def test_a_private_pool_has_segments_of_its_own(native):
+    with Pool(201) as pool:
+        a, b = native.malloc(1000), native.malloc(4 * MIB)
+    outside = native.malloc(1000)
+    segments = native.segments(pool.id)
+    check_segments(segments)
+    assert [tuple(segment["segment_pool_id"]) for segment in segments] == [pool.id] * 2
+    live = {block["address"] for segment in segments for block in segment["blocks"]
+            if block["state"] == "active_allocated"}
+    assert live == {a, b}
+    everything = native.segments()
+    check_segments(everything)
+    assert sum(segment["total_size"] for segment in everything) == native.stats("reserved_bytes")["current"]
+    assert torch._C._cuda_checkPoolLiveAllocations(0, pool.id, {a, b})
+    assert not torch._C._cuda_checkPoolLiveAllocations(0, pool.id, {a})
+    native.free(b)
+    assert torch._C._cuda_checkPoolLiveAllocations(0, pool.id, {a})
+    torch._C._cuda_emptyCache()
+    assert len(native.segments(pool.id)) == 2  # a graph may still use them
+    for address in (a, outside):
+        native.free(address)
+    pool.release()
+    torch._C._cuda_emptyCache()
+    assert native.segments(pool.id) == []
+
+
+def test_a_second_begin_and_a_lonely_end_are_errors(native):
+    with Pool(202) as pool:
+        with pytest.raises(RuntimeError, match="already recording"):
+            begin_to_pool(pool.id)
+    with pytest.raises(RuntimeError, match="not currently recording"):
+        end_to_pool(pool.id)
+    pool.release()
+    pool.release()
+
+
+def test_a_pool_returns_to_its_checkpoint(native):
+    with Pool(203) as pool:
+        a, b = native.malloc(1000), native.malloc(3 * MIB)
+        state = torch._C._cuda_getCheckpointState(0, pool.id)
+        c = native.malloc(2000)
+    native.free(a)
+    native.free(c)
+    assert torch._C._cuda_checkPoolLiveAllocations(0, pool.id, {b})
+    # The block b stays with whoever holds it. The storage becomes the owner of a.
+    storage = torch._C._construct_storage_from_data_pointer(a, torch.device("cuda", 0), 1000)
+    torch._C._cuda_setCheckpointPoolState(0, state, [], [storage._cdata])
+    assert torch._C._cuda_checkPoolLiveAllocations(0, pool.id, {a, b})
+    assert native.stats("allocation")["current"] == 2
+    check_segments(native.segments(pool.id))
+    with pool:
+        again = native.malloc(2000)
+    assert again == c  # it did not take the memory of a
+    native.free(again)
+    native.free(b)
+    del storage
+    assert native.stats("allocation")["current"] == 0
+    pool.release()
+    pool.release()
+
+
+def test_out_of_memory_has_pytorch_s_words(native):
+    before = torch._C._cuda_memoryStats(0)["num_ooms"]
+    with pytest.raises(RuntimeError, match=r"CUDA out of memory\. Tried to allocate .*GiB\. GPU 0 has a total"):
+        native.malloc(1 << 50)
+    assert torch._C._cuda_memoryStats(0)["num_ooms"] == before + 1
+    context = gmm.context()
+    context.set_limit(context.stats(device=0).reserved_bytes + 4 * MIB, device=0)
+    try:
+        with pytest.raises(RuntimeError, match="gmm: .*limit"):
+            native.malloc(256 * MIB)
+    finally:
+        context.set_limit(None, device=0)
+
+
+# The C functions that the compiled files call.
+
+
+def test_a_slot_allocates_with_its_tag_and_gives_null_where_pytorch_asks_again(library):
+    context, slot = gmm.context(), library.cdll.gmm_torch_slot
+    tag = context.tag("slot-limit")
+    address = slot(tag.number, int(gmm.Kind.VMM))
+    assert address == slot(tag.number, int(gmm.Kind.VMM)) != slot(tag.number, int(gmm.Kind.DEVICE))
+    allocate = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p)(address)
+    deallocate = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p)(
+        library.address("gmm_torch_dealloc"))
+    context.set_limit(8 * MIB, tag=tag)
+    first = allocate(6 * MIB, 0, None)
+    assert context.query(first).tag == tag.number
+    assert allocate(6 * MIB, 0, None) is None
+    deallocate(first, 6 * MIB, 0, None)
+    second = allocate(7 * MIB, 0, None)
+    assert second
+    deallocate(second, 7 * MIB, 0, None)
+
+
+def test_two_threads_make_one_heap():
+    conftest.run("""
+import threading
+import gmm
+from gmm._torch import library
+library = library.load()
+cdll = library.cdll
+for _ in range(100):
+    both, made = threading.Barrier(2), []
+    def start():
+        both.wait()
+        made.append(cdll.gmm_torch_host_start(0))
+    threads = [threading.Thread(target=start) for _ in range(2)]
+    for thread in threads: thread.start()
+    for thread in threads: thread.join()
+    assert sorted(made) == [0, 1], made  # GMM_OK and GMM_UNCHANGED
+    cdll.gmm_torch_forget()
+    library.check(cdll.gmm_torch_attach(library.context.handle))
+""", GMM_BACKEND="host")
+
+
+def test_a_fork_while_another_thread_makes_a_pool(library):
+    """The thread that holds the lock is not there in the child, and neither are the parent's slots."""
+    stop = threading.Event()
+
+    def hammer():
+        while not stop.is_set():
+            library.cdll.gmm_torch_slot(1, int(gmm.Kind.VMM))
+
+    thread = threading.Thread(target=hammer)
+    thread.start()
+    try:
+        for _ in range(10):
+            child = os.fork()
+            if child == 0:
+                signal.alarm(10)  # ends it
+                os._exit(0 if library.cdll.gmm_torch_slot(1, int(gmm.Kind.VMM)) else 1)
+            assert os.waitpid(child, 0)[1] == 0
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_a_recorded_stream_keeps_memory_of_cpu_tensors(library):
+    """Memory with a note of a stream is reused only when that stream is done: the host waits for no stream."""
+    context, cdll = gmm.context(), library.cdll
+    library.check(cdll.gmm_torch_host_start(0))
+    go = threading.Event()
+    address = cdll.gmm_torch_host_alloc(3 * MIB)
+    with context.stream() as stream:
+        stream.call(go.wait)
+        library.check(cdll.gmm_torch_record(address + 100, 0, stream.handle))
+        cdll.gmm_torch_host_free(address)
+        others = [cdll.gmm_torch_host_alloc(3 * MIB) for _ in range(3)]
+        assert cdll.gmm_torch_host_collect(0) == 0
+        go.set()
+        assert cdll.gmm_torch_host_collect(1) == 1
+        late = [cdll.gmm_torch_host_alloc(3 * MIB) for _ in range(3)]
+        for other in others + late:
+            cdll.gmm_torch_host_free(other)
+    assert address not in others and address in late
+    assert cdll.gmm_torch_record(id(go), 0, None) == 1  # not gmm's: GMM_UNCHANGED
+
+
+def test_a_recorded_stream_reads_memory_of_cuda_tensors_whole(native, library):
+    """The next user gets the memory at once, on its own stream, which is ordered behind the recorded one."""
+    context, go, size = gmm.context(), threading.Event(), 3 * MIB
+    with context.stream() as stream, context.alloc(size, gmm.Kind.HOST) as out:
+        address = native.malloc(size)
+        _native.gmm_fill(context, address, 1, size, None)
+        context.synchronize()
+        stream.call(go.wait)
+        context.copy(out, address, size, stream=stream)
+        library.check(library.cdll.gmm_torch_record(address + 100, 0, stream.handle))
+        native.free(address)
+        held = [native.malloc(size) for _ in range(3)]
+        for other in held:
+            _native.gmm_fill(context, other, 2, size, None)
+        go.set()
+        stream.synchronize()
+        context.synchronize()
+        assert bytes(memoryview(out)) == b"\1" * size
+        for other in held:
+            native.free(other)
+
+
+# The compiler. The processes do not import PyTorch, which takes 2 s.
+
+BUILD = f"""
+import os, pathlib, sys
+from gmm._torch import compiler
+torch = compiler.Installed(pathlib.Path({str(compiler.installed().package)!r}), *{tuple(compiler.installed()[1:])!r})
+try:
+    print(compiler.build("native_allocator", torch))
+except RuntimeError as error:
+    print(error)
+assert "torch" not in sys.modules
+"""
+
+
+def make_compiler(folder, script):
+    """A compiler that counts its calls in folder/count."""
+    path = folder / "c++"
+    path.write_text(f"#!/bin/sh\necho x >>{folder}/count\n{script}\n")
+    path.chmod(0o755)
+    return {"GMM_TORCH_CACHE": str(folder / "cache"), "CXX": str(path)}
+
+
+#: Writes the file that -o names.
+WRITES = 'while [ "$1" != -o ]; do shift; done\necho made >"$2"'
+
+
+def test_a_compiler_that_fails_is_asked_once_and_its_words_are_kept(tmp_path):
+    environment = make_compiler(tmp_path, "echo 'no such thing' >&2\nexit 1")
+    for _ in range(2):
+        said = conftest.run(BUILD, **environment)
+        assert "no such thing" in said and "native_allocator.cpp did not compile" in said
+    assert (tmp_path / "count").read_text() == "x\n"
+
+
+def test_processes_that_start_at_once_compile_once(tmp_path):
+    # The compiler waits until the other processes have had their turn to start.
+    waits = f'while [ "$(ls {tmp_path}/ready.* | wc -l)" -lt 3 ]; do sleep 0.05; done\n'
+    environment = {**os.environ, **make_compiler(tmp_path, waits + WRITES)}
+    code = f'import os\nopen(r"{tmp_path}/ready.%d" % os.getpid(), "w").close()\n{BUILD}'
+    processes = [subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True)
+                 for _ in range(3)]
+    answers = {process.communicate(timeout=120)[0].strip() for process in processes}
+    assert len(answers) == 1 and pathlib.Path(answers.pop()).read_text() == "made\n"
+    assert (tmp_path / "count").read_text() == "x\n"
+
+
+def test_files_that_were_built_ahead_serve_a_machine_without_a_compiler(tmp_path):
+    environment = make_compiler(tmp_path, WRITES)
+    done = subprocess.run([sys.executable, "-m", "gmm.torch", "build", tmp_path / "ahead"], capture_output=True,
+                          text=True, check=False, env={**os.environ, **environment})
+    built = done.stdout.split()
+    assert done.returncode == 0 and len(built) == 2, done.stderr
+    without = {"CXX": "/nonexistent/c++", "CUDA_HOME": "/nonexistent"}
+    assert conftest.run(BUILD, GMM_TORCH_CACHE=str(tmp_path / "ahead"), **without) == built[1]
+    said = conftest.run(BUILD, GMM_TORCH_CACHE=str(tmp_path / "empty"), **without)
+    assert "/nonexistent/c++" in said and "python -m gmm.torch build FOLDER" in said
+
+
+# On a GPU.
+
+
+@pytest.fixture(scope="module")
+def theirs():
+    """What each use gives with PyTorch's own allocator: {name: (value, error)}."""
+    environment = {name: value for name, value in os.environ.items() if "ALLOC_CONF" not in name}
+    done = subprocess.run([sys.executable, torch_uses.__file__], capture_output=True, text=True, check=False,
+                          timeout=120, env=environment)
+    lines = [json.loads(line[7:]) for line in done.stdout.splitlines() if line.startswith("RESULT ")]
+    assert len(lines) == len(torch_uses.USES), f"exit code {done.returncode}: {done.stderr[-3000:]}"
+    return {name: (value, error) for name, value, error in lines}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("use", torch_uses.USES, ids=lambda use: use.__name__)
+def test_an_everyday_use_gives_what_it_gives_with_pytorchs_own(native, theirs, use):
+    wanted, error = theirs[use.__name__]
+    try:
+        value = json.loads(json.dumps(use()))
+    except Exception:
+        if error is not None:
+            pytest.skip(f"it fails with PyTorch's own allocator too: {error}")
+        raise
+    assert error is not None or value == wanted
+
+
+@pytest.mark.gpu
+def test_freed_memory_and_a_paused_tag_go_back(native):
+    context, held = gmm.context(), []
+
+    def take():
+        held.append(torch.empty(1024 * MIB, dtype=torch.uint8, device="cuda").fill_(1))
+
+    def give():
+        held.clear()
+        torch.cuda.empty_cache()
+
+    take()
+    goes_back(1000 * MIB, give, take)
+    give()
+    with context.tag("use-weights", gmm.Contents.HOST) as tag:
+        weights = torch.randn(128 * MIB, device="cuda")
+    other = torch.ones(1000, device="cuda")
+    assert context.query(weights.data_ptr()).tag == tag.number
+    total, address = weights.double().sum().item(), weights.data_ptr()
+    torch.cuda.empty_cache()
+    goes_back(500 * MIB, tag.pause, tag.resume)
+    tag.pause()
+    assert bool((other == 1).all())
+    tag.resume()
+    assert weights.data_ptr() == address and weights.double().sum().item() == total
+
+
+@pytest.mark.gpu
+def test_the_handler_and_the_memory_fraction_are_asked_at_want_of_memory(native):
+    context, total = gmm.context(), torch.cuda.mem_get_info()[1]
+    gc.collect()
+    torch.cuda.empty_cache()
+    torch.cuda.set_per_process_memory_fraction((context.stats(device=0).reserved_bytes + 512 * MIB) / total)
+    try:
+        hoard, asked = [torch.empty(300 * MIB, dtype=torch.uint8, device="cuda")], []
+
+        def handler(what):
+            asked.append(what.requested_bytes)
+            return bool(hoard) and not hoard.clear()
+
+        context.set_oom_handler(handler)
+        assert int(torch.ones(300 * MIB, dtype=torch.uint8, device="cuda")[-1]) == 1 and asked
+        with pytest.raises(torch.OutOfMemoryError, match="out of memory"):
+            torch.empty(600 * MIB, dtype=torch.uint8, device="cuda")
+    finally:
+        context.set_oom_handler(None)
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    assert torch.ones(1024 * MIB, dtype=torch.uint8, device="cuda")[-1].item() == 1
+
+
+#: Tests of gmm.torch.pool() run with gmm as PyTorch's allocator and, in a process of their own, with PyTorch's own.
+POOLS = """
+import gc, sys, threading
+import pytest, torch
+import gmm, gmm.torch
+from conftest import MIB, goes_back
+
+if sys.argv[1] == "use":
+    gmm.torch.use()
+context = gmm.context()
+def info(tensor):
+    return context.query(tensor.data_ptr())
+
+kept, lost = context.tag("kept", gmm.Contents.HOST), context.tag("lost")
+pools = [gmm.torch.pool(kept), gmm.torch.pool(lost)]
+assert isinstance(pools[0], torch.cuda.MemPool)
+elsewhere = []
+with pools[0].use():
+    a = torch.randn(128 * MIB, device="cuda")
+    thread = threading.Thread(target=lambda: elsewhere.append(torch.ones(10, device="cuda")))
+    thread.start()
+    thread.join()
+    with pools[1].use():
+        b = torch.full((256 * MIB,), 5, dtype=torch.uint8, device="cuda")
+    c = torch.ones(1000, device="cuda")
+d = torch.ones(1000, device="cuda")
+assert [info(tensor).tag for tensor in (a, b, c)] == [kept.number, lost.number, kept.number]
+assert not {info(tensor).tag for tensor in (d, elsewhere[0])} & {kept.number, lost.number}
+assert info(a).kind == gmm.Kind.VMM and torch.cuda.memory_allocated() >= 768 * MIB
+total, addresses = a.double().sum().item(), (a.data_ptr(), b.data_ptr())
+torch.cuda.empty_cache()
+goes_back(500 * MIB, kept.pause, kept.resume)
+kept.pause()
+assert bool((b == 5).all())
+torch.cuda.empty_cache()
+goes_back(250 * MIB, lost.pause, lost.resume)
+kept.resume()
+assert (a.data_ptr(), b.data_ptr()) == addresses and a.double().sum().item() == total
+b.fill_(1)
+assert bool((b == 1).all())
+
+# A graph whose memory is the pool's, through a pause.
+pool = gmm.torch.pool(context.tag("graphs", gmm.Contents.HOST))
+with pool.use():
+    w, x = torch.randn(512, 512, device="cuda"), torch.randn(64, 512, device="cuda")
+side = torch.cuda.Stream()
+side.wait_stream(torch.cuda.current_stream())
+with torch.cuda.stream(side):
+    torch.tanh(x @ w)
+torch.cuda.current_stream().wait_stream(side)
+graph = torch.cuda.CUDAGraph()
+with torch.cuda.graph(graph, pool=pool.id):
+    y = torch.tanh(x @ w) + 1
+graph.replay()
+expected = (torch.tanh(x @ w) + 1).clone()
+assert torch.allclose(y, expected, rtol=1e-4, atol=1e-4)
+context.pause("graphs")
+assert info(w).state == gmm.State.PAUSED
+context.resume("graphs")
+y.zero_()
+graph.replay()
+assert torch.allclose(y, expected, rtol=1e-4, atol=1e-4)
+del graph, y, w, x, pool
+
+# A limit on the tag.
+tag = context.tag("limited")
+context.set_limit(512 * MIB, tag=tag)
+pool = gmm.torch.pool(tag)
+with torch.cuda.use_mem_pool(pool):
+    first = torch.ones(300 * MIB, dtype=torch.uint8, device="cuda")
+    with pytest.raises(torch.OutOfMemoryError, match="out of memory"):
+        torch.empty(400 * MIB, dtype=torch.uint8, device="cuda")
+assert int(first[-1]) == 1
+del first, pool
+gc.collect()
+torch.cuda.empty_cache()
+assert context.stats(tag=tag).live_bytes == 0
+"""
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("allocator", ["use", "pytorchs own"])
+def test_pools_with_a_tag(allocator):
+    conftest.run(textwrap.dedent(POOLS), allocator, timeout=120)
+
+
+@pytest.mark.gpu
+def test_use_after_the_first_tensor_is_refused():
+    assert "above the line that makes the first CUDA tensor" in conftest.run("""
+import torch, gmm.torch
+x = torch.ones(5, device="cuda")
+try:
+    gmm.torch.use()
+except RuntimeError as error:
+    print(error)
+""")
