@@ -229,8 +229,8 @@ static gmm_result gmm_ticket_look(gmm_ticket *ticket, uint64_t timeout_ms, uint6
   if (result != GMM_ERROR_NOT_READY) return result;
   const gmm_result asked = gmm_ticket_query(ticket, &info);
   if (asked < 0) return asked;
-  *out = info.done;
-  return info.done ? gmm_ticket_wait(ticket, 0, bytes) : GMM_OK;
+  *out = info.state == GMM_TICKET_DONE;
+  return *out ? gmm_ticket_wait(ticket, 0, bytes) : GMM_OK;
 }
 %}
 /* Their end is their result, so NOT_READY is an exception. */

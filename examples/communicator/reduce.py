@@ -59,7 +59,7 @@ def work(folder, rank, ranks, has_nccl):
         kept = float(tensor[0])
         if has_nccl:
             torch.cuda.synchronize()
-        with context.paused(tag) as released:
+        with gmm.job.paused(tag, context=context) as released:
             assert not registered and context.tag_info(tag).active_bytes == 0
             if rank == 0:
                 print(f"each of {ranks} ranks over {'NCCL' if has_nccl else 'gloo'} released {released >> 20} MiB, "

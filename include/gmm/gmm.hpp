@@ -667,9 +667,10 @@ struct pause_desc {
   const gmm_tag *tags = nullptr;
   uint32_t tag_count = 0; /**< 0: every tag */
   gmm_progress_callback progress = {nullptr, nullptr};
+  uint64_t hold_ms = 0; /**< with GMM_PAUSE_HOLD; 0: 60,000 */
 
   [[nodiscard]] gmm_pause_desc c() const noexcept {
-    return {sizeof(gmm_pause_desc), flags, tags, tag_count, 0, progress};
+    return {sizeof(gmm_pause_desc), flags, tags, tag_count, 0, progress, hold_ms};
   }
 };
 
@@ -926,9 +927,19 @@ class ticket_ref {
     gmm_ticket_info info = {};
     info.struct_size = sizeof info;
     // A request of a lease may itself end with NOT_READY.
-    if (code == GMM_ERROR_NOT_READY && gmm_ticket_query(ticket_, &info) == GMM_OK && info.done == 0)
+    if (code == GMM_ERROR_NOT_READY && gmm_ticket_query(ticket_, &info) == GMM_OK && info.state != GMM_TICKET_DONE)
       return std::optional<uint64_t>();
     return detail::give<std::optional<uint64_t>>(code, bytes);
+  }
+  /** Waits until an operation with GMM_PAUSE_HOLD is held. C: gmm_ticket_wait_held(). */
+  outcome<void> wait_held() const {
+    const gmm_result code = gmm_ticket_wait_held(ticket_, UINT64_MAX);
+    return detail::give<void>(code);
+  }
+  /** Carries out what is held. C: gmm_ticket_commit(). */
+  outcome<void> commit() const {
+    const gmm_result code = gmm_ticket_commit(ticket_);
+    return detail::give<void>(code);
   }
   /** C: gmm_ticket_cancel(). */
   outcome<void> cancel() const {

@@ -313,7 +313,8 @@ GMM_API gmm_result gmm_heap_reserve(gmm_heap *heap, uint64_t bytes) GMM_NOEXCEPT
  * Destroys a heap and returns its memory to the driver.
  *
  * @param heap  NULL is allowed and does nothing.
- * Errors: INVALID_HANDLE, BUSY (blocks of the heap are live), CAPTURING, DRIVER, FORKED.
+ * Errors: INVALID_HANDLE, BUSY (blocks of the heap are live, or a held operation has the heap), CAPTURING, DRIVER,
+ * FORKED.
  * Streams: the call waits for the work that may use the heap's memory.
  * Threads: no other thread may use the heap during the call.
  * Since: 1.0

@@ -165,7 +165,27 @@ enum {
    * gmm_backup_map() gives a block the same address after each such resume. The call after a pause brings the contents
    * there up to date. Backups in files end with the resume.
    */
-  GMM_RESUME_RETAIN = 1u << 4
+  GMM_RESUME_RETAIN = 1u << 4,
+  /**
+   * Of gmm_pause_async() and gmm_resume_async() alone: the operation stops where nothing can fail any more for want of
+   * room or memory, and nothing has changed yet. It is held there until gmm_ticket_commit() or gmm_ticket_cancel().
+   *
+   * A held pause has copied all contents, and the memory is active with all of its pages. The program may read, write
+   * and free the memory. The commit copies again what it may have written, to the same places: all contents but those
+   * of tags with ::GMM_TAG_READ_ONLY.
+   *
+   * A held resume has all of its pages, charged to the limits, and maps none yet.
+   *
+   * While it is held, another operation on the tags waits for the decision, gmm_heap_destroy() of a heap of theirs is
+   * BUSY, and so is an import of the memory. An operation without memory to change is held, too. Several
+   * processes use it to pause together or not at all: see examples/job.
+   */
+  GMM_PAUSE_HOLD = 1u << 5,
+  /**
+   * With ::GMM_PAUSE_HOLD: no thread or kernel writes the memory while the pause is held, so its commit copies nothing
+   * again. Bytes that are written all the same are lost.
+   */
+  GMM_PAUSE_NO_WRITES = 1u << 6
 };
 
 /**
@@ -186,12 +206,13 @@ typedef struct gmm_progress_callback {
 /** What gmm_pause() and gmm_resume() are asked for. */
 typedef struct gmm_pause_desc {
   uint32_t struct_size;
-  uint32_t flags; /**< GMM_PAUSE_*; of gmm_resume() GMM_RESUME_RETAIN */
+  uint32_t flags; /**< GMM_PAUSE_*; of gmm_resume() GMM_RESUME_RETAIN, of gmm_resume_async() GMM_PAUSE_HOLD, too */
   const gmm_tag *tags;
   uint32_t tag_count; /**< 0: every tag */
   uint32_t reserved;
   /** Its `user` must live until the pause or resume has ended. */
   gmm_progress_callback progress;
+  uint64_t hold_ms; /**< with ::GMM_PAUSE_HOLD: milliseconds until it is undone, at most 86,400,000; 0: 60,000 */
 } gmm_pause_desc;
 
 /**
@@ -306,11 +327,19 @@ GMM_API gmm_result gmm_tag_query(gmm_context *context, gmm_tag tag, gmm_tag_info
 /** A pause or resume that a thread of the library carries out. A ticket keeps its context alive. */
 typedef struct gmm_ticket gmm_ticket;
 
+/** Where a ticket's operation is. */
+typedef uint32_t gmm_ticket_state;
+enum {
+  GMM_TICKET_RUNNING = 0,
+  GMM_TICKET_DONE = 1, /**< it has ended, with success or failure */
+  GMM_TICKET_HELD = 2  /**< ::GMM_PAUSE_HOLD: it waits for gmm_ticket_commit() or gmm_ticket_cancel() */
+};
+
 /** What gmm_ticket_query() answers. */
 typedef struct gmm_ticket_info {
   uint32_t struct_size;
-  uint32_t done;         /**< 1 if the operation has ended, with success or failure */
-  gmm_result result;     /**< the operation's result; GMM_ERROR_NOT_READY while it runs */
+  gmm_ticket_state state;
+  gmm_result result;     /**< the operation's result; GMM_ERROR_NOT_READY before its end */
   uint32_t reserved;     /**< 0 */
   uint64_t bytes;        /**< bytes that changed state */
   uint64_t copied_bytes; /**< bytes of contents copied so far */
@@ -358,17 +387,41 @@ GMM_API gmm_result gmm_ticket_query(gmm_ticket *ticket, gmm_ticket_info *out) GM
  * @param[out] bytes  bytes that changed state; may be NULL.
  * Results: the operation's.
  * Errors: NOT_READY (the timeout passed first), BUSY (a request of a lease, in a lease's `asked`), INVALID_HANDLE,
- * FORKED, and the operation's. A request of a lease may itself end with NOT_READY: gmm_ticket_info.done tells whether
+ * FORKED, and the operation's. A request of a lease may itself end with NOT_READY: gmm_ticket_info.state tells whether
  * it has ended.
  * Since: 1.0
  */
 GMM_API gmm_result gmm_ticket_wait(gmm_ticket *ticket, uint64_t timeout_ms, uint64_t *bytes) GMM_NOEXCEPT;
 
 /**
+ * Waits until an operation with ::GMM_PAUSE_HOLD is held.
+ *
+ * @param timeout_ms  milliseconds; 0 does not wait; ::GMM_FOREVER waits without a limit.
+ * Results: OK means that it is held. If the operation has ended instead, its result is returned, with its message.
+ * Errors: NOT_READY (the timeout passed first), BUSY (a request of a lease, in a lease's `asked`), INVALID_HANDLE,
+ * FORKED, and the operation's.
+ * Since: 1.0
+ */
+GMM_API gmm_result gmm_ticket_wait_held(gmm_ticket *ticket, uint64_t timeout_ms) GMM_NOEXCEPT;
+
+/**
+ * Carries out an operation that is held. The call does not wait: gmm_ticket_wait() does.
+ *
+ * From now on a cancellation has no effect. The operation may still fail if the driver or the system refuses a call.
+ * Then it is undone, nothing is lost, and gmm_ticket_wait() returns the failure.
+ *
+ * Results: UNCHANGED (it was committed before).
+ * Errors: NOT_READY (it is not held: it still runs, has no ::GMM_PAUSE_HOLD, or has ended), INVALID_HANDLE, FORKED. An
+ * operation that has ended with a failure returns that: CANCELLED after gmm_ticket_cancel() or gmm_pause_desc.hold_ms.
+ * Since: 1.0
+ */
+GMM_API gmm_result gmm_ticket_commit(gmm_ticket *ticket) GMM_NOEXCEPT;
+
+/**
  * Requests the cancellation of a ticket's operation.
  *
- * An operation that has committed completes normally. Any other is undone and ends with CANCELLED. The call does not
- * wait.
+ * An operation that has committed completes normally. Any other, also one that is held, is undone and ends with
+ * CANCELLED. The call does not wait.
  *
  * Errors: INVALID_HANDLE, FORKED.
  * Since: 1.0
@@ -377,6 +430,9 @@ GMM_API gmm_result gmm_ticket_cancel(gmm_ticket *ticket) GMM_NOEXCEPT;
 
 /**
  * Waits for the end of a ticket's operation and destroys the ticket.
+ *
+ * An operation with ::GMM_PAUSE_HOLD that was not committed is undone. As the ticket keeps its context alive, no context
+ * ends before that.
  *
  * @param ticket  NULL is allowed and does nothing.
  * Errors: INVALID_HANDLE, FORKED.

@@ -20,6 +20,19 @@ inline Status read_tag_desc(const gmm_tag_desc *desc, gmm_tag_desc *out) {
   return Status();
 }
 
+inline Status read_hold(gmm_pause_desc *desc) {
+  constexpr uint64_t kDefaultHold = 60'000, kMaxHold = 86'400'000;
+  const bool holds = (desc->flags & GMM_PAUSE_HOLD) != 0;
+  if (!holds && (desc->flags & GMM_PAUSE_NO_WRITES) != 0)
+    return fail(GMM_ERROR_INVALID_FLAGS, "gmm_pause_desc.flags: GMM_PAUSE_NO_WRITES goes with GMM_PAUSE_HOLD; add it.");
+  if (desc->hold_ms > (holds ? kMaxHold : 0))
+    return fail(GMM_ERROR_INVALID_VALUE,
+                "gmm_pause_desc.hold_ms = %llu; pass at most %llu with GMM_PAUSE_HOLD, else 0.",
+                static_cast<unsigned long long>(desc->hold_ms), static_cast<unsigned long long>(kMaxHold));
+  if (holds && desc->hold_ms == 0) desc->hold_ms = kDefaultHold;
+  return Status();
+}
+
 // Checks the context too. The request points to the caller's tags.
 inline Status read_pause(gmm_context *context, const gmm_pause_desc *desc, uint32_t flags, PauseRequest *out) {
   gmm_pause_desc copy;
@@ -35,7 +48,8 @@ inline Status read_pause(gmm_context *context, const gmm_pause_desc *desc, uint3
   GMM_TRY(check_zero(copy.reserved, "gmm_pause_desc.reserved"));
   if (copy.tag_count != 0) GMM_TRY(check_not_null(copy.tags, "gmm_pause_desc", "tags"));
   for (uint32_t i = 0; i < copy.tag_count; ++i) GMM_TRY(check_tag(*context, copy.tags[i]));
-  *out = PauseRequest{copy.tags, copy.tag_count, copy.flags, copy.progress, nullptr};
+  GMM_TRY(read_hold(&copy));
+  *out = PauseRequest{copy.tags, copy.tag_count, copy.flags, copy.progress, nullptr, copy.hold_ms};
   return Status();
 }
 

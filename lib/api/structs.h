@@ -21,7 +21,7 @@
   X(gmm_pin_desc, IN, 16, 16)            \
   X(gmm_move_desc, IN, 16, 16)           \
   X(gmm_tag_desc, IN, 16, 16)            \
-  X(gmm_pause_desc, IN, 40, 40)          \
+  X(gmm_pause_desc, IN, 48, 48)          \
   X(gmm_tag_info, OUT, 152, 160)         \
   X(gmm_ticket_info, OUT, 40, 40)        \
   X(gmm_backup_desc, IN, 40, 40)         \

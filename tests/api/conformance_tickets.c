@@ -24,7 +24,7 @@ static void a_ticket_ends_with_what_it_came_to(void) {
   }
   OK(gmm_ticket_wait(ticket, UINT64_MAX, &went));
   gmm_ticket_info info = ticket_info(ticket);
-  CHECK_EQUAL(info.done, 1);
+  CHECK_EQUAL(info.state, GMM_TICKET_DONE);
   CHECK_EQUAL(info.result, GMM_OK);
   CHECK_EQUAL(info.bytes, went);
   CHECK(info.total_bytes > 0 && info.copied_bytes == info.total_bytes);
@@ -53,7 +53,7 @@ static void a_ticket_can_be_cancelled(void) {
   for (int pausing = 1; pausing >= 0; --pausing) {
     blocker hold = BLOCKER;
     gmm_ticket *ticket = start_held(pausing, &tag, &hold);
-    CHECK_EQUAL(ticket_info(ticket).done, 0);
+    CHECK_EQUAL(ticket_info(ticket).state, GMM_TICKET_RUNNING);
     CHECK_EQUAL(ticket_info(ticket).result, GMM_ERROR_NOT_READY);
     RESULT(gmm_ticket_wait(ticket, 5, NULL), GMM_ERROR_NOT_READY);
     OK(gmm_ticket_cancel(ticket));

@@ -424,6 +424,9 @@ static void tickets(void) {
   STEP(gmm_pause_async, context, &desc, &world.waiting[1]);
   for (unsigned i = 0; i < 2; ++i) {
     STEP(gmm_ticket_query, world.waiting[i], &info);
+    CALL(gmm_ticket_wait_held, world.waiting[i], 0);
+    if (CALL(gmm_ticket_commit, world.waiting[i]) >= 0)
+      step_failed("gmm_ticket_commit", "what is not held is committed");
     STEP(gmm_ticket_cancel, world.waiting[i]);
     CALL(gmm_ticket_wait, world.waiting[i], 0, NULL);  // CANCELLED, NOT_READY, or it was too late for that
     if (!may_call(FN_gmm_ticket_destroy)) continue;

@@ -656,7 +656,7 @@ step tickets_wait_at_their_end() {
     TAKE(bytes, ticket.wait());
     CHECK(bytes >= 2 * kMiB);
     TAKE(info, ticket.query());
-    CHECK(info.done == 1 && info.bytes == bytes);
+    CHECK(info.state == GMM_TICKET_DONE && info.bytes == bytes);
     TAKE(same, ticket.wait_for(gmm::milliseconds(0)));
     CHECK(same.has_value() && *same == bytes);
     DO(ticket.cancel());

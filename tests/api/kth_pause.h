@@ -95,6 +95,32 @@ static void free_blocks(void) {
     if (blocks[i] != NULL) OK(gmm_free(context, blocks[i], GMM_STREAM_DEFAULT));
 }
 
+// A pause or resume that is held, then committed or undone. CANCELLED counts as done when it is undone.
+static gmm_result run_held(bool pauses, bool commits) {
+  gmm_tag list[2];
+  gmm_pause_desc desc = of_tags(list);
+  desc.flags = GMM_PAUSE_HOLD;
+  gmm_ticket *ticket = NULL;
+  gmm_result result = pauses ? gmm_pause_async(context, &desc, &ticket) : gmm_resume_async(context, &desc, &ticket);
+  if (result != GMM_OK) return result;
+  result = gmm_ticket_wait_held(ticket, GMM_FOREVER);
+  if (result == GMM_OK) {
+    OK(commits ? gmm_ticket_commit(ticket) : gmm_ticket_cancel(ticket));
+    result = gmm_ticket_wait(ticket, GMM_FOREVER, NULL);
+    if (!commits && result == GMM_ERROR_CANCELLED) result = GMM_OK;
+  }
+  OK(gmm_ticket_destroy(ticket));
+  return result;
+}
+static gmm_result run_held_pause(void) { return run_held(true, true); }
+static gmm_result run_held_resume(void) { return run_held(false, true); }
+static gmm_result run_undone_pause(void) { return run_held(true, false); }
+static gmm_result run_undone_resume(void) { return run_held(false, false); }
+static void prepare_held_resume(void) {
+  prepare_pause_to_host();
+  MUST(run_pause());
+}
+
 // A lease by itself. A driver that does not tell what is free delays the grant, and memory that is short for once is
 // asked for again.
 static gmm_lease *lease;

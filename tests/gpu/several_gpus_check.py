@@ -3,7 +3,7 @@
 
 pause: a tag with memory on two GPUs pauses and resumes at 1.9 times the bandwidth of one.
 move:  gmm_move() takes VMM memory to another GPU as fast as the driver's calls by hand, and keeps the address.
-job:   two ranks with NCCL train, pause everything, let another process fill the GPUs, and train on bit for bit.
+job:   two ranks with NCCL train, pause everything as one, let another process fill the GPUs, and train on bit for bit.
 
 Exits with 77 where there are fewer than two GPUs. `job` needs PyTorch with NCCL.
 Usage: several_gpus_check.py [--gib N] [--rehearse] [pause] [move] [job]     --rehearse: no GPU, so no goal for a speed
@@ -248,7 +248,7 @@ def train(pauses):
         if pauses and step % 2:
             torch.cuda.synchronize()
             free = torch.cuda.mem_get_info()[0]
-            with gmm.context().paused(contents=gmm.Contents.HOST):
+            with gmm.job.paused(contents=gmm.Contents.HOST):
                 more = torch.cuda.mem_get_info()[0] - free
                 told["went"].append(more)
                 done = subprocess.run([sys.executable, "-c", OTHER, str(rank), str(free + more // 2)],

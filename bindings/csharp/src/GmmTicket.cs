@@ -178,6 +178,35 @@ namespace Gmm
             }
         }
 
+        /// <summary>Waits until an operation with Hold is held. One that has ended instead throws its failure.</summary>
+        public void WaitHeld()
+        {
+            WatchCall.CheckOutside("The wait for a ticket", true);
+            int result;
+            do
+            {
+                using (Use ticket = new Use(handle))
+                {
+                    result = Native.gmm_ticket_wait_held(ticket.Address, SliceMilliseconds);
+                }
+            }
+            while (result == (int)GmmResult.NotReady);
+        }
+
+        /// <summary>
+        /// Carries out what is held, and does not wait. An operation that has failed or was undone throws that.
+        /// </summary>
+        public void Commit()
+        {
+            using (Use ticket = new Use(handle))
+            {
+                if (Native.gmm_ticket_commit(ticket.Address) == (int)GmmResult.NotReady)
+                {
+                    throw new InvalidOperationException("the operation is not held; WaitHeld() waits for that");
+                }
+            }
+        }
+
         /// <summary>
         /// Requests cancellation and does not wait. An operation that has committed completes normally; any other is
         /// undone and ends with Cancelled.
@@ -298,7 +327,8 @@ namespace Gmm
             return Show.Or("GmmTicket { closed }", () =>
             {
                 GmmTicketInfo info = Info();
-                return info.Done ? "GmmTicket { " + info.Result + ", " + Show.Size(info.Bytes) + " }"
+                return info.State == GmmTicketState.Done
+                    ? "GmmTicket { " + info.Result + ", " + Show.Size(info.Bytes) + " }"
                     : "GmmTicket { running, " + Show.Size(info.CopiedBytes) + " of " + Show.Size(info.TotalBytes)
                         + " copied }";
             });

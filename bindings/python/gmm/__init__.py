@@ -20,7 +20,8 @@ from gmm._core.array import Array, asarray, from_dlpack
 from gmm._core.buffer import Buffer, Pin
 from gmm._core.enums import (
     DEFAULT_TAG, HOST, NO_LIMIT, STREAM_DEFAULT, STREAM_LEGACY, STREAM_PER_THREAD, Advice, AllocFlags, Backend,
-    Capability, Contents, FdType, IpcRoute, Kind, LogLevel, PointerFlags, State, TagFlags, Usm, WatchEvent)
+    Capability, Contents, FdType, IpcRoute, Kind, LogLevel, PointerFlags, State, TagFlags, TicketState, Usm,
+    WatchEvent)
 from gmm._core.errors import ClosedError, Error
 from gmm._core.errors import ERRORS as _ERRORS
 from gmm._core.heap import Heap

@@ -328,14 +328,20 @@ class Context(native.Handle):
         return Scope(pause, (), lambda: self.resume(*tags, progress=progress), ())
 
     def pause_async(self, *tags: TagLike, force: bool = False, contents: ContentsLike | None = None,
-                    progress: OnProgress = None) -> Ticket:
-        """pause() on a thread of the library, which also calls progress: a Ticket."""
-        options = {"force": force, "contents": contents, "progress": progress}
+                    progress: OnProgress = None, hold: float | None = None, no_writes: bool = False) -> Ticket:
+        """pause() on a thread of the library, which also calls progress: a Ticket.
+
+        hold: it stops where nothing can fail any more, until Ticket.commit(), for at most so many seconds. The
+        memory is active then, and what is written is kept. no_writes: nothing writes it, so the commit copies once.
+        """
+        options = {"force": force, "contents": contents, "progress": progress, "hold": hold, "no_writes": no_writes}
         return Ticket(self, native.gmm_pause_async, *pause_desc(self, tags, **options))
 
-    def resume_async(self, *tags: TagLike, retain: bool = False, progress: OnProgress = None) -> Ticket:
-        """resume() on a thread of the library: a Ticket."""
-        return Ticket(self, native.gmm_resume_async, *pause_desc(self, tags, retain=retain, progress=progress))
+    def resume_async(self, *tags: TagLike, retain: bool = False, progress: OnProgress = None,
+                     hold: float | None = None) -> Ticket:
+        """resume() on a thread of the library: a Ticket. hold: as for pause_async(), with all pages taken."""
+        options = {"retain": retain, "progress": progress, "hold": hold}
+        return Ticket(self, native.gmm_resume_async, *pause_desc(self, tags, **options))
 
     def resume_range(self, address: Address, size: int) -> int:
         """Resumes the memory of a range, and what shares pages of the driver with it. Returns the bytes taken."""

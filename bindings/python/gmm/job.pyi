@@ -1,11 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 import enum
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import NamedTuple
 
+from gmm import Contents, Context, Tag
+
 __all__ = [
-    "CheckpointError", "ProcessState", "ProcessStuckError", "Suspended", "process_state", "resume_process",
-    "suspend_process",
+    "CheckpointError", "ProcessState", "ProcessStuckError", "Suspended", "pause", "paused", "process_state", "resume",
+    "resume_process", "suspend_process",
 ]
+
+def pause(
+    *tags: Tag | int | str, context: Context | None = None, reduce: Callable[[int], int] = ..., hold: float = 60.0,
+    force: bool = False, contents: Contents | None = None,
+) -> int: ...
+def resume(
+    *tags: Tag | int | str, context: Context | None = None, reduce: Callable[[int], int] = ..., hold: float = 60.0,
+    retain: bool = False,
+) -> int: ...
+def paused(
+    *tags: Tag | int | str, context: Context | None = None, reduce: Callable[[int], int] = ..., hold: float = 60.0,
+    force: bool = False, contents: Contents | None = None,
+) -> AbstractContextManager[int]: ...
 
 class ProcessState(enum.IntEnum):
     RUNNING = 0

@@ -29,13 +29,14 @@ struct ChunkCopy {
   uint64_t size = 0;
   uintptr_t block = 0;     // BackupPart::blocks
   bool is_kept = false;    // save: a chunk of an earlier save, which needs no copy
+  bool is_again = false;   // save: a chunk of an earlier save, copied again to its place
   bool is_placed = false;  // save: the chunk has a range in its tier
 };
 
 struct CopyPlan {
   explicit CopyPlan(const HostAllocator &allocator) : copies(allocator), part_ends(allocator) {}
   // Cuts the ranges at the borders of kept chunks that lie wholly in one of them. The rest becomes new chunks.
-  Status plan_save(const BackupPart *parts, uint64_t count);
+  Status plan_save(const BackupPart *parts, uint64_t count, SavePass pass);
   // The kept chunks of the ranges, as far as they lie in a range.
   Status plan_restore(const BackupPart *parts, uint64_t count);
   uint64_t part_of(uint64_t copy) const;
@@ -61,7 +62,7 @@ bool CopyPlan::add_new_chunks(uintptr_t begin, uintptr_t end, uintptr_t block) {
   return true;
 }
 
-Status CopyPlan::plan_save(const BackupPart *parts, uint64_t count) {
+Status CopyPlan::plan_save(const BackupPart *parts, uint64_t count, SavePass pass) {
   for (uint64_t p = 0; p < count; ++p) {
     const KeptContents &kept = *parts[p].kept;
     for (uint64_t r = 0; r < parts[p].range_count; ++r) {
@@ -76,7 +77,8 @@ Status CopyPlan::plan_save(const BackupPart *parts, uint64_t count) {
         copy.chunk = chunk;
         copy.base = chunk.base;
         copy.size = chunk.size;
-        copy.is_kept = true;
+        copy.is_kept = pass != SavePass::kAgain;
+        copy.is_again = !copy.is_kept && chunk.tier != Tier::kZero;
         copy.block = block;
         if (!add_new_chunks(at, chunk.base, block) || !copies.push_back(copy)) return no_memory_for_transfer();
         at = chunk.end();
@@ -122,8 +124,10 @@ uint64_t CopyPlan::part_of(uint64_t copy) const {
 
 // --- The window of in-flight batches ------------------------------------------------------------------------------
 
+// Save: the chunk needs a place, as no earlier save kept it.
+bool is_new(const ChunkCopy &copy) { return !copy.is_kept && !copy.is_again; }
 // The chunk waits for a place in a file.
-bool is_for_file(const ChunkCopy &copy) { return !copy.is_kept && !copy.is_placed && copy.chunk.tier == Tier::kFile; }
+bool is_for_file(const ChunkCopy &copy) { return is_new(copy) && !copy.is_placed && copy.chunk.tier == Tier::kFile; }
 
 enum class Direction { kSave, kRestore };
 
@@ -459,18 +463,21 @@ class Save : private Transfer {
 };
 
 Status Save::run(const BackupPart *parts, uint64_t count) {
-  GMM_TRY(plan_.plan_save(parts, count));
+  GMM_TRY(plan_.plan_save(parts, count, steps_.pass));
   GMM_TRY(tiers_.settings.limits(tiers_.arena.bytes(), tiers_.pageable.bytes(), &limits_));
   // commit() must not fail, so its memory comes first.
   for (uint64_t p = 0, first = 0; p < count; first = plan_.part_ends[p++])
     if (!parts[p].kept->chunks.reserve(parts[p].kept->chunks.size() + plan_.part_ends[p] - first))
       return no_memory_for_transfer();
   GMM_TRY(report_progress(0));
-  bool has_new_chunks = false;
-  for (const ChunkCopy &copy : plan_.copies) has_new_chunks = has_new_chunks || !copy.is_kept;
+  bool has_copies = false;
+  for (const ChunkCopy &copy : plan_.copies) {
+    has_copies = has_copies || !copy.is_kept;
+    if (copy.is_again && copy.chunk.tier == Tier::kFile) files_ |= BackupFile::bit_of(copy.chunk.location);
+  }
   Status status;
-  if (has_new_chunks) status = open_stream();
-  if (has_new_chunks && status.ok()) {
+  if (has_copies) status = open_stream();
+  if (has_copies && status.ok()) {
     find_zeros();
     status = place_chunks(0);
   }
@@ -496,7 +503,7 @@ void Save::find_next_zeros(uint64_t *next) {
   const uint64_t first = *next;
   for (; *next < plan_.copies.size() && count < kMaxZeroRanges; ++*next) {
     const ChunkCopy &copy = plan_.copies[*next];
-    if (copy.is_kept) continue;
+    if (!is_new(copy)) continue;
     host[count++] = ZeroRange{copy.base, copy.size, 0, 0};
   }
   if (count == 0) return;
@@ -518,7 +525,7 @@ void Save::find_next_zeros(uint64_t *next) {
   count = 0;
   for (uint64_t i = first; i < *next; ++i) {
     ChunkCopy &copy = plan_.copies[i];
-    if (!copy.is_kept) copy.chunk.tier = host[count++].nonzero != 0 ? Tier::kArena : Tier::kZero;
+    if (is_new(copy)) copy.chunk.tier = host[count++].nonzero != 0 ? Tier::kArena : Tier::kZero;
   }
 }
 
@@ -526,7 +533,8 @@ void Save::find_next_zeros(uint64_t *next) {
 // counts as not zero when the device cannot be asked.
 void Save::find_zeros() {
   for (ChunkCopy &copy : plan_.copies)
-    if (!copy.is_kept) copy.chunk.tier = Tier::kArena;
+    if (is_new(copy)) copy.chunk.tier = Tier::kArena;
+  if (steps_.pass == SavePass::kAhead) return;
   MessageGuard message_guard;
   if (!buffers_.zero_ranges.open(device_, kMaxZeroRanges * sizeof(ZeroRange)).ok() ||
       buffers_.zero_ranges.device_data() == nullptr)
@@ -542,7 +550,8 @@ Status Save::place_chunks(uint64_t from) {
   for (uint64_t i = from; i < plan_.copies.size(); ++i) {
     ChunkCopy &copy = plan_.copies[i];
     Chunk &chunk = copy.chunk;
-    if (copy.is_kept || copy.is_placed || chunk.tier == Tier::kZero) continue;
+    needs_slots = needs_slots || (copy.is_again && !tiers_.is_direct(chunk.tier));
+    if (!is_new(copy) || copy.is_placed || chunk.tier == Tier::kZero) continue;
     chunk.has_checksum = (flags_ & GMM_TAG_CHECKSUM) != 0;
     copy.is_placed =
         contents_ != GMM_CONTENTS_FILE && tiers_.allocate_in_host_memory(limits_, may_use_arena(), previous, &chunk);
@@ -668,22 +677,27 @@ void Save::commit(const BackupPart *parts, uint64_t count) {
       const Chunk &chunk = chunks[i];
       while (at < end && plan_.copies[at].base + plan_.copies[at].size <= chunk.base) ++at;
       bool is_replaced = false;
-      for (uint64_t c = at; c < end && plan_.copies[c].base < chunk.end(); ++c)
-        is_replaced = is_replaced || !plan_.copies[c].is_kept;
-      if (is_replaced)
+      uint64_t checksum = chunk.checksum;
+      for (uint64_t c = at; c < end && plan_.copies[c].base < chunk.end(); ++c) {
+        is_replaced = is_replaced || is_new(plan_.copies[c]);
+        if (plan_.copies[c].is_again) checksum = plan_.copies[c].chunk.checksum;
+      }
+      if (is_replaced) {
         tiers_.drop_kept(chunk);
-      else
-        chunks[remaining++] = chunk;
+        continue;
+      }
+      chunks[remaining] = chunk;
+      chunks[remaining++].checksum = checksum;
     }
     chunks.truncate(remaining);
     // From the back, so that each chunk moves once.
     uint64_t added = 0;
-    for (uint64_t c = first; c < end; ++c) added += plan_.copies[c].is_kept ? 0 : 1;
+    for (uint64_t c = first; c < end; ++c) added += is_new(plan_.copies[c]) ? 1 : 0;
     uint64_t to = remaining + added, old = remaining;
     for (uint64_t i = 0; i < added; ++i) chunks.push_back_reserved(Chunk());
     for (uint64_t c = end; c-- > first;) {
       const ChunkCopy &next = plan_.copies[c];
-      if (next.is_kept) continue;
+      if (!is_new(next)) continue;
       while (old != 0 && chunks[old - 1].base > next.base) chunks[--to] = chunks[--old];
       chunks[--to] = next.chunk;
       tiers_.count_kept(next.chunk);

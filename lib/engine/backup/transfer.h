@@ -28,6 +28,13 @@ struct BackupPart {
   const uintptr_t *blocks = nullptr;
 };
 
+// How often a save copies the contents.
+enum class SavePass {
+  kOnly,   // once: a chunk that is kept is not copied again
+  kAhead,  // before the program has stopped writing: every chunk gets room, also one that is zero now
+  kAgain   // after kAhead: each kept chunk is copied again to its place, so it needs no more room
+};
+
 // The caller's steps of a transfer. The transfer calls them on the thread that started it. Each may be NULL.
 struct BackupSteps {
   void *user = nullptr;
@@ -42,13 +49,15 @@ struct BackupSteps {
   // far: of a save, all bytes of the ranges; of a restore, those that are kept; both with bytes that need no copy. A
   // failure (CANCELLED) ends the transfer.
   Status (*progress)(void *user, uint64_t bytes) = nullptr;
+  SavePass pass = SavePass::kOnly;  // of a save
 };
 
 // Transfers may run at the same time, each with buffers and extents of its own.
 //
 // Copies the ranges of the parts out and commits the new chunks to KeptContents. Chunks of an earlier save that lie in
-// a range are not copied again. `contents`: GMM_CONTENTS_HOST or GMM_CONTENTS_FILE; `flags`: GMM_TAG_*. After a failure
-// KeptContents is as before and no copy is in flight.
+// a range are not copied again, but by SavePass::kAgain. `contents`: GMM_CONTENTS_HOST or GMM_CONTENTS_FILE; `flags`:
+// GMM_TAG_*. After a failure no copy is in flight and KeptContents is as before, but the bytes of a failed kAgain are
+// undefined.
 Status save_contents(BackupTiers &tiers, TransferBuffers &buffers, Device device, gmm_contents contents, uint32_t flags,
                      const BackupPart *parts, uint64_t count, const BackupSteps &steps);
 // Copies kept chunks of the ranges in, and keeps them. Bytes that no chunk covers stay as they are. After a failure no

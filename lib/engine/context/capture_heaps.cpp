@@ -37,7 +37,7 @@ Status Context::enter_capture(Heap &parent, gmm_stream stream, Heap **out) {
                       : fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to know the end of a graph.");
   if (!status.ok()) {
     MessageGuard message_guard;
-    while (!heaps.begin_end(*heap)) yield_thread();  // the vote on a pause of every tag
+    while (!heaps.begin_end(*heap)) yield_thread();  // a held pause of every tag
     heaps.finish_end(*heap, true);
     end_capture_heap(heap);
     return status;

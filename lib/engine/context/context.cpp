@@ -228,7 +228,7 @@ Status Context::end_heap(gmm_heap *heap) {
   GMM_TRY(core.backend->synchronize(heap->options().device));
   if (!heaps.begin_end(*heap))  // nobody pauses, trims or counts the heap meanwhile
     return fail(GMM_ERROR_BUSY,
-                "gmm_heap_destroy(): a pause or resume of the heap waits for a decision; let it be decided first.");
+                "gmm_heap_destroy(): a ticket holds a pause or resume of the heap; commit or cancel it first.");
   LockGuard captures_guard(captures.mutex);
   Status status = check_captures_of(*heap);
   if (status.ok()) status = heap->close(false);

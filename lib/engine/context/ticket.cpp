@@ -3,7 +3,6 @@
 
 #include <cstdio>
 
-#include "base/process.h"
 #include "engine/context/transition.h"
 
 using namespace gmm;
@@ -26,10 +25,8 @@ void *gmm_ticket::thread_main(void *self) {
   const Status status = ticket.carry_out();
   if (status.code() != GMM_OK) std::snprintf(ticket.message, sizeof ticket.message, "%s", last_message());
   if (!status.ok()) ticket.native = last_native();
-  LockGuard guard(ticket.mutex);
   ticket.code = status.code();
-  ticket.done.store(1, std::memory_order_release);
-  ticket.ended.notify_all();
+  ticket.state.end();
   return nullptr;
 }
 
@@ -71,24 +68,25 @@ Status gmm_ticket::start_thread_of(gmm_ticket *ticket, const char *what, gmm_tic
   return Status();
 }
 
-bool gmm_ticket::wait(uint64_t timeout_ms) {
-  constexpr uint64_t kSlice = 60'000;
-  const uint64_t start = monotonic_ms();
-  LockGuard guard(mutex);
-  while (done.load(std::memory_order_relaxed) == 0) {
-    const uint64_t past = monotonic_ms() - start;
-    if (past >= timeout_ms) return false;
-    ended.wait_for(mutex, timeout_ms - past < kSlice ? timeout_ms - past : kSlice);
-  }
-  return true;
-}
-
 Status gmm_ticket::result() const {
   if (code > 0) return remark(code, "%s", message);
   return code == GMM_OK ? Status() : fail_native(code, native, "%s", message);
 }
 
+Status gmm_ticket::commit() {
+  const bool was_committed = state.is_committed();
+  if (state.commit())
+    return was_committed ? remark(GMM_UNCHANGED, "gmm_ticket_commit(): it was committed before.") : Status();
+  if (state.now() == GMM_TICKET_DONE && code < 0) return result();
+  return fail(GMM_ERROR_NOT_READY, "gmm_ticket_commit(): the operation is not held: %s",
+              !request.holds() ? "it began without GMM_PAUSE_HOLD."
+              : state.now() == GMM_TICKET_RUNNING
+                  ? "it still prepares, or is undone; call gmm_ticket_wait_held() first."
+                  : "it has ended.");
+}
+
 void gmm_ticket::destroy(gmm_ticket *ticket) {
+  if (ticket->request.holds()) ticket->state.cancel();  // nobody can commit it any more
   join_thread(ticket->thread);
   ticket->magic = 0;
   if (ticket->lease != nullptr) ticket->lease->remove_ticket();

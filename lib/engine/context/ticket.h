@@ -16,8 +16,9 @@ struct gmm_ticket {
   // A request of a lease, which lives as long as the ticket.
   static gmm::Status start(gmm_lease &lease, const gmm::LeaseAmounts &amounts, uint64_t timeout_ms, gmm_ticket **out);
   static gmm::Status check(const gmm_ticket *ticket);
-  // False when the time ran out.
-  bool wait(uint64_t timeout_ms);
+  // Carries out what is held. UNCHANGED: it was committed before. NOT_READY: it is not held. An operation that has
+  // failed returns its failure.
+  gmm::Status commit();
   // What it came to, with its message; after its end.
   gmm::Status result() const;
   static void destroy(gmm_ticket *ticket);
@@ -26,8 +27,7 @@ struct gmm_ticket {
   uint64_t magic = kMagic;
   gmm::Context &context;
   gmm::TicketState state;
-  std::atomic<uint32_t> done{0};
-  gmm_result code = GMM_ERROR_NOT_READY;  // this and the next three: written before `done`
+  gmm_result code = GMM_ERROR_NOT_READY;  // this and the next three: written before the end
   int32_t native = 0;
   uint64_t bytes = 0;
   char message[512] = {};
@@ -42,8 +42,6 @@ struct gmm_ticket {
   gmm_lease *lease = nullptr;  // of a request
   gmm::LeaseAmounts amounts;
   uint64_t timeout_ms = 0;
-  gmm::Mutex mutex{gmm::LockRank::kTicket};
-  gmm::Condition ended;
   gmm::Thread thread;
 };
 

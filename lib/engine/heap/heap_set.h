@@ -26,7 +26,7 @@ class HeapSet {
     return entries_.push_back(Entry{&heap, ++last_number_, 0, false, false});
   }
   // True when nobody visits the heap. No visit begins before finish_end(), which removes the heap if it ended. The
-  // caller visits no heap. False: an operation that visits the heap asks others, who may wait for the caller.
+  // caller visits no heap. False: an operation that visits the heap is held, and who decides may wait for the caller.
   [[nodiscard]] bool begin_end(const Heap &heap) {
     LockGuard guard(mutex_);
     const uint64_t index = find(heap);
@@ -36,7 +36,7 @@ class HeapSet {
     for (;;) {
       Entry &entry = entries_[at_or_behind(number)];
       if (entry.visits == 0) return true;
-      if (entry.asks_others) {
+      if (entry.is_held) {
         entry.is_ending = false;
         changed_.notify_all();
         return false;
@@ -45,9 +45,9 @@ class HeapSet {
     }
   }
   // The caller visits the heap.
-  void set_asks_others(const Heap &heap, bool asks) {
+  void set_held(const Heap &heap, bool is_held) {
     LockGuard guard(mutex_);
-    entries_[find(heap)].asks_others = asks;
+    entries_[find(heap)].is_held = is_held;
     changed_.notify_all();
   }
   void finish_end(const Heap &heap, bool has_ended) {
@@ -149,7 +149,7 @@ class HeapSet {
     uint64_t number;  // ascending, never used again
     uint32_t visits;
     bool is_ending;
-    bool asks_others;  // an operation that visits it has a vote open
+    bool is_held;  // an operation that visits it is held
   };
   enum class Turn { kNow, kLater, kNever };
   // turn(const Entry &) -> Turn.

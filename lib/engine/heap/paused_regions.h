@@ -35,7 +35,7 @@ class PausedRegions {
     keeps_detached_ = keeps;
     if (!keeps) refuses_importers_ = false;
   }
-  // A pause has promised to go on if others want it, and must not find importers then. Until keep_detached(false).
+  // A held pause must not find importers at its commit. Until keep_detached(false).
   void refuse_importers() { refuses_importers_ = true; }
   bool refuses_importers() const { return refuses_importers_; }
   // Gives up paused extents without a live block, and what is kept of free memory in the others. False: the region was

@@ -91,7 +91,7 @@ class HeapTransitions {
       : context_(context), set_(set), heaps_(context.core.allocator) {}
   ~HeapTransitions() {
     if (locked_) unlock();
-    if (asks_others_) set_asks_others(false);
+    if (is_held_) set_held(false);
     for (T *each : heaps_) {
       set_.leave(each->heap());
       context_.core.allocator.destroy(each);
@@ -165,10 +165,10 @@ class HeapTransitions {
     for (T *each : heaps_) each->heap().mutex.unlock();
     locked_ = false;
   }
-  // While a vote is open, which may wait for whoever ends a heap, the end of these heaps is refused.
-  void set_asks_others(bool asks) {
-    for (T *each : heaps_) set_.set_asks_others(each->heap(), asks);
-    asks_others_ = asks;
+  // While the operation is held, the end of these heaps is refused: it might wait for whoever decides.
+  void set_held(bool is_held) {
+    for (T *each : heaps_) set_.set_held(each->heap(), is_held);
+    is_held_ = is_held;
   }
   uint64_t size() const { return heaps_.size(); }
   T &operator[](uint64_t index) { return *heaps_[index]; }
@@ -180,7 +180,7 @@ class HeapTransitions {
   HeapSet &set_;
   Vector<T *> heaps_;
   bool locked_ = false;
-  bool asks_others_ = false;
+  bool is_held_ = false;
 };
 
 }  // namespace gmm

@@ -119,21 +119,22 @@ Status HeapPause::copy_out(HeapProgress &progress, bool unmaps) {
   } user{*this, progress};
   BackupSteps steps;
   steps.user = &user;
+  steps.pass = next_pass_;
   if (unmaps) steps.after = [](void *of, uint64_t part) { return static_cast<Steps *>(of)->self.unmap_through(part); };
   steps.progress = [](void *of, uint64_t bytes) { return static_cast<Steps *>(of)->progress.report(bytes); };
   return context_.backups.save(heap_.options().device, contents_, tag().flags.load(std::memory_order_relaxed),
                                parts_.data(), parts_.size(), steps);
 }
 
-uint64_t HeapPause::held_bytes() const {
-  uint64_t bytes = 0;
-  for (const PlannedExtent &planned : extents_) bytes += size_of(*planned.extent);
-  return bytes;
-}
-
-Status HeapPause::keep(HeapProgress &progress) {
+Status HeapPause::keep(uint32_t flags, HeapProgress &progress) {
   has_kept_ = true;
-  return contents_ == GMM_CONTENTS_DROP ? progress.report(0) : copy_out(progress, false);
+  const bool is_written =
+      (flags & GMM_PAUSE_NO_WRITES) == 0 && (tag().flags.load(std::memory_order_relaxed) & GMM_TAG_READ_ONLY) == 0;
+  next_pass_ = is_written ? SavePass::kAhead : SavePass::kOnly;
+  if (contents_ == GMM_CONTENTS_DROP) return progress.report(0);
+  GMM_TRY(copy_out(progress, false));
+  if (is_written) next_pass_ = SavePass::kAgain;
+  return Status();
 }
 
 uint64_t HeapPause::commit() {
@@ -227,7 +228,7 @@ Status Pause::tell_losing(WatchCalls &calls) {
   return Status();
 }
 
-Status Pause::keep_and_vote() {
+Status Pause::keep_and_hold() {
   heaps_.lock();
   Status status;
   for (HeapPause *heap : heaps_) {
@@ -235,26 +236,19 @@ Status Pause::keep_and_vote() {
     progress_.add_total(heap->bytes());
   }
   progress_.begin();
-  std::atomic<uint64_t> kept{0};
   if (status.ok())
-    status = by_device().run(progress_, [&](HeapPause &heap, HeapProgress &progress) {
-      kept.fetch_add(heap.held_bytes(), std::memory_order_relaxed);
-      return heap.keep(progress);
-    });
+    status = by_device().run(
+        progress_, [this](HeapPause &heap, HeapProgress &progress) { return heap.keep(request_.flags, progress); });
   for (HeapPause *heap : heaps_) {
     heap->forget_plan();
     heap->heap().paused().refuse_importers();
   }
+  heaps_.set_held(true);
   heaps_.unlock();
-  bool was_used = false;
-  if (status.ok()) status = request_.vote->decide(request_.vote->user, kept.load(std::memory_order_relaxed), &was_used);
-  heaps_.set_asks_others(false);
-  if (!status.ok() || !was_used) return status;
-  // What was kept is old: save() copies all of it again.
+  if (status.ok()) status = request_.ticket->hold(request_.hold_ms);
+  heaps_.set_held(false);
+  if (!status.ok() || (request_.flags & GMM_PAUSE_NO_WRITES) != 0) return status;
   for (HeapPause *heap : heaps_) GMM_TRY(context_.core.backend->synchronize(heap->heap().options().device));
-  heaps_.lock();
-  for (HeapPause *heap : heaps_) heap->drop_kept();
-  heaps_.unlock();
   return status;
 }
 
@@ -272,24 +266,22 @@ Status Pause::run(WatchCalls &calls, uint64_t *bytes) {
   *bytes = 0;
   context_.core.deferred_release.retry(*context_.core.backend);
   GMM_TRY(select());
-  if (heaps_.size() == 0) return remark(GMM_UNCHANGED, "gmm_pause(): no memory of these tags was active.");
+  if (heaps_.size() == 0) {
+    if (request_.holds()) GMM_TRY(request_.ticket->hold(request_.hold_ms));
+    return remark(GMM_UNCHANGED, "gmm_pause(): no memory of these tags was active.");
+  }
   calls.select([&](const WatchTarget &target) { return heaps_.touches(target, false, nullptr); });
   GMM_TRY(calls.prepare());
-  if (request_.vote != nullptr) {
-    heaps_.set_asks_others(true);
-    GMM_TRY(request_.vote->begin(request_.vote->user));
-  }
   Status status = detach();
   if (status.ok()) status = tell_losing(calls);
-  if (status.ok() && request_.vote != nullptr) status = keep_and_vote();
+  if (status.ok() && request_.holds()) status = keep_and_hold();
   heaps_.lock();
   bool any = false;
-  // After a vote nothing may cancel.
-  const PauseRequest decided{};
-  TransitionProgress silent(decided);
-  if (status.ok()) status = plan_and_save(request_.vote != nullptr ? silent : progress_, &any);
+  // A commit tells nobody of its copies, which were counted before.
+  const PauseRequest silently{};
+  TransitionProgress uncounted(silently);
+  if (status.ok()) status = plan_and_save(request_.holds() ? uncounted : progress_, &any);
   std::atomic<uint64_t> released{0};
-  TransitionProgress uncounted(decided);
   if (status.ok())
     by_device()
         .run(uncounted,

@@ -25,12 +25,9 @@ class HeapPause : public HeapTransition {
   Status plan(uint32_t flags);
   // Copies the contents out and unmaps what is out.
   Status save(HeapProgress &progress);
-  // Of the plan.
-  uint64_t held_bytes() const;
-  // Copies the contents out alone: a later save() copies only what is not kept by then. undo() drops it.
-  Status keep(HeapProgress &progress);
-  // Drops what active memory has kept.
-  void drop_kept();
+  // Copies the contents out ahead of a hold, and unmaps nothing. A save() after it copies again what the program may
+  // have written. undo() drops them.
+  Status keep(uint32_t flags, HeapProgress &progress);
   // Releases the handles of unmapped extents, and returns how many bytes the device got back. A handle that the driver
   // does not release stays with its extent for the next call.
   uint64_t commit();
@@ -40,15 +37,18 @@ class HeapPause : public HeapTransition {
  private:
   Status check_importers(uint32_t importers, uint32_t flags);
   Status copy_out(HeapProgress &progress, bool unmaps);
-  // After the vote a mapping that the driver does not take back stays with its extent, for the next call.
+  // After a hold a mapping that the driver does not take back stays with its extent, for the next call.
   Status unmap_planned(uint64_t first, uint64_t count);
   Status unmap_through(uint64_t index);  // the extents whose contents are out, in groups
   [[nodiscard]] bool ensure_kept(Extent &extent);
+  // Drops what active memory has kept.
+  void drop_kept();
 
   gmm_contents contents_ = GMM_CONTENTS_DROP;  // what becomes of them this time
   uint64_t offered_ = 0;                       // extents that were offered to unmap()
   bool saved_ = false;                         // the contents of all extents are out
   bool has_kept_ = false;                      // by keep()
+  SavePass next_pass_ = SavePass::kOnly;
 };
 
 class Pause {
@@ -65,8 +65,8 @@ class Pause {
   Status detach();
   // The watchers have agreed, and the devices are idle again.
   Status tell_losing(WatchCalls &calls);
-  // Keeps all contents and asks the vote, without the locks of the heaps.
-  Status keep_and_vote();
+  // Keeps all contents and waits for the decision, without the locks of the heaps.
+  Status keep_and_hold();
   Status plan_and_save(TransitionProgress &progress, bool *any);
 
   ByDevice<HeapPause> by_device() { return {context_.core, heaps_.begin(), heaps_.size()}; }

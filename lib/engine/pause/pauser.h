@@ -16,14 +16,14 @@
 //    caches come back, and the devices are synchronised. The watchers let go of the pages.
 // 2. Plan, with the heaps locked to the end: frees wait.
 // 3. Save: the backup copies contents out. Mappings of what is out go while the next contents are copied.
-//    With a vote (TransitionVote, which a job has) all contents are copied first while everything stays mapped, and the
-//    locks of the heaps go while others decide. Then this step finds the contents kept.
+//    With GMM_PAUSE_HOLD all contents are copied before, while everything stays mapped, and the locks of the heaps go
+//    until the ticket is committed. Then this step copies again what the program may have written.
 // 4. Commit: the handles are released when everything is out and unmapped. Undo: everything is mapped again.
 //
 // A resume (resume.h).
 // 1. Plan, with the heaps locked to the end. Paused memory without a live block is given up.
 // 2. Charge: the quotas take all bytes before the driver is asked for any.
-//    With a vote all pages are made before it, as handles of paused extents, and nothing is mapped.
+//    With GMM_PAUSE_HOLD all pages are made before it, as handles of paused extents, and nothing is mapped.
 // 3. Restore: groups of extents get memory and mappings while the extents before them are filled.
 // 4. Commit: kept contents go, but for those of a read-only tag's large blocks, and with GMM_RESUME_RETAIN of any large
 //    block. Undo: the memory goes back, and kept contents stay. Then, without the heaps, the watchers hear the end.
@@ -41,8 +41,7 @@
 // - Handles are released only when the contents of all heaps are out, so a failure before loses nothing.
 // - A transaction changes all of its heaps or none. Extents that gmm_resume_wait() promised are the exception: a failed
 //   resume leaves them active.
-// - After a vote for it a transaction only goes forward. What the driver does not do then is left to the next call: a
-//   mapping stays with its paused extent, and so do the pages of a resume that fails.
+// - After its commit a held pause goes on where the driver does not unmap: the mapping stays with its paused extent.
 // - A paused extent may have a handle or a mapping that the driver did not take back. The next pause or resume goes on
 //   with it.
 // - While an extent is kUnmapped because of a failure, a pause of its tag is refused. A resume maps the extent.

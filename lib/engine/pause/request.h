@@ -7,26 +7,41 @@
 
 #include <atomic>
 
+#include "base/lock.h"
 #include "engine/heap/heap.h"
 
 namespace gmm {
 
-// What a ticket and its operation share.
-struct TicketState {
+// A ticket's operation as its two sides see it: the thread that carries it out, and those that ask, wait, commit and
+// cancel. Thread-safe.
+class TicketState {
+ public:
   std::atomic<uint32_t> cancelled{0};
   std::atomic<uint64_t> copied{0}, total{0};
-};
 
-// The say of others in a transition: a job whose ranks change as one. It is asked on the thread of the transition,
-// which holds the claim of the tags and no lock of a heap, so frees go on. A failure ends the transition, and all is as
-// before. A resume that lacked memory is tried again and asks again; after OK the answer stays OK.
-struct TransitionVote {
-  void *user = nullptr;
-  // The watchers have agreed, and nothing has happened yet.
-  Status (*begin)(void *user) = nullptr;
-  // A pause has the contents, and everything is still mapped. A resume has the pages, and nothing is mapped. `bytes`
-  // will change state. After OK the transition only goes forward. `*was_used`: the program used the memory meanwhile.
-  Status (*decide)(void *user, uint64_t bytes, bool *was_used) = nullptr;
+  // --- The thread of the operation ---
+  // Nothing can fail any more and nothing has changed: waits for the decision, without a lock of a heap. CANCELLED: it
+  // was cancelled, or not committed in time. After a commit a further call returns at once, as an operation that lacked
+  // memory is tried again.
+  Status hold(uint64_t hold_ms);
+  // What it came to is written.
+  void end();
+
+  // --- The others ---
+  gmm_ticket_state now() const { return now_.load(std::memory_order_acquire); }
+  // From now on a cancellation comes too late.
+  bool is_committed() const { return is_committed_.load(std::memory_order_relaxed); }
+  // False: the operation is not held. A second commit is as good as the first.
+  bool commit();
+  void cancel();
+  // Waits for the end; with `also_held` for a hold, too. False when the time ran out.
+  bool wait(uint64_t timeout_ms, bool also_held);
+
+ private:
+  std::atomic<gmm_ticket_state> now_{GMM_TICKET_RUNNING};
+  std::atomic<bool> is_committed_{false};
+  Mutex mutex_{LockRank::kTicket};
+  Condition changed_;
 };
 
 struct PauseRequest {
@@ -35,8 +50,9 @@ struct PauseRequest {
   uint32_t flags = 0;             // GMM_PAUSE_*
   gmm_progress_callback progress = {};
   TicketState *ticket = nullptr;
-  const TransitionVote *vote = nullptr;
+  uint64_t hold_ms = 0;  // with GMM_PAUSE_HOLD, which only an operation with a ticket has
 
+  bool holds() const { return (flags & GMM_PAUSE_HOLD) != 0; }
   bool names(const Heap &heap) const {
     if (heap.options().kind != Kind::kVmm) return false;
     for (uint32_t i = 0; i < count; ++i)
@@ -54,8 +70,8 @@ class TransitionProgress {
   // All totals are added.
   void begin();
   void add(uint64_t bytes) { copied_.fetch_add(bytes, std::memory_order_relaxed); }
-  // Tells the program and the ticket. The thread of the request alone calls it. CANCELLED: one of them ends the
-  // transaction.
+  // Reports to the program and the ticket. The thread of the request alone calls it. CANCELLED: one of them ends the
+  // transaction, which is not committed.
   Status tell();
   // The copies end: each report from now on is a failure. True for the first call.
   bool stop() { return !is_stopped_.exchange(true, std::memory_order_relaxed); }

@@ -60,7 +60,7 @@ Status HeapResume::charge() {
   return Status();
 }
 
-Status HeapResume::charge_and_hold(uint64_t *bytes) {
+Status HeapResume::charge_and_hold() {
   const Status status = charge_and_make();
   if (!status.ok()) {
     uint64_t none = 0;
@@ -69,7 +69,6 @@ Status HeapResume::charge_and_hold(uint64_t *bytes) {
   }
   // From now on they are paused extents with a handle, as a failed resume may leave them.
   for (PlannedExtent &planned : extents_) {
-    *bytes += size_of(*planned.extent);
     if (planned.charged) heap_.extents().count_paused(-static_cast<int64_t>(size_of(*planned.extent)));
     planned.charged = false;
   }
@@ -274,21 +273,18 @@ Status Resume::check() {
   return heaps_.size() == 0 ? Status() : captured;
 }
 
-Status Resume::hold_and_vote(const ByteRange *range) {
-  heaps_.set_asks_others(true);
-  GMM_TRY(request_.vote->begin(request_.vote->user));
+Status Resume::take_pages_and_hold() {
   heaps_.lock();
-  uint64_t bytes = 0;
   Status status;
   for (HeapResume *heap : heaps_) {
-    if (status.ok()) status = heap->plan(range);
-    if (status.ok()) status = heap->charge_and_hold(&bytes);
+    if (status.ok()) status = heap->plan(nullptr);
+    if (status.ok()) status = heap->charge_and_hold();
   }
   for (HeapResume *heap : heaps_) heap->forget_plan();
+  heaps_.set_held(true);
   heaps_.unlock();
-  bool was_used = false;  // nobody can use paused memory
-  if (status.ok()) status = request_.vote->decide(request_.vote->user, bytes, &was_used);
-  heaps_.set_asks_others(false);
+  if (status.ok()) status = request_.ticket->hold(request_.hold_ms);
+  heaps_.set_held(false);
   if (status.ok()) return status;
   heaps_.lock();
   for (HeapResume *heap : heaps_) {
@@ -300,16 +296,16 @@ Status Resume::hold_and_vote(const ByteRange *range) {
   return status;
 }
 
-Status Resume::plan_and_restore(TransitionProgress &progress, const ByteRange *range, uint64_t *extents) {
+Status Resume::plan_and_restore(const ByteRange *range, uint64_t *extents) {
   for (HeapResume *heap : heaps_) {
     GMM_TRY(heap->plan(range));
-    progress.add_total(heap->bytes());
+    progress_.add_total(heap->bytes());
     *extents += heap->extent_count();
   }
   for (HeapResume *heap : heaps_) GMM_TRY(heap->charge());
-  progress.begin();
+  progress_.begin();
   return ByDevice<HeapResume>(context_.core, heaps_.begin(), heaps_.size())
-      .run(progress, [](HeapResume &heap, HeapProgress &of) { return heap.restore(of); });
+      .run(progress_, [](HeapResume &heap, HeapProgress &of) { return heap.restore(of); });
 }
 
 Status Resume::run(const ByteRange *range, WatchCalls &calls, uint64_t *bytes) {
@@ -320,18 +316,16 @@ Status Resume::run(const ByteRange *range, WatchCalls &calls, uint64_t *bytes) {
   GMM_TRY(check());
   calls.select([&](const WatchTarget &target) { return heaps_.touches(target, true, range); });
   calls.reach_all();
-  if (request_.vote != nullptr && heaps_.size() != 0) GMM_TRY(hold_and_vote(range));
+  if (request_.holds()) GMM_TRY(take_pages_and_hold());
   heaps_.lock();
   uint64_t extents = 0;
-  // After a vote nothing may cancel.
-  const PauseRequest decided{};
-  TransitionProgress silent(decided);
-  const Status status = plan_and_restore(request_.vote != nullptr ? silent : progress_, range, &extents);
+  const Status status = plan_and_restore(range, &extents);
   for (HeapResume *heap : heaps_) {
     if (status.ok())
       *bytes += heap->commit((request_.flags & GMM_RESUME_RETAIN) != 0);
     else
       heap->undo(bytes);
+    if (!status.ok()) heap->let_go();
     heap->attach_active();
     heap->heap().extents().end_empty_regions();
   }

@@ -24,7 +24,7 @@ class HeapResume : public HeapTransition {
   Status charge();
   // Charges and makes the planned memory, and maps nothing. restore() of a later plan finds it. A failure leaves
   // nothing.
-  Status charge_and_hold(uint64_t *bytes);
+  Status charge_and_hold();
   // Returns what charge_and_hold() made. What the driver does not take back stays for the next resume.
   void let_go();
   // Makes and maps memory, and fills it. gmm_resume_wait() may return for extents that are filled.
@@ -62,9 +62,9 @@ class Resume {
   Status select_range(const ByteRange &range);
   // Leaves out the heaps that have no paused memory. CAPTURING: a capture uses one of the tags.
   Status check();
-  // Holds the pages of all heaps and asks the vote, without the locks of the heaps.
-  Status hold_and_vote(const ByteRange *range);
-  Status plan_and_restore(TransitionProgress &progress, const ByteRange *range, uint64_t *extents);
+  // Takes the pages of all heaps and waits for the decision, without the locks of the heaps.
+  Status take_pages_and_hold();
+  Status plan_and_restore(const ByteRange *range, uint64_t *extents);
 
   const TransitionContext context_;
   HeapSet &set_;

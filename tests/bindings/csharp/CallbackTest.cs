@@ -154,7 +154,8 @@ internal sealed class CallbackTest
                 went = ticket.Result;
                 Check(threads.Count > 0 && !threads.Contains(here), "the progress runs on another thread");
                 GmmTicketInfo info = ticket.Info();
-                Check(info.Done && info.Result == GmmResult.Ok && info.Bytes == went && info.TotalBytes == Size,
+                Check(info.State == GmmTicketState.Done && info.Result == GmmResult.Ok && info.Bytes == went
+                    && info.TotalBytes == Size,
                     "its figures: " + info);
             }
             GmmTicket back = tag.ResumeAsync();

@@ -8,11 +8,11 @@ from gmm import _native as native
 from gmm._core import values
 from gmm._core.values import (
     Advice, AllocFlags, Backend, Capability, Contents, FdType, IpcRoute, Kind, LogLevel, PointerFlags, State, TagFlags,
-    Usm, WatchEvent)
+    TicketState, Usm, WatchEvent)
 
 __all__ = ["DEFAULT_TAG", "HOST", "NO_LIMIT", "STREAM_DEFAULT", "STREAM_LEGACY", "STREAM_PER_THREAD", "Advice",
            "AllocFlags", "Backend", "Capability", "Contents", "FdType", "IpcRoute", "Kind", "LogLevel", "PointerFlags",
-           "State", "TagFlags", "Usm", "WatchEvent", "as_kind"]
+           "State", "TagFlags", "TicketState", "Usm", "WatchEvent", "as_kind"]
 
 
 def as_kind(kind: Any) -> Any:

@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any, Generator
 
 from gmm import _native as native
+from gmm._core.enums import TicketState
 from gmm._core.errors import ERRORS, ClosedError, Error
 from gmm._core.info import TicketInfo, read
 from gmm._core.stream import _Closing
@@ -43,7 +44,8 @@ class Progress:
             return False
 
 
-def pause_desc(context, tags, *, force=False, contents=None, retain=False, progress=None):
+def pause_desc(context, tags, *, force=False, contents=None, retain=False, progress=None, hold=None,
+               no_writes=False):
     """(descriptor, Progress or None) for pause and resume. The Progress must live until the operation has ended."""
     told = None if progress is None else Progress(progress)
     desc = native.gmm_pause_desc()
@@ -51,6 +53,10 @@ def pause_desc(context, tags, *, force=False, contents=None, retain=False, progr
         raise ValueError(f"there are no contents {contents!r}; there are Contents.DROP, HOST and FILE")
     desc.flags = (native.GMM_PAUSE_FORCE if force else 0) | (0 if contents is None else _KEEP[contents])
     desc.flags |= native.GMM_RESUME_RETAIN if retain else 0
+    if hold is not None:
+        desc.flags |= native.GMM_PAUSE_HOLD
+        desc.hold_ms = milliseconds(hold)
+    desc.flags |= native.GMM_PAUSE_NO_WRITES if no_writes else 0
     for tag in tags:
         desc.add_tag(tag_number(context, tag))
     desc.set_progress(told)
@@ -96,20 +102,24 @@ class Ticket(_Closing, native.Handle):
 
     The end of a with block waits for the operation. An operation whose ticket is dropped goes on; Context.close() waits
     for it.
+
+    With hold=SECONDS the operation stops where nothing can fail any more and nothing has changed. wait_held() waits for
+    that. Then commit() carries it out. cancel(), the time and a dropped ticket undo it.
     """
 
-    __slots__ = ("context", "_told", "_info", "_outcome", "_asked", "_cancelled")
+    __slots__ = ("context", "_told", "_info", "_outcome", "_asked", "_cancelled", "_holds")
 
     def __init__(self, context: Context, function: Any, desc: Any, told: Any) -> None:
-        self._prepare(context, told)
+        self._prepare(context, told, bool(desc.flags & native.GMM_PAUSE_HOLD))
         try:
             self._begin(function, context, desc)
         except BaseException:  # Ctrl-C, too: nobody has the ticket
             self._abandon()
             raise
 
-    def _prepare(self, context, told):
+    def _prepare(self, context, told, holds=False):
         self.context = context
+        self._holds = holds
         self._told = told
         self._info = self._outcome = None
         self._asked = self._cancelled = False
@@ -119,7 +129,8 @@ class Ticket(_Closing, native.Handle):
         self._open(native.HANDLE_TICKET, self.context, function, *arguments)
         for other in list(self.context._tickets):
             other._look(0)
-        self.context._tickets.add(self)
+        if not self._holds:  # a held operation whose ticket is dropped is undone
+            self.context._tickets.add(self)
 
     def _abandon(self):
         """Ends the operation. False: it has not begun, or was cancelled or failed."""
@@ -138,7 +149,7 @@ class Ticket(_Closing, native.Handle):
             code, moved = native.gmm_ticket_wait(self, milliseconds)
             native.gmm_ticket_query(self, struct)
             if code == native.GMM_ERROR_NOT_READY:
-                if not struct.done:
+                if struct.state != native.GMM_TICKET_DONE:
                     return False
                 if struct.result == native.GMM_ERROR_NOT_READY:  # a lease's time was over
                     native.gmm_ticket_wait(self, 0)  # for its message
@@ -150,7 +161,7 @@ class Ticket(_Closing, native.Handle):
                 raise
             return True  # another thread has seen the end and closed the ticket
         except Error as error:
-            info = TicketInfo(True, error.code, 0, *self.info[3:])
+            info = TicketInfo(TicketState.DONE, error.code, 0, *self.info[3:])
             outcome = (0, error)
         told = self._told  # another thread may see the end too
         if told is not None and told.error is not None:
@@ -198,6 +209,24 @@ class Ticket(_Closing, native.Handle):
             raise error
         return moved
 
+    def wait_held(self, timeout: float | None = None) -> bool:
+        """Waits until an operation with hold= is held. False after timeout seconds.
+
+        An operation that has ended instead raises its failure.
+        """
+        def look(milliseconds):
+            return native.gmm_ticket_wait_held(self, milliseconds) != native.GMM_ERROR_NOT_READY
+
+        return wait_in_slices(look, timeout)
+
+    def commit(self) -> None:
+        """Carries out what is held, and does not wait: result() does.
+
+        An operation that has failed or was undone raises that. RuntimeError: it is not held.
+        """
+        if native.gmm_ticket_commit(self) == native.GMM_ERROR_NOT_READY:
+            raise RuntimeError("the operation is not held; wait_held() waits for that")
+
     def cancel(self) -> None:
         """Requests cancellation and does not wait.
 
@@ -212,9 +241,14 @@ class Ticket(_Closing, native.Handle):
                     raise
 
     def close(self):
-        """Waits for the end and releases the ticket. result() still works. A second call does nothing."""
+        """Waits for the end and releases the ticket. What is held and not committed is undone.
+
+        result() still works. A second call does nothing.
+        """
         if self.closed:
             return
+        if self._holds and self._outcome is None:
+            native.gmm_ticket_cancel(self)  # without effect on what is committed
         self.wait()
         while self._users:  # other threads wait for the same end
             time.sleep(0.001)

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <functional>
 #include <future>
 #include <random>
 #include <thread>
@@ -280,113 +279,8 @@ TEST(Pauser, TheKthFailureOfAResumeChangesNothing) {
   }
 }
 
-// The vote of a job: what it finds, and what it answers.
-struct Vote {
-  TransitionVote vote{this,
-                      [](void *user) {
-                        Vote &self = *static_cast<Vote *>(user);
-                        ++self.begun;
-                        if (self.at_begin) self.at_begin();
-                        return self.begins ? Status() : fail(GMM_ERROR_CANCELLED, "Not begun.");
-                      },
-                      [](void *user, uint64_t bytes, bool *was_used) {
-                        Vote &self = *static_cast<Vote *>(user);
-                        ++self.decided;
-                        self.bytes = bytes;
-                        if (self.at_decision) self.at_decision();
-                        *was_used = self.was_used;
-                        return self.commits ? Status() : fail(GMM_ERROR_CANCELLED, "Voted down.");
-                      }};
-  bool begins = true, commits = true, was_used = false;
-  int begun = 0, decided = 0;
-  uint64_t bytes = 0;
-  std::function<void()> at_begin, at_decision;
-};
-PauseRequest voted(const gmm_tag *tag, Vote &vote) {
-  PauseRequest made = request(tag, 1);
-  made.vote = &vote.vote;
-  return made;
-}
-
-TEST(Pauser, AtTheVoteContentsAreKeptAndMapped) {
-  for (gmm_contents contents : {GMM_CONTENTS_HOST, GMM_CONTENTS_FILE}) {
-    Paused test(contents);
-    const uint64_t held = test.info().active_bytes;
-    FailingBackend &backend = *test.engine.backend;
-    const uint64_t unmapped = backend.count("unmap");
-    Vote vote;
-    uint64_t copied = 0;
-    std::vector<Paused::Block> left;
-    vote.at_decision = [&] {
-      EXPECT_EQ(backend.count("unmap"), unmapped);
-      EXPECT_EQ(test.info().active_bytes, held);
-      EXPECT_GT(test.info().backup_active_bytes, 0u);
-      test.check_contents();
-      copied = backend.count("copy");
-      // A free waits for nobody.
-      for (size_t i = 0; i < test.blocks.size(); ++i) {
-        if (i % 4 != 0)
-          left.push_back(test.blocks[i]);
-        else
-          ASSERT_TRUE(cached_free(test.engine.core, test.blocks[i].at, GMM_STREAM_DEFAULT).ok());
-      }
-    };
-    uint64_t bytes = 0;
-    ASSERT_TRUE(test.pauser.pause(voted(&test.tag, vote), &bytes).ok()) << last_message();
-    EXPECT_EQ(vote.begun, 1);
-    EXPECT_EQ(vote.decided, 1);
-    EXPECT_EQ(vote.bytes, held);
-    EXPECT_EQ(bytes, test.info().paused_bytes);
-    EXPECT_EQ(test.info().active_bytes, 0u);
-    test.check_heaps();
-    test.blocks = left;
-    // The pages of the resume are there at its vote, charged and not mapped.
-    Vote again;
-    const uint64_t created = backend.count("create"), mapped = backend.count("map");
-    again.at_decision = [&] {
-      EXPECT_GT(backend.count("create"), created);
-      EXPECT_EQ(backend.count("map"), mapped);
-      EXPECT_EQ(test.info().active_bytes, again.bytes) << "bytes that the driver gave";
-      EXPECT_EQ(test.info().paused_bytes, 0u);
-    };
-    ASSERT_TRUE(test.pauser.resume(voted(&test.tag, again), true, &bytes).ok()) << last_message();
-    EXPECT_EQ(again.decided, 1);
-    EXPECT_EQ(bytes, again.bytes);
-    EXPECT_EQ(test.info().paused_bytes, 0u);
-    test.check_heaps();
-    test.check_contents();
-  }
-}
-
-TEST(Pauser, AVoteAgainstItLeavesAllAsBefore) {
-  for (bool begins : {false, true}) {
-    Paused test;
-    const gmm_tag_info active = test.info();
-    Vote vote;
-    vote.begins = begins;
-    vote.commits = false;
-    uint64_t bytes = 0;
-    EXPECT_EQ(test.pauser.pause(voted(&test.tag, vote), &bytes).code(), GMM_ERROR_CANCELLED);
-    EXPECT_EQ(vote.decided, begins ? 1 : 0);
-    EXPECT_EQ(test.info().active_bytes, active.active_bytes);
-    EXPECT_EQ(test.info().backup_active_bytes, 0u) << "the contents may change from now on";
-    test.check_heaps();
-    for (Paused::Block &block : test.blocks) std::memset(block.at, ++block.mark, block.size);
-    ASSERT_TRUE(test.pauser.pause(request(&test.tag, 1), &bytes).ok()) << last_message();
-    const gmm_tag_info paused = test.info();
-    EXPECT_EQ(test.pauser.resume(voted(&test.tag, vote), true, &bytes).code(), GMM_ERROR_CANCELLED);
-    EXPECT_EQ(test.info().paused_bytes, paused.paused_bytes);
-    EXPECT_EQ(test.info().active_bytes, 0u);
-    EXPECT_EQ(test.info().backup_host_bytes, paused.backup_host_bytes);
-    test.check_heaps();
-    ASSERT_TRUE(test.pauser.resume(request(&test.tag, 1), true, &bytes).ok()) << last_message();
-    test.check_heaps();
-    test.check_contents();
-  }
-}
-
 // A view of retained contents lives as long as its memory, also when a pause ends without effect.
-TEST(Pauser, AVoteAgainstItEndsNoView) {
+TEST(Pauser, AnUndoneHoldEndsNoView) {
   Paused test;
   uint64_t bytes = 0;
   const auto block = *std::max_element(test.blocks.begin(), test.blocks.end(), [](const auto &a, const auto &b) {
@@ -399,9 +293,11 @@ TEST(Pauser, AVoteAgainstItEndsNoView) {
   pause_and_retain();
   const void *view = nullptr, *again = nullptr;
   ASSERT_TRUE(test.pauser.map(block.at, block.size, &view).ok()) << last_message();
-  Vote vote;
-  vote.commits = false;
-  EXPECT_EQ(test.pauser.pause(voted(&test.tag, vote), &bytes).code(), GMM_ERROR_CANCELLED);
+  TicketState ticket;
+  PauseRequest held = request(&test.tag, 1, GMM_PAUSE_HOLD);
+  held.ticket = &ticket;
+  held.hold_ms = 0;  // it is undone at once
+  EXPECT_EQ(test.pauser.pause(held, &bytes).code(), GMM_ERROR_CANCELLED);
   for (uint64_t i = 0; i < block.size; ++i) ASSERT_EQ(static_cast<const uint8_t *>(view)[i], block.mark);
   test.check_heaps();
   test.check_contents();
@@ -410,72 +306,6 @@ TEST(Pauser, AVoteAgainstItEndsNoView) {
   ASSERT_TRUE(test.pauser.map(block.at, block.size, &again).ok()) << last_message();
   EXPECT_EQ(again, view);
   test.check_contents();
-}
-
-// The caller of a job returned in doubt, and used the memory before it learnt the decision.
-TEST(Pauser, WhatChangedBeforeTheDecisionIsKept) {
-  for (gmm_contents contents : {GMM_CONTENTS_HOST, GMM_CONTENTS_FILE}) {
-    Paused test(contents);
-    Vote vote;
-    vote.was_used = true;
-    vote.at_decision = [&] {
-      for (Paused::Block &block : test.blocks) std::memset(block.at, ++block.mark, block.size);
-    };
-    uint64_t bytes = 0;
-    ASSERT_TRUE(test.pauser.pause(voted(&test.tag, vote), &bytes).ok()) << last_message();
-    EXPECT_EQ(test.info().active_bytes, 0u);
-    ASSERT_TRUE(test.pauser.resume(request(&test.tag, 1), true, &bytes).ok()) << last_message();
-    test.check_heaps();
-    test.check_contents();
-  }
-}
-
-// One backend operation fails, for every operation of a pause and a resume with a vote. Before the vote everything
-// stays as it was. After it all goes forward, at the latest by the next call.
-TEST(Pauser, TheKthFailureAroundAVoteChangesNothing) {
-  for (gmm_contents contents : {GMM_CONTENTS_HOST, GMM_CONTENTS_DROP})
-    for (bool commits : {true, false})
-      for (bool pauses : {true, false})
-        for (uint64_t k = 1;; ++k) {
-          Paused test(contents, 13, 5);
-          const uint64_t held = test.info().active_bytes;
-          uint64_t bytes = 0;
-          if (!pauses) {
-            ASSERT_TRUE(test.pauser.pause(request(&test.tag, 1), &bytes).ok());
-          }
-          const gmm_tag_info before = test.info();
-          Vote vote;
-          vote.commits = commits;
-          const PauseRequest asked = voted(&test.tag, vote);
-          test.engine.backend->refuse(k);
-          const Status status = pauses ? test.pauser.pause(asked, &bytes) : test.pauser.resume(asked, true, &bytes);
-          const bool failed = test.engine.backend->refused() != 0;
-          test.engine.backend->refuse(0);
-          ASSERT_NO_FATAL_FAILURE(test.check_heaps()) << k;
-          if (!status.ok() && (!commits || vote.decided == 0)) {
-            // What the driver does not take back stays, and is counted.
-            EXPECT_GE(test.info().active_bytes, before.active_bytes) << k;
-            EXPECT_EQ(test.info().active_bytes + test.info().paused_bytes, held) << k;
-            EXPECT_EQ(test.info().backup_host_bytes, before.backup_host_bytes) << k;
-            EXPECT_EQ(test.info().backup_active_bytes, 0u) << k;
-          }
-          if (pauses) {
-            if (contents != GMM_CONTENTS_DROP && !status.ok()) test.check_contents();
-            if (vote.decided != 0 && commits) {
-              EXPECT_TRUE(status.ok()) << k << ": a pause goes forward";
-            }
-            const Status again = test.pauser.pause(request(&test.tag, 1), &bytes);
-            ASSERT_TRUE(again.ok()) << k << last_message();
-            EXPECT_EQ(test.info().active_bytes, 0u) << k;
-          }
-          const Status back = test.pauser.resume(request(&test.tag, 1), true, &bytes);
-          ASSERT_TRUE(back.ok()) << k << last_message();
-          ASSERT_NO_FATAL_FAILURE(test.check_heaps()) << k;
-          if (contents != GMM_CONTENTS_DROP) test.check_contents();
-          EXPECT_EQ(test.info().active_bytes, held) << k;
-          EXPECT_EQ(test.info().paused_bytes, 0u) << k;
-          if (!failed) break;
-        }
 }
 
 // The driver refuses, and refuses what would undo it: nothing is lost, and a resume makes it whole.

@@ -148,6 +148,32 @@ public final class Ticket implements Future<Long>, AutoCloseable {
         return true;
     }
 
+    private int call(java.util.function.LongToIntFunction function) {
+        long address = handle.acquire();
+        try {
+            return function.applyAsInt(address);
+        } finally {
+            handle.release();
+        }
+    }
+
+    /** Waits until an operation with hold() is held. One that has ended instead throws its failure. */
+    public void waitHeld() throws InterruptedException {
+        WatchCall.checkOutside("The wait for a ticket", true);
+        while (call(address -> Native.gmm_ticket_wait_held(address, SLICE_MILLIS)) == Result.NOT_READY.value()) {
+            if (Thread.interrupted()) {
+                throw new InterruptedException();
+            }
+        }
+    }
+
+    /** Carries out what is held, and does not wait. An operation that has failed or was undone throws that. */
+    public void commit() {
+        if (call(Native::gmm_ticket_commit) == Result.NOT_READY.value()) {
+            throw new IllegalStateException("the operation is not held; waitHeld() waits for that");
+        }
+    }
+
     /** Does the same as {@link #cancel(boolean)}. */
     public boolean cancel() {
         return cancel(true);
@@ -276,7 +302,7 @@ public final class Ticket implements Future<Long>, AutoCloseable {
     public String toString() {
         try {
             TicketInfo info = info();
-            return "Ticket[" + (info.done() ? info.result() + ", " + Text.size(info.bytes())
+            return "Ticket[" + (info.state() == TicketState.DONE ? info.result() + ", " + Text.size(info.bytes())
                 : "running, " + Text.size(info.copiedBytes()) + " of " + Text.size(info.totalBytes()) + " copied")
                 + "]";
         } catch (RuntimeException closed) {

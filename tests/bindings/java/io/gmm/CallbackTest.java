@@ -142,7 +142,8 @@ final class CallbackTest {
                 check(ticket.isDone() && !ticket.isCancelled(), "it is done");
                 check(!told.isEmpty() && !told.contains(Thread.currentThread()), "the progress runs on another thread");
                 TicketInfo info = ticket.info();
-                check(info.done() && info.result() == Result.OK && info.bytes() == went && info.totalBytes() == SIZE,
+                check(info.state() == TicketState.DONE && info.result() == Result.OK && info.bytes() == went
+                    && info.totalBytes() == SIZE,
                     "its figures: " + info);
             }
             Ticket back = tag.resumeAsync();
