@@ -149,6 +149,8 @@ namespace Gmm
         NotPinned = -16,
         /// <summary>A pop, end or close without a push, begin or import.</summary>
         Unbalanced = -17,
+        /// <summary>Another lease of the context offers the tag.</summary>
+        Offered = -19,
         /// <summary>The device has too little memory, even after a trim.</summary>
         OutOfMemory = -20,
         /// <summary>The host has too little memory for data or bookkeeping.</summary>

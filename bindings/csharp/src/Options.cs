@@ -126,11 +126,9 @@ namespace Gmm
     public sealed class GmmLeaseOptions
     {
         /// <summary>
-        /// For messages and `gmm lease --status`: 1 to 63 letters, digits, '.', '-' and '_', no '.' first.
+        /// For messages and `gmm serve --status`: 1 to 63 letters, digits, '.', '-' and '_', no '.' first.
         /// </summary>
         public string Name { get; set; }
-        /// <summary>Whose turns: all processes of one device name the same arbiter. Null: "default".</summary>
-        public string Arbiter { get; set; }
         /// <summary>
         /// The offered tags with what it costs to bring a byte of each back; the lowest goes first. Between two turns
         /// the program does not use their memory, and gmm pauses it for others.
@@ -156,7 +154,6 @@ namespace Gmm
             Show.CheckSize("Floor", Floor);
             Show.CheckSize("ResidencyMilliseconds", ResidencyMilliseconds);
             desc.set_name(Name);
-            desc.set_arbiter(Arbiter);
             desc.priority = Priority;
             desc.floor_bytes = (ulong)Floor;
             desc.residency_ms = (ulong)ResidencyMilliseconds;

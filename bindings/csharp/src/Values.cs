@@ -639,9 +639,8 @@ namespace Gmm
         internal GmmLeaseInfo(gmm_lease_info from)
         {
             State = (GmmLeaseState)from.state;
-            Arbiter = (long)from.arbiter;
-            ArbiterProcess = from.arbiter_process;
-            IsArbiter = from.is_arbiter != 0;
+            Server = (long)from.server;
+            ServerProcess = from.server_process;
             Grants = (long)from.grants;
             Shorts = (long)from.shorts;
             Asked = (long)from.asked;
@@ -654,14 +653,11 @@ namespace Gmm
         /// <summary>The state.</summary>
         public GmmLeaseState State { get; }
 
-        /// <summary>The number of the arbiter, a new one after each election; 0: none answers now.</summary>
-        public long Arbiter { get; }
+        /// <summary>The number of the server, which a later one exceeds; 0: none answers now.</summary>
+        public long Server { get; }
 
-        /// <summary>The process of the arbiter; 0: none, or not known here.</summary>
-        public int ArbiterProcess { get; }
-
-        /// <summary>Whether a thread of this lease is the arbiter.</summary>
-        public bool IsArbiter { get; }
+        /// <summary>The process of the server; 0: none, or not known here.</summary>
+        public int ServerProcess { get; }
 
         /// <summary>Requests that succeeded.</summary>
         public long Grants { get; }
@@ -691,112 +687,46 @@ namespace Gmm
         }
     }
 
-    /// <summary>What an arbiter knows: its members, what they hold and offer, and who waits.</summary>
-    public sealed class GmmLeaseStatus
+    /// <summary>A lease of the machine, and one of its devices.</summary>
+    public sealed class GmmLeaseEntryInfo
     {
-        internal GmmLeaseStatus(gmm_lease_status from, IReadOnlyList<GmmLeaseMember> members)
+        internal GmmLeaseEntryInfo(gmm_lease_entry_info from)
         {
-            Arbiter = (long)from.arbiter;
-            Process = from.process;
-            Members = members;
-        }
-
-        /// <summary>The number of the arbiter, a new one after each election.</summary>
-        public long Arbiter { get; }
-
-        /// <summary>Its process.</summary>
-        public int Process { get; }
-
-        /// <summary>The leases.</summary>
-        public IReadOnlyList<GmmLeaseMember> Members { get; }
-
-        /// <summary>Asks an arbiter.</summary>
-        internal static GmmLeaseStatus Read(IntPtr context, string arbiter, ulong timeout)
-        {
-            using (gmm_lease_status status = new gmm_lease_status())
-            using (gmm_lease_member member = new gmm_lease_member())
-            using (gmm_lease_device device = new gmm_lease_device())
-            {
-                Native.gmm_lease_status_read(context, arbiter, timeout, status);
-                List<GmmLeaseMember> members = new List<GmmLeaseMember>();
-                for (uint i = 0; i < status.member_count; i++)
-                {
-                    status.member(i, member);
-                    List<GmmLeaseDevice> devices = new List<GmmLeaseDevice>();
-                    for (uint k = 0; k < member.device_count; k++)
-                    {
-                        status.device(k, i, device);
-                        devices.Add(new GmmLeaseDevice(device));
-                    }
-                    members.Add(new GmmLeaseMember(member, devices));
-                }
-                return new GmmLeaseStatus(status, members);
-            }
-        }
-
-        /// <inheritdoc/>
-        public override string ToString()
-        {
-            return Show.Properties(this);
-        }
-    }
-
-    /// <summary>A lease, as the arbiter last heard of it.</summary>
-    public sealed class GmmLeaseMember
-    {
-        internal GmmLeaseMember(gmm_lease_member from, IReadOnlyList<GmmLeaseDevice> devices)
-        {
+            State = (GmmLeaseState)from.state;
+            Uuid = from.uuid;
             Name = from.name;
             Process = from.process;
             Priority = from.priority;
-            State = (GmmLeaseState)from.state;
             SinceMilliseconds = (long)from.since_ms;
-            Devices = devices;
-        }
-
-        /// <summary>Its name.</summary>
-        public string Name { get; }
-
-        /// <summary>Its process; 0: not known there.</summary>
-        public int Process { get; }
-
-        /// <summary>Its priority.</summary>
-        public int Priority { get; }
-
-        /// <summary>Its state. Who takes what was granted still waits.</summary>
-        public GmmLeaseState State { get; }
-
-        /// <summary>Milliseconds since it has this state.</summary>
-        public long SinceMilliseconds { get; }
-
-        /// <summary>Its devices.</summary>
-        public IReadOnlyList<GmmLeaseDevice> Devices { get; }
-
-        /// <inheritdoc/>
-        public override string ToString()
-        {
-            return Show.Properties(this);
-        }
-    }
-
-    /// <summary>What a lease has of a device, and wants of it. Sizes are bytes.</summary>
-    public sealed class GmmLeaseDevice
-    {
-        internal GmmLeaseDevice(gmm_lease_device from)
-        {
-            Uuid = from.uuid;
             FreeBytes = (long)from.free_bytes;
             HeldBytes = (long)from.held_bytes;
             FloorBytes = (long)from.floor_bytes;
             OfferedBytes = (long)from.offered_bytes;
             WantedBytes = (long)from.wanted_bytes;
             GrantedBytes = (long)from.granted_bytes;
+            Server = (long)from.server;
+            ServerProcess = from.server_process;
         }
 
-        /// <summary>The device, for all processes.</summary>
-        public string Uuid { get; }
+        /// <summary>The state.</summary>
+        public GmmLeaseState State { get; }
 
-        /// <summary>Free bytes of the device, as the lease's process measures it.</summary>
+        /// <summary>The UUID of the device; zero: the lease has no memory of a device yet.</summary>
+        public byte[] Uuid { get; }
+
+        /// <summary>The name of the lease.</summary>
+        public string Name { get; }
+
+        /// <summary>Its process; 0: not known here.</summary>
+        public int Process { get; }
+
+        /// <summary>Its priority.</summary>
+        public int Priority { get; }
+
+        /// <summary>Milliseconds in this state.</summary>
+        public long SinceMilliseconds { get; }
+
+        /// <summary>Free bytes of the device, as the lease's process measured.</summary>
         public long FreeBytes { get; }
 
         /// <summary>Bytes that its context holds.</summary>
@@ -805,14 +735,20 @@ namespace Gmm
         /// <summary>Bytes that are left to it.</summary>
         public long FloorBytes { get; }
 
-        /// <summary>Bytes of its offered tags that others can have.</summary>
+        /// <summary>Bytes that others may have.</summary>
         public long OfferedBytes { get; }
 
         /// <summary>Bytes that its request wants.</summary>
         public long WantedBytes { get; }
 
-        /// <summary>Bytes that were granted and not taken yet.</summary>
+        /// <summary>Bytes that it was granted and has not allocated yet.</summary>
         public long GrantedBytes { get; }
+
+        /// <summary>The number of the server.</summary>
+        public long Server { get; }
+
+        /// <summary>The process of the server; 0: not known here.</summary>
+        public int ServerProcess { get; }
 
         /// <inheritdoc/>
         public override string ToString()

@@ -26,9 +26,6 @@ internal static class Child
             case "domains":
                 Domains.Run();
                 return 0;
-            case "lease":
-                LeaseMember.Run(arguments[1]);
-                return 0;
             case "task-throws":
                 TaskThrows();
                 return 0;
@@ -89,7 +86,7 @@ internal static class Child
         }));
         live.Add(tag.ResumeAsync().AsTask());
         GmmLease lease = context.Lease(
-            new GmmLeaseOptions { Name = "left", Arbiter = "left-" + Process.GetCurrentProcess().Id });
+            new GmmLeaseOptions { Name = "left" });
         live.Add(lease);
         lease.Request();
         Thread.Sleep(50);

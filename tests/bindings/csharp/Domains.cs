@@ -21,7 +21,7 @@ internal sealed class Domains : MarshalByRefObject
             context.Alloc(4096);
             GmmLease lease = context.Lease(new GmmLeaseOptions
             {
-                Name = "left", Arbiter = "left-" + Process.GetCurrentProcess().Id, Asked = (asked, ask) => { }
+                Name = "left", Asked = (asked, ask) => { }
             });
             lease.Request();
             left.Add(lease);

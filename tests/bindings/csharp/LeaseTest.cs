@@ -9,12 +9,12 @@ using Gmm;
 using static Tap;
 
 /// <summary>
-/// Leases: those of one process, and processes that share a device too small for two of them.
+/// Leases of one process. tests/api/conformance_lease.c and lease_processes.c have their decisions.
 /// </summary>
 internal sealed class LeaseTest
 {
     private const int MiB = 1 << 20;
-    private const int CardMiB = LeaseMember.CardMiB;
+    private const int CardMiB = 64;
     private const int PartMiB = 40; // two do not fit
     private const long Part = (long)PartMiB * MiB;
     private static readonly TimeSpan Long = TimeSpan.FromMilliseconds(Patience);
@@ -35,30 +35,19 @@ internal sealed class LeaseTest
     internal static int Run()
     {
         Tap tap = new Tap();
-        if (Environment.GetEnvironmentVariable("GMM_BACKEND") == "host")
-        {
-            OneProcess(tap);
-        }
-        tap.Test("two processes alternate", () => Processes(Alternate));
-        tap.Test("the holder is named, and asked", () => Processes(NamesHolder));
-        tap.Test("a holder is killed", () => Processes(KillHolder));
+        OneProcess(tap);
         return tap.Finish();
     }
 
     private static void OneProcess(Tap tap)
     {
         Alone(tap, "the turns of one process", test => test.Turns());
-        Alone(tap, "bad arguments", test => test.BadArguments());
         Alone(tap, "a tag is one lease's", test => test.OneLeaseATag());
-        Alone(tap, "costs and priorities", test => test.WhoGoesFirst());
-        Alone(tap, "residency and floor", test => test.ResidencyAndFloor());
         Alone(tap, "requests in the background", test => test.Background());
         Alone(tap, "a token ends a request", test => test.TokenEndsRequest());
         Alone(tap, "Dispose in the middle of a request", test => test.DisposeInRequest());
         Alone(tap, "who is asked", test => test.Asked());
-        Alone(tap, "a handler cancels a request", test => test.CancellingHandler());
         Alone(tap, "a handler that throws", test => test.ThrowingHandler());
-        Alone(tap, "inside a watcher", test => test.InsideWatcher());
         Alone(tap, "forgotten leases and tickets", test => test.Forgotten());
         Alone(tap, "disposed of by one thread while others use it", test => test.DisposeUnderUse());
     }
@@ -97,7 +86,7 @@ internal sealed class LeaseTest
 
     private static GmmLeaseOptions Options(string name)
     {
-        return new GmmLeaseOptions { Name = name, Arbiter = "one", ResidencyMilliseconds = 1 };
+        return new GmmLeaseOptions { Name = name, ResidencyMilliseconds = 1 };
     }
 
     private static GmmLeaseOptions Options(string name, GmmTag tag)
@@ -153,11 +142,6 @@ internal sealed class LeaseTest
         return made;
     }
 
-    private GmmLeaseStatus Status()
-    {
-        return context.LeaseStatus("one", Long);
-    }
-
     private void Turns()
     {
         GmmLease first = Party("first", PartMiB);
@@ -201,96 +185,36 @@ internal sealed class LeaseTest
     }
 
     /// <summary>A lease reports the end of a turn on its own thread, later.</summary>
-    private GmmLeaseStatus WaitUntilIdle()
+    private void CheckStatus()
     {
+        TimeSpan patience = TimeSpan.FromMilliseconds(Patience);
         WaitFor("idle leases", () =>
         {
-            foreach (GmmLeaseMember member in Status().Members)
+            foreach (GmmLeaseEntryInfo each in context.Leases(patience))
             {
-                if (member.State != GmmLeaseState.Idle)
+                if (each.State != GmmLeaseState.Idle)
                 {
                     return false;
                 }
             }
             return true;
         });
-        return Status();
-    }
-
-    private void CheckStatus()
-    {
-        GmmLeaseStatus status = WaitUntilIdle();
         List<string> names = new List<string>();
-        foreach (GmmLeaseMember member in status.Members)
+        foreach (GmmLeaseEntryInfo entry in context.Leases(patience))
         {
-            names.Add(member.Name);
-            Same(Me, member.Process, "its process");
-            Same(1, member.Devices.Count, "its devices");
-            GmmLeaseDevice device = member.Devices[0];
-            Same(36, device.Uuid.Length, "letters of " + device.Uuid);
-            if (member.Name == "second") // who told last
+            names.Add(entry.Name);
+            Same(Me, entry.Process, "its process");
+            Same(16, entry.Uuid.Length, "bytes of its UUID");
+            Check(entry.Server != 0 && entry.ServerProcess > 0, "" + entry);
+            if (entry.Name == "second") // the last one to report
             {
-                Check(device.HeldBytes >= Part && device.FreeBytes <= CardMiB * MiB - Part, "" + device);
-                Same(Part, device.OfferedBytes, "what " + member + " offers");
+                Check(entry.HeldBytes >= Part && entry.FreeBytes <= CardMiB * MiB - Part, "" + entry);
+                Same(Part, entry.OfferedBytes, "what " + entry + " offers");
             }
-            Check(device.FloorBytes + device.WantedBytes + device.GrantedBytes == 0, "" + device);
+            Check(entry.FloorBytes + entry.WantedBytes + entry.GrantedBytes == 0, "" + entry);
         }
         names.Sort();
-        Same("first second", string.Join(" ", names), "members");
-        Same(Me, status.Process, "the arbiter's process");
-        Check(status.Arbiter != 0 && status.ToString().Contains("Name = first"), "" + status);
-        Stopwatch past = Stopwatch.StartNew();
-        Fails(GmmResult.NotReady, "NOT_READY", () => context.LeaseStatus("nobody", TimeSpan.FromMilliseconds(200)));
-        Check(past.ElapsedMilliseconds >= 199, "it waits for an arbiter");
-        Fails(GmmResult.InvalidValue, "INVALID_VALUE", () => context.LeaseStatus("a b"));
-        Fails<ArgumentOutOfRangeException>(() => context.LeaseStatus("one", TimeSpan.FromSeconds(-1)));
-    }
-
-    private void BadArguments()
-    {
-        foreach (string wrong in new[] { "", "a b", ".a", new string('x', 64) })
-        {
-            Fails(GmmResult.InvalidValue, "INVALID_VALUE", () => context.Lease(Options(wrong)));
-            Fails(GmmResult.InvalidValue, "INVALID_VALUE",
-                () => context.Lease(new GmmLeaseOptions { Name = "a", Arbiter = wrong }));
-        }
-        Fails(GmmResult.NullArgument, "NULL_ARGUMENT", () => context.Lease(new GmmLeaseOptions()));
-        Fails(GmmResult.InvalidValue, "INVALID_VALUE",
-            () => context.Lease(new GmmLeaseOptions { Name = "a", ResidencyMilliseconds = 3600001 }));
-        Fails(GmmResult.InvalidTag, "INVALID_TAG", () => context.Lease(Options("a", context.TagByNumber(3999))));
-        GmmTag tag = Tag("weights");
-        foreach (long cost in new[] { -1L, 0xffffffffL })
-        {
-            GmmLeaseOptions wrong = Options("a");
-            wrong.Offer[tag] = cost;
-            Fails<ArgumentOutOfRangeException>(() => context.Lease(wrong));
-        }
-        Fails<ArgumentOutOfRangeException>(() => context.Lease(new GmmLeaseOptions { Name = "a", Floor = -1 }));
-        Fails<ArgumentOutOfRangeException>(
-            () => context.Lease(new GmmLeaseOptions { Name = "a", ResidencyMilliseconds = -1 }));
-        GmmLeaseOptions options = Options("a", tag);
-        options.Floor = 1;
-        options.Priority = -7;
-        Check(options.ToString().Contains("\"weights\"") && options.ToString().Contains("Priority = -7"), "" + options);
-        GmmLease lease = Lease(options);
-        Fails<ArgumentOutOfRangeException>(() => lease.Offer(tag, -1));
-        Fails<ArgumentOutOfRangeException>(() => lease.Request(Amount(-1)));
-        Fails<ArgumentOutOfRangeException>(() => lease.Request(Within(-1)));
-        Fails(GmmResult.InvalidDevice, "INVALID_DEVICE",
-            () => lease.Request(new GmmLeaseRequest { Amounts = { [9] = 1 } }));
-        Fails(GmmResult.InvalidValue, "INVALID_VALUE", () => lease.Request(Within(86400001)));
-        GmmException denied = Fails(GmmResult.OutOfMemory, "OUT_OF_MEMORY", () => lease.Request(Amount(long.MaxValue)));
-        Check(denied.Message.Contains("\"a\""), "the lease in: " + denied);
-        Same(GmmLeaseState.Idle, lease.Info().State, "the state");
-        lease.Dispose();
-        GmmTag other = Tag("other");
-        using (Lease(Options("b", tag)))
-        {
-            GmmLeaseOptions both = Options("c", other);
-            both.Offer[tag] = 1;
-            Fails(GmmResult.Busy, "BUSY", () => context.Lease(both));
-        }
-        Lease(Options("d", other)); // the tags of a lease that was not made are free again
+        Same("first second", string.Join(" ", names), "leases");
     }
 
     private void OneLeaseATag()
@@ -298,58 +222,11 @@ internal sealed class LeaseTest
         GmmLease first = Party("first", PartMiB);
         GmmTag tag = context.FindTag("first");
         GmmLease second = Lease(Options("second"));
-        Stopwatch past = Stopwatch.StartNew();
-        string message = Fails(GmmResult.Busy, "BUSY", () => second.Offer(tag)).Message;
-        Check(message.Contains("another lease"), message);
-        Check(past.Elapsed.TotalSeconds < 30, "it does not wait for the end of a pause");
+        Fails(GmmResult.Offered, "OFFERED", () => second.Offer(tag));
         first.Withdraw(tag);
         Same(0L, first.Info().ActiveBytes, "bytes of what is not offered");
         second.Offer(tag);
         Same(Part, second.Info().ActiveBytes, "bytes of what is offered");
-    }
-
-    private void WhoGoesFirst()
-    {
-        GmmLeaseOptions above = Options("high");
-        above.Priority = 9;
-        GmmLease high = Party(above, 16);
-        GmmLeaseOptions below = Options("low");
-        below.Priority = -9;
-        GmmLease low = Party(below, 16);
-        GmmTag cache = Tag("cache");
-        low.Offer(cache, 0);
-        low.Offer(context.FindTag("low"), 7);
-        using (low.Turn(Amount(16 * MiB)))
-        {
-            Alloc(cache, 16);
-        }
-        GmmLease other = Lease(Options("other"));
-        WaitUntilIdle();
-        Thread.Sleep(20); // all residencies are over
-        using (other.Turn(Amount(32 * MiB)))
-        {
-            Same(16L * MiB, cache.Info().PausedBytes, "the tag of the lowest cost");
-            Same(16L * MiB, context.FindTag("low").Info().ActiveBytes, "the other tag");
-        }
-        using (other.Turn(Amount(48 * MiB)))
-        {
-            Same(0L, low.Info().ActiveBytes, "the lowest priority");
-            Same(16L * MiB, high.Info().ActiveBytes, "the highest");
-        }
-    }
-
-    private void ResidencyAndFloor()
-    {
-        GmmLeaseOptions options = Options("first");
-        options.ResidencyMilliseconds = 700;
-        options.Floor = 8 * MiB;
-        GmmLease first = Party(options, PartMiB);
-        GmmLease second = Party("second", PartMiB);
-        first.Turn().Dispose();
-        Stopwatch past = Stopwatch.StartNew();
-        second.Turn().Dispose();
-        Check(past.ElapsedMilliseconds >= 500, "the tags stay for a while");
-        Fails(GmmResult.OutOfMemory, "OUT_OF_MEMORY", () => second.Request(Amount((CardMiB - 4) * MiB)));
     }
 
     private void Background()
@@ -427,7 +304,7 @@ internal sealed class LeaseTest
             ticket.Dispose();
             second.Dispose();
             Check(blocked.Wait(Long), "the request ends");
-            WaitFor("an arbiter that has forgotten them", () => Status().Members.Count == 1);
+            WaitFor("a server that has forgotten them", () => context.Leases(Long).Count == 1);
         }
     }
 
@@ -473,21 +350,6 @@ internal sealed class LeaseTest
         Same(null, first.Thrown, "what the handler threw");
     }
 
-    private void CancellingHandler()
-    {
-        using (CancellationTokenSource source = new CancellationTokenSource())
-        {
-            GmmLeaseOptions options = Options("first");
-            options.Asked = (lease, ask) => source.Cancel();
-            GmmLease first = Party(options, PartMiB);
-            GmmLease second = Party("second", PartMiB);
-            first.Request();
-            Fails<OperationCanceledException>(() => second.Request(null, source.Token));
-            Same(null, first.Thrown, "what the handler threw");
-            Same(GmmLeaseState.InUse, first.Info().State, "the state");
-        }
-    }
-
     private void ThrowingHandler()
     {
         int calls = 0;
@@ -508,30 +370,6 @@ internal sealed class LeaseTest
         Same("from the handler", first.Thrown.Message, "what the handler threw");
     }
 
-    private void InsideWatcher()
-    {
-        GmmLease first = Party("first", PartMiB);
-        GmmLease second = Party("second", PartMiB);
-        GmmTag tag = context.FindTag("second");
-        int refused = 0;
-        GmmWatchOptions losing = new GmmWatchOptions { Tag = tag, Events = GmmWatchEvents.Losing };
-        using (GmmWatcher watcher = context.Watch(losing, info =>
-        {
-            Fails(GmmResult.Busy, "BUSY", second.Dispose);
-            Fails(GmmResult.Busy, "BUSY", () => second.Request());
-            Fails(GmmResult.Busy, "BUSY", () => second.Offer(tag));
-            refused += 3;
-            return true;
-        }))
-        {
-            Same(Part, first.Request(), "bytes that came back");
-            Same(null, watcher.Thrown, "what the handler threw");
-        }
-        Same(3, refused, "calls that are refused inside");
-        first.Release();
-        second.Request();
-    }
-
     private void Forgotten()
     {
         GmmLease first = Party("first", PartMiB);
@@ -546,11 +384,11 @@ internal sealed class LeaseTest
                 options.Asked = (lease, ask) => { };
                 waiting.Add(context.Lease(options).RequestAsync(Amount(Part)));
             }
-            WaitFor("10 more members", () => Status().Members.Count == 12);
+            WaitFor("10 more members", () => context.Leases(Long).Count == 12);
             Check(waiting.TrueForAll(each => !each.IsDone), "they wait");
         });
         // A conservative look at stacks may keep one or two.
-        WaitFor("the finalizer to end nearly all of 10 leases", () => Status().Members.Count <= 4);
+        WaitFor("the finalizer to end nearly all of 10 leases", () => context.Leases(Long).Count <= 4);
         Elsewhere(() =>
         {
             GmmTicket ticket = second.RequestAsync(Amount(Part));
@@ -598,83 +436,4 @@ internal sealed class LeaseTest
     }
 
     // Processes.
-
-    /// <summary>
-    /// Two processes with a part each under its tag, none in use. The second one's is active.
-    /// </summary>
-    private static void Processes(Action<LeaseMember, LeaseMember> step)
-    {
-        string folder = Folder();
-        try
-        {
-            using (LeaseMember first = new LeaseMember(folder, "first"))
-            using (LeaseMember second = new LeaseMember(folder, "second"))
-            {
-                foreach (LeaseMember each in new[] { first, second })
-                {
-                    if (each.Hear() == "too large")
-                    {
-                        throw new Skip("a real GPU has room for all; tests/gpu/lease_check.py fills it");
-                    }
-                }
-                foreach (LeaseMember each in new[] { first, second })
-                {
-                    Same("0", each.Ask("request " + PartMiB + " 60000"), "bytes that came back");
-                    Same("True", each.Ask("alloc " + PartMiB), "an allocation");
-                    Same("True", each.Ask("release"), "a release");
-                }
-                step(first, second);
-            }
-        }
-        finally
-        {
-            Directory.Delete(folder, true);
-        }
-    }
-
-    private static void Alternate(LeaseMember first, LeaseMember second)
-    {
-        for (int round = 0; round < 3; round++)
-        {
-            foreach (LeaseMember each in new[] { first, second })
-            {
-                Check(long.Parse(each.Ask("request 0 60000")) >= Part, "the memory comes back");
-                Same("True", each.Ask("check"), "the contents");
-                Same("True", each.Ask("release"), "a release");
-                Same("False", each.Ask("release"), "another one");
-            }
-        }
-        string told = first.Ask("info");
-        Check(told.StartsWith("Idle grants 4 evictions 4 "), told);
-        told = second.Ask("info");
-        Check(told.StartsWith("Idle grants 4 evictions 3 "), told);
-        WaitFor("the last report", () => first.Ask("status") == "first Idle second Idle");
-    }
-
-    private static void NamesHolder(LeaseMember first, LeaseMember second)
-    {
-        second.Ask("request 0 60000");
-        string told = first.Ask("request 0 500");
-        Check(told.StartsWith("NotReady") && told.Contains("second"), told);
-        told = first.Ask("request " + CardMiB + " 60000");
-        Check(told.StartsWith("OutOfMemory") && told.Contains("second"), told);
-        told = second.Ask("info");
-        Check(told.Contains("by first"), told);
-        Same("True", second.Ask("check"), "the contents of what is in use");
-        first.Tell("request 0 60000");
-        WaitFor("a waiter", () => second.Ask("status") == "first Waiting second InUse");
-        second.Ask("release");
-        Check(long.Parse(first.Hear()) >= Part, "the memory comes back");
-        Same("True", first.Ask("check"), "the contents");
-    }
-
-    private static void KillHolder(LeaseMember first, LeaseMember second)
-    {
-        second.Ask("request 0 60000");
-        first.Tell("request 0 60000");
-        WaitFor("a question", () => second.Ask("info").Contains("by first"));
-        second.Kill();
-        Check(long.Parse(first.Hear()) >= Part, "the memory comes back");
-        Same("True", first.Ask("check"), "the contents");
-    }
 }

@@ -4,9 +4,8 @@ package io.gmm;
 /** How a lease stands. Sizes are bytes. */
 public final class LeaseInfo {
     private final LeaseState state;
-    private final long arbiter;
-    private final int arbiterProcess;
-    private final boolean isArbiter;
+    private final long server;
+    private final int serverProcess;
     private final long grants;
     private final long shorts;
     private final long asked;
@@ -17,9 +16,8 @@ public final class LeaseInfo {
 
     LeaseInfo(gmm_lease_info from) {
         this.state = LeaseState.of(from.getState());
-        this.arbiter = from.getArbiter();
-        this.arbiterProcess = from.getArbiter_process();
-        this.isArbiter = from.getIs_arbiter() != 0;
+        this.server = from.getServer();
+        this.serverProcess = from.getServer_process();
         this.grants = from.getGrants();
         this.shorts = from.getShorts();
         this.asked = from.getAsked();
@@ -34,19 +32,14 @@ public final class LeaseInfo {
         return state;
     }
 
-    /** The number of the arbiter, a new one after each election; 0: none answers now. */
-    public long arbiter() {
-        return arbiter;
+    /** The number of the server, which a later one exceeds; 0: none answers now. */
+    public long server() {
+        return server;
     }
 
-    /** The process of the arbiter; 0: none, or not known here. */
-    public int arbiterProcess() {
-        return arbiterProcess;
-    }
-
-    /** Whether a thread of this lease is the arbiter. */
-    public boolean isArbiter() {
-        return isArbiter;
+    /** The process of the server; 0: none, or not known here. */
+    public int serverProcess() {
+        return serverProcess;
     }
 
     /** Requests that succeeded. */

@@ -41,6 +41,8 @@ public enum Result {
     NOT_PINNED(-16),
     /** A pop, end or close without a push, begin or import. */
     UNBALANCED(-17),
+    /** Another lease of the context offers the tag. */
+    OFFERED(-19),
     /** The device has too little memory, even after a trim. */
     OUT_OF_MEMORY(-20),
     /** The host has too little memory for data or bookkeeping. */

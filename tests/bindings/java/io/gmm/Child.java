@@ -23,9 +23,6 @@ final class Child {
             case "exit-inside":
                 exitInsideCallbacks();
                 break;
-            case "lease":
-                LeaseMember.main(arguments[1]);
-                break;
             default:
                 throw new IllegalArgumentException(arguments[0]);
         }
@@ -80,7 +77,7 @@ final class Child {
             }
         })));
         live.add(tag.resumeAsync().toCompletableFuture());
-        Lease lease = context.lease(new LeaseOptions("left").arbiter("left-" + ProcessHandle.current().pid()));
+        Lease lease = context.lease(new LeaseOptions("left"));
         live.add(lease);
         lease.request();
         Thread.sleep(50);
