@@ -146,7 +146,7 @@ without_tests=('conformance_context on host' symbols 'include graph' README back
   'conformance_pause on host' 'fault_undo on host')
 build_without() {
   setup_configure "$without" -Doptimization=0 -Dwerror=true -Dbench=false -Dpython=disabled -Djava=disabled \
-    -Dcsharp=disabled -Dcuda=disabled -Dxxhash=disabled -Dcli=disabled -Dunity_library=false -Ddebug=false &&
+    -Dcsharp=disabled -Dxxhash=disabled -Dcli=disabled -Dunity_library=false -Ddebug=false &&
     setup_build "$without" -j "$(nproc)" tests/unit/backup_test tests/api/conformance_{context,backup,pause} \
       tests/api/fault_undo
 }

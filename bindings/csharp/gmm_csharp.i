@@ -15,24 +15,25 @@
 #include "native.h"
 %}
 %insert(runtime) %{
-SWIGEXPORT void SWIGSTDCALL GmmRegisterCallbacks(gmm_csharp_fail_fn fail, gmm_csharp_log_fn log, gmm_csharp_oom_fn oom,
+SWIGEXPORT void SWIGSTDCALL GmmRegisterCallbacks(gmm_csharp_fail_fn fail, gmm_csharp_log_fn log, gmm_oom_fn oom,
                                               gmm_write_fn write, gmm_progress_fn progress) {
   gmm_csharp_register(fail, log, oom, write, progress);
 }
 %}
 %insert(begin) %{
 #include "native.h"
+#include "struct.h"
 %}
 
 %pragma(csharp) imclasscode=%{
   [global::System.Runtime.InteropServices.DllImport("$dllimport")]
-  internal static extern void GmmRegisterCallbacks(FailCallback fail, LogCallback log, OomCallback oom,
+  internal static extern void GmmRegisterCallbacks(FailCallback fail, LogCallback log, InfoCallback oom,
     WriteCallback write, ProgressCallback progress);
 
   // Static, so that the delegates live as long as C can call them.
   private static readonly FailCallback fail = Callbacks.Fail;
   private static readonly LogCallback log = Callbacks.Log;
-  private static readonly OomCallback oom = Callbacks.Oom;
+  private static readonly InfoCallback oom = Callbacks.Oom;
   private static readonly WriteCallback write = Callbacks.Write;
   private static readonly ProgressCallback progress = ProgressCall.Call;
 
@@ -80,11 +81,6 @@ SWIGEXPORT void SWIGSTDCALL GmmRegisterCallbacks(gmm_csharp_fail_fn fail, gmm_cs
     get { return $imcall; } %}
 %typemap(in) void *GMM_ADDRESS %{ $1 = ($1_ltype)$input; %}
 %typemap(out) void *GMM_ADDRESS %{ $result = (void *)$1; %}
-%apply void *GMM_ADDRESS { gmm_context *, gmm_heap *, gmm_event *, gmm_ticket *, gmm_watcher *, gmm_lease * }
-%ignore gmm_context;
-%ignore gmm_heap;
-%ignore gmm_event;
-%ignore gmm_ticket;
 
 /* Outputs. */
 %define GMM_CSHARP_OUT(Pattern, CType, CsType)
@@ -109,16 +105,21 @@ GMM_CSHARP_OUT(uint32_t *GMM_OUT_UINT32, void *, uint)
 %enddef
 GMM_CSHARP_BYTES(gmm_ipc_handle *GMM_OUT_BYTES, "Callbacks.CheckIpcHandle($csinput)")
 GMM_CSHARP_BYTES(const gmm_ipc_handle *GMM_IN_BYTES, "Callbacks.CheckIpcHandle($csinput)")
-%typemap(ctype) uint8_t GMM_BYTES[ANY] "void *"
-%typemap(imtype) uint8_t GMM_BYTES[ANY] "global::System.IntPtr"
-%typemap(cstype) uint8_t GMM_BYTES[ANY] "byte[]"
-%typemap(out) uint8_t GMM_BYTES[ANY] %{ $result = (void *)$1; %}
-%typemap(csvarout) uint8_t GMM_BYTES[ANY] %{
-    get {
-      byte[] made = new byte[$1_dim0];
-      global::System.Runtime.InteropServices.Marshal.Copy($imcall, made, 0, $1_dim0);
-      return made;
-    } %}
+
+/* Structs are bytes: options with their text and lists behind them (struct.h), answers for C to fill. */
+%typemap(ctype) const void *GMM_OPTIONS, void *GMM_ANSWER "void *"
+%typemap(imtype) const void *GMM_OPTIONS, void *GMM_ANSWER "byte[]"
+%typemap(cstype) const void *GMM_OPTIONS, void *GMM_ANSWER "byte[]"
+%typemap(csin) const void *GMM_OPTIONS, void *GMM_ANSWER "$csinput"
+%typemap(in) const void *GMM_OPTIONS %{ $1 = $input ? ($1_ltype)gmm_bind_struct($input) : NULL; %}
+%typemap(in) void *GMM_ANSWER %{ $1 = ($1_ltype)$input; %}
+
+/* The array that gmm_tag_list() fills. */
+%typemap(ctype) gmm_tag *tags "void *"
+%typemap(imtype) gmm_tag *tags "uint[]"
+%typemap(cstype) gmm_tag *tags "uint[]"
+%typemap(csin) gmm_tag *tags "$csinput"
+%typemap(in) gmm_tag *tags %{ $1 = (gmm_tag *)$input; %}
 
 /* Callbacks: the user pointer is a GCHandle of Callbacks.cs; C calls one static delegate each. */
 %define GMM_CSHARP_CALLBACK(Pattern, Trampoline)
@@ -131,14 +132,12 @@ GMM_CSHARP_BYTES(const gmm_ipc_handle *GMM_IN_BYTES, "Callbacks.CheckIpcHandle($
   $2 = $input;
 %}
 %enddef
-GMM_CSHARP_CALLBACK((gmm_log_fn fn, void *user), gmm_csharp_log)
 GMM_CSHARP_CALLBACK((gmm_oom_fn fn, void *user), gmm_csharp_oom)
-GMM_CSHARP_CALLBACK((gmm_write_fn write, void *user), gmm_csharp_write)
-GMM_CSHARP_CALLBACK((gmm_progress_fn progress, void *user), gmm_csharp_progress)
-GMM_CSHARP_CALLBACK((gmm_watch_fn fn, void *user), gmm_csharp_watch)
+GMM_CSHARP_CALLBACK((gmm_write_fn fn, void *user), gmm_csharp_write)
 GMM_CSHARP_CALLBACK((gmm_lease_ask_fn fn, void *user), gmm_csharp_asked)
 GMM_CSHARP_CALLBACK((void (*fn)(void *user), void *user), gmm_csharp_run)
 
+%apply void *GMM_ADDRESS { void * }
 %apply void *GMM_ADDRESS { void * }
 enum {
   GMM_CSHARP_TASK = 0,
@@ -148,6 +147,7 @@ enum {
   GMM_CSHARP_ASKED = 4
 };
 void gmm_csharp_close(int32_t fd);
+void *gmm_csharp_callback(const char *type);
 void *gmm_csharp_next(void);
 void gmm_csharp_finish(void *request, int32_t answer);
 void gmm_csharp_stop(void);
@@ -184,9 +184,6 @@ GMM_CSHARP_OUTSIDE(gmm_backup_discard, 1)
 GMM_CSHARP_OUTSIDE(gmm_tag_destroy, 1)
 GMM_CSHARP_OUTSIDE(gmm_tag_configure, 1)
 
-/* `base` is a word of C#. */
-%rename(base_address) gmm_pointer_info::base;
-
+%include "values.i"
 %include "gmm.i"
-%include "watch.i"
 %include "lease.i"

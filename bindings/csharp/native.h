@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file native.h  The way back from C into C#: one static delegate for each kind of callback. */
+/** @file native.h  The way back from C into C#: delegates on a thread of the runtime, requests on one of the library. */
 #ifndef GMM_CSHARP_NATIVE_H
 #define GMM_CSHARP_NATIVE_H
 
@@ -7,11 +7,9 @@
 
 typedef void (*gmm_csharp_fail_fn)(int32_t code, int32_t native_code, const char *name, const char *message);
 typedef void (*gmm_csharp_log_fn)(void *user, uint32_t level, const char *message);
-typedef int32_t (*gmm_csharp_oom_fn)(void *user, int32_t device, uint32_t kind, uint32_t tag, uint64_t requested,
-                                     uint64_t reserved, uint32_t attempt, int32_t cause);
 
 /** Sets the delegates, before any other call. */
-void gmm_csharp_register(gmm_csharp_fail_fn fail, gmm_csharp_log_fn log, gmm_csharp_oom_fn oom, gmm_write_fn write,
+void gmm_csharp_register(gmm_csharp_fail_fn fail, gmm_csharp_log_fn log, gmm_oom_fn oom, gmm_write_fn write,
                          gmm_progress_fn progress);
 
 /** How many calls from C# this thread is in. With none it is a thread of the library, which must not enter C#. */
@@ -25,13 +23,11 @@ enum { GMM_CSHARP_TASK = 0, GMM_CSHARP_LOG = 1, GMM_CSHARP_PROGRESS = 2, GMM_CSH
  */
 typedef struct gmm_csharp_request {
   void *user;
-  char *message;          /**< of a line of the log */
+  void *info;             /**< the struct of a watcher or lease, or the line of a log */
   uint64_t copied, total; /**< of the progress of a pause or resume */
-  uint32_t level;
-  int32_t kind;         /**< GMM_CSHARP_* */
-  gmm_watch_info watch; /**< of a watcher */
-  gmm_lease_ask ask;    /**< of a lease */
-  int32_t answer;       /**< of progress: 0 to go on; of a watcher: 0 agrees */
+  uint32_t level;         /**< of the line of a log */
+  int32_t kind;           /**< GMM_CSHARP_* */
+  int32_t answer;         /**< of progress: 0 to go on; of a watcher: 0 agrees */
   int32_t done;
   struct gmm_csharp_request *next;
 } gmm_csharp_request;
@@ -57,12 +53,12 @@ void gmm_csharp_throw(gmm_result result);
 /** Closes a file descriptor. */
 void gmm_csharp_close(int32_t fd);
 
-void gmm_csharp_log(void *user, gmm_log_level level, const char *message);
+/** The trampoline of a callback type of the headers, for a field of options. */
+void *gmm_csharp_callback(const char *type);
+
 int32_t gmm_csharp_oom(void *user, const gmm_oom_info *info);
 int32_t gmm_csharp_write(void *user, const char *text, uint64_t size);
-void gmm_csharp_run(void *user);
-int32_t gmm_csharp_watch(void *user, const gmm_watch_info *info);
 int32_t gmm_csharp_asked(void *user, const gmm_lease_ask *ask);
-int32_t gmm_csharp_progress(void *user, uint64_t done, uint64_t total);
+void gmm_csharp_run(void *user);
 
 #endif

@@ -16,7 +16,7 @@ import tempfile
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument('--javac', required=True)
 parser.add_argument('--jar', required=True)
-parser.add_argument('--generated', help='folder with the classes that SWIG wrote')
+parser.add_argument('--generated', help='folder with the classes that generate.py and SWIG wrote')
 parser.add_argument('--classpath', default='')
 parser.add_argument('--lint', default='all')
 parser.add_argument('--manifest', action='append', default=[], metavar='NAME: VALUE')
@@ -35,7 +35,7 @@ with tempfile.TemporaryDirectory() as scratch:
     root = pathlib.Path(scratch) / 'root'
     generated = []
     if options.generated:
-        generated = sorted(str(file) for file in pathlib.Path(options.generated).glob('*.java'))
+        generated = sorted(str(file) for file in pathlib.Path(options.generated).rglob('*.java'))
     if options.generated and not generated:
         sys.exit(f'no classes in {options.generated}: did SWIG run?')
     command = [options.javac, '--release', '11', f'-Xlint:{options.lint}', '-Werror', '-encoding', 'UTF-8',

@@ -19,9 +19,10 @@
 
 %{
 #include "native.h"
+#include "struct.h"
 %}
 
-/* Structs have no finalizer: try-with-resources closes them. */
+/* Structs of leases have no finalizer: try-with-resources closes them. */
 %typemap(javaclassmodifiers) SWIGTYPE "final class"
 %typemap(javainterfaces) SWIGTYPE "AutoCloseable"
 %typemap(javafinalize) SWIGTYPE ""
@@ -82,11 +83,6 @@
 %typemap(in) void *GMM_ADDRESS %{ $1 = ($1_ltype)(uintptr_t)$input; %}
 %typemap(out) void *GMM_ADDRESS %{ $result = (jlong)(uintptr_t)$1; %}
 %typemap(memberin) void *GMM_ADDRESS %{ $1 = $input; %}
-%apply void *GMM_ADDRESS { gmm_context *, gmm_heap *, gmm_event *, gmm_ticket *, gmm_watcher *, gmm_lease * }
-%ignore gmm_context;
-%ignore gmm_heap;
-%ignore gmm_event;
-%ignore gmm_ticket;
 
 /* Outputs: arrays of at least one element, or null where the C interface takes NULL. */
 %define GMM_JAVA_OUT(Pattern, CType, JniArray, JavaArray, JniType, Setter)
@@ -134,11 +130,33 @@ GMM_JAVA_OUT_BYTES(gmm_ipc_handle)
   (*jenv)->GetByteArrayRegion(jenv, $input, 0, (jsize)sizeof(gmm_ipc_handle), (jbyte *)value.bytes);
   $1 = &value;
 %}
-%typemap(jni) uint8_t GMM_BYTES[ANY] "jbyteArray"
-%typemap(jtype) uint8_t GMM_BYTES[ANY] "byte[]"
-%typemap(jstype) uint8_t GMM_BYTES[ANY] "byte[]"
-%typemap(javaout) uint8_t GMM_BYTES[ANY] { return $jnicall; }
-%typemap(out) uint8_t GMM_BYTES[ANY] %{ $result = gmm_java_bytes(jenv, $1, $1_dim0); %}
+
+/* Structs are bytes: options with their text and lists behind them (struct.h), answers for C to fill. */
+%typemap(jni) const void *GMM_OPTIONS, void *GMM_ANSWER "jbyteArray"
+%typemap(jtype) const void *GMM_OPTIONS, void *GMM_ANSWER "byte[]"
+%typemap(jstype) const void *GMM_OPTIONS, void *GMM_ANSWER "byte[]"
+%typemap(javain) const void *GMM_OPTIONS, void *GMM_ANSWER "$javainput"
+%typemap(in) const void *GMM_OPTIONS %{
+  $1 = NULL;
+  if ($input && !($1 = ($1_ltype)gmm_java_options(jenv, $input))) return $null;
+%}
+%typemap(freearg) const void *GMM_OPTIONS %{ free((void *)$1); %}
+%typemap(in) void *GMM_ANSWER ($*1_ltype answer) %{
+  (*jenv)->GetByteArrayRegion(jenv, $input, 0, (jsize)sizeof answer, (jbyte *)&answer);
+  if ((*jenv)->ExceptionCheck(jenv)) return $null;
+  $1 = &answer;
+%}
+%typemap(argout) void *GMM_ANSWER %{
+  if (result >= 0) (*jenv)->SetByteArrayRegion(jenv, $input, 0, (jsize)sizeof answer$argnum, (jbyte *)&answer$argnum);
+%}
+
+/* The array that gmm_tag_list() fills. */
+%typemap(jni) gmm_tag *tags "jintArray"
+%typemap(jtype) gmm_tag *tags "int[]"
+%typemap(jstype) gmm_tag *tags "int[]"
+%typemap(javain) gmm_tag *tags "$javainput"
+%typemap(in) gmm_tag *tags %{ $1 = (gmm_tag *)(*jenv)->GetIntArrayElements(jenv, $input, NULL); %}
+%typemap(freearg) gmm_tag *tags %{ if ($1) (*jenv)->ReleaseIntArrayElements(jenv, $input, (jint *)$1, 0); %}
 
 /* Text: UTF-8, where JNI's own strings are modified UTF-8. */
 %typemap(jni) const char *, char [ANY] "jbyteArray"
@@ -154,7 +172,7 @@ GMM_JAVA_OUT_BYTES(gmm_ipc_handle)
 %typemap(out) const char * %{ $result = $1 ? gmm_java_bytes(jenv, $1, strlen($1)) : NULL; %}
 %typemap(out) char [ANY] %{ $result = gmm_java_field(jenv, $1, $1_dim0); %}
 
-/* Callbacks. callbacks_new() makes the user pointer of the log and the out-of-memory handler, once a context. */
+/* Callbacks. callbacks_new() makes the user pointer, which callbacks_delete() ends. */
 %define GMM_JAVA_CALLBACK(Pattern, Trampoline)
 %typemap(jni) Pattern "jlong"
 %typemap(jtype) Pattern "long"
@@ -165,21 +183,16 @@ GMM_JAVA_OUT_BYTES(gmm_ipc_handle)
   $2 = (void *)(uintptr_t)$input;
 %}
 %enddef
-GMM_JAVA_CALLBACK((gmm_log_fn fn, void *user), gmm_java_log)
 GMM_JAVA_CALLBACK((gmm_oom_fn fn, void *user), gmm_java_oom)
-/* The user pointer of a pause or resume is a ProgressCall, which callbacks_new() keeps until that has ended. */
-GMM_JAVA_CALLBACK((gmm_progress_fn progress, void *user), gmm_java_progress)
-/* The user pointer of a watcher is a WatchCall, which callbacks_new() keeps until the watcher has ended. */
-GMM_JAVA_CALLBACK((gmm_watch_fn fn, void *user), gmm_java_watch)
-/* The user pointer of a lease is a LeaseCall, likewise. */
+/* The user pointer of a lease is a LeaseCall. */
 GMM_JAVA_CALLBACK((gmm_lease_ask_fn fn, void *user), gmm_java_asked)
 
 /* The library calls the writer on this thread, during the call. */
-%typemap(jni) (gmm_write_fn write, void *user) "jobject"
-%typemap(jtype) (gmm_write_fn write, void *user) "SnapshotWriter"
-%typemap(jstype) (gmm_write_fn write, void *user) "SnapshotWriter"
-%typemap(javain) (gmm_write_fn write, void *user) "$javainput"
-%typemap(in) (gmm_write_fn write, void *user) %{
+%typemap(jni) (gmm_write_fn fn, void *user) "jobject"
+%typemap(jtype) (gmm_write_fn fn, void *user) "SnapshotWriter"
+%typemap(jstype) (gmm_write_fn fn, void *user) "SnapshotWriter"
+%typemap(javain) (gmm_write_fn fn, void *user) "$javainput"
+%typemap(in) (gmm_write_fn fn, void *user) %{
   $1 = $input ? gmm_java_write : NULL;
   $2 = (void *)$input;
 %}
@@ -213,14 +226,16 @@ GMM_JAVA_CALLBACK((gmm_lease_ask_fn fn, void *user), gmm_java_asked)
 %rename(view) gmm_java_make_view;
 %rename(addressOf) gmm_java_address;
 %rename(closeDescriptor) gmm_java_close;
+%rename(callback) gmm_java_callback;
 %rename(newCallbacks) gmm_java_callbacks_new;
 %rename(deleteCallbacks) gmm_java_callbacks_delete;
 gmm_java_view gmm_java_make_view(void *GMM_ADDRESS, int32_t size);
 uint64_t gmm_java_address(JNIEnv *jenv, jobject buffer);
 void gmm_java_close(int32_t fd);
+uint64_t gmm_java_callback(const char *type);
 uint64_t gmm_java_callbacks_new(JNIEnv *jenv, jobject callbacks);
 void gmm_java_callbacks_delete(JNIEnv *jenv, uint64_t callbacks);
 
+%include "values.i"
 %include "gmm.i"
-%include "watch.i"
 %include "lease.i"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "native.h"
+#include "struct.h"
 
 #include <pthread.h>
 #include <unistd.h>
@@ -63,11 +64,11 @@ JNIEXPORT jint JNICALL JNI_OnLoad(JavaVM *vm, void *reserved) {
   return (exception_make =
               (*env)->GetStaticMethodID(env, exception_class, "fromNative", "(II[B[B)Lio/gmm/GmmException;")) &&
                  (callbacks_log = (*env)->GetMethodID(env, callbacks_class, "log", "(I[B)V")) &&
-                 (callbacks_oom = (*env)->GetMethodID(env, callbacks_class, "outOfMemory", "(IIIJJII)Z")) &&
+                 (callbacks_oom = (*env)->GetMethodID(env, callbacks_class, "outOfMemory", "([B)Z")) &&
                  (callbacks_run = (*env)->GetStaticMethodID(env, callbacks_class, "run", "(Ljava/lang/Runnable;)V")) &&
                  (writer_write = method(env, "io/gmm/SnapshotWriter", "write", "([B)Z")) &&
                  (progress_call = method(env, "io/gmm/ProgressCall", "call", "(JJ)Z")) &&
-                 (watch_call = method(env, "io/gmm/WatchCall", "call", "(IIIJJJJJI)Z")) &&
+                 (watch_call = method(env, "io/gmm/WatchCall", "call", "([B)Z")) &&
                  (lease_call = method(env, "io/gmm/LeaseCall", "call", "([BIIJJ)V"))
              ? JNI_VERSION_1_8
              : JNI_ERR;
@@ -109,6 +110,17 @@ jbyteArray gmm_java_field(JNIEnv *jenv, const char *text, size_t size) {
   return gmm_java_bytes(jenv, text, end ? (size_t)((const char *)end - text) : size);
 }
 
+void *gmm_java_options(JNIEnv *jenv, jbyteArray array) {
+  const jsize length = (*jenv)->GetArrayLength(jenv, array);
+  void *bytes = malloc((size_t)length);
+  if (!bytes) {
+    throw_by_name(jenv, "java/lang/OutOfMemoryError", "no host memory for options");
+    return NULL;
+  }
+  (*jenv)->GetByteArrayRegion(jenv, array, 0, length, (jbyte *)bytes);
+  return gmm_bind_struct(bytes);
+}
+
 char *gmm_java_text(JNIEnv *jenv, jbyteArray array) {
   jsize length = (*jenv)->GetArrayLength(jenv, array);
   char *text = (char *)malloc((size_t)length + 1);
@@ -147,7 +159,7 @@ void gmm_java_callbacks_delete(JNIEnv *jenv, uint64_t callbacks) {
   (*jenv)->DeleteGlobalRef(jenv, (jobject)(uintptr_t)callbacks);
 }
 
-void gmm_java_log(void *user, gmm_log_level level, const char *message) {
+static void gmm_java_log(void *user, gmm_log_level level, const char *message) {
   JNIEnv *env = environment();
   if (!env) return;
   /* A message may come while an earlier callback's exception is on its way out of the same call. */
@@ -165,13 +177,20 @@ void gmm_java_log(void *user, gmm_log_level level, const char *message) {
   if (pending) (*env)->Throw(env, pending);
 }
 
+/* Calls a method that gets the bytes of a struct, which the library lends. No local reference is left. */
+static jboolean call_with(JNIEnv *env, void *user, jmethodID called, const void *info) {
+  jbyteArray bytes = gmm_java_bytes(env, info, *(const uint32_t *)info);
+  if (!bytes) return JNI_FALSE;
+  const jboolean answer = (*env)->CallBooleanMethod(env, (jobject)user, called, bytes);
+  (*env)->DeleteLocalRef(env, bytes);
+  return answer;
+}
+
+/* An exception stays pending: gmm_java_throw() lets it out of the allocation. */
 int32_t gmm_java_oom(void *user, const gmm_oom_info *info) {
   JNIEnv *env = environment();
   if (!env || (*env)->ExceptionCheck(env)) return 0;
-  jboolean again = (*env)->CallBooleanMethod(env, (jobject)user, callbacks_oom, (jint)info->device, (jint)info->kind,
-                                             (jint)info->tag, (jlong)info->requested_bytes, (jlong)info->reserved_bytes,
-                                             (jint)info->attempt, (jint)info->cause);
-  /* An exception stays pending: gmm_java_throw() lets it out of the allocation. */
+  const jboolean again = call_with(env, user, callbacks_oom, info);
   return !(*env)->ExceptionCheck(env) && again;
 }
 
@@ -187,7 +206,7 @@ int32_t gmm_java_write(void *user, const char *text, uint64_t size) {
 }
 
 /* Runs on the caller's thread, or on one of the library. ProgressCall keeps what the program throws. */
-int32_t gmm_java_progress(void *user, uint64_t done, uint64_t total) {
+static int32_t gmm_java_progress(void *user, uint64_t done, uint64_t total) {
   JNIEnv *env = environment();
   if (!env) return 0;
   if ((*env)->ExceptionCheck(env)) return 1;
@@ -197,19 +216,23 @@ int32_t gmm_java_progress(void *user, uint64_t done, uint64_t total) {
 
 /* Runs on the watcher's thread. WatchCall reports what the program throws, which refuses. At the end of the machine
  * nobody is left to refuse. */
-int32_t gmm_java_watch(void *user, const gmm_watch_info *info) {
+static int32_t gmm_java_watch(void *user, const gmm_watch_info *info) {
   JNIEnv *env = environment();
   if (!env) return 0;
-  jboolean agrees =
-      (*env)->CallBooleanMethod(env, (jobject)user, watch_call, (jint)info->event, (jint)info->tag, (jint)info->device,
-                                (jlong)(uintptr_t)info->address, (jlong)info->size, (jlong)info->generation,
-                                (jlong)info->budget_bytes, (jlong)info->remaining_ms, (jint)info->cause);
+  const jboolean agrees = call_with(env, user, watch_call, info);
   if ((*env)->ExceptionCheck(env)) {
     (*env)->ExceptionDescribe(env);
     (*env)->ExceptionClear(env);
     return 1;
   }
   return !agrees;
+}
+
+uint64_t gmm_java_callback(const char *type) {
+  if (strcmp(type, "gmm_log_callback") == 0) return (uint64_t)(uintptr_t)gmm_java_log;
+  if (strcmp(type, "gmm_progress_callback") == 0) return (uint64_t)(uintptr_t)gmm_java_progress;
+  if (strcmp(type, "gmm_watch_callback") == 0) return (uint64_t)(uintptr_t)gmm_java_watch;
+  return 0;
 }
 
 /* Runs on the lease's thread. LeaseCall reports what the program throws. */

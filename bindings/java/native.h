@@ -28,6 +28,12 @@ jbyteArray gmm_java_bytes(JNIEnv *jenv, const void *bytes, size_t length);
 /** The text in a field of `size` bytes, with or without a NUL. */
 jbyteArray gmm_java_field(JNIEnv *jenv, const char *text, size_t size);
 
+/** The descriptor in these bytes (struct.h), for free(); NULL with an exception pending. */
+void *gmm_java_options(JNIEnv *jenv, jbyteArray array);
+
+/** The trampoline of a callback type of the headers, for a field of options. */
+uint64_t gmm_java_callback(const char *type);
+
 /** A copy with a NUL at its end, for free(); NULL with an exception pending (no room, or a NUL inside). */
 char *gmm_java_text(JNIEnv *jenv, jbyteArray array);
 
@@ -43,12 +49,9 @@ void gmm_java_close(int32_t fd);
 uint64_t gmm_java_callbacks_new(JNIEnv *jenv, jobject callbacks);
 void gmm_java_callbacks_delete(JNIEnv *jenv, uint64_t callbacks);
 
-void gmm_java_log(void *user, gmm_log_level level, const char *message);
 int32_t gmm_java_oom(void *user, const gmm_oom_info *info);
 int32_t gmm_java_write(void *user, const char *text, uint64_t size);
-int32_t gmm_java_watch(void *user, const gmm_watch_info *info);
 int32_t gmm_java_asked(void *user, const gmm_lease_ask *ask);
-int32_t gmm_java_progress(void *user, uint64_t done, uint64_t total);
 void gmm_java_run(void *user);
 
 #endif

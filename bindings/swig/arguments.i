@@ -8,8 +8,7 @@
 
 %apply void **GMM_OUT_ADDRESS { void **out, const void **out, void **device_pointer, gmm_stream *out }
 %apply uint64_t *GMM_OUT_UINT64 { uint64_t *out, uint64_t *bytes }
-%apply uint32_t *GMM_OUT_UINT32 { uint32_t *out, gmm_tag *out }
-%apply uint8_t GMM_BYTES[ANY] { uint8_t uuid[16], uint8_t luid[8], uint8_t bytes[64] }
+%apply uint32_t *GMM_OUT_UINT32 { uint32_t *out, gmm_tag *out, uint32_t *count }
 
 /* An IPC handle is bytes that a program sends somewhere, so languages see bytes and no class. */
 %ignore gmm_ipc_handle;

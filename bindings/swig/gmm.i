@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The shared interface: what every language sees. It holds no code of any language. A language's own file says %module,
- * supplies the typemaps that ../README.md lists, and then includes this file.
+ * supplies the typemaps that ../README.md lists, includes values.i if generate.py writes its values, and then includes
+ * this file.
  */
 %{
 #include <stdlib.h>
@@ -16,9 +17,10 @@
 
 %include "arguments.i"
 %include "constants.i"
-%include "handles.i"
-%include "structs.i"
 %include "callbacks.i"
+#ifndef GMM_VALUES
+%include "proxies.i"
+#endif
 
 %include <gmm/types.h>
 %include <gmm/version.h>
@@ -31,4 +33,8 @@
 %include <gmm/ipc.h>
 %include <gmm/stats.h>
 
+#ifdef GMM_VALUES
+%include <gmm/watch.h>
+#else
 %include "lists.i"
+#endif

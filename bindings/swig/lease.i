@@ -5,6 +5,7 @@
  *   (gmm_lease_ask_fn fn, void *user)
  * and applies its typemaps of handles to gmm_lease *.
  */
+%include "owner.i"
 %constant uint32_t GMM_LEASE_WITHDRAW = 4294967295u;
 %apply SWIGTYPE **GMM_OUT_HANDLE { gmm_lease **out, gmm_ticket **ticket }
 %ignore gmm_lease;
@@ -13,9 +14,6 @@
 %ignore gmm_lease_ask;
 %ignore gmm_lease_ask_callback;
 
-GMM_STRUCT(gmm_lease_info)
-GMM_STRUCT(gmm_lease_entry_info)
-%immutable gmm_lease_entry_info::uuid;
 
 GMM_OWNER(gmm_lease_desc, free((void *)$self->name);)
 GMM_OWNED_TEXT(gmm_lease_desc, name)

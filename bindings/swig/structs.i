@@ -3,43 +3,7 @@
  * Descriptors and answers. A new one is all zero with its struct_size set. C code allocates and frees it, whether SWIG
  * writes C or C++.
  */
-%immutable struct_size;
-%ignore reserved;
-
-%define GMM_STRUCT(Type)
-GMM_OWNER(Type, )
-%enddef
-
-/* One that owns something, which End frees. */
-%define GMM_OWNER(Type, End)
-%nodefaultctor Type;
-%nodefaultdtor Type;
-%extend Type {
-  Type() {
-    Type *made = (Type *)calloc(1, sizeof(Type));
-    if (made) made->struct_size = (uint32_t)sizeof(Type);
-    return made;
-  }
-  ~Type() {
-    End
-    free($self);
-  }
-}
-%enddef
-
-/* A field of text that the struct owns: languages set it by a function, which copies. */
-%define GMM_OWNED_TEXT(Type, Field)
-%ignore Type::Field;
-%extend Type {
-  gmm_result set_##Field(const char *text) {
-    char *copy = text ? strdup(text) : NULL;
-    if (text && !copy) return GMM_ERROR_OUT_OF_HOST_MEMORY;
-    free((void *)$self->Field);
-    $self->Field = copy;
-    return GMM_OK;
-  }
-}
-%enddef
+%include "owner.i"
 
 GMM_STRUCT(gmm_context_desc)
 GMM_STRUCT(gmm_alloc_desc)

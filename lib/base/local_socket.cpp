@@ -166,20 +166,26 @@ int peer_of_socket(int32_t socket, int32_t *process, uint32_t *user) {
 
 void close_socket(int32_t socket) { ::close(socket); }
 
-int64_t send_bytes(int32_t socket, const void *bytes, uint64_t size, int32_t descriptor) {
+void end_connection(int32_t socket) {
+  ::shutdown(socket, SHUT_RDWR);
+  ::close(socket);
+}
+
+int64_t send_bytes(int32_t socket, const void *bytes, uint64_t size, const int32_t *descriptors, uint32_t count) {
   iovec part = {const_cast<void *>(bytes), size};
   msghdr message = {};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
-  alignas(cmsghdr) uint8_t control[CMSG_SPACE(sizeof(int))] = {};
-  if (descriptor >= 0) {
+  alignas(cmsghdr) uint8_t control[CMSG_SPACE(sizeof(int) * ReceivedDescriptors::kMost)] = {};
+  if (count > ReceivedDescriptors::kMost) return -EINVAL;
+  if (count != 0) {
     message.msg_control = control;
-    message.msg_controllen = sizeof control;
+    message.msg_controllen = CMSG_SPACE(sizeof(int) * count);
     cmsghdr *header = CMSG_FIRSTHDR(&message);
     header->cmsg_level = SOL_SOCKET;
     header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int));
-    std::memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
+    header->cmsg_len = CMSG_LEN(sizeof(int) * count);
+    std::memcpy(CMSG_DATA(header), descriptors, sizeof(int) * count);
   }
   ssize_t sent;
   do {

@@ -66,15 +66,18 @@ int accept_socket(int32_t listener, int32_t *out);
 // its number means nothing here.
 int peer_of_socket(int32_t socket, int32_t *process, uint32_t *user);
 void close_socket(int32_t socket);
+// Ends a connection for both sides, also where a forked child holds it too, and closes it.
+void end_connection(int32_t socket);
 
 // Each returns the number of bytes, or an error number below zero. -EAGAIN: nothing came, or there is no room. A
 // receiver gets 0 at the end of the connection.
-int64_t send_bytes(int32_t socket, const void *bytes, uint64_t size, int32_t descriptor = -1);
+int64_t send_bytes(int32_t socket, const void *bytes, uint64_t size, const int32_t *descriptors = nullptr,
+                   uint32_t count = 0);
 int64_t receive_bytes(int32_t socket, void *to, uint64_t size);
 
 // Descriptors that came with bytes. The receiver owns them.
 struct ReceivedDescriptors {
-  static constexpr uint32_t kMost = 8;
+  static constexpr uint32_t kMost = 192;
   int32_t each[kMost];
   uint32_t count = 0;
   bool any_lost = false;  // too many were sent, or this process may open no more

@@ -3,14 +3,14 @@
 #ifndef GMM_PRELOAD_CAPTURES_H
 #define GMM_PRELOAD_CAPTURES_H
 
-#include "preload/cuda_types.h"
+#include "backend/cuda/driver_api.h"
 
 namespace gmm::preload {
 
 bool any_capture();
-void capture_begun(Stream stream);
+void capture_begun(CUstream stream);
 // The capture has ended, or its stream is destroyed.
-void capture_gone(Stream stream);
+void capture_gone(CUstream stream);
 
 }  // namespace gmm::preload
 #endif

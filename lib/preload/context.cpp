@@ -56,7 +56,7 @@ uint32_t peers_of(gmm_device device) {
   for (uint32_t other = 0; other < info.device_count && other < 32; ++other) {
     int can = 0;
     if (static_cast<gmm_device>(other) == device) continue;
-    if (entries->cuDeviceCanAccessPeer(&can, static_cast<int>(other), device) == kSuccess && can != 0)
+    if (entries->cuDeviceCanAccessPeer(&can, static_cast<int>(other), device) == CUDA_SUCCESS && can != 0)
       peers |= 1u << other;
   }
   return peers;

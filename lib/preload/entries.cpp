@@ -10,7 +10,7 @@ namespace {
 
 // The table is not constexpr, because the loader fills in the addresses.
 const EntryInfo kEntries[kEntryCount] = {
-#define X(symbol, name, version, streams) \
+#define X(symbol, type, name, version, streams) \
   {#symbol, name, version, NullStream::streams, reinterpret_cast<void *>(&::symbol)},
     GMM_PRELOAD_DRIVER(X)
 #undef X

@@ -5,30 +5,31 @@
 
 #include <cstdint>
 
-// X(symbol, name for cuGetProcAddress, CUDA version in which the symbol got the meaning of the name, default stream
-// that a null stream means)
-#define GMM_PRELOAD_DRIVER(X)                                                           \
-  X(cuMemAlloc_v2, "cuMemAlloc", 3020, kEither)                                         \
-  X(cuMemFree_v2, "cuMemFree", 3020, kEither)                                           \
-  X(cuMemAllocManaged, "cuMemAllocManaged", 6000, kEither)                              \
-  X(cuMemAllocAsync, "cuMemAllocAsync", 11020, kLegacy)                                 \
-  X(cuMemAllocAsync_ptsz, "cuMemAllocAsync", 11020, kPerThread)                         \
-  X(cuMemFreeAsync, "cuMemFreeAsync", 11020, kLegacy)                                   \
-  X(cuMemFreeAsync_ptsz, "cuMemFreeAsync", 11020, kPerThread)                           \
-  X(cuMemAllocHost_v2, "cuMemAllocHost", 3020, kEither)                                 \
-  X(cuMemHostAlloc, "cuMemHostAlloc", 2020, kEither)                                    \
-  X(cuMemFreeHost, "cuMemFreeHost", 2000, kEither)                                      \
-  X(cuStreamDestroy_v2, "cuStreamDestroy", 4000, kEither)                               \
-  X(cuStreamBeginCapture_v2, "cuStreamBeginCapture", 10010, kLegacy)                    \
-  X(cuStreamBeginCapture_v2_ptsz, "cuStreamBeginCapture", 10010, kPerThread)            \
-  X(cuStreamBeginCaptureToGraph, "cuStreamBeginCaptureToGraph", 12030, kLegacy)         \
-  X(cuStreamBeginCaptureToGraph_ptsz, "cuStreamBeginCaptureToGraph", 12030, kPerThread) \
-  X(cuStreamEndCapture, "cuStreamEndCapture", 10000, kLegacy)                           \
-  X(cuStreamEndCapture_ptsz, "cuStreamEndCapture", 10000, kPerThread)                   \
-  X(cuGetProcAddress, "cuGetProcAddress", 11030, kLegacy)                               \
-  X(cuGetProcAddress_v2, "cuGetProcAddress", 12000, kLegacy)                            \
-  X(cuGetProcAddress_ptsz, "cuGetProcAddress", 11030, kPerThread)                       \
-  X(cuGetProcAddress_v2_ptsz, "cuGetProcAddress", 12000, kPerThread)
+// X(symbol, the function's type, name for cuGetProcAddress, CUDA version in which the symbol got the meaning of the
+// name, default stream that a null stream means)
+#define GMM_PRELOAD_DRIVER(X)                                                                                   \
+  X(cuMemAlloc_v2, cuMemAlloc_v2_fn, "cuMemAlloc", 3020, kEither)                                               \
+  X(cuMemFree_v2, cuMemFree_v2_fn, "cuMemFree", 3020, kEither)                                                  \
+  X(cuMemAllocManaged, cuMemAllocManaged_fn, "cuMemAllocManaged", 6000, kEither)                                \
+  X(cuMemAllocAsync, cuMemAllocAsync_fn, "cuMemAllocAsync", 11020, kLegacy)                                     \
+  X(cuMemAllocAsync_ptsz, cuMemAllocAsync_fn, "cuMemAllocAsync", 11020, kPerThread)                             \
+  X(cuMemFreeAsync, cuMemFreeAsync_fn, "cuMemFreeAsync", 11020, kLegacy)                                        \
+  X(cuMemFreeAsync_ptsz, cuMemFreeAsync_fn, "cuMemFreeAsync", 11020, kPerThread)                                \
+  X(cuMemAllocHost_v2, cuMemAllocHost_v2_fn, "cuMemAllocHost", 3020, kEither)                                   \
+  X(cuMemHostAlloc, cuMemHostAlloc_fn, "cuMemHostAlloc", 2020, kEither)                                         \
+  X(cuMemFreeHost, cuMemFreeHost_fn, "cuMemFreeHost", 2000, kEither)                                            \
+  X(cuStreamDestroy_v2, cuStreamDestroy_v2_fn, "cuStreamDestroy", 4000, kEither)                                \
+  X(cuStreamBeginCapture_v2, cuStreamBeginCapture_v2_fn, "cuStreamBeginCapture", 10010, kLegacy)                \
+  X(cuStreamBeginCapture_v2_ptsz, cuStreamBeginCapture_v2_fn, "cuStreamBeginCapture", 10010, kPerThread)        \
+  X(cuStreamBeginCaptureToGraph, cuStreamBeginCaptureToGraph_fn, "cuStreamBeginCaptureToGraph", 12030, kLegacy) \
+  X(cuStreamBeginCaptureToGraph_ptsz, cuStreamBeginCaptureToGraph_fn, "cuStreamBeginCaptureToGraph", 12030,     \
+    kPerThread)                                                                                                 \
+  X(cuStreamEndCapture, cuStreamEndCapture_fn, "cuStreamEndCapture", 10000, kLegacy)                            \
+  X(cuStreamEndCapture_ptsz, cuStreamEndCapture_fn, "cuStreamEndCapture", 10000, kPerThread)                    \
+  X(cuGetProcAddress, cuGetProcAddress_fn, "cuGetProcAddress", 11030, kLegacy)                                  \
+  X(cuGetProcAddress_v2, cuGetProcAddress_v2_fn, "cuGetProcAddress", 12000, kLegacy)                            \
+  X(cuGetProcAddress_ptsz, cuGetProcAddress_fn, "cuGetProcAddress", 11030, kPerThread)                          \
+  X(cuGetProcAddress_v2_ptsz, cuGetProcAddress_v2_fn, "cuGetProcAddress", 12000, kPerThread)
 
 // X(symbol)
 #define GMM_PRELOAD_RUNTIME(X)          \

@@ -72,36 +72,36 @@ void postpone(Postponed *last, Postponed *first) {
 
 bool may_wait(const Driver &entries) {
   if (any_capture()) return false;
-  int mode = kCaptureModeRelaxed;
-  if (entries.cuThreadExchangeStreamCaptureMode(&mode) != kSuccess) return true;
-  if (mode == kCaptureModeRelaxed) return false;
+  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+  if (entries.cuThreadExchangeStreamCaptureMode(&mode) != CUDA_SUCCESS) return true;
+  if (mode == CU_STREAM_CAPTURE_MODE_RELAXED) return false;
   entries.cuThreadExchangeStreamCaptureMode(&mode);
   return true;
 }
 
-Code wait_for(const Driver &entries, int device) {
-  Context *now = nullptr;
+CUresult wait_for(const Driver &entries, int device) {
+  CUcontext now = nullptr;
   int current = -1, handle = 0;
-  if (Code code = entries.cuDeviceGet(&handle, device); code != kSuccess) return code;
-  if (Code code = entries.cuCtxGetCurrent(&now); code != kSuccess) return code;
-  if (now != nullptr && entries.cuCtxGetDevice(&current) == kSuccess && current == handle)
+  if (CUresult code = entries.cuDeviceGet(&handle, device); code != CUDA_SUCCESS) return code;
+  if (CUresult code = entries.cuCtxGetCurrent(&now); code != CUDA_SUCCESS) return code;
+  if (now != nullptr && entries.cuCtxGetDevice(&current) == CUDA_SUCCESS && current == handle)
     return entries.cuCtxSynchronize();
-  Context *primary = nullptr;
-  if (Code code = entries.cuDevicePrimaryCtxRetain(&primary, handle); code != kSuccess) return code;
-  Code code = entries.cuCtxPushCurrent(primary);
-  if (code == kSuccess) {
+  CUcontext primary = nullptr;
+  if (CUresult code = entries.cuDevicePrimaryCtxRetain(&primary, handle); code != CUDA_SUCCESS) return code;
+  CUresult code = entries.cuCtxPushCurrent_v2(primary);
+  if (code == CUDA_SUCCESS) {
     code = entries.cuCtxSynchronize();
-    Context *popped = nullptr;
-    const Code back = entries.cuCtxPopCurrent(&popped);
-    if (code == kSuccess) code = back;
+    CUcontext popped = nullptr;
+    const CUresult back = entries.cuCtxPopCurrent_v2(&popped);
+    if (code == CUDA_SUCCESS) code = back;
   }
-  entries.cuDevicePrimaryCtxRelease(handle);
+  entries.cuDevicePrimaryCtxRelease_v2(handle);
   return code;
 }
 
-Code free_now(gmm_context *owner, void *memory, Stream stream) {
-  const gmm_result result = gmm_free(owner, memory, static_cast<gmm_stream>(stream));
-  if (result >= 0) return kSuccess;
+CUresult free_now(gmm_context *owner, void *memory, CUstream stream) {
+  const gmm_result result = gmm_free(owner, memory, reinterpret_cast<gmm_stream>(stream));
+  if (result >= 0) return CUDA_SUCCESS;
   say_gmm(result, "free");
   return code_of(result);
 }
@@ -120,9 +120,10 @@ void free_postponed(gmm_context *owner, const Driver &entries) {
   while (list != nullptr) {
     Postponed *next = list->next;
     const gmm_pointer_info info = ask(owner, list->memory);
-    const Code waited = wait_for(entries, info.device);
-    const Code freed = waited == kSuccess ? free_now(owner, list->memory, nullptr) : waited;
-    if (freed == kSuccess || freed == kInvalidValue) {  // freed twice by the program: the first free counts
+    const CUresult waited = wait_for(entries, info.device);
+    const CUresult freed = waited == CUDA_SUCCESS ? free_now(owner, list->memory, nullptr) : waited;
+    if (freed == CUDA_SUCCESS ||
+        freed == CUDA_ERROR_INVALID_VALUE) {  // freed twice by the program: the first free counts
       std::free(list);
     } else {
       postpone(list, list);
@@ -137,12 +138,12 @@ Outcome check_free(const gmm_pointer_info &info, const void *memory, Free kind) 
       info.state != GMM_STATE_FREE)
     return kReal;
   const bool host = info.kind == GMM_KIND_HOST;
-  if (info.state != GMM_STATE_FREE && info.base == memory && host == (kind == Free::kHost)) return {true, kSuccess};
+  if (info.state != GMM_STATE_FREE && info.base == memory && host == (kind == Free::kHost)) return {true, CUDA_SUCCESS};
   say("%p cannot be freed by this function: %s.", memory,
       info.state == GMM_STATE_FREE ? "its block was freed"
       : info.base != memory        ? "the address lies inside a block"
                                    : "it is memory of another kind");
-  return {true, kInvalidValue};
+  return {true, CUDA_ERROR_INVALID_VALUE};
 }
 
 Outcome fail(gmm_result result, const char *what) {
@@ -156,7 +157,7 @@ bool has_margin(uint64_t size) {
   const uint64_t margin = g_margin.load(std::memory_order_relaxed);
   const Driver *entries = margin != 0 ? driver() : nullptr;
   size_t left = 0, total = 0;
-  if (entries == nullptr || entries->cuMemGetInfo(&left, &total) != kSuccess) return true;
+  if (entries == nullptr || entries->cuMemGetInfo_v2(&left, &total) != CUDA_SUCCESS) return true;
   if (left >= size && left - size >= margin) return true;
   say("%llu bytes would leave less than the margin of %llu bytes on the device, which has %llu free.",
       static_cast<unsigned long long>(size), static_cast<unsigned long long>(margin),
@@ -177,7 +178,7 @@ Label *wanted(Route route) {
   return in_program ? label_of(asked.tag, asked.contents) : nullptr;
 }
 
-Outcome allocate(Label *label, Route route, int device, uint64_t size, Stream stream, void **out) {
+Outcome allocate(Label *label, Route route, int device, uint64_t size, CUstream stream, void **out) {
   gmm_context *owner = context(false);
   if (owner == nullptr) return kReal;
   Inside inside;
@@ -188,17 +189,17 @@ Outcome allocate(Label *label, Route route, int device, uint64_t size, Stream st
   if (route == Route::kManaged) kind = GMM_KIND_MANAGED;
   const bool ordered = route == Route::kAsync;
   if (ordered) g_ordered_used.store(true, std::memory_order_relaxed);
-  if (on_device && !has_margin(size)) return {true, kOutOfMemory};
+  if (on_device && !has_margin(size)) return {true, CUDA_ERROR_OUT_OF_MEMORY};
   gmm_heap *heap = nullptr;
   if (gmm_result result = heap_of(label, device, kind, ordered, &heap); result < 0) return fail(result, "allocation");
   void *memory = nullptr;
   if (gmm_result result =
-          gmm_heap_alloc(heap, size, 0, 0, static_cast<gmm_stream>(ordered ? stream : nullptr), &memory);
+          gmm_heap_alloc(heap, size, 0, 0, reinterpret_cast<gmm_stream>(ordered ? stream : nullptr), &memory);
       result < 0)
     return fail(result, "allocation");
   mark(memory, ordered);
   *out = memory;
-  return {true, kSuccess};
+  return {true, CUDA_SUCCESS};
 }
 
 Outcome free_idle(void *memory, Free kind) {
@@ -207,17 +208,17 @@ Outcome free_idle(void *memory, Free kind) {
   Inside inside;
   const gmm_pointer_info info = ask(owner, memory);
   const Outcome outcome = check_free(info, memory, kind);
-  if (!outcome.done || outcome.code != kSuccess) return outcome;
+  if (!outcome.done || outcome.code != CUDA_SUCCESS) return outcome;
   const Driver *entries = context_is_cuda() ? driver() : nullptr;
   if (entries != nullptr && !is_ordered(memory)) {
     if (!may_wait(*entries)) {
       auto *entry = static_cast<Postponed *>(std::malloc(sizeof(Postponed)));
-      if (entry == nullptr) return {true, kOutOfMemory};
+      if (entry == nullptr) return {true, CUDA_ERROR_OUT_OF_MEMORY};
       entry->memory = memory;
       postpone(entry, entry);
       return outcome;
     }
-    if (Code code = wait_for(*entries, info.device); code != kSuccess) {
+    if (CUresult code = wait_for(*entries, info.device); code != CUDA_SUCCESS) {
       say("The free of %p could not wait for the device: the driver answered %d.", memory, code);
       return {true, code};
     }
@@ -226,48 +227,48 @@ Outcome free_idle(void *memory, Free kind) {
   return {true, free_now(owner, memory, nullptr)};
 }
 
-Outcome free_ordered(void *memory, Stream stream) {
+Outcome free_ordered(void *memory, CUstream stream) {
   gmm_context *owner = g_context.load(std::memory_order_acquire);
   if (owner == nullptr || memory == nullptr || t_thread.depth != 0) return kReal;
   Inside inside;
   const Outcome outcome = check_free(ask(owner, memory), memory, Free::kDevice);
-  if (!outcome.done || outcome.code != kSuccess) return outcome;
+  if (!outcome.done || outcome.code != CUDA_SUCCESS) return outcome;
   if (!is_ordered(memory)) {
     // Only memory that no stream uses may return to its heap.
     const Driver *entries = context_is_cuda() ? driver() : nullptr;
     if (entries != nullptr)
-      if (Code code = entries->cuStreamSynchronize(stream); code != kSuccess) return {true, code};
+      if (CUresult code = entries->cuStreamSynchronize(stream); code != CUDA_SUCCESS) return {true, code};
     stream = nullptr;
   }
   return {true, free_now(owner, memory, stream)};
 }
 
-void forget_stream(Stream stream) {
+void forget_stream(CUstream stream) {
   capture_gone(stream);
   if (!g_ordered_used.load(std::memory_order_relaxed) || t_thread.depth != 0) return;
   Inside inside;
   // A wait for a lost or captured stream is impossible. The real function reports it.
   const gmm_result result =
-      gmm_stream_forget(g_context.load(std::memory_order_acquire), static_cast<gmm_stream>(stream));
+      gmm_stream_forget(g_context.load(std::memory_order_acquire), reinterpret_cast<gmm_stream>(stream));
   if (result < 0) say_gmm(result, "stream");
 }
 
-Code current_device(int *out) {
+CUresult current_device(int *out) {
   const Driver *entries = driver();
-  return entries != nullptr ? entries->cuCtxGetDevice(out) : kNotInitialized;
+  return entries != nullptr ? entries->cuCtxGetDevice(out) : CUDA_ERROR_NOT_INITIALIZED;
 }
 
-Code stream_device(Stream stream, int *out) {
+CUresult stream_device(CUstream stream, int *out) {
   const Driver *entries = driver();
-  if (entries == nullptr) return kNotInitialized;
-  Context *own = nullptr, *now = nullptr;
+  if (entries == nullptr) return CUDA_ERROR_NOT_INITIALIZED;
+  CUcontext own = nullptr, now = nullptr;
   if (reinterpret_cast<uintptr_t>(stream) <= 2) return entries->cuCtxGetDevice(out);
-  if (Code code = entries->cuStreamGetCtx(stream, &own); code != kSuccess) return code;
-  if (Code code = entries->cuCtxGetCurrent(&now); code != kSuccess) return code;
+  if (CUresult code = entries->cuStreamGetCtx(stream, &own); code != CUDA_SUCCESS) return code;
+  if (CUresult code = entries->cuCtxGetCurrent(&now); code != CUDA_SUCCESS) return code;
   if (own == now) return entries->cuCtxGetDevice(out);
-  if (Code code = entries->cuCtxPushCurrent(own); code != kSuccess) return code;
-  const Code code = entries->cuCtxGetDevice(out);
-  entries->cuCtxPopCurrent(&now);
+  if (CUresult code = entries->cuCtxPushCurrent_v2(own); code != CUDA_SUCCESS) return code;
+  const CUresult code = entries->cuCtxGetDevice(out);
+  entries->cuCtxPopCurrent_v2(&now);
   return code;
 }
 

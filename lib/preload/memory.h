@@ -5,8 +5,8 @@
 
 #include <atomic>
 
+#include "backend/cuda/driver_api.h"
 #include "preload/config.h"
-#include "preload/cuda_types.h"
 #include "preload/region.h"
 #include "preload/thread.h"
 
@@ -14,27 +14,27 @@ namespace gmm::preload {
 
 struct Outcome {
   bool done;  // false: call the real function
-  Code code;
+  CUresult code;
 };
-inline constexpr Outcome kReal = {false, kSuccess};
+inline constexpr Outcome kReal = {false, CUDA_SUCCESS};
 
 // Returns the label of an allocation through these calls. NULL: the real function does it. Every hook asks this first.
 Label *wanted(Route route);
 
 // Allocates memory of a device, which is the program's current one.
-Outcome allocate(Label *label, Route route, int device, uint64_t size, Stream stream, void **out);
+Outcome allocate(Label *label, Route route, int device, uint64_t size, CUstream stream, void **out);
 
 enum class Free { kDevice, kHost };
 // Frees memory after the device is done with it, as cudaFree does.
 Outcome free_idle(void *memory, Free kind);
 // Frees memory in the order of the stream.
-Outcome free_ordered(void *memory, Stream stream);
+Outcome free_ordered(void *memory, CUstream stream);
 // The program is about to destroy the stream.
-void forget_stream(Stream stream);
+void forget_stream(CUstream stream);
 
 // Returns the device of the thread's current driver context, or of the stream's.
-Code current_device(int *out);
-Code stream_device(Stream stream, int *out);
+CUresult current_device(int *out);
+CUresult stream_device(CUstream stream, int *out);
 
 // The value of set_memory_margin_bytes().
 inline constinit std::atomic<uint64_t> g_margin{0};

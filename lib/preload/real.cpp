@@ -30,7 +30,7 @@ const char *driver_file() {
 
 // Answers for a function that does not exist. It has fewer parameters than any of them, which the calling conventions
 // allow.
-Code not_found() { return kNotFound; }
+CUresult not_found() { return CUDA_ERROR_NOT_FOUND; }
 
 constinit Driver g_driver_entries = {};
 constinit std::atomic<int> g_driver_state{0};  // 1: loaded, -1: missing
@@ -41,24 +41,11 @@ bool open_driver() {
   void *library = dlopen(driver_file(), RTLD_NOW | RTLD_LOCAL);  // it stays open, as gmm's does
   if (library == nullptr) return false;
   bool complete = true;
-  const auto take = [&](auto *slot, const char *name) {
-    void *address = system_dlsym()(library, name);
-    *slot = reinterpret_cast<std::remove_pointer_t<decltype(slot)>>(address);
-    complete = complete && address != nullptr;
-  };
-  take(&g_driver_entries.cuCtxGetCurrent, "cuCtxGetCurrent");
-  take(&g_driver_entries.cuCtxPushCurrent, "cuCtxPushCurrent_v2");
-  take(&g_driver_entries.cuCtxPopCurrent, "cuCtxPopCurrent_v2");
-  take(&g_driver_entries.cuCtxGetDevice, "cuCtxGetDevice");
-  take(&g_driver_entries.cuCtxSynchronize, "cuCtxSynchronize");
-  take(&g_driver_entries.cuDeviceGet, "cuDeviceGet");
-  take(&g_driver_entries.cuDeviceCanAccessPeer, "cuDeviceCanAccessPeer");
-  take(&g_driver_entries.cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain");
-  take(&g_driver_entries.cuDevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease_v2");
-  take(&g_driver_entries.cuMemGetInfo, "cuMemGetInfo_v2");
-  take(&g_driver_entries.cuStreamGetCtx, "cuStreamGetCtx");
-  take(&g_driver_entries.cuStreamSynchronize, "cuStreamSynchronize");
-  take(&g_driver_entries.cuThreadExchangeStreamCaptureMode, "cuThreadExchangeStreamCaptureMode");
+#define X(symbol)                                                                              \
+  g_driver_entries.symbol = reinterpret_cast<symbol##_fn *>(system_dlsym()(library, #symbol)); \
+  complete = complete && g_driver_entries.symbol != nullptr;
+  GMM_PRELOAD_CALLS(X)
+#undef X
   return complete;
 }
 

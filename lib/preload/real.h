@@ -5,7 +5,7 @@
 
 #include <atomic>
 
-#include "preload/cuda_types.h"
+#include "backend/cuda/driver_api.h"
 #include "preload/entries.h"
 
 namespace gmm::preload {
@@ -32,27 +32,32 @@ Function *real(Entry entry) {
 // The real function with the name and type of the hook.
 #define GMM_PRELOAD_REAL(symbol) (::gmm::preload::real<decltype(::symbol)>(::gmm::preload::Entry::k_##symbol))
 
-struct Context;  // CUctx_st
+// The functions of the driver that the library calls itself, by their symbols.
+#define GMM_PRELOAD_CALLS(X)      \
+  X(cuCtxGetCurrent)              \
+  X(cuCtxPushCurrent_v2)          \
+  X(cuCtxPopCurrent_v2)           \
+  X(cuCtxGetDevice)               \
+  X(cuCtxSynchronize)             \
+  X(cuDeviceGet)                  \
+  X(cuDeviceCanAccessPeer)        \
+  X(cuDevicePrimaryCtxRetain)     \
+  X(cuDevicePrimaryCtxRelease_v2) \
+  X(cuMemGetInfo_v2)              \
+  X(cuStreamGetCtx)               \
+  X(cuStreamSynchronize)          \
+  X(cuThreadExchangeStreamCaptureMode)
+
 struct Driver {
-  Code (*cuCtxGetCurrent)(Context **);
-  Code (*cuCtxPushCurrent)(Context *);
-  Code (*cuCtxPopCurrent)(Context **);
-  Code (*cuCtxGetDevice)(int *);
-  Code (*cuCtxSynchronize)();
-  Code (*cuDeviceGet)(int *, int);
-  Code (*cuDeviceCanAccessPeer)(int *, int, int);
-  Code (*cuDevicePrimaryCtxRetain)(Context **, int);
-  Code (*cuDevicePrimaryCtxRelease)(int);
-  Code (*cuMemGetInfo)(size_t *, size_t *);
-  Code (*cuStreamGetCtx)(Stream, Context **);
-  Code (*cuStreamSynchronize)(Stream);
-  Code (*cuThreadExchangeStreamCaptureMode)(int *);
+#define X(symbol) symbol##_fn *symbol;
+  GMM_PRELOAD_CALLS(X)
+#undef X
 };
 // NULL: there is no driver, or it lacks one of these functions.
 const Driver *driver();
 
 // The runtime's function for the current device. NULL: there is no shared runtime.
-using GetDeviceFn = Code(int *);
+using GetDeviceFn = CUresult(int *);
 GetDeviceFn *runtime_get_device();
 
 }  // namespace gmm::preload

@@ -19,34 +19,34 @@ void say_gmm(gmm_result result, const char *what) {
   say("%s: %s: %s", what, gmm_result_name(result), gmm_last_error_message());
 }
 
-Code code_of(gmm_result result) {
-  if (result >= 0) return kSuccess;
+CUresult code_of(gmm_result result) {
+  if (result >= 0) return CUDA_SUCCESS;
   switch (result) {
     case GMM_ERROR_OUT_OF_MEMORY:
     case GMM_ERROR_OUT_OF_HOST_MEMORY:
     case GMM_ERROR_LIMIT_EXCEEDED:
     case GMM_ERROR_SIZE_OVERFLOW:
-      return kOutOfMemory;
+      return CUDA_ERROR_OUT_OF_MEMORY;
     case GMM_ERROR_CAPTURING:
-      return kCaptureUnsupported;
+      return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     case GMM_ERROR_INVALID_DEVICE:
-      return kInvalidDevice;
+      return CUDA_ERROR_INVALID_DEVICE;
     case GMM_ERROR_INVALID_HANDLE:
-      return kInvalidHandle;
+      return CUDA_ERROR_INVALID_HANDLE;
     case GMM_ERROR_NOT_SUPPORTED:
-      return kNotSupported;
+      return CUDA_ERROR_NOT_SUPPORTED;
     case GMM_ERROR_DRIVER: {
-      const Code native = gmm_last_native_code();
-      return native != kSuccess ? native : kUnknown;
+      const auto native = static_cast<CUresult>(gmm_last_native_code());
+      return native != CUDA_SUCCESS ? native : CUDA_ERROR_UNKNOWN;
     }
     case GMM_ERROR_SYSTEM:
     case GMM_ERROR_IO:
     case GMM_ERROR_CORRUPT:
     case GMM_ERROR_NO_BACKEND:
     case GMM_ERROR_FORKED:
-      return kUnknown;
+      return CUDA_ERROR_UNKNOWN;
     default:
-      return kInvalidValue;
+      return CUDA_ERROR_INVALID_VALUE;
   }
 }
 

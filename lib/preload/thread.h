@@ -5,15 +5,15 @@
 
 #include <gmm/types.h>
 
-#include "preload/cuda_types.h"
+#include "backend/cuda/driver_api.h"
 
 namespace gmm::preload {
 
 struct Label;
 
 struct ThreadState {
-  uint32_t depth;  // above 0: the thread is inside gmm or a real function, so every hook calls the real one
-  Code inject;     // meanwhile the driver's functions answer this, so that the runtime itself fails
+  uint32_t depth;   // above 0: the thread is inside gmm or a real function, so every hook calls the real one
+  CUresult inject;  // meanwhile the driver's functions answer this, so that the runtime itself fails
   // The region's settings (region.h).
   bool configured;  // the following fields are set
   bool interesting;
@@ -40,8 +40,11 @@ class Inside {
 // Makes the message of gmm's last failure this library's.
 void say_gmm(gmm_result result, const char *what);
 
+// The stream that a function of the kind _ptsz works on.
+inline CUstream of_thread(CUstream stream) { return stream == nullptr ? CU_STREAM_PER_THREAD : stream; }
+
 // The number that a CUDA program expects for a failure of gmm.
-Code code_of(gmm_result result);
+CUresult code_of(gmm_result result);
 
 }  // namespace gmm::preload
 #endif

@@ -10,7 +10,7 @@ using namespace gmm::preload;
 
 namespace {
 
-void *take(Route route, ssize_t size, int device, Stream stream) {
+void *take(Route route, ssize_t size, int device, CUstream stream) {
   if (size < 0) {
     say("The size %lld of an allocation is negative; pass a size in bytes.", static_cast<long long>(size));
     return nullptr;
@@ -28,11 +28,11 @@ void *take(Route route, ssize_t size, int device, Stream stream) {
 }  // namespace
 
 void *gmm_torch_malloc(ssize_t size, int device, gmm_preload_stream stream) GMM_NOEXCEPT {
-  return take(Route::kAsync, size, device, stream);
+  return take(Route::kAsync, size, device, static_cast<CUstream>(stream));
 }
 
 void gmm_torch_free(void *memory, ssize_t, int, gmm_preload_stream stream) GMM_NOEXCEPT {
-  if (memory != nullptr && !free_ordered(memory, stream).done)
+  if (memory != nullptr && !free_ordered(memory, static_cast<CUstream>(stream)).done)
     say("%p was not allocated by this library; free it by the function of its own library.", memory);
 }
 
@@ -44,7 +44,7 @@ void gmm_torch_record_stream(void *memory, gmm_preload_stream stream) GMM_NOEXCE
 }
 
 void *tms_torch_malloc(ssize_t size, int device, gmm_preload_stream stream) GMM_NOEXCEPT {
-  return take(Route::kDevice, size, device, stream);
+  return take(Route::kDevice, size, device, static_cast<CUstream>(stream));
 }
 
 void tms_torch_free(void *memory, ssize_t, int, gmm_preload_stream) GMM_NOEXCEPT {

@@ -9,9 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
-#ifdef GMM_BENCH_CUDA
-#include "raw_driver.h"
-#endif
+#include "../support/cuda_functions.h"
 
 namespace gmm_bench {
 namespace {
@@ -66,12 +64,11 @@ class FileRaw : public IpcRaw {
 
 std::unique_ptr<IpcRaw> host_ipc_raw(uint32_t kind) { return std::make_unique<FileRaw>(kind == GMM_KIND_HOST); }
 
-#ifdef GMM_BENCH_CUDA
 namespace {
 
 // The device's primary context stays current on this thread.
-bool open_driver(int32_t device, RawDriver *out, CUdevice *ordinal, std::string *error) {
-  if (!find_driver(out, error)) return false;
+bool open_driver(int32_t device, cuda_driver *out, CUdevice *ordinal, std::string *error) {
+  if (const char *missing = cuda_driver_open(out); missing != nullptr) return *error = missing, false;
   CUcontext context = nullptr;
   if (out->cuInit(0) == CUDA_SUCCESS && out->cuDeviceGet(ordinal, device) == CUDA_SUCCESS &&
       out->cuDevicePrimaryCtxRetain(&context, *ordinal) == CUDA_SUCCESS &&
@@ -83,7 +80,7 @@ bool open_driver(int32_t device, RawDriver *out, CUdevice *ordinal, std::string 
 
 class CudaIpcRaw : public IpcRaw {
  public:
-  CudaIpcRaw(const RawDriver &driver, CUdevice device) : driver_(driver), device_(device) {}
+  CudaIpcRaw(const cuda_driver &driver, CUdevice device) : driver_(driver), device_(device) {}
 
  protected:
   bool good(CUresult result, const char *what) {
@@ -91,7 +88,7 @@ class CudaIpcRaw : public IpcRaw {
     error = std::string(what) + ": CUresult " + std::to_string(result);
     return false;
   }
-  const RawDriver driver_;
+  const cuda_driver driver_;
   const CUdevice device_;
   uint64_t size_ = 0;
   CUdeviceptr address_ = 0;
@@ -100,7 +97,7 @@ class CudaIpcRaw : public IpcRaw {
 class LegacyRaw : public CudaIpcRaw {
  public:
   using CudaIpcRaw::CudaIpcRaw;
-  bool make(uint64_t size) override { return good(driver_.cuMemAlloc(&address_, size), "cuMemAlloc"); }
+  bool make(uint64_t size) override { return good(driver_.cuMemAlloc_v2(&address_, size), "cuMemAlloc"); }
   bool give(IpcRawMessage *out) override {
     CUipcMemHandle handle;
     if (!good(driver_.cuIpcGetMemHandle(&handle, address_), "cuIpcGetMemHandle")) return false;
@@ -110,7 +107,7 @@ class LegacyRaw : public CudaIpcRaw {
   bool take(const IpcRawMessage &in) override {
     CUipcMemHandle handle;
     std::memcpy(handle.reserved, in.bytes, sizeof in.bytes);
-    return good(driver_.cuIpcOpenMemHandle(&address_, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
+    return good(driver_.cuIpcOpenMemHandle_v2(&address_, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
                 "cuIpcOpenMemHandle");
   }
   bool drop() override { return good(driver_.cuIpcCloseMemHandle(address_), "cuIpcCloseMemHandle"); }
@@ -156,35 +153,29 @@ class VmmRaw : public CudaIpcRaw {
 
 class PageLockedRaw : public FileRaw {
  public:
-  explicit PageLockedRaw(const RawDriver &driver) : FileRaw(true), driver_(driver) {}
+  explicit PageLockedRaw(const cuda_driver &driver) : FileRaw(true), driver_(driver) {}
 
  private:
   bool lock() override {
-    return driver_.cuMemHostRegister(memory_, size_, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP) ==
+    return driver_.cuMemHostRegister_v2(memory_, size_, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP) ==
                CUDA_SUCCESS ||
            failed("cuMemHostRegister");
   }
   bool unlock() override {
     return driver_.cuMemHostUnregister(memory_) == CUDA_SUCCESS || failed("cuMemHostUnregister");
   }
-  const RawDriver driver_;
+  const cuda_driver driver_;
 };
 
 }  // namespace
 
 std::unique_ptr<IpcRaw> cuda_ipc_raw(uint32_t kind, int32_t device, std::string *error) {
-  RawDriver driver;
+  cuda_driver driver = {};
   CUdevice ordinal = 0;
   if (!open_driver(device, &driver, &ordinal, error)) return nullptr;
   if (kind == GMM_KIND_DEVICE) return std::make_unique<LegacyRaw>(driver, ordinal);
   if (kind == GMM_KIND_VMM) return std::make_unique<VmmRaw>(driver, ordinal);
   return std::make_unique<PageLockedRaw>(driver);
 }
-#else
-std::unique_ptr<IpcRaw> cuda_ipc_raw(uint32_t, int32_t, std::string *error) {
-  *error = "gmm-bench was built without CUDA's headers";
-  return nullptr;
-}
-#endif
 
 }  // namespace gmm_bench

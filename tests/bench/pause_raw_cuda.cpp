@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Raw on CUDA: libcuda alone, opened here, so that nothing of gmm and of the CUDA runtime takes part.
+#include "../support/cuda_functions.h"
 #include "pause_raw.h"
-
-#ifdef GMM_BENCH_CUDA
-#include "raw_driver.h"
 
 namespace gmm_bench {
 namespace {
@@ -14,8 +12,7 @@ class CudaRaw : public Raw {
  public:
   bool open(int32_t device) {
     if (stream_ != nullptr) return device == device_ || fail("one device a process");
-    std::string missing;
-    if (!find_driver(&driver_, &missing)) return fail(missing);
+    if (const char *missing = cuda_driver_open(&driver_); missing != nullptr) return fail(missing);
     CUcontext context = nullptr;
     device_ = device;
     // Both stay until the process ends.
@@ -78,15 +75,15 @@ class CudaRaw : public Raw {
     return good(driver_.cuMemFreeHost(base), "cuMemFreeHost");
   }
   bool lock(char *base, uint64_t size) override {
-    return good(driver_.cuMemHostRegister(base, size, CU_MEMHOSTREGISTER_PORTABLE), "cuMemHostRegister");
+    return good(driver_.cuMemHostRegister_v2(base, size, CU_MEMHOSTREGISTER_PORTABLE), "cuMemHostRegister");
   }
   bool unlock(char *base, uint64_t) override { return good(driver_.cuMemHostUnregister(base), "cuMemHostUnregister"); }
 
   bool copy_out(char *host, const char *device, uint64_t size) override {
-    return good(driver_.cuMemcpyDtoHAsync(host, pointer(device), size, stream_), "cuMemcpyDtoHAsync");
+    return good(driver_.cuMemcpyDtoHAsync_v2(host, pointer(device), size, stream_), "cuMemcpyDtoHAsync");
   }
   bool copy_in(char *device, const char *host, uint64_t size) override {
-    return good(driver_.cuMemcpyHtoDAsync(pointer(device), host, size, stream_), "cuMemcpyHtoDAsync");
+    return good(driver_.cuMemcpyHtoDAsync_v2(pointer(device), host, size, stream_), "cuMemcpyHtoDAsync");
   }
   bool wait() override { return good(driver_.cuStreamSynchronize(stream_), "cuStreamSynchronize"); }
 
@@ -104,7 +101,7 @@ class CudaRaw : public Raw {
     return fail(std::string(what) + ": " + (name != nullptr ? name : std::to_string(result)));
   }
 
-  RawDriver driver_;
+  cuda_driver driver_ = {};
   CUdevice ordinal_ = 0;
   int32_t device_ = 0;
   CUstream stream_ = nullptr;
@@ -120,11 +117,3 @@ Raw *cuda_raw(int32_t device, std::string *error) {
 }
 
 }  // namespace gmm_bench
-#else
-namespace gmm_bench {
-Raw *cuda_raw(int32_t, std::string *error) {
-  *error = "gmm-bench was built without cuda.h";
-  return nullptr;
-}
-}  // namespace gmm_bench
-#endif

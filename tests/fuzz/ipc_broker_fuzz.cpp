@@ -30,23 +30,23 @@ using namespace gmm;
 
 constexpr uint8_t kToken[kIpcTokenSize] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
 constexpr uint64_t kAllocation = 3;
-constexpr uint32_t kPieces = 3;
 constexpr uint64_t kAllocationSize = 4096;
 std::atomic<int> importers{0};
 
 Status resolve(void *, uint64_t id, const uint8_t token[kIpcTokenSize], IpcGrant *out) {
-  if (ipc_export_id(id) != kAllocation || ipc_piece_index(id) >= kPieces || !ipc_token_equal(token, kToken))
-    return fail(GMM_ERROR_IPC_REFUSED, "wrong token");
-  if (out->wants_fd) {
-    out->fd = ::memfd_create("fuzz", MFD_CLOEXEC);
-    if (out->fd >= 0 && ::ftruncate(out->fd, kAllocationSize) != 0) std::abort();
+  if (id != kAllocation || !ipc_token_equal(token, kToken)) return fail(GMM_ERROR_IPC_REFUSED, "wrong token");
+  if (out->wants_fds) {
+    out->fds[0] = ::memfd_create("fuzz", MFD_CLOEXEC);
+    if (out->fds[0] < 0 || ::ftruncate(out->fds[0], kAllocationSize) != 0) std::abort();
+    out->sizes[0] = kAllocationSize;
+    out->extents = 1;
   }
   out->allocation_size = kAllocationSize;
   if (out->counts) ++importers;
   return Status();
 }
 void importer_gone(void *, uint64_t id) {
-  if (ipc_export_id(id) != kAllocation || ipc_piece_index(id) >= kPieces || --importers < 0) std::abort();
+  if (id != kAllocation || --importers < 0) std::abort();
 }
 void discard(void *, uint32_t, const char *) {}
 
@@ -92,8 +92,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   int fd = connect_to(target);
   while (size >= 2) {
     const unsigned how = data[0] & 3u;
-    const bool wait = (data[0] & 4u) != 0, release = (data[0] & 8u) != 0;
-    const uint32_t piece = data[0] >> 4 & 3u;
+    const bool wait = (data[0] & 4u) != 0;
+    const uint16_t want = data[0] >> 3 & 3u;
     size_t length = data[1];
     data += 2;
     size -= 2;
@@ -107,9 +107,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
       ::send(fd, data, length, MSG_NOSIGNAL | MSG_DONTWAIT);
     } else if (how == 1) {
       IpcRequest request;
-      request.want = static_cast<uint16_t>(release ? IpcWant::kRelease : IpcWant::kDescriptor);
-      request.allocation = ipc_piece_id(kAllocation, piece);
-      if (!release) std::memcpy(request.token, kToken, sizeof kToken);
+      request.want = want;
+      request.allocation = kAllocation;
+      std::memcpy(request.token, kToken, sizeof kToken);
       request.start_time = target.endpoint.start_time;
       request.serial = target.endpoint.serial;
       uint8_t bytes[kIpcRequestSize];

@@ -85,7 +85,7 @@ take_zlib
 
 # --- the build --------------------------------------------------------------------------------------------------
 # A release, as users have it.
-options=(-Dcuda=enabled -Dpython=disabled -Djava=disabled -Dcsharp=disabled -Dwerror=false)
+options=(-Dpython=disabled -Djava=disabled -Dcsharp=disabled -Dwerror=false)
 [ -f "$build/build.ninja" ] || step 'configure' 60 meson setup "$build" "${options[@]}" || exit 1
 JOBS=$(nproc) step 'peers' 150 tests/bench/peers/build.sh "$peers" &
 building=$!

@@ -2,56 +2,20 @@
 /*
  * What calls of the CUDA driver cost on the machine at hand: libcuda alone, nothing of gmm. Prints medians.
  *
- * Build:  cc -O2 -std=gnu11 -I/usr/local/cuda/include tests/gpu/driver_costs.c -o driver_costs -lpthread -ldl
+ * Build:  cc -O2 -std=gnu11 tests/gpu/driver_costs.c -o driver_costs -lpthread -ldl
  * Usage:  driver_costs [SCALE]    SCALE divides the repetitions, for a try on the tests' fake driver; 1
  */
-#include <cuda.h>
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
+#include "../support/cuda_functions.h"
+
 enum { MOST_THREADS = 8, ROUNDS = 9, MOST_REPETITIONS = 64, PIECES = 16 };
 
-/* cuda.h turns a name into the symbol of its own version, and so does the text of it. */
-#define TEXT_OF(name) #name
-#define TEXT(name) TEXT_OF(name)
-#define CALLS(X)               \
-  X(cuInit)                    \
-  X(cuGetErrorName)            \
-  X(cuDeviceGet)               \
-  X(cuDeviceGetName)           \
-  X(cuDriverGetVersion)        \
-  X(cuDevicePrimaryCtxRetain)  \
-  X(cuDevicePrimaryCtxRelease) \
-  X(cuCtxSetCurrent)           \
-  X(cuCtxGetCurrent)           \
-  X(cuStreamCreate)            \
-  X(cuStreamDestroy)           \
-  X(cuStreamSynchronize)       \
-  X(cuStreamIsCapturing)       \
-  X(cuStreamGetCaptureInfo)    \
-  X(cuStreamQuery)             \
-  X(cuStreamWaitEvent)         \
-  X(cuEventCreate)             \
-  X(cuEventDestroy)            \
-  X(cuEventRecord)             \
-  X(cuEventQuery)              \
-  X(cuMemAddressReserve)       \
-  X(cuMemAddressFree)          \
-  X(cuMemCreate)               \
-  X(cuMemRelease)              \
-  X(cuMemMap)                  \
-  X(cuMemUnmap)                \
-  X(cuMemSetAccess)
-
-static struct {
-#define MEMBER(name) __typeof__(&name) name;
-  CALLS(MEMBER)
-#undef MEMBER
-} driver;
+static struct cuda_driver driver;
 
 static void check(CUresult result, const char *what, int line) {
   if (result == CUDA_SUCCESS) return;
@@ -63,21 +27,10 @@ static void check(CUresult result, const char *what, int line) {
 #define OK(call) check(driver.call, #call, __LINE__)
 
 static void open_driver(void) {
-  void *library = dlopen("libcuda.so.1", RTLD_NOW);
-  if (library == NULL) {
-    fprintf(stderr, "driver_costs: %s\n", dlerror());
-    exit(1);
-  }
-  void *symbol;
-#define FIND(name)                                                       \
-  symbol = dlsym(library, TEXT(name));                                   \
-  if (symbol == NULL) {                                                  \
-    fprintf(stderr, "driver_costs: the driver has no %s\n", TEXT(name)); \
-    exit(1);                                                             \
-  }                                                                      \
-  *(void **)&driver.name = symbol;
-  CALLS(FIND)
-#undef FIND
+  const char *missing = cuda_driver_open(&driver);
+  if (missing == NULL) return;
+  fprintf(stderr, "driver_costs: %s\n", missing);
+  exit(1);
 }
 
 static uint64_t now(void) {
@@ -116,7 +69,7 @@ BODY(is_capturing_legacy, (void)own; CUstreamCaptureStatus status; OK(cuStreamIs
 BODY(is_capturing_per_thread, (void)own; CUstreamCaptureStatus status;
      OK(cuStreamIsCapturing(CU_STREAM_PER_THREAD, &status)))
 BODY(capture_info, CUstreamCaptureStatus status; cuuint64_t id;
-     OK(cuStreamGetCaptureInfo(own->stream, &status, &id, NULL, NULL, NULL, NULL)))
+     OK(cuStreamGetCaptureInfo_v2(own->stream, &status, &id, NULL, NULL, NULL)))
 BODY(current_context, (void)own; CUcontext context; OK(cuCtxGetCurrent(&context)))
 BODY(stream_query, OK(cuStreamQuery(own->stream)))
 BODY(event_record, OK(cuEventRecord(own->event, own->stream)))
@@ -124,7 +77,7 @@ BODY(event_query, OK(cuEventQuery(own->event)))
 BODY(wait_finished_event, OK(cuStreamWaitEvent(own->other, own->event, 0)))
 BODY(record_and_wait, OK(cuEventRecord(own->event, own->stream)); OK(cuStreamWaitEvent(own->other, own->event, 0)))
 BODY(create_and_destroy, (void)own; CUevent event; OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
-     OK(cuEventDestroy(event)))
+     OK(cuEventDestroy_v2(event)))
 
 typedef struct worker {
   pthread_t thread;
@@ -180,9 +133,9 @@ static void measure(const char *name, void (*body)(const job *, uint64_t), uint6
       for (int round = 0; round < ROUNDS; ++round) times[round] += workers[i].times[round];
     }
     for (int i = 0; i < threads; ++i) {
-      OK(cuEventDestroy(workers[i].job.event));
-      OK(cuStreamDestroy(workers[i].job.stream));
-      OK(cuStreamDestroy(workers[i].job.other));
+      OK(cuEventDestroy_v2(workers[i].job.event));
+      OK(cuStreamDestroy_v2(workers[i].job.stream));
+      OK(cuStreamDestroy_v2(workers[i].job.other));
     }
     pthread_barrier_destroy(&barrier);
     const double each = (double)median(times, ROUNDS) / threads / (double)repetitions;
@@ -331,6 +284,6 @@ int main(int count, char **arguments) {
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; ++i) adjacent(sizes[i] << 20, repetitions / 4 + 1);
 
   OK(cuCtxSetCurrent(NULL));
-  OK(cuDevicePrimaryCtxRelease(device));
+  OK(cuDevicePrimaryCtxRelease_v2(device));
   return 0;
 }

@@ -147,7 +147,7 @@ command -v glslangValidator >/dev/null || PATH=$root/.gpu/vulkan:$PATH
 # --- the build ----------------------------------------------------------------------------------------------------
 take_headers
 take_zlib
-options=(-Ddebug=true -Dcuda=enabled -Dpython=disabled -Djava=disabled -Dcsharp=disabled -Dbench=false -Dgtest=disabled)
+options=(-Ddebug=true -Dpython=disabled -Djava=disabled -Dcsharp=disabled -Dbench=false -Dgtest=disabled)
 [ -z "$fake" ] || options+=(-Doptimization=0)
 [ -f "$build/build.ninja" ] || step 'configure' 60 meson setup "$build" "${options[@]}" || finish
 targets=(tests/vulkan/vulkan_test)

@@ -146,7 +146,7 @@ take_headers
 
 # --- the build --------------------------------------------------------------------------------------------------
 # A release, as users have it: some of it is measured.
-options=(-Dcuda=enabled -Dpython=enabled -Djava=disabled -Dcsharp=disabled -Dwerror=false)
+options=(-Dpython=enabled -Djava=disabled -Dcsharp=disabled -Dwerror=false)
 if [ ! -f "$build/build.ninja" ]; then step 'configure' 60 build meson setup "$build" "${options[@]}" || finish; fi
 # Only what runs below.
 mapfile -t targets < <(ninja -C "$build" -t targets all | sed -n 's/: .*//p' | grep -vE '\.p/|\.symbols$' |

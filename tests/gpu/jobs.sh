@@ -59,7 +59,7 @@ ask_machine 40000 || finish
 command -v swig >/dev/null || take_wheels .gpu/wheels/swig-*.whl
 take_headers
 take_zlib
-options=(-Dcuda=enabled -Dpython=enabled -Djava=disabled -Dcsharp=disabled -Dwerror=false)
+options=(-Dpython=enabled -Djava=disabled -Dcsharp=disabled -Dwerror=false)
 [ -f "$build/build.ninja" ] || step 'configure' 60 meson setup "$build" "${options[@]}" || finish
 mapfile -t targets < <(ninja -C "$build" -t targets all | sed -n 's/: .*//p' | grep -vE '\.p/|\.symbols$' |
   grep -E -e '^(bindings/python/|lib/lib|tests/support/fake_cuda/lib)' \

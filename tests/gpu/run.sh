@@ -105,7 +105,7 @@ for tool in c++ meson ninja python3 swig; do
 done
 
 # --- the build --------------------------------------------------------------------------------------------------
-options=(-Ddebug=true -Dcuda=enabled -Dpython=enabled -Djava=disabled -Dcsharp=disabled)
+options=(-Ddebug=true -Dpython=enabled -Djava=disabled -Dcsharp=disabled)
 [ -z "$fake" ] || options+=(-Doptimization=0)
 if [ ! -f "$build/build.ninja" ]; then step 'configure' 60 meson setup "$build" "${options[@]}" || finish; fi
 # Only what runs below.

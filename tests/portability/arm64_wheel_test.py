@@ -19,7 +19,7 @@ sys.path[:0] = [str(SOURCE / "tests" / folder) for folder in ("support", "bindin
 import tap  # noqa: E402
 from wheel_test import problems_of, wheels  # noqa: E402
 
-TESTS = ("test_smoke.py", "test_watch.py", "test_registration.py")
+TESTS = ("test_calls.py", "test_watch.py", "test_registration.py")
 RUN = """
 import sys
 sys.path[:0] = sys.argv[1:3]

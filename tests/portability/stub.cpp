@@ -142,7 +142,8 @@ bool nobody_listens(int32_t, const char *) { return false; }
 int accept_socket(int32_t, int32_t *) { return ENOSYS; }
 int peer_of_socket(int32_t, int32_t *, uint32_t *) { return ENOSYS; }
 void close_socket(int32_t) {}
-int64_t send_bytes(int32_t, const void *, uint64_t, int32_t) { return -ENOSYS; }
+void end_connection(int32_t) {}
+int64_t send_bytes(int32_t, const void *, uint64_t, const int32_t *, uint32_t) { return -ENOSYS; }
 int64_t receive_bytes(int32_t, void *, uint64_t) { return -ENOSYS; }
 int64_t receive_with_descriptors(int32_t, void *, uint64_t, ReceivedDescriptors *) { return -ENOSYS; }
 int wait_until_readable(int32_t, uint64_t) { return ENOSYS; }

@@ -4,29 +4,25 @@
 //
 // Usage: [gmm run ...] driver_user linked|dlsym|dlvsym|entry taken|forwarded
 #define _GNU_SOURCE  // dlvsym
-#include <cuda.h>
 #include <dlfcn.h>
 #include <pthread.h>
 #include <sys/wait.h>
 #include <time.h>
 
 #include "../support/check.h"
+#include "../support/cuda_functions.h"
 #include "../support/fake_cuda/fake_cuda.h"
 
-#undef cuGetProcAddress
-#undef cuMemAlloc
-#undef cuMemFree
-
-static CUresult (*mem_alloc)(CUdeviceptr *, size_t);
-static CUresult (*mem_free)(CUdeviceptr);
-static CUresult (*mem_alloc_async)(CUdeviceptr *, size_t, CUstream);
-static CUresult (*mem_free_async)(CUdeviceptr, CUstream);
-static CUresult (*mem_alloc_managed)(CUdeviceptr *, size_t, unsigned int);
-static CUresult (*mem_host_alloc)(void **, size_t, unsigned int);
-static CUresult (*mem_free_host)(void *);
-static CUresult (*stream_destroy)(CUstream);
-static CUresult (*begin_capture)(CUstream, CUstreamCaptureMode);
-static CUresult (*end_capture)(CUstream, CUgraph *);
+static cuMemAlloc_v2_fn *mem_alloc;
+static cuMemFree_v2_fn *mem_free;
+static cuMemAllocAsync_fn *mem_alloc_async;
+static cuMemFreeAsync_fn *mem_free_async;
+static cuMemAllocManaged_fn *mem_alloc_managed;
+static cuMemHostAlloc_fn *mem_host_alloc;
+static cuMemFreeHost_fn *mem_free_host;
+static cuStreamDestroy_v2_fn *stream_destroy;
+static cuStreamBeginCapture_v2_fn *begin_capture;
+static cuStreamEndCapture_fn *end_capture;
 
 static uint64_t (*count)(const char *);
 static int (*fail_next)(const char *, uint64_t, int);
@@ -48,7 +44,7 @@ static void *find(const char *mode, void *library, const char *symbol, const cha
     if (dlvsym(library, symbol, "NO_SUCH_1.0") != NULL) return NULL;
     return dlsym(library, symbol);
   }
-  CUresult (*look_up)(const char *, void **, int, cuuint64_t, CUdriverProcAddressQueryResult *) = NULL;
+  cuGetProcAddress_v2_fn *look_up = NULL;
   *(void **)&look_up = dlsym(library, "cuGetProcAddress_v2");
   CUdriverProcAddressQueryResult status;
   if (look_up != NULL && look_up(name, &found, version, CU_GET_PROC_ADDRESS_DEFAULT, &status) != CUDA_SUCCESS)
@@ -190,7 +186,7 @@ static void driver_failures(void) {
   }
 }
 
-static void CUDA_CB hold(void *unused) {
+static void hold(void *unused) {
   (void)unused;
   nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
 }

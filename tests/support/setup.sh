@@ -357,7 +357,7 @@ setup_mpi() {
 }
 
 setup_cuda_headers() {
-  [ -n "$("$setup_root/tests/support/fake_cuda/find_headers.sh" '' "$setup_deps")" ] && return 0
+  [ -n "$("$setup_root/tests/support/find_cuda_headers.sh" "$setup_deps")" ] && return 0
   setup_python || return 1
   setup_say "fetching the header of the CUDA driver API from PyPI into .deps/cuda"
   setup_header_package cuda 'nvidia-cuda-runtime==13.0.*'
@@ -410,15 +410,14 @@ setup_xxhash() {
 # that contradicts an option, the configuration fails, and setup_configure() makes a new one.
 setup_options() {
   setup_options=(-Ddebug=true -Dwerror=true)
-  local name
-  for name in cuda_headers xxhash; do
-    if setup_$name; then
-      setup_options+=("-D${name%_headers}=enabled")
-    else
-      setup_skipped[${name%_headers}]=$setup_reason
-      setup_options+=("-D${name%_headers}=disabled")
-    fi
-  done
+  # No option of the build: without it nothing checks gmm's declarations of CUDA's driver.
+  setup_cuda_headers || setup_skipped[cuda]=$setup_reason
+  if setup_xxhash; then
+    setup_options+=(-Dxxhash=enabled)
+  else
+    setup_skipped[xxhash]=$setup_reason
+    setup_options+=(-Dxxhash=disabled)
+  fi
   if echo '#include <zlib.h>' | cc -E - >/dev/null 2>&1; then
     setup_options+=(-Dcli=enabled)
   else

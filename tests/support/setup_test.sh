@@ -26,7 +26,7 @@ if ! echo '#include <xxhash.h>' | cc -E - >/dev/null 2>&1; then
   exit 0
 fi
 echo "1..6"
-options=(-Ddefault_library=static -Dtests=false -Dcuda=disabled -Dcli=disabled -Dpython=disabled -Djava=disabled
+options=(-Ddefault_library=static -Dtests=false -Dcli=disabled -Dpython=disabled -Djava=disabled
   -Dcsharp=disabled)
 # A header that cannot be included hides the one of the system.
 mkdir "$folder/hidden"

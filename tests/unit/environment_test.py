@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The variables of the environment: README.md has the table that reads them, nothing reads one past it, and what is
-wrong in the environment is told.
+"""The variables of the environment: `gmm info --env` prints lib/base/environment.def, nothing reads a variable past
+it, and a mistake in the environment is reported.
 
 Usage: environment_test.py SOURCE_ROOT GMM          GMM '': the command was not built
-       environment_test.py SOURCE_ROOT --write      writes the table into README.md
 """
 
 import os
@@ -18,8 +17,6 @@ import tap  # noqa: E402
 
 ROOT = pathlib.Path(sys.argv[1])
 ROW = re.compile(r'^GMM_VARIABLE\((\w+), "(\w+)", (\w+), (\w+), "([^"]*)",\s*"([^"]*)",\s*"([^"]*)"\)', re.MULTILINE)
-READERS = {"Library": "the library", "Preload": "the preload library", "Python": "Python", "CSharp": "C#"}
-PLACE = re.compile(r"(<!-- environment -->\n).*?(<!-- end of environment -->)", re.DOTALL)
 # How each language reads a variable by its name.
 READ = {
     ".c": r'getenv\("(\w+)"\)', ".h": r'getenv\("(\w+)"\)',
@@ -34,18 +31,6 @@ READERS_OF_ANY = ("lib/base/environment.cpp", "lib/base/trusted_variable.cpp", "
 
 def rows():
     return ROW.findall((ROOT / "lib/base/environment.def").read_text(encoding="utf-8"))
-
-
-def table():
-    lines = ["| variable | values | default | what it does |", "| --- | --- | --- | --- |"]
-    reader = None
-    for _, name, who, _, values, fallback, text in rows():
-        if who != reader and reader is not None:
-            lines.append(f"| *{READERS[who]}* | | | |")
-        reader = who
-        shown = ", ".join(f"`{value}`" for value in values.split("|")) if "|" in values else values
-        lines.append(f"| `{name}` | {shown} | {fallback} | {text.rstrip('.')} |")
-    return "\n".join(lines) + "\n"
 
 
 def sources():
@@ -115,14 +100,8 @@ def test_command(gmm):
 
 def main():
     known = {row[1] for row in rows()}
-    page = (ROOT / "README.md").read_text(encoding="utf-8")
-    written = PLACE.sub(lambda match: match[1] + table() + match[2], page)
-    if sys.argv[2:] == ["--write"]:
-        (ROOT / "README.md").write_text(written, encoding="utf-8")
-        return
     count = (ROOT / "lib/base/environment.def").read_text(encoding="utf-8").count("\nGMM_VARIABLE(")
     tap.check(len(known) == count > 15, "the table is read", [f"{len(known)} of {count} rows"])
-    tap.check(written == page, "README.md has the table", ["tests/unit/environment_test.py . --write"])
     bad = list(read_past_the_table(ROOT, sources(), known))
     tap.check(not bad, "nothing reads a variable past the table", bad)
     with tempfile.TemporaryDirectory() as folder:

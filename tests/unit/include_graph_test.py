@@ -33,12 +33,12 @@ ROOMS = {
 }
 # What the command prints, and what the preload library has a copy of inside.
 TABLE_OF_VARIABLES = ("base/environment.def", "base/environment.h")
-# The preload library has a copy of these inside too: its locks have ranks.
-LOCKS = ("base/lock.h",)
+# The preload library has a copy of these inside too: its locks have ranks. Its hooks are functions of CUDA's driver.
+IN_PRELOAD = ("base/lock.h", "backend/cuda/driver_api.h")
 # The server has a copy of base inside, and of the parts of the engine that it shares with its clients.
 SERVER_MAY = ("engine/lease/messages.h", "engine/ipc/directory.h", "engine/ipc/peer_user.h")
 # Made by the build, in the build folder.
-GENERATED = ("help.h",)
+GENERATED = ("help.h", "find_zeros_ptx.h")
 # What the engine, the interface and the portable part of base may include in angle brackets: headers of the C++
 # standard that every system has, and xxhash in one place.
 STANDARD = set("""algorithm array atomic bit cerrno cinttypes climits cstdarg cstddef cstdint cstdio cstdlib cstring
@@ -58,7 +58,7 @@ def objection(source, target):
     if source.startswith("cli/serve/") and (wanted == "base" or target in SERVER_MAY):
         return None
     if layer in ("cli", "preload"):
-        if target in TABLE_OF_VARIABLES or (layer == "preload" and target in LOCKS):
+        if target in TABLE_OF_VARIABLES or (layer == "preload" and target in IN_PRELOAD):
             return None
         return None if wanted == layer else f"{layer} uses the public interface only"
     if wanted == "base":

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compiles an assembly for netstandard2.0 with Mono's compiler: build.py MCS OUTPUT ARGUMENT_OF_MCS...
 
-Mono has no reference assembly of netstandard, so mcs compiles against Mono's mscorlib and System. Then the assembly's
-references to these become references to netstandard 2.0.0.0, which has all of the types that gmm uses. The script fails
-where an assembly has another reference. What must be in the file already is in Standard.cs.
+Mono has no reference assembly of netstandard, so mcs compiles against Mono's mscorlib, System and System.Core. Then the
+assembly's references to these become references to netstandard 2.0.0.0, which has all of the types that gmm uses. The
+script fails where an assembly has another reference. What must be in the file already is in Standard.cs.
 """
 import pathlib
 import struct
@@ -13,7 +13,7 @@ import sys
 HERE = pathlib.Path(__file__).parent
 TOKEN = bytes.fromhex("cc7b13ffcd2ddd51")  # of netstandard's public key
 MONO = struct.pack("<4HI", 4, 0, 0, 0, 0)  # version and flags, at the begin of a row of the table AssemblyRef
-NAMES = (b"mscorlib", b"System")
+NAMES = (b"mscorlib", b"System", b"System.Core")
 NETSTANDARD = struct.pack("<4HI", 2, 0, 0, 0, 0)
 
 
@@ -56,7 +56,7 @@ def retarget(data):
     rows = [at for at in range(tables, tables + size - row_of.size + 1)
             if data[at:at + 12] == MONO and is_reference(at)]
     if len(rows) != references or references == 0:
-        fail(f"of its {references} references to other assemblies {len(rows)} are to mscorlib or System")
+        fail(f"of its {references} references to other assemblies {len(rows)} are to mscorlib, System or System.Core")
     made = bytearray(data)
     for row in rows:
         key = streams["#Blob"][0] + row_of.unpack_from(data, row)[1]

@@ -28,9 +28,9 @@ namespace Gmm
     [UnmanagedFunctionPointer(CallingConvention.Cdecl)]
     internal delegate void LogCallback(IntPtr user, uint level, IntPtr message);
 
+    /// <summary>Gets a struct that the library lends.</summary>
     [UnmanagedFunctionPointer(CallingConvention.Cdecl)]
-    internal delegate int OomCallback(IntPtr user, int device, uint kind, uint tag, ulong requested, ulong reserved,
-        uint attempt, int cause);
+    internal delegate int InfoCallback(IntPtr user, IntPtr info);
 
     [UnmanagedFunctionPointer(CallingConvention.Cdecl)]
     internal delegate int WriteCallback(IntPtr user, IntPtr text, ulong size);
@@ -85,18 +85,12 @@ namespace Gmm
             }
         }
 
-        internal static int Oom(IntPtr user, int device, uint kind, uint tag, ulong requested, ulong reserved,
-            uint attempt, int cause)
+        internal static int Oom(IntPtr user, IntPtr info)
         {
             try
             {
                 GmmOomHandler handler = ((Callbacks)GCHandle.FromIntPtr(user).Target).oomHandler;
-                if (handler == null || pending != null)
-                {
-                    return 0;
-                }
-                return handler(new GmmOomInfo(device, (GmmKind)kind, (int)tag, (long)requested, (long)reserved,
-                    (int)attempt, (GmmResult)cause)) ? 1 : 0;
+                return handler != null && pending == null && handler(new GmmOomInfo(Struct.Lent(info))) ? 1 : 0;
             }
             catch (Exception error)
             {

@@ -17,13 +17,11 @@ namespace Gmm
         private struct Request
         {
             internal IntPtr User;
-            internal IntPtr Message;
+            internal IntPtr Info;
             internal ulong Copied;
             internal ulong Total;
             internal uint Level;
             internal int Kind;
-            internal WatchCall.Fields Watch;
-            internal LeaseCall.Fields Ask;
         }
 
         private static readonly object gate = new object();
@@ -63,15 +61,15 @@ namespace Gmm
             }
             else if (request.Kind == Native.GMM_CSHARP_WATCH)
             {
-                answer = WatchCall.Call(request.User, request.Watch);
+                answer = WatchCall.Call(request.User, request.Info);
             }
             else if (request.Kind == Native.GMM_CSHARP_ASKED)
             {
-                LeaseCall.Call(request.User, request.Ask);
+                LeaseCall.Call(request.User, request.Info);
             }
             else if (request.Kind == Native.GMM_CSHARP_LOG)
             {
-                Callbacks.Log(request.User, request.Level, request.Message);
+                Callbacks.Log(request.User, request.Level, request.Info);
             }
             else
             {

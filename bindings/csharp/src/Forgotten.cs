@@ -22,11 +22,6 @@ namespace Gmm
             {
                 return; // the end of the process frees everything
             }
-            if (AppDomain.CurrentDomain.IsFinalizingForUnload())
-            {
-                End(handle); // this domain starts no thread any more
-                return;
-            }
             lock (queue)
             {
                 queue.Enqueue(handle);

@@ -64,26 +64,19 @@ namespace Gmm
         internal static GmmBuffer Imported(GmmContextHandle context, byte[] ipcHandle, int device,
             int timeoutMilliseconds)
         {
-            using (gmm_ipc_import_desc desc = new gmm_ipc_import_desc())
+            byte[] desc = new GmmIpcImportOptions
             {
-                desc.device = device;
-                desc.timeout_ms = (uint)timeoutMilliseconds;
-                return Imported(context, (IntPtr native, out IntPtr address) =>
-                    Native.gmm_ipc_import(native, ipcHandle, desc, out address));
-            }
+                Device = device, TimeoutMilliseconds = timeoutMilliseconds
+            }.Encode();
+            return Imported(context, (IntPtr native, out IntPtr address) =>
+                Native.gmm_ipc_import(native, ipcHandle, desc, out address));
         }
 
         internal static GmmBuffer ImportedFd(GmmContextHandle context, int fd, GmmFdType type, long size, int device)
         {
-            Show.CheckSize("size", size);
-            using (gmm_ipc_fd_desc desc = new gmm_ipc_fd_desc())
-            {
-                desc.type = (uint)type;
-                desc.size = (ulong)size;
-                desc.device = device;
-                return Imported(context, (IntPtr native, out IntPtr address) =>
-                    Native.gmm_ipc_import_fd(native, fd, desc, out address));
-            }
+            byte[] desc = new GmmIpcFdOptions { Type = type, Size = size, Device = device }.Encode();
+            return Imported(context, (IntPtr native, out IntPtr address) =>
+                Native.gmm_ipc_import_fd(native, fd, desc, out address));
         }
 
         private delegate void Import(IntPtr context, out IntPtr address);
@@ -97,16 +90,12 @@ namespace Gmm
             {
                 GmmSafeHandle.Keep(context);
                 kept = true;
-                using (gmm_pointer_info info = new gmm_pointer_info())
-                {
-                    IntPtr address;
-                    how(context.DangerousGetHandle(), out address);
-                    handle = new GmmImportHandle(address, context);
-                    Native.gmm_query(context.DangerousGetHandle(), address, info);
-                    made = true;
-                    return new GmmBuffer(context, handle, (long)info.base_address + (long)info.size - (long)address,
-                        (GmmKind)info.kind);
-                }
+                IntPtr address;
+                how(context.DangerousGetHandle(), out address);
+                handle = new GmmImportHandle(address, context);
+                GmmPointerInfo info = GmmContext.Query(context.DangerousGetHandle(), address);
+                made = true;
+                return new GmmBuffer(context, handle, (long)info.Base + info.Size - (long)address, info.Kind);
             }
             finally
             {
@@ -286,11 +275,9 @@ namespace Gmm
         {
             using (Use buffer = Using())
             using (Use on = new Use(stream))
-            using (gmm_move_desc desc = new gmm_move_desc())
             {
-                desc.stream = on.Address;
-                desc.flags = nonBlocking ? (uint)Native.GMM_MOVE_NON_BLOCKING : 0;
-                Native.gmm_move(context.DangerousGetHandle(), buffer.Address, location, desc);
+                Native.gmm_move(context.DangerousGetHandle(), buffer.Address, location,
+                    new GmmMoveOptions { Stream = stream, NonBlocking = nonBlocking }.Encode());
             }
         }
 
@@ -354,7 +341,7 @@ namespace Gmm
 
         /// <summary>
         /// The kept contents of a part of the paused buffer, which stays paused. After a resume with <see
-        /// cref="GmmResumeOptions.Retain"/> they are those of the last pause.
+        /// cref="GmmPauseOptions.Retain"/> they are those of the last pause.
         /// </summary>
         public byte[] Backup(long offset, int length)
         {
@@ -419,10 +406,11 @@ namespace Gmm
         public GmmExportedFd ExportFd(GmmFdType type)
         {
             using (Use buffer = Using())
-            using (gmm_ipc_fd_info info = new gmm_ipc_fd_info())
             {
-                Native.gmm_ipc_export_fd(context.DangerousGetHandle(), buffer.Address, (uint)type, info);
-                return new GmmExportedFd(info.fd, (long)info.offset, (long)info.size);
+                byte[] bytes = GmmIpcFdInfo.BytesForC();
+                Native.gmm_ipc_export_fd(context.DangerousGetHandle(), buffer.Address, (uint)type, bytes);
+                GmmIpcFdInfo info = new GmmIpcFdInfo(bytes);
+                return new GmmExportedFd(info.Fd, info.Offset, info.Size);
             }
         }
 
@@ -432,10 +420,10 @@ namespace Gmm
         public GmmLegacyHandle ExportLegacy()
         {
             using (Use buffer = Using())
-            using (gmm_ipc_legacy_info info = new gmm_ipc_legacy_info())
             {
+                byte[] info = GmmLegacyHandle.BytesForC();
                 Native.gmm_ipc_export_legacy(context.DangerousGetHandle(), buffer.Address, info);
-                return new GmmLegacyHandle(info.bytes, (long)info.offset, (long)info.size);
+                return new GmmLegacyHandle(info);
             }
         }
 

@@ -50,13 +50,12 @@ namespace Gmm
         /// </summary>
         public GmmEvent ImportEvent(byte[] ipcHandle, int device, int timeoutMilliseconds)
         {
-            using (gmm_ipc_import_desc desc = new gmm_ipc_import_desc())
+            byte[] desc = new GmmIpcImportOptions
             {
-                desc.device = device;
-                desc.timeout_ms = (uint)timeoutMilliseconds;
-                return new GmmEvent(handle, (IntPtr native, out IntPtr address) =>
-                    Native.gmm_event_import(native, ipcHandle, desc, out address));
-            }
+                Device = device, TimeoutMilliseconds = timeoutMilliseconds
+            }.Encode();
+            return new GmmEvent(handle, (IntPtr native, out IntPtr address) =>
+                Native.gmm_event_import(native, ipcHandle, desc, out address));
         }
 
         /// <summary>
@@ -84,17 +83,8 @@ namespace Gmm
         public void ConfigureIpc(GmmIpcOptions options)
         {
             using (Use context = new Use(handle))
-            using (gmm_ipc_desc config = new gmm_ipc_desc())
             {
-                if (options.Directory != null)
-                {
-                    config.set_directory(options.Directory);
-                }
-                foreach (int user in options.Users)
-                {
-                    config.add_user((uint)user);
-                }
-                Native.gmm_ipc_configure(context.Address, config);
+                Native.gmm_ipc_configure(context.Address, options.Encode());
             }
         }
     }

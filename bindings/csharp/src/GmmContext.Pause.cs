@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 using System;
 using System.Collections.Generic;
+using System.Linq;
 
 namespace Gmm
 {
@@ -30,10 +31,9 @@ namespace Gmm
         public GmmTag Tag(string name, GmmTagOptions options)
         {
             using (Use context = new Use(handle))
-            using (gmm_tag_desc desc = options.ToNative())
             {
                 uint tag;
-                Native.gmm_tag_create(context.Address, name, desc, out tag);
+                Native.gmm_tag_create(context.Address, name, options.Encode(), out tag);
                 return new GmmTag(this, tag);
             }
         }
@@ -61,15 +61,16 @@ namespace Gmm
         public IReadOnlyList<GmmTag> Tags()
         {
             using (Use context = new Use(handle))
-            using (gmm_tags numbers = new gmm_tags())
             {
-                numbers.fill(context.Address);
-                List<GmmTag> found = new List<GmmTag>();
-                for (uint i = 0; i < numbers.count; ++i)
+                uint count = 0;
+                uint[] numbers;
+                do // other threads may make tags between two calls
                 {
-                    found.Add(new GmmTag(this, numbers.at(i)));
+                    numbers = new uint[count + 8];
+                    Native.gmm_tag_list(context.Address, numbers, (uint)numbers.Length, out count);
                 }
-                return found;
+                while (count > numbers.Length);
+                return numbers.Take((int)count).Select(number => new GmmTag(this, number)).ToList();
             }
         }
 
@@ -107,8 +108,8 @@ namespace Gmm
         internal GmmPauseInfo PauseInfo(int tag)
         {
             using (Use context = new Use(handle))
-            using (gmm_tag_info info = new gmm_tag_info())
             {
+                byte[] info = GmmPauseInfo.BytesForC();
                 Native.gmm_tag_query(context.Address, (uint)tag, info);
                 return new GmmPauseInfo(info);
             }
@@ -121,13 +122,13 @@ namespace Gmm
         /// </summary>
         public long Pause(params GmmTag[] tags)
         {
-            return PauseOrResume(true, 0, null, tags);
+            return Pause(new GmmPauseOptions(), tags);
         }
 
         /// <summary>Pauses as Pause() does, with options.</summary>
         public long Pause(GmmPauseOptions options, params GmmTag[] tags)
         {
-            return PauseOrResume(true, options.Flags, options.Progress, tags);
+            return PauseOrResume(true, options, tags);
         }
 
         /// <summary>
@@ -145,49 +146,49 @@ namespace Gmm
         /// </summary>
         public long Resume(params GmmTag[] tags)
         {
-            return PauseOrResume(false, 0, null, tags);
+            return Resume(new GmmPauseOptions(), tags);
         }
 
         /// <summary>Resumes as Resume() does, and reports the progress.</summary>
         public long Resume(GmmProgress progress, params GmmTag[] tags)
         {
-            return PauseOrResume(false, 0, progress, tags);
+            return Resume(new GmmPauseOptions { Progress = progress }, tags);
         }
 
         /// <summary>Resumes as Resume() does, with options.</summary>
-        public long Resume(GmmResumeOptions options, params GmmTag[] tags)
+        public long Resume(GmmPauseOptions options, params GmmTag[] tags)
         {
-            return PauseOrResume(false, options.Flags, options.Progress, tags);
+            return PauseOrResume(false, options, tags);
         }
 
         /// <summary>Pauses as Pause() does, on a thread of the library.</summary>
         public GmmTicket PauseAsync(params GmmTag[] tags)
         {
-            return new GmmTicket(handle, true, 0, null, tags);
+            return PauseAsync(new GmmPauseOptions(), tags);
         }
 
         /// <summary>Pauses as Pause() does, on a thread of the library.</summary>
         public GmmTicket PauseAsync(GmmPauseOptions options, params GmmTag[] tags)
         {
-            return new GmmTicket(handle, true, options.Flags, options.Progress, tags);
+            return new GmmTicket(handle, true, options, tags);
         }
 
         /// <summary>Resumes as Resume() does, on a thread of the library.</summary>
         public GmmTicket ResumeAsync(params GmmTag[] tags)
         {
-            return new GmmTicket(handle, false, 0, null, tags);
+            return ResumeAsync(new GmmPauseOptions(), tags);
         }
 
         /// <summary>Resumes as Resume() does, on a thread of the library, and reports the progress.</summary>
         public GmmTicket ResumeAsync(GmmProgress progress, params GmmTag[] tags)
         {
-            return new GmmTicket(handle, false, 0, progress, tags);
+            return ResumeAsync(new GmmPauseOptions { Progress = progress }, tags);
         }
 
         /// <summary>Resumes as Resume() does, on a thread of the library, with options.</summary>
-        public GmmTicket ResumeAsync(GmmResumeOptions options, params GmmTag[] tags)
+        public GmmTicket ResumeAsync(GmmPauseOptions options, params GmmTag[] tags)
         {
-            return new GmmTicket(handle, false, options.Flags, options.Progress, tags);
+            return new GmmTicket(handle, false, options, tags);
         }
 
         /// <summary>
@@ -205,24 +206,12 @@ namespace Gmm
             }
         }
 
-        internal static gmm_pause_desc Describe(uint flags, ProgressCall progress, GmmTag[] tags)
-        {
-            gmm_pause_desc desc = new gmm_pause_desc();
-            desc.flags = flags;
-            desc.set_progress(progress == null ? IntPtr.Zero : progress.User);
-            foreach (GmmTag tag in tags)
-            {
-                desc.add_tag((uint)tag.Number);
-            }
-            return desc;
-        }
-
-        private long PauseOrResume(bool pause, uint flags, GmmProgress progress, GmmTag[] tags)
+        private long PauseOrResume(bool pause, GmmPauseOptions options, GmmTag[] tags)
         {
             using (Use context = new Use(handle))
-            using (ProgressCall call = new ProgressCall(progress))
-            using (gmm_pause_desc desc = Describe(flags, call, tags))
+            using (ProgressCall call = new ProgressCall(options.Progress))
             {
+                byte[] desc = options.Encode(tags, call.User);
                 ulong bytes = 0;
                 try
                 {
@@ -251,9 +240,8 @@ namespace Gmm
         public void SetBackup(GmmBackupOptions options)
         {
             using (Use context = new Use(handle))
-            using (gmm_backup_desc desc = (options ?? new GmmBackupOptions()).ToNative())
             {
-                Native.gmm_backup_configure(context.Address, desc);
+                Native.gmm_backup_configure(context.Address, options == null ? null : options.Encode());
             }
         }
 
@@ -274,8 +262,8 @@ namespace Gmm
         public GmmBackupInfo BackupInfo()
         {
             using (Use context = new Use(handle))
-            using (gmm_backup_info info = new gmm_backup_info())
             {
+                byte[] info = GmmBackupInfo.BytesForC();
                 Native.gmm_backup_query(context.Address, info);
                 return new GmmBackupInfo(info);
             }
@@ -288,10 +276,9 @@ namespace Gmm
         public long DiscardBackup(params GmmTag[] tags)
         {
             using (Use context = new Use(handle))
-            using (gmm_pause_desc desc = Describe(0, null, tags))
             {
                 ulong bytes;
-                Native.gmm_backup_discard(context.Address, desc, out bytes);
+                Native.gmm_backup_discard(context.Address, new GmmPauseOptions().Encode(tags, IntPtr.Zero), out bytes);
                 return (long)bytes;
             }
         }
@@ -307,9 +294,8 @@ namespace Gmm
         internal void UpdateTag(int tag, GmmTagOptions options)
         {
             using (Use context = new Use(handle))
-            using (gmm_tag_desc desc = options.ToNative())
             {
-                Native.gmm_tag_configure(context.Address, (uint)tag, desc);
+                Native.gmm_tag_configure(context.Address, (uint)tag, options.Encode());
             }
         }
 
@@ -339,13 +325,14 @@ namespace Gmm
             Show.CheckSize("timeout", timeout.Ticks);
             List<GmmLeaseEntryInfo> found = new List<GmmLeaseEntryInfo>();
             using (Use context = new Use(handle))
-            using (gmm_lease_entry_info entry = new gmm_lease_entry_info())
             {
+                byte[] entry = GmmLeaseEntryInfo.BytesForC();
                 ulong milliseconds = (ulong)timeout.TotalMilliseconds;
                 while (Native.gmm_lease_list(context.Address, (ulong)found.Count, milliseconds, entry)
                     == (int)GmmResult.Ok)
                 {
                     found.Add(new GmmLeaseEntryInfo(entry));
+                    entry = GmmLeaseEntryInfo.BytesForC();
                 }
             }
             return found;

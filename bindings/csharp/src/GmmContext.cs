@@ -44,12 +44,12 @@ namespace Gmm
         /// <summary>Opens a context with these options.</summary>
         public GmmContext(GmmContextOptions options)
         {
-            Domain.Enter();
+            Library.Load();
             callbacks = new Callbacks(options.Logger);
             handle = Open(options, callbacks);
         }
 
-        /// <summary>Not inlined: see Domain.Claim().</summary>
+        /// <summary>Not inlined: see Library.Load().</summary>
         [MethodImpl(MethodImplOptions.NoInlining)]
         private static GmmContextHandle Open(GmmContextOptions options, Callbacks callbacks)
         {
@@ -57,26 +57,15 @@ namespace Gmm
             GCHandle user = GCHandle.Alloc(callbacks);
             try
             {
-                using (gmm_context_desc desc = new gmm_context_desc())
+                if (options.Logger != null)
                 {
-                    desc.backend = (uint)options.Backend;
-                    desc.flags = (options.NoCapture ? (uint)Native.GMM_CONTEXT_NO_CAPTURE : 0)
-                        | (options.NoLeakReport ? (uint)Native.GMM_CONTEXT_NO_LEAK_REPORT : 0)
-                        | (options.StrictHost ? (uint)Native.GMM_CONTEXT_STRICT_HOST : 0);
-                    Show.CheckSize("HostMemory", options.HostMemory);
-                    desc.host_memory = (ulong)options.HostMemory;
-                    desc.host_devices = (uint)options.HostDevices;
-                    desc.decommit_after_ms = (ulong)options.DecommitAfterMilliseconds;
-                    if (options.Logger != null)
-                    {
-                        Dispatcher.Start();
-                        desc.set_log(GCHandle.ToIntPtr(user));
-                    }
-                    IntPtr address;
-                    Native.gmm_context_create(desc, out address);
-                    handle = new GmmContextHandle(address, user);
-                    return handle;
+                    Dispatcher.Start();
                 }
+                IntPtr address;
+                Native.gmm_context_create(
+                    options.Encode(options.Logger == null ? IntPtr.Zero : GCHandle.ToIntPtr(user)), out address);
+                handle = new GmmContextHandle(address, user);
+                return handle;
             }
             finally
             {
@@ -92,7 +81,7 @@ namespace Gmm
         {
             get
             {
-                Domain.Enter();
+                Library.Load();
                 return LoadedVersion();
             }
         }
@@ -119,8 +108,8 @@ namespace Gmm
         public GmmContextInfo Info()
         {
             using (Use context = new Use(handle))
-            using (gmm_context_info info = new gmm_context_info())
             {
+                byte[] info = GmmContextInfo.BytesForC();
                 Native.gmm_context_query(context.Address, info);
                 return new GmmContextInfo(info);
             }
@@ -130,8 +119,8 @@ namespace Gmm
         public GmmDeviceInfo Device(int device)
         {
             using (Use context = new Use(handle))
-            using (gmm_device_info info = new gmm_device_info())
             {
+                byte[] info = GmmDeviceInfo.BytesForC();
                 Native.gmm_device_query(context.Address, device, info);
                 return new GmmDeviceInfo(info);
             }
@@ -171,13 +160,10 @@ namespace Gmm
 
         private static IntPtr Allocate(IntPtr context, long size, GmmAllocOptions options, IntPtr stream)
         {
-            using (gmm_alloc_desc desc = options.ToNative(stream))
-            {
-                IntPtr address;
-                Native.gmm_alloc(context, (ulong)size, desc, out address);
-                NameOrFree(context, options.Name, stream, address);
-                return address;
-            }
+            IntPtr address;
+            Native.gmm_alloc(context, (ulong)size, options.Encode(), out address);
+            NameOrFree(context, options.Name, stream, address);
+            return address;
         }
 
         /// <summary>Names a new block, which is freed when that fails.</summary>
@@ -238,11 +224,9 @@ namespace Gmm
 
         internal static GmmPointerInfo Query(IntPtr context, IntPtr address)
         {
-            using (gmm_pointer_info info = new gmm_pointer_info())
-            {
-                Native.gmm_query(context, address, info);
-                return new GmmPointerInfo(info);
-            }
+            byte[] info = GmmPointerInfo.BytesForC();
+            Native.gmm_query(context, address, info);
+            return new GmmPointerInfo(info);
         }
 
         /// <summary>Makes a heap, whose blocks share no extent with those of others.</summary>
@@ -369,9 +353,8 @@ namespace Gmm
                 Show.CheckSize("bytes", bytes);
             }
             using (Use context = new Use(handle))
-            using (gmm_scope_desc native = GmmScope.ToNative(scope))
             {
-                Native.gmm_limit_set(context.Address, native, (ulong)bytes);
+                Native.gmm_limit_set(context.Address, Encode(scope), (ulong)bytes);
             }
         }
 
@@ -411,11 +394,10 @@ namespace Gmm
         public GmmStatistics Statistics(GmmScope scope)
         {
             using (Use context = new Use(handle))
-            using (gmm_scope_desc native = GmmScope.ToNative(scope))
-            using (gmm_stats_info statistics = new gmm_stats_info())
             {
-                Native.gmm_stats_query(context.Address, native, statistics);
-                return new GmmStatistics(statistics);
+                byte[] info = GmmStatistics.BytesForC();
+                Native.gmm_stats_query(context.Address, Encode(scope), info);
+                return new GmmStatistics(info);
             }
         }
 
@@ -428,20 +410,42 @@ namespace Gmm
         /// <summary>The live blocks of a scope, copied at one moment for each heap.</summary>
         public IReadOnlyList<GmmBlockInfo> Blocks(GmmScope scope)
         {
-            using (Use context = new Use(handle))
-            using (gmm_scope_desc native = GmmScope.ToNative(scope))
-            using (gmm_blocks copy = new gmm_blocks())
-            using (gmm_block_info block = new gmm_block_info())
+            List<GmmBlockInfo> found = new List<GmmBlockInfo>();
+            WithSnapshot(scope, snapshot =>
             {
-                copy.fill(context.Address, native);
-                List<GmmBlockInfo> found = new List<GmmBlockInfo>();
-                for (ulong i = 0; i < copy.count; ++i)
+                byte[] all = GmmSnapshotInfo.BytesForC();
+                Native.gmm_snapshot_query(snapshot, all);
+                long count = new GmmSnapshotInfo(all).BlockCount;
+                byte[] info = GmmBlockInfo.BytesForC();
+                for (long i = 0; i < count; ++i)
                 {
-                    copy.at(i, block);
-                    found.Add(new GmmBlockInfo(block));
+                    Native.gmm_snapshot_query_block(snapshot, (ulong)i, info);
+                    found.Add(new GmmBlockInfo(info));
                 }
-                return found;
+            });
+            return found;
+        }
+
+        private void WithSnapshot(GmmScope scope, Action<IntPtr> operation)
+        {
+            using (Use context = new Use(handle))
+            {
+                IntPtr snapshot;
+                Native.gmm_snapshot_create(context.Address, Encode(scope), out snapshot);
+                try
+                {
+                    operation(snapshot);
+                }
+                finally
+                {
+                    Native.gmm_snapshot_destroy(snapshot);
+                }
             }
+        }
+
+        private static byte[] Encode(GmmScope scope)
+        {
+            return scope == null ? null : scope.Encode();
         }
 
         /// <summary>Writes a JSON object that describes every heap, extent and live block.</summary>
@@ -454,10 +458,7 @@ namespace Gmm
             GCHandle user = GCHandle.Alloc(writer);
             try
             {
-                using (Use context = new Use(handle))
-                {
-                    Native.gmm_snapshot_json(context.Address, GCHandle.ToIntPtr(user));
-                }
+                WithSnapshot(null, snapshot => Native.gmm_snapshot_write(snapshot, GCHandle.ToIntPtr(user)));
             }
             finally
             {
@@ -509,10 +510,9 @@ namespace Gmm
         public long Trim(GmmScope scope)
         {
             using (Use context = new Use(handle))
-            using (gmm_scope_desc native = GmmScope.ToNative(scope))
             {
                 ulong bytes;
-                Native.gmm_trim(context.Address, native, out bytes);
+                Native.gmm_trim(context.Address, Encode(scope), out bytes);
                 return (long)bytes;
             }
         }
@@ -526,17 +526,14 @@ namespace Gmm
         /// </summary>
         public GmmCompactInfo Compact(GmmScope scope, long maxBytes, long maxMicroseconds, bool live = false)
         {
-            Show.CheckSize("maxBytes", maxBytes);
-            Show.CheckSize("maxMicroseconds", maxMicroseconds);
-            using (Use context = new Use(handle))
-            using (gmm_scope_desc native = GmmScope.ToNative(scope))
-            using (gmm_compact_desc desc = new gmm_compact_desc())
-            using (gmm_compact_info info = new gmm_compact_info())
+            GmmCompactOptions options = new GmmCompactOptions
             {
-                desc.flags = live ? (uint)Native.GMM_COMPACT_LIVE : 0;
-                desc.max_bytes = (ulong)maxBytes;
-                desc.max_us = (ulong)maxMicroseconds;
-                Native.gmm_compact(context.Address, native, desc, info);
+                Live = live, MaxBytes = maxBytes, MaxMicroseconds = maxMicroseconds
+            };
+            using (Use context = new Use(handle))
+            {
+                byte[] info = GmmCompactInfo.BytesForC();
+                Native.gmm_compact(context.Address, Encode(scope), options.Encode(), info);
                 return new GmmCompactInfo(info);
             }
         }

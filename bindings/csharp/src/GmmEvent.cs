@@ -12,18 +12,9 @@ namespace Gmm
         internal delegate void Maker(IntPtr context, out IntPtr address);
 
         internal GmmEvent(GmmContextHandle context, int device, bool shared)
-            : this(context, (IntPtr native, out IntPtr address) => Create(native, device, shared, out address))
+            : this(context, (IntPtr native, out IntPtr address) => Native.gmm_event_create(
+                native, new GmmEventOptions { Device = device, Shared = shared }.Encode(), out address))
         {
-        }
-
-        private static void Create(IntPtr context, int device, bool shared, out IntPtr address)
-        {
-            using (gmm_event_desc desc = new gmm_event_desc())
-            {
-                desc.device = device;
-                desc.flags = shared ? (uint)Native.GMM_EVENT_SHARED : 0;
-                Native.gmm_event_create(context, desc, out address);
-            }
         }
 
         internal GmmEvent(GmmContextHandle context, Maker maker)

@@ -3,31 +3,6 @@ using System;
 
 namespace Gmm
 {
-    /// <summary>What a heap is for.</summary>
-    public sealed class GmmHeapOptions
-    {
-        /// <summary>The kind of memory; Device when not set.</summary>
-        public GmmKind Kind { get; set; }
-        /// <summary>The device.</summary>
-        public int Device { get; set; }
-        /// <summary>The tag; null means the thread's current tag at creation.</summary>
-        public GmmTag Tag { get; set; }
-        /// <summary>The fewest bytes to request from the driver at once; with 0 they grow with the heap.</summary>
-        public long MinimumExtent { get; set; }
-        /// <summary>The most bytes that the heap may hold from the driver; 0 means no limit.</summary>
-        public long Limit { get; set; }
-        /// <summary>VMM: bit d lets device d use the memory too.</summary>
-        public long PeerDevices { get; set; }
-        /// <summary>Each block lies in one driver allocation and has a file descriptor.</summary>
-        public bool Exportable { get; set; }
-
-        /// <inheritdoc/>
-        public override string ToString()
-        {
-            return Show.Properties(this);
-        }
-    }
-
     /// <summary>A heap whose blocks share no extent with those of others. It is the fastest way to allocate.</summary>
     public sealed class GmmHeap : IDisposable
     {
@@ -39,21 +14,9 @@ namespace Gmm
         {
             handle = GmmSafeHandle.Child(context, null, native =>
             {
-                using (gmm_heap_desc desc = new gmm_heap_desc())
-                {
-                    desc.kind = (uint)options.Kind;
-                    desc.device = options.Device;
-                    desc.tag = options.Tag == null ? 0 : (uint)options.Tag.Number;
-                    Show.CheckSize("MinimumExtent", options.MinimumExtent);
-                    Show.CheckSize("Limit", options.Limit);
-                    desc.minimum_extent = (ulong)options.MinimumExtent;
-                    desc.limit = (ulong)options.Limit;
-                    desc.peer_devices = (ulong)options.PeerDevices;
-                    desc.flags = options.Exportable ? (uint)Native.GMM_HEAP_EXPORTABLE : 0;
-                    IntPtr address;
-                    Native.gmm_heap_create(native, desc, out address);
-                    return new GmmHeapHandle(address, context);
-                }
+                IntPtr address;
+                Native.gmm_heap_create(native, options.Encode(), out address);
+                return new GmmHeapHandle(address, context);
             });
             this.context = context;
             kind = options.Kind == GmmKind.Unspecified ? GmmKind.Device : options.Kind;

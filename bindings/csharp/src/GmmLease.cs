@@ -81,13 +81,14 @@ namespace Gmm
         }
 
         /// <summary>Called by the dispatcher.</summary>
-        internal static void Call(IntPtr user, Fields ask)
+        internal static int Call(IntPtr user, IntPtr info)
         {
+            Fields ask = (Fields)Marshal.PtrToStructure(info, typeof(Fields));
             LeaseCall call = Of<LeaseCall>(user);
             GmmLease asked;
             if (!call.lease.TryGetTarget(out asked))
             {
-                return;
+                return 0;
             }
             inside = true;
             try
@@ -107,6 +108,7 @@ namespace Gmm
             {
                 inside = false;
             }
+            return 0;
         }
     }
 
@@ -116,9 +118,9 @@ namespace Gmm
     /// </summary>
     /// <remarks>
     /// Between two turns gmm pauses the offered tags when another process wants their memory, and the next turn resumes
-    /// them. If nobody wants it, it stays where it is. The server of the machine, the command `gmm serve`, decides whose
-    /// turn it is. The first lease starts it. A lease that nobody refers to any more ends, so the program holds it. A handler that refers to it keeps it; the lease that the handler gets
-    /// does not.
+    /// them. If nobody wants it, it stays where it is. The server of the machine, the command `gmm serve`, decides
+    /// whose turn it is. The first lease starts it. A lease that nobody refers to any more ends, so the program holds
+    /// it. A handler that refers to it keeps it; the lease that the handler gets does not.
     /// </remarks>
     public sealed class GmmLease : IDisposable
     {
@@ -299,8 +301,8 @@ namespace Gmm
         public GmmLeaseInfo Info()
         {
             using (Use lease = new Use(handle))
-            using (gmm_lease_info info = new gmm_lease_info())
             {
+                byte[] info = GmmLeaseInfo.BytesForC();
                 Native.gmm_lease_query(lease.Address, info);
                 return new GmmLeaseInfo(info);
             }

@@ -19,13 +19,9 @@ namespace Gmm
             {
                 GmmSafeHandle.Keep(context);
                 kept = true;
-                using (gmm_pin_desc desc = new gmm_pin_desc())
-                {
-                    desc.device = device;
-                    desc.flags = readOnly ? (uint)Native.GMM_PIN_READ_ONLY : 0;
-                    Native.gmm_pin(context.DangerousGetHandle(), memory, (ulong)size, desc, out devicePointer);
-                    handle = new GmmPinHandle(memory, context, array);
-                }
+                Native.gmm_pin(context.DangerousGetHandle(), memory, (ulong)size,
+                    new GmmPinOptions { Device = device, ReadOnly = readOnly }.Encode(), out devicePointer);
+                handle = new GmmPinHandle(memory, context, array);
                 made = true;
             }
             finally

@@ -26,13 +26,9 @@ namespace Gmm
         {
             Handle = GmmSafeHandle.Child(context, null, native =>
             {
-                using (gmm_stream_desc desc = new gmm_stream_desc())
-                {
-                    desc.device = device;
-                    IntPtr address;
-                    Native.gmm_stream_create(native, desc, out address);
-                    return new GmmStreamHandle(address, context);
-                }
+                IntPtr address;
+                Native.gmm_stream_create(native, new GmmStreamOptions { Device = device }.Encode(), out address);
+                return new GmmStreamHandle(address, context);
             });
             this.context = context;
         }

@@ -61,7 +61,7 @@ namespace Gmm
         }
 
         /// <summary>Resumes the tag, with options.</summary>
-        public long Resume(GmmResumeOptions options)
+        public long Resume(GmmPauseOptions options)
         {
             return context.Resume(options, this);
         }
@@ -100,7 +100,7 @@ namespace Gmm
         }
 
         /// <summary>Resumes the tag in the background, with options.</summary>
-        public GmmTicket ResumeAsync(GmmResumeOptions options)
+        public GmmTicket ResumeAsync(GmmPauseOptions options)
         {
             return context.ResumeAsync(options, this);
         }

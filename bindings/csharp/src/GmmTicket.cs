@@ -27,25 +27,23 @@ namespace Gmm
         private volatile bool told;
         private volatile bool cancelAsked;
 
-        internal GmmTicket(GmmContextHandle context, bool pause, uint flags, GmmProgress progress, GmmTag[] tags)
+        internal GmmTicket(GmmContextHandle context, bool pause, GmmPauseOptions options, GmmTag[] tags)
         {
-            ProgressCall call = new ProgressCall(progress);
+            ProgressCall call = new ProgressCall(options.Progress);
             this.progress = call;
             handle = GmmSafeHandle.Child(context, call, native =>
             {
-                using (gmm_pause_desc desc = GmmContext.Describe(flags, call, tags))
+                byte[] desc = options.Encode(tags, call.User);
+                IntPtr address;
+                if (pause)
                 {
-                    IntPtr address;
-                    if (pause)
-                    {
-                        Native.gmm_pause_async(native, desc, out address);
-                    }
-                    else
-                    {
-                        Native.gmm_resume_async(native, desc, out address);
-                    }
-                    return new GmmTicketHandle(address, context, call);
+                    Native.gmm_pause_async(native, desc, out address);
                 }
+                else
+                {
+                    Native.gmm_resume_async(native, desc, out address);
+                }
+                return new GmmTicketHandle(address, context, call);
             });
         }
 
@@ -134,8 +132,8 @@ namespace Gmm
         public GmmTicketInfo Info()
         {
             using (Use ticket = new Use(handle))
-            using (gmm_ticket_info info = new gmm_ticket_info())
             {
+                byte[] info = GmmTicketInfo.BytesForC();
                 Native.gmm_ticket_query(ticket.Address, info);
                 return new GmmTicketInfo(info);
             }

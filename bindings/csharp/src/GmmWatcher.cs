@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 using System;
 using System.Diagnostics;
-using System.Runtime.InteropServices;
 
 namespace Gmm
 {
@@ -16,23 +15,6 @@ namespace Gmm
     /// <summary>A caller's GmmWatchHandler as C calls it.</summary>
     internal sealed class WatchCall : HeldByC
     {
-        /// <summary>gmm_watch_info.</summary>
-        [StructLayout(LayoutKind.Sequential)]
-        internal struct Fields
-        {
-            internal uint StructSize;
-            internal uint Event;
-            internal uint Tag;
-            internal int Device;
-            internal IntPtr Address;
-            internal ulong Size;
-            internal ulong Generation;
-            internal ulong BudgetBytes;
-            internal ulong RemainingMilliseconds;
-            internal int Cause;
-            internal uint Reserved;
-        }
-
         [ThreadStatic]
         private static GmmWatchEvents inside; // None: outside
 
@@ -65,18 +47,19 @@ namespace Gmm
         }
 
         /// <summary>Called by the dispatcher; the answer for C.</summary>
-        internal static int Call(IntPtr user, Fields info)
+        internal static int Call(IntPtr user, IntPtr bytes)
         {
-            if (!Enum.IsDefined(typeof(GmmWatchEvents), (int)info.Event))
+            GmmWatchInfo info = new GmmWatchInfo(Struct.Lent(bytes));
+            if (!Enum.IsDefined(typeof(GmmWatchEvents), info.Event))
             {
                 return 0; // of a newer library
             }
             WatchCall call = Of<WatchCall>(user);
-            inside = (GmmWatchEvents)info.Event;
-            Native.gmm_csharp_enter_watch(info.Event);
+            inside = info.Event;
+            Native.gmm_csharp_enter_watch((uint)info.Event);
             try
             {
-                return call.handler(new GmmWatchInfo(info)) ? 0 : 1;
+                return call.handler(info) ? 0 : 1;
             }
             catch (Exception error)
             {
@@ -110,13 +93,9 @@ namespace Gmm
             call = new WatchCall(heard);
             handle = GmmSafeHandle.Child(context, call, native =>
             {
-                using (gmm_watch_desc desc = new gmm_watch_desc())
-                {
-                    options.Fill(desc, call.User);
-                    IntPtr address;
-                    Native.gmm_watch(native, desc, out address);
-                    return new GmmWatcherHandle(address, context, call);
-                }
+                IntPtr address;
+                Native.gmm_watch(native, options.Encode(call.User), out address);
+                return new GmmWatcherHandle(address, context, call);
             });
         }
 

@@ -44,7 +44,8 @@ namespace Gmm
             return text.Append(" }").ToString();
         }
 
-        private static string Value(object value)
+        /// <summary>A property of a value.</summary>
+        internal static string Value(object value)
         {
             byte[] bytes = value as byte[];
             if (bytes != null)

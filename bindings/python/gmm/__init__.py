@@ -9,6 +9,7 @@
             print(memoryview(buffer)[0], buffer)
 """
 import atexit as _atexit
+from typing import Any as _Any
 
 from gmm import _native
 
@@ -47,8 +48,7 @@ for _public in (alloc, Array, BackupInfo, BlockInfo, Buffer, ClosedError, Compac
 del _public
 
 
-
-def __getattr__(name):
+def __getattr__(name: str) -> _Any:
     if name in ("job", "lease"):  # `import gmm` is enough for the one line
         import importlib
         return importlib.import_module(f"gmm.{name}")

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """gmm.Context: one backend with its memory."""
+from __future__ import annotations
+
 import json
 import os
 import weakref
+from typing import TYPE_CHECKING, Any, Callable, Iterable
 
 from gmm import _native as native
 from gmm._core import copies, sycl, words
@@ -12,13 +15,19 @@ from gmm._core.enums import Backend, FdType, Kind, LogLevel, as_kind
 from gmm._core.errors import ERRORS, Error
 from gmm._core.heap import Heap
 from gmm._core.info import (
-    BackupInfo, BlockInfo, CompactInfo, ContextInfo, DeviceInfo, OutOfMemoryInfo, PointerInfo, Statistics, read)
+    BackupInfo, BlockInfo, CompactInfo, ContextInfo, DeviceInfo, OutOfMemoryInfo, PointerInfo, Statistics, TagInfo,
+    read)
 from gmm._core.ipc import import_block, import_desc, open_import
 from gmm._core.scope import Scope
 from gmm._core.stream import HANDLE_CONTEXT, Event, Stream, as_stream
 from gmm._core.tag import Tag, tag_info, tag_number
 from gmm._core.ticket import Ticket, carry_out, pause_desc, wait_in_slices
 from gmm._core.watch import Watcher
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from gmm._core.typing import Address, ContentsLike, FdTypeLike, KindLike, OnProgress, OnWatch, Path, Shape, TagLike
 
 InvalidTagError = ERRORS["InvalidTagError"]
 contexts = weakref.WeakSet()  # all contexts that were opened in this process and still live, closed ones too
@@ -60,8 +69,10 @@ class Context(native.Handle):
     raises BufferError.
     """
 
-    def __init__(self, backend=Backend.AUTO, *, log=None, host_memory=0, host_devices=0, decommit_after_ms=0,
-                 capture=True, leak_report=True, strict_host=False):
+    def __init__(self, backend: Backend | int | str = Backend.AUTO, *,
+                 log: Callable[[LogLevel, str], object] | None = None, host_memory: int = 0, host_devices: int = 0,
+                 decommit_after_ms: int | None = 0, capture: bool = True, leak_report: bool = True,
+                 strict_host: bool = False) -> None:
         """Opens a backend.
 
         backend: a Backend or its name ("auto", "host", "cuda", "sycl"). log: log(level, message), called on any thread.
@@ -102,7 +113,7 @@ class Context(native.Handle):
 
     # Life.
 
-    def close(self):
+    def close(self) -> None:
         """Waits for the pauses and resumes in the background, and frees everything. A second call does nothing."""
         if self.closed:
             return
@@ -116,19 +127,19 @@ class Context(native.Handle):
             queue.close()
         self._close()
 
-    def __enter__(self):
+    def __enter__(self) -> Context:
         return self
 
-    def __exit__(self, *exception):
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     @property
-    def info(self):
+    def info(self) -> ContextInfo:
         """The backend of the context: ContextInfo."""
         return self._info
 
     @property
-    def sycl_object(self):
+    def sycl_object(self) -> Any:
         """The dpctl.SyclContext of the memory, which is dpctl's default one.
 
         Only on the SYCL backend with dpctl installed.
@@ -146,7 +157,7 @@ class Context(native.Handle):
                 raise AttributeError(f"dpctl's objects: {error}; pip install dpctl") from error
         return self._sycl_queues[device]
 
-    def device_info(self, device=0):
+    def device_info(self, device: int = 0) -> DeviceInfo:
         """Describes a device and its free memory now: DeviceInfo."""
         struct = native.gmm_device_info()
         native.gmm_device_query(self, device, struct)
@@ -156,15 +167,16 @@ class Context(native.Handle):
 
     alloc = native.context_alloc  # in C (native/allocate.c), because Python code would cost more than the allocation
 
-    def empty(self, shape, dtype="float64", kind=Kind.DEVICE, **options):
+    def empty(self, shape: Shape, dtype: Any = "float64", kind: KindLike = Kind.DEVICE, **options) -> Array:
         """Allocates an Array with undefined elements. The options are those of alloc()."""
         return allocated(self, shape, dtype, kind, options)
 
-    def zeros(self, shape, dtype="float64", kind=Kind.DEVICE, **options):
+    def zeros(self, shape: Shape, dtype: Any = "float64", kind: KindLike = Kind.DEVICE, **options) -> Array:
         """Allocates an Array whose elements read as zero, filled in the order of the stream: see empty()."""
         return allocated(self, shape, dtype, kind, {**options, "zero": True})
 
-    def array(self, source, dtype=None, kind=Kind.DEVICE, *, device=0, tag=0, stream=None):
+    def array(self, source: Any, dtype: Any = None, kind: KindLike = Kind.DEVICE, *, device: int = 0, tag: TagLike = 0,
+              stream: Any = None) -> Array:
         """A new Array with a copy of an array of any package, of a buffer, or of numbers, which NumPy reads.
 
         dtype: None: that of the source. An array is never converted, so another dtype than its own is a TypeError.
@@ -172,15 +184,15 @@ class Context(native.Handle):
         """
         return copied_array(self, source, dtype, kind, {"device": device, "tag": tag, "stream": stream})
 
-    def from_dlpack(self, obj, *, device=None, copy=None, stream=None):
+    def from_dlpack(self, obj: Any, *, device: Any = None, copy: bool | None = None, stream: Any = None) -> Array:
         """gmm.from_dlpack() with this context for copies and streams."""
         return from_dlpack(obj, device=device, copy=copy, stream=stream, context=self)
 
-    def asarray(self, obj, *, copy=None, stream=None):
+    def asarray(self, obj: Any, *, copy: bool | None = None, stream: Any = None) -> Array:
         """gmm.asarray() with this context for copies and streams."""
         return asarray(obj, copy=copy, stream=stream, context=self)
 
-    def query(self, address):
+    def query(self, address: Address) -> PointerInfo:
         """Describes the memory at an address, which is a number or a buffer: PointerInfo.
 
         The address may lie inside a block, and may belong to another library.
@@ -189,28 +201,29 @@ class Context(native.Handle):
         native.gmm_query(self, address, struct)
         return read(PointerInfo, struct)
 
-    def name(self, memory, name):
+    def name(self, memory: Address, name: str | None) -> None:
         """Names the block around an address, which is a number or a buffer; see Buffer.set_name()."""
         native.gmm_name(self, memory, name)
 
-    def free(self, memory, stream=None):
+    def free(self, memory: Address, stream: Any = None) -> None:
         """Frees a buffer. An address is accepted for a block that no Buffer stands for."""
         if isinstance(memory, Buffer):
             memory.free(stream)
         else:
             native.gmm_free(self, memory, as_stream(stream))
 
-    def heap(self, kind=Kind.DEVICE, *, device=0, tag=0, minimum_extent=0, limit=0, peer_devices=0,
-             exportable=False):
+    def heap(self, kind: KindLike = Kind.DEVICE, *, device: int = 0, tag: TagLike = 0, minimum_extent: int = 0,
+             limit: int = 0, peer_devices: int = 0, exportable: bool = False) -> Heap:
         """Makes a Heap. Its blocks share no extent with other heaps. exportable: each block has a file descriptor."""
         return Heap(self, kind, device=device, tag=tag, minimum_extent=minimum_extent, limit=limit,
                     peer_devices=peer_devices, exportable=exportable)
 
-    def copy(self, destination, source, size, *, stream=None):
+    def copy(self, destination: Address, source: Address, size: int, *,
+             stream: Any = None) -> None:
         """Queues a copy between any two addresses, which are numbers or buffers."""
         native.gmm_copy(self, destination, source, size, as_stream(stream))
 
-    def pin(self, obj, *, device=0, read_only=False):
+    def pin(self, obj: Any, *, device: int = 0, read_only: bool = False) -> Pin:
         """Page-locks the memory of an object with the buffer protocol until the Pin is closed.
 
         The object cannot be resized meanwhile.
@@ -227,29 +240,30 @@ class Context(native.Handle):
 
     # Streams.
 
-    def stream(self, device=0):
+    def stream(self, device: int = 0) -> Stream:
         """Makes a Stream."""
         stream = Stream(self, device)
         self._queues.add(stream)
         return stream
 
-    def event(self, device=0, *, ipc=False):
+    def event(self, device: int = 0, *, ipc: bool = False) -> Event:
         """Makes an Event. ipc: other processes can wait for it, see Event.ipc_export()."""
         event = Event(self, device, ipc=ipc)
         self._queues.add(event)
         return event
 
-    def synchronize(self, stream=None):
+    def synchronize(self, stream: Any = None) -> None:
         """Waits until the work queued on a stream so far is done."""
         native.gmm_stream_synchronize(self, as_stream(stream))
 
-    def forget_stream(self, stream):
+    def forget_stream(self, stream: Any) -> None:
         """Tells gmm that another package's stream, which was used here, is about to be destroyed."""
         native.gmm_stream_forget(self, as_stream(stream))
 
     # Tags and pause.
 
-    def tag(self, name, contents=None, priority=None, *, read_only=None, checksum=None, pageable=None):
+    def tag(self, name: str, contents: ContentsLike | None = None, priority: int | None = None, *,
+            read_only: bool | None = None, checksum: bool | None = None, pageable: bool | None = None) -> Tag:
         """Makes a Tag, or finds the tag of that name. In a with block it is the thread's current tag.
 
         contents: what a pause does with the contents; None: Contents.DROP. priority: higher resumes first. read_only:
@@ -259,7 +273,7 @@ class Context(native.Handle):
         """
         return Tag(self, name, contents, priority, read_only=read_only, checksum=checksum, pageable=pageable)
 
-    def tags(self):
+    def tags(self) -> list[Tag]:
         """The tags of the context, as a list of Tag in the order of their making. The first is the default tag."""
         numbers = native.gmm_tags()
         numbers.fill(self)
@@ -271,15 +285,16 @@ class Context(native.Handle):
                 pass  # another thread destroyed it
         return found
 
-    def set_process_default_tag(self, tag):
+    def set_process_default_tag(self, tag: TagLike) -> None:
         """Sets the current tag of every thread that is in no with block of a tag."""
         native.gmm_tag_set_default(self, tag_number(self, tag))
 
-    def tag_info(self, tag):
+    def tag_info(self, tag: TagLike) -> TagInfo:
         """The state of a tag, which is given by its object, number or name: TagInfo."""
         return tag_info(self, tag)
 
-    def pause(self, *tags, force=False, contents=None, progress=None):
+    def pause(self, *tags: TagLike, force: bool = False, contents: ContentsLike | None = None,
+              progress: OnProgress = None) -> int:
         """Returns the physical memory of the tags' VMM blocks to the driver; every address stays. No tags: all tags.
 
         Returns the bytes released; 0 when nothing was active. Views of the memory stay valid, but must not be read or
@@ -291,7 +306,7 @@ class Context(native.Handle):
         options = {"force": force, "contents": contents, "progress": progress}
         return carry_out(native.gmm_pause, self, *pause_desc(self, tags, **options))
 
-    def resume(self, *tags, retain=False, progress=None):
+    def resume(self, *tags: TagLike, retain: bool = False, progress: OnProgress = None) -> int:
         """Gives paused memory physical memory again, at the same addresses. progress: see pause().
 
         retain: blocks over 128 KiB keep their backup in host memory: Buffer.backup() goes on to read it, until a free
@@ -299,7 +314,8 @@ class Context(native.Handle):
         """
         return carry_out(native.gmm_resume, self, *pause_desc(self, tags, retain=retain, progress=progress))
 
-    def paused(self, *tags, force=False, contents=None, progress=None):
+    def paused(self, *tags: TagLike, force: bool = False, contents: ContentsLike | None = None,
+               progress: OnProgress = None) -> AbstractContextManager[int]:
         """Pauses for the time of a with block. The block gets the bytes released."""
         def pause():
             desc, told = pause_desc(self, tags, force=force, contents=contents, progress=progress)
@@ -312,20 +328,21 @@ class Context(native.Handle):
 
         return Scope(pause, (), lambda: self.resume(*tags, progress=progress), ())
 
-    def pause_async(self, *tags, force=False, contents=None, progress=None):
+    def pause_async(self, *tags: TagLike, force: bool = False, contents: ContentsLike | None = None,
+                    progress: OnProgress = None) -> Ticket:
         """pause() on a thread of the library, which also calls progress: a Ticket."""
         options = {"force": force, "contents": contents, "progress": progress}
         return Ticket(self, native.gmm_pause_async, *pause_desc(self, tags, **options))
 
-    def resume_async(self, *tags, retain=False, progress=None):
+    def resume_async(self, *tags: TagLike, retain: bool = False, progress: OnProgress = None) -> Ticket:
         """resume() on a thread of the library: a Ticket."""
         return Ticket(self, native.gmm_resume_async, *pause_desc(self, tags, retain=retain, progress=progress))
 
-    def resume_range(self, address, size):
+    def resume_range(self, address: Address, size: int) -> int:
         """Resumes the memory of a range, and what shares pages of the driver with it. Returns the bytes taken."""
         return native.gmm_resume_range(self, address, size)[1]
 
-    def wait_ready(self, address, size, timeout=None):
+    def wait_ready(self, address: Address, size: int, timeout: float | None = None) -> bool:
         """Waits until another caller's resume has made the range usable. False after timeout seconds.
 
         The call starts no resume.
@@ -335,8 +352,10 @@ class Context(native.Handle):
 
         return wait_in_slices(look, timeout)
 
-    def watch(self, tag=None, *, memory=None, size=None, prepare=None, losing=None, restored=None, failed=None,
-              budget=None, below=0, device=0, timeout=None, order=0, name=None):
+    def watch(self, tag: TagLike | None = None, *, memory: Address | None = None, size: int | None = None,
+              prepare: OnWatch = None, losing: OnWatch = None, restored: OnWatch = None, failed: OnWatch = None,
+              budget: OnWatch = None, below: int = 0, device: int = 0, timeout: float | None = None, order: int = 0,
+              name: str | None = None) -> Watcher:
         """Watches a tag's VMM memory, or a range of it, until the Watcher is closed or its with block ends.
 
             with context.watch("weights", losing=cache.forget, restored=cache.renew):
@@ -359,8 +378,9 @@ class Context(native.Handle):
 
     # Backups.
 
-    def set_backup(self, *, arena=True, pageable=True, arena_limit=0, pageable_limit=0, directory=None, threads=0,
-                   named_files=False):
+    def set_backup(self, *, arena: bool = True, pageable: bool = True, arena_limit: int = 0, pageable_limit: int = 0,
+                   directory: Path | None = None, threads: int = 0,
+                   named_files: bool = False) -> None:
         """Configures where later pauses keep contents. Without arguments it restores the defaults.
 
         arena: page-locked memory, at most arena_limit bytes. pageable: other host memory, at most pageable_limit bytes.
@@ -379,7 +399,7 @@ class Context(native.Handle):
             desc.set_directory(os.fsdecode(directory))
         native.gmm_backup_configure(self, desc)
 
-    def prepare_backup(self, size, device=0):
+    def prepare_backup(self, size: int, device: int = 0) -> None:
         """Page-locks host memory for size bytes of a device's contents.
 
         The first pause is then as fast as later ones.
@@ -387,13 +407,13 @@ class Context(native.Handle):
         native.gmm_backup_reserve(self, device, size)
 
     @property
-    def backup_info(self):
+    def backup_info(self) -> BackupInfo:
         """Where backups keep contents: BackupInfo."""
         struct = native.gmm_backup_info()
         native.gmm_backup_query(self, struct)
         return read(BackupInfo, struct)
 
-    def discard_backup(self, *tags):
+    def discard_backup(self, *tags: TagLike) -> int:
         """Discards the kept contents of the tags' paused memory. Returns their bytes.
 
         The contents are undefined after a resume.
@@ -402,18 +422,20 @@ class Context(native.Handle):
 
     # Sharing.
 
-    def ipc_export(self, memory):
+    def ipc_export(self, memory: Address) -> bytes:
         """A handle, as bytes, for the block that a buffer or an address lies in.
 
         Another process of the same user opens it.
         """
         return native.gmm_ipc_export(self, memory)[1]
 
-    def ipc_import(self, handle, *, device=0, timeout=None):
+    def ipc_import(self, handle: bytes, *, device: int = 0,
+                   timeout: float | None = None) -> Buffer:
         """Maps another process's memory as a Buffer. timeout: seconds to wait for the exporter; None: 5."""
         return import_block(self, handle, device=device, timeout=timeout)
 
-    def ipc_import_event(self, handle, *, device=0, timeout=None):
+    def ipc_import_event(self, handle: bytes, *, device: int = 0,
+                         timeout: float | None = None) -> Event:
         """Opens another process's event, for Stream.wait(), Event.synchronize() and Event.done.
 
         They see what the process that made the event recorded last. Only that process records.
@@ -422,7 +444,8 @@ class Context(native.Handle):
         self._queues.add(event)
         return event
 
-    def ipc_configure(self, *, directory=None, users=()):
+    def ipc_configure(self, *, directory: Path | None = None,
+                      users: Iterable[int] = ()) -> None:
         """Configures the folder of this context's socket, and the users who may share memory with it.
 
         It must be called before the first export or import. directory: None: $GMM_IPC_DIR, else $XDG_RUNTIME_DIR/gmm,
@@ -435,7 +458,7 @@ class Context(native.Handle):
             config.add_user(user)
         native.gmm_ipc_configure(self, config)
 
-    def import_fd(self, fd, size, *, type=FdType.DEFAULT, device=0):
+    def import_fd(self, fd: int, size: int, *, type: FdTypeLike = FdType.DEFAULT, device: int = 0) -> Buffer:
         """Maps the memory of a descriptor as a Buffer.
 
         Vulkan, another library, or another process's Buffer.ipc_export_fd() has made the descriptor.
@@ -450,14 +473,14 @@ class Context(native.Handle):
 
     # Quotas and counters.
 
-    def set_limit(self, limit, *, device=None, tag=None):
+    def set_limit(self, limit: int | None, *, device: int | None = None, tag: TagLike | None = None) -> None:
         """Sets the quota, in bytes from the driver, of the context, a device, a tag, or a tag on a device.
 
         None removes it.
         """
         native.gmm_limit_set(self, _scope(self, device, tag, None), native.GMM_NO_LIMIT if limit is None else limit)
 
-    def set_oom_handler(self, handler):
+    def set_oom_handler(self, handler: Callable[[OutOfMemoryInfo], object] | None) -> None:
         """Sets handler(OutOfMemoryInfo) -> bool, which the library calls when a trim has not freed enough memory.
 
         True makes the library try again. None removes the handler. It runs on the allocating thread and may free, pause
@@ -471,13 +494,14 @@ class Context(native.Handle):
         native.gmm_context_set_oom_handler(self, self)
         self._oom_handler = None if handler is None else call
 
-    def stats(self, *, device=None, tag=None, kind=None):
+    def stats(self, *, device: int | None = None, tag: TagLike | None = None,
+              kind: KindLike | None = None) -> Statistics:
         """The counters of a scope, which is everything unless arguments narrow it: Statistics."""
         struct = native.gmm_stats_info()
         native.gmm_stats_query(self, _scope(self, device, tag, kind), struct)
         return read(Statistics, struct)
 
-    def snapshot(self, write=None):
+    def snapshot(self, write: Callable[[bytes], object] | None = None) -> Any:
         """Describes every heap, extent and live block as a dict.
 
         write(bytes) receives the JSON piece by piece instead.
@@ -489,7 +513,8 @@ class Context(native.Handle):
         native.gmm_snapshot_json(self, pieces.append)
         return json.loads(b"".join(pieces))
 
-    def blocks(self, *, device=None, tag=None, kind=None):
+    def blocks(self, *, device: int | None = None, tag: TagLike | None = None,
+               kind: KindLike | None = None) -> list[BlockInfo]:
         """The live blocks of a scope, which is everything unless arguments narrow it: a list of BlockInfo.
 
         The list is copied at one moment for each heap, and does not keep the blocks.
@@ -502,7 +527,7 @@ class Context(native.Handle):
         return found
 
     @property
-    def decommit_after_ms(self):
+    def decommit_after_ms(self) -> int | None:
         """Milliseconds after which unused free memory goes back to the driver. None: never.
 
         Setting 0 restores the default.
@@ -513,14 +538,15 @@ class Context(native.Handle):
         return None if after == native.GMM_DECOMMIT_NEVER else after
 
     @decommit_after_ms.setter
-    def decommit_after_ms(self, milliseconds):
+    def decommit_after_ms(self, milliseconds: int | None) -> None:
         native.gmm_context_set_decommit(self, native.GMM_DECOMMIT_NEVER if milliseconds is None else milliseconds)
 
-    def trim(self, *, device=None, tag=None, kind=None):
+    def trim(self, *, device: int | None = None, tag: TagLike | None = None, kind: KindLike | None = None) -> int:
         """Returns free memory to the driver. The result is its bytes; 0 inside defer()."""
         return native.gmm_trim(self, _scope(self, device, tag, kind))[1]
 
-    def compact(self, *, max_bytes=0, max_us=0, live=False, device=None, tag=None):
+    def compact(self, *, max_bytes: int = 0, max_us: int = 0, live: bool = False, device: int | None = None,
+                tag: TagLike | None = None) -> CompactInfo:
         """Moves the free VMM memory of a scope side by side and returns what no reserve keeps to the driver.
 
         No address of a live buffer changes, and buffers may be used meanwhile. The call moves and returns at most
@@ -534,7 +560,7 @@ class Context(native.Handle):
         native.gmm_compact(self, _scope(self, device, tag, None), desc, struct)
         return read(CompactInfo, struct)
 
-    def reset(self):
+    def reset(self) -> None:
         """Frees everything that was allocated, live buffers too, and closes them. Imported and pinned memory stays.
 
         RuntimeError when another thread is inside a call on the context; such a call meanwhile raises RuntimeError too.
@@ -542,11 +568,11 @@ class Context(native.Handle):
         """
         self._reset()
 
-    def defer(self):
+    def defer(self) -> AbstractContextManager[Context]:
         """In its with block a free makes no expensive call; the end of the block makes them."""
         return Scope(native.gmm_defer_begin, (self,), native.gmm_defer_end, (self,), self)
 
-    def trace(self, path):
+    def trace(self, path: Path) -> AbstractContextManager[Context]:
         """In its with block gmm records every alloc and free into a file, for `gmm replay` and `gmm trace`."""
         return Scope(native.gmm_trace_begin, (self, os.fsdecode(path)), native.gmm_trace_end, (self,), self)
 

@@ -1,17 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """The default context, which everything in the process shares that names no other."""
+from __future__ import annotations
+
 import os
 import threading
+from typing import TYPE_CHECKING, Any
 
 from gmm import _native as native
 from gmm._context import Context
 from gmm._core.enums import Kind
 
+if TYPE_CHECKING:
+    from gmm._core.typing import Array, KindLike, Shape, TagLike, Watcher
+
 _lock = threading.Lock()
 _context = None
 
 
-def context():
+def context() -> Context:
     """The process's default context.
 
     The first call opens it with the backend "auto"; a call after its close() opens another.
@@ -27,22 +33,23 @@ def context():
 native.set_helper("default_context", context)
 
 
-def array(source, dtype=None, kind=Kind.DEVICE, *, device=0, tag=0, stream=None):
+def array(source: Any, dtype: Any = None, kind: KindLike = Kind.DEVICE, *, device: int = 0, tag: TagLike = 0,
+          stream: Any = None) -> Array:
     """A new Array of the default context with a copy of the source's elements: see Context.array()."""
     return context().array(source, dtype, kind, device=device, tag=tag, stream=stream)
 
 
-def empty(shape, dtype="float64", kind=Kind.DEVICE, **options):
+def empty(shape: Shape, dtype: Any = "float64", kind: KindLike = Kind.DEVICE, **options) -> Array:
     """Allocates an Array of the default context with undefined elements: see Context.empty()."""
     return context().empty(shape, dtype, kind, **options)
 
 
-def zeros(shape, dtype="float64", kind=Kind.DEVICE, **options):
+def zeros(shape: Shape, dtype: Any = "float64", kind: KindLike = Kind.DEVICE, **options) -> Array:
     """Allocates an Array of the default context whose elements read as zero: see Context.zeros()."""
     return context().zeros(shape, dtype, kind, **options)
 
 
-def watch(tag=None, **options):
+def watch(tag: TagLike | None = None, **options: Any) -> Watcher:
     """A Watcher of the default context: see Context.watch()."""
     return context().watch(tag, **options)
 

@@ -13,7 +13,6 @@
 #include <cstring>
 
 #include "backend/cuda/devices.h"
-#include "backend/cuda/find_zeros.h"
 #include "base/lock.h"
 #include "base/os_memory.h"
 
@@ -1586,6 +1585,9 @@ Status CudaBackend::at_end_of_graph(Device device, void *graph, void (*fn)(void 
 
 // --- The search for zeros --------------------------------------------------------------------------------------------
 
+constexpr unsigned kZeroBlocks = 8, kZeroThreads = 256;  // blocks of a range, threads of a block
+constexpr uint64_t kMostRanges = 65535;                  // blocks in y
+
 Status CudaBackend::find_zeros(Device device, gmm_stream stream, ZeroRange *ranges, uint64_t count) {
   if (count == 0) return Status();
   if (count > kMostRanges)
@@ -1599,8 +1601,8 @@ Status CudaBackend::find_zeros(Device device, gmm_stream stream, ZeroRange *rang
   Status status = devices_.zeros_function(device, &function);
   if (status.ok()) {
     void *arguments[] = {&ranges};
-    status = driver_.check(driver_.cuLaunchKernel(function, kBlocks, static_cast<unsigned>(count), 1, kThreads, 1, 1, 0,
-                                                  to_driver(stream), arguments, nullptr),
+    status = driver_.check(driver_.cuLaunchKernel(function, kZeroBlocks, static_cast<unsigned>(count), 1, kZeroThreads,
+                                                  1, 1, 0, to_driver(stream), arguments, nullptr),
                            "cuLaunchKernel");
   }
   return status.ok() ? status : prefix(status, "Searching for zeros on CUDA device %d: ", device.ordinal);

@@ -5,7 +5,11 @@
 
 #include <new>
 
-#include "backend/cuda/find_zeros.h"
+#ifdef GMM_NVCC
+#include "find_zeros_ptx.h"  // the build's
+#else
+#include "backend/cuda/find_zeros_ptx.h"
+#endif
 
 namespace gmm::cuda {
 namespace {

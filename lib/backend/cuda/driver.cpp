@@ -13,6 +13,10 @@ namespace {
 
 constexpr const char *kLibrary = "libcuda.so.1";
 constexpr int kOldestDriver = 12000;
+constexpr int kCaptureInfoVersion = 11030;
+// CUDA 12.2 changed the signature of cuMemAdvise and cuMemPrefetchAsync.
+constexpr int kLocationVersion = 12020;
+constexpr int kOldAdviceVersion = 8000;
 
 // The process that first called cuInit(). The driver does not survive fork(): a child must not even call cuInit(),
 // which hangs or crashes in some drivers.
@@ -115,8 +119,7 @@ Status Driver::check_vmm() const {
 
 Status Driver::resolve(void *library, const char *path) {
   // The form with five parameters exists since 12.0. CUDA 11.3 to 11.8 had one with four.
-  using GetProcAddress = CUresult (*)(const char *, void **, int, cuuint64_t, CUdriverProcAddressQueryResult *);
-  auto get = reinterpret_cast<GetProcAddress>(dlsym(library, "cuGetProcAddress_v2"));
+  auto get = reinterpret_cast<cuGetProcAddress_v2_fn *>(dlsym(library, "cuGetProcAddress_v2"));
   if (get == nullptr)
     return fail(GMM_ERROR_NO_BACKEND,
                 "%s has no cuGetProcAddress_v2, as it is older than CUDA 12.0; install a newer driver.", path);
@@ -130,17 +133,19 @@ Status Driver::resolve(void *library, const char *path) {
     return found == CU_GET_PROC_ADDRESS_SUCCESS ? address : nullptr;
   };
 
-#define GMM_CUDA_RESOLVE(entry, version, parameters) entry = reinterpret_cast<decltype(entry)>(find(#entry, version));
-#define GMM_CUDA_REQUIRE(entry, version, parameters)                                                     \
-  entry = reinterpret_cast<decltype(entry)>(find(#entry, version));                                      \
-  if (entry == nullptr)                                                                                  \
-    return fail(GMM_ERROR_NO_BACKEND,                                                                    \
-                "%s has no " #entry " of version %d.%d; install a driver for CUDA 12.0 or newer.", path, \
+#define GMM_CUDA_RESOLVE(name, symbol, version, parameters) \
+  name = reinterpret_cast<symbol##_fn *>(find(#name, version));
+#define GMM_CUDA_REQUIRE(name, symbol, version, parameters)                                             \
+  GMM_CUDA_RESOLVE(name, symbol, version, parameters)                                                   \
+  if (name == nullptr)                                                                                  \
+    return fail(GMM_ERROR_NO_BACKEND,                                                                   \
+                "%s has no " #name " of version %d.%d; install a driver for CUDA 12.0 or newer.", path, \
                 (version) / 1000, (version) % 1000 / 10);
-  GMM_CUDA_REQUIRED(GMM_CUDA_REQUIRE)
-  GMM_CUDA_OPTIONAL(GMM_CUDA_RESOLVE)
+#define GMM_CUDA_NONE(name, symbol, version, parameters)
+  GMM_CUDA_ENTRIES(GMM_CUDA_REQUIRE, GMM_CUDA_RESOLVE, GMM_CUDA_NONE, GMM_CUDA_NONE)
 #undef GMM_CUDA_REQUIRE
 #undef GMM_CUDA_RESOLVE
+#undef GMM_CUDA_NONE
 
   if (CUresult result = cuDriverGetVersion(&version_); result != CUDA_SUCCESS) {
     failed(result, "cuDriverGetVersion").ignore();  // its message stays, with the code NO_BACKEND
@@ -150,17 +155,18 @@ Status Driver::resolve(void *library, const char *path) {
     return fail(GMM_ERROR_NO_BACKEND, "The CUDA driver is of version %d.%d; gmm needs 12.0 or newer.", version_ / 1000,
                 version_ % 1000 / 10);
 
-  capture_info = reinterpret_cast<CaptureInfoFn>(find("cuStreamGetCaptureInfo", kCaptureInfoVersion));
+  capture_info = reinterpret_cast<cuStreamGetCaptureInfo_v2_fn *>(find("cuStreamGetCaptureInfo", kCaptureInfoVersion));
 
   // A driver before 12.2 answers a query for version 12020 with the old form, and a call by the new form would be
   // wrong. So the query is made only if the driver's own version has the new form.
   if (version_ >= kLocationVersion) {
-    mem_advise = reinterpret_cast<MemAdviseFn>(find("cuMemAdvise", kLocationVersion));
-    mem_prefetch = reinterpret_cast<MemPrefetchFn>(find("cuMemPrefetchAsync", kLocationVersion));
+    mem_advise = reinterpret_cast<cuMemAdvise_v2_fn *>(find("cuMemAdvise", kLocationVersion));
+    mem_prefetch = reinterpret_cast<cuMemPrefetchAsync_v2_fn *>(find("cuMemPrefetchAsync", kLocationVersion));
   }
-  if (mem_advise == nullptr) mem_advise_old = reinterpret_cast<MemAdviseOldFn>(find("cuMemAdvise", kOldAdviceVersion));
+  if (mem_advise == nullptr)
+    mem_advise_old = reinterpret_cast<cuMemAdvise_fn *>(find("cuMemAdvise", kOldAdviceVersion));
   if (mem_prefetch == nullptr)
-    mem_prefetch_old = reinterpret_cast<MemPrefetchOldFn>(find("cuMemPrefetchAsync", kOldAdviceVersion));
+    mem_prefetch_old = reinterpret_cast<cuMemPrefetchAsync_fn *>(find("cuMemPrefetchAsync", kOldAdviceVersion));
   return Status();
 }
 

@@ -1,32 +1,37 @@
-// SPDX-License-Identifier: Apache-2.0
-// What the backend uses of the CUDA driver API: its types, numbers and signatures, by their names in the driver API's
-// reference. The library needs no header of the CUDA toolkit. The test `driver api` holds this page against cuda.h.
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The CUDA driver API as far as gmm, its tests and its benchmarks use it: types, numbers and functions, by their names
+ * in the driver API's reference. It is C and C++, and needs no header of the CUDA Toolkit. Where the build finds
+ * cuda.h, it compiles this page against that (tests/support/check_driver_api.py).
+ */
 #ifndef GMM_BACKEND_CUDA_DRIVER_API_H
 #define GMM_BACKEND_CUDA_DRIVER_API_H
 
-#include <cstddef>
-#include <cstdint>
+#include <stddef.h>
+#include <stdint.h>
 
-namespace gmm::cuda {
+typedef int CUdevice;
+typedef unsigned long long CUdeviceptr;
+typedef unsigned long long CUmemGenericAllocationHandle;
+typedef uint64_t cuuint64_t;
+typedef struct CUctx_st *CUcontext;
+typedef struct CUevent_st *CUevent;
+typedef struct CUextMemory_st *CUexternalMemory;
+typedef struct CUextSemaphore_st *CUexternalSemaphore;
+typedef struct CUfunc_st *CUfunction;
+typedef struct CUgraph_st *CUgraph;
+typedef struct CUgraphExec_st *CUgraphExec;
+typedef struct CUgraphNode_st *CUgraphNode;
+typedef struct CUmemPoolHandle_st *CUmemoryPool;
+typedef struct CUmod_st *CUmodule;
+typedef struct CUstream_st *CUstream;
+typedef struct CUuserObject_st *CUuserObject;
+typedef void (*CUhostFn)(void *user);
 
-using CUdevice = int;
-using CUdeviceptr = unsigned long long;
-using CUmemGenericAllocationHandle = unsigned long long;
-using cuuint64_t = uint64_t;
-using CUcontext = struct CUctx_st *;
-using CUevent = struct CUevent_st *;
-using CUexternalMemory = struct CUextMemory_st *;
-using CUexternalSemaphore = struct CUextSemaphore_st *;
-using CUfunction = struct CUfunc_st *;
-using CUgraph = struct CUgraph_st *;
-using CUgraphNode = struct CUgraphNode_st *;
-using CUmemoryPool = struct CUmemPoolHandle_st *;
-using CUmodule = struct CUmod_st *;
-using CUstream = struct CUstream_st *;
-using CUuserObject = struct CUuserObject_st *;
-using CUhostFn = void (*)(void *user);
+#define CU_STREAM_LEGACY ((CUstream)0x1)
+#define CU_STREAM_PER_THREAD ((CUstream)0x2)
 
-enum CUresult : int {
+typedef enum CUresult_enum {
   CUDA_SUCCESS = 0,
   CUDA_ERROR_INVALID_VALUE = 1,
   CUDA_ERROR_OUT_OF_MEMORY = 2,
@@ -37,13 +42,22 @@ enum CUresult : int {
   CUDA_ERROR_NO_DEVICE = 100,
   CUDA_ERROR_INVALID_DEVICE = 101,
   CUDA_ERROR_INVALID_CONTEXT = 201,
+  CUDA_ERROR_MAP_FAILED = 205,
+  CUDA_ERROR_UNMAP_FAILED = 206,
+  CUDA_ERROR_ALREADY_MAPPED = 208,
+  CUDA_ERROR_NOT_MAPPED = 211,
   CUDA_ERROR_ECC_UNCORRECTABLE = 214,
   CUDA_ERROR_PEER_ACCESS_UNSUPPORTED = 217,
+  CUDA_ERROR_INVALID_PTX = 218,
   CUDA_ERROR_OPERATING_SYSTEM = 304,
   CUDA_ERROR_INVALID_HANDLE = 400,
+  CUDA_ERROR_ILLEGAL_STATE = 401,
+  CUDA_ERROR_NOT_FOUND = 500,
   CUDA_ERROR_NOT_READY = 600,
   CUDA_ERROR_ILLEGAL_ADDRESS = 700,
   CUDA_ERROR_LAUNCH_TIMEOUT = 702,
+  CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED = 704,
+  CUDA_ERROR_PEER_ACCESS_NOT_ENABLED = 705,
   CUDA_ERROR_CONTEXT_IS_DESTROYED = 709,
   CUDA_ERROR_ASSERT = 710,
   CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED = 712,
@@ -53,18 +67,27 @@ enum CUresult : int {
   CUDA_ERROR_LAUNCH_FAILED = 719,
   CUDA_ERROR_NOT_PERMITTED = 800,
   CUDA_ERROR_NOT_SUPPORTED = 801,
+  CUDA_ERROR_SYSTEM_NOT_READY = 802,
   CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900,
+  CUDA_ERROR_STREAM_CAPTURE_INVALIDATED = 901,
+  CUDA_ERROR_STREAM_CAPTURE_MERGE = 902,
+  CUDA_ERROR_STREAM_CAPTURE_UNMATCHED = 903,
+  CUDA_ERROR_STREAM_CAPTURE_UNJOINED = 904,
+  CUDA_ERROR_STREAM_CAPTURE_ISOLATION = 905,
   CUDA_ERROR_STREAM_CAPTURE_IMPLICIT = 906,
+  CUDA_ERROR_CAPTURED_EVENT = 907,
   CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD = 908,
-};
-enum CUgraphMem_attribute : unsigned {
+  CUDA_ERROR_UNKNOWN = 999,
+} CUresult;
+typedef enum CUgraphMem_attribute_enum {
   CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT = 2,
-};
-enum CUmemPool_attribute : unsigned {
+} CUgraphMem_attribute;
+typedef enum CUmemPool_attribute_enum {
   CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT = 5,
-};
-enum CUdevice_attribute : unsigned {
+} CUmemPool_attribute;
+typedef enum CUdevice_attribute_enum {
   CU_DEVICE_ATTRIBUTE_INTEGRATED = 18,
+  CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID = 34,
   CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING = 41,
   CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY = 83,
   CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS = 88,
@@ -76,114 +99,154 @@ enum CUdevice_attribute : unsigned {
   CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED = 103,
   CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED = 110,
   CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED = 113,
+  CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED = 115,
   CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED = 124,
   CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED = 125,
   CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED = 128,
   CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID = 134,
   CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED = 141,
-};
-enum CUpointer_attribute : unsigned {
+} CUdevice_attribute;
+typedef enum CUpointer_attribute_enum {
   CU_POINTER_ATTRIBUTE_CONTEXT = 1,
   CU_POINTER_ATTRIBUTE_MEMORY_TYPE = 2,
+  CU_POINTER_ATTRIBUTE_DEVICE_POINTER = 3,
+  CU_POINTER_ATTRIBUTE_HOST_POINTER = 4,
+  CU_POINTER_ATTRIBUTE_P2P_TOKENS = 5,
+  CU_POINTER_ATTRIBUTE_SYNC_MEMOPS = 6,
+  CU_POINTER_ATTRIBUTE_BUFFER_ID = 7,
   CU_POINTER_ATTRIBUTE_IS_MANAGED = 8,
   CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL = 9,
+  CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE = 10,
   CU_POINTER_ATTRIBUTE_RANGE_START_ADDR = 11,
   CU_POINTER_ATTRIBUTE_RANGE_SIZE = 12,
-};
-enum CUmemorytype : unsigned {
+  CU_POINTER_ATTRIBUTE_MAPPED = 13,
+  CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES = 14,
+  CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE = 15,
+  CU_POINTER_ATTRIBUTE_ACCESS_FLAGS = 16,
+  CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE = 17,
+  CU_POINTER_ATTRIBUTE_MAPPING_SIZE = 18,
+  CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR = 19,
+  CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID = 20,
+} CUpointer_attribute;
+typedef enum CUmemorytype_enum {
   CU_MEMORYTYPE_HOST = 1,
   CU_MEMORYTYPE_DEVICE = 2,
   CU_MEMORYTYPE_UNIFIED = 4,
-};
-enum CUmem_advise : unsigned {
+} CUmemorytype;
+typedef enum CUmem_advise_enum {
   CU_MEM_ADVISE_SET_READ_MOSTLY = 1,
   CU_MEM_ADVISE_UNSET_READ_MOSTLY = 2,
   CU_MEM_ADVISE_SET_PREFERRED_LOCATION = 3,
   CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION = 4,
   CU_MEM_ADVISE_SET_ACCESSED_BY = 5,
   CU_MEM_ADVISE_UNSET_ACCESSED_BY = 6,
-};
-enum CUmemLocationType : unsigned {
+} CUmem_advise;
+typedef enum CUmemLocationType_enum {
   CU_MEM_LOCATION_TYPE_DEVICE = 1,
   CU_MEM_LOCATION_TYPE_HOST = 2,
   CU_MEM_LOCATION_TYPE_HOST_NUMA = 3,
-};
-enum CUmemAllocationType : unsigned {
+  CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT = 4,
+} CUmemLocationType;
+typedef enum CUmemAllocationType_enum {
+  CU_MEM_ALLOCATION_TYPE_INVALID = 0,
   CU_MEM_ALLOCATION_TYPE_PINNED = 1,
-};
-enum CUmemAllocationHandleType : unsigned {
+} CUmemAllocationType;
+typedef enum CUmemAllocationHandleType_enum {
   CU_MEM_HANDLE_TYPE_NONE = 0,
   CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR = 1,
   CU_MEM_HANDLE_TYPE_FABRIC = 8,
-};
-enum CUmemAllocationGranularity_flags : unsigned {
+} CUmemAllocationHandleType;
+typedef enum CUmemAllocationGranularity_flags_enum {
   CU_MEM_ALLOC_GRANULARITY_MINIMUM = 0,
   CU_MEM_ALLOC_GRANULARITY_RECOMMENDED = 1,
-};
-enum CUmemAccess_flags : unsigned {
+} CUmemAllocationGranularity_flags;
+typedef enum CUmemAccess_flags_enum {
+  CU_MEM_ACCESS_FLAGS_PROT_NONE = 0,
+  CU_MEM_ACCESS_FLAGS_PROT_READ = 1,
   CU_MEM_ACCESS_FLAGS_PROT_READWRITE = 3,
-};
-enum CUmemRangeHandleType : unsigned {
+} CUmemAccess_flags;
+typedef enum CUmemRangeHandleType_enum {
   CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD = 1,
-};
-enum CUexternalMemoryHandleType : unsigned {
+} CUmemRangeHandleType;
+typedef enum CUexternalMemoryHandleType_enum {
   CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD = 1,
   CU_EXTERNAL_MEMORY_HANDLE_TYPE_DMABUF_FD = 9,
-};
-enum CUexternalSemaphoreHandleType : unsigned {
+} CUexternalMemoryHandleType;
+typedef enum CUexternalSemaphoreHandleType_enum {
   CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD = 1,
   CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_TIMELINE_SEMAPHORE_FD = 9,
-};
-enum CUstreamCaptureStatus : unsigned {
+} CUexternalSemaphoreHandleType;
+typedef enum CUstreamCaptureStatus_enum {
   CU_STREAM_CAPTURE_STATUS_NONE = 0,
   CU_STREAM_CAPTURE_STATUS_ACTIVE = 1,
-};
-enum CUstreamCaptureMode : unsigned {
+  CU_STREAM_CAPTURE_STATUS_INVALIDATED = 2,
+} CUstreamCaptureStatus;
+typedef enum CUstreamCaptureMode_enum {
+  CU_STREAM_CAPTURE_MODE_GLOBAL = 0,
+  CU_STREAM_CAPTURE_MODE_THREAD_LOCAL = 1,
   CU_STREAM_CAPTURE_MODE_RELAXED = 2,
-};
-enum CUdriverProcAddressQueryResult : unsigned {
+} CUstreamCaptureMode;
+typedef enum CUdriverProcAddressQueryResult_enum {
   CU_GET_PROC_ADDRESS_SUCCESS = 0,
   CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND = 1,
-};
+  CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT = 2,
+} CUdriverProcAddressQueryResult;
 
-// Flags of several functions, and CU_DEVICE_CPU.
-enum : int {
+typedef enum CUprocessState_enum {
+  CU_PROCESS_STATE_RUNNING = 0,
+  CU_PROCESS_STATE_LOCKED = 1,
+  CU_PROCESS_STATE_CHECKPOINTED = 2,
+  CU_PROCESS_STATE_FAILED = 3,
+} CUprocessState;
+
+/* Flags of several functions, and special devices. */
+enum {
   CU_DEVICE_CPU = -1,
+  CU_DEVICE_INVALID = -2,
   CU_EVENT_DISABLE_TIMING = 2,
   CU_EVENT_INTERPROCESS = 4,
   CU_EVENT_WAIT_DEFAULT = 0,
+  CU_GET_PROC_ADDRESS_DEFAULT = 0,
   CU_GET_PROC_ADDRESS_LEGACY_STREAM = 1,
+  CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM = 2,
   CU_GRAPH_USER_OBJECT_MOVE = 1,
+  CU_IPC_HANDLE_SIZE = 64,
   CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS = 1,
+  CU_MEMHOSTALLOC_DEVICEMAP = 2,
+  CU_MEMHOSTALLOC_PORTABLE = 1,
+  CU_MEMHOSTALLOC_WRITECOMBINED = 4,
   CU_MEMHOSTREGISTER_DEVICEMAP = 2,
   CU_MEMHOSTREGISTER_PORTABLE = 1,
   CU_MEMHOSTREGISTER_READ_ONLY = 8,
   CU_MEM_ATTACH_GLOBAL = 1,
+  CU_MEM_ATTACH_HOST = 2,
+  CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE = 3,
+  CU_STREAM_DEFAULT = 0,
   CU_STREAM_NON_BLOCKING = 1,
   CU_USER_OBJECT_NO_DESTRUCTOR_SYNC = 1,
 };
 
-struct CUuuid {
+typedef struct CUuuid_st {
   char bytes[16];
-};
-struct CUipcMemHandle {
+} CUuuid;
+typedef struct CUipcMemHandle_st {
   char reserved[64];
-};
-struct CUipcEventHandle {
+} CUipcMemHandle;
+typedef struct CUipcEventHandle_st {
   char reserved[64];
-};
-struct CUmemFabricHandle {
+} CUipcEventHandle;
+typedef struct CUmemFabricHandle_st {
   unsigned char data[64];
-};
-struct CUmemLocation {
+} CUmemFabricHandle;
+typedef struct CUmemLocation_st {
   CUmemLocationType type;
   int id;
-};
-struct CUmemAccessDesc {
+} CUmemLocation;
+typedef struct CUmemAccessDesc_st {
   CUmemLocation location;
   CUmemAccess_flags flags;
-};
-struct CUmemAllocationProp {
+} CUmemAccessDesc;
+typedef struct CUmemAllocationProp_st {
   CUmemAllocationType type;
   CUmemAllocationHandleType requestedHandleTypes;
   CUmemLocation location;
@@ -194,8 +257,8 @@ struct CUmemAllocationProp {
     unsigned short usage;
     unsigned char reserved[4];
   } allocFlags;
-};
-struct CUDA_EXTERNAL_MEMORY_HANDLE_DESC {
+} CUmemAllocationProp;
+typedef struct CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st {
   CUexternalMemoryHandleType type;
   union {
     int fd;
@@ -207,14 +270,14 @@ struct CUDA_EXTERNAL_MEMORY_HANDLE_DESC {
   unsigned long long size;
   unsigned int flags;
   unsigned int reserved[16];
-};
-struct CUDA_EXTERNAL_MEMORY_BUFFER_DESC {
+} CUDA_EXTERNAL_MEMORY_HANDLE_DESC;
+typedef struct CUDA_EXTERNAL_MEMORY_BUFFER_DESC_st {
   unsigned long long offset;
   unsigned long long size;
   unsigned int flags;
   unsigned int reserved[16];
-};
-struct CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC {
+} CUDA_EXTERNAL_MEMORY_BUFFER_DESC;
+typedef struct CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st {
   CUexternalSemaphoreHandleType type;
   union {
     int fd;
@@ -226,8 +289,8 @@ struct CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC {
   } handle;
   unsigned int flags;
   unsigned int reserved[16];
-};
-struct CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS {
+} CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC;
+typedef struct CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st {
   struct {
     struct {
       unsigned long long value;
@@ -243,8 +306,8 @@ struct CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS {
   } params;
   unsigned int flags;
   unsigned int reserved[16];
-};
-struct CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS {
+} CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS;
+typedef struct CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st {
   struct {
     struct {
       unsigned long long value;
@@ -261,114 +324,204 @@ struct CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS {
   } params;
   unsigned int flags;
   unsigned int reserved[16];
-};
+} CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS;
+typedef struct CUgraphEdgeData_st {
+  unsigned char from_port;
+  unsigned char to_port;
+  unsigned char type;
+  unsigned char reserved[5];
+} CUgraphEdgeData;
+typedef struct CUcheckpointLockArgs_st {
+  unsigned int timeoutMs;
+  unsigned int reserved0;
+  cuuint64_t reserved1[7];
+} CUcheckpointLockArgs;
+typedef struct CUcheckpointCheckpointArgs_st {
+  cuuint64_t reserved[8];
+} CUcheckpointCheckpointArgs;
+typedef struct CUcheckpointRestoreArgs_st {
+  struct CUcheckpointGpuPair_st *gpuPairs;
+  unsigned int gpuPairsCount;
+  char reserved[44];
+  cuuint64_t reserved1;
+} CUcheckpointRestoreArgs;
+typedef struct CUcheckpointUnlockArgs_st {
+  cuuint64_t reserved[8];
+} CUcheckpointUnlockArgs;
 
-// The entries, each with the CUDA version of the signature that the backend calls, and its parameters. All answer a
-// CUresult. cuGetProcAddress() returns the newest variant that is not newer than the requested version. So a version
-// here is the one that introduced the signature.
+/*
+ * The functions: CLASS(name, symbol, version, parameters). All of them return a CUresult.
+ * `symbol` is the function's name in the driver's library, and `name` its name for cuGetProcAddress(). That one returns
+ * the newest variant that is not newer than the requested version. So `version` is the CUDA version that introduced the
+ * symbol. Of one name the symbols stand from old to new.
+ * REQUIRED: gmm has no CUDA backend without it. OPTIONAL: without it the operations that need it fail with
+ * NOT_SUPPORTED. OTHER: only the preload library, Python, tests or benchmarks call it, or driver.cpp chooses it.
+ * HOOKED: only the preload library knows it, and the tests' fake driver lacks it.
+ */
+#define GMM_CUDA_ENTRIES(REQUIRED, OPTIONAL, OTHER, HOOKED)                                                            \
+  REQUIRED(cuInit, cuInit, 2000, (unsigned int))                                                                       \
+  REQUIRED(cuDriverGetVersion, cuDriverGetVersion, 2020, (int *))                                                      \
+  REQUIRED(cuGetErrorName, cuGetErrorName, 6000, (CUresult, const char **))                                            \
+  REQUIRED(cuGetErrorString, cuGetErrorString, 6000, (CUresult, const char **))                                        \
+  OTHER(cuGetProcAddress, cuGetProcAddress, 11030, (const char *, void **, int, cuuint64_t))                           \
+  OTHER(cuGetProcAddress, cuGetProcAddress_v2, 12000,                                                                  \
+        (const char *, void **, int, cuuint64_t, CUdriverProcAddressQueryResult *))                                    \
+  REQUIRED(cuDeviceGetCount, cuDeviceGetCount, 2000, (int *))                                                          \
+  REQUIRED(cuDeviceGet, cuDeviceGet, 2000, (CUdevice *, int))                                                          \
+  REQUIRED(cuDeviceGetName, cuDeviceGetName, 2000, (char *, int, CUdevice))                                            \
+  OTHER(cuDeviceGetUuid, cuDeviceGetUuid, 9020, (CUuuid *, CUdevice))                                                  \
+  REQUIRED(cuDeviceGetUuid, cuDeviceGetUuid_v2, 11040, (CUuuid *, CUdevice))                                           \
+  OPTIONAL(cuDeviceGetLuid, cuDeviceGetLuid, 10000, (char *, unsigned int *, CUdevice))                                \
+  REQUIRED(cuDeviceTotalMem, cuDeviceTotalMem_v2, 3020, (size_t *, CUdevice))                                          \
+  REQUIRED(cuDeviceGetAttribute, cuDeviceGetAttribute, 2000, (int *, CUdevice_attribute, CUdevice))                    \
+  OPTIONAL(cuDeviceCanAccessPeer, cuDeviceCanAccessPeer, 4000, (int *, CUdevice, CUdevice))                            \
+  REQUIRED(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, 7000, (CUcontext *, CUdevice))                          \
+  REQUIRED(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2, 11000, (CUdevice))                                 \
+  OPTIONAL(cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxGetState, 7000, (CUdevice, unsigned int *, int *))            \
+  OTHER(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset_v2, 11000, (CUdevice))                                        \
+  OTHER(cuCtxCreate, cuCtxCreate_v2, 3020, (CUcontext *, unsigned int, CUdevice))                                      \
+  OTHER(cuCtxDestroy, cuCtxDestroy_v2, 4000, (CUcontext))                                                              \
+  REQUIRED(cuCtxGetCurrent, cuCtxGetCurrent, 4000, (CUcontext *))                                                      \
+  OTHER(cuCtxSetCurrent, cuCtxSetCurrent, 4000, (CUcontext))                                                           \
+  REQUIRED(cuCtxPushCurrent, cuCtxPushCurrent_v2, 4000, (CUcontext))                                                   \
+  REQUIRED(cuCtxPopCurrent, cuCtxPopCurrent_v2, 4000, (CUcontext *))                                                   \
+  REQUIRED(cuCtxGetDevice, cuCtxGetDevice, 2000, (CUdevice *))                                                         \
+  OTHER(cuCtxGetDevice, cuCtxGetDevice_v2, 13000, (CUdevice *, CUcontext))                                             \
+  OTHER(cuCtxGetId, cuCtxGetId, 12000, (CUcontext, unsigned long long *))                                              \
+  OTHER(cuCtxRecordEvent, cuCtxRecordEvent, 12050, (CUcontext, CUevent))                                               \
+  REQUIRED(cuCtxSynchronize, cuCtxSynchronize, 2000, (void))                                                           \
+  OTHER(cuCtxSynchronize, cuCtxSynchronize_v2, 13000, (CUcontext))                                                     \
+  OTHER(cuCtxEnablePeerAccess, cuCtxEnablePeerAccess, 4000, (CUcontext, unsigned int))                                 \
+  OTHER(cuCtxDisablePeerAccess, cuCtxDisablePeerAccess, 4000, (CUcontext))                                             \
+  REQUIRED(cuMemGetInfo, cuMemGetInfo_v2, 3020, (size_t *, size_t *))                                                  \
+  REQUIRED(cuMemAlloc, cuMemAlloc_v2, 3020, (CUdeviceptr *, size_t))                                                   \
+  REQUIRED(cuMemFree, cuMemFree_v2, 3020, (CUdeviceptr))                                                               \
+  OPTIONAL(cuMemAllocManaged, cuMemAllocManaged, 6000, (CUdeviceptr *, size_t, unsigned int))                          \
+  OTHER(cuMemAllocAsync, cuMemAllocAsync, 11020, (CUdeviceptr *, size_t, CUstream))                                    \
+  OTHER(cuMemFreeAsync, cuMemFreeAsync, 11020, (CUdeviceptr, CUstream))                                                \
+  OTHER(cuMemHostAlloc, cuMemHostAlloc, 2020, (void **, size_t, unsigned int))                                         \
+  OTHER(cuMemFreeHost, cuMemFreeHost, 2000, (void *))                                                                  \
+  OPTIONAL(cuMemHostRegister, cuMemHostRegister_v2, 6050, (void *, size_t, unsigned int))                              \
+  OPTIONAL(cuMemHostUnregister, cuMemHostUnregister, 4000, (void *))                                                   \
+  OPTIONAL(cuMemHostGetDevicePointer, cuMemHostGetDevicePointer_v2, 3020, (CUdeviceptr *, void *, unsigned int))       \
+  OTHER(cuMemHostGetFlags, cuMemHostGetFlags, 2030, (unsigned int *, void *))                                          \
+  OTHER(cuMemGetAddressRange, cuMemGetAddressRange_v2, 3020, (CUdeviceptr *, size_t *, CUdeviceptr))                   \
+  OTHER(cuPointerGetAttribute, cuPointerGetAttribute, 4000, (void *, CUpointer_attribute, CUdeviceptr))                \
+  REQUIRED(cuPointerGetAttributes, cuPointerGetAttributes, 7000,                                                       \
+           (unsigned int, CUpointer_attribute *, void **, CUdeviceptr))                                                \
+  OPTIONAL(cuMemGetAllocationGranularity, cuMemGetAllocationGranularity, 10020,                                        \
+           (size_t *, const CUmemAllocationProp *, CUmemAllocationGranularity_flags))                                  \
+  OPTIONAL(cuMemAddressReserve, cuMemAddressReserve, 10020,                                                            \
+           (CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long))                                           \
+  OPTIONAL(cuMemAddressFree, cuMemAddressFree, 10020, (CUdeviceptr, size_t))                                           \
+  OPTIONAL(cuMemCreate, cuMemCreate, 10020,                                                                            \
+           (CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *, unsigned long long))                  \
+  OPTIONAL(cuMemRelease, cuMemRelease, 10020, (CUmemGenericAllocationHandle))                                          \
+  OPTIONAL(cuMemMap, cuMemMap, 10020, (CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long)) \
+  OPTIONAL(cuMemUnmap, cuMemUnmap, 10020, (CUdeviceptr, size_t))                                                       \
+  OPTIONAL(cuMemSetAccess, cuMemSetAccess, 10020, (CUdeviceptr, size_t, const CUmemAccessDesc *, size_t))              \
+  OTHER(cuMemGetAccess, cuMemGetAccess, 10020, (unsigned long long *, const CUmemLocation *, CUdeviceptr))             \
+  OPTIONAL(cuMemRetainAllocationHandle, cuMemRetainAllocationHandle, 11000, (CUmemGenericAllocationHandle *, void *))  \
+  OPTIONAL(cuMemGetAllocationPropertiesFromHandle, cuMemGetAllocationPropertiesFromHandle, 10020,                      \
+           (CUmemAllocationProp *, CUmemGenericAllocationHandle))                                                      \
+  OPTIONAL(cuMemExportToShareableHandle, cuMemExportToShareableHandle, 10020,                                          \
+           (void *, CUmemGenericAllocationHandle, CUmemAllocationHandleType, unsigned long long))                      \
+  OPTIONAL(cuMemImportFromShareableHandle, cuMemImportFromShareableHandle, 10020,                                      \
+           (CUmemGenericAllocationHandle *, void *, CUmemAllocationHandleType))                                        \
+  OPTIONAL(cuIpcGetMemHandle, cuIpcGetMemHandle, 4010, (CUipcMemHandle *, CUdeviceptr))                                \
+  OPTIONAL(cuIpcOpenMemHandle, cuIpcOpenMemHandle_v2, 11000, (CUdeviceptr *, CUipcMemHandle, unsigned int))            \
+  OPTIONAL(cuIpcCloseMemHandle, cuIpcCloseMemHandle, 4010, (CUdeviceptr))                                              \
+  OPTIONAL(cuIpcGetEventHandle, cuIpcGetEventHandle, 4010, (CUipcEventHandle *, CUevent))                              \
+  OPTIONAL(cuIpcOpenEventHandle, cuIpcOpenEventHandle, 4010, (CUevent *, CUipcEventHandle))                            \
+  OPTIONAL(cuMemGetHandleForAddressRange, cuMemGetHandleForAddressRange, 11070,                                        \
+           (void *, CUdeviceptr, size_t, CUmemRangeHandleType, unsigned long long))                                    \
+  OPTIONAL(cuImportExternalMemory, cuImportExternalMemory, 10000,                                                      \
+           (CUexternalMemory *, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *))                                             \
+  OPTIONAL(cuExternalMemoryGetMappedBuffer, cuExternalMemoryGetMappedBuffer, 10000,                                    \
+           (CUdeviceptr *, CUexternalMemory, const CUDA_EXTERNAL_MEMORY_BUFFER_DESC *))                                \
+  OPTIONAL(cuDestroyExternalMemory, cuDestroyExternalMemory, 10000, (CUexternalMemory))                                \
+  OPTIONAL(cuImportExternalSemaphore, cuImportExternalSemaphore, 10000,                                                \
+           (CUexternalSemaphore *, const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC *))                                       \
+  OPTIONAL(cuSignalExternalSemaphoresAsync, cuSignalExternalSemaphoresAsync, 10000,                                    \
+           (const CUexternalSemaphore *, const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS *, unsigned int, CUstream))       \
+  OPTIONAL(cuWaitExternalSemaphoresAsync, cuWaitExternalSemaphoresAsync, 10000,                                        \
+           (const CUexternalSemaphore *, const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *, unsigned int, CUstream))         \
+  OPTIONAL(cuDestroyExternalSemaphore, cuDestroyExternalSemaphore, 10000, (CUexternalSemaphore))                       \
+  OTHER(cuMemAdvise, cuMemAdvise, 8000, (CUdeviceptr, size_t, CUmem_advise, CUdevice))                                 \
+  OTHER(cuMemAdvise, cuMemAdvise_v2, 12020, (CUdeviceptr, size_t, CUmem_advise, CUmemLocation))                        \
+  OTHER(cuMemPrefetchAsync, cuMemPrefetchAsync, 8000, (CUdeviceptr, size_t, CUdevice, CUstream))                       \
+  OTHER(cuMemPrefetchAsync, cuMemPrefetchAsync_v2, 12020,                                                              \
+        (CUdeviceptr, size_t, CUmemLocation, unsigned int, CUstream))                                                  \
+  OTHER(cuStreamCreate, cuStreamCreate, 2000, (CUstream *, unsigned int))                                              \
+  REQUIRED(cuStreamCreateWithPriority, cuStreamCreateWithPriority, 5050, (CUstream *, unsigned int, int))              \
+  REQUIRED(cuStreamDestroy, cuStreamDestroy_v2, 4000, (CUstream))                                                      \
+  REQUIRED(cuStreamSynchronize, cuStreamSynchronize, 2000, (CUstream))                                                 \
+  REQUIRED(cuStreamQuery, cuStreamQuery, 2000, (CUstream))                                                             \
+  REQUIRED(cuStreamWaitEvent, cuStreamWaitEvent, 3020, (CUstream, CUevent, unsigned int))                              \
+  REQUIRED(cuStreamGetCtx, cuStreamGetCtx, 9020, (CUstream, CUcontext *))                                              \
+  OTHER(cuStreamGetPriority, cuStreamGetPriority, 5050, (CUstream, int *))                                             \
+  OTHER(cuCtxGetStreamPriorityRange, cuCtxGetStreamPriorityRange, 5050, (int *, int *))                                \
+  REQUIRED(cuStreamIsCapturing, cuStreamIsCapturing, 10000, (CUstream, CUstreamCaptureStatus *))                       \
+  OTHER(cuStreamGetCaptureInfo, cuStreamGetCaptureInfo, 10010, (CUstream, CUstreamCaptureStatus *, cuuint64_t *))      \
+  OTHER(cuStreamGetCaptureInfo, cuStreamGetCaptureInfo_v2, 11030,                                                      \
+        (CUstream, CUstreamCaptureStatus *, cuuint64_t *, CUgraph *, const CUgraphNode **, size_t *))                  \
+  OTHER(cuStreamGetCaptureInfo, cuStreamGetCaptureInfo_v3, 12030,                                                      \
+        (CUstream, CUstreamCaptureStatus *, cuuint64_t *, CUgraph *, const CUgraphNode **, const CUgraphEdgeData **,   \
+         size_t *))                                                                                                    \
+  OTHER(cuStreamBeginCapture, cuStreamBeginCapture_v2, 10010, (CUstream, CUstreamCaptureMode))                         \
+  OTHER(cuStreamEndCapture, cuStreamEndCapture, 10000, (CUstream, CUgraph *))                                          \
+  OTHER(cuGraphDestroy, cuGraphDestroy, 10000, (CUgraph))                                                              \
+  OTHER(cuGraphInstantiate, cuGraphInstantiateWithFlags, 12000, (CUgraphExec *, CUgraph, unsigned long long))          \
+  OTHER(cuGraphExecDestroy, cuGraphExecDestroy, 10000, (CUgraphExec))                                                  \
+  OTHER(cuGraphLaunch, cuGraphLaunch, 10000, (CUgraphExec, CUstream))                                                  \
+  OPTIONAL(cuGraphRetainUserObject, cuGraphRetainUserObject, 11030,                                                    \
+           (CUgraph, CUuserObject, unsigned int, unsigned int))                                                        \
+  OTHER(cuGraphReleaseUserObject, cuGraphReleaseUserObject, 11030, (CUgraph, CUuserObject, unsigned int))              \
+  OPTIONAL(cuUserObjectCreate, cuUserObjectCreate, 11030,                                                              \
+           (CUuserObject *, void *, CUhostFn, unsigned int, unsigned int))                                             \
+  OTHER(cuUserObjectRetain, cuUserObjectRetain, 11030, (CUuserObject, unsigned int))                                   \
+  OPTIONAL(cuUserObjectRelease, cuUserObjectRelease, 11030, (CUuserObject, unsigned int))                              \
+  OPTIONAL(cuThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode, 10010, (CUstreamCaptureMode *))       \
+  REQUIRED(cuLaunchHostFunc, cuLaunchHostFunc, 10000, (CUstream, CUhostFn, void *))                                    \
+  REQUIRED(cuEventCreate, cuEventCreate, 2000, (CUevent *, unsigned int))                                              \
+  REQUIRED(cuEventDestroy, cuEventDestroy_v2, 4000, (CUevent))                                                         \
+  REQUIRED(cuEventRecord, cuEventRecord, 2000, (CUevent, CUstream))                                                    \
+  REQUIRED(cuEventQuery, cuEventQuery, 2000, (CUevent))                                                                \
+  REQUIRED(cuEventSynchronize, cuEventSynchronize, 2000, (CUevent))                                                    \
+  OTHER(cuEventElapsedTime, cuEventElapsedTime, 2000, (float *, CUevent, CUevent))                                     \
+  OTHER(cuEventElapsedTime, cuEventElapsedTime_v2, 12080, (float *, CUevent, CUevent))                                 \
+  OTHER(cuMemcpy, cuMemcpy, 4000, (CUdeviceptr, CUdeviceptr, size_t))                                                  \
+  REQUIRED(cuMemcpyAsync, cuMemcpyAsync, 4000, (CUdeviceptr, CUdeviceptr, size_t, CUstream))                           \
+  OTHER(cuMemcpyHtoD, cuMemcpyHtoD_v2, 3020, (CUdeviceptr, const void *, size_t))                                      \
+  OTHER(cuMemcpyDtoH, cuMemcpyDtoH_v2, 3020, (void *, CUdeviceptr, size_t))                                            \
+  OTHER(cuMemcpyDtoD, cuMemcpyDtoD_v2, 3020, (CUdeviceptr, CUdeviceptr, size_t))                                       \
+  OTHER(cuMemcpyHtoDAsync, cuMemcpyHtoDAsync_v2, 3020, (CUdeviceptr, const void *, size_t, CUstream))                  \
+  OTHER(cuMemcpyDtoHAsync, cuMemcpyDtoHAsync_v2, 3020, (void *, CUdeviceptr, size_t, CUstream))                        \
+  OTHER(cuMemcpyDtoDAsync, cuMemcpyDtoDAsync_v2, 3020, (CUdeviceptr, CUdeviceptr, size_t, CUstream))                   \
+  OTHER(cuMemsetD8, cuMemsetD8_v2, 3020, (CUdeviceptr, unsigned char, size_t))                                         \
+  REQUIRED(cuMemsetD8Async, cuMemsetD8Async, 3020, (CUdeviceptr, unsigned char, size_t, CUstream))                     \
+  OPTIONAL(cuModuleLoadData, cuModuleLoadData, 2000, (CUmodule *, const void *))                                       \
+  OPTIONAL(cuModuleUnload, cuModuleUnload, 2000, (CUmodule))                                                           \
+  OPTIONAL(cuModuleGetFunction, cuModuleGetFunction, 2000, (CUfunction *, CUmodule, const char *))                     \
+  OPTIONAL(cuLaunchKernel, cuLaunchKernel, 4000,                                                                       \
+           (CUfunction, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int,            \
+            unsigned int, CUstream, void **, void **))                                                                 \
+  OPTIONAL(cuDeviceGetDefaultMemPool, cuDeviceGetDefaultMemPool, 11020, (CUmemoryPool *, CUdevice))                    \
+  OPTIONAL(cuMemPoolGetAttribute, cuMemPoolGetAttribute, 11020, (CUmemoryPool, CUmemPool_attribute, void *))           \
+  OPTIONAL(cuDeviceGetGraphMemAttribute, cuDeviceGetGraphMemAttribute, 11040,                                          \
+           (CUdevice, CUgraphMem_attribute, void *))                                                                   \
+  OTHER(cuCheckpointProcessGetState, cuCheckpointProcessGetState, 12080, (int, CUprocessState *))                      \
+  OTHER(cuCheckpointProcessLock, cuCheckpointProcessLock, 12080, (int, CUcheckpointLockArgs *))                        \
+  OTHER(cuCheckpointProcessCheckpoint, cuCheckpointProcessCheckpoint, 12080, (int, CUcheckpointCheckpointArgs *))      \
+  OTHER(cuCheckpointProcessRestore, cuCheckpointProcessRestore, 12080, (int, CUcheckpointRestoreArgs *))               \
+  OTHER(cuCheckpointProcessUnlock, cuCheckpointProcessUnlock, 12080, (int, CUcheckpointUnlockArgs *))                  \
+  HOOKED(cuMemAllocHost, cuMemAllocHost_v2, 3020, (void **, size_t))                                                   \
+  HOOKED(cuStreamBeginCaptureToGraph, cuStreamBeginCaptureToGraph, 12030,                                              \
+         (CUstream, CUgraph, const CUgraphNode *, const CUgraphEdgeData *, size_t, CUstreamCaptureMode))
 
-// X(entry, version, parameters). Without one of these entries there is no backend.
-#define GMM_CUDA_REQUIRED(X)                                                                   \
-  X(cuInit, 2000, (unsigned int))                                                              \
-  X(cuDriverGetVersion, 2020, (int *))                                                         \
-  X(cuGetErrorName, 6000, (CUresult, const char **))                                           \
-  X(cuGetErrorString, 6000, (CUresult, const char **))                                         \
-  X(cuDeviceGetCount, 2000, (int *))                                                           \
-  X(cuDeviceGet, 2000, (CUdevice *, int))                                                      \
-  X(cuDeviceGetName, 2000, (char *, int, CUdevice))                                            \
-  X(cuDeviceGetUuid, 11040, (CUuuid *, CUdevice))                                              \
-  X(cuDeviceTotalMem, 3020, (size_t *, CUdevice))                                              \
-  X(cuDeviceGetAttribute, 2000, (int *, CUdevice_attribute, CUdevice))                         \
-  X(cuDevicePrimaryCtxRetain, 7000, (CUcontext *, CUdevice))                                   \
-  X(cuDevicePrimaryCtxRelease, 11000, (CUdevice))                                              \
-  X(cuCtxGetCurrent, 4000, (CUcontext *))                                                      \
-  X(cuCtxPushCurrent, 4000, (CUcontext))                                                       \
-  X(cuCtxPopCurrent, 4000, (CUcontext *))                                                      \
-  X(cuCtxGetDevice, 2000, (CUdevice *))                                                        \
-  X(cuCtxSynchronize, 2000, ())                                                                \
-  X(cuMemGetInfo, 3020, (size_t *, size_t *))                                                  \
-  X(cuMemAlloc, 3020, (CUdeviceptr *, size_t))                                                 \
-  X(cuMemFree, 3020, (CUdeviceptr))                                                            \
-  X(cuMemcpyAsync, 4000, (CUdeviceptr, CUdeviceptr, size_t, CUstream))                         \
-  X(cuMemsetD8Async, 3020, (CUdeviceptr, unsigned char, size_t, CUstream))                     \
-  X(cuPointerGetAttributes, 7000, (unsigned int, CUpointer_attribute *, void **, CUdeviceptr)) \
-  X(cuStreamCreateWithPriority, 5050, (CUstream *, unsigned int, int))                         \
-  X(cuStreamDestroy, 4000, (CUstream))                                                         \
-  X(cuStreamSynchronize, 2000, (CUstream))                                                     \
-  X(cuStreamGetCtx, 9020, (CUstream, CUcontext *))                                             \
-  X(cuStreamIsCapturing, 10000, (CUstream, CUstreamCaptureStatus *))                           \
-  X(cuStreamQuery, 2000, (CUstream))                                                           \
-  X(cuLaunchHostFunc, 10000, (CUstream, CUhostFn, void *))                                     \
-  X(cuStreamWaitEvent, 3020, (CUstream, CUevent, unsigned int))                                \
-  X(cuEventCreate, 2000, (CUevent *, unsigned int))                                            \
-  X(cuEventDestroy, 4000, (CUevent))                                                           \
-  X(cuEventRecord, 2000, (CUevent, CUstream))                                                  \
-  X(cuEventSynchronize, 2000, (CUevent))                                                       \
-  X(cuEventQuery, 2000, (CUevent))
+/* The type of each function: cuMemAlloc_v2_fn. */
+#define GMM_CUDA_TYPE(name, symbol, version, parameters) typedef CUresult symbol##_fn parameters;
+GMM_CUDA_ENTRIES(GMM_CUDA_TYPE, GMM_CUDA_TYPE, GMM_CUDA_TYPE, GMM_CUDA_TYPE)
+#undef GMM_CUDA_TYPE
 
-// X(entry, version, parameters). Without one of these entries the operations that need it fail with NOT_SUPPORTED.
-#define GMM_CUDA_OPTIONAL(X)                                                                                         \
-  X(cuDevicePrimaryCtxGetState, 7000, (CUdevice, unsigned int *, int *))                                             \
-  X(cuMemAllocManaged, 6000, (CUdeviceptr *, size_t, unsigned int))                                                  \
-  X(cuMemHostRegister, 6050, (void *, size_t, unsigned int))                                                         \
-  X(cuMemHostUnregister, 4000, (void *))                                                                             \
-  X(cuMemHostGetDevicePointer, 3020, (CUdeviceptr *, void *, unsigned int))                                          \
-  X(cuMemAddressReserve, 10020, (CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long))                    \
-  X(cuMemAddressFree, 10020, (CUdeviceptr, size_t))                                                                  \
-  X(cuMemCreate, 10020, (CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *, unsigned long long))   \
-  X(cuMemRelease, 10020, (CUmemGenericAllocationHandle))                                                             \
-  X(cuMemMap, 10020, (CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long))                \
-  X(cuMemUnmap, 10020, (CUdeviceptr, size_t))                                                                        \
-  X(cuMemSetAccess, 10020, (CUdeviceptr, size_t, const CUmemAccessDesc *, size_t))                                   \
-  X(cuMemGetAllocationGranularity, 10020, (size_t *, const CUmemAllocationProp *, CUmemAllocationGranularity_flags)) \
-  X(cuMemGetAllocationPropertiesFromHandle, 10020, (CUmemAllocationProp *, CUmemGenericAllocationHandle))            \
-  X(cuMemRetainAllocationHandle, 11000, (CUmemGenericAllocationHandle *, void *))                                    \
-  X(cuMemExportToShareableHandle, 10020,                                                                             \
-    (void *, CUmemGenericAllocationHandle, CUmemAllocationHandleType, unsigned long long))                           \
-  X(cuMemImportFromShareableHandle, 10020, (CUmemGenericAllocationHandle *, void *, CUmemAllocationHandleType))      \
-  X(cuIpcGetMemHandle, 4010, (CUipcMemHandle *, CUdeviceptr))                                                        \
-  X(cuIpcOpenMemHandle, 11000, (CUdeviceptr *, CUipcMemHandle, unsigned int))                                        \
-  X(cuIpcCloseMemHandle, 4010, (CUdeviceptr))                                                                        \
-  X(cuIpcGetEventHandle, 4010, (CUipcEventHandle *, CUevent))                                                        \
-  X(cuIpcOpenEventHandle, 4010, (CUevent *, CUipcEventHandle))                                                       \
-  X(cuMemGetHandleForAddressRange, 11070, (void *, CUdeviceptr, size_t, CUmemRangeHandleType, unsigned long long))   \
-  X(cuImportExternalMemory, 10000, (CUexternalMemory *, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *))                   \
-  X(cuExternalMemoryGetMappedBuffer, 10000,                                                                          \
-    (CUdeviceptr *, CUexternalMemory, const CUDA_EXTERNAL_MEMORY_BUFFER_DESC *))                                     \
-  X(cuDestroyExternalMemory, 10000, (CUexternalMemory))                                                              \
-  X(cuImportExternalSemaphore, 10000, (CUexternalSemaphore *, const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC *))          \
-  X(cuSignalExternalSemaphoresAsync, 10000,                                                                          \
-    (const CUexternalSemaphore *, const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS *, unsigned int, CUstream))            \
-  X(cuWaitExternalSemaphoresAsync, 10000,                                                                            \
-    (const CUexternalSemaphore *, const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *, unsigned int, CUstream))              \
-  X(cuDestroyExternalSemaphore, 10000, (CUexternalSemaphore))                                                        \
-  X(cuDeviceCanAccessPeer, 4000, (int *, CUdevice, CUdevice))                                                        \
-  X(cuDeviceGetDefaultMemPool, 11020, (CUmemoryPool *, CUdevice))                                                    \
-  X(cuMemPoolGetAttribute, 11020, (CUmemoryPool, CUmemPool_attribute, void *))                                       \
-  X(cuDeviceGetGraphMemAttribute, 11040, (CUdevice, CUgraphMem_attribute, void *))                                   \
-  X(cuDeviceGetLuid, 10000, (char *, unsigned int *, CUdevice))                                                      \
-  X(cuUserObjectCreate, 11030, (CUuserObject *, void *, CUhostFn, unsigned int, unsigned int))                       \
-  X(cuUserObjectRelease, 11030, (CUuserObject, unsigned int))                                                        \
-  X(cuGraphRetainUserObject, 11030, (CUgraph, CUuserObject, unsigned int, unsigned int))                             \
-  X(cuThreadExchangeStreamCaptureMode, 10010, (CUstreamCaptureMode *))                                               \
-  X(cuModuleLoadData, 2000, (CUmodule *, const void *))                                                              \
-  X(cuModuleGetFunction, 2000, (CUfunction *, CUmodule, const char *))                                               \
-  X(cuModuleUnload, 2000, (CUmodule))                                                                                \
-  X(cuLaunchKernel, 4000,                                                                                            \
-    (CUfunction, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int,   \
-     CUstream, void **, void **))
-
-// CUDA 12.2 changed the signature of two entries.
-using MemAdviseFn = CUresult (*)(CUdeviceptr, size_t, CUmem_advise, CUmemLocation);
-using MemAdviseOldFn = CUresult (*)(CUdeviceptr, size_t, CUmem_advise, CUdevice);
-using MemPrefetchFn = CUresult (*)(CUdeviceptr, size_t, CUmemLocation, unsigned int, CUstream);
-using MemPrefetchOldFn = CUresult (*)(CUdeviceptr, size_t, CUdevice, CUstream);
-// The form before 12.3 added edges, which gmm does not need.
-using CaptureInfoFn = CUresult (*)(CUstream, CUstreamCaptureStatus *, cuuint64_t *, CUgraph *, const CUgraphNode **,
-                                   size_t *);
-inline constexpr int kCaptureInfoVersion = 11030;
-inline constexpr int kLocationVersion = 12020;
-inline constexpr int kOldAdviceVersion = 8000;
-
-}  // namespace gmm::cuda
 #endif

@@ -18,7 +18,6 @@ namespace {
 constexpr int kAcceptsPerRound = 64;  // then the connections that exist have their turn
 constexpr uint64_t kListenAgainMs = 100;
 constexpr uint64_t kCatchUpMs = 10;
-constexpr uint64_t kLookAgainMs = 10;
 constexpr uint32_t kComplaintsPerSecond = 20;
 
 // The brokers of one process, one for each context, have different serials.
@@ -83,8 +82,8 @@ Status IpcBroker::start_thread_and_socket() {
   for (uint32_t i = 0; i < kSlots; ++i) ::new (static_cast<void *>(slots_ + i)) Slot;
   // In reverse order, since free_ is a stack and the first slots shall be used first.
   for (free_count_ = 0; free_count_ < kSlots; ++free_count_) free_[free_count_] = slots_ + (kSlots - 1 - free_count_);
-  pending_ = idle_ = 0;
-  listen_again_ = complaints_since_ = look_at_socket_at_ = 0;
+  pending_ = 0;
+  listen_again_ = complaints_since_ = 0;
   complaints_ = 0;
   stopping_.store(false, std::memory_order_relaxed);
 
@@ -225,7 +224,7 @@ void IpcBroker::end_importers(uint64_t export_id, Ending ending) {
   if (slots_ == nullptr) return;
   bool any = false;
   for (uint32_t i = 0; i < kSlots; ++i) {
-    if (slots_[i].allocation == 0 || ipc_export_id(slots_[i].allocation) != export_id) continue;
+    if (slots_[i].allocation != export_id) continue;
     slots_[i].ending = ending;
     any = true;
   }
@@ -270,9 +269,8 @@ void IpcBroker::run() {
   }
   void *keys[os::SocketPoller::kMost];
   while (!stopping_.load(std::memory_order_acquire)) {
-    bool name_changed = false;
+    bool name_changed = false;  // the next export looks after the name
     const uint32_t count = poller_.wait(milliseconds_to_next_deadline(), keys, &name_changed);
-    if (name_changed) look_at_socket_at_ = 1;
     bool may_accept = false;
     for (uint32_t i = 0; i < count; ++i) {
       if (keys[i] == &listener_) {
@@ -286,7 +284,6 @@ void IpcBroker::run() {
     close_ended();
     close_late_pending();
     resume_listening();
-    look_after_socket();
     catch_up();
     // New connections come after all events of this round, since an event names its slot, and a slot that was closed in
     // this round may be used again.
@@ -303,7 +300,6 @@ int64_t IpcBroker::milliseconds_to_next_deadline() {
   if (const Slot *oldest = oldest_pending()) until = oldest->since + handshake_ms_;
   if (listen_again_ != 0 && listen_again_ < until) until = listen_again_;
   if (catch_up_at_ != 0 && catch_up_at_ < until) until = catch_up_at_;
-  if (look_at_socket_at_ != 0 && look_at_socket_at_ < until) until = look_at_socket_at_;
   if (until == UINT64_MAX) return -1;
   const uint64_t now = monotonic_ms();
   return until <= now ? 0 : static_cast<int64_t>(until - now) + 1;
@@ -335,7 +331,7 @@ void IpcBroker::admit(int fd) {
     complain("refused process %d of user %u: only user %u may import%s", peer.process, peer.user, current_user(),
              policy_.user_count == 0 ? "" : ", and those that gmm_ipc_configure() named");
     reply.result = GMM_ERROR_IPC_REFUSED;
-    send_reply(fd, reply, -1);
+    send_reply(fd, reply);
     os::close_socket(fd);
     return;
   }
@@ -346,13 +342,13 @@ void IpcBroker::admit(int fd) {
     complain("dropped process %d: %u handshakes are under way", oldest->pid, kMaxPending);
     refuse(oldest, GMM_ERROR_BUSY);
   }
-  // A slot is free: fewer than kMaxPending are pending, and at most kMaxLive are live or idle.
+  // A slot is free: fewer than kMaxPending are pending, and at most kMaxLive are live.
   Slot *slot = free_[free_count_ - 1];
   if (const int error = poller_.add(fd, slot); error != 0) {
     char text[128];
     complain("refused process %d: epoll_ctl: %s", peer.process, system_error_text(error, text, sizeof text));
     reply.result = GMM_ERROR_BUSY;
-    send_reply(fd, reply, -1);
+    send_reply(fd, reply);
     os::close_socket(fd);
     return;
   }
@@ -366,32 +362,17 @@ void IpcBroker::admit(int fd) {
   receive(slot);
 }
 
-// Each message after the first request comes whole, since a local socket does not divide what was sent in one call.
 void IpcBroker::receive(Slot *slot) {
-  if (slot->state == State::kPending) return receive_first_request(slot);
-  const int64_t got = os::receive_bytes(slot->fd, slot->request, kIpcRequestSize);
+  if (slot->state == State::kPending) return receive_request(slot);
+  const int64_t got = os::receive_bytes(slot->fd, slot->request, sizeof slot->request);
   if (got == -EAGAIN) return;
-  if (got <= 0) return drop(slot);
-  if (got == static_cast<int64_t>(kIpcRequestSize)) {
-    if (slot->state == State::kIdle) return answer(slot);
-    IpcRequest request;
-    request.decode(slot->request);
-    // Only this thread writes a slot's allocation, so it reads it without the lock.
-    if (is_well_formed(request, IpcWant::kRelease) && request.allocation == slot->allocation) return release(slot);
-    if (is_well_formed(request, IpcWant::kDescriptor) && slot->pieces < kIpcMaxPieces &&
-        request.allocation == ipc_piece_id(slot->allocation, slot->pieces)) {
-      const gmm_result result = grant(slot, request);
-      if (result != GMM_OK && result != GMM_ERROR_BUSY) drop(slot);
-      return;
-    }
-  }
-  complain("dropped process %d: it spoke again after its request", slot->pid);
+  if (got > 0) complain("dropped process %d: it spoke again after its request", slot->pid);
   drop(slot);
 }
 
-// The first request may come in parts. The system closes descriptors that a peer sends along, since
-// receive_bytes() has no place for them.
-void IpcBroker::receive_first_request(Slot *slot) {
+// The request may come in parts. The system closes descriptors that a peer sends along, since receive_bytes() has no
+// place for them.
+void IpcBroker::receive_request(Slot *slot) {
   while (slot->received < sizeof slot->request) {
     const int64_t got =
         os::receive_bytes(slot->fd, slot->request + slot->received, sizeof slot->request - slot->received);
@@ -420,7 +401,7 @@ bool IpcBroker::check(const IpcRequest &request, const Slot &slot) {
   } else if (request.version != kIpcProtocolVersion) {
     complain("refused process %d: it speaks version %u, this library version %u", slot.pid, request.version,
              kIpcProtocolVersion);
-  } else if (request.reserved != 0 || (request.want != static_cast<uint16_t>(IpcWant::kDescriptor) &&
+  } else if (request.reserved != 0 || (request.want != static_cast<uint16_t>(IpcWant::kDescriptors) &&
                                        request.want != static_cast<uint16_t>(IpcWant::kCount) &&
                                        request.want != static_cast<uint16_t>(IpcWant::kCheck))) {
     complain("refused process %d: its request has unknown fields", slot.pid);
@@ -436,85 +417,54 @@ void IpcBroker::answer(Slot *slot) {
   IpcRequest request;
   request.decode(slot->request);
   if (!check(request, *slot)) return refuse(slot, GMM_ERROR_IPC_REFUSED);
-  if (request.want == static_cast<uint16_t>(IpcWant::kCheck)) return answer_check(slot, request);
-  const uint32_t live = live_.load(std::memory_order_relaxed);
-  if (slot->state == State::kPending && live != kMaxLive && live + idle_ == kMaxLive) drop_oldest_idle();
-  if (live == kMaxLive) {
+  IpcGrant granted;
+  granted.wants_fds = request.want == static_cast<uint16_t>(IpcWant::kDescriptors);
+  granted.counts = request.want != static_cast<uint16_t>(IpcWant::kCheck);
+  gmm_result result = GMM_ERROR_BUSY;
+  if (granted.counts && live_.load(std::memory_order_relaxed) == kMaxLive)
     complain("refused process %d: %u importers are connected, which is the most", slot->pid, kMaxLive);
-    return refuse(slot, GMM_ERROR_BUSY);
-  }
-  {
+  else
+    result = grant(slot, request, &granted);
+  IpcReply reply;
+  reply.allocation_size = granted.allocation_size;
+  reply.generation = granted.generation;
+  reply.extents = static_cast<uint16_t>(granted.extents);
+  const bool sent = result == GMM_OK && send_reply(slot->fd, reply, &granted);
+  for (uint32_t i = 0; i < granted.extents; ++i) close_fd(&granted.fds[i]);
+  if (result != GMM_OK) return refuse(slot, result);
+  if (!sent || !granted.counts) drop(slot);
+}
+
+// The connection is live after a grant that counts.
+gmm_result IpcBroker::grant(Slot *slot, const IpcRequest &request, IpcGrant *out) {
+  if (out->counts) {
     // Before the resolver runs, so that a revoke() during resolve() finds the slot.
     LockGuard guard(slot_mutex_);
     slot->allocation = request.allocation;
     slot->ending = Ending::kNone;
   }
-  if (grant(slot, request) != GMM_OK) drop(slot);
-}
-
-// Nobody is counted. The connection is idle after the reply, if there is a place for it.
-void IpcBroker::answer_check(Slot *slot, const IpcRequest &request) {
-  IpcGrant grant;
-  grant.counts = false;
-  IpcReply reply;
-  if (resolve(*slot, request, &grant, &reply) != GMM_OK) return drop(slot);
-  reply.allocation_size = grant.allocation_size;
-  reply.generation = grant.generation;
-  if (!send_reply(slot->fd, reply, -1)) return drop(slot);
-  if (slot->state == State::kPending) {
-    if (live_.load(std::memory_order_relaxed) + idle_ >= kMaxLive) return drop(slot);
-    remove_from_pending(slot);
-    slot->state = State::kIdle;
-    ++idle_;
-  }
-  slot->since = monotonic_ms();
-}
-
-// After an error the peer got the reason.
-gmm_result IpcBroker::resolve(const Slot &slot, const IpcRequest &request, IpcGrant *out, IpcReply *reply) {
   const Status status = resolver_.resolve(resolver_.user, request.allocation, request.token, out);
-  if (status.ok()) return GMM_OK;
-  // BUSY is no refusal: the importer asks again.
-  if (status.code() != GMM_ERROR_BUSY)
-    complain("refused process %d the allocation %" PRIu64 ": %s", slot.pid, request.allocation, last_message());
-  close_fd(&out->fd);
-  reply->result = status.code();
-  send_reply(slot.fd, *reply, -1);
-  return status.code();
-}
-
-// The first piece of a connection, or the next one. After an error the connection has what it had, and must be closed;
-// after BUSY a live one may ask again.
-gmm_result IpcBroker::grant(Slot *slot, const IpcRequest &request) {
-  IpcGrant grant;
-  grant.wants_fd = request.want == static_cast<uint16_t>(IpcWant::kDescriptor);
-  IpcReply reply;
-  if (const gmm_result result = resolve(*slot, request, &grant, &reply); result != GMM_OK) return result;
-  if (slot->state == State::kPending) remove_from_pending(slot);
-  if (slot->state == State::kIdle) --idle_;
-  if (slot->state != State::kLive) live_.fetch_add(1, std::memory_order_relaxed);
-  slot->state = State::kLive;
-  ++slot->pieces;
-  if (grant.wants_fd && grant.fd < 0) {
-    complain("refused process %d the allocation %" PRIu64 ": it has no file descriptor", slot->pid, request.allocation);
-    reply.result = GMM_ERROR_NOT_SUPPORTED;
-    send_reply(slot->fd, reply, -1);
-    return GMM_ERROR_NOT_SUPPORTED;
+  if (!status.ok()) {
+    // BUSY is no refusal: the importer asks again.
+    if (status.code() != GMM_ERROR_BUSY)
+      complain("refused process %d the allocation %" PRIu64 ": %s", slot->pid, request.allocation, last_message());
+    return status.code();
   }
-  reply.allocation_size = grant.allocation_size;
-  reply.generation = grant.generation;
-  reply.descriptors = grant.wants_fd ? 1 : 0;
-  const bool sent = send_reply(slot->fd, reply, grant.wants_fd ? grant.fd : -1);
-  close_fd(&grant.fd);
-  return sent ? GMM_OK : GMM_ERROR_SYSTEM;
+  if (!out->counts) return GMM_OK;
+  remove_from_pending(slot);
+  live_.fetch_add(1, std::memory_order_relaxed);
+  slot->state = State::kLive;
+  return GMM_OK;
 }
 
-// The send neither waits nor is partial: the peer has received every earlier reply, so this one fits into the buffer.
-bool IpcBroker::send_reply(int fd, const IpcReply &reply, int descriptor) {
-  uint8_t bytes[kIpcReplySize];
+// The send neither waits nor is partial: the reply is all that the connection carries, so it fits into the buffer.
+bool IpcBroker::send_reply(int fd, const IpcReply &reply, const IpcGrant *grant) {
+  uint8_t bytes[kIpcMaxReplySize];
   reply.encode(bytes);
-  const int64_t sent = os::send_bytes(fd, bytes, sizeof bytes, descriptor);
-  if (sent == static_cast<int64_t>(sizeof bytes)) return true;
+  for (uint32_t i = 0; i < reply.extents; ++i) store_little(bytes + kIpcReplySize + 8 * i, grant->sizes[i]);
+  const uint64_t size = kIpcReplySize + 8u * reply.extents;
+  const int64_t sent = os::send_bytes(fd, bytes, size, reply.extents != 0 ? grant->fds : nullptr, reply.extents);
+  if (sent == static_cast<int64_t>(size)) return true;
   if (sent < 0 && sent != -EPIPE && sent != -ECONNRESET) {
     char text[128];
     complain("cannot send an answer to an importer: %s", system_error_text(static_cast<int>(-sent), text, sizeof text));
@@ -522,22 +472,21 @@ bool IpcBroker::send_reply(int fd, const IpcReply &reply, int descriptor) {
   return false;
 }
 
-bool IpcBroker::is_well_formed(const IpcRequest &request, IpcWant want) const {
-  return request.magic == kIpcRequestMagic && request.version == kIpcProtocolVersion &&
-         request.want == static_cast<uint16_t>(want) && request.reserved == 0 &&
-         request.start_time == endpoint_.start_time && request.serial == endpoint_.serial;
+void IpcBroker::refuse(Slot *slot, gmm_result result) {
+  IpcReply reply;
+  reply.result = result;
+  send_reply(slot->fd, reply);  // the connection is closed whether or not the reply arrives
+  drop(slot);
 }
 
-void IpcBroker::release(Slot *slot) {
-  slot->state = State::kIdle;
-  slot->since = monotonic_ms();
-  ++idle_;
-  end_grant(slot, true);
-}
-
-// is_counted: the connection was live.
-void IpcBroker::end_grant(Slot *slot, bool is_counted) {
-  const uint32_t pieces = slot->pieces;
+void IpcBroker::drop(Slot *slot) {
+  poller_.remove(slot->fd);
+  os::end_connection(slot->fd);
+  slot->fd = -1;
+  const State state = slot->state;
+  if (state == State::kPending) remove_from_pending(slot);
+  slot->state = State::kFree;
+  free_[free_count_++] = slot;
   uint64_t allocation = 0;
   {
     LockGuard guard(slot_mutex_);
@@ -545,28 +494,9 @@ void IpcBroker::end_grant(Slot *slot, bool is_counted) {
     slot->allocation = 0;
     slot->ending = Ending::kNone;
   }
-  slot->pieces = 0;
-  if (!is_counted) return;
+  if (state != State::kLive) return;
   live_.fetch_sub(1, std::memory_order_relaxed);
-  importer_gone(allocation, pieces);
-}
-
-void IpcBroker::refuse(Slot *slot, gmm_result result) {
-  IpcReply reply;
-  reply.result = result;
-  send_reply(slot->fd, reply, -1);  // the connection is closed whether or not the reply arrives
-  drop(slot);
-}
-
-void IpcBroker::drop(Slot *slot) {
-  poller_.remove(slot->fd);
-  close_fd(&slot->fd);
-  const State state = slot->state;
-  if (state == State::kPending) remove_from_pending(slot);
-  if (state == State::kIdle) --idle_;
-  slot->state = State::kFree;
-  free_[free_count_++] = slot;
-  end_grant(slot, state == State::kLive);
+  importer_gone(allocation);
 }
 
 void IpcBroker::close_late_pending() {
@@ -591,8 +521,8 @@ void IpcBroker::catch_up() {
   catch_up_at_ = resolver_.catch_up != nullptr && resolver_.catch_up(resolver_.user) ? monotonic_ms() + kCatchUpMs : 0;
 }
 
-void IpcBroker::importer_gone(uint64_t allocation, uint32_t pieces) {
-  for (uint32_t i = 0; i < pieces; ++i) resolver_.importer_gone(resolver_.user, ipc_piece_id(allocation, i));
+void IpcBroker::importer_gone(uint64_t allocation) {
+  resolver_.importer_gone(resolver_.user, allocation);
   catch_up_at_ = 1;
   catch_up();
 }
@@ -607,30 +537,6 @@ void IpcBroker::take_over_listener() {
   listener_ = next;
   listen_again_ = 0;
   poller_.want(listener_, &listener_, true);
-}
-
-// After something happened to the socket's file.
-void IpcBroker::look_after_socket() {
-  if (look_at_socket_at_ == 0 || monotonic_ms() < look_at_socket_at_) return;
-  // stop() holds the lock until this thread has ended. An export that holds it may have looked before the change.
-  if (!mutex_.try_lock()) {
-    look_at_socket_at_ = monotonic_ms() + kLookAgainMs;
-    return;
-  }
-  look_at_socket_at_ = 0;
-  if (!has_socket()) {
-    MessageGuard message;
-    const Status status = restore_socket();
-    char text[256] = {};
-    if (!status.ok()) std::snprintf(text, sizeof text, "%s", last_message());
-    mutex_.unlock();
-    if (status.ok())
-      complain("somebody deleted the socket; it was made anew");
-    else
-      complain("somebody deleted the socket; the next export tries again to make it: %s", text);
-    return;
-  }
-  mutex_.unlock();
 }
 
 void IpcBroker::close_ended() {
@@ -648,15 +554,6 @@ void IpcBroker::close_ended() {
       complain("cannot notify process %d that its memory was revoked", slot.pid);
     drop(&slot);
   }
-}
-
-// Makes way for a request. The client whose idle connection ends connects again at its next import. The search through
-// all slots runs only when all places are taken.
-void IpcBroker::drop_oldest_idle() {
-  Slot *oldest = nullptr;
-  for (uint32_t i = 0; i < kSlots; ++i)
-    if (slots_[i].state == State::kIdle && (oldest == nullptr || slots_[i].since < oldest->since)) oldest = &slots_[i];
-  if (oldest != nullptr) drop(oldest);
 }
 
 IpcBroker::Slot *IpcBroker::oldest_pending() { return pending_ == 0 ? nullptr : pending_list_[0]; }

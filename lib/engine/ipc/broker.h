@@ -2,21 +2,19 @@
 // The broker: one thread of the exporter, which answers importers on a local socket.
 //
 // The broker knows nothing of memory: an IpcResolver says what an id and a token name. A connection is
-//   pending  from its start until its first request is complete,
-//   live     while it holds what it was granted,
-//   idle     after a release or a check, until its next request.
-// Any other message, a refusal, a revocation or the end of the peer closes it.
+//   pending  from its start until its request is complete,
+//   live     while it counts as an importer.
+// A refusal, the reply to a check, any further message, a revocation and the end of the peer close it.
 //
 // The thread waits for nothing but its sockets. The resolver answers BUSY instead of waiting for a lock that a pause
 // may hold, and the importer asks again.
 //
-// Somebody may delete the socket, for example a program that tidies /tmp. The poller tells the thread, and
-// ensure_running() looks too: the next export makes the socket anew under the same name, so all handles work again.
+// Somebody may delete the socket, for example a program that tidies /tmp. The next export makes it anew under the same
+// name, so all handles work again.
 //
 // Bounds, so that no peer can hold up another one: at most kMaxPending pending connections, each for at most
-// `handshake_ms`; at most kMaxLive live and idle ones together; 48 bytes of one request; 20 log messages a second.
-// Where a place is missing, the oldest pending connection makes way for a new one, and the oldest idle one for a
-// request.
+// `handshake_ms`; at most kMaxLive live ones; 48 bytes of one request; 20 log messages a second. The oldest pending
+// connection makes way for a new one.
 #ifndef GMM_ENGINE_IPC_BROKER_H
 #define GMM_ENGINE_IPC_BROKER_H
 
@@ -37,11 +35,15 @@
 namespace gmm {
 
 struct IpcGrant {
-  bool wants_fd = false;         // from the broker: false for importers that want to be counted only
-  bool counts = true;            // from the broker: false for a check, after which there is no importer_gone()
-  int32_t fd = -1;               // from the resolver; the broker closes it
-  uint64_t allocation_size = 0;  // from the resolver
-  uint64_t generation = 0;       // from the resolver
+  // From the broker.
+  bool wants_fds = false;  // false for importers that want to be counted only
+  bool counts = true;      // false for a check, after which there is no importer_gone()
+  // From the resolver, also before a failure. The broker closes the descriptors.
+  uint32_t extents = 0;
+  int32_t fds[kIpcMaxExtents];
+  uint64_t sizes[kIpcMaxExtents];
+  uint64_t allocation_size = 0;
+  uint64_t generation = 0;
 };
 
 // The broker calls the functions on its thread, with none of its locks held. They must not wait. After each resolve()
@@ -66,7 +68,7 @@ class IpcBroker {
   static constexpr uint32_t kMaxLive = kIpcMaxImporters;
   static constexpr uint64_t kHandshakeMs = 2000;
 
-  // The policy must not change after start(). A peer has `handshake_ms` to complete its first request.
+  // The policy must not change after start(). A peer has `handshake_ms` to complete its request.
   IpcBroker(const HostAllocator &allocator, const Log &log, const IpcResolver &resolver,
             const IpcPolicy &policy = kIpcDefaultPolicy, uint64_t handshake_ms = kHandshakeMs)
       : allocator_(allocator), log_(log), resolver_(resolver), policy_(policy), handshake_ms_(handshake_ms) {}
@@ -88,8 +90,8 @@ class IpcBroker {
   bool answers_at(const IpcEndpoint &endpoint) const {
     return running_.load(std::memory_order_acquire) && endpoint_ == endpoint;
   }
-  // Closes the connections of all importers of an export or event, of every piece. The importers see
-  // PeerState::kRevoked. importer_gone() follows for each of them. Does not wait.
+  // Closes the connections of all importers of an export or event. The importers see PeerState::kRevoked.
+  // importer_gone() follows for each of them. Does not wait.
   void revoke(uint64_t export_id) { end_importers(export_id, Ending::kRevoked); }
   // The same, but the importers see PeerState::kGone: the exporter is done with the memory or event.
   void disconnect(uint64_t export_id) { end_importers(export_id, Ending::kClosed); }
@@ -99,7 +101,7 @@ class IpcBroker {
   uint32_t live() const { return live_.load(std::memory_order_relaxed); }
 
  private:
-  enum class State : uint8_t { kFree, kPending, kLive, kIdle };
+  enum class State : uint8_t { kFree, kPending, kLive };
   enum class Ending : uint8_t { kNone, kClosed, kRevoked };
   struct Slot {
     int32_t fd = -1;
@@ -107,9 +109,8 @@ class IpcBroker {
     Ending ending = Ending::kNone;  // guarded by slot_mutex_: what another thread requested
     uint32_t received = 0;
     int32_t pid = 0;
-    uint64_t since = 0;                    // when it became pending or idle
-    uint64_t allocation = 0;               // guarded by slot_mutex_: what it requested first; 0 before a request
-    uint32_t pieces = 0;                   // that it was granted, from `allocation` on
+    uint64_t since = 0;                    // when it became pending
+    uint64_t allocation = 0;               // guarded by slot_mutex_: what it requested; 0 before a request
     uint8_t request[kIpcRequestSize + 1];  // one byte more shows a request that is too long
   };
   static constexpr uint32_t kSlots = kMaxPending + kMaxLive;
@@ -136,26 +137,19 @@ class IpcBroker {
   void close_ended();
   void catch_up();
   void take_over_listener();
-  void look_after_socket();
 
   // A connection from accept to close.
   void accept_connections();
   void admit(int fd);
   void receive(Slot *slot);
-  void receive_first_request(Slot *slot);
+  void receive_request(Slot *slot);
   void answer(Slot *slot);
   bool check(const IpcRequest &request, const Slot &slot);
-  void answer_check(Slot *slot, const IpcRequest &request);
-  gmm_result grant(Slot *slot, const IpcRequest &request);
-  gmm_result resolve(const Slot &slot, const IpcRequest &request, IpcGrant *out, IpcReply *reply);
-  void importer_gone(uint64_t allocation, uint32_t pieces);
-  bool send_reply(int fd, const IpcReply &reply, int descriptor);
-  bool is_well_formed(const IpcRequest &request, IpcWant want) const;
-  void release(Slot *slot);
-  void end_grant(Slot *slot, bool is_counted);
+  gmm_result grant(Slot *slot, const IpcRequest &request, IpcGrant *out);
+  void importer_gone(uint64_t allocation);
+  bool send_reply(int fd, const IpcReply &reply, const IpcGrant *grant = nullptr);
   void refuse(Slot *slot, gmm_result result);
   void drop(Slot *slot);
-  void drop_oldest_idle();
   Slot *oldest_pending();
   void remove_from_pending(const Slot *slot);
   // Writes to the log, at most 20 messages a second.
@@ -192,10 +186,8 @@ class IpcBroker {
   uint32_t free_count_ = 0;
   Slot *pending_list_[kMaxPending] = {};  // oldest first
   uint32_t pending_ = 0;
-  uint32_t idle_ = 0;
-  uint64_t listen_again_ = 0;       // when to listen again after accept() ran out of descriptors; 0: listening
-  uint64_t catch_up_at_ = 0;        // when to go on with what was put off; 0: nothing was
-  uint64_t look_at_socket_at_ = 0;  // when to look whether the socket has its name; 0: nothing happened to it
+  uint64_t listen_again_ = 0;  // when to listen again after accept() ran out of descriptors; 0: listening
+  uint64_t catch_up_at_ = 0;   // when to go on with what was put off; 0: nothing was
   uint64_t complaints_since_ = 0;
   uint32_t complaints_ = 0;
 };

@@ -5,6 +5,7 @@
 #include <cinttypes>
 
 #include "base/local_socket.h"
+#include "base/lock.h"
 #include "base/os_memory.h"
 #include "base/process.h"
 #include "base/thread.h"
@@ -14,9 +15,6 @@ namespace gmm {
 namespace {
 
 constexpr uint64_t kRetryMs = 10;
-// Reads before this thread sleeps, about 20 us together. An exporter usually answers in less, and a sleeping processor
-// takes as long again to wake.
-constexpr uint32_t kSpins = 64;
 
 class OwnedFd {
  public:
@@ -68,43 +66,22 @@ Status gone(uint32_t pid) {
 // One request over one connection. The destructor closes every descriptor that run() did not hand out.
 class Attempt {
  public:
-  Attempt(const IpcHandle &handle, IpcWant want, uint64_t deadline, const IpcPolicy &policy, bool watch,
-          IpcMeanwhile *meanwhile)
-      : handle_(handle),
-        want_(want),
-        deadline_(deadline),
-        pid_(handle.exporter.pid),
-        policy_(policy),
-        watch_(watch),
-        meanwhile_(meanwhile) {}
+  Attempt(const IpcHandle &handle, IpcWant want, uint64_t deadline, const IpcPolicy &policy, IpcImport *out)
+      : handle_(handle), want_(want), deadline_(deadline), pid_(handle.exporter.pid), policy_(policy), import_(*out) {}
 
-  // For an idle connection, or a live one that asks for its next piece. Its peer was checked when it was made.
-  void use_connection(IpcConnection &&made, bool is_live = false) {
-    const Peer peer = made.take();
-    socket_.reset(peer.connection);
-    process_.reset(peer.process);
-    is_reused_ = true;
-    is_live_ = is_live;
-  }
-  // After BUSY a live connection is what it was.
-  IpcConnection take_connection(uint64_t allocation) {
-    return IpcConnection(socket_.take(), process_.take(), handle_.exporter, allocation);
-  }
-  // Whether run() failed because the exporter had closed the idle connection. Then it has granted nothing.
-  bool found_connection_closed() const { return found_connection_closed_; }
-
-  // GMM_ERROR_BUSY: the caller tries again, over a new connection.
-  Status run(IpcImport *out) {
-    if (!is_reused_) GMM_TRY(connect());
-    if (!is_reused_ || (watch_ && process_.get() < 0)) GMM_TRY(check_peer());
+  // GMM_ERROR_BUSY: the caller tries again.
+  Status run() {
+    GMM_TRY(connect());
+    GMM_TRY(check_peer());
     GMM_TRY(send_request());
-    if (meanwhile_->call != nullptr) meanwhile_->call(meanwhile_->self);
-    meanwhile_->call = nullptr;
-    GMM_TRY(receive_reply());
-    GMM_TRY(check_reply());
-    out->fd = descriptor_.take();
-    out->allocation_size = reply_.allocation_size;
-    if (!is_live_) out->connection = take_connection(handle_.allocation);
+    Status status = receive_reply();
+    if (status.ok()) status = check_reply();
+    if (!status.ok()) {
+      import_.close_fds();
+      return status;
+    }
+    import_.allocation_size = reply_.allocation_size;
+    import_.connection = IpcConnection(socket_.take(), process_.take(), handle_.exporter);
     return Status();
   }
 
@@ -177,7 +154,7 @@ class Attempt {
     // The system may have given the number to another process by now. But only the process that listens can answer with
     // the memory of the token, so an answer proves that it was alive after this call. A child after fork() has no
     // broker.
-    if (watch_ && peer.process > 0) process_.reset(open_process(peer.process));
+    if (peer.process > 0) process_.reset(open_process(peer.process));
     return Status();
   }
 
@@ -198,19 +175,24 @@ class Attempt {
   }
 
   Status receive_reply() {
-    uint8_t bytes[kIpcReplySize];
-    uint64_t received = 0;
-    for (uint32_t spins = 0; received < sizeof bytes; ++spins) {
+    uint8_t bytes[kIpcMaxReplySize];
+    uint64_t received = 0, expected = kIpcReplySize;
+    while (received < expected) {
       int64_t got = 0;
-      GMM_TRY(receive_some(bytes + received, sizeof bytes - received, &got));
+      GMM_TRY(receive_some(bytes + received, expected - received, &got));
       if (got == 0) return closed();
-      if (got > 0) {
-        received += static_cast<uint64_t>(got);
-      } else if (spins >= kSpins) {
+      if (got < 0) {
         GMM_TRY(wait_for_more());
+        continue;
       }
+      received += static_cast<uint64_t>(got);
+      if (received != kIpcReplySize) continue;
+      reply_.decode(bytes);
+      GMM_TRY(check_form());
+      expected += 8u * reply_.extents;
     }
-    reply_.decode(bytes);
+    for (uint32_t i = 0; i < reply_.extents; ++i)
+      import_.sizes[i] = load_little<uint64_t>(bytes + kIpcReplySize + 8 * i);
     return Status();
   }
 
@@ -229,14 +211,6 @@ class Attempt {
 
   // The exporter closed the connection instead of an answer.
   Status closed() {
-    if (is_live_ && !seems_gone(handle_.exporter))
-      return fail(GMM_ERROR_IPC_PEER_GONE,
-                  "import from process %" PRIu32 ": the exporter took the memory back while this process mapped it",
-                  pid_);
-    if (is_reused_ && !is_live_) {
-      found_connection_closed_ = true;
-      return Status(GMM_ERROR_IPC_PEER_GONE);  // without a message: the next attempt, over a new connection, has one
-    }
     if (seems_gone(handle_.exporter)) return gone(pid_);
     return fail(GMM_ERROR_IPC_PEER_GONE,
                 "import from process %" PRIu32
@@ -249,8 +223,10 @@ class Attempt {
     os::ReceivedDescriptors received;
     *got = os::receive_with_descriptors(socket_.get(), to, size, &received);
     for (uint32_t i = 0; i < received.count; ++i) {
-      ++descriptors_;
-      descriptor_.reset(received.each[i]);  // closes the one before, if there are too many
+      if (import_.extents < kIpcMaxExtents)
+        import_.fds[import_.extents++] = received.each[i];
+      else
+        os::close_file(received.each[i]).ignore();
     }
     if (*got < 0) {
       if (*got == -EAGAIN) return Status();
@@ -267,7 +243,8 @@ class Attempt {
     return Status();
   }
 
-  Status check_reply() {
+  // The first part of the reply, which says how many sizes follow.
+  Status check_form() {
     if (reply_.magic != kIpcReplyMagic)
       return fail(GMM_ERROR_IPC_REFUSED,
                   "import from process %" PRIu32 ": what it answered is not a reply (magic %08x)", pid_, reply_.magic);
@@ -277,24 +254,39 @@ class Attempt {
                   ": it speaks version %u, this library version %u; use the same release on both sides",
                   pid_, reply_.version, kIpcProtocolVersion);
     if (reply_.result != GMM_OK) return refused();
-    const unsigned wanted = want_ == IpcWant::kDescriptor ? 1 : 0;
-    if (reply_.reserved != 0 || reply_.descriptors != wanted || descriptors_ != wanted)
+    const uint32_t least = want_ == IpcWant::kDescriptors ? 1 : 0, most = least * kIpcMaxExtents;
+    if (reply_.reserved != 0 || reply_.extents < least || reply_.extents > most)
+      return fail(GMM_ERROR_IPC_REFUSED,
+                  "import from process %" PRIu32 ": its reply has %u extents where %u to %u were expected", pid_,
+                  reply_.extents, least, most);
+    return Status();
+  }
+
+  Status check_reply() {
+    if (import_.extents != reply_.extents)
       return fail(GMM_ERROR_IPC_REFUSED,
                   "import from process %" PRIu32 ": it sent %u file descriptors where %u were expected", pid_,
-                  descriptors_, wanted);
+                  import_.extents, reply_.extents);
     if (reply_.allocation_size == 0 || reply_.allocation_size > handle_.allocation_size ||
         reply_.generation != handle_.generation)
       return fail(GMM_ERROR_IPC_PEER_GONE,
                   "import from process %" PRIu32
                   ": the memory of this handle was freed or replaced; ask the exporter for a new handle",
                   pid_);
-    // An access to a mapping beyond the end of its file ends the process with SIGBUS.
-    os::FileFacts file;
-    if (wanted != 0 && os::file_facts(descriptor_.get(), &file) == 0 && file.is_file &&
-        file.size < reply_.allocation_size)
-      return fail(GMM_ERROR_IPC_REFUSED,
-                  "import from process %" PRIu32 ": its file has %" PRIu64 " bytes where it promised %" PRIu64, pid_,
-                  file.size, reply_.allocation_size);
+    uint64_t left = reply_.allocation_size;
+    for (uint32_t i = 0; i < import_.extents; ++i) {
+      // An access to a mapping beyond the end of its file ends the process with SIGBUS.
+      os::FileFacts file;
+      if (os::file_facts(import_.fds[i], &file) == 0 && file.is_file && file.size < import_.sizes[i])
+        return fail(GMM_ERROR_IPC_REFUSED,
+                    "import from process %" PRIu32 ": its file has %" PRIu64 " bytes where it promised %" PRIu64, pid_,
+                    file.size, import_.sizes[i]);
+      if (import_.sizes[i] == 0 || import_.sizes[i] > left) left = UINT64_MAX;
+      left -= import_.sizes[i];
+    }
+    if (import_.extents != 0 && left != 0)
+      return fail(GMM_ERROR_IPC_REFUSED, "import from process %" PRIu32 ": its extents are not the memory it promised",
+                  pid_);
     return Status();
   }
 
@@ -328,15 +320,9 @@ class Attempt {
   const uint64_t deadline_;
   const uint32_t pid_;
   const IpcPolicy &policy_;
-  const bool watch_;
-  IpcMeanwhile *const meanwhile_;
-  bool is_reused_ = false;
-  bool is_live_ = false;
-  bool found_connection_closed_ = false;
+  IpcImport &import_;
   OwnedFd socket_;
   OwnedFd process_;
-  OwnedFd descriptor_;
-  unsigned descriptors_ = 0;
   IpcReply reply_;
 };
 
@@ -353,21 +339,6 @@ Status wait_while_busy(const IpcHandle &handle, uint64_t deadline, uint64_t time
   return Status();
 }
 
-// Attempts over new connections until the deadline, while the exporter has no place for another importer.
-Status connect_until(const IpcHandle &handle, IpcWant want, uint64_t deadline, uint64_t timeout_ms, IpcImport *out,
-                     const IpcPolicy &policy, bool watch, IpcMeanwhile *meanwhile) {
-  bool busy = false;
-  for (;;) {
-    const Status status = Attempt(handle, want, deadline, policy, watch, meanwhile).run(out);
-    if (status.code() == GMM_ERROR_BUSY) {
-      busy = true;
-    } else if (!busy || status.code() != GMM_ERROR_IPC_TIMEOUT) {
-      return status;
-    }
-    GMM_TRY(wait_while_busy(handle, deadline, timeout_ms));
-  }
-}
-
 }  // namespace
 
 IpcConnection &IpcConnection::operator=(IpcConnection &&other) noexcept {
@@ -375,27 +346,14 @@ IpcConnection &IpcConnection::operator=(IpcConnection &&other) noexcept {
   close();
   peer_ = other.peer_;
   exporter_ = other.exporter_;
-  allocation_ = other.allocation_;
   other.peer_ = Peer();
   return *this;
-}
-
-bool IpcConnection::release() {
-  if (!open()) return false;
-  IpcRequest request;
-  request.want = static_cast<uint16_t>(IpcWant::kRelease);
-  request.allocation = allocation_;
-  request.start_time = exporter_.start_time;
-  request.serial = exporter_.serial;
-  uint8_t bytes[kIpcRequestSize];
-  request.encode(bytes);
-  return os::send_bytes(peer_.connection, bytes, sizeof bytes) == static_cast<int64_t>(sizeof bytes);
 }
 
 void IpcConnection::close() {
   const Peer old = peer_;
   peer_ = Peer();
-  if (old.connection >= 0) os::close_socket(old.connection);
+  if (old.connection >= 0) os::end_connection(old.connection);
   if (old.process >= 0) os::close_file(old.process).ignore();
 }
 
@@ -406,80 +364,27 @@ PeerState IpcConnection::state() const {
   return state;
 }
 
-Status ipc_connect(const IpcHandle &handle, IpcWant want, uint64_t timeout_ms, IpcImport *out, const IpcPolicy &policy,
-                   bool watch, IpcMeanwhile meanwhile) {
-  check_may_wait("another process");
-  return connect_until(handle, want, deadline_after(timeout_ms), timeout_ms, out, policy, watch, &meanwhile);
+void IpcImport::close_fds() {
+  for (uint32_t i = 0; i < extents; ++i)
+    if (fds[i] >= 0) os::close_file(fds[i]).ignore();
+  extents = 0;
 }
 
-Status IpcClient::connect(const IpcHandle &handle, IpcWant want, uint64_t timeout_ms, IpcImport *out, bool watch,
-                          IpcMeanwhile meanwhile) {
+Status ipc_connect(const IpcHandle &handle, IpcWant want, uint64_t timeout_ms, IpcImport *out,
+                   const IpcPolicy &policy) {
   check_may_wait("another process");
   const uint64_t deadline = deadline_after(timeout_ms);
-  IpcConnection idle;
-  while (take_idle(handle.exporter, &idle)) {
-    Attempt attempt(handle, want, deadline, policy_, watch, &meanwhile);
-    attempt.use_connection(static_cast<IpcConnection &&>(idle));
-    const Status status = attempt.run(out);
-    if (attempt.found_connection_closed()) continue;
-    if (status.code() != GMM_ERROR_BUSY) return status;
-    break;
-  }
-  return connect_until(handle, want, deadline, timeout_ms, out, policy_, watch, &meanwhile);
-}
-
-Status IpcClient::next_piece(const IpcHandle &handle, uint64_t timeout_ms, IpcConnection *connection, IpcImport *out) {
-  check_may_wait("another process");
-  const uint64_t deadline = deadline_after(timeout_ms), first = connection->allocation();
+  out->close_fds();
+  bool busy = false;
   for (;;) {
-    IpcMeanwhile nothing;
-    Attempt attempt(handle, IpcWant::kDescriptor, deadline, policy_, false, &nothing);
-    attempt.use_connection(static_cast<IpcConnection &&>(*connection), true);
-    const Status status = attempt.run(out);
-    if (!status.ok() && status.code() != GMM_ERROR_BUSY) return status;
-    if (!status.ok()) GMM_TRY(wait_while_busy(handle, deadline, timeout_ms));
-    *connection = attempt.take_connection(first);
-    if (status.ok()) return status;
+    const Status status = Attempt(handle, want, deadline, policy, out).run();
+    if (status.code() == GMM_ERROR_BUSY) {
+      busy = true;
+    } else if (!busy || status.code() != GMM_ERROR_IPC_TIMEOUT) {
+      return status;
+    }
+    GMM_TRY(wait_while_busy(handle, deadline, timeout_ms));
   }
-}
-
-void IpcClient::release(IpcConnection &&connection) {
-  IpcConnection idle = static_cast<IpcConnection &&>(connection);
-  if (idle.release()) keep(static_cast<IpcConnection &&>(idle));
-}
-
-Status IpcClient::check(const IpcHandle &handle, uint64_t timeout_ms) {
-  IpcImport answer;
-  GMM_TRY(connect(handle, IpcWant::kCheck, timeout_ms, &answer, false));
-  keep(static_cast<IpcConnection &&>(answer.connection));
-  return Status();
-}
-
-void IpcClient::keep(IpcConnection &&idle) {
-  LockGuard guard(mutex_);
-  if (idle_count_ == kMaxIdle) {
-    for (uint32_t i = 1; i < kMaxIdle; ++i) idle_[i - 1] = static_cast<IpcConnection &&>(idle_[i]);
-    --idle_count_;
-  }
-  idle_[idle_count_++] = static_cast<IpcConnection &&>(idle);
-}
-
-// False: there is no idle connection to this exporter. The exporter may have closed the one that it finds.
-bool IpcClient::take_idle(const IpcEndpoint &exporter, IpcConnection *out) {
-  LockGuard guard(mutex_);
-  // The newest first, since an exporter that needs places closes the oldest first.
-  for (uint32_t i = idle_count_; i-- > 0;) {
-    if (!(idle_[i].exporter() == exporter)) continue;
-    *out = static_cast<IpcConnection &&>(idle_[i]);
-    for (--idle_count_; i < idle_count_; ++i) idle_[i] = static_cast<IpcConnection &&>(idle_[i + 1]);
-    return true;
-  }
-  return false;
-}
-
-void IpcClient::close_idle() {
-  LockGuard guard(mutex_);
-  while (idle_count_ != 0) idle_[--idle_count_].close();
 }
 
 }  // namespace gmm

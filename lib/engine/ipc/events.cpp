@@ -124,13 +124,12 @@ Status IpcEvents::import_event(const gmm_ipc_handle &bytes, Device device, uint6
   if (made == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for an event.");
   made->exporter = handle.exporter.pid;
   IpcImport granted;
-  const IpcWant want = handle.route == IpcRoute::kBroker ? IpcWant::kDescriptor : IpcWant::kCount;
+  const IpcWant want = handle.route == IpcRoute::kBroker ? IpcWant::kDescriptors : IpcWant::kCount;
   Status status = ipc_connect(handle, want, timeout_ms, &granted, settings_.policy());
   if (status.ok()) {
     made->connection = static_cast<IpcConnection &&>(granted.connection);
-    status =
-        core_.backend->shared_event_import(device, handle.legacy, granted.fd, made->connection.peer(), &made->native);
-    if (granted.fd >= 0) os::close_file(granted.fd).ignore();
+    const int32_t fd = granted.extents != 0 ? granted.fds[0] : -1;
+    status = core_.backend->shared_event_import(device, handle.legacy, fd, made->connection.peer(), &made->native);
   }
   if (!status.ok()) {
     core_.allocator.destroy(made);
@@ -161,7 +160,14 @@ Status IpcEvents::grant(uint64_t id, const uint8_t token[kIpcTokenSize], IpcGran
   if (!ipc_token_equal(event->token, token)) return fail(GMM_ERROR_IPC_REFUSED, "The token is not the event's.");
   if (event->references == 0) return fail(GMM_ERROR_IPC_PEER_GONE, "The event was destroyed.");
   uint8_t bytes[kLegacyHandleSize] = {};
-  if (out->wants_fd) GMM_TRY(core_.backend->shared_event_export(event->device, event->native, bytes, &out->fd));
+  if (out->wants_fds) {
+    int32_t fd = -1;
+    GMM_TRY(core_.backend->shared_event_export(event->device, event->native, bytes, &fd));
+    if (fd < 0) return fail(GMM_ERROR_NOT_SUPPORTED, "The event has no file descriptor.");
+    out->fds[0] = fd;
+    out->sizes[0] = kEventSize;
+    out->extents = 1;
+  }
   out->allocation_size = kEventSize;
   ++event->importers;
   return Status();

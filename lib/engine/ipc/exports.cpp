@@ -57,17 +57,35 @@ class LockedBlock {
 
 // --- The table ------------------------------------------------------------------------------------------------------
 
-// The extent of a piece; NULL when memory of the export was replaced. Ids only grow, and an extent gets a new one with
-// each place. No lock: the memory of an Extent is never freed.
-Extent *IpcExports::extent_of(const Export &entry, uint32_t piece) const {
+// Calls fn(extent) for the export's extents in order. False: memory of the export was replaced. Ids only grow, and an
+// extent gets a new one with each place. No lock: the memory of an Extent is never freed.
+template <class Fn>
+bool IpcExports::for_each_extent(const Export &entry, Fn fn) const {
   uintptr_t at = entry.base;
-  for (uint32_t i = 0; i < entry.pieces; ++i) {
+  for (uint32_t i = 0; i < entry.extents; ++i) {
     Extent *extent = core_.page_map.find_extent(reinterpret_cast<void *>(at));
-    if (extent == nullptr || extent->id >= entry.next_extent_id) return nullptr;
-    if (i == piece) return extent;
+    if (extent == nullptr || extent->id >= entry.next_extent_id) return false;
     at += extent->size.load(std::memory_order_relaxed);
+    fn(*extent);
   }
-  return nullptr;
+  return true;
+}
+
+// NULL: memory of the export was replaced.
+Extent *IpcExports::first_extent(const Export &entry) const {
+  Extent *first = nullptr;
+  const bool is_whole = for_each_extent(entry, [&](Extent &extent) { first = first == nullptr ? &extent : first; });
+  return is_whole ? first : nullptr;
+}
+
+// It grows with each pause of some of the memory.
+uint64_t IpcExports::generation_of(const Export &entry) const {
+  uint64_t sum = 0;
+  for_each_extent(entry, [&](const Extent &extent) {
+    if (const Region *region = region_of(&extent); region != nullptr)
+      sum += region->generation.load(std::memory_order_relaxed);
+  });
+  return sum;
 }
 
 // With mutex_ held.
@@ -79,8 +97,8 @@ IpcExports::Export *IpcExports::find(uint64_t id) {
 
 bool IpcExports::is_block_live(const Export &entry) const {
   Block block;
-  return extent_of(entry, entry.pieces - 1) != nullptr &&
-         find_block(core_, reinterpret_cast<void *>(entry.block), &block) && block.base == entry.block;
+  return first_extent(entry) != nullptr && find_block(core_, reinterpret_cast<void *>(entry.block), &block) &&
+         block.base == entry.block;
 }
 
 // Removes the exports whose memory is gone and that nobody imports. The tables stay in order. The next removal comes
@@ -137,12 +155,12 @@ Status IpcExports::describe(const Block &block, Export *out) const {
   const uintptr_t end = block.base + block.reserved;
   for (uintptr_t at = out->base; at < end;) {
     const Extent *extent = core_.page_map.find_extent(reinterpret_cast<void *>(at));
-    if (extent == nullptr || out->pieces == kIpcMaxPieces)
+    if (extent == nullptr || out->extents == kIpcMaxExtents)
       return fail(
           GMM_ERROR_NOT_SUPPORTED,
           "gmm_ipc_export: the block lies over more than %u driver allocations; allocate it with GMM_ALLOC_DEDICATED.",
-          kIpcMaxPieces);
-    if (out->pieces++ == 0) out->first_extent = extent->id;
+          kIpcMaxExtents);
+    if (out->extents++ == 0) out->first_extent = extent->id;
     out->last_extent = extent->id;
     out->size += extent->size.load(std::memory_order_relaxed);
     at = out->base + out->size;
@@ -166,7 +184,7 @@ Status IpcExports::find_or_add(const Block &block, Export *out) {
   GMM_TRY(block.heap->uses().mark_exported(CacheEntry{reinterpret_cast<void *>(block.base), block.slot}, &entry.id));
   if (entry.id != new_id) {
     Export *known = find(entry.id);
-    if (known != nullptr && extent_of(*known, known->pieces - 1) != nullptr) {
+    if (known != nullptr && first_extent(*known) != nullptr) {
       *out = *known;
       return Status();
     }
@@ -224,7 +242,7 @@ Status IpcExports::export_block(const void *memory, gmm_ipc_handle *out) {
   handle.offset = reinterpret_cast<uintptr_t>(memory) - entry.base;
   handle.block_offset = block.base - entry.base;
   handle.block_size = block.requested;
-  handle.generation = region->generation.load(std::memory_order_relaxed);
+  handle.generation = generation_of(entry);
   if (handle.route == IpcRoute::kLegacy) {
     // The driver's handle means the driver's allocation, which may begin before the extent.
     const uint64_t shift = entry.base - reinterpret_cast<uintptr_t>(region->allocation.driver_base);
@@ -235,7 +253,7 @@ Status IpcExports::export_block(const void *memory, gmm_ipc_handle *out) {
     handle.block_offset += shift;
     handle.allocation_size += shift;
   }
-  if (handle.route == IpcRoute::kBroker && region->comm && entry.pieces == 1) add_fabric(*block.extent, &handle);
+  if (handle.route == IpcRoute::kBroker && region->comm && entry.extents == 1) add_fabric(*block.extent, &handle);
   ipc_handle_encode(handle, out);
   return Status();
 }
@@ -299,7 +317,7 @@ Status IpcExports::import_own(const IpcHandle &handle, void **out) {
     if (!locked.find(core_, address, "gmm_ipc_import").ok()) locked.block.base = 0;
   }
   const Block &block = locked.block;
-  if (block.base != entry.block || extent_of(entry, entry.pieces - 1) == nullptr ||
+  if (block.base != entry.block || first_extent(entry) == nullptr ||
       !block.heap->uses().exported_as(reinterpret_cast<void *>(entry.block), entry.id))
     return gone();
   LockGuard guard(mutex_);
@@ -358,17 +376,15 @@ Status IpcExports::check_own(const Range &range, const void *address, uint64_t s
 // Counts the first own import on the extents, or the last one down. The extents are there: the block lives, or the
 // count keeps them. With mutex_ held.
 void IpcExports::count_own(const Export &entry, bool is_import) {
-  for (uint32_t piece = 0; piece < entry.pieces; ++piece) {
-    Extent *extent = extent_of(entry, piece);
-    if (extent == nullptr) return;
+  for_each_extent(entry, [&](Extent &extent) {
     if (is_import) {
-      extent->importers.fetch_add(1, std::memory_order_acq_rel);
-      extent->own_imports.fetch_add(1, std::memory_order_acq_rel);
+      extent.importers.fetch_add(1, std::memory_order_acq_rel);
+      extent.own_imports.fetch_add(1, std::memory_order_acq_rel);
     } else {
-      extent->own_imports.fetch_sub(1, std::memory_order_acq_rel);
-      extent->importers.fetch_sub(1, std::memory_order_acq_rel);
+      extent.own_imports.fetch_sub(1, std::memory_order_acq_rel);
+      extent.importers.fetch_sub(1, std::memory_order_acq_rel);
     }
-  }
+  });
 }
 
 // Gives readers the blocks with own imports. False: there is no host memory for more of them than before.
@@ -399,40 +415,41 @@ void IpcExports::clear() {
 
 // --- Importers ------------------------------------------------------------------------------------------------------
 
-Status IpcExports::grant(uint64_t piece_id, const uint8_t token[kIpcTokenSize], IpcGrant *out) {
-  const uint32_t piece = ipc_piece_index(piece_id);
+Status IpcExports::grant(uint64_t id, const uint8_t token[kIpcTokenSize], IpcGrant *out) {
   Export entry;
   {
     LockGuard guard(mutex_);
-    const Export *found = find(ipc_export_id(piece_id));
+    const Export *found = find(id);
     if (found == nullptr) return fail(GMM_ERROR_IPC_PEER_GONE, "The allocation is not exported any more.");
     if (!ipc_token_equal(found->token, token)) return fail(GMM_ERROR_IPC_REFUSED, "The token is not the allocation's.");
     entry = *found;
   }
-  Extent *extent = extent_of(entry, piece);
-  const HeapVisit visit(heaps_, heap_of(region_of(extent)));
+  const HeapVisit visit(heaps_, heap_of(region_of(first_extent(entry))));
   Heap *heap = visit.heap;
   if (heap == nullptr) return fail(GMM_ERROR_IPC_PEER_GONE, "The memory was freed.");
   // The broker answers all importers, so it waits for no pause.
   if (!heap->mutex.lock_unless_operation()) return fail(GMM_ERROR_BUSY, "The memory is being paused or resumed.");
   const auto grant_locked = [&]() -> Status {
-    const Region *region = region_of(extent);
-    if (extent_of(entry, piece) != extent || heap_of(region) != heap ||
-        !heap->uses().exported_as(reinterpret_cast<void *>(entry.block), entry.id))
-      return fail(GMM_ERROR_IPC_PEER_GONE, "The memory was freed.");
-    if (!extent->mapped) return fail(GMM_ERROR_PAUSED, "The memory is paused.");
-    if (heap->paused().refuses_importers() && region->paused.load(std::memory_order_relaxed) != 0)
-      return fail(GMM_ERROR_BUSY, "The memory is being paused.");
-    if (out->wants_fd) GMM_TRY(open_extent(core_, *heap, *extent, &out->fd));
-    out->allocation_size = extent->size.load(std::memory_order_relaxed);
-    out->generation = region->generation.load(std::memory_order_relaxed);
+    GMM_TRY(check_grant(entry, *heap));
+    Status status;
+    for_each_extent(entry, [&](Extent &extent) {
+      if (!out->wants_fds || !status.ok()) return;
+      int32_t fd = -1;
+      status = open_extent(core_, *heap, extent, &fd);
+      if (!status.ok()) return;
+      out->sizes[out->extents] = extent.size.load(std::memory_order_relaxed);
+      out->fds[out->extents++] = fd;
+    });
+    GMM_TRY(status);
+    out->allocation_size = entry.size;
+    out->generation = generation_of(entry);
     if (!out->counts) return Status();
     LockGuard guard(mutex_);
     Export *known = find(entry.id);
     if (known == nullptr) return fail(GMM_ERROR_IPC_PEER_GONE, "The memory is being freed.");
     known->granted_generation = out->generation;
     ++known->importers;
-    extent->importers.fetch_add(1, std::memory_order_acq_rel);
+    for_each_extent(entry, [](Extent &extent) { extent.importers.fetch_add(1, std::memory_order_acq_rel); });
     return Status();
   };
   const Status status = grant_locked();
@@ -440,18 +457,33 @@ Status IpcExports::grant(uint64_t piece_id, const uint8_t token[kIpcTokenSize], 
   return status;
 }
 
-void IpcExports::importer_gone(uint64_t piece_id) {
-  Extent *extent = nullptr;
+// With the heap's lock held.
+Status IpcExports::check_grant(const Export &entry, Heap &heap) const {
+  bool is_same_heap = true, is_mapped = true, is_pausing = false;
+  const bool is_whole = for_each_extent(entry, [&](const Extent &extent) {
+    const Region *region = region_of(&extent);
+    is_same_heap = is_same_heap && heap_of(region) == &heap;
+    is_mapped = is_mapped && extent.mapped;
+    is_pausing = is_pausing || (region != nullptr && region->paused.load(std::memory_order_relaxed) != 0);
+  });
+  if (!is_whole || !is_same_heap || !heap.uses().exported_as(reinterpret_cast<void *>(entry.block), entry.id))
+    return fail(GMM_ERROR_IPC_PEER_GONE, "The memory was freed.");
+  if (!is_mapped) return fail(GMM_ERROR_PAUSED, "The memory is paused.");
+  if (is_pausing && heap.paused().refuses_importers()) return fail(GMM_ERROR_BUSY, "The memory is being paused.");
+  return Status();
+}
+
+void IpcExports::importer_gone(uint64_t id) {
+  Extent *first = nullptr;
   {
     LockGuard guard(mutex_);
-    Export *entry = find(ipc_export_id(piece_id));
+    Export *entry = find(id);
     if (entry == nullptr) return;
     --entry->importers;
-    extent = extent_of(*entry, ipc_piece_index(piece_id));
-    if (extent == nullptr) return;
-    extent->importers.fetch_sub(1, std::memory_order_acq_rel);
+    first = first_extent(*entry);
+    for_each_extent(*entry, [](Extent &extent) { extent.importers.fetch_sub(1, std::memory_order_acq_rel); });
   }
-  const HeapVisit visit(heaps_, heap_of(region_of(extent)));
+  const HeapVisit visit(heaps_, heap_of(region_of(first)));
   if (visit.heap != nullptr && !visit.heap->free_held_for_importers(false))
     may_hold_blocks_.store(true, std::memory_order_release);
 }
@@ -472,9 +504,7 @@ void IpcExports::revoke_paused() {
   LockGuard guard(mutex_);
   for (const Export &entry : exports_) {
     if (entry.importers == 0) continue;
-    const Region *region = region_of(extent_of(entry, 0));
-    if (region != nullptr && region->generation.load(std::memory_order_relaxed) != entry.granted_generation)
-      broker_.revoke(entry.id);
+    if (first_extent(entry) != nullptr && generation_of(entry) != entry.granted_generation) broker_.revoke(entry.id);
   }
 }
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The memory that this context exported: which block a handle names, and how many importers hold it.
 //
-// An export is one block for as long as it lives. What the driver shares is an extent, or, for a VMM block that lies
-// over several, consecutive extents; each is a piece of the export. The tokens of exports of the same extents begin
-// alike, by which an importer knows that it has mapped the memory already. The rest of a token is the export's own, so
-// a handle of a block that was freed names nothing. Importers are counted on the extents by their connections, so the
-// system counts a killed importer down. The heap holds the memory of a freed block until its importers are gone.
+// An export is one block for as long as it lives. The driver shares the extent that the block lies in, or, for a large
+// VMM block, several consecutive extents. The tokens of exports of the same extents begin alike, by which an importer
+// knows that it has mapped the memory already. The rest of a token is the export's own, so a handle of a block that was
+// freed names nothing. Importers are counted on the extents by their connections, so the system counts down a killed
+// importer. The heap holds the memory of a freed block until its importers are gone.
 //
 // An import in the exporting process returns the original address and counts like any other: the block's memory stays
 // after its free until the import is closed. It does not stand in the way of a pause, which keeps the address.
@@ -65,8 +65,8 @@ class IpcExports {
 
   // For the broker (IpcResolver). No function waits for a lock that a pause may hold. grant() without `counts` only
   // says whether the block lives.
-  Status grant(uint64_t piece_id, const uint8_t token[kIpcTokenSize], IpcGrant *out);
-  void importer_gone(uint64_t piece_id);
+  Status grant(uint64_t id, const uint8_t token[kIpcTokenSize], IpcGrant *out);
+  void importer_gone(uint64_t id);
   // Gives back blocks that only importers kept. False: nothing is left to do.
   bool catch_up();
 
@@ -79,8 +79,8 @@ class IpcExports {
     uintptr_t base;               // of the first extent
     uint64_t size;                // of all extents
     uint64_t granted_generation;  // of the last grant
-    uint32_t pieces;
-    uint32_t importers;                  // grants to other processes, all pieces together
+    uint32_t extents;
+    uint32_t importers;                  // other processes
     uint32_t own_imports;                // of this context; the first one is counted on the extents
     uint64_t place;                      // IpcImports::kind() and device()
     uint64_t first_extent, last_extent;  // ids
@@ -94,7 +94,11 @@ class IpcExports {
     bool has_legacy;
   };
 
-  Extent *extent_of(const Export &entry, uint32_t piece) const;
+  template <class Fn>
+  bool for_each_extent(const Export &entry, Fn fn) const;
+  Extent *first_extent(const Export &entry) const;
+  uint64_t generation_of(const Export &entry) const;
+  Status check_grant(const Export &entry, Heap &heap) const;
   Export *find(uint64_t id);
   Status find_or_add(const Block &block, Export *out);
   Status describe(const Block &block, Export *out) const;

@@ -111,8 +111,8 @@ Status IpcImports::import_block(const IpcHandle &handle, Device device, uint64_t
     changed_.wait_for(mutex_, std::min<uint64_t>(left, 60'000));
   }
   if (known != nullptr) return add_to_mapping(*known, handle, deadline, out);
-  IpcMapping *mapping = core_.allocator.create<IpcMapping>(*core_.backend, client_, device, handle);
-  const auto map = [&]() -> Status { return mapping->map_handle(milliseconds_until(deadline)); };
+  IpcMapping *mapping = core_.allocator.create<IpcMapping>(*core_.backend, device, handle);
+  const auto map = [&]() -> Status { return mapping->map_handle(milliseconds_until(deadline), policy_); };
   return add_mapping(mapping, map, out);
 }
 
@@ -129,7 +129,7 @@ Status IpcImports::import_descriptor(int32_t fd, gmm_fd_type type, uint64_t size
                 fd, device.ordinal);
   IpcHandle whole;  // of no exporter: one block, which is all of the memory
   whole.allocation_size = whole.block_size = size;
-  IpcMapping *mapping = core_.allocator.create<IpcMapping>(*core_.backend, client_, device, whole);
+  IpcMapping *mapping = core_.allocator.create<IpcMapping>(*core_.backend, device, whole);
   const auto map = [&]() -> Status { return mapping->map_descriptor(fd, type, size); };
   LockGuard guard(mutex_);
   return add_mapping(mapping, map, out);
@@ -179,7 +179,9 @@ Status IpcImports::add_to_mapping(IpcMapping &mapping, const IpcHandle &handle, 
     Status status;
     {
       Unlocked unlocked(mutex_);
-      if (!mapping.is_fabric()) status = client_.check(handle, milliseconds_until(deadline));
+      IpcImport unused;
+      if (!mapping.is_fabric())
+        status = ipc_connect(handle, IpcWant::kCheck, milliseconds_until(deadline), &unused, policy_);
     }
     --mapping.checks;
     if (status.ok() && find_imported(mapping, handle.token) == nullptr)
@@ -293,7 +295,6 @@ void IpcImports::clear() {
     }
     remove(mapping);
   }
-  client_.close_idle();
 }
 
 // --- The tables -----------------------------------------------------------------------------------------------------

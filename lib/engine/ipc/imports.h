@@ -33,7 +33,7 @@ class IpcImports {
  public:
   IpcImports(Core &core, const IpcSettings &settings)
       : core_(core),
-        client_(settings.policy()),
+        policy_(settings.policy()),
         mappings_(core.allocator),
         blocks_(core.allocator),
         mapping_table_(core.allocator),
@@ -45,7 +45,7 @@ class IpcImports {
   Status import_descriptor(int32_t fd, gmm_fd_type type, uint64_t size, Device device, void **out);
   // Closes one import of the block around the address. *found: the address lies in a mapping.
   Status close(void *memory, bool *found);
-  // Closes all imports and idle connections. No other thread uses the table.
+  // Closes all imports. No other thread uses the table.
   void clear();
 
   // The mapping around an address; the functions below read its value. No lock.
@@ -92,8 +92,8 @@ class IpcImports {
   void publish();
 
   Core &core_;
-  IpcClient client_;
-  Mutex mutex_{LockRank::kIpcImports};  // before the client's lock; held for looks at the tables only
+  const IpcPolicy &policy_;
+  Mutex mutex_{LockRank::kIpcImports};  // held for looks at the tables only
   Condition changed_;                   // a mapping was mapped or removed
   Vector<IpcMapping *> mappings_;
   Vector<ImportedBlock> blocks_;  // ascending by base

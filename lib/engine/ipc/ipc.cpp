@@ -18,8 +18,6 @@ Status Ipc::import_block(const gmm_ipc_handle &bytes, Device device, uint64_t ti
   if (handle.event)
     return fail(GMM_ERROR_IPC_INVALID_HANDLE,
                 "gmm_ipc_import: the handle is of an event; pass it to gmm_event_import().");
-  if (ipc_export_id(handle.allocation) != handle.allocation)
-    return fail(GMM_ERROR_IPC_INVALID_HANDLE, "gmm_ipc_import: the handle names no allocation.");
   settings_.freeze(log_);
   const bool is_here = handle.route != IpcRoute::kFabric || handle.machine == ipc_machine();
   if (is_here && broker_.answers_at(handle.exporter)) return exports.import_own(handle, out);
@@ -39,18 +37,16 @@ void Ipc::clear() {
   exports.clear();
 }
 
-// Exports and events take their ids from one sequence. An event has no pieces.
+// Exports and events take their ids from one sequence.
 Status Ipc::resolve(void *self, uint64_t id, const uint8_t token[kIpcTokenSize], IpcGrant *out) {
   Ipc &ipc = *static_cast<Ipc *>(self);
-  const uint64_t export_id = ipc_export_id(id);
-  return ipc.events.has(export_id) ? ipc.events.grant(export_id, token, out) : ipc.exports.grant(id, token, out);
+  return ipc.events.has(id) ? ipc.events.grant(id, token, out) : ipc.exports.grant(id, token, out);
 }
 
 void Ipc::importer_gone(void *self, uint64_t id) {
   Ipc &ipc = *static_cast<Ipc *>(self);
-  const uint64_t export_id = ipc_export_id(id);
   // An event with an importer does not end, so the answer holds.
-  if (ipc.events.has(export_id)) return ipc.events.importer_gone(export_id);
+  if (ipc.events.has(id)) return ipc.events.importer_gone(id);
   ipc.exports.importer_gone(id);
 }
 

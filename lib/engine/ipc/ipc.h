@@ -8,26 +8,34 @@
 //   semaphores.h Semaphore: a semaphore of another API, which streams use as an event
 //   descriptor.h file descriptors of memory, which leave the process without a count
 //   broker.h     IpcBroker: the exporter's thread, which answers importers
-//   client.h     IpcClient: the importer's request, and the connection that counts it
+//   client.h     the importer's request, and the connection that counts it
 //   machine.h    which machine this is, for handles of fabric memory
 //   protocol.h   the messages between broker and client; handle.h: the bytes of a handle
 //   peer_user.h  the check of a peer's user; directory.h: where the sockets are; settings.h: the policy of a context
 // SECURITY.md says who is trusted with what.
 //
-// The mechanism. A handle names an exporter's socket, an export and a token; it holds no memory. The importer sends id
-// and token to the broker, which sends one descriptor and the size. The open connection is the sign that both processes
-// live: when the importer ends, the system closes the connection, and the broker counts one importer less. When the
-// exporter ends, Peer::state() of the connection and of its process (pidfd) shows it. A close of the last import leaves
-// its connection idle, for the next import from the same exporter.
+// The mechanism. A handle names an exporter's socket, an export and a token; it holds no memory.
 //
-// A forced pause revokes: the broker sends one byte and closes the connections of what was paused. The importer's
-// gmm_query() then says REVOKED, and other calls with the memory fail with IPC_REVOKED. Its mapping of the old pages
-// stays until it closes the import.
+//   importer                                     exporter's broker
+//   connect to the socket, check its user   ->   check the importer's user
+//   request: id, token, what it wants       ->   grant: compare the token, count the importer
+//   map the extents                         <-   reply: size, generation, a descriptor of each extent
+//   ... use the memory ...
+//   close the connection, or end            ->   count one importer less
+//   state REVOKED                           <-   one byte and the end: a forced pause revoked the memory
+//   state of the peer: gone                 <-   the end alone: the exporter ended, or is done with the event
+//
+// The open connection is the sign that both processes live: when one ends, the system closes it. Peer::state() also
+// looks at the exporter's process (pidfd), since a forked child of it may hold the socket.
+//
+// After a revocation the importer's gmm_query() says REVOKED, and other calls with the memory fail with IPC_REVOKED.
+// Its mapping of the old pages stays until it closes the import.
 //
 // Invariants
 // - An id is never used again in a context. Exports and events take theirs from one sequence.
-// - Extent::importers is the number of live connections that were granted the extent, and of exports that this context
-//   has imported itself (Extent::own_imports). Each grant() that counts is followed by exactly one importer_gone().
+// - Extent::importers is the number of live connections that were granted an export over the extent, and of exports
+//   that this context has imported itself (Extent::own_imports). Each grant() that counts is followed by exactly one
+//   importer_gone().
 // - An extent with importers does not return to the driver. A block that was exported and is freed is not used again
 //   while its extents have importers (Heap).
 // - A shared event ends when this process destroyed it and no importer is connected.
@@ -39,7 +47,7 @@
 // - A heap, then IpcExports, then the broker's lock of its slots. The broker's thread waits for no operation that has a
 //   heap.
 // - IpcEvents, then the broker's lock of its slots.
-// - IpcImports, then IpcClient. No thread waits for another process or a device while it holds them.
+// - IpcImports. No thread waits for another process or a device while it holds it.
 // - IpcBroker (start, stop and the making of its socket) and IpcSettings: the caller holds no other lock of the room.
 //   IpcBroker::stop() waits for its thread, which takes the locks of IpcExports and IpcEvents.
 //
@@ -49,7 +57,7 @@
 // Limits
 // - MANAGED memory has no IPC.
 // - The driver opens no legacy handle in the process that made it, not even for another context.
-// - A block has at most kIpcMaxPieces pieces.
+// - A shared block lies over at most kIpcMaxExtents extents.
 // - Only memory of GMM_ALLOC_COMM has fabric handles. An importer on another machine is neither counted nor revoked.
 // - CUDA does not define what happens to a queued wait for an event whose maker is killed.
 #ifndef GMM_ENGINE_IPC_IPC_H

@@ -17,23 +17,23 @@ bool IpcMapping::is_of(const IpcHandle &handle, Device device) const {
          std::memcmp(handle_.token, handle.token, kIpcExtentsTokenSize) == 0;
 }
 
-Status IpcMapping::map_handle(uint64_t timeout_ms) {
+Status IpcMapping::map_handle(uint64_t timeout_ms, const IpcPolicy &policy) {
   kind_ = handle_.kind;
-  const uint64_t size = handle_.allocation_size;
-  int32_t fd = -1;
-  if (handle_.route == IpcRoute::kLegacy) {
-    GMM_TRY(connect(0, IpcWant::kCount, timeout_ms, &fd));
-    void *base = nullptr;
-    GMM_TRY(backend_.legacy_import(handle_.legacy, device_, &base));
-    form_ = Form::kLegacy;
-    base_ = static_cast<char *>(base);
-    size_ = size;
-    return Status();
-  }
   if (handle_.route == IpcRoute::kFabric && handle_.machine != ipc_machine()) return map_fabric();
-  if (kind_ == Kind::kVmm) return map_pieces(timeout_ms);
-  GMM_TRY(connect(0, IpcWant::kDescriptor, timeout_ms, &fd));
-  return map_file(fd, size);
+  const bool is_legacy = handle_.route == IpcRoute::kLegacy;
+  IpcImport granted;
+  GMM_TRY(ipc_connect(handle_, is_legacy ? IpcWant::kCount : IpcWant::kDescriptors, timeout_ms, &granted, policy));
+  connection_ = static_cast<IpcConnection &&>(granted.connection);
+  if (kind_ == Kind::kVmm) return map_extents(granted);
+  if (!is_legacy && granted.extents != 1)
+    return fail(GMM_ERROR_IPC_INVALID_HANDLE, "gmm_ipc_import: memory of this kind has one extent.");
+  if (!is_legacy) return map_file(granted.take_fd(0), handle_.allocation_size);
+  void *base = nullptr;
+  GMM_TRY(backend_.legacy_import(handle_.legacy, device_, &base));
+  form_ = Form::kLegacy;
+  base_ = static_cast<char *>(base);
+  size_ = handle_.allocation_size;
+  return Status();
 }
 
 Status IpcMapping::map_descriptor(int32_t fd, gmm_fd_type type, uint64_t size) {
@@ -56,22 +56,6 @@ Status IpcMapping::map_descriptor(int32_t fd, gmm_fd_type type, uint64_t size) {
   return Status();
 }
 
-// Requests one piece from the exporter. *fd is -1 when the importer is only counted.
-Status IpcMapping::connect(uint32_t piece, IpcWant want, uint64_t timeout_ms, int32_t *fd, IpcMeanwhile meanwhile) {
-  IpcHandle handle = handle_;
-  handle.allocation = ipc_piece_id(handle.allocation, piece);
-  IpcImport granted;
-  if (piece == 0) {
-    GMM_TRY(client_.connect(handle, want, timeout_ms, &granted, true, meanwhile));
-    connection_ = static_cast<IpcConnection &&>(granted.connection);
-  } else {
-    GMM_TRY(client_.next_piece(handle, timeout_ms, &connection_, &granted));
-  }
-  *fd = granted.fd;
-  pieces_[piece].size = granted.allocation_size;
-  return Status();
-}
-
 Status IpcMapping::reserve(uint64_t size) {
   void *base = nullptr;
   GMM_TRY(backend_.reserve(size, &base));
@@ -80,67 +64,56 @@ Status IpcMapping::reserve(uint64_t size) {
   return Status();
 }
 
-// Reserves the addresses while the exporter prepares its first answer.
-Status IpcMapping::map_pieces(uint64_t timeout_ms) {
-  struct Reservation {
-    IpcMapping &mapping;
-    Status status;
-    static void run(void *self) {
-      auto &[mapping, status] = *static_cast<Reservation *>(self);
-      status = mapping.reserve(mapping.handle_.allocation_size);
-    }
-  } reservation{*this, Status()};
-  form_ = Form::kPieces;
-  const uint64_t size = handle_.allocation_size, deadline = deadline_after(timeout_ms);
+Status IpcMapping::map_extents(IpcImport &granted) {
+  form_ = Form::kExtents;
+  if (granted.allocation_size != handle_.allocation_size)
+    return fail(GMM_ERROR_IPC_INVALID_HANDLE,
+                "gmm_ipc_import: the exporter's memory has another size than the handle says.");
+  GMM_TRY(reserve(handle_.allocation_size));
   uint64_t mapped = 0;
-  for (uint32_t i = 0; mapped < size; ++i) {
-    if (i == kIpcMaxPieces)
-      return fail(GMM_ERROR_IPC_INVALID_HANDLE, "gmm_ipc_import: the memory has more pieces than its size allows.");
-    Piece &piece = pieces_[i];
-    int32_t fd = -1;
-    GMM_TRY(connect(i, IpcWant::kDescriptor, milliseconds_until(deadline), &fd,
-                    i == 0 ? IpcMeanwhile{Reservation::run, &reservation} : IpcMeanwhile{}));
-    Status status = reservation.status;
-    if (status.ok() && (piece.size == 0 || piece.size % kExtentAlignment != 0 || piece.size > size - mapped))
-      status = fail(GMM_ERROR_IPC_INVALID_HANDLE,
-                    "gmm_ipc_import: the exporter's memory has another size than the handle says.");
-    if (status.ok()) status = backend_.import_fd(fd, piece.size, device_, &piece.physical);
+  for (uint32_t i = 0; i < granted.extents; ++i) {
+    MappedExtent &extent = extents_[i];
+    extent.size = granted.sizes[i];
+    if (extent.size % kExtentAlignment != 0)
+      return fail(GMM_ERROR_IPC_INVALID_HANDLE, "gmm_ipc_import: the exporter's memory is not of whole 2 MiB.");
+    const int32_t fd = granted.take_fd(i);
+    const Status status = backend_.import_fd(fd, extent.size, device_, &extent.physical);
     os::close_file(fd).ignore();
     GMM_TRY(status);
-    GMM_TRY(backend_.map(base_ + mapped, piece.size, piece.physical));
-    piece.is_mapped = true;
-    mapped += piece.size;
+    GMM_TRY(backend_.map(base_ + mapped, extent.size, extent.physical));
+    extent.is_mapped = true;
+    mapped += extent.size;
   }
-  return backend_.set_access(base_, size, device_, 0);
+  return backend_.set_access(base_, mapped, device_, 0);
 }
 
 Status IpcMapping::map_opaque(int32_t fd, uint64_t size) {
-  form_ = Form::kPieces;
-  Piece &piece = pieces_[0];
-  piece.size = size;
-  GMM_TRY(backend_.import_fd(fd, size, device_, &piece.physical));
+  form_ = Form::kExtents;
+  MappedExtent &extent = extents_[0];
+  extent.size = size;
+  GMM_TRY(backend_.import_fd(fd, size, device_, &extent.physical));
   return map_one(size);
 }
 
 // The exporter's size is the handle's: the driver maps whole allocations only.
 Status IpcMapping::map_fabric() {
-  form_ = Form::kPieces;
+  form_ = Form::kExtents;
   is_fabric_ = true;
   const uint64_t size = handle_.allocation_size;
   if (size % kExtentAlignment != 0)
     return fail(GMM_ERROR_IPC_INVALID_HANDLE,
                 "gmm_ipc_import: the handle's memory is of another machine, but not of whole 2 MiB.");
-  pieces_[0].size = size;
-  GMM_TRY(backend_.import_fabric(handle_.legacy, size, device_, &pieces_[0].physical));
+  extents_[0].size = size;
+  GMM_TRY(backend_.import_fabric(handle_.legacy, size, device_, &extents_[0].physical));
   return map_one(size);
 }
 
-// Maps the first piece, which is all of the memory.
+// Maps the first extent, which is all of the memory.
 Status IpcMapping::map_one(uint64_t size) {
-  Piece &piece = pieces_[0];
+  MappedExtent &extent = extents_[0];
   GMM_TRY(reserve(size));
-  GMM_TRY(backend_.map(base_, size, piece.physical));
-  piece.is_mapped = true;
+  GMM_TRY(backend_.map(base_, size, extent.physical));
+  extent.is_mapped = true;
   return backend_.set_access(base_, size, device_, 0);
 }
 
@@ -161,8 +134,8 @@ Status IpcMapping::unmap() {
   switch (form_) {
     case Form::kNone:
       return Status();
-    case Form::kPieces:
-      GMM_TRY(unmap_pieces());
+    case Form::kExtents:
+      GMM_TRY(unmap_extents());
       break;
     case Form::kFile:
       GMM_TRY(backend_.deallocate(allocation_));
@@ -176,20 +149,20 @@ Status IpcMapping::unmap() {
   }
   form_ = Form::kNone;
   if (base_ == nullptr) return Status();  // it never had addresses; the destructor closes the connection
-  if (connection_.open()) client_.release(static_cast<IpcConnection &&>(connection_));
+  connection_.close();
   base_ = nullptr;
   return Status();
 }
 
-// A piece of a descriptor may have physical memory before there are addresses for it.
-Status IpcMapping::unmap_pieces() {
+// The extent of a descriptor may have physical memory before there are addresses for it.
+Status IpcMapping::unmap_extents() {
   uint64_t at = 0;
-  for (Piece &piece : pieces_) {
-    if (piece.is_mapped) GMM_TRY(backend_.unmap(base_ + at, piece.size));
-    piece.is_mapped = false;
-    if (piece.physical.value != 0) GMM_TRY(backend_.release(piece.physical));
-    piece.physical = PhysicalHandle{};
-    at += piece.size;
+  for (MappedExtent &extent : extents_) {
+    if (extent.is_mapped) GMM_TRY(backend_.unmap(base_ + at, extent.size));
+    extent.is_mapped = false;
+    if (extent.physical.value != 0) GMM_TRY(backend_.release(extent.physical));
+    extent.physical = PhysicalHandle{};
+    at += extent.size;
   }
   return base_ == nullptr ? Status() : backend_.unreserve(base_, size_);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory of one import as it is mapped into this process, with the connections that hold it.
+// The memory of one import as it is mapped into this process, with the connection that counts it.
 #ifndef GMM_ENGINE_IPC_MAPPING_H
 #define GMM_ENGINE_IPC_MAPPING_H
 
@@ -21,17 +21,17 @@ class IpcMapping {
   };
 
   // `handle`: of the first import; of a descriptor it has the sizes only.
-  IpcMapping(Backend &backend, IpcClient &client, Device device, const IpcHandle &handle = IpcHandle())
-      : backend_(backend), client_(client), device_(device), handle_(handle) {}
+  IpcMapping(Backend &backend, Device device, const IpcHandle &handle = IpcHandle())
+      : backend_(backend), device_(device), handle_(handle) {}
   IpcMapping(const IpcMapping &) = delete;
   IpcMapping &operator=(const IpcMapping &) = delete;
 
   // Each maps once. unmap() removes what a failure left.
-  // Connects to the exporter, and waits for its answer about each piece of the memory.
-  Status map_handle(uint64_t timeout_ms);
+  // Connects to the exporter, and waits for its answer.
+  Status map_handle(uint64_t timeout_ms, const IpcPolicy &policy);
   // `fd` stays the caller's. `type` is not GMM_FD_DEFAULT.
   Status map_descriptor(int32_t fd, gmm_fd_type type, uint64_t size);
-  // Unmaps everything, then releases the connection. When the driver refuses a step, a later call goes on with it.
+  // Unmaps everything, then ends the connection. When the driver refuses a step, a later call goes on with it.
   Status unmap();
 
   // Whether the handle means the memory that is mapped here: a block in it, which may be another one or freed.
@@ -48,7 +48,7 @@ class IpcMapping {
   bool is_fabric() const { return is_fabric_; }
   // The driver maps it; the memory ends with the exporter.
   bool is_legacy() const { return form_ == Form::kLegacy; }
-  // It counts for all pieces, and watches the exporter's process. None for a descriptor.
+  // It counts this process as an importer, and watches the exporter's process. None for a descriptor.
   const IpcConnection &connection() const { return connection_; }
 
   Phase phase = Phase::kMapping;
@@ -57,29 +57,26 @@ class IpcMapping {
  private:
   enum class Form : uint8_t {
     kNone,
-    kPieces,    // VMM memory: one range of addresses, with physical memory piece by piece
+    kExtents,   // VMM memory: one range of addresses, with the physical memory of each extent
     kFile,      // HOST memory, and all memory of the host backend: allocation_
     kLegacy,    // DEVICE memory that the driver mapped for the legacy handle
     kExternal,  // memory of another library: allocation_
   };
-  struct Piece {
+  struct MappedExtent {
     PhysicalHandle physical;
     uint64_t size = 0;
     bool is_mapped = false;
   };
 
-  Status connect(uint32_t piece, IpcWant want, uint64_t timeout_ms, int32_t *fd,
-                 IpcMeanwhile meanwhile = IpcMeanwhile());
-  Status map_pieces(uint64_t timeout_ms);
+  Status map_extents(IpcImport &granted);
   Status map_fabric();
   Status map_opaque(int32_t fd, uint64_t size);
   Status map_one(uint64_t size);
   Status map_file(int32_t own_fd, uint64_t size);
   Status reserve(uint64_t size);
-  Status unmap_pieces();
+  Status unmap_extents();
 
   Backend &backend_;
-  IpcClient &client_;
   const Device device_;  // of this process, that uses the memory
   const IpcHandle handle_;
   Form form_ = Form::kNone;
@@ -88,7 +85,7 @@ class IpcMapping {
   char *base_ = nullptr;
   uint64_t size_ = 0;
   IpcConnection connection_;
-  Piece pieces_[kIpcMaxPieces];
+  MappedExtent extents_[kIpcMaxExtents];
   Allocation allocation_;
 };
 

@@ -23,9 +23,6 @@ internal static class Child
             case "exit-inside":
                 ExitInsideCallbacks();
                 return 1;
-            case "domains":
-                Domains.Run();
-                return 0;
             case "task-throws":
                 TaskThrows();
                 return 0;

@@ -30,7 +30,6 @@ internal static class LifecycleTest
         tap.Test("negative sizes are refused as such", NegativeSizes);
         tap.Test("garbage is collected inside every callback", GarbageInCallbacks);
         tap.Test("the program ends inside a callback", () => Child.Run(new byte[0], "exit-inside"));
-        tap.Test("another application domain", OtherDomain);
         tap.Test("the program ends with live objects", () => Child.Run(new byte[0], "exit"));
         return tap.Finish();
     }
@@ -415,16 +414,6 @@ internal static class LifecycleTest
             stream.Synchronize();
             WaitFor("the task of a stream", () => ran);
         }
-    }
-
-    /// <summary>Mono and .NET Framework have domains; the native library is one for all of them.</summary>
-    private static void OtherDomain()
-    {
-        if (Type.GetType("Mono.Runtime") == null)
-        {
-            throw new Skip(".NET has one application domain");
-        }
-        Child.Run(new byte[0], "domains");
     }
 
     private static void TaskException()

@@ -383,17 +383,17 @@ internal sealed class PauseTest
             {
                 tag.Pause();
                 Check(tag.Info().BackupHostBytes >= Size && tag.Info().BackupPinnedBytes == 0, "nothing page-locked");
-                tag.Resume(new GmmResumeOptions { Retain = true });
+                tag.Resume(new GmmPauseOptions { Retain = true });
                 buffer.Write(0, second);
                 SameBytes(first, buffer.Backup(0, Size), "the contents of the last pause");
                 tag.Pause();
-                using (GmmTicket ticket = tag.ResumeAsync(new GmmResumeOptions { Retain = true }))
+                using (GmmTicket ticket = tag.ResumeAsync(new GmmPauseOptions { Retain = true }))
                 {
                     Check(ticket.Wait(Long) && ticket.Result >= Size, "the bytes that came back");
                 }
                 SameBytes(second, buffer.Backup(0, Size), "the contents of the next pause");
                 tag.Pause();
-                tag.Resume(new GmmResumeOptions());
+                tag.Resume(new GmmPauseOptions());
                 Fails(GmmResult.InvalidValue, "INVALID_VALUE", () => buffer.Backup(0, 16));
                 context.SetBackup(new GmmBackupOptions { Directory = folder, NamedFiles = true });
                 tag.Update(new GmmTagOptions { Contents = GmmContents.File });
@@ -505,7 +505,7 @@ internal sealed class PauseTest
         }
         List<GmmWatchInfo> fell = new List<GmmWatchInfo>();
         GmmScope device = new GmmScope { Device = 0 };
-        using (context.Watch(new GmmWatchOptions { Budget = 8 * MiB }, info => Add(fell, info)))
+        using (context.Watch(new GmmWatchOptions { BudgetBytes = 8 * MiB }, info => Add(fell, info)))
         {
             context.SetLimit(device, 4 * MiB);
             WaitFor("a budget that falls", () =>

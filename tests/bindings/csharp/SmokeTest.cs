@@ -373,7 +373,7 @@ internal sealed class SmokeTest
         GmmBuffer ballast = context.Alloc(size, vmm);
         context.SetOomHandler(info =>
         {
-            requested = info.Requested;
+            requested = info.RequestedBytes;
             attempt = attempt == 0 ? info.Attempt : attempt;
             Same(GmmKind.Vmm, info.Kind, "the kind");
             Same(1, info.Device, "the device");

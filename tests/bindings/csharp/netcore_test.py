@@ -27,7 +27,7 @@ if not runtimes:
 REFERENCES = ['System.Private.CoreLib', 'System.Collections', 'System.Collections.Specialized',
               'System.ComponentModel.Primitives', 'System.Console',
               'System.Diagnostics.Process',
-              'System.Diagnostics.TraceSource', 'System.IO.FileSystem', 'System.Memory', 'System.Runtime',
+              'System.Diagnostics.TraceSource', 'System.IO.FileSystem', 'System.Linq', 'System.Memory', 'System.Runtime',
               'System.Runtime.Extensions', 'System.Runtime.Handles',
               'System.Runtime.InteropServices', 'System.Text.RegularExpressions', 'System.Threading',
               'System.Threading.Thread', 'System.Threading.ThreadPool',
@@ -55,7 +55,7 @@ with tempfile.TemporaryDirectory() as scratch:
         mode = 'smoke'
     else:
         compile(scratch / 'Gmm.dll', 'library',
-                [*layer.glob('*.cs'), *layer.glob('netcore/*.cs'), *generated.glob('*.cs'), shim])
+                [*layer.glob('*.cs'), *layer.glob('netcore/*.cs'), *generated.rglob('*.cs'), shim])
     program = scratch / 'tests.dll'
     own = [here / 'netcore' / 'SpanTest.cs', here / 'Tap.cs'] if mode == 'span' else list(here.glob('*.cs'))
     compile(program, 'exe', own, f'-reference:{scratch}/Gmm.dll')

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A spawned process that opens handles, for test_numba_plugin.py and tests/gpu/numba_check.py."""
+"""A spawned process that opens handles, for test_numba.py."""
 import time
 
 import numpy as np
@@ -12,7 +12,7 @@ def read_array(ipc_array):
 
 
 def read_both(first, second):
-    """Two handles that are open at the same time: of one allocation, it may be."""
+    """Two handles that are open at the same time, of one allocation perhaps."""
     with first as one, second as two:
         return one.copy_to_host(), two.copy_to_host()
 

@@ -13,10 +13,11 @@ import sys
 HERE = pathlib.Path(__file__).parent
 DEPS = HERE.parents[2] / ".deps"
 ENVIRONMENTS = {"cuda_core": "interop", "numba": "interop", "cupy": "interop", "rmm": "interop", "jax": "interop",
-                "torch": "torch", "sycl": "sycl"}
+                "torch": "torch", "memory_saver": "torch", "vllm": "torch", "preload": "torch", "sycl": "sycl"}
 if os.environ.get("SETUP_VERSIONS") == "oldest":
     ENVIRONMENTS = {**dict.fromkeys(("numba", "cupy", "rmm", "jax"), "oldest"), "cuda_core": "oldest-cuda-core",
-                    "torch": "oldest-torch", "sycl": "oldest-sycl"}
+                    "torch": "oldest-torch", "memory_saver": "oldest-torch",
+                    "sycl": "oldest-sycl"}
 elif os.environ.get("SETUP_VERSIONS") == "newest":
     ENVIRONMENTS["torch"] = "newest-torch"
 

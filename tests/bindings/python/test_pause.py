@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The steps of ../SMOKE.md about pause, resume, tickets and kept contents, and what only Python has of them."""
+"""Pauses, tickets and kept contents: callbacks, exceptions and lifetimes. tests/api tests what the engine does."""
 import asyncio
 import gc
 import os
 import threading
-import time
 
 import pytest
 from conftest import need, open_context, run_code
 
 import gmm
-from gmm import Capability, Contents, Kind, State, TagFlags
+from gmm import Capability, Contents, Kind, State
 
 MIB = 1 << 20
 SIZE = 4 * MIB
@@ -57,7 +56,7 @@ def throw(done, total):
     raise Stop(f"at {done} of {total}")
 
 
-def test_13_progress(context):
+def test_progress(context):
     tag, buffer = keep(context, LARGE)
     told = []
     went = tag.pause(progress=lambda done, total: told.append((done, total)))
@@ -65,11 +64,8 @@ def test_13_progress(context):
     back = []
     assert tag.resume(progress=lambda done, total: back.append((done, total))) == went
     assert back[-1] == (LARGE, LARGE)
-    for refuse in (lambda done, total: False, lambda done, total: done < LARGE // 2):
-        with pytest.raises(gmm.CancelledError):
-            tag.pause(progress=refuse)
-        assert buffer.state == State.ACTIVE and tag.info.paused_bytes == 0
-        check_contents(buffer)
+    with pytest.raises(gmm.CancelledError):
+        tag.pause(progress=lambda done, total: False)
     with pytest.raises(Stop):
         tag.pause(progress=throw)
     assert buffer.state == State.ACTIVE
@@ -83,7 +79,7 @@ def test_13_progress(context):
         tag.pause(progress=7)
 
 
-def test_14_ticket(kept):
+def test_ticket(kept):
     tag, buffer = kept
     told = []
     ticket = tag.pause_async(progress=lambda done, total: told.append(threading.get_ident()))
@@ -99,7 +95,7 @@ def test_14_ticket(kept):
         assert nothing.result() == 0
 
 
-def test_14_ticket_is_cancelled(kept):
+def test_a_cancelled_ticket(kept):
     tag, buffer = kept
     gate = Gate()
     with tag.pause_async(progress=gate) as ticket:
@@ -117,7 +113,7 @@ def test_14_ticket_is_cancelled(kept):
     ticket.cancel()  # too late: nothing
 
 
-def test_14_ticket_fails(kept):
+def test_a_ticket_that_fails(kept):
     tag, buffer = kept
     with pytest.raises(Stop), tag.pause_async(progress=throw):  # the end of the block tells
         pass
@@ -132,36 +128,29 @@ def test_14_ticket_fails(kept):
         buffer.context.pause_async(3999)
 
 
-def test_15_range(kept):
+def test_a_part_of_the_memory(kept):
     tag, first = kept
     context = first.context
     second = context.alloc(SIZE, Kind.VMM, tag=tag, dedicated=True)
-    second.fill(0x22)
     went = tag.pause()
     back = first.resume()
     assert 0 < back < went and first.state == State.ACTIVE and second.state == State.PAUSED
-    assert tag.info.state == State.PARTLY_PAUSED
+    assert tag.info.state == State.PARTLY_PAUSED and first.resume() == 0 and first.wait_ready(0)
     check_contents(first)
-    assert first.resume() == 0 and first.wait_ready(0)
-    assert not second.wait_ready(0.02)
     gate = Gate()
     with tag.resume_async(progress=gate) as rest:
-        assert gate.reached.wait(SECONDS) and not second.wait_ready(0)
+        assert gate.reached.wait(SECONDS) and not second.wait_ready(0.02)
         gate.open.set()
-        assert second.wait_ready(SECONDS)
-        assert rest.result() == went - back
-    assert bytes(second) == b"\x22" * SIZE and tag.info.state == State.ACTIVE
+        assert second.wait_ready(SECONDS) and rest.result() == went - back
     with pytest.raises(gmm.UnknownPointerError):
         context.resume_range(16, 4096)
     with pytest.raises(gmm.InvalidSizeError):
         first.resume(offset=SIZE, size=1)
 
 
-def test_16_backup(kept, tmp_path):
+def test_kept_contents(kept, tmp_path):
     tag, buffer = kept
     context = buffer.context
-    with pytest.raises(gmm.InvalidValueError):
-        buffer.backup()
     tag.pause()
     assert buffer.backup(offset=SIZE - 256) == bytes(range(256))
     into = bytearray(512)
@@ -170,135 +159,43 @@ def test_16_backup(kept, tmp_path):
     assert view.readonly and view.nbytes == SIZE and view[SIZE - 1] == 255 and view[0] == 0x77
     del view
     assert buffer.state == State.PAUSED and tag.info.backup_host_bytes == SIZE
-    assert tag.discard_backup() == SIZE and tag.discard_backup() == 0 and context.discard_backup() == 0
+    assert tag.discard_backup() == SIZE and context.discard_backup() == 0
     with pytest.raises(gmm.InvalidValueError):
         buffer.backup()
-    assert tag.resume() >= SIZE and buffer.state == State.ACTIVE
-    buffer.fill(1)
-    # The contents of one pause, whatever the tag says.
-    tag.pause(contents=Contents.DROP)
+    tag.resume()
+    tag.pause(contents=Contents.DROP)  # of one pause, whatever the tag says
     assert tag.info.backup_host_bytes == tag.info.backup_zero_bytes == 0 and tag.info.contents == Contents.HOST
     tag.resume()
     with pytest.raises(ValueError, match="contents"):
         tag.pause(contents=7)
     context.prepare_backup(4 * MIB)
     assert context.backup_info.arena_bytes >= 4 * MIB
-    context.trim()  # what is unused of the arena goes
+    context.trim()  # the unused part of the arena goes
     context.set_backup(arena=False, threads=1)
     buffer.fill(3)
     with tag.paused():
         assert context.backup_info.arena_used == 0 and context.backup_info.pageable_bytes == SIZE
-    assert bytes(buffer) == b"\x03" * SIZE
-    context.set_backup(arena=False, pageable=False, directory=tmp_path)
+    context.set_backup(arena=False, pageable=False, directory=tmp_path, named_files=True)
     with tag.paused():
-        assert tag.info.backup_file_bytes == SIZE and buffer.backup(size=16) == b"\x03" * 16
+        assert tag.info.backup_file_bytes == SIZE and [path.stat().st_size for path in tmp_path.iterdir()] == [SIZE]
     assert bytes(buffer) == b"\x03" * SIZE
     with pytest.raises(gmm.FileError):
         context.set_backup(directory=tmp_path / "nowhere")
     context.set_backup()
-    with pytest.raises(gmm.InvalidDeviceError):
-        context.prepare_backup(MIB, device=99)
 
 
-def test_17_read_only(context):
+def test_retained_contents(context):
     need(context, Capability.PAUSE, Kind.VMM)
-    tag = context.tag("weights", Contents.HOST, 5, read_only=True)
-    assert tag.info.flags == TagFlags.READ_ONLY and tag.info.priority == 5
-    with pytest.raises(gmm.InvalidValueError):
-        context.tag("weights", Contents.HOST, 5, read_only=False)
-    with tag:
-        buffer = context.alloc(SIZE, Kind.VMM, dedicated=True)
-    buffer.fill(0x77)
-    buffer.copy_from(bytes(range(256)), offset=SIZE - 256)
-    with tag.paused():
-        assert tag.info.backup_active_bytes == 0
-    assert tag.info.backup_active_bytes == SIZE
-    with tag.paused():
-        pass
-    check_contents(buffer)
-    tag.update(read_only=False)
-    assert tag.info.flags == 0 and tag.info.contents == Contents.HOST and tag.info.priority == 5
-    with tag.paused():
-        pass
-    assert tag.info.backup_active_bytes == 0 and tag.info.pauses == 3
-    try:
-        tag.update(checksum=True)
-    except gmm.NotSupportedError:  # built without xxhash
-        assert tag.info.flags == 0
-    else:
-        assert tag.info.flags == TagFlags.CHECKSUM
-        with tag.paused():
-            pass
-        check_contents(buffer)
-    tag.update(Contents.DROP, priority=1)
-    assert (tag.info.contents, tag.info.priority) == (Contents.DROP, 1)
-
-
-def test_retained_pageable_and_named(context, tmp_path):
     tag = context.tag("kept", Contents.HOST, pageable=True)
-    assert tag.info.flags == TagFlags.PAGEABLE
-    tag.update(priority=2)
-    assert tag.info.flags == TagFlags.PAGEABLE and tag.info.priority == 2
-    with tag:
-        buffer = context.alloc(SIZE, Kind.VMM, dedicated=True)
+    assert tag.info.flags == gmm.TagFlags.PAGEABLE
+    buffer = context.alloc(SIZE, Kind.VMM, tag=tag, dedicated=True)
     buffer.fill(0x77)
     tag.pause()
-    assert tag.info.backup_host_bytes >= SIZE and tag.info.backup_pinned_bytes == 0
     tag.resume(retain=True)
     buffer.fill(0x11)
     assert buffer.backup() == b"\x77" * SIZE and bytes(buffer.backup_view()[:3]) == b"\x77" * 3
     tag.pause()
     assert tag.resume_async(retain=True).wait() and buffer.backup() == b"\x11" * SIZE
-    tag.pause()
-    context.resume(tag)
-    with pytest.raises(gmm.InvalidValueError):
-        buffer.backup()
-    context.set_backup(directory=tmp_path, named_files=True)
-    tag.update(Contents.FILE, pageable=False)
-    tag.pause()
-    assert [path.stat().st_size for path in tmp_path.iterdir()] == [SIZE]
-    tag.resume()
-    context.trim()
-    back = bytearray(SIZE)
-    buffer.copy_to(back)
-    assert not list(tmp_path.iterdir()) and back == b"\x11" * SIZE
-
-
-def test_26_decommit(context):
-    assert context.decommit_after_ms is None
-    context.alloc(64 * MIB, Kind.VMM).close()
-    assert context.stats().cached_bytes >= 64 * MIB
-    context.decommit_after_ms = 10
-    assert context.decommit_after_ms == 10
-    until = time.monotonic() + SECONDS
-    while context.stats().cached_bytes >= 64 * MIB and time.monotonic() < until:
-        time.sleep(0.01)
-    assert context.stats().cached_bytes < 64 * MIB
-    context.decommit_after_ms = None
-    assert context.decommit_after_ms is None
-
-
-def test_27_no_capture(context):
-    with open_context(context.info.backend, capture=False) as other, other.stream() as stream:
-        block = other.alloc(MIB, stream=stream)
-        block.fill(5, stream=stream)
-        stream.synchronize()
-        assert bytes(block) == b"\x05" * MIB
-        block.free()
-    with open_context(context.info.backend, strict_host=True) as strict, strict.alloc(MIB) as buffer:
-        buffer.fill(6)
-        assert bytes(buffer) == b"\6" * MIB
-        with pytest.raises(BufferError, match="copy_to"):
-            memoryview(buffer)
-        if context.info.backend == gmm.Backend.HOST:
-            with pytest.raises(BufferError, match="strict"):
-                buffer.__dlpack__()
-            with pytest.raises(BufferError, match="strict"):
-                buffer.__dlpack_device__()
-        assert not buffer.info.flags & gmm.PointerFlags.HOST_ACCESSIBLE
-
-
-# What only Python has of it.
 
 
 def test_await(kept):

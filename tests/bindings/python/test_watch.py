@@ -84,26 +84,6 @@ def test_a_late_function_is_busy(context, kept):
     context.resume(tag)
 
 
-def test_what_a_function_may_do(context, kept):
-    tag, buffer = kept
-    spare = context.alloc(100)
-    errors = []
-
-    def losing(info):
-        for call in (lambda: context.alloc(100), context.pause, watcher.close):
-            with pytest.raises(gmm.BusyError) as caught:
-                call()
-            errors.append(caught.value)
-        spare.free()
-        assert context.query(buffer).kind == Kind.VMM
-
-    watcher = context.watch(tag, losing=losing)
-    context.pause(tag)
-    assert len(errors) == 3 and not watcher.closed
-    context.resume(tag)
-    watcher.close()
-
-
 def test_arguments(context, kept):
     tag, buffer = kept
     with pytest.raises(TypeError, match="prepare"):

@@ -78,14 +78,14 @@ CUresult refuse_captured(const std::shared_ptr<Stream> &stream) {
 
 extern "C" {
 
-CUresult CUDAAPI cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode) {
+CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode) {
   FAKE_CUDA_ENTER(cuThreadExchangeStreamCaptureMode);
   if (!mode || *mode > CU_STREAM_CAPTURE_MODE_RELAXED) return CUDA_ERROR_INVALID_VALUE;
   std::swap(*mode, thread_mode);
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuStreamBeginCapture_v2(CUstream handle, CUstreamCaptureMode mode) {
+CUresult cuStreamBeginCapture_v2(CUstream handle, CUstreamCaptureMode mode) {
   FAKE_CUDA_ENTER(cuStreamBeginCapture_v2);
   if (mode > CU_STREAM_CAPTURE_MODE_RELAXED) return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<Stream> stream;
@@ -97,7 +97,7 @@ CUresult CUDAAPI cuStreamBeginCapture_v2(CUstream handle, CUstreamCaptureMode mo
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuStreamEndCapture(CUstream handle, CUgraph *out) {
+CUresult cuStreamEndCapture(CUstream handle, CUgraph *out) {
   FAKE_CUDA_ENTER(cuStreamEndCapture);
   if (!out) return CUDA_ERROR_INVALID_VALUE;
   *out = nullptr;
@@ -124,27 +124,26 @@ CUresult CUDAAPI cuStreamEndCapture(CUstream handle, CUgraph *out) {
   return result;
 }
 
-CUresult CUDAAPI cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus *status) {
+CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus *status) {
   FAKE_CUDA_ENTER(cuStreamIsCapturing);
   return capture_info(handle, status, nullptr);
 }
 
-CUresult CUDAAPI cuStreamGetCaptureInfo(CUstream handle, CUstreamCaptureStatus *status, cuuint64_t *id) {
+CUresult cuStreamGetCaptureInfo(CUstream handle, CUstreamCaptureStatus *status, cuuint64_t *id) {
   FAKE_CUDA_ENTER(cuStreamGetCaptureInfo);
   return capture_info(handle, status, id);
 }
 
 // Nodes are not shown.
-CUresult CUDAAPI cuStreamGetCaptureInfo_v2(CUstream handle, CUstreamCaptureStatus *status, cuuint64_t *id,
-                                           CUgraph *graph, const CUgraphNode **dependencies, size_t *count) {
+CUresult cuStreamGetCaptureInfo_v2(CUstream handle, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph,
+                                   const CUgraphNode **dependencies, size_t *count) {
   FAKE_CUDA_ENTER(cuStreamGetCaptureInfo_v2);
   if (dependencies || count) return CUDA_ERROR_NOT_SUPPORTED;
   return capture_info(handle, status, id, graph);
 }
 
-CUresult CUDAAPI cuStreamGetCaptureInfo_v3(CUstream handle, CUstreamCaptureStatus *status, cuuint64_t *id,
-                                           CUgraph *graph, const CUgraphNode **dependencies,
-                                           const CUgraphEdgeData **edges, size_t *count) {
+CUresult cuStreamGetCaptureInfo_v3(CUstream handle, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph,
+                                   const CUgraphNode **dependencies, const CUgraphEdgeData **edges, size_t *count) {
   FAKE_CUDA_ENTER(cuStreamGetCaptureInfo_v3);
   if (dependencies || edges || count) return CUDA_ERROR_NOT_SUPPORTED;
   return capture_info(handle, status, id, graph);

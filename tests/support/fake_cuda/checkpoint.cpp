@@ -3,26 +3,6 @@
 // in files of the machine anyway; only the account of the device changes.
 #include "state.h"
 
-#if CUDA_VERSION < 12080
-using CUprocessState = int;
-struct CUcheckpointLockArgs {
-  unsigned int timeoutMs, reserved0;
-  cuuint64_t reserved1[7];
-};
-struct CUcheckpointCheckpointArgs {
-  cuuint64_t reserved[8];
-};
-struct CUcheckpointRestoreArgs {
-  void *gpuPairs;
-  unsigned int gpuPairsCount;
-  char reserved[52 - sizeof(void *)];
-  cuuint64_t reserved1;
-};
-struct CUcheckpointUnlockArgs {
-  cuuint64_t reserved[8];
-};
-#endif
-
 namespace fake {
 namespace {
 
@@ -47,14 +27,7 @@ using namespace fake;
 
 extern "C" {
 
-// Older headers lack these declarations.
-CUresult CUDAAPI cuCheckpointProcessGetState(int pid, CUprocessState *state);
-CUresult CUDAAPI cuCheckpointProcessLock(int pid, CUcheckpointLockArgs *args);
-CUresult CUDAAPI cuCheckpointProcessCheckpoint(int pid, CUcheckpointCheckpointArgs *args);
-CUresult CUDAAPI cuCheckpointProcessRestore(int pid, CUcheckpointRestoreArgs *args);
-CUresult CUDAAPI cuCheckpointProcessUnlock(int pid, CUcheckpointUnlockArgs *args);
-
-CUresult CUDAAPI cuCheckpointProcessGetState(int pid, CUprocessState *state) {
+CUresult cuCheckpointProcessGetState(int pid, CUprocessState *state) {
   if (CUresult early = enter(Entry::cuCheckpointProcessGetState)) return early;
   fake_ledger_process *process = find_process(pid);
   if (state == nullptr || process == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -62,14 +35,14 @@ CUresult CUDAAPI cuCheckpointProcessGetState(int pid, CUprocessState *state) {
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuCheckpointProcessLock(int pid, CUcheckpointLockArgs *args) {
+CUresult cuCheckpointProcessLock(int pid, CUcheckpointLockArgs *args) {
   if (CUresult early = enter(Entry::cuCheckpointProcessLock)) return early;
   fake_ledger_process *process = find_process(pid);
   if (process == nullptr || !all_zero(args, sizeof(unsigned int))) return CUDA_ERROR_INVALID_VALUE;
   return change(process, FAKE_PROCESS_RUNNING, FAKE_PROCESS_LOCKED);
 }
 
-CUresult CUDAAPI cuCheckpointProcessCheckpoint(int pid, CUcheckpointCheckpointArgs *args) {
+CUresult cuCheckpointProcessCheckpoint(int pid, CUcheckpointCheckpointArgs *args) {
   if (CUresult early = enter(Entry::cuCheckpointProcessCheckpoint)) return early;
   fake_ledger_process *process = find_process(pid);
   if (process == nullptr || !all_zero(args, 0)) return CUDA_ERROR_INVALID_VALUE;
@@ -77,7 +50,7 @@ CUresult CUDAAPI cuCheckpointProcessCheckpoint(int pid, CUcheckpointCheckpointAr
 }
 
 // As driver 580 does it: after one restore that found no memory all later ones fail, and the state stays.
-CUresult CUDAAPI cuCheckpointProcessRestore(int pid, CUcheckpointRestoreArgs *args) {
+CUresult cuCheckpointProcessRestore(int pid, CUcheckpointRestoreArgs *args) {
   if (CUresult early = enter(Entry::cuCheckpointProcessRestore)) return early;
   fake_ledger_process *process = find_process(pid);
   if (process == nullptr || !all_zero(args, 0)) return CUDA_ERROR_INVALID_VALUE;
@@ -90,7 +63,7 @@ CUresult CUDAAPI cuCheckpointProcessRestore(int pid, CUcheckpointRestoreArgs *ar
   return change(process, FAKE_PROCESS_CHECKPOINTED, FAKE_PROCESS_LOCKED);
 }
 
-CUresult CUDAAPI cuCheckpointProcessUnlock(int pid, CUcheckpointUnlockArgs *args) {
+CUresult cuCheckpointProcessUnlock(int pid, CUcheckpointUnlockArgs *args) {
   if (CUresult early = enter(Entry::cuCheckpointProcessUnlock)) return early;
   fake_ledger_process *process = find_process(pid);
   if (process == nullptr || !all_zero(args, 0)) return CUDA_ERROR_INVALID_VALUE;

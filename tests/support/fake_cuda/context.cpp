@@ -66,12 +66,12 @@ void crash(const char *why) {
 
 extern "C" {
 
-CUresult CUDAAPI cuDevicePrimaryCtxReset_v2(CUdevice device);
-CUresult CUDAAPI cuCtxGetId(CUcontext value, unsigned long long *id);
-CUresult CUDAAPI cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device);
-CUresult CUDAAPI cuCtxDestroy_v2(CUcontext value);
+CUresult cuDevicePrimaryCtxReset_v2(CUdevice device);
+CUresult cuCtxGetId(CUcontext value, unsigned long long *id);
+CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device);
+CUresult cuCtxDestroy_v2(CUcontext value);
 
-CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
+CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
   FAKE_CUDA_ENTER(cuDevicePrimaryCtxRetain);
   if (!context) return CUDA_ERROR_INVALID_VALUE;
   if (!valid_device(device)) return CUDA_ERROR_INVALID_DEVICE;
@@ -82,7 +82,7 @@ CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuDevicePrimaryCtxRelease_v2(CUdevice device) {
+CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
   FAKE_CUDA_ENTER(cuDevicePrimaryCtxRelease_v2);
   if (!valid_device(device)) return CUDA_ERROR_INVALID_DEVICE;
   Context &primary = state().contexts[device];
@@ -98,7 +98,7 @@ CUresult CUDAAPI cuDevicePrimaryCtxRelease_v2(CUdevice device) {
 }
 
 // Takes everything in the context along, whoever retains it; that goes on with the empty context.
-CUresult CUDAAPI cuDevicePrimaryCtxReset_v2(CUdevice device) {
+CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
   FAKE_CUDA_ENTER(cuDevicePrimaryCtxReset_v2);
   if (!valid_device(device)) return CUDA_ERROR_INVALID_DEVICE;
   Context &primary = state().contexts[device];
@@ -109,7 +109,7 @@ CUresult CUDAAPI cuDevicePrimaryCtxReset_v2(CUdevice device) {
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *active) {
+CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *active) {
   FAKE_CUDA_ENTER(cuDevicePrimaryCtxGetState);
   if (!flags || !active) return CUDA_ERROR_INVALID_VALUE;
   if (!valid_device(device)) return CUDA_ERROR_INVALID_DEVICE;
@@ -119,7 +119,7 @@ CUresult CUDAAPI cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags
 }
 
 // One of a device at a time. It is current from then on.
-CUresult CUDAAPI cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device) {
+CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device) {
   FAKE_CUDA_ENTER(cuCtxCreate_v2);
   if (!context || flags) return CUDA_ERROR_INVALID_VALUE;
   if (!valid_device(device)) return CUDA_ERROR_INVALID_DEVICE;
@@ -131,7 +131,7 @@ CUresult CUDAAPI cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuCtxDestroy_v2(CUcontext value) {
+CUresult cuCtxDestroy_v2(CUcontext value) {
   FAKE_CUDA_ENTER(cuCtxDestroy_v2);
   Context *context = live_context(value);
   if (!context || context < state().contexts + kMaxDevices) return CUDA_ERROR_INVALID_CONTEXT;
@@ -143,14 +143,14 @@ CUresult CUDAAPI cuCtxDestroy_v2(CUcontext value) {
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuCtxGetCurrent(CUcontext *context) {
+CUresult cuCtxGetCurrent(CUcontext *context) {
   FAKE_CUDA_ENTER(cuCtxGetCurrent);
   if (!context) return CUDA_ERROR_INVALID_VALUE;
   *context = stack.empty() ? nullptr : handle_of(stack.back());
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuCtxSetCurrent(CUcontext context) {
+CUresult cuCtxSetCurrent(CUcontext context) {
   FAKE_CUDA_ENTER(cuCtxSetCurrent);
   Context *live = live_context(context);
   if (context && !live) return CUDA_ERROR_INVALID_CONTEXT;
@@ -159,7 +159,7 @@ CUresult CUDAAPI cuCtxSetCurrent(CUcontext context) {
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuCtxPushCurrent_v2(CUcontext context) {
+CUresult cuCtxPushCurrent_v2(CUcontext context) {
   FAKE_CUDA_ENTER(cuCtxPushCurrent_v2);
   if (!context) return CUDA_ERROR_INVALID_VALUE;
   Context *live = live_context(context);
@@ -168,7 +168,7 @@ CUresult CUDAAPI cuCtxPushCurrent_v2(CUcontext context) {
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuCtxPopCurrent_v2(CUcontext *context) {
+CUresult cuCtxPopCurrent_v2(CUcontext *context) {
   FAKE_CUDA_ENTER(cuCtxPopCurrent_v2);
   if (stack.empty()) return CUDA_ERROR_INVALID_CONTEXT;
   if (context) *context = handle_of(stack.back());
@@ -176,7 +176,7 @@ CUresult CUDAAPI cuCtxPopCurrent_v2(CUcontext *context) {
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuCtxGetDevice(CUdevice *device) {
+CUresult cuCtxGetDevice(CUdevice *device) {
   FAKE_CUDA_ENTER(cuCtxGetDevice);
   if (!device) return CUDA_ERROR_INVALID_VALUE;
   FAKE_CUDA_CONTEXT(context);
@@ -184,7 +184,7 @@ CUresult CUDAAPI cuCtxGetDevice(CUdevice *device) {
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuCtxGetDevice_v2(CUdevice *device, CUcontext value) {
+CUresult cuCtxGetDevice_v2(CUdevice *device, CUcontext value) {
   FAKE_CUDA_ENTER(cuCtxGetDevice_v2);
   if (!device) return CUDA_ERROR_INVALID_VALUE;
   Context *context = live_context(value);
@@ -197,7 +197,7 @@ CUresult CUDAAPI cuCtxGetDevice_v2(CUdevice *device, CUcontext value) {
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuCtxGetId(CUcontext value, unsigned long long *id) {
+CUresult cuCtxGetId(CUcontext value, unsigned long long *id) {
   FAKE_CUDA_ENTER(cuCtxGetId);
   Context *context = live_context(value);
   if (!value) {
@@ -217,13 +217,13 @@ static CUresult synchronize(Context *context, std::unique_lock<std::mutex> &lock
   return context->error;
 }
 
-CUresult CUDAAPI cuCtxSynchronize(void) {
+CUresult cuCtxSynchronize(void) {
   FAKE_CUDA_ENTER(cuCtxSynchronize);
   FAKE_CUDA_CONTEXT(context);
   return synchronize(context, lock);
 }
 
-CUresult CUDAAPI cuCtxSynchronize_v2(CUcontext value) {
+CUresult cuCtxSynchronize_v2(CUcontext value) {
   FAKE_CUDA_ENTER(cuCtxSynchronize_v2);
   Context *context = live_context(value);
   if (!value) {
@@ -234,7 +234,7 @@ CUresult CUDAAPI cuCtxSynchronize_v2(CUcontext value) {
   return synchronize(context, lock);
 }
 
-CUresult CUDAAPI cuCtxEnablePeerAccess(CUcontext value, unsigned int flags) {
+CUresult cuCtxEnablePeerAccess(CUcontext value, unsigned int flags) {
   FAKE_CUDA_ENTER(cuCtxEnablePeerAccess);
   FAKE_CUDA_CONTEXT(context);
   if (flags) return CUDA_ERROR_INVALID_VALUE;
@@ -244,7 +244,7 @@ CUresult CUDAAPI cuCtxEnablePeerAccess(CUcontext value, unsigned int flags) {
   return context->peers.insert(peer->device).second ? CUDA_SUCCESS : CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
 }
 
-CUresult CUDAAPI cuCtxDisablePeerAccess(CUcontext value) {
+CUresult cuCtxDisablePeerAccess(CUcontext value) {
   FAKE_CUDA_ENTER(cuCtxDisablePeerAccess);
   FAKE_CUDA_CONTEXT(context);
   Context *peer = live_context(value);

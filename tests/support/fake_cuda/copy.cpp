@@ -234,43 +234,43 @@ uintptr_t address_of(const void *pointer) { return reinterpret_cast<uintptr_t>(p
 
 extern "C" {
 
-CUresult CUDAAPI cuMemcpy(CUdeviceptr to, CUdeviceptr from, size_t size) {
+CUresult cuMemcpy(CUdeviceptr to, CUdeviceptr from, size_t size) {
   FAKE_CUDA_ENTER(cuMemcpy);
   return copy({to, from, size, Needs::any, Needs::any, true}, nullptr, lock);
 }
-CUresult CUDAAPI cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream) {
+CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream) {
   FAKE_CUDA_ENTER(cuMemcpyAsync);
   return copy({to, from, size, Needs::any, Needs::any, false}, stream, lock);
 }
-CUresult CUDAAPI cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t size) {
+CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t size) {
   FAKE_CUDA_ENTER(cuMemcpyHtoD_v2);
   return copy({to, address_of(from), size, Needs::device, Needs::any, true}, nullptr, lock);
 }
-CUresult CUDAAPI cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t size) {
+CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t size) {
   FAKE_CUDA_ENTER(cuMemcpyDtoH_v2);
   return copy({address_of(to), from, size, Needs::any, Needs::device, true}, nullptr, lock);
 }
-CUresult CUDAAPI cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t size) {
+CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t size) {
   FAKE_CUDA_ENTER(cuMemcpyDtoD_v2);
   return copy({to, from, size, Needs::device, Needs::device, true}, nullptr, lock);
 }
-CUresult CUDAAPI cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t size, CUstream stream) {
+CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t size, CUstream stream) {
   FAKE_CUDA_ENTER(cuMemcpyHtoDAsync_v2);
   return copy({to, address_of(from), size, Needs::device, Needs::any, false}, stream, lock);
 }
-CUresult CUDAAPI cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t size, CUstream stream) {
+CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t size, CUstream stream) {
   FAKE_CUDA_ENTER(cuMemcpyDtoHAsync_v2);
   return copy({address_of(to), from, size, Needs::any, Needs::device, false}, stream, lock);
 }
-CUresult CUDAAPI cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream) {
+CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream) {
   FAKE_CUDA_ENTER(cuMemcpyDtoDAsync_v2);
   return copy({to, from, size, Needs::device, Needs::device, false}, stream, lock);
 }
-CUresult CUDAAPI cuMemsetD8_v2(CUdeviceptr address, unsigned char value, size_t size) {
+CUresult cuMemsetD8_v2(CUdeviceptr address, unsigned char value, size_t size) {
   FAKE_CUDA_ENTER(cuMemsetD8_v2);
   return fill(address, value, size, nullptr, false, lock);
 }
-CUresult CUDAAPI cuMemsetD8Async(CUdeviceptr address, unsigned char value, size_t size, CUstream stream) {
+CUresult cuMemsetD8Async(CUdeviceptr address, unsigned char value, size_t size, CUstream stream) {
   FAKE_CUDA_ENTER(cuMemsetD8Async);
   return fill(address, value, size, stream, true, lock);
 }

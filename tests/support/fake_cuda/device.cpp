@@ -186,7 +186,7 @@ int attribute(int attribute) {
 
 extern "C" {
 
-CUresult CUDAAPI cuInit(unsigned int flags) {
+CUresult cuInit(unsigned int flags) {
   if (CUresult early = enter(Entry::cuInit)) return early;
   if (flags) return CUDA_ERROR_INVALID_VALUE;
   if (state().configuration.devices <= 0) return CUDA_ERROR_NO_DEVICE;
@@ -194,14 +194,14 @@ CUresult CUDAAPI cuInit(unsigned int flags) {
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuDriverGetVersion(int *version) {
+CUresult cuDriverGetVersion(int *version) {
   if (CUresult early = enter(Entry::cuDriverGetVersion)) return early;
   if (!version) return CUDA_ERROR_INVALID_VALUE;
   *version = state().configuration.version;
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuGetErrorName(CUresult error, const char **text) {
+CUresult cuGetErrorName(CUresult error, const char **text) {
   if (!text) return CUDA_ERROR_INVALID_VALUE;
   if (CUresult early = enter(Entry::cuGetErrorName)) return *text = nullptr, early;
   const Named *found = find_error(error);
@@ -209,7 +209,7 @@ CUresult CUDAAPI cuGetErrorName(CUresult error, const char **text) {
   return found ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult CUDAAPI cuGetErrorString(CUresult error, const char **text) {
+CUresult cuGetErrorString(CUresult error, const char **text) {
   if (!text) return CUDA_ERROR_INVALID_VALUE;
   if (CUresult early = enter(Entry::cuGetErrorString)) return *text = nullptr, early;
   const Named *found = find_error(error);
@@ -217,14 +217,14 @@ CUresult CUDAAPI cuGetErrorString(CUresult error, const char **text) {
   return found ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult CUDAAPI cuDeviceGetCount(int *count) {
+CUresult cuDeviceGetCount(int *count) {
   FAKE_CUDA_ENTER(cuDeviceGetCount);
   if (!count) return CUDA_ERROR_INVALID_VALUE;
   *count = state().configuration.devices;
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuDeviceGet(CUdevice *device, int ordinal) {
+CUresult cuDeviceGet(CUdevice *device, int ordinal) {
   FAKE_CUDA_ENTER(cuDeviceGet);
   if (!device) return CUDA_ERROR_INVALID_VALUE;
   if (!valid_device(ordinal)) return CUDA_ERROR_INVALID_DEVICE;
@@ -232,7 +232,7 @@ CUresult CUDAAPI cuDeviceGet(CUdevice *device, int ordinal) {
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuDeviceGetName(char *name, int length, CUdevice device) {
+CUresult cuDeviceGetName(char *name, int length, CUdevice device) {
   FAKE_CUDA_ENTER(cuDeviceGetName);
   if (!name || length <= 0) return CUDA_ERROR_INVALID_VALUE;
   if (!valid_device(device)) return CUDA_ERROR_INVALID_DEVICE;
@@ -248,16 +248,16 @@ static CUresult device_uuid(CUuuid *uuid, CUdevice device) {
   uuid->bytes[15] = static_cast<char>(device);
   return CUDA_SUCCESS;
 }
-CUresult CUDAAPI cuDeviceGetUuid(CUuuid *uuid, CUdevice device) {
+CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device) {
   FAKE_CUDA_ENTER(cuDeviceGetUuid);
   return device_uuid(uuid, device);
 }
-CUresult CUDAAPI cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device) {
+CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device) {
   FAKE_CUDA_ENTER(cuDeviceGetUuid_v2);
   return device_uuid(uuid, device);
 }
 
-CUresult CUDAAPI cuDeviceGetLuid(char *luid, unsigned int *node_mask, CUdevice device) {
+CUresult cuDeviceGetLuid(char *luid, unsigned int *node_mask, CUdevice device) {
   FAKE_CUDA_ENTER(cuDeviceGetLuid);
   if (!luid || !node_mask) return CUDA_ERROR_INVALID_VALUE;
   if (!valid_device(device)) return CUDA_ERROR_INVALID_DEVICE;
@@ -268,7 +268,7 @@ CUresult CUDAAPI cuDeviceGetLuid(char *luid, unsigned int *node_mask, CUdevice d
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
+CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
   FAKE_CUDA_ENTER(cuDeviceTotalMem_v2);
   if (!bytes) return CUDA_ERROR_INVALID_VALUE;
   if (!valid_device(device)) return CUDA_ERROR_INVALID_DEVICE;
@@ -276,7 +276,7 @@ CUresult CUDAAPI cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuDeviceGetAttribute(int *value, CUdevice_attribute which, CUdevice device) {
+CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute which, CUdevice device) {
   FAKE_CUDA_ENTER(cuDeviceGetAttribute);
   // A driver refuses what is newer than itself.
   int newest = state().configuration.version >= 13000 ? 147 : state().configuration.version >= 12000 ? 141 : 125;
@@ -287,7 +287,7 @@ CUresult CUDAAPI cuDeviceGetAttribute(int *value, CUdevice_attribute which, CUde
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer) {
+CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer) {
   FAKE_CUDA_ENTER(cuDeviceCanAccessPeer);
   if (!can) return CUDA_ERROR_INVALID_VALUE;
   if (!valid_device(device) || !valid_device(peer)) return CUDA_ERROR_INVALID_DEVICE;

@@ -55,9 +55,9 @@ void release_context_events(Context *context) {
 
 extern "C" {
 
-CUresult CUDAAPI cuCtxRecordEvent(CUcontext value, CUevent handle);
+CUresult cuCtxRecordEvent(CUcontext value, CUevent handle);
 
-CUresult CUDAAPI cuEventCreate(CUevent *out, unsigned int flags) {
+CUresult cuEventCreate(CUevent *out, unsigned int flags) {
   FAKE_CUDA_ENTER(cuEventCreate);
   bool interprocess = flags & CU_EVENT_INTERPROCESS;
   if (!out || flags > 7 || (interprocess && !(flags & CU_EVENT_DISABLE_TIMING))) return CUDA_ERROR_INVALID_VALUE;
@@ -70,13 +70,13 @@ CUresult CUDAAPI cuEventCreate(CUevent *out, unsigned int flags) {
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuEventDestroy_v2(CUevent handle) {
+CUresult cuEventDestroy_v2(CUevent handle) {
   FAKE_CUDA_ENTER(cuEventDestroy_v2);
   FAKE_CUDA_CONTEXT(context);
   return events().erase(handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
-CUresult CUDAAPI cuEventRecord(CUevent handle, CUstream stream_handle) {
+CUresult cuEventRecord(CUevent handle, CUstream stream_handle) {
   FAKE_CUDA_ENTER(cuEventRecord);
   FAKE_CUDA_CONTEXT(context);
   auto event = find_event(handle);
@@ -100,7 +100,7 @@ CUresult CUDAAPI cuEventRecord(CUevent handle, CUstream stream_handle) {
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuCtxRecordEvent(CUcontext value, CUevent handle) {
+CUresult cuCtxRecordEvent(CUcontext value, CUevent handle) {
   FAKE_CUDA_ENTER(cuCtxRecordEvent);
   auto event = find_event(handle);
   if (!event || reinterpret_cast<CUcontext>(event->context) != value) return CUDA_ERROR_INVALID_HANDLE;
@@ -111,7 +111,7 @@ CUresult CUDAAPI cuCtxRecordEvent(CUcontext value, CUevent handle) {
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuEventQuery(CUevent handle) {
+CUresult cuEventQuery(CUevent handle) {
   FAKE_CUDA_ENTER(cuEventQuery);
   FAKE_CUDA_CONTEXT(context);
   auto event = find_event(handle);
@@ -123,7 +123,7 @@ CUresult CUDAAPI cuEventQuery(CUevent handle) {
   return !event->marker || event->marker->done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
-CUresult CUDAAPI cuEventSynchronize(CUevent handle) {
+CUresult cuEventSynchronize(CUevent handle) {
   FAKE_CUDA_ENTER(cuEventSynchronize);
   FAKE_CUDA_CONTEXT(context);
   auto event = find_event(handle);
@@ -140,7 +140,7 @@ CUresult CUDAAPI cuEventSynchronize(CUevent handle) {
   return event->context->error;
 }
 
-CUresult CUDAAPI cuStreamWaitEvent(CUstream stream_handle, CUevent handle, unsigned int flags) {
+CUresult cuStreamWaitEvent(CUstream stream_handle, CUevent handle, unsigned int flags) {
   FAKE_CUDA_ENTER(cuStreamWaitEvent);
   FAKE_CUDA_CONTEXT(context);
   if (flags) return CUDA_ERROR_INVALID_VALUE;
@@ -178,13 +178,13 @@ CUresult CUDAAPI cuStreamWaitEvent(CUstream stream_handle, CUevent handle, unsig
   return enqueue(stream, [] { return CUDA_SUCCESS; }, {event->marker});
 }
 
-CUresult CUDAAPI cuEventElapsedTime(float *milliseconds, CUevent first, CUevent second) {
+CUresult cuEventElapsedTime(float *milliseconds, CUevent first, CUevent second) {
   FAKE_CUDA_ENTER(cuEventElapsedTime);
   FAKE_CUDA_CONTEXT(context);
   return elapsed(milliseconds, first, second);
 }
 
-CUresult CUDAAPI cuEventElapsedTime_v2(float *milliseconds, CUevent first, CUevent second) {
+CUresult cuEventElapsedTime_v2(float *milliseconds, CUevent first, CUevent second) {
   FAKE_CUDA_ENTER(cuEventElapsedTime_v2);
   FAKE_CUDA_CONTEXT(context);
   return elapsed(milliseconds, first, second);

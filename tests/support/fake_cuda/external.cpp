@@ -28,8 +28,8 @@ uint64_t live_externals() { return externals().size(); }
 
 extern "C" {
 
-CUresult CUDAAPI cuMemGetHandleForAddressRange(void *out, CUdeviceptr address, size_t size, CUmemRangeHandleType type,
-                                               unsigned long long flags) {
+CUresult cuMemGetHandleForAddressRange(void *out, CUdeviceptr address, size_t size, CUmemRangeHandleType type,
+                                       unsigned long long flags) {
   FAKE_CUDA_ENTER(cuMemGetHandleForAddressRange);
   if (!out || type != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD || flags || !size || address % kPage || size % kPage)
     return CUDA_ERROR_INVALID_VALUE;
@@ -49,7 +49,7 @@ CUresult CUDAAPI cuMemGetHandleForAddressRange(void *out, CUdeviceptr address, s
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuImportExternalMemory(CUexternalMemory *out, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *desc) {
+CUresult cuImportExternalMemory(CUexternalMemory *out, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *desc) {
   FAKE_CUDA_ENTER(cuImportExternalMemory);
   constexpr int kDmaBuf = 9;  // CUDA 13.0
   if (!out || !desc || desc->flags || (desc->type != CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD && desc->type != kDmaBuf))
@@ -66,8 +66,8 @@ CUresult CUDAAPI cuImportExternalMemory(CUexternalMemory *out, const CUDA_EXTERN
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuExternalMemoryGetMappedBuffer(CUdeviceptr *out, CUexternalMemory handle,
-                                                 const CUDA_EXTERNAL_MEMORY_BUFFER_DESC *desc) {
+CUresult cuExternalMemoryGetMappedBuffer(CUdeviceptr *out, CUexternalMemory handle,
+                                         const CUDA_EXTERNAL_MEMORY_BUFFER_DESC *desc) {
   FAKE_CUDA_ENTER(cuExternalMemoryGetMappedBuffer);
   FAKE_CUDA_CONTEXT(context);
   auto it = externals().find(handle);
@@ -89,7 +89,7 @@ CUresult CUDAAPI cuExternalMemoryGetMappedBuffer(CUdeviceptr *out, CUexternalMem
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuDestroyExternalMemory(CUexternalMemory handle) {
+CUresult cuDestroyExternalMemory(CUexternalMemory handle) {
   FAKE_CUDA_ENTER(cuDestroyExternalMemory);
   FAKE_CUDA_CONTEXT(context);
   auto it = externals().find(handle);

@@ -6,8 +6,6 @@
 
 #include "fake_cuda_test.h"
 
-#if CUDA_VERSION >= 12080
-
 namespace {
 
 // A process with some memory of device 0. It frees that when it is told to.
@@ -136,5 +134,3 @@ CASE(failures_come_from_the_environment, "FAKE_CUDA_FAIL=cuMemAlloc:2:2,cuMemFre
 }
 
 }  // namespace
-
-#endif

@@ -6,9 +6,9 @@
 #include "fake_cuda_test.h"
 
 // Older headers lack these declarations.
-extern "C" CUresult CUDAAPI cuCtxGetId(CUcontext, unsigned long long *);
-extern "C" CUresult CUDAAPI cuCtxRecordEvent(CUcontext, CUevent);
-extern "C" CUresult CUDAAPI cuDevicePrimaryCtxReset_v2(CUdevice);
+extern "C" CUresult cuCtxGetId(CUcontext, unsigned long long *);
+extern "C" CUresult cuCtxRecordEvent(CUcontext, CUevent);
+extern "C" CUresult cuDevicePrimaryCtxReset_v2(CUdevice);
 
 static void wait_until_set(void *flag) {
   while (!*static_cast<std::atomic<bool> *>(flag)) std::this_thread::yield();

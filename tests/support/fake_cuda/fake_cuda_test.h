@@ -4,8 +4,6 @@
 #ifndef FAKE_CUDA_TEST_H
 #define FAKE_CUDA_TEST_H
 
-#define __CUDA_API_VERSION_INTERNAL
-#include <cuda.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,6 +14,7 @@
 #include <cstring>
 #include <vector>
 
+#include "../cuda_functions.h"
 #include "fake_cuda.h"
 
 struct Case {

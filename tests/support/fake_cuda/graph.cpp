@@ -128,12 +128,12 @@ uint64_t live_graphs() { return all_graphs().graphs.size() + all_graphs().execut
 
 extern "C" {
 
-CUresult CUDAAPI cuGraphDestroy(CUgraph graph) {
+CUresult cuGraphDestroy(CUgraph graph) {
   FAKE_CUDA_ENTER(cuGraphDestroy);
   return drop_graph(graph) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult CUDAAPI cuGraphInstantiateWithFlags(CUgraphExec *out, CUgraph handle, unsigned long long flags) {
+CUresult cuGraphInstantiateWithFlags(CUgraphExec *out, CUgraph handle, unsigned long long flags) {
   FAKE_CUDA_ENTER(cuGraphInstantiateWithFlags);
   Graph *graph = find_graph(handle);
   if (!out || !graph || flags) return CUDA_ERROR_INVALID_VALUE;
@@ -144,12 +144,12 @@ CUresult CUDAAPI cuGraphInstantiateWithFlags(CUgraphExec *out, CUgraph handle, u
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuGraphExecDestroy(CUgraphExec executable) {
+CUresult cuGraphExecDestroy(CUgraphExec executable) {
   FAKE_CUDA_ENTER(cuGraphExecDestroy);
   return all_graphs().executables.erase(executable) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult CUDAAPI cuGraphLaunch(CUgraphExec executable, CUstream handle) {
+CUresult cuGraphLaunch(CUgraphExec executable, CUstream handle) {
   FAKE_CUDA_ENTER(cuGraphLaunch);
   auto it = all_graphs().executables.find(executable);
   if (it == all_graphs().executables.end()) return CUDA_ERROR_INVALID_VALUE;
@@ -165,8 +165,8 @@ CUresult CUDAAPI cuGraphLaunch(CUgraphExec executable, CUstream handle) {
   });
 }
 
-CUresult CUDAAPI cuUserObjectCreate(CUuserObject *out, void *user, CUhostFn destroy, unsigned int references,
-                                    unsigned int flags) {
+CUresult cuUserObjectCreate(CUuserObject *out, void *user, CUhostFn destroy, unsigned int references,
+                            unsigned int flags) {
   FAKE_CUDA_ENTER(cuUserObjectCreate);
   if (!out || !destroy || references == 0 || references > INT32_MAX || flags != CU_USER_OBJECT_NO_DESTRUCTOR_SYNC)
     return CUDA_ERROR_INVALID_VALUE;
@@ -174,17 +174,17 @@ CUresult CUDAAPI cuUserObjectCreate(CUuserObject *out, void *user, CUhostFn dest
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuUserObjectRetain(CUuserObject object, unsigned int count) {
+CUresult cuUserObjectRetain(CUuserObject object, unsigned int count) {
   FAKE_CUDA_ENTER(cuUserObjectRetain);
   return count != 0 && UserObject::retain(object, count) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult CUDAAPI cuUserObjectRelease(CUuserObject object, unsigned int count) {
+CUresult cuUserObjectRelease(CUuserObject object, unsigned int count) {
   FAKE_CUDA_ENTER(cuUserObjectRelease);
   return count != 0 && UserObject::release(object, count) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult CUDAAPI cuGraphRetainUserObject(CUgraph handle, CUuserObject object, unsigned int count, unsigned int flags) {
+CUresult cuGraphRetainUserObject(CUgraph handle, CUuserObject object, unsigned int count, unsigned int flags) {
   FAKE_CUDA_ENTER(cuGraphRetainUserObject);
   Graph *graph = find_graph(handle);
   if (!graph || count == 0 || (flags & ~static_cast<unsigned>(CU_GRAPH_USER_OBJECT_MOVE)))
@@ -194,7 +194,7 @@ CUresult CUDAAPI cuGraphRetainUserObject(CUgraph handle, CUuserObject object, un
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuGraphReleaseUserObject(CUgraph handle, CUuserObject object, unsigned int count) {
+CUresult cuGraphReleaseUserObject(CUgraph handle, CUuserObject object, unsigned int count) {
   FAKE_CUDA_ENTER(cuGraphReleaseUserObject);
   Graph *graph = find_graph(handle);
   if (!graph || graph->objects[object] < count || count == 0) return CUDA_ERROR_INVALID_VALUE;

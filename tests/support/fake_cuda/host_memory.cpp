@@ -32,7 +32,7 @@ bool is_mapped(uintptr_t begin, uintptr_t end, bool writable) {
 
 extern "C" {
 
-CUresult CUDAAPI cuMemHostAlloc(void **out, size_t size, unsigned int flags) {
+CUresult cuMemHostAlloc(void **out, size_t size, unsigned int flags) {
   FAKE_CUDA_ENTER(cuMemHostAlloc);
   if (!out || !size || flags > 7) return CUDA_ERROR_INVALID_VALUE;
   FAKE_CUDA_CONTEXT(context);
@@ -49,7 +49,7 @@ CUresult CUDAAPI cuMemHostAlloc(void **out, size_t size, unsigned int flags) {
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuMemFreeHost(void *address) {
+CUresult cuMemFreeHost(void *address) {
   FAKE_CUDA_ENTER(cuMemFreeHost);
   FAKE_CUDA_CONTEXT(context);
   if (CUresult unsafe = refuse_during_capture(context)) return unsafe;
@@ -66,7 +66,7 @@ CUresult CUDAAPI cuMemFreeHost(void *address) {
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuMemHostRegister_v2(void *address, size_t size, unsigned int flags) {
+CUresult cuMemHostRegister_v2(void *address, size_t size, unsigned int flags) {
   FAKE_CUDA_ENTER(cuMemHostRegister_v2);
   auto start = reinterpret_cast<uintptr_t>(address);
   constexpr unsigned kReadOnly = 8, kIoMemory = 4;
@@ -94,7 +94,7 @@ CUresult CUDAAPI cuMemHostRegister_v2(void *address, size_t size, unsigned int f
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuMemHostUnregister(void *address) {
+CUresult cuMemHostUnregister(void *address) {
   FAKE_CUDA_ENTER(cuMemHostUnregister);
   FAKE_CUDA_CONTEXT(context);
   if (CUresult unsafe = refuse_during_capture(context)) return unsafe;
@@ -105,7 +105,7 @@ CUresult CUDAAPI cuMemHostUnregister(void *address) {
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuMemHostGetDevicePointer_v2(CUdeviceptr *out, void *address, unsigned int flags) {
+CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *out, void *address, unsigned int flags) {
   FAKE_CUDA_ENTER(cuMemHostGetDevicePointer_v2);
   if (!out || flags) return CUDA_ERROR_INVALID_VALUE;
   FAKE_CUDA_CONTEXT(context);
@@ -115,7 +115,7 @@ CUresult CUDAAPI cuMemHostGetDevicePointer_v2(CUdeviceptr *out, void *address, u
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuMemHostGetFlags(unsigned int *flags, void *address) {
+CUresult cuMemHostGetFlags(unsigned int *flags, void *address) {
   FAKE_CUDA_ENTER(cuMemHostGetFlags);
   if (!flags) return CUDA_ERROR_INVALID_VALUE;
   FAKE_CUDA_CONTEXT(context);

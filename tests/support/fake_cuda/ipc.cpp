@@ -36,7 +36,7 @@ uint32_t check_of(MemoryWire wire) {
 
 extern "C" {
 
-CUresult CUDAAPI cuIpcGetMemHandle(CUipcMemHandle *out, CUdeviceptr address) {
+CUresult cuIpcGetMemHandle(CUipcMemHandle *out, CUdeviceptr address) {
   FAKE_CUDA_ENTER(cuIpcGetMemHandle);
   if (!out) return CUDA_ERROR_INVALID_VALUE;
   FAKE_CUDA_CONTEXT(context);
@@ -58,7 +58,7 @@ CUresult CUDAAPI cuIpcGetMemHandle(CUipcMemHandle *out, CUdeviceptr address) {
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuIpcOpenMemHandle_v2(CUdeviceptr *out, CUipcMemHandle handle, unsigned int flags) {
+CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *out, CUipcMemHandle handle, unsigned int flags) {
   FAKE_CUDA_ENTER(cuIpcOpenMemHandle_v2);
   if (!out || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) return CUDA_ERROR_INVALID_VALUE;
   FAKE_CUDA_CONTEXT(context);
@@ -100,7 +100,7 @@ CUresult CUDAAPI cuIpcOpenMemHandle_v2(CUdeviceptr *out, CUipcMemHandle handle, 
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuIpcCloseMemHandle(CUdeviceptr address) {
+CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
   FAKE_CUDA_ENTER(cuIpcCloseMemHandle);
   FAKE_CUDA_CONTEXT(context);
   auto it = state().regions.find(address);

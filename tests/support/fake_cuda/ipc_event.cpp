@@ -71,7 +71,7 @@ constexpr char kEventMagic[8] = "fakeEVT";
 
 extern "C" {
 
-CUresult CUDAAPI cuIpcGetEventHandle(CUipcEventHandle *out, CUevent handle) {
+CUresult cuIpcGetEventHandle(CUipcEventHandle *out, CUevent handle) {
   FAKE_CUDA_ENTER(cuIpcGetEventHandle);
   if (!out) return CUDA_ERROR_INVALID_VALUE;
   FAKE_CUDA_CONTEXT(context);
@@ -88,7 +88,7 @@ CUresult CUDAAPI cuIpcGetEventHandle(CUipcEventHandle *out, CUevent handle) {
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuIpcOpenEventHandle(CUevent *out, CUipcEventHandle handle) {
+CUresult cuIpcOpenEventHandle(CUevent *out, CUipcEventHandle handle) {
   FAKE_CUDA_ENTER(cuIpcOpenEventHandle);
   if (!out) return CUDA_ERROR_INVALID_VALUE;
   FAKE_CUDA_CONTEXT(context);

@@ -55,10 +55,10 @@ CUresult check_location(CUmemLocation location) {
     case CU_MEM_LOCATION_TYPE_DEVICE:
       if (!valid_device(location.id)) return CUDA_ERROR_INVALID_DEVICE;
       return lacks("concurrent") ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS;
-    case kLocationHost:
-    case kLocationHostNumaCurrent:
+    case CU_MEM_LOCATION_TYPE_HOST:
+    case CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT:
       return CUDA_SUCCESS;
-    case kLocationHostNuma:
+    case CU_MEM_LOCATION_TYPE_HOST_NUMA:
       return location.id == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     default:
       return CUDA_ERROR_INVALID_VALUE;
@@ -67,7 +67,7 @@ CUresult check_location(CUmemLocation location) {
 
 CUmemLocation location_of(CUdevice device) {
   CUmemLocation location{};
-  location.type = device == CU_DEVICE_CPU ? static_cast<CUmemLocationType>(kLocationHost) : CU_MEM_LOCATION_TYPE_DEVICE;
+  location.type = device == CU_DEVICE_CPU ? CU_MEM_LOCATION_TYPE_HOST : CU_MEM_LOCATION_TYPE_DEVICE;
   location.id = device == CU_DEVICE_CPU ? 0 : device;
   return location;
 }
@@ -78,7 +78,8 @@ CUresult advise(CUdeviceptr address, size_t size, int advice, CUmemLocation loca
     return CUDA_ERROR_INVALID_VALUE;
   int type = location.type;
   bool accessed_by = advice == CU_MEM_ADVISE_SET_ACCESSED_BY || advice == CU_MEM_ADVISE_UNSET_ACCESSED_BY;
-  if (accessed_by && (type == kLocationHostNuma || type == kLocationHostNumaCurrent)) return CUDA_ERROR_INVALID_VALUE;
+  if (accessed_by && (type == CU_MEM_LOCATION_TYPE_HOST_NUMA || type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT))
+    return CUDA_ERROR_INVALID_VALUE;
   return check_location(location);
 }
 
@@ -95,7 +96,7 @@ CUresult prefetch(CUdeviceptr address, size_t size, CUmemLocation location, CUst
 
 extern "C" {
 
-CUresult CUDAAPI cuMemGetInfo_v2(size_t *free, size_t *total) {
+CUresult cuMemGetInfo_v2(size_t *free, size_t *total) {
   FAKE_CUDA_ENTER(cuMemGetInfo_v2);
   if (!free || !total) return CUDA_ERROR_INVALID_VALUE;
   FAKE_CUDA_CONTEXT(context);
@@ -106,7 +107,7 @@ CUresult CUDAAPI cuMemGetInfo_v2(size_t *free, size_t *total) {
 }
 
 // The default pool of a device is known by its context. It keeps nothing that was freed.
-CUresult CUDAAPI cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device) {
+CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device) {
   FAKE_CUDA_ENTER(cuDeviceGetDefaultMemPool);
   if (!pool) return CUDA_ERROR_INVALID_VALUE;
   if (!valid_device(device)) return CUDA_ERROR_INVALID_DEVICE;
@@ -115,7 +116,7 @@ CUresult CUDAAPI cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device) 
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value) {
+CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value) {
   FAKE_CUDA_ENTER(cuMemPoolGetAttribute);
   if (!value || attribute != CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) return CUDA_ERROR_INVALID_VALUE;
   cuuint64_t bytes = 0;
@@ -126,7 +127,7 @@ CUresult CUDAAPI cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute at
 }
 
 // Graphs come from captures, and have no allocations of their own: a test says how much they are to have.
-CUresult CUDAAPI cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attribute, void *value) {
+CUresult cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attribute, void *value) {
   FAKE_CUDA_ENTER(cuDeviceGetGraphMemAttribute);
   if (!valid_device(device)) return CUDA_ERROR_INVALID_DEVICE;
   if (!value || attribute != CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT) return CUDA_ERROR_INVALID_VALUE;
@@ -135,7 +136,7 @@ CUresult CUDAAPI cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attrib
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuMemAlloc_v2(CUdeviceptr *out, size_t size) {
+CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t size) {
   FAKE_CUDA_ENTER(cuMemAlloc_v2);
   if (!out || !size) return CUDA_ERROR_INVALID_VALUE;
   FAKE_CUDA_CONTEXT(context);
@@ -143,7 +144,7 @@ CUresult CUDAAPI cuMemAlloc_v2(CUdeviceptr *out, size_t size) {
   return size > state().configuration.memory ? CUDA_ERROR_OUT_OF_MEMORY : allocate(context, Kind::device, size, out);
 }
 
-CUresult CUDAAPI cuMemFree_v2(CUdeviceptr address) {
+CUresult cuMemFree_v2(CUdeviceptr address) {
   FAKE_CUDA_ENTER(cuMemFree_v2);
   FAKE_CUDA_CONTEXT(context);
   if (CUresult unsafe = refuse_during_capture(context)) return unsafe;
@@ -165,7 +166,7 @@ CUresult CUDAAPI cuMemFree_v2(CUdeviceptr address) {
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuMemAllocManaged(CUdeviceptr *out, size_t size, unsigned int flags) {
+CUresult cuMemAllocManaged(CUdeviceptr *out, size_t size, unsigned int flags) {
   FAKE_CUDA_ENTER(cuMemAllocManaged);
   if (!out || !size || (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST)) return CUDA_ERROR_INVALID_VALUE;
   FAKE_CUDA_CONTEXT(context);
@@ -188,7 +189,7 @@ CUresult CUDAAPI cuMemAllocManaged(CUdeviceptr *out, size_t size, unsigned int f
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuMemAllocAsync(CUdeviceptr *out, size_t size, CUstream handle) {
+CUresult cuMemAllocAsync(CUdeviceptr *out, size_t size, CUstream handle) {
   FAKE_CUDA_ENTER(cuMemAllocAsync);
   if (!out || !size) return CUDA_ERROR_INVALID_VALUE;
   FAKE_CUDA_CONTEXT(context);
@@ -199,7 +200,7 @@ CUresult CUDAAPI cuMemAllocAsync(CUdeviceptr *out, size_t size, CUstream handle)
   return size > state().configuration.memory ? CUDA_ERROR_OUT_OF_MEMORY : allocate(context, Kind::pool, size, out);
 }
 
-CUresult CUDAAPI cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
+CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
   FAKE_CUDA_ENTER(cuMemFreeAsync);
   FAKE_CUDA_CONTEXT(context);
   std::shared_ptr<Stream> stream;
@@ -217,23 +218,23 @@ CUresult CUDAAPI cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
   });
 }
 
-CUresult CUDAAPI cuMemAdvise(CUdeviceptr address, size_t size, CUmem_advise advice, CUdevice device) {
+CUresult cuMemAdvise(CUdeviceptr address, size_t size, CUmem_advise advice, CUdevice device) {
   FAKE_CUDA_ENTER(cuMemAdvise);
   return advise(address, size, advice, location_of(device));
 }
 
-CUresult CUDAAPI cuMemAdvise_v2(CUdeviceptr address, size_t size, CUmem_advise advice, CUmemLocation location) {
+CUresult cuMemAdvise_v2(CUdeviceptr address, size_t size, CUmem_advise advice, CUmemLocation location) {
   FAKE_CUDA_ENTER(cuMemAdvise_v2);
   return advise(address, size, advice, location);
 }
 
-CUresult CUDAAPI cuMemPrefetchAsync(CUdeviceptr address, size_t size, CUdevice device, CUstream stream) {
+CUresult cuMemPrefetchAsync(CUdeviceptr address, size_t size, CUdevice device, CUstream stream) {
   FAKE_CUDA_ENTER(cuMemPrefetchAsync);
   return prefetch(address, size, location_of(device), stream);
 }
 
-CUresult CUDAAPI cuMemPrefetchAsync_v2(CUdeviceptr address, size_t size, CUmemLocation location, unsigned int flags,
-                                       CUstream stream) {
+CUresult cuMemPrefetchAsync_v2(CUdeviceptr address, size_t size, CUmemLocation location, unsigned int flags,
+                               CUstream stream) {
   FAKE_CUDA_ENTER(cuMemPrefetchAsync_v2);
   if (flags) return CUDA_ERROR_INVALID_VALUE;
   return prefetch(address, size, location, stream);

@@ -57,7 +57,7 @@ CUresult find_zeros(uintptr_t ranges, uint64_t count, int device) {
 
 extern "C" {
 
-CUresult CUDAAPI cuModuleLoadData(CUmodule *out, const void *image) {
+CUresult cuModuleLoadData(CUmodule *out, const void *image) {
   FAKE_CUDA_ENTER(cuModuleLoadData);
   if (!out || !image) return CUDA_ERROR_INVALID_VALUE;
   FAKE_CUDA_CONTEXT(context);
@@ -69,7 +69,7 @@ CUresult CUDAAPI cuModuleLoadData(CUmodule *out, const void *image) {
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuModuleUnload(CUmodule module) {
+CUresult cuModuleUnload(CUmodule module) {
   FAKE_CUDA_ENTER(cuModuleUnload);
   FAKE_CUDA_CONTEXT(context);
   auto it = modules().find(module);
@@ -79,7 +79,7 @@ CUresult CUDAAPI cuModuleUnload(CUmodule module) {
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuModuleGetFunction(CUfunction *out, CUmodule module, const char *name) {
+CUresult cuModuleGetFunction(CUfunction *out, CUmodule module, const char *name) {
   FAKE_CUDA_ENTER(cuModuleGetFunction);
   if (!out || !name) return CUDA_ERROR_INVALID_VALUE;
   FAKE_CUDA_CONTEXT(context);
@@ -91,9 +91,9 @@ CUresult CUDAAPI cuModuleGetFunction(CUfunction *out, CUmodule module, const cha
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
-                                unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int,
-                                CUstream handle, void **arguments, void **extra) {
+CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
+                        unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int, CUstream handle,
+                        void **arguments, void **extra) {
   FAKE_CUDA_ENTER(cuLaunchKernel);
   FAKE_CUDA_CONTEXT(context);
   auto it = functions().find(function);

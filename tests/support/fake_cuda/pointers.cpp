@@ -108,15 +108,14 @@ CUresult one(void *data, int attribute, CUdeviceptr address, Context *context) {
 
 extern "C" {
 
-CUresult CUDAAPI cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr address) {
+CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr address) {
   FAKE_CUDA_ENTER(cuPointerGetAttribute);
   if (!data) return CUDA_ERROR_INVALID_VALUE;
   FAKE_CUDA_CONTEXT(context);
   return one(data, attribute, address, context);
 }
 
-CUresult CUDAAPI cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attributes, void **data,
-                                        CUdeviceptr address) {
+CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attributes, void **data, CUdeviceptr address) {
   FAKE_CUDA_ENTER(cuPointerGetAttributes);
   if (!count || !attributes || !data) return CUDA_ERROR_INVALID_VALUE;
   FAKE_CUDA_CONTEXT(context);
@@ -131,7 +130,7 @@ CUresult CUDAAPI cuPointerGetAttributes(unsigned int count, CUpointer_attribute 
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr address) {
+CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr address) {
   FAKE_CUDA_ENTER(cuMemGetAddressRange_v2);
   FAKE_CUDA_CONTEXT(context);
   uintptr_t start = 0;

@@ -6,18 +6,8 @@
 
 extern "C" {
 
-CUresult CUDAAPI cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags,
-                                     CUdriverProcAddressQueryResult *symbolStatus);
-// Older headers lack these declarations.
-CUresult CUDAAPI cuDeviceGetUuid_v2(CUuuid *, CUdevice);
-CUresult CUDAAPI cuCtxGetDevice_v2(CUdevice *, CUcontext);
-CUresult CUDAAPI cuCtxSynchronize_v2(CUcontext);
-CUresult CUDAAPI cuCtxGetId(CUcontext, unsigned long long *);
-CUresult CUDAAPI cuCtxRecordEvent(CUcontext, CUevent);
-CUresult CUDAAPI cuEventElapsedTime_v2(float *, CUevent, CUevent);
-
-CUresult CUDAAPI cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags,
-                                     CUdriverProcAddressQueryResult *symbolStatus) {
+CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags,
+                             CUdriverProcAddressQueryResult *symbolStatus) {
   if (CUresult early = fake::enter(fake::Entry::cuGetProcAddress_v2)) return early;
   if (!symbol || !pfn || flags > 2) return CUDA_ERROR_INVALID_VALUE;
   static const struct {
@@ -25,7 +15,7 @@ CUresult CUDAAPI cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVer
     void *address;
     int version;
   } rows[] = {
-#define X(name, symbol, version, in_any) {#name, reinterpret_cast<void *>(&symbol), version},
+#define X(name, symbol, version, parameters) {#name, reinterpret_cast<void *>(&symbol), version},
       FAKE_CUDA_ENTRIES(X)
 #undef X
   };
@@ -46,7 +36,7 @@ CUresult CUDAAPI cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVer
   return *pfn ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 
-CUresult CUDAAPI cuGetProcAddress(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags) {
+CUresult cuGetProcAddress(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags) {
   return cuGetProcAddress_v2(symbol, pfn, cudaVersion, flags, nullptr);
 }
 

@@ -60,7 +60,7 @@ uint64_t live_semaphores() { return semaphores().size(); }
 
 extern "C" {
 
-CUresult CUDAAPI cuImportExternalSemaphore(CUexternalSemaphore *out, const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC *desc) {
+CUresult cuImportExternalSemaphore(CUexternalSemaphore *out, const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC *desc) {
   FAKE_CUDA_ENTER(cuImportExternalSemaphore);
   if (!out || !desc || desc->flags ||
       (desc->type != CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD &&
@@ -81,9 +81,9 @@ CUresult CUDAAPI cuImportExternalSemaphore(CUexternalSemaphore *out, const CUDA_
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuSignalExternalSemaphoresAsync(const CUexternalSemaphore *handles,
-                                                 const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS *parameters,
-                                                 unsigned int count, CUstream stream) {
+CUresult cuSignalExternalSemaphoresAsync(const CUexternalSemaphore *handles,
+                                         const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS *parameters, unsigned int count,
+                                         CUstream stream) {
   FAKE_CUDA_ENTER(cuSignalExternalSemaphoresAsync);
   if (!handles || !parameters || count != 1 || parameters->flags) return CUDA_ERROR_INVALID_VALUE;
   FAKE_CUDA_CONTEXT(context);
@@ -95,9 +95,9 @@ CUresult CUDAAPI cuSignalExternalSemaphoresAsync(const CUexternalSemaphore *hand
   });
 }
 
-CUresult CUDAAPI cuWaitExternalSemaphoresAsync(const CUexternalSemaphore *handles,
-                                               const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *parameters,
-                                               unsigned int count, CUstream stream) {
+CUresult cuWaitExternalSemaphoresAsync(const CUexternalSemaphore *handles,
+                                       const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *parameters, unsigned int count,
+                                       CUstream stream) {
   FAKE_CUDA_ENTER(cuWaitExternalSemaphoresAsync);
   if (!handles || !parameters || count != 1 || parameters->flags) return CUDA_ERROR_INVALID_VALUE;
   FAKE_CUDA_CONTEXT(context);
@@ -105,7 +105,7 @@ CUresult CUDAAPI cuWaitExternalSemaphoresAsync(const CUexternalSemaphore *handle
              [value = parameters->params.fence.value](Semaphore &semaphore) { wait_until(semaphore, value); });
 }
 
-CUresult CUDAAPI cuDestroyExternalSemaphore(CUexternalSemaphore handle) {
+CUresult cuDestroyExternalSemaphore(CUexternalSemaphore handle) {
   FAKE_CUDA_ENTER(cuDestroyExternalSemaphore);
   FAKE_CUDA_CONTEXT(context);
   auto it = semaphores().find(handle);

@@ -3,10 +3,6 @@
 #ifndef FAKE_CUDA_STATE_H
 #define FAKE_CUDA_STATE_H
 
-// Gives every symbol its own declaration: "cuMemAlloc_v2" is then written as such.
-#define __CUDA_API_VERSION_INTERNAL
-#include <cuda.h>
-
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
@@ -18,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "entries.h"
+#include "../cuda_functions.h"
 #include "ledger.h"
 
 namespace fake {
@@ -28,9 +24,17 @@ inline constexpr size_t kPage = 4096;
 inline constexpr int kMaxDevices = 16;
 inline constexpr int kHost = -1;
 
-// Numbers rather than names: older headers lack them.
-inline constexpr int kFabric = 8;  // of CUmemAllocationHandleType
-inline constexpr int kLocationHost = 2, kLocationHostNuma = 3, kLocationHostNumaCurrent = 4;
+// X(name, symbol, version, parameters) for each entry of the fake driver.
+#define FAKE_CUDA_NONE(name, symbol, version, parameters)
+#define FAKE_CUDA_ENTRIES(X) GMM_CUDA_ENTRIES(X, X, X, FAKE_CUDA_NONE)
+
+// One number for each symbol; counts of one name are summed over its symbols.
+enum class Entry {
+#define X(name, symbol, version, parameters) symbol,
+  FAKE_CUDA_ENTRIES(X)
+#undef X
+      count
+};
 
 struct Stream;
 

@@ -223,7 +223,7 @@ std::vector<std::shared_ptr<Stream>> streams_in(const Capture *capture) {
 
 extern "C" {
 
-CUresult CUDAAPI cuStreamCreateWithPriority(CUstream *out, unsigned int flags, int priority) {
+CUresult cuStreamCreateWithPriority(CUstream *out, unsigned int flags, int priority) {
   FAKE_CUDA_ENTER(cuStreamCreateWithPriority);
   if (!out || flags > 1) return CUDA_ERROR_INVALID_VALUE;
   FAKE_CUDA_CONTEXT(context);
@@ -233,7 +233,7 @@ CUresult CUDAAPI cuStreamCreateWithPriority(CUstream *out, unsigned int flags, i
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuStreamCreate(CUstream *out, unsigned int flags) {
+CUresult cuStreamCreate(CUstream *out, unsigned int flags) {
   FAKE_CUDA_ENTER(cuStreamCreate);
   if (!out || flags > 1) return CUDA_ERROR_INVALID_VALUE;
   FAKE_CUDA_CONTEXT(context);
@@ -243,7 +243,7 @@ CUresult CUDAAPI cuStreamCreate(CUstream *out, unsigned int flags) {
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuStreamDestroy_v2(CUstream handle) {
+CUresult cuStreamDestroy_v2(CUstream handle) {
   FAKE_CUDA_ENTER(cuStreamDestroy_v2);
   FAKE_CUDA_CONTEXT(context);
   auto it = streams().created.find(handle);
@@ -259,7 +259,7 @@ CUresult CUDAAPI cuStreamDestroy_v2(CUstream handle) {
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuStreamSynchronize(CUstream handle) {
+CUresult cuStreamSynchronize(CUstream handle) {
   FAKE_CUDA_ENTER(cuStreamSynchronize);
   FAKE_CUDA_CONTEXT(context);
   std::shared_ptr<Stream> stream;
@@ -273,7 +273,7 @@ CUresult CUDAAPI cuStreamSynchronize(CUstream handle) {
   return stream->context->error;
 }
 
-CUresult CUDAAPI cuStreamQuery(CUstream handle) {
+CUresult cuStreamQuery(CUstream handle) {
   FAKE_CUDA_ENTER(cuStreamQuery);
   FAKE_CUDA_CONTEXT(context);
   std::shared_ptr<Stream> stream;
@@ -289,7 +289,7 @@ CUresult CUDAAPI cuStreamQuery(CUstream handle) {
   return idle ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
-CUresult CUDAAPI cuStreamGetCtx(CUstream handle, CUcontext *out) {
+CUresult cuStreamGetCtx(CUstream handle, CUcontext *out) {
   FAKE_CUDA_ENTER(cuStreamGetCtx);
   if (!out) return CUDA_ERROR_INVALID_VALUE;
   auto it = streams().created.find(handle);
@@ -303,7 +303,7 @@ CUresult CUDAAPI cuStreamGetCtx(CUstream handle, CUcontext *out) {
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuStreamGetPriority(CUstream handle, int *out) {
+CUresult cuStreamGetPriority(CUstream handle, int *out) {
   FAKE_CUDA_ENTER(cuStreamGetPriority);
   if (!out) return CUDA_ERROR_INVALID_VALUE;
   auto it = streams().created.find(handle);
@@ -312,14 +312,14 @@ CUresult CUDAAPI cuStreamGetPriority(CUstream handle, int *out) {
 }
 
 // As an H200 answers.
-CUresult CUDAAPI cuCtxGetStreamPriorityRange(int *least, int *greatest) {
+CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest) {
   FAKE_CUDA_ENTER(cuCtxGetStreamPriorityRange);
   if (least) *least = 0;
   if (greatest) *greatest = -5;
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuLaunchHostFunc(CUstream handle, CUhostFn fn, void *user) {
+CUresult cuLaunchHostFunc(CUstream handle, CUhostFn fn, void *user) {
   FAKE_CUDA_ENTER(cuLaunchHostFunc);
   if (!fn) return CUDA_ERROR_INVALID_VALUE;
   FAKE_CUDA_CONTEXT(context);

@@ -24,20 +24,20 @@ CUresult check_properties(const CUmemAllocationProp *p, int *device) {
   if (p->allocFlags.gpuDirectRDMACapable > 1) return CUDA_ERROR_INVALID_VALUE;
   if (p->allocFlags.gpuDirectRDMACapable && lacks("rdma")) return CUDA_ERROR_NOT_SUPPORTED;
   int types = p->requestedHandleTypes;
-  if (types & ~(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR | kFabric)) return CUDA_ERROR_INVALID_VALUE;
+  if (types & ~(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR | CU_MEM_HANDLE_TYPE_FABRIC)) return CUDA_ERROR_INVALID_VALUE;
   if ((types & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) && lacks("fd")) return CUDA_ERROR_NOT_SUPPORTED;
-  if ((types & kFabric) && (lacks("fabric") || p->location.type != CU_MEM_LOCATION_TYPE_DEVICE))
+  if ((types & CU_MEM_HANDLE_TYPE_FABRIC) && (lacks("fabric") || p->location.type != CU_MEM_LOCATION_TYPE_DEVICE))
     return CUDA_ERROR_NOT_SUPPORTED;
   switch (static_cast<int>(p->location.type)) {
     case CU_MEM_LOCATION_TYPE_DEVICE:
       if (!valid_device(p->location.id)) return CUDA_ERROR_INVALID_DEVICE;
       *device = p->location.id;
       return CUDA_SUCCESS;
-    case kLocationHost:  // of no NUMA node, and not for other processes; new in CUDA 13
+    case CU_MEM_LOCATION_TYPE_HOST:  // of no NUMA node, and not for other processes; new in CUDA 13
       if (state().configuration.version < 13000 || lacks("host_vmm")) return CUDA_ERROR_NOT_SUPPORTED;
       *device = kHost;
       return types ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
-    case kLocationHostNuma:
+    case CU_MEM_LOCATION_TYPE_HOST_NUMA:
       if (lacks("host_vmm")) return CUDA_ERROR_NOT_SUPPORTED;
       *device = kHost;
       return p->location.id >= 0 && p->location.id < (state().configuration.grace ? 2 : 1) ? CUDA_SUCCESS
@@ -121,8 +121,8 @@ int protection(const Mapping &mapping) {
 
 extern "C" {
 
-CUresult CUDAAPI cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *properties,
-                                               CUmemAllocationGranularity_flags option) {
+CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *properties,
+                                       CUmemAllocationGranularity_flags option) {
   FAKE_CUDA_ENTER(cuMemGetAllocationGranularity);
   int device;
   if (!granularity || option > CU_MEM_ALLOC_GRANULARITY_RECOMMENDED) return CUDA_ERROR_INVALID_VALUE;
@@ -134,8 +134,8 @@ CUresult CUDAAPI cuMemGetAllocationGranularity(size_t *granularity, const CUmemA
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuMemAddressReserve(CUdeviceptr *out, size_t size, size_t alignment, CUdeviceptr hint,
-                                     unsigned long long flags) {
+CUresult cuMemAddressReserve(CUdeviceptr *out, size_t size, size_t alignment, CUdeviceptr hint,
+                             unsigned long long flags) {
   FAKE_CUDA_ENTER(cuMemAddressReserve);
   if (!out || !size || !aligned(size) || flags || (alignment & (alignment - 1)) || hint % kPage)
     return CUDA_ERROR_INVALID_VALUE;
@@ -147,7 +147,7 @@ CUresult CUDAAPI cuMemAddressReserve(CUdeviceptr *out, size_t size, size_t align
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuMemAddressFree(CUdeviceptr address, size_t size) {
+CUresult cuMemAddressFree(CUdeviceptr address, size_t size) {
   FAKE_CUDA_ENTER(cuMemAddressFree);
   State &s = state();
   auto it = s.reservations.find(address);
@@ -159,8 +159,8 @@ CUresult CUDAAPI cuMemAddressFree(CUdeviceptr address, size_t size) {
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *out, size_t size, const CUmemAllocationProp *properties,
-                             unsigned long long flags) {
+CUresult cuMemCreate(CUmemGenericAllocationHandle *out, size_t size, const CUmemAllocationProp *properties,
+                     unsigned long long flags) {
   FAKE_CUDA_ENTER(cuMemCreate);
   if (!out || !size || !aligned(size) || flags) return CUDA_ERROR_INVALID_VALUE;
   if (lacks("vmm")) return CUDA_ERROR_NOT_SUPPORTED;
@@ -168,7 +168,7 @@ CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *out, size_t size, con
   if (CUresult wrong = check_properties(properties, &device)) return wrong;
   State &s = state();
   if (size > s.configuration.memory) return CUDA_ERROR_OUT_OF_MEMORY;
-  if ((properties->requestedHandleTypes & kFabric) && lacks("imex")) return CUDA_ERROR_NOT_PERMITTED;
+  if ((properties->requestedHandleTypes & CU_MEM_HANDLE_TYPE_FABRIC) && lacks("imex")) return CUDA_ERROR_NOT_PERMITTED;
   auto backing = make_backing(size, device, size, properties->requestedHandleTypes != 0);
   if (!backing) return CUDA_ERROR_OUT_OF_MEMORY;
   *out = s.next_handle++;
@@ -176,7 +176,7 @@ CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *out, size_t size, con
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuMemRelease(CUmemGenericAllocationHandle value) {
+CUresult cuMemRelease(CUmemGenericAllocationHandle value) {
   FAKE_CUDA_ENTER(cuMemRelease);
   Handle *handle = find_handle(value);
   if (!handle) return CUDA_ERROR_INVALID_VALUE;
@@ -184,8 +184,8 @@ CUresult CUDAAPI cuMemRelease(CUmemGenericAllocationHandle value) {
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuMemMap(CUdeviceptr address, size_t size, size_t offset, CUmemGenericAllocationHandle value,
-                          unsigned long long flags) {
+CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset, CUmemGenericAllocationHandle value,
+                  unsigned long long flags) {
   FAKE_CUDA_ENTER(cuMemMap);
   Handle *handle = find_handle(value);
   if (!handle || flags || offset || !size || !aligned(address) || size != handle->physical->backing->size)
@@ -205,7 +205,7 @@ CUresult CUDAAPI cuMemMap(CUdeviceptr address, size_t size, size_t offset, CUmem
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuMemUnmap(CUdeviceptr address, size_t size) {
+CUresult cuMemUnmap(CUdeviceptr address, size_t size) {
   FAKE_CUDA_ENTER(cuMemUnmap);
   if (CUresult unsafe = refuse_during_capture(nullptr)) return unsafe;
   State &s = state();
@@ -218,7 +218,7 @@ CUresult CUDAAPI cuMemUnmap(CUdeviceptr address, size_t size) {
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAccessDesc *descriptors, size_t count) {
+CUresult cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAccessDesc *descriptors, size_t count) {
   FAKE_CUDA_ENTER(cuMemSetAccess);
   if (!descriptors || !count || !aligned(address) || !aligned(size)) return CUDA_ERROR_INVALID_VALUE;
   bool all_on_host = true;
@@ -233,7 +233,7 @@ CUresult CUDAAPI cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAcc
       if (!valid_device(descriptors[i].location.id)) return CUDA_ERROR_INVALID_DEVICE;
       if (lacks("peer") && foreign_to(address, size, descriptors[i].location.id))
         return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
-    } else if ((type != kLocationHost && type != kLocationHostNuma) || !all_on_host) {
+    } else if ((type != CU_MEM_LOCATION_TYPE_HOST && type != CU_MEM_LOCATION_TYPE_HOST_NUMA) || !all_on_host) {
       return CUDA_ERROR_INVALID_VALUE;  // the CPU gets no access to a device's pages
     }
   }
@@ -251,7 +251,7 @@ CUresult CUDAAPI cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAcc
   return result;
 }
 
-CUresult CUDAAPI cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr address) {
+CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr address) {
   FAKE_CUDA_ENTER(cuMemGetAccess);
   if (!flags || !location) return CUDA_ERROR_INVALID_VALUE;
   Mapping *mapping = find_mapping(address, nullptr);
@@ -259,7 +259,7 @@ CUresult CUDAAPI cuMemGetAccess(unsigned long long *flags, const CUmemLocation *
   if (location->type == CU_MEM_LOCATION_TYPE_DEVICE) {
     if (!valid_device(location->id)) return CUDA_ERROR_INVALID_DEVICE;
     *flags = mapping->access[location->id];
-  } else if (location->type == kLocationHost || location->type == kLocationHostNuma) {
+  } else if (location->type == CU_MEM_LOCATION_TYPE_HOST || location->type == CU_MEM_LOCATION_TYPE_HOST_NUMA) {
     *flags = mapping->host_access;
   } else {
     return CUDA_ERROR_INVALID_VALUE;
@@ -267,7 +267,7 @@ CUresult CUDAAPI cuMemGetAccess(unsigned long long *flags, const CUmemLocation *
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *out, void *address) {
+CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *out, void *address) {
   FAKE_CUDA_ENTER(cuMemRetainAllocationHandle);
   if (!out) return CUDA_ERROR_INVALID_VALUE;
   Mapping *mapping = find_mapping(reinterpret_cast<uintptr_t>(address), nullptr);
@@ -278,7 +278,7 @@ CUresult CUDAAPI cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *out, 
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *out, CUmemGenericAllocationHandle value) {
+CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *out, CUmemGenericAllocationHandle value) {
   FAKE_CUDA_ENTER(cuMemGetAllocationPropertiesFromHandle);
   Handle *handle = find_handle(value);
   if (!out || !handle) return CUDA_ERROR_INVALID_VALUE;
@@ -286,15 +286,15 @@ CUresult CUDAAPI cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *out
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle value,
-                                              CUmemAllocationHandleType type, unsigned long long flags) {
+CUresult cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle value, CUmemAllocationHandleType type,
+                                      unsigned long long flags) {
   FAKE_CUDA_ENTER(cuMemExportToShareableHandle);
   Handle *handle = find_handle(value);
   if (!out || !handle || flags ||
-      (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR && static_cast<int>(type) != kFabric))
+      (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR && type != CU_MEM_HANDLE_TYPE_FABRIC))
     return CUDA_ERROR_INVALID_VALUE;
   if (!(handle->physical->properties.requestedHandleTypes & type)) return CUDA_ERROR_INVALID_VALUE;
-  if (static_cast<int>(type) == kFabric) {
+  if (type == CU_MEM_HANDLE_TYPE_FABRIC) {
     const Backing &backing = *handle->physical->backing;
     FabricWire wire{{}, backing.id, getpid(), backing.fd, {}};
     memcpy(wire.magic, kFabricMagic, sizeof kFabricMagic);
@@ -308,10 +308,10 @@ CUresult CUDAAPI cuMemExportToShareableHandle(void *out, CUmemGenericAllocationH
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out, void *os_handle,
-                                                CUmemAllocationHandleType type) {
+CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out, void *os_handle,
+                                        CUmemAllocationHandleType type) {
   FAKE_CUDA_ENTER(cuMemImportFromShareableHandle);
-  const bool fabric = static_cast<int>(type) == kFabric;
+  const bool fabric = type == CU_MEM_HANDLE_TYPE_FABRIC;
   if (!out || (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR && !fabric)) return CUDA_ERROR_INVALID_VALUE;
   if (lacks("vmm") || lacks(fabric ? "fabric" : "fd")) return CUDA_ERROR_NOT_SUPPORTED;
   if (fabric && lacks("imex")) return CUDA_ERROR_NOT_PERMITTED;
@@ -325,8 +325,7 @@ CUresult CUDAAPI cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *ou
   CUmemAllocationProp properties{};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   properties.requestedHandleTypes = type;
-  properties.location.type =
-      backing->device == kHost ? static_cast<CUmemLocationType>(kLocationHostNuma) : CU_MEM_LOCATION_TYPE_DEVICE;
+  properties.location.type = backing->device == kHost ? CU_MEM_LOCATION_TYPE_HOST_NUMA : CU_MEM_LOCATION_TYPE_DEVICE;
   properties.location.id = backing->device == kHost ? 0 : backing->device;
   State &s = state();
   *out = s.next_handle++;

@@ -4,36 +4,39 @@
 // cudaGetLastError. The real runtime does not start on the fake driver of the tests. For tests only.
 #include "fake_cudart.h"
 
-#include <cuda.h>
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 
-#define FUNCTIONS(X)                \
-  X(cuInit, 2000)                   \
-  X(cuDevicePrimaryCtxRetain, 7000) \
-  X(cuCtxSetCurrent, 4000)          \
-  X(cuCtxGetCurrent, 4000)          \
-  X(cuMemAlloc, 3020)               \
-  X(cuMemFree, 3020)                \
-  X(cuMemAllocAsync, 11020)         \
-  X(cuMemFreeAsync, 11020)          \
-  X(cuMemAllocManaged, 6000)        \
-  X(cuMemHostAlloc, 2020)           \
-  X(cuMemFreeHost, 2000)            \
-  X(cuMemcpyAsync, 4000)            \
-  X(cuStreamCreate, 2000)           \
-  X(cuStreamDestroy, 4000)          \
-  X(cuStreamSynchronize, 2000)      \
-  X(cuCtxSynchronize, 2000)         \
-  X(cuMemGetInfo, 3020)
+#include "../cuda_functions.h"
+
+enum { NEWEST_VERSION = 13000 };
+
+#define FUNCTIONS(X)                                          \
+  X(cuInit, cuInit, 2000)                                     \
+  X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, 7000) \
+  X(cuCtxSetCurrent, cuCtxSetCurrent, 4000)                   \
+  X(cuCtxGetCurrent, cuCtxGetCurrent, 4000)                   \
+  X(cuMemAlloc, cuMemAlloc_v2, 3020)                          \
+  X(cuMemFree, cuMemFree_v2, 3020)                            \
+  X(cuMemAllocAsync, cuMemAllocAsync, 11020)                  \
+  X(cuMemFreeAsync, cuMemFreeAsync, 11020)                    \
+  X(cuMemAllocManaged, cuMemAllocManaged, 6000)               \
+  X(cuMemHostAlloc, cuMemHostAlloc, 2020)                     \
+  X(cuMemFreeHost, cuMemFreeHost, 2000)                       \
+  X(cuMemcpyAsync, cuMemcpyAsync, 4000)                       \
+  X(cuStreamCreate, cuStreamCreate, 2000)                     \
+  X(cuStreamDestroy, cuStreamDestroy_v2, 4000)                \
+  X(cuStreamSynchronize, cuStreamSynchronize, 2000)           \
+  X(cuCtxSynchronize, cuCtxSynchronize, 2000)                 \
+  X(cuMemGetInfo, cuMemGetInfo_v2, 3020)
 
 static struct {
-#define X(name, version) __typeof__(&name) p_##name;
+#define X(name, symbol, version) symbol##_fn *p_##name;
   FUNCTIONS(X)
 #undef X
-  CUresult (*look_up)(const char *, void **, int, cuuint64_t, CUdriverProcAddressQueryResult *);
+  cuGetProcAddress_v2_fn *look_up;
 } driver;
 static CUcontext primary[16];
 static int start_error = cudaErrorInitializationError;
@@ -48,15 +51,11 @@ static void start(void) {
     start_error = cudaErrorInsufficientDriver;
     return;
   }
-  driver.look_up = (__typeof__(driver.look_up))dlsym(library, "cuGetProcAddress_v2");
+  driver.look_up = (cuGetProcAddress_v2_fn *)dlsym(library, "cuGetProcAddress_v2");
   if (driver.look_up == NULL) return;
   CUdriverProcAddressQueryResult status;
-#define X(name, version) \
+#define X(name, symbol, version) \
   if (driver.look_up(#name, (void **)&driver.p_##name, version, 0, &status) != CUDA_SUCCESS) return;
-#undef cuMemAlloc
-#undef cuMemFree
-#undef cuStreamDestroy
-#undef cuMemGetInfo
   FUNCTIONS(X)
 #undef X
   start_error = (int)driver.p_cuInit(0);
@@ -167,7 +166,7 @@ cudaError_t cudaPeekAtLastError(void) { return last_error; }
 cudaError_t cudaGetDriverEntryPoint(const char *name, void **out, unsigned long long flags, int *status) {
   BEGIN();
   CUdriverProcAddressQueryResult found;
-  const int code = (int)driver.look_up(name, out, CUDA_VERSION, flags, &found);
+  const int code = (int)driver.look_up(name, out, NEWEST_VERSION, flags, &found);
   if (status != NULL) *status = (int)found;
   return note(code);
 }

@@ -53,19 +53,7 @@ DriverUnderTest::DriverUnderTest() {
   find("fake_cuda_fail", &fail_);
   find("fake_cuda_failures", &failures_);
   find("fake_cuda_count", &count_);
-  find("cuInit", &cuInit);
-  find("cuCtxGetCurrent", &cuCtxGetCurrent);
-  find("cuCtxPushCurrent_v2", &cuCtxPushCurrent);
-  find("cuCtxPopCurrent_v2", &cuCtxPopCurrent);
-  find("cuCtxCreate_v2", &cuCtxCreate_v2);
-  find("cuCtxDestroy_v2", &cuCtxDestroy_v2);
-  find("cuDevicePrimaryCtxRetain", &cuDevicePrimaryCtxRetain);
-  find("cuDevicePrimaryCtxRelease_v2", &cuDevicePrimaryCtxRelease);
-  find("cuMemAlloc_v2", &cuMemAlloc);
-  find("cuMemFree_v2", &cuMemFree);
-  find("cuStreamBeginCapture_v2", &cuStreamBeginCapture);
-  find("cuStreamEndCapture", &cuStreamEndCapture);
-  find("cuGraphDestroy", &cuGraphDestroy);
+  cuda_driver_look_up(library, this);
 }
 
 fake_cuda_live_t DriverUnderTest::live() const {

@@ -4,14 +4,13 @@
 #ifndef GMM_TESTS_UNIT_BACKEND_CUDA_BACKEND_TEST_H
 #define GMM_TESTS_UNIT_BACKEND_CUDA_BACKEND_TEST_H
 
-#include <cuda.h>
-
 #include <functional>
 #include <string>
 #include <vector>
 
 #include "backend/cuda/cuda_backend.h"
 #include "backend_conformance.h"
+#include "cuda_functions.h"
 #include "fake_cuda/fake_cuda.h"
 
 // Where GoogleTest finds them: beside the type.
@@ -21,7 +20,7 @@ std::ostream &operator<<(std::ostream &out, const fake_cuda_live_t &live);
 namespace gmm::test {
 
 // The driver's own entries, and the fake's controls where it is the fake.
-class DriverUnderTest {
+class DriverUnderTest : public cuda_driver {
  public:
   static DriverUnderTest &get();
   bool is_fake() const { return live_ != nullptr; }
@@ -32,19 +31,6 @@ class DriverUnderTest {
   uint64_t count(const char *entry) const { return count_(entry); }
 
   CUcontext current() const;
-  decltype(&::cuInit) cuInit = nullptr;
-  decltype(&::cuCtxGetCurrent) cuCtxGetCurrent = nullptr;
-  decltype(&::cuCtxPushCurrent) cuCtxPushCurrent = nullptr;
-  decltype(&::cuCtxPopCurrent) cuCtxPopCurrent = nullptr;
-  CUresult (*cuCtxCreate_v2)(CUcontext *, unsigned int, CUdevice) = nullptr;
-  CUresult (*cuCtxDestroy_v2)(CUcontext) = nullptr;
-  decltype(&::cuDevicePrimaryCtxRetain) cuDevicePrimaryCtxRetain = nullptr;
-  decltype(&::cuDevicePrimaryCtxRelease) cuDevicePrimaryCtxRelease = nullptr;
-  decltype(&::cuMemAlloc) cuMemAlloc = nullptr;
-  decltype(&::cuMemFree) cuMemFree = nullptr;
-  decltype(&::cuStreamBeginCapture) cuStreamBeginCapture = nullptr;
-  decltype(&::cuStreamEndCapture) cuStreamEndCapture = nullptr;
-  decltype(&::cuGraphDestroy) cuGraphDestroy = nullptr;
 
  private:
   DriverUnderTest();

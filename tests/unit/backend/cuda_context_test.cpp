@@ -32,10 +32,10 @@ class CudaContext : public CudaBackendTest {
     EXPECT_EQ(driver().cuDevicePrimaryCtxRetain(&context, device), CUDA_SUCCESS);
     return context;
   }
-  void release(int device) { EXPECT_EQ(driver().cuDevicePrimaryCtxRelease(device), CUDA_SUCCESS); }
+  void release(int device) { EXPECT_EQ(driver().cuDevicePrimaryCtxRelease_v2(device), CUDA_SUCCESS); }
   CUcontext pop() {
     CUcontext context = nullptr;
-    EXPECT_EQ(driver().cuCtxPopCurrent(&context), CUDA_SUCCESS);
+    EXPECT_EQ(driver().cuCtxPopCurrent_v2(&context), CUDA_SUCCESS);
     return context;
   }
 };
@@ -50,7 +50,7 @@ TEST_F(CudaContext, ThreadWithNoneHasNoneAfterwards) {
 
 TEST_F(CudaContext, ThreadWithTheDevicesKeepsIt) {
   const CUcontext own = retain(0);
-  ASSERT_EQ(driver().cuCtxPushCurrent(own), CUDA_SUCCESS);
+  ASSERT_EQ(driver().cuCtxPushCurrent_v2(own), CUDA_SUCCESS);
   expect_unchanged();
   EXPECT_EQ(pop(), own);
   EXPECT_EQ(driver().current(), nullptr);
@@ -60,7 +60,7 @@ TEST_F(CudaContext, ThreadWithTheDevicesKeepsIt) {
 TEST_F(CudaContext, ThreadWithAnotherDevicesKeepsItAndTheOnesBelow) {
   if (backend().device_count() < 2) GTEST_SKIP() << "one device";
   const CUcontext first = retain(0), other = retain(1);
-  for (CUcontext each : {other, first, other}) ASSERT_EQ(driver().cuCtxPushCurrent(each), CUDA_SUCCESS);
+  for (CUcontext each : {other, first, other}) ASSERT_EQ(driver().cuCtxPushCurrent_v2(each), CUDA_SUCCESS);
   expect_unchanged();
   for (CUcontext each : {other, first, other}) EXPECT_EQ(pop(), each);
   EXPECT_EQ(driver().current(), nullptr);
@@ -71,7 +71,7 @@ TEST_F(CudaContext, ThreadWithAnotherDevicesKeepsItAndTheOnesBelow) {
 TEST_F(CudaContext, OperationsReachTheDeviceThatIsAskedFor) {
   if (backend().device_count() < 2) GTEST_SKIP() << "one device";
   const CUcontext first = retain(0);
-  ASSERT_EQ(driver().cuCtxPushCurrent(first), CUDA_SUCCESS);
+  ASSERT_EQ(driver().cuCtxPushCurrent_v2(first), CUDA_SUCCESS);
   Allocation allocation;
   ASSERT_OK(backend().allocate(Kind::kDevice, Device{1}, kUnit, &allocation));
   ForeignPointer seen;

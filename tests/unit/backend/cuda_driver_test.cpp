@@ -239,9 +239,9 @@ TEST_F(CudaBackendOnly, CapturedStreamIsLeftAlone) {
   ASSERT_OK(backend().event_create(kFirst, &event));
   CUcontext context = nullptr;
   ASSERT_EQ(driver().cuDevicePrimaryCtxRetain(&context, 0), CUDA_SUCCESS);
-  ASSERT_EQ(driver().cuCtxPushCurrent(context), CUDA_SUCCESS);
+  ASSERT_EQ(driver().cuCtxPushCurrent_v2(context), CUDA_SUCCESS);
   const CUstream native = reinterpret_cast<CUstream>(stream);
-  ASSERT_EQ(driver().cuStreamBeginCapture(native, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+  ASSERT_EQ(driver().cuStreamBeginCapture_v2(native, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
   bool capturing = false;
   EXPECT_OK(backend().stream_is_capturing(kFirst, stream, &capturing));
   EXPECT_TRUE(capturing);
@@ -266,8 +266,8 @@ TEST_F(CudaBackendOnly, CapturedStreamIsLeftAlone) {
   ASSERT_NE(graph, nullptr);
   EXPECT_EQ(driver().cuGraphDestroy(graph), CUDA_SUCCESS);
   CUcontext popped = nullptr;
-  EXPECT_EQ(driver().cuCtxPopCurrent(&popped), CUDA_SUCCESS);
-  EXPECT_EQ(driver().cuDevicePrimaryCtxRelease(0), CUDA_SUCCESS);
+  EXPECT_EQ(driver().cuCtxPopCurrent_v2(&popped), CUDA_SUCCESS);
+  EXPECT_EQ(driver().cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
   EXPECT_OK(backend().event_destroy(event));
   EXPECT_OK(backend().stream_destroy(stream));
 }

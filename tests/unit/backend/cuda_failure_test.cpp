@@ -201,7 +201,7 @@ TEST_F(CudaFailures, ShutDownDriverIsTakenAsGone) {
   backend_ = nullptr;
   EXPECT_TRUE(log_.messages().empty());
   driver().fail(nullptr, 0, CUDA_SUCCESS);
-  EXPECT_EQ(driver().cuDevicePrimaryCtxRelease(0), CUDA_SUCCESS);  // what the driver only pretended to have lost
+  EXPECT_EQ(driver().cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);  // what the driver only pretended to have lost
 }
 
 TEST_F(CudaFailures, SecondPinOfARangeIsAnOverlap) {

@@ -10,13 +10,16 @@ import ctypes
 import math
 import operator
 import sys
-from typing import Any, NamedTuple, Sequence, Union
+from typing import TYPE_CHECKING, Any, NamedTuple, Sequence, Union
 
 from gmm import _native as native
 from gmm._core import copies, sycl
 from gmm._core.enums import HOST, Kind, PointerFlags, State, as_kind
 from gmm._core.errors import Error
 from gmm._core.stream import as_stream, stream_number
+
+if TYPE_CHECKING:
+    from gmm._core.typing import Context, PointerInfo, Stream
 
 CPU, CUDA, CUDA_HOST, CUDA_MANAGED, ONE_API = 1, 2, 3, 13, 14  # DLDeviceType of dlpack.h
 FLAG_READ_ONLY, FLAG_IS_COPIED = 1, 2
@@ -313,7 +316,7 @@ class Array(native.View):
     # Memory.
 
     @property
-    def context(self):
+    def context(self) -> Context:
         """The gmm.Context of the memory, which copies and orders streams.
 
         External memory has the context that imported it, else the default one.
@@ -323,12 +326,12 @@ class Array(native.View):
         return native.default_context() if self._context is None else self._context
 
     @property
-    def stream(self):
+    def stream(self) -> Stream | int:
         """The stream that the contents are ordered on: a gmm.Stream, or a number."""
         return self.buffer.stream if self.buffer is not None else self._stream or 0
 
     @property
-    def info(self):
+    def info(self) -> PointerInfo:
         """The library's description of the memory at the first element now: PointerInfo."""
         return self.context.query(self.address)
 
@@ -470,7 +473,7 @@ class Array(native.View):
         self.copy_to(made.reshape(-1).view("u1"))
         return made
 
-    def __array__(self, dtype=None, copy=None):
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         """numpy(), for NumPy."""
         try:
             seen = self.numpy(copy=copy)

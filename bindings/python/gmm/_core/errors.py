@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The library's results as exceptions: one class for each result, all of them subclasses of gmm.Error."""
+from __future__ import annotations
+
 from gmm import _native as native
 from gmm._core.words import in_python
 
@@ -16,7 +18,8 @@ class Error(Exception):
     name: str = ""
     native_code: int = 0
 
-    def __init__(self, message="", *, code=None, name=None, native_code=0):
+    def __init__(self, message: str = "", *, code: int | None = None, name: str | None = None,
+                 native_code: int = 0) -> None:
         super().__init__(message)
         if code is not None:
             self.code = code

@@ -1,9 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """gmm.Heap: allocation with one kind, device and tag."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from gmm import _native as native
 from gmm._core.enums import Kind, as_kind
 from gmm._core.stream import HANDLE_HEAP, _Closing
 from gmm._core.tag import tag_number
+
+if TYPE_CHECKING:
+    from gmm._core.typing import Context, KindLike, Tag
 
 
 class Heap(_Closing, native.Handle):
@@ -11,8 +18,8 @@ class Heap(_Closing, native.Handle):
 
     __slots__ = ("context", "kind", "device")
 
-    def __init__(self, context, kind=Kind.DEVICE, *, device=0, tag=0, minimum_extent=0, limit=0, peer_devices=0,
-                 exportable=False):
+    def __init__(self, context: Context, kind: KindLike = Kind.DEVICE, *, device: int = 0, tag: Tag | int = 0,
+                 minimum_extent: int = 0, limit: int = 0, peer_devices: int = 0, exportable: bool = False) -> None:
         desc = native.gmm_heap_desc()
         kind = as_kind(kind)
         desc.kind = kind
@@ -29,7 +36,7 @@ class Heap(_Closing, native.Handle):
 
     alloc = native.heap_alloc
 
-    def reserve(self, size):
+    def reserve(self, size: int) -> None:
         """Make the heap hold at least so many bytes from now on, all of them touched; 0 ends it."""
         native.gmm_heap_reserve(self, size)
 

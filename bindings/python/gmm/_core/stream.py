@@ -1,8 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Streams and events."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Callable, TypeVar
+
 from gmm import _native as native
 from gmm._core import sycl
 
+if TYPE_CHECKING:
+    from gmm._core.typing import Context
+
+_Self = TypeVar("_Self")
 HANDLE_CONTEXT, HANDLE_HEAP, HANDLE_STREAM, HANDLE_EVENT = 1, 2, 3, 4  # native.h: HandleKind
 
 
@@ -38,14 +46,14 @@ class _Closing:
 
     __slots__ = ()
 
-    def close(self):
+    def close(self) -> None:
         """Closes the handle. A second call does nothing."""
         self._close()
 
-    def __enter__(self):
+    def __enter__(self: _Self) -> _Self:
         return self
 
-    def __exit__(self, *exception):
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
 
@@ -54,43 +62,43 @@ class Stream(_Closing, native.Handle):
 
     __slots__ = ("context", "device")
 
-    def __init__(self, context, device=0):
+    def __init__(self, context: Context, device: int = 0) -> None:
         self.context = context
         self.device = device
         desc = native.gmm_stream_desc()
         desc.device = device
         self._open(HANDLE_STREAM, context, native.gmm_stream_create, context, desc)
 
-    def synchronize(self):
+    def synchronize(self) -> None:
         """Waits until the work queued so far is done."""
         native.gmm_stream_synchronize(self.context, self)
 
-    def call(self, function):
+    def call(self, function: Callable[[], object]) -> None:
         """Queues a call of function() on a thread of the backend.
 
         The function must not call gmm. Its exceptions go to sys.unraisablehook.
         """
         native.gmm_stream_call(self.context, self, function)
 
-    def wait(self, event):
+    def wait(self, event: Event) -> None:
         """Makes later work of the stream wait for the event. Does not block."""
         native.gmm_stream_wait_event(self.context, self, event, 0)
 
-    def record(self, event=None):
+    def record(self, event: Event | None = None) -> Event:
         """Records an event (None: a new one) behind the work queued so far, and returns it."""
         if event is None:
             event = Event(self.context, self.device)
         native.gmm_event_record(event, 0, self)
         return event
 
-    def __cuda_stream__(self):
+    def __cuda_stream__(self) -> tuple[int, int]:
         """(0, handle): the protocol by which Python's CUDA packages take each other's streams."""
         if self.context.info.backend_name != "cuda":
             raise TypeError(f"this stream belongs to the {self.context.info.backend_name} backend, not to CUDA")
         return (0, self.handle)
 
     @property
-    def sycl_queue(self):
+    def sycl_queue(self) -> Any:
         """The stream as a dpctl.SyclQueue: the same SYCL queue. Only on the SYCL backend."""
         if self.context.info.backend_name != "sycl":
             raise AttributeError(f"sycl_queue: this stream belongs to the {self.context.info.backend_name} backend, "
@@ -109,7 +117,7 @@ class Event(_Closing, native.Handle):
 
     __slots__ = ("_imported", "context", "device")
 
-    def __init__(self, context, device=0, *, ipc=False):
+    def __init__(self, context: Context, device: int = 0, *, ipc: bool = False) -> None:
         """ipc: other processes can wait for it."""
         self.context = context
         self.device = device
@@ -128,23 +136,23 @@ class Event(_Closing, native.Handle):
         event._open(HANDLE_EVENT, context, native.gmm_event_import, context, handle, desc)
         return event
 
-    def ipc_export(self):
+    def ipc_export(self) -> bytes:
         """A handle for another process of the same user, as bytes: see Context.ipc_import_event().
 
         Only events made with ipc=True have one.
         """
         return native.gmm_event_export(self)[1]
 
-    def record(self, stream=None):
+    def record(self, stream: Any = None) -> None:
         """Records the event behind the work queued on the stream so far."""
         native.gmm_event_record(self, 0, as_stream(stream))
 
-    def synchronize(self):
+    def synchronize(self) -> None:
         """Waits until the event has passed. An event that was never recorded has passed."""
         native.gmm_event_synchronize(self, 0, native.GMM_FOREVER)
 
     @property
-    def done(self):
+    def done(self) -> bool:
         """True when the event has passed."""
         return bool(native.gmm_event_query(self)[1])
 

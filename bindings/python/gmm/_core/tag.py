@@ -1,11 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """gmm.Tag: memory that is paused, limited and counted together."""
+from __future__ import annotations
+
 import operator
+from typing import TYPE_CHECKING
 
 from gmm import _native as native
 from gmm._core.errors import Error
 from gmm._core.info import TagInfo, read
 from gmm._core.words import answer_table, field, size
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from gmm._core.typing import ContentsLike, Context, OnProgress, Ticket
 
 
 class Tag:
@@ -19,7 +27,8 @@ class Tag:
 
     __slots__ = ("_scope", "context", "name", "number")
 
-    def __init__(self, context, name, contents=None, priority=None, *, read_only=None, checksum=None, pageable=None):
+    def __init__(self, context: Context, name: str, contents: ContentsLike | None = None, priority: int | None = None,
+                 *, read_only: bool | None = None, checksum: bool | None = None, pageable: bool | None = None) -> None:
         desc = None
         if any(option is not None for option in (contents, priority, read_only, checksum, pageable)):
             desc = _tag_desc(contents or 0, priority or 0, read_only, checksum, pageable)
@@ -35,36 +44,37 @@ class Tag:
         self.context, self.number, self.name = context, number, name
         self._scope = (native.gmm_tag_push, (context, number), native.gmm_tag_pop, (context,), None)
 
-    def __index__(self):
+    def __index__(self) -> int:
         return self.number
 
     __int__ = __index__
 
-    def __eq__(self, other):
+    def __eq__(self, other: object) -> bool:
         """A tag equals its number, which is what PointerInfo.tag says."""
         if isinstance(other, Tag):
             return self.number == other.number and self.context is other.context
         return self.number == other if isinstance(other, int) else NotImplemented
 
-    def __hash__(self):
+    def __hash__(self) -> int:
         return hash(self.number)
 
     @property
-    def info(self):
+    def info(self) -> TagInfo:
         """The state of the tag: TagInfo."""
         return tag_info(self.context, self)
 
     __enter__ = native.scope_enter
     __exit__ = native.scope_exit
 
-    def destroy(self):
+    def destroy(self) -> None:
         """Destroys the tag, which must have no memory, heap or with block left, and returns its free memory.
 
         Its number is not used again. Otherwise a tag lives as long as its context.
         """
         native.gmm_tag_destroy(self.context, self.number)
 
-    def update(self, contents=None, priority=None, *, read_only=None, checksum=None, pageable=None):
+    def update(self, contents: ContentsLike | None = None, priority: int | None = None, *,
+               read_only: bool | None = None, checksum: bool | None = None, pageable: bool | None = None) -> None:
         """Changes the tag's options from the next pause or resume on; None leaves an option as it is.
 
         The change does not affect contents that are kept already.
@@ -77,27 +87,29 @@ class Tag:
             bool(now.flags & native.GMM_TAG_CHECKSUM) if checksum is None else checksum,
             bool(now.flags & native.GMM_TAG_PAGEABLE) if pageable is None else pageable))
 
-    def pause(self, *, force=False, contents=None, progress=None):
+    def pause(self, *, force: bool = False, contents: ContentsLike | None = None, progress: OnProgress = None) -> int:
         """Returns the physical memory of the tag's VMM blocks to the driver; addresses stay. See Context.pause()."""
         return self.context.pause(self, force=force, contents=contents, progress=progress)
 
-    def resume(self, *, retain=False, progress=None):
+    def resume(self, *, retain: bool = False, progress: OnProgress = None) -> int:
         """Gives the blocks physical memory again. Returns the bytes taken: see Context.resume()."""
         return self.context.resume(self, retain=retain, progress=progress)
 
-    def paused(self, *, force=False, contents=None, progress=None):
+    def paused(self, *, force: bool = False, contents: ContentsLike | None = None,
+               progress: OnProgress = None) -> AbstractContextManager[int]:
         """`with tag.paused():` pauses the tag for the time of the block."""
         return self.context.paused(self, force=force, contents=contents, progress=progress)
 
-    def pause_async(self, *, force=False, contents=None, progress=None):
+    def pause_async(self, *, force: bool = False, contents: ContentsLike | None = None,
+                    progress: OnProgress = None) -> Ticket:
         """pause() in the background: a Ticket."""
         return self.context.pause_async(self, force=force, contents=contents, progress=progress)
 
-    def resume_async(self, *, retain=False, progress=None):
+    def resume_async(self, *, retain: bool = False, progress: OnProgress = None) -> Ticket:
         """resume() in the background: a Ticket."""
         return self.context.resume_async(self, retain=retain, progress=progress)
 
-    def discard_backup(self):
+    def discard_backup(self) -> int:
         """Discards the kept contents of the tag's paused memory. Returns their bytes."""
         return self.context.discard_backup(self)
 

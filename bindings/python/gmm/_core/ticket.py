@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """gmm.Ticket, and the descriptors of pauses and resumes."""
+from __future__ import annotations
+
 import math
 import time
+from typing import TYPE_CHECKING, Any, Generator
 
 from gmm import _native as native
 from gmm._core.errors import ERRORS, ClosedError, Error
@@ -9,6 +12,9 @@ from gmm._core.info import TicketInfo, read
 from gmm._core.stream import _Closing
 from gmm._core.tag import tag_number
 from gmm._core.words import in_python
+
+if TYPE_CHECKING:
+    from gmm._core.typing import Context
 
 HANDLE_TICKET = 5  # native.h: HandleKind
 _SLICE_MS = 200  # Ctrl-C interrupts a wait between two slices
@@ -95,7 +101,7 @@ class Ticket(_Closing, native.Handle):
 
     __slots__ = ("context", "_told", "_info", "_outcome", "_asked", "_cancelled")
 
-    def __init__(self, context, function, desc, told):
+    def __init__(self, context: Context, function: Any, desc: Any, told: Any) -> None:
         self._prepare(context, told)
         try:
             self._begin(function, context, desc)
@@ -156,12 +162,12 @@ class Ticket(_Closing, native.Handle):
         return True
 
     @property
-    def done(self):
+    def done(self) -> bool:
         """True when the operation has ended, with success or without."""
         return self._look(0)
 
     @property
-    def info(self):
+    def info(self) -> TicketInfo:
         """The progress of the operation: TicketInfo."""
         if self._info is not None:
             return self._info
@@ -174,11 +180,11 @@ class Ticket(_Closing, native.Handle):
             return self._info  # another thread has seen the end and closed the ticket
         return read(TicketInfo, struct)
 
-    def wait(self, timeout=None):
+    def wait(self, timeout: float | None = None) -> bool:
         """Waits for the end. False after timeout seconds. result() tells the outcome."""
         return wait_in_slices(self._look, timeout)
 
-    def result(self, timeout=None):
+    def result(self, timeout: float | None = None) -> int:
         """Waits for the end and returns the bytes that changed state, or raises the failure.
 
         NotReadyError, which is a TimeoutError, after timeout seconds. The outcome can be asked for again, also after
@@ -193,7 +199,7 @@ class Ticket(_Closing, native.Handle):
             raise error
         return moved
 
-    def cancel(self):
+    def cancel(self) -> None:
         """Requests cancellation and does not wait.
 
         An operation that has committed completes normally. Any other is undone and ends with CancelledError.
@@ -221,7 +227,7 @@ class Ticket(_Closing, native.Handle):
         if exception[0] is None and not self._asked and not self._cancelled:
             self.result()
 
-    def __await__(self):
+    def __await__(self) -> Generator[Any, None, int]:
         """`await ticket` is result() while the event loop goes on. Cancelling the task cancels the operation."""
         return self._in_loop().__await__()
 

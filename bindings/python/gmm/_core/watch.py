@@ -1,14 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """gmm.Watcher: the program is told before memory loses its pages, when contents are back, and when a budget shrinks."""
+from __future__ import annotations
+
 import functools
 import operator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from gmm import _native as native
 from gmm._core.enums import WatchEvent
 from gmm._core.stream import _Closing
 from gmm._core.tag import tag_number
 from gmm._core.ticket import milliseconds
+
+if TYPE_CHECKING:
+    from gmm._core.typing import Address, Context, OnWatch, TagLike
 
 HANDLE_WATCHER = 6  # native.h: HandleKind
 
@@ -32,8 +37,10 @@ class Watcher(_Closing, native.Handle):
 
     __slots__ = ("context",)
 
-    def __init__(self, context, tag=None, *, memory=None, size=None, prepare=None, losing=None, restored=None,
-                 failed=None, budget=None, below=0, device=0, timeout=None, order=0, name=None):
+    def __init__(self, context: Context, tag: TagLike | None = None, *, memory: Address | None = None,
+                 size: int | None = None, prepare: OnWatch = None, losing: OnWatch = None, restored: OnWatch = None,
+                 failed: OnWatch = None, budget: OnWatch = None, below: int = 0, device: int = 0,
+                 timeout: float | None = None, order: int = 0, name: str | None = None) -> None:
         functions = {WatchEvent.PREPARE: prepare, WatchEvent.LOSING: losing, WatchEvent.RESTORED: restored,
                      WatchEvent.FAILED: failed, WatchEvent.BUDGET: budget}
         functions = {event: function for event, function in functions.items() if function is not None}

@@ -52,7 +52,7 @@ def use(kind: Kind | None = None) -> None:
     file is missing and cannot be compiled.
     """
     global _is_used  # pylint: disable=global-statement
-    from gmm._torch import patches  # pylint: disable=import-outside-toplevel # it needs this module
+    from gmm._torch import patches  # pylint: disable=import-outside-toplevel # lazy: it needs this module
 
     with lock:
         _need_cuda("gmm.torch.use()")

@@ -4,7 +4,6 @@
 
 #include <gtest/gtest.h>
 #include <poll.h>
-#include <sys/inotify.h>
 #include <sys/resource.h>
 #include <sys/un.h>
 
@@ -44,7 +43,7 @@ class IpcBrokerTest : public ::testing::Test {
   }
   std::vector<uint8_t> request() {
     IpcRequest request;
-    request.want = static_cast<uint16_t>(IpcWant::kDescriptor);
+    request.want = static_cast<uint16_t>(IpcWant::kDescriptors);
     request.allocation = test::kAllocation;
     std::memcpy(request.token, exporter_.token, kIpcTokenSize);
     request.start_time = exporter_.handle.exporter.start_time;
@@ -71,8 +70,7 @@ class IpcBrokerTest : public ::testing::Test {
   // A correct importer is served, whatever else happens.
   void expect_service() {
     IpcImport import;
-    ASSERT_TRUE(ipc_connect(exporter_.handle, IpcWant::kDescriptor, test::kPatience, &import).ok()) << last_message();
-    ::close(import.fd);
+    ASSERT_TRUE(ipc_connect(exporter_.handle, IpcWant::kDescriptors, test::kPatience, &import).ok()) << last_message();
   }
   // Waits until the broker runs, has closed the files that it opens at its start, and has no importer.
   void wait_until_idle() {
@@ -86,120 +84,61 @@ class IpcBrokerTest : public ::testing::Test {
 
 TEST_F(IpcBrokerTest, SendsTheDescriptorAndCountsTheImporter) {
   IpcImport import;
-  ASSERT_TRUE(ipc_connect(exporter_.handle, IpcWant::kDescriptor, test::kPatience, &import).ok()) << last_message();
+  ASSERT_TRUE(ipc_connect(exporter_.handle, IpcWant::kDescriptors, test::kPatience, &import).ok()) << last_message();
   EXPECT_EQ(exporter_.importers, 1);
   EXPECT_EQ(exporter_.broker.live(), 1u);
   EXPECT_TRUE(import.connection.alive());
-  EXPECT_NE(::fcntl(import.fd, F_GETFD) & FD_CLOEXEC, 0);
-  EXPECT_NE(::fcntl(import.connection.fd(), F_GETFD) & FD_CLOEXEC, 0);
-  auto *here = static_cast<char *>(::mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_SHARED, import.fd, 0));
+  EXPECT_NE(::fcntl(import.fds[0], F_GETFD) & FD_CLOEXEC, 0);
+  EXPECT_NE(::fcntl(import.connection.peer().connection, F_GETFD) & FD_CLOEXEC, 0);
+  auto *here = static_cast<char *>(::mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_SHARED, import.fds[0], 0));
   ASSERT_NE(here, MAP_FAILED);
   here[kSize - 1] = 'z';
   char there = 0;
   EXPECT_EQ(::pread(exporter_.memory, &there, 1, kSize - 1), 1);
   EXPECT_EQ(there, 'z');
   ::munmap(here, kSize);
-  ::close(import.fd);
   import.connection.close();
   EXPECT_TRUE(eventually([&] { return exporter_.importers == 0 && exporter_.broker.live() == 0; }));
 }
 
-// --- Pieces ----------------------------------------------------------------------------------------------------------
-
-class IpcPiecesTest : public IpcBrokerTest {
- protected:
-  void SetUp() override {
-    IpcBrokerTest::SetUp();
-    exporter_.pieces = 3;
-    ASSERT_TRUE(client_.connect(exporter_.handle, IpcWant::kDescriptor, test::kPatience, &first_).ok())
-        << last_message();
+TEST_F(IpcBrokerTest, OneReplyBringsAllExtents) {
+  for (const uint32_t extents : {2u, kIpcMaxExtents}) {
+    exporter_.extents = extents;
+    ASSERT_TRUE(exporter_.start().ok()) << last_message();
+    wait_until_idle();
+    const int before = test::open_descriptors();
+    {
+      IpcImport import;
+      ASSERT_TRUE(ipc_connect(exporter_.handle, IpcWant::kDescriptors, test::kPatience, &import).ok())
+          << last_message();
+      EXPECT_EQ(import.extents, extents);
+      EXPECT_EQ(import.allocation_size, extents * kSize);
+      EXPECT_EQ(import.sizes[extents - 1], kSize);
+      EXPECT_GE(::fcntl(import.fds[extents - 1], F_GETFD), 0);
+      EXPECT_EQ(exporter_.importers, 1);
+    }
+    EXPECT_TRUE(eventually([&] { return exporter_.importers == 0 && test::open_descriptors() == before; }));
   }
-  void TearDown() override {
-    ::close(first_.fd);
-    first_.connection.close();
-    client_.close_idle();
-    IpcBrokerTest::TearDown();
-  }
-  Status next(uint32_t piece, uint64_t timeout_ms = test::kPatience) {
-    IpcHandle handle = exporter_.handle;
-    handle.allocation = ipc_piece_id(handle.allocation, piece);
-    IpcImport import;
-    const Status status = client_.next_piece(handle, timeout_ms, &first_.connection, &import);
-    EXPECT_EQ(status.ok(), import.fd >= 0);
-    if (import.fd >= 0) ::close(import.fd);
-    return status;
-  }
-  bool is_counted(int importers, uint32_t live) {
-    return eventually([&] { return exporter_.importers == importers && exporter_.broker.live() == live; });
-  }
-
-  IpcClient client_;
-  IpcImport first_;
-};
-
-TEST_F(IpcPiecesTest, OneConnectionCountsForAllPieces) {
-  ASSERT_TRUE(next(1).ok()) << last_message();
-  ASSERT_TRUE(next(2).ok()) << last_message();
-  EXPECT_TRUE(is_counted(3, 1));
-  EXPECT_TRUE(first_.connection.alive());
-  client_.release(static_cast<IpcConnection &&>(first_.connection));
-  EXPECT_TRUE(is_counted(0, 0));
-  // The idle connection begins with the first piece again.
-  ASSERT_TRUE(client_.connect(exporter_.handle, IpcWant::kCount, test::kPatience, &first_).ok()) << last_message();
-  EXPECT_TRUE(is_counted(1, 1));
-  first_.connection.close();
-  EXPECT_TRUE(is_counted(0, 0));
 }
 
-TEST_F(IpcPiecesTest, AConnectionThatEndsGivesUpAllPieces) {
-  ASSERT_TRUE(next(1).ok()) << last_message();
-  EXPECT_TRUE(is_counted(2, 1));
-  first_.connection.close();
-  EXPECT_TRUE(is_counted(0, 0));
-}
-
-TEST_F(IpcPiecesTest, PiecesComeInTheirOrderAndOnce) {
-  for (const uint32_t wrong : {2u, 0u}) {
-    EXPECT_EQ(next(wrong).code(), GMM_ERROR_IPC_PEER_GONE);
-    EXPECT_FALSE(first_.connection.open());
-    EXPECT_TRUE(is_counted(0, 0));
-    EXPECT_TRUE(exporter_.journal.has("spoke again"));
-    ::close(first_.fd);
-    ASSERT_TRUE(client_.connect(exporter_.handle, IpcWant::kDescriptor, test::kPatience, &first_).ok());
+// A child of the importer holds the socket too. It does not count.
+TEST_F(IpcBrokerTest, AClosedConnectionEndsInAForkedChildToo) {
+  IpcImport import;
+  ASSERT_TRUE(ipc_connect(exporter_.handle, IpcWant::kCount, test::kPatience, &import).ok()) << last_message();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    for (;;) ::pause();
   }
-  ASSERT_TRUE(next(1).ok()) << last_message();
-  ASSERT_TRUE(next(2).ok()) << last_message();
-  EXPECT_EQ(next(3).code(), GMM_ERROR_IPC_REFUSED) << "there is no fourth one";
-  EXPECT_TRUE(is_counted(0, 0));
-}
-
-TEST_F(IpcPiecesTest, ABusyPieceEndsNothing) {
-  exporter_.answer = GMM_ERROR_BUSY;
-  std::thread ready([&] {
-    EXPECT_TRUE(eventually([&] { return exporter_.resolved > 5; }));
-    EXPECT_EQ(exporter_.importers, 1);
-    exporter_.answer = GMM_OK;
-  });
-  EXPECT_TRUE(next(1).ok()) << last_message();
-  ready.join();
-  EXPECT_TRUE(is_counted(2, 1));
-  exporter_.answer = GMM_ERROR_BUSY;
-  EXPECT_EQ(next(2, 50).code(), GMM_ERROR_IPC_TIMEOUT);
-  EXPECT_TRUE(is_counted(0, 0));
-}
-
-TEST_F(IpcPiecesTest, ARevokedExportHasNoNextPiece) {
-  ASSERT_TRUE(next(1).ok()) << last_message();
-  exporter_.broker.revoke(test::kAllocation);
-  EXPECT_TRUE(is_counted(0, 0));
-  EXPECT_EQ(next(2).code(), GMM_ERROR_IPC_PEER_GONE);
-  EXPECT_NE(std::string(last_message()).find("took the memory back"), std::string::npos) << last_message();
+  import.connection.close();
+  EXPECT_TRUE(eventually([&] { return exporter_.importers == 0; }));
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
 }
 
 TEST_F(IpcBrokerTest, CountsWithoutADescriptor) {
   IpcImport import;
   ASSERT_TRUE(ipc_connect(exporter_.handle, IpcWant::kCount, test::kPatience, &import).ok()) << last_message();
-  EXPECT_EQ(import.fd, -1);
+  EXPECT_EQ(import.extents, 0u);
   EXPECT_EQ(exporter_.importers, 1);
 }
 
@@ -207,11 +146,11 @@ TEST_F(IpcBrokerTest, AChecksAnswerCountsNobody) {
   IpcImport answer;
   for (int i = 0; i < 3; ++i) {
     ASSERT_TRUE(ipc_connect(exporter_.handle, IpcWant::kCheck, test::kPatience, &answer).ok()) << last_message();
-    EXPECT_EQ(answer.fd, -1);
+    EXPECT_EQ(answer.extents, 0u);
     EXPECT_EQ(answer.allocation_size, kSize);
     EXPECT_EQ(exporter_.importers, 0);
     EXPECT_EQ(exporter_.broker.live(), 0u);
-    EXPECT_TRUE(answer.connection.alive()) << "the connection is idle";
+    EXPECT_TRUE(eventually([&] { return answer.connection.state() == PeerState::kGone; }));
   }
   exporter_.answer = GMM_ERROR_IPC_PEER_GONE;
   EXPECT_EQ(ipc_connect(exporter_.handle, IpcWant::kCheck, test::kPatience, &answer).code(), GMM_ERROR_IPC_PEER_GONE);
@@ -260,28 +199,6 @@ TEST_F(IpcBrokerTest, ADeletedSocketIsMadeAnew) {
   EXPECT_TRUE(held.connection.alive()) << "connections from before stay";
   EXPECT_TRUE(eventually([&] { return test::open_descriptors() == descriptors; }));
   EXPECT_TRUE(eventually([&] { return exporter_.importers == 1; }));
-}
-
-// Without an export after it, by inotify: handles from before are good again.
-TEST_F(IpcBrokerTest, ADeletedSocketIsMissed) {
-  const int can = ::inotify_init1(IN_CLOEXEC);
-  if (can < 0) GTEST_SKIP() << "the user has no inotify instance left";
-  ::close(can);
-  char name[kIpcNameSize];
-  ipc_socket_name(exporter_.handle.exporter, name);
-  const std::string path = directory_ + "/" + name;
-  for (int i = 0; i < 20; ++i) {
-    if (i % 2 == 0)
-      ASSERT_EQ(::unlink(path.c_str()), 0);
-    else
-      ASSERT_EQ(::rename(path.c_str(), (path + ".moved").c_str()), 0);
-    EXPECT_TRUE(eventually([&] { return ::access(path.c_str(), F_OK) == 0; }));
-    if (i % 2 != 0) {
-      EXPECT_EQ(::unlink((path + ".moved").c_str()), 0);
-    }
-    expect_service();
-  }
-  EXPECT_TRUE(exporter_.journal.has("somebody deleted the socket; it was made anew"));
 }
 
 // An importer may look for the socket just then: the name is not there, or it answers.
@@ -389,12 +306,12 @@ TEST_F(IpcBrokerTest, WrongTokenAndWrongIdAreRefused) {
   for (unsigned i = 0; i < kIpcTokenSize; ++i) {
     IpcHandle handle = exporter_.handle;
     handle.token[i] ^= 1;
-    EXPECT_EQ(ipc_connect(handle, IpcWant::kDescriptor, test::kPatience, &import).code(), GMM_ERROR_IPC_REFUSED);
+    EXPECT_EQ(ipc_connect(handle, IpcWant::kDescriptors, test::kPatience, &import).code(), GMM_ERROR_IPC_REFUSED);
   }
   IpcHandle handle = exporter_.handle;
   handle.allocation ^= 1;
-  EXPECT_EQ(ipc_connect(handle, IpcWant::kDescriptor, test::kPatience, &import).code(), GMM_ERROR_IPC_REFUSED);
-  EXPECT_EQ(import.fd, -1);
+  EXPECT_EQ(ipc_connect(handle, IpcWant::kDescriptors, test::kPatience, &import).code(), GMM_ERROR_IPC_REFUSED);
+  EXPECT_EQ(import.extents, 0u);
   EXPECT_FALSE(import.connection.open());
   EXPECT_TRUE(exporter_.journal.has("wrong token"));
   expect_service();
@@ -416,7 +333,7 @@ TEST_F(IpcBrokerTest, AnotherGenerationIsGone) {
   IpcImport import;
   IpcHandle handle = exporter_.handle;
   ++handle.generation;
-  EXPECT_EQ(ipc_connect(handle, IpcWant::kDescriptor, test::kPatience, &import).code(), GMM_ERROR_IPC_PEER_GONE);
+  EXPECT_EQ(ipc_connect(handle, IpcWant::kDescriptors, test::kPatience, &import).code(), GMM_ERROR_IPC_PEER_GONE);
   EXPECT_TRUE(eventually([&] { return exporter_.importers == 0; }));
 }
 
@@ -546,8 +463,7 @@ TEST_F(IpcBrokerTest, TwoHundredImportersLeaveDescriptorsAsTheyWere) {
   const int before = test::open_descriptors();
   for (int i = 0; i < 200; ++i) {
     IpcImport import;
-    ASSERT_TRUE(ipc_connect(exporter_.handle, IpcWant::kDescriptor, test::kPatience, &import).ok()) << last_message();
-    ::close(import.fd);
+    ASSERT_TRUE(ipc_connect(exporter_.handle, IpcWant::kDescriptors, test::kPatience, &import).ok()) << last_message();
   }
   EXPECT_TRUE(eventually([&] { return exporter_.importers == 0 && test::open_descriptors() == before; }));
   EXPECT_EQ(exporter_.resolved, 201);
@@ -560,9 +476,8 @@ TEST_F(IpcBrokerTest, ImportersInManyThreads) {
     threads.emplace_back([&] {
       for (int i = 0; i < 25; ++i) {
         IpcImport import;
-        if (!ipc_connect(exporter_.handle, IpcWant::kDescriptor, test::kPatience, &import).ok()) continue;
+        if (!ipc_connect(exporter_.handle, IpcWant::kDescriptors, test::kPatience, &import).ok()) continue;
         ++served;
-        ::close(import.fd);
         if (i % 5 == 0) exporter_.broker.revoke(test::kAllocation);
       }
     });
@@ -643,7 +558,7 @@ TEST_F(IpcBrokerTest, AClientWithoutDescriptorsSaysSo) {
     ::close(highest);
     DescriptorLimit limit(static_cast<rlim_t>(highest));
     for (int filler = ::dup(0); filler >= 0; filler = ::dup(0)) fill.push_back(filler);
-    EXPECT_EQ(ipc_connect(exporter_.handle, IpcWant::kDescriptor, test::kPatience, &import).code(), GMM_ERROR_SYSTEM);
+    EXPECT_EQ(ipc_connect(exporter_.handle, IpcWant::kDescriptors, test::kPatience, &import).code(), GMM_ERROR_SYSTEM);
     EXPECT_EQ(last_native(), EMFILE);
     EXPECT_NE(std::strstr(last_message(), "Too many open files"), nullptr) << last_message();
     for (int filler : fill) ::close(filler);

@@ -72,7 +72,7 @@ TEST_F(IpcDirectoryTest, OpenToOthersIsRefused) {
     EXPECT_EQ(error, 0);
     EXPECT_NE(std::strstr(last_message(), "mode 0700"), nullptr) << last_message();
     IpcImport import;
-    EXPECT_EQ(ipc_connect(handle_, IpcWant::kDescriptor, test::kPatience, &import).code(), GMM_ERROR_IPC_REFUSED);
+    EXPECT_EQ(ipc_connect(handle_, IpcWant::kDescriptors, test::kPatience, &import).code(), GMM_ERROR_IPC_REFUSED);
   }
   ASSERT_EQ(::chmod(directory_.c_str(), 0700), 0);
 }

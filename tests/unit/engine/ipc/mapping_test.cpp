@@ -32,7 +32,6 @@ class IpcMappingTest : public ::testing::Test {
   static constexpr uint64_t kSize = 4 << 20;
 
   std::unique_ptr<test::FailingBackend> backend_;
-  IpcClient client_;
   int file_ = -1;
   int descriptors_ = 0;
 };
@@ -41,7 +40,7 @@ TEST_F(IpcMappingTest, AFailureIsUndoneWhereverItComes) {
   for (const gmm_fd_type type : {GMM_FD_OPAQUE, GMM_FD_FILE}) {
     int failures = 0;
     for (uint64_t k = 1;; ++k) {
-      IpcMapping mapping(*backend_, client_, Device{0});
+      IpcMapping mapping(*backend_, Device{0});
       backend_->refuse(k);
       const Status status = mapping.map_descriptor(file_, type, kSize);
       const bool refused = backend_->refused() != 0;
@@ -60,7 +59,7 @@ TEST_F(IpcMappingTest, AFailureIsUndoneWhereverItComes) {
 TEST_F(IpcMappingTest, ARefusedUnmapGoesOnWhereItStopped) {
   uint64_t k = 1;
   for (bool refused = true; refused; ++k) {
-    IpcMapping mapping(*backend_, client_, Device{0});
+    IpcMapping mapping(*backend_, Device{0});
     ASSERT_TRUE(mapping.map_descriptor(file_, GMM_FD_OPAQUE, kSize).ok()) << last_message();
     backend_->refuse(k);
     const Status status = mapping.unmap();
@@ -74,7 +73,7 @@ TEST_F(IpcMappingTest, ARefusedUnmapGoesOnWhereItStopped) {
 }
 
 TEST_F(IpcMappingTest, NoHandleMeansTheMappingOfADescriptor) {
-  IpcMapping mapping(*backend_, client_, Device{0});
+  IpcMapping mapping(*backend_, Device{0});
   ASSERT_TRUE(mapping.map_descriptor(file_, GMM_FD_FILE, kSize).ok()) << last_message();
   IpcHandle handle;
   handle.exporter.pid = 1;
@@ -85,25 +84,22 @@ TEST_F(IpcMappingTest, NoHandleMeansTheMappingOfADescriptor) {
   EXPECT_TRUE(mapping.unmap().ok());
 }
 
-// The time is that of the import, not of each of its pieces.
-TEST_F(IpcMappingTest, AllPiecesTogetherHaveTheTime) {
-  constexpr uint32_t kPieces = 10;
-  constexpr uint64_t kTime = 400;
+TEST_F(IpcMappingTest, AFailedImportOfManyExtentsIsUndone) {
   test::Exporter exporter;
-  exporter.pieces = kPieces;
-  exporter.busy_ms = kTime / 2;
+  exporter.extents = 10;
   ASSERT_TRUE(exporter.start().ok()) << last_message();
   ASSERT_EQ(::fcntl(exporter.memory, F_ADD_SEALS, F_SEAL_SHRINK), 0);
-  exporter.handle.allocation_size = exporter.handle.block_size = kPieces * test::kSize;
-  const uint64_t began = monotonic_ms();
-  {
-    IpcMapping mapping(*backend_, client_, Device{0}, exporter.handle);
-    EXPECT_EQ(mapping.map_handle(kTime).code(), GMM_ERROR_IPC_TIMEOUT) << last_message();
-    EXPECT_LT(monotonic_ms() - began, 2 * kTime);
+  for (const uint64_t k : {1, 2, 3, 12, 21, 22, 0}) {
+    IpcMapping mapping(*backend_, Device{0}, exporter.handle);
+    backend_->refuse(k);
+    const Status status = mapping.map_handle(test::kPatience, kIpcDefaultPolicy);
+    EXPECT_EQ(status.ok(), k == 0) << k << ": " << last_message();
+    backend_->refuse(0);
+    if (status.ok()) mapping.base()[10 * test::kSize - 1] = 'x';
     EXPECT_TRUE(mapping.unmap().ok()) << last_message();
   }
-  client_.close_idle();
   EXPECT_TRUE(test::eventually([&] { return exporter.importers == 0; }));
+  exporter.broker.stop();
 }
 
 }  // namespace

@@ -63,12 +63,12 @@ inline void wait_for_end_of_input() {
   IpcHandle handle;
   IpcImport import;
   Status status = ipc_handle_decode(from_hex(hex), &handle);
-  if (status.ok()) status = ipc_connect(handle, IpcWant::kDescriptor, kPatience, &import);
+  if (status.ok()) status = ipc_connect(handle, IpcWant::kDescriptors, kPatience, &import);
   if (!status.ok()) {
     say(("failed " + std::to_string(status.code()) + "\n").c_str());
     ::_exit(1);
   }
-  auto *memory = static_cast<char *>(::mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_SHARED, import.fd, 0));
+  auto *memory = static_cast<char *>(::mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_SHARED, import.fds[0], 0));
   if (memory == MAP_FAILED) ::_exit(2);
   memory[100] = 'i';
   say("imported\n");
@@ -81,14 +81,14 @@ inline void wait_for_end_of_input() {
   IpcHandle handle;
   if (!ipc_handle_decode(from_hex(hex), &handle).ok() || ::setgid(65534) != 0 || ::setuid(65534) != 0) ::_exit(1);
   IpcImport import;
-  const Status status = ipc_connect(handle, IpcWant::kDescriptor, kPatience, &import);
+  const Status status = ipc_connect(handle, IpcWant::kDescriptors, kPatience, &import);
   std::string answer = std::to_string(status.code());
   const int fd = raw_connect(handle.exporter);
   if (fd < 0) {
     answer += " no connection\n";
   } else {
     IpcRequest request;
-    request.want = static_cast<uint16_t>(IpcWant::kDescriptor);
+    request.want = static_cast<uint16_t>(IpcWant::kDescriptors);
     request.allocation = handle.allocation;
     std::memcpy(request.token, handle.token, kIpcTokenSize);
     request.start_time = handle.exporter.start_time;

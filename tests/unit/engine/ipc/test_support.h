@@ -57,10 +57,8 @@ struct Exporter {
   Journal journal;
   int memory = -1;
   uint8_t token[kIpcTokenSize] = {};
-  std::atomic<int> importers{0};  // of all pieces
-  std::atomic<uint32_t> pieces{1};
-  std::atomic<uint64_t> busy_ms{0};  // so long each piece is BUSY
-  uint64_t busy_piece = UINT64_MAX, busy_until = 0;
+  std::atomic<int> importers{0};
+  std::atomic<uint32_t> extents{1};
   std::atomic<int> resolved{0};
   std::atomic<gmm_result> answer{GMM_OK};
   std::atomic<bool> revoke_inside{false};
@@ -81,7 +79,7 @@ struct Exporter {
   Status start() {
     handle.kind = Kind::kVmm;
     handle.allocation = kAllocation;
-    handle.allocation_size = handle.block_size = kSize;
+    handle.allocation_size = handle.block_size = extents * kSize;
     handle.generation = 5;
     std::memcpy(handle.token, token, sizeof token);
     return broker.start(&handle.exporter);
@@ -90,19 +88,15 @@ struct Exporter {
     auto *exporter = static_cast<Exporter *>(self);
     ++exporter->resolved;
     if (exporter->answer != GMM_OK) return fail(exporter->answer, "the test made it fail");
-    if (exporter->busy_piece != id) {
-      exporter->busy_piece = id;
-      exporter->busy_until = monotonic_ms() + exporter->busy_ms;
-    }
-    if (monotonic_ms() < exporter->busy_until) return fail(GMM_ERROR_BUSY, "the test made it busy");
-    if (ipc_export_id(id) != kAllocation || ipc_piece_index(id) >= exporter->pieces ||
-        !ipc_token_equal(given, exporter->token))
+    if (id != kAllocation || !ipc_token_equal(given, exporter->token))
       return fail(GMM_ERROR_IPC_REFUSED, "wrong token");
-    if (out->wants_fd) {
-      out->fd = ::fcntl(exporter->memory, F_DUPFD_CLOEXEC, 3);
-      if (out->fd < 0) return fail(GMM_ERROR_SYSTEM, "no descriptor");
+    while (out->wants_fds && out->extents < exporter->extents) {
+      const int fd = ::fcntl(exporter->memory, F_DUPFD_CLOEXEC, 3);
+      if (fd < 0) return fail(GMM_ERROR_SYSTEM, "no descriptor");
+      out->sizes[out->extents] = kSize;
+      out->fds[out->extents++] = fd;
     }
-    out->allocation_size = kSize;
+    out->allocation_size = exporter->extents * kSize;
     out->generation = 5;
     if (!out->counts) return Status();
     ++exporter->importers;
@@ -111,7 +105,7 @@ struct Exporter {
   }
   static void importer_gone(void *self, uint64_t id) {
     auto *exporter = static_cast<Exporter *>(self);
-    if (ipc_export_id(id) != kAllocation || ipc_piece_index(id) >= exporter->pieces) std::abort();
+    if (id != kAllocation) std::abort();
     --exporter->importers;
   }
 };

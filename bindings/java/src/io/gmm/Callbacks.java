@@ -30,11 +30,9 @@ final class Callbacks {
     }
 
     /** Called from C; an exception stays pending and comes out of the allocation. */
-    boolean outOfMemory(int device, int kind, int tag, long requested, long reserved, int attempt, int cause) {
+    boolean outOfMemory(byte[] info) {
         OomHandler handler = oomHandler;
-        return handler != null
-            && handler.outOfMemory(new OomInfo(device, Kind.of(kind), tag, requested, reserved, attempt,
-                Result.of(cause)));
+        return handler != null && handler.outOfMemory(new OomInfo(info));
     }
 
     /** Called from C, on a thread of the backend. */

@@ -6,6 +6,7 @@ import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.function.LongConsumer;
 
 /**
  * A context binds the library to one backend. Several may live at once. After close() it takes no more calls. Its
@@ -55,19 +56,9 @@ public final class Context implements AutoCloseable {
         Callbacks callbacks = new Callbacks(options.logger);
         long callbacksAddress = Native.newCallbacks(callbacks);
         boolean made = false;
-        try (gmm_context_desc desc = new gmm_context_desc()) {
-            desc.setBackend(options.backend.value());
-            desc.setFlags((options.noCapture ? NativeConstants.GMM_CONTEXT_NO_CAPTURE : 0)
-                | (options.noLeakReport ? NativeConstants.GMM_CONTEXT_NO_LEAK_REPORT : 0)
-                | (options.strictHost ? NativeConstants.GMM_CONTEXT_STRICT_HOST : 0));
-            desc.setHost_memory(options.hostMemory);
-            desc.setHost_devices(options.hostDevices);
-            desc.setDecommit_after_ms(options.decommitAfterMillis);
-            if (options.logger != null) {
-                desc.set_log(callbacksAddress);
-            }
+        try {
             long[] out = new long[1];
-            Native.gmm_context_create(desc, out);
+            Native.gmm_context_create(options.encode(options.logger == null ? 0 : callbacksAddress), out);
             made = true;
             return new Context(new Handle("context", out[0], address -> {
                 try {
@@ -96,18 +87,16 @@ public final class Context implements AutoCloseable {
 
     /** The backend and the devices that the context opened. */
     public ContextInfo info() {
-        try (gmm_context_info info = new gmm_context_info()) {
-            run(context -> Native.gmm_context_query(context, info));
-            return new ContextInfo(info);
-        }
+        byte[] info = ContextInfo.bytesForC();
+        run(context -> Native.gmm_context_query(context, info));
+        return new ContextInfo(info);
     }
 
     /** Describes a device. */
     public DeviceInfo device(int device) {
-        try (gmm_device_info info = new gmm_device_info()) {
-            run(context -> Native.gmm_device_query(context, device, info));
-            return new DeviceInfo(info);
-        }
+        byte[] info = DeviceInfo.bytesForC();
+        run(context -> Native.gmm_device_query(context, device, info));
+        return new DeviceInfo(info);
     }
 
     /** Allocates `size` bytes of DEVICE memory on device 0, under the current tag, on the default stream. */
@@ -140,9 +129,7 @@ public final class Context implements AutoCloseable {
     }
 
     private static void allocate(long context, long size, AllocOptions options, long stream, long[] out) {
-        try (gmm_alloc_desc desc = options.toNative(stream)) {
-            Native.gmm_alloc(context, size, desc, out);
-        }
+        Native.gmm_alloc(context, size, options.encode(), out);
         nameOrFree(context, options.name, stream, out[0]);
     }
 
@@ -180,19 +167,13 @@ public final class Context implements AutoCloseable {
 
     /** Describes any address: the start of a block, inside one, or foreign. */
     public PointerInfo query(long address) {
-        long context = handle.acquire();
-        try {
-            return query(context, address);
-        } finally {
-            handle.release();
-        }
+        return handle.get(context -> query(context, address));
     }
 
     static PointerInfo query(long context, long address) {
-        try (gmm_pointer_info info = new gmm_pointer_info()) {
-            Native.gmm_query(context, address, info);
-            return new PointerInfo(info);
-        }
+        byte[] info = PointerInfo.bytesForC();
+        Native.gmm_query(context, address, info);
+        return new PointerInfo(info);
     }
 
     /** Makes a heap, whose blocks share no extent with those of others. */
@@ -207,12 +188,12 @@ public final class Context implements AutoCloseable {
 
     /** Makes an event on a device. */
     public Event event(int device) {
-        return Event.create(handle, device);
+        return Event.create(handle, device, false);
     }
 
     /** Makes an event on a device that other processes can wait for; see {@link Event#exportHandle}. */
     public Event ipcEvent(int device) {
-        return Event.createShared(handle, device);
+        return Event.create(handle, device, true);
     }
 
     /** Blocks until everything queued on the stream so far is done. */
@@ -290,9 +271,7 @@ public final class Context implements AutoCloseable {
     /** Makes a tag, or finds it; the options must then agree with it. */
     public Tag tag(String name, TagOptions options) {
         int[] out = new int[1];
-        try (gmm_tag_desc desc = options.toNative()) {
-            run(context -> Native.gmm_tag_create(context, name, desc, out));
-        }
+        run(context -> Native.gmm_tag_create(context, name, options.encode(), out));
         return new Tag(this, out[0]);
     }
 
@@ -310,14 +289,18 @@ public final class Context implements AutoCloseable {
 
     /** The tags of the context in the order of their making. The first is {@link #defaultTag}. */
     public List<Tag> tags() {
-        try (gmm_tags numbers = new gmm_tags()) {
-            run(context -> numbers.fill(context));
-            List<Tag> found = new ArrayList<>();
-            for (int i = 0; i < numbers.getCount(); ++i) {
-                found.add(new Tag(this, numbers.at(i)));
-            }
-            return found;
+        int[] count = new int[1];
+        int[] numbers;
+        do { // other threads may make tags between two calls
+            numbers = new int[count[0] + 8];
+            int[] room = numbers;
+            run(context -> Native.gmm_tag_list(context, room, room.length, count));
+        } while (count[0] > numbers.length);
+        List<Tag> found = new ArrayList<>();
+        for (int i = 0; i < count[0]; ++i) {
+            found.add(new Tag(this, numbers[i]));
         }
+        return found;
     }
 
     /** The tag of memory that nobody tagged. */
@@ -331,9 +314,7 @@ public final class Context implements AutoCloseable {
     }
 
     void updateTag(int tag, TagOptions options) {
-        try (gmm_tag_desc desc = options.toNative()) {
-            run(context -> Native.gmm_tag_configure(context, tag, desc));
-        }
+        run(context -> Native.gmm_tag_configure(context, tag, options.encode()));
     }
 
     void destroyTag(int tag) {
@@ -349,10 +330,9 @@ public final class Context implements AutoCloseable {
     }
 
     PauseInfo pauseInfo(int tag) {
-        try (gmm_tag_info info = new gmm_tag_info()) {
-            run(context -> Native.gmm_tag_query(context, tag, info));
-            return new PauseInfo(info);
-        }
+        byte[] info = PauseInfo.bytesForC();
+        run(context -> Native.gmm_tag_query(context, tag, info));
+        return new PauseInfo(info);
     }
 
     /**
@@ -361,12 +341,12 @@ public final class Context implements AutoCloseable {
      * it. Returns the bytes that went back, 0 when nothing was active.
      */
     public long pause(Tag... tags) {
-        return pauseOrResume(true, 0, null, tags);
+        return pause(new PauseOptions(), tags);
     }
 
     /** Pauses as pause() does, with options. */
     public long pause(PauseOptions options, Tag... tags) {
-        return pauseOrResume(true, options.flags(), options.progress, tags);
+        return pauseOrResume(true, options, tags);
     }
 
     /**
@@ -382,42 +362,42 @@ public final class Context implements AutoCloseable {
      * tags it covers every tag. Returns the bytes taken from the driver.
      */
     public long resume(Tag... tags) {
-        return pauseOrResume(false, 0, null, tags);
+        return resume(new PauseOptions(), tags);
     }
 
     /** Resumes as resume() does, and reports the progress. */
     public long resume(Progress progress, Tag... tags) {
-        return pauseOrResume(false, 0, progress, tags);
+        return resume(new PauseOptions().progress(progress), tags);
     }
 
     /** Resumes as resume() does, with options. */
-    public long resume(ResumeOptions options, Tag... tags) {
-        return pauseOrResume(false, options.flags(), options.progress, tags);
+    public long resume(PauseOptions options, Tag... tags) {
+        return pauseOrResume(false, options, tags);
     }
 
     /** Pauses as pause() does, on a thread of the library. */
     public Ticket pauseAsync(Tag... tags) {
-        return Ticket.start(handle, true, 0, null, tags);
+        return pauseAsync(new PauseOptions(), tags);
     }
 
     /** Pauses as pause() does, on a thread of the library, and reports the progress. */
     public Ticket pauseAsync(PauseOptions options, Tag... tags) {
-        return Ticket.start(handle, true, options.flags(), options.progress, tags);
+        return Ticket.start(handle, true, options, tags);
     }
 
     /** Resumes as resume() does, on a thread of the library. */
     public Ticket resumeAsync(Tag... tags) {
-        return Ticket.start(handle, false, 0, null, tags);
+        return resumeAsync(new PauseOptions(), tags);
     }
 
     /** Resumes as resume() does, on a thread of the library, and reports the progress. */
     public Ticket resumeAsync(Progress progress, Tag... tags) {
-        return Ticket.start(handle, false, 0, progress, tags);
+        return resumeAsync(new PauseOptions().progress(progress), tags);
     }
 
     /** Resumes as resume() does, on a thread of the library, with options. */
-    public Ticket resumeAsync(ResumeOptions options, Tag... tags) {
-        return Ticket.start(handle, false, options.flags(), options.progress, tags);
+    public Ticket resumeAsync(PauseOptions options, Tag... tags) {
+        return Ticket.start(handle, false, options, tags);
     }
 
     /**
@@ -431,20 +411,12 @@ public final class Context implements AutoCloseable {
         return out[0];
     }
 
-    static void fill(gmm_pause_desc desc, int flags, long progress, Tag... tags) {
-        desc.setFlags(flags);
-        desc.set_progress(progress);
-        for (Tag tag : tags) {
-            desc.add_tag(tag.number());
-        }
-    }
-
-    private long pauseOrResume(boolean pause, int flags, Progress progress, Tag... tags) {
+    private long pauseOrResume(boolean pause, PauseOptions options, Tag... tags) {
         long[] out = new long[1];
-        ProgressCall call = ProgressCall.of(progress);
+        ProgressCall call = ProgressCall.of(options.progress);
         long user = call == null ? 0 : Native.newCallbacks(call);
-        try (gmm_pause_desc desc = new gmm_pause_desc()) {
-            fill(desc, flags, user, tags);
+        try {
+            byte[] desc = options.encode(tags, user);
             run(context -> {
                 if (pause) {
                     Native.gmm_pause(context, desc, out);
@@ -465,9 +437,7 @@ public final class Context implements AutoCloseable {
 
     /** Configures where later pauses keep contents; null restores the defaults. */
     public void setBackup(BackupOptions options) {
-        try (gmm_backup_desc desc = (options == null ? new BackupOptions() : options).toNative()) {
-            run(context -> Native.gmm_backup_configure(context, desc));
-        }
+        run(context -> Native.gmm_backup_configure(context, options == null ? null : options.encode()));
     }
 
     /**
@@ -481,10 +451,9 @@ public final class Context implements AutoCloseable {
 
     /** The bytes of kept contents in each place. */
     public BackupInfo backupInfo() {
-        try (gmm_backup_info info = new gmm_backup_info()) {
-            run(context -> Native.gmm_backup_query(context, info));
-            return new BackupInfo(info);
-        }
+        byte[] info = BackupInfo.bytesForC();
+        run(context -> Native.gmm_backup_query(context, info));
+        return new BackupInfo(info);
     }
 
     /**
@@ -493,10 +462,7 @@ public final class Context implements AutoCloseable {
      */
     public long discardBackup(Tag... tags) {
         long[] out = new long[1];
-        try (gmm_pause_desc desc = new gmm_pause_desc()) {
-            fill(desc, 0, 0, tags);
-            run(context -> Native.gmm_backup_discard(context, desc, out));
-        }
+        run(context -> Native.gmm_backup_discard(context, new PauseOptions().encode(tags, 0), out));
         return out[0];
     }
 
@@ -537,9 +503,7 @@ public final class Context implements AutoCloseable {
      * export or import.
      */
     public void configureIpc(IpcOptions options) {
-        try (gmm_ipc_desc config = options.toNative()) {
-            run(context -> Native.gmm_ipc_configure(context, config));
-        }
+        run(context -> Native.gmm_ipc_configure(context, options.encode()));
     }
 
     /**
@@ -550,9 +514,7 @@ public final class Context implements AutoCloseable {
         if (bytes != NO_LIMIT) {
             Text.checkSize("the limit", bytes);
         }
-        try (gmm_scope_desc native_ = Scope.toNative(scope)) {
-            run(context -> Native.gmm_limit_set(context, native_, bytes));
-        }
+        run(context -> Native.gmm_limit_set(context, encode(scope), bytes));
     }
 
     /**
@@ -582,16 +544,15 @@ public final class Context implements AutoCloseable {
      */
     public List<LeaseEntryInfo> leases(long timeoutMillis) {
         Text.checkSize("the timeout", timeoutMillis);
-        List<LeaseEntryInfo> found = new ArrayList<>();
-        long context = handle.acquire();
-        try (gmm_lease_entry_info entry = new gmm_lease_entry_info()) {
+        return handle.get(context -> {
+            List<LeaseEntryInfo> found = new ArrayList<>();
+            byte[] entry = LeaseEntryInfo.bytesForC();
             while (Native.gmm_lease_list(context, found.size(), timeoutMillis, entry) == Result.OK.value()) {
                 found.add(new LeaseEntryInfo(entry));
+                entry = LeaseEntryInfo.bytesForC();
             }
             return found;
-        } finally {
-            handle.release();
-        }
+        });
     }
 
     /**
@@ -610,15 +571,14 @@ public final class Context implements AutoCloseable {
 
     /** Adds up the counters of a scope. */
     public Statistics statistics(Scope scope) {
-        try (gmm_scope_desc native_ = Scope.toNative(scope); gmm_stats_info out = new gmm_stats_info()) {
-            run(context -> Native.gmm_stats_query(context, native_, out));
-            return new Statistics(out);
-        }
+        byte[] info = Statistics.bytesForC();
+        run(context -> Native.gmm_stats_query(context, encode(scope), info));
+        return new Statistics(info);
     }
 
     /** Writes a JSON object that describes every heap, extent and live block. */
     public void snapshot(SnapshotWriter writer) {
-        run(context -> Native.gmm_snapshot_json(context, writer));
+        withSnapshot(null, snapshot -> Native.gmm_snapshot_write(snapshot, writer));
     }
 
     /** A JSON object that describes every heap, extent and live block. */
@@ -638,16 +598,34 @@ public final class Context implements AutoCloseable {
 
     /** The live blocks of a scope, copied at one moment for each heap. */
     public List<BlockInfo> blocks(Scope scope) {
-        try (gmm_scope_desc native_ = Scope.toNative(scope); gmm_blocks copy = new gmm_blocks();
-             gmm_block_info out = new gmm_block_info()) {
-            run(context -> copy.fill(context, native_));
-            List<BlockInfo> found = new ArrayList<>();
-            for (long i = 0; i < copy.getCount(); ++i) {
-                copy.at(i, out);
-                found.add(new BlockInfo(out));
+        List<BlockInfo> found = new ArrayList<>();
+        withSnapshot(scope, snapshot -> {
+            byte[] all = SnapshotInfo.bytesForC();
+            Native.gmm_snapshot_query(snapshot, all);
+            long count = new SnapshotInfo(all).blockCount();
+            byte[] info = BlockInfo.bytesForC();
+            for (long i = 0; i < count; ++i) {
+                Native.gmm_snapshot_query_block(snapshot, i, info);
+                found.add(new BlockInfo(info));
             }
-            return found;
-        }
+        });
+        return found;
+    }
+
+    private void withSnapshot(Scope scope, LongConsumer operation) {
+        run(context -> {
+            long[] snapshot = new long[1];
+            Native.gmm_snapshot_create(context, encode(scope), snapshot);
+            try {
+                operation.accept(snapshot[0]);
+            } finally {
+                Native.gmm_snapshot_destroy(snapshot[0]);
+            }
+        });
+    }
+
+    private static byte[] encode(Scope scope) {
+        return scope == null ? null : scope.encode();
     }
 
     /**
@@ -670,9 +648,7 @@ public final class Context implements AutoCloseable {
     /** Gives free memory of a scope back to the driver. Returns the bytes that went back. */
     public long trim(Scope scope) {
         long[] out = new long[1];
-        try (gmm_scope_desc native_ = Scope.toNative(scope)) {
-            run(context -> Native.gmm_trim(context, native_, out));
-        }
+        run(context -> Native.gmm_trim(context, encode(scope), out));
         return out[0];
     }
 
@@ -695,16 +671,11 @@ public final class Context implements AutoCloseable {
      *     or allocate there meanwhile
      */
     public CompactInfo compact(Scope scope, long maxBytes, long maxMicroseconds, boolean live) {
-        Text.checkSize("maxBytes", maxBytes);
-        Text.checkSize("maxMicroseconds", maxMicroseconds);
-        try (gmm_scope_desc native_ = Scope.toNative(scope); gmm_compact_desc desc = new gmm_compact_desc();
-                gmm_compact_info out = new gmm_compact_info()) {
-            desc.setFlags(live ? Native.GMM_COMPACT_LIVE : 0);
-            desc.setMax_bytes(maxBytes);
-            desc.setMax_us(maxMicroseconds);
-            run(context -> Native.gmm_compact(context, native_, desc, out));
-            return new CompactInfo(out);
-        }
+        CompactOptions options = new CompactOptions().maxBytes(maxBytes).maxMicros(maxMicroseconds);
+        byte[] desc = (live ? options.live() : options).encode();
+        byte[] info = CompactInfo.bytesForC();
+        run(context -> Native.gmm_compact(context, encode(scope), desc, info));
+        return new CompactInfo(info);
     }
 
     /**
@@ -762,35 +733,16 @@ public final class Context implements AutoCloseable {
         handle.close();
     }
 
-    private interface Operation {
-        void run(long context);
-    }
-
     private interface StreamOperation {
         void run(long context, long stream);
     }
 
-    private void run(Operation operation) {
-        long context = handle.acquire();
-        try {
-            operation.run(context);
-        } finally {
-            handle.release();
-        }
+    private void run(LongConsumer operation) {
+        handle.run(operation);
     }
 
     private void on(Stream stream, StreamOperation operation) {
-        long context = handle.acquire();
-        try {
-            long native_ = stream.acquire();
-            try {
-                operation.run(context, native_);
-            } finally {
-                stream.release();
-            }
-        } finally {
-            handle.release();
-        }
+        handle.run(context -> stream.run(native_ -> operation.run(context, native_)));
     }
 
     /** The backend and what the context holds. */

@@ -12,28 +12,15 @@ public final class Event implements AutoCloseable {
         handle.guard(this);
     }
 
-    static Event create(Handle context, int device) {
-        return create(context, device, 0);
-    }
-
-    static Event createShared(Handle context, int device) {
-        return create(context, device, NativeConstants.GMM_EVENT_SHARED);
-    }
-
-    private static Event create(Handle context, int device, int flags) {
-        try (gmm_event_desc desc = new gmm_event_desc()) {
-            desc.setDevice(device);
-            desc.setFlags(flags);
-            return make(context, (native_, user, out) -> Native.gmm_event_create(native_, desc, out));
-        }
+    static Event create(Handle context, int device, boolean shared) {
+        EventOptions options = new EventOptions().device(device);
+        byte[] desc = (shared ? options.shared() : options).encode();
+        return make(context, (native_, user, out) -> Native.gmm_event_create(native_, desc, out));
     }
 
     static Event imported(Handle context, byte[] ipcHandle, int device, int timeoutMillis) {
-        try (gmm_ipc_import_desc desc = new gmm_ipc_import_desc()) {
-            desc.setDevice(device);
-            desc.setTimeout_ms(timeoutMillis);
-            return make(context, (native_, user, out) -> Native.gmm_event_import(native_, ipcHandle, desc, out));
-        }
+        byte[] desc = new IpcImportOptions().device(device).timeoutMillis(timeoutMillis).encode();
+        return make(context, (native_, user, out) -> Native.gmm_event_import(native_, ipcHandle, desc, out));
     }
 
     private static Event make(Handle context, Handle.Maker maker) {
@@ -46,39 +33,19 @@ public final class Event implements AutoCloseable {
 
     /** Records what is queued on the stream so far. */
     public void record(Stream stream) {
-        long address = handle.acquire();
-        try {
-            long on = stream.acquire();
-            try {
-                Native.gmm_event_record(address, 0, on);
-            } finally {
-                stream.release();
-            }
-        } finally {
-            handle.release();
-        }
+        handle.run(address -> stream.run(on -> Native.gmm_event_record(address, 0, on)));
     }
 
     /** Blocks until the event has passed. An event that was never recorded has passed. */
     public void synchronize() {
-        long address = handle.acquire();
-        try {
-            Native.gmm_event_synchronize(address, 0, FOREVER);
-        } finally {
-            handle.release();
-        }
+        handle.run(address -> Native.gmm_event_synchronize(address, 0, FOREVER));
     }
 
     /** Whether the event has passed. */
     public boolean query() {
-        long address = handle.acquire();
-        try {
-            long[] out = new long[1];
-            Native.gmm_event_query(address, out);
-            return out[0] != 0;
-        } finally {
-            handle.release();
-        }
+        long[] out = new long[1];
+        handle.run(address -> Native.gmm_event_query(address, out));
+        return out[0] != 0;
     }
 
     /**

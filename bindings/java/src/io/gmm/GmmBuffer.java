@@ -87,27 +87,19 @@ public final class GmmBuffer implements AutoCloseable {
     }
 
     static GmmBuffer imported(Handle context, byte[] ipcHandle, int device, int timeoutMillis) {
-        try (gmm_ipc_import_desc desc = new gmm_ipc_import_desc()) {
-            desc.setDevice(device);
-            desc.setTimeout_ms(timeoutMillis);
-            return imported(context, (native_, out) -> Native.gmm_ipc_import(native_, ipcHandle, desc, out));
-        }
+        byte[] desc = new IpcImportOptions().device(device).timeoutMillis(timeoutMillis).encode();
+        return imported(context, (native_, out) -> Native.gmm_ipc_import(native_, ipcHandle, desc, out));
     }
 
     static GmmBuffer imported(Handle context, int fd, FdType type, long size, int device) {
-        Text.checkSize("the size", size);
-        try (gmm_ipc_fd_desc desc = new gmm_ipc_fd_desc()) {
-            desc.setType(type.value());
-            desc.setSize(size);
-            desc.setDevice(device);
-            return imported(context, (native_, out) -> Native.gmm_ipc_import_fd(native_, fd, desc, out));
-        }
+        byte[] desc = new IpcFdOptions().type(type).size(size).device(device).encode();
+        return imported(context, (native_, out) -> Native.gmm_ipc_import_fd(native_, fd, desc, out));
     }
 
     private static GmmBuffer imported(Handle context, Import how) {
         long native_ = context.acquire();
         boolean made = false;
-        try (gmm_pointer_info info = new gmm_pointer_info()) {
+        try {
             long[] out = new long[1];
             how.map(native_, out);
             made = true;
@@ -118,14 +110,14 @@ public final class GmmBuffer implements AutoCloseable {
                     context.release();
                 }
             });
+            PointerInfo info;
             try {
-                Native.gmm_query(native_, out[0], info);
+                info = Context.query(native_, out[0]);
             } catch (RuntimeException error) {
                 handle.close();
                 throw error;
             }
-            long size = info.getBase() + info.getSize() - out[0];
-            return new GmmBuffer(handle, context, null, size, Kind.of(info.getKind()));
+            return new GmmBuffer(handle, context, null, info.base() + info.size() - out[0], info.kind());
         } finally {
             if (!made) {
                 context.release();
@@ -135,9 +127,7 @@ public final class GmmBuffer implements AutoCloseable {
 
     /** The address in the C interface. */
     public long address() {
-        long address = acquire();
-        handle.release();
-        return address;
+        return get(address -> address);
     }
 
     /** The requested size in bytes. */
@@ -285,22 +275,8 @@ public final class GmmBuffer implements AutoCloseable {
     public void copyFrom(long offset, GmmBuffer source, long sourceOffset, long length, Stream stream) {
         check(offset, length);
         source.check(sourceOffset, length);
-        long to = acquire();
-        try {
-            long from = source.acquire();
-            try {
-                long on = stream.acquire();
-                try {
-                    Native.gmm_copy(context.address(), to + offset, from + sourceOffset, length, on);
-                } finally {
-                    stream.release();
-                }
-            } finally {
-                source.handle.release();
-            }
-        } finally {
-            handle.release();
-        }
+        source.with(stream, (native_, from, on) -> get(
+            to -> Native.gmm_copy(context.address(), to + offset, from + sourceOffset, length, on)));
     }
 
     /** Queues a fill with one byte value. */
@@ -311,12 +287,7 @@ public final class GmmBuffer implements AutoCloseable {
 
     /** Queues a fill of the whole buffer with one byte value, in the order of the stream on which it was allocated. */
     public void fill(int value) {
-        long address = acquire();
-        try {
-            Native.gmm_fill(context.address(), address, value, size, ownStream());
-        } finally {
-            handle.release();
-        }
+        get(address -> Native.gmm_fill(context.address(), address, value, size, ownStream()));
     }
 
     /**
@@ -334,12 +305,7 @@ public final class GmmBuffer implements AutoCloseable {
 
     /** What the library knows about the address. */
     public PointerInfo query() {
-        long address = acquire();
-        try {
-            return Context.query(context.address(), address);
-        } finally {
-            handle.release();
-        }
+        return get(address -> Context.query(context.address(), address));
     }
 
     /**
@@ -363,13 +329,9 @@ public final class GmmBuffer implements AutoCloseable {
 
     /** Moves the buffer, MANAGED or VMM, in the order of the stream; its address stays. */
     public void move(int location, Stream stream, boolean nonBlocking) {
-        with(stream, (native_, address, on) -> {
-            try (gmm_move_desc desc = new gmm_move_desc()) {
-                desc.setStream(on);
-                desc.setFlags(nonBlocking ? NativeConstants.GMM_MOVE_NON_BLOCKING : 0);
-                Native.gmm_move(native_, address, location, desc);
-            }
-        });
+        MoveOptions options = new MoveOptions().stream(stream);
+        with(stream, (native_, address, on) -> Native.gmm_move(native_, address, location,
+            (nonBlocking ? options.nonBlocking() : options).encode()));
     }
 
     /**
@@ -423,7 +385,7 @@ public final class GmmBuffer implements AutoCloseable {
 
     /**
      * The kept contents of a part of the paused buffer, which stays paused. After a resume with {@link
-     * ResumeOptions#retain} they are those of the last pause.
+     * PauseOptions#retain} they are those of the last pause.
      */
     public byte[] backup(long offset, int length) {
         check(offset, length);
@@ -437,7 +399,7 @@ public final class GmmBuffer implements AutoCloseable {
 
     /**
      * The kept contents of a part of the paused buffer as a view, without a copy where they lie in one piece. The view
-     * is good until the memory is resumed without {@link ResumeOptions#retain}, freed or discarded, and must not be
+     * is good until the memory is resumed without {@link PauseOptions#retain}, freed or discarded, and must not be
      * touched afterwards.
      */
     public ByteBuffer backupView(long offset, int length) {
@@ -466,19 +428,18 @@ public final class GmmBuffer implements AutoCloseable {
      * Opens a file descriptor of a type that the memory has: for {@link Context#importFd}, for Vulkan, or as a dma-buf.
      */
     public ExportedFd exportFd(FdType type) {
-        try (gmm_ipc_fd_info info = new gmm_ipc_fd_info()) {
-            with(Stream.DEFAULT,
-                (native_, address, on) -> Native.gmm_ipc_export_fd(native_, address, type.value(), info));
-            return new ExportedFd(info.getFd(), info.getOffset(), info.getSize());
-        }
+        byte[] bytes = IpcFdInfo.bytesForC();
+        with(Stream.DEFAULT,
+            (native_, address, on) -> Native.gmm_ipc_export_fd(native_, address, type.value(), bytes));
+        IpcFdInfo info = new IpcFdInfo(bytes);
+        return new ExportedFd(info.fd(), info.offset(), info.size());
     }
 
     /** The driver's own handle of DEVICE memory. The buffer must stay open until the other side has closed it. */
     public LegacyHandle exportLegacy() {
-        try (gmm_ipc_legacy_info info = new gmm_ipc_legacy_info()) {
-            with(Stream.DEFAULT, (native_, address, on) -> Native.gmm_ipc_export_legacy(native_, address, info));
-            return new LegacyHandle(info.getBytes(), info.getOffset(), info.getSize());
-        }
+        byte[] info = LegacyHandle.bytesForC();
+        with(Stream.DEFAULT, (native_, address, on) -> Native.gmm_ipc_export_legacy(native_, address, info));
+        return new LegacyHandle(info);
     }
 
     /** Frees the memory in the order of the stream on which it was allocated. Closing twice does nothing. */
@@ -516,22 +477,24 @@ public final class GmmBuffer implements AutoCloseable {
         return address;
     }
 
+    private <T> T get(java.util.function.LongFunction<T> call) {
+        long address = acquire();
+        try {
+            return call.apply(address);
+        } finally {
+            handle.release();
+        }
+    }
+
     private interface Operation {
         void run(long context, long address, long stream);
     }
 
     private void with(Stream stream, Operation operation) {
-        long address = acquire();
-        try {
-            long on = stream.acquire();
-            try {
-                operation.run(context.address(), address, on);
-            } finally {
-                stream.release();
-            }
-        } finally {
-            handle.release();
-        }
+        get(address -> {
+            stream.run(on -> operation.run(context.address(), address, on));
+            return null;
+        });
     }
 
     private long ownStream() {

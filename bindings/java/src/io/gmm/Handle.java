@@ -4,6 +4,8 @@ package io.gmm;
 import java.lang.ref.Cleaner;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.Consumer;
+import java.util.function.LongConsumer;
+import java.util.function.LongFunction;
 
 /**
  * A native object and the count of those who need it: its owner, each call that runs on it, and each object made from
@@ -98,6 +100,26 @@ final class Handle implements Runnable {
             }
         } while (!state.compareAndSet(now, now + ONE));
         return address;
+    }
+
+    /** Runs a call with the address. */
+    void run(LongConsumer call) {
+        long held = acquire();
+        try {
+            call.accept(held);
+        } finally {
+            release();
+        }
+    }
+
+    /** The answer of a call with the address. */
+    <T> T get(LongFunction<T> call) {
+        long held = acquire();
+        try {
+            return call.apply(held);
+        } finally {
+            release();
+        }
     }
 
     /** The address, for a caller that holds a reference already. */

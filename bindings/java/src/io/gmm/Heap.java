@@ -16,9 +16,7 @@ public final class Heap implements AutoCloseable {
 
     static Heap create(Handle context, HeapOptions options) {
         return new Heap(Handle.child("heap", context, null, (native_, user, out) -> {
-            try (gmm_heap_desc desc = options.toNative()) {
-                Native.gmm_heap_create(native_, desc, out);
-            }
+            Native.gmm_heap_create(native_, options.encode(), out);
         }, Native::gmm_heap_destroy), context, options.kind == Kind.UNSPECIFIED ? Kind.DEVICE : options.kind);
     }
 
@@ -43,19 +41,9 @@ public final class Heap implements AutoCloseable {
     /** Allocates memory without an object; {@link Context#free} takes its address. */
     public long allocate(long size, Stream stream) {
         Text.checkSize("the size", size);
-        long address = handle.acquire();
-        try {
-            long on = stream.acquire();
-            try {
-                long[] out = new long[1];
-                Native.gmm_heap_alloc(address, size, 0, 0, on, out);
-                return out[0];
-            } finally {
-                stream.release();
-            }
-        } finally {
-            handle.release();
-        }
+        long[] out = new long[1];
+        handle.run(address -> stream.run(on -> Native.gmm_heap_alloc(address, size, 0, 0, on, out)));
+        return out[0];
     }
 
     /**
@@ -64,12 +52,7 @@ public final class Heap implements AutoCloseable {
      */
     public void reserve(long bytes) {
         Text.checkSize("bytes", bytes);
-        long address = handle.acquire();
-        try {
-            Native.gmm_heap_reserve(address, bytes);
-        } finally {
-            handle.release();
-        }
+        handle.run(address -> Native.gmm_heap_reserve(address, bytes));
     }
 
     /**

@@ -215,13 +215,9 @@ public final class Lease implements AutoCloseable {
 
     /** How the lease stands. */
     public LeaseInfo info() {
-        long address = handle.acquire();
-        try (gmm_lease_info info = new gmm_lease_info()) {
-            Native.gmm_lease_query(address, info);
-            return new LeaseInfo(info);
-        } finally {
-            handle.release();
-        }
+        byte[] info = LeaseInfo.bytesForC();
+        handle.run(address -> Native.gmm_lease_query(address, info));
+        return new LeaseInfo(info);
     }
 
     /** Whether close() was called. */

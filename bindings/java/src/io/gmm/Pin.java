@@ -18,11 +18,10 @@ public final class Pin implements AutoCloseable {
     static Pin create(Handle context, long memory, long size, int device, boolean readOnly, Object owner) {
         long native_ = context.acquire();
         boolean made = false;
-        try (gmm_pin_desc desc = new gmm_pin_desc()) {
-            desc.setDevice(device);
-            desc.setFlags(readOnly ? NativeConstants.GMM_PIN_READ_ONLY : 0);
+        try {
+            PinOptions options = new PinOptions().device(device);
             long[] out = new long[1];
-            Native.gmm_pin(native_, memory, size, desc, out);
+            Native.gmm_pin(native_, memory, size, (readOnly ? options.readOnly() : options).encode(), out);
             made = true;
             return new Pin(new Handle("pin", memory, address -> {
                 try {
@@ -49,16 +48,12 @@ public final class Pin implements AutoCloseable {
 
     /** The address of the pinned memory. */
     public long address() {
-        long address = handle.acquire();
-        handle.release();
-        return address;
+        return handle.get(address -> address);
     }
 
     /** The address by which the device reaches the memory. */
     public long devicePointer() {
-        handle.acquire();
-        handle.release();
-        return devicePointer;
+        return handle.get(address -> devicePointer);
     }
 
     /** Unpins the memory. No work on any stream may still use it. Closing twice does nothing. */

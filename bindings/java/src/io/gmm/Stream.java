@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 package io.gmm;
 
+import java.util.Objects;
+import java.util.function.LongConsumer;
+
 /** A stream of the backend: work queued on one stream runs in order. */
 public final class Stream implements AutoCloseable {
     /** The default stream, the same as LEGACY. */
@@ -35,45 +38,26 @@ public final class Stream implements AutoCloseable {
 
     static Stream create(Handle context, int device) {
         return new Stream(Handle.child("stream", context, null, (native_, user, out) -> {
-            try (gmm_stream_desc desc = new gmm_stream_desc()) {
-                desc.setDevice(device);
-                Native.gmm_stream_create(native_, desc, out);
-            }
+            Native.gmm_stream_create(native_, new StreamOptions().device(device).encode(), out);
         }, address -> Native.gmm_stream_destroy(context.address(), address)), context);
     }
 
     /** The stream's address in the C interface. */
     public long address() {
-        long address = acquire();
-        release();
-        return address;
+        return handle == null ? foreign : handle.get(address -> address);
     }
 
     /**
      * Blocks until everything queued on this stream so far is done. Only for streams made by {@link Context#stream}.
      */
     public void synchronize() {
-        long address = owned().acquire();
-        try {
-            Native.gmm_stream_synchronize(context.address(), address);
-        } finally {
-            handle.release();
-        }
+        owned().run(address -> Native.gmm_stream_synchronize(context.address(), address));
     }
 
     /** Makes this stream's further work wait for the event. The caller does not wait. */
     public void waitFor(Event event) {
-        long address = owned().acquire();
-        try {
-            long target = event.handle().acquire();
-            try {
-                Native.gmm_stream_wait_event(context.address(), address, target, 0);
-            } finally {
-                event.handle().release();
-            }
-        } finally {
-            handle.release();
-        }
+        owned().run(address -> event.handle().run(
+            target -> Native.gmm_stream_wait_event(context.address(), address, target, 0)));
     }
 
     /**
@@ -81,12 +65,8 @@ public final class Stream implements AutoCloseable {
      * that thread's handler of uncaught exceptions.
      */
     public void call(Runnable task) {
-        long address = owned().acquire();
-        try {
-            Native.gmm_stream_call(context.address(), address, java.util.Objects.requireNonNull(task));
-        } finally {
-            handle.release();
-        }
+        Objects.requireNonNull(task);
+        owned().run(address -> Native.gmm_stream_call(context.address(), address, task));
     }
 
     /**
@@ -111,6 +91,20 @@ public final class Stream implements AutoCloseable {
     /** The address, which is good until release(). */
     long acquire() {
         return handle == null ? foreign : handle.acquire();
+    }
+
+    /** The address, for a caller that holds a reference already. */
+    long rawAddress() {
+        return handle == null ? foreign : handle.address();
+    }
+
+    /** Runs a call with the address. */
+    void run(LongConsumer call) {
+        if (handle == null) {
+            call.accept(foreign);
+        } else {
+            handle.run(call);
+        }
     }
 
     void release() {

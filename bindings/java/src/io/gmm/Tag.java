@@ -52,7 +52,7 @@ public final class Tag {
     }
 
     /** Resumes the tag, with options. */
-    public long resume(ResumeOptions options) {
+    public long resume(PauseOptions options) {
         return context.resume(options, this);
     }
 
@@ -82,7 +82,7 @@ public final class Tag {
     }
 
     /** Resumes the tag in the background, with options. */
-    public Ticket resumeAsync(ResumeOptions options) {
+    public Ticket resumeAsync(PauseOptions options) {
         return context.resumeAsync(options, this);
     }
 

@@ -32,16 +32,14 @@ public final class Ticket implements Future<Long>, AutoCloseable {
         handle.guard(this);
     }
 
-    static Ticket start(Handle context, boolean pause, int flags, Progress progress, Tag... tags) {
-        ProgressCall call = ProgressCall.of(progress);
+    static Ticket start(Handle context, boolean pause, PauseOptions options, Tag... tags) {
+        ProgressCall call = ProgressCall.of(options.progress);
         return new Ticket(Handle.child("ticket", context, call, (native_, user, out) -> {
-            try (gmm_pause_desc desc = new gmm_pause_desc()) {
-                Context.fill(desc, flags, user, tags);
-                if (pause) {
-                    Native.gmm_pause_async(native_, desc, out);
-                } else {
-                    Native.gmm_resume_async(native_, desc, out);
-                }
+            byte[] desc = options.encode(tags, user);
+            if (pause) {
+                Native.gmm_pause_async(native_, desc, out);
+            } else {
+                Native.gmm_resume_async(native_, desc, out);
             }
         }, Native::gmm_ticket_destroy), call, null); // waits
     }
@@ -244,13 +242,9 @@ public final class Ticket implements Future<Long>, AutoCloseable {
 
     /** The progress. */
     public TicketInfo info() {
-        long address = handle.acquire();
-        try (gmm_ticket_info info = new gmm_ticket_info()) {
-            Native.gmm_ticket_query(address, info);
-            return new TicketInfo(info);
-        } finally {
-            handle.release();
-        }
+        byte[] info = TicketInfo.bytesForC();
+        handle.run(address -> Native.gmm_ticket_query(address, info));
+        return new TicketInfo(info);
     }
 
     /**

@@ -24,16 +24,14 @@ final class WatchCall {
     }
 
     /** Called from C. There is no caller to throw to, so an exception goes where that of a log callback goes. */
-    boolean call(int event, int tag, int device, long address, long size, long generation, long budgetBytes,
-        long remainingMillis, int cause) {
-        WatchEvent known = WatchEvent.of(event);
-        if (known == null) {
+    boolean call(byte[] bytes) {
+        WatchInfo info = new WatchInfo(bytes);
+        if (info.event() == null) {
             return true; // of a newer library
         }
-        INSIDE.set(known);
+        INSIDE.set(info.event());
         try {
-            return handler.hear(new WatchInfo(known, tag, device, address, size, generation, budgetBytes,
-                remainingMillis, Result.of(cause)));
+            return handler.hear(info);
         } catch (Throwable error) {
             Callbacks.uncaught(error);
             return false;

@@ -18,10 +18,7 @@ public final class Watcher implements AutoCloseable {
             throw new IllegalArgumentException("a watcher without a handler hears nothing");
         }
         return new Watcher(Handle.child("watcher", context, new WatchCall(handler), (native_, user, out) -> {
-            try (gmm_watch_desc desc = new gmm_watch_desc()) {
-                options.fill(desc, user);
-                Native.gmm_watch(native_, desc, out);
-            }
+            Native.gmm_watch(native_, options.encode(user), out);
         }, Native::gmm_watcher_destroy)); // waits for the handler
     }
 

@@ -285,17 +285,17 @@ final class PauseTest {
         try (GmmBuffer buffer = alloc(tag)) {
             tag.pause();
             check(tag.info().backupHostBytes() >= SIZE && tag.info().backupPinnedBytes() == 0, "nothing page-locked");
-            tag.resume(new ResumeOptions().retain());
+            tag.resume(new PauseOptions().retain());
             buffer.write(0, second);
             SmokeTest.sameBytes(first, buffer.backup(0, SIZE), "the contents of the last pause");
             check(buffer.backupView(0, SIZE).get(SIZE - 1) == first[SIZE - 1], "a view of them");
             tag.pause();
-            try (Ticket ticket = tag.resumeAsync(new ResumeOptions().retain())) {
+            try (Ticket ticket = tag.resumeAsync(new PauseOptions().retain())) {
                 check(ticket.get(30, TimeUnit.SECONDS) >= SIZE, "the bytes that came back");
             }
             SmokeTest.sameBytes(second, buffer.backup(0, SIZE), "the contents of the next pause");
             tag.pause();
-            tag.resume(new ResumeOptions());
+            tag.resume(new PauseOptions());
             fails(Result.INVALID_VALUE, () -> buffer.backup(0, 16));
             context.setBackup(new BackupOptions().directory(folder.getPath()).namedFiles());
             tag.update(new TagOptions().contents(Contents.FILE));

@@ -209,13 +209,6 @@ final class SmokeTest {
         }
         ByteBuffer foreign = ByteBuffer.allocateDirect(64);
         fails(Result.UNKNOWN_POINTER, () -> context.free(Native.addressOf(foreign), Stream.DEFAULT));
-        // Java's types leave no way to an unknown kind: the low layer has one.
-        fails(Result.INVALID_KIND, () -> {
-            try (gmm_alloc_desc desc = new gmm_alloc_desc()) {
-                desc.setKind(77);
-                Native.gmm_alloc(context.address(), MIB, desc, new long[1]);
-            }
-        });
         fails(Result.INVALID_DEVICE, () -> context.alloc(MIB, new AllocOptions().device(99)));
         fails(Result.INVALID_TAG, () -> context.alloc(MIB, new AllocOptions().tag(context.tagByNumber(3999))));
         long address = context.allocate(MIB, new AllocOptions());
@@ -230,10 +223,7 @@ final class SmokeTest {
         long second = heap.allocate(3 * MIB, Stream.DEFAULT);
         same(Kind.VMM, context.query(second).kind(), "the kind");
         long[] low = new long[1];
-        try (gmm_heap_desc desc = new gmm_heap_desc()) {
-            desc.setKind(Kind.VMM.value());
-            Native.gmm_heap_create(context.address(), desc, low);
-        }
+        Native.gmm_heap_create(context.address(), new HeapOptions().kind(Kind.VMM).encode(), low);
         long[] block = new long[1];
         Native.gmm_heap_alloc(low[0], MIB, 0, 0, 0, block);
         fails(Result.BUSY, () -> Native.gmm_heap_destroy(low[0]));
@@ -411,7 +401,7 @@ final class SmokeTest {
         AtomicInteger attempt = new AtomicInteger();
         GmmBuffer[] ballast = {context.alloc(size, vmm)};
         context.setOomHandler(info -> {
-            requested.set(info.requested());
+            requested.set(info.requestedBytes());
             attempt.compareAndSet(0, info.attempt());
             same(Kind.VMM, info.kind(), "the kind");
             same(1, info.device(), "the device");

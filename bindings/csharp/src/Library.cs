@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+using System;
+using System.IO;
+using System.Runtime.InteropServices;
+
+namespace Gmm
+{
+    /// <summary>Finds the native library in a package, for Mono.</summary>
+    internal static class Library
+    {
+        private const int ResolveAll = 2; // RTLD_NOW
+
+        private static readonly object gate = new object();
+        private static bool loaded;
+
+        [DllImport("libdl.so.2")]
+        private static extern IntPtr dlopen(string file, int flags);
+
+        /// <summary>
+        /// Called before anything else of the native library, SWIG's part of it too. Mono looks for the library when
+        /// it compiles a method that calls it, so such a method is not inlined into the caller of this one.
+        /// </summary>
+        internal static void Load()
+        {
+            lock (gate)
+            {
+                if (!loaded)
+                {
+                    LoadFromPackage();
+                    loaded = true;
+                }
+            }
+        }
+
+        /// <summary>
+        /// Mono looks for the library beside this assembly, and knows no runtimes/ of a package. What is loaded from
+        /// there is found by its name afterwards.
+        /// </summary>
+        private static void LoadFromPackage()
+        {
+            string folder = Path.GetDirectoryName(typeof(Library).Assembly.Location);
+            if (Type.GetType("Mono.Runtime") == null || string.IsNullOrEmpty(folder)
+                || File.Exists(Path.Combine(folder, "libgmm_csharp.so")))
+            {
+                return;
+            }
+            foreach (string package in new[] { folder, Path.Combine(folder, "..", "..") })
+            {
+                string runtimes = Path.Combine(package, "runtimes");
+                if (!Directory.Exists(runtimes))
+                {
+                    continue;
+                }
+                foreach (string file in Directory.GetFiles(runtimes, "libgmm_csharp.so", SearchOption.AllDirectories))
+                {
+                    if (dlopen(file, ResolveAll) != IntPtr.Zero) // that of another machine does not load
+                    {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+}

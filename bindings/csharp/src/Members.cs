@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+namespace Gmm
+{
+    // What the values and options of the headers have besides, for C#.
+
+    public sealed partial class GmmAllocOptions
+    {
+        /// <summary>
+        /// The block's name of 1 to 63 bytes in UTF-8, for snapshots and the report of leaks; null means none.
+        /// </summary>
+        public string Name { get; set; }
+    }
+
+    public sealed partial class GmmPauseOptions
+    {
+        /// <summary>What this pause does with the contents, whatever the tags say; null means what they say.</summary>
+        public GmmContents? Contents
+        {
+            get
+            {
+                return Drop ? GmmContents.Drop : KeepHost ? GmmContents.Host : KeepFile ? GmmContents.File
+                    : (GmmContents?)null;
+            }
+            set
+            {
+                Drop = value == GmmContents.Drop;
+                KeepHost = value == GmmContents.Host;
+                KeepFile = value == GmmContents.File;
+            }
+        }
+    }
+
+    public sealed partial class GmmWatchOptions
+    {
+        /// <summary>All events that the options concern.</summary>
+        private GmmWatchEvents DefaultEvents
+        {
+            get
+            {
+                GmmWatchEvents memory = GmmWatchEvents.Prepare | GmmWatchEvents.Losing | GmmWatchEvents.Restored
+                    | GmmWatchEvents.Failed;
+                return (Tag != null || Address != System.IntPtr.Zero ? memory : GmmWatchEvents.None)
+                    | (BudgetBytes != 0 ? GmmWatchEvents.Budget : GmmWatchEvents.None);
+            }
+        }
+    }
+
+    public sealed partial class GmmLegacyHandle
+    {
+        /// <summary>Bytes of the driver's handle.</summary>
+        public const int HandleSize = 64;
+
+        /// <summary>A copy of the handle.</summary>
+        public byte[] ToArray()
+        {
+            return (byte[])Bytes.Clone();
+        }
+    }
+}

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is added to a header is in every language, with its documentation: generate_test.py SWIG.
+
+The test copies the headers, appends a field to each kind of struct, a flag and an enumerator, and runs the generator.
+"""
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / 'tests' / 'support'))
+import tap  # noqa: E402
+
+ADDED = [
+    ('context.h', '} gmm_device_info;', '  uint64_t added_bytes; /**< added to an answer */\n} gmm_device_info;'),
+    ('memory.h', '} gmm_alloc_desc;', '  const char *added_text; /**< added to options */\n} gmm_alloc_desc;'),
+    ('memory.h', '  GMM_STATE_REVOKED =', '  GMM_STATE_ADDED = 77, /**< added to an enum */\n  GMM_STATE_REVOKED ='),
+    ('memory.h', '  GMM_POINTER_COMM =', '  GMM_POINTER_ADDED = 1u << 30, /**< added to flags */\n  GMM_POINTER_COMM ='),
+]
+# By language: the names that the field of the answer, that of the options, the enumerator and the flag must have.
+NAMES = {'java': ['public long addedBytes()', 'public AllocOptions addedText(String value)', 'ADDED(77)',
+                  'public boolean added()'],
+         'csharp': ['public long AddedBytes', 'public string AddedText', 'Added = 77', 'public bool Added'],
+         'python': ['added_bytes: int', None, 'ADDED = 77', 'def added(self) -> bool:']}
+
+with tempfile.TemporaryDirectory() as scratch:
+    include = pathlib.Path(scratch) / 'include'
+    shutil.copytree(ROOT / 'include', include)
+    for header, here, instead in ADDED:
+        text = (include / 'gmm' / header).read_text()
+        assert text.count(here) == 1, f'{header}: {here}'
+        (include / 'gmm' / header).write_text(text.replace(here, instead))
+    for language, names in NAMES.items():
+        out = pathlib.Path(scratch) / language
+        done = subprocess.run([sys.executable, str(ROOT / 'bindings/swig/generate.py'), '--language', language,
+                               '--swig', sys.argv[1], '--include', str(include), '--out', str(out)],
+                              capture_output=True, text=True)
+        tap.check(done.returncode == 0, f'{language} is generated', done.stderr)
+        text = '\n'.join(file.read_text() for file in (out / 'values').glob('*'))
+        for name, what in zip(names, ['an answer', 'options', 'an enum', 'flags']):
+            if name:
+                tap.check(name in text, f'{language}: what was added to {what}', text[-2000:])
+                tap.check(f'Added to {what}.' in text, f'{language}: the documentation of it')
+    # Each field has the place that the C compiler gives it: rule 4 of the interface leaves no room for another.
+    sys.path.insert(0, str(ROOT / 'bindings' / 'swig'))
+    import generate
+    model = generate.Model(sys.argv[1], ROOT / 'include')
+    program = pathlib.Path(scratch) / 'places.c'
+    checks = [f'_Static_assert(sizeof({struct.c_name}) == {struct.size}, "");' for struct in model.values()]
+    checks += [f'_Static_assert(offsetof({struct.c_name}, {field.c_name}) == {field.at}, "");'
+               for struct in model.values() for field in struct.fields]
+    program.write_text('#include <gmm/gmm.h>\n#include <stddef.h>\n' + '\n'.join(checks) + '\n')
+    done = subprocess.run(['cc', '-std=c11', '-fsyntax-only', f'-I{ROOT / "include"}', str(program)],
+                          capture_output=True, text=True)
+    tap.check(done.returncode == 0 and len(checks) > 100, 'the places of all fields are those of C', done.stderr)
+sys.exit(tap.end())

@@ -1,0 +1,744 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gmm.numba under Numba, on the fake CUDA driver and on a GPU."""
+import concurrent.futures
+import gc
+import multiprocessing
+import os
+import subprocess
+import sys
+import threading
+import time
+import types
+from pathlib import Path
+
+import conftest
+import numpy as np
+import pytest
+from conftest import count, run
+
+os.environ["NUMBA_CUDA_MEMORY_MANAGER"] = "gmm"  # for this process and its children
+os.environ.pop("GMM_NUMBA_POOL", None)
+
+cuda = pytest.importorskip("numba.cuda", exc_type=ImportError)
+if not cuda.is_available():
+    pytest.skip("neither a GPU nor the fake driver", allow_module_level=True)
+
+import numba_child  # noqa: E402
+from numba.cuda.cudadrv import driver as numba_driver  # noqa: E402
+from numba.cuda.cudadrv.driver import CudaAPIError, device_memory_size, driver  # noqa: E402
+
+import gmm  # noqa: E402
+import gmm.numba  # noqa: E402
+
+cuda.set_memory_manager(gmm.numba.MemoryManager)  # also when somebody imported Numba before
+
+SECONDS = 120  # of one wait, on a machine however busy
+
+# Each of these waits, or costs a page table.
+EXPENSIVE = ("cuMemAlloc", "cuMemFree", "cuMemAllocManaged", "cuMemFreeHost", "cuMemHostRegister", "cuMemCreate",
+             "cuMemUnmap", "cuMemRelease",
+             "cuCtxSynchronize", "cuEventSynchronize", "cuCtxRecordEvent", "cuEventRecord", "cuEventQuery")
+
+
+@pytest.fixture(autouse=True)
+def clean():
+    cuda.current_context().reset()
+    yield
+    gc.collect()
+    cuda.current_context().reset()
+
+
+@pytest.fixture
+def context():
+    return cuda.current_context()
+
+
+@pytest.fixture
+def frees(context):
+    return context.memory_manager._pool.frees
+
+
+def address_of(array):
+    return array.device_ctypes_pointer.value
+
+
+def info_of(array):
+    return gmm.context().query(address_of(array))
+
+
+class Busy:
+    """A stream that no other waits for and that is busy until let go: a kernel that runs long."""
+
+    def __init__(self):
+        self.stream = gmm.context().stream()
+        self.go = threading.Event()
+        self.stream.call(lambda: self.go.wait(60) or None)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.go.set()
+        self.stream.synchronize()
+        self.stream.close()
+
+
+# Memory.
+
+
+def test_device_arrays_come_from_the_pool():
+    before = gmm.context().stats(kind=gmm.Kind.DEVICE)
+    first, second = (cuda.to_device(np.arange(1000)) for _ in range(2))
+    one, two = info_of(first), info_of(second)
+    assert one.kind == two.kind == gmm.Kind.DEVICE and one.state == gmm.State.ACTIVE and one.size == 8000
+    assert one.allocation_base == two.allocation_base and one.base != two.base
+    assert gmm.context().stats(kind=gmm.Kind.DEVICE).live_blocks - before.live_blocks == 2
+    np.testing.assert_equal(second.copy_to_host(), np.arange(1000))
+    np.testing.assert_equal(first[10:20].copy_to_host(), np.arange(10, 20))
+
+
+def test_memory_belongs_to_the_current_tag():
+    with gmm.context().tag("numba test") as tag:
+        array = cuda.device_array(10)
+    assert info_of(array).tag == tag.number
+
+
+@pytest.mark.fake
+def test_the_pool_asks_the_driver_for_nothing_in_steady_state(frees):
+    for _ in range(200):
+        cuda.device_array(1000)
+    before = count("cuMemAlloc", "cuMemFree", "cuCtxSynchronize", "cuEventSynchronize", "cuEventCreate")
+    for _ in range(2000):
+        cuda.device_array(1000)
+    assert count("cuMemAlloc", "cuMemFree", "cuCtxSynchronize", "cuEventSynchronize", "cuEventCreate") == before
+    assert len(frees) <= 40  # a few batches
+
+
+def test_host_memory():
+    mapped, pinned = cuda.mapped_array(100, dtype=np.int32), cuda.pinned_array(100, dtype=np.int32)
+    managed = cuda.managed_array(100, dtype=np.int32)
+    kinds = {}
+    for name, array in (("mapped", mapped), ("pinned", pinned), ("managed", managed)):
+        array[:] = np.arange(100)
+        assert array.sum() == 4950
+        info = gmm.context().query(array.ctypes.data)
+        assert info.state == gmm.State.ACTIVE
+        kinds[name] = info.kind
+    assert kinds == {"mapped": gmm.Kind.HOST, "pinned": gmm.Kind.HOST, "managed": gmm.Kind.MANAGED}
+    assert mapped.device_ctypes_pointer.value == gmm.context().query(mapped.ctypes.data).device_pointer
+
+
+def test_write_combined_memory_is_the_drivers(context):
+    memory = context.memhostalloc(64, mapped=True, wc=True)
+    array = np.ndarray(64, dtype=np.uint8, buffer=memory)
+    array[:] = 7
+    assert gmm.context().query(array.ctypes.data).state == gmm.State.UNKNOWN
+    flags = driver.cuMemHostGetFlags(array.ctypes.data)
+    assert flags & numba_driver.binding.CU_MEMHOSTALLOC_WRITECOMBINED
+    del array, memory
+
+
+def test_pins_nest_and_end_at_once():
+    array = np.zeros(100_000)
+    with cuda.defer_cleanup():
+        with cuda.pinned(array):
+            assert gmm.context().query(array.ctypes.data).state == gmm.State.PINNED
+            with cuda.pinned(array):
+                pass
+            with cuda.mapped(array[100:200]) as part:
+                assert address_of(part) >= array.ctypes.data
+            assert gmm.context().query(array.ctypes.data).state == gmm.State.PINNED
+        assert gmm.context().query(array.ctypes.data).state == gmm.State.UNKNOWN
+
+
+def test_an_impossible_pin_raises_numbas_error(context):
+    array = np.zeros(100_000)
+    with cuda.pinned(array[:50_000]):
+        with pytest.raises(CudaAPIError) as raised:
+            context.mempin(array, array.ctypes.data, array.nbytes)
+        assert raised.value.code == numba_driver.binding.CUresult.CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED
+        assert isinstance(raised.value.__cause__, gmm.OverlapError)
+
+
+def test_the_size_of_an_arrays_memory_is_its_own():
+    arrays = [cuda.to_device(np.full(10, 7, dtype=np.uint32)) for _ in range(3)]
+    assert device_memory_size is not numba_driver.device_memory_size
+    assert numba_driver.device_memory_size(arrays[1]) == 40
+    numba_driver.device_memset(arrays[1], 0, numba_driver.device_memory_size(arrays[1]))
+    assert [int(array.copy_to_host().sum()) for array in arrays] == [70, 0, 70]
+
+
+def test_memory_info(context, monkeypatch):
+    total = driver.cuMemGetInfo()[1]
+    assert 0 < context.get_memory_info().free <= context.get_memory_info().total == total
+    context.memalloc(100 << 20)
+    context.memory_manager._pool.frees.collect(wait=True)
+    cached = sum(gmm.context().stats(kind=kind).cached_bytes for kind in (gmm.Kind.DEVICE, gmm.Kind.VMM))
+    assert cached >= 100 << 20
+    # Others use the GPU too.
+    monkeypatch.setattr(gmm.numba, "driver", types.SimpleNamespace(cuMemGetInfo=lambda: (1 << 30, total)))
+    assert context.get_memory_info().free == (1 << 30) + cached
+
+
+# Reuse of memory.
+
+
+def test_memory_is_not_given_out_while_a_stream_may_use_it(frees):
+    cuda.device_array(1_000_000)
+    with Busy():
+        used = set()
+        for _ in range(100):
+            array = cuda.device_array(1_000_000, dtype=np.uint8)
+            assert address_of(array) not in used
+            used.add(address_of(array))
+        del array
+        assert len(frees) >= 99
+    frees.collect(wait=True)
+    assert len(frees) == 0
+    assert address_of(cuda.device_array(1_000_000, dtype=np.uint8)) in used
+
+
+def test_large_memory_comes_back_as_soon_as_it_is_done(frees):
+    array = cuda.device_array(64 << 20, dtype=np.uint8)
+    address = address_of(array)
+    del array
+    cuda.synchronize()
+    again = cuda.device_array(64 << 20, dtype=np.uint8)
+    assert address_of(again) == address
+
+
+def test_memory_of_another_stream_is_waited_for(context):
+    """Numba's users know no stream order, so an allocation waits for the stream that another library freed it on."""
+    size = 512 << 20
+    gmm.context().trim()
+    with gmm.context().stream() as stream:
+        theirs = gmm.context().alloc(size, stream=stream)
+        address = theirs.address
+        done = threading.Event()
+        stream.call(lambda: done.wait(0.2) or None)
+        stream.call(done.set)
+        theirs.free(stream)
+        gmm.context().set_limit(gmm.context().stats(device=0).reserved_bytes, device=0)
+        try:
+            mine = context.memalloc(size)
+        finally:
+            gmm.context().set_limit(None, device=0)
+        assert int(mine.device_pointer) == address and done.is_set()
+        del mine
+
+
+def test_an_allocation_waits_rather_than_fails(context, frees):
+    first = context.memalloc(256 << 20)
+    gmm.context().set_limit(gmm.context().stats(device=0).reserved_bytes, device=0)
+    try:
+        with Busy() as busy:
+            del first
+            timer = threading.Timer(0.2, busy.go.set)
+            timer.start()
+            second = context.memalloc(256 << 20)
+            assert busy.go.is_set()
+            with pytest.raises(CudaAPIError) as raised:
+                context.memalloc(256 << 20)
+            assert raised.value.code == numba_driver.binding.CUresult.CUDA_ERROR_OUT_OF_MEMORY
+            assert isinstance(raised.value.__cause__, MemoryError) and "limit" in str(raised.value)
+            timer.join()
+        del second
+    finally:
+        gmm.context().set_limit(None, device=0)
+
+
+def test_memory_in_flight_has_a_bound(context):
+    """A host that runs ahead of the GPU waits before it has taken all memory, as with NUMBA_CUDA_DEALLOCS_RATIO."""
+    pool = context.memory_manager._pool
+    context.memalloc(1)
+    limit, pool._limit = pool._limit, 100 << 20
+    try:
+        with Busy() as busy:
+            threading.Timer(0.2, busy.go.set).start()
+            for _ in range(8):
+                context.memalloc(40 << 20)
+            assert busy.go.is_set()
+    finally:
+        pool._limit = limit
+
+
+def test_a_finalizer_on_a_thread_without_cuda(frees):
+    arrays = [cuda.device_array(8 << 20, dtype=np.uint8) for _ in range(20)]
+    failed = []
+
+    def drop():
+        try:
+            arrays.clear()
+            assert int(driver.cuCtxGetCurrent()) == 0
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=drop)
+    thread.start()
+    thread.join()
+    assert not failed
+    frees.collect(wait=True)
+    assert len(frees) == 0
+
+
+def test_many_threads(context):
+    failed = []
+
+    def work(seed):
+        try:
+            random = np.random.default_rng(seed)
+            kept = []
+            for _ in range(150):
+                value = int(random.integers(1, 255))
+                host = np.full(int(random.integers(1, 20_000)), value, dtype=np.uint8)
+                kept.append((cuda.to_device(host), value))
+                if len(kept) > 10:
+                    array, expected = kept.pop(int(random.integers(len(kept))))
+                    if not (array.copy_to_host() == expected).all():
+                        raise AssertionError("an array was overwritten")
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed, failed
+
+
+def test_a_forked_child_leaves_the_parents_memory_alone():
+    code = """if True:
+        import os, numpy as np
+        from numba import cuda
+        arrays = [cuda.to_device(np.arange(5_000_000)) for _ in range(3)]
+        child = os.fork()
+        if child == 0:
+            arrays.clear()
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        print(arrays[2].copy_to_host()[-1])
+    """
+    assert run(code) == "4999999"
+
+
+@pytest.mark.fake
+def test_older_drivers_wait_for_the_context():
+    code = """if True:
+        import ctypes, numpy as np
+        from numba import cuda
+        library = ctypes.CDLL("libcuda.so.1")
+        cuda.current_context()
+        for _ in range(30):
+            cuda.device_array(1000)
+        print(library.fake_cuda_count(b"cuCtxRecordEvent"), library.fake_cuda_count(b"cuCtxSynchronize"))
+    """
+    recorded, waited = map(int, run(code, FAKE_CUDA_VERSION="12040").split())
+    assert recorded == 0 and 1 <= waited <= 3
+
+
+# defer_cleanup.
+
+
+@pytest.mark.fake
+def test_nothing_expensive_happens_inside_defer_cleanup(frees):
+    arrays = [cuda.device_array(10 << 20, dtype=np.uint8) for _ in range(30)]
+    live = gmm.context().stats().live_blocks
+    with cuda.defer_cleanup():
+        before = count(*EXPENSIVE)
+        with cuda.defer_cleanup():
+            arrays.clear()
+        assert gmm.context().trim() == 0
+        assert count(*EXPENSIVE) == before
+        assert len(frees) == 30
+        assert gmm.context().stats().live_blocks == live
+    frees.collect(wait=True)
+    assert gmm.context().stats().live_blocks == live - 30
+
+
+def test_defer_cleanup_ends_with_an_exception(context, frees):
+    array = cuda.device_array(64 << 20, dtype=np.uint8)
+    with pytest.raises(ZeroDivisionError):
+        with cuda.defer_cleanup():
+            with cuda.defer_cleanup():
+                del array
+                1 / 0
+    assert not frees.deferred
+    cuda.synchronize()
+    frees.collect()
+    assert len(frees) == 0
+    assert gmm.context().trim() >= 64 << 20  # gmm's own deferral has ended too
+
+
+def test_reset_inside_defer_cleanup_is_put_off(context):
+    array = cuda.device_array(64 << 20, dtype=np.uint8)
+    with cuda.defer_cleanup():
+        context.reset()
+        assert gmm.context().stats(kind=gmm.Kind.DEVICE).reserved_bytes >= 64 << 20
+    assert gmm.context().stats(kind=gmm.Kind.DEVICE).reserved_bytes == 0
+    del array
+
+
+@pytest.mark.fake
+def test_a_capture_inside_defer_cleanup_stays_good(context):
+    """As with Numba's own manager, whose cuMemFree() would end the capture."""
+    binding = numba_driver.binding
+    arrays = [cuda.device_array(1000) for _ in range(40)]
+    with gmm.context().stream() as stream, cuda.defer_cleanup():
+        driver.cuStreamBeginCapture(stream.handle, binding.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL)
+        arrays.clear()
+        cuda.device_array(1000)
+        graph = driver.cuStreamEndCapture(stream.handle)
+    driver.cuGraphDestroy(graph)
+
+
+@pytest.mark.fake
+def test_blocks_that_a_capture_keeps_back_are_not_lost(frees):
+    binding = numba_driver.binding
+    arrays = [cuda.device_array(1000) for _ in range(40)]
+    with gmm.context().stream() as stream:
+        driver.cuStreamBeginCapture(stream.handle, binding.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED)
+        arrays.clear()
+        assert len(frees) == 40
+        with pytest.raises(CudaAPIError):  # the driver ends a capture when a context is asked for its work
+            driver.cuStreamEndCapture(stream.handle)
+    frees.collect(wait=True)
+    assert len(frees) == 0
+
+
+# reset.
+
+
+def test_reset_ends_arrays_that_live(context):
+    array, other, mapped = cuda.to_device(np.arange(10)), cuda.to_device(np.arange(10)), cuda.mapped_array(10)
+    view = other[3:]  # as with Numba's own manager, a slice keeps its memory
+    context.reset()
+    assert gmm.context().stats().live_blocks == 1
+    np.testing.assert_equal(view.copy_to_host(), np.arange(3, 10))
+    del array, other, view, mapped
+    context.reset()
+    assert gmm.context().stats().live_blocks == 0 and gmm.context().stats(kind=gmm.Kind.DEVICE).reserved_bytes == 0
+    np.testing.assert_equal(cuda.to_device(np.arange(10)).copy_to_host(), np.arange(10))
+
+
+def test_reset_before_initialize():
+    manager = gmm.numba.MemoryManager(context=None)
+    manager.reset()
+    assert manager.interface_version == 1 and not manager._pool.is_open
+
+
+@pytest.mark.fake
+def test_close_and_start_again():
+    """cuda.close() resets the device and takes gmm's memory along."""
+    code = """if True:
+        import numpy as np, gmm
+        from numba import cuda
+        for i in range(3):
+            kept = cuda.to_device(np.arange(1000))
+            pinned = cuda.pinned_array(10)
+            context = gmm.context()
+            assert kept.copy_to_host()[-1] == 999
+            cuda.close()
+            del kept, pinned
+        assert cuda.to_device(np.arange(5)).copy_to_host()[-1] == 4
+        assert gmm.context() is not context
+        print("ok")
+    """
+    assert run(code) == "ok"
+
+
+# Other processes.
+
+
+@pytest.fixture(scope="module")
+def child():
+    with concurrent.futures.ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as executor:
+        executor.submit(numba_child.started).result(timeout=SECONDS)
+        yield executor
+
+
+def test_pooled_arrays_are_shared(child, context):
+    arrays = [cuda.to_device(np.arange(start, start + 100)) for start in (0, 1000)]
+    handles = [array.get_ipc_handle() for array in arrays]
+    assert handles[1]._ipc_handle.offset != handles[0]._ipc_handle.offset
+    first, second = child.submit(numba_child.read_both, *handles).result(timeout=SECONDS)
+    np.testing.assert_equal(first, np.arange(100))
+    np.testing.assert_equal(second, np.arange(1000, 1100))
+    piece = arrays[1][17:40]
+    np.testing.assert_equal(child.submit(numba_child.read_array, piece.get_ipc_handle()).result(timeout=SECONDS),
+                            np.arange(1017, 1040))
+    child.submit(numba_child.add_one, arrays[0].get_ipc_handle()).result(timeout=SECONDS)
+    np.testing.assert_equal(arrays[0].copy_to_host(), np.arange(1, 101))
+
+
+def test_foreign_memory_is_shared(child, context):
+    pointer = driver.cuMemAlloc(80)
+    try:
+        memory = numba_driver.MemoryPointer(context, pointer, 80)
+        numba_driver.host_to_device(memory, np.arange(10), 80)
+        handle = context.get_ipc_handle(memory.view(16))
+        np.testing.assert_equal(child.submit(numba_child.read_handle, handle, "int64").result(timeout=SECONDS),
+                                np.arange(2, 10))
+    finally:
+        driver.cuMemFree(pointer)
+
+
+@pytest.mark.parametrize("read", [numba_child.read_handle, numba_child.read_staged])
+@pytest.mark.parametrize("kind", [gmm.Kind.VMM, gmm.Kind.HOST])
+def test_memory_without_the_drivers_handle_is_shared(child, context, kind, read):
+    buffer = gmm.context().alloc(800, kind)
+    buffer.copy_from(np.arange(100))
+    memory = numba_driver.MemoryPointer(context, numba_driver.binding.CUdeviceptr(buffer.address), 800)
+    handle = context.get_ipc_handle(memory.view(80))
+    assert isinstance(handle, gmm.numba.IpcHandle) and handle.size == 720
+    with pytest.raises(ValueError, match="original process"):
+        handle.open_direct(context)
+    del handle
+    handle = context.get_ipc_handle(memory.view(80))
+    np.testing.assert_equal(child.submit(read, handle, "int64").result(timeout=SECONDS), np.arange(10, 100))
+
+
+def test_managed_memory_says_that_it_cannot_be_shared(context):
+    array = cuda.managed_array(10)
+    with pytest.raises(gmm.InvalidKindError, match="(?i)managed"):
+        context.get_ipc_handle(array.gpu_data)
+
+
+# The other ways to use it.
+
+
+def test_without_pooling_arrays_start_where_the_drivers_allocation_starts():
+    code = """if True:
+        import numpy as np
+        from numba import cuda
+        arrays = [cuda.to_device(np.arange(10)) for _ in range(5)]
+        print([cuda.current_context().get_ipc_handle(array.gpu_data).offset for array in arrays])
+    """
+    assert run(code, GMM_NUMBA_POOL="0") == "[0, 0, 0, 0, 0]"
+    assert run(code, GMM_NUMBA_POOL="1") != "[0, 0, 0, 0, 0]"
+
+
+def test_host_only():
+    code = """if True:
+        import numpy as np, gmm.numba
+        from numba import cuda
+        manager = gmm.numba.use(host_only=True)
+        assert issubclass(manager, gmm.numba.HostOnlyMemoryManager)
+        assert issubclass(manager, cuda.HostOnlyCUDAMemoryManager)
+        context = cuda.current_context()
+        device, pinned = cuda.to_device(np.arange(10)), cuda.pinned_array(10)
+        mapped, managed = cuda.mapped_array(10), cuda.managed_array(10)
+        query = gmm.context().query
+        assert query(device.device_ctypes_pointer.value).state == gmm.State.ACTIVE
+        assert {query(array.ctypes.data).state for array in (pinned, mapped, managed)} == {gmm.State.UNKNOWN}
+        with cuda.defer_cleanup():
+            del device, mapped
+            assert len(context.memory_manager._pool.frees) == 1 and len(context.memory_manager.deallocations) == 1
+        context.reset()
+        assert gmm.context().stats().live_blocks == 0 and not context.memory_manager.deallocations
+        print("ok")
+    """
+    assert run(code, NUMBA_CUDA_MEMORY_MANAGER="default") == "ok"
+
+
+def test_pausable_memory():
+    code = """if True:
+        import numpy as np, gmm.numba
+        from numba import cuda
+        gmm.numba.use(kind=gmm.Kind.VMM)
+        cuda.current_context()
+        with gmm.context().tag("weights", gmm.Contents.HOST):
+            array = cuda.to_device(np.arange(1000))
+        address = array.device_ctypes_pointer.value
+        assert gmm.context().pause("weights") > 0 and gmm.context().query(address).state == gmm.State.PAUSED
+        gmm.context().resume("weights")
+        assert array.copy_to_host()[-1] == 999
+        print("ok")
+    """
+    assert run(code, NUMBA_CUDA_MEMORY_MANAGER="default") == "ok"
+
+
+def test_a_context_of_ones_own():
+    code = """if True:
+        import numpy as np, gmm.numba
+        from numba import cuda
+        own = gmm.Context("cuda")
+        gmm.numba.use(own)
+        array = cuda.to_device(np.arange(10))
+        assert own.stats().live_blocks == 1 and own is not gmm.context()
+        assert gmm.numba.use(own) is type(cuda.current_context().memory_manager), "the same once more"
+        try:
+            gmm.numba.use()
+        except RuntimeError as error:
+            print(error)
+    """
+    assert "CUDA with gmm and other arguments already" in run(code, NUMBA_CUDA_MEMORY_MANAGER="default")
+
+
+def test_use_after_another_manager():
+    code = """if True:
+        import gmm.numba
+        from numba import cuda
+        cuda.current_context()
+        try:
+            gmm.numba.use()
+        except RuntimeError as error:
+            print(error)
+    """
+    said = run(code, NUMBA_CUDA_MEMORY_MANAGER="default")
+    assert "CUDA with numba.cuda.cudadrv.driver.NumbaCUDAMemoryManager already" in said
+
+
+def test_use_after_the_environment():
+    code = """if True:
+        import gmm.numba
+        from numba import cuda
+        assert type(cuda.current_context().memory_manager) is gmm.numba.use() is gmm.numba.MemoryManager
+        print("ok")
+    """
+    assert run(code, NUMBA_CUDA_MEMORY_MANAGER="gmm") == run(code, NUMBA_CUDA_MEMORY_MANAGER="gmm.numba") == "ok"
+
+
+def test_the_simulator_is_named():
+    code = """if True:
+        try:
+            import gmm.numba
+        except ImportError as error:
+            print(error)
+    """
+    said = run(code, NUMBA_ENABLE_CUDASIM="1")
+    assert "simulator" in said and "pip install" not in said
+
+
+def test_the_host_backend_is_refused():
+    code = """if True:
+        import numpy as np
+        from numba import cuda
+        try:
+            cuda.to_device(np.arange(10))
+        except RuntimeError as error:
+            print(error)
+    """
+    assert "GMM_BACKEND" in run(code, GMM_BACKEND="host")
+
+
+def test_without_numba():
+    code = """if True:
+        import sys
+        sys.modules["numba"] = None
+        try:
+            import gmm.numba
+        except ImportError as error:
+            print(error)
+    """
+    assert "pip install 'numba-cuda" in run(code)
+
+
+# Kernels, on a GPU.
+
+SIZE = 4 << 20
+
+
+@cuda.jit  # compiled at the first launch
+def slow_sum(data, out, milliseconds):
+    for _ in range(milliseconds):
+        cuda.nanosleep(1_000_000)
+    total = 0
+    for i in range(cuda.grid(1), data.size, cuda.gridsize(1)):
+        total += data[i]
+    cuda.atomic.add(out, 0, total)
+
+
+@cuda.jit
+def add(data, what):
+    i = cuda.grid(1)
+    if i < data.size:
+        data[i] += what
+
+
+@pytest.mark.gpu
+def test_kernels_run_over_every_kind():
+    device, mapped, managed = cuda.to_device(np.arange(1000.0)), cuda.mapped_array(1000), cuda.managed_array(1000)
+    mapped[:] = managed[:] = np.arange(1000)
+    spare = cuda.mapped_array(1000)  # a second one does not start where the page-locked memory starts
+    spare[:] = 0
+    for array in (device, mapped, managed, spare):
+        add[4, 256](array, 1)
+    cuda.synchronize()
+    for array in (device.copy_to_host(), mapped, managed):
+        np.testing.assert_equal(np.asarray(array), np.arange(1.0, 1001.0))
+    assert (np.asarray(spare) == 1).all()
+    caller = np.zeros(3001)[1:]  # starts inside a page
+    with cuda.mapped(caller) as view:
+        add[12, 256](view, 5)
+        cuda.synchronize()
+    assert (caller == 5).all()
+
+
+@pytest.mark.gpu
+def test_memory_under_a_kernel_is_not_given_out_and_nobody_waits(frees):
+    handle = driver.cuStreamCreate(numba_driver.binding.CUstream_flags.CU_STREAM_NON_BLOCKING.value)
+    stream = cuda.external_stream(int(handle))
+    ones, nines = np.ones(SIZE, dtype=np.uint8), np.full(SIZE, 9, dtype=np.uint8)
+    slow_sum[8, 128](cuda.to_device(ones), cuda.to_device(np.zeros(1, dtype=np.uint64)), 0)
+    cuda.synchronize()
+    sums, kernels = [], {}  # the kernel that uses an address, by the event behind it
+    began = time.perf_counter()
+    for _ in range(12):
+        array, out = cuda.to_device(ones), cuda.to_device(np.zeros(1, dtype=np.uint64))
+        slow_sum[8, 128, stream](array, out, 40)
+        sums.append(out)
+        kernels[address_of(array)] = cuda.event(timing=False)
+        kernels[address_of(array)].record(stream)
+        del array  # the kernel has not begun, or sleeps
+        for _ in range(3):
+            other = cuda.to_device(nines)
+            kernel = kernels.get(address_of(other))
+            assert kernel is None or kernel.query()
+            del other
+    queued = time.perf_counter() - began
+    stream.synchronize()
+    took = time.perf_counter() - began
+    assert [int(out.copy_to_host()[0]) for out in sums] == [SIZE] * 12
+    assert took > 0.1 and queued < took * 0.8 and frees._records is True
+    del stream
+    driver.cuStreamDestroy(handle)
+
+
+@pytest.mark.gpu
+def test_arrays_come_and_go_without_the_driver():
+    for _ in range(200):
+        cuda.device_array(10_000)
+    before = gmm.context().stats().backend_calls
+    for _ in range(3000):
+        cuda.device_array(10_000)
+    assert gmm.context().stats().backend_calls == before
+
+
+CLOSE = """if True:
+    import numpy as np
+    from numba import cuda
+    for _ in range(2):
+        array = cuda.to_device(np.arange(1000.0))
+        cuda.close()
+        del array
+    print(cuda.to_device(np.arange(5.0)).copy_to_host()[-1], flush=True)
+"""
+
+
+@pytest.mark.gpu
+def test_close_where_numbas_own_manager_survives_it():
+    try:
+        run(CLOSE, NUMBA_CUDA_MEMORY_MANAGER="default")
+    except AssertionError as error:
+        pytest.skip(f"with Numba's own manager: {str(error)[-200:]}")
+    assert run(CLOSE) == "4.0"
+
+
+@pytest.mark.gpu
+def test_the_example():
+    example = Path(__file__).resolve().parents[3] / "examples" / "python" / "numba_kernel.py"
+    environment = {key: value for key, value in os.environ.items() if key != "NUMBA_CUDA_MEMORY_MANAGER"}
+    done = subprocess.run([sys.executable, example], capture_output=True, text=True, timeout=60, check=False,
+                          env=environment)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,349 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each call of the package once: its arguments reach the library, and its answers come back as Python's values."""
+import ctypes
+import json
+import os
+import threading
+import time
+
+import pytest
+from conftest import need, open_context, run_peer
+
+import gmm
+from gmm import Advice, Capability, Contents, FdType, IpcRoute, Kind, State
+from gmm import _native as native
+
+MIB = 1 << 20
+
+
+def test_version():
+    assert native.gmm_version() == native.GMM_VERSION
+    number = f"{native.GMM_VERSION_MAJOR}.{native.GMM_VERSION_MINOR}.{native.GMM_VERSION_PATCH}"
+    assert gmm.__version__.partition("-")[0] == number
+
+
+def test_context_and_devices(context):
+    assert context.info.backend_name == context.info.backend.name.lower() and context.info.device_count >= 1
+    info = context.device_info(context.info.device_count - 1)
+    assert info.device == context.info.device_count - 1 and info.name and len(info.uuid) == 16
+    assert info.granularity > 0 and 0 < info.free_memory <= info.total_memory
+    assert Kind.DEVICE in info.kinds and Kind.HOST in info.kinds
+    assert bool(info.capabilities & Capability.IS_CPU) == (context.info.backend_name == "host")
+    with pytest.raises(ValueError, match="no backend 'cloud'; the backends are auto, host"):
+        gmm.Context("cloud")
+    for options in ({"capture": False}, {"decommit_after_ms": 5}):
+        with open_context(context.info.backend, **options) as other, other.stream() as stream:
+            with other.alloc(MIB, stream=stream) as block:
+                block.fill(5, stream=stream)
+            assert other.decommit_after_ms == options.get("decommit_after_ms")
+            other.decommit_after_ms = 10
+            assert other.decommit_after_ms == 10
+            other.decommit_after_ms = None
+            assert other.decommit_after_ms is None
+    with open_context(context.info.backend, strict_host=True) as strict, strict.alloc(MIB) as buffer:
+        buffer.fill(6)
+        assert bytes(buffer) == b"\6" * MIB and not buffer.info.flags & gmm.PointerFlags.HOST_ACCESSIBLE
+        with pytest.raises(BufferError, match="copy_to"):
+            memoryview(buffer)
+        if context.info.backend == gmm.Backend.HOST:
+            for export in (buffer.__dlpack__, buffer.__dlpack_device__):
+                with pytest.raises(BufferError, match="strict"):
+                    export()
+
+
+@pytest.mark.parametrize("kind", [Kind.DEVICE, Kind.VMM, Kind.HOST, Kind.MANAGED])
+def test_alloc(context, kind):
+    if kind not in context.device_info(0).kinds:
+        pytest.skip(f"no {kind.name} memory here")
+    with context.alloc(MIB, kind, alignment=4096, zero=True) as buffer:
+        assert buffer.address % 4096 == 0 and buffer.nbytes == len(buffer) == MIB and buffer.kind == kind
+        assert not any(bytes(buffer))
+        buffer.fill(0x5A)
+        buffer.copy_from(bytes(range(256)), offset=4096)
+        copied = bytearray(MIB)
+        buffer.copy_to(copied)
+        assert copied[4095:4098] == b"\x5a\x00\x01" and copied[-1] == 0x5A
+
+
+def test_query(context):
+    foreign = ctypes.create_string_buffer(4096)
+    with context.alloc(MIB, Kind.HOST) as buffer:
+        info = context.query(buffer.address + MIB - 1)
+        assert isinstance(info.kind, Kind) and isinstance(info.state, State) and isinstance(info.ipc_routes, IpcRoute)
+        assert (info.kind, info.base, info.size, info.state) == (Kind.HOST, buffer.address, MIB, State.ACTIVE)
+        assert info.tag == gmm.DEFAULT_TAG and info.reserved_size >= MIB and info.device == buffer.device
+    assert context.query(ctypes.addressof(foreign)).state == State.UNKNOWN
+
+
+def test_each_result_is_an_exception_of_its_own(context):
+    buffer = context.alloc(4096)
+    foreign = ctypes.create_string_buffer(4096)
+    cases = [
+        (gmm.InvalidSizeError, -2, ValueError, lambda: context.alloc(0)),
+        (gmm.SizeOverflowError, -3, OverflowError, lambda: context.alloc((1 << 64) - 1)),
+        (gmm.InteriorPointerError, -14, gmm.Error, lambda: context.free(buffer.address + 256)),
+        (gmm.UnknownPointerError, -12, gmm.Error, lambda: context.free(ctypes.addressof(foreign))),
+        (gmm.InvalidKindError, -5, ValueError, lambda: context.alloc(1, 77)),
+        (gmm.InvalidTagError, -7, ValueError, lambda: context.alloc(1, tag=3999)),
+    ]
+    for expected, code, also, call in cases:
+        with pytest.raises(gmm.Error) as caught:
+            call()
+        assert type(caught.value) is expected and isinstance(caught.value, also) and caught.value.code == code
+        assert caught.value.name.startswith("GMM_ERROR_") and len(str(caught.value)) > 10
+    results = [name for name in dir(native) if name.startswith("GMM_ERROR_")]
+    raised = {value.code for value in vars(gmm).values() if isinstance(value, type) and issubclass(value, gmm.Error)}
+    assert {getattr(native, name) for name in results} <= raised
+
+
+def test_heap(context):
+    need(context, Capability.PAUSE, Kind.VMM)
+    with context.heap(Kind.VMM, exportable=True) as heap:
+        first = heap.alloc(5 * MIB, name="of a heap")
+        assert first.kind == heap.kind == Kind.VMM and context.blocks()[0].name == "of a heap"
+        with pytest.raises(gmm.BusyError):
+            heap.close()
+        assert not heap.closed
+        first.close()
+        heap.reserve(16 * MIB)
+        context.trim()
+        assert context.stats(kind=Kind.VMM).reserved_bytes >= 16 * MIB
+        with pytest.raises(OverflowError):
+            heap.reserve(-1)
+        done = context.compact(tag=gmm.DEFAULT_TAG, max_bytes=1, max_us=10**6)
+        assert done == (0, 0, done.largest_free) and done.largest_free > 0
+        heap.reserve(0)
+    assert heap.closed
+    with pytest.raises(gmm.ClosedError):
+        heap.alloc(1)
+
+
+def test_streams_and_events(context):
+    first, second = context.stream(), context.stream()
+    flag = threading.Event()
+    with context.alloc(MIB, stream=first) as buffer:
+        first.call(lambda: (time.sleep(0.05), flag.set()))
+        event = first.record()
+        second.wait(event)
+        buffer.record_use(second)
+        second.synchronize()
+        assert flag.is_set() and event.done
+        event.synchronize()
+    for one in (event, first, second):
+        one.close()
+        assert one.closed
+
+
+def test_pin(context):
+    need(context, Capability.PIN)
+    data = bytearray(MIB)
+    with context.pin(data) as pin, context.alloc(MIB) as buffer:
+        assert context.query(pin.address).state == State.PINNED
+        assert pin.object is data and pin.nbytes == MIB and pin.device_pointer
+        buffer.fill(3)
+        context.copy(pin, buffer, MIB)
+        context.synchronize()
+        assert data == b"\x03" * MIB
+        address = pin.address
+        with pytest.raises(BufferError):
+            data.append(1)
+    assert context.query(address).state == State.UNKNOWN and pin.object is None
+    data.append(1)  # free to move again
+    with pytest.raises(BufferError):
+        context.pin(bytes(MIB))
+    context.pin(bytes(MIB), read_only=True).close()
+
+
+def test_residency(context):
+    if Kind.MANAGED not in context.device_info(0).kinds:
+        pytest.skip("no MANAGED memory here")
+    with context.alloc(4 * MIB, Kind.MANAGED) as buffer:
+        buffer.fill(9)
+        buffer.advise(Advice.SET_PREFERRED_LOCATION, 0)
+        buffer.prefetch(0)
+        buffer.prefetch(gmm.HOST, size=MIB)
+        assert buffer.move(gmm.HOST) is buffer and memoryview(buffer)[4 * MIB - 1] == 9
+        buffer.move(0, non_blocking=True)
+        context.synchronize(buffer.stream)
+        assert bytes(buffer) == b"\x09" * (4 * MIB)
+
+
+def test_tags(context):
+    tag = context.tag("smoke", Contents.HOST, 5, read_only=True)
+    assert context.tag("smoke") == tag and tag == tag.number and hash(tag) == hash(tag.number)
+    info = context.tag_info("smoke")
+    assert (info.name, info.contents, info.priority, info.flags) == (
+        "smoke", Contents.HOST, 5, gmm.TagFlags.READ_ONLY) and info == tag.info
+    tag.update(priority=1, read_only=False)
+    assert (tag.info.contents, tag.info.priority, tag.info.flags) == (Contents.HOST, 1, 0)
+    with tag:
+        buffer = context.alloc(MIB)
+    assert buffer.tag == tag and context.alloc(MIB).tag == gmm.DEFAULT_TAG
+    assert context.alloc(MIB, tag="smoke").tag == tag.number
+    assert context.tags()[0] == gmm.DEFAULT_TAG and [one.name for one in context.tags() if one == tag] == ["smoke"]
+    gone = context.tag("gone")
+    gone.destroy()
+    assert "gone" not in [listed.name for listed in context.tags()]
+    with pytest.raises(gmm.InvalidTagError):
+        context.tag_info("nobody")
+
+
+@pytest.mark.parametrize("kind", [Kind.VMM, Kind.HOST, Kind.DEVICE])
+def test_ipc(context, kind):
+    need(context, Capability.LEGACY_IPC if kind == Kind.DEVICE else Capability.EXPORT_FD, kind)
+    with context.alloc(4 * MIB, kind) as buffer:
+        buffer.fill(0x11)
+        backend = context.info.backend_name
+        assert run_peer(backend, 4 * MIB, 0x11, 0x22, handle=buffer.ipc_export()) == "changed\n"
+        assert bytes(buffer) == b"\x22" * (4 * MIB)
+        run_peer(backend, 4096, 0x22, 0x33, handle=context.ipc_export(buffer.address + MIB))
+        seen = bytes(buffer)
+        assert seen[MIB - 1] == 0x22 and seen[MIB : MIB + 4096] == b"\x33" * 4096 and seen[MIB + 4096] == 0x22
+        with context.ipc_import(buffer.ipc_export(offset=256)) as own:  # here: the original address
+            assert own.address == buffer.address + 256
+    with pytest.raises(gmm.IPCInvalidHandleError):
+        context.ipc_import(bytes(256))
+    with pytest.raises(ValueError, match="256"):
+        context.ipc_import(b"short")
+
+
+def test_ipc_event(context):
+    flag = []
+    first, second, event = context.stream(), context.stream(), context.event(ipc=True)
+    first.call(lambda: (time.sleep(0.05), flag.append(1)))
+    event.record(first)
+    with context.ipc_import_event(event.ipc_export()) as imported:
+        second.wait(imported)
+        second.synchronize()
+        assert flag == [1] and imported.done and event.done
+        imported.synchronize()
+    with pytest.raises(gmm.InvalidHandleError):
+        context.event().ipc_export()
+
+
+def test_ipc_configure(host, tmp_path):
+    tmp_path.chmod(0o700)
+    with pytest.raises(gmm.InvalidValueError):
+        host.ipc_configure(users=[os.getuid() + 1])  # needs a directory
+    host.ipc_configure(directory=tmp_path)
+    with host.alloc(MIB, Kind.VMM) as buffer:
+        buffer.ipc_export()
+        assert list(tmp_path.iterdir())
+
+
+def test_descriptors(context):
+    need(context, Capability.EXPORT_FD, Kind.VMM)
+    with context.alloc(2 * MIB, Kind.VMM, dedicated=True) as buffer:
+        buffer.fill(1)
+        fd, offset, size = buffer.ipc_export_fd()
+        # The fake driver's are files, too.
+        kind_of_fd = FdType.FILE if context.info.backend_name == "host" else FdType.OPAQUE
+        with context.import_fd(fd, size, type=kind_of_fd) as again:
+            os.close(fd)
+            assert again.nbytes == size and again.address != buffer.address and again.state == State.IMPORTED
+            again.fill(2, offset=offset, size=2 * MIB)
+            assert bytes(buffer) == b"\x02" * (2 * MIB)
+        with pytest.raises(gmm.InvalidValueError):
+            buffer.ipc_export_fd(type=99)
+    with context.alloc(MIB, Kind.DEVICE) as buffer:
+        if buffer.info.ipc_routes & IpcRoute.LEGACY:
+            handle, offset, size = buffer.ipc_export_legacy(offset=512)
+            assert len(handle) == 64 and any(handle) and offset >= 512 and size >= offset + MIB - 512
+        else:
+            with pytest.raises(gmm.NotSupportedError):
+                buffer.ipc_export_legacy()
+
+
+def test_limits_and_counters(context):
+    device, tag = context.info.device_count - 1, context.tag("counted")
+    context.set_limit(64 * MIB, device=device)
+    with pytest.raises(gmm.LimitExceededError) as caught:
+        context.alloc(128 * MIB, Kind.VMM, device=device)
+    assert isinstance(caught.value, MemoryError)
+    context.set_limit(None, device=device)
+    before = context.stats()
+    with context.alloc(MIB, tag=tag), context.alloc(3 * MIB):
+        now = context.stats()
+        assert now.live_bytes - before.live_bytes == 4 * MIB and now.live_blocks - before.live_blocks == 2
+        assert context.stats(tag=tag).live_bytes == MIB and context.stats(tag="counted").live_blocks == 1
+        assert context.stats(kind=Kind.DEVICE).reserved_bytes >= 4 * MIB
+    context.alloc(64 * MIB, Kind.VMM).close()
+    with context.defer():
+        assert context.trim() == 0
+    context.alloc(64 * MIB, Kind.VMM).close()
+    assert context.trim() > 0
+
+
+def test_out_of_memory():
+    # On the host backend only: filling a real GPU would disturb whoever shares it.
+    with open_context("host", host_memory=256 * MIB) as context:
+        ballast = context.alloc(192 * MIB, Kind.VMM)
+        asked = []
+        context.set_oom_handler(lambda info: asked.append(info))
+        with pytest.raises(gmm.OutOfMemoryError):
+            context.alloc(128 * MIB, Kind.VMM)
+        assert asked[0].requested == 128 * MIB and asked[0].attempt == 1 and asked[0].kind is Kind.VMM
+        context.set_oom_handler(lambda info: ballast.close() or info.attempt == 1)
+        context.alloc(128 * MIB, Kind.VMM).close()
+        assert ballast.closed
+
+        def fail(info):
+            raise LookupError
+
+        context.set_oom_handler(fail)
+        with pytest.raises(LookupError):
+            context.alloc(512 * MIB, Kind.VMM)
+        context.set_oom_handler(None)
+
+
+def test_snapshot_and_names(context):
+    with context.alloc(MIB + 7, name="Größe") as buffer:
+        snapshot, pieces = context.snapshot(), []
+        assert snapshot["version"] == 1 and context.snapshot(pieces.append) is None
+        assert json.loads(b"".join(pieces))["version"] == 1
+        found, = context.blocks(kind=Kind.DEVICE)
+        assert (found.address, found.size, found.name) == (buffer.address, MIB + 7, "Größe")
+        assert found.kind is Kind.DEVICE and found.state is State.ACTIVE and context.blocks(kind=Kind.HOST) == []
+        context.name(buffer.address + 1, "bodies")
+        assert context.blocks()[0].name == "bodies"
+        buffer.set_name(None)
+        assert context.blocks()[0].name == ""
+        for name, error in (("n" * 64, gmm.InvalidValueError), (b"bytes", TypeError), ("a\0b", ValueError)):
+            with pytest.raises(error):
+                context.alloc(MIB, name=name)
+        assert len(context.blocks()) == 1
+
+
+def test_trace(context, tmp_path):
+    path = tmp_path / "of.trace"
+    with context.trace(path):
+        context.alloc(12345).close()
+    assert path.read_bytes()[:8] == b"gmmtrace"
+    with pytest.raises(gmm.UnbalancedError):
+        native.gmm_trace_end(context)
+
+
+def test_log(context):
+    heard = []
+    for report in (True, False):
+        heard.clear()
+        leaking = gmm.Context(context.info.backend, log=lambda level, message: heard.append((level, message)),
+                              leak_report=report)
+        kept = leaking.alloc(12345, name="left over")
+        leaking.close()
+        assert kept.closed and any(level is gmm.LogLevel.INFO and message for level, message in heard)
+        warnings = [message for level, message in heard if level is gmm.LogLevel.WARNING]
+        assert bool(warnings) == report and (not report or '"left over"' in warnings[0])
+
+
+def test_close():
+    context = open_context("host")
+    buffer = context.alloc(MIB)
+    context.close()
+    context.close()
+    assert context.closed and buffer.closed
+    for call in (lambda: context.alloc(1), lambda: context.stats(), lambda: buffer.address, lambda: buffer.fill(1),
+                 lambda: context.stream()):
+        with pytest.raises(gmm.ClosedError, match="closed"):
+            call()
+    buffer.close()
