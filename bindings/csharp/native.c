@@ -121,7 +121,7 @@ static int32_t watch(void *user, const gmm_watch_info *info) {
 
 void *gmm_csharp_callback(const char *type) {
   void *found = NULL;
-  if (strcmp(type, "gmm_log_callback") == 0) *(void (**)(void *, gmm_log_level, const char *))&found = log_line;
+  if (strcmp(type, "gmm_log_callback") == 0) *(void (**)(void *, gmm_log_level, const char *)) & found = log_line;
   if (strcmp(type, "gmm_progress_callback") == 0) *(gmm_progress_fn *)&found = progress;
   if (strcmp(type, "gmm_watch_callback") == 0) *(gmm_watch_fn *)&found = watch;
   return found;

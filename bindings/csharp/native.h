@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file native.h  The way back from C into C#: delegates on a thread of the runtime, requests on one of the library. */
+/** @file native.h  The way back from C into C#: delegates on the runtime's thread, requests on one of the library. */
 #ifndef GMM_CSHARP_NATIVE_H
 #define GMM_CSHARP_NATIVE_H
 

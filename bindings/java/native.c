@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "native.h"
-#include "struct.h"
 
 #include <pthread.h>
 #include <unistd.h>
+
+#include "struct.h"
 
 static JavaVM *machine;
 static pthread_key_t attached;

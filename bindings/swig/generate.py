@@ -5,7 +5,8 @@ Usage: generate.py --language java|csharp|python --include FOLDER --out FOLDER [
                    [-- ARGUMENT_OF_SWIG...]
 
 SWIG parses the headers (swig -xml); the documentation is that of the headers' comments. With arguments for SWIG, SWIG
-then writes the calls. FOLDER is emptied first, so that no class of an older interface is left in it.
+then writes the calls. FOLDER is emptied first, so that no class of an older interface is left in it. For Python it
+gets one file, values.py.
 
 The rules, which a new field, flag, enumerator or struct follows without work:
  - `typedef uint32_t gmm_x;` before an enum makes it the enum X. The enumerators lose their common prefix.
@@ -301,7 +302,7 @@ class Model:
 
 class Writer:
     """What the languages share. A subclass writes one."""
-    language, keywords = '', ()
+    language = ''
 
     def __init__(self, model, out, members):
         self.model, self.out, self.members = model, out, members
@@ -487,91 +488,75 @@ class Java(Writer):
 
     def write_options(self, struct):
         name = self.type_name(struct.c_name)
-        members, setters, encode, arguments, shown = '', '', '', [], []
+        members, setters, encode, arguments, shown = [], [], [], [], []
+        put = {'enum': 'putInt({at}, {own}.value())', 'u64': 'putLong({at}, {own})',
+               'address': 'putLong({at}, {own})', 'text': 'putText({at}, {own})',
+               'tag': 'putInt({at}, {own} == null ? 0 : {own}.number())',
+               'stream': 'putLong({at}, {own}.rawAddress())',
+               'events': 'putInt({at}, {own} != 0 ? {own} : default{pascal}())'}
 
-        def add(own, java_type, doc, otherwise, code, parameter='value'):
-            nonlocal setters
-            setters += '\n' + self.doc(doc, otherwise, '    ')
-            setters += f'    public {name} {own}({java_type}{" " + parameter if java_type else ""}) {{\n'
-            setters += f'        {code}\n        return this;\n    }}\n'
+        def add(own, parameter, doc, otherwise, code):
+            setters.append('\n' + self.doc(doc, otherwise, '    ') + f'    public {name} {own}({parameter}) {{\n'
+                           f'        {code}\n        return this;\n    }}\n')
 
         for field in struct.fields:
             own, at = self.camel(self.field_name(struct, field)), field.at
             is_argument = f'{struct.c_name}.{field.c_name}' in ARGUMENTS
-            if field.kind == 'skip':
-                continue
             if field.kind == 'callback':
                 arguments.append(f'long {own}User')
-                encode += f'        to.callback({at}, "{field.c_type}", {own}User);\n'
+                encode.append(f'        to.callback({at}, "{field.c_type}", {own}User);\n')
+            elif field.kind == 'list':
+                singular = field.c_name[:-1]
+                count_at = next(other.at for other in struct.fields if other.c_name == singular + '_count')
+                if field.element in self.model.structs:
+                    raise SystemExit(f'{struct.c_name}.{field.c_name}: no rule for a list of {field.element}')
+                java_type = 'Tag' if field.element == 'gmm_tag' else 'Integer'
+                length = f'{own}.length' if is_argument else f'{own}.size()'
                 if is_argument:
-                    continue
-            if field.kind == 'list':
-                encode, members, setters = self.list_of(struct, field, own, is_argument, encode, members, add,
-                                                        arguments, lambda: setters)
+                    arguments.append(f'{java_type}[] {own}')
+                else:
+                    members.append(f'    final java.util.List<{java_type}> {own} = new java.util.ArrayList<>();\n')
+                    add(self.camel(singular), f'{java_type.replace("Integer", "int")} value', field.doc, singular,
+                        f'{own}.add(value);')
+                encode.append(f'        if ({length} != 0) {{\n'
+                              f'            java.nio.ByteBuffer list = Struct.list(4 * {length});\n'
+                              f'            for ({java_type} each : {own}) {{\n'
+                              f'                list.putInt({"each.number()" if java_type == "Tag" else "each"});\n'
+                              f'            }}\n            to.putList({at}, list);\n'
+                              f'            to.putInt({count_at}, {length});\n        }}\n')
+                continue
+            if field.kind == 'skip' or is_argument:
                 continue
             initial = ''
             if field.kind == 'enum':
-                zero = [item for item in self.model.enum_of(field.c_type).items if item.value == 0]
-                initial = f' = {self.type_of(field)}.{self.model.enum_of(field.c_type).short(zero[0])}' if zero else ''
+                enum = self.model.enum_of(field.c_type)
+                zero = [enum.short(item) for item in enum.items if item.value == 0]
+                initial = f' = {self.type_of(field)}.{zero[0]}' if zero else ''
             elif field.kind == 'stream':
                 initial = ' = Stream.DEFAULT'
-            members += f'    {self.type_of(field)} {own}{initial};\n'
+            members.append(f'    {self.type_of(field)} {own}{initial};\n')
+            shown.append((own, own))
             if field.kind == 'flags':
                 for item, flag in self.own_flags(struct, field):
                     add(self.camel(flag), '', item.doc, flag, f'{own} |= {item.value};')
-                encode += f'        to.putInt({at}, {own});\n'
-                shown.append((own, own))
-                continue
-            applies = self.scope_flag(struct, field)
-            also = f' flags |= {applies.value};' if applies else ''
-            if field.kind == 'events':
+            elif field.kind == 'events':
                 event = self.pascal(FLAG_ENUMS[field.element])
-                add(own, f'{event}...', field.doc, own, f'{own} = 0;\n        for ({event} each : value) {{\n'
+                add(own, f'{event}... value', field.doc, own, f'{own} = 0;\n        for ({event} each : value) {{\n'
                     f'            {own} |= each.value();\n        }}')
-                encode += f'        to.putInt({at}, {own} != 0 ? {own} : default{own.capitalize()}());\n'
             else:
-                value = own
-                if field.kind == 'u64' and not self.model.is_unbounded(field):
-                    value = f'Text.checkSize("{own}", value)'
-                else:
-                    value = 'value'
-                add(own, self.type_of(field), field.doc, field.c_name, f'{own} = {value};' + also)
-                put = {'enum': 'to.putInt({at}, {own}.value())', 'u64': 'to.putLong({at}, {own})',
-                       'address': 'to.putLong({at}, {own})', 'text': 'to.putText({at}, {own})',
-                       'tag': 'to.putInt({at}, {own} == null ? 0 : {own}.number())',
-                       'stream': 'to.putLong({at}, {own}.rawAddress())', 'callback': ''}
-                line = put.get(field.kind, 'to.putInt({at}, {own})').format(at=at, own=own)
-                encode += f'        {line};\n' if line else ''
-            shown.append((own, own))
+                is_size = field.kind == 'u64' and not self.model.is_unbounded(field)
+                value = f'Text.checkSize("{own}", value)' if is_size else 'value'
+                applies = self.scope_flag(struct, field)
+                add(own, f'{self.type_of(field)} value', field.doc, field.c_name,
+                    f'{own} = {value};' + (f' flags |= {applies.value};' if applies else ''))
+            if field.kind != 'callback':
+                line = put.get(field.kind, 'putInt({at}, {own})').format(at=at, own=own, pascal=own.capitalize())
+                encode.append(f'        to.{line};\n')
         body = self.doc(struct.doc + '\n\nEach method changes this object and returns it.', name, '')
-        body += f'public final class {name} {{\n' + members + setters
+        body += f'public final class {name} {{\n' + ''.join(members + setters)
         body += f'\n    /** The bytes of a {struct.c_name}. */\n    byte[] encode({", ".join(arguments)}) {{\n'
-        body += f'        Struct to = new Struct({struct.size});\n{encode}        return to.bytes();\n    }}\n'
+        body += f'        Struct to = new Struct({struct.size});\n{"".join(encode)}        return to.bytes();\n    }}\n'
         self.save(name, body + self.to_string(name, shown) + '}\n', struct.c_name not in INTERNAL)
-
-    def list_of(self, struct, field, own, is_argument, encode, members, add, arguments, setters):
-        """A list behind the struct. Its count stands in the field <singular>_count."""
-        singular = field.c_name[:-1]
-        count_at = next(other.at for other in struct.fields if other.c_name == singular + '_count')
-        if field.element == 'gmm_tag':
-            java_type, put = 'Tag', 'list.putInt(each.number())'
-        elif field.element in self.model.structs:
-            raise SystemExit(f'{struct.c_name}.{field.c_name}: no rule for a list of {field.element}')
-        else:
-            java_type, put = 'Integer', 'list.putInt(each)'
-        if is_argument:
-            arguments.append(f'{java_type}[] {own}')
-            length = f'{own}.length'
-        else:
-            members += f'    final java.util.List<{java_type}> {own} = new java.util.ArrayList<>();\n'
-            add(self.camel(singular), java_type.replace('Integer', 'int'), field.doc, singular, f'{own}.add(value);')
-            length = f'{own}.size()'
-        encode += f'        if ({length} != 0) {{\n'
-        encode += f'            java.nio.ByteBuffer list = Struct.list(4 * {length});\n'
-        encode += f'            for ({java_type} each : {own}) {{\n                {put};\n            }}\n'
-        encode += f'            to.putList({field.at}, list);\n'
-        encode += f'            to.putInt({count_at}, {length});\n        }}\n'
-        return encode, members, setters()
 
 
 class CSharp(Writer):
@@ -723,11 +708,12 @@ class CSharp(Writer):
 
 
 class Python(Writer):
+    """One module of enums and of answers, which are named tuples. SWIG's own structs are the options."""
     language = 'python'
-    types = {'bool': 'bool', 'u32': 'int', 'i32': 'int', 'u64': 'int', 'address': 'int', 'name': 'str',
-             'bytes': 'bytes', 'mask': 'int', 'flags': 'int'}
-    codes = {'u32': 'I', 'mask': 'I', 'flags': 'I', 'bool': 'I', 'event': 'I', 'enum': 'I', 'i32': 'i', 'u64': 'Q',
-             'address': 'Q'}
+    names = {'gmm_tag_info': 'TagInfo', 'gmm_oom_info': 'OutOfMemoryInfo', 'GMM_DEVICE_': 'Capability',
+             'GMM_IPC_ROUTE_': 'IpcRoute', 'GMM_WATCH_': 'WatchEvent', 'GMM_': 'PauseFlags'}
+    types = {'bool': 'bool', 'name': 'str', 'bytes': 'bytes'}
+    codes = {'i32': 'i', 'u64': 'Q', 'address': 'Q'}
 
     def doc(self, doc, otherwise, indent='    '):
         parts = [textwrap.wrap(part, 114 - len(indent)) for part in self.paragraphs(self.text(doc, otherwise))]
@@ -736,49 +722,60 @@ class Python(Writer):
         end = '"""\n' if len(lines) == 1 else f'\n{indent}"""\n'
         return f'{indent}"""' + f'\n{indent}'.join(lines).replace(f'\n{indent}\n', '\n\n') + end
 
+    def type_name(self, c_name):
+        return self.names.get(c_name) or super().type_name(c_name)
+
+    def enum_name(self, one):
+        if one.c_name:
+            return self.type_name(one.c_name)
+        return self.names.get(one.prefix) or self.pascal(one.prefix[len('GMM_'):]) + 'Flags'
+
     def write(self):
-        made = ['# SPDX-License-Identifier: Apache-2.0\n"""The values, enums and constants of the C interface.\n\n'
-                f'{NOTICE}\n"""\nimport enum\nimport struct\nfrom typing import NamedTuple\n\n'
+        made = ['# SPDX-License-Identifier: Apache-2.0\n"""The answers, enums and constants of the C interface.\n\n'
+                f'{NOTICE}\n"""\nfrom __future__ import annotations\n\nimport enum\nimport struct\n'
+                'from typing import NamedTuple\n\n'
                 + ''.join(f'{name[len("GMM_"):]} = {value}\n' for name, value in self.model.constants.items()),
                 'def _known(kind, value: int):\n    """The enumerator; a number of a newer library stays a number."""\n'
                 '    try:\n        return kind(value)\n    except ValueError:\n        return value\n']
-        for one in self.model.enums:
-            if one.c_name and one in self.model.types():
-                made.append(self.enum(self.pascal(one.c_name[len('gmm_'):]), 'IntEnum', one))
-            elif not one.c_name:
-                made.append(self.enum(self.pascal(one.prefix[len('GMM_'):]) + 'Flags', 'IntFlag', one))
+        made += [self.enum(one) for one in self.model.enums if not one.c_name or one in self.model.types()]
         made += [self.answer(struct) for struct in self.model.answers()]
         (self.out / 'values.py').write_text('\n\n'.join(made))
 
-    def enum(self, name, base, one):
-        body = f'class {name}(enum.{base}):\n' + self.doc(one.doc, name)
+    def enum(self, one):
+        body = f'class {self.enum_name(one)}(enum.{"IntEnum" if one.c_name else "IntFlag"}):\n'
+        body += self.doc(one.doc, self.enum_name(one))
         for item in one.items:
-            body += f'    {one.short(item)} = {item.value}\n' + (self.doc(item.doc, '') if item.doc else '')
+            body += f'    {re.sub("^CAN_", "", one.short(item))} = {item.value}\n'
+            body += self.doc(item.doc, '') if item.doc else ''
         return body
 
+    def field(self, field):
+        """The type of a field, and the expression that reads it from the bytes."""
+        code = f'{field.count}s' if field.kind in ('name', 'bytes') else self.codes.get(field.kind, 'I')
+        if field.c_type == 'gmm_result':
+            code = 'i'
+        value = f"struct.unpack_from('{code}', data, {field.at})[0]"
+        if field.kind == 'name':
+            value = f"{value}.partition(b'\\0')[0].decode()"
+        elif field.kind == 'bool':
+            value += ' != 0'
+        elif field.kind == 'mask':
+            name = self.type_name(field.element)
+            return f'tuple[{name}, ...]', f'tuple(_known({name}, bit) for bit in range(32) if {value} >> bit & 1)'
+        elif field.kind in ('enum', 'event', 'flags'):
+            name = self.enum_name(self.model.enum_of(field.c_type) if field.kind == 'enum' else
+                                  next(one for one in self.model.enums if field.flags[0] in one.items))
+            return name, f'_known({name}, {value})'
+        return self.types.get(field.kind, 'int'), value
+
     def answer(self, struct):
-        name, fields, properties, values = self.type_name(struct.c_name), '', '', []
+        name, fields, values = self.type_name(struct.c_name), '', []
         for field in self.shown(struct):
-            code = self.codes.get(field.kind, f'{field.count}s')
-            if field.kind == 'enum' and field.c_type == 'gmm_result':
-                code = 'i'
-            value = f"struct.unpack_from('{code}', data, {field.at})[0]"
-            if field.kind == 'name':
-                value = f"{value}.partition(b'\\0')[0].decode()"
-            elif field.kind == 'bool':
-                value += ' != 0'
-            elif field.kind in ('enum', 'event'):
-                kind = (self.type_name(field.c_type) if field.kind == 'enum'
-                        else self.pascal(field.element[len('GMM_'):]) + 'Flags')
-                value = f'_known({kind}, {value})'
-            fields += f'    {field.c_name}: {self.types.get(field.kind, "int")}\n' + self.doc(field.doc, field.c_name)
+            kind, value = self.field(field)
+            fields += f'    {field.c_name}: {kind}\n' + self.doc(field.doc, field.c_name)
             values.append(value)
-            for item, flag in self.own_flags(struct, field) if field.kind == 'flags' else []:
-                properties += f'\n    @property\n    def {flag.lower()}(self) -> bool:\n'
-                properties += self.doc(item.doc, flag, '        ')
-                properties += f'        return bool(self.{field.c_name} & {item.value})\n'
-        return (f'class {name}(NamedTuple):\n' + self.doc(struct.doc, name) + fields + properties
-                + f'\n    @classmethod\n    def unpack(cls, data: bytes) -> {name!r}:\n'
+        return (f'class {name}(NamedTuple):\n' + self.doc(struct.doc, name) + fields
+                + f'\n    @classmethod\n    def unpack(cls, data: bytes) -> {name}:\n'
                 f'        """From the bytes of a {struct.c_name}; what an older library lacks is 0."""\n'
                 f'        data = bytes(data[:{struct.size}]).ljust({struct.size}, b\'\\0\')\n'
                 '        return cls(\n            ' + ',\n            '.join(values) + ')\n')
@@ -791,13 +788,21 @@ def main():
     parser.add_argument('--out', required=True, type=pathlib.Path)
     parser.add_argument('--members', type=pathlib.Path)
     parser.add_argument('--swig', default='swig')
+    parser.add_argument('--depfile', type=pathlib.Path)
     parser.add_argument('rest', nargs='*', metavar='ARGUMENT_OF_SWIG')
     options = parser.parse_args()
+    model = Model(options.swig, options.include)
+    if options.language == 'python':
+        options.out.mkdir(parents=True, exist_ok=True)
+        Python(model, options.out, None).write()
+        if options.depfile:
+            headers = ' '.join(str(path) for path in sorted(options.include.glob('gmm/*.h')))
+            options.depfile.write_text(f'values.py: {headers}\n')
+        return
     shutil.rmtree(options.out, ignore_errors=True)
     values = options.out / 'values'
     values.mkdir(parents=True)
-    model = Model(options.swig, options.include)
-    {'java': Java, 'csharp': CSharp, 'python': Python}[options.language](model, values, options.members).write()
+    {'java': Java, 'csharp': CSharp}[options.language](model, values, options.members).write()
     (options.out / 'values.i').write_text(typemaps(model))
     if options.rest:
         out = str(options.out)

@@ -10,8 +10,15 @@
 GMM_OWNER(Type, )
 %enddef
 
+/* A language may define what its making of a struct needs, which calls nothing of the library. */
+#ifndef GMM_QUICK
+%define GMM_QUICK(Function)
+%enddef
+#endif
+
 /* One that owns something, which End frees. */
 %define GMM_OWNER(Type, End)
+GMM_QUICK(Type::Type)
 %nodefaultctor Type;
 %nodefaultdtor Type;
 %extend Type {

@@ -18,18 +18,25 @@ GMM_STRUCT(gmm_ipc_fd_desc)
 GMM_STRUCT(gmm_scope_desc)
 GMM_STRUCT(gmm_compact_desc)
 
-/* Answers, which the library fills. */
-GMM_STRUCT(gmm_context_info)
-GMM_STRUCT(gmm_device_info)
-GMM_STRUCT(gmm_pointer_info)
-GMM_STRUCT(gmm_tag_info)
-GMM_STRUCT(gmm_stats_info)
-GMM_STRUCT(gmm_ticket_info)
+/* Answers, which the library fills. The language decodes their bytes. */
+%define GMM_ANSWER(Type)
+GMM_STRUCT(Type)
+GMM_QUICK(Type::data)
+%extend Type {
+  PyObject *data() { return PyBytes_FromStringAndSize((const char *)$self, $self->struct_size); }
+}
+%enddef
+GMM_ANSWER(gmm_context_info)
+GMM_ANSWER(gmm_device_info)
+GMM_ANSWER(gmm_pointer_info)
+GMM_ANSWER(gmm_tag_info)
+GMM_ANSWER(gmm_stats_info)
+GMM_ANSWER(gmm_ticket_info)
 GMM_STRUCT(gmm_ipc_fd_info)
 GMM_STRUCT(gmm_ipc_legacy_info)
-GMM_STRUCT(gmm_backup_info)
-GMM_STRUCT(gmm_block_info)
-GMM_STRUCT(gmm_compact_info)
+GMM_ANSWER(gmm_backup_info)
+GMM_ANSWER(gmm_block_info)
+GMM_ANSWER(gmm_compact_info)
 
 /* The library lends one to the out-of-memory handler for the time of its call. */
 %nodefaultctor gmm_oom_info;

@@ -92,7 +92,7 @@ public final class Tour {
         try (GmmBuffer tooLarge = context.alloc(2L * BLOCK, new AllocOptions().tag(tag))) {
             throw new IllegalStateException("a limit was passed by " + tooLarge);
         } catch (GmmException error) {
-            must(error.result() == Result.LIMIT_EXCEEDED && error.getMessage().contains("a limit of"), "the error says why");
+            must(error.result() == Result.LIMIT_EXCEEDED && error.getMessage().contains("a limit of"), "it says why");
         }
         System.out.printf("tour in Java %s: ok, backend %s, device 0: %s%n", Runtime.version().feature(),
             context.info().backendName(), device.name());

@@ -12,7 +12,7 @@ and writes to its stdin:
     frame NUMBER SLOT CRC32        a frame is on its way into the slot
     end
 
-The consumer answers on its stdout with `hello HANDLE` (its event, or "-"), `taken NUMBER` as soon as its copy is queued,
+The consumer answers on its stdout with `hello HANDLE` (its event, or "-"), `taken NUMBER` when its copy is queued,
 `checked NUMBER ok|bad`, and `done CHECKED BAD`. With events no host waits for the other side's device: the consumer's
 stream waits for the slot's event before it copies the frame out, and the producer's stream waits for the consumer's
 event before it writes the slot again. `--damage` spoils one frame behind its checksum, to see it noticed.
@@ -114,7 +114,8 @@ def say(*words):
 def consume():
     _, backend, size, handle = sys.stdin.readline().split()
     with gmm.Context(backend) as context, context.ipc_import(bytes.fromhex(handle)) as ring:
-        ready = [context.ipc_import_event(bytes.fromhex(line.split()[1])) for line in iter(sys.stdin.readline, "start\n")]
+        handles = [bytes.fromhex(line.split()[1]) for line in iter(sys.stdin.readline, "start\n")]
+        ready = [context.ipc_import_event(each) for each in handles]
         stream, staging = context.stream(), context.alloc(int(size), gmm.Kind.HOST)
         copied = context.event(ipc=True) if ready else None
         say("hello", copied.ipc_export().hex() if copied else "-")

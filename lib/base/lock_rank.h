@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order of all locks of the library. lib/engine/LOCKS.md has the rules; tests/unit/locks_test.py finds locks without
-// a rank.
+// The order of all locks of the library. lib/engine/LOCKS.md has the rules. tests/unit/locks_test.py finds locks
+// without a rank.
 #ifndef GMM_BASE_LOCK_RANK_H
 #define GMM_BASE_LOCK_RANK_H
 

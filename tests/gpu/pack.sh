@@ -7,12 +7,11 @@
 # are insisted on. For tests/gpu/engines.sh: the headers and loaders of Vulkan, EGL and OpenGL, and a compiler of
 # shaders.
 #
-# For tests/gpu/interop.sh: RMM's package of the same version, and a folder that runs Numba's own driver tests (its
-# run.sh), where one is given. The same for RMM's tests: RMM_SUITE is the folder rmm/tests of its Python package.
+# Also for tests/gpu/run.sh: RMM's package of the same version. RMM_SUITE is the folder rmm/tests of its source.
 # torch_memory_saver's own tests are in its repository only: TMS_SOURCE names a checkout or a git directory of it;
 # without, pack.sh asks GitHub.
 #
-# Usage: [NUMBA_SUITE=FOLDER] [RMM_SUITE=FOLDER] [RMM_VERSION=26.2] [TMS_SOURCE=FOLDER] tests/gpu/pack.sh
+# Usage: [RMM_SUITE=FOLDER] [RMM_VERSION=26.2] [TMS_SOURCE=FOLDER] tests/gpu/pack.sh
 #   RMM_VERSION   of RMM, default: the newest; it needs a .gpu/wheels without wheels of another one
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -38,20 +37,14 @@ fetch rapids_logger "rapids-logger$(unzip -p ".gpu/wheels/librmm_cu13-$rmm_versi
   sed -n 's/^Requires-Dist: rapids-logger//p')"
 fetch torch_memory_saver 'torch-memory-saver==0.0.10'
 
-# suite VARIABLE FILE: the folder that the variable names, which has the file, as .gpu/ has it: RMM_SUITE is rmm-suite.
-suite() {
-  local folder=${!1:-} name=${1,,}
-  [ -n "$folder" ] || return 0
-  name=${name//_/-}
-  [ -f "$folder/$2" ] || {
-    echo "tests/gpu/pack.sh: there is no $2 in $1=$folder." >&2
+if [ -n "${RMM_SUITE:-}" ]; then
+  [ -f "$RMM_SUITE/test_device_buffer.py" ] || {
+    echo "tests/gpu/pack.sh: there is no test_device_buffer.py in RMM_SUITE=$RMM_SUITE." >&2
     exit 1
   }
-  rm -rf ".gpu/$name"
-  cp -rL "$folder" ".gpu/$name"
-}
-suite NUMBA_SUITE run.sh
-suite RMM_SUITE test_device_buffer.py
+  rm -rf .gpu/rmm-suite
+  cp -rL "$RMM_SUITE" .gpu/rmm-suite
+fi
 
 tms_source=${TMS_SOURCE:-}
 if [ -z "$tms_source" ] && [ ! -d .gpu/torch_memory_saver/test ]; then

@@ -1,15 +1,14 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# The preload library on a GPU, with the real CUDA runtime, shared and linked in, and with PyTorch where it is
-# installed. A line PASS, FAIL or SKIP for each program; exit code 1 when one failed.
+# The preload library on a GPU, with the real CUDA runtime, shared and linked in. A line PASS, FAIL or SKIP for each
+# program; exit code 1 when one failed. tests/bindings/interop/test_preload.py has PyTorch.
 #
 # Usage: tests/gpu/preload_check.sh BUILD
 #   BUILD               a build folder that has lib/preload/libgmm_preload.so
 #   CUDA_HOME=FOLDER    the toolkit; default: beside nvcc, or /usr/local/cuda
-#   PYTHON=COMMAND      with PyTorch; default: python3
 #   GPU_RUN_FAKE=1  rehearses on the fake driver and runtime of the tests: shows nothing about a GPU
 set -uo pipefail
-[ $# -eq 1 ] || { sed -n '3,11s/^# \?//p' "$0"; exit 2; }
+[ $# -eq 1 ] || { sed -n '3,10s/^# \?//p' "$0"; exit 2; }
 build=$(cd "$1" && pwd) || exit 2
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 2
 . tests/support/tap.sh
@@ -92,16 +91,4 @@ for kind in shared static; do
   check "$kind runtime, regions" bash -c 'with_gmm regions "$@"' - "$work/regions_$kind"
 done
 
-python=${PYTHON:-python3}
-if [ -z "${GPU_RUN_FAKE:-}" ] && "$python" -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null; then
-  if ! "$python" tests/gpu/preload_torch.py losses >"$work/alone" 2>"$work/out"; then
-    echo "FAIL PyTorch without gmm"
-    tail -n 5 "$work/out"
-    failed=1
-  fi
-  check "PyTorch, gmm on" bash -c 'with_gmm on "$@"' - "$python" tests/gpu/preload_torch.py on "$work/alone"
-  check "PyTorch, regions" bash -c 'with_gmm regions "$@"' - "$python" tests/gpu/preload_torch.py regions "$work/alone"
-else
-  echo "SKIP PyTorch: ${GPU_RUN_FAKE:+a rehearsal }has none, or no GPU"
-fi
 exit $failed

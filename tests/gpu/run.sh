@@ -1,17 +1,21 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Builds gmm on a machine with a GPU and runs there what needs one. Ends with a table, also in $OUT/summary.txt.
+# Builds gmm on a machine with a GPU and runs there all that needs one: the interface's tests, Python, the tests with
+# other libraries, several processes, several GPUs. Tests of right and wrong run side by side; tests that compare the
+# device's free memory, fill it or measure times run alone after them. Ends with a table, also in $OUT/summary.txt.
 #
 # Usage: tests/gpu/run.sh
-#   OUT=FOLDER          where summary.txt and log.txt go; default tests/gpu/out
-#   GPU_SECONDS=N   how long the whole may take; default 540 for each GPU
-#   GPU_ONLY=WORDS  only the rows whose names have one of these words, by blanks
-#   AT_ONCE=N       how many programs of the interface run at once; default 2, and one more a GPU
-#   BUILD=FOLDER        a build folder to use and keep; default: a new one
-#   GPU_RUN_FAKE=1  rehearses the script on the fake driver of the tests: shows nothing about a GPU
+#   OUT=FOLDER       where summary.txt and log.txt go; default tests/gpu/out
+#   GPU_SECONDS=N    how long the whole may take; default 540 for each GPU
+#   GPU_ONLY=WORDS   only the rows whose names have one of these words, by blanks
+#   AT_ONCE=N        how many programs run side by side; default: half of the cores, at most 8
+#   BUILD=FOLDER     a build folder to use and keep; default: a new one
+#   PYTHON=PATH      the interpreter with the libraries; python3
+#   GPU_RUN_FAKE=1   rehearses the script on the fake driver of the tests: shows nothing about a GPU
 #
-# The script needs a C++ compiler, the CUDA toolkit's headers, Python 3 with pytest and numpy, Meson and ninja. It needs
-# no network: tests/gpu/pack.sh fills .gpu/ with what such machines lack.
+# The script needs a C++ compiler, the CUDA toolkit's headers, Python 3 with pytest and NumPy, Meson and ninja. A
+# library that is missing is skipped. The script needs no network: tests/gpu/pack.sh fills .gpu/ with SWIG, GoogleTest,
+# RMM and the tests of RMM and torch_memory_saver.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 . tests/gpu/machine.sh
@@ -19,13 +23,14 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 open_output
 trap 'rm -rf "$work"' EXIT
 build=${BUILD:-$work/build}
-python=python3
+python=${PYTHON:-python3}
 gpus=$(smi --query-gpu=name --format=csv,noheader 2>/dev/null | wc -l) # the interface's tests go over every device
 [ "$gpus" -gt 0 ] || gpus=1
 deadline=$((SECONDS + ${GPU_SECONDS:-$((540 * gpus))} * ${patience:-1}))
+most=${AT_ONCE:-$(($(nproc) < 16 ? ($(nproc) + 1) / 2 : 8))}
 
-# within SECONDS LOG COMMAND...: runs it in a session of its own, so that nothing of it lives longer than its time. What
-# lived on would hold memory of the device, and the next rows measure that.
+# within SECONDS LOG COMMAND...: runs it in a session of its own, so that no process of it lives longer than its time
+# and holds memory of the device that the next rows measure.
 within() {
   local limit=$(($1 * ${patience:-1})) log_of=$2 left=$((deadline - SECONDS)) session status
   shift 2
@@ -42,106 +47,50 @@ within() {
 
 # report NAME STATUS SECONDS LOG: the row of what within() ran; succeeds when the command did.
 report() {
-  local name=$1 status=$2 words stopped
+  local name=$1 status=$2 words stopped result=PASS
   if [ "$status" = 75 ]; then
-    row FAIL "$name" 0 "not run: no time was left"
+    row FAIL "$name" 0 'not run: no time was left'
     return 1
   fi
+  { printf '\n===== %s\n' "$name" && cat "$4"; } >>"$log"
   words=$(counts "$4")
-  cat "$4" >>"$log"
-  if [ "$status" = 0 ]; then
-    row PASS "$name" "$3" "$words"
-    return 0
+  if [ "$status" = 77 ] || [[ $(tail -n 1 "$4") == skipped:* ]]; then # as Meson and the examples have it
+    result=SKIP words=$(tail -n 1 "$4" | cut -c 1-100)
+  elif [ "$status" != 0 ]; then
+    stopped=$(grep -a '^stopped after' "$4")
+    result=FAIL words="exit $status${stopped:+; $stopped}${words:+; $words}"
   fi
-  stopped=$(grep -a '^stopped after' "$4")
-  row FAIL "$name" "$3" "exit $status${stopped:+; $stopped}${words:+; $words}"
-  grep -aE '^not ok|FAILED|[Ee]rror|Failure' "$4" | head -n 5 | cut -c 1-200 | sed 's/^/        /'
-  return 1
+  row $result "$name" "$3" "$words"
+  while read -r line; do
+    rows+=("        $line")
+    echo "${rows[-1]}"
+  done < <(
+    [ $result != FAIL ] || grep -aE '^not ok|FAILED|[Ee]rror:|Failure' "$4" | head -n 6
+    [ $result != PASS ] || grep -aE '^ok .*[0-9] (GB/s|MiB|ms)|^# (step|gmm|torch):' "$4" | cut -c 1-160 | head -n 8
+  )
+  [ $result != FAIL ]
 }
 
-# step NAME SECONDS COMMAND...: one row; succeeds when the command does within its time.
-step() {
+# alone NAME SECONDS COMMAND...: one row; succeeds when the command does within its time.
+alone() {
   local name=$1 limit=$2 begin=$SECONDS
   shift 2
-  wanted "$name" || case $name in configure | build | *'came along' | 'GoogleTest from'*) ;; *) return 0 ;; esac
-  printf '\n===== %s: %s\n' "$name" "$*" >>"$log"
+  wanted "$name" || return 0
   within "$limit" "$work/step.log" "$@"
   report "$name" $? $((SECONDS - begin)) "$work/step.log"
 }
 
-build_step() { step "$@"; }
+# build_step NAME SECONDS COMMAND...: a row in any case.
+build_step() { GPU_ONLY='' alone "$@"; }
 
-finish() {
-  write_summary run.sh "$(c++ --version 2>/dev/null | head -n 1); $(python3 --version 2>&1)" \
-    "${GPU_ONLY:+GPU_ONLY='$GPU_ONLY' }" \
-    "$((${#rows[@]} - failed)) of ${#rows[@]} rows passed"
-  [ $failed = 0 ]
-  exit
-}
-
-# --- the machine ----------------------------------------------------------------------------------------------
-# Managed memory beyond what is free can hang a GPU: nothing here takes over 1 GiB, and nothing starts with less than 4
-# free.
-ask_machine 4096 || finish
-
-# --- the tools that came along --------------------------------------------------------------------------------
-command -v swig >/dev/null || take_wheels .gpu/wheels/swig-*.whl
-if [ -d .gpu/googletest ] && ! echo '#include <gtest/gtest.h>' | c++ -std=c++20 -xc++ -E - >/dev/null 2>&1; then
-  mkdir -p "$work/gtest"
-  step 'GoogleTest from its source' 120 bash -ec '
-    for name in gtest-all gtest_main; do
-      c++ -std=c++20 -O1 -I.gpu/googletest/include -I.gpu/googletest -c .gpu/googletest/src/$name.cc -o "$0/$name.o" &
-    done
-    wait
-    ar rcs "$0/libgtest.a" "$0/gtest-all.o"
-    ar rcs "$0/libgtest_main.a" "$0/gtest_main.o"' "$work/gtest"
-  # Meson finds it as the compiler does.
-  export CPLUS_INCLUDE_PATH=$root/.gpu/googletest/include LIBRARY_PATH=$work/gtest
-fi
-take_headers
-take_zlib # gmm-bench reads compressed traces
-for tool in c++ meson ninja python3 swig; do
-  command -v $tool >/dev/null || row FAIL "the tool $tool" 0 'not found'
-done
-
-# --- the build --------------------------------------------------------------------------------------------------
-options=(-Ddebug=true -Dpython=enabled -Djava=disabled -Dcsharp=disabled)
-[ -z "$fake" ] || options+=(-Doptimization=0)
-if [ ! -f "$build/build.ninja" ]; then step 'configure' 60 meson setup "$build" "${options[@]}" || finish; fi
-# Only what runs below.
-mapfile -t targets < <(ninja -C "$build" -t targets all | sed -n 's/: .*//p' | grep -vE '\.p/|\.symbols$' |
-  grep -E -e '^(bindings/python/|lib/preload/lib|tests/api/|examples/tour-c$|tests/unit/cuda_backend_test$)' \
-    -e '^tests/(support/fake_cuda/lib|(pause_faults|ipc_lifetimes|bench/gmm-bench)$)')
-step 'build' 200 ninja -C "$build" -j "$(nproc)" "${targets[@]}" || finish
-
-export GMM_BACKEND=cuda
-if [ -n "$fake" ]; then
-  export LD_LIBRARY_PATH=$build/tests/support/fake_cuda${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-  export FAKE_CUDA_MEMORY=${FAKE_CUDA_MEMORY:-$((64 << 30))} # the traces want more than the fake has by itself
-  export FAKE_CUDA_DEVICES=${FAKE_CUDA_DEVICES:-2}
-fi
-
-# program NAME SECONDS PATH ARGUMENT...: a row also when the build does not have it.
-program() {
-  local name=$1 limit=$2 path=$3
-  shift 3
-  if [ -x "$path" ]; then
-    step "$name" "$limit" "$path" "$@"
-  else
-    row FAIL "$name" 0 "not built: ${path#"$build"/}"
-  fi
-}
-
-# --- the tests --------------------------------------------------------------------------------------------------
-program 'backend suite' 90 "$build/tests/unit/cuda_backend_test" --gtest_color=no
-# beside NAME SECONDS COMMAND...: a row of together(), which waits for all of them.
+# beside NAME SECONDS COMMAND...: the same beside others. together() waits for all of them and writes their rows.
 names=()
 beside() {
   local name=$1 limit=$2 number=${#names[@]}
   shift 2
   wanted "$name" || return 0
   names+=("$name")
-  while [ "$(jobs -rp | wc -l)" -ge "${AT_ONCE:-$((2 + gpus))}" ]; do wait -n; done
+  while [ "$(jobs -rp | wc -l)" -ge "$most" ]; do wait -n; done
   (
     begin=$SECONDS
     within "$limit" "$work/$number.log" "$@"
@@ -154,81 +103,146 @@ together() {
   wait
   for number in "${!names[@]}"; do
     read -r status seconds <"$work/$number.end"
-    printf '\n===== %s\n' "${names[number]}" >>"$log"
     report "${names[number]}" "$status" "$seconds" "$work/$number.log"
   done
+  names=()
 }
 
-python_path=$build/bindings/python${PYTHONPATH:+:$PYTHONPATH}
-# Several at once: their own counts are what they check. What fills the device, or counts what is free on it, comes
-# after them.
-alone=() rest=() found=
+finish() {
+  write_summary run.sh "$(nproc) cores; $(c++ --version 2>/dev/null | head -n 1); $("$python" --version 2>&1)" \
+    "${GPU_ONLY:+GPU_ONLY='$GPU_ONLY' }" "$failed rows failed"
+  [ $failed = 0 ]
+  exit
+}
+
+# --- the machine and the tools that came along ------------------------------------------------------------------
+# Managed memory beyond what is free can hang a GPU; Numba's own tests take a tenth of the card.
+ask_machine 40000 || finish
+wheels=()
+command -v swig >/dev/null || wheels+=(.gpu/wheels/swig-*.whl)
+"$python" -c 'import rmm' 2>/dev/null ||
+  wheels+=(.gpu/wheels/rmm_cu13-*.whl .gpu/wheels/librmm_cu13-*.whl .gpu/wheels/rapids_logger-*.whl)
+take_wheels "${wheels[@]}"
+if [ -d .gpu/googletest ] && ! echo '#include <gtest/gtest.h>' | c++ -std=c++20 -xc++ -E - >/dev/null 2>&1; then
+  mkdir -p "$work/gtest"
+  build_step 'GoogleTest from its source' 120 bash -ec '
+    for name in gtest-all gtest_main; do
+      c++ -std=c++20 -O1 -I.gpu/googletest/include -I.gpu/googletest -c .gpu/googletest/src/$name.cc -o "$0/$name.o" &
+    done
+    wait
+    ar rcs "$0/libgtest.a" "$0/gtest-all.o"
+    ar rcs "$0/libgtest_main.a" "$0/gtest_main.o"' "$work/gtest"
+  # Meson finds it as the compiler does.
+  export CPLUS_INCLUDE_PATH=$root/.gpu/googletest/include LIBRARY_PATH=$work/gtest
+fi
+take_headers
+take_zlib
+
+# --- the build --------------------------------------------------------------------------------------------------
+options=(-Dpython=enabled -Djava=disabled -Dcsharp=disabled -Dwerror=false)
+[ -z "$fake" ] || options+=(-Doptimization=0)
+[ -f "$build/build.ninja" ] || build_step 'configure' 60 meson setup "$build" "${options[@]}" || finish
+# Only what runs below.
+mapfile -t targets < <(ninja -C "$build" -t targets all | sed -n 's/: .*//p' | grep -vE '\.p/|\.symbols$' |
+  grep -E -e '^(bindings/python/|lib/(preload/)?lib|lib/cli/gmm$|tests/api/|examples/tour-c$)' \
+    -e '^tests/(support/fake_cud[a-z]*/lib|(pause_faults|ipc_lifetimes|bench/gmm-bench)$|unit/cuda_backend_test$)')
+build_step 'build' 200 ninja -C "$build" -j "$(nproc)" "${targets[@]}" || finish
+
+export GMM_BACKEND=cuda PYTHONDONTWRITEBYTECODE=1 XLA_PYTHON_CLIENT_PREALLOCATE=false BUILD=$build
+export PYTHONPATH=$build/bindings/python${PYTHONPATH:+:$PYTHONPATH} \
+  LD_LIBRARY_PATH=$build/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+export GMM_TORCH_CACHE=$work/torch XDG_CACHE_HOME=$work/cache CUBLAS_WORKSPACE_CONFIG=:4096:8
+export RMM_SUITE=${RMM_SUITE:-$root/.gpu/rmm-suite}
+if [ -n "$fake" ]; then
+  export LD_LIBRARY_PATH=$build/tests/support/fake_cuda:$build/tests/support/fake_cudart:$LD_LIBRARY_PATH \
+    FAKE_CUDA_MEMORY=${FAKE_CUDA_MEMORY:-$((64 << 30))} FAKE_CUDA_DEVICES=2
+fi
+
+# Numba's release imports a name that the newest NumPy lacks.
+with_numba=$PYTHONPATH
+if "$python" -c 'import numpy, sys; sys.exit(hasattr(numpy, "row_stack"))' 2>/dev/null; then
+  mkdir -p "$work/prelude"
+  printf 'import numpy\nnumpy.row_stack = numpy.vstack\n' >"$work/prelude/sitecustomize.py"
+  with_numba=$work/prelude:$PYTHONPATH
+fi
+
+# program NAME SECONDS PATH ARGUMENT...: alone; a row also when the build does not have it.
+program() {
+  if [ -x "$3" ]; then alone "$@"; elif wanted "$1"; then row FAIL "$1" 0 "not built: ${3#"$build"/}"; fi
+}
+
+# with_library NAME: whether Python has it.
+with_library() { "$python" -c "import importlib.util, sys; sys.exit(importlib.util.find_spec('$1') is None)"; }
+
+# interop alone|beside LIBRARY MODULE SECONDS [NAME=VALUE...]: tests/bindings/interop/test_LIBRARY.py.
+interop() {
+  local how=$1 library=$2 module=$3 limit=$4
+  shift 4
+  if with_library "$module"; then
+    $how "with $library${*:+, ${!#}}" "$limit" env PYTHONPATH="$with_numba" "$@" "$python" \
+      tests/bindings/python/run.py "tests/bindings/interop/test_$library.py"
+  elif wanted "with $library"; then
+    row SKIP "with $library" 0 "no module $module"
+  fi
+}
+
+# --- right or wrong: side by side -------------------------------------------------------------------------------
+# The longest first.
+beside 'Python tests' $((240 * gpus)) "$python" tests/bindings/python/run.py
+interop beside numba_suite numba.cuda 200
+interop beside torch torch 200
+interop beside torch_managed torch 200
+interop beside numba numba.cuda 200
+interop beside preload torch 150
+apart=() found=
 for path in "$build"/tests/api/*; do
   name=${path##*/}
   case $name in *.p | *.def | gmm_hpp_throwing) continue ;; esac # the cases of the last are in gmm_hpp_throwing_20
-  [ -x "$path" ] || continue
+  [ -x "$path" ] && [ -f "$path" ] || continue
   found=1
   case $name in
-    conformance_foreign | conformance_limits | conformance_pause | conformance_watch) alone+=("$path") ;;
+    conformance_foreign | conformance_limits | conformance_pause | conformance_watch) apart+=("$path") ;;
     conformance_ipc) # the longest of all
       for ((i = 0; i < gpus; ++i)); do
         beside "interface: $name$([ "$gpus" = 1 ] || echo " $i")" $((150 * gpus)) env CHECK_DEVICE=$i "$path"
       done
       ;;
-    conformance_ipc* | gmm_hpp*) beside "interface: $name" $((150 * gpus)) "$path" ;;
-    *) rest+=("$path") ;;
+    *) beside "interface: $name" $((150 * gpus)) "$path" ;;
   esac
 done
 [ -n "$found" ] || ! wanted interface || row FAIL 'interface' 0 'not built: tests/api'
-for path in "${rest[@]}"; do beside "interface: ${path##*/}" $((150 * gpus)) "$path"; done
-wait
-for path in "${alone[@]}"; do AT_ONCE=1 beside "interface: ${path##*/}" $((150 * gpus)) "$path"; done
+interop beside rmm rmm 150
+interop beside cupy cupy 120
+interop beside jax jax 90
+interop beside cuda_core cuda.core 60
+interop beside torch_multiprocessing torch 90
+for path in examples/python/*.py; do
+  [ "${path##*/}" = tour.py ] || beside "example ${path##*/}" 90 env PYTHONPATH="$with_numba" "$python" "$path"
+done
+beside 'backend suite' 90 "$build/tests/unit/cuda_backend_test" --gtest_color=no
 together
-# Faults of pause and resume that a device survives; a part of it fills the device from a second process.
+
+# --- alone: the device's free memory, all of the device, times --------------------------------------------------
+for path in "${apart[@]}"; do alone "interface: ${path##*/}" $((150 * gpus)) "$path"; done
 program 'pause faults' 60 "$build/tests/pause_faults"
-
-traces=("$root"/tests/bench/traces/streams_mixed.trace.gz)
-program 'tour in C' 60 "$build/examples/tour-c" "${traces[@]}"
-if [ -f examples/python/tour.py ]; then
-  step 'tour in Python' 90 env PYTHONPATH="$python_path" python3 examples/python/tour.py "${traces[@]}"
-else
-  row FAIL 'tour in Python' 0 'not there: examples/python/tour.py'
+program 'either side killed' 40 "$build/tests/ipc_lifetimes"
+interop alone memory_saver torch 250
+interop alone memory_saver torch 90 "LD_PRELOAD=$build/lib/preload/libgmm_preload.so" GMM_PRELOAD=regions
+interop alone memory_saver torch 60 "LD_PRELOAD=$build/lib/preload/libgmm_preload.so" GMM_PRELOAD=regions \
+  TMS_INIT_ENABLE=1 TMS_INIT_ENABLE_CPU_BACKUP=1
+interop alone vllm torch 90
+alone 'preload library' 90 tests/gpu/preload_check.sh "$build"
+if with_library torch; then
+  alone 'colocated engines' 100 "$python" tests/gpu/colocated_loop.py
+  alone 'training GPT-2 small' 60 "$python" tests/gpu/train_gpt2.py ${fake:+--rehearse}
 fi
-# Many of its tests start processes, which wait for each other in the driver: alone, it takes a third of the time.
-if [ ! -f tests/bindings/python/run.py ]; then
-  row FAIL 'Python tests' 0 'not there: tests/bindings/python/run.py'
-elif wanted 'Python tests' &&
-  step 'Python tests' $((180 * gpus)) env PYTHONPATH="$python_path" \
-    ${fake:+LD_LIBRARY_PATH="$LD_LIBRARY_PATH:$build/tests/support/fake_cudart"} python3 tests/bindings/python/run.py &&
-  ! grep -aqE '^ok .*\[.*cuda' "$work/step.log"; then
-  row FAIL 'Python tests on CUDA' 0 'the CUDA backend did not open in Python'
+alone 'checkpoint of a process' 120 "$python" tests/gpu/checkpoint_check.py ${fake:+--rehearse}
+alone 'leases' 90 "$python" tests/gpu/lease_check.py ${fake:+--rehearse}
+if [ "$gpus" -gt 1 ]; then
+  for part in pause move job; do
+    alone "several GPUs: $part" 120 "$python" tests/gpu/several_gpus_check.py $part
+  done
+  alone 'NCCL' 100 "$python" tests/gpu/nccl_check.py
 fi
-
-# A process takes longer to start CUDA the more GPUs there are.
-step 'sharing between processes' $((100 * gpus)) env WITHOUT_INTERFACE=1 IPC_AT_ONCE=$((64 / gpus)) \
-  tests/gpu/ipc_check.sh "$build"
-
-# The drop-ins need PyTorch, and no fake driver is enough for it. Each measures what is free on the first device that it
-# sees, so a second GPU takes every other one.
-if [ -z "$fake" ] && python3 -c 'import torch' 2>/dev/null; then
-  names=()
-  IFS=, read -ra visible <<<"${CUDA_VISIBLE_DEVICES:-}"
-  drop_in() {
-    local lane=$((${#names[@]} % (gpus < 2 ? 1 : 2)))
-    [ $lane != 0 ] || wait
-    AT_ONCE=2 beside "$1" 150 env CUDA_VISIBLE_DEVICES="${visible[lane]:-$lane}" "${@:2}"
-  }
-  check() {
-    drop_in "PyTorch: $1" env PYTHONPATH="$python_path" \
-      LD_LIBRARY_PATH="$build/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" python3 "tests/gpu/$1.py"
-  }
-  check memory_saver_check
-  drop_in 'preload library' tests/gpu/preload_check.sh "$build"
-  check colocated_loop
-  check vllm_check
-  together
-fi
-
-# --- what is left behind ----------------------------------------------------------------------------------------
 memory_came_back
 finish

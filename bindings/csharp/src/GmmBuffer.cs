@@ -27,7 +27,7 @@ namespace Gmm
             Kind = kind;
         }
 
-        internal static GmmBuffer Allocated(GmmContextHandle context, GmmHeapHandle heap, GmmStream stream, long size,
+        internal static GmmBuffer Allocated(GmmContextHandle context, GmmObjectHandle heap, GmmStream stream, long size,
             GmmKind kind, Func<IntPtr, IntPtr> allocate)
         {
             Show.CheckSize("size", size);
@@ -84,7 +84,7 @@ namespace Gmm
         private static GmmBuffer Imported(GmmContextHandle context, Import how)
         {
             bool kept = false;
-            GmmImportHandle handle = null;
+            GmmObjectHandle handle = null;
             bool made = false;
             try
             {
@@ -92,7 +92,8 @@ namespace Gmm
                 kept = true;
                 IntPtr address;
                 how(context.DangerousGetHandle(), out address);
-                handle = new GmmImportHandle(address, context);
+                handle = new GmmObjectHandle(address, context,
+                    mapped => Native.gmm_ipc_close(context.DangerousGetHandle(), mapped));
                 GmmPointerInfo info = GmmContext.Query(context.DangerousGetHandle(), address);
                 made = true;
                 return new GmmBuffer(context, handle, (long)info.Base + info.Size - (long)address, info.Kind);

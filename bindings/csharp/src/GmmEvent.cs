@@ -23,11 +23,11 @@ namespace Gmm
             {
                 IntPtr address;
                 maker(native, out address);
-                return new GmmEventHandle(address, context);
+                return new GmmObjectHandle(address, context, made => Native.gmm_event_destroy(made));
             });
         }
 
-        internal GmmEventHandle Handle { get; }
+        internal GmmObjectHandle Handle { get; }
 
         /// <summary>Records what is queued on the stream so far.</summary>
         public void Record(GmmStream stream)

@@ -7,7 +7,7 @@ namespace Gmm
     public sealed class GmmHeap : IDisposable
     {
         private readonly GmmContextHandle context;
-        private readonly GmmHeapHandle handle;
+        private readonly GmmObjectHandle handle;
         private readonly GmmKind kind;
 
         internal GmmHeap(GmmContextHandle context, GmmHeapOptions options)
@@ -16,7 +16,7 @@ namespace Gmm
             {
                 IntPtr address;
                 Native.gmm_heap_create(native, options.Encode(), out address);
-                return new GmmHeapHandle(address, context);
+                return new GmmObjectHandle(address, context, made => Native.gmm_heap_destroy(made));
             });
             this.context = context;
             kind = options.Kind == GmmKind.Unspecified ? GmmKind.Device : options.Kind;

@@ -7,7 +7,7 @@ namespace Gmm
     /// <summary>A page-lock of memory that the program owns.</summary>
     public sealed class GmmPin : IDisposable
     {
-        private readonly GmmPinHandle handle;
+        private readonly GmmObjectHandle handle;
         private readonly IntPtr devicePointer;
 
         /// <summary>`array` is the garbage collector's pin on the memory. It ends after the native one.</summary>
@@ -21,7 +21,20 @@ namespace Gmm
                 kept = true;
                 Native.gmm_pin(context.DangerousGetHandle(), memory, (ulong)size,
                     new GmmPinOptions { Device = device, ReadOnly = readOnly }.Encode(), out devicePointer);
-                handle = new GmmPinHandle(memory, context, array);
+                handle = new GmmObjectHandle(memory, context, pinned =>
+                {
+                    try
+                    {
+                        Native.gmm_unpin(context.DangerousGetHandle(), pinned);
+                    }
+                    finally
+                    {
+                        if (array.IsAllocated)
+                        {
+                            array.Free();
+                        }
+                    }
+                });
                 made = true;
             }
             finally

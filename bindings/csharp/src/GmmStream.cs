@@ -28,7 +28,8 @@ namespace Gmm
             {
                 IntPtr address;
                 Native.gmm_stream_create(native, new GmmStreamOptions { Device = device }.Encode(), out address);
-                return new GmmStreamHandle(address, context);
+                return new GmmObjectHandle(address, context,
+                    made => Native.gmm_stream_destroy(context.DangerousGetHandle(), made));
             });
             this.context = context;
         }
@@ -48,7 +49,7 @@ namespace Gmm
         }
 
         /// <summary>Null for streams that gmm did not make.</summary>
-        internal GmmStreamHandle Handle { get; }
+        internal GmmObjectHandle Handle { get; }
 
         /// <summary>The address, for a caller that holds a reference.</summary>
         internal IntPtr RawAddress

@@ -81,7 +81,7 @@ namespace Gmm
     /// </summary>
     public sealed class GmmWatcher : IDisposable
     {
-        private readonly GmmWatcherHandle handle;
+        private readonly GmmObjectHandle handle;
         private readonly WatchCall call;
 
         internal GmmWatcher(GmmContextHandle context, GmmWatchOptions options, GmmWatchHandler heard)
@@ -95,7 +95,7 @@ namespace Gmm
             {
                 IntPtr address;
                 Native.gmm_watch(native, options.Encode(call.User), out address);
-                return new GmmWatcherHandle(address, context, call);
+                return new GmmObjectHandle(address, context, made => Native.gmm_watcher_destroy(made), call); // waits
             });
         }
 

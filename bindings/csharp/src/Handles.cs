@@ -249,45 +249,20 @@ namespace Gmm
         }
     }
 
-    /// <summary>A heap.</summary>
-    public sealed class GmmHeapHandle : GmmSafeHandle
+    /// <summary>A heap, stream, event, watcher, pin or import, which one call of the library ends.</summary>
+    public sealed class GmmObjectHandle : GmmSafeHandle
     {
-        internal GmmHeapHandle(IntPtr value, GmmContextHandle context) : base(value, context)
+        private readonly Action<IntPtr> end;
+
+        internal GmmObjectHandle(IntPtr value, GmmContextHandle context, Action<IntPtr> end, IDisposable call = null)
+            : base(value, context, call)
         {
+            this.end = end;
         }
 
         internal override void Free(IntPtr value)
         {
-            Native.gmm_heap_destroy(value);
-        }
-    }
-
-    /// <summary>A stream that a context made.</summary>
-    public sealed class GmmStreamHandle : GmmSafeHandle
-    {
-        private readonly GmmContextHandle context;
-
-        internal GmmStreamHandle(IntPtr value, GmmContextHandle context) : base(value, context)
-        {
-            this.context = context;
-        }
-
-        internal override void Free(IntPtr value)
-        {
-            Native.gmm_stream_destroy(context.DangerousGetHandle(), value);
-        }
-    }
-
-    /// <summary>An event.</summary>
-    public sealed class GmmEventHandle : GmmSafeHandle
-    {
-        internal GmmEventHandle(IntPtr value, GmmContextHandle context) : base(value, context)
-        {
-        }
-
-        internal override void Free(IntPtr value)
-        {
-            Native.gmm_event_destroy(value);
+            end(value);
         }
     }
 
@@ -317,19 +292,6 @@ namespace Gmm
         }
     }
 
-    /// <summary>A watch of memory or of a budget.</summary>
-    public sealed class GmmWatcherHandle : GmmSafeHandle
-    {
-        internal GmmWatcherHandle(IntPtr value, GmmContextHandle context, WatchCall call) : base(value, context, call)
-        {
-        }
-
-        internal override void Free(IntPtr value)
-        {
-            Native.gmm_watcher_destroy(value); // waits for the handler
-        }
-    }
-
     /// <summary>A lease.</summary>
     public sealed class GmmLeaseHandle : GmmSafeHandle
     {
@@ -355,34 +317,6 @@ namespace Gmm
             finally
             {
                 Ended.Set();
-            }
-        }
-    }
-
-    /// <summary>A pin of the program's own memory.</summary>
-    public sealed class GmmPinHandle : GmmSafeHandle
-    {
-        private readonly GmmContextHandle context;
-        private GCHandle array;
-
-        internal GmmPinHandle(IntPtr value, GmmContextHandle context, GCHandle array) : base(value, context)
-        {
-            this.context = context;
-            this.array = array;
-        }
-
-        internal override void Free(IntPtr value)
-        {
-            try
-            {
-                Native.gmm_unpin(context.DangerousGetHandle(), value);
-            }
-            finally
-            {
-                if (array.IsAllocated)
-                {
-                    array.Free();
-                }
             }
         }
     }
@@ -470,22 +404,6 @@ namespace Gmm
             {
                 stream.Handle.DangerousRelease();
             }
-        }
-    }
-
-    /// <summary>Memory imported from another process.</summary>
-    public sealed class GmmImportHandle : GmmSafeHandle
-    {
-        private readonly GmmContextHandle context;
-
-        internal GmmImportHandle(IntPtr value, GmmContextHandle context) : base(value, context)
-        {
-            this.context = context;
-        }
-
-        internal override void Free(IntPtr value)
-        {
-            Native.gmm_ipc_close(context.DangerousGetHandle(), value);
         }
     }
 }

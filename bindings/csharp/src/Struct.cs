@@ -40,6 +40,10 @@ namespace Gmm
         {
             if (text != null)
             {
+                if (text.IndexOf('\0') >= 0)
+                {
+                    throw new ArgumentException("text holds a NUL character");
+                }
                 pointers.Add(new KeyValuePair<int, byte[]>(at, Encoding.UTF8.GetBytes(text + "\0")));
             }
         }

@@ -41,10 +41,9 @@ __all__ = sorted(name for name in globals() if not name.startswith("_"))
 # Behind __all__, which it is no part of: it registers with multiprocessing's pickler.
 from gmm import multiprocessing  # noqa: E402, F401
 
-for _public in (alloc, Array, BackupInfo, BlockInfo, Buffer, ClosedError, CompactInfo, Context, ContextInfo,
-                DeviceInfo, Error, Event, Heap, OutOfMemoryInfo, Pin, PointerInfo, Statistics, Stream, Tag, TagInfo, Ticket,
-                TicketInfo, Watcher, WatchInfo):
-    _public.__module__ = "gmm"
+for _public in map(globals().get, __all__):
+    if getattr(_public, "__module__", "").startswith("gmm."):
+        _public.__module__ = "gmm"
 del _public
 
 

@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Any, Callable, Iterable
 from gmm import _native as native
 from gmm._core import copies, sycl, words
 from gmm._core.array import Array, allocated, asarray, copied_array, from_dlpack
-from gmm._core.buffer import PINNED, Buffer, Pin
+from gmm._core.buffer import Buffer, Pin, import_block, import_desc, open_import
 from gmm._core.enums import Backend, FdType, Kind, LogLevel, as_kind
 from gmm._core.errors import ERRORS, Error
 from gmm._core.heap import Heap
 from gmm._core.info import (
     BackupInfo, BlockInfo, CompactInfo, ContextInfo, DeviceInfo, OutOfMemoryInfo, PointerInfo, Statistics, TagInfo,
     read)
-from gmm._core.ipc import import_block, import_desc, open_import
 from gmm._core.scope import Scope
-from gmm._core.stream import HANDLE_CONTEXT, Event, Stream, as_stream
+from gmm._core.stream import Event, Stream, as_stream
 from gmm._core.tag import Tag, tag_info, tag_number
 from gmm._core.ticket import Ticket, carry_out, pause_desc, wait_in_slices
 from gmm._core.watch import Watcher
@@ -101,7 +100,7 @@ class Context(native.Handle):
         if log is not None:
             self._log = lambda level, message: log(LogLevel(level), message)
             desc.set_log(self)
-        self._open(HANDLE_CONTEXT, None, native.gmm_context_create, desc)
+        self._open(native.HANDLE_CONTEXT, None, native.gmm_context_create, desc)
         self._queues = weakref.WeakSet()
         self._sycl_queues = {}
         self._leases = weakref.WeakSet()
@@ -234,8 +233,8 @@ class Context(native.Handle):
         desc.device = device
         desc.flags = native.GMM_PIN_READ_ONLY if read_only else 0
         pin = Pin()
-        pin.device_pointer = pin._open(PINNED, address, view.nbytes, self, view, native.gmm_pin, self, address,
-                                       view.nbytes, desc)[1]
+        pin.device_pointer = pin._open(native.MEMORY_PINNED, address, view.nbytes, self, view, native.gmm_pin, self,
+                                       address, view.nbytes, desc)[1]
         return pin
 
     # Streams.
@@ -486,8 +485,8 @@ class Context(native.Handle):
         True makes the library try again. None removes the handler. It runs on the allocating thread and may free, pause
         and trim, but not allocate. Its exceptions reach the caller of alloc().
         """
-        def call(device, kind, tag, requested, reserved, attempt, cause):
-            return handler(OutOfMemoryInfo(device, Kind(kind), tag, requested, reserved, attempt, cause))
+        def call(data):
+            return handler(OutOfMemoryInfo.unpack(data))
 
         # The library calls this handle, whose attribute is the handler. So threads that set at once cannot leave a
         # registration without a handler, and one of theirs holds. The call waits for handlers that run.

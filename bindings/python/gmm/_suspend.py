@@ -92,21 +92,18 @@ def _check_alive(verb, pids, rest=""):
 
 
 class _Answer:
-    """What the helper told: the steps that ended, its last line, and the step in which it was ended."""
+    """The helper's lines: the steps that it began, and its last one, None if it was ended before."""
 
-    def __init__(self, lines):
-        self.steps = [line for line in lines if "code" in line]
+    def __init__(self, out):
+        lines = [json.loads(line) for line in out.splitlines() if line.endswith("}")]
+        self.begun = [line for line in lines if "step" in line and line["pid"]]
         self.end = lines[-1] if lines and "end" in lines[-1] else None
-        self.begun = lines[-1] if self.end is None and lines and "code" not in lines[-1] else None
-        self.states = {} if self.end is None else {int(pid): code for pid, code in self.end.get("states", {}).items()}
+        self.failures = (self.end or {}).get("failures", ())
+        self.states = {int(pid): code for pid, code in (self.end or {}).get("states", {}).items()}
 
     def state(self, pid):
         code = self.states.get(pid, -1)
         return ProcessState(code) if code in list(ProcessState) else None
-
-
-def _lines(out):
-    return [json.loads(line) for line in out.splitlines() if line.endswith("}")]
 
 
 def _bring_back(verb, out, timeout):
@@ -115,7 +112,7 @@ def _bring_back(verb, out, timeout):
     out: what it wrote. Those without a step stay: who was away before the call may not have the room to come back.
     """
     if verb == "suspend":
-        pids = tuple(dict.fromkeys(line["pid"] for line in _lines(out) if "step" in line))
+        pids = tuple(dict.fromkeys(line["pid"] for line in _Answer(out).begun))
         if not pids:
             return "all are as before"
         with contextlib.suppress(Exception):  # its failure is said by the state
@@ -147,10 +144,10 @@ def _run(verb, pids, timeout, needs=(), heard=None):
         heard.append(process.communicate()[0])
         raise
     heard.append(out)
-    answer = _Answer(_lines(out))
+    answer = _Answer(out)
     if answer.end is None:
-        where = "before its first step" if answer.begun is None else \
-            f"in the {answer.begun['step']} of process {answer.begun['pid']}"
+        where = f"in the {answer.begun[-1]['step']} of process {answer.begun[-1]['pid']}" if answer.begun else \
+            "before its first step"
         rest = _bring_back(verb, out, timeout)
         if late:
             raise errors.NotReadyError(f"{verb}: the driver did not answer within {timeout} s, {where}; {rest}")
@@ -162,15 +159,16 @@ def _run(verb, pids, timeout, needs=(), heard=None):
 
 
 def _raise_failure(verb, answer):
-    failures = [step for step in answer.steps if step["code"]]
+    failures = answer.failures
     if not failures:
         return
     # The failure that a program must act on is that of an undoing.
     stuck = next((step for step in failures if answer.state(step["pid"]) == ProcessState.FAILED or
                   (step["step"] == "restore" and step["code"] in _STUCK)), None)
-    pid, name, code = (stuck or failures[0])["pid"], (stuck or failures[0])["step"], (stuck or failures[0])["code"]
+    failure = stuck or failures[0]
+    pid, name, code = failure["pid"], failure["step"], failure["code"]
     state = answer.state(pid)
-    words = f"{verb}: the {name} of process {pid} failed: {(stuck or failures[0])['name']} ({code})"
+    words = f"{verb}: the {name} of process {pid} failed: {failure['name']} ({code})"
     if stuck:
         raise ProcessStuckError(f"{words}; drivers up to 580 cannot bring it back after that: end it", pid, name, code,
                                 state)

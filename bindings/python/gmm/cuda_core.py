@@ -11,8 +11,11 @@
 
 The resource allocates and frees on the streams that cuda.core names.
 """
+from __future__ import annotations
+
 import functools
 import operator
+from typing import Any
 
 try:
     import cuda.core
@@ -23,8 +26,10 @@ except ImportError as error:
                       f"imported here ({error}): pip install 'cuda-core[cu13]' (or [cu12])") from error
 
 from gmm import _native as native
+from gmm._context import Context
 from gmm._core.enums import STREAM_DEFAULT, Kind
 from gmm._core.resource import alloc_desc, resource_tag
+from gmm._core.tag import Tag
 from gmm._default import context as _default_context
 
 __all__ = ["MemoryResource"]
@@ -46,7 +51,8 @@ class MemoryResource(_MemoryResource):
     context: None: the default context. It must stay open as long as its memory is in use.
     """
 
-    def __init__(self, device=0, kind=Kind.DEVICE, *, tag=None, context=None):
+    def __init__(self, device: Any = 0, kind: Kind = Kind.DEVICE, *, tag: Tag | int | str | None = None,
+                 context: Context | None = None) -> None:
         super().__init__()
         self._context = _default_context() if context is None else context
         self._kind = Kind(kind)
@@ -54,7 +60,7 @@ class MemoryResource(_MemoryResource):
         self._context.device_info(self._device)  # a missing device is an error here
         self._tag = resource_tag(self._context, tag)
 
-    def allocate(self, size, stream=None):
+    def allocate(self, size: int, stream: Any = None) -> Any:
         """A cuda.core.Buffer, ready for work on the stream. None: the default stream."""
         known = {"stream": stream} if _KNOWS_STREAM and stream is not None else {}
         take = functools.partial(Buffer.from_handle, size=size, mr=self, **known)
@@ -64,27 +70,28 @@ class MemoryResource(_MemoryResource):
         return native.hand_over(take, lambda address: native.gmm_free(self._context, address, number), native.gmm_alloc,
                                 self._context, size, alloc_desc(self._kind, self._device, self._tag, number))
 
-    def deallocate(self, ptr, size, stream=None):  # pylint: disable=unused-argument # cuda.core's own signature
+    # pylint: disable-next=unused-argument # cuda.core's own signature
+    def deallocate(self, ptr: Any, size: int, stream: Any = None) -> None:
         """Frees memory of allocate() behind the work that is queued on the stream."""
         native.gmm_free(self._context, int(ptr) or None, _stream(stream))
 
     @property
-    def is_device_accessible(self):
+    def is_device_accessible(self) -> bool:
         """True: a GPU reaches every kind."""
         return True
 
     @property
-    def is_host_accessible(self):
+    def is_host_accessible(self) -> bool:
         """Whether the CPU reaches the memory: of the kinds HOST and MANAGED."""
         return self._kind in (Kind.HOST, Kind.MANAGED)
 
     @property
-    def is_managed(self):
+    def is_managed(self) -> bool:
         """Whether the memory is of the kind MANAGED."""
         return self._kind == Kind.MANAGED
 
     @property
-    def device_id(self):
+    def device_id(self) -> int:
         """The device's number; -1 for the kind HOST."""
         return -1 if self._kind == Kind.HOST else self._device
 

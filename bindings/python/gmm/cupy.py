@@ -13,12 +13,18 @@ own pool, memory is allocated and freed in the order of CuPy's current stream at
 array on a second stream orders the two streams, or calls gmm.Buffer.record_use().
 """
 # pylint: disable=import-outside-toplevel # CuPy is imported at the first use only
+from __future__ import annotations
+
 import gc
 import sys
 import threading
+from collections.abc import Callable
+from typing import Any
 
+from gmm._context import Context
 from gmm._core.enums import STREAM_LEGACY, STREAM_PER_THREAD, Kind
 from gmm._core.errors import Error
+from gmm._core.tag import Tag
 from gmm._default import context as _default_context
 
 __all__ = ["Use", "allocator", "pinned_allocator", "use"]
@@ -154,7 +160,8 @@ def _pinned_allocator(context, tag):
     return malloc
 
 
-def allocator(kind=Kind.DEVICE, *, tag=None, context=None):
+def allocator(kind: Kind = Kind.DEVICE, *, tag: Tag | int | str | None = None,
+              context: Context | None = None) -> Callable[[int], Any]:
     """A function for cupy.cuda.set_allocator(), or for cupy.cuda.using_allocator(), which affects one thread.
 
     kind, tag, context: see use().
@@ -165,7 +172,7 @@ def allocator(kind=Kind.DEVICE, *, tag=None, context=None):
     return _allocator(context, Kind(kind), _tag(context, tag))
 
 
-def pinned_allocator(*, tag=None, context=None):
+def pinned_allocator(*, tag: Tag | int | str | None = None, context: Context | None = None) -> Callable[[int], Any]:
     """A function for cupy.cuda.set_pinned_memory_allocator().
 
     The tag None: the current tag of the calling thread, for all memory.
@@ -181,7 +188,7 @@ _pinned = []  # uses with page-locked memory, the newest last, because CuPy does
 class Use:
     """CuPy allocates from gmm until undo(), or until the end of the with block."""
 
-    def __init__(self, kind, pinned, tag, context):
+    def __init__(self, kind: Kind, pinned: bool, tag: Tag | int | str | None, context: Context | None) -> None:
         import cupy
 
         self._cupy = cupy
@@ -195,7 +202,7 @@ class Use:
                 _pinned.append(self)
                 self._cupy.cuda.set_pinned_memory_allocator(self.pinned_allocator)
 
-    def undo(self):
+    def undo(self) -> None:
         """Restores CuPy's previous allocator. A second call does nothing.
 
         For page-locked memory that is the allocator of an enclosing use(), else CuPy's own pool. An allocator for
@@ -219,14 +226,15 @@ class Use:
                     below = _pinned[-1].pinned_allocator if _pinned else default
                     self._cupy.cuda.set_pinned_memory_allocator(below)
 
-    def __enter__(self):
+    def __enter__(self) -> Use:
         return self
 
-    def __exit__(self, *exception):
+    def __exit__(self, *exception: object) -> None:
         self.undo()
 
 
-def use(kind=Kind.DEVICE, *, pinned=True, tag=None, context=None):
+def use(kind: Kind = Kind.DEVICE, *, pinned: bool = True, tag: Tag | int | str | None = None,
+        context: Context | None = None) -> Use:
     """Makes CuPy allocate from gmm until undo() of the result, or until the end of its with block.
 
     It holds for every device and thread.

@@ -16,9 +16,13 @@ A program that imports the package torch_memory_saver by name gets gmm when it s
 
 or after `eval "$(python -m gmm.memory_saver)"`, and so do all processes that it starts.
 """
+from __future__ import annotations
+
 import contextlib
 import importlib
 import os
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
 
 from gmm._memory_saver import by_name as _by_name
 from gmm._memory_saver import preload as _preload
@@ -33,7 +37,7 @@ class HookModeError(AssertionError, AttributeError, RuntimeError):
     """The hook mode was set after the first use. Each base is what one version of torch_memory_saver raises."""
 
 
-def register_hook_mode(name, factory, *, uses_preload=True):
+def register_hook_mode(name: str, factory: Callable[[], Any], *, uses_preload: bool = True) -> None:
     """Defines a hook mode. factory() returns an object with region, cuda_graph, pause and resume."""
     if name in _hook_modes:
         raise ValueError(f"Hook mode {name!r} is already registered")
@@ -66,7 +70,7 @@ class _HookUtil:
         return self._allocator.allocator()
 
 
-def add_hook_mode(package, name="gmm"):
+def add_hook_mode(package: Any, name: str = "gmm") -> None:
     """Makes gmm a hook mode of the package torch_memory_saver that is passed.
 
     Then `package.torch_memory_saver.hook_mode = "gmm"` lets that package take its memory from gmm.
@@ -82,12 +86,13 @@ def add_hook_mode(package, name="gmm"):
 class TorchMemorySaver:
     """Pauses and resumes the memory of tensors that were made inside its regions."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._hook_mode = "preload"
         self._impl = None
 
     @contextlib.contextmanager
-    def region(self, tag=_TAG_DEFAULT, enable_cpu_backup=False, enable_disk_backup=False, cpu_backup_backend=None):
+    def region(self, tag: str = _TAG_DEFAULT, enable_cpu_backup: bool = False, enable_disk_backup: bool = False,
+               cpu_backup_backend: Literal["mmap", "pinned"] | None = None) -> Iterator[None]:
         """Tensors that are made in its with block can be paused, by a tag. Regions nest; the innermost counts.
 
         enable_cpu_backup: a pause keeps the contents in host memory; else they are lost. enable_disk_backup: a pause
@@ -107,8 +112,9 @@ class TorchMemorySaver:
             yield
 
     @contextlib.contextmanager
-    def cuda_graph(self, cuda_graph, pool=None, stream=None, capture_error_mode="global", tag=_TAG_DEFAULT,
-                   enable_cpu_backup=False, cpu_backup_backend=None):
+    def cuda_graph(self, cuda_graph: Any, pool: Any = None, stream: Any = None, capture_error_mode: str = "global",
+                   tag: str = _TAG_DEFAULT, enable_cpu_backup: bool = False,
+                   cpu_backup_backend: Literal["mmap", "pinned"] | None = None) -> Iterator[None]:
         """torch.cuda.graph() whose own memory can be paused. Only in hook mode "preload"."""
         self._check_backend(enable_cpu_backup, cpu_backup_backend)
         self._ensure_initialized()
@@ -120,7 +126,7 @@ class TorchMemorySaver:
             yield
 
     @contextlib.contextmanager
-    def disable(self):
+    def disable(self) -> Iterator[None]:
         """Leaves the active region for its with block.
 
         The end of the block returns what was freed in it to the driver.
@@ -129,7 +135,7 @@ class TorchMemorySaver:
         with self._impl.disable():
             yield
 
-    def pause(self, tag=None):
+    def pause(self, tag: str | None = None) -> None:
         """Returns the memory of a tag to the driver; None or "": of all tags.
 
         A tag without memory, and one that is paused already, changes nothing.
@@ -137,7 +143,7 @@ class TorchMemorySaver:
         self._ensure_initialized()
         self._impl.pause(tag=tag)
 
-    def resume(self, tag=None):
+    def resume(self, tag: str | None = None) -> None:
         """Gives a tag physical memory again, at the same addresses; None or "": all tags.
 
         After gmm.OutOfMemoryError all of it is still paused, and its kept contents are intact.
@@ -146,12 +152,12 @@ class TorchMemorySaver:
         self._impl.resume(tag=tag)
 
     @property
-    def enabled(self):
+    def enabled(self) -> bool:
         """True."""
         return True
 
     @property
-    def hook_mode(self):
+    def hook_mode(self) -> str:
         """How gmm takes allocations: "preload" (LD_PRELOAD; the default) or "torch" (PyTorch's pluggable allocator).
 
         It can only be set, and only before the first use.
@@ -159,7 +165,7 @@ class TorchMemorySaver:
         raise AttributeError("hook_mode can only be set")
 
     @hook_mode.setter
-    def hook_mode(self, hook_mode):
+    def hook_mode(self, hook_mode: str) -> None:
         if self._impl is not None:
             raise HookModeError("Cannot configure after initialization")
         if hook_mode not in _hook_modes:
@@ -167,27 +173,27 @@ class TorchMemorySaver:
         self._hook_mode = hook_mode
 
     @property
-    def memory_margin_bytes(self):
+    def memory_margin_bytes(self) -> int:
         """Bytes of the device that allocations in regions leave free. It can only be set."""
         raise NotImplementedError("Only setter is supported")
 
     @memory_margin_bytes.setter
-    def memory_margin_bytes(self, value):
+    def memory_margin_bytes(self, value: int) -> None:
         self._ensure_initialized()
         self._impl.set_memory_margin_bytes(value)
 
     @property
-    def retain_cpu_backup(self):
+    def retain_cpu_backup(self) -> bool:
         """Whether a resume keeps backups in host memory: get_cpu_backup() then answers for active tensors too."""
         self._ensure_initialized()
         return self._impl.get_retain_cpu_backup()
 
     @retain_cpu_backup.setter
-    def retain_cpu_backup(self, value):
+    def retain_cpu_backup(self, value: bool) -> None:
         self._ensure_initialized()
         self._impl.set_retain_cpu_backup(value)
 
-    def get_cpu_backup(self, x, zero_copy=False):
+    def get_cpu_backup(self, x: Any, zero_copy: bool = False) -> Any:
         """The kept contents of a paused CUDA tensor as a CPU tensor; None when the tensor is active.
 
         With retain_cpu_backup it answers for active tensors too, with the contents of their last pause.
@@ -197,7 +203,7 @@ class TorchMemorySaver:
         self._ensure_initialized()
         return self._impl.get_cpu_backup(x, zero_copy=zero_copy)
 
-    def set_disk_backup_dir(self, path):
+    def set_disk_backup_dir(self, path: str | os.PathLike[str]) -> None:
         """Sets the folder of backup files for the whole process. A missing folder is made.
 
         The files have names there: one an allocation of PyTorch's cache; beyond 48 files they are shared.
@@ -228,7 +234,7 @@ torch_memory_saver = TorchMemorySaver()
 
 
 @contextlib.contextmanager
-def configure_subprocess():
+def configure_subprocess() -> Iterator[None]:
     """In its with block the environment makes new processes load the preload library, for hook mode "preload"."""
     if not torch_memory_saver._uses_preload():
         yield

@@ -13,10 +13,13 @@ Without it NCCL keeps the old pages: the pause frees nothing, and collectives us
 rank registers in the same order. A window (window=True) is registered by all ranks at once: pause and resume the ranks
 together, for example behind a barrier of a group without NCCL.
 """
+from __future__ import annotations
+
 import contextlib
 import ctypes
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from gmm._context import Context
 from gmm._registration import Registration as _Registration
 
 __all__ = ["MemoryInfo", "NcclError", "Registration", "can_suspend", "memory", "register", "resume", "suspend"]
@@ -42,7 +45,7 @@ class MemoryInfo(NamedTuple):
 class NcclError(RuntimeError):
     """NCCL refused. code: its ncclResult_t."""
 
-    def __init__(self, function, code, text):
+    def __init__(self, function: str, code: int, text: str) -> None:
         super().__init__(f"{function}() answered {code}: {text}")
         self.code = code
 
@@ -114,7 +117,7 @@ def _on(device):
 class Registration(_Registration):
     """Memory that communicators of NCCL have registered. register() makes it."""
 
-    def __init__(self, memory, groups, window, **options):
+    def __init__(self, memory: Any, groups: list[Any], window: bool, **options: Any) -> None:
         self._groups = groups
         self._window = window
         self._handles = []  # (communicator, handle), in the order of the groups
@@ -153,12 +156,13 @@ class Registration(_Registration):
             raise failure
 
     @property
-    def handles(self):
+    def handles(self) -> list[int]:
         """NCCL's handles, or windows, in the order of the groups; empty while the memory is paused."""
         return [handle.value or 0 for _, handle in self._handles]
 
 
-def register(memory, group=None, *, window=False, context=None, name=None, timeout=None):
+def register(memory: Any, group: Any = None, *, window: bool = False, context: Context | None = None,
+             name: str | None = None, timeout: float | None = None) -> Registration:
     """Registers a block with communicators until the Registration is closed.
 
     memory: a Buffer, an Array, a tensor in gmm's memory, or an address; best of alloc(size, comm=True). group: a
@@ -168,12 +172,12 @@ def register(memory, group=None, *, window=False, context=None, name=None, timeo
     return Registration(memory, _groups(group), window, context=context, name=name, timeout=timeout)
 
 
-def can_suspend():
+def can_suspend() -> bool:
     """Whether this NCCL gives the memory of communicators back: 2.29.7 and newer."""
     return hasattr(_nccl(), "ncclCommSuspend")
 
 
-def memory(group=None, device=0):
+def memory(group: Any = None, device: int = 0) -> MemoryInfo:
     """What the communicators of groups have on the GPU, which a pause of gmm's memory leaves there: MemoryInfo."""
     sums = [0, 0, 0, 0]
     for each in _groups(group):
@@ -186,7 +190,7 @@ def memory(group=None, device=0):
     return MemoryInfo(sums[_SUSPENDABLE], sums[_PERSISTENT], sums[_TOTAL], sums[_IS_SUSPENDED])
 
 
-def suspend(group=None, device=0):
+def suspend(group: Any = None, device: int = 0) -> None:
     """Gives the memory of communicators back. All ranks of a group call it, and nothing is in flight."""
     for each in _groups(group):
         with _on(device):
@@ -198,7 +202,7 @@ def suspend(group=None, device=0):
             _call("ncclCommSuspend", ctypes.c_void_p(_communicator(each, device)), ctypes.c_int(_SUSPEND_MEMORY))
 
 
-def resume(group=None, device=0):
+def resume(group: Any = None, device: int = 0) -> None:
     """Takes the memory of suspended communicators again. All ranks of a group call it."""
     for each in _groups(group):
         with _on(device):

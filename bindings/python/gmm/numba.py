@@ -8,9 +8,13 @@ or, before Numba uses the GPU:
     import gmm.numba
     gmm.numba.use()
 """
+from __future__ import annotations
+
 import contextlib
 import os
 import weakref
+from collections.abc import Iterator
+from typing import Any, ClassVar
 
 try:
     from numba import cuda
@@ -28,6 +32,7 @@ except ImportError as error:
         f"gmm.numba plugs gmm into Numba's CUDA target, and that cannot be imported here ({error}): "
         "pip install 'numba-cuda[cu13]' (or [cu12])") from error
 
+from gmm._context import Context
 from gmm._core.enums import IpcRoute, Kind, State
 
 __all__ = ["HostOnlyMemoryManager", "IpcHandle", "MemoryManager", "use"]
@@ -62,13 +67,13 @@ class _DeviceMemory(GetIpcHandleMixin):
     """Device memory from gmm, for both managers."""
 
     #: The gmm.Context to allocate from; None: the default context.
-    gmm_context = None
+    gmm_context: ClassVar[Context | None] = None
     #: Whether arrays share driver allocations; None: GMM_NUMBA_POOL, whose default is 1.
-    pool = None
+    pool: bool | None = None
     #: The kind of device memory: VMM can be paused, DEVICE has the driver's legacy IPC.
-    kind = Kind.DEVICE
+    kind: ClassVar[Kind] = Kind.DEVICE
 
-    def __init__(self, *args, **kwargs):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.pool = _pooling(self.pool)
         self._pool = Pool(self.context, self.gmm_context, not self.pool)
@@ -87,14 +92,14 @@ class _DeviceMemory(GetIpcHandleMixin):
         self.allocations[key] = memory
         return memory.own()
 
-    def memalloc(self, size):
+    def memalloc(self, size: int) -> Any:
         """Device memory from gmm's pool, of the current tag."""
         block = self._pool.alloc(size, self.kind)
         address = block.address
         return self._hold(address, AutoFreePointer(
             weakref.proxy(self.context), binding.CUdeviceptr(address), size, finalizer=self._finalizer(address, block)))
 
-    def get_ipc_handle(self, memory):
+    def get_ipc_handle(self, memory: Any) -> Any:
         """A handle for memory of Numba, of gmm or of another library. The address may lie inside an allocation.
 
         It is the driver's legacy handle with an offset, or a gmm.numba.IpcHandle where the driver has none.
@@ -107,13 +112,13 @@ class _DeviceMemory(GetIpcHandleMixin):
             return IpcHandle(memory, context.ipc_export(address), memory.size, identity)
         return super().get_ipc_handle(memory)
 
-    def get_memory_info(self):
+    def get_memory_info(self) -> Any:
         """The free memory of the driver and of gmm, and the device's total memory."""
         free, total = driver.cuMemGetInfo()
         return cuda.MemoryInfo(free=min(free + self._pool.cached_bytes, total), total=total)
 
     @property
-    def interface_version(self):
+    def interface_version(self) -> int:
         """The version of the EMM plugin interface."""
         return 1
 
@@ -124,14 +129,14 @@ class MemoryManager(_DeviceMemory, cuda.BaseCUDAMemoryManager):
     It also pins the caller's memory and has IPC.
     """
 
-    def __init__(self, *args, **kwargs):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.allocations = {}
         super().__init__(*args, **kwargs)
 
-    def initialize(self):
+    def initialize(self) -> None:
         """Does nothing: the first allocation opens gmm."""
 
-    def memhostalloc(self, size, mapped=False, portable=False, wc=False):
+    def memhostalloc(self, size: int, mapped: bool = False, portable: bool = False, wc: bool = False) -> Any:
         """Page-locked memory, which gmm always maps and makes portable. Write-combined memory comes from the driver."""
         if wc:
             flags = binding.CU_MEMHOSTALLOC_WRITECOMBINED
@@ -148,7 +153,7 @@ class MemoryManager(_DeviceMemory, cuda.BaseCUDAMemoryManager):
             return self._hold(address, MappedMemory(weakref.proxy(self.context), address, size, finalizer=finalizer))
         return PinnedMemory(weakref.proxy(self.context), address, size, finalizer=finalizer)
 
-    def mempin(self, owner, pointer, size, mapped=False):
+    def mempin(self, owner: Any, pointer: int, size: int, mapped: bool = False) -> Any:
         """Page-locks memory of the caller. Pins nest.
 
         A pin ends at once, inside defer_cleanup() too, so that the memory can be pinned again.
@@ -167,7 +172,7 @@ class MemoryManager(_DeviceMemory, cuda.BaseCUDAMemoryManager):
                 weakref.proxy(self.context), pointer, size, owner=owner, finalizer=finalizer))
         return PinnedMemory(weakref.proxy(self.context), pointer, size, owner=owner, finalizer=finalizer)
 
-    def memallocmanaged(self, size, attach_global=True):
+    def memallocmanaged(self, size: int, attach_global: bool = True) -> Any:
         """Managed memory.
 
         attach_global: False matters only on a device that cannot use the memory at the same time as the host. There the
@@ -184,7 +189,7 @@ class MemoryManager(_DeviceMemory, cuda.BaseCUDAMemoryManager):
         return self._hold(address, ManagedMemory(
             weakref.proxy(self.context), binding.CUdeviceptr(address), size, finalizer=self._finalizer(address, block)))
 
-    def reset(self):
+    def reset(self) -> None:
         """Frees all memory that Numba has in this context, live arrays included, and returns it to the driver.
 
         Numba's own manager does the same.
@@ -193,7 +198,7 @@ class MemoryManager(_DeviceMemory, cuda.BaseCUDAMemoryManager):
         self._pool.reset()
 
     @contextlib.contextmanager
-    def defer_cleanup(self):
+    def defer_cleanup(self) -> Iterator[None]:
         """In its with block a free records no event, returns nothing to gmm, and gmm returns nothing to the driver.
 
         Blocks nest. The end of the outermost block, also by an exception, does the deferred work. Only an allocation
@@ -206,18 +211,18 @@ class MemoryManager(_DeviceMemory, cuda.BaseCUDAMemoryManager):
 class HostOnlyMemoryManager(_DeviceMemory, cuda.HostOnlyCUDAMemoryManager):
     """Supplies device memory. Host and managed memory is Numba's own, by HostOnlyCUDAMemoryManager."""
 
-    def initialize(self):
+    def initialize(self) -> None:
         """Sets the capacity of Numba's queue of freed host memory, as Numba's own manager does."""
         if not self.deallocations.memory_capacity:
             self.deallocations.memory_capacity = driver.cuMemGetInfo()[1]
 
-    def reset(self):
+    def reset(self) -> None:
         """Frees all memory that Numba has in this context, live arrays included."""
         super().reset()
         self._pool.reset()
 
     @contextlib.contextmanager
-    def defer_cleanup(self):
+    def defer_cleanup(self) -> Iterator[None]:
         """MemoryManager.defer_cleanup(), for Numba's queue of freed host memory too."""
         with super().defer_cleanup(), self._pool.defer():
             yield
@@ -226,7 +231,8 @@ class HostOnlyMemoryManager(_DeviceMemory, cuda.HostOnlyCUDAMemoryManager):
 _numba_memory_manager = MemoryManager
 
 
-def use(context=None, *, host_only=False, pool=None, kind=Kind.DEVICE):
+def use(context: Context | None = None, *, host_only: bool = False, pool: bool | None = None,
+        kind: Kind = Kind.DEVICE) -> type[MemoryManager] | type[HostOnlyMemoryManager]:
     """Makes Numba allocate from gmm in this process. Returns the manager's class.
 
     It must be called before Numba uses the GPU; later calls must have the same arguments, and change nothing. context:

@@ -12,11 +12,16 @@ headers, in some seconds, into $XDG_CACHE_HOME/gmm or ~/.cache/gmm. Where that f
 Python.
 """
 # pylint: disable=import-outside-toplevel # RMM is imported at the first use only
+from __future__ import annotations
+
 import functools
 import warnings
+from collections.abc import Iterable
 
+from gmm._context import Context
 from gmm._core.enums import Kind
 from gmm._core.resource import resource_tag
+from gmm._core.tag import Tag
 from gmm._default import context as _default_context
 from gmm._rmm import callbacks, compiled
 
@@ -35,7 +40,8 @@ def _resource_type():
     return Resource
 
 
-def resource(kind=Kind.DEVICE, *, device=0, tag=None, context=None):
+def resource(kind: Kind = Kind.DEVICE, *, device: int = 0, tag: Tag | int | str | None = None,
+             context: Context | None = None) -> Any:
     """An rmm.mr.DeviceMemoryResource of one device over gmm.
 
     kind: DEVICE, VMM (which can be paused by its tag), MANAGED or HOST. tag: a Tag, its number or its name, which is
@@ -67,7 +73,8 @@ def _say_why(reason):
 class Use:
     """RMM allocates from gmm until undo(), or until the end of the with block."""
 
-    def __init__(self, kind, tag, devices, context):
+    def __init__(self, kind: Kind, tag: Tag | int | str | None, devices: Iterable[int] | None,
+                 context: Context | None) -> None:
         import rmm
 
         self._rmm = rmm
@@ -78,7 +85,7 @@ class Use:
         for device, made in self.resources.items():
             rmm.mr.set_per_device_resource(device, made)
 
-    def undo(self):
+    def undo(self) -> None:
         """Restores the previous resource of each device that still has ours. A second call does nothing.
 
         Memory that was allocated before goes back to our resource.
@@ -88,14 +95,15 @@ class Use:
             if self._rmm.mr.get_per_device_resource(device) is self.resources[device]:
                 self._rmm.mr.set_per_device_resource(device, before)
 
-    def __enter__(self):
+    def __enter__(self) -> Use:
         return self
 
-    def __exit__(self, *exception):
+    def __exit__(self, *exception: object) -> None:
         self.undo()
 
 
-def use(kind=Kind.DEVICE, *, tag=None, devices=None, context=None):
+def use(kind: Kind = Kind.DEVICE, *, tag: Tag | int | str | None = None, devices: Iterable[int] | None = None,
+        context: Context | None = None) -> Use:
     """Makes gmm the memory resource of devices, until undo() of the result or the end of its with block.
 
     devices: None: all devices of the context. kind, tag, context: see resource().

@@ -16,17 +16,17 @@
 
 `import gmm.torch` imports PyTorch. All memory is that of gmm.context(): its statistics, tags, quotas, traces and pauses
 see the tensors. From then on tensors over gmm's memory travel through torch.multiprocessing without a copy: see
-gmm.multiprocessing.enable_torch(). gmm.torch compiles C++ files at their first use; `python -m gmm.torch build [FOLDER]`
-compiles them ahead, also for machines without a compiler.
+gmm.multiprocessing.enable_torch(). gmm.torch compiles C++ files at their first use. `python -m gmm.torch build
+[FOLDER]` compiles them ahead, also for machines without a compiler.
 """
 import os
 import warnings
 
 from gmm import multiprocessing as _multiprocessing
 from gmm._torch.allocator import pool, use
-from gmm._torch.managed import (get_enabled_uvm, get_uvm_move_on_copy, is_managed, manage_memory, set_enabled_uvm,
+from gmm._torch.managed import (get_enabled_uvm, get_uvm_move_on_copy, is_managed, manage_memory,
                                 set_uvm_move_on_copy, unmanage_memory, use_uvm, uvm_to)
-from gmm._torch.patches import install
+from gmm._torch.patches import install, set_enabled_uvm
 
 __all__ = ["get_enabled_uvm", "get_uvm_move_on_copy", "install", "is_managed", "manage_memory", "pool",
            "set_enabled_uvm", "set_uvm_move_on_copy", "unmanage_memory", "use", "use_uvm", "uvm_to"]

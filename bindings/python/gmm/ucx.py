@@ -10,9 +10,13 @@
 
 A peer's key of an earlier generation means pages that are gone, so the peer must get the new one.
 """
+from __future__ import annotations
+
 import contextlib
 import ctypes
+from typing import Any
 
+from gmm._context import Context
 from gmm._registration import Registration as _Registration
 
 __all__ = ["Mapping", "UcxError", "map"]
@@ -23,7 +27,7 @@ _ADDRESS, _LENGTH = 1, 2  # UCP_MEM_MAP_PARAM_FIELD_*
 class UcxError(RuntimeError):
     """UCX refused. code: its ucs_status_t."""
 
-    def __init__(self, function, code, text):
+    def __init__(self, function: str, code: int, text: str) -> None:
         super().__init__(f"{function}() answered {code}: {text}")
         self.code = code
 
@@ -71,7 +75,7 @@ def _call(function, *arguments):
 class Mapping(_Registration):
     """Memory that a context of UCX has mapped. map() makes it. generation: counts the mappings, from 1."""
 
-    def __init__(self, ucp_context, memory, **options):
+    def __init__(self, ucp_context: Any, memory: Any, **options: Any) -> None:
         self._ucp_context = ctypes.c_void_p(getattr(ucp_context, "handle", ucp_context))
         self._memh = ctypes.c_void_p()
         self.generation = 0
@@ -90,11 +94,11 @@ class Mapping(_Registration):
             _call("ucp_mem_unmap", self._ucp_context, made)
 
     @property
-    def memh(self):
+    def memh(self) -> int:
         """The ucp_mem_h as a number; 0 while the memory is paused."""
         return self._memh.value or 0
 
-    def remote_key(self):
+    def remote_key(self) -> bytes:
         """The packed key for ucp_ep_rkey_unpack() of a peer, as bytes. It ends with this generation."""
         with self._lock:
             if not self._memh:
@@ -107,7 +111,8 @@ class Mapping(_Registration):
                 _ucx()[0].ucp_rkey_buffer_release(packed)
 
 
-def map(ucp_context, memory, *, context=None, name=None, timeout=None):  # pylint: disable=redefined-builtin
+def map(ucp_context: Any, memory: Any, *, context: Context | None = None, name: str | None = None,
+        timeout: float | None = None) -> Mapping:  # pylint: disable=redefined-builtin
     """Maps a block for a context of UCX until the Mapping is closed, which must be before the end of that context.
 
     ucp_context: the number of a ucp_context_h, or an object with it as handle (ucxx.UCXContext). memory: a Buffer, an

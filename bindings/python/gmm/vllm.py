@@ -9,12 +9,16 @@
     allocator.sleep(offload_tags="weights")
     allocator.wake_up()
 """
+from __future__ import annotations
+
 import contextlib
 import gc
 import importlib
 import logging
 import os
 import sys
+from collections.abc import Iterable, Iterator
+from typing import ClassVar
 
 from gmm._memory_saver import preload as _preload
 from gmm._torch import pools as _pools
@@ -31,18 +35,6 @@ def _as_tuple(tags):
     return (tags,) if isinstance(tags, str) else tuple(tags)
 
 
-def _use_lease(cuda):
-    """gmm.lease.use() in a worker of vLLM, whose program does not run there: GMM_VLLM_LEASE asks for it."""
-    name, _, room = os.environ.get("GMM_VLLM_LEASE", "").partition(":")
-    if not name:
-        return
-    if room and not room.isdigit():
-        raise ValueError(f"GMM_VLLM_LEASE: {room!r} is no number of bytes; write {name}:BYTES or {name}")
-    from gmm import lease  # pylint: disable=import-outside-toplevel # few programs have one
-
-    lease.use(name, amounts={cuda.current_device(): int(room)} if room else None)
-
-
 class CuMemAllocator:
     """Memory that sleeps by tags. get_instance() returns the instance of the process.
 
@@ -51,17 +43,17 @@ class CuMemAllocator:
     contents. A call that fails changes nothing.
     """
 
-    instance = None
-    default_tag = "default"
+    instance: ClassVar[CuMemAllocator | None] = None
+    default_tag: ClassVar[str] = "default"
 
     @staticmethod
-    def get_instance():
+    def get_instance() -> CuMemAllocator:
         """The instance of the process."""
         if CuMemAllocator.instance is None:
             CuMemAllocator.instance = CuMemAllocator()
         return CuMemAllocator.instance
 
-    def __init__(self):
+    def __init__(self) -> None:
         try:
             import torch  # pylint: disable=import-outside-toplevel # only here
 
@@ -73,13 +65,12 @@ class CuMemAllocator:
             self._library.path, "tms_torch_malloc", "tms_torch_free")
         self._tags = {}
         self.current_tag = CuMemAllocator.default_tag
-        _use_lease(torch.cuda)
 
     def _numbers(self, tags):
         return [self._tags[tag] for tag in dict.fromkeys(tags) if tag in self._tags]
 
     @contextlib.contextmanager
-    def use_memory_pool(self, tag=None):
+    def use_memory_pool(self, tag: str | None = None) -> Iterator[None]:
         """Tensors that are made in its with block lie in memory of a tag; None: "default"."""
         tag = CuMemAllocator.default_tag if tag is None else tag
         if not isinstance(tag, str):
@@ -108,7 +99,7 @@ class CuMemAllocator:
         configure("expandable_segments:False")
         stack.callback(configure, "expandable_segments:True")
 
-    def sleep(self, offload_tags=None):
+    def sleep(self, offload_tags: tuple[str, ...] | str | None = None) -> None:
         """Returns the memory of all tags to the driver.
 
         Host memory keeps the contents of the tags in offload_tags (None: "default"). All other contents are lost. Tags
@@ -136,7 +127,7 @@ class CuMemAllocator:
                      "of which %.2f GiB is backed up in CPU and the rest %.2f GiB is discarded "
                      "directly.", (offloaded + discarded) / _GIB, offloaded / _GIB, discarded / _GIB)
 
-    def discard(self, tags):
+    def discard(self, tags: tuple[str, ...] | str) -> None:
         """Returns the memory of some tags, a str or a tuple, to the driver and drops the contents.
 
         The other tags stay awake. Tags that sleep already do not change.
@@ -147,7 +138,7 @@ class CuMemAllocator:
             return
         self._library.pause(self._numbers(_as_tuple(tags)), _preload.PAUSE_DROP)
 
-    def wake_up(self, tags=None):
+    def wake_up(self, tags: Iterable[str] | None = None) -> None:
         """Gives some tags physical memory again, with their kept contents; None: all tags.
 
         After gmm.OutOfMemoryError all of them still sleep.
@@ -158,7 +149,7 @@ class CuMemAllocator:
         else:
             self._library.resume(numbers)
 
-    def get_current_usage(self):
+    def get_current_usage(self) -> int:
         """The live bytes of the memory pools, asleep or not."""
         return sum(map(self._library.live_bytes, self._tags.values()))
 
@@ -177,18 +168,18 @@ def _base():
 class GmmSleepModeBackend(_base()):
     """vLLM's sleep mode by CuMemAllocator of this module. States: "RUNNING", "SUSPENDED", "RESUMING"."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self._state = "RUNNING"
 
-    def suspend(self, level=1):
+    def suspend(self, level: int = 1) -> None:
         """Level 1 keeps the weights in host memory and drops the rest. Level 2 drops everything."""
         if level not in (1, 2):
             raise ValueError(f"sleep level {level!r}: use 1 or 2")
         CuMemAllocator.get_instance().sleep(offload_tags=("weights",) if level == 1 else ())
         self._state = "SUSPENDED"
 
-    def resume(self, tags=None):
+    def resume(self, tags: list[str] | None = None) -> None:
         """Wakes the memory of some tags; None: of all tags."""
         before, self._state = self._state, "RESUMING"
         try:
@@ -198,17 +189,17 @@ class GmmSleepModeBackend(_base()):
             raise
         self._state = "RUNNING"
 
-    def discard(self, tags):
+    def discard(self, tags: tuple[str, ...]) -> None:
         """Returns the memory of some tags to the driver and drops the contents."""
         CuMemAllocator.get_instance().discard(tags)
         self._state = "SUSPENDED"
 
-    def state(self):
+    def state(self) -> str:
         """One of the three states."""
         return self._state
 
     @classmethod
-    def is_supported(cls):
+    def is_supported(cls) -> bool:
         """Whether a CUDA device and the library are here."""
         try:
             import torch  # pylint: disable=import-outside-toplevel
@@ -219,27 +210,27 @@ class GmmSleepModeBackend(_base()):
         return torch.cuda.is_available()
 
     @classmethod
-    def preserves_communicators(cls):
+    def preserves_communicators(cls) -> bool:
         """True: communicators have no memory of these tags."""
         return True
 
     @classmethod
-    def preserves_nccl(cls):
+    def preserves_nccl(cls) -> bool:
         """True. An older name of preserves_communicators()."""
         return True
 
     @classmethod
-    def preserves_compiled_artifacts(cls):
+    def preserves_compiled_artifacts(cls) -> bool:
         """False, as in vLLM's own backend."""
         return False
 
     @classmethod
-    def preserves_graphs_with_communicators(cls):
+    def preserves_graphs_with_communicators(cls) -> bool:
         """False, as in vLLM's own backend."""
         return False
 
     @classmethod
-    def supports_durable_storage(cls):
+    def supports_durable_storage(cls) -> bool:
         """False: kept contents end with the process."""
         return False
 
@@ -247,7 +238,7 @@ class GmmSleepModeBackend(_base()):
 _registered = set()
 
 
-def register(name="gmm"):
+def register(name: str = "gmm") -> None:
     """Makes vLLM allocate its weights and its cache here, and registers the backend for `sleep_mode_backend`.
 
     Each of vLLM's processes must call it before it loads the model. ImportError when vLLM is not installed. A second
@@ -276,7 +267,7 @@ def register(name="gmm"):
     _registered.add(name)
 
 
-def plugin():
+def plugin() -> None:
     """Calls register() when GMM_VLLM=1 is set. vLLM calls it in each of its processes, by `vllm.general_plugins`."""
     if os.environ.get("GMM_VLLM") == "1":
         register()

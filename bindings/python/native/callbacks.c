@@ -80,10 +80,7 @@ int32_t callback_oom(void *user, const gmm_oom_info *info) {
   int again = 0;
   PyObject *callable = PyErr_Occurred() ? NULL : handle_callable((Handle *)user, &((Handle *)user)->oom_handler);
   if (callable) {
-    PyObject *answer =
-        PyObject_CallFunction(callable, "iIIKKIi", (int)info->device, (unsigned)info->kind, (unsigned)info->tag,
-                              (unsigned long long)info->requested_bytes, (unsigned long long)info->reserved_bytes,
-                              (unsigned)info->attempt, (int)info->cause);
+    PyObject *answer = PyObject_CallFunction(callable, "y#", (const char *)info, (Py_ssize_t)info->struct_size);
     again = answer ? PyObject_IsTrue(answer) : -1;
     if (again < 0) {
       raise_or_report(callable);
@@ -117,10 +114,7 @@ int32_t callback_watch(void *user, const gmm_watch_info *info) {
   later_enter(0); /* frees are allowed, but the end of a handle may wait for this thread */
   PyObject *callable = handle_callable((Handle *)user, &((Handle *)user)->watch);
   if (callable) {
-    PyObject *told = PyObject_CallFunction(
-        callable, "IIiNKKKKi", (unsigned)info->event, (unsigned)info->tag, (int)info->device,
-        PyLong_FromVoidPtr(info->address), (unsigned long long)info->size, (unsigned long long)info->generation,
-        (unsigned long long)info->budget_bytes, (unsigned long long)info->remaining_ms, (int)info->cause);
+    PyObject *told = PyObject_CallFunction(callable, "y#", (const char *)info, (Py_ssize_t)info->struct_size);
     answer = !told || told == Py_False;
     if (!told) PyErr_WriteUnraisable(callable);
     Py_XDECREF(told);

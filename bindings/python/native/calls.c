@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What every wrapper needs around a call of the library: the GIL, results as exceptions, numbers, and the functions that
- * are written in Python. */
+/* The parts of every wrapper around a call of the library: the GIL, results as exceptions, numbers, and the functions
+ * that are written in Python. */
 #include "native.h"
 
-/* --- The GIL ------------------------------------------------------------------------------------------------------- */
+/* --- The GIL ------------------------------------------------------------------------------------------------------ */
 
 static __thread int inside;
 
@@ -20,7 +20,7 @@ void gmm_python_take_gil(PyThreadState *state) {
 
 int gmm_python_thread_is_inside(void) { return inside > 0; }
 
-/* --- Results ------------------------------------------------------------------------------------------------------- */
+/* --- Results ------------------------------------------------------------------------------------------------------ */
 
 static PyObject *exception_factory;
 
@@ -93,7 +93,7 @@ int gmm_python_is_ending(void) {
 #endif
 }
 
-/* --- Numbers without a sign ---------------------------------------------------------------------------------------- */
+/* --- Numbers without a sign --------------------------------------------------------------------------------------- */
 
 /* Converters of PyArg_ParseTuple(): its own "I" and "K" take -1 for the greatest number, and drop the bits that are too
  * many. */
@@ -123,7 +123,7 @@ int number_32(PyObject *object, void *place) {
   return 1;
 }
 
-/* --- Functions that are written in Python -------------------------------------------------------------------------- */
+/* --- Functions that are written in Python ------------------------------------------------------------------------- */
 
 static PyObject *helpers[HELPER_COUNT];
 

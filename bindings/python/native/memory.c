@@ -356,7 +356,7 @@ static PyObject *memory_get_exports(PyObject *self, void *unused) {
   return PyLong_FromSsize_t(state_exports(LOAD(((Memory *)self)->state)));
 }
 
-/* --- gmm.Buffer: memory that was allocated or imported ------------------------------------------------------------- */
+/* --- gmm.Buffer: memory that was allocated or imported ------------------------------------------------------------ */
 
 static PyTypeObject *buffer_class;
 

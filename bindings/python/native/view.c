@@ -8,7 +8,7 @@
 
 #include "native.h"
 
-/* --- DLPack's structs, as https://dmlc.github.io/dlpack/latest/c_api.html lays them out --------------------------- */
+/* --- DLPack's structs, as https://dmlc.github.io/dlpack/latest/c_api.html lays them out -------------------------- */
 
 enum { DL_CPU = 1, DL_CUDA_HOST = 3, DL_CUDA_MANAGED = 13 };
 enum { DL_FLAG_READ_ONLY = 1 };
@@ -41,7 +41,7 @@ typedef struct DLManagedTensorVersioned {
 _Static_assert(sizeof(DLTensor) == 48 && sizeof(DLManagedTensorVersioned) == 80,
                "DLPack 1.0 fixes these sizes on 64-bit machines");
 
-/* --- The view ------------------------------------------------------------------------------------------------------ */
+/* --- The view ----------------------------------------------------------------------------------------------------- */
 
 typedef struct View {
   PyVarObject ob_base; /* PyObject_VAR_HEAD; its size is that of dims */
@@ -199,7 +199,7 @@ static PyObject *view_release(PyObject *self, PyObject *unused) {
   Py_RETURN_NONE;
 }
 
-/* --- The buffer protocol ------------------------------------------------------------------------------------------- */
+/* --- The buffer protocol ------------------------------------------------------------------------------------------ */
 
 /* The device of external memory says whether the host reaches it. The library answers for gmm's memory. */
 static int check_host_access(View *view) {
@@ -285,7 +285,7 @@ static void view_releasebuffer(PyObject *self, Py_buffer *buffer) {
   drop_export((View *)self);
 }
 
-/* --- DLPack, out --------------------------------------------------------------------------------------------------- */
+/* --- DLPack, out -------------------------------------------------------------------------------------------------- */
 
 /* One allocation: the tensor in either form, and what it points to. */
 typedef struct {
@@ -394,7 +394,7 @@ static PyObject *view_capsule(PyObject *self, PyObject *arguments) {
   return capsule;
 }
 
-/* --- DLPack, in ---------------------------------------------------------------------------------------------------- */
+/* --- DLPack, in --------------------------------------------------------------------------------------------------- */
 
 /* A tensor of another package, which comes out of its capsule. The thread that drops the last view over it calls the
  * deleter, once, with the GIL held: DLPack lets deleters take it, and those of some producers expect it. */
@@ -448,7 +448,8 @@ static PyObject *numbers(const int64_t *values, int count) {
   return tuple;
 }
 
-/* dlpack_import(capsule) -> (holder, address, shape, strides in elements or None, (code, bits, lanes), readonly, device)
+/* dlpack_import(capsule) -> (holder, address, shape, strides in elements or None, (code, bits, lanes), readonly,
+ * device)
  *
  * The capsule's tensor lives as long as the holder. */
 PyObject *native_dlpack_import(PyObject *module, PyObject *capsule) {
@@ -502,7 +503,7 @@ PyObject *native_view_address(PyObject *module, PyObject *object) {
   return address;
 }
 
-/* --- The type ------------------------------------------------------------------------------------------------------ */
+/* --- The type ----------------------------------------------------------------------------------------------------- */
 
 static PyObject *get_buffer(PyObject *self, void *unused) {
   (void)unused;

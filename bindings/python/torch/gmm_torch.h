@@ -35,8 +35,8 @@ GMM_API void gmm_torch_dealloc(void *memory, ssize_t size, int device, gmm_strea
 
 #define GMM_TORCH_SLOTS 64
 /**
- * The function that allocates memory of a tag and kind for a pluggable allocator under a torch.cuda.MemPool, whose other
- * function is gmm_torch_dealloc(). NULL: GMM_TORCH_SLOTS pairs have one already.
+ * The function that allocates memory of a tag and kind for a pluggable allocator under a torch.cuda.MemPool. That
+ * allocator's other function is gmm_torch_dealloc(). NULL: GMM_TORCH_SLOTS pairs have one already.
  */
 GMM_API void *gmm_torch_slot(gmm_tag tag, gmm_kind kind);
 
@@ -44,8 +44,8 @@ struct gmm_torch_native;
 /** The functions of native.h. */
 GMM_API const struct gmm_torch_native *gmm_torch_native_functions(void);
 
-/* managed.c: CPU tensors in managed memory. A block is reused when no stream uses it any more, because the host waits for
- * no stream. */
+/* managed.c: CPU tensors in managed memory. A block is reused when no stream uses it any more, because the host waits
+ * for no stream. */
 
 GMM_API gmm_result gmm_torch_host_start(gmm_device device);
 GMM_API void *gmm_torch_host_alloc(uint64_t size);
@@ -55,8 +55,8 @@ GMM_API uint64_t gmm_torch_host_collect(int32_t wait);
 /** Notes that a stream uses the memory, of any heap. GMM_UNCHANGED: it is not gmm's. */
 GMM_API gmm_result gmm_torch_record(void *memory, gmm_device device, gmm_stream stream);
 /**
- * Makes `location` the preferred location of a range and queues the migration, with RFC-0023's hints. A move to the host
- * leaves `device` its mapping.
+ * Makes `location` the preferred location of a range and queues the migration, with RFC-0023's hints. A move to the
+ * host leaves `device` its mapping.
  */
 GMM_API gmm_result gmm_torch_move(void *memory, uint64_t size, gmm_device location, gmm_device device,
                                   gmm_stream stream);

@@ -7,7 +7,7 @@
 //      more, which may happen in the middle of a save;
 //   2. pageable host memory (pageable.h), up to `pageable_limit`;
 //   3. a backup file (file.h), which reserves its blocks before the save changes anything.
-// A chunk that is all zero lies in no tier: the device finds zeros (Backend::find_zeros(), a kernel in PTX on CUDA),
+// A chunk that is all zero lies in no tier: the device finds zeros (Backend::find_zeros(), a kernel on CUDA),
 // and a chunk is copied where it cannot. A chunk that an earlier save kept and that is still valid is not copied again.
 //
 // Files.

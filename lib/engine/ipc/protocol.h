@@ -70,7 +70,7 @@ struct IpcRequest {
 };
 
 inline constexpr uint64_t kIpcReplySize = 32;  // and the sizes
-inline constexpr uint64_t kIpcMaxReplySize = kIpcReplySize + 8 * kIpcMaxExtents;
+inline constexpr uint64_t kIpcMaxReplySize = kIpcReplySize + uint64_t{8} * kIpcMaxExtents;
 struct IpcReply {
   uint32_t magic = kIpcReplyMagic;         //  0
   uint16_t version = kIpcProtocolVersion;  //  4

@@ -7,8 +7,10 @@ internal static class Program
     {
         switch (arguments.Length == 0 ? "" : arguments[0])
         {
-            case "smoke":
-                return new SmokeTest().Run();
+            case "calls":
+                return CallsTest.Run();
+            case "callbacks":
+                return CallbackTest.Run();
             case "lifecycle":
                 return LifecycleTest.Run();
             case "lease":
@@ -18,7 +20,7 @@ internal static class Program
                 Array.Copy(arguments, 1, rest, 0, rest.Length);
                 return Child.Go(rest);
             default:
-                Console.Error.WriteLine("usage: tests.exe smoke | lifecycle | lease");
+                Console.Error.WriteLine("usage: tests.exe calls | callbacks | lifecycle | lease");
                 return 2;
         }
     }

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the tests on .NET: netcore_test.py MCS BUILD_FOLDER NATIVE_FOLDER standard|lifecycle|lease|span.
 
-standard is the smoke test with the package's assembly for netstandard2.0. For the others mcs compiles all sources,
+standard is the test of calls with the package's assembly for netstandard2.0. For the others mcs compiles all sources,
 those of src/netcore too, against the assemblies of a .NET Core 3.1 runtime. PyPI has one:
     pip install --no-deps --target .deps/dotnet dotnetcore2
 Without it the test is skipped. The build with the .NET SDK (Gmm.csproj) is another matter.
@@ -27,7 +27,8 @@ if not runtimes:
 REFERENCES = ['System.Private.CoreLib', 'System.Collections', 'System.Collections.Specialized',
               'System.ComponentModel.Primitives', 'System.Console',
               'System.Diagnostics.Process',
-              'System.Diagnostics.TraceSource', 'System.IO.FileSystem', 'System.Linq', 'System.Memory', 'System.Runtime',
+              'System.Diagnostics.TraceSource', 'System.IO.FileSystem', 'System.Linq', 'System.Memory',
+              'System.Runtime',
               'System.Runtime.Extensions', 'System.Runtime.Handles',
               'System.Runtime.InteropServices', 'System.Text.RegularExpressions', 'System.Threading',
               'System.Threading.Thread', 'System.Threading.ThreadPool',
@@ -52,7 +53,7 @@ with tempfile.TemporaryDirectory() as scratch:
     if mode == 'standard':
         shutil.copy(pathlib.Path(native).parents[2] / 'lib' / 'netstandard2.0' / 'Gmm.dll', scratch)
         REFERENCES.append('netstandard')
-        mode = 'smoke'
+        mode = 'calls'
     else:
         compile(scratch / 'Gmm.dll', 'library',
                 [*layer.glob('*.cs'), *layer.glob('netcore/*.cs'), *generated.rglob('*.cs'), shim])

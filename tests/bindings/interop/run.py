@@ -2,8 +2,9 @@
 """Runs the tests with one other library and writes TAP: run.py NAME runs test_NAME.py.
 
 They run with the Python of the library's environment in .deps/, which setup_environments of tests/support/setup.sh
-makes. Without that environment all of them are skipped. GMM_BACKEND chooses the backend: see conftest.py. SETUP_VERSIONS=oldest chooses the oldest versions that gmm
-supports, in both places, and SETUP_VERSIONS=newest PyTorch's newest: the other libraries are the newest in any case.
+makes. Without that environment all of them are skipped. GMM_BACKEND chooses the backend: see conftest.py.
+SETUP_VERSIONS=oldest chooses the oldest versions that gmm supports, in both places, and SETUP_VERSIONS=newest PyTorch's
+newest: the other libraries are the newest in any case.
 """
 import os
 import pathlib

@@ -11,7 +11,6 @@ import time
 import types
 from pathlib import Path
 
-import conftest
 import numpy as np
 import pytest
 from conftest import count, run

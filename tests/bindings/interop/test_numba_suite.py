@@ -86,8 +86,9 @@ def start(folder, classes, **settings):
     environment = {**ENVIRONMENT, **settings,
                    "PYTHONPATH": os.pathsep.join([str(folder), *filter(None, [ENVIRONMENT.get("PYTHONPATH")])])}
     with open(folder / "log", "w") as log:
-        return subprocess.Popen([sys.executable, "-c", PROGRAM, "-v",
-                                 *(f"numba.cuda.tests.{name}" for name in classes)], cwd=folder, env=environment, stdout=log, stderr=subprocess.STDOUT)
+        names = [f"numba.cuda.tests.{name}" for name in classes]
+        return subprocess.Popen([sys.executable, "-c", PROGRAM, "-v", *names], cwd=folder, env=environment, stdout=log,
+                                stderr=subprocess.STDOUT)
 
 
 def outcomes(folder, process):

@@ -572,7 +572,7 @@ def test_the_handler_and_the_memory_fraction_are_asked_at_want_of_memory(native)
         hoard, asked = [torch.empty(300 * MIB, dtype=torch.uint8, device="cuda")], []
 
         def handler(what):
-            asked.append(what.requested)
+            asked.append(what.requested_bytes)
             return bool(hoard) and not hoard.clear()
 
         context.set_oom_handler(handler)

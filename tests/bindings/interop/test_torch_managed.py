@@ -367,7 +367,8 @@ def test_gradients_flow_through_moves(gpu):
     assert y.requires_grad and not y.is_leaf and y.data_ptr() == x.data_ptr()
     (y * y).sum().backward()
     assert torch.allclose(x.grad, 2 * x.detach())
-    assert torch.autograd.gradcheck(lambda v: v.to(gpu).pow(3).cpu(), torch.randn(4, dtype=torch.float64, requires_grad=True))
+    assert torch.autograd.gradcheck(lambda v: v.to(gpu).pow(3).cpu(),
+                                    torch.randn(4, dtype=torch.float64, requires_grad=True))
     assert torch.autograd.gradgradcheck(lambda v: v.to(gpu).pow(3).cpu(),
                                         torch.randn(4, dtype=torch.float64, requires_grad=True))
     with torch.no_grad():

@@ -8,6 +8,7 @@ import sys
 import time
 import weakref
 
+import conftest
 import pytest
 import torch
 import torch.multiprocessing
@@ -264,3 +265,36 @@ def test_plain_pickle_copies(context):
     tensor = tensor_of(context)
     again = pickle.loads(pickle.dumps(tensor))
     assert torch.equal(again, tensor) and again.data_ptr() != tensor.data_ptr() and sharing.in_transit() == 0
+
+
+# On a GPU.
+
+
+def negate(queue, answers):
+    tensor = queue.get()
+    tensor.neg_()
+    torch.cuda.synchronize()
+    answers.put((str(tensor.device), float(tensor.sum())))
+    queue.get()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", [Kind.VMM, Kind.DEVICE])
+def test_tensors_of_the_gpu(kind):
+    spawn = torch.multiprocessing.get_context("spawn")
+    queue, answers = spawn.Queue(), spawn.Queue()
+    process = spawn.Process(target=negate, args=(queue, answers))
+    process.start()
+    with gmm.Context("cuda") as context:
+        tensor = torch.from_dlpack(context.alloc(4 * conftest.MIB, kind)).view(torch.float32)
+        tensor.copy_(torch.arange(tensor.numel(), device=tensor.device) % 7)
+        before = float(tensor.sum())
+        queue.put(tensor[100:])
+        device, after = answers.get(timeout=SECONDS)
+        assert device == str(tensor.device) and after < 0
+        assert float(tensor.sum()) == 2 * float(tensor[:100].sum()) - before
+        queue.put(None)
+        process.join(SECONDS)
+        assert process.exitcode == 0
+        del tensor
+        gc.collect()

@@ -413,7 +413,7 @@ def profiler_memory():
 
 
 def reduce_tensor():
-    from torch.multiprocessing.reductions import StorageWeakRef, reduce_tensor as reduce  # noqa: F401
+    from torch.multiprocessing.reductions import reduce_tensor as reduce
 
     x = torch.arange(1000, device="cuda")
     rebuild, arguments = reduce(x)

@@ -171,7 +171,8 @@ def test_copies_of_every_kind(context):
         array[0].fill(0)
         assert (array.numpy()[2] == values[0]).all() and not array.numpy()[0].any()
         for wrong, message in ((lambda: array.copy_from(values[0]), "bytes"),
-                               (lambda: array.T.copy_from(values), "strides"), (lambda: array[:, 0].fill(0), "strides")):
+                               (lambda: array.T.copy_from(values), "strides"),
+                                (lambda: array[:, 0].fill(0), "strides")):
             with pytest.raises(ValueError, match=message):
                 wrong()
         with context.alloc(values.nbytes, kind) as buffer:

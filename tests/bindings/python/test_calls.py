@@ -27,6 +27,7 @@ def test_context_and_devices(context):
     info = context.device_info(context.info.device_count - 1)
     assert info.device == context.info.device_count - 1 and info.name and len(info.uuid) == 16
     assert info.granularity > 0 and 0 < info.free_memory <= info.total_memory
+    assert info.budget_bytes > 0 and info.numa_node >= -1 and len(info.luid) == 8 and info.node_mask >= 0
     assert Kind.DEVICE in info.kinds and Kind.HOST in info.kinds
     assert bool(info.capabilities & Capability.IS_CPU) == (context.info.backend_name == "host")
     with pytest.raises(ValueError, match="no backend 'cloud'; the backends are auto, host"):
@@ -282,7 +283,7 @@ def test_out_of_memory():
         context.set_oom_handler(lambda info: asked.append(info))
         with pytest.raises(gmm.OutOfMemoryError):
             context.alloc(128 * MIB, Kind.VMM)
-        assert asked[0].requested == 128 * MIB and asked[0].attempt == 1 and asked[0].kind is Kind.VMM
+        assert asked[0].requested_bytes == 128 * MIB and asked[0].attempt == 1 and asked[0].kind is Kind.VMM
         context.set_oom_handler(lambda info: ballast.close() or info.attempt == 1)
         context.alloc(128 * MIB, Kind.VMM).close()
         assert ballast.closed

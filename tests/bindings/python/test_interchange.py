@@ -21,7 +21,8 @@ READ_ONLY, IS_COPIED = 1, 2
 
 class Tensor(ctypes.Structure):
     _fields_ = [("data", ctypes.c_void_p), ("device", ctypes.c_int32 * 2), ("ndim", ctypes.c_int32),
-                ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16), ("shape", ctypes.c_void_p), ("strides", ctypes.c_void_p),
+                ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
+                 ("shape", ctypes.c_void_p), ("strides", ctypes.c_void_p),
                 ("byte_offset", ctypes.c_uint64)]
 
 

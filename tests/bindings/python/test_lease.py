@@ -660,28 +660,6 @@ allocator._library.pause = pause
 """)
 
 
-def test_use_by_the_environment_of_vllm(tmp_path):
-    """In the process that makes the allocator, which waits for room."""
-    run_drop_in(tmp_path, "from gmm.vllm import CuMemAllocator\n", """
-tell = other()
-turn(tell, 50)
-tell("alloc", 50), tell("release")
-for wrong in ("engine:x", "a b"):
-    os.environ["GMM_VLLM_LEASE"] = wrong
-    raises(ValueError, CuMemAllocator)
-os.environ["GMM_VLLM_LEASE"] = "engine:" + str(40 * MIB)
-import gmm.lease as module
-allocator = CuMemAllocator.get_instance()
-with allocator.use_memory_pool(tag="weights"):
-    weights = full(36, 42)
-allocator.sleep("weights")
-turn(tell)
-tell("release")
-allocator.wake_up()
-assert holds(weights, 42) and module._used.name == "engine" and module._used.info().evictions >= 1
-""")
-
-
 def test_use_after_the_kth_failure(tmp_path):
     """Each call below a sleep and a wake-up fails in turn: the next try finds all as it was."""
     run_drop_in(tmp_path, VLLM, ENGINE + """

@@ -14,8 +14,7 @@ from conftest import open_context, run_code
 import gmm
 from gmm import Kind
 from gmm import _native as native
-from gmm._core.buffer import IMPORTED, Buffer
-from gmm._core.ipc import import_desc
+from gmm._core.buffer import Buffer, import_desc
 
 MIB = 1 << 20
 FREE_THREADED = not getattr(sys, "_is_gil_enabled", lambda: True)()
@@ -233,7 +232,7 @@ def test_exceptions_of_callbacks(host):
         host.snapshot(lambda piece: 1 / 0)
 
     def stop(info):
-        raise KeyError(info.requested)
+        raise KeyError(info.requested_bytes)
 
     with open_context("host", host_memory=64 * MIB) as context:
         context.set_oom_handler(stop)
@@ -459,7 +458,8 @@ def test_an_import_holds_its_context_until_it_has_the_memory(tmp_path):
             return made
 
         buffer = Buffer()
-        buffer._open(IMPORTED, None, None, importer, handle, import_and_close, importer, handle, import_desc(0, None))
+        buffer._open(native.MEMORY_IMPORTED, None, None, importer, handle, import_and_close, importer, handle,
+                     import_desc(0, None))
         assert buffer.nbytes == MIB
         buffer.free()
 

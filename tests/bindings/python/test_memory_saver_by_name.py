@@ -232,27 +232,3 @@ assert before - used() == 8
 saver.resume("a")
 assert holds(kept, 3)
 """)
-
-
-#: Where upstream's repository may lie: PyPI has no tests of it.
-SOURCES = [FAKE_TORCH.parents[3] / folder / "torch_memory_saver" for folder in (".deps", ".gpu")]
-#: Its tests that need no kernels. run_rss and run_preload_backend_from_env count the process's memory, which the memory
-#: of the fake devices is a part of.
-UPSTREAM = ("disk_backup or in_public or granularity or retain_from_env or nested or mmap_restore or "
-            "backend_from_env and not preload_backend")
-
-
-def test_upstreams_own_tests():
-    """Unchanged, on the fake of PyTorch and two fake devices."""
-    library()
-    pytest.importorskip("numpy")
-    sources = [source for source in SOURCES if source.is_dir()]
-    if not sources:
-        pytest.skip("torch_memory_saver's repository is not here: TMS_SOURCE=REPOSITORY tests/gpu/pack.sh brings it")
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(FAKE_TORCH), os.environ.get("PYTHONPATH", "")]),
-                   "FAKE_CUDA_DEVICES": "2"}
-    done = subprocess.run([sys.executable, FAKE_TORCH.parents[2] / "gpu" / "memory_saver_upstream.py", sources[0],
-                           "-k", UPSTREAM], env=environment, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    passed = [line for line in done.stdout.splitlines() if line.startswith("ok ") and "# SKIP" not in line]
-    assert len(passed) >= 12, done.stdout

@@ -69,7 +69,8 @@ except gmm.Error as error:
 with gmm.Context("host") as context, context.alloc(100) as buffer:
     buffer.fill(3)
     assert bytes(buffer) == b"\\x03" * 100
-    assert context.array([[1.5, 2.5]], "float32").tolist() == [[1.5, 2.5]]
+    array = context.array(memoryview(bytes(8)).cast("f"))  # without NumPy
+    assert array.shape == (2,) and array.dtype == "<f4" and bytes(array) == bytes(8)
 print(gmm.__version__)
 """
 

@@ -602,7 +602,8 @@ def _over(owner, address, shape, strides, dtype, readonly, device, stream, conte
     """An array over external memory. The protocol says that the layout lies inside of it."""
     shape, dtype = as_shape(shape), as_dtype(dtype)
     steps, _ = c_layout(shape, dtype.itemsize)
-    return _make(owner, address, shape, steps if strides is None else tuple(strides), dtype, readonly, device, stream, context)
+    steps = steps if strides is None else tuple(strides)
+    return _make(owner, address, shape, steps, dtype, readonly, device, stream, context)
 
 
 def _dl_device(device):

@@ -13,8 +13,7 @@ from gmm._core.enums import Advice, FdType, Kind, State
 from gmm._core.errors import ERRORS
 from gmm._core.info import PointerInfo
 from gmm._core.stream import as_stream, stream_number
-
-ALLOCATED, IMPORTED, PINNED = 0, 1, 2  # native.h: MemoryOrigin
+from gmm._core.ticket import milliseconds
 
 
 class Buffer(native.Memory):
@@ -244,3 +243,42 @@ class Pin(native.Memory):
 
     def __repr__(self) -> str:
         return "<gmm.Pin closed>" if self.closed else f"<gmm.Pin of {self.nbytes} bytes at 0x{self.address:x}>"
+
+
+# Memory of other processes.
+
+
+def import_block(context, handle, *, nbytes=None, device=0, timeout=None):
+    """Maps another process's memory as a Buffer of nbytes; None: of all bytes after the address.
+
+    The buffer's _source is the handle, by which the buffer can be sent on.
+    """
+    return open_import(context, nbytes, bytes(handle), native.gmm_ipc_import, context, handle,
+                       import_desc(device, timeout))
+
+
+def import_desc(device, timeout):
+    """A descriptor with the timeout in seconds."""
+    desc = native.gmm_ipc_import_desc()
+    desc.device = device
+    desc.timeout_ms = milliseconds(timeout)
+    return desc
+
+
+def open_import(context, nbytes, source, function, *arguments):
+    """A Buffer of what the native function imports. A failure closes the import."""
+    buffer = Buffer()
+    buffer._open(native.MEMORY_IMPORTED, None, nbytes, context, source, function, *arguments)
+    if nbytes is not None:
+        try:
+            info = context.query(buffer)
+            rest = info.base + info.size - buffer.address
+            if nbytes > rest:
+                raise ERRORS["InvalidSizeError"](
+                    f"{nbytes} bytes of another process's memory were asked for; "
+                    f"its block has {rest} bytes from the address on",
+                    code=native.GMM_ERROR_INVALID_SIZE, name="GMM_ERROR_INVALID_SIZE")
+        except BaseException:
+            buffer.free()
+            raise
+    return buffer

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from gmm import _native as native
 from gmm._core.enums import Kind, as_kind
-from gmm._core.stream import HANDLE_HEAP, _Closing
+from gmm._core.stream import _Closing
 from gmm._core.tag import tag_number
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Heap(_Closing, native.Handle):
         self.context = context
         self.kind = Kind(kind)
         self.device = device
-        self._open(HANDLE_HEAP, context, native.gmm_heap_create, context, desc)
+        self._open(native.HANDLE_HEAP, context, native.gmm_heap_create, context, desc)
 
     alloc = native.heap_alloc
 

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from gmm._core.typing import Context
 
 _Self = TypeVar("_Self")
-HANDLE_CONTEXT, HANDLE_HEAP, HANDLE_STREAM, HANDLE_EVENT = 1, 2, 3, 4  # native.h: HandleKind
 
 
 def as_stream(stream):
@@ -67,7 +66,7 @@ class Stream(_Closing, native.Handle):
         self.device = device
         desc = native.gmm_stream_desc()
         desc.device = device
-        self._open(HANDLE_STREAM, context, native.gmm_stream_create, context, desc)
+        self._open(native.HANDLE_STREAM, context, native.gmm_stream_create, context, desc)
 
     def synchronize(self) -> None:
         """Waits until the work queued so far is done."""
@@ -125,7 +124,7 @@ class Event(_Closing, native.Handle):
         desc = native.gmm_event_desc()
         desc.device = device
         desc.flags = native.GMM_EVENT_SHARED if ipc else 0
-        self._open(HANDLE_EVENT, context, native.gmm_event_create, context, desc)
+        self._open(native.HANDLE_EVENT, context, native.gmm_event_create, context, desc)
 
     @classmethod
     def _import(cls, context, handle, desc):
@@ -133,7 +132,7 @@ class Event(_Closing, native.Handle):
         event.context = context
         event.device = desc.device
         event._imported = bytes(handle)
-        event._open(HANDLE_EVENT, context, native.gmm_event_import, context, handle, desc)
+        event._open(native.HANDLE_EVENT, context, native.gmm_event_import, context, handle, desc)
         return event
 
     def ipc_export(self) -> bytes:

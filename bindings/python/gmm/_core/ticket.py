@@ -16,7 +16,6 @@ from gmm._core.words import in_python
 if TYPE_CHECKING:
     from gmm._core.typing import Context
 
-HANDLE_TICKET = 5  # native.h: HandleKind
 _SLICE_MS = 200  # Ctrl-C interrupts a wait between two slices
 
 _KEEP = {0: native.GMM_PAUSE_DROP, 1: native.GMM_PAUSE_KEEP_HOST, 2: native.GMM_PAUSE_KEEP_FILE}  # by Contents
@@ -117,7 +116,7 @@ class Ticket(_Closing, native.Handle):
 
     def _begin(self, function, *arguments):
         """Opens the ticket with the operation that the function begins. The context knows a ticket that is open."""
-        self._open(HANDLE_TICKET, self.context, function, *arguments)
+        self._open(native.HANDLE_TICKET, self.context, function, *arguments)
         for other in list(self.context._tickets):
             other._look(0)
         self.context._tickets.add(self)

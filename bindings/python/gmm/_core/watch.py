@@ -4,32 +4,17 @@ from __future__ import annotations
 
 import functools
 import operator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from gmm import _native as native
 from gmm._core.enums import WatchEvent
+from gmm._core.info import WatchInfo
 from gmm._core.stream import _Closing
 from gmm._core.tag import tag_number
 from gmm._core.ticket import milliseconds
 
 if TYPE_CHECKING:
     from gmm._core.typing import Address, Context, OnWatch, TagLike
-
-HANDLE_WATCHER = 6  # native.h: HandleKind
-
-
-class WatchInfo(NamedTuple):
-    """What a watcher's function gets. Sizes are bytes."""
-
-    event: WatchEvent
-    tag: int
-    device: int
-    address: int
-    size: int
-    generation: int
-    budget_bytes: int
-    remaining_ms: int
-    cause: int
 
 
 class Watcher(_Closing, native.Handle):
@@ -56,8 +41,8 @@ class Watcher(_Closing, native.Handle):
             around = context.query(memory)
             size = around.base + around.size - (memory if isinstance(memory, int) else memory.address)
 
-        def call(event, *fields):
-            info = WatchInfo(WatchEvent(event), *fields)
+        def call(data):
+            info = WatchInfo.unpack(data)
             return functions[info.event](info)
 
         self.context = context
@@ -73,7 +58,7 @@ class Watcher(_Closing, native.Handle):
         desc.order = order
         desc.set_name(name)
         desc.set_callback(self)
-        self._open(HANDLE_WATCHER, context, native.gmm_watch, context, desc)
+        self._open(native.HANDLE_WATCHER, context, native.gmm_watch, context, desc)
 
     def __repr__(self):
         return "<gmm.Watcher closed>" if self.closed else "<gmm.Watcher>"

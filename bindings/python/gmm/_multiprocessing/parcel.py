@@ -8,7 +8,7 @@ from gmm import _native as native
 from gmm._context import Context
 from gmm._core.enums import State
 from gmm._core.errors import ERRORS
-from gmm._core.ipc import import_block
+from gmm._core.buffer import import_block
 from gmm._multiprocessing import transit
 
 _lock = threading.Lock()

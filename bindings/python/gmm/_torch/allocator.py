@@ -17,6 +17,7 @@ from gmm._core.tag import Tag, tag_number
 from gmm._torch import library, pools
 
 _is_used = False
+after_use = []  # functions of modules above this one, for the moment when gmm has become PyTorch's allocator
 lock = threading.RLock()  # around work that is done once and may take seconds
 
 
@@ -52,8 +53,6 @@ def use(kind: Kind | None = None) -> None:
     file is missing and cannot be compiled.
     """
     global _is_used  # pylint: disable=global-statement
-    from gmm._torch import patches  # pylint: disable=import-outside-toplevel # lazy: it needs this module
-
     with lock:
         _need_cuda("gmm.torch.use()")
         lib = library.load()
@@ -65,7 +64,8 @@ def use(kind: Kind | None = None) -> None:
                 raise RuntimeError(f"gmm.torch.use(): {error}; move gmm.torch.use() above the line that makes the "
                                    "first CUDA tensor, or use gmm.torch.pool()") from error
             _is_used = True
-            patches.serve_use_uvm()  # managed memory from gmm too
+            for function in after_use:
+                function()
         if kind is not None:
             lib.cdll.gmm_torch_set_kind(int(kind))
 

@@ -95,7 +95,7 @@ def main(words: list[str] | None = None) -> None:
     """python -m gmm.torch"""
     parser = argparse.ArgumentParser(prog="python -m gmm.torch", description="What gmm.torch compiles.")
     actions = parser.add_subparsers(dest="action", required=True)
-    action = actions.add_parser("build", help="compile gmm.torch's C++ for the installed PyTorch ahead of its first use")
+    action = actions.add_parser("build", help="compile the C++ for the installed PyTorch ahead of its first use")
     action.add_argument("folder", nargs="?", type=pathlib.Path, metavar="FOLDER",
                         help="where the files go; other machines with the same PyTorch name it in GMM_TORCH_CACHE. "
                              "Default: GMM_TORCH_CACHE, else ~/.cache/gmm")

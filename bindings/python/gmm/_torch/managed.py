@@ -35,36 +35,10 @@ def extension():
 # The switches.
 
 
-def set_enabled_uvm(enabled: bool = True) -> None:
-    """Makes new tensors managed, on the CPU and on CUDA devices, on every thread.
-
-    False ends that, which the RFC does not have.
-
-    It calls use(), so it must come before the first CUDA tensor. RuntimeError where PyTorch sees no CUDA device, unless
-    GMM_BACKEND names a backend of gmm, such as host. Tensors from before stay as they are: see manage_memory(). With
-    PYTORCH_ENABLE_UNIFIED_MEMORY=1 in the environment, `import torch` calls install() and this where gmm's wheel is
-    installed, and else `import gmm.torch` does.
-    """
+def set_enabled(enabled: bool) -> None:
+    """Notes whether new tensors are managed; the caller has made them so."""
     global _enabled  # pylint: disable=global-statement
-    from gmm._torch import patches  # pylint: disable=import-outside-toplevel # it needs this module
-
-    with allocator.lock:
-        if enabled:
-            has_device = torch.cuda.is_available()
-            if not has_device and not os.environ.get("GMM_BACKEND"):
-                raise RuntimeError("torch.cuda.set_enabled_uvm(): PyTorch sees no CUDA device, so there is no unified "
-                                   "memory; GMM_BACKEND=host tries the interface with memory of the host")
-            lib = library()
-            if has_device:
-                allocator.use()
-            home = torch.cuda.current_device() if has_device else 0
-            extension().take_cpu_tensors()
-            lib.check(lib.cdll.gmm_torch_host_start(home))
-            patches.patch()
-            lib.cdll.gmm_torch_set_managed(1)
-        elif _library.loaded() is not None:
-            library().cdll.gmm_torch_set_managed(0)
-        _enabled = bool(enabled)
+    _enabled = enabled
 
 
 def get_enabled_uvm() -> bool:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+import os
 
 import torch
 import torch.utils._device  # pylint: disable=unused-import
 
-from gmm._torch import allocator, managed, workers
+from gmm._torch import allocator, library, managed, workers
 
 _originals = {}
 
@@ -119,7 +120,8 @@ def _pin_memory(original):
     @functools.wraps(original)
     def pin_memory(self, *args, **kwargs):
         # The RFC has one allocator for all host memory: the devices reach managed memory too, and copy it at any time.
-        if managed.get_enabled_uvm() and not _dynamo() and self.device.type == "cpu" and managed.storage_of(self) is not None:
+        is_plain = self.device.type == "cpu" and managed.storage_of(self) is not None
+        if managed.get_enabled_uvm() and not _dynamo() and is_plain:
             return managed.manage_memory(self)
         return original(self, *args, **kwargs)
 
@@ -263,11 +265,43 @@ def patch():
         workers.patch()
 
 
+def set_enabled_uvm(enabled: bool = True) -> None:
+    """Makes new tensors managed, on the CPU and on CUDA devices, on every thread.
+
+    False ends that, which the RFC does not have.
+
+    It calls use(), so it must come before the first CUDA tensor. RuntimeError where PyTorch sees no CUDA device, unless
+    GMM_BACKEND names a backend of gmm, such as host. Tensors from before stay as they are: see manage_memory(). With
+    PYTORCH_ENABLE_UNIFIED_MEMORY=1 in the environment, `import torch` calls install() and this where gmm's wheel is
+    installed, and else `import gmm.torch` does.
+    """
+    with allocator.lock:
+        if enabled:
+            has_device = torch.cuda.is_available()
+            if not has_device and not os.environ.get("GMM_BACKEND"):
+                raise RuntimeError("torch.cuda.set_enabled_uvm(): PyTorch sees no CUDA device, so there is no unified "
+                                   "memory; GMM_BACKEND=host tries the interface with memory of the host")
+            lib = library.load()
+            if has_device:
+                allocator.use()
+            home = torch.cuda.current_device() if has_device else 0
+            library.extension(lib).take_cpu_tensors()
+            lib.check(lib.cdll.gmm_torch_host_start(home))
+            patch()
+            lib.cdll.gmm_torch_set_managed(1)
+        elif library.loaded() is not None:
+            library.load().cdll.gmm_torch_set_managed(0)
+        managed.set_enabled(bool(enabled))
+
+
 def serve_use_uvm() -> None:
     """Replaces torch.cuda._use_uvm() of PyTorch 2.15, where there is one, by gmm's."""
     for module in (torch.cuda, torch.cuda.memory):
         if hasattr(module, "_use_uvm"):
             module._use_uvm = managed.use_uvm
+
+
+allocator.after_use.append(serve_use_uvm)
 
 
 def install(move_on_copy: bool = True) -> None:
@@ -279,7 +313,7 @@ def install(move_on_copy: bool = True) -> None:
     managed tensor, and to(manage=False) one in ordinary memory.
     """
     patch()
-    for function in (managed.set_enabled_uvm, managed.get_enabled_uvm, managed.set_uvm_move_on_copy, managed.uvm_to):
+    for function in (set_enabled_uvm, managed.get_enabled_uvm, managed.set_uvm_move_on_copy, managed.uvm_to):
         setattr(torch.cuda, function.__name__, function)
     for method in (managed.is_managed, managed.manage_memory, managed.unmanage_memory, managed.uvm_to):
         setattr(torch.Tensor, method.__name__, method)
