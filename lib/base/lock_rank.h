@@ -38,7 +38,7 @@ enum class LockKind : uint8_t { kOperation, kBrief };
   LOCK(kBackupTransfers, "BackupStore transfers", kOperation, "begin and end of a save or restore")            \
   LOCK(kBackupPlacing, "BackupFile placing", kOperation, "the ranges of one save in the file")                 \
   LOCK(kBackupGrowth, "BackupArena growth", kOperation, "segments become ready, which waits for copy threads") \
-  LOCK(kTraceLanes, "Trace lanes", kOperation, "the lanes of a trace")                                         \
+  LOCK(kTraceBuffers, "Trace buffers", kOperation, "the buffers of a trace")                                   \
   LOCK(kTraceFile, "TraceFile", kOperation, "one write; the only lock of a trace inside a free")               \
   LOCK(kIpcExports, "IpcExports", kBrief, "the table of exports")                                              \
   LOCK(kHeapCachesList, "HeapCaches list", kBrief, "the list of caches and the counters of ended ones")        \

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/process.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -112,6 +115,28 @@ Status random_bytes(void *out, uint64_t size) {
     size -= static_cast<uint64_t>(got);
   }
   return Status();
+}
+
+uint64_t counter_hertz() {
+#if defined(__x86_64__)
+  static constinit std::atomic<uint64_t> known{0};
+  uint32_t a = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid(0x80000007, &a, &b, &c, &d) == 0 || (d & 1u << 8) == 0) return 0;  // it stops or changes its speed
+  if (known.load(std::memory_order_relaxed) != 0) return known.load(std::memory_order_relaxed);
+  const uint64_t begin = monotonic_ns(), from = read_counter();
+  const timespec two_ms = {0, 2000000};
+  nanosleep(&two_ms, nullptr);
+  const uint64_t passed = monotonic_ns() - begin, ticks = read_counter() - from;
+  known.store(static_cast<uint64_t>(static_cast<double>(ticks) * 1e9 / static_cast<double>(passed)),
+              std::memory_order_relaxed);
+  return known.load(std::memory_order_relaxed);
+#elif defined(__aarch64__)
+  uint64_t hertz;
+  asm volatile("mrs %0, cntfrq_el0" : "=r"(hertz));
+  return hertz;
+#else
+  return 0;
+#endif
 }
 
 uint64_t monotonic_ms() { return monotonic_ns() / 1000000; }

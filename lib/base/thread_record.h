@@ -24,7 +24,7 @@
 namespace gmm {
 
 // The rooms that keep a part: each knows its own type.
-enum class ThreadPart : uint32_t { kCaches, kTags, kLanes };
+enum class ThreadPart : uint32_t { kCaches, kTags, kTraceBuffers };
 inline constexpr uint32_t kThreadParts = 3;
 
 struct ThreadMessage;  // base/thread_message.h

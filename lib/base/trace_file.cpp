@@ -10,6 +10,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
 
 namespace gmm {
@@ -82,7 +83,6 @@ Status TraceFile::open(const char *path) {
   fd_ = fd;
   is_regular_ = S_ISREG(about.st_mode);
   error_ = 0;
-  is_unwritable_ = false;
   size_ = 0;
   return Status();
 }
@@ -90,81 +90,49 @@ Status TraceFile::open(const char *path) {
 bool TraceFile::write_all(const char *bytes, uint64_t size) {
   check_may_wait("a file");
   const NoSignals quiet;
-  uint64_t at = size_;
   while (size != 0) {
-    const ssize_t put = is_regular_ ? ::pwrite(fd_, bytes, size, static_cast<off_t>(at)) : ::write(fd_, bytes, size);
+    const ssize_t put = ::write(fd_, bytes, size);
     if (put > 0) {
-      at += static_cast<uint64_t>(put);
       bytes += put;
       size -= static_cast<uint64_t>(put);
       continue;
     }
     if (put < 0 && errno == EINTR) continue;
-    const int error = put == 0 ? ENOSPC : errno;
-    if (error == EFBIG || error == EPIPE) quiet.take();
-    if (error_ == 0) error_ = error;
+    error_ = put == 0 ? ENOSPC : errno;
+    if (error_ == EPIPE) quiet.take();
     return false;
   }
   return true;
 }
 
-bool TraceFile::write(const void *bytes, uint64_t size) {
+void *TraceFile::add_block(uint64_t size) {
   LockGuard guard(mutex_);
-  if (fd_ < 0 || is_unwritable_) return false;
-  if (write_all(static_cast<const char *>(bytes), size)) {
-    size_ += size;
-    return true;
-  }
-  return cut_back();
-}
-
-// A reader could not find the chunks behind a torn piece. Always false.
-bool TraceFile::cut_back() {
-  is_unwritable_ = ftruncate(fd_, static_cast<off_t>(size_)) != 0;
-  return false;
-}
-
-uint64_t TraceFile::first_chunk(uint64_t header_size) const {
-  const uint64_t page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-  return is_regular_ ? (header_size + page - 1) / page * page : header_size;
-}
-
-bool TraceFile::write_header(const void *bytes, uint64_t size) {
-  if (!write(bytes, size)) return false;
-  LockGuard guard(mutex_);
-  const uint64_t first = first_chunk(size);
-  if (first == size) return true;
-  const NoSignals quiet;
-  if (ftruncate(fd_, static_cast<off_t>(first)) != 0) {
-    error_ = errno;
-    if (error_ == EFBIG) quiet.take();
-    return false;
-  }
-  size_ = first;
-  return true;
-}
-
-void *TraceFile::add_chunk(const void *header, uint64_t header_size, uint64_t size) {
-  LockGuard guard(mutex_);
-  const uint64_t page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-  if (fd_ < 0 || is_unwritable_ || !is_regular_ || size_ % page != 0) return nullptr;
+  if (fd_ < 0 || error_ != 0) return nullptr;
+  if (!is_regular_) return std::calloc(1, size);
   const off_t start = static_cast<off_t>(size_);
   const NoSignals quiet;
-  // The header comes first: a file that ends behind it has a chunk that was cut. Its room is taken from the disk before
-  // it is mapped, as a write to a page without room would end the program.
-  const bool good = ::pwrite(fd_, header, header_size, start) == static_cast<ssize_t>(header_size) &&
-                    fallocate(fd_, 0, start, static_cast<off_t>(size)) == 0;
-  if (!good && errno == EFBIG) quiet.take();
-  void *chunk = good ? mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd_, start) : MAP_FAILED;
-  if (chunk == MAP_FAILED) {
-    cut_back();
+  // The block is taken from the disk before it is mapped, as a write to a page without a place there would end the
+  // program.
+  const int error = posix_fallocate(fd_, start, static_cast<off_t>(size));
+  void *block = MAP_FAILED;
+  if (error == 0) block = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd_, start);
+  if (block == MAP_FAILED) {
+    error_ = error != 0 ? error : errno;
+    if (error_ == EFBIG) quiet.take();
+    (void)ftruncate(fd_, start);
     return nullptr;
   }
   size_ += size;
-  return chunk;
+  return block;
 }
 
-void TraceFile::end_chunk(void *chunk, uint64_t size) { munmap(chunk, size); }
+bool TraceFile::end_block(void *block, uint64_t size) {
+  LockGuard guard(mutex_);
+  if (is_regular_) return munmap(block, size) == 0;
+  const bool good = fd_ >= 0 && error_ == 0 && write_all(static_cast<const char *>(block), size);
+  std::free(block);
+  return good;
+}
 
 Status TraceFile::close() {
   LockGuard guard(mutex_);

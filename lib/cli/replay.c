@@ -14,11 +14,6 @@ static void print_name(const char *path) {
   printf("%-18.*s", (int)(length < 17 ? length : 17), name);
 }
 
-static int run(const struct options *options, struct player *player, const struct trace *trace, uint64_t *nanoseconds) {
-  return options->threads ? player_run_threads(player, trace, nanoseconds)
-                          : player_run(player, trace, UINT64_MAX, nanoseconds);
-}
-
 /* Runs the trace once on empty caches and once on warm ones. */
 static int replay(void *user, const char *path) {
   const struct options *options = user;
@@ -31,23 +26,23 @@ static int replay(void *user, const char *path) {
   const gmm_scope_desc scope = {.struct_size = sizeof scope, .flags = GMM_SCOPE_KIND, .kind = options->kind};
   gmm_stats_info first = {.struct_size = sizeof first}, whole = {.struct_size = sizeof whole}, again = whole;
   uint64_t cold = 0, warm = 0;
-  int good = run(options, &player, &trace, &cold);
+  int good = player_run(&player, UINT64_MAX, options->threads, &cold);
   gmm_result result = good ? gmm_stats_query(player.context, &scope, &first) : GMM_OK;
   if (result == GMM_OK && good) result = gmm_stats_query(player.context, NULL, &whole);
   if (result < 0) good = report("stats", result);
-  good = good && player_clear(&player, &trace) && run(options, &player, &trace, &warm);
+  good = good && player_clear(&player) && player_run(&player, UINT64_MAX, options->threads, &warm);
   result = good ? gmm_stats_query(player.context, NULL, &again) : GMM_OK;
   if (result < 0) good = report("stats", result);
-  good = good && player_clear(&player, &trace);
+  good = good && player_clear(&player);
   if (good) {
-    const double mib = 1048576, count = (double)trace.count;
+    const double mib = 1048576, count = (double)trace.blocks;
     print_name(path);
-    printf("%10" PRIu64 "  %7u  %9.1f MiB  %9.1f MiB  %6.3f  %8.0f  %8.0f  %8" PRIu64 "  %8" PRIu64 "\n", trace.count,
+    printf("%10" PRIu64 "  %7u  %9.1f MiB  %9.1f MiB  %6.3f  %8.0f  %8.0f  %8" PRIu64 "  %8" PRIu64 "\n", trace.blocks,
            options->threads ? trace.thread_count : 1, (double)trace.peak_requested / mib,
            (double)first.peak_reserved_bytes / mib, (double)first.peak_reserved_bytes / (double)trace.peak_requested,
            (double)cold / count, (double)warm / count, whole.backend_calls, again.backend_calls - whole.backend_calls);
   }
-  good = player_close(&player, &trace) && good;
+  good = player_close(&player) && good;
   trace_free(&trace);
   return good;
 }
@@ -83,15 +78,9 @@ static int32_t write_text(void *user, const char *text, uint64_t size) {
 }
 
 int command_snapshot(const struct options *options) {
-  static struct operation nothing;
   static uint64_t default_stream;
-  static struct trace_place nowhere;
-  struct trace trace = {.operations = &nothing,
-                        .streams = &default_stream,
-                        .stream_count = 1,
-                        .block_count = 1,
-                        .places = &nowhere,
-                        .place_count = 1};
+  static struct trace_tag default_tag = {GMM_TAG_DEFAULT, "default"};
+  struct trace trace = {.streams = &default_stream, .stream_count = 1, .tags = &default_tag, .tag_count = 1};
   struct player player;
   if (options->file_count > 0 && !trace_read(options->files[0], &trace)) return EXIT_FAILED;
   const struct player_memory memory = {.kind = options->kind,
@@ -101,20 +90,20 @@ int command_snapshot(const struct options *options) {
                                        .tag_of_trace = 1};
   gmm_context_desc desc = options->context;
   desc.flags |= GMM_CONTEXT_NO_LEAK_REPORT; /* the snapshot shows them */
-  for (uint32_t i = 0; i < trace.place_count && memory.device_of_trace; ++i)
-    if (trace.places[i].device >= (gmm_device)desc.host_devices)
-      desc.host_devices = (uint32_t)trace.places[i].device + 1;
+  for (uint64_t i = 0; i < trace.count && memory.device_of_trace; ++i)
+    if (trace.events[i].device >= (gmm_device)desc.host_devices)
+      desc.host_devices = (uint32_t)trace.events[i].device + 1;
   uint64_t nanoseconds = 0;
   int good = player_open(&desc, &memory, &trace, &player);
   if (good) {
-    good = player_run(&player, &trace, options->operations, &nanoseconds);
+    good = player_run(&player, options->operations, 0, &nanoseconds);
     gmm_snapshot *snapshot = NULL;
     gmm_result result = good ? gmm_snapshot_create(player.context, NULL, &snapshot) : GMM_OK;
     if (snapshot != NULL) result = gmm_snapshot_write(snapshot, write_text, stdout);
     if (result < 0) good = report("snapshot", result);
     if (gmm_snapshot_destroy(snapshot) < 0) good = report("snapshot", GMM_ERROR_INVALID_HANDLE);
     putchar('\n');
-    good = player_close(&player, &trace) && good;
+    good = player_close(&player) && good;
   }
   if (options->file_count > 0) trace_free(&trace);
   return good && fflush(stdout) == 0 ? EXIT_GOOD : EXIT_FAILED;
@@ -126,13 +115,12 @@ int command_trace(const struct options *options) {
     struct trace trace;
     if (!trace_read(options->files[i], &trace)) return EXIT_FAILED;
     for (uint64_t j = 0; j < trace.count; ++j) {
-      const struct operation *operation = &trace.operations[j];
-      if (operation->what == OPERATION_NAME) continue; /* the text has no names */
-      const uint64_t stream = trace.streams[operation->stream];
-      if (operation->what == OPERATION_ALLOC)
-        printf("a %" PRIu32 " %" PRIu64 " %" PRIu64 "\n", operation->block, operation->size, stream);
-      else if (operation->what == OPERATION_FREE)
-        printf("f %" PRIu32 " %" PRIu64 "\n", operation->block, stream);
+      const struct trace_event *event = &trace.events[j];
+      const uint64_t stream = trace.streams[event->stream];
+      if (event->type == TRACE_ALLOC)
+        printf("a %" PRIu32 " %" PRIu64 " %" PRIu64 "\n", event->block, event->size, stream);
+      else if (event->type == TRACE_FREE)
+        printf("f %" PRIu32 " %" PRIu64 "\n", event->block, stream);
     }
     trace_free(&trace);
   }

@@ -3,148 +3,463 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <zlib.h>
 
-#include "cli/trace_builder.h"
+enum { MOST_STREAMS = 4096, MOST_TAGS = 65536, MOST_THREADS = 65536, HIGHEST_ID = 50 * 1000 * 1000, LINE = 128 };
 
-enum { MOST_STREAMS = 4096, MOST_PLACES = 65536 };
+static const char no_memory[] = "no memory for the trace";
 
-int trace_grow(void **items, uint64_t *capacity, uint64_t index, size_t size) {
-  if (index < *capacity) return 1;
+/* A trace that is being read. */
+struct reader {
+  gzFile file;
+  struct trace trace;
+  uint64_t capacity; /* of trace.events */
+  uint64_t *live;    /* of a text, by number of the block: its size while it lives */
+  uint64_t live_capacity;
+  uint32_t *threads; /* the system's numbers */
+  uint64_t offset;   /* of the record, or number of the line */
+  uint64_t begin_time;
+  double tick; /* nanoseconds of one */
+};
+
+/* Makes place for an item with this index; new items are zero. Returns NULL, or what is wrong, as do the others. */
+static const char *grow(void **items, uint64_t *capacity, uint64_t index, size_t size) {
+  if (index < *capacity) return NULL;
   uint64_t wanted = *capacity < 1024 ? 1024 : *capacity * 2;
   if (wanted <= index) wanted = index + 1;
   char *grown = realloc(*items, wanted * size);
-  if (grown == NULL) return 0;
+  if (grown == NULL) return no_memory;
   memset(grown + *capacity * size, 0, (wanted - *capacity) * size);
   *items = grown;
   *capacity = wanted;
+  return NULL;
+}
+
+/* The few items of a kind grow when their number is a power of two. */
+static const char *grow_few(void **items, uint32_t count, size_t size, uint32_t most, const char *too_many) {
+  if (count == most) return too_many;
+  if ((count & (count - 1)) != 0) return NULL;
+  void *grown = realloc(*items, (count == 0 ? 1 : (size_t)count * 2) * size);
+  if (grown == NULL) return no_memory;
+  *items = grown;
+  return NULL;
+}
+
+static const char *stream_index(struct trace *trace, uint64_t number, uint32_t *out) {
+  if (number == 1) number = 0; /* a default stream too */
+  for (*out = 0; *out < trace->stream_count; ++*out)
+    if (trace->streams[*out] == number) return NULL;
+  const char *wrong = grow_few((void **)&trace->streams, trace->stream_count, sizeof number, MOST_STREAMS,
+                               "the trace has more than 4,096 streams");
+  if (wrong == NULL) trace->streams[trace->stream_count++] = number;
+  return wrong;
+}
+
+/* A tag without a name so far is called by its number. */
+static const char *tag_index(struct trace *trace, gmm_tag number, uint32_t *out) {
+  for (*out = 0; *out < trace->tag_count; ++*out)
+    if (trace->tags[*out].number == number) return NULL;
+  const char *wrong = grow_few((void **)&trace->tags, trace->tag_count, sizeof *trace->tags, MOST_TAGS,
+                               "the trace has more than 65,536 tags");
+  if (wrong != NULL) return wrong;
+  struct trace_tag *tag = &trace->tags[trace->tag_count++];
+  tag->number = number;
+  snprintf(tag->name, sizeof tag->name, number == GMM_TAG_DEFAULT ? "default" : "tag %" PRIu32, number);
+  return NULL;
+}
+
+static const char *thread_index(struct reader *reader, uint32_t number, uint32_t *out) {
+  for (*out = 0; *out < reader->trace.thread_count; ++*out)
+    if (reader->threads[*out] == number) return NULL;
+  const char *wrong = grow_few((void **)&reader->threads, reader->trace.thread_count, sizeof number, MOST_THREADS,
+                               "the trace has more than 65,536 threads");
+  if (wrong == NULL) reader->threads[reader->trace.thread_count++] = number;
+  return wrong;
+}
+
+static const char *add_event(struct trace *trace, uint64_t *capacity, const struct trace_event *event) {
+  const char *wrong = grow((void **)&trace->events, capacity, trace->count, sizeof *event);
+  if (wrong == NULL) trace->events[trace->count++] = *event;
+  return wrong;
+}
+
+/* --- Text -------------------------------------------------------------------------------------------------------- */
+
+/* Reads ` NUMBER` and moves behind it. */
+static int number(const char **text, uint64_t *out) {
+  const char *at = *text;
+  if (*at++ != ' ' || *at < '0' || *at > '9') return 0;
+  for (*out = 0; *at >= '0' && *at <= '9'; ++at)
+    if (__builtin_mul_overflow(*out, 10, out) || __builtin_add_overflow(*out, *at - '0', out)) return 0;
+  *text = at;
   return 1;
 }
 
-const char *trace_stream_index(struct trace *trace, uint64_t number, uint32_t *out) {
-  for (uint32_t i = 0; i < trace->stream_count; ++i) {
-    if (trace->streams[i] == number) {
-      *out = i;
+static const char *read_line(struct reader *reader, const char *text) {
+  static const char neither[] = "the line is neither 'a ID BYTES STREAM' nor 'f ID STREAM'";
+  struct trace *trace = &reader->trace;
+  const char verb = *text;
+  uint64_t id = 0, size = 0, stream = 0;
+  if ((verb != 'a' && verb != 'f') || (++text, !number(&text, &id)) || (verb == 'a' && !number(&text, &size)) ||
+      !number(&text, &stream) || *text != '\0')
+    return neither;
+  if (id > HIGHEST_ID) return "the number of the block is above 50,000,000";
+  const char *wrong = grow((void **)&reader->live, &reader->live_capacity, id, sizeof *reader->live);
+  if (wrong != NULL) return wrong;
+  if (verb == 'a' && size == 0) return "the allocation has 0 bytes";
+  if (verb == 'a' && reader->live[id] != 0) return "the block is allocated already";
+  if (verb == 'f' && reader->live[id] == 0) return "the block is not allocated";
+  struct trace_event event = {.size = size, .block = (uint32_t)id, .type = verb == 'a' ? TRACE_ALLOC : TRACE_FREE};
+  reader->live[id] = size;
+  if (trace->block_count <= id) trace->block_count = (uint32_t)id + 1;
+  wrong = stream_index(trace, stream, &event.stream);
+  return wrong != NULL ? wrong : add_event(trace, &reader->capacity, &event);
+}
+
+static const char *read_text(struct reader *reader) {
+  char line[LINE + 2];
+  int code = Z_OK;
+  const char *wrong = NULL;
+  for (reader->offset = 1; wrong == NULL && gzgets(reader->file, line, sizeof line) != NULL; ++reader->offset) {
+    size_t length = strlen(line);
+    if (length > 0 && line[length - 1] == '\n')
+      line[--length] = '\0';
+    else if (length == LINE + 1)
+      return "the line is too long";
+    else if (gzerror(reader->file, &code), code != Z_OK && code != Z_STREAM_END)
+      return NULL; /* the line is cut, which the caller reports */
+    if (length > 0 && line[length - 1] == '\r') line[length - 1] = '\0';
+    wrong = read_line(reader, line);
+    if (wrong != NULL) return wrong;
+  }
+  reader->trace.ended = 1;
+  reader->trace.thread_count = 1;
+  return NULL;
+}
+
+/* --- Binary: the records ----------------------------------------------------------------------------------------- */
+
+static const char *add_name(struct trace *trace, const char *text, uint64_t *out) {
+  const char *wrong = grow_few((void **)&trace->names, trace->name_count, sizeof *trace->names, UINT32_MAX,
+                               "the trace has too many names");
+  if (wrong != NULL) return wrong;
+  memcpy(trace->names[trace->name_count], text, TRACE_NAME_BYTES);
+  trace->names[trace->name_count][TRACE_NAME_BYTES - 1] = '\0';
+  *out = trace->name_count++;
+  return NULL;
+}
+
+/* `values` has all those that this release knows, and zeros where the record has fewer. */
+static const char *read_record(struct reader *reader, const struct trace_record *record, const uint64_t *values) {
+  struct trace *trace = &reader->trace;
+  struct trace_event event = {.time = record->time < reader->begin_time
+                                          ? 0
+                                          : (uint64_t)((double)(record->time - reader->begin_time) * reader->tick),
+                              .size = values[0],
+                              .value = values[1],
+                              .type = record->type,
+                              .block = TRACE_NO_BLOCK};
+  const char *wrong = record->type == TRACE_END ? NULL : thread_index(reader, record->thread, &event.thread);
+  if (wrong != NULL) return wrong;
+  switch (record->type) {
+    case TRACE_TAG_NAME:
+      wrong = tag_index(trace, (gmm_tag)values[0], &event.tag);
+      if (wrong == NULL) snprintf(trace->tags[event.tag].name, TRACE_NAME_BYTES, "%s", (const char *)&values[1]);
+      return wrong;
+    case TRACE_BLOCK_NAME:
+      event.address = values[0];
+      wrong = add_name(trace, (const char *)&values[1], &event.value);
+      break;
+    case TRACE_ALLOC:
+      if (values[2] == 0 || values[2] > UINT64_MAX / 4) return "the size of the allocation is impossible";
+      event.kind = (uint16_t)values[3];
+      event.device = (gmm_device)(values[3] >> 16 & 0xffff);
+      event.log2_alignment = record->flags & TRACE_ALIGNMENT_BITS;
+      wrong = tag_index(trace, (gmm_tag)(values[3] >> 32), &event.tag);
+      /* fall through */
+    case TRACE_FREE:
+    case TRACE_USE:
+      event.address = values[0];
+      event.size = record->type == TRACE_ALLOC ? values[2] : 0;
+      if (wrong == NULL) wrong = stream_index(trace, values[1], &event.stream);
+      break;
+    case TRACE_END:
+      trace->ended = 1;
+      trace->lost = values[0];
       return NULL;
+    default:
+      break;
+  }
+  if (wrong != NULL) return wrong;
+  if (trace->count == UINT32_MAX) return "the trace has more events than this program can count";
+  return add_event(trace, &reader->capacity, &event);
+}
+
+static const char *read_block(struct reader *reader, const unsigned char *block, uint32_t size) {
+  enum { VALUES = 1 + TRACE_NAME_BYTES / 8 };
+  const uint64_t begin = reader->offset;
+  for (uint32_t at = 0; size - at >= 8 && block[at] != 0;) {
+    struct trace_record record;
+    uint64_t values[VALUES + 1] = {0}; /* a name ends in any case */
+    reader->offset = begin + at;
+    const uint32_t bytes = block[at + 1] * 8u;
+    if (bytes < sizeof record) return "the record has no size";
+    if (bytes > size - at) return size == TRACE_BLOCK_BYTES ? "the record is longer than its block" : NULL;
+    memcpy(&record, block + at, sizeof record);
+    const uint32_t rest = bytes - (uint32_t)sizeof record;
+    memcpy(values, block + at + sizeof record, rest < VALUES * 8 ? rest : VALUES * 8);
+    const char *wrong = read_record(reader, &record, values);
+    if (wrong != NULL) return wrong;
+    at += bytes;
+  }
+  reader->offset = begin + size;
+  return NULL;
+}
+
+/* A block at a time: zeros that gzip has packed take no memory here. The last block of a cut file is shorter. */
+static const char *read_blocks(struct reader *reader) {
+  unsigned char *block = malloc(TRACE_BLOCK_BYTES);
+  const char *wrong = block == NULL ? no_memory : NULL;
+  struct trace_header header;
+  for (int first = 1, got = TRACE_BLOCK_BYTES; wrong == NULL && got == TRACE_BLOCK_BYTES; first = 0) {
+    got = gzread(reader->file, block, TRACE_BLOCK_BYTES);
+    if (got <= 0) break; /* the caller looks at the cause */
+    if (!first) {
+      wrong = reader->trace.ended ? "the file goes on behind the end of the trace"
+                                  : read_block(reader, block, (uint32_t)got);
+      continue;
     }
+    memset(&header, 0, sizeof header);
+    memcpy(&header, block, (size_t)got < sizeof header ? (size_t)got : sizeof header);
+    if (got < (int)sizeof header) wrong = "the file ends in its header";
+    if (wrong == NULL && header.version != TRACE_VERSION) wrong = "the trace has another version than 1";
+    if (wrong == NULL && header.block_bytes != TRACE_BLOCK_BYTES) wrong = "the blocks of the trace have another size";
+    reader->trace.process = header.process;
+    reader->begin_time = header.begin_time;
+    reader->tick = header.clock_hertz == 0 ? 1 : 1e9 / (double)header.clock_hertz;
+    reader->offset = (uint64_t)got;
   }
-  if (trace->stream_count == MOST_STREAMS) return "the trace has more than 4,096 streams";
-  uint64_t *grown = realloc(trace->streams, (trace->stream_count + 1) * sizeof *grown);
-  if (grown == NULL) return "no memory for the trace";
-  grown[trace->stream_count] = number;
-  trace->streams = grown;
-  *out = trace->stream_count++;
-  return NULL;
+  free(block);
+  return wrong;
 }
 
-const char *trace_place_index(struct trace *trace, struct trace_place place, uint16_t *out) {
-  uint32_t i = trace->place_count;
-  while (i > 0 && (trace->places[i - 1].kind != place.kind || trace->places[i - 1].device != place.device ||
-                   trace->places[i - 1].tag != place.tag))
-    --i;
-  *out = (uint16_t)(i - 1);
-  if (i > 0) return NULL;
-  if (trace->place_count == MOST_PLACES) return "the trace has more than 65,536 kinds, devices and tags";
-  struct trace_place *grown = realloc(trace->places, (trace->place_count + 1) * sizeof *grown);
-  if (grown == NULL) return "no memory for the trace";
-  grown[trace->place_count] = place;
-  trace->places = grown;
-  *out = (uint16_t)trace->place_count++;
+/* --- Binary: the order and the blocks ---------------------------------------------------------------------------- */
+
+/* A table of the live addresses: open addressing over powers of two. Address 0 is none. */
+struct live_block {
+  uint64_t address, size;
+  uint32_t block;
+};
+struct live_table {
+  struct live_block *items;
+  uint64_t capacity, count;
+};
+
+static uint64_t live_home(const struct live_table *table, uint64_t address) {
+  return (address * UINT64_C(0x9e3779b97f4a7c15) >> 20) & (table->capacity - 1);
+}
+static struct live_block *live_find(struct live_table *table, uint64_t address) {
+  for (uint64_t at = table->capacity == 0 ? 0 : live_home(table, address);
+       table->capacity != 0 && table->items[at].address != 0; at = (at + 1) & (table->capacity - 1))
+    if (table->items[at].address == address) return &table->items[at];
   return NULL;
 }
-
-const char *trace_add_name(struct trace_name **names, uint32_t *count, gmm_tag tag, const char *text) {
-  if (*count == UINT32_MAX) return "the trace has more names than this program can count";
-  /* The array grows when its size is a power of two. */
-  if ((*count & (*count - 1)) == 0) {
-    struct trace_name *grown = realloc(*names, (*count == 0 ? 1 : (size_t)*count * 2) * sizeof *grown);
-    if (grown == NULL) return "no memory for the trace";
-    *names = grown;
+static const char *live_add(struct live_table *table, struct live_block block) {
+  if ((table->count + 1) * 2 > table->capacity) {
+    struct live_table grown = {.capacity = table->capacity == 0 ? 1024 : table->capacity * 2};
+    grown.items = calloc(grown.capacity, sizeof *grown.items);
+    if (grown.items == NULL) return no_memory;
+    for (uint64_t i = 0; i < table->capacity; ++i)
+      if (table->items[i].address != 0) live_add(&grown, table->items[i]);
+    free(table->items);
+    *table = grown;
   }
-  struct trace_name *name = &(*names)[(*count)++];
-  name->tag = tag;
-  snprintf(name->text, sizeof name->text, "%s", text);
+  uint64_t at = live_home(table, block.address);
+  while (table->items[at].address != 0) at = (at + 1) & (table->capacity - 1);
+  table->items[at] = block;
+  ++table->count;
   return NULL;
 }
-
-const char *trace_add_tag(struct trace *trace, gmm_tag tag, const char *text) {
-  for (uint32_t i = 0; i < trace->tag_count; ++i)
-    if (trace->tags[i].tag == tag) return NULL;
-  return trace_add_name(&trace->tags, &trace->tag_count, tag, text);
+/* Removes a block and closes the gap (Knuth, vol. 3, 6.4 algorithm R). */
+static void live_remove(struct live_table *table, struct live_block *block) {
+  const uint64_t mask = table->capacity - 1;
+  uint64_t hole = (uint64_t)(block - table->items);
+  for (uint64_t next = (hole + 1) & mask; table->items[next].address != 0; next = (next + 1) & mask) {
+    const uint64_t home = live_home(table, table->items[next].address);
+    if (((next - home) & mask) < ((next - hole) & mask)) continue;
+    table->items[hole] = table->items[next];
+    hole = next;
+  }
+  table->items[hole].address = 0;
+  --table->count;
 }
 
-const char *trace_add(struct trace_builder *builder, const struct operation *operation, uint64_t freed) {
-  struct trace *trace = &builder->trace;
-  if (!trace_grow((void **)&trace->operations, &builder->capacity, trace->count, sizeof *trace->operations))
-    return "no memory for the trace";
-  if (operation->size > UINT64_MAX / 4 - builder->requested) return "the live blocks have more bytes than any machine";
-  trace->operations[trace->count++] = *operation;
-  if (trace->block_count <= operation->block) trace->block_count = operation->block + 1;
-  if (trace->thread_count <= operation->thread) trace->thread_count = operation->thread + 1;
-  builder->requested += operation->size;
-  builder->requested -= freed;
-  if (builder->requested > trace->peak_requested) trace->peak_requested = builder->requested;
-  return NULL;
+static int names_block(const struct trace_event *event) {
+  return event->type == TRACE_ALLOC || event->type == TRACE_FREE || event->type == TRACE_USE ||
+         event->type == TRACE_BLOCK_NAME;
+}
+static int possible(struct live_table *live, const struct trace_event *event) {
+  return !names_block(event) || (live_find(live, event->address) != NULL) == (event->type != TRACE_ALLOC);
 }
 
-int trace_parse(const char *name, const unsigned char *bytes, size_t size, struct trace *out) {
-  struct trace_builder builder = {.name = name};
-  uint32_t ignored = 0;
-  uint16_t unknown = 0;
-  const char *wrong = trace_stream_index(&builder.trace, 0, &ignored);
-  if (wrong == NULL) wrong = trace_place_index(&builder.trace, (struct trace_place){0}, &unknown);
-  if (wrong == NULL && (trace_is_binary(bytes, size) ? trace_parse_binary(&builder, bytes, size)
-                                                     : trace_parse_text(&builder, bytes, size))) {
-    if (builder.trace.count != 0) {
-      *out = builder.trace;
-      return 1;
+/* The block field has the event's place in the file. */
+static int compare(const void *a, const void *b) {
+  const struct trace_event *left = a, *right = b;
+  if (left->time != right->time) return left->time < right->time ? -1 : 1;
+  return left->block < right->block ? -1 : left->block > right->block;
+}
+
+/* Of several threads' events at about one time, takes one that is possible to `at`. */
+static void choose(struct trace_event *events, uint64_t count, uint64_t at, struct live_table *live) {
+  if (possible(live, &events[at])) return;
+  for (uint64_t i = at + 1; i < count && events[i].time <= events[at].time + 10000; ++i) {
+    if (events[i].address != events[at].address || events[i].thread == events[at].thread || !possible(live, &events[i]))
+      continue;
+    const struct trace_event found = events[i];
+    memmove(&events[at + 1], &events[at], (i - at) * sizeof *events);
+    events[at] = found;
+    return;
+  }
+}
+
+struct orderer {
+  struct trace *trace;
+  uint64_t capacity;
+  struct live_table live;
+  uint64_t presumed; /* frees that must be missing */
+};
+
+static const char *add_free(struct orderer *orderer, struct live_block *live, struct trace_event free_of) {
+  free_of.type = TRACE_FREE;
+  free_of.address = live->address;
+  free_of.size = 0;
+  free_of.block = live->block;
+  live_remove(&orderer->live, live);
+  return add_event(orderer->trace, &orderer->capacity, &free_of);
+}
+
+static const char *order_event(struct orderer *orderer, struct trace_event event) {
+  struct trace *trace = orderer->trace;
+  const char *wrong = NULL;
+  event.block = TRACE_NO_BLOCK;
+  if (event.type == TRACE_RESET)
+    for (uint64_t i = 0; i < orderer->live.capacity && wrong == NULL;) {
+      if (orderer->live.items[i].address == 0)
+        ++i;
+      else /* another block may move to this place */
+        wrong = add_free(orderer, &orderer->live.items[i], event);
     }
-    wrong = "the trace is empty";
+  if (wrong != NULL || !names_block(&event))
+    return wrong != NULL ? wrong : add_event(trace, &orderer->capacity, &event);
+  struct live_block *live = live_find(&orderer->live, event.address);
+  if (event.type == TRACE_ALLOC) {
+    if (live != NULL && trace->ended && trace->lost == 0) return "an allocation is at the address of a live block";
+    if (live != NULL) {
+      ++orderer->presumed;
+      wrong = add_free(orderer, live, event);
+    }
+    if (event.address == 0) wrong = "a block is at address 0";
+    event.block = trace->block_count++;
+    const struct live_block block = {event.address, event.size, event.block};
+    if (wrong == NULL) wrong = live_add(&orderer->live, block);
+    return wrong != NULL ? wrong : add_event(trace, &orderer->capacity, &event);
   }
-  if (wrong != NULL) fprintf(stderr, "gmm: %s: %s\n", name, wrong);
-  trace_free(&builder.trace);
-  return 0;
+  if (live == NULL) {
+    ++trace->unknown;
+    return NULL;
+  }
+  if (event.type == TRACE_FREE) return add_free(orderer, live, event);
+  event.block = live->block;
+  return add_event(trace, &orderer->capacity, &event);
 }
 
-/* Reads everything that gzip, or the file itself, yields. */
-static int read_whole(gzFile file, unsigned char **bytes, uint64_t *size, const char **wrong) {
-  uint64_t capacity = 0;
-  for (;;) {
-    if (!trace_grow((void **)bytes, &capacity, *size + (1 << 16), 1)) return *wrong = "no memory for the trace", 0;
-    const uint64_t room = capacity - *size;
-    const int got = gzread(file, *bytes + *size, room < 1 << 30 ? (unsigned)room : 1u << 30);
-    int code = Z_OK;
-    gzerror(file, &code);
-    if (got > 0) *size += (uint64_t)got;
-    if (got < 0 || (got == 0 && code != Z_OK && code != Z_STREAM_END))
-      return *wrong = "the file is damaged or cut off here", 0;
-    if (got == 0) return 1;
+/* Puts the events of all threads into one order, and numbers the blocks. */
+static const char *order(struct trace *trace, const char *path) {
+  struct trace_event *events = trace->events;
+  const uint64_t count = trace->count;
+  struct orderer orderer = {.trace = trace};
+  trace->events = NULL;
+  trace->count = 0;
+  for (uint64_t i = 0; i < count; ++i) events[i].block = (uint32_t)i;
+  if (count != 0) qsort(events, count, sizeof *events, compare);
+  const char *wrong = NULL;
+  for (uint64_t i = 0; i < count && wrong == NULL; ++i) {
+    choose(events, count, i, &orderer.live);
+    wrong = order_event(&orderer, events[i]);
   }
+  if (wrong == NULL && (!trace->ended || trace->lost != 0)) {
+    fprintf(stderr, "gmm: %s: the trace is incomplete: ", path);
+    if (trace->ended)
+      fprintf(stderr, "its end says that %" PRIu64 " events are missing", trace->lost);
+    else
+      fprintf(stderr, "its end is missing, as after a kill of the program");
+    fprintf(stderr, "; gmm presumes %" PRIu64 " frees\n", orderer.presumed);
+  }
+  free(orderer.live.items);
+  free(events);
+  return wrong;
+}
+
+/* --- The whole --------------------------------------------------------------------------------------------------- */
+
+static const char *count_requested(struct trace *trace) {
+  uint64_t *sizes = calloc(trace->block_count + 1u, sizeof *sizes), requested = 0;
+  const char *wrong = sizes == NULL ? no_memory : NULL;
+  for (uint64_t i = 0; i < trace->count && wrong == NULL; ++i) {
+    const struct trace_event *event = &trace->events[i];
+    trace->blocks += names_block(event);
+    if (event->type != TRACE_ALLOC && event->type != TRACE_FREE) continue;
+    if (event->size > UINT64_MAX / 4 - requested) wrong = "the live blocks have more bytes than any machine";
+    requested += event->size - sizes[event->block];
+    sizes[event->block] = event->size;
+    if (requested > trace->peak_requested) trace->peak_requested = requested;
+  }
+  free(sizes);
+  return wrong;
 }
 
 int trace_read(const char *path, struct trace *out) {
-  gzFile file = gzopen(path, "rb");
-  if (file == NULL) {
+  struct reader reader = {.file = gzopen(path, "rb")};
+  struct trace *trace = &reader.trace;
+  if (reader.file == NULL) {
     fprintf(stderr, "gmm: %s cannot be opened: %s\n", path, strerror(errno));
     return 0;
   }
-  unsigned char *bytes = NULL;
-  uint64_t size = 0;
-  const char *wrong = NULL;
-  int good = read_whole(file, &bytes, &size, &wrong);
-  if (!good) fprintf(stderr, "gmm: %s: byte %llu: %s\n", path, (unsigned long long)size, wrong);
-  gzclose(file);
-  good = good && trace_parse(path, bytes, size, out);
-  free(bytes);
+  char magic[8] = {0};
+  uint32_t ignored = 0;
+  const int begun = gzread(reader.file, magic, sizeof magic);
+  for (int i = begun; i-- > 0;) gzungetc((unsigned char)magic[i], reader.file);
+  const int binary = memcmp(magic, "gmmtrace", sizeof magic) == 0;
+  const char *wrong = stream_index(trace, 0, &ignored);
+  if (wrong == NULL) wrong = tag_index(trace, GMM_TAG_DEFAULT, &ignored);
+  if (wrong == NULL) wrong = binary ? read_blocks(&reader) : read_text(&reader);
+  int code = Z_OK;
+  gzerror(reader.file, &code);
+  if (wrong == NULL && code != Z_OK && code != Z_STREAM_END) wrong = "the file is damaged or cut off here";
+  if (wrong != NULL)
+    fprintf(stderr, binary ? "gmm: %s: byte %" PRIu64 ": %s\n" : "gmm: %s:%" PRIu64 ": %s\n", path, reader.offset,
+            wrong);
+  int good = wrong == NULL;
+  if (good) wrong = binary ? order(trace, path) : NULL;
+  if (good && wrong == NULL) wrong = count_requested(trace);
+  if (good && wrong == NULL && trace->blocks == 0) wrong = "the trace is empty";
+  if (good && wrong != NULL) fprintf(stderr, "gmm: %s: %s\n", path, wrong);
+  good = good && wrong == NULL;
+  gzclose(reader.file);
+  free(reader.live);
+  free(reader.threads);
+  *out = *trace;
+  if (!good) trace_free(out);
   return good;
 }
 
 int trace_each(const char *path, int (*fn)(void *user, const char *path), void *user) {
   struct dirent **entries = NULL;
-  int count = scandir(path, &entries, NULL, alphasort);
+  const int count = scandir(path, &entries, NULL, alphasort);
   if (count < 0 && (errno == ENOTDIR || errno == ENOENT)) return fn(user, path);
   if (count < 0) fprintf(stderr, "gmm: %s cannot be read: %s\n", path, strerror(errno));
   int good = count >= 0;
@@ -159,9 +474,8 @@ int trace_each(const char *path, int (*fn)(void *user, const char *path), void *
 }
 
 void trace_free(struct trace *trace) {
-  free(trace->operations);
+  free(trace->events);
   free(trace->streams);
-  free(trace->places);
   free(trace->tags);
   free(trace->names);
   memset(trace, 0, sizeof *trace);

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include "../support/gmm_test.h"
-#include "../support/trace_reader.h"
 
 // 16 extents of 2 MiB side by side, each with a block of its own. `live` says which blocks stay (bit i: block i).
 enum { EXTENTS = 16, ODD_FREE = 0x5555 };
@@ -480,32 +479,6 @@ static void allocations_go_on_meanwhile(void) {
   check_and_end();
 }
 
-static void a_trace_tells(void) {
-  char path[64];
-  snprintf(path, sizeof path, "/tmp/gmm_compact_%d", (int)getpid());
-  gmm_compact_info info;
-  make_blocks(0, ODD_FREE);
-  OK(gmm_heap_reserve(heap, 12 * EACH));
-  MUST(gmm_trace_begin(context, path));
-  OK(compact(0, &info));
-  const gmm_compact_info first = info;
-  RESULT(compact(0, &info), GMM_UNCHANGED);  // no event
-  OK(gmm_trace_end(context));
-  trace_file file;
-  unsigned events = 0;
-  CHECK_MESSAGE(trace_file_read(path, &file), "%s", file.wrong);
-  for (size_t i = 0; i < file.count; ++i) {
-    if (file.events[i].number != TRACE_COMPACT) continue;
-    ++events;
-    CHECK_EQUAL(file.events[i].words[0], first.moved_bytes);
-    CHECK_EQUAL(file.events[i].words[1], first.released_bytes);
-  }
-  CHECK_EQUAL(events, 1);
-  free(file.events);
-  unlink(path);
-  check_and_end();
-}
-
 int main(void) {
   const gmm_kind_mask vmm = 1u << GMM_KIND_VMM;
   KINDS(a_reserve_is_moved_together, vmm);
@@ -525,6 +498,5 @@ int main(void) {
   KINDS(a_block_over_two_extents_and_small_ones_move, vmm);
   KINDS(live_memory_that_others_know_stays, vmm);
   KINDS(allocations_go_on_meanwhile, vmm);
-  KINDS(a_trace_tells, vmm);
   return finish_clean();
 }

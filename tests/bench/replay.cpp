@@ -13,8 +13,6 @@ extern "C" {
 namespace gmm_bench {
 namespace {
 
-uint64_t size_of(const operation &one) { return one.what == OPERATION_USE ? GMM_BENCH_USE : one.size; }
-
 struct Loaded {
   std::string name;
   std::vector<gmm_bench_operation> operations;
@@ -37,8 +35,9 @@ int load_one(void *traces, const char *path) {
   out.blocks = read.block_count;
   out.peak_requested = read.peak_requested;
   for (uint64_t i = 0; i < read.count; ++i) {
-    const operation &one = read.operations[i];
-    if (one.what != OPERATION_NAME) out.operations.push_back({size_of(one), one.block, one.stream});
+    const trace_event &one = read.events[i];
+    if (one.type == TRACE_ALLOC || one.type == TRACE_FREE) out.operations.push_back({one.size, one.block, one.stream});
+    if (one.type == TRACE_USE) out.operations.push_back({GMM_BENCH_USE, one.block, one.stream});
   }
   trace_free(&read);
   return 1;

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes as a trace: refused, or operations that make sense, which a replay relies on.
+// Any bytes as a trace: refused, or events that make sense, which a replay relies on.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <vector>
@@ -10,24 +14,29 @@ extern "C" {
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+  const int file = memfd_create("trace", 0);
+  if (file < 0 || write(file, data, size) != static_cast<ssize_t>(size)) std::abort();
+  char path[40];
+  std::snprintf(path, sizeof path, "/proc/self/fd/%d", file);
   trace read = {};
-  if (trace_parse("fuzz", data, size, &read) == 0) return 0;
-  if (read.count == 0 || read.block_count == 0 || read.stream_count == 0 || read.thread_count == 0 ||
-      read.streams[0] != 0)
-    std::abort();
+  const bool good = trace_read(path, &read) != 0;
+  close(file);
+  if (!good) return 0;
+  if (read.blocks == 0 || read.block_count == 0 || read.thread_count == 0 || read.streams[0] != 0) std::abort();
   for (uint32_t i = 0; i < read.name_count; ++i)
-    if (std::strlen(read.names[i].text) >= sizeof read.names[i].text) std::abort();
+    if (strnlen(read.names[i], TRACE_NAME_BYTES) == TRACE_NAME_BYTES) std::abort();
   std::vector<uint64_t> live(read.block_count);
   uint64_t sum = 0, peak = 0;
   for (uint64_t i = 0; i < read.count; ++i) {
-    const operation &step = read.operations[i];
-    const uint32_t streams = step.what == OPERATION_NAME ? read.name_count : read.stream_count;
-    if (step.block >= read.block_count || step.stream >= streams || step.thread >= read.thread_count ||
-        step.place >= read.place_count)
+    const trace_event &step = read.events[i];
+    if (step.stream >= read.stream_count || step.thread >= read.thread_count || step.tag >= read.tag_count)
       std::abort();
-    if ((step.what == OPERATION_ALLOC) != (step.size != 0) || step.what > OPERATION_NAME) std::abort();
-    if ((step.what == OPERATION_ALLOC) != (live[step.block] == 0)) std::abort();
-    if (step.what == OPERATION_USE || step.what == OPERATION_NAME) continue;
+    if (step.block == TRACE_NO_BLOCK) continue;
+    if (step.block >= read.block_count) std::abort();
+    if ((step.type == TRACE_ALLOC) != (live[step.block] == 0)) std::abort();
+    if (step.type == TRACE_BLOCK_NAME && step.value >= read.name_count) std::abort();
+    if (step.type == TRACE_USE || step.type == TRACE_BLOCK_NAME) continue;
+    if ((step.type == TRACE_ALLOC) != (step.size != 0)) std::abort();
     sum += step.size - live[step.block];
     live[step.block] = step.size;
     if (sum > peak) peak = sum;

@@ -188,7 +188,8 @@ interop() {
 
 # --- right or wrong: side by side -------------------------------------------------------------------------------
 # The longest first.
-beside 'Python tests' $((240 * gpus)) "$python" tests/bindings/python/run.py
+mapfile -t files < <(printf '%s\n' tests/bindings/python/test_*.py | grep -v test_suspend) # it fills the device
+beside 'Python tests' $((240 * gpus)) "$python" tests/bindings/python/run.py "${files[@]}"
 interop beside numba_suite numba.cuda 200
 interop beside torch torch 200
 interop beside torch_managed torch 200
@@ -236,7 +237,7 @@ if with_library torch; then
   alone 'colocated engines' 100 "$python" tests/gpu/colocated_loop.py
   alone 'training GPT-2 small' 60 "$python" tests/gpu/train_gpt2.py ${fake:+--rehearse}
 fi
-alone 'checkpoint of a process' 120 "$python" tests/gpu/checkpoint_check.py ${fake:+--rehearse}
+alone 'Python: a process suspends' 120 "$python" tests/bindings/python/run.py tests/bindings/python/test_suspend.py
 alone 'leases' 90 "$python" tests/gpu/lease_check.py ${fake:+--rehearse}
 if [ "$gpus" -gt 1 ]; then
   for part in pause move job; do

@@ -67,11 +67,9 @@ bool set_thread_key(ThreadKey, void *) { return false; }
 void delete_thread_key(ThreadKey) {}
 
 Status TraceFile::open(const char *) { return kRefused; }
-bool TraceFile::write(const void *, uint64_t) { return false; }
-bool TraceFile::write_header(const void *, uint64_t) { return false; }
-uint64_t TraceFile::first_chunk(uint64_t header_size) const { return header_size; }
-void *TraceFile::add_chunk(const void *, uint64_t, uint64_t) { return nullptr; }
-void TraceFile::end_chunk(void *, uint64_t) {}
+uint64_t counter_hertz() { return 0; }
+void *TraceFile::add_block(uint64_t) { return nullptr; }
+bool TraceFile::end_block(void *, uint64_t) { return false; }
 Status TraceFile::close() { return kRefused; }
 
 Status cuda_backend_create(const HostAllocator &, const Log &, Backend **) { return kRefused; }

@@ -43,7 +43,9 @@ GENERATED = ("help.h", "find_zeros_ptx.h")
 # standard that every system has, and xxhash in one place.
 STANDARD = set("""algorithm array atomic bit cerrno cinttypes climits cstdarg cstddef cstdint cstdio cstdlib cstring
     functional initializer_list limits new type_traits utility""".split())
-EXTRA = {("engine/backup/checksum.cpp", "xxhash.h"), ("base/lock.cpp", "execinfo.h")}
+EXTRA = {("engine/backup/checksum.cpp", "xxhash.h"), ("base/lock.cpp", "execinfo.h"),
+         ("engine/trace/format.h", "stdint.h")}
+FORMAT_OF_TRACES = ("cli", "engine/trace/format.h")  # in C, for the writer and the reader
 CONCRETE_BACKENDS = ("host", "cuda", "sycl")
 FACTORY = "engine/context/factory.cpp"
 
@@ -58,6 +60,8 @@ def objection(source, target):
     if source.startswith("cli/serve/") and (wanted == "base" or target in SERVER_MAY):
         return None
     if layer in ("cli", "preload"):
+        if (layer, target) == FORMAT_OF_TRACES:
+            return None
         if target in TABLE_OF_VARIABLES or (layer == "preload" and target in IN_PRELOAD):
             return None
         return None if wanted == layer else f"{layer} uses the public interface only"

@@ -63,7 +63,8 @@ def main():
     except (OSError, subprocess.CalledProcessError) as error:
         if output.resolve() == ours:
             raise
-        print(f"warning: nvcc does not work here ({error}); the build takes the sources' {ours.name}", file=sys.stderr)
+        print(f"warning: nvcc does not work here ({error}); the build takes {ours.name} of the sources",
+              file=sys.stderr)
         shutil.copyfile(ours, output)
         return
     output.write_text(header, encoding="utf-8")

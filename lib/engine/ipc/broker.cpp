@@ -461,8 +461,8 @@ gmm_result IpcBroker::grant(Slot *slot, const IpcRequest &request, IpcGrant *out
 bool IpcBroker::send_reply(int fd, const IpcReply &reply, const IpcGrant *grant) {
   uint8_t bytes[kIpcMaxReplySize];
   reply.encode(bytes);
-  for (uint32_t i = 0; i < reply.extents; ++i) store_little(bytes + kIpcReplySize + uint64_t{8} * i, grant->sizes[i]);
-  const uint64_t size = kIpcReplySize + uint64_t{8} * reply.extents;
+  for (uint32_t i = 0; i < reply.extents; ++i) store_little(bytes + ipc_reply_size(i), grant->sizes[i]);
+  const uint64_t size = ipc_reply_size(reply.extents);
   const int64_t sent = os::send_bytes(fd, bytes, size, reply.extents != 0 ? grant->fds : nullptr, reply.extents);
   if (sent == static_cast<int64_t>(size)) return true;
   if (sent < 0 && sent != -EPIPE && sent != -ECONNRESET) {

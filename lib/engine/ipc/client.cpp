@@ -189,10 +189,9 @@ class Attempt {
       if (received != kIpcReplySize) continue;
       reply_.decode(bytes);
       GMM_TRY(check_form());
-      expected += 8u * reply_.extents;
+      expected = ipc_reply_size(reply_.extents);
     }
-    for (uint32_t i = 0; i < reply_.extents; ++i)
-      import_.sizes[i] = load_little<uint64_t>(bytes + kIpcReplySize + 8 * i);
+    for (uint32_t i = 0; i < reply_.extents; ++i) import_.sizes[i] = load_little<uint64_t>(bytes + ipc_reply_size(i));
     return Status();
   }
 

@@ -69,8 +69,9 @@ struct IpcRequest {
   }
 };
 
-inline constexpr uint64_t kIpcReplySize = 32;  // and the sizes
-inline constexpr uint64_t kIpcMaxReplySize = kIpcReplySize + uint64_t{8} * kIpcMaxExtents;
+inline constexpr uint64_t kIpcReplySize = 32;  // without the sizes
+constexpr uint64_t ipc_reply_size(uint64_t extents) { return kIpcReplySize + extents * 8; }
+inline constexpr uint64_t kIpcMaxReplySize = ipc_reply_size(kIpcMaxExtents);
 struct IpcReply {
   uint32_t magic = kIpcReplyMagic;         //  0
   uint16_t version = kIpcProtocolVersion;  //  4

@@ -6,38 +6,44 @@
 #include <cstring>
 
 #include "base/barrier.h"
-#include "base/clock.h"
 #include "base/process.h"
+#include "base/thread.h"
 #include "engine/heap/thread_cache.h"
 
 namespace gmm {
 
-using namespace trace_format;
-
 namespace {
+
+static_assert(std::endian::native == std::endian::little,
+              "the file is little-endian, and written from memory as it is");
+
+constexpr uint32_t kRecordWords = sizeof(trace_record) / 8;
+constexpr uint32_t kNameValues = 1 + TRACE_NAME_BYTES / 8;
+// An alloc, and the name of its tag before it.
+constexpr uint32_t kMostWords = kRecordWords + 5 + kRecordWords + kNameValues;
 
 // The traces that ever began and whose contexts live, for threads that end.
 constinit Registry::Place g_trace_places[Trace::kMaxTraces] = {};
 constinit Registry g_traces{g_trace_places, Trace::kMaxTraces};
 
-uint64_t *records_of(unsigned char *chunk) { return reinterpret_cast<uint64_t *>(chunk + sizeof(ChunkHeader)); }
-
-uint64_t heap_word_of(const Heap &heap) {
+uint64_t place_of(const Heap &heap) {
   const HeapOptions &options = heap.options();
-  return heap_word(static_cast<uint32_t>(options.kind), options.device.ordinal, options.tag);
+  return static_cast<uint64_t>(options.kind) | uint64_t{static_cast<uint16_t>(options.device.ordinal)} << 16 |
+         uint64_t{options.tag} << 32;
 }
+
+uint64_t number_of(const void *address) { return reinterpret_cast<uintptr_t>(address); }
 
 }  // namespace
 
 Trace::~Trace() {
   g_traces.remove(key_);
-  while (lanes_ != nullptr) {
-    TraceLane *lane = lanes_;
-    lanes_ = lane->next;
-    end_chunk(*lane);
-    core_.allocator.destroy(lane);
+  while (buffers_ != nullptr) {
+    TraceBuffer *buffer = buffers_;
+    buffers_ = buffer->next;
+    end_block(*buffer);
+    core_.allocator.destroy(buffer);
   }
-  core_.allocator.deallocate(touched_, kTouched * sizeof *touched_);
 }
 
 // --- Begin and end -------------------------------------------------------------------------------------------------
@@ -50,33 +56,25 @@ Status Trace::begin(const char *path) {
   if (key_.serial == 0 && !g_traces.add(this, &key_))
     return fail(GMM_ERROR_NOT_SUPPORTED, "gmm_trace_begin(): %u contexts of a process can record; release some.",
                 kMaxTraces);
-  void *memory = core_.allocator.allocate(kTouched * sizeof *touched_, 64);
-  if (memory == nullptr)
-    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY,
-                "gmm_trace_begin(): the host has no memory for the trace's tables; free memory.");
-  const Status status = file_.open(path);
-  if (!status.ok()) {
-    core_.allocator.deallocate(memory, kTouched * sizeof *touched_);
-    return status;
-  }
-  std::memset(memory, 0, kTouched * sizeof *touched_);
-  touched_ = static_cast<std::atomic<uint64_t> *>(memory);
+  GMM_TRY(file_.open(path));
   lost_.store(0, std::memory_order_relaxed);
   fence_ = !expedited_barriers();
-  FileHeader header = {};
-  std::memcpy(header.magic, kMagic, sizeof header.magic);
-  header.version = kVersion;
-  header.header_size = static_cast<uint32_t>(file_.first_chunk(sizeof header));
-  header.clock_hertz = 1000000000;
-  header.begin_time = monotonic_ns();
+  const uint64_t hertz = counter_hertz();
+  has_counter_ = hertz != 0;
+  trace_header header = {};
+  std::memcpy(header.magic, "gmmtrace", sizeof header.magic);
+  header.version = TRACE_VERSION;
+  header.block_bytes = TRACE_BLOCK_BYTES;
+  header.clock_hertz = has_counter_ ? hertz : 1000000000;
+  header.begin_time = now();
   header.begin_epoch = epoch_ns();
   header.process = static_cast<uint32_t>(process_number());
   std::strncpy(header.backend, core_.backend->name(), sizeof header.backend - 1);
-  if (!file_.write_header(&header, sizeof header)) {
+  void *first = file_.add_block(TRACE_BLOCK_BYTES);
+  if (first != nullptr) std::memcpy(first, &header, sizeof header);
+  if (first == nullptr || !file_.end_block(first, TRACE_BLOCK_BYTES)) {
     const int error = file_.error();
-    file_.close().ignore();  // the failure of the write is reported below
-    core_.allocator.deallocate(touched_, kTouched * sizeof *touched_);
-    touched_ = nullptr;
+    file_.close().ignore();  // the first failure is reported below
     char text[96];
     return fail_native(GMM_ERROR_IO, error, "gmm_trace_begin(\"%.200s\"): the file cannot be written: %s.", path,
                        system_error_text(error, text, sizeof text));
@@ -92,24 +90,23 @@ Status Trace::end() {
   begun_ = false;
   core_.gate->word.store(kGateOpen, std::memory_order_seq_cst);
   {
-    LockGuard lanes_guard(lanes_mutex_);
+    LockGuard buffers_guard(buffers_mutex_);
     pass_barrier();
     // A log callback inside a free may call this function: the thread must not wait for itself.
-    const void *own = SlotTable::find(own_thread_record(), ThreadPart::kLanes, key_);
-    for (TraceLane *lane = lanes_; lane != nullptr; lane = lane->next) {
-      if (lane != own) wait_until_left(lane->busy);
-      end_chunk(*lane);
-      lane->sequence = 0;
+    const void *own = SlotTable::find(own_thread_record(), ThreadPart::kTraceBuffers, key_);
+    for (TraceBuffer *buffer = buffers_; buffer != nullptr; buffer = buffer->next) {
+      if (buffer != own) wait_until_left(buffer->busy);
+      end_block(*buffer);
+      std::memset(buffer->tags, 0, sizeof buffer->tags);
     }
   }
-  core_.allocator.deallocate(touched_, kTouched * sizeof *touched_);
-  touched_ = nullptr;
+  TraceBuffer last;
+  bool whole = next_block(last);
+  if (whole) {
+    put(last, TRACE_END, 0, now(), {lost_.load(std::memory_order_relaxed)});
+    whole = file_.end_block(last.block, TRACE_BLOCK_BYTES);
+  }
   const uint64_t lost = lost_.load(std::memory_order_relaxed);
-  struct {
-    ChunkHeader header;
-    uint64_t words[2];
-  } last = {{kChunkMagic, sizeof last.words, 0, 0, monotonic_ns(), 1, 0}, {head(kEnd, 0, 0), lost}};
-  const bool whole = file_.write(&last, sizeof last);
   const int error = file_.error();
   GMM_TRY(file_.close());
   if (whole && lost == 0) return Status();
@@ -120,305 +117,174 @@ Status Trace::end() {
                      error == 0 ? "no host memory for the buffers" : system_error_text(error, text, sizeof text));
 }
 
-// --- Lanes -----------------------------------------------------------------------------------------------------------
+// --- Buffers ---------------------------------------------------------------------------------------------------------
 
-TraceLane *Trace::join() {
+TraceBuffer *Trace::join() {
   ThreadRecord *record = make_thread_record();
-  if (record == nullptr || !SlotTable::reserve(record, ThreadPart::kLanes, key_, end_lanes)) return nullptr;
-  LockGuard guard(lanes_mutex_);
-  TraceLane *lane = lanes_;
-  while (lane != nullptr && lane->thread_id != 0) lane = lane->next;
-  if (lane == nullptr) {
-    lane = core_.allocator.create<TraceLane>();
-    if (lane == nullptr) return nullptr;
-    lane->number = ++lane_count_;
-    lane->tag = lane->number < (1u << kTagBits) ? lane->number : 0;
-    lane->next = lanes_;
-    lanes_ = lane;
+  if (record == nullptr || !SlotTable::reserve(record, ThreadPart::kTraceBuffers, key_, end_buffers)) return nullptr;
+  LockGuard guard(buffers_mutex_);
+  TraceBuffer *buffer = buffers_;
+  while (buffer != nullptr && buffer->thread != 0) buffer = buffer->next;
+  if (buffer == nullptr) {
+    buffer = core_.allocator.create<TraceBuffer>();
+    if (buffer == nullptr) return nullptr;
+    buffer->next = buffers_;
+    buffers_ = buffer;
   }
-  lane->thread_id = record->id;
-  SlotTable::set(record, ThreadPart::kLanes, key_, lane);
-  return lane;
+  buffer->thread = static_cast<uint32_t>(thread_number());
+  SlotTable::set(record, ThreadPart::kTraceBuffers, key_, buffer);
+  return buffer;
 }
 
-void Trace::end_lanes(void *table) {
-  SlotTable::take(table, g_traces, [](void *trace, void *lane) {
-    static_cast<Trace *>(trace)->end_lane(*static_cast<TraceLane *>(lane));
+void Trace::end_buffers(void *table) {
+  SlotTable::take(table, g_traces, [](void *trace, void *buffer) {
+    static_cast<Trace *>(trace)->end_buffer(*static_cast<TraceBuffer *>(buffer));
   });
 }
 
-void Trace::end_lane(TraceLane &lane) {
-  LockGuard guard(lanes_mutex_);
-  if (running() && lane.chunk != nullptr) {
-    read_clock(lane);
-    put_note(lane, kThreadEnded, 0, 0);
-    // A mapped chunk waits for the next thread.
-    if (!lane.is_mapped) end_chunk(lane);
-  }
-  lane.thread_id = 0;
+void Trace::end_buffer(TraceBuffer &buffer) {
+  LockGuard guard(buffers_mutex_);
+  if (running() && buffer.block != nullptr && has_place(buffer)) put(buffer, TRACE_THREAD_ENDED, 0, now(), {0, 0});
+  buffer.thread = 0;
 }
 
-inline TraceLane *Trace::enter() {
+inline TraceBuffer *Trace::enter() {
   // The caller saw the word without an order, and the key was written before it.
   if (__builtin_expect(core_.gate->word.load(std::memory_order_acquire) != kGateWatched, 0)) return nullptr;
-  auto *lane = static_cast<TraceLane *>(SlotTable::find(own_thread_record(), ThreadPart::kLanes, key_));
-  if (__builtin_expect(lane == nullptr, 0)) {
-    lane = join();
-    if (lane == nullptr) {
+  auto *buffer = static_cast<TraceBuffer *>(SlotTable::find(own_thread_record(), ThreadPart::kTraceBuffers, key_));
+  if (__builtin_expect(buffer == nullptr, 0)) {
+    buffer = join();
+    if (buffer == nullptr) {
       lose(1);
       return nullptr;
     }
   }
   // `busy` is a count, because a log callback inside a free may free.
   if constexpr (kThreadSanitizer) {
-    lane->busy.exchange(lane->busy.load(std::memory_order_relaxed) + 1, std::memory_order_seq_cst);
+    buffer->busy.exchange(buffer->busy.load(std::memory_order_relaxed) + 1, std::memory_order_seq_cst);
   } else {
-    lane->busy.store(lane->busy.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    buffer->busy.store(buffer->busy.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     std::atomic_signal_fence(std::memory_order_seq_cst);
     if (__builtin_expect(fence_, 0)) __atomic_thread_fence(__ATOMIC_SEQ_CST);
   }
-  if (__builtin_expect(core_.gate->word.load(std::memory_order_seq_cst) == kGateWatched, 1)) return lane;
-  leave(*lane);
+  if (__builtin_expect(core_.gate->word.load(std::memory_order_seq_cst) == kGateWatched, 1)) return buffer;
+  leave(*buffer);
   return nullptr;
 }
 
-inline void Trace::leave(TraceLane &lane) {
-  lane.busy.store(lane.busy.load(std::memory_order_relaxed) - 1, std::memory_order_release);
+inline void Trace::leave(TraceBuffer &buffer) {
+  buffer.busy.store(buffer.busy.load(std::memory_order_relaxed) - 1, std::memory_order_release);
 }
 
-// --- Time ------------------------------------------------------------------------------------------------------------
-
-void Trace::read_clock(TraceLane &lane) {
-  const uint64_t now = monotonic_ns();
-  if (now > lane.now) lane.now = now;
-  lane.unread = 0;
-  lane.coarse = coarse_ns();
+void Trace::end_block(TraceBuffer &buffer) {
+  if (buffer.block != nullptr && !file_.end_block(buffer.block, TRACE_BLOCK_BYTES)) lose(buffer.events);
+  buffer.block = buffer.at = buffer.end = nullptr;
+  buffer.events = 0;
 }
 
-inline void Trace::stamp(TraceLane &lane, const void *memory) {
-  constexpr uint32_t kLongestUnread = 32;
-  const uint64_t unit = reinterpret_cast<uintptr_t>(memory) / kAddressUnit;
-  const uint64_t mark = unit << kTagBits | lane.tag;
-  std::atomic<uint64_t> &place = touched_[(unit ^ unit >> 12) % kTouched];
-  const bool mine = place.load(std::memory_order_relaxed) == mark && lane.tag != 0 && unit >> (64 - kTagBits) == 0;
-  const uint64_t coarse = coarse_ns();
-  if (__builtin_expect(mine && coarse == lane.coarse && ++lane.unread < kLongestUnread, 1)) return;
-  if (!mine) place.store(mark, std::memory_order_relaxed);
-  read_clock(lane);
+bool Trace::next_block(TraceBuffer &buffer) {
+  end_block(buffer);
+  buffer.block = static_cast<uint64_t *>(file_.add_block(TRACE_BLOCK_BYTES));
+  if (buffer.block == nullptr) return false;
+  buffer.at = buffer.block;
+  buffer.end = buffer.block + TRACE_BLOCK_BYTES / 8;
+  return true;
+}
+
+inline bool Trace::has_place(TraceBuffer &buffer) {
+  if (__builtin_expect(buffer.end - buffer.at < static_cast<ptrdiff_t>(kMostWords), 0)) {
+    // This thread may have ended the trace inside a free: then the event is not the trace's.
+    if (buffer.block == nullptr && !running()) return false;
+    if (!next_block(buffer)) {
+      lose(1);
+      return false;
+    }
+  }
+  ++buffer.events;
+  return true;
 }
 
 // --- Records ---------------------------------------------------------------------------------------------------------
 
-void Trace::finish_chunk(TraceLane &lane) {
-  if (lane.chunk == nullptr) return;
-  if (lane.is_mapped) {
-    for (; lane.at != lane.end; ++lane.records) put(lane, head(kUnused, 0, 0), nullptr, 0);
-    reinterpret_cast<ChunkHeader *>(lane.chunk)->records = lane.records;
-    TraceFile::end_chunk(lane.chunk, kChunk);
-    lane.chunk = nullptr;
-    lane.at = lane.end = nullptr;
-  } else if (lane.at != records_of(lane.chunk)) {
-    auto *header = reinterpret_cast<ChunkHeader *>(lane.chunk);
-    const uint64_t size = static_cast<uint64_t>(reinterpret_cast<unsigned char *>(lane.at) - lane.chunk);
-    header->size = static_cast<uint32_t>(size - sizeof(ChunkHeader));
-    header->records = lane.records;
-    if (!file_.write(lane.chunk, size)) lose(lane.events);
-    lane.at = records_of(lane.chunk);
-  }
-  lane.records = lane.events = 0;
-}
-
-void Trace::end_chunk(TraceLane &lane) {
-  finish_chunk(lane);
-  core_.allocator.deallocate(lane.chunk, kChunk);
-  lane.chunk = nullptr;
-  lane.at = lane.end = nullptr;
-}
-
-bool Trace::next_chunk(TraceLane &lane) {
-  finish_chunk(lane);
-  // This thread may have ended the trace inside a free.
-  if (lane.chunk == nullptr && !running()) return false;
-  // Every chunk is readable by itself.
-  lane.start = lane.written = lane.now;
-  std::memset(lane.streams, 0, sizeof lane.streams);
-  std::memset(lane.heaps, 0, sizeof lane.heaps);
-  std::memset(lane.tags, 0, sizeof lane.tags);
-  if (make_chunk(lane)) return true;
-  lose(1);
-  return false;
-}
-
-bool Trace::make_chunk(TraceLane &lane) {
-  const ChunkHeader header = {kChunkMagic, kChunk - sizeof header, lane.number, lane.sequence, lane.start, 0, 0};
-  if (lane.chunk == nullptr) {
-    lane.chunk = static_cast<unsigned char *>(file_.add_chunk(&header, sizeof header, kChunk));
-    lane.is_mapped = lane.chunk != nullptr;
-    if (!lane.is_mapped) lane.chunk = static_cast<unsigned char *>(core_.allocator.allocate(kChunk, 64));
-    if (lane.chunk == nullptr) return false;
-  }
-  if (!lane.is_mapped) std::memcpy(lane.chunk, &header, sizeof header);
-  ++lane.sequence;
-  lane.at = records_of(lane.chunk);
-  lane.end = reinterpret_cast<uint64_t *>(lane.chunk + kChunk);
-  lane.records = lane.events = 0;
-  return true;
-}
-
 // A reader stops at a word of 0. So the first word of a record comes last, as the program may be killed at any
 // instruction.
-inline void Trace::put(TraceLane &lane, uint64_t first, const uint64_t *rest, uint32_t count) {
-  for (uint32_t i = 0; i < count; ++i) lane.at[i + 1] = rest[i];
+template <uint32_t kValues>
+inline void Trace::put(TraceBuffer &buffer, trace_type type, uint32_t flags, uint64_t time,
+                       const uint64_t (&values)[kValues]) {
+  static_assert(kRecordWords == 2);
+  constexpr uint32_t kWords = kRecordWords + kValues;
+  uint64_t *at = buffer.at;
+  at[1] = time;
+  for (uint32_t i = 0; i < kValues; ++i) at[kRecordWords + i] = values[i];
   std::atomic_signal_fence(std::memory_order_release);
-  lane.at[0] = first;
+  at[0] = static_cast<uint64_t>(type) | uint64_t{kWords} << 8 | uint64_t{flags} << 16 | uint64_t{buffer.thread} << 32;
   std::atomic_signal_fence(std::memory_order_release);
-  lane.at += count + 1;
+  buffer.at = at + kWords;
 }
 
-// Precedes a record whose time differs from that of the last one.
-inline void Trace::put_time(TraceLane &lane) {
-  if (__builtin_expect(lane.now == lane.written, 1)) return;
-  lane.written = lane.now;
-  put(lane, head(kTime, 0, lane.now - lane.start), nullptr, 0);
-  ++lane.records;
+void Trace::put_name(TraceBuffer &buffer, trace_type type, uint64_t time, uint64_t of, const char *name) {
+  static_assert(BlockNames::kSize == TRACE_NAME_BYTES && sizeof(Tag::name) == TRACE_NAME_BYTES);
+  uint64_t values[kNameValues] = {of};
+  std::memcpy(&values[1], name, strnlen(name, TRACE_NAME_BYTES));
+  put(buffer, type, 0, time, values);
 }
 
-inline uint32_t Trace::stream_place(TraceLane &lane, gmm_stream stream) {
-  const uint64_t handle = reinterpret_cast<uintptr_t>(stream);
-  const uint32_t place = static_cast<uint32_t>((handle * 0x9e3779b97f4a7c15u) >> 59);
-  static_assert(kPlaces == 32);
-  if (__builtin_expect(lane.streams[place] != stream, 0)) {
-    lane.streams[place] = stream;
-    put(lane, head(kStream, place, 0), &handle, 1);
-    ++lane.records;
-  }
-  return place;
-}
-
-// A name is zeros behind its end. Its second part is left out where it has none.
-void Trace::put_name(TraceLane &lane, uint8_t type, uint64_t value, const char *name) {
-  static_assert(uint64_t{kNameParts} * kNameBytes >= BlockNames::kSize &&
-                uint64_t{kNameParts} * kNameBytes >= sizeof(Tag::name));
-  const uint64_t length = strnlen(name, kNameParts * kNameBytes);
-  uint32_t part = 0;
-  for (uint64_t at = 0; part == 0 || at < length; at += kNameBytes) {
-    uint64_t words[kNameBytes / 8] = {};
-    std::memcpy(words, name + at, length - at < kNameBytes ? length - at : kNameBytes);
-    put(lane, head(type, part++, value), words, kNameBytes / 8);
-    ++lane.records;
-  }
-}
-
-__attribute__((noinline)) void Trace::put_tag(TraceLane &lane, gmm_tag tag) {
-  gmm_tag &known = lane.tags[tag % kPlaces];
-  const Tag *of = tags_.get(tag);
-  if (known == tag || of == nullptr) return;
+inline void Trace::put_tag(TraceBuffer &buffer, uint64_t time, gmm_tag tag) {
+  gmm_tag &known = buffer.tags[tag % TraceBuffer::kTags];
+  if (__builtin_expect(known == tag, 1)) return;
   known = tag;
-  put_name(lane, kTagName, tag, of->name);
-}
-
-inline uint32_t Trace::heap_place(TraceLane &lane, const Heap &heap) {
-  const uint32_t place = heap.fast.slot % kPlaces;
-  if (__builtin_expect(lane.heaps[place] != heap.fast.serial, 0)) {
-    lane.heaps[place] = heap.fast.serial;
-    const uint64_t words[2] = {heap.fast.serial, heap_word_of(heap)};
-    put(lane, head(kHeap, place, 0), words, 2);
-    ++lane.records;
-    put_tag(lane, heap.options().tag);
-  }
-  return place;
+  if (const Tag *of = tags_.get(tag); of != nullptr) put_name(buffer, TRACE_TAG_NAME, time, tag, of->name);
 }
 
 void Trace::allocated(const Heap &heap, const void *memory, uint64_t size, uint64_t alignment, uint32_t flags,
                       gmm_stream stream) {
-  TraceLane *lane = enter();
-  if (lane == nullptr) return;
-  stamp(*lane, memory);
-  if (room(*lane)) {
-    const uint32_t stream_at = stream_place(*lane, stream), heap_at = heap_place(*lane, heap);
-    put_time(*lane);
-    const uint64_t word =
-        size_word(size, heap_at, alignment > 1 ? static_cast<uint32_t>(std::countr_zero(alignment)) : 0,
-                  (flags & GMM_ALLOC_DEDICATED) != 0, (flags & GMM_ALLOC_ZERO) != 0);
-    put(*lane, head(kAlloc, stream_at, reinterpret_cast<uintptr_t>(memory) / kAddressUnit), &word, 1);
-    ++lane->records;
-    ++lane->events;
+  TraceBuffer *buffer = enter();
+  if (buffer == nullptr) return;
+  const uint64_t time = now();
+  if (has_place(*buffer)) {
+    put_tag(*buffer, time, heap.options().tag);
+    uint32_t bits = alignment > 1 ? static_cast<uint32_t>(std::countr_zero(alignment)) : 0;
+    if ((flags & GMM_ALLOC_DEDICATED) != 0) bits |= TRACE_DEDICATED;
+    if ((flags & GMM_ALLOC_ZERO) != 0) bits |= TRACE_ZEROED;
+    put(*buffer, TRACE_ALLOC, bits, time,
+        {number_of(memory), number_of(stream), size, place_of(heap), heap.fast.serial});
   }
-  leave(*lane);
-}
-
-inline void Trace::put_address(TraceLane &lane, uint8_t type, const void *memory, gmm_stream stream) {
-  if (!room(lane)) return;
-  const uint32_t place = stream_place(lane, stream);
-  put_time(lane);
-  put(lane, head(type, place, reinterpret_cast<uintptr_t>(memory) / kAddressUnit), nullptr, 0);
-  ++lane.records;
-  ++lane.events;
+  leave(*buffer);
 }
 
 Status Trace::freed(Core &core, void *memory, gmm_stream stream) {
-  TraceLane *lane = enter();
-  if (lane == nullptr) return cached_free(core, memory, stream);
-  stamp(*lane, memory);
+  TraceBuffer *buffer = enter();
+  if (buffer == nullptr) return cached_free(core, memory, stream);
+  const uint64_t time = now();
   const Status status = cached_free(core, memory, stream);
-  if (__builtin_expect(status.ok(), 1)) put_address(*lane, kFree, memory, stream);
-  leave(*lane);
+  if (__builtin_expect(status.ok(), 1) && has_place(*buffer))
+    put(*buffer, TRACE_FREE, 0, time, {number_of(memory), number_of(stream)});
+  leave(*buffer);
   return status;
 }
 
-void Trace::used(const void *memory, gmm_stream stream) {
-  TraceLane *lane = enter();
-  if (lane == nullptr) return;
-  stamp(*lane, memory);
-  put_address(*lane, kUse, memory, stream);
-  leave(*lane);
-}
+void Trace::used(const void *memory, gmm_stream stream) { note(TRACE_USE, number_of(memory), number_of(stream)); }
 
 void Trace::named(const void *memory, const char *name) {
-  TraceLane *lane = enter();
-  if (lane == nullptr) return;
-  stamp(*lane, memory);
-  if (room(*lane)) {
-    put_time(*lane);
-    put_name(*lane, kBlockName, reinterpret_cast<uintptr_t>(memory) / kAddressUnit, name);
-    ++lane->events;
-  }
-  leave(*lane);
+  TraceBuffer *buffer = enter();
+  if (buffer == nullptr) return;
+  if (has_place(*buffer)) put_name(*buffer, TRACE_BLOCK_NAME, now(), number_of(memory), name);
+  leave(*buffer);
 }
 
-void Trace::put_note(TraceLane &lane, uint8_t type, uint64_t first, uint64_t second) {
-  if (!room(lane)) return;
-  put_time(lane);
-  const uint64_t words[2] = {first, second};
-  put(lane, head(type, 0, 0), words, (type & 7u) - 1);
-  ++lane.records;
-  ++lane.events;
+void Trace::note(trace_type type, uint64_t first, uint64_t second) {
+  TraceBuffer *buffer = enter();
+  if (buffer == nullptr) return;
+  if (has_place(*buffer)) put(*buffer, type, 0, now(), {first, second});
+  leave(*buffer);
 }
 
-void Trace::note(uint8_t type, uint64_t first, uint64_t second) {
-  TraceLane *lane = enter();
-  if (lane == nullptr) return;
-  read_clock(*lane);
-  put_note(*lane, type, first, second);
-  leave(*lane);
-}
-
-void Trace::tags_changed(uint8_t type, const gmm_tag *tags, uint32_t count, uint64_t bytes) {
-  if (count == 0) note(type, kEveryTag, bytes);
+void Trace::tags_changed(trace_type type, const gmm_tag *tags, uint32_t count, uint64_t bytes) {
+  if (count == 0) note(type, TRACE_EVERY_TAG, bytes);
   // The bytes are those of the whole call. They stand in its first record.
   for (uint32_t i = 0; i < count; ++i) note(type, tags[i], i == 0 ? bytes : 0);
 }
 
-void Trace::was_reset() {
-  TraceLane *lane = enter();
-  if (lane == nullptr) return;
-  read_clock(*lane);
-  put_note(*lane, kReset, 0, 0);
-  // The next event on any address, on whichever thread, gets a later time than this one.
-  for (uint32_t i = 0; i < kTouched; ++i) touched_[i].store(0, std::memory_order_relaxed);
-  leave(*lane);
-}
-
-void Trace::heap_created(const Heap &heap) { note(kHeapCreated, heap.fast.serial, heap_word_of(heap)); }
+void Trace::heap_created(const Heap &heap) { note(TRACE_HEAP_CREATED, heap.fast.serial, place_of(heap)); }
 
 }  // namespace gmm

@@ -10,7 +10,13 @@ import sys
 import pytest
 
 import gmm
+import gmm.cupy
+import gmm.memory_saver
 import gmm.multiprocessing
+import gmm.nccl
+import gmm.rmm
+import gmm.ucx
+import gmm.vllm
 
 #: What a function-level import declares when it may close a cycle, because it runs long after both modules are loaded.
 LAZY = re.compile(r"#\s*lazy:\s*(\S.*)")
@@ -162,7 +168,8 @@ def test_type_checkers_know_the_package(tmp_path):
     assert [int(line.split(":")[1]) for line in done.stdout.splitlines() if ": error:" in line] == wrong, done.stdout
 
 
-@pytest.mark.parametrize("module", [gmm, gmm.multiprocessing], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", [gmm, gmm.cupy, gmm.memory_saver, gmm.multiprocessing, gmm.nccl, gmm.rmm, gmm.ucx,
+                                    gmm.vllm], ids=lambda module: module.__name__)
 def test_every_public_name_has_a_docstring(module):
     for name in module.__all__:
         value = getattr(module, name)

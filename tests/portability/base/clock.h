@@ -8,7 +8,8 @@
 namespace gmm {
 
 inline uint64_t monotonic_ns() { return 0; }
-inline uint64_t coarse_ns() { return 0; }
+inline uint64_t read_counter() { return 0; }
+uint64_t counter_hertz();
 inline uint64_t epoch_ns() { return 0; }
 
 }  // namespace gmm

@@ -119,17 +119,17 @@ TEST(SlotTable, AThreadFindsWhatLivesAndEndsIt) {
   std::thread([&] {
     ThreadRecord *record = make_thread_record();
     ASSERT_NE(record, nullptr);
-    EXPECT_EQ(SlotTable::find(*record, ThreadPart::kLanes, first), nullptr);
+    EXPECT_EQ(SlotTable::find(*record, ThreadPart::kTraceBuffers, first), nullptr);
     for (const RegistryKey &key : {first, last}) {
-      ASSERT_TRUE(SlotTable::reserve(record, ThreadPart::kLanes, key, end_table));
-      EXPECT_EQ(SlotTable::find(*record, ThreadPart::kLanes, key), nullptr);
-      SlotTable::set(record, ThreadPart::kLanes, key, &g_ends);
+      ASSERT_TRUE(SlotTable::reserve(record, ThreadPart::kTraceBuffers, key, end_table));
+      EXPECT_EQ(SlotTable::find(*record, ThreadPart::kTraceBuffers, key), nullptr);
+      SlotTable::set(record, ThreadPart::kTraceBuffers, key, &g_ends);
     }
-    EXPECT_EQ(SlotTable::find(*record, ThreadPart::kLanes, first), &g_ends);
-    EXPECT_EQ(SlotTable::find(*record, ThreadPart::kLanes, last), &g_ends);
+    EXPECT_EQ(SlotTable::find(*record, ThreadPart::kTraceBuffers, first), &g_ends);
+    EXPECT_EQ(SlotTable::find(*record, ThreadPart::kTraceBuffers, last), &g_ends);
     g_registry.remove(first);
     ASSERT_TRUE(g_registry.add(&g_value, &first));  // another object in its slot
-    EXPECT_EQ(SlotTable::find(*record, ThreadPart::kLanes, first), nullptr);
+    EXPECT_EQ(SlotTable::find(*record, ThreadPart::kTraceBuffers, first), nullptr);
   }).join();
   EXPECT_EQ(g_ends, 1) << "of the two that it had, one lives";
 }

@@ -27,7 +27,7 @@ int g_one = 1, g_ten = 10;
 ThreadRecord *with_parts() {
   ThreadRecord *record = make_thread_record();
   record->set_part(ThreadPart::kTags, &g_one, count_end);
-  record->set_part(ThreadPart::kLanes, &g_ten, count_end);
+  record->set_part(ThreadPart::kTraceBuffers, &g_ten, count_end);
   return record;
 }
 
@@ -47,7 +47,7 @@ TEST(ThreadRecord, PartsEndWithTheThread) {
     ASSERT_NE(record, nullptr);
     EXPECT_EQ(record, &own_thread_record());
     EXPECT_EQ(make_thread_record(), record);
-    EXPECT_EQ(record->part<int>(ThreadPart::kLanes), &g_ten);
+    EXPECT_EQ(record->part<int>(ThreadPart::kTraceBuffers), &g_ten);
     EXPECT_EQ(record->part<int>(ThreadPart::kCaches), nullptr);
     id = record->id;
     EXPECT_EQ(current_thread_id(), id);

@@ -60,7 +60,6 @@ _KNOWN: dict[Any, Dtype] = {dtype.name: dtype for dtype in _DTYPES}
 _KNOWN.update({dtype.typestr[1:]: dtype for dtype in _DTYPES if dtype.typestr[0] in "<|"})
 _KNOWN.update({None: _KNOWN["float64"], float: _KNOWN["float64"], int: _KNOWN["int64"], bool: _KNOWN["bool"],
                complex: _KNOWN["complex128"]})
-_BYTES = _KNOWN["uint8"]
 # The letters of the struct module, and those of typestrs for them.
 _LETTERS = {"?": "b", **dict.fromkeys("bhilqn", "i"), **dict.fromkeys("BHILQNc", "u"), **dict.fromkeys("efd", "f"),
             "Zf": "c", "Zd": "c"}
@@ -174,12 +173,12 @@ class Array(native.View):
                 strides: Sequence[int] | None = None, offset: int = 0, readonly: bool = False) -> Array:
         if not isinstance(buffer, native.Memory):
             raise TypeError(f"expected a gmm.Buffer, got {type(buffer).__name__}; gmm.asarray() takes other packages'")
-        address, dtype, room = buffer.address, as_dtype(dtype), buffer.nbytes - offset
+        address, dtype, rest = buffer.address, as_dtype(dtype), buffer.nbytes - offset
         if shape is None:
-            if not 0 <= room <= buffer.nbytes or room % dtype.itemsize:
-                raise ValueError(f"the {room} bytes after offset {offset} are no whole number of elements of "
+            if not 0 <= rest <= buffer.nbytes or rest % dtype.itemsize:
+                raise ValueError(f"the {rest} bytes after offset {offset} are no whole number of elements of "
                                  f"{dtype.name}")
-            shape = (room // dtype.itemsize,)
+            shape = (rest // dtype.itemsize,)
         shape = as_shape(shape)
         steps, nbytes = c_layout(shape, dtype.itemsize)
         strides = steps if strides is None else tuple(map(operator.index, strides))

@@ -347,3 +347,15 @@ class Library:
 def load(path):
     """The Library at a path."""
     return Library(path)
+
+
+class BinaryWrapper:
+    """torch_memory_saver's C functions at cdll, and set_config() for the region of this thread.
+
+    Programs that look inside torch_memory_saver find it.
+    """
+
+    def __init__(self, path_binary):
+        library = load(path_binary)
+        self.cdll = library.cdll
+        self.set_config = library.set_region

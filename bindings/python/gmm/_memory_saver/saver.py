@@ -19,14 +19,6 @@ def _check_settings():
                 f"yet: it is on in {name}")
 
 
-class _BinaryWrapper:
-    """Programs that look inside torch_memory_saver find its C functions here."""
-
-    def __init__(self, library):
-        self.cdll = library.cdll
-        self.set_config = library.set_region
-
-
 class MemorySaver:
     """The memory saver in one hook mode."""
 
@@ -39,7 +31,7 @@ class MemorySaver:
         else:
             path = preload.preloaded_library()
         self._library = preload.load(path)
-        self._binary_wrapper = _BinaryWrapper(self._library)
+        self._binary_wrapper = preload.BinaryWrapper(path)
         self._pools = pools.Pools(torch, allocator)
         _check_settings()
         self._uses_files = self._binary_wrapper.cdll.tms_get_enable_disk_backup()
