@@ -46,8 +46,8 @@ ARGUMENTS = {'gmm_pause_desc.tags', 'gmm_watch_desc.callback'}
 # Classes that only the hand-written layers use.
 INTERNAL = {'gmm_ipc_fd_info', 'gmm_snapshot_info', 'gmm_pin_desc', 'gmm_move_desc', 'gmm_compact_desc',
             'gmm_ipc_import_desc', 'gmm_ipc_fd_desc', 'gmm_stream_desc', 'gmm_event_desc'}
-# Made of functions, so C and C++ alone have it.
-LEFT_OUT = ('gmm_semaphore_', 'gmm_lease_')
+# Made of functions, so C and C++ alone have it; and descriptors of leases, which the hand-written layers read.
+LEFT_OUT = ('gmm_semaphore_', 'gmm_lease_desc', 'gmm_lease_request_desc', 'gmm_lease_ask', 'gmm_lease_amount')
 MILLISECONDS = {'java': 'millis', 'csharp': 'milliseconds', 'python': 'ms'}
 MICROSECONDS = {'java': 'micros', 'csharp': 'microseconds', 'python': 'us'}
 NOTICE = 'Written by bindings/swig/generate.py from include/gmm.'

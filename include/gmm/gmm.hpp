@@ -614,14 +614,13 @@ struct watch_desc {
 /** What lease::create() is asked for. C: gmm_lease_desc. */
 struct lease_desc {
   const char *name = nullptr;
-  const char *arbiter = nullptr; /**< NULL: "default" */
   int32_t priority = 0;
   uint64_t floor_bytes = 0;
   uint64_t residency_ms = 0; /**< 0: as long as the resume took, at least 100 */
   gmm_lease_ask_callback asked = {nullptr, nullptr};
 
   [[nodiscard]] gmm_lease_desc c() const noexcept {
-    return {sizeof(gmm_lease_desc), 0, name, arbiter, priority, 0, floor_bytes, residency_ms, asked};
+    return {sizeof(gmm_lease_desc), 0, name, priority, 0, floor_bytes, residency_ms, asked};
   }
 };
 
@@ -1819,25 +1818,10 @@ class lease : public unique<lease_ref> {
   /** C: gmm_lease_destroy(). */
   outcome<void> destroy() { return finish(); }
 
-  /** Is the arbiter for so long. C: gmm_lease_serve(). */
-  static outcome<void> serve(context_ref context, const char *arbiter, uint64_t timeout_ms) {
-    const gmm_result code = gmm_lease_serve(context.get(), arbiter, timeout_ms);
-    return detail::give<void>(code);
-  }
-  /**
-   * Writes what an arbiter knows as JSON: `fn(std::string_view)` gets the text piece by piece, and returns true to
-   * continue. What `fn` throws ends the call, and the caller gets it.
-   *
-   * C: gmm_lease_write().
-   */
-  template <class Function>
-  static outcome<void> write(context_ref context, const char *arbiter, uint64_t timeout_ms, Function &&fn) {
-    detail::text_writer<std::remove_reference_t<Function>> to{&fn};
-    const gmm_result code = gmm_lease_write(context.get(), arbiter, to.piece, &to, timeout_ms);
-#if GMM_HPP_EXCEPTIONS
-    if (to.thrown != nullptr) std::rethrow_exception(to.thrown);
-#endif
-    return detail::give<void>(code);
+  /** The index-th lease of the machine, by device; `name` is empty where there is none. C: gmm_lease_list(). */
+  [[nodiscard]] static outcome<gmm_lease_entry_info> list(context_ref context, uint64_t index, uint64_t timeout_ms) {
+    return detail::ask<gmm_lease_entry_info>(
+        [=](gmm_lease_entry_info *out) { return gmm_lease_list(context.get(), index, timeout_ms, out); });
   }
 };
 

@@ -3,14 +3,16 @@
  * @file lease.h
  * Leases: processes that share a GPU use its memory by turns.
  *
- * Each process makes a lease and offers tags. It asks for its memory before it works, and returns it afterwards. An
- * arbiter decides who works when. It is a thread of one of these processes or the command `gmm lease`, and allocates
- * nothing on a GPU. When it dies, another process takes its place. A process without a lease is not concerned.
+ * Each process makes a lease and offers tags. It requests its memory before it works, and returns it afterwards. The
+ * server of the machine, the command `gmm serve`, decides who works when. It allocates nothing on a GPU. The first
+ * lease starts it, unless it was started by hand or by systemd, and it ends when nobody needs it. When it dies, every
+ * lease keeps what it has, and another server learns the state from the leases. A process without a lease is not
+ * concerned.
  *
  * | state | the lease | its offered tags |
  * | --- | --- | --- |
  * | ::GMM_LEASE_IDLE | has asked for nothing, or has returned | gmm pauses them when others want the memory |
- * | ::GMM_LEASE_WAITING | waits in gmm_lease_request() | as idle: who waits holds nothing that others can't have |
+ * | ::GMM_LEASE_WAITING | waits in gmm_lease_request() | as idle |
  * | ::GMM_LEASE_IN_USE | has its memory until gmm_lease_return() | gmm never pauses them |
  *
  * The tag tells what a pause does with the contents. The addresses stay. So a program may use the memory of offered
@@ -29,7 +31,7 @@ extern "C" {
 /** A process's share in the memory of its devices. A lease keeps its context alive. */
 typedef struct gmm_lease gmm_lease;
 
-/** What others want of a lease that is in use. */
+/** A request of another lease, for memory of a lease that is in use. */
 typedef struct gmm_lease_ask {
   uint32_t struct_size; /**< the library's */
   int32_t priority;     /**< of the lease that waits */
@@ -41,10 +43,10 @@ typedef struct gmm_lease_ask {
 } gmm_lease_ask;
 
 /**
- * Hears that others want what a lease in use has. The program answers with gmm_lease_return() when it can.
+ * Is called when others want memory of a lease that is in use. The program answers with gmm_lease_return() when it can.
  *
- * The lease's thread calls it, without a lock. It is called once for a lease that waits, and again every second while
- * that one still waits. A lease of a lower priority is not announced before it has waited for 30 s.
+ * The lease's thread calls it, without a lock. It is called when a lease begins to wait, and again every second while
+ * one waits. A lease of a lower priority is not announced before it has waited for 30 s.
  *
  * It must return soon: the thread does nothing else meanwhile. It may call gmm, also gmm_lease_return(). Inside,
  * gmm_lease_request(), gmm_lease_destroy(), and gmm_ticket_wait() and gmm_ticket_destroy() of tickets of leases are
@@ -53,23 +55,22 @@ typedef struct gmm_lease_ask {
  */
 typedef int32_t (*gmm_lease_ask_fn)(void *user, const gmm_lease_ask *ask);
 
-/** A function that hears what others want, with the pointer that it gets. */
+/** A function of this kind, with the pointer that it gets. */
 typedef struct gmm_lease_ask_callback {
   gmm_lease_ask_fn fn; /**< may be NULL */
   void *user;
 } gmm_lease_ask_callback;
 
-/** What gmm_lease_create() makes. */
+/** The settings of gmm_lease_create(). */
 typedef struct gmm_lease_desc {
   uint32_t struct_size;
   uint32_t flags; /**< must be 0 */
-  const char
-      *name; /**< for messages and `gmm lease --status`: 1 to 63 letters, digits, '.', '-' and '_', no '.' first */
-  const char *arbiter; /**< whose turns: a name as above; NULL: "default". Leases of one device need one arbiter */
-  int32_t priority;    /**< the highest is served first; the lowest gives up memory first */
+  /** For messages and `gmm serve --status`: 1 to 63 letters, digits, '.', '-' and '_', no '.' first. */
+  const char *name;
+  int32_t priority; /**< the highest is served first; the lowest gives up memory first */
   uint32_t reserved;
   /**
-   * Bytes of each device that the context uses: the arbiter leaves so much to it, also while it is idle. 0: none.
+   * Bytes of each device that the context uses: the server leaves so much to it, also while it is idle. 0: none.
    *
    * What the context holds counts. More than a device has means all of that device: nobody else gets any of it.
    */
@@ -85,10 +86,12 @@ typedef struct gmm_lease_desc {
 } gmm_lease_desc;
 
 /**
- * Makes this process a member of an arbiter's leases.
+ * Makes a lease of this process.
  *
- * The call waits for nobody. A thread of the lease finds the arbiter, or becomes it. The arbiter's socket lies in the
- * directory of gmm_ipc_configure(), which also says which other users take part.
+ * The call waits for nobody. A thread of the lease connects to the server, whose socket lies in the directory of
+ * gmm_ipc_configure(); that call also says which other users take part. If no server is there, the thread starts the
+ * command `gmm`: the one beside the library, else the one on PATH. The program gets SIGCHLD then, as a child of it ends
+ * at once.
  *
  * @param desc  must not be NULL.
  * @param[out] out  the lease, which is idle.
@@ -109,12 +112,12 @@ GMM_API gmm_result gmm_lease_create(gmm_context *context, const gmm_lease_desc *
  * requests of others are denied that would wait for it.
  *
  * A pause of the lease does what gmm_pause() does: its watchers may refuse, and importers that hold a block are in the
- * way. Then the arbiter takes other memory or tries again later.
+ * way. Then the server takes other memory or tries again later.
  *
- * @param cost  what it costs to bring a byte back, beside other tags; the lowest goes first. ::GMM_LEASE_WITHDRAW ends
- * an offer. The tag then stays as it is.
- * Errors: INVALID_HANDLE, INVALID_TAG, BUSY (gmm pauses or resumes for this lease: try again; or another lease of the
- * context offers the tag), OUT_OF_HOST_MEMORY, FORKED.
+ * @param cost  the cost to bring a byte back, beside other tags; the lowest goes first. ::GMM_LEASE_WITHDRAW ends an
+ * offer. The tag then stays as it is. The end of a tag ends its offer.
+ * Errors: INVALID_HANDLE, INVALID_TAG, OFFERED (another lease of the context offers the tag), BUSY (gmm pauses or
+ * resumes for this lease: try again), OUT_OF_HOST_MEMORY, FORKED.
  * Since: 1.0
  */
 GMM_API gmm_result gmm_lease_offer(gmm_lease *lease, gmm_tag tag, uint32_t cost) GMM_NOEXCEPT;
@@ -126,11 +129,11 @@ typedef struct gmm_lease_amount {
   uint64_t bytes;
 } gmm_lease_amount;
 
-/** What gmm_lease_request() asks for. */
+/** The settings of gmm_lease_request(). */
 typedef struct gmm_lease_request_desc {
   uint32_t struct_size;
   uint32_t flags; /**< must be 0 */
-  /** What the program will allocate beyond the paused memory of the offered tags, at most one amount for a device. */
+  /** Bytes that the program will allocate beyond the paused memory of the offered tags: one amount for a device. */
   const gmm_lease_amount *amounts;
   uint32_t amount_count;
   uint32_t reserved;
@@ -140,7 +143,7 @@ typedef struct gmm_lease_request_desc {
 /**
  * Waits for this lease's turn, and resumes its offered tags. From then on the lease is in use until gmm_lease_return().
  *
- * All or nothing: the arbiter grants the memory on all devices, or none. It takes the free memory that this process's
+ * All or nothing: the server grants the memory on all devices, or none. It takes the free memory that this process's
  * driver measures, less what others were granted and have not taken yet, and less their floors as far as they do not
  * hold them. It takes what is missing from leases that are not in use. If that is not enough, it asks those that are in
  * use (gmm_lease_desc.asked).
@@ -152,7 +155,7 @@ typedef struct gmm_lease_request_desc {
  * If the grant turns out too small, because a process without a lease took memory, the tags stay paused with their
  * contents and the request goes on.
  *
- * `amounts` are kept free for this lease until it allocates them or returns. A new arbiter, after the death of the old
+ * `amounts` are kept free for this lease until it allocates them or returns. A new server, after the death of the old
  * one, waits half a second for the leases in use, and denies nothing for 5 s. A process that was stopped for longer
  * than half a second may find the amounts gone: its allocation then fails with OUT_OF_MEMORY.
  *
@@ -161,10 +164,11 @@ typedef struct gmm_lease_request_desc {
  * gmm_ticket_cancel() ends the request. The caller destroys the ticket before the lease.
  * Results: OK also if nothing was missing.
  * Errors: OUT_OF_MEMORY (free memory and what others offer can never meet it; the message names who holds what),
- * NOT_READY (the time is over; the message names who holds what, or that no arbiter answers), BUSY (the lease is in use
- * or waits already, or the caller is a lease's `asked` or a watcher), CANCELLED (gmm_ticket_cancel()), INVALID_HANDLE,
- * INVALID_DESCRIPTOR, INVALID_FLAGS, INVALID_DEVICE, INVALID_VALUE (time, two amounts for a device), NULL_ARGUMENT
- * (amounts), and those of gmm_resume() except OUT_OF_MEMORY. After an error the lease is idle.
+ * NOT_READY (the time is over; the message names who holds what, or says that no server runs and how to start one),
+ * BUSY (the lease is in use or waits already, or the caller is a lease's `asked` or a watcher), CANCELLED
+ * (gmm_ticket_cancel()), INVALID_HANDLE, INVALID_DESCRIPTOR, INVALID_FLAGS, INVALID_DEVICE, INVALID_VALUE (time, two
+ * amounts for a device), NULL_ARGUMENT (amounts), and those of gmm_resume() except OUT_OF_MEMORY. After an error the
+ * lease is idle.
  * Threads: any. The call or a thread of the ticket resumes.
  * Since: 1.0
  */
@@ -172,7 +176,7 @@ GMM_API gmm_result gmm_lease_request(gmm_lease *lease, const gmm_lease_request_d
                                      gmm_ticket **ticket) GMM_NOEXCEPT;
 
 /**
- * Returns what the lease has in use. The memory stays where it is until others want it.
+ * Ends the use of a lease's memory. The memory stays where it is until others want it.
  *
  * The call waits for nobody. From now on the program does not use the memory of offered tags: the lease's thread may
  * pause it at any time. Work that is queued on streams still ends, as gmm_pause() waits for the devices.
@@ -187,20 +191,20 @@ GMM_API gmm_result gmm_lease_return(gmm_lease *lease) GMM_NOEXCEPT;
 typedef uint32_t gmm_lease_state;
 enum { GMM_LEASE_IDLE = 0, GMM_LEASE_WAITING = 1, GMM_LEASE_IN_USE = 2 };
 
-/** What gmm_lease_query() answers. */
+/** The answer of gmm_lease_query(). */
 typedef struct gmm_lease_info {
   uint32_t struct_size;
   gmm_lease_state state;
-  uint64_t arbiter;        /**< number of the arbiter, a new one after each election; 0: none answers now */
-  int32_t arbiter_process; /**< 0: none, or not known here */
-  uint32_t is_arbiter;     /**< 1: a thread of this lease is the arbiter */
-  uint64_t grants;         /**< requests that succeeded */
-  uint64_t shorts;         /**< grants that were too small when the memory was taken */
-  uint64_t asked;          /**< calls of gmm_lease_desc.asked */
-  uint64_t evictions;      /**< pauses for others that succeeded */
-  uint64_t evicted_bytes;  /**< bytes that these returned to the devices */
-  uint64_t active_bytes;   /**< of the offered tags, on all devices */
-  uint64_t paused_bytes;   /**< of the offered tags, on all devices */
+  uint64_t server;        /**< number of the server, which a later one exceeds; 0: none answers now */
+  int32_t server_process; /**< 0: none, or not known here */
+  uint32_t reserved;
+  uint64_t grants;        /**< requests that succeeded */
+  uint64_t shorts;        /**< grants that were too small when the memory was taken */
+  uint64_t asked;         /**< calls of gmm_lease_desc.asked */
+  uint64_t evictions;     /**< pauses for others that succeeded */
+  uint64_t evicted_bytes; /**< bytes that these returned to the devices */
+  uint64_t active_bytes;  /**< of the offered tags, on all devices */
+  uint64_t paused_bytes;  /**< of the offered tags, on all devices */
 } gmm_lease_info;
 
 /**
@@ -215,8 +219,6 @@ GMM_API gmm_result gmm_lease_query(gmm_lease *lease, gmm_lease_info *out) GMM_NO
 /**
  * Ends a lease. Its memory stays as it is, active or paused, and is the context's alone.
  *
- * If a thread of this lease is the arbiter, another process takes its place.
- *
  * The call waits for a pause for others that is under way, and for a call of `asked`. So the caller must not hold a
  * lock that `asked` takes.
  *
@@ -227,35 +229,43 @@ GMM_API gmm_result gmm_lease_query(gmm_lease *lease, gmm_lease_info *out) GMM_NO
  */
 GMM_API gmm_result gmm_lease_destroy(gmm_lease *lease) GMM_NOEXCEPT;
 
-/* --- The arbiter -------------------------------------------------------------------------------------------- */
+/* --- The server --------------------------------------------------------------------------------------------- */
+
+/** A lease of the machine, and one of its devices. */
+typedef struct gmm_lease_entry_info {
+  uint32_t struct_size;
+  gmm_lease_state state;
+  uint64_t server;        /**< as gmm_lease_info::server */
+  int32_t server_process; /**< 0: not known here */
+  int32_t process;        /**< of the lease; 0: not known here */
+  uint64_t entry_count;   /**< entries of all leases now */
+  int32_t priority;
+  uint32_t reserved;
+  uint64_t since_ms;      /**< milliseconds in this state */
+  uint8_t uuid[16];       /**< of the device; zero: the lease has no memory of a device yet */
+  uint64_t free_bytes;    /**< of the device, as the lease's process measured */
+  uint64_t held_bytes;    /**< by its context */
+  uint64_t floor_bytes;   /**< left to it */
+  uint64_t offered_bytes; /**< others may have */
+  uint64_t wanted_bytes;  /**< by its request */
+  uint64_t granted_bytes; /**< and not allocated yet */
+  char name[64];
+} gmm_lease_entry_info;
 
 /**
- * Is the arbiter until the time is over. `gmm lease` calls it with a context of the host backend.
+ * Describes the leases of the machine, one by one: each has an entry for each device that it uses, and one if it uses
+ * none. The list may change between two calls.
  *
- * @param context  gives the directory and the users of gmm_ipc_configure(). Its memory is not used.
- * @param arbiter  a name as in gmm_lease_desc; NULL: "default".
- * @param timeout_ms  ::GMM_FOREVER: until the process ends.
- * Errors: INVALID_VALUE (the name), BUSY (another process or thread is the arbiter; `gmm lease --status` tells which),
- * OUT_OF_HOST_MEMORY, SYSTEM, FORKED.
- * Threads: any. The call occupies its thread.
- * Since: 1.0
- */
-GMM_API gmm_result gmm_lease_serve(gmm_context *context, const char *arbiter, uint64_t timeout_ms) GMM_NOEXCEPT;
-
-/**
- * Writes what an arbiter knows as a JSON object: its members, what they hold and offer, and who waits.
- *
- * The object's "format" is "gmm-lease" and its "version" is 1. lib/engine/lease/README.md describes its fields.
- *
- * @param arbiter  a name as in gmm_lease_desc; NULL: "default".
- * @param fn  receives the text piece by piece, on the calling thread.
+ * @param context  gives the directory and the users of gmm_ipc_configure(). Its memory is not concerned.
+ * @param index  from 0.
  * @param timeout_ms  for the answer.
- * Errors: NULL_ARGUMENT (fn), INVALID_VALUE (the name), NOT_READY (no arbiter answers), IO (`fn` stopped), SYSTEM,
- * FORKED.
+ * @param[out] out  The caller sets out->struct_size first.
+ * Results: UNCHANGED (there is no such entry; the fields of the server and `entry_count` are set).
+ * Errors: NULL_ARGUMENT, INVALID_DESCRIPTOR, NOT_READY (no server runs, or none answers in this time), SYSTEM, FORKED.
  * Since: 1.0
  */
-GMM_API gmm_result gmm_lease_write(gmm_context *context, const char *arbiter, gmm_write_fn fn, void *user,
-                                   uint64_t timeout_ms) GMM_NOEXCEPT;
+GMM_API gmm_result gmm_lease_list(gmm_context *context, uint64_t index, uint64_t timeout_ms,
+                                  gmm_lease_entry_info *out) GMM_NOEXCEPT;
 
 #ifdef __cplusplus
 }

@@ -94,6 +94,7 @@ enum {
   GMM_ERROR_UNBALANCED = -17,        /**< a pop, end or close without a push, begin or import */
 
   /* Memory and state. */
+  GMM_ERROR_OFFERED = -19,            /**< another lease of the context offers the tag */
   GMM_ERROR_OUT_OF_MEMORY = -20,      /**< the device has too little memory, even after a trim */
   GMM_ERROR_OUT_OF_HOST_MEMORY = -21, /**< the host has too little memory for data or bookkeeping */
   GMM_ERROR_LIMIT_EXCEEDED = -22,     /**< the call would exceed a limit of gmm_limit_set() */

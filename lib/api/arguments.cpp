@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "api/arguments.h"
 
+#include "base/name.h"
+
 namespace gmm {
 namespace {
 
@@ -57,15 +59,7 @@ void fill_other_release(const GrowingStruct &type, const void *value, uint32_t s
 }
 
 Status check_plain_name(const char *name, const char *field, const char *whose) {
-  constexpr uint64_t kSize = 64;
-  uint64_t length = 0;
-  bool is_plain = *name != '.';
-  for (; length < kSize && name[length] != 0; ++length) {
-    const char c = name[length];
-    is_plain = is_plain && ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
-                            c == '-' || c == '_');
-  }
-  if (length != 0 && length < kSize && is_plain) return Status();
+  if (is_plain_name(name)) return Status();
   return fail(GMM_ERROR_INVALID_VALUE, "%s: %s name has 1 to 63 letters, digits, '.', '-' and '_', no '.' first.",
               field, whose);
 }

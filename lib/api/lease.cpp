@@ -22,7 +22,6 @@ Status read_lease(const gmm_lease_desc *desc, gmm_lease_desc *out) {
   GMM_TRY(check_zero(out->reserved, "gmm_lease_desc.reserved"));
   GMM_TRY(check_not_null(out->name, "gmm_lease_create", "desc->name"));
   GMM_TRY(check_plain_name(out->name, "gmm_lease_desc.name", "a lease's"));
-  if (out->arbiter != nullptr) GMM_TRY(check_plain_name(out->arbiter, "gmm_lease_desc.arbiter", "an arbiter's"));
   if (out->residency_ms <= gmm_lease::kMaxResidency) return Status();
   return fail(GMM_ERROR_INVALID_VALUE, "gmm_lease_desc.residency_ms = %" PRIu64 "; pass at most %" PRIu64 ".",
               out->residency_ms, gmm_lease::kMaxResidency);
@@ -51,13 +50,6 @@ Status read_request(const Context &context, const gmm_lease_request_desc *desc, 
     return fail(GMM_ERROR_INVALID_VALUE, "gmm_lease_request_desc.timeout_ms = %" PRIu64 "; pass at most %" PRIu64 ".",
                 copy.timeout_ms, gmm_lease::kMaxTimeout);
   *timeout_ms = copy.timeout_ms == 0 ? gmm_lease::kDefaultTimeout : copy.timeout_ms;
-  return Status();
-}
-
-Status read_arbiter(gmm_context *context, const char **arbiter) {
-  GMM_TRY(Context::check(context));
-  if (*arbiter != nullptr) return check_plain_name(*arbiter, "arbiter", "an arbiter's");
-  *arbiter = gmm_lease::kDefaultArbiter;
   return Status();
 }
 
@@ -120,16 +112,13 @@ gmm_result gmm_lease_destroy(gmm_lease *lease) noexcept {
   return result_of(status);
 }
 
-gmm_result gmm_lease_serve(gmm_context *context, const char *arbiter, uint64_t timeout_ms) noexcept {
-  Status status = read_arbiter(context, &arbiter);
-  if (status.ok()) status = gmm_lease::serve(*context, arbiter, timeout_ms);
-  return result_of(status);
-}
-
-gmm_result gmm_lease_write(gmm_context *context, const char *arbiter, gmm_write_fn fn, void *user,
-                           uint64_t timeout_ms) noexcept {
-  Status status = read_arbiter(context, &arbiter);
-  if (status.ok()) status = check_not_null(reinterpret_cast<const void *>(fn), "gmm_lease_write", "fn");
-  if (status.ok()) status = gmm_lease::write(*context, arbiter, fn, user, timeout_ms);
+gmm_result gmm_lease_list(gmm_context *context, uint64_t index, uint64_t timeout_ms,
+                          gmm_lease_entry_info *out) noexcept {
+  uint32_t size = 0;
+  gmm_lease_entry_info info = {};
+  Status status = Context::check(context);
+  if (status.ok()) status = check_output(out, &size);
+  if (status.ok()) status = gmm_lease::list(*context, index, timeout_ms, &info);
+  if (status.ok()) fill_output(info, size, out);
   return result_of(status);
 }

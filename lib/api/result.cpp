@@ -49,6 +49,7 @@ constexpr Entry kEntries[] = {
     {GMM_ERROR_NO_BACKEND, "GMM_ERROR_NO_BACKEND", "The requested backend has no driver or no device here."},
     {GMM_ERROR_FORKED, "GMM_ERROR_FORKED", "The context belongs to the parent process."},
     {GMM_ERROR_CANCELLED, "GMM_ERROR_CANCELLED", "The program cancelled the operation, which was undone."},
+    {GMM_ERROR_OFFERED, "GMM_ERROR_OFFERED", "Another lease of the context offers the tag."},
     {GMM_ERROR_DRIVER, "GMM_ERROR_DRIVER", "The driver refused a call."},
     {GMM_ERROR_SYSTEM, "GMM_ERROR_SYSTEM", "The operating system refused a call."},
     {GMM_ERROR_IO, "GMM_ERROR_IO", "A file could not be written or read completely."},

@@ -42,7 +42,8 @@
   X(gmm_watch_desc, IN, 80, 80)          \
   X(gmm_watch_info, LENT, 64, 64)        \
   X(gmm_lease_ask, LENT, 96, 96)         \
-  X(gmm_lease_desc, IN, 64, 64)          \
+  X(gmm_lease_desc, IN, 56, 56)          \
+  X(gmm_lease_entry_info, OUT, 176, 176) \
   X(gmm_lease_info, OUT, 80, 80)         \
   X(gmm_lease_request_desc, IN, 32, 32)  \
   X(gmm_oom_info, LENT, 40, 40)

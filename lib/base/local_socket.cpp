@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/file.h>
 #include <sys/inotify.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -100,30 +101,9 @@ int identify_name(int32_t folder, const char *name, NameIdentity *out) {
   return 0;
 }
 
-// A record lock, as flock() would pass to a forked child. One byte in the file says that somebody has the lock.
-int lock_name(int32_t folder, const char *name, bool for_others, int32_t *out, bool *was_left) {
-  const int fd = ::openat(folder, name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, for_others ? 0666 : 0600);
-  if (fd < 0) return errno;
-  if (for_others) ::fchmod(fd, 0666);  // past the umask; it fails where the file is another user's
-  struct flock lock = {};
-  lock.l_type = F_WRLCK;
-  lock.l_whence = SEEK_SET;
-  struct stat file;
-  int error = ::fcntl(fd, F_SETLK, &lock) != 0 ? errno : ::fstat(fd, &file) != 0 ? errno : 0;
-  if (error == 0 && ::ftruncate(fd, 1) != 0) error = errno;
-  if (error != 0) {
-    ::close(fd);
-    return error == EACCES ? EAGAIN : error;
-  }
-  *was_left = file.st_size != 0;
-  *out = fd;
-  return 0;
-}
-
-void unlock_name(int32_t lock, bool leave) {
-  // It may fail: then the next one waits a moment more than it needs to.
-  [[maybe_unused]] const int result = leave ? 0 : ::ftruncate(lock, 0);
-  ::close(lock);
+int lock_folder(int32_t folder) {
+  if (::flock(folder, LOCK_EX | LOCK_NB) == 0) return 0;
+  return errno == EWOULDBLOCK ? EAGAIN : errno;
 }
 
 // --- Sockets -----------------------------------------------------------------------------------------------------
@@ -155,6 +135,13 @@ bool nobody_listens(int32_t folder, const char *name) {
   const bool refused = connect_socket(fd, folder, name) == ECONNREFUSED;
   ::close(fd);
   return refused;
+}
+
+int take_listener(int32_t listener) {
+  const int flags = ::fcntl(listener, F_GETFL);
+  if (flags < 0 || ::fcntl(listener, F_SETFL, flags | O_NONBLOCK) != 0) return errno;
+  if (::fcntl(listener, F_SETFD, FD_CLOEXEC) != 0) return errno;
+  return ::listen(listener, 128) == 0 ? 0 : errno;
 }
 
 int accept_socket(int32_t listener, int32_t *out) {

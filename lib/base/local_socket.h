@@ -46,11 +46,9 @@ struct NameIdentity {
 };
 int identify_name(int32_t folder, const char *name, NameIdentity *out);
 
-// The lock of a name, which is a file that stays. It is a process's: it ends with the process, and a forked child does
-// not have it. The caller sees to it that its own process takes it once. EAGAIN: another process has it.
-// `*was_left`: who had it last ended without unlock_name(), or with `leave`.
-int lock_name(int32_t folder, const char *name, bool for_others, int32_t *out, bool *was_left);
-void unlock_name(int32_t lock, bool leave);
+// The lock of a folder that was opened to be listed. It ends with the descriptor, so that no file tells of it that
+// somebody could delete. EAGAIN: another process has it.
+int lock_folder(int32_t folder);
 
 // --- Sockets -----------------------------------------------------------------------------------------------------
 
@@ -60,6 +58,8 @@ int make_socket(int32_t *out);
 int connect_socket(int32_t socket, int32_t folder, const char *name);
 // Whether a connection is refused because the process that listened has ended.
 bool nobody_listens(int32_t folder, const char *name);
+// A socket that another process bound and listens to becomes this one's, so that peers learn this process's number.
+int take_listener(int32_t listener);
 // EAGAIN: nobody waits to be accepted.
 int accept_socket(int32_t listener, int32_t *out);
 // The process and user at the other end, as the system recorded them at connect() or listen(). The process is 0 where

@@ -78,7 +78,6 @@ enum class LockKind : uint8_t { kOperation, kBrief };
   LOCK(kRegistry, "Registry", kBrief, "the slots of heaps, tags or traces; usable in a forked child")          \
   LOCK(kThreadMessages, "thread messages", kBrief, "the texts of threads; usable in a forked child")           \
   LOCK(kHostViewsList, "HostViews list", kBrief, "the tables of all contexts; usable in a forked child")       \
-  LOCK(kLeaseArbiters, "lease arbiters", kBrief, "the arbiters of this process; usable in a forked child")     \
   LOCK(kTest, "a test's own", kBrief, "tests")
 
 enum class LockRank : uint8_t {

@@ -16,8 +16,6 @@ struct options {
   int has_kind;
   int environment;  /* info: the variables of the environment, not the devices */
   uint64_t process; /* info: what this process uses; 0: the devices */
-  int status;       /* lease: print what the arbiter knows */
-  const char *name; /* lease: the arbiter's; NULL: its default */
   char **files;
   int file_count;
 };
@@ -27,12 +25,13 @@ enum { EXIT_GOOD = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
 int command_info(const struct options *options);
 int command_process(const struct options *options);
-int command_lease(const struct options *options);
 int command_replay(const struct options *options);
 int command_snapshot(const struct options *options);
 int command_trace(const struct options *options);
 /* Runs the program that the words after `run` name. It does not return if the program starts. */
 int command_run(int count, char **words, const char *usage);
+/* The server of the machine (serve/serve.cpp). The words are those after `serve`. */
+int command_serve(int count, char **words, const char *usage);
 
 const char *kind_name(gmm_kind kind);
 

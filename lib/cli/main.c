@@ -59,16 +59,11 @@ static int parse_option(const char *name, const char *value, struct options *opt
     return 1;
   }
   if (strcmp(name, "--process") == 0) return parse_number(value, INT32_MAX, &options->process) && options->process != 0;
-  if (strcmp(name, "--name") == 0) {
-    options->name = value;
-    return *value != '\0';
-  }
   return parse_number(value, UINT64_MAX, &options->operations);
 }
 
 static int is_option(const char *text) {
-  static const char *const names[] = {"--backend",    "--kind",    "--device", "--host-memory",
-                                      "--operations", "--process", "--name"};
+  static const char *const names[] = {"--backend", "--kind", "--device", "--host-memory", "--operations", "--process"};
   uint32_t index = 0;
   return parse_name(text, names, sizeof names / sizeof *names, &index);
 }
@@ -76,19 +71,16 @@ static int is_option(const char *text) {
 static const char *help_of(const char *command) {
   static const struct {
     const char *command, *text;
-  } texts[] = {{"info", help_info},
-               {"lease", help_lease},
-               {"replay", help_replay},
-               {"snapshot", help_snapshot},
-               {"trace", help_trace}};
+  } texts[] = {{"info", help_info}, {"replay", help_replay}, {"snapshot", help_snapshot}, {"trace", help_trace}};
   for (size_t i = 0; i < sizeof texts / sizeof *texts; ++i)
     if (strcmp(command, texts[i].command) == 0) return texts[i].text;
   return help_gmm;
 }
 
 int main(int argc, char **argv) {
-  /* run parses its own options */
+  /* These parse their own options. */
   if (argc > 1 && strcmp(argv[1], "run") == 0) return command_run(argc - 2, argv + 2, help_run);
+  if (argc > 1 && strcmp(argv[1], "serve") == 0) return command_serve(argc - 2, argv + 2, help_serve);
   struct options options = {
       .context = {.struct_size = sizeof options.context}, .kind = GMM_KIND_VMM, .operations = UINT64_MAX};
   char **rest = calloc((size_t)argc + 1, sizeof *rest);
@@ -106,10 +98,6 @@ int main(int argc, char **argv) {
       options.environment = 1;
       continue;
     }
-    if (strcmp(argv[i], "--status") == 0) {
-      options.status = 1;
-      continue;
-    }
     if (!is_option(argv[i])) {
       if (argv[i][0] == '-') return free(rest), wrong("gmm", argv[i]);
       rest[count++] = argv[i];
@@ -125,8 +113,6 @@ int main(int argc, char **argv) {
   int code = EXIT_USAGE;
   if (strcmp(command, "info") == 0 && count == 1) {
     code = command_info(&options);
-  } else if (strcmp(command, "lease") == 0 && count == 1) {
-    code = command_lease(&options);
   } else if (strcmp(command, "replay") == 0 && count > 1) {
     code = command_replay(&options);
   } else if (strcmp(command, "trace") == 0 && count > 1) {

@@ -71,7 +71,7 @@ def page(version, variables, text):
         out += [".SH ENVIRONMENT"]
         for variable, _, values, fallback, meaning in variables:
             out += [".TP", f".BR {variable} =", roff(values), ".br", roff(f"{meaning} Default: {fallback}.")]
-        others = (f"gmm\\-{word} (1)" for word in ("info", "replay", "run", "snapshot", "trace"))
+        others = (f"gmm\\-{word} (1)" for word in ("info", "replay", "run", "serve", "snapshot", "trace"))
         out += [".SH SEE ALSO", ".BR " + ", ".join(others)]
     else:
         out += [".SH SEE ALSO", ".BR gmm (1)"]

@@ -221,23 +221,16 @@ static int32_t agree(void *user, const gmm_watch_info *info) {
   (void)user, (void)info;
   return 0;
 }
-static const char *lease_arbiter(void) {
-  static char name[32];
-  snprintf(name, sizeof name, "sizes-%d", (int)getpid());
-  return name;
-}
 static gmm_result pass_gmm_lease_desc(void *bytes) {
   gmm_lease_desc *desc = bytes;
   desc->name = "sizes";
-  desc->arbiter = lease_arbiter();
   gmm_lease *lease = NULL;
   const gmm_result result = gmm_lease_create(context, desc, &lease);
   OK(gmm_lease_destroy(lease));
   return result;
 }
 static gmm_lease *make_lease(gmm_context *of, const char *name, gmm_lease_ask_callback asked) {
-  const gmm_lease_desc desc = {
-      .struct_size = sizeof desc, .name = name, .arbiter = lease_arbiter(), .residency_ms = 1, .asked = asked};
+  const gmm_lease_desc desc = {.struct_size = sizeof desc, .name = name, .residency_ms = 1, .asked = asked};
   gmm_lease *lease = NULL;
   OK(gmm_lease_create(of, &desc, &lease));
   return lease;
@@ -245,6 +238,14 @@ static gmm_lease *make_lease(gmm_context *of, const char *name, gmm_lease_ask_ca
 static gmm_result pass_gmm_lease_request_desc(void *bytes) {
   gmm_lease *lease = make_lease(context, "sizes", (gmm_lease_ask_callback){NULL, NULL});
   const gmm_result result = gmm_lease_request(lease, bytes, NULL);
+  OK(gmm_lease_destroy(lease));
+  return result;
+}
+// A lease makes sure that a server runs.
+static gmm_result fill_gmm_lease_entry_info(void *bytes) {
+  gmm_lease *lease = make_lease(context, "sizes", (gmm_lease_ask_callback){NULL, NULL});
+  OK(gmm_lease_request(lease, NULL, NULL));
+  const gmm_result result = gmm_lease_list(context, 0, 60000, bytes);
   OK(gmm_lease_destroy(lease));
   return result;
 }

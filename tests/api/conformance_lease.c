@@ -1,10 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // lease.h: several members use a device by turns. A member is a context here; lease_processes.c has processes.
-#include <sys/resource.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
-#include <time.h>
 
 #include "counted_allocator.h"
 #include "lease_support.h"
@@ -51,7 +46,6 @@ static void join_leases(uint32_t count, uint64_t floor_bytes) {
     snprintf(name, sizeof name, "party%u", i);
     const gmm_lease_desc desc = {.struct_size = sizeof desc,
                                  .name = name,
-                                 .arbiter = "tests",
                                  .floor_bytes = i == 0 ? floor_bytes : 0,
                                  .residency_ms = 1,
                                  .asked = {hear, self}};
@@ -149,8 +143,8 @@ static void they_take_turns(void) {
   }
   const gmm_lease_info info = info_of(&parties[0]);
   CHECK_EQUAL(info.grants, 3);
-  CHECK(info.evictions >= 2 && info.evicted_bytes >= 2 * PART && info.paused_bytes >= PART && info.arbiter != 0);
-  CHECK_EQUAL(info.arbiter_process, getpid());
+  CHECK(info.evictions >= 2 && info.evicted_bytes >= 2 * PART && info.paused_bytes >= PART && info.server != 0);
+  CHECK(info.server_process > 0 && info.server_process != getpid());
   leave_leases(MEMBERS);
 }
 
@@ -177,7 +171,7 @@ static void memory_in_use_stays(void) {
   leave_leases(2);
 }
 
-static void who_is_asked_may_return(void) {
+static void an_asked_lease_may_return(void) {
   join_leases(2, 0);
   fill(2);
   OK(ask_for(&parties[1], 0, LONG_MS));
@@ -189,7 +183,7 @@ static void who_is_asked_may_return(void) {
   leave_leases(2);
 }
 
-static void what_can_never_be_met_is_denied(void) {
+static void impossible_requests_are_denied(void) {
   join_leases(2, 0);
   fill(2);
   double began = now_s();
@@ -227,7 +221,7 @@ static void a_floor_is_left(void) {
   leave_leases(2);
 }
 
-// More than the device has: it has all of it, and says so to others. The arbiter refuses no report of it.
+// More than the device has: it has all of it, and says so to others. The server refuses no report of it.
 static void a_floor_may_be_the_whole_device(void) {
   join_leases(2, UINT64_MAX);
   OK(ask_for(&parties[0], 2 * MIB, LONG_MS));
@@ -247,46 +241,38 @@ static void any_amount_is_answered(void) {
   leave_leases(2);
 }
 
-static char status_text[8192];
-static int32_t keep_text(void *user, const char *text, uint64_t size) {
-  (void)user;
-  const size_t used = strlen(status_text);
-  if (used + size >= sizeof status_text) return 1;
-  memcpy(status_text + used, text, size);
-  status_text[used + size] = 0;
-  return 0;
-}
-static bool status_has(const char *text) {
-  status_text[0] = 0;
-  return gmm_lease_write(context, "tests", keep_text, NULL, LONG_MS) == GMM_OK && strstr(status_text, text) != NULL;
+// Of the only lease.
+static gmm_lease_entry_info entry_of_one(void) {
+  gmm_lease_entry_info entry = {.struct_size = sizeof entry};
+  OK(gmm_lease_list(context, 0, LONG_MS, &entry));
+  CHECK_EQUAL(entry.entry_count, 1);
+  return entry;
 }
 // Also while nobody waits.
-static void an_offer_is_heard_at_once(void) {
+static void an_offer_is_reported_at_once(void) {
   join_leases(1, 0);
   fill(1);
-  char offered[48];
-  snprintf(offered, sizeof offered, "\"offered\": %llu", (unsigned long long)PART);
-  SOON(status_has(offered));
+  SOON(entry_of_one().offered_bytes == PART);
   OK(gmm_lease_offer(parties[0].lease, parties[0].tag, GMM_LEASE_WITHDRAW));
-  SOON(status_has("\"offered\": 0"));
+  SOON(entry_of_one().offered_bytes == 0);
   OK(gmm_lease_offer(parties[0].lease, parties[0].tag, 1));
-  SOON(status_has(offered));
+  SOON(entry_of_one().offered_bytes == PART);
   leave_leases(1);
 }
 
-static void a_tag_is_one_leases(void) {
+static void one_lease_offers_a_tag(void) {
   join_leases(1, 0);
-  const gmm_lease_desc desc = {.struct_size = sizeof desc, .name = "second", .arbiter = "tests"};
+  const gmm_lease_desc desc = {.struct_size = sizeof desc, .name = "second"};
   gmm_lease *second = NULL;
   MUST(gmm_lease_create(context, &desc, &second));
-  RESULT(gmm_lease_offer(second, parties[0].tag, 1), GMM_ERROR_BUSY);
+  RESULT(gmm_lease_offer(second, parties[0].tag, 1), GMM_ERROR_OFFERED);
   CHECK(strstr(gmm_last_error_message(), "\"weights\"") != NULL);
   OK(gmm_lease_offer(second, parties[0].tag, GMM_LEASE_WITHDRAW));
-  RESULT(gmm_lease_offer(second, parties[0].tag, 1), GMM_ERROR_BUSY);
+  RESULT(gmm_lease_offer(second, parties[0].tag, 1), GMM_ERROR_OFFERED);
   OK(gmm_lease_offer(parties[0].lease, parties[0].tag, 2));
   OK(gmm_lease_offer(parties[0].lease, parties[0].tag, GMM_LEASE_WITHDRAW));
   OK(gmm_lease_offer(second, parties[0].tag, 1));
-  RESULT(gmm_lease_offer(parties[0].lease, parties[0].tag, 1), GMM_ERROR_BUSY);
+  RESULT(gmm_lease_offer(parties[0].lease, parties[0].tag, 1), GMM_ERROR_OFFERED);
   OK(gmm_lease_destroy(second));
   OK(gmm_lease_offer(parties[0].lease, parties[0].tag, 1));
   leave_leases(1);
@@ -304,35 +290,6 @@ static void nobody_waits_for_a_ticket_in_asked(void) {
   OK(gmm_ticket_wait(user->ticket, 0, NULL));
   OK(gmm_ticket_destroy(user->ticket));
   leave_leases(2);
-}
-
-static uint32_t inotify_instances(void) {
-  DIR *const listing = opendir("/proc/self/fd");
-  uint32_t count = 0;
-  char path[300], target[64];
-  for (struct dirent *entry; listing != NULL && (entry = readdir(listing)) != NULL;) {
-    snprintf(path, sizeof path, "/proc/self/fd/%s", entry->d_name);
-    const ssize_t length = readlink(path, target, sizeof target - 1);
-    if (length < 0) continue;
-    target[length] = 0;
-    count += strstr(target, "inotify") != NULL;
-  }
-  if (listing != NULL) closedir(listing);
-  return count;
-}
-// A user has 128 of them. Only the arbiter listens.
-static void leases_take_no_inotify(void) {
-  enum { MANY = 20 };
-  const uint32_t before = inotify_instances();
-  gmm_lease *leases[MANY] = {NULL};
-  gmm_lease_info info = {.struct_size = sizeof info};
-  for (uint32_t i = 0; i < MANY; ++i) {
-    const gmm_lease_desc desc = {.struct_size = sizeof desc, .name = "one", .arbiter = "watched"};
-    MUST(gmm_lease_create(context, &desc, &leases[i]));
-    SOON(gmm_lease_query(leases[i], &info) == GMM_OK && info.arbiter != 0);
-  }
-  CHECK_EQUAL(inotify_instances(), before + 1);
-  for (uint32_t i = MANY; i-- != 0;) OK(gmm_lease_destroy(leases[i]));
 }
 
 static void a_ticket_waits(void) {
@@ -380,167 +337,95 @@ static void a_watcher_keeps_memory(void) {
   leave_leases(2);
 }
 
-static void a_successor_is_elected(void) {
-  join_leases(MEMBERS, 0);
-  fill(MEMBERS);
-  uint64_t before = info_of(&parties[0]).arbiter;
-  for (uint32_t i = 0; i < MEMBERS; ++i) {
-    if (info_of(&parties[i]).is_arbiter == 0) continue;
-    OK(gmm_lease_destroy(parties[i].lease));
-    // Its memory is nobody's offer any more.
-    OK(gmm_free(parties[i].context, parties[i].block, GMM_STREAM_DEFAULT));
-    const gmm_lease_desc desc = {.struct_size = sizeof desc, .name = "again", .arbiter = "tests", .residency_ms = 1};
-    parties[i].block = NULL;
-    MUST(gmm_lease_create(parties[i].context, &desc, &parties[i].lease));
-    for (uint32_t k = 0; k < MEMBERS; ++k) {
-      if (k == i) continue;
-      OK(ask_for(&parties[k], 0, LONG_MS));
-      with_block(&parties[k], false);
-      CHECK(info_of(&parties[k]).arbiter > before);
-      OK(gmm_lease_return(parties[k].lease));
-    }
-    before = info_of(&parties[(i + 1) % MEMBERS]).arbiter;
-    break;
-  }
-  uint32_t arbiters = 0;
-  for (uint32_t i = 0; i < MEMBERS; ++i) arbiters += info_of(&parties[i]).is_arbiter;
-  CHECK_EQUAL(arbiters, 1);
-  leave_leases(MEMBERS);
+// The end of a tag ends its offer; another lease may offer the tags that the first one had.
+static void a_destroyed_tag_is_not_offered(void) {
+  join_leases(2, 0);
+  fill(2);
+  OK(gmm_free(parties[1].context, parties[1].block, GMM_STREAM_DEFAULT));
+  parties[1].block = NULL;
+  OK(gmm_tag_destroy(parties[1].context, parties[1].tag));
+  OK(ask_for(&parties[0], 0, LONG_MS));
+  OK(gmm_lease_return(parties[0].lease));
+  OK(ask_for(&parties[1], 0, LONG_MS));
+  CHECK_EQUAL(info_of(&parties[1]).active_bytes, 0);
+  OK(gmm_lease_offer(parties[1].lease, parties[1].tag, GMM_LEASE_WITHDRAW));
+  leave_leases(2);
 }
 
-static int32_t stop_text(void *user, const char *text, uint64_t size) {
-  (void)user, (void)text, (void)size;
-  return 1;
+// A server has as many members as come, and lists them all.
+static void a_hundred_leases_are_listed(void) {
+  enum { MANY = 100 };
+  gmm_lease *leases[MANY] = {NULL};
+  gmm_lease_info info = {.struct_size = sizeof info};
+  for (uint32_t i = 0; i < MANY; ++i) {
+    char name[16];
+    snprintf(name, sizeof name, "lease%u", i);
+    const gmm_lease_desc desc = {.struct_size = sizeof desc, .name = name, .priority = (int32_t)i};
+    MUST(gmm_lease_create(context, &desc, &leases[i]));
+  }
+  for (uint32_t i = 0; i < MANY; ++i) SOON(gmm_lease_query(leases[i], &info) == GMM_OK && info.server != 0);
+  gmm_lease_entry_info entry = {.struct_size = sizeof entry};
+  bool is_listed[MANY] = {false};
+  for (uint64_t i = 0; gmm_lease_list(context, i, LONG_MS, &entry) == GMM_OK; ++i) {
+    CHECK_EQUAL(entry.entry_count, MANY);
+    CHECK(entry.process == getpid() && entry.server == info.server && entry.server_process == info.server_process);
+    CHECK(entry.state == GMM_LEASE_IDLE && entry.priority >= 0 && entry.priority < MANY);
+    is_listed[entry.priority] = atoi(entry.name + 5) == entry.priority;
+  }
+  for (uint32_t i = 0; i < MANY; ++i) CHECK(is_listed[i]);
+  RESULT(gmm_lease_list(context, MANY, LONG_MS, &entry), GMM_UNCHANGED);
+  CHECK_EQUAL(entry.entry_count, MANY);
+  for (uint32_t i = 0; i < MANY; ++i) OK(gmm_lease_destroy(leases[i]));
 }
-static void *serve_for_a_while(void *user) {
-  party *self = user;
-  self->result = gmm_lease_serve(self->context, "served", 3000);
-  return NULL;
+
+// The list starts no server.
+static void a_missing_server_is_named(void) {
+  gmm_context *const first = context;
+  char path[96];
+  snprintf(path, sizeof path, "%s/none", folder);
+  context = open_context(1);
+  const gmm_ipc_desc ipc = {.struct_size = sizeof ipc, .directory = path};
+  OK(gmm_ipc_configure(context, &ipc));
+  gmm_lease_entry_info entry = {.struct_size = sizeof entry};
+  RESULT(gmm_lease_list(context, 0, SHORT_MS, &entry), GMM_ERROR_NOT_READY);
+  CHECK(strstr(gmm_last_error_message(), path) != NULL);
+  OK(gmm_context_release(context));
+  rmdir(path);
+  context = first;
 }
-static void an_arbiter_by_itself_tells_its_state(void) {
-  RESULT(gmm_lease_write(context, "served", keep_text, NULL, SHORT_MS), GMM_ERROR_NOT_READY);
-  memset(parties, 0, sizeof parties);
-  parties[0].context = context;
-  REQUIRE(pthread_create(&parties[0].thread, NULL, serve_for_a_while, &parties[0]) == 0);
-  SOON((status_text[0] = 0, gmm_lease_write(context, "served", keep_text, NULL, LONG_MS)) == GMM_OK);
-  RESULT(gmm_lease_serve(context, "served", 0), GMM_ERROR_BUSY);
-  RESULT(gmm_lease_write(context, "served", stop_text, NULL, LONG_MS), GMM_ERROR_IO);
-  const gmm_lease_desc desc = {.struct_size = sizeof desc, .name = "told", .arbiter = "served"};
+
+static void a_lost_server_is_named(void) {
+  gmm_context *const first = context;
+  char path[96], name[128];
+  snprintf(path, sizeof path, "%s/lost", folder);
+  snprintf(name, sizeof name, "%s/serve.sock", path);
+  context = open_context(1);
+  const gmm_ipc_desc ipc = {.struct_size = sizeof ipc, .directory = path};
+  OK(gmm_ipc_configure(context, &ipc));
+  const gmm_lease_desc desc = {.struct_size = sizeof desc, .name = "lost"};
   gmm_lease *lease = NULL;
   MUST(gmm_lease_create(context, &desc, &lease));
   gmm_lease_info info = {.struct_size = sizeof info};
-  SOON(gmm_lease_query(lease, &info) == GMM_OK && info.arbiter != 0);
-  CHECK_EQUAL(info.is_arbiter, 0);
-  SOON((status_text[0] = 0, gmm_lease_write(context, "served", keep_text, NULL, LONG_MS)) == GMM_OK &&
-       strstr(status_text, "\"told\"") != NULL);
+  SOON(gmm_lease_query(lease, &info) == GMM_OK && info.server != 0);
+  const uint64_t before = info.server;
+  // The deleted socket's server ends, and the next one makes it anew.
+  OK(unlink(name));
+  SOON(gmm_lease_query(lease, &info) == GMM_OK && info.server > before);
+  OK(unlink(name));
+  OK(rmdir(path));
+  SOON(gmm_lease_query(lease, &info) == GMM_OK && info.server == 0);
+  const gmm_lease_amount amount = {.device = 0, .bytes = MIB};
+  const gmm_lease_request_desc request = {
+      .struct_size = sizeof request, .amounts = &amount, .amount_count = 1, .timeout_ms = SHORT_MS};
+  RESULT(gmm_lease_request(lease, &request, NULL), GMM_ERROR_NOT_READY);
   CHECK_MESSAGE(
-      strstr(status_text, "\"format\": \"gmm-lease\"") != NULL && strstr(status_text, "\"state\": \"idle\"") != NULL,
-      "%s", status_text);
-  pthread_join(parties[0].thread, NULL);
-  CHECK_EQUAL(parties[0].result, GMM_OK);
+      strstr(gmm_last_error_message(), "`gmm serve`") != NULL && strstr(gmm_last_error_message(), path) != NULL, "%s",
+      gmm_last_error_message());
   OK(gmm_lease_destroy(lease));
-}
-
-// An arbiter that ends before the members of the one before it came leaves the mark to the next one.
-static void a_short_arbiter_keeps_the_mark(void) {
-  char path[128];
-  snprintf(path, sizeof path, "%s/lease-marked.lock", folder);
-  FILE *const lock = fopen(path, "w");
-  REQUIRE(lock != NULL && fputc(0, lock) == 0 && fclose(lock) == 0);
-  struct stat file = {0};
-  OK(gmm_lease_serve(context, "marked", 20));
-  CHECK(stat(path, &file) == 0 && file.st_size == 1);
-  char socket[128];
-  snprintf(socket, sizeof socket, "%s/lease-marked.sock", folder);
-  // It cannot make its socket: the name is a folder's.
-  REQUIRE(mkdir(socket, 0700) == 0);
-  RESULT(gmm_lease_serve(context, "marked", 20), GMM_ERROR_SYSTEM);
-  CHECK(stat(path, &file) == 0 && file.st_size == 1);
-  REQUIRE(rmdir(socket) == 0);
-  OK(gmm_lease_serve(context, "marked", 1000));
-  CHECK(stat(path, &file) == 0 && file.st_size == 0);
-}
-
-// Seconds of a processor that this process uses in so many milliseconds.
-static double processor_s(long milliseconds) {
-  const clock_t before = clock();
-  sleep_ms(milliseconds);
-  return (double)(clock() - before) / CLOCKS_PER_SEC;
-}
-
-// An arbiter has 64 members. The next one is refused, and comes back with pauses.
-static void one_member_too_many_is_quiet(void) {
-  enum { MANY = 65 };
-  gmm_lease *leases[MANY] = {NULL};
-  gmm_lease_info info = {.struct_size = sizeof info};
-  for (uint32_t i = 0; i < MANY; ++i) {
-    const gmm_lease_desc desc = {.struct_size = sizeof desc, .name = "one", .arbiter = "many"};
-    MUST(gmm_lease_create(context, &desc, &leases[i]));
-    if (i + 1 < MANY) SOON(gmm_lease_query(leases[i], &info) == GMM_OK && info.arbiter != 0);
-  }
-  sleep_ms(500);  // the first tries come fast
-  const double used = processor_s(1000);
-  CHECK_MESSAGE(used < 0.3, "%.3f s of a processor in a second", used);
-  OK(gmm_lease_query(leases[MANY - 1], &info));
-  CHECK_EQUAL(info.arbiter, 0);
-  // A place becomes free.
-  OK(gmm_lease_destroy(leases[1]));
-  SOON(gmm_lease_query(leases[MANY - 1], &info) == GMM_OK && info.arbiter != 0);
-  for (uint32_t i = 0; i < MANY; ++i)
-    if (i != 1) OK(gmm_lease_destroy(leases[i]));
-}
-
-// The arbiter writes faster than this one reads.
-static int32_t read_slowly(void *user, const char *text, uint64_t size) {
-  uint64_t *const members = user;
-  if (members[0]++ == 0) sleep_ms(300);
-  for (uint64_t i = 0; i < size; ++i) members[1] += text[i] == '[';
-  return 0;
-}
-static void a_slow_reader_is_told_everything(void) {
-  enum { MANY = 60 };
-  gmm_lease *leases[MANY] = {NULL};
-  void *blocks[2] = {NULL};
-  const gmm_device first = device, devices = device_count() < 2 ? 1 : 2;
-  for (device = 0; device < devices; ++device) blocks[device] = ALLOC(2 * MIB);
-  device = first;
-  for (uint32_t i = 0; i < MANY; ++i) {
-    const gmm_lease_desc desc = {.struct_size = sizeof desc, .name = "one", .arbiter = "read"};
-    MUST(gmm_lease_create(context, &desc, &leases[i]));
-  }
-  gmm_lease_info info = {.struct_size = sizeof info};
-  for (uint32_t i = 0; i < MANY; ++i) SOON(gmm_lease_query(leases[i], &info) == GMM_OK && info.arbiter != 0);
-  for (uint32_t round = 0; round < 3; ++round) {
-    uint64_t members[2] = {0};  // calls, and lists: one of members and each one's of devices
-    OK(gmm_lease_write(context, "read", read_slowly, members, LONG_MS));
-    CHECK_EQUAL(members[1], MANY + 1);
-  }
-  uint64_t none[2] = {0};
-  RESULT(gmm_lease_write(context, "read", read_slowly, none, 100), GMM_ERROR_NOT_READY);
-  for (uint32_t i = 0; i < MANY; ++i) OK(gmm_lease_destroy(leases[i]));
-  for (gmm_device d = 0; d < devices; ++d) OK(gmm_free(context, blocks[d], GMM_STREAM_DEFAULT));
-}
-
-static void an_arbiter_without_descriptors_is_quiet(void) {
-  memset(parties, 0, sizeof parties);
-  parties[0].context = context;
-  REQUIRE(pthread_create(&parties[0].thread, NULL, serve_for_a_while, &parties[0]) == 0);
-  SOON((status_text[0] = 0, gmm_lease_write(context, "served", keep_text, NULL, LONG_MS)) == GMM_OK);
-  const int client = socket(AF_UNIX, SOCK_STREAM, 0);
-  struct sockaddr_un address = {.sun_family = AF_UNIX};
-  snprintf(address.sun_path, sizeof address.sun_path, "%s/lease-served.sock", folder);
-  struct rlimit before = {0};
-  REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
-  const struct rlimit none = {.rlim_cur = 3, .rlim_max = before.rlim_max};
-  REQUIRE(setrlimit(RLIMIT_NOFILE, &none) == 0);
-  CHECK(connect(client, (const struct sockaddr *)&address, sizeof address) == 0);
-  const double used = processor_s(500);
-  REQUIRE(setrlimit(RLIMIT_NOFILE, &before) == 0);
-  CHECK_MESSAGE(used < 0.15, "%.3f s of a processor in half a second", used);
-  SOON((status_text[0] = 0, gmm_lease_write(context, "served", keep_text, NULL, LONG_MS)) == GMM_OK);
-  close(client);
-  pthread_join(parties[0].thread, NULL);
-  CHECK_EQUAL(parties[0].result, GMM_OK);
+  OK(gmm_context_release(context));
+  unlink(name);
+  rmdir(path);
+  context = first;
 }
 
 static void waiting_ends_with_the_return_of_another(void) {
@@ -568,7 +453,7 @@ static void waiting_ends_with_the_return_of_another(void) {
 // The k-th allocation of host memory fails, in the caller's thread or in the lease's. Each call fails clearly or
 // succeeds, and nothing is lost. Without memory for a report the lease's thread tries again.
 static gmm_result use_a_lease(gmm_tag tag, const void *block) {
-  const gmm_lease_desc desc = {.struct_size = sizeof desc, .name = "poor", .arbiter = "poor"};
+  const gmm_lease_desc desc = {.struct_size = sizeof desc, .name = "poor"};
   gmm_lease *lease = NULL;
   gmm_result result = gmm_lease_create(context, &desc, &lease);
   if (result < 0) CHECK(lease == NULL);
@@ -629,27 +514,24 @@ int main(void) {
     KINDS(a_card_is_shared, vmm);
     KINDS(they_take_turns, vmm);
     KINDS(memory_in_use_stays, vmm);
-    KINDS(who_is_asked_may_return, vmm);
-    KINDS(what_can_never_be_met_is_denied, vmm);
+    KINDS(an_asked_lease_may_return, vmm);
+    KINDS(impossible_requests_are_denied, vmm);
     KINDS(amounts_are_kept, vmm);
     KINDS(a_floor_is_left, vmm);
     KINDS(a_floor_may_be_the_whole_device, vmm);
     KINDS(any_amount_is_answered, vmm);
-    KINDS(an_offer_is_heard_at_once, vmm);
-    KINDS(a_tag_is_one_leases, vmm);
+    KINDS(an_offer_is_reported_at_once, vmm);
+    KINDS(one_lease_offers_a_tag, vmm);
     KINDS(nobody_waits_for_a_ticket_in_asked, vmm);
     KINDS(a_ticket_waits, vmm);
     KINDS(a_watcher_keeps_memory, vmm);
-    KINDS(a_successor_is_elected, vmm);
+    KINDS(a_destroyed_tag_is_not_offered, vmm);
     KINDS(waiting_ends_with_the_return_of_another, vmm);
     KINDS(host_memory_may_lack, vmm);
   }
-  PLAIN(an_arbiter_by_itself_tells_its_state);
-  PLAIN(a_short_arbiter_keeps_the_mark);
-  PLAIN(leases_take_no_inotify);
-  PLAIN(one_member_too_many_is_quiet);
-  PLAIN(a_slow_reader_is_told_everything);
-  PLAIN(an_arbiter_without_descriptors_is_quiet);
+  PLAIN(a_hundred_leases_are_listed);
+  PLAIN(a_missing_server_is_named);
+  PLAIN(a_lost_server_is_named);
   remove_card();
   return check_finish();
 }

@@ -215,14 +215,8 @@ static void watches(void) {
   STEP(gmm_watch, context, &desc, &watcher);
   STEP(gmm_watcher_destroy, watcher);
 }
-static int32_t take_status(void *user, const char *text, uint64_t size) {
-  (void)user, (void)text, (void)size;
-  return 0;
-}
 static void leases(void) {
-  char arbiter[32];
-  snprintf(arbiter, sizeof arbiter, "waits-%d", (int)getpid());
-  const gmm_lease_desc desc = {.struct_size = sizeof desc, .name = "one", .arbiter = arbiter};
+  const gmm_lease_desc desc = {.struct_size = sizeof desc, .name = "one"};
   gmm_tag tag = 0;  // without memory, so that nothing is drained
   STEP(gmm_tag_create, context, "of a lease", NULL, &tag);
   gmm_lease_info info = {.struct_size = sizeof info};
@@ -231,10 +225,10 @@ static void leases(void) {
   STEP(gmm_lease_offer, lease, tag, 1);
   STEP(gmm_lease_request, lease, NULL, NULL);
   STEP(gmm_lease_query, lease, &info);
-  STEP(gmm_lease_write, context, arbiter, take_status, NULL, 60000);
+  gmm_lease_entry_info entry = {.struct_size = sizeof entry};
+  STEP(gmm_lease_list, context, 0, 60000, &entry);
   STEP(gmm_lease_return, lease);
   STEP(gmm_lease_destroy, lease);
-  STEP(gmm_lease_serve, context, arbiter, 0);
 }
 static void deferral(void) {
   STEP(gmm_defer_begin, context);

@@ -127,7 +127,7 @@ static gmm_lease *lease;
 static void prepare_lease(void) {
   prepare_pause_to_host();
   MUST(run_pause());
-  const gmm_lease_desc desc = {.struct_size = sizeof desc, .name = "one", .arbiter = "kth"};
+  const gmm_lease_desc desc = {.struct_size = sizeof desc, .name = "one"};
   MUST(gmm_lease_create(context, &desc, &lease));
   MUST(gmm_lease_offer(lease, tag, 1));
 }

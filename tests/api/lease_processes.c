@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Leases of real processes that share a device: each dies or stops at each step of a handover, in each role. Nobody
-// waits past its time, nobody's contents are lost, and after a death those who live go on.
+// Leases of real processes that share a device: each dies or stops at each step of a handover, and so does the server.
+// Nobody waits past its time, nobody's contents are lost, and after a death those who live go on.
 #include "../support/second_process.h"
 #include "lease_support.h"
 
@@ -16,8 +16,8 @@ typedef struct order {
 typedef struct answer {
   gmm_result result;
   uint32_t state;
-  uint64_t value, arbiter;
-  uint32_t is_arbiter, reserved;
+  uint64_t value, server;
+  int32_t server_process, reserved;
   char message[512];
 } answer;
 
@@ -78,8 +78,7 @@ static int run_member(const char *name) {
   kind = GMM_KIND_VMM;
   self.tag = make_tag("weights", GMM_CONTENTS_HOST);
   self.seed = (uint32_t)getpid();
-  const gmm_lease_desc desc = {
-      .struct_size = sizeof desc, .name = name, .arbiter = "tests", .residency_ms = 1, .asked = {hear, NULL}};
+  const gmm_lease_desc desc = {.struct_size = sizeof desc, .name = name, .residency_ms = 1, .asked = {hear, NULL}};
   if (gmm_lease_create(context, &desc, &self.lease) != GMM_OK) return 3;
   gmm_lease_offer(self.lease, self.tag, 1);
   const gmm_watch_desc watched = {.struct_size = sizeof watched,
@@ -128,8 +127,8 @@ static int run_member(const char *name) {
     gmm_lease_info info = {.struct_size = sizeof info};
     if (gmm_lease_query(self.lease, &info) != GMM_OK) return 6;
     reply.state = info.state;
-    reply.arbiter = info.arbiter;
-    reply.is_arbiter = info.is_arbiter;
+    reply.server = info.server;
+    reply.server_process = info.server_process;
     if (!send_bytes(1, &reply, sizeof reply)) return 7;
   }
   return 0;
@@ -169,11 +168,10 @@ static answer ask(uint32_t i, const char *what, uint64_t argument, uint64_t time
                   gmm_result_name(gives_a.result), gives_a.message);                                    \
   } while (0)
 
-// All have contents, nobody uses them; the last process's are active. Process 0 is the arbiter.
+// All have contents, nobody uses them; the last process's are active.
 static void start_all(void) {
   for (uint32_t i = 0; i < PROCESSES; ++i) {
     start(i);
-    if (i == 0) SOON(ask(0, "query", 0, 0).is_arbiter != 0);
     GIVES(i, GMM_OK, "ask", PART, LONG_MS);
     GIVES(i, GMM_OK, "fill", 0, 0);
     GIVES(i, GMM_OK, "return", 0, 0);
@@ -188,6 +186,8 @@ static void end_all(void) {
     lives[i] = false;
   }
 }
+// Of the server; 0: process 0 has no connection to one now.
+static pid_t server(void) { return (pid_t)ask(0, "query", 0, 0).server_process; }
 static void bury(uint32_t i) {
   if (lives[i]) second_kill(&processes[i]);
   lives[i] = false;
@@ -262,43 +262,62 @@ static void hand_over(uint32_t asker, uint32_t holder, bool in_use, uint32_t str
 }
 
 static void each_dies_or_stops_at_each_step(int number) {
-  // The arbiter is process 0: it asks, holds, or looks on.
-  static const struct { uint32_t asker, holder; } roles[] = {{0, 1}, {1, 0}, {1, 2}};
-  for (uint32_t r = 0; r < sizeof roles / sizeof *roles; ++r) {
-    const uint32_t asker = roles[r].asker, holder = roles[r].holder;
-    hand_over(asker, holder, false, holder, GMM_WATCH_PREPARE, number);
-    hand_over(asker, holder, false, holder, GMM_WATCH_LOSING, number);
-    hand_over(asker, holder, true, holder, AT_ASKED, number);
-    hand_over(asker, holder, false, asker, GMM_WATCH_RESTORED, number);
-    hand_over(asker, holder, false, holder, NO_STEP, number);
-    if (atomic_load(&check_state.failures) != 0) return;
-  }
-  hand_over(1, 2, false, 0, NO_STEP, number);  // the arbiter, which looks on
-  hand_over(1, 2, true, 0, NO_STEP, number);
+  hand_over(0, 1, false, 1, GMM_WATCH_PREPARE, number);
+  hand_over(0, 1, false, 1, GMM_WATCH_LOSING, number);
+  hand_over(0, 1, true, 1, AT_ASKED, number);
+  hand_over(0, 1, false, 0, GMM_WATCH_RESTORED, number);
+  hand_over(0, 1, false, 1, NO_STEP, number);
 }
 static void each_dies_at_each_step(void) { each_dies_or_stops_at_each_step(SIGKILL); }
 static void each_stops_at_each_step(void) { each_dies_or_stops_at_each_step(SIGSTOP); }
 
-// The holder stops while it gives up its memory, the arbiter dies, and the holder goes on.
-static void the_arbiter_dies_while_another_one_gives(void) {
+// The holder stops at a step of giving up its memory, the server dies or stops, and the holder goes on.
+static void the_server_dies_or_stops_while_another_one_gives(void) {
   static const uint32_t steps[] = {GMM_WATCH_PREPARE, GMM_WATCH_LOSING};
-  for (uint32_t s = 0; s < sizeof steps / sizeof *steps; ++s) {
+  for (uint32_t s = 0; s < 4; ++s) {
+    const bool dies = s < 2;
     start_all();
     GIVES(2, GMM_OK, "ask", 0, LONG_MS);
     GIVES(2, GMM_OK, "return", 0, 0);
-    GIVES(2, GMM_OK, "strike", steps[s], SIGSTOP);
+    GIVES(2, GMM_OK, "strike", steps[s % 2], SIGSTOP);
+    const pid_t first = server();
     tell(1, "ask", 0, LONG_MS);
     SOON(has_changed(2, WSTOPPED));
-    bury(0);
-    sleep_ms(SHORT_MS);  // the other one may become the arbiter, and knows nothing of the order
+    kill(first, dies ? SIGKILL : SIGSTOP);
+    sleep_ms(SHORT_MS);  // another one may be there, and knows nothing of the command
     kill(processes[2].pid, SIGCONT);
+    if (!dies) {
+      sleep_ms(SHORT_MS);
+      kill(first, SIGCONT);
+    }
     const answer reply = hear_from(1);
     CHECK_MESSAGE(reply.result == GMM_OK, "%s: %s", gmm_result_name(reply.result), reply.message);
     CHECK_EQUAL(ask(1, "look", 0, 0).value, 1);
     GIVES(1, GMM_OK, "return", 0, 0);
     all_go_on();
+    CHECK((server() == first) == !dies);
     end_all();
   }
+}
+
+// Everybody keeps what it has, and a new server learns who has it.
+static void the_server_dies_while_one_uses(void) {
+  start_all();
+  GIVES(2, GMM_OK, "ask", 0, LONG_MS);
+  const answer before = ask(2, "query", 0, 0);
+  tell(1, "ask", 0, LONG_MS);
+  sleep_ms(100);
+  kill(before.server_process, SIGKILL);
+  SOON(ask(2, "query", 0, 0).server > before.server);
+  const answer late = ask(0, "ask", 0, 8 * SHORT_MS);  // the new server decides nothing for half a second
+  CHECK_MESSAGE(late.result == GMM_ERROR_NOT_READY && strstr(late.message, "\"process2\"") != NULL, "%s: %s",
+                gmm_result_name(late.result), late.message);
+  CHECK_EQUAL(ask(2, "look", 0, 0).value, 1);
+  GIVES(2, GMM_OK, "return", 0, 0);
+  CHECK_EQUAL(hear_from(1).result, GMM_OK);
+  GIVES(1, GMM_OK, "return", 0, 0);
+  all_go_on();
+  end_all();
 }
 
 static void a_waiting_process_dies(void) {
@@ -327,11 +346,13 @@ static void a_forked_child_keeps_no_claims(void) {
 static void processes_come_and_go(void) {
   start_all();
   uint64_t turns = 0;
+  pid_t last_server = server();
   srand(7);
   for (uint32_t round = 0; round < 12; ++round) {
     for (uint32_t i = 0; i < PROCESSES; ++i) tell(i, "turns", 400, 0);
     sleep_ms(rand() % 300);
     const uint32_t struck = (uint32_t)rand() % PROCESSES;
+    if (rand() % 3 == 0 && last_server > 0) kill(last_server, SIGKILL);
     const bool dies = rand() % 2 == 0;
     kill(processes[struck].pid, dies ? SIGKILL : SIGSTOP);
     if (dies) bury(struck);
@@ -343,6 +364,7 @@ static void processes_come_and_go(void) {
       CHECK_MESSAGE(reply.result == GMM_OK, "process %u: %s: %s", i, gmm_result_name(reply.result), reply.message);
       turns += reply.value;
     }
+    if (lives[0]) last_server = server();
     if (!lives[struck]) {
       start(struck);
       GIVES(struck, GMM_OK, "ask", PART, LONG_MS);
@@ -370,7 +392,8 @@ int main(int argc, char **argv) {
   signal(SIGPIPE, SIG_IGN);
   RUN(each_dies_at_each_step);
   RUN(each_stops_at_each_step);
-  RUN(the_arbiter_dies_while_another_one_gives);
+  RUN(the_server_dies_or_stops_while_another_one_gives);
+  RUN(the_server_dies_while_one_uses);
   RUN(a_waiting_process_dies);
   RUN(a_forked_child_keeps_no_claims);
   RUN(processes_come_and_go);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any reports to the arbiter of leases, and any orders to a member. A virtual clock: nothing here waits.
+// Any reports to the arbiter of leases, and any commands to a member. A virtual clock: nothing here waits.
 //
 // The arbiter must stay sound, and must serve an honest member once the others are gone. A member must never give up
 // memory that is in use, and take a grant only while it waits.
@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "engine/lease/arbiter.h"
+#include "cli/serve/arbiter.h"
 #include "engine/lease/member.h"
 #include "standalone.h"
 
@@ -102,15 +102,14 @@ struct World {
   uint64_t now = 1'000'000;
   LeaseArbiter arbiter;
   Process honest;
-  uint32_t honest_slot;
-  uint32_t slots[kOthers];  // kMembers: there is none
+  LeaseArbiter::Member *honest_member;
+  LeaseArbiter::Member *members[kOthers] = {};
   LeaseReport reports[kOthers];
-  LeaseOrder orders[kOthers], last;
+  LeaseCommand commands[kOthers], last;
 
   explicit World(bool has_predecessor) : arbiter(1, has_predecessor, now) {
-    honest_slot = arbiter.add(1, now);
+    honest_member = arbiter.add(1, &last);
     honest.member.connected();
-    for (uint32_t &slot : slots) slot = LeaseArbiter::kMembers;
     pump();
   }
   // Until nobody has anything to say.
@@ -118,77 +117,75 @@ struct World {
     for (int rounds = 0;; ++rounds) {
       require(rounds < 64);
       LeaseReport report;
-      bool has_report = false, has_order = false;
+      bool has_report = false, has_command = false;
       honest.run(now, &report, &has_report);
-      if (has_report) require(arbiter.receive(honest_slot, report, now));
+      if (has_report) require(arbiter.receive(honest_member, report, now));
       arbiter.step(now);
-      uint32_t slot = 0;
-      LeaseOrder order;
-      for (uint32_t sent = 0; arbiter.next_order(now, &slot, &order); ++sent) {
-        require(sent < LeaseArbiter::kMembers && order.devices <= kLeaseDevices);
-        require(std::memchr(order.text, 0, sizeof order.text) != nullptr);
-        require(std::memchr(order.ask_name, 0, sizeof order.ask_name) != nullptr);
-        for (uint32_t i = 0; i < kOthers; ++i)
-          if (slots[i] == slot) orders[i] = order;
-        if (slot != honest_slot) continue;
-        honest.member.receive(order, now);
-        last = order;
-        has_order = true;
+      LeaseCommand command;
+      for (uint32_t sent = 0; LeaseArbiter::Member *member = arbiter.next_command(now, &command); ++sent) {
+        require(sent <= kOthers && command.devices <= kLeaseDevices);
+        require(std::memchr(command.text, 0, sizeof command.text) != nullptr);
+        require(std::memchr(command.ask_name, 0, sizeof command.ask_name) != nullptr);
+        *static_cast<LeaseCommand *>(member->user) = command;
+        if (member != honest_member) continue;
+        honest.member.receive(command, now);
+        has_command = true;
       }
-      if (!has_report && !has_order) return;
+      if (!has_report && !has_command) return;
     }
   }
   void remove(uint32_t i) {
-    if (slots[i] != LeaseArbiter::kMembers) arbiter.remove(slots[i], now);
-    slots[i] = LeaseArbiter::kMembers;
+    if (members[i] != nullptr) arbiter.remove(members[i], now);
+    members[i] = nullptr;
   }
   void report(uint32_t i, Input &input) {
-    if (slots[i] == LeaseArbiter::kMembers) {
-      slots[i] = arbiter.add(2, now);
-      require(slots[i] != LeaseArbiter::kMembers);
+    if (members[i] == nullptr) {
+      members[i] = arbiter.add(2, &commands[i]);
+      require(members[i] != nullptr);
       reports[i] = LeaseReport{};
-      orders[i] = LeaseOrder{};
+      commands[i] = LeaseCommand{};
     }
     LeaseReport &next = reports[i];
     ++next.number;
     next.identity = 100 + i;
     next.request = next.attempt = 1 + input.byte() % 4;
-    next.round = orders[i].round;
-    next.gave = input.byte() % 2 != 0 ? orders[i].give : next.gave;
+    next.round = commands[i].round;
+    next.gave = input.byte() % 2 != 0 ? commands[i].give : next.gave;
     next.state = static_cast<LeaseState>(input.byte() % 4);
     next.state_ms = input.number();
     next.priority = static_cast<int8_t>(input.byte());
     next.devices = 1 + input.byte() % 3;
     std::memcpy(next.name, "other", 6);
     for (uint32_t d = 0; d < next.devices; ++d) {
-      LeaseReport::Row &row = next.rows[d];
+      LeaseRow &row = next.rows[d];
       row.device.bytes[0] = static_cast<uint8_t>(1 + d + input.byte() % 16);
       for (uint64_t *field : {&row.free, &row.held, &row.floor, &row.offered, &row.wanted, &row.granted})
         *field = input.number();
     }
     LeaseReport sent = next;
     input.change(&sent, sizeof sent);
-    if (!arbiter.receive(slots[i], sent, now)) remove(i);
+    if (!arbiter.receive(members[i], sent, now)) remove(i);
   }
 };
 
-// A member whose arbiter says anything.
-void deceive(Process &victim, const LeaseOrder &from, Input &input, uint64_t now) {
-  LeaseOrder order = from;
-  order.number = victim.member.order().number + 1;
-  order.granted_request = victim.member.request();
-  order.granted_attempt = 1 + input.byte() % 3;
-  order.give = input.number();
-  order.ask = input.number();
-  order.devices = input.byte() % (kLeaseDevices + 1);
-  input.change(&order, sizeof order);
-  if (order.magic != kLeaseOrderMagic || order.version != kLeaseVersion || order.devices > kLeaseDevices) {
+// A member whose server says anything.
+void deceive(Process &victim, const LeaseCommand &from, Input &input, uint64_t now) {
+  LeaseCommand command = from;
+  command.number = victim.member.command().number + 1;
+  command.answer = static_cast<LeaseAnswer>(input.byte() % 3);
+  command.request = victim.member.request();
+  command.attempt = 1 + input.byte() % 3;
+  command.give = input.number();
+  command.ask = input.number();
+  command.devices = input.byte() % (kLeaseDevices + 1);
+  input.change(&command, sizeof command);
+  if (!command.header.is(ServeKind::kLeaseCommand) || command.devices > kLeaseDevices) {
     victim.member.disconnected();
     return victim.member.connected();
   }
-  order.ask_name[sizeof order.ask_name - 1] = order.text[sizeof order.text - 1] = 0;
+  command.ask_name[sizeof command.ask_name - 1] = command.text[sizeof command.text - 1] = 0;
   const LeaseState before = victim.member.state();
-  victim.member.receive(order, now);
+  victim.member.receive(command, now);
   require(victim.member.state() == before || before == LeaseState::kWaiting);
   LeaseReport report;
   bool has_report = false;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sends any bytes, in any pieces, to a live arbiter of leases. It must go on serving.
+// Sends any bytes, in any pieces, to a live server. It must go on serving.
 //
 // An input is a list of steps. The first byte of a step says what it does:
-//   bits 0-1  0: sends the step's data; 1: sends a correct report in which the data changes bytes; 2: opens a new
+//   bits 0-1  0: sends the step's data; 1: sends a correct message in which the data changes bytes; 2: opens a new
 //             connection, and keeps the old one; 3: shuts down the writing side
-//   bit 2     first receives what the arbiter has sent
-//   bit 3     the report asks for the arbiter's status
+//   bit 2     first receives what the server has sent
+//   bit 3     the message is a question, and not a report
 // The second byte is the length of the step's data, which follows.
 #include <poll.h>
 #include <sys/socket.h>
@@ -17,35 +17,30 @@
 #include <cstring>
 #include <thread>
 
-#include "engine/context/lease_server.h"
-#include "engine/ipc/directory.h"
+#include "cli/serve/server.h"
 #include "standalone.h"
 
 namespace {
 
 using namespace gmm;
 
-void discard(void *, uint32_t, const char *) {}
-
 struct Target {
   char directory[32] = "/tmp/gmm-fuzz-XXXXXX";
-  Log log{discard, nullptr};
-  IpcPolicy policy;
   int32_t folder = -1;
-  LeaseServer *server = nullptr;
+  Server *server = nullptr;
   std::thread thread;
   Target() {
     os::FolderFacts facts;
     if (::mkdtemp(directory) == nullptr || os::open_socket_folder(directory, false, &folder, &facts) != 0) std::abort();
-    server = new LeaseServer(HostAllocator(), log, policy, folder, "fuzz");
-    if (!server->open().ok()) std::abort();
-    thread = std::thread([this] { server->run(UINT64_MAX); });
+    server = new Server(folder, IpcPolicy(), false);
+    if (!server->open(-1).ok()) std::abort();
+    thread = std::thread([this] { server->run(); });
   }
   ~Target() {
     server->stop();
     thread.join();
     delete server;
-    os::remove_name(folder, "lease-fuzz.lock");
+    os::remove_name(folder, kServeSocket);
     os::close_socket(folder);
     if (::rmdir(directory) != 0) std::abort();
   }
@@ -54,7 +49,7 @@ struct Target {
 int connect_to(const Target &target) {
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
-  std::snprintf(address.sun_path, sizeof address.sun_path, "%s/lease-fuzz.sock", target.directory);
+  std::snprintf(address.sun_path, sizeof address.sun_path, "%s/%s", target.directory, kServeSocket);
   const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0 || ::connect(fd, reinterpret_cast<sockaddr *>(&address), sizeof address) != 0) std::abort();
   return fd;
@@ -73,29 +68,29 @@ LeaseReport good_report() {
   return report;
 }
 
-// A request of a device of its own is granted. What others were granted may have all places of devices for a moment.
+// A request of a device of its own is granted, and a question is answered.
 void check_service(const Target &target) {
-  static uint8_t device = 0;
+  const timeval patience = {10, 0};
   LeaseReport report = good_report();
-  report.rows[0].device.bytes[1] = ++device;
-  for (int tries = 0; tries < 3000; ++tries) {
-    const int fd = connect_to(target);
-    LeaseOrder order;
-    const timeval patience = {2, 0};
-    ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-    report.number = 1;
-    report.round = 0;
+  report.identity = 77;
+  report.rows[0].device.bytes[1] = 1;
+  const int fd = connect_to(target), asking = connect_to(target);
+  ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  ::setsockopt(asking, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  LeaseCommand command;
+  ::send(fd, &report, sizeof report, MSG_NOSIGNAL);
+  while (!command.answers(1, 1)) {
+    if (::recv(fd, &command, sizeof command, MSG_WAITALL) != sizeof command) std::abort();
+    ++report.number;  // it answers a round
+    report.round = command.round;
     ::send(fd, &report, sizeof report, MSG_NOSIGNAL);
-    while (::recv(fd, &order, sizeof order, MSG_WAITALL) == sizeof order && order.granted_request != 1) {
-      ++report.number;  // it answers a round
-      report.round = order.round;
-      ::send(fd, &report, sizeof report, MSG_NOSIGNAL);
-    }
-    ::close(fd);
-    if (order.granted_request == 1) return;
-    ::usleep(10'000);
   }
-  std::abort();
+  const LeaseQuestion question;
+  LeaseEntry entry;
+  ::send(asking, &question, sizeof question, MSG_NOSIGNAL);
+  if (::recv(asking, &entry, sizeof entry, MSG_WAITALL) != sizeof entry || entry.count == 0) std::abort();
+  ::close(fd);
+  ::close(asking);
 }
 
 }  // namespace
@@ -113,17 +108,19 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (length > size) length = size;
     if (wait) {
       pollfd answer = {fds[last], POLLIN, 0};
-      uint8_t bytes[sizeof(LeaseOrder)];
+      uint8_t bytes[sizeof(LeaseCommand)];
       if (::poll(&answer, 1, 5) == 1) (void)!::recv(fds[last], bytes, sizeof bytes, MSG_DONTWAIT);
     }
     if (how == 0) {
       ::send(fds[last], data, length, MSG_NOSIGNAL | MSG_DONTWAIT);
     } else if (how == 1) {
-      LeaseReport report = good_report();
-      if (asks) report.identity = 0;
-      for (size_t i = 0; i + 2 < length; i += 3)
-        reinterpret_cast<uint8_t *>(&report)[(data[i] * size_t{256} + data[i + 1]) % sizeof report] = data[i + 2];
-      ::send(fds[last], &report, sizeof report, MSG_NOSIGNAL | MSG_DONTWAIT);
+      const LeaseReport report = good_report();
+      const LeaseQuestion question;
+      uint8_t message[sizeof report];
+      const size_t bytes = asks ? sizeof question : sizeof report;
+      std::memcpy(message, asks ? static_cast<const void *>(&question) : &report, bytes);
+      for (size_t i = 0; i + 2 < length; i += 3) message[(data[i] * size_t{256} + data[i + 1]) % bytes] = data[i + 2];
+      ::send(fds[last], message, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
     } else if (how == 2 && last + 1 < sizeof fds / sizeof *fds) {
       fds[++last] = connect_to(target);
     } else {

@@ -3,7 +3,7 @@
 
 This process takes the rest of the card, without a lease. The time of a hand-over (a request that has to take the memory
 from the other process) stands beside that of the same copies out and in by the driver, at pinned bandwidth, in the same
-run. The contents are compared after each hand-over. Then a holder is killed, and memory is taken past the arbiter.
+run. The contents are compared after each hand-over. Then a holder is killed, and memory is taken past the server.
 
 Exits with 77 where there is no GPU, or too little free memory of the GPU or the host.
 
@@ -31,7 +31,6 @@ MIB = 1 << 20
 GOAL = 1.15
 ROUNDS = 3
 WAIT = 30.0
-ARBITER = "check"
 
 
 class Member:
@@ -43,7 +42,7 @@ class Member:
         self.stamp = ord(name[0])
         self.context.prepare_backup(size)  # page-locked ahead, as a warm process has it
         self.context.tag("weights", gmm.Contents.HOST)
-        self.lease = gmm.lease.Lease(name, ["weights"], arbiter=ARBITER, residency=0.001, context=self.context)
+        self.lease = gmm.lease.Lease(name, ["weights"], residency=0.001, context=self.context)
         # Both page-locked: what the chunks are, and where they come to be compared.
         self.pattern = self.context.alloc(self.chunk, gmm.Kind.HOST)
         self.staging = self.context.alloc(self.chunk, gmm.Kind.HOST)
@@ -200,7 +199,7 @@ def hand_over(pair, size, rehearses):
     return turns
 
 
-def past_the_arbiter(context, pair, turns):
+def past_the_server(context, pair, turns):
     """This process has no lease and takes what was free: a request is denied at once, and nothing is lost."""
     first, second = pair
     assert "resumed" in second("request")
@@ -276,7 +275,7 @@ def run(pair, size, rehearses):
             process("make")
             process("release")
         turns = hand_over(pair, size, rehearses)
-        past_the_arbiter(context, pair, turns)
+        past_the_server(context, pair, turns)
         killed_holder(pair, turns)
         ballast.free()
 

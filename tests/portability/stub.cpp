@@ -15,6 +15,7 @@
 #include "base/peer.h"
 #include "base/process.h"
 #include "base/process_generation.h"
+#include "base/spawn.h"
 #include "base/thread.h"
 #include "base/trace_file.h"
 #include "base/trusted_variable.h"
@@ -129,8 +130,10 @@ int open_socket_folder(const char *, bool, int32_t *, FolderFacts *) { return EN
 void for_each_name(int32_t, uint32_t, void (*)(void *, const char *), void *) {}
 int remove_name(int32_t, const char *) { return ENOSYS; }
 int identify_name(int32_t, const char *, NameIdentity *) { return ENOSYS; }
-int lock_name(int32_t, const char *, bool, int32_t *, bool *) { return ENOSYS; }
-void unlock_name(int32_t, bool) {}
+int lock_folder(int32_t) { return ENOSYS; }
+int start_command(const char *const *, int32_t *) { return ENOSYS; }
+bool has_program_ended(int32_t) { return true; }
+int take_listener(int32_t) { return ENOSYS; }
 int make_socket(int32_t *) { return ENOSYS; }
 int connect_socket(int32_t, int32_t, const char *) { return ENOSYS; }
 bool nobody_listens(int32_t, const char *) { return false; }

@@ -10,6 +10,7 @@ import os
 import pathlib
 import re
 import resource
+import socket
 import subprocess
 import sys
 import tempfile
@@ -256,32 +257,36 @@ def test_snapshot(folder):
                   [out[:500], str(snapshot.get("error"))])
 
 
-def test_lease(folder):
-    """The arbiter runs until it is ended, and the next one takes its place."""
-    ENVIRONMENT["GMM_IPC_DIR"] = str(folder / "leases")
-    name = ["--name", "cli"]
-    expect("the status of no arbiter", ["lease", "--status", *name], 1, err="NOT_READY.*\"cli\"")
-    expect("an arbiter with a bad name", ["lease", "--name", "a/b"], 1, err="INVALID_VALUE")
-    incarnations = []
+def test_serve(folder):
+    """One server a folder, which runs until it is ended; the next one takes its place."""
+    place = ["--folder", str(folder / "leases")]
+    expect("the status without a server", ["serve", "--status", *place], 1, err="NOT_READY.*no server runs")
+    expect("a folder that is no path", ["serve", "--folder", "here"], 2, err="--folder here")
+    expect("a user who is none", ["serve", "--user", "root"], 2, err="--user root")
+    numbers = []
     for turn in ("the first", "a later"):
-        with subprocess.Popen([GMM, "lease", *name], env=ENVIRONMENT, stderr=subprocess.PIPE, text=True) as arbiter:
+        with subprocess.Popen([GMM, "serve", *place], env=ENVIRONMENT, stderr=subprocess.PIPE, text=True) as server:
             deadline = time.monotonic() + 60
-            while gmm("lease", "--status", *name)[0] != 0 and time.monotonic() < deadline:
+            while gmm("serve", "--status", *place)[0] != 0 and time.monotonic() < deadline:
                 time.sleep(0.01)
-            out = expect(f"the status of {turn} arbiter", ["lease", "--status", *name], 0)
-            expect(f"a second arbiter beside {turn} one", ["lease", *name], 1, err="BUSY.*another process")
-            arbiter.kill()
-        try:
-            status = json.loads(out)
-        except ValueError as error:
-            status = {"error": str(error)}
-        told = status.get("format"), status.get("version"), status.get("arbiter"), status.get("process")
-        tap.check(told == ("gmm-lease", 1, "cli", arbiter.pid) and status.get("members") == [],
-                  f"{turn} arbiter tells who it is", [out])
-        incarnations.append(status.get("incarnation", 0))
-    tap.check(0 < incarnations[0] < incarnations[1], "a later arbiter has a greater number", [str(incarnations)])
-    expect("the status after its end", ["lease", "--status", *name], 1, err="NOT_READY")
-    del ENVIRONMENT["GMM_IPC_DIR"]
+            out = expect(f"the status of {turn} server", ["serve", "--status", *place], 0,
+                         rf"^server \d+, process {server.pid}, leases by device: 0$")
+            expect(f"a second server beside {turn} one", ["serve", *place], 1, err="BUSY.*Another server")
+            server.kill()
+        numbers.append(int((re.search(r"\d+", out) or [0])[0]))
+    tap.check(0 < numbers[0] < numbers[1], "a later server has a greater number", [str(numbers)])
+    expect("the status after its end", ["serve", "--status", *place], 1, err="NOT_READY")
+    with socket.socket(socket.AF_UNIX) as listener:
+        (folder / "leases" / "serve.sock").unlink()
+        listener.bind(str(folder / "leases" / "serve.sock"))
+        listener.listen()
+        expect("a server beside somebody else's socket", ["serve", *place], 1, err="Somebody else listens")
+        # As systemd gives it. The process is the one that runs gmm, as exec keeps its number.
+        start = f'exec 3<&{listener.fileno()}; export LISTEN_PID=$$ LISTEN_FDS=1; exec "$@"'
+        with subprocess.Popen(["bash", "-c", start, "-", GMM, "serve", *place], env=ENVIRONMENT,
+                              pass_fds=[listener.fileno()]) as server:
+            expect("a server on a socket of systemd", ["serve", "--status", *place], 0)
+            server.kill()
 
 
 def main():
@@ -294,7 +299,7 @@ def main():
         test_binary_traces(pathlib.Path(folder))
         test_snapshot(pathlib.Path(folder))
         test_snapshot_of_trace(pathlib.Path(folder))
-        test_lease(pathlib.Path(folder))
+        test_serve(pathlib.Path(folder))
     tap.finish()
 
 

@@ -309,8 +309,7 @@ namespace Gmm
         }
 
         /// <summary>
-        /// Makes this process a member of an arbiter's leases. The call waits for nobody: the first such process
-        /// becomes the arbiter.
+        /// Makes a lease. The call waits for nobody: the lease's thread finds the server of the machine, or starts it.
         /// </summary>
         public GmmLease Lease(GmmLeaseOptions options)
         {
@@ -318,22 +317,25 @@ namespace Gmm
         }
 
         /// <summary>
-        /// What an arbiter (null: "default") knows: who holds and offers what, and who waits. It waits 5 s for an
-        /// arbiter to come and to answer. NotReady: none did.
+        /// The leases of the machine: an entry for each device that a lease uses, and one for a lease that uses none.
+        /// NotReady: no server runs, or none answers in this time.
         /// </summary>
-        public GmmLeaseStatus LeaseStatus(string arbiter = null)
-        {
-            return LeaseStatus(arbiter, TimeSpan.FromSeconds(5));
-        }
-
-        /// <summary>The same, with another time to wait.</summary>
-        public GmmLeaseStatus LeaseStatus(string arbiter, TimeSpan timeout)
+        public IReadOnlyList<GmmLeaseEntryInfo> Leases(TimeSpan timeout)
         {
             Show.CheckSize("timeout", timeout.Ticks);
+            List<GmmLeaseEntryInfo> found = new List<GmmLeaseEntryInfo>();
             using (Use context = new Use(handle))
             {
-                return GmmLeaseStatus.Read(context.Address, arbiter, (ulong)timeout.TotalMilliseconds);
+                byte[] entry = GmmLeaseEntryInfo.BytesForC();
+                ulong milliseconds = (ulong)timeout.TotalMilliseconds;
+                while (Native.gmm_lease_list(context.Address, (ulong)found.Count, milliseconds, entry)
+                    == (int)GmmResult.Ok)
+                {
+                    found.Add(new GmmLeaseEntryInfo(entry));
+                    entry = GmmLeaseEntryInfo.BytesForC();
+                }
             }
+            return found;
         }
     }
 }

@@ -118,10 +118,9 @@ namespace Gmm
     /// </summary>
     /// <remarks>
     /// Between two turns gmm pauses the offered tags when another process wants their memory, and the next turn resumes
-    /// them. If nobody wants it, it stays where it is. An arbiter decides whose turn it is: a thread of one of these
-    /// processes, or the command `gmm lease`. When it dies, another process takes its place. A lease that nobody refers
-    /// to any more ends, so the program holds it. A handler that refers to it keeps it; the lease that the handler gets
-    /// does not.
+    /// them. If nobody wants it, it stays where it is. The server of the machine, the command `gmm serve`, decides
+    /// whose turn it is. The first lease starts it. A lease that nobody refers to any more ends, so the program holds
+    /// it. A handler that refers to it keeps it; the lease that the handler gets does not.
     /// </remarks>
     public sealed class GmmLease : IDisposable
     {
@@ -172,8 +171,8 @@ namespace Gmm
 
         /// <summary>
         /// Offers a tag, or changes its cost: what it costs to bring a byte of it back, beside other tags. The lowest
-        /// goes first. It waits while gmm pauses or resumes for this lease. Busy: another lease of the context offers
-        /// the tag.
+        /// goes first. It waits while gmm pauses or resumes for this lease. Offered: another lease of the context
+        /// offers the tag.
         /// </summary>
         public void Offer(GmmTag tag, long cost = 1)
         {
@@ -302,8 +301,8 @@ namespace Gmm
         public GmmLeaseInfo Info()
         {
             using (Use lease = new Use(handle))
-            using (gmm_lease_info info = new gmm_lease_info())
             {
+                byte[] info = GmmLeaseInfo.BytesForC();
                 Native.gmm_lease_query(lease.Address, info);
                 return new GmmLeaseInfo(info);
             }

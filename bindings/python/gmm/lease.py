@@ -8,14 +8,13 @@
             ...                              # others may have the memory now
 
 Between two turns gmm pauses the offered tags when another process wants their memory, and the next turn resumes them.
-Nobody wants it: it stays where it is, and the next turn costs nothing. An arbiter decides whose turn it is: a thread of
-one of these processes, or the command `gmm lease`. When it dies, another process takes its place.
+Nobody wants it: it stays where it is, and the next turn costs nothing. The server of the machine, the command
+`gmm serve`, decides whose turn it is. The first lease starts it.
 
 With vLLM's sleep mode or torch_memory_saver one line is enough: see use().
 """
 import atexit
 import enum
-import json
 import os
 import sys
 import threading
@@ -33,13 +32,13 @@ from gmm._core.ticket import Ticket, milliseconds
 from gmm._core.words import size
 from gmm._default import context as default_context
 
-__all__ = ["Lease", "LeaseAsk", "LeaseInfo", "LeaseState", "status", "use"]
+__all__ = ["Lease", "LeaseAsk", "LeaseEntryInfo", "LeaseInfo", "LeaseState", "status", "use"]
 
 _HANDLE_LEASE = 7  # native.h: HandleKind
 _MOST_MS = 86400 * 1000
 _OFFER_SECONDS = 60.0  # for the pause or resume that keeps the offers from being changed
 
-BusyError, NotReadyError = ERRORS["BusyError"], ERRORS["NotReadyError"]
+BusyError = ERRORS["BusyError"]
 
 
 class LeaseState(enum.IntEnum):
@@ -61,15 +60,14 @@ class LeaseAsk(NamedTuple):
 
 
 class LeaseInfo(NamedTuple):
-    """A lease. arbiter: its number, 0: none answers. shorts: grants that were too small when the memory was taken.
+    """A lease. server: its number, 0: none answers. shorts: grants that were too small when the memory was taken.
 
     active_bytes, paused_bytes: of the offered tags, on all devices.
     """
 
     state: LeaseState
-    arbiter: int
-    arbiter_process: int
-    is_arbiter: bool
+    server: int
+    server_process: int
     grants: int
     shorts: int
     asked: int
@@ -77,6 +75,25 @@ class LeaseInfo(NamedTuple):
     evicted_bytes: int
     active_bytes: int
     paused_bytes: int
+
+
+class LeaseEntryInfo(NamedTuple):
+    """A lease of the machine, and one of its devices. uuid: zero: it has no memory of a device yet."""
+
+    name: str
+    state: LeaseState
+    process: int
+    priority: int
+    since_ms: int
+    uuid: bytes
+    free_bytes: int
+    held_bytes: int
+    floor_bytes: int
+    offered_bytes: int
+    wanted_bytes: int
+    granted_bytes: int
+    server: int
+    server_process: int
 
 
 def _pairs(amounts):
@@ -134,12 +151,11 @@ def _check_other_thread(function):
 class Lease(_Closing, native.Handle):
     """This process's share in the memory of its devices, until close() or the end of its with block.
 
-    name: for messages and `gmm lease --status`. offer: tags, one name, or a mapping of tags to what it costs to bring a
+    name: for messages and `gmm serve --status`. offer: tags, one name, or a mapping of tags to what it costs to bring a
     byte of them back; the lowest cost goes first. Between two turns the program does not use their memory. priority:
     the highest is served first; the lowest gives up memory first. floor: bytes of each device that are left to this
     process; what it holds counts, and more than a device has means all of it. residency: seconds after a grant in which
     the tags stay, so that processes do not only copy; None: as long as the last resume took.
-    arbiter: whose turns; all processes of one device name the same one.
 
     asked(LeaseAsk) hears that others want what is in use, on the lease's thread, at once and then every second. It
     returns soon. It may call release(), or make the program come to an end of its turn. request() and close() are
@@ -148,7 +164,7 @@ class Lease(_Closing, native.Handle):
 
     __slots__ = ("context", "name", "_lock", "_requests")
 
-    def __init__(self, name, offer=(), *, priority=0, arbiter=None, floor=0, residency=None, asked=None, context=None):
+    def __init__(self, name, offer=(), *, priority=0, floor=0, residency=None, asked=None, context=None):
         if asked is not None and not callable(asked):
             raise TypeError(f"asked is called with a LeaseAsk, but got {type(asked).__name__}")
         self.context = default_context() if context is None else context
@@ -163,7 +179,7 @@ class Lease(_Closing, native.Handle):
             self._watch = _called(asked)
         self.context._leases.add(self)
         try:
-            self._open(_HANDLE_LEASE, self.context, native.lease_create, self, self.context, name, arbiter, priority,
+            self._open(_HANDLE_LEASE, self.context, native.lease_create, self, self.context, name, priority,
                        floor, milliseconds(residency), asked is not None)
             for tag, cost in costs.items():
                 native.lease_offer(self, tag, cost)
@@ -176,15 +192,15 @@ class Lease(_Closing, native.Handle):
         while True:
             try:
                 return native.lease_offer(self, number, cost)
-            except BusyError as error:
-                if "another lease" in str(error) or time.monotonic() > deadline:
+            except BusyError:  # gmm pauses or resumes for this lease
+                if time.monotonic() > deadline:
                     raise
             time.sleep(0.002)
 
     def offer(self, tag, cost=1):
         """Offers a tag, or changes its cost. Waits while gmm pauses or resumes for this lease.
 
-        gmm.BusyError: another lease of the context offers the tag.
+        gmm.OfferedError: another lease of the context offers the tag.
         """
         self._offer(tag, cost)
 
@@ -274,22 +290,18 @@ class Lease(_Closing, native.Handle):
                 f"{size(info.active_bytes)} active, {size(info.paused_bytes)} paused>")
 
 
-def status(arbiter=None, *, timeout=5.0, context=None):
-    """What an arbiter knows, as a dict: its members, what they hold and offer, and who waits.
+def status(*, timeout=5.0, context=None):
+    """The leases of the machine: a list with a LeaseEntryInfo for each device that a lease uses, and one for a lease
+    that uses none.
 
-    `gmm lease --status` prints the same. gmm.NotReadyError: no arbiter answers in timeout seconds.
+    `gmm serve --status` prints the same. gmm.NotReadyError: no server runs, or none answers in timeout seconds.
     """
     context = default_context() if context is None else context
-    deadline = time.monotonic() + timeout
-    while True:
-        pieces, left = [], max(0.001, deadline - time.monotonic())
-        try:
-            native.lease_write(context, arbiter, pieces.append, milliseconds(left))
-            return json.loads(b"".join(pieces))
-        except NotReadyError:  # at once, when there is none: between two of them there may be a moment
-            if time.monotonic() + 0.02 > deadline:
-                raise
-        time.sleep(0.02)
+    found = []
+    while (entry := native.lease_list(context, len(found), milliseconds(timeout))) is not None:
+        entry = LeaseEntryInfo(*entry)
+        found.append(entry._replace(state=LeaseState(entry.state)))
+    return found
 
 
 _use_lock = threading.Lock()
@@ -307,8 +319,8 @@ def _preload_library():
     return preload.load(preload.find_library())
 
 
-def use(name, offer=("weights", "kv_cache"), amounts=None, *, priority=0, arbiter=None, floor=0, residency=None,
-        asked=None, timeout=60.0, at_once=False):
+def use(name, offer=("weights", "kv_cache"), amounts=None, *, priority=0, floor=0, residency=None, asked=None,
+        timeout=60.0, at_once=False):
     """The lease of the process in one line. Returns it in use: the program may load its model.
 
         gmm.lease.use(name="generator", offer=["weights", "kv_cache"])
@@ -361,8 +373,8 @@ def use(name, offer=("weights", "kv_cache"), amounts=None, *, priority=0, arbite
                 context = Borrowed(library)
                 turns = Turns(library, context, offer, at_once, timeout)
                 offer = ()
-            lease = Lease(name, offer, priority=priority, arbiter=arbiter, floor=floor, residency=residency,
-                          asked=asked, context=context)
+            lease = Lease(name, offer, priority=priority, floor=floor, residency=residency, asked=asked,
+                          context=context)
             lease.request(amounts, timeout=timeout)
             if turns is not None:
                 turns.begin(lease)

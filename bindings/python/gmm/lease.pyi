@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from gmm import Context, Tag, Ticket
 
-__all__ = ["Lease", "LeaseAsk", "LeaseInfo", "LeaseState", "status", "use"]
+__all__ = ["Lease", "LeaseAsk", "LeaseEntryInfo", "LeaseInfo", "LeaseState", "status", "use"]
 
 _Tag = Tag | int | str
 _Offer = Iterable[_Tag] | Mapping[_Tag, int]
@@ -26,9 +26,8 @@ class LeaseAsk(NamedTuple):
 
 class LeaseInfo(NamedTuple):
     state: LeaseState
-    arbiter: int
-    arbiter_process: int
-    is_arbiter: bool
+    server: int
+    server_process: int
     grants: int
     shorts: int
     asked: int
@@ -37,11 +36,27 @@ class LeaseInfo(NamedTuple):
     active_bytes: int
     paused_bytes: int
 
+class LeaseEntryInfo(NamedTuple):
+    name: str
+    state: LeaseState
+    process: int
+    priority: int
+    since_ms: int
+    uuid: bytes
+    free_bytes: int
+    held_bytes: int
+    floor_bytes: int
+    offered_bytes: int
+    wanted_bytes: int
+    granted_bytes: int
+    server: int
+    server_process: int
+
 class Lease:
     context: Context
     name: str
     def __init__(
-        self, name: str, offer: _Offer = (), *, priority: int = 0, arbiter: str | None = None, floor: int = 0,
+        self, name: str, offer: _Offer = (), *, priority: int = 0, floor: int = 0,
         residency: float | None = None, asked: Callable[[LeaseAsk], object] | None = None,
         context: Context | None = None,
     ) -> None: ...
@@ -58,9 +73,9 @@ class Lease:
     def use(self, amounts: _Amounts = None, *, timeout: float | None = 60.0) -> AbstractContextManager[int]: ...
     def info(self) -> LeaseInfo: ...
 
-def status(arbiter: str | None = None, *, timeout: float = 5.0, context: Context | None = None) -> dict[str, Any]: ...
+def status(*, timeout: float = 5.0, context: Context | None = None) -> list[LeaseEntryInfo]: ...
 def use(
     name: str, offer: _Offer = ("weights", "kv_cache"), amounts: _Amounts = None, *, priority: int = 0,
-    arbiter: str | None = None, floor: int = 0, residency: float | None = None,
+    floor: int = 0, residency: float | None = None,
     asked: Callable[[LeaseAsk], object] | None = None, timeout: float | None = 60.0, at_once: bool = False,
 ) -> Lease: ...

@@ -17,7 +17,7 @@ static PyMethodDef functions[] = {{"require_main_interpreter", require_main_inte
                                   {"lease_request", native_lease_request, METH_VARARGS, NULL},
                                   {"lease_return", native_lease_return, METH_O, NULL},
                                   {"lease_query", native_lease_query, METH_O, NULL},
-                                  {"lease_write", native_lease_write, METH_VARARGS, NULL},
+                                  {"lease_list", native_lease_list, METH_VARARGS, NULL},
                                   {"hand_over", native_hand_over, METH_VARARGS, NULL},
                                   {"set_helper", native_set_helper, METH_VARARGS, NULL},
                                   {"set_default_context", native_set_default_context, METH_O, NULL},

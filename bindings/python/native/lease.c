@@ -21,14 +21,14 @@ static int32_t callback_asked(void *user, const gmm_lease_ask *ask) {
   return 0;
 }
 
-/* lease_create(lease, context, name, arbiter, priority, floor, residency_ms, hears) -> handle */
+/* lease_create(lease, context, name, priority, floor, residency_ms, hears) -> handle */
 PyObject *native_lease_create(PyObject *module, PyObject *arguments) {
   (void)module;
   gmm_lease_desc desc = {.struct_size = sizeof desc};
   PyObject *lease, *context;
   int priority, hears;
-  if (!PyArg_ParseTuple(arguments, "O!OsziO&O&p", &Handle_Type, &lease, &context, &desc.name, &desc.arbiter, &priority,
-                        number_64, &desc.floor_bytes, number_64, &desc.residency_ms, &hears))
+  if (!PyArg_ParseTuple(arguments, "O!OsiO&O&p", &Handle_Type, &lease, &context, &desc.name, &priority, number_64,
+                        &desc.floor_bytes, number_64, &desc.residency_ms, &hears))
     return NULL;
   desc.priority = priority;
   desc.asked.fn = hears ? callback_asked : NULL;
@@ -120,26 +120,32 @@ PyObject *native_lease_query(PyObject *module, PyObject *lease) {
   gmm_python_take_gil(state);
   handle_leave(held);
   if (result < 0) return gmm_python_raise(result);
-  return Py_BuildValue("IKiNKKKKKKK", (unsigned)info.state, (unsigned long long)info.arbiter, (int)info.arbiter_process,
-                       PyBool_FromLong((long)info.is_arbiter), (unsigned long long)info.grants,
-                       (unsigned long long)info.shorts, (unsigned long long)info.asked,
+  return Py_BuildValue("IKiKKKKKKK", (unsigned)info.state, (unsigned long long)info.server, (int)info.server_process,
+                       (unsigned long long)info.grants, (unsigned long long)info.shorts, (unsigned long long)info.asked,
                        (unsigned long long)info.evictions, (unsigned long long)info.evicted_bytes,
                        (unsigned long long)info.active_bytes, (unsigned long long)info.paused_bytes);
 }
 
-/* lease_write(context, arbiter, write, timeout_ms) */
-PyObject *native_lease_write(PyObject *module, PyObject *arguments) {
+/* lease_list(context, index, timeout_ms) -> the fields of gmm_lease_entry_info after its size, without its numbers of
+ * entries; None: there is no such entry */
+PyObject *native_lease_list(PyObject *module, PyObject *arguments) {
   (void)module;
-  PyObject *context, *callable;
-  const char *arbiter;
-  uint64_t timeout;
-  if (!PyArg_ParseTuple(arguments, "OzOO&", &context, &arbiter, &callable, number_64, &timeout)) return NULL;
+  PyObject *context;
+  uint64_t index, timeout;
+  if (!PyArg_ParseTuple(arguments, "OO&O&", &context, number_64, &index, number_64, &timeout)) return NULL;
   Handle *held = handle_enter(context, HANDLE_CONTEXT);
   if (!held) return NULL;
+  gmm_lease_entry_info entry = {.struct_size = sizeof entry};
   PyThreadState *state = gmm_python_leave_gil();
-  const gmm_result result = gmm_lease_write((gmm_context *)held->pointer, arbiter, callback_write, callable, timeout);
+  const gmm_result result = gmm_lease_list((gmm_context *)held->pointer, index, timeout, &entry);
   gmm_python_take_gil(state);
   handle_leave(held);
   if (result < 0) return gmm_python_raise(result);
-  Py_RETURN_NONE;
+  if (result == GMM_UNCHANGED) Py_RETURN_NONE;
+  return Py_BuildValue("sIiiKy#KKKKKKKi", entry.name, (unsigned)entry.state, (int)entry.process, (int)entry.priority,
+                       (unsigned long long)entry.since_ms, (const char *)entry.uuid, (Py_ssize_t)sizeof entry.uuid,
+                       (unsigned long long)entry.free_bytes, (unsigned long long)entry.held_bytes,
+                       (unsigned long long)entry.floor_bytes, (unsigned long long)entry.offered_bytes,
+                       (unsigned long long)entry.wanted_bytes, (unsigned long long)entry.granted_bytes,
+                       (unsigned long long)entry.server, (int)entry.server_process);
 }

@@ -104,7 +104,7 @@ int handle_stream(PyObject *object, gmm_stream *stream, Handle **held);
 
 /* lease.c */
 
-/** lease_create(lease, context, name, arbiter, priority, floor, residency_ms, hears) -> handle */
+/** lease_create(lease, context, name, priority, floor, residency_ms, hears) -> handle */
 PyObject *native_lease_create(PyObject *module, PyObject *arguments);
 /** lease_offer(lease, tag, cost) */
 PyObject *native_lease_offer(PyObject *module, PyObject *arguments);
@@ -114,8 +114,8 @@ PyObject *native_lease_request(PyObject *module, PyObject *arguments);
 PyObject *native_lease_return(PyObject *module, PyObject *lease);
 /** lease_query(lease) -> the fields of gmm_lease_info after its size */
 PyObject *native_lease_query(PyObject *module, PyObject *lease);
-/** lease_write(context, arbiter, write, timeout_ms) */
-PyObject *native_lease_write(PyObject *module, PyObject *arguments);
+/** lease_list(context, index, timeout_ms) -> an entry, or None */
+PyObject *native_lease_list(PyObject *module, PyObject *arguments);
 
 /* memory.c: blocks */
 

@@ -7,8 +7,8 @@
 #include <cstdio>
 #include <cstring>
 
-#include "base/peer.h"
 #include "base/process.h"
+#include "base/spawn.h"
 #include "engine/context/transition.h"
 #include "engine/ipc/directory.h"
 
@@ -19,66 +19,58 @@ namespace {
 // The calling thread is inside a lease's `asked`.
 constinit thread_local bool t_is_asked = false;
 
-constexpr uint64_t kMostRetryMs = 100;       // between tries to find the arbiter, while somebody requests
-constexpr uint64_t kMostIdleRetryMs = 1000;  // and otherwise
-constexpr uint64_t kAgainMs = 20;            // between tries to measure
-constexpr uint64_t kMostShortMs = 500;       // between tries to resume
+constexpr uint64_t kMostRetryMs = 500;    // between tries to connect
+constexpr uint64_t kStartAgainMs = 1000;  // between tries to start a server
+constexpr uint64_t kReapAgainMs = 20;
+constexpr uint64_t kAgainMs = 20;       // between tries to measure
+constexpr uint64_t kMostShortMs = 500;  // between tries to resume
 
-Status open_directory(Context &context, int32_t *out) {
-  char path[kIpcPathSize];
+gmm_lease_state public_state(LeaseState state) {
+  if (state == LeaseState::kIdle) return GMM_LEASE_IDLE;
+  return state == LeaseState::kInUse ? GMM_LEASE_IN_USE : GMM_LEASE_WAITING;
+}
+
+Status open_directory(Context &context, int32_t *out, char path[kIpcPathSize]) {
   bool runtime_directory_failed = false;
   return ipc_directory_open_own(out, path, &runtime_directory_failed, context.ipc.policy());
 }
 
-// A connection to an arbiter of a permitted user, and a descriptor of its process; -1: the system gives none. The
-// system's error number otherwise. A forked child of a dead arbiter keeps its socket, whose queue still takes
-// connections: that is ECONNREFUSED here.
-int connect_arbiter(int32_t directory, const char *name, const IpcPolicy &policy, int32_t *out, int32_t *out_process,
-                    PeerUser *peer) {
-  int32_t socket = -1, process = -1;
+// A connection to a server of a permitted user. 0 or the system's error number.
+int connect_server(int32_t directory, const IpcPolicy &policy, int32_t *out, PeerUser *peer) {
+  int32_t socket = -1;
   int error = os::make_socket(&socket);
   if (error != 0) return error;
-  error = os::connect_socket(socket, directory, name);
+  error = os::connect_socket(socket, directory, kServeSocket);
   if (error == 0) error = check_peer_user(socket, policy, peer);
   if (error == 0 && !peer->is_allowed) error = EACCES;
-  if (error == 0 && peer->process > 0) {
-    bool is_gone = false;
-    process = open_process(peer->process, &is_gone);
-    if (is_gone || (process >= 0 && os::wait_until_readable(process, 0) == 0)) error = ECONNREFUSED;
+  if (error != 0) {
+    os::close_socket(socket);
+    return error;
   }
-  if (error == 0) {
-    *out = socket;
-    *out_process = process;
-    return 0;
-  }
-  os::close_socket(socket);
-  if (process >= 0) os::close_socket(process);
-  return error;
+  *out = socket;
+  return 0;
 }
 
 }  // namespace
 
 // --- Beginning and end -----------------------------------------------------------------------------------------------
 
-gmm_lease::gmm_lease(Context &of, const gmm_lease_desc &checked, const char *arbiter, uint64_t identity)
+gmm_lease::gmm_lease(Context &of, const gmm_lease_desc &checked, uint64_t identity)
     : context(of),
       desc_(checked),
       identity_(identity),
-      names_(arbiter),
       member_(identity, checked.name, checked.priority,
               checked.residency_ms == 0 ? kLeastResidency : checked.residency_ms),
       offers_(of.core.allocator) {
   std::snprintf(name_, sizeof name_, "%s", checked.name);
-  std::snprintf(arbiter_name_, sizeof arbiter_name_, "%s", arbiter);
 }
 
 Status gmm_lease::create(Context &context, const gmm_lease_desc &desc, gmm_lease **out) {
   uint64_t identity = 0;
   GMM_TRY(random_bytes(&identity, sizeof identity));
-  const char *arbiter = desc.arbiter == nullptr ? kDefaultArbiter : desc.arbiter;
-  gmm_lease *lease = context.core.allocator.create<gmm_lease>(context, desc, arbiter, identity | 1);
+  gmm_lease *lease = context.core.allocator.create<gmm_lease>(context, desc, identity | 1);
   if (lease == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for a lease.");
-  Status status = open_directory(context, &lease->directory_);
+  Status status = open_directory(context, &lease->directory_, lease->folder_);
   if (status.ok()) {
     const char *what = nullptr;
     int error = lease->poller_.open(&what);
@@ -115,11 +107,6 @@ Status gmm_lease::destroy(gmm_lease *lease) {
   lease->stopping_.store(true, std::memory_order_release);
   lease->wake();
   join_thread(lease->thread_);
-  if (lease->server_ != nullptr) {
-    lease->server_->stop();
-    join_thread(lease->server_thread_);
-    lease->context.core.allocator.destroy(lease->server_);
-  }
   lease->poller_.close();
   os::close_socket(lease->directory_);
   for (const Offer &offer : lease->offers_) lease->end_offer(offer);
@@ -159,8 +146,8 @@ Status gmm_lease::offer(gmm_tag tag, uint32_t cost) {
     if (offered == nullptr) return TagTable::unknown(tag);
     uint64_t nobody = 0;
     if (!offered->offered_by.compare_exchange_strong(nobody, identity_))
-      return fail(GMM_ERROR_BUSY,
-                  "gmm_lease_offer(): another lease of this process offers the tag \"%s\"; withdraw it there first.",
+      return fail(GMM_ERROR_OFFERED,
+                  "gmm_lease_offer(): another lease of this context offers the tag \"%s\"; withdraw it there first.",
                   offered->name);
     offers_.push_back_reserved(Offer{tag, cost});
   }
@@ -177,12 +164,14 @@ void gmm_lease::end_offer(const Offer &offer) {
   if (Tag *const tag = context.tags.get(offer.tag)) tag->offered_by.store(0);
 }
 
-// The cheapest first, without those that were destroyed. False: no host memory.
+// The cheapest first. The end of a tag has ended its offer. False: no host memory.
 bool gmm_lease::copy_tags(Vector<gmm_tag> *out) {
   LockGuard guard(mutex_);
+  for (uint64_t i = offers_.size(); i-- != 0;)
+    if (context.tags.get(offers_[i].tag) == nullptr) offers_.erase(i);
+  member_.set_cost(offers_.empty() ? 0 : offers_[0].cost);
   if (!out->reserve(offers_.size())) return false;
-  for (const Offer &offer : offers_)
-    if (context.tags.get(offer.tag) != nullptr) out->push_back_reserved(offer.tag);
+  for (const Offer &offer : offers_) out->push_back_reserved(offer.tag);
   return true;
 }
 
@@ -200,11 +189,16 @@ Status gmm_lease::resume_offers(TicketState *ticket, uint64_t *bytes) {
 
 Status gmm_lease::no_grant(uint64_t timeout_ms, bool is_cancelled) {
   if (is_cancelled) return fail(GMM_ERROR_CANCELLED, "The request of the lease \"%s\" was cancelled.", name_);
-  const char *text = !member_.is_connected() || counts_.arbiter == 0 ? "No arbiter answers."
-                     : member_.text()[0] != 0                        ? member_.text()
-                                                                     : "The arbiter has not said why.";
+  char why[sizeof LeaseCommand::text + kIpcPathSize], error[128];
+  if (counts_.server != 0)
+    std::snprintf(why, sizeof why, "%s", member_.text()[0] != 0 ? member_.text() : "The server has not said why.");
+  else
+    std::snprintf(why, sizeof why, "No server answers in %s%s%s%s. Start one by the command `gmm serve`.", folder_,
+                  start_error_ == 0 ? "" : ", and the command gmm could not be started: ",
+                  start_error_ == 0 ? "" : system_error_text(start_error_, error, sizeof error),
+                  start_error_ == ENOENT ? " beside the library or on PATH" : "");
   return fail(GMM_ERROR_NOT_READY, "gmm_lease_request(): the lease \"%s\" had no grant in %" PRIu64 " ms. %s", name_,
-              timeout_ms, text);
+              timeout_ms, why);
 }
 
 // With the lock.
@@ -243,13 +237,13 @@ Status gmm_lease::request(const LeaseAmounts &amounts, uint64_t timeout_ms, Tick
   for (uint32_t tries = 0;;) {
     {
       LockGuard guard(mutex_);
-      while (member_.answer() == LeaseMember::End::kNone && wait_change()) {
+      while (member_.answer() == LeaseAnswer::kNone && wait_change()) {
       }
-      if (member_.answer() == LeaseMember::End::kDenied) {
+      if (member_.answer() == LeaseAnswer::kDenied) {
         end_request(false);
         return fail(GMM_ERROR_OUT_OF_MEMORY, "gmm_lease_request() of the lease \"%s\": %s", name_, member_.text());
       }
-      if (member_.answer() == LeaseMember::End::kNone) {
+      if (member_.answer() == LeaseAnswer::kNone) {
         const Status status = no_grant(timeout_ms, is_cancelled());
         member_.give_up(monotonic_ms());
         end_request(false);
@@ -307,20 +301,11 @@ void gmm_lease::query(gmm_lease_info *out) {
   const Bytes bytes = bytes_of(tags.data(), tags.size());
   LockGuard guard(mutex_);
   *out = counts_;
-  out->state = member_.state() == LeaseState::kIdle    ? GMM_LEASE_IDLE
-               : member_.state() == LeaseState::kInUse ? GMM_LEASE_IN_USE
-                                                       : GMM_LEASE_WAITING;
-  out->arbiter_process = arbiter_process_;
-  out->is_arbiter = has_server_.load(std::memory_order_relaxed) ? 1 : 0;
+  out->state = public_state(member_.state());
   for (uint32_t d = 0; d < kMaxDevices; ++d) {
     out->active_bytes += bytes.active[d];
     out->paused_bytes += bytes.paused[d];
   }
-}
-
-bool gmm_lease::is_requested() {
-  LockGuard guard(mutex_);
-  return is_requesting_;
 }
 
 void gmm_lease::add_ticket() {
@@ -389,17 +374,10 @@ void *gmm_lease::thread_main(void *self) {
   return nullptr;
 }
 
-void *gmm_lease::server_main(void *self) {
-  name_thread("gmm arbiter");
-  static_cast<gmm_lease *>(self)->server_->run(UINT64_MAX);
-  return nullptr;
-}
-
 void gmm_lease::run() {
   using Act = LeaseMember::Next::Act;
   while (!stopping_.load(std::memory_order_acquire)) {
-    const uint64_t most_retry = is_requested() ? kMostRetryMs : kMostIdleRetryMs;
-    if (socket_ < 0 && (monotonic_ms() >= retry_at_ || retry_ms_ > most_retry) && !connect()) retry_later();
+    if (socket_ < 0 && monotonic_ms() >= retry_at_ && !connect()) retry_later();
     LeaseMember::Next next;
     {
       LockGuard guard(mutex_);
@@ -418,7 +396,9 @@ void gmm_lease::run() {
         ask();
         break;
       case Act::kWait:
-        wait(socket_ < 0 ? std::min(next.until, retry_at_) : next.until);
+        if (socket_ < 0) next.until = std::min(next.until, retry_at_);
+        if (!reap_starter()) next.until = std::min(next.until, monotonic_ms() + kReapAgainMs);
+        wait(next.until);
         break;
     }
   }
@@ -426,74 +406,66 @@ void gmm_lease::run() {
 }
 
 void gmm_lease::retry_later() {
-  retry_ms_ = std::min(retry_ms_ * 2, is_requested() ? kMostRetryMs : kMostIdleRetryMs);
+  retry_ms_ = std::min(retry_ms_ * 2, kMostRetryMs);
   retry_at_ = monotonic_ms() + retry_ms_;
 }
 
-// Who finds nobody at the socket tries to become the arbiter.
 bool gmm_lease::connect() {
   MessageGuard message_guard;
   PeerUser peer;
-  const int error = connect_arbiter(directory_, names_.socket, context.ipc.policy(), &socket_, &peer_, &peer);
-  if (error == ENOENT || error == ECONNREFUSED) {
-    if (server_ != nullptr || !become_arbiter()) return false;
-    retry_at_ = 0;
-    return connect();
-  }
+  const int error = connect_server(directory_, context.ipc.policy(), &socket_, &peer);
+  if (error == ENOENT || error == ECONNREFUSED) start_server();
   if (error != 0) return false;
-  if (poller_.add(socket_, &socket_) != 0 || (peer_ >= 0 && poller_.add(peer_, &socket_) != 0)) {
+  if (poller_.add(socket_, &socket_) != 0) {
     disconnect();
     return false;
   }
   received_ = 0;
-  has_order_ = false;
+  has_command_ = false;
   LockGuard guard(mutex_);
   member_.connected();
-  arbiter_process_ = peer.process;
+  counts_.server_process = peer.process;
   return true;
 }
 
-bool gmm_lease::become_arbiter() {
-  const HostAllocator &allocator = context.core.allocator;
-  LeaseServer *server =
-      allocator.create<LeaseServer>(allocator, context.core.log, context.ipc.policy(), directory_, arbiter_name_);
-  if (server == nullptr) return false;
-  Status status = server->open();
-  server_ = server;
-  if (status.ok()) {
-    const int error = start_thread(&server_thread_, ThreadSignals::kNone, server_main, this);
-    if (error == 0) {
-      has_server_.store(true, std::memory_order_relaxed);
-      return true;
-    }
-    status = Status(GMM_ERROR_SYSTEM);
+// If several processes start one, the lock of the folder decides.
+void gmm_lease::start_server() {
+  if (!reap_starter() || monotonic_ms() < start_at_) return;
+  start_at_ = monotonic_ms() + kStartAgainMs;
+  const IpcPolicy &policy = context.ipc.policy();
+  const char *words[8 + 2 * IpcPolicy::kMaxUsers] = {"gmm", "serve", "--on-demand", "--folder", folder_};
+  char users[IpcPolicy::kMaxUsers][12];
+  for (uint32_t i = 0; i < policy.user_count; ++i) {
+    std::snprintf(users[i], sizeof users[i], "%u", policy.users[i]);
+    words[5 + 2 * i] = "--user";
+    words[6 + 2 * i] = users[i];
   }
-  server_ = nullptr;
-  if (status.code() != GMM_ERROR_BUSY && may_complain())
-    context.core.log.write(LogLevel::kWarning, "lease: this process cannot be the arbiter: %s", last_message());
-  allocator.destroy(server);
-  return false;
+  const int error = os::start_command(words, &starter_);
+  if (error != 0) starter_ = 0;
+  LockGuard guard(mutex_);
+  start_error_ = error;
+}
+
+// The starter ends as soon as its child goes on by itself. False: it has not ended yet.
+bool gmm_lease::reap_starter() {
+  if (starter_ != 0 && os::has_program_ended(starter_)) starter_ = 0;
+  return starter_ == 0;
 }
 
 void gmm_lease::disconnect() {
   poller_.remove(socket_);
   os::close_socket(socket_);
   socket_ = -1;
-  if (peer_ >= 0) {
-    poller_.remove(peer_);
-    os::close_socket(peer_);
-    peer_ = -1;
-  }
-  // An arbiter that cuts this member off without a word would do it again at once.
-  if (has_order_)
+  // A server that cuts this member off without a word would do it again at once.
+  if (has_command_)
     retry_at_ = 0;
   else
     retry_later();
-  has_order_ = false;
+  has_command_ = false;
   LockGuard guard(mutex_);
   member_.disconnected();
-  counts_.arbiter = 0;
-  arbiter_process_ = 0;
+  counts_.server = 0;
+  counts_.server_process = 0;
   changed_.notify_all();
 }
 
@@ -517,26 +489,22 @@ void gmm_lease::receive() {
   while (socket_ >= 0) {
     uint8_t *bytes = reinterpret_cast<uint8_t *>(&incoming_);
     const int64_t got = os::receive_bytes(socket_, bytes + received_, sizeof incoming_ - received_);
-    if (got == -EAGAIN) {
-      if (peer_ >= 0 && os::wait_until_readable(peer_, 0) == 0) disconnect();
-      return;
-    }
+    if (got == -EAGAIN) return;
     if (got <= 0) return disconnect();
     received_ += static_cast<uint32_t>(got);
     if (received_ < sizeof incoming_) continue;
     received_ = 0;
-    if (incoming_.magic != kLeaseOrderMagic || incoming_.version != kLeaseVersion ||
-        incoming_.devices > kLeaseDevices) {
+    if (!incoming_.header.is(ServeKind::kLeaseCommand) || incoming_.devices > kLeaseDevices) {
       if (may_complain())
-        context.core.log.write(LogLevel::kWarning, "lease: the arbiter \"%s\" speaks another version", arbiter_name_);
+        context.core.log.write(LogLevel::kWarning, "lease: the server in %s is of another version", folder_);
       return disconnect();
     }
-    has_order_ = true;
+    has_command_ = true;
     retry_ms_ = 1;
     incoming_.ask_name[sizeof incoming_.ask_name - 1] = incoming_.text[sizeof incoming_.text - 1] = 0;
     LockGuard guard(mutex_);
     member_.receive(incoming_, monotonic_ms());
-    counts_.arbiter = incoming_.incarnation;
+    counts_.server = incoming_.server;
     changed_.notify_all();
   }
 }
@@ -606,12 +574,12 @@ void gmm_lease::ask() {
   {
     LockGuard guard(mutex_);
     member_.begin_ask();
-    const LeaseOrder &order = member_.order();
-    ask.priority = order.ask_priority;
-    ask.bytes = order.ask_bytes;
-    ask.waiting_ms = order.ask_waiting_ms;
-    ask.process = order.ask_process;
-    std::memcpy(ask.name, order.ask_name, sizeof ask.name);
+    const LeaseCommand &command = member_.command();
+    ask.priority = command.ask_priority;
+    ask.bytes = command.ask_bytes;
+    ask.waiting_ms = command.ask_waiting_ms;
+    ask.process = command.ask_process;
+    std::memcpy(ask.name, command.ask_name, sizeof ask.name);
     if (desc_.asked.fn != nullptr) ++counts_.asked;
   }
   if (desc_.asked.fn == nullptr) return;
@@ -621,61 +589,54 @@ void gmm_lease::ask() {
   t_is_asked = false;
 }
 
-// --- The arbiter by itself -------------------------------------------------------------------------------------------
+// --- The list --------------------------------------------------------------------------------------------------------
 
-Status gmm_lease::serve(Context &context, const char *arbiter, uint64_t timeout_ms) {
-  int32_t directory = -1;
-  GMM_TRY(open_directory(context, &directory));
-  const HostAllocator &allocator = context.core.allocator;
-  LeaseServer *server =
-      allocator.create<LeaseServer>(allocator, context.core.log, context.ipc.policy(), directory, arbiter);
-  Status status =
-      server == nullptr ? fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "gmm_lease_serve(): no host memory.") : server->open();
-  if (status.ok()) server->run(deadline_after(timeout_ms));
-  allocator.destroy(server);
-  os::close_socket(directory);
-  return status;
-}
-
-Status gmm_lease::write(Context &context, const char *arbiter, gmm_write_fn fn, void *user, uint64_t timeout_ms) {
+Status gmm_lease::list(Context &context, uint64_t index, uint64_t timeout_ms, gmm_lease_entry_info *out) {
   const uint64_t deadline = deadline_after(timeout_ms);
-  const LeaseNames names(arbiter);
-  int32_t directory = -1, socket = -1, process = -1;
-  GMM_TRY(open_directory(context, &directory));
+  int32_t directory = -1, socket = -1;
+  char folder[kIpcPathSize];
+  GMM_TRY(open_directory(context, &directory, folder));
   PeerUser peer;
-  const int error = connect_arbiter(directory, names.socket, context.ipc.policy(), &socket, &process, &peer);
+  int error = connect_server(directory, context.ipc.policy(), &socket, &peer);
   os::close_socket(directory);
-  if (process >= 0) os::close_socket(process);
-  const auto no_answer = [&] {
-    return fail(GMM_ERROR_NOT_READY, "gmm_lease_write(): no arbiter \"%s\" answers in %" PRIu64 " ms.", arbiter,
-                timeout_ms);
-  };
-  if (error != 0) return no_answer();
-  LeaseReport question;
-  question.name[0] = '?';
-  Status status = os::send_bytes(socket, &question, sizeof question) == static_cast<int64_t>(sizeof question)
-                      ? Status()
-                      : no_answer();
-  char text[4096];
-  char last = 0;
-  while (status.ok() && last != '\n') {  // which the text has only at its end
-    const int64_t got = os::receive_bytes(socket, text, sizeof text);
-    const uint64_t now = monotonic_ms();
-    if (now >= deadline && got != 0) {
-      status = no_answer();
-      break;
-    }
-    if (got == -EAGAIN) {
-      os::wait_until_readable(socket, deadline - now);
-      continue;
-    }
-    if (got <= 0) break;
-    check_may_call_program(ProgramCall::kWrite);
-    if (fn(user, text, static_cast<uint64_t>(got)) != 0)
-      status = fail(GMM_ERROR_IO, "gmm_lease_write(): the function stopped.");
-    last = text[got - 1];
+  if (error != 0)
+    return fail(GMM_ERROR_NOT_READY, "gmm_lease_list(): no server runs in %s: nobody has a lease.", folder);
+  LeaseQuestion question;
+  question.index = index;
+  LeaseEntry entry;
+  uint64_t received = 0;
+  if (os::send_bytes(socket, &question, sizeof question) != static_cast<int64_t>(sizeof question)) error = EPIPE;
+  while (error == 0 && received < sizeof entry) {
+    const int64_t got =
+        os::receive_bytes(socket, reinterpret_cast<uint8_t *>(&entry) + received, sizeof entry - received);
+    if (got == -EAGAIN)
+      error = monotonic_ms() >= deadline ? ETIMEDOUT : 0;
+    else if (got <= 0)
+      error = EPIPE;
+    else
+      received += static_cast<uint64_t>(got);
+    if (got == -EAGAIN && error == 0) os::wait_until_readable(socket, milliseconds_until(deadline));
   }
-  if (status.ok() && last != '\n') status = no_answer();
   os::close_socket(socket);
-  return status;
+  if (error != 0 || !entry.header.is(ServeKind::kLeaseEntry))
+    return fail(GMM_ERROR_NOT_READY, "gmm_lease_list(): the server in %s gave no answer in %" PRIu64 " ms.", folder,
+                timeout_ms);
+  out->server = entry.server;
+  out->server_process = peer.process;
+  out->entry_count = entry.count;
+  if (index >= entry.count) return Status(GMM_UNCHANGED);
+  out->state = public_state(entry.state);
+  out->process = entry.process;
+  out->priority = entry.priority;
+  out->since_ms = entry.state_ms;
+  std::memcpy(out->uuid, entry.row.device.bytes, sizeof out->uuid);
+  out->free_bytes = entry.row.free;
+  out->held_bytes = entry.row.held;
+  out->floor_bytes = entry.row.floor;
+  out->offered_bytes = entry.row.offered;
+  out->wanted_bytes = entry.row.wanted;
+  out->granted_bytes = entry.row.granted;
+  entry.name[sizeof entry.name - 1] = 0;
+  std::memcpy(out->name, entry.name, sizeof out->name);
+  return Status();
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The lease of a context (engine/lease/README.md has the protocol).
 //
-// What it owns: the member's states, the connection to the arbiter, the offers, and the arbiter itself where this
-// process won the election. A thread of the lease keeps the connection, measures, pauses offered tags for others, and
-// calls `asked`. The thread that requests resumes.
+// Owns: the member's states, the connection to the server, and the offers. A thread of the lease keeps the connection,
+// starts a server where there is none, measures, pauses offered tags for others, and calls `asked`. The thread that
+// requests resumes.
 //
 // Invariants.
 // - No lock is held while the thread measures, sends, pauses, resumes or calls the program.
@@ -16,9 +16,9 @@
 
 #include <gmm/lease.h>
 
+#include "base/local_socket.h"
 #include "base/thread.h"
 #include "engine/context/context.h"
-#include "engine/context/lease_server.h"
 #include "engine/lease/member.h"
 
 namespace gmm {
@@ -34,17 +34,15 @@ struct gmm_lease {
   static constexpr uint64_t kMagic = 0x676d6d2d6c656173;
   static constexpr uint64_t kDefaultTimeout = 60'000, kMaxTimeout = 86'400'000, kMaxResidency = 3'600'000;
   static constexpr uint64_t kLeastResidency = 100;
-  static constexpr const char *kDefaultArbiter = "default";
-  gmm_lease(gmm::Context &of, const gmm_lease_desc &checked, const char *arbiter, uint64_t identity);
+  gmm_lease(gmm::Context &of, const gmm_lease_desc &checked, uint64_t identity);
 
   // A lease keeps its context.
   static gmm::Status create(gmm::Context &context, const gmm_lease_desc &desc, gmm_lease **out);
   static gmm::Status destroy(gmm_lease *lease);
   // BUSY in a call of `asked`.
   static gmm::Status check_other_thread(const char *function);
-  static gmm::Status serve(gmm::Context &context, const char *arbiter, uint64_t timeout_ms);
-  static gmm::Status write(gmm::Context &context, const char *arbiter, gmm_write_fn fn, void *user,
-                           uint64_t timeout_ms);
+  // UNCHANGED: there is no such entry.
+  static gmm::Status list(gmm::Context &context, uint64_t index, uint64_t timeout_ms, gmm_lease_entry_info *out);
 
   gmm::Status offer(gmm_tag tag, uint32_t cost);
   gmm::Status request(const gmm::LeaseAmounts &amounts, uint64_t timeout_ms, gmm::TicketState *ticket, uint64_t *bytes);
@@ -65,10 +63,10 @@ struct gmm_lease {
     uint64_t active[gmm::kMaxDevices] = {}, paused[gmm::kMaxDevices] = {};
   };
   static void *thread_main(void *self);
-  static void *server_main(void *self);
   void run();
   bool connect();
-  bool become_arbiter();
+  void start_server();
+  bool reap_starter();
   void disconnect();
   void retry_later();
   bool may_complain();
@@ -90,24 +88,24 @@ struct gmm_lease {
 
   void end_offer(const Offer &offer);
 
-  const gmm_lease_desc desc_;  // its names are these
+  const gmm_lease_desc desc_;  // its name is this one
   const uint64_t identity_;
-  char name_[gmm::kLeaseNameSize] = {}, arbiter_name_[gmm::kLeaseNameSize] = {};
-  const gmm::LeaseNames names_;
+  char name_[gmm::kLeaseNameSize] = {};
 
   // The thread's own.
   gmm::os::SocketPoller poller_;
-  int32_t directory_ = -1, socket_ = -1, peer_ = -1;  // peer_: a descriptor of the arbiter's process
+  char folder_[gmm::kIpcPathSize] = {};  // of the server's socket
+  int32_t directory_ = -1, socket_ = -1;
+  int32_t starter_ = 0;  // the process that starts a server; 0: none
   uint32_t received_ = 0;
-  gmm::LeaseOrder incoming_, giving_;
-  uint64_t retry_at_ = 0, retry_ms_ = 1, complain_at_ = 0;
-  bool has_order_ = false;  // one came on this connection
-  gmm::LeaseServer *server_ = nullptr;
-  gmm::Thread thread_, server_thread_;
+  gmm::LeaseCommand incoming_, giving_;
+  uint64_t retry_at_ = 0, retry_ms_ = 1, start_at_ = 0, complain_at_ = 0;
+  bool has_command_ = false;  // one came on this connection
+  gmm::Thread thread_;
   bool is_used_[gmm::kMaxDevices] = {};     // devices on which the context held or wanted memory
   gmm::LeaseUuid uuids_[gmm::kMaxDevices];  // zero: not known yet
   uint64_t totals_[gmm::kMaxDevices] = {};  // bytes of the devices
-  std::atomic<bool> stopping_{false}, has_server_{false};
+  std::atomic<bool> stopping_{false};
 
   gmm::Mutex mutex_{gmm::LockRank::kLease};
   gmm::Condition changed_;
@@ -117,7 +115,7 @@ struct gmm_lease {
   gmm::LeaseAmounts amounts_;
   bool is_requesting_ = false;
   uint32_t tickets_ = 0;
-  int32_t arbiter_process_ = 0;
+  int start_error_ = 0;  // of the last try to start a server
   gmm_lease_info counts_ = {};
 };
 

@@ -22,7 +22,7 @@ void LeaseMember::set_state(LeaseState state, uint64_t now) {
 void LeaseMember::begin(const uint64_t extra[kLeaseDevices], uint64_t now) {
   ++request_;
   attempt_ = 1;
-  end_ = End::kNone;
+  answer_ = LeaseAnswer::kNone;
   text_[0] = 0;
   std::copy_n(extra, kLeaseDevices, extra_);
   std::fill_n(wanted_, kLeaseDevices, 0);
@@ -32,19 +32,19 @@ void LeaseMember::begin(const uint64_t extra[kLeaseDevices], uint64_t now) {
 
 void LeaseMember::give_up(uint64_t now) {
   std::fill_n(left_, kLeaseDevices, 0);
-  end_ = End::kNone;
+  answer_ = LeaseAnswer::kNone;
   set_state(LeaseState::kIdle, now);
 }
 
 void LeaseMember::took(uint64_t now) {
-  end_ = End::kNone;
+  answer_ = LeaseAnswer::kNone;
   set_state(LeaseState::kInUse, now);
 }
 
 // The request keeps its age.
 void LeaseMember::came_short() {
   ++attempt_;
-  end_ = End::kNone;
+  answer_ = LeaseAnswer::kNone;
   std::fill_n(left_, kLeaseDevices, 0);
   set_state(LeaseState::kWaiting, asked_at_);
 }
@@ -56,46 +56,46 @@ void LeaseMember::return_all(uint64_t now) {
 
 // --- The lease's thread ----------------------------------------------------------------------------------------------
 
-// Numbers of rounds and orders are the arbiter's. Another one has others.
+// Numbers of rounds and commands are the server's. Another one has others.
 void LeaseMember::connected() {
   is_connected_ = is_changed_ = true;
-  order_ = LeaseOrder{};
+  command_ = LeaseCommand{};
   number_ = round_ = asked_ = gave_ = 0;
   text_[0] = 0;
 }
 
 void LeaseMember::disconnected() {
   is_connected_ = false;
-  order_ = LeaseOrder{};
+  command_ = LeaseCommand{};
   gave_ = 0;
   if (state_ == LeaseState::kWaiting) text_[0] = 0;
 }
 
-void LeaseMember::receive(const LeaseOrder &order, uint64_t now) {
-  if (!is_connected_ || order.number <= order_.number) return;
-  order_ = order;
-  std::snprintf(text_, sizeof text_, "%s", order.text);
-  if (order.round > round_) is_changed_ = true;
+void LeaseMember::receive(const LeaseCommand &command, uint64_t now) {
+  if (!is_connected_ || command.number <= command_.number) return;
+  command_ = command;
+  std::snprintf(text_, sizeof text_, "%s", command.text);
+  if (command.round > round_) is_changed_ = true;
   const bool was_at_rest = is_at_rest();
   if (state_ == LeaseState::kWaiting && !is_giving_) {
-    if (order.granted_request == request_ && order.granted_attempt == attempt_) {
-      end_ = End::kGranted;
+    const LeaseAnswer answer = command.answers(request_, attempt_) ? command.answer : LeaseAnswer::kNone;
+    if (answer != LeaseAnswer::kNone) answer_ = answer;
+    if (answer == LeaseAnswer::kGranted) {
       granted_at_ = now;
       for (uint32_t i = 0; i < kLeaseDevices; ++i) {
         total_[i] = left_[i] = wanted_[i];
         held_[i] = measured_[i];
       }
       set_state(LeaseState::kTaking, now);
-    } else if (order.denied_request == request_ && order.denied_attempt == attempt_) {
-      end_ = End::kDenied;
+    } else if (answer == LeaseAnswer::kDenied) {
       set_state(LeaseState::kIdle, now);
     }
   }
   // An ask that came before this grant is over.
-  if (was_at_rest) asked_ = order.ask;
+  if (was_at_rest) asked_ = command.ask;
   // Refused: memory in use stays.
-  if (order.give > gave_ && !is_giving_ && !is_at_rest()) {
-    gave_ = order.give;
+  if (command.give > gave_ && !is_giving_ && !is_at_rest()) {
+    gave_ = command.give;
     is_changed_ = true;
   }
 }
@@ -103,9 +103,9 @@ void LeaseMember::receive(const LeaseOrder &order, uint64_t now) {
 LeaseMember::Next LeaseMember::next(uint64_t now) const {
   using Act = Next::Act;
   if (!is_connected_ || is_giving_) return Next{};
-  if (order_.give > gave_ && is_at_rest()) return Next{Act::kGive, now};
+  if (command_.give > gave_ && is_at_rest()) return Next{Act::kGive, now};
   if (is_changed_) return Next{Act::kReport, now};
-  if (order_.ask > asked_ && state_ == LeaseState::kInUse) return Next{Act::kAsk, now};
+  if (command_.ask > asked_ && state_ == LeaseState::kInUse) return Next{Act::kAsk, now};
   // Free memory changes without a word, and so does what the program has allocated.
   if (state_ != LeaseState::kWaiting) return Next{};
   const uint64_t again = reported_at_ + kRepeatMs;
@@ -118,7 +118,7 @@ void LeaseMember::report(const LeaseMeasure *measures, uint32_t devices, uint64_
   for (uint32_t i = 0; i < devices; ++i) {
     const LeaseMeasure &measure = measures[i];
     if (!measure.is_used) continue;
-    LeaseReport::Row &row = report.rows[report.devices++];
+    LeaseRow &row = report.rows[report.devices++];
     row.device = measure.device;
     row.free = measure.free;
     row.held = measured_[i] = measure.held;
@@ -137,8 +137,8 @@ void LeaseMember::report(const LeaseMeasure *measures, uint32_t devices, uint64_
   }
   // A grant of what was wanted before would be another one.
   if (has_changed) ++attempt_;
-  if (order_.give > gave_ && !is_at_rest()) gave_ = order_.give;
-  round_ = order_.round;
+  if (command_.give > gave_ && !is_at_rest()) gave_ = command_.give;
+  round_ = command_.round;
   report.number = ++number_;
   report.identity = identity_;
   report.request = request_;
@@ -156,17 +156,17 @@ void LeaseMember::report(const LeaseMeasure *measures, uint32_t devices, uint64_
   *out = report;
 }
 
-const LeaseOrder &LeaseMember::begin_give() {
+const LeaseCommand &LeaseMember::begin_give() {
   is_giving_ = true;
-  giving_ = order_;
+  giving_ = command_;
   return giving_;
 }
 
-// After a cut the number is another arbiter's, or counts anew.
+// After a cut the number is another server's, or counts anew.
 void LeaseMember::gave() {
   is_giving_ = false;
   is_changed_ = true;
-  if (is_connected_ && order_.incarnation == giving_.incarnation) gave_ = std::max(gave_, giving_.give);
+  if (is_connected_ && command_.server == giving_.server) gave_ = std::max(gave_, giving_.give);
 }
 
 }  // namespace gmm

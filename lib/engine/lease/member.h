@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// One process of an arbiter's leases (README.md has the protocol).
+// The states of one lease (README.md has the protocol).
 //
-// It says what the lease's thread does next: carry out an order to give up, call the program's `asked`, or send a
-// report. It knows no clock, no thread, no socket and no memory, so a test runs thousands of histories with faults.
+// A member says what the lease's thread does next: carry out a command to give up, call the program's `asked`, or send
+// a report. It knows no clock, no thread, no socket and no memory, so a test runs thousands of histories with faults.
 //
 // Invariants.
 // - The state is kInUse or kTaking only while a grant of the present request holds.
@@ -31,7 +31,6 @@ class LeaseMember {
  public:
   // How often a report is repeated while the member waits.
   static constexpr uint64_t kRepeatMs = 500;
-  enum class End : uint8_t { kNone, kGranted, kDenied };
   struct Next {
     enum class Act : uint8_t { kWait, kReport, kGive, kAsk } act = Act::kWait;
     uint64_t until = UINT64_MAX;  // of kWait
@@ -46,8 +45,8 @@ class LeaseMember {
   void begin(const uint64_t extra[kLeaseDevices], uint64_t now);
   // The request ends without success, from kWaiting or kTaking.
   void give_up(uint64_t now);
-  // Whether the request was granted or denied. After kGranted the state is kTaking, after kDenied kIdle.
-  End answer() const { return end_; }
+  // To the request. After kGranted the state is kTaking, after kDenied kIdle.
+  LeaseAnswer answer() const { return answer_; }
   // Of kTaking: everything is taken.
   void took(uint64_t now);
   // Of kTaking: nothing could be taken, as memory was short. The request waits again.
@@ -58,25 +57,25 @@ class LeaseMember {
   // --- The lease's thread ---
   void connected();
   void disconnected();
-  void receive(const LeaseOrder &order, uint64_t now);
+  void receive(const LeaseCommand &command, uint64_t now);
   Next next(uint64_t now) const;
   // After next() said kReport, and before the measures are taken: what changes during them is reported again.
   void begin_report() { is_changed_ = false; }
   void report(const LeaseMeasure *measures, uint32_t devices, uint64_t now, LeaseReport *out);
   // What must be given up: bytes by device. A pause runs until gave().
-  const LeaseOrder &begin_give();
+  const LeaseCommand &begin_give();
   void gave();
-  // `asked` is called with what order() tells.
-  void begin_ask() { asked_ = order_.ask; }
-  // Something changed that the arbiter should hear.
+  // `asked` is called with what command() says.
+  void begin_ask() { asked_ = command_.ask; }
+  // Something changed that the server should hear.
   void touch() { is_changed_ = true; }
 
   LeaseState state() const { return state_; }
   bool is_giving() const { return is_giving_; }
   bool is_connected() const { return is_connected_; }
   uint64_t request() const { return request_; }
-  const LeaseOrder &order() const { return order_; }  // the last one
-  // Who holds what the request waits for, or why it was denied; empty: the arbiter did not say.
+  const LeaseCommand &command() const { return command_; }  // the last one
+  // Who holds what the request waits for, or why it was denied; empty: the server did not say.
   const char *text() const { return text_; }
   void set_residency(uint64_t milliseconds) { residency_ms_ = milliseconds; }
   void set_cost(uint32_t cost) { cost_ = cost; }
@@ -92,7 +91,7 @@ class LeaseMember {
   char name_[kLeaseNameSize] = {};
 
   LeaseState state_ = LeaseState::kIdle;
-  End end_ = End::kNone;
+  LeaseAnswer answer_ = LeaseAnswer::kNone;
   uint64_t since_ = 0;       // when the state began
   uint64_t granted_at_ = 0;  // 0: never
   uint64_t request_ = 0, attempt_ = 0, asked_at_ = 0;
@@ -108,9 +107,9 @@ class LeaseMember {
   uint64_t number_ = 0;       // of the last report
   uint64_t reported_at_ = 0;  // when
   uint64_t round_ = 0, asked_ = 0, gave_ = 0;
-  LeaseOrder order_;
-  LeaseOrder giving_;
-  char text_[sizeof LeaseOrder::text] = {};
+  LeaseCommand command_;
+  LeaseCommand giving_;
+  char text_[sizeof LeaseCommand::text] = {};
 };
 
 }  // namespace gmm

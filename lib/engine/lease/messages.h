@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two messages between a member and the arbiter. Both run on one machine, so the structs are the bytes.
+// The messages between a process and the server of the machine. Both run on one machine, so the structs are the bytes.
 //
-// Each has the whole state of its sender, and a number that rises on a connection. So a message that was lost is made
-// good by the next one, and a late or doubled one is ignored.
+// A member of leases sends reports and gets commands. Each has the whole state of its sender, and a number that rises
+// on a connection. So a message that was lost is made good by the next one, and a late or doubled one is ignored.
+// A question is answered once.
 #ifndef GMM_ENGINE_LEASE_MESSAGES_H
 #define GMM_ENGINE_LEASE_MESSAGES_H
 
@@ -11,11 +12,24 @@
 
 namespace gmm {
 
-inline constexpr uint32_t kLeaseReportMagic = 0x4d6d6d67, kLeaseOrderMagic = 0x416d6d67;  // "gmmM", "gmmA"
-inline constexpr uint32_t kLeaseVersion = 1;
-inline constexpr uint32_t kLeaseDevices = 16;  // of one member, and of all members of an arbiter
+inline constexpr char kServeSocket[] = "serve.sock";  // in the directory of ipc/directory.h
+inline constexpr uint32_t kLeaseDevices = 16;         // of one member
 inline constexpr uint32_t kLeaseNameSize = 64;
 inline constexpr uint64_t kLeaseMostBytes = uint64_t{1} << 56;  // of a field of a row; so sums do not wrap
+
+enum class ServeKind : uint8_t { kLeaseReport = 1, kLeaseCommand, kLeaseQuestion, kLeaseEntry };
+
+// Every message begins with it. Another service of the server gets kinds of its own.
+struct ServeHeader {
+  static constexpr uint32_t kMagic = 0x536d6d67;  // "gmmS"
+  static constexpr uint16_t kVersion = 1;
+  uint32_t magic = kMagic;
+  uint16_t version = kVersion;
+  ServeKind kind;
+  uint8_t reserved = 0;
+  explicit constexpr ServeHeader(ServeKind of) : kind(of) {}
+  bool is(ServeKind wanted) const { return magic == kMagic && version == kVersion && kind == wanted; }
+};
 
 struct LeaseUuid {
   uint8_t bytes[16] = {};
@@ -24,24 +38,26 @@ struct LeaseUuid {
 
 enum class LeaseState : uint32_t { kIdle, kWaiting, kTaking, kInUse };
 
-// What a member says. Times are ages, as clocks of processes need not agree.
+// The bytes of a device, as a member reports them.
+struct LeaseRow {
+  LeaseUuid device;
+  uint64_t free = 0;     // by the member's own driver
+  uint64_t held = 0;     // by its context
+  uint64_t floor = 0;    // is left to it
+  uint64_t offered = 0;  // pages of offered tags
+  uint64_t wanted = 0;   // by its request
+  uint64_t granted = 0;  // and not taken yet
+};
+
+// The state of a member. Times are ages, as clocks of processes need not agree.
 struct LeaseReport {
-  struct Row {
-    LeaseUuid device;
-    uint64_t free = 0;     // by the member's own driver
-    uint64_t held = 0;     // by its context
-    uint64_t floor = 0;    // is left to it
-    uint64_t offered = 0;  // pages of offered tags
-    uint64_t wanted = 0;   // by its request
-    uint64_t granted = 0;  // and not taken yet
-  };
-  uint32_t magic = kLeaseReportMagic, version = kLeaseVersion;
+  ServeHeader header{ServeKind::kLeaseReport};
   uint64_t number = 0;
-  uint64_t identity = 0;              // of the lease; 0: asks for the arbiter's status alone
-  uint64_t request = 0, attempt = 0;  // which request, and how often what it wants has changed
-  uint64_t round = 0;                 // the last round that it saw before it measured
-  uint64_t gave = 0;                  // the last order to give up that it carried out or refused
-  uint64_t state_ms = 0;              // for so long in this state; a waiting one: since the request
+  uint64_t identity = 0;              // of the lease
+  uint64_t request = 0, attempt = 0;  // of the request: its number, and how often what it wants has changed
+  uint64_t round = 0;                 // the last round that the member saw before it measured
+  uint64_t gave = 0;                  // the last command to give up that it carried out or refused
+  uint64_t state_ms = 0;              // the age of the state; of a waiting one: of the request
   uint64_t grant_ms = 0;              // since its last grant
   uint64_t residency_ms = 0;          // after a grant
   LeaseState state = LeaseState::kIdle;
@@ -49,33 +65,57 @@ struct LeaseReport {
   uint32_t cost = 0;     // the least of its offers
   uint32_t devices = 0;  // rows
   char name[kLeaseNameSize] = {};
-  Row rows[kLeaseDevices] = {};
+  LeaseRow rows[kLeaseDevices] = {};
 };
 
-// What the arbiter says to a member.
-struct LeaseOrder {
+enum class LeaseAnswer : uint32_t { kNone, kGranted, kDenied };
+
+// The server's decisions about a member.
+struct LeaseCommand {
   struct Row {
     LeaseUuid device;
     uint64_t give = 0;
   };
-  uint32_t magic = kLeaseOrderMagic, version = kLeaseVersion;
+  ServeHeader header{ServeKind::kLeaseCommand};
   uint64_t number = 0;
-  uint64_t incarnation = 0;
-  uint64_t round = 0;                                 // reports older than it are stale
-  uint64_t granted_request = 0, granted_attempt = 0;  // request 0: no grant
-  uint64_t denied_request = 0, denied_attempt = 0;
-  uint64_t give = 0;  // number of the order to give up `rows`; 0: none
-  uint64_t ask = 0;   // how often it was asked
+  uint64_t server = 0;                // a later one has a greater number
+  uint64_t round = 0;                 // reports older than it are stale
+  uint64_t request = 0, attempt = 0;  // what `answer` is about
+  uint64_t give = 0;                  // number of the command to give up `rows`; 0: none
+  uint64_t ask = 0;                   // how often the member was asked for what it uses; the last time for:
   uint64_t ask_bytes = 0, ask_waiting_ms = 0;
   int32_t ask_priority = 0, ask_process = 0;
-  uint32_t devices = 0, reserved = 0;
+  LeaseAnswer answer = LeaseAnswer::kNone;
+  uint32_t devices = 0;
   char ask_name[kLeaseNameSize] = {};
   char text[448] = {};  // who holds what its request waits for, or why it is denied
   Row rows[kLeaseDevices] = {};
+
+  bool answers(uint64_t to_request, uint64_t to_attempt) const {
+    return answer != LeaseAnswer::kNone && request == to_request && attempt == to_attempt;
+  }
 };
 
-static_assert(sizeof(LeaseReport) == 160 + kLeaseDevices * sizeof(LeaseReport::Row));
-static_assert(sizeof(LeaseOrder) == 624 + kLeaseDevices * sizeof(LeaseOrder::Row));
+// Asks for one entry of the list of all leases: a lease, and one of its devices.
+struct LeaseQuestion {
+  ServeHeader header{ServeKind::kLeaseQuestion};
+  uint64_t index = 0;
+};
+struct LeaseEntry {
+  ServeHeader header{ServeKind::kLeaseEntry};
+  uint64_t server = 0;
+  uint64_t count = 0;  // entries; an index from there on has no `name`
+  uint64_t state_ms = 0;
+  int32_t process = 0, priority = 0;
+  LeaseState state = LeaseState::kIdle;
+  uint32_t reserved = 0;
+  char name[kLeaseNameSize] = {};
+  LeaseRow row;
+};
+
+static_assert(sizeof(LeaseReport) == 160 + kLeaseDevices * sizeof(LeaseRow));
+static_assert(sizeof(LeaseCommand) == 608 + kLeaseDevices * sizeof(LeaseCommand::Row));
+static_assert(sizeof(LeaseEntry) == 112 + sizeof(LeaseRow));
 
 }  // namespace gmm
 #endif

@@ -83,7 +83,7 @@ internal static class Child
         }));
         live.Add(tag.ResumeAsync().AsTask());
         GmmLease lease = context.Lease(
-            new GmmLeaseOptions { Name = "left", Arbiter = "left-" + Process.GetCurrentProcess().Id });
+            new GmmLeaseOptions { Name = "left" });
         live.Add(lease);
         lease.Request();
         Thread.Sleep(50);

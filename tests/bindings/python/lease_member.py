@@ -11,18 +11,15 @@ MIB = 1 << 20
 
 
 class Member:
-    """One lease, one tag, one block."""
+    """One lease and one tag."""
 
     def __init__(self, backend, name, card_mib, options):
         memory = {"host_devices": 1, "host_memory": card_mib * MIB} if backend == "host" else {}
         self.context = gmm.Context(backend, **memory)
         self.tag = self.context.tag("weights", gmm.Contents.HOST)
-        self.seed = sum(map(ord, name)) % 251
         self.returns = options.pop("returns", False)
         self.asks = []
-        self.lease = Lease(name, [self.tag], arbiter="tests", residency=0.001, asked=self.asked, context=self.context,
-                           **options)
-        self.block = None
+        self.lease = Lease(name, [self.tag], residency=0.001, asked=self.asked, context=self.context, **options)
 
     def asked(self, ask):
         self.asks.append(ask._asdict())
@@ -36,28 +33,11 @@ class Member:
         except gmm.Error as error:
             return {"error": type(error).__name__, "message": str(error), "seconds": time.monotonic() - start}
 
-    def alloc(self, mib):
-        self.block = self.context.alloc(mib * MIB, gmm.Kind.VMM, tag=self.tag)
-        self.pattern = bytes((i * 7 + self.seed) & 255 for i in range(4096)) * (mib * MIB // 4096)
-        pinned = gmm.Kind.HOST
-        with self.context.alloc(mib * MIB, pinned) as staging:
-            memoryview(staging).cast("B")[:] = self.pattern
-            self.block.copy_from(staging)
-        return True
-
-    def check(self):
-        with self.context.alloc(len(self.pattern), gmm.Kind.HOST) as staging:
-            self.block.copy_to(staging)
-            return bytes(memoryview(staging)) == self.pattern
-
     def release(self):
         return self.lease.release()
 
     def info(self):
         return {**self.lease.info()._asdict(), "asks": self.asks}
-
-    def status(self):
-        return gmm.lease.status("tests", context=self.context)
 
 
 def main():
@@ -68,8 +48,6 @@ def main():
         command, *arguments = json.loads(line)
         print(json.dumps(getattr(member, command)(*arguments)), flush=True)
     member.lease.close()
-    if member.block is not None:
-        member.block.free()
     member.context.close()
 
 

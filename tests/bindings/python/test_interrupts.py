@@ -238,7 +238,7 @@ def test_paused(context):
 
 def test_a_lease_and_its_turn(context):
     context.tag("lease", gmm.Contents.HOST)
-    lease = gmm.lease.Lease("lease", "lease", context=context, arbiter="interrupts")
+    lease = gmm.lease.Lease("lease", "lease", context=context)
 
     def act():
         with lease.use():

@@ -24,7 +24,6 @@ from gmm.lease import Lease, LeaseState
 MIB, GIB = 1 << 20, 1 << 30
 CARD_MIB = 64
 PART_MIB = 40  # two do not fit
-EXAMPLES = pathlib.Path(__file__).parents[3] / "examples"
 
 
 def card(folder):
@@ -40,174 +39,6 @@ def until(holds, seconds=60):
         time.sleep(0.005)
 
 
-# Processes.
-
-
-class Member:
-    """A process that does what it is told."""
-
-    def __init__(self, backend, folder, name, **options):
-        self.name = name
-        self.process = subprocess.Popen(
-            [sys.executable, str(HERE / "lease_member.py"), backend, name, str(CARD_MIB), json.dumps(options)],
-            env={**os.environ, **card(folder)}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def tell(self, *command):
-        print(json.dumps(command), file=self.process.stdin, flush=True)
-
-    def hear(self):
-        line = self.process.stdout.readline()
-        assert line, f"{self.name} has ended with {self.process.wait()}"
-        return json.loads(line)
-
-    def __call__(self, *command):
-        self.tell(*command)
-        return self.hear()
-
-    def send(self, number):
-        os.kill(self.process.pid, number)
-
-    def end(self):
-        with contextlib.suppress(BrokenPipeError):
-            self.process.stdin.close()
-        self.process.stdout.close()
-        return self.process.wait(60)
-
-
-@pytest.fixture
-def members(tmp_path):
-    """members(backend, *names): each has PART_MIB under its tag, and none is in use. The last one's are active."""
-    started = []
-
-    def start(backend, *names, options=None):
-        if backend == "cuda":
-            with gmm.Context("cuda") as context:
-                if context.device_info().total_memory > GIB * 16:
-                    pytest.skip("a real GPU has room for all; tests/gpu/lease_check.py fills it")
-        made = [Member(backend, tmp_path, name, **(options or {})) for name in names]
-        started.extend(made)
-        for member in made:
-            assert member.hear() == "ready"
-        for member in made:
-            assert member("request", PART_MIB) == {"resumed": 0}
-            assert member("alloc", PART_MIB) and member("release") is True
-        return made
-
-    yield start
-    for member in started:
-        if member.process.poll() is None:
-            member.send(signal.SIGCONT)
-    codes = [member.end() for member in started]
-    assert set(codes) <= {0, -signal.SIGKILL}, codes
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_two_processes_alternate(members, backend):
-    pair = members(backend, "first", "second")
-    for _ in range(3):
-        for member in pair:
-            assert member("request")["resumed"] >= PART_MIB * MIB
-            assert member("check") and member("info")["state"] == LeaseState.IN_USE
-            assert member("release") is True and member("release") is False
-    first, second = (member("info") for member in pair)
-    assert first["paused_bytes"] >= PART_MIB * MIB and second["active_bytes"] >= PART_MIB * MIB
-    assert first["grants"] == second["grants"] == 4 and first["evictions"] == 4 and second["evictions"] == 3
-    assert first["is_arbiter"] + second["is_arbiter"] == 1 and first["arbiter"] == second["arbiter"]
-
-    def states():
-        return {member["name"]: member["state"] for member in pair[0]("status")["members"]}
-
-    until(lambda: states() == {"first": "idle", "second": "idle"})  # a lease reports its end of a turn later
-
-
-def test_memory_in_use_stays_and_the_holder_is_named(members):
-    first, second = members("host", "first", "second")
-    assert "resumed" in second("request")
-    told = first("request", 0, 0.5)
-    assert told["error"] == "NotReadyError" and "second" in told["message"]
-    assert told["seconds"] >= 0.499  # the library's clock counts milliseconds
-    assert second("check") and second("info")["asks"][0]["name"] == "first"
-    told = first("request", CARD_MIB)
-    assert told["error"] == "OutOfMemoryError" and "second" in told["message"] and told["seconds"] < 30
-    second("release")
-    assert "resumed" in first("request") and first("check")
-
-
-def test_who_is_asked_may_release(members):
-    first, second = members("host", "first", "second", options={"returns": True})
-    assert "resumed" in second("request")
-    assert "resumed" in first("request") and first("check")
-    assert second("info")["state"] == LeaseState.IDLE
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_holder_is_killed(members, backend):
-    first, second = members(backend, "first", "second")
-    assert "resumed" in second("request")
-    first.tell("request", 0, 60)
-    until(lambda: second("info")["asks"])
-    second.send(signal.SIGKILL)
-    assert "resumed" in first.hear() and first("check")
-
-
-def test_a_waiter_is_killed(members):
-    first, second, third = members("host", "first", "second", "third")
-    assert "resumed" in third("request")
-    second.tell("request", 0, 60)
-    until(lambda: third("info")["asks"])
-    second.send(signal.SIGKILL)
-    assert third("check") and third("release")
-    assert "resumed" in first("request") and first("check")
-
-
-def test_a_stopped_holder_is_named_and_goes_on(members):
-    first, second = members("host", "first", "second")
-    assert "resumed" in second("request")
-    second.send(signal.SIGSTOP)
-    told = first("request", 0, 1.0)
-    assert told["error"] == "NotReadyError" and told["seconds"] < 30
-    second.send(signal.SIGCONT)
-    assert second("check") and second("release")
-    assert "resumed" in first("request") and first("check")
-
-
-def test_who_is_stopped_while_idle_loses_nothing(members):
-    first, second = members("host", "first", "second")
-    second.send(signal.SIGSTOP)  # it has the memory, and gives it up when it goes on
-    first.tell("request", 0, 60)
-    time.sleep(0.3)
-    second.send(signal.SIGCONT)
-    assert "resumed" in first.hear() and first("check") and first("release")
-    assert "resumed" in second("request") and second("check")
-
-
-def test_the_arbiter_dies(members):
-    everyone = members("host", "first", "second", "third")
-    infos = {member: member("info") for member in everyone}
-    arbiter, = [member for member in everyone if infos[member]["is_arbiter"]]
-    before = infos[arbiter]["arbiter"]
-    arbiter.send(signal.SIGKILL)
-    left = [member for member in everyone if member is not arbiter]
-    for member in left * 2:
-        assert "resumed" in member("request") and member("check") and member("release")
-    infos = [member("info") for member in left]
-    assert sum(info["is_arbiter"] for info in infos) == 1 and all(info["arbiter"] > before for info in infos)
-
-
-def test_the_arbiter_is_stopped(members):
-    """Nobody waits beyond his time, and whoever is in use goes on."""
-    everyone = members("host", "first", "second", "third")
-    arbiter, = [member for member in everyone if member("info")["is_arbiter"]]
-    holder, other = [member for member in everyone if member is not arbiter]
-    assert "resumed" in holder("request")
-    arbiter.send(signal.SIGSTOP)
-    told = other("request", 0, 1.0)
-    assert told["error"] == "NotReadyError" and told["seconds"] < 30
-    assert holder("check") and holder("release")
-    arbiter.send(signal.SIGCONT)
-    assert "resumed" in other("request") and other("check")
-
-
 # One process: leases over two tags of one context.
 
 
@@ -220,7 +51,7 @@ def shared(tmp_path):
 
     def party(name, mib=PART_MIB, residency=0.001, **options):
         context.tag(name, gmm.Contents.HOST)
-        lease = Lease(name, [name], context=context, arbiter="one", residency=residency, **options)
+        lease = Lease(name, [name], context=context, residency=residency, **options)
         with lease.use(mib * MIB) as resumed:
             assert resumed == 0 and lease.info().state == LeaseState.IN_USE
             blocks.append(context.alloc(mib * MIB, gmm.Kind.VMM, tag=name))
@@ -242,7 +73,7 @@ def test_the_turns_of_one_process(shared):
     with pytest.raises(ZeroDivisionError), second.use():
         raise ZeroDivisionError
     assert second.info().state == LeaseState.IDLE and second.release() is False
-    names = {member["name"] for member in gmm.lease.status("one", context=first.context)["members"]}
+    names = {entry.name for entry in gmm.lease.status(context=first.context)}
     assert names == {"first", "second"}
     second.close()
     second.close()
@@ -253,19 +84,9 @@ def test_the_turns_of_one_process(shared):
     assert os.waitpid(child, 0)[1] == 0
     with pytest.raises(gmm.ClosedError):
         second.request()
-    with pytest.raises(gmm.NotReadyError):
-        gmm.lease.status("nobody", context=first.context, timeout=0.1)
-
-
-def test_status_waits_for_an_arbiter(shared):
-    first = shared("first")
-    first.close()
-    timer = threading.Timer(0.2, lambda: made.append(Lease("late", context=first.context, arbiter="one")))
-    made = []
-    timer.start()
-    assert [member["name"] for member in gmm.lease.status("one", context=first.context, timeout=60)["members"]] in (
-        [], ["late"])
-    timer.join()
+    entry = gmm.lease.status(context=first.context)[0]
+    assert entry.state == LeaseState.IDLE and entry.process == os.getpid() and len(entry.uuid) == 16
+    assert entry.offered_bytes == first.info().active_bytes and entry.server == first.info().server
 
 
 def test_the_arguments_are_checked(shared):
@@ -277,7 +98,7 @@ def test_the_arguments_are_checked(shared):
         Lease("a", ["nobody made it"], context=context)
     with pytest.raises(TypeError):
         Lease("a", asked=3, context=context)
-    with Lease("a", {"first": 3}, context=context, arbiter="one") as lease:
+    with Lease("a", {"first": 3}, context=context) as lease:
         for cost in (-1, 0xffffffff):
             with pytest.raises((ValueError, OverflowError)):
                 lease.offer("first", cost)
@@ -293,72 +114,20 @@ def test_the_arguments_are_checked(shared):
         lease.withdraw("first")
         assert lease.info().active_bytes == 0
     assert lease.closed
-    with Lease("c", "first", context=context, arbiter="one") as lease:  # one name, not its letters
+    with Lease("c", "first", context=context) as lease:  # one name, not its letters
         assert lease.info().active_bytes >= PART_MIB * MIB
 
 
 def test_a_tag_is_one_leases(shared):
     first = shared("first")
-    with pytest.raises(gmm.BusyError, match="another lease"):
-        Lease("second", "first", context=first.context, arbiter="one")
-    with Lease("third", context=first.context, arbiter="one") as third:
-        begin = time.monotonic()
-        with pytest.raises(gmm.BusyError, match="another lease"):
+    with pytest.raises(gmm.OfferedError):
+        Lease("second", "first", context=first.context)
+    with Lease("third", context=first.context) as third:
+        with pytest.raises(gmm.OfferedError):
             third.offer("first")
-        assert time.monotonic() - begin < 30  # it does not wait for the end of a pause
         first.close()
         third.offer("first")
         assert third.info().active_bytes == PART_MIB * MIB
-
-
-def test_the_lowest_priority_goes_first(shared):
-    high, low, middle = shared("high", 20, priority=9), shared("low", 20, priority=-9), shared("middle", 20, priority=3)
-    with Lease("other", context=high.context, arbiter="one").use(20 * MIB):
-        assert [lease.info().paused_bytes // MIB for lease in (high, middle, low)] == [0, 0, 20]
-    with low.use() as resumed:
-        assert resumed == 20 * MIB
-
-
-def test_the_lowest_cost_goes_first(shared):
-    first = shared("first", 20)
-    first.context.tag("cache")
-    first.offer("cache", 0)
-    first.offer("first", 7)
-    with first.use(20 * MIB):
-        cache = first.context.alloc(20 * MIB, gmm.Kind.VMM, tag="cache")
-    with Lease("other", context=first.context, arbiter="one").use(40 * MIB):
-        assert first.context.tag_info("cache").active_bytes == 0
-        assert first.context.tag_info("first").active_bytes == 20 * MIB
-    cache.free()
-
-
-def test_residency_and_floor(shared):
-    first = shared("first", residency=0.7, floor=8 * MIB)
-    second = shared("second")
-    with first.use():
-        begin = time.monotonic()
-    with second.use():
-        assert time.monotonic() - begin >= 0.5
-    with pytest.raises(gmm.OutOfMemoryError):
-        second.request((CARD_MIB - 4) * MIB)
-
-
-def test_all_devices_or_none(tmp_path):
-    with gmm.Context("host", host_devices=2, host_memory=CARD_MIB * MIB) as context:
-        context.ipc_configure(directory=str(tmp_path))
-        tag, part = context.tag("weights", gmm.Contents.HOST), PART_MIB * MIB
-        first = Lease("first", [tag], context=context, arbiter="one", residency=0.001)
-        both = Lease("both", context=context, arbiter="one")
-        third = Lease("third", context=context, arbiter="one")
-        with first.use({1: part}), context.alloc(part, gmm.Kind.VMM, device=1, tag=tag):
-            with pytest.raises(gmm.NotReadyError) as caught:
-                both.request({0: part, 1: part}, timeout=0.3)
-            assert "first" in str(caught.value) and both.info().state == LeaseState.IDLE
-            with third.use({0: part}):  # who waited holds nothing
-                pass
-            first.release()
-            with both.use({0: part, 1: part}):
-                assert context.tag_info(tag).paused_bytes == part
 
 
 def test_the_names_in_messages_are_those_of_python(shared):
@@ -429,12 +198,12 @@ def test_ctrl_c_right_after_a_lease_is_made(shared):
     first = shared("first")
     until(lambda: lease_threads() == 1, 10)  # an end has joined its thread, which the system may show a little longer
     with interrupted(Lease):
-        Lease("dropped", ["first"], context=first.context, arbiter="one")
+        Lease("dropped", ["first"], context=first.context)
     until(lambda: lease_threads() == 1, 10)
     later = shared("later", 8)
 
     def members():
-        return {member["name"] for member in gmm.lease.status("one", context=first.context)["members"]}
+        return {entry.name for entry in gmm.lease.status(context=first.context)}
 
     until(lambda: members() == {"first", "later"}, 10)
     assert not later.closed
@@ -550,7 +319,7 @@ def test_a_forgotten_lease_ends(shared):
     first.close()
 
     def members():
-        return {member["name"] for member in gmm.lease.status("one", context=context)["members"]}
+        return {entry.name for entry in gmm.lease.status(context=context)}
 
     for ends_inside in (False, True):
         began, box = threading.Event(), {}
@@ -561,7 +330,7 @@ def test_a_forgotten_lease_ends(shared):
                 gc.collect()
             began.set()
 
-        box["lease"] = Lease("forgotten", ["first"], context=context, arbiter="one", asked=asked)
+        box["lease"] = Lease("forgotten", ["first"], context=context, asked=asked)
         gone.append(weakref.ref(box["lease"]))
         box["lease"].request()
         ticket = second.request_async()
@@ -606,7 +375,7 @@ def test_a_lease_and_its_ticket_die_in_one_cycle(shared, monkeypatch):
     monkeypatch.setattr("sys.unraisablehook", unraisable.append)
     first = shared("first")
     for at in range(8):
-        lease = Lease(f"dying{at}", context=first.context, arbiter="one")
+        lease = Lease(f"dying{at}", context=first.context)
         ticket = lease.request_async()
         assert ticket.wait(60)
         gone = weakref.ref(lease)
@@ -617,7 +386,7 @@ def test_a_lease_and_its_ticket_die_in_one_cycle(shared, monkeypatch):
         until(lambda gone=gone: gone() is None)
 
     def members():
-        return {member["name"] for member in gmm.lease.status("one", context=first.context)["members"]}
+        return {entry.name for entry in gmm.lease.status(context=first.context)}
 
     until(lambda: members() == {"first"})
     assert not unraisable
@@ -704,7 +473,7 @@ def state():
 VLLM = "from gmm.vllm import CuMemAllocator\nallocator = CuMemAllocator.get_instance()\n"
 # Its model and cache, of the tags that vLLM uses.
 ENGINE = """
-lease = gmm.lease.use("engine", arbiter="tests", residency=0.001)
+lease = gmm.lease.use("engine", residency=0.001)
 with allocator.use_memory_pool(tag="weights"):
     weights = full(16, 42)
 with allocator.use_memory_pool(tag="kv_cache"):
@@ -720,7 +489,7 @@ def run_drop_in(tmp_path, prelude, code, **options):
 @pytest.mark.parametrize("mode", ["preload", "torch"])
 def test_use_with_torch_memory_saver(tmp_path, mode):
     run_drop_in(tmp_path, drop_in.SAVER.format(mode=mode), """
-lease = gmm.lease.use("generator", ["weights", "kv_cache"], arbiter="tests", residency=0.001)
+lease = gmm.lease.use("generator", ["weights", "kv_cache"], residency=0.001)
 assert state() == LeaseState.IN_USE
 with saver.region(tag="weights", enable_cpu_backup=True):
     weights = full(16, 42)
@@ -769,7 +538,7 @@ assert holds(weights, 42)
 
 def test_use_with_torch_memory_saver_at_once(tmp_path):
     run_drop_in(tmp_path, drop_in.SAVER.format(mode="torch"), """
-lease = gmm.lease.use("generator", ["weights"], arbiter="tests", at_once=True)
+lease = gmm.lease.use("generator", ["weights"], at_once=True)
 with saver.region(tag="weights", enable_cpu_backup=True):
     weights = full(16, 42)
 whole = used()
@@ -812,7 +581,7 @@ def take():
 went = []
 thread = threading.Thread(target=take)
 thread.start()
-while not any(member["state"] == "waiting" for member in gmm.lease.status("tests")["members"]):
+while not any(entry.state == gmm.lease.LeaseState.WAITING for entry in gmm.lease.status()):
     pass
 assert state() == LeaseState.IN_USE and holds(weights, 5) and not went
 allocator.wake_up()
@@ -829,7 +598,7 @@ with saver.region(tag="weights", enable_cpu_backup=True):
 with saver.region(tag="kv_cache", enable_cpu_backup=True):
     cache = full(20, 9)
 saver.pause("kv_cache")
-lease = gmm.lease.use("generator", ["weights", "kv_cache"], arbiter="tests", residency=0.001)
+lease = gmm.lease.use("generator", ["weights", "kv_cache"], residency=0.001)
 assert 16 * MIB <= lease.info().active_bytes < 20 * MIB and lease.info().paused_bytes == 0
 tell = other()
 told = tell("request", 60, 0.3)
@@ -958,7 +727,7 @@ def test_a_failure_of_what_is_not_offered(tmp_path):
     run_drop_in(tmp_path, drop_in.SAVER.format(mode="torch"), """
 from gmm.vllm import CuMemAllocator
 allocator = CuMemAllocator.get_instance()
-lease = gmm.lease.use("generator", ["weights"], arbiter="tests", residency=0.001)
+lease = gmm.lease.use("generator", ["weights"], residency=0.001)
 with saver.region(tag="weights", enable_cpu_backup=True):
     weights = full(16, 42)
 with saver.region(tag="not offered", enable_cpu_backup=True):
@@ -1066,26 +835,3 @@ wake_weights()
 assert each(lambda: allocator.wake_up(["kv_cache"]), wake_weights) > 20
 wake()
 """)
-
-
-# The examples.
-
-
-def run_example(name, *arguments):
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("FAKE_CUDA", "GMM_"))}
-    done = subprocess.run([sys.executable, EXAMPLES / "lease" / name, *arguments], capture_output=True, text=True,
-                          env={**environment, "GMM_BACKEND": "host"}, timeout=120)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-def test_the_example_of_turns():
-    told = run_example("turns.py")
-    assert "trainer: step 4," in told and "to 12," in told and told.endswith("turns: ok\n")
-    assert "40 MiB came back" in told
-
-
-def test_the_example_of_models():
-    told = run_example("models.py")
-    assert "code   woken, 40 MiB" in told and "models: ok, 8 answers" in told
-    assert told.count("holds 40 MiB") == 1, told

@@ -156,7 +156,7 @@ def test_no_time_is_below_0(context):
                  lambda: context.ipc_import(bytes(64), timeout=-1), lambda: context.watch(0, losing=print, timeout=-1)):
         with pytest.raises(ValueError, match="0 seconds or more"):
             call()
-    with gmm.lease.Lease("time", context=context, arbiter="time") as lease:
+    with gmm.lease.Lease("time", context=context) as lease:
         for timeout in (-1, float("nan")):
             with pytest.raises(ValueError):
                 lease.request(timeout=timeout)

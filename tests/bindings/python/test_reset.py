@@ -223,7 +223,7 @@ def test_what_dies_during_a_reset_ends_after_it(kind, tmp_path, monkeypatch):
 
     def make():
         if kind == "lease":
-            return gmm.lease.Lease("dying", ["weights"], arbiter="reset", asked=lambda ask: None, context=context)
+            return gmm.lease.Lease("dying", ["weights"], asked=lambda ask: None, context=context)
         return context.watch("weights", prepare=len) if kind == "watcher" else context.stream()
 
     stream, go, entered = context.stream(), threading.Event(), threading.Event()
@@ -247,7 +247,7 @@ def test_what_dies_during_a_reset_ends_after_it(kind, tmp_path, monkeypatch):
         assert time.monotonic() < deadline
         time.sleep(0.001)
     if kind == "lease":
-        with gmm.lease.Lease("other", arbiter="reset", context=context):
+        with gmm.lease.Lease("other", context=context):
             while len(gmm.lease.status("reset", context=context)["members"]) != 1:
                 assert time.monotonic() < deadline
     stream.close()

@@ -71,7 +71,7 @@ _FUNCTIONS = {
     "gmm_ipc_close": "Buffer.close",
     "gmm_lease_create": "Lease", "gmm_lease_destroy": "Lease.close", "gmm_lease_offer": "Lease.offer",
     "gmm_lease_query": "Lease.info", "gmm_lease_request": "Lease.request", "gmm_lease_return": "Lease.release",
-    "gmm_lease_write": "lease.status",
+    "gmm_lease_list": "lease.status",
     "gmm_ipc_export": "Buffer.ipc_export", "gmm_ipc_export_fd": "Buffer.ipc_export_fd", "gmm_ipc_export_legacy":
     "Buffer.ipc_export_legacy", "gmm_ipc_import_fd": "Context.import_fd", "gmm_limit_set": "Context.set_limit",
     "gmm_move": "Buffer.move", "gmm_prefetch": "Buffer.prefetch", "gmm_record_use": "Buffer.record_use",

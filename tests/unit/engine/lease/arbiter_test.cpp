@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whom the arbiter chooses. The members here only report; simulation_test.cpp has real ones.
-#include "engine/lease/arbiter.h"
+#include "cli/serve/arbiter.h"
 
 #include <gtest/gtest.h>
 
@@ -15,9 +15,9 @@ namespace {
 class LeaseArbiterTest : public ::testing::Test {
  protected:
   struct Peer {
-    uint32_t slot = 0;
+    LeaseArbiter::Member *member = nullptr;
     LeaseReport report;
-    LeaseOrder order;
+    LeaseCommand command;
     bool answers = true;
     uint64_t measure_ms = 0;  // how long its measures take
     uint64_t measured = 0, answer_at = 0, answer_round = 0;
@@ -26,14 +26,14 @@ class LeaseArbiterTest : public ::testing::Test {
   // An idle member that offers all that it holds.
   Peer &add(int32_t priority, uint64_t offered, uint64_t idle_ms, uint32_t cost = 0, uint8_t device = 1) {
     Peer &peer = peers_[static_cast<uint32_t>(peers_.size())];
-    peer.slot = arbiter_.add(1, now_);
+    peer.member = arbiter_.add(1, &peer);
     peer.report.identity = peers_.size();
     peer.report.priority = priority;
     peer.report.cost = cost;
     peer.report.state_ms = idle_ms;
     peer.report.grant_ms = UINT64_MAX;
     peer.report.devices = 1;
-    peer.report.name[0] = static_cast<char>('a' + peers_.size() - 1);
+    peer.report.name[0] = static_cast<char>('a' + (peers_.size() - 1) % 26);
     peer.report.rows[0].device.bytes[0] = device;
     peer.report.rows[0].held = peer.report.rows[0].offered = offered;
     say(peer);
@@ -50,12 +50,12 @@ class LeaseArbiterTest : public ::testing::Test {
   void say(Peer &peer, uint64_t free) {
     ++peer.report.number;
     peer.report.rows[0].free = free;
-    ASSERT_TRUE(arbiter_.receive(peer.slot, peer.report, now_));
+    ASSERT_TRUE(arbiter_.receive(peer.member, peer.report, now_));
   }
   void give(Peer &peer) {
     free_ += peer.report.rows[0].offered;
     peer.report.rows[0].held = peer.report.rows[0].offered = 0;
-    peer.report.gave = peer.order.give;
+    peer.report.gave = peer.command.give;
     say(peer);
   }
   // In use, and idle again, without a change of its memory.
@@ -69,15 +69,13 @@ class LeaseArbiterTest : public ::testing::Test {
   void pass(uint64_t milliseconds) {
     for (const uint64_t end = now_ + milliseconds; now_ <= end; ++now_) {
       arbiter_.step(now_);
-      uint32_t slot = 0;
-      LeaseOrder order;
-      while (arbiter_.next_order(now_, &slot, &order))
-        for (auto &[number, peer] : peers_)
-          if (peer.slot == slot && peer.answers) peer.order = order;
+      LeaseCommand command;
+      while (const LeaseArbiter::Member *member = arbiter_.next_command(now_, &command))
+        if (Peer &peer = *static_cast<Peer *>(member->user); peer.answers) peer.command = command;
       for (auto &[number, peer] : peers_) {
         if (!peer.answers) continue;
-        if (peer.answer_round == 0 && peer.order.round > peer.report.round) {
-          peer.answer_round = peer.order.round;
+        if (peer.answer_round == 0 && peer.command.round > peer.report.round) {
+          peer.answer_round = peer.command.round;
           peer.answer_at = now_ + peer.measure_ms;
           peer.measured = free_;
         }
@@ -88,8 +86,8 @@ class LeaseArbiterTest : public ::testing::Test {
       }
     }
   }
-  static bool is_told(const Peer &peer) { return peer.order.give > peer.report.gave; }
-  static bool is_granted(const Peer &peer) { return peer.order.granted_request != 0; }
+  static bool is_told(const Peer &peer) { return peer.command.give > peer.report.gave; }
+  static bool is_granted(const Peer &peer) { return peer.command.answer == LeaseAnswer::kGranted; }
 
   uint64_t now_ = 100'000, free_ = 0;
   std::map<uint32_t, Peer> peers_;
@@ -102,7 +100,7 @@ TEST_F(LeaseArbiterTest, OnlyAsManyAsNeededGiveUp) {
   pass(50);
   EXPECT_TRUE(is_told(large));
   EXPECT_FALSE(is_told(small));
-  EXPECT_EQ(large.order.rows[0].give, 700u);
+  EXPECT_EQ(large.command.rows[0].give, 700u);
   give(large);
   pass(50);
   EXPECT_TRUE(is_granted(waiting));
@@ -116,7 +114,7 @@ TEST_F(LeaseArbiterTest, LowPriorityThenLongIdleThenLowCostGoesFirst) {
     pass(50);
     for (Peer *peer : {&high, &fresh, &dear, &cheap}) EXPECT_EQ(is_told(*peer), peer == next) << next->report.name;
     // It refuses, and the next one is told.
-    next->report.gave = next->order.give;
+    next->report.gave = next->command.give;
     say(*next);
   }
   EXPECT_FALSE(is_granted(waiting));
@@ -220,11 +218,11 @@ TEST_F(LeaseArbiterTest, AnArbiterThatWasStoppedDecidesNothingOnOldReports) {
   user.report.rows[0].held = 500;
   say(user);
   want(waiting, 450);
-  for (int i = 0; i < 1000 && arbiter_.member(waiting.slot).doubted_request == 0; ++i) pass(0);
-  ASSERT_EQ(arbiter_.member(waiting.slot).doubted_request, 1u);
+  for (int i = 0; i < 1000 && waiting.member->doubted_request == 0; ++i) pass(0);
+  ASSERT_EQ(waiting.member->doubted_request, 1u);
   now_ += 3000;
   arbiter_.step(now_);
-  EXPECT_EQ(arbiter_.member(waiting.slot).denied_request, 0u);
+  EXPECT_NE(waiting.member->phase, LeaseArbiter::Phase::kDenied);
   free_ = 200;
   user.report.rows[0].held = 300;
   user.report.state = LeaseState::kIdle;
@@ -247,8 +245,8 @@ TEST_F(LeaseArbiterTest, PatienceGrowsWithTheBytes) {
   EXPECT_TRUE(is_told(other));
 }
 
-// Two wait for what one has in use, each for another device.
-TEST_F(LeaseArbiterTest, WhoeverWaitsIsAnnouncedOnceASecond) {
+// Two wait for the memory of one, each on another device. It is asked for one of them at a time.
+TEST_F(LeaseArbiterTest, AMemberIsAskedOnceASecond) {
   Peer &user = add(0, 500, 0), &here = add(0, 0, 0), &there = add(0, 0, 0, 0, 2);
   user.report.state = LeaseState::kInUse;
   user.report.devices = 2;
@@ -258,9 +256,31 @@ TEST_F(LeaseArbiterTest, WhoeverWaitsIsAnnouncedOnceASecond) {
   want(here, 400);
   want(there, 400);
   pass(500);
-  EXPECT_EQ(user.order.ask, 2u);
+  EXPECT_EQ(user.command.ask, 1u);
   pass(1000);
-  EXPECT_EQ(user.order.ask, 4u);
+  EXPECT_EQ(user.command.ask, 2u);
+  // Nobody waits any more for whom it was asked: the other one is announced at once.
+  here.report.state = LeaseState::kIdle;
+  say(here);
+  pass(100);
+  EXPECT_EQ(user.command.ask, 3u);
+}
+
+// As many as connect, each with a device of its own.
+TEST_F(LeaseArbiterTest, HundredsAreServed) {
+  for (uint32_t i = 0; i < 300; ++i) {
+    Peer &peer = add(0, 0, 0);
+    peer.report.rows[0].device.bytes[2] = static_cast<uint8_t>(i);
+    peer.report.rows[0].device.bytes[3] = static_cast<uint8_t>(1 + i / 256);
+    free_ = 100;
+    want(peer, 100);
+  }
+  pass(100);
+  for (const auto &[number, peer] : peers_) EXPECT_TRUE(is_granted(peer)) << number;
+  LeaseEntry entry;
+  arbiter_.list(299, now_, &entry);
+  EXPECT_EQ(entry.count, 300u);
+  EXPECT_EQ(entry.row.wanted, 100u);
 }
 
 TEST_F(LeaseArbiterTest, NobodyGivesUpAnythingForWhatIsNotEnough) {
@@ -270,8 +290,8 @@ TEST_F(LeaseArbiterTest, NobodyGivesUpAnythingForWhatIsNotEnough) {
   want(waiting, 700);
   pass(100);
   EXPECT_FALSE(is_told(idle));
-  EXPECT_EQ(user.order.ask, 1u);
-  EXPECT_NE(std::string(waiting.order.text).find("\"b\""), std::string::npos) << waiting.order.text;
+  EXPECT_EQ(user.command.ask, 1u);
+  EXPECT_NE(std::string(waiting.command.text).find("\"b\""), std::string::npos) << waiting.command.text;
   user.report.state = LeaseState::kIdle;
   say(user);
   pass(50);
@@ -302,16 +322,17 @@ TEST(LeaseMember, WhatChangesDuringAMeasureIsReportedAgain) {
 
 TEST_F(LeaseArbiterTest, ReportsThatAreNoneAreRefused) {
   Peer &peer = add(0, 0, 0);
-  for (int what = 0; what < 6; ++what) {
+  for (int what = 0; what < 7; ++what) {
     LeaseReport report = peer.report;
     report.number += 1;
-    if (what == 0) report.magic ^= 1;
-    if (what == 1) report.version += 1;
+    if (what == 0) report.header.magic ^= 1;
+    if (what == 1) report.header.version += 1;
     if (what == 2) report.devices = kLeaseDevices + 1;
     if (what == 3) report.state = static_cast<LeaseState>(4);
     if (what == 4) std::memset(report.name, 'x', sizeof report.name);
     if (what == 5) report.name[0] = '"';
-    EXPECT_FALSE(arbiter_.receive(peer.slot, report, now_)) << what;
+    if (what == 6) report.rows[report.devices++] = report.rows[0];
+    EXPECT_FALSE(arbiter_.receive(peer.member, report, now_)) << what;
   }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Leases in a simulation: an arbiter and members with a virtual clock, devices that refuse what they do not have,
-// connections that lose, delay, double and cut, and processes that die or stop at any step. A seed decides everything.
+// connections that lose, delay, double and cut, and processes, the server's too, that die or stop at any step. A seed
+// decides everything.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -11,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/lease/arbiter.h"
+#include "cli/serve/arbiter.h"
 #include "engine/lease/member.h"
 #include "engine/sanitizer.h"
 
@@ -47,7 +48,8 @@ class LeaseSimulation {
     uint64_t possible_since = kLeaseNever;  // since when what it waits for could be met
     bool is_busy() const { return is_pausing || is_measuring; }
     uint64_t granted_at = 0, residency = 0, asked_at = 0, deadline = kLeaseNever, cut_since = 0;
-    uint64_t link = 0;  // of its connection; 0: none
+    uint64_t link = 0;                      // of its connection; 0: none
+    LeaseArbiter::Member *entry = nullptr;  // by its first report on this connection
     uint64_t grants = 0, denials = 0, timeouts = 0, shorts = 0, asks = 0, use_ms = 100, rest_ms = 100;
     uint64_t longest_wait = 0;
     uint64_t timer = 0;
@@ -89,7 +91,17 @@ class LeaseSimulation {
       const Item item = events_.top();
       events_.pop();
       now_ = item.time;
-      if (item.process != kNobody) {
+      if (item.process == kServer && now_ < faults_until && strikes(faults.killed)) {
+        end_arbiter();
+        continue;
+      }
+      if (item.process == kServer && server_stopped_until_ <= now_ && now_ < faults_until && strikes(faults.stopped))
+        server_stopped_until_ = now_ + 10 + chance(3000);
+      if (item.process == kServer && server_stopped_until_ > now_) {
+        events_.push(Item{server_stopped_until_, ++last_, item.process, item.fn});
+        continue;
+      }
+      if (item.process < kServer) {
         Process &process = processes_[item.process];
         if (process.is_dead) continue;
         if (process.stopped_until > now_) {
@@ -157,7 +169,6 @@ class LeaseSimulation {
   }
   void kill(uint32_t i) {
     processes_[i].is_dead = true;
-    if (arbiter_ && arbiter_process_ == i) end_arbiter();
     if (processes_[i].link != 0) cut(i);
   }
 
@@ -167,10 +178,10 @@ class LeaseSimulation {
   uint64_t arbiters = 0, gives = 0, deaf_gives = 0, killed_in_pauses = 0, checked_denials = 0;
 
  private:
-  static constexpr uint32_t kNobody = UINT32_MAX;
+  static constexpr uint32_t kNobody = UINT32_MAX, kServer = UINT32_MAX - 1;
   struct Item {
     uint64_t time, number;
-    uint32_t process;  // whose event; kNobody: nobody's
+    uint32_t process;  // whose event; kServer: the server's, kNobody: nobody's
     std::shared_ptr<std::function<void()>> fn;
     bool operator<(const Item &other) const { return time != other.time ? time > other.time : number > other.number; }
   };
@@ -185,20 +196,13 @@ class LeaseSimulation {
     if (process.link != 0) return;
     if (process.is_busy()) return at(process.busy_until, i, [this, i] { connect(i); });
     if (!arbiter_) {
-      // The lock of a dead process is free.
       arbiter_ = std::make_unique<LeaseArbiter>(arbiters + 1, arbiters != 0, now_);
       ++arbiters;
-      arbiter_process_ = i;
       ++arbiter_timer_;
     }
-    const uint32_t slot = arbiter_->add(static_cast<int32_t>(i), now_);
-    ASSERT_LT(slot, LeaseArbiter::kMembers);
     if (process.cut_since != 0 && now_ - process.cut_since >= LeaseArbiter::kGraceMs) mark_late(process);
     process.link = ++links_;
-    slots_.resize(links_ + 1);
-    slots_[process.link] = slot;
     process.member->connected();
-    run_arbiter();
     run_member(i);
   }
   void mark_late(Process &process) {
@@ -207,16 +211,18 @@ class LeaseSimulation {
   }
   void cut(uint32_t i) {
     Process &process = processes_[i];
-    const uint64_t link = process.link;
     process.link = 0;
     process.cut_since = now_;
-    if (arbiter_) arbiter_->remove(slots_[link], now_);
+    if (arbiter_ && process.entry != nullptr) arbiter_->remove(process.entry, now_);
+    process.entry = nullptr;
     process.member->disconnected();
-    if (arbiter_) at(now_, arbiter_process_, [this] { run_arbiter(); });
+    if (arbiter_) at(now_, kServer, [this] { run_arbiter(); });
     if (!process.is_dead) at(now_ + 1 + chance(20), i, [this, i] { connect(i); });
   }
   void end_arbiter() {
     arbiter_.reset();
+    server_stopped_until_ = 0;
+    for (Process &process : processes_) process.entry = nullptr;
     for (uint32_t i = 0; i < size(); ++i)
       if (processes_[i].link != 0) cut(i);
   }
@@ -237,26 +243,18 @@ class LeaseSimulation {
 
   // --- The arbiter ---
   void run_arbiter() {
-    if (!arbiter_ || processes_[arbiter_process_].stopped_until > now_) {
-      if (arbiter_) at(processes_[arbiter_process_].stopped_until, arbiter_process_, [this] { run_arbiter(); });
-      return;
-    }
+    if (!arbiter_) return;
     const uint64_t wake = arbiter_->step(now_);
     check_promises();
-    uint32_t slot;
-    LeaseOrder order;
-    while (arbiter_->next_order(now_, &slot, &order)) {
-      for (uint32_t i = 0; i < size(); ++i) {
-        if (processes_[i].link == 0 || slots_[processes_[i].link] != slot) continue;
-        if (order.denied_request != 0 && order.denied_request == processes_[i].member->request()) check_denial(i);
-        send(i, i, [this, i, order, link = processes_[i].link] { hear_order(i, order, link); });
-        if (!arbiter_) return;
-        break;
-      }
+    LeaseCommand command;
+    while (LeaseArbiter::Member *member = arbiter_->next_command(now_, &command)) {
+      const uint32_t i = static_cast<uint32_t>(static_cast<Process *>(member->user) - processes_.data());
+      if (command.answer == LeaseAnswer::kDenied && command.request == processes_[i].member->request()) check_denial(i);
+      send(i, i, [this, i, command, link = processes_[i].link] { hear_command(i, command, link); });
     }
     const uint64_t timer = ++arbiter_timer_;
     if (wake != kLeaseNever)
-      at(std::max(wake, now_ + 1), arbiter_process_, [this, timer] {
+      at(std::max(wake, now_ + 1), kServer, [this, timer] {
         if (timer == arbiter_timer_) run_arbiter();
       });
   }
@@ -269,8 +267,8 @@ class LeaseSimulation {
         if (process.link == 0 && now_ >= process.cut_since + LeaseArbiter::kGraceMs) mark_late(process);
         if (process.is_dead || process.may_have_lost_its_promise) continue;
         const LeaseState state = process.member->state();
-        const bool is_granted =
-            process.link != 0 && arbiter_->member(slots_[process.link]).granted_request == process.member->request();
+        const bool is_granted = process.entry != nullptr && process.entry->phase == LeaseArbiter::Phase::kGranted &&
+                                process.entry->report.request == process.member->request();
         if (state == LeaseState::kTaking || (state == LeaseState::kWaiting && is_granted))
           sum += process.paused[d] + wanted_extra(process, d);
         else if (state == LeaseState::kInUse)
@@ -293,11 +291,12 @@ class LeaseSimulation {
   }
 
   // --- A member's thread ---
-  void hear_order(uint32_t i, const LeaseOrder &order, uint64_t link) {
+  void hear_command(uint32_t i, const LeaseCommand &command, uint64_t link) {
     Process &process = processes_[i];
     if (process.link != link) return;
-    if (process.is_busy()) return at(process.busy_until, i, [this, i, order, link] { hear_order(i, order, link); });
-    process.member->receive(order, now_);
+    if (process.is_busy())
+      return at(process.busy_until, i, [this, i, command, link] { hear_command(i, command, link); });
+    process.member->receive(command, now_);
     run_member(i);
   }
   void run_member(uint32_t i) {
@@ -355,9 +354,11 @@ class LeaseSimulation {
   void report(uint32_t i, const std::array<LeaseMeasure, 2> &measures) {
     LeaseReport report;
     processes_[i].member->report(measures.data(), devices_, now_, &report);
-    send(i, arbiter_process_, [this, i, report] {
+    send(i, kServer, [this, i, report] {
       if (!arbiter_) return;
-      ASSERT_TRUE(arbiter_->receive(slots_[processes_[i].link], report, now_));
+      Process &sender = processes_[i];
+      if (sender.entry == nullptr) sender.entry = arbiter_->add(static_cast<int32_t>(i), &sender);
+      ASSERT_TRUE(arbiter_->receive(sender.entry, report, now_));
       run_arbiter();
     });
   }
@@ -366,7 +367,7 @@ class LeaseSimulation {
     ASSERT_NE(process.member->state(), LeaseState::kInUse) << "memory in use would be paused";
     ASSERT_NE(process.member->state(), LeaseState::kTaking) << "memory in use would be paused";
     ASSERT_GE(now_, process.granted_at + process.residency) << "thrashing";
-    const LeaseOrder order = process.member->begin_give();
+    const LeaseCommand order = process.member->begin_give();
     process.is_pausing = true;
     ++gives;
     process.busy_until = now_ + 1 + chance(60);
@@ -374,11 +375,11 @@ class LeaseSimulation {
       process.busy_until = now_ + LeaseArbiter::kPatienceMs / 2 + chance(2 * LeaseArbiter::kPatienceMs);
       ++deaf_gives;
     }
-    if (now_ < faults_until && i != arbiter_process_ && strikes(faults.arbiter_killed))
+    if (now_ < faults_until && strikes(faults.arbiter_killed))
       at(now_ + chance(process.busy_until - now_), kNobody, [this, i, number = arbiters] {
-        if (!arbiter_ || arbiters != number || living() < 3 || !processes_[i].is_pausing) return;
+        if (!arbiter_ || arbiters != number || !processes_[i].is_pausing) return;
         ++killed_in_pauses;
-        kill(arbiter_process_);
+        end_arbiter();
       });
     at(process.busy_until, i, [this, i, order] {
       Process &self = processes_[i];
@@ -429,13 +430,13 @@ class LeaseSimulation {
   void hear(uint32_t i) {
     Process &process = processes_[i];
     if (process.is_resuming || process.deadline == kLeaseNever) return;
-    if (process.member->answer() == LeaseMember::End::kDenied) {
+    if (process.member->answer() == LeaseAnswer::kDenied) {
       ++process.denials;
       EXPECT_NE(process.member->text()[0], 0);
       end_request(i);
       return;
     }
-    if (process.member->answer() != LeaseMember::End::kGranted) return;
+    if (process.member->answer() != LeaseAnswer::kGranted) return;
     ASSERT_EQ(process.member->state(), LeaseState::kTaking);
     process.is_resuming = true;
     process.granted_at = now_;
@@ -527,9 +528,7 @@ class LeaseSimulation {
   uint64_t foreign_[2] = {};
   uint64_t extra_[2][8] = {};  // of the request of a process
   std::unique_ptr<LeaseArbiter> arbiter_;
-  uint32_t arbiter_process_ = 0;
-  uint64_t arbiter_timer_ = 0, links_ = 0;
-  std::vector<uint32_t> slots_;
+  uint64_t server_stopped_until_ = 0, arbiter_timer_ = 0, links_ = 0;
 };
 
 // Nobody asks for more than its tags: who always finds room beside the floors of others was granted them.

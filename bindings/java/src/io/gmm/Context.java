@@ -533,26 +533,26 @@ public final class Context implements AutoCloseable {
         return Watcher.create(handle, options, handler);
     }
 
-    /**
-     * Makes this process a member of an arbiter's leases. The call waits for nobody: the first such process becomes the
-     * arbiter.
-     */
+    /** Makes a lease. The call waits for nobody: the lease's thread finds the server of the machine, or starts it. */
     public Lease lease(LeaseOptions options) {
         return Lease.create(handle, options);
     }
 
-    /** What the arbiter "default" knows, which it says within 5 s; see the other method of this name. */
-    public LeaseStatus leaseStatus() {
-        return leaseStatus(null, 5000);
-    }
-
     /**
-     * What an arbiter knows: who holds and offers what, and who waits. It waits so long for an arbiter to come and to
-     * answer. NOT_READY: none did. Null means the arbiter "default".
+     * The leases of the machine: an entry for each device that a lease uses, and one for a lease that uses none.
+     * NOT_READY: no server runs, or none answers in this time.
      */
-    public LeaseStatus leaseStatus(String arbiter, long timeoutMillis) {
+    public List<LeaseEntryInfo> leases(long timeoutMillis) {
         Text.checkSize("the timeout", timeoutMillis);
-        return handle.get(context -> LeaseStatus.read(context, arbiter, timeoutMillis));
+        return handle.get(context -> {
+            List<LeaseEntryInfo> found = new ArrayList<>();
+            byte[] entry = LeaseEntryInfo.bytesForC();
+            while (Native.gmm_lease_list(context, found.size(), timeoutMillis, entry) == Result.OK.value()) {
+                found.add(new LeaseEntryInfo(entry));
+                entry = LeaseEntryInfo.bytesForC();
+            }
+            return found;
+        });
     }
 
     /**

@@ -25,8 +25,8 @@ import java.util.concurrent.CountDownLatch;
  * }</pre>
  *
  * Between two turns gmm pauses the offered tags when another process wants their memory, and the next turn resumes
- * them. If nobody wants it, it stays where it is. An arbiter decides whose turn it is: a thread of one of these
- * processes, or the command {@code gmm lease}. When it dies, another process takes its place.
+ * them. If nobody wants it, it stays where it is. The server of the machine, the command
+ * {@code gmm serve}, decides whose turn it is. The first lease starts it.
  *
  * <p>A lease that nobody refers to any more ends, so the program holds it. A handler that refers to it keeps it; the
  * lease that the handler gets does not.
@@ -92,7 +92,7 @@ public final class Lease implements AutoCloseable {
 
     /**
      * Offers a tag, or changes its cost: what it costs to bring a byte of it back, beside other tags. The lowest goes
-     * first. It waits while gmm pauses or resumes for this lease. BUSY: another lease of the context offers the tag.
+     * first. It waits while gmm pauses or resumes for this lease. OFFERED: another lease of the context offers the tag.
      */
     public void offer(Tag tag, long cost) {
         change(tag, (int) checkCost(cost));
@@ -215,13 +215,9 @@ public final class Lease implements AutoCloseable {
 
     /** How the lease stands. */
     public LeaseInfo info() {
-        long address = handle.acquire();
-        try (gmm_lease_info info = new gmm_lease_info()) {
-            Native.gmm_lease_query(address, info);
-            return new LeaseInfo(info);
-        } finally {
-            handle.release();
-        }
+        byte[] info = LeaseInfo.bytesForC();
+        handle.run(address -> Native.gmm_lease_query(address, info));
+        return new LeaseInfo(info);
     }
 
     /** Whether close() was called. */

@@ -7,22 +7,15 @@ import java.util.Map;
 /** What a lease is, and what it offers. Each method changes this object and returns it. */
 public final class LeaseOptions {
     final String name;
-    private String arbiter;
     private int priority;
     private long floor;
     private long residencyMillis;
     final Map<Tag, Long> offers = new LinkedHashMap<>();
     LeaseHandler handler;
 
-    /** A name for messages and {@code gmm lease --status}: 1 to 63 letters, digits, '.', '-' and '_', no '.' first. */
+    /** A name for messages and {@code gmm serve --status}: 1 to 63 letters, digits, '.', '-' and '_', no '.' first. */
     public LeaseOptions(String name) {
         this.name = name;
-    }
-
-    /** Whose turns: all processes of one device name the same arbiter. Default: "default". */
-    public LeaseOptions arbiter(String value) {
-        arbiter = value;
-        return this;
     }
 
     /** The highest is served first; the lowest gives up memory first. */
@@ -72,7 +65,6 @@ public final class LeaseOptions {
     /** `user` is the LeaseCall that C gets, or 0. */
     void fill(gmm_lease_desc desc, long user) {
         desc.set_name(name);
-        desc.set_arbiter(arbiter);
         desc.setPriority(priority);
         desc.setFloor_bytes(floor);
         desc.setResidency_ms(residencyMillis);

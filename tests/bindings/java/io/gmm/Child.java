@@ -77,7 +77,7 @@ final class Child {
             }
         })));
         live.add(tag.resumeAsync().toCompletableFuture());
-        Lease lease = context.lease(new LeaseOptions("left").arbiter("left-" + ProcessHandle.current().pid()));
+        Lease lease = context.lease(new LeaseOptions("left"));
         live.add(lease);
         lease.request();
         Thread.sleep(50);

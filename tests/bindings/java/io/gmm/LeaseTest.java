@@ -19,7 +19,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicInteger;
 
-/** Leases: those of one process, and processes that share a device too small for two of them. */
+/** Leases of one process. tests/api/conformance_lease.c and lease_processes.c have their decisions. */
 final class LeaseTest {
     private static final int MIB = 1 << 20;
     private static final int CARD_MIB = 64;
@@ -41,19 +41,20 @@ final class LeaseTest {
 
     public static void main(String[] arguments) {
         Tap tap = new Tap();
+        oneProcess(tap);
+        tap.finish();
+    }
+
+    private static void oneProcess(Tap tap) {
         alone(tap, "the turns of one process", LeaseTest::turns);
-        alone(tap, "bad arguments", LeaseTest::badArguments);
         alone(tap, "a tag is one lease's", LeaseTest::oneLeaseATag);
         alone(tap, "requests in the background", LeaseTest::background);
         alone(tap, "an interrupt ends a request", LeaseTest::interrupt);
         alone(tap, "close in the middle of a request", LeaseTest::closeInRequest);
         alone(tap, "who is asked", LeaseTest::asked);
-        alone(tap, "a handler cancels a request", LeaseTest::cancellingHandler);
         alone(tap, "a handler that throws", LeaseTest::throwingHandler);
-        alone(tap, "inside a watcher", LeaseTest::insideWatcher);
         alone(tap, "forgotten leases and tickets", LeaseTest::forgotten);
         alone(tap, "closed by one thread while others use it", LeaseTest::closeUnderUse);
-        tap.finish();
     }
 
     private static Path folder() throws Exception {
@@ -85,8 +86,10 @@ final class LeaseTest {
         });
     }
 
+    // One process: leases over tags of one context.
+
     private static LeaseOptions options(String name) {
-        return new LeaseOptions(name).arbiter("one").residencyMillis(1);
+        return new LeaseOptions(name).residencyMillis(1);
     }
 
     private Lease lease(LeaseOptions options) {
@@ -157,86 +160,29 @@ final class LeaseTest {
     }
 
     /** A lease reports the end of a turn on its own thread, later. */
-    private LeaseStatus waitUntilIdle() throws Exception {
-        waitFor("idle leases", () -> {
-            for (LeaseStatus.Member member : context.leaseStatus("one", 60000).members()) {
-                if (member.state() != LeaseState.IDLE) {
-                    return false;
-                }
-            }
-            return true;
-        });
-        return context.leaseStatus("one", 60000);
-    }
-
     private void status() throws Exception {
-        LeaseStatus status = waitUntilIdle();
+        waitFor("idle leases", () -> context.leases(60000).stream().allMatch(each -> each.state() == LeaseState.IDLE));
         List<String> names = new ArrayList<>();
-        for (LeaseStatus.Member member : status.members()) {
-            names.add(member.name());
-            same((int) ProcessHandle.current().pid(), member.process(), "its process");
-            same(1, member.devices().size(), "its devices");
-            LeaseStatus.Device device = member.devices().get(0);
-            same(36, device.uuid().length(), "letters of " + device.uuid());
-            if (member.name().equals("second")) { // who told last
-                check(device.heldBytes() >= PART && device.freeBytes() <= CARD_MIB * MIB - PART, "" + device);
-                same(PART, device.offeredBytes(), "what " + member + " offers");
+        for (LeaseEntryInfo entry : context.leases(60000)) {
+            names.add(entry.name());
+            same((int) ProcessHandle.current().pid(), entry.process(), "its process");
+            same(16, entry.uuid().length, "bytes of its UUID");
+            check(entry.server() != 0 && entry.serverProcess() > 0, "" + entry);
+            if (entry.name().equals("second")) { // the last one to report
+                check(entry.heldBytes() >= PART && entry.freeBytes() <= CARD_MIB * MIB - PART, "" + entry);
+                same(PART, entry.offeredBytes(), "what " + entry + " offers");
             }
-            check(device.floorBytes() + device.wantedBytes() + device.grantedBytes() == 0, "" + device);
+            check(entry.floorBytes() + entry.wantedBytes() + entry.grantedBytes() == 0, "" + entry);
         }
         Collections.sort(names);
-        same(List.of("first", "second"), names, "members");
-        same((int) ProcessHandle.current().pid(), status.process(), "the arbiter's process");
-        check(status.arbiter() != 0 && status.toString().contains("name=first"), "" + status);
-        long start = System.nanoTime();
-        fails(Result.NOT_READY, () -> context.leaseStatus("nobody", 200));
-        check(System.nanoTime() - start >= TimeUnit.MILLISECONDS.toNanos(199), "it waits for an arbiter");
-        fails(Result.INVALID_VALUE, () -> context.leaseStatus("a b", 200));
-    }
-
-    private void badArguments() throws Exception {
-        for (String wrong : new String[] {"", "a b", ".a", "x".repeat(64)}) {
-            fails(Result.INVALID_VALUE, () -> context.lease(options(wrong)));
-            fails(Result.INVALID_VALUE, () -> context.lease(new LeaseOptions("a").arbiter(wrong)));
-        }
-        fails(Result.NULL_ARGUMENT, () -> context.lease(new LeaseOptions(null)));
-        fails(Result.INVALID_VALUE, () -> context.lease(options("a").residencyMillis(3600001)));
-        fails(Result.INVALID_TAG, () -> context.lease(options("a").offer(context.tagByNumber(3999))));
-        Tag tag = tag("weights");
-        for (long cost : new long[] {-1, 0xffffffffL}) {
-            fails(IllegalArgumentException.class, () -> options("a").offer(tag, cost));
-        }
-        fails(IllegalArgumentException.class, () -> options("a").floor(-1));
-        fails(IllegalArgumentException.class, () -> options("a").residencyMillis(-1));
-        fails(IllegalArgumentException.class, () -> new LeaseRequest().amount(0, -1));
-        fails(IllegalArgumentException.class, () -> within(-1));
-        Lease lease = lease(options("a").offer(tag, 3).floor(1).priority(-7));
-        fails(IllegalArgumentException.class, () -> lease.offer(tag, -1));
-        fails(Result.INVALID_DEVICE, () -> lease.request(new LeaseRequest().amount(9, 1)));
-        fails(Result.INVALID_VALUE, () -> lease.request(within(86400001)));
-        GmmException denied =
-            fails(Result.OUT_OF_MEMORY, () -> lease.request(new LeaseRequest().amount(0, Long.MAX_VALUE)));
-        check(denied.getMessage().contains("\"a\""), "the lease in: " + denied);
-        same(LeaseState.IDLE, lease.info().state(), "the state");
-        lease.close();
-        fails(Result.BUSY, () -> { // the tags of a lease that was not made are free again
-            Lease other = lease(options("b").offer(tag));
-            try {
-                context.lease(options("c").offer(tag("other"), tag));
-            } finally {
-                lease(options("d").offer(tag("other")));
-                other.close();
-            }
-        });
+        same(List.of("first", "second"), names, "leases");
     }
 
     private void oneLeaseATag() throws Exception {
         Lease first = party("first", PART_MIB);
         Tag tag = context.findTag("first");
         Lease second = lease(options("second"));
-        long start = System.nanoTime();
-        check(fails(Result.BUSY, () -> second.offer(tag)).getMessage().contains("another lease"), "the message");
-        check(System.nanoTime() - start < TimeUnit.SECONDS.toNanos(30), "it does not wait for the end of a pause");
+        fails(Result.OFFERED, () -> second.offer(tag));
         first.withdraw(tag);
         same(0L, first.info().activeBytes(), "bytes of what is not offered");
         second.offer(tag);
@@ -318,8 +264,8 @@ final class LeaseTest {
             second.close();
             GmmException error = (GmmException) blocked.get(Tap.SECONDS, TimeUnit.SECONDS);
             same(Result.CANCELLED, error.result(), "the result of: " + error);
-            waitFor("an arbiter that has forgotten them",
-                () -> context.leaseStatus("one", 60000).members().size() == 1);
+            waitFor("a server that has forgotten them",
+                () -> context.leases(60000).size() == 1);
         }
     }
 
@@ -358,19 +304,6 @@ final class LeaseTest {
         same(1L, first.info().asked(), "calls, as the lease counts them");
     }
 
-    private void cancellingHandler() throws Exception {
-        CompletableFuture<Ticket> waiting = new CompletableFuture<>();
-        Lease first = party(options("first").asked((lease, ask) -> waiting.join().cancel()), PART_MIB);
-        Lease second = party("second", PART_MIB);
-        first.request();
-        try (Ticket ticket = second.requestAsync()) {
-            waiting.complete(ticket);
-            fails(Result.CANCELLED, ticket::join);
-            check(!ticket.cancel(), "a cancellation of what has ended");
-        }
-        same(LeaseState.IN_USE, first.info().state(), "the state");
-    }
-
     private void throwingHandler() throws Exception {
         List<String> uncaught = Collections.synchronizedList(new ArrayList<>());
         Thread.UncaughtExceptionHandler before = Thread.getDefaultUncaughtExceptionHandler();
@@ -393,33 +326,12 @@ final class LeaseTest {
         }
     }
 
-    private void insideWatcher() throws Exception {
-        Lease first = party("first", PART_MIB);
-        Lease second = party("second", PART_MIB);
-        AtomicInteger refused = new AtomicInteger();
-        try (Watcher watcher = context.watch(
-                 new WatchOptions().tag(context.findTag("second")).events(WatchEvent.LOSING), info -> {
-                     Tap.unchecked(() -> {
-                         fails(Result.BUSY, second::close);
-                         fails(Result.BUSY, second::request);
-                         fails(Result.BUSY, () -> second.offer(context.findTag("second")));
-                     });
-                     refused.incrementAndGet();
-                     return true;
-                 })) {
-            same(PART, first.request(), "bytes that came back");
-        }
-        same(1, refused.get(), "calls without a failure");
-        first.release();
-        second.request();
-    }
-
     /** Nobody holds what this makes. */
     private void forget(Lease holder) throws Exception {
         Ticket first = context.lease(options("forgotten").offer(tag("forgotten")).asked((lease, ask) -> {}))
                            .requestAsync(new LeaseRequest().amount(0, PART));
         Ticket second = holder.requestAsync(new LeaseRequest().amount(0, PART));
-        waitFor("a third member", () -> context.leaseStatus("one", 60000).members().size() == 3);
+        waitFor("a third member", () -> context.leases(60000).size() == 3);
         check(!first.isDone() && !second.isDone(), "they wait");
     }
 
@@ -428,7 +340,7 @@ final class LeaseTest {
         Lease second = party("second", 1);
         first.request();
         forget(second);
-        waitFor("the Cleaner to end a lease", () -> context.leaseStatus("one", 60000).members().size() == 2);
+        waitFor("the Cleaner to end a lease", () -> context.leases(60000).size() == 2);
         waitFor("the Cleaner to end a request", () -> second.info().state() == LeaseState.IDLE);
         lease(options("again").offer(tag("forgotten")));
     }
@@ -463,4 +375,6 @@ final class LeaseTest {
         Thread.setDefaultUncaughtExceptionHandler(before);
         same(List.of(), uncaught, "failures of threads");
     }
+
+    // Processes.
 }

@@ -1,0 +1,632 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/serve/arbiter.h"
+
+#include <algorithm>
+#include <bit>
+#include <cinttypes>
+#include <cstdarg>
+#include <cstdio>
+
+#include "base/name.h"
+
+namespace gmm {
+namespace {
+
+using Phase = LeaseArbiter::Phase;
+using Row = LeaseArbiter::Row;
+
+// Text that is cut at the end of its buffer.
+class BoundedText {
+ public:
+  BoundedText(char *text, uint64_t size) : text_(text), size_(size) { text_[0] = 0; }
+  [[gnu::format(printf, 2, 3)]] void add(const char *format, ...) {
+    if (used_ + 1 >= size_) return;
+    va_list arguments;
+    va_start(arguments, format);
+    const int length = std::vsnprintf(text_ + used_, size_ - used_, format, arguments);
+    va_end(arguments);
+    used_ = length < 0 ? used_ : std::min(size_ - 1, used_ + static_cast<uint64_t>(length));
+  }
+
+ private:
+  char *const text_;
+  const uint64_t size_;
+  uint64_t used_ = 0;
+};
+
+bool is_valid(const LeaseReport &report) {
+  if (!report.header.is(ServeKind::kLeaseReport) || report.devices > kLeaseDevices ||
+      report.state > LeaseState::kInUse || !is_plain_name(report.name))
+    return false;
+  for (uint32_t i = 0; i < report.devices; ++i) {
+    const LeaseRow &row = report.rows[i];
+    if (std::max({row.free, row.held, row.floor, row.offered, row.wanted, row.granted}) > kLeaseMostBytes) return false;
+    for (uint32_t k = 0; k < i; ++k)
+      if (report.rows[k].device == row.device) return false;
+  }
+  return true;
+}
+
+Phase phase_of(const LeaseReport &report, const LeaseCommand &command) {
+  switch (report.state) {
+    case LeaseState::kIdle:
+      return Phase::kIdle;
+    case LeaseState::kTaking:
+      return Phase::kTaking;
+    case LeaseState::kInUse:
+      return Phase::kInUse;
+    case LeaseState::kWaiting:
+      break;
+  }
+  if (!command.answers(report.request, report.attempt)) return Phase::kWaiting;
+  return command.answer == LeaseAnswer::kGranted ? Phase::kGranted : Phase::kDenied;
+}
+
+}  // namespace
+
+LeaseArbiter::LeaseArbiter(uint64_t number, bool has_predecessor, uint64_t now)
+    : number_(number),
+      decides_from_(has_predecessor ? now + kGraceMs : now),
+      denies_from_(has_predecessor ? now + kPatienceMs : now) {}
+
+LeaseArbiter::~LeaseArbiter() {
+  while (!members_.empty()) end_member(members_.size() - 1);
+}
+
+// --- Members and devices ---------------------------------------------------------------------------------------------
+
+LeaseArbiter::Member *LeaseArbiter::add(int32_t process, void *user) {
+  if (!members_.reserve(members_.size() + 1)) return nullptr;
+  Member *member = allocator_.create<Member>();
+  if (member == nullptr) return nullptr;
+  member->process = process;
+  member->user = user;
+  members_.push_back_reserved(member);
+  return member;
+}
+
+// A member that was cut off may come again: what is left of its grant stays for a while.
+void LeaseArbiter::remove(Member *member, uint64_t now) {
+  for (uint32_t i = 0; i < member->row_count; ++i) {
+    Row &row = member->rows[i];
+    const uint64_t granted = member->may_hold_a_grant() ? row.granted : 0;
+    static_cast<LeaseRow &>(row) = LeaseRow{};
+    row.granted = granted;
+    row.give = 0;
+    begin_round_of_taking(row.of);
+  }
+  member->gone_at = member->phase == Phase::kNew ? 0 : now;
+  member->phase = Phase::kGone;
+  member->command.give = 0;
+  end_those_gone(now);
+}
+
+void LeaseArbiter::end_member(uint64_t index) {
+  Member *member = members_[index];
+  replace_rows(member, nullptr, 0);
+  members_.erase(index);
+  allocator_.destroy(member);
+}
+
+void LeaseArbiter::end_those_gone(uint64_t now) {
+  for (uint64_t i = members_.size(); i-- != 0;) {
+    const Member &member = *members_[i];
+    if (member.phase != Phase::kGone) continue;
+    if (now < member.gone_at + kGraceMs) {
+      wake_at(member.gone_at + kGraceMs);
+      continue;
+    }
+    for (uint32_t k = 0; k < member.row_count; ++k) begin_round_of_taking(member.rows[k].of);
+    end_member(i);
+  }
+}
+
+void LeaseArbiter::end_former_connection(uint64_t identity) {
+  for (uint64_t i = members_.size(); i-- != 0;)
+    if (members_[i]->phase == Phase::kGone && members_[i]->report.identity == identity) end_member(i);
+}
+
+// NULL: there is no memory. A device without users ends with the next change of rows.
+LeaseArbiter::Device *LeaseArbiter::device_of(const LeaseUuid &uuid) {
+  for (Device *device : devices_)
+    if (device->uuid == uuid) return device;
+  if (!devices_.reserve(devices_.size() + 1)) return nullptr;
+  Device *device = allocator_.create<Device>();
+  if (device == nullptr) return nullptr;
+  device->uuid = uuid;
+  devices_.push_back_reserved(device);
+  return device;
+}
+
+bool LeaseArbiter::read_rows(const LeaseReport &report, Row rows[kLeaseDevices]) {
+  for (uint32_t i = 0; i < report.devices; ++i) {
+    static_cast<LeaseRow &>(rows[i]) = report.rows[i];
+    rows[i].of = device_of(report.rows[i].device);
+    if (rows[i].of == nullptr) return false;
+  }
+  return true;
+}
+
+void LeaseArbiter::replace_rows(Member *member, const Row rows[kLeaseDevices], uint32_t count) {
+  for (uint32_t i = 0; i < count; ++i) ++rows[i].of->users;
+  for (uint32_t i = 0; i < member->row_count; ++i) --member->rows[i].of->users;
+  std::copy_n(rows, count, member->rows);
+  member->row_count = count;
+  for (uint64_t i = devices_.size(); i-- != 0;) {
+    if (devices_[i]->users != 0) continue;
+    allocator_.destroy(devices_[i]);
+    devices_.erase_unordered(i);
+  }
+}
+
+// Calls fn(member, row) for the rows that other members have of a device.
+template <typename Fn>
+void LeaseArbiter::for_others(const Member &waiting, const Device *device, Fn fn) const {
+  for (const Member *other : members_)
+    if (const Row *row = other == &waiting ? nullptr : other->row_of(device)) fn(*other, *row);
+}
+
+// --- Reports ---------------------------------------------------------------------------------------------------------
+
+bool LeaseArbiter::receive(Member *member, const LeaseReport &report, uint64_t now) {
+  if (!is_valid(report) || report.round > round_ || report.gave > last_give_) return false;
+  const LeaseReport &last = member->report;
+  if (report.number <= last.number) return true;
+  const bool is_first = member->phase == Phase::kNew;
+  if (is_first) end_former_connection(report.identity);
+  Row rows[kLeaseDevices];
+  if (!read_rows(report, rows)) return false;
+  // Free memory may change all the time. What it is in answer to a round begins no other one.
+  const bool is_answer = report.round > last.round;
+  const bool is_same_state = !is_first && report.state == last.state && report.request == last.request;
+  const bool is_step = !is_same_state || report.attempt != last.attempt;
+  const bool has_carried_out = member->is_giving() && report.gave >= member->command.give;
+  // A grant that is not this request's any more was given up, or came short.
+  const bool is_of_grant = member->phase == Phase::kGranted && report.state != LeaseState::kIdle &&
+                           member->command.answers(report.request, report.attempt);
+  const bool is_pending = is_of_grant && report.state == LeaseState::kWaiting;
+  if (report.state != LeaseState::kWaiting || !member->command.answers(report.request, report.attempt))
+    member->command.answer = LeaseAnswer::kNone;
+  const Phase phase = phase_of(report, member->command);
+  const bool may_hold_a_grant = phase == Phase::kGranted || phase == Phase::kTaking || phase == Phase::kInUse;
+  bool has_given = false;
+  for (uint32_t i = 0; i < report.devices; ++i) {
+    Row &row = rows[i];
+    const Row *known = member->row_of(row.of);
+    const Row before = known == nullptr ? Row{} : *known;
+    // What a member says of its grant never rises.
+    if (is_pending)
+      row.granted = before.granted;
+    else if (!is_first && !is_of_grant)
+      row.granted = std::min(row.granted, before.granted);
+    if (!may_hold_a_grant) row.granted = 0;
+    row.give = has_carried_out ? 0 : before.give;
+    has_given = has_given || (before.give != 0 && row.offered < before.offered);
+    const bool has_moved = row.held != before.held || row.offered != before.offered;
+    if (is_first || row.promised() < before.promised())
+      begin_round_of_taking(row.of);
+    else if (known == nullptr || row.granted < before.granted || (!is_answer && row.free != before.free) ||
+             (is_step && (has_moved || row.wanted != 0)) || (has_carried_out && (has_moved || before.give != 0)))
+      begin_round(row.of);
+  }
+  for (uint32_t i = 0; i < member->row_count; ++i)
+    if (member->rows[i].promised() != 0) {
+      const Device *device = member->rows[i].of;
+      const bool stays = std::any_of(rows, rows + report.devices, [&](const Row &row) { return row.of == device; });
+      if (!stays) begin_round_of_taking(member->rows[i].of);
+    }
+  if (has_carried_out && !has_given) member->refused_until = now + kRefusedMs;
+  if (is_first) member->must_send = true;
+  if (is_first || is_answer) member->silent_since = now;  // it may be slow, but it answers
+  if (report.state != LeaseState::kWaiting) member->waits_for_others = 0;
+  if (is_step) member->answers_due_since = 0;
+  if (report.request != last.request) member->command.text[0] = 0;
+  member->resident_until = now + report.residency_ms - std::min(report.grant_ms, report.residency_ms);
+  // A report that was under way for long says too little.
+  const uint64_t since = now - std::min(now, report.state_ms);
+  member->state_since = is_same_state ? std::min(member->state_since, since) : since;
+  member->report = report;
+  member->phase = phase;
+  replace_rows(member, rows, report.devices);
+  return true;
+}
+
+// --- Decisions -------------------------------------------------------------------------------------------------------
+
+uint64_t LeaseArbiter::step(uint64_t now) {
+  wake_ = UINT64_MAX;
+  end_those_gone(now);
+  Vector<Member *> queue(allocator_);
+  if (!find_waiting(&queue)) return now + kLookMs;
+  const bool was_stopped = looks_at_ != 0 && now >= looks_at_ + kAnswerMs;
+  looks_at_ = queue.empty() ? 0 : now + kLookMs;
+  if (queue.empty()) return wake_;
+  wake_at(looks_at_);
+  // The arbiter was stopped itself, and newer reports than those that it has read may be under way.
+  for (Device *device : devices_)
+    if (was_stopped) begin_round_of_taking(device);
+  keep_rounds_young(now);
+  if (now < decides_from_) return wake_;
+  std::sort(queue.begin(), queue.end(), [&](const Member *a, const Member *b) {
+    const bool a_is_old = now - a->state_since >= kOldMs, b_is_old = now - b->state_since >= kOldMs;
+    if (a_is_old != b_is_old) return a_is_old;
+    if (!a_is_old && a->report.priority != b->report.priority) return a->report.priority > b->report.priority;
+    if (a->state_since != b->state_since) return a->state_since < b->state_since;
+    return a->report.identity < b->report.identity;
+  });
+  bool plans_are_known = true;
+  for (Member *next : queue) {
+    const bool is_behind = is_behind_others(*next, plans_are_known);
+    const Served served = is_behind ? Served::kLater : serve(*next, now);
+    if (is_behind && next->command.text[0] == 0) explain(*next, "it waits behind others; ");
+    // A process that does not answer holds up nobody.
+    if (served == Served::kDone || is_silent(*next, now)) continue;
+    plans_are_known = plans_are_known && served == Served::kPlanned;
+    for (uint32_t i = 0; i < next->row_count; ++i)
+      if (next->rows[i].wanted != 0 || next->rows[i].offered != 0) next->rows[i].of->is_claimed = true;
+  }
+  return wake_;
+}
+
+// Begins a step: nothing is claimed or planned yet. False: there is no memory.
+bool LeaseArbiter::find_waiting(Vector<Member *> *queue) {
+  for (Device *device : devices_) device->is_wanted = device->is_claimed = false;
+  for (Member *member : members_) {
+    member->is_planned = false;
+    if (!member->has_request()) continue;
+    if (!queue->push_back(member)) return false;
+    for (uint32_t i = 0; i < member->row_count; ++i)
+      if (member->rows[i].wanted != 0) member->rows[i].of->is_wanted = true;
+  }
+  return true;
+}
+
+// A report may have been lost after its sender had answered the round.
+void LeaseArbiter::keep_rounds_young(uint64_t now) {
+  for (Device *device : devices_) {
+    if (device->round_seen != device->changed) {
+      device->round_seen = device->changed;
+      device->round_since = now;
+    }
+    if (device->is_wanted && now >= device->round_since + kRoundMs) begin_round(device);
+  }
+}
+
+// An earlier request keeps its devices. A request of nothing, of a member that has nothing that an earlier one needs,
+// waits for none.
+bool LeaseArbiter::is_behind_others(const Member &waiting, bool plans_are_known) const {
+  if (waiting.is_giving()) return true;
+  bool is_claimed = false, wants_nothing = true;
+  for (uint32_t i = 0; i < waiting.row_count; ++i) {
+    const Row &row = waiting.rows[i];
+    is_claimed = is_claimed || (row.of->is_claimed && (row.wanted != 0 || row.offered != 0));
+    wants_nothing = wants_nothing && row.wanted == 0;
+  }
+  return is_claimed && !(wants_nothing && !waiting.is_planned && plans_are_known);
+}
+
+LeaseArbiter::Served LeaseArbiter::serve(Member &waiting, uint64_t now) {
+  if (waiting.phase != Phase::kWaiting) return Served::kDone;
+  if (!is_measure_fresh(waiting)) return Served::kLater;
+  Plan plan{.waiting = waiting};
+  bool is_enough = true;
+  for (uint32_t i = 0; i < waiting.row_count; ++i) {
+    plan.missing[i] = missing_of(waiting, i);
+    is_enough = is_enough && plan.missing[i] == 0;
+  }
+  if (is_enough) {
+    grant(waiting);
+    return Served::kDone;
+  }
+  if (is_memory_coming(waiting, now)) {
+    waiting.answers_due_since = 0;
+    return Served::kLater;
+  }
+  // Others may change all the time, or be slow. Their last reports are good enough for a plan.
+  if (are_answers_due(waiting, now)) {
+    if (waiting.answers_due_since == 0) waiting.answers_due_since = now;
+    if (now < waiting.answers_due_since + kAnswerMs) return Served::kLater;
+  }
+  waiting.answers_due_since = 0;
+  if (may_be_denied(waiting, now)) {
+    doubt_or_deny(waiting);
+    return waiting.phase == Phase::kDenied ? Served::kDone : Served::kLater;
+  }
+  if (!choose(&plan, now)) return Served::kLater;
+  const bool may_tell_all = std::all_of(plan.chosen.begin(), plan.chosen.end(),
+                                        [](const Candidate &candidate) { return candidate.rank == 0; });
+  if (plan.is_filled && may_tell_all)
+    tell(plan, now);
+  else
+    ask(plan, now);
+  return Served::kPlanned;
+}
+
+bool LeaseArbiter::is_measure_fresh(const Member &waiting) const {
+  for (uint32_t i = 0; i < waiting.row_count; ++i)
+    if (waiting.rows[i].wanted != 0 && waiting.report.round < waiting.rows[i].of->taken) return false;
+  return true;
+}
+
+// By the free memory that the waiting member measured, less what is kept for others.
+uint64_t LeaseArbiter::missing_of(const Member &waiting, uint32_t row) const {
+  uint64_t needed = waiting.rows[row].wanted;
+  if (needed == 0) return 0;
+  for_others(waiting, waiting.rows[row].of, [&](const Member &, const Row &other) { needed += other.promised(); });
+  return needed > waiting.rows[row].free ? needed - waiting.rows[row].free : 0;
+}
+
+void LeaseArbiter::grant(Member &waiting) {
+  waiting.command.answer = LeaseAnswer::kGranted;
+  waiting.command.request = waiting.report.request;
+  waiting.command.attempt = waiting.report.attempt;
+  waiting.phase = Phase::kGranted;
+  waiting.must_send = true;
+  for (uint32_t i = 0; i < waiting.row_count; ++i) {
+    waiting.rows[i].granted = waiting.rows[i].wanted;
+    if (waiting.rows[i].wanted != 0) begin_round(waiting.rows[i].of);
+  }
+}
+
+// Somebody gives up memory that the request wants.
+bool LeaseArbiter::is_memory_coming(const Member &waiting, uint64_t now) const {
+  bool is_coming = false;
+  for (uint32_t i = 0; i < waiting.row_count; ++i) {
+    if (waiting.rows[i].wanted == 0) continue;
+    for_others(waiting, waiting.rows[i].of, [&](const Member &other, const Row &row) {
+      is_coming = is_coming || (other.is_giving() && row.give != 0 && now < other.give_until);
+    });
+  }
+  return is_coming;
+}
+
+// Whether a member answered the rounds of the devices that the request wants.
+bool LeaseArbiter::has_answered(const Member &member, const Member &waiting) const {
+  for (uint32_t i = 0; i < waiting.row_count; ++i) {
+    const Device *device = waiting.rows[i].of;
+    const bool is_shared = waiting.rows[i].wanted != 0 && member.row_of(device) != nullptr;
+    if (is_shared && (!member.is_connected() || member.report.round < device->changed)) return false;
+  }
+  return true;
+}
+
+// It was asked for a report, and did not answer in time.
+bool LeaseArbiter::is_silent(const Member &member, uint64_t now) const {
+  return member.command.round > member.report.round && now >= member.silent_since + kAnswerMs;
+}
+
+bool LeaseArbiter::are_answers_due(const Member &waiting, uint64_t now) const {
+  return std::any_of(members_.begin(), members_.end(), [&](const Member *member) {
+    if (has_answered(*member, waiting)) return false;
+    return member == &waiting || (member->is_connected() && !is_silent(*member, now));
+  });
+}
+
+// A missing answer denies nobody.
+bool LeaseArbiter::may_be_denied(const Member &waiting, uint64_t now) const {
+  return now >= denies_from_ && !can_ever_be_met(waiting) &&
+         std::all_of(members_.begin(), members_.end(),
+                     [&](const Member *member) { return has_answered(*member, waiting); });
+}
+
+// By free memory and all offers, in use or not, less the floors of others.
+bool LeaseArbiter::can_ever_be_met(const Member &waiting) const {
+  for (uint32_t i = 0; i < waiting.row_count; ++i) {
+    uint64_t reachable = waiting.rows[i].free, floors = 0;
+    for_others(waiting, waiting.rows[i].of, [&](const Member &, const Row &row) {
+      reachable += row.gain();
+      floors += row.floor_left();
+    });
+    if (waiting.rows[i].wanted > reachable - std::min(reachable, floors)) return false;
+  }
+  return true;
+}
+
+// The reports of a round are of different moments, so it is the second one that counts.
+void LeaseArbiter::doubt_or_deny(Member &waiting) {
+  if (waiting.doubted_request != waiting.report.request) {
+    waiting.doubted_request = waiting.report.request;
+    for (uint32_t i = 0; i < waiting.row_count; ++i)
+      if (waiting.rows[i].wanted != 0) begin_round(waiting.rows[i].of);
+    return;
+  }
+  waiting.command.answer = LeaseAnswer::kDenied;
+  waiting.command.request = waiting.report.request;
+  waiting.command.attempt = waiting.report.attempt;
+  waiting.phase = Phase::kDenied;
+  waiting.must_send = true;
+  explain(waiting, "free memory and all offers are less than that: ");
+}
+
+// --- Plans -----------------------------------------------------------------------------------------------------------
+
+uint64_t LeaseArbiter::Plan::gain_of(const Member &member, uint32_t row) const {
+  const Row *of_member = missing[row] == 0 ? nullptr : member.row_of(waiting.rows[row].of);
+  return of_member == nullptr ? 0 : of_member->gain();
+}
+
+bool LeaseArbiter::Plan::helps(const Member &member) const {
+  for (uint32_t i = 0; i < waiting.row_count; ++i)
+    if (gain_of(member, i) != 0) return true;
+  return false;
+}
+
+// Whether the chosen members fill what is missing, also without one of them.
+bool LeaseArbiter::Plan::fills(const Member *without) const {
+  for (uint32_t i = 0; i < waiting.row_count; ++i) {
+    uint64_t gain = 0;
+    for (const Candidate &candidate : chosen) gain += candidate.member == without ? 0 : gain_of(*candidate.member, i);
+    if (gain < missing[i]) return false;
+  }
+  return true;
+}
+
+// Chooses as many members as fill what is missing; then, from the last on, leaves out those without whom it is filled
+// as well. False: there is no memory.
+bool LeaseArbiter::choose(Plan *plan, uint64_t now) {
+  Vector<Candidate> candidates(allocator_);
+  for (Member *other : members_) {
+    const bool may_give = other->phase != Phase::kGone && other->phase != Phase::kGranted && !other->is_giving();
+    if (other == &plan->waiting || !may_give || now < other->refused_until) continue;
+    if (!plan->helps(*other)) continue;
+    const uint64_t idle_s = (now - std::min(now, other->state_since)) / 1000;
+    const uint32_t rank = other->uses() ? 2 : now < other->resident_until ? 1 : 0;
+    if (!candidates.push_back(Candidate{other, rank, static_cast<uint64_t>(std::bit_width(idle_s))})) return false;
+  }
+  std::sort(candidates.begin(), candidates.end(), [](const Candidate &a, const Candidate &b) {
+    if (a.rank != b.rank) return a.rank < b.rank;
+    const LeaseReport &x = a.member->report, &y = b.member->report;
+    if (x.priority != y.priority) return x.priority < y.priority;
+    if (a.idle != b.idle) return a.idle > b.idle;
+    if (x.cost != y.cost) return x.cost < y.cost;
+    return x.identity < y.identity;
+  });
+  if (!plan->chosen.reserve(candidates.size())) return false;
+  for (const Candidate &candidate : candidates)
+    if (!plan->fills(nullptr)) plan->chosen.push_back_reserved(candidate);
+  plan->is_filled = plan->fills(nullptr);
+  for (uint64_t i = plan->chosen.size(); plan->is_filled && i-- != 0;)
+    if (plan->fills(plan->chosen[i].member)) plan->chosen.erase(i);
+  for (const Candidate &candidate : plan->chosen) {
+    candidate.member->is_planned = true;
+    if (candidate.rank == 1) wake_at(candidate.member->resident_until);
+  }
+  return true;
+}
+
+// Tells the chosen members to give up what is missing.
+void LeaseArbiter::tell(Plan &plan, uint64_t now) {
+  plan.waiting.waits_for_others = 0;
+  for (const Candidate &candidate : plan.chosen) {
+    Member &giver = *candidate.member;
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < giver.row_count; ++i) {
+      Row &row = giver.rows[i];
+      row.give = 0;
+      for (uint32_t k = 0; k < plan.waiting.row_count; ++k) {
+        if (plan.waiting.rows[k].of != row.of) continue;
+        row.give = std::min(plan.missing[k], row.takeable());
+        plan.missing[k] -= row.give;
+      }
+      bytes += row.give;
+    }
+    giver.command.give = ++last_give_;
+    giver.give_until = now + kPatienceMs + bytes / kBytesPerMs;
+    giver.must_send = true;
+  }
+}
+
+// Asks the chosen members that are in use; after a while all that have something. A member is asked for a lower
+// priority only when that request is old.
+void LeaseArbiter::ask(Plan &plan, uint64_t now) {
+  Member &waiting = plan.waiting;
+  explain(waiting, "");
+  if (waiting.waits_for_others == 0) waiting.waits_for_others = now;
+  const bool asks_all = !plan.is_filled || now >= waiting.waits_for_others + kAskAgainMs;
+  const bool is_old = now - waiting.state_since >= kOldMs;
+  for (Member *user : members_) {
+    if (user->phase != Phase::kInUse || !plan.helps(*user)) continue;
+    if (now < user->resident_until)
+      wake_at(user->resident_until);
+    else if ((user->is_planned || asks_all) && (is_old || waiting.report.priority >= user->report.priority))
+      ask_one(*user, waiting, now);
+  }
+}
+
+// Once a second, or at once when nobody waits any more for whom it was asked.
+void LeaseArbiter::ask_one(Member &user, const Member &waiting, uint64_t now) {
+  const bool still_waits = std::any_of(members_.begin(), members_.end(), [&](const Member *member) {
+    return member->phase == Phase::kWaiting && member->report.identity == user.asked_identity &&
+           member->report.request == user.asked_request;
+  });
+  if (still_waits && now < user.asked_at + kAskAgainMs) return;
+  user.asked_identity = waiting.report.identity;
+  user.asked_request = waiting.report.request;
+  user.asked_at = now;
+  LeaseCommand &command = user.command;
+  ++command.ask;
+  command.ask_bytes = 0;
+  for (uint32_t i = 0; i < waiting.row_count; ++i) command.ask_bytes += waiting.rows[i].wanted;
+  command.ask_waiting_ms = now - waiting.state_since;
+  command.ask_priority = waiting.report.priority;
+  command.ask_process = waiting.process;
+  std::snprintf(command.ask_name, sizeof command.ask_name, "%s", waiting.report.name);
+  user.must_send = true;
+}
+
+// Tells the waiting member who holds what it waits for.
+void LeaseArbiter::explain(Member &waiting, const char *why) {
+  char text[sizeof waiting.command.text];
+  BoundedText out(text, sizeof text);
+  out.add("%s", why);
+  const char *separator = "";
+  for (uint32_t i = 0; i < waiting.row_count; ++i) {
+    const Row &row = waiting.rows[i];
+    if (row.wanted == 0) continue;
+    const uint8_t *uuid = row.device.bytes;
+    out.add("%sdevice %02x%02x%02x%02x: %" PRIu64 " bytes wanted, %" PRIu64 " free", separator, uuid[0], uuid[1],
+            uuid[2], uuid[3], row.wanted, row.free);
+    separator = " ";
+    for_others(waiting, row.of, [&](const Member &other, const Row &held) {
+      if (held.held + held.promised() == 0) return;
+      out.add(", \"%s\" (process %" PRId32 ") holds %" PRIu64 " and offers %" PRIu64 "%s", other.report.name,
+              other.process, held.held, held.offered, other.uses() ? ", in use" : "");
+      if (held.promised() != 0) out.add(", %" PRIu64 " are kept for it", held.promised());
+    });
+    out.add(".");
+  }
+  if (std::strcmp(text, waiting.command.text) == 0) return;
+  std::memcpy(waiting.command.text, text, sizeof text);
+  waiting.must_send = true;
+}
+
+// --- Commands and the list -------------------------------------------------------------------------------------------
+
+LeaseArbiter::Member *LeaseArbiter::next_command(uint64_t now, LeaseCommand *out) {
+  for (Member *member : members_) {
+    if (member->phase == Phase::kGone) continue;
+    uint64_t wanted_round = 0, round = member->command.round;
+    for (uint32_t i = 0; i < member->row_count; ++i) {
+      const Device &device = *member->rows[i].of;
+      round = std::max(round, device.changed);
+      if (device.is_wanted) wanted_round = std::max(wanted_round, device.changed);
+    }
+    const bool is_due = member->phase == Phase::kGranted || member->is_giving() || member->report.round < wanted_round;
+    const bool is_new = member->must_send || member->command.round < wanted_round;
+    if (!is_new && !(is_due && now >= member->sent_at + kRepeatMs)) continue;
+    if (member->report.round >= member->command.round) member->silent_since = now;
+    member->must_send = false;
+    member->sent_at = now;
+    member->command.round = round;
+    member->command.server = number_;
+    ++member->command.number;
+    *out = member->command;
+    if (!member->is_giving()) out->give = 0;
+    for (uint32_t i = 0; i < member->row_count; ++i) {
+      if (out->give == 0 || member->rows[i].give == 0) continue;
+      out->rows[out->devices].device = member->rows[i].device;
+      out->rows[out->devices++].give = member->rows[i].give;
+    }
+    return member;
+  }
+  return nullptr;
+}
+
+// An entry for each device of a member; one without devices has one, too.
+void LeaseArbiter::list(uint64_t index, uint64_t now, LeaseEntry *out) const {
+  out->server = number_;
+  for (const Member *member : members_) {
+    if (member->phase == Phase::kGone) continue;
+    const uint64_t entries = std::max(member->row_count, 1u), first = out->count;
+    out->count += entries;
+    if (index < first || index >= out->count) continue;
+    out->state_ms = now - std::min(now, member->state_since);
+    out->process = member->process;
+    out->priority = member->report.priority;
+    out->state = member->report.state;
+    std::memcpy(out->name, member->report.name, sizeof out->name);
+    if (member->row_count != 0) out->row = member->rows[index - first];
+  }
+}
+
+}  // namespace gmm
