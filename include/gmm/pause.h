@@ -431,8 +431,7 @@ GMM_API gmm_result gmm_ticket_cancel(gmm_ticket *ticket) GMM_NOEXCEPT;
 /**
  * Waits for the end of a ticket's operation and destroys the ticket.
  *
- * An operation with ::GMM_PAUSE_HOLD that was not committed is undone. As the ticket keeps its context alive, no context
- * ends before that.
+ * An operation with ::GMM_PAUSE_HOLD that was not committed is undone. The ticket keeps its context alive until then.
  *
  * @param ticket  NULL is allowed and does nothing.
  * Errors: INVALID_HANDLE, FORKED.

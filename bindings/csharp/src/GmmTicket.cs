@@ -178,7 +178,7 @@ namespace Gmm
             }
         }
 
-        /// <summary>Waits until an operation with Hold is held. One that has ended instead throws its failure.</summary>
+        /// <summary>Waits until an operation with Hold is held. One that has ended throws its failure.</summary>
         public void WaitHeld()
         {
             WatchCall.CheckOutside("The wait for a ticket", true);

@@ -6,7 +6,6 @@ import weakref
 from gmm import _native as native
 from gmm._core.enums import Contents
 from gmm._core.errors import ERRORS
-from gmm._core.stream import HANDLE_CONTEXT
 from gmm._core.tag import Tag, tag_info
 from gmm._memory_saver import preload
 
@@ -25,7 +24,7 @@ class Borrowed(native.Handle):
     def __init__(self, library):
         self._leases = weakref.WeakSet()
         self._tickets = set()
-        self._open(HANDLE_CONTEXT, None, library.retain)
+        self._open(native.HANDLE_CONTEXT, None, library.retain)
 
 
 class Turns:
