@@ -17,6 +17,7 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Iterable
+from typing import Any
 
 from gmm._context import Context
 from gmm._core.enums import Kind
