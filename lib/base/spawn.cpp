@@ -15,6 +15,11 @@
 #include "base/host_allocator.h"
 #include "base/trusted_variable.h"
 
+// The command, relative to the library. A build without Meson installs into lib and bin.
+#ifndef GMM_COMMAND_FROM_LIB
+#define GMM_COMMAND_FROM_LIB "../bin/gmm"
+#endif
+
 namespace gmm::os {
 namespace {
 

@@ -10,7 +10,6 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 #include <ctime>
 
 namespace gmm {
@@ -108,7 +107,10 @@ bool TraceFile::write_all(const char *bytes, uint64_t size) {
 void *TraceFile::add_block(uint64_t size) {
   LockGuard guard(mutex_);
   if (fd_ < 0 || error_ != 0) return nullptr;
-  if (!is_regular_) return std::calloc(1, size);
+  if (!is_regular_) {
+    void *block = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return block == MAP_FAILED ? nullptr : block;
+  }
   const off_t start = static_cast<off_t>(size_);
   const NoSignals quiet;
   // The block is taken from the disk before it is mapped, as a write to a page without a place there would end the
@@ -128,10 +130,8 @@ void *TraceFile::add_block(uint64_t size) {
 
 bool TraceFile::end_block(void *block, uint64_t size) {
   LockGuard guard(mutex_);
-  if (is_regular_) return munmap(block, size) == 0;
-  const bool good = fd_ >= 0 && error_ == 0 && write_all(static_cast<const char *>(block), size);
-  std::free(block);
-  return good;
+  const bool good = is_regular_ || (fd_ >= 0 && error_ == 0 && write_all(static_cast<const char *>(block), size));
+  return munmap(block, size) == 0 && good;
 }
 
 Status TraceFile::close() {

@@ -72,9 +72,9 @@ def page(version, variables, text):
         for variable, _, values, fallback, meaning in variables:
             out += [".TP", f".BR {variable} =", roff(values), ".br", roff(f"{meaning} Default: {fallback}.")]
         others = (f"gmm\\-{word} (1)" for word in ("info", "replay", "run", "serve", "snapshot", "trace"))
-        out += [".SH SEE ALSO", ".BR " + ", ".join(others)]
+        out += [".SH SEE ALSO", ".ad l", ".BR " + ", ".join(others)]
     else:
-        out += [".SH SEE ALSO", ".BR gmm (1)"]
+        out += [".SH SEE ALSO", ".ad l", ".BR gmm (1)"]
     return "\n".join(out + [".SH COPYRIGHT", roff(COPYRIGHT)]) + "\n"
 
 

@@ -665,6 +665,15 @@ step tickets_wait_at_their_end() {
   { TAKE(ticket, tag.resume_async()); }
   TAKE(info, context.query(block.data()));
   CHECK_EQUAL(info.state, GMM_STATE_ACTIVE);
+  gmm::pause_desc hold;
+  hold.flags = GMM_PAUSE_HOLD;
+  TAKE(held, context.pause_async(hold));
+  DO(held.wait_held());
+  DO(held.commit());
+  TAKE(released, held.wait());
+  CHECK(released >= 2 * kMiB);
+  TAKE(taken, tag.resume());
+  CHECK_EQUAL(taken, released);
   gmm::pause_desc stopped;
   stopped.progress.fn = stop;
   TAKE(cancelled, context.pause_async(stopped));

@@ -25,8 +25,7 @@ GTEST = pathlib.Path("/usr/src/googletest/googletest")
 LIBRARY = ["-std=c++20", "-O0", "-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics", "-fPIC",
            "-fvisibility=hidden", "-fvisibility-inlines-hidden", "-Wall", "-Werror", "-Wno-invalid-offsetof",
            "-pthread"]
-UNIT_TESTS = ("lock_test", "object_pool_test", "per_thread_test", "process_mutex_test", "range_table_test",
-              "registry_test", "retired_memory_test", "thread_record_test", "thread_test")
+UNIT_TESTS = ("hash_table_test", "lock_test", "range_table_test", "registry_test")
 FORKS = "-*Child*:*GenerationsDiffer*"
 LONG = tuple((program, "") for program in ("context", "memory", "pause", "stream", "threads"))
 CONFORMANCE = LONG if os.environ.get("TEST_ARM64") == "long" else (  # program, the cases whose name has this text

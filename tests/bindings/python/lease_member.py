@@ -19,12 +19,24 @@ class Member:
         self.tag = self.context.tag("weights", gmm.Contents.HOST)
         self.returns = options.pop("returns", False)
         self.asks = []
+        self.block = None
         self.lease = Lease(name, [self.tag], residency=0.001, asked=self.asked, context=self.context, **options)
 
     def asked(self, ask):
         self.asks.append(ask._asdict())
         if self.returns:
             self.lease.release()
+
+    def alloc(self, mib):
+        self.block = self.context.alloc(mib * MIB, gmm.Kind.VMM, tag=self.tag)
+        self.pattern = bytes((i * 7 + 3) & 255 for i in range(4096)) * (mib * MIB // 4096)
+        self.block.copy_from(self.pattern)
+        return True
+
+    def check(self):
+        found = bytearray(len(self.pattern))
+        self.block.copy_to(found)
+        return found == self.pattern
 
     def request(self, mib=0, timeout=60.0):
         start = time.monotonic()
@@ -48,6 +60,8 @@ def main():
         command, *arguments = json.loads(line)
         print(json.dumps(getattr(member, command)(*arguments)), flush=True)
     member.lease.close()
+    if member.block is not None:
+        member.block.free()
     member.context.close()
 
 

@@ -83,6 +83,7 @@ _FUNCTIONS = {
     "gmm_tag_list": "Context.tags", "gmm_tag_pop": "the end of a with block of a tag", "gmm_tag_push":
     "the with block of a tag", "gmm_tag_query": "Context.tag_info", "gmm_tag_set_default":
     "Context.set_process_default_tag", "gmm_ticket_cancel": "Ticket.cancel", "gmm_ticket_destroy": "Ticket.close",
+    "gmm_ticket_commit": "Ticket.commit", "gmm_ticket_wait_held": "Ticket.wait_held",
     "gmm_ticket_query": "Ticket.info", "gmm_ticket_wait": "Ticket.wait", "gmm_trace_begin": "Context.trace",
     "gmm_trace_end": "the end of Context.trace", "gmm_unpin": "Pin.close", "gmm_watcher_destroy": "Watcher.close"}
 _SAME = ("alloc", "compact", "copy", "free", "ipc_configure", "ipc_import", "name", "pause", "pause_async", "pin",

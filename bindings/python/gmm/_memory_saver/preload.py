@@ -37,7 +37,7 @@ class ProgressCallback(ctypes.Structure):
 
 class PauseDesc(_Struct):
     _fields_ = [("struct_size", _u32), ("flags", _u32), ("tags", ctypes.POINTER(_u32)), ("tag_count", _u32),
-                ("reserved", _u32), ("progress", ProgressCallback)]
+                ("reserved", _u32), ("progress", ProgressCallback), ("hold_ms", _u64)]
 
 
 class TagInfo(_Struct):
