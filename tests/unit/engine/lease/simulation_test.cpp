@@ -599,7 +599,9 @@ void run_with_faults(const LeaseFaults &faults, uint64_t seeds, bool all_are_ser
   if (faults.killed != 0) {
     EXPECT_GT(arbiters, seeds);
   }
-  EXPECT_GT(denials, seeds / 100);
+  if (kFewer == 1) {  // a tenth of the histories may have none
+    EXPECT_GT(denials, seeds / 100);
+  }
   if (faults.deaf != 0) {
     EXPECT_GT(deaf_gives, 20u / kFewer);
   }
