@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the disk gives: sequential O_DIRECT writes and reads of large aligned blocks, several in flight, as fio makes
-// them. No memory of a device takes part. The file is there and has its blocks before the first write, and each write
-// ends with fdatasync().
+// The disk's bandwidth: sequential O_DIRECT writes and reads of large aligned blocks, several in flight, as fio makes
+// them. No memory of a device takes part. The file has its blocks before the first write, and each write ends
+// with fdatasync().
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -9,13 +9,12 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <random>
 #include <thread>
 #include <vector>
 
 #include "options.h"
-#include "pause_command.h"
 #include "pause_subject_of.h"
+#include "subjects.h"
 
 namespace gmm_bench {
 namespace {
@@ -42,16 +41,12 @@ struct DirectWrite {
   bool open(const gmm_bench_pause_options &options) {
     bytes = options.blocks * options.size;
     if (!make_file(options.directory)) return false;
-    std::mt19937_64 random(1);
     for (const Setting &setting : kSettings)
       while (buffers.size() < setting.flight) {
         char *buffer = touched_memory(kLargest);
         if (buffer == nullptr) return failure = "no host memory", false;
         buffers.push_back(buffer);
-        for (uint64_t at = 0; at < kLargest; at += sizeof(uint64_t)) {
-          const uint64_t word = random();
-          std::memcpy(buffer + at, &word, sizeof word);
-        }
+        fill_random(buffer, kLargest);
       }
     double best = 0;
     for (const Setting &setting : kSettings) {
@@ -111,7 +106,7 @@ struct DirectWrite {
   uint64_t calls() { return GMM_BENCH_UNKNOWN; }
   std::string setting() {
     return size_text(chosen.block) + " blocks, " + std::to_string(chosen.flight) + " in flight" +
-           (direct ? "" : ", without O_DIRECT, which this file system has not");
+           (direct ? "" : ", without O_DIRECT, which this file system lacks");
   }
   std::string error() { return failure; }
   bool failed(const char *what) { return failure = std::string(what) + ": " + std::strerror(errno), false; }

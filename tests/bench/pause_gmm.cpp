@@ -3,14 +3,11 @@
 #include <cstdio>
 #include <cstring>
 
-#include "pause_command.h"
 #include "pause_subject_of.h"
+#include "subjects.h"
 
 namespace gmm_bench {
 namespace {
-
-gmm_backend pause_backend = GMM_BACKEND_AUTO;
-uint64_t pause_host_memory = 0;
 
 struct GmmPause {
   static constexpr const char *kName = "gmm";
@@ -25,7 +22,7 @@ struct GmmPause {
   uint64_t bytes = 0;
   std::string failure;
 
-  // What is unchanged did not pause or resume.
+  // GMM_UNCHANGED: nothing was paused or resumed.
   bool good(gmm_result result, const char *what) {
     if (result == GMM_OK) return true;
     failure = std::string(what) + ": " + gmm_result_name(result);
@@ -34,15 +31,11 @@ struct GmmPause {
   }
 
   bool open(const gmm_bench_pause_options &options) {
-    gmm_context_desc desc = {};
-    desc.struct_size = sizeof desc;
-    desc.backend = pause_backend;
-    desc.host_memory = pause_host_memory;
     gmm_backup_desc backup = {};
     backup.struct_size = sizeof backup;
     if (options.mode == GMM_BENCH_PAUSE_PAGEABLE) backup.flags = GMM_BACKUP_NO_ARENA;
     backup.directory = options.directory;
-    // Not what the host can spare at the moment: the arena is to be measured.
+    // By default the arena has the memory that the host can spare now. Here all contents must fit.
     if (options.mode == GMM_BENCH_PAUSE_WARM || options.mode == GMM_BENCH_PAUSE_COLD)
       backup.arena_limit = 2 * options.blocks * options.size;
     gmm_tag_desc kept = {};
@@ -50,7 +43,7 @@ struct GmmPause {
     kept.contents = options.mode == GMM_BENCH_PAUSE_DROP   ? GMM_CONTENTS_DROP
                     : options.mode == GMM_BENCH_PAUSE_FILE ? GMM_CONTENTS_FILE
                                                            : GMM_CONTENTS_HOST;
-    if (!good(gmm_context_create(&desc, &context), "gmm_context_create") ||
+    if (!good(create_gmm_context(&context), "gmm_context_create") ||
         !good(gmm_backup_configure(context, &backup), "gmm_backup_configure") ||
         !good(gmm_tag_create(context, "bench", &kept, &tag), "gmm_tag_create") ||
         !good(gmm_tag_push(context, tag), "gmm_tag_push"))
@@ -81,7 +74,7 @@ struct GmmPause {
     desc.tag_count = 1;
     uint64_t changed = 0;
     if (!good(function(context, &desc, &changed), name)) return false;
-    // More than the blocks: what the heap holds beside them goes too.
+    // At least the blocks: the heap's free memory pauses too.
     return changed >= bytes || (failure = std::string(name) + ": " + std::to_string(changed) + " bytes changed, of " +
                                           std::to_string(bytes),
                                 false);
@@ -111,26 +104,10 @@ struct GmmPause {
   std::string error() { return failure; }
 };
 
-struct GmmPrepared : GmmPause {
-  static constexpr const char *kName = "gmm-prepared";
-  static constexpr uint32_t kModes = 1u << GMM_BENCH_PAUSE_COLD;
-  bool open(const gmm_bench_pause_options &options) {
-    return GmmPause::open(options) &&
-           good(gmm_backup_reserve(context, options.device, options.blocks * options.size), "gmm_backup_reserve");
-  }
-};
-
 constexpr gmm_bench_pause_subject kGmmPause = make_pause_subject<GmmPause>();
-constexpr gmm_bench_pause_subject kGmmPrepared = make_pause_subject<GmmPrepared>();
 
 }  // namespace
 
 const gmm_bench_pause_subject *gmm_pause_subject() { return &kGmmPause; }
-const gmm_bench_pause_subject *gmm_prepared_subject() { return &kGmmPrepared; }
-
-void set_pause_backend(gmm_backend chosen, uint64_t memory) {
-  pause_backend = chosen;
-  pause_host_memory = memory;
-}
 
 }  // namespace gmm_bench
