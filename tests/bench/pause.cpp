@@ -52,17 +52,16 @@ class Pauser {
   bool gone = false;
 
   bool open() {
-    char text[512] = "";
-    if (subject_.open(&options_, &state_, text, sizeof text) == 0) {
-      state_ = nullptr;
-      error_ = text;
-      return false;
+    state_ = subject_.make();
+    if (!state_->open(options_)) {
+      error_ = state_->error();
+      return close(), false;
     }
-    touched_ = subject_.block(state_, 0) != nullptr;
+    touched_ = state_->block(0) != nullptr;
     return true;
   }
   void close() {
-    if (state_ != nullptr) subject_.close(state_);
+    if (state_ != nullptr) state_->close();
     state_ = nullptr;
   }
 
@@ -73,9 +72,9 @@ class Pauser {
     fill_random(random.data(), random.size());
     for (uint64_t i = 0; i < options_.blocks; ++i)
       for (uint64_t at = 0; at < options_.size; at += random.size()) {
-        char *to = static_cast<char *>(subject_.block(state_, i)) + at;
+        char *to = static_cast<char *>(state_->block(i)) + at;
         const uint64_t size = std::min<uint64_t>(random.size(), options_.size - at);
-        if (options_.cuda == 0)
+        if (!options_.cuda)
           std::memcpy(to, random.data(), size);
         else if (!raw_cuda().copy_in(reinterpret_cast<CUdeviceptr>(to), random.data(), size) || !raw_cuda().wait())
           return error_ = raw_cuda().error, false;
@@ -87,13 +86,13 @@ class Pauser {
   // operation: 0 pause, 1 resume.
   bool run(uint32_t operation, Take take) {
     std::this_thread::sleep_for(rest_);
-    const uint64_t calls = subject_.calls(state_);
+    const uint64_t calls = state_->calls();
     const uint64_t begin = now();
-    const int32_t done = operation == 0 ? subject_.pause(state_) : subject_.resume(state_);
+    const bool done = operation == 0 ? state_->pause() : state_->resume();
     const double time = static_cast<double>(now() - begin);
-    if (done == 0) return error_ = std::string(kOperations[operation]) + ": " + subject_.error(state_), false;
-    const uint64_t after = subject_.calls(state_);
-    if (operation == 0 && setting_.empty()) setting_ = subject_.setting(state_);
+    if (!done) return error_ = std::string(kOperations[operation]) + ": " + state_->error(), false;
+    const uint64_t after = state_->calls();
+    if (operation == 0 && setting_.empty()) setting_ = state_->setting();
     if (take == Take::kNothing) return true;
     Measured &out = measured_[operation];
     out.calls_known = known(calls) && known(after);
@@ -116,7 +115,7 @@ class Pauser {
   const gmm_bench_pause_subject &subject_;
   const gmm_bench_pause_options &options_;
   const std::chrono::milliseconds rest_;
-  gmm_bench_pause_state *state_ = nullptr;
+  std::unique_ptr<gmm_bench_pausing> state_;
   Measured measured_[2];
   std::string setting_, error_;
   bool touched_ = false;
@@ -228,11 +227,12 @@ ExitCode run_pause(const Run &run) {
   if (!find_pause_subjects(run.options, run.platform, &subjects)) return kUsage;
   std::erase_if(subjects, [&](auto *subject) { return (subject->modes >> mode & 1) == 0; });
   const std::string directory = directory_of(run.options);
-  const gmm_bench_pause_options options = {
-      sizeof options,     mode,
-      run.options.device, run.platform.cuda() ? 1u : 0u,
-      run.options.blocks, run.options.sizes.empty() ? uint64_t{2} << 20 : run.options.sizes[0],
-      directory.c_str()};
+  const gmm_bench_pause_options options = {mode,
+                                           run.options.device,
+                                           run.platform.cuda(),
+                                           run.options.blocks,
+                                           run.options.sizes.empty() ? uint64_t{2} << 20 : run.options.sizes[0],
+                                           directory.c_str()};
   // From here on the device's context is current on this thread, for peers too.
   if (run.platform.cuda() && !raw_cuda().open(run.options.device))
     return std::fprintf(stderr, "gmm-bench: %s\n", raw_cuda().error.c_str()), kFailed;

@@ -8,7 +8,6 @@
 #include <random>
 #include <thread>
 
-#include "pause_subject_of.h"
 #include "raw_cuda.h"
 #include "rows.h"
 #include "subjects.h"
@@ -19,19 +18,18 @@ namespace {
 constexpr uint32_t kDrop = 1u << GMM_BENCH_PAUSE_DROP, kWarm = 1u << GMM_BENCH_PAUSE_WARM,
                    kCold = 1u << GMM_BENCH_PAUSE_COLD;
 
-struct Baseline {
+struct Baseline : gmm_bench_pausing {
   static constexpr bool kNeedsCuda = true;
   RawCuda &raw = raw_cuda();
   gmm_bench_pause_options options = {};
   std::string failure;
 
-  bool open(const gmm_bench_pause_options &given) {
+  bool open(const gmm_bench_pause_options &given) override {
     options = given;
     return raw.open(options.device);
   }
-  uint64_t calls() const { return raw.calls; }
-  std::string setting() { return ""; }
-  std::string error() const { return failure.empty() ? raw.error : failure; }
+  uint64_t calls() override { return raw.calls; }
+  std::string error() override { return failure.empty() ? raw.error : failure; }
   void complain(bool good) const {
     if (!good) std::fprintf(stderr, "gmm-bench: warning: %s\n", raw.error.c_str());
   }
@@ -94,23 +92,23 @@ struct OneHandle : Baseline {
   static constexpr uint32_t kModes = kDrop;
   std::vector<Range> blocks;
 
-  bool open(const gmm_bench_pause_options &given) {
+  bool open(const gmm_bench_pause_options &given) override {
     if (!Baseline::open(given)) return false;
     blocks.resize(options.blocks);
     for (Range &block : blocks)
       if (!block.open(raw, options.size, options.size)) return false;
     return true;
   }
-  void close() {
+  void close() override {
     for (Range &block : blocks) complain(block.close(raw));
   }
-  void *block(uint64_t index) { return reinterpret_cast<void *>(blocks[index].base); }
-  bool pause() {
+  void *block(uint64_t index) override { return reinterpret_cast<void *>(blocks[index].base); }
+  bool pause() override {
     for (Range &block : blocks)
       if (!block.give(raw)) return false;
     return true;
   }
-  bool resume() {
+  bool resume() override {
     for (Range &block : blocks)
       if (!block.get(raw)) return false;
     return true;
@@ -124,16 +122,16 @@ struct HostAlloc : OneHandle {
   std::vector<void *> kept;
 
   bool host_free(void *copy) { return raw.counted(raw.driver.cuMemFreeHost(copy), "cuMemFreeHost"); }
-  bool open(const gmm_bench_pause_options &given) {
+  bool open(const gmm_bench_pause_options &given) override {
     kept.assign(given.blocks, nullptr);
     return OneHandle::open(given);
   }
-  void close() {
+  void close() override {
     OneHandle::close();
     for (void *copy : kept)
       if (copy != nullptr) complain(host_free(copy));
   }
-  bool pause() {
+  bool pause() override {
     for (uint64_t i = 0; i < options.blocks; ++i) {
       if (!raw.counted(raw.driver.cuMemHostAlloc(&kept[i], options.size, CU_MEMHOSTALLOC_PORTABLE), "cuMemHostAlloc"))
         return kept[i] = nullptr, false;
@@ -141,7 +139,7 @@ struct HostAlloc : OneHandle {
     }
     return true;
   }
-  bool resume() {
+  bool resume() override {
     for (uint64_t i = 0; i < options.blocks; ++i) {
       if (!blocks[i].get(raw) || !raw.copy_in(blocks[i].base, kept[i], options.size) || !raw.wait()) return false;
       if (!host_free(kept[i])) return false;
@@ -159,7 +157,7 @@ struct RawBest : Baseline {
   Range range;
   std::string chosen;
 
-  bool open(const gmm_bench_pause_options &given) {
+  bool open(const gmm_bench_pause_options &given) override {
     if (!Baseline::open(given)) return false;
     const uint64_t bytes = options.blocks * options.size;
     uint64_t best_size = 0;
@@ -195,11 +193,11 @@ struct RawBest : Baseline {
     *out = median(times);
     return range.close(raw);
   }
-  void close() { complain(range.close(raw)); }
-  void *block(uint64_t index) { return reinterpret_cast<void *>(range.base + index * options.size); }
-  bool pause() { return range.give(raw); }
-  bool resume() { return range.get(raw); }
-  std::string setting() { return chosen; }
+  void close() override { complain(range.close(raw)); }
+  void *block(uint64_t index) override { return reinterpret_cast<void *>(range.base + index * options.size); }
+  bool pause() override { return range.give(raw); }
+  bool resume() override { return range.get(raw); }
+  std::string setting() override { return chosen; }
 };
 
 // The copies alone: the memory stays mapped.
@@ -211,25 +209,25 @@ struct PinnedCopy : Baseline {
   bool locked = false;
 
   uint64_t bytes() const { return options.blocks * options.size; }
-  bool open(const gmm_bench_pause_options &given) {
+  bool open(const gmm_bench_pause_options &given) override {
     if (!Baseline::open(given) || !range.open(raw, bytes(), options.size)) return false;
     host = touched_memory(bytes());
     if (host == nullptr) return failure = "no host memory", false;
     locked = raw.good(raw.driver.cuMemHostRegister_v2(host, bytes(), CU_MEMHOSTREGISTER_PORTABLE), "cuMemHostRegister");
     return locked;
   }
-  void close() {
+  void close() override {
     complain(range.close(raw));
     if (locked) complain(raw.good(raw.driver.cuMemHostUnregister(host), "cuMemHostUnregister"));
     if (host != nullptr) free_touched(host, bytes());
   }
-  void *block(uint64_t index) { return reinterpret_cast<void *>(range.base + index * options.size); }
-  bool pause() {
+  void *block(uint64_t index) override { return reinterpret_cast<void *>(range.base + index * options.size); }
+  bool pause() override {
     for (uint64_t at = 0; at < bytes(); at += options.size)
       if (!raw.copy_out(host + at, range.base + at, options.size)) return false;
     return raw.wait();
   }
-  bool resume() {
+  bool resume() override {
     for (uint64_t at = 0; at < bytes(); at += options.size)
       if (!raw.copy_in(range.base + at, host + at, options.size)) return false;
     return raw.wait();

@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "options.h"
-#include "pause_subject_of.h"
 #include "subjects.h"
 
 namespace gmm_bench {
@@ -26,7 +25,7 @@ struct Setting {
 constexpr Setting kSettings[] = {{uint64_t{1} << 20, 16}, {uint64_t{4} << 20, 8}, {uint64_t{16} << 20, 4}};
 constexpr uint64_t kLargest = uint64_t{16} << 20, kTrial = uint64_t{256} << 20;
 
-struct DirectWrite {
+struct DirectWrite : gmm_bench_pausing {
   static constexpr const char *kName = "direct_write";
   static constexpr uint32_t kModes = 1u << GMM_BENCH_PAUSE_FILE;
   static constexpr bool kNeedsCuda = false;
@@ -38,7 +37,7 @@ struct DirectWrite {
   std::vector<char *> buffers;
   std::string failure;
 
-  bool open(const gmm_bench_pause_options &options) {
+  bool open(const gmm_bench_pause_options &options) override {
     bytes = options.blocks * options.size;
     if (!make_file(options.directory)) return false;
     for (const Setting &setting : kSettings)
@@ -76,7 +75,7 @@ struct DirectWrite {
     return failed("posix_fallocate");
   }
 
-  void close() {
+  void close() override {
     if (file >= 0) ::close(file);
     for (char *buffer : buffers) free_touched(buffer, kLargest);
   }
@@ -100,15 +99,13 @@ struct DirectWrite {
     return error == 0 || failed(out ? "write" : "read");
   }
 
-  void *block(uint64_t) { return nullptr; }
-  bool pause() { return transfer(chosen, bytes, true); }
-  bool resume() { return transfer(chosen, bytes, false); }
-  uint64_t calls() { return GMM_BENCH_UNKNOWN; }
-  std::string setting() {
+  bool pause() override { return transfer(chosen, bytes, true); }
+  bool resume() override { return transfer(chosen, bytes, false); }
+  std::string setting() override {
     return size_text(chosen.block) + " blocks, " + std::to_string(chosen.flight) + " in flight" +
            (direct ? "" : ", without O_DIRECT, which this file system lacks");
   }
-  std::string error() { return failure; }
+  std::string error() override { return failure; }
   bool failed(const char *what) { return failure = std::string(what) + ": " + std::strerror(errno), false; }
 };
 

@@ -3,13 +3,12 @@
 #include <cstdio>
 #include <cstring>
 
-#include "pause_subject_of.h"
 #include "subjects.h"
 
 namespace gmm_bench {
 namespace {
 
-struct GmmPause {
+struct GmmPause : gmm_bench_pausing {
   static constexpr const char *kName = "gmm";
   static constexpr uint32_t kModes = 1u << GMM_BENCH_PAUSE_DROP | 1u << GMM_BENCH_PAUSE_WARM |
                                      1u << GMM_BENCH_PAUSE_COLD | 1u << GMM_BENCH_PAUSE_PAGEABLE |
@@ -30,7 +29,7 @@ struct GmmPause {
     return false;
   }
 
-  bool open(const gmm_bench_pause_options &options) {
+  bool open(const gmm_bench_pause_options &options) override {
     gmm_backup_desc backup = {};
     backup.struct_size = sizeof backup;
     if (options.mode == GMM_BENCH_PAUSE_PAGEABLE) backup.flags = GMM_BACKUP_NO_ARENA;
@@ -57,16 +56,16 @@ struct GmmPause {
       if (!good(gmm_alloc(context, options.size, &block, &blocks.emplace_back()), "gmm_alloc")) return false;
     return good(gmm_tag_pop(context), "gmm_tag_pop");
   }
-  void close() {
+  void close() override {
     if (context == nullptr) return;
     if (!good(gmm_reset(context), "gmm_reset") || !good(gmm_context_release(context), "gmm_context_release"))
       std::fprintf(stderr, "gmm-bench: warning: %s\n", failure.c_str());
   }
 
-  void *block(uint64_t index) { return blocks[index]; }
+  void *block(uint64_t index) override { return blocks[index]; }
 
-  bool pause() { return change("gmm_pause", gmm_pause); }
-  bool resume() { return change("gmm_resume", gmm_resume); }
+  bool pause() override { return change("gmm_pause", gmm_pause); }
+  bool resume() override { return change("gmm_resume", gmm_resume); }
   bool change(const char *name, decltype(&gmm_pause) function) {
     gmm_pause_desc desc = {};
     desc.struct_size = sizeof desc;
@@ -80,12 +79,12 @@ struct GmmPause {
                                 false);
   }
 
-  uint64_t calls() {
+  uint64_t calls() override {
     gmm_stats_info out = {};
     out.struct_size = sizeof out;
     return gmm_stats_query(context, nullptr, &out) == GMM_OK ? out.backend_calls : GMM_BENCH_UNKNOWN;
   }
-  std::string setting() {
+  std::string setting() override {
     gmm_tag_info info = {};
     info.struct_size = sizeof info;
     if (!good(gmm_tag_query(context, tag, &info), "gmm_tag_query")) return failure;
@@ -101,7 +100,7 @@ struct GmmPause {
     add("file", info.backup_file_bytes);
     return text;
   }
-  std::string error() { return failure; }
+  std::string error() override { return failure; }
 };
 
 constexpr gmm_bench_pause_subject kGmmPause = make_pause_subject<GmmPause>();

@@ -180,7 +180,7 @@ bool find_pause_subjects(const Options &options, const Platform &platform,
                                       [](auto *subject) { return std::string(subject->name) == "torch_memory_saver"; }))
     warn("the peer torch_memory_saver is missing: no gmm_bench_tms.so in " +
          (options.peers.empty() ? program_folder().string() : options.peers));
-  std::erase_if(*out, [&](auto *subject) { return subject->needs_cuda != 0 && !platform.cuda(); });
+  std::erase_if(*out, [&](auto *subject) { return subject->needs_cuda && !platform.cuda(); });
   return select(options, out);
 }
 
