@@ -64,7 +64,7 @@ def describe(root, compiler):
             questions.append((f"{name} + %s: {field.strip()}", f"offsetof({name}, {word.group(1) or word.group(2)})"))
         if "struct_size" not in body:
             questions.append((f"sizeof {name} = %s", f"sizeof({name})"))
-    # A later library takes what the first release of a struct had.
+    # A later library takes a struct of the first release.
     table = (root / "lib/api/structs.h").read_text(encoding="utf-8")
     lines += [f"{name}: at least {size} bytes" for name, size in re.findall(r"X\((gmm_\w+), \w+, (\d+),", table)]
     for body in re.findall(r"enum \{(.*?)\};", text):

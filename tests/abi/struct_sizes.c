@@ -21,7 +21,7 @@
 enum {
   PAST = 64,       // bytes past the library's size that are tried
   LARGEST = 4096,  // a larger struct is garbage
-  GARBAGE = 0xa5,  // what lies around
+  GARBAGE = 0xa5,  // the bytes around
   BLOCK = 4096
 };
 
@@ -58,7 +58,7 @@ static void *allocate(gmm_context *from, gmm_kind kind) {
 }
 
 // --- A call for each descriptor -----------------------------------------------------------------------------------
-// It sets what the call needs, within the smallest size, and undoes what a success did.
+// It sets the fields that the call needs, within the smallest size, and undoes a success.
 
 // The result of several functions that read the same descriptor.
 static gmm_result both(gmm_result one, gmm_result other) {
@@ -82,7 +82,7 @@ static gmm_result pass_gmm_alloc_desc(void *bytes) {
   CHECK((result == GMM_OK) == (made != NULL));
   if (result != GMM_OK) return result;
   OK(gmm_free(context, made, GMM_STREAM_DEFAULT));
-  // Programs of every release have the quick path, as long as they use what the first release had.
+  // Programs of every release have the quick path, as long as they use only fields of the first release.
   uint32_t later = current->minimum;
   while (later < ((gmm_alloc_desc *)bytes)->struct_size && ((unsigned char *)bytes)[later] == 0) ++later;
   const bool uses_later = later < ((gmm_alloc_desc *)bytes)->struct_size;
@@ -319,7 +319,7 @@ static void check_strays(const row *r) {
   prepare(LARGEST);
   bytes[LARGEST - 1] = 1;
   CHECK_MESSAGE(r->call(bytes) == GMM_ERROR_NOT_SUPPORTED, "%s of %d bytes, the last one set", r->name, LARGEST);
-  // What the library knows is its business: nobody calls that newer.
+  // Known fields are no newer release.
   for (uint32_t at = r->minimum; at < r->size; ++at) {
     prepare(r->size);
     bytes[at] = 1;

@@ -368,20 +368,20 @@ step streams_and_events_order_work() {
   DONE;
 }
 
-std::atomic<bool> gate_open;
+std::atomic<bool> is_released;
 // Holds a stream until the end of the scope, even after an error.
-struct closed_gate {
-  closed_gate() { gate_open = false; }
-  ~closed_gate() { gate_open = true; }
+struct held_stream {
+  held_stream() { is_released = false; }
+  ~held_stream() { is_released = true; }
 };
 step unfinished_work_is_no_error() {
   TAKE(context, open_context());
   TAKE(stream, gmm::stream::create(context));
   TAKE(event, gmm::event::create(context));
   {
-    const closed_gate gate;
+    const held_stream held;
     const auto wait = [](void *) {
-      while (!gate_open) usleep(100);
+      while (!is_released) usleep(100);
     };
     DO(stream.call(wait, nullptr));
     DO(event.record(stream));
@@ -834,7 +834,8 @@ step containers_hold_host_and_managed_memory() {
       CHECK(reinterpret_cast<uintptr_t>(pages.data()) % 4096 == 0);
 #if GMM_HPP_PMR
       gmm::memory_resource resource(heap), other(heap);
-      std::pmr::vector<std::pmr::string> words(100, "a word that is longer than the room in a string", &resource);
+      std::pmr::vector<std::pmr::string> words(100, "a word that is too long for the space inside of a string",
+                                               &resource);
       TAKE(of_word, context.query(words[99].data()));
       CHECK(of_word.kind == static_cast<gmm_kind>(kind) && resource.heap() == heap);
       CHECK(resource == resource && resource != other);

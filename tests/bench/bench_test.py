@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gmm-bench: each command gives its rows, and refuses what it does not know. Times are not judged, but the figures that
+"""gmm-bench: each command prints its rows, and refuses unknown options. Times are not judged, but the figures that
 no machine changes are: calls of the driver, and memory held.
 
 Usage: bench_test.py SOURCE_ROOT GMM_BENCH [FOLDER_OF_FAKE_CUDA]
@@ -74,7 +74,7 @@ def test_backend(backend, folder):
     tap.check({(row["mode"], row["threads"]) for row in rows if row["subject"] == "gmm"} ==
               {("local", 1), ("local", 2), ("share", 2)}, "alone, beside another, from one to the other")
     rows = rows_of(backend, "mixed", "--samples", "2", "--iterations", "200")
-    must("mixed: what is held covers what was asked for", [row for row in rows if row["subject"] in GMM],
+    must("mixed: the memory held covers the blocks", [row for row in rows if row["subject"] in GMM],
          lambda row: row["reserved_over_requested"] >= 1)
     rows = rows_of(backend, "latency", "--iterations", "1500", "--samples", "2")
     must("latency: percentiles ascend", rows, lambda row: row["p50"] <= row["p99"] <= row["p9999"] <= row["max"])

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// No allocator: some arithmetic without memory. What it gains by a second thread is what the machine has free at the
-// moment, so that a scaling measured beside it can be judged.
+// No allocator: some arithmetic without memory. Its gain by a second thread is the free capacity of the machine at the
+// moment, by which a scaling measured beside it can be judged.
 #include "subject_loops.h"
 #include "subjects.h"
 

@@ -179,7 +179,7 @@ struct OnCuda : Disjoint {
   }
 };
 
-// The same with UMF's own number of slabs that are kept: it holds less and calls the system or driver more often.
+// UMF's own number of free slabs: it holds less memory and calls the system or driver more often.
 template <typename Pool>
 struct Trimming : Pool {
   static constexpr const char *kName = "umf-trim";

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads every #include under lib/ and include/ and fails on an edge that lib/engine/README.md does not allow.
+"""Reads every #include under lib/ and include/ and fails on an edge that the table below does not allow.
 
 Usage: include_graph_test.py SOURCE_ROOT
 """
@@ -14,9 +14,9 @@ import tap  # noqa: E402
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 
-# The rooms of the engine, and what each may include beside itself, base and backend.h. An entry with a slash is one
-# header. A heap charges quotas, which know nothing of heaps: limits/quota.h includes base only. A free ends what the
-# backup keeps of a block, so the store lies below the heap. Snapshots name tags.
+# The modules of the engine, and those that each may include beside itself, base and backend.h. An entry with a slash is
+# one header. A heap charges quotas, which know nothing of heaps: limits/quota.h includes base only. A free ends what
+# the backup keeps of a block, so the store lies below the heap. Snapshots name tags.
 ROOMS = {
     "space": (),
     "heap": ("space", "backup", "limits/quota.h"),

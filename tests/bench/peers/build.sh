@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Builds the peers of gmm-bench that need more than gmm's own build has: OUT/gmm_bench_NAME.so, for gmm-bench --peers
-# OUT. Says of each whether it is there, and why not. What cannot be built here is no failure: the list says it, and so
-# does gmm-bench.
+# OUT. Prints of each whether it is built, or the reason. A peer that cannot be built here is no failure: the list names
+# it, and so does gmm-bench.
 #
 # Usage: tests/bench/peers/build.sh OUT
 #   CXX        the compiler; c++
