@@ -2,7 +2,7 @@
 // A small engine. A stream of gmm computes particles in gmm's memory, by a CUDA kernel or on the CPU, and Vulkan draws
 // them from there without a copy.
 // Two levels have meshes and textures under tags with budgets. A change of the level resumes one set and pauses the
-// other while frames go on. Three frames are written as pictures, with what each tag holds then.
+// other while frames go on. Three frames are written as pictures, and the memory of each tag is printed then.
 //
 // Usage: engine [FOLDER]     writes frame-*.ppm; the folder is the current one
 #include <sys/stat.h>
@@ -50,7 +50,7 @@ void deallocate(void *, void *block, uint64_t size) {
 }
 void log(void *, gmm_log_level level, const char *message) { std::printf("[gmm %u] %s\n", level, message); }
 
-// --- Memory by what it is for: a tag with a budget, and a heap whose blocks Vulkan can import -----------------------
+// --- Memory by purpose: a tag with a budget, and a heap whose blocks Vulkan can import -------------------------------
 
 struct pool {
   const char *name = "";

@@ -5,7 +5,7 @@
 //     static constexpr const char *kName = "mimalloc";
 //     static constexpr uint32_t kKinds = 1u << GMM_BENCH_SYSTEM;
 //     static constexpr bool kNeedsCuda = false;
-//     using Stream = ...;                              // the argument of allocate(): a cudaStream_t, or an empty struct
+//     using Stream = ...;                              // for allocate(): a cudaStream_t, or an empty struct
 //     bool open(const gmm_bench_options &options);
 //     void close();                                    // also after an open() that failed
 //     Stream stream(uint32_t index);                   // 0: the default stream
