@@ -80,7 +80,7 @@ def test_backend(backend, folder):
     must("latency: percentiles ascend", rows, lambda row: row["p50"] <= row["p99"] <= row["p9999"] <= row["max"])
     must("latency: no call of the driver with a reserve", [row for row in rows if "reserved" in row["subject"]],
          lambda row: row["handles"] == 0)
-    # A busy machine ends the work of streams late, and until then their memory is held: the least of several runs counts.
+    # A busy machine ends the work of streams late, and their memory is held until then: the least of some runs counts.
     rows = [row for _ in range(4) for row in rows_of(backend, "replay", ROOT / "tests/bench/traces", "--samples", "1",
                                                      "--subject", "gmm,gmm-heap")]
     least = [min((row for row in rows if row["subject"] == subject), key=lambda row: row["reserved_over_requested"])

@@ -4,9 +4,9 @@
 //
 // The machine adds times of its own: interrupts, other processes, a hypervisor. So a run repeats both passes with a
 // fresh allocator and the same sequence, and an operation's time is its least of all repetitions: the allocator's work
-// at this operation stays, and the machine's delays go. `once` are the times of the first repetition, without operations in
-// which the system took the processor away (`switched`). The row `control`, whose operations are arithmetic, shows
-// the machine alone.
+// at this operation stays, and the machine's delays go. `once` are the times of the first repetition, without
+// operations in which the system took the processor away (`switched`). The row `control`, whose operations are
+// arithmetic, shows the machine alone.
 #include <sys/resource.h>
 
 #include <algorithm>
