@@ -2,8 +2,8 @@
 """Trains GPT-2 small on random tokens with PyTorch's own allocator and with gmm's, and compares step time and peak
 reserved memory, in the Test Anything Protocol.
 
-Needs PyTorch with CUDA, gmm on PYTHONPATH, and the GPU to itself. Two processes work in turns, a block of steps each, so
-that clocks and neighbours do the same to both. Each block gives one ratio, and the median of them counts. At most 45 s.
+Needs PyTorch with CUDA, gmm on PYTHONPATH, and the GPU to itself. Two processes work in turns, a block of steps each,
+so that clocks and neighbours do the same to both. Each block gives one ratio, and the median of them counts.
 PYTORCH_CUDA_ALLOC_CONF goes to the process with PyTorch's own allocator.
 
     train_gpt2.py [--slower 1.02]
