@@ -143,10 +143,17 @@ def test_the_context_is_the_default_one(library):
 
 
 def test_empty_cache_returns_memory(native):
-    native.free(native.malloc(64 * MIB))
-    assert native.stats("reserved_bytes")["current"] >= 64 * MIB
+    """A peak between two looks is seen, and goes with its reset."""
+    before = native.stats("reserved_bytes")["current"]
+    torch._C._cuda_resetPeakMemoryStats(0)
+    native.free(native.malloc(256 * MIB))
     torch._C._cuda_emptyCache()
-    assert native.stats("reserved_bytes")["current"] < 64 * MIB
+    reserved = native.stats("reserved_bytes")
+    assert reserved["current"] <= before and reserved["peak"] >= 256 * MIB
+    torch._C._cuda_resetPeakMemoryStats(0)
+    assert native.stats("reserved_bytes")["peak"] == native.stats("reserved_bytes")["current"]
+    assert sum(native.stats("reserved_bytes", size)["current"]
+               for size in ("small_pool", "large_pool")) == native.stats("reserved_bytes")["current"]
 
 
 def check_segments(segments):
