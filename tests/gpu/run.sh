@@ -145,7 +145,7 @@ options=(-Dpython=enabled -Djava=disabled -Dcsharp=disabled -Dwerror=false)
 # Only what runs below.
 mapfile -t targets < <(ninja -C "$build" -t targets all | sed -n 's/: .*//p' | grep -vE '\.p/|\.symbols$' |
   grep -E -e '^(bindings/python/|lib/(preload/)?lib|lib/cli/gmm$|tests/api/|examples/tour-c$)' \
-    -e '^tests/(support/fake_cud[a-z]*/lib|(pause_faults|ipc_lifetimes|bench/gmm-bench)$|unit/cuda_backend_test$)')
+    -e '^tests/(support/fake_cud[a-z]*/lib|(pause_faults|ipc_lifetimes|bench/gmm-bench)$)')
 build_step 'build' 200 ninja -C "$build" -j "$(nproc)" "${targets[@]}" || finish
 
 export GMM_BACKEND=cuda PYTHONDONTWRITEBYTECODE=1 XLA_PYTHON_CLIENT_PREALLOCATE=false BUILD=$build
@@ -220,7 +220,6 @@ interop beside torch_multiprocessing torch 90
 for path in examples/python/*.py; do
   [ "${path##*/}" = tour.py ] || beside "example ${path##*/}" 90 env PYTHONPATH="$with_numba" "$python" "$path"
 done
-beside 'backend suite' 90 "$build/tests/unit/cuda_backend_test" --gtest_color=no
 together
 
 # --- alone: the device's free memory, all of the device, times --------------------------------------------------
