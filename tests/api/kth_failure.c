@@ -24,7 +24,6 @@ static bool find_fake_driver(void) {
   return find_cuda() && fail_call != NULL && failures_so_far != NULL && live_now != NULL;
 }
 
-static const operation *current;
 static void take(void (*step)(void)) {
   if (step != NULL) step();
 }
@@ -77,8 +76,8 @@ static bool fail_at(uint64_t k) {
   live_now(&at_start);
   context = open_context(0);
   read_device(0);
-  kind = current->kind;
   take(current->prepare);
+  if (current->is_paused) pause_all();
   int known = atomic_load(&check_state.failures);
   gmm_stats_info counters = stats();
   live_now(&before);
@@ -216,7 +215,12 @@ int main(int count, char **words) {
     for (unsigned i = 0; i < operation_count; ++i) {
       if (only != NULL && strstr(operations[i].name, only) == NULL) continue;
       current = &operations[i];
-      check_run(current->name, every_k);
+      for (kind = GMM_KIND_DEVICE; kind <= GMM_KIND_MANAGED; ++kind) {
+        if ((current->kinds & 1u << kind) == 0) continue;
+        char name[80];
+        snprintf(name, sizeof name, "%s %s", current->name, kind_name(kind));
+        check_run(name, every_k);
+      }
     }
   }
   stop_exporters();
