@@ -96,14 +96,6 @@ inline void put(Heap &heap, const CacheEntry &entry, StreamKey key = kKey) {
   heap.put_back(&entry, 1, key);
 }
 
-inline Status take_dedicated(Heap &heap, uint64_t size, CacheEntry *out) {
-  BlockRequest request;
-  request.size = size;
-  request.dedicated = true;
-  uint32_t count = 0;
-  return heap.take(request, out, &count);
-}
-
 // Spans tile every region, free runs lie on memory, and the quota holds what extents have.
 // `of_captures`: what capture heaps of this one hold.
 inline void check_heap(Core &core, Heap &heap, uint64_t of_captures = 0) {

@@ -197,22 +197,6 @@ TEST_P(Handover, WhatAnotherThreadFreedComesBackUnmerged) {
   expect_nothing_lost();
 }
 
-TEST_P(Handover, OfAnotherStreamNothingIsTaken) {
-  const gmm_stream other = engine.stream();
-  const std::vector<void *> blocks = many();
-  free_elsewhere(blocks, other, [&] {
-    const uint64_t waiting = heap->caches.transfers.bytes();
-    EXPECT_NE(waiting, 0u);
-    void *block = alloc();
-    EXPECT_EQ(heap->caches.transfers.bytes(), waiting);
-    EXPECT_TRUE(cached_free(engine.core, block, GMM_STREAM_DEFAULT).ok());
-    heap->forget_stream(other);
-    EXPECT_EQ(heap->caches.transfers.bytes(), 0u) << "nothing may name the stream again";
-  });
-  ASSERT_TRUE(engine.backend->stream_destroy(other).ok());
-  expect_nothing_lost();
-}
-
 INSTANTIATE_TEST_SUITE_P(Sizes, Handover, testing::Values(1024, 65536, 1 << 20),
                          [](const auto &info) { return std::to_string(info.param); });
 
