@@ -37,7 +37,7 @@ void CaptureHeaps::release_ended_locked(bool may_wait) {
       heap->drain_caches(false).ignore();
       heap->free_held_for_importers();
       uint64_t released = 0;
-      heap->reclaim().release(UINT64_MAX, false, &released).ignore();
+      heap->release(UINT64_MAX, false, &released).ignore();
     }
     if (!may_end(*heap)) ++holding;
   }

@@ -16,12 +16,24 @@
 #include "base/status.h"
 #include "engine/backup/store.h"
 #include "engine/heap/heap_options.h"
-#include "engine/heap/release_rule.h"
 #include "engine/heap/runs.h"
 #include "engine/limits/quota.h"
 #include "engine/space/core.h"
 
 namespace gmm {
+
+// Which free extents may go back to the driver.
+struct ReleaseRule {
+  uint64_t at_most = UINT64_MAX;  // bytes in all, never more
+  // Only what is idle: Reclaim's newest look, the time and the age. 0: all that is free.
+  uint64_t look = 0, now = 0, age = 0;
+  bool bounds_dedicated = false;  // dedicated blocks count, too; else they go in any case
+  bool allows(const Extent &extent, uint64_t released) const {
+    if (size_of(extent) > at_most || released > at_most - size_of(extent)) return false;
+    return look == 0 ||
+           (extent.idle.look == look && extent.idle.extent_id == extent.id && now - extent.idle.free_since >= age);
+  }
+};
 
 class Extents {
  public:

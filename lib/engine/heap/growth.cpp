@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/thread.h"
+#include "engine/heap/reclaim.h"
 
 namespace gmm {
 

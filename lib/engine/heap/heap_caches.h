@@ -16,8 +16,8 @@
 #include "base/list.h"
 #include "base/lock.h"
 #include "base/vector.h"
-#include "engine/heap/cache_entry.h"
 #include "engine/heap/transfer_cache.h"
+#include "engine/space/span.h"
 
 namespace gmm {
 

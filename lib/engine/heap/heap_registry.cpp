@@ -23,7 +23,7 @@ void HeapRegistry::remove(Heap *heap) { g_heaps.remove(key_of(*heap)); }
 
 void HeapRegistry::end_caches(void *table) {
   SlotTable::take(table, g_heaps, [](void *heap, void *cache) {
-    static_cast<Heap *>(heap)->caches.end_of_thread(*static_cast<HeapCache *>(cache));
+    static_cast<Heap *>(heap)->caches().end_of_thread(*static_cast<HeapCache *>(cache));
   });
 }
 

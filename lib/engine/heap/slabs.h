@@ -13,8 +13,8 @@
 #include <cstdint>
 
 #include "base/list.h"
-#include "engine/heap/cache_entry.h"
 #include "engine/space/core.h"
+#include "engine/space/span.h"
 
 namespace gmm {
 

@@ -273,7 +273,7 @@ void make_room_and_free(Heap &heap, const BlockStart &found, void *block, gmm_st
                       stream == GMM_STREAM_PER_THREAD ? current_thread_id() : 0};
   const CacheEntry entry{block, found.slot};
   if (cache == nullptr) {
-    heap.caches.count_free(requested);
+    heap.caches().count_free(requested);
     if (!held_for_importers) heap.put_back(&entry, 1, key);
     return;
   }
@@ -294,7 +294,7 @@ void make_room_and_free(Heap &heap, const BlockStart &found, void *block, gmm_st
         bins = nullptr;
       } else if (bins->large_count == bins->large_capacity) {
         if (!cache->hand_over_large(*bins)) back_count = cache->remove_large(*bins, back);
-        heap.caches.transfers.fetch_after(entry.slot, bins->large_capacity);
+        heap.caches().transfers.fetch_after(entry.slot, bins->large_capacity);
       }
       if (bins != nullptr) bins->large[bins->large_count++] = LargeEntry{entry, found.bytes};
       cached = bins != nullptr;
@@ -346,7 +346,7 @@ HeapCache *HeapCache::find_or_make(Heap &heap) {
   cache->heap = &heap;
   cache->thread_id = record->id;
   if (!expedited_barriers()) cache->attention.store(kNeedsFence, std::memory_order_relaxed);
-  heap.caches.add(cache);
+  heap.caches().add(cache);
   HeapRegistry::set_cache(record, heap, cache);
   return cache;
 }
@@ -360,7 +360,7 @@ bool HeapCache::enter_unless_revoked() {
 void HeapCache::enter_after_revoker() {
   while (!enter_unless_revoked()) {
     leave();
-    heap->caches.wait_for_drain();
+    heap->caches().wait_for_drain();
   }
 }
 
@@ -481,7 +481,7 @@ bool HeapCache::may_take_over(uint64_t bytes) const {
 
 bool HeapCache::take_over(const StreamBins &bins, Bin &bin) {
   if (bin.count != 0 || !may_take_over(kSharedBinBytes)) return false;
-  const uint32_t count = heap->caches.transfers.take(bins.key, bin.block_bytes, bin.entries);
+  const uint32_t count = heap->caches().transfers.take(bins.key, bin.block_bytes, bin.entries);
   if (count == 0) return false;
   bin.capacity = bin_capacity(bin.block_bytes, kSharedBinBytes);
   bin.count = static_cast<uint16_t>(count);
@@ -494,7 +494,7 @@ bool HeapCache::take_over_large(StreamBins &bins, uint64_t size) {
   if (bins.large_count != 0 || bytes > TransferCache::kMaxBatchBytes || !may_take_over(large_batch(bytes) * bytes))
     return false;
   CacheEntry entries[kLargeEntries];
-  const uint32_t count = heap->caches.transfers.take(bins.key, bytes, entries);
+  const uint32_t count = heap->caches().transfers.take(bins.key, bytes, entries);
   if (count == 0) return false;
   for (uint32_t i = 0; i < count; ++i) bins.large[i] = LargeEntry{entries[i], bytes};
   bins.large_count = count;
@@ -523,7 +523,7 @@ void HeapCache::spill(StreamBins &bins, Bin &bin, uint64_t block_bytes) {
       bin.capacity = capacity;
       return;
     }
-    if (heap->caches.transfers.put(bins.key, block_bytes, bin.entries, bin.count)) {
+    if (heap->caches().transfers.put(bins.key, block_bytes, bin.entries, bin.count)) {
       add(cached_bytes, 0 - bin.count * block_bytes);
       bin.count = 0;
       return;
@@ -556,7 +556,7 @@ bool HeapCache::hand_over_large(StreamBins &bins) {
   uint32_t left = bins.large_count;
   while (left != 0) {
     const uint32_t count = left < large_batch(bytes) ? left : large_batch(bytes);
-    if (!heap->caches.transfers.put(bins.key, bytes, entries + left - count, count)) break;
+    if (!heap->caches().transfers.put(bins.key, bytes, entries + left - count, count)) break;
     left -= count;
   }
   const bool any = left != bins.large_count;

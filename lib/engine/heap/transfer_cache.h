@@ -12,9 +12,9 @@
 #include <cstdint>
 
 #include "base/host_allocator.h"
-#include "engine/heap/cache_entry.h"
 #include "engine/heap/stream_order.h"
 #include "engine/space/size_class.h"
+#include "engine/space/span.h"
 
 namespace gmm {
 

@@ -189,6 +189,12 @@ void for_each_span(Region &region, Fn fn) {
   }
 }
 
+// A free block on its way: its slot is 0, and no list of the heap knows it.
+struct CacheEntry {
+  void *block;
+  std::atomic<uint64_t> *slot;
+};
+
 struct SlabSpan : Span {
   std::atomic<uint64_t> more_slots[kMaxSlabBlocks - kOwnSlots] = {};
 };

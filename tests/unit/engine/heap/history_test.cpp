@@ -602,8 +602,8 @@ class History {
   // Memory that the heap calls mapped can be read.
   void check_memory(Heap &heap) {
     LockGuard guard(heap.mutex);
-    for (Region *region = heap.regions().front(); region != nullptr; region = heap.regions().next(region))
-      for (Extent *extent = region->extents.front(); extent != nullptr; extent = region->extents.next(extent)) {
+    heap.for_each_region([&](Region &region) {
+      for (Extent *extent = region.extents.front(); extent != nullptr; extent = region.extents.next(extent)) {
         if (!extent->mapped) continue;
         char byte;
         for (const uintptr_t at : {base_of(*extent), end_of(*extent) - 1}) {
@@ -612,6 +612,7 @@ class History {
               << reinterpret_cast<void *>(at) << " of an extent at " << reinterpret_cast<void *>(base_of(*extent));
         }
       }
+    });
   }
   gmm_stats_info stats() {
     gmm_stats_info stats{.struct_size = sizeof stats};

@@ -92,7 +92,7 @@ inline CacheEntry taken(Heap &heap, uint64_t size, StreamKey key = kKey) {
 
 inline void put(Heap &heap, const CacheEntry &entry, StreamKey key = kKey) {
   entry.slot->store(0);
-  heap.caches.count_free(0);
+  heap.caches().count_free(0);
   heap.put_back(&entry, 1, key);
 }
 
@@ -102,7 +102,8 @@ inline void check_heap(Core &core, Heap &heap, uint64_t of_captures = 0) {
   LockGuard guard(heap.mutex);
   constexpr uint64_t kSearched = uint64_t{256} << 20;  // not every granule of a region's unused addresses
   uint64_t held = 0;
-  for (Region *region = heap.regions().front(); region != nullptr; region = heap.regions().next(region)) {
+  heap.for_each_region([&](Region &each) {
+    Region *const region = &each;
     const uintptr_t end = region->base + region->size;
     uint64_t live = 0;
     bool last_was_unbacked = false;
@@ -147,7 +148,7 @@ inline void check_heap(Core &core, Heap &heap, uint64_t of_captures = 0) {
       if (extent->mapped || extent->handle.value != 0) held += extent->size;
       ASSERT_EQ(extent->region.load(), region);
     }
-  }
+  });
   ASSERT_EQ(heap.own_quota().held(), held + of_captures);
 }
 inline void check_heap(Engine &engine, Heap &heap) { check_heap(engine.core, heap); }
