@@ -3,7 +3,6 @@
 // engine/heap/capture.h.
 #include "base/thread.h"
 #include "engine/context/context.h"
-#include "engine/heap/capture.h"
 
 namespace gmm {
 

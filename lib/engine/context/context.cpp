@@ -11,7 +11,6 @@
 #include "base/os_memory.h"
 #include "base/process.h"
 #include "base/thread_record.h"
-#include "engine/heap/capture.h"
 #include "engine/heap/thread_cache.h"
 #include "engine/trace/leak_report.h"
 

@@ -46,7 +46,6 @@ class Decommit {
   void run();
   bool disturbed() const;
   void round_of(Heap &heap, uint64_t now, uint64_t age, bool *refused);
-  bool give_back(Heap &heap, uint64_t now, uint64_t age, uint64_t *may_go, bool *refused);
 
   Core &core_;
   HeapSet &heaps_;

@@ -102,12 +102,7 @@ Status Growth::grow(uint64_t bytes, uint64_t alignment, StreamKey key, RunUse us
     return status;
   }
   if (!status.ok()) {
-    // What was made goes back at once: others may need it. The driver's refusal of that only keeps it here.
-    MessageGuard message_guard;
-    uint64_t released = 0;
-    const uint64_t made = fill.bytes - moved;
-    runs_.list(fill.filled);
-    if (made != 0) extents_.release_in(fill.filled, made, &released, nullptr).ignore();
+    give_up(fill.filled, fill.bytes - moved);
     return status;
   }
   *out = with_neighbours(fill.filled, key);
@@ -130,35 +125,28 @@ Status Growth::reserve(uint64_t bytes) {
   const uint64_t missing = Extents::rounded(bytes - held);
   uint64_t wanted = missing;
   GMM_TRY(charge(missing, &wanted));
-  return options_.whole_regions() ? reserve_by_allocation(missing) : reserve_by_extents(missing);
-}
-
-// Charged by the caller, as the next one. One allocation, as a block lies in one.
-Status Growth::reserve_by_allocation(uint64_t bytes) {
   Span *run = nullptr;
-  if (Status status = extents_.allocate(bytes, false, &run); !status.ok()) {
-    quotas_.refund(bytes);
-    return status;
-  }
-  const Status status = extents_.touch(run->begin(), bytes);
+  Status status = options_.whole_regions() ? reserve_allocation(missing, &run) : reserve_extents(missing, &run);
+  if (status.ok()) status = extents_.touch(run->begin(), run->bytes());
   if (status.ok()) {
-    runs_.list(run);
+    runs_.make_free(run);
     return status;
   }
+  if (run != nullptr) give_up(run, run->bytes());
   MessageGuard message_guard;
-  // It is refunded. What the driver refuses to take back stays, and a trim offers it again.
-  if (options_.kind == Kind::kVmm) {
-    uint64_t released = 0;
-    runs_.list(run);
-    extents_.release_in(run, bytes, &released, nullptr).ignore();
-    extents_.end_empty_regions();
-  } else if (!extents_.deallocate(run->region).ok()) {
-    runs_.list(run);
-  }
+  extents_.end_empty_regions();
   return status;
 }
 
-Status Growth::reserve_by_extents(uint64_t bytes) {
+// The next two: charged by the caller. *out, in no list, is what was made, also where it is not all. One allocation, as
+// a block lies in one.
+Status Growth::reserve_allocation(uint64_t bytes, Span **out) {
+  const Status status = extents_.allocate(bytes, false, out);
+  if (!status.ok()) quotas_.refund(bytes);
+  return status;
+}
+
+Status Growth::reserve_extents(uint64_t bytes, Span **out) {
   // Where one run can hold them all: the smallest such hole, else a region of their own.
   Span *hole = nullptr;
   for (Span *each = runs_.holes().front(); each != nullptr; each = runs_.holes().next(each)) {
@@ -176,21 +164,23 @@ Status Growth::reserve_by_extents(uint64_t bytes) {
   Extents::Fill fill;
   fill.hole = hole;
   runs_.unlist(hole);
-  Status status = extents_.add(&fill, bytes, extent_size(bytes, 0));
+  const Status status = extents_.add(&fill, bytes, extent_size(bytes, 0));
   if (fill.hole != nullptr) runs_.make_hole(fill.hole);
-  if (status.ok()) status = extents_.touch(fill.filled->begin(), fill.filled->bytes());
-  if (status.ok()) {
-    runs_.make_free(fill.filled);
-    return status;
-  }
-  MessageGuard message_guard;
-  if (fill.filled != nullptr) {
-    uint64_t released = 0;
-    runs_.list(fill.filled);
-    extents_.release_in(fill.filled, fill.bytes, &released, nullptr).ignore();  // a refusal only keeps it here
-  }
-  extents_.end_empty_regions();
+  *out = fill.filled;
   return status;
+}
+
+// New memory, in no list, goes back, up to so many bytes: others may need it. It stays where the driver refuses that,
+// and a trim offers it again.
+void Growth::give_up(Span *run, uint64_t at_most) {
+  MessageGuard message_guard;
+  if (options_.kind != Kind::kVmm) {
+    if (!extents_.deallocate(run->region).ok()) runs_.list(run);
+    return;
+  }
+  uint64_t released = 0;
+  runs_.list(run);
+  if (at_most != 0) extents_.release_in(run, at_most, &released, nullptr).ignore();
 }
 
 // --- By one driver allocation ----------------------------------------------------------------------------------------

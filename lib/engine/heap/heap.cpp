@@ -6,8 +6,8 @@
 #include <cstddef>
 
 #include "base/thread_record.h"
-#include "engine/heap/capture_heaps.h"
-#include "engine/heap/heap_registry.h"
+#include "engine/heap/capture.h"
+#include "engine/heap/thread_cache.h"
 
 namespace gmm {
 namespace {
@@ -55,12 +55,12 @@ Heap::Heap(Core &core, BackupStore &backups, CaptureHeaps &captures, const HeapO
 }
 
 Heap::~Heap() {
-  if (fast.serial != 0) HeapRegistry::remove(this);
+  if (fast.serial != 0) HeapCache::end_heap(this);
   caches_.end_all();
   streams_.clear();
 }
 
-Status Heap::init() { return HeapRegistry::add(this); }
+Status Heap::init() { return HeapCache::begin_heap(this); }
 
 // --- Blocks out ------------------------------------------------------------------------------------------------------
 

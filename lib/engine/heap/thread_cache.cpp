@@ -3,9 +3,9 @@
 
 #include <cinttypes>
 
+#include "base/slot_table.h"
 #include "base/thread.h"
 #include "engine/heap/fast_path.h"
-#include "engine/heap/heap_registry.h"
 
 namespace gmm {
 namespace {
@@ -330,9 +330,37 @@ Status free_past_cache(Core &core, void *block, gmm_stream stream) {
 
 // --- Finding, making and entering a cache ----------------------------------------------------------------------------
 
+namespace {
+
+// Constant-initialised: no constructor runs at load.
+constexpr uint32_t kMostHeaps = 16384;
+constinit Registry::Place g_heap_places[kMostHeaps] = {};
+constinit Registry g_heaps{g_heap_places, kMostHeaps};
+
+RegistryKey key_of(const Heap &heap) { return RegistryKey{heap.fast.slot, heap.fast.serial}; }
+
+void end_caches(void *table) {
+  SlotTable::take(table, g_heaps, [](void *heap, void *cache) {
+    static_cast<Heap *>(heap)->caches().end_of_thread(*static_cast<HeapCache *>(cache));
+  });
+}
+
+}  // namespace
+
+Status HeapCache::begin_heap(Heap *heap) {
+  RegistryKey key;
+  if (!g_heaps.add(heap, &key))
+    return fail(GMM_ERROR_NOT_SUPPORTED, "A process can have %u heaps, and all are in use; destroy some.", kMostHeaps);
+  heap->fast.slot = key.slot;
+  heap->fast.serial = key.serial;
+  return Status();
+}
+
+void HeapCache::end_heap(Heap *heap) { g_heaps.remove(key_of(*heap)); }
+
 HeapCache *HeapCache::find(const Heap &heap) {
   ThreadRecord &record = own_thread_record();
-  HeapCache *cache = HeapRegistry::find_cache(record, heap);
+  HeapCache *cache = static_cast<HeapCache *>(SlotTable::find(record, ThreadPart::kCaches, key_of(heap)));
   if (cache != nullptr) record.memo = ThreadRecord::Memo{heap.fast.serial, cache};
   return cache;
 }
@@ -340,14 +368,14 @@ HeapCache *HeapCache::find(const Heap &heap) {
 HeapCache *HeapCache::find_or_make(Heap &heap) {
   if (HeapCache *cache = find(heap); cache != nullptr) return cache;
   ThreadRecord *record = may_allocate() ? make_thread_record() : nullptr;
-  if (record == nullptr || !HeapRegistry::reserve_cache(record, heap)) return nullptr;
+  if (record == nullptr || !SlotTable::reserve(record, ThreadPart::kCaches, key_of(heap), end_caches)) return nullptr;
   HeapCache *cache = heap.core().allocator.create<HeapCache>();
   if (cache == nullptr) return nullptr;
   cache->heap = &heap;
   cache->thread_id = record->id;
   if (!expedited_barriers()) cache->attention.store(kNeedsFence, std::memory_order_relaxed);
   heap.caches().add(cache);
-  HeapRegistry::set_cache(record, heap, cache);
+  SlotTable::set(record, ThreadPart::kCaches, key_of(heap), cache);
   return cache;
 }
 

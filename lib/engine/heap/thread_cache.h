@@ -12,8 +12,11 @@
 // HeapCaches::mutex, sets kRevoked, makes every running thread pass a barrier (base/barrier.h), and waits until the
 // owner is not `busy`. An owner that meets kRevoked leaves, and waits for that mutex.
 //
-// Called by api/ (the functions at the end), by HeapCaches (engine/heap/heap_caches.h), which knows all caches of
-// a heap, and by the end of a thread (engine/heap/heap_registry.h).
+// A thread outlives heaps, and heaps outlive threads. So it notes its cache by the heap's slot and serial in a registry
+// of the process (base/registry.h). When it ends, it returns every cache whose heap still lives.
+//
+// Called by api/ (the functions at the end), by HeapCaches (engine/heap/heap_caches.h), which knows all caches of a
+// heap, and by the end of a thread.
 #ifndef GMM_ENGINE_HEAP_THREAD_CACHE_H
 #define GMM_ENGINE_HEAP_THREAD_CACHE_H
 
@@ -86,6 +89,10 @@ struct alignas(64) HeapCache : Link<HeapCaches> {
   // How often bins ended: an owner that left the cache asks whether those that it found are still there.
   uint64_t ended_bins = 0;
 
+  // Gives a heap its slot and serial. NOT_SUPPORTED when all slots are taken.
+  static Status begin_heap(Heap *heap);
+  // Returns when no ending thread returns its cache to the heap any more.
+  static void end_heap(Heap *heap);
   // The calling thread's cache of a heap; NULL when it has none. It becomes the one that the fast paths find.
   static HeapCache *find(const Heap &heap);
   // The same, made where there is none; NULL without host memory, or where the thread may not allocate.

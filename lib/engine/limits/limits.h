@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Limits, and what happens when memory is short.
+// What happens when memory is short, and the counters of the heaps, added up.
 #ifndef GMM_ENGINE_LIMITS_LIMITS_H
 #define GMM_ENGINE_LIMITS_LIMITS_H
 
@@ -36,6 +36,9 @@ class Limits {
   gmm_oom_fn fn_ = nullptr;
   void *user_ = nullptr;
 };
+
+// Fills what the heaps of the scope tell; the rest of *out stays. Waits for no operation.
+Status collect_statistics(HeapSet &heaps, TagTable &tags, const gmm_scope_desc &scope, gmm_stats_info *out);
 
 }  // namespace gmm
 #endif

@@ -20,12 +20,16 @@ class DeferredRelease {
   DeferredRelease(const HostAllocator &allocator, const Log &log) : log_(log), entries_(allocator) {}
 
   // Each gives back, or keeps what was refused and says so in the log. The thread's message stays as it was.
-  void unmap(Backend &backend, void *base, uint64_t size);
-  void release(Backend &backend, PhysicalHandle handle);
+  void unmap(Backend &backend, void *base, uint64_t size) { try_once(backend, of_range(What::kMapping, base, size)); }
+  void release(Backend &backend, PhysicalHandle handle) { try_once(backend, Entry{What::kHandle, handle, {}}); }
   void unreserve(Backend &backend, void *base, uint64_t size);
-  void deallocate(Backend &backend, const Allocation &allocation);
+  void deallocate(Backend &backend, const Allocation &allocation) {
+    try_once(backend, Entry{What::kAllocation, {}, allocation});
+  }
   // Pages of the system that were pinned: they are unmapped once the driver let them go.
-  void unpin_pages(Backend &backend, void *base, uint64_t size);
+  void unpin_pages(Backend &backend, void *base, uint64_t size) {
+    try_once(backend, of_range(What::kPinnedPages, base, size));
+  }
 
   // Before anything is mapped there: fails while an earlier mapping stands in these addresses.
   Status end_mappings(Backend &backend, const void *base, uint64_t size) {
@@ -43,6 +47,13 @@ class DeferredRelease {
     PhysicalHandle handle;
     Allocation allocation;  // of a mapping or of addresses, base and size
   };
+  static Entry of_range(What what, void *base, uint64_t size) {
+    Entry entry;
+    entry.what = what;
+    entry.allocation.base = base;
+    entry.allocation.size = size;
+    return entry;
+  }
   static Status give_back(Backend &backend, const Entry &entry);
   void try_once(Backend &backend, const Entry &entry);
   void keep(const Entry &entry);
