@@ -103,8 +103,7 @@ static void a_capture_uses_its_own_memory_again(void) {
     void *block = ALLOC_STREAM(MIB, a), *large = ALLOC_STREAM(5 * MIB, a);
     REQUIRE(block != NULL && large != NULL);
     OK(gmm_fill(context, block, 1, MIB, a));
-    OK(gmm_free(context, block, a));
-    OK(gmm_free(context, large, a));
+    FREE_ON(a, block, large);
   }
   uint64_t reserved = stats().reserved_bytes - held_before;
   CHECK_MESSAGE(reserved <= 16 * MIB, "%llu bytes for 6 MiB at a time", (unsigned long long)reserved);
@@ -148,8 +147,7 @@ static void memory_comes_back_when_the_graph_goes(void) {
   begin_capture(a, CAPTURE_GLOBAL);
   void *small = ALLOC_STREAM(1000, a), *large = ALLOC_STREAM(20 * MIB, a);
   REQUIRE(small != NULL && large != NULL);
-  OK(gmm_free(context, small, a));
-  OK(gmm_free(context, large, a));
+  FREE_ON(a, small, large);
   captured graph = end_capture(a);
   CHECK(stats().reserved_bytes >= held_before + 20 * MIB);
   gmm_result trimmed = gmm_trim(context, NULL, NULL);
@@ -199,8 +197,7 @@ static void two_streams_of_one_capture(void) {
     OK(gmm_free(context, on_b, b));
     void *again = ALLOC_STREAM(SIZE + (uint64_t)i * 500000, a);
     CHECK_MESSAGE(again != on_b, "memory freed on one stream of a capture came back on another");
-    OK(gmm_free(context, again, a));
-    OK(gmm_free(context, on_a, a));
+    FREE_ON(a, again, on_a);
   }
   // Used on both: kept apart until the graph goes.
   void *shared = ALLOC_STREAM(SIZE, a);
@@ -215,8 +212,7 @@ static void two_streams_of_one_capture(void) {
   CHECK(is_filled(out_a, SIZE, 0x31, a));
   CHECK(is_filled(out_b, SIZE, 0x32, a));
   destroy_graph(&graph);
-  OK(gmm_free(context, out_a, a));
-  OK(gmm_free(context, out_b, a));
+  FREE_ON(a, out_a, out_b);
   CU(cuda.cuEventDestroy_v2(fork_event));
   CU(cuda.cuEventDestroy_v2(join_event));
   end();
@@ -322,8 +318,7 @@ static void a_zeroed_block_is_zero_in_every_run(void) {
     CHECK(is_filled(block, SIZE, 0x51, a));
   }
   destroy_graph(&graph);
-  OK(gmm_free(context, block, a));
-  OK(gmm_free(context, out, a));
+  FREE_ON(a, block, out);
   end();
 }
 
@@ -373,16 +368,6 @@ static void a_heap_of_its_own(void) {
   end();
 }
 
-static char *snapshot_text;
-static int32_t keep_snapshot(void *user, const char *text, uint64_t size) {
-  uint64_t *used = user;
-  snapshot_text = realloc(snapshot_text, *used + size + 1);
-  memcpy(snapshot_text + *used, text, size);
-  *used += size;
-  snapshot_text[*used] = 0;
-  return 0;
-}
-
 static void statistics_and_snapshot_know_it(void) {
   begin();
   gmm_tag tag = make_tag("captured", GMM_CONTENTS_DROP);
@@ -397,15 +382,13 @@ static void statistics_and_snapshot_know_it(void) {
   CHECK_EQUAL(query(block).kind, kind);
   CHECK_EQUAL(stats_of(GMM_SCOPE_TAG, 0, tag, 0).live_bytes, 3 * MIB);
   CHECK(stats_of(GMM_SCOPE_TAG | GMM_SCOPE_KIND | GMM_SCOPE_DEVICE, device, tag, kind).reserved_bytes >= 3 * MIB);
-  uint64_t used = 0;
-  OK(write_snapshot(context, keep_snapshot, &used));
-  const char *at = strstr(snapshot_text, "\"tag\":\"captured\",\"capture\":");
+  char *text = snapshot_text();
+  const char *heading = "\"tag\":\"captured\",\"capture\":";
   bool shown = false;
-  for (; at != NULL && !shown; at = strstr(at + 1, "\"tag\":\"captured\",\"capture\":"))
-    shown = strtoull(at + strlen("\"tag\":\"captured\",\"capture\":"), NULL, 10) != 0;
+  for (const char *at = text; !shown && (at = strstr(at, heading)) != NULL;)
+    shown = strtoull(at += strlen(heading), NULL, 10) != 0;
   CHECK_MESSAGE(shown, "no heap of the snapshot names a capture");
-  free(snapshot_text);
-  snapshot_text = NULL;
+  free(text);
   captured graph = end_capture(a);
   OK(gmm_free(context, block, a));
   uint64_t allocations = stats_of(GMM_SCOPE_TAG, 0, tag, 0).allocations;
@@ -586,8 +569,7 @@ static void a_graph_runs_many_times_beside_a_busy_program(void) {
   atomic_store(&churn_on, 0);
   for (int i = 0; i < 2; ++i) pthread_join(threads[i], NULL);
   destroy_graph(&graph);
-  OK(gmm_free(context, in, a));
-  OK(gmm_free(context, out, a));
+  FREE_ON(a, in, out);
   end();
 }
 

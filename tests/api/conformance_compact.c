@@ -417,41 +417,6 @@ static void live_memory_that_others_know_stays(void) {
   check_and_end();
 }
 
-// --- At the same time ------------------------------------------------------------------------------------------------
-
-static atomic_int ended;
-static void *allocate_and_free(void *unused) {
-  (void)unused;
-  void *own[8] = {0};
-  unsigned random = 1;
-  for (unsigned step = 0; step < 300; ++step) {
-    random = random * 1103515245 + 12345;
-    const unsigned i = random >> 16 & 7, bytes = 1 + (random >> 19 & 511);
-    if (own[i] != NULL) {
-      CHECK_PATTERN(own[i], 4096, i);
-      FREE(own[i]);
-    }
-    OK(gmm_heap_alloc(heap, bytes * 8192 + 4096, 0, 0, GMM_STREAM_DEFAULT, &own[i]));
-    write_pattern(own[i], 4096, i, GMM_STREAM_DEFAULT);
-  }
-  FREE_ALL(own, 8);
-  atomic_store(&ended, 1);
-  return NULL;
-}
-static void allocations_go_on_meanwhile(void) {
-  make_blocks(0, ODD_FREE);
-  atomic_store(&ended, 0);
-  pthread_t thread;
-  REQUIRE(pthread_create(&thread, NULL, allocate_and_free, NULL) == 0);
-  gmm_compact_info info;
-  for (unsigned call = 0; atomic_load(&ended) == 0; ++call) {
-    CHECK(compact(call % 3 * EACH, &info) >= GMM_OK);
-    CHECK(gmm_heap_reserve(heap, (8 + call % 9) * EACH) == GMM_OK);
-  }
-  pthread_join(thread, NULL);
-  check_and_end();
-}
-
 int main(void) {
   const gmm_kind_mask vmm = 1u << GMM_KIND_VMM;
   KINDS(a_reserve_is_moved_together, vmm);
@@ -469,6 +434,5 @@ int main(void) {
   KINDS(live_blocks_keep_their_addresses, vmm);
   KINDS(a_block_over_two_extents_and_small_ones_move, vmm);
   KINDS(live_memory_that_others_know_stays, vmm);
-  KINDS(allocations_go_on_meanwhile, vmm);
   return finish_clean();
 }

@@ -259,18 +259,6 @@ static void an_exportable_heap_pauses(void) {
   OK(gmm_heap_destroy(heap));
 }
 
-static void many_heaps_come_and_go(void) {
-  for (unsigned round = 0; round < 40; ++round) {
-    gmm_heap *heap = HEAP();
-    void *blocks[20];
-    for (unsigned i = 0; i < 20; ++i) OK(gmm_heap_alloc(heap, 100 + i * 1000, 0, 0, GMM_STREAM_DEFAULT, &blocks[i]));
-    FREE_ALL(blocks, 20);
-    OK(gmm_heap_destroy(heap));
-  }
-  CHECK_EQUAL(stats().reserved_bytes, 0);
-  CHECK_EQUAL(stats().live_blocks, 0);
-}
-
 int main(void) {
   KINDS(heaps_share_no_extent, ALL_KINDS);
   KINDS(a_heap_with_live_blocks_is_not_destroyed, ALL_KINDS);
@@ -282,6 +270,5 @@ int main(void) {
   KINDS(peers_may_be_asked_for, 1u << GMM_KIND_VMM);
   KINDS(blocks_of_an_exportable_heap_have_descriptors, ALL_KINDS);
   KINDS(an_exportable_heap_pauses, 1u << GMM_KIND_VMM);
-  KINDS(many_heaps_come_and_go, ALL_KINDS);
   return finish_clean();
 }

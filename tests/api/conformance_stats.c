@@ -65,20 +65,9 @@ static void counters_add_up(void) {
 }
 
 // --- snapshot --------------------------------------------------------------------------------------------------------
-static struct {
-  char *text;
-  uint64_t size, pieces;
-  bool stop;
-} written;
-static int32_t write_text(void *user, const char *text, uint64_t size) {
-  (void)user;
-  if (written.stop && written.pieces >= 2) return 1;
-  written.text = realloc(written.text, written.size + size + 1);
-  memcpy(written.text + written.size, text, size);
-  written.size += size;
-  written.text[written.size] = 0;
-  ++written.pieces;
-  return 0;
+static int32_t stop_at_once(void *pieces, const char *text, uint64_t size) {
+  (void)text, (void)size;
+  return ++*(unsigned *)pieces;
 }
 
 static void snapshots_are_written(void) {
@@ -94,24 +83,22 @@ static void snapshots_are_written(void) {
   }
   OK(gmm_name(context, blocks[7], odd));
   RESULT(gmm_pause(context, NULL, NULL), has_kind(GMM_KIND_VMM) ? GMM_OK : GMM_UNCHANGED);
-  memset(&written, 0, sizeof written);
-  OK(write_snapshot(context, write_text, NULL));
-  REQUIRE(written.text != NULL);
-  CHECK(strstr(written.text, "\"gmm-snapshot\"") != NULL);
-  CHECK(strstr(written.text, "\"version\"") != NULL);
-  CHECK(strstr(written.text, "\"devices\":[{\"device\":0,\"uuid\":\"") != NULL);
+  char *text = snapshot_text();
+  CHECK(strstr(text, "\"gmm-snapshot\"") != NULL);
+  CHECK(strstr(text, "\"version\"") != NULL);
+  CHECK(strstr(text, "\"devices\":[{\"device\":0,\"uuid\":\"") != NULL);
   char address[32];
   snprintf(address, sizeof address, "%llx", (unsigned long long)(uintptr_t)blocks[7]);
   char decimal[32];
   snprintf(decimal, sizeof decimal, "%llu", (unsigned long long)(uintptr_t)blocks[7]);
-  CHECK_MESSAGE(strstr(written.text, address) != NULL || strstr(written.text, decimal) != NULL,
-                "block %p is not in the snapshot", blocks[7]);
-  CHECK(strstr(written.text, "8234") != NULL);  // its size
-  CHECK(strstr(written.text, "\"name\":\"a \\u0022quoted") != NULL);
-  written.stop = true;
-  written.pieces = 2;
-  RESULT(write_snapshot(context, write_text, NULL), GMM_ERROR_IO);
-  free(written.text);
+  CHECK_MESSAGE(strstr(text, address) != NULL || strstr(text, decimal) != NULL, "block %p is not in the snapshot",
+                blocks[7]);
+  CHECK(strstr(text, "8234") != NULL);  // its size
+  CHECK(strstr(text, "\"name\":\"a \\u0022quoted") != NULL);
+  unsigned pieces = 0;
+  RESULT(write_snapshot(context, stop_at_once, &pieces), GMM_ERROR_IO);
+  CHECK_EQUAL(pieces, 1);
+  free(text);
   RESULT(gmm_resume(context, NULL, NULL), has_kind(GMM_KIND_VMM) ? GMM_OK : GMM_UNCHANGED);
   FREE_ALL(blocks, 50);
 }
@@ -132,13 +119,10 @@ static bool lies_in_an_extent(gmm_snapshot *snapshot, const gmm_block_info *bloc
 }
 
 static void snapshots_are_read_by_index(void) {
-  gmm_heap_desc of = {.struct_size = sizeof of, .kind = GMM_KIND_DEVICE};
   const gmm_tag tag = make_tag("in a snapshot", GMM_CONTENTS_DROP);
-  gmm_heap *heap = NULL;
+  gmm_heap *heap = HEAP();
   gmm_snapshot *all = NULL, *of_tag = NULL;
-  void *blocks[20], *own = NULL;
-  MUST(gmm_heap_create(context, &of, &heap));
-  MUST(gmm_heap_alloc(heap, 700, 0, 0, GMM_STREAM_DEFAULT, &own));
+  void *blocks[20], *own = take_of(heap, 700);
   for (unsigned i = 0; i < 20; ++i) REQUIRE((blocks[i] = ALLOC_TAG(1000 + i, tag)) != NULL);
   MUST(gmm_snapshot_create(context, NULL, &all));
   const gmm_scope_desc scope = scope_of(GMM_SCOPE_TAG, 0, tag, 0);
@@ -209,11 +193,8 @@ static const char *name_of(const void *memory) {
 static void names_go_with_their_blocks(void) {
   const char *longest = "63 bytes: \xe2\x82\xac 0123456789012345678901234567890123456789012345678";
   REQUIRE(strlen(longest) == 63);
-  gmm_heap_desc of = {.struct_size = sizeof of, .kind = kind, .device = device};
-  gmm_heap *heap = NULL;
-  char *small = ALLOC(5000), *large = ALLOC(3 * MIB), *own = NULL;
-  MUST(gmm_heap_create(context, &of, &heap));
-  MUST(gmm_heap_alloc(heap, 700, 0, 0, GMM_STREAM_DEFAULT, (void **)&own));
+  gmm_heap *heap = HEAP();
+  char *small = ALLOC(5000), *large = ALLOC(3 * MIB), *own = take_of(heap, 700);
   CHECK_NAME(small, "");
   OK(gmm_name(context, small, "small"));
   OK(gmm_name(context, large + MIB, longest));
@@ -252,34 +233,6 @@ static void names_survive_a_pause(void) {
   OK(gmm_name(context, block, "renamed"));
   OK(gmm_resume(context, NULL, NULL));
   CHECK_NAME(block, "renamed");
-  FREE(block);
-}
-
-enum { NAMERS = 4, NAMED = 300 };
-static void *name_and_free(void *number) {
-  void *blocks[NAMED];
-  char name[32];
-  for (unsigned round = 0; round < 20; ++round) {
-    for (unsigned i = 0; i < NAMED; ++i) {
-      blocks[i] = ALLOC(1000);
-      snprintf(name, sizeof name, "%u of thread %u", i, *(unsigned *)number);
-      OK(gmm_name(context, blocks[i], name));
-    }
-    FREE_ALL(blocks, NAMED);
-  }
-  return NULL;
-}
-static void threads_name_blocks_at_once(void) {
-  pthread_t threads[NAMERS];
-  unsigned numbers[NAMERS];
-  for (unsigned i = 0; i < NAMERS; ++i) {
-    numbers[i] = i;
-    REQUIRE(pthread_create(&threads[i], NULL, name_and_free, &numbers[i]) == 0);
-  }
-  for (unsigned i = 0; i < 5; ++i) CHECK(name_of(&numbers) == NULL);
-  for (unsigned i = 0; i < NAMERS; ++i) pthread_join(threads[i], NULL);
-  void *block = ALLOC(1000);
-  CHECK_NAME(block, "");
   FREE(block);
 }
 
@@ -387,7 +340,6 @@ int main(void) {
   PLAIN(the_writer_may_call_gmm);
   KINDS(names_go_with_their_blocks, ALL_KINDS);
   PLAIN(names_survive_a_pause);
-  PLAIN(threads_name_blocks_at_once);
   PLAIN(leaks_are_reported);
   PLAIN(no_leak_is_no_line);
   PLAIN(the_report_is_bounded);

@@ -160,12 +160,11 @@ static void streams_may_be_named_after_their_end(void) {
   OK(gmm_record_use(context, used, a));
   const gmm_stream gone = a;
   OK(gmm_stream_destroy(context, gone));
-  OK(gmm_free(context, freed, gone));
-  OK(gmm_free(context, small, gone));
+  FREE_ON(gone, freed, small);
   OK(gmm_record_use(context, kept, b));
   RESULT(gmm_record_use(context, kept, gone), GMM_ERROR_INVALID_HANDLE);
-  OK(gmm_free(context, kept, gone));
-  OK(gmm_free(context, used, b));
+  FREE_ON(gone, kept);
+  FREE_ON(b, used);
   RESULT(gmm_stream_destroy(context, gone), GMM_ERROR_INVALID_HANDLE);
   // What was freed there is not lost, and asks nobody about the stream: not when another one wants it.
   void *blocks[MANY];
@@ -281,8 +280,8 @@ static void events_order_streams(void) {
   OK(gmm_stream_synchronize(context, b));
   CHECK(is_filled(y, SIZE, 11, GMM_STREAM_DEFAULT));
   OK(gmm_event_destroy(NULL));
-  OK(gmm_free(context, x, a));
-  OK(gmm_free(context, y, b));
+  FREE_ON(a, x);
+  FREE_ON(b, y);
   close_streams();
 }
 

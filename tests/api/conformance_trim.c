@@ -53,9 +53,7 @@ static void trim_keeps_to_its_scope(void) {
 
 static void reset_ends_all_blocks(void) {
   gmm_tag tag = make_tag("stays", GMM_CONTENTS_HOST);
-  gmm_heap *heap = NULL;
-  gmm_heap_desc heap_desc = {.struct_size = sizeof heap_desc, .kind = kind, .device = device};
-  MUST(gmm_heap_create(context, &heap_desc, &heap));
+  gmm_heap *heap = HEAP();
   void *blocks[60], *from_heap = NULL;
   for (unsigned i = 0; i < 60; ++i)
     REQUIRE((blocks[i] = ALLOC_TAG(500 + i * 9000, i % 2 ? tag : GMM_TAG_DEFAULT)) != NULL);
@@ -158,8 +156,7 @@ static void what_queued_work_still_uses_is_waited_for(void) {
   CHECK_MESSAGE(stats().reserved_bytes <= 256 * MIB, "%llu MiB are held for 224",
                 (unsigned long long)(stats().reserved_bytes / MIB));
   pthread_join(opener, NULL);
-  OK(gmm_free(context, larger, stream));
-  OK(gmm_free(context, between, stream));
+  FREE_ON(stream, larger, between);
   OK(gmm_stream_destroy(context, stream));
 }
 
@@ -188,9 +185,7 @@ static void frees_on_a_destroyed_stream_go_back(void) {
     void *small = alloc_here(__LINE__, 1000, first, gone, 0), *used = alloc_here(__LINE__, 8 * MIB, second, gone, 0);
     OK(gmm_record_use(context, used, other));
     OK(gmm_stream_destroy(context, gone));
-    OK(gmm_free(context, a, gone));
-    OK(gmm_free(context, small, gone));
-    OK(gmm_free(context, used, gone));
+    FREE_ON(gone, a, small, used);
     FREE(b);
     if (round == 2) break;
     uint64_t bytes = 0;

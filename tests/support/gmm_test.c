@@ -117,9 +117,9 @@ gmm_result try_alloc(uint64_t size, gmm_tag tag, void **out) {
   return gmm_alloc(context, size, &desc, out);
 }
 
-void free_here(int line, void *const *blocks, uint64_t count) {
+void free_here(int line, gmm_stream stream, void *const *blocks, uint64_t count) {
   for (uint64_t i = 0; i < count; ++i) {
-    const gmm_result result = gmm_free(context, blocks[i], GMM_STREAM_DEFAULT);
+    const gmm_result result = gmm_free(context, blocks[i], stream);
     if (result != GMM_OK)
       check_failed(__FILE__, line, "free of %p, number %llu (line %d), gave %s: %s", blocks[i], (unsigned long long)i,
                    line, gmm_result_name(result), gmm_last_error_message());
@@ -169,6 +169,21 @@ gmm_result write_snapshot(gmm_context *of, gmm_write_fn fn, void *user) {
   result = gmm_snapshot_write(snapshot, fn, user);
   OK(gmm_snapshot_destroy(snapshot));
   return result;
+}
+
+static int32_t append_text(void *user, const char *piece, uint64_t size) {
+  char **text = user;
+  const uint64_t used = *text == NULL ? 0 : strlen(*text);
+  *text = realloc(*text, used + size + 1);
+  memcpy(*text + used, piece, size);
+  (*text)[used + size] = 0;
+  return 0;
+}
+
+char *snapshot_text(void) {
+  char *text = NULL;
+  MUST(write_snapshot(context, append_text, &text));
+  return text;
 }
 
 gmm_scope_desc scope_of(uint32_t flags, gmm_device d, gmm_tag tag, gmm_kind k) {

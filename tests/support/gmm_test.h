@@ -56,6 +56,8 @@ void run_plain(const char *name, void (*function)(void));
 void run_kinds(const char *name, void (*function)(void), gmm_kind_mask kinds);
 // Makes a snapshot of the whole context, writes it and destroys it.
 gmm_result write_snapshot(gmm_context *of, gmm_write_fn fn, void *user);
+// The text of a snapshot of the case's context, from malloc().
+char *snapshot_text(void);
 // A scope of those fields that the flags name.
 gmm_scope_desc scope_of(uint32_t flags, gmm_device d, gmm_tag tag, gmm_kind k);
 // Descriptors of streams and events of one device.
@@ -78,9 +80,12 @@ void *alloc_here(int line, uint64_t size, gmm_tag tag, gmm_stream stream, uint32
 // Allocates of the case's kind and device.
 gmm_result try_alloc(uint64_t size, gmm_tag tag, void **out);
 // Frees blocks on the default stream.
-#define FREE(...) FREE_ALL(((void *[]){__VA_ARGS__}), sizeof((void *[]){__VA_ARGS__}) / sizeof(void *))
-#define FREE_ALL(blocks, count) free_here(__LINE__, blocks, count)
-void free_here(int line, void *const *blocks, uint64_t count);
+#define FREE(...) FREE_ON(GMM_STREAM_DEFAULT, __VA_ARGS__)
+#define FREE_ALL(blocks, count) free_here(__LINE__, GMM_STREAM_DEFAULT, blocks, count)
+// Frees blocks on another stream.
+#define FREE_ON(stream, ...) \
+  free_here(__LINE__, stream, (void *[]){__VA_ARGS__}, sizeof((void *[]){__VA_ARGS__}) / sizeof(void *))
+void free_here(int line, gmm_stream stream, void *const *blocks, uint64_t count);
 // A heap of the case's kind and device, with further fields of gmm_heap_desc; a block of it. The case ends on failure.
 #define HEAP(...) \
   open_heap(&(gmm_heap_desc){.struct_size = sizeof(gmm_heap_desc), .kind = kind, .device = device, __VA_ARGS__})
