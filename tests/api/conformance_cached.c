@@ -6,14 +6,14 @@
 
 #include "../support/gmm_test.h"
 
-static void what_was_freed_comes_back(void) {
+static void freed_blocks_come_back(void) {
   static const uint64_t sizes[] = {1, 100, 5000, 200000, 3 * MIB};
   const gmm_alloc_desc desc = alloc_desc();
   for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; ++i) {
     void *block = ALLOC(sizes[i]), *again = NULL;
     RESULT(gmm_try_free(context, block, GMM_STREAM_DEFAULT), GMM_OK);
     CHECK_EQUAL(stats().live_blocks, 0);
-    RESULT(gmm_try_free(context, block, GMM_STREAM_DEFAULT), GMM_ERROR_NOT_READY);  // free() says what is wrong
+    RESULT(gmm_try_free(context, block, GMM_STREAM_DEFAULT), GMM_ERROR_NOT_READY);  // free() names the mistake
     RESULT(gmm_free(context, block, GMM_STREAM_DEFAULT), GMM_ERROR_ALREADY_FREED);
     RESULT(gmm_try_alloc(context, sizes[i], &desc, &again), GMM_OK);
     CHECK(again == block);
@@ -34,7 +34,7 @@ static void *free_elsewhere(void *block) {
   return (void *)(intptr_t)gmm_try_free(context, block, GMM_STREAM_DEFAULT);
 }
 
-static void what_would_wait_does_nothing(void) {
+static void a_call_that_would_wait_does_nothing(void) {
   gmm_alloc_desc desc = alloc_desc();
   void *block = (void *)0x1;
   RESULT(gmm_alloc(context, 0, &desc, &block), GMM_ERROR_INVALID_SIZE);  // a message of its own
@@ -128,7 +128,7 @@ static void a_larger_descriptor_is_served(void) {
   RESULT(gmm_alloc(context, 100, &newer.desc, &block), GMM_ERROR_NOT_SUPPORTED);
 }
 
-// The plain calls say what is wrong.
+// The plain calls name the mistake.
 static void bad_arguments_are_for_the_other_calls(void) {
   const gmm_alloc_desc good = alloc_desc();
   gmm_alloc_desc bad[] = {good, good, good, good};
@@ -184,8 +184,8 @@ static void paused_memory_is_not_given_out(void) {
 }
 
 int main(void) {
-  KINDS(what_was_freed_comes_back, ALL_KINDS);
-  KINDS(what_would_wait_does_nothing, ALL_KINDS);
+  KINDS(freed_blocks_come_back, ALL_KINDS);
+  KINDS(a_call_that_would_wait_does_nothing, ALL_KINDS);
   KINDS(a_heap_serves_too, ALL_KINDS);
   KINDS(a_larger_descriptor_is_served, ALL_KINDS);
   KINDS(bad_arguments_are_for_the_other_calls, ALL_KINDS);

@@ -418,7 +418,7 @@ static void a_graph_outlives_its_context(void) {
   end();
 }
 
-// What the flag promises to the program, and what it promises to gmm: no question at an allocation, so no heap for the
+// The flag promises the program no question at an allocation, and promises gmm no capture: there is no heap for the
 // capture.
 static void a_program_without_captures_is_not_asked(void) {
   begin();
@@ -535,7 +535,7 @@ static void *churn(void *argument) {
   return NULL;
 }
 
-// What a step of training looks like: temporaries of the graph, run many times beside a busy program.
+// A step of training: temporaries of the graph, run many times beside a busy program.
 static void a_graph_runs_many_times_beside_a_busy_program(void) {
   begin();
   const uint64_t size = 200000;

@@ -250,7 +250,7 @@ static void paused_memory_stays(void) {
   CHECK_EQUAL(held(), paused);
   OK(gmm_resume(context, &tags, NULL));
   CHECK(compact(0, &info) >= GMM_OK);
-  // What moved is paused and resumed with the rest.
+  // Moved memory is paused and resumed with the rest.
   OK(gmm_pause(context, &tags, NULL));
   OK(gmm_resume(context, &tags, NULL));
   check_and_end();
@@ -410,7 +410,7 @@ static void live_memory_that_others_know_stays(void) {
   OK(gmm_resume(context, &tags, NULL));
   OK(compact_live(0, &info));
   CHECK_EQUAL(info.released_bytes, 9 * EACH);  // the resume made one extent of both, and more than half of it is free
-  // What moved is paused and resumed like any other.
+  // Moved memory is paused and resumed like any other.
   OK(gmm_pause(context, &tags, NULL));
   CHECK_EQUAL(held(), 0);
   OK(gmm_resume(context, &tags, NULL));

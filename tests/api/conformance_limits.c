@@ -44,7 +44,7 @@ static void limit_holds(uint32_t flags) {
   FREE(more);
   FREE_ALL(blocks, count);
 }
-// Of the whole context, a device, a tag, and a tag on a device.
+// A limit of the whole context, a device, a tag, and a tag on a device.
 static void limits_hold(void) {
   static const uint32_t scopes[] = {0, GMM_SCOPE_DEVICE, GMM_SCOPE_TAG, GMM_SCOPE_DEVICE | GMM_SCOPE_TAG};
   for (unsigned i = 0; i < 4; ++i) limit_holds(scopes[i]);
@@ -91,7 +91,7 @@ static void the_handler_may_free_and_try_again(void) {
   void *block = NULL;
   RESULT(try_alloc(18 * MIB, tag, &block), GMM_ERROR_LIMIT_EXCEEDED);  // it answers 0
   CHECK_EQUAL(handler.calls, 1);
-  // What fails inside it is not why the allocation failed.
+  // A failure inside it is not the cause of the allocation's.
   char without[1024];
   snprintf(without, sizeof without, "%s", gmm_last_error_message());
   handler.fails = true;
@@ -292,7 +292,7 @@ static void growth_is_tried_once_before_the_trim(void) {
 }
 
 // Other programs of the device would be short of memory while handle after handle is made, in vain.
-static void what_the_device_can_never_hold_takes_nothing(void) {
+static void a_request_beyond_the_device_takes_nothing(void) {
   if (on_host_backend()) SKIP("its pages are taken when they are touched");
   read_device(device);
   const uint64_t before = stats().backend_calls, held = stats().reserved_bytes;
@@ -363,7 +363,7 @@ int main(void) {
   KINDS(the_handler_is_asked_at_most_100_times, ALL_KINDS);
   KINDS(each_way_out_comes_in_its_turn, ALL_KINDS);
   KINDS(eight_threads_share_a_quota_exactly, ALL_KINDS);
-  KINDS(what_the_device_can_never_hold_takes_nothing, 1u << GMM_KIND_VMM);
+  KINDS(a_request_beyond_the_device_takes_nothing, 1u << GMM_KIND_VMM);
   KINDS(growth_is_tried_once_before_the_trim, 1u << GMM_KIND_VMM);
   KINDS(the_limit_of_a_files_size_is_an_error, ALL_KINDS);
   KINDS(the_handler_may_pause, 1u << GMM_KIND_VMM);

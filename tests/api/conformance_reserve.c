@@ -229,8 +229,8 @@ static void a_thread_may_never_wait(void) {
   CHECK_EQUAL(atomic_load(&counted.wrong), 0);
 }
 
-// What is larger than the free memory is refused, and the heap does not grow.
-static void what_does_not_fit_is_refused(void) {
+// A request that is larger than the free memory is refused, and the heap does not grow.
+static void a_request_beyond_the_free_memory_is_refused(void) {
   gmm_heap *heap = HEAP();
   void *block = NULL;
   OK(gmm_heap_reserve(heap, 8 * MIB));
@@ -299,7 +299,7 @@ int main(void) {
   KINDS(it_is_touched, ALL_KINDS);
   KINDS(a_million_random_operations_call_no_driver, ALL_KINDS);
   KINDS(a_thread_may_never_wait, ALL_KINDS);
-  KINDS(what_does_not_fit_is_refused, ALL_KINDS);
+  KINDS(a_request_beyond_the_free_memory_is_refused, ALL_KINDS);
   KINDS(another_streams_memory_is_refused, ALL_KINDS);
   KINDS(a_held_lock_is_not_waited_for, 1u << GMM_KIND_VMM);
   return finish_clean();

@@ -209,7 +209,7 @@ static void names_go_with_their_blocks(void) {
   OK(gmm_name(context, own, NULL));
   CHECK_NAME(own, "");
   CHECK_EQUAL(query(small).size, 5000);
-  // Who gets the memory next gets no name.
+  // The next block in the memory has no name.
   FREE(small);
   CHECK(ALLOC(5000) == small);
   CHECK_NAME(small, "");

@@ -166,7 +166,7 @@ static void streams_may_be_named_after_their_end(void) {
   FREE_ON(gone, kept);
   FREE_ON(b, used);
   RESULT(gmm_stream_destroy(context, gone), GMM_ERROR_INVALID_HANDLE);
-  // What was freed there is not lost, and asks nobody about the stream: not when another one wants it.
+  // Memory that was freed there is not lost, and another stream that wants it asks nobody about the ended one.
   void *blocks[MANY];
   for (unsigned i = 0; i < MANY; ++i) REQUIRE((blocks[i] = ALLOC_STREAM(SIZE, b)) != NULL);
   for (unsigned i = 0; i < MANY; ++i) OK(gmm_free(context, blocks[i], b));
@@ -225,7 +225,7 @@ static void streams_run_side_by_side(void) {
   open_streams();
   gate hold;
   gate_close(&hold, a, GATE_S);
-  // Not a call: CUDA runs the calls of all streams on one thread.
+  // An event and no call, as CUDA runs the calls of all streams on one thread.
   gmm_event *behind = NULL;
   MUST(gmm_event_create(context, EVENT_ON(device), &behind));
   OK(gmm_event_record(behind, 0, b));

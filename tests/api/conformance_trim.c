@@ -140,9 +140,9 @@ static void *open_later(void *user) {
   return NULL;
 }
 
-// A host far ahead of its device: what is free is still used by queued work, and is waited for rather than as much
+// A host far ahead of its device: free memory is still used by queued work, and is waited for rather than as much
 // taken again.
-static void what_queued_work_still_uses_is_waited_for(void) {
+static void growth_waits_for_memory_that_queued_work_uses(void) {
   gmm_stream stream = open_stream();
   void *first = ALLOC_STREAM(160 * MIB, stream), *between = ALLOC_STREAM(32 * MIB, stream);
   gate hold;
@@ -160,7 +160,7 @@ static void what_queued_work_still_uses_is_waited_for(void) {
   OK(gmm_stream_destroy(context, stream));
 }
 
-// Not for ever: the work may itself wait for who allocates here.
+// The wait has an end: the work may itself wait for the thread that allocates here.
 static void that_wait_ends(void) {
   gmm_stream stream = open_stream();
   void *first = ALLOC_STREAM(160 * MIB, stream);
@@ -193,7 +193,7 @@ static void frees_on_a_destroyed_stream_go_back(void) {
     CHECK(bytes >= 24 * MIB);
     CHECK_EQUAL(stats().reserved_bytes, 0);
   }
-  // Nor does it stand in the way of an allocation that wants all there may be.
+  // The memory does not stand in the way of an allocation of all that the limit allows.
   set_limit(GMM_SCOPE_DEVICE, 0, 32 * MIB);
   void *all = NULL;
   OK(try_alloc(32 * MIB, GMM_TAG_CURRENT, &all));
@@ -217,7 +217,7 @@ static void small_survivors_hold_little(void) {
   NOTHING_STAYS();
 }
 
-// What a heap of one small block holds: the least that the driver gives.
+// A heap of one small block holds the least that the driver gives.
 static void small_tags_hold_little(void) {
   enum { TAGS = 50 };
   void *blocks[TAGS];
@@ -242,7 +242,7 @@ int main(void) {
   KINDS(an_allocation_that_would_fail_ends_the_wait, ALL_KINDS);
   KINDS(small_survivors_hold_little, ALL_KINDS);
   KINDS(small_tags_hold_little, ALL_KINDS);
-  KINDS(what_queued_work_still_uses_is_waited_for, 1u << GMM_KIND_VMM);
+  KINDS(growth_waits_for_memory_that_queued_work_uses, 1u << GMM_KIND_VMM);
   KINDS(that_wait_ends, 1u << GMM_KIND_VMM);
   return finish_clean();
 }

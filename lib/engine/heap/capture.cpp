@@ -61,7 +61,7 @@ void CaptureHeaps::release_ended_locked(bool may_wait) {
   for (Heap *heap : heaps) {
     if (!heap->capture.graph->over()) continue;
     ++ended;
-    // What cannot go now is asked again at the next occasion, until the heap is empty.
+    // Memory that cannot go now is offered again at the next occasion, until the heap is empty.
     if (heap->capture.users.load(std::memory_order_acquire) == 0 && (may_wait || !heap->mutex.has_operation())) {
       heap->end_of_graph();
       heap->drain_caches(false).ignore();

@@ -42,7 +42,7 @@ class GraphLife {
   bool over() const { return over_.load(std::memory_order_acquire); }
   void release();
 
-  // How many graphs have ended in this process: another number says that it is worth to look.
+  // How many graphs have ended in this process: another number means that some heap may end.
   static uint64_t ended();
 
  private:
@@ -61,7 +61,7 @@ class CaptureHeaps {
   // Before a heap grows, without a lock: memory of graphs that are gone goes back to the driver, as far as the work is
   // done that may use it. Never waits: passes by heaps that an operation has, as a pause does.
   void release_ended();
-  // The same with `mutex` held. may_wait: for an operation that has such a heap.
+  // As release_ended(), with `mutex` held. may_wait: for an operation that has such a heap.
   void release_ended_locked(bool may_wait = true);
   // Whether a graph ended since the last look, or a heap of one is still listed.
   bool any_ended() const;

@@ -19,7 +19,7 @@ bool Compactor::begin() {
   return true;
 }
 
-// Of a free run that no queued work uses.
+// The bytes that can be moved of a free run that no queued work uses.
 uint64_t Compactor::movable_in(const Span *run) {
   uint64_t bytes = 0;
   if (run->streams == 0)
@@ -119,7 +119,7 @@ Status Compactor::move(Extent *extent, Span *run, Target *target) {
     if (!good) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of an extent.");
   }
   const Status status = extents_.move(extent, run, &fill);
-  // What is left of the hole is listed already where the extent lay right behind it: both became one.
+  // The rest of the hole is listed already where the extent lay right behind it: both became one.
   if (fill.hole != nullptr && !fill.hole->listed) runs_.make_hole(fill.hole);
   if (fill.filled == nullptr) return status;
   target->run = runs_.make_free(fill.filled);
@@ -187,7 +187,7 @@ Compactor::Choice Compactor::choose(const Compaction &work) {
   return best;
 }
 
-// Gives every free part a span of its own, in no list, and tells the pieces between them.
+// Gives every free part a span of its own, in no list, and returns the pieces between them.
 Status Compactor::cut(const Choice &choice, Vector<Span *> *holes, Vector<Extents::Piece> *pieces) {
   const Extent &extent = *choice.extent;
   const auto no_memory = [] {

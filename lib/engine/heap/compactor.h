@@ -10,12 +10,12 @@
 // fresh region. Each move makes it longer, so the next step finds it again, and nothing moves back and forth.
 // Order. The smallest runs go first, and the largest run last. That one would be cut in two for a while. So it moves
 // only where the budget reaches for all of it.
-// Failure. Each move is undone by Extents, or done. What was done before it stays.
+// Failure. Each move is undone by Extents, or done. The moves before it stay.
 //
 // GMM_COMPACT_LIVE. The free part of extents with live blocks goes back, too.
 // The driver takes back and maps whole handles only. So what an extent holds of live memory is copied to new pages, in
 // pieces of kExtentAlignment and their multiples. These are mapped at the same addresses, and the old pages go. Nobody
-// may use the memory meanwhile.
+// may use the memory during the call.
 //
 // Extents of which less than half is free stay: the copy and the further handles cost more than they give. Extents
 // stay, too, that importers hold or whose blocks are exported, of which the backup keeps contents, and that gmm_move()
@@ -34,7 +34,7 @@
 
 namespace gmm {
 
-// What a call of gmm_compact() may still do, and what it did.
+// The rest of the budget of a call of gmm_compact(), and what the call did.
 struct Compaction {
   uint64_t bytes_left = UINT64_MAX;  // to move and to give back
   uint64_t deadline = UINT64_MAX;    // a monotonic_us(); UINT64_MAX: none
@@ -52,7 +52,7 @@ class Compactor : HeapPart {
  public:
   using HeapPart::HeapPart;
 
-  // Before the steps: what streams are done with becomes free for all. False: a graph capture or gmm_defer_begin()
+  // Call it before the steps: memory that streams have finished with becomes free for all. False: a graph capture or gmm_defer_begin()
   // holds the memory.
   bool begin();
   // Whether neither a graph capture nor gmm_defer_begin() stands in the way.
@@ -87,7 +87,7 @@ class Compactor : HeapPart {
   Status move_run(Span *run, Target *target, Compaction *work, uint64_t *done);
   Status move(Extent *extent, Span *run, Target *target);
   static bool is_free(const Span &span) { return span.is(SpanState::kFree) && span.streams == 0; }
-  // Of a free span, what lies in the extent and can go.
+  // The part of a free span that lies in the extent and can go.
   static ByteRange free_part(const Span &span, const Extent &extent);
   bool may_evacuate(const Extent &extent) const;
   bool has_exports(const Choice &choice);

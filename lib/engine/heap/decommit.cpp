@@ -117,7 +117,7 @@ void Decommit::round(uint64_t now, uint64_t age) {
       heaps_.leave(number);
     }
   }
-  // Once a context, as what the driver refuses it may refuse every round. Without the lock: the callback is the
+  // One line a context, as the driver may refuse the same memory every round. Without the lock: the callback is the
   // program's.
   if (refused && !complained_.exchange(true, std::memory_order_relaxed))
     core_.log.write(LogLevel::kWarning, "Idle memory could not be given back, and is offered again later: %s",

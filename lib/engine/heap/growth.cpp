@@ -31,7 +31,7 @@ uint64_t Growth::live_peak(uint64_t bytes) {
   return peak > paused ? peak - paused : 0;  // paused blocks are live and hold nothing
 }
 
-// Of each extent when `bytes` are taken for a block. None is smaller than the program said, unless `bytes` are.
+// The size of each extent when `bytes` are taken for a block. None is smaller than the program said, unless `bytes` are.
 uint64_t Growth::extent_size(uint64_t bytes, uint64_t block) const {
   const uint64_t least = Extents::rounded(options_.minimum_extent);
   uint64_t size = policy_.extent_size(own_quota_.held(), bytes, block);
@@ -279,8 +279,8 @@ Span *Growth::with_neighbours(Span *run, StreamKey key) {
   return run;
 }
 
-// Moves free extents, whose work is done, to the hole: `wanted` bytes or somewhat more. What cannot be moved stays, and
-// what the budget does not pay, unless it must.
+// Moves free extents, whose work is done, to the hole: `wanted` bytes or somewhat more. An extent that cannot be moved stays, and
+// one that the budget does not pay, unless it must.
 void Growth::move_free_extents(Extents::Fill *fill, uint64_t wanted, uint64_t block, uint64_t own, bool must) {
   if (streams_.held_for_graph()) return;
   MessageGuard message_guard;
@@ -290,7 +290,7 @@ void Growth::move_free_extents(Extents::Fill *fill, uint64_t wanted, uint64_t bl
   const Span *before = first->before, *after = fill->hole->after;
   const bool joins = before != nullptr && before->is(SpanState::kFree) && (before->streams & ~own) == 0;
   const uintptr_t begin = joins ? before->begin() : first->begin();
-  // What touches the hole stays in any case: as a hole of its own it would become one with that, which is being filled.
+  // An extent that touches the hole stays: as a hole of its own it would become one with the hole that is being filled.
   const uintptr_t stays_before = std::max(begin + block, fill->hole->end() + 1);
   const auto may_move = [&](const Span *run) { return run->bytes() >= kExtentAlignment && run != before; };
   uint64_t bits = 0;
@@ -302,7 +302,7 @@ void Growth::move_free_extents(Extents::Fill *fill, uint64_t wanted, uint64_t bl
     Extent *extent;
     Span *run;
   };
-  // The largest first, and those of a run from its end on: what is left of it is the same span then.
+  // The largest first, and those of a run from its end on: the rest of it is the same span then.
   Vector<Movable> all(core_.allocator);
   runs_.free().for_each([&](Span *run) {
     if (!may_move(run) || !streams_.is_done(run)) return;

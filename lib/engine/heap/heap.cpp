@@ -66,7 +66,7 @@ Status Heap::init() { return HeapCache::begin_heap(this); }
 
 Status Heap::take(const BlockRequest &request, CacheEntry *out, uint32_t *count) {
   *count = 0;
-  core_.ended_streams.remove(request.key.stream);  // who allocates on a stream says that it lives
+  core_.ended_streams.remove(request.key.stream);  // the program allocates on the stream, so it lives
   const bool small = request.size <= kMaxSmall && request.alignment <= kGranule && !request.dedicated;
   for (const Effort effort : {Effort::kNoGrowth, Effort::kGrow}) {
     if (effort == Effort::kGrow && !request.dedicated) {
@@ -177,7 +177,7 @@ Status Heap::find_run(uint64_t bytes, uint64_t alignment, StreamKey key, Effort 
   const uint64_t bit = streams_.bit_of(key), own = StreamOrder::own_of(bit);
   *out = nullptr;
   if (bit == 0) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to remember another stream.");
-  // What other streams are done with is as good as own, and merges with it.
+  // Memory that other streams have finished with counts as free for all, and merges.
   if (streams_.known_streams() > 1 && policy_.may_ask()) runs_.clear_done(streams_, policy_);
   Span *run = runs_.free().find(count, alignment, own);
   if (run == nullptr) {
@@ -447,7 +447,7 @@ Status Heap::compact(Compaction *work) {
 
 // An operation for each extent: whoever only asks about the heap does not wait for the device.
 Status Heap::compact_live(Compaction *work) {
-  if (!work->is_over()) GMM_TRY(reclaim_.wait_for_foreign());
+  if (!work->is_over()) GMM_TRY(reclaim_.wait_for_external());
   while (!work->is_over()) {
     if (!mutex.lock_unless_operation()) return Status();
     const UnlockAtEnd guard(mutex);

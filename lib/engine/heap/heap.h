@@ -38,7 +38,7 @@ namespace gmm {
 class CaptureHeaps;
 class GraphLife;
 
-// What a thread cache wants of its heap. Up to kMaxSmall bytes and kGranule of alignment, a block of a size class
+// The request of a thread cache. Up to kMaxSmall bytes and kGranule of alignment, a block of a size class
 // serves it; else a run of granules.
 struct BlockRequest {
   uint64_t size = 0;                 // bytes, from 1
@@ -146,12 +146,12 @@ class Heap {
   Status mark_exported(const CacheEntry &block, uint64_t *id) { return notes_.mark_exported(block, id); }
   void export_anew(const void *block, uint64_t old_id, uint64_t id) { notes_.export_anew(block, old_id, id); }
   bool exported_as(const void *block, uint64_t id) const { return notes_.exported_as(block, id); }
-  // What the pauser does with the heap.
+  // The pauser's operations on the heap.
   PausedRegions &paused() { return paused_; }
 
   // --- For the threads' caches -------------------------------------------------------------------------------------
   HeapCaches &caches() { return caches_; }
-  // Whether large blocks pass the thread caches by, because the heap grew just now. What stays then, such as a tensor
+  // Whether large blocks pass the thread caches by, because the heap grew just now. A block that stays then, such as a tensor
   // that grows, would take the place of what was freed last. That lies among short-lived blocks, and keeps an extent
   // each time.
   bool passes_caches() const { return passing_.load(std::memory_order_relaxed) != 0; }
@@ -171,7 +171,7 @@ class Heap {
         UINTPTR_MAX;  // streams above are asked whether they are captured (engine/heap/capture.h)
   } fast;
 
-  // Of a heap that serves a graph capture (engine/heap/capture.h), under CaptureHeaps::mutex.
+  // The fields of a heap that serves a graph capture (engine/heap/capture.h), under CaptureHeaps::mutex.
   struct CaptureFields {
     Heap *parent = nullptr;          // the heap that was asked; NULL when that one is gone
     GraphLife *graph = nullptr;      // one reference
@@ -179,7 +179,7 @@ class Heap {
   } capture;
 
   OperationLock mutex{LockRank::kHeap};
-  // Takes the lock for an operation, which waits with it. totals() answers meanwhile.
+  // Takes the lock for an operation, which waits with it. totals() answers during that time.
   void lock_for_operation() {
     mutex.lock();
     begin_operation();

@@ -138,7 +138,7 @@ uint64_t HeapCaches::drain_idle(uint64_t now, uint64_t age) {
     cache.drained = true;
   });
   const uint64_t after = heap_.releasable();
-  // Others may take and free meanwhile.
+  // Others may have taken and freed blocks in between.
   const uint64_t grown = after < before ? 0 : after - before;
   return grown < cached ? grown : cached;
 }

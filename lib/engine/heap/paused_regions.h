@@ -34,11 +34,11 @@ class PausedRegions : HeapPart {
   // A held pause must not find importers at its commit. Until keep_detached(false).
   void refuse_importers() { refuses_importers_ = true; }
   bool refuses_importers() const { return refuses_importers_; }
-  // Gives up paused extents without a live block, and what is kept of free memory in the others. False: the region was
+  // Gives up paused extents without a live block, and the kept contents of free memory in the others. False: the region was
   // one of them and ended.
   bool drop(Region &region);
   // Makes neighbours of a region that are paused without a handle one, which the driver maps faster. Their blocks and
-  // what is kept stay.
+  // kept contents stay.
   void merge(Region &region);
   // The region ends: it is paused no more.
   void forget(Region &region);

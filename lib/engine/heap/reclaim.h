@@ -27,9 +27,9 @@ class Reclaim : HeapPart {
   // Free extents, up to `at_most` bytes. wait: after the work that may use them, without the lock, as a callback in a
   // stream may free memory; else only where that is done.
   Status release(uint64_t at_most, bool wait, uint64_t *released);
-  // Waits for the work of foreign streams (stream_order.h) that may use what is free, without the lock. The device's
+  // Waits for the work of external streams (stream_order.h) that may use what is free, without the lock. The device's
   // own synchronize() does not wait for them.
-  Status wait_for_foreign();
+  Status wait_for_external();
   // Waits for these and for the device.
   Status wait_for_device();
   // release() of what is done, with the lock held, and only what a rule allows. Dedicated blocks go in any case, unless

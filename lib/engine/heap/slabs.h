@@ -52,7 +52,7 @@ class Slabs {
   // The heap closes, and every slab ended with its region.
   void clear() { tails_ = 0; }
 
-  // Of listed slabs, and all tails.
+  // Free bytes of listed slabs, and all tails.
   uint64_t free_bytes();
 
  private:

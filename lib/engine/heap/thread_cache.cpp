@@ -88,7 +88,7 @@ Status alloc_past_cache(Heap &heap, uint64_t requested, uint64_t alignment, gmm_
   const uint64_t size = alignment <= kUnit || !cacheable ? requested : (requested + alignment - 1) & ~(alignment - 1);
   HeapCache *cache = HeapCache::find_or_make(heap);
   if (cache == nullptr) return no_cache_of_thread();
-  // Of what goes back inside enter(): the log may call gmm, which would leave the cache for this call.
+  // For blocks that go back inside enter(): the log may call gmm, which would leave the cache for this call.
   MessagesWait until_left(false);
   cache->enter();
   StreamBins *bins = cache->bins_of(stream);
@@ -501,7 +501,7 @@ bool HeapCache::frees_for_others() const {
   return frees.load(std::memory_order_relaxed) > allocations.load(std::memory_order_relaxed);
 }
 
-// Memory that was paused meanwhile must not enter a cache.
+// Memory that was paused in between must not enter a cache.
 bool HeapCache::may_take_over(uint64_t bytes) const {
   return heap->fast.has_paused.load(std::memory_order_relaxed) == 0 &&
          cached_bytes.load(std::memory_order_relaxed) + bytes <= kCacheBudget;
@@ -532,7 +532,7 @@ bool HeapCache::take_over_large(StreamBins &bins, uint64_t size) {
 }
 
 uint32_t HeapCache::fill(Bin &bin, const CacheEntry *entries, uint32_t count) {
-  // Memory that was paused meanwhile must not enter the cache.
+  // Memory that was paused in between must not enter the cache.
   if (heap->fast.has_paused.load(std::memory_order_relaxed) != 0) return 0;
   uint32_t filled = 0;
   uint64_t bytes = cached_bytes.load(std::memory_order_relaxed);

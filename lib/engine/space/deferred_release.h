@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the driver refused to take back. It is kept, and offered again at every trim and at the end of the context, so
+// Things that the driver refused to take back. They are kept, and offered again at every trim and at the end of the context, so
 // that a refusal loses nothing.
 //
 // A mapping that the driver refused to end still has its addresses: they are neither given back nor mapped anew before
@@ -19,7 +19,7 @@ class DeferredRelease {
  public:
   DeferredRelease(const HostAllocator &allocator, const Log &log) : log_(log), entries_(allocator) {}
 
-  // Each gives back, or keeps what was refused and says so in the log. The thread's message stays as it was.
+  // Each gives back, or keeps the refused thing and writes to the log. The thread's message stays as it was.
   void unmap(Backend &backend, void *base, uint64_t size) { try_once(backend, of_range(What::kMapping, base, size)); }
   void release(Backend &backend, PhysicalHandle handle) { try_once(backend, Entry{What::kHandle, handle, {}}); }
   void unreserve(Backend &backend, void *base, uint64_t size);

@@ -57,7 +57,7 @@ class DecommitTest : public testing::TestWithParam<Kind> {
 INSTANTIATE_TEST_SUITE_P(Kinds, DecommitTest, testing::Values(Kind::kVmm, Kind::kDevice, Kind::kHost, Kind::kManaged),
                          [](const auto &info) { return std::to_string(static_cast<uint32_t>(info.param)); });
 
-TEST_P(DecommitTest, WhatIsFreeForTheAgeGoes) {
+TEST_P(DecommitTest, MemoryThatIsFreeForTheAgeGoes) {
   std::vector<CacheEntry> blocks;
   for (int i = 0; i < 20; ++i) blocks.push_back(take(5 * kMiB));
   rounds(3 * kAge);

@@ -6,7 +6,7 @@
 namespace gmm::test {
 namespace {
 
-// What a heap grew behind memory of another stream is ordered for the stream that grew it, and for no third.
+// Memory that a heap grew behind that of another stream is ordered for the stream that grew it, and for no third.
 TEST(Heap, TheRestOfARunThatGrewStillWaits) {
   Engine engine;
   auto heap = make_heap(engine, Kind::kVmm);

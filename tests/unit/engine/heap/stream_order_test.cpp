@@ -65,7 +65,7 @@ class StreamOrderTest : public testing::Test {
   StreamOrder order{engine.core.backend, engine.core.ended_streams, Device{0}, HostAllocator()};
 };
 
-TEST_F(StreamOrderTest, WhatAPerThreadStreamFreesInACaptureIsItsOwnUntilItEnds) {
+TEST_F(StreamOrderTest, MemoryFreedInACaptureOfAPerThreadStreamIsItsOwnUntilTheEnd) {
   const StreamKey mine{GMM_STREAM_PER_THREAD, 1}, b{engine.stream()};
   const uint64_t bits = order.bit_of(mine);
   engine.backend->captured = GMM_STREAM_PER_THREAD;
@@ -117,8 +117,8 @@ TEST_F(StreamOrderTest, AThreadsOwnStreamIsNotedAndItsPlaceUsedAgain) {
   EXPECT_EQ(order.known_streams(), 2u);
 }
 
-// Found by a random history: a rest of memory that a thread's own stream was put behind another one for went back to
-// the driver while that one still used it.
+// A rest of memory that a thread's own stream was put behind another one for must not go back to
+// the driver while that one still uses it.
 TEST_F(StreamOrderTest, AThreadsOwnStreamIsDoneWhenThoseAreThatItWasPutBehind) {
   const StreamKey busy{engine.stream()};
   for (const bool has_freed : {false, true}) {
@@ -145,7 +145,7 @@ TEST_F(StreamOrderTest, AThreadsOwnStreamIsDoneWhenThoseAreThatItWasPutBehind) {
   }
 }
 
-// Found by the stress test: nobody else can record an event for that stream, and what it had freed stayed with the heap
+// Nobody else can record an event for that stream, and memory that it freed must not stay with the heap
 // for ever.
 TEST_F(StreamOrderTest, AThreadsOwnStreamThatCouldNotBeNotedKeepsNothingForEver) {
   for (const bool waited_for : {true, false}) {

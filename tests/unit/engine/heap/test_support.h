@@ -24,7 +24,7 @@ inline constexpr uint64_t kMiB = uint64_t{1} << 20;
 inline constexpr gmm_stream kDefaultStream = GMM_STREAM_DEFAULT;
 inline constexpr StreamKey kKey{GMM_STREAM_DEFAULT, 0};
 
-// What a context has, as far as heaps need it.
+// The objects of a context that heaps need.
 class Engine {
  public:
   explicit Engine(uint64_t memory = uint64_t{4} << 30, const Log &log = Log(nullptr, nullptr), uint32_t devices = 1)
@@ -81,7 +81,7 @@ inline Status take(Heap &heap, uint64_t size, StreamKey key, bool may_grow, Cach
   return heap.take(request, out, &count);
 }
 
-// The same, handed out; put() takes it back.
+// A block that is handed out; put() takes it back.
 inline CacheEntry taken(Heap &heap, uint64_t size, StreamKey key = kKey) {
   CacheEntry entry;
   EXPECT_TRUE(take(heap, size, key, true, &entry).ok()) << last_message();

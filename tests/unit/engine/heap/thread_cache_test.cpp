@@ -35,7 +35,7 @@ class ThreadCacheTest : public testing::Test {
 };
 
 // The log may call gmm, whose end of enter() would be taken for that of the call which logs: a revoker would then empty
-// the cache beside it. Neither an event nor a wait works on this thread's own stream, so each spill says so.
+// the cache beside it. Neither an event nor a wait works on this thread's own stream, so each spill writes to the log.
 TEST(ThreadCacheLogTest, TheLogIsCalledWhenTheCacheIsLeft) {
   struct Heard {
     Heap *heap = nullptr;
@@ -71,7 +71,7 @@ TEST(ThreadCacheLogTest, TheLogIsCalledWhenTheCacheIsLeft) {
   EXPECT_TRUE(engine.backend->synchronize(Device{0}).ok());
 }
 
-// A stale pointer into spans that others recycle meanwhile: refused, or the free of a block that starts there.
+// A stale pointer into spans that others recycle: refused, or the free of a block that starts there.
 TEST_F(ThreadCacheTest, FreesOfStalePointersNeverCorrupt) {
   std::atomic<bool> stop{false};
   char *base = static_cast<char *>(alloc(8 << 20));

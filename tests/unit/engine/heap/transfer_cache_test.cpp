@@ -54,7 +54,7 @@ class TransferCacheTest : public testing::Test {
   CacheEntry taken[TransferCache::kMaxBatch];
 };
 
-TEST_F(TransferCacheTest, WhatItHoldsIsBoundedAndCounted) {
+TEST_F(TransferCacheTest, ItsBytesAreBoundedAndCounted) {
   constexpr uint64_t kSize = uint64_t{4} << 20;
   // All taken first: growth empties the transfer cache.
   std::vector<std::vector<CacheEntry>> batches, refused;
@@ -79,7 +79,7 @@ TEST_F(TransferCacheTest, WhatItHoldsIsBoundedAndCounted) {
   expect_nothing_lost();
 }
 
-TEST_F(TransferCacheTest, WhatNobodyTakesMakesRoomForOthers) {
+TEST_F(TransferCacheTest, BatchesThatNobodyTakesMakeRoomForOthers) {
   // Every place is full of sizes that nobody wants any more.
   for (uint32_t index = 0; index < kSmallClasses; ++index)
     for (int i = 0; i < 16; ++i) {
@@ -121,7 +121,7 @@ TEST_F(TransferCacheTest, LargeBlocksKnowTheOrderInWhichTheyGoOut) {
     ASSERT_EQ(take(kSize), 24u);
     for (uint32_t i = 24; i-- > 0; ++next) EXPECT_EQ(taken[i].slot[1].load(), next);
   }
-  // Also where it was forgotten, belongs to another heap, or ends.
+  // A number that is stale, of another heap or at the end is harmless.
   for (const uint64_t number : {uint64_t{0}, uint64_t{1}, next - 1, next, UINT64_MAX}) {
     taken[0].slot[1].store(number);
     heap->caches().transfers.fetch_after(taken[0].slot, 64);
@@ -172,7 +172,7 @@ class Handover : public TransferCacheTest, public testing::WithParamInterface<ui
   }
 };
 
-TEST_P(Handover, WhatAnotherThreadFreedComesBackUnmerged) {
+TEST_P(Handover, BlocksThatAnotherThreadFreedComeBackUnmerged) {
   const std::vector<void *> blocks = many();
   const std::set<void *> known(blocks.begin(), blocks.end());
   free_elsewhere(blocks, GMM_STREAM_DEFAULT, [&] {

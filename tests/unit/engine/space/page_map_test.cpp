@@ -49,7 +49,7 @@ TEST(PageMap, WholePagesAndGranules) {
   EXPECT_EQ(map.find(at(kMapBase + 3 * kPage)), &right);
 }
 
-// Of what overlaps a new range nothing is promised any more, as such spans are not live.
+// A span that overlaps a new range has no promise any more, as it is not live.
 TEST(PageMap, RandomRangesAgainstAModel) {
   PageMap map{HostAllocator()};
   ASSERT_TRUE(map.init());
