@@ -257,7 +257,7 @@ gmm_result gmm_name(gmm_context *context, const void *memory, const char *name) 
   Block block;
   Status status = Context::check(context);
   if (status.ok()) status = find_block(context->core, memory, "gmm_name", &block);
-  if (status.ok() && name != nullptr) status = check_name("A block's name", name, BlockNames::kSize);
+  if (status.ok() && name != nullptr) status = check_name("A block's name", name, BlockNotes::kNameSize);
   const CacheEntry entry{reinterpret_cast<void *>(block.base), block.slot};
   if (status.ok()) status = block.heap->set_name(entry, name);
   if (status.ok() && context->trace.running()) context->trace.named(entry.block, name == nullptr ? "" : name);

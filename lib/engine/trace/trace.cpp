@@ -223,7 +223,7 @@ inline void Trace::put(TraceBuffer &buffer, trace_type type, uint32_t flags, uin
 }
 
 void Trace::put_name(TraceBuffer &buffer, trace_type type, uint64_t time, uint64_t of, const char *name) {
-  static_assert(BlockNames::kSize == TRACE_NAME_BYTES && sizeof(Tag::name) == TRACE_NAME_BYTES);
+  static_assert(BlockNotes::kNameSize == TRACE_NAME_BYTES && sizeof(Tag::name) == TRACE_NAME_BYTES);
   uint64_t values[kNameValues] = {of};
   std::memcpy(&values[1], name, strnlen(name, TRACE_NAME_BYTES));
   put(buffer, type, 0, time, values);

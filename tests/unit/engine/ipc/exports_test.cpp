@@ -137,7 +137,7 @@ TEST_F(IpcExportsTest, ALockedHeapIsBusyAndCaughtUpLater) {
   EXPECT_EQ(block.extent->importers.load(), 1u);
   const auto can_be_released = [&] {
     uint64_t bytes = 0;
-    EXPECT_TRUE(block.heap->reclaim().release(UINT64_MAX, true, &bytes).ok());
+    EXPECT_TRUE(block.heap->release(UINT64_MAX, true, &bytes).ok());
     return bytes;
   };
   EXPECT_EQ(can_be_released(), 0u);
