@@ -8,7 +8,6 @@
 #include "base/process.h"
 #include "engine/ipc/descriptor.h"
 #include "engine/ipc/imports.h"
-#include "engine/ipc/machine.h"
 
 namespace gmm {
 namespace {
@@ -222,7 +221,7 @@ Status IpcExports::export_block(const void *memory, gmm_ipc_handle *out) {
                 memory, options.device.ordinal, kind_name(options.kind));
   IpcHandle handle;
   settings_.freeze(core_.log);
-  GMM_TRY(broker_.ensure_running(&handle.exporter));
+  GMM_TRY(broker_.start(&handle.exporter));
   LockedBlock locked;
   GMM_TRY(locked.find(core_, memory, "gmm_ipc_export"));
   const Block &block = locked.block;

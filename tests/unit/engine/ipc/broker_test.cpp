@@ -60,31 +60,27 @@ class IpcBrokerTest : public FolderTest {
   }
   std::vector<uint8_t> request(IpcWant want = IpcWant::kDescriptors) const {
     IpcRequest request;
-    request.want = static_cast<uint16_t>(want);
+    request.want = want;
     request.allocation = handle_.allocation;
     std::memcpy(request.token, handle_.token, kIpcTokenSize);
     request.start_time = handle_.exporter.start_time;
     request.serial = handle_.exporter.serial;
-    std::vector<uint8_t> bytes(kIpcRequestSize);
-    request.encode(bytes.data());
-    return bytes;
+    const auto *bytes = reinterpret_cast<const uint8_t *>(&request);
+    return std::vector<uint8_t>(bytes, bytes + sizeof request);
   }
   static void send(int fd, const std::vector<uint8_t> &bytes) {
     EXPECT_EQ(::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
   }
   // The result that the broker sends; 1 when it closes without an answer; 2 when it does neither.
   static int result_of(int fd) {
-    uint8_t bytes[kIpcReplySize];
-    size_t got = 0;
-    while (got < sizeof bytes) {
+    IpcReply reply;
+    for (size_t got = 0; got < IpcReply::size_with(0);) {
       pollfd ready = {fd, POLLIN, 0};
       if (::poll(&ready, 1, static_cast<int>(kPatience)) <= 0) return 2;
-      const ssize_t n = ::recv(fd, bytes + got, sizeof bytes - got, 0);
+      const ssize_t n = ::recv(fd, reinterpret_cast<char *>(&reply) + got, IpcReply::size_with(0) - got, 0);
       if (n <= 0) return 1;
       got += static_cast<size_t>(n);
     }
-    IpcReply reply;
-    reply.decode(bytes);
     return reply.result;
   }
   uint32_t importers() const {
@@ -206,12 +202,8 @@ TEST_F(IpcBrokerTest, AFloodHoldsUpNobody) {
   EXPECT_LE(static_cast<uint64_t>(lines_), 21 * ((monotonic_ms() - before) / 1000 + 2));
   int busy = 0;
   for (int fd : flood) {
-    uint8_t bytes[kIpcReplySize];
     IpcReply reply;
-    if (::recv(fd, bytes, sizeof bytes, MSG_DONTWAIT) == static_cast<ssize_t>(sizeof bytes)) {
-      reply.decode(bytes);
-      busy += reply.result == GMM_ERROR_BUSY;
-    }
+    busy += ::recv(fd, &reply, IpcReply::size_with(0), MSG_DONTWAIT) > 0 && reply.result == GMM_ERROR_BUSY;
     ::close(fd);
   }
   EXPECT_GE(busy, 100);  // how many exactly depends on the time

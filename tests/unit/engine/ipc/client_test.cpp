@@ -17,7 +17,7 @@ namespace {
 // An exporter whose answer on one connection is up to the test.
 class IpcClientTest : public FolderTest {
  protected:
-  static constexpr size_t kReplySize = kIpcReplySize + 8;  // with one extent
+  static constexpr size_t kReplySize = IpcReply::size_with(1);  // with one extent
   // The bytes of a reply, the files that come with it, and the size that it promises for its extent.
   struct Answer {
     IpcReply reply = good();
@@ -37,8 +37,8 @@ class IpcClientTest : public FolderTest {
     const int listener = listen_as(handle_.exporter);
     std::thread thread([&] {
       const int fd = ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
-      uint8_t bytes[kIpcRequestSize];
-      EXPECT_EQ(::recv(fd, bytes, sizeof bytes, MSG_WAITALL), static_cast<ssize_t>(sizeof bytes));
+      IpcRequest request;
+      EXPECT_EQ(::recv(fd, &request, sizeof request, MSG_WAITALL), static_cast<ssize_t>(sizeof request));
       serve(fd);
       ::close(fd);
     });
@@ -50,18 +50,13 @@ class IpcClientTest : public FolderTest {
     remove(handle_.exporter);
     return status;
   }
-  static std::vector<uint8_t> bytes_of(const Answer &answer) {
-    std::vector<uint8_t> bytes(kReplySize);
-    answer.reply.encode(bytes.data());
-    store_little(bytes.data() + kIpcReplySize, answer.promised);
-    return bytes;
-  }
   static void send(int fd, const Answer &answer) {
     const int memory = ::memfd_create("lie", MFD_CLOEXEC);
     EXPECT_EQ(::ftruncate(memory, answer.length), 0);
     // More files than os::send_bytes() takes.
-    std::vector<uint8_t> bytes = bytes_of(answer);
-    iovec part = {bytes.data(), answer.size};
+    IpcReply reply = answer.reply;
+    reply.sizes[0] = answer.promised;
+    iovec part = {&reply, answer.size};
     alignas(cmsghdr) uint8_t control[CMSG_SPACE(sizeof(int) * 200)] = {};
     msghdr message = {};
     message.msg_iov = &part;
@@ -86,7 +81,9 @@ TEST_F(IpcClientTest, TakesAGoodReplyEvenInParts) {
   EXPECT_TRUE(import_from([](int fd) {
                 send(fd, Answer{.size = 5});
                 ::usleep(20000);
-                EXPECT_EQ(::send(fd, bytes_of(Answer()).data() + 5, 35, MSG_NOSIGNAL), 35);
+                IpcReply rest = good();
+                rest.sizes[0] = kSize;
+                EXPECT_EQ(::send(fd, reinterpret_cast<char *>(&rest) + 5, 35, MSG_NOSIGNAL), 35);
               }).ok())
       << last_message();
 }
