@@ -39,8 +39,8 @@
   X(gmm_snapshot_info, OUT, 40, 40)      \
   X(gmm_block_info, OUT, 120, 120)       \
   X(gmm_extent_info, OUT, 56, 56)        \
-  X(gmm_watch_desc, IN, 80, 80)          \
-  X(gmm_watch_info, LENT, 64, 64)        \
+  X(gmm_watch_desc, IN, 72, 72)          \
+  X(gmm_watch_info, LENT, 56, 56)        \
   X(gmm_lease_ask, LENT, 96, 96)         \
   X(gmm_lease_desc, IN, 56, 56)          \
   X(gmm_lease_entry_info, OUT, 176, 176) \
