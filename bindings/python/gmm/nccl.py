@@ -102,7 +102,7 @@ def _groups(groups):
 
 @contextlib.contextmanager
 def _on(device):
-    """NCCL works on the calling thread's device; a watcher's thread has none."""
+    """NCCL works on the calling thread's device, which may be another one, or none on a thread of the library."""
     try:
         import torch  # pylint: disable=import-outside-toplevel
     except ImportError:
