@@ -363,7 +363,7 @@ class Context(native.Handle):
 
     def watch(self, tag: TagLike | None = None, *, memory: Address | None = None, size: int | None = None,
               prepare: OnWatch = None, losing: OnWatch = None, restored: OnWatch = None, failed: OnWatch = None,
-              budget: OnWatch = None, below: int = 0, device: int = 0, timeout: float | None = None, order: int = 0,
+              budget: OnWatch = None, below: int = 0, device: int = 0, order: int = 0,
               name: str | None = None) -> Watcher:
         """Watches a tag's VMM memory, or a range of it, until the Watcher is closed or its with block ends.
 
@@ -371,19 +371,19 @@ class Context(native.Handle):
                 context.pause("weights")
 
         memory: a buffer or an address, in place of a tag. size: bytes from there; None: the rest of the block. The
-        library calls these functions with a WatchInfo, on a thread of its own:
+        operation calls these functions with a WatchInfo on its own thread, and waits for them. They must not block:
         - prepare: the memory is about to lose its pages. False or an exception ends the operation with BusyError.
         - losing: the devices are idle, and the pages go after it has returned.
         - restored: the memory has pages and contents again.
         - failed: the operation ended without effect.
-        - budget: the memory that is left for this process on `device` has fallen below `below` bytes.
-        prepare and losing are called in ascending `order` of the watchers, restored and failed in descending order. A
-        function that takes longer than timeout seconds ends the operation with BusyError, too; None: 10. The functions
-        may not allocate, and except for budget not pause, resume or move. Their exceptions go to sys.unraisablehook.
+        - budget: the memory that is left for this process on `device` has fallen below `below` bytes. A thread of the
+          library calls it.
+        prepare and losing are called in ascending `order` of the watchers, restored and failed in descending order. The
+        functions may not allocate, and except for budget not pause, resume or move. Their exceptions go to
+        sys.unraisablehook.
         """
         return Watcher(self, tag, memory=memory, size=size, prepare=prepare, losing=losing, restored=restored,
-                       failed=failed, budget=budget, below=below, device=device, timeout=timeout, order=order,
-                       name=name)
+                       failed=failed, budget=budget, below=below, device=device, order=order, name=name)
 
     # Backups.
 

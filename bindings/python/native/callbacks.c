@@ -105,12 +105,14 @@ int32_t callback_write(void *user, const char *text, uint64_t size) {
   return stop;
 }
 
-/* Runs on the watcher's thread, while an operation waits on another, which has released the GIL. The gmm.Watcher is the
- * `user`: it holds the callable, and its end waits for this call. An exception is a refusal. */
+/* Runs on the operation's thread, which has released the GIL. The gmm.Watcher is the `user`: it holds the callable, and
+ * its end waits for this call. An exception is a refusal. */
 int32_t callback_watch(void *user, const gmm_watch_info *info) {
   PyGILState_STATE gil;
   if (!callback_enter(&gil)) return 0;
   int32_t answer = 0;
+  PyObject *type, *value, *trace;
+  PyErr_Fetch(&type, &value, &trace); /* the progress of this operation may have raised */
   later_enter(0); /* frees are allowed, but the end of a handle may wait for this thread */
   PyObject *callable = handle_callable((Handle *)user, &((Handle *)user)->watch);
   if (callable) {
@@ -121,6 +123,7 @@ int32_t callback_watch(void *user, const gmm_watch_info *info) {
     Py_DECREF(callable);
   }
   later_leave(0);
+  PyErr_Restore(type, value, trace);
   callback_leave(gil);
   return answer;
 }

@@ -39,7 +39,7 @@ def test_a_watcher_hears_in_order(context, kept):
     assert [info.address for info in heard] == [0, buffer.address, 0, 0]
     assert heard[1].size == SIZE and heard[1].tag == tag.number and heard[1].generation != context.query(
         buffer).generation
-    assert all(0 < info.remaining_ms <= 10_000 and info.cause == 0 for info in heard)
+    assert all(info.cause == 0 for info in heard)
     context.pause(tag)
     assert len(heard) == 4  # closed
     context.resume(tag)
@@ -64,24 +64,6 @@ def test_false_and_exceptions_refuse(context, kept, monkeypatch):
     assert [info.event for info in failed] == [WatchEvent.FAILED] * 2 and failed[0].cause == gmm.BusyError().code
     assert [str(error) for error in unraisable] == ["PREPARE"]
     assert context.query(buffer).state == gmm.State.ACTIVE
-
-
-def test_a_late_function_is_busy(context, kept):
-    tag, _ = kept
-    inside, go_on = threading.Event(), threading.Event()
-
-    def wait(info):
-        inside.set()
-        assert go_on.wait(SECONDS)
-
-    watcher = context.watch(tag, losing=wait, timeout=0.05, name="late")
-    with pytest.raises(gmm.BusyError, match="late"):
-        context.pause(tag)
-    assert inside.is_set()
-    go_on.set()
-    watcher.close()
-    assert context.pause(tag) >= SIZE
-    context.resume(tag)
 
 
 def test_arguments(context, kept):
