@@ -561,8 +561,8 @@ def failing(function):
         return function(*arguments, **options)
     return call
 
-native.lease_offer, native.lease_return = failing(native.lease_offer), failing(native.lease_return)
-native.lease_request, native.gmm_tag_configure = failing(native.lease_request), failing(native.gmm_tag_configure)
+for name in ("gmm_lease_offer", "gmm_lease_return", "gmm_lease_request", "gmm_tag_configure"):
+    setattr(native, name, failing(getattr(native, name)))
 library = allocator._library
 library.pause, library.live_bytes = failing(library.pause), failing(library.live_bytes)
 

@@ -6,7 +6,7 @@ import weakref
 from gmm import _native as native
 from gmm._core.enums import Contents
 from gmm._core.errors import ERRORS
-from gmm._core.tag import Tag, tag_info
+from gmm._core.tag import Tag, tag_info, tag_numbers
 from gmm._memory_saver import preload
 
 _PREFIXES = ("", "vllm:")  # gmm.vllm names its tags so
@@ -72,9 +72,7 @@ class Turns:
         return [number for name in self._names for number in self._find(name)]
 
     def _others(self, managed):
-        tags = native.gmm_tags()
-        tags.fill(self._context)
-        return [number for number in map(tags.at, range(tags.count)) if number not in managed]
+        return [number for number in tag_numbers(self._context) if number not in managed]
 
     def _set_contents(self, contents, before):
         """Sets what pauses do from now on. `before` receives what undoes it."""
