@@ -15,6 +15,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+import interface  # noqa: E402
 import tap  # noqa: E402
 
 WARNINGS = ["-pedantic", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wundef", "-Wold-style-cast", "-Werror"]
@@ -58,15 +59,6 @@ def run(*command, **more):
     return subprocess.run(list(map(str, command)), check=False, capture_output=True, text=True, **more)
 
 
-def functions(folder):
-    """The functions that the C headers declare."""
-    names = set()
-    for header in folder.glob("*.h"):
-        text = re.sub(r"/\*.*?\*/", "", header.read_text(encoding="utf-8"), flags=re.DOTALL)
-        names |= set(re.findall(r"\bGMM_API [^;(]*?\b(gmm_\w+)\s*\(", text))
-    return names
-
-
 def structs(text):
     """Name to fields and body of every struct in a text."""
     text = re.sub(r"/\*.*?\*/", lambda m: " must_be_0 " if "must be 0" in m[0] else " ", text, flags=re.DOTALL)
@@ -89,7 +81,7 @@ def called_by(program):
 
 
 def check_text(root):
-    names = functions(root / "include/gmm")
+    names = set(interface.functions(root / "include/gmm"))
     text = (root / "include/gmm/gmm.hpp").read_text(encoding="utf-8")
     code = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
     used = set(re.findall(r"\b(gmm_\w+)\b(?=[(),>])", code)) & names
@@ -139,7 +131,7 @@ def check_compilers(root, library, check, folder):
 def main():
     root, library, check, *programs = map(pathlib.Path, sys.argv[1:])
     check_text(root)
-    names = functions(root / "include/gmm")
+    names = set(interface.functions(root / "include/gmm"))
     policies = set()
     for program in programs:
         lost = names - called_by(program)
