@@ -225,7 +225,7 @@ typedef struct gmm_pause_desc {
  * ::GMM_ALLOC_COMM that others hold is not among them: see gmm_tag_info.foreign_bytes.
  * Results: UNCHANGED with 0 bytes (nothing was active).
  * Errors: INVALID_TAG, INVALID_FLAGS, INVALID_DESCRIPTOR, NULL_ARGUMENT (tags), BUSY (importers hold a block, a watcher
- * of gmm_watch() refuses or is late, or a failure left memory that only gmm_resume() mends), CAPTURING, CANCELLED,
+ * of gmm_watch() refuses, or a failure left memory that only gmm_resume() mends), CAPTURING, CANCELLED,
  * OUT_OF_HOST_MEMORY and IO (no space for the contents), NOT_SUPPORTED, DRIVER, FORKED.
  * Streams: the call first waits for the devices that own the memory.
  * Threads: any. During the call no thread or kernel may use the memory. A free of the memory during the call waits; a

@@ -77,7 +77,7 @@ typedef struct gmm_move_desc {
  * Results: UNCHANGED (VMM memory that is at the location already).
  * Errors: UNKNOWN_POINTER, ALREADY_FREED, INVALID_KIND (HOST or DEVICE memory), INVALID_DEVICE, INVALID_FLAGS,
  * INVALID_DESCRIPTOR, PAUSED, BUSY (VMM memory that has importers, or whose extent other blocks share, or a watcher of
- * gmm_watch() refuses or is late), CAPTURING, OUT_OF_MEMORY, NOT_SUPPORTED, DRIVER, FORKED.
+ * gmm_watch() refuses), CAPTURING, OUT_OF_MEMORY, NOT_SUPPORTED, DRIVER, FORKED.
  * Streams: MANAGED memory moves in the order of desc->stream, and the call waits for a move to the host unless
  * ::GMM_MOVE_NON_BLOCKING is set. For VMM memory the call waits for the device.
  * Since: 1.0

@@ -315,7 +315,7 @@ typedef struct gmm_compact_info {
  * @param desc  NULL: all VMM heaps of the scope, without a bound.
  * Results: UNCHANGED (nothing was moved or returned; always so inside gmm_defer_begin()). `out` is filled then too.
  * Errors: as gmm_stats_query(), INVALID_FLAGS, INVALID_HANDLE (heap), INVALID_KIND (a heap of another kind than VMM),
- * OUT_OF_MEMORY, OUT_OF_HOST_MEMORY, DRIVER; with GMM_COMPACT_LIVE BUSY (a watcher of gmm_watch() refuses or is late).
+ * OUT_OF_MEMORY, OUT_OF_HOST_MEMORY, DRIVER; with GMM_COMPACT_LIVE BUSY (a watcher of gmm_watch() refuses).
  * Work before the failure is not undone.
  * Streams: the call waits for none, and queues nothing but events. With GMM_COMPACT_LIVE it waits for the devices.
  * Threads: any. Without a flag, allocations from a heap wait for at most 32 MiB of moves or returns at a time, or for
