@@ -64,10 +64,11 @@ bool calibrate(Workers *workers, const Options &options, PairCell *cell) {
                                                                          : 500);
   cell->iterations = 4;
   for (int step = 0; step < 40; ++step) {
-    if (!measure(workers, *cell, cell->iterations, &ns)) return false;
-    const double part = ns * static_cast<double>(cell->iterations) / wanted;
+    double again = 0;  // the less of two: one of them may have met a rare delay
+    if (!measure(workers, *cell, cell->iterations, &ns) || !measure(workers, *cell, cell->iterations, &again))
+      return false;
+    const double part = std::min(ns, again) * static_cast<double>(cell->iterations) / wanted;
     if (part >= 0.5 && part <= 2) break;
-    // By small steps up, as the last measurement may have met a rare delay.
     cell->iterations = static_cast<uint64_t>(static_cast<double>(cell->iterations) / std::clamp(part, 0.25, 16.0)) + 1;
     if (part > 2 && cell->iterations <= 2) break;
   }
