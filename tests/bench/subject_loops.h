@@ -31,6 +31,21 @@
 
 namespace gmm_bench {
 
+// A base for allocators of ordinary memory, which know neither streams nor counts.
+struct PlainPeer {
+  static constexpr uint32_t kKinds = 1u << GMM_BENCH_SYSTEM;
+  static constexpr bool kNeedsCuda = false;
+  struct Stream {};
+
+  void close() {}
+  Stream stream(uint32_t) { return {}; }
+  bool thread_begin() { return true; }
+  void thread_end() {}
+  uint64_t reserved() { return GMM_BENCH_UNKNOWN; }
+  uint64_t peak_reserved() { return GMM_BENCH_UNKNOWN; }
+  uint64_t backend_calls() { return GMM_BENCH_UNKNOWN; }
+};
+
 // Hides a block from the compiler, which may drop a malloc whose block is unused.
 inline void keep(void *block) { asm volatile("" : : "r"(block) : "memory"); }
 
