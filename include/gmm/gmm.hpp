@@ -498,7 +498,7 @@ class scope {
     desc_.kind = kind;
     return *this;
   }
-  [[nodiscard]] constexpr const gmm_scope_desc &c() const noexcept { return desc_; }
+  [[nodiscard]] constexpr const gmm_scope_desc *get() const noexcept { return &desc_; }
 
  private:
   gmm_scope_desc desc_ = {sizeof(gmm_scope_desc), 0, 0, 0, 0, 0};
@@ -1081,14 +1081,14 @@ class context_ref : public object_handle<gmm_context, gmm_context_release> {
 
   /* Limits and counts. A scope without a part is the whole context. */
 
-  outcome<void> limit_set(const scope &of, uint64_t bytes) const { return call<void>(gmm_limit_set, of.c(), bytes); }
+  outcome<void> limit_set(const scope &of, uint64_t bytes) const { return call<void>(gmm_limit_set, of.get(), bytes); }
   [[nodiscard]] outcome<gmm_stats_info> stats_query(const scope &of = {}) const {
-    return call<gmm_stats_info>(gmm_stats_query, of.c());
+    return call<gmm_stats_info>(gmm_stats_query, of.get());
   }
-  outcome<uint64_t> trim(const scope &of = {}) const { return call<uint64_t>(gmm_trim, of.c()); }
+  outcome<uint64_t> trim(const scope &of = {}) const { return call<uint64_t>(gmm_trim, of.get()); }
   outcome<gmm_compact_info> compact(const compact_desc &desc = {}) const { return compact(scope(), desc); }
   outcome<gmm_compact_info> compact(const scope &of, const compact_desc &desc = {}) const {
-    return call<gmm_compact_info>(gmm_compact, of.c(), desc.c());
+    return call<gmm_compact_info>(gmm_compact, of.get(), desc.c());
   }
   /** Frees every allocation. No buffer of the context may end after that: detach() them. */
   outcome<void> reset() const { return call<void>(gmm_reset); }
@@ -1406,7 +1406,7 @@ class snapshot : public unique<snapshot_ref> {
  public:
   using unique::unique;
   [[nodiscard]] static outcome<snapshot> create(context_ref context, const scope &of = {}) {
-    return detail::make<snapshot>(gmm_snapshot_create, context.get(), of.c());
+    return detail::make<snapshot>(gmm_snapshot_create, context.get(), of.get());
   }
   outcome<void> destroy() { return finish(); }
 };
