@@ -133,7 +133,6 @@ typedef struct gmm_watcher gmm_watcher;
  * Threads: a context with watchers of BUDGET has one thread for all of them.
  * Ownership: gmm copies desc. `user` must live until gmm_watcher_destroy() or the end of the context, which ends the
  * watchers that are left. The caller destroys the watcher.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_watch(gmm_context *context, const gmm_watch_desc *desc, gmm_watcher **out) GMM_NOEXCEPT;
 
@@ -144,7 +143,6 @@ GMM_API gmm_result gmm_watch(gmm_context *context, const gmm_watch_desc *desc, g
  *
  * @param watcher  NULL is allowed and does nothing.
  * Errors: INVALID_HANDLE, BUSY (the caller is a callback of a watcher), FORKED.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_watcher_destroy(gmm_watcher *watcher) GMM_NOEXCEPT;
 
