@@ -4,17 +4,21 @@
  * The interface in C++17: objects that clean up after themselves, over the C functions of gmm.h.
  *
  *     gmm::context context = gmm::context::create();
- *     gmm::tag weights = gmm::tag::create(context, "weights", {.contents = GMM_CONTENTS_HOST});
- *     gmm::buffer buffer = context.alloc(1 << 20, {.kind = GMM_KIND_VMM, .tag = weights});
+ *     gmm::tag_desc kept;
+ *     kept.contents = GMM_CONTENTS_HOST;
+ *     gmm::tag weights = gmm::tag::create(context, "weights", kept);
+ *     gmm::alloc_desc desc;
+ *     desc.kind = GMM_KIND_VMM;
+ *     desc.tag = weights;
+ *     gmm::buffer buffer = context.alloc(1 << 20, desc);
  *     context.fill(buffer.data(), 7, buffer.size());
  *     weights.pause();
  *
- * The braces with names are C++20. In C++17 a program writes `gmm::tag_desc desc; desc.contents = ...;`.
- *
  * Names. gmm_<noun>_<verb>() is the function <verb> of the class gmm::<noun>, and gmm_<verb>() is a function of
  * gmm::context. A comment names the exceptions: words that C++ reserves, and functions that have no noun of their own.
- * Flags, kinds and infos are those of C: GMM_KIND_VMM, gmm_pointer_info. Descriptors have the fields of C, each with
- * its default, and without struct_size, flags that must be 0, and reserved fields.
+ * Flags, kinds, infos and descriptors are those of C: GMM_KIND_VMM, gmm_pointer_info, gmm_tag_desc. gmm::tag_desc is a
+ * gmm_tag_desc whose fields are 0. Functions take either and set struct_size, so that in C++20 braces will do:
+ * `gmm::tag::create(context, "weights", {.contents = GMM_CONTENTS_HOST})`.
  *
  * Comments. The body of a function names the C function that it calls. The comment of that one has the units, results,
  * errors, order with streams, and threads; a comment here has only the differences. All of these are since 1.0.
@@ -252,44 +256,29 @@ class [[nodiscard]] result : public detail::failable {
   result(U &&value) noexcept(std::is_nothrow_constructible_v<T, U>) : value_(std::forward<U>(value)) {}
   /** The error's code must be below 0. */
   result(gmm::error failure) noexcept : failable(std::move(failure)) {}
-  result(result &&other) noexcept : failable(std::move(other)) {
-    if (has_value()) ::new (static_cast<void *>(&value_)) T(std::move(other.value_));
-  }
-  result &operator=(result &&other) noexcept {
-    if (this != &other) {
-      this->~result();
-      ::new (static_cast<void *>(this)) result(std::move(other));
-    }
-    return *this;
-  }
-  ~result() {
-    if (has_value()) value_.~T();
-  }
+  result(result &&other) = default;
+  result &operator=(result &&other) = default;
 
-  [[nodiscard]] T &operator*() &noexcept { return value_; }
-  [[nodiscard]] const T &operator*() const &noexcept { return value_; }
-  [[nodiscard]] T &&operator*() &&noexcept { return std::move(value_); }
-  [[nodiscard]] const T &&operator*() const &&noexcept { return std::move(value_); }
-  [[nodiscard]] T *operator->() noexcept { return &value_; }
-  [[nodiscard]] const T *operator->() const noexcept { return &value_; }
+  [[nodiscard]] T &operator*() &noexcept { return *value_; }
+  [[nodiscard]] const T &operator*() const &noexcept { return *value_; }
+  [[nodiscard]] T &&operator*() &&noexcept { return *std::move(value_); }
+  [[nodiscard]] T *operator->() noexcept { return &*value_; }
+  [[nodiscard]] const T *operator->() const noexcept { return &*value_; }
 
-  T &value() & { return need_value(), value_; }
-  const T &value() const & { return need_value(), value_; }
-  T &&value() && { return need_value(), std::move(value_); }
-  const T &&value() const && { return need_value(), std::move(value_); }
+  T &value() & { return need_value(), *value_; }
+  const T &value() const & { return need_value(), *value_; }
+  T &&value() && { return need_value(), *std::move(value_); }
   template <class U>
   [[nodiscard]] T value_or(U &&other) const & {
-    return has_value() ? value_ : static_cast<T>(std::forward<U>(other));
+    return value_.value_or(std::forward<U>(other));
   }
   template <class U>
   [[nodiscard]] T value_or(U &&other) && {
-    return has_value() ? std::move(value_) : static_cast<T>(std::forward<U>(other));
+    return std::move(value_).value_or(std::forward<U>(other));
   }
 
  private:
-  union {
-    T value_;
-  };
+  std::optional<T> value_;
 };
 
 /** Success, or the error of the call. */
@@ -347,11 +336,22 @@ struct has_struct_size : std::false_type {};
 template <class T>
 struct has_struct_size<T, std::void_t<decltype(T::struct_size)>> : std::true_type {};
 
-/** An argument for C: a descriptor by its address, anything else as it is. */
+/** A descriptor with its size, which C takes by its address. */
+template <class Desc>
+class sized {
+ public:
+  explicit sized(const Desc &fields) noexcept : fields_(fields) { fields_.struct_size = sizeof(Desc); }
+  operator const Desc *() const noexcept { return &fields_; }
+
+ private:
+  Desc fields_;
+};
+
+/** An argument for C: a descriptor with its size, anything else as it is. */
 template <class T>
 auto pass(const T &argument) noexcept {
   if constexpr (has_struct_size<T>::value)
-    return &argument;
+    return sized<T>(argument);
   else
     return argument;
 }
@@ -415,6 +415,8 @@ class device_id {
   constexpr explicit device_id(gmm_device ordinal) noexcept : ordinal_(ordinal) {}
   [[nodiscard]] static constexpr device_id host() noexcept { return device_id(-1); }
   [[nodiscard]] constexpr gmm_device get() const noexcept { return ordinal_; }
+  /** The field of a descriptor. */
+  constexpr operator gmm_device() const noexcept { return ordinal_; }
   [[nodiscard]] friend constexpr bool operator==(device_id a, device_id b) noexcept { return a.get() == b.get(); }
   [[nodiscard]] friend constexpr bool operator!=(device_id a, device_id b) noexcept { return a.get() != b.get(); }
 
@@ -444,6 +446,8 @@ class milliseconds {
   /** GMM_FOREVER, and GMM_DECOMMIT_NEVER. */
   [[nodiscard]] static constexpr milliseconds forever() noexcept { return milliseconds(UINT64_MAX); }
   [[nodiscard]] constexpr uint64_t count() const noexcept { return count_; }
+  /** The field of a descriptor. */
+  constexpr operator uint64_t() const noexcept { return count_; }
 
  private:
   uint64_t count_ = 0;
@@ -505,213 +509,35 @@ class scope {
 };
 
 /* --- Descriptors ------------------------------------------------------------------------------------------- */
-/* c() makes the descriptor of C. GCC warns of fields that are not named in braces, unless they have initialisers as
- * these have: so they are not those of C. */
 
-/** The options of context::create(). */
-struct context_desc {
-  gmm_backend backend = GMM_BACKEND_AUTO;
-  uint32_t flags = 0; /**< GMM_CONTEXT_* */
-  uint32_t host_devices = 0;
-  gmm_log_callback log = {nullptr, nullptr};
-  gmm_host_allocator host_allocator = {nullptr, nullptr, nullptr};
-  uint64_t host_memory = 0;            /**< bytes */
-  milliseconds decommit_after_ms = {}; /**< 0: GMM_DECOMMIT_AFTER_MS in the environment; forever: never */
+namespace detail {
 
-  [[nodiscard]] gmm_context_desc c() const noexcept {
-    return {sizeof(gmm_context_desc), backend, flags, host_devices, log, host_allocator, host_memory,
-            decommit_after_ms.count()};
-  }
+/** A descriptor of C whose fields are 0. */
+template <class Desc>
+struct zeroed : Desc {
+  constexpr zeroed() noexcept : Desc{} {}
 };
 
-/** The options of context_ref::alloc(). */
-struct alloc_desc {
-  gmm_kind kind = GMM_KIND_UNSPECIFIED;
-  device_id device = {};
-  gmm_tag tag = 0; /**< 0: the thread's current tag */
-  gmm_stream stream = nullptr;
-  uint64_t alignment = 0; /**< bytes; 0: 256 */
-  uint32_t flags = 0;     /**< GMM_ALLOC_* */
+}  // namespace detail
 
-  [[nodiscard]] gmm_alloc_desc c() const noexcept {
-    return {sizeof(gmm_alloc_desc), kind, device.get(), tag, stream, alignment, flags, 0};
-  }
-};
-
-/** The options of heap::create(). */
-struct heap_desc {
-  gmm_kind kind = GMM_KIND_UNSPECIFIED;
-  device_id device = {};
-  gmm_tag tag = 0;             /**< 0: the thread's current tag */
-  uint64_t minimum_extent = 0; /**< bytes; 0: 2 MiB, growing */
-  uint64_t limit = 0;          /**< bytes; 0: no limit */
-  uint64_t peer_devices = 0;   /**< bit d lets device d use the memory */
-  uint32_t flags = 0;          /**< GMM_HEAP_* */
-
-  [[nodiscard]] gmm_heap_desc c() const noexcept {
-    return {sizeof(gmm_heap_desc), kind, device.get(), tag, minimum_extent, limit, peer_devices, flags, 0};
-  }
-};
-
-/** The options of context::compact(). */
-struct compact_desc {
-  uint32_t flags = 0;       /**< GMM_COMPACT_* */
-  gmm_heap *heap = nullptr; /**< only this heap; heap_ref::get() */
-  uint64_t max_bytes = 0;   /**< 0: no bound */
-  uint64_t max_us = 0;      /**< microseconds; 0: no bound */
-
-  [[nodiscard]] gmm_compact_desc c() const noexcept {
-    return {sizeof(gmm_compact_desc), flags, heap, max_bytes, max_us};
-  }
-};
-
-/** The options of stream::create(). */
-struct stream_desc {
-  device_id device = {};
-  int32_t priority = 0; /**< a lower number goes first */
-
-  [[nodiscard]] gmm_stream_desc c() const noexcept { return {sizeof(gmm_stream_desc), 0, device.get(), priority}; }
-};
-
-/** The options of event::create(). */
-struct event_desc {
-  uint32_t flags = 0; /**< GMM_EVENT_* */
-  device_id device = {};
-
-  [[nodiscard]] gmm_event_desc c() const noexcept { return {sizeof(gmm_event_desc), flags, device.get(), 0}; }
-};
-
-/** The options of event::import_semaphore(). */
-struct semaphore_desc {
-  gmm_semaphore_type type = 0; /**< GMM_SEMAPHORE_* */
-  device_id device = {};
-  int32_t fd = 0;
-  gmm_semaphore_calls calls = {nullptr, nullptr, nullptr};
-
-  [[nodiscard]] gmm_semaphore_desc c() const noexcept {
-    return {sizeof(gmm_semaphore_desc), type, device.get(), fd, calls};
-  }
-};
-
-/** The options of watcher::create(). */
-struct watch_desc {
-  uint32_t events = 0; /**< GMM_WATCH_* */
-  gmm_tag tag = 0;
-  device_id device = {}; /**< for GMM_WATCH_BUDGET */
-  const void *address = nullptr;
-  uint64_t size = 0; /**< 0: the tag */
-  uint64_t budget_bytes = 0;
-  int32_t order = 0;
-  const char *name = nullptr;
-  gmm_watch_callback callback = {nullptr, nullptr}; /**< watcher::create() with a function sets it */
-
-  [[nodiscard]] gmm_watch_desc c() const noexcept {
-    return {sizeof(gmm_watch_desc), events, tag, device.get(), address, size, budget_bytes, order, 0, name, callback};
-  }
-};
-
-/** The options of lease::create(). */
-struct lease_desc {
-  const char *name = nullptr;
-  int32_t priority = 0;
-  uint64_t floor_bytes = 0;
-  uint64_t residency_ms = 0; /**< 0: as long as the resume took, at least 100 */
-  gmm_lease_ask_callback asked = {nullptr, nullptr};
-
-  [[nodiscard]] gmm_lease_desc c() const noexcept {
-    return {sizeof(gmm_lease_desc), 0, name, priority, 0, floor_bytes, residency_ms, asked};
-  }
-};
-
-/** The options of lease_ref::request(). */
-struct lease_request_desc {
-  const gmm_lease_amount *amounts = nullptr;
-  uint32_t amount_count = 0;
-  uint64_t timeout_ms = 0; /**< 0: 60,000 */
-
-  [[nodiscard]] gmm_lease_request_desc c() const noexcept {
-    return {sizeof(gmm_lease_request_desc), 0, amounts, amount_count, 0, timeout_ms};
-  }
-};
-
-/** The options of context_ref::pin(). */
-struct pin_desc {
-  uint32_t flags = 0; /**< GMM_PIN_* */
-  device_id device = {};
-
-  [[nodiscard]] gmm_pin_desc c() const noexcept { return {sizeof(gmm_pin_desc), flags, device.get(), 0}; }
-};
-
-/** The options of context_ref::move(). */
-struct move_desc {
-  uint32_t flags = 0; /**< GMM_MOVE_* */
-  gmm_stream stream = nullptr;
-
-  [[nodiscard]] gmm_move_desc c() const noexcept { return {sizeof(gmm_move_desc), flags, stream}; }
-};
-
-/** The settings of a tag. */
-struct tag_desc {
-  gmm_contents contents = GMM_CONTENTS_DROP;
-  int32_t priority = 0;
-  uint32_t flags = 0; /**< GMM_TAG_* */
-
-  [[nodiscard]] gmm_tag_desc c() const noexcept { return {sizeof(gmm_tag_desc), contents, priority, flags}; }
-};
-
-/** The options of context_ref::pause() and resume(). */
-struct pause_desc {
-  uint32_t flags = 0; /**< GMM_PAUSE_* */
-  const gmm_tag *tags = nullptr;
-  uint32_t tag_count = 0; /**< 0: every tag */
-  gmm_progress_callback progress = {nullptr, nullptr};
-  uint64_t hold_ms = 0; /**< with GMM_PAUSE_HOLD; 0: 60,000 */
-
-  [[nodiscard]] gmm_pause_desc c() const noexcept {
-    return {sizeof(gmm_pause_desc), flags, tags, tag_count, 0, progress, hold_ms};
-  }
-};
-
-/** The settings of backups. */
-struct backup_desc {
-  uint32_t flags = 0;          /**< GMM_BACKUP_* */
-  uint64_t arena_limit = 0;    /**< bytes; 0: spare memory of the host */
-  uint64_t pageable_limit = 0; /**< bytes; 0: spare memory of the host */
-  const char *directory = nullptr;
-  uint32_t threads = 0;
-
-  [[nodiscard]] gmm_backup_desc c() const noexcept {
-    return {sizeof(gmm_backup_desc), flags, arena_limit, pageable_limit, directory, threads, 0};
-  }
-};
-
-/** The users who may share with a context. */
-struct ipc_desc {
-  const char *directory = nullptr;
-  const uint32_t *users = nullptr;
-  uint32_t user_count = 0;
-
-  [[nodiscard]] gmm_ipc_desc c() const noexcept { return {sizeof(gmm_ipc_desc), 0, directory, users, user_count, 0}; }
-};
-
-/** The options of context_ref::ipc_import(). */
-struct ipc_import_desc {
-  device_id device = {};
-  milliseconds timeout_ms = {}; /**< 0: 5,000 ms */
-
-  [[nodiscard]] gmm_ipc_import_desc c() const noexcept {
-    return {sizeof(gmm_ipc_import_desc), 0, device.get(), 0, timeout_ms.count()};
-  }
-};
-
-/** The options of context_ref::ipc_import_fd(). */
-struct ipc_fd_desc {
-  gmm_fd_type type = GMM_FD_DEFAULT;
-  device_id device = {};
-  uint64_t size = 0; /**< bytes of the allocation, from its maker */
-
-  [[nodiscard]] gmm_ipc_fd_desc c() const noexcept { return {sizeof(gmm_ipc_fd_desc), 0, type, device.get(), size}; }
-};
+using context_desc = detail::zeroed<gmm_context_desc>;
+using alloc_desc = detail::zeroed<gmm_alloc_desc>;
+using heap_desc = detail::zeroed<gmm_heap_desc>;
+using compact_desc = detail::zeroed<gmm_compact_desc>;
+using stream_desc = detail::zeroed<gmm_stream_desc>;
+using event_desc = detail::zeroed<gmm_event_desc>;
+using semaphore_desc = detail::zeroed<gmm_semaphore_desc>;
+using watch_desc = detail::zeroed<gmm_watch_desc>;
+using lease_desc = detail::zeroed<gmm_lease_desc>;
+using lease_request_desc = detail::zeroed<gmm_lease_request_desc>;
+using pin_desc = detail::zeroed<gmm_pin_desc>;
+using move_desc = detail::zeroed<gmm_move_desc>;
+using tag_desc = detail::zeroed<gmm_tag_desc>;
+using pause_desc = detail::zeroed<gmm_pause_desc>;
+using backup_desc = detail::zeroed<gmm_backup_desc>;
+using ipc_desc = detail::zeroed<gmm_ipc_desc>;
+using ipc_import_desc = detail::zeroed<gmm_ipc_import_desc>;
+using ipc_fd_desc = detail::zeroed<gmm_ipc_fd_desc>;
 
 /* --- Owners ------------------------------------------------------------------------------------------------ */
 
@@ -963,17 +789,15 @@ class context_ref : public object_handle<gmm_context, gmm_context_release> {
     return detail::give<buffer>(code, get(), memory, size);
   }
   /** Allocates a block of `size` bytes. It will be freed on desc.stream, unless that is changed. */
-  [[nodiscard]] outcome<buffer> alloc(uint64_t size, const alloc_desc &desc) const {
-    const gmm_alloc_desc c = desc.c();
+  [[nodiscard]] outcome<buffer> alloc(uint64_t size, const gmm_alloc_desc &desc) const {
     void *memory = nullptr;
-    const gmm_result code = gmm_alloc(get(), size, &c, &memory);
+    const gmm_result code = gmm_alloc(get(), size, detail::pass(desc), &memory);
     return detail::give<buffer>(code, get(), memory, size, desc.stream);
   }
   /** Allocates a block if that needs no wait; else the buffer is empty. */
-  [[nodiscard]] buffer try_alloc(uint64_t size, const alloc_desc &desc = {}) const noexcept {
-    const gmm_alloc_desc c = desc.c();
+  [[nodiscard]] buffer try_alloc(uint64_t size, const gmm_alloc_desc &desc = {}) const noexcept {
     void *memory = nullptr;
-    if (gmm_try_alloc(get(), size, &c, &memory) < 0) return {};
+    if (gmm_try_alloc(get(), size, detail::pass(desc), &memory) < 0) return {};
     return buffer(get(), memory, size, desc.stream);
   }
   /** Frees a block that no buffer owns. */
@@ -993,10 +817,9 @@ class context_ref : public object_handle<gmm_context, gmm_context_release> {
   }
 
   /** Page-locks the program's memory until the end of the object. */
-  [[nodiscard]] outcome<pinned> pin(void *memory, uint64_t size, const pin_desc &desc = {}) const {
-    const gmm_pin_desc c = desc.c();
+  [[nodiscard]] outcome<pinned> pin(void *memory, uint64_t size, const gmm_pin_desc &desc = {}) const {
     void *device_pointer = nullptr;
-    const gmm_result code = gmm_pin(get(), memory, size, &c, &device_pointer);
+    const gmm_result code = gmm_pin(get(), memory, size, detail::pass(desc), &device_pointer);
     return detail::give<pinned>(code, pinned_ref(get(), memory, device_pointer));
   }
   outcome<void> advise(void *memory, uint64_t size, gmm_advice advice, device_id location) const {
@@ -1006,21 +829,20 @@ class context_ref : public object_handle<gmm_context, gmm_context_release> {
     return call<void>(gmm_prefetch, memory, size, location.get(), stream);
   }
   /** Moves a block, which keeps its address. Returns false if it was at the location already. */
-  outcome<bool> move(void *memory, device_id location, const move_desc &desc = {}) const {
-    const gmm_move_desc c = desc.c();
-    const gmm_result code = gmm_move(get(), memory, location.get(), &c);
+  outcome<bool> move(void *memory, device_id location, const gmm_move_desc &desc = {}) const {
+    const gmm_result code = gmm_move(get(), memory, location.get(), detail::pass(desc));
     return detail::give<bool>(code, code != GMM_UNCHANGED);
   }
 
   /* Pause and resume, by default of every tag. gmm::tag_ref has them for one tag. Results are bytes. */
 
-  outcome<uint64_t> pause(const pause_desc &desc = {}) const { return call<uint64_t>(gmm_pause, desc.c()); }
-  outcome<uint64_t> resume(const pause_desc &desc = {}) const { return call<uint64_t>(gmm_resume, desc.c()); }
-  [[nodiscard]] outcome<ticket> pause_async(const pause_desc &desc = {}) const {
-    return detail::make<ticket>(gmm_pause_async, get(), desc.c());
+  outcome<uint64_t> pause(const gmm_pause_desc &desc = {}) const { return call<uint64_t>(gmm_pause, desc); }
+  outcome<uint64_t> resume(const gmm_pause_desc &desc = {}) const { return call<uint64_t>(gmm_resume, desc); }
+  [[nodiscard]] outcome<ticket> pause_async(const gmm_pause_desc &desc = {}) const {
+    return detail::make<ticket>(gmm_pause_async, get(), desc);
   }
-  [[nodiscard]] outcome<ticket> resume_async(const pause_desc &desc = {}) const {
-    return detail::make<ticket>(gmm_resume_async, get(), desc.c());
+  [[nodiscard]] outcome<ticket> resume_async(const gmm_pause_desc &desc = {}) const {
+    return detail::make<ticket>(gmm_resume_async, get(), desc);
   }
   outcome<uint64_t> resume_range(const void *address, uint64_t size) const {
     return call<uint64_t>(gmm_resume_range, address, size);
@@ -1036,7 +858,7 @@ class context_ref : public object_handle<gmm_context, gmm_context_release> {
 
   /* Backups. */
 
-  outcome<void> backup_configure(const backup_desc &desc) const { return call<void>(gmm_backup_configure, desc.c()); }
+  outcome<void> backup_configure(const gmm_backup_desc &desc) const { return call<void>(gmm_backup_configure, desc); }
   outcome<void> backup_reserve(device_id device, uint64_t bytes) const {
     return call<void>(gmm_backup_reserve, device.get(), bytes);
   }
@@ -1048,32 +870,26 @@ class context_ref : public object_handle<gmm_context, gmm_context_release> {
   [[nodiscard]] outcome<const void *> backup_map(const void *address, uint64_t size) const {
     return call<const void *>(gmm_backup_map, address, size);
   }
-  outcome<uint64_t> backup_discard(const pause_desc &desc = {}) const {
-    return call<uint64_t>(gmm_backup_discard, desc.c());
+  outcome<uint64_t> backup_discard(const gmm_pause_desc &desc = {}) const {
+    return call<uint64_t>(gmm_backup_discard, desc);
   }
 
   /* Sharing. gmm::event has the functions of events. */
 
-  outcome<void> ipc_configure(const ipc_desc &desc) const { return call<void>(gmm_ipc_configure, desc.c()); }
+  outcome<void> ipc_configure(const gmm_ipc_desc &desc) const { return call<void>(gmm_ipc_configure, desc); }
   [[nodiscard]] outcome<gmm_ipc_handle> ipc_export(const void *memory) const {
     return call<gmm_ipc_handle>(gmm_ipc_export, memory);
   }
   /** Maps another process's memory until the end of the object. */
-  [[nodiscard]] outcome<imported> ipc_import(const gmm_ipc_handle &handle, const ipc_import_desc &desc = {}) const {
-    const gmm_ipc_import_desc c = desc.c();
-    void *memory = nullptr;
-    const gmm_result code = gmm_ipc_import(get(), &handle, &c, &memory);
-    return detail::give<imported>(code, imported_ref(get(), memory));
+  [[nodiscard]] outcome<imported> ipc_import(const gmm_ipc_handle &handle, const gmm_ipc_import_desc &desc = {}) const {
+    return import_by(gmm_ipc_import, &handle, desc);
   }
   [[nodiscard]] outcome<gmm_ipc_fd_info> ipc_export_fd(const void *memory, gmm_fd_type type = GMM_FD_DEFAULT) const {
     return call<gmm_ipc_fd_info>(gmm_ipc_export_fd, memory, type);
   }
   /** Maps the memory of a descriptor until the end of the object. */
-  [[nodiscard]] outcome<imported> ipc_import_fd(int32_t fd, const ipc_fd_desc &desc) const {
-    const gmm_ipc_fd_desc c = desc.c();
-    void *memory = nullptr;
-    const gmm_result code = gmm_ipc_import_fd(get(), fd, &c, &memory);
-    return detail::give<imported>(code, imported_ref(get(), memory));
+  [[nodiscard]] outcome<imported> ipc_import_fd(int32_t fd, const gmm_ipc_fd_desc &desc) const {
+    return import_by(gmm_ipc_import_fd, fd, desc);
   }
   [[nodiscard]] outcome<gmm_ipc_legacy_info> ipc_export_legacy(const void *memory) const {
     return call<gmm_ipc_legacy_info>(gmm_ipc_export_legacy, memory);
@@ -1086,9 +902,9 @@ class context_ref : public object_handle<gmm_context, gmm_context_release> {
     return call<gmm_stats_info>(gmm_stats_query, of.get());
   }
   outcome<uint64_t> trim(const scope &of = {}) const { return call<uint64_t>(gmm_trim, of.get()); }
-  outcome<gmm_compact_info> compact(const compact_desc &desc = {}) const { return compact(scope(), desc); }
-  outcome<gmm_compact_info> compact(const scope &of, const compact_desc &desc = {}) const {
-    return call<gmm_compact_info>(gmm_compact, of.get(), desc.c());
+  outcome<gmm_compact_info> compact(const gmm_compact_desc &desc = {}) const { return compact(scope(), desc); }
+  outcome<gmm_compact_info> compact(const scope &of, const gmm_compact_desc &desc = {}) const {
+    return call<gmm_compact_info>(gmm_compact, of.get(), desc);
   }
   /** Frees every allocation. No buffer of the context may end after that: detach() them. */
   outcome<void> reset() const { return call<void>(gmm_reset); }
@@ -1102,14 +918,20 @@ class context_ref : public object_handle<gmm_context, gmm_context_release> {
   outcome<T> call(Function *function, const Arguments &...arguments) const {
     return detail::call<T>(function, get(), arguments...);
   }
+  template <class Function, class From, class Desc>
+  outcome<imported> import_by(Function *function, From from, const Desc &desc) const {
+    void *memory = nullptr;
+    const gmm_result code = function(get(), from, detail::pass(desc), &memory);
+    return detail::give<imported>(code, imported_ref(get(), memory));
+  }
 };
 
 /** Owns a reference to a context. The last owner's end frees all memory of the context. */
 class context : public unique<context_ref> {
  public:
   using unique::unique;
-  [[nodiscard]] static outcome<context> create(const context_desc &desc = {}) {
-    return detail::make<context>(gmm_context_create, desc.c());
+  [[nodiscard]] static outcome<context> create(const gmm_context_desc &desc = {}) {
+    return detail::make<context>(gmm_context_create, desc);
   }
   outcome<void> release() { return finish(); }
 };
@@ -1156,10 +978,9 @@ class heap_ref : public object_handle<gmm_heap, gmm_heap_destroy> {
 class heap : public unique<heap_ref> {
  public:
   using unique::unique;
-  [[nodiscard]] static outcome<heap> create(context_ref context, const heap_desc &desc = {}) {
-    const gmm_heap_desc c = desc.c();
+  [[nodiscard]] static outcome<heap> create(context_ref context, const gmm_heap_desc &desc = {}) {
     gmm_heap *made = nullptr;
-    const gmm_result code = gmm_heap_create(context.get(), &c, &made);
+    const gmm_result code = gmm_heap_create(context.get(), detail::pass(desc), &made);
     const gmm_kind kind = desc.kind != GMM_KIND_UNSPECIFIED ? desc.kind : static_cast<gmm_kind>(GMM_KIND_DEVICE);
     return detail::give<heap>(code, heap_ref(context, made, kind));
   }
@@ -1199,16 +1020,16 @@ class event_ref : public object_handle<gmm_event, gmm_event_destroy> {
 class event : public unique<event_ref> {
  public:
   using unique::unique;
-  [[nodiscard]] static outcome<event> create(context_ref context, const event_desc &desc = {}) {
-    return detail::make<event>(gmm_event_create, context.get(), desc.c());
+  [[nodiscard]] static outcome<event> create(context_ref context, const gmm_event_desc &desc = {}) {
+    return detail::make<event>(gmm_event_create, context.get(), desc);
   }
   /** Another process's event. `import` is a word of C++20. */
   [[nodiscard]] static outcome<event> import_handle(context_ref context, const gmm_ipc_handle &handle,
-                                                    const ipc_import_desc &desc = {}) {
-    return detail::make<event>(gmm_event_import, context.get(), &handle, desc.c());
+                                                    const gmm_ipc_import_desc &desc = {}) {
+    return detail::make<event>(gmm_event_import, context.get(), &handle, desc);
   }
-  [[nodiscard]] static outcome<event> import_semaphore(context_ref context, const semaphore_desc &desc) {
-    return detail::make<event>(gmm_event_import_semaphore, context.get(), desc.c());
+  [[nodiscard]] static outcome<event> import_semaphore(context_ref context, const gmm_semaphore_desc &desc) {
+    return detail::make<event>(gmm_event_import_semaphore, context.get(), desc);
   }
   outcome<void> destroy() { return finish(); }
 };
@@ -1236,10 +1057,9 @@ class stream_ref : public context_handle<gmm_stream, gmm_stream_destroy> {
 class stream : public unique<stream_ref> {
  public:
   using unique::unique;
-  [[nodiscard]] static outcome<stream> create(context_ref context, const stream_desc &desc = {}) {
-    const gmm_stream_desc c = desc.c();
+  [[nodiscard]] static outcome<stream> create(context_ref context, const gmm_stream_desc &desc = {}) {
     gmm_stream made = nullptr;
-    const gmm_result code = gmm_stream_create(context.get(), &c, &made);
+    const gmm_result code = gmm_stream_create(context.get(), detail::pass(desc), &made);
     return detail::give<stream>(code, stream_ref(context, made));
   }
   outcome<void> destroy() { return finish(); }
@@ -1277,8 +1097,8 @@ class tag_ref : public context_handle<gmm_tag, gmm_tag_destroy> {
   [[nodiscard]] outcome<gmm_tag_info> query() const {
     return detail::call<gmm_tag_info>(gmm_tag_query, context_, named_);
   }
-  outcome<void> configure(const tag_desc &desc) const {
-    return detail::call<void>(gmm_tag_configure, context_, named_, desc.c());
+  outcome<void> configure(const gmm_tag_desc &desc) const {
+    return detail::call<void>(gmm_tag_configure, context_, named_, desc);
   }
   /** Makes the tag the thread's current one until the end of the object. */
   [[nodiscard]] outcome<tag_scope> push() const {
@@ -1350,9 +1170,8 @@ class tag : public unique<owned_tag_ref> {
     return create_of(context, name, nullptr);
   }
   /** Creates a tag, or names the existing one with these settings. */
-  [[nodiscard]] static outcome<tag> create(context_ref context, const char *name, const tag_desc &desc) {
-    const gmm_tag_desc c = desc.c();
-    return create_of(context, name, &c);
+  [[nodiscard]] static outcome<tag> create(context_ref context, const char *name, const gmm_tag_desc &desc) {
+    return create_of(context, name, detail::pass(desc));
   }
   /** Destroys the tag, own or not. After INVALID_TAG too the object is empty. */
   outcome<void> destroy() {
@@ -1450,14 +1269,14 @@ class watcher : public unique<watcher_ref> {
  public:
   using unique::unique;
   /** Calls desc.callback. */
-  [[nodiscard]] static outcome<watcher> create(context_ref context, const watch_desc &desc) {
-    return detail::make<watcher>(gmm_watch, context.get(), desc.c());
+  [[nodiscard]] static outcome<watcher> create(context_ref context, const gmm_watch_desc &desc) {
+    return detail::make<watcher>(gmm_watch, context.get(), desc);
   }
   /**
    * Calls a copy of `function`, which takes a gmm_watch_info and returns the answer. It lies in memory of malloc().
    */
   template <class Function>
-  [[nodiscard]] static outcome<watcher> create(context_ref context, watch_desc desc, Function function) {
+  [[nodiscard]] static outcome<watcher> create(context_ref context, gmm_watch_desc desc, Function function) {
     static_assert(std::is_nothrow_move_constructible_v<Function>, "the function is moved into memory of its own");
     static_assert(alignof(Function) <= alignof(std::max_align_t), "malloc() aligns the function");
     void *place = std::malloc(sizeof(Function));
@@ -1471,9 +1290,8 @@ class watcher : public unique<watcher_ref> {
       static_cast<Function *>(held)->~Function();
       std::free(held);
     };
-    const gmm_watch_desc c = desc.c();
     gmm_watcher *made = nullptr;
-    const gmm_result code = gmm_watch(context.get(), &c, &made);
+    const gmm_result code = gmm_watch(context.get(), detail::pass(desc), &made);
     if (code < 0) end_function(desc.callback.user);
     return detail::give<watcher>(code, watcher_ref(made, desc.callback.user, end_function));
   }
@@ -1489,12 +1307,12 @@ class lease_ref : public object_handle<gmm_lease, gmm_lease_destroy> {
     return detail::call<void>(gmm_lease_offer, get(), tag, cost);
   }
   /** Waits until the lease is granted, and resumes the offered tags. */
-  outcome<void> request(const lease_request_desc &desc = {}) const {
-    return detail::call<void>(gmm_lease_request, get(), desc.c(), nullptr);
+  outcome<void> request(const gmm_lease_request_desc &desc = {}) const {
+    return detail::call<void>(gmm_lease_request, get(), desc, nullptr);
   }
   /** Requests the lease in the background. The ticket ends before the lease. */
-  [[nodiscard]] outcome<ticket> request_async(const lease_request_desc &desc = {}) const {
-    return detail::make<ticket>(gmm_lease_request, get(), desc.c());
+  [[nodiscard]] outcome<ticket> request_async(const gmm_lease_request_desc &desc = {}) const {
+    return detail::make<ticket>(gmm_lease_request, get(), desc);
   }
   /** Ends the use. False: the lease was not in use. */
   outcome<bool> give_back() const {
@@ -1508,8 +1326,8 @@ class lease_ref : public object_handle<gmm_lease, gmm_lease_destroy> {
 class lease : public unique<lease_ref> {
  public:
   using unique::unique;
-  [[nodiscard]] static outcome<lease> create(context_ref context, const lease_desc &desc) {
-    return detail::make<lease>(gmm_lease_create, context.get(), desc.c());
+  [[nodiscard]] static outcome<lease> create(context_ref context, const gmm_lease_desc &desc) {
+    return detail::make<lease>(gmm_lease_create, context.get(), desc);
   }
   outcome<void> destroy() { return finish(); }
   [[nodiscard]] static outcome<gmm_lease_entry_info> list(context_ref context, uint64_t index, uint64_t timeout_ms) {
@@ -1600,11 +1418,10 @@ class cpu_heap : public unique<cpu_heap_ref> {
   using unique::unique;
   /** `desc.kind` is set to `kind`. */
   [[nodiscard]] static outcome<cpu_heap> create(context_ref context, cpu_kind kind = cpu_kind::host,
-                                                heap_desc desc = {}) {
+                                                gmm_heap_desc desc = {}) {
     desc.kind = static_cast<gmm_kind>(kind);
-    const gmm_heap_desc c = desc.c();
     gmm_heap *made = nullptr;
-    const gmm_result code = gmm_heap_create(context.get(), &c, &made);
+    const gmm_result code = gmm_heap_create(context.get(), detail::pass(desc), &made);
     return detail::give<cpu_heap>(code, cpu_heap_ref(heap_ref(context, made, desc.kind)));
   }
   outcome<void> destroy() { return finish(); }

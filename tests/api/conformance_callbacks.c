@@ -3,6 +3,11 @@
 #include "counted_allocator.h"
 #include "fault_support.h"
 
+static int32_t hear_nothing(void *user, const gmm_watch_info *info) {
+  (void)user, (void)info;
+  return 0;
+}
+
 // A little of everything; stops at the first failure and returns it.
 static gmm_result little_of_everything(gmm_context *c) {
   void *blocks[40] = {0};
@@ -10,6 +15,9 @@ static gmm_result little_of_everything(gmm_context *c) {
   gmm_stream stream = 0;
   gmm_heap *heap = NULL;
   gmm_event *event = NULL;
+  gmm_watcher *watcher = NULL;
+  gmm_ticket *ticket = NULL;
+  gmm_snapshot *snapshot = NULL;
   static uint8_t pinned[8192];
   bool is_pinned = false;
   const gmm_kind second = has_kind(GMM_KIND_VMM) ? GMM_KIND_VMM : GMM_KIND_HOST;
@@ -39,14 +47,25 @@ static gmm_result little_of_everything(gmm_context *c) {
     if (result == GMM_ERROR_SYSTEM || result == GMM_ERROR_NOT_SUPPORTED) result = GMM_OK;
   }
   if (is_pinned && (undone = gmm_unpin(c, pinned)) != GMM_OK) result = undone;
-  if (result == GMM_OK && second == GMM_KIND_VMM) result = gmm_pause(c, NULL, NULL);
+  if (result == GMM_OK) {
+    gmm_watch_desc desc = {.struct_size = sizeof desc, .events = GMM_WATCH_LOSING, .tag = tag};
+    desc.callback.fn = hear_nothing;
+    result = gmm_watch(c, &desc, &watcher);
+  }
+  if (result == GMM_OK && second == GMM_KIND_VMM) result = gmm_pause_async(c, NULL, &ticket);
+  if (result == GMM_OK && ticket != NULL) result = gmm_ticket_wait(ticket, GMM_FOREVER, NULL);
+  if (result == GMM_OK) result = gmm_snapshot_create(c, NULL, &snapshot);
   if (result == GMM_OK && second == GMM_KIND_VMM) result = gmm_resume(c, NULL, NULL);
   for (unsigned i = 0; i < 40; ++i)
     if (blocks[i] != NULL && (undone = gmm_free(c, blocks[i], stream)) != GMM_OK) result = undone;
+  if (snapshot != NULL && (undone = gmm_snapshot_destroy(snapshot)) != GMM_OK) result = undone;
+  if (ticket != NULL && (undone = gmm_ticket_destroy(ticket)) != GMM_OK) result = undone;
+  if (watcher != NULL && (undone = gmm_watcher_destroy(watcher)) != GMM_OK) result = undone;
   if (pushed && (undone = gmm_tag_pop(c)) != GMM_OK) result = undone;
   if (heap != NULL && (undone = gmm_heap_destroy(heap)) != GMM_OK) result = undone;
   if (event != NULL && (undone = gmm_event_destroy(event)) != GMM_OK) result = undone;
   if (stream != 0 && (undone = gmm_stream_destroy(c, stream)) != GMM_OK) result = undone;
+  if (tag != 0 && (undone = gmm_tag_destroy(c, tag)) != GMM_OK) result = undone;
   return result;
 }
 

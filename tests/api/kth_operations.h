@@ -195,6 +195,11 @@ static void prepare_trim(void) {
   write_pattern(blocks[0], sizes[0], 5, GMM_STREAM_DEFAULT);
   for (unsigned i = 1; i < BLOCKS; ++i) MUST(gmm_free(context, blocks[i], GMM_STREAM_DEFAULT));
 }
+static gmm_result run_snapshot(void) {
+  gmm_snapshot *made = NULL;
+  const gmm_result result = gmm_snapshot_create(context, NULL, &made);
+  return result == GMM_OK ? gmm_snapshot_destroy(made) : result;
+}
 static gmm_result run_trim(void) { return gmm_trim(context, NULL, NULL); }
 static void is_trimmed(void) {
   CHECK_PATTERN(blocks[0], sizes[0], 5);
