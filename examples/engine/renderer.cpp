@@ -59,10 +59,7 @@ const char *renderer::open(bool is_cpu, const uint8_t uuid[16]) {
   const char *host[] = {VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME};
   const char *descriptors[] = {VK_KHR_EXTERNAL_MEMORY_FD_EXTENSION_NAME, VK_KHR_EXTERNAL_SEMAPHORE_FD_EXTENSION_NAME};
   const float priority = 1;
-  auto queue = made<VkDeviceQueueCreateInfo>(VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO);
-  queue.queueFamilyIndex = family;
-  queue.queueCount = 1;
-  queue.pQueuePriorities = &priority;
+  const VkDeviceQueueCreateInfo queue = {VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO, nullptr, 0, family, 1, &priority};
   auto newer = made<VkPhysicalDeviceVulkan13Features>(VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_3_FEATURES);
   newer.dynamicRendering = VK_TRUE;
   auto timeline = made<VkPhysicalDeviceVulkan12Features>(VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES);
@@ -70,31 +67,23 @@ const char *renderer::open(bool is_cpu, const uint8_t uuid[16]) {
   timeline.timelineSemaphore = VK_TRUE;
   VkPhysicalDeviceFeatures features = {};
   features.largePoints = VK_TRUE;
-  auto device = made<VkDeviceCreateInfo>(VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO);
-  device.pNext = &timeline;
-  device.queueCreateInfoCount = 1;
-  device.pQueueCreateInfos = &queue;
-  device.enabledExtensionCount = is_cpu ? 1 : 2;
-  device.ppEnabledExtensionNames = is_cpu ? host : descriptors;
-  device.pEnabledFeatures = &features;
+  const VkDeviceCreateInfo device = {
+      VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO, &timeline, 0, 1, &queue, 0, nullptr, is_cpu ? 1u : 2u,
+      is_cpu ? host : descriptors,          &features};
   if (vkCreateDevice(physical_, &device, nullptr, &device_) != VK_SUCCESS)
     return "the Vulkan device lacks large points, or an extension for memory of others";
   vkGetDeviceQueue(device_, family, 0, &queue_);
 
-  auto pool = made<VkCommandPoolCreateInfo>(VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO);
-  pool.queueFamilyIndex = family;
+  const VkCommandPoolCreateInfo pool = {VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO, nullptr, 0, family};
   VK(vkCreateCommandPool(device_, &pool, nullptr, &pool_));
-  auto commands = made<VkCommandBufferAllocateInfo>(VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO);
-  commands.commandPool = pool_;
-  commands.commandBufferCount = 1;
+  const VkCommandBufferAllocateInfo commands = {VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO, nullptr, pool_,
+                                                VK_COMMAND_BUFFER_LEVEL_PRIMARY, 1};
   VK(vkAllocateCommandBuffers(device_, &commands, &commands_));
-  auto outside = made<VkExportSemaphoreCreateInfo>(VK_STRUCTURE_TYPE_EXPORT_SEMAPHORE_CREATE_INFO);
-  outside.handleTypes = VK_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD_BIT;
-  auto type = made<VkSemaphoreTypeCreateInfo>(VK_STRUCTURE_TYPE_SEMAPHORE_TYPE_CREATE_INFO);
-  type.semaphoreType = VK_SEMAPHORE_TYPE_TIMELINE;
-  if (!is_cpu) type.pNext = &outside;
-  auto semaphore = made<VkSemaphoreCreateInfo>(VK_STRUCTURE_TYPE_SEMAPHORE_CREATE_INFO);
-  semaphore.pNext = &type;
+  const VkExportSemaphoreCreateInfo outside = {VK_STRUCTURE_TYPE_EXPORT_SEMAPHORE_CREATE_INFO, nullptr,
+                                               VK_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD_BIT};
+  const VkSemaphoreTypeCreateInfo type = {VK_STRUCTURE_TYPE_SEMAPHORE_TYPE_CREATE_INFO, is_cpu ? nullptr : &outside,
+                                          VK_SEMAPHORE_TYPE_TIMELINE, 0};
+  const VkSemaphoreCreateInfo semaphore = {VK_STRUCTURE_TYPE_SEMAPHORE_CREATE_INFO, &type, 0};
   VK(vkCreateSemaphore(device_, &semaphore, nullptr, &timeline_));
   make_target();
   make_pipeline();
@@ -117,13 +106,18 @@ void renderer::close() {
   if (instance_ != nullptr) vkDestroyInstance(instance_, nullptr);
 }
 
-uint32_t renderer::memory_type(uint32_t bits, VkMemoryPropertyFlags wanted) const {
+VkDeviceMemory renderer::allocate(const void *source, VkDeviceSize size, uint32_t type_bits) const {
   VkPhysicalDeviceMemoryProperties memory;
   vkGetPhysicalDeviceMemoryProperties(physical_, &memory);
-  for (uint32_t i = 0; i < memory.memoryTypeCount; ++i)
-    if ((bits >> i & 1) != 0 && (memory.memoryTypes[i].propertyFlags & wanted) == wanted) return i;
-  std::fprintf(stderr, "Vulkan has no such type of memory\n");
-  std::exit(1);
+  uint32_t type = 0;
+  while (type < memory.memoryTypeCount && ((type_bits >> type & 1) == 0 || (memory.memoryTypes[type].propertyFlags &
+                                                                            VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT) == 0))
+    ++type;
+  const VkMemoryAllocateInfo info = {VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO, source, size, type};
+  VkDeviceMemory allocated = VK_NULL_HANDLE;
+  VK(type < memory.memoryTypeCount ? vkAllocateMemory(device_, &info, nullptr, &allocated)
+                                   : VK_ERROR_FEATURE_NOT_PRESENT);
+  return allocated;
 }
 
 // --- gmm's memory ----------------------------------------------------------------------------------------------------
@@ -132,8 +126,8 @@ view renderer::import(const memory_source &source, uint64_t size) const {
   view of;
   const auto handle =
       is_cpu_ ? VK_EXTERNAL_MEMORY_HANDLE_TYPE_HOST_ALLOCATION_BIT_EXT : VK_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD_BIT;
-  auto outside = made<VkExternalMemoryBufferCreateInfo>(VK_STRUCTURE_TYPE_EXTERNAL_MEMORY_BUFFER_CREATE_INFO);
-  outside.handleTypes = handle;
+  const VkExternalMemoryBufferCreateInfo outside = {VK_STRUCTURE_TYPE_EXTERNAL_MEMORY_BUFFER_CREATE_INFO, nullptr,
+                                                    static_cast<VkExternalMemoryHandleTypeFlags>(handle)};
   auto buffer = made<VkBufferCreateInfo>(VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO);
   buffer.pNext = &outside;
   buffer.size = size;
@@ -143,17 +137,10 @@ view renderer::import(const memory_source &source, uint64_t size) const {
   VkMemoryRequirements needs;
   vkGetBufferMemoryRequirements(device_, of.buffer, &needs);
 
-  auto by_address = made<VkImportMemoryHostPointerInfoEXT>(VK_STRUCTURE_TYPE_IMPORT_MEMORY_HOST_POINTER_INFO_EXT);
-  by_address.handleType = handle;
-  by_address.pHostPointer = source.address;
-  auto by_fd = made<VkImportMemoryFdInfoKHR>(VK_STRUCTURE_TYPE_IMPORT_MEMORY_FD_INFO_KHR);
-  by_fd.handleType = handle;
-  by_fd.fd = source.fd;
-  auto memory = made<VkMemoryAllocateInfo>(VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO);
-  memory.pNext = is_cpu_ ? static_cast<const void *>(&by_address) : &by_fd;
-  memory.allocationSize = source.size;
-  memory.memoryTypeIndex = memory_type(needs.memoryTypeBits, VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT);
-  VK(vkAllocateMemory(device_, &memory, nullptr, &of.memory));
+  const VkImportMemoryHostPointerInfoEXT by_address = {VK_STRUCTURE_TYPE_IMPORT_MEMORY_HOST_POINTER_INFO_EXT, nullptr,
+                                                       handle, source.address};
+  const VkImportMemoryFdInfoKHR by_fd = {VK_STRUCTURE_TYPE_IMPORT_MEMORY_FD_INFO_KHR, nullptr, handle, source.fd};
+  of.memory = allocate(is_cpu_ ? static_cast<const void *>(&by_address) : &by_fd, source.size, needs.memoryTypeBits);
   VK(vkBindBufferMemory(device_, of.buffer, of.memory, source.offset));
   return of;
 }
@@ -166,9 +153,8 @@ void renderer::end(view *of) const {
 
 int renderer::timeline_fd() const {
   const auto get = reinterpret_cast<PFN_vkGetSemaphoreFdKHR>(vkGetDeviceProcAddr(device_, "vkGetSemaphoreFdKHR"));
-  auto info = made<VkSemaphoreGetFdInfoKHR>(VK_STRUCTURE_TYPE_SEMAPHORE_GET_FD_INFO_KHR);
-  info.semaphore = timeline_;
-  info.handleType = VK_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD_BIT;
+  const VkSemaphoreGetFdInfoKHR info = {VK_STRUCTURE_TYPE_SEMAPHORE_GET_FD_INFO_KHR, nullptr, timeline_,
+                                        VK_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD_BIT};
   int fd = -1;
   VK(get(device_, &info, &fd));
   return fd;
@@ -187,72 +173,49 @@ void renderer::make_target() {
   VK(vkCreateImage(device_, &image, nullptr, &target_));
   VkMemoryRequirements needs;
   vkGetImageMemoryRequirements(device_, target_, &needs);
-  auto memory = made<VkMemoryAllocateInfo>(VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO);
-  memory.allocationSize = needs.size;
-  memory.memoryTypeIndex = memory_type(needs.memoryTypeBits, VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT);
-  VK(vkAllocateMemory(device_, &memory, nullptr, &target_memory_));
+  target_memory_ = allocate(nullptr, needs.size, needs.memoryTypeBits);
   VK(vkBindImageMemory(device_, target_, target_memory_, 0));
-  auto seen = made<VkImageViewCreateInfo>(VK_STRUCTURE_TYPE_IMAGE_VIEW_CREATE_INFO);
-  seen.image = target_;
-  seen.viewType = VK_IMAGE_VIEW_TYPE_2D;
-  seen.format = kFormat;
-  seen.subresourceRange = kWhole;
+  const VkImageViewCreateInfo seen = {
+      VK_STRUCTURE_TYPE_IMAGE_VIEW_CREATE_INFO, nullptr, 0, target_, VK_IMAGE_VIEW_TYPE_2D, kFormat, {}, kWhole};
   VK(vkCreateImageView(device_, &seen, nullptr, &target_view_));
+}
+
+VkPipelineShaderStageCreateInfo renderer::stage(const uint32_t *code, size_t size, VkShaderStageFlagBits of) const {
+  const VkShaderModuleCreateInfo info = {VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO, nullptr, 0, size, code};
+  VkShaderModule module = VK_NULL_HANDLE;
+  VK(vkCreateShaderModule(device_, &info, nullptr, &module));
+  return {VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO, nullptr, 0, of, module, "main", nullptr};
 }
 
 void renderer::make_pipeline() {
   const VkDescriptorSetLayoutBinding palette = {0, VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, 1, VK_SHADER_STAGE_VERTEX_BIT,
                                                 nullptr};
-  auto set_layout = made<VkDescriptorSetLayoutCreateInfo>(VK_STRUCTURE_TYPE_DESCRIPTOR_SET_LAYOUT_CREATE_INFO);
-  set_layout.bindingCount = 1;
-  set_layout.pBindings = &palette;
+  const VkDescriptorSetLayoutCreateInfo set_layout = {VK_STRUCTURE_TYPE_DESCRIPTOR_SET_LAYOUT_CREATE_INFO, nullptr, 0,
+                                                      1, &palette};
   VK(vkCreateDescriptorSetLayout(device_, &set_layout, nullptr, &set_layout_));
   const VkDescriptorPoolSize one = {VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, 1};
-  auto pool = made<VkDescriptorPoolCreateInfo>(VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO);
-  pool.maxSets = pool.poolSizeCount = 1;
-  pool.pPoolSizes = &one;
+  const VkDescriptorPoolCreateInfo pool = {VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO, nullptr, 0, 1, 1, &one};
   VK(vkCreateDescriptorPool(device_, &pool, nullptr, &set_pool_));
-  auto set = made<VkDescriptorSetAllocateInfo>(VK_STRUCTURE_TYPE_DESCRIPTOR_SET_ALLOCATE_INFO);
-  set.descriptorPool = set_pool_;
-  set.descriptorSetCount = 1;
-  set.pSetLayouts = &set_layout_;
+  const VkDescriptorSetAllocateInfo set = {VK_STRUCTURE_TYPE_DESCRIPTOR_SET_ALLOCATE_INFO, nullptr, set_pool_, 1,
+                                           &set_layout_};
   VK(vkAllocateDescriptorSets(device_, &set, &set_));
-  auto layout = made<VkPipelineLayoutCreateInfo>(VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO);
-  layout.setLayoutCount = 1;
-  layout.pSetLayouts = &set_layout_;
+  const VkPipelineLayoutCreateInfo layout = {
+      VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO, nullptr, 0, 1, &set_layout_, 0, nullptr};
   VK(vkCreatePipelineLayout(device_, &layout, nullptr, &layout_));
 
-  const struct {
-    const uint32_t *code;
-    size_t size;
-    VkShaderStageFlagBits stage;
-  } shaders[2] = {{points_vert, sizeof points_vert, VK_SHADER_STAGE_VERTEX_BIT},
-                  {points_frag, sizeof points_frag, VK_SHADER_STAGE_FRAGMENT_BIT}};
-  VkPipelineShaderStageCreateInfo stages[2];
-  for (int i = 0; i < 2; ++i) {
-    auto code = made<VkShaderModuleCreateInfo>(VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO);
-    code.codeSize = shaders[i].size;
-    code.pCode = shaders[i].code;
-    stages[i] = made<VkPipelineShaderStageCreateInfo>(VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO);
-    stages[i].stage = shaders[i].stage;
-    stages[i].pName = "main";
-    VK(vkCreateShaderModule(device_, &code, nullptr, &stages[i].module));
-  }
+  const VkPipelineShaderStageCreateInfo stages[] = {
+      stage(points_vert, sizeof points_vert, VK_SHADER_STAGE_VERTEX_BIT),
+      stage(points_frag, sizeof points_frag, VK_SHADER_STAGE_FRAGMENT_BIT)};
   const VkVertexInputBindingDescription points = {0, sizeof(point), VK_VERTEX_INPUT_RATE_VERTEX};
   const VkVertexInputAttributeDescription fields = {0, 0, VK_FORMAT_R32G32B32A32_SFLOAT, 0};
-  auto input = made<VkPipelineVertexInputStateCreateInfo>(VK_STRUCTURE_TYPE_PIPELINE_VERTEX_INPUT_STATE_CREATE_INFO);
-  input.vertexBindingDescriptionCount = input.vertexAttributeDescriptionCount = 1;
-  input.pVertexBindingDescriptions = &points;
-  input.pVertexAttributeDescriptions = &fields;
-  auto assembly =
-      made<VkPipelineInputAssemblyStateCreateInfo>(VK_STRUCTURE_TYPE_PIPELINE_INPUT_ASSEMBLY_STATE_CREATE_INFO);
-  assembly.topology = VK_PRIMITIVE_TOPOLOGY_POINT_LIST;
+  const VkPipelineVertexInputStateCreateInfo input = {
+      VK_STRUCTURE_TYPE_PIPELINE_VERTEX_INPUT_STATE_CREATE_INFO, nullptr, 0, 1, &points, 1, &fields};
+  const VkPipelineInputAssemblyStateCreateInfo assembly = {VK_STRUCTURE_TYPE_PIPELINE_INPUT_ASSEMBLY_STATE_CREATE_INFO,
+                                                           nullptr, 0, VK_PRIMITIVE_TOPOLOGY_POINT_LIST, 0};
   const VkViewport whole = {0, 0, kWidth, kHeight, 0, 1};
   const VkRect2D scissor = {{0, 0}, {kWidth, kHeight}};
-  auto viewport = made<VkPipelineViewportStateCreateInfo>(VK_STRUCTURE_TYPE_PIPELINE_VIEWPORT_STATE_CREATE_INFO);
-  viewport.viewportCount = viewport.scissorCount = 1;
-  viewport.pViewports = &whole;
-  viewport.pScissors = &scissor;
+  const VkPipelineViewportStateCreateInfo viewport = {
+      VK_STRUCTURE_TYPE_PIPELINE_VIEWPORT_STATE_CREATE_INFO, nullptr, 0, 1, &whole, 1, &scissor};
   auto raster =
       made<VkPipelineRasterizationStateCreateInfo>(VK_STRUCTURE_TYPE_PIPELINE_RASTERIZATION_STATE_CREATE_INFO);
   raster.lineWidth = 1;
@@ -268,40 +231,47 @@ void renderer::make_pipeline() {
   auto formats = made<VkPipelineRenderingCreateInfo>(VK_STRUCTURE_TYPE_PIPELINE_RENDERING_CREATE_INFO);
   formats.colorAttachmentCount = 1;
   formats.pColorAttachmentFormats = &kFormat;
-  auto pipeline = made<VkGraphicsPipelineCreateInfo>(VK_STRUCTURE_TYPE_GRAPHICS_PIPELINE_CREATE_INFO);
-  pipeline.pNext = &formats;
-  pipeline.stageCount = 2;
-  pipeline.pStages = stages;
-  pipeline.pVertexInputState = &input;
-  pipeline.pInputAssemblyState = &assembly;
-  pipeline.pViewportState = &viewport;
-  pipeline.pRasterizationState = &raster;
-  pipeline.pMultisampleState = &samples;
-  pipeline.pColorBlendState = &blend;
-  pipeline.layout = layout_;
+  const VkGraphicsPipelineCreateInfo pipeline = {VK_STRUCTURE_TYPE_GRAPHICS_PIPELINE_CREATE_INFO,
+                                                 &formats,
+                                                 0,
+                                                 2,
+                                                 stages,
+                                                 &input,
+                                                 &assembly,
+                                                 nullptr,
+                                                 &viewport,
+                                                 &raster,
+                                                 &samples,
+                                                 nullptr,
+                                                 &blend,
+                                                 nullptr,
+                                                 layout_,
+                                                 VK_NULL_HANDLE,
+                                                 0,
+                                                 VK_NULL_HANDLE,
+                                                 0};
   VK(vkCreateGraphicsPipelines(device_, VK_NULL_HANDLE, 1, &pipeline, nullptr, &pipeline_));
   for (const auto &stage : stages) vkDestroyShaderModule(device_, stage.module, nullptr);
 }
 
 void renderer::set_palette(const view &palette) const {
   const VkDescriptorBufferInfo where = {palette.buffer, 0, 1024};
-  auto write = made<VkWriteDescriptorSet>(VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET);
-  write.dstSet = set_;
-  write.descriptorCount = 1;
-  write.descriptorType = VK_DESCRIPTOR_TYPE_STORAGE_BUFFER;
-  write.pBufferInfo = &where;
+  const VkWriteDescriptorSet write = {VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET, nullptr, set_,   0,      0, 1,
+                                      VK_DESCRIPTOR_TYPE_STORAGE_BUFFER,      nullptr, &where, nullptr};
   vkUpdateDescriptorSets(device_, 1, &write, 0, nullptr);
 }
 
 void renderer::barrier(VkImageLayout from, VkImageLayout to, VkAccessFlags before, VkAccessFlags after) const {
-  auto image = made<VkImageMemoryBarrier>(VK_STRUCTURE_TYPE_IMAGE_MEMORY_BARRIER);
-  image.srcAccessMask = before;
-  image.dstAccessMask = after;
-  image.oldLayout = from;
-  image.newLayout = to;
-  image.srcQueueFamilyIndex = image.dstQueueFamilyIndex = VK_QUEUE_FAMILY_IGNORED;
-  image.image = target_;
-  image.subresourceRange = kWhole;
+  const VkImageMemoryBarrier image = {VK_STRUCTURE_TYPE_IMAGE_MEMORY_BARRIER,
+                                      nullptr,
+                                      before,
+                                      after,
+                                      from,
+                                      to,
+                                      VK_QUEUE_FAMILY_IGNORED,
+                                      VK_QUEUE_FAMILY_IGNORED,
+                                      target_,
+                                      kWhole};
   vkCmdPipelineBarrier(commands_, VK_PIPELINE_STAGE_ALL_COMMANDS_BIT, VK_PIPELINE_STAGE_ALL_COMMANDS_BIT, 0, 0, nullptr,
                        0, nullptr, 1, &image);
 }
@@ -309,8 +279,8 @@ void renderer::barrier(VkImageLayout from, VkImageLayout to, VkAccessFlags befor
 void renderer::draw(const view &mesh, uint32_t mesh_points, const view &particles, uint32_t particle_count,
                     const view &pixels, uint64_t wait, uint64_t signal) {
   VK(vkResetCommandPool(device_, pool_, 0));
-  auto begin = made<VkCommandBufferBeginInfo>(VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO);
-  begin.flags = VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT;
+  const VkCommandBufferBeginInfo begin = {VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO, nullptr,
+                                          VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT, nullptr};
   VK(vkBeginCommandBuffer(commands_, &begin));
   barrier(VK_IMAGE_LAYOUT_UNDEFINED, VK_IMAGE_LAYOUT_COLOR_ATTACHMENT_OPTIMAL, 0, VK_ACCESS_COLOR_ATTACHMENT_WRITE_BIT);
   auto target = made<VkRenderingAttachmentInfo>(VK_STRUCTURE_TYPE_RENDERING_ATTACHMENT_INFO);
@@ -341,15 +311,9 @@ void renderer::draw(const view &mesh, uint32_t mesh_points, const view &particle
   VK(vkEndCommandBuffer(commands_));
 
   const VkPipelineStageFlags stage = VK_PIPELINE_STAGE_ALL_COMMANDS_BIT;
-  auto values = made<VkTimelineSemaphoreSubmitInfo>(VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO);
-  values.waitSemaphoreValueCount = values.signalSemaphoreValueCount = 1;
-  values.pWaitSemaphoreValues = &wait;
-  values.pSignalSemaphoreValues = &signal;
-  auto submit = made<VkSubmitInfo>(VK_STRUCTURE_TYPE_SUBMIT_INFO);
-  submit.pNext = &values;
-  submit.waitSemaphoreCount = submit.commandBufferCount = submit.signalSemaphoreCount = 1;
-  submit.pWaitSemaphores = submit.pSignalSemaphores = &timeline_;
-  submit.pWaitDstStageMask = &stage;
-  submit.pCommandBuffers = &commands_;
+  const VkTimelineSemaphoreSubmitInfo values = {
+      VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO, nullptr, 1, &wait, 1, &signal};
+  const VkSubmitInfo submit = {
+      VK_STRUCTURE_TYPE_SUBMIT_INFO, &values, 1, &timeline_, &stage, 1, &commands_, 1, &timeline_};
   VK(vkQueueSubmit(queue_, 1, &submit, VK_NULL_HANDLE));
 }

@@ -57,7 +57,9 @@ class renderer {
 
  private:
   const char *find(bool is_cpu, const uint8_t uuid[16]);
-  uint32_t memory_type(uint32_t bits, VkMemoryPropertyFlags wanted) const;
+  // Memory of the device, of a source that `source` describes if there is one.
+  VkDeviceMemory allocate(const void *source, VkDeviceSize size, uint32_t type_bits) const;
+  VkPipelineShaderStageCreateInfo stage(const uint32_t *code, size_t size, VkShaderStageFlagBits of) const;
   void make_target();
   void make_pipeline();
   void barrier(VkImageLayout from, VkImageLayout to, VkAccessFlags before, VkAccessFlags after) const;
