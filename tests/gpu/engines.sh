@@ -1,9 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Builds gmm on a machine with a GPU and runs there what it does with the driver's own Vulkan and OpenGL, headless:
-# memory both ways, memory of images and textures, timeline and binary semaphores by descriptors, a dma-buf as EGL's
-# image, and the engine of the examples, whose pictures are compared with the host's. Ends with a table, also in
-# $OUT/summary.txt.
+# memory both ways, memory of images and textures, timeline and binary semaphores by descriptors, and the engine of the
+# examples, whose pictures are compared with the host's. Ends with a table, also in $OUT/summary.txt.
 #
 # Usage: tests/gpu/engines.sh
 #   OUT=FOLDER          where summary.txt, log.txt and pictures go; default tests/gpu/out

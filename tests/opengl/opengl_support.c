@@ -3,13 +3,8 @@
 
 #include <dlfcn.h>
 
-#define EGL_FUNCTION(type, name) type name;
-#define GL_FUNCTION(type, name) type name;
-#define OPTIONAL(type, name) type name;
+#define OPENGL(need, type, name) type name;
 #include "gl_functions.def"
-#undef EGL_FUNCTION
-#undef GL_FUNCTION
-#undef OPTIONAL
 
 opengl gl;
 
@@ -25,17 +20,14 @@ static void *look_up(const char *name) {
   return found;
 }
 
+enum { NEEDED, OPTIONAL };
+// Returns the name of a function that is missing, or NULL.
 static const char *load(void) {
   const char *missing = NULL;
-#define GL_FUNCTION(type, name)     \
+#define OPENGL(need, type, name)    \
   *(void **)&name = look_up(#name); \
-  if (name == NULL) missing = #name;
-#define EGL_FUNCTION(type, name) GL_FUNCTION(type, name)
-#define OPTIONAL(type, name) *(void **)&name = look_up(#name);
+  if (need == NEEDED && name == NULL) missing = #name;
 #include "gl_functions.def"
-#undef EGL_FUNCTION
-#undef GL_FUNCTION
-#undef OPTIONAL
   return missing;
 }
 
@@ -47,7 +39,7 @@ static bool has_word(const char *list, const char *word) {
   return false;
 }
 
-bool opengl_has(const char *extension) {
+static bool opengl_has(const char *extension) {
   GLint count = 0;
   glGetIntegerv(GL_NUM_EXTENSIONS, &count);
   for (GLint i = 0; i < count; ++i)
@@ -59,11 +51,6 @@ static void APIENTRY show_error(GLenum source, GLenum type, GLuint id, GLenum se
                                 const GLchar *message, const void *user) {
   (void)source, (void)id, (void)severity, (void)length, (void)user;
   if (type == GL_DEBUG_TYPE_ERROR) printf("# OpenGL says: %s\n", message);
-}
-
-void opengl_make_current(EGLContext of) {
-  if (!eglMakeCurrent(gl.display, EGL_NO_SURFACE, EGL_NO_SURFACE, of))
-    printf("# eglMakeCurrent() gave 0x%04x\n", (unsigned)eglGetError());
 }
 
 // Whether the current context is of the device, and the names of those that it is of.
@@ -122,7 +109,7 @@ static const char *open_device(EGLDeviceEXT egl_device) {
   return why_not;
 }
 
-// What the device offers of what the tests use.
+// Reads which extensions the device has.
 static void read_offers(void) {
   const char *egl = eglQueryString(gl.display, EGL_EXTENSIONS);
   snprintf(gl.name, sizeof gl.name, "%s, %s", (const char *)glGetString(GL_RENDERER),
@@ -132,8 +119,6 @@ static void read_offers(void) {
   gl.has_semaphore_fd = opengl_has("GL_EXT_semaphore") && opengl_has("GL_EXT_semaphore_fd");
   gl.has_timeline = opengl_has("GL_NV_timeline_semaphore");
   gl.has_syncs = has_word(egl, "EGL_KHR_fence_sync");
-  gl.has_dma_buf = has_word(egl, "EGL_EXT_image_dma_buf_import");
-  gl.has_modifiers = has_word(egl, "EGL_EXT_image_dma_buf_import_modifiers");
   glEnable(GL_DEBUG_OUTPUT);
   glEnable(GL_DEBUG_OUTPUT_SYNCHRONOUS);
   glDebugMessageCallback(show_error, NULL);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests need of OpenGL: one device without a window, found through EGL, and buffers over gmm's memory.
+// OpenGL for the tests: one device without a window, found through EGL, and buffers over gmm's memory.
 //
 // libEGL is opened at run time, so that a machine without it skips the tests. GMM_TEST_EGL names another library than
 // libEGL.so.1.
@@ -16,16 +16,8 @@
 
 #include "../support/gmm_test.h"
 
-// Of OpenGL ES, whose headers do not go with those above.
-typedef void(APIENTRYP PFNGLEGLIMAGETARGETTEXTURE2DOESPROC)(GLenum target, GLeglImageOES image);
-
-#define EGL_FUNCTION(type, name) extern type name;
-#define GL_FUNCTION(type, name) extern type name;
-#define OPTIONAL(type, name) extern type name;
+#define OPENGL(need, type, name) extern type name;
 #include "gl_functions.def"
-#undef EGL_FUNCTION
-#undef GL_FUNCTION
-#undef OPTIONAL
 
 // Makes a call, checks that OpenGL noted no error, and ends the case when it did.
 #define GL(call)                         \
@@ -38,7 +30,7 @@ void gl_check(const char *file, int line, const char *call);
 typedef struct opengl {
   EGLDisplay display;
   EGLContext context;
-  bool has_memory_fd, has_pinned, has_semaphore_fd, has_timeline, has_syncs, has_dma_buf, has_modifiers;
+  bool has_memory_fd, has_pinned, has_semaphore_fd, has_timeline, has_syncs;
   char name[128];
 } opengl;
 extern opengl gl;
@@ -46,8 +38,6 @@ extern opengl gl;
 // Opens Mesa's CPU device for the host backend, else the device with the uuid. Returns NULL, or why there is none.
 const char *opengl_open(bool is_cpu, const uint8_t uuid[16]);
 void opengl_close(void);
-void opengl_make_current(EGLContext context);
-bool opengl_has(const char *extension);  // of the current context
 
 // Waits until OpenGL has done its work; fails after WAIT_S.
 enum { WAIT_S = 20 };

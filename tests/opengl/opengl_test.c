@@ -21,20 +21,20 @@ static void check_view(int line, const view *from, uint64_t size, uint32_t seed)
 
 // Memory of gmm's block on CUDA. On the host backend it is Vulkan's, which gmm imports: llvmpipe takes descriptors of
 // Mesa's own kind alone.
-typedef struct room {
+typedef struct region {
   uint8_t *bytes;  // gmm's address
   GLuint memory;   // OpenGL's memory object
   uint64_t offset;
   gmm_heap *heap;
   buffer of_vulkan;
-} room;
+} region;
 
 // Llvmpipe wants some bytes more than a buffer has.
-static room vulkan_room(uint64_t size) {
+static region vulkan_region(uint64_t size) {
   if (without_vulkan != NULL) SKIP("%s", without_vulkan);
   if (!vk.has_memory_fd) SKIP("the Vulkan device has no VK_KHR_external_memory_fd");
   if (!gl.has_memory_fd) SKIP("the OpenGL device has no GL_EXT_memory_object_fd");
-  room made = {.of_vulkan = exported_buffer(size + 65536)};
+  region made = {.of_vulkan = exported_buffer(size + 65536)};
   uint64_t imported = 0;
   made.bytes = import_in_gmm(&made.of_vulkan, 3, &imported);
   REQUIRE(imported >= size);
@@ -42,9 +42,9 @@ static room vulkan_room(uint64_t size) {
   return made;
 }
 
-static room make_room(uint64_t size) {
-  if (on_host_backend()) return vulkan_room(size);
-  room made = {.heap = exportable_heap(0)};
+static region make_region(uint64_t size) {
+  if (on_host_backend()) return vulkan_region(size);
+  region made = {.heap = exportable_heap(0)};
   MUST(gmm_heap_alloc(made.heap, size, 0, 0, GMM_STREAM_DEFAULT, (void **)&made.bytes));
   gmm_ipc_fd_info out = {.struct_size = sizeof out};
   MUST(gmm_ipc_export_fd(context, made.bytes, GMM_FD_OPAQUE, &out));
@@ -53,7 +53,7 @@ static room make_room(uint64_t size) {
   return made;
 }
 
-static void end_room(room *of) {
+static void end_region(region *of) {
   GL(glDeleteMemoryObjectsEXT(1, &of->memory));
   GL_FINISH();
   if (of->heap == NULL) {
@@ -67,7 +67,7 @@ static void end_room(room *of) {
 
 // One memory, which Vulkan made, under three APIs.
 static void vulkans_memory_is_gmms_and_opengls(void) {
-  room shared = vulkan_room(2 * MIB);
+  region shared = vulkan_region(2 * MIB);
   view seen = {0};
   GL(glCreateBuffers(1, &seen.buffer));
   GL(glNamedBufferStorageMemEXT(seen.buffer, 2 * MIB, shared.memory, 0));
@@ -75,15 +75,15 @@ static void vulkans_memory_is_gmms_and_opengls(void) {
   check_both_ways(shared.bytes, &seen, 2 * MIB, 7);
   VULKAN_CHECK(shared.of_vulkan.buffer, 2 * MIB, 107);
   GL(glDeleteBuffers(1, &seen.buffer));
-  end_room(&shared);
+  end_region(&shared);
 }
 
 // --- Textures --------------------------------------------------------------------------------------------------------
 
-enum { WIDTH = 256, HEIGHT = 64, PIXELS = WIDTH * HEIGHT, PICTURE_BYTES = PIXELS * 4, ROOM_BYTES = 1024 * 1024 };
+enum { WIDTH = 256, HEIGHT = 64, PIXELS = WIDTH * HEIGHT, PICTURE_BYTES = PIXELS * 4, REGION_BYTES = 1024 * 1024 };
 
 typedef struct picture {
-  room room;
+  region region;
   GLuint texture, framebuffer;
 } picture;
 
@@ -114,13 +114,13 @@ static picture own_picture(void) {
   return made;
 }
 
-// A texture in a room.
+// A texture in a region.
 static picture make_picture(GLenum tiling) {
   if (!has_tiling(tiling)) SKIP("the OpenGL device has no tiling 0x%04x for GL_RGBA8", (unsigned)tiling);
-  picture made = {.room = make_room(ROOM_BYTES)};
+  picture made = {.region = make_region(REGION_BYTES)};
   GL(glCreateTextures(GL_TEXTURE_2D, 1, &made.texture));
   GL(glTextureParameteri(made.texture, GL_TEXTURE_TILING_EXT, (GLint)tiling));
-  GL(glTextureStorageMem2DEXT(made.texture, 1, GL_RGBA8, WIDTH, HEIGHT, made.room.memory, made.room.offset));
+  GL(glTextureStorageMem2DEXT(made.texture, 1, GL_RGBA8, WIDTH, HEIGHT, made.region.memory, made.region.offset));
   draw_into(&made);
   return made;
 }
@@ -129,7 +129,7 @@ static void end_picture(picture *of) {
   GL(glBindFramebuffer(GL_FRAMEBUFFER, 0));
   GL(glDeleteFramebuffers(1, &of->framebuffer));
   GL(glDeleteTextures(1, &of->texture));
-  if (of->room.memory != 0) end_room(&of->room);
+  if (of->region.memory != 0) end_region(&of->region);
 }
 
 // Draws triangles in one colour, with corners from a buffer.
@@ -213,7 +213,7 @@ static void check_halves(int line, const uint8_t *bytes, uint8_t left, uint8_t r
 
 // OpenGL draws triangles whose corners are gmm's into a texture in gmm's memory, and both read the picture.
 static void a_texture_in_shared_memory(GLenum tiling) {
-  static uint8_t bytes[PICTURE_BYTES], whole[ROOM_BYTES];
+  static uint8_t bytes[PICTURE_BYTES], whole[REGION_BYTES];
   picture frame = make_picture(tiling);
   view corners;
   void *block = make_corners(0, &corners);
@@ -225,12 +225,12 @@ static void a_texture_in_shared_memory(GLenum tiling) {
   GL(glGetTextureImage(frame.texture, 0, GL_RGBA, GL_UNSIGNED_BYTE, sizeof bytes, bytes));
   CHECK_HALVES(bytes, 102, 51);
   memset(whole, 0, sizeof whole);
-  OK(gmm_copy(context, whole, frame.room.bytes, sizeof whole, GMM_STREAM_DEFAULT));
+  OK(gmm_copy(context, whole, frame.region.bytes, sizeof whole, GMM_STREAM_DEFAULT));
   OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
   if (tiling == GL_LINEAR_TILING_EXT) {
     CHECK_HALVES(whole, 102, 51);
     // gmm's pixels in OpenGL
-    write_pattern(frame.room.bytes, sizeof bytes, 8, GMM_STREAM_DEFAULT);
+    write_pattern(frame.region.bytes, sizeof bytes, 8, GMM_STREAM_DEFAULT);
     OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
     GL(glGetTextureImage(frame.texture, 0, GL_RGBA, GL_UNSIGNED_BYTE, sizeof bytes, bytes));
     const uint64_t same = pattern_length(bytes, sizeof bytes, 8);
@@ -238,7 +238,7 @@ static void a_texture_in_shared_memory(GLenum tiling) {
                   (unsigned)sizeof bytes);
   } else {  // the driver has an order of its own, and may clear more than the pixels
     unsigned left = 0, right = 0;
-    for (size_t i = 0; i < ROOM_BYTES / 4; ++i) {
+    for (size_t i = 0; i < REGION_BYTES / 4; ++i) {
       if (memcmp(whole + 4 * i, "\x66\x66\x66\xff", 4) == 0) ++left;
       if (memcmp(whole + 4 * i, "\x33\x33\x33\xff", 4) == 0) ++right;
     }
@@ -344,7 +344,7 @@ static void opengl_and_streams_wait_for_each_other(bool is_timeline) {
   void *copy = NULL, *packed = NULL;
   MUST(gmm_heap_alloc(heap, PICTURE_BYTES, 0, 0, GMM_STREAM_DEFAULT, &copy));
   MUST(gmm_heap_alloc(heap, PICTURE_BYTES, 0, 0, GMM_STREAM_DEFAULT, &packed));
-  const void *source = is_direct ? frame.room.bytes : packed;
+  const void *source = is_direct ? frame.region.bytes : packed;
   view seen = view_of(copy, PICTURE_BYTES), pixels = view_of(packed, PICTURE_BYTES), corners;
   void *block = make_corners(1, &corners);
   GLuint taken = own_buffer(PICTURE_BYTES, NULL);
@@ -409,128 +409,6 @@ static void syncs_and_events_order_both_ways(void) {
   opengl_and_streams_wait_for_each_other(false);
 }
 
-// --- dma-buf ---------------------------------------------------------------------------------------------------------
-
-// An image of EGL over a dma-buf. The second attempt names no modifier.
-static EGLImageKHR image_over(const gmm_ipc_fd_info *from, unsigned errors[2]) {
-  EGLint attributes[] = {EGL_WIDTH,
-                         WIDTH,
-                         EGL_HEIGHT,
-                         HEIGHT,
-                         EGL_LINUX_DRM_FOURCC_EXT,
-                         0x34324241,  // DRM_FORMAT_ABGR8888: the bytes R, G, B, A
-                         EGL_DMA_BUF_PLANE0_FD_EXT,
-                         from->fd,
-                         EGL_DMA_BUF_PLANE0_OFFSET_EXT,
-                         (EGLint)from->offset,
-                         EGL_DMA_BUF_PLANE0_PITCH_EXT,
-                         WIDTH * 4,
-                         EGL_NONE,
-                         0,
-                         EGL_NONE,
-                         0,
-                         EGL_NONE};
-  enum { MODIFIER = 12 };
-  EGLImageKHR made = EGL_NO_IMAGE_KHR;
-  errors[0] = errors[1] = 0;
-  if (gl.has_modifiers) {  // DRM_FORMAT_MOD_LINEAR is 0
-    attributes[MODIFIER] = EGL_DMA_BUF_PLANE0_MODIFIER_LO_EXT;
-    attributes[MODIFIER + 2] = EGL_DMA_BUF_PLANE0_MODIFIER_HI_EXT;
-    made = eglCreateImageKHR(gl.display, EGL_NO_CONTEXT, EGL_LINUX_DMA_BUF_EXT, NULL, attributes);
-    if (made == EGL_NO_IMAGE_KHR) errors[0] = (unsigned)eglGetError();
-  }
-  if (made == EGL_NO_IMAGE_KHR) {
-    attributes[MODIFIER] = EGL_NONE;
-    made = eglCreateImageKHR(gl.display, EGL_NO_CONTEXT, EGL_LINUX_DMA_BUF_EXT, NULL, attributes);
-    if (made == EGL_NO_IMAGE_KHR) errors[1] = (unsigned)eglGetError();
-  }
-  return made;
-}
-
-// A context of OpenGL ES, current: OpenGL's own need not take images.
-static EGLContext begin_es(void) {
-  static const EGLint wanted[] = {EGL_CONTEXT_MAJOR_VERSION, 3, EGL_NONE};
-  EGLContext made = EGL_NO_CONTEXT;
-  if (eglBindAPI(EGL_OPENGL_ES_API)) made = eglCreateContext(gl.display, EGL_NO_CONFIG_KHR, EGL_NO_CONTEXT, wanted);
-  if (made == EGL_NO_CONTEXT) {
-    printf("# a context of OpenGL ES 3: 0x%04x\n", (unsigned)eglGetError());
-    eglBindAPI(EGL_OPENGL_API);
-    return made;
-  }
-  opengl_make_current(made);
-  return made;
-}
-static void end_es(EGLContext of) {
-  eglBindAPI(EGL_OPENGL_API);
-  opengl_make_current(gl.context);
-  eglDestroyContext(gl.display, of);
-}
-
-// What gmm wrote is in the picture, and what OpenGL ES clears it to is in gmm's block.
-static void check_image(EGLImageKHR image, uint8_t *block, const char **why) {
-  static uint8_t bytes[PICTURE_BYTES];
-  GLuint texture = 0, framebuffer = 0;
-  glGenTextures(1, &texture);
-  glBindTexture(GL_TEXTURE_2D, texture);
-  glEGLImageTargetTexture2DOES(GL_TEXTURE_2D, image);
-  glGenFramebuffers(1, &framebuffer);
-  glBindFramebuffer(GL_FRAMEBUFFER, framebuffer);
-  glFramebufferTexture2D(GL_FRAMEBUFFER, GL_COLOR_ATTACHMENT0, GL_TEXTURE_2D, texture, 0);
-  const GLenum error = glGetError(), status = glCheckFramebufferStatus(GL_FRAMEBUFFER);
-  if (error != GL_NO_ERROR || status != GL_FRAMEBUFFER_COMPLETE) {
-    static char words[128];
-    snprintf(words, sizeof words, "OpenGL ES draws into no texture of the image: error 0x%04x, framebuffer 0x%04x",
-             (unsigned)error, (unsigned)status);
-    *why = words;
-  } else {
-    glReadPixels(0, 0, WIDTH, HEIGHT, GL_RGBA, GL_UNSIGNED_BYTE, bytes);
-    CHECK_EQUAL(pattern_length(bytes, sizeof bytes, 12), sizeof bytes);
-    glClearColor(0.2f, 0.2f, 0.2f, 1);
-    glClear(GL_COLOR_BUFFER_BIT);
-    GL_FINISH();
-    OK(gmm_copy(context, bytes, block, sizeof bytes, GMM_STREAM_DEFAULT));
-    OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
-    CHECK_HALVES(bytes, 51, 51);
-  }
-  glDeleteFramebuffers(1, &framebuffer);
-  glDeleteTextures(1, &texture);
-}
-
-static void a_dma_buf_is_an_image(void) {
-  if ((device_info.capabilities & GMM_DEVICE_CAN_DMA_BUF) == 0)
-    SKIP("the device has no dma-buf: %s",
-         on_host_backend() ? "the host backend's memory is files" : "CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED is 0");
-  if (!gl.has_dma_buf || eglCreateImageKHR == NULL || glEGLImageTargetTexture2DOES == NULL)
-    SKIP("EGL has no EGL_EXT_image_dma_buf_import");
-  gmm_heap *heap = exportable_heap(0);
-  uint8_t *block = NULL;
-  MUST(gmm_heap_alloc(heap, MIB, 0, 0, GMM_STREAM_DEFAULT, (void **)&block));
-  write_pattern(block, PICTURE_BYTES, 12, GMM_STREAM_DEFAULT);
-  OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
-  gmm_ipc_fd_info out = {.struct_size = sizeof out};
-  MUST(gmm_ipc_export_fd(context, block, GMM_FD_DMA_BUF, &out));
-  unsigned errors[2];
-  static char words[128];
-  const char *why = NULL;
-  EGLImageKHR image = image_over(&out, errors);
-  if (image == EGL_NO_IMAGE_KHR) {
-    snprintf(words, sizeof words, "EGL makes no image of the device's dma-buf: 0x%04x, without a modifier 0x%04x",
-             errors[0], errors[1]);
-    why = words;
-  } else {
-    EGLContext es = begin_es();
-    if (es == EGL_NO_CONTEXT)
-      why = "there is no OpenGL ES 3, which takes images";
-    else
-      check_image(image, block, &why), end_es(es);
-    CHECK(eglDestroyImageKHR(gl.display, image));
-  }
-  CHECK(close(out.fd) == 0);
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
-  OK(gmm_heap_destroy(heap));
-  if (why != NULL) SKIP("%s", why);
-}
-
 // The devices stay open over the cases.
 static const char *open_devices(void) {
   context = open_context(1);
@@ -562,7 +440,6 @@ int main(void) {
   PLAIN(binary_semaphores_order_both_ways);
   PLAIN(timeline_semaphores_order_both_ways);
   PLAIN(syncs_and_events_order_both_ways);
-  PLAIN(a_dma_buf_is_an_image);
   vulkan_close();
   opengl_close();
   return check_finish();

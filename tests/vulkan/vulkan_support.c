@@ -5,18 +5,12 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-#define GLOBAL(name) PFN_##name name;
-#define INSTANCE(name) GLOBAL(name)
-#define DEVICE(name) GLOBAL(name)
-#define OPTIONAL(name) GLOBAL(name)
+#define VULKAN(from, name) PFN_##name name;
 #include "functions.def"
-#undef GLOBAL
-#undef INSTANCE
-#undef DEVICE
-#undef OPTIONAL
 
 vulkan vk;
 
+enum { GLOBAL, INSTANCE, DEVICE };
 static void *loader;
 static VkInstance instance;
 
@@ -80,15 +74,9 @@ static const char *open_device(VkPhysicalDevice physical) {
                                    .enabledExtensionCount = count,
                                    .ppEnabledExtensionNames = names};
   if (vkCreateDevice(physical, &info, NULL, &vk.device) != VK_SUCCESS) return "vkCreateDevice() failed";
-#define GLOBAL(name)
-#define INSTANCE(name)
-#define DEVICE(name) name = (PFN_##name)vkGetDeviceProcAddr(vk.device, #name);
-#define OPTIONAL(name) DEVICE(name)
+#define VULKAN(from, name) \
+  if (from == DEVICE) name = (PFN_##name)vkGetDeviceProcAddr(vk.device, #name);
 #include "functions.def"
-#undef GLOBAL
-#undef INSTANCE
-#undef DEVICE
-#undef OPTIONAL
   vkGetDeviceQueue(vk.device, family, 0, &vk.queue);
   vkGetPhysicalDeviceMemoryProperties(physical, &vk.memory);
   const VkCommandPoolCreateInfo pool = {.sType = VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO,
@@ -109,15 +97,9 @@ const char *vulkan_open(bool is_cpu, const uint8_t uuid[16]) {
   const VkInstanceCreateInfo info = {.sType = VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO, .pApplicationInfo = &application};
   if (vkEnumerateInstanceVersion == NULL || vkCreateInstance(&info, NULL, &instance) != VK_SUCCESS)
     return "the Vulkan loader found no driver (ICD)";
-#define GLOBAL(name)
-#define INSTANCE(name) name = (PFN_##name)get(instance, #name);
-#define DEVICE(name)
-#define OPTIONAL(name)
+#define VULKAN(from, name) \
+  if (from == INSTANCE) name = (PFN_##name)get(instance, #name);
 #include "functions.def"
-#undef GLOBAL
-#undef INSTANCE
-#undef DEVICE
-#undef OPTIONAL
   const VkPhysicalDevice physical = find_device(is_cpu, uuid);
   if (physical == NULL)
     return is_cpu ? "Vulkan has no CPU device (Debian: mesa-vulkan-drivers)"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests need of Vulkan: one device with one queue, buffers, and commands that are waited for.
+// Vulkan for the tests: one device with one queue, buffers, and commands that are waited for.
 //
 // The loader is opened at run time, so that a machine without it skips the tests. GMM_TEST_VULKAN names another loader
 // than libvulkan.so.1.
@@ -11,15 +11,8 @@
 
 #include "../support/gmm_test.h"
 
-#define GLOBAL(name) extern PFN_##name name;
-#define INSTANCE(name) GLOBAL(name)
-#define DEVICE(name) GLOBAL(name)
-#define OPTIONAL(name) GLOBAL(name)
+#define VULKAN(from, name) extern PFN_##name name;
 #include "functions.def"
-#undef GLOBAL
-#undef INSTANCE
-#undef DEVICE
-#undef OPTIONAL
 
 // Checks a result of Vulkan, and ends the case when it is none.
 #define VK(call)                                                                 \
@@ -65,7 +58,7 @@ gmm_heap *exportable_heap(gmm_tag tag);
 #define OPAQUE_FD VK_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD_BIT
 buffer exported_buffer(VkDeviceSize size);
 int export_memory(const buffer *of);
-// Writes the pattern and imports the memory, which gmm_ipc_close() closes. `size` is what of it gmm has.
+// Writes the pattern and imports the memory, which gmm_ipc_close() closes. `size` is the part that gmm has.
 uint8_t *import_in_gmm(const buffer *of, uint32_t seed, uint64_t *size);
 
 // A command buffer to record into; submit() also ends it. The last submission of each case is waited for.
