@@ -757,6 +757,9 @@ void containers_end_the_program() {
 }  // namespace
 
 int main() {
+  // A folder of its own: the server of leases is this build's, whichever others run on the machine.
+  std::string folder = "/tmp/gmm-hpp-XXXXXX";
+  if (mkdtemp(folder.data()) == nullptr || setenv("GMM_IPC_DIR", folder.c_str(), 1) != 0) return 1;
   CASE(owners_end_their_object_once);
   CASE(a_failed_end_is_reported);
   CASE(one_object_owns_a_tag);
@@ -782,5 +785,7 @@ int main() {
 #elif !defined(__cpp_exceptions)
   CASE(containers_end_the_program);
 #endif
+  std::remove((folder + "/serve.sock").c_str());
+  rmdir(folder.c_str());
   return check_finish();
 }
