@@ -116,7 +116,7 @@ assert holds(keep, 1)
 def test_out_of_memory_on_resume(mode):
     run_saver(mode, """
 with saver.region(tag="a", enable_cpu_backup=True):
-    a = full(64, 1)
+    a = full(128, 1)
 saver.pause()
 hog = [full(64, 3) for _ in range(3)]
 error = raises(gmm.OutOfMemoryError, saver.resume)
