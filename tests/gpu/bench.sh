@@ -48,7 +48,7 @@ if [ -n "$fake" ]; then
   export LD_LIBRARY_PATH=$build/tests/support/fake_cuda${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
   export FAKE_CUDA_MEMORY=${FAKE_CUDA_MEMORY:-$((64 << 30))} # the traces want more than the fake has by itself
 fi
-# What is paused with its contents needs 56 GiB of host memory, and a virtual machine may get memory only as it is used.
+# A pause with contents needs 56 GiB of host memory, and a virtual machine may get memory only as it is used.
 if [ -z "$fake" ] && [[ ${BENCH_ONLY:-pause} == *pause* ]]; then
   alone 'host memory' 45 "$python" tests/gpu/grow_memory.py 72 40
 fi

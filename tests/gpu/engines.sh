@@ -96,7 +96,7 @@ find_egl() {
 without_opengl=
 find_egl
 
-# What examples/engine needs beside: the loader to link, as pkg-config tells, and the compiler of shaders.
+# examples/engine needs the loader to link, by pkg-config, and the compiler of shaders.
 if ! pkg-config --exists vulkan 2>/dev/null && [ -d .gpu/vulkan ]; then
   printf 'Name: vulkan\nDescription: Vulkan\nVersion: 1.3.239\nLibs: -L%s -lvulkan\nCflags: -isystem%s\n' \
     "$work/vulkan" "$root/.gpu/vulkan/include" >"$work/vulkan.pc"

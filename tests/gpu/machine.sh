@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# What the scripts of this folder share: the machine, rows with their time, and what travels along. Read by them, in the
-# root of the project.
+# The machine, rows with their time, and what travels along. The scripts of this folder source it, in the root of the
+# project.
 # shellcheck shell=bash disable=SC2034,SC2154,SC2016 # the variables are the scripts'
 
 # open_output SECONDS: $out, $log, $summary, $build, $python, $deadline, and $work, which goes at the end.

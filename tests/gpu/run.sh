@@ -78,7 +78,9 @@ if "$python" -c 'import numpy, sys; sys.exit(hasattr(numpy, "row_stack"))' 2>/de
 fi
 
 # with_library NAME: whether Python has it.
-with_library() { "$python" -c "import importlib.util, sys; sys.exit(importlib.util.find_spec('$1') is None)"; }
+with_library() {
+  "$python" -c "import importlib.util, sys; sys.exit(importlib.util.find_spec('$1') is None)" 2>/dev/null
+}
 
 # interop alone|beside LIBRARY MODULE SECONDS [NAME=VALUE...]: tests/bindings/interop/test_LIBRARY.py.
 interop() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What PyTorch has in C++ only: its allocator of CPU tensors, storages over memory that several devices share, and its
+// The parts of PyTorch that only C++ reaches: its allocator of CPU tensors, storages over memory that several devices share, and its
 // out-of-memory error. gmm/_torch/compiler.py compiles this file against the headers of the installed PyTorch at the
 // first use.
 #include <c10/core/CPUAllocator.h>
@@ -39,7 +39,7 @@ struct HostAllocator final : c10::Allocator {
     if (size == 0 || !lib->managed()) return theirs->allocate(size);
     void *memory = host_alloc(size);
     if (memory == nullptr) {
-      if (!lib->managed()) return theirs->allocate(size);  // forked meanwhile
+      if (!lib->managed()) return theirs->allocate(size);  // a fork came between
       throw_memory(
           (std::string("gmm: ") + std::to_string(size) + " bytes of managed memory for a CPU tensor: " + lib->reason())
               .c_str());

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file native.h
- * What libgmm_torch.so.1 does for extension.cpp and native_allocator.cpp, which a user's machine compiles against the
+ * The functions of libgmm_torch.so.1 for extension.cpp and native_allocator.cpp, which a user's machine compiles against the
  * installed PyTorch.
  *
  * The two sides meet in one table of functions, so a compiled file needs neither gmm's headers nor its library to
@@ -17,7 +17,7 @@
 extern "C" {
 #endif
 
-/** What the heaps of a device hold. */
+/** The memory of a device's heaps. */
 typedef struct gmm_torch_memory {
   uint64_t reserved;      /**< bytes from the driver */
   uint64_t peak_reserved; /**< the highest number of these bytes so far */

@@ -669,7 +669,7 @@ class Allocator final : public CUDAAllocator {
     return *devices_[number];
   }
 
-  // What private pools hold, where the version asks for it. Their peaks are what they hold now.
+  // The memory of private pools, where the version asks for it. Their peaks are the present numbers.
   template <class Stats>
   static auto count_pools(Device &device, Stats &out, int /*preferred*/)
       -> decltype(out.reserved_bytes_by_private_pools, void()) {

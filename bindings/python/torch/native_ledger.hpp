@@ -73,7 +73,7 @@ class Counters {
     ++stats_.num_ooms;
   }
 
-  // What the heaps hold now, and the most that they held so far. The heaps' extents serve both sizes: the small pool's
+  // The memory of the heaps now, and its peak so far. The heaps' extents serve both sizes: the small pool's
   // share of the reserved bytes is what small blocks take, and the large pool's is the rest.
   void observe(uint64_t reserved, uint64_t peak_reserved, uint64_t extents) {
     const std::lock_guard<SpinLock> guard(lock_);

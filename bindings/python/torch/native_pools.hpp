@@ -98,7 +98,7 @@ struct PoolState {
   std::vector<Block> blocks;
 };
 
-// What the pools of a device need.
+// The services that the pools of a device need.
 class Backing {
  public:
   virtual void *take(uint64_t size, const std::shared_ptr<void> &source, Stream stream) = 0;  // NULL: there is none
@@ -192,7 +192,7 @@ class Pools {
     return nullptr;
   }
 
-  // Frees a block. True: it is free now; false: streams of record_stream() still use it, and freed() will tell.
+  // Frees a block. True: it is free now; false: streams of record_stream() still use it, and freed() comes later.
   bool free(PoolBlock *block, bool capturing) {
     const Guard guard(mutex_);
     block->allocated = false;

@@ -2,7 +2,7 @@
 """gmm as PyTorch's allocator, asked through PyTorch's own functions.
 
 Without a GPU only a device's driver is missing, so the first tests name the device and the stream. On a GPU every
-everyday use of torch_uses.py is held against PyTorch's own allocator besides.
+everyday use of torch_uses.py is held against PyTorch's own allocator too.
 """
 import ctypes
 import inspect
@@ -526,7 +526,7 @@ def test_files_that_were_built_ahead_serve_a_machine_without_a_compiler(tmp_path
 
 @pytest.fixture(scope="module")
 def theirs():
-    """What each use gives with PyTorch's own allocator: {name: (value, error)}."""
+    """The result of each use with PyTorch's own allocator: {name: (value, error)}."""
     environment = {name: value for name, value in os.environ.items() if "ALLOC_CONF" not in name}
     done = subprocess.run([sys.executable, torch_uses.__file__], capture_output=True, text=True, check=False,
                           timeout=120, env=environment)

@@ -39,7 +39,7 @@ def tensor_of(context, count=1000, kind=Kind.HOST):
 
 
 def states_of(address):
-    """What the contexts of this process say, also those that were opened for an import."""
+    """The answers of this process's contexts, also of those that were opened for an import."""
     return {context.query(address).state for context in list(contexts) if not context.closed}
 
 
@@ -47,7 +47,7 @@ def is_shared(tensor):
     return State.IMPORTED in states_of(tensor.untyped_storage().data_ptr())
 
 
-# What the other process does.
+# The other process.
 
 
 def answer(queue, answers):

@@ -240,7 +240,7 @@ assert holds(weights, 1)
 
 
 def test_register_after_the_import():
-    """gmm.vllm before vLLM: the backend counts as one of vLLM's all the same.
+    """gmm.vllm before vLLM: the backend still counts as one of vLLM's.
 
     A name that is taken is refused, memory in use too.
     """
