@@ -56,7 +56,7 @@ options=(-Dpython=enabled -Djava=disabled -Dcsharp=disabled -Dwerror=false)
 [ -f "$build/build.ninja" ] || build_step 'configure' 60 meson setup "$build" "${options[@]}" || finish
 # Only what runs below.
 mapfile -t targets < <(ninja -C "$build" -t targets all | sed -n 's/: .*//p' | grep -vE '\.p/|\.symbols$' |
-  grep -E '^(bindings/python/|lib/((preload/)?lib|cli/gmm$)|tests/(api/|support/fake_cud[a-z]*/lib|unit/cuda_backend))')
+  grep -E '^(bindings/python/|lib/((preload/)?lib|cli/gmm$)|tests/(api/|support/fake_cud[a-z]*/lib))')
 build_step 'build' 200 ninja -C "$build" -j "$(nproc)" "${targets[@]}" || finish
 
 export GMM_BACKEND=cuda PYTHONDONTWRITEBYTECODE=1 XLA_PYTHON_CLIENT_PREALLOCATE=false BUILD=$build
@@ -128,7 +128,6 @@ interop beside torch_multiprocessing torch 90
 for path in examples/python/*.py; do
   [ "${path##*/}" = tour.py ] || beside "example ${path##*/}" 90 env PYTHONPATH="$with_numba" "$python" "$path"
 done
-beside 'backend suite' 90 "$build/tests/unit/cuda_backend_test" --gtest_color=no
 together
 
 # --- alone: the device's free memory, all of the device, times --------------------------------------------------
