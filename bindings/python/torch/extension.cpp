@@ -101,8 +101,6 @@ int32_t gmm_torch_extension_start(const gmm_torch_native *functions) {
   });
 }
 
-void gmm_torch_extension_throw(const char *message) { throw_memory(message); }
-
 const char *gmm_torch_extension_error(void) { return last_error().c_str(); }
 
 // Puts new memory into an empty storage. device: below 0: the host. kind: 0: ordinary host memory.

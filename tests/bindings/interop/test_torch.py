@@ -377,27 +377,6 @@ def test_a_slot_allocates_with_its_tag_and_gives_null_where_pytorch_asks_again(l
     deallocate(second, 7 * MIB, 0, None)
 
 
-def test_two_threads_make_one_heap():
-    conftest.run("""
-import threading
-import gmm
-from gmm._torch import library
-library = library.load()
-cdll = library.cdll
-for _ in range(100):
-    both, made = threading.Barrier(2), []
-    def start():
-        both.wait()
-        made.append(cdll.gmm_torch_host_start(0))
-    threads = [threading.Thread(target=start) for _ in range(2)]
-    for thread in threads: thread.start()
-    for thread in threads: thread.join()
-    assert sorted(made) == [0, 1], made  # GMM_OK and GMM_UNCHANGED
-    cdll.gmm_torch_forget()
-    library.check(cdll.gmm_torch_attach(library.context.handle))
-""", GMM_BACKEND="host")
-
-
 def test_a_fork_while_another_thread_makes_a_pool(library):
     """The thread that holds the lock is not there in the child, and neither are the parent's slots."""
     stop = threading.Event()

@@ -128,13 +128,6 @@ def test_views_parameters_and_types(context, peer):
     assert base[99].view(torch.int32) == torch.tensor(103.0).view(torch.int32) + 1
 
 
-def test_others_go_pytorchs_way(context, peer):
-    ordinary = torch.arange(10.0)
-    assert peer(ordinary)[:2] == (False, 45.0)
-    assert ordinary.is_shared() and ordinary[0] == 1
-    assert peer(torch.empty(0))[1] == 0.0
-
-
 def test_history_is_refused(context):
     leaf = tensor_of(context).requires_grad_()
     with pytest.raises(RuntimeError, match="autograd"):
@@ -147,27 +140,6 @@ def test_managed_memory_goes_pytorchs_way(context, peer):
     tensor = tensor_of(context, kind=Kind.MANAGED)
     assert peer(tensor)[:2] == (False, 499500.0)
     assert tensor.is_shared() and tensor[5] == 6 and sharing.in_transit() == 0
-
-
-class Rows(torch.utils.data.Dataset):
-    """A dataset whose rows lie in gmm's memory."""
-
-    def __init__(self, rows):
-        self.rows = rows
-
-    def __len__(self):
-        return len(self.rows)
-
-    def __getitem__(self, at):
-        return self.rows[at]
-
-
-@pytest.mark.parametrize("method", ["fork", "forkserver"])
-def test_data_loader(context, method):
-    rows = tensor_of(context, 40).view(10, 4)
-    loader = torch.utils.data.DataLoader(Rows(rows), batch_size=None, num_workers=1, multiprocessing_context=method)
-    got = torch.stack(list(loader))
-    assert torch.equal(got, rows)
 
 
 def test_storage_is_one(context):
