@@ -25,14 +25,7 @@ namespace gmm_torch {
 
 using Stream = void *;
 
-struct PoolId {
-  uint64_t first = 0, second = 0;
-  bool operator==(const PoolId &other) const { return first == other.first && second == other.second; }
-  bool operator!=(const PoolId &other) const { return !(*this == other); }
-  bool operator<(const PoolId &other) const {
-    return first != other.first ? first < other.first : second < other.second;
-  }
-};
+using PoolId = std::pair<unsigned long long, unsigned long long>;  // PyTorch's MempoolId_t
 
 // PyTorch's allocator rounds sizes to 512 bytes and calls a block of at most 1 MiB small. Its names count such sizes.
 constexpr uint64_t kRound = 512;
@@ -185,7 +178,7 @@ class Pools {
       for (const auto &entry : pools_)
         if (entry.second.use_on_oom) lenders.push_back(entry.first);
     }
-    for (const PoolId id : lenders) {
+    for (const PoolId &id : lenders) {
       *from = id;
       if (PoolBlock *block = allocate(id, requested, stream, false, false)) return block;
     }
