@@ -220,6 +220,33 @@ def test_inactive_blocks_are_counted_as_the_snapshot_shows_them(native):
     assert counted() == split(native.segments())
 
 
+def test_threads_that_free_each_others_blocks_lose_none(native):
+    held, failures, before = [], [], native.stats("allocation")["current"]
+
+    def work(seed):
+        chance = random.Random(seed)
+        try:
+            for _ in range(5000):
+                if len(held) > 2000 or (len(held) > 500 and chance.random() < 0.5):
+                    native.free(held.pop(chance.randrange(400)))
+                else:
+                    held.append(native.malloc(chance.choice((100, 700, 5000))))
+        except Exception as error:  # pylint: disable=broad-exception-caught
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    shown = {block["address"] for segment in native.segments() for block in segment["blocks"]
+             if block["state"] == "active_allocated"}
+    assert not failures and set(held) <= shown and len(shown) == len(held) + before
+    for address in held:
+        native.free(address)
+    assert native.stats("allocation")["current"] == before
+
+
 def test_the_history_has_each_event_in_order(native):
     assert native.cdll.gmm_torch_native_record(1, 100) == 0
     try:
