@@ -110,7 +110,7 @@ def test_memory_lives_as_long_as_the_last_array_over_it(context, stand_in):
     assert buffer() is None and context.stats().live_blocks == 0
 
 
-def test_nothing_at_all_takes_no_memory(context, stand_in):
+def test_zero_bytes_take_no_memory(context, stand_in):
     with gmm.cupy.use(context=context):
         assert cupy.ndarray((0, 5)).data.ptr == 0
         assert cupy.cuda.alloc_pinned_memory(0).ptr == 0

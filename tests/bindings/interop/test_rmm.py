@@ -167,7 +167,7 @@ def test_without_a_compiler_it_says_why_and_calls_python(context, monkeypatch, t
     assert not list((tmp_path / "gmm").glob("*.so"))
 
 
-def test_nothing_at_all(context):
+def test_zero_bytes_take_no_memory(context):
     resource = gmm.rmm.resource(context=context)
     resource.deallocate(resource.allocate(0), 0)
     assert context.stats().allocations == 0
@@ -231,7 +231,7 @@ def test_out_of_memory(context):
     assert asked == [64 << 20]  # RMM's own handler of want of memory works
 
 
-def test_a_failed_free_is_told(context, monkeypatch):
+def test_a_failed_free_is_reported(context, monkeypatch):
     told = []
     monkeypatch.setattr(sys, "unraisablehook", told.append)
     resource = gmm.rmm.resource(context=context)

@@ -142,7 +142,7 @@ def test_managed_memory_goes_pytorchs_way(context, peer):
     assert tensor.is_shared() and tensor[5] == 6 and sharing.in_transit() == 0
 
 
-def test_storage_is_one(context):
+def test_two_views_share_a_storage(context):
     queue, answers = PROCESSES.Queue(), PROCESSES.Queue()
     process = PROCESSES.Process(target=same_storage, args=(queue, answers))
     process.start()
@@ -154,7 +154,7 @@ def test_storage_is_one(context):
     assert process.exitcode == 0
 
 
-def test_it_comes_back_as_itself(context):
+def test_a_tensor_that_is_sent_back_is_the_original(context):
     queue, back = PROCESSES.Queue(), PROCESSES.Queue()
     process = PROCESSES.Process(target=bounce, args=(queue, back))
     process.start()
@@ -168,7 +168,7 @@ def test_it_comes_back_as_itself(context):
     assert process.exitcode == 0
 
 
-def test_plain_pickle_copies(context):
+def test_pickle_copies_the_contents(context):
     """torch.save() and pickle write the contents, as of any tensor."""
     tensor = tensor_of(context)
     again = pickle.loads(pickle.dumps(tensor))
