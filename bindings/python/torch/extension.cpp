@@ -71,15 +71,12 @@ Shared *shared_of(const c10::StorageImpl &storage) {
 
 // A block that the package allocates for a CUDA storage.
 struct Block {
-  void *memory;
-  uint64_t size;
-  int device;
-  void *stream;
+  void *memory, *stream;
 };
 
 void block_deleter(void *context) {
   auto *block = static_cast<Block *>(context);
-  lib->release(block->memory, block->size, block->device, block->stream);
+  lib->release(block->memory, block->stream);
   delete block;
 }
 
@@ -117,7 +114,7 @@ int32_t gmm_torch_extension_assign(uintptr_t storage, uint64_t size, int32_t dev
     } else {
       void *memory = lib->block(size, device, stream, kind);
       if (memory == nullptr) throw_memory(lib->reason());
-      data = {memory, new Block{memory, size, device, stream}, &block_deleter,
+      data = {memory, new Block{memory, stream}, &block_deleter,
               c10::Device(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(device))};
     }
     target.set_data_ptr_noswap(std::move(data));

@@ -43,7 +43,7 @@ typedef struct gmm_torch_native {
    * that is captured does not matter.
    */
   int32_t (*segment)(uint64_t size, int32_t device, void **out);
-  void (*release)(void *memory, uint64_t size, int32_t device, void *stream);
+  void (*release)(void *memory, void *stream);
   /** A stream uses the block until its release. */
   int32_t (*record)(void *memory, int32_t device, void *stream);
   /** Returns free memory to the driver. It waits for streams. */

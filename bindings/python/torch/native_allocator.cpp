@@ -249,7 +249,7 @@ class Allocator final : public CUDAAllocator {
       bytes = live.block->size;
       done = device.pools.free(live.block, device.underway.any());
     } else {
-      lib->release(memory, live.requested, live.device, live.stream);
+      lib->release(memory, live.stream);
     }
     device.stats.release(bytes, live.requested, !done);
     if (done) record(device, TraceEntry::FREE_COMPLETED, address_of(memory), bytes, live.stream, live.pool, context);
@@ -886,7 +886,7 @@ void Device::give(void *memory, uint64_t size, const std::shared_ptr<void> &sour
   if (source != nullptr)
     static_cast<CUDAAllocator *>(source.get())->raw_delete(memory);
   else
-    lib->release(memory, size, index, nullptr);
+    lib->release(memory, nullptr);
 }
 
 void Device::freed(const PoolBlock &block) { ours().completed(*this, block); }
