@@ -94,6 +94,30 @@ interop() {
   fi
 }
 
+# preload_library shared|static: unchanged programs under `gmm run`, with the CUDA runtime beside them or linked in.
+# tests/bindings/interop/test_preload.py has PyTorch.
+preload_library() {
+  local name="preload library, $1 runtime" file user home options=(${fake:+FAKE_CUDA_MEMORY=$((8 << 30))})
+  wanted "$name" || return 0
+  home=$(command -v nvcc) && home=$(dirname "$(dirname "$(readlink -f "$home")")")
+  home=${CUDA_HOME:-${home:-/usr/local/cuda}}
+  [ -z "$fake" ] || home=$build/tests/support/fake_cudart
+  case $1 in shared) file='libcudart.so.1[0-9]' ;; static) file=libcudart_static.a ;; esac
+  file=$(find -L "$home" -name "$file" 2>/dev/null | head -n 1)
+  if [ -z "$file" ]; then
+    row SKIP "$name" 0 'no libcudart was found; set CUDA_HOME'
+    return
+  fi
+  for user in runtime regions; do
+    build_step "$name, a program" 60 cc -std=gnu11 -O1 tests/preload/${user}_user.c tests/support/check.c "$file" \
+      -Wl,-rpath,"$(dirname "$file")" -lrt -lm -lpthread -ldl -o "$work/${user}_$1" || return
+  done
+  alone "$name, without gmm" 90 env "${options[@]}" "$work/runtime_$1" forwarded
+  alone "$name, gmm off" 90 env "${options[@]}" "$build/lib/cli/gmm" run --off -- "$work/runtime_$1" forwarded
+  alone "$name, gmm on" 90 env "${options[@]}" "$build/lib/cli/gmm" run -- "$work/runtime_$1" taken
+  alone "$name, regions" 90 env "${options[@]}" "$build/lib/cli/gmm" run --regions -- "$work/regions_$1"
+}
+
 # --- right or wrong: side by side -------------------------------------------------------------------------------
 # The longest first.
 mapfile -t files < <(printf '%s\n' tests/bindings/python/test_*.py | grep -v test_suspend) # it fills the device
@@ -137,7 +161,7 @@ interop alone memory_saver torch 90 "LD_PRELOAD=$build/lib/preload/libgmm_preloa
 interop alone memory_saver torch 60 "LD_PRELOAD=$build/lib/preload/libgmm_preload.so" GMM_PRELOAD=regions \
   TMS_INIT_ENABLE=1 TMS_INIT_ENABLE_CPU_BACKUP=1
 interop alone vllm torch 90
-alone 'preload library' 90 tests/gpu/preload_check.sh "$build"
+for kind in shared static; do preload_library $kind; done
 if with_library torch; then
   alone 'training GPT-2 small' 60 "$python" tests/gpu/train_gpt2.py ${fake:+--rehearse}
 fi
