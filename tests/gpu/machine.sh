@@ -86,15 +86,16 @@ within() {
 
 # report NAME STATUS SECONDS LOG: the row of what within() ran; succeeds when the command did.
 report() {
-  local name=$1 status=$2 words stopped result=PASS
+  local name=$1 status=$2 words stopped skipped result=PASS
   if [ "$status" = 75 ]; then
     row FAIL "$name" 0 'not run: no time was left'
     return 1
   fi
   { printf '\n===== %s\n' "$name" && cat "$4"; } >>"$log"
   words=$(counts "$4")
-  if [ "$status" = 77 ] || [[ $(tail -n 1 "$4") =~ ^(skipped:|1\.\.0 # SKIP) ]]; then # Meson, the examples, TAP
-    result=SKIP words=$(tail -n 1 "$4" | cut -c 1-100)
+  skipped=$(tail -n 3 "$4" | grep -aE '^(skipped:|1\.\.0 # SKIP)' | cut -c 1-100) # the examples; TAP
+  if [ "$status" = 77 ] || [ -n "$skipped" ]; then
+    result=SKIP words=${skipped:-$(tail -n 1 "$4" | cut -c 1-100)}
   elif [ "$status" != 0 ]; then
     stopped=$(grep -a '^stopped after' "$4")
     result=FAIL words="exit $status${stopped:+; $stopped}${words:+; $words}"
