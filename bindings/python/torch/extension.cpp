@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of PyTorch that only C++ reaches: its allocator of CPU tensors, storages over memory that several devices share, and its
-// out-of-memory error. gmm/_torch/compiler.py compiles this file against the headers of the installed PyTorch at the
-// first use.
+// The parts of PyTorch that only C++ reaches: its allocator of CPU tensors, storages over memory that several devices
+// share, and its out-of-memory error. gmm/_torch/compiler.py compiles this file against the headers of the installed
+// PyTorch at the first use.
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/StorageImpl.h>
 #include <c10/core/TensorImpl.h>

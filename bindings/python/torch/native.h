@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file native.h
- * The functions of libgmm_torch.so.1 for extension.cpp and native_allocator.cpp, which a user's machine compiles against the
- * installed PyTorch.
+ * The functions of libgmm_torch.so.1 for extension.cpp and native_allocator.cpp, which a user's machine compiles
+ * against the installed PyTorch.
  *
  * The two sides meet in one table of functions, so a compiled file needs neither gmm's headers nor its library to
  * link. gmm/_torch/compiler.py makes the name of the compiled file from the text of this one: a change of the table

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The private pools of a device: the memory of CUDA graphs and of torch.cuda.MemPool, whose addresses PyTorch wants to
 // see, keep and restore. A pool takes segments of gmm and divides them itself, by the rules of PyTorch's own allocator.
-// All other tensors are blocks of gmm, which no pool sees. Nothing here is PyTorch's, so the file compiles and is tested
-// without its headers.
+// All other tensors are blocks of gmm, which no pool sees. Nothing here is PyTorch's, so the file compiles and is
+// tested without its headers.
 //
 // Invariants: the blocks of a segment have no gaps between them; no two free blocks of a segment are neighbours; a free
 // block that no stream uses is in its pool's set.
