@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of FAULTS.md about the process: a fork, its end in the middle of a transition, static destructors, a lost device
+// Faults of pause and resume that the process or the system causes: a fork, its end in the middle of a transition, static destructors, a lost device
 // context, limits of the system, and extreme sizes.
 #include <errno.h>
 #include <sys/resource.h>
@@ -33,28 +33,11 @@ static void a_fork_in_the_middle(void) {
     leaks_are_wanted = 1;
     int wrong = 0;
     uint64_t bytes = 0;
-    uint8_t byte = 0;
-    const void *view = NULL;
     gmm_ticket *made = NULL;
-    gmm_ticket_info info = {.struct_size = sizeof info};
-    gmm_backup_info backup = {.struct_size = sizeof backup};
-    gmm_tag_desc tag_desc = {.struct_size = sizeof tag_desc};
-    FORKED(gmm_ticket_query(ticket, &info));
     FORKED(gmm_ticket_wait(ticket, UINT64_MAX, &bytes));
-    FORKED(gmm_ticket_cancel(ticket));
     FORKED(gmm_ticket_destroy(ticket));
     FORKED(gmm_pause_async(context, NULL, &made));
-    FORKED(gmm_resume_async(context, NULL, &made));
     FORKED(gmm_resume_range(context, paused, 10, &bytes));
-    FORKED(gmm_resume_wait(context, paused, 10, UINT64_MAX));
-    FORKED(gmm_tag_configure(context, tag, &tag_desc));
-    FORKED(gmm_backup_configure(context, NULL));
-    FORKED(gmm_backup_reserve(context, device, MIB));
-    FORKED(gmm_backup_query(context, &backup));
-    FORKED(gmm_backup_read(context, paused, 1, &byte));
-    FORKED(gmm_backup_map(context, paused, 1, &view));
-    FORKED(gmm_backup_discard(context, NULL, &bytes));
-    FORKED(gmm_free(context, paused, GMM_STREAM_DEFAULT));
     FORKED(gmm_context_release(context));
     fflush(stdout);
     exit(wrong > 0 ? 3 : 0);

@@ -266,23 +266,6 @@ TEST_F(LeaseArbiterTest, AMemberIsAskedOnceASecond) {
   EXPECT_EQ(user.command.ask, 3u);
 }
 
-// As many as connect, each with a device of its own.
-TEST_F(LeaseArbiterTest, HundredsAreServed) {
-  for (uint32_t i = 0; i < 300; ++i) {
-    Peer &peer = add(0, 0, 0);
-    peer.report.rows[0].device.bytes[2] = static_cast<uint8_t>(i);
-    peer.report.rows[0].device.bytes[3] = static_cast<uint8_t>(1 + i / 256);
-    free_ = 100;
-    want(peer, 100);
-  }
-  pass(100);
-  for (const auto &[number, peer] : peers_) EXPECT_TRUE(is_granted(peer)) << number;
-  LeaseEntry entry;
-  arbiter_.list(299, now_, &entry);
-  EXPECT_EQ(entry.count, 300u);
-  EXPECT_EQ(entry.row.wanted, 100u);
-}
-
 TEST_F(LeaseArbiterTest, NobodyGivesUpAnythingForWhatIsNotEnough) {
   Peer &idle = add(0, 300, 90'000), &user = add(0, 500, 0), &waiting = add(0, 0, 0);
   user.report.state = LeaseState::kInUse;
