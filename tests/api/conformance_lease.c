@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// lease.h: several members use a device by turns. A member is a context here; lease_processes.c has processes.
+// lease.h: several members share a device. A member is a context here; lease_processes.c has processes.
 
 #include "counted_allocator.h"
 #include "lease_support.h"
@@ -106,7 +106,7 @@ static void fill(uint32_t count) {
   }
 }
 
-// What the other cases rest on: a process measures what others have taken, and cannot take it.
+// The other cases rest on this: a process measures the memory of others, and cannot take it.
 static void a_card_is_shared(void) {
   gmm_context *const first = context;
   void *const block = ALLOC(PART);
@@ -192,7 +192,7 @@ static void impossible_requests_are_denied(void) {
   CHECK_MESSAGE(strstr(gmm_last_error_message(), "\"party1\"") != NULL, "no holder in: %s", gmm_last_error_message());
   // Nobody gave up anything for it.
   CHECK_EQUAL(state_of(&parties[1]), GMM_STATE_ACTIVE);
-  // What is not offered counts as gone.
+  // Memory that is not offered counts as gone.
   OK(gmm_lease_offer(parties[1].lease, parties[1].tag, GMM_LEASE_WITHDRAW));
   RESULT(ask_for(&parties[0], 0, LONG_MS), GMM_ERROR_OUT_OF_MEMORY);
   OK(gmm_lease_offer(parties[1].lease, parties[1].tag, 1));

@@ -55,7 +55,7 @@ static void a_fork_in_the_middle(void) {
   OK(gmm_free(context, paused, GMM_STREAM_DEFAULT));
 }
 
-// What a child says, to its end.
+// Everything that a child prints.
 static void read_all(int fd, char *text, size_t size) {
   size_t filled = 0;
   char rest[512];
@@ -68,7 +68,7 @@ static void read_all(int fd, char *text, size_t size) {
 // --- children that end -----------------------------------------------------------------------------------------------
 static void *handler_block;
 static void after_main(void) {
-  // What a static destructor does: it frees, or lets the context go.
+  // As a static destructor does: it frees, or releases the context.
   if (handler_block != NULL) gmm_free(context, handler_block, GMM_STREAM_DEFAULT);
   gmm_context_release(context);
 }
@@ -226,7 +226,7 @@ static int pause_under_limit(const char *way) {
     gmm_tag_info info = pause_info(tag);
     setrlimit(RLIMIT_AS, &old);
     if (result == GMM_OK) {
-      // What went to the file did not fit elsewhere.
+      // The contents in the file did not fit elsewhere.
       CHECK_MESSAGE(!no_file, "paused without room");
       CHECK(info.backup_file_bytes > 0);
     } else {
@@ -276,7 +276,7 @@ static void memory_cannot_be_registered(void) {
 static void the_file_may_not_grow(void) { limited("file"); }
 
 // --- sizes -----------------------------------------------------------------------------------------------------------
-static void sizes_that_nobody_should_ask_for(void) {
+static void impossible_sizes_are_refused(void) {
   static const uint64_t sizes[] = {1, 255, 6912, 2 * MIB - 1, 2 * MIB, 2 * MIB + 1, 5 * MIB + 4097};
   enum { COUNT = sizeof sizes / sizeof sizes[0] };
   gmm_tag tag = make_tag("odd", GMM_CONTENTS_HOST);
@@ -319,7 +319,7 @@ static void sizes_that_nobody_should_ask_for(void) {
 }
 
 static int second(int count, char **words) {
-  // What the child says goes to its parent.
+  // The child's output goes to its parent.
   if (setjmp(check_state.leave) != 0) return 90;
   if (count == 4 && strcmp(words[2], "end") == 0) return end_like(words[3]);
   if (count == 4 && strcmp(words[2], "limit") == 0) return pause_under_limit(words[3]);
@@ -336,6 +336,6 @@ int main(int count, char **words) {
   PLAIN(no_addresses_are_left);
   PLAIN(memory_cannot_be_registered);
   PLAIN(the_file_may_not_grow);
-  KINDS(sizes_that_nobody_should_ask_for, vmm);
+  KINDS(impossible_sizes_are_refused, vmm);
   return finish_clean();
 }

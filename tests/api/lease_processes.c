@@ -225,7 +225,7 @@ static void hand_over(uint32_t asker, uint32_t holder, bool in_use, uint32_t str
   const uint64_t timeout_ms = number == SIGSTOP ? 2 * SHORT_MS : LONG_MS;
   tell(asker, "ask", 0, timeout_ms);
   if (struck != asker) {
-    // Who lives gets an answer in its time.
+    // The others get an answer in time.
     const answer reply = hear_from(asker);
     CHECK_MESSAGE(reply.result == GMM_OK || (number == SIGSTOP && reply.result == GMM_ERROR_NOT_READY), "%s: %s",
                   gmm_result_name(reply.result), reply.message);
@@ -254,7 +254,7 @@ static void hand_over(uint32_t asker, uint32_t holder, bool in_use, uint32_t str
                     gmm_result_name(reply.result), reply.message);
       if (reply.result == GMM_OK) GIVES(asker, GMM_OK, "return", 0, 0);
     }
-    // What was asked of it may come only now.
+    // It may get the call of `asked` only now.
     if (in_use && ask(holder, "query", 0, 0).state == GMM_LEASE_IN_USE) ask(holder, "return", 0, 0);
   }
   all_go_on();

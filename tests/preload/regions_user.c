@@ -4,7 +4,7 @@
 // Usage: gmm run --regions -- regions_user, or with LD_PRELOAD alone
 #include "user.h"
 
-// What the Python side of torch_memory_saver does at the entry and at the end of a region.
+// The calls of torch_memory_saver's Python side at the entry and at the end of a region.
 typedef struct region {
   char tag[64];
   bool interesting, backup;
@@ -188,7 +188,7 @@ static void leave_for_a_while(void) {
   IS(cudaFree(inside), 0);
 }
 
-// What is kept of paused memory can be read while it is paused.
+// The kept contents of paused memory can be read.
 static void kept_contents(void) {
   uint8_t *(*kept)(const uint8_t *, uint64_t) = NULL;
   *(void **)&kept = dlsym(RTLD_DEFAULT, "tms_get_cpu_backup_pointer");
@@ -258,7 +258,7 @@ static void no_room_at_resume(void) {
   IS(cudaMemGetInfo(&left, &total), 0);
   void *others[1024];
   size_t count = 0;
-  // Somebody else takes the room.
+  // Other memory takes the space.
   while (count < 1024 && left > 100 * MIB) {
     if (cudaMalloc(&others[count], left > 256 * MIB ? left - 175 * MIB : 64 * MIB) != 0) break;
     ++count;

@@ -41,7 +41,7 @@ class IpcConnection {
   IpcEndpoint exporter_;
 };
 
-// What an exporter granted. It owns the descriptors that nobody took.
+// The grant of an exporter. It owns the descriptors until the caller takes them.
 struct IpcImport {
   uint32_t extents = 0;  // 0 but for IpcWant::kDescriptors
   int32_t fds[kIpcMaxExtents];

@@ -189,7 +189,7 @@ Status IpcImports::add_to_mapping(IpcMapping &mapping, const IpcHandle &handle, 
     else if (status.ok())
       ++find_imported(mapping, handle.token)->imports;
     if (!status.ok()) {
-      // Another thread may have closed the last import meanwhile, and have left the mapping to this one.
+      // Another thread may have closed the last import during the wait, and have left the mapping to this one.
       MessageGuard message;
       if (mapping.checks == 0 && !has_blocks(mapping) && !close_mapping(&mapping).ok()) {
         Unlocked unlocked(mutex_);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // IPC: memory and events that several processes use.
 //
-// What the room owns, one object a file:
+// The objects of the module, one a file:
 //   exports.h    IpcExports: which block a handle names, and how many importers hold it
 //   imports.h    IpcImports: the mappings of other processes' memory; mapping.h: one of them
 //   events.h     IpcEvents: events of this process and of others
@@ -22,7 +22,7 @@
 //   ... use the memory ...
 //   close the connection, or end            ->   count one importer less
 //   state REVOKED                           <-   one byte and the end: a forced pause revoked the memory
-//   state of the peer: gone                 <-   the end alone: the exporter ended, or is done with the event
+//   state of the peer: gone                 <-   the end alone: the exporter ended, or does not need the event any more
 //
 // The open connection is the sign that both processes live: when one ends, the system closes it. Peer::state() also
 // looks at the exporter's process (pidfd), since a forked child of it may hold the socket.
@@ -47,11 +47,11 @@
 //   heap.
 // - IpcEvents, then the broker's lock of its slots.
 // - IpcImports. No thread waits for another process or a device while it holds it.
-// - IpcBroker (start, stop and the making of its socket) and IpcSettings: the caller holds no other lock of the room.
+// - IpcBroker (start, stop and the making of its socket) and IpcSettings: the caller holds no other lock of the module.
 //   IpcBroker::stop() waits for its thread, which takes the locks of IpcExports and IpcEvents.
 //
 // Callers: lib/api for every gmm_ipc_* function and gmm_ipc_import_fd(), context/ for queries, for the revocation after
-// a forced pause, and at the end of a context. The room calls heap/ and space/ only.
+// a forced pause, and at the end of a context. The module calls heap/ and space/ only.
 //
 // Limits
 // - MANAGED memory has no IPC.

@@ -13,7 +13,7 @@ namespace gmm {
 
 inline constexpr uint64_t kIpcPathSize = 1024;
 
-// What gmm_ipc_configure() set. All zero: the defaults.
+// The settings of gmm_ipc_configure(). All zero: the defaults.
 struct IpcPolicy {
   static constexpr uint32_t kMaxUsers = 64;
   char directory[kIpcPathSize] = {};  // empty: the candidates of directory.h

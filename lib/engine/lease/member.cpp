@@ -74,6 +74,7 @@ void LeaseMember::disconnected() {
 void LeaseMember::receive(const LeaseCommand &command, uint64_t now) {
   if (!is_connected_ || command.number <= command_.number) return;
   command_ = command;
+  server_ = command.server;
   std::snprintf(text_, sizeof text_, "%s", command.text);
   if (command.round > round_) is_changed_ = true;
   const bool was_at_rest = is_at_rest();
@@ -148,6 +149,7 @@ void LeaseMember::report(const LeaseMeasure *measures, uint32_t devices, uint64_
   report.state_ms = now - since_;
   report.grant_ms = granted_at_ == 0 ? UINT64_MAX : now - granted_at_;
   report.residency_ms = residency_ms_;
+  report.former = server_;
   report.state = state_;
   report.priority = priority_;
   report.cost = cost_;

@@ -66,6 +66,7 @@ struct LeaseReport {
   uint32_t devices = 0;  // rows
   char name[kLeaseNameSize] = {};
   LeaseRow rows[kLeaseDevices] = {};
+  uint64_t former = 0;  // the last server whose commands it got; 0: none
 };
 
 enum class LeaseAnswer : uint32_t { kNone, kGranted, kDenied };
@@ -113,7 +114,7 @@ struct LeaseEntry {
   LeaseRow row;
 };
 
-static_assert(sizeof(LeaseReport) == 160 + kLeaseDevices * sizeof(LeaseRow));
+static_assert(sizeof(LeaseReport) == 168 + kLeaseDevices * sizeof(LeaseRow));
 static_assert(sizeof(LeaseCommand) == 608 + kLeaseDevices * sizeof(LeaseCommand::Row));
 static_assert(sizeof(LeaseEntry) == 112 + sizeof(LeaseRow));
 
