@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Helpers of fault_*.c, the faults of pause and resume.
+// Helpers of the tests of faults during pause and resume.
 #ifndef GMM_TESTS_FAULT_SUPPORT_H
 #define GMM_TESTS_FAULT_SUPPORT_H
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Faults of pause and resume: other threads during a pause or resume, and mixed states.
+// Faults of pause and resume: other threads during a transition, and mixed states.
 #include "fault_support.h"
 
 typedef struct helper {

@@ -156,7 +156,7 @@ Status IpcExports::find_or_add(const Block &block, Export *out) {
   GMM_TRY(make_token(&entry));
   const uint64_t new_id = next_id_.fetch_add(1, std::memory_order_relaxed);
   entry.id = new_id;
-  GMM_TRY(block.heap->uses().mark_exported(CacheEntry{reinterpret_cast<void *>(block.base), block.slot}, &entry.id));
+  GMM_TRY(block.heap->mark_exported(CacheEntry{reinterpret_cast<void *>(block.base), block.slot}, &entry.id));
   if (entry.id != new_id) {
     Export *known = find(entry.id);
     if (known != nullptr && first_extent(*known) != nullptr) {
@@ -165,7 +165,7 @@ Status IpcExports::find_or_add(const Block &block, Export *out) {
     }
     // A pause has merged the extents since the first export. Nobody imports them: extents with importers stay as they
     // are. Earlier connections may still be ending, so the block gets a second export.
-    block.heap->uses().export_anew(reinterpret_cast<void *>(block.base), entry.id, new_id);
+    block.heap->export_anew(reinterpret_cast<void *>(block.base), entry.id, new_id);
     entry.id = new_id;
   }
   exports_.push_back_reserved(entry);
@@ -283,7 +283,7 @@ Status IpcExports::import_own(const IpcHandle &handle, void **out) {
   }
   const Block &block = locked.block;
   if (block.base != entry.block || first_extent(entry) == nullptr ||
-      !block.heap->uses().exported_as(reinterpret_cast<void *>(entry.block), entry.id))
+      !block.heap->exported_as(reinterpret_cast<void *>(entry.block), entry.id))
     return gone();
   LockGuard guard(mutex_);
   Export *known = find(entry.id);
@@ -431,7 +431,7 @@ Status IpcExports::check_grant(const Export &entry, Heap &heap) const {
     is_mapped = is_mapped && extent.mapped;
     is_pausing = is_pausing || (region != nullptr && region->paused.load(std::memory_order_relaxed) != 0);
   });
-  if (!is_whole || !is_same_heap || !heap.uses().exported_as(reinterpret_cast<void *>(entry.block), entry.id))
+  if (!is_whole || !is_same_heap || !heap.exported_as(reinterpret_cast<void *>(entry.block), entry.id))
     return fail(GMM_ERROR_IPC_PEER_GONE, "The memory was freed.");
   if (!is_mapped) return fail(GMM_ERROR_PAUSED, "The memory is paused.");
   if (is_pausing && heap.paused().refuses_importers()) return fail(GMM_ERROR_BUSY, "The memory is being paused.");

@@ -300,7 +300,7 @@ void Trace::used(const void *memory, gmm_stream stream) {
 }
 
 void Trace::named(const void *memory, const char *name) {
-  static_assert(BlockNames::kSize == TRACE_NAME_BYTES);
+  static_assert(BlockNotes::kNameSize == TRACE_NAME_BYTES);
   TraceBuffer *buffer = enter();
   if (buffer == nullptr) return;
   if (has_place(*buffer)) put(*buffer, TRACE_BLOCK_NAME, now(), {number_of(memory)}, name);
