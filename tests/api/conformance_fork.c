@@ -4,7 +4,7 @@
 
 #include "../support/gmm_test.h"
 
-// The child leaves what the parent owns; the leak sanitizer asks here.
+// The child does not free the parent's memory; the leak sanitizer asks here.
 int __lsan_is_turned_off(void);
 static int is_child;
 int __lsan_is_turned_off(void) { return is_child; }

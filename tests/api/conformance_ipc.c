@@ -394,7 +394,7 @@ static void descriptors_carry_the_memory(void) {
   OK(gmm_free(context, before, GMM_STREAM_DEFAULT));
 }
 
-// A GPU's plain memory has no descriptor; what the host backend gives is a file. The query says which.
+// A GPU's plain memory has no descriptor; memory of the host backend is a file. The query says which.
 static void device_memory_has_a_descriptor_when_the_query_says_so(void) {
   void *block = ALLOC(SIZE);
   bool has = (query(block).ipc_routes & GMM_IPC_ROUTE_FD) != 0;

@@ -78,7 +78,8 @@ static void a_handle_of_a_freed_block_gives_no_other_block(void) {
   end_other(&second);
 }
 
-// --- Memory that an import keeps alive -------------------------------------------------------------------------------------------
+// --- Memory that an import keeps alive
+// -------------------------------------------------------------------------------------------
 
 static void an_import_at_home_keeps_the_memory(void) {
   NEEDS_SHARING();

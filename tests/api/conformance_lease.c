@@ -128,7 +128,7 @@ static void a_card_is_shared(void) {
   read_device(device);
 }
 
-static void they_take_turns(void) {
+static void members_alternate(void) {
   join_leases(MEMBERS, 0);
   fill(MEMBERS);
   for (uint32_t round = 0; round < 6; ++round) {
@@ -513,7 +513,7 @@ int main(void) {
   gmm_context_release(context);
   if (is_small) {
     KINDS(a_card_is_shared, vmm);
-    KINDS(they_take_turns, vmm);
+    KINDS(members_alternate, vmm);
     KINDS(memory_in_use_stays, vmm);
     KINDS(an_asked_lease_may_return, vmm);
     KINDS(impossible_requests_are_denied, vmm);

@@ -250,7 +250,7 @@ static void the_environment_starts_a_trace(void) {
   unlink(path);
 }
 
-// A child inherits the file, and may even flush everything: what the parent holds is written once, by the parent. It
+// A child inherits the file, and may even flush everything: events are written once, by the parent. The child
 // ends without exit(), at which a leak checker would find the parent's memory.
 static void a_child_writes_nothing(void) {
   new_path();

@@ -153,7 +153,7 @@ static int lose_the_context(void) {
   CHECK(strlen(gmm_last_error_message()) > 20);
   CHECK(gmm_resume(context, &pause, NULL) < 0);
   CHECK(gmm_resume_range(context, asleep, 100, NULL) < 0);
-  uint8_t bytes[100] = {0};  // what is kept in host memory is safe
+  uint8_t bytes[100] = {0};  // contents in host memory are safe
   OK(gmm_backup_read(context, asleep, 100, bytes));
   for (uint64_t i = 0; i < 100; ++i) CHECK_EQUAL(bytes[i], pattern_at(i, 7));
   gmm_ticket *ticket = NULL;

@@ -299,7 +299,7 @@ static void the_server_dies_or_stops_while_another_one_gives(void) {
   }
 }
 
-// Everybody keeps what it has, and a new server learns who has it.
+// The members keep their memory, and a new server learns of it from their reports.
 static void the_server_dies_while_one_uses(void) {
   start_all();
   GIVES(2, GMM_OK, "ask", 0, LONG_MS);

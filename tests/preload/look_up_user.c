@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `gmm run` does not change the meaning of dlsym and dlvsym: RTLD_NEXT and RTLD_DEFAULT as seen from the caller, errors,
-// versions.
+// `gmm run` does not change the meaning of dlsym and dlvsym: RTLD_NEXT and RTLD_DEFAULT as seen from the caller,
+// errors, versions.
 //
 // Usage: [gmm run] look_up_user [taken]     needs no driver
 #define _GNU_SOURCE  // RTLD_DEFAULT

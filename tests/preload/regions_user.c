@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Regions as torch_memory_saver has them: only what is allocated in one is gmm's, and is paused by its tag.
+// Regions as torch_memory_saver has them: only memory that is allocated in one is gmm's, and is paused by its tag.
 //
 // Usage: gmm run --regions -- regions_user, or with LD_PRELOAD alone
 #include "user.h"
@@ -249,7 +249,7 @@ static void contents_in_files(void) {
   set_directory("/tmp");
 }
 
-static void no_room_at_resume(void) {
+static void no_space_at_resume(void) {
   region outer = enter("weights", true);
   void *memory = allocate(128 * MIB, 3);
   leave(&outer);
@@ -336,7 +336,7 @@ int main(void) {
   RUN(leave_for_a_while);
   RUN(kept_contents);
   RUN(contents_in_files);
-  RUN(no_room_at_resume);
+  RUN(no_space_at_resume);
   RUN(torch_allocator);
   RUN(margin);
   return check_finish();

@@ -83,7 +83,7 @@ LeaseArbiter::Member *LeaseArbiter::add(int32_t process, void *user) {
   return member;
 }
 
-// A member that was cut off may come again: what is left of its grant stays for a while.
+// A member that was cut off may come again: the rest of its grant stays for a while.
 void LeaseArbiter::remove(Member *member, uint64_t now) {
   for (uint32_t i = 0; i < member->row_count; ++i) {
     Row &row = member->rows[i];
@@ -347,7 +347,7 @@ bool LeaseArbiter::is_measure_fresh(const Member &waiting) const {
   return true;
 }
 
-// By the free memory that the waiting member measured, less what is kept for others.
+// By the free memory that the waiting member measured, less the bytes that are kept for others.
 uint64_t LeaseArbiter::missing_of(const Member &waiting, uint32_t row) const {
   uint64_t needed = waiting.rows[row].wanted;
   if (needed == 0) return 0;
@@ -450,7 +450,7 @@ bool LeaseArbiter::Plan::helps(const Member &member) const {
   return false;
 }
 
-// Whether the chosen members fill what is missing, also without one of them.
+// Whether the chosen members fill the missing bytes, also without one of them.
 bool LeaseArbiter::Plan::fills(const Member *without) const {
   for (uint32_t i = 0; i < waiting.row_count; ++i) {
     uint64_t gain = 0;
@@ -460,8 +460,8 @@ bool LeaseArbiter::Plan::fills(const Member *without) const {
   return true;
 }
 
-// Chooses as many members as fill what is missing; then, from the last on, leaves out those without whom it is filled
-// as well. False: there is no memory.
+// Chooses as many members as fill the missing bytes; then, from the last on, leaves out superfluous ones. False: there
+// is no memory.
 bool LeaseArbiter::choose(Plan *plan, uint64_t now) {
   Vector<Candidate> candidates(allocator_);
   for (Member *other : members_) {
@@ -493,7 +493,7 @@ bool LeaseArbiter::choose(Plan *plan, uint64_t now) {
   return true;
 }
 
-// Tells the chosen members to give up what is missing.
+// Commands the chosen members to give up the missing bytes.
 void LeaseArbiter::tell(Plan &plan, uint64_t now) {
   plan.waiting.waits_for_others = 0;
   for (const Candidate &candidate : plan.chosen) {
@@ -553,7 +553,7 @@ void LeaseArbiter::ask_one(Member &user, const Member &waiting, uint64_t now) {
   user.must_send = true;
 }
 
-// Tells the waiting member who holds what it waits for.
+// Sends the waiting member the holders of the memory that it waits for.
 void LeaseArbiter::explain(Member &waiting, const char *why) {
   char text[sizeof waiting.command.text];
   BoundedText out(text, sizeof text);

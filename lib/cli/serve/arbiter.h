@@ -12,8 +12,8 @@
 // | waiting | it reports a request | its floor | yes |
 // | granted | the arbiter grants the request | the grant, its floor | no |
 // | denied | the arbiter denies the request | its floor | yes |
-// | taking, in use | it reports so | what is left of the grant, its floor | if it returns when it is asked |
-// | gone | its connection ends | what is left of the grant, for kGraceMs | no |
+// | taking, in use | it reports so | the rest of the grant, its floor | if it returns when it is asked |
+// | gone | its connection ends | the rest of the grant, for kGraceMs | no |
 //
 // An idle or waiting member may have a command to give up memory beside its phase.
 //
@@ -40,7 +40,7 @@ class LeaseArbiter {
   static constexpr uint64_t kGraceMs = 500;           // a successor waits so long, and keeps memory of members cut off
   static constexpr uint64_t kAnswerMs = 200;          // then a plan is made without the answers that are missing
   static constexpr uint64_t kPatienceMs = 5000;       // for a command to give up, and the time of its bytes
-  static constexpr uint64_t kBytesPerMs = 1'000'000;  // at least, of a member that copies what it gives up
+  static constexpr uint64_t kBytesPerMs = 1'000'000;  // at least, of a member that copies contents
   static constexpr uint64_t kRefusedMs = 1000;        // until a member that refused gets another command
   static constexpr uint64_t kAskAgainMs = 1000;  // between calls of `asked`; then all are asked that have something
   static constexpr uint64_t kOldMs = 30'000;     // a request of this age comes before all younger ones

@@ -266,7 +266,7 @@ Status IpcImports::close_mapping(IpcMapping *mapping) {
   return status;
 }
 
-// Unmaps what a failed import has mapped. Without the lock.
+// Unmaps the memory of a failed import. Without the lock.
 void IpcImports::undo(IpcMapping *mapping) {
   MessageGuard message;
   if (!mapping->unmap().ok())

@@ -17,7 +17,7 @@
 //
 //   importer                                     exporter's broker
 //   connect to the socket, check its user   ->   check the importer's user
-//   request: id, token, what it wants       ->   grant: compare the token, count the importer
+//   request: id, token, wish                ->   grant: compare the token, count the importer
 //   map the extents                         <-   reply: size, generation, a descriptor of each extent
 //   ... use the memory ...
 //   close the connection, or end            ->   count one importer less

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The states of one lease (README.md has the protocol).
 //
-// A member says what the lease's thread does next: carry out a command to give up, call the program's `asked`, or send
-// a report. It knows no clock, no thread, no socket and no memory, so a test runs thousands of histories with faults.
+// A member decides the next act of the lease's thread: carry out a command to give up, call the program's `asked`, or
+// send a report. It knows no clock, no thread, no socket and no memory, so a test runs thousands of histories with
+// faults.
 //
 // Invariants.
 // - The state is kInUse or kTaking only while a grant of the present request holds.

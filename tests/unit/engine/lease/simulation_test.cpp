@@ -482,7 +482,7 @@ class LeaseSimulation {
       if (process.may_have_lost_its_promise) return true;
     return false;
   }
-  // It allocates what it was granted beyond its tags.
+  // It allocates the granted bytes beyond its tags.
   void use(uint32_t i) {
     Process &process = processes_[i];
     if (process.member->state() != LeaseState::kInUse) return;
@@ -493,7 +493,7 @@ class LeaseSimulation {
           FAIL() << "process " << i << " did not have what it was granted";
         continue;
       }
-      // A late process takes what is free, which others may have been granted since.
+      // A late process takes free memory that others may have been granted since.
       if (wanted != 0 && process.may_have_lost_its_promise) broken_until_ = now_ + 2000;
       process.extra[d] += wanted;
     }
