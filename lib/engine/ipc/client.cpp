@@ -3,6 +3,7 @@
 
 #include <cerrno>
 #include <cinttypes>
+#include <cstring>
 #include <utility>
 
 #include "base/local_socket.h"

@@ -310,12 +310,10 @@ void IpcImports::publish() {
   uint64_t bytes = 0;
   for (const IpcMapping *mapping : mappings_) {
     if (mapping->phase == IpcMapping::Phase::kMapping) continue;
-    const Range range = range_of(*mapping);
-    uint64_t at = ranges_.size();
-    while (at > 0 && ranges_[at - 1].base > range.base) --at;
-    (void)ranges_.insert(at, range);  // reserve_tables() reserved the memory
-    bytes += range.size;
+    ranges_.push_back_reserved(range_of(*mapping));
+    bytes += mapping->size();
   }
+  std::sort(ranges_.begin(), ranges_.end(), [](const Range &a, const Range &b) { return a.base < b.base; });
   mapping_table_.set(ranges_.data(), ranges_.size());
   bytes_.store(bytes, std::memory_order_relaxed);
   ranges_.clear();
