@@ -29,7 +29,7 @@
 #include "base/thread.h"
 #include "engine/ipc/directory.h"
 #include "engine/ipc/handle.h"
-#include "engine/ipc/peer_user.h"
+#include "engine/ipc/policy.h"
 #include "engine/ipc/protocol.h"
 
 namespace gmm {

@@ -9,7 +9,7 @@
 #include "base/peer.h"
 #include "base/status.h"
 #include "engine/ipc/handle.h"
-#include "engine/ipc/peer_user.h"
+#include "engine/ipc/policy.h"
 #include "engine/ipc/protocol.h"
 
 namespace gmm {

@@ -18,7 +18,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "engine/ipc/handle.h"
-#include "engine/ipc/peer_user.h"
+#include "engine/ipc/policy.h"
 
 namespace gmm {
 

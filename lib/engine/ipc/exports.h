@@ -25,7 +25,7 @@
 #include "engine/heap/block.h"
 #include "engine/heap/heap_set.h"
 #include "engine/ipc/broker.h"
-#include "engine/ipc/settings.h"
+#include "engine/ipc/policy.h"
 
 namespace gmm {
 

@@ -24,7 +24,7 @@
 #include "base/vector.h"
 #include "engine/ipc/client.h"
 #include "engine/ipc/mapping.h"
-#include "engine/ipc/settings.h"
+#include "engine/ipc/policy.h"
 #include "engine/space/core.h"
 
 namespace gmm {

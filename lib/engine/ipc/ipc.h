@@ -10,7 +10,7 @@
 //   broker.h     IpcBroker: the exporter's thread, which answers importers
 //   client.h     the importer's request, and the connection that counts it
 //   protocol.h   the messages between broker and client; handle.h: the bytes of a handle
-//   peer_user.h  the check of a peer's user; directory.h: where the sockets are; settings.h: the policy of a context
+//   policy.h     which users may share, and the check of a peer; directory.h: where the sockets are
 // SECURITY.md says who is trusted with what.
 //
 // The mechanism. A handle names an exporter's socket, an export and a token; it holds no memory.
@@ -70,7 +70,7 @@
 #include "engine/ipc/events.h"
 #include "engine/ipc/exports.h"
 #include "engine/ipc/imports.h"
-#include "engine/ipc/settings.h"
+#include "engine/ipc/policy.h"
 
 namespace gmm {
 
