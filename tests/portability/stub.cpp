@@ -109,7 +109,6 @@ int touch_pages(void *, uint64_t) { return ENOSYS; }
 Status populate_pages(void *, uint64_t) { return kRefused; }
 Status memory_info(MemoryInfo *, const char *) { return kRefused; }
 Status check_available(uint64_t, gmm_result) { return kRefused; }
-Status resident_size(uint64_t *) { return kRefused; }
 uint64_t page_size() { return 4096; }
 
 int check_folder(const char *) { return ENOSYS; }

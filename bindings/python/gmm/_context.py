@@ -100,7 +100,12 @@ class Context(native.Handle):
         if log is not None:
             self._log = lambda level, message: log(LogLevel(level), message)
             desc.set_log(self)
-        self._open(native.HANDLE_CONTEXT, None, native.gmm_context_create, desc)
+        self._adopt(native.gmm_context_create, desc)
+        contexts.add(self)
+
+    def _adopt(self, make, *arguments):
+        """Opens the handle with the context that the function makes."""
+        self._open(native.HANDLE_CONTEXT, None, make, *arguments)
         self._queues = weakref.WeakSet()
         self._sycl_queues = {}
         self._leases = weakref.WeakSet()
@@ -108,7 +113,6 @@ class Context(native.Handle):
         struct = native.gmm_context_info()
         native.gmm_context_query(self, struct)
         self._info = read(ContextInfo, struct)
-        contexts.add(self)
 
     # Life.
 

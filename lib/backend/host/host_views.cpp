@@ -67,16 +67,18 @@ Status HostViews::reserve(uint64_t size, uint64_t alignment, void **out) {
 }
 
 Status HostViews::unreserve(void *base, uint64_t size) {
-  // The lock keeps others from a reservation of the same addresses until the table has forgotten these.
   LockGuard guard(mutex_);
-  GMM_TRY(os::unmap(base, 2 * size));
-  for (uint64_t i = 0; i < ranges_.size(); ++i)
-    if (ranges_[i].base == reinterpret_cast<uintptr_t>(base)) {
-      ranges_.erase(i);
-      break;
-    }
+  uint64_t place = 0;
+  while (place < ranges_.size() && ranges_[place].base != reinterpret_cast<uintptr_t>(base)) ++place;
+  if (place == ranges_.size()) return os::unmap(base, 2 * size);
+  // The table forgets the addresses first. Once they are unmapped, malloc() may get them, and a search that still found
+  // them would send a copy behind that block.
+  const Range range = ranges_[place];
+  ranges_.erase(place);
   table_.set(ranges_.data(), ranges_.size());
-  return Status();
+  const Status status = os::unmap(base, 2 * size);
+  if (!status.ok() && ranges_.insert(place, range)) table_.set(ranges_.data(), ranges_.size());
+  return status;
 }
 
 Status HostViews::map(void *base, uint64_t size, int32_t fd) {

@@ -647,11 +647,10 @@ with allocator.use_memory_pool(tag="other"):
     alone = full(2, 7)
 pause = allocator._library.pause
 
-def pause_interrupted(tags, flags):
-    from gmm._memory_saver import preload
-    if tags and flags == preload.PAUSE_DROP:
+def pause_interrupted(tags, contents=None):
+    if tags and contents == gmm.Contents.DROP:
         raise KeyboardInterrupt
-    return pause(tags, flags)
+    return pause(tags, contents)
 
 allocator._library.pause = pause_interrupted
 raises(KeyboardInterrupt, allocator.sleep, "weights")
