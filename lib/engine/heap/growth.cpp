@@ -264,17 +264,7 @@ bool Growth::take_edges(const Window &window, StreamKey key) {
 // The run, which is in no list, becomes one with both neighbours, where they are free for this stream; listed.
 Span *Growth::with_neighbours(Span *run, StreamKey key) {
   const uint64_t own = streams_.own_bit(key);
-  const auto usable = [&](const Span *span) {
-    return span != nullptr && span->is(SpanState::kFree) && (span->streams & ~own) == 0;
-  };
-  if (Span *before = run->before; usable(before)) {
-    runs_.unlist(before);
-    run = runs_.merge(before, run);
-  }
-  if (Span *after = run->after; usable(after)) {
-    runs_.unlist(after);
-    run = runs_.merge(run, after);
-  }
+  run = runs_.join(run, [own](const Span &each) { return each.is(SpanState::kFree) && (each.streams & ~own) == 0; });
   runs_.list(run);
   return run;
 }
