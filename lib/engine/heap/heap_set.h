@@ -26,7 +26,8 @@ class HeapSet {
     return entries_.push_back(Entry{&heap, ++last_number_, 0, false, false});
   }
   // True when nobody visits the heap. No visit begins before finish_end(), which removes the heap if it ended. The
-  // caller visits no heap. False: an operation that visits the heap is held, and the thread that decides about it may wait for the caller.
+  // caller visits no heap. False: an operation that visits the heap is held, and the thread that decides about it may
+  // wait for the caller.
   [[nodiscard]] bool begin_end(const Heap &heap) {
     LockGuard guard(mutex_);
     const uint64_t index = find(heap);

@@ -97,8 +97,8 @@ class Runs {
       if (run->bytes() >= kExtentAlignment || run->region->dedicated) fn(run);
     });
   }
-  // Asks the streams of free runs how far they are. Memory that they have finished with is free for all, and neighbours become one
-  // run. False: there was none.
+  // Asks the streams of free runs how far they are. Memory that they have finished with is free for all, and neighbours
+  // become one run. False: there was none.
   bool clear_done(StreamOrder &streams, GrowthPolicy &policy);
 
  private:

@@ -10,8 +10,8 @@
 
 namespace gmm {
 
-// Fills the driver's facts about a device, the bytes that the context holds of it, and its budget. `held`: the context's usage on
-// all devices, `held_on`: on this one.
+// Fills the driver's facts about a device, the bytes that the context holds of it, and its budget. `held`: the
+// context's usage on all devices, `held_on`: on this one.
 Status describe_device(Backend &backend, const Quota &held, const Quota &held_on, Device device, gmm_device_info *out);
 
 }  // namespace gmm

@@ -211,9 +211,8 @@ TEST(Pauser, EverythingFreedMeanwhileGoesBackAtTheResume) {
   EXPECT_EQ(test.info().active_bytes, 0u);
   EXPECT_EQ(test.info().paused_bytes, 0u);
   EXPECT_EQ(test.owned[0]->fast.has_paused.load(), 0u);
-  test.owned[0]->for_each_region([](Region &region) {
-    EXPECT_FALSE(region.dedicated) << "a dedicated region keeps its addresses for nothing";
-  });
+  test.owned[0]->for_each_region(
+      [](Region &region) { EXPECT_FALSE(region.dedicated) << "a dedicated region keeps its addresses for nothing"; });
 }
 
 // Each k writes and copies all pages, which takes nearly all the time of these tests.
