@@ -194,7 +194,7 @@ class Heap {
  private:
   enum class Effort { kNoGrowth, kGrow };
 
-  void make_large(Span *run);
+  CacheEntry make_large(Span *run);
   Status compact_live(Compaction *work);
   Status take_small(const BlockRequest &request, Effort effort, CacheEntry *out, uint32_t *count);
   Status take_run(const BlockRequest &request, Effort effort, CacheEntry *out, uint32_t *count);

@@ -84,15 +84,11 @@ class HeapSet {
     ++entries_[index].visits;
     return true;
   }
-  // Begins a visit of the next heap behind *number, from 0 on, and sets *number to its own. NULL: there is none. A heap
-  // that is ending is waited for, or passed by.
-  Heap *enter_next(uint64_t *number, bool may_wait) {
-    return enter(number, may_wait, [](const Entry &entry) { return entry.is_ending ? When::kLater : When::kNow; });
-  }
-  // Begins a visit of the next heap of which wanted(const Heap &) is true. A heap that is ending is waited for.
+  // Begins a visit of the next heap behind *number, from 0 on, of which wanted(const Heap &) is true, and sets *number
+  // to its own. NULL: there is none. A heap that is ending is waited for, or passed by.
   template <typename Fn>
-  Heap *enter_next_of(uint64_t *number, Fn wanted) {
-    return enter(number, true, [&](const Entry &entry) {
+  Heap *enter_next_of(uint64_t *number, Fn wanted, bool may_wait = true) {
+    return enter(number, may_wait, [&](const Entry &entry) {
       return !wanted(*entry.heap) ? When::kNever : entry.is_ending ? When::kLater : When::kNow;
     });
   }
@@ -124,8 +120,9 @@ class HeapSet {
   Status for_each(Fn fn, bool may_wait = true) {
     Status status;
     uint64_t number = 0;
+    const auto any = [](const Heap &) { return true; };
     while (status.ok()) {
-      Heap *heap = enter_next(&number, may_wait);
+      Heap *heap = enter_next_of(&number, any, may_wait);
       if (heap == nullptr) break;
       status = fn(*heap);
       leave(number);

@@ -5,7 +5,7 @@
 #include <cstdio>
 
 #include "base/process.h"
-#include "engine/limits/device_budget.h"
+#include "engine/limits/limits.h"
 
 namespace gmm {
 namespace {
