@@ -94,13 +94,12 @@ class HeapCaches {
   void for_each_locked(Fn fn) {
     for (HeapCache *cache = list_.front(); cache != nullptr; cache = list_.next(cache)) fn(*cache);
   }
-  template <typename Fn>
-  void revoke_if(Fn fn);
-  template <typename Fn>
-  void for_each_revoked(Fn fn);
+  template <typename Choose, typename Fn>
+  void revoke(Choose choose, Fn fn);
   static uint64_t calls_of(const HeapCache &cache);
   static bool is_quiet(const HeapCache &cache);
   void end(HeapCache &cache);
+  HeapTotals sum_locked();
   void look_locked();
   void note_peak(uint64_t live);
 
