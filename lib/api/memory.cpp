@@ -316,7 +316,7 @@ gmm_result gmm_heap_reserve(gmm_heap *heap, uint64_t bytes) noexcept {
         fail(GMM_ERROR_SIZE_OVERFLOW,
              "gmm_heap_reserve: bytes = %" PRIu64 " is beyond any address space; reserve at most %" PRIu64 " bytes.",
              bytes, kMaxSize);
-  if (status.ok()) status = Watchers::check_other_thread("gmm_heap_reserve");
+  if (status.ok()) status = Watchers::check_outside("gmm_heap_reserve");
   if (status.ok()) status = heap->context->reserve(*heap, bytes);
   return result_of(status);
 }
@@ -324,7 +324,7 @@ gmm_result gmm_heap_reserve(gmm_heap *heap, uint64_t bytes) noexcept {
 gmm_result gmm_heap_destroy(gmm_heap *heap) noexcept {
   if (heap == nullptr) return GMM_OK;
   Status status = check_heap(heap);
-  if (status.ok()) status = Watchers::check_outside("gmm_heap_destroy");
+  if (status.ok()) status = Watchers::check_no_operation("gmm_heap_destroy");
   if (status.ok()) status = heap->context->end_heap(heap);
   return result_of(status);
 }

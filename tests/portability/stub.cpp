@@ -58,8 +58,6 @@ void detach_calling_thread() {}
 void name_thread(const char *) {}
 void yield_thread() {}
 void sleep_us(uint64_t) {}
-void forbid_allocations() {}
-bool may_allocate() { return true; }
 int32_t thread_number() { return 1; }
 bool thread_runs(int32_t) { return true; }
 bool create_thread_key(ThreadKey *, void (*)(void *)) { return false; }

@@ -102,7 +102,7 @@ def _groups(groups):
 
 @contextlib.contextmanager
 def _on(device):
-    """NCCL works on the calling thread's device; a watcher's thread has none."""
+    """NCCL works on the calling thread's device, which may be another one, or none on a thread of the library."""
     try:
         import torch  # pylint: disable=import-outside-toplevel
     except ImportError:
@@ -162,14 +162,14 @@ class Registration(_Registration):
 
 
 def register(memory: Any, group: Any = None, *, window: bool = False, context: Context | None = None,
-             name: str | None = None, timeout: float | None = None) -> Registration:
+             name: str | None = None) -> Registration:
     """Registers a block with communicators until the Registration is closed.
 
     memory: a Buffer, an Array, a tensor in gmm's memory, or an address; best of alloc(size, comm=True). group: a
     process group of torch.distributed, the number of an ncclComm_t, or a list of them; None: the default group. window:
-    ncclCommWindowRegister(), which all ranks of the group call. timeout: seconds that a pause waits for NCCL.
+    ncclCommWindowRegister(), which all ranks of the group call.
     """
-    return Registration(memory, _groups(group), window, context=context, name=name, timeout=timeout)
+    return Registration(memory, _groups(group), window, context=context, name=name)
 
 
 def can_suspend() -> bool:

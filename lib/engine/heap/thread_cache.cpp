@@ -69,7 +69,7 @@ constexpr uint32_t kBatch = 32;
 static_assert(kBatch <= kLargeEntries, "both are taken from the heap into one array");
 
 Status no_cache_of_thread() {
-  if (!may_allocate())
+  if (AllocationBan::is_set())
     return fail(
         GMM_ERROR_BUSY,
         "The callback of a watcher asks for memory, while an operation may wait for it; allocate before or after "
@@ -357,7 +357,7 @@ HeapCache *HeapCache::find(const Heap &heap) {
 
 HeapCache *HeapCache::find_or_make(Heap &heap) {
   if (HeapCache *cache = find(heap); cache != nullptr) return cache;
-  ThreadRecord *record = may_allocate() ? make_thread_record() : nullptr;
+  ThreadRecord *record = AllocationBan::is_set() ? nullptr : make_thread_record();
   if (record == nullptr || !SlotTable::reserve(record, ThreadPart::kCaches, key_of(heap), end_caches)) return nullptr;
   HeapCache *cache = heap.core().allocator.create<HeapCache>();
   if (cache == nullptr) return nullptr;

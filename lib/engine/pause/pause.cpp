@@ -223,7 +223,7 @@ Status Pause::detach() {
 
 Status Pause::tell_losing(WatchCalls &calls) {
   if (!calls.any()) return Status();
-  GMM_TRY(calls.losing());
+  calls.losing();
   for (HeapPause *heap : heaps_) GMM_TRY(context_.core.backend->synchronize(heap->heap().options().device));
   return Status();
 }
