@@ -2,7 +2,7 @@
 #include <cstdio>
 
 #include "api/arguments.h"
-#include "engine/limits/device_budget.h"
+#include "engine/limits/limits.h"
 
 using namespace gmm;
 
