@@ -175,10 +175,16 @@ namespace Gmm
         internal static void Keep(GmmSafeHandle handle)
         {
             bool added = false;
-            handle.DangerousAddRef(ref added);
+            if (!handle.disposed)
+            {
+                handle.DangerousAddRef(ref added);
+            }
             if (handle.disposed)
             {
-                handle.DangerousRelease();
+                if (added)
+                {
+                    handle.DangerousRelease();
+                }
                 throw new ObjectDisposedException(handle.owner);
             }
         }
