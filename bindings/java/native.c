@@ -155,22 +155,35 @@ void gmm_java_callbacks_delete(JNIEnv *jenv, uint64_t callbacks) {
   (*jenv)->DeleteGlobalRef(jenv, (jobject)(uintptr_t)callbacks);
 }
 
+/* A message or an event may come while an earlier callback's exception is on its way out of the same call. Java is not
+ * called with it: it is set aside until put_back(). */
+static jthrowable set_aside(JNIEnv *env) {
+  jthrowable pending = (*env)->ExceptionOccurred(env);
+  if (pending) (*env)->ExceptionClear(env);
+  return pending;
+}
+
+/* Describes an exception of the callback itself, for which there is no caller. Whether there was one. */
+static jboolean put_back(JNIEnv *env, jthrowable pending) {
+  const jboolean threw = (*env)->ExceptionCheck(env);
+  if (threw) {
+    (*env)->ExceptionDescribe(env);
+    (*env)->ExceptionClear(env);
+  }
+  if (pending) (*env)->Throw(env, pending);
+  return threw;
+}
+
 static void gmm_java_log(void *user, gmm_log_level level, const char *message) {
   JNIEnv *env = environment();
   if (!env) return;
-  /* A message may come while an earlier callback's exception is on its way out of the same call. */
-  jthrowable pending = (*env)->ExceptionOccurred(env);
-  if (pending) (*env)->ExceptionClear(env);
+  jthrowable pending = set_aside(env);
   jbyteArray text = gmm_java_bytes(env, message, strlen(message));
   if (text) {
     (*env)->CallVoidMethod(env, (jobject)user, callbacks_log, (jint)level, text);
     (*env)->DeleteLocalRef(env, text);
   }
-  if ((*env)->ExceptionCheck(env)) {
-    (*env)->ExceptionDescribe(env);
-    (*env)->ExceptionClear(env);
-  }
-  if (pending) (*env)->Throw(env, pending);
+  put_back(env, pending);
 }
 
 /* Calls a method that gets the bytes of a struct, which the library lends. No local reference is left. */
@@ -210,18 +223,14 @@ static int32_t gmm_java_progress(void *user, uint64_t done, uint64_t total) {
   return (*env)->ExceptionCheck(env) || !more;
 }
 
-/* Runs on a thread of the library. WatchCall and LeaseCall report what the program throws. At the end of the machine
- * nobody is left to ask. */
+/* Runs on a thread of the program or of the library. WatchCall and LeaseCall report an exception of the program, which
+ * refuses. At the end of the machine nobody is left to ask. */
 static int32_t hear(void *user, jmethodID called, const void *info) {
   JNIEnv *env = environment();
   if (!env) return 0;
+  jthrowable pending = set_aside(env);
   const jboolean agrees = call_with(env, user, called, info);
-  if ((*env)->ExceptionCheck(env)) {
-    (*env)->ExceptionDescribe(env);
-    (*env)->ExceptionClear(env);
-    return 1;
-  }
-  return !agrees;
+  return put_back(env, pending) || !agrees;
 }
 
 static int32_t gmm_java_watch(void *user, const gmm_watch_info *info) { return hear(user, watch_call, info); }

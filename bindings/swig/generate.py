@@ -6,7 +6,7 @@ Usage: generate.py --language java|csharp|python --include FOLDER --out FOLDER [
 
 SWIG parses the headers (swig -xml); the documentation is that of the headers' comments. With arguments for SWIG, SWIG
 then writes the calls. FOLDER is emptied first, so that no class of an older interface is left in it. For Python it
-gets one file, values.py.
+gets values.py, and values.i for SWIG.
 
 The rules, which a new field, flag, enumerator, struct or function follows without work:
  - `typedef uint32_t gmm_x;` before an enum makes it the enum X. The enumerators lose their common prefix.
@@ -868,7 +868,7 @@ class CSharp(Compiled):
 
 
 class Python(Writer):
-    """One module of enums and of answers, which are named tuples. SWIG's own structs are the options."""
+    """A module of enums and of answers, which are named tuples; and for SWIG, the fields of options in C."""
     language = 'python'
     names = {'gmm_tag_info': 'TagInfo', 'gmm_oom_info': 'OutOfMemoryInfo', 'GMM_DEVICE_': 'Capability',
              'GMM_IPC_ROUTE_': 'IpcRoute', 'GMM_WATCH_': 'WatchEvent', 'GMM_': 'PauseFlags'}
@@ -900,6 +900,42 @@ class Python(Writer):
         made += [self.enum(one) for one in self.model.enums if not one.c_name or one in self.model.types()]
         made += [self.answer(struct) for struct in self.model.answers()]
         (self.out / 'values.py').write_text('\n\n'.join(made))
+        (self.out / 'values.i').write_text(self.typemaps())
+
+    def typemaps(self):
+        """For SWIG: handles and answers, and options with the tables by which fields.c reads them."""
+        made = f'/* {NOTICE} */\n'
+        made += ''.join(f'GMM_HANDLE({name}, HANDLE_{name[len("gmm_"):].upper()})\n' for name in self.model.handles)
+        for struct in self.model.structs.values():
+            if struct.is_options and not struct.c_name.startswith('gmm_semaphore_'):
+                made += ''.join(self.table(self.model.structs[field.c_type]) for field in struct.fields
+                                if field.pointer and field.c_type in self.model.structs)
+                made += self.table(struct) + f'GMM_OPTIONS({struct.c_name})\n'
+            elif struct.c_name.endswith('_info'):
+                made += f'GMM_ANSWER({struct.c_name})\n'
+            else:
+                made += f'%ignore {struct.c_name};\n'
+        return made
+
+    def table(self, struct):
+        rows = ''
+        for field in struct.fields:
+            kind, more = 'Q' if field.size == 8 else self.codes.get(field.kind, 'I'), ''
+            callback = re.fullmatch(r'gmm_(\w+)_callback', field.c_type)
+            count = next((other for other in struct.fields if other.c_name == field.c_name[:-1] + '_count'), None)
+            if callback:
+                kind, more = 'C', f', .callback = (void (*)(void))callback_{callback[1]}'
+            elif field.pointer and count:
+                element = f'&{field.c_type}_struct' if field.c_type in self.model.structs else 'NULL'
+                kind, more = 'L', f', .count_at = {count.at}, .element = {element}'
+            elif field.pointer:
+                kind = 's' if field.c_type == 'char' else 'P'
+            elif field.c_type in self.model.structs or field.c_name in ('struct_size', 'reserved'):
+                continue  # a host allocator, which stays in C
+            rows += f'    {{"{field.c_name}", \'{kind}\', {field.at}{more}}},\n'
+        has_size = int(struct.fields[0].c_name == 'struct_size')
+        return (f'%{{\nstatic const StructType {struct.c_name}_struct = {{sizeof({struct.c_name}), {has_size}, '
+                f'(const StructField[]){{\n{rows}    {{NULL}}}}}};\n%}}\n')
 
     def enum(self, one):
         body = f'class {self.enum_name(one)}(enum.{"IntEnum" if one.c_name else "IntFlag"}):\n'
@@ -957,7 +993,7 @@ def main():
         Python(model, options.out, None).write()
         if options.depfile:
             headers = ' '.join(str(path) for path in sorted(options.include.glob('gmm/*.h')))
-            options.depfile.write_text(f'values.py: {headers}\n')
+            options.depfile.write_text(f'values.py values.i: {headers}\n')
         return
     shutil.rmtree(options.out, ignore_errors=True)
     values = options.out / 'values'
@@ -971,7 +1007,7 @@ def main():
 
 def typemaps(model):
     """For SWIG: handles are addresses, structs are bytes."""
-    made = f'/* {NOTICE} */\n#define GMM_VALUES\n'
+    made = f'/* {NOTICE} */\n'
     for handle in model.handles:
         if not handle.startswith(LEFT_OUT):
             made += f'%apply void *GMM_ADDRESS {{ {handle} * }}\n'

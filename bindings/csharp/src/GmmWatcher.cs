@@ -5,10 +5,10 @@ using System.Diagnostics;
 namespace Gmm
 {
     /// <summary>
-    /// Hears what happens to watched memory, on a thread of the pool, while the operation waits. It returns true to
-    /// agree. False refuses Prepare, so that the operation ends with Busy. It may free memory and query it. It must not
-    /// allocate, end a watcher, or pause, resume, move and compact: these are Busy. What it throws refuses, and stands
-    /// in <see cref="GmmWatcher.Thrown"/>.
+    /// Receives the events of watched memory on a thread of the pool. The operation waits for it, so it must not block.
+    /// It returns true to agree. False refuses Prepare, so that the operation ends with Busy. It may free memory and
+    /// query it. It must not allocate, end a watcher, or pause, resume, move and compact: these are Busy. An exception
+    /// refuses, and stands in <see cref="GmmWatcher.Thrown"/>.
     /// </summary>
     public delegate bool GmmWatchHandler(GmmWatchInfo info);
 
@@ -33,7 +33,7 @@ namespace Gmm
 
         /// <summary>
         /// Throws Busy inside a watcher's handler, before the caller changes anything. budget: not in that of Budget,
-        /// for which no operation waits. The library knows its own thread, and the handler runs on another one.
+        /// for which no operation waits. The library knows the operation's thread, and the handler runs on another one.
         /// </summary>
         internal static void CheckOutside(string what, bool budget)
         {
