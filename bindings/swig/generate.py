@@ -61,7 +61,7 @@ METHOD_NAMES = {'gmm_context_query': 'info', 'gmm_context_set_decommit': 'set_de
                 'gmm_tag_configure': 'update', 'gmm_tag_query': 'info', 'gmm_tag_find': 'find_tag',
                 'gmm_tag_set_default': 'set_process_default_tag', 'gmm_backup_configure': 'set_backup',
                 'gmm_backup_reserve': 'prepare_backup', 'gmm_backup_query': 'backup_info', 'gmm_limit_set': 'set_limit',
-                'gmm_stats_query': 'statistics', 'gmm_ticket_query': 'info', 'gmm_lease_query': 'info',
+                'gmm_backup_discard': 'discard_backup', 'gmm_stats_query': 'statistics', 'gmm_ticket_query': 'info', 'gmm_lease_query': 'info',
                 'gmm_stream_synchronize': 'synchronize', 'gmm_stream_forget': 'forget'}
 BUFFER_NAMES = {'name': 'set_name', 'resume_range': 'resume'}
 # Functions that are more than a call in the languages: they own, keep, order, or throw something.
@@ -306,11 +306,13 @@ class Model:
     def argument_kind(self, c_type, name):
         """What a parameter is to a method that forwards; None: the function is more than that."""
         kinds = {'p.q(const).char': 'text', 'p.uint64_t bytes': 'out_u64', 'p.gmm_tag out': 'out_tag',
-                 'p.gmm_ipc_handle out': 'out_handle', 'gmm_stream': 'stream', 'gmm_tag': 'tag', 'uint64_t': 'u64',
+                 'p.p.gmm_ticket out': 'out_ticket', 'p.gmm_ipc_handle out': 'out_handle', 'gmm_stream': 'stream', 'gmm_tag': 'tag', 'uint64_t': 'u64',
                  'uint32_t': 'u32', 'int32_t': 'i32', 'gmm_device': 'i32', 'uint64_t timeout_ms': None,
                  'p.void': 'address', 'p.q(const).void': 'address', 'p.void out': None,
                  **{enum.c_name: 'enum' for enum in self.enums if enum.c_name}}
         struct = self.structs.get(c_type.replace('q(const).', '')[2:])
+        if struct and struct.c_name == 'gmm_pause_desc':
+            return 'pause'
         if struct in self.values() and not any(f'{struct.c_name}.{field.c_name}' in ARGUMENTS
                                                or field.kind == 'callback' for field in struct.fields):
             return 'options' if struct.is_options else 'answer'
@@ -328,6 +330,8 @@ class Model:
             owner = 'tag' if is_tag and function.c_name != 'gmm_tag_set_default' else owner
             name = METHOD_NAMES.get(function.c_name, re.sub(f'^gmm_({owner}_)?', '', function.c_name))
             found[owner].append((name, function, arguments[owner == 'tag':]))
+            if ('pause', 'p.q(const).gmm_pause_desc', 'desc') in arguments:
+                found['tag'].append((name, function, arguments))
             addresses = [kind for kind, _, _ in arguments if kind == 'address']
             if addresses == ['address'] and arguments[0][0] == 'address' and function.c_name != 'gmm_free':
                 found['buffer'].append((BUFFER_NAMES.get(name, name), function, arguments[1:]))
@@ -499,10 +503,21 @@ class Compiled(Writer):
         made = ''
         for name, function, arguments in self.model.forwarding()[owner]:
             name = self.case(self.method_names.get(name, name))
+            if arguments and arguments[0][0] == 'pause':
+                made += self.pausing(owner, name, function, arguments[1][0] == 'out_ticket')
+                continue
             made += self.method(owner, name, function, arguments, False)
             if owner == 'buffer' and ('u64', 'uint64_t', 'size') in arguments:
                 made += self.method(owner, name, function, arguments, True)
         return made
+
+    def pausing(self, owner, name, function, is_async):
+        """The methods of a pause or resume of tags, with options and without."""
+        text, described = self.sections(function.doc)
+        kind = self.prefix + 'Ticket' if is_async else self.types['u64']
+        tags = [('param', 'options', ''), ('param', 'tags', 'none: every tag')][:1 + (owner == 'context')]
+        tags += [('returns', None, described.get('bytes', '').replace('; may be null', ''))] if not is_async else []
+        return self.pausing_text(owner, name, kind, text, tags, function.c_name, is_async)
 
     def method(self, owner, name, function, arguments, is_part):
         passed, parameters, body, stream, result = list(self.selves.get(owner, self.self)), [], '', None, None
@@ -730,6 +745,16 @@ class Java(Compiled):
         return made
 
 
+    def pausing_text(self, owner, name, kind, text, tags, function, is_async):
+        more, all_tags = (', Tag... tags', ', tags') if owner == 'context' else ('', ', (Tag) this')
+        code = (f'context.{name}(options{all_tags})' if owner == 'tag' else
+                f'{"Ticket.start" if is_async else "ProgressCall.run"}(handle, Native::{function}, options, tags)')
+        return ('\n' + self.doc(text, name, '    ', tags) + f'    public {kind} {name}(PauseOptions options{more}) {{\n'
+                f'        return {code};\n    }}\n\n    /** Does the same as the other method, with no options. */\n'
+                f'    public {kind} {name}({more[2:]}) {{\n        return {name}(new PauseOptions(){", tags" if more else ""});\n'
+                '    }\n')
+
+
 class CSharp(Compiled):
     language, prefix = 'csharp', 'Gmm'
     case = Writer.pascal
@@ -865,6 +890,16 @@ class CSharp(Compiled):
         return ('\n' + self.doc(text, name, tags=tags) + f'        public {kind} {name}({taken})\n        {{\n{body}'
                 + ''.join(f'            using ({use})\n' for use in uses) + '            {\n'
                 + ''.join(f'    {self.line(each)}' for each in inside) + '            }\n        }\n')
+
+
+    def pausing_text(self, owner, name, kind, text, tags, function, is_async):
+        more = ', params GmmTag[] tags' if owner == 'context' else ''
+        code = (f'context.{name}(options, this)' if owner == 'tag' else
+                ('new GmmTicket' if is_async else 'ProgressCall.Run') + f'(handle, Native.{function}, options, tags)')
+        return (f'\n{self.doc(text, name, tags=tags)}        public {kind} {name}(GmmPauseOptions options{more})\n'
+                f'        {{\n            return {code};\n        }}\n\n        /// <summary>Does the same as the other '
+                f'method, with no options.</summary>\n        public {kind} {name}({more[2:]}) => {name}(new '
+                f'GmmPauseOptions(){", tags" if more else ""});\n')
 
 
 class Python(Writer):

@@ -32,26 +32,6 @@ namespace Gmm
         }
 
         /// <summary>
-        /// Gives the tag's VMM memory back to the driver; see GmmContext.Pause(). Returns the bytes that went back.
-        /// </summary>
-        public long Pause() => context.Pause(this);
-
-        /// <summary>Pauses the tag, with options.</summary>
-        public long Pause(GmmPauseOptions options) => context.Pause(options, this);
-
-        /// <summary>
-        /// Gives the tag's paused memory its pages back; see GmmContext.Resume(). Returns the bytes taken from the
-        /// driver.
-        /// </summary>
-        public long Resume() => context.Resume(this);
-
-        /// <summary>Resumes the tag and reports the progress.</summary>
-        public long Resume(GmmProgress progress) => context.Resume(progress, this);
-
-        /// <summary>Resumes the tag, with options.</summary>
-        public long Resume(GmmPauseOptions options) => context.Resume(options, this);
-
-        /// <summary>
         /// Pauses the tag until the returned object is disposed of: <c>using (tag.Paused()) { ... }</c>.
         /// </summary>
         public IDisposable Paused()
@@ -59,27 +39,6 @@ namespace Gmm
             Pause();
             return new PausedScope(this);
         }
-
-        /// <summary>Pauses the tag in the background.</summary>
-        public GmmTicket PauseAsync() => context.PauseAsync(this);
-
-        /// <summary>Pauses the tag in the background, with options.</summary>
-        public GmmTicket PauseAsync(GmmPauseOptions options) => context.PauseAsync(options, this);
-
-        /// <summary>Resumes the tag in the background.</summary>
-        public GmmTicket ResumeAsync() => context.ResumeAsync(this);
-
-        /// <summary>Resumes the tag in the background and reports the progress.</summary>
-        public GmmTicket ResumeAsync(GmmProgress progress) => context.ResumeAsync(progress, this);
-
-        /// <summary>Resumes the tag in the background, with options.</summary>
-        public GmmTicket ResumeAsync(GmmPauseOptions options) => context.ResumeAsync(options, this);
-
-        /// <summary>
-        /// Discards the kept contents of the tag's paused memory: after a resume the bytes are undefined. Returns the
-        /// number of bytes discarded.
-        /// </summary>
-        public long DiscardBackup() => context.DiscardBackup(this);
 
         private sealed class PausedScope : IDisposable
         {

@@ -26,24 +26,18 @@ namespace Gmm
         private volatile bool told;
         private volatile bool cancelAsked;
 
-        internal GmmTicket(GmmSafeHandle context, bool pause, GmmPauseOptions options, GmmTag[] tags)
-            : this(context, pause, options, tags, new ProgressCall(options.Progress))
+        /// <summary>The start of a pause or resume in the background.</summary>
+        internal delegate int Starter(IntPtr context, byte[] desc, out IntPtr ticket);
+
+        internal GmmTicket(GmmSafeHandle context, Starter start, GmmPauseOptions options, params GmmTag[] tags)
+            : this(context, start, options, tags, new ProgressCall(options.Progress))
         {
         }
 
-        private GmmTicket(GmmSafeHandle context, bool pause, GmmPauseOptions options, GmmTag[] tags, ProgressCall call)
-            : base(GmmSafeHandle.Child(nameof(GmmTicket), context, call, (IntPtr native, out IntPtr made) =>
-            {
-                byte[] desc = options.Encode(tags, call.User);
-                if (pause)
-                {
-                    Native.gmm_pause_async(native, desc, out made);
-                }
-                else
-                {
-                    Native.gmm_resume_async(native, desc, out made);
-                }
-            }, made => Native.gmm_ticket_destroy(made))) // waits
+        private GmmTicket(GmmSafeHandle context, Starter start, GmmPauseOptions options, GmmTag[] tags,
+            ProgressCall call) : base(GmmSafeHandle.Child(nameof(GmmTicket), context, call,
+                (IntPtr native, out IntPtr made) => start(native, options.Encode(tags, call.User), out made),
+                made => Native.gmm_ticket_destroy(made))) // waits
         {
             progress = call;
         }

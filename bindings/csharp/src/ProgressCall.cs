@@ -27,10 +27,29 @@ namespace Gmm
             }
         }
 
-        /// <summary>What the program threw, or null.</summary>
-        internal ExceptionDispatchInfo Thrown
+        /// <summary>The exception of the program, or null.</summary>
+        internal ExceptionDispatchInfo Thrown => thrown;
+
+        /// <summary>A pause or resume.</summary>
+        internal delegate int Operation(IntPtr context, byte[] desc, out ulong bytes);
+
+        /// <summary>Pauses or resumes on this thread, and returns the bytes.</summary>
+        internal static long Run(GmmSafeHandle context, Operation operation, GmmPauseOptions options, GmmTag[] tags)
         {
-            get { return thrown; }
+            using (Use self = new Use(context))
+            using (ProgressCall call = new ProgressCall(options.Progress))
+            {
+                ulong bytes = 0;
+                try
+                {
+                    operation(self.Address, options.Encode(tags, call.User), out bytes);
+                }
+                catch (GmmException) when (call.Thrown != null)
+                {
+                    call.Thrown.Throw();
+                }
+                return (long)bytes;
+            }
         }
 
         internal static int Call(IntPtr user, ulong done, ulong total)

@@ -128,7 +128,7 @@ internal sealed class CallbackTest
             List<long> told = new List<long>();
             tag.Pause(new GmmPauseOptions { Progress = (done, total) => total == Size && Add(told, done) });
             Same((long)Size, told[told.Count - 1], "the last progress");
-            Fails(GmmResult.Cancelled, () => tag.Resume((done, total) => false));
+            Fails(GmmResult.Cancelled, () => tag.Resume(new GmmPauseOptions { Progress = (done, total) => false }));
             tag.Resume();
             Same("from the progress",
                 Fails<FormatException>(() => tag.Pause(new GmmPauseOptions { Progress = Refuse })).Message,

@@ -304,7 +304,7 @@ internal sealed class CallsTest
             {
                 Same(GmmState.Paused, first.Query().State, "the state");
             }
-            context.PauseForced(tag);
+            tag.Pause(new GmmPauseOptions { Force = true });
             tag.Resume();
             context.SetBackup(new GmmBackupOptions { Directory = folder, NamedFiles = true, NoArena = true });
             tag.Pause(new GmmPauseOptions { Contents = GmmContents.File });

@@ -10,6 +10,30 @@ final class ProgressCall {
         this.progress = progress;
     }
 
+    /** A pause or resume, or the start of one in the background. */
+    interface Operation {
+        int call(long context, byte[] desc, long[] out);
+    }
+
+    /** Pauses or resumes on this thread, and returns the bytes. */
+    static long run(Handle context, Operation operation, PauseOptions options, Tag... tags) {
+        ProgressCall call = of(options.progress);
+        long user = call == null ? 0 : Native.newCallbacks(call);
+        long[] out = new long[1];
+        try {
+            byte[] desc = options.encode(tags, user);
+            context.run(address -> operation.call(address, desc, out));
+            return out[0];
+        } catch (GmmException error) {
+            rethrow(thrown(call));
+            throw error;
+        } finally {
+            if (user != 0) {
+                Native.deleteCallbacks(user);
+            }
+        }
+    }
+
     /** The object that Native.newCallbacks() keeps for C; null for none. */
     static ProgressCall of(Progress progress) {
         return progress == null ? null : new ProgressCall(progress);

@@ -24,67 +24,9 @@ public final class Tag extends TagCalls {
         return new Scope(context);
     }
 
-    /** Gives the tag's VMM memory back to the driver; see {@link Context#pause}. Returns the bytes that went back. */
-    public long pause() {
-        return context.pause(this);
-    }
-
-    /** Gives the tag's paused memory its pages back; see {@link Context#resume}. Returns the bytes that came. */
-    public long resume() {
-        return context.resume(this);
-    }
-
-    /** Pauses the tag, with options. */
-    public long pause(PauseOptions options) {
-        return context.pause(options, this);
-    }
-
-    /** Resumes the tag and reports the progress. */
-    public long resume(Progress progress) {
-        return context.resume(progress, this);
-    }
-
-    /** Resumes the tag, with options. */
-    public long resume(PauseOptions options) {
-        return context.resume(options, this);
-    }
-
     /** Pauses the tag until the returned object is closed: {@code try (Tag.Paused paused = tag.paused()) { ... }}. */
     public Paused paused() {
         return new Paused(this, pause());
-    }
-
-    /** Pauses the tag in the background. */
-    public Ticket pauseAsync() {
-        return context.pauseAsync(this);
-    }
-
-    /** Pauses the tag in the background, with options. */
-    public Ticket pauseAsync(PauseOptions options) {
-        return context.pauseAsync(options, this);
-    }
-
-    /** Resumes the tag in the background. */
-    public Ticket resumeAsync() {
-        return context.resumeAsync(this);
-    }
-
-    /** Resumes the tag in the background, and reports the progress on a thread of the library. */
-    public Ticket resumeAsync(Progress progress) {
-        return context.resumeAsync(progress, this);
-    }
-
-    /** Resumes the tag in the background, with options. */
-    public Ticket resumeAsync(PauseOptions options) {
-        return context.resumeAsync(options, this);
-    }
-
-    /**
-     * Discards the kept contents of the tag's paused memory: after a resume the bytes are undefined. Returns the number
-     * of bytes discarded.
-     */
-    public long discardBackup() {
-        return context.discardBackup(this);
     }
 
     /** One push of a tag on one thread. */

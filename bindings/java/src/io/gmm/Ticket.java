@@ -27,16 +27,11 @@ public final class Ticket extends TicketCalls implements Future<Long> {
         this.lease = lease;
     }
 
-    static Ticket start(Handle context, boolean pause, PauseOptions options, Tag... tags) {
+    static Ticket start(Handle context, ProgressCall.Operation operation, PauseOptions options, Tag... tags) {
         ProgressCall call = ProgressCall.of(options.progress);
-        return new Ticket(Handle.child("ticket", context, call, (native_, user, out) -> {
-            byte[] desc = options.encode(tags, user);
-            if (pause) {
-                Native.gmm_pause_async(native_, desc, out);
-            } else {
-                Native.gmm_resume_async(native_, desc, out);
-            }
-        }, Native::gmm_ticket_destroy), call, null); // waits
+        return new Ticket(Handle.child("ticket", context, call,
+            (native_, user, out) -> operation.call(native_, options.encode(tags, user), out),
+            Native::gmm_ticket_destroy), call, null); // waits
     }
 
     static Ticket request(Lease lease, Handle handle, LeaseRequest request) {

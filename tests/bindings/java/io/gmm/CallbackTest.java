@@ -122,7 +122,7 @@ final class CallbackTest {
             List<Long> told = new ArrayList<>();
             tag.pause(new PauseOptions().progress((done, total) -> total == SIZE && told.add(done)));
             same((long) SIZE, told.get(told.size() - 1), "the last progress");
-            fails(Result.CANCELLED, () -> tag.resume((done, total) -> false));
+            fails(Result.CANCELLED, () -> tag.resume(new PauseOptions().progress((done, total) -> false)));
             tag.resume();
             same("from the progress", fails(IllegalArgumentException.class,
                 () -> tag.pause(new PauseOptions().progress(CallbackTest::refuse))).getMessage(), "the exception");

@@ -290,7 +290,7 @@ final class CallsTest {
             try (Tag.Paused scope = tag.paused()) {
                 same(paused, scope.bytes(), "bytes of a scope");
             }
-            context.pauseForced(tag);
+            tag.pause(new PauseOptions().force());
             tag.resume();
             context.setBackup(new BackupOptions().directory(folder.toString()).namedFiles().noArena().threads(1));
             tag.pause(new PauseOptions().contents(Contents.FILE));
