@@ -255,14 +255,11 @@ namespace Gmm
         }
 
         /// <summary>Makes a tag, or finds it; the options must then agree with it, unless they are null.</summary>
-        public GmmTag Tag(string name, GmmTagOptions options)
+        public GmmTag Tag(string name, GmmTagOptions options) => Get(self =>
         {
-            using (Use self = new Use(handle))
-            {
-                Native.gmm_tag_create(self.Address, name, options?.Encode(), out uint tag);
-                return new GmmTag(this, tag);
-            }
-        }
+            Native.gmm_tag_create(self, name, options?.Encode(), out uint tag);
+            return new GmmTag(this, tag);
+        });
 
         /// <summary>The tag with this number, as <see cref="GmmPointerInfo.Tag"/> gives it.</summary>
         public GmmTag TagByNumber(int number) => new GmmTag(this, (uint)number);
@@ -270,40 +267,21 @@ namespace Gmm
         /// <summary>
         /// The tags of the context in the order of their making. The first is <see cref="DefaultTag"/>.
         /// </summary>
-        public IReadOnlyList<GmmTag> Tags()
+        public IReadOnlyList<GmmTag> Tags() => Get(self =>
         {
-            using (Use self = new Use(handle))
+            uint count = 0;
+            uint[] numbers;
+            do // other threads may make tags between two calls
             {
-                uint count = 0;
-                uint[] numbers;
-                do // other threads may make tags between two calls
-                {
-                    numbers = new uint[count + 8];
-                    Native.gmm_tag_list(self.Address, numbers, (uint)numbers.Length, out count);
-                }
-                while (count > numbers.Length);
-                return numbers.Take((int)count).Select(number => new GmmTag(this, number)).ToList();
+                numbers = new uint[count + 8];
+                Native.gmm_tag_list(self, numbers, (uint)numbers.Length, out count);
             }
-        }
+            while (count > numbers.Length);
+            return numbers.Take((int)count).Select(number => new GmmTag(this, number)).ToList();
+        });
 
         /// <summary>The tag of memory that nobody tagged.</summary>
         public GmmTag DefaultTag => new GmmTag(this, 1);
-
-        internal void PushTag(int tag)
-        {
-            using (Use self = new Use(handle))
-            {
-                Native.gmm_tag_push(self.Address, (uint)tag);
-            }
-        }
-
-        internal void PopTag()
-        {
-            using (Use self = new Use(handle))
-            {
-                Native.gmm_tag_pop(self.Address);
-            }
-        }
 
         /// <summary>
         /// Tells a handler what happens to memory or to a budget, until the watcher is disposed of. A cache of
@@ -326,17 +304,17 @@ namespace Gmm
         public IReadOnlyList<GmmLeaseEntryInfo> Leases(TimeSpan timeout)
         {
             Show.CheckSize("timeout", timeout.Ticks);
-            List<GmmLeaseEntryInfo> found = new List<GmmLeaseEntryInfo>();
-            byte[] entry = GmmLeaseEntryInfo.BytesForC();
-            using (Use self = new Use(handle))
+            return Get(self =>
             {
-                while (Native.gmm_lease_list(self.Address, (ulong)found.Count, (ulong)timeout.TotalMilliseconds, entry)
+                List<GmmLeaseEntryInfo> found = new List<GmmLeaseEntryInfo>();
+                byte[] entry = GmmLeaseEntryInfo.BytesForC();
+                while (Native.gmm_lease_list(self, (ulong)found.Count, (ulong)timeout.TotalMilliseconds, entry)
                     == (int)GmmResult.Ok)
                 {
                     found.Add(new GmmLeaseEntryInfo(entry));
                 }
-            }
-            return found;
+                return found;
+            });
         }
 
         /// <summary>
@@ -345,11 +323,8 @@ namespace Gmm
         /// </summary>
         public void SetOomHandler(GmmOomHandler handler)
         {
-            using (Use self = new Use(handle))
-            {
-                callbacks.OomHandler = handler;
-                Native.gmm_context_set_oom_handler(self.Address, handler == null ? IntPtr.Zero : callbacks.User);
-            }
+            callbacks.OomHandler = handler;
+            Run(self => Native.gmm_context_set_oom_handler(self, handler == null ? IntPtr.Zero : callbacks.User));
         }
 
         /// <summary>The live blocks of a scope, copied at one moment for each heap; null means all.</summary>
@@ -371,21 +346,18 @@ namespace Gmm
             return found;
         }
 
-        private void WithSnapshot(GmmScope scope, Action<IntPtr> operation)
+        private void WithSnapshot(GmmScope scope, Action<IntPtr> operation) => Run(self =>
         {
-            using (Use self = new Use(handle))
+            Native.gmm_snapshot_create(self, scope?.Encode(), out IntPtr snapshot);
+            try
             {
-                Native.gmm_snapshot_create(self.Address, scope?.Encode(), out IntPtr snapshot);
-                try
-                {
-                    operation(snapshot);
-                }
-                finally
-                {
-                    Native.gmm_snapshot_destroy(snapshot);
-                }
+                operation(snapshot);
             }
-        }
+            finally
+            {
+                Native.gmm_snapshot_destroy(snapshot);
+            }
+        });
 
         /// <summary>Writes a JSON object that describes every heap, extent and live block.</summary>
         public void Snapshot(GmmSnapshotWriter writer)
@@ -426,11 +398,8 @@ namespace Gmm
         /// </summary>
         public void Reset()
         {
-            using (Use self = new Use(handle))
-            {
-                Native.gmm_reset(self.Address);
-                handle.NextGeneration();
-            }
+            Run(self => Native.gmm_reset(self));
+            handle.NextGeneration();
         }
 
         /// <summary>
@@ -438,10 +407,7 @@ namespace Gmm
         /// </summary>
         public IDisposable Defer()
         {
-            using (Use self = new Use(handle))
-            {
-                Native.gmm_defer_begin(self.Address);
-            }
+            Run(self => Native.gmm_defer_begin(self));
             return new Deferral(handle);
         }
 
@@ -459,10 +425,7 @@ namespace Gmm
             {
                 if (Interlocked.Exchange(ref closed, 1) == 0)
                 {
-                    using (Use self = new Use(context))
-                    {
-                        Native.gmm_defer_end(self.Address);
-                    }
+                    context.Run(self => Native.gmm_defer_end(self));
                 }
             }
         }

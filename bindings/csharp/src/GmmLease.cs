@@ -164,10 +164,7 @@ namespace Gmm
         private void Change(GmmTag tag, uint cost)
         {
             WatchCall.CheckOutside("The offer of a lease", true); // the lease's pause may wait for this handler
-            using (Use lease = new Use(handle))
-            {
-                Native.gmm_lease_offer_wait(lease.Address, (uint)tag.Number, cost);
-            }
+            Run(self => Native.gmm_lease_offer_wait(self, (uint)tag.Number, cost));
         }
 
         /// <summary>
@@ -234,13 +231,7 @@ namespace Gmm
         /// Work that is queued on streams still ends, because a pause waits for the devices. False: the lease was not
         /// in use.
         /// </summary>
-        public bool Release()
-        {
-            using (Use lease = new Use(handle))
-            {
-                return Native.gmm_lease_return(lease.Address) == (int)GmmResult.Ok;
-            }
-        }
+        public bool Release() => Get(self => Native.gmm_lease_return(self)) == (int)GmmResult.Ok;
 
         /// <summary>A turn until it is disposed of: Request() and Release().</summary>
         public GmmLeaseTurn Turn(GmmLeaseRequest request = null,

@@ -43,28 +43,10 @@ namespace Gmm
         }
 
         /// <summary>The address of the pinned memory.</summary>
-        public IntPtr Address
-        {
-            get
-            {
-                using (Use self = new Use(handle))
-                {
-                    return self.Address;
-                }
-            }
-        }
+        public IntPtr Address => Get(self => self);
 
         /// <summary>The address by which the device reaches the memory.</summary>
-        public IntPtr DevicePointer
-        {
-            get
-            {
-                using (new Use(handle))
-                {
-                    return devicePointer;
-                }
-            }
-        }
+        public IntPtr DevicePointer => Get(self => devicePointer);
 
         internal override string Describe() => Show.Hex(Address);
     }

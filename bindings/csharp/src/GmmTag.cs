@@ -27,7 +27,7 @@ namespace Gmm
         /// </summary>
         public IDisposable Push()
         {
-            context.PushTag(Number);
+            context.Run(self => Native.gmm_tag_push(self, (uint)Number));
             return new Scope(context);
         }
 
@@ -85,7 +85,7 @@ namespace Gmm
                 if (!closed)
                 {
                     closed = true;
-                    context.PopTag();
+                    context.Run(self => Native.gmm_tag_pop(self));
                 }
             }
         }

@@ -160,12 +160,7 @@ namespace Gmm
         {
             WatchCall.CheckOutside("The wait for a ticket", true);
             WaitInSlices(Timeout.InfiniteTimeSpan, milliseconds =>
-            {
-                using (Use self = new Use(handle))
-                {
-                    return Native.gmm_ticket_wait_held(self.Address, milliseconds) != (int)GmmResult.NotReady;
-                }
-            });
+                Get(self => Native.gmm_ticket_wait_held(self, milliseconds)) != (int)GmmResult.NotReady);
         }
 
         /// <summary>
@@ -173,12 +168,9 @@ namespace Gmm
         /// </summary>
         public void Commit()
         {
-            using (Use self = new Use(handle))
+            if (Get(self => Native.gmm_ticket_commit(self)) == (int)GmmResult.NotReady)
             {
-                if (Native.gmm_ticket_commit(self.Address) == (int)GmmResult.NotReady)
-                {
-                    throw new InvalidOperationException("the operation is not held; WaitHeld() waits for that");
-                }
+                throw new InvalidOperationException("the operation is not held; WaitHeld() waits for that");
             }
         }
 
@@ -195,11 +187,11 @@ namespace Gmm
             }
             try
             {
-                using (Use self = new Use(handle))
+                Run(self =>
                 {
                     cancelAsked = true;
-                    Native.gmm_ticket_cancel(self.Address);
-                }
+                    Native.gmm_ticket_cancel(self);
+                });
             }
             catch (ObjectDisposedException)
             {

@@ -23,6 +23,12 @@ namespace Gmm
         /// <summary>Ends the object once nothing needs it any more. A second call does nothing.</summary>
         public virtual void Dispose() => handle?.CloseOrThrow();
 
+        /// <summary>Runs a call with the address.</summary>
+        internal void Run(Action<IntPtr> call) => handle.Run(call);
+
+        /// <summary>The answer of a call with the address.</summary>
+        internal T Get<T>(Func<IntPtr, T> call) => handle.Get(call);
+
         /// <summary>The text of an open object.</summary>
         internal abstract string Describe();
 
@@ -48,7 +54,7 @@ namespace Gmm
     /// </summary>
     public sealed class GmmSafeHandle : SafeHandleZeroOrMinusOneIsInvalid
     {
-        private readonly string owner;
+        internal readonly string Owner;
         private readonly Action<IntPtr> end;
         private readonly GmmSafeHandle parent;
         private readonly IDisposable call;
@@ -65,7 +71,7 @@ namespace Gmm
         internal GmmSafeHandle(string owner, IntPtr value, Action<IntPtr> end, GmmSafeHandle parent = null,
             IDisposable call = null, bool isOfLease = false) : base(true)
         {
-            this.owner = owner;
+            Owner = owner;
             this.end = end;
             this.parent = parent;
             this.call = call;
@@ -99,6 +105,22 @@ namespace Gmm
                 {
                     LetGo(kept ? parent : null, call);
                 }
+            }
+        }
+
+        internal void Run(Action<IntPtr> call)
+        {
+            using (Use self = new Use(this))
+            {
+                call(self.Address);
+            }
+        }
+
+        internal T Get<T>(Func<IntPtr, T> call)
+        {
+            using (Use self = new Use(this))
+            {
+                return call(self.Address);
             }
         }
 
@@ -166,8 +188,6 @@ namespace Gmm
         /// <summary>Whether Dispose() was called; the native object may live on for others.</summary>
         internal bool IsDisposed => disposed;
 
-        internal string Owner => owner;
-
         /// <summary>
         /// Adds a reference; ObjectDisposedException after Dispose(). A SafeHandle alone refuses only once the last
         /// reference is gone.
@@ -185,7 +205,7 @@ namespace Gmm
                 {
                     handle.DangerousRelease();
                 }
-                throw new ObjectDisposedException(handle.owner);
+                throw new ObjectDisposedException(handle.Owner);
             }
         }
     }
