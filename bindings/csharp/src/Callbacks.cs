@@ -51,10 +51,7 @@ namespace Gmm
         private readonly GmmLogger logger;
         private volatile GmmOomHandler oomHandler;
 
-        internal Callbacks(GmmLogger logger)
-        {
-            this.logger = logger;
-        }
+        internal Callbacks(GmmLogger logger) => this.logger = logger;
 
         internal GmmOomHandler OomHandler
         {

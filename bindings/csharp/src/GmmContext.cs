@@ -416,10 +416,7 @@ namespace Gmm
             private readonly GmmSafeHandle context;
             private int closed;
 
-            internal Deferral(GmmSafeHandle context)
-            {
-                this.context = context;
-            }
+            internal Deferral(GmmSafeHandle context) => this.context = context;
 
             public void Dispose()
             {

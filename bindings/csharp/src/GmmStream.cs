@@ -20,10 +20,7 @@ namespace Gmm
         private readonly GmmSafeHandle context;
         private readonly IntPtr external;
 
-        private GmmStream(IntPtr external) : base(null)
-        {
-            this.external = external;
-        }
+        private GmmStream(IntPtr external) : base(null) => this.external = external;
 
         internal GmmStream(GmmSafeHandle context, int device) : base(GmmSafeHandle.Child(
             nameof(GmmStream), context, null, (IntPtr native, out IntPtr made) =>

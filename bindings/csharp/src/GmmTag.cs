@@ -45,10 +45,7 @@ namespace Gmm
             private readonly GmmTag tag;
             private bool closed;
 
-            internal PausedScope(GmmTag tag)
-            {
-                this.tag = tag;
-            }
+            internal PausedScope(GmmTag tag) => this.tag = tag;
 
             /// <summary>A resume that fails may be tried again.</summary>
             public void Dispose()
@@ -70,10 +67,7 @@ namespace Gmm
             private readonly Thread thread = Thread.CurrentThread;
             private bool closed;
 
-            internal Scope(GmmContext context)
-            {
-                this.context = context;
-            }
+            internal Scope(GmmContext context) => this.context = context;
 
             public void Dispose()
             {

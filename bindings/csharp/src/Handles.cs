@@ -12,10 +12,7 @@ namespace Gmm
         /// <summary>Null for streams that gmm did not make.</summary>
         internal readonly GmmSafeHandle handle;
 
-        internal GmmObject(GmmSafeHandle handle)
-        {
-            this.handle = handle;
-        }
+        internal GmmObject(GmmSafeHandle handle) => this.handle = handle;
 
         /// <summary>Whether Dispose() was called.</summary>
         public bool IsDisposed => handle != null && handle.IsDisposed;

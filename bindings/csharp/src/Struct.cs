@@ -15,25 +15,16 @@ namespace Gmm
         /// <summary>Where pointers stand in the descriptor, and the data that they point to.</summary>
         private readonly List<KeyValuePair<int, byte[]>> pointers = new List<KeyValuePair<int, byte[]>>();
 
-        private Struct(byte[] fields)
-        {
-            this.fields = fields;
-        }
+        private Struct(byte[] fields) => this.fields = fields;
 
         /// <summary>A descriptor of all defaults.</summary>
         internal Struct(int size) : this(ForAnswer(size))
         {
         }
 
-        internal void Put(int at, int value)
-        {
-            BitConverter.GetBytes(value).CopyTo(fields, at);
-        }
+        internal void Put(int at, int value) => BitConverter.GetBytes(value).CopyTo(fields, at);
 
-        internal void Put(int at, long value)
-        {
-            BitConverter.GetBytes(value).CopyTo(fields, at);
-        }
+        internal void Put(int at, long value) => BitConverter.GetBytes(value).CopyTo(fields, at);
 
         /// <summary>A pointer to text; null stays NULL.</summary>
         internal void Put(int at, string text)
@@ -108,10 +99,7 @@ namespace Gmm
             return made;
         }
 
-        private static int Align(int size)
-        {
-            return (size + 7) / 8 * 8;
-        }
+        private static int Align(int size) => (size + 7) / 8 * 8;
 
         /// <summary>Bytes for C to fill.</summary>
         internal static byte[] ForAnswer(int size)
