@@ -49,14 +49,9 @@ namespace Gmm
         private static Exception pending;
 
         private readonly GmmLogger logger;
-        private volatile GmmOomHandler oomHandler;
+        internal volatile GmmOomHandler OomHandler;
 
         internal Callbacks(GmmLogger logger) => this.logger = logger;
-
-        internal GmmOomHandler OomHandler
-        {
-            set { oomHandler = value; }
-        }
 
         internal static void Fail(int code, int nativeCode, IntPtr name, IntPtr message)
         {
@@ -86,7 +81,7 @@ namespace Gmm
         {
             try
             {
-                GmmOomHandler handler = Of<Callbacks>(user).oomHandler;
+                GmmOomHandler handler = Of<Callbacks>(user).OomHandler;
                 return handler != null && pending == null && handler(new GmmOomInfo(Struct.Lent(info))) ? 1 : 0;
             }
             catch (Exception error)

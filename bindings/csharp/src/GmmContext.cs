@@ -6,7 +6,6 @@ using System.Linq;
 using System.Runtime.CompilerServices;
 using System.Runtime.InteropServices;
 using System.Text;
-using System.Threading;
 
 namespace Gmm
 {
@@ -408,23 +407,7 @@ namespace Gmm
         public IDisposable Defer()
         {
             Run(self => Native.gmm_defer_begin(self));
-            return new Deferral(handle);
-        }
-
-        private sealed class Deferral : IDisposable
-        {
-            private readonly GmmSafeHandle context;
-            private int closed;
-
-            internal Deferral(GmmSafeHandle context) => this.context = context;
-
-            public void Dispose()
-            {
-                if (Interlocked.Exchange(ref closed, 1) == 0)
-                {
-                    context.Run(self => Native.gmm_defer_end(self));
-                }
-            }
+            return new Once(() => Run(self => Native.gmm_defer_end(self)));
         }
 
         /// <summary>

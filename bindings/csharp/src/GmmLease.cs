@@ -296,11 +296,12 @@ namespace Gmm
     public sealed class GmmLeaseTurn : IDisposable
     {
         private readonly GmmLease lease;
-        private int ended;
+        private readonly Once end;
 
         internal GmmLeaseTurn(GmmLease lease, long bytes)
         {
             this.lease = lease;
+            end = new Once(lease.EndTurn);
             Bytes = bytes;
         }
 
@@ -308,13 +309,7 @@ namespace Gmm
         public long Bytes { get; }
 
         /// <summary>Releases the lease, unless it is disposed of. A second call does nothing.</summary>
-        public void Dispose()
-        {
-            if (Interlocked.Exchange(ref ended, 1) == 0)
-            {
-                lease.EndTurn();
-            }
-        }
+        public void Dispose() => end.Dispose();
 
         /// <inheritdoc/>
         public override string ToString() => "GmmLeaseTurn { " + lease + " }";

@@ -28,7 +28,16 @@ namespace Gmm
         public IDisposable Push()
         {
             context.Run(self => Native.gmm_tag_push(self, (uint)Number));
-            return new Scope(context);
+            Thread thread = Thread.CurrentThread;
+            return new Once(() =>
+            {
+                if (Thread.CurrentThread != thread)
+                {
+                    throw new InvalidOperationException(
+                        "a tag is pushed for one thread: dispose of its scope on that thread");
+                }
+                context.Run(self => Native.gmm_tag_pop(self));
+            });
         }
 
         /// <summary>
@@ -37,51 +46,7 @@ namespace Gmm
         public IDisposable Paused()
         {
             Pause();
-            return new PausedScope(this);
-        }
-
-        private sealed class PausedScope : IDisposable
-        {
-            private readonly GmmTag tag;
-            private bool closed;
-
-            internal PausedScope(GmmTag tag) => this.tag = tag;
-
-            /// <summary>A resume that fails may be tried again.</summary>
-            public void Dispose()
-            {
-                lock (tag)
-                {
-                    if (!closed)
-                    {
-                        tag.Resume();
-                        closed = true;
-                    }
-                }
-            }
-        }
-
-        private sealed class Scope : IDisposable
-        {
-            private readonly GmmContext context;
-            private readonly Thread thread = Thread.CurrentThread;
-            private bool closed;
-
-            internal Scope(GmmContext context) => this.context = context;
-
-            public void Dispose()
-            {
-                if (Thread.CurrentThread != thread)
-                {
-                    throw new InvalidOperationException(
-                        "a tag is pushed for one thread: dispose of its scope on that thread");
-                }
-                if (!closed)
-                {
-                    closed = true;
-                    context.Run(self => Native.gmm_tag_pop(self));
-                }
-            }
+            return new Once(() => Resume());
         }
 
         /// <summary>The number, the name and the memory.</summary>

@@ -207,6 +207,29 @@ namespace Gmm
         }
     }
 
+    /// <summary>
+    /// The end of something that was begun, which Dispose() brings once. An end that throws may be tried again.
+    /// </summary>
+    internal sealed class Once : IDisposable
+    {
+        private readonly Action end;
+        private bool disposed;
+
+        internal Once(Action end) => this.end = end;
+
+        public void Dispose()
+        {
+            lock (end)
+            {
+                if (!disposed)
+                {
+                    end();
+                    disposed = true;
+                }
+            }
+        }
+    }
+
     /// <summary>An object that C calls. C holds it from Hold() until Dispose().</summary>
     internal abstract class HeldByC : IDisposable
     {

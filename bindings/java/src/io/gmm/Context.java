@@ -350,25 +350,13 @@ public final class Context extends ContextCalls {
     /** Defers the expensive work of frees until the returned object is closed. Deferrals nest. */
     public Deferral defer() {
         run(Native::gmm_defer_begin);
-        return new Deferral(this);
+        return new Deferral(handle);
     }
 
-    /** One gmm_defer_begin(). */
-    public static final class Deferral implements AutoCloseable {
-        private final Context context;
-        private boolean closed;
-
-        private Deferral(Context context) {
-            this.context = context;
-        }
-
-        /** Ends the deferral; the last one does the deferred work. Closing twice does nothing. */
-        @Override
-        public synchronized void close() {
-            if (!closed) {
-                closed = true;
-                context.run(Native::gmm_defer_end);
-            }
+    /** One deferral. The end of the last one does the deferred work. */
+    public static final class Deferral extends Once {
+        private Deferral(Handle context) {
+            super(() -> context.run(Native::gmm_defer_end));
         }
     }
 

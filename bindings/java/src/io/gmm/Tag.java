@@ -21,7 +21,7 @@ public final class Tag extends TagCalls {
      */
     public Scope push() {
         context.run(self -> Native.gmm_tag_push(self, number));
-        return new Scope(context);
+        return new Scope(context, Thread.currentThread());
     }
 
     /** Pauses the tag until the returned object is closed: {@code try (Tag.Paused paused = tag.paused()) { ... }}. */
@@ -29,53 +29,31 @@ public final class Tag extends TagCalls {
         return new Paused(this, pause());
     }
 
-    /** One push of a tag on one thread. */
-    public static final class Scope implements AutoCloseable {
-        private final Context context;
-        private final Thread thread = Thread.currentThread();
-        private boolean closed;
-
-        private Scope(Context context) {
-            this.context = context;
-        }
-
-        /** Undoes the push, on the thread that made it. Closing twice does nothing. */
-        @Override
-        public void close() {
-            if (Thread.currentThread() != thread) {
-                throw new IllegalStateException("a tag is pushed for one thread: close its scope on "
-                    + thread.getName());
-            }
-            if (!closed) {
-                closed = true;
+    /** One push of a tag on one thread, which close() undoes on that thread. */
+    public static final class Scope extends Once {
+        private Scope(Context context, Thread thread) {
+            super(() -> {
+                if (Thread.currentThread() != thread) {
+                    throw new IllegalStateException("a tag is pushed for one thread: close its scope on "
+                        + thread.getName());
+                }
                 context.run(Native::gmm_tag_pop);
-            }
+            });
         }
     }
 
-    /** One pause of a tag. */
-    public static final class Paused implements AutoCloseable {
-        private final Tag tag;
+    /** One pause of a tag, which close() resumes. */
+    public static final class Paused extends Once {
         private final long bytes;
-        private boolean closed;
 
         private Paused(Tag tag, long bytes) {
-            this.tag = tag;
+            super(tag::resume);
             this.bytes = bytes;
         }
 
         /** Bytes that went back to the driver. */
         public long bytes() {
             return bytes;
-        }
-
-        /** Resumes the tag. A resume that fails may be tried again. After a resume, closing does nothing. */
-        @Override
-        public synchronized void close() {
-            if (!closed) {
-                tag.resume();
-                closed = true;
-            }
         }
     }
 
