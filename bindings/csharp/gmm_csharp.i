@@ -138,7 +138,8 @@ void gmm_csharp_enter_watch(uint32_t event);
   --gmm_csharp_depth;
 %}
 
-/* What a watcher's callback must not call: the library knows its own thread, and the callback runs on another. */
+/* Functions that a watcher's callback must not call: the library knows its own thread, and the callback runs on
+ * another. */
 %define GMM_CSHARP_OUTSIDE(Function, InBudget)
 %csnothrowexception Function %{
   ++gmm_csharp_depth;

@@ -82,7 +82,7 @@ namespace Gmm
             }
         }
 
-        /// <summary>At() with the address of an array, too, which stays in its place meanwhile.</summary>
+        /// <summary>At() with the address of an array, too, which stays in its place during the call.</summary>
         private void AtArray(long offset, byte[] array, Action<IntPtr, IntPtr, IntPtr> call)
         {
             GCHandle pinned = GCHandle.Alloc(array, GCHandleType.Pinned);
@@ -229,7 +229,7 @@ namespace Gmm
         private sealed class FreeOn : IDisposable
         {
             private readonly Thread thread = Thread.CurrentThread;
-            private readonly object gate = new object();
+            private readonly object mutex = new object();
             private GmmStream stream;
             private Use use;
             private bool released;
@@ -247,7 +247,7 @@ namespace Gmm
             {
                 get
                 {
-                    lock (gate)
+                    lock (mutex)
                     {
                         return stream == GmmStream.PerThread && Thread.CurrentThread != thread
                             ? GmmStream.Legacy.RawAddress : use.Address;
@@ -257,7 +257,7 @@ namespace Gmm
 
             internal void Change(GmmStream other)
             {
-                lock (gate)
+                lock (mutex)
                 {
                     if (!released)
                     {
@@ -271,7 +271,7 @@ namespace Gmm
 
             public void Dispose()
             {
-                lock (gate)
+                lock (mutex)
                 {
                     released = true;
                     use.Dispose();

@@ -174,7 +174,7 @@ namespace Gmm
         public GmmEvent IpcEvent(int device) => new GmmEvent(handle, device, true);
 
         /// <summary>
-        /// Opens another process's event. Its waits see what the maker recorded last. A timeout of 0 means 5,000 ms.
+        /// Opens another process's event. Its waits see the last record of the maker. A timeout of 0 means 5,000 ms.
         /// </summary>
         public GmmEvent ImportEvent(byte[] ipcHandle, int device = 0, int timeoutMilliseconds = 0)
         {

@@ -20,7 +20,7 @@ namespace Gmm
         {
         }
 
-        /// <summary>Records what is queued on the stream so far.</summary>
+        /// <summary>Records the work that is queued on the stream so far.</summary>
         public void Record(GmmStream stream) => Run(self => stream.RunOn(on => Native.gmm_event_record(self, 0, on)));
 
         /// <summary>Blocks until the event has passed. An event that was never recorded has passed.</summary>

@@ -10,7 +10,7 @@ namespace Gmm
     /// Hears that others want what a lease has in use, at once and then every second while they wait. It runs on a
     /// thread of the pool, while the lease's thread waits, and returns soon. It may call
     /// <see cref="GmmLease.Release"/>, or make the program come to the end of its turn. Requests, the end of a lease,
-    /// and waits for tickets of leases are Busy there. What it throws stands in <see cref="GmmLease.Thrown"/>.
+    /// and waits for tickets of leases are Busy there. Its exceptions stand in <see cref="GmmLease.Thrown"/>.
     /// </summary>
     public delegate void GmmLeaseHandler(GmmLease lease, GmmLeaseAsk ask);
 
@@ -103,7 +103,7 @@ namespace Gmm
 
         private GmmLease(GmmSafeHandle context, GmmLeaseOptions options, LeaseCall call, ManualResetEventSlim ended)
             : base(GmmSafeHandle.Child(nameof(GmmLease), context, call, (IntPtr native, out IntPtr made) =>
-                Native.gmm_lease_create(native, options.Encode(call == null ? IntPtr.Zero : call.User), out made), made =>
+                Native.gmm_lease_create(native, options.Encode(call?.User ?? IntPtr.Zero), out made), made =>
             {
                 try
                 {
@@ -139,7 +139,7 @@ namespace Gmm
         /// <summary>The name.</summary>
         public string Name { get; }
 
-        /// <summary>What the handler threw last, or null.</summary>
+        /// <summary>The last exception of the handler, or null.</summary>
         public Exception Thrown => call?.Thrown;
 
         /// <summary>

@@ -50,7 +50,7 @@ namespace Gmm
         /// <summary>The stream's address in the C interface.</summary>
         public IntPtr Address => handle == null ? external : Get(self => self);
 
-        /// <summary>Runs a call with the address, which is good meanwhile.</summary>
+        /// <summary>Runs a call with the address, which is good during the call.</summary>
         internal void RunOn(Action<IntPtr> call)
         {
             using (Use on = new Use(this))

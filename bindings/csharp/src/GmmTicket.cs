@@ -23,7 +23,7 @@ namespace Gmm
         private readonly ProgressCall progress;
         private readonly GmmLease lease; // whose request it is, which must outlive it; null: a pause or resume
         private volatile Outcome outcome;
-        private volatile bool told;
+        private volatile bool reported;
         private volatile bool cancelAsked;
 
         /// <summary>The start of a pause or resume in the background.</summary>
@@ -120,7 +120,7 @@ namespace Gmm
 
         /// <summary>
         /// Asks `ended`, which waits for so many milliseconds, until it is true or the time is over: then false. No
-        /// thread of the runtime stays long in C, since Mono would not end meanwhile.
+        /// thread of the runtime stays long in C, since Mono does not end during such a wait.
         /// </summary>
         internal static bool WaitInSlices(TimeSpan timeout, Func<ulong, bool> ended)
         {
@@ -149,7 +149,7 @@ namespace Gmm
             get
             {
                 Wait();
-                told = true;
+                reported = true;
                 outcome.Failure?.Throw();
                 return outcome.Bytes;
             }
@@ -164,7 +164,7 @@ namespace Gmm
         }
 
         /// <summary>
-        /// Carries out what is held, and does not wait. An operation that has failed or was undone throws that.
+        /// Carries out the held operation, and does not wait. If it has failed or was undone, its failure is thrown.
         /// </summary>
         public void Commit()
         {
@@ -195,7 +195,7 @@ namespace Gmm
             }
             catch (ObjectDisposedException)
             {
-                // It has ended meanwhile.
+                // It has ended on another thread.
             }
         }
 
@@ -217,7 +217,7 @@ namespace Gmm
                     {
                         Wait();
                     }
-                    told = true;
+                    reported = true;
                     if (IsCancelled(outcome))
                     {
                         source.SetCanceled();
@@ -259,9 +259,9 @@ namespace Gmm
             WatchCall.CheckOutside("GmmTicket.Dispose()", false);
             Wait();
             base.Dispose();
-            if (!told && !cancelAsked)
+            if (!reported && !cancelAsked)
             {
-                told = true;
+                reported = true;
                 outcome.Failure?.Throw();
             }
         }

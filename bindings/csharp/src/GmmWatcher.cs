@@ -94,7 +94,7 @@ namespace Gmm
             this.call = call;
         }
 
-        /// <summary>What the handler threw last, or null.</summary>
+        /// <summary>The last exception of the handler, or null.</summary>
         public Exception Thrown => call.Thrown;
 
         /// <summary>

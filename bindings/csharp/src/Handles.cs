@@ -62,7 +62,7 @@ namespace Gmm
         private int generation;
 
         /// <summary>
-        /// The caller has added a reference to the parent already. `call` is what C called until the end; null:
+        /// The caller has added a reference to the parent already. C called `call` until the end; null:
         /// nothing.
         /// </summary>
         internal GmmSafeHandle(string owner, IntPtr value, Action<IntPtr> end, GmmSafeHandle parent = null,
@@ -145,7 +145,7 @@ namespace Gmm
             return failure == null;
         }
 
-        /// <summary>Ends the native object and lets its parent go. Returns what the library answered.</summary>
+        /// <summary>Ends the native object and releases its parent. Returns the library's failure, or null.</summary>
         internal Exception End()
         {
             try
@@ -170,7 +170,7 @@ namespace Gmm
             base.Dispose(disposing);
         }
 
-        /// <summary>Dispose() that throws what the library answered.</summary>
+        /// <summary>Dispose() that throws the failure of the library.</summary>
         internal void CloseOrThrow()
         {
             disposed = true;

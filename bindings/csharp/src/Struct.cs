@@ -109,7 +109,7 @@ namespace Gmm
             return made;
         }
 
-        /// <summary>The fields of an answer. An older library's is shorter: what it lacks is 0.</summary>
+        /// <summary>The fields of an answer. An older library's is shorter: fields that it lacks are 0.</summary>
         internal static Struct Answer(byte[] from, int size)
         {
             byte[] copy = new byte[size];

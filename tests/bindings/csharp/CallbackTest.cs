@@ -7,7 +7,7 @@ using Gmm;
 using static Tap;
 
 /// <summary>
-/// What C calls: with which values, on which thread, and where its exceptions go. Tickets are awaited.
+/// Callbacks: their values, their threads, and the way of their exceptions. Tickets are awaited.
 /// </summary>
 internal sealed class CallbackTest
 {
@@ -102,7 +102,7 @@ internal sealed class CallbackTest
         context.Alloc(65L << 20, GmmKind.Vmm).Dispose();
         Same(1, asked.Count, "calls");
         Check(asked[0].Kind == GmmKind.Vmm && asked[0].Attempt == 1 && asked[0].RequestedBytes >= 65L << 20
-            && asked[0].Cause == GmmResult.LimitExceeded, "what the handler learned: " + asked[0]);
+            && asked[0].Cause == GmmResult.LimitExceeded, "the info: " + asked[0]);
         context.Trim();
         context.SetLimit(null, 64L << 20);
         context.SetOomHandler(info => { throw new FormatException("from the handler"); });
@@ -125,9 +125,9 @@ internal sealed class CallbackTest
         GmmTag tag = context.Tag("progress", GmmContents.Host, 0);
         using (GmmBuffer buffer = Alloc(tag))
         {
-            List<long> told = new List<long>();
-            tag.Pause(new GmmPauseOptions { Progress = (done, total) => total == Size && Add(told, done) });
-            Same((long)Size, told[told.Count - 1], "the last progress");
+            List<long> reported = new List<long>();
+            tag.Pause(new GmmPauseOptions { Progress = (done, total) => total == Size && Add(reported, done) });
+            Same((long)Size, reported[reported.Count - 1], "the last progress");
             Fails(GmmResult.Cancelled, () => tag.Resume(new GmmPauseOptions { Progress = (done, total) => false }));
             tag.Resume();
             Same("from the progress",
@@ -188,9 +188,9 @@ internal sealed class CallbackTest
             GmmTicket ticket = tag.PauseAsync(new GmmPauseOptions { Progress = gate.Report });
             using (ticket)
             {
-                Check(gate.Reached.WaitOne(Long), "the progress is told");
+                Check(gate.Reached.WaitOne(Long), "the progress is reported");
                 Check(!ticket.IsDone && !ticket.Wait(TimeSpan.FromMilliseconds(10)), "it runs");
-                Same(GmmResult.NotReady, ticket.Info().Result, "its result meanwhile");
+                Same(GmmResult.NotReady, ticket.Info().Result, "the result of a running pause");
                 ticket.Cancel();
                 gate.Open.Set();
             }
@@ -200,7 +200,7 @@ internal sealed class CallbackTest
             using (GmmTicket second = tag.PauseAsync(new GmmPauseOptions { Progress = other.Report }))
             {
                 Task<long> task = second.AsTask(source.Token);
-                Check(other.Reached.WaitOne(Long), "the progress is told");
+                Check(other.Reached.WaitOne(Long), "the progress is reported");
                 source.Cancel();
                 other.Open.Set();
                 Fails<AggregateException>(() => task.Wait(Long));
@@ -284,14 +284,14 @@ internal sealed class CallbackTest
                        info => { throw new FormatException("from the watcher"); }))
             {
                 Fails(GmmResult.Busy, () => tag.Pause());
-                Same("from the watcher", throws.Thrown.Message, "what the handler threw");
+                Same("from the watcher", throws.Thrown.Message, "the exception of the handler");
             }
             Same(GmmState.Active, buffer.Query().State, "the state");
         }
         Same(GmmResult.Busy, failed[0].Cause, "the cause");
     }
 
-    /// <summary>What waits for an operation is Busy in the handler for which it waits, and stays usable.</summary>
+    /// <summary>Calls that wait for an operation are Busy in its handler, and the objects stay usable.</summary>
     private void ClosedInside()
     {
         GmmTag tag = context.Tag("closed inside", GmmContents.Host, 0);
@@ -303,7 +303,7 @@ internal sealed class CallbackTest
         using (GmmHeap heap = context.Heap(new GmmHeapOptions { Kind = GmmKind.Host }))
         using (GmmTicket ticket = elsewhere.PauseAsync(new GmmPauseOptions { Progress = gate.Report }))
         {
-            Check(gate.Reached.WaitOne(Long), "the progress is told");
+            Check(gate.Reached.WaitOne(Long), "the progress is reported");
             GmmWatcher self = null;
             self = context.Watch(new GmmWatchOptions { Tag = tag, Events = GmmWatchEvents.Losing }, info =>
             {
@@ -343,10 +343,10 @@ internal sealed class CallbackTest
             });
             WaitFor("the finalizer to end 10 watchers", () =>
             {
-                long told = Interlocked.Read(ref calls);
+                long reported = Interlocked.Read(ref calls);
                 tag.Pause();
                 tag.Resume();
-                return Interlocked.Read(ref calls) == told;
+                return Interlocked.Read(ref calls) == reported;
             });
         }
     }

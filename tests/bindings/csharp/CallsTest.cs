@@ -254,7 +254,7 @@ internal sealed class CallsTest
     {
         GmmTag tag = context.Tag("pushed");
         Same(tag.Number, context.FindTag("pushed").Number, "the tag that was found");
-        for (int i = 0; i < 20; i++) // more than the first list has room for
+        for (int i = 0; i < 20; i++) // more than the first list holds
         {
             context.Tag("tag " + i);
         }

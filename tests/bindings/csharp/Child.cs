@@ -41,7 +41,7 @@ internal static class Child
         {
             Tap.Check(buffer.Size >= size, "the size " + buffer.Size);
             byte[] bytes = buffer.Read(0, size);
-            Tap.SameBytes(Tap.Pattern(size), bytes, "what the first process wrote");
+            Tap.SameBytes(Tap.Pattern(size), bytes, "the bytes of the first process");
             for (int i = 0; i < size; i++)
             {
                 bytes[i] = (byte)~bytes[i];
@@ -121,7 +121,7 @@ internal static class Child
         {
             stream.Call(() => { throw new InvalidOperationException("from the task"); });
             stream.Synchronize();
-            Thread.Sleep(Tap.Patience); // the exception ends the program meanwhile
+            Thread.Sleep(Tap.Patience); // the exception ends the program during this
         }
     }
 
@@ -135,7 +135,7 @@ internal static class Child
         return start;
     }
 
-    /// <summary>Runs this program again with these arguments; returns its exit code and what it said.</summary>
+    /// <summary>Runs this program again with these arguments; returns its exit code and its output.</summary>
     internal static int Run(byte[] input, out string said, params string[] arguments)
     {
         ProcessStartInfo start = Start(arguments);

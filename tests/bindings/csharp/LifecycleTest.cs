@@ -6,8 +6,7 @@ using System.Threading;
 using Gmm;
 using static Tap;
 
-/// <summary>What happens to objects that are disposed of twice, used after that, forgotten, or alive when the program
-/// ends.</summary>
+/// <summary>Objects that are disposed of twice, used after that, forgotten, or alive when the program ends.</summary>
 internal static class LifecycleTest
 {
     private const int Size = 1 << 20;
@@ -133,16 +132,16 @@ internal static class LifecycleTest
 
     private static void ForgottenTicket()
     {
-        int told = 0;
+        int reported = 0;
         GmmContext context = new GmmContext();
         GmmTag tag = context.Tag("forgotten", GmmContents.Host, 0);
         using (GmmBuffer buffer = context.Alloc(Size, new GmmAllocOptions { Kind = GmmKind.Vmm, Tag = tag }))
         {
             buffer.Fill(7);
             Elsewhere(() => tag.PauseAsync(
-                          new GmmPauseOptions { Progress = (done, total) => Interlocked.Increment(ref told) > 0 }));
+                          new GmmPauseOptions { Progress = (done, total) => Interlocked.Increment(ref reported) > 0 }));
             WaitFor("the end of a pause that nobody waits for", () => tag.Info().State == GmmState.Paused);
-            Check(told > 0, "its progress was told");
+            Check(reported > 0, "its progress was reported");
             GmmTicket resume = tag.ResumeAsync();
             context.Dispose();
             Check(resume.Result >= Size, "a ticket outlives its context");
@@ -209,7 +208,7 @@ internal static class LifecycleTest
                     Check(thread.Join(Patience), "every thread ends");
                 }
             }
-            Same(null, wrong, "what the threads threw");
+            Same(null, wrong, "exceptions of the threads");
         }
     }
 
@@ -268,7 +267,7 @@ internal static class LifecycleTest
         using (GmmStream stream = context.Stream(0))
         {
             int logged = collections;
-            Check(logged > 0, "the context said what it opened");
+            Check(logged > 0, "log lines of the open");
             context.SetLimit(null, 64 * Size);
             context.SetOomHandler(info =>
             {
@@ -289,17 +288,17 @@ internal static class LifecycleTest
                         context.Alloc(Size, kept);
                     }
                 });
-                int told = 0;
+                int reported = 0;
                 tag.Pause(new GmmPauseOptions
                 {
                     Progress = (done, total) =>
                     {
                         Collect(); // waits for the finalizers of the tag's forgotten blocks
-                        told++;
+                        reported++;
                         return true;
                     }
                 });
-                Check(told > 0, "the progress was told");
+                Check(reported > 0, "the progress was reported");
                 WaitFor("nearly all forgotten blocks of the paused tag", () => context.Statistics().LiveBlocks <= 3);
                 tag.Resume();
                 Same((byte)7, buffer.Read(Size - 1, 1)[0], "a byte");

@@ -206,8 +206,8 @@ public final class Context extends ContextCalls {
         int[] numbers;
         do { // other threads may make tags between two calls
             numbers = new int[count[0] + 8];
-            int[] room = numbers;
-            run(context -> Native.gmm_tag_list(context, room, room.length, count));
+            int[] list = numbers;
+            run(context -> Native.gmm_tag_list(context, list, list.length, count));
         } while (count[0] > numbers.length);
         List<Tag> found = new ArrayList<>();
         for (int i = 0; i < count[0]; ++i) {
@@ -234,7 +234,7 @@ public final class Context extends ContextCalls {
     }
 
     /**
-     * Opens another process's event for a device. Its waits see what the maker recorded last. A timeout of 0 means
+     * Opens another process's event for a device. Its waits see the last record of the maker. A timeout of 0 means
      * 5,000 ms.
      */
     public Event importEvent(byte[] ipcHandle, int device, int timeoutMillis) {

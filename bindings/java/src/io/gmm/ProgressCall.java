@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 package io.gmm;
 
-/** A caller's Progress as C calls it, with what it threw. */
+/** A caller's Progress as C calls it, with its exception. */
 final class ProgressCall {
     private final Progress progress;
     private volatile Throwable thrown;
@@ -49,12 +49,12 @@ final class ProgressCall {
         }
     }
 
-    /** What the program threw, or null. */
+    /** The exception of the program, or null. */
     static Throwable thrown(ProgressCall call) {
         return call == null ? null : call.thrown;
     }
 
-    /** Throws what the program threw. */
+    /** Throws the exception of the program. */
     static void rethrow(Throwable thrown) {
         if (thrown instanceof Error) {
             throw (Error) thrown;

@@ -124,7 +124,7 @@ final class Struct {
         return list(size).putInt(0, size).array();
     }
 
-    /** The fields of an answer. An older library's is shorter: what it lacks is 0. */
+    /** The fields of an answer. An older library's is shorter: fields that it lacks are 0. */
     static ByteBuffer answer(byte[] from, int size) {
         return ByteBuffer.wrap(Arrays.copyOf(from, size)).order(ByteOrder.nativeOrder());
     }

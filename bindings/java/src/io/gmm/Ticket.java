@@ -18,7 +18,7 @@ public final class Ticket extends TicketCalls implements Future<Long> {
     private final ProgressCall progress;
     private final Lease lease; // whose request it is, which must outlive it; null: a pause or resume
     private volatile Outcome outcome;
-    private volatile boolean told;
+    private volatile boolean reported;
     private volatile boolean cancelAsked;
 
     private Ticket(Handle handle, ProgressCall progress, Lease lease) {
@@ -73,7 +73,7 @@ public final class Ticket extends TicketCalls implements Future<Long> {
         try {
             address = handle.acquire();
         } catch (IllegalStateException closed) {
-            if (outcome != null) { // close() has waited for it meanwhile
+            if (outcome != null) { // close() on another thread has waited for it
                 return outcome;
             }
             throw closed;
@@ -142,7 +142,7 @@ public final class Ticket extends TicketCalls implements Future<Long> {
             != Result.NOT_READY.value());
     }
 
-    /** Carries out what is held, and does not wait. An operation that has failed or was undone throws that. */
+    /** Carries out the held operation, and does not wait. If it has failed or was undone, its failure is thrown. */
     public void commit() {
         if (handle.get(Native::gmm_ticket_commit) == Result.NOT_READY.value()) {
             throw new IllegalStateException("the operation is not held; waitHeld() waits for that");
@@ -182,7 +182,7 @@ public final class Ticket extends TicketCalls implements Future<Long> {
     }
 
     private Long value(Outcome ended) throws ExecutionException {
-        told = true;
+        reported = true;
         if (ended.isCancelled()) {
             CancellationException error = new CancellationException(ended.failure.getMessage());
             error.initCause(ended.failure);
@@ -200,7 +200,7 @@ public final class Ticket extends TicketCalls implements Future<Long> {
      */
     public long join() {
         Outcome ended = await();
-        told = true;
+        reported = true;
         if (ended.failure instanceof GmmException) {
             throw (GmmException) ended.failure;
         }
@@ -236,7 +236,7 @@ public final class Ticket extends TicketCalls implements Future<Long> {
         WatchCall.checkOutside("Ticket.close()", false);
         await();
         handle.close();
-        if (!told && !cancelAsked) {
+        if (!reported && !cancelAsked) {
             join();
         }
     }

@@ -16,7 +16,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicLong;
 
-/** What C calls: with which values, on which thread, and where its exceptions go. Tickets are Futures. */
+/** Callbacks: their values, their threads, and the way of their exceptions. Tickets are Futures. */
 final class CallbackTest {
     private static final int SIZE = 4 << 20;
 
@@ -57,7 +57,7 @@ final class CallbackTest {
         }
 
         void waitUntilReached() throws InterruptedException {
-            check(reached.await(Tap.SECONDS, TimeUnit.SECONDS), "the progress is told");
+            check(reached.await(Tap.SECONDS, TimeUnit.SECONDS), "the progress is reported");
         }
     }
 
@@ -96,7 +96,7 @@ final class CallbackTest {
         same(1, asked.size(), "calls");
         OomInfo info = asked.get(0);
         check(info.kind() == Kind.VMM && info.device() == 0 && info.tag() == 1 && info.requestedBytes() >= 65L << 20
-            && info.cause() == Result.LIMIT_EXCEEDED, "what the handler learned: " + info);
+            && info.cause() == Result.LIMIT_EXCEEDED, "the info: " + info);
         context.trim();
         context.setLimit(null, 64L << 20);
         context.setOomHandler(again -> {
@@ -119,9 +119,9 @@ final class CallbackTest {
     private void progress() throws Exception {
         Tag tag = context.tag("progress", Contents.HOST, 0);
         try (GmmBuffer buffer = alloc(tag)) {
-            List<Long> told = new ArrayList<>();
-            tag.pause(new PauseOptions().progress((done, total) -> total == SIZE && told.add(done)));
-            same((long) SIZE, told.get(told.size() - 1), "the last progress");
+            List<Long> reported = new ArrayList<>();
+            tag.pause(new PauseOptions().progress((done, total) -> total == SIZE && reported.add(done)));
+            same((long) SIZE, reported.get(reported.size() - 1), "the last progress");
             fails(Result.CANCELLED, () -> tag.resume(new PauseOptions().progress((done, total) -> false)));
             tag.resume();
             same("from the progress", fails(IllegalArgumentException.class,
@@ -133,13 +133,14 @@ final class CallbackTest {
     private void ticket() throws Exception {
         Tag tag = context.tag("ticket", Contents.HOST, 0);
         try (GmmBuffer buffer = alloc(tag)) {
-            List<Thread> told = Collections.synchronizedList(new ArrayList<>());
+            List<Thread> reported = Collections.synchronizedList(new ArrayList<>());
             long went;
-            try (Ticket ticket =
-                     tag.pauseAsync(new PauseOptions().progress((done, total) -> told.add(Thread.currentThread())))) {
+            PauseOptions options =
+                new PauseOptions().progress((done, total) -> reported.add(Thread.currentThread()));
+            try (Ticket ticket = tag.pauseAsync(options)) {
                 went = ticket.get(30, TimeUnit.SECONDS);
                 check(ticket.isDone() && !ticket.isCancelled(), "it is done");
-                check(!told.isEmpty() && !told.contains(Thread.currentThread()), "the progress runs on another thread");
+                check(!reported.isEmpty() && !reported.contains(Thread.currentThread()), "another thread's progress");
                 TicketInfo info = ticket.info();
                 check(info.state() == TicketState.DONE && info.result() == Result.OK && info.bytes() == went
                     && info.totalBytes() == SIZE,
@@ -153,11 +154,11 @@ final class CallbackTest {
             same(went, tag.resumeAsync(new PauseOptions().retain()).join(), "join()");
             Ticket thrower = tag.pauseAsync(new PauseOptions().progress(CallbackTest::refuse));
             Throwable cause = fails(ExecutionException.class, thrower::get).getCause();
-            check(cause instanceof IllegalArgumentException, "what the progress threw: " + cause);
+            check(cause instanceof IllegalArgumentException, "the cause: " + cause);
             fails(IllegalArgumentException.class, thrower::join);
             thrower.close();
             fails(IllegalArgumentException.class, () -> {
-                try (Ticket untold = tag.pauseAsync(new PauseOptions().progress(CallbackTest::refuse))) {
+                try (Ticket unheard = tag.pauseAsync(new PauseOptions().progress(CallbackTest::refuse))) {
                     // its end tells
                 }
             });
@@ -253,10 +254,10 @@ final class CallbackTest {
             Thread.setDefaultUncaughtExceptionHandler(before);
         }
         same(Result.BUSY, failed.get(0).cause(), "the cause");
-        same(Arrays.asList("from the watcher"), uncaught, "what the handler threw");
+        same(Arrays.asList("from the watcher"), uncaught, "the exception of the handler");
     }
 
-    /** What waits for an operation is BUSY in the handler for which it waits, and stays usable. */
+    /** Calls that wait for an operation are BUSY in its handler, and the objects stay usable. */
     private void closedInside() throws Exception {
         Tag tag = context.tag("closed inside", Contents.HOST, 0);
         Tag elsewhere = context.tag("ticket inside", Contents.HOST, 0);
@@ -301,10 +302,10 @@ final class CallbackTest {
                     info -> calls.incrementAndGet() > 0);
             }
             Tap.waitFor("the Cleaner to end 10 watchers", () -> {
-                long told = calls.get();
+                long reported = calls.get();
                 tag.pause();
                 tag.resume();
-                return calls.get() == told;
+                return calls.get() == reported;
             });
         }
     }

@@ -244,7 +244,7 @@ final class CallsTest {
     private void tags() throws Exception {
         Tag tag = context.tag("pushed");
         same(tag.number(), context.findTag("pushed").number(), "the tag that was found");
-        for (int i = 0; i < 20; i++) { // more than the first list has room for
+        for (int i = 0; i < 20; i++) { // more than the first list holds
             context.tag("tag " + i);
         }
         same(1, context.tags().get(0).number(), "the first of the tags");
@@ -362,10 +362,12 @@ final class CallsTest {
             same(1L, context.statistics(scope).liveBlocks(), "blocks of the scope");
             check(context.snapshot().contains("\"a " + NAME + "\""), "a snapshot");
             BlockInfo found = context.blocks(scope).get(0);
-            check(found.address() == buffer.address() && found.size() == MIB && found.name().equals("a " + NAME), "" + found);
+            check(found.address() == buffer.address() && found.size() == MIB && found.name().equals("a " + NAME),
+                "the block: " + found);
             buffer.setName(null);
             context.name(other.address() + 1, "inside");
-            check(!context.snapshot().contains("a " + NAME) && context.snapshot().contains("\"inside\""), "other names");
+            String text = context.snapshot();
+            check(!text.contains("a " + NAME) && text.contains("\"inside\""), "other names");
             long before = context.statistics().liveBlocks();
             fails(Result.INVALID_VALUE, () -> context.alloc(MIB, new AllocOptions().name("n".repeat(64))));
             same(before, context.statistics().liveBlocks(), "a block whose name is refused is freed");

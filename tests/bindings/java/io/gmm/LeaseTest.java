@@ -199,7 +199,8 @@ final class LeaseTest {
 
     /** Nobody holds what this makes. */
     private void forget(Lease holder) throws Exception {
-        Ticket first = context.lease(new LeaseOptions("forgotten").asked((lease, ask) -> {})).requestAsync(amount(PART));
+        LeaseOptions options = new LeaseOptions("forgotten").asked((lease, ask) -> {});
+        Ticket first = context.lease(options).requestAsync(amount(PART));
         Ticket second = holder.requestAsync(amount(CARD));
         waitFor("a third member", () -> context.leases(60000).size() == 3);
         check(!first.isDone() && !second.isDone(), "they wait");

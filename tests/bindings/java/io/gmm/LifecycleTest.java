@@ -132,14 +132,14 @@ final class LifecycleTest {
     }
 
     private static void forgottenTicket() throws InterruptedException {
-        AtomicInteger told = new AtomicInteger();
+        AtomicInteger reported = new AtomicInteger();
         Context context = Context.open();
         Tag tag = context.tag("forgotten", Contents.HOST, 0);
         try (GmmBuffer buffer = context.alloc(SIZE, new AllocOptions().kind(Kind.VMM).tag(tag))) {
             buffer.fill(7);
-            tag.pauseAsync(new PauseOptions().progress((done, total) -> told.incrementAndGet() > 0));
+            tag.pauseAsync(new PauseOptions().progress((done, total) -> reported.incrementAndGet() > 0));
             waitFor("the end of a pause that nobody waits for", () -> tag.info().state() == State.PAUSED);
-            check(told.get() > 0, "its progress was told");
+            check(reported.get() > 0, "its progress was reported");
             Ticket resume = tag.resumeAsync();
             context.close();
             check(resume.join() >= SIZE, "a ticket outlives its context");
@@ -193,7 +193,7 @@ final class LifecycleTest {
                 thread.join(1000 * Tap.SECONDS);
                 check(!thread.isAlive(), "every thread ends");
             }
-            same(null, wrong.get(), "what the threads threw");
+            same(null, wrong.get(), "exceptions of the threads");
         }
     }
 
@@ -221,7 +221,7 @@ final class LifecycleTest {
         }
     }
 
-    /** The Cleaner frees on a thread of its own, so a callback never waits for what the collector has found. */
+    /** The Cleaner frees on a thread of its own, so a callback never waits for the garbage of the collector. */
     private static void garbageInCallbacks() throws Exception {
         AtomicInteger collections = new AtomicInteger();
         Runnable collect = () -> {
@@ -236,7 +236,7 @@ final class LifecycleTest {
         ContextOptions options = new ContextOptions().logger((level, message) -> collect.run());
         try (Context context = Context.open(options); Stream stream = context.stream(0)) {
             int logged = collections.get();
-            check(logged > 0, "the context said what it opened");
+            check(logged > 0, "log lines of the open");
             context.setLimit(null, 64 * SIZE);
             context.setOomHandler(info -> {
                 collect.run();
@@ -249,12 +249,12 @@ final class LifecycleTest {
             try (GmmBuffer buffer = context.alloc(SIZE, kept)) {
                 buffer.fill(7);
                 context.alloc(SIZE, kept); // the Cleaner waits for the pause with it
-                AtomicInteger told = new AtomicInteger();
+                AtomicInteger reported = new AtomicInteger();
                 tag.pause(new PauseOptions().progress((done, total) -> {
                     System.gc();
-                    return told.incrementAndGet() > 0;
+                    return reported.incrementAndGet() > 0;
                 }));
-                check(told.get() > 0, "the progress was told");
+                check(reported.get() > 0, "the progress was reported");
                 waitFor("the forgotten block of the paused tag", () -> context.statistics().liveBlocks() == 1);
                 tag.resume();
                 same((byte) 7, buffer.read(SIZE - 1, 1)[0], "a byte");
