@@ -602,24 +602,12 @@ struct watch_desc {
   const void *address = nullptr;
   uint64_t size = 0; /**< 0: the tag */
   uint64_t budget_bytes = 0;
-  uint64_t timeout_ms = 0; /**< 0: 10,000 */
   int32_t order = 0;
   const char *name = nullptr;
   gmm_watch_callback callback = {nullptr, nullptr}; /**< watcher::create() with a function sets it */
 
   [[nodiscard]] gmm_watch_desc c() const noexcept {
-    return {sizeof(gmm_watch_desc),
-            events,
-            tag,
-            device.get(),
-            address,
-            size,
-            budget_bytes,
-            timeout_ms,
-            order,
-            0,
-            name,
-            callback};
+    return {sizeof(gmm_watch_desc), events, tag, device.get(), address, size, budget_bytes, order, 0, name, callback};
   }
 };
 
