@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 using System;
-using System.Collections.Generic;
 using System.Runtime.CompilerServices;
 using System.Threading;
+using System.Threading.Tasks;
 using Gmm;
 using static Tap;
 
@@ -24,8 +24,8 @@ internal static class LifecycleTest
         tap.Test("disposing from two threads frees once", RacingDispose);
         tap.Test("garbage is collected inside every callback", GarbageInCallbacks);
         tap.Test("an exception of a task ends the program", TaskException);
-        tap.Test("the program ends inside a callback", () => Child.Run(new byte[0], "exit-inside"));
-        tap.Test("the program ends with live objects", () => Child.Run(new byte[0], "exit"));
+        tap.Test("the program ends inside a callback", () => Child.Run("exit-inside"));
+        tap.Test("the program ends with live objects", () => Child.Run("exit"));
         return tap.Finish();
     }
 
@@ -169,46 +169,29 @@ internal static class LifecycleTest
         for (int round = 0; round < 10; round++)
         {
             GmmContext context = new GmmContext();
-            Exception wrong = null;
-            List<Thread> threads = new List<Thread>();
-            using (CountdownEvent running = new CountdownEvent(4))
+            CountdownEvent running = new CountdownEvent(4);
+            Task[] users = new Task[4];
+            for (int i = 0; i < users.Length; i++)
             {
-                for (int i = 0; i < 4; i++)
+                users[i] = Task.Factory.StartNew(() =>
                 {
-                    Thread thread = new Thread(() =>
+                    running.Signal();
+                    Fails<ObjectDisposedException>(() => // the only way out
                     {
-                        running.Signal();
-                        try
+                        while (true)
                         {
-                            while (true)
+                            using (GmmBuffer buffer = context.Alloc(4096))
                             {
-                                using (GmmBuffer buffer = context.Alloc(4096))
-                                {
-                                    buffer.Query();
-                                }
+                                buffer.Query();
                             }
                         }
-                        catch (ObjectDisposedException)
-                        {
-                            // the only way out
-                        }
-                        catch (Exception error)
-                        {
-                            wrong = error;
-                        }
                     });
-                    thread.Start();
-                    threads.Add(thread);
-                }
-                running.Wait();
-                Thread.Sleep(2);
-                context.Dispose();
-                foreach (Thread thread in threads)
-                {
-                    Check(thread.Join(Patience), "every thread ends");
-                }
+                }, TaskCreationOptions.LongRunning);
             }
-            Same(null, wrong, "exceptions of the threads");
+            running.Wait();
+            Thread.Sleep(2);
+            context.Dispose();
+            Check(Task.WaitAll(users, Patience), "every thread ends");
         }
     }
 
@@ -219,23 +202,9 @@ internal static class LifecycleTest
             for (int round = 0; round < 200; round++)
             {
                 GmmBuffer buffer = context.Alloc(4096);
-                Exception wrong = null;
-                Action dispose = () =>
-                {
-                    try
-                    {
-                        buffer.Dispose();
-                    }
-                    catch (Exception error)
-                    {
-                        wrong = error;
-                    }
-                };
-                Thread other = new Thread(() => dispose());
-                other.Start();
-                dispose();
-                other.Join();
-                Same(null, wrong, "what a Dispose threw");
+                Task other = Task.Factory.StartNew(buffer.Dispose, TaskCreationOptions.LongRunning);
+                buffer.Dispose();
+                other.Wait();
             }
             GmmStatistics statistics = context.Statistics();
             Same(0L, statistics.LiveBlocks, "live blocks");
@@ -316,9 +285,7 @@ internal static class LifecycleTest
 
     private static void TaskException()
     {
-        string said;
-        int code = Child.Run(new byte[0], out said, "task-throws");
-        Check(code != 0, "the program fails");
-        Check(said.Contains("from the task"), "the program names the exception: " + said);
+        Check(Child.Run("task-throws", out string output) != 0, "the program fails");
+        Check(output.Contains("from the task"), "the program names the exception: " + output);
     }
 }

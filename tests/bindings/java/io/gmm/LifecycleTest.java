@@ -12,8 +12,9 @@ import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.FutureTask;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
-import java.util.concurrent.atomic.AtomicReference;
 
 /** Objects that are closed twice, used after that, forgotten, or alive when the virtual machine ends. */
 final class LifecycleTest {
@@ -33,8 +34,8 @@ final class LifecycleTest {
         tap.test("closing from two threads frees once", LifecycleTest::racingClose);
         tap.test("garbage is collected inside every callback", LifecycleTest::garbageInCallbacks);
         tap.test("threads of the backend are daemons, and detached", LifecycleTest::threads);
-        tap.test("the virtual machine ends inside a callback", () -> Child.run(new byte[0], "exit-inside"));
-        tap.test("the virtual machine ends with live objects", () -> Child.run(new byte[0], "exit"));
+        tap.test("the virtual machine ends inside a callback", () -> Child.run("exit-inside"));
+        tap.test("the virtual machine ends with live objects", () -> Child.run("exit"));
         tap.finish();
     }
 
@@ -161,59 +162,56 @@ final class LifecycleTest {
         buffer.close();
     }
 
-    private static void closeUnderUse() throws InterruptedException {
+    /** Runs the step on other threads until it throws; returns what they threw. */
+    private static List<FutureTask<Throwable>> repeat(int threads, Tap.Step step) {
+        List<FutureTask<Throwable>> tasks = new ArrayList<>();
+        for (int i = 0; i < threads; i++) {
+            FutureTask<Throwable> task = new FutureTask<>(() -> {
+                try {
+                    while (true) {
+                        step.run();
+                    }
+                } catch (Throwable error) {
+                    return error;
+                }
+            });
+            new Thread(task).start();
+            tasks.add(task);
+        }
+        return tasks;
+    }
+
+    private static void closeUnderUse() throws Exception {
         for (int round = 0; round < 10; round++) {
             Context context = Context.open();
-            int count = 4;
-            CountDownLatch running = new CountDownLatch(count);
-            AtomicReference<Throwable> wrong = new AtomicReference<>();
-            List<Thread> threads = new ArrayList<>();
-            for (int i = 0; i < count; i++) {
-                Thread thread = new Thread(() -> {
-                    running.countDown();
-                    try {
-                        while (true) {
-                            try (GmmBuffer buffer = context.alloc(4096)) {
-                                buffer.query();
-                            }
-                        }
-                    } catch (IllegalStateException closed) {
-                        // the only way out
-                    } catch (Throwable error) {
-                        wrong.set(error);
-                    }
-                });
-                thread.start();
-                threads.add(thread);
-            }
+            CountDownLatch running = new CountDownLatch(4);
+            List<FutureTask<Throwable>> users = repeat(4, () -> {
+                running.countDown();
+                try (GmmBuffer buffer = context.alloc(4096)) {
+                    buffer.query();
+                }
+            });
             running.await();
             Thread.sleep(2);
             context.close();
-            for (Thread thread : threads) {
-                thread.join(1000 * Tap.SECONDS);
-                check(!thread.isAlive(), "every thread ends");
+            for (FutureTask<Throwable> user : users) {
+                Throwable error = user.get(Tap.SECONDS, TimeUnit.SECONDS);
+                check(error instanceof IllegalStateException, "the only way out: " + error);
             }
-            same(null, wrong.get(), "exceptions of the threads");
         }
     }
 
-    private static void racingClose() throws InterruptedException {
+    private static void racingClose() throws Exception {
         try (Context context = Context.open()) {
             for (int round = 0; round < 200; round++) {
                 GmmBuffer buffer = context.alloc(4096);
-                AtomicReference<Throwable> wrong = new AtomicReference<>();
-                Runnable close = () -> {
-                    try {
-                        buffer.close();
-                    } catch (Throwable error) {
-                        wrong.set(error);
-                    }
-                };
-                Thread other = new Thread(close);
-                other.start();
-                close.run();
-                other.join();
-                same(null, wrong.get(), "what a close threw");
+                FutureTask<Throwable> other = repeat(1, () -> {
+                    buffer.close();
+                    throw new ArithmeticException("the end of the thread");
+                }).get(0);
+                buffer.close();
+                Throwable error = other.get(Tap.SECONDS, TimeUnit.SECONDS);
+                check(error instanceof ArithmeticException, "the end of the thread: " + error);
             }
             Statistics statistics = context.statistics();
             same(0L, statistics.liveBlocks(), "live blocks");
