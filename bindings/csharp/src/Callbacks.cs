@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 using System;
 using System.Runtime.InteropServices;
-using System.Text;
 using System.Threading;
 
 namespace Gmm
@@ -57,8 +56,8 @@ namespace Gmm
         {
             Exception error = pending;
             pending = null;
-            NativePINVOKE.SWIGPendingException.Set(error ?? new GmmException(code, nativeCode, Text(name),
-                Text(message)));
+            NativePINVOKE.SWIGPendingException.Set(error ?? new GmmException(code, nativeCode, Struct.Text(name),
+                Struct.Text(message)));
         }
 
         internal static void Log(IntPtr user, uint level, IntPtr message)
@@ -69,11 +68,13 @@ namespace Gmm
             }
             try
             {
-                Of<Callbacks>(user).logger((GmmLogLevel)level, Text(message));
+                Of<Callbacks>(user).logger((GmmLogLevel)level, Struct.Text(message));
             }
             catch (Exception error)
             {
-                Orphan(error);
+                // It has no caller, so it ends the program, as that of any thread does.
+                ThreadPool.QueueUserWorkItem(
+                    state => throw new InvalidOperationException("a callback of gmm threw", error));
             }
         }
 
@@ -106,13 +107,6 @@ namespace Gmm
             }
         }
 
-        /// <summary>Ends the program by an exception that has no caller, as that of any thread does.</summary>
-        private static void Orphan(Exception error)
-        {
-            ThreadPool.QueueUserWorkItem(
-                state => { throw new InvalidOperationException("a callback of gmm threw", (Exception)state); }, error);
-        }
-
         internal static byte[] CheckIpcHandle(byte[] handle)
         {
             if (handle == null || handle.Length != GmmContext.IpcHandleSize)
@@ -120,18 +114,6 @@ namespace Gmm
                 throw new ArgumentException("an IPC handle is exactly " + GmmContext.IpcHandleSize + " bytes");
             }
             return handle;
-        }
-
-        internal static string Text(IntPtr utf8)
-        {
-            int length = 0;
-            while (Marshal.ReadByte(utf8, length) != 0)
-            {
-                length++;
-            }
-            byte[] bytes = new byte[length];
-            Marshal.Copy(utf8, bytes, 0, length);
-            return Encoding.UTF8.GetString(bytes);
         }
     }
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 using System;
 using System.Collections.Generic;
-using System.Diagnostics;
 using System.Threading;
 
 namespace Gmm
@@ -17,23 +16,15 @@ namespace Gmm
     /// <summary>
     /// A caller's GmmLeaseHandler as C calls it. It does not keep the lease, which ends when the program forgets it.
     /// </summary>
-    internal sealed class LeaseCall : HeldByC
+    internal sealed class LeaseCall : HandlerCall
     {
         [ThreadStatic]
         private static bool inside;
 
         private readonly GmmLeaseHandler handler;
         internal volatile WeakReference<GmmLease> Lease; // null until it is made
-        private volatile Exception thrown;
 
-        internal LeaseCall(GmmLeaseHandler handler)
-        {
-            this.handler = handler;
-            Dispatcher.Start();
-            Hold();
-        }
-
-        internal Exception Thrown => thrown;
+        internal LeaseCall(GmmLeaseHandler handler) => this.handler = handler;
 
         /// <summary>Whether this thread runs the handler of a lease.</summary>
         internal static bool IsInside => inside;
@@ -67,8 +58,7 @@ namespace Gmm
             }
             catch (Exception error)
             {
-                call.thrown = error;
-                Trace.TraceWarning("the handler of a lease threw: " + error);
+                call.Keep(error);
             }
             finally
             {

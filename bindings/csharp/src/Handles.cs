@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 using System;
+using System.Diagnostics;
 using System.Runtime.InteropServices;
 using System.Threading;
 using Microsoft.Win32.SafeHandles;
@@ -250,6 +251,28 @@ namespace Gmm
             {
                 self.Free();
             }
+        }
+    }
+
+    /// <summary>A handler of the program that threads of the library ask, through the dispatcher.</summary>
+    internal abstract class HandlerCall : HeldByC
+    {
+        private volatile Exception thrown;
+
+        internal HandlerCall()
+        {
+            Dispatcher.Start();
+            Hold();
+        }
+
+        /// <summary>The last exception of the handler, or null.</summary>
+        internal Exception Thrown => thrown;
+
+        /// <summary>Keeps an exception of the handler, which has no caller.</summary>
+        internal void Keep(Exception error)
+        {
+            thrown = error;
+            Trace.TraceWarning("a handler of gmm threw: " + error);
         }
     }
 

@@ -134,12 +134,21 @@ namespace Gmm
         /// <summary>The text in a field of `size` bytes, with or without a NUL.</summary>
         internal string Text(int at, int size)
         {
+            int end = Array.IndexOf(fields, (byte)0, at, size);
+            return Encoding.UTF8.GetString(fields, at, end < 0 ? size : end - at);
+        }
+
+        /// <summary>Text of C, which is UTF-8.</summary>
+        internal static string Text(IntPtr text)
+        {
             int length = 0;
-            while (length < size && fields[at + length] != 0)
+            while (Marshal.ReadByte(text, length) != 0)
             {
                 length++;
             }
-            return Encoding.UTF8.GetString(fields, at, length);
+            byte[] bytes = new byte[length];
+            Marshal.Copy(text, bytes, 0, length);
+            return Encoding.UTF8.GetString(bytes);
         }
 
         internal byte[] Bytes(int at, int size)
