@@ -168,7 +168,7 @@ def number(text):
 class Model:
     def __init__(self, swig, include):
         self.comments, self.enums, self.structs, self.typedefs, self.constants = {}, [], {}, {}, {}
-        self.functions = []
+        self.functions, self.unread = [], []
         umbrella = (include / 'gmm' / 'gmm.h').read_text()
         headers = re.findall(r'#include <(gmm/\w+\.h)>', umbrella)
         for header in headers:
@@ -177,6 +177,7 @@ class Model:
             for name, value in re.findall(r'^#define (GMM_\w+) ([^\n]+?)\s*(?:/\*.*)?$', text, re.M):
                 if number(value) is not None:
                     self.constants[name] = number(value)
+                    self.unread += [] if re.match(r'-?\d', value) else [name]
         with tempfile.TemporaryDirectory() as scratch:
             source = pathlib.Path(scratch) / 'headers.i'
             source.write_text('%module headers\n#define GMM_API\n#define GMM_NOEXCEPT\n#define GMM_NODISCARD\n'
@@ -229,6 +230,14 @@ class Model:
                                 int(array[1]) if array else 0, 'function' if 'f(' in decl else decl.startswith('p.'),
                                 self.comments.get(f'{name}.{values["name"]}', '')))
         self.structs[name] = Struct(name, fields, self.comments.get(name, ''))
+
+    def macros(self):
+        """For SWIG: the macros that it cannot read, for their casts and names of <stdint.h>."""
+        types = {name: 'int32_t' if self.constants[name] < 0 else 'uint32_t' if self.constants[name] < 1 << 32
+                 else 'uint64_t' for name in self.unread}
+        return f'/* {NOTICE} */\n' + ''.join(
+            f'%constant {c_type} {name} = {self.constants[name]}{"ull" if c_type == "uint64_t" else ""};\n'
+            for name, c_type in types.items())
 
     def enum_of(self, c_type):
         return next((enum for enum in self.enums if enum.c_name == c_type), None)
@@ -960,7 +969,7 @@ class Python(Writer):
 
     def typemaps(self):
         """For SWIG: handles and answers, and options with the tables by which fields.c reads them."""
-        made = f'/* {NOTICE} */\n'
+        made = self.model.macros()
         made += ''.join(f'GMM_HANDLE({name}, HANDLE_{name[len("gmm_"):].upper()})\n' for name in self.model.handles)
         for struct in self.model.structs.values():
             if struct.is_options and not struct.c_name.startswith('gmm_semaphore_'):
@@ -1063,7 +1072,7 @@ def main():
 
 def typemaps(model):
     """For SWIG: handles are addresses, structs are bytes."""
-    made = f'/* {NOTICE} */\n'
+    made = model.macros()
     for handle in model.handles:
         if not handle.startswith(LEFT_OUT):
             made += f'%apply void *GMM_ADDRESS {{ {handle} * }}\n'
