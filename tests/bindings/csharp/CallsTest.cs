@@ -3,7 +3,6 @@ using System;
 using System.IO;
 using System.Linq;
 using System.Runtime.InteropServices;
-using System.Text;
 using System.Threading;
 using Gmm;
 using static Tap;
@@ -47,8 +46,8 @@ internal sealed class CallsTest
         tap.Test("pause, resume and backups", calls.Pause);
         tap.Test("handles for another process", calls.Ipc);
         tap.Test("file descriptors", calls.Fd);
-        tap.Test("limits, statistics and blocks", calls.Statistics);
-        tap.Test("trim, defer, compact and trace", calls.Trim);
+        tap.Test("statistics, blocks and names", calls.Statistics);
+        tap.Test("defer, compact and decommit", calls.Trim);
         tap.Test("the text of each object", calls.Printed);
         tap.Test("reset and close", calls.ResetAndClose);
         return tap.Finish();
@@ -178,8 +177,6 @@ internal sealed class CallsTest
         Same(GmmKind.Vmm, context.Query(block).Kind, "the kind");
         context.Free(block, GmmStream.Default);
         Fails(GmmResult.LimitExceeded, () => heap.Alloc(65 * MiB));
-        heap.Reserve(16 * MiB);
-        Check(context.Statistics().ReservedBytes >= 16 * MiB, "the reserve is held");
         GmmBuffer buffer = heap.Alloc(MiB, GmmStream.Default, "in a heap");
         heap.Dispose();
         buffer.Fill(7);
@@ -364,7 +361,6 @@ internal sealed class CallsTest
         GmmTag tag = context.Tag("counted");
         GmmAllocOptions options = new GmmAllocOptions { Kind = GmmKind.Vmm, Tag = tag, Name = "a " + Name };
         GmmScope scope = new GmmScope { Device = 0, Tag = tag, Kind = GmmKind.Vmm };
-        GmmScope ofTag = new GmmScope { Tag = tag };
         using (GmmBuffer buffer = context.Alloc(MiB, options))
         using (GmmBuffer other = context.Alloc(MiB))
         {
@@ -381,10 +377,6 @@ internal sealed class CallsTest
                 () => context.Alloc(MiB, new GmmAllocOptions { Name = new string('n', 64) }));
             Same(before, context.Statistics().LiveBlocks, "a block whose name is refused is freed");
         }
-        context.SetLimit(ofTag, 2 * MiB);
-        Same(2L * MiB, context.Statistics(ofTag).LimitBytes, "the limit");
-        context.SetLimit(ofTag, GmmContext.NoLimit);
-        Same(GmmContext.NoLimit, context.Statistics(ofTag).LimitBytes, "no limit");
     }
 
     private void Trim()
@@ -396,17 +388,9 @@ internal sealed class CallsTest
             Same(0L, context.Trim(), "a trim inside a deferral");
         }
         Check(context.Statistics().CachedBytes < 64 * MiB, "the deferred trim");
-        context.Alloc(64 * MiB, GmmKind.Vmm).Dispose();
-        Check(context.Trim(vmm) >= 64 * MiB, "bytes that went back");
         Same(0L, context.Compact(vmm, new GmmCompactOptions { MaxBytes = MiB, Live = true }).ReleasedBytes, "nothing");
         context.DecommitAfterMilliseconds = GmmContext.DecommitNever;
         Same(GmmContext.DecommitNever, context.DecommitAfterMilliseconds, "never");
-        string file = Path.GetTempFileName();
-        context.TraceBegin(file);
-        context.Alloc(123456, GmmKind.Vmm).Dispose();
-        context.TraceEnd();
-        Check(Encoding.ASCII.GetString(File.ReadAllBytes(file), 0, 8) == "gmmtrace", "the first bytes of the trace");
-        File.Delete(file);
     }
 
     /// <summary>A text is no name of a class, and never throws.</summary>

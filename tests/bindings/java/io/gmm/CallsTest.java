@@ -41,8 +41,8 @@ final class CallsTest {
         tap.test("pause, resume and backups", calls::pause);
         tap.test("handles for another process", calls::ipc);
         tap.test("file descriptors", calls::fd);
-        tap.test("limits, statistics and blocks", calls::statistics);
-        tap.test("trim, defer, compact and trace", calls::trim);
+        tap.test("statistics, blocks and names", calls::statistics);
+        tap.test("defer, compact and decommit", calls::trim);
         tap.test("the text of each object", calls::printed);
         tap.test("reset and close", calls::resetAndClose);
         tap.finish();
@@ -183,8 +183,6 @@ final class CallsTest {
         same(Kind.VMM, context.query(block).kind(), "the kind");
         context.free(block, Stream.DEFAULT);
         fails(Result.LIMIT_EXCEEDED, () -> heap.alloc(65 * MIB));
-        heap.reserve(16 * MIB);
-        check(context.statistics().reservedBytes() >= 16 * MIB, "the reserve is held");
         GmmBuffer buffer = heap.alloc(MIB, Stream.DEFAULT, "in a heap");
         heap.close();
         buffer.fill(7);
@@ -356,31 +354,19 @@ final class CallsTest {
             fails(Result.INVALID_VALUE, () -> context.alloc(MIB, new AllocOptions().name("n".repeat(64))));
             same(before, context.statistics().liveBlocks(), "a block whose name is refused is freed");
         }
-        context.setLimit(new Scope().tag(tag), 2 * MIB);
-        same(2L * MIB, context.statistics(new Scope().tag(tag)).limitBytes(), "the limit");
-        context.setLimit(new Scope().tag(tag), Context.NO_LIMIT);
-        same(Context.NO_LIMIT, context.statistics(new Scope().tag(tag)).limitBytes(), "no limit");
     }
 
-    private void trim() throws Exception {
+    private void trim() {
         context.alloc(64 * MIB, Kind.VMM).close();
         try (Context.Deferral deferral = context.defer()) {
             same(0L, context.trim(), "a trim inside a deferral");
             deferral.close();
         }
         check(context.statistics().cachedBytes() < 64 * MIB, "the deferred trim");
-        context.alloc(64 * MIB, Kind.VMM).close();
-        check(context.trim(new Scope().kind(Kind.VMM)) >= 64 * MIB, "bytes that went back");
         CompactOptions bounded = new CompactOptions().maxBytes(MIB).maxMicros(1000).live();
         same(0L, context.compact(new Scope().kind(Kind.VMM), bounded).releasedBytes(), "nothing to release");
         context.setDecommitAfterMillis(Context.DECOMMIT_NEVER);
-        same(Context.DECOMMIT_NEVER, context.info().decommitAfterMillis(), "never");
-        Path file = Files.createTempFile("gmm-trace-", ".trace");
-        context.traceBegin(file.toString());
-        context.alloc(123456, Kind.VMM).close();
-        context.traceEnd();
-        check(new String(Files.readAllBytes(file), 0, 8).equals("gmmtrace"), "the first bytes of the trace");
-        Files.delete(file);
+        same(Context.DECOMMIT_NEVER, context.info().decommitAfterMillis(), "a number that stands for never");
     }
 
     /** A text is no address of an object, and never throws. */
