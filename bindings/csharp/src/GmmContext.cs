@@ -61,27 +61,15 @@ namespace Gmm
         [MethodImpl(MethodImplOptions.NoInlining)]
         private static GmmSafeHandle OpenLoaded(GmmContextOptions options, Callbacks callbacks)
         {
-            GmmSafeHandle made = null;
             callbacks.Hold();
-            try
+            if (options.Logger != null)
             {
-                if (options.Logger != null)
-                {
-                    Dispatcher.Start();
-                }
-                byte[] desc = options.Encode(options.Logger == null ? IntPtr.Zero : callbacks.User);
-                Native.gmm_context_create(desc, out IntPtr address);
-                made = new GmmSafeHandle(
-                    nameof(GmmContext), address, ended => Native.gmm_context_release(ended), null, callbacks);
-                return made;
+                Dispatcher.Start();
             }
-            finally
-            {
-                if (made == null)
-                {
-                    callbacks.Dispose();
-                }
-            }
+            return GmmSafeHandle.Child(nameof(GmmContext), null, callbacks, (IntPtr none, out IntPtr made) =>
+                Native.gmm_context_create(
+                    options.Encode(options.Logger == null ? IntPtr.Zero : callbacks.User), out made),
+                ended => Native.gmm_context_release(ended));
         }
 
         /// <summary>The version of the library that is loaded, for example "1.0.0".</summary>

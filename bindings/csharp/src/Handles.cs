@@ -66,8 +66,8 @@ namespace Gmm
         /// The caller has added a reference to the parent already. C called `call` until the end; null:
         /// nothing.
         /// </summary>
-        internal GmmSafeHandle(string owner, IntPtr value, Action<IntPtr> end, GmmSafeHandle parent = null,
-            IDisposable call = null, bool isOfLease = false) : base(true)
+        private GmmSafeHandle(string owner, IntPtr value, Action<IntPtr> end, GmmSafeHandle parent, IDisposable call,
+            bool isOfLease) : base(true)
         {
             Owner = owner;
             this.end = end;
@@ -81,28 +81,27 @@ namespace Gmm
         internal delegate void Maker(IntPtr parent, out IntPtr made);
 
         /// <summary>
-        /// Makes a handle of an object that is made from the parent's. The handle keeps the parent, and `call`, which C
-        /// calls.
+        /// Makes a handle of an object that is made from the parent's; null: of a context. The handle keeps the parent,
+        /// and `call`, which C calls.
         /// </summary>
         internal static GmmSafeHandle Child(string owner, GmmSafeHandle parent, IDisposable call, Maker make,
             Action<IntPtr> end, bool isOfLease = false)
         {
             bool kept = false;
-            GmmSafeHandle made = null;
             try
             {
-                Keep(parent);
-                kept = true;
-                make(parent.DangerousGetHandle(), out IntPtr value);
-                made = new GmmSafeHandle(owner, value, end, parent, call, isOfLease);
-                return made;
-            }
-            finally
-            {
-                if (made == null)
+                if (parent != null)
                 {
-                    LetGo(kept ? parent : null, call);
+                    Keep(parent);
+                    kept = true;
                 }
+                make(parent == null ? IntPtr.Zero : parent.DangerousGetHandle(), out IntPtr value);
+                return new GmmSafeHandle(owner, value, end, parent, call, isOfLease);
+            }
+            catch
+            {
+                LetGo(kept ? parent : null, call);
+                throw;
             }
         }
 

@@ -52,24 +52,12 @@ public final class Context extends ContextCalls {
     /** Opens a context with these options. */
     public static Context open(ContextOptions options) {
         Callbacks callbacks = new Callbacks(options.logger);
-        long callbacksAddress = Native.newCallbacks(callbacks);
-        boolean made = false;
-        try {
-            long[] out = new long[1];
-            Native.gmm_context_create(options.encode(options.logger == null ? 0 : callbacksAddress), out);
-            made = true;
-            return new Context(new Handle("context", out[0], address -> {
-                try {
-                    Native.gmm_context_release(address);
-                } finally {
-                    Native.deleteCallbacks(callbacksAddress);
-                }
-            }), callbacks, callbacksAddress);
-        } finally {
-            if (!made) {
-                Native.deleteCallbacks(callbacksAddress);
-            }
-        }
+        long[] callbacksAddress = new long[1];
+        Handle handle = Handle.child("context", null, callbacks, (none, user, out) -> {
+            callbacksAddress[0] = user;
+            Native.gmm_context_create(options.encode(options.logger == null ? 0 : user), out);
+        }, Native::gmm_context_release);
+        return new Context(handle, callbacks, callbacksAddress[0]);
     }
 
     /** The version of the library that is loaded, for example "1.0.0". */
@@ -117,17 +105,13 @@ public final class Context extends ContextCalls {
 
     /** Names a new block, which is freed when that fails. */
     static void nameOrFree(long context, String name, long stream, long address) {
-        if (name == null) {
-            return;
-        }
-        boolean named = false;
         try {
-            Native.gmm_name(context, address, name);
-            named = true;
-        } finally {
-            if (!named) {
-                Native.gmm_free(context, address, stream);
+            if (name != null) {
+                Native.gmm_name(context, address, name);
             }
+        } catch (Throwable error) {
+            Native.gmm_free(context, address, stream);
+            throw error;
         }
     }
 
