@@ -128,7 +128,7 @@ final class SegmentsTest {
             } catch (Throwable error) {
                 throw new AssertionError(error);
             }
-            check(refused instanceof IllegalStateException, "close() meanwhile: " + refused);
+            check(refused instanceof IllegalStateException, "close() inside: " + refused);
             check(!inUse.isClosed() && inUse.as(MemorySegment.class).scope().isAlive(), "the buffer is open as before");
             inUse.close();
             same(0L, context.statistics().liveBlocks(), "live blocks");
