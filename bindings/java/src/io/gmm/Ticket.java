@@ -69,19 +69,10 @@ public final class Ticket extends TicketCalls implements Future<Long> {
         if (lease != null) {
             LeaseCall.checkOutside("A look at a ticket of a lease");
         }
-        long address;
+        long[] bytes = new long[1];
+        int[] done = new int[1];
         try {
-            address = handle.acquire();
-        } catch (IllegalStateException closed) {
-            if (outcome != null) { // close() on another thread has waited for it
-                return outcome;
-            }
-            throw closed;
-        }
-        try {
-            long[] bytes = new long[1];
-            int[] done = new int[1];
-            Native.gmm_ticket_look(address, millis, bytes, done);
+            run(address -> Native.gmm_ticket_look(address, millis, bytes, done));
             if (done[0] == 0) {
                 return null;
             }
@@ -89,8 +80,10 @@ public final class Ticket extends TicketCalls implements Future<Long> {
         } catch (GmmException error) {
             Throwable thrown = ProgressCall.thrown(progress);
             outcome = new Outcome(0, thrown != null ? thrown : error);
-        } finally {
-            handle.release();
+        } catch (IllegalStateException closed) {
+            if (outcome == null) { // else close() on another thread has waited for it
+                throw closed;
+            }
         }
         return outcome;
     }
@@ -120,19 +113,15 @@ public final class Ticket extends TicketCalls implements Future<Long> {
         if ((canLook ? look(0) : outcome) != null) {
             return false;
         }
-        long address;
         try {
-            address = handle.acquire();
+            run(address -> {
+                cancelAsked = true;
+                Native.gmm_ticket_cancel(address);
+            });
+            return true;
         } catch (IllegalStateException closed) {
             return false;
         }
-        try {
-            cancelAsked = true;
-            Native.gmm_ticket_cancel(address);
-        } finally {
-            handle.release();
-        }
-        return true;
     }
 
     /** Waits until an operation with hold() is held. One that has ended instead throws its failure. */
