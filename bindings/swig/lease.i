@@ -2,7 +2,6 @@
  *
  * Leases, for the languages that have the values of generate.py.
  */
-%constant uint32_t GMM_LEASE_WITHDRAW = 4294967295u;
 %apply SWIGTYPE **GMM_OUT_HANDLE { gmm_lease **out, gmm_ticket **ticket }
 %ignore gmm_lease_amount;
 %ignore gmm_lease_ask_callback;
