@@ -58,7 +58,6 @@ typedef struct Handle {
   void *pointer;         /**< stays when the handle is closed */
   struct Handle *parent; /**< the context of a heap, stream, event or ticket */
   Py_ssize_t resets;     /**< context: how many resets have ended earlier memory */
-  struct FreedInReset *freed_in_reset;
   PyObject *log;
   PyObject *oom_handler;
   PyObject *watch; /**< watcher and lease: the callable */
@@ -181,16 +180,6 @@ extern PyTypeObject View_Type, Import_Type;
 int view_address(PyObject *view, void **address);
 PyObject *native_dlpack_import(PyObject *module, PyObject *capsule);
 
-/* reset.c */
-
-/** _reset(): frees all allocated memory, or raises an exception. */
-PyObject *handle_reset(PyObject *self, PyObject *unused);
-/**
- * Notes the free of memory that a reset has closed: the reset may be refused, and the memory live on. 0; 1 when there
- * is nothing to note, as no reset is under way; or -1 with an exception.
- */
-int reset_note_free(Memory *memory);
-
 /* later.c: what may not be given back inside a callback */
 
 /** True on a thread inside a callback that must not free: progress, and a call of a stream. */
@@ -198,19 +187,17 @@ int later_frees(void);
 /** True there and inside a callback of a log or a watcher: nothing must end that may wait for it. */
 int later_ends(void);
 /**
- * Frees this block on another thread. The caller has closed the memory and holds its context open. False when there is
- * no memory for the request.
+ * Frees this block on another thread, and not before a reset of its context has ended. The caller has closed the memory.
+ * held_stream: NULL: `stream`. False when there is no memory for the request.
  */
 int later_free(Memory *memory, gmm_stream stream, Handle *held_stream);
 /** Ends this handle there, which lives on until then. */
 int later_close(Handle *handle);
-/** Ends a lease that is busy when its ticket has ended. seen: later_ticket_ends() before the try. False: no memory. */
-int later_wait_ticket(Handle *handle, unsigned seen);
-unsigned later_ticket_ends(void);
-void later_ticket_ended(void);
-/** Ends a handle of a context that another thread resets when that reset is over. False: no memory. */
-int later_wait_reset(Handle *handle);
-void later_reset_ended(void);
+/** Ends a handle there after the next later_changed(). seen: later_changes() before the try. False: no memory. */
+int later_wait(Handle *handle, unsigned seen);
+unsigned later_changes(void);
+/** A ticket or a reset has ended. */
+void later_changed(void);
 /** Waits until all of it is done, except inside a callback. */
 void later_settle(void);
 /** The same on a thread that has left something to do since it called the library. */

@@ -3,7 +3,6 @@
 import ctypes
 import inspect
 import os
-import pathlib
 import subprocess
 import sys
 
