@@ -175,7 +175,7 @@ int memory_init(PyObject *module);
 /* view.c: memory with a layout */
 
 enum { VIEW_MAX_DIMENSIONS = 64 };
-extern PyTypeObject View_Type, Import_Type;
+extern PyTypeObject View_Type;
 /** The address of a view's first element, while its memory is open. 0, or -1 with an exception. */
 int view_address(PyObject *view, void **address);
 PyObject *native_dlpack_import(PyObject *module, PyObject *capsule);

@@ -691,7 +691,7 @@ def _capsule(obj, stream, dl_device, copy):
 
 
 def _over_tensor(capsule, stream, context):
-    holder, address, shape, strides, code, readonly, device = native.dlpack_import(capsule)
+    address, shape, strides, code, readonly, device = native.dlpack_import(capsule)
     dtype = _BY_DLPACK.get(code)
     if dtype is None:
         raise BufferError(f"DLPack's type (code, bits, lanes) = {code} is none that gmm knows")
@@ -701,7 +701,7 @@ def _over_tensor(capsule, stream, context):
         strides = [step * dtype.itemsize for step in strides]
         if any(abs(step) > sys.maxsize for step in strides):
             raise BufferError("a DLPack tensor whose stride is beyond any address space")
-    return _over(holder, address, shape, strides, dtype, readonly, device, stream, context)
+    return _over(capsule, address, shape, strides, dtype, readonly, device, stream, context)
 
 
 def asarray(obj: Any, *, copy: bool | None = None, stream: Any = None, context: Any = None) -> Array:
