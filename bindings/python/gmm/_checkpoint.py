@@ -85,22 +85,17 @@ def devices(pids=()):
     return found
 
 
-def needs_of(pids, before, locked):
-    """The bytes of each device that the processes, which have gone, need to come back.
+def needs_of(pids, before):
+    """The bytes of each device that the processes, which have gone, need to come back. before: of devices().
 
     NVML tells them of each process. It does not in a container, where processes have other numbers; the device's
-    difference is the measure then, though others allocate and free meanwhile.
+    difference is the measure then, though others allocate and free at the same time.
     """
-    after, seen, needs = devices(), set(), {}
-    for looked in (before, locked):
-        for _memory, held in looked.values():
-            seen.update(held or ())
-    for uuid, (memory, _held) in before.items():
-        # They allocate until they are locked.
-        looks = [looked[uuid][1] for looked in (before, locked) if uuid in looked]
-        needs[uuid] = max(sum(count or 0 for count in (held or {}).values()) for held in looks)
-        vague = not seen.issuperset(pids) or any(held is None or None in held.values() for held in looks)
-        if vague and uuid in after:
+    after, needs = devices(), {}
+    known = {pid for _memory, held in before.values() for pid in held or ()}
+    for uuid, (memory, held) in before.items():
+        needs[uuid] = sum(count or 0 for count in (held or {}).values())
+        if uuid in after and (held is None or None in held.values() or not known.issuperset(pids)):
             needs[uuid] = max(needs[uuid], memory.used - after[uuid][0].used)
     return {uuid: count for uuid, count in needs.items() if count > 0}
 
@@ -112,12 +107,11 @@ def suspend(pids, milliseconds):
     going = [pid for pid in pids if states[pid] != CHECKPOINTED]
     if not going:
         return {}
-    before = devices(going)
     try:
         for pid in going:
             if states[pid] != LOCKED:  # a process without CUDA: the driver says so
                 step("lock", pid, max(1, round((deadline - time.monotonic()) * 1000)))
-        locked = devices(going)
+        before = devices(going)  # they allocate until they are locked
         for pid in going:
             step("checkpoint", pid)
     except BaseException as error:  # nobody else knows what to undo
@@ -125,7 +119,7 @@ def suspend(pids, milliseconds):
         if isinstance(error, Refused):
             return {}
         raise
-    return needs_of(going, before, locked)
+    return needs_of(going, before)
 
 
 def resume(pids, stay_locked=()):

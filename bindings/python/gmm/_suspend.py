@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whole processes leave the GPU by the driver's checkpoint: the part of gmm.job that speaks of processes."""
+from __future__ import annotations
+
 import contextlib
 import enum
 import errno
@@ -36,7 +38,8 @@ class CheckpointError(RuntimeError):
     state. code: its CUresult. state: the ProcessState of the process now; None: the driver does not tell.
     """
 
-    def __init__(self, message, pid=0, step="", code=0, state=None):
+    def __init__(self, message: str, pid: int = 0, step: str = "", code: int = 0,
+                 state: ProcessState | None = None) -> None:
         super().__init__(message)
         self.pid, self.step, self.code, self.state = pid, step, code, state
 
@@ -55,8 +58,8 @@ class Suspended(NamedTuple):
     what the device had less in use after them. Empty: there is no NVML, or all were away before.
     """
 
-    pids: "tuple[int, ...]"
-    bytes: "dict[str, int]"
+    pids: tuple[int, ...]
+    bytes: dict[str, int]
     seconds: float
 
 
@@ -180,7 +183,7 @@ def _raise_failure(verb, answer):
                           name, code, state)
 
 
-def process_state(pid=None):
+def process_state(pid: int | None = None) -> ProcessState:
     """Where a process is in a checkpoint: ProcessState. None: this process."""
     pids = _check_pids(() if pid is None else (pid,))
     _check_alive("state", pids)
@@ -192,7 +195,7 @@ def process_state(pid=None):
     return answer.state(pids[0])
 
 
-def suspend_process(*pids, timeout=300.0):
+def suspend_process(*pids: int, timeout: float = 300.0) -> Suspended:
     """Takes whole processes off the GPU by the driver's checkpoint: Suspended. No pids: this process.
 
     It takes what a pause leaves: contexts, communicators, graphs, workspaces. Pause gmm's tags in the processes first:
@@ -202,8 +205,8 @@ def suspend_process(*pids, timeout=300.0):
 
     All processes are locked before one is checkpointed. Processes that share memory or communicate by NCCL go in one
     call. If one fails, the others are brought back, and all run as before; also if the calling process is killed before
-    all are away. timeout: seconds of the whole; a driver that
-    does not return, as it does for a process whose peer is locked, is given up then.
+    all are away. timeout: seconds of the whole; a driver that does not return, as it does for a process whose peer is
+    locked, is given up then.
 
     Raises NotSupportedError (no driver of CUDA 12.8), ProcessLookupError, NotReadyError (the work of a process did not
     end in time), CheckpointError, and ProcessStuckError (a failure whose undoing failed). The driver refuses what it
@@ -223,7 +226,7 @@ def suspend_process(*pids, timeout=300.0):
         raise
 
 
-def resume_process(*pids, timeout=300.0):
+def resume_process(*pids: int | Suspended, timeout: float = 300.0) -> None:
     """Brings processes back that suspend_process() took off the GPU. No pids: this process.
 
     pids: numbers, or the Suspended of suspend_process(). With the latter the devices are asked first whether they have
