@@ -542,70 +542,11 @@ assert state() == LeaseState.IN_USE and holds(weights, 42)
 """)
 
 
-def test_use_after_the_kth_failure(tmp_path):
-    """Each call below a sleep and a wake-up fails in turn: the next try finds all as it was."""
-    run_drop_in(tmp_path, VLLM, ENGINE + """
-from gmm import _native as native
-from gmm._core.tag import Tag
-from gmm._memory_saver import turns as module
-left = None
-
-def failing(function):
-    def call(*arguments, **options):
-        global left
-        if left is not None:
-            left -= 1
-            if left == 0:
-                left = None
-                raise gmm.SystemCallError("the k-th call")
-        return function(*arguments, **options)
-    return call
-
-for name in ("gmm_lease_offer", "gmm_lease_return", "gmm_lease_request", "gmm_tag_configure"):
-    setattr(native, name, failing(getattr(native, name)))
-library = allocator._library
-library.pause, library.live_bytes = failing(library.pause), failing(library.live_bytes)
-
-def each(operation, check):
-    global left
-    k, failures = 1, 0
-    while True:
-        left = k
-        try:
-            operation()
-        except gmm.SystemCallError:
-            failures += 1
-            check()
-        else:
-            left = None
-            return failures
-        k += 1
-
-def is_awake():
-    assert state() == LeaseState.IN_USE and holds(weights, 42)
-
-def is_partly_awake():
-    is_awake()
-    assert lease.info().active_bytes < 20 * MIB
-
-assert each(lambda: allocator.sleep("weights"), is_awake) >= 4
-assert state() == LeaseState.IDLE
-def is_asleep():
-    assert state() == LeaseState.IDLE
-assert each(lambda: allocator.wake_up(["weights"]), is_asleep) >= 2
-is_partly_awake()
-assert each(lambda: allocator.wake_up(["kv_cache"]), is_partly_awake) >= 3
-is_awake()
-assert lease.info().active_bytes >= 36 * MIB
-assert each(lambda: allocator.discard("kv_cache"), is_awake) >= 2
-is_partly_awake()
-allocator.wake_up()
-is_awake()
-""")
-
-
 def test_ctrl_c_at_each_point_of_a_turn(tmp_path):
-    """The memory is in use with its contents, or the turn is over and all of it sleeps: never one without the other."""
+    """The memory is in use with its contents, or the turn is over and all of it sleeps: never one without the other.
+
+    Each handler catches a failure as it catches an interrupt.
+    """
     run_drop_in(tmp_path, VLLM, ENGINE + """
 turns = allocator._library.turns
 
