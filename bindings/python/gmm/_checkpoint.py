@@ -7,8 +7,8 @@ with a locked one may never return (cuda-checkpoint#30). The caller can end this
 Usage: _checkpoint.py DRIVER VERB MILLISECONDS NEEDS PID...      VERB: state, suspend, resume
 
 MILLISECONDS are for all locks. NEEDS has the bytes that a resume needs of each device, by UUID, as JSON. It prints a
-line of JSON before each step, with its process, and one at the end. If nobody reads them any more, a suspend is undone:
-the caller has died, and nobody knows that the processes are away.
+line of JSON before each step, with its process, and one at the end. When nobody reads them any more, it
+undoes a suspend: the caller has died, and nobody knows that the processes are away.
 
 It imports nothing of gmm but the extension beside it. It also asks NVML, as the driver saves no process's use of that.
 """
@@ -61,7 +61,7 @@ class _Process(ctypes.Structure):
 
 def devices(pids=()):
     """By UUID: NVML's free and used bytes of each device, and the bytes of each of the processes there, None where NVML
-    does not tell. Empty where there is no NVML."""
+    does not know. Empty where there is no NVML."""
     try:
         nvml = ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:
@@ -75,12 +75,12 @@ def devices(pids=()):
                 nvml.nvmlDeviceGetUUID(device, uuid, len(uuid)) or
                 nvml.nvmlDeviceGetMemoryInfo(device, ctypes.byref(memory))):
             continue
-        room, rows = ctypes.c_uint(_MOST_PROCESSES), (_Process * _MOST_PROCESSES)()
+        size, rows = ctypes.c_uint(_MOST_PROCESSES), (_Process * _MOST_PROCESSES)()
         look = getattr(nvml, "nvmlDeviceGetComputeRunningProcesses_v3", None)
         held = None
-        if look and not look(device, ctypes.byref(room), rows):
+        if look and not look(device, ctypes.byref(size), rows):
             held = {row.pid: None if row.used == _NOT_AVAILABLE else row.used
-                    for row in rows[:room.value] if row.pid in pids}
+                    for row in rows[:size.value] if row.pid in pids}
         found[uuid.value.decode()] = memory, held
     return found
 
@@ -88,8 +88,8 @@ def devices(pids=()):
 def needs_of(pids, before):
     """The bytes of each device that the processes, which have gone, need to come back. before: of devices().
 
-    NVML tells them of each process. It does not in a container, where processes have other numbers; the device's
-    difference is the measure then, though others allocate and free at the same time.
+    NVML has the figures of each process. In a container processes have other numbers: there the device's difference is
+    the measure, though others allocate and free at the same time.
     """
     after, needs = devices(), {}
     known = {pid for _memory, held in before.values() for pid in held or ()}
@@ -136,7 +136,7 @@ def resume(pids, stay_locked=()):
 
 
 def lacking(pids, needs):
-    """What to tell where a device has less room than the processes had on it; None: it has enough."""
+    """The answer where a device has less free memory than the processes had on it; None: it has enough."""
     if needs and any(_driver.state(pid) == CHECKPOINTED for pid in pids):
         for uuid, (memory, _held) in devices().items():
             if memory.free < needs.get(uuid, 0):

@@ -23,7 +23,7 @@ _UNDO_SECONDS = 30.0
 
 
 class ProcessState(enum.IntEnum):
-    """What the driver says of a process: CUprocessState."""
+    """The driver's state of a process: CUprocessState."""
 
     RUNNING = 0
     LOCKED = 1
@@ -52,10 +52,10 @@ class ProcessStuckError(CheckpointError):
 
 
 class Suspended(NamedTuple):
-    """What suspend_process() did.
+    """The result of suspend_process().
 
-    bytes: what the processes held of each device, by UUID, as NVML tells of each process. Where it does not tell that,
-    what the device had less in use after them. Empty: there is no NVML, or all were away before.
+    bytes: the memory of each device that the processes held, by UUID, as NVML has it of each process. Where it does not
+    know that, by how much the device's memory in use fell. Empty: there is no NVML, or all were away before.
     """
 
     pids: tuple[int, ...]
@@ -110,9 +110,9 @@ class _Answer:
 
 
 def _bring_back(verb, out, timeout):
-    """After a suspend whose helper is gone: what to say of the processes.
+    """Undoes a suspend whose helper is gone. Returns the words for the message.
 
-    out: what it wrote. Those without a step stay: who was away before the call may not have the room to come back.
+    out: its output. Processes without a step stay: one that was away before the call may lack the memory to come back.
     """
     if verb == "suspend":
         pids = tuple(dict.fromkeys(line["pid"] for line in _Answer(out).begun))
@@ -231,7 +231,7 @@ def resume_process(*pids: int | Suspended, timeout: float = 300.0) -> None:
 
     pids: numbers, or the Suspended of suspend_process(). With the latter the devices are asked first whether they have
     the room, and OutOfMemoryError changes nothing. Without this, a restore that lacks memory fails for good. All
-    processes are restored before one runs. What runs already stays so, so a call that failed may be made again.
+    processes are restored before one runs. A running process stays as it is, so a call that failed may be made again.
 
     A process that fails or has died does not keep the others away: they are brought back first. ProcessLookupError
     names the dead ones then, and all others run. The room that is asked for counts the dead ones, too.

@@ -51,7 +51,7 @@ int memory_add_export(Memory *memory) {
   state_add(&memory->state, STATE_EXPORT);
   handle_leave_only(context);
   if (__builtin_expect(memory_is_open(memory), 1)) return 0;
-  memory_drop_export(memory); /* another thread has freed it meanwhile */
+  memory_drop_export(memory); /* another thread has freed it */
   closed_error(memory);
   return -1;
 }
@@ -88,7 +88,7 @@ int memory_address(PyObject *object, void **address) {
 
 /* _open(origin, address, nbytes, context, source, function, *arguments) -> the function's result
  *
- * Opens the object with what a function of this module has imported or pinned. address None: the function tells it.
+ * Opens the object with the memory that a function of this module imports or pins. address None: the function gives it.
  * nbytes None: all of the block from the address on. */
 static PyObject *memory_open_method(PyObject *self, PyObject *arguments) {
   Memory *memory = (Memory *)self;
@@ -228,7 +228,7 @@ int memory_give_back(Memory *memory, PyObject *stream_object) {
   } else if (handle_stream(stream_object, &stream, &held_stream) < 0) {
     return -1;
   }
-  /* Python code reads another package's stream: meanwhile the memory may have been freed, or have got a view. */
+  /* Python code has read another package's stream, and may have freed the memory or made a view of it. */
   int result = check_unused(memory);
   Handle *context = result > 0 ? handle_enter((PyObject *)memory->context, HANDLE_CONTEXT) : NULL;
   if (context)

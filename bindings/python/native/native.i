@@ -21,7 +21,7 @@
 %ignore gmm_watcher_destroy;
 %ignore gmm_lease_destroy;
 %ignore gmm_snapshot_destroy;
-/* A method of the context makes this call, and refuses calls of other threads meanwhile. */
+/* A method of the context makes this call, and refuses calls of other threads during it. */
 %ignore gmm_reset;
 /* gmm_free() stays: a plain address may be freed. */
 

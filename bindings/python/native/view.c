@@ -347,7 +347,7 @@ static int describe_tensor(View *view, Export *made, DLTensor *tensor) {
   return 0;
 }
 
-/* What only a newer form of DLPack can say is refused for a consumer of an older one. */
+/* Refuses an export that a consumer of an older form of DLPack could not understand. */
 static int check_consumer(const View *view, int major, int minor, unsigned long long flags) {
   const int needed = view->minor_version;
   if (needed > 0 && (major < 1 || (major == 1 && minor < needed)))
@@ -398,7 +398,7 @@ static PyObject *view_capsule(PyObject *self, PyObject *arguments) {
 
 /* --- DLPack, in --------------------------------------------------------------------------------------------------- */
 
-/* A consumed capsule holds its tensor until the last view over it is gone. It calls the deleter once, with the GIL held:
+/* A consumed capsule holds its tensor until the last view over it is gone. It calls the deleter once, with the GIL:
  * DLPack lets deleters take it, and those of some producers expect it. */
 static void consumed_end(PyObject *capsule) {
   if (gmm_python_is_ending()) return; /* the producer may be torn down: the process's end frees its memory */

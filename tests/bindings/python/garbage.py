@@ -52,14 +52,14 @@ def progress(asynchronous):
     lose_a_context()
     dropped = [context.alloc(MIB, gmm.Kind.VMM, tag=tag)]
     closed = context.alloc(MIB, gmm.Kind.VMM, tag=tag)
-    told = []
+    seen = []
 
     def progress(done, total):
-        if not told:
+        if not seen:
             gc.collect()
             dropped.clear()
             closed.close()
-        told.append(done)
+        seen.append(done)
 
     if asynchronous:
         with tag.pause_async(progress=progress) as ticket:
@@ -68,7 +68,7 @@ def progress(asynchronous):
     else:
         assert tag.pause(progress=progress) > 0
         assert context.stats().live_blocks == 1  # at the end of the call all of it is done
-    assert told and closed.closed
+    assert seen and closed.closed
     tag.resume()
     contents = bytearray(MIB)
     kept.copy_to(contents)
@@ -83,16 +83,16 @@ def ticket_in_its_own_progress():
     tag = context.tag("t", gmm.Contents.HOST)
     kept = context.alloc(MIB, gmm.Kind.VMM, tag=tag)
     kept.fill(7)
-    told = []
+    seen = []
 
     def progress(done, total):
         context._tickets.clear()
         gc.collect()
-        told.append(done == total)
+        seen.append(done == total)
 
     Ring(ticket=tag.pause_async(progress=progress))
     wait_for(lambda: tag.info.state == gmm.State.PAUSED)
-    assert told[-1]
+    assert seen[-1]
     tag.resume()
 
 
@@ -120,7 +120,7 @@ def call_of_a_stream():
 
 
 def out_of_memory():
-    """What a handler drops is free when it returns."""
+    """Memory that a handler drops is free when it returns."""
     context = open_context()
     context.set_limit(64 * MIB)
     asked = []

@@ -19,7 +19,7 @@ OTHER_DTYPES = {"bfloat16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1}
 
 
 def same(array, expected):
-    """The same memory, layout and elements."""
+    """Compares memory, layout and elements."""
     assert (array.shape, array.ndim, array.size) == (expected.shape, expected.ndim, expected.size)
     assert (array.dtype, array.nbytes, array.itemsize) == (expected.dtype.str, expected.nbytes, expected.itemsize)
     assert array.contiguous == expected.flags.c_contiguous

@@ -541,10 +541,10 @@ def test_asarray_of_array_interfaces():
 
 def test_the_producer_is_told_the_stream():
     for device in ((CUDA, 0), (CUDA_MANAGED, 0)):
-        for stream, told in ((None, 1), (0, 1), (2, 2), (77, 77)):
+        for stream, expected in ((None, 1), (0, 1), (2, 2), (77, 77)):
             producer = Producer(device=device)
             array = gmm.from_dlpack(producer, stream=stream)
-            assert producer.asked[0]["stream"] == told and array.stream == told
+            assert producer.asked[0]["stream"] == expected and array.stream == expected
     producer = Producer(device=(CUDA, 0))
     array = gmm.from_dlpack(producer, stream=-1)  # no order is no stream
     assert producer.asked == [{"max_version": (1, 1), "stream": -1}] and array.stream == 0

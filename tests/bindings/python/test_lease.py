@@ -442,7 +442,7 @@ with saver.region(tag="kv_cache"):
 with saver.region(tag="not offered", enable_cpu_backup=True):
     alone = full(2, 7)
 tell = other()
-told = tell("request", 60, 0.3)         # what the program uses is an offer, so that others wait for it
+told = tell("request", 60, 0.3)         # memory in use is an offer, so that others wait for it
 assert told["error"] == "NotReadyError" and "generator" in told["message"], told
 whole = used()
 saver.pause()                           # the turn is over, and nobody wants the memory
@@ -522,7 +522,7 @@ thread.join()
 
 
 def test_use_after_regions_exist(tmp_path):
-    """What they hold is offered at once, and what sleeps there can wake. at_once: the memory goes in the call."""
+    """Their memory is offered at once, and a sleeping region can wake. at_once: the memory goes in the call."""
     run_drop_in(tmp_path, drop_in.SAVER.format(mode="torch"), """
 with saver.region(tag="weights", enable_cpu_backup=True):
     weights = full(16, 42)

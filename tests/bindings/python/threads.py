@@ -18,7 +18,7 @@ THREADS = 4
 ROUNDS = int(sys.argv[1]) if len(sys.argv) > 1 else 100
 KIB = 1 << 10
 MIB = 1 << 20
-#: What a call may raise on an object that another thread closes.
+#: Exceptions of a call on an object that another thread closes.
 CLOSED = (gmm.ClosedError, BufferError, RuntimeError)
 
 

@@ -437,7 +437,7 @@ class Array(copies.Located, native.View):
 
     @property
     def _plain(self):
-        """The same memory with an element type that the buffer protocol knows."""
+        """The array with an element type that the buffer protocol knows."""
         return self if self._dtype.format else self.view(f"uint{8 * self.itemsize}")
 
     def numpy(self, *, copy: bool | None = None) -> Any:

@@ -41,7 +41,7 @@ class Located:
 
 
 def host_view(obj, writable=False):
-    """A memoryview of an object's memory, whose elements lie one after another. The object cannot move it meanwhile."""
+    """A memoryview of an object's memory, whose elements lie one after another. It keeps the memory in its place."""
     view = memoryview(obj)
     if writable and view.readonly:
         raise BufferError(f"the memory of a {type(obj).__name__} is read-only")

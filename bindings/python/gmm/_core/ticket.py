@@ -181,7 +181,7 @@ class Ticket(_Closing, native.Handle):
             return self._info  # another thread has seen the end and closed the ticket
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits for the end. False after timeout seconds. result() tells the outcome."""
+        """Waits for the end. False after timeout seconds. result() has the outcome."""
         return wait_in_slices(self._look, timeout)
 
     def result(self, timeout: float | None = None) -> int:
@@ -231,7 +231,7 @@ class Ticket(_Closing, native.Handle):
                     raise
 
     def close(self):
-        """Waits for the end and releases the ticket. What is held and not committed is undone.
+        """Waits for the end and releases the ticket. An operation that is held and not committed is undone.
 
         result() still works. A second call does nothing.
         """
