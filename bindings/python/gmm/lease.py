@@ -331,10 +331,9 @@ def use(name: str, offer: Offer = ("weights", "kv_cache"), amounts: Amounts = No
                     if isinstance(tag, str):
                         _find_or_make(context, tag)
             else:
-                from gmm._memory_saver.turns import (  # pylint: disable=import-outside-toplevel # as above
-                    Borrowed, Turns)
-                context = Borrowed(library)
-                turns = Turns(library, context, offer, at_once, timeout)
+                from gmm._memory_saver.turns import Turns  # pylint: disable=import-outside-toplevel # as above
+
+                context, turns = library.context, Turns(library, offer, at_once, timeout)
                 offer = ()
             lease = Lease(name, offer, priority=priority, floor=floor, residency=residency, asked=asked,
                           context=context)

@@ -55,28 +55,35 @@ Status HostViews::reserve(uint64_t size, uint64_t alignment, void **out) {
                 "The host has no memory to note the views of device memory; free memory.");
   void *base = nullptr;
   GMM_TRY(os::reserve(2 * size, alignment, &base));
-  const uint64_t at = reinterpret_cast<uintptr_t>(base);
-  uint64_t place = ranges_.size();
-  ranges_.push_back_reserved(Range{});
-  for (; place > 0 && ranges_[place - 1].base > at; --place) ranges_[place] = ranges_[place - 1];
-  ranges_[place] = Range{at, size, size};
-  table_.set(ranges_.data(), ranges_.size());
+  insert(reinterpret_cast<uintptr_t>(base), size);
   list();
   *out = base;
   return Status();
 }
 
+// The table and the list have room.
+void HostViews::insert(uintptr_t base, uint64_t size) {
+  uint64_t place = ranges_.size();
+  ranges_.push_back_reserved(Range{});
+  for (; place > 0 && ranges_[place - 1].base > base; --place) ranges_[place] = ranges_[place - 1];
+  ranges_[place] = Range{base, size, size};
+  table_.set(ranges_.data(), ranges_.size());
+}
+
 Status HostViews::unreserve(void *base, uint64_t size) {
-  // The lock keeps others from a reservation of the same addresses until the table has forgotten these.
+  const uintptr_t at = reinterpret_cast<uintptr_t>(base);
   LockGuard guard(mutex_);
-  GMM_TRY(os::unmap(base, 2 * size));
   for (uint64_t i = 0; i < ranges_.size(); ++i)
-    if (ranges_[i].base == reinterpret_cast<uintptr_t>(base)) {
+    if (ranges_[i].base == at) {
       ranges_.erase(i);
       break;
     }
+  // The table forgets the addresses first. As soon as they are unmapped, another thread of the program may get them
+  // from malloc(), and its copies must not be redirected.
   table_.set(ranges_.data(), ranges_.size());
-  return Status();
+  const Status status = os::unmap(base, 2 * size);
+  if (!status.ok()) insert(at, size);
+  return status;
 }
 
 Status HostViews::map(void *base, uint64_t size, int32_t fd) {
