@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Frees and ends that must not happen inside a callback. A progress callback runs with locks of the library held, and a call of
- * a stream on the thread that the stream's end waits for. A log callback may run on a thread that the end of a context
- * or of a ticket joins. The garbage collector, or the last reference that goes, may still ask for a free there. So a
- * thread of the module carries it out, which lives as long as there is something to do. */
+/* Frees and ends that must not happen inside a callback. A progress callback runs with locks of the library held, and a
+ * call of a stream on the thread that the stream's end waits for. A log callback may run on a thread that the end of a
+ * context or of a ticket joins. The garbage collector, or the last reference that goes, may still ask for a free there.
+ * So a thread of the module carries it out, which lives as long as there is something to do. */
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -25,8 +25,8 @@ static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static Later *first, **last = &first;
 static Py_ssize_t pending; /* those under way too */
 static int running;        /* the thread lives */
-/* Those that are tried again when a ticket or a reset has ended: leases that a ticket keeps from ending, as both died in
- * one cycle, and handles and blocks of a context that another thread resets. */
+/* Tried again when a ticket or a reset has ended: leases that a ticket keeps from ending, as both died in one cycle, and
+ * handles and blocks of a context that another thread resets. */
 static Later *waiting;
 static unsigned changes; /* tickets and resets that have ended */
 
