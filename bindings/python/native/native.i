@@ -49,7 +49,7 @@ GMM_QUICK(gmm_ticket_cancel)
 
 %include "values.i"
 %include "gmm.i"
-%include <gmm/lease.h>
+%include "lease.i"
 
 /* SWIG's initialiser returns a module or a number, by its version. In both an exception fails the import. */
 %init %{

@@ -118,7 +118,10 @@ def test_the_arguments_are_checked(shared):
         assert lease.info().active_bytes >= PART_MIB * MIB
 
 
-def test_names_of_messages_are_those_of_python(shared):
+def test_names_of_messages_are_those_of_python(shared, host, tmp_path):
+    host.ipc_configure(directory=str(tmp_path))
+    with pytest.raises(gmm.NotReadyError, match="no server runs"):
+        gmm.lease.status(context=host)
     first, second = shared("first"), shared("second")
     with first.use(), pytest.raises(gmm.NotReadyError) as caught:
         second.request(timeout=0.05)
