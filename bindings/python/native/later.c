@@ -25,8 +25,8 @@ static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static Later *first, **last = &first;
 static Py_ssize_t pending; /* those under way too */
 static int running;        /* the thread lives */
-/* Tried again when a ticket or a reset has ended: leases that a ticket keeps from ending, as both died in one cycle, and
- * handles and blocks of a context that another thread resets. */
+/* Tried again when a ticket or a reset has ended: leases that a ticket keeps from ending, as both died in one cycle,
+ * and handles and blocks of a context that another thread resets. */
 static Later *waiting;
 static unsigned changes; /* tickets and resets that have ended */
 
