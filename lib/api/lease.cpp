@@ -66,7 +66,7 @@ gmm_result gmm_lease_create(gmm_context *context, const gmm_lease_desc *desc, gm
 
 gmm_result gmm_lease_offer(gmm_lease *lease, gmm_tag tag, uint32_t cost) noexcept {
   Status status = check_lease(lease);
-  if (status.ok() && tag == GMM_TAG_CURRENT) tag = lease->context.tags.current();
+  if (status.ok() && tag == GMM_TAG_CURRENT) tag = lease->context.tags().current();
   // A tag that was destroyed may be withdrawn.
   if (status.ok() && cost != GMM_LEASE_WITHDRAW) status = check_tag(lease->context, tag);
   if (status.ok()) status = lease->offer(tag, cost);

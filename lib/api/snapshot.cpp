@@ -15,17 +15,7 @@ Status create(gmm_context *context, const gmm_scope_desc *scope, gmm_snapshot **
   GMM_TRY(Context::check(context));
   GMM_TRY(check_not_null(out, "gmm_snapshot_create", "out"));
   GMM_TRY(check_scope(*context, scope, &copy));
-  context->collect_ended_captures(false);
-  gmm_snapshot *made = context->core.allocator.create<gmm_snapshot>(*context, context->core.allocator);
-  if (made == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "The host has no memory for a snapshot; free memory.");
-  const Status status = made->copy.take(context->core, context->heaps, context->tags, copy);
-  if (!status.ok()) {
-    context->core.allocator.destroy(made);
-    return status;
-  }
-  context->retain();
-  *out = made;
-  return Status();
+  return context->take_snapshot(copy, out);
 }
 
 // One of the blocks or extents of a snapshot, by index.
@@ -86,7 +76,7 @@ gmm_result gmm_snapshot_destroy(gmm_snapshot *snapshot) noexcept {
   if (!status.ok()) return result_of(status);
   Context &context = snapshot->context;
   snapshot->magic = 0;
-  context.core.allocator.destroy(snapshot);
+  context.core().allocator.destroy(snapshot);
   context.release();
   return GMM_OK;
 }

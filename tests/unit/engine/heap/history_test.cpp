@@ -88,8 +88,8 @@ class History {
     desc.decommit_after_ms = GMM_DECOMMIT_NEVER;
     if (driver_.live != nullptr && backend_ == GMM_BACKEND_CUDA) driver_.live(&at_start_);
     ASSERT_EQ(gmm_context_create(&desc, &context_), GMM_OK) << last_message();
-    failing_ = std::make_unique<FailingBackend>(context_->core.backend);
-    context_->core.backend = failing_.get();
+    failing_ = std::make_unique<FailingBackend>(context_->core().backend);
+    context_->core().backend = failing_.get();
     if (one_in(3)) {
       ASSERT_EQ(gmm_context_set_decommit(context_, 1 + below(8)), GMM_OK);
     }
@@ -735,12 +735,12 @@ class History {
   }
 
   void check() {
-    context_->heaps.for_each_even_ending([&](Heap &heap) {
+    context_->heaps().for_each_even_ending([&](Heap &heap) {
       if (testing::Test::HasFailure()) return;
       uint64_t of_captures = 0;
       for (Heap *each : context_->captures.heaps)
         if (each->capture.parent == &heap) of_captures += each->own_quota().held();
-      check_heap(context_->core, heap, of_captures);
+      check_heap(context_->core(), heap, of_captures);
       check_memory(heap);
     });
     gmm_stats_info stats = {};

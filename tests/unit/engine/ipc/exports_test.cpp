@@ -29,7 +29,7 @@ TEST_F(IpcExportsTest, ABlockHasOneExportAndOneToken) {
 TEST_F(IpcExportsTest, EachGrantIsCountedOnTheExtent) {
   void *memory = allocate(4096);
   const IpcHandle handle = decode(export_bytes(memory));
-  IpcExports &exports = exporter_->ipc.exports;
+  IpcExports &exports = exporter_->ipc().exports;
   IpcGrant counted, opened;
   opened.wants_fds = true;
   ASSERT_TRUE(exports.grant(handle.allocation, handle.token, &counted).ok()) << last_message();
@@ -49,7 +49,7 @@ TEST_F(IpcExportsTest, EachGrantIsCountedOnTheExtent) {
 TEST_F(IpcExportsTest, OnlyAnExportThatLivesIsGranted) {
   void *memory = allocate(4096);
   const IpcHandle handle = decode(export_bytes(memory));
-  IpcExports &exports = exporter_->ipc.exports;
+  IpcExports &exports = exporter_->ipc().exports;
   IpcGrant grant;
   uint8_t wrong[kIpcTokenSize];
   std::memcpy(wrong, handle.token, sizeof wrong);
@@ -64,7 +64,7 @@ TEST_F(IpcExportsTest, OnlyAnExportThatLivesIsGranted) {
 TEST_F(IpcExportsTest, AHandleOfThisContextGivesTheOriginalMemory) {
   char *memory = static_cast<char *>(allocate(4096));
   const IpcHandle handle = decode(export_bytes(memory + 7));
-  IpcExports &exports = exporter_->ipc.exports;
+  IpcExports &exports = exporter_->ipc().exports;
   void *found = nullptr;
   EXPECT_EQ(exports.close_own(memory).code(), GMM_ERROR_UNBALANCED);
   ASSERT_TRUE(exports.import_own(handle, &found).ok()) << last_message();
@@ -86,7 +86,7 @@ TEST_F(IpcExportsTest, ABlockOverManyExtentsIsShared) {
   const char *there = static_cast<const char *>(import(bytes));
   ASSERT_NE(there, nullptr);
   EXPECT_EQ(there[0] + there[kSize / 2] + there[kSize - 1], 21);
-  IpcExports &exports = exporter_->ipc.exports;
+  IpcExports &exports = exporter_->ipc().exports;
   IpcGrant grant;
   grant.counts = false;
   grant.wants_fds = true;
@@ -95,7 +95,7 @@ TEST_F(IpcExportsTest, ABlockOverManyExtentsIsShared) {
   for (uint32_t i = 0; i < grant.extents; ++i) ::close(grant.fds[i]);
   const gmm_ipc_handle again = export_bytes(memory);
   EXPECT_EQ(std::memcmp(&bytes, &again, sizeof bytes), 0);
-  EXPECT_TRUE(importer_->ipc.close(const_cast<char *>(there)).ok()) << last_message();
+  EXPECT_TRUE(importer_->ipc().close(const_cast<char *>(there)).ok()) << last_message();
   free_block(memory);
   grant = IpcGrant();
   EXPECT_FALSE(exports.grant(handle.allocation, handle.token, &grant).ok());
@@ -111,7 +111,7 @@ TEST_F(IpcExportsTest, ATokenEndsWithItsBlock) {
   const IpcHandle after = decode(export_bytes(again));
   EXPECT_EQ(std::memcmp(before.token, after.token, kIpcExtentsTokenSize), 0);
   EXPECT_NE(std::memcmp(before.token, after.token, kIpcTokenSize), 0);
-  IpcExports &exports = exporter_->ipc.exports;
+  IpcExports &exports = exporter_->ipc().exports;
   IpcGrant grant, check;
   check.counts = false;
   EXPECT_EQ(exports.grant(before.allocation, before.token, &grant).code(), GMM_ERROR_IPC_PEER_GONE);
@@ -128,11 +128,11 @@ TEST_F(IpcExportsTest, ATokenEndsWithItsBlock) {
 TEST_F(IpcExportsTest, ALockedHeapIsBusyAndCaughtUpLater) {
   void *memory = allocate(4 << 20);
   const IpcHandle handle = decode(export_bytes(memory));
-  IpcExports &exports = exporter_->ipc.exports;
+  IpcExports &exports = exporter_->ipc().exports;
   IpcGrant grant;
   ASSERT_TRUE(exports.grant(handle.allocation, handle.token, &grant).ok()) << last_message();
   Block block;
-  ASSERT_TRUE(find_block(exporter_->core, memory, &block));
+  ASSERT_TRUE(find_block(exporter_->core(), memory, &block));
   free_block(memory);
   EXPECT_EQ(block.extent->importers.load(), 1u);
   const auto can_be_released = [&] {
@@ -167,13 +167,13 @@ TEST_F(IpcExportsTest, ALockedHeapIsBusyAndCaughtUpLater) {
 TEST_F(IpcExportsTest, AnOwnImportKeepsTheMemoryOfAFreedBlock) {
   auto *memory = static_cast<char *>(allocate(4 << 20));
   const IpcHandle handle = decode(export_bytes(memory + 7));
-  IpcExports &exports = exporter_->ipc.exports;
+  IpcExports &exports = exporter_->ipc().exports;
   void *found = nullptr, *more = nullptr;
   ASSERT_TRUE(exports.import_own(handle, &found).ok()) << last_message();
   ASSERT_TRUE(exports.import_own(handle, &more).ok()) << last_message();
   EXPECT_EQ(importers_of(memory), 1u);
   Block block;
-  ASSERT_TRUE(find_block(exporter_->core, memory, &block));
+  ASSERT_TRUE(find_block(exporter_->core(), memory, &block));
   EXPECT_EQ(other_importers(*block.extent), 0u) << "it is not in the way of a pause";
   free_block(memory);
   Range range;
@@ -202,7 +202,7 @@ TEST_F(IpcExportsTest, ExportsOfFreedMemoryGiveWay) {
     handles[i] = decode(export_bytes(blocks[i]));
     if (i % 3 != 0) free_block(blocks[i]);
   }
-  IpcExports &exports = exporter_->ipc.exports;
+  IpcExports &exports = exporter_->ipc().exports;
   for (int i = 0; i < kCount; i += 3) {
     void *found = nullptr;
     ASSERT_TRUE(exports.import_own(handles[i], &found).ok()) << i << ": " << last_message();

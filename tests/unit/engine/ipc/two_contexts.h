@@ -52,7 +52,7 @@ class TwoContextsTest : public ::testing::Test {
   }
   gmm_ipc_handle export_bytes(const void *memory) {
     gmm_ipc_handle bytes = {};
-    EXPECT_TRUE(exporter_->ipc.exports.export_block(memory, &bytes).ok()) << last_message();
+    EXPECT_TRUE(exporter_->ipc().exports.export_block(memory, &bytes).ok()) << last_message();
     return bytes;
   }
   static IpcHandle decode(const gmm_ipc_handle &bytes) {
@@ -62,12 +62,12 @@ class TwoContextsTest : public ::testing::Test {
   }
   void *import(const gmm_ipc_handle &bytes) {
     void *memory = nullptr;
-    EXPECT_TRUE(importer_->ipc.import_block(bytes, Device{0}, kPatience, &memory).ok()) << last_message();
+    EXPECT_TRUE(importer_->ipc().import_block(bytes, Device{0}, kPatience, &memory).ok()) << last_message();
     return memory;
   }
   uint32_t importers_of(const void *memory) const {
     Block block;
-    EXPECT_TRUE(find_block(exporter_->core, memory, &block));
+    EXPECT_TRUE(find_block(exporter_->core(), memory, &block));
     return block.extent->importers.load();
   }
 
