@@ -3,20 +3,11 @@
 # Builds gmm and runs all its tests. Ends with one line: N passed, N failed, N skipped.
 #
 # Usage: tests/run.sh [--sanitize] [TEST...]
-#   --sanitize  the gate: also the C and C++ tests in a build with the address and the undefined behaviour sanitizer,
-#               the stress test under the thread sanitizer, builds without the optional dependencies and for a
-#               free-threaded Python, and examples/run.sh before and after the tests; clang-tidy reads all files, and
-#               not only changed ones
+#   --sanitize  all that CI runs: tests/README.md has the list
 #   TEST        only these tests of Meson, and only what they need is built
 #
-# SETUP_VERSIONS=oldest runs the tests "python with ..." with the oldest versions of the other libraries.
-#
-# Before the last line stand the time that each phase took and the tests that took longest. The builds with sanitizers
-# run beside the tests, and their processor seconds count where the gate waits for their end. A compiler cache (ccache)
-# is used where it is installed.
-#
-# Installs what is missing first: packages of Debian 12 or Ubuntu 24.04 as root or with sudo, Python's into .deps/. A
-# language that cannot be had is skipped, with the reason.
+# Installs missing packages first (tests/support/setup.sh). SETUP_VERSIONS=oldest runs the tests "python with ..." with
+# the oldest versions of the other libraries.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 
@@ -26,7 +17,7 @@ for word in "$@"; do
   case $word in
     --sanitize) sanitize=1 ;;
     -*)
-      sed -n '3,11s/^# \{0,1\}//p' "$0" >&2
+      sed -n '3,10s/^# \{0,1\}//p' "$0" >&2
       exit 2
       ;;
     *) only+=("$word") ;;
@@ -39,10 +30,10 @@ done
 
 # Many tests wait for another process or a clock, so more of them run than there are processors.
 processes=$((($(nproc) * 3 + 1) / 2))
-summary=() # what tests/support/summary.py adds up
+summary=() # results and files of results, for tests/support/summary.py
 phases=()  # where the time went
 
-# phase WORDS: what follows belongs to another phase than what came before.
+# phase WORDS: begins a phase, whose time is measured.
 phase() {
   local now cpu
   now=${EPOCHREALTIME/,/.}
@@ -68,7 +59,7 @@ give_up() {
   exit 1
 }
 
-phase "installing what is missing"
+phase "installing"
 setup_say "looking for compilers, Meson and ninja"
 setup_required || give_up "The tests cannot run without them."
 tools=(clang:clang clang-format:clang-format clang-tidy:clang-tidy)
@@ -101,7 +92,7 @@ test_in() {
   summary+=("$folder/meson-logs/testlog.json")
 }
 
-# begin_behind NAME COMMAND...: the command runs beside what follows, as tests leave processors idle while they wait.
+# begin_behind NAME COMMAND...: starts the command in the background, as tests leave processors idle while they wait.
 declare -A behind=()
 begin_behind() {
   local name=$1
@@ -110,10 +101,10 @@ begin_behind() {
   behind[$name]=$!
 }
 
-# end_behind NAME WORDS: waits for it and prints what it said. Fails when it failed. Its processor seconds count here.
+# end_behind NAME WORDS: waits for it, prints its output and returns its result. Its processor seconds count here.
 end_behind() {
   local result
-  phase "$2: what is left of it"
+  phase "$2: the rest"
   setup_say "$2"
   wait "${behind[$1]}"
   result=$?
@@ -131,16 +122,16 @@ unhurried() {
 }
 
 # gcc warns of variables as uninitialised that only the sanitizer's own code makes so: no werror. Nothing runs the
-# examples and the preloaded library in this build, so only what tests need is built.
+# examples and the preloaded library in this build, so only the tests' prerequisites are built.
 build_sanitized() {
   setup_configure build-sanitize -Dlock_checks=true -Dbench=false "${setup_lines[@]}" -Doptimization=1 \
     -Db_ndebug=false -Db_sanitize=address,undefined -Db_lundef=false -Dcpp_args=-D_GLIBCXX_ASSERTIONS -Dwerror=false \
     -Dpython=disabled -Djava=disabled -Dcsharp=disabled && setup_build build-sanitize -j "$(nproc)" meson-test-prereq
 }
 
-# One build, and not one a dependency, keeps the gate short: no source looks at two of these together. Each source is
-# compiled alone here: it includes what it needs. The tests are those of what a library's absence changes: checksums of
-# kept contents, and the command.
+# One build serves all dependencies, as no source looks at two of them together. Each source is compiled alone here, so
+# it includes what it needs. The tests are those that a library's absence changes: checksums of kept contents, and the
+# command.
 without=build-without-optional-libraries
 without_tests=('conformance_context on host' symbols 'include graph' README backup_test 'conformance_backup on host'
   'conformance_pause on host' 'fault_undo on host')
@@ -173,16 +164,16 @@ if [ ${#only[@]} != 0 ]; then
   finish
 fi
 
-# A user may run the README's two commands in either order. This is the first, in its short form, which builds all; the
-# other one is at the end.
+# A user may run the README's two commands in either order: examples/run.sh runs in its short form before the tests,
+# and whole after them.
 in_release=()
 if [ -n "$sanitize" ]; then
-  # One after the other, so that there is always something to compile where tests leave a processor idle.
+  # One after the other, so that there is always a compilation for a processor that the tests leave idle.
   begin_behind sanitize unhurried '' build_sanitized
   begin_behind thread unhurried "${behind[sanitize]}" setup_stress build-thread
   begin_behind without unhurried "${behind[thread]}" build_without
-  # examples/run.sh runs the examples, also after the tests. Each failing call belongs to the sanitizers, whose
-  # assertions and leak checks see more, and the optimised build has nothing of its own there.
+  # examples/run.sh runs the examples. Each failing call belongs to the sanitizers, whose assertions and leak checks see
+  # more.
   in_release=(--no-suite examples --no-suite failures)
   phase "examples/run.sh, before the tests"
   note_examples "before the tests" env EXAMPLES_SHORT=1 ./examples/run.sh
@@ -192,16 +183,16 @@ phase "configuring build/"
 if setup_configure build "${setup_options[@]}"; then
   phase "building build/"
   if setup_build build; then
-    # What needs other libraries comes last while they are on their way, and else among the rest: no processor idles
-    # at the end of two phases.
+    # Tests with other libraries run last while those libraries are on their way, and else among the rest: no processor
+    # idles at the end of two phases.
     others=()
     if [ -n "${setup_environments_job:-}" ] && kill -0 "$setup_environments_job" 2>/dev/null; then
       others=(--no-suite interop --no-suite sycl)
     fi
     test_in build "release" --no-rebuild "${others[@]}" "${in_release[@]}"
     if [ -n "${setup_environments_job:-}" ]; then
-      phase "waiting for what comes from PyPI"
-      setup_say "waiting for what comes from PyPI"
+      phase "waiting for PyPI"
+      setup_say "waiting for libraries from PyPI"
       wait "$setup_environments_job" || echo "   not all of it came (see .deps/environments.log)"
     fi
     if [ ${#others[@]} != 0 ]; then

@@ -37,7 +37,7 @@ struct GrowingStruct {
 // The row of the table in api/structs.h.
 template <typename T>
 struct GrowingStructOf;
-#define GMM_GROWING_STRUCT(type, direction, bytes, now)                                         \
+#define GMM_GROWING_STRUCT(type, bytes)                                                         \
   template <>                                                                                   \
   struct GrowingStructOf<type> {                                                                \
     static constexpr GrowingStruct kRow = {#type, bytes, sizeof(type)};                         \

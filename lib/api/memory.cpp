@@ -186,7 +186,7 @@ gmm_result gmm_query(gmm_context *context, const void *address, gmm_pointer_info
 
 gmm_result gmm_name(gmm_context *context, const void *memory, const char *name) noexcept {
   Status status = Context::check(context);
-  if (status.ok() && name != nullptr) status = check_name("A block's name", name, BlockNames::kSize);
+  if (status.ok() && name != nullptr) status = check_name("A block's name", name, BlockNotes::kNameSize);
   if (status.ok()) status = context->name_block(memory, name);
   return result_of(status);
 }

@@ -470,15 +470,6 @@ Status check_available(uint64_t size, gmm_result code) {
               size, info.available, info.total);
 }
 
-Status resident_size(uint64_t *out) {
-  char text[128];
-  uint64_t pages = 0;
-  if (!read_file("/proc/self/statm", text, sizeof text) || std::sscanf(text, "%*u %" SCNu64, &pages) != 1)
-    return fail_native(GMM_ERROR_SYSTEM, errno, "Reading the resident size: /proc/self/statm gives none; mount /proc.");
-  *out = pages * page_size();
-  return Status();
-}
-
 uint64_t page_size() { return static_cast<uint64_t>(sysconf(_SC_PAGESIZE)); }
 
 }  // namespace gmm::os

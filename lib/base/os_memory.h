@@ -95,8 +95,6 @@ Status memory_info(MemoryInfo *out, const char *root = "");
 // Fails with `code` if fewer than `size` bytes are available now. The result is an estimate: other processes may take
 // memory later.
 Status check_available(uint64_t size, gmm_result code);
-// The bytes of this process that are in RAM. Pages of a memfd count while they are mapped and touched.
-Status resident_size(uint64_t *out);
 uint64_t page_size();
 
 }  // namespace gmm::os

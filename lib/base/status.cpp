@@ -46,7 +46,7 @@ Status remark(gmm_result code, const char *format, ...) {
 }
 
 Status prefix(Status status, const char *format, ...) {
-  ThreadMessage *message = make_thread_message();
+  ThreadMessage *message = status.ok() ? nullptr : make_thread_message();
   if (message == nullptr) return status;
   char old[kMessageSize];
   std::memcpy(old, message->text, kMessageSize);

@@ -28,7 +28,7 @@ class [[nodiscard]] Status {
 [[gnu::format(printf, 3, 4)]] Status fail_native(gmm_result code, int32_t native, const char *format, ...);
 // A success with a message: the code is above 0.
 [[gnu::format(printf, 2, 3)]] Status remark(gmm_result code, const char *format, ...);
-// Puts words in front of the thread's message. A caller that knows more about the request uses it.
+// Puts words in front of the thread's message of a failure. A caller that knows more about the request uses it.
 [[gnu::format(printf, 2, 3)]] Status prefix(Status status, const char *format, ...);
 
 const char *last_message();

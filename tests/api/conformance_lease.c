@@ -24,6 +24,7 @@ typedef struct party {
 static party parties[MEMBERS];
 
 static int32_t hear(void *user, const gmm_lease_ask *ask) {
+  CHECK_EQUAL(ask->struct_size, sizeof *ask);
   party *self = user;
   self->last = *ask;
   self->inside[0] = gmm_lease_request(self->lease, NULL, NULL);

@@ -44,6 +44,7 @@ static bool has_heard(void) {
   } while (0)
 
 static int32_t hear(void *user, const gmm_watch_info *info) {
+  CHECK_EQUAL(info->struct_size, sizeof *info);
   listener *self = user;
   const char *letter = info->event == GMM_WATCH_PREPARE    ? "P"
                        : info->event == GMM_WATCH_LOSING   ? "L"

@@ -12,20 +12,22 @@
 
 static int (*fail_call)(const char *entry, uint64_t kth, int error);
 static uint64_t (*failures_so_far)(void);
+static int (*get_current)(void **out);
 
 static bool find_fake_driver(void) {
   void *library = dlopen("libcuda.so.1", RTLD_NOW);
   if (library == NULL) return false;
   *(void **)&fail_call = dlsym(library, "fake_cuda_fail");
   *(void **)&failures_so_far = dlsym(library, "fake_cuda_failures");
+  *(void **)&get_current = dlsym(library, "cuCtxGetCurrent");
   *(void **)&live_now = dlsym(library, "fake_cuda_live");
   return find_cuda() && fail_call != NULL && failures_so_far != NULL && live_now != NULL;
 }
 
-static const operation *current;
 static void take(void (*step)(void)) {
   if (step != NULL) step();
 }
+static const char *current_entry;  // NULL: any
 static int current_error;
 
 // Page-locked memory for contents, or to copy through, is there for the next pause, whether this one failed or not.
@@ -74,15 +76,19 @@ static bool fail_at(uint64_t k) {
   live_now(&at_start);
   context = open_context(0);
   read_device(0);
-  kind = current->kind;
   take(current->prepare);
+  if (current->is_paused) pause_all();
   int known = atomic_load(&check_state.failures);
   gmm_stats_info counters = stats();
   live_now(&before);
   uint64_t failures = failures_so_far();
-  fail_call(NULL, k, current_error);
+  void *context_before = NULL, *context_after = NULL;
+  get_current(&context_before);
+  fail_call(current_entry, k, current_error);
   gmm_result result = current->run();
   fail_call(NULL, 0, 0);
+  get_current(&context_after);
+  CHECK(context_before == context_after);
   bool happened = failures_so_far() > failures;
   char message[600];
   snprintf(message, sizeof message, "%s", gmm_last_error_message());
@@ -138,15 +144,17 @@ static void every_k(void) {
 #else
   const bool some = current_error == 2;  // CUDA_ERROR_OUT_OF_MEMORY
 #endif
+  // A named entry changes the thread for each call behind it, so that three of its calls show all.
+  const uint64_t last = current_entry == NULL ? UINT64_MAX : 3;
   uint64_t k = 1, runs = 0;
-  while (fail_at(k)) {
+  while (k <= last && fail_at(k)) {
     REQUIRE(atomic_load(&check_state.failures) < 12);
     REQUIRE((k += some && k > 12 ? 6 : 1) < 2000);
     ++runs;
   }
   printf("# %s: %llu calls failed one by one, of %llu\n", current->name, (unsigned long long)runs,
          (unsigned long long)(k - 1));
-  CHECK(k > 1 || current->may_make_no_call);
+  CHECK(k > 1 || current->may_make_no_call || current_entry != NULL);
 }
 
 // The context itself: opening fails cleanly at every k.
@@ -189,15 +197,30 @@ int main(int count, char **words) {
   setenv("GMM_BACKUP_ARENA_LIMIT", "8388608", 1);
   // `kth_failure WORDS`: only the operations whose names contain them.
   const char *only = count == 2 ? words[1] : NULL;
-  static const int errors[] = {999 /* CUDA_ERROR_UNKNOWN */, 2 /* CUDA_ERROR_OUT_OF_MEMORY */};
-  for (unsigned e = 0; e < 2; ++e) {
-    current_error = errors[e];
-    check_label("(error %d)", current_error);
-    if (only == NULL) RUN(opening_fails_cleanly);
+  // CUDA_ERROR_UNKNOWN and CUDA_ERROR_OUT_OF_MEMORY of any call, and the calls that no count of calls has.
+  static const struct {
+    const char *entry;
+    int error;
+  } passes[] = {{NULL, 999},
+                {NULL, 2},
+                {"cuCtxGetCurrent", 999},
+                {"cuCtxPushCurrent", 999},
+                {"cuCtxPopCurrent", 999},
+                {"cuThreadExchangeStreamCaptureMode", 999}};
+  for (unsigned p = 0; p < sizeof passes / sizeof *passes; ++p) {
+    current_entry = passes[p].entry;
+    current_error = passes[p].error;
+    check_label("(%s, error %d)", current_entry == NULL ? "any call" : current_entry, current_error);
+    if (only == NULL && current_entry == NULL) RUN(opening_fails_cleanly);
     for (unsigned i = 0; i < operation_count; ++i) {
       if (only != NULL && strstr(operations[i].name, only) == NULL) continue;
       current = &operations[i];
-      check_run(current->name, every_k);
+      for (kind = GMM_KIND_DEVICE; kind <= GMM_KIND_MANAGED; ++kind) {
+        if ((current->kinds & 1u << kind) == 0) continue;
+        char name[80];
+        snprintf(name, sizeof name, "%s %s", current->name, kind_name(kind));
+        check_run(name, every_k);
+      }
     }
   }
   stop_exporters();

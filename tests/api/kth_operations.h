@@ -11,7 +11,7 @@
 // A step that is NULL does nothing.
 typedef struct operation {
   const char *name;
-  gmm_kind kind;
+  gmm_kind_mask kinds;
   void (*prepare)(void);
   gmm_result (*run)(void);
   void (*before)(void);   // holds while the operation has not happened
@@ -20,7 +20,20 @@ typedef struct operation {
   bool may_have_begun;    // a failure may leave a part of the work done, which the retry ends: trim, reset, destroy
   bool may_make_no_call;  // not every driver or cache state needs a call
   bool may_cache;         // memory that came before the failure may stay for the next allocation
+  uint64_t size;          // of the block; 0: small
+  uint32_t flags;         // of the allocations
+  bool is_paused;         // after prepare(): all of it is paused
+  gmm_contents contents;  // of the tag, and further flags of it and of the backup
+  uint32_t tag_flags, backup;
+  gmm_fd_type exported_as, imported_as;
 } operation;
+enum {
+  DEVICE = 1 << GMM_KIND_DEVICE,
+  VMM = 1 << GMM_KIND_VMM,
+  HOST = 1 << GMM_KIND_HOST,
+  MANAGED = 1 << GMM_KIND_MANAGED
+};
+static const operation *current;
 
 enum { BLOCKS = 3 };
 static const uint64_t sizes[BLOCKS] = {3000, 300000, 2 * 1048576 + 100};
@@ -33,41 +46,19 @@ static void (*live_now)(fake_cuda_live_t *out);
 static uint8_t own[64 * 1024] __attribute__((aligned(4096)));
 
 // --- alloc and free --------------------------------------------------------------------------------------------------
-static uint32_t alloc_flags;
 static uint64_t alloc_size;
 static void *allocated;
 
 static void prepare_stream(void) {
+  alloc_size = current->size != 0 ? current->size : 3000;
   allocated = NULL;
   MUST(gmm_stream_create(context, STREAM_ON(device), &stream));
   MUST(gmm_stream_create(context, STREAM_ON(device), &other_stream));
 }
-static void prepare_small(void) {
-  alloc_size = 3000;
-  alloc_flags = 0;
-  prepare_stream();
-}
-static void prepare_large(void) {
-  alloc_size = 9 * MIB;
-  alloc_flags = 0;
-  prepare_stream();
-}
-static void prepare_zero(void) {
-  prepare_small();
-  alloc_flags = GMM_ALLOC_ZERO;
-}
-static void prepare_dedicated(void) {
-  prepare_small();
-  alloc_flags = GMM_ALLOC_DEDICATED;
-}
-static void prepare_comm(void) {
-  prepare_large();
-  alloc_flags = GMM_ALLOC_COMM;
-}
 static gmm_result run_alloc(void) {
   gmm_alloc_desc desc = alloc_desc();
   desc.stream = stream;
-  desc.flags = alloc_flags;
+  desc.flags = current->flags;
   return gmm_alloc(context, alloc_size, &desc, &allocated);
 }
 static void not_allocated(void) { CHECK(allocated == NULL); }
@@ -88,12 +79,7 @@ static void free_allocated(void) {
 }
 
 static void prepare_freeing(void) {
-  prepare_small();
-  MUST(run_alloc());
-  write_pattern(allocated, alloc_size, 4, stream);
-}
-static void prepare_freeing_dedicated(void) {
-  prepare_dedicated();
+  prepare_stream();
   MUST(run_alloc());
   write_pattern(allocated, alloc_size, 4, stream);
 }
@@ -146,18 +132,13 @@ static void prepare_crossing(void) {
   allocated = NULL;
 }
 
-// --- trim and reset --------------------------------------------------------------------------------------------------
 // --- graph capture -------------------------------------------------------------------------------------------------
 static captured graph;
 
 static void prepare_capture(void) {
-  prepare_small();
+  prepare_stream();
   enter_device();
   begin_capture(stream, CAPTURE_GLOBAL);
-}
-static void prepare_capture_dedicated(void) {
-  prepare_capture();
-  alloc_flags = GMM_ALLOC_DEDICATED;
 }
 static void is_allocated_in_capture(void) {
   REQUIRE(allocated != NULL);
@@ -207,6 +188,7 @@ static void nothing_is_reserved(void) {
   CHECK_EQUAL(stats().reserved_bytes, 0);
 }
 
+// --- trim and reset --------------------------------------------------------------------------------------------------
 static void prepare_trim(void) {
   prepare_stream();
   for (unsigned i = 0; i < BLOCKS; ++i) REQUIRE((blocks[i] = ALLOC(sizes[i])) != NULL);
@@ -239,18 +221,9 @@ static void is_reset(void) {
 
 // --- sharing ---------------------------------------------------------------------------------------------------------
 static gmm_ipc_handle handle;
-static void allocate_for_export(void) {
-  MUST(run_alloc());
-  write_pattern(allocated, alloc_size, 4, stream);
-  memset(&handle, 0, sizeof handle);
-}
 static void prepare_export(void) {
-  prepare_small();
-  allocate_for_export();
-}
-static void prepare_export_comm(void) {
-  prepare_comm();
-  allocate_for_export();
+  prepare_freeing();
+  memset(&handle, 0, sizeof handle);
 }
 static gmm_result run_export(void) { return gmm_ipc_export(context, allocated, &handle); }
 static void not_exported(void) {
@@ -287,26 +260,20 @@ static void prepare_legacy(void) {
 static gmm_result run_legacy(void) { return gmm_ipc_export_legacy(context, allocated, &legacy_handle); }
 static void no_legacy(void) { CHECK(memcmp(&legacy_handle, &no_legacy_handle, sizeof legacy_handle) == 0); }
 static void has_legacy(void) { CHECK(memcmp(&legacy_handle, &no_legacy_handle, sizeof legacy_handle) != 0); }
-static gmm_fd_type fd_type;
 static uint64_t fd_size;
 static void *from_fd;
-static void prepare_import_of(gmm_fd_type exported_as, gmm_fd_type imported_as) {
-  fd_type = imported_as;
+static void prepare_import_fd(void) {
   exported_fd = -1;
   from_fd = NULL;
   allocated = ALLOC_FLAGS(5000, GMM_ALLOC_DEDICATED);
   write_pattern(allocated, 5000, 6, GMM_STREAM_DEFAULT);
   gmm_ipc_fd_info file = {.struct_size = sizeof file};
-  MUST(gmm_ipc_export_fd(context, allocated, exported_as, &file));
+  MUST(gmm_ipc_export_fd(context, allocated, current->exported_as, &file));
   exported_fd = file.fd;
   fd_size = file.size;
 }
-static void prepare_opaque(void) { prepare_import_of(GMM_FD_OPAQUE, GMM_FD_OPAQUE); }
-static void prepare_file(void) { prepare_import_of(GMM_FD_FILE, GMM_FD_FILE); }
-static void prepare_vulkan(void) { prepare_import_of(GMM_FD_DMA_BUF, GMM_FD_VULKAN); }
-static void prepare_dma_buf(void) { prepare_import_of(GMM_FD_DMA_BUF, GMM_FD_DMA_BUF); }
 static gmm_result run_import_fd(void) {
-  gmm_ipc_fd_desc desc = {.struct_size = sizeof desc, .type = fd_type, .size = fd_size, .device = device};
+  gmm_ipc_fd_desc desc = {.struct_size = sizeof desc, .type = current->imported_as, .size = fd_size, .device = device};
   return gmm_ipc_import_fd(context, exported_fd, &desc, &from_fd);
 }
 static void not_from_fd(void) { CHECK(from_fd == NULL); }
@@ -317,7 +284,7 @@ static void close_from_fd(void) {
   OK(gmm_free(context, allocated, GMM_STREAM_DEFAULT));
 }
 static void prepare_close_fd(void) {
-  prepare_vulkan();
+  prepare_import_fd();
   MUST(run_import_fd());
 }
 static gmm_result run_close_fd(void) { return gmm_ipc_close(context, from_fd); }
@@ -437,7 +404,7 @@ static gmm_result run_move_to_host(void) {
 }
 static gmm_result run_move_to_device(void) { return gmm_move(context, allocated, device, NULL); }
 static void prepare_move_back(void) {
-  prepare_freeing_dedicated();
+  prepare_freeing();
   MUST(run_move_to_host());
 }
 static gmm_result run_prefetch(void) { return gmm_prefetch(context, allocated, 0, device, stream); }
@@ -620,9 +587,8 @@ static void end_event(void) {
 }
 
 static const operation operations[] = {
-#define OPERATION(words, ...) {.name = words, __VA_ARGS__},
+#define OPERATION(words, of, ...) {.name = words, .kinds = of, __VA_ARGS__},
 #include "kth_operations.def"
-#undef OPERATION
 };
 static const unsigned operation_count = sizeof operations / sizeof operations[0];
 

@@ -27,23 +27,20 @@ static gmm_tag tag_with(const char *name, gmm_contents contents, uint32_t flags)
   MUST(result);
   return made;
 }
-static void prepare_pausing_with(gmm_contents contents, uint32_t flags) {
-  tag = tag_with("paused", contents, flags);
+static void prepare_blocks(uint32_t flags_of_third) {
+  tag = tag_with("paused", current->contents, current->tag_flags);
   of_two = false;
-  for (unsigned i = 0; i < BLOCKS; ++i) REQUIRE((blocks[i] = ALLOC_TAG(sizes[i], tag)) != NULL);
+  for (unsigned i = 0; i < BLOCKS; ++i)
+    REQUIRE((blocks[i] = alloc_here(__LINE__, sizes[i], tag, GMM_STREAM_DEFAULT,
+                                    i == 2 ? flags_of_third : current->flags)) != NULL);
   write_blocks();
   note_states();
 }
-static void prepare_pausing(gmm_contents contents) { prepare_pausing_with(contents, 0); }
-static void prepare_pause_dropping(void) { prepare_pausing(GMM_CONTENTS_DROP); }
-static void prepare_pause_to_host(void) { prepare_pausing(GMM_CONTENTS_HOST); }
-static void prepare_pause_to_file(void) { prepare_pausing(GMM_CONTENTS_FILE); }
-static void prepare_pause_to_pageable(void) {
-  gmm_backup_desc desc = {.struct_size = sizeof desc, .flags = GMM_BACKUP_NO_ARENA};
-  MUST(gmm_backup_configure(context, &desc));
-  prepare_pause_to_host();
+static void prepare_pausing(void) {
+  const gmm_backup_desc desc = {.struct_size = sizeof desc, .flags = current->backup};
+  if (current->backup != 0) MUST(gmm_backup_configure(context, &desc));
+  prepare_blocks(current->flags);
 }
-static void prepare_pause_checked(void) { prepare_pausing_with(GMM_CONTENTS_HOST, GMM_TAG_CHECKSUM); }
 
 static gmm_pause_desc of_tags(gmm_tag list[2]) {
   list[0] = tag;
@@ -54,6 +51,13 @@ static gmm_result run_pause(void) {
   gmm_tag list[2];
   gmm_pause_desc desc = of_tags(list);
   return gmm_pause(context, &desc, NULL);
+}
+static void pause_all(void) {
+  gmm_backup_info info = {.struct_size = sizeof info};
+  MUST(run_pause());
+  note_states();
+  OK(gmm_backup_query(context, &info));
+  if (current->backup == GMM_BACKUP_NO_ARENA) CHECK(info.pageable_bytes > 0 && info.arena_used == 0);
 }
 static gmm_result run_resume(void) {
   gmm_tag list[2];
@@ -116,17 +120,12 @@ static gmm_result run_held_pause(void) { return run_held(true, true); }
 static gmm_result run_held_resume(void) { return run_held(false, true); }
 static gmm_result run_undone_pause(void) { return run_held(true, false); }
 static gmm_result run_undone_resume(void) { return run_held(false, false); }
-static void prepare_held_resume(void) {
-  prepare_pause_to_host();
-  MUST(run_pause());
-}
-
 // A lease by itself. A driver that does not tell what is free delays the grant, and memory that is short for once is
 // asked for again.
 static gmm_lease *lease;
 static void prepare_lease(void) {
-  prepare_pause_to_host();
-  MUST(run_pause());
+  prepare_pausing();
+  pause_all();
   const gmm_lease_desc desc = {.struct_size = sizeof desc, .name = "one"};
   MUST(gmm_lease_create(context, &desc, &lease));
   MUST(gmm_lease_offer(lease, tag, 1));
@@ -151,12 +150,12 @@ static void begin_watch(void) {
   MUST(gmm_watch(context, &desc, &watcher));
 }
 static void prepare_pause_watched(void) {
-  prepare_pause_to_host();
+  prepare_pausing();
   begin_watch();
 }
 static void prepare_resume_watched(void) {
-  prepare_pause_to_host();
-  MUST(run_pause());
+  prepare_pausing();
+  pause_all();
   begin_watch();
 }
 static void none_is_left_alone(void) { CHECK(last_event == 0 || last_event == GMM_WATCH_FAILED); }
@@ -181,27 +180,6 @@ static void end_watch(void) {
   OK(gmm_watcher_destroy(watcher));
   free_blocks();
 }
-static void prepare_resume_dropped(void) {
-  prepare_pause_dropping();
-  MUST(run_pause());
-}
-static void prepare_resume_from_host(void) {
-  prepare_pause_to_host();
-  MUST(run_pause());
-}
-static void prepare_resume_comm(void) {
-  tag = tag_with("paused", GMM_CONTENTS_DROP, 0);
-  of_two = false;
-  for (unsigned i = 0; i < BLOCKS; ++i) {
-    gmm_alloc_desc desc = alloc_desc();
-    desc.tag = tag;
-    desc.flags = GMM_ALLOC_COMM;
-    MUST(gmm_alloc(context, sizes[i], &desc, &blocks[i]));
-  }
-  write_blocks();
-  note_states();
-  MUST(run_pause());
-}
 static void resumed_for_networks(void) {
   resumed();
   for (unsigned i = 0; i < BLOCKS; ++i) CHECK((query(blocks[i]).ipc_routes & GMM_IPC_ROUTE_FABRIC) != 0);
@@ -211,51 +189,22 @@ static void resumed_for_networks(void) {
     CHECK_EQUAL(exported.bytes[6], 3);  // the route by fabric: the new pages have a handle, too
   }
 }
-static void prepare_resume_from_pageable(void) {
-  prepare_pause_to_pageable();
-  MUST(run_pause());
-  gmm_backup_info info = {.struct_size = sizeof info};
-  OK(gmm_backup_query(context, &info));
-  CHECK(info.pageable_bytes > 0 && info.arena_used == 0);
-}
-static void prepare_resume_from_file(void) {
-  prepare_pause_to_file();
-  MUST(run_pause());
-}
-// --- files with names, and contents that a resume retains: the next pause copies all of it again ---
-static void prepare_pause_to_named_files(void) {
-  gmm_backup_desc desc = {.struct_size = sizeof desc, .flags = GMM_BACKUP_NAMED_FILES};
-  MUST(gmm_backup_configure(context, &desc));
-  prepare_pause_to_file();
-}
-static void prepare_resume_from_named_files(void) {
-  prepare_pause_to_named_files();
-  MUST(run_pause());
-}
 static gmm_result run_resume_retaining(void) {
   gmm_tag list[2];
   gmm_pause_desc desc = of_tags(list);
   desc.flags = GMM_RESUME_RETAIN;
   return gmm_resume(context, &desc, NULL);
 }
-static void prepare_pause_retained(void) {
-  prepare_resume_from_host();
+static void prepare_retained(void) {
+  prepare_pausing();
+  pause_all();
   MUST(run_resume_retaining());
 }
-static void prepare_resume_checked(void) {
-  prepare_pause_checked();
-  MUST(run_pause());
-}
-
-// --- contents that are kept for the next pause: it copies nothing again ---
-static void prepare_pause_read_only(void) {
-  prepare_pausing_with(GMM_CONTENTS_HOST, GMM_TAG_READ_ONLY);
-  MUST(run_pause());
+// The next pause copies nothing again.
+static void prepare_read_only(void) {
+  prepare_pausing();
+  pause_all();
   MUST(run_resume());
-}
-static void prepare_resume_read_only(void) {
-  prepare_pause_read_only();
-  MUST(run_pause());
 }
 
 // --- a part ---
@@ -274,21 +223,10 @@ static void part_is_there(void) {
   resumed();
 }
 // The large block has extents of its own, so that the rest stays away.
-static void prepare_resume_part(void) {
-  tag = tag_with("paused", GMM_CONTENTS_HOST, 0);
-  of_two = false;
-  for (unsigned i = 0; i < BLOCKS; ++i) {
-    gmm_alloc_desc alloc = alloc_desc();
-    alloc.tag = tag;
-    alloc.flags = i == 2 ? GMM_ALLOC_DEDICATED : 0;
-    MUST(gmm_alloc(context, sizes[i], &alloc, &blocks[i]));
-  }
-  write_blocks();
-  MUST(run_pause());
-  note_states();
-}
+static void prepare_part(void) { prepare_blocks(GMM_ALLOC_DEDICATED); }
 static void prepare_partly(void) {
-  prepare_resume_part();
+  prepare_part();
+  pause_all();
   MUST(run_resume_range());
   note_states();
   REQUIRE(was[0] == GMM_STATE_PAUSED && was[2] == GMM_STATE_ACTIVE);
@@ -308,27 +246,18 @@ static void add_second(gmm_device where) {
   write_blocks();
   OK(gmm_trim(context, NULL, NULL));
 }
-static void prepare_pause_two(void) {
-  prepare_pause_to_host();
+static void prepare_two(void) {
+  prepare_pausing();
   add_second(device);
 }
-static void prepare_resume_two(void) {
-  prepare_pause_two();
-  MUST(run_pause());
-}
-static void prepare_pause_devices(void) {
+static void prepare_devices(void) {
   if (device_count() < 2) {
     gmm_context_release(context);
     SKIP("one device");
   }
-  prepare_pause_to_host();
+  prepare_pausing();
   add_second(1);
 }
-static void prepare_resume_devices(void) {
-  prepare_pause_devices();
-  MUST(run_pause());
-}
-
 // --- in the background ---
 static gmm_result end_ticket(gmm_result started, gmm_ticket **ticket) {
   if (started != GMM_OK) return started;

@@ -69,6 +69,5 @@ GLuint own_buffer(uint64_t size, const void *contents);
 // A pattern through OpenGL: written to a buffer, and compared with what is there.
 void opengl_write(GLuint to, uint64_t size, uint32_t seed);
 void opengl_check(int line, GLuint from, uint64_t size, uint32_t seed);
-#define OPENGL_CHECK(from, size, seed) opengl_check(__LINE__, from, size, seed)
 
 #endif

@@ -4,109 +4,18 @@
 // takes gmm's blocks by their addresses, Vulkan's memory by its descriptors, and EGL's syncs are the semaphores.
 //
 // Usage: GMM_BACKEND=host|cuda opengl_test
-#include <signal.h>
-
 #include "../vulkan/vulkan_support.h"
 #include "opengl_support.h"
 
 static const char *without_vulkan;  // why Vulkan is not there, or NULL
 
-// A wait that does not end ends the program, by a line that says in which case.
-static const char *volatile running = "the search for a device";
-static void stop(int signal) {
-  (void)signal;
-  static const char words[] = "Bail out! no end within 40 s: ";
-  const char *name = running;
-  if (write(1, words, sizeof words - 1) < 0 || write(1, name, strlen(name)) < 0 || write(1, "\n", 1) < 0) _exit(2);
-  _exit(1);
-}
-static void watch(const char *name) {
-  fflush(stdout);
-  running = name;
-  alarm(40);
-}
-#define WATCHED(function) (watch(#function), PLAIN(function))
-
-// --- The device ------------------------------------------------------------------------------------------------------
-
-static void the_device_has_the_contexts_uuid(void) {
-  if (on_host_backend()) SKIP("the host backend's devices are its own: %s is OpenGL's CPU device", gl.name);
-  GLint count = 0;
-  bool found = false;
-  GL(glGetIntegerv(GL_NUM_DEVICE_UUIDS_EXT, &count));
-  for (GLint i = 0; i < count; ++i) {
-    GLubyte uuid[GL_UUID_SIZE_EXT] = {0};
-    GL(glGetUnsignedBytei_vEXT(GL_DEVICE_UUID_EXT, (GLuint)i, uuid));
-    found = found || memcmp(uuid, device_info.uuid, sizeof uuid) == 0;
-  }
-  CHECK(found);
-}
-
 // --- gmm's memory as buffers -----------------------------------------------------------------------------------------
 
-static void check_both_ways(void *block, GLuint buffer, uint64_t size, uint32_t seed) {
-  write_pattern(block, size, seed, GMM_STREAM_DEFAULT);
-  OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
-  OPENGL_CHECK(buffer, size, seed);
-  opengl_write(buffer, size, seed + 100);
-  CHECK_PATTERN(block, size, seed + 100);
+static void write_view(const view *to, uint64_t size, uint32_t seed) { opengl_write(to->buffer, size, seed); }
+static void check_view(int line, const view *from, uint64_t size, uint32_t seed) {
+  opengl_check(line, from->buffer, size, seed);
 }
-
-static void a_block_of_each_kind_is_a_buffer(void) {
-  if (!on_host_backend() && kind != GMM_KIND_VMM) SKIP("OpenGL takes VMM memory of CUDA");
-  if (!on_host_backend() && device != 0) SKIP("OpenGL's device is device 0");
-  uint8_t *block = ALLOC_FLAGS(2 * MIB, GMM_ALLOC_DEDICATED);
-  REQUIRE(block != NULL);
-  view seen = view_of(block, 2 * MIB);
-  check_both_ways(block, seen.buffer, 2 * MIB, 1);
-  end_view(&seen);
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
-}
-
-static void pooled_blocks_are_buffers(void) {
-  enum { COUNT = 3 };
-  static const uint64_t sizes[COUNT] = {MIB, 300000, 5 * MIB};
-  gmm_heap *heap = exportable_heap(0);
-  void *blocks[COUNT];
-  view views[COUNT];
-  for (unsigned i = 0; i < COUNT; ++i) {
-    MUST(gmm_heap_alloc(heap, sizes[i], 0, 0, GMM_STREAM_DEFAULT, &blocks[i]));
-    views[i] = view_of(blocks[i], sizes[i]);
-    CHECK_EQUAL((uintptr_t)query(blocks[i]).allocation_base, (uintptr_t)query(blocks[0]).allocation_base);
-  }
-  for (unsigned i = 0; i < COUNT; ++i) write_pattern(blocks[i], sizes[i], i, GMM_STREAM_DEFAULT);
-  OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
-  for (unsigned i = 0; i < COUNT; ++i) OPENGL_CHECK(views[i].buffer, sizes[i], i);
-  for (unsigned i = 0; i < COUNT; ++i) opengl_write(views[i].buffer, sizes[i], 10 + i);
-  for (unsigned i = 0; i < COUNT; ++i) {
-    CHECK_PATTERN(blocks[i], sizes[i], 10 + i);
-    end_view(&views[i]);
-    OK(gmm_free(context, blocks[i], GMM_STREAM_DEFAULT));
-  }
-  OK(gmm_heap_destroy(heap));
-}
-
-// As ipc.h says: OpenGL lets go of the memory before the pause, and imports it anew after the resume.
-static void a_pause_of_exported_memory(void) {
-  const gmm_tag tag = make_tag("drawn", GMM_CONTENTS_HOST);
-  gmm_heap *heap = exportable_heap(tag);
-  void *block = NULL;
-  MUST(gmm_heap_alloc(heap, 3 * MIB, 0, 0, GMM_STREAM_DEFAULT, &block));
-  view seen = view_of(block, 3 * MIB);
-  opengl_write(seen.buffer, 3 * MIB, 5);
-  end_view(&seen);
-  const gmm_pause_desc pause = {.struct_size = sizeof pause, .tags = &tag, .tag_count = 1};
-  MUST(gmm_pause(context, &pause, NULL));
-  CHECK_EQUAL(stats().reserved_bytes, 0);
-  MUST(gmm_resume(context, &pause, NULL));
-  seen = view_of(block, 3 * MIB);
-  OPENGL_CHECK(seen.buffer, 3 * MIB, 5);
-  opengl_write(seen.buffer, 3 * MIB, 6);
-  CHECK_PATTERN(block, 3 * MIB, 6);
-  end_view(&seen);
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
-  OK(gmm_heap_destroy(heap));
-}
+#include "../vulkan/shared_cases.h"
 
 // --- Memory that OpenGL takes by a descriptor on every backend -------------------------------------------------------
 
@@ -159,13 +68,13 @@ static void end_room(room *of) {
 // One memory, which Vulkan made, under three APIs.
 static void vulkans_memory_is_gmms_and_opengls(void) {
   room shared = vulkan_room(2 * MIB);
-  GLuint seen = 0;
-  GL(glCreateBuffers(1, &seen));
-  GL(glNamedBufferStorageMemEXT(seen, 2 * MIB, shared.memory, 0));
-  OPENGL_CHECK(seen, 2 * MIB, 3);
-  check_both_ways(shared.bytes, seen, 2 * MIB, 7);
+  view seen = {0};
+  GL(glCreateBuffers(1, &seen.buffer));
+  GL(glNamedBufferStorageMemEXT(seen.buffer, 2 * MIB, shared.memory, 0));
+  check_view(__LINE__, &seen, 2 * MIB, 3);
+  check_both_ways(shared.bytes, &seen, 2 * MIB, 7);
   VULKAN_CHECK(shared.of_vulkan.buffer, 2 * MIB, 107);
-  GL(glDeleteBuffers(1, &seen));
+  GL(glDeleteBuffers(1, &seen.buffer));
   end_room(&shared);
 }
 
@@ -636,8 +545,6 @@ static const char *open_devices(void) {
 }
 
 int main(void) {
-  signal(SIGALRM, stop);
-  watch("the search for a device");
   const char *why = open_devices();
   if (why != NULL) {
     printf("1..0 # SKIP %s\n", why);
@@ -646,19 +553,16 @@ int main(void) {
   }
   printf("# %s\n", gl.name);
   if (without_vulkan != NULL) printf("# without Vulkan: %s\n", without_vulkan);
-  WATCHED(the_device_has_the_contexts_uuid);
-  watch("a_block_of_each_kind_is_a_buffer");
   KINDS(a_block_of_each_kind_is_a_buffer, ALL_KINDS & ~(1u << GMM_KIND_MANAGED));
-  WATCHED(pooled_blocks_are_buffers);
-  WATCHED(a_pause_of_exported_memory);
-  WATCHED(vulkans_memory_is_gmms_and_opengls);
-  WATCHED(a_linear_texture_in_shared_memory);
-  WATCHED(an_optimal_texture_in_shared_memory);
-  WATCHED(binary_semaphores_order_both_ways);
-  WATCHED(timeline_semaphores_order_both_ways);
-  WATCHED(syncs_and_events_order_both_ways);
-  WATCHED(a_dma_buf_is_an_image);
-  watch("the end of the devices");
+  PLAIN(pooled_blocks_are_buffers);
+  PLAIN(a_pause_of_exported_memory);
+  PLAIN(vulkans_memory_is_gmms_and_opengls);
+  PLAIN(a_linear_texture_in_shared_memory);
+  PLAIN(an_optimal_texture_in_shared_memory);
+  PLAIN(binary_semaphores_order_both_ways);
+  PLAIN(timeline_semaphores_order_both_ways);
+  PLAIN(syncs_and_events_order_both_ways);
+  PLAIN(a_dma_buf_is_an_image);
   vulkan_close();
   opengl_close();
   return check_finish();

@@ -58,8 +58,6 @@ void detach_calling_thread() {}
 void name_thread(const char *) {}
 void yield_thread() {}
 void sleep_us(uint64_t) {}
-void forbid_allocations() {}
-bool may_allocate() { return true; }
 int32_t thread_number() { return 1; }
 bool thread_runs(int32_t) { return true; }
 bool create_thread_key(ThreadKey *, void (*)(void *)) { return false; }
@@ -109,7 +107,6 @@ int touch_pages(void *, uint64_t) { return ENOSYS; }
 Status populate_pages(void *, uint64_t) { return kRefused; }
 Status memory_info(MemoryInfo *, const char *) { return kRefused; }
 Status check_available(uint64_t, gmm_result) { return kRefused; }
-Status resident_size(uint64_t *) { return kRefused; }
 uint64_t page_size() { return 4096; }
 
 int check_folder(const char *) { return ENOSYS; }

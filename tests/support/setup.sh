@@ -3,33 +3,8 @@
 # shellcheck shell=bash
 #
 # apt-get brings packages of Debian 12 or Ubuntu 24.04, as root or with sudo. Python's packages come from PyPI into
-# .deps/. The script never asks for what is installed, so later runs work without a network.
-#
-#   setup_say WORDS            one step, in words
-#   setup_required             compilers, Meson, ninja; fails with one sentence on stderr
-#   setup_language NAME        python, java, csharp: fails with setup_reason set to why it cannot be had
-#   setup_tool COMMAND PACKAGE a tool that some tests use: the same
-#   setup_peers                allocators that the benchmarks hold gmm against: the same
-#   setup_arm64                a Python of arm64 with its headers, unpacked into .deps/arm64: the same
-#   setup_dotnet               a .NET runtime for the tests of C#: the same
-#   setup_vulkan               Vulkan's headers, its loader, a device without a GPU, a compiler of shaders: the same
-#   setup_opengl               headers of EGL and OpenGL, their libraries, a device without a GPU: the same
-#   setup_mpi                  Open MPI, for a job over it: the same
-#   setup_cuda_headers         cuda.h, from the toolkit or from PyPI: the same
-#   setup_python MODULE...     setup_venv=.deps/venv with these modules of PyPI: the same
-#   setup_free_threaded        a Python without a GIL, in setup_free_python: the same
-#   setup_environments         Python environments with other libraries (PyTorch, Numba, dpctl), in the background:
-#                              .deps/torch, .deps/interop, .deps/sycl; each is complete when it has a file "ready".
-#                              dpnp comes into .deps/sycl after that. With SETUP_VERSIONS=oldest these libraries come
-#                              in the oldest versions that gmm supports, into .deps/oldest and .deps/oldest-*
-#   setup_options              all of these: sets setup_options for Meson, and setup_skipped[NAME]=REASON for what is
-#                              left out
-#   setup_configure FOLDER OPTION...   makes a build folder, or brings an old one up to date; what was installed since
-#                              is used
-#   setup_targets FOLDER       prints all targets but those of tests/
-#   setup_build FOLDER [TARGET...]     compiles all or these; prints the errors only
-#   setup_stress FOLDER        a build of the stress test alone, under the thread sanitizer
-#   setup_stress_environment   sets TSAN_OPTIONS for it
+# .deps/. The script never asks for what is installed, so later runs work without a network. Each function that brings
+# something fails with setup_reason set to why it cannot be had.
 
 setup_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 setup_deps=$setup_root/.deps
@@ -81,6 +56,21 @@ setup_packages() {
   fi
 }
 
+# setup_needs CHECK PACKAGES...: installs the packages behind each command that fails.
+# shellcheck disable=SC2206 # packages are separated by blanks
+setup_needs() {
+  local missing=()
+  for (( ; $# > 0; )); do
+    eval "$1" >/dev/null 2>&1 || missing+=($2)
+    shift 2
+  done
+  [ ${#missing[@]} = 0 ] || setup_packages "${missing[@]}"
+}
+
+# setup_has HEADER...: in this order.
+setup_has() { printf '#include <%s>\n' "$@" | cc -E - >/dev/null 2>&1; }
+
+# setup_tool COMMAND PACKAGE: a tool that some tests use.
 setup_tool() {
   command -v "$1" >/dev/null || setup_packages "$2"
 }
@@ -101,6 +91,7 @@ CHECK
   return 1
 }
 
+# setup_python MODULE...: setup_venv=.deps/venv with these modules of PyPI.
 setup_python() {
   if ! setup_find_python; then
     setup_packages python3 python3-dev python3-venv || return 1
@@ -166,6 +157,9 @@ setup_oldest_environments() {
   setup_environment oldest-torch pytest numpy 'torch==2.5.*'
 }
 
+# Python environments with other libraries, in the background: .deps/torch, .deps/interop, .deps/sycl, each complete
+# when it has a file "ready"; dpnp comes into .deps/sycl later. SETUP_VERSIONS=oldest: the oldest versions that gmm
+# supports, in .deps/oldest and .deps/oldest-*.
 setup_environments() {
   setup_python || return 1
   if [ "${SETUP_VERSIONS:-}" = oldest ]; then
@@ -194,21 +188,15 @@ setup_version_at_least() {
   [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]
 }
 
+# Compilers, Meson, ninja.
 setup_required() {
-  local missing=()
-  command -v cc >/dev/null && command -v c++ >/dev/null || missing+=(gcc g++)
-  command -v pkg-config >/dev/null || missing+=(pkg-config)
-  command -v readelf >/dev/null || missing+=(binutils)
-  command -v meson >/dev/null || [ -x "$setup_venv/bin/meson" ] || missing+=(meson)
-  command -v ninja >/dev/null || [ -x "$setup_venv/bin/ninja" ] || missing+=(ninja-build)
-  echo '#include <zlib.h>' | cc -E - >/dev/null 2>&1 || missing+=(zlib1g-dev)
-  echo '#include <stdlib.h>' | cc -E - >/dev/null 2>&1 || missing+=(libc6-dev)
-  command -v python3 >/dev/null || missing+=(python3)
-  if [ ${#missing[@]} != 0 ] && ! setup_packages "${missing[@]}"; then
-    if command -v c++ >/dev/null && setup_python meson ninja 2>/dev/null; then
-      : # Meson and ninja from PyPI will do; zlib is only needed by the command.
-    else
-      echo "A build needs ${missing[*]}: $setup_reason." >&2
+  if ! setup_needs 'command -v cc && command -v c++' 'gcc g++' 'command -v pkg-config' pkg-config \
+    'command -v readelf' binutils 'command -v meson || [ -x "$setup_venv/bin/meson" ]' meson \
+    'command -v ninja || [ -x "$setup_venv/bin/ninja" ]' ninja-build 'setup_has zlib.h' zlib1g-dev \
+    'setup_has stdlib.h' libc6-dev 'command -v python3' python3; then
+    # Meson and ninja from PyPI will do; zlib is only needed by the command.
+    if ! command -v c++ >/dev/null || ! setup_python meson ninja 2>/dev/null; then
+      echo "The packages that a build needs are missing: $setup_reason." >&2
       return 1
     fi
   fi
@@ -246,18 +234,9 @@ setup_swig() {
 setup_language() {
   case $1 in
     python) setup_swig && setup_python pytest numpy mypy ;;
-    java)
-      setup_swig || return 1
-      if ! command -v javac >/dev/null || ! command -v jar >/dev/null; then
-        setup_packages openjdk-17-jdk-headless || setup_packages default-jdk-headless
-      fi
-      ;;
-    csharp)
-      setup_swig || return 1
-      if ! command -v mcs >/dev/null || ! command -v mono >/dev/null; then
-        setup_packages mono-mcs mono-runtime
-      fi
-      ;;
+    java) setup_swig && { setup_needs 'command -v javac && command -v jar' openjdk-17-jdk-headless ||
+      setup_packages default-jdk-headless; } ;;
+    csharp) setup_swig && setup_needs 'command -v mcs' mono-mcs 'command -v mono' mono-runtime ;;
   esac
 }
 
@@ -296,7 +275,7 @@ setup_free_threaded() {
   for candidate in "$folder"/cpython-*/bin/python3.*t; do
     setup_is_free_threaded "$candidate" && return 0
   done
-  setup_reason="what uv fetched is no free-threaded Python with its headers"
+  setup_reason="uv fetched no free-threaded Python with its headers"
   return 1
 }
 
@@ -331,31 +310,24 @@ setup_umf() {
   return 1
 }
 
+# A device without a GPU, and a compiler of shaders.
 setup_vulkan() {
-  local missing=()
-  echo '#include <vulkan/vulkan.h>' | cc -E - >/dev/null 2>&1 || missing+=(libvulkan-dev)
-  ls /usr/share/vulkan/icd.d/lvp_icd*.json >/dev/null 2>&1 || missing+=(mesa-vulkan-drivers)
-  command -v glslangValidator >/dev/null || missing+=(glslang-tools)
-  [ ${#missing[@]} = 0 ] || setup_packages "${missing[@]}"
+  setup_needs 'setup_has vulkan/vulkan.h' libvulkan-dev \
+    'ls /usr/share/vulkan/icd.d/lvp_icd*.json' mesa-vulkan-drivers \
+    'command -v glslangValidator' glslang-tools
 }
 
+# EGL loads Mesa's part by its description, and Mesa the device.
 setup_opengl() {
-  local missing=()
-  echo '#include <EGL/eglext.h>' | cc -E - >/dev/null 2>&1 || missing+=(libegl-dev)
-  printf '#include <GL/glcorearb.h>\n#include <GL/glext.h>\n' | cc -E - >/dev/null 2>&1 || missing+=(libgl-dev)
-  ldconfig -p 2>/dev/null | grep -q 'libEGL\.so\.1 ' || missing+=(libegl1)
-  # EGL loads Mesa's part by its description, and Mesa the device.
-  ls /usr/share/glvnd/egl_vendor.d/*mesa*.json >/dev/null 2>&1 || missing+=(libegl-mesa0 libgl1-mesa-dri)
-  [ ${#missing[@]} = 0 ] || setup_packages "${missing[@]}"
+  setup_needs 'setup_has EGL/eglext.h' libegl-dev \
+    'setup_has GL/glcorearb.h GL/glext.h' libgl-dev \
+    "ldconfig -p | grep -q 'libEGL\.so\.1 '" libegl1 \
+    'ls /usr/share/glvnd/egl_vendor.d/*mesa*.json' 'libegl-mesa0 libgl1-mesa-dri'
 }
 
-setup_mpi() {
-  local missing=()
-  command -v mpicc >/dev/null || missing+=(libopenmpi-dev)
-  command -v mpirun >/dev/null || missing+=(openmpi-bin)
-  [ ${#missing[@]} = 0 ] || setup_packages "${missing[@]}"
-}
+setup_mpi() { setup_needs 'command -v mpicc' libopenmpi-dev 'command -v mpirun' openmpi-bin; }
 
+# cuda.h, from the toolkit or from PyPI.
 setup_cuda_headers() {
   [ -n "$("$setup_root/tests/support/find_cuda_headers.sh" "$setup_deps")" ] && return 0
   setup_python || return 1
@@ -403,11 +375,12 @@ setup_arm64() {
 }
 
 setup_xxhash() {
-  echo '#include <xxhash.h>' | cc -E - >/dev/null 2>&1 || setup_packages libxxhash-dev
+  setup_needs 'setup_has xxhash.h' libxxhash-dev
 }
 
-# Each optional dependency is named, found or not. So Meson never goes by what an earlier configuration remembers: where
-# that contradicts an option, the configuration fails, and setup_configure() makes a new one.
+# Brings all of these. Sets setup_options for Meson, and setup_skipped[NAME]=REASON for each that is left out. Each
+# optional dependency is named, found or not. So Meson never goes by what an earlier configuration remembers: where that
+# contradicts an option, the configuration fails, and setup_configure() makes a new one.
 setup_options() {
   setup_options=(-Ddebug=true -Dwerror=true)
   # No option of the build: without it nothing checks gmm's declarations of CUDA's driver.
@@ -418,7 +391,7 @@ setup_options() {
     setup_skipped[xxhash]=$setup_reason
     setup_options+=(-Dxxhash=disabled)
   fi
-  if echo '#include <zlib.h>' | cc -E - >/dev/null 2>&1; then
+  if setup_has zlib.h; then
     setup_options+=(-Dcli=enabled)
   else
     setup_skipped[zlib]="zlib.h is missing, so the command and the benchmarks are left out"
@@ -447,6 +420,8 @@ setup_options() {
   done
 }
 
+# setup_configure FOLDER OPTION...: makes a build folder, or brings an old one up to date; packages that were installed
+# since are used.
 setup_configure() {
   local folder=$1 log=$setup_deps/configure-${1##*/}.log
   shift
@@ -462,6 +437,7 @@ setup_configure() {
   return 1
 }
 
+# setup_targets FOLDER: prints all targets but those of tests/.
 setup_targets() {
   meson introspect --targets "$1" | python3 -c '
 import json, os, sys
@@ -473,6 +449,7 @@ for target in json.load(sys.stdin):
 ' "$setup_root" "$1"
 }
 
+# setup_build FOLDER [TARGET...]: compiles all or these; prints the errors only.
 setup_build() {
   local log=$setup_deps/build-${1##*/}.log
   setup_say "building in $1/"
@@ -481,6 +458,7 @@ setup_build() {
   return 1
 }
 
+# setup_stress FOLDER: the stress test alone, under the thread sanitizer.
 setup_stress() {
   local targets=(tests/stress/stress)
   setup_configure "$1" -Dlock_checks=true "${setup_lines[@]}" -Doptimization=1 -Db_ndebug=false -Db_sanitize=thread \

@@ -19,30 +19,30 @@ import tap  # noqa: E402
 
 REFERENCE = pathlib.Path(__file__).with_name("pictures.txt")
 FRAMES = (12, 28, 44)
-TILE = 30  # pixels
+TILE_WIDTH, TILE_HEIGHT = 60, 30  # pixels
 TOLERANCE, TOLERANCE_OF_ALL = 3.0, 0.5
 
 
 def tiles_of(path):
-    """The number of columns, and the mean red, green and blue of each tile, by rows."""
+    """The mean red, green and blue of each tile, by rows."""
     head, pixels = path.read_bytes().split(b"\n", 1)
     width, height = map(int, head.split()[1:3])
     means = []
-    for top in range(0, height, TILE):
-        for left in range(0, width, TILE):
-            rows = [pixels[3 * (y * width + left):3 * (y * width + left + TILE)] for y in range(top, top + TILE)]
-            means.append([sum(sum(row[c::3]) for row in rows) / TILE / TILE for c in range(3)])
-    return width // TILE, means
+    for top in range(0, height, TILE_HEIGHT):
+        for left in range(0, width, TILE_WIDTH):
+            rows = [pixels[3 * (y * width + left):3 * (y * width + left + TILE_WIDTH)]
+                    for y in range(top, top + TILE_HEIGHT)]
+            means.append([sum(sum(row[c::3]) for row in rows) / TILE_WIDTH / TILE_HEIGHT for c in range(3)])
+    return means
 
 
 def write(means):
     """pictures.txt: a tile is three numbers of four hexadecimal digits, in 1/256 of a step of 255."""
     lines = ["# SPDX-License-Identifier: Apache-2.0", "# Mean colours of tiles, which pictures_test.py writes"]
-    for frame, (columns, tiles) in means.items():
+    for frame, tiles in means.items():
         lines.append(f"frame {frame}")
         words = ["".join(f"{round(256 * part):04x}" for part in tile) for tile in tiles]
-        half = columns // 2
-        lines += [" ".join(words[i:i + half]) for i in range(0, len(words), half)]
+        lines += [" ".join(words[i:i + 8]) for i in range(0, len(words), 8)]
     REFERENCE.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
@@ -85,7 +85,7 @@ def main():
     if renews:
         write(means)
     wanted = read()
-    for frame, (_, tiles) in means.items():
+    for frame, tiles in means.items():
         compare(frame, tiles, wanted[frame])
     tap.finish()
 

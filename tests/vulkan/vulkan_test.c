@@ -45,7 +45,8 @@ static imported import_allocation(const void *block, uint32_t type_bits) {
   return made;
 }
 
-static buffer buffer_over(const void *block, uint64_t size) {
+typedef buffer view;
+static view view_of(const void *block, uint64_t size) {
   buffer made = {.buffer = make_buffer(size, route())};
   VkMemoryRequirements needs;
   vkGetBufferMemoryRequirements(vk.device, made.buffer, &needs);
@@ -56,40 +57,12 @@ static buffer buffer_over(const void *block, uint64_t size) {
   return made;
 }
 
-static void pooled_blocks_are_buffers(void) {
-  enum { COUNT = 3 };
-  static const uint64_t sizes[COUNT] = {MIB, 300000, 20 * MIB};
-  gmm_heap *heap = exportable_heap(0);
-  void *blocks[COUNT];
-  buffer views[COUNT];
-  for (unsigned i = 0; i < COUNT; ++i) {
-    MUST(gmm_heap_alloc(heap, sizes[i], 0, 0, GMM_STREAM_DEFAULT, &blocks[i]));
-    views[i] = buffer_over(blocks[i], sizes[i]);
-    CHECK_EQUAL((uintptr_t)query(blocks[i]).allocation_base, (uintptr_t)query(blocks[0]).allocation_base);
-  }
-  for (unsigned i = 0; i < COUNT; ++i) write_pattern(blocks[i], sizes[i], i, GMM_STREAM_DEFAULT);
-  for (unsigned i = 0; i < COUNT; ++i) VULKAN_CHECK(views[i].buffer, sizes[i], i);
-  for (unsigned i = 0; i < COUNT; ++i) vulkan_write(views[i].buffer, sizes[i], 10 + i);
-  for (unsigned i = 0; i < COUNT; ++i) {
-    CHECK_PATTERN(blocks[i], sizes[i], 10 + i);
-    end_buffer(&views[i]);
-    OK(gmm_free(context, blocks[i], GMM_STREAM_DEFAULT));
-  }
-  OK(gmm_heap_destroy(heap));
+static void end_view(view *of) { end_buffer(of); }
+static void write_view(const view *to, uint64_t size, uint32_t seed) { vulkan_write(to->buffer, size, seed); }
+static void check_view(int line, const view *from, uint64_t size, uint32_t seed) {
+  vulkan_check(line, from->buffer, size, seed);
 }
-
-static void a_block_of_each_kind_is_a_buffer(void) {
-  if (!on_host_backend() && kind != GMM_KIND_VMM) SKIP("Vulkan takes VMM memory of CUDA");
-  uint8_t *block = ALLOC_FLAGS(2 * MIB, GMM_ALLOC_DEDICATED);
-  REQUIRE(block != NULL);
-  buffer view = buffer_over(block, 2 * MIB);
-  write_pattern(block, 2 * MIB, 1, GMM_STREAM_DEFAULT);
-  VULKAN_CHECK(view.buffer, 2 * MIB, 1);
-  vulkan_write(view.buffer, 2 * MIB, 2);
-  CHECK_PATTERN(block, 2 * MIB, 2);
-  end_buffer(&view);
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
-}
+#include "shared_cases.h"
 
 // Vulkan clears an image in gmm's memory. A linear image, as another layout is the driver's own.
 static void a_block_is_an_images_memory(void) {
@@ -150,28 +123,6 @@ static void a_block_is_an_images_memory(void) {
   OK(gmm_heap_destroy(heap));
 }
 
-// As ipc.h says: Vulkan lets go of the memory before the pause, and imports it anew after the resume.
-static void a_pause_of_exported_memory(void) {
-  const gmm_tag tag = make_tag("drawn", GMM_CONTENTS_HOST);
-  gmm_heap *heap = exportable_heap(tag);
-  void *block = NULL;
-  MUST(gmm_heap_alloc(heap, 3 * MIB, 0, 0, GMM_STREAM_DEFAULT, &block));
-  buffer view = buffer_over(block, 3 * MIB);
-  vulkan_write(view.buffer, 3 * MIB, 5);
-  end_buffer(&view);
-  const gmm_pause_desc pause = {.struct_size = sizeof pause, .tags = &tag, .tag_count = 1};
-  MUST(gmm_pause(context, &pause, NULL));
-  CHECK_EQUAL(stats().reserved_bytes, 0);
-  MUST(gmm_resume(context, &pause, NULL));
-  view = buffer_over(block, 3 * MIB);
-  VULKAN_CHECK(view.buffer, 3 * MIB, 5);
-  vulkan_write(view.buffer, 3 * MIB, 6);
-  CHECK_PATTERN(block, 3 * MIB, 6);
-  end_buffer(&view);
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
-  OK(gmm_heap_destroy(heap));
-}
-
 // --- Vulkan's memory in gmm ------------------------------------------------------------------------------------------
 
 static void vulkans_memory_is_imported(void) {
@@ -204,7 +155,7 @@ static void queues_and_streams_wait_for_each_other(void) {
   void *first = NULL, *second = NULL;
   MUST(gmm_heap_alloc(heap, SIZE, 0, 0, GMM_STREAM_DEFAULT, &first));
   MUST(gmm_heap_alloc(heap, SIZE, 0, 0, GMM_STREAM_DEFAULT, &second));
-  buffer view_of_first = buffer_over(first, SIZE), view_of_second = buffer_over(second, SIZE);
+  buffer view_of_first = view_of(first, SIZE), view_of_second = view_of(second, SIZE);
   buffer seen = host_visible(SIZE);
   const VkSemaphore semaphore = make_semaphore(true, is_exported);
   gmm_event *event = import_semaphore(semaphore, true), *copied = NULL;
@@ -247,42 +198,6 @@ static void queues_and_streams_wait_for_each_other(void) {
   OK(gmm_heap_destroy(heap));
 }
 
-// The same with binary semaphores, one each way.
-static void binary_semaphores_order_both_ways(void) {
-  enum { SIZE = 1024 * 1024 };
-  if (on_host_backend() || !vk.has_semaphore_fd) SKIP("the Vulkan device exports no binary semaphore");
-  gmm_heap *heap = exportable_heap(0);
-  void *block = NULL;
-  MUST(gmm_heap_alloc(heap, SIZE, 0, 0, GMM_STREAM_DEFAULT, &block));
-  buffer view = buffer_over(block, SIZE), seen = host_visible(SIZE);
-  const VkSemaphore to_gmm = make_semaphore(false, true), to_vulkan = make_semaphore(false, true);
-  gmm_event *filled = import_semaphore(to_gmm, false), *changed = import_semaphore(to_vulkan, false);
-  gmm_stream stream = NULL;
-  MUST(gmm_stream_create(context, STREAM_ON(device), &stream));
-  const VkCommandBuffer fill = begin_commands();
-  vkCmdFillBuffer(fill, view.buffer, 0, SIZE, 0x05050505);
-  submit(fill, VK_NULL_HANDLE, 0, to_gmm, 0);
-  OK(gmm_stream_wait_event(context, stream, filled, 0));
-  OK(gmm_fill(context, (char *)block + SIZE / 2, 9, SIZE / 2, stream));
-  OK(gmm_event_record(changed, 0, stream));
-  const VkCommandBuffer copy = begin_commands();
-  copy_buffer(copy, view.buffer, seen.buffer, SIZE);
-  submit(copy, to_vulkan, 0, VK_NULL_HANDLE, 0);
-  VK(vkQueueWaitIdle(vk.queue));
-  const uint8_t *bytes = seen.mapped;
-  CHECK(bytes[0] == 5 && bytes[SIZE / 2 - 1] == 5 && bytes[SIZE / 2] == 9 && bytes[SIZE - 1] == 9);
-  OK(gmm_event_destroy(filled));
-  OK(gmm_event_destroy(changed));
-  vkDestroySemaphore(vk.device, to_gmm, NULL);
-  vkDestroySemaphore(vk.device, to_vulkan, NULL);
-  VK(vkResetCommandPool(vk.device, vk.pool, 0));
-  end_buffer(&seen);
-  end_buffer(&view);
-  OK(gmm_stream_destroy(context, stream));
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
-  OK(gmm_heap_destroy(heap));
-}
-
 // Vulkan's device stays open over the cases.
 static const char *open_vulkan(void) {
   context = open_context(1);
@@ -310,7 +225,6 @@ int main(void) {
   PLAIN(a_pause_of_exported_memory);
   PLAIN(vulkans_memory_is_imported);
   PLAIN(queues_and_streams_wait_for_each_other);
-  PLAIN(binary_semaphores_order_both_ways);
   vulkan_close();
   return check_finish();
 }

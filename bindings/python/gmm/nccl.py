@@ -192,26 +192,24 @@ def memory(group: Any = None, device: int = 0) -> MemoryInfo:
 
 def suspend(group: Any = None, device: int = 0) -> None:
     """Gives the memory of communicators back. All ranks of a group call it, and nothing is in flight."""
-    for each in _groups(group):
-        with _on(device):
-            own = None if isinstance(each, int) else getattr(_backend(each, device), "suspend", None)
-            if own is not None:
-                own()
-                continue
-            _check_suspend()
-            _call("ncclCommSuspend", ctypes.c_void_p(_communicator(each, device)), ctypes.c_int(_SUSPEND_MEMORY))
+    _each("suspend", "ncclCommSuspend", group, device, ctypes.c_int(_SUSPEND_MEMORY))
 
 
 def resume(group: Any = None, device: int = 0) -> None:
     """Takes the memory of suspended communicators again. All ranks of a group call it."""
-    for each in _groups(group):
+    _each("resume", "ncclCommResume", group, device)
+
+
+def _each(method, function, groups, device, *arguments):
+    """Calls PyTorch's method of each group, where its version has one, else NCCL's function."""
+    for group in _groups(groups):
         with _on(device):
-            own = None if isinstance(each, int) else getattr(_backend(each, device), "resume", None)
+            own = None if isinstance(group, int) else getattr(_backend(group, device), method, None)
             if own is not None:
                 own()
                 continue
             _check_suspend()
-            _call("ncclCommResume", ctypes.c_void_p(_communicator(each, device)))
+            _call(function, ctypes.c_void_p(_communicator(group, device)), *arguments)
 
 
 def _check_suspend():

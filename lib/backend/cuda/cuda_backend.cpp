@@ -18,6 +18,9 @@
 
 namespace gmm::cuda {
 
+// Calls an entry of the driver. A failure names the entry.
+#define GMM_CUDA(entry, ...) driver_.check(driver_.entry(__VA_ARGS__), #entry)
+
 class CudaBackend final : public Backend {
  public:
   CudaBackend(const HostAllocator &allocator, const Log &log) : Backend(allocator, log), devices_(allocator, log) {}
@@ -155,9 +158,9 @@ Status CudaBackend::device_traits(Device device, gmm_device_info *out) {
   gmm_device_info info = {};
   size_t total_memory = 0;
   CUuuid uuid = {};
-  GMM_TRY(driver_.check(driver_.cuDeviceTotalMem(&total_memory, state->handle), "cuDeviceTotalMem"));
-  GMM_TRY(driver_.check(driver_.cuDeviceGetName(info.name, sizeof info.name, state->handle), "cuDeviceGetName"));
-  GMM_TRY(driver_.check(driver_.cuDeviceGetUuid(&uuid, state->handle), "cuDeviceGetUuid"));
+  GMM_TRY(GMM_CUDA(cuDeviceTotalMem, &total_memory, state->handle));
+  GMM_TRY(GMM_CUDA(cuDeviceGetName, info.name, sizeof info.name, state->handle));
+  GMM_TRY(GMM_CUDA(cuDeviceGetUuid, &uuid, state->handle));
   static_assert(sizeof uuid.bytes == sizeof info.uuid);
   std::memcpy(info.uuid, uuid.bytes, sizeof info.uuid);
   // On Linux the driver answers that it has none.
@@ -273,9 +276,8 @@ Status CudaBackend::allocate_device(Kind kind, Device device, uint64_t size, All
     return prefix(driver_.failed(result, which), "Allocating %" PRIu64 " bytes on CUDA device %d: ", size,
                   device.ordinal);
   };
-  ContextGuard guard(driver_, log_);
-  GMM_TRY(devices_.enter(guard, device));
-  CaptureGuard capture(driver_);
+  CallGuard guard(devices_, log_);
+  GMM_TRY(guard.enter(device));
   CUdeviceptr address = 0;
   uint64_t driver_size = size;
   if (CUresult result = driver_allocate(kind, size, &address); result != CUDA_SUCCESS) return refused(result, entry);
@@ -382,16 +384,14 @@ Status CudaBackend::import_host(int32_t fd, uint64_t size, Device device, bool, 
 }
 
 Status CudaBackend::deallocate(const Allocation &allocation) {
-  ContextGuard guard(driver_, log_);
-  GMM_TRY(devices_.enter(guard, allocation.device));
-  CaptureGuard capture(driver_);
+  CallGuard guard(devices_, log_);
+  GMM_TRY(guard.enter(allocation.device));
   count_call();
   if (allocation.kind != Kind::kHost) {
-    Status status = driver_.check(driver_.cuMemFree(to_driver(allocation.driver_base)), "cuMemFree");
-    return status.ok() ? status
-                       : prefix(status, "Freeing %" PRIu64 " bytes at %p: ", allocation.size, allocation.driver_base);
+    return prefix(GMM_CUDA(cuMemFree, to_driver(allocation.driver_base)),
+                  "Freeing %" PRIu64 " bytes at %p: ", allocation.size, allocation.driver_base);
   }
-  Status status = driver_.check(driver_.cuMemHostUnregister(allocation.base), "cuMemHostUnregister");
+  Status status = GMM_CUDA(cuMemHostUnregister, allocation.base);
   if (!status.ok())
     return prefix(status, "Freeing %" PRIu64 " bytes of host memory at %p: ", allocation.size, allocation.base);
   // The driver has released the memory. The rest cannot fail for a range and a file that this process mapped and
@@ -415,9 +415,8 @@ Status CudaBackend::pin(void *base, uint64_t size, uint32_t flags, Device device
       return devices_.lacks(device, "read-only pinning", "CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED");
     driver_flags |= CU_MEMHOSTREGISTER_READ_ONLY;
   }
-  ContextGuard guard(driver_, log_);
-  GMM_TRY(devices_.enter(guard, device));
-  CaptureGuard capture(driver_);
+  CallGuard guard(devices_, log_);
+  GMM_TRY(guard.enter(device));
   count_call();
   const CUresult result = driver_.cuMemHostRegister(base, size, driver_flags);
   if (result != CUDA_SUCCESS) {
@@ -434,7 +433,7 @@ Status CudaBackend::pin(void *base, uint64_t size, uint32_t flags, Device device
     return prefix(status, "Pinning %" PRIu64 " bytes at %p: ", size, base);
   }
   CUdeviceptr address = 0;
-  Status status = driver_.check(driver_.cuMemHostGetDevicePointer(&address, base, 0), "cuMemHostGetDevicePointer");
+  Status status = GMM_CUDA(cuMemHostGetDevicePointer, &address, base, 0);
   if (!status.ok()) {
     prefix(status, "Pinning %" PRIu64 " bytes at %p for device %d: ", size, base, device.ordinal)
         .ignore();  // the status is returned below
@@ -450,12 +449,10 @@ Status CudaBackend::pin(void *base, uint64_t size, uint32_t flags, Device device
 
 Status CudaBackend::unpin(void *base, uint64_t size) {
   if (driver_.cuMemHostUnregister == nullptr) return driver_.missing("cuMemHostUnregister");
-  ContextGuard guard(driver_, log_);
-  GMM_TRY(devices_.enter_any(guard));
-  CaptureGuard capture(driver_);
+  CallGuard guard(devices_, log_);
+  GMM_TRY(guard.enter_any());
   count_call();
-  Status status = driver_.check(driver_.cuMemHostUnregister(base), "cuMemHostUnregister");
-  return status.ok() ? status : prefix(status, "Unpinning %" PRIu64 " bytes at %p: ", size, base);
+  return prefix(GMM_CUDA(cuMemHostUnregister, base), "Unpinning %" PRIu64 " bytes at %p: ", size, base);
 }
 
 // --- Virtual memory management ---------------------------------------------------------------------------------------
@@ -488,38 +485,35 @@ bool is_host(const CUmemAllocationProp &properties) {
 
 Status CudaBackend::reserve(uint64_t size, void **out) {
   GMM_TRY(driver_.check_vmm());
-  ContextGuard guard(driver_, log_);
-  GMM_TRY(devices_.enter_any(guard));
-  CaptureGuard capture(driver_);
+  CallGuard guard(devices_, log_);
+  GMM_TRY(guard.enter_any());
   CUdeviceptr address = 0;
   uint64_t alignment = kExtentAlignment;
   for (uint32_t i = 0; i < devices_.count(); ++i)
     if (devices_[i].comm_granularity > alignment && size % devices_[i].comm_granularity == 0)
       alignment = devices_[i].comm_granularity;
   count_call();
-  Status status = driver_.check(driver_.cuMemAddressReserve(&address, size, alignment, 0, 0), "cuMemAddressReserve");
-  if (!status.ok()) return prefix(status, "Reserving %" PRIu64 " bytes of addresses: ", size);
+  GMM_TRY(prefix(GMM_CUDA(cuMemAddressReserve, &address, size, alignment, 0, 0),
+                 "Reserving %" PRIu64 " bytes of addresses: ", size));
   *out = from_driver(address);
   return Status();
 }
 
 Status CudaBackend::unreserve(void *base, uint64_t size) {
   GMM_TRY(driver_.check_vmm());
-  ContextGuard guard(driver_, log_);
-  GMM_TRY(devices_.enter_any(guard));
-  CaptureGuard capture(driver_);
+  CallGuard guard(devices_, log_);
+  GMM_TRY(guard.enter_any());
   count_call();
-  Status status = driver_.check(driver_.cuMemAddressFree(cuda::to_driver(base), size), "cuMemAddressFree");
-  return status.ok() ? status : prefix(status, "Returning %" PRIu64 " bytes of addresses at %p: ", size, base);
+  return prefix(GMM_CUDA(cuMemAddressFree, cuda::to_driver(base), size),
+                "Returning %" PRIu64 " bytes of addresses at %p: ", size, base);
 }
 
 Status CudaBackend::can_create(Device location, uint64_t size) {
   if (location.is_host()) return Status();
-  ContextGuard guard(driver_, log_);
-  GMM_TRY(devices_.enter(guard, location));
-  CaptureGuard capture(driver_);
+  CallGuard guard(devices_, log_);
+  GMM_TRY(guard.enter(location));
   size_t free_memory = 0, total_memory = 0;
-  GMM_TRY(driver_.check(driver_.cuMemGetInfo(&free_memory, &total_memory), "cuMemGetInfo"));
+  GMM_TRY(GMM_CUDA(cuMemGetInfo, &free_memory, &total_memory));
   if (size <= total_memory) return Status();
   return fail(GMM_ERROR_OUT_OF_MEMORY,
               "%" PRIu64 " bytes of VMM memory were asked for, but CUDA device %d has %zu in all.", size,
@@ -539,9 +533,8 @@ Status CudaBackend::create(Device location, uint64_t size, PhysicalHandle *out) 
   if (!state->vmm)
     return devices_.lacks(device, "virtual memory management",
                           "CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED");
-  ContextGuard guard(driver_, log_);
-  GMM_TRY(devices_.enter(guard, device));
-  CaptureGuard capture(driver_);
+  CallGuard guard(devices_, log_);
+  GMM_TRY(guard.enter(device));
 
   CUmemAllocationProp properties = {};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
@@ -593,8 +586,7 @@ Status CudaBackend::comm_traits(Device device, CommTraits *out) {
   for (uint32_t i = 0; i < devices_.count() && i < 32 && driver_.cuDeviceCanAccessPeer != nullptr; ++i) {
     if (static_cast<int32_t>(i) == device.ordinal || !devices_[i].vmm) continue;
     int can = 0;
-    GMM_TRY(
-        driver_.check(driver_.cuDeviceCanAccessPeer(&can, devices_[i].handle, state->handle), "cuDeviceCanAccessPeer"));
+    GMM_TRY(GMM_CUDA(cuDeviceCanAccessPeer, &can, devices_[i].handle, state->handle));
     if (can != 0) out->peers |= 1u << i;
   }
   return Status();
@@ -604,9 +596,8 @@ Status CudaBackend::create_comm(Device device, uint64_t size, PhysicalHandle *ou
   GMM_TRY(driver_.check_vmm());
   DeviceState *state = nullptr;
   GMM_TRY(devices_.state_of(device, &state));
-  ContextGuard guard(driver_, log_);
-  GMM_TRY(devices_.enter(guard, device));
-  CaptureGuard capture(driver_);
+  CallGuard guard(devices_, log_);
+  GMM_TRY(guard.enter(device));
   const bool had_fabric = state->fabric.load(std::memory_order_relaxed);
   CUmemAllocationProp properties = devices_.comm_properties(*state);
   CUmemGenericAllocationHandle handle = 0;
@@ -627,10 +618,9 @@ Status CudaBackend::create_comm(Device device, uint64_t size, PhysicalHandle *ou
       state->fabric.store(true, std::memory_order_relaxed);
     result = again;
   }
-  Status status = driver_.check(result, "cuMemCreate");
-  if (!status.ok())
-    return prefix(status, "Creating %" PRIu64 " bytes of VMM memory for network libraries on CUDA device %d: ", size,
-                  device.ordinal);
+  GMM_TRY(prefix(driver_.check(result, "cuMemCreate"),
+                 "Creating %" PRIu64 " bytes of VMM memory for network libraries on CUDA device %d: ", size,
+                 device.ordinal));
   out->value = handle;
   return Status();
 }
@@ -638,21 +628,18 @@ Status CudaBackend::create_comm(Device device, uint64_t size, PhysicalHandle *ou
 Status CudaBackend::release(PhysicalHandle handle) {
   GMM_TRY(driver_.check_vmm());
   GMM_TRY(check_handle(handle, "Releasing"));
-  ContextGuard guard(driver_, log_);
-  GMM_TRY(devices_.enter_any(guard));
-  CaptureGuard capture(driver_);
+  CallGuard guard(devices_, log_);
+  GMM_TRY(guard.enter_any());
   retry_deferred_releases();
   count_call();
-  Status status = driver_.check(driver_.cuMemRelease(to_driver(handle)), "cuMemRelease");
-  return status.ok() ? status : prefix(status, "Releasing VMM handle %" PRIu64 ": ", handle.value);
+  return prefix(GMM_CUDA(cuMemRelease, to_driver(handle)), "Releasing VMM handle %" PRIu64 ": ", handle.value);
 }
 
 Status CudaBackend::free_memory(Device device, uint64_t *out) {
-  ContextGuard guard(driver_, log_);
-  GMM_TRY(devices_.enter(guard, device));  // cuMemGetInfo() answers for the current context's device only
-  CaptureGuard capture(driver_);
+  CallGuard guard(devices_, log_);
+  GMM_TRY(guard.enter(device));  // cuMemGetInfo() answers for the current context's device only
   size_t free_memory = 0, total_memory = 0;
-  GMM_TRY(driver_.check(driver_.cuMemGetInfo(&free_memory, &total_memory), "cuMemGetInfo"));
+  GMM_TRY(GMM_CUDA(cuMemGetInfo, &free_memory, &total_memory));
   *out = free_memory;
   return Status();
 }
@@ -661,13 +648,12 @@ Status CudaBackend::free_memory(Device device, uint64_t *out) {
 Status CudaBackend::device_use(Device device, DeviceUse *out) {
   DeviceState *state = nullptr;
   GMM_TRY(devices_.state_of(device, &state));
-  ContextGuard guard(driver_, log_);
-  GMM_TRY(devices_.enter(guard, device));
-  CaptureGuard capture(driver_);
+  CallGuard guard(devices_, log_);
+  GMM_TRY(guard.enter(device));
   size_t free_memory = 0, total_memory = 0;
   CUuuid uuid = {};
-  GMM_TRY(driver_.check(driver_.cuMemGetInfo(&free_memory, &total_memory), "cuMemGetInfo"));
-  GMM_TRY(driver_.check(driver_.cuDeviceGetUuid(&uuid, state->handle), "cuDeviceGetUuid"));
+  GMM_TRY(GMM_CUDA(cuMemGetInfo, &free_memory, &total_memory));
+  GMM_TRY(GMM_CUDA(cuDeviceGetUuid, &uuid, state->handle));
   *out = DeviceUse();
   std::memcpy(out->uuid, uuid.bytes, sizeof out->uuid);
   out->total = total_memory;
@@ -688,22 +674,19 @@ Status CudaBackend::device_use(Device device, DeviceUse *out) {
 Status CudaBackend::map(void *base, uint64_t size, PhysicalHandle handle) {
   GMM_TRY(driver_.check_vmm());
   GMM_TRY(check_handle(handle, "Mapping"));
-  ContextGuard guard(driver_, log_);
-  GMM_TRY(devices_.enter_any(guard));
-  CaptureGuard capture(driver_);
+  CallGuard guard(devices_, log_);
+  GMM_TRY(guard.enter_any());
   count_call();
-  Status status = driver_.check(driver_.cuMemMap(cuda::to_driver(base), size, 0, to_driver(handle), 0), "cuMemMap");
-  return status.ok() ? status : prefix(status, "Mapping %" PRIu64 " bytes at %p: ", size, base);
+  return prefix(GMM_CUDA(cuMemMap, cuda::to_driver(base), size, 0, to_driver(handle), 0),
+                "Mapping %" PRIu64 " bytes at %p: ", size, base);
 }
 
 Status CudaBackend::unmap(void *base, uint64_t size) {
   GMM_TRY(driver_.check_vmm());
-  ContextGuard guard(driver_, log_);
-  GMM_TRY(devices_.enter_any(guard));
-  CaptureGuard capture(driver_);
+  CallGuard guard(devices_, log_);
+  GMM_TRY(guard.enter_any());
   count_call();
-  Status status = driver_.check(driver_.cuMemUnmap(cuda::to_driver(base), size), "cuMemUnmap");
-  return status.ok() ? status : prefix(status, "Unmapping %" PRIu64 " bytes at %p: ", size, base);
+  return prefix(GMM_CUDA(cuMemUnmap, cuda::to_driver(base), size), "Unmapping %" PRIu64 " bytes at %p: ", size, base);
 }
 
 bool CudaBackend::defer_release(uint64_t handle) {
@@ -746,7 +729,7 @@ Status CudaBackend::pages_on_host(void *base, bool *out) {
   if (driver_.cuMemRetainAllocationHandle == nullptr || driver_.cuMemGetAllocationPropertiesFromHandle == nullptr)
     return Status();
   CUmemGenericAllocationHandle handle = 0;
-  GMM_TRY(driver_.check(driver_.cuMemRetainAllocationHandle(&handle, base), "cuMemRetainAllocationHandle"));
+  GMM_TRY(GMM_CUDA(cuMemRetainAllocationHandle, &handle, base));
   CUmemAllocationProp properties = {};
   Status status = driver_.check(driver_.cuMemGetAllocationPropertiesFromHandle(&properties, handle),
                                 "cuMemGetAllocationPropertiesFromHandle");
@@ -759,13 +742,11 @@ Status CudaBackend::pages_on_host(void *base, bool *out) {
 
 Status CudaBackend::set_access(void *base, uint64_t size, Device owner, uint32_t peers) {
   GMM_TRY(driver_.check_vmm());
-  ContextGuard guard(driver_, log_);
-  GMM_TRY(devices_.enter_any(guard));
-  CaptureGuard capture(driver_);
+  CallGuard guard(devices_, log_);
+  GMM_TRY(guard.enter_any());
   bool on_host = owner.is_host();
   if (!on_host) {
-    Status status = pages_on_host(base, &on_host);
-    if (!status.ok()) return prefix(status, "Giving access to %" PRIu64 " bytes at %p: ", size, base);
+    GMM_TRY(prefix(pages_on_host(base, &on_host), "Giving access to %" PRIu64 " bytes at %p: ", size, base));
   }
 
   CUmemAccessDesc access[kMaxAccess] = {};
@@ -800,18 +781,15 @@ Status CudaBackend::set_access(void *base, uint64_t size, Device owner, uint32_t
     count_call();
     result = driver_.cuMemSetAccess(cuda::to_driver(base), size, access, count);
   }
-  Status status = driver_.check(result, "cuMemSetAccess");
-  if (status.ok()) return status;
-  return prefix(status, "Giving device %d and peers %#x access to %" PRIu64 " bytes at %p: ", owner.ordinal, peers,
-                size, base);
+  return prefix(driver_.check(result, "cuMemSetAccess"),
+                "Giving device %d and peers %#x access to %" PRIu64 " bytes at %p: ", owner.ordinal, peers, size, base);
 }
 
 Status CudaBackend::export_fd(PhysicalHandle handle, int32_t *fd) {
   if (driver_.cuMemExportToShareableHandle == nullptr) return driver_.missing("cuMemExportToShareableHandle");
   GMM_TRY(check_handle(handle, "Exporting"));
-  ContextGuard guard(driver_, log_);
-  GMM_TRY(devices_.enter_any(guard));
-  CaptureGuard capture(driver_);
+  CallGuard guard(devices_, log_);
+  GMM_TRY(guard.enter_any());
   int exported = -1;
   count_call();
   const CUresult result =
@@ -828,8 +806,8 @@ Status CudaBackend::export_fd(PhysicalHandle handle, int32_t *fd) {
                   "offers none; check GMM_DEVICE_CAN_EXPORT_FD by gmm_device_query().",
                   handle.value);
   }
-  Status status = driver_.check(result, "cuMemExportToShareableHandle");
-  if (!status.ok()) return prefix(status, "Exporting VMM handle %" PRIu64 " as a file descriptor: ", handle.value);
+  GMM_TRY(prefix(driver_.check(result, "cuMemExportToShareableHandle"),
+                 "Exporting VMM handle %" PRIu64 " as a file descriptor: ", handle.value));
   *fd = exported;
   return Status();
 }
@@ -844,16 +822,15 @@ Status CudaBackend::import_fd(int32_t fd, uint64_t size, Device device, Physical
   if (fd < 0)
     return fail(GMM_ERROR_INVALID_HANDLE,
                 "Importing from file descriptor %d: the number is no descriptor; pass an open one.", fd);
-  ContextGuard guard(driver_, log_);
-  GMM_TRY(devices_.enter(guard, device));
-  CaptureGuard capture(driver_);
+  CallGuard guard(devices_, log_);
+  GMM_TRY(guard.enter(device));
   CUmemGenericAllocationHandle handle = 0;
   count_call();
-  Status status =
+  GMM_TRY(prefix(
       driver_.check(driver_.cuMemImportFromShareableHandle(&handle, reinterpret_cast<void *>(static_cast<intptr_t>(fd)),
                                                            CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
-                    "cuMemImportFromShareableHandle");
-  if (!status.ok()) return prefix(status, "Importing %" PRIu64 " bytes from file descriptor %d: ", size, fd);
+                    "cuMemImportFromShareableHandle"),
+      "Importing %" PRIu64 " bytes from file descriptor %d: ", size, fd));
   // The answer is kept, so set_access() need not ask for every range.
   CUmemAllocationProp properties = {};
   if (driver_.cuMemGetAllocationPropertiesFromHandle == nullptr ||
@@ -872,9 +849,8 @@ Status CudaBackend::export_fabric(PhysicalHandle handle, uint8_t out[kFabricHand
   if (driver_.cuMemGetAllocationPropertiesFromHandle == nullptr)
     return driver_.missing("cuMemGetAllocationPropertiesFromHandle");
   GMM_TRY(check_handle(handle, "Exporting"));
-  ContextGuard guard(driver_, log_);
-  GMM_TRY(devices_.enter_any(guard));
-  CaptureGuard capture(driver_);
+  CallGuard guard(devices_, log_);
+  GMM_TRY(guard.enter_any());
   CUmemAllocationProp properties = {};
   GMM_TRY(driver_.check(driver_.cuMemGetAllocationPropertiesFromHandle(&properties, to_driver(handle)),
                         "cuMemGetAllocationPropertiesFromHandle"));
@@ -883,10 +859,10 @@ Status CudaBackend::export_fabric(PhysicalHandle handle, uint8_t out[kFabricHand
                 handle.value);
   CUmemFabricHandle fabric = {};
   count_call();
-  Status status =
+  GMM_TRY(prefix(
       driver_.check(driver_.cuMemExportToShareableHandle(&fabric, to_driver(handle), CU_MEM_HANDLE_TYPE_FABRIC, 0),
-                    "cuMemExportToShareableHandle");
-  if (!status.ok()) return prefix(status, "Exporting VMM handle %" PRIu64 " as a fabric handle: ", handle.value);
+                    "cuMemExportToShareableHandle"),
+      "Exporting VMM handle %" PRIu64 " as a fabric handle: ", handle.value));
   std::memcpy(out, fabric.data, kFabricHandleSize);
   return Status();
 }
@@ -899,21 +875,17 @@ Status CudaBackend::import_fabric(const uint8_t handle[kFabricHandleSize], uint6
   if (!state->fabric.load(std::memory_order_relaxed))
     return devices_.lacks(device, "import of another machine's memory",
                           "CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED");
-  ContextGuard guard(driver_, log_);
-  GMM_TRY(devices_.enter(guard, device));
-  CaptureGuard capture(driver_);
+  CallGuard guard(devices_, log_);
+  GMM_TRY(guard.enter(device));
   CUmemFabricHandle fabric = {};
   std::memcpy(fabric.data, handle, kFabricHandleSize);
   CUmemGenericAllocationHandle imported = 0;
   count_call();
-  Status status = driver_.check(driver_.cuMemImportFromShareableHandle(&imported, &fabric, CU_MEM_HANDLE_TYPE_FABRIC),
-                                "cuMemImportFromShareableHandle");
-  if (!status.ok())
-    return prefix(status,
-                  "Importing %" PRIu64
-                  " bytes of another machine on CUDA device %d (the exporter may have freed them, "
-                  "or the machines share no IMEX channel): ",
-                  size, device.ordinal);
+  GMM_TRY(prefix(driver_.check(driver_.cuMemImportFromShareableHandle(&imported, &fabric, CU_MEM_HANDLE_TYPE_FABRIC),
+                               "cuMemImportFromShareableHandle"),
+                 "Importing %" PRIu64 " bytes of another machine on CUDA device %d (the exporter may have freed them, "
+                 "or the machines share no IMEX channel): ",
+                 size, device.ordinal));
   out->value = imported;
   return Status();
 }
@@ -924,13 +896,12 @@ static_assert(sizeof(CUipcMemHandle) == kLegacyHandleSize);
 
 Status CudaBackend::legacy_export(void *driver_base, uint8_t out[kLegacyHandleSize]) {
   if (driver_.cuIpcGetMemHandle == nullptr) return driver_.missing("cuIpcGetMemHandle");
-  ContextGuard guard(driver_, log_);
-  GMM_TRY(devices_.enter_owner(guard, driver_base));
-  CaptureGuard capture(driver_);
+  CallGuard guard(devices_, log_);
+  GMM_TRY(guard.enter_owner(driver_base));
   CUipcMemHandle handle = {};
   count_call();
-  Status status = driver_.check(driver_.cuIpcGetMemHandle(&handle, to_driver(driver_base)), "cuIpcGetMemHandle");
-  if (!status.ok()) return prefix(status, "Exporting the allocation at %p by legacy IPC: ", driver_base);
+  GMM_TRY(prefix(GMM_CUDA(cuIpcGetMemHandle, &handle, to_driver(driver_base)),
+                 "Exporting the allocation at %p by legacy IPC: ", driver_base));
   std::memcpy(out, handle.reserved, kLegacyHandleSize);
   return Status();
 }
@@ -939,28 +910,26 @@ Status CudaBackend::legacy_import(const uint8_t handle[kLegacyHandleSize], Devic
   DeviceState *state = nullptr;
   GMM_TRY(devices_.state_of(device, &state));
   if (!state->legacy_ipc) return devices_.lacks(device, "legacy IPC", "CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED");
-  ContextGuard guard(driver_, log_);
-  GMM_TRY(devices_.enter(guard, device));
-  CaptureGuard capture(driver_);
+  CallGuard guard(devices_, log_);
+  GMM_TRY(guard.enter(device));
   CUipcMemHandle bytes = {};
   std::memcpy(bytes.reserved, handle, kLegacyHandleSize);
   CUdeviceptr address = 0;
   count_call();
-  Status status = driver_.check(driver_.cuIpcOpenMemHandle(&address, bytes, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
-                                "cuIpcOpenMemHandle");
-  if (!status.ok()) return prefix(status, "Opening a legacy IPC handle on CUDA device %d: ", device.ordinal);
+  GMM_TRY(prefix(driver_.check(driver_.cuIpcOpenMemHandle(&address, bytes, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
+                               "cuIpcOpenMemHandle"),
+                 "Opening a legacy IPC handle on CUDA device %d: ", device.ordinal));
   *driver_base = from_driver(address);
   return Status();
 }
 
 Status CudaBackend::legacy_close(void *driver_base) {
   if (driver_.cuIpcCloseMemHandle == nullptr) return driver_.missing("cuIpcCloseMemHandle");
-  ContextGuard guard(driver_, log_);
-  GMM_TRY(devices_.enter_owner(guard, driver_base));
-  CaptureGuard capture(driver_);
+  CallGuard guard(devices_, log_);
+  GMM_TRY(guard.enter_owner(driver_base));
   count_call();
-  Status status = driver_.check(driver_.cuIpcCloseMemHandle(to_driver(driver_base)), "cuIpcCloseMemHandle");
-  return status.ok() ? status : prefix(status, "Closing the legacy IPC mapping at %p: ", driver_base);
+  return prefix(GMM_CUDA(cuIpcCloseMemHandle, to_driver(driver_base)),
+                "Closing the legacy IPC mapping at %p: ", driver_base);
 }
 
 static_assert(sizeof(CUipcEventHandle) == kLegacyHandleSize);
@@ -970,13 +939,11 @@ Status CudaBackend::shared_event_create(Device device, NativeEvent *out) {
   GMM_TRY(devices_.state_of(device, &state));
   if (!state->legacy_ipc || driver_.cuIpcGetEventHandle == nullptr)
     return devices_.lacks(device, "events between processes", "CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED");
-  ContextGuard guard(driver_, log_);
-  GMM_TRY(devices_.enter(guard, device));
-  CaptureGuard capture(driver_);
+  CallGuard guard(devices_, log_);
+  GMM_TRY(guard.enter(device));
   CUevent event = nullptr;
-  Status status =
-      driver_.check(driver_.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS), "cuEventCreate");
-  if (!status.ok()) return prefix(status, "Creating an event for other processes on CUDA device %d: ", device.ordinal);
+  GMM_TRY(prefix(GMM_CUDA(cuEventCreate, &event, CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS),
+                 "Creating an event for other processes on CUDA device %d: ", device.ordinal));
   *out = reinterpret_cast<NativeEvent>(event);
   return Status();
 }
@@ -984,12 +951,10 @@ Status CudaBackend::shared_event_create(Device device, NativeEvent *out) {
 // The driver crashes when another device's context is current (SIGSEGV; seen with driver 580 on two H200).
 Status CudaBackend::shared_event_export(Device device, NativeEvent event, uint8_t out[kLegacyHandleSize], int32_t *fd) {
   if (driver_.cuIpcGetEventHandle == nullptr) return driver_.missing("cuIpcGetEventHandle");
-  ContextGuard guard(driver_, log_);
-  GMM_TRY(devices_.enter(guard, device));
-  CaptureGuard capture(driver_);
+  CallGuard guard(devices_, log_);
+  GMM_TRY(guard.enter(device));
   CUipcEventHandle handle = {};
-  Status status = driver_.check(driver_.cuIpcGetEventHandle(&handle, to_driver(event)), "cuIpcGetEventHandle");
-  if (!status.ok()) return prefix(status, "Exporting an event: ");
+  GMM_TRY(prefix(GMM_CUDA(cuIpcGetEventHandle, &handle, to_driver(event)), "Exporting an event: "));
   std::memcpy(out, handle.reserved, kLegacyHandleSize);
   *fd = -1;
   return Status();
@@ -999,14 +964,13 @@ Status CudaBackend::shared_event_export(Device device, NativeEvent event, uint8_
 Status CudaBackend::shared_event_import(Device device, const uint8_t handle[kLegacyHandleSize], int32_t, const Peer &,
                                         NativeEvent *out) {
   if (driver_.cuIpcOpenEventHandle == nullptr) return driver_.missing("cuIpcOpenEventHandle");
-  ContextGuard guard(driver_, log_);
-  GMM_TRY(devices_.enter(guard, device));
-  CaptureGuard capture(driver_);
+  CallGuard guard(devices_, log_);
+  GMM_TRY(guard.enter(device));
   CUipcEventHandle bytes = {};
   std::memcpy(bytes.reserved, handle, kLegacyHandleSize);
   CUevent event = nullptr;
-  Status status = driver_.check(driver_.cuIpcOpenEventHandle(&event, bytes), "cuIpcOpenEventHandle");
-  if (!status.ok()) return prefix(status, "Opening an event of another process on CUDA device %d: ", device.ordinal);
+  GMM_TRY(prefix(GMM_CUDA(cuIpcOpenEventHandle, &event, bytes),
+                 "Opening an event of another process on CUDA device %d: ", device.ordinal));
   *out = reinterpret_cast<NativeEvent>(event);
   return Status();
 }
@@ -1035,11 +999,9 @@ Status CudaBackend::shared_event_wait(Device device, gmm_stream stream, NativeEv
   CUevent passed = nullptr;
   Status status = driver_.check(driver_.cuStreamCreateWithPriority(&between, CU_STREAM_NON_BLOCKING, 0),
                                 "cuStreamCreateWithPriority");
-  if (status.ok()) status = driver_.check(driver_.cuEventCreate(&passed, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
-  if (status.ok())
-    status =
-        driver_.check(driver_.cuStreamWaitEvent(between, to_driver(event), CU_EVENT_WAIT_DEFAULT), "cuStreamWaitEvent");
-  if (status.ok()) status = driver_.check(driver_.cuEventRecord(passed, between), "cuEventRecord");
+  if (status.ok()) status = GMM_CUDA(cuEventCreate, &passed, CU_EVENT_DISABLE_TIMING);
+  if (status.ok()) status = GMM_CUDA(cuStreamWaitEvent, between, to_driver(event), CU_EVENT_WAIT_DEFAULT);
+  if (status.ok()) status = GMM_CUDA(cuEventRecord, passed, between);
   if (status.ok()) {
     status = guard.enter(of_stream);
     if (status.ok())
@@ -1061,15 +1023,14 @@ Status CudaBackend::shared_event_wait(Device device, gmm_stream stream, NativeEv
 
 Status CudaBackend::export_dma_buf(const void *base, uint64_t size, int32_t *fd) {
   if (driver_.cuMemGetHandleForAddressRange == nullptr) return driver_.missing("cuMemGetHandleForAddressRange");
-  ContextGuard guard(driver_, log_);
-  GMM_TRY(devices_.enter_owner(guard, base));
-  CaptureGuard capture(driver_);
+  CallGuard guard(devices_, log_);
+  GMM_TRY(guard.enter_owner(base));
   int exported = -1;
   count_call();
-  Status status = driver_.check(
-      driver_.cuMemGetHandleForAddressRange(&exported, to_driver(base), size, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0),
-      "cuMemGetHandleForAddressRange");
-  if (!status.ok()) return prefix(status, "Exporting %" PRIu64 " bytes at %p as a dma-buf: ", size, base);
+  GMM_TRY(prefix(driver_.check(driver_.cuMemGetHandleForAddressRange(&exported, to_driver(base), size,
+                                                                     CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0),
+                               "cuMemGetHandleForAddressRange"),
+                 "Exporting %" PRIu64 " bytes at %p as a dma-buf: ", size, base));
   *fd = exported;
   return Status();
 }
@@ -1078,9 +1039,8 @@ Status CudaBackend::external_import(int32_t fd, gmm_fd_type type, uint64_t size,
   if (driver_.cuImportExternalMemory == nullptr || driver_.cuExternalMemoryGetMappedBuffer == nullptr ||
       driver_.cuDestroyExternalMemory == nullptr)
     return driver_.missing("cuImportExternalMemory");
-  ContextGuard guard(driver_, log_);
-  GMM_TRY(devices_.enter(guard, device));
-  CaptureGuard capture(driver_);
+  CallGuard guard(devices_, log_);
+  GMM_TRY(guard.enter(device));
   int32_t own = -1;
   GMM_TRY(os::duplicate(fd, &own));
   CUDA_EXTERNAL_MEMORY_HANDLE_DESC handle = {};
@@ -1090,7 +1050,7 @@ Status CudaBackend::external_import(int32_t fd, gmm_fd_type type, uint64_t size,
   handle.size = size;
   CUexternalMemory memory = nullptr;
   count_call();
-  Status status = driver_.check(driver_.cuImportExternalMemory(&memory, &handle), "cuImportExternalMemory");
+  Status status = GMM_CUDA(cuImportExternalMemory, &memory, &handle);
   if (!status.ok()) {
     // The driver owns the descriptor only after a success.
     MessageGuard message_guard;
@@ -1122,22 +1082,19 @@ Status CudaBackend::external_import(int32_t fd, gmm_fd_type type, uint64_t size,
 }
 
 Status CudaBackend::external_close(const Allocation &allocation) {
-  ContextGuard guard(driver_, log_);
-  GMM_TRY(devices_.enter(guard, allocation.device));
-  CaptureGuard capture(driver_);
+  CallGuard guard(devices_, log_);
+  GMM_TRY(guard.enter(allocation.device));
   // The mapping must end before the memory behind it. A retry after a failure in between finds no mapping any more.
   count_call();
   const CUresult freed = driver_.cuMemFree(to_driver(allocation.base));
   if (freed != CUDA_ERROR_INVALID_VALUE) {
-    Status status = driver_.check(freed, "cuMemFree");
-    if (!status.ok())
-      return prefix(status, "Closing %" PRIu64 " imported bytes at %p: ", allocation.size, allocation.base);
+    GMM_TRY(prefix(driver_.check(freed, "cuMemFree"), "Closing %" PRIu64 " imported bytes at %p: ", allocation.size,
+                   allocation.base));
   }
   count_call();
-  Status status = driver_.check(driver_.cuDestroyExternalMemory(static_cast<CUexternalMemory>(allocation.driver_base)),
-                                "cuDestroyExternalMemory");
-  return status.ok() ? status
-                     : prefix(status, "Closing %" PRIu64 " imported bytes at %p: ", allocation.size, allocation.base);
+  return prefix(driver_.check(driver_.cuDestroyExternalMemory(static_cast<CUexternalMemory>(allocation.driver_base)),
+                              "cuDestroyExternalMemory"),
+                "Closing %" PRIu64 " imported bytes at %p: ", allocation.size, allocation.base);
 }
 
 // --- Semaphores of other APIs ----------------------------------------------------------------------------------------
@@ -1151,9 +1108,8 @@ Status CudaBackend::semaphore_import(gmm_semaphore_type type, int32_t fd, Device
                 "Importing semaphore descriptor %d: CUDA takes no sync file; export the semaphore as an opaque "
                 "descriptor.",
                 fd);
-  ContextGuard guard(driver_, log_);
-  GMM_TRY(devices_.enter(guard, device));
-  CaptureGuard capture(driver_);
+  CallGuard guard(devices_, log_);
+  GMM_TRY(guard.enter(device));
   int32_t own = -1;
   GMM_TRY(os::duplicate(fd, &own));
   CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC handle = {};
@@ -1161,7 +1117,7 @@ Status CudaBackend::semaphore_import(gmm_semaphore_type type, int32_t fd, Device
                                                   : CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD;
   handle.handle.fd = own;
   CUexternalSemaphore semaphore = nullptr;
-  Status status = driver_.check(driver_.cuImportExternalSemaphore(&semaphore, &handle), "cuImportExternalSemaphore");
+  Status status = GMM_CUDA(cuImportExternalSemaphore, &semaphore, &handle);
   if (!status.ok()) {
     // The driver owns the descriptor only after a success.
     MessageGuard message_guard;
@@ -1173,10 +1129,9 @@ Status CudaBackend::semaphore_import(gmm_semaphore_type type, int32_t fd, Device
 }
 
 Status CudaBackend::semaphore_destroy(NativeSemaphore semaphore, Device device) {
-  ContextGuard guard(driver_, log_);
-  GMM_TRY(devices_.enter(guard, device));
-  CaptureGuard capture(driver_);
-  return driver_.check(driver_.cuDestroyExternalSemaphore(to_driver(semaphore)), "cuDestroyExternalSemaphore");
+  CallGuard guard(devices_, log_);
+  GMM_TRY(guard.enter(device));
+  return GMM_CUDA(cuDestroyExternalSemaphore, to_driver(semaphore));
 }
 
 Status CudaBackend::semaphore_signal(NativeSemaphore semaphore, Device device, gmm_stream stream, uint64_t value) {
@@ -1185,9 +1140,9 @@ Status CudaBackend::semaphore_signal(NativeSemaphore semaphore, Device device, g
   CUexternalSemaphore handle = to_driver(semaphore);
   CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS parameters = {};
   parameters.params.fence.value = value;
-  Status status = driver_.check(driver_.cuSignalExternalSemaphoresAsync(&handle, &parameters, 1, to_driver(stream)),
-                                "cuSignalExternalSemaphoresAsync");
-  return status.ok() ? status : prefix(status, "Signalling a semaphore on stream %p: ", static_cast<void *>(stream));
+  return prefix(driver_.check(driver_.cuSignalExternalSemaphoresAsync(&handle, &parameters, 1, to_driver(stream)),
+                              "cuSignalExternalSemaphoresAsync"),
+                "Signalling a semaphore on stream %p: ", static_cast<void *>(stream));
 }
 
 Status CudaBackend::semaphore_wait(NativeSemaphore semaphore, Device device, gmm_stream stream, uint64_t value) {
@@ -1196,9 +1151,9 @@ Status CudaBackend::semaphore_wait(NativeSemaphore semaphore, Device device, gmm
   CUexternalSemaphore handle = to_driver(semaphore);
   CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS parameters = {};
   parameters.params.fence.value = value;
-  Status status = driver_.check(driver_.cuWaitExternalSemaphoresAsync(&handle, &parameters, 1, to_driver(stream)),
-                                "cuWaitExternalSemaphoresAsync");
-  return status.ok() ? status : prefix(status, "Making stream %p wait for a semaphore: ", static_cast<void *>(stream));
+  return prefix(driver_.check(driver_.cuWaitExternalSemaphoresAsync(&handle, &parameters, 1, to_driver(stream)),
+                              "cuWaitExternalSemaphoresAsync"),
+                "Making stream %p wait for a semaphore: ", static_cast<void *>(stream));
 }
 
 // --- Residency of managed memory -------------------------------------------------------------------------------------
@@ -1253,10 +1208,8 @@ Status CudaBackend::advise(void *base, uint64_t size, gmm_advice advice, Device 
   const CUresult result = driver_.mem_advise != nullptr
                               ? driver_.mem_advise(to_driver(base), size, wanted, to_location(state))
                               : driver_.mem_advise_old(to_driver(base), size, wanted, to_old_location(state));
-  Status status = driver_.check(result, "cuMemAdvise");
-  if (status.ok()) return status;
-  return prefix(status, "Advice %u for %" PRIu64 " bytes at %p and location %d: ", advice, size, base,
-                location.ordinal);
+  return prefix(driver_.check(result, "cuMemAdvise"), "Advice %u for %" PRIu64 " bytes at %p and location %d: ", advice,
+                size, base, location.ordinal);
 }
 
 Status CudaBackend::prefetch(void *base, uint64_t size, Device location, Device stream_device, gmm_stream stream) {
@@ -1272,9 +1225,8 @@ Status CudaBackend::prefetch(void *base, uint64_t size, Device location, Device 
       driver_.mem_prefetch != nullptr
           ? driver_.mem_prefetch(to_driver(base), size, to_location(state), 0, to_driver(stream))
           : driver_.mem_prefetch_old(to_driver(base), size, to_old_location(state), to_driver(stream));
-  Status status = driver_.check(result, "cuMemPrefetchAsync");
-  if (status.ok()) return status;
-  return prefix(status, "Prefetching %" PRIu64 " bytes at %p to location %d: ", size, base, location.ordinal);
+  return prefix(driver_.check(result, "cuMemPrefetchAsync"),
+                "Prefetching %" PRIu64 " bytes at %p to location %d: ", size, base, location.ordinal);
 }
 
 // --- Streams, events, and the work that is queued on them ------------------------------------------------------------
@@ -1300,13 +1252,12 @@ struct HostCopy {
 }  // namespace
 
 Status CudaBackend::stream_create(Device device, int32_t priority, gmm_stream *out) {
-  ContextGuard guard(driver_, log_);
-  GMM_TRY(devices_.enter(guard, device));
-  CaptureGuard capture(driver_);
+  CallGuard guard(devices_, log_);
+  GMM_TRY(guard.enter(device));
   CUstream stream = nullptr;
-  Status status = driver_.check(driver_.cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, priority),
-                                "cuStreamCreateWithPriority");
-  if (!status.ok()) return prefix(status, "Creating a stream on CUDA device %d: ", device.ordinal);
+  GMM_TRY(prefix(driver_.check(driver_.cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, priority),
+                               "cuStreamCreateWithPriority"),
+                 "Creating a stream on CUDA device %d: ", device.ordinal));
   *out = reinterpret_cast<gmm_stream>(stream);
   return Status();
 }
@@ -1319,25 +1270,23 @@ Status CudaBackend::stream_destroy(gmm_stream stream) {
   ContextGuard guard(driver_, log_);
   GMM_TRY(devices_.enter_any(guard));
   CUcontext own = nullptr;
-  Status status = driver_.check(driver_.cuStreamGetCtx(to_driver(stream), &own), "cuStreamGetCtx");
+  Status status = GMM_CUDA(cuStreamGetCtx, to_driver(stream), &own);
   if (status.ok()) status = guard.enter(own);
   if (status.ok()) status = stream_synchronize(Device{0}, stream);
   if (status.ok()) {
     CaptureGuard capture(driver_);
-    status = driver_.check(driver_.cuStreamDestroy(to_driver(stream)), "cuStreamDestroy");
+    status = GMM_CUDA(cuStreamDestroy, to_driver(stream));
   }
   return status.ok() ? status : prefix(status, "Destroying stream %p: ", shown(stream));
 }
 
 Status CudaBackend::stream_query(Device device, gmm_stream stream, bool *idle) {
-  ContextGuard guard(driver_, log_);
-  GMM_TRY(devices_.enter_stream(guard, device, stream));
-  CaptureGuard capture(driver_);
+  CallGuard guard(devices_, log_);
+  GMM_TRY(guard.enter_stream(device, stream));
   const CUresult result = driver_.cuStreamQuery(to_driver(stream));
   *idle = result == CUDA_SUCCESS;
   if (result == CUDA_ERROR_NOT_READY) return Status();
-  Status status = driver_.check(result, "cuStreamQuery");
-  return status.ok() ? status : prefix(status, "Reading whether stream %p is idle: ", shown(stream));
+  return prefix(driver_.check(result, "cuStreamQuery"), "Reading whether stream %p is idle: ", shown(stream));
 }
 
 Status CudaBackend::stream_synchronize(Device device, gmm_stream stream) {
@@ -1360,15 +1309,14 @@ Status CudaBackend::stream_synchronize(Device device, gmm_stream stream) {
         "Waiting for stream %p: the stream is captured into a graph, so its work does not run; end the capture first.",
         shown(stream));
   CaptureGuard capture(driver_);
-  Status status = driver_.check(driver_.cuStreamSynchronize(to_driver(stream)), "cuStreamSynchronize");
-  return status.ok() ? status : prefix(status, "Waiting for stream %p: ", shown(stream));
+  return prefix(GMM_CUDA(cuStreamSynchronize, to_driver(stream)), "Waiting for stream %p: ", shown(stream));
 }
 
 Status CudaBackend::stream_call(Device device, gmm_stream stream, void (*fn)(void *), void *user) {
   ContextGuard guard(driver_, log_);
   GMM_TRY(devices_.enter_stream(guard, device, stream));
-  Status status = driver_.check(driver_.cuLaunchHostFunc(to_driver(stream), fn, user), "cuLaunchHostFunc");
-  return status.ok() ? status : prefix(status, "Queueing a call on stream %p: ", shown(stream));
+  return prefix(GMM_CUDA(cuLaunchHostFunc, to_driver(stream), fn, user),
+                "Queueing a call on stream %p: ", shown(stream));
 }
 
 // Whether memory is neither the driver's device memory nor managed memory: it is page-locked or ordinary host memory.
@@ -1407,21 +1355,16 @@ Status CudaBackend::copy(Device device, gmm_stream stream, void *destination, co
     // A graph may run its copy many times, and the driver does not block to capture it.
     if (!capturing) return copy_on_host(device, stream, destination, source, size);
   }
-  Status status = driver_.check(
-      driver_.cuMemcpyAsync(to_driver(destination), to_driver(source), size, to_driver(stream)), "cuMemcpyAsync");
-  if (status.ok()) return status;
-  return prefix(status, "Copying %" PRIu64 " bytes from %p to %p on stream %p: ", size, source, destination,
-                shown(stream));
+  return prefix(GMM_CUDA(cuMemcpyAsync, to_driver(destination), to_driver(source), size, to_driver(stream)),
+                "Copying %" PRIu64 " bytes from %p to %p on stream %p: ", size, source, destination, shown(stream));
 }
 
 Status CudaBackend::fill(Device device, gmm_stream stream, void *destination, uint8_t value, uint64_t size) {
   if (size == 0) return Status();
   ContextGuard guard(driver_, log_);
   GMM_TRY(devices_.enter_stream(guard, device, stream));
-  Status status =
-      driver_.check(driver_.cuMemsetD8Async(to_driver(destination), value, size, to_driver(stream)), "cuMemsetD8Async");
-  if (status.ok()) return status;
-  return prefix(status, "Filling %" PRIu64 " bytes at %p on stream %p: ", size, destination, shown(stream));
+  return prefix(GMM_CUDA(cuMemsetD8Async, to_driver(destination), value, size, to_driver(stream)),
+                "Filling %" PRIu64 " bytes at %p on stream %p: ", size, destination, shown(stream));
 }
 
 Status CudaBackend::synchronize(Device device) {
@@ -1429,29 +1372,25 @@ Status CudaBackend::synchronize(Device device) {
   DeviceState *state = nullptr;
   GMM_TRY(devices_.state_of(device, &state));
   if (!devices_.is_started(device)) return Status();
-  ContextGuard guard(driver_, log_);
-  GMM_TRY(devices_.enter(guard, device));
-  CaptureGuard capture(driver_);
-  Status status = driver_.check(driver_.cuCtxSynchronize(), "cuCtxSynchronize");
-  return status.ok() ? status : prefix(status, "Waiting for CUDA device %d: ", device.ordinal);
+  CallGuard guard(devices_, log_);
+  GMM_TRY(guard.enter(device));
+  return prefix(GMM_CUDA(cuCtxSynchronize), "Waiting for CUDA device %d: ", device.ordinal);
 }
 
 Status CudaBackend::event_create(Device device, NativeEvent *out) {
-  ContextGuard guard(driver_, log_);
-  GMM_TRY(devices_.enter(guard, device));
-  CaptureGuard capture(driver_);
+  CallGuard guard(devices_, log_);
+  GMM_TRY(guard.enter(device));
   CUevent event = nullptr;
-  Status status = driver_.check(driver_.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
-  if (!status.ok()) return prefix(status, "Creating an event on CUDA device %d: ", device.ordinal);
+  GMM_TRY(prefix(GMM_CUDA(cuEventCreate, &event, CU_EVENT_DISABLE_TIMING),
+                 "Creating an event on CUDA device %d: ", device.ordinal));
   *out = reinterpret_cast<NativeEvent>(event);
   return Status();
 }
 
 Status CudaBackend::event_destroy(NativeEvent event) {
-  ContextGuard guard(driver_, log_);
-  GMM_TRY(devices_.enter_any(guard));
-  CaptureGuard capture(driver_);
-  return driver_.check(driver_.cuEventDestroy(to_driver(event)), "cuEventDestroy");
+  CallGuard guard(devices_, log_);
+  GMM_TRY(guard.enter_any());
+  return GMM_CUDA(cuEventDestroy, to_driver(event));
 }
 
 // The driver requires a stream and an event of one context. Events are made in the primary context, so the driver
@@ -1459,24 +1398,20 @@ Status CudaBackend::event_destroy(NativeEvent event) {
 Status CudaBackend::event_record(NativeEvent event, Device device, gmm_stream stream) {
   ContextGuard guard(driver_, log_);
   GMM_TRY(devices_.enter_stream(guard, device, stream));
-  Status status = driver_.check(driver_.cuEventRecord(to_driver(event), to_driver(stream)), "cuEventRecord");
-  return status.ok()
-             ? status
-             : prefix(status, "Recording an event of CUDA device %d on stream %p: ", device.ordinal, shown(stream));
+  return prefix(GMM_CUDA(cuEventRecord, to_driver(event), to_driver(stream)),
+                "Recording an event of CUDA device %d on stream %p: ", device.ordinal, shown(stream));
 }
 
 Status CudaBackend::event_synchronize(NativeEvent event) {
   check_may_wait("an event");
-  ContextGuard guard(driver_, log_);
-  GMM_TRY(devices_.enter_any(guard));
-  CaptureGuard capture(driver_);
-  return driver_.check(driver_.cuEventSynchronize(to_driver(event)), "cuEventSynchronize");
+  CallGuard guard(devices_, log_);
+  GMM_TRY(guard.enter_any());
+  return GMM_CUDA(cuEventSynchronize, to_driver(event));
 }
 
 Status CudaBackend::event_query(NativeEvent event, bool *passed) {
-  ContextGuard guard(driver_, log_);
-  GMM_TRY(devices_.enter_any(guard));
-  CaptureGuard capture(driver_);
+  CallGuard guard(devices_, log_);
+  GMM_TRY(guard.enter_any());
   const CUresult result = driver_.cuEventQuery(to_driver(event));
   if (result == CUDA_ERROR_NOT_READY) {
     *passed = false;
@@ -1490,9 +1425,9 @@ Status CudaBackend::event_query(NativeEvent event, bool *passed) {
 Status CudaBackend::stream_wait(Device device, gmm_stream stream, NativeEvent event) {
   ContextGuard guard(driver_, log_);
   GMM_TRY(devices_.enter_stream(guard, device, stream));
-  Status status = driver_.check(driver_.cuStreamWaitEvent(to_driver(stream), to_driver(event), CU_EVENT_WAIT_DEFAULT),
-                                "cuStreamWaitEvent");
-  return status.ok() ? status : prefix(status, "Making stream %p wait for an event: ", shown(stream));
+  return prefix(driver_.check(driver_.cuStreamWaitEvent(to_driver(stream), to_driver(event), CU_EVENT_WAIT_DEFAULT),
+                              "cuStreamWaitEvent"),
+                "Making stream %p wait for an event: ", shown(stream));
 }
 
 // --- Streams that are captured into a graph --------------------------------------------------------------------------
@@ -1523,8 +1458,8 @@ Status CudaBackend::stream_is_capturing(Device device, gmm_stream stream, bool *
     *out = true;
     return Status();
   }
-  Status status = driver_.check(result, "cuStreamIsCapturing");
-  if (!status.ok()) return prefix(status, "Asking whether stream %p is captured: ", static_cast<void *>(stream));
+  GMM_TRY(prefix(driver_.check(result, "cuStreamIsCapturing"),
+                 "Asking whether stream %p is captured: ", static_cast<void *>(stream)));
   *out = state != CU_STREAM_CAPTURE_STATUS_NONE;
   return Status();
 }
@@ -1537,10 +1472,9 @@ Status CudaBackend::capture_of(Device device, gmm_stream stream, Capture *out) {
   CUstreamCaptureStatus state = CU_STREAM_CAPTURE_STATUS_NONE;
   cuuint64_t id = 0;
   CUgraph graph = nullptr;
-  Status status = driver_.check(driver_.capture_info(to_driver(stream), &state, &id, &graph, nullptr, nullptr),
-                                "cuStreamGetCaptureInfo");
-  if (!status.ok())
-    return prefix(status, "Asking which graph stream %p is captured into: ", static_cast<void *>(stream));
+  GMM_TRY(prefix(driver_.check(driver_.capture_info(to_driver(stream), &state, &id, &graph, nullptr, nullptr),
+                               "cuStreamGetCaptureInfo"),
+                 "Asking which graph stream %p is captured into: ", static_cast<void *>(stream)));
   if (state == CU_STREAM_CAPTURE_STATUS_NONE) return Status();
   if (state != CU_STREAM_CAPTURE_STATUS_ACTIVE)
     return fail(GMM_ERROR_CAPTURING,

@@ -34,8 +34,8 @@ Status Devices::attribute(CUdevice device, CUdevice_attribute which, int32_t *ou
     *out = -1;
     return Status();
   }
-  Status status = driver.check(result, "cuDeviceGetAttribute");
-  if (!status.ok()) return prefix(status, "Reading attribute %d of device %d: ", static_cast<int>(which), device);
+  GMM_TRY(prefix(driver.check(result, "cuDeviceGetAttribute"),
+                 "Reading attribute %d of device %d: ", static_cast<int>(which), device));
   *out = value;
   return Status();
 }
@@ -129,8 +129,7 @@ Status Devices::open() {
   process_ = getpid();
   GMM_TRY(driver.open());
   int count = 0;
-  Status status = driver.check(driver.cuDeviceGetCount(&count), "cuDeviceGetCount");
-  if (!status.ok()) return prefix(status, "Counting the CUDA devices: ");
+  GMM_TRY(prefix(driver.check(driver.cuDeviceGetCount(&count), "cuDeviceGetCount"), "Counting the CUDA devices: "));
   if (count <= 0)
     return fail(GMM_ERROR_NO_BACKEND,
                 "The CUDA driver shows no device; check nvidia-smi and CUDA_VISIBLE_DEVICES, or use the host backend.");
@@ -200,8 +199,8 @@ Status Devices::primary(Device device, CUcontext *out) {
   *out = state->primary.load(std::memory_order_relaxed);
   if (*out != nullptr) return Status();
   CaptureGuard capture(driver);
-  Status status = driver.check(driver.cuDevicePrimaryCtxRetain(out, state->handle), "cuDevicePrimaryCtxRetain");
-  if (!status.ok()) return prefix(status, "Starting CUDA on device %d: ", device.ordinal);
+  GMM_TRY(prefix(driver.check(driver.cuDevicePrimaryCtxRetain(out, state->handle), "cuDevicePrimaryCtxRetain"),
+                 "Starting CUDA on device %d: ", device.ordinal));
   state->primary.store(*out, std::memory_order_release);
   return Status();
 }
@@ -275,8 +274,8 @@ Status Devices::enter_stream(ContextGuard &guard, Device device, gmm_stream stre
   GMM_TRY(guard.current(&now));
   if (now == nullptr) GMM_TRY(enter(guard, device));
   CUcontext own = nullptr;
-  Status status = driver.check(driver.cuStreamGetCtx(to_driver(stream), &own), "cuStreamGetCtx");
-  if (!status.ok()) return prefix(status, "Looking up stream %p: ", static_cast<void *>(stream));
+  GMM_TRY(prefix(driver.check(driver.cuStreamGetCtx(to_driver(stream), &own), "cuStreamGetCtx"),
+                 "Looking up stream %p: ", static_cast<void *>(stream)));
   return guard.enter(own);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The devices of the CUDA backend and the driver contexts in which its operations run.
 //
-// What it owns: the driver, the state of each device, its primary context and its module.
+// Owns: the driver, the state of each device, its primary context and its module.
 //
 // Invariants: memory belongs to the primary context of its device, even if the calling thread uses another context of
 // the device, because the program may destroy that one. Work on a stream runs in the stream's own context. A context is
@@ -9,7 +9,7 @@
 //
 // Lock: `mutex_` serialises the retaining of contexts and the loading of modules. No other lock is taken under it.
 //
-// Who calls: CudaBackend, at the begin of every operation.
+// Callers: CudaBackend, at the beginning of every operation.
 #ifndef GMM_BACKEND_CUDA_DEVICES_H
 #define GMM_BACKEND_CUDA_DEVICES_H
 
@@ -68,9 +68,9 @@ class Devices {
     return device.ordinal >= 0 && static_cast<uint32_t>(device.ordinal) < count_ &&
            states_[device.ordinal].fabric.load(std::memory_order_relaxed);
   }
-  // What is asked of the driver for memory for network libraries.
+  // The properties of memory for network libraries.
   CUmemAllocationProp comm_properties(const DeviceState &state) const;
-  // The failure of an operation that the device lacks. `attribute` is the driver's name of what is missing.
+  // The failure of an operation that the device lacks. `attribute` is the driver's name of the missing ability.
   Status lacks(Device device, const char *operation, const char *attribute) const;
 
   // --- Contexts: one that fits is current for the life of the guard ----------------------------------------------
@@ -101,6 +101,28 @@ class Devices {
   uint32_t count_ = 0;
   int32_t process_ = 0;
   Mutex mutex_{LockRank::kCudaDevices};
+};
+
+// The guards of an operation that allocates, frees or asks: a context that fits, and no part in anybody's capture.
+class CallGuard {
+ public:
+  CallGuard(Devices &devices, const Log &log)
+      : devices_(devices), context_(devices.driver, log), capture_(devices.driver, false) {}
+  Status enter(Device device) { return begin(devices_.enter(context_, device)); }
+  Status enter_any() { return begin(devices_.enter_any(context_)); }
+  Status enter_owner(const void *address) { return begin(devices_.enter_owner(context_, address)); }
+  Status enter_stream(Device device, gmm_stream stream) {
+    return begin(devices_.enter_stream(context_, device, stream));
+  }
+
+ private:
+  Status begin(Status entered) {
+    if (entered.ok()) capture_.begin();
+    return entered;
+  }
+  Devices &devices_;
+  ContextGuard context_;
+  CaptureGuard capture_;
 };
 
 inline CUdeviceptr to_driver(const void *address) { return reinterpret_cast<CUdeviceptr>(address); }

@@ -31,58 +31,32 @@ void HostStream::release() {
 }
 
 Status HostStream::call(void (*fn)(void *), void *user) {
-  Task task;
-  task.kind = TaskKind::kCall;
-  task.fn = fn;
-  task.user = user;
-  return enqueue(task);
+  return enqueue({.kind = TaskKind::kCall, .fn = fn, .user = user});
 }
 
 Status HostStream::copy(void *destination, const void *source, uint64_t size) {
-  Task task;
-  task.kind = TaskKind::kCopy;
-  task.destination = destination;
-  task.source = source;
-  task.size = size;
-  return enqueue(task);
+  return enqueue({.kind = TaskKind::kCopy, .destination = destination, .source = source, .size = size});
 }
 
 Status HostStream::fill(void *destination, uint8_t value, uint64_t size) {
-  Task task;
-  task.kind = TaskKind::kFill;
-  task.destination = destination;
-  task.value = value;
-  task.size = size;
-  return enqueue(task);
+  return enqueue({.kind = TaskKind::kFill, .value = value, .destination = destination, .size = size});
 }
 
 Status HostStream::populate(void *base, uint64_t size) {
-  Task task;
-  task.kind = TaskKind::kPopulate;
-  task.destination = base;
-  task.size = size;
-  return enqueue(task);
+  return enqueue({.kind = TaskKind::kPopulate, .destination = base, .size = size});
 }
 
 Status HostStream::wait_for(HostStream *other, uint64_t position) {
   if (other == this || other->passed(position)) return Status();
-  Task task;
-  task.kind = TaskKind::kWait;
-  task.other = other;
-  task.size = position;
   other->retain();
-  Status status = enqueue(task);
+  Status status = enqueue({.kind = TaskKind::kWait, .size = position, .other = other});
   if (!status.ok()) other->release();
   return status;
 }
 
 Status HostStream::enqueue_shared(TaskKind kind, HostSharedEvent *event, uint64_t number) {
-  Task task;
-  task.kind = kind;
-  task.shared = event;
-  task.size = number;
   event->retain();
-  Status status = enqueue(task);
+  Status status = enqueue({.kind = kind, .size = number, .shared = event});
   if (!status.ok()) event->release();
   return status;
 }

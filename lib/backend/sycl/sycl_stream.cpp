@@ -67,44 +67,23 @@ SyclStream::SyclStream(const Interface &api, const HostAllocator &allocator, con
 SyclStream::~SyclStream() { api_.DPCTLQueue_Delete(queue); }
 
 Status SyclStream::call(void (*fn)(void *), void *user) {
-  Task task;
-  task.kind = Task::Kind::kCall;
-  task.fn = fn;
-  task.user = user;
-  return enqueue(task);
+  return enqueue({.kind = Task::Kind::kCall, .fn = fn, .user = user});
 }
 
 Status SyclStream::touch(void *base, uint64_t size) {
-  Task task;
-  task.kind = Task::Kind::kTouch;
-  task.source = base;
-  task.size = size;
-  return enqueue(task);
+  return enqueue({.kind = Task::Kind::kTouch, .source = base, .size = size});
 }
 
 Status SyclStream::copy(void *destination, const void *source, uint64_t size) {
-  Task task;
-  task.destination = destination;
-  task.source = source;
-  task.size = size;
-  return enqueue(task);
+  return enqueue({.kind = Task::Kind::kCopy, .destination = destination, .source = source, .size = size});
 }
 
 Status SyclStream::fill(void *destination, uint8_t value, uint64_t size) {
-  Task task;
-  task.kind = Task::Kind::kFill;
-  task.value = value;
-  task.destination = destination;
-  task.size = size;
-  return enqueue(task);
+  return enqueue({.kind = Task::Kind::kFill, .value = value, .destination = destination, .size = size});
 }
 
 Status SyclStream::prefetch(void *base, uint64_t size) {
-  Task task;
-  task.kind = Task::Kind::kPrefetch;
-  task.source = base;
-  task.size = size;
-  return enqueue(task);
+  return enqueue({.kind = Task::Kind::kPrefetch, .source = base, .size = size});
 }
 
 // Advice concerns the memory and not the stream's work, so it takes effect at once.
@@ -117,11 +96,8 @@ Status SyclStream::advise(void *base, uint64_t size, int advice) {
 }
 
 Status SyclStream::wait_for(Mark *mark) {
-  Task task;
-  task.kind = Task::Kind::kWait;
-  task.mark = mark;
   mark->retain();
-  const Status status = enqueue(task);
+  const Status status = enqueue({.kind = Task::Kind::kWait, .mark = mark});
   if (!status.ok()) mark->release();
   return status;
 }
@@ -129,11 +105,8 @@ Status SyclStream::wait_for(Mark *mark) {
 Status SyclStream::record(Mark **out) {
   Mark *mark = allocator_.create<Mark>(api_, allocator_);
   if (mark == nullptr) return no_memory_for_work();
-  Task task;
-  task.kind = Task::Kind::kMark;
-  task.mark = mark;
   mark->retain();
-  const Status status = enqueue(task);
+  const Status status = enqueue({.kind = Task::Kind::kMark, .mark = mark});
   if (status.ok()) {
     *out = mark;
     return status;
@@ -269,7 +242,7 @@ Status SyclStream::submit(const Task &task) {
       EventRef event = api_.DPCTLQueue_SubmitBarrier(queue);
       Status status = event == nullptr ? api_.failed("DPCTLQueue_SubmitBarrier") : api_.wait(event);
       if (event != nullptr) api_.DPCTLEvent_Delete(event);
-      // The function is called in any case, because whoever queued it waits for it.
+      // The function is called in any case, because its caller waits for it.
       if (task.kind == Task::Kind::kCall) {
         task.fn(task.user);
       } else {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Structs of two releases of one interface. tests/abi/struct_sizes.c has every struct of this release; here one grows.
+// A struct of three releases: the library serves programs of each. tests/api/bad_input.def calls each function with a
+// struct of a wrong size.
 #include "api/arguments.h"
 
 #include <gtest/gtest.h>
@@ -53,6 +54,44 @@ TEST(ArgumentsTest, DescriptorOfALaterReleaseIsReadUnlessItUsesALaterField) {
   EXPECT_EQ(read_descriptor<ThisRelease>(as_this(&later), &read).code(), GMM_ERROR_NOT_SUPPORTED);
   EXPECT_NE(std::strstr(gmm_last_error_message(), "Bytes 16 to 23 of ThisRelease are newer"), nullptr);
   EXPECT_FALSE(has_first_fields_only(*as_this(&later)));
+}
+
+TEST(ArgumentsTest, SizesOfNoReleaseAreRefusedAndNothingIsWritten) {
+  alignas(ThisRelease) unsigned char bytes[GrowingStruct::kMaximum + 64], before[sizeof bytes];
+  const auto asked = reinterpret_cast<ThisRelease *>(bytes);
+  for (uint32_t size : {0u, 7u, 9u, 15u, 17u, 4095u, 4097u, 4104u, 0x80000000u, 0xfffffff8u, 0xffffffffu}) {
+    std::memset(bytes, 0xa5, sizeof bytes);
+    std::memcpy(bytes, &size, sizeof size);
+    std::memcpy(before, bytes, sizeof bytes);
+    ThisRelease read;
+    uint32_t known = 0;
+    EXPECT_EQ(read_descriptor(asked, &read).code(), GMM_ERROR_INVALID_DESCRIPTOR) << size;
+    EXPECT_EQ(check_output(asked, &known).code(), GMM_ERROR_INVALID_DESCRIPTOR) << size;
+    EXPECT_NE(std::strstr(gmm_last_error_message(), "ThisRelease"), nullptr);
+    EXPECT_FALSE(has_first_fields_only(*asked)) << size;
+    EXPECT_EQ(std::memcmp(bytes, before, sizeof bytes), 0) << size;
+  }
+}
+
+TEST(ArgumentsTest, TheLargestStructOfALaterReleaseIsServed) {
+  alignas(ThisRelease) unsigned char bytes[GrowingStruct::kMaximum] = {};
+  const uint32_t size = sizeof bytes;
+  std::memcpy(bytes, &size, sizeof size);
+  ThisRelease read;
+  EXPECT_TRUE(read_descriptor(reinterpret_cast<ThisRelease *>(bytes), &read).ok());
+  bytes[sizeof bytes - 1] = 1;
+  EXPECT_EQ(read_descriptor(reinterpret_cast<ThisRelease *>(bytes), &read).code(), GMM_ERROR_NOT_SUPPORTED);
+}
+
+TEST(ArgumentsTest, ACallbackAsksWhetherAFieldIsThere) {
+  LaterRelease lent;
+  lent.struct_size = sizeof(ThisRelease);
+  EXPECT_TRUE(GMM_HAS(&lent, LaterRelease, bytes));
+  EXPECT_FALSE(GMM_HAS(&lent, LaterRelease, later));
+  lent.struct_size = sizeof(LaterRelease) - 1;
+  EXPECT_FALSE(GMM_HAS(&lent, LaterRelease, later));
+  lent.struct_size = sizeof(LaterRelease);
+  EXPECT_TRUE(GMM_HAS(&lent, LaterRelease, later));
 }
 
 TEST(ArgumentsTest, FieldsOfThisReleaseAreKnown) {

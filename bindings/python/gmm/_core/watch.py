@@ -46,17 +46,10 @@ class Watcher(_Closing, native.Handle):
 
         self.context = context
         self._watch = call
-        desc = native.gmm_watch_desc()
-        desc.events = functools.reduce(operator.or_, functions)
-        desc.tag = 0 if tag is None else tag_number(context, tag)
-        desc.device = device
-        desc.address = memory
-        desc.size = size or 0
-        desc.budget_bytes = below
-        desc.order = order
-        desc.set_name(name)
-        desc.set_callback(self)
-        self._open(native.HANDLE_WATCHER, context, native.gmm_watch, context, desc)
+        options = {"events": functools.reduce(operator.or_, functions), "device": device, "address": memory,
+                   "tag": 0 if tag is None else tag_number(context, tag), "size": size, "budget_bytes": below,
+                   "order": order, "name": name, "callback": self}
+        self._open(native.HANDLE_WATCHER, context, native.gmm_watch, context, options)
 
     def __repr__(self):
         return "<gmm.Watcher closed>" if self.closed else "<gmm.Watcher>"

@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: Apache-2.0
+// The CUDA driver is old, lacks an entry or an ability, fails, or serves a program that has contexts of its own. A call
+// works or says NOT_SUPPORTED, as gmm_device_query() told before, and the thread keeps its current context.
+#define _GNU_SOURCE  // memfd_create()
+#include <sys/mman.h>
+
+#include "../support/cuda_functions.h"
+#include "fault_support.h"
+
+static struct cuda_driver cu;
+static CUcontext expected;  // the current context of the thread
+static const char *lacks = "";
+
+static CUcontext current(void) {
+  CUcontext now = NULL;
+  CHECK_EQUAL(cu.cuCtxGetCurrent(&now), CUDA_SUCCESS);
+  return now;
+}
+
+// Whether the call worked. One that is possible must, and another one may say that it is not supported.
+static bool attempt(int line, const char *call, bool possible, gmm_result result) {
+  CHECK_MESSAGE(result == GMM_OK || (!possible && result == GMM_ERROR_NOT_SUPPORTED), "line %d, device %d: %s: %s: %s",
+                line, device, call, gmm_result_name(result), gmm_last_error_message());
+  CHECK_MESSAGE(current() == expected, "line %d: %s changed the thread's context", line, call);
+  return result == GMM_OK;
+}
+#define ATTEMPT(possible, call) attempt(__LINE__, #call, possible, call)
+#define DO(call) ATTEMPT(true, call)
+
+static void no_work(void *user) { (void)user; }
+static bool can(uint32_t ability) { return (device_info.capabilities & ability) != 0; }
+
+static void use_block(void *memory, gmm_stream stream) {
+  const bool managed = can(GMM_DEVICE_CAN_CONCURRENT_MANAGED);
+  gmm_ipc_fd_info file = {.struct_size = sizeof file};
+  gmm_ipc_legacy_info legacy = {.struct_size = sizeof legacy};
+  gmm_ipc_handle handle;
+  void *imported = NULL;
+  DO(gmm_fill(context, memory, 7, 2 * MIB, stream));
+  DO(gmm_record_use(context, memory, stream));
+  CHECK_EQUAL(query(memory).device, device);
+  write_pattern(memory, 2 * MIB, 5, stream);
+  CHECK_PATTERN(memory, 2 * MIB, 5);
+  if (kind == GMM_KIND_MANAGED) {
+    for (gmm_advice advice = GMM_ADVISE_SET_READ_MOSTLY; advice <= GMM_ADVISE_UNSET_ACCESSED_BY; ++advice)
+      ATTEMPT(managed, gmm_advise(context, memory, 0, advice, device));
+    ATTEMPT(managed, gmm_prefetch(context, memory, 0, GMM_DEVICE_HOST, stream));
+  } else if (kind == GMM_KIND_DEVICE) {
+    ATTEMPT(can(GMM_DEVICE_CAN_LEGACY_IPC), gmm_ipc_export_legacy(context, memory, &legacy));
+    ATTEMPT(can(GMM_DEVICE_CAN_LEGACY_IPC), gmm_ipc_export(context, memory, &handle));
+  } else if (kind == GMM_KIND_VMM &&
+             ATTEMPT(can(GMM_DEVICE_CAN_EXPORT_FD), gmm_ipc_export_fd(context, memory, GMM_FD_OPAQUE, &file))) {
+    const gmm_ipc_fd_desc desc = {
+        .struct_size = sizeof desc, .type = GMM_FD_OPAQUE, .size = file.size, .device = device};
+    if (DO(gmm_ipc_import_fd(context, file.fd, &desc, &imported))) DO(gmm_ipc_close(context, imported));
+    close(file.fd);
+  }
+  DO(gmm_free(context, memory, stream));
+}
+
+static void use_streams(gmm_stream stream) {
+  gmm_event *event = NULL;
+  uint64_t value = 0;
+  DO(gmm_stream_call(context, stream, no_work, NULL));
+  DO(gmm_event_create(context, EVENT_ON(device), &event));
+  DO(gmm_event_record(event, 0, stream));
+  DO(gmm_stream_wait_event(context, GMM_STREAM_DEFAULT, event, 0));
+  DO(gmm_event_synchronize(event, 0, GMM_FOREVER));
+  DO(gmm_event_query(event, &value));
+  DO(gmm_event_destroy(event));
+  if (ATTEMPT(false, gmm_event_create(context, SHARED_EVENT_ON(device), &event))) DO(gmm_event_destroy(event));
+  DO(gmm_stream_synchronize(context, stream));
+}
+
+static void use_pause(void) {
+  gmm_tag tag = make_tag("paused", GMM_CONTENTS_HOST);
+  const gmm_pause_desc desc = one_tag(&tag);
+  void *memory = ALLOC_TAG(8 * MIB, tag);
+  DO(gmm_fill(context, memory, 0, 8 * MIB, GMM_STREAM_DEFAULT));
+  write_pattern(memory, 5000, 6, GMM_STREAM_DEFAULT);
+  if (ATTEMPT(can(GMM_DEVICE_CAN_PAUSE), gmm_pause(context, &desc, NULL))) DO(gmm_resume(context, &desc, NULL));
+  CHECK_PATTERN(memory, 5000, 6);
+  DO(gmm_free(context, memory, GMM_STREAM_DEFAULT));
+}
+
+static void use_pins(void) {
+  const gmm_pin_desc read_only = {.struct_size = sizeof read_only, .flags = GMM_PIN_READ_ONLY, .device = device};
+  const gmm_pin_desc plain = {.struct_size = sizeof plain, .device = device};
+  void *own = mmap(NULL, 2 * MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), *address = NULL;
+  REQUIRE(own != MAP_FAILED);
+  const bool pins = can(GMM_DEVICE_CAN_PIN), pins_read_only = pins && strcmp(lacks, "readonly_register") != 0;
+  if (ATTEMPT(pins, gmm_pin(context, own, 2 * MIB, &plain, &address))) DO(gmm_unpin(context, own));
+  if (ATTEMPT(pins_read_only, gmm_pin(context, own, 2 * MIB, &read_only, &address))) DO(gmm_unpin(context, own));
+  munmap(own, 2 * MIB);
+}
+
+// Everything that the backend does, on each device.
+static void use_everything(void) {
+  const uint32_t devices = device_count();
+  for (uint32_t d = 0; d < devices; ++d) {
+    gmm_stream stream = NULL;
+    read_device((gmm_device)d);
+    DO(gmm_stream_create(context, STREAM_ON(device), &stream));
+    for (kind = GMM_KIND_DEVICE; kind <= GMM_KIND_MANAGED; ++kind)
+      for (int dedicated = 0; dedicated < 2; ++dedicated) {
+        gmm_alloc_desc desc = alloc_desc();
+        void *memory = NULL;
+        desc.flags = dedicated ? GMM_ALLOC_DEDICATED : 0;
+        if (ATTEMPT(has_kind(kind), gmm_alloc(context, 2 * MIB, &desc, &memory))) use_block(memory, stream);
+      }
+    use_streams(stream);
+    use_streams(GMM_STREAM_PER_THREAD);
+    kind = GMM_KIND_VMM;
+    if (has_kind(kind)) use_pause();
+    use_pins();
+    DO(gmm_stream_destroy(context, stream));
+    DO(gmm_trim(context, NULL, NULL));
+  }
+}
+
+static void push(CUcontext pushed) {
+  CHECK_EQUAL(cu.cuCtxPushCurrent_v2(pushed), CUDA_SUCCESS);
+  expected = pushed;
+}
+static CUcontext pop(void) {
+  CUcontext popped = NULL;
+  CHECK_EQUAL(cu.cuCtxPopCurrent_v2(&popped), CUDA_SUCCESS);
+  expected = current();
+  return popped;
+}
+
+static void contexts_of_the_thread_stay(void) {
+  CUcontext first = NULL, last = NULL;
+  const int beyond = (int)device_count() - 1;
+  CHECK_EQUAL(current() != NULL, false);
+  use_everything();
+  CHECK_EQUAL(cu.cuDevicePrimaryCtxRetain(&first, 0), CUDA_SUCCESS);
+  CHECK_EQUAL(cu.cuDevicePrimaryCtxRetain(&last, beyond), CUDA_SUCCESS);
+  for (int below = 0; below < 2; ++below) {
+    CUcontext const stack[] = {below ? last : first, first, below ? last : first};
+    for (int i = 0; i < 3; ++i) push(stack[i]);
+    use_everything();
+    for (int i = 2; i >= 0; --i) CHECK(pop() == stack[i]);
+    CHECK(expected == NULL);
+  }
+  CHECK_EQUAL(cu.cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
+  CHECK_EQUAL(cu.cuDevicePrimaryCtxRelease_v2(beyond), CUDA_SUCCESS);
+}
+
+static void a_device_starts_with_its_first_memory(void) {
+  fake_cuda_live_t before, now;
+  fake.live(&before);
+  gmm_context *other = open_context(0), *case_context = context;
+  fake.live(&now);
+  CHECK_EQUAL(now.context_references, before.context_references);
+  context = other;
+  for (kind = GMM_KIND_DEVICE; kind <= GMM_KIND_VMM; ++kind) OK(gmm_free(context, ALLOC(100), GMM_STREAM_DEFAULT));
+  fake.live(&now);
+  CHECK_EQUAL(now.context_references, before.context_references + 1);
+  OK(gmm_context_release(other));
+  context = case_context;
+  fake.live(&now);
+  CHECK_EQUAL(now.context_references, before.context_references);
+}
+
+static void set_soon(void *done) {
+  sleep_ms(50);
+  atomic_store((atomic_int *)done, 1);
+}
+// That context is none that makes the device started. Its default stream is the one that the caller means.
+static void the_default_stream_of_the_callers_own_context_is_waited_for(void) {
+  CUcontext own = NULL;
+  CHECK_EQUAL(cu.cuCtxCreate_v2(&own, 0, 0), CUDA_SUCCESS);
+  gmm_stream const streams[] = {GMM_STREAM_DEFAULT, GMM_STREAM_PER_THREAD};
+  for (int i = 0; i < 2; ++i) {
+    atomic_int done = 0;
+    OK(gmm_stream_call(context, streams[i], set_soon, &done));
+    OK(gmm_stream_synchronize(context, streams[i]));
+    CHECK_EQUAL(atomic_load(&done), 1);
+    SOON(atomic_load(&done) == 1);
+  }
+  CHECK_EQUAL(cu.cuCtxDestroy_v2(own), CUDA_SUCCESS);
+}
+
+static void without_each_entry(void) {
+  unsigned without_backend = 0, without_ability = 0;
+  gmm_context *case_context = context;
+  for (uint64_t k = 1; k < 200; ++k) {
+    const uint64_t failures = fake.failures();
+    const gmm_context_desc desc = {.struct_size = sizeof desc, .backend = GMM_BACKEND_CUDA};
+    fake.fail("cuGetProcAddress", k, CUDA_ERROR_NOT_FOUND);
+    context = NULL;
+    const gmm_result result = gmm_context_create(&desc, &context);
+    const bool happened = fake.failures() != failures;
+    fake.fail(NULL, 0, 0);
+    if (result == GMM_OK) {
+      ++without_ability;
+      use_everything();
+      OK(gmm_context_release(context));
+    } else {
+      ++without_backend;
+      CHECK(result == GMM_ERROR_NO_BACKEND && strstr(gmm_last_error_message(), "has no cu") != NULL);
+    }
+    if (!happened || atomic_load(&check_state.failures) != 0) break;
+  }
+  context = case_context;
+  CHECK_MESSAGE(without_backend > 20 && without_ability > 15, "%u without a backend, %u without an ability",
+                without_backend, without_ability);
+}
+
+static void libraries_that_are_no_driver(void) {
+  static const char *const rows[][2] = {{"/nonexistent/libcuda.so.1", "/nonexistent/libcuda.so.1"},
+                                        {"libm.so.6", "cuGetProcAddress_v2"}};
+  for (int i = 0; i < 2; ++i) {
+    const gmm_context_desc desc = {.struct_size = sizeof desc, .backend = GMM_BACKEND_CUDA};
+    gmm_context *opened = NULL;
+    setenv("GMM_CUDA_DRIVER", rows[i][0], 1);
+    RESULT(gmm_context_create(&desc, &opened), GMM_ERROR_NO_BACKEND);
+    CHECK(strstr(gmm_last_error_message(), rows[i][1]) != NULL);
+  }
+  unsetenv("GMM_CUDA_DRIVER");
+}
+
+static void answers_of_the_driver_are_translated(void) {
+  static const struct {
+    int driver;
+    gmm_result expected;
+  } rows[] = {{CUDA_ERROR_INVALID_HANDLE, GMM_ERROR_INVALID_HANDLE},
+              {CUDA_ERROR_CONTEXT_IS_DESTROYED, GMM_ERROR_INVALID_HANDLE},
+              {CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, GMM_ERROR_CAPTURING},
+              {CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, GMM_ERROR_CAPTURING},
+              {CUDA_ERROR_CAPTURED_EVENT, GMM_ERROR_CAPTURING},
+              {CUDA_ERROR_NOT_SUPPORTED, GMM_ERROR_NOT_SUPPORTED},
+              {CUDA_ERROR_OPERATING_SYSTEM, GMM_ERROR_SYSTEM},
+              {CUDA_ERROR_INVALID_DEVICE, GMM_ERROR_INVALID_DEVICE},
+              {CUDA_ERROR_ILLEGAL_ADDRESS, GMM_ERROR_DRIVER},
+              {CUDA_ERROR_INVALID_PTX, GMM_ERROR_DRIVER}};  // the fake has no name for the last one
+  for (unsigned i = 0; i < sizeof rows / sizeof *rows; ++i) {
+    gmm_alloc_desc desc = alloc_desc();
+    void *memory = NULL;
+    desc.flags = GMM_ALLOC_DEDICATED;
+    fake.fail("cuMemAlloc", 1, rows[i].driver);
+    RESULT(gmm_alloc(context, 2 * MIB, &desc, &memory), rows[i].expected);
+    CHECK_EQUAL(gmm_last_native_code(), rows[i].driver);
+    CHECK_MESSAGE(strstr(gmm_last_error_message(), "cuMemAlloc") != NULL &&
+                      strstr(gmm_last_error_message(), "2097152 bytes on CUDA device 0") != NULL,
+                  "%s", gmm_last_error_message());
+  }
+  char own[8192];
+  fake.fail("cuMemHostRegister", 1, CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+  RESULT(gmm_pin(context, own, sizeof own, NULL, NULL), GMM_ERROR_OVERLAP);
+}
+
+static void note_message(void *user, gmm_log_level level, const char *message) {
+  if (level > GMM_LOG_WARNING) return;
+  printf("# %s\n", message);
+  ++*(int *)user;
+}
+// As when the process ends.
+static void a_driver_that_is_shut_down_is_taken_as_gone(void) {
+  int messages = 0;
+  const gmm_context_desc desc = {.struct_size = sizeof desc, .log = {note_message, &messages}};
+  gmm_context *other = NULL;
+  void *memory = NULL;
+  MUST(gmm_context_create(&desc, &other));
+  OK(gmm_alloc(other, 100, NULL, &memory));
+  OK(gmm_free(other, memory, GMM_STREAM_DEFAULT));
+  fake.fail("cuDevicePrimaryCtxRelease", 1, CUDA_ERROR_DEINITIALIZED);
+  OK(gmm_context_release(other));
+  CHECK_EQUAL(messages, 0);
+  CHECK_EQUAL(cu.cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);  // the driver only pretended to have lost it
+}
+
+// --- Other drivers, each in a process of its own ---------------------------------------------------------------------
+
+static void can_what_is_left(void) {
+  static const struct {
+    const char *lacks;
+    gmm_kind_mask kinds;
+    uint32_t capabilities;
+  } rows[] = {
+      {"vmm", 1u << GMM_KIND_VMM, GMM_DEVICE_CAN_PAUSE | GMM_DEVICE_CAN_EXPORT_FD | GMM_DEVICE_CAN_HOST_NUMA},
+      {"fd", 0, GMM_DEVICE_CAN_EXPORT_FD},
+      {"managed", 1u << GMM_KIND_MANAGED, GMM_DEVICE_CAN_CONCURRENT_MANAGED},
+      {"concurrent", 0, GMM_DEVICE_CAN_CONCURRENT_MANAGED},
+      {"register", 1u << GMM_KIND_HOST, GMM_DEVICE_CAN_PIN},
+      {"readonly_register", 0, 0},
+      {"host_vmm", 0, GMM_DEVICE_CAN_HOST_NUMA},
+      {"ipc", 0, GMM_DEVICE_CAN_LEGACY_IPC},
+  };
+  const uint32_t all_capabilities =
+      rows[0].capabilities | GMM_DEVICE_CAN_CONCURRENT_MANAGED | GMM_DEVICE_CAN_PIN | GMM_DEVICE_CAN_LEGACY_IPC;
+  for (unsigned i = 0; i < sizeof rows / sizeof *rows; ++i) {
+    if (strcmp(lacks, rows[i].lacks) != 0) continue;
+    CHECK_EQUAL(device_info.kinds, ALL_KINDS & ~rows[i].kinds);
+    CHECK_EQUAL(device_info.capabilities & all_capabilities, all_capabilities & ~rows[i].capabilities);
+  }
+  use_everything();
+}
+
+static const char *no_backend_words;
+static void is_no_backend(void) {
+  gmm_context *opened = NULL;
+  RESULT(gmm_context_create(NULL, &opened), GMM_ERROR_NO_BACKEND);
+  CHECK(strstr(gmm_last_error_message(), no_backend_words) != NULL);
+}
+
+static void other_drivers(void) {
+  static const char *const rows[] = {"FAKE_CUDA_VERSION=12000",
+                                     "FAKE_CUDA_VERSION=12020",
+                                     "FAKE_CUDA_UNALIGNED=1",
+                                     "FAKE_CUDA_DEVICES=3",
+                                     "FAKE_CUDA_LACKS=vmm",
+                                     "FAKE_CUDA_LACKS=fd",
+                                     "FAKE_CUDA_LACKS=managed",
+                                     "FAKE_CUDA_LACKS=concurrent",
+                                     "FAKE_CUDA_LACKS=register",
+                                     "FAKE_CUDA_LACKS=readonly_register",
+                                     "FAKE_CUDA_LACKS=host_vmm",
+                                     "FAKE_CUDA_LACKS=ipc",
+                                     "FAKE_CUDA_VERSION=11080 NO_BACKEND=11.8",
+                                     "FAKE_CUDA_DEVICES=0 NO_BACKEND=CUDA_VISIBLE_DEVICES"};
+  for (unsigned i = 0; i < sizeof rows / sizeof *rows; ++i) {
+    char command[200];
+    snprintf(command, sizeof command, "%s /proc/%d/exe --other >&2", rows[i], (int)getpid());
+    CHECK_MESSAGE(system(command) == 0, "%s", command);
+  }
+}
+
+int main(int count, char **words) {
+  (void)words;
+  context = NULL;
+  no_backend_words = getenv("NO_BACKEND");
+  if (no_backend_words != NULL) {
+    RUN(is_no_backend);
+    return check_finish();
+  }
+  context = open_context(0);
+  const bool is_fake = find_fake_driver(), is_cuda = backend_id() == GMM_BACKEND_CUDA && cuda_driver_open(&cu) == NULL;
+  gmm_context_release(context);
+  if (!is_cuda) {
+    printf("1..0 # SKIP the backend is not CUDA\n");
+    return 0;
+  }
+  if (getenv("FAKE_CUDA_LACKS") != NULL) lacks = getenv("FAKE_CUDA_LACKS");
+  if (count == 2) {
+    PLAIN(can_what_is_left);
+    PLAIN(contexts_of_the_thread_stay);
+    return finish_clean();
+  }
+  PLAIN(contexts_of_the_thread_stay);
+  PLAIN(the_default_stream_of_the_callers_own_context_is_waited_for);
+  if (!is_fake) return finish_clean();  // no other driver lacks what a test says
+  PLAIN(a_device_starts_with_its_first_memory);
+  PLAIN(without_each_entry);
+  PLAIN(libraries_that_are_no_driver);
+  PLAIN(answers_of_the_driver_are_translated);
+  PLAIN(a_driver_that_is_shut_down_is_taken_as_gone);
+  RUN(other_drivers);
+  return finish_clean();
+}
