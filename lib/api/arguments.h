@@ -16,7 +16,7 @@
 namespace gmm {
 
 inline gmm_result result_of(Status status) { return status.code(); }
-// The same for a call that returns an address or a handle: that is NULL after a failure.
+// Of a call that returns an address or a handle, which is NULL after a failure.
 template <typename T>
 gmm_result result_of(Status status, T **out) {
   if (!status.ok() && out != nullptr) *out = nullptr;
@@ -47,7 +47,7 @@ struct GrowingStructOf;
 GMM_GROWING_STRUCTS(GMM_GROWING_STRUCT)
 #undef GMM_GROWING_STRUCT
 
-// What the functions below do with a struct of another release, or with none.
+// The functions below call these for a struct of another release, or for none.
 Status read_other_release(const GrowingStruct &type, const void *in, void *out);
 bool has_first_fields_only(const GrowingStruct &type, const void *in, uint32_t size);
 Status check_other_release(const GrowingStruct &type, const void *out, uint32_t *size);

@@ -348,7 +348,7 @@ static void a_resume_can_retain_contents(void) {
   OK(gmm_free(context, filed, GMM_STREAM_DEFAULT));
 }
 
-// What a resume retained of memory that the program may write is never taken for what the memory holds since.
+// A later pause never takes retained contents of writable memory for its contents of then.
 static void retained_contents_are_not_those_of_a_read_only_tag(void) {
   gmm_tag tag = make_tag("later read-only", GMM_CONTENTS_HOST);
   void *block = ALLOC_TAG(LARGE, tag);

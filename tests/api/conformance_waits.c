@@ -24,7 +24,7 @@ static const char *const kNames[] = {
 #undef FUNCTION
 };
 
-// What a call has to wait for, when that is what is held up.
+// The causes for which a call has to wait while they are held up.
 enum {
   TRANSITION = 1,   // a pause or resume of another tag
   EVERY_HEAP = 2,   // the heap of a pause or resume
@@ -599,7 +599,7 @@ static void tear_down(void) {
   end_other(&world.exporter);
 }
 
-// --- What is held up -------------------------------------------------------------------------------------------------
+// --- The operations that are held up ---------------------------------------------------------------------------------
 
 static void a_pause_that_waits_for_a_stream(void) {
   set_up(TRANSITION | DEVICE_WORK);

@@ -413,7 +413,7 @@ static void the_end_of_a_watch_waits_for_its_call(void) {
   REQUIRE(pthread_create(&pausing, NULL, pause_on_thread, &result) == 0);
   SOON(atomic_load(&a.is_inside) == 1);
   REQUIRE(pthread_create(&ending, NULL, destroy_on_thread, a.watcher) == 0);
-  // The memory is usable meanwhile, and allocations of the tag go on: no lock of the heap is held.
+  // The memory is usable until then, and allocations of the tag go on: no lock of the heap is held.
   void *more = ALLOC_TAG(SIZE, threads_tag);
   OK(gmm_free(context, more, GMM_STREAM_DEFAULT));
   sleep_ms(20);

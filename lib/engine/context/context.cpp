@@ -225,7 +225,7 @@ Status Context::make_heap(const HeapOptions &options, uint64_t limit, gmm_heap *
 
 Status Context::end_heap(gmm_heap *heap) {
   GMM_TRY(core_.backend->synchronize(heap->options().device));
-  if (!heaps_.begin_end(*heap))  // nobody pauses, trims or counts the heap meanwhile
+  if (!heaps_.begin_end(*heap))  // nobody pauses, trims or counts the heap until it has ended
     return fail(GMM_ERROR_BUSY,
                 "gmm_heap_destroy(): a ticket holds a pause or resume of the heap; commit or cancel it first.");
   LockGuard captures_guard(captures_.mutex);
@@ -386,7 +386,7 @@ Status Context::allocate_from(Heap &heap, uint64_t size, uint64_t alignment, uin
     if (!status.ok() || paused) {
       MessageGuard message_guard;
       cached_free(core_, memory, stream).ignore();  // the block was made just now
-      // What a pause took meanwhile cannot be filled; what is allocated from now on is active.
+      // Memory that a pause took in between cannot be filled. Memory that is allocated from now on is active.
       return paused ? allocate(heap, size, alignment, flags, stream, out) : status;
     }
   }
@@ -451,7 +451,7 @@ Status Context::trim(const gmm_scope_desc &scope, uint64_t *bytes) {
   *bytes = 0;
   core_.deferred_release.retry(*core_.backend);
   collect_ended_captures();
-  // What stands in the way of one heap keeps nothing of the others.
+  // A failure of one heap does not keep the others from it.
   Status first;
   heaps_
       .for_each(scope,

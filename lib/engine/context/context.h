@@ -83,7 +83,7 @@ class Context {
   const Ipc &ipc() const { return ipc_; }
   uint64_t held_on(Device device) const { return held_on_[device.ordinal].held(); }
 
-  // --- What the context and its devices are ------------------------------------------------------------------
+  // --- The context and its devices ---------------------------------------------------------------------------
   void query(gmm_context_info *out) const;
   Status query_device(Device device, gmm_device_info *out);
   // Fills everything but struct_size for any address.

@@ -262,7 +262,7 @@ Status gmm_lease::request(const LeaseAmounts &amounts, uint64_t timeout_ms, Tick
       return Status();
     }
     const bool is_short = status.code() == GMM_ERROR_OUT_OF_MEMORY;
-    // What it may take stays promised during this wait.
+    // The memory that it may take stays promised during this wait.
     if (const uint64_t now = monotonic_ms(); is_short && now < deadline)
       sleep_us(1000 * std::min({uint64_t{10} << std::min(tries++, 10u), kMostShortMs, deadline - now}));
     LockGuard guard(mutex_);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a context tells of itself, its devices, its memory and of any address.
+// Queries: the context, its devices, its statistics, a snapshot, any address.
 #include <cstdio>
 
 #include "engine/context/context.h"

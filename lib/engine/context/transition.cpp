@@ -82,7 +82,7 @@ Status Context::compact_heaps(const gmm_scope_desc &scope, const gmm_compact_des
     const uint64_t now = monotonic_us();
     work.deadline = desc.max_us < UINT64_MAX - now ? now + desc.max_us : UINT64_MAX;
   }
-  // What stands in the way of one heap keeps nothing of the others.
+  // A failure of one heap does not keep the others from it.
   Status first;
   const auto compact = [&](Heap &heap) -> Status {
     if (heap.options().kind != Kind::kVmm || (desc.heap != nullptr && &heap != desc.heap)) return Status();

@@ -108,7 +108,7 @@ void HeapResume::let_go() {
 }
 
 // Neighbours are mapped by one call, so a group gets memory together. A group is not all extents: the driver clears
-// memory that was just released, and the first copies run meanwhile.
+// memory that was just released, and the first copies run at the same time.
 Status HeapResume::back_through(uint64_t index) {
   constexpr uint64_t kMapGroup = uint64_t{256} << 20;
   if (index < backed_) return Status();

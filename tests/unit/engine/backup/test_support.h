@@ -18,7 +18,7 @@
 
 namespace gmm::test {
 
-// The flag for transfers that also take checksums where the library has them. What only checksums can show is skipped
+// The flag for transfers that also take checksums where the library has them. Cases that only checksums can show are skipped
 // without them.
 inline uint32_t checksum_flag() { return BackupStore::can_checksum() ? GMM_TAG_CHECKSUM : 0; }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the interface cannot reach: copies of two devices side by side, failures at chosen operations of a backend, and
+// Cases that the interface cannot reach: copies of two devices side by side, failures at chosen operations of a backend, and
 // the counts of its operations.
 #include "engine/pause/pauser.h"
 
