@@ -97,6 +97,18 @@ void fill_output(const T &value, uint32_t size, T *out) {
   out->struct_size = size;
 }
 
+// The last step of a query: query(T *) -> Status fills a zeroed struct, from which the caller's is filled as far as it
+// reaches. `checked`: whether the handle is good.
+template <typename T, typename Fn>
+gmm_result answer(Status checked, T *out, Fn query) {
+  uint32_t size = 0;
+  T info = {};
+  if (checked.ok()) checked = check_output(out, &size);
+  if (checked.ok()) checked = query(&info);
+  if (checked.ok()) fill_output(info, size, out);
+  return result_of(checked);
+}
+
 // --- Arguments that many functions take -----------------------------------------------------------------------------
 
 inline Status check_zero(uint64_t value, const char *field) {

@@ -24,14 +24,10 @@ gmm_result gmm_backup_reserve(gmm_context *context, gmm_device device, uint64_t 
 }
 
 gmm_result gmm_backup_query(gmm_context *context, gmm_backup_info *out) noexcept {
-  uint32_t size = 0;
-  Status status = Context::check(context);
-  if (status.ok()) status = check_output(out, &size);
-  if (!status.ok()) return result_of(status);
-  gmm_backup_info info = {};
-  context->backups().query(&info);
-  fill_output(info, size, out);
-  return GMM_OK;
+  return answer(Context::check(context), out, [&](gmm_backup_info *info) {
+    context->backups().query(info);
+    return Status();
+  });
 }
 
 gmm_result gmm_backup_read(gmm_context *context, const void *address, uint64_t size, void *out) noexcept {

@@ -39,14 +39,10 @@ gmm_result gmm_context_release(gmm_context *context) noexcept {
 }
 
 gmm_result gmm_context_query(gmm_context *context, gmm_context_info *out) noexcept {
-  uint32_t size = 0;
-  Status status = Context::check(context);
-  if (status.ok()) status = check_output(out, &size);
-  if (!status.ok()) return result_of(status);
-  gmm_context_info info = {};
-  context->query(&info);
-  fill_output(info, size, out);
-  return GMM_OK;
+  return answer(Context::check(context), out, [&](gmm_context_info *info) {
+    context->query(info);
+    return Status();
+  });
 }
 
 gmm_result gmm_context_set_decommit(gmm_context *context, uint64_t milliseconds) noexcept {
@@ -56,13 +52,8 @@ gmm_result gmm_context_set_decommit(gmm_context *context, uint64_t milliseconds)
 }
 
 gmm_result gmm_device_query(gmm_context *context, gmm_device device, gmm_device_info *out) noexcept {
-  uint32_t size = 0;
-  Status status = Context::check(context);
-  if (status.ok()) status = check_output(out, &size);
-  if (status.ok()) status = check_device(*context, device);
-  gmm_device_info info = {};
-  if (status.ok()) status = context->query_device(Device{device}, &info);
-  if (!status.ok()) return result_of(status);
-  fill_output(info, size, out);
-  return GMM_OK;
+  return answer(Context::check(context), out, [&](gmm_device_info *info) -> Status {
+    GMM_TRY(check_device(*context, device));
+    return context->query_device(Device{device}, info);
+  });
 }

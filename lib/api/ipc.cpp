@@ -67,17 +67,13 @@ gmm_result gmm_ipc_configure(gmm_context *context, const gmm_ipc_desc *desc) noe
 
 gmm_result gmm_ipc_export_fd(gmm_context *context, const void *memory, gmm_fd_type type,
                              gmm_ipc_fd_info *out) noexcept {
-  uint32_t size = 0;
-  gmm_ipc_fd_info info = {};
-  Status status = Context::check(context);
-  if (status.ok()) status = check_not_null(memory, "gmm_ipc_export_fd", "memory");
-  if (status.ok()) status = check_output(out, &size);
-  if (status.ok() && type > GMM_FD_DMA_BUF)
-    status = fail(GMM_ERROR_INVALID_VALUE,
+  return answer(Context::check(context), out, [&](gmm_ipc_fd_info *info) -> Status {
+    GMM_TRY(check_not_null(memory, "gmm_ipc_export_fd", "memory"));
+    if (type > GMM_FD_DMA_BUF)
+      return fail(GMM_ERROR_INVALID_VALUE,
                   "gmm_ipc_export_fd: type = %u; pass GMM_FD_DEFAULT, _OPAQUE, _FILE or _DMA_BUF.", type);
-  if (status.ok()) status = export_descriptor(context->core(), memory, type, &info);
-  if (status.ok()) fill_output(info, size, out);
-  return result_of(status);
+    return export_descriptor(context->core(), memory, type, info);
+  });
 }
 
 gmm_result gmm_ipc_import_fd(gmm_context *context, int32_t fd, const gmm_ipc_fd_desc *desc, void **out) noexcept {
@@ -97,12 +93,8 @@ gmm_result gmm_ipc_import_fd(gmm_context *context, int32_t fd, const gmm_ipc_fd_
 }
 
 gmm_result gmm_ipc_export_legacy(gmm_context *context, const void *memory, gmm_ipc_legacy_info *out) noexcept {
-  uint32_t size = 0;
-  gmm_ipc_legacy_info info = {};
-  Status status = Context::check(context);
-  if (status.ok()) status = check_not_null(memory, "gmm_ipc_export_legacy", "memory");
-  if (status.ok()) status = check_output(out, &size);
-  if (status.ok()) status = context->ipc().exports.export_legacy(memory, &info);
-  if (status.ok()) fill_output(info, size, out);
-  return result_of(status);
+  return answer(Context::check(context), out, [&](gmm_ipc_legacy_info *info) -> Status {
+    GMM_TRY(check_not_null(memory, "gmm_ipc_export_legacy", "memory"));
+    return context->ipc().exports.export_legacy(memory, info);
+  });
 }

@@ -69,16 +69,14 @@ Status check_heap(const gmm_heap *heap) {
 static constexpr gmm_alloc_desc kDefaults = {sizeof(gmm_alloc_desc), 0, 0, GMM_TAG_CURRENT,
                                              GMM_STREAM_DEFAULT,     0, 0, 0};
 
-// Whether a descriptor has no alignment, flags or other special wishes, and a kind and a device that exist. One test of
-// all wishes was faster than a test of each field.
-static inline bool is_plain(const Context &context, const gmm_alloc_desc &desc) {
-  return (desc.alignment | desc.flags | desc.reserved) == 0 && has_first_fields_only(desc) && desc.kind < kKindCount &&
-         static_cast<uint32_t>(desc.device) < context.device_count();
-}
-// NULL: alloc() checks everything and creates the heap.
+// Returns the heap of a descriptor without alignment, flags or other special wishes, if the heap exists. NULL: alloc()
+// checks everything and creates the heap. One test of all wishes was faster than a test of each field.
 static inline Heap *plain_heap(const Context &context, const gmm_alloc_desc &desc) {
+  if ((desc.alignment | desc.flags | desc.reserved) != 0 || !has_first_fields_only(desc)) return nullptr;
+  if (desc.kind >= kKindCount || static_cast<uint32_t>(desc.device) >= context.device_count()) return nullptr;
+  const Tag *tag = tag_of(context, desc.tag);
   const uint32_t kind = desc.kind == GMM_KIND_UNSPECIFIED ? uint32_t{GMM_KIND_DEVICE} : desc.kind;
-  return is_plain(context, desc) ? existing_heap(context, kind, desc.device, desc.tag) : nullptr;
+  return existing_heap(tag, kind, desc.device);
 }
 
 // Not inlined, so that the fast paths, which call it last, save no register.
@@ -174,14 +172,10 @@ gmm_result gmm_try_free(gmm_context *context, void *memory, gmm_stream stream) n
 }
 
 gmm_result gmm_query(gmm_context *context, const void *address, gmm_pointer_info *out) noexcept {
-  uint32_t size = 0;
-  Status status = Context::check(context);
-  if (status.ok()) status = check_output(out, &size);
-  if (!status.ok()) return result_of(status);
-  gmm_pointer_info info = {};
-  context->query(address, &info);
-  fill_output(info, size, out);
-  return GMM_OK;
+  return answer(Context::check(context), out, [&](gmm_pointer_info *info) {
+    context->query(address, info);
+    return Status();
+  });
 }
 
 gmm_result gmm_name(gmm_context *context, const void *memory, const char *name) noexcept {

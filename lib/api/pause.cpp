@@ -103,21 +103,16 @@ gmm_result gmm_resume_wait(gmm_context *context, const void *address, uint64_t s
 }
 
 gmm_result gmm_tag_query(gmm_context *context, gmm_tag tag, gmm_tag_info *out) noexcept {
-  uint32_t size = 0;
-  Status status = Context::check(context);
-  if (status.ok()) status = check_output(out, &size);
-  const Tag *found = status.ok() ? context->tags().get(tag) : nullptr;
-  if (status.ok() && found == nullptr) status = TagTable::unknown(tag);
-  if (!status.ok()) return result_of(status);
-  const Tag &known = *found;
-  gmm_tag_info info = {};
-  info.tag = tag;
-  info.contents = known.contents.load(std::memory_order_relaxed);
-  info.priority = known.priority.load(std::memory_order_relaxed);
-  info.flags = known.flags.load(std::memory_order_relaxed);
-  info.pauses = known.pauses.load(std::memory_order_relaxed);
-  std::snprintf(info.name, sizeof info.name, "%s", known.name);
-  context->pauser().query(tag, &info);
-  fill_output(info, size, out);
-  return GMM_OK;
+  return answer(Context::check(context), out, [&](gmm_tag_info *info) -> Status {
+    const Tag *known = context->tags().get(tag);
+    if (known == nullptr) return TagTable::unknown(tag);
+    info->tag = tag;
+    info->contents = known->contents.load(std::memory_order_relaxed);
+    info->priority = known->priority.load(std::memory_order_relaxed);
+    info->flags = known->flags.load(std::memory_order_relaxed);
+    info->pauses = known->pauses.load(std::memory_order_relaxed);
+    std::snprintf(info->name, sizeof info->name, "%s", known->name);
+    context->pauser().query(tag, info);
+    return Status();
+  });
 }

@@ -22,19 +22,15 @@ Status create(gmm_context *context, const gmm_scope_desc *scope, gmm_snapshot **
 template <typename Info>
 gmm_result query_of(gmm_snapshot *snapshot, uint64_t index, uint64_t (Snapshot::*count)() const,
                     void (Snapshot::*query)(uint64_t, Info *, Heap **) const, const char *plural, Info *out) {
-  uint32_t size = 0;
-  Info info = {};
-  Status status = check_snapshot(snapshot);
-  if (status.ok()) status = check_output(out, &size);
-  if (status.ok() && index >= (snapshot->copy.*count)())
-    status = fail(GMM_ERROR_INVALID_VALUE, "index = %" PRIu64 ", but the snapshot has %" PRIu64 " %s; count from 0.",
+  return answer(check_snapshot(snapshot), out, [&](Info *info) -> Status {
+    if (index >= (snapshot->copy.*count)())
+      return fail(GMM_ERROR_INVALID_VALUE, "index = %" PRIu64 ", but the snapshot has %" PRIu64 " %s; count from 0.",
                   index, (snapshot->copy.*count)(), plural);
-  if (!status.ok()) return result_of(status);
-  Heap *heap = nullptr;
-  (snapshot->copy.*query)(index, &info, &heap);
-  info.heap = static_cast<gmm_heap *>(heap);
-  fill_output(info, size, out);
-  return GMM_OK;
+    Heap *heap = nullptr;
+    (snapshot->copy.*query)(index, info, &heap);
+    info->heap = static_cast<gmm_heap *>(heap);
+    return Status();
+  });
 }
 
 }  // namespace
@@ -44,14 +40,10 @@ gmm_result gmm_snapshot_create(gmm_context *context, const gmm_scope_desc *scope
 }
 
 gmm_result gmm_snapshot_query(gmm_snapshot *snapshot, gmm_snapshot_info *out) noexcept {
-  uint32_t size = 0;
-  gmm_snapshot_info info = {};
-  Status status = check_snapshot(snapshot);
-  if (status.ok()) status = check_output(out, &size);
-  if (!status.ok()) return result_of(status);
-  snapshot->copy.query(&info);
-  fill_output(info, size, out);
-  return GMM_OK;
+  return answer(check_snapshot(snapshot), out, [&](gmm_snapshot_info *info) {
+    snapshot->copy.query(info);
+    return Status();
+  });
 }
 
 gmm_result gmm_snapshot_query_block(gmm_snapshot *snapshot, uint64_t index, gmm_block_info *out) noexcept {

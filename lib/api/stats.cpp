@@ -53,16 +53,11 @@ gmm_result gmm_context_set_oom_handler(gmm_context *context, gmm_oom_fn fn, void
 }
 
 gmm_result gmm_stats_query(gmm_context *context, const gmm_scope_desc *scope, gmm_stats_info *out) noexcept {
-  uint32_t size = 0;
-  gmm_scope_desc copy;
-  Status status = Context::check(context);
-  if (status.ok()) status = check_output(out, &size);
-  if (status.ok()) status = check_scope(*context, scope, &copy);
-  gmm_stats_info statistics = {};
-  if (status.ok()) status = context->collect_statistics(copy, &statistics);
-  if (!status.ok()) return result_of(status);
-  fill_output(statistics, size, out);
-  return GMM_OK;
+  return answer(Context::check(context), out, [&](gmm_stats_info *info) -> Status {
+    gmm_scope_desc copy;
+    GMM_TRY(check_scope(*context, scope, &copy));
+    return context->collect_statistics(copy, info);
+  });
 }
 
 gmm_result gmm_trace_begin(gmm_context *context, const char *path) noexcept {
@@ -90,14 +85,10 @@ gmm_result gmm_trim(gmm_context *context, const gmm_scope_desc *scope, uint64_t 
 
 gmm_result gmm_compact(gmm_context *context, const gmm_scope_desc *scope, const gmm_compact_desc *desc,
                        gmm_compact_info *out) noexcept {
-  uint32_t size = 0;
-  gmm_scope_desc of = {};
-  gmm_compact_desc copy = {};
-  gmm_compact_info info = {};
-  const auto check_and_compact = [&]() -> Status {
-    GMM_TRY(Context::check(context));
+  return answer(Context::check(context), out, [&](gmm_compact_info *info) -> Status {
+    gmm_scope_desc of = {};
+    gmm_compact_desc copy = {};
     GMM_TRY(Watchers::check_no_operation("gmm_compact"));
-    GMM_TRY(check_output(out, &size));
     GMM_TRY(check_scope(*context, scope, &of));
     GMM_TRY(read_descriptor(desc, &copy));
     GMM_TRY(check_flags(copy.flags, GMM_COMPACT_LIVE, "gmm_compact_desc.flags"));
@@ -111,11 +102,8 @@ gmm_result gmm_compact(gmm_context *context, const gmm_scope_desc *scope, const 
                     "gmm_compact_desc.heap: memory of kind %s cannot be moved; name a heap of kind VMM, or none.",
                     kind_name(copy.heap->options().kind));
     }
-    const Status status = context->compact(of, copy, &info);
-    if (status.ok()) fill_output(info, size, out);
-    return status;
-  };
-  return result_of(check_and_compact());
+    return context->compact(of, copy, info);
+  });
 }
 
 gmm_result gmm_reset(gmm_context *context) noexcept {

@@ -26,19 +26,15 @@ gmm_result gmm_resume_async(gmm_context *context, const gmm_pause_desc *desc, gm
 }
 
 gmm_result gmm_ticket_query(gmm_ticket *ticket, gmm_ticket_info *out) noexcept {
-  uint32_t size = 0;
-  Status status = gmm_ticket::check(ticket);
-  if (status.ok()) status = check_output(out, &size);
-  if (!status.ok()) return result_of(status);
-  gmm_ticket_info info = {};
-  info.state = ticket->state.now();
-  const bool has_ended = info.state == GMM_TICKET_DONE;
-  info.result = has_ended ? ticket->code : GMM_ERROR_NOT_READY;
-  info.bytes = has_ended ? ticket->bytes : 0;
-  info.copied_bytes = ticket->state.copied.load(std::memory_order_relaxed);
-  info.total_bytes = ticket->state.total.load(std::memory_order_relaxed);
-  fill_output(info, size, out);
-  return GMM_OK;
+  return answer(gmm_ticket::check(ticket), out, [&](gmm_ticket_info *info) {
+    info->state = ticket->state.now();
+    const bool has_ended = info->state == GMM_TICKET_DONE;
+    info->result = has_ended ? ticket->code : GMM_ERROR_NOT_READY;
+    info->bytes = has_ended ? ticket->bytes : 0;
+    info->copied_bytes = ticket->state.copied.load(std::memory_order_relaxed);
+    info->total_bytes = ticket->state.total.load(std::memory_order_relaxed);
+    return Status();
+  });
 }
 
 gmm_result gmm_ticket_wait(gmm_ticket *ticket, uint64_t timeout_ms, uint64_t *bytes) noexcept {

@@ -14,10 +14,12 @@
 
 namespace gmm {
 
-// The shared heap of a kind, device and tag, if it exists. The kind and the device do.
-inline Heap *existing_heap(const Context &context, uint32_t kind, gmm_device device, gmm_tag tag) {
-  const Tag *of = context.tags().get(tag == GMM_TAG_CURRENT ? context.tags().current() : tag);
-  return of == nullptr ? nullptr : of->heaps[kind][device].load(std::memory_order_acquire);
+// The tag of a descriptor, and its shared heap of a kind and a device that exist. NULL: there is none.
+inline const Tag *tag_of(const Context &context, gmm_tag tag) {
+  return context.tags().get(tag == GMM_TAG_CURRENT ? context.tags().current() : tag);
+}
+inline Heap *existing_heap(const Tag *tag, uint32_t kind, gmm_device device) {
+  return tag == nullptr ? nullptr : tag->heaps[kind][device].load(std::memory_order_acquire);
 }
 
 gmm_result alloc_past(Heap *heap, uint64_t size, gmm_stream stream, void **out, Context *context);

@@ -44,8 +44,7 @@ void fill_block(Context &context, const Block &block, const void *address, gmm_p
 }  // namespace
 
 void Context::query_free(const Extent &extent, const void *address, gmm_pointer_info *out) {
-  const Region *region = extent.region.load(std::memory_order_acquire);
-  const Heap *heap = region == nullptr ? nullptr : region->heap.load(std::memory_order_relaxed);
+  const Heap *heap = heap_of(region_of(&extent));
   if (heap != nullptr) {
     fill_access(*this, heap->options().kind, heap->options().device.ordinal, out);
     out->tag = heap->options().tag;

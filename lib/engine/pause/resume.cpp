@@ -247,8 +247,7 @@ void HeapResume::undo(uint64_t *bytes) {
 Status Resume::select_range(const ByteRange &range) {
   for (uintptr_t at = range.base; at < range.end();) {
     const Extent *extent = context_.core.page_map.find_extent(reinterpret_cast<void *>(at));
-    const Region *region = extent == nullptr ? nullptr : extent->region.load(std::memory_order_acquire);
-    Heap *heap = region == nullptr ? nullptr : region->heap.load(std::memory_order_relaxed);
+    Heap *heap = heap_of(region_of(extent));
     if (!set_.try_enter(heap))
       return fail(GMM_ERROR_UNKNOWN_POINTER,
                   "gmm_resume_range(%p, %" PRIu64 "): 0x%" PRIxPTR " is not memory of this context.",
