@@ -66,8 +66,8 @@ typedef struct gmm_watch_info {
  *
  * The operation calls it on its own thread, which is that of gmm_pause() for example, or of a ticket. So it must not
  * block: nothing ends an operation whose callback does not return. Events of memory reach a watcher one at a time.
- * BUDGET comes on a thread of gmm, perhaps at the same time. The function may call gmm, with these exceptions, which are
- * BUSY:
+ * BUDGET comes on a thread of gmm, perhaps at the same time. The function may call gmm, with these exceptions, which
+ * are BUSY:
  * - what allocates: gmm_alloc(), gmm_heap_alloc(), gmm_heap_reserve();
  * - gmm_watcher_destroy(), gmm_context_release() and gmm_ticket_destroy();
  * - outside of BUDGET: gmm_pause(), gmm_resume(), gmm_resume_range(), gmm_move(), gmm_compact(), gmm_reset(),
@@ -90,7 +90,7 @@ typedef struct gmm_watch_desc {
   const void *address;   /**< start of a range in one VMM block, if size is not 0 */
   uint64_t size;         /**< bytes of the range; 0: the tag */
   uint64_t budget_bytes; /**< for BUDGET, at least 1; else 0 */
-  int32_t order;         /**< PREPARE and LOSING ascend, RESTORED and FAILED descend; equal ones by age in the same direction */
+  int32_t order;         /**< PREPARE and LOSING ascend, RESTORED and FAILED descend; among equals by age */
   uint32_t flags;        /**< must be 0 */
   const char *name;      /**< for messages: 1 to 63 bytes of text in UTF-8, copied; NULL: none */
   gmm_watch_callback callback;
@@ -125,7 +125,8 @@ typedef struct gmm_watcher gmm_watcher;
  * @param[out] out  the watcher.
  * Errors: NULL_ARGUMENT (desc, the callback, the address of a range), INVALID_FLAGS (events, flags),
  * INVALID_DESCRIPTOR, INVALID_TAG, INVALID_DEVICE, INVALID_SIZE, INVALID_VALUE (budget or name), UNKNOWN_POINTER,
- * ALREADY_FREED, INVALID_KIND (a range of another kind than VMM), OUT_OF_HOST_MEMORY, SYSTEM (no thread for BUDGET), FORKED.
+ * ALREADY_FREED, INVALID_KIND (a range of another kind than VMM), OUT_OF_HOST_MEMORY, SYSTEM (no thread for BUDGET),
+ * FORKED.
  * Threads: any. A context with watchers of BUDGET has one thread for all of them.
  * Ownership: gmm copies desc. `user` must live until gmm_watcher_destroy() or the end of the context, which ends the
  * watchers that are left. The caller destroys the watcher.

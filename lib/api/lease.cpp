@@ -110,7 +110,6 @@ gmm_result gmm_lease_destroy(gmm_lease *lease) noexcept {
 
 gmm_result gmm_lease_list(gmm_context *context, uint64_t index, uint64_t timeout_ms,
                           gmm_lease_entry_info *out) noexcept {
-  return answer(Context::check(context), out, [&](gmm_lease_entry_info *info) {
-    return gmm_lease::list(*context, index, timeout_ms, info);
-  });
+  return answer(Context::check(context), out,
+                [&](gmm_lease_entry_info *info) { return gmm_lease::list(*context, index, timeout_ms, info); });
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The backup of a context: it keeps the contents of paused memory until a resume, and copies them out and in.
 //
-// This module owns the kept contents. They are chunks of at most 4 MiB, each in one tier. A save puts a chunk into the first
-// tier that can take it:
+// This module owns the kept contents. They are chunks of at most 4 MiB, each in one tier. A save puts a chunk into the
+// first tier that can take it:
 //   1. the arena (arena.h): page-locked host memory, up to `arena_limit` or until the driver or RLIMIT_MEMLOCK refuses
 //      more, which may happen in the middle of a save;
 //   2. pageable host memory (pageable.h), up to `pageable_limit`;

@@ -118,7 +118,8 @@ class Context {
   Status reset();
   // Returns everything free in the scope to the driver.
   Status trim(const gmm_scope_desc &scope, uint64_t *bytes);
-  // gmm_trim(): page-locked host memory too that holds no contents. UNCHANGED inside gmm_defer_begin(), whose end trims.
+  // gmm_trim(): page-locked host memory too that holds no contents. UNCHANGED inside gmm_defer_begin(), whose end
+  // trims.
   Status trim_for_program(const gmm_scope_desc &scope, uint64_t *bytes);
   Status defer_begin();
   Status defer_end();

@@ -3,9 +3,9 @@
 // descriptor, an importer, a library that registered the memory.
 //
 // A backend that knows who holds a handle is asked (the host backend). Elsewhere the device's free memory is compared:
-// it must grow by what the context gave up. Other threads of the context may take memory at the same time, so its whole usage
-// of the device counts. Other processes may, too, which nobody can tell. So a pause believes the comparison only for
-// memory that others may hold as far as gmm knows: believed().
+// it must grow by what the context gave up. Other threads of the context may take memory at the same time, so its whole
+// usage of the device counts. Other processes may, too, which nobody can tell. So a pause believes the comparison only
+// for memory that others may hold as far as gmm knows: believed().
 #ifndef GMM_ENGINE_PAUSE_FOREIGN_BYTES_H
 #define GMM_ENGINE_PAUSE_FOREIGN_BYTES_H
 

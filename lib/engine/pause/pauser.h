@@ -47,11 +47,11 @@
 // - While an extent is kUnmapped because of a failure, a pause of its tag is refused. A resume maps the extent.
 // - Kept contents of active read-only memory serve a later pause only in the epoch of the tag in which it was saved. A
 //   pause or discard that drops contents begins another epoch.
-// - Contents that a resume retained of memory that is not read-only serve readers alone. The next pause drops it and copies
-//   anew, and views of it keep their addresses.
+// - Contents that a resume retained of memory that is not read-only serve readers alone. The next pause drops it and
+//   copies anew, and views of it keep their addresses.
 //
-// - Transactions that overlap have no heap in common. Their shared objects guard themselves: the backup, the quotas, the ready
-//   signal, deferred releases.
+// - Transactions that overlap have no heap in common. Their shared objects guard themselves: the backup, the quotas,
+//   the ready signal, deferred releases.
 //
 // Locks, in their order: the claim of the tags, which every operation but wait_ready(), query(), read() and map() holds
 // to its end; the locks of the heaps, in the order of their addresses; the ready lock (ready_signal.h). A transaction
