@@ -120,10 +120,9 @@ static void a_block_is_one_allocation(void) {
   check_driver(other);
   // Pages that a pause gives up come back in the same way.
   write_pattern(block, kSize, 1, GMM_STREAM_DEFAULT);
-  gmm_pause_desc desc = one_tag(&tag);
-  OK(gmm_pause(context, &desc, NULL));
+  OK(pause_of(tag));
   CHECK_EQUAL(query(block).flags, GMM_POINTER_COMM);
-  OK(gmm_resume(context, &desc, NULL));
+  OK(resume_of(tag));
   CHECK((query(block).flags & GMM_POINTER_COMM) != 0);
   check_driver(block);
   check_driver(other);

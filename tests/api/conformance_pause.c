@@ -127,8 +127,7 @@ static void cached_memory_of_a_paused_tag_is_not_given_out(void) {
     OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
   }
   write_pattern(keep, 1000, 4, GMM_STREAM_DEFAULT);
-  gmm_pause_desc desc = one_tag(&tag);
-  OK(gmm_pause(context, &desc, NULL));
+  OK(pause_of(tag));
   for (unsigned i = 0; i < 200; ++i) {
     void *block = ALLOC_TAG(1000 + i, tag);
     REQUIRE(block != NULL);
@@ -136,26 +135,25 @@ static void cached_memory_of_a_paused_tag_is_not_given_out(void) {
     write_pattern(block, 1000, i, GMM_STREAM_DEFAULT);
     if (i % 2) OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
   }
-  OK(gmm_resume(context, &desc, NULL));
+  OK(resume_of(tag));
   CHECK_PATTERN(keep, 1000, 4);
 }
 
 static void paused_memory_may_be_freed(void) {
   gmm_tag tag = make_tag("freed", GMM_CONTENTS_HOST);
   allocate_blocks(tag, 50);
-  gmm_pause_desc desc = one_tag(&tag);
-  MUST(gmm_pause(context, &desc, NULL));
+  MUST(pause_of(tag));
   for (unsigned i = 0; i < BLOCKS; i += 2) {
     OK(gmm_free(context, blocks[i], GMM_STREAM_DEFAULT));
     RESULT(gmm_free(context, blocks[i], GMM_STREAM_DEFAULT), GMM_ERROR_ALREADY_FREED);
     blocks[i] = NULL;
   }
-  OK(gmm_resume(context, &desc, NULL));
+  OK(resume_of(tag));
   check_blocks(50);
-  MUST(gmm_pause(context, &desc, NULL));
+  MUST(pause_of(tag));
   free_blocks();
   CHECK_EQUAL(stats_of(GMM_SCOPE_TAG, 0, tag, 0).live_blocks, 0);
-  gmm_result result = gmm_resume(context, &desc, NULL);
+  gmm_result result = resume_of(tag);
   CHECK_MESSAGE(result == GMM_OK || result == GMM_UNCHANGED, "%s: %s", gmm_result_name(result),
                 gmm_last_error_message());
   OK(gmm_trim(context, NULL, NULL));
@@ -314,8 +312,7 @@ static void memory_that_comes_during_a_pause_stays_active(void) {
   pthread_t other;
   REQUIRE(pthread_create(&other, NULL, allocate_meanwhile, NULL) == 0);
   MUST(gmm_stream_call(context, stream, let_the_other_allocate, NULL));
-  gmm_pause_desc desc = one_tag(&meanwhile.tag);
-  OK(gmm_pause(context, &desc, NULL));
+  OK(pause_of(meanwhile.tag));
   pthread_join(other, NULL);
   REQUIRE(meanwhile.block != NULL);
   CHECK_EQUAL(query(before).state, GMM_STATE_PAUSED);
@@ -328,7 +325,7 @@ static void memory_that_comes_during_a_pause_stays_active(void) {
     CHECK_EQUAL(query(more).state, GMM_STATE_ACTIVE);
     OK(gmm_free(context, more, GMM_STREAM_DEFAULT));
   }
-  OK(gmm_resume(context, &desc, NULL));
+  OK(resume_of(meanwhile.tag));
   CHECK_PATTERN(meanwhile.block, 3 * MIB, 5);
   OK(gmm_free(context, meanwhile.at_hand, GMM_STREAM_DEFAULT));
   OK(gmm_free(context, meanwhile.block, GMM_STREAM_DEFAULT));
