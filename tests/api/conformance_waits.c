@@ -741,11 +741,19 @@ int main(int argc, char **argv) {
       return 0;
     }
   }
+  // Its own server of leases, whatever else runs on the machine.
+  char folder[] = "/tmp/gmm-waits-XXXXXX", server[64];
+  if (mkdtemp(folder) == NULL) return 99;
+  setenv("GMM_IPC_DIR", folder, 1);
   PLAIN(a_pause_that_waits_for_a_stream);
   PLAIN(a_pause_whose_progress_does_not_return);
   PLAIN(a_resume_whose_progress_does_not_return);
   PLAIN(a_trim_that_waits_for_a_stream);
   PLAIN(a_snapshot_whose_writer_does_not_return);
   PLAIN(an_import_from_a_stopped_process);
-  return finish_clean();
+  const int code = finish_clean();
+  snprintf(server, sizeof server, "%s/serve.sock", folder);
+  unlink(server);  // which ends the server
+  rmdir(folder);
+  return code;
 }

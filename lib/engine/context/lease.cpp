@@ -9,7 +9,6 @@
 
 #include "base/process.h"
 #include "base/spawn.h"
-#include "engine/context/context.h"
 #include "engine/ipc/directory.h"
 
 using namespace gmm;
@@ -187,8 +186,9 @@ Status gmm_lease::resume_offers(TicketState *ticket, uint64_t *bytes) {
   return context.resume(request, bytes);
 }
 
-Status gmm_lease::no_grant(uint64_t timeout_ms, bool is_cancelled) {
-  if (is_cancelled) return fail(GMM_ERROR_CANCELLED, "The request of the lease \"%s\" was cancelled.", name_);
+Status gmm_lease::no_grant(const Patience &patience) {
+  if (patience.is_cancelled())
+    return fail(GMM_ERROR_CANCELLED, "The request of the lease \"%s\" was cancelled.", name_);
   char why[sizeof LeaseCommand::text + kIpcPathSize], error[128];
   if (counts_.server != 0)
     std::snprintf(why, sizeof why, "%s", member_.text()[0] != 0 ? member_.text() : "The server has not said why.");
@@ -198,7 +198,7 @@ Status gmm_lease::no_grant(uint64_t timeout_ms, bool is_cancelled) {
                   start_error_ == 0 ? "" : system_error_text(start_error_, error, sizeof error),
                   start_error_ == ENOENT ? " beside the library or on PATH" : "");
   return fail(GMM_ERROR_NOT_READY, "gmm_lease_request(): the lease \"%s\" had no grant in %" PRIu64 " ms. %s", name_,
-              timeout_ms, why);
+              patience.timeout_ms, why);
 }
 
 // With the lock.
@@ -208,80 +208,98 @@ void gmm_lease::end_request(bool is_granted) {
   wake();
 }
 
+// A request waits for its grant, then takes it. A grant that turns out too small is asked for again: the request keeps
+// its age.
 Status gmm_lease::request(const LeaseAmounts &amounts, uint64_t timeout_ms, TicketState *ticket, uint64_t *bytes) {
-  constexpr uint64_t kSlice = 60'000, kCancelSlice = 20;
-  const uint64_t deadline = deadline_after(timeout_ms);
-  const auto is_cancelled = [&] { return ticket != nullptr && ticket->cancelled.load(std::memory_order_relaxed) != 0; };
-  // With the lock: false at the deadline.
-  const auto wait_change = [&] {
-    const uint64_t now = monotonic_ms();
-    if (now >= deadline || is_cancelled()) return false;
-    changed_.wait_for(mutex_, std::min(deadline - now, ticket != nullptr ? kCancelSlice : kSlice));
-    return true;
-  };
-  {
-    LockGuard guard(mutex_);
-    if (is_requesting_ || member_.state() != LeaseState::kIdle)
-      return fail(GMM_ERROR_BUSY, "gmm_lease_request(): the lease \"%s\" %s; return it first.", name_,
-                  member_.state() == LeaseState::kInUse ? "is in use" : "waits for another request");
-    is_requesting_ = true;
-    while (member_.is_giving())
-      if (!wait_change()) {
-        is_requesting_ = false;
-        return no_grant(timeout_ms, is_cancelled());
-      }
-    amounts_ = amounts;
-    member_.begin(amounts.bytes, monotonic_ms());
+  const Patience patience{deadline_after(timeout_ms), timeout_ms, ticket};
+  GMM_TRY(begin_request(amounts, patience));
+  for (uint32_t tries = 0;; ++tries) {
+    GMM_TRY(wait_for_grant(patience));
+    bool waits_again = false;
+    const Status status = take_grant(patience, tries, bytes, &waits_again);
+    if (!waits_again) return status;
   }
+}
+
+bool gmm_lease::Patience::is_cancelled() const {
+  return ticket != nullptr && ticket->cancelled.load(std::memory_order_relaxed) != 0;
+}
+
+// With the lock. False: the time is over, or the ticket is cancelled.
+bool gmm_lease::wait_change(const Patience &patience) {
+  constexpr uint64_t kSlice = 60'000, kCancelSlice = 20;
+  const uint64_t left = milliseconds_until(patience.deadline);
+  if (left == 0 || patience.is_cancelled()) return false;
+  changed_.wait_for(mutex_, std::min(left, patience.ticket != nullptr ? kCancelSlice : kSlice));
+  return true;
+}
+
+Status gmm_lease::begin_request(const LeaseAmounts &amounts, const Patience &patience) {
+  LockGuard guard(mutex_);
+  if (is_requesting_ || member_.state() != LeaseState::kIdle)
+    return fail(GMM_ERROR_BUSY, "gmm_lease_request(): the lease \"%s\" %s; return it first.", name_,
+                member_.state() == LeaseState::kInUse ? "is in use" : "waits for another request");
+  is_requesting_ = true;
+  while (member_.is_giving()) {
+    if (wait_change(patience)) continue;
+    is_requesting_ = false;
+    return no_grant(patience);
+  }
+  amounts_ = amounts;
+  member_.begin(amounts.bytes, monotonic_ms());
   wake();
-  for (uint32_t tries = 0;;) {
-    {
-      LockGuard guard(mutex_);
-      while (member_.answer() == LeaseAnswer::kNone && wait_change()) {
-      }
-      if (member_.answer() == LeaseAnswer::kDenied) {
-        end_request(false);
-        return fail(GMM_ERROR_OUT_OF_MEMORY, "gmm_lease_request() of the lease \"%s\": %s", name_, member_.text());
-      }
-      if (member_.answer() == LeaseAnswer::kNone) {
-        const Status status = no_grant(timeout_ms, is_cancelled());
-        member_.give_up(monotonic_ms());
-        end_request(false);
-        return status;
-      }
-    }
-    const uint64_t began = monotonic_ms();
-    Status status = resume_offers(ticket, bytes);
-    if (status.ok()) {
-      LockGuard guard(mutex_);
-      const uint64_t now = monotonic_ms();
-      if (desc_.residency_ms == 0) member_.set_residency(std::max(kLeastResidency, now - began));
-      member_.took(now);
-      ++counts_.grants;
-      end_request(true);
-      return Status();
-    }
-    const bool is_short = status.code() == GMM_ERROR_OUT_OF_MEMORY;
-    // The memory that it may take stays promised during this wait.
-    if (const uint64_t now = monotonic_ms(); is_short && now < deadline)
-      sleep_us(1000 * std::min({uint64_t{10} << std::min(tries++, 10u), kMostShortMs, deadline - now}));
-    LockGuard guard(mutex_);
-    if (is_short && monotonic_ms() < deadline && !is_cancelled()) {
-      ++counts_.shorts;
-      member_.came_short();
-      wake();
-      continue;
-    }
-    if (is_short) {
-      ++counts_.shorts;
-      status =
-          prefix(Status(GMM_ERROR_NOT_READY),
-                 "gmm_lease_request(): the grant of the lease \"%s\" was too small, and its time is over: ", name_);
-    }
+  return Status();
+}
+
+// A failure ends the request.
+Status gmm_lease::wait_for_grant(const Patience &patience) {
+  LockGuard guard(mutex_);
+  while (member_.answer() == LeaseAnswer::kNone && wait_change(patience)) {
+  }
+  if (member_.answer() == LeaseAnswer::kGranted) return Status();
+  Status status;
+  if (member_.answer() == LeaseAnswer::kDenied) {
+    status = fail(GMM_ERROR_OUT_OF_MEMORY, "gmm_lease_request() of the lease \"%s\": %s", name_, member_.text());
+  } else {
+    status = no_grant(patience);
     member_.give_up(monotonic_ms());
-    end_request(false);
+  }
+  end_request(false);
+  return status;
+}
+
+// Ends the request, unless memory was short and there is time: then it waits again.
+Status gmm_lease::take_grant(const Patience &patience, uint32_t tries, uint64_t *bytes, bool *waits_again) {
+  const uint64_t began = monotonic_ms();
+  Status status = resume_offers(patience.ticket, bytes);
+  if (status.ok()) {
+    LockGuard guard(mutex_);
+    const uint64_t now = monotonic_ms();
+    if (desc_.residency_ms == 0) member_.set_residency(std::max(kLeastResidency, now - began));
+    member_.took(now);
+    ++counts_.grants;
+    end_request(true);
+    return Status();
+  }
+  const bool is_short = status.code() == GMM_ERROR_OUT_OF_MEMORY;
+  // The granted bytes stay promised during this wait.
+  if (is_short)
+    sleep_us(1000 *
+             std::min({uint64_t{10} << std::min(tries, 10u), kMostShortMs, milliseconds_until(patience.deadline)}));
+  LockGuard guard(mutex_);
+  counts_.shorts += is_short ? 1 : 0;
+  *waits_again = is_short && milliseconds_until(patience.deadline) != 0 && !patience.is_cancelled();
+  if (*waits_again) {
+    member_.came_short();
+    wake();
     return status;
   }
+  if (is_short)
+    status = prefix(Status(GMM_ERROR_NOT_READY),
+                    "gmm_lease_request(): the grant of the lease \"%s\" was too small, and its time is over: ", name_);
+  member_.give_up(monotonic_ms());
+  end_request(false);
+  return status;
 }
 
 Status gmm_lease::return_all() {
@@ -352,7 +370,7 @@ bool gmm_lease::measure(LeaseMeasure out[kLeaseDevices]) {
     row.paused = bytes.paused[d];
     is_used_[d] = is_used_[d] || row.held != 0 || row.paused != 0 || amounts.bytes[d] != 0;
     if (!is_used_[d]) continue;
-    // A device that does not tell has nothing free. Before it told its name once, there is nothing to report.
+    // A device without an answer has nothing free. Before its first answer its name is unknown, and there is no report.
     gmm_device_info info = {};
     const bool is_told = context.core().backend->device_info(Device{static_cast<int32_t>(d)}, &info).ok();
     if (is_told) std::memcpy(uuids_[d].bytes, info.uuid, sizeof uuids_[d].bytes);

@@ -5,7 +5,7 @@
 #include "engine/context/context.h"
 #include "engine/heap/block.h"
 #include "engine/ipc/descriptor.h"
-#include "engine/limits/device_budget.h"
+#include "engine/limits/limits.h"
 
 namespace gmm {
 namespace {

@@ -43,7 +43,7 @@ struct SpanOrder;  // free runs by size, slabs by class
 //
 //   kActive -- pause unmaps --> kUnmapped -- pause commits --> kPaused -- resume fills --> kRestored -- resume commits
 //   --> kActive
-//                                                         kRestored -- gmm_resume_wait() returns to a caller --> kPromised
+//                                                         kRestored -- gmm_resume_wait() returns --> kPromised
 //                                                         --> kActive
 enum class ExtentState : uint32_t {
   kActive,

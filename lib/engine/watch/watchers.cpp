@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/thread_record.h"
-#include "engine/limits/device_budget.h"
+#include "engine/limits/limits.h"
 
 namespace gmm {
 namespace {

@@ -704,7 +704,8 @@ class History {
   const bool verbose_ = std::getenv("HISTORY_LOG") != nullptr;
 };
 
-// The driver records no event of one device on a stream of another. Memory that such a stream uses is waited for all the same.
+// The driver records no event of one device on a stream of another. Memory that such a stream uses is waited for all
+// the same.
 TEST(Streams, OfAnotherDeviceKeepTheMemoryThatTheyUse) {
   if (Driver().live == nullptr) GTEST_SKIP() << "it needs the fake driver";
   const gmm_context_desc context_desc{.struct_size = sizeof context_desc, .backend = GMM_BACKEND_CUDA};
