@@ -22,8 +22,7 @@ static void a_fork_in_the_middle(void) {
   allocate_blocks(tag, 100);
   void *paused = ALLOC_TAG(100000, other);
   write_pattern(paused, 100000, 3, GMM_STREAM_DEFAULT);
-  gmm_pause_desc desc = one_tag(&other);
-  MUST(gmm_pause(context, &desc, NULL));
+  MUST(pause_of(other));
   blocker hold = BLOCKER;
   gmm_ticket *ticket = start_held(true, &tag, &hold);
   fflush(stdout);
@@ -136,8 +135,7 @@ static int lose_the_context(void) {
   allocate_blocks(tag, 1);
   void *asleep = ALLOC_TAG(100000, other), *primary = NULL;
   write_pattern(asleep, 100000, 7, GMM_STREAM_DEFAULT);
-  gmm_pause_desc pause = one_tag(&other);
-  MUST(gmm_pause(context, &pause, NULL));
+  MUST(pause_of(other));
   gmm_stream stream = NULL;
   MUST(gmm_stream_create(context, NULL, &stream));
   void *victim = ALLOC_FLAGS(2 * MIB, GMM_ALLOC_DEDICATED);
@@ -151,7 +149,7 @@ static int lose_the_context(void) {
   // Every call ends with an error, and none ends the process.
   CHECK(gmm_pause(context, NULL, NULL) < 0);
   CHECK(strlen(gmm_last_error_message()) > 20);
-  CHECK(gmm_resume(context, &pause, NULL) < 0);
+  CHECK(resume_of(other) < 0);
   CHECK(gmm_resume_range(context, asleep, 100, NULL) < 0);
   uint8_t bytes[100] = {0};  // contents in host memory are safe
   OK(gmm_backup_read(context, asleep, 100, bytes));

@@ -9,7 +9,6 @@
 
 #include "base/process.h"
 #include "base/spawn.h"
-#include "engine/context/transition.h"
 #include "engine/ipc/directory.h"
 
 using namespace gmm;
@@ -32,7 +31,7 @@ gmm_lease_state public_state(LeaseState state) {
 
 Status open_directory(Context &context, int32_t *out, char path[kIpcPathSize]) {
   bool runtime_directory_failed = false;
-  return ipc_directory_open_own(out, path, &runtime_directory_failed, context.ipc.policy());
+  return ipc_directory_open_own(out, path, &runtime_directory_failed, context.ipc().policy());
 }
 
 // A connection to a server of a permitted user. 0 or the system's error number.
@@ -61,14 +60,14 @@ gmm_lease::gmm_lease(Context &of, const gmm_lease_desc &checked, uint64_t identi
       identity_(identity),
       member_(identity, checked.name, checked.priority,
               checked.residency_ms == 0 ? kLeastResidency : checked.residency_ms),
-      offers_(of.core.allocator) {
+      offers_(of.core().allocator) {
   std::snprintf(name_, sizeof name_, "%s", checked.name);
 }
 
 Status gmm_lease::create(Context &context, const gmm_lease_desc &desc, gmm_lease **out) {
   uint64_t identity = 0;
   GMM_TRY(random_bytes(&identity, sizeof identity));
-  gmm_lease *lease = context.core.allocator.create<gmm_lease>(context, desc, identity | 1);
+  gmm_lease *lease = context.core().allocator.create<gmm_lease>(context, desc, identity | 1);
   if (lease == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for a lease.");
   Status status = open_directory(context, &lease->directory_, lease->folder_);
   if (status.ok()) {
@@ -87,7 +86,7 @@ Status gmm_lease::create(Context &context, const gmm_lease_desc &desc, gmm_lease
   if (!status.ok()) {
     lease->poller_.close();
     if (lease->directory_ >= 0) os::close_socket(lease->directory_);
-    context.core.allocator.destroy(lease);
+    context.core().allocator.destroy(lease);
     return status;
   }
   context.retain();
@@ -112,7 +111,7 @@ Status gmm_lease::destroy(gmm_lease *lease) {
   for (const Offer &offer : lease->offers_) lease->end_offer(offer);
   lease->magic = 0;
   Context &context = lease->context;
-  context.core.allocator.destroy(lease);
+  context.core().allocator.destroy(lease);
   context.release();
   return Status();
 }
@@ -142,7 +141,7 @@ Status gmm_lease::offer(gmm_tag tag, uint32_t cost) {
   } else {
     if (!offers_.reserve(offers_.size() + 1))
       return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "gmm_lease_offer(): no host memory for an offer.");
-    Tag *const offered = context.tags.get(tag);
+    Tag *const offered = context.tags().get(tag);
     if (offered == nullptr) return TagTable::unknown(tag);
     uint64_t nobody = 0;
     if (!offered->offered_by.compare_exchange_strong(nobody, identity_))
@@ -161,14 +160,14 @@ Status gmm_lease::offer(gmm_tag tag, uint32_t cost) {
 }
 
 void gmm_lease::end_offer(const Offer &offer) {
-  if (Tag *const tag = context.tags.get(offer.tag)) tag->offered_by.store(0);
+  if (Tag *const tag = context.tags().get(offer.tag)) tag->offered_by.store(0);
 }
 
 // The cheapest first. The end of a tag has ended its offer. False: no host memory.
 bool gmm_lease::copy_tags(Vector<gmm_tag> *out) {
   LockGuard guard(mutex_);
   for (uint64_t i = offers_.size(); i-- != 0;)
-    if (context.tags.get(offers_[i].tag) == nullptr) offers_.erase(i);
+    if (context.tags().get(offers_[i].tag) == nullptr) offers_.erase(i);
   member_.set_cost(offers_.empty() ? 0 : offers_[0].cost);
   if (!out->reserve(offers_.size())) return false;
   for (const Offer &offer : offers_) out->push_back_reserved(offer.tag);
@@ -176,7 +175,7 @@ bool gmm_lease::copy_tags(Vector<gmm_tag> *out) {
 }
 
 Status gmm_lease::resume_offers(TicketState *ticket, uint64_t *bytes) {
-  Vector<gmm_tag> tags(context.core.allocator);
+  Vector<gmm_tag> tags(context.core().allocator);
   if (!copy_tags(&tags))
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "gmm_lease_request(): no host memory for the list of tags.");
   if (tags.empty()) return Status();  // a request without tags would mean all
@@ -184,7 +183,7 @@ Status gmm_lease::resume_offers(TicketState *ticket, uint64_t *bytes) {
   request.tags = tags.data();
   request.count = static_cast<uint32_t>(tags.size());
   request.ticket = ticket;
-  return resume(context, request, bytes);
+  return context.resume(request, bytes);
 }
 
 Status gmm_lease::no_grant(const Patience &patience) {
@@ -315,7 +314,7 @@ Status gmm_lease::return_all() {
 }
 
 void gmm_lease::query(gmm_lease_info *out) {
-  Vector<gmm_tag> tags(context.core.allocator);
+  Vector<gmm_tag> tags(context.core().allocator);
   if (!copy_tags(&tags)) tags.clear();  // without host memory it tells no bytes
   const Bytes bytes = bytes_of(tags.data(), tags.size());
   LockGuard guard(mutex_);
@@ -349,14 +348,14 @@ gmm_lease::Bytes gmm_lease::bytes_of(const gmm_tag *tags, uint64_t count) {
     bytes.paused[options.device.ordinal] += totals.paused;
     return Status();
   };
-  if (count != 0) context.heaps.for_each(add, false).ignore();
+  if (count != 0) context.heaps().for_each(add, false).ignore();
   return bytes;
 }
 
 // Of devices that this context uses: to ask another one would start it.
 bool gmm_lease::measure(LeaseMeasure out[kLeaseDevices]) {
   static_assert(kLeaseDevices == kMaxDevices);
-  Vector<gmm_tag> tags(context.core.allocator);
+  Vector<gmm_tag> tags(context.core().allocator);
   if (!copy_tags(&tags)) return false;
   const Bytes bytes = bytes_of(tags.data(), tags.size());
   LeaseAmounts amounts;
@@ -364,16 +363,16 @@ bool gmm_lease::measure(LeaseMeasure out[kLeaseDevices]) {
     LockGuard guard(mutex_);
     amounts = amounts_;
   }
-  for (uint32_t d = 0; d < context.device_count; ++d) {
+  for (uint32_t d = 0; d < context.device_count(); ++d) {
     LeaseMeasure &row = out[d];
-    row.held = context.held_on[d].held();
+    row.held = context.held_on(Device{static_cast<int32_t>(d)});
     row.offered = bytes.active[d];
     row.paused = bytes.paused[d];
     is_used_[d] = is_used_[d] || row.held != 0 || row.paused != 0 || amounts.bytes[d] != 0;
     if (!is_used_[d]) continue;
     // A device without an answer has nothing free. Before its first answer its name is unknown, and there is no report.
     gmm_device_info info = {};
-    const bool is_told = context.core.backend->device_info(Device{static_cast<int32_t>(d)}, &info).ok();
+    const bool is_told = context.core().backend->device_info(Device{static_cast<int32_t>(d)}, &info).ok();
     if (is_told) std::memcpy(uuids_[d].bytes, info.uuid, sizeof uuids_[d].bytes);
     if (is_told) totals_[d] = info.total_memory;
     if (uuids_[d] == LeaseUuid{}) return false;
@@ -432,7 +431,7 @@ void gmm_lease::retry_later() {
 bool gmm_lease::connect() {
   MessageGuard message_guard;
   PeerUser peer;
-  const int error = connect_server(directory_, context.ipc.policy(), &socket_, &peer);
+  const int error = connect_server(directory_, context.ipc().policy(), &socket_, &peer);
   if (error == ENOENT || error == ECONNREFUSED) start_server();
   if (error != 0) return false;
   if (poller_.add(socket_, &socket_) != 0) {
@@ -451,7 +450,7 @@ bool gmm_lease::connect() {
 void gmm_lease::start_server() {
   if (!reap_starter() || monotonic_ms() < start_at_) return;
   start_at_ = monotonic_ms() + kStartAgainMs;
-  const IpcPolicy &policy = context.ipc.policy();
+  const IpcPolicy &policy = context.ipc().policy();
   const char *words[8 + 2 * IpcPolicy::kMaxUsers] = {"gmm", "serve", "--on-demand", "--folder", folder_};
   char users[IpcPolicy::kMaxUsers][12];
   for (uint32_t i = 0; i < policy.user_count; ++i) {
@@ -515,7 +514,7 @@ void gmm_lease::receive() {
     received_ = 0;
     if (!incoming_.header.is(ServeKind::kLeaseCommand) || incoming_.devices > kLeaseDevices) {
       if (may_complain())
-        context.core.log.write(LogLevel::kWarning, "lease: the server in %s is of another version", folder_);
+        context.core().log.write(LogLevel::kWarning, "lease: the server in %s is of another version", folder_);
       return disconnect();
     }
     has_command_ = true;
@@ -539,7 +538,7 @@ void gmm_lease::send_report() {
   LeaseReport report;
   {
     LockGuard guard(mutex_);
-    member_.report(measures, context.device_count, monotonic_ms(), &report);
+    member_.report(measures, context.device_count(), monotonic_ms(), &report);
   }
   const int64_t sent = os::send_bytes(socket_, &report, sizeof report);
   if (sent != static_cast<int64_t>(sizeof report) && sent != -EAGAIN) disconnect();
@@ -549,11 +548,11 @@ void gmm_lease::give() {
   MessageGuard message_guard;
   uint64_t needed[kMaxDevices] = {};
   LeaseMeasure measures[kLeaseDevices];
-  const uint32_t devices = measure(measures) ? context.device_count : 0;
+  const uint32_t devices = measure(measures) ? context.device_count() : 0;
   for (uint32_t i = 0; i < giving_.devices; ++i)
     for (uint32_t d = 0; d < devices; ++d)
       if (measures[d].is_used && measures[d].device == giving_.rows[i].device) needed[d] = giving_.rows[i].give;
-  Vector<gmm_tag> offered(context.core.allocator), tags(context.core.allocator);
+  Vector<gmm_tag> offered(context.core().allocator), tags(context.core().allocator);
   const bool has_tags = copy_tags(&offered) && tags.reserve(offered.size());
   for (uint64_t i = 0; has_tags && i < offered.size(); ++i) {
     const Bytes bytes = bytes_of(&offered[i], 1);
@@ -570,9 +569,9 @@ void gmm_lease::give() {
     request.tags = first;
     request.count = static_cast<uint32_t>(count);
     uint64_t bytes = 0;
-    const Status status = pause(context, request, &bytes);
+    const Status status = context.pause(request, &bytes);
     if (!status.ok()) {
-      context.core.log.write(LogLevel::kInfo, "lease: \"%s\" gives up nothing now: %s", name_, last_message());
+      context.core().log.write(LogLevel::kInfo, "lease: \"%s\" gives up nothing now: %s", name_, last_message());
       return false;
     }
     LockGuard guard(mutex_);
@@ -616,7 +615,7 @@ Status gmm_lease::list(Context &context, uint64_t index, uint64_t timeout_ms, gm
   char folder[kIpcPathSize];
   GMM_TRY(open_directory(context, &directory, folder));
   PeerUser peer;
-  int error = connect_server(directory, context.ipc.policy(), &socket, &peer);
+  int error = connect_server(directory, context.ipc().policy(), &socket, &peer);
   os::close_socket(directory);
   if (error != 0)
     return fail(GMM_ERROR_NOT_READY, "gmm_lease_list(): no server runs in %s: nobody has a lease.", folder);

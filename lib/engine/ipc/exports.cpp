@@ -12,15 +12,6 @@
 namespace gmm {
 namespace {
 
-Region *region_of(const Extent *extent) {
-  return extent == nullptr ? nullptr : extent->region.load(std::memory_order_acquire);
-}
-
-// NULL when no heap owns the region any more. The heap may end before a visit of it begins.
-Heap *heap_of(const Region *region) {
-  return region == nullptr ? nullptr : region->heap.load(std::memory_order_relaxed);
-}
-
 // A live block, and the lock of its heap.
 class LockedBlock {
  public:

@@ -111,6 +111,14 @@ struct Region : Link<HeapRegions> {
   uint64_t listed_free = 0;       // of a plain kind: bytes in listed free runs
 };
 
+inline Region *region_of(const Extent *extent) {
+  return extent == nullptr ? nullptr : extent->region.load(std::memory_order_acquire);
+}
+// NULL when no heap owns the region any more. The heap may end before a visit of it begins.
+inline Heap *heap_of(const Region *region) {
+  return region == nullptr ? nullptr : region->heap.load(std::memory_order_relaxed);
+}
+
 // Pages for an extent of a VMM region.
 inline Status create_pages(Backend &backend, const Region &region, Device location, uint64_t size,
                            PhysicalHandle *out) {
