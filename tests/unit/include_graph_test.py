@@ -19,7 +19,7 @@ TABLE_OF_VARIABLES = ("base/environment.def", "base/environment.h")
 # The preload library has a copy of these inside too: its locks have ranks. Its hooks are functions of CUDA's driver.
 IN_PRELOAD = ("base/lock.h", "backend/cuda/driver_api.h")
 # The server has a copy of base inside, and of the parts of the engine that it shares with its clients.
-SERVER_MAY = ("engine/lease/messages.h", "engine/ipc/directory.h", "engine/ipc/peer_user.h")
+SERVER_MAY = ("engine/lease/messages.h", "engine/ipc/directory.h", "engine/ipc/policy.h")
 # Made by the build, in the build folder.
 GENERATED = ("help.h", "find_zeros_ptx.h")
 # What the engine, the interface and the portable part of base may include in angle brackets: headers of the C++

@@ -69,12 +69,12 @@ def test_process(folder):
     code, out, err = info(ledger, "--process", holder.pid)
     tap.check(code == 0 and CONTEXT + 48 <= row(out, "the process") < CONTEXT + 50,
               "after a pause of all, what is outside of gmm stays", [out, err])
-    told = json.loads(snapshot.read_text())
-    device = told["devices"][0] if told["devices"] else {}
-    tap.check(told["process"] == holder.pid and len(told["devices"]) == 1 and device.get("held_bytes") == 0
+    written = json.loads(snapshot.read_text())
+    device = written["devices"][0] if written["devices"] else {}
+    tap.check(written["process"] == holder.pid and len(written["devices"]) == 1 and device.get("held_bytes") == 0
               and device.get("outside_bytes") == device.get("used_bytes") == (48 + 112) * MIB  # the other's are 112
               and (device["pool_bytes"], device["graph_bytes"]) == (16 * MIB, 3 * MIB),
-              "the snapshot tells it in the process, too, with what other processes have", [str(told["devices"])])
+              "the snapshot has it too, and the memory of other processes", [str(written["devices"])])
     for name, arguments, words, more in [
             ("no driver", [holder.pid], "Init_v2: NVML answered 9: Driver Not Loaded", {"FAKE_NVML_FAIL": "Init_v2:9"}),
             ("processes that NVML does not list", [holder.pid], "RunningProcesses: NVML answered 3: Not Supported",

@@ -201,7 +201,8 @@ TEST_F(HostBackendTest, AStreamCannotWaitForItself) {
   EXPECT_OK(backend_->stream_destroy(state.stream));
 }
 
-// Another thread may get the addresses from malloc() as soon as they are unmapped. A copy to them must not be redirected.
+// Another thread may get the addresses from malloc() as soon as they are unmapped. A copy to them must not be
+// redirected.
 TEST_F(HostBackendTest, AStrictBackendForgetsAddressesBeforeTheyAreUnmapped) {
   Backend *strict = nullptr;
   ASSERT_OK(host_backend_create(allocator_.allocator(), log_.log(), HostBackendOptions{64 * kMiB, 1, true}, &strict));
