@@ -115,8 +115,6 @@ inline constexpr uint64_t kFabricHandleSize = 64;
 class Backend {
  public:
   explicit Backend(const HostAllocator &allocator, const Log &log) : allocator_(allocator), log_(log) {}
-  Backend(const Backend &) = delete;
-  Backend &operator=(const Backend &) = delete;
   // Ends the backend's threads and destroys the object. The engine has freed everything before.
   virtual void destroy();
 

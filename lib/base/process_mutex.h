@@ -16,15 +16,9 @@
 namespace gmm {
 
 // Constant-initialised, without a destructor.
-class ProcessMutex {
+class ProcessMutex : Ranked {
  public:
-#if defined(GMM_LOCK_CHECKS)
-  constexpr explicit ProcessMutex(LockRank rank) : rank_(rank) {}
-#else
-  constexpr explicit ProcessMutex(LockRank) {}
-#endif
-  ProcessMutex(const ProcessMutex &) = delete;
-  ProcessMutex &operator=(const ProcessMutex &) = delete;
+  constexpr explicit ProcessMutex(LockRank rank) : Ranked(rank) {}
   // True: a process that forked this one used the lock, and this process did not yet. The caller resets what the lock
   // guards.
   [[nodiscard]] bool lock();
@@ -32,10 +26,22 @@ class ProcessMutex {
 
  private:
   bool lock_word();
-#if defined(GMM_LOCK_CHECKS)
-  const LockRank rank_;
-#endif
   std::atomic<uint32_t> word_{0};  // the generation of the process that used it last, and two bits
+};
+
+// Holds such a lock. reset() runs first where the lock's memory is the parent's.
+template <typename Reset>
+class ProcessGuard {
+ public:
+  ProcessGuard(ProcessMutex &mutex, Reset reset) : mutex_(mutex) {
+    if (mutex.lock()) reset();
+  }
+  ~ProcessGuard() { mutex_.unlock(); }
+  ProcessGuard(const ProcessGuard &) = delete;
+  ProcessGuard &operator=(const ProcessGuard &) = delete;
+
+ private:
+  ProcessMutex &mutex_;
 };
 
 }  // namespace gmm

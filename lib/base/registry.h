@@ -31,8 +31,6 @@ class Registry {
 
   // `places`: constant-initialised memory of `count` places, which lives as long as the registry.
   constexpr Registry(Place *places, uint32_t count) : places_(places), count_(count) {}
-  Registry(const Registry &) = delete;
-  Registry &operator=(const Registry &) = delete;
 
   // Takes the lowest free slot. False: all are taken.
   [[nodiscard]] bool add(void *object, RegistryKey *out);
@@ -45,7 +43,6 @@ class Registry {
   bool lives(const RegistryKey &key);
 
  private:
-  class Guard;
   void forget_parent();
 
   Place *const places_;

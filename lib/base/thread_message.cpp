@@ -19,19 +19,12 @@ constinit uint32_t g_own_used = 0;
 constinit ThreadMessage *g_all = nullptr;
 constinit uint32_t g_count = 0, g_next_look = kOwnRooms;
 
-class MessagesGuard {
- public:
-  MessagesGuard() {
-    if (!g_messages_mutex.lock()) return;
-    // The parent's rooms stay as they are: the thread that forked still reads one of them.
-    g_own_used = kOwnRooms;
-    g_all = nullptr;
-    g_count = 0;
-  }
-  ~MessagesGuard() { g_messages_mutex.unlock(); }
-  MessagesGuard(const MessagesGuard &) = delete;
-  MessagesGuard &operator=(const MessagesGuard &) = delete;
-};
+// The parent's rooms stay as they are: the thread that forked still reads one of them.
+void reset_messages() {
+  g_own_used = kOwnRooms;
+  g_all = nullptr;
+  g_count = 0;
+}
 
 ThreadMessage *find_free() {
   for (ThreadMessage *each = g_all; each != nullptr; each = each->next)
@@ -66,7 +59,7 @@ ThreadMessage *make_thread_message() {
   ThreadRecord &record = own_thread_record();
   if (record.message != nullptr) return record.message;
   list_thread_record_if_held();
-  const MessagesGuard guard;
+  const ProcessGuard guard(g_messages_mutex, reset_messages);
   ThreadMessage *message = find_free();
   if (message == nullptr) message = make();
   if (message == nullptr) return nullptr;
@@ -78,12 +71,12 @@ ThreadMessage *make_thread_message() {
 
 void end_thread_message(ThreadMessage *message) {
   if (message == nullptr) return;
-  const MessagesGuard guard;
+  const ProcessGuard guard(g_messages_mutex, reset_messages);
   message->thread = 0;
 }
 
 void trim_thread_messages() {
-  const MessagesGuard guard;
+  const ProcessGuard guard(g_messages_mutex, reset_messages);
   for (ThreadMessage **link = &g_all; *link != nullptr;) {
     ThreadMessage *each = *link;
     if (is_own(each) || (each->thread != 0 && thread_runs(each->thread))) {

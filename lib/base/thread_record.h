@@ -41,7 +41,7 @@ struct ThreadRecord {
   } parts[kThreadParts];
   uint64_t id;             // never used again in the process; 0: no number yet
   ThreadMessage *message;  // the text of the thread's last failure
-  uint64_t era;            // of the list that it is in (thread_record.cpp)
+  uint64_t epoch;          // of the list that it is in (thread_record.cpp)
   ThreadRecord *next, *previous;
 
   template <typename T>

@@ -50,8 +50,6 @@ struct DeviceState {
 class Devices {
  public:
   Devices(const HostAllocator &allocator, const Log &log) : allocator_(allocator), log_(log) {}
-  Devices(const Devices &) = delete;
-  Devices &operator=(const Devices &) = delete;
 
   // Opens the driver and reads what each device can do.
   Status open();
