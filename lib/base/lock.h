@@ -24,7 +24,7 @@ struct ThreadLocks {
   uint32_t held = 0;
   bool has_messages = false;  // for the log, queued while a lock was held
 };
-// Not of the initial-exec model, whose room a library that is opened late may not get.
+// Not of the initial-exec model, whose storage a library that is opened late may not get.
 // NOLINTNEXTLINE(bugprone-dynamic-static-initializers): constinit says that it is not
 extern constinit thread_local ThreadLocks t_locks;
 
@@ -62,8 +62,8 @@ class MessagesWait {
 
 // --- The checks --------------------------------------------------------------------------------------------------
 
-// Which locks a function of the program may find held. The progress of a pause finds those of its operation, as its
-// memory must not change until the end.
+// The functions of the program, which run without a lock of the library. The progress of a pause finds those of its
+// operation, as its memory must not change until the end.
 enum class ProgramCall { kLog, kOutOfMemory, kProgress, kWrite, kWatch, kAsk };
 
 #if defined(GMM_LOCK_CHECKS)

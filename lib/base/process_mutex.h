@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A mutex for what all contexts of a process share. It is usable in a forked child, whoever held it at the fork.
+// A mutex for objects that all contexts of a process share. It is usable in a forked child, even if another thread held
+// it at the fork.
 //
 // A child has one thread, and memory as it was in the middle of whatever the parent's other threads did. An ordinary
 // mutex that one of those held stays locked for ever. This one knows the process that locked it: a lock of another
-// process is free. What it guards may be half written then, so the first holder in the child is told to make it anew.
+// process is free. The guarded memory may be half written then, so lock() tells the first holder in the child to reset
+// it.
 #ifndef GMM_BASE_PROCESS_MUTEX_H
 #define GMM_BASE_PROCESS_MUTEX_H
 

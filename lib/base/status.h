@@ -24,7 +24,7 @@ class [[nodiscard]] Status {
 
 // Sets the calling thread's message, printf-style: what was asked, what stood in the way, what to do.
 [[gnu::format(printf, 2, 3)]] Status fail(gmm_result code, const char *format, ...);
-// The same as fail(), with the driver's or the system's own number.
+// fail() with the driver's or the system's own number.
 [[gnu::format(printf, 3, 4)]] Status fail_native(gmm_result code, int32_t native, const char *format, ...);
 // A success with a message: the code is above 0.
 [[gnu::format(printf, 2, 3)]] Status remark(gmm_result code, const char *format, ...);

@@ -11,17 +11,17 @@
 namespace gmm {
 namespace {
 
-// The first rooms are memory of the library's own: an unloaded library leaves nothing while few threads saw failures.
-constexpr uint32_t kOwnRooms = 16;
+// The first messages are memory of the library's own: an unloaded library leaves nothing while few threads saw failures.
+constexpr uint32_t kOwnMessages = 16;
 constinit ProcessMutex g_messages_mutex{LockRank::kThreadMessages};
-constinit ThreadMessage g_own[kOwnRooms] = {};
+constinit ThreadMessage g_own[kOwnMessages] = {};
 constinit uint32_t g_own_used = 0;
 constinit ThreadMessage *g_all = nullptr;
-constinit uint32_t g_count = 0, g_next_look = kOwnRooms;
+constinit uint32_t g_count = 0, g_next_look = kOwnMessages;
 
-// The parent's rooms stay as they are: the thread that forked still reads one of them.
+// The parent's messages stay as they are: the thread that forked still reads one of them.
 void reset_messages() {
-  g_own_used = kOwnRooms;
+  g_own_used = kOwnMessages;
   g_all = nullptr;
   g_count = 0;
 }
@@ -29,8 +29,8 @@ void reset_messages() {
 ThreadMessage *find_free() {
   for (ThreadMessage *each = g_all; each != nullptr; each = each->next)
     if (each->thread == 0) return each;
-  if (g_own_used == kOwnRooms && g_count >= g_next_look) {
-    // Threads that ended while nobody held the records left theirs.
+  if (g_own_used == kOwnMessages && g_count >= g_next_look) {
+    // Messages of threads that ended while nobody held the records.
     for (ThreadMessage *each = g_all; each != nullptr; each = each->next)
       if (!thread_runs(each->thread)) return each;
     g_next_look = g_count * 2;
@@ -40,7 +40,7 @@ ThreadMessage *find_free() {
 
 ThreadMessage *make() {
   ThreadMessage *made = nullptr;
-  if (g_own_used < kOwnRooms)
+  if (g_own_used < kOwnMessages)
     made = &g_own[g_own_used++];
   else if (void *memory = std::malloc(sizeof(ThreadMessage)))
     made = ::new (memory) ThreadMessage;
@@ -51,7 +51,7 @@ ThreadMessage *make() {
   return made;
 }
 
-bool is_own(const ThreadMessage *message) { return message >= g_own && message < g_own + kOwnRooms; }
+bool is_own(const ThreadMessage *message) { return message >= g_own && message < g_own + kOwnMessages; }
 
 }  // namespace
 

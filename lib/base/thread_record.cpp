@@ -36,9 +36,9 @@ __attribute__((noinline)) ThreadRecord &own_thread_record() {
 
 namespace {
 
-// The descriptor is two words: a function of the loader, and its argument. For static room the argument is the distance
-// from the thread pointer; else it is an address, which no distance to this record equals. A linker that knows the
-// distance puts it in the place of the descriptor's address.
+// The descriptor is two words: a function of the loader, and its argument. For static storage the argument is the
+// distance from the thread pointer; else it is an address, which no distance to this record equals. A linker that knows
+// the distance puts it in the place of the descriptor's address.
 void find_memo() {
   const char *pointer;
   intptr_t descriptor;
@@ -60,7 +60,7 @@ void find_memo() {}
 
 namespace {
 
-// Guards what follows. No other lock but a registry's is taken under it.
+// Guards the variables below. No other lock but a registry's is taken under it.
 constinit ProcessMutex g_records_mutex{LockRank::kThreadRecords};
 constinit uint32_t g_holders = 0;
 constinit bool g_has_key = false;
@@ -163,7 +163,7 @@ void release_thread_records() {
     g_has_key = false;
   }
   trim_thread_messages();
-  // They found their records given up, or end what no context knows any more; then the library may be unloaded.
+  // They found their records given up, or end parts that no context knows any more. Then the library may be unloaded.
   while (const uint32_t ending = g_ending.load(std::memory_order_acquire)) wait_while(g_ending, ending);
 }
 

@@ -21,7 +21,7 @@ import tap  # noqa: E402
 
 WARNINGS = ["-pedantic", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wundef", "-Wold-style-cast", "-Werror"]
 PLAIN = ["-fno-exceptions", "-fno-rtti"]
-# What a user's project may ask for beyond that, of the compilers that know it.
+# Further warnings of a user's project, of the compilers that know them.
 MORE_WARNINGS = {"g++": ["-Wuseless-cast", "-Wnon-virtual-dtor"], "clang++": ["-Wnon-virtual-dtor"]}
 # Templates are looked at where they are used.
 USER = """
@@ -86,11 +86,11 @@ def check_text(root):
     text = (root / "include/gmm/gmm.hpp").read_text(encoding="utf-8")
     code = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
     used = set(re.findall(r"\b(gmm_\w+)\b(?=[(,])", code)) & names
-    told = set()
+    named = set()
     for mentioned in re.findall(r"C:((?:[\s*]+gmm_\w+\(\),?)+)", text):
-        told |= set(re.findall(r"gmm_\w+", mentioned))
+        named |= set(re.findall(r"gmm_\w+", mentioned))
     tap.check(used == names, f"gmm.hpp calls the {len(names)} functions of the headers", sorted(names ^ used))
-    tap.check(told == names, "a comment of gmm.hpp names each", sorted(names ^ told))
+    tap.check(named == names, "a comment of gmm.hpp names each", sorted(names ^ named))
 
     own = structs(text)
     lines = []

@@ -94,8 +94,8 @@ def main():
             for word in words:
                 text = run(build + "/lib/cli/gmm", *filter(None, [word]), "--help").stdout
                 page = manual["-".join(filter(None, ("gmm", word))) + ".1"].read_text(encoding="utf-8")
-                told = set(re.findall(r"^  (--[a-z-]+)", text, re.MULTILINE))
-                lost = [option for option in told if option.replace("-", "\\-") not in page]
+                shown = set(re.findall(r"^  (--[a-z-]+)", text, re.MULTILINE))
+                lost = [option for option in shown if option.replace("-", "\\-") not in page]
                 tap.check(len(text) > 100 and not lost and ".SH NAME" in page,
                           f"the page of gmm {word} has what --help prints", [*lost, *text.splitlines()[:3]])
                 tap.check(stated != "" and f'"{stated}"' in page.replace("\\-", "-"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions of the headers = gmm.map = what the library exports. And what the library must not have.
+"""Functions of the headers = gmm.map = exports of the library. And things that the library must not have.
 
 Usage: symbols_test.py SOURCE_ROOT LIBGMM_SO LIBGMM_A
 """

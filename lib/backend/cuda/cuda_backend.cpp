@@ -604,7 +604,7 @@ Status CudaBackend::create_comm(Device device, uint64_t size, PhysicalHandle *ou
   count_call();
   CUresult result = driver_.cuMemCreate(&handle, size, &properties, 0);
   if (had_fabric && (result == CUDA_ERROR_NOT_PERMITTED || means_not_here(result))) {
-    // The device has fabric handles, but this machine has no IMEX channel for them. What else is wrong shows now.
+    // The device has fabric handles, but this machine has no IMEX channel for them. Another fault shows now.
     state->fabric.store(false, std::memory_order_relaxed);
     properties = devices_.comm_properties(*state);
     count_call();
@@ -960,7 +960,7 @@ Status CudaBackend::shared_event_export(Device device, NativeEvent event, uint8_
   return Status();
 }
 
-// The engine watches the maker's life. After the maker's death the driver alone decides what becomes of a wait.
+// The engine watches the maker's life. After the maker's death the driver alone decides how a wait ends.
 Status CudaBackend::shared_event_import(Device device, const uint8_t handle[kLegacyHandleSize], int32_t, const Peer &,
                                         NativeEvent *out) {
   if (driver_.cuIpcOpenEventHandle == nullptr) return driver_.missing("cuIpcOpenEventHandle");

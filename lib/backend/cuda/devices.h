@@ -22,7 +22,7 @@
 
 namespace gmm::cuda {
 
-// A device: the driver's answers about it when the backend was opened, and what was made on it since.
+// A device: the driver's answers about it when the backend was opened, and the objects that were made on it since.
 struct DeviceState {
   CUdevice handle = 0;
   uint64_t granularity = 0;  // 0: the device has no VMM

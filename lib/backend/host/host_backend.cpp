@@ -107,7 +107,7 @@ class HostBackend final : public Backend {
   Status map_device_memory(uint64_t size, int32_t fd, void **out);
   Status map_new_file(Kind kind, uint64_t size, Allocation *out);
 
-  uint64_t memory_;  // what a card says is known after the constructor
+  uint64_t memory_;  // that of a card is known after the constructor
   const uint32_t devices_;
   const bool is_strict_;
   uint8_t machine_[16] = {};

@@ -64,7 +64,7 @@ Status HostSharedEvent::open(const HostAllocator &allocator, int32_t fd, const P
 void HostSharedEvent::release() {
   if (references_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   MessageGuard message_guard;
-  // The system cannot refuse to unmap and close what this object alone mapped and opened.
+  // The system cannot refuse to unmap and close a page that this object alone mapped.
   if (page_ != nullptr) os::unmap(page_, kPageSize).ignore();
   for (int32_t fd : {fd_, maker_.connection, maker_.process})
     if (fd >= 0) os::close_file(fd).ignore();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of the backends share. tests/api holds what every backend must do.
+// Helpers of the tests of the backends. The duties of every backend are tested in tests/api.
 #ifndef GMM_TESTS_UNIT_BACKEND_BACKEND_TEST_H
 #define GMM_TESTS_UNIT_BACKEND_BACKEND_TEST_H
 
@@ -16,7 +16,7 @@
 
 namespace gmm::test {
 
-// Counts what it gives, to find leaks, and can fail the k-th request.
+// Counts its memory, to find leaks, and can fail the k-th request.
 class CountingAllocator {
  public:
   HostAllocator allocator() { return HostAllocator(&allocate, &deallocate, this); }

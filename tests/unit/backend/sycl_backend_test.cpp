@@ -53,7 +53,7 @@ TEST(SyclLibrary, OfSomethingElseIsNoBackend) {
   EXPECT_NE(std::strstr(last_message(), "has no DPCTL"), nullptr) << last_message();
 }
 
-// What a program does with SYCL beside gmm, in the context that dpctl gives its queues.
+// A program uses SYCL beside gmm, in the context that dpctl gives the program's queues.
 class SyclBackendTest : public ::testing::Test {
  protected:
   static constexpr Device kFirst{0};
@@ -112,7 +112,7 @@ TEST_F(SyclBackendTest, HasTheThreeKindsOfUsmAndNoVmm) {
   EXPECT_FAILS(GMM_ERROR_NOT_SUPPORTED, backend().pin(&info, kUnit, 0, kFirst, &base));
 }
 
-// Both sides see one context: what either allocated has its kind for the other.
+// Both sides see one context: memory of either has its kind for the other.
 TEST_F(SyclBackendTest, KindsAreTheSameOnBothSides) {
   const struct {
     Kind kind;
