@@ -11,7 +11,8 @@
 namespace gmm {
 namespace {
 
-// The first messages are memory of the library's own: an unloaded library leaves nothing while few threads saw failures.
+// The first messages are memory of the library's own: an unloaded library leaves nothing while few threads saw
+// failures.
 constexpr uint32_t kOwnMessages = 16;
 constinit ProcessMutex g_messages_mutex{LockRank::kThreadMessages};
 constinit ThreadMessage g_own[kOwnMessages] = {};
