@@ -9,7 +9,6 @@
 
 %pragma(csharp) moduleclassmodifiers="internal static class"
 %pragma(csharp) imclassclassmodifiers="internal class"
-%typemap(csclassmodifiers) SWIGTYPE "internal class"
 
 %{
 #include "native.h"
@@ -75,10 +74,6 @@ SWIGEXPORT void SWIGSTDCALL GmmRegisterCallbacks(gmm_csharp_fail_fn fail, gmm_cs
 %typemap(cstype) void *GMM_ADDRESS "global::System.IntPtr"
 %typemap(csin) void *GMM_ADDRESS "$csinput"
 %typemap(csout) void *GMM_ADDRESS { return $imcall; }
-%typemap(csvarin) void *GMM_ADDRESS %{
-    set { $imcall; } %}
-%typemap(csvarout) void *GMM_ADDRESS %{
-    get { return $imcall; } %}
 %typemap(in) void *GMM_ADDRESS %{ $1 = ($1_ltype)$input; %}
 %typemap(out) void *GMM_ADDRESS %{ $result = (void *)$1; %}
 
@@ -134,10 +129,8 @@ GMM_CSHARP_BYTES(const gmm_ipc_handle *GMM_IN_BYTES, "Callbacks.CheckIpcHandle($
 %enddef
 GMM_CSHARP_CALLBACK((gmm_oom_fn fn, void *user), gmm_csharp_oom)
 GMM_CSHARP_CALLBACK((gmm_write_fn fn, void *user), gmm_csharp_write)
-GMM_CSHARP_CALLBACK((gmm_lease_ask_fn fn, void *user), gmm_csharp_asked)
 GMM_CSHARP_CALLBACK((void (*fn)(void *user), void *user), gmm_csharp_run)
 
-%apply void *GMM_ADDRESS { void * }
 %apply void *GMM_ADDRESS { void * }
 enum {
   GMM_CSHARP_TASK = 0,

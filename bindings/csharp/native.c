@@ -119,11 +119,19 @@ static int32_t watch(void *user, const gmm_watch_info *info) {
   return answer;
 }
 
+/* Without memory for the request it is not heard this time: the lease calls again. */
+static int32_t lease_asked(void *user, const gmm_lease_ask *wanted) {
+  const gmm_csharp_request request = {.user = user, .kind = GMM_CSHARP_ASKED};
+  (void)ask(request, wanted, wanted->struct_size, NULL);
+  return 0;
+}
+
 void *gmm_csharp_callback(const char *type) {
   void *found = NULL;
   if (strcmp(type, "gmm_log_callback") == 0) *(void (**)(void *, gmm_log_level, const char *)) & found = log_line;
   if (strcmp(type, "gmm_progress_callback") == 0) *(gmm_progress_fn *)&found = progress;
   if (strcmp(type, "gmm_watch_callback") == 0) *(gmm_watch_fn *)&found = watch;
+  if (strcmp(type, "gmm_lease_ask_callback") == 0) *(gmm_lease_ask_fn *)&found = lease_asked;
   return found;
 }
 
@@ -138,13 +146,6 @@ gmm_result gmm_csharp_check_outside(int in_budget) {
 /* The library calls these two on the thread of the caller. */
 int32_t gmm_csharp_oom(void *user, const gmm_oom_info *info) { return oom_delegate(user, info); }
 int32_t gmm_csharp_write(void *user, const char *text, uint64_t size) { return write_delegate(user, text, size); }
-
-/* Without memory for the request it is not heard this time: the lease calls again. */
-int32_t gmm_csharp_asked(void *user, const gmm_lease_ask *wanted) {
-  const gmm_csharp_request request = {.user = user, .kind = GMM_CSHARP_ASKED};
-  (void)ask(request, wanted, wanted->struct_size, NULL);
-  return 0;
-}
 
 /* A task must not be lost, so this waits for host memory. */
 void gmm_csharp_run(void *user) {

@@ -58,7 +58,6 @@ void *gmm_csharp_callback(const char *type);
 
 int32_t gmm_csharp_oom(void *user, const gmm_oom_info *info);
 int32_t gmm_csharp_write(void *user, const char *text, uint64_t size);
-int32_t gmm_csharp_asked(void *user, const gmm_lease_ask *ask);
 void gmm_csharp_run(void *user);
 
 #endif

@@ -22,36 +22,6 @@
 #include "struct.h"
 %}
 
-/* Structs of leases have no finalizer: try-with-resources closes them. */
-%typemap(javaclassmodifiers) SWIGTYPE "final class"
-%typemap(javainterfaces) SWIGTYPE "AutoCloseable"
-%typemap(javafinalize) SWIGTYPE ""
-%typemap(javabody) SWIGTYPE %{
-  private long swigCPtr;
-  private boolean swigCMemOwn;
-
-  $javaclassname(long cPtr, boolean cMemoryOwn) {
-    if (cPtr == 0) {
-      throw new OutOfMemoryError("no host memory for a $javaclassname");
-    }
-    swigCMemOwn = cMemoryOwn;
-    swigCPtr = cPtr;
-  }
-
-  static long getCPtr($javaclassname obj) {
-    return (obj == null) ? 0 : obj.swigCPtr;
-  }
-%}
-%typemap(javadestruct, methodname="close", methodmodifiers="public") SWIGTYPE {
-    if (swigCPtr != 0) {
-      if (swigCMemOwn) {
-        swigCMemOwn = false;
-        $jnicall;
-      }
-      swigCPtr = 0;
-    }
-  }
-
 /* Results. The exception stays pending while the wrapper finishes, which then leaves the outputs alone. "Not yet" is
  * asked for in loops, and is no exception. */
 %typemap(jni) gmm_result "jint"
@@ -82,7 +52,6 @@
 %typemap(javaout) void *GMM_ADDRESS { return $jnicall; }
 %typemap(in) void *GMM_ADDRESS %{ $1 = ($1_ltype)(uintptr_t)$input; %}
 %typemap(out) void *GMM_ADDRESS %{ $result = (jlong)(uintptr_t)$1; %}
-%typemap(memberin) void *GMM_ADDRESS %{ $1 = $input; %}
 
 /* Outputs: arrays of at least one element, or null where the C interface takes NULL. */
 %define GMM_JAVA_OUT(Pattern, CType, JniArray, JavaArray, JniType, Setter)
@@ -159,18 +128,17 @@ GMM_JAVA_OUT_BYTES(gmm_ipc_handle)
 %typemap(freearg) gmm_tag *tags %{ if ($1) (*jenv)->ReleaseIntArrayElements(jenv, $input, (jint *)$1, 0); %}
 
 /* Text: UTF-8, where JNI's own strings are modified UTF-8. */
-%typemap(jni) const char *, char [ANY] "jbyteArray"
-%typemap(jtype) const char *, char [ANY] "byte[]"
-%typemap(jstype) const char *, char [ANY] "String"
-%typemap(javain) const char *, char [ANY] "Text.encode($javainput)"
-%typemap(javaout) const char *, char [ANY] { return Text.decode($jnicall); }
+%typemap(jni) const char * "jbyteArray"
+%typemap(jtype) const char * "byte[]"
+%typemap(jstype) const char * "String"
+%typemap(javain) const char * "Text.encode($javainput)"
+%typemap(javaout) const char * { return Text.decode($jnicall); }
 %typemap(in) const char * %{
   $1 = NULL;
   if ($input && !($1 = gmm_java_text(jenv, $input))) return $null;
 %}
 %typemap(freearg) const char * %{ free((void *)$1); %}
 %typemap(out) const char * %{ $result = $1 ? gmm_java_bytes(jenv, $1, strlen($1)) : NULL; %}
-%typemap(out) char [ANY] %{ $result = gmm_java_field(jenv, $1, $1_dim0); %}
 
 /* Callbacks. callbacks_new() makes the user pointer, which callbacks_delete() ends. */
 %define GMM_JAVA_CALLBACK(Pattern, Trampoline)
@@ -184,8 +152,6 @@ GMM_JAVA_OUT_BYTES(gmm_ipc_handle)
 %}
 %enddef
 GMM_JAVA_CALLBACK((gmm_oom_fn fn, void *user), gmm_java_oom)
-/* The user pointer of a lease is a LeaseCall. */
-GMM_JAVA_CALLBACK((gmm_lease_ask_fn fn, void *user), gmm_java_asked)
 
 /* The library calls the writer on this thread, during the call. */
 %typemap(jni) (gmm_write_fn fn, void *user) "jobject"

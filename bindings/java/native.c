@@ -70,7 +70,7 @@ JNIEXPORT jint JNICALL JNI_OnLoad(JavaVM *vm, void *reserved) {
                  (writer_write = method(env, "io/gmm/SnapshotWriter", "write", "([B)Z")) &&
                  (progress_call = method(env, "io/gmm/ProgressCall", "call", "(JJ)Z")) &&
                  (watch_call = method(env, "io/gmm/WatchCall", "call", "([B)Z")) &&
-                 (lease_call = method(env, "io/gmm/LeaseCall", "call", "([BIIJJ)V"))
+                 (lease_call = method(env, "io/gmm/LeaseCall", "call", "([B)Z"))
              ? JNI_VERSION_1_8
              : JNI_ERR;
 }
@@ -104,11 +104,6 @@ jbyteArray gmm_java_bytes(JNIEnv *jenv, const void *bytes, size_t length) {
   jbyteArray array = (*jenv)->NewByteArray(jenv, (jsize)length);
   if (array) (*jenv)->SetByteArrayRegion(jenv, array, 0, (jsize)length, (const jbyte *)bytes);
   return array;
-}
-
-jbyteArray gmm_java_field(JNIEnv *jenv, const char *text, size_t size) {
-  const void *end = memchr(text, 0, size);
-  return gmm_java_bytes(jenv, text, end ? (size_t)((const char *)end - text) : size);
 }
 
 void *gmm_java_options(JNIEnv *jenv, jbyteArray array) {
@@ -160,22 +155,35 @@ void gmm_java_callbacks_delete(JNIEnv *jenv, uint64_t callbacks) {
   (*jenv)->DeleteGlobalRef(jenv, (jobject)(uintptr_t)callbacks);
 }
 
+/* A message or an event may come while an earlier callback's exception is on its way out of the same call. Java is not
+ * called with it: it is set aside until put_back(). */
+static jthrowable set_aside(JNIEnv *env) {
+  jthrowable pending = (*env)->ExceptionOccurred(env);
+  if (pending) (*env)->ExceptionClear(env);
+  return pending;
+}
+
+/* Describes an exception of the callback itself, for which there is no caller. Whether there was one. */
+static jboolean put_back(JNIEnv *env, jthrowable pending) {
+  const jboolean threw = (*env)->ExceptionCheck(env);
+  if (threw) {
+    (*env)->ExceptionDescribe(env);
+    (*env)->ExceptionClear(env);
+  }
+  if (pending) (*env)->Throw(env, pending);
+  return threw;
+}
+
 static void gmm_java_log(void *user, gmm_log_level level, const char *message) {
   JNIEnv *env = environment();
   if (!env) return;
-  /* A message may come while an earlier callback's exception is on its way out of the same call. */
-  jthrowable pending = (*env)->ExceptionOccurred(env);
-  if (pending) (*env)->ExceptionClear(env);
+  jthrowable pending = set_aside(env);
   jbyteArray text = gmm_java_bytes(env, message, strlen(message));
   if (text) {
     (*env)->CallVoidMethod(env, (jobject)user, callbacks_log, (jint)level, text);
     (*env)->DeleteLocalRef(env, text);
   }
-  if ((*env)->ExceptionCheck(env)) {
-    (*env)->ExceptionDescribe(env);
-    (*env)->ExceptionClear(env);
-  }
-  if (pending) (*env)->Throw(env, pending);
+  put_back(env, pending);
 }
 
 /* Calls a method that gets the bytes of a struct, which the library lends. No local reference is left. */
@@ -215,41 +223,28 @@ static int32_t gmm_java_progress(void *user, uint64_t done, uint64_t total) {
   return (*env)->ExceptionCheck(env) || !more;
 }
 
-/* Runs on the watcher's thread. WatchCall reports what the program throws, which refuses. At the end of the machine
- * nobody is left to refuse. */
-static int32_t gmm_java_watch(void *user, const gmm_watch_info *info) {
+/* Runs on a thread of the program or of the library. WatchCall and LeaseCall report an exception of the program, which
+ * refuses. At the end of the machine nobody is left to ask. */
+static int32_t hear(void *user, jmethodID called, const void *info) {
   JNIEnv *env = environment();
   if (!env) return 0;
-  const jboolean agrees = call_with(env, user, watch_call, info);
-  if ((*env)->ExceptionCheck(env)) {
-    (*env)->ExceptionDescribe(env);
-    (*env)->ExceptionClear(env);
-    return 1;
-  }
-  return !agrees;
+  jthrowable pending = set_aside(env);
+  const jboolean agrees = call_with(env, user, called, info);
+  return put_back(env, pending) || !agrees;
+}
+
+static int32_t gmm_java_watch(void *user, const gmm_watch_info *info) { return hear(user, watch_call, info); }
+
+static int32_t gmm_java_asked(void *user, const gmm_lease_ask *ask) {
+  (void)hear(user, lease_call, ask); /* a lease takes no answer */
+  return 0;
 }
 
 uint64_t gmm_java_callback(const char *type) {
   if (strcmp(type, "gmm_log_callback") == 0) return (uint64_t)(uintptr_t)gmm_java_log;
   if (strcmp(type, "gmm_progress_callback") == 0) return (uint64_t)(uintptr_t)gmm_java_progress;
   if (strcmp(type, "gmm_watch_callback") == 0) return (uint64_t)(uintptr_t)gmm_java_watch;
-  return 0;
-}
-
-/* Runs on the lease's thread. LeaseCall reports what the program throws. */
-int32_t gmm_java_asked(void *user, const gmm_lease_ask *ask) {
-  JNIEnv *env = environment();
-  if (!env) return 0;
-  jbyteArray name = gmm_java_field(env, ask->name, sizeof ask->name);
-  if (name) {
-    (*env)->CallVoidMethod(env, (jobject)user, lease_call, name, (jint)ask->process, (jint)ask->priority,
-                           (jlong)ask->bytes, (jlong)ask->waiting_ms);
-    (*env)->DeleteLocalRef(env, name);
-  }
-  if ((*env)->ExceptionCheck(env)) {
-    (*env)->ExceptionDescribe(env);
-    (*env)->ExceptionClear(env);
-  }
+  if (strcmp(type, "gmm_lease_ask_callback") == 0) return (uint64_t)(uintptr_t)gmm_java_asked;
   return 0;
 }
 

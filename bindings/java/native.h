@@ -25,9 +25,6 @@ int gmm_java_check_length(JNIEnv *jenv, jbyteArray array, size_t length);
 /** A new array with these bytes; NULL with an exception pending. */
 jbyteArray gmm_java_bytes(JNIEnv *jenv, const void *bytes, size_t length);
 
-/** The text in a field of `size` bytes, with or without a NUL. */
-jbyteArray gmm_java_field(JNIEnv *jenv, const char *text, size_t size);
-
 /** The descriptor in these bytes (struct.h), for free(); NULL with an exception pending. */
 void *gmm_java_options(JNIEnv *jenv, jbyteArray array);
 
@@ -51,7 +48,6 @@ void gmm_java_callbacks_delete(JNIEnv *jenv, uint64_t callbacks);
 
 int32_t gmm_java_oom(void *user, const gmm_oom_info *info);
 int32_t gmm_java_write(void *user, const char *text, uint64_t size);
-int32_t gmm_java_asked(void *user, const gmm_lease_ask *ask);
 void gmm_java_run(void *user);
 
 #endif

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the values, options and enums of a language from the C headers.
+"""Writes the values, options, enums and forwarding methods of a language from the C headers.
 
 Usage: generate.py --language java|csharp|python --include FOLDER --out FOLDER [--members FOLDER] [--swig SWIG]
                    [-- ARGUMENT_OF_SWIG...]
 
 SWIG parses the headers (swig -xml); the documentation is that of the headers' comments. With arguments for SWIG, SWIG
 then writes the calls. FOLDER is emptied first, so that no class of an older interface is left in it. For Python it
-gets one file, values.py.
+gets values.py, and values.i for SWIG.
 
-The rules, which a new field, flag, enumerator or struct follows without work:
+The rules, which a new field, flag, enumerator, struct or function follows without work:
  - `typedef uint32_t gmm_x;` before an enum makes it the enum X. The enumerators lose their common prefix.
- - A struct *_info (and gmm_lease_ask) is an answer: an immutable value, decoded from the bytes of the C struct.
+ - A struct *_info (and gmm_lease_ask) is an answer: an immutable value, which reads the bytes of the C struct.
  - A struct *_desc is a class of options, which encodes itself into the bytes of the C struct (struct.h).
  - A field whose comment begins with `GMM_X_*` holds the flags of that prefix: each is a property that is true or false.
    The number itself is shown if the field has another name than `flags`.
@@ -18,7 +18,10 @@ The rules, which a new field, flag, enumerator or struct follows without work:
    and handles are left out.
  - Text and lists of options (a pointer, with `<singular>_count` beside it) lie behind the struct.
  - A field that has the name of a flag of its struct sets that flag (gmm_scope_desc).
- - FOLDER/<Class>.java of --members has the members of a class that are written by hand. C# has partial classes.
+ - A function that takes a handle and no callback, and makes no object, is a method that forwards to it. The handle is
+   the class. What takes an address of a block is a method of the context and one of the buffer, for a part of it, too.
+ - FOLDER/<Class>.java of --members has the members of a class that are written by hand. C# has partial classes. The
+   forwarding methods of Java's class X are in XCalls, which X extends.
 """
 import argparse
 import pathlib
@@ -33,21 +36,39 @@ import xml.etree.ElementTree as ElementTree
 # Names that the rules do not give, which the languages have used since their first version.
 TYPE_NAMES = {'gmm_tag_info': 'pause_info', 'gmm_stats_info': 'statistics', 'gmm_scope_desc': 'scope',
               'gmm_ipc_legacy_info': 'legacy_handle', 'gmm_lease_request_desc': 'lease_request'}
-FIELD_NAMES = {'gmm_context_desc.log': 'logger'}
+FIELD_NAMES = {'gmm_context_desc.log': 'logger', 'gmm_lease_desc.floor_bytes': 'floor'}
 FLAG_NAMES = [(re.compile(r'GMM_IPC_ROUTE_(\w+)'), r'\1_ipc')]
 # Flags that a program passes around are an enum of their own.
 FLAG_ENUMS = {'GMM_WATCH_': 'watch_event'}
 # Numbers, though some of their values have names.
 SCALARS = {'gmm_tag', 'gmm_device', 'gmm_stream'}
 # The interface of a language that stands for a callback. Other callbacks are left to C.
-CALLBACKS = {'gmm_log_callback': 'logger', 'gmm_progress_callback': 'progress'}
+CALLBACKS = {'gmm_log_callback': 'logger', 'gmm_progress_callback': 'progress',
+             'gmm_lease_ask_callback': 'lease_handler'}
 # Lists and callbacks that a call gets beside the options.
 ARGUMENTS = {'gmm_pause_desc.tags', 'gmm_watch_desc.callback'}
 # Classes that only the hand-written layers use.
-INTERNAL = {'gmm_ipc_fd_info', 'gmm_snapshot_info', 'gmm_pin_desc', 'gmm_move_desc', 'gmm_compact_desc',
-            'gmm_ipc_import_desc', 'gmm_ipc_fd_desc', 'gmm_stream_desc', 'gmm_event_desc'}
-# Made of functions, so C and C++ alone have it; and descriptors of leases, which the hand-written layers read.
-LEFT_OUT = ('gmm_semaphore_', 'gmm_lease_desc', 'gmm_lease_request_desc', 'gmm_lease_ask', 'gmm_lease_amount')
+INTERNAL = {'gmm_ipc_fd_info', 'gmm_snapshot_info', 'gmm_pin_desc', 'gmm_ipc_import_desc', 'gmm_ipc_fd_desc',
+            'gmm_stream_desc', 'gmm_event_desc'}
+# Made of functions, so C and C++ alone have it; and the elements of a list that is a map.
+LEFT_OUT = ('gmm_semaphore_', 'gmm_lease_amount')
+# The classes of handles that have forwarding methods. A tag is a number of its context, a buffer a block of it.
+OWNERS = {'gmm_context': 'context', 'gmm_heap': 'heap', 'gmm_event': 'event', 'gmm_ticket': 'ticket',
+          'gmm_lease': 'lease'}
+METHOD_NAMES = {'gmm_context_query': 'info', 'gmm_context_set_decommit': 'set_decommit_after_ms',
+                'gmm_device_query': 'device', 'gmm_ipc_configure': 'configure_ipc', 'gmm_ipc_export': 'export_handle',
+                'gmm_event_export': 'export_handle', 'gmm_ipc_export_legacy': 'export_legacy',
+                'gmm_tag_configure': 'update', 'gmm_tag_query': 'info', 'gmm_tag_find': 'find_tag',
+                'gmm_tag_set_default': 'set_process_default_tag', 'gmm_backup_configure': 'set_backup',
+                'gmm_backup_reserve': 'prepare_backup', 'gmm_backup_query': 'backup_info', 'gmm_limit_set': 'set_limit',
+                'gmm_stats_query': 'statistics', 'gmm_ticket_query': 'info', 'gmm_lease_query': 'info',
+                'gmm_stream_synchronize': 'synchronize', 'gmm_stream_forget': 'forget'}
+BUFFER_NAMES = {'name': 'set_name', 'resume_range': 'resume'}
+# Functions that are more than a call in the languages: they own, keep, order, or throw something.
+BY_HAND = {f'gmm_{name}' for name in (
+    'context_retain context_release ipc_close ipc_export_fd lease_offer lease_return lease_destroy try_free tag_create '
+    'tag_push tag_pop ticket_commit ticket_cancel ticket_destroy unpin reset defer_begin defer_end stream_create '
+    'stream_destroy event_record event_destroy heap_destroy').split()}
 MILLISECONDS = {'java': 'millis', 'csharp': 'milliseconds', 'python': 'ms'}
 MICROSECONDS = {'java': 'micros', 'csharp': 'microseconds', 'python': 'us'}
 NOTICE = 'Written by bindings/swig/generate.py from include/gmm.'
@@ -93,8 +114,15 @@ class Struct:
         return self.c_name.endswith('_desc')
 
 
+class Function:
+    """parameters: (type of C, name), without the handle or the context that comes first; handle: the type of that."""
+
+    def __init__(self, c_name, handle, parameters, doc):
+        self.c_name, self.handle, self.parameters, self.doc = c_name, handle, parameters, doc
+
+
 def comments_of(text):
-    """The comments of a header by what they describe: a type, an enumerator, "struct.field", or "enum FIRST"."""
+    """The comments of a header by what they describe: a type, an enumerator, "struct.field", or a function."""
     token = re.compile(r'/\*\*(?P<after><?)(?P<doc>.*?)\*/|/\*.*?\*/|typedef struct (?P<struct>\w+) \{'
                        r'|(?P<enum>\benum \{)|(?P<end>\} ?\w*;)|#define (?P<macro>GMM_\w+)[^\n/]*'
                        r'|typedef [^;{]*?(?P<typedef>\w+);|(?P<item>GMM_\w+)(?: = [^,/}]*)?,?|'
@@ -125,8 +153,7 @@ def comments_of(text):
         elif match['field'] and struct:
             last = [f'{struct}.{name}' for name in re.findall(r'(\w+)(?:\[\w+\])?\s*[,;]', match['field'])]
         elif match['field']:
-            last = pending = None
-            continue
+            last = re.findall(r'(gmm_\w+)\(', match['field'])[:1]
         else:
             continue
         if pending is not None and last is not None:
@@ -148,6 +175,7 @@ def number(text):
 class Model:
     def __init__(self, swig, include):
         self.comments, self.enums, self.structs, self.typedefs, self.constants = {}, [], {}, {}, {}
+        self.functions = []
         umbrella = (include / 'gmm' / 'gmm.h').read_text()
         headers = re.findall(r'#include <(gmm/\w+\.h)>', umbrella)
         for header in headers:
@@ -173,6 +201,11 @@ class Model:
             name, decl = values.get('name', ''), values.get('decl', '')
             if child.tag == 'cdecl' and values.get('kind') == 'typedef' and not decl:
                 self.typedefs[name] = values['type']
+            parameters = [tuple(parm.find(f'.//attribute[@name="{key}"]').get('value', '') for key in ('type', 'name'))
+                          for parm in child.findall('attributelist/parmlist/parm')] if 'gmm_' in decl else []
+            if values.get('kind') == 'function' and parameters and parameters[0][0].startswith('p.gmm_'):
+                self.functions.append(Function(name, parameters[0][0][2:], parameters[1:],
+                                               self.comments.get(name, '')))
             if child.tag == 'enum' and child.findall('enumitem'):
                 self.add_enum(child, before)
             elif child.tag == 'class' and name.startswith('gmm_'):
@@ -253,9 +286,7 @@ class Model:
             return 'skip'
         if field.count:
             return 'name' if c_type == 'char' else 'bytes'
-        if c_type in CALLBACKS:
-            return 'callback'
-        if f'{struct.c_name}.{name}' in ARGUMENTS:
+        if c_type in CALLBACKS or f'{struct.c_name}.{name}' in ARGUMENTS:
             return 'callback'
         if c_type in self.structs:
             return 'skip'
@@ -271,6 +302,36 @@ class Model:
         if re.match(r'1( if|:)', doc) and c_type == 'uint32_t':
             return 'bool'
         return 'u64' if field.size == 8 else 'i32' if self.typedefs.get(c_type, c_type) == 'int32_t' else 'u32'
+
+    def argument_kind(self, c_type, name):
+        """What a parameter is to a method that forwards; None: the function is more than that."""
+        kinds = {'p.q(const).char': 'text', 'p.uint64_t bytes': 'out_u64', 'p.gmm_tag out': 'out_tag',
+                 'p.gmm_ipc_handle out': 'out_handle', 'gmm_stream': 'stream', 'gmm_tag': 'tag', 'uint64_t': 'u64',
+                 'uint32_t': 'u32', 'int32_t': 'i32', 'gmm_device': 'i32', 'uint64_t timeout_ms': None,
+                 'p.void': 'address', 'p.q(const).void': 'address', 'p.void out': None,
+                 **{enum.c_name: 'enum' for enum in self.enums if enum.c_name}}
+        struct = self.structs.get(c_type.replace('q(const).', '')[2:])
+        if struct in self.values() and not any(f'{struct.c_name}.{field.c_name}' in ARGUMENTS
+                                               or field.kind == 'callback' for field in struct.fields):
+            return 'options' if struct.is_options else 'answer'
+        return kinds.get(f'{c_type} {name}', kinds.get(c_type))
+
+    def forwarding(self):
+        """By class: its methods, each a function with the parameters that are left of it, and its name."""
+        found = {owner: [] for owner in [*OWNERS.values(), 'tag', 'buffer']}
+        for function in self.functions:
+            arguments = [(self.argument_kind(*parameter), *parameter) for parameter in function.parameters]
+            if (function.handle not in OWNERS or function.c_name in BY_HAND
+                    or any(kind is None for kind, _, _ in arguments)):
+                continue
+            owner, is_tag = OWNERS[function.handle], arguments[:1] == [('tag', 'gmm_tag', 'tag')]
+            owner = 'tag' if is_tag and function.c_name != 'gmm_tag_set_default' else owner
+            name = METHOD_NAMES.get(function.c_name, re.sub(f'^gmm_({owner}_)?', '', function.c_name))
+            found[owner].append((name, function, arguments[owner == 'tag':]))
+            addresses = [kind for kind, _, _ in arguments if kind == 'address']
+            if addresses == ['address'] and arguments[0][0] == 'address' and function.c_name != 'gmm_free':
+                found['buffer'].append((BUFFER_NAMES.get(name, name), function, arguments[1:]))
+        return found
 
     def answers(self):
         return [struct for struct in self.values() if not struct.is_options]
@@ -292,13 +353,13 @@ class Model:
             if found:
                 yield name, found
 
-    def is_unbounded(self, field):
+    def is_unbounded(self, described):
         """Whether a number may stand for all bits, so that it may be negative in a language without a sign."""
         special = [name for name, value in self.constants.items() if value == 0xffffffffffffffff]
-        return any(name in field.doc for name in special) or field.doc.startswith('bit ')
+        return any(name in described.doc for name in special) or described.doc.startswith('bit ')
 
 
-# --- Names and documentation ----------------------------------------------------------------------------------
+# --- The languages --------------------------------------------------------------------------------------------
 
 class Writer:
     """What the languages share. A subclass writes one."""
@@ -341,13 +402,21 @@ class Writer:
     def text(self, doc, otherwise):
         """Sentences of a comment: the first word has a capital letter, the last a full stop."""
         words = ' '.join(re.sub(r'(?<!^)([A-Z])(?=[a-z])', r' \1', otherwise).lower().replace('_', ' ').split())
-        doc = re.sub(r'::(?=\w)', '', doc or f'The {words}.').strip()
+        doc = re.sub(r'(?<!\w)::(?=\w)', '', doc or f'The {words}.').replace('::', '.').strip()
         doc = f'The {words} in bytes.' if doc == 'bytes' else doc
         doc = doc[0].upper() + doc[1:] if not re.match(r'(gmm_|GMM_|cu[A-Z]|cuda)', doc) else doc
         return doc if doc[-1] in '.:!?|' else doc + '.'
 
     def paragraphs(self, doc):
         return [re.sub(r'\s+', ' ', part).strip() for part in re.split(r'\n\s*\n', doc) if part.strip()]
+
+    def sections(self, doc):
+        """The paragraphs of a function's comment, and its parameters' descriptions."""
+        doc = re.sub(r'\bNULL\b', 'null', re.sub(r'^(@param|[A-Z]\w+:)', r'\n\n\1', doc, flags=re.M))
+        parts = [part for part in self.paragraphs(doc) if not part.startswith('Since:')]
+        tags = [re.match(r'@param(?:\[\w+\])? (\w+) (.*)', part) for part in parts]
+        return ('\n\n'.join(part for part in parts if not part.startswith('@')),
+                {tag[1]: tag[2].strip() for tag in tags if tag})
 
     def scope_flag(self, struct, field):
         """The flag that says that this field applies, or None."""
@@ -364,22 +433,149 @@ class Writer:
                 if self.flag_name(field, item).lower() not in names or not struct.is_options]
 
 
-class Java(Writer):
-    language = 'java'
+class Compiled(Writer):
+    """What Java and C# share: a class a struct, and methods that forward. Names and templates are the language's."""
+
+    def type_of(self, field):
+        if field.kind == 'enum':
+            return self.type_name(field.c_type)
+        if field.kind in ('event', 'events') and field.kind not in self.types:
+            return self.flag_enum(field.element)
+        return self.prefix + self.pascal(CALLBACKS[field.c_type]) if field.kind == 'callback' else self.types[field.kind]
+
+    def answer(self, struct):
+        getters, shown = '', []
+        for field in self.shown(struct):
+            own, kind = self.case(self.field_name(struct, field)), self.type_of(field)
+            value = self.reads.get(field.kind, self.reads['u32']).format(at=field.at, count=field.count, type=kind)
+            if field.kind != 'flags' or field.c_name != 'flags':
+                getters += self.getter(field.doc, field.c_name, kind, own, value)
+                shown.append((own, field.kind))
+            for item, flag in self.own_flags(struct, field) if field.kind == 'flags' else []:
+                getters += self.getter(item.doc, flag, self.types['bool'], self.case(flag),
+                                       f'({value} & {item.value}) != 0')
+                shown.append((self.case(flag), 'bool'))
+            if field.kind == 'mask':
+                getters += self.member_of(self.type_name(field.element), own, value)
+        return self.answer_class(struct, getters, shown)
+
+    def options(self, struct):
+        members, encode, users, shown = '', '', [], []
+        for field in struct.fields:
+            own, at, value = self.case(self.field_name(struct, field)), field.at, None
+            is_argument = f'{struct.c_name}.{field.c_name}' in ARGUMENTS
+            if field.kind == 'callback':
+                users.append(f'{self.types["address"]} {self.camel(field.c_name)}User')
+                value = f'"{field.c_type}", {self.camel(field.c_name)}User'
+            elif field.kind == 'list':
+                count_at = next(each.at for each in struct.fields if each.c_name == field.c_name[:-1] + '_count')
+                own = field.c_name if is_argument else own
+                users += [f'{self.types["tag"]}[] {own}'] if is_argument else []
+                value = f'{count_at}, {own}'
+            elif field.kind == 'flags':
+                value = self.flags(struct, field)
+            elif field.kind != 'skip':
+                is_optional = self.scope_flag(struct, field) is not None and field.kind != 'tag'
+                value = self.puts.get((field.kind, is_optional), self.puts.get(field.kind, '{own}')).format(
+                    own=own, type=self.type_of(field), pascal=self.pascal(field.c_name))
+            if value is not None:
+                encode += self.line(f'to.{self.case("put")}({at}, {value})')
+            if field.kind != 'skip' and not is_argument:
+                text, names = self.setter(struct, field, own)
+                members += text
+                shown += [(name, field.kind) for name in names]
+        return self.options_class(struct, members, ', '.join(users), encode, shown)
+
+    def is_size(self, field):
+        return field.kind == 'u64' and not self.model.is_unbounded(field)
+
+    def pair(self, field):
+        """The fields of an element of a list that is a map, a number and bytes; None for a list of numbers."""
+        element = self.model.structs.get(field.element)
+        return element and [each for each in element.fields if each.kind in ('i32', 'u32', 'u64')]
+
+    def methods(self, owner):
+        """The methods that forward. Those of a buffer that take a size have a form for a part of it, too."""
+        made = ''
+        for name, function, arguments in self.model.forwarding()[owner]:
+            name = self.case(self.method_names.get(name, name))
+            made += self.method(owner, name, function, arguments, False)
+            if owner == 'buffer' and ('u64', 'uint64_t', 'size') in arguments:
+                made += self.method(owner, name, function, arguments, True)
+        return made
+
+    def method(self, owner, name, function, arguments, is_part):
+        passed, parameters, body, stream, result = list(self.selves.get(owner, self.self)), [], '', None, None
+        if is_part:
+            passed[-1] = self.part
+            parameters = [(self.types['u64'], 'offset', ''), (self.types['u64'], 'length', '')]
+            body = self.line(f'{self.case("check")}(offset, length)')
+        for kind, c_type, c_name in arguments:
+            own = self.camel('options' if c_name == 'desc' else c_name)
+            c_type = re.sub(r'^p\.|q\(const\)\.', '', c_type)
+            own_type = self.types.get(kind) or self.type_name(c_type)
+            if kind in self.outs:
+                result = [each.format(type=self.outs[kind][0] or own_type) for each in self.outs[kind]]
+                result[0] = result[0] or own_type
+                passed.append(result[2])
+            elif owner == 'buffer' and c_name == 'size':
+                passed.append(self.casts.get('u64', '{own}').format(own='length' if is_part else self.size))
+            else:
+                parameters.append((own_type, own, c_name))
+                passed.append(self.casts.get(kind, '{own}').format(own=own))
+                body += self.line(self.check[self.model.is_unbounded(function)].format(own=own)) if kind == 'u64' else ''
+                has_stream = kind == 'options' and 'stream' in [each.kind for each in self.model.structs[c_type].fields]
+                stream = own if kind == 'stream' else self.stream_of.format(own=own) if has_stream else stream
+        text, described = self.sections(function.doc)
+        tags = [('param', own, described.get(c_name, '')) for _, own, c_name in parameters]
+        if result and described.get('bytes'):
+            tags.append(('returns', None, described['bytes'].replace('; may be null', '')))
+        optional = 0
+        while optional < len(parameters) and described.get(parameters[-1 - optional][2], '').startswith('null:'):
+            optional += 1
+        call = f'Native.{function.c_name}({", ".join(passed)})'
+        return self.method_text(owner, name, text, tags, parameters, optional, result, body, stream, call)
+
+
+class Java(Compiled):
+    language, prefix = 'java', ''
+    case = Writer.camel
     types = {'bool': 'boolean', 'u32': 'int', 'i32': 'int', 'u64': 'long', 'address': 'long', 'name': 'String',
              'text': 'String', 'bytes': 'byte[]', 'mask': 'int', 'flags': 'int', 'events': 'int', 'tag': 'Tag',
              'stream': 'Stream'}
+    reads = {'u32': 'in.getInt({at})', 'u64': 'in.getLong({at})', 'address': 'in.getLong({at})',
+             'bool': 'in.getInt({at}) != 0', 'enum': '{type}.of(in.getInt({at}))', 'event': '{type}.of(in.getInt({at}))',
+             'name': 'Struct.text(in, {at}, {count})', 'bytes': 'Struct.bytes(in, {at}, {count})'}
+    puts = {'enum': '{own}.value()', 'events': '{own} != 0 ? {own} : default{pascal}()'}
+    method_names = {}
+    self, selves, part, size = ['self'], {'tag': ['self', 'number'], 'buffer': ['context', 'self']}, 'self + offset', 'size'
+    opens = {'tag': 'context.run(self -> ', 'buffer': 'run((context, self) -> '}
+    casts = {'options': '{own} == null ? null : {own}.encode()', 'tag': '{own}.number()', 'enum': '{own}.value()',
+             'stream': 'on'}
+    check = ['Text.checkSize("{own}", {own})', 'Text.checkSizeOrAll("{own}", {own})']
+    stream_of = '({own} == null ? Stream.DEFAULT : {own}.stream)'
+    # The type of the answer, how it is declared and passed, and its value.
+    outs = {'out_u64': ('long', 'long[] out = new long[1]', 'out', 'out[0]'),
+            'out_tag': ('Tag', 'int[] out = new int[1]', 'out', 'new Tag((Context) this, out[0])'),
+            'out_handle': ('byte[]', 'byte[] out = new byte[Context.IPC_HANDLE_SIZE]', 'out', 'out'),
+            'answer': ('', 'byte[] out = {type}.bytesForC()', 'out', 'new {type}(out)')}
 
-    def doc(self, doc, otherwise, indent):
+    def line(self, code):
+        return f'        {code};\n'
+
+    def doc(self, doc, otherwise, indent, tags=()):
         """A javadoc comment."""
         made = []
         for part in self.paragraphs(self.text(doc, otherwise)):
-            part = part.replace('&', '&amp;').replace('<', '&lt;').replace('>', '&gt;')
-            part = re.sub(r'`([^`]*)`', r'{@code \1}', part)
             made.append(('<p>' if made else '') + part)
+        made += [f'@return {self.text(text, kind)}' if kind == 'returns' else f'@param {name} {self.text(text, name)}'
+                 for kind, name, text in tags if text]
+        made = [re.sub(r'`([^`]*)`', r'{@code \1}', re.sub('<(?!p>)', '&lt;', part.replace('&', '&amp;')))
+                for part in made]
         if len(made) == 1 and len(made[0]) <= 110 - len(indent):
             return f'{indent}/** {made[0]} */\n'
-        lines = [line for part in made for line in [''] + textwrap.wrap(part, 116 - len(indent))][1:]
+        lines = [line for part in made
+                 for line in ([] if part[0] == '@' else ['']) + textwrap.wrap(part, 116 - len(indent))][1:]
         return f'{indent}/**\n' + ''.join(f'{indent} * {line}'.rstrip() + '\n' for line in lines) + f'{indent} */\n'
 
     def write(self):
@@ -388,9 +584,19 @@ class Java(Writer):
         for name, enum in self.model.flag_enums():
             self.write_enum(self.pascal(name), enum, f'{self.pascal(name)}s.')
         for struct in self.model.answers():
-            self.write_answer(struct)
+            self.save(self.type_name(struct.c_name), self.answer(struct), struct.c_name not in INTERNAL)
         for struct in self.model.options():
-            self.write_options(struct)
+            self.save(self.type_name(struct.c_name), self.options(struct), struct.c_name not in INTERNAL)
+        for owner in self.model.forwarding():
+            name = self.pascal(owner)
+            base = {'tag': 'TagNumber', 'buffer': 'NativeBlock'}.get(owner, 'NativeObject')
+            self.save(f'{name}Calls', f'/** The methods of a {owner} that only forward to the C interface. */\n'
+                      f'abstract class {name}Calls extends {base} {{\n    {name}Calls({self.make[base][0]}) {{\n'
+                      f'        super({self.make[base][1]});\n    }}\n{self.methods(owner)}}}\n')
+
+    make = {'TagNumber': ('Context context, int number', 'context, number'),
+            'NativeBlock': ('Handle handle, Handle context, long size, boolean isImport', 'handle, context, size, isImport'),
+            'NativeObject': ('Handle handle', 'handle')}
 
     def save(self, name, body, is_public=True):
         hand = self.members / f'{name}.java' if self.members else None
@@ -409,7 +615,7 @@ class Java(Writer):
         body = self.doc(doc, name, '') + f'public enum {name} {{\n'
         body += ',\n'.join(self.doc(doc, short, '    ') + f'    {short}({value})' for short, value, doc in items)
         other, what = ('UNKNOWN', 'UNKNOWN') if name == 'Result' else ('null', 'null: it is of a newer library')
-        body += f"""; // in the order of the header
+        body += f""";
 
     private final int value;
 
@@ -433,145 +639,139 @@ class Java(Writer):
     }}
 }}
 """
-        self.save(name, body.replace('; // in the order of the header', ';'))
+        self.save(name, body)
 
-    def type_of(self, field):
-        if field.kind == 'enum':
-            return self.type_name(field.c_type)
-        if field.kind == 'event':
-            return self.pascal(FLAG_ENUMS[field.element])
-        if field.kind == 'callback':
-            return self.pascal(CALLBACKS[field.c_type])
-        return self.types[field.kind]
+    def flag_enum(self, element):
+        return self.pascal(FLAG_ENUMS[element])
 
-    def write_answer(self, struct):
+    def getter(self, doc, otherwise, kind, own, value):
+        return '\n' + self.doc(doc, otherwise, '    ') + f'    public {kind} {own}() {{\n        return {value};\n    }}\n'
+
+    def member_of(self, kind, own, value):
+        return (f'\n    /** Whether this {kind} is among the {own}. */\n    public boolean has({kind} value) {{\n'
+                f'        return ({value} & 1 << value.value()) != 0;\n    }}\n')
+
+    def answer_class(self, struct, getters, shown):
         name = self.type_name(struct.c_name)
-        read = {'u32': 'in.getInt({at})', 'i32': 'in.getInt({at})', 'u64': 'in.getLong({at})',
-                'address': 'in.getLong({at})', 'mask': 'in.getInt({at})', 'flags': 'in.getInt({at})',
-                'bool': 'in.getInt({at}) != 0', 'enum': '{type}.of(in.getInt({at}))',
-                'event': '{type}.of(in.getInt({at}))', 'name': 'Struct.text(in, {at}, {count})',
-                'bytes': 'Struct.bytes(in, {at}, {count})'}
-        fields = [(self.camel(self.field_name(struct, field)), field) for field in self.shown(struct)]
-        body = self.doc(struct.doc, name, '') + f'public final class {name} {{\n'
-        body += ''.join(f'    private final {self.type_of(field)} {own};\n' for own, field in fields)
-        body += f'\n    /** From the bytes of a {struct.c_name}. */\n    {name}(byte[] from) {{\n'
-        body += f'        java.nio.ByteBuffer in = Struct.answer(from, {struct.size});\n'
-        for own, field in fields:
-            value = read[field.kind].format(at=field.at, count=field.count, type=self.type_of(field))
-            body += f'        {own} = {value};\n'
-        body += f'    }}\n\n    /** Bytes for C to fill. */\n    static byte[] bytesForC() {{\n'
-        body += f'        return Struct.forAnswer({struct.size});\n    }}\n'
-        shown = []
-        for own, field in fields:
-            if field.kind != 'flags' or own != 'flags':
-                value = f'{own}.clone()' if field.kind == 'bytes' else own
-                body += '\n' + self.doc(field.doc, field.c_name, '    ')
-                body += f'    public {self.type_of(field)} {own}() {{\n        return {value};\n    }}\n'
-                shown.append((own, f'Struct.hex({own})' if field.kind in ('address', 'bytes') else own))
-            for item, flag in self.own_flags(struct, field) if field.kind == 'flags' else []:
-                body += '\n' + self.doc(item.doc, flag, '    ')
-                body += f'    public boolean {self.camel(flag)}() {{\n'
-                body += f'        return ({own} & {item.value}) != 0;\n    }}\n'
-                shown.append((self.camel(flag), f'{self.camel(flag)}()'))
-            if field.kind == 'mask':
-                kind = self.type_name(field.element)
-                body += f'\n    /** Whether this {kind} is among the {own}. */\n'
-                body += f'    public boolean has({kind} value) {{\n'
-                body += f'        return ({own} & 1 << value.value()) != 0;\n    }}\n'
-        body += self.to_string(name, shown)
-        self.save(name, body + '}\n', struct.c_name not in INTERNAL)
+        return (self.doc(struct.doc, name, '') + f'public final class {name} {{\n    private final java.nio.ByteBuffer in;'
+                f'\n\n    /** From the bytes of a {struct.c_name}. */\n    {name}(byte[] from) {{\n'
+                f'        in = Struct.answer(from, {struct.size});\n    }}\n\n    /** Bytes for C to fill. */\n'
+                f'    static byte[] bytesForC() {{\n        return Struct.forAnswer({struct.size});\n    }}\n{getters}'
+                + self.to_string(name, [(own, f'Struct.hex({own}())' if kind in ('address', 'bytes') else f'{own}()')
+                                        for own, kind in shown]))
 
     def to_string(self, name, shown):
         lines = [f'"{name}[{shown[0][0]}=" + {shown[0][1]}'] + [f'", {own}=" + {value}' for own, value in shown[1:]]
         return ('\n    @Override\n    public String toString() {\n        return '
-                + '\n            + '.join(lines) + '\n            + "]";\n    }\n')
+                + '\n            + '.join(lines) + '\n            + "]";\n    }\n}\n')
 
-    def write_options(self, struct):
-        name = self.type_name(struct.c_name)
-        members, setters, encode, arguments, shown = [], [], [], [], []
-        put = {'enum': 'putInt({at}, {own}.value())', 'u64': 'putLong({at}, {own})',
-               'address': 'putLong({at}, {own})', 'text': 'putText({at}, {own})',
-               'tag': 'putInt({at}, {own} == null ? 0 : {own}.number())',
-               'stream': 'putLong({at}, {own}.rawAddress())',
-               'events': 'putInt({at}, {own} != 0 ? {own} : default{pascal}())'}
+    def flags(self, struct, field):
+        return self.camel(field.c_name)
 
-        def add(own, parameter, doc, otherwise, code):
-            setters.append('\n' + self.doc(doc, otherwise, '    ') + f'    public {name} {own}({parameter}) {{\n'
-                           f'        {code}\n        return this;\n    }}\n')
+    def setter(self, struct, field, own):
+        """The field and the methods that set it."""
+        setters = ''
 
-        for field in struct.fields:
-            own, at = self.camel(self.field_name(struct, field)), field.at
-            is_argument = f'{struct.c_name}.{field.c_name}' in ARGUMENTS
-            if field.kind == 'callback':
-                arguments.append(f'long {own}User')
-                encode.append(f'        to.callback({at}, "{field.c_type}", {own}User);\n')
-            elif field.kind == 'list':
-                singular = field.c_name[:-1]
-                count_at = next(other.at for other in struct.fields if other.c_name == singular + '_count')
-                if field.element in self.model.structs:
-                    raise SystemExit(f'{struct.c_name}.{field.c_name}: no rule for a list of {field.element}')
-                java_type = 'Tag' if field.element == 'gmm_tag' else 'Integer'
-                length = f'{own}.length' if is_argument else f'{own}.size()'
-                if is_argument:
-                    arguments.append(f'{java_type}[] {own}')
-                else:
-                    members.append(f'    final java.util.List<{java_type}> {own} = new java.util.ArrayList<>();\n')
-                    add(self.camel(singular), f'{java_type.replace("Integer", "int")} value', field.doc, singular,
-                        f'{own}.add(value);')
-                encode.append(f'        if ({length} != 0) {{\n'
-                              f'            java.nio.ByteBuffer list = Struct.list(4 * {length});\n'
-                              f'            for ({java_type} each : {own}) {{\n'
-                              f'                list.putInt({"each.number()" if java_type == "Tag" else "each"});\n'
-                              f'            }}\n            to.putList({at}, list);\n'
-                              f'            to.putInt({count_at}, {length});\n        }}\n')
-                continue
-            if field.kind == 'skip' or is_argument:
-                continue
-            initial = ''
-            if field.kind == 'enum':
-                enum = self.model.enum_of(field.c_type)
-                zero = [enum.short(item) for item in enum.items if item.value == 0]
-                initial = f' = {self.type_of(field)}.{zero[0]}' if zero else ''
-            elif field.kind == 'stream':
-                initial = ' = Stream.DEFAULT'
-            members.append(f'    {self.type_of(field)} {own}{initial};\n')
-            shown.append((own, own))
-            if field.kind == 'flags':
-                for item, flag in self.own_flags(struct, field):
-                    add(self.camel(flag), '', item.doc, flag, f'{own} |= {item.value};')
-            elif field.kind == 'events':
-                event = self.pascal(FLAG_ENUMS[field.element])
-                add(own, f'{event}... value', field.doc, own, f'{own} = 0;\n        for ({event} each : value) {{\n'
-                    f'            {own} |= each.value();\n        }}')
+        def add(name, parameter, doc, otherwise, code):
+            nonlocal setters
+            setters += ('\n' + self.doc(doc, otherwise, '    ') + f'    public {self.type_name(struct.c_name)} '
+                        f'{name}({parameter}) {{\n        {code}\n        return this;\n    }}\n')
+
+        kind, initial, pair = self.type_of(field) if field.kind != 'list' else '', '', None
+        if field.kind == 'list':
+            pair, singular = self.pair(field), self.camel(field.c_name[:-1])
+            kind = 'final java.util.' + ('Map<Integer, Long>' if pair else 'List<Integer>')
+            initial = ' = new java.util.' + ('TreeMap<>()' if pair else 'ArrayList<>()')
+            if pair:
+                number, size = (self.camel(each.c_name) for each in pair)
+                add(singular, f'int {number}, long {size}', field.doc, singular,
+                    f'{own}.put({number}, Text.checkSize("{size}", {size}));')
             else:
-                is_size = field.kind == 'u64' and not self.model.is_unbounded(field)
-                value = f'Text.checkSize("{own}", value)' if is_size else 'value'
-                applies = self.scope_flag(struct, field)
-                add(own, f'{self.type_of(field)} value', field.doc, field.c_name,
-                    f'{own} = {value};' + (f' flags |= {applies.value};' if applies else ''))
-            if field.kind != 'callback':
-                line = put.get(field.kind, 'putInt({at}, {own})').format(at=at, own=own, pascal=own.capitalize())
-                encode.append(f'        to.{line};\n')
-        body = self.doc(struct.doc + '\n\nEach method changes this object and returns it.', name, '')
-        body += f'public final class {name} {{\n' + ''.join(members + setters)
-        body += f'\n    /** The bytes of a {struct.c_name}. */\n    byte[] encode({", ".join(arguments)}) {{\n'
-        body += f'        Struct to = new Struct({struct.size});\n{"".join(encode)}        return to.bytes();\n    }}\n'
-        self.save(name, body + self.to_string(name, shown) + '}\n', struct.c_name not in INTERNAL)
+                add(singular, 'int value', field.doc, singular, f'{own}.add(value);')
+        elif field.kind == 'flags':
+            for item, flag in self.own_flags(struct, field):
+                add(self.camel(flag), '', item.doc, flag, f'{own} |= {item.value};')
+        elif field.kind == 'events':
+            event = self.flag_enum(field.element)
+            add(own, f'{event}... value', field.doc, own, f'{own} = 0;\n        for ({event} each : value) {{\n'
+                f'            {own} |= each.value();\n        }}')
+        else:
+            if field.kind == 'enum':
+                zero = [item for item in self.model.enum_of(field.c_type).items if item.value == 0]
+                initial = f' = {kind}.{self.model.enum_of(field.c_type).short(zero[0])}' if zero else ''
+            initial = ' = Stream.DEFAULT' if field.kind == 'stream' else initial
+            value = f'Text.checkSize("{own}", value)' if self.is_size(field) else 'value'
+            applies = self.scope_flag(struct, field)
+            add(own, f'{kind} value', field.doc, field.c_name,
+                f'{own} = {value};' + (f' flags |= {applies.value};' if applies else ''))
+        return f'\n    {kind} {own}{initial};\n' + setters, [own]
+
+    def options_class(self, struct, members, users, encode, shown):
+        name = self.type_name(struct.c_name)
+        return (self.doc(struct.doc + '\n\nEach method changes this object and returns it.', name, '')
+                + f'public final class {name} {{{members}\n    /** The bytes of a {struct.c_name}. */\n'
+                f'    byte[] encode({users}) {{\n        Struct to = new Struct({struct.size});\n{encode}'
+                '        return to.bytes();\n    }\n' + self.to_string(name, [(own, own) for own, _ in shown]))
+
+    def method_text(self, owner, name, text, tags, parameters, optional, result, body, stream, call):
+        kind, declare, _, value = result or ('void', None, None, None)
+        call = f'{stream}.run(on -> {call})' if stream else call
+        body = (body + (self.line(declare) if declare else '') + self.line(f'{self.opens.get(owner, "run(self -> ")}{call})')
+                + (self.line(f'return {value}') if value else ''))
+        made = ''
+        for left in range(len(parameters), len(parameters) - optional - 1, -1):
+            if left < len(parameters):
+                given = ', '.join([own for _, own, _ in parameters[:left]] + ['null'])
+                types = ', '.join(each[0] for each in parameters[:left + 1])
+                text, tags = f'Does the same as {{@link #{name}({types})}} with null.', ()
+                body = self.line(f'{"return " if value else ""}{name}({given})')
+            taken = ', '.join(f'{each} {own}' for each, own, _ in parameters[:left])
+            made += '\n' + self.doc(text, name, '    ', tags) + f'    public {kind} {name}({taken}) {{\n{body}    }}\n'
+        return made
 
 
-class CSharp(Writer):
-    language = 'csharp'
+class CSharp(Compiled):
+    language, prefix = 'csharp', 'Gmm'
+    case = Writer.pascal
     types = {'bool': 'bool', 'u32': 'int', 'i32': 'int', 'u64': 'long', 'address': 'IntPtr', 'name': 'string',
              'text': 'string', 'bytes': 'byte[]', 'mask': 'int', 'flags': 'int', 'tag': 'GmmTag', 'stream': 'GmmStream'}
+    reads = {'u32': 'fields.Int({at})', 'u64': 'fields.Long({at})', 'address': 'fields.Address({at})',
+             'bool': 'fields.Int({at}) != 0', 'enum': '({type})fields.Int({at})', 'event': '({type})fields.Int({at})',
+             'name': 'fields.Text({at}, {count})', 'bytes': 'fields.Bytes({at}, {count})'}
+    puts = {'enum': '(int){own}', ('enum', True): '(int)({own} ?? 0)', ('u32', True): '{own} ?? 0',
+            ('i32', True): '{own} ?? 0', 'address': '(long){own}',
+            'events': '(int)({own} == {type}.None ? Default{own} : {own})'}
+    method_names = {'export_handle': 'export'}
+    self, selves = ['self.Address'], {'tag': ['self.Address', '(uint)Number'],
+                                      'buffer': ['context.DangerousGetHandle()', 'self.Address']}
+    part, size = '(IntPtr)((long)self.Address + offset)', 'Size'
+    opens = {'tag': 'new Use(context.handle)', 'buffer': 'Using()'}
+    casts = {'options': '{own}?.Encode()', 'tag': '(uint){own}.Number', 'enum': '(uint){own}', 'stream': 'on.Address',
+             'u64': '(ulong){own}', 'u32': '(uint){own}'}
+    check = ['Show.CheckSize("{own}", {own})', 'Show.CheckSize("{own}", {own}, true)']
+    stream_of = '{own}?.Stream'
+    outs = {'out_u64': ('long', '', 'out ulong returned', '(long)returned'),
+            'out_tag': ('GmmTag', '', 'out uint tag', 'new GmmTag(this, tag)'),
+            'out_handle': ('byte[]', 'byte[] bytes = new byte[GmmContext.IpcHandleSize]', 'bytes', 'bytes'),
+            'answer': ('', 'byte[] info = {type}.BytesForC()', 'info', 'new {type}(info)')}
 
-    def doc(self, doc, otherwise, indent='        '):
+    def line(self, code):
+        return f'            {code};\n'
+
+    def doc(self, doc, otherwise, indent='        ', tags=()):
         """A summary of XML."""
-        parts = [part.replace('&', '&amp;').replace('<', '&lt;').replace('>', '&gt;')
-                 for part in self.paragraphs(self.text(doc, otherwise))]
-        if len(parts) == 1 and len(parts[0]) <= 90 - len(indent):
-            return f'{indent}/// <summary>{parts[0]}</summary>\n'
-        lines = [line for part in parts for line in textwrap.wrap(part, 114 - len(indent))]
-        return ''.join(f'{indent}/// {line}\n' for line in ['<summary>'] + lines + ['</summary>'])
+        parts = [('summary', part) for part in self.paragraphs(self.text(doc, otherwise))]
+        parts += [(f'param name="{name}"' if name else kind, self.text(text, name or kind)) for kind, name, text in tags]
+        parts = [(tag, part.replace('&', '&amp;').replace('<', '&lt;').replace('>', '&gt;')) for tag, part in parts]
+        made = ''
+        for tag in dict.fromkeys(tag for tag, _ in parts):
+            inside, end = [part for each, part in parts if each == tag], f'</{tag.split()[0]}>'
+            if len(inside) == 1 and len(inside[0]) <= 90 - len(indent):
+                made += f'{indent}/// <{tag}>{inside[0]}{end}\n'
+            else:
+                lines = [line for part in inside for line in textwrap.wrap(part, 114 - len(indent))]
+                made += ''.join(f'{indent}/// {line}\n' for line in [f'<{tag}>', *lines, end])
+        return made
 
     def type_name(self, c_name):
         return 'Gmm' + super().type_name(c_name)
@@ -579,19 +779,14 @@ class CSharp(Writer):
     def flag_enum(self, element):
         return f'Gmm{self.pascal(FLAG_ENUMS[element])}s'
 
-    def type_of(self, field):
-        if field.kind == 'enum':
-            return self.type_name(field.c_type)
-        if field.kind in ('event', 'events'):
-            return self.flag_enum(field.element)
-        return 'Gmm' + self.pascal(CALLBACKS[field.c_type]) if field.kind == 'callback' else self.types[field.kind]
-
     def write(self):
         made = [self.enum(self.type_name(enum.c_name), enum, enum.doc) for enum in self.model.types()]
         for name, enum in self.model.flag_enums():
             made.append(self.enum(self.flag_enum(enum.prefix), enum, f'{self.pascal(name)}s.', is_set=True))
         made += [self.answer(struct) for struct in self.model.answers()]
         made += [self.options(struct) for struct in self.model.options()]
+        made += [f'    public sealed partial class Gmm{self.pascal(owner)}\n    {{{self.methods(owner)}    }}\n'
+                 for owner in self.model.forwarding()]
         (self.out / 'Values.cs').write_text(
             f'/* SPDX-License-Identifier: Apache-2.0 */\n/* {NOTICE} */\nusing System;\n'
             'using System.Collections.Generic;\n\nnamespace Gmm\n{\n' + '\n'.join(made) + '}\n')
@@ -605,110 +800,75 @@ class CSharp(Writer):
         body += ',\n'.join(self.doc(doc, short) + f'        {short} = {value}' for short, value, doc in items)
         return body + '\n    }\n'
 
-    def head(self, struct, name):
-        access = 'internal' if struct.c_name in INTERNAL else 'public'
-        return self.doc(struct.doc, name, '    ') + f'    {access} sealed partial class {name}\n    {{\n'
-
-    def to_string(self, name, shown):
-        lines = [f'"{name} {{ {shown[0]} = " + Show.Value({shown[0]})']
-        lines += [f'", {own} = " + Show.Value({own})' for own in shown[1:]]
-        return ('\n        /// <inheritdoc/>\n        public override string ToString()\n        {\n            return '
+    def value_class(self, struct, body, shown):
+        name, access = self.type_name(struct.c_name), 'internal' if struct.c_name in INTERNAL else 'public'
+        lines = [f'"{name} {{ {shown[0][0]} = " + Show.Value({shown[0][0]})']
+        lines += [f'", {own} = " + Show.Value({own})' for own, _ in shown[1:]]
+        return (self.doc(struct.doc, name, '    ') + f'    {access} sealed partial class {name}\n    {{\n{body}'
+                '\n        /// <inheritdoc/>\n        public override string ToString()\n        {\n            return '
                 + '\n                + '.join(lines) + '\n                + " }";\n        }\n    }\n')
 
-    def answer(self, struct):
+    def getter(self, doc, otherwise, kind, own, value):
+        return '\n' + self.doc(doc, otherwise) + f'        public {kind} {own} => {value};\n'
+
+    def member_of(self, kind, own, value):
+        return (f'\n        /// <summary>Whether this one is among the {own}.</summary>\n'
+                f'        public bool Has({kind} value) => ({value} & 1 << (int)value) != 0;\n')
+
+    def answer_class(self, struct, getters, shown):
         name = self.type_name(struct.c_name)
-        read = {'u32': 'Int({at})', 'i32': 'Int({at})', 'mask': 'Int({at})', 'flags': 'Int({at})', 'u64': 'Long({at})',
-                'address': 'Address({at})', 'bool': 'Int({at}) != 0', 'name': 'Text({at}, {count})',
-                'bytes': 'Bytes({at}, {count})'}
-        body, properties, shown = '', '', []
-        for field in self.shown(struct):
-            own = self.pascal(self.field_name(struct, field))
-            is_hidden = field.kind == 'flags' and own == 'Flags'
-            own = 'flags' if is_hidden else own
-            value = read.get(field.kind, 'Int({at})').format(at=field.at, count=field.count)
-            cast = f'({self.type_of(field)})' if field.kind in ('enum', 'event') else ''
-            body += f'            {own} = {cast}fields.{value};\n'
-            if is_hidden:
-                properties += '\n        private readonly int flags;\n'
-            else:
-                properties += '\n' + self.doc(field.doc, field.c_name)
-                properties += f'        public {self.type_of(field)} {own} {{ get; }}\n'
-                shown.append(own)
-            for item, flag in self.own_flags(struct, field) if field.kind == 'flags' else []:
-                properties += '\n' + self.doc(item.doc, flag) + f'        public bool {self.pascal(flag)}\n        {{\n'
-                properties += f'            get {{ return ({own} & {item.value}) != 0; }}\n        }}\n'
-                shown.append(self.pascal(flag))
-            if field.kind == 'mask':
-                kind = self.type_name(field.element)
-                properties += f'\n        /// <summary>Whether this one is among the {own}.</summary>\n'
-                properties += f'        public bool Has({kind} value)\n        {{\n'
-                properties += f'            return ({own} & 1 << (int)value) != 0;\n        }}\n'
-        return (self.head(struct, name) + f'        /// <summary>From the bytes of a {struct.c_name}.</summary>\n'
-                f'        internal {name}(byte[] from)\n        {{\n'
-                f'            Struct fields = Struct.Answer(from, {struct.size});\n{body}        }}\n\n'
-                '        /// <summary>Bytes for C to fill.</summary>\n        internal static byte[] BytesForC()\n'
-                f'        {{\n            return Struct.ForAnswer({struct.size});\n        }}\n'
-                + properties + self.to_string(name, shown))
+        return self.value_class(struct, f'        private readonly Struct fields;\n\n        /// <summary>From the bytes '
+                                f'of a {struct.c_name}.</summary>\n        internal {name}(byte[] from)\n        {{\n'
+                                f'            fields = Struct.Answer(from, {struct.size});\n        }}\n\n'
+                                '        /// <summary>Bytes for C to fill.</summary>\n        internal static byte[] '
+                                f'BytesForC() => Struct.ForAnswer({struct.size});\n{getters}', shown)
 
-    def options(self, struct):
-        name = self.type_name(struct.c_name)
-        properties, encode, arguments, shown = [], '', [], []
-        put = {'u32': 'Put({at}, {own})', 'i32': 'Put({at}, {own})', 'enum': 'Put({at}, (int){own})',
-               'u64': 'Put({at}, {own})', 'address': 'Put({at}, (long){own})', 'text': 'PutText({at}, {own})',
-               'tag': 'Put({at}, {own} == null ? 0 : {own}.Number)',
-               'stream': 'Put({at}, {own} == null ? 0L : (long){own}.RawAddress)',
-               'events': 'Put({at}, (int)({own} == {type}.None ? Default{own} : {own}))'}
+    def flags(self, struct, field):
+        items = [(item, self.pascal(flag)) for item, flag in self.own_flags(struct, field)]
+        items += [(self.scope_flag(struct, other), f'{self.pascal(other.c_name)} != null') for other in struct.fields
+                  if self.scope_flag(struct, other)]
+        return ' | '.join(f'({test} ? {item.value} : 0)' for item, test in items)
 
-        def add(own, c_sharp_type, doc, otherwise, rest='get; set; }'):
-            properties.append(self.doc(doc, otherwise) + f'        public {c_sharp_type} {own} {{ {rest}\n')
-            shown.append(own)
+    def setter(self, struct, field, own):
+        """The properties of a field."""
+        rest, names = 'get; set; }', [own]
+        if field.kind == 'flags':
+            names = [self.pascal(flag) for _, flag in self.own_flags(struct, field)]
+            return ''.join(f'\n{self.doc(item.doc, name)}        public bool {name} {{ {rest}\n'
+                           for (item, _), name in zip(self.own_flags(struct, field), names)), names
+        if field.kind == 'list':
+            kind, made = ('IDictionary', 'Dictionary<int, long>') if self.pair(field) else ('IList', 'List<int>')
+            kind, rest = kind + made[made.index('<'):], f'get; }} = new {made}();'
+        else:
+            is_optional = self.scope_flag(struct, field) and field.kind != 'tag'
+            kind = self.type_of(field) + ('?' if is_optional else '')
+        text = '\n' + self.doc(field.doc, field.c_name)
+        if self.is_size(field):
+            at = own[0].lower() + own[1:]
+            return (f'\n        private long {at};\n{text}        public long {own}\n        {{\n'
+                    f'            get => {at};\n            set => {at} = Show.CheckSize("{own}", value);\n        }}\n',
+                    names)
+        return f'{text}        public {kind} {own} {{ {rest}\n', names
 
-        for field in struct.fields:
-            own, at = self.pascal(self.field_name(struct, field)), field.at
-            is_argument = f'{struct.c_name}.{field.c_name}' in ARGUMENTS
-            if field.kind == 'callback':
-                user = own[0].lower() + own[1:] + 'User'
-                arguments.append(f'IntPtr {user}')
-                encode += f'            fields.Callback({at}, "{field.c_type}", {user});\n'
-                if not is_argument:
-                    add(own, self.type_of(field), field.doc, field.c_name)
-            elif field.kind == 'list':
-                count_at = next(each.at for each in struct.fields if each.c_name == field.c_name[:-1] + '_count')
-                own = field.c_name if is_argument else own
-                if field.element == 'gmm_tag':
-                    arguments.append(f'GmmTag[] {own}')
-                elif field.element in self.model.structs:
-                    raise SystemExit(f'{struct.c_name}.{field.c_name}: no rule for a list of {field.element}')
-                else:
-                    add(own, 'IList<int>', field.doc, field.c_name, 'get; } = new List<int>();')
-                encode += f'            fields.PutList({at}, {count_at}, {own});\n'
-            elif field.kind == 'flags':
-                items = [(item, self.pascal(flag), '') for item, flag in self.own_flags(struct, field)]
-                for item, flag, _ in items:
-                    add(flag, 'bool', item.doc, flag)
-                for other in struct.fields:
-                    item = self.scope_flag(struct, other)
-                    if item:
-                        items.append((item, self.pascal(other.c_name), ' != null'))
-                terms = [f'({flag}{test} ? {item.value} : 0)' for item, flag, test in items]
-                encode += f'            fields.Put({at}, {" | ".join(terms)});\n'
-            elif field.kind != 'skip':
-                is_optional = self.scope_flag(struct, field) and field.kind != 'tag'
-                add(own, self.type_of(field) + ('?' if is_optional else ''), field.doc, field.c_name)
-                value = f'({own} ?? 0)' if is_optional else own
-                if field.kind == 'u64' and not self.model.is_unbounded(field):
-                    encode += f'            Show.CheckSize("{own}", {own});\n'
-                line = put[field.kind].format(at=at, own=value, type=self.type_of(field))
-                encode += f'            fields.{line};\n'
-        return (self.head(struct, name) + '\n'.join(properties)
-                + f'\n        /// <summary>The bytes of a {struct.c_name}.</summary>\n'
-                f'        internal byte[] Encode({", ".join(arguments)})\n        {{\n'
-                f'            Struct fields = new Struct({struct.size});\n{encode}'
-                '            return fields.Bytes();\n        }\n' + self.to_string(name, shown))
+    def options_class(self, struct, members, users, encode, shown):
+        return self.value_class(struct, f'{members[1:]}\n        /// <summary>The bytes of a {struct.c_name}.</summary>\n'
+                                f'        internal byte[] Encode({users})\n        {{\n'
+                                f'            Struct to = new Struct({struct.size});\n{encode}'
+                                '            return to.Bytes();\n        }\n', shown)
+
+    def method_text(self, owner, name, text, tags, parameters, optional, result, body, stream, call):
+        kind, declare, _, value = result or ('void', None, None, None)
+        taken = ', '.join(f'{each} {own}' + (' = null' if i >= len(parameters) - optional else '')
+                          for i, (each, own, _) in enumerate(parameters))
+        uses = [f'Use self = {self.opens.get(owner, "new Use(handle)")}'] + ([f'Use on = new Use({stream})'] if stream else [])
+        inside = [each for each in (declare, call, value and f'return {value}') if each]
+        return ('\n' + self.doc(text, name, tags=tags) + f'        public {kind} {name}({taken})\n        {{\n{body}'
+                + ''.join(f'            using ({use})\n' for use in uses) + '            {\n'
+                + ''.join(f'    {self.line(each)}' for each in inside) + '            }\n        }\n')
 
 
 class Python(Writer):
-    """One module of enums and of answers, which are named tuples. SWIG's own structs are the options."""
+    """A module of enums and of answers, which are named tuples; and for SWIG, the fields of options in C."""
     language = 'python'
     names = {'gmm_tag_info': 'TagInfo', 'gmm_oom_info': 'OutOfMemoryInfo', 'GMM_DEVICE_': 'Capability',
              'GMM_IPC_ROUTE_': 'IpcRoute', 'GMM_WATCH_': 'WatchEvent', 'GMM_': 'PauseFlags'}
@@ -738,8 +898,45 @@ class Python(Writer):
                 'def _known(kind, value: int):\n    """The enumerator; a number of a newer library stays a number."""\n'
                 '    try:\n        return kind(value)\n    except ValueError:\n        return value\n']
         made += [self.enum(one) for one in self.model.enums if not one.c_name or one in self.model.types()]
-        made += [self.answer(struct) for struct in self.model.answers()]
+        asked = self.model.structs['gmm_lease_ask']
+        made += [self.answer(struct) for struct in [*self.model.answers(), asked]]
         (self.out / 'values.py').write_text('\n\n'.join(made))
+        (self.out / 'values.i').write_text(self.typemaps())
+
+    def typemaps(self):
+        """For SWIG: handles and answers, and options with the tables by which fields.c reads them."""
+        made = f'/* {NOTICE} */\n'
+        made += ''.join(f'GMM_HANDLE({name}, HANDLE_{name[len("gmm_"):].upper()})\n' for name in self.model.handles)
+        for struct in self.model.structs.values():
+            if struct.is_options and not struct.c_name.startswith('gmm_semaphore_'):
+                made += ''.join(self.table(self.model.structs[field.c_type]) for field in struct.fields
+                                if field.pointer and field.c_type in self.model.structs)
+                made += self.table(struct) + f'GMM_OPTIONS({struct.c_name})\n'
+            elif struct.c_name.endswith('_info'):
+                made += f'GMM_ANSWER({struct.c_name})\n'
+            else:
+                made += f'%ignore {struct.c_name};\n'
+        return made
+
+    def table(self, struct):
+        rows = ''
+        for field in struct.fields:
+            kind, more = 'Q' if field.size == 8 else self.codes.get(field.kind, 'I'), ''
+            callback = re.fullmatch(r'gmm_(\w+)_callback', field.c_type)
+            count = next((other for other in struct.fields if other.c_name == field.c_name[:-1] + '_count'), None)
+            if callback:
+                kind, more = 'C', f', .callback = (void (*)(void))callback_{callback[1]}'
+            elif field.pointer and count:
+                element = f'&{field.c_type}_struct' if field.c_type in self.model.structs else 'NULL'
+                kind, more = 'L', f', .count_at = {count.at}, .element = {element}'
+            elif field.pointer:
+                kind = 's' if field.c_type == 'char' else 'P'
+            elif field.c_type in self.model.structs or field.c_name in ('struct_size', 'reserved'):
+                continue  # a host allocator, which stays in C
+            rows += f'    {{"{field.c_name}", \'{kind}\', {field.at}{more}}},\n'
+        has_size = int(struct.fields[0].c_name == 'struct_size')
+        return (f'%{{\nstatic const StructType {struct.c_name}_struct = {{sizeof({struct.c_name}), {has_size}, '
+                f'(const StructField[]){{\n{rows}    {{NULL}}}}}};\n%}}\n')
 
     def enum(self, one):
         body = f'class {self.enum_name(one)}(enum.{"IntEnum" if one.c_name else "IntFlag"}):\n'
@@ -797,7 +994,7 @@ def main():
         Python(model, options.out, None).write()
         if options.depfile:
             headers = ' '.join(str(path) for path in sorted(options.include.glob('gmm/*.h')))
-            options.depfile.write_text(f'values.py: {headers}\n')
+            options.depfile.write_text(f'values.py values.i: {headers}\n')
         return
     shutil.rmtree(options.out, ignore_errors=True)
     values = options.out / 'values'
@@ -811,7 +1008,7 @@ def main():
 
 def typemaps(model):
     """For SWIG: handles are addresses, structs are bytes."""
-    made = f'/* {NOTICE} */\n#define GMM_VALUES\n'
+    made = f'/* {NOTICE} */\n'
     for handle in model.handles:
         if not handle.startswith(LEFT_OUT):
             made += f'%apply void *GMM_ADDRESS {{ {handle} * }}\n'

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The shared interface: what every language sees. It holds no code of any language. A language's own file says %module,
- * supplies the typemaps that ../README.md lists, includes values.i if generate.py writes its values, and then includes
- * this file.
+ * supplies the typemaps that ../README.md lists, includes the values.i that generate.py writes, and then includes this
+ * file.
  */
 %{
 #include <stdlib.h>
@@ -18,9 +18,6 @@
 %include "arguments.i"
 %include "constants.i"
 %include "callbacks.i"
-#ifndef GMM_VALUES
-%include "proxies.i"
-#endif
 
 %include <gmm/types.h>
 %include <gmm/version.h>
@@ -32,9 +29,4 @@
 %include <gmm/pause.h>
 %include <gmm/ipc.h>
 %include <gmm/stats.h>
-
-#ifdef GMM_VALUES
 %include <gmm/watch.h>
-#else
-%include "lists.i"
-#endif

@@ -1,45 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Leases, for the languages whose layer is made by SWIG. A language's own file includes this behind gmm.i. It supplies
- * a trampoline and a typemap for
- *   (gmm_lease_ask_fn fn, void *user)
- * and applies its typemaps of handles to gmm_lease *.
+ * Leases, for the languages that have the values of generate.py.
  */
-%include "owner.i"
 %constant uint32_t GMM_LEASE_WITHDRAW = 4294967295u;
 %apply SWIGTYPE **GMM_OUT_HANDLE { gmm_lease **out, gmm_ticket **ticket }
-%ignore gmm_lease;
 %ignore gmm_lease_amount;
-/* The trampoline passes its fields. */
-%ignore gmm_lease_ask;
 %ignore gmm_lease_ask_callback;
-
-
-GMM_OWNER(gmm_lease_desc, free((void *)$self->name);)
-GMM_OWNED_TEXT(gmm_lease_desc, name)
-%ignore gmm_lease_desc::asked;
-%extend gmm_lease_desc {
-  void set_asked(gmm_lease_ask_fn fn, void *user) {
-    $self->asked.fn = fn;
-    $self->asked.user = user;
-  }
-}
-
-/* add_amount() fills the list of amounts. */
-GMM_OWNER(gmm_lease_request_desc, free((void *)$self->amounts);)
-%ignore gmm_lease_request_desc::amounts;
-%immutable gmm_lease_request_desc::amount_count;
-%extend gmm_lease_request_desc {
-  gmm_result add_amount(gmm_device device, uint64_t size) {
-    const uint32_t count = $self->amount_count;
-    gmm_lease_amount *grown = (gmm_lease_amount *)realloc((void *)$self->amounts, (count + 1) * sizeof *grown);
-    if (!grown) return GMM_ERROR_OUT_OF_HOST_MEMORY;
-    grown[count] = (gmm_lease_amount){.device = device, .bytes = size};
-    $self->amounts = grown;
-    $self->amount_count = count + 1;
-    return GMM_OK;
-  }
-}
 
 %{
 #include <unistd.h>

@@ -13,7 +13,7 @@
 extern "C" {
 #endif
 
-/** A backend: what gmm takes memory from. */
+/** A backend: the driver or system that gmm takes memory from. */
 typedef uint32_t gmm_backend;
 enum {
   /**
@@ -62,10 +62,10 @@ typedef struct gmm_log_callback {
  *  - the memory that the program allocates from gmm, the backups of its contents, and the buffers that copies of
  *    contents pass through;
  *  - one page of the system, in which a child of fork() finds that the context is not its own;
- *  - what the driver and the C library take, for example the stacks of threads;
- *  - what a thread keeps for all contexts: at most 8 KiB, and 16 bytes for each heap of the process, by malloc until
+ *  - memory of the driver and the C library, for example the stacks of threads;
+ *  - the record of a thread for all contexts: at most 8 KiB, and 16 bytes for each heap of the process, by malloc until
  *    the thread or the last context ends;
- *  - what a captured CUDA graph keeps, which may outlive the context: 16 bytes by malloc.
+ *  - the record of a captured CUDA graph, which may outlive the context: 16 bytes by malloc.
  */
 typedef struct gmm_host_allocator {
   void *(*allocate)(void *user, uint64_t size, uint64_t alignment);
@@ -99,7 +99,7 @@ enum {
 /** Free memory returns to the driver only on request or when memory is short. */
 #define GMM_DECOMMIT_NEVER UINT64_MAX
 
-/** What gmm_context_create() is asked for. */
+/** The options of gmm_context_create(). */
 typedef struct gmm_context_desc {
   uint32_t struct_size;
   gmm_backend backend;
@@ -116,7 +116,6 @@ typedef struct gmm_context_desc {
  * Creates a context on a backend.
  *
  * @param desc  NULL: the defaults.
- * @param[out] out  the context.
  * Errors: NULL_ARGUMENT, INVALID_DESCRIPTOR, INVALID_FLAGS, INVALID_VALUE (the backend is unknown, here or in
  * GMM_BACKEND; GMM_DECOMMIT_AFTER_MS holds no time; too many host devices; one function of the host allocator without
  * the other), NO_BACKEND, OUT_OF_HOST_MEMORY, DRIVER, SYSTEM (no thread for decommit_after_ms).
@@ -152,7 +151,7 @@ GMM_API gmm_result gmm_context_retain(gmm_context *context) GMM_NOEXCEPT;
  */
 GMM_API gmm_result gmm_context_release(gmm_context *context) GMM_NOEXCEPT;
 
-/** What gmm_context_query() answers. */
+/** The answer of gmm_context_query(). */
 typedef struct gmm_context_info {
   uint32_t struct_size;
   gmm_backend backend;
@@ -166,7 +165,6 @@ typedef struct gmm_context_info {
 /**
  * Describes a context: its backend, devices, driver version and settings.
  *
- * @param[out] out  The caller sets out->struct_size first.
  * Errors: NULL_ARGUMENT, INVALID_DESCRIPTOR, FORKED.
  * Since: 1.0
  */
@@ -179,13 +177,13 @@ GMM_API gmm_result gmm_context_query(gmm_context *context, gmm_context_info *out
  *  - empties the thread caches of threads that did not use a heap for that time;
  *  - returns as many bytes of each heap, in whole extents, as were free at every moment of that time. Memory that a
  *    steady program frees and takes again stays, however short the time is;
- *  - takes only memory that its streams are done with, and never waits for a stream;
+ *  - takes only memory that no queued work may use, and never waits for a stream;
  *  - does nothing inside gmm_defer_begin(), and skips a heap while one of its streams is captured into a graph.
  *
- * Memory returns after 1 to 2.5 times the time, if its streams are done by then. gmm logs once that the driver refused
- * to take memory back, and offers that memory again. Memory that an idle thread freed on ::GMM_STREAM_PER_THREAD stays
- * in that thread's cache, because only that thread can tell when the stream is done. gmm_trim() or the end of the
- * thread returns it.
+ * Memory returns after 1 to 2.5 times the time, if no queued work may use it by then. gmm logs once that the driver
+ * refused to take memory back, and offers that memory again. Memory that an idle thread freed on
+ * ::GMM_STREAM_PER_THREAD stays in that thread's cache, because only that thread can tell when the stream is done.
+ * gmm_trim() or the end of the thread returns it.
  *
  * A capture that begins at the moment of a round may be disturbed. Begin captures inside gmm_defer_begin() when a time
  * is set.
@@ -201,7 +199,7 @@ GMM_API gmm_result gmm_context_query(gmm_context *context, gmm_context_info *out
  */
 GMM_API gmm_result gmm_context_set_decommit(gmm_context *context, uint64_t milliseconds) GMM_NOEXCEPT;
 
-/** What a device can do, as bits of gmm_device_info::capabilities. */
+/** The abilities of a device, as bits of gmm_device_info::capabilities. */
 enum {
   GMM_DEVICE_CAN_PAUSE = 1u << 0,              /**< VMM memory: gmm_pause() and gmm_resume() */
   GMM_DEVICE_CAN_EXPORT_FD = 1u << 1,          /**< VMM and HOST memory as a file descriptor */
@@ -212,19 +210,19 @@ enum {
   /**
    * Memory of ::GMM_ALLOC_COMM has a fabric handle, which another machine of the same NVLink domain opens.
    *
-   * The driver tells so. It still refuses such memory where no IMEX channel is set up. gmm then allocates without a
-   * fabric handle, and takes this bit away.
+   * The bit is the driver's answer. The driver still refuses such memory where no IMEX channel is set up. gmm then
+   * allocates without a fabric handle, and clears the bit.
    */
   GMM_DEVICE_CAN_FABRIC = 1u << 6,
   GMM_DEVICE_CAN_DMA_BUF = 1u << 8,    /**< DEVICE and VMM memory as a Linux dma-buf */
   GMM_DEVICE_CAN_RDMA = 1u << 9,       /**< network adapters reach memory of ::GMM_ALLOC_COMM (GPUDirect RDMA) */
   GMM_DEVICE_CAN_HOST_NUMA = 1u << 10, /**< VMM memory on a NUMA node of the host: gmm_move() to ::GMM_DEVICE_NUMA */
-  /** The device uses the host's page tables (ATS), as on Grace Hopper: what malloc() gives is the device's too. */
+  /** The device uses the host's page tables (ATS), as on Grace Hopper: it uses memory of malloc(), too. */
   GMM_DEVICE_CAN_HOST_PAGE_TABLES = 1u << 11,
   GMM_DEVICE_IS_CPU = 1u << 7 /**< the device is the host backend's; its timings say nothing about a GPU */
 };
 
-/** What gmm_device_query() answers. */
+/** The answer of gmm_device_query(). */
 typedef struct gmm_device_info {
   uint32_t struct_size;
   gmm_device device;
@@ -236,7 +234,7 @@ typedef struct gmm_device_info {
   char name[128];
   uint8_t uuid[16];      /**< of a GPU: deviceUUID of VkPhysicalDeviceIDProperties */
   uint64_t held_bytes;   /**< bytes that this context holds from the driver */
-  uint64_t budget_bytes; /**< the least of the limits and of what is held and free: growth ends there */
+  uint64_t budget_bytes; /**< growth ends there: the least of the limits and of held_bytes + free_memory */
   uint8_t luid[8];       /**< the device's number in Direct3D and Vulkan; zero: not known, as on Linux */
   uint32_t node_mask;    /**< the device's node of a linked group, as a bit; 0: not known */
   int32_t numa_node;     /**< the host's NUMA node that is nearest to the device; -1: not known */
@@ -245,7 +243,6 @@ typedef struct gmm_device_info {
 /**
  * Describes a device: its name, memory, kinds and capabilities.
  *
- * @param[out] out  The caller sets out->struct_size first.
  * Errors: NULL_ARGUMENT, INVALID_DEVICE, INVALID_DESCRIPTOR, DRIVER, FORKED.
  * Since: 1.0
  */

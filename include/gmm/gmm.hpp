@@ -12,40 +12,40 @@
  * The braces with names are C++20. In C++17 a program writes `gmm::tag_desc desc; desc.contents = ...;`.
  *
  * Names. gmm_<noun>_<verb>() is the function <verb> of the class gmm::<noun>, and gmm_<verb>() is a function of
- * gmm::context. A name of C that C++ reserves, or that has no noun of its own, is told by its comment. Flags, kinds and
- * infos are those of C: GMM_KIND_VMM, gmm_pointer_info. Descriptors have the fields of C, each with its default, and
- * without struct_size, flags that must be 0, and reserved fields.
+ * gmm::context. A comment names the exceptions: words that C++ reserves, and functions that have no noun of their own.
+ * Flags, kinds and infos are those of C: GMM_KIND_VMM, gmm_pointer_info. Descriptors have the fields of C, each with
+ * its default, and without struct_size, flags that must be 0, and reserved fields.
  *
- * How to read a comment: it names the C function behind "C:". Units, results, errors, order with streams, and threads
- * are that function's, and a comment here says only what differs. All of these are since 1.0.
+ * Comments. The body of a function names the C function that it calls. The comment of that one has the units, results,
+ * errors, order with streams, and threads; a comment here tells only a difference. All of these are since 1.0.
  *
- * Cost. Every function is inline and makes the one C call that its comment names. gmm::tag::create() makes two. The end
- * of a gmm::buffer is one call of gmm_free(). An object is as large as what the C function needs. It allocates nothing,
- * but for the function of a gmm::watcher.
+ * Cost. Every function is inline and makes one C call. gmm::tag::create() makes two. The end
+ * of a gmm::buffer is one call of gmm_free(). An object is as large as the arguments of that call. It allocates nothing,
+ * except the function of a gmm::watcher.
  *
  * Ownership.
- *  - gmm::heap, gmm::stream, gmm::event, gmm::tag, gmm::ticket, gmm::snapshot, gmm::watcher, gmm::context and
- *    gmm::buffer own what they name, and so do the scopes: gmm::tag_scope, gmm::pinned, gmm::imported, gmm::trace,
- *    gmm::defer. They move and do not copy. One that was moved from, detached or made by default is empty, which
- *    `if (object)` tells.
+ *  - gmm::heap, gmm::stream, gmm::event, gmm::tag, gmm::ticket, gmm::snapshot, gmm::watcher, gmm::lease, gmm::context
+ *    and gmm::buffer own the object that they name, and so do the scopes: gmm::tag_scope, gmm::pinned, gmm::imported,
+ *    gmm::trace, gmm::defer. They move and do not copy. An owner that was moved from, detached or made by default is
+ *    empty, and `if (object)` is false.
  *  - gmm::heap_ref, gmm::context_ref and so on own nothing and copy like pointers. Functions take these, and an owner
- *    converts to its reference. A reference or a buffer keeps nothing alive: a context must outlive what comes from it,
- *    as a container outlives its iterators. Tickets and snapshots do keep their context.
- *  - A destructor cannot tell of a failure, for example that a heap still has live blocks. The named end of a class
- *    can: buffer.free(), heap.destroy(). After a failure the object still owns, with two exceptions: gmm::trace::end()
- *    and gmm::tag::destroy() tell which failures leave nothing to own. The named end of an empty object does nothing.
- *    detach() gives the ownership up, and `object = {}` does what the destructor does.
+ *    converts to its reference. A reference or a buffer keeps nothing alive: a context must outlive the objects that
+ *    come from it, as a container outlives its iterators. Tickets and snapshots do keep their context.
+ *  - A destructor cannot report a failure, for example that a heap still has live blocks. The named end of a class
+ *    can: buffer.free(), heap.destroy(). After a failure the object still owns, with two exceptions, gmm::trace::end()
+ *    and gmm::tag::destroy(). The named end of an empty object does nothing. detach() gives the ownership up, and
+ *    `object = {}` does the work of the destructor.
  *
  * Errors. There are two policies, and GMM_HPP_EXCEPTIONS chooses before the first include. Its default is 1 where the
  * compiler has exceptions, else 0.
  *  - 1: a function that returns `outcome<T>` returns T. A failure throws gmm::bad_alloc, which is a std::bad_alloc, for
  *    OUT_OF_MEMORY, OUT_OF_HOST_MEMORY and LIMIT_EXCEEDED. It throws gmm::exception, which is a std::exception, for all
- *    other results. What gives memory to containers throws gmm::bad_array_new_length, which is a std::bad_alloc too,
- *    for SIZE_OVERFLOW. Each of the three is a gmm::error.
+ *    other results. A container's allocation throws gmm::bad_array_new_length, which is a std::bad_alloc too, for
+ *    SIZE_OVERFLOW. Each of the three is a gmm::error.
  *  - 0: it returns gmm::result<T>, which holds T or a gmm::error, as std::expected<T, gmm::error> does.
- * A gmm::error has the code, the message and the driver's number of the failed call. What is only not ready yet is not
- * an error here: a wait with a time returns false, and a try form returns an empty buffer or false. GMM_UNCHANGED is
- * not an error either: the bytes of the outcome are 0.
+ * A gmm::error has the code, the message and the driver's number of the failed call. A result that is not ready yet is
+ * not an error here: a wait with a time returns false, and a try form returns an empty buffer or false. GMM_UNCHANGED
+ * is not an error either: the bytes of the outcome are 0.
  *
  * Files of both policies may be linked into one program. Their types differ by an inline namespace, so the linker does
  * not take one for the other.
@@ -53,16 +53,15 @@
  * Threads. An object is like a pointer: two threads may use one through references, as C allows, and only one thread
  * may assign or end it. gmm::tag_scope belongs to its thread.
  *
- * Callbacks of the program run inside the library, so nothing may be thrown out of them. snapshot_ref::write() is the
- * exception.
+ * Callbacks of the program run inside the library, so they must not throw. snapshot_ref::write() is the exception.
  *
- * What a program may define before the first include:
+ * A program may define these macros before the first include:
  *
  * | macro | default | meaning |
  * | --- | --- | --- |
  * | GMM_HPP_EXCEPTIONS | 1 with exceptions | see above |
  * | GMM_HPP_PMR | 1 with <memory_resource> | gmm::memory_resource is there |
- * | GMM_HPP_UNHEARD(code) | nothing | what a destructor does with its failure, a gmm_result |
+ * | GMM_HPP_UNHEARD(code) | nothing | takes the failure of a destructor, a gmm_result |
  * | GMM_HPP_FATAL(error) | prints, std::abort() | where nothing can be returned or thrown; it must not return |
  */
 #ifndef GMM_GMM_HPP
@@ -136,7 +135,7 @@ class error {
   error() noexcept = default;
   /** A failure with a message of its own. */
   error(gmm_result code, const char *message) noexcept : code_(code), message_(copy_of(message)) {}
-  /** Takes what the calling thread's last call left. C: gmm_last_error_message(), gmm_last_native_code(). */
+  /** The failure of the calling thread's last call. */
   [[nodiscard]] static error last(gmm_result code) noexcept {
     error failure(code, gmm_last_error_message());
     failure.native_ = gmm_last_native_code();
@@ -155,13 +154,13 @@ class error {
   ~error() { std::free(message_); }
 
   [[nodiscard]] gmm_result code() const noexcept { return code_; }
-  /** What the call was asked, what stood in the way and what to do. */
+  /** Tells what the call was asked, what stood in the way and what to do. */
   [[nodiscard]] const char *message() const noexcept { return message_ != nullptr ? message_ : text(); }
   /** The driver's (CUresult) or the system's (errno) number; 0 if gmm itself found the failure. */
   [[nodiscard]] int32_t native_code() const noexcept { return native_; }
-  /** For example "GMM_ERROR_OUT_OF_MEMORY". C: gmm_result_name(). */
+  /** For example "GMM_ERROR_OUT_OF_MEMORY". */
   [[nodiscard]] const char *name() const noexcept { return gmm_result_name(code_); }
-  /** One sentence that explains the code. C: gmm_result_text(). */
+  /** One sentence that explains the code. */
   [[nodiscard]] const char *text() const noexcept { return gmm_result_text(code_); }
 
  private:
@@ -178,31 +177,24 @@ class error {
 };
 
 #if GMM_HPP_EXCEPTIONS
+/** A gmm::error that is thrown as an exception of std. */
+template <class Standard>
+class thrown : public Standard, public error {
+ public:
+  explicit thrown(error failure) noexcept : error(std::move(failure)) {}
+  [[nodiscard]] const char *what() const noexcept override { return message(); }
+};
 /** A failure for want of memory or of a limit, as containers expect it. */
-class bad_alloc : public std::bad_alloc, public error {
- public:
-  explicit bad_alloc(error failure) noexcept : error(std::move(failure)) {}
-  [[nodiscard]] const char *what() const noexcept override { return message(); }
-};
-
+using bad_alloc = thrown<std::bad_alloc>;
 /** A container asks for more bytes than any memory has. It is a std::bad_array_new_length, and so a std::bad_alloc. */
-class bad_array_new_length : public std::bad_array_new_length, public error {
- public:
-  explicit bad_array_new_length(error failure) noexcept : error(std::move(failure)) {}
-  [[nodiscard]] const char *what() const noexcept override { return message(); }
-};
-
+using bad_array_new_length = thrown<std::bad_array_new_length>;
 /** Any other failure. `catch (const gmm::error &)` takes all of them. */
-class exception : public std::exception, public error {
- public:
-  explicit exception(error failure) noexcept : error(std::move(failure)) {}
-  [[nodiscard]] const char *what() const noexcept override { return message(); }
-};
+using exception = thrown<std::exception>;
 #endif
 
 namespace detail {
 
-/** Throws, or ends the program where exceptions are not to be. */
+/** Throws, or ends the program where exceptions are off. */
 [[noreturn, gnu::cold, gnu::noinline]] inline void raise(error failure) {
 #if GMM_HPP_EXCEPTIONS
   const gmm_result code = failure.code();
@@ -215,9 +207,7 @@ namespace detail {
 #endif
 }
 
-[[noreturn, gnu::cold, gnu::noinline]] inline void raise(gmm_result code) { raise(error::last(code)); }
-
-/** The same for a container, which expects a std::bad_alloc for a size beyond any memory. */
+/** Throws a std::bad_alloc for a size beyond any memory, as a container expects it. */
 [[noreturn, gnu::cold, gnu::noinline]] inline void raise_to_container(error failure) {
 #if GMM_HPP_EXCEPTIONS
   if (failure.code() == GMM_ERROR_SIZE_OVERFLOW) throw bad_array_new_length(std::move(failure));
@@ -225,26 +215,45 @@ namespace detail {
   raise(std::move(failure));
 }
 
+/** The error of a result. */
+class failable {
+ public:
+  using error_type = gmm::error;
+
+  [[nodiscard]] bool has_value() const noexcept { return error_.code() >= 0; }
+  [[nodiscard]] explicit operator bool() const noexcept { return has_value(); }
+  [[nodiscard]] const gmm::error &error() const noexcept { return error_; }
+
+ protected:
+  failable() noexcept = default;
+  failable(gmm::error failure) noexcept : error_(std::move(failure)) {}
+  void need_value() const {
+    if (!has_value()) raise(error_);
+  }
+
+ private:
+  gmm::error error_;
+};
+
 }  // namespace detail
 
 /**
- * A T, or the error that stood in its way: what std::expected<T, gmm::error> is in C++23. It moves and does not copy.
+ * A T, or the error of the call: the std::expected<T, gmm::error> of C++23. It moves and does not copy.
  *
  * value() of an error throws it. Without exceptions it ends the program by GMM_HPP_FATAL(). operator* does not look.
  */
 template <class T>
-class [[nodiscard]] result {
+class [[nodiscard]] result : public detail::failable {
  public:
   using value_type = T;
-  using error_type = gmm::error;
 
   template <class U = T,
             class = std::enable_if_t<std::is_constructible_v<T, U> && !std::is_same_v<std::decay_t<U>, result> &&
                                      !std::is_same_v<std::decay_t<U>, gmm::error>>>
   result(U &&value) noexcept(std::is_nothrow_constructible_v<T, U>) : value_(std::forward<U>(value)) {}
   /** The error's code must be below 0. */
-  result(gmm::error failure) noexcept : error_(std::move(failure)) {}
-  result(result &&other) noexcept : error_(std::move(other.error_)) {
+  result(gmm::error failure) noexcept : failable(std::move(failure)) {}
+  result(result &&other) noexcept : failable(std::move(other)) {
     if (has_value()) ::new (static_cast<void *>(&value_)) T(std::move(other.value_));
   }
   result &operator=(result &&other) noexcept {
@@ -258,10 +267,6 @@ class [[nodiscard]] result {
     if (has_value()) value_.~T();
   }
 
-  [[nodiscard]] bool has_value() const noexcept { return error_.code() >= 0; }
-  [[nodiscard]] explicit operator bool() const noexcept { return has_value(); }
-  [[nodiscard]] const gmm::error &error() const noexcept { return error_; }
-
   [[nodiscard]] T &operator*() &noexcept { return value_; }
   [[nodiscard]] const T &operator*() const &noexcept { return value_; }
   [[nodiscard]] T &&operator*() &&noexcept { return std::move(value_); }
@@ -269,22 +274,10 @@ class [[nodiscard]] result {
   [[nodiscard]] T *operator->() noexcept { return &value_; }
   [[nodiscard]] const T *operator->() const noexcept { return &value_; }
 
-  T &value() & {
-    if (!has_value()) detail::raise(error_);
-    return value_;
-  }
-  const T &value() const & {
-    if (!has_value()) detail::raise(error_);
-    return value_;
-  }
-  T &&value() && {
-    if (!has_value()) detail::raise(std::move(error_));
-    return std::move(value_);
-  }
-  const T &&value() const && {
-    if (!has_value()) detail::raise(error_);
-    return std::move(value_);
-  }
+  T &value() & { return need_value(), value_; }
+  const T &value() const & { return need_value(), value_; }
+  T &&value() && { return need_value(), std::move(value_); }
+  const T &&value() const && { return need_value(), std::move(value_); }
   template <class U>
   [[nodiscard]] T value_or(U &&other) const & {
     return has_value() ? value_ : static_cast<T>(std::forward<U>(other));
@@ -295,66 +288,94 @@ class [[nodiscard]] result {
   }
 
  private:
-  gmm::error error_;
   union {
     T value_;
   };
 };
 
-/** Success, or the error that stood in its way. */
+/** Success, or the error of the call. */
 template <>
-class [[nodiscard]] result<void> {
+class [[nodiscard]] result<void> : public detail::failable {
  public:
   using value_type = void;
-  using error_type = gmm::error;
 
   result() noexcept = default;
   /** The error's code must be below 0. */
-  result(gmm::error failure) noexcept : error_(std::move(failure)) {}
-
-  [[nodiscard]] bool has_value() const noexcept { return error_.code() >= 0; }
-  [[nodiscard]] explicit operator bool() const noexcept { return has_value(); }
-  [[nodiscard]] const gmm::error &error() const noexcept { return error_; }
-  void value() const {
-    if (!has_value()) detail::raise(error_);
-  }
-
- private:
-  gmm::error error_;
+  result(gmm::error failure) noexcept : failable(std::move(failure)) {}
+  void value() const { need_value(); }
 };
 
 #if GMM_HPP_EXCEPTIONS
-/** What a function returns that can fail: T, as failures are thrown. */
+/** The return type of a function that can fail: T, as failures are thrown. */
 template <class T>
 using outcome = T;
 #else
-/** What a function returns that can fail: a result<T>, as nothing is thrown. */
+/** The return type of a function that can fail: a result<T>, as nothing is thrown. */
 template <class T>
 using outcome = result<T>;
 #endif
 
 namespace detail {
 
-/** The outcome of a C call: T made of `arguments`, or the thread's error. */
-template <class T, class... Arguments>
-outcome<T> give(gmm_result code, Arguments &&...arguments) {
+/** The outcome that is a failure. */
+template <class T>
+outcome<T> fail(error failure) {
 #if GMM_HPP_EXCEPTIONS
-  if (code < 0) raise(code);
-  return T(std::forward<Arguments>(arguments)...);
+  raise(std::move(failure));
 #else
-  if (code < 0) return gmm::error::last(code);
-  if constexpr (std::is_void_v<T>) {
-    return {};
-  } else {
-    return T(std::forward<Arguments>(arguments)...);
-  }
+  return failure;
 #endif
 }
 
-/** The same for a call that waits, where NOT_READY is no error. */
+/** The outcome of a C call: T made of `arguments`, or the thread's error. */
+template <class T, class... Arguments>
+outcome<T> give(gmm_result code, Arguments &&...arguments) {
+  if (code < 0) return fail<T>(error::last(code));
+  if constexpr (std::is_void_v<T>)
+    return outcome<T>();
+  else
+    return T(std::forward<Arguments>(arguments)...);
+}
+
+/** The outcome of a C call that waits, for which NOT_READY is no error. */
 inline outcome<bool> give_ready(gmm_result code) {
   if (code == GMM_ERROR_NOT_READY) return false;
   return give<bool>(code, true);
+}
+
+template <class T, class = void>
+struct has_struct_size : std::false_type {};
+template <class T>
+struct has_struct_size<T, std::void_t<decltype(T::struct_size)>> : std::true_type {};
+
+/** An argument for C: a descriptor by its address, anything else as it is. */
+template <class T>
+auto pass(const T &argument) noexcept {
+  if constexpr (has_struct_size<T>::value)
+    return &argument;
+  else
+    return argument;
+}
+
+/** Calls a C function whose last parameter is an output of type T, and gives that. Without an output, T is void. */
+template <class T, class Function, class... Arguments>
+outcome<T> call(Function *function, const Arguments &...arguments) {
+  if constexpr (std::is_void_v<T>) {
+    return give<T>(function(pass(arguments)...));
+  } else {
+    T out{};
+    if constexpr (has_struct_size<T>::value) out.struct_size = sizeof out;
+    const gmm_result code = function(pass(arguments)..., &out);
+    return give<T>(code, out);
+  }
+}
+
+/** Calls a C function whose last parameter is the object that it makes, and gives its owner. */
+template <class Owner, class Function, class... Arguments>
+outcome<Owner> make(Function *function, const Arguments &...arguments) {
+  typename Owner::named_type made{};
+  const gmm_result code = function(pass(arguments)..., &made);
+  return give<Owner>(code, typename Owner::ref_type(made));
 }
 
 /** Hands pieces of text to a function. */
@@ -379,25 +400,16 @@ struct text_writer {
   }
 };
 
-/** Asks for an info. */
-template <class Info, class Call>
-outcome<Info> ask(Call call) {
-  Info info{};
-  info.struct_size = sizeof info;
-  const gmm_result code = call(&info);
-  return give<Info>(code, info);
-}
-
 }  // namespace detail
 
 /* --- Small types ------------------------------------------------------------------------------------------- */
 
-/** The version of the loaded library, which may be newer than this header. C: gmm_version(). */
+/** The version of the loaded library, which may be newer than this header. */
 [[nodiscard]] inline uint32_t version() noexcept { return gmm_version(); }
-/** The same as text. C: gmm_version_string(). */
+/** The version of the loaded library as text. */
 [[nodiscard]] inline const char *version_string() noexcept { return gmm_version_string(); }
 
-/** A device by its ordinal, from 0, or the host where a function takes a location. It is no number by accident. */
+/** A device by its ordinal, from 0, or the host where a function takes a location. A plain number does not convert to it. */
 class device_id {
  public:
   constexpr device_id() noexcept = default;
@@ -414,7 +426,7 @@ class device_id {
 /**
  * A time in whole milliseconds, which any std::chrono duration converts to.
  *
- * A part of a millisecond counts as one, a negative time as 0, and what is too long as forever.
+ * A part of a millisecond counts as one, a negative time as 0, and a time beyond the range as forever.
  */
 class milliseconds {
  public:
@@ -469,7 +481,7 @@ template <class Native>
   return reinterpret_cast<gmm_stream>(stream);
 }
 
-/** What a limit or a count is about: `gmm::scope().tag(weights).kind(GMM_KIND_VMM)`. Without a part: the context. */
+/** The part of a context that a limit or a count concerns: `gmm::scope().tag(weights).kind(GMM_KIND_VMM)`. */
 class scope {
  public:
   constexpr scope &device(device_id device) noexcept {
@@ -487,7 +499,7 @@ class scope {
     desc_.kind = kind;
     return *this;
   }
-  [[nodiscard]] constexpr const gmm_scope_desc *get() const noexcept { return &desc_; }
+  [[nodiscard]] constexpr const gmm_scope_desc &c() const noexcept { return desc_; }
 
  private:
   gmm_scope_desc desc_ = {sizeof(gmm_scope_desc), 0, 0, 0, 0, 0};
@@ -497,7 +509,7 @@ class scope {
 /* c() makes the descriptor of C. GCC warns of fields that are not named in braces, unless they have initialisers as
  * these have: so they are not those of C. */
 
-/** What context::create() is asked for. C: gmm_context_desc. */
+/** The options of context::create(). */
 struct context_desc {
   gmm_backend backend = GMM_BACKEND_AUTO;
   uint32_t flags = 0; /**< GMM_CONTEXT_* */
@@ -513,7 +525,7 @@ struct context_desc {
   }
 };
 
-/** What context_ref::alloc() is asked for. C: gmm_alloc_desc. */
+/** The options of context_ref::alloc(). */
 struct alloc_desc {
   gmm_kind kind = GMM_KIND_UNSPECIFIED;
   device_id device = {};
@@ -527,7 +539,7 @@ struct alloc_desc {
   }
 };
 
-/** What heap::create() is asked for. C: gmm_heap_desc. */
+/** The options of heap::create(). */
 struct heap_desc {
   gmm_kind kind = GMM_KIND_UNSPECIFIED;
   device_id device = {};
@@ -542,7 +554,7 @@ struct heap_desc {
   }
 };
 
-/** What context::compact() is asked for. C: gmm_compact_desc. */
+/** The options of context::compact(). */
 struct compact_desc {
   uint32_t flags = 0;       /**< GMM_COMPACT_* */
   gmm_heap *heap = nullptr; /**< only this heap; heap_ref::get() */
@@ -554,7 +566,7 @@ struct compact_desc {
   }
 };
 
-/** What stream::create() is asked for. C: gmm_stream_desc. */
+/** The options of stream::create(). */
 struct stream_desc {
   device_id device = {};
   int32_t priority = 0; /**< a lower number goes first */
@@ -562,7 +574,7 @@ struct stream_desc {
   [[nodiscard]] gmm_stream_desc c() const noexcept { return {sizeof(gmm_stream_desc), 0, device.get(), priority}; }
 };
 
-/** What event::create() is asked for. C: gmm_event_desc. */
+/** The options of event::create(). */
 struct event_desc {
   uint32_t flags = 0; /**< GMM_EVENT_* */
   device_id device = {};
@@ -570,7 +582,7 @@ struct event_desc {
   [[nodiscard]] gmm_event_desc c() const noexcept { return {sizeof(gmm_event_desc), flags, device.get(), 0}; }
 };
 
-/** What event::import_semaphore() is asked for. C: gmm_semaphore_desc. */
+/** The options of event::import_semaphore(). */
 struct semaphore_desc {
   gmm_semaphore_type type = 0; /**< GMM_SEMAPHORE_* */
   device_id device = {};
@@ -582,7 +594,7 @@ struct semaphore_desc {
   }
 };
 
-/** What watcher::create() is asked for. C: gmm_watch_desc. */
+/** The options of watcher::create(). */
 struct watch_desc {
   uint32_t events = 0; /**< GMM_WATCH_* */
   gmm_tag tag = 0;
@@ -590,28 +602,16 @@ struct watch_desc {
   const void *address = nullptr;
   uint64_t size = 0; /**< 0: the tag */
   uint64_t budget_bytes = 0;
-  uint64_t timeout_ms = 0; /**< 0: 10,000 */
   int32_t order = 0;
   const char *name = nullptr;
   gmm_watch_callback callback = {nullptr, nullptr}; /**< watcher::create() with a function sets it */
 
   [[nodiscard]] gmm_watch_desc c() const noexcept {
-    return {sizeof(gmm_watch_desc),
-            events,
-            tag,
-            device.get(),
-            address,
-            size,
-            budget_bytes,
-            timeout_ms,
-            order,
-            0,
-            name,
-            callback};
+    return {sizeof(gmm_watch_desc), events, tag, device.get(), address, size, budget_bytes, order, 0, name, callback};
   }
 };
 
-/** What lease::create() is asked for. C: gmm_lease_desc. */
+/** The options of lease::create(). */
 struct lease_desc {
   const char *name = nullptr;
   int32_t priority = 0;
@@ -624,7 +624,7 @@ struct lease_desc {
   }
 };
 
-/** What lease_ref::request() is asked for. C: gmm_lease_request_desc. */
+/** The options of lease_ref::request(). */
 struct lease_request_desc {
   const gmm_lease_amount *amounts = nullptr;
   uint32_t amount_count = 0;
@@ -635,7 +635,7 @@ struct lease_request_desc {
   }
 };
 
-/** What context_ref::pin() is asked for. C: gmm_pin_desc. */
+/** The options of context_ref::pin(). */
 struct pin_desc {
   uint32_t flags = 0; /**< GMM_PIN_* */
   device_id device = {};
@@ -643,7 +643,7 @@ struct pin_desc {
   [[nodiscard]] gmm_pin_desc c() const noexcept { return {sizeof(gmm_pin_desc), flags, device.get(), 0}; }
 };
 
-/** What context_ref::move() is asked for. C: gmm_move_desc. */
+/** The options of context_ref::move(). */
 struct move_desc {
   uint32_t flags = 0; /**< GMM_MOVE_* */
   gmm_stream stream = nullptr;
@@ -651,7 +651,7 @@ struct move_desc {
   [[nodiscard]] gmm_move_desc c() const noexcept { return {sizeof(gmm_move_desc), flags, stream}; }
 };
 
-/** The settings of a tag. C: gmm_tag_desc. */
+/** The settings of a tag. */
 struct tag_desc {
   gmm_contents contents = GMM_CONTENTS_DROP;
   int32_t priority = 0;
@@ -660,7 +660,7 @@ struct tag_desc {
   [[nodiscard]] gmm_tag_desc c() const noexcept { return {sizeof(gmm_tag_desc), contents, priority, flags}; }
 };
 
-/** What context_ref::pause() and resume() are asked for. C: gmm_pause_desc. */
+/** The options of context_ref::pause() and resume(). */
 struct pause_desc {
   uint32_t flags = 0; /**< GMM_PAUSE_* */
   const gmm_tag *tags = nullptr;
@@ -673,7 +673,7 @@ struct pause_desc {
   }
 };
 
-/** The settings of backups. C: gmm_backup_desc. */
+/** The settings of backups. */
 struct backup_desc {
   uint32_t flags = 0;          /**< GMM_BACKUP_* */
   uint64_t arena_limit = 0;    /**< bytes; 0: what the host can spare */
@@ -686,7 +686,7 @@ struct backup_desc {
   }
 };
 
-/** Who may share with a context. C: gmm_ipc_desc. */
+/** The users who may share with a context. */
 struct ipc_desc {
   const char *directory = nullptr;
   const uint32_t *users = nullptr;
@@ -695,7 +695,7 @@ struct ipc_desc {
   [[nodiscard]] gmm_ipc_desc c() const noexcept { return {sizeof(gmm_ipc_desc), 0, directory, users, user_count, 0}; }
 };
 
-/** What context_ref::ipc_import() is asked for. C: gmm_ipc_import_desc. */
+/** The options of context_ref::ipc_import(). */
 struct ipc_import_desc {
   device_id device = {};
   milliseconds timeout_ms = {}; /**< 0: 5,000 ms */
@@ -705,7 +705,7 @@ struct ipc_import_desc {
   }
 };
 
-/** What context_ref::ipc_import_fd() is asked for. C: gmm_ipc_fd_desc. */
+/** The options of context_ref::ipc_import_fd(). */
 struct ipc_fd_desc {
   gmm_fd_type type = GMM_FD_DEFAULT;
   device_id device = {};
@@ -716,8 +716,49 @@ struct ipc_fd_desc {
 
 /* --- Owners ------------------------------------------------------------------------------------------------ */
 
+template <class Ref>
+class unique;
+
+/** A pointer to an object of C that somebody else owns, and the C function that ends the object. */
+template <class T, gmm_result (*End)(T *)>
+class object_handle {
+ public:
+  using named_type = T *;
+  constexpr object_handle() noexcept = default;
+  constexpr explicit object_handle(T *named) noexcept : named_(named) {}
+  [[nodiscard]] explicit operator bool() const noexcept { return named_ != nullptr; }
+  [[nodiscard]] T *get() const noexcept { return named_; }
+  [[nodiscard]] friend bool operator==(object_handle a, object_handle b) noexcept { return a.get() == b.get(); }
+  [[nodiscard]] friend bool operator!=(object_handle a, object_handle b) noexcept { return a.get() != b.get(); }
+
+ protected:
+  gmm_result end() noexcept { return End(named_); }
+  template <class>
+  friend class unique;
+
+ private:
+  T *named_ = nullptr;
+};
+
+/** A value that names an object within a context, and the C function that ends the object. */
+template <class T, gmm_result (*End)(gmm_context *, T)>
+class context_handle {
+ public:
+  constexpr context_handle() noexcept = default;
+  constexpr context_handle(gmm_context *context, T named) noexcept : context_(context), named_(named) {}
+  [[nodiscard]] explicit operator bool() const noexcept { return context_ != nullptr; }
+
+ protected:
+  gmm_result end() noexcept { return End(context_, named_); }
+  template <class>
+  friend class unique;
+
+  gmm_context *context_ = nullptr;
+  T named_ = {};
+};
+
 /**
- * Owns what a reference names, and ends it in the destructor.
+ * Owns the object of a reference, and ends it in the destructor.
  *
  * A destructor that fails tries once more, as a driver may refuse one call, and gives a second failure to
  * GMM_HPP_UNHEARD(). An end() that fails and leaves nothing to end empties its reference: then nothing is tried again.
@@ -725,8 +766,9 @@ struct ipc_fd_desc {
 template <class Ref>
 class unique : public Ref {
  public:
+  using ref_type = Ref;
   constexpr unique() noexcept = default;
-  /** Takes over what a reference names. */
+  /** Takes over the object of a reference. */
   constexpr explicit unique(const Ref &adopted) noexcept : Ref(adopted) {}
   unique(unique &&other) noexcept : Ref(other.detach()) {}
   unique &operator=(unique &&other) noexcept {
@@ -738,11 +780,11 @@ class unique : public Ref {
   }
   ~unique() { end_unheard(); }
 
-  /** Gives the ownership up: the caller ends what the reference names. */
+  /** Gives the ownership up: the caller ends the object. */
   Ref detach() noexcept { return std::exchange(named(), Ref()); }
 
  protected:
-  /** Ends what is owned and tells of a failure, after which it is owned still unless end() emptied the reference. */
+  /** Ends the object. After a failure it is still owned, unless end() emptied the reference. */
   outcome<void> finish() {
     const gmm_result code = named() ? named().end() : static_cast<gmm_result>(GMM_OK);
     if (code >= 0) named() = Ref();
@@ -760,41 +802,18 @@ class unique : public Ref {
   Ref &named() noexcept { return *this; }
 };
 
-/**
- * Owns a block, and frees it on a stream at its end.
- *
- * Memory of kind HOST and MANAGED can be read and written by the CPU, that of other kinds by devices only. data() and
- * as() give the address in either case.
- */
-class buffer {
+/** The block of a gmm::buffer. */
+class block_ref {
  public:
-  constexpr buffer() noexcept = default;
-  /** Takes over a block of a context. */
-  buffer(gmm_context *context, void *memory, uint64_t size, gmm_stream stream = nullptr) noexcept
+  constexpr block_ref() noexcept = default;
+  constexpr block_ref(gmm_context *context, void *memory, uint64_t size, gmm_stream stream) noexcept
       : context_(context), memory_(memory), size_(size), stream_(stream) {}
-  buffer(buffer &&other) noexcept
-      : context_(other.context_), memory_(other.memory_), size_(other.size_), stream_(other.stream_) {
-    other.forget();
-  }
-  buffer &operator=(buffer &&other) noexcept {
-    if (this != &other) {
-      reset();
-      context_ = other.context_;
-      memory_ = other.memory_;
-      size_ = other.size_;
-      stream_ = other.stream_;
-      other.forget();
-    }
-    return *this;
-  }
-  ~buffer() { reset(); }
-
   [[nodiscard]] explicit operator bool() const noexcept { return memory_ != nullptr; }
   [[nodiscard]] void *data() const noexcept { return memory_; }
-  /** Bytes, as they were asked for. */
+  /** The requested size in bytes. */
   [[nodiscard]] uint64_t size() const noexcept { return size_; }
   [[nodiscard]] gmm_context *context() const noexcept { return context_; }
-  /** The stream of the block's end: at first that of its allocation. */
+  /** The stream on which the block will be freed: at first that of its allocation. */
   [[nodiscard]] gmm_stream stream() const noexcept { return stream_; }
   void set_stream(gmm_stream stream) noexcept { stream_ = stream; }
   /** The block as objects of a type; a part of an object at the end is left out. */
@@ -803,162 +822,115 @@ class buffer {
     return gmm::span<T>(static_cast<T *>(memory_), size_ / sizeof(T));
   }
 
-  /** Frees the block in the order of a stream. An empty buffer has nothing to free. C: gmm_free(). */
-  outcome<void> free(gmm_stream stream) {
-    const gmm_result code = memory_ != nullptr ? gmm_free(context_, memory_, stream) : static_cast<gmm_result>(GMM_OK);
-    if (code >= 0) forget();
-    return detail::give<void>(code);
-  }
-  /** Frees the block in the order of its own stream. C: gmm_free(). */
-  outcome<void> free() { return free(stream_); }
-  /** Frees the block if the thread's cache takes it, and returns whether it did. C: gmm_try_free(). */
-  [[nodiscard]] bool try_free() noexcept {
-    if (memory_ != nullptr && gmm_try_free(context_, memory_, stream_) < 0) return false;
-    forget();
-    return true;
-  }
-  /** Gives the block up: the caller frees it. */
-  void *detach() noexcept {
-    void *memory = memory_;
-    forget();
-    return memory;
-  }
+ protected:
+  gmm_result end() noexcept { return gmm_free(context_, memory_, stream_); }
+  friend class unique<block_ref>;
 
  private:
-  void reset() noexcept {
-    if (memory_ == nullptr) return;
-    const gmm_result code = gmm_free(context_, memory_, stream_);
-    if (code < 0) GMM_HPP_UNHEARD(code);
-    forget();
-  }
-  void forget() noexcept {
-    memory_ = nullptr;
-    size_ = 0;
-  }
-
   gmm_context *context_ = nullptr;
   void *memory_ = nullptr;
   uint64_t size_ = 0;
   gmm_stream stream_ = nullptr;
 };
 
-/** What a gmm::pinned owns. */
-class pinned_ref {
+/**
+ * Owns a block, and frees it on a stream at its end.
+ *
+ * Memory of kind HOST and MANAGED can be read and written by the CPU, that of other kinds by devices only. data() and
+ * as() give the address in either case.
+ */
+class buffer : public unique<block_ref> {
+ public:
+  constexpr buffer() noexcept = default;
+  /** Takes over a block of a context. */
+  buffer(gmm_context *context, void *memory, uint64_t size, gmm_stream stream = nullptr) noexcept
+      : unique(block_ref(context, memory, size, stream)) {}
+
+  /** Frees the block in the order of its own stream. */
+  outcome<void> free() { return finish(); }
+  /** Frees the block in the order of a stream. */
+  outcome<void> free(gmm_stream stream) {
+    set_stream(stream);
+    return finish();
+  }
+  /** Frees the block if the thread's cache takes it, and returns whether it did. */
+  [[nodiscard]] bool try_free() noexcept {
+    if (*this && gmm_try_free(context(), data(), stream()) < 0) return false;
+    detach();
+    return true;
+  }
+  /** Gives the block up: the caller frees it. */
+  void *detach() noexcept { return unique::detach().data(); }
+};
+
+/** The memory of a gmm::pinned. */
+class pinned_ref : public context_handle<void *, gmm_unpin> {
  public:
   constexpr pinned_ref() noexcept = default;
   pinned_ref(gmm_context *context, void *memory, void *device_pointer) noexcept
-      : context_(context), memory_(memory), device_pointer_(device_pointer) {}
-  [[nodiscard]] explicit operator bool() const noexcept { return memory_ != nullptr; }
+      : context_handle(context, memory), device_pointer_(device_pointer) {}
   /** The program's own memory. */
-  [[nodiscard]] void *data() const noexcept { return memory_; }
+  [[nodiscard]] void *data() const noexcept { return named_; }
   /** The address by which the device reaches the memory. */
   [[nodiscard]] void *device_pointer() const noexcept { return device_pointer_; }
 
- protected:
-  gmm_result end() noexcept { return gmm_unpin(context_, memory_); }
-  friend class unique<pinned_ref>;
-
  private:
-  gmm_context *context_ = nullptr;
-  void *memory_ = nullptr, *device_pointer_ = nullptr;
+  void *device_pointer_ = nullptr;
 };
 
 /** The program's own memory, page-locked until the end of the object. context_ref::pin() makes one. */
 class pinned : public unique<pinned_ref> {
  public:
   using unique::unique;
-  /** C: gmm_unpin(). */
   outcome<void> unpin() { return finish(); }
 };
 
-/** What a gmm::imported owns. */
-class imported_ref {
+/** The memory of a gmm::imported. */
+class imported_ref : public context_handle<void *, gmm_ipc_close> {
  public:
-  constexpr imported_ref() noexcept = default;
-  imported_ref(gmm_context *context, void *memory) noexcept : context_(context), memory_(memory) {}
-  [[nodiscard]] explicit operator bool() const noexcept { return memory_ != nullptr; }
+  using context_handle::context_handle;
   /** The address for which the handle was made, or the start of a descriptor's allocation. */
-  [[nodiscard]] void *data() const noexcept { return memory_; }
-
- protected:
-  gmm_result end() noexcept { return gmm_ipc_close(context_, memory_); }
-  friend class unique<imported_ref>;
-
- private:
-  gmm_context *context_ = nullptr;
-  void *memory_ = nullptr;
+  [[nodiscard]] void *data() const noexcept { return named_; }
 };
 
 /** Another process's memory, until the end of the object. context_ref::ipc_import() and ipc_import_fd() make one. */
 class imported : public unique<imported_ref> {
  public:
   using unique::unique;
-  /** C: gmm_ipc_close(). */
   outcome<void> close() { return finish(); }
 };
 
 /** A pause or resume in the background. */
-class ticket_ref {
+class ticket_ref : public object_handle<gmm_ticket, gmm_ticket_destroy> {
  public:
-  constexpr ticket_ref() noexcept = default;
-  explicit ticket_ref(gmm_ticket *ticket) noexcept : ticket_(ticket) {}
-  [[nodiscard]] explicit operator bool() const noexcept { return ticket_ != nullptr; }
-  [[nodiscard]] gmm_ticket *get() const noexcept { return ticket_; }
-
-  /** C: gmm_ticket_query(). */
+  using object_handle::object_handle;
   [[nodiscard]] outcome<gmm_ticket_info> query() const {
-    return detail::ask<gmm_ticket_info>([this](gmm_ticket_info *out) { return gmm_ticket_query(ticket_, out); });
+    return detail::call<gmm_ticket_info>(gmm_ticket_query, get());
   }
-  /**
-   * Waits for the end, and returns the bytes that changed state. A failed operation is a failure of this call.
-   *
-   * C: gmm_ticket_wait().
-   */
-  outcome<uint64_t> wait() const {
-    uint64_t bytes = 0;
-    const gmm_result code = gmm_ticket_wait(ticket_, UINT64_MAX, &bytes);
-    return detail::give<uint64_t>(code, bytes);
-  }
-  /** The same, with nothing if the time passes first. C: gmm_ticket_wait(). */
+  /** Waits for the end, and returns the bytes that changed state. */
+  outcome<uint64_t> wait() const { return detail::call<uint64_t>(gmm_ticket_wait, get(), UINT64_MAX); }
+  /** Waits for the end, and returns the bytes, or nothing if the time passes first. */
   [[nodiscard]] outcome<std::optional<uint64_t>> wait_for(milliseconds timeout) const {
     uint64_t bytes = 0;
-    const gmm_result code = gmm_ticket_wait(ticket_, timeout.count(), &bytes);
+    const gmm_result code = gmm_ticket_wait(get(), timeout.count(), &bytes);
     gmm_ticket_info info = {};
     info.struct_size = sizeof info;
     // A request of a lease may itself end with NOT_READY.
-    if (code == GMM_ERROR_NOT_READY && gmm_ticket_query(ticket_, &info) == GMM_OK && info.state != GMM_TICKET_DONE)
+    if (code == GMM_ERROR_NOT_READY && gmm_ticket_query(get(), &info) == GMM_OK && info.state != GMM_TICKET_DONE)
       return std::optional<uint64_t>();
     return detail::give<std::optional<uint64_t>>(code, bytes);
   }
-  /** Waits until an operation with GMM_PAUSE_HOLD is held. C: gmm_ticket_wait_held(). */
-  outcome<void> wait_held() const {
-    const gmm_result code = gmm_ticket_wait_held(ticket_, UINT64_MAX);
-    return detail::give<void>(code);
-  }
-  /** Carries out what is held. C: gmm_ticket_commit(). */
-  outcome<void> commit() const {
-    const gmm_result code = gmm_ticket_commit(ticket_);
-    return detail::give<void>(code);
-  }
-  /** C: gmm_ticket_cancel(). */
-  outcome<void> cancel() const {
-    const gmm_result code = gmm_ticket_cancel(ticket_);
-    return detail::give<void>(code);
-  }
-
- protected:
-  gmm_result end() noexcept { return gmm_ticket_destroy(ticket_); }
-  friend class unique<ticket_ref>;
-
- private:
-  gmm_ticket *ticket_ = nullptr;
+  /** Waits until an operation with GMM_PAUSE_HOLD is held. */
+  outcome<void> wait_held() const { return detail::call<void>(gmm_ticket_wait_held, get(), UINT64_MAX); }
+  outcome<void> commit() const { return detail::call<void>(gmm_ticket_commit, get()); }
+  outcome<void> cancel() const { return detail::call<void>(gmm_ticket_cancel, get()); }
 };
 
 /** Owns a pause or resume in the background, and waits for it at its end. It keeps its context alive. */
 class ticket : public unique<ticket_ref> {
  public:
   using unique::unique;
-  /** Waits for the operation, whose result it leaves out. C: gmm_ticket_destroy(). */
+  /** Waits for the operation, whose result it leaves out. */
   outcome<void> destroy() { return finish(); }
 };
 
@@ -966,336 +938,218 @@ class ticket : public unique<ticket_ref> {
 
 class context;
 
-/** A context that somebody else owns: what a function takes, and what has the verbs. */
-class context_ref {
+/** A context that somebody else owns. Functions take it, and it has the verbs. */
+class context_ref : public object_handle<gmm_context, gmm_context_release> {
  public:
-  constexpr context_ref() noexcept = default;
-  explicit context_ref(gmm_context *context) noexcept : context_(context) {}
-  [[nodiscard]] explicit operator bool() const noexcept { return context_ != nullptr; }
-  [[nodiscard]] gmm_context *get() const noexcept { return context_; }
+  using object_handle::object_handle;
 
-  /** Adds an owner. C: gmm_context_retain(). */
+  /** Adds an owner. */
   [[nodiscard]] inline outcome<context> retain() const;
-  /** C: gmm_context_query(). */
-  [[nodiscard]] outcome<gmm_context_info> query() const {
-    return detail::ask<gmm_context_info>([this](gmm_context_info *out) { return gmm_context_query(context_, out); });
-  }
-  /** C: gmm_device_query(). */
+  [[nodiscard]] outcome<gmm_context_info> query() const { return call<gmm_context_info>(gmm_context_query); }
   [[nodiscard]] outcome<gmm_device_info> device_query(device_id device) const {
-    return detail::ask<gmm_device_info>(
-        [this, device](gmm_device_info *out) { return gmm_device_query(context_, device.get(), out); });
+    return call<gmm_device_info>(gmm_device_query, device.get());
   }
-  /** Sets how long memory stays free before it returns to the driver; forever: never. C: gmm_context_set_decommit(). */
-  outcome<void> set_decommit(milliseconds after) const {
-    return done(gmm_context_set_decommit(context_, after.count()));
-  }
-  /** C: gmm_context_set_oom_handler(). */
+  /** Sets how long memory stays free before it returns to the driver; forever: never. */
+  outcome<void> set_decommit(milliseconds after) const { return call<void>(gmm_context_set_decommit, after.count()); }
   outcome<void> set_oom_handler(gmm_oom_fn fn, void *user) const {
-    return done(gmm_context_set_oom_handler(context_, fn, user));
+    return call<void>(gmm_context_set_oom_handler, fn, user);
   }
 
   /* Memory. */
 
-  /** Allocates a block of `size` bytes as a NULL descriptor says: DEVICE, device 0, default stream. C: gmm_alloc(). */
+  /** Allocates a block of `size` bytes as a NULL descriptor says: DEVICE, device 0, default stream. */
   [[nodiscard]] outcome<buffer> alloc(uint64_t size) const {
     void *memory = nullptr;
-    const gmm_result code = gmm_alloc(context_, size, nullptr, &memory);
-    return detail::give<buffer>(code, context_, memory, size);
+    const gmm_result code = gmm_alloc(get(), size, nullptr, &memory);
+    return detail::give<buffer>(code, get(), memory, size);
   }
-  /** Allocates a block of `size` bytes. It will be freed on desc.stream, unless that is changed. C: gmm_alloc(). */
+  /** Allocates a block of `size` bytes. It will be freed on desc.stream, unless that is changed. */
   [[nodiscard]] outcome<buffer> alloc(uint64_t size, const alloc_desc &desc) const {
     const gmm_alloc_desc c = desc.c();
     void *memory = nullptr;
-    const gmm_result code = gmm_alloc(context_, size, &c, &memory);
-    return detail::give<buffer>(code, context_, memory, size, desc.stream);
+    const gmm_result code = gmm_alloc(get(), size, &c, &memory);
+    return detail::give<buffer>(code, get(), memory, size, desc.stream);
   }
-  /** Allocates a block if that needs no wait; else the buffer is empty. C: gmm_try_alloc(). */
+  /** Allocates a block if that needs no wait; else the buffer is empty. */
   [[nodiscard]] buffer try_alloc(uint64_t size, const alloc_desc &desc = {}) const noexcept {
     const gmm_alloc_desc c = desc.c();
     void *memory = nullptr;
-    if (gmm_try_alloc(context_, size, &c, &memory) < 0) return {};
-    return buffer(context_, memory, size, desc.stream);
+    if (gmm_try_alloc(get(), size, &c, &memory) < 0) return {};
+    return buffer(get(), memory, size, desc.stream);
   }
-  /** Frees a block that no buffer owns. C: gmm_free(). */
-  outcome<void> free(void *memory, gmm_stream stream = nullptr) const {
-    return done(gmm_free(context_, memory, stream));
-  }
-  /** Describes any address. C: gmm_query(). */
+  /** Frees a block that no buffer owns. */
+  outcome<void> free(void *memory, gmm_stream stream = nullptr) const { return call<void>(gmm_free, memory, stream); }
   [[nodiscard]] outcome<gmm_pointer_info> query(const void *address) const {
-    return detail::ask<gmm_pointer_info>(
-        [this, address](gmm_pointer_info *out) { return gmm_query(context_, address, out); });
+    return call<gmm_pointer_info>(gmm_query, address);
   }
-  /** Names a block; NULL takes the name away. C: gmm_name(). */
-  outcome<void> name(const void *memory, const char *name) const { return done(gmm_name(context_, memory, name)); }
-  /** Queues a copy. C: gmm_copy(). */
+  outcome<void> name(const void *memory, const char *name) const { return call<void>(gmm_name, memory, name); }
   outcome<void> copy(void *destination, const void *source, uint64_t size, gmm_stream stream = nullptr) const {
-    return done(gmm_copy(context_, destination, source, size, stream));
+    return call<void>(gmm_copy, destination, source, size, stream);
   }
-  /** Queues a fill with one byte value. C: gmm_fill(). */
   outcome<void> fill(void *destination, uint8_t value, uint64_t size, gmm_stream stream = nullptr) const {
-    return done(gmm_fill(context_, destination, value, size, stream));
+    return call<void>(gmm_fill, destination, value, size, stream);
   }
-  /** Records that a further stream uses a block. C: gmm_record_use(). */
   outcome<void> record_use(const void *memory, gmm_stream stream) const {
-    return done(gmm_record_use(context_, memory, stream));
+    return call<void>(gmm_record_use, memory, stream);
   }
 
-  /** Page-locks the program's memory until the end of the object. C: gmm_pin(). */
+  /** Page-locks the program's memory until the end of the object. */
   [[nodiscard]] outcome<pinned> pin(void *memory, uint64_t size, const pin_desc &desc = {}) const {
     const gmm_pin_desc c = desc.c();
     void *device_pointer = nullptr;
-    const gmm_result code = gmm_pin(context_, memory, size, &c, &device_pointer);
-    return detail::give<pinned>(code, pinned_ref(context_, memory, device_pointer));
+    const gmm_result code = gmm_pin(get(), memory, size, &c, &device_pointer);
+    return detail::give<pinned>(code, pinned_ref(get(), memory, device_pointer));
   }
-  /** Gives a hint about managed memory. C: gmm_advise(). */
   outcome<void> advise(void *memory, uint64_t size, gmm_advice advice, device_id location) const {
-    return done(gmm_advise(context_, memory, size, advice, location.get()));
+    return call<void>(gmm_advise, memory, size, advice, location.get());
   }
-  /** Queues the migration of managed memory. C: gmm_prefetch(). */
   outcome<void> prefetch(void *memory, uint64_t size, device_id location, gmm_stream stream = nullptr) const {
-    return done(gmm_prefetch(context_, memory, size, location.get(), stream));
+    return call<void>(gmm_prefetch, memory, size, location.get(), stream);
   }
-  /** Moves a block, which keeps its address. Returns false if it was at the location already. C: gmm_move(). */
+  /** Moves a block, which keeps its address. Returns false if it was at the location already. */
   outcome<bool> move(void *memory, device_id location, const move_desc &desc = {}) const {
     const gmm_move_desc c = desc.c();
-    const gmm_result code = gmm_move(context_, memory, location.get(), &c);
+    const gmm_result code = gmm_move(get(), memory, location.get(), &c);
     return detail::give<bool>(code, code != GMM_UNCHANGED);
   }
 
-  /* Pause and resume, by default of every tag. gmm::tag_ref has the same for one tag. */
+  /* Pause and resume, by default of every tag. gmm::tag_ref has them for one tag. Results are bytes. */
 
-  /** Returns memory to the driver, and tells how many bytes. C: gmm_pause(). */
-  outcome<uint64_t> pause(const pause_desc &desc = {}) const { return transition(gmm_pause, desc); }
-  /** Takes memory from the driver again, and tells how many bytes. C: gmm_resume(). */
-  outcome<uint64_t> resume(const pause_desc &desc = {}) const { return transition(gmm_resume, desc); }
-  /** C: gmm_pause_async(). */
+  outcome<uint64_t> pause(const pause_desc &desc = {}) const { return call<uint64_t>(gmm_pause, desc.c()); }
+  outcome<uint64_t> resume(const pause_desc &desc = {}) const { return call<uint64_t>(gmm_resume, desc.c()); }
   [[nodiscard]] outcome<ticket> pause_async(const pause_desc &desc = {}) const {
-    return transition_async(gmm_pause_async, desc);
+    return detail::make<ticket>(gmm_pause_async, get(), desc.c());
   }
-  /** C: gmm_resume_async(). */
   [[nodiscard]] outcome<ticket> resume_async(const pause_desc &desc = {}) const {
-    return transition_async(gmm_resume_async, desc);
+    return detail::make<ticket>(gmm_resume_async, get(), desc.c());
   }
-  /** C: gmm_resume_range(). */
   outcome<uint64_t> resume_range(const void *address, uint64_t size) const {
-    uint64_t bytes = 0;
-    const gmm_result code = gmm_resume_range(context_, address, size, &bytes);
-    return detail::give<uint64_t>(code, bytes);
+    return call<uint64_t>(gmm_resume_range, address, size);
   }
-  /** Waits until others have resumed a range. C: gmm_resume_wait(). */
+  /** Waits until others have resumed a range. */
   outcome<void> resume_wait(const void *address, uint64_t size) const {
-    return done(gmm_resume_wait(context_, address, size, UINT64_MAX));
+    return call<void>(gmm_resume_wait, address, size, UINT64_MAX);
   }
-  /** The same, and returns false if the time passes first. C: gmm_resume_wait(). */
+  /** Waits until others have resumed a range, and returns false if the time passes first. */
   [[nodiscard]] outcome<bool> resume_wait_for(const void *address, uint64_t size, milliseconds timeout) const {
-    const gmm_result code = gmm_resume_wait(context_, address, size, timeout.count());
-    return detail::give_ready(code);
+    return detail::give_ready(gmm_resume_wait(get(), address, size, timeout.count()));
   }
 
   /* Backups. */
 
-  /** C: gmm_backup_configure(). */
-  outcome<void> backup_configure(const backup_desc &desc) const {
-    const gmm_backup_desc c = desc.c();
-    return done(gmm_backup_configure(context_, &c));
-  }
-  /** C: gmm_backup_reserve(). */
+  outcome<void> backup_configure(const backup_desc &desc) const { return call<void>(gmm_backup_configure, desc.c()); }
   outcome<void> backup_reserve(device_id device, uint64_t bytes) const {
-    return done(gmm_backup_reserve(context_, device.get(), bytes));
+    return call<void>(gmm_backup_reserve, device.get(), bytes);
   }
-  /** C: gmm_backup_query(). */
-  [[nodiscard]] outcome<gmm_backup_info> backup_query() const {
-    return detail::ask<gmm_backup_info>([this](gmm_backup_info *out) { return gmm_backup_query(context_, out); });
-  }
-  /** Copies kept contents to `out`, which has room for `size` bytes. C: gmm_backup_read(). */
+  [[nodiscard]] outcome<gmm_backup_info> backup_query() const { return call<gmm_backup_info>(gmm_backup_query); }
+  /** Copies kept contents to `out`, which has room for `size` bytes. */
   outcome<void> backup_read(const void *address, uint64_t size, void *out) const {
-    return done(gmm_backup_read(context_, address, size, out));
+    return call<void>(gmm_backup_read, address, size, out);
   }
-  /** Kept contents to read, which belong to gmm. C: gmm_backup_map(). */
   [[nodiscard]] outcome<const void *> backup_map(const void *address, uint64_t size) const {
-    const void *contents = nullptr;
-    const gmm_result code = gmm_backup_map(context_, address, size, &contents);
-    return detail::give<const void *>(code, contents);
+    return call<const void *>(gmm_backup_map, address, size);
   }
-  /** Drops kept contents, and tells how many bytes. C: gmm_backup_discard(). */
-  outcome<uint64_t> backup_discard(const pause_desc &desc = {}) const { return transition(gmm_backup_discard, desc); }
+  outcome<uint64_t> backup_discard(const pause_desc &desc = {}) const {
+    return call<uint64_t>(gmm_backup_discard, desc.c());
+  }
 
   /* Sharing. gmm::event has the functions of events. */
 
-  /** C: gmm_ipc_configure(). */
-  outcome<void> ipc_configure(const ipc_desc &desc) const {
-    const gmm_ipc_desc c = desc.c();
-    return done(gmm_ipc_configure(context_, &c));
-  }
-  /** C: gmm_ipc_export(). */
+  outcome<void> ipc_configure(const ipc_desc &desc) const { return call<void>(gmm_ipc_configure, desc.c()); }
   [[nodiscard]] outcome<gmm_ipc_handle> ipc_export(const void *memory) const {
-    gmm_ipc_handle handle{};
-    const gmm_result code = gmm_ipc_export(context_, memory, &handle);
-    return detail::give<gmm_ipc_handle>(code, handle);
+    return call<gmm_ipc_handle>(gmm_ipc_export, memory);
   }
-  /** Maps another process's memory until the end of the object. C: gmm_ipc_import(). */
+  /** Maps another process's memory until the end of the object. */
   [[nodiscard]] outcome<imported> ipc_import(const gmm_ipc_handle &handle, const ipc_import_desc &desc = {}) const {
     const gmm_ipc_import_desc c = desc.c();
     void *memory = nullptr;
-    const gmm_result code = gmm_ipc_import(context_, &handle, &c, &memory);
-    return detail::give<imported>(code, imported_ref(context_, memory));
+    const gmm_result code = gmm_ipc_import(get(), &handle, &c, &memory);
+    return detail::give<imported>(code, imported_ref(get(), memory));
   }
-  /** Opens a file descriptor, which the caller closes. C: gmm_ipc_export_fd(). */
   [[nodiscard]] outcome<gmm_ipc_fd_info> ipc_export_fd(const void *memory, gmm_fd_type type = GMM_FD_DEFAULT) const {
-    return detail::ask<gmm_ipc_fd_info>(
-        [this, memory, type](gmm_ipc_fd_info *out) { return gmm_ipc_export_fd(context_, memory, type, out); });
+    return call<gmm_ipc_fd_info>(gmm_ipc_export_fd, memory, type);
   }
-  /** Maps the memory behind a descriptor, which stays the caller's. C: gmm_ipc_import_fd(). */
+  /** Maps the memory of a descriptor until the end of the object. */
   [[nodiscard]] outcome<imported> ipc_import_fd(int32_t fd, const ipc_fd_desc &desc) const {
     const gmm_ipc_fd_desc c = desc.c();
     void *memory = nullptr;
-    const gmm_result code = gmm_ipc_import_fd(context_, fd, &c, &memory);
-    return detail::give<imported>(code, imported_ref(context_, memory));
+    const gmm_result code = gmm_ipc_import_fd(get(), fd, &c, &memory);
+    return detail::give<imported>(code, imported_ref(get(), memory));
   }
-  /** C: gmm_ipc_export_legacy(). */
   [[nodiscard]] outcome<gmm_ipc_legacy_info> ipc_export_legacy(const void *memory) const {
-    return detail::ask<gmm_ipc_legacy_info>(
-        [this, memory](gmm_ipc_legacy_info *out) { return gmm_ipc_export_legacy(context_, memory, out); });
+    return call<gmm_ipc_legacy_info>(gmm_ipc_export_legacy, memory);
   }
 
-  /* Limits and counts. */
+  /* Limits and counts. A scope without a part is the whole context. */
 
-  /** Sets a limit of `bytes`, or takes it back: GMM_NO_LIMIT. C: gmm_limit_set(). */
-  outcome<void> limit_set(const scope &of, uint64_t bytes) const {
-    return done(gmm_limit_set(context_, of.get(), bytes));
-  }
-  /** C: gmm_stats_query(). */
+  outcome<void> limit_set(const scope &of, uint64_t bytes) const { return call<void>(gmm_limit_set, of.c(), bytes); }
   [[nodiscard]] outcome<gmm_stats_info> stats_query(const scope &of = {}) const {
-    return detail::ask<gmm_stats_info>(
-        [this, &of](gmm_stats_info *out) { return gmm_stats_query(context_, of.get(), out); });
+    return call<gmm_stats_info>(gmm_stats_query, of.c());
   }
-  /** Returns free memory of the whole context to the driver, and tells how many bytes. C: gmm_trim(). */
-  outcome<uint64_t> trim() const { return trim_of(nullptr); }
-  /** Returns free memory of a scope to the driver, and tells how many bytes. C: gmm_trim(). */
-  outcome<uint64_t> trim(const scope &of) const { return trim_of(of.get()); }
-  /** Moves the free memory of VMM heaps side by side and returns the rest to the driver. C: gmm_compact(). */
-  outcome<gmm_compact_info> compact(const compact_desc &desc = {}) const { return compact_of(nullptr, desc); }
-  /** Does so for the heaps of a scope. C: gmm_compact(). */
+  outcome<uint64_t> trim(const scope &of = {}) const { return call<uint64_t>(gmm_trim, of.c()); }
+  outcome<gmm_compact_info> compact(const compact_desc &desc = {}) const { return compact(scope(), desc); }
   outcome<gmm_compact_info> compact(const scope &of, const compact_desc &desc = {}) const {
-    return compact_of(of.get(), desc);
+    return call<gmm_compact_info>(gmm_compact, of.c(), desc.c());
   }
-  /** Frees every allocation. No buffer of the context may end after that: detach() them. C: gmm_reset(). */
-  outcome<void> reset() const { return done(gmm_reset(context_)); }
-  /** Lists the tags: the first tags.size() of them go to `tags`. Returns how many there are. C: gmm_tag_list(). */
+  /** Frees every allocation. No buffer of the context may end after that: detach() them. */
+  outcome<void> reset() const { return call<void>(gmm_reset); }
+  /** Lists the tags: the first tags.size() of them go to `tags`. Returns the number of all tags. */
   [[nodiscard]] outcome<uint32_t> tag_list(gmm::span<gmm_tag> tags) const {
-    uint32_t count = 0;
-    const gmm_result code = gmm_tag_list(context_, tags.data(), static_cast<uint32_t>(tags.size()), &count);
-    return detail::give<uint32_t>(code, count);
+    return call<uint32_t>(gmm_tag_list, tags.data(), static_cast<uint32_t>(tags.size()));
   }
-
-  [[nodiscard]] friend bool operator==(context_ref a, context_ref b) noexcept { return a.get() == b.get(); }
-  [[nodiscard]] friend bool operator!=(context_ref a, context_ref b) noexcept { return a.get() != b.get(); }
-
- protected:
-  gmm_result end() noexcept { return gmm_context_release(context_); }
-  friend class unique<context_ref>;
 
  private:
-  static outcome<void> done(gmm_result code) { return detail::give<void>(code); }
-  template <class Function>
-  outcome<uint64_t> transition(Function function, const pause_desc &desc) const {
-    const gmm_pause_desc c = desc.c();
-    uint64_t bytes = 0;
-    const gmm_result code = function(context_, &c, &bytes);
-    return detail::give<uint64_t>(code, bytes);
+  template <class T, class Function, class... Arguments>
+  outcome<T> call(Function *function, const Arguments &...arguments) const {
+    return detail::call<T>(function, get(), arguments...);
   }
-  template <class Function>
-  outcome<ticket> transition_async(Function function, const pause_desc &desc) const {
-    const gmm_pause_desc c = desc.c();
-    gmm_ticket *made = nullptr;
-    const gmm_result code = function(context_, &c, &made);
-    return detail::give<ticket>(code, ticket_ref(made));
-  }
-  outcome<gmm_compact_info> compact_of(const gmm_scope_desc *of, const compact_desc &desc) const {
-    const gmm_compact_desc c = desc.c();
-    return detail::ask<gmm_compact_info>(
-        [this, of, &c](gmm_compact_info *out) { return gmm_compact(context_, of, &c, out); });
-  }
-  outcome<uint64_t> trim_of(const gmm_scope_desc *desc) const {
-    uint64_t bytes = 0;
-    const gmm_result code = gmm_trim(context_, desc, &bytes);
-    return detail::give<uint64_t>(code, bytes);
-  }
-
-  gmm_context *context_ = nullptr;
 };
 
 /** Owns a reference to a context. The last owner's end frees all memory of the context. */
 class context : public unique<context_ref> {
  public:
   using unique::unique;
-  /** Creates a context as a NULL descriptor says. C: gmm_context_create(). */
-  [[nodiscard]] static outcome<context> create() { return create_of(nullptr); }
-  /** C: gmm_context_create(). */
-  [[nodiscard]] static outcome<context> create(const context_desc &desc) {
-    const gmm_context_desc c = desc.c();
-    return create_of(&c);
+  [[nodiscard]] static outcome<context> create(const context_desc &desc = {}) {
+    return detail::make<context>(gmm_context_create, desc.c());
   }
-  /** Drops the reference. C: gmm_context_release(). */
   outcome<void> release() { return finish(); }
-
- private:
-  static outcome<context> create_of(const gmm_context_desc *desc) {
-    gmm_context *made = nullptr;
-    const gmm_result code = gmm_context_create(desc, &made);
-    return detail::give<context>(code, context_ref(made));
-  }
 };
 
 inline outcome<context> context_ref::retain() const {
-  const gmm_result code = gmm_context_retain(context_);
+  const gmm_result code = gmm_context_retain(get());
   return detail::give<context>(code, *this);
 }
 
 /* --- Heaps ------------------------------------------------------------------------------------------------- */
 
 /** A heap that somebody else owns. */
-class heap_ref {
+class heap_ref : public object_handle<gmm_heap, gmm_heap_destroy> {
  public:
   constexpr heap_ref() noexcept = default;
-  /** A heap of C with its kind, which no function of C tells. */
+  /** A heap of C with its kind, which no function of C returns. */
   heap_ref(context_ref context, gmm_heap *heap, gmm_kind kind) noexcept
-      : context_(context.get()), heap_(heap), kind_(kind) {}
-  [[nodiscard]] explicit operator bool() const noexcept { return heap_ != nullptr; }
-  [[nodiscard]] gmm_heap *get() const noexcept { return heap_; }
+      : object_handle(heap), context_(context.get()), kind_(kind) {}
   [[nodiscard]] context_ref context() const noexcept { return context_ref(context_); }
   [[nodiscard]] gmm_kind kind() const noexcept { return kind_; }
 
-  /** Allocates a block of `size` bytes, which will be freed on `stream`. C: gmm_heap_alloc(). */
+  /** Allocates a block of `size` bytes, which will be freed on `stream`. */
   [[nodiscard]] outcome<buffer> alloc(uint64_t size, gmm_stream stream = nullptr, uint64_t alignment = 0,
                                       uint32_t flags = 0) const {
     void *memory = nullptr;
-    const gmm_result code = gmm_heap_alloc(heap_, size, alignment, flags, stream, &memory);
+    const gmm_result code = gmm_heap_alloc(get(), size, alignment, flags, stream, &memory);
     return detail::give<buffer>(code, context_, memory, size, stream);
   }
-  /** Allocates a block if that needs no wait; else the buffer is empty. C: gmm_heap_try_alloc(). */
+  /** Allocates a block if that needs no wait; else the buffer is empty. */
   [[nodiscard]] buffer try_alloc(uint64_t size, gmm_stream stream = nullptr, uint64_t alignment = 0,
                                  uint32_t flags = 0) const noexcept {
     void *memory = nullptr;
-    if (gmm_heap_try_alloc(heap_, size, alignment, flags, stream, &memory) < 0) return {};
+    if (gmm_heap_try_alloc(get(), size, alignment, flags, stream, &memory) < 0) return {};
     return buffer(context_, memory, size, stream);
   }
-  /** Makes the heap hold at least so many bytes from now on, all of them touched; 0 ends it. C: gmm_heap_reserve(). */
-  outcome<void> reserve(uint64_t bytes) const {
-    const gmm_result code = gmm_heap_reserve(heap_, bytes);
-    return detail::give<void>(code);
-  }
-
-  [[nodiscard]] friend bool operator==(heap_ref a, heap_ref b) noexcept { return a.get() == b.get(); }
-  [[nodiscard]] friend bool operator!=(heap_ref a, heap_ref b) noexcept { return a.get() != b.get(); }
-
- protected:
-  gmm_result end() noexcept { return gmm_heap_destroy(heap_); }
-  friend class unique<heap_ref>;
+  outcome<void> reserve(uint64_t bytes) const { return detail::call<void>(gmm_heap_reserve, get(), bytes); }
 
  private:
   gmm_context *context_ = nullptr;
-  gmm_heap *heap_ = nullptr;
   gmm_kind kind_ = GMM_KIND_UNSPECIFIED;
 };
 
@@ -1303,7 +1157,6 @@ class heap_ref {
 class heap : public unique<heap_ref> {
  public:
   using unique::unique;
-  /** C: gmm_heap_create(). */
   [[nodiscard]] static outcome<heap> create(context_ref context, const heap_desc &desc = {}) {
     const gmm_heap_desc c = desc.c();
     gmm_heap *made = nullptr;
@@ -1311,157 +1164,92 @@ class heap : public unique<heap_ref> {
     const gmm_kind kind = desc.kind != GMM_KIND_UNSPECIFIED ? desc.kind : static_cast<gmm_kind>(GMM_KIND_DEVICE);
     return detail::give<heap>(code, heap_ref(context, made, kind));
   }
-  /** C: gmm_heap_destroy(). */
   outcome<void> destroy() { return finish(); }
 };
 
 /* --- Streams and events ------------------------------------------------------------------------------------ */
 
 /** A point in the order of a stream. */
-class event_ref {
+class event_ref : public object_handle<gmm_event, gmm_event_destroy> {
  public:
-  constexpr event_ref() noexcept = default;
-  explicit event_ref(gmm_event *event) noexcept : event_(event) {}
-  [[nodiscard]] explicit operator bool() const noexcept { return event_ != nullptr; }
-  [[nodiscard]] gmm_event *get() const noexcept { return event_; }
-
-  /** C: gmm_event_record(). */
+  using object_handle::object_handle;
   outcome<void> record(gmm_stream stream, uint64_t value = 0) const {
-    const gmm_result code = gmm_event_record(event_, value, stream);
-    return detail::give<void>(code);
+    return detail::call<void>(gmm_event_record, get(), value, stream);
   }
-  /** Waits until the event has passed. C: gmm_event_synchronize(). */
+  /** Waits until the event has passed. */
   outcome<void> synchronize(uint64_t value = 0) const {
-    const gmm_result code = gmm_event_synchronize(event_, value, UINT64_MAX);
-    return detail::give<void>(code);
+    return detail::call<void>(gmm_event_synchronize, get(), value, UINT64_MAX);
   }
-  /** The same, and returns false if the time passes first. C: gmm_event_synchronize(). */
+  /** Waits until the event has passed, and returns false if the time passes first. */
   [[nodiscard]] outcome<bool> synchronize_for(milliseconds timeout, uint64_t value = 0) const {
-    const gmm_result code = gmm_event_synchronize(event_, value, timeout.count());
-    return detail::give_ready(code);
+    return detail::give_ready(gmm_event_synchronize(get(), value, timeout.count()));
   }
-  /** Whether the event has passed. C: gmm_event_query(). */
+  /** Whether the event has passed. */
   [[nodiscard]] outcome<bool> query() const {
     uint64_t passed = 0;
-    const gmm_result code = gmm_event_query(event_, &passed);
+    const gmm_result code = gmm_event_query(get(), &passed);
     return detail::give<bool>(code, passed != 0);
   }
-  /** A handle for other processes. `export` is a word of C++. C: gmm_event_export(). */
+  /** A handle for other processes. `export` is a word of C++. */
   [[nodiscard]] outcome<gmm_ipc_handle> export_handle() const {
-    gmm_ipc_handle handle{};
-    const gmm_result code = gmm_event_export(event_, &handle);
-    return detail::give<gmm_ipc_handle>(code, handle);
+    return detail::call<gmm_ipc_handle>(gmm_event_export, get());
   }
-
- protected:
-  gmm_result end() noexcept { return gmm_event_destroy(event_); }
-  friend class unique<event_ref>;
-
- private:
-  gmm_event *event_ = nullptr;
 };
 
 /** Owns an event. */
 class event : public unique<event_ref> {
  public:
   using unique::unique;
-  /** C: gmm_event_create(). */
   [[nodiscard]] static outcome<event> create(context_ref context, const event_desc &desc = {}) {
-    const gmm_event_desc c = desc.c();
-    gmm_event *made = nullptr;
-    const gmm_result code = gmm_event_create(context.get(), &c, &made);
-    return detail::give<event>(code, event_ref(made));
+    return detail::make<event>(gmm_event_create, context.get(), desc.c());
   }
-  /** Another process's event. `import` is a word of C++20. C: gmm_event_import(). */
+  /** Another process's event. `import` is a word of C++20. */
   [[nodiscard]] static outcome<event> import_handle(context_ref context, const gmm_ipc_handle &handle,
                                                     const ipc_import_desc &desc = {}) {
-    const gmm_ipc_import_desc c = desc.c();
-    gmm_event *made = nullptr;
-    const gmm_result code = gmm_event_import(context.get(), &handle, &c, &made);
-    return detail::give<event>(code, event_ref(made));
+    return detail::make<event>(gmm_event_import, context.get(), &handle, desc.c());
   }
-  /** A semaphore of Vulkan or another API. C: gmm_event_import_semaphore(). */
   [[nodiscard]] static outcome<event> import_semaphore(context_ref context, const semaphore_desc &desc) {
-    const gmm_semaphore_desc c = desc.c();
-    gmm_event *made = nullptr;
-    const gmm_result code = gmm_event_import_semaphore(context.get(), &c, &made);
-    return detail::give<event>(code, event_ref(made));
+    return detail::make<event>(gmm_event_import_semaphore, context.get(), desc.c());
   }
-  /** C: gmm_event_destroy(). */
   outcome<void> destroy() { return finish(); }
 };
 
 /** A stream with its context. It converts to gmm_stream, which functions take. */
-class stream_ref {
+class stream_ref : public context_handle<gmm_stream, gmm_stream_destroy> {
  public:
   constexpr stream_ref() noexcept = default;
   /** Any stream: `gmm::stream_ref(context, gmm::native_stream(cuda_stream))`. */
-  stream_ref(context_ref context, gmm_stream stream) noexcept : context_(context.get()), stream_(stream) {}
-  [[nodiscard]] explicit operator bool() const noexcept { return context_ != nullptr; }
-  [[nodiscard]] gmm_stream get() const noexcept { return stream_; }
-  operator gmm_stream() const noexcept { return stream_; }
+  stream_ref(context_ref context, gmm_stream stream) noexcept : context_handle(context.get(), stream) {}
+  [[nodiscard]] gmm_stream get() const noexcept { return named_; }
+  operator gmm_stream() const noexcept { return named_; }
 
-  /** C: gmm_stream_synchronize(). */
-  outcome<void> synchronize() const {
-    const gmm_result code = gmm_stream_synchronize(context_, stream_);
-    return detail::give<void>(code);
-  }
-  /** C: gmm_stream_wait_event(). */
+  outcome<void> synchronize() const { return detail::call<void>(gmm_stream_synchronize, context_, named_); }
   outcome<void> wait_event(event_ref event, uint64_t value = 0) const {
-    const gmm_result code = gmm_stream_wait_event(context_, stream_, event.get(), value);
-    return detail::give<void>(code);
+    return detail::call<void>(gmm_stream_wait_event, context_, named_, event.get(), value);
   }
-  /** Queues a call of `fn(user)`. C: gmm_stream_call(). */
   outcome<void> call(void (*fn)(void *user), void *user) const {
-    const gmm_result code = gmm_stream_call(context_, stream_, fn, user);
-    return detail::give<void>(code);
+    return detail::call<void>(gmm_stream_call, context_, named_, fn, user);
   }
-  /** The program is about to destroy a stream of its own. C: gmm_stream_forget(). */
-  outcome<void> forget() const {
-    const gmm_result code = gmm_stream_forget(context_, stream_);
-    return detail::give<void>(code);
-  }
-
- protected:
-  gmm_result end() noexcept { return gmm_stream_destroy(context_, stream_); }
-  friend class unique<stream_ref>;
-
- private:
-  gmm_context *context_ = nullptr;
-  gmm_stream stream_ = nullptr;
+  outcome<void> forget() const { return detail::call<void>(gmm_stream_forget, context_, named_); }
 };
 
 /** Owns a stream, and waits for its work at its end. */
 class stream : public unique<stream_ref> {
  public:
   using unique::unique;
-  /** C: gmm_stream_create(). */
   [[nodiscard]] static outcome<stream> create(context_ref context, const stream_desc &desc = {}) {
     const gmm_stream_desc c = desc.c();
     gmm_stream made = nullptr;
     const gmm_result code = gmm_stream_create(context.get(), &c, &made);
     return detail::give<stream>(code, stream_ref(context, made));
   }
-  /** C: gmm_stream_destroy(). */
   outcome<void> destroy() { return finish(); }
 };
 
 /* --- Tags -------------------------------------------------------------------------------------------------- */
 
-/** What a gmm::tag_scope owns. */
-class tag_scope_ref {
- public:
-  constexpr tag_scope_ref() noexcept = default;
-  explicit tag_scope_ref(gmm_context *context) noexcept : context_(context) {}
-  [[nodiscard]] explicit operator bool() const noexcept { return context_ != nullptr; }
-
- protected:
-  gmm_result end() noexcept { return gmm_tag_pop(context_); }
-  friend class unique<tag_scope_ref>;
-
- private:
-  gmm_context *context_ = nullptr;
-};
+/** The context of a gmm::tag_scope. */
+using tag_scope_ref = object_handle<gmm_context, gmm_tag_pop>;
 
 /**
  * A tag is the thread's current one until the end of the object. tag_ref::push() makes one.
@@ -1471,74 +1259,52 @@ class tag_scope_ref {
 class tag_scope : public unique<tag_scope_ref> {
  public:
   using unique::unique;
-  /** C: gmm_tag_pop(). */
   outcome<void> pop() { return finish(); }
 };
 
 /** A tag with its context. It converts to gmm_tag, which descriptors take. */
-class tag_ref {
+class tag_ref : public context_handle<gmm_tag, gmm_tag_destroy> {
  public:
   constexpr tag_ref() noexcept = default;
-  tag_ref(context_ref context, gmm_tag tag) noexcept : context_(context.get()), tag_(tag) {}
-  /** C: gmm_tag_find(). */
+  tag_ref(context_ref context, gmm_tag tag) noexcept : context_handle(context.get(), tag) {}
   [[nodiscard]] static outcome<tag_ref> find(context_ref context, const char *name) {
     gmm_tag found = 0;
     const gmm_result code = gmm_tag_find(context.get(), name, &found);
     return detail::give<tag_ref>(code, context, found);
   }
-  [[nodiscard]] explicit operator bool() const noexcept { return context_ != nullptr; }
-  [[nodiscard]] gmm_tag get() const noexcept { return tag_; }
-  operator gmm_tag() const noexcept { return tag_; }
+  [[nodiscard]] gmm_tag get() const noexcept { return named_; }
+  operator gmm_tag() const noexcept { return named_; }
 
-  /** C: gmm_tag_query(). */
   [[nodiscard]] outcome<gmm_tag_info> query() const {
-    return detail::ask<gmm_tag_info>([this](gmm_tag_info *out) { return gmm_tag_query(context_, tag_, out); });
+    return detail::call<gmm_tag_info>(gmm_tag_query, context_, named_);
   }
-  /** C: gmm_tag_configure(). */
   outcome<void> configure(const tag_desc &desc) const {
-    const gmm_tag_desc c = desc.c();
-    const gmm_result code = gmm_tag_configure(context_, tag_, &c);
-    return detail::give<void>(code);
+    return detail::call<void>(gmm_tag_configure, context_, named_, desc.c());
   }
-  /** Makes the tag the thread's current one until the end of the object. C: gmm_tag_push(). */
+  /** Makes the tag the thread's current one until the end of the object. */
   [[nodiscard]] outcome<tag_scope> push() const {
-    const gmm_result code = gmm_tag_push(context_, tag_);
+    const gmm_result code = gmm_tag_push(context_, named_);
     return detail::give<tag_scope>(code, tag_scope_ref(context_));
   }
-  /** Makes the tag the current one of every thread that has pushed none. C: gmm_tag_set_default(). */
-  outcome<void> set_default() const {
-    const gmm_result code = gmm_tag_set_default(context_, tag_);
-    return detail::give<void>(code);
-  }
-  /** Pauses the tag's memory, and tells how many bytes. C: gmm_pause(). */
+  outcome<void> set_default() const { return detail::call<void>(gmm_tag_set_default, context_, named_); }
   outcome<uint64_t> pause(uint32_t flags = 0) const { return context_ref(context_).pause(desc_of(flags)); }
-  /** Resumes the tag's memory, and tells how many bytes. C: gmm_resume(). */
   outcome<uint64_t> resume() const { return context_ref(context_).resume(desc_of(0)); }
-  /** C: gmm_pause_async(). */
   [[nodiscard]] outcome<ticket> pause_async(uint32_t flags = 0) const {
     return context_ref(context_).pause_async(desc_of(flags));
   }
-  /** C: gmm_resume_async(). */
   [[nodiscard]] outcome<ticket> resume_async() const { return context_ref(context_).resume_async(desc_of(0)); }
-
- protected:
-  gmm_result end() noexcept { return gmm_tag_destroy(context_, tag_); }
-  friend class unique<tag_ref>;
 
  private:
   [[nodiscard]] pause_desc desc_of(uint32_t flags) const noexcept {
     pause_desc desc;
     desc.flags = flags;
-    desc.tags = &tag_;
+    desc.tags = &named_;
     desc.tag_count = 1;
     return desc;
   }
-
-  gmm_context *context_ = nullptr;
-  gmm_tag tag_ = 0;
 };
 
-/** What a gmm::tag owns: a tag, and whether the end of the object destroys it. */
+/** The tag of a gmm::tag, and whether the end of the object destroys it. */
 class owned_tag_ref : public tag_ref {
  public:
   constexpr owned_tag_ref() noexcept = default;
@@ -1547,7 +1313,7 @@ class owned_tag_ref : public tag_ref {
   [[nodiscard]] bool is_own() const noexcept { return is_own_; }
 
  protected:
-  /** The tag's end, whoever made it. A tag that is gone, which INVALID_TAG says, is nothing to own. */
+  /** Ends the tag, own or not. INVALID_TAG means that the tag has gone, so nothing is left to own. */
   gmm_result destroy_any() noexcept {
     const gmm_result code = tag_ref::end();
     if (code >= 0 || code == GMM_ERROR_INVALID_TAG) *this = owned_tag_ref();
@@ -1578,22 +1344,18 @@ class tag : public unique<owned_tag_ref> {
   constexpr tag() noexcept = default;
   /** Takes over a tag. */
   explicit tag(const tag_ref &adopted) noexcept : unique(owned_tag_ref(adopted, true)) {}
-  /** Takes over what detach() of another object gave up, which may be the name alone. */
+  /** Takes over the result of another object's detach(), which may be the name alone. */
   explicit tag(const owned_tag_ref &adopted) noexcept : unique(adopted) {}
-  /** Creates a tag of the default settings, or names that which exists. C: gmm_tag_create(), gmm_tag_find(). */
+  /** Creates a tag of the default settings, or names the existing one. */
   [[nodiscard]] static outcome<tag> create(context_ref context, const char *name) {
     return create_of(context, name, nullptr);
   }
-  /** Creates a tag, or names that which exists and has these settings. C: gmm_tag_create(), gmm_tag_find(). */
+  /** Creates a tag, or names the existing one with these settings. */
   [[nodiscard]] static outcome<tag> create(context_ref context, const char *name, const tag_desc &desc) {
     const gmm_tag_desc c = desc.c();
     return create_of(context, name, &c);
   }
-  /**
-   * Destroys the tag, whoever made it. The object is empty after INVALID_TAG too: the tag is gone.
-   *
-   * C: gmm_tag_destroy().
-   */
+  /** Destroys the tag, own or not. After INVALID_TAG too the object is empty. */
   outcome<void> destroy() {
     const gmm_result code = *this ? destroy_any() : static_cast<gmm_result>(GMM_OK);
     return detail::give<void>(code);
@@ -1609,91 +1371,65 @@ class tag : public unique<owned_tag_ref> {
   }
 };
 
-/* --- Snapshots, traces, deferral ---------------------------------------------------------------------------- */
+/* --- Snapshots, watchers, leases, traces, deferral ------------------------------------------------------------ */
 
-/** A copy of what lies in the heaps of a context. */
-class snapshot_ref {
+/** A copy of the state of a context's heaps. */
+class snapshot_ref : public object_handle<gmm_snapshot, gmm_snapshot_destroy> {
  public:
-  constexpr snapshot_ref() noexcept = default;
-  explicit snapshot_ref(gmm_snapshot *snapshot) noexcept : snapshot_(snapshot) {}
-  [[nodiscard]] explicit operator bool() const noexcept { return snapshot_ != nullptr; }
-  [[nodiscard]] gmm_snapshot *get() const noexcept { return snapshot_; }
-
-  /** C: gmm_snapshot_query(). */
+  using object_handle::object_handle;
   [[nodiscard]] outcome<gmm_snapshot_info> query() const {
-    return detail::ask<gmm_snapshot_info>(
-        [this](gmm_snapshot_info *out) { return gmm_snapshot_query(snapshot_, out); });
+    return detail::call<gmm_snapshot_info>(gmm_snapshot_query, get());
   }
-  /** C: gmm_snapshot_query_block(). */
   [[nodiscard]] outcome<gmm_block_info> query_block(uint64_t index) const {
-    return detail::ask<gmm_block_info>(
-        [this, index](gmm_block_info *out) { return gmm_snapshot_query_block(snapshot_, index, out); });
+    return detail::call<gmm_block_info>(gmm_snapshot_query_block, get(), index);
   }
-  /** C: gmm_snapshot_query_extent(). */
   [[nodiscard]] outcome<gmm_extent_info> query_extent(uint64_t index) const {
-    return detail::ask<gmm_extent_info>(
-        [this, index](gmm_extent_info *out) { return gmm_snapshot_query_extent(snapshot_, index, out); });
+    return detail::call<gmm_extent_info>(gmm_snapshot_query_extent, get(), index);
   }
   /**
    * Writes the snapshot as JSON: `fn(std::string_view)` gets the text piece by piece, and returns true to continue.
    *
-   * What `fn` throws ends the call, and the caller gets it.
-   *
-   * C: gmm_snapshot_write().
+   * An exception of `fn` ends the call, and the caller gets it.
    */
   template <class Function>
   outcome<void> write(Function &&fn) const {
     detail::text_writer<std::remove_reference_t<Function>> to{&fn};
-    const gmm_result code = gmm_snapshot_write(snapshot_, to.piece, &to);
+    const gmm_result code = gmm_snapshot_write(get(), to.piece, &to);
 #if GMM_HPP_EXCEPTIONS
     if (to.thrown != nullptr) std::rethrow_exception(to.thrown);
 #endif
     return detail::give<void>(code);
   }
-
- protected:
-  gmm_result end() noexcept { return gmm_snapshot_destroy(snapshot_); }
-  friend class unique<snapshot_ref>;
-
- private:
-  gmm_snapshot *snapshot_ = nullptr;
 };
 
 /** Owns a snapshot, which keeps its context alive. */
 class snapshot : public unique<snapshot_ref> {
  public:
   using unique::unique;
-  /** C: gmm_snapshot_create(). */
   [[nodiscard]] static outcome<snapshot> create(context_ref context, const scope &of = {}) {
-    gmm_snapshot *made = nullptr;
-    const gmm_result code = gmm_snapshot_create(context.get(), of.get(), &made);
-    return detail::give<snapshot>(code, snapshot_ref(made));
+    return detail::make<snapshot>(gmm_snapshot_create, context.get(), of.c());
   }
-  /** C: gmm_snapshot_destroy(). */
   outcome<void> destroy() { return finish(); }
 };
 
-/** What a gmm::watcher owns: the watch, and the function that it calls. */
-class watcher_ref {
+/** The watch of a gmm::watcher, and the function that it calls. */
+class watcher_ref : public object_handle<gmm_watcher, gmm_watcher_destroy> {
  public:
   /** Frees the function. */
   using end_fn = void (*)(void *function) noexcept;
   constexpr watcher_ref() noexcept = default;
   explicit watcher_ref(gmm_watcher *watcher, void *function = nullptr, end_fn end_function = nullptr) noexcept
-      : watcher_(watcher), function_(function), end_function_(end_function) {}
-  [[nodiscard]] explicit operator bool() const noexcept { return watcher_ != nullptr; }
-  [[nodiscard]] gmm_watcher *get() const noexcept { return watcher_; }
+      : object_handle(watcher), function_(function), end_function_(end_function) {}
 
  protected:
   gmm_result end() noexcept {
-    const gmm_result code = gmm_watcher_destroy(watcher_);
+    const gmm_result code = object_handle::end();
     if (code >= 0 && end_function_ != nullptr) end_function_(function_);
     return code;
   }
   friend class unique<watcher_ref>;
 
  private:
-  gmm_watcher *watcher_ = nullptr;
   void *function_ = nullptr;
   end_fn end_function_ = nullptr;
 };
@@ -1714,17 +1450,12 @@ class watcher_ref {
 class watcher : public unique<watcher_ref> {
  public:
   using unique::unique;
-  /** Calls desc.callback. C: gmm_watch(). */
+  /** Calls desc.callback. */
   [[nodiscard]] static outcome<watcher> create(context_ref context, const watch_desc &desc) {
-    const gmm_watch_desc c = desc.c();
-    gmm_watcher *made = nullptr;
-    const gmm_result code = gmm_watch(context.get(), &c, &made);
-    return detail::give<watcher>(code, watcher_ref(made));
+    return detail::make<watcher>(gmm_watch, context.get(), desc.c());
   }
   /**
    * Calls a copy of `function`, which takes a gmm_watch_info and returns the answer. It lies in memory of malloc().
-   *
-   * C: gmm_watch().
    */
   template <class Function>
   [[nodiscard]] static outcome<watcher> create(context_ref context, watch_desc desc, Function function) {
@@ -1732,7 +1463,7 @@ class watcher : public unique<watcher_ref> {
     static_assert(alignof(Function) <= alignof(std::max_align_t), "malloc() aligns the function");
     void *place = std::malloc(sizeof(Function));
     if (place == nullptr)
-      return failed(error(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the function of a watcher."));
+      return detail::fail<watcher>(error(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for a watcher's function."));
     desc.callback.user = ::new (place) Function(std::move(function));
     desc.callback.fn = [](void *user, const gmm_watch_info *info) -> int32_t {
       return static_cast<int32_t>((*static_cast<Function *>(user))(*info));
@@ -1747,146 +1478,87 @@ class watcher : public unique<watcher_ref> {
     if (code < 0) end_function(desc.callback.user);
     return detail::give<watcher>(code, watcher_ref(made, desc.callback.user, end_function));
   }
-  /** C: gmm_watcher_destroy(). */
   outcome<void> destroy() { return finish(); }
-
- private:
-  static outcome<watcher> failed(error failure) {
-#if GMM_HPP_EXCEPTIONS
-    detail::raise(std::move(failure));
-#else
-    return failure;
-#endif
-  }
 };
 
-/** A process's turns with memory that others use, too. */
-class lease_ref {
+/** A process's lease of a GPU that others use too. */
+class lease_ref : public object_handle<gmm_lease, gmm_lease_destroy> {
  public:
-  constexpr lease_ref() noexcept = default;
-  explicit lease_ref(gmm_lease *lease) noexcept : lease_(lease) {}
-  [[nodiscard]] explicit operator bool() const noexcept { return lease_ != nullptr; }
-  [[nodiscard]] gmm_lease *get() const noexcept { return lease_; }
-
-  /** Offers a tag; ::GMM_LEASE_WITHDRAW ends the offer. C: gmm_lease_offer(). */
+  using object_handle::object_handle;
+  /** Offers a tag; ::GMM_LEASE_WITHDRAW ends the offer. */
   outcome<void> offer(gmm_tag tag, uint32_t cost = 0) const {
-    const gmm_result code = gmm_lease_offer(lease_, tag, cost);
-    return detail::give<void>(code);
+    return detail::call<void>(gmm_lease_offer, get(), tag, cost);
   }
-  /** Waits for the turn, and resumes the offered tags. C: gmm_lease_request(). */
+  /** Waits until the lease is granted, and resumes the offered tags. */
   outcome<void> request(const lease_request_desc &desc = {}) const {
-    const gmm_lease_request_desc c = desc.c();
-    const gmm_result code = gmm_lease_request(lease_, &c, nullptr);
-    return detail::give<void>(code);
+    return detail::call<void>(gmm_lease_request, get(), desc.c(), nullptr);
   }
-  /** The same in the background. The ticket ends before the lease. C: gmm_lease_request(). */
+  /** Requests the lease in the background. The ticket ends before the lease. */
   [[nodiscard]] outcome<ticket> request_async(const lease_request_desc &desc = {}) const {
-    const gmm_lease_request_desc c = desc.c();
-    gmm_ticket *made = nullptr;
-    const gmm_result code = gmm_lease_request(lease_, &c, &made);
-    return detail::give<ticket>(code, ticket_ref(made));
+    return detail::make<ticket>(gmm_lease_request, get(), desc.c());
   }
-  /** Ends the turn. False: the lease was not in use. C: gmm_lease_return(). */
+  /** Ends the use. False: the lease was not in use. */
   outcome<bool> give_back() const {
-    const gmm_result code = gmm_lease_return(lease_);
+    const gmm_result code = gmm_lease_return(get());
     return detail::give<bool>(code, code == GMM_OK);
   }
-  /** C: gmm_lease_query(). */
-  [[nodiscard]] outcome<gmm_lease_info> query() const {
-    return detail::ask<gmm_lease_info>([this](gmm_lease_info *out) { return gmm_lease_query(lease_, out); });
-  }
-
- protected:
-  gmm_result end() noexcept { return gmm_lease_destroy(lease_); }
-  friend class unique<lease_ref>;
-
- private:
-  gmm_lease *lease_ = nullptr;
+  [[nodiscard]] outcome<gmm_lease_info> query() const { return detail::call<gmm_lease_info>(gmm_lease_query, get()); }
 };
 
 /** Owns a lease, which keeps its context alive. */
 class lease : public unique<lease_ref> {
  public:
   using unique::unique;
-  /** C: gmm_lease_create(). */
   [[nodiscard]] static outcome<lease> create(context_ref context, const lease_desc &desc) {
-    const gmm_lease_desc c = desc.c();
-    gmm_lease *made = nullptr;
-    const gmm_result code = gmm_lease_create(context.get(), &c, &made);
-    return detail::give<lease>(code, lease_ref(made));
+    return detail::make<lease>(gmm_lease_create, context.get(), desc.c());
   }
-  /** C: gmm_lease_destroy(). */
   outcome<void> destroy() { return finish(); }
-
-  /** The index-th lease of the machine, by device; `name` is empty where there is none. C: gmm_lease_list(). */
   [[nodiscard]] static outcome<gmm_lease_entry_info> list(context_ref context, uint64_t index, uint64_t timeout_ms) {
-    return detail::ask<gmm_lease_entry_info>(
-        [=](gmm_lease_entry_info *out) { return gmm_lease_list(context.get(), index, timeout_ms, out); });
+    return detail::call<gmm_lease_entry_info>(gmm_lease_list, context.get(), index, timeout_ms);
   }
 };
 
-/** What a gmm::trace owns. */
-class trace_ref {
+/** The context of a gmm::trace. */
+class trace_ref : public object_handle<gmm_context, gmm_trace_end> {
  public:
-  constexpr trace_ref() noexcept = default;
-  explicit trace_ref(gmm_context *context) noexcept : context_(context) {}
-  [[nodiscard]] explicit operator bool() const noexcept { return context_ != nullptr; }
+  using object_handle::object_handle;
 
  protected:
-  /** The trace is over, whatever the result says of its file. A later trace is another's. Only FORKED ends nothing. */
+  /** Every result but FORKED ends the trace, whatever it says of the file. A later trace belongs to another object. */
   gmm_result end() noexcept {
-    const gmm_result code = gmm_trace_end(context_);
-    if (code != GMM_ERROR_FORKED) context_ = nullptr;
+    const gmm_result code = object_handle::end();
+    if (code != GMM_ERROR_FORKED) *this = trace_ref();
     return code;
   }
   friend class unique<trace_ref>;
-
- private:
-  gmm_context *context_ = nullptr;
 };
 
 /**
  * The context's operations are recorded in a file until the end of the object.
  *
- * end() tells what the file lacks. The trace has ended then too, so the object is empty after each result but FORKED.
+ * end() reports what the file lacks. The trace has ended then too, so the object is empty after each result but FORKED.
  */
 class trace : public unique<trace_ref> {
  public:
   using unique::unique;
-  /** C: gmm_trace_begin(). */
   [[nodiscard]] static outcome<trace> begin(context_ref context, const char *path) {
     const gmm_result code = gmm_trace_begin(context.get(), path);
     return detail::give<trace>(code, trace_ref(context.get()));
   }
-  /** C: gmm_trace_end(). */
   outcome<void> end() { return finish(); }
 };
 
-/** What a gmm::defer owns. */
-class defer_ref {
- public:
-  constexpr defer_ref() noexcept = default;
-  explicit defer_ref(gmm_context *context) noexcept : context_(context) {}
-  [[nodiscard]] explicit operator bool() const noexcept { return context_ != nullptr; }
-
- protected:
-  gmm_result end() noexcept { return gmm_defer_end(context_); }
-  friend class unique<defer_ref>;
-
- private:
-  gmm_context *context_ = nullptr;
-};
+/** The context of a gmm::defer. */
+using defer_ref = object_handle<gmm_context, gmm_defer_end>;
 
 /** Trims are put off until the end of the object. */
 class defer : public unique<defer_ref> {
  public:
   using unique::unique;
-  /** C: gmm_defer_begin(). */
   [[nodiscard]] static outcome<defer> begin(context_ref context) {
     const gmm_result code = gmm_defer_begin(context.get());
     return detail::give<defer>(code, defer_ref(context.get()));
   }
-  /** C: gmm_defer_end(). */
   outcome<void> end() { return finish(); }
 };
 
@@ -1907,16 +1579,11 @@ class cpu_heap_ref : public heap_ref {
   constexpr cpu_heap_ref() noexcept = default;
   /** Takes a heap of kind HOST or MANAGED. Errors: INVALID_KIND (the heap is of another kind). */
   [[nodiscard]] static outcome<cpu_heap_ref> of(heap_ref heap) {
-    if (heap.kind() != GMM_KIND_HOST && heap.kind() != GMM_KIND_MANAGED) {
-      gmm::error failure(GMM_ERROR_INVALID_KIND,
-                         "gmm::cpu_heap_ref::of: the CPU cannot read and write memory of this heap's kind: "
-                         "create the heap with GMM_KIND_HOST or GMM_KIND_MANAGED");
-#if GMM_HPP_EXCEPTIONS
-      detail::raise(std::move(failure));
-#else
-      return failure;
-#endif
-    }
+    if (heap.kind() != GMM_KIND_HOST && heap.kind() != GMM_KIND_MANAGED)
+      return detail::fail<cpu_heap_ref>(
+          error(GMM_ERROR_INVALID_KIND,
+                "gmm::cpu_heap_ref::of: the CPU cannot read and write memory of this heap's kind: "
+                "create the heap with GMM_KIND_HOST or GMM_KIND_MANAGED"));
     return cpu_heap_ref(heap);
   }
 
@@ -1932,7 +1599,7 @@ class cpu_heap_ref : public heap_ref {
 class cpu_heap : public unique<cpu_heap_ref> {
  public:
   using unique::unique;
-  /** `desc.kind` is set to `kind`. C: gmm_heap_create(). */
+  /** `desc.kind` is set to `kind`. */
   [[nodiscard]] static outcome<cpu_heap> create(context_ref context, cpu_kind kind = cpu_kind::host,
                                                 heap_desc desc = {}) {
     desc.kind = static_cast<gmm_kind>(kind);
@@ -1941,13 +1608,12 @@ class cpu_heap : public unique<cpu_heap_ref> {
     const gmm_result code = gmm_heap_create(context.get(), &c, &made);
     return detail::give<cpu_heap>(code, cpu_heap_ref(heap_ref(context, made, desc.kind)));
   }
-  /** C: gmm_heap_destroy(). */
   outcome<void> destroy() { return finish(); }
 };
 
 namespace detail {
 
-/** Memory for a container, which gets an error in no other way than by an exception. */
+/** Memory for a container, which learns of an error only by an exception. */
 [[nodiscard]] inline void *take(cpu_heap_ref heap, std::size_t size, std::size_t alignment) {
   void *memory = nullptr;
   const gmm_result code =

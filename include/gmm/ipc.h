@@ -13,7 +13,7 @@ extern "C" {
 #endif
 
 /**
- * Who may share with this context, and where its socket stands.
+ * The users who may share with a context, and the directory of its socket.
  *
  * Every field has a default. Processes of one user that see the same directory share without it.
  */
@@ -71,12 +71,11 @@ typedef struct gmm_ipc_handle {
  * The first export of a context starts one thread, which answers importers.
  *
  * If gmm_query() reports ::GMM_IPC_ROUTE_FABRIC, another machine of the same NVLink domain imports the handle, too. The
- * driver then opens its fabric handle, which the bytes hold. So whoever has the bytes and an IMEX channel opens the
- * memory, without a question to the exporter. gmm neither counts nor revokes such importers, and tells in
- * gmm_tag_info.foreign_bytes what they keep in a pause.
+ * driver then opens its fabric handle, which the bytes hold. So any process with the bytes and an IMEX channel opens
+ * the memory, and the exporter is not asked. gmm neither counts nor revokes such importers. gmm_tag_info.foreign_bytes
+ * has the bytes that they keep in a pause.
  *
  * @param memory  any address in a block of DEVICE, VMM or HOST memory.
- * @param[out] out  the handle.
  * Errors: NULL_ARGUMENT, UNKNOWN_POINTER, ALREADY_FREED, INVALID_KIND (MANAGED), PAUSED, NOT_SUPPORTED, DRIVER, SYSTEM,
  * FORKED.
  * Streams: the call neither queues work nor waits. The program orders the contents before it sends the handle.
@@ -85,7 +84,7 @@ typedef struct gmm_ipc_handle {
  */
 GMM_API gmm_result gmm_ipc_export(gmm_context *context, const void *memory, gmm_ipc_handle *out) GMM_NOEXCEPT;
 
-/** What gmm_ipc_import() is asked for. */
+/** The options of gmm_ipc_import(). */
 typedef struct gmm_ipc_import_desc {
   uint32_t struct_size;
   uint32_t flags;    /**< must be 0 */
@@ -105,7 +104,7 @@ typedef struct gmm_ipc_import_desc {
  *   - The exporter dies: VMM and HOST memory stays until it is closed, and gmm_query() reports ::GMM_POINTER_PEER_GONE.
  *     DEVICE memory by the driver's legacy handle ends with the exporter.
  *   - The exporter is another machine (::GMM_IPC_ROUTE_FABRIC): the memory lives until it is closed here, and nothing
- *     tells that the exporter freed it or ended.
+ *     shows that the exporter freed it or ended.
  *   - The exporter forces a pause: gmm_query() reports ::GMM_STATE_REVOKED. Every other call with the memory fails with
  *     IPC_REVOKED, except gmm_ipc_close().
  *
@@ -146,13 +145,13 @@ enum {
   GMM_FD_VULKAN = 4   /**< import only: an opaque descriptor that Vulkan made (vkGetMemoryFdKHR) */
 };
 
-/** What gmm_ipc_export_fd() answers. */
+/** The answer of gmm_ipc_export_fd(). */
 typedef struct gmm_ipc_fd_info {
   uint32_t struct_size;
   gmm_fd_type type;  /**< the type that the descriptor has; never DEFAULT */
   int32_t fd;        /**< the descriptor */
   gmm_device device; /**< the device of the memory */
-  uint64_t offset;   /**< bytes from the start of the allocation to the address that was exported */
+  uint64_t offset;   /**< bytes from the start of the allocation to the exported address */
   uint64_t size;     /**< bytes of the allocation, which an importer must give */
 } gmm_ipc_fd_info;
 
@@ -166,16 +165,15 @@ typedef struct gmm_ipc_fd_info {
  *
  * Pause and gmm_move(). A descriptor names physical memory, and gmm_pause() and gmm_move() put other memory behind a
  * VMM block. gmm_compact() with ::GMM_COMPACT_LIVE does so, too, but not in a heap with ::GMM_HEAP_EXPORTABLE.
- *   - Before the call, the importer ends its work with the memory and destroys what it made of it: in Vulkan the
+ *   - Before the call, the importer ends its work with the memory and destroys its objects on it: in Vulkan the
  *     buffers and images, then vkFreeMemory(). Memory that an importer or an open descriptor still holds does not
- *     return to the device: gmm_tag_info.foreign_bytes tells how much that was.
+ *     return to the device. gmm_tag_info.foreign_bytes counts it.
  *   - After the resume or the move the program exports the block anew and imports the new descriptor. The block's
  *     address has not changed. Its offset and its allocation's size may have.
- *   - Views of old memory stay valid and do not see what is written through the block's address.
+ *   - Views of old memory stay valid and do not see later writes through the block's address.
  *
  * @param memory  any address inside the block.
  * @param type  a type that the memory has.
- * @param[out] out  The caller sets out->struct_size first.
  * Errors: NULL_ARGUMENT, INVALID_DESCRIPTOR, UNKNOWN_POINTER, ALREADY_FREED, INVALID_KIND, INVALID_VALUE (the type does
  * not exist), PAUSED, NOT_SUPPORTED (the memory has no descriptor of this type), DRIVER, SYSTEM, FORKED.
  * Ownership: the caller closes the descriptor, which keeps the memory alive. gmm does not count it as an importer and
@@ -185,7 +183,7 @@ typedef struct gmm_ipc_fd_info {
 GMM_API gmm_result gmm_ipc_export_fd(gmm_context *context, const void *memory, gmm_fd_type type,
                                      gmm_ipc_fd_info *out) GMM_NOEXCEPT;
 
-/** What gmm_ipc_import_fd() is asked for. */
+/** The options of gmm_ipc_import_fd(). */
 typedef struct gmm_ipc_fd_desc {
   uint32_t struct_size;
   uint32_t flags; /**< must be 0 */
@@ -200,7 +198,7 @@ typedef struct gmm_ipc_fd_desc {
  *
  * FILE becomes HOST memory, OPAQUE becomes VMM memory, VULKAN and DMA_BUF become DEVICE memory. Each import is a
  * mapping of its own, even of the same descriptor. gmm takes desc->size from the caller, and refuses a file or handle
- * that is smaller if the system or the driver tells its size.
+ * that is smaller if the system or the driver knows its size.
  *
  * @param fd  the descriptor.
  * @param desc  must not be NULL.
@@ -214,11 +212,11 @@ typedef struct gmm_ipc_fd_desc {
 GMM_NODISCARD GMM_API gmm_result gmm_ipc_import_fd(gmm_context *context, int32_t fd, const gmm_ipc_fd_desc *desc,
                                                    void **out) GMM_NOEXCEPT;
 
-/** What gmm_ipc_export_legacy() answers. */
+/** The answer of gmm_ipc_export_legacy(). */
 typedef struct gmm_ipc_legacy_info {
   uint32_t struct_size;
   gmm_device device; /**< the device of the memory */
-  uint64_t offset;   /**< bytes from the start of the driver's allocation to the address that was exported */
+  uint64_t offset;   /**< bytes from the start of the driver's allocation to the exported address */
   uint64_t size;     /**< bytes of the driver's allocation */
   uint8_t bytes[64]; /**< the driver's own handle: CUipcMemHandle or cudaIpcMemHandle_t */
 } gmm_ipc_legacy_info;
@@ -226,10 +224,9 @@ typedef struct gmm_ipc_legacy_info {
 /**
  * Returns the driver's legacy handle of a block, for libraries that take no other (Numba, UCX, NCCL).
  *
- * Whoever opens it with cuIpcOpenMemHandle() gets the driver's whole allocation and adds the offset.
+ * cuIpcOpenMemHandle() opens the driver's whole allocation, and its caller adds the offset.
  *
  * @param memory  any address in DEVICE memory for which gmm_query() reports ::GMM_IPC_ROUTE_LEGACY.
- * @param[out] out  The caller sets out->struct_size first.
  * Errors: NULL_ARGUMENT, INVALID_DESCRIPTOR, UNKNOWN_POINTER, ALREADY_FREED, NOT_SUPPORTED, DRIVER, FORKED.
  * Ownership: gmm does not see who opens the handle. The program must not free the memory before the other side has
  * closed it.
@@ -241,7 +238,6 @@ GMM_API gmm_result gmm_ipc_export_legacy(gmm_context *context, const void *memor
 /**
  * Exports an event that was created with ::GMM_EVENT_SHARED as a handle.
  *
- * @param[out] out  the handle.
  * Errors: NULL_ARGUMENT, INVALID_HANDLE (an event without that flag, or an imported one), DRIVER, SYSTEM, FORKED.
  * Ownership: the handle keeps nothing alive.
  * Since: 1.0
@@ -251,7 +247,7 @@ GMM_API gmm_result gmm_event_export(gmm_event *event, gmm_ipc_handle *out) GMM_N
 /**
  * Imports another process's event.
  *
- * gmm_stream_wait_event(), gmm_event_synchronize() and gmm_event_query() see what the event's maker recorded last at
+ * gmm_stream_wait_event(), gmm_event_synchronize() and gmm_event_query() see the last record of the event's maker at
  * the time of the call. Only the maker records: gmm_event_record() fails with INVALID_HANDLE for an imported event. In
  * the process that made the event the call returns another event with the same state.
  *
@@ -259,7 +255,6 @@ GMM_API gmm_result gmm_event_export(gmm_event *event, gmm_ipc_handle *out) GMM_N
  * waits that it has already queued.
  *
  * @param desc  as for gmm_ipc_import().
- * @param[out] out  the event.
  * Errors: as gmm_ipc_import().
  * Ownership: the caller destroys the event with gmm_event_destroy().
  * Since: 1.0
@@ -291,7 +286,7 @@ typedef struct gmm_semaphore_calls {
   void *user;
 } gmm_semaphore_calls;
 
-/** What gmm_event_import_semaphore() is asked for. */
+/** The options of gmm_event_import_semaphore(). */
 typedef struct gmm_semaphore_desc {
   uint32_t struct_size;
   gmm_semaphore_type type;
@@ -305,17 +300,16 @@ typedef struct gmm_semaphore_desc {
  *
  * gmm_event_record() signals the semaphore with a value when the stream comes that far. gmm_stream_wait_event() makes a
  * stream wait until the semaphore has the value. A wait for a binary semaphore resets it. gmm makes no semaphores: the
- * graphics API does, and exports them (vkGetSemaphoreFdKHR). A driver tells no value of a semaphore, so
+ * graphics API does, and exports them (vkGetSemaphoreFdKHR). A driver does not read a semaphore's value, so
  * gmm_event_query() and gmm_event_synchronize() fail with NOT_SUPPORTED. To wait on the CPU, record a plain event
  * behind gmm_stream_wait_event() and wait for that.
  *
  * @param desc  must not be NULL.
- * @param[out] out  the event.
  * Errors: NULL_ARGUMENT, INVALID_DESCRIPTOR, INVALID_VALUE (type, descriptor or functions), INVALID_DEVICE,
  * NOT_SUPPORTED (the backend has no semaphores of this type), OUT_OF_HOST_MEMORY, DRIVER, SYSTEM, FORKED.
  * Streams: only those of desc->device use the event. Both functions queue work and do not wait. If a stream used it,
  * gmm_event_destroy() waits for the device's work, because the driver forbids the end of a semaphore that is in use. So
- * the program signals what a stream waits for before that call.
+ * the program signals the values that streams wait for before that call.
  * Ownership: the descriptor stays the caller's. The caller destroys the event with gmm_event_destroy(). `calls.user`
  * must live until then.
  * Since: 1.0

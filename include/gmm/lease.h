@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file lease.h
- * Leases: processes that share a GPU use its memory by turns.
+ * Leases: processes share the memory of a GPU, one after the other.
  *
  * Each process makes a lease and offers tags. It requests its memory before it works, and returns it afterwards. The
- * server of the machine, the command `gmm serve`, decides who works when. It allocates nothing on a GPU. The first
+ * server of the machine, the command `gmm serve`, decides the order. It allocates nothing on a GPU. The first
  * lease starts it, unless it was started by hand or by systemd, and it ends when nobody needs it. When it dies, every
- * lease keeps what it has, and another server learns the state from the leases. A process without a lease is not
- * concerned.
+ * lease keeps its memory, and another server learns the state from the leases. A process without a lease is not
+ * affected.
  *
  * | state | the lease | its offered tags |
  * | --- | --- | --- |
@@ -15,8 +15,8 @@
  * | ::GMM_LEASE_WAITING | waits in gmm_lease_request() | as idle |
  * | ::GMM_LEASE_IN_USE | has its memory until gmm_lease_return() | gmm never pauses them |
  *
- * The tag tells what a pause does with the contents. The addresses stay. So a program may use the memory of offered
- * tags only while its lease is in use.
+ * The tag's settings decide about the contents in a pause. The addresses stay. So a program may use the memory of
+ * offered tags only while its lease is in use.
  */
 #ifndef GMM_LEASE_H
 #define GMM_LEASE_H
@@ -43,19 +43,19 @@ typedef struct gmm_lease_ask {
 } gmm_lease_ask;
 
 /**
- * Is called when others want memory of a lease that is in use. The program answers with gmm_lease_return() when it can.
+ * Reports that others want memory of a lease that is in use. The program answers with gmm_lease_return() when it can.
  *
  * The lease's thread calls it, without a lock. It is called when a lease begins to wait, and again every second while
  * one waits. A lease of a lower priority is not announced before it has waited for 30 s.
  *
- * It must return soon: the thread does nothing else meanwhile. It may call gmm, also gmm_lease_return(). Inside,
+ * It must return soon, as the thread has other work. It may call gmm, also gmm_lease_return(). Inside,
  * gmm_lease_request(), gmm_lease_destroy(), and gmm_ticket_wait() and gmm_ticket_destroy() of tickets of leases are
  * BUSY.
  * It must return 0; other values are reserved.
  */
 typedef int32_t (*gmm_lease_ask_fn)(void *user, const gmm_lease_ask *ask);
 
-/** A function of this kind, with the pointer that it gets. */
+/** A gmm_lease_ask_fn, with the pointer that it gets. */
 typedef struct gmm_lease_ask_callback {
   gmm_lease_ask_fn fn; /**< may be NULL */
   void *user;
@@ -72,7 +72,7 @@ typedef struct gmm_lease_desc {
   /**
    * Bytes of each device that the context uses: the server leaves so much to it, also while it is idle. 0: none.
    *
-   * What the context holds counts. More than a device has means all of that device: nobody else gets any of it.
+   * Memory that the context holds counts. More than a device has means all of that device: no other lease gets any.
    */
   uint64_t floor_bytes;
   /**
@@ -88,9 +88,9 @@ typedef struct gmm_lease_desc {
 /**
  * Makes a lease of this process.
  *
- * The call waits for nobody. A thread of the lease connects to the server, whose socket lies in the directory of
- * gmm_ipc_configure(); that call also says which other users take part. If no server is there, the thread starts the
- * command `gmm`: the one beside the library, else the one on PATH. The program gets SIGCHLD then, as a child of it ends
+ * The call does not wait. A thread of the lease connects to the server, whose socket lies in the directory of
+ * gmm_ipc_configure(); that call also names the other users who take part. If no server is there, the thread starts the
+ * command `gmm`: the one beside the library, else the one on PATH. The program then gets SIGCHLD, as its child ends
  * at once.
  *
  * @param desc  must not be NULL.
@@ -102,20 +102,20 @@ typedef struct gmm_lease_desc {
  */
 GMM_API gmm_result gmm_lease_create(gmm_context *context, const gmm_lease_desc *desc, gmm_lease **out) GMM_NOEXCEPT;
 
-/** For gmm_lease_offer(): the tag is offered no more. */
+/** The cost by which gmm_lease_offer() ends an offer. */
 #define GMM_LEASE_WITHDRAW UINT32_MAX
 
 /**
  * Offers a tag: gmm pauses its VMM memory for others while the lease is not in use, and resumes it by the next request.
  *
- * Offer before the first request: what a lease in use holds and does not offer yet counts as never to be had, so
- * requests of others are denied that would wait for it.
+ * Offer before the first request. The server counts on no memory that a lease in use holds and does not offer, and
+ * denies requests that would need it.
  *
- * A pause of the lease does what gmm_pause() does: its watchers may refuse, and importers that hold a block are in the
- * way. Then the server takes other memory or tries again later.
+ * The lease pauses as gmm_pause() does: it fails if a watcher refuses or an importer holds a block. Then the server
+ * takes other memory or tries again later.
  *
- * @param cost  the cost to bring a byte back, beside other tags; the lowest goes first. ::GMM_LEASE_WITHDRAW ends an
- * offer. The tag then stays as it is. The end of a tag ends its offer.
+ * @param cost  the cost to bring a byte back, relative to other tags; the lowest is paused first. ::GMM_LEASE_WITHDRAW
+ * ends an offer. The tag then stays as it is. The end of a tag ends its offer.
  * Errors: INVALID_HANDLE, INVALID_TAG, OFFERED (another lease of the context offers the tag), BUSY (gmm pauses or
  * resumes for this lease: try again), OUT_OF_HOST_MEMORY, FORKED.
  * Since: 1.0
@@ -141,16 +141,16 @@ typedef struct gmm_lease_request_desc {
 } gmm_lease_request_desc;
 
 /**
- * Waits for this lease's turn, and resumes its offered tags. From then on the lease is in use until gmm_lease_return().
+ * Waits for the grant of a lease's memory, and resumes its offered tags. The lease is in use until gmm_lease_return().
  *
- * All or nothing: the server grants the memory on all devices, or none. It takes the free memory that this process's
- * driver measures, less what others were granted and have not taken yet, and less their floors as far as they do not
- * hold them. It takes what is missing from leases that are not in use. If that is not enough, it asks those that are in
- * use (gmm_lease_desc.asked).
+ * The server grants the memory on all devices, or none. It counts the free memory that this process's driver measures,
+ * without the memory that others were granted and have not taken yet, and without the part of their floors that they do
+ * not hold. The rest comes from leases that are not in use. If that is not enough, the server asks those in use
+ * (gmm_lease_desc.asked).
  *
  * Requests are served by priority, and by their age among equal ones. A request that has waited for 30 s comes before
- * all younger ones. A request behind another one is served before it only if it wants nothing, or if its lease neither
- * wants nor offers memory of the other one's devices.
+ * all younger ones. A younger request overtakes an older one only if it wants nothing, or if its lease neither
+ * wants nor offers memory of the older one's devices.
  *
  * If the grant turns out too small, because a process without a lease took memory, the tags stay paused with their
  * contents and the request goes on.
@@ -163,8 +163,8 @@ typedef struct gmm_lease_request_desc {
  * @param[out] ticket  NULL: the call waits. Else it returns at once, and the ticket's success is the grant.
  * gmm_ticket_cancel() ends the request. The caller destroys the ticket before the lease.
  * Results: OK also if nothing was missing.
- * Errors: OUT_OF_MEMORY (free memory and what others offer can never meet it; the message names who holds what),
- * NOT_READY (the time is over; the message names who holds what, or says that no server runs and how to start one),
+ * Errors: OUT_OF_MEMORY (free memory and the offers of others can never meet it; the message names the holders),
+ * NOT_READY (the time is over; the message names the holders, or says that no server runs and how to start one),
  * BUSY (the lease is in use or waits already, or the caller is a lease's `asked` or a watcher), CANCELLED
  * (gmm_ticket_cancel()), INVALID_HANDLE, INVALID_DESCRIPTOR, INVALID_FLAGS, INVALID_DEVICE, INVALID_VALUE (time, two
  * amounts for a device), NULL_ARGUMENT (amounts), and those of gmm_resume() except OUT_OF_MEMORY. After an error the
@@ -178,7 +178,7 @@ GMM_API gmm_result gmm_lease_request(gmm_lease *lease, const gmm_lease_request_d
 /**
  * Ends the use of a lease's memory. The memory stays where it is until others want it.
  *
- * The call waits for nobody. From now on the program does not use the memory of offered tags: the lease's thread may
+ * The call does not wait. From now on the program must not use the memory of offered tags: the lease's thread may
  * pause it at any time. Work that is queued on streams still ends, as gmm_pause() waits for the devices.
  *
  * Results: UNCHANGED (the lease is not in use).
@@ -210,7 +210,6 @@ typedef struct gmm_lease_info {
 /**
  * Describes a lease without waiting.
  *
- * @param[out] out  The caller sets out->struct_size first.
  * Errors: INVALID_HANDLE, NULL_ARGUMENT, INVALID_DESCRIPTOR, FORKED.
  * Since: 1.0
  */
@@ -243,7 +242,7 @@ typedef struct gmm_lease_entry_info {
   uint32_t reserved;
   uint64_t since_ms;      /**< milliseconds in this state */
   uint8_t uuid[16];       /**< of the device; zero: the lease has no memory of a device yet */
-  uint64_t free_bytes;    /**< of the device, as the lease's process measured */
+  uint64_t free_bytes;    /**< of the device, by the measure of the lease's process */
   uint64_t held_bytes;    /**< by its context */
   uint64_t floor_bytes;   /**< left to it */
   uint64_t offered_bytes; /**< others may have */
@@ -256,10 +255,9 @@ typedef struct gmm_lease_entry_info {
  * Describes the leases of the machine, one by one: each has an entry for each device that it uses, and one if it uses
  * none. The list may change between two calls.
  *
- * @param context  gives the directory and the users of gmm_ipc_configure(). Its memory is not concerned.
+ * @param context  its gmm_ipc_configure() names the directory and the users.
  * @param index  from 0.
  * @param timeout_ms  for the answer.
- * @param[out] out  The caller sets out->struct_size first.
  * Results: UNCHANGED (there is no such entry; the fields of the server and `entry_count` are set).
  * Errors: NULL_ARGUMENT, INVALID_DESCRIPTOR, NOT_READY (no server runs, or none answers in this time), SYSTEM, FORKED.
  * Since: 1.0

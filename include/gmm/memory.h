@@ -32,12 +32,12 @@ enum {
    * ::GMM_DEVICE_CAN_FABRIC. A pause and a move within the device keep all of that.
    *
    * Register `allocation_base` and `allocation_size` of gmm_query(). Before gmm_pause() or gmm_move() the registration
-   * must end, as the pages change: gmm_watch() tells in time.
+   * must end, as the pages change: gmm_watch() calls the program in time.
    */
   GMM_ALLOC_COMM = 1u << 2
 };
 
-/** What gmm_alloc() is asked for. */
+/** The options of gmm_alloc(). */
 typedef struct gmm_alloc_desc {
   uint32_t struct_size;
   gmm_kind kind;      /**< UNSPECIFIED: DEVICE; with ::GMM_ALLOC_COMM VMM */
@@ -109,11 +109,10 @@ GMM_API gmm_result gmm_free(gmm_context *context, void *memory, gmm_stream strea
  * GMM_CONTEXT_NO_CAPTURE, as only the driver knows whether another stream is captured.
  *
  * @param desc  as for gmm_alloc().
- * Errors: NOT_READY: the call did nothing, and gmm_alloc() allocates or says what is wrong. The causes: no free memory
+ * Errors: NOT_READY: the call did nothing, and gmm_alloc() allocates or says what is wrong. Causes: no free memory
  * fits; another thread has the heap's lock; the thread never used the heap; bookkeeping needs host memory; an argument
  * is wrong; desc has an alignment or flags; the stream may be in a graph capture; a trace records; the process is a
  * child after fork(). The thread's message is that of gmm_result_text().
- * Threads: any.
  * Since: 1.0
  */
 GMM_NODISCARD GMM_API gmm_result gmm_try_alloc(gmm_context *context, uint64_t size, const gmm_alloc_desc *desc,
@@ -123,11 +122,10 @@ GMM_NODISCARD GMM_API gmm_result gmm_try_alloc(gmm_context *context, uint64_t si
  * Frees a block only if that needs no wait.
  *
  * The block goes to the thread's cache, else to its heap, if no other thread has the heap's lock at that moment.
- * See gmm_try_alloc() for what the call never does.
+ * It waits as little as gmm_try_alloc().
  *
  * @param memory  NULL is allowed and does nothing.
  * Errors: NOT_READY: the call did nothing, and gmm_free() frees the block or says what is wrong.
- * Threads: any.
  * Since: 1.0
  */
 GMM_NODISCARD GMM_API gmm_result gmm_try_free(gmm_context *context, void *memory, gmm_stream stream) GMM_NOEXCEPT;
@@ -146,7 +144,7 @@ enum {
   GMM_STATE_REVOKED = 7 /**< imported, and the exporter took it back (::GMM_PAUSE_FORCE); close it */
 };
 
-/** Who can use an address, in SYCL's words. */
+/** The users of an address, in SYCL's words: the device, the host, or both. */
 typedef uint32_t gmm_usm;
 enum { GMM_USM_UNKNOWN = 0, GMM_USM_DEVICE = 1, GMM_USM_HOST = 2, GMM_USM_SHARED = 3 };
 
@@ -159,14 +157,14 @@ enum {
   GMM_IPC_ROUTE_DMA_BUF = 1u << 3 /**< a Linux dma-buf: gmm_ipc_export_fd() with ::GMM_FD_DMA_BUF */
 };
 
-/** What gmm_query() answers. */
+/** The answer of gmm_query(). */
 typedef struct gmm_pointer_info {
   uint32_t struct_size;
   gmm_kind kind;
   void *base;             /**< start of the block */
   uint64_t size;          /**< bytes requested */
   uint64_t reserved_size; /**< bytes that the block takes, rounding included */
-  gmm_device device;      /**< GMM_DEVICE_HOST for foreign host memory */
+  gmm_device device;      /**< GMM_DEVICE_HOST for host memory that gmm does not know */
   gmm_tag tag;            /**< 0 for memory that gmm did not allocate */
   gmm_state state;
   gmm_usm usm;
@@ -183,7 +181,7 @@ typedef struct gmm_pointer_info {
 enum {
   GMM_POINTER_HOST_ACCESSIBLE = 1u << 0,   /**< the CPU may read and write through the same address */
   GMM_POINTER_DEVICE_ACCESSIBLE = 1u << 1, /**< a device may read and write */
-  /** The memory is imported, and its exporter ended or released its context: nobody counts the importers any more. */
+  /** The memory is imported, and its exporter ended or released its context. No process counts the importers now. */
   GMM_POINTER_PEER_GONE = 1u << 2,
   GMM_POINTER_COMM = 1u << 3 /**< a block of ::GMM_ALLOC_COMM, paused or not */
 };
@@ -191,11 +189,9 @@ enum {
 /**
  * Describes an address: its block, kind, device, state and the ways to share it.
  *
- * The call succeeds for every address. For foreign memory the state is UNKNOWN, and kind, device and USM type are what
- * the driver reports. The call costs O(1) and takes no lock; a foreign address costs a driver call.
+ * The call succeeds for every address. For memory that gmm does not know the state is UNKNOWN, and the driver answers
+ * kind, device and USM type by one call. Otherwise the call costs O(1) and takes no lock.
  *
- * @param address  any address: inside a block, or foreign.
- * @param[out] out  The caller sets out->struct_size first.
  * Errors: NULL_ARGUMENT (out), INVALID_DESCRIPTOR, FORKED.
  * Since: 1.0
  */
@@ -204,7 +200,7 @@ GMM_API gmm_result gmm_query(gmm_context *context, const void *address, gmm_poin
 /**
  * Names a block.
  *
- * Snapshots, traces and the report of what is live at the end of a context tell the name. Names need not differ. The
+ * Snapshots, traces and the report of live blocks at the end of a context show the name. Names need not differ. The
  * free of a block that ever had a name takes a lock, so gmm_try_free() leaves it to gmm_free(). Other blocks cost
  * nothing more.
  *
@@ -212,7 +208,6 @@ GMM_API gmm_result gmm_query(gmm_context *context, const void *address, gmm_poin
  * @param name  1 to 63 bytes of UTF-8, which the call copies. It replaces an earlier name; NULL: the block has none.
  * Errors: UNKNOWN_POINTER, ALREADY_FREED, INVALID_VALUE (name), OUT_OF_HOST_MEMORY, FORKED. The block then keeps the
  * name that it had.
- * Threads: any.
  * Ownership: gmm_free() and gmm_reset() forget the name.
  * Since: 1.0
  */
@@ -220,7 +215,7 @@ GMM_API gmm_result gmm_name(gmm_context *context, const void *memory, const char
 
 enum {
   /**
-   * Every block of the heap lies in one driver allocation, so it has a descriptor: gmm_ipc_export_fd() tells the
+   * Every block of the heap lies in one driver allocation, so it has a descriptor: gmm_ipc_export_fd() returns the
    * descriptor, the block's offset and the allocation's size.
    *
    * Blocks of one allocation share a descriptor's memory. An importer maps an allocation once and adds offsets. The
@@ -230,7 +225,7 @@ enum {
   GMM_HEAP_EXPORTABLE = 1u << 0
 };
 
-/** What gmm_heap_create() is asked for. */
+/** The options of gmm_heap_create(). */
 typedef struct gmm_heap_desc {
   uint32_t struct_size;
   gmm_kind kind;
@@ -249,7 +244,6 @@ typedef struct gmm_heap_desc {
  * A heap is the fastest way to allocate, because its kind, device and tag are fixed at the creation.
  *
  * @param desc  NULL: kind DEVICE, device 0, the current tag.
- * @param[out] out  the heap.
  * Errors: as gmm_alloc(), NOT_SUPPORTED (::GMM_HEAP_EXPORTABLE, and memory of this kind has no descriptor on the
  * device).
  * Ownership: the caller destroys the heap with gmm_heap_destroy().
@@ -261,8 +255,7 @@ GMM_NODISCARD GMM_API gmm_result gmm_heap_create(gmm_context *context, const gmm
 /**
  * Allocates a block of `size` bytes from a heap.
  *
- * Everything that gmm_alloc() says holds here too. The wishes are arguments, because six registers cost less than a
- * descriptor.
+ * The rules of gmm_alloc() hold here too. The options are arguments, because six registers cost less than a descriptor.
  *
  * @param alignment  bytes, a power of two up to 2 MiB; 0: 256.
  * @param flags  GMM_ALLOC_*
@@ -276,26 +269,25 @@ GMM_NODISCARD GMM_API gmm_result gmm_heap_alloc(gmm_heap *heap, uint64_t size, u
 /**
  * Allocates a block from a heap only if that needs no wait.
  *
- * See gmm_try_alloc() for what the call never does, and how a thread never waits.
+ * gmm_try_alloc() describes the use in a thread that never waits.
  *
  * Errors: NOT_READY, as gmm_try_alloc(); gmm_heap_alloc() allocates or says what is wrong.
- * Threads: any.
  * Since: 1.0
  */
 GMM_NODISCARD GMM_API gmm_result gmm_heap_try_alloc(gmm_heap *heap, uint64_t size, uint64_t alignment, uint32_t flags,
                                                     gmm_stream stream, void **out) GMM_NOEXCEPT;
 
 /**
- * Makes a heap hold at least `bytes` bytes from now on, whatever is free of them.
+ * Makes a heap hold at least `bytes` bytes from now on, free and live ones together.
  *
  * The memory comes now, and it is touched: the device's pages are mapped, and on the host backend they are in RAM.
  * gmm_trim(), gmm_compact(), gmm_reset() and the time of gmm_context_set_decommit() leave the heap this much. So blocks
- * that fit into it need no driver call. Live blocks count, too, but dedicated ones do not. What does not fit makes the
+ * that fit into it need no driver call. Live blocks count, too, but dedicated ones do not. Blocks beyond it make the
  * heap grow, as without a reserve.
  *
- * Choose the most bytes that are live at once, plus a half for the gaps between blocks of many sizes: a plus of a
- * quarter left one driver call in a million random operations of 512 B to 8 MiB, a plus of a half none. A later call
- * replaces the number: a larger one takes the rest, a smaller one leaves the memory for the next trim.
+ * Choose 1.5 times the most bytes that are live at once, for the gaps between blocks of many sizes: with 1.25 times, a
+ * million random operations of 512 B to 8 MiB needed one driver call, and none with 1.5 times. A later call replaces
+ * the number: a larger one takes the rest, a smaller one leaves the memory for the next trim.
  *
  * gmm_pause() takes the reserve, too. After the resume, this function with the same number takes it again.
  *
@@ -304,7 +296,7 @@ GMM_NODISCARD GMM_API gmm_result gmm_heap_try_alloc(gmm_heap *heap, uint64_t siz
  * Errors: NULL_ARGUMENT, INVALID_HANDLE (not a heap, or a destroyed one), SIZE_OVERFLOW, LIMIT_EXCEEDED, OUT_OF_MEMORY,
  * OUT_OF_HOST_MEMORY, DRIVER, SYSTEM, FORKED. The heap is then as before, and an earlier number holds.
  * Streams: the call waits for all streams only when memory has run out, as gmm_alloc().
- * Threads: any. Calls that need this heap's lock wait meanwhile.
+ * Threads: calls that need this heap's lock wait during the call.
  * Since: 1.0
  */
 GMM_API gmm_result gmm_heap_reserve(gmm_heap *heap, uint64_t bytes) GMM_NOEXCEPT;

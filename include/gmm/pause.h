@@ -14,12 +14,12 @@ extern "C" {
 
 /* --- Tags ------------------------------------------------------------------------------------------------- */
 
-/** What a pause does with the contents of a tag's memory. */
+/** The fate of the contents of a tag's memory in a pause. */
 typedef uint32_t gmm_contents;
 enum {
   GMM_CONTENTS_DROP = 0, /**< drops them: after the resume the bytes are undefined */
   /**
-   * Backs them up in host memory: page-locked while the arena may grow, else pageable. What finds no room goes to a
+   * Backs them up in host memory: page-locked while the arena may grow, else pageable. Contents beyond that go to a
    * file.
    */
   GMM_CONTENTS_HOST = 1,
@@ -60,7 +60,6 @@ typedef struct gmm_tag_desc {
  * @param name  1 to 63 bytes of text in UTF-8.
  * @param desc  NULL: the defaults for a new tag. For a tag that exists, a desc that is not NULL must equal its
  * settings.
- * @param[out] out  the tag.
  * Errors: NULL_ARGUMENT, INVALID_VALUE (the name is empty, too long or not UTF-8, contents are unknown, or desc differs
  * from the tag's settings), INVALID_FLAGS, INVALID_DESCRIPTOR, OUT_OF_HOST_MEMORY, NOT_SUPPORTED (a checksum in a
  * library without xxhash), FORKED.
@@ -99,7 +98,7 @@ GMM_API gmm_result gmm_tag_destroy(gmm_context *context, gmm_tag tag) GMM_NOEXCE
  * Lists the tags of a context in ascending order.
  *
  * @param[out] tags  the first `capacity` tags; may be NULL if `capacity` is 0.
- * @param[out] count  how many tags there are, which may be more than `capacity`.
+ * @param[out] count  the number of tags, which may be more than `capacity`.
  * Errors: NULL_ARGUMENT, FORKED.
  * Since: 1.0
  */
@@ -108,7 +107,6 @@ GMM_API gmm_result gmm_tag_list(gmm_context *context, gmm_tag *tags, uint32_t ca
 /**
  * Finds a tag by its name.
  *
- * @param[out] out  the tag.
  * Errors: NULL_ARGUMENT, INVALID_TAG (no tag has that name), FORKED.
  * Since: 1.0
  */
@@ -153,12 +151,12 @@ enum {
    * import. This process gets new pages at the resume.
    */
   GMM_PAUSE_FORCE = 1u << 0,
-  /* What this pause does with the contents, instead of what the tags say. At most one of: */
+  /* The contents in this pause, in place of the tags' setting. At most one of: */
   GMM_PAUSE_DROP = 1u << 1,
   GMM_PAUSE_KEEP_HOST = 1u << 2,
   GMM_PAUSE_KEEP_FILE = 1u << 3,
   /**
-   * Of gmm_resume() alone: blocks over 128 KiB keep their backup in host memory, though they are active.
+   * For gmm_resume() alone: blocks over 128 KiB keep their backup in host memory, though they are active.
    *
    * gmm_backup_read() and gmm_backup_map() go on to answer for them, with the contents of the last pause, until the
    * memory is freed or a resume without the flag. Blocks under 2 MiB share backups, which end with the first of them.
@@ -167,12 +165,12 @@ enum {
    */
   GMM_RESUME_RETAIN = 1u << 4,
   /**
-   * Of gmm_pause_async() and gmm_resume_async() alone: the operation stops where nothing can fail any more for want of
-   * room or memory, and nothing has changed yet. It is held there until gmm_ticket_commit() or gmm_ticket_cancel().
+   * For gmm_pause_async() and gmm_resume_async() alone: the operation is held where it can no longer fail for want of
+   * memory or space, and has changed nothing yet. gmm_ticket_commit() or gmm_ticket_cancel() ends that.
    *
    * A held pause has copied all contents, and the memory is active with all of its pages. The program may read, write
-   * and free the memory. The commit copies again what it may have written, to the same places: all contents but those
-   * of tags with ::GMM_TAG_READ_ONLY.
+   * and free the memory. The commit copies all contents again, to the same places, except those of tags with
+   * ::GMM_TAG_READ_ONLY.
    *
    * A held resume has all of its pages, charged to the limits, and maps none yet.
    *
@@ -183,7 +181,7 @@ enum {
   GMM_PAUSE_HOLD = 1u << 5,
   /**
    * With ::GMM_PAUSE_HOLD: no thread or kernel writes the memory while the pause is held, so its commit copies nothing
-   * again. Bytes that are written all the same are lost.
+   * again. Bytes that are written in that time are lost.
    */
   GMM_PAUSE_NO_WRITES = 1u << 6
 };
@@ -203,7 +201,7 @@ typedef struct gmm_progress_callback {
   void *user;
 } gmm_progress_callback;
 
-/** What gmm_pause() and gmm_resume() are asked for. */
+/** The options of gmm_pause() and gmm_resume(). */
 typedef struct gmm_pause_desc {
   uint32_t struct_size;
   uint32_t flags; /**< GMM_PAUSE_*; of gmm_resume() GMM_RESUME_RETAIN, of gmm_resume_async() GMM_PAUSE_HOLD, too */
@@ -223,12 +221,12 @@ typedef struct gmm_pause_desc {
  * copied side by side, as each device has a link of its own; a thread of the library serves each further one.
  *
  * @param desc  NULL: every tag.
- * @param[out] bytes  bytes that returned to the driver; may be NULL. What others hold of exported memory and of
- * ::GMM_ALLOC_COMM is not among them: see gmm_tag_info.foreign_bytes.
+ * @param[out] bytes  bytes that returned to the driver; may be NULL. Exported memory and memory of
+ * ::GMM_ALLOC_COMM that others hold is not among them: see gmm_tag_info.foreign_bytes.
  * Results: UNCHANGED with 0 bytes (nothing was active).
  * Errors: INVALID_TAG, INVALID_FLAGS, INVALID_DESCRIPTOR, NULL_ARGUMENT (tags), BUSY (importers hold a block, a watcher
  * of gmm_watch() refuses or is late, or a failure left memory that only gmm_resume() mends), CAPTURING, CANCELLED,
- * OUT_OF_HOST_MEMORY and IO (no room for the contents), NOT_SUPPORTED, DRIVER, FORKED.
+ * OUT_OF_HOST_MEMORY and IO (no space for the contents), NOT_SUPPORTED, DRIVER, FORKED.
  * Streams: the call first waits for the devices that own the memory.
  * Threads: any. During the call no thread or kernel may use the memory. A free of the memory during the call waits; a
  * free of paused memory does not.
@@ -253,7 +251,7 @@ GMM_API gmm_result gmm_pause(gmm_context *context, const gmm_pause_desc *desc, u
 GMM_API gmm_result gmm_resume(gmm_context *context, const gmm_pause_desc *desc, uint64_t *bytes) GMM_NOEXCEPT;
 
 /**
- * Resumes the memory in [address, address + size) and whatever shares pages of the driver with it.
+ * Resumes the memory in [address, address + size), and all memory in the same pages of the driver.
  *
  * The call does all or nothing. The rest of the tag stays paused until a later gmm_resume().
  *
@@ -283,7 +281,7 @@ GMM_API gmm_result gmm_resume_range(gmm_context *context, const void *address, u
 GMM_API gmm_result gmm_resume_wait(gmm_context *context, const void *address, uint64_t size,
                                    uint64_t timeout_ms) GMM_NOEXCEPT;
 
-/** What gmm_tag_query() answers. */
+/** The answer of gmm_tag_query(). */
 typedef struct gmm_tag_info {
   uint32_t struct_size;
   gmm_tag tag;
@@ -296,17 +294,17 @@ typedef struct gmm_tag_info {
   uint64_t pauses;            /**< number of pauses of this tag */
   char name[64];
   uint64_t backup_pinned_bytes; /**< of backup_host_bytes: contents in the page-locked arena */
-  uint64_t backup_zero_bytes;   /**< contents that are all zero and take no room */
+  uint64_t backup_zero_bytes;   /**< contents that are all zero and take no memory */
   uint64_t backup_active_bytes; /**< backups of active read-only memory, for the next pause */
   uint32_t flags;               /**< GMM_TAG_* */
   gmm_state state;              /**< ACTIVE, PAUSED, or PARTLY_PAUSED if the tag has both kinds of memory */
   /**
    * Bytes that left gmm at the last pause of this memory, but did not return to the device: others hold them.
    *
-   * The holder is an open descriptor of gmm_ipc_export_fd() or what was made of it, an importer under
+   * The holder is an open descriptor of gmm_ipc_export_fd() or an object on it, an importer under
    * ::GMM_PAUSE_FORCE, an importer on another machine, or a library that registered the memory (an NCCL window). On
-   * CUDA gmm compares the device's free memory before and after, so what other processes take or give in that moment
-   * changes the number. The next pause measures anew.
+   * CUDA gmm compares the device's free memory before and after, so allocations and frees of other processes in that
+   * moment change the number. The next pause measures anew.
    */
   uint64_t foreign_bytes;
 } gmm_tag_info;
@@ -316,7 +314,6 @@ typedef struct gmm_tag_info {
  *
  * The call waits for a pause or resume of the tag in progress.
  *
- * @param[out] out  The caller sets out->struct_size first.
  * Errors: NULL_ARGUMENT, INVALID_TAG, INVALID_DESCRIPTOR, FORKED.
  * Since: 1.0
  */
@@ -327,7 +324,7 @@ GMM_API gmm_result gmm_tag_query(gmm_context *context, gmm_tag tag, gmm_tag_info
 /** A pause or resume that a thread of the library carries out. A ticket keeps its context alive. */
 typedef struct gmm_ticket gmm_ticket;
 
-/** Where a ticket's operation is. */
+/** The progress of a ticket's operation. */
 typedef uint32_t gmm_ticket_state;
 enum {
   GMM_TICKET_RUNNING = 0,
@@ -335,7 +332,7 @@ enum {
   GMM_TICKET_HELD = 2  /**< ::GMM_PAUSE_HOLD: it waits for gmm_ticket_commit() or gmm_ticket_cancel() */
 };
 
-/** What gmm_ticket_query() answers. */
+/** The answer of gmm_ticket_query(). */
 typedef struct gmm_ticket_info {
   uint32_t struct_size;
   gmm_ticket_state state;
@@ -350,7 +347,6 @@ typedef struct gmm_ticket_info {
  * Starts gmm_pause() on a thread of its own.
  *
  * @param desc  as for gmm_pause().
- * @param[out] out  the ticket.
  * Errors: NULL_ARGUMENT, SYSTEM (no thread), OUT_OF_HOST_MEMORY, and those of gmm_pause() about its arguments. Later
  * errors are the result of gmm_ticket_wait().
  * Ownership: gmm copies desc and its tags. The caller destroys the ticket with gmm_ticket_destroy().
@@ -362,7 +358,6 @@ GMM_API gmm_result gmm_pause_async(gmm_context *context, const gmm_pause_desc *d
  * Starts gmm_resume() on a thread of its own.
  *
  * @param desc  as for gmm_resume().
- * @param[out] out  the ticket.
  * Errors: as gmm_pause_async().
  * Ownership: as gmm_pause_async().
  * Since: 1.0
@@ -372,7 +367,6 @@ GMM_API gmm_result gmm_resume_async(gmm_context *context, const gmm_pause_desc *
 /**
  * Describes the progress of a ticket's operation without waiting.
  *
- * @param[out] out  The caller sets out->struct_size first.
  * Errors: INVALID_HANDLE, NULL_ARGUMENT, INVALID_DESCRIPTOR, FORKED.
  * Since: 1.0
  */
@@ -387,8 +381,8 @@ GMM_API gmm_result gmm_ticket_query(gmm_ticket *ticket, gmm_ticket_info *out) GM
  * @param[out] bytes  bytes that changed state; may be NULL.
  * Results: the operation's.
  * Errors: NOT_READY (the timeout passed first), BUSY (a request of a lease, in a lease's `asked`), INVALID_HANDLE,
- * FORKED, and the operation's. A request of a lease may itself end with NOT_READY: gmm_ticket_info.state tells whether
- * it has ended.
+ * FORKED, and the operation's. A request of a lease may itself end with NOT_READY: gmm_ticket_info.state shows
+ * whether it has ended.
  * Since: 1.0
  */
 GMM_API gmm_result gmm_ticket_wait(gmm_ticket *ticket, uint64_t timeout_ms, uint64_t *bytes) GMM_NOEXCEPT;
@@ -439,12 +433,12 @@ GMM_API gmm_result gmm_ticket_cancel(gmm_ticket *ticket) GMM_NOEXCEPT;
  */
 GMM_API gmm_result gmm_ticket_destroy(gmm_ticket *ticket) GMM_NOEXCEPT;
 
-/* --- Backups: where the contents of paused memory lie -------------------------------------------------------- */
+/* --- Backups: the contents of paused memory ---------------------------------------------------------------- */
 
 enum {
-  /** The arena does not grow, and saves take what it has. gmm page-locks only a small ring for copies. */
+  /** The arena does not grow, and pauses use only the memory that it has. gmm page-locks a small ring for copies. */
   GMM_BACKUP_NO_ARENA = 1u << 0,
-  GMM_BACKUP_NO_PAGEABLE = 1u << 1, /**< contents that find no room in the arena go to a file */
+  GMM_BACKUP_NO_PAGEABLE = 1u << 1, /**< contents that do not fit into the arena go to a file */
   /**
    * Backup files have names in the directory: one a block, and beyond 48 files several blocks share one.
    *
@@ -458,8 +452,8 @@ enum {
 typedef struct gmm_backup_desc {
   uint32_t struct_size;
   uint32_t flags;          /**< GMM_BACKUP_* */
-  uint64_t arena_limit;    /**< bytes of page-locked memory; 0: GMM_BACKUP_ARENA_LIMIT, or what the host can spare */
-  uint64_t pageable_limit; /**< bytes of other host memory; 0: GMM_BACKUP_PAGEABLE_LIMIT, or what the host can spare */
+  uint64_t arena_limit;    /**< bytes of page-locked memory; 0: GMM_BACKUP_ARENA_LIMIT, or spare memory */
+  uint64_t pageable_limit; /**< bytes of other host memory; 0: GMM_BACKUP_PAGEABLE_LIMIT, or spare memory */
   const char *directory;   /**< the directory of the files, copied; NULL: GMM_BACKUP_DIR, or /tmp */
   uint32_t threads;        /**< threads that copy, touch and scan host memory; 0: one for each core, at most 16 */
   uint32_t reserved;
@@ -487,16 +481,16 @@ GMM_API gmm_result gmm_backup_configure(gmm_context *context, const gmm_backup_d
  */
 GMM_API gmm_result gmm_backup_reserve(gmm_context *context, gmm_device device, uint64_t bytes) GMM_NOEXCEPT;
 
-/** What gmm_backup_query() answers. */
+/** The answer of gmm_backup_query(). */
 typedef struct gmm_backup_info {
   uint32_t struct_size;
   uint32_t reserved;
-  uint64_t arena_bytes; /**< bytes page-locked now; gmm_trim() returns what holds no contents */
+  uint64_t arena_bytes; /**< bytes page-locked now; gmm_trim() returns those without contents */
   uint64_t arena_used;  /**< of arena_bytes: bytes that hold contents */
   uint64_t arena_limit;
   uint64_t pageable_bytes; /**< contents in other host memory */
   uint64_t file_bytes;     /**< contents in files; gmm_trim() deletes a file without contents */
-  uint64_t zero_bytes;     /**< contents that are all zero and take no room */
+  uint64_t zero_bytes;     /**< contents that are all zero and take no memory */
   uint64_t copied_bytes;   /**< bytes copied by all pauses and resumes so far */
   uint64_t skipped_bytes;  /**< bytes not copied: they were zero, or read-only and already backed up */
 } gmm_backup_info;
@@ -504,7 +498,6 @@ typedef struct gmm_backup_info {
 /**
  * Describes the backups of a context: bytes in each place, limits and copies.
  *
- * @param[out] out  The caller sets out->struct_size first.
  * Errors: NULL_ARGUMENT, INVALID_DESCRIPTOR, FORKED.
  * Since: 1.0
  */
@@ -516,7 +509,7 @@ GMM_API gmm_result gmm_backup_query(gmm_context *context, gmm_backup_info *out) 
  * The memory stays paused.
  *
  * @param size  bytes, at least 1.
- * @param[out] out  room for `size` bytes.
+ * @param[out] out  a buffer of `size` bytes.
  * Errors: NULL_ARGUMENT, INVALID_SIZE, UNKNOWN_POINTER, INVALID_VALUE (the memory is active without
  * ::GMM_RESUME_RETAIN, or its contents were dropped), IO, CORRUPT, FORKED.
  * Since: 1.0
@@ -529,7 +522,6 @@ GMM_API gmm_result gmm_backup_read(gmm_context *context, const void *address, ui
  * The first call copies the contents into one piece if they do not lie in one.
  *
  * @param size  bytes, at least 1.
- * @param[out] out  the contents.
  * Errors: as gmm_backup_read(), OUT_OF_HOST_MEMORY.
  * Ownership: the contents belong to gmm. They live until the memory is resumed without ::GMM_RESUME_RETAIN, freed or
  * discarded.
@@ -541,7 +533,7 @@ GMM_API gmm_result gmm_backup_map(gmm_context *context, const void *address, uin
 /**
  * Drops the backups of the tags' paused memory.
  *
- * After a resume the bytes are undefined. The backups' room is free again.
+ * After a resume the bytes are undefined. The memory and files of the backups are free again.
  *
  * @param desc  NULL: every tag. Its flags must be 0.
  * @param[out] bytes  bytes of contents; may be NULL.

@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-/** What gmm_pin() is asked for. */
+/** The options of gmm_pin(). */
 typedef struct gmm_pin_desc {
   uint32_t struct_size;
   uint32_t flags;    /**< GMM_PIN_* */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file residency.h
- * Where the pages of memory lie: hints, prefetch and moves.
+ * The location of pages: hints, prefetch and moves.
  *
  * The names follow cuMemAdvise and cuMemPrefetchAsync. gmm_move() is `.to(device)` of PyTorch's RFC-0023.
  */
@@ -54,7 +54,7 @@ GMM_API gmm_result gmm_prefetch(gmm_context *context, void *memory, uint64_t siz
 
 enum { GMM_MOVE_NON_BLOCKING = 1u << 0 /**< a move to the host does not wait for its end */ };
 
-/** What gmm_move() is asked for. */
+/** The options of gmm_move(). */
 typedef struct gmm_move_desc {
   uint32_t struct_size;
   uint32_t flags; /**< GMM_MOVE_* */

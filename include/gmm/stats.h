@@ -14,7 +14,7 @@ extern "C" {
 #endif
 
 /**
- * What a limit or a count is about: one device or all, one tag or all, one kind or all.
+ * The part of a context that a limit or a count concerns: one device or all, one tag or all, one kind or all.
  *
  * NULL in place of a scope means the whole context, as a scope without flags does.
  */
@@ -34,7 +34,8 @@ enum { GMM_SCOPE_DEVICE = 1u << 0, GMM_SCOPE_TAG = 1u << 1, GMM_SCOPE_KIND = 1u 
 /**
  * Limits the bytes that the context, a device, a tag, or a tag on a device may hold from the driver, over all kinds.
  *
- * A limit below what is held now only stops growth. An allocation must fit into every limit that it falls under.
+ * A limit below the bytes that are held now only stops growth. An allocation must fit into every limit that it falls
+ * under.
  *
  * @param scope  NULL: the whole context.
  * @param bytes  ::GMM_NO_LIMIT removes the limit.
@@ -44,7 +45,7 @@ enum { GMM_SCOPE_DEVICE = 1u << 0, GMM_SCOPE_TAG = 1u << 1, GMM_SCOPE_KIND = 1u 
  */
 GMM_API gmm_result gmm_limit_set(gmm_context *context, const gmm_scope_desc *scope, uint64_t bytes) GMM_NOEXCEPT;
 
-/** What an out-of-memory handler learns about the allocation that fails. struct_size is the library's. */
+/** The failing allocation of an out-of-memory handler. struct_size is the library's. */
 typedef struct gmm_oom_info {
   uint32_t struct_size;
   gmm_device device;
@@ -76,7 +77,7 @@ typedef int32_t (*gmm_oom_fn)(void *user, const gmm_oom_info *info);
  */
 GMM_API gmm_result gmm_context_set_oom_handler(gmm_context *context, gmm_oom_fn fn, void *user) GMM_NOEXCEPT;
 
-/** What gmm_stats_query() answers. */
+/** The answer of gmm_stats_query(). */
 typedef struct gmm_stats_info {
   uint32_t struct_size;
   uint32_t live_tags;  /**< tags that have memory in the scope */
@@ -105,13 +106,12 @@ typedef struct gmm_stats_info {
  * time may be counted or not. A heap takes its counters along when gmm_heap_destroy() or gmm_tag_destroy() ends it.
  *
  * @param scope  NULL: the whole context.
- * @param[out] out  The caller sets out->struct_size first.
  * Errors: NULL_ARGUMENT, INVALID_DESCRIPTOR, INVALID_DEVICE, INVALID_TAG, INVALID_KIND, INVALID_FLAGS, FORKED.
  * Since: 1.0
  */
 GMM_API gmm_result gmm_stats_query(gmm_context *context, const gmm_scope_desc *scope, gmm_stats_info *out) GMM_NOEXCEPT;
 
-/** What gmm_snapshot_query() answers. */
+/** The answer of gmm_snapshot_query(). */
 typedef struct gmm_snapshot_info {
   uint32_t struct_size;
   gmm_backend backend;
@@ -121,7 +121,7 @@ typedef struct gmm_snapshot_info {
   uint64_t live_bytes;   /**< bytes requested */
 } gmm_snapshot_info;
 
-/** What gmm_snapshot_query_block() answers. */
+/** The answer of gmm_snapshot_query_block(). */
 typedef struct gmm_block_info {
   uint32_t struct_size;
   gmm_kind kind;
@@ -136,13 +136,13 @@ typedef struct gmm_block_info {
   char name[64];          /**< of gmm_name(); empty: none */
 } gmm_block_info;
 
-/** What gmm_snapshot_query_extent() answers. */
+/** The answer of gmm_snapshot_query_extent(). */
 typedef struct gmm_extent_info {
   uint32_t struct_size;
   gmm_kind kind;
   gmm_device device; /**< of its heap */
   gmm_tag tag;
-  gmm_device location; /**< where its memory lies: gmm_move() changes it */
+  gmm_device location; /**< of its memory: gmm_move() changes it */
   gmm_state state;     /**< ACTIVE, or PAUSED: addresses without memory */
   uint32_t importers;  /**< mappings of other processes */
   uint32_t flags;      /**< 0 */
@@ -152,13 +152,11 @@ typedef struct gmm_extent_info {
 } gmm_extent_info;
 
 /**
- * Copies what lies in the heaps of a scope: every extent and live block.
+ * Copies the state of a scope's heaps: every extent and live block.
  *
- * Each heap is copied at one moment, and its allocations wait meanwhile. Different heaps are copied one after the
- * other.
+ * Each heap is copied at one moment, and its allocations wait for that. Different heaps are copied one after the other.
  *
  * @param scope  NULL: the whole context.
- * @param[out] out  the snapshot.
  * Errors: as gmm_stats_query(), OUT_OF_HOST_MEMORY.
  * Ownership: the caller destroys the snapshot with gmm_snapshot_destroy(). A snapshot keeps its context alive.
  * Since: 1.0
@@ -167,9 +165,8 @@ GMM_NODISCARD GMM_API gmm_result gmm_snapshot_create(gmm_context *context, const
                                                      gmm_snapshot **out) GMM_NOEXCEPT;
 
 /**
- * Tells how much a snapshot holds.
+ * Describes a snapshot: the numbers of its heaps, extents and blocks.
  *
- * @param[out] out  The caller sets out->struct_size first.
  * Errors: NULL_ARGUMENT, INVALID_HANDLE, INVALID_DESCRIPTOR, FORKED.
  * Since: 1.0
  */
@@ -179,7 +176,6 @@ GMM_API gmm_result gmm_snapshot_query(gmm_snapshot *snapshot, gmm_snapshot_info 
  * Describes a block of a snapshot.
  *
  * @param index  from 0; below gmm_snapshot_info::block_count.
- * @param[out] out  The caller sets out->struct_size first.
  * Errors: as gmm_snapshot_query(), INVALID_VALUE (index).
  * Since: 1.0
  */
@@ -189,7 +185,6 @@ GMM_API gmm_result gmm_snapshot_query_block(gmm_snapshot *snapshot, uint64_t ind
  * Describes an extent of a snapshot.
  *
  * @param index  from 0; below gmm_snapshot_info::extent_count.
- * @param[out] out  The caller sets out->struct_size first.
  * Errors: as gmm_snapshot_query_block().
  * Since: 1.0
  */
@@ -266,12 +261,12 @@ GMM_API gmm_result gmm_trace_end(gmm_context *context) GMM_NOEXCEPT;
  */
 GMM_API gmm_result gmm_trim(gmm_context *context, const gmm_scope_desc *scope, uint64_t *bytes) GMM_NOEXCEPT;
 
-/** What gmm_compact() may do besides. */
+/** Further work of gmm_compact(). */
 enum {
-  GMM_COMPACT_LIVE = 1u << 0 /**< moves live blocks to other pages, too: nobody may use or allocate memory meanwhile */
+  GMM_COMPACT_LIVE = 1u << 0 /**< moves live blocks to other pages, too: no thread may use memory or allocate then */
 };
 
-/** What gmm_compact() is asked for. */
+/** The options of gmm_compact(). */
 typedef struct gmm_compact_desc {
   uint32_t struct_size;
   uint32_t flags;     /**< GMM_COMPACT_* */
@@ -280,7 +275,7 @@ typedef struct gmm_compact_desc {
   uint64_t max_us;    /**< microseconds after which it begins nothing more; 0: no bound */
 } gmm_compact_desc;
 
-/** What gmm_compact() did. */
+/** The result of gmm_compact(). */
 typedef struct gmm_compact_info {
   uint32_t struct_size;
   uint32_t reserved;
@@ -292,22 +287,21 @@ typedef struct gmm_compact_info {
 /**
  * Moves the free memory of VMM heaps side by side and returns the rest to the driver, within a budget.
  *
- * No address of a live block changes. Without a flag no byte is copied, and every block may be used meanwhile. A heap
- * keeps as many bytes as gmm_heap_reserve() says:
+ * No address of a live block changes. Without a flag no byte is copied, and every block may be used during the call. A
+ * heap keeps the bytes of its gmm_heap_reserve():
  * - Whole free extents above the reserve return to the driver, those of small free runs first.
  * - Whole free extents of the reserve are mapped side by side. A large block then fits without a call of the driver.
  *
  * ::GMM_COMPACT_LIVE then takes the extents above the reserve that hold live blocks and are free for half or more. The
  * blocks' parts of 2 MiB are copied to new pages, which are mapped at the same addresses. The old extent returns to the
  * driver. Until the call returns, no thread, stream, device or process may use blocks of the heaps or allocate there.
- * The call needs as much device memory besides as it copies of one extent, and no limit counts that. These extents
- * stay: those of exported blocks, and those of which a read-only tag keeps contents. A descriptor of
+ * The call needs as much further device memory as it copies of one extent, and no limit counts that. Extents of
+ * exported blocks stay, and so do those whose contents a read-only tag keeps. A descriptor of
  * gmm_ipc_export_fd() names the old pages after it, as after gmm_move().
  *
  * The call empties the thread caches of the heaps first. These stay as they are: memory that queued work may still use,
- * that importers hold or that gmm_move() put elsewhere, free parts of extents with live blocks, heaps of
- * ::GMM_HEAP_EXPORTABLE but for what they return, and heaps that a graph capture, a pause, a resume or a move has at
- * that moment.
+ * that importers hold or that gmm_move() put elsewhere, free parts of extents with live blocks, heaps in
+ * a graph capture, a pause, a resume or a move, and extents of ::GMM_HEAP_EXPORTABLE heaps, which are only returned.
  *
  * An extent is moved or returned whole. So with a budget of bytes below its size it stays, and the call may pass
  * max_us by the time of one extent. A move under a bound never makes the largest free run smaller: that run moves last,
@@ -319,11 +313,10 @@ typedef struct gmm_compact_info {
  *
  * @param scope  NULL: the whole context.
  * @param desc  NULL: all VMM heaps of the scope, without a bound.
- * @param[out] out  The caller sets out->struct_size first.
  * Results: UNCHANGED (nothing was moved or returned; always so inside gmm_defer_begin()). `out` is filled then too.
  * Errors: as gmm_stats_query(), INVALID_FLAGS, INVALID_HANDLE (heap), INVALID_KIND (a heap of another kind than VMM),
  * OUT_OF_MEMORY, OUT_OF_HOST_MEMORY, DRIVER; with GMM_COMPACT_LIVE BUSY (a watcher of gmm_watch() refuses or is late).
- * What was done before the failure stays done.
+ * Work before the failure is not undone.
  * Streams: the call waits for none, and queues nothing but events. With GMM_COMPACT_LIVE it waits for the devices.
  * Threads: any. Without a flag, allocations from a heap wait for at most 32 MiB of moves or returns at a time, or for
  * one extent.

@@ -31,7 +31,7 @@
  * Rules for a program that captures:
  *   - A block from outside of the capture must not be freed while a graph uses it, not even on the captured stream.
  *   - gmm refuses an allocation in a capture that has failed with CAPTURING.
- *   - What gmm asks the driver does not end a capture, with one exception: calls that wait for a device or stream.
+ *   - Calls of gmm do not end a capture, with one exception: those that wait for a device or stream.
  *     These are gmm_stream_synchronize(), gmm_pause(), gmm_reset(), gmm_heap_destroy() and gmm_move() of VMM memory.
  *     They must not run during a capture, and they fail with CAPTURING if they see one.
  *   - gmm_trim() leaves out memory that was freed on a captured stream.
@@ -47,7 +47,7 @@
 extern "C" {
 #endif
 
-/** What gmm_stream_create() is asked for. */
+/** The options of gmm_stream_create(). */
 typedef struct gmm_stream_desc {
   uint32_t struct_size;
   uint32_t flags; /**< must be 0 */
@@ -62,7 +62,6 @@ typedef struct gmm_stream_desc {
  * On CUDA the stream is non-blocking: it does not synchronize with the legacy default stream.
  *
  * @param desc  NULL: device 0, the default priority.
- * @param[out] out  the stream.
  * Errors: NULL_ARGUMENT, INVALID_DESCRIPTOR, INVALID_FLAGS, INVALID_DEVICE, DRIVER, SYSTEM, FORKED.
  * Ownership: the caller destroys the stream with gmm_stream_destroy().
  * Since: 1.0
@@ -76,7 +75,7 @@ GMM_NODISCARD GMM_API gmm_result gmm_stream_create(gmm_context *context, const g
  * Blocks that were freed on the stream stay usable for later allocations. gmm_free() may still name the stream.
  * gmm_record_use() and gmm_stream_destroy() refuse it with INVALID_HANDLE. All this ends when gmm_stream_create() gives
  * the handle out again. When the driver gives it to a stream that the program makes itself, gmm_alloc(),
- * gmm_stream_synchronize() or gmm_stream_forget() for that stream tells gmm that it lives.
+ * gmm_stream_synchronize() or gmm_stream_forget() for that stream shows that it lives.
  *
  * Errors: INVALID_HANDLE (a default stream too), DRIVER, FORKED.
  * Streams: the call waits for the stream's work.
@@ -85,7 +84,7 @@ GMM_NODISCARD GMM_API gmm_result gmm_stream_create(gmm_context *context, const g
 GMM_API gmm_result gmm_stream_destroy(gmm_context *context, gmm_stream stream) GMM_NOEXCEPT;
 
 /**
- * Tells gmm that the program is about to destroy a stream which gmm did not create.
+ * Prepares for the end of a stream which gmm did not create.
  *
  * Call it before cuStreamDestroy or cudaStreamDestroy on a stream that allocated or freed. No function may name the
  * stream after that: the driver gives handles out again, so gmm cannot tell a destroyed stream of the program from a
@@ -98,7 +97,7 @@ GMM_API gmm_result gmm_stream_destroy(gmm_context *context, gmm_stream stream) G
 GMM_API gmm_result gmm_stream_forget(gmm_context *context, gmm_stream stream) GMM_NOEXCEPT;
 
 /**
- * Waits until everything that is queued on a stream is done.
+ * Waits for the end of all work that is queued on a stream.
  *
  * A default stream means the default streams of every device.
  *
@@ -170,7 +169,7 @@ enum {
   GMM_EVENT_SHARED = 1u << 0
 };
 
-/** What gmm_event_create() is asked for. */
+/** The options of gmm_event_create(). */
 typedef struct gmm_event_desc {
   uint32_t struct_size;
   uint32_t flags; /**< GMM_EVENT_* */
@@ -182,7 +181,6 @@ typedef struct gmm_event_desc {
  * Creates an event: a point in the order of a stream.
  *
  * @param desc  NULL: device 0, no flags.
- * @param[out] out  the event.
  * Errors: NULL_ARGUMENT, INVALID_DESCRIPTOR, INVALID_FLAGS, INVALID_DEVICE, NOT_SUPPORTED (::GMM_EVENT_SHARED),
  * OUT_OF_HOST_MEMORY, DRIVER, SYSTEM, FORKED.
  * Ownership: the caller destroys the event with gmm_event_destroy(), which closes a shared event for all importers.
@@ -241,7 +239,7 @@ GMM_API gmm_result gmm_stream_wait_event(gmm_context *context, gmm_stream stream
 GMM_API gmm_result gmm_event_synchronize(gmm_event *event, uint64_t value, uint64_t timeout_ms) GMM_NOEXCEPT;
 
 /**
- * Tells whether an event has passed.
+ * Returns whether an event has passed.
  *
  * @param[out] out  1 if the event has passed, else 0.
  * Errors: NULL_ARGUMENT, INVALID_HANDLE, IPC_PEER_GONE (the event's maker died), NOT_SUPPORTED (a semaphore), DRIVER,

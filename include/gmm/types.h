@@ -5,11 +5,11 @@
  *
  * Rules of the interface:
  *  - Every function that can fail returns a ::gmm_result. Zero is success. A negative value is a failure, which changed
- *    nothing. ::GMM_UNCHANGED, which is success with a remark, is the one value above zero.
+ *    nothing. ::GMM_UNCHANGED, a success that had nothing to do, is the one value above zero.
  *  - Success means that the call is done and every output is written. After a failure outputs that are pointers are
- *    NULL, and other outputs are untouched. What is not ready yet is a failure: ::GMM_ERROR_NOT_READY.
- *  - After a failure or a remark, gmm_last_error_message() says what the call was asked, what stood in the way and what
- *    to do. The message belongs to the calling thread.
+ *    NULL, and other outputs are untouched. A result that is not ready yet is a failure: ::GMM_ERROR_NOT_READY.
+ *  - After any result but ::GMM_OK, gmm_last_error_message() says what the call was asked, what stood in the way and
+ *    what to do. The message belongs to the calling thread.
  *  - Sizes and offsets are bytes, as uint64_t. Times are uint64_t and say their unit. Outputs come last.
  *  - A descriptor starts with struct_size = sizeof(that struct). Zero in any other field means its default, and a NULL
  *    descriptor means every default. Reserved fields must be zero.
@@ -66,7 +66,7 @@ extern "C" {
  */
 #define GMM_HAS(info, type, field) ((info)->struct_size >= offsetof(type, field) + sizeof((info)->field))
 
-/** The result of a call: 0 is success, ::GMM_UNCHANGED is success with a remark, below 0 is a failure. */
+/** The result of a call: 0 is success, ::GMM_UNCHANGED is a success that had nothing to do, below 0 is a failure. */
 typedef int32_t gmm_result;
 
 enum {
@@ -99,7 +99,7 @@ enum {
   GMM_ERROR_OUT_OF_HOST_MEMORY = -21, /**< the host has too little memory for data or bookkeeping */
   GMM_ERROR_LIMIT_EXCEEDED = -22,     /**< the call would exceed a limit of gmm_limit_set() */
   GMM_ERROR_PAUSED = -23,             /**< the memory is paused: resume its tag first */
-  GMM_ERROR_BUSY = -24,               /**< live blocks, importers or pins use what the call would change */
+  GMM_ERROR_BUSY = -24,               /**< live blocks, importers or pins use the object of the call */
   GMM_ERROR_CAPTURING = -25,          /**< the driver forbids it while a stream is captured into a graph */
   GMM_ERROR_NOT_SUPPORTED = -26,      /**< this backend, device, kind or older library cannot do it */
   GMM_ERROR_NO_BACKEND = -27,         /**< the requested backend has no driver or no device here */
@@ -119,7 +119,7 @@ enum {
   GMM_ERROR_IPC_TIMEOUT = -43,        /**< the exporter did not answer in time */
   GMM_ERROR_IPC_REVOKED = -44,        /**< the exporter revoked the memory by a forced pause */
 
-  /* Not yet: the same call may succeed later. */
+  /* The same call may succeed later. */
   /** The operation has not finished, the wait reached its timeout first, or a try form would have to wait. */
   GMM_ERROR_NOT_READY = -50
 };
@@ -131,7 +131,7 @@ typedef int32_t gmm_device;
 /** A NUMA node of the host, from 0, where gmm_move() takes a location. */
 #define GMM_DEVICE_NUMA(node) ((gmm_device)(-2 - (int32_t)(node)))
 
-/** As a time to wait: without a limit. */
+/** A time to wait without a limit. */
 #define GMM_FOREVER UINT64_MAX
 
 /** A kind of memory. */
@@ -174,7 +174,7 @@ typedef struct gmm_context gmm_context;
 typedef struct gmm_heap gmm_heap;
 /** A point in a stream's order. See stream.h. */
 typedef struct gmm_event gmm_event;
-/** A copy of what lies in the heaps of a context. See stats.h. */
+/** A copy of the state of a context's heaps. See stats.h. */
 typedef struct gmm_snapshot gmm_snapshot;
 
 /**
@@ -196,13 +196,13 @@ GMM_API const char *gmm_result_name(gmm_result result) GMM_NOEXCEPT;
 GMM_API const char *gmm_result_text(gmm_result result) GMM_NOEXCEPT;
 
 /**
- * Returns the message of this thread's last call that failed or made a remark.
+ * Returns the message of this thread's last call that failed or returned ::GMM_UNCHANGED.
  *
  * The message says what the call was asked, what stood in the way and what to do. It is empty before the first failure.
  * Ask right after the failure: a later call that succeeds may replace it, if it failed first and tried again, as an
  * allocation that trims.
  *
- * Ownership: the text belongs to the library. It lives until the thread's next failure or remark.
+ * Ownership: the text belongs to the library. It lives until the thread's next such call.
  * Since: 1.0
  */
 GMM_API const char *gmm_last_error_message(void) GMM_NOEXCEPT;

@@ -11,7 +11,7 @@
 #define GMM_VERSION_MAJOR 1
 #define GMM_VERSION_MINOR 0
 #define GMM_VERSION_PATCH 0
-/** What follows the numbers in text: of a candidate "-rc", else "". */
+/** The end of the version's text: "-rc" for a candidate, else "". */
 #define GMM_VERSION_SUFFIX "-rc"
 
 /** The version of this header in one number, which compares in order: 1.2.3 is 0x010203. */

@@ -17,7 +17,7 @@
 extern "C" {
 #endif
 
-/** What a watcher is told. The bits of gmm_watch_desc.events; a call has one of them. */
+/** The events of a watcher. The bits of gmm_watch_desc.events; a call has one of them. */
 enum {
   /**
    * The memory is about to lose its pages. Nothing has happened yet, and work may still use it.
@@ -47,7 +47,7 @@ enum {
   GMM_WATCH_BUDGET = 1u << 4
 };
 
-/** What a watcher is told about an event. */
+/** An event, as a watcher's callback receives it. */
 typedef struct gmm_watch_info {
   uint32_t struct_size;  /**< the library's */
   uint32_t event;        /**< GMM_WATCH_*, one of them */
@@ -57,7 +57,6 @@ typedef struct gmm_watch_info {
   uint64_t size;         /**< bytes of the watched range; 0 for a tag */
   uint64_t generation;   /**< of the watched range, as gmm_query() tells; 0 for a tag */
   uint64_t budget_bytes; /**< for BUDGET: what the budget is now; else 0 */
-  uint64_t remaining_ms; /**< until the answer is too late; 0: the operation waits no more, or never did */
   gmm_result cause;      /**< for FAILED: the operation's result; else 0 */
   uint32_t reserved;     /**< 0 */
 } gmm_watch_info;
@@ -65,11 +64,13 @@ typedef struct gmm_watch_info {
 /**
  * Receives an event. The info is valid until the function returns.
  *
- * A thread of gmm calls it, one call of a watcher at a time, without a lock. During the call the operation waits on its
- * own thread. The function may call gmm, with these exceptions, which are BUSY:
+ * The operation calls it on its own thread, which is that of gmm_pause() for example, or of a ticket. So it must not
+ * block: nothing ends an operation whose callback does not return. Events of memory reach a watcher one at a time.
+ * BUDGET comes on a thread of gmm, perhaps at the same time. The function may call gmm, with these exceptions, which are
+ * BUSY:
  * - what allocates: gmm_alloc(), gmm_heap_alloc(), gmm_heap_reserve();
  * - gmm_watcher_destroy(), gmm_context_release() and gmm_ticket_destroy();
- * - except in BUDGET: gmm_pause(), gmm_resume(), gmm_resume_range(), gmm_move(), gmm_compact(), gmm_reset(),
+ * - outside of BUDGET: gmm_pause(), gmm_resume(), gmm_resume_range(), gmm_move(), gmm_compact(), gmm_reset(),
  *   gmm_backup_discard(), gmm_heap_destroy(), gmm_tag_destroy() and gmm_tag_configure().
  */
 typedef int32_t (*gmm_watch_fn)(void *user, const gmm_watch_info *info);
@@ -80,7 +81,7 @@ typedef struct gmm_watch_callback {
   void *user;
 } gmm_watch_callback;
 
-/** What gmm_watch() watches. */
+/** Describes a watch for gmm_watch(). */
 typedef struct gmm_watch_desc {
   uint32_t struct_size;
   uint32_t events;       /**< GMM_WATCH_*, at least one */
@@ -89,8 +90,7 @@ typedef struct gmm_watch_desc {
   const void *address;   /**< start of a range in one VMM block, if size is not 0 */
   uint64_t size;         /**< bytes of the range; 0: the tag */
   uint64_t budget_bytes; /**< for BUDGET, at least 1; else 0 */
-  uint64_t timeout_ms;   /**< milliseconds for each answer, at most 3,600,000; 0: 10,000 */
-  int32_t order;         /**< PREPARE and LOSING ascend, RESTORED and FAILED descend; equal ones by age, likewise */
+  int32_t order;         /**< PREPARE and LOSING ascend, RESTORED and FAILED descend; equal ones by age in the same direction */
   uint32_t flags;        /**< must be 0 */
   const char *name;      /**< for messages: 1 to 63 bytes of text in UTF-8, copied; NULL: none */
   gmm_watch_callback callback;
@@ -100,7 +100,7 @@ typedef struct gmm_watch_desc {
 typedef struct gmm_watcher gmm_watcher;
 
 /**
- * Begins to tell a callback what happens to the memory of a tag or of a range, or to a device's budget.
+ * Begins to call a function for events of the memory of a tag or range, or of a device's budget.
  *
  * These operations tell the watchers of memory that they change:
  *
@@ -113,12 +113,10 @@ typedef struct gmm_watcher gmm_watcher;
  *
  * So do their asynchronous forms. gmm_compact() tells all watchers of its scope, as it chooses what moves later.
  *
- * - All PREPARE come before the first LOSING. An answer other than 0 to PREPARE, or no answer to PREPARE or LOSING in
- *   timeout_ms, ends the operation with BUSY. The message names the watcher, and everything is as before.
+ * - All PREPARE come before the first LOSING. An answer other than 0 to PREPARE ends the operation with BUSY. The
+ *   message names the watcher, and everything is as before.
  * - FAILED tells those whose PREPARE was due before the failure. The watcher that refused is not told.
- * - The operation waits for an answer to RESTORED and FAILED, too, but at most timeout_ms: its result stays.
- * - A late answer has no effect. While the callback is late, PREPARE of another operation finds it busy. RESTORED and
- *   FAILED then come after the late call has returned, the last one only.
+ * - A callback for BUDGET may pause memory that its own watcher watches. It then hears of that during its call.
  * - An operation that changes nothing tells nobody, but for FAILED with the cause UNCHANGED after PREPARE.
  *
  * A watch of a range ends neither with its block nor with its tag. A later block at that address is watched as well.
@@ -126,11 +124,11 @@ typedef struct gmm_watcher gmm_watcher;
  * @param desc  must not be NULL.
  * @param[out] out  the watcher.
  * Errors: NULL_ARGUMENT (desc, the callback, the address of a range), INVALID_FLAGS (events, flags),
- * INVALID_DESCRIPTOR, INVALID_TAG, INVALID_DEVICE, INVALID_SIZE, INVALID_VALUE (budget, time or name), UNKNOWN_POINTER,
- * ALREADY_FREED, INVALID_KIND (a range of another kind than VMM), OUT_OF_HOST_MEMORY, SYSTEM (no thread), FORKED.
- * Threads: any. Each watcher has a thread, which sleeps between events.
- * Ownership: gmm copies desc. `user` must live until gmm_watcher_destroy() or the end of the context, which ends what
- * is left. The caller destroys the watcher.
+ * INVALID_DESCRIPTOR, INVALID_TAG, INVALID_DEVICE, INVALID_SIZE, INVALID_VALUE (budget or name), UNKNOWN_POINTER,
+ * ALREADY_FREED, INVALID_KIND (a range of another kind than VMM), OUT_OF_HOST_MEMORY, SYSTEM (no thread for BUDGET), FORKED.
+ * Threads: any. A context with watchers of BUDGET has one thread for all of them.
+ * Ownership: gmm copies desc. `user` must live until gmm_watcher_destroy() or the end of the context, which ends the
+ * watchers that are left. The caller destroys the watcher.
  * Since: 1.0
  */
 GMM_API gmm_result gmm_watch(gmm_context *context, const gmm_watch_desc *desc, gmm_watcher **out) GMM_NOEXCEPT;
@@ -138,7 +136,7 @@ GMM_API gmm_result gmm_watch(gmm_context *context, const gmm_watch_desc *desc, g
 /**
  * Ends a watch. The call waits for the callback if it runs; afterwards gmm does not call it again.
  *
- * An operation that waits for this watcher goes on, as if it had answered 0.
+ * An operation whose further calls of this watcher are due goes on, as if it had answered 0.
  *
  * @param watcher  NULL is allowed and does nothing.
  * Errors: INVALID_HANDLE, BUSY (the caller is a callback of a watcher), FORKED.

@@ -52,7 +52,7 @@ gmm_result gmm_backup_discard(gmm_context *context, const gmm_pause_desc *desc, 
   PauseRequest request;
   uint64_t discarded = 0;
   Status status = read_pause(context, desc, 0, &request);
-  if (status.ok()) status = Watchers::check_outside("gmm_backup_discard");
+  if (status.ok()) status = Watchers::check_no_operation("gmm_backup_discard");
   if (status.ok()) status = context->pauser.discard(request, &discarded);
   if (status.ok() && bytes != nullptr) *bytes = discarded;
   return result_of(status);

@@ -36,7 +36,7 @@ gmm_result gmm_context_retain(gmm_context *context) noexcept {
 gmm_result gmm_context_release(gmm_context *context) noexcept {
   if (context == nullptr) return GMM_OK;
   Status status = Context::check(context);
-  if (status.ok()) status = Watchers::check_other_thread("gmm_context_release");
+  if (status.ok()) status = Watchers::check_outside("gmm_context_release");
   if (status.ok()) context->release();
   return result_of(status);
 }

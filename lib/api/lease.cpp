@@ -79,7 +79,7 @@ gmm_result gmm_lease_request(gmm_lease *lease, const gmm_lease_request_desc *des
   Status status = check_lease(lease);
   if (status.ok()) status = read_request(lease->context, desc, &amounts, &timeout_ms);
   if (status.ok()) status = gmm_lease::check_other_thread("gmm_lease_request");
-  if (status.ok()) status = Watchers::check_other_thread("gmm_lease_request");
+  if (status.ok()) status = Watchers::check_outside("gmm_lease_request");
   if (status.ok())
     status = ticket != nullptr ? gmm_ticket::start(*lease, amounts, timeout_ms, ticket)
                                : lease->request(amounts, timeout_ms, nullptr, &bytes);
@@ -107,7 +107,7 @@ gmm_result gmm_lease_destroy(gmm_lease *lease) noexcept {
   if (lease == nullptr) return GMM_OK;
   Status status = check_lease(lease);
   if (status.ok()) status = gmm_lease::check_other_thread("gmm_lease_destroy");
-  if (status.ok()) status = Watchers::check_other_thread("gmm_lease_destroy");
+  if (status.ok()) status = Watchers::check_outside("gmm_lease_destroy");
   if (status.ok()) status = gmm_lease::destroy(lease);
   return result_of(status);
 }

@@ -257,7 +257,7 @@ gmm_result gmm_name(gmm_context *context, const void *memory, const char *name) 
   Block block;
   Status status = Context::check(context);
   if (status.ok()) status = find_block(context->core, memory, "gmm_name", &block);
-  if (status.ok() && name != nullptr) status = check_name("A block's name", name, BlockNames::kSize);
+  if (status.ok() && name != nullptr) status = check_name("A block's name", name, BlockNotes::kNameSize);
   const CacheEntry entry{reinterpret_cast<void *>(block.base), block.slot};
   if (status.ok()) status = block.heap->set_name(entry, name);
   if (status.ok() && context->trace.running()) context->trace.named(entry.block, name == nullptr ? "" : name);
@@ -316,7 +316,7 @@ gmm_result gmm_heap_reserve(gmm_heap *heap, uint64_t bytes) noexcept {
         fail(GMM_ERROR_SIZE_OVERFLOW,
              "gmm_heap_reserve: bytes = %" PRIu64 " is beyond any address space; reserve at most %" PRIu64 " bytes.",
              bytes, kMaxSize);
-  if (status.ok()) status = Watchers::check_other_thread("gmm_heap_reserve");
+  if (status.ok()) status = Watchers::check_outside("gmm_heap_reserve");
   if (status.ok()) status = heap->context->reserve(*heap, bytes);
   return result_of(status);
 }
@@ -324,7 +324,7 @@ gmm_result gmm_heap_reserve(gmm_heap *heap, uint64_t bytes) noexcept {
 gmm_result gmm_heap_destroy(gmm_heap *heap) noexcept {
   if (heap == nullptr) return GMM_OK;
   Status status = check_heap(heap);
-  if (status.ok()) status = Watchers::check_outside("gmm_heap_destroy");
+  if (status.ok()) status = Watchers::check_no_operation("gmm_heap_destroy");
   if (status.ok()) status = heap->context->end_heap(heap);
   return result_of(status);
 }

@@ -19,7 +19,7 @@ gmm_result gmm_tag_create(gmm_context *context, const char *name, const gmm_tag_
 gmm_result gmm_tag_configure(gmm_context *context, gmm_tag tag, const gmm_tag_desc *desc) noexcept {
   gmm_tag_desc copy;
   Status status = Context::check(context);
-  if (status.ok()) status = Watchers::check_outside("gmm_tag_configure");
+  if (status.ok()) status = Watchers::check_no_operation("gmm_tag_configure");
   if (status.ok()) status = check_not_null(desc, "gmm_tag_configure", "desc");
   if (status.ok()) status = read_tag_desc(desc, &copy);
   const Tag *known = status.ok() ? context->tags.get(tag) : nullptr;
@@ -34,7 +34,7 @@ gmm_result gmm_tag_configure(gmm_context *context, gmm_tag tag, const gmm_tag_de
 
 gmm_result gmm_tag_destroy(gmm_context *context, gmm_tag tag) noexcept {
   Status status = Context::check(context);
-  if (status.ok()) status = Watchers::check_outside("gmm_tag_destroy");
+  if (status.ok()) status = Watchers::check_no_operation("gmm_tag_destroy");
   if (status.ok()) status = context->destroy_tag(tag);
   return result_of(status);
 }
@@ -77,7 +77,7 @@ gmm_result gmm_pause(gmm_context *context, const gmm_pause_desc *desc, uint64_t 
   PauseRequest request;
   uint64_t went = 0;
   Status status = read_pause(context, desc, kPauseFlags, &request);
-  if (status.ok()) status = Watchers::check_outside("gmm_pause");
+  if (status.ok()) status = Watchers::check_no_operation("gmm_pause");
   if (status.ok()) status = pause(*context, request, &went);
   if (status.ok() && bytes != nullptr) *bytes = went;
   return result_of(status);
@@ -87,7 +87,7 @@ gmm_result gmm_resume(gmm_context *context, const gmm_pause_desc *desc, uint64_t
   PauseRequest request;
   uint64_t came = 0;
   Status status = read_pause(context, desc, GMM_RESUME_RETAIN, &request);
-  if (status.ok()) status = Watchers::check_outside("gmm_resume");
+  if (status.ok()) status = Watchers::check_no_operation("gmm_resume");
   if (status.ok()) status = resume(*context, request, &came);
   if (status.ok() && bytes != nullptr) *bytes = came;
   return result_of(status);
@@ -96,7 +96,7 @@ gmm_result gmm_resume(gmm_context *context, const gmm_pause_desc *desc, uint64_t
 gmm_result gmm_resume_range(gmm_context *context, const void *address, uint64_t size, uint64_t *bytes) noexcept {
   uint64_t came = 0;
   Status status = check_range_of(context, address, size, "gmm_resume_range");
-  if (status.ok()) status = Watchers::check_outside("gmm_resume_range");
+  if (status.ok()) status = Watchers::check_no_operation("gmm_resume_range");
   if (status.ok()) status = resume_range(*context, ByteRange{reinterpret_cast<uintptr_t>(address), size}, &came);
   if (status.ok() && bytes != nullptr) *bytes = came;
   return result_of(status);

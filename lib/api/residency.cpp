@@ -31,7 +31,7 @@ gmm_result gmm_move(gmm_context *context, void *memory, gmm_device location, con
   if (status.ok()) status = read_descriptor(desc, &copy);
   if (status.ok()) status = check_flags(copy.flags, GMM_MOVE_NON_BLOCKING, "gmm_move_desc.flags");
   if (status.ok()) status = check_move_location(*context, location);
-  if (status.ok()) status = Watchers::check_outside("gmm_move");
+  if (status.ok()) status = Watchers::check_no_operation("gmm_move");
   if (status.ok()) status = move(*context, memory, Device{location}, copy.flags, copy.stream);
   return result_of(status);
 }

@@ -125,7 +125,7 @@ gmm_result gmm_compact(gmm_context *context, const gmm_scope_desc *scope, const 
   gmm_compact_info info = {};
   const auto check_and_compact = [&]() -> Status {
     GMM_TRY(Context::check(context));
-    GMM_TRY(Watchers::check_outside("gmm_compact"));
+    GMM_TRY(Watchers::check_no_operation("gmm_compact"));
     GMM_TRY(check_output(out, &size));
     GMM_TRY(check_scope(*context, scope, &of));
     GMM_TRY(read_descriptor(desc, &copy));
@@ -154,7 +154,7 @@ gmm_result gmm_compact(gmm_context *context, const gmm_scope_desc *scope, const 
 
 gmm_result gmm_reset(gmm_context *context) noexcept {
   Status status = Context::check(context);
-  if (status.ok()) status = Watchers::check_outside("gmm_reset");
+  if (status.ok()) status = Watchers::check_no_operation("gmm_reset");
   if (status.ok()) status = context->reset();
   return result_of(status);
 }

@@ -34,8 +34,8 @@
   X(gmm_snapshot_info, 40)      \
   X(gmm_block_info, 120)        \
   X(gmm_extent_info, 56)        \
-  X(gmm_watch_desc, 80)         \
-  X(gmm_watch_info, 64)         \
+  X(gmm_watch_desc, 72)         \
+  X(gmm_watch_info, 56)         \
   X(gmm_lease_ask, 96)          \
   X(gmm_lease_desc, 56)         \
   X(gmm_lease_entry_info, 176)  \

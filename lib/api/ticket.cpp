@@ -84,7 +84,7 @@ gmm_result gmm_ticket_cancel(gmm_ticket *ticket) noexcept {
 gmm_result gmm_ticket_destroy(gmm_ticket *ticket) noexcept {
   if (ticket == nullptr) return GMM_OK;
   Status status = gmm_ticket::check(ticket);
-  if (status.ok()) status = Watchers::check_other_thread("gmm_ticket_destroy");
+  if (status.ok()) status = Watchers::check_outside("gmm_ticket_destroy");
   if (status.ok() && ticket->is_of_lease()) status = gmm_lease::check_other_thread("gmm_ticket_destroy");
   if (status.ok()) gmm_ticket::destroy(ticket);
   return result_of(status);

@@ -53,11 +53,6 @@ gmm_result gmm_watch(gmm_context *context, const gmm_watch_desc *desc, gmm_watch
       return fail(GMM_ERROR_INVALID_FLAGS, "gmm_watch_desc.events = 0: the watcher would hear nothing; set a bit.");
     GMM_TRY(check_flags(copy.flags, 0, "gmm_watch_desc.flags"));
     GMM_TRY(check_not_null(reinterpret_cast<const void *>(copy.callback.fn), "gmm_watch", "desc->callback.fn"));
-    if (copy.timeout_ms > Watchers::kMaxTimeout)
-      return fail(GMM_ERROR_INVALID_VALUE,
-                  "gmm_watch_desc.timeout_ms = %" PRIu64 ": an operation waits at most %" PRIu64 " ms for an answer.",
-                  copy.timeout_ms, Watchers::kMaxTimeout);
-    if (copy.timeout_ms == 0) copy.timeout_ms = Watchers::kDefaultTimeout;
     if (copy.name != nullptr) GMM_TRY(check_name("A watcher's name", copy.name, gmm_watcher::kNameSize));
     GMM_TRY(check_budget(*context, copy));
     if (copy.events != GMM_WATCH_BUDGET) GMM_TRY(check_memory(*context, &copy));

@@ -17,6 +17,7 @@ inline uint64_t hash_of_text(const char *text, uint64_t hash = kHashStart) {
 }
 
 // The table has the hash of each value, and the caller says by `same(value)` which of those with one hash is meant.
+// Several values may have one hash: find() asks about each of them until `same` is true.
 // It is not thread-safe.
 template <typename T>
 class HashTable {
@@ -54,16 +55,13 @@ class HashTable {
   // For a value that is there.
   template <typename Same>
   void remove(uint64_t hash, Same same) {
-    uint64_t gap = place_of(mark(hash), same);
-    // The values behind the gap move up where a search would stop at it otherwise.
-    const uint64_t mask = places_.size() - 1;
-    for (uint64_t i = (gap + 1) & mask; places_[i].mark != kEmpty; i = (i + 1) & mask) {
-      if (((i - home_of(places_[i].mark)) & mask) < ((i - gap) & mask)) continue;
-      places_[gap] = places_[i];
-      gap = i;
-    }
-    places_[gap] = Place{};
-    --count_;
+    close(place_of(mark(hash), same));
+  }
+  // Removes the values for which fn(const T &) is true, which may be asked twice.
+  template <typename Fn>
+  void remove_if(Fn fn) {
+    for (uint64_t at = 0; at < places_.size(); ++at)
+      while (places_[at].mark != kEmpty && fn(places_[at].value)) close(at);
   }
   // Keeps the memory.
   void clear() {
@@ -88,6 +86,17 @@ class HashTable {
     while (places_[at].mark != kEmpty && !(places_[at].mark == mark && same(places_[at].value)))
       at = (at + 1) & (places_.size() - 1);
     return at;
+  }
+  // Ends the value of a place. The values behind the gap move up where a search would stop at it otherwise.
+  void close(uint64_t gap) {
+    const uint64_t mask = places_.size() - 1;
+    for (uint64_t i = (gap + 1) & mask; places_[i].mark != kEmpty; i = (i + 1) & mask) {
+      if (((i - home_of(places_[i].mark)) & mask) < ((i - gap) & mask)) continue;
+      places_[gap] = places_[i];
+      gap = i;
+    }
+    places_[gap] = Place{};
+    --count_;
   }
   void put(const Place &place) {
     places_[place_of(place.mark, [](const T &) { return false; })] = place;

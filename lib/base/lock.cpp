@@ -38,6 +38,7 @@ struct HeldLock {
   LockRank rank;
   bool over_waits;
   uint32_t generation;  // of the process
+  uint32_t aside;       // LocksAside that hide it
   int frame_count;
   void *frames[kStackFrames];
 };
@@ -51,9 +52,13 @@ struct HeldLocks {
 };
 constinit thread_local HeldLocks t_held = {};
 
-// A forked child gives up the locks that its thread held in the parent, but need not respect it: a lock of the process
+// A forked child gives up the locks that its thread held in the parent, but need not respect them: a lock of the process
 // is free, and those of a context say FORKED.
-bool is_of_parent(const HeldLock &held) { return held.generation != process_generation(); }
+bool is_hidden(const HeldLock &held) { return held.aside != 0 || held.generation != process_generation(); }
+
+void put_locks_aside(uint32_t change) {
+  for (uint32_t i = 0; i < t_held.count; ++i) t_held.each[i].aside += change;
+}
 
 int take_stack(void **frames) {
 #if defined(GMM_HAS_BACKTRACE)
@@ -101,7 +106,7 @@ bool is_operation(LockRank rank) { return rank_info(rank).kind == LockKind::kOpe
 void check_lock_order(const void *lock, LockRank rank, bool may_wait) {
   for (uint32_t i = 0; i < t_held.count; ++i) {
     const HeldLock &held = t_held.each[i];
-    if (is_of_parent(held)) continue;
+    if (is_hidden(held)) continue;
     if (held.lock == lock)
       abort_with_stacks("The thread takes the lock \"%s\" (rank %u) that it holds.", rank_info(rank).name,
                         rank_number(rank));
@@ -128,6 +133,7 @@ void note_locked(const void *lock, LockRank rank, bool over_waits) {
   held.rank = rank;
   held.over_waits = over_waits;
   held.generation = process_generation();
+  held.aside = 0;
   held.frame_count = take_stack(held.frames);
 }
 
@@ -145,7 +151,7 @@ void note_unlocked(const void *lock) {
 void check_may_wait(const char *what, const void *except) {
   for (uint32_t i = 0; i < t_held.count; ++i) {
     const HeldLock &held = t_held.each[i];
-    if (held.lock == except || held.over_waits || is_of_parent(held)) continue;
+    if (held.lock == except || held.over_waits || is_hidden(held)) continue;
     abort_with_stacks("The thread waits for %s while it holds \"%s\" (rank %u), which others need.", what,
                       rank_info(held.rank).name, rank_number(held.rank));
   }
@@ -155,11 +161,26 @@ void check_may_call_program(ProgramCall call) {
   constexpr const char *kNames[] = {"log", "out-of-memory", "progress", "write", "watch", "ask"};
   for (uint32_t i = 0; i < t_held.count; ++i) {
     const HeldLock &held = t_held.each[i];
-    if ((call == ProgramCall::kProgress && held.over_waits) || is_of_parent(held)) continue;
+    if ((call == ProgramCall::kProgress && held.over_waits) || is_hidden(held)) continue;
+    if (call == ProgramCall::kWatch && held.rank == LockRank::kPauser) continue;
     abort_with_stacks("The thread calls the program's %s function while it holds \"%s\" (rank %u).",
                       kNames[static_cast<uint32_t>(call)], rank_info(held.rank).name, rank_number(held.rank));
   }
 }
+#else
+namespace {
+void put_locks_aside(uint32_t) {}
+}  // namespace
 #endif
+
+LocksAside::LocksAside() : held_(t_locks.held) {
+  put_locks_aside(1);
+  t_locks.held = 0;
+}
+
+LocksAside::~LocksAside() {
+  put_locks_aside(-1u);
+  t_locks.held = held_;
+}
 
 }  // namespace gmm

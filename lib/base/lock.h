@@ -60,10 +60,23 @@ class MessagesWait {
   bool begun_ = false;
 };
 
+// While one lives, the calling thread counts as one without locks. An operation runs a function of the program with its
+// claim of tags (ProgramCall::kWatch). Nothing that the function calls waits for that claim, or it is BUSY.
+class LocksAside {
+ public:
+  LocksAside();
+  ~LocksAside();
+  LocksAside(const LocksAside &) = delete;
+  LocksAside &operator=(const LocksAside &) = delete;
+
+ private:
+  const uint32_t held_;
+};
+
 // --- The checks --------------------------------------------------------------------------------------------------
 
 // The functions of the program, which run without a lock of the library. The progress of a pause finds those of its
-// operation, as its memory must not change until the end.
+// operation, as its memory must not change until the end. A watcher finds the claim of its operation's tags.
 enum class ProgramCall { kLog, kOutOfMemory, kProgress, kWrite, kWatch, kAsk };
 
 #if defined(GMM_LOCK_CHECKS)

@@ -18,8 +18,6 @@ namespace {
 static_assert(sizeof(pthread_t) <= sizeof(uintptr_t) && sizeof(pthread_key_t) <= sizeof(uintptr_t));
 pthread_t native(Thread thread) { return (pthread_t)thread.handle; }  // a number or a pointer
 
-constinit thread_local bool t_may_allocate = true;
-
 }  // namespace
 
 int start_thread(Thread *out, ThreadSignals signals, void *(*fn)(void *), void *argument, uint64_t stack_size) {
@@ -56,10 +54,6 @@ void sleep_us(uint64_t microseconds) {
   const timespec time = {static_cast<time_t>(microseconds / 1000000), static_cast<long>(microseconds % 1000000) * 1000};
   nanosleep(&time, nullptr);
 }
-
-void forbid_allocations() { t_may_allocate = false; }
-
-bool may_allocate() { return t_may_allocate; }
 
 int32_t thread_number() { return static_cast<int32_t>(syscall(SYS_gettid)); }
 

@@ -32,11 +32,6 @@ void name_thread(const char *name);
 void yield_thread();
 void sleep_us(uint64_t microseconds);
 
-// No heap gives memory to the calling thread from now on. It is one of the library's, and runs functions of the program
-// that must not allocate.
-void forbid_allocations();
-bool may_allocate();
-
 // The system's number of the calling thread, and whether a thread of this process with that number runs.
 int32_t thread_number();
 bool thread_runs(int32_t thread);

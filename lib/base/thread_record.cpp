@@ -147,6 +147,20 @@ uint64_t current_thread_id() {
   return record == nullptr ? 0 : record->id;
 }
 
+AllocationBan::AllocationBan()
+    : record_(own_thread_record()),
+      caches_(record_.parts[static_cast<uint32_t>(ThreadPart::kCaches)]),
+      was_set_(record_.hides_caches) {
+  record_.memo = ThreadRecord::Memo{};
+  record_.set_part(ThreadPart::kCaches, nullptr, nullptr);
+  record_.hides_caches = true;
+}
+
+AllocationBan::~AllocationBan() {
+  record_.set_part(ThreadPart::kCaches, caches_.state, caches_.end);
+  record_.hides_caches = was_set_;
+}
+
 void hold_thread_records() {
   const ProcessGuard guard(g_records_mutex, reset_records);
   ++g_holders;

@@ -43,6 +43,7 @@ struct ThreadRecord {
   ThreadMessage *message;  // the text of the thread's last failure
   uint64_t epoch;          // of the list that it is in (thread_record.cpp)
   ThreadRecord *next, *previous;
+  bool hides_caches;  // an AllocationBan lives
 
   template <typename T>
   T *part(ThreadPart which) const {
@@ -61,6 +62,22 @@ ThreadRecord *make_thread_record();
 void list_thread_record_if_held();
 // A number of the calling thread that is never used again; 0 without a thread key.
 uint64_t current_thread_id();
+
+// While one lives, no heap gives memory to the calling thread. The thread runs a function of the program that must not
+// allocate. Its caches are hidden, so the fast paths need not ask: they miss, and no new cache is made.
+class AllocationBan {
+ public:
+  AllocationBan();
+  ~AllocationBan();
+  AllocationBan(const AllocationBan &) = delete;
+  AllocationBan &operator=(const AllocationBan &) = delete;
+  static bool is_set() { return own_thread_record().hides_caches; }
+
+ private:
+  ThreadRecord &record_;
+  const ThreadRecord::Part caches_;
+  const bool was_set_;
+};
 
 // A context holds the records from before its first other call until after its last. When nobody holds them any more,
 // the parts of all threads end.

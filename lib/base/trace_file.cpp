@@ -10,7 +10,9 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <ctime>
+#include <utility>
 
 namespace gmm {
 namespace {
@@ -108,7 +110,8 @@ void *TraceFile::add_block(uint64_t size) {
   LockGuard guard(mutex_);
   if (fd_ < 0 || error_ != 0) return nullptr;
   if (!is_regular_) {
-    void *block = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (spare_ != nullptr) return std::exchange(spare_, nullptr);
+    void *block = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     return block == MAP_FAILED ? nullptr : block;
   }
   const off_t start = static_cast<off_t>(size_);
@@ -130,7 +133,14 @@ void *TraceFile::add_block(uint64_t size) {
 
 bool TraceFile::end_block(void *block, uint64_t size) {
   LockGuard guard(mutex_);
-  const bool good = is_regular_ || (fd_ >= 0 && error_ == 0 && write_all(static_cast<const char *>(block), size));
+  if (is_regular_) return munmap(block, size) == 0;
+  const bool good = fd_ >= 0 && error_ == 0 && write_all(static_cast<const char *>(block), size);
+  if (good && spare_ == nullptr) {  // new pages would cost more than the events that they take
+    std::memset(block, 0, size);
+    spare_ = block;
+    spare_size_ = size;
+    return true;
+  }
   return munmap(block, size) == 0 && good;
 }
 
@@ -138,6 +148,7 @@ Status TraceFile::close() {
   LockGuard guard(mutex_);
   const int fd = fd_;
   fd_ = -1;
+  if (spare_ != nullptr) munmap(std::exchange(spare_, nullptr), spare_size_);
   // A forked child holds the open file too, and with it the lock.
   flock(fd, LOCK_UN);
   if (::close(fd) == 0) return Status();

@@ -21,7 +21,16 @@ struct reader {
   uint64_t *live;    /* of a text, by number of the block: its size while it lives */
   uint64_t live_capacity;
   uint32_t *threads; /* the system's numbers */
-  uint64_t offset;   /* of the record, or number of the line */
+  uint32_t thread;   /* of the block of the file; 0: none so far */
+  uint64_t time;     /* of the last record of the block of the file */
+  uint32_t stream_slots[TRACE_STREAM_SLOTS];
+  struct heap_slot {
+    uint32_t tag;
+    gmm_device device;
+    uint16_t kind;
+    uint8_t known;
+  } heap_slots[TRACE_HEAP_SLOTS];
+  uint64_t offset; /* of the record, or number of the line */
   uint64_t begin_time;
   double tick; /* nanoseconds of one */
 };
@@ -153,66 +162,94 @@ static const char *add_name(struct trace *trace, const char *text, uint64_t *out
   return NULL;
 }
 
-/* `values` has all those that this release knows, and zeros where the record has fewer. */
-static const char *read_record(struct reader *reader, const struct trace_record *record, const uint64_t *values) {
-  struct trace *trace = &reader->trace;
-  struct trace_event event = {.time = record->time < reader->begin_time
-                                          ? 0
-                                          : (uint64_t)((double)(record->time - reader->begin_time) * reader->tick),
-                              .size = values[0],
-                              .value = values[1],
-                              .type = record->type,
-                              .block = TRACE_NO_BLOCK};
-  const char *wrong = record->type == TRACE_END ? NULL : thread_index(reader, record->thread, &event.thread);
+static struct trace_event event_at(const struct reader *reader, uint8_t type) {
+  const uint64_t ticks = reader->time < reader->begin_time ? 0 : reader->time - reader->begin_time;
+  return (struct trace_event){.time = (uint64_t)((double)ticks * reader->tick), .type = type, .block = TRACE_NO_BLOCK};
+}
+
+/* An event goes to the thread of its block of the file. */
+static const char *add_read(struct reader *reader, struct trace_event *event) {
+  const char *wrong = reader->thread == 0 ? "the block of the file has no thread" : NULL;
+  if (wrong == NULL) wrong = thread_index(reader, reader->thread, &event->thread);
   if (wrong != NULL) return wrong;
-  switch (record->type) {
-    case TRACE_TAG_NAME:
-      wrong = tag_index(trace, (gmm_tag)values[0], &event.tag);
-      if (wrong == NULL) snprintf(trace->tags[event.tag].name, TRACE_NAME_BYTES, "%s", (const char *)&values[1]);
+  if (reader->trace.count == UINT32_MAX) return "the trace has more events than this program can count";
+  return add_event(&reader->trace, &reader->capacity, event);
+}
+
+static const char *read_short(struct reader *reader, uint64_t first, uint64_t second) {
+  reader->time += first >> 8 & 0xffff;
+  struct trace_event event = event_at(reader, first & 0xf);
+  event.address = first >> 24 << 8;
+  event.stream = reader->stream_slots[first >> 4 & 0xf];
+  if (event.type == TRACE_ALLOC) {
+    const struct heap_slot *heap = &reader->heap_slots[second >> 48 & 0xff];
+    event.size = second & ((UINT64_C(1) << 48) - 1);
+    event.log2_alignment = second >> 56 & 0x3f;
+    event.kind = heap->kind;
+    event.device = heap->device;
+    event.tag = heap->tag;
+    if (event.size == 0) return "the size of the allocation is impossible";
+    if (!heap->known) return "the allocation is of an unknown heap";
+  }
+  return add_read(reader, &event);
+}
+
+/* `values` has all those that this release knows, and zeros where the record has fewer. */
+static const char *read_long(struct reader *reader, uint8_t type, const uint64_t *values) {
+  struct trace *trace = &reader->trace;
+  struct trace_event event = event_at(reader, type);
+  const char *wrong = NULL;
+  event.size = values[0];
+  event.value = values[1];
+  switch (type) {
+    case TRACE_TIME:
+      return NULL;
+    case TRACE_THREAD:
+      reader->thread = (uint32_t)values[0];
+      return NULL;
+    case TRACE_STREAM:
+      if (values[0] >= TRACE_STREAM_SLOTS) return "the slot of the stream is impossible";
+      return stream_index(trace, values[1], &reader->stream_slots[values[0]]);
+    case TRACE_HEAP:
+      if (values[0] >= TRACE_HEAP_SLOTS) return "the slot of the heap is impossible";
+      struct heap_slot *heap = &reader->heap_slots[values[0]];
+      heap->known = 1;
+      heap->kind = (uint16_t)values[2];
+      heap->device = (gmm_device)(values[2] >> 16 & 0xffff);
+      wrong = tag_index(trace, (gmm_tag)(values[2] >> 32), &heap->tag);
+      if (wrong == NULL && values[3] != 0)
+        snprintf(trace->tags[heap->tag].name, TRACE_NAME_BYTES, "%s", (const char *)&values[3]);
       return wrong;
     case TRACE_BLOCK_NAME:
       event.address = values[0];
       wrong = add_name(trace, (const char *)&values[1], &event.value);
-      break;
-    case TRACE_ALLOC:
-      if (values[2] == 0 || values[2] > UINT64_MAX / 4) return "the size of the allocation is impossible";
-      event.kind = (uint16_t)values[3];
-      event.device = (gmm_device)(values[3] >> 16 & 0xffff);
-      event.log2_alignment = record->flags & TRACE_ALIGNMENT_BITS;
-      wrong = tag_index(trace, (gmm_tag)(values[3] >> 32), &event.tag);
-      /* fall through */
-    case TRACE_FREE:
-    case TRACE_USE:
-      event.address = values[0];
-      event.size = record->type == TRACE_ALLOC ? values[2] : 0;
-      if (wrong == NULL) wrong = stream_index(trace, values[1], &event.stream);
-      break;
+      return wrong != NULL ? wrong : add_read(reader, &event);
     case TRACE_END:
       trace->ended = 1;
       trace->lost = values[0];
       return NULL;
     default:
-      break;
+      return add_read(reader, &event);
   }
-  if (wrong != NULL) return wrong;
-  if (trace->count == UINT32_MAX) return "the trace has more events than this program can count";
-  return add_event(trace, &reader->capacity, &event);
 }
 
 static const char *read_block(struct reader *reader, const unsigned char *block, uint32_t size) {
-  enum { VALUES = 1 + TRACE_NAME_BYTES / 8 };
+  enum { VALUES = 3 + TRACE_NAME_BYTES / 8 };
   const uint64_t begin = reader->offset;
+  reader->thread = 0;
+  memset(reader->stream_slots, 0, sizeof reader->stream_slots);
+  memset(reader->heap_slots, 0, sizeof reader->heap_slots);
   for (uint32_t at = 0; size - at >= 8 && block[at] != 0;) {
-    struct trace_record record;
-    uint64_t values[VALUES + 1] = {0}; /* a name ends in any case */
+    uint64_t words[2 + VALUES + 1] = {0}; /* a name ends in any case */
+    const int is_long = block[at] == TRACE_LONG, form = block[at] & 0xf;
     reader->offset = begin + at;
-    const uint32_t bytes = block[at + 1] * 8u;
-    if (bytes < sizeof record) return "the record has no size";
+    const uint32_t bytes = is_long ? block[at + 2] * 8u : form == TRACE_ALLOC ? 16 : 8;
+    if (!is_long && (form < TRACE_ALLOC || form > TRACE_USE)) return "the record has an unknown form";
+    if (is_long && bytes < 16) return "the record has no size";
     if (bytes > size - at) return size == TRACE_BLOCK_BYTES ? "the record is longer than its block" : NULL;
-    memcpy(&record, block + at, sizeof record);
-    const uint32_t rest = bytes - (uint32_t)sizeof record;
-    memcpy(values, block + at + sizeof record, rest < VALUES * 8 ? rest : VALUES * 8);
-    const char *wrong = read_record(reader, &record, values);
+    memcpy(words, block + at, bytes < (2 + VALUES) * 8 ? bytes : (2 + VALUES) * 8);
+    if (is_long) reader->time = words[1];
+    const char *wrong = is_long ? read_long(reader, block[at + 1], &words[2]) : read_short(reader, words[0], words[1]);
     if (wrong != NULL) return wrong;
     at += bytes;
   }

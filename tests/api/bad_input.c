@@ -53,6 +53,7 @@ static gmm_ticket *ticket;
 static gmm_lease *lease;
 static uint8_t own[64 * 1024];
 static char bytes[10000];
+static char long_text[5000];
 static gmm_ipc_handle garbage;
 static uint64_t wild[64];
 static gmm_tag unknown_tags[2];
@@ -282,6 +283,7 @@ static void after_all_that_everything_works(void) {
 
 static void prepare(void) {
   memset(&marked, 0x5a, sizeof marked);
+  memset(long_text, 'x', sizeof long_text - 1);
   marked.context_info.struct_size = sizeof marked.context_info;
   marked.device_info.struct_size = sizeof marked.device_info;
   marked.pointer_info.struct_size = sizeof marked.pointer_info;

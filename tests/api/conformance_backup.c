@@ -101,6 +101,23 @@ static void the_backup_file_has_no_name(void) {
   unsetenv("GMM_BACKUP_DIR");
 }
 
+static void a_wrong_limit_in_the_environment_is_refused(void) {
+  void *block = ALLOC_TAG(MIB, make_tag("limited", GMM_CONTENTS_HOST));
+  write_pattern(block, MIB, 1, GMM_STREAM_DEFAULT);
+  setenv("GMM_BACKUP_ARENA_LIMIT", "5G", 1);
+  RESULT(gmm_pause(context, NULL, NULL), GMM_ERROR_INVALID_VALUE);
+  CHECK(strstr(gmm_last_error_message(), "GMM_BACKUP_ARENA_LIMIT") != NULL);
+  setenv("GMM_BACKUP_ARENA_LIMIT", "2097152", 1);
+  OK(gmm_pause(context, NULL, NULL));
+  gmm_backup_info info = {.struct_size = sizeof info};
+  OK(gmm_backup_query(context, &info));
+  CHECK_EQUAL(info.arena_limit, 2 * MIB);
+  unsetenv("GMM_BACKUP_ARENA_LIMIT");
+  OK(gmm_resume(context, NULL, NULL));
+  CHECK_PATTERN(block, MIB, 1);
+  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+}
+
 static void queued_work_is_in_the_backup(void) {
   gmm_tag tag = make_tag("queued", GMM_CONTENTS_HOST);
   gmm_stream stream = 0;
@@ -467,6 +484,7 @@ int main(int count, char **words) {
   KINDS(contents_are_kept_in_a_file, vmm);
   KINDS(zeros_take_no_memory, vmm);
   KINDS(the_backup_file_has_no_name, vmm);
+  KINDS(a_wrong_limit_in_the_environment_is_refused, vmm);
   KINDS(queued_work_is_in_the_backup, vmm);
   KINDS(a_resume_without_room_fails_and_a_retry_works, vmm);
   KINDS(the_limit_of_a_group_leads_to_the_file, vmm);

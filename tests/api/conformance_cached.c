@@ -6,19 +6,14 @@
 
 #include "../support/gmm_test.h"
 
-static gmm_alloc_desc plain(void) {
-  gmm_alloc_desc desc = {.struct_size = sizeof desc, .kind = kind, .device = device};
-  return desc;
-}
-
-static void what_was_freed_comes_back(void) {
+static void freed_blocks_come_back(void) {
   static const uint64_t sizes[] = {1, 100, 5000, 200000, 3 * MIB};
-  const gmm_alloc_desc desc = plain();
+  const gmm_alloc_desc desc = alloc_desc();
   for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; ++i) {
     void *block = ALLOC(sizes[i]), *again = NULL;
     RESULT(gmm_try_free(context, block, GMM_STREAM_DEFAULT), GMM_OK);
     CHECK_EQUAL(stats().live_blocks, 0);
-    RESULT(gmm_try_free(context, block, GMM_STREAM_DEFAULT), GMM_ERROR_NOT_READY);  // free() says what is wrong
+    RESULT(gmm_try_free(context, block, GMM_STREAM_DEFAULT), GMM_ERROR_NOT_READY);  // free() names the mistake
     RESULT(gmm_free(context, block, GMM_STREAM_DEFAULT), GMM_ERROR_ALREADY_FREED);
     RESULT(gmm_try_alloc(context, sizes[i], &desc, &again), GMM_OK);
     CHECK(again == block);
@@ -28,7 +23,7 @@ static void what_was_freed_comes_back(void) {
     write_pattern(again, sizes[i], i, GMM_STREAM_DEFAULT);
     CHECK_PATTERN(again, sizes[i], i);
     RESULT(gmm_try_free(context, (char *)again + 1, GMM_STREAM_DEFAULT), GMM_ERROR_NOT_READY);
-    OK(gmm_free(context, again, GMM_STREAM_DEFAULT));
+    FREE(again);
   }
   const gmm_stats_info s = stats();
   CHECK_EQUAL(s.allocations, s.frees);
@@ -39,8 +34,8 @@ static void *free_elsewhere(void *block) {
   return (void *)(intptr_t)gmm_try_free(context, block, GMM_STREAM_DEFAULT);
 }
 
-static void what_would_wait_does_nothing(void) {
-  gmm_alloc_desc desc = plain();
+static void a_call_that_would_wait_does_nothing(void) {
+  gmm_alloc_desc desc = alloc_desc();
   void *block = (void *)0x1;
   RESULT(gmm_alloc(context, 0, &desc, &block), GMM_ERROR_INVALID_SIZE);  // a message of its own
   block = (void *)0x1;
@@ -65,8 +60,7 @@ static void what_would_wait_does_nothing(void) {
   CHECK_EQUAL(query(kept).state, GMM_STATE_ACTIVE);
 
   // Another stream, and what asks for more than there is.
-  gmm_stream stream = 0;
-  MUST(gmm_stream_create(context, STREAM_ON(device), &stream));
+  gmm_stream stream = open_stream();
   RESULT(gmm_try_free(context, kept, stream), GMM_ERROR_NOT_READY);
   OK(gmm_record_use(context, kept, stream));
   RESULT(gmm_try_free(context, kept, GMM_STREAM_DEFAULT), GMM_ERROR_NOT_READY);
@@ -80,7 +74,7 @@ static void what_would_wait_does_nothing(void) {
   RESULT(gmm_try_alloc(context, 5000, &desc, &block), GMM_ERROR_NOT_READY);
   desc.alignment = 0;
   CHECK(block == NULL);
-  OK(gmm_free(context, kept, GMM_STREAM_DEFAULT));
+  FREE(kept);
   OK(gmm_stream_destroy(context, stream));
 
   // While a trace is recorded, in which no call may be missing.
@@ -93,22 +87,20 @@ static void what_would_wait_does_nothing(void) {
 static void defaults_are_served(void) {
   void *block = NULL, *again = NULL;
   MUST(gmm_alloc(context, 5000, NULL, &block));
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  FREE(block);
   RESULT(gmm_try_alloc(context, 5000, NULL, &again), GMM_OK);
   CHECK(again == block);
-  OK(gmm_free(context, again, GMM_STREAM_DEFAULT));
+  FREE(again);
 }
 
 static void a_heap_serves_too(void) {
-  gmm_heap_desc desc = {.struct_size = sizeof desc, .kind = kind, .device = device};
-  gmm_heap *heap = NULL;
-  void *block = NULL, *again = (void *)0x1;
-  MUST(gmm_heap_create(context, &desc, &heap));
+  gmm_heap *heap = HEAP();
+  void *again = (void *)0x1;
   RESULT(gmm_heap_try_alloc(heap, 5000, 0, 0, GMM_STREAM_DEFAULT, &again), GMM_ERROR_NOT_READY);
   CHECK(again == NULL);
   CHECK_EQUAL(stats().reserved_bytes, 0);
-  MUST(gmm_heap_alloc(heap, 5000, 0, 0, GMM_STREAM_DEFAULT, &block));
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  void *block = take_of(heap, 5000);
+  FREE(block);
   RESULT(gmm_heap_try_alloc(heap, 5000, 4096, 0, GMM_STREAM_DEFAULT, &again), GMM_ERROR_NOT_READY);
   RESULT(gmm_heap_try_alloc(heap, 5000, 0, GMM_ALLOC_ZERO, GMM_STREAM_DEFAULT, &again), GMM_ERROR_NOT_READY);
   RESULT(gmm_heap_try_alloc(heap, 0, 0, 0, GMM_STREAM_DEFAULT, &again), GMM_ERROR_NOT_READY);
@@ -116,7 +108,7 @@ static void a_heap_serves_too(void) {
   RESULT(gmm_heap_try_alloc(heap, 5000, 0, 0, GMM_STREAM_DEFAULT, NULL), GMM_ERROR_NOT_READY);
   RESULT(gmm_heap_try_alloc(heap, 5000, 0, 0, GMM_STREAM_DEFAULT, &again), GMM_OK);
   CHECK(again == block);
-  OK(gmm_free(context, again, GMM_STREAM_DEFAULT));
+  FREE(again);
   OK(gmm_heap_destroy(heap));
 }
 
@@ -125,47 +117,43 @@ static void a_larger_descriptor_is_served(void) {
   struct {
     gmm_alloc_desc desc;
     unsigned char tail[24];
-  } newer = {.desc = plain()};
+  } newer = {.desc = alloc_desc()};
   newer.desc.struct_size = sizeof newer;
   void *block = NULL;
   OK(gmm_free(context, ALLOC(100), GMM_STREAM_DEFAULT));
   OK(gmm_try_alloc(context, 100, &newer.desc, &block));
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  FREE(block);
   newer.tail[23] = 1;
   RESULT(gmm_try_alloc(context, 100, &newer.desc, &block), GMM_ERROR_NOT_READY);
   RESULT(gmm_alloc(context, 100, &newer.desc, &block), GMM_ERROR_NOT_SUPPORTED);
 }
 
+// The plain calls name the mistake.
 static void bad_arguments_are_for_the_other_calls(void) {
-  gmm_alloc_desc desc = plain();
+  const gmm_alloc_desc good = alloc_desc();
+  gmm_alloc_desc bad[] = {good, good, good, good};
+  bad[0].kind = 99;
+  bad[1].device = 99;
+  bad[2].tag = 3993;
+  bad[3].struct_size = 4;
   void *block = ALLOC(100), *out = (void *)0x1;
-  OK(gmm_free(context, ALLOC(100), GMM_STREAM_DEFAULT));
-  RESULT(gmm_try_alloc(NULL, 100, &desc, &out), GMM_ERROR_NOT_READY);
-  RESULT(gmm_try_alloc(context, 100, &desc, NULL), GMM_ERROR_NOT_READY);
-  RESULT(gmm_try_alloc(context, 0, &desc, &out), GMM_ERROR_NOT_READY);
-  RESULT(gmm_try_alloc(context, UINT64_MAX, &desc, &out), GMM_ERROR_NOT_READY);
-  desc.kind = 99;
-  RESULT(gmm_try_alloc(context, 100, &desc, &out), GMM_ERROR_NOT_READY);
-  desc = plain();
-  desc.device = 99;
-  RESULT(gmm_try_alloc(context, 100, &desc, &out), GMM_ERROR_NOT_READY);
-  desc = plain();
-  desc.tag = 3993;
-  RESULT(gmm_try_alloc(context, 100, &desc, &out), GMM_ERROR_NOT_READY);
-  desc = plain();
-  desc.struct_size = 4;
-  RESULT(gmm_try_alloc(context, 100, &desc, &out), GMM_ERROR_NOT_READY);
-  CHECK(out == NULL);
   int foreign = 0;
+  FREE(ALLOC(100));
+  for (unsigned i = 0; i < 4; ++i) RESULT(gmm_try_alloc(context, 100, &bad[i], &out), GMM_ERROR_NOT_READY);
+  RESULT(gmm_try_alloc(NULL, 100, &good, &out), GMM_ERROR_NOT_READY);
+  RESULT(gmm_try_alloc(context, 100, &good, NULL), GMM_ERROR_NOT_READY);
+  RESULT(gmm_try_alloc(context, 0, &good, &out), GMM_ERROR_NOT_READY);
+  RESULT(gmm_try_alloc(context, UINT64_MAX, &good, &out), GMM_ERROR_NOT_READY);
+  CHECK(out == NULL);
   RESULT(gmm_try_free(NULL, block, GMM_STREAM_DEFAULT), GMM_ERROR_NOT_READY);
   RESULT(gmm_try_free(NULL, NULL, GMM_STREAM_DEFAULT), GMM_ERROR_NOT_READY);
-  OK(gmm_try_free(context, NULL, GMM_STREAM_DEFAULT));
   RESULT(gmm_try_free(context, &foreign, GMM_STREAM_DEFAULT), GMM_ERROR_NOT_READY);
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  OK(gmm_try_free(context, NULL, GMM_STREAM_DEFAULT));
+  FREE(block);
 }
 
 static void a_child_gets_nothing(void) {
-  const gmm_alloc_desc desc = plain();
+  const gmm_alloc_desc desc = alloc_desc();
   void *block = ALLOC(100), *out = NULL;
   OK(gmm_free(context, ALLOC(100), GMM_STREAM_DEFAULT));
   const pid_t child = fork();
@@ -176,28 +164,28 @@ static void a_child_gets_nothing(void) {
               : 1);
   int status = -1;
   CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  FREE(block);
 }
 
 static void paused_memory_is_not_given_out(void) {
   gmm_tag tag = 0;
   MUST(gmm_tag_create(context, "cached", NULL, &tag));
-  gmm_alloc_desc desc = plain();
+  gmm_alloc_desc desc = alloc_desc();
   desc.tag = tag;
   void *block = ALLOC_TAG(5000, tag), *more = ALLOC_TAG(5000, tag), *out = NULL;
-  OK(gmm_free(context, more, GMM_STREAM_DEFAULT));
+  FREE(more);
   gmm_pause_desc pause = {.struct_size = sizeof pause, .tags = &tag, .tag_count = 1};
   uint64_t bytes = 0;
   OK(gmm_pause(context, &pause, &bytes));
   RESULT(gmm_try_alloc(context, 5000, &desc, &out), GMM_ERROR_NOT_READY);
   RESULT(gmm_try_free(context, block, GMM_STREAM_DEFAULT), GMM_ERROR_NOT_READY);
   OK(gmm_resume(context, &pause, &bytes));
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  FREE(block);
 }
 
 int main(void) {
-  KINDS(what_was_freed_comes_back, ALL_KINDS);
-  KINDS(what_would_wait_does_nothing, ALL_KINDS);
+  KINDS(freed_blocks_come_back, ALL_KINDS);
+  KINDS(a_call_that_would_wait_does_nothing, ALL_KINDS);
   KINDS(a_heap_serves_too, ALL_KINDS);
   KINDS(a_larger_descriptor_is_served, ALL_KINDS);
   KINDS(bad_arguments_are_for_the_other_calls, ALL_KINDS);

@@ -7,8 +7,6 @@
 
 #include "../support/gmm_test.h"
 
-enum { DEADLINE = 60 };
-
 static unsigned decommit_threads(void) {
   unsigned count = 0;
   DIR *tasks = opendir("/proc/self/task");
@@ -24,25 +22,8 @@ static unsigned decommit_threads(void) {
   return count;
 }
 // The thread names itself, and the system may show one for a moment that has been joined.
-static bool soon_threads(unsigned wanted) {
-  double end = now_s() + DEADLINE;
-  while (decommit_threads() != wanted)
-    if (now_s() > end) return false;
-  return true;
-}
-static bool soon_empty(void) {
-  double end = now_s() + DEADLINE;
-  while (stats().reserved_bytes != 0) {
-    if (now_s() > end) {
-      gmm_stats_info s = stats();
-      printf("# still held: %llu bytes, %llu extents, %llu cached, %llu live\n", (unsigned long long)s.reserved_bytes,
-             (unsigned long long)s.extents, (unsigned long long)s.cached_bytes, (unsigned long long)s.live_bytes);
-      return false;
-    }
-    sleep_ms(1);
-  }
-  return true;
-}
+#define SOON_THREADS(wanted) SOON(decommit_threads() == (wanted))
+#define SOON_EMPTY() SOON(stats().reserved_bytes == 0)
 static uint64_t age(void) {
   gmm_context_info info = {.struct_size = sizeof info};
   OK(gmm_context_query(context, &info));
@@ -57,33 +38,33 @@ static gmm_context *open_with(uint64_t milliseconds) {
 
 static void nothing_happens_unasked(void) {
   CHECK_EQUAL(age(), GMM_DECOMMIT_NEVER);
-  CHECK(soon_threads(0));
+  SOON_THREADS(0);
   void *block = ALLOC(8 * MIB);
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  FREE(block);
   sleep_ms(50);
   CHECK(stats().reserved_bytes >= 8 * MIB);
   OK(gmm_context_set_decommit(context, GMM_DECOMMIT_NEVER));
   OK(gmm_context_set_decommit(context, GMM_DECOMMIT_DEFAULT));
-  CHECK(soon_threads(0));
+  SOON_THREADS(0);
 }
 
 static void the_age_may_be_set_and_taken_back(void) {
   OK(gmm_context_set_decommit(context, 3600000));
   CHECK_EQUAL(age(), 3600000);
-  CHECK(soon_threads(1));
+  SOON_THREADS(1);
   OK(gmm_context_set_decommit(context, 5000000));
   CHECK_EQUAL(age(), 5000000);
-  CHECK(soon_threads(1));
+  SOON_THREADS(1);
   RESULT(gmm_context_set_decommit(context, (uint64_t)1 << 63), GMM_ERROR_INVALID_VALUE);
   CHECK_EQUAL(age(), 5000000);
   OK(gmm_context_set_decommit(context, GMM_DECOMMIT_DEFAULT));
   CHECK_EQUAL(age(), GMM_DECOMMIT_NEVER);
-  CHECK(soon_threads(0));
+  SOON_THREADS(0);
   gmm_context *other = open_with(3600000);  // each context has its own
   OK(gmm_context_set_decommit(context, 3600000));
-  CHECK(soon_threads(2));
+  SOON_THREADS(2);
   OK(gmm_context_release(other));
-  CHECK(soon_threads(1));
+  SOON_THREADS(1);
 }
 
 static void the_environment_gives_the_default(void) {
@@ -94,7 +75,7 @@ static void the_environment_gives_the_default(void) {
   OK(gmm_context_release(context));
   context = open_with(GMM_DECOMMIT_NEVER);
   CHECK_EQUAL(age(), GMM_DECOMMIT_NEVER);
-  CHECK(soon_threads(0));
+  SOON_THREADS(0);
   OK(gmm_context_set_decommit(context, GMM_DECOMMIT_DEFAULT));
   CHECK_EQUAL(age(), 3600000);
   OK(gmm_context_release(context));
@@ -111,13 +92,13 @@ static void *idle_thread(void *unused) {
   (void)unused;
   void *blocks[100];
   for (unsigned i = 0; i < 100; ++i) blocks[i] = ALLOC(1000 + i * 5000);
-  for (unsigned i = 0; i < 100; ++i) OK(gmm_free(context, blocks[i], GMM_STREAM_DEFAULT));
+  FREE_ALL(blocks, 100);
   atomic_store(&idle.filled, 1);
   while (!atomic_load(&idle.go)) sleep_ms(1);
   void *block = ALLOC(500);  // its cache was emptied under it
   write_pattern(block, 500, 3, GMM_STREAM_DEFAULT);
   CHECK_PATTERN(block, 500, 3);
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  FREE(block);
   return NULL;
 }
 static void idle_memory_goes_by_itself(void) {
@@ -128,25 +109,22 @@ static void idle_memory_goes_by_itself(void) {
   void *kept = ALLOC(100000);
   write_pattern(kept, 100000, 9, GMM_STREAM_DEFAULT);
   void *large = ALLOC(40 * MIB);
-  OK(gmm_free(context, large, GMM_STREAM_DEFAULT));
+  FREE(large);
   while (!atomic_load(&idle.filled)) sleep_ms(1);
   CHECK(stats().reserved_bytes >= 40 * MIB);
   OK(gmm_context_set_decommit(context, 10));
   // All but the extent that the block lies in.
-  double end = now_s() + DEADLINE;
-  while (stats().extents > 1 && now_s() < end) sleep_ms(1);
-  CHECK_EQUAL(stats().extents, 1);
+  SOON(stats().extents == 1);
   CHECK_PATTERN(kept, 100000, 9);
-  OK(gmm_free(context, kept, GMM_STREAM_DEFAULT));
-  CHECK(soon_empty());
+  FREE(kept);
+  SOON_EMPTY();
   atomic_store(&idle.go, 1);
   pthread_join(thread, NULL);
-  CHECK(soon_empty());
+  SOON_EMPTY();
 }
 
 static void a_busy_stream_keeps_its_memory(void) {
-  gmm_stream stream = NULL;
-  MUST(gmm_stream_create(context, STREAM_ON(device), &stream));
+  gmm_stream stream = open_stream();
   void *block = ALLOC_STREAM(100 * MIB, stream);  // not kept by a thread's cache
   gate g;
   gate_close(&g, stream, 100);
@@ -157,26 +135,8 @@ static void a_busy_stream_keeps_its_memory(void) {
   CHECK_EQUAL(atomic_load(&g.passed), 0);
   atomic_store(&g.open, 1);
   OK(gmm_stream_synchronize(context, stream));
-  CHECK(soon_empty());
+  SOON_EMPTY();
   OK(gmm_stream_destroy(context, stream));
-}
-
-static void paused_memory_is_let_be(void) {
-  gmm_tag tag = make_tag("paused", GMM_CONTENTS_HOST);
-  void *block = ALLOC_TAG(8 * MIB, tag), *gone = ALLOC_TAG(8 * MIB, tag);
-  write_pattern(block, 8 * MIB, 4, GMM_STREAM_DEFAULT);
-  OK(gmm_free(context, gone, GMM_STREAM_DEFAULT));
-  OK(gmm_context_set_decommit(context, 1));
-  for (unsigned i = 0; i < 20; ++i) {
-    OK(gmm_pause(context, NULL, NULL));
-    sleep_ms(i % 4);
-    CHECK_EQUAL(query(block).state, GMM_STATE_PAUSED);
-    OK(gmm_resume(context, NULL, NULL));
-    CHECK(query(block).base == block);
-  }
-  CHECK_PATTERN(block, 8 * MIB, 4);
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
-  CHECK(soon_empty());
 }
 
 static void contexts_end_while_it_works(void) {
@@ -185,38 +145,13 @@ static void contexts_end_while_it_works(void) {
     context = open_with(1);
     void *blocks[20];
     for (unsigned j = 0; j < 20; ++j) blocks[j] = ALLOC(1 * MIB + j * 300000);
-    for (unsigned j = 0; j < 20; j += 2) OK(gmm_free(context, blocks[j], GMM_STREAM_DEFAULT));
+    for (unsigned j = 0; j < 20; j += 2) FREE(blocks[j]);
     sleep_ms(i % 5);
     OK(gmm_context_release(context));  // live blocks too
     // A driver may start a thread of its own inside a call, which inherits the caller's name.
-    if (on_host_backend()) CHECK(soon_threads(0));
+    if (on_host_backend()) SOON_THREADS(0);
   }
   context = before;
-}
-
-static void a_forked_child_has_no_thread(void) {
-  OK(gmm_context_set_decommit(context, 1));
-  void *block = ALLOC(8 * MIB);
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
-  for (unsigned i = 0; i < 10; ++i) {
-    fflush(stdout);
-    pid_t child = fork();
-    REQUIRE(child >= 0);
-    if (child == 0) {
-      bool good = decommit_threads() == 0 && gmm_context_set_decommit(context, 5) == GMM_ERROR_FORKED &&
-                  gmm_defer_begin(context) == GMM_ERROR_FORKED && gmm_context_release(context) == GMM_ERROR_FORKED;
-      if (on_host_backend()) {  // a driver of the parent may be of no use here
-        gmm_context_desc desc = {.struct_size = sizeof desc, .decommit_after_ms = 1};
-        gmm_context *own = NULL;
-        good = good && gmm_context_create(&desc, &own) == GMM_OK && gmm_context_release(own) == GMM_OK;
-      }
-      _exit(good ? 0 : 3);
-    }
-    int status = 0;
-    REQUIRE(waitpid(child, &status, 0) == child);
-    CHECK_MESSAGE(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the child ended with status 0x%x", status);
-  }
-  CHECK(soon_empty());
 }
 
 static void without_a_thread_it_says_so(void) {
@@ -253,8 +188,6 @@ int main(void) {
   PLAIN(the_environment_gives_the_default);
   KINDS(idle_memory_goes_by_itself, ALL_KINDS);
   KINDS(a_busy_stream_keeps_its_memory, ALL_KINDS);
-  KINDS(paused_memory_is_let_be, 1u << GMM_KIND_VMM);
   PLAIN(contexts_end_while_it_works);
-  PLAIN(a_forked_child_has_no_thread);
   return finish_clean();
 }

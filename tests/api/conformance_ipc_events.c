@@ -1,14 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Events between processes (ipc.h). The second process makes an event and records it behind work that it holds up. The
 // work ends when the first process says so.
-#include "../support/gmm_test.h"
-#include "../support/second_process.h"
+#include "ipc_support.h"
 
 #define SIZE 100000
-
-static gmm_ipc_import_desc import_desc(void) {
-  return (gmm_ipc_import_desc){.struct_size = sizeof(gmm_ipc_import_desc), .device = device, .timeout_ms = 60000};
-}
 
 static int gate_pipe[2];
 static void wait_at_the_gate(void *user) {
@@ -75,10 +70,7 @@ static bool can_share_events(void) {
   gmm_event *event = NULL;
   gmm_result result = gmm_event_create(context, SHARED_EVENT_ON(device), &event);
   if (result == GMM_OK) OK(gmm_event_destroy(event));
-  void *block = ALLOC(1000);
-  bool can = result == GMM_OK && query(block).ipc_routes != 0;
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
-  return can;
+  return result == GMM_OK && can_share();
 }
 #define NEEDS_EVENTS() \
   if (!can_share_events()) SKIP("the device shares no events or no memory of this kind")
@@ -93,7 +85,7 @@ static void a_stream_waits_for_the_other_processes_work(void) {
   NEEDS_EVENTS();
   gmm_ipc_handle handles[2];
   second_process second = start(handles);
-  gmm_ipc_import_desc desc = import_desc();
+  gmm_ipc_import_desc desc = import_desc(60000);
   void *memory = NULL;
   gmm_event *event = NULL;
   gmm_stream stream = NULL;
@@ -141,7 +133,7 @@ static void a_destroyed_event_is_gone_for_importers(void) {
   NEEDS_EVENTS();
   gmm_ipc_handle handles[2];
   second_process second = start(handles);
-  gmm_ipc_import_desc desc = import_desc();
+  gmm_ipc_import_desc desc = import_desc(60000);
   gmm_event *event = NULL, *late = NULL;
   MUST(gmm_event_import(context, &handles[1], &desc, &event));
   tell(&second, "d", 'd');
@@ -163,7 +155,7 @@ static void the_maker_may_die(void) {
   NEEDS_EVENTS();
   gmm_ipc_handle handles[2];
   second_process second = start(handles);
-  gmm_ipc_import_desc desc = import_desc();
+  gmm_ipc_import_desc desc = import_desc(60000);
   gmm_event *event = NULL;
   gmm_stream stream = NULL;
   MUST(gmm_event_import(context, &handles[1], &desc, &event));
@@ -184,7 +176,7 @@ static void at_home_it_is_the_same_event(void) {
   NEEDS_EVENTS();
   gmm_event *event = NULL, *other = NULL, *plain = NULL;
   gmm_ipc_handle handle;
-  gmm_ipc_import_desc desc = import_desc();
+  gmm_ipc_import_desc desc = import_desc(60000);
   MUST(gmm_event_create(context, SHARED_EVENT_ON(device), &event));
   MUST(gmm_event_create(context, EVENT_ON(device), &plain));
   RESULT(gmm_event_export(plain, &handle), GMM_ERROR_INVALID_HANDLE);
@@ -213,7 +205,7 @@ static void a_stream_of_another_device_waits(void) {
   if (device_count() < 2) SKIP("there is one device");
   gmm_ipc_handle handles[2];
   second_process second = start(handles);
-  gmm_ipc_import_desc desc = import_desc();
+  gmm_ipc_import_desc desc = import_desc(60000);
   gmm_event *imported = NULL, *own = NULL;
   gmm_stream stream = NULL, near = NULL;
   static atomic_int passed;
@@ -275,8 +267,7 @@ static void many_records_at_once(void) {
 int main(int count, char **words) {
   if (count == 4 && strcmp(words[1], "--second") == 0) return second_main(words + 2);
   signal(SIGPIPE, SIG_IGN);
-  const gmm_kind_mask shareable = (1u << GMM_KIND_DEVICE) | (1u << GMM_KIND_VMM) | (1u << GMM_KIND_HOST);
-  KINDS(a_stream_waits_for_the_other_processes_work, shareable);
+  KINDS(a_stream_waits_for_the_other_processes_work, SHAREABLE);
   KINDS(a_destroyed_event_is_gone_for_importers, 1u << GMM_KIND_DEVICE);
   KINDS(the_maker_may_die, 1u << GMM_KIND_DEVICE);
   KINDS(at_home_it_is_the_same_event, 1u << GMM_KIND_DEVICE);

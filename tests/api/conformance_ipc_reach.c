@@ -9,18 +9,14 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 
-#include "../support/gmm_test.h"
-#include "../support/second_process.h"
+#include "ipc_support.h"
 
 #define SIZE 100000
 #define NOBODY 65534
-
-static gmm_ipc_import_desc import_desc(void) {
-  return (gmm_ipc_import_desc){.struct_size = sizeof(gmm_ipc_import_desc), .device = device};
-}
+#define NO_NAMESPACE 77
 
 // MODE KIND DEVICE: "namespace": as the first process of a pid namespace of its own; "user FOLDER OTHER": as nobody,
-// who shares with OTHER in FOLDER.
+// who shares with OTHER in FOLDER. Then it follows commands.
 static int take_part(int count, char **words, int out);
 // A sanitizer's search for leaks needs a process that it can start beside this one, and there is none to be had between
 // pid namespaces.
@@ -30,12 +26,12 @@ static void leave(int code) {
 }
 static int second_main(int count, char **words) {
   kind = (gmm_kind)atoi(words[1]);
-  const int out = dup(1);  // what is printed goes elsewhere
+  const int out = dup(1);
   dup2(2, 1);
   if (strcmp(words[0], "namespace") == 0) {
-    if (unshare(CLONE_NEWPID) != 0) return 77;
+    if (unshare(CLONE_NEWPID) != 0) return NO_NAMESPACE;
     pid_t child = fork();
-    if (child < 0) return 77;
+    if (child < 0) return NO_NAMESPACE;
     if (child != 0) {
       int status = 0;
       if (waitpid(child, &status, 0) != child) return 78;
@@ -44,7 +40,8 @@ static int second_main(int count, char **words) {
     // As a container has it: drivers look for themselves under /proc.
     if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
         mount("proc", "/proc", "proc", 0, NULL) != 0)
-      leave(77);
+      leave(NO_NAMESPACE);
+    if (!send_bytes(out, "y", 1)) leave(76);
     leave(take_part(count, words, out));
   }
   return take_part(count, words, out);
@@ -58,27 +55,7 @@ static int take_part(int count, char **words, int out) {
     gmm_ipc_desc config = {.struct_size = sizeof config, .directory = words[3], .users = &other, .user_count = 1};
     if (gmm_ipc_configure(context, &config) != GMM_OK) return 81;
   }
-  gmm_ipc_handle handle;
-  if (!receive_bytes(0, &handle, sizeof handle)) return 10;
-  gmm_ipc_import_desc desc = import_desc();
-  desc.timeout_ms = 60000;
-  void *memory = NULL;
-  gmm_result result = gmm_ipc_import(context, &handle, &desc, &memory);
-  if (count > 3 && strcmp(words[0], "refused") == 0) return result == GMM_ERROR_IPC_REFUSED ? 0 : 11;
-  if (result != GMM_OK) {
-    fprintf(stderr, "# second process: %s: %s\n", gmm_result_name(result), gmm_last_error_message());
-    return 12;
-  }
-  if (!check_pattern(__LINE__, memory, SIZE, 5, GMM_STREAM_DEFAULT)) return 13;
-  write_pattern(memory, SIZE, 6, GMM_STREAM_DEFAULT);
-  void *again = NULL;
-  if (gmm_ipc_import(context, &handle, &desc, &again) != GMM_OK || again != memory) return 14;
-  if (!send_bytes(out, "i", 1)) return 15;
-  char go = 0;
-  if (read(0, &go, 1) == 1 && go == 'k') {  // the exporter dies, or goes on
-    if (gmm_ipc_close(context, memory) != GMM_OK || gmm_ipc_close(context, again) != GMM_OK) return 16;
-  }
-  return gmm_context_release(context) == GMM_OK ? 0 : 17;
+  return run_other(out);
 }
 
 static second_process start(const char *mode, const char *folder, uint32_t other) {
@@ -91,36 +68,35 @@ static second_process start(const char *mode, const char *folder, uint32_t other
   return process;
 }
 
-static bool shares_descriptors(void) { return (device_info.capabilities & GMM_DEVICE_CAN_EXPORT_FD) != 0; }
-
-static void *shared_block(gmm_context *of, gmm_ipc_handle *handle) {
-  (void)of;
-  void *block = ALLOC(SIZE);
-  REQUIRE(block != NULL);
-  write_pattern(block, SIZE, 5, GMM_STREAM_DEFAULT);
-  MUST(gmm_ipc_export(context, block, handle));
-  return block;
+// It imports the block, writes to it, and imports it again.
+static void share_with(second_process *other, const gmm_ipc_handle *handle, const void *block) {
+  CHECK_EQUAL(other_imports(other, handle, SIZE, 5), GMM_OK);
+  OTHER(other, .act = OTHER_WRITES, .size = SIZE, .seed = 6);
+  CHECK_PATTERN(block, SIZE, 6);
+  CHECK_EQUAL(other_imports(other, handle, SIZE, 6), GMM_OK);
+  CHECK_EQUAL(OTHER(other, .act = OTHER_CLOSES).result, GMM_OK);
+  CHECK_EQUAL(OTHER(other, .act = OTHER_CLOSES).result, GMM_OK);
 }
 
-// What two containers see that share the directory: the importer's number is 1 there, and the exporter has none.
+static bool shares_descriptors(void) { return (device_info.capabilities & GMM_DEVICE_CAN_EXPORT_FD) != 0; }
+
+// Two containers that share the directory: the importer's number is 1 there, and the exporter has none.
 static void another_pid_namespace_imports(void) {
   if (geteuid() != 0) SKIP("needs root for a pid namespace");
   if (kind == GMM_KIND_DEVICE && !on_host_backend()) SKIP("the driver decides about its own handles");
   if (kind != GMM_KIND_DEVICE && !shares_descriptors()) SKIP("the device shares no descriptors");
   gmm_ipc_handle handle;
-  void *block = shared_block(context, &handle);
-  second_process second = start("namespace", NULL, 0);
-  char told = 0;
-  CHECK(send_bytes(second.to, &handle, sizeof handle));
-  bool there = receive_bytes(second.from, &told, 1);
-  if (there) {
-    CHECK_PATTERN(block, SIZE, 6);
-    CHECK(send_bytes(second.to, "k", 1));
+  void *block = shared_block(SIZE, 5, &handle);
+  second_process other = start("namespace", NULL, 0);
+  char is_there = 0;
+  if (receive_bytes(other.from, &is_there, 1)) {
+    share_with(&other, &handle, block);
+    end_other(&other);
+  } else {
+    CHECK_EQUAL(second_wait(&other), NO_NAMESPACE);
   }
-  int code = second_wait(&second);
   OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
-  if (code == 77) SKIP("no pid namespaces here");
-  CHECK_EQUAL(code, 0);
+  if (!is_there) SKIP("no pid namespaces here");
 }
 
 // A context of its own, as the directory is set before the first export.
@@ -136,17 +112,14 @@ static void named_users_share(void) {
     gmm_ipc_desc config = {.struct_size = sizeof config, .directory = folder, .users = users, .user_count = 1};
     OK(gmm_ipc_configure(context, &config));
     gmm_ipc_handle handle;
-    void *block = shared_block(context, &handle);
+    void *block = shared_block(SIZE, 5, &handle);
     RESULT(gmm_ipc_configure(context, &config), GMM_ERROR_BUSY);
-    second_process second = start(named != 0 ? "user" : "refused", folder, 0);
-    char told = 0;
-    CHECK(send_bytes(second.to, &handle, sizeof handle));
-    if (named != 0) {
-      CHECK(receive_bytes(second.from, &told, 1));
-      CHECK_PATTERN(block, SIZE, 6);
-      CHECK(send_bytes(second.to, "k", 1));
-    }
-    CHECK_EQUAL(second_wait(&second), 0);
+    second_process other = start("user", folder, 0);
+    if (named != 0)
+      share_with(&other, &handle, block);
+    else
+      CHECK_EQUAL(other_imports(&other, &handle, SIZE, 5), GMM_ERROR_IPC_REFUSED);
+    end_other(&other);
     OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
     OK(gmm_context_release(context));
     context = usual;
@@ -236,11 +209,9 @@ static void a_dma_buf_where_the_query_says_so(void) {
 int main(int count, char **words) {
   if (count >= 5 && strcmp(words[1], "--second") == 0) return second_main(count - 2, words + 2);
   signal(SIGPIPE, SIG_IGN);
-  const gmm_kind_mask shareable = (1u << GMM_KIND_DEVICE) | (1u << GMM_KIND_VMM) | (1u << GMM_KIND_HOST);
-  const gmm_kind_mask files = (1u << GMM_KIND_VMM) | (1u << GMM_KIND_HOST);
-  KINDS(another_pid_namespace_imports, shareable);
-  KINDS(named_users_share, files);
-  KINDS(a_descriptor_comes_back_as_memory, files);
+  KINDS(another_pid_namespace_imports, SHAREABLE);
+  KINDS(named_users_share, WITH_FILES);
+  KINDS(a_descriptor_comes_back_as_memory, WITH_FILES);
   KINDS(a_foreign_file_is_imported, 1u << GMM_KIND_HOST);
   KINDS(the_drivers_own_handle, 1u << GMM_KIND_DEVICE);
   KINDS(a_dma_buf_where_the_query_says_so, (1u << GMM_KIND_DEVICE) | (1u << GMM_KIND_VMM));

@@ -285,18 +285,33 @@ static void bad_pauses_are_refused(void) {
   OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
 }
 
+// Ends a resume when the memory of one tag is back. Memory for which gmm_resume_wait() has returned stays.
+static struct { const void *first, *second; } order;
+static int32_t stop_after_the_first(void *user, uint64_t done, uint64_t total) {
+  (void)user, (void)done, (void)total;
+  const bool has_first = gmm_resume_wait(context, order.first, 1, 0) == GMM_OK;
+  RESULT(gmm_resume_wait(context, order.second, 1, 0), GMM_ERROR_NOT_READY);
+  return has_first;
+}
 static void higher_priorities_resume_first(void) {
   gmm_tag_desc low = {.struct_size = sizeof low, .contents = GMM_CONTENTS_HOST, .priority = -5}, high = low;
   high.priority = 9;
   gmm_tag first = 0, second = 0;
-  OK(gmm_tag_create(context, "low", &low, &first));
-  OK(gmm_tag_create(context, "high", &high, &second));
-  CHECK_EQUAL(pause_info(first).priority, -5);
-  CHECK_EQUAL(pause_info(second).priority, 9);
+  OK(gmm_tag_create(context, "low", &low, &second));
+  OK(gmm_tag_create(context, "high", &high, &first));
+  CHECK_EQUAL(pause_info(second).priority, -5);
+  CHECK_EQUAL(pause_info(first).priority, 9);
   void *one = ALLOC_TAG(100000, first), *two = ALLOC_TAG(100000, second);
   write_pattern(one, 100000, 1, GMM_STREAM_DEFAULT);
   write_pattern(two, 100000, 2, GMM_STREAM_DEFAULT);
+  order.first = one;
+  order.second = two;
   OK(gmm_pause(context, NULL, NULL));
+  const gmm_pause_desc desc = {.struct_size = sizeof desc, .progress = {stop_after_the_first, NULL}};
+  RESULT(gmm_resume(context, &desc, NULL), GMM_ERROR_CANCELLED);
+  CHECK_EQUAL(query(one).state, GMM_STATE_ACTIVE);
+  CHECK_EQUAL(query(two).state, GMM_STATE_PAUSED);
+  CHECK_PATTERN(one, 100000, 1);
   OK(gmm_resume(context, NULL, NULL));
   CHECK_PATTERN(one, 100000, 1);
   CHECK_PATTERN(two, 100000, 2);

@@ -5,18 +5,6 @@
 #include "counted_allocator.h"
 #include "fault_support.h"
 
-static gmm_heap *make_heap(uint64_t limit, gmm_tag tag) {
-  gmm_heap_desc desc = {.struct_size = sizeof desc, .kind = kind, .device = device, .tag = tag, .limit = limit};
-  gmm_heap *heap = NULL;
-  MUST(gmm_heap_create(context, &desc, &heap));
-  return heap;
-}
-static void *take(gmm_heap *heap, uint64_t size) {
-  void *block = NULL;
-  MUST(gmm_heap_alloc(heap, size, 0, 0, GMM_STREAM_DEFAULT, &block));
-  return block;
-}
-static void give(void *block) { OK(gmm_free(context, block, GMM_STREAM_DEFAULT)); }
 static uint64_t held(void) { return stats().reserved_bytes; }
 static void trim(void) {
   OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
@@ -28,7 +16,7 @@ static uint64_t (*count_of_driver)(const char *entry);
 static uint64_t driver_calls(void) { return count_of_driver != NULL ? count_of_driver(NULL) : stats().backend_calls; }
 
 static void it_is_held_until_it_ends(void) {
-  gmm_heap *heap = make_heap(0, 0);
+  gmm_heap *heap = HEAP();
   OK(gmm_heap_reserve(heap, 64 * MIB - 5));
   CHECK_EQUAL(held(), 64 * MIB);
   CHECK_EQUAL(stats().live_bytes, 0);
@@ -40,11 +28,11 @@ static void it_is_held_until_it_ends(void) {
   CHECK_EQUAL(held(), 64 * MIB);
   // The whole is one run: one block may have it.
   const uint64_t calls = driver_calls();
-  void *all = take(heap, 64 * MIB);
+  void *all = take_of(heap, 64 * MIB);
   CHECK_EQUAL(driver_calls(), calls);
   write_pattern(all, 64 * MIB, 3, GMM_STREAM_DEFAULT);
   CHECK_PATTERN(all, 64 * MIB, 3);
-  give(all);
+  FREE(all);
   OK(gmm_heap_reserve(heap, 0));
   CHECK_EQUAL(held(), 64 * MIB);  // for the next trim
   trim();
@@ -53,11 +41,11 @@ static void it_is_held_until_it_ends(void) {
 }
 
 static void a_heap_with_a_reserve_can_be_destroyed(void) {
-  gmm_heap *heap = make_heap(0, 0);
+  gmm_heap *heap = HEAP();
   OK(gmm_heap_reserve(heap, 8 * MIB));
-  void *block = take(heap, 5000);
+  void *block = take_of(heap, 5000);
   RESULT(gmm_heap_destroy(heap), GMM_ERROR_BUSY);
-  give(block);
+  FREE(block);
   trim();
   CHECK_EQUAL(held(), 8 * MIB);  // the refused end took nothing
   OK(gmm_heap_destroy(heap));
@@ -65,7 +53,7 @@ static void a_heap_with_a_reserve_can_be_destroyed(void) {
 }
 
 static void a_later_number_replaces_it(void) {
-  gmm_heap *heap = make_heap(0, 0);
+  gmm_heap *heap = HEAP();
   OK(gmm_heap_reserve(heap, 16 * MIB));
   OK(gmm_heap_reserve(heap, 48 * MIB));
   CHECK_EQUAL(held(), 48 * MIB);
@@ -79,8 +67,8 @@ static void a_later_number_replaces_it(void) {
 }
 
 static void live_blocks_count_and_dedicated_ones_do_not(void) {
-  gmm_heap *heap = make_heap(0, 0);
-  void *block = take(heap, 30 * MIB), *alone = NULL;
+  gmm_heap *heap = HEAP();
+  void *block = take_of(heap, 30 * MIB), *alone = NULL;
   const uint64_t before = held();
   OK(gmm_heap_reserve(heap, before));
   CHECK_EQUAL(held(), before);
@@ -88,17 +76,17 @@ static void live_blocks_count_and_dedicated_ones_do_not(void) {
   const uint64_t of_alone = held() - before;
   OK(gmm_heap_reserve(heap, before + 4 * MIB));
   CHECK_EQUAL(held(), before + of_alone + 4 * MIB);
-  give(alone);
+  FREE(alone);
   trim();
   CHECK_EQUAL(held(), before + 4 * MIB);
-  give(block);
+  FREE(block);
   trim();
   CHECK_EQUAL(held(), before + 4 * MIB);
   OK(gmm_heap_destroy(heap));
 }
 
 static void all_or_nothing(void) {
-  gmm_heap *heap = make_heap(64 * MIB, 0);
+  gmm_heap *heap = HEAP(.limit = 64 * MIB);
   OK(gmm_heap_reserve(heap, 16 * MIB));
   const uint64_t before = held(), extents = stats().extents;
   RESULT(gmm_heap_reserve(heap, 80 * MIB), GMM_ERROR_LIMIT_EXCEEDED);
@@ -111,9 +99,9 @@ static void all_or_nothing(void) {
   CHECK_EQUAL(held(), 64 * MIB);
   // Others' free memory goes back where a limit stands in the way.
   const gmm_scope_desc scope = scope_of(GMM_SCOPE_DEVICE, device, 0, 0);
-  give(ALLOC(40 * MIB));
+  FREE(ALLOC(40 * MIB));
   OK(gmm_limit_set(context, &scope, 110 * MIB));
-  gmm_heap *other = make_heap(0, 0);
+  gmm_heap *other = HEAP();
   OK(gmm_heap_reserve(other, 32 * MIB));
   CHECK_EQUAL(held(), 96 * MIB);
   OK(gmm_heap_destroy(other));
@@ -122,12 +110,12 @@ static void all_or_nothing(void) {
 }
 
 static void idle_memory_above_it_goes(void) {
-  gmm_heap *heap = make_heap(0, 0);
+  gmm_heap *heap = HEAP();
   OK(gmm_heap_reserve(heap, 24 * MIB));
   void *blocks[20];
-  for (unsigned i = 0; i < 20; ++i) blocks[i] = take(heap, 5 * MIB);
+  for (unsigned i = 0; i < 20; ++i) blocks[i] = take_of(heap, 5 * MIB);
   CHECK(held() >= 100 * MIB);
-  for (unsigned i = 0; i < 20; ++i) give(blocks[i]);
+  for (unsigned i = 0; i < 20; ++i) FREE(blocks[i]);
   OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
   OK(gmm_context_set_decommit(context, 10));
   SOON(held() < 72 * MIB);
@@ -141,9 +129,9 @@ static void idle_memory_above_it_goes(void) {
 
 static void a_pause_takes_it_and_it_may_come_back(void) {
   const gmm_tag tag = make_tag("reserved", GMM_CONTENTS_HOST);
-  gmm_heap *heap = make_heap(0, tag);
+  gmm_heap *heap = HEAP(.tag = tag);
   OK(gmm_heap_reserve(heap, 16 * MIB));
-  void *block = take(heap, 100000);
+  void *block = take_of(heap, 100000);
   write_pattern(block, 100000, 5, GMM_STREAM_DEFAULT);
   const gmm_pause_desc desc = {.struct_size = sizeof desc, .tags = &tag, .tag_count = 1};
   OK(gmm_pause(context, &desc, NULL));
@@ -152,7 +140,7 @@ static void a_pause_takes_it_and_it_may_come_back(void) {
   CHECK_PATTERN(block, 100000, 5);
   OK(gmm_heap_reserve(heap, 16 * MIB));
   CHECK_EQUAL(held(), 16 * MIB);
-  give(block);
+  FREE(block);
   OK(gmm_heap_destroy(heap));
 }
 
@@ -160,16 +148,16 @@ static void a_pause_takes_it_and_it_may_come_back(void) {
 // eighth of its pages.
 static void it_is_touched(void) {
   if (!on_host_backend()) SKIP("the driver's memory has its pages from the start");
-  gmm_heap *heap = make_heap(0, 0);
+  gmm_heap *heap = HEAP();
   OK(gmm_heap_reserve(heap, 32 * MIB));
-  void *block = take(heap, 32 * MIB);
+  void *block = take_of(heap, 32 * MIB);
   struct rusage before, after;
   getrusage(RUSAGE_SELF, &before);
   memset(block, 1, 32 * MIB);
   getrusage(RUSAGE_SELF, &after);
   CHECK_MESSAGE(after.ru_minflt - before.ru_minflt < 2048, "%ld faults for 8192 pages",
                 after.ru_minflt - before.ru_minflt);
-  give(block);
+  FREE(block);
   OK(gmm_heap_destroy(heap));
 }
 
@@ -185,25 +173,33 @@ static uint64_t any_size(uint64_t *state) {
   const uint64_t power = any(state) % 12;  // 512 bytes to 2 MiB, each power of two alike
   return (512u << power) + any(state) % (512u << power);
 }
+// By the plain calls, or by those that wait for nothing. Returns how often one was refused; all blocks are free again.
+static uint64_t replace_at_random(gmm_heap *heap, unsigned steps, bool tries) {
+  static void *blocks[LIVE];
+  uint64_t state = 88172645463325252u, refused = 0;
+  for (unsigned i = 0; i < LIVE + steps; ++i) {
+    void **block = &blocks[i < LIVE ? i : any(&state) % LIVE];
+    const uint64_t size = any_size(&state);
+    if (i >= LIVE) refused += (tries ? gmm_try_free : gmm_free)(context, *block, GMM_STREAM_DEFAULT) != GMM_OK;
+    refused += (tries ? gmm_heap_try_alloc : gmm_heap_alloc)(heap, size, 0, 0, GMM_STREAM_DEFAULT, block) != GMM_OK;
+  }
+  CHECK_EQUAL(stats().live_blocks, LIVE);
+  for (unsigned i = 0; i < LIVE; ++i)
+    refused += (tries ? gmm_try_free : gmm_free)(context, blocks[i], GMM_STREAM_DEFAULT) != GMM_OK;
+  return refused;
+}
+
 static void a_million_random_operations_call_no_driver(void) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   const unsigned steps = 10000;
 #else
   const unsigned steps = 500000;  // of a free and an allocation
 #endif
-  static void *blocks[LIVE];
-  gmm_heap *heap = make_heap(0, 0);
-  uint64_t state = 88172645463325252u;
+  gmm_heap *heap = HEAP();
   // 256 live blocks have at most 122 MiB at once here, 0.3 MiB each.
   OK(gmm_heap_reserve(heap, 160 * MIB));
   const uint64_t calls = driver_calls(), bytes = held();
-  for (unsigned i = 0; i < LIVE; ++i) blocks[i] = take(heap, any_size(&state));
-  for (unsigned i = 0; i < steps; ++i) {
-    const unsigned at = (unsigned)(any(&state) % LIVE);
-    give(blocks[at]);
-    blocks[at] = take(heap, any_size(&state));
-  }
-  for (unsigned i = 0; i < LIVE; ++i) give(blocks[i]);
+  CHECK_EQUAL(replace_at_random(heap, steps, false), 0);
   CHECK_EQUAL(driver_calls(), calls);
   CHECK_EQUAL(held(), bytes);
   OK(gmm_heap_destroy(heap));
@@ -213,43 +209,32 @@ static void a_million_random_operations_call_no_driver(void) {
 
 // Everything from a reserve, by the try forms: no refusal, no driver call, no call of the host allocator.
 static void a_thread_may_never_wait(void) {
-  const unsigned steps = 100000;
-  static void *blocks[LIVE];
   gmm_context_desc desc = counted_desc();
   if (on_host_backend()) desc.host_devices = device_count();
   atomic_store(&counted.fail_at, -1);
   OK(gmm_context_release(context));
   context = NULL;
   MUST(gmm_context_create(&desc, &context));
-  gmm_heap *heap = make_heap(0, 0);
-  uint64_t state = 88172645463325252u;
+  gmm_heap *heap = HEAP();
   OK(gmm_heap_reserve(heap, 160 * MIB));
-  give(take(heap, 5000));  // the thread uses the heap for the first time
+  FREE(take_of(heap, 5000));  // the thread uses the heap for the first time
   const uint64_t calls = driver_calls();
   const int64_t asked = atomic_load(&counted.calls);
-  uint64_t refused = 0;
-  for (unsigned i = 0; i < LIVE + steps; ++i) {
-    const unsigned at = i < LIVE ? i : (unsigned)(any(&state) % LIVE);
-    if (i >= LIVE) refused += gmm_try_free(context, blocks[at], GMM_STREAM_DEFAULT) != GMM_OK;
-    refused += gmm_heap_try_alloc(heap, any_size(&state), 0, 0, GMM_STREAM_DEFAULT, &blocks[at]) != GMM_OK;
-  }
-  CHECK_EQUAL(refused, 0);
+  CHECK_EQUAL(replace_at_random(heap, 100000, true), 0);
   CHECK_EQUAL(driver_calls(), calls);
   CHECK_EQUAL(atomic_load(&counted.calls), asked);
-  CHECK_EQUAL(stats().live_blocks, LIVE);
-  for (unsigned i = 0; i < LIVE; ++i) RESULT(gmm_try_free(context, blocks[i], GMM_STREAM_DEFAULT), GMM_OK);
   CHECK_EQUAL(stats().live_blocks, 0);
   CHECK_EQUAL(stats().allocations, stats().frees);
   OK(gmm_heap_destroy(heap));
   CHECK_EQUAL(atomic_load(&counted.wrong), 0);
 }
 
-// What is larger than the free memory is refused, and the heap does not grow.
-static void what_does_not_fit_is_refused(void) {
-  gmm_heap *heap = make_heap(0, 0);
+// A request that is larger than the free memory is refused, and the heap does not grow.
+static void a_request_beyond_the_free_memory_is_refused(void) {
+  gmm_heap *heap = HEAP();
   void *block = NULL;
   OK(gmm_heap_reserve(heap, 8 * MIB));
-  give(take(heap, 5000));
+  FREE(take_of(heap, 5000));
   RESULT(gmm_heap_try_alloc(heap, 9 * MIB, 0, 0, GMM_STREAM_DEFAULT, &block), GMM_ERROR_NOT_READY);
   CHECK(block == NULL);
   CHECK_EQUAL(held(), 8 * MIB);
@@ -263,11 +248,9 @@ static void what_does_not_fit_is_refused(void) {
 // Memory that another stream freed last needs an event between the two: the plain form makes it.
 static void another_streams_memory_is_refused(void) {
   if (!on_host_backend()) SKIP("only the driver knows whether a stream is captured");
-  gmm_heap *heap = make_heap(0, 0);
-  gmm_stream one = NULL, other = NULL;
+  gmm_heap *heap = HEAP();
+  gmm_stream one = open_stream(), other = open_stream();
   void *block = NULL;
-  MUST(gmm_stream_create(context, STREAM_ON(device), &one));
-  MUST(gmm_stream_create(context, STREAM_ON(device), &other));
   OK(gmm_heap_reserve(heap, 128 * MIB));
   MUST(gmm_heap_alloc(heap, 128 * MIB, 0, 0, one, &block));
   OK(gmm_free(context, block, one));  // too large for a thread's cache
@@ -282,12 +265,12 @@ static void another_streams_memory_is_refused(void) {
 // A pause has the heap's lock for as long as its program likes.
 static void a_held_lock_is_not_waited_for(void) {
   const gmm_tag tag = make_tag("held", GMM_CONTENTS_HOST);
-  gmm_heap *heap = make_heap(0, tag);
+  gmm_heap *heap = HEAP(.tag = tag);
   blocker hold = BLOCKER;
   void *kept = NULL, *block = NULL, *freed = NULL;
   OK(gmm_heap_reserve(heap, 16 * MIB));
-  kept = take(heap, MIB);
-  freed = take(heap, 70 * MIB);  // too large for a cache
+  kept = take_of(heap, MIB);
+  freed = take_of(heap, 70 * MIB);  // too large for a cache
   write_pattern(kept, MIB, 5, GMM_STREAM_DEFAULT);
   gmm_ticket *ticket = start_held(true, &tag, &hold);
   RESULT(gmm_heap_try_alloc(heap, MIB, 0, 0, GMM_STREAM_DEFAULT, &block), GMM_ERROR_NOT_READY);
@@ -298,8 +281,8 @@ static void a_held_lock_is_not_waited_for(void) {
   const gmm_pause_desc desc = {.struct_size = sizeof desc, .tags = &tag, .tag_count = 1};
   OK(gmm_resume(context, &desc, NULL));
   CHECK_PATTERN(kept, MIB, 5);
-  give(kept);
-  give(freed);
+  FREE(kept);
+  FREE(freed);
   OK(gmm_heap_destroy(heap));
 }
 
@@ -316,7 +299,7 @@ int main(void) {
   KINDS(it_is_touched, ALL_KINDS);
   KINDS(a_million_random_operations_call_no_driver, ALL_KINDS);
   KINDS(a_thread_may_never_wait, ALL_KINDS);
-  KINDS(what_does_not_fit_is_refused, ALL_KINDS);
+  KINDS(a_request_beyond_the_free_memory_is_refused, ALL_KINDS);
   KINDS(another_streams_memory_is_refused, ALL_KINDS);
   KINDS(a_held_lock_is_not_waited_for, 1u << GMM_KIND_VMM);
   return finish_clean();

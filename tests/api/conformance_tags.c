@@ -13,7 +13,7 @@ static gmm_tag_info pause_info(gmm_tag tag) {
 static gmm_tag tag_of_alloc(void) {
   void *block = ALLOC(1000);
   gmm_tag tag = query(block).tag;
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  FREE(block);
   return tag;
 }
 
@@ -31,19 +31,9 @@ static void names_find_tags(void) {
   again = 77;
   desc.contents = GMM_CONTENTS_HOST;
   RESULT(gmm_tag_create(context, "model", &desc, &again), GMM_ERROR_INVALID_VALUE);
-  desc.contents = GMM_CONTENTS_FILE;
-  desc.priority = 4;
-  RESULT(gmm_tag_create(context, "model", &desc, &again), GMM_ERROR_INVALID_VALUE);
-  RESULT(gmm_tag_create(context, "", NULL, &again), GMM_ERROR_INVALID_VALUE);
-  char name[65];
-  memset(name, 'x', 64);
-  name[64] = 0;
-  RESULT(gmm_tag_create(context, name, NULL, &again), GMM_ERROR_INVALID_VALUE);
-  desc.contents = 9;
-  RESULT(gmm_tag_create(context, "odd", &desc, &again), GMM_ERROR_INVALID_VALUE);
-  RESULT(gmm_tag_find(context, "nobody", &again), GMM_ERROR_INVALID_TAG);
-  CHECK(strstr(gmm_last_error_message(), "nobody") != NULL);
   CHECK_EQUAL(again, 77);
+  char name[64];
+  memset(name, 'x', 63);
   name[63] = 0;
   OK(gmm_tag_create(context, name, NULL, &tag));
   CHECK(strcmp(pause_info(tag).name, name) == 0);
@@ -51,21 +41,9 @@ static void names_find_tags(void) {
   OK(gmm_tag_create(context, given, NULL, &tag));
   memset(given, 'z', 6);
   CHECK(strcmp(pause_info(tag).name, "copied") == 0);
-  RESULT(gmm_tag_push(context, 3998), GMM_ERROR_INVALID_TAG);
   gmm_tag_info info = {.struct_size = sizeof info};
-  RESULT(gmm_tag_query(context, 3998, &info), GMM_ERROR_INVALID_TAG);
   OK(gmm_tag_query(context, GMM_TAG_DEFAULT, &info));
   CHECK_EQUAL(info.tag, GMM_TAG_DEFAULT);
-}
-
-static char snapshot_text[65536];
-static int32_t keep_snapshot(void *user, const char *text, uint64_t size) {
-  uint64_t *used = user;
-  if (size >= sizeof snapshot_text - *used) return 1;
-  memcpy(snapshot_text + *used, text, size);
-  *used += size;
-  snapshot_text[*used] = 0;
-  return 0;
 }
 
 // A snapshot is JSON, and JSON is UTF-8.
@@ -85,10 +63,10 @@ static void names_are_utf8(void) {
   RESULT(gmm_tag_query(context, GMM_TAG_DEFAULT + 1, &info), GMM_ERROR_INVALID_TAG);  // none was made
   gmm_tag tag = make_tag("\xc3\xa9\"\\\n\x01\xf0\x9f\x98\x80", GMM_CONTENTS_DROP);
   void *block = ALLOC_TAG(1000, tag);
-  uint64_t used = 0;
-  OK(write_snapshot(context, keep_snapshot, &used));
-  CHECK(strstr(snapshot_text, "\"\xc3\xa9\\u0022\\u005c\\u000a\\u0001\xf0\x9f\x98\x80\"") != NULL);
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  char *text = snapshot_text();
+  CHECK(strstr(text, "\"\xc3\xa9\\u0022\\u005c\\u000a\\u0001\xf0\x9f\x98\x80\"") != NULL);
+  free(text);
+  FREE(block);
 }
 
 static gmm_tag seen_by_thread[3];
@@ -113,7 +91,7 @@ static void tags_nest_for_each_thread(void) {
   CHECK_EQUAL(tag_of_alloc(), b);
   void *named = ALLOC_TAG(1000, c);
   CHECK_EQUAL(query(named).tag, c);  // named in the descriptor
-  OK(gmm_free(context, named, GMM_STREAM_DEFAULT));
+  FREE(named);
   pthread_t thread;
   REQUIRE(pthread_create(&thread, NULL, thread_with_own_tags, &c) == 0);
   pthread_join(thread, NULL);
@@ -184,7 +162,7 @@ static void many_tags_are_made(void) {
     void *block = ALLOC_TAG(1000, found);
     CHECK_EQUAL(query(block).tag, found);
     CHECK_EQUAL(stats_of(GMM_SCOPE_TAG, 0, found, 0).live_blocks, 1);
-    OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+    FREE(block);
   }
   CHECK_EQUAL(stats().live_tags, 3);
 }
@@ -210,7 +188,7 @@ static void an_empty_tag_is_destroyed(void) {
   RESULT(gmm_tag_destroy(context, tag), GMM_ERROR_BUSY);
   CHECK(strstr(gmm_last_error_message(), "short") != NULL);
   CHECK_EQUAL(query(block).state, GMM_STATE_ACTIVE);
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  FREE(block);
   CHECK(stats().reserved_bytes > 0);
   OK(gmm_tag_destroy(context, tag));
   CHECK_EQUAL(stats().reserved_bytes, 0);  // its memory went back

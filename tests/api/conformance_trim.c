@@ -4,22 +4,12 @@
 
 #include "../support/gmm_test.h"
 
-static gmm_result try_alloc(uint64_t size, gmm_tag tag, void **out) {
-  gmm_alloc_desc desc = alloc_desc();
-  desc.tag = tag;
-  return gmm_alloc(context, size, &desc, out);
-}
-static void set_limit(uint32_t flags, gmm_tag tag, uint64_t bytes) {
-  const gmm_scope_desc scope = scope_of(flags, device, tag, 0);
-  OK(gmm_limit_set(context, &scope, bytes));
-}
-
 static void trim_gives_everything_back(void) {
   void *blocks[100];
   for (unsigned i = 0; i < 100; ++i) blocks[i] = ALLOC(1000 + i * i * 150);
   uint64_t held = stats().reserved_bytes;
   CHECK(held > 0);
-  for (unsigned i = 1; i < 100; ++i) OK(gmm_free(context, blocks[i], GMM_STREAM_DEFAULT));
+  for (unsigned i = 1; i < 100; ++i) FREE(blocks[i]);
   OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
   write_pattern(blocks[0], 1000, 7, GMM_STREAM_DEFAULT);
   uint64_t bytes = 0;
@@ -30,10 +20,9 @@ static void trim_gives_everything_back(void) {
   CHECK(bytes > 0);
   CHECK_PATTERN(blocks[0], 1000, 7);
   CHECK(after.reserved_bytes <= 8 * MIB);
-  OK(gmm_free(context, blocks[0], GMM_STREAM_DEFAULT));
+  FREE(blocks[0]);
   OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
-  OK(gmm_trim(context, NULL, NULL));
-  CHECK_EQUAL(stats().reserved_bytes, 0);
+  NOTHING_STAYS();
   CHECK_EQUAL(stats().extents, 0);
   CHECK(stats().peak_reserved_bytes >= held);
   bytes = 5;
@@ -45,8 +34,7 @@ static void trim_gives_everything_back(void) {
 static void trim_keeps_to_its_scope(void) {
   gmm_tag a = make_tag("a", GMM_CONTENTS_DROP), b = make_tag("b", GMM_CONTENTS_DROP);
   void *x = ALLOC_TAG(4 * MIB, a), *y = ALLOC_TAG(4 * MIB, b);
-  OK(gmm_free(context, x, GMM_STREAM_DEFAULT));
-  OK(gmm_free(context, y, GMM_STREAM_DEFAULT));
+  FREE(x, y);
   OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
   gmm_scope_desc scope = {.struct_size = sizeof scope, .flags = GMM_SCOPE_TAG, .tag = a};
   uint64_t bytes = 0;
@@ -65,16 +53,13 @@ static void trim_keeps_to_its_scope(void) {
 
 static void reset_ends_all_blocks(void) {
   gmm_tag tag = make_tag("stays", GMM_CONTENTS_HOST);
-  gmm_heap *heap = NULL;
-  gmm_heap_desc heap_desc = {.struct_size = sizeof heap_desc, .kind = kind, .device = device};
-  MUST(gmm_heap_create(context, &heap_desc, &heap));
+  gmm_heap *heap = HEAP();
   void *blocks[60], *from_heap = NULL;
   for (unsigned i = 0; i < 60; ++i)
     REQUIRE((blocks[i] = ALLOC_TAG(500 + i * 9000, i % 2 ? tag : GMM_TAG_DEFAULT)) != NULL);
-  for (unsigned i = 0; i < 20; ++i) OK(gmm_free(context, blocks[i], GMM_STREAM_DEFAULT));
+  FREE_ALL(blocks, 20);
   OK(gmm_heap_alloc(heap, 5000, 0, 0, GMM_STREAM_DEFAULT, &from_heap));
-  gmm_stream stream = 0;
-  MUST(gmm_stream_create(context, STREAM_ON(device), &stream));
+  gmm_stream stream = open_stream();
   gate hold;
   gate_close(&hold, stream, 0.05);
   OK(gmm_fill(context, blocks[59], 1, 500, stream));
@@ -101,8 +86,8 @@ static void reset_ends_all_blocks(void) {
   for (unsigned i = 0; i < 60; ++i) REQUIRE((blocks[i] = ALLOC_TAG(500 + i * 9000, tag)) != NULL);
   for (unsigned i = 0; i < 60; ++i) write_pattern(blocks[i], 500, i, GMM_STREAM_DEFAULT);
   for (unsigned i = 0; i < 60; ++i) CHECK_PATTERN(blocks[i], 500, i);
-  for (unsigned i = 0; i < 60; ++i) OK(gmm_free(context, blocks[i], GMM_STREAM_DEFAULT));
-  OK(gmm_free(context, from_heap, GMM_STREAM_DEFAULT));
+  FREE_ALL(blocks, 60);
+  FREE(from_heap);
   OK(gmm_heap_destroy(heap));
   OK(gmm_stream_destroy(context, stream));
 }
@@ -110,7 +95,7 @@ static void reset_ends_all_blocks(void) {
 static void defer_puts_trims_off(void) {
   RESULT(gmm_defer_end(context), GMM_ERROR_UNBALANCED);
   void *block = ALLOC(20 * MIB);
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  FREE(block);
   OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
   OK(gmm_defer_begin(context));
   OK(gmm_defer_begin(context));
@@ -130,7 +115,7 @@ static void a_dedicated_free_is_deferred(void) {
   OK(gmm_defer_begin(context));
   void *block = ALLOC_FLAGS(5 * MIB, GMM_ALLOC_DEDICATED);
   uint64_t calls = stats().backend_calls;
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  FREE(block);
   CHECK_EQUAL(stats().backend_calls, calls);
   CHECK_EQUAL(stats().live_blocks, 0);
   OK(gmm_defer_end(context));
@@ -142,9 +127,9 @@ static void an_allocation_that_would_fail_ends_the_wait(void) {
   void *block = NULL;
   OK(gmm_defer_begin(context));
   OK(try_alloc(20 * MIB, a, &block));
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  FREE(block);
   OK(try_alloc(20 * MIB, b, &block));
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  FREE(block);
   OK(gmm_defer_end(context));
 }
 
@@ -155,11 +140,10 @@ static void *open_later(void *user) {
   return NULL;
 }
 
-// A host far ahead of its device: what is free is still used by queued work, and is waited for rather than as much
+// A host far ahead of its device: free memory is still used by queued work, and is waited for rather than as much
 // taken again.
-static void what_queued_work_still_uses_is_waited_for(void) {
-  gmm_stream stream = NULL;
-  MUST(gmm_stream_create(context, STREAM_ON(device), &stream));
+static void growth_waits_for_memory_that_queued_work_uses(void) {
+  gmm_stream stream = open_stream();
   void *first = ALLOC_STREAM(160 * MIB, stream), *between = ALLOC_STREAM(32 * MIB, stream);
   gate hold;
   gate_close(&hold, stream, GATE_S);
@@ -172,15 +156,13 @@ static void what_queued_work_still_uses_is_waited_for(void) {
   CHECK_MESSAGE(stats().reserved_bytes <= 256 * MIB, "%llu MiB are held for 224",
                 (unsigned long long)(stats().reserved_bytes / MIB));
   pthread_join(opener, NULL);
-  OK(gmm_free(context, larger, stream));
-  OK(gmm_free(context, between, stream));
+  FREE_ON(stream, larger, between);
   OK(gmm_stream_destroy(context, stream));
 }
 
-// Not for ever: the work may itself wait for who allocates here.
+// The wait has an end: the work may itself wait for the thread that allocates here.
 static void that_wait_ends(void) {
-  gmm_stream stream = NULL;
-  MUST(gmm_stream_create(context, STREAM_ON(device), &stream));
+  gmm_stream stream = open_stream();
   void *first = ALLOC_STREAM(160 * MIB, stream);
   gate hold;
   gate_close(&hold, stream, 200);  // each of the few thousand looks may take a busy machine some milliseconds
@@ -196,33 +178,28 @@ static void that_wait_ends(void) {
 // As a garbage collector frees: after the end of the stream that the memory was used on.
 static void frees_on_a_destroyed_stream_go_back(void) {
   gmm_tag first = make_tag("first", GMM_CONTENTS_DROP), second = make_tag("second", GMM_CONTENTS_DROP);
-  gmm_stream other = NULL;
-  MUST(gmm_stream_create(context, STREAM_ON(device), &other));
+  gmm_stream other = open_stream();
   for (unsigned round = 0; round < 3; ++round) {
-    gmm_stream gone = NULL;
-    MUST(gmm_stream_create(context, STREAM_ON(device), &gone));
+    gmm_stream gone = open_stream();
     void *a = alloc_here(__LINE__, 8 * MIB, first, gone, 0), *b = ALLOC_TAG(8 * MIB, second);
     void *small = alloc_here(__LINE__, 1000, first, gone, 0), *used = alloc_here(__LINE__, 8 * MIB, second, gone, 0);
     OK(gmm_record_use(context, used, other));
     OK(gmm_stream_destroy(context, gone));
-    OK(gmm_free(context, a, gone));
-    OK(gmm_free(context, small, gone));
-    OK(gmm_free(context, used, gone));
-    OK(gmm_free(context, b, GMM_STREAM_DEFAULT));
+    FREE_ON(gone, a, small, used);
+    FREE(b);
     if (round == 2) break;
     uint64_t bytes = 0;
     OK(gmm_trim(context, NULL, &bytes));
     CHECK(bytes >= 24 * MIB);
     CHECK_EQUAL(stats().reserved_bytes, 0);
   }
-  // Nor does it stand in the way of an allocation that wants all there may be.
+  // The memory does not stand in the way of an allocation of all that the limit allows.
   set_limit(GMM_SCOPE_DEVICE, 0, 32 * MIB);
   void *all = NULL;
   OK(try_alloc(32 * MIB, GMM_TAG_CURRENT, &all));
-  OK(gmm_free(context, all, GMM_STREAM_DEFAULT));
+  FREE(all);
   OK(gmm_stream_destroy(context, other));
-  OK(gmm_trim(context, NULL, NULL));
-  CHECK_EQUAL(stats().reserved_bytes, 0);
+  NOTHING_STAYS();
 }
 
 // The driver takes back whole extents, so what survives in one keeps all of it.
@@ -232,16 +209,15 @@ static void small_survivors_hold_little(void) {
   for (unsigned i = 0; i < BLOCKS; ++i) REQUIRE((blocks[i] = ALLOC(SIZE)) != NULL);
   const uint64_t before = stats().reserved_bytes;
   for (unsigned i = 0; i < BLOCKS; ++i)
-    if (i % EACH != 0) OK(gmm_free(context, blocks[i], GMM_STREAM_DEFAULT));
+    if (i % EACH != 0) FREE(blocks[i]);
   OK(gmm_trim(context, NULL, NULL));
   CHECK_MESSAGE(stats().reserved_bytes <= 2 * MIB * (BLOCKS / EACH), "%u survivors of 64 KiB hold %llu MiB of %llu",
                 BLOCKS / EACH, (unsigned long long)(stats().reserved_bytes / MIB), (unsigned long long)(before / MIB));
-  for (unsigned i = 0; i < BLOCKS; i += EACH) OK(gmm_free(context, blocks[i], GMM_STREAM_DEFAULT));
-  OK(gmm_trim(context, NULL, NULL));
-  CHECK_EQUAL(stats().reserved_bytes, 0);
+  for (unsigned i = 0; i < BLOCKS; i += EACH) FREE(blocks[i]);
+  NOTHING_STAYS();
 }
 
-// What a heap of one small block holds: the least that the driver gives.
+// A heap of one small block holds the least that the driver gives.
 static void small_tags_hold_little(void) {
   enum { TAGS = 50 };
   void *blocks[TAGS];
@@ -252,9 +228,8 @@ static void small_tags_hold_little(void) {
   }
   CHECK_MESSAGE(stats().reserved_bytes <= TAGS * 2 * MIB, "%u blocks of 256 bytes hold %llu MiB", TAGS,
                 (unsigned long long)(stats().reserved_bytes / MIB));
-  for (unsigned i = 0; i < TAGS; ++i) OK(gmm_free(context, blocks[i], GMM_STREAM_DEFAULT));
-  OK(gmm_trim(context, NULL, NULL));
-  CHECK_EQUAL(stats().reserved_bytes, 0);
+  FREE_ALL(blocks, TAGS);
+  NOTHING_STAYS();
 }
 
 int main(void) {
@@ -267,7 +242,7 @@ int main(void) {
   KINDS(an_allocation_that_would_fail_ends_the_wait, ALL_KINDS);
   KINDS(small_survivors_hold_little, ALL_KINDS);
   KINDS(small_tags_hold_little, ALL_KINDS);
-  KINDS(what_queued_work_still_uses_is_waited_for, 1u << GMM_KIND_VMM);
+  KINDS(growth_waits_for_memory_that_queued_work_uses, 1u << GMM_KIND_VMM);
   KINDS(that_wait_ends, 1u << GMM_KIND_VMM);
   return finish_clean();
 }

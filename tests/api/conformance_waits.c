@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "fault_support.h"
-#include "ipc_second_process.h"
+#include "ipc_support.h"
 
 enum {
 #define FUNCTION(name) FN_##name,
@@ -306,7 +306,7 @@ static void exports(void) {
   gmm_ipc_handle handle;
   STEP(gmm_ipc_export, context, world.block, &handle);
   void *own = NULL;
-  gmm_ipc_import_desc desc = import_desc();
+  gmm_ipc_import_desc desc = import_desc(60000);
   STEP(gmm_ipc_import, context, &handle, &desc, &own);
   STEP(gmm_ipc_close, context, own);
   gmm_ipc_fd_info info = {.struct_size = sizeof info};
@@ -325,7 +325,7 @@ static void exports(void) {
 static void shared_events(void) {
   gmm_event *event = NULL, *same = NULL;
   gmm_ipc_handle handle;
-  gmm_ipc_import_desc desc = import_desc();
+  gmm_ipc_import_desc desc = import_desc(60000);
   note(FN_gmm_event_export);
   note(FN_gmm_event_import);
   const gmm_result result = CALL(gmm_event_create, context, SHARED_EVENT_ON(device), &event);
@@ -351,19 +351,17 @@ static void semaphores(void) {
 }
 static void an_import_from_another_process(void) {
   if (!world.is_exported) return;
-  gmm_ipc_import_desc desc = import_desc();
+  gmm_ipc_import_desc desc = import_desc(60000);
   STEP(gmm_ipc_import, context, &world.exporter_handle, &desc, &world.imported[1]);
   close_unless_work_is_held(&world.imported[1]);
 }
 // Another process asks this one for memory of the other tag.
 static void an_importer(void) {
   if (!world.is_exported) return;
-  second_process process = start("read", MIB, 3);
-  if (!send_bytes(process.to, &world.handle, sizeof world.handle)) step_failed("an importer", "it ended");
-  const int code = second_wait(&process);
-  char why[32];
-  snprintf(why, sizeof why, "it ended with %d", code);
-  if (code != 0) step_failed("an importer", why);
+  second_process process = start_other();
+  const gmm_result result = other_reads(&process, &world.handle, MIB, 3, 60000);
+  if (result != GMM_OK) step_failed("an importer", gmm_result_name(result));
+  end_other(&process);
 }
 static void traces(void) {
   char path[64];
@@ -566,8 +564,8 @@ static void set_up(int held) {
   MUST(gmm_pause(context, &pause, NULL));
   world.is_exported = gmm_ipc_export(context, world.block, &world.handle) == GMM_OK;
   if (!world.is_exported) return;
-  world.exporter = start("export", MIB, 8);
-  REQUIRE(receive_bytes(world.exporter.from, &world.exporter_handle, sizeof world.exporter_handle));
+  world.exporter = start_other();
+  world.exporter_handle = other_makes(&world.exporter, MIB, 8);
 }
 // All steps return while it is held up, and call every function.
 static void walk_all(void) {
@@ -598,8 +596,7 @@ static void tear_down(void) {
   OK(gmm_free(context, world.block, world.stream));
   OK(gmm_stream_destroy(context, world.stream));
   if (!world.is_exported) return;
-  CHECK(send_bytes(world.exporter.to, "e", 1));
-  CHECK_EQUAL(second_wait(&world.exporter), 0);
+  end_other(&world.exporter);
 }
 
 // --- What is held up -------------------------------------------------------------------------------------------------
@@ -715,7 +712,7 @@ static struct {
 } foreign;
 static void *import_from_the_stopped(void *unused) {
   (void)unused;
-  gmm_ipc_import_desc desc = import_desc();
+  gmm_ipc_import_desc desc = import_desc(60000);
   desc.timeout_ms = 2 * GATE_S * 1000;
   foreign.result = gmm_ipc_import(context, &foreign.handle, &desc, &foreign.memory);
   return NULL;
@@ -723,8 +720,8 @@ static void *import_from_the_stopped(void *unused) {
 static void an_import_from_a_stopped_process(void) {
   set_up(0);
   if (!world.is_exported) SKIP("the backend shares no VMM memory");
-  second_process exporter = start("export", MIB, 9);
-  REQUIRE(receive_bytes(exporter.from, &foreign.handle, sizeof foreign.handle));
+  second_process exporter = start_other();
+  foreign.handle = other_makes(&exporter, MIB, 9);
   REQUIRE(kill(exporter.pid, SIGSTOP) == 0);
   pthread_t thread;
   REQUIRE(pthread_create(&thread, NULL, import_from_the_stopped, NULL) == 0);
@@ -735,12 +732,11 @@ static void an_import_from_a_stopped_process(void) {
   CHECK_EQUAL(foreign.result, GMM_OK);
   tear_down();
   OK(gmm_ipc_close(context, foreign.memory));
-  CHECK(send_bytes(exporter.to, "e", 1));
-  CHECK_EQUAL(second_wait(&exporter), 0);
+  end_other(&exporter);
 }
 
 int main(int argc, char **argv) {
-  if (argc > 2 && strcmp(argv[1], "--second") == 0) return second_main(argv + 2);
+  if (argc > 2 && strcmp(argv[1], "--second") == 0) return other_main(argv + 2);
   if (getenv("GMM_BACKEND") != NULL && strcmp(getenv("GMM_BACKEND"), "cuda") == 0) {
     gmm_context_release(open_context(1));  // opens the driver
     if (!on_host_or_fake_driver()) {

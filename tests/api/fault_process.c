@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of FAULTS.md about the process: a fork, its end in the middle of a transition, static destructors, a lost device
-// context, limits of the system, and extreme sizes.
+// Faults of pause and resume about the process: a fork, its end in the middle of a transition, static destructors, a
+// lost device context, limits of the system, and extreme sizes.
 #include <errno.h>
 #include <sys/resource.h>
 #include <sys/stat.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Helpers of the tests of the fault table (FAULTS.md).
+// Helpers of the tests of faults during pause and resume.
 #ifndef GMM_TESTS_FAULT_SUPPORT_H
 #define GMM_TESTS_FAULT_SUPPORT_H
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of FAULTS.md about other threads during a pause or resume, and about mixed states.
+// Faults of pause and resume: other threads during a transition, and mixed states.
 #include "fault_support.h"
 
 typedef struct helper {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of FAULTS.md about memory that runs out at each allocation of a resume, failures while a failure is undone,
+// Faults of pause and resume: memory that runs out at each allocation of a resume, failures while a failure is undone,
 // captures, and damage to kept contents.
 #include <dirent.h>
 #include <fcntl.h>

@@ -61,7 +61,7 @@ constexpr uint64_t kMiB = 1024 * 1024;
 #endif
 using step = gmm::outcome<void>;
 
-// --- What runs the cases ---------------------------------------------------------------------------------------------
+// --- Running the cases -----------------------------------------------------------------------------------------------
 step (*current)();
 void run_current() {
   unheard = 0;
@@ -121,45 +121,39 @@ int ends_with(step (*ending)()) {
 // --- Values ----------------------------------------------------------------------------------------------------------
 step times_are_milliseconds() {
   using namespace std::chrono_literals;
-  CHECK_EQUAL(gmm::milliseconds(7).count(), 7);
   CHECK_EQUAL(gmm::milliseconds(2s).count(), 2000);
-  CHECK_EQUAL(gmm::milliseconds(1us).count(), 1);
   CHECK_EQUAL(gmm::milliseconds(1500us).count(), 2);
   CHECK_EQUAL(gmm::milliseconds(-3s).count(), 0);
   CHECK_EQUAL(gmm::milliseconds(std::chrono::duration<double>(0.25)).count(), 250);
   CHECK(gmm::milliseconds(std::chrono::hours::max()).count() == GMM_FOREVER);
   CHECK(gmm::milliseconds::forever().count() == GMM_FOREVER && gmm::milliseconds().count() == 0);
-  static_assert(gmm::milliseconds(std::chrono::minutes(1)).count() == 60000);
   static_assert(!std::is_convertible_v<int, gmm::milliseconds>, "a number says no unit");
   static_assert(!std::is_convertible_v<int, gmm::device_id>, "a device is no number");
   static_assert(gmm::device_id::host().get() == -1 && gmm::device_id(1) != gmm::device_id());
   DONE;
 }
 
-step objects_are_as_small_as_what_they_hold() {
+step objects_are_as_small_as_their_contents() {
   static_assert(sizeof(gmm::context) == sizeof(void *) && sizeof(gmm::event) == sizeof(void *));
   static_assert(sizeof(gmm::buffer) == 4 * sizeof(void *) && sizeof(gmm::tag) == 2 * sizeof(void *));
   static_assert(!std::is_copy_constructible_v<gmm::context> && !std::is_copy_assignable_v<gmm::buffer>);
   static_assert(std::is_nothrow_move_constructible_v<gmm::heap> && std::is_nothrow_move_assignable_v<gmm::buffer>);
-  static_assert(std::is_nothrow_default_constructible_v<gmm::tag> && !std::is_copy_constructible_v<gmm::tag_scope>);
   static_assert(std::is_trivially_copyable_v<gmm::context_ref> && std::is_trivially_copyable_v<gmm::stream_ref>);
   static_assert(std::is_convertible_v<gmm::context, gmm::context_ref>);
   static_assert(!std::is_convertible_v<gmm_context *, gmm::context>, "ownership is taken over by name");
-  const gmm::context nothing;
-  const gmm::buffer no_block;
-  CHECK(!nothing && !no_block && !gmm::stream() && !gmm::ticket() && !gmm::tag_scope());
+  CHECK(!gmm::context() && !gmm::buffer() && !gmm::stream() && !gmm::ticket() && !gmm::tag_scope());
+  DO(gmm::heap().destroy());  // an empty object has nothing to end
   CHECK(gmm::version() == GMM_VERSION && std::strcmp(gmm::version_string(), gmm_version_string()) == 0);
   DONE;
 }
 
 step results_hold_a_value_or_an_error() {
   gmm::result<std::unique_ptr<int>> good(std::make_unique<int>(7));
-  CHECK(good && good.has_value() && **good == 7 && *good->get() == 7 && good.error().code() == GMM_OK);
+  CHECK(good && **good == 7 && *good->get() == 7 && good.error().code() == GMM_OK);
   gmm::result<std::unique_ptr<int>> moved = std::move(good);
   CHECK(*moved.value() == 7);
   gmm::result<std::unique_ptr<int>> bad(gmm::error(GMM_ERROR_BUSY, "why it is busy"));
-  CHECK(!bad && bad.error().code() == GMM_ERROR_BUSY && std::string(bad.error().message()) == "why it is busy");
-  CHECK(std::string(bad.error().name()) == "GMM_ERROR_BUSY" && bad.error().native_code() == 0);
+  CHECK(!bad && std::string(bad.error().name()) == "GMM_ERROR_BUSY" && bad.error().native_code() == 0);
   moved = std::move(bad);
   CHECK(!moved && std::string(moved.error().message()) == "why it is busy");
   moved = gmm::result<std::unique_ptr<int>>(std::make_unique<int>(8));
@@ -167,22 +161,18 @@ step results_hold_a_value_or_an_error() {
   CHECK_EQUAL(gmm::result<int>(gmm::error(GMM_ERROR_BUSY, nullptr)).value_or(5), 5);
   const gmm::result<int> constant(9);
   CHECK(constant.value() == 9 && *constant == 9 && constant.value_or(5) == 9);
-  CHECK(std::move(constant).value() == 9 && *std::move(constant) == 9);
-  static_assert(std::is_same_v<decltype(constant.value()), const int &>);
   static_assert(std::is_same_v<decltype(std::move(constant).value()), const int &&>);
   static_assert(std::is_same_v<decltype(*std::move(constant)), const int &&>);
-  const gmm::result<void> nothing;
-  CHECK(nothing.has_value());
-  nothing.value();
+  gmm::result<void>().value();
   const gmm::error copy = moved.error(), other(GMM_ERROR_BUSY, nullptr);
   CHECK(copy.code() == GMM_OK && std::string(other.message()) == other.text());
 #if GMM_HPP_EXCEPTIONS
-  FAILS(gmm::result<int>(gmm::error(GMM_ERROR_BUSY, "a message of some length")).value(), GMM_ERROR_BUSY);
-  const gmm::result<int> constant_error(gmm::error(GMM_ERROR_BUSY, "a message of some length"));
-  FAILS(constant_error.value(), GMM_ERROR_BUSY);
-  FAILS(std::move(constant_error).value(), GMM_ERROR_BUSY);
-  const gmm::result<void> failed(gmm::error(GMM_ERROR_BUSY, "a message of some length"));
+  const gmm::error busy(GMM_ERROR_BUSY, "a message of some length");
+  const gmm::result<int> failed(busy);
+  FAILS(gmm::result<int>(busy).value(), GMM_ERROR_BUSY);
   FAILS(failed.value(), GMM_ERROR_BUSY);
+  FAILS(std::move(failed).value(), GMM_ERROR_BUSY);
+  FAILS(gmm::result<void>(busy).value(), GMM_ERROR_BUSY);
 #elif !defined(__cpp_exceptions)
   const auto look = []() -> step {
     static_cast<void>(gmm::result<int>(gmm::error(GMM_ERROR_BUSY, nullptr)).value());
@@ -199,12 +189,10 @@ step errors_keep_their_message() {
   gmm::error kept;
   try {
     static_cast<void>(context.alloc(0));
-    CHECK(!"an allocation of 0 bytes succeeds");
   } catch (const std::exception &e) {
     kept = dynamic_cast<const gmm::error &>(e);
     CHECK(std::string(e.what()) == kept.message());
   }
-  CHECK_EQUAL(kept.code(), GMM_ERROR_INVALID_SIZE);
   DO(context.limit_set({}, 1));
   bool is_bad_alloc = false;
   try {
@@ -215,12 +203,11 @@ step errors_keep_their_message() {
   CHECK(is_bad_alloc);
 #else
   const gmm::error kept = context.alloc(0).error();
-  CHECK_EQUAL(kept.code(), GMM_ERROR_INVALID_SIZE);
   DO(context.limit_set({}, 1));
   FAILS(context.alloc(kMiB), GMM_ERROR_LIMIT_EXCEEDED);
 #endif
+  CHECK_EQUAL(kept.code(), GMM_ERROR_INVALID_SIZE);
   CHECK(std::strlen(kept.message()) > 20 && std::strcmp(kept.message(), gmm_last_error_message()) != 0);
-  DO(context.limit_set(gmm::scope(), GMM_NO_LIMIT));
   DONE;
 }
 
@@ -235,15 +222,11 @@ step contexts_are_counted() {
   TAKE(second, context.retain());
   CHECK(second == context && second.get() == context.get());
   DO(context.release());
-  CHECK(!context);
+  CHECK(!context && context != second);
   DO(context.release());  // of nothing
-  TAKE(block, second.alloc(kMiB));
-  CHECK(block.context() == second.get());
-  block = {};
-  TAKE(plain, gmm::context::create());
-  CHECK(plain != second);
-  gmm::context adopted(plain.detach());
-  CHECK(!plain && adopted);
+  gmm::context adopted(second.detach());
+  TAKE(block, adopted.alloc(kMiB));
+  CHECK(!second && block.context() == adopted.get());
   DONE;
 }
 
@@ -254,7 +237,6 @@ step buffers_free_themselves() {
     CHECK(a && a.size() == 1000 && a.stream() == nullptr);
     TAKE(info, context.query(static_cast<char *>(a.data()) + 500));
     CHECK(info.base == a.data() && info.kind == GMM_KIND_HOST && info.size == 1000);
-    LIVE(context, 1);
     gmm::buffer b = std::move(a);
     CHECK(!a && a.size() == 0 && b);
     LIVE(context, 1);
@@ -273,26 +255,13 @@ step buffers_free_themselves() {
   LIVE(context, 1);
   gmm::buffer e(context.get(), memory, 3000);
   DO(e.free());
-  CHECK(!e);
-  LIVE(context, 0);
+  CHECK(!e && e.try_free());  // there is nothing to free
+  DO(e.free(nullptr));
   FAILS(context.free(memory), GMM_ERROR_ALREADY_FREED);
-  TAKE(f, context.alloc(3000));
-  memory = f.detach();
-  DO(context.free(memory));
-  LIVE(context, 0);
-  // There is nothing to free in an empty buffer, and so in any other empty owner.
-  gmm::buffer empty;
-  DO(empty.free());
-  DO(empty.free(nullptr));
-  DO(f.free());
-  CHECK(empty.try_free() && f.try_free() && !empty);
-  DO(gmm::heap().destroy());
-  DO(gmm::tag().destroy());
-  // One that the library refuses to free stays what it was, and its destructor is heard.
   {
     gmm::buffer wrong(context.get(), &memory, 8);
     FAILS(wrong.free(), GMM_ERROR_UNKNOWN_POINTER);
-    CHECK(wrong.data() == &memory);
+    CHECK(wrong.data() == &memory && !wrong.try_free());
     CHECK_EQUAL(unheard, 0);
   }
   CHECK_EQUAL(unheard, 1);
@@ -309,14 +278,13 @@ step buffers_have_spans() {
   uint64_t sum = 0;
   for (const std::byte b : buffer.as()) sum += std::to_integer<unsigned>(b);
   CHECK_EQUAL(sum, 7 * (4096 + 3));
-  CHECK(gmm::buffer().as<int>().data() == nullptr && gmm::buffer().as<int>().size() == 0);
 #ifdef __cpp_lib_span
   static_assert(std::is_same_v<decltype(words), const std::span<uint32_t>>);
 #endif
   DONE;
 }
 
-step tries_take_what_the_thread_has() {
+step tries_take_from_the_thread_cache() {
   TAKE(context, open_context());
   CHECK(!context.try_alloc(5000));
   TAKE(a, context.alloc(5000));
@@ -324,9 +292,6 @@ step tries_take_what_the_thread_has() {
   CHECK(a.try_free() && !a);
   gmm::buffer b = context.try_alloc(5000);
   CHECK(b.data() == memory && b.size() == 5000);
-  gmm::buffer wrong(context.get(), &memory, 8);
-  CHECK(!wrong.try_free() && wrong);
-  wrong.detach();
   TAKE(heap, gmm::heap::create(context));
   CHECK(!heap.try_alloc(5000));
   TAKE(c, heap.alloc(5000));
@@ -337,84 +302,32 @@ step tries_take_what_the_thread_has() {
   DONE;
 }
 
-// The second one, where there is one.
-gmm::device_id last_device(gmm::context_ref context) {
-  gmm_context_info info = {};
-  info.struct_size = sizeof info;
-  CHECK_EQUAL(gmm_context_query(context.get(), &info), GMM_OK);
-  return gmm::device_id(static_cast<gmm_device>(info.device_count) - 1);
-}
-
-// A semaphore of the program: on the host backend a function stands for it.
-step semaphores_are_events() {
-  TAKE(context, open_context());
-  TAKE(device, context.device_query(gmm::device_id(0)));
-  gmm::semaphore_desc desc;
-  uint64_t value = 0;
-  desc.type = GMM_SEMAPHORE_CALLS;
-  desc.calls.user = &value;
-  desc.calls.signal = [](void *user, uint64_t signalled) -> int32_t {
-    *static_cast<uint64_t *>(user) = signalled;
-    return 0;
-  };
-  if ((device.capabilities & GMM_DEVICE_IS_CPU) == 0) {
-    FAILS(gmm::event::import_semaphore(context, desc), GMM_ERROR_NOT_SUPPORTED);
-    DONE;
-  }
-  TAKE(semaphore, gmm::event::import_semaphore(context, desc));
-  TAKE(stream, gmm::stream::create(context));
-  DO(semaphore.record(stream, 7));
-  DO(semaphore.destroy());
-  CHECK_EQUAL(value, 7);
-  DONE;
-}
-
 step heaps_end_after_their_blocks() {
   TAKE(context, open_context());
   gmm::heap_desc desc;
   desc.kind = GMM_KIND_VMM;
-  desc.device = last_device(context);
   desc.limit = 64 * kMiB;
   TAKE(heap, gmm::heap::create(context, desc));
-  CHECK(heap.kind() == GMM_KIND_VMM && heap.context() == context);
+  CHECK(heap.kind() == GMM_KIND_VMM && heap.context() == context && heap != gmm::heap_ref());
   TAKE(block, heap.alloc(5000, nullptr, 4096, GMM_ALLOC_ZERO));
   CHECK(reinterpret_cast<uintptr_t>(block.data()) % 4096 == 0);
-  TAKE(info, context.query(block.data()));
-  CHECK(info.kind == GMM_KIND_VMM && info.device == last_device(context).get());
   FAILS(heap.alloc(65 * kMiB), GMM_ERROR_LIMIT_EXCEEDED);
   DO(heap.reserve(16 * kMiB));
-  TAKE(reserved, context.stats_query());
-  CHECK(reserved.reserved_bytes >= 16 * kMiB);
   FAILS(heap.reserve(65 * kMiB), GMM_ERROR_LIMIT_EXCEEDED);
   gmm::compact_desc compact;
   compact.heap = heap.get();
   TAKE(compacted, context.compact(compact));
   CHECK(compacted.largest_free != 0 && compacted.largest_free < 16 * kMiB);
-  compact.max_bytes = 1;
-  compact.max_us = 1;
-  TAKE(again, context.compact(compact));
-  CHECK(again.moved_bytes == 0 && again.released_bytes == 0);
-  compact = {};
-  compact.flags = GMM_COMPACT_LIVE;
-  TAKE(live, context.compact(gmm::scope().kind(GMM_KIND_VMM), compact));
-  CHECK(live.moved_bytes == 0 && live.released_bytes == 0);
+  TAKE(of_host, context.compact(gmm::scope().kind(GMM_KIND_HOST)));
+  CHECK_EQUAL(of_host.moved_bytes, 0);
   FAILS(heap.destroy(), GMM_ERROR_BUSY);
   CHECK(heap);
   block = {};
   DO(heap.destroy());
-  CHECK(!heap);
-  const gmm::heap_ref none;
-  CHECK(heap == none);
-  desc.limit = 0;
-  desc.flags = GMM_HEAP_EXPORTABLE;
-  TAKE(exported, gmm::heap::create(context, desc));
-  TAKE(pooled, exported.alloc(40 * kMiB));
-  TAKE(descriptor, context.ipc_export_fd(pooled.data()));
-  CHECK(close(descriptor.fd) == 0 && descriptor.offset + 40 * kMiB <= descriptor.size);
-  pooled = {};
+  CHECK(!heap && heap == gmm::heap_ref());
   {
     TAKE(plain, gmm::heap::create(context));
-    CHECK(plain.kind() == GMM_KIND_DEVICE && plain != none);
+    CHECK_EQUAL(plain.kind(), GMM_KIND_DEVICE);
   }
   CHECK_EQUAL(unheard, 0);
   DONE;
@@ -423,11 +336,10 @@ step heaps_end_after_their_blocks() {
 int called;
 step streams_and_events_order_work() {
   TAKE(context, open_context());
-  gmm::stream_desc on_second;
-  on_second.device = last_device(context);
-  on_second.priority = -1;
+  gmm::stream_desc urgent;
+  urgent.priority = -1;
   TAKE(stream, gmm::stream::create(context));
-  TAKE(other, gmm::stream::create(context, on_second));
+  TAKE(other, gmm::stream::create(context, urgent));
   TAKE(event, gmm::event::create(context));
   TAKE(host, context.alloc(4096, of_kind(GMM_KIND_HOST, 0, stream)));
   CHECK(host.stream() == stream.get());
@@ -439,16 +351,14 @@ step streams_and_events_order_work() {
   DO(event.synchronize());
   CHECK_EQUAL(called, 1);
   TAKE(passed, event.query());
-  CHECK(passed);
   TAKE(in_time, event.synchronize_for(std::chrono::seconds(1)));
-  CHECK(in_time);
+  CHECK(passed && in_time);
   DO(context.record_use(host.data(), other));
   uint8_t byte = 0;
   DO(context.copy(&byte, host.data(), 1, other));
   DO(other.synchronize());
   CHECK_EQUAL(byte, 3);
-  host.set_stream(other);
-  DO(host.free());
+  DO(host.free(other));
   DO(other.forget());
   DO(other.destroy());
   DO(event.destroy());
@@ -459,12 +369,12 @@ step streams_and_events_order_work() {
 }
 
 std::atomic<bool> gate_open;
-// Holds a stream until the end of the scope, whichever way that is left.
+// Holds a stream until the end of the scope, even after an error.
 struct closed_gate {
   closed_gate() { gate_open = false; }
   ~closed_gate() { gate_open = true; }
 };
-step what_is_not_ready_is_no_error() {
+step unfinished_work_is_no_error() {
   TAKE(context, open_context());
   TAKE(stream, gmm::stream::create(context));
   TAKE(event, gmm::event::create(context));
@@ -483,41 +393,61 @@ step what_is_not_ready_is_no_error() {
   DONE;
 }
 
-// --- Tags and pauses -------------------------------------------------------------------------------------------------
-step one_object_owns_a_tag() {
+// A semaphore of the program: on the host backend a function stands for it.
+step semaphores_are_events() {
   TAKE(context, open_context());
+  gmm::semaphore_desc desc;
+  uint64_t value = 0;
+  desc.type = GMM_SEMAPHORE_CALLS;
+  desc.calls.user = &value;
+  desc.calls.signal = [](void *user, uint64_t signalled) -> int32_t {
+    *static_cast<uint64_t *>(user) = signalled;
+    return 0;
+  };
+  if (on_cuda()) {
+    FAILS(gmm::event::import_semaphore(context, desc), GMM_ERROR_NOT_SUPPORTED);
+    DONE;
+  }
+  TAKE(semaphore, gmm::event::import_semaphore(context, desc));
+  TAKE(stream, gmm::stream::create(context));
+  DO(semaphore.record(stream, 7));
+  DO(semaphore.destroy());
+  CHECK_EQUAL(value, 7);
+  DONE;
+}
+
+// --- Tags and pauses -------------------------------------------------------------------------------------------------
+gmm::outcome<gmm::tag> kept_tag(gmm::context_ref context, const char *name) {
   gmm::tag_desc keep;
   keep.contents = GMM_CONTENTS_HOST;
-  TAKE(first, gmm::tag::create(context, "shared", keep));
+  return gmm::tag::create(context, name, keep);
+}
+
+step one_object_owns_a_tag() {
+  TAKE(context, open_context());
+  TAKE(first, kept_tag(context, "shared"));
   CHECK(first && first.is_own());
   {
     TAKE(second, gmm::tag::create(context, "shared"));
-    CHECK(second && !second.is_own() && second == first.get());
-    TAKE(third, gmm::tag::create(context, "shared", keep));
-    gmm::tag moved = std::move(third);
-    CHECK(moved && !moved.is_own() && !third);
+    gmm::tag moved = std::move(second);
+    CHECK(moved && !moved.is_own() && !second && moved == first.get());
   }
   TAKE(info, first.query());
   CHECK_EQUAL(info.contents, GMM_CONTENTS_HOST);
-  keep.contents = GMM_CONTENTS_DROP;
-  FAILS(gmm::tag::create(context, "shared", keep), GMM_ERROR_INVALID_VALUE);
-  // A tag that was made without an object is nobody's, until one takes it over.
+  FAILS(gmm::tag::create(context, "shared", gmm::tag_desc()), GMM_ERROR_INVALID_VALUE);
+  // A tag that was made without an object has no owner until an object takes it over.
   gmm_tag plain = 0;
   CHECK_EQUAL(gmm_tag_create(context.get(), "plain", nullptr, &plain), GMM_OK);
-  {
-    TAKE(named, gmm::tag::create(context, "plain"));
-    CHECK(!named.is_own());
-  }
   TAKE(found, gmm::tag_ref::find(context, "plain"));
   CHECK_EQUAL(found.get(), plain);
-  {
-    gmm::tag taken(found);
-    CHECK(taken.is_own());
-    gmm::tag moved = std::move(taken);
-    CHECK(moved.is_own() && !taken.is_own());
-  }
+  { gmm::tag taken(found); }
   FAILS(gmm::tag_ref::find(context, "plain"), GMM_ERROR_INVALID_TAG);
-  // destroy() is asked for by name, so it destroys the tag of another. What is gone cannot be owned.
+  {
+    TAKE(kept, gmm::tag::create(context, "kept"));
+    kept.detach();
+  }
+  TAKE(again, gmm::tag_ref::find(context, "kept"));
+  // destroy() is asked for by name, so it destroys the tag of another object.
   TAKE(other, gmm::tag::create(context, "shared"));
   {
     TAKE(block, context.alloc(100, of_kind(GMM_KIND_VMM, first)));
@@ -525,46 +455,8 @@ step one_object_owns_a_tag() {
     CHECK(other && !other.is_own());
   }
   DO(other.destroy());
-  CHECK(!other);
-  FAILS(first.query(), GMM_ERROR_INVALID_TAG);
   FAILS(first.destroy(), GMM_ERROR_INVALID_TAG);
-  CHECK(!first && unheard == 0);
-  DONE;
-}
-
-step tags_end_when_nobody_uses_them() {
-  TAKE(context, open_context());
-  gmm::tag_desc keep;
-  keep.contents = GMM_CONTENTS_HOST;
-  keep.priority = 3;
-  TAKE(weights, gmm::tag::create(context, "weights", keep));
-  TAKE(info, weights.query());
-  CHECK(std::strcmp(info.name, "weights") == 0 && info.contents == GMM_CONTENTS_HOST && info.priority == 3);
-  keep.priority = 4;
-  DO(weights.configure(keep));
-  TAKE(found, gmm::tag_ref::find(context, "weights"));
-  CHECK(found == weights.get() && found);
-  std::vector<gmm_tag> tags(8);
-  TAKE(count, context.tag_list(gmm::span<gmm_tag>(tags.data(), tags.size())));
-  CHECK(count == 2 && tags[0] == GMM_TAG_DEFAULT && tags[1] == weights);
-  TAKE(none_fit, context.tag_list({}));
-  CHECK_EQUAL(none_fit, 2);
-  {
-    TAKE(block, context.alloc(100, of_kind(GMM_KIND_VMM, weights)));
-    FAILS(weights.destroy(), GMM_ERROR_BUSY);
-    CHECK(weights);
-  }
-  DO(weights.destroy());
-  FAILS(gmm::tag_ref::find(context, "weights"), GMM_ERROR_INVALID_TAG);
-  {
-    TAKE(short_lived, gmm::tag::create(context, "short"));
-    TAKE(kept, gmm::tag::create(context, "kept"));
-    kept.detach();
-  }
-  FAILS(gmm::tag_ref::find(context, "short"), GMM_ERROR_INVALID_TAG);
-  TAKE(again, gmm::tag_ref::find(context, "kept"));
-  CHECK(again != weights.get());
-  CHECK_EQUAL(unheard, 0);
+  CHECK(!other && !first && unheard == 0);
   DONE;
 }
 
@@ -573,41 +465,44 @@ gmm::outcome<uint64_t> current_tag(gmm::context_ref context) {
   TAKE(info, context.query(block.data()));
   return uint64_t{info.tag};
 }
-#define CURRENT(context, expected)        \
-  do {                                    \
-    TAKE(tag_now, current_tag(context));  \
-    CHECK_EQUAL(tag_now, expected.get()); \
+#define CURRENT(context, expected)       \
+  do {                                   \
+    TAKE(tag_now, current_tag(context)); \
+    CHECK_EQUAL(tag_now, expected);      \
   } while (0)
 
 step tag_scopes_nest() {
   TAKE(context, open_context());
   TAKE(outer, gmm::tag::create(context, "outer"));
   TAKE(inner, gmm::tag::create(context, "inner"));
+  gmm_tag tags[8];
+  TAKE(count, context.tag_list(gmm::span<gmm_tag>(tags, 8)));
+  CHECK(count == 3 && tags[0] == GMM_TAG_DEFAULT && tags[1] == outer && tags[2] == inner);
   {
     TAKE(a, outer.push());
-    CURRENT(context, outer);
     {
       TAKE(b, inner.push());
-      CURRENT(context, inner);
       gmm::tag_scope c = std::move(b);
-      CURRENT(context, inner);
+      CURRENT(context, inner.get());
     }
-    CURRENT(context, outer);
+    CURRENT(context, outer.get());
     DO(a.pop());
-    CURRENT(context, gmm::tag_ref(context, GMM_TAG_DEFAULT));
+    CURRENT(context, GMM_TAG_DEFAULT);
   }
   DO(inner.set_default());
-  CURRENT(context, inner);
+  CURRENT(context, inner.get());
   DO(gmm::tag_ref(context, GMM_TAG_DEFAULT).set_default());
   CHECK_EQUAL(unheard, 0);
   DONE;
 }
 
-step pauses_tell_bytes() {
+step pauses_return_bytes() {
   TAKE(context, open_context());
+  TAKE(tag, kept_tag(context, "paused"));
   gmm::tag_desc keep;
   keep.contents = GMM_CONTENTS_HOST;
-  TAKE(tag, gmm::tag::create(context, "paused", keep));
+  keep.priority = 4;
+  DO(tag.configure(keep));
   gmm::backup_desc backup;
   backup.threads = 1;
   DO(context.backup_configure(backup));
@@ -618,8 +513,6 @@ step pauses_tell_bytes() {
   CHECK(gone >= 2 * kMiB);
   TAKE(again, tag.pause());
   CHECK_EQUAL(again, 0);
-  TAKE(info, context.query(block.data()));
-  CHECK_EQUAL(info.state, GMM_STATE_PAUSED);
   TAKE(ready, context.resume_wait_for(block.data(), block.size(), gmm::milliseconds(0)));
   CHECK(!ready);
   uint8_t byte = 0;
@@ -633,7 +526,6 @@ step pauses_tell_bytes() {
   CHECK(back >= 2 * kMiB);
   DO(context.resume_wait(block.data(), block.size()));
   TAKE(whole, context.pause());
-  CHECK(whole >= 2 * kMiB);
   TAKE(dropped, context.backup_discard());
   CHECK(dropped > 0);
   TAKE(returned, context.resume());
@@ -643,23 +535,17 @@ step pauses_tell_bytes() {
   DONE;
 }
 
-int32_t stop(void *, uint64_t, uint64_t) noexcept { return 1; }
 step tickets_wait_at_their_end() {
   TAKE(context, open_context());
-  gmm::tag_desc keep;
-  keep.contents = GMM_CONTENTS_HOST;
-  TAKE(tag, gmm::tag::create(context, "background", keep));
+  TAKE(tag, kept_tag(context, "background"));
   TAKE(block, context.alloc(2 * kMiB, of_kind(GMM_KIND_VMM, tag)));
-  DO(context.fill(block.data(), 9, block.size()));
   {
     TAKE(ticket, tag.pause_async());
     TAKE(bytes, ticket.wait());
-    CHECK(bytes >= 2 * kMiB);
     TAKE(info, ticket.query());
-    CHECK(info.state == GMM_TICKET_DONE && info.bytes == bytes);
+    CHECK(bytes >= 2 * kMiB && info.state == GMM_TICKET_DONE && info.bytes == bytes);
     TAKE(same, ticket.wait_for(gmm::milliseconds(0)));
     CHECK(same.has_value() && *same == bytes);
-    DO(ticket.cancel());
     DO(ticket.destroy());
   }
   { TAKE(ticket, tag.resume_async()); }
@@ -669,36 +555,30 @@ step tickets_wait_at_their_end() {
   hold.flags = GMM_PAUSE_HOLD;
   TAKE(held, context.pause_async(hold));
   DO(held.wait_held());
+  TAKE(early, held.wait_for(gmm::milliseconds(0)));
+  CHECK(!early.has_value());
   DO(held.commit());
   TAKE(released, held.wait());
   CHECK(released >= 2 * kMiB);
-  TAKE(taken, tag.resume());
-  CHECK_EQUAL(taken, released);
-  gmm::pause_desc stopped;
-  stopped.progress.fn = stop;
-  TAKE(cancelled, context.pause_async(stopped));
+  TAKE(cancelled, context.resume_async(hold));
+  DO(cancelled.wait_held());
+  DO(cancelled.cancel());
   FAILS(cancelled.wait(), GMM_ERROR_CANCELLED);
-  TAKE(nothing, context.resume_async());
-  TAKE(none, nothing.wait());
-  CHECK_EQUAL(none, 0);
   CHECK_EQUAL(unheard, 0);
   DONE;
 }
 
-// A lease that nobody else wants.
+// A lease that no other process wants.
 step a_lease_of_one_process() {
   TAKE(context, open_context());
   TAKE(tag, gmm::tag::create(context, "of a lease"));
-  TAKE(block, context.alloc(2 * kMiB, of_kind(GMM_KIND_VMM, tag)));
-  DO(tag.pause());
   gmm::lease_desc desc;
-  FAILS(gmm::lease::create(context, desc), GMM_ERROR_NULL_ARGUMENT);
   desc.name = "one";
   TAKE(lease, gmm::lease::create(context, desc));
   DO(lease.offer(tag, 3));
   DO(lease.request());
   TAKE(used, lease.query());
-  CHECK(used.state == GMM_LEASE_IN_USE && used.grants == 1 && used.active_bytes >= 2 * kMiB);
+  CHECK(used.state == GMM_LEASE_IN_USE && used.grants == 1);
   FAILS(lease.request(), GMM_ERROR_BUSY);
   TAKE(was_used, lease.give_back());
   TAKE(is_used, lease.give_back());
@@ -708,10 +588,7 @@ step a_lease_of_one_process() {
   DO(ticket.destroy());
   TAKE(entry, gmm::lease::list(context, 0, 30000));
   CHECK(entry.entry_count != 0 && entry.name[0] != '\0');
-  gmm::lease moved = std::move(lease);
-  CHECK(!lease && moved.get() != nullptr);
-  DO(moved.destroy());
-  CHECK_EQUAL(unheard, 0);
+  DO(lease.destroy());
   DONE;
 }
 
@@ -721,46 +598,33 @@ step watchers_end_with_their_object() {
   TAKE(tag, gmm::tag::create(context, "watched"));
   TAKE(block, context.alloc(2 * kMiB, of_kind(GMM_KIND_VMM, tag)));
   gmm::watch_desc desc;
-  desc.events = GMM_WATCH_PREPARE | GMM_WATCH_LOSING | GMM_WATCH_RESTORED | GMM_WATCH_FAILED;
+  desc.events = GMM_WATCH_LOSING | GMM_WATCH_RESTORED;
   desc.tag = tag;
-  desc.name = "lambda";
-  const auto heard = std::make_shared<std::string>();  // whose count tells that the function has gone
-  int32_t answer = 0;
+  const auto heard = std::make_shared<std::string>();  // its count shows that the function has gone
+  const auto listen = [heard](const gmm_watch_info &info) {
+    *heard += info.event == GMM_WATCH_LOSING ? 'L' : 'R';
+    return 0;
+  };
   {
-    TAKE(watcher, gmm::watcher::create(context, desc, [heard, &answer](const gmm_watch_info &info) {
-           *heard += info.event == GMM_WATCH_PREPARE    ? 'P'
-                     : info.event == GMM_WATCH_LOSING   ? 'L'
-                     : info.event == GMM_WATCH_RESTORED ? 'R'
-                                                        : 'F';
-           return answer;
-         }));
-    CHECK_EQUAL(heard.use_count(), 2);
+    TAKE(watcher, gmm::watcher::create(context, desc, listen));
     gmm::watcher moved = std::move(watcher);
-    CHECK(!watcher && moved.get() != nullptr);
-    TAKE(paused, tag.pause());
-    TAKE(resumed, tag.resume());
-    CHECK_EQUAL(paused, resumed);
-    CHECK(*heard == "PLR");
-    answer = 1;
-    FAILS(tag.pause(), GMM_ERROR_BUSY);
-    CHECK(*heard == "PLRP");
+    CHECK(!watcher && moved.get() != nullptr && heard.use_count() == 3);
+    DO(tag.pause());
+    DO(tag.resume());
+    CHECK(*heard == "LR");
     DO(moved.destroy());
-    CHECK(!moved);
+    CHECK(!moved && heard.use_count() == 2);
   }
-  CHECK_EQUAL(heard.use_count(), 1);
   desc.events = 0;
-  FAILS(gmm::watcher::create(context, desc, [heard](const gmm_watch_info &) { return 0; }), GMM_ERROR_INVALID_FLAGS);
-  CHECK_EQUAL(heard.use_count(), 1);
+  FAILS(gmm::watcher::create(context, desc, listen), GMM_ERROR_INVALID_FLAGS);
+  CHECK_EQUAL(heard.use_count(), 2);
   desc.events = GMM_WATCH_LOSING;
-  desc.callback = {[](void *user, const gmm_watch_info *) -> int32_t { return ++*static_cast<int32_t *>(user); },
-                   &answer};
-  {
-    TAKE(watcher, gmm::watcher::create(context, desc));
-    TAKE(paused, tag.pause());
-    CHECK(paused != 0 && answer == 2);
-  }
-  TAKE(resumed, tag.resume());
-  CHECK_EQUAL(unheard, 0);
+  called = 0;
+  desc.callback = {[](void *count, const gmm_watch_info *) -> int32_t { return ++*static_cast<int *>(count); },
+                   &called};
+  TAKE(watcher, gmm::watcher::create(context, desc));
+  DO(tag.pause());
+  CHECK_EQUAL(called, 1);
   DONE;
 }
 
@@ -777,11 +641,10 @@ step pins_end_with_their_object() {
   }
   TAKE(info, context.query(own.data()));
   CHECK_EQUAL(info.state, GMM_STATE_UNKNOWN);
-  CHECK_EQUAL(unheard, 0);
   DONE;
 }
 
-step pages_go_where_they_are_needed() {
+step pages_move_to_a_location() {
   TAKE(context, open_context());
   TAKE(managed, context.alloc(kMiB, of_kind(GMM_KIND_MANAGED)));
   DO(context.advise(managed.data(), 0, GMM_ADVISE_SET_PREFERRED_LOCATION, gmm::device_id(0)));
@@ -791,9 +654,8 @@ step pages_go_where_they_are_needed() {
   desc.flags = GMM_ALLOC_DEDICATED;
   TAKE(block, context.alloc(2 * kMiB, desc));
   TAKE(moved, context.move(block.data(), gmm::device_id::host()));
-  CHECK(moved);
   TAKE(again, context.move(block.data(), gmm::device_id::host()));
-  CHECK(!again);
+  CHECK(moved && !again);
   DONE;
 }
 
@@ -807,13 +669,12 @@ step imports_close_themselves() {
   TAKE(block, context.alloc(2 * kMiB, of_kind(GMM_KIND_VMM)));
   TAKE(handle, context.ipc_export(static_cast<char *>(block.data()) + 100));
   {
-    TAKE(again, context.ipc_import(handle));
-    CHECK(again.data() == static_cast<char *>(block.data()) + 100);
-    gmm::imported moved = std::move(again);
+    TAKE(import, context.ipc_import(handle));
+    CHECK(import.data() == static_cast<char *>(block.data()) + 100);
+    gmm::imported moved = std::move(import);
     DO(moved.close());
   }
-  gmm_ipc_handle wrong = {};
-  FAILS(context.ipc_import(wrong), GMM_ERROR_IPC_INVALID_HANDLE);
+  FAILS(context.ipc_import(gmm_ipc_handle{}), GMM_ERROR_IPC_INVALID_HANDLE);
   TAKE(fd, context.ipc_export_fd(block.data()));
   gmm::ipc_fd_desc of;
   of.type = fd.type;
@@ -839,20 +700,17 @@ step imports_close_themselves() {
   TAKE(event_handle, event.export_handle());
   TAKE(twin, gmm::event::import_handle(context, event_handle));
   CHECK(twin && twin.get() != event.get());
-  DO(event.record(nullptr));
-  DO(twin.synchronize());
   twin = {};
   event = {};
-  DO(device.free());
-  DO(block.free());
+  device = {};
+  block = {};
   DO(context.release());  // its socket goes
-  rmdir(folder.c_str());
+  CHECK_EQUAL(rmdir(folder.c_str()), 0);
   CHECK_EQUAL(unheard, 0);
   DONE;
 }
 
 // --- Limits, counts, records -----------------------------------------------------------------------------------------
-int asked;
 int32_t give_up(void *user, const gmm_oom_info *info) {
   ++*static_cast<int *>(user);
   return info->attempt < 2 ? 1 : 0;
@@ -861,11 +719,10 @@ step limits_are_of_a_scope() {
   TAKE(context, open_context());
   TAKE(tag, gmm::tag::create(context, "limited"));
   DO(context.limit_set(gmm::scope().tag(tag).device(gmm::device_id(0)), 4 * kMiB));
-  asked = 0;
-  DO(context.set_oom_handler(give_up, &asked));
+  called = 0;
+  DO(context.set_oom_handler(give_up, &called));
   FAILS(context.alloc(8 * kMiB, of_kind(GMM_KIND_VMM, tag)), GMM_ERROR_LIMIT_EXCEEDED);
-  CHECK_EQUAL(asked, 2);
-  DO(context.set_oom_handler(nullptr, nullptr));
+  CHECK_EQUAL(called, 2);
   TAKE(block, context.alloc(kMiB, of_kind(GMM_KIND_VMM, tag)));
   TAKE(other, context.alloc(kMiB));
   TAKE(of_tag, context.stats_query(gmm::scope().tag(tag).kind(GMM_KIND_VMM)));
@@ -882,11 +739,9 @@ step limits_are_of_a_scope() {
   DO(context.set_decommit(std::chrono::seconds(60)));
   TAKE(info, context.query());
   CHECK_EQUAL(info.decommit_after_ms, 60000);
-  DO(context.set_decommit(gmm::milliseconds::forever()));
   other.detach();
   DO(context.reset());
   LIVE(context, 0);
-  CHECK_EQUAL(unheard, 0);
   DONE;
 }
 
@@ -898,8 +753,7 @@ step snapshots_are_read_and_written() {
   TAKE(info, snapshot.query());
   CHECK_EQUAL(info.block_count, 1);
   TAKE(first, snapshot.query_block(0));
-  CHECK(first.address == block.data() && first.size == 777);
-  CHECK(std::string(first.name) == "weights");
+  CHECK(first.address == block.data() && std::string(first.name) == "weights");
   FAILS(snapshot.query_block(1), GMM_ERROR_INVALID_VALUE);
   TAKE(extent, snapshot.query_extent(0));
   CHECK(extent.size >= first.size);
@@ -927,8 +781,7 @@ step traces_end_with_their_object() {
   TAKE(context, open_context());
   std::string path = "/tmp/gmm-hpp-XXXXXX";
   const int file = mkstemp(path.data());
-  CHECK(file >= 0);
-  close(file);
+  CHECK(file >= 0 && close(file) == 0);
   {
     TAKE(trace, gmm::trace::begin(context, path.c_str()));
     FAILS(gmm::trace::begin(context, path.c_str()), GMM_ERROR_BUSY);
@@ -936,37 +789,27 @@ step traces_end_with_their_object() {
     CHECK(!trace);
     TAKE(second, gmm::trace::begin(context, path.c_str()));
   }
-  FILE *stored = std::fopen(path.c_str(), "rb");
-  char magic[8] = {};
-  CHECK(stored != nullptr && std::fread(magic, 1, 8, stored) == 8 && std::memcmp(magic, "gmmtrace", 8) == 0);
-  if (stored != nullptr) std::fclose(stored);
   CHECK_EQUAL(unheard, 0);
-  // A trace whose file lacks events has ended: the next one is not this object's.
-  struct rlimit before = {}, small = {};
-  CHECK(getrlimit(RLIMIT_FSIZE, &before) == 0);
-  small = before;
-  small.rlim_cur = 100;
   {
-    gmm::trace next;
-    {
-      TAKE(cut, gmm::trace::begin(context, path.c_str()));
-      for (int i = 0; i < 3000; ++i) {
-        TAKE(block, context.alloc(100));
-      }
-      CHECK(setrlimit(RLIMIT_FSIZE, &small) == 0);
-      FAILS(cut.end(), GMM_ERROR_IO);
-      CHECK(setrlimit(RLIMIT_FSIZE, &before) == 0);
-      CHECK(!cut);
-      TAKE(begun, gmm::trace::begin(context, path.c_str()));
-      next = std::move(begun);
-      DO(cut.end());
+    // A trace whose file lacks events has ended. The next trace belongs to another object.
+    TAKE(cut, gmm::trace::begin(context, path.c_str()));
+    for (int i = 0; i < 3000; ++i) {
+      TAKE(block, context.alloc(100));
     }
-    DO(next.end());
-    CHECK_EQUAL(unheard, 0);
-    TAKE(unheard_trace, gmm::trace::begin(context, path.c_str()));
+    struct rlimit before = {};
+    CHECK(getrlimit(RLIMIT_FSIZE, &before) == 0);
+    struct rlimit small = before;
+    small.rlim_cur = 100;
+    CHECK(setrlimit(RLIMIT_FSIZE, &small) == 0);
+    FAILS(cut.end(), GMM_ERROR_IO);
+    CHECK(setrlimit(RLIMIT_FSIZE, &before) == 0);
+    TAKE(next, gmm::trace::begin(context, path.c_str()));
+    CHECK(!cut);
+    cut = {};
     CHECK_EQUAL(gmm_trace_end(context.get()), GMM_OK);
+    CHECK_EQUAL(unheard, 0);
   }
-  CHECK_EQUAL(unheard, 1);
+  CHECK_EQUAL(unheard, 1);  // nothing was left to end for `next`
   std::remove(path.c_str());
   DONE;
 }
@@ -990,12 +833,10 @@ step containers_hold_host_and_managed_memory() {
       std::vector<page, gmm::allocator<page>> pages(3, heap);
       CHECK(reinterpret_cast<uintptr_t>(pages.data()) % 4096 == 0);
 #if GMM_HPP_PMR
-      gmm::memory_resource resource(heap);
-      std::pmr::vector<std::pmr::string> words(&resource);
-      for (int i = 0; i < 100; ++i) words.emplace_back("a word that is longer than a string's own room");
+      gmm::memory_resource resource(heap), other(heap);
+      std::pmr::vector<std::pmr::string> words(100, "a word that is longer than the room in a string", &resource);
       TAKE(of_word, context.query(words[99].data()));
       CHECK(of_word.kind == static_cast<gmm_kind>(kind) && resource.heap() == heap);
-      gmm::memory_resource other(heap);
       CHECK(resource == resource && resource != other);
       void *nothing = resource.allocate(0);
       CHECK(nothing != nullptr);
@@ -1008,18 +849,14 @@ step containers_hold_host_and_managed_memory() {
   TAKE(own, gmm::cpu_heap::create(context));
   TAKE(another, gmm::cpu_heap::create(context));
   CHECK(gmm::allocator<int>(own) != gmm::allocator<int>(another));
-  CHECK_EQUAL(unheard, 0);
   DONE;
 }
 
 step containers_refuse_other_kinds() {
   TAKE(context, open_context());
+  TAKE(device, gmm::heap::create(context));
+  FAILS(gmm::cpu_heap_ref::of(device), GMM_ERROR_INVALID_KIND);
   gmm::heap_desc desc;
-  for (const gmm_kind kind : {GMM_KIND_DEVICE, GMM_KIND_VMM}) {
-    desc.kind = kind;
-    TAKE(heap, gmm::heap::create(context, desc));
-    FAILS(gmm::cpu_heap_ref::of(heap), GMM_ERROR_INVALID_KIND);
-  }
   desc.kind = GMM_KIND_MANAGED;
   TAKE(heap, gmm::heap::create(context, desc));
   TAKE(taken, gmm::cpu_heap_ref::of(heap));
@@ -1039,64 +876,47 @@ step containers_refuse_other_kinds() {
 }
 
 #if GMM_HPP_EXCEPTIONS
-template <class Exception, class Function>
-bool throws(Function function) {
-  try {
-    function();
-  } catch (const Exception &) {
-    return true;
-  } catch (const gmm::error &other) {
-    CHECK_MESSAGE(false, "another exception was thrown: %s", other.message());
-  }
-  return false;
-}
 step containers_throw_bad_alloc() {
   TAKE(context, open_context());
   TAKE(heap, limited_heap(context));
   gmm::allocator<uint64_t> allocator = heap;
   FAILS(allocator.allocate(8 * kMiB), GMM_ERROR_LIMIT_EXCEEDED);
-  FAILS(allocator.allocate(SIZE_MAX / 4), GMM_ERROR_SIZE_OVERFLOW);
-  bool told = false;
+  bool is_bad_alloc = false;
   try {
     std::vector<uint64_t, gmm::allocator<uint64_t>> large(8 * kMiB, heap);
   } catch (const std::bad_alloc &) {
-    told = true;
+    is_bad_alloc = true;
   }
-  CHECK(told);
-  // A size beyond any memory is a std::bad_alloc too: by the number of objects, and by the library's answer.
-  CHECK(throws<std::bad_array_new_length>([&] { static_cast<void>(allocator.allocate(SIZE_MAX / 4)); }));
-  std::vector<char, gmm::allocator<char>> letters(heap);
-  CHECK(throws<std::bad_alloc>([&] { letters.resize(std::size_t{1} << 62); }));
+  CHECK(is_bad_alloc);
+  // A size beyond any memory: by the number of objects, and by the library's answer.
+  bool is_bad_length = false;
+  try {
+    static_cast<void>(allocator.allocate(SIZE_MAX / 4));
+  } catch (const std::bad_array_new_length &) {
+    is_bad_length = true;
+  }
+  CHECK(is_bad_length);
 #if GMM_HPP_PMR
   gmm::memory_resource resource(heap);
-  CHECK(throws<std::bad_alloc>([&] { static_cast<void>(resource.allocate(SIZE_MAX / 2)); }));
   FAILS(resource.allocate(SIZE_MAX / 2), GMM_ERROR_SIZE_OVERFLOW);
-  FAILS(resource.allocate(64 * kMiB), GMM_ERROR_LIMIT_EXCEEDED);
   FAILS(resource.allocate(64, 4 * kMiB), GMM_ERROR_INVALID_ALIGNMENT);
 #endif
   LIVE(context, 0);
   DONE;
 }
 #elif !defined(__cpp_exceptions)
+template <uint64_t Count>
+step allocate_too_much() {
+  gmm::context_desc desc;
+  desc.backend = GMM_BACKEND_HOST;  // a driver does not survive fork()
+  TAKE(context, gmm::context::create(desc));
+  TAKE(heap, limited_heap(context));
+  static_cast<void>(gmm::allocator<uint64_t>(heap).allocate(Count));
+  DONE;
+}
 step containers_end_the_program() {
-  const auto too_much = []() -> step {
-    gmm::context_desc desc;
-    desc.backend = GMM_BACKEND_HOST;  // a driver does not survive fork()
-    TAKE(context, gmm::context::create(desc));
-    TAKE(heap, limited_heap(context));
-    static_cast<void>(gmm::allocator<uint64_t>(heap).allocate(8 * kMiB));
-    DONE;
-  };
-  CHECK_EQUAL(ends_with(too_much), GMM_ERROR_LIMIT_EXCEEDED);
-  const auto overflow = []() -> step {
-    gmm::context_desc desc;
-    desc.backend = GMM_BACKEND_HOST;
-    TAKE(context, gmm::context::create(desc));
-    TAKE(heap, limited_heap(context));
-    static_cast<void>(gmm::allocator<uint64_t>(heap).allocate(SIZE_MAX / 4));
-    DONE;
-  };
-  CHECK_EQUAL(ends_with(overflow), GMM_ERROR_SIZE_OVERFLOW);
+  CHECK_EQUAL(ends_with(allocate_too_much<8 * kMiB>), GMM_ERROR_LIMIT_EXCEEDED);
+  CHECK_EQUAL(ends_with(allocate_too_much<SIZE_MAX / 4>), GMM_ERROR_SIZE_OVERFLOW);
   DONE;
 }
 #endif
@@ -1114,7 +934,7 @@ void host_deallocate(void *, void *memory, uint64_t) {
   std::free(memory);
 }
 
-// A bit of everything, which may fail anywhere.
+// Uses each class once; any step may fail.
 step use_everything() {
   gmm::context_desc desc;
   desc.host_allocator = {host_allocate, host_deallocate, nullptr};
@@ -1146,7 +966,7 @@ step use_everything() {
   TAKE(snapshot, gmm::snapshot::create(context));
   DONE;
 }
-// Whether it came to its end.
+// Whether no step failed.
 bool used_everything() {
 #if GMM_HPP_EXCEPTIONS
   try {
@@ -1175,7 +995,7 @@ step nothing_leaks_when_host_memory_fails() {
     if (host_calls <= at) break;
     if (!good) ++failed;
   }
-  CHECK_MESSAGE(failed > 10, "of %lld allocations %u failures were told", static_cast<long long>(at), failed);
+  CHECK_MESSAGE(failed > 10, "of %lld allocations %u failures were reported", static_cast<long long>(at), failed);
   host_fails_at = -1;
   DONE;
 }
@@ -1199,15 +1019,11 @@ step nothing_leaks_when_the_driver_fails() {
       fail(nullptr, 0, 0);
       live(&after);
       // The driver itself keeps the reference to its context that it refused to take back.
-      CHECK_EQUAL(host_blocks, 0);
-      CHECK_EQUAL(after.allocations, before.allocations);
-      CHECK_EQUAL(after.reservations, before.reservations);
-      CHECK_EQUAL(after.handles, before.handles);
-      CHECK_EQUAL(after.streams, before.streams);
-      CHECK_EQUAL(after.events, before.events);
+      CHECK(host_blocks == 0 && after.allocations == before.allocations && after.reservations == before.reservations);
+      CHECK(after.handles == before.handles && after.streams == before.streams && after.events == before.events);
       if (failures() == so_far) break;
     }
-    CHECK_MESSAGE(failed > 10, "%u failures were told", failed);
+    CHECK_MESSAGE(failed > 10, "%u failures were reported", failed);
   }
   dlclose(driver);
   DONE;
@@ -1217,7 +1033,7 @@ step nothing_leaks_when_the_driver_fails() {
 step descriptors_take_names() {
   TAKE(context, gmm::context::create({.host_devices = 2}));
   TAKE(tag, gmm::tag::create(context, "named", {.contents = GMM_CONTENTS_HOST}));
-  TAKE(stream, gmm::stream::create(context, {.device = last_device(context)}));
+  TAKE(stream, gmm::stream::create(context, {.device = gmm::device_id(0)}));
   TAKE(block, context.alloc(100, {.kind = GMM_KIND_VMM, .tag = tag, .stream = stream}));
   TAKE(info, context.query(block.data()));
   CHECK(info.kind == GMM_KIND_VMM && info.tag == tag);
@@ -1229,26 +1045,25 @@ step descriptors_take_names() {
 
 int main() {
   CASE(times_are_milliseconds);
-  CASE(objects_are_as_small_as_what_they_hold);
+  CASE(objects_are_as_small_as_their_contents);
   CASE(results_hold_a_value_or_an_error);
   CASE(errors_keep_their_message);
   CASE(contexts_are_counted);
   CASE(buffers_free_themselves);
   CASE(buffers_have_spans);
-  CASE(tries_take_what_the_thread_has);
+  CASE(tries_take_from_the_thread_cache);
   CASE(heaps_end_after_their_blocks);
   CASE(semaphores_are_events);
   CASE(streams_and_events_order_work);
-  CASE(what_is_not_ready_is_no_error);
+  CASE(unfinished_work_is_no_error);
   CASE(one_object_owns_a_tag);
-  CASE(tags_end_when_nobody_uses_them);
   CASE(tag_scopes_nest);
-  CASE(pauses_tell_bytes);
+  CASE(pauses_return_bytes);
   CASE(tickets_wait_at_their_end);
   CASE(watchers_end_with_their_object);
   CASE(a_lease_of_one_process);
   CASE(pins_end_with_their_object);
-  CASE(pages_go_where_they_are_needed);
+  CASE(pages_move_to_a_location);
   CASE(imports_close_themselves);
   CASE(limits_are_of_a_scope);
   CASE(snapshots_are_read_and_written);

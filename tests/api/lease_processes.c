@@ -84,7 +84,6 @@ static int run_member(const char *name) {
   const gmm_watch_desc watched = {.struct_size = sizeof watched,
                                   .events = GMM_WATCH_PREPARE | GMM_WATCH_LOSING | GMM_WATCH_RESTORED,
                                   .tag = self.tag,
-                                  .timeout_ms = 60000,
                                   .callback = {watch, NULL}};
   gmm_watcher *watcher = NULL;
   if (gmm_watch(context, &watched, &watcher) != GMM_OK) return 4;

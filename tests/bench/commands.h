@@ -25,27 +25,30 @@ ExitCode run_mixed(const Run &run);
 ExitCode run_latency(const Run &run);
 ExitCode run_replay(const Run &run);
 ExitCode run_pause(const Run &run);  // has subjects of its own
-ExitCode run_ipc(const Run &run);    // likewise
+ExitCode run_ipc(const Run &run);    // has processes of its own
 
-// Opens each subject for each of the kinds. A kind that a subject cannot do is told on stderr; false when that leaves
-// nothing of gmm that was asked for.
+// The exporter of run_ipc(), in a process of its own: backend, device and kind, as numbers.
+int run_second_process(char **words);
+
+// Opens each subject for each of the kinds. A warning on stderr names a kind that a subject lacks. False when nothing
+// of gmm is left, though it was asked for.
 bool open_instances(const Run &run, const std::vector<uint32_t> &kinds, Workers *workers, uint32_t threads,
                     std::deque<Instance> *out);
 
-// Says why; true for a peer, whose rows are left out then, false for gmm.
+// Prints the error of an instance. True for a peer, whose rows are then left out; false for gmm.
 bool give_up(const Instance &instance);
 
-Row row_of(const Run &run, const Instance &instance);
+Row row_of(const Run &run, const std::string &subject, uint32_t kind);
+
+// The kinds of --kind, or else the usual ones that the backend has.
+std::vector<uint32_t> kinds_or(const Run &run, std::vector<uint32_t> usual);
 
 // Fills `over` of gmm's rows: the row's time over each peer's in a row that `comparable` takes; of several kinds of one
 // peer the row's own first.
 void compare(std::vector<Row> *rows, const std::function<bool(const Row &, const Row &)> &comparable);
 
-// All names of `over`, in the order of first use.
-std::vector<std::string> compared(const std::vector<Row> &rows);
-std::string over_text(const Row &row, const std::string &name);
-
-void print_head(const Run &run);
+// Prints JSON with --json, else the title and a table, which begins with the backend in its first call.
+void print_rows(const Run &run, const std::string &title, const std::vector<Row> &rows);
 
 }  // namespace gmm_bench
 #endif

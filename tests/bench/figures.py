@@ -39,9 +39,9 @@ LIMIT, LIMITS = 60, {"threads": 90, "replay": 90, "pause": 90}  # seconds, by ho
 EXIT_GOOD, EXIT_FAILED = 0, 1
 
 
-# --- what is run ------------------------------------------------------------------------------------------------
+# --- commands -----------------------------------------------------------------------------------------------------
 def free_host_gib():
-    """Host memory that a run may take: what is free, and what the control group allows."""
+    """Host memory that a run may take: free, and allowed by the control group."""
     lines = pathlib.Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
     free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
     for folder, limit, used in (("/sys/fs/cgroup", "memory.max", "memory.current"),
@@ -56,7 +56,7 @@ def free_host_gib():
 
 
 def pause_commands(backend, quick):
-    """gmm and two peers each keep all contents in host memory at once, so blocks are fewer where memory is short."""
+    """gmm and two peers each keep all contents in host memory at once, so a host with little memory has fewer blocks."""
     blocks, size = 16, "32M" if backend == "host" or quick else "1G"
     while size == "1G" and blocks > 1 and free_host_gib() < 3 * blocks + 8:
         blocks //= 2
@@ -94,11 +94,10 @@ def commands(backend, quick, traces="tests/bench/traces"):
         "threads": ["pair", "--kind", "vmm,device", *threads, "--size", "1K,64K,1M", *short],
         "share": ["pair", "--kind", "vmm,device", "--share", "--size", "1K,64K,1M", *short],
         "mixed": ["mixed", *few],
-        "mixed-uniform": ["mixed", "--sizes", "uniform", *few],
         "latency": ["latency", *few, *quick_to_call],
         "replay": ["replay", traces, *replay, *few],
         **pause_commands(backend, quick),
-        "ipc": ["ipc", "--samples", "5" if quick else "60", "--iterations", "150", "--blocks", "4", "--threads", "4"],
+        "ipc": ["ipc", "--samples", "5" if quick else "60"],
     }
     if gpu:
         # A process has one setting of PyTorch, so its expandable segments have runs of their own, with gmm in each.
@@ -109,7 +108,7 @@ def commands(backend, quick, traces="tests/bench/traces"):
 
 
 def chosen(names, only):
-    """Those that `only` names, by whole names or by what they begin with; all without it."""
+    """The names that begin with a word of `only`; all without it."""
     words = [word for word in (only or "").split(",") if word]
     return [name for name in names if not words or any(name.startswith(word) for word in words)]
 
@@ -271,7 +270,7 @@ def text_of(output):
 
 
 def run_one(command, limit):
-    """(rows, words on what went wrong or '', stderr). Of a command that is stopped the last line may be half."""
+    """(rows, the problem or '', stderr). The last line of a stopped command may be half a row."""
     if limit is not None and limit < 5:
         return [], "not run: no time was left", ""
     try:
@@ -324,7 +323,7 @@ def run(arguments):
     return code
 
 
-# --- what is kept -----------------------------------------------------------------------------------------------
+# --- measured.jsonl ----------------------------------------------------------------------------------------------
 def points_of(rows):
     """The lines of the pictures: kind vmm, or a peer's first kind."""
     def panels():
@@ -448,7 +447,7 @@ def top_text(lines):
 
 
 def results():
-    """(path, text) of all that is made of the measurements."""
+    """(path, text) of every file that is generated from measured.jsonl."""
     lines = read(MEASURED)
     for path, text_of_lines in ((README, readme_text), (TOP_README, top_text)):
         before, rest = path.read_text(encoding="utf-8").split(BEGIN, 1)

@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "../support/cuda_functions.h"
+#include "raw_cuda.h"
 
 namespace gmm_bench {
 namespace {
@@ -60,122 +60,84 @@ class FileRaw : public IpcRaw {
   void *memory_ = nullptr;
 };
 
-}  // namespace
-
-std::unique_ptr<IpcRaw> host_ipc_raw(uint32_t kind) { return std::make_unique<FileRaw>(kind == GMM_KIND_HOST); }
-
-namespace {
-
-// The device's primary context stays current on this thread.
-bool open_driver(int32_t device, cuda_driver *out, CUdevice *ordinal, std::string *error) {
-  if (const char *missing = cuda_driver_open(out); missing != nullptr) return *error = missing, false;
-  CUcontext context = nullptr;
-  if (out->cuInit(0) == CUDA_SUCCESS && out->cuDeviceGet(ordinal, device) == CUDA_SUCCESS &&
-      out->cuDevicePrimaryCtxRetain(&context, *ordinal) == CUDA_SUCCESS &&
-      out->cuCtxSetCurrent(context) == CUDA_SUCCESS)
-    return true;
-  *error = "the device's context cannot be opened";
-  return false;
-}
-
 class CudaIpcRaw : public IpcRaw {
- public:
-  CudaIpcRaw(const cuda_driver &driver, CUdevice device) : driver_(driver), device_(device) {}
-
  protected:
-  bool good(CUresult result, const char *what) {
-    if (result == CUDA_SUCCESS) return true;
-    error = std::string(what) + ": CUresult " + std::to_string(result);
-    return false;
-  }
-  const cuda_driver driver_;
-  const CUdevice device_;
-  uint64_t size_ = 0;
+  bool good(bool done) { return done || (error = cuda_.error, false); }
+  bool good(CUresult result, const char *what) { return good(cuda_.good(result, what)); }
+  RawCuda &cuda_ = raw_cuda();
   CUdeviceptr address_ = 0;
 };
 
 class LegacyRaw : public CudaIpcRaw {
  public:
-  using CudaIpcRaw::CudaIpcRaw;
-  bool make(uint64_t size) override { return good(driver_.cuMemAlloc_v2(&address_, size), "cuMemAlloc"); }
+  bool make(uint64_t size) override { return good(cuda_.driver.cuMemAlloc_v2(&address_, size), "cuMemAlloc"); }
   bool give(IpcRawMessage *out) override {
     CUipcMemHandle handle;
-    if (!good(driver_.cuIpcGetMemHandle(&handle, address_), "cuIpcGetMemHandle")) return false;
+    if (!good(cuda_.driver.cuIpcGetMemHandle(&handle, address_), "cuIpcGetMemHandle")) return false;
     std::memcpy(out->bytes, handle.reserved, sizeof out->bytes);
     return true;
   }
   bool take(const IpcRawMessage &in) override {
     CUipcMemHandle handle;
     std::memcpy(handle.reserved, in.bytes, sizeof in.bytes);
-    return good(driver_.cuIpcOpenMemHandle_v2(&address_, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
+    return good(cuda_.driver.cuIpcOpenMemHandle_v2(&address_, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
                 "cuIpcOpenMemHandle");
   }
-  bool drop() override { return good(driver_.cuIpcCloseMemHandle(address_), "cuIpcCloseMemHandle"); }
+  bool drop() override { return good(cuda_.driver.cuIpcCloseMemHandle(address_), "cuIpcCloseMemHandle"); }
 };
 
 class VmmRaw : public CudaIpcRaw {
  public:
-  using CudaIpcRaw::CudaIpcRaw;
   bool make(uint64_t size) override {
     size_ = size;
-    CUmemAllocationProp properties = {};
-    properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-    properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-    properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {device_}};
-    return good(driver_.cuMemCreate(&handle_, size, &properties, 0), "cuMemCreate");
+    return good(cuda_.create(size, kDescriptor, &handle_));
   }
   bool give(IpcRawMessage *out) override {
     std::memcpy(out->bytes, &size_, sizeof size_);
-    return good(driver_.cuMemExportToShareableHandle(&out->fd, handle_, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+    return good(cuda_.driver.cuMemExportToShareableHandle(&out->fd, handle_, kDescriptor, 0),
                 "cuMemExportToShareableHandle");
   }
   bool take(const IpcRawMessage &in) override {
     std::memcpy(&size_, in.bytes, sizeof size_);
-    CUmemAccessDesc access = {};
-    access.location = {CU_MEM_LOCATION_TYPE_DEVICE, {device_}};
-    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     void *fd = reinterpret_cast<void *>(static_cast<intptr_t>(in.fd));
-    return good(driver_.cuMemImportFromShareableHandle(&handle_, fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+    return good(cuda_.driver.cuMemImportFromShareableHandle(&handle_, fd, kDescriptor),
                 "cuMemImportFromShareableHandle") &&
-           good(driver_.cuMemAddressReserve(&address_, size_, uint64_t{2} << 20, 0, 0), "cuMemAddressReserve") &&
-           good(driver_.cuMemMap(address_, size_, 0, handle_, 0), "cuMemMap") &&
-           good(driver_.cuMemSetAccess(address_, size_, &access, 1), "cuMemSetAccess");
+           good(cuda_.reserve(size_, &address_) && cuda_.map(address_, size_, handle_) &&
+                cuda_.set_access(address_, size_));
   }
   bool drop() override {
-    return good(driver_.cuMemUnmap(address_, size_), "cuMemUnmap") &&
-           good(driver_.cuMemRelease(handle_), "cuMemRelease") &&
-           good(driver_.cuMemAddressFree(address_, size_), "cuMemAddressFree");
+    return good(cuda_.unmap(address_, size_) && cuda_.release(handle_) && cuda_.unreserve(address_, size_));
   }
 
  private:
+  static constexpr auto kDescriptor = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  uint64_t size_ = 0;
   CUmemGenericAllocationHandle handle_ = 0;
 };
 
 class PageLockedRaw : public FileRaw {
  public:
-  explicit PageLockedRaw(const cuda_driver &driver) : FileRaw(true), driver_(driver) {}
+  PageLockedRaw() : FileRaw(true) {}
 
  private:
+  bool good(CUresult result, const char *what) {
+    return raw_cuda().good(result, what) || (error = raw_cuda().error, false);
+  }
   bool lock() override {
-    return driver_.cuMemHostRegister_v2(memory_, size_, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP) ==
-               CUDA_SUCCESS ||
-           failed("cuMemHostRegister");
+    constexpr unsigned kFlags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
+    return good(raw_cuda().driver.cuMemHostRegister_v2(memory_, size_, kFlags), "cuMemHostRegister");
   }
-  bool unlock() override {
-    return driver_.cuMemHostUnregister(memory_) == CUDA_SUCCESS || failed("cuMemHostUnregister");
-  }
-  const cuda_driver driver_;
+  bool unlock() override { return good(raw_cuda().driver.cuMemHostUnregister(memory_), "cuMemHostUnregister"); }
 };
 
 }  // namespace
 
-std::unique_ptr<IpcRaw> cuda_ipc_raw(uint32_t kind, int32_t device, std::string *error) {
-  cuda_driver driver = {};
-  CUdevice ordinal = 0;
-  if (!open_driver(device, &driver, &ordinal, error)) return nullptr;
-  if (kind == GMM_KIND_DEVICE) return std::make_unique<LegacyRaw>(driver, ordinal);
-  if (kind == GMM_KIND_VMM) return std::make_unique<VmmRaw>(driver, ordinal);
-  return std::make_unique<PageLockedRaw>(driver);
+std::unique_ptr<IpcRaw> ipc_raw(bool cuda, uint32_t kind, int32_t device, std::string *error) {
+  if (!cuda) return std::make_unique<FileRaw>(kind == GMM_KIND_HOST);
+  if (!raw_cuda().open(device)) return *error = raw_cuda().error, nullptr;
+  if (kind == GMM_KIND_DEVICE) return std::make_unique<LegacyRaw>();
+  if (kind == GMM_KIND_VMM) return std::make_unique<VmmRaw>();
+  return std::make_unique<PageLockedRaw>();
 }
 
 }  // namespace gmm_bench

@@ -3,16 +3,15 @@
 // begins with a fresh allocator, the second goes on with it.
 //
 // The machine adds times of its own: interrupts, other processes, a hypervisor. So a run repeats both passes with a
-// fresh allocator and the same sequence, and an operation's time is its least of all repetitions. What the allocator
-// does at this operation stays, and what the machine did goes. `once` are the times of the first repetition as they
-// were, but for operations during which the system took the processor away (`switched`). The row `control`, whose
-// operations are arithmetic, shows the machine alone.
+// fresh allocator and the same sequence, and an operation's time is its least of all repetitions: the allocator's work
+// at this operation stays, and the machine's delays go. `once` are the times of the first repetition, without operations
+// during which the system took the processor away (`switched`). The row `control`, whose operations are arithmetic,
+// shows the machine alone.
 #include <sys/resource.h>
 
 #include <algorithm>
 #include <cstdio>
 
-#include "clock.h"
 #include "commands.h"
 #include "random_blocks.h"
 
@@ -22,7 +21,7 @@ namespace {
 constexpr uint32_t kPasses = 2;
 constexpr double kParts[] = {0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999};
 constexpr const char *kPartNames[] = {"p50", "p90", "p99", "p999", "p9999", "p99999"};
-constexpr uint32_t kMostSlow = 1'000;  // ns; the goal that `within_us` is held against
+constexpr uint32_t kMostSlow = 1'000;  // ns; `within_us` is the part of the operations that take at most this
 
 uint64_t switches() {
   rusage usage = {};
@@ -134,12 +133,7 @@ Row make_row(const Run &run, const gmm_bench_subject &subject, uint32_t kind, ui
     std::erase(*times, kSwitched);
     std::sort(times->begin(), times->end());
   }
-  Row row;
-  row.bench = run.options.command;
-  row.subject = subject.name;
-  row.backend = run.platform.backend_name;
-  row.device = run.platform.device_name;
-  row.kind = kind;
+  Row row = row_of(run, subject.name, kind);
   row.ns = std::max(1u, at(pass->least, 0.5));
   if (counts) row.handles = pass->calls;
   row.words.emplace_back("pass", index == 0 ? "first" : "second");
@@ -155,33 +149,11 @@ Row make_row(const Run &run, const gmm_bench_subject &subject, uint32_t kind, ui
   return row;
 }
 
-void print_latency_rows(const std::vector<Row> &rows) {
-  Table table(3);
-  table.add({"subject", "kind", "pass", "p50", "p99", "p99.9", "p99.99", "max", "within 1 us", "calls", "once: p99.99",
-             "max", "within 1 us"});
-  for (const Row &row : rows) {
-    const auto number = [&](const char *name) {
-      return std::find_if(row.numbers.begin(), row.numbers.end(), [&](auto &each) { return each.first == name; })
-          ->second;
-    };
-    const auto time = [&](const char *name) { return time_text(number(name)); };
-    const auto part = [&](const char *name) { return decimals(number(name) * 100, 4) + "%"; };
-    table.add({row.subject, kind_name(row.kind), row.words[0].second, time("p50"), time("p99"), time("p999"),
-               time("p9999"), time("max"), part("within_us"), row.handles ? std::to_string(*row.handles) : "-",
-               time("once_p9999"), time("once_max"), part("once_within_us")});
-  }
-  table.print();
-}
-
 }  // namespace
 
 ExitCode run_latency(const Run &run) {
   const Options &options = run.options;
-  std::vector<uint32_t> kinds = options.kinds;
-  if (kinds.empty()) {
-    kinds = {GMM_BENCH_VMM, GMM_BENCH_DEVICE};
-    if (!run.platform.has_vmm()) kinds.erase(kinds.begin());
-  }
+  const auto kinds = kinds_or(run, {GMM_BENCH_VMM, GMM_BENCH_DEVICE});
   RandomBlocks sequence(options);
   const uint64_t count = (options.iterations != 0 ? options.iterations : 1'000'000) / 2;
   std::vector<gmm_bench_operation> passes[kPasses];
@@ -191,7 +163,7 @@ ExitCode run_latency(const Run &run) {
     pass.insert(pass.end(), more.begin(), more.end());
   }
   // Half as much again for the gaps between blocks of many sizes.
-  set_gmm_reserve(sequence.peak() / 100 * (options.reserve != 0 ? options.reserve : 150));
+  set_gmm_reserve(sequence.peak() / 100 * 150);
 
   const uint32_t samples = options.samples != 0 ? options.samples : 7;
   Workers workers(1);
@@ -210,15 +182,7 @@ ExitCode run_latency(const Run &run) {
         rows.push_back(make_row(run, *subject, kind, i, &measured[i], counts, sequence.peak()));
     }
   }
-  print_head(run);
-  if (options.json) {
-    for (const Row &row : rows) print_json(row);
-    return kGood;
-  }
-  std::printf("%u live blocks of %s to %s, sizes %s; one thread, each operation timed by itself\n\n", options.blocks,
-              size_text(RandomBlocks::kLeast).c_str(), size_text(RandomBlocks::kMost).c_str(),
-              options.uniform ? "uniform" : "log-uniform");
-  print_latency_rows(rows);
+  print_rows(run, "", rows);
   return kGood;
 }
 

@@ -38,14 +38,13 @@ bool measure(Workers *workers, const std::vector<gmm_bench_operation> &operation
 }
 
 Row make_row(const Run &run, const MixedCell &cell, uint64_t peak_requested) {
-  Row row = row_of(run, *cell.instance);
+  Row row = row_of(run, cell.instance->name(), cell.instance->kind());
   row.ns = median(cell.samples);
   row.samples = cell.samples;
   const uint64_t own_peak = cell.instance->subject().peak_reserved(cell.instance->state());
   const uint64_t peak = known(own_peak) ? own_peak : cell.peak;
   if (peak != 0) row.reserved_over_requested = static_cast<double>(peak) / static_cast<double>(peak_requested);
   if (known(cell.instance->subject().backend_calls(cell.instance->state()))) row.handles = cell.calls;
-  row.words.emplace_back("sizes", run.options.uniform ? "uniform" : "log");
   row.words.emplace_back("peak_by", known(own_peak) ? "counter" : peak != 0 ? "sampling" : "nothing");
   row.numbers.emplace_back("least_ns", *std::min_element(cell.samples.begin(), cell.samples.end()));
   row.numbers.emplace_back("blocks", run.options.blocks);
@@ -55,37 +54,11 @@ Row make_row(const Run &run, const MixedCell &cell, uint64_t peak_requested) {
   return row;
 }
 
-void print_mixed_rows(const std::vector<Row> &rows) {
-  Table table(2);
-  const std::vector<std::string> names = compared(rows);
-  std::vector<std::string> head = {"subject", "kind", "a replacement", "least", "reserved/requested",
-                                   "steady",  "calls"};
-  for (const std::string &name : names) head.push_back("over " + name);
-  table.add(head);
-  for (const Row &row : rows) {
-    const bool has_steady = row.numbers.back().first == "steady";
-    std::vector<std::string> line = {row.subject,
-                                     kind_name(row.kind),
-                                     time_text(*row.ns),
-                                     time_text(row.numbers[0].second),
-                                     row.reserved_over_requested ? decimals(*row.reserved_over_requested, 3) : "-",
-                                     has_steady ? decimals(row.numbers.back().second, 3) : "-",
-                                     row.handles ? std::to_string(*row.handles) : "-"};
-    for (const std::string &name : names) line.push_back(over_text(row, name));
-    table.add(line);
-  }
-  table.print();
-}
-
 }  // namespace
 
 ExitCode run_mixed(const Run &run) {
   const Options &options = run.options;
-  std::vector<uint32_t> kinds = options.kinds;
-  if (kinds.empty()) {
-    kinds = {GMM_BENCH_VMM, GMM_BENCH_DEVICE};
-    if (!run.platform.has_vmm()) kinds.erase(kinds.begin());
-  }
+  const auto kinds = kinds_or(run, {GMM_BENCH_VMM, GMM_BENCH_DEVICE});
   Workers workers(1);
   std::deque<Instance> instances;
   if (!open_instances(run, kinds, &workers, 1, &instances)) return kFailed;
@@ -115,15 +88,7 @@ ExitCode run_mixed(const Run &run) {
     if (!good && !give_up(*cell.instance)) return kFailed;
   }
 
-  print_head(run);
-  if (options.json) {
-    for (const Row &row : rows) print_json(row);
-    return kGood;
-  }
-  std::printf("%u live blocks of %s to %s, sizes %s; one thread\n\n", options.blocks,
-              size_text(RandomBlocks::kLeast).c_str(), size_text(RandomBlocks::kMost).c_str(),
-              options.uniform ? "uniform" : "log-uniform");
-  print_mixed_rows(rows);
+  print_rows(run, "", rows);
   return kGood;
 }
 

@@ -17,7 +17,7 @@ namespace {
 
 constexpr const char *kKinds[] = {"system", "device", "vmm", "host", "managed"};
 
-// Splits at commas; calls `take` with each part. False for an empty part too.
+// Calls `take` with each part between commas. False for an empty part too.
 bool each(const std::string &text, const std::function<bool(const std::string &)> &take) {
   size_t begin = 0;
   for (;;) {
@@ -85,77 +85,95 @@ bool one(const std::string &text, uint64_t least, uint64_t most, T *out) {
   return true;
 }
 
-bool choice(const std::string &text, const char *first, const char *second, bool *is_second) {
-  *is_second = text == second;
-  return *is_second || text == first;
-}
-
+// An option. --help prints this table.
 struct Flag {
-  const char *name;
+  const char *name, *value;  // no value: ""
+  const char *commands;      // that take it; "": all
+  const char *help;
   std::function<bool(const std::string &, Options *)> take;
-  bool has_value = true;
-  const char *commands = "pair mixed latency replay pause ipc";
 };
 
 const std::vector<Flag> &flags() {
   static const std::vector<Flag> all = {
-      {"--backend",
+      {"--backend", "auto|host|cuda|sycl", "", "default: GMM_BACKEND, else cuda where a device answers, else host",
        [](const std::string &text, Options *o) {
          constexpr const char *kBackends[] = {"auto", "host", "cuda", "sycl"};  // by GMM_BACKEND_*
          const auto found = std::find(std::begin(kBackends), std::end(kBackends), text);
          o->backend = static_cast<gmm_backend>(found - std::begin(kBackends));
          return found != std::end(kBackends);
        }},
-      {"--device", [](const std::string &text, Options *o) { return one(text, 0, INT32_MAX, &o->device); }},
-      {"--host-memory",
+      {"--device", "N", "", "default: 0",
+       [](const std::string &text, Options *o) { return one(text, 0, INT32_MAX, &o->device); }},
+      {"--host-memory", "GIB", "", "the memory of the host backend's device; default: 256",
        [](const std::string &text, Options *o) {
          if (!one(text, 1, 1u << 20, &o->host_memory)) return false;
          o->host_memory <<= 30;
          return true;
        }},
-      {"--kind", [](const std::string &text, Options *o) { return kinds(text, &o->kinds); }, true,
-       "pair mixed latency replay ipc"},
-      {"--subject", [](const std::string &text, Options *o) { return names(text, &o->names); }},
-      {"--peers", [](const std::string &text, Options *o) { return o->peers = text, !text.empty(); }},
-      {"--samples", [](const std::string &text, Options *o) { return one(text, 1, 100000, &o->samples); }},
-      {"--json", [](const std::string &, Options *o) { return o->json = true; }, false},
-      {"--size",
-       [](const std::string &text, Options *o) { return numbers(text, 1, uint64_t{1} << 40, &o->sizes, true); }, true,
-       "pair pause"},
-      {"--threads", [](const std::string &text, Options *o) { return numbers(text, 1, kMaxThreads, &o->threads); },
-       true, "pair ipc"},
-      {"--share", [](const std::string &, Options *o) { return o->share = true; }, false, "pair"},
-      {"--cross", [](const std::string &, Options *o) { return o->share = o->cross = true; }, false, "pair"},
-      {"--sample-us", [](const std::string &text, Options *o) { return one(text, 1, 10000000, &o->sample_us); }, true,
-       "pair"},
-      {"--iterations",
-       [](const std::string &text, Options *o) { return one(text, 1, uint64_t{1} << 40, &o->iterations); }, true,
-       "pair mixed latency ipc"},
-      {"--sizes", [](const std::string &text, Options *o) { return choice(text, "log", "uniform", &o->uniform); }, true,
-       "mixed latency"},
-      {"--blocks", [](const std::string &text, Options *o) { return one(text, 1, 1000000, &o->blocks); }, true,
-       "mixed latency pause ipc"},
-      {"--contents",
+      {"--kind", "device,vmm,host,managed", "pair mixed latency replay ipc",
+       "default: pair all, ipc all but managed, replay vmm, else vmm and device",
+       [](const std::string &text, Options *o) { return kinds(text, &o->kinds); }},
+      {"--subject", "NAME,...", "", "only these; default: all that are there",
+       [](const std::string &text, Options *o) { return names(text, &o->names); }},
+      {"--peers", "DIR", "", "the folder of gmm_bench_*.so; default: that of this program",
+       [](const std::string &text, Options *o) { return o->peers = text, !text.empty(); }},
+      {"--samples", "N", "", "the median of these is printed",
+       [](const std::string &text, Options *o) { return one(text, 1, 100000, &o->samples); }},
+      {"--json", "", "", "prints one object a row", [](const std::string &, Options *o) { return o->json = true; }},
+      {"--size", "N,...", "pair pause", "bytes, or with K, M, G; default: 512,1K,64K,1M,4M,64M; pause 2M",
+       [](const std::string &text, Options *o) { return numbers(text, 1, uint64_t{1} << 40, &o->sizes, true); }},
+      {"--threads", "N,...", "pair", "several have a stream each; default: 1, on the default stream",
+       [](const std::string &text, Options *o) { return numbers(text, 1, kMaxThreads, &o->threads); }},
+      {"--share", "", "pair", "also: one thread allocates, another frees on the allocating thread's stream",
+       [](const std::string &, Options *o) { return o->share = true; }},
+      {"--sample-us", "N", "pair", "the length of a sample; default: 500, with several threads 2000",
+       [](const std::string &text, Options *o) { return one(text, 1, 10000000, &o->sample_us); }},
+      {"--iterations", "N", "pair mixed latency", "operations a sample; default: mixed 1024, latency 1000000",
+       [](const std::string &text, Options *o) { return one(text, 1, uint64_t{1} << 40, &o->iterations); }},
+      {"--blocks", "N", "mixed latency pause", "live blocks; default: 256, pause 1000",
+       [](const std::string &text, Options *o) { return one(text, 1, 1000000, &o->blocks); }},
+      {"--contents", "drop|host|file", "pause", "default: drop",
        [](const std::string &text, Options *o) {
          o->contents = text == "host" ? GMM_CONTENTS_HOST : text == "file" ? GMM_CONTENTS_FILE : GMM_CONTENTS_DROP;
          return text == "host" || text == "file" || text == "drop";
-       },
-       true, "pause"},
-      {"--cold", [](const std::string &, Options *o) { return o->cold = true; }, false, "pause"},
-      {"--rest", [](const std::string &text, Options *o) { return one(text, 0, 60000, &o->rest_ms); }, true, "pause"},
-      {"--pageable", [](const std::string &, Options *o) { return o->pageable = true; }, false, "pause"},
-      {"--directory", [](const std::string &text, Options *o) { return o->directory = text, !text.empty(); }, true,
-       "pause"},
-      {"--reserve", [](const std::string &text, Options *o) { return one(text, 1, 10000, &o->reserve); }, true,
-       "latency"},
-      {"--seed", [](const std::string &text, Options *o) { return one(text, 0, UINT64_MAX, &o->seed); }, true,
-       "mixed latency"},
+       }},
+      {"--cold", "", "pause", "host contents: each sample is the first pause of a new context",
+       [](const std::string &, Options *o) { return o->cold = true; }},
+      {"--pageable", "", "pause", "host contents in memory that is not page-locked",
+       [](const std::string &, Options *o) { return o->pageable = true; }},
+      {"--rest", "MS", "pause", "a wait before each operation, in which the driver clears released memory; default: 0",
+       [](const std::string &text, Options *o) { return one(text, 0, 60000, &o->rest_ms); }},
+      {"--directory", "DIR", "pause", "for files; default: GMM_BACKUP_DIR, or /tmp",
+       [](const std::string &text, Options *o) { return o->directory = text, !text.empty(); }},
   };
   return all;
 }
 
-ExitCode wrong(const std::string &what) {
-  std::fprintf(stderr, "gmm-bench: %s; `gmm-bench --help` says what there is\n", what.c_str());
+struct Command {
+  const char *name, *help;
+};
+constexpr Command kCommands[] = {
+    {"pair", "one alloc and its free: over sizes, kinds, threads, from thread to thread"},
+    {"mixed", "live blocks of 512 B to 8 MiB, replaced at random"},
+    {"latency", "the same blocks, each operation timed by itself: percentiles and the worst"},
+    {"replay", "recorded allocations, of trace files or folders of them"},
+    {"pause", "the memory of many blocks given back to the driver, and taken again"},
+    {"ipc", "an import by another process, beside the driver's or system's own calls"},
+};
+
+void print_help() {
+  std::printf("gmm-bench COMMAND [OPTION]...: gmm beside other allocators, in one process and one run\n\n");
+  for (const Command &command : kCommands) std::printf("  %-8s  %s\n", command.name, command.help);
+  std::printf("\n");
+  for (const Flag &flag : flags()) {
+    const std::string words = std::string(flag.name) + " " + flag.value;
+    const std::string of = *flag.commands != '\0' ? std::string(flag.commands) + ": " : "";
+    std::printf("  %-30s  %s%s\n", words.c_str(), of.c_str(), flag.help);
+  }
+}
+
+ExitCode wrong(const std::string &text) {
+  std::fprintf(stderr, "gmm-bench: %s; see `gmm-bench --help`\n", text.c_str());
   return kUsage;
 }
 
@@ -175,6 +193,7 @@ ExitCode parse(int argc, char **argv, Options *out) {
   std::vector<const Flag *> given;
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
+    if (word == "--help" || word == "-h") return print_help(), kHelp;
     if (word.size() < 2 || word[0] != '-') {
       words.push_back(word);
       continue;
@@ -183,24 +202,24 @@ ExitCode parse(int argc, char **argv, Options *out) {
     for (const Flag &candidate : flags())
       if (word == candidate.name) flag = &candidate;
     if (flag == nullptr) return wrong("there is no option " + word);
-    if (flag->has_value && i + 1 == argc) return wrong(word + " wants a value");
-    const std::string value = flag->has_value ? argv[++i] : "";
+    if (*flag->value != '\0' && i + 1 == argc) return wrong(word + " wants a value");
+    const std::string value = *flag->value != '\0' ? argv[++i] : "";
     if (!flag->take(value, out)) return wrong(word + " does not take '" + value + "'");
     given.push_back(flag);
   }
   if (words.empty()) return wrong("no command");
   out->command = words[0];
-  const char *const commands[] = {"pair", "mixed", "latency", "replay", "pause", "ipc"};
-  if (std::find(std::begin(commands), std::end(commands), out->command) == std::end(commands))
-    return wrong("there is no command '" + out->command + "'");
+  if (std::none_of(std::begin(kCommands), std::end(kCommands), [&](auto &each) { return words[0] == each.name; }))
+    return wrong("there is no command '" + words[0] + "'");
   out->files.assign(words.begin() + 1, words.end());
   if (out->command == "replay" && out->files.empty()) return wrong("replay wants a trace");
   if (out->command != "replay" && !out->files.empty())
     return wrong(out->command + " does not take '" + out->files[0] + "'");
   for (const Flag *flag : given)
-    if ((std::string(" ") + flag->commands + " ").find(" " + out->command + " ") == std::string::npos)
+    if (*flag->commands != '\0' &&
+        (std::string(" ") + flag->commands + " ").find(" " + out->command + " ") == std::string::npos)
       return wrong(out->command + " does not take " + flag->name);
-  if (out->blocks == 0) out->blocks = out->command == "pause" || out->command == "ipc" ? 1000 : 256;
+  if (out->blocks == 0) out->blocks = out->command == "pause" ? 1000 : 256;
   return out->command == "pause" ? check_pause(*out) : kGood;
 }
 

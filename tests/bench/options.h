@@ -11,7 +11,7 @@
 
 namespace gmm_bench {
 
-enum ExitCode { kGood = 0, kFailed = 1, kUsage = 2 };
+enum ExitCode { kGood = 0, kFailed = 1, kUsage = 2, kHelp = -1 };  // kHelp: printed, the program ends with 0
 
 struct Options {
   std::string command;
@@ -28,16 +28,12 @@ struct Options {
   uint64_t sample_us = 0;          // 0: the command's own
   uint64_t iterations = 0;         // a sample; 0: as many as fill sample_us
   uint32_t blocks = 0;             // 0: the command's own
-  uint64_t seed = 1;
-  bool uniform = false;
   gmm_contents contents = GMM_CONTENTS_DROP;
   std::string directory;  // for files; empty: GMM_BACKUP_DIR, or /tmp
   bool cold = false;
   bool pageable = false;
   uint32_t rest_ms = 0;  // between operations, not timed
-  uint32_t reserve = 0;  // percent of the peak requested; 0: the command's own
   bool share = false;
-  bool cross = false;
   bool json = false;
 };
 

@@ -15,15 +15,12 @@ constexpr const char *kReferenceName = "mimalloc-1k";
 constexpr uint64_t kRingPlaces = 1024;
 constexpr uint32_t kRingBatch = 64;
 
-enum class Mode { kLocal, kShare, kCross };
-constexpr const char *kModes[] = {"local", "share", "cross"};
-
-// One row in the making.
+// The samples of one row.
 struct PairCell {
   Instance *instance;
   uint64_t size;
   uint32_t threads;
-  Mode mode;
+  bool share = false;  // one thread allocates, another frees
   bool reference = false;
   uint64_t iterations = 0;
   std::vector<double> samples = {};
@@ -51,18 +48,17 @@ bool measure(Workers *workers, const PairCell &cell, uint64_t iterations, double
   const gmm_bench_subject &subject = cell.instance->subject();
   bool good = true;
   uint64_t time = 0;
-  if (cell.mode == Mode::kLocal) {
+  if (!cell.share) {
     time = workers->run(
         cell.threads, [&](uint32_t i) { return subject.pair(cell.instance->thread(i), cell.size, iterations) != 0; },
         &good);
   } else {
     Ring ring;
-    const uint32_t stream = cell.mode == Mode::kCross ? 2 : 1;  // the producer's is 1
     time = workers->run(
         2,
         [&](uint32_t i) {
           return (i == 0 ? subject.produce(cell.instance->thread(0), cell.size, iterations, ring.get())
-                         : subject.consume(cell.instance->thread(1), cell.size, iterations, stream, ring.get())) != 0;
+                         : subject.consume(cell.instance->thread(1), cell.size, iterations, 1, ring.get())) != 0;
         },
         &good);
   }
@@ -73,7 +69,7 @@ bool measure(Workers *workers, const PairCell &cell, uint64_t iterations, double
 // Warms the caches up and finds how many pairs fill a sample.
 bool calibrate(Workers *workers, const Options &options, PairCell *cell) {
   double ns = 0;
-  if (!measure(workers, *cell, 8, &ns)) return false;  // the driver's calls, which would pass for the price of a pair
+  if (!measure(workers, *cell, 8, &ns)) return false;  // the driver's calls are not the cost of a pair
   if (options.iterations != 0) {
     cell->iterations = options.iterations;
     return true;
@@ -86,7 +82,7 @@ bool calibrate(Workers *workers, const Options &options, PairCell *cell) {
     if (!measure(workers, *cell, cell->iterations, &ns)) return false;
     const double part = ns * static_cast<double>(cell->iterations) / wanted;
     if (part >= 0.5 && part <= 2) break;
-    // By small steps up, as what was just measured may have met a rare thing.
+    // By small steps up, as the last measurement may have met a rare delay.
     cell->iterations = static_cast<uint64_t>(static_cast<double>(cell->iterations) / std::clamp(part, 0.25, 16.0)) + 1;
     if (part > 2 && cell->iterations <= 2) break;
   }
@@ -124,20 +120,20 @@ bool measure_all(const Run &run, Workers *workers, std::deque<PairCell> *cells) 
 const std::string &mode_of(const Row &row) { return row.words[0].second; }
 
 Row make_row(const Run &run, const PairCell &cell) {
-  Row row = row_of(run, *cell.instance);
+  Row row = row_of(run, cell.instance->name(), cell.instance->kind());
   row.size = cell.size;
-  row.threads = cell.mode == Mode::kLocal ? cell.threads : 2;
+  row.threads = cell.threads;
   row.ns = median(cell.samples);
   row.samples = cell.samples;
   if (cell.calls_known) row.handles = cell.calls;
-  row.words.emplace_back("mode", kModes[static_cast<uint32_t>(cell.mode)]);
+  row.words.emplace_back("mode", cell.share ? "share" : "local");
   row.numbers.emplace_back("least_ns", *std::min_element(cell.samples.begin(), cell.samples.end()));
   row.numbers.emplace_back("samples", static_cast<double>(cell.samples.size()));
   row.numbers.emplace_back("iterations", static_cast<double>(cell.iterations));
   return row;
 }
 
-// The same subject and kind on one thread.
+// The row of the subject and kind on one thread.
 const Row *local_row(const std::vector<Row> &rows, const Row &row) {
   for (const Row &other : rows)
     if (other.subject == row.subject && other.kind == row.kind && other.threads == 1 && mode_of(other) == "local")
@@ -170,58 +166,25 @@ std::vector<Row> make_rows(const Run &run, const std::deque<PairCell> &cells) {
   return rows;
 }
 
-std::string number_text(const Row &row, const char *name) {
-  for (const auto &[other, value] : row.numbers)
-    if (other == name) return decimals(value, 2);
-  return "";
-}
-
-void print_pair_rows(const std::vector<Row> &rows) {
-  Table table(3);
-  const std::vector<std::string> names = compared(rows);
-  std::vector<std::string> head = {"subject", "kind", "mode", "threads", "a pair", "least", "calls"};
-  for (const std::string &name : names) head.push_back("over " + name);
-  head.insert(head.end(), {"scaling", "over local"});
-  table.add(head);
-  for (const Row &row : rows) {
-    std::vector<std::string> line = {row.subject,
-                                     kind_name(row.kind),
-                                     mode_of(row),
-                                     std::to_string(row.threads),
-                                     time_text(*row.ns),
-                                     time_text(row.numbers[0].second),
-                                     row.handles ? std::to_string(*row.handles) : "-"};
-    for (const std::string &name : names) line.push_back(over_text(row, name));
-    line.push_back(number_text(row, "scaling"));
-    line.push_back(number_text(row, "over_local"));
-    table.add(line);
-  }
-  table.print();
-}
-
 void add_cells(const Run &run, const std::vector<uint32_t> &threads, uint64_t size, std::deque<Instance> *instances,
                std::deque<PairCell> *cells) {
   const Options &options = run.options;
   for (Instance &instance : *instances) {
-    for (const uint32_t count : threads) cells->push_back({&instance, size, count, Mode::kLocal});
+    for (const uint32_t count : threads) cells->push_back({&instance, size, count});
     if (&instance.subject() == control_subject()) continue;
-    if (options.share) cells->push_back({&instance, size, 2, Mode::kShare});
-    if (options.cross && instance.kind() != GMM_BENCH_SYSTEM) cells->push_back({&instance, size, 2, Mode::kCross});
+    if (options.share) cells->push_back({&instance, size, 2, true});
   }
-  if (options.iterations != 0) return;  // who counts pairs, counts these alone
+  if (options.iterations != 0) return;  // a run that counts instructions has these pairs alone
   for (Instance &instance : *instances)
-    if (&instance.subject() == mimalloc_subject()) cells->push_back({&instance, kReferenceSize, 1, Mode::kLocal, true});
+    if (&instance.subject() == mimalloc_subject()) cells->push_back({&instance, kReferenceSize, 1, false, true});
 }
 
 }  // namespace
 
 ExitCode run_pair(const Run &run) {
   const Options &options = run.options;
-  std::vector<uint32_t> kinds = options.kinds, threads = options.threads;
-  if (kinds.empty()) {
-    kinds = {GMM_BENCH_VMM, GMM_BENCH_DEVICE, GMM_BENCH_HOST, GMM_BENCH_MANAGED};
-    if (!run.platform.has_vmm()) kinds.erase(kinds.begin());
-  }
+  const auto kinds = kinds_or(run, {GMM_BENCH_VMM, GMM_BENCH_DEVICE, GMM_BENCH_HOST, GMM_BENCH_MANAGED});
+  std::vector<uint32_t> threads = options.threads;
   if (threads.empty()) threads = {1};
   if (options.share && std::find(threads.begin(), threads.end(), 1) == threads.end())
     threads.insert(threads.begin(), 1);
@@ -235,19 +198,11 @@ ExitCode run_pair(const Run &run) {
   if (most > 1 &&
       !instances.emplace_back().open(*control_subject(), GMM_BENCH_SYSTEM, 0, &workers, most, options, run.platform))
     return kFailed;
-  print_head(run);
   for (const uint64_t size : sizes) {
     std::deque<PairCell> cells;
     add_cells(run, threads, size, &instances, &cells);
     if (!measure_all(run, &workers, &cells)) return kFailed;
-    const std::vector<Row> rows = make_rows(run, cells);
-    if (options.json) {
-      for (const Row &row : rows) print_json(row);
-    } else {
-      std::printf("\n%s\n", size_text(size).c_str());
-      print_pair_rows(rows);
-    }
-    std::fflush(stdout);
+    print_rows(run, size_text(size), make_rows(run, cells));
   }
   return kGood;
 }

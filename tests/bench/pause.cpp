@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// What it costs to give the memory of many blocks back to the driver and to get it again at the same addresses.
+// The memory of many blocks is given back to the driver, and taken again at the same addresses.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <deque>
 
-#include "clock.h"
 #include "commands.h"
-#include "pause_command.h"
+#include "raw_cuda.h"
 
 namespace gmm_bench {
 namespace {
@@ -26,9 +26,7 @@ uint32_t mode_of(const Options &options) {
   return options.cold ? GMM_BENCH_PAUSE_COLD : options.pageable ? GMM_BENCH_PAUSE_PAGEABLE : GMM_BENCH_PAUSE_WARM;
 }
 
-bool is_own(const gmm_bench_pause_subject &subject) {
-  return &subject == gmm_pause_subject() || &subject == gmm_prepared_subject();
-}
+bool is_own(const gmm_bench_pause_subject &subject) { return &subject == gmm_pause_subject(); }
 
 struct Measured {
   std::vector<double> samples;
@@ -40,9 +38,8 @@ struct Measured {
 // A subject with its memory.
 class Pauser {
  public:
-  Pauser(const gmm_bench_pause_subject &subject, const gmm_bench_pause_options &options, Contents *contents,
-         uint32_t rest_ms)
-      : subject_(subject), options_(options), contents_(contents), rest_(rest_ms) {}
+  Pauser(const gmm_bench_pause_subject &subject, const gmm_bench_pause_options &options, uint32_t rest_ms)
+      : subject_(subject), options_(options), rest_(rest_ms) {}
   ~Pauser() { close(); }
   Pauser(const Pauser &) = delete;
   Pauser &operator=(const Pauser &) = delete;
@@ -55,38 +52,47 @@ class Pauser {
   bool gone = false;
 
   bool open() {
-    char text[512] = "";
-    if (subject_.open(&options_, &state_, text, sizeof text) == 0) {
-      state_ = nullptr;
-      error_ = text;
-      return false;
+    state_ = subject_.make();
+    if (!state_->open(options_)) {
+      error_ = state_->error();
+      return close(), false;
     }
-    touched_ = subject_.block(state_, 0) != nullptr;
+    touched_ = state_->block(0) != nullptr;
     return true;
   }
   void close() {
-    if (state_ != nullptr) subject_.close(state_);
+    if (state_ != nullptr) state_->close();
     state_ = nullptr;
   }
 
-  bool fill(uint64_t generation) {
-    return each([&](char *block, uint64_t i) { return contents_->fill(block, i, options_.size, generation); });
-  }
-  bool check(uint64_t generation) {
-    return each([&](char *block, uint64_t i) { return contents_->check(block, i, options_.size, generation); });
+  // Random contents, where any are kept.
+  bool fill() {
+    if (options_.mode == GMM_BENCH_PAUSE_DROP || !touched_) return true;
+    std::vector<char> random(std::min(options_.size, uint64_t{32} << 20));
+    fill_random(random.data(), random.size());
+    for (uint64_t i = 0; i < options_.blocks; ++i)
+      for (uint64_t at = 0; at < options_.size; at += random.size()) {
+        char *to = static_cast<char *>(state_->block(i)) + at;
+        const uint64_t size = std::min<uint64_t>(random.size(), options_.size - at);
+        if (!options_.cuda)
+          std::memcpy(to, random.data(), size);
+        else if (!raw_cuda().copy_in(reinterpret_cast<CUdeviceptr>(to), random.data(), size) || !raw_cuda().wait())
+          return error_ = raw_cuda().error, false;
+      }
+    return true;
   }
 
   enum class Take { kNothing, kFirst, kSample };
   // operation: 0 pause, 1 resume.
   bool run(uint32_t operation, Take take) {
     std::this_thread::sleep_for(rest_);
-    const uint64_t calls = subject_.calls(state_);
+    const uint64_t calls = state_->calls();
     const uint64_t begin = now();
-    const int32_t done = operation == 0 ? subject_.pause(state_) : subject_.resume(state_);
+    const bool done = operation == 0 ? state_->pause() : state_->resume();
     const double time = static_cast<double>(now() - begin);
-    if (done == 0) return error_ = std::string(kOperations[operation]) + ": " + subject_.error(state_), false;
-    const uint64_t after = subject_.calls(state_);
-    if (operation == 0 && setting_.empty()) setting_ = subject_.setting(state_);
+    if (!done) return error_ = std::string(kOperations[operation]) + ": " + state_->error(), false;
+    const uint64_t after = state_->calls();
+    if (operation == 0 && setting_.empty()) setting_ = state_->setting();
     if (take == Take::kNothing) return true;
     Measured &out = measured_[operation];
     out.calls_known = known(calls) && known(after);
@@ -106,19 +112,10 @@ class Pauser {
   }
 
  private:
-  template <typename Fn>
-  bool each(Fn fn) {
-    if (contents_ == nullptr || !touched_) return true;
-    for (uint64_t i = 0; i < options_.blocks; ++i)
-      if (!fn(static_cast<char *>(subject_.block(state_, i)), i)) return error_ = contents_->error(), false;
-    return true;
-  }
-
   const gmm_bench_pause_subject &subject_;
   const gmm_bench_pause_options &options_;
-  Contents *contents_;
   const std::chrono::milliseconds rest_;
-  gmm_bench_pause_state *state_ = nullptr;
+  std::unique_ptr<gmm_bench_pausing> state_;
   Measured measured_[2];
   std::string setting_, error_;
   bool touched_ = false;
@@ -141,9 +138,7 @@ bool measure_cold(uint32_t samples, Pausers *pausers) {
   for (uint32_t sample = 0; sample < samples; ++sample)
     for (Pauser &pauser : *pausers) {
       if (pauser.gone || (sample != 0 && !is_own(pauser.subject()) && pauser.time() > kEnough)) continue;
-      const uint64_t generation = sample % 100 + 1;
-      if (pauser.open() && pauser.fill(generation) && pauser.run(0, Take::kSample) && pauser.run(1, Take::kSample) &&
-          (sample != 0 || pauser.check(generation)))
+      if (pauser.open() && pauser.fill() && pauser.run(0, Take::kSample) && pauser.run(1, Take::kSample))
         pauser.close();
       else if (!leave_out(&pauser))
         return false;
@@ -155,20 +150,16 @@ bool measure_cold(uint32_t samples, Pausers *pausers) {
 // memory of one.
 bool measure_turns(uint32_t samples, bool parked, Pausers *pausers) {
   for (Pauser &pauser : *pausers)
-    if (!(pauser.open() && pauser.fill(1) && pauser.run(0, Take::kFirst) && pauser.run(1, Take::kFirst) &&
-          pauser.check(1) && (!parked || pauser.run(0, Take::kNothing))) &&
+    if (!(pauser.open() && pauser.fill() && pauser.run(0, Take::kFirst) && pauser.run(1, Take::kFirst) &&
+          (!parked || pauser.run(0, Take::kNothing))) &&
         !leave_out(&pauser))
       return false;
   const uint32_t first = parked ? 1 : 0;
-  for (uint32_t sample = 0; sample < samples; ++sample) {
-    const bool last = sample + 1 == samples;
+  for (uint32_t sample = 0; sample < samples; ++sample)
     for (Pauser &pauser : *pausers)
-      if (!pauser.gone &&
-          !((!last || pauser.fill(2)) && pauser.run(first, Take::kSample) && pauser.run(1 - first, Take::kSample) &&
-            (!last || pauser.check(2))) &&
+      if (!pauser.gone && !(pauser.run(first, Take::kSample) && pauser.run(1 - first, Take::kSample)) &&
           !leave_out(&pauser))
         return false;
-  }
   return true;
 }
 
@@ -179,12 +170,7 @@ std::vector<Row> make_rows(const Run &run, const gmm_bench_pause_options &option
     if (pauser.gone || pauser.measured(0).samples.empty() || pauser.measured(1).samples.empty()) continue;
     for (uint32_t operation = 0; operation < 2; ++operation) {
       const Measured &measured = pauser.measured(operation);
-      Row row;
-      row.bench = run.options.command;
-      row.subject = pauser.subject().name;
-      row.backend = run.platform.backend_name;
-      row.device = run.platform.device_name;
-      row.kind = pauser.touched() ? GMM_BENCH_VMM : GMM_BENCH_SYSTEM;
+      Row row = row_of(run, pauser.subject().name, pauser.touched() ? GMM_BENCH_VMM : GMM_BENCH_SYSTEM);
       row.size = options.size;
       row.samples = measured.samples;
       row.ns = median(measured.samples);
@@ -207,76 +193,21 @@ std::vector<Row> make_rows(const Run &run, const gmm_bench_pause_options &option
   return rows;
 }
 
-void print_pause_rows(const std::vector<Row> &rows) {
-  Table table(2);
-  const std::vector<std::string> names = compared(rows);
-  std::vector<std::string> head = {"subject", "operation", "time", "first", "least", "GB/s", "calls", "first calls"};
-  for (const std::string &name : names) head.push_back("over " + name);
-  table.add(head);
-  for (const Row &row : rows) {
-    std::vector<std::string> line = {row.subject,
-                                     row.words[0].second,
-                                     time_text(*row.ns),
-                                     time_text(row.numbers[2].second),
-                                     time_text(row.numbers[4].second),
-                                     row.gbps ? decimals(*row.gbps, 2) : "-",
-                                     row.handles ? std::to_string(*row.handles) : "-",
-                                     decimals(row.numbers[3].second, 0)};
-    for (const std::string &name : names) line.push_back(over_text(row, name));
-    table.add(line);
-  }
-  table.print();
-  for (size_t i = 0; i < rows.size(); i += 2)
-    if (!rows[i].words[3].second.empty())
-      std::printf("%s: %s\n", rows[i].subject.c_str(), rows[i].words[3].second.c_str());
-}
-
-// Those of the mode, that --subject names. False after saying that it names one that does not exist.
-bool choose(const Run &run, uint32_t mode, std::vector<const gmm_bench_pause_subject *> *out) {
-  std::vector<const gmm_bench_pause_subject *> all = {gmm_pause_subject(), gmm_prepared_subject()};
-  for (const auto *subject : pause_baselines()) all.push_back(subject);
-  find_pause_peers(run.options, run.platform, &all);
-  std::erase_if(all, [&](auto *subject) { return subject->needs_cuda != 0 && !run.platform.cuda(); });
-  for (const std::string &name : run.options.names) {
-    if (std::any_of(all.begin(), all.end(), [&](auto *subject) { return name == subject->name; })) continue;
-    std::string names;
-    for (auto *subject : all) names += std::string(names.empty() ? "" : ", ") + subject->name;
-    std::fprintf(stderr, "gmm-bench: there is no subject '%s'; there are: %s\n", name.c_str(), names.c_str());
-    return false;
-  }
-  for (const auto *subject : all)
-    if ((subject->modes >> mode & 1) != 0 &&
-        (run.options.names.empty() ||
-         std::find(run.options.names.begin(), run.options.names.end(), subject->name) != run.options.names.end()))
-      out->push_back(subject);
-  return true;
-}
-
 ExitCode print_all(const Run &run, const gmm_bench_pause_options &options, const Pausers &pausers) {
   const std::vector<Row> rows = make_rows(run, options, pausers);
   if (rows.empty()) return std::fprintf(stderr, "gmm-bench: no subject is left\n"), kFailed;
-  print_head(run);
-  if (run.options.json) {
-    for (const Row &row : rows) print_json(row);
-    return kGood;
-  }
-  const bool host = options.mode != GMM_BENCH_PAUSE_DROP && options.mode != GMM_BENCH_PAUSE_FILE;
-  std::printf("%lu blocks of %s, contents: %s%s%s\n\n", static_cast<unsigned long>(options.blocks),
-              size_text(options.size).c_str(), kContents[options.mode], host ? ", " : "",
-              host ? kArena[options.mode] : "");
-  print_pause_rows(rows);
+  print_rows(run, "", rows);
   return kGood;
 }
 
-// torch_memory_saver ends the process when one of its calls fails. What was measured until then is printed
-// nevertheless.
+// torch_memory_saver ends the process when one of its calls fails. The rows until then are printed nevertheless.
 struct {
   const Run *run;
   const gmm_bench_pause_options *options;
   const Pausers *pausers;
 } whole;
 
-void print_what_is_there() {
+void print_rows_at_exit() {
   if (whole.run == nullptr) return;
   std::fprintf(stderr, "gmm-bench: a peer has ended the process\n");
   print_all(*whole.run, *whole.options, *whole.pausers);
@@ -292,30 +223,26 @@ std::string directory_of(const Options &options) {
 
 ExitCode run_pause(const Run &run) {
   const uint32_t mode = mode_of(run.options);
-  const bool keeps = mode != GMM_BENCH_PAUSE_DROP;
   std::vector<const gmm_bench_pause_subject *> subjects;
-  if (!choose(run, mode, &subjects)) return kUsage;
+  if (!find_pause_subjects(run.options, run.platform, &subjects)) return kUsage;
+  std::erase_if(subjects, [&](auto *subject) { return (subject->modes >> mode & 1) == 0; });
   const std::string directory = directory_of(run.options);
-  const gmm_bench_pause_options options = {
-      sizeof options,     mode,
-      run.options.device, run.platform.cuda() ? 1u : 0u,
-      run.options.blocks, run.options.sizes.empty() ? uint64_t{2} << 20 : run.options.sizes[0],
-      directory.c_str()};
-  set_pause_backend(run.platform.backend, run.options.host_memory);
-
-  // The device's context is current on this thread from here on, for peers too.
-  std::string error;
-  Raw *raw = open_raw(run.platform.cuda(), run.options.device, &error);
-  Contents contents;
-  if (raw != nullptr && keeps && !contents.open(raw)) error = contents.error();
-  if (!error.empty()) return std::fprintf(stderr, "gmm-bench: %s\n", error.c_str()), kFailed;
+  const gmm_bench_pause_options options = {mode,
+                                           run.options.device,
+                                           run.platform.cuda(),
+                                           run.options.blocks,
+                                           run.options.sizes.empty() ? uint64_t{2} << 20 : run.options.sizes[0],
+                                           directory.c_str()};
+  // From here on the device's context is current on this thread, for peers too.
+  if (run.platform.cuda() && !raw_cuda().open(run.options.device))
+    return std::fprintf(stderr, "gmm-bench: %s\n", raw_cuda().error.c_str()), kFailed;
   Pausers pausers;
-  for (const auto *subject : subjects)
-    pausers.emplace_back(*subject, options, keeps ? &contents : nullptr, run.options.rest_ms);
+  for (const auto *subject : subjects) pausers.emplace_back(*subject, options, run.options.rest_ms);
   whole = {&run, &options, &pausers};
-  std::atexit(print_what_is_there);
+  std::atexit(print_rows_at_exit);
   const uint32_t samples = run.options.samples != 0 ? run.options.samples : kPauseSamples[mode];
-  if (!(mode == GMM_BENCH_PAUSE_COLD ? measure_cold(samples, &pausers) : measure_turns(samples, !keeps, &pausers)))
+  if (!(mode == GMM_BENCH_PAUSE_COLD ? measure_cold(samples, &pausers)
+                                     : measure_turns(samples, mode == GMM_BENCH_PAUSE_DROP, &pausers)))
     return whole.run = nullptr, kFailed;
   whole.run = nullptr;
   return print_all(run, options, pausers);

@@ -1,61 +1,62 @@
 // SPDX-License-Identifier: Apache-2.0
-// What gmm's pause is held against: the driver's own calls, in the ways in which programs use them.
+// The CUDA driver's own calls, in the ways in which programs use them for a pause.
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <chrono>
-#include <vector>
+#include <cstring>
+#include <random>
+#include <thread>
 
-#include "options.h"
-#include "pause_command.h"
-#include "pause_raw.h"
-#include "pause_subject_of.h"
+#include "raw_cuda.h"
 #include "rows.h"
+#include "subjects.h"
 
 namespace gmm_bench {
 namespace {
 
 constexpr uint32_t kDrop = 1u << GMM_BENCH_PAUSE_DROP, kWarm = 1u << GMM_BENCH_PAUSE_WARM,
-                   kCold = 1u << GMM_BENCH_PAUSE_COLD, kPageable = 1u << GMM_BENCH_PAUSE_PAGEABLE;
+                   kCold = 1u << GMM_BENCH_PAUSE_COLD;
 
-struct Baseline {
-  static constexpr bool kNeedsCuda = false;
-  Raw *raw = nullptr;
+struct Baseline : gmm_bench_pausing {
+  static constexpr bool kNeedsCuda = true;
+  RawCuda &raw = raw_cuda();
   gmm_bench_pause_options options = {};
   std::string failure;
 
-  bool open(const gmm_bench_pause_options &given) {
+  bool open(const gmm_bench_pause_options &given) override {
     options = given;
-    raw = open_raw(options.cuda != 0, options.device, &failure);
-    return raw != nullptr;
+    return raw.open(options.device);
   }
-  uint64_t calls() const { return raw->calls(); }
-  std::string setting() { return ""; }
-  std::string error() const { return failure.empty() ? raw->error() : failure; }
+  uint64_t calls() override { return raw.calls; }
+  std::string error() override { return failure.empty() ? raw.error : failure; }
   void complain(bool good) const {
-    if (!good) std::fprintf(stderr, "gmm-bench: warning: %s\n", raw->error().c_str());
+    if (!good) std::fprintf(stderr, "gmm-bench: warning: %s\n", raw.error.c_str());
   }
 };
 
 // One address range, mapped piece by piece.
 struct Range {
   struct Piece {
-    uint64_t at, size, handle;
+    uint64_t at, size;
+    CUmemGenericAllocationHandle handle;
     bool held, mapped;
   };
-  char *base = nullptr;
+  CUdeviceptr base = 0;
   uint64_t size = 0;
   bool early = false;  // handles are released once they are mapped: unmap() gives the memory back
   std::vector<Piece> pieces;
 
-  bool open(Raw &raw, uint64_t bytes, uint64_t handle_size) {
-    if (!raw.reserve(bytes, &base)) return base = nullptr, false;
+  bool open(RawCuda &raw, uint64_t bytes, uint64_t handle_size) {
+    if (!raw.reserve(bytes, &base)) return base = 0, false;
     size = bytes;
     for (uint64_t at = 0; at < bytes; at += handle_size)
       pieces.push_back({at, std::min(handle_size, bytes - at), 0, false, false});
     return get(raw);
   }
-  bool get(Raw &raw) {
+  bool get(RawCuda &raw) {
     for (Piece &piece : pieces) {
-      if (!raw.create(piece.size, &piece.handle)) return false;
+      if (!raw.create(piece.size, CU_MEM_HANDLE_TYPE_NONE, &piece.handle)) return false;
       piece.held = true;
       if (!raw.map(base + piece.at, piece.size, piece.handle)) return false;
       piece.mapped = true;
@@ -63,7 +64,7 @@ struct Range {
     }
     return raw.set_access(base, size);
   }
-  bool give(Raw &raw) {
+  bool give(RawCuda &raw) {
     for (Piece &piece : pieces) {
       if (piece.mapped && !raw.unmap(base + piece.at, piece.size)) return false;
       piece.mapped = false;
@@ -71,14 +72,14 @@ struct Range {
     }
     return true;
   }
-  bool close(Raw &raw) {
-    if (base == nullptr) return true;
+  bool close(RawCuda &raw) {
+    if (base == 0) return true;
     const bool gone = give(raw);
     return raw.unreserve(base, size) && gone;
   }
 
  private:
-  static bool let_go(Raw &raw, Piece *piece) {
+  static bool let_go(RawCuda &raw, Piece *piece) {
     if (!piece->held) return true;
     piece->held = false;
     return raw.release(piece->handle);
@@ -91,62 +92,64 @@ struct OneHandle : Baseline {
   static constexpr uint32_t kModes = kDrop;
   std::vector<Range> blocks;
 
-  bool open(const gmm_bench_pause_options &given) {
+  bool open(const gmm_bench_pause_options &given) override {
     if (!Baseline::open(given)) return false;
     blocks.resize(options.blocks);
     for (Range &block : blocks)
-      if (!block.open(*raw, options.size, options.size)) return false;
+      if (!block.open(raw, options.size, options.size)) return false;
     return true;
   }
-  void close() {
-    for (Range &block : blocks) complain(block.close(*raw));
+  void close() override {
+    for (Range &block : blocks) complain(block.close(raw));
   }
-  void *block(uint64_t index) { return blocks[index].base; }
-  bool pause() {
+  void *block(uint64_t index) override { return reinterpret_cast<void *>(blocks[index].base); }
+  bool pause() override {
     for (Range &block : blocks)
-      if (!block.give(*raw)) return false;
+      if (!block.give(raw)) return false;
     return true;
   }
-  bool resume() {
+  bool resume() override {
     for (Range &block : blocks)
-      if (!block.get(*raw)) return false;
+      if (!block.get(raw)) return false;
     return true;
   }
 };
 
-// The same, and each block's contents in host memory that is page-locked for this one use.
+// One handle a block, and each block's contents in host memory that is page-locked for this one use.
 struct HostAlloc : OneHandle {
   static constexpr const char *kName = "host_alloc";
   static constexpr uint32_t kModes = kCold;
-  std::vector<char *> kept;
+  std::vector<void *> kept;
 
-  bool open(const gmm_bench_pause_options &given) {
+  bool host_free(void *copy) { return raw.counted(raw.driver.cuMemFreeHost(copy), "cuMemFreeHost"); }
+  bool open(const gmm_bench_pause_options &given) override {
     kept.assign(given.blocks, nullptr);
     return OneHandle::open(given);
   }
-  void close() {
+  void close() override {
     OneHandle::close();
-    for (char *&copy : kept)
-      if (copy != nullptr) complain(raw->host_free(copy, options.size));
+    for (void *copy : kept)
+      if (copy != nullptr) complain(host_free(copy));
   }
-  bool pause() {
+  bool pause() override {
     for (uint64_t i = 0; i < options.blocks; ++i) {
-      if (!raw->host_alloc(options.size, &kept[i])) return kept[i] = nullptr, false;
-      if (!raw->copy_out(kept[i], blocks[i].base, options.size) || !raw->wait() || !blocks[i].give(*raw)) return false;
+      if (!raw.counted(raw.driver.cuMemHostAlloc(&kept[i], options.size, CU_MEMHOSTALLOC_PORTABLE), "cuMemHostAlloc"))
+        return kept[i] = nullptr, false;
+      if (!raw.copy_out(kept[i], blocks[i].base, options.size) || !raw.wait() || !blocks[i].give(raw)) return false;
     }
     return true;
   }
-  bool resume() {
+  bool resume() override {
     for (uint64_t i = 0; i < options.blocks; ++i) {
-      if (!blocks[i].get(*raw) || !raw->copy_in(blocks[i].base, kept[i], options.size) || !raw->wait()) return false;
-      if (!raw->host_free(kept[i], options.size)) return false;
+      if (!blocks[i].get(raw) || !raw.copy_in(blocks[i].base, kept[i], options.size) || !raw.wait()) return false;
+      if (!host_free(kept[i])) return false;
       kept[i] = nullptr;
     }
     return true;
   }
 };
 
-// The same bytes in handles of whatever size is fastest here; also whether a handle is kept while it is mapped.
+// All bytes in handles of the size that is fastest here; also whether a handle is kept while it is mapped.
 struct RawBest : Baseline {
   static constexpr const char *kName = "raw_best";
   static constexpr uint32_t kModes = kDrop;
@@ -154,7 +157,7 @@ struct RawBest : Baseline {
   Range range;
   std::string chosen;
 
-  bool open(const gmm_bench_pause_options &given) {
+  bool open(const gmm_bench_pause_options &given) override {
     if (!Baseline::open(given)) return false;
     const uint64_t bytes = options.blocks * options.size;
     uint64_t best_size = 0;
@@ -174,29 +177,27 @@ struct RawBest : Baseline {
     range = Range();
     range.early = best_early;
     chosen = "handles of " + size_text(best_size) + (best_early ? ", released once mapped" : "");
-    return range.open(*raw, bytes, best_size);
+    return range.open(raw, bytes, best_size);
   }
   // The median time of a pause and resume.
   bool trial(uint64_t handle_size, bool early, double *out) {
     range = Range();
     range.early = early;
-    if (!range.open(*raw, options.blocks * options.size, handle_size)) return false;
+    if (!range.open(raw, options.blocks * options.size, handle_size)) return false;
     std::vector<double> times;
     for (uint32_t i = 0; i < kTrials; ++i) {
       const auto begin = std::chrono::steady_clock::now();
-      if (!range.give(*raw) || !range.get(*raw)) return false;
+      if (!range.give(raw) || !range.get(raw)) return false;
       times.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
     }
     *out = median(times);
-    return range.close(*raw);
+    return range.close(raw);
   }
-  void close() {
-    if (raw != nullptr) complain(range.close(*raw));
-  }
-  void *block(uint64_t index) { return range.base + index * options.size; }
-  bool pause() { return range.give(*raw); }
-  bool resume() { return range.get(*raw); }
-  std::string setting() { return chosen; }
+  void close() override { complain(range.close(raw)); }
+  void *block(uint64_t index) override { return reinterpret_cast<void *>(range.base + index * options.size); }
+  bool pause() override { return range.give(raw); }
+  bool resume() override { return range.get(raw); }
+  std::string setting() override { return chosen; }
 };
 
 // The copies alone: the memory stays mapped.
@@ -208,51 +209,71 @@ struct PinnedCopy : Baseline {
   bool locked = false;
 
   uint64_t bytes() const { return options.blocks * options.size; }
-  bool open(const gmm_bench_pause_options &given, bool pinned = true) {
-    if (!Baseline::open(given) || !range.open(*raw, bytes(), options.size)) return false;
+  bool open(const gmm_bench_pause_options &given) override {
+    if (!Baseline::open(given) || !range.open(raw, bytes(), options.size)) return false;
     host = touched_memory(bytes());
     if (host == nullptr) return failure = "no host memory", false;
-    if (pinned && !raw->lock(host, bytes())) return false;
-    locked = pinned;
-    return true;
+    locked = raw.good(raw.driver.cuMemHostRegister_v2(host, bytes(), CU_MEMHOSTREGISTER_PORTABLE), "cuMemHostRegister");
+    return locked;
   }
-  void close() {
-    if (raw != nullptr) {
-      complain(range.close(*raw));
-      if (locked) complain(raw->unlock(host, bytes()));
-    }
+  void close() override {
+    complain(range.close(raw));
+    if (locked) complain(raw.good(raw.driver.cuMemHostUnregister(host), "cuMemHostUnregister"));
     if (host != nullptr) free_touched(host, bytes());
   }
-  void *block(uint64_t index) { return range.base + index * options.size; }
-  bool pause() {
-    for (uint64_t i = 0; i < options.blocks; ++i)
-      if (!raw->copy_out(host + i * options.size, range.base + i * options.size, options.size)) return false;
-    return raw->wait();
+  void *block(uint64_t index) override { return reinterpret_cast<void *>(range.base + index * options.size); }
+  bool pause() override {
+    for (uint64_t at = 0; at < bytes(); at += options.size)
+      if (!raw.copy_out(host + at, range.base + at, options.size)) return false;
+    return raw.wait();
   }
-  bool resume() {
-    for (uint64_t i = 0; i < options.blocks; ++i)
-      if (!raw->copy_in(range.base + i * options.size, host + i * options.size, options.size)) return false;
-    return raw->wait();
+  bool resume() override {
+    for (uint64_t at = 0; at < bytes(); at += options.size)
+      if (!raw.copy_in(range.base + at, host + at, options.size)) return false;
+    return raw.wait();
   }
-};
-
-// The same with memory that is touched, and not page-locked.
-struct PageableCopy : PinnedCopy {
-  static constexpr const char *kName = "pageable_memcpy";
-  static constexpr uint32_t kModes = kPageable;
-  bool open(const gmm_bench_pause_options &given) { return PinnedCopy::open(given, false); }
 };
 
 constexpr gmm_bench_pause_subject kOneHandle = make_pause_subject<OneHandle>();
 constexpr gmm_bench_pause_subject kRawBest = make_pause_subject<RawBest>();
 constexpr gmm_bench_pause_subject kPinnedCopy = make_pause_subject<PinnedCopy>();
 constexpr gmm_bench_pause_subject kHostAlloc = make_pause_subject<HostAlloc>();
-constexpr gmm_bench_pause_subject kPageableCopy = make_pause_subject<PageableCopy>();
 
 }  // namespace
 
 std::vector<const gmm_bench_pause_subject *> pause_baselines() {
-  return {&kOneHandle, &kRawBest, &kPinnedCopy, &kHostAlloc, &kPageableCopy, direct_write_subject()};
+  return {&kOneHandle, &kRawBest, &kPinnedCopy, &kHostAlloc};
+}
+
+char *touched_memory(uint64_t size) {
+  constexpr uint64_t kHuge = uint64_t{2} << 20;
+  void *base = mmap(nullptr, size + kHuge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (base == MAP_FAILED) return nullptr;
+  // Cut to whole huge pages.
+  char *begin = static_cast<char *>(base), *end = begin + size + kHuge;
+  char *first = reinterpret_cast<char *>((reinterpret_cast<uintptr_t>(begin) + kHuge - 1) / kHuge * kHuge);
+  if (first != begin) munmap(begin, static_cast<size_t>(first - begin));
+  munmap(first + size, static_cast<size_t>(end - first) - size);
+  (void)madvise(first, size, MADV_HUGEPAGE);  // without huge pages it is only slower
+  const uint64_t threads = std::clamp(std::thread::hardware_concurrency(), 1u, 16u);
+  std::vector<std::thread> workers;
+  for (uint64_t i = 0; i < threads; ++i)
+    workers.emplace_back([=] {
+      const uint64_t from = size / 4096 * i / threads, to = size / 4096 * (i + 1) / threads;
+      for (uint64_t page = from; page < to; ++page) static_cast<volatile char *>(first)[page * 4096] = 1;
+    });
+  for (std::thread &worker : workers) worker.join();
+  return first;
+}
+
+void free_touched(char *base, uint64_t size) { munmap(base, size); }
+
+void fill_random(char *memory, uint64_t size) {
+  std::mt19937_64 random(1);
+  for (uint64_t at = 0; at < size; at += sizeof(uint64_t)) {
+    const uint64_t word = random();
+    std::memcpy(memory + at, &word, sizeof word);
+  }
 }
 
 }  // namespace gmm_bench

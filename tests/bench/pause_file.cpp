@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the disk gives: sequential O_DIRECT writes and reads of large aligned blocks, several in flight, as fio makes
-// them. No memory of a device takes part. The file is there and has its blocks before the first write, and each write
-// ends with fdatasync().
+// The disk's bandwidth: sequential O_DIRECT writes and reads of large aligned blocks, several in flight, as fio makes
+// them. No memory of a device takes part. The file has its blocks before the first write, and each write ends
+// with fdatasync().
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -9,13 +9,11 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <random>
 #include <thread>
 #include <vector>
 
 #include "options.h"
-#include "pause_command.h"
-#include "pause_subject_of.h"
+#include "subjects.h"
 
 namespace gmm_bench {
 namespace {
@@ -27,7 +25,7 @@ struct Setting {
 constexpr Setting kSettings[] = {{uint64_t{1} << 20, 16}, {uint64_t{4} << 20, 8}, {uint64_t{16} << 20, 4}};
 constexpr uint64_t kLargest = uint64_t{16} << 20, kTrial = uint64_t{256} << 20;
 
-struct DirectWrite {
+struct DirectWrite : gmm_bench_pausing {
   static constexpr const char *kName = "direct_write";
   static constexpr uint32_t kModes = 1u << GMM_BENCH_PAUSE_FILE;
   static constexpr bool kNeedsCuda = false;
@@ -39,19 +37,15 @@ struct DirectWrite {
   std::vector<char *> buffers;
   std::string failure;
 
-  bool open(const gmm_bench_pause_options &options) {
+  bool open(const gmm_bench_pause_options &options) override {
     bytes = options.blocks * options.size;
     if (!make_file(options.directory)) return false;
-    std::mt19937_64 random(1);
     for (const Setting &setting : kSettings)
       while (buffers.size() < setting.flight) {
         char *buffer = touched_memory(kLargest);
         if (buffer == nullptr) return failure = "no host memory", false;
         buffers.push_back(buffer);
-        for (uint64_t at = 0; at < kLargest; at += sizeof(uint64_t)) {
-          const uint64_t word = random();
-          std::memcpy(buffer + at, &word, sizeof word);
-        }
+        fill_random(buffer, kLargest);
       }
     double best = 0;
     for (const Setting &setting : kSettings) {
@@ -81,7 +75,7 @@ struct DirectWrite {
     return failed("posix_fallocate");
   }
 
-  void close() {
+  void close() override {
     if (file >= 0) ::close(file);
     for (char *buffer : buffers) free_touched(buffer, kLargest);
   }
@@ -105,15 +99,13 @@ struct DirectWrite {
     return error == 0 || failed(out ? "write" : "read");
   }
 
-  void *block(uint64_t) { return nullptr; }
-  bool pause() { return transfer(chosen, bytes, true); }
-  bool resume() { return transfer(chosen, bytes, false); }
-  uint64_t calls() { return GMM_BENCH_UNKNOWN; }
-  std::string setting() {
+  bool pause() override { return transfer(chosen, bytes, true); }
+  bool resume() override { return transfer(chosen, bytes, false); }
+  std::string setting() override {
     return size_text(chosen.block) + " blocks, " + std::to_string(chosen.flight) + " in flight" +
-           (direct ? "" : ", without O_DIRECT, which this file system has not");
+           (direct ? "" : ", without O_DIRECT, which this file system lacks");
   }
-  std::string error() { return failure; }
+  std::string error() override { return failure; }
   bool failed(const char *what) { return failure = std::string(what) + ": " + std::strerror(errno), false; }
 };
 

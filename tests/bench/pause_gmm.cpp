@@ -3,16 +3,12 @@
 #include <cstdio>
 #include <cstring>
 
-#include "pause_command.h"
-#include "pause_subject_of.h"
+#include "subjects.h"
 
 namespace gmm_bench {
 namespace {
 
-gmm_backend pause_backend = GMM_BACKEND_AUTO;
-uint64_t pause_host_memory = 0;
-
-struct GmmPause {
+struct GmmPause : gmm_bench_pausing {
   static constexpr const char *kName = "gmm";
   static constexpr uint32_t kModes = 1u << GMM_BENCH_PAUSE_DROP | 1u << GMM_BENCH_PAUSE_WARM |
                                      1u << GMM_BENCH_PAUSE_COLD | 1u << GMM_BENCH_PAUSE_PAGEABLE |
@@ -25,7 +21,7 @@ struct GmmPause {
   uint64_t bytes = 0;
   std::string failure;
 
-  // What is unchanged did not pause or resume.
+  // GMM_UNCHANGED: nothing was paused or resumed.
   bool good(gmm_result result, const char *what) {
     if (result == GMM_OK) return true;
     failure = std::string(what) + ": " + gmm_result_name(result);
@@ -33,16 +29,12 @@ struct GmmPause {
     return false;
   }
 
-  bool open(const gmm_bench_pause_options &options) {
-    gmm_context_desc desc = {};
-    desc.struct_size = sizeof desc;
-    desc.backend = pause_backend;
-    desc.host_memory = pause_host_memory;
+  bool open(const gmm_bench_pause_options &options) override {
     gmm_backup_desc backup = {};
     backup.struct_size = sizeof backup;
     if (options.mode == GMM_BENCH_PAUSE_PAGEABLE) backup.flags = GMM_BACKUP_NO_ARENA;
     backup.directory = options.directory;
-    // Not what the host can spare at the moment: the arena is to be measured.
+    // By default the arena has the memory that the host can spare now. Here all contents must fit.
     if (options.mode == GMM_BENCH_PAUSE_WARM || options.mode == GMM_BENCH_PAUSE_COLD)
       backup.arena_limit = 2 * options.blocks * options.size;
     gmm_tag_desc kept = {};
@@ -50,7 +42,7 @@ struct GmmPause {
     kept.contents = options.mode == GMM_BENCH_PAUSE_DROP   ? GMM_CONTENTS_DROP
                     : options.mode == GMM_BENCH_PAUSE_FILE ? GMM_CONTENTS_FILE
                                                            : GMM_CONTENTS_HOST;
-    if (!good(gmm_context_create(&desc, &context), "gmm_context_create") ||
+    if (!good(create_gmm_context(&context), "gmm_context_create") ||
         !good(gmm_backup_configure(context, &backup), "gmm_backup_configure") ||
         !good(gmm_tag_create(context, "bench", &kept, &tag), "gmm_tag_create") ||
         !good(gmm_tag_push(context, tag), "gmm_tag_push"))
@@ -64,16 +56,16 @@ struct GmmPause {
       if (!good(gmm_alloc(context, options.size, &block, &blocks.emplace_back()), "gmm_alloc")) return false;
     return good(gmm_tag_pop(context), "gmm_tag_pop");
   }
-  void close() {
+  void close() override {
     if (context == nullptr) return;
     if (!good(gmm_reset(context), "gmm_reset") || !good(gmm_context_release(context), "gmm_context_release"))
       std::fprintf(stderr, "gmm-bench: warning: %s\n", failure.c_str());
   }
 
-  void *block(uint64_t index) { return blocks[index]; }
+  void *block(uint64_t index) override { return blocks[index]; }
 
-  bool pause() { return change("gmm_pause", gmm_pause); }
-  bool resume() { return change("gmm_resume", gmm_resume); }
+  bool pause() override { return change("gmm_pause", gmm_pause); }
+  bool resume() override { return change("gmm_resume", gmm_resume); }
   bool change(const char *name, decltype(&gmm_pause) function) {
     gmm_pause_desc desc = {};
     desc.struct_size = sizeof desc;
@@ -81,18 +73,18 @@ struct GmmPause {
     desc.tag_count = 1;
     uint64_t changed = 0;
     if (!good(function(context, &desc, &changed), name)) return false;
-    // More than the blocks: what the heap holds beside them goes too.
+    // At least the blocks: the heap's free memory pauses too.
     return changed >= bytes || (failure = std::string(name) + ": " + std::to_string(changed) + " bytes changed, of " +
                                           std::to_string(bytes),
                                 false);
   }
 
-  uint64_t calls() {
+  uint64_t calls() override {
     gmm_stats_info out = {};
     out.struct_size = sizeof out;
     return gmm_stats_query(context, nullptr, &out) == GMM_OK ? out.backend_calls : GMM_BENCH_UNKNOWN;
   }
-  std::string setting() {
+  std::string setting() override {
     gmm_tag_info info = {};
     info.struct_size = sizeof info;
     if (!good(gmm_tag_query(context, tag, &info), "gmm_tag_query")) return failure;
@@ -108,29 +100,13 @@ struct GmmPause {
     add("file", info.backup_file_bytes);
     return text;
   }
-  std::string error() { return failure; }
-};
-
-struct GmmPrepared : GmmPause {
-  static constexpr const char *kName = "gmm-prepared";
-  static constexpr uint32_t kModes = 1u << GMM_BENCH_PAUSE_COLD;
-  bool open(const gmm_bench_pause_options &options) {
-    return GmmPause::open(options) &&
-           good(gmm_backup_reserve(context, options.device, options.blocks * options.size), "gmm_backup_reserve");
-  }
+  std::string error() override { return failure; }
 };
 
 constexpr gmm_bench_pause_subject kGmmPause = make_pause_subject<GmmPause>();
-constexpr gmm_bench_pause_subject kGmmPrepared = make_pause_subject<GmmPrepared>();
 
 }  // namespace
 
 const gmm_bench_pause_subject *gmm_pause_subject() { return &kGmmPause; }
-const gmm_bench_pause_subject *gmm_prepared_subject() { return &kGmmPrepared; }
-
-void set_pause_backend(gmm_backend chosen, uint64_t memory) {
-  pause_backend = chosen;
-  pause_host_memory = memory;
-}
 
 }  // namespace gmm_bench

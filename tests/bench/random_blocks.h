@@ -14,12 +14,12 @@
 
 namespace gmm_bench {
 
-// The same for every subject of a seed.
+// One sequence for all subjects. Sizes are spread evenly over their logarithms.
 class RandomBlocks {
  public:
   static constexpr uint64_t kLeast = 512, kMost = uint64_t{8} << 20;
 
-  explicit RandomBlocks(const Options &options) : options_(options), random_(options.seed), sizes_(options.blocks) {}
+  explicit RandomBlocks(const Options &options) : options_(options), random_(1), sizes_(options.blocks) {}
 
   // Every slot once.
   std::vector<gmm_bench_operation> fill() {
@@ -42,9 +42,8 @@ class RandomBlocks {
   gmm_bench_operation replace(uint32_t slot) {
     const double part = uniform();
     const double low = static_cast<double>(kLeast), high = static_cast<double>(kMost);
-    const double size = options_.uniform ? low + part * (high - low) : low * std::pow(high / low, part);
     live_ -= sizes_[slot];
-    sizes_[slot] = static_cast<uint64_t>(size);
+    sizes_[slot] = static_cast<uint64_t>(low * std::pow(high / low, part));
     live_ += sizes_[slot];
     peak_ = std::max(peak_, live_);
     return {sizes_[slot], slot, 0};

@@ -114,7 +114,7 @@ bool measure(const Run &run, const Loaded &trace, Workers *workers, const gmm_be
   good = good && player.clear();
   if (!good) return give_up(player.instance());
 
-  Row row = row_of(run, player.instance());
+  Row row = row_of(run, player.instance().name(), player.instance().kind());
   player.instance().close();
   if (!counted) {
     Player looking(run, trace, workers);
@@ -142,42 +142,15 @@ bool measure(const Run &run, const Loaded &trace, Workers *workers, const gmm_be
   return true;
 }
 
-void print_rows(const std::vector<Row> &rows) {
-  Table table(2);
-  const std::vector<std::string> names = compared(rows);
-  std::vector<std::string> head = {"subject",    "kind",       "peak requested", "peak reserved", "ratio",
-                                   "warm ratio", "first pass", "warm",           "calls",         "warm calls"};
-  for (const std::string &name : names) head.push_back("over " + name);
-  table.add(head);
-  for (const Row &row : rows) {
-    std::vector<std::string> line = {
-        row.subject,
-        kind_name(row.kind),
-        decimals(row.numbers[2].second / 0x1p20, 1) + " MiB",
-        row.reserved_over_requested ? decimals(row.numbers[3].second / 0x1p20, 1) + " MiB" : "-",
-        row.reserved_over_requested ? decimals(*row.reserved_over_requested, 4) : "-",
-        row.numbers.back().first == "warm_over_requested" ? decimals(row.numbers.back().second, 4) : "-",
-        time_text(row.numbers[0].second),
-        time_text(*row.ns),
-        row.handles ? std::to_string(*row.handles) : "-",
-        row.handles ? decimals(row.numbers[4].second, 0) : "-"};
-    for (const std::string &name : names) line.push_back(over_text(row, name));
-    table.add(line);
-  }
-  table.print();
-}
-
 }  // namespace
 
 ExitCode run_replay(const Run &run) {
-  std::vector<uint32_t> kinds = run.options.kinds;
-  if (kinds.empty()) kinds = {run.platform.has_vmm() ? GMM_BENCH_VMM : GMM_BENCH_DEVICE};
+  const auto kinds = kinds_or(run, {run.platform.has_vmm() ? GMM_BENCH_VMM : GMM_BENCH_DEVICE});
   // Every file is read before the first one runs.
   Traces traces;
   for (const std::string &path : run.options.files)
     if (trace_each(path.c_str(), load_one, &traces) == 0) return kFailed;
 
-  print_head(run);
   Workers workers(1);
   for (const Loaded &trace : traces) {
     std::vector<Row> rows;
@@ -185,14 +158,7 @@ ExitCode run_replay(const Run &run) {
       for (const uint32_t kind : kinds_of(*subject, kinds))
         if (!measure(run, trace, &workers, *subject, kind, &rows)) return kFailed;
     compare(&rows, [](const Row &, const Row &) { return true; });
-    if (run.options.json) {
-      for (const Row &row : rows) print_json(row);
-    } else {
-      std::printf("\n%s: %zu operations, %u streams; times are of one operation\n", trace.name.c_str(),
-                  trace.operations.size(), trace.streams);
-      print_rows(rows);
-    }
-    std::fflush(stdout);
+    print_rows(run, trace.name, rows);
   }
   return kGood;
 }

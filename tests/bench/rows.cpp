@@ -85,22 +85,4 @@ std::string time_text(double ns) {
   return decimals(ns / 1e6, 2) + " ms";
 }
 
-void Table::print() const {
-  std::vector<size_t> widths;
-  for (const auto &line : lines_)
-    for (size_t i = 0; i < line.size(); ++i) {
-      if (i == widths.size()) widths.push_back(0);
-      widths[i] = std::max(widths[i], line[i].size());
-    }
-  for (const auto &line : lines_) {
-    std::string text;
-    for (size_t i = 0; i < line.size(); ++i) {
-      const std::string blanks(widths[i] - line[i].size(), ' ');
-      text += (i != 0 ? "  " : "") + (i < left_ ? line[i] + blanks : blanks + line[i]);
-    }
-    text.erase(text.find_last_not_of(' ') + 1);
-    std::printf("%s\n", text.c_str());
-  }
-}
-
 }  // namespace gmm_bench

@@ -20,7 +20,7 @@ struct Row {
   std::optional<double> ns, gbps, reserved_over_requested;
   std::optional<uint64_t> handles;
   std::vector<double> samples;  // not printed
-  // Further numbers and words of the command, and what the time is against the others'.
+  // Further numbers and words of the command, and the time over that of others.
   std::vector<std::pair<std::string, double>> numbers;
   std::vector<std::pair<std::string, std::string>> words;
   std::vector<std::pair<std::string, double>> over;
@@ -31,24 +31,12 @@ void print_json(const Row &row);
 // The middle one; of an even number the mean of the two in the middle. `values` must not be empty.
 double median(std::vector<double> values);
 
-// How many times `other`'s time `row` took. The rows were measured in turns: each sample is held against the one beside
-// it, so that a machine that slows down for a while moves both.
+// Time of `row` over time of `other`. The rows were measured in turns, so each sample is compared with the one beside
+// it: a machine that slows down for a while moves both.
 double time_over(const Row &row, const Row &other);
 
 // "12.3 ns", "4.56 us", padded by the caller.
 std::string time_text(double ns);
-
-// Columns as wide as they need to be: the first `left` ones to the left, numbers to the right.
-class Table {
- public:
-  explicit Table(uint32_t left) : left_(left) {}
-  void add(std::vector<std::string> line) { lines_.push_back(std::move(line)); }
-  void print() const;
-
- private:
-  uint32_t left_;
-  std::vector<std::vector<std::string>> lines_;
-};
 
 std::string decimals(double value, int count);
 

@@ -33,11 +33,7 @@ struct Gmm {
   }
 
   bool open(const gmm_bench_options &options) {
-    gmm_context_desc desc = {};
-    desc.struct_size = sizeof desc;
-    desc.backend = backend;
-    desc.host_memory = host_memory;
-    gmm_result result = gmm_context_create(&desc, &context);
+    gmm_result result = create_gmm_context(&context);
     if (result < 0) return fail(result);
     scope.struct_size = sizeof scope;
     scope.flags = GMM_SCOPE_KIND;
@@ -162,6 +158,14 @@ void set_gmm_reserve(uint64_t bytes) { reserve = bytes; }
 void set_gmm_backend(gmm_backend chosen, uint64_t memory) {
   backend = chosen;
   host_memory = memory;
+}
+
+gmm_result create_gmm_context(gmm_context **out) {
+  gmm_context_desc desc = {};
+  desc.struct_size = sizeof desc;
+  desc.backend = backend;
+  desc.host_memory = host_memory;
+  return gmm_context_create(&desc, out);
 }
 
 }  // namespace gmm_bench

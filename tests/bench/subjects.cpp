@@ -70,6 +70,24 @@ void load(const std::filesystem::path &path, std::vector<const gmm_bench_subject
   if (pausing != nullptr) add_subjects(object, GMM_BENCH_PAUSE_SUBJECTS, GMM_BENCH_PAUSE_ABI, path.string(), pausing);
 }
 
+// Leaves the subjects that --subject names. False after saying that it names one that does not exist.
+template <typename Subject>
+bool select(const Options &options, std::vector<const Subject *> *all) {
+  const auto is = [](const std::string &name) { return [&](auto *subject) { return name == subject->name; }; };
+  for (const std::string &name : options.names) {
+    if (std::any_of(all->begin(), all->end(), is(name))) continue;
+    std::string names;
+    for (auto *subject : *all) names += std::string(names.empty() ? "" : ", ") + subject->name;
+    std::fprintf(stderr, "gmm-bench: there is no subject '%s'; there are: %s\n", name.c_str(), names.c_str());
+    return false;
+  }
+  std::erase_if(*all, [&](auto *subject) {
+    return !options.names.empty() &&
+           std::find(options.names.begin(), options.names.end(), subject->name) == options.names.end();
+  });
+  return true;
+}
+
 std::vector<std::filesystem::path> peer_files(const Options &options) {
   std::vector<std::filesystem::path> out;
   const std::filesystem::path folder = options.peers.empty() ? program_folder() : std::filesystem::path(options.peers);
@@ -88,16 +106,13 @@ std::vector<std::filesystem::path> peer_files(const Options &options) {
 bool Platform::fake() const { return cuda() && device_name.find("Fake CUDA") != std::string::npos; }
 
 bool open_platform(const Options &options, Platform *out) {
-  gmm_context_desc desc = {};
-  desc.struct_size = sizeof desc;
-  desc.backend = options.backend;
-  desc.host_memory = options.host_memory;
+  set_gmm_backend(options.backend, options.host_memory);
   gmm_context *context = nullptr;
   gmm_context_info info = {};
   info.struct_size = sizeof info;
   gmm_device_info device = {};
   device.struct_size = sizeof device;
-  gmm_result result = gmm_context_create(&desc, &context);
+  gmm_result result = create_gmm_context(&context);
   if (result >= 0) result = gmm_context_query(context, &info);
   if (result >= 0) result = gmm_device_query(context, options.device, &device);
   if (result < 0) std::fprintf(stderr, "gmm-bench: %s: %s\n", gmm_result_name(result), gmm_last_error_message());
@@ -135,19 +150,8 @@ bool find_subjects(const Options &options, const Platform &platform, std::vector
       warn(std::string("the peer ") + expected.name + " is missing: no " + expected.advice + " in " +
            (options.peers.empty() ? program_folder().string() : options.peers));
   }
-  for (const std::string &name : options.names) {
-    if (std::any_of(all.begin(), all.end(), [&](auto *subject) { return name == subject->name; })) continue;
-    std::string names;
-    for (auto *subject : all) names += std::string(names.empty() ? "" : ", ") + subject->name;
-    std::fprintf(stderr, "gmm-bench: there is no subject '%s'; there are: %s\n", name.c_str(), names.c_str());
-    return false;
-  }
-  std::erase_if(all, [&](auto *subject) {
-    return !options.names.empty() &&
-           std::find(options.names.begin(), options.names.end(), subject->name) == options.names.end();
-  });
-  // What cannot be opened at all is told once, not for each kind.
-  std::set<std::string> told;
+  if (!select(options, &all)) return false;
+  // A subject that cannot be opened at all gets one warning, not one a kind.
   std::erase_if(all, [&](auto *subject) {
     if (is_gmm(*subject)) return false;
     uint32_t kind = 0;
@@ -166,13 +170,18 @@ bool find_subjects(const Options &options, const Platform &platform, std::vector
   return true;
 }
 
-void find_pause_peers(const Options &options, const Platform &platform,
-                      std::vector<const gmm_bench_pause_subject *> *out) {
+bool find_pause_subjects(const Options &options, const Platform &platform,
+                         std::vector<const gmm_bench_pause_subject *> *out) {
+  *out = pause_baselines();
+  out->insert(out->begin(), gmm_pause_subject());
+  out->push_back(direct_write_subject());
   for (const auto &path : peer_files(options)) load(path, nullptr, out);
   if (platform.cuda() && std::none_of(out->begin(), out->end(),
                                       [](auto *subject) { return std::string(subject->name) == "torch_memory_saver"; }))
     warn("the peer torch_memory_saver is missing: no gmm_bench_tms.so in " +
          (options.peers.empty() ? program_folder().string() : options.peers));
+  std::erase_if(*out, [&](auto *subject) { return subject->needs_cuda && !platform.cuda(); });
+  return select(options, out);
 }
 
 bool Instance::open(const gmm_bench_subject &subject, uint32_t kind, uint32_t stream_count, Workers *workers,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is measured: gmm, and the peers that are there.
+// The measured allocators: gmm, and the peers that are installed.
 #ifndef GMM_BENCH_SUBJECTS_H
 #define GMM_BENCH_SUBJECTS_H
 
@@ -25,11 +25,13 @@ struct Platform {
 // gmm by gmm_alloc() and by gmm_heap_alloc(). The backend is the one of set_gmm_backend().
 const gmm_bench_subject *gmm_subject();
 const gmm_bench_subject *gmm_heap_subject();
-// The same with gmm_heap_reserve() of set_gmm_reserve(), and by the try forms. For `latency` alone.
+// gmm_heap_alloc() after a gmm_heap_reserve() of set_gmm_reserve(), and by the try forms. For `latency` alone.
 const gmm_bench_subject *gmm_reserved_subject();
 const gmm_bench_subject *gmm_try_subject();
 void set_gmm_reserve(uint64_t bytes);
+// The context of each of gmm's subjects; descriptors of them.
 void set_gmm_backend(gmm_backend backend, uint64_t host_memory);
+gmm_result create_gmm_context(gmm_context **out);
 
 const gmm_bench_subject *control_subject();
 const gmm_bench_subject *mimalloc_subject();
@@ -52,9 +54,19 @@ std::string describe(const Platform &platform);
 // False after saying that --subject names one that does not exist.
 bool find_subjects(const Options &options, const Platform &platform, std::vector<const gmm_bench_subject *> *out);
 
-// Adds the subjects of `gmm-bench pause` that --peers brings; warns of torch_memory_saver on CUDA when it is not there.
-void find_pause_peers(const Options &options, const Platform &platform,
-                      std::vector<const gmm_bench_pause_subject *> *out);
+// gmm, the driver's own calls in the ways in which programs use them, and the disk.
+const gmm_bench_pause_subject *gmm_pause_subject();
+std::vector<const gmm_bench_pause_subject *> pause_baselines();
+const gmm_bench_pause_subject *direct_write_subject();
+// All of these and those of --peers. False after saying that --subject names one that does not exist.
+bool find_pause_subjects(const Options &options, const Platform &platform,
+                         std::vector<const gmm_bench_pause_subject *> *out);
+
+// Host memory of whole pages, touched by several threads, huge where the system gives huge pages. NULL: there is none.
+char *touched_memory(uint64_t size);
+void free_touched(char *base, uint64_t size);
+// Random words: neither a driver nor a file system stores them in fewer bytes.
+void fill_random(char *memory, uint64_t size);
 
 // A subject that is open for one kind, with a context for each thread that measures.
 class Instance {
@@ -84,10 +96,9 @@ class Instance {
   std::string error_;
 };
 
-// Which kinds of `wanted` a subject is measured with; system memory always.
+// The kinds of `wanted` that a subject has; system memory always.
 std::vector<uint32_t> kinds_of(const gmm_bench_subject &subject, const std::vector<uint32_t> &wanted);
 
-// The two counts of a subject, or nothing.
 inline bool known(uint64_t count) { return count != GMM_BENCH_UNKNOWN; }
 
 }  // namespace gmm_bench

@@ -6,8 +6,6 @@
 
 #include <algorithm>
 
-#include "clock.h"
-
 namespace gmm_bench {
 namespace {
 

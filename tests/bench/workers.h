@@ -6,6 +6,7 @@
 #define GMM_BENCH_WORKERS_H
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -14,6 +15,13 @@
 #include <vector>
 
 namespace gmm_bench {
+
+// Nanoseconds of a clock that never goes back.
+inline uint64_t now() {
+  return static_cast<uint64_t>(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+          .count());
+}
 
 inline constexpr uint32_t kMaxThreads = 256;
 

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sends any bytes, in any pieces, to a live broker. The broker must grant memory for a correct request only, must count
+// Sends any bytes, in any parts, to a live broker. The broker must grant memory for a correct request only, must count
 // its importers correctly, and must go on serving.
 //
 // An input is a list of steps. The first byte of a step says what it does:
 //   bits 0-1  0: sends the step's data; 1: sends a correct request in which the data changes one byte; 2: opens a new
 //             connection; 3: shuts down the writing side
 //   bit 2     first receives what the broker has sent
-//   bit 3     the request is a release
-//   bits 4-5  the piece that the request names
+//   bits 3-4  the request's IpcWant
 // The second byte is the length of the step's data, which follows.
 #include <poll.h>
 #include <sys/mman.h>
@@ -100,20 +99,20 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (length > size) length = size;
     if (wait) {
       pollfd answer = {fd, POLLIN, 0};
-      uint8_t reply[kIpcReplySize];
-      if (::poll(&answer, 1, 20) == 1) (void)!::recv(fd, reply, sizeof reply, MSG_DONTWAIT);
+      IpcReply reply;
+      if (::poll(&answer, 1, 20) == 1) (void)!::recv(fd, &reply, sizeof reply, MSG_DONTWAIT);
     }
     if (how == 0) {
       ::send(fd, data, length, MSG_NOSIGNAL | MSG_DONTWAIT);
     } else if (how == 1) {
       IpcRequest request;
-      request.want = want;
+      request.want = static_cast<IpcWant>(want);
       request.allocation = kAllocation;
       std::memcpy(request.token, kToken, sizeof kToken);
       request.start_time = target.endpoint.start_time;
       request.serial = target.endpoint.serial;
-      uint8_t bytes[kIpcRequestSize];
-      request.encode(bytes);
+      uint8_t bytes[sizeof request];
+      std::memcpy(bytes, &request, sizeof bytes);
       if (length >= 2) bytes[data[0] % sizeof bytes] = data[1];
       ::send(fd, bytes, sizeof bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
     } else if (how == 2) {

@@ -89,7 +89,7 @@ options=(-Dpython=disabled -Djava=disabled -Dcsharp=disabled -Dwerror=false)
 [ -f "$build/build.ninja" ] || step 'configure' 60 meson setup "$build" "${options[@]}" || exit 1
 JOBS=$(nproc) step 'peers' 150 tests/bench/peers/build.sh "$peers" &
 building=$!
-targets=(tests/bench/gmm-bench tests/driver_costs)
+targets=(tests/bench/gmm-bench)
 [ -z "$fake" ] || targets+=(tests/support/fake_cuda/libcuda.so.1)
 # Not by step, whose file the peers' build is writing.
 if timeout -k 5 $((200 * ${patience:-1})) ninja -C "$build" -j "$(nproc)" "${targets[@]}" </dev/null \
@@ -122,8 +122,6 @@ left=$((deadline - SECONDS - 30))
   -o "$out/cuda.json" ${TRACES:+--traces "$TRACES"} \
   --seconds "$left" --patience "${patience:-1}" ${fake:+--quick} ${BENCH_ONLY:+--only "$BENCH_ONLY"} 2>>"$log"
 status=$?
-echo
-step 'driver costs' 60 "$build/tests/driver_costs" $((fake ? 1000 : 4)) && cat "$work/step.log"
 echo
 echo "$SECONDS s in all"
 fake_notice

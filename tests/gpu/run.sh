@@ -66,7 +66,8 @@ report() {
     echo "${rows[-1]}"
   done < <(
     [ $result != FAIL ] || grep -aE '^not ok|FAILED|[Ee]rror:|Failure' "$4" | head -n 6
-    [ $result != PASS ] || grep -aE '^ok .*[0-9] (GB/s|MiB|ms)|^# (step|gmm|torch):' "$4" | cut -c 1-160 | head -n 8
+    [ $result != PASS ] ||
+      grep -aE '^ok .*[0-9] (GB/s|MiB|ms)|^# (step|gmm|torch|hand-over|pause|resume)[: ]' "$4" | cut -c 1-160 | head -n 8
   )
   [ $result != FAIL ]
 }
@@ -144,8 +145,7 @@ options=(-Dpython=enabled -Djava=disabled -Dcsharp=disabled -Dwerror=false)
 [ -f "$build/build.ninja" ] || build_step 'configure' 60 meson setup "$build" "${options[@]}" || finish
 # Only what runs below.
 mapfile -t targets < <(ninja -C "$build" -t targets all | sed -n 's/: .*//p' | grep -vE '\.p/|\.symbols$' |
-  grep -E -e '^(bindings/python/|lib/(preload/)?lib|lib/cli/gmm$|tests/api/|examples/tour-c$)' \
-    -e '^tests/(support/fake_cud[a-z]*/lib|(pause_faults|ipc_lifetimes|bench/gmm-bench)$)')
+  grep -E '^(bindings/python/|lib/((preload/)?lib|cli/gmm$)|tests/(api/|support/fake_cud[a-z]*/lib))')
 build_step 'build' 200 ninja -C "$build" -j "$(nproc)" "${targets[@]}" || finish
 
 export GMM_BACKEND=cuda PYTHONDONTWRITEBYTECODE=1 XLA_PYTHON_CLIENT_PREALLOCATE=false BUILD=$build
@@ -165,11 +165,6 @@ if "$python" -c 'import numpy, sys; sys.exit(hasattr(numpy, "row_stack"))' 2>/de
   printf 'import numpy\nnumpy.row_stack = numpy.vstack\n' >"$work/prelude/sitecustomize.py"
   with_numba=$work/prelude:$PYTHONPATH
 fi
-
-# program NAME SECONDS PATH ARGUMENT...: alone; a row also when the build does not have it.
-program() {
-  if [ -x "$3" ]; then alone "$@"; elif wanted "$1"; then row FAIL "$1" 0 "not built: ${3#"$build"/}"; fi
-}
 
 # with_library NAME: whether Python has it.
 with_library() { "$python" -c "import importlib.util, sys; sys.exit(importlib.util.find_spec('$1') is None)"; }
@@ -224,8 +219,6 @@ together
 
 # --- alone: the device's free memory, all of the device, times --------------------------------------------------
 for path in "${apart[@]}"; do alone "interface: ${path##*/}" $((150 * gpus)) "$path"; done
-program 'pause faults' 60 "$build/tests/pause_faults"
-program 'either side killed' 40 "$build/tests/ipc_lifetimes"
 interop alone memory_saver torch 250
 interop alone memory_saver torch 90 "LD_PRELOAD=$build/lib/preload/libgmm_preload.so" GMM_PRELOAD=regions
 interop alone memory_saver torch 60 "LD_PRELOAD=$build/lib/preload/libgmm_preload.so" GMM_PRELOAD=regions \
@@ -233,16 +226,11 @@ interop alone memory_saver torch 60 "LD_PRELOAD=$build/lib/preload/libgmm_preloa
 interop alone vllm torch 90
 alone 'preload library' 90 tests/gpu/preload_check.sh "$build"
 if with_library torch; then
-  alone 'colocated engines' 100 "$python" tests/gpu/colocated_loop.py
   alone 'training GPT-2 small' 60 "$python" tests/gpu/train_gpt2.py ${fake:+--rehearse}
 fi
 alone 'Python: a process suspends' 120 "$python" tests/bindings/python/run.py tests/bindings/python/test_suspend.py
-alone 'leases' 90 "$python" tests/gpu/lease_check.py ${fake:+--rehearse}
-if [ "$gpus" -gt 1 ]; then
-  for part in pause move job; do
-    alone "several GPUs: $part" 120 "$python" tests/gpu/several_gpus_check.py $part
-  done
-  alone 'NCCL' 100 "$python" tests/gpu/nccl_check.py
-fi
+interop alone lease gmm 90
+interop alone two_gpus gmm 90
+interop alone torch_ranks torch 200
 memory_came_back
 finish

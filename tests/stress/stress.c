@@ -180,6 +180,7 @@ static bool take(block *b, gmm_heap *heap) {
   b->memory = memory;
   b->seed = 0;
   ++self->allocations;
+  if (one_in(8)) DO(gmm_name(context, memory, "a block"));
   write_block(b);
   return true;
 }

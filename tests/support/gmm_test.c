@@ -111,6 +111,51 @@ void *alloc_here(int line, uint64_t size, gmm_tag tag, gmm_stream stream, uint32
   return memory;
 }
 
+gmm_result try_alloc(uint64_t size, gmm_tag tag, void **out) {
+  gmm_alloc_desc desc = alloc_desc();
+  desc.tag = tag;
+  return gmm_alloc(context, size, &desc, out);
+}
+
+void free_here(int line, gmm_stream stream, void *const *blocks, uint64_t count) {
+  for (uint64_t i = 0; i < count; ++i) {
+    const gmm_result result = gmm_free(context, blocks[i], stream);
+    if (result != GMM_OK)
+      check_failed(__FILE__, line, "free of %p, number %llu (line %d), gave %s: %s", blocks[i], (unsigned long long)i,
+                   line, gmm_result_name(result), gmm_last_error_message());
+  }
+}
+
+gmm_heap *open_heap(const gmm_heap_desc *desc) {
+  gmm_heap *heap = NULL;
+  MUST(gmm_heap_create(context, desc, &heap));
+  return heap;
+}
+
+void *take_of(gmm_heap *heap, uint64_t size) {
+  void *block = NULL;
+  MUST(gmm_heap_alloc(heap, size, 0, 0, GMM_STREAM_DEFAULT, &block));
+  return block;
+}
+
+gmm_stream open_stream(void) {
+  gmm_stream stream = NULL;
+  MUST(gmm_stream_create(context, STREAM_ON(device), &stream));
+  return stream;
+}
+
+void set_limit(uint32_t flags, gmm_tag tag, uint64_t bytes) {
+  const gmm_scope_desc scope = scope_of(flags, device, tag, 0);
+  OK(gmm_limit_set(context, &scope, bytes));
+}
+
+void run_threads(unsigned count, void *(*fn)(void *)) {
+  pthread_t threads[64];
+  REQUIRE(count <= sizeof threads / sizeof *threads);
+  for (uintptr_t i = 0; i < count; ++i) REQUIRE(pthread_create(&threads[i], NULL, fn, (void *)i) == 0);
+  for (unsigned i = 0; i < count; ++i) pthread_join(threads[i], NULL);
+}
+
 gmm_pointer_info query(const void *address) {
   gmm_pointer_info info = {.struct_size = sizeof info};
   OK(gmm_query(context, address, &info));
@@ -124,6 +169,21 @@ gmm_result write_snapshot(gmm_context *of, gmm_write_fn fn, void *user) {
   result = gmm_snapshot_write(snapshot, fn, user);
   OK(gmm_snapshot_destroy(snapshot));
   return result;
+}
+
+static int32_t append_text(void *user, const char *piece, uint64_t size) {
+  char **text = user;
+  const uint64_t used = *text == NULL ? 0 : strlen(*text);
+  *text = realloc(*text, used + size + 1);
+  memcpy(*text + used, piece, size);
+  (*text)[used + size] = 0;
+  return 0;
+}
+
+char *snapshot_text(void) {
+  char *text = NULL;
+  MUST(write_snapshot(context, append_text, &text));
+  return text;
 }
 
 gmm_scope_desc scope_of(uint32_t flags, gmm_device d, gmm_tag tag, gmm_kind k) {
@@ -227,6 +287,17 @@ bool check_pattern(int line, const void *memory, uint64_t size, uint32_t seed, g
   }
   pattern_done(bytes);
   return same;
+}
+
+bool is_filled(const void *memory, uint64_t size, uint8_t value, gmm_stream stream) {
+  uint8_t *bytes = malloc(size);
+  memset(bytes, (uint8_t)~value, size);
+  OK(gmm_copy(context, bytes, memory, size, stream));
+  OK(gmm_stream_synchronize(context, stream));
+  uint64_t wrong = 0;
+  for (uint64_t i = 0; i < size; ++i) wrong += bytes[i] != value;
+  free(bytes);
+  return wrong == 0;
 }
 
 void sleep_ms(long ms) {

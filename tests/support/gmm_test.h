@@ -56,6 +56,8 @@ void run_plain(const char *name, void (*function)(void));
 void run_kinds(const char *name, void (*function)(void), gmm_kind_mask kinds);
 // Makes a snapshot of the whole context, writes it and destroys it.
 gmm_result write_snapshot(gmm_context *of, gmm_write_fn fn, void *user);
+// The text of a snapshot of the case's context, from malloc().
+char *snapshot_text(void);
 // A scope of those fields that the flags name.
 gmm_scope_desc scope_of(uint32_t flags, gmm_device d, gmm_tag tag, gmm_kind k);
 // Descriptors of streams and events of one device.
@@ -75,6 +77,32 @@ gmm_alloc_desc alloc_desc(void);
 #define ALLOC_STREAM(size, stream) alloc_here(__LINE__, size, GMM_TAG_CURRENT, stream, 0)
 #define ALLOC_FLAGS(size, flags) alloc_here(__LINE__, size, GMM_TAG_CURRENT, GMM_STREAM_DEFAULT, flags)
 void *alloc_here(int line, uint64_t size, gmm_tag tag, gmm_stream stream, uint32_t flags);
+// Allocates of the case's kind and device.
+gmm_result try_alloc(uint64_t size, gmm_tag tag, void **out);
+// Frees blocks on the default stream.
+#define FREE(...) FREE_ON(GMM_STREAM_DEFAULT, __VA_ARGS__)
+#define FREE_ALL(blocks, count) free_here(__LINE__, GMM_STREAM_DEFAULT, blocks, count)
+// Frees blocks on another stream.
+#define FREE_ON(stream, ...) \
+  free_here(__LINE__, stream, (void *[]){__VA_ARGS__}, sizeof((void *[]){__VA_ARGS__}) / sizeof(void *))
+void free_here(int line, gmm_stream stream, void *const *blocks, uint64_t count);
+// A heap of the case's kind and device, with further fields of gmm_heap_desc; a block of it. The case ends on failure.
+#define HEAP(...) \
+  open_heap(&(gmm_heap_desc){.struct_size = sizeof(gmm_heap_desc), .kind = kind, .device = device, __VA_ARGS__})
+gmm_heap *open_heap(const gmm_heap_desc *desc);
+void *take_of(gmm_heap *heap, uint64_t size);
+gmm_stream open_stream(void);
+// The limit of a scope on the case's device.
+void set_limit(uint32_t flags, gmm_tag tag, uint64_t bytes);
+// Trims, and checks that the context holds nothing.
+#define NOTHING_STAYS()                        \
+  do {                                         \
+    CHECK_EQUAL(stats().live_blocks, 0);       \
+    CHECK(gmm_trim(context, NULL, NULL) >= 0); \
+    CHECK_EQUAL(stats().reserved_bytes, 0);    \
+  } while (0)
+// Runs a function in threads, each with its number from 0, and waits for them.
+void run_threads(unsigned count, void *(*fn)(void *number));
 gmm_pointer_info query(const void *address);
 gmm_stats_info stats_of(uint32_t flags, gmm_device d, gmm_tag tag, gmm_kind k);
 gmm_stats_info stats(void);
@@ -94,6 +122,8 @@ void write_pattern(void *memory, uint64_t size, uint32_t seed, gmm_stream stream
 // Checks that memory holds the pattern, and shows the first byte that differs.
 #define CHECK_PATTERN(memory, size, seed) check_pattern(__LINE__, memory, size, seed, GMM_STREAM_DEFAULT)
 bool check_pattern(int line, const void *memory, uint64_t size, uint32_t seed, gmm_stream stream);
+// Whether each byte has the value, read by the stream.
+bool is_filled(const void *memory, uint64_t size, uint8_t value, gmm_stream stream);
 void sleep_ms(long ms);
 double now_s(void);
 

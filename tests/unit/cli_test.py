@@ -174,8 +174,11 @@ def test_binary_traces(folder):
             ("a cut header", whole[:40], "byte 40: the file ends in its header"),
             ("another version", damaged(8, b"\x07"), "another version than 1"),
             ("other blocks", damaged(12, b"\x07"), "blocks of the trace have another size"),
-            ("a record of no size", damaged(BLOCK + 1, b"\0"), f"byte {BLOCK}: the record has no size"),
-            ("a block allocated twice", binary([(ALLOC, 4096, 0, 10, 1, 0)] * 2), "at the address of a live block"),
+            ("a record of no size", damaged(BLOCK + 2, b"\0"), f"byte {BLOCK}: the record has no size"),
+            ("an unknown form", damaged(BLOCK, b"\x09"), f"byte {BLOCK}: the record has an unknown form"),
+            ("an unknown heap", binary([(ALLOC, 4096, 10, 3)]), "the allocation is of an unknown heap"),
+            ("a block allocated twice", binary([(HEAP, 0, 1, 1)] + [(ALLOC, 4096, 10, 0)] * 2),
+             "at the address of a live block"),
             ("something behind the end", whole + b"more", "behind the end")]:
         (folder / "bad.trace").write_bytes(data)
         expect(f"a bad binary trace: {name}", ["trace", folder / "bad.trace"], 1, err=message)
@@ -190,33 +193,35 @@ def test_binary_traces(folder):
 
 
 BLOCK = 1 << 16
-ALLOC, FREE, TAG_NAME, BLOCK_NAME, END = 1, 2, 11, 12, 14  # lib/engine/trace/format.h
+ALLOC, FREE, BLOCK_NAME, END, THREAD, HEAP, LONG = 1, 2, 11, 13, 14, 16, 15  # lib/engine/trace/format.h
 
 
 def binary(records):
-    """A trace of records: (type, value...), with texts for names, in the order of time."""
-    def words(*numbers):
-        return b"".join(number.to_bytes(8, "little") for number in numbers)
-
+    """A trace of one thread's records. ALLOC: address, size, slot of the heap. FREE: address. Others: their values."""
     body = b""
-    for time, (kind, *values) in enumerate([*records, (END, 0)], 1):
-        data = b"".join(words(v) if isinstance(v, int) else v.ljust(64, b"\0") for v in values)
-        body += bytes([kind, 2 + len(data) // 8]) + bytes(2) + (7).to_bytes(4, "little") + words(time) + data
+    for kind, *values in [(THREAD, 7), *records, (END, 0)]:
+        if kind in (ALLOC, FREE):
+            numbers = [kind | 1 << 8 | values[0] << 16] + ([values[1] | values[2] << 48] if kind == ALLOC else [])
+            body += b"".join(number.to_bytes(8, "little") for number in numbers)
+            continue
+        data = b"".join(v.to_bytes(8, "little") if isinstance(v, int) else v.ljust(64, b"\0") for v in values)
+        body += bytes([LONG, kind, 2 + len(data) // 8]).ljust(8, b"\0") + len(body).to_bytes(8, "little") + data
     header = b"gmmtrace" + (1).to_bytes(4, "little") + BLOCK.to_bytes(4, "little")
     return header.ljust(BLOCK, b"\0") + body.ljust(BLOCK, b"\0")
 
 
 def recorded_by_hand():
     """A trace of three heaps: a thread allocates a block in each, names two, and frees and allocates one."""
-    def alloc(address, size, kind, device, tag):
-        return ALLOC, address, 0, size, kind | device << 16 | tag << 32, 70
+    def heap(slot, kind, device, tag, name):
+        return HEAP, slot, 70 + slot, kind | device << 16 | tag << 32, name
 
     long_name = ("w" * 61 + "\u00fc").encode()
-    return binary([(TAG_NAME, 1, b"default"), alloc(0x100000, 1000, 1, 0, 1),
-                   (TAG_NAME, 7, long_name), alloc(0x200000, 5000000, 2, 1, 7),
+    return binary([heap(0, 1, 0, 1, b"default"), (ALLOC, 0x100000, 1000, 0),
+                   heap(1, 2, 1, 7, long_name), (ALLOC, 0x200000, 5000000, 1),
                    (BLOCK_NAME, 0x200000, b"first"), (BLOCK_NAME, 0x200000, long_name),
-                   alloc(0x300000, 3000, 3, 0, 9), (BLOCK_NAME, 0x100000, b"gone"), (BLOCK_NAME, 0x100000, b""),
-                   (FREE, 0x100000, 0), alloc(0x100000, 2000, 2, 1, 7)])
+                   heap(255, 3, 0, 9, b""), (ALLOC, 0x300000, 3000, 255),
+                   (BLOCK_NAME, 0x100000, b"gone"), (BLOCK_NAME, 0x100000, b""),
+                   (FREE, 0x100000), (ALLOC, 0x100000, 2000, 1)])
 
 
 def blocks_of(text):

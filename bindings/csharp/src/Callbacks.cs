@@ -43,7 +43,7 @@ namespace Gmm
     /// native context, or of a snapshot's writer. No exception may leave through C: one that belongs to a caller waits
     /// in `pending`.
     /// </summary>
-    internal sealed class Callbacks
+    internal sealed class Callbacks : HeldByC
     {
         [ThreadStatic]
         private static Exception pending;
@@ -77,7 +77,7 @@ namespace Gmm
             }
             try
             {
-                ((Callbacks)GCHandle.FromIntPtr(user).Target).logger((GmmLogLevel)level, Text(message));
+                Of<Callbacks>(user).logger((GmmLogLevel)level, Text(message));
             }
             catch (Exception error)
             {
@@ -89,7 +89,7 @@ namespace Gmm
         {
             try
             {
-                GmmOomHandler handler = ((Callbacks)GCHandle.FromIntPtr(user).Target).oomHandler;
+                GmmOomHandler handler = Of<Callbacks>(user).oomHandler;
                 return handler != null && pending == null && handler(new GmmOomInfo(Struct.Lent(info))) ? 1 : 0;
             }
             catch (Exception error)

@@ -57,7 +57,7 @@ namespace Gmm
             Exception failure = handle.End();
             if (failure != null)
             {
-                Trace.TraceWarning("a forgotten " + handle.GetType().Name + " could not be given back: "
+                Trace.TraceWarning("a forgotten " + handle.Owner + " could not be given back: "
                     + failure.Message);
             }
         }

@@ -2,9 +2,11 @@
 using System;
 using System.Collections.Generic;
 using System.IO;
+using System.Linq;
 using System.Runtime.CompilerServices;
 using System.Runtime.InteropServices;
 using System.Text;
+using System.Threading;
 
 namespace Gmm
 {
@@ -14,7 +16,7 @@ namespace Gmm
     /// be called from any thread. A failure is a <see cref="GmmException"/> and changes nothing. Use after Dispose() is
     /// an ObjectDisposedException.
     /// </summary>
-    public sealed partial class GmmContext : IDisposable
+    public sealed partial class GmmContext : GmmObject
     {
         /// <summary>The host's memory, where a method takes a location.</summary>
         public const int HostLocation = -1;
@@ -25,7 +27,6 @@ namespace Gmm
         /// <summary>Bytes of an IPC handle.</summary>
         public const int IpcHandleSize = 256;
 
-        private readonly GmmContextHandle handle;
         private readonly Callbacks callbacks;
 
         /// <summary>
@@ -42,36 +43,44 @@ namespace Gmm
         }
 
         /// <summary>Opens a context with these options.</summary>
-        public GmmContext(GmmContextOptions options)
+        public GmmContext(GmmContextOptions options) : this(options, new Callbacks(options.Logger))
+        {
+        }
+
+        private GmmContext(GmmContextOptions options, Callbacks callbacks) : base(Open(options, callbacks))
+        {
+            this.callbacks = callbacks;
+        }
+
+        private static GmmSafeHandle Open(GmmContextOptions options, Callbacks callbacks)
         {
             Library.Load();
-            callbacks = new Callbacks(options.Logger);
-            handle = Open(options, callbacks);
+            return OpenLoaded(options, callbacks);
         }
 
         /// <summary>Not inlined: see Library.Load().</summary>
         [MethodImpl(MethodImplOptions.NoInlining)]
-        private static GmmContextHandle Open(GmmContextOptions options, Callbacks callbacks)
+        private static GmmSafeHandle OpenLoaded(GmmContextOptions options, Callbacks callbacks)
         {
-            GmmContextHandle handle = null;
-            GCHandle user = GCHandle.Alloc(callbacks);
+            GmmSafeHandle made = null;
+            callbacks.Hold();
             try
             {
                 if (options.Logger != null)
                 {
                     Dispatcher.Start();
                 }
-                IntPtr address;
-                Native.gmm_context_create(
-                    options.Encode(options.Logger == null ? IntPtr.Zero : GCHandle.ToIntPtr(user)), out address);
-                handle = new GmmContextHandle(address, user);
-                return handle;
+                byte[] desc = options.Encode(options.Logger == null ? IntPtr.Zero : callbacks.User);
+                Native.gmm_context_create(desc, out IntPtr address);
+                made = new GmmSafeHandle(
+                    nameof(GmmContext), address, ended => Native.gmm_context_release(ended), null, callbacks);
+                return made;
             }
             finally
             {
-                if (handle == null)
+                if (made == null)
                 {
-                    user.Free();
+                    callbacks.Dispose();
                 }
             }
         }
@@ -87,63 +96,24 @@ namespace Gmm
         }
 
         [MethodImpl(MethodImplOptions.NoInlining)]
-        private static string LoadedVersion()
-        {
-            return Native.gmm_version_string();
-        }
+        private static string LoadedVersion() => Native.gmm_version_string();
 
         /// <summary>The version of the interface that this assembly was made for, for example "1.0.0".</summary>
-        public static string InterfaceVersion
-        {
-            get { return Native.GMM_VERSION_MAJOR + "." + Native.GMM_VERSION_MINOR + "." + Native.GMM_VERSION_PATCH; }
-        }
-
-        /// <summary>Whether Dispose() was called.</summary>
-        public bool IsDisposed
-        {
-            get { return handle.IsDisposed; }
-        }
-
-        /// <summary>The backend and the devices that the context opened.</summary>
-        public GmmContextInfo Info()
-        {
-            using (Use context = new Use(handle))
-            {
-                byte[] info = GmmContextInfo.BytesForC();
-                Native.gmm_context_query(context.Address, info);
-                return new GmmContextInfo(info);
-            }
-        }
-
-        /// <summary>Describes a device.</summary>
-        public GmmDeviceInfo Device(int device)
-        {
-            using (Use context = new Use(handle))
-            {
-                byte[] info = GmmDeviceInfo.BytesForC();
-                Native.gmm_device_query(context.Address, device, info);
-                return new GmmDeviceInfo(info);
-            }
-        }
+        public static string InterfaceVersion =>
+            Native.GMM_VERSION_MAJOR + "." + Native.GMM_VERSION_MINOR + "." + Native.GMM_VERSION_PATCH;
 
         /// <summary>Allocates Device memory on device 0, under the current tag, on the default stream.</summary>
-        public GmmBuffer Alloc(long size)
-        {
-            return Alloc(size, new GmmAllocOptions());
-        }
+        public GmmBuffer Alloc(long size) => Alloc(size, new GmmAllocOptions());
 
         /// <summary>Allocates memory of this kind on device 0, under the current tag, on the default stream.</summary>
-        public GmmBuffer Alloc(long size, GmmKind kind)
-        {
-            return Alloc(size, new GmmAllocOptions { Kind = kind });
-        }
+        public GmmBuffer Alloc(long size, GmmKind kind) => Alloc(size, new GmmAllocOptions { Kind = kind });
 
         /// <summary>Allocates `size` bytes.</summary>
         public GmmBuffer Alloc(long size, GmmAllocOptions options)
         {
             GmmKind kind = options.Kind != GmmKind.Unspecified ? options.Kind
                 : options.Comm ? GmmKind.Vmm : GmmKind.Device;
-            return GmmBuffer.Allocated(handle, null, options.Stream ?? GmmStream.Default, size, kind, stream =>
+            return GmmBuffer.Allocated(handle, null, options.Stream, size, kind, stream =>
                 Allocate(handle.DangerousGetHandle(), size, options, stream));
         }
 
@@ -151,17 +121,16 @@ namespace Gmm
         public IntPtr Allocate(long size, GmmAllocOptions options)
         {
             Show.CheckSize("size", size);
-            using (Use context = new Use(handle))
-            using (Use stream = new Use(options.Stream ?? GmmStream.Default))
+            using (Use self = new Use(handle))
+            using (Use on = new Use(options.Stream))
             {
-                return Allocate(context.Address, size, options, stream.Address);
+                return Allocate(self.Address, size, options, on.Address);
             }
         }
 
         private static IntPtr Allocate(IntPtr context, long size, GmmAllocOptions options, IntPtr stream)
         {
-            IntPtr address;
-            Native.gmm_alloc(context, (ulong)size, options.Encode(), out address);
+            Native.gmm_alloc(context, (ulong)size, options.Encode(), out IntPtr address);
             NameOrFree(context, options.Name, stream, address);
             return address;
         }
@@ -173,52 +142,14 @@ namespace Gmm
             {
                 return;
             }
-            bool named = false;
             try
             {
                 Native.gmm_name(context, address, name);
-                named = true;
             }
-            finally
+            catch
             {
-                if (!named)
-                {
-                    Native.gmm_free(context, address, stream);
-                }
-            }
-        }
-
-        /// <summary>
-        /// Names the block around this address, for snapshots and the report of leaks; null takes the name away. The
-        /// name has 1 to 63 bytes in UTF-8 and goes with the block.
-        /// </summary>
-        public void Name(IntPtr address, string name)
-        {
-            using (Use context = new Use(handle))
-            {
-                Native.gmm_name(context.Address, address, name);
-            }
-        }
-
-        /// <summary>
-        /// Frees memory of Allocate(), in the order of the stream. A null address does nothing. A GmmBuffer frees
-        /// itself, so its address must not come here.
-        /// </summary>
-        public void Free(IntPtr address, GmmStream stream)
-        {
-            using (Use context = new Use(handle))
-            using (Use on = new Use(stream))
-            {
-                Native.gmm_free(context.Address, address, on.Address);
-            }
-        }
-
-        /// <summary>Describes any address: the start of a block, inside one, or foreign.</summary>
-        public GmmPointerInfo Query(IntPtr address)
-        {
-            using (Use context = new Use(handle))
-            {
-                return Query(context.Address, address);
+                Native.gmm_free(context, address, stream);
+                throw;
             }
         }
 
@@ -230,76 +161,57 @@ namespace Gmm
         }
 
         /// <summary>Makes a heap, whose blocks share no extent with those of others.</summary>
-        public GmmHeap Heap(GmmHeapOptions options)
-        {
-            return new GmmHeap(handle, options);
-        }
+        public GmmHeap Heap(GmmHeapOptions options) => new GmmHeap(handle, options);
 
         /// <summary>Makes a stream on a device.</summary>
-        public GmmStream Stream(int device)
-        {
-            return new GmmStream(handle, device);
-        }
+        public GmmStream Stream(int device) => new GmmStream(handle, device);
 
         /// <summary>Makes an event on a device.</summary>
-        public GmmEvent Event(int device)
+        public GmmEvent Event(int device) => new GmmEvent(handle, device, false);
+
+        /// <summary>
+        /// Makes an event on a device that other processes can wait for; see <see cref="GmmEvent.Export"/>.
+        /// </summary>
+        public GmmEvent IpcEvent(int device) => new GmmEvent(handle, device, true);
+
+        /// <summary>
+        /// Opens another process's event. Its waits see what the maker recorded last. A timeout of 0 means 5,000 ms.
+        /// </summary>
+        public GmmEvent ImportEvent(byte[] ipcHandle, int device = 0, int timeoutMilliseconds = 0)
         {
-            return new GmmEvent(handle, device, false);
+            byte[] desc = Importing(device, timeoutMilliseconds);
+            return new GmmEvent(handle, (IntPtr native, out IntPtr made) =>
+                Native.gmm_event_import(native, ipcHandle, desc, out made));
         }
 
-        /// <summary>Blocks until everything queued on the stream so far is done.</summary>
-        public void Synchronize(GmmStream stream)
+        /// <summary>Maps another process's memory. A timeout of 0 means 5,000 ms.</summary>
+        public GmmBuffer Import(byte[] ipcHandle, int device = 0, int timeoutMilliseconds = 0)
         {
-            using (Use context = new Use(handle))
-            using (Use on = new Use(stream))
-            {
-                Native.gmm_stream_synchronize(context.Address, on.Address);
-            }
+            byte[] desc = Importing(device, timeoutMilliseconds);
+            return GmmBuffer.Imported(handle, (IntPtr native, out IntPtr made) =>
+                Native.gmm_ipc_import(native, ipcHandle, desc, out made));
         }
 
-        /// <summary>Tells gmm that the program is about to destroy a stream that gmm did not make.</summary>
-        public void Forget(GmmStream stream)
+        private static byte[] Importing(int device, int timeoutMilliseconds)
         {
-            using (Use context = new Use(handle))
-            using (Use on = new Use(stream))
-            {
-                Native.gmm_stream_forget(context.Address, on.Address);
-            }
+            return new GmmIpcImportOptions { Device = device, TimeoutMilliseconds = timeoutMilliseconds }.Encode();
         }
 
         /// <summary>
-        /// Queues a copy between any two addresses. Ordinary host memory must stay in its place until the stream has
-        /// done the copy.
+        /// Maps the allocation of so many bytes behind a descriptor of another library, for device 0. The descriptor
+        /// stays the caller's.
         /// </summary>
-        public void Copy(IntPtr destination, IntPtr source, long size, GmmStream stream)
-        {
-            Show.CheckSize("size", size);
-            using (Use context = new Use(handle))
-            using (Use on = new Use(stream))
-            {
-                Native.gmm_copy(context.Address, destination, source, (ulong)size, on.Address);
-            }
-        }
+        public GmmBuffer ImportFd(int fd, long size) => ImportFd(fd, GmmFdType.Default, size, 0);
 
-        /// <summary>Queues a fill with one byte value.</summary>
-        public void Fill(IntPtr destination, int value, long size, GmmStream stream)
+        /// <summary>
+        /// Maps the allocation of so many bytes behind a descriptor of another library. The descriptor stays the
+        /// caller's.
+        /// </summary>
+        public GmmBuffer ImportFd(int fd, GmmFdType type, long size, int device)
         {
-            Show.CheckSize("size", size);
-            using (Use context = new Use(handle))
-            using (Use on = new Use(stream))
-            {
-                Native.gmm_fill(context.Address, destination, (uint)value, (ulong)size, on.Address);
-            }
-        }
-
-        /// <summary>Records that the stream uses the block at this address too.</summary>
-        public void RecordUse(IntPtr address, GmmStream stream)
-        {
-            using (Use context = new Use(handle))
-            using (Use on = new Use(stream))
-            {
-                Native.gmm_record_use(context.Address, address, on.Address);
-            }
+            byte[] desc = new GmmIpcFdOptions { Type = type, Size = size, Device = device }.Encode();
+            return GmmBuffer.Imported(handle, (IntPtr native, out IntPtr made) =>
+                Native.gmm_ipc_import_fd(native, fd, desc, out made));
         }
 
         /// <summary>
@@ -321,54 +233,209 @@ namespace Gmm
             return new GmmPin(handle, address, size, device, readOnly, default(GCHandle));
         }
 
-        /// <summary>Gives a hint about a range of managed memory. A size of 0 means to the end of the block.</summary>
-        public void Advise(IntPtr address, long size, GmmAdvice advice, int location)
-        {
-            Show.CheckSize("size", size);
-            using (Use context = new Use(handle))
-            {
-                Native.gmm_advise(context.Address, address, (ulong)size, (uint)advice, location);
-            }
-        }
-
-        /// <summary>Queues the migration of a range of managed memory.</summary>
-        public void Prefetch(IntPtr address, long size, int location, GmmStream stream)
-        {
-            Show.CheckSize("size", size);
-            using (Use context = new Use(handle))
-            using (Use on = new Use(stream))
-            {
-                Native.gmm_prefetch(context.Address, address, (ulong)size, location, on.Address);
-            }
-        }
-
-        /// <summary>
-        /// Limits how many bytes a device, a tag, or a tag on a device may hold from the driver. A null scope is the
-        /// whole context. <see cref="NoLimit"/> removes the limit.
-        /// </summary>
-        public void SetLimit(GmmScope scope, long bytes)
-        {
-            if (bytes != NoLimit)
-            {
-                Show.CheckSize("bytes", bytes);
-            }
-            using (Use context = new Use(handle))
-            {
-                Native.gmm_limit_set(context.Address, Encode(scope), (ulong)bytes);
-            }
-        }
-
         /// <summary>
         /// The milliseconds after which idle free memory goes back to the driver; <see cref="DecommitNever"/> keeps it.
         /// Setting 0 takes the value of GMM_DECOMMIT_AFTER_MS in the environment, else never.
         /// </summary>
         public long DecommitAfterMilliseconds
         {
-            get { return Info().DecommitAfterMilliseconds; }
-            set
+            get => Info().DecommitAfterMilliseconds;
+            set => SetDecommitAfterMilliseconds(value);
+        }
+
+        /// <summary>Makes a tag whose contents are dropped by a pause, or finds the tag of that name.</summary>
+        public GmmTag Tag(string name) => Tag(name, null);
+
+        /// <summary>
+        /// Makes a tag, or finds it; contents and priority must then agree with it. Higher priorities resume first.
+        /// </summary>
+        public GmmTag Tag(string name, GmmContents contents, int priority)
+        {
+            return Tag(name, new GmmTagOptions { Contents = contents, Priority = priority });
+        }
+
+        /// <summary>Makes a tag, or finds it; the options must then agree with it, unless they are null.</summary>
+        public GmmTag Tag(string name, GmmTagOptions options)
+        {
+            using (Use self = new Use(handle))
             {
-                using (Use context = new Use(handle)) Native.gmm_context_set_decommit(context.Address, (ulong)value);
+                Native.gmm_tag_create(self.Address, name, options?.Encode(), out uint tag);
+                return new GmmTag(this, tag);
             }
+        }
+
+        /// <summary>The tag with this number, as <see cref="GmmPointerInfo.Tag"/> gives it.</summary>
+        public GmmTag TagByNumber(int number) => new GmmTag(this, (uint)number);
+
+        /// <summary>
+        /// The tags of the context in the order of their making. The first is <see cref="DefaultTag"/>.
+        /// </summary>
+        public IReadOnlyList<GmmTag> Tags()
+        {
+            using (Use self = new Use(handle))
+            {
+                uint count = 0;
+                uint[] numbers;
+                do // other threads may make tags between two calls
+                {
+                    numbers = new uint[count + 8];
+                    Native.gmm_tag_list(self.Address, numbers, (uint)numbers.Length, out count);
+                }
+                while (count > numbers.Length);
+                return numbers.Take((int)count).Select(number => new GmmTag(this, number)).ToList();
+            }
+        }
+
+        /// <summary>The tag of memory that nobody tagged.</summary>
+        public GmmTag DefaultTag => new GmmTag(this, 1);
+
+        internal void PushTag(int tag)
+        {
+            using (Use self = new Use(handle))
+            {
+                Native.gmm_tag_push(self.Address, (uint)tag);
+            }
+        }
+
+        internal void PopTag()
+        {
+            using (Use self = new Use(handle))
+            {
+                Native.gmm_tag_pop(self.Address);
+            }
+        }
+
+        /// <summary>
+        /// Gives the physical memory of the tags' VMM blocks back to the driver and keeps every address. The pause is
+        /// all or nothing. Without tags it covers every tag. Until the resume, no thread or kernel may use the memory
+        /// or a span of it. Returns the bytes that went back, 0 when nothing was active.
+        /// </summary>
+        public long Pause(params GmmTag[] tags) => Pause(new GmmPauseOptions(), tags);
+
+        /// <summary>Pauses as Pause() does, with options.</summary>
+        public long Pause(GmmPauseOptions options, params GmmTag[] tags) => PauseOrResume(true, options, tags);
+
+        /// <summary>
+        /// Pauses as Pause() does, also when importers hold the memory. They keep the old pages, and this process gets
+        /// new ones.
+        /// </summary>
+        public long PauseForced(params GmmTag[] tags) => Pause(new GmmPauseOptions { Force = true }, tags);
+
+        /// <summary>
+        /// Gives paused memory its pages back at the same addresses, with the contents where the tag keeps them.
+        /// Without tags it covers every tag. Returns the bytes taken from the driver.
+        /// </summary>
+        public long Resume(params GmmTag[] tags) => Resume(new GmmPauseOptions(), tags);
+
+        /// <summary>Resumes as Resume() does, and reports the progress.</summary>
+        public long Resume(GmmProgress progress, params GmmTag[] tags)
+        {
+            return Resume(new GmmPauseOptions { Progress = progress }, tags);
+        }
+
+        /// <summary>Resumes as Resume() does, with options.</summary>
+        public long Resume(GmmPauseOptions options, params GmmTag[] tags) => PauseOrResume(false, options, tags);
+
+        private long PauseOrResume(bool pause, GmmPauseOptions options, GmmTag[] tags)
+        {
+            using (Use self = new Use(handle))
+            using (ProgressCall call = new ProgressCall(options.Progress))
+            {
+                byte[] desc = options.Encode(tags, call.User);
+                ulong bytes = 0;
+                try
+                {
+                    if (pause)
+                    {
+                        Native.gmm_pause(self.Address, desc, out bytes);
+                    }
+                    else
+                    {
+                        Native.gmm_resume(self.Address, desc, out bytes);
+                    }
+                }
+                catch (GmmException)
+                {
+                    if (call.Thrown == null)
+                    {
+                        throw;
+                    }
+                    call.Thrown.Throw();
+                }
+                return (long)bytes;
+            }
+        }
+
+        /// <summary>Pauses as Pause() does, on a thread of the library.</summary>
+        public GmmTicket PauseAsync(params GmmTag[] tags) => PauseAsync(new GmmPauseOptions(), tags);
+
+        /// <summary>Pauses as Pause() does, on a thread of the library.</summary>
+        public GmmTicket PauseAsync(GmmPauseOptions options, params GmmTag[] tags)
+        {
+            return new GmmTicket(handle, true, options, tags);
+        }
+
+        /// <summary>Resumes as Resume() does, on a thread of the library.</summary>
+        public GmmTicket ResumeAsync(params GmmTag[] tags) => ResumeAsync(new GmmPauseOptions(), tags);
+
+        /// <summary>Resumes as Resume() does, on a thread of the library, and reports the progress.</summary>
+        public GmmTicket ResumeAsync(GmmProgress progress, params GmmTag[] tags)
+        {
+            return ResumeAsync(new GmmPauseOptions { Progress = progress }, tags);
+        }
+
+        /// <summary>Resumes as Resume() does, on a thread of the library, with options.</summary>
+        public GmmTicket ResumeAsync(GmmPauseOptions options, params GmmTag[] tags)
+        {
+            return new GmmTicket(handle, false, options, tags);
+        }
+
+        /// <summary>
+        /// Discards the kept contents of the tags' paused memory: after a resume the bytes are undefined. Without tags
+        /// it covers every tag. Returns the number of bytes discarded.
+        /// </summary>
+        public long DiscardBackup(params GmmTag[] tags)
+        {
+            using (Use self = new Use(handle))
+            {
+                byte[] desc = new GmmPauseOptions().Encode(tags, IntPtr.Zero);
+                Native.gmm_backup_discard(self.Address, desc, out ulong bytes);
+                return (long)bytes;
+            }
+        }
+
+        /// <summary>
+        /// Tells a handler what happens to memory or to a budget, until the watcher is disposed of. A cache of
+        /// registrations lets go of memory in time, and takes its new pages.
+        /// </summary>
+        public GmmWatcher Watch(GmmWatchOptions options, GmmWatchHandler handler)
+        {
+            return new GmmWatcher(handle, options, handler);
+        }
+
+        /// <summary>
+        /// Makes a lease. The call waits for nobody: the lease's thread finds the server of the machine, or starts it.
+        /// </summary>
+        public GmmLease Lease(GmmLeaseOptions options) => new GmmLease(handle, options);
+
+        /// <summary>
+        /// The leases of the machine: an entry for each device that a lease uses, and one for a lease that uses none.
+        /// NotReady: no server runs, or none answers in this time.
+        /// </summary>
+        public IReadOnlyList<GmmLeaseEntryInfo> Leases(TimeSpan timeout)
+        {
+            Show.CheckSize("timeout", timeout.Ticks);
+            List<GmmLeaseEntryInfo> found = new List<GmmLeaseEntryInfo>();
+            byte[] entry = GmmLeaseEntryInfo.BytesForC();
+            using (Use self = new Use(handle))
+            {
+                while (Native.gmm_lease_list(self.Address, (ulong)found.Count, (ulong)timeout.TotalMilliseconds, entry)
+                    == (int)GmmResult.Ok)
+                {
+                    found.Add(new GmmLeaseEntryInfo(entry));
+                }
+            }
+            return found;
         }
 
         /// <summary>
@@ -377,38 +444,15 @@ namespace Gmm
         /// </summary>
         public void SetOomHandler(GmmOomHandler handler)
         {
-            using (Use context = new Use(handle))
+            using (Use self = new Use(handle))
             {
                 callbacks.OomHandler = handler;
-                Native.gmm_context_set_oom_handler(context.Address, handler == null ? IntPtr.Zero : handle.Callbacks);
+                Native.gmm_context_set_oom_handler(self.Address, handler == null ? IntPtr.Zero : callbacks.User);
             }
         }
 
-        /// <summary>Adds up all counters.</summary>
-        public GmmStatistics Statistics()
-        {
-            return Statistics(null);
-        }
-
-        /// <summary>Adds up the counters of a scope.</summary>
-        public GmmStatistics Statistics(GmmScope scope)
-        {
-            using (Use context = new Use(handle))
-            {
-                byte[] info = GmmStatistics.BytesForC();
-                Native.gmm_stats_query(context.Address, Encode(scope), info);
-                return new GmmStatistics(info);
-            }
-        }
-
-        /// <summary>The live blocks of the context, copied at one moment for each heap.</summary>
-        public IReadOnlyList<GmmBlockInfo> Blocks()
-        {
-            return Blocks(null);
-        }
-
-        /// <summary>The live blocks of a scope, copied at one moment for each heap.</summary>
-        public IReadOnlyList<GmmBlockInfo> Blocks(GmmScope scope)
+        /// <summary>The live blocks of a scope, copied at one moment for each heap; null means all.</summary>
+        public IReadOnlyList<GmmBlockInfo> Blocks(GmmScope scope = null)
         {
             List<GmmBlockInfo> found = new List<GmmBlockInfo>();
             WithSnapshot(scope, snapshot =>
@@ -428,10 +472,9 @@ namespace Gmm
 
         private void WithSnapshot(GmmScope scope, Action<IntPtr> operation)
         {
-            using (Use context = new Use(handle))
+            using (Use self = new Use(handle))
             {
-                IntPtr snapshot;
-                Native.gmm_snapshot_create(context.Address, Encode(scope), out snapshot);
+                Native.gmm_snapshot_create(self.Address, scope?.Encode(), out IntPtr snapshot);
                 try
                 {
                     operation(snapshot);
@@ -441,11 +484,6 @@ namespace Gmm
                     Native.gmm_snapshot_destroy(snapshot);
                 }
             }
-        }
-
-        private static byte[] Encode(GmmScope scope)
-        {
-            return scope == null ? null : scope.Encode();
         }
 
         /// <summary>Writes a JSON object that describes every heap, extent and live block.</summary>
@@ -481,73 +519,15 @@ namespace Gmm
         }
 
         /// <summary>
-        /// Starts to record every alloc and free into a file, which "gmm replay" runs and "gmm trace" prints.
-        /// </summary>
-        public void TraceBegin(string path)
-        {
-            using (Use context = new Use(handle))
-            {
-                Native.gmm_trace_begin(context.Address, path);
-            }
-        }
-
-        /// <summary>Ends the trace.</summary>
-        public void TraceEnd()
-        {
-            using (Use context = new Use(handle))
-            {
-                Native.gmm_trace_end(context.Address);
-            }
-        }
-
-        /// <summary>Gives free memory back to the driver. Returns the bytes that went back.</summary>
-        public long Trim()
-        {
-            return Trim(null);
-        }
-
-        /// <summary>Gives free memory of a scope back to the driver. Returns the bytes that went back.</summary>
-        public long Trim(GmmScope scope)
-        {
-            using (Use context = new Use(handle))
-            {
-                ulong bytes;
-                Native.gmm_trim(context.Address, Encode(scope), out bytes);
-                return (long)bytes;
-            }
-        }
-
-        /// <summary>
-        /// Moves the free VMM memory of a scope side by side, and returns what no reserve keeps to the driver. No
-        /// address of a live block changes, and the blocks may be used meanwhile. A null scope means everything. The
-        /// call moves and returns at most maxBytes together, and begins nothing more after maxMicroseconds. 0 means no
-        /// bound. With live the call moves live blocks to other pages, too, and waits for the devices: nobody may use
-        /// blocks of the scope or allocate there meanwhile.
-        /// </summary>
-        public GmmCompactInfo Compact(GmmScope scope, long maxBytes, long maxMicroseconds, bool live = false)
-        {
-            GmmCompactOptions options = new GmmCompactOptions
-            {
-                Live = live, MaxBytes = maxBytes, MaxMicroseconds = maxMicroseconds
-            };
-            using (Use context = new Use(handle))
-            {
-                byte[] info = GmmCompactInfo.BytesForC();
-                Native.gmm_compact(context.Address, Encode(scope), options.Encode(), info);
-                return new GmmCompactInfo(info);
-            }
-        }
-
-        /// <summary>
         /// Frees everything that was allocated from the context, live blocks too. Imports and pins stay. Buffers that
         /// are still there can then only be disposed of, and their spans must not be touched. No other thread may be
         /// inside a call on the context.
         /// </summary>
         public void Reset()
         {
-            using (Use context = new Use(handle))
+            using (Use self = new Use(handle))
             {
-                Native.gmm_reset(context.Address);
+                Native.gmm_reset(self.Address);
                 handle.NextGeneration();
             }
         }
@@ -557,30 +537,30 @@ namespace Gmm
         /// </summary>
         public IDisposable Defer()
         {
-            using (Use context = new Use(handle))
+            using (Use self = new Use(handle))
             {
-                Native.gmm_defer_begin(context.Address);
+                Native.gmm_defer_begin(self.Address);
             }
-            return new Deferral(this);
+            return new Deferral(handle);
         }
 
         private sealed class Deferral : IDisposable
         {
-            private readonly GmmContext owner;
+            private readonly GmmSafeHandle context;
             private int closed;
 
-            internal Deferral(GmmContext owner)
+            internal Deferral(GmmSafeHandle context)
             {
-                this.owner = owner;
+                this.context = context;
             }
 
             public void Dispose()
             {
-                if (System.Threading.Interlocked.Exchange(ref closed, 1) == 0)
+                if (Interlocked.Exchange(ref closed, 1) == 0)
                 {
-                    using (Use context = new Use(owner.handle))
+                    using (Use self = new Use(context))
                     {
-                        Native.gmm_defer_end(context.Address);
+                        Native.gmm_defer_end(self.Address);
                     }
                 }
             }
@@ -591,23 +571,18 @@ namespace Gmm
         /// object made from it. Inside the handler of a watcher it is Busy, and the context stays open. A second call
         /// does nothing.
         /// </summary>
-        public void Dispose()
+        public override void Dispose()
         {
             WatchCall.CheckOutside("GmmContext.Dispose()", false);
-            handle.CloseOrThrow();
+            base.Dispose();
         }
 
-        /// <summary>The backend and what the context holds.</summary>
-        public override string ToString()
+        internal override string Describe()
         {
-            return Show.Or("GmmContext { closed }", () =>
-            {
-                GmmContextInfo info = Info();
-                GmmStatistics now = Statistics();
-                return "GmmContext { " + info.BackendName + ", " + info.DeviceCount + " devices, " + now.LiveBlocks
-                    + " blocks of " + Show.Size(now.LiveBytes) + " live, " + Show.Size(now.ReservedBytes)
-                    + " reserved }";
-            });
+            GmmContextInfo info = Info();
+            GmmStatistics now = Statistics();
+            return info.BackendName + ", " + info.DeviceCount + " devices, " + now.LiveBlocks + " blocks of "
+                + Show.Size(now.LiveBytes) + " live, " + Show.Size(now.ReservedBytes) + " reserved";
         }
     }
 }

@@ -4,87 +4,51 @@ using System;
 namespace Gmm
 {
     /// <summary>
-    /// A point in a stream's order. An event of another process can be imported; only its maker records it.
+    /// A point in a stream's order. An event of another process can be imported; only its maker records it. Work that
+    /// waits for an event goes on waiting after its end.
     /// </summary>
-    public sealed class GmmEvent : IDisposable
+    public sealed partial class GmmEvent : GmmObject
     {
-        /// <summary>A call that makes an event.</summary>
-        internal delegate void Maker(IntPtr context, out IntPtr address);
-
-        internal GmmEvent(GmmContextHandle context, int device, bool shared)
-            : this(context, (IntPtr native, out IntPtr address) => Native.gmm_event_create(
-                native, new GmmEventOptions { Device = device, Shared = shared }.Encode(), out address))
+        internal GmmEvent(GmmSafeHandle context, int device, bool shared)
+            : this(context, (IntPtr native, out IntPtr made) => Native.gmm_event_create(
+                native, new GmmEventOptions { Device = device, Shared = shared }.Encode(), out made))
         {
         }
 
-        internal GmmEvent(GmmContextHandle context, Maker maker)
+        internal GmmEvent(GmmSafeHandle context, GmmSafeHandle.Maker maker) : base(GmmSafeHandle.Child(
+            nameof(GmmEvent), context, null, maker, made => Native.gmm_event_destroy(made)))
         {
-            Handle = GmmSafeHandle.Child(context, null, native =>
-            {
-                IntPtr address;
-                maker(native, out address);
-                return new GmmObjectHandle(address, context, made => Native.gmm_event_destroy(made));
-            });
         }
-
-        internal GmmObjectHandle Handle { get; }
 
         /// <summary>Records what is queued on the stream so far.</summary>
         public void Record(GmmStream stream)
         {
-            using (Use point = new Use(Handle))
+            using (Use self = new Use(handle))
             using (Use on = new Use(stream))
             {
-                Native.gmm_event_record(point.Address, 0, on.Address);
+                Native.gmm_event_record(self.Address, 0, on.Address);
             }
         }
 
         /// <summary>Blocks until the event has passed. An event that was never recorded has passed.</summary>
         public void Synchronize()
         {
-            using (Use point = new Use(Handle))
+            using (Use self = new Use(handle))
             {
-                Native.gmm_event_synchronize(point.Address, 0, ulong.MaxValue);
+                Native.gmm_event_synchronize(self.Address, 0, ulong.MaxValue);
             }
         }
 
         /// <summary>Whether the event has passed.</summary>
         public bool Query()
         {
-            using (Use point = new Use(Handle))
+            using (Use self = new Use(handle))
             {
-                ulong passed;
-                Native.gmm_event_query(point.Address, out passed);
+                Native.gmm_event_query(self.Address, out ulong passed);
                 return passed != 0;
             }
         }
 
-        /// <summary>
-        /// A handle of an event of <see cref="GmmContext.IpcEvent"/>: bytes to send to another process of the same
-        /// user, for <see cref="GmmContext.ImportEvent(byte[])"/>. The event must stay until it is imported.
-        /// </summary>
-        public byte[] Export()
-        {
-            byte[] result = new byte[GmmContext.IpcHandleSize];
-            using (Use point = new Use(Handle))
-            {
-                Native.gmm_event_export(point.Address, result);
-            }
-            return result;
-        }
-
-        /// <summary>
-        /// Ends the event. Work that waits for it already goes on waiting. A second call does nothing.
-        /// </summary>
-        public void Dispose()
-        {
-            Handle.CloseOrThrow();
-        }
-
-        /// <inheritdoc/>
-        public override string ToString()
-        {
-            return Handle.IsDisposed ? "GmmEvent { closed }" : "GmmEvent { open }";
-        }
+        internal override string Describe() => "open";
     }
 }

@@ -9,22 +9,24 @@ namespace Gmm
     /// </summary>
     public sealed class GmmException : Exception
     {
-        internal GmmException(int code, int nativeCode, string name, string message, Exception cause = null)
-            : base(message, cause)
+        internal GmmException(int code, int nativeCode, string name, string message) : base(message)
         {
             Code = code;
             NativeCode = nativeCode;
             Name = name;
         }
 
+        /// <summary>A failure that this layer finds before it calls the library.</summary>
+        internal GmmException(GmmResult result, string message)
+            : this((int)result, 0, Native.gmm_result_name((int)result), message)
+        {
+        }
+
         /// <summary>The result code of the C interface, below zero.</summary>
         public int Code { get; }
 
         /// <summary>The result, Unknown when the library is newer than this assembly.</summary>
-        public GmmResult Result
-        {
-            get { return Enum.IsDefined(typeof(GmmResult), Code) ? (GmmResult)Code : GmmResult.Unknown; }
-        }
+        public GmmResult Result => Enum.IsDefined(typeof(GmmResult), Code) ? (GmmResult)Code : GmmResult.Unknown;
 
         /// <summary>The name of the result, for example "GMM_ERROR_OUT_OF_MEMORY".</summary>
         public string Name { get; }

@@ -63,8 +63,7 @@ namespace Gmm
         /// <inheritdoc/>
         public override string ToString()
         {
-            return Show.Or("GmmExportedFd { closed }", () => "GmmExportedFd { " + Fd + ", offset " + Offset + ", "
-                + Show.Size(Size) + " }");
+            return "GmmExportedFd { " + fd + ", offset " + Offset + ", " + Show.Size(Size) + " }";
         }
     }
 }

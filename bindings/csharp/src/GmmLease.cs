@@ -2,8 +2,6 @@
 using System;
 using System.Collections.Generic;
 using System.Diagnostics;
-using System.Runtime.InteropServices;
-using System.Text;
 using System.Threading;
 
 namespace Gmm
@@ -21,61 +19,31 @@ namespace Gmm
     /// </summary>
     internal sealed class LeaseCall : HeldByC
     {
-        /// <summary>gmm_lease_ask.</summary>
-        [StructLayout(LayoutKind.Sequential)]
-        internal struct Fields
-        {
-            internal uint StructSize;
-            internal int Priority;
-            internal ulong Bytes;
-            internal ulong WaitingMilliseconds;
-            internal int Process;
-            internal uint Reserved;
-            [MarshalAs(UnmanagedType.ByValArray, SizeConst = 64)]
-            internal byte[] Name;
-
-            internal string Text
-            {
-                get
-                {
-                    int end = Array.IndexOf(Name, (byte)0);
-                    return Encoding.UTF8.GetString(Name, 0, end < 0 ? Name.Length : end);
-                }
-            }
-        }
-
         [ThreadStatic]
         private static bool inside;
 
         private readonly GmmLeaseHandler handler;
-        private readonly WeakReference<GmmLease> lease;
+        internal volatile WeakReference<GmmLease> Lease; // null until it is made
         private volatile Exception thrown;
 
-        internal LeaseCall(GmmLeaseHandler handler, GmmLease lease)
+        internal LeaseCall(GmmLeaseHandler handler)
         {
             this.handler = handler;
-            this.lease = new WeakReference<GmmLease>(lease);
             Dispatcher.Start();
             Hold();
         }
 
-        internal Exception Thrown
-        {
-            get { return thrown; }
-        }
+        internal Exception Thrown => thrown;
 
         /// <summary>Whether this thread runs the handler of a lease.</summary>
-        internal static bool IsInside
-        {
-            get { return inside; }
-        }
+        internal static bool IsInside => inside;
 
         /// <summary>Throws Busy inside a lease's handler, before the caller changes anything.</summary>
         internal static void CheckOutside(string what)
         {
             if (inside)
             {
-                throw new GmmException((int)GmmResult.Busy, 0, "GMM_ERROR_BUSY",
+                throw new GmmException(GmmResult.Busy,
                     what + ": the caller is the handler of a lease; call it after the handler returned.");
             }
         }
@@ -83,17 +51,15 @@ namespace Gmm
         /// <summary>Called by the dispatcher.</summary>
         internal static int Call(IntPtr user, IntPtr info)
         {
-            Fields ask = (Fields)Marshal.PtrToStructure(info, typeof(Fields));
             LeaseCall call = Of<LeaseCall>(user);
-            GmmLease asked;
-            if (!call.lease.TryGetTarget(out asked))
+            if (call.Lease == null || !call.Lease.TryGetTarget(out GmmLease asked))
             {
                 return 0;
             }
             inside = true;
             try
             {
-                call.handler(asked, new GmmLeaseAsk(ask));
+                call.handler(asked, new GmmLeaseAsk(Struct.Lent(info)));
             }
             catch (ObjectDisposedException) when (asked.IsDisposed)
             {
@@ -122,30 +88,40 @@ namespace Gmm
     /// whose turn it is. The first lease starts it. A lease that nobody refers to any more ends, so the program holds
     /// it. A handler that refers to it keeps it; the lease that the handler gets does not.
     /// </remarks>
-    public sealed class GmmLease : IDisposable
+    public sealed partial class GmmLease : GmmObject
     {
         private const long MostCost = 0xfffffffe;
-        private const int SliceMilliseconds = 50;
-
-        private readonly GmmLeaseHandle handle;
         private readonly LeaseCall call;
+        private readonly ManualResetEventSlim ended;
         private readonly List<WeakReference<GmmTicket>> tickets = new List<WeakReference<GmmTicket>>();
 
-        internal GmmLease(GmmContextHandle context, GmmLeaseOptions options)
+        internal GmmLease(GmmSafeHandle context, GmmLeaseOptions options)
+            : this(context, options, options.Asked == null ? null : new LeaseCall(options.Asked),
+                new ManualResetEventSlim())
+        {
+        }
+
+        private GmmLease(GmmSafeHandle context, GmmLeaseOptions options, LeaseCall call, ManualResetEventSlim ended)
+            : base(GmmSafeHandle.Child(nameof(GmmLease), context, call, (IntPtr native, out IntPtr made) =>
+                Native.gmm_lease_create(native, options.Encode(call == null ? IntPtr.Zero : call.User), out made), made =>
+            {
+                try
+                {
+                    Native.gmm_lease_destroy(made); // waits for a pause for others, too
+                }
+                finally
+                {
+                    ended.Set();
+                }
+            }, true))
         {
             Name = options.Name;
-            LeaseCall heard = options.Asked == null ? null : new LeaseCall(options.Asked, this);
-            call = heard;
-            handle = GmmSafeHandle.Child(context, heard, native =>
+            this.call = call;
+            this.ended = ended;
+            if (call != null)
             {
-                using (gmm_lease_desc desc = new gmm_lease_desc())
-                {
-                    options.Fill(desc, heard == null ? IntPtr.Zero : heard.User);
-                    IntPtr address;
-                    Native.gmm_lease_create(native, desc, out address);
-                    return new GmmLeaseHandle(address, context, heard);
-                }
-            });
+                call.Lease = new WeakReference<GmmLease>(this);
+            }
             try
             {
                 foreach (KeyValuePair<GmmTag, long> offer in options.Offer)
@@ -164,10 +140,7 @@ namespace Gmm
         public string Name { get; }
 
         /// <summary>What the handler threw last, or null.</summary>
-        public Exception Thrown
-        {
-            get { return call == null ? null : call.Thrown; }
-        }
+        public Exception Thrown => call?.Thrown;
 
         /// <summary>
         /// Offers a tag, or changes its cost: what it costs to bring a byte of it back, beside other tags. The lowest
@@ -186,10 +159,7 @@ namespace Gmm
         /// <summary>
         /// Ends an offer. The tag stays as it is, active or paused. It waits as Offer() does.
         /// </summary>
-        public void Withdraw(GmmTag tag)
-        {
-            Change(tag, Native.GMM_LEASE_WITHDRAW);
-        }
+        public void Withdraw(GmmTag tag) => Change(tag, Native.GMM_LEASE_WITHDRAW);
 
         private void Change(GmmTag tag, uint cost)
         {
@@ -246,14 +216,13 @@ namespace Gmm
         {
             WatchCall.CheckOutside("GmmLease.Request()", false);
             LeaseCall.CheckOutside("GmmLease.Request()");
-            GmmTicket ticket = new GmmTicket(this, handle, request ?? new GmmLeaseRequest());
+            GmmTicket ticket = new GmmTicket(this, request ?? new GmmLeaseRequest());
             lock (tickets)
             {
-                GmmTicket gone;
-                tickets.RemoveAll(each => !each.TryGetTarget(out gone));
+                tickets.RemoveAll(each => !each.TryGetTarget(out GmmTicket gone));
                 tickets.Add(new WeakReference<GmmTicket>(ticket));
             }
-            if (handle.IsDisposed)
+            if (IsDisposed)
             {
                 ticket.Cancel(); // Dispose() may not have seen it
             }
@@ -280,11 +249,6 @@ namespace Gmm
             return new GmmLeaseTurn(this, Request(request, cancellationToken));
         }
 
-        internal bool IsDisposed
-        {
-            get { return handle.IsDisposed; }
-        }
-
         internal void EndTurn()
         {
             try
@@ -297,31 +261,20 @@ namespace Gmm
             }
         }
 
-        /// <summary>How the lease stands.</summary>
-        public GmmLeaseInfo Info()
-        {
-            using (Use lease = new Use(handle))
-            {
-                byte[] info = GmmLeaseInfo.BytesForC();
-                Native.gmm_lease_query(lease.Address, info);
-                return new GmmLeaseInfo(info);
-            }
-        }
-
         /// <summary>
         /// Ends the lease. A request that waits is cancelled. Its memory stays as it is, active or paused, and is the
         /// context's alone. The call waits for a pause for others and for the handler; afterwards nobody calls that.
         /// Inside the handler of a lease or of a watcher it is Busy, and the lease stays. A second call does nothing.
         /// </summary>
-        public void Dispose()
+        public override void Dispose()
         {
             WatchCall.CheckOutside("GmmLease.Dispose()", false);
             LeaseCall.CheckOutside("GmmLease.Dispose()");
-            if (handle.IsDisposed)
+            if (IsDisposed)
             {
                 return;
             }
-            handle.CloseOrThrow(); // from here on no request begins; the last one who needs the lease ends it
+            base.Dispose(); // from here on no request begins; the last one who needs the lease ends it
             List<WeakReference<GmmTicket>> left;
             lock (tickets)
             {
@@ -329,27 +282,22 @@ namespace Gmm
             }
             foreach (WeakReference<GmmTicket> each in left)
             {
-                GmmTicket ticket;
-                if (each.TryGetTarget(out ticket))
+                if (each.TryGetTarget(out GmmTicket ticket))
                 {
                     ticket.Abandon();
                 }
             }
-            while (!handle.Ended.Wait(SliceMilliseconds) && !Environment.HasShutdownStarted)
+            while (!ended.Wait(50) && !Environment.HasShutdownStarted)
             {
-                // Another thread asks for its state.
+                // another thread asks for its state
             }
         }
 
-        /// <inheritdoc/>
-        public override string ToString()
+        internal override string Describe()
         {
-            return Show.Or("GmmLease { " + Name + ", closed }", () =>
-            {
-                GmmLeaseInfo info = Info();
-                return "GmmLease { " + Name + ", " + info.State + ", " + Show.Size(info.ActiveBytes) + " active, "
-                    + Show.Size(info.PausedBytes) + " paused }";
-            });
+            GmmLeaseInfo info = Info();
+            return Name + ", " + info.State + ", " + Show.Size(info.ActiveBytes) + " active, "
+                + Show.Size(info.PausedBytes) + " paused";
         }
     }
 
@@ -378,9 +326,6 @@ namespace Gmm
         }
 
         /// <inheritdoc/>
-        public override string ToString()
-        {
-            return "GmmLeaseTurn { " + lease + " }";
-        }
+        public override string ToString() => "GmmLeaseTurn { " + lease + " }";
     }
 }

@@ -4,53 +4,42 @@ using System.Runtime.InteropServices;
 
 namespace Gmm
 {
-    /// <summary>A page-lock of memory that the program owns.</summary>
-    public sealed class GmmPin : IDisposable
+    /// <summary>
+    /// A page-lock of memory that the program owns. No work on any stream may still use the memory at its end.
+    /// </summary>
+    public sealed class GmmPin : GmmObject
     {
-        private readonly GmmObjectHandle handle;
-        private readonly IntPtr devicePointer;
-
-        /// <summary>`array` is the garbage collector's pin on the memory. It ends after the native one.</summary>
-        internal GmmPin(GmmContextHandle context, IntPtr memory, long size, int device, bool readOnly, GCHandle array)
+        /// <summary>The garbage collector's pin of an array, which ends after the native one.</summary>
+        private sealed class PinnedArray : IDisposable
         {
-            bool kept = false;
-            bool made = false;
-            try
+            internal GCHandle Array;
+            internal IntPtr DevicePointer;
+
+            public void Dispose()
             {
-                GmmSafeHandle.Keep(context);
-                kept = true;
-                Native.gmm_pin(context.DangerousGetHandle(), memory, (ulong)size,
-                    new GmmPinOptions { Device = device, ReadOnly = readOnly }.Encode(), out devicePointer);
-                handle = new GmmObjectHandle(memory, context, pinned =>
+                if (Array.IsAllocated)
                 {
-                    try
-                    {
-                        Native.gmm_unpin(context.DangerousGetHandle(), pinned);
-                    }
-                    finally
-                    {
-                        if (array.IsAllocated)
-                        {
-                            array.Free();
-                        }
-                    }
-                });
-                made = true;
-            }
-            finally
-            {
-                if (!made)
-                {
-                    if (array.IsAllocated)
-                    {
-                        array.Free();
-                    }
-                    if (kept)
-                    {
-                        context.DangerousRelease();
-                    }
+                    Array.Free();
                 }
             }
+        }
+
+        private readonly IntPtr devicePointer;
+
+        internal GmmPin(GmmSafeHandle context, IntPtr memory, long size, int device, bool readOnly, GCHandle array)
+            : this(context, memory, (ulong)size, new GmmPinOptions { Device = device, ReadOnly = readOnly },
+                new PinnedArray { Array = array })
+        {
+        }
+
+        private GmmPin(GmmSafeHandle context, IntPtr memory, ulong size, GmmPinOptions options, PinnedArray pinned)
+            : base(GmmSafeHandle.Child(nameof(GmmPin), context, pinned, (IntPtr native, out IntPtr made) =>
+            {
+                Native.gmm_pin(native, memory, size, options.Encode(), out pinned.DevicePointer);
+                made = memory;
+            }, made => Native.gmm_unpin(context.DangerousGetHandle(), made)))
+        {
+            devicePointer = pinned.DevicePointer;
         }
 
         /// <summary>The address of the pinned memory.</summary>
@@ -58,9 +47,9 @@ namespace Gmm
         {
             get
             {
-                using (Use pin = new Use(handle))
+                using (Use self = new Use(handle))
                 {
-                    return pin.Address;
+                    return self.Address;
                 }
             }
         }
@@ -77,16 +66,6 @@ namespace Gmm
             }
         }
 
-        /// <summary>Unpins the memory. No work on any stream may still use it. A second call does nothing.</summary>
-        public void Dispose()
-        {
-            handle.CloseOrThrow();
-        }
-
-        /// <inheritdoc/>
-        public override string ToString()
-        {
-            return Show.Or("GmmPin { closed }", () => "GmmPin { " + Show.Hex(Address) + " }");
-        }
+        internal override string Describe() => Show.Hex(Address);
     }
 }

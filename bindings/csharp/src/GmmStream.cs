@@ -4,8 +4,11 @@ using System.Runtime.InteropServices;
 
 namespace Gmm
 {
-    /// <summary>A stream of the backend: work queued on one stream runs in order.</summary>
-    public sealed class GmmStream : IDisposable
+    /// <summary>
+    /// A stream of the backend: work queued on one stream runs in order. A stream that gmm made waits for its work and
+    /// ends once it and every buffer that was allocated on it are disposed of.
+    /// </summary>
+    public sealed class GmmStream : GmmObject
     {
         /// <summary>The default stream, the same as Legacy.</summary>
         public static readonly GmmStream Default = new GmmStream((IntPtr)0);
@@ -14,23 +17,19 @@ namespace Gmm
         /// <summary>The calling thread's own default stream.</summary>
         public static readonly GmmStream PerThread = new GmmStream((IntPtr)2);
 
-        private readonly GmmContextHandle context;
-        private readonly IntPtr foreign;
+        private readonly GmmSafeHandle context;
+        private readonly IntPtr external;
 
-        private GmmStream(IntPtr foreign)
+        private GmmStream(IntPtr external) : base(null)
         {
-            this.foreign = foreign;
+            this.external = external;
         }
 
-        internal GmmStream(GmmContextHandle context, int device)
+        internal GmmStream(GmmSafeHandle context, int device) : base(GmmSafeHandle.Child(
+            nameof(GmmStream), context, null, (IntPtr native, out IntPtr made) =>
+                Native.gmm_stream_create(native, new GmmStreamOptions { Device = device }.Encode(), out made),
+            made => Native.gmm_stream_destroy(context.DangerousGetHandle(), made)))
         {
-            Handle = GmmSafeHandle.Child(context, null, native =>
-            {
-                IntPtr address;
-                Native.gmm_stream_create(native, new GmmStreamOptions { Device = device }.Encode(), out address);
-                return new GmmObjectHandle(address, context,
-                    made => Native.gmm_stream_destroy(context.DangerousGetHandle(), made));
-            });
             this.context = context;
         }
 
@@ -48,23 +47,17 @@ namespace Gmm
             }
         }
 
-        /// <summary>Null for streams that gmm did not make.</summary>
-        internal GmmObjectHandle Handle { get; }
-
         /// <summary>The address, for a caller that holds a reference.</summary>
-        internal IntPtr RawAddress
-        {
-            get { return Handle == null ? foreign : Handle.DangerousGetHandle(); }
-        }
+        internal IntPtr RawAddress => handle == null ? external : handle.DangerousGetHandle();
 
         /// <summary>The stream's address in the C interface.</summary>
         public IntPtr Address
         {
             get
             {
-                using (Use stream = new Use(this))
+                using (Use self = new Use(this))
                 {
-                    return stream.Address;
+                    return self.Address;
                 }
             }
         }
@@ -74,19 +67,19 @@ namespace Gmm
         /// </summary>
         public void Synchronize()
         {
-            using (Use stream = Owned())
+            using (Use self = Owned())
             {
-                Native.gmm_stream_synchronize(context.DangerousGetHandle(), stream.Address);
+                Native.gmm_stream_synchronize(context.DangerousGetHandle(), self.Address);
             }
         }
 
         /// <summary>Makes this stream's further work wait for the event. The caller does not wait.</summary>
         public void WaitFor(GmmEvent target)
         {
-            using (Use stream = Owned())
-            using (Use point = new Use(target.Handle))
+            using (Use self = Owned())
+            using (Use point = new Use(target.handle))
             {
-                Native.gmm_stream_wait_event(context.DangerousGetHandle(), stream.Address, point.Address, 0);
+                Native.gmm_stream_wait_event(context.DangerousGetHandle(), self.Address, point.Address, 0);
             }
         }
 
@@ -100,13 +93,13 @@ namespace Gmm
             {
                 throw new ArgumentNullException(nameof(task));
             }
-            using (Use stream = Owned())
+            using (Use self = Owned())
             {
                 Dispatcher.Start();
                 GCHandle user = GCHandle.Alloc(task);
                 try
                 {
-                    Native.gmm_stream_call(context.DangerousGetHandle(), stream.Address, GCHandle.ToIntPtr(user));
+                    Native.gmm_stream_call(context.DangerousGetHandle(), self.Address, GCHandle.ToIntPtr(user));
                 }
                 catch (GmmException)
                 {
@@ -116,32 +109,16 @@ namespace Gmm
             }
         }
 
-        /// <summary>
-        /// Waits for the stream's work and ends it once every buffer that was allocated on it is disposed of. A second
-        /// call does nothing.
-        /// </summary>
-        public void Dispose()
-        {
-            if (Handle != null)
-            {
-                Handle.CloseOrThrow();
-            }
-        }
-
         private Use Owned()
         {
-            if (Handle == null)
+            if (handle == null)
             {
                 throw new NotSupportedException(
                     "this stream was not made by a context: use the context's method that takes a stream");
             }
-            return new Use(Handle);
+            return new Use(handle);
         }
 
-        /// <inheritdoc/>
-        public override string ToString()
-        {
-            return Show.Or("GmmStream { closed }", () => "GmmStream { " + Show.Hex(Address) + " }");
-        }
+        internal override string Describe() => Show.Hex(Address);
     }
 }

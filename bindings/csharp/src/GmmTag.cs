@@ -8,7 +8,7 @@ namespace Gmm
     /// A tag groups allocations to be paused, limited and counted together. It lives until Destroy() or the end
     /// of its context.
     /// </summary>
-    public sealed class GmmTag
+    public sealed partial class GmmTag
     {
         private readonly GmmContext context;
 
@@ -34,37 +34,22 @@ namespace Gmm
         /// <summary>
         /// Gives the tag's VMM memory back to the driver; see GmmContext.Pause(). Returns the bytes that went back.
         /// </summary>
-        public long Pause()
-        {
-            return context.Pause(this);
-        }
+        public long Pause() => context.Pause(this);
+
+        /// <summary>Pauses the tag, with options.</summary>
+        public long Pause(GmmPauseOptions options) => context.Pause(options, this);
 
         /// <summary>
         /// Gives the tag's paused memory its pages back; see GmmContext.Resume(). Returns the bytes taken from the
         /// driver.
         /// </summary>
-        public long Resume()
-        {
-            return context.Resume(this);
-        }
-
-        /// <summary>Pauses the tag, with options.</summary>
-        public long Pause(GmmPauseOptions options)
-        {
-            return context.Pause(options, this);
-        }
+        public long Resume() => context.Resume(this);
 
         /// <summary>Resumes the tag and reports the progress.</summary>
-        public long Resume(GmmProgress progress)
-        {
-            return context.Resume(progress, this);
-        }
+        public long Resume(GmmProgress progress) => context.Resume(progress, this);
 
         /// <summary>Resumes the tag, with options.</summary>
-        public long Resume(GmmPauseOptions options)
-        {
-            return context.Resume(options, this);
-        }
+        public long Resume(GmmPauseOptions options) => context.Resume(options, this);
 
         /// <summary>
         /// Pauses the tag until the returned object is disposed of: <c>using (tag.Paused()) { ... }</c>.
@@ -76,66 +61,25 @@ namespace Gmm
         }
 
         /// <summary>Pauses the tag in the background.</summary>
-        public GmmTicket PauseAsync()
-        {
-            return context.PauseAsync(this);
-        }
+        public GmmTicket PauseAsync() => context.PauseAsync(this);
 
         /// <summary>Pauses the tag in the background, with options.</summary>
-        public GmmTicket PauseAsync(GmmPauseOptions options)
-        {
-            return context.PauseAsync(options, this);
-        }
+        public GmmTicket PauseAsync(GmmPauseOptions options) => context.PauseAsync(options, this);
 
         /// <summary>Resumes the tag in the background.</summary>
-        public GmmTicket ResumeAsync()
-        {
-            return context.ResumeAsync(this);
-        }
+        public GmmTicket ResumeAsync() => context.ResumeAsync(this);
 
         /// <summary>Resumes the tag in the background and reports the progress.</summary>
-        public GmmTicket ResumeAsync(GmmProgress progress)
-        {
-            return context.ResumeAsync(progress, this);
-        }
+        public GmmTicket ResumeAsync(GmmProgress progress) => context.ResumeAsync(progress, this);
 
         /// <summary>Resumes the tag in the background, with options.</summary>
-        public GmmTicket ResumeAsync(GmmPauseOptions options)
-        {
-            return context.ResumeAsync(options, this);
-        }
-
-        /// <summary>
-        /// Replaces all settings of the tag from its next pause or resume on. Backups of memory that is paused now stay
-        /// as they are.
-        /// </summary>
-        public void Update(GmmTagOptions options)
-        {
-            context.UpdateTag(Number, options);
-        }
-
-        /// <summary>
-        /// Destroys the tag and returns its free memory. Busy while it has memory or heaps, or a thread has pushed it.
-        /// </summary>
-        public void Destroy()
-        {
-            context.DestroyTag(Number);
-        }
+        public GmmTicket ResumeAsync(GmmPauseOptions options) => context.ResumeAsync(options, this);
 
         /// <summary>
         /// Discards the kept contents of the tag's paused memory: after a resume the bytes are undefined. Returns the
         /// number of bytes discarded.
         /// </summary>
-        public long DiscardBackup()
-        {
-            return context.DiscardBackup(this);
-        }
-
-        /// <summary>The state of the tag.</summary>
-        public GmmPauseInfo Info()
-        {
-            return context.PauseInfo(Number);
-        }
+        public long DiscardBackup() => context.DiscardBackup(this);
 
         private sealed class PausedScope : IDisposable
         {
@@ -190,12 +134,16 @@ namespace Gmm
         /// <summary>The number, the name and the memory.</summary>
         public override string ToString()
         {
-            return Show.Or("GmmTag { " + Number + " }", () =>
+            try
             {
                 GmmPauseInfo info = Info();
                 return "GmmTag { " + Number + " \"" + info.Name + "\", " + Show.Size(info.ActiveBytes) + " active, "
                     + Show.Size(info.PausedBytes) + " paused }";
-            });
+            }
+            catch (Exception error) when (error is ObjectDisposedException || error is GmmException)
+            {
+                return "GmmTag { " + Number + " }";
+            }
         }
     }
 }

@@ -15,52 +15,49 @@ namespace Gmm
     /// handler: that is Busy, but for Budget. The handler of a lease cannot ask for the state of a lease's ticket:
     /// Busy, too.
     /// </summary>
-    public sealed class GmmTicket : IDisposable
+    public sealed partial class GmmTicket : GmmObject
     {
         /// <summary>The longest wait of a thread of the runtime in C: Mono does not end during such a wait.</summary>
         private const ulong SliceMilliseconds = 20;
 
-        private readonly GmmTicketHandle handle;
         private readonly ProgressCall progress;
         private readonly GmmLease lease; // whose request it is, which must outlive it; null: a pause or resume
         private volatile Outcome outcome;
         private volatile bool told;
         private volatile bool cancelAsked;
 
-        internal GmmTicket(GmmContextHandle context, bool pause, GmmPauseOptions options, GmmTag[] tags)
+        internal GmmTicket(GmmSafeHandle context, bool pause, GmmPauseOptions options, GmmTag[] tags)
+            : this(context, pause, options, tags, new ProgressCall(options.Progress))
         {
-            ProgressCall call = new ProgressCall(options.Progress);
-            this.progress = call;
-            handle = GmmSafeHandle.Child(context, call, native =>
+        }
+
+        private GmmTicket(GmmSafeHandle context, bool pause, GmmPauseOptions options, GmmTag[] tags, ProgressCall call)
+            : base(GmmSafeHandle.Child(nameof(GmmTicket), context, call, (IntPtr native, out IntPtr made) =>
             {
                 byte[] desc = options.Encode(tags, call.User);
-                IntPtr address;
                 if (pause)
                 {
-                    Native.gmm_pause_async(native, desc, out address);
+                    Native.gmm_pause_async(native, desc, out made);
                 }
                 else
                 {
-                    Native.gmm_resume_async(native, desc, out address);
+                    Native.gmm_resume_async(native, desc, out made);
                 }
-                return new GmmTicketHandle(address, context, call);
-            });
+            }, made => Native.gmm_ticket_destroy(made))) // waits
+        {
+            progress = call;
         }
 
-        internal GmmTicket(GmmLease lease, GmmLeaseHandle parent, GmmLeaseRequest request)
+        internal GmmTicket(GmmLease lease, GmmLeaseRequest request)
+            : base(GmmSafeHandle.Child(nameof(GmmTicket), lease.handle, null, (IntPtr native, out IntPtr made) =>
+                Native.gmm_lease_request(native, request.Encode(), out made), made =>
+            {
+                Native.gmm_ticket_cancel(made); // nobody has it any more
+                Native.gmm_ticket_destroy(made);
+            }, true))
         {
             this.lease = lease;
             progress = new ProgressCall(null);
-            handle = GmmSafeHandle.Child(parent, null, native =>
-            {
-                using (gmm_lease_request_desc desc = new gmm_lease_request_desc())
-                {
-                    request.Fill(desc);
-                    IntPtr address;
-                    Native.gmm_lease_request(native, desc, out address);
-                    return new GmmTicketHandle(address, parent, null);
-                }
-            });
         }
 
         private sealed class Outcome
@@ -87,11 +84,9 @@ namespace Gmm
             Outcome ended = new Outcome();
             try
             {
-                using (Use ticket = new Use(handle))
+                using (Use self = new Use(handle))
                 {
-                    ulong bytes;
-                    uint done;
-                    Native.gmm_ticket_look(ticket.Address, milliseconds, out bytes, out done);
+                    Native.gmm_ticket_look(self.Address, milliseconds, out ulong bytes, out uint done);
                     if (done == 0)
                     {
                         return null;
@@ -116,40 +111,31 @@ namespace Gmm
             return ended;
         }
 
-        private static bool IsCancelled(Outcome ended)
-        {
-            GmmException error = ended.Failure == null ? null : ended.Failure.SourceException as GmmException;
-            return error != null && error.Result == GmmResult.Cancelled;
-        }
+        private static bool IsCancelled(Outcome ended) =>
+            ended.Failure?.SourceException is GmmException error && error.Result == GmmResult.Cancelled;
 
         /// <summary>Whether it has ended, with success or failure.</summary>
-        public bool IsDone
-        {
-            get { return Look(0) != null; }
-        }
-
-        /// <summary>The progress.</summary>
-        public GmmTicketInfo Info()
-        {
-            using (Use ticket = new Use(handle))
-            {
-                byte[] info = GmmTicketInfo.BytesForC();
-                Native.gmm_ticket_query(ticket.Address, info);
-                return new GmmTicketInfo(info);
-            }
-        }
+        public bool IsDone => Look(0) != null;
 
         /// <summary>
         /// Waits for its end, up to a timeout (Timeout.InfiniteTimeSpan waits for ever). Returns false on timeout.
         /// </summary>
-        public bool Wait(TimeSpan timeout)
+        public bool Wait(TimeSpan timeout) => WaitInSlices(timeout, milliseconds => Look(milliseconds) != null);
+
+        private void Wait() => Wait(Timeout.InfiniteTimeSpan);
+
+        /// <summary>
+        /// Asks `ended`, which waits for so many milliseconds, until it is true or the time is over: then false. No
+        /// thread of the runtime stays long in C, since Mono would not end meanwhile.
+        /// </summary>
+        internal static bool WaitInSlices(TimeSpan timeout, Func<ulong, bool> ended)
         {
             Stopwatch past = Stopwatch.StartNew();
             while (true)
             {
                 double left = timeout == Timeout.InfiniteTimeSpan ? SliceMilliseconds
                     : (timeout - past.Elapsed).TotalMilliseconds;
-                if (Look(left <= 0 ? 0 : Math.Min(SliceMilliseconds, (ulong)left + 1)) != null)
+                if (ended(left <= 0 ? 0 : Math.Min(SliceMilliseconds, (ulong)left + 1)))
                 {
                     return true;
                 }
@@ -168,12 +154,9 @@ namespace Gmm
         {
             get
             {
-                Wait(Timeout.InfiniteTimeSpan);
+                Wait();
                 told = true;
-                if (outcome.Failure != null)
-                {
-                    outcome.Failure.Throw();
-                }
+                outcome.Failure?.Throw();
                 return outcome.Bytes;
             }
         }
@@ -182,15 +165,13 @@ namespace Gmm
         public void WaitHeld()
         {
             WatchCall.CheckOutside("The wait for a ticket", true);
-            int result;
-            do
+            WaitInSlices(Timeout.InfiniteTimeSpan, milliseconds =>
             {
-                using (Use ticket = new Use(handle))
+                using (Use self = new Use(handle))
                 {
-                    result = Native.gmm_ticket_wait_held(ticket.Address, SliceMilliseconds);
+                    return Native.gmm_ticket_wait_held(self.Address, milliseconds) != (int)GmmResult.NotReady;
                 }
-            }
-            while (result == (int)GmmResult.NotReady);
+            });
         }
 
         /// <summary>
@@ -198,9 +179,9 @@ namespace Gmm
         /// </summary>
         public void Commit()
         {
-            using (Use ticket = new Use(handle))
+            using (Use self = new Use(handle))
             {
-                if (Native.gmm_ticket_commit(ticket.Address) == (int)GmmResult.NotReady)
+                if (Native.gmm_ticket_commit(self.Address) == (int)GmmResult.NotReady)
                 {
                     throw new InvalidOperationException("the operation is not held; WaitHeld() waits for that");
                 }
@@ -220,10 +201,10 @@ namespace Gmm
             }
             try
             {
-                using (Use ticket = new Use(handle))
+                using (Use self = new Use(handle))
                 {
                     cancelAsked = true;
-                    Native.gmm_ticket_cancel(ticket.Address);
+                    Native.gmm_ticket_cancel(self.Address);
                 }
             }
             catch (ObjectDisposedException)
@@ -232,16 +213,11 @@ namespace Gmm
             }
         }
 
-        /// <summary>Its result as a task, for which a thread waits.</summary>
-        public Task<long> AsTask()
-        {
-            return AsTask(CancellationToken.None);
-        }
-
         /// <summary>
-        /// Does the same as AsTask(); the token cancels the ticket. The task is cancelled once the operation is undone.
+        /// Its result as a task, for which a thread waits. The token cancels the ticket. The task is cancelled once the
+        /// operation is undone.
         /// </summary>
-        public Task<long> AsTask(CancellationToken cancellationToken)
+        public Task<long> AsTask(CancellationToken cancellationToken = default(CancellationToken))
         {
             TaskCompletionSource<long> source =
                 new TaskCompletionSource<long>(TaskCreationOptions.RunContinuationsAsynchronously);
@@ -253,7 +229,7 @@ namespace Gmm
                 {
                     using (registration)
                     {
-                        Wait(Timeout.InfiniteTimeSpan);
+                        Wait();
                     }
                     told = true;
                     if (IsCancelled(outcome))
@@ -281,32 +257,26 @@ namespace Gmm
         }
 
         /// <summary>For await.</summary>
-        public TaskAwaiter<long> GetAwaiter()
-        {
-            return AsTask().GetAwaiter();
-        }
+        public TaskAwaiter<long> GetAwaiter() => AsTask().GetAwaiter();
 
         /// <summary>
         /// Waits for the end and releases the ticket. Its result stays. A failure that nobody has heard of yet is
         /// thrown, unless Cancel() asked for it. Inside the handler of a watcher it is Busy, and the ticket stays open.
         /// A second call does nothing.
         /// </summary>
-        public void Dispose()
+        public override void Dispose()
         {
-            if (handle.IsDisposed)
+            if (IsDisposed)
             {
                 return;
             }
             WatchCall.CheckOutside("GmmTicket.Dispose()", false);
-            Wait(Timeout.InfiniteTimeSpan);
-            handle.CloseOrThrow();
+            Wait();
+            base.Dispose();
             if (!told && !cancelAsked)
             {
                 told = true;
-                if (outcome.Failure != null)
-                {
-                    outcome.Failure.Throw();
-                }
+                outcome.Failure?.Throw();
             }
         }
 
@@ -316,22 +286,16 @@ namespace Gmm
         internal bool Abandon()
         {
             Cancel();
-            Wait(Timeout.InfiniteTimeSpan);
-            handle.CloseOrThrow();
+            Wait();
+            base.Dispose();
             return outcome.Failure == null;
         }
 
-        /// <inheritdoc/>
-        public override string ToString()
+        internal override string Describe()
         {
-            return Show.Or("GmmTicket { closed }", () =>
-            {
-                GmmTicketInfo info = Info();
-                return info.State == GmmTicketState.Done
-                    ? "GmmTicket { " + info.Result + ", " + Show.Size(info.Bytes) + " }"
-                    : "GmmTicket { running, " + Show.Size(info.CopiedBytes) + " of " + Show.Size(info.TotalBytes)
-                        + " copied }";
-            });
+            GmmTicketInfo info = Info();
+            return info.State == GmmTicketState.Done ? info.Result + ", " + Show.Size(info.Bytes)
+                : "running, " + Show.Size(info.CopiedBytes) + " of " + Show.Size(info.TotalBytes) + " copied";
         }
     }
 }

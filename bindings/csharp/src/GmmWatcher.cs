@@ -5,10 +5,10 @@ using System.Diagnostics;
 namespace Gmm
 {
     /// <summary>
-    /// Hears what happens to watched memory, on a thread of the pool, while the operation waits. It returns true to
-    /// agree. False refuses Prepare, so that the operation ends with Busy. It may free memory and query it. It must not
-    /// allocate, end a watcher, or pause, resume, move and compact: these are Busy. What it throws refuses, and stands
-    /// in <see cref="GmmWatcher.Thrown"/>.
+    /// Receives the events of watched memory on a thread of the pool. The operation waits for it, so it must not block.
+    /// It returns true to agree. False refuses Prepare, so that the operation ends with Busy. It may free memory and
+    /// query it. It must not allocate, end a watcher, or pause, resume, move and compact: these are Busy. An exception
+    /// refuses, and stands in <see cref="GmmWatcher.Thrown"/>.
     /// </summary>
     public delegate bool GmmWatchHandler(GmmWatchInfo info);
 
@@ -23,25 +23,23 @@ namespace Gmm
 
         internal WatchCall(GmmWatchHandler handler)
         {
-            this.handler = handler;
+            this.handler = handler
+                ?? throw new ArgumentNullException(nameof(handler), "a watcher without a handler hears nothing");
             Dispatcher.Start();
             Hold();
         }
 
-        internal Exception Thrown
-        {
-            get { return thrown; }
-        }
+        internal Exception Thrown => thrown;
 
         /// <summary>
         /// Throws Busy inside a watcher's handler, before the caller changes anything. budget: not in that of Budget,
-        /// for which no operation waits. The library knows its own thread, and the handler runs on another one.
+        /// for which no operation waits. The library knows the operation's thread, and the handler runs on another one.
         /// </summary>
         internal static void CheckOutside(string what, bool budget)
         {
             if (inside != GmmWatchEvents.None && !(budget && inside == GmmWatchEvents.Budget))
             {
-                throw new GmmException((int)GmmResult.Busy, 0, "GMM_ERROR_BUSY",
+                throw new GmmException(GmmResult.Busy,
                     what + ": the caller is the handler of a watcher; call it on another thread.");
             }
         }
@@ -79,46 +77,36 @@ namespace Gmm
     /// A watch of memory or of a budget, until Dispose(). A watcher that nobody refers to any more ends, too, so the
     /// program holds it. A handler that refers to its watcher keeps it from the garbage collector.
     /// </summary>
-    public sealed class GmmWatcher : IDisposable
+    public sealed class GmmWatcher : GmmObject
     {
-        private readonly GmmObjectHandle handle;
         private readonly WatchCall call;
 
-        internal GmmWatcher(GmmContextHandle context, GmmWatchOptions options, GmmWatchHandler heard)
+        internal GmmWatcher(GmmSafeHandle context, GmmWatchOptions options, GmmWatchHandler handler)
+            : this(context, options, new WatchCall(handler))
         {
-            if (heard == null)
-            {
-                throw new ArgumentNullException("handler", "a watcher without a handler hears nothing");
-            }
-            call = new WatchCall(heard);
-            handle = GmmSafeHandle.Child(context, call, native =>
-            {
-                IntPtr address;
-                Native.gmm_watch(native, options.Encode(call.User), out address);
-                return new GmmObjectHandle(address, context, made => Native.gmm_watcher_destroy(made), call); // waits
-            });
+        }
+
+        private GmmWatcher(GmmSafeHandle context, GmmWatchOptions options, WatchCall call)
+            : base(GmmSafeHandle.Child(nameof(GmmWatcher), context, call, (IntPtr native, out IntPtr made) =>
+                Native.gmm_watch(native, options.Encode(call.User), out made),
+                made => Native.gmm_watcher_destroy(made))) // waits
+        {
+            this.call = call;
         }
 
         /// <summary>What the handler threw last, or null.</summary>
-        public Exception Thrown
-        {
-            get { return call.Thrown; }
-        }
+        public Exception Thrown => call.Thrown;
 
         /// <summary>
         /// Ends the watch. It waits for the handler if that runs; afterwards nobody calls it. A handler that calls it
         /// gets Busy. A second call does nothing.
         /// </summary>
-        public void Dispose()
+        public override void Dispose()
         {
             WatchCall.CheckOutside("GmmWatcher.Dispose()", false);
-            handle.CloseOrThrow();
+            base.Dispose();
         }
 
-        /// <inheritdoc/>
-        public override string ToString()
-        {
-            return handle.IsDisposed ? "GmmWatcher { closed }" : "GmmWatcher { open }";
-        }
+        internal override string Describe() => "open";
     }
 }

@@ -6,43 +6,91 @@ using Microsoft.Win32.SafeHandles;
 
 namespace Gmm
 {
+    /// <summary>An object of the library that the program disposes of.</summary>
+    public abstract class GmmObject : IDisposable
+    {
+        /// <summary>Null for streams that gmm did not make.</summary>
+        internal readonly GmmSafeHandle handle;
+
+        internal GmmObject(GmmSafeHandle handle)
+        {
+            this.handle = handle;
+        }
+
+        /// <summary>Whether Dispose() was called.</summary>
+        public bool IsDisposed => handle != null && handle.IsDisposed;
+
+        /// <summary>Ends the object once nothing needs it any more. A second call does nothing.</summary>
+        public virtual void Dispose() => handle?.CloseOrThrow();
+
+        /// <summary>The text of an open object.</summary>
+        internal abstract string Describe();
+
+        /// <inheritdoc/>
+        public override string ToString()
+        {
+            string shown = "closed";
+            try
+            {
+                shown = IsDisposed ? shown : Describe();
+            }
+            catch (Exception error) when (error is ObjectDisposedException || error is GmmException)
+            {
+                // by another thread, or with its context
+            }
+            return GetType().Name + " { " + shown + " }";
+        }
+    }
+
     /// <summary>
     /// A native object. It holds a reference to the one it was made from, so finalizers may run in any order. Neither
     /// Dispose() on another thread nor the finalizer ends it during a call.
     /// </summary>
-    public abstract class GmmSafeHandle : SafeHandleZeroOrMinusOneIsInvalid
+    public sealed class GmmSafeHandle : SafeHandleZeroOrMinusOneIsInvalid
     {
-        private readonly SafeHandle parent;
+        private readonly string owner;
+        private readonly Action<IntPtr> end;
+        private readonly GmmSafeHandle parent;
         private readonly IDisposable call;
+        private readonly bool isOfLease;
         private Exception failure;
         private volatile bool disposed;
         private bool forgotten;
+        private int generation;
 
         /// <summary>
         /// The caller has added a reference to the parent already. `call` is what C called until the end; null:
         /// nothing.
         /// </summary>
-        internal GmmSafeHandle(IntPtr value, SafeHandle parent = null, IDisposable call = null) : base(true)
+        internal GmmSafeHandle(string owner, IntPtr value, Action<IntPtr> end, GmmSafeHandle parent = null,
+            IDisposable call = null, bool isOfLease = false) : base(true)
         {
+            this.owner = owner;
+            this.end = end;
             this.parent = parent;
             this.call = call;
+            this.isOfLease = isOfLease;
             SetHandle(value);
         }
+
+        /// <summary>A call that makes an object from its parent's.</summary>
+        internal delegate void Maker(IntPtr parent, out IntPtr made);
 
         /// <summary>
         /// Makes a handle of an object that is made from the parent's. The handle keeps the parent, and `call`, which C
         /// calls.
         /// </summary>
-        internal static T Child<T>(GmmSafeHandle parent, IDisposable call, Func<IntPtr, T> make)
-            where T : GmmSafeHandle
+        internal static GmmSafeHandle Child(string owner, GmmSafeHandle parent, IDisposable call, Maker make,
+            Action<IntPtr> end, bool isOfLease = false)
         {
             bool kept = false;
-            T made = null;
+            GmmSafeHandle made = null;
             try
             {
                 Keep(parent);
                 kept = true;
-                made = make(parent.DangerousGetHandle());
+                make(parent.DangerousGetHandle(), out IntPtr value);
+                made = new GmmSafeHandle(owner, value, end, parent, call, isOfLease);
                 return made;
             }
             finally
@@ -56,28 +104,20 @@ namespace Gmm
 
         private static void LetGo(SafeHandle parent, IDisposable call)
         {
-            if (call != null)
-            {
-                call.Dispose();
-            }
-            if (parent != null)
-            {
-                parent.DangerousRelease();
-            }
+            call?.Dispose();
+            parent?.DangerousRelease();
         }
 
-        internal abstract void Free(IntPtr value);
+        /// <summary>The number of resets of a context.</summary>
+        internal int Generation => Volatile.Read(ref generation);
 
-        /// <summary>Whether this thread must not end it, so that one of the pool does.</summary>
-        internal virtual bool EndsElsewhere
-        {
-            get { return false; }
-        }
+        internal void NextGeneration() => Interlocked.Increment(ref generation);
 
         /// <inheritdoc/>
         protected override bool ReleaseHandle()
         {
-            if (forgotten || EndsElsewhere)
+            // The end of a lease waits for the handler, which may have used it last.
+            if (forgotten || (isOfLease && LeaseCall.IsInside))
             {
                 Forgotten.Add(this);
                 return true;
@@ -91,7 +131,7 @@ namespace Gmm
         {
             try
             {
-                Free(handle);
+                end(handle);
                 return null;
             }
             catch (Exception error)
@@ -124,10 +164,9 @@ namespace Gmm
         }
 
         /// <summary>Whether Dispose() was called; the native object may live on for others.</summary>
-        internal bool IsDisposed
-        {
-            get { return disposed; }
-        }
+        internal bool IsDisposed => disposed;
+
+        internal string Owner => owner;
 
         /// <summary>
         /// Adds a reference; ObjectDisposedException after Dispose(). A SafeHandle alone refuses only once the last
@@ -140,7 +179,7 @@ namespace Gmm
             if (handle.disposed)
             {
                 handle.DangerousRelease();
-                throw new ObjectDisposedException(handle.GetType().Name);
+                throw new ObjectDisposedException(handle.owner);
             }
         }
     }
@@ -150,22 +189,13 @@ namespace Gmm
     {
         private GCHandle self;
 
-        /// <summary>What C gets; null before Hold().</summary>
-        internal IntPtr User
-        {
-            get { return self.IsAllocated ? GCHandle.ToIntPtr(self) : IntPtr.Zero; }
-        }
+        /// <summary>The pointer that C gets; null before Hold().</summary>
+        internal IntPtr User => self.IsAllocated ? GCHandle.ToIntPtr(self) : IntPtr.Zero;
 
         /// <summary>The object that C passes.</summary>
-        internal static T Of<T>(IntPtr user) where T : HeldByC
-        {
-            return (T)GCHandle.FromIntPtr(user).Target;
-        }
+        internal static T Of<T>(IntPtr user) where T : HeldByC => (T)GCHandle.FromIntPtr(user).Target;
 
-        internal void Hold()
-        {
-            self = GCHandle.Alloc(this);
-        }
+        internal void Hold() => self = GCHandle.Alloc(this);
 
         /// <summary>C does not call it any more.</summary>
         public void Dispose()
@@ -190,220 +220,17 @@ namespace Gmm
             Address = handle.DangerousGetHandle();
         }
 
+        /// <summary>Of a stream; null: the default one.</summary>
         internal Use(GmmStream stream)
         {
-            handle = stream.Handle;
+            handle = stream?.handle;
             if (handle != null)
             {
                 GmmSafeHandle.Keep(handle);
             }
-            Address = stream.RawAddress;
+            Address = stream == null ? IntPtr.Zero : stream.RawAddress;
         }
 
-        public void Dispose()
-        {
-            if (handle != null)
-            {
-                handle.DangerousRelease();
-            }
-        }
-    }
-
-    /// <summary>A context.</summary>
-    public sealed class GmmContextHandle : GmmSafeHandle
-    {
-        private GCHandle callbacks;
-        private int generation;
-
-        internal GmmContextHandle(IntPtr value, GCHandle callbacks) : base(value)
-        {
-            this.callbacks = callbacks;
-        }
-
-        /// <summary>The number of resets of the context.</summary>
-        internal int Generation
-        {
-            get { return Volatile.Read(ref generation); }
-        }
-
-        internal IntPtr Callbacks
-        {
-            get { return GCHandle.ToIntPtr(callbacks); }
-        }
-
-        internal void NextGeneration()
-        {
-            Interlocked.Increment(ref generation);
-        }
-
-        internal override void Free(IntPtr value)
-        {
-            try
-            {
-                Native.gmm_context_release(value);
-            }
-            finally
-            {
-                callbacks.Free();
-            }
-        }
-    }
-
-    /// <summary>A heap, stream, event, watcher, pin or import, which one call of the library ends.</summary>
-    public sealed class GmmObjectHandle : GmmSafeHandle
-    {
-        private readonly Action<IntPtr> end;
-
-        internal GmmObjectHandle(IntPtr value, GmmContextHandle context, Action<IntPtr> end, IDisposable call = null)
-            : base(value, context, call)
-        {
-            this.end = end;
-        }
-
-        internal override void Free(IntPtr value)
-        {
-            end(value);
-        }
-    }
-
-    /// <summary>A pause or resume, or a request of a lease, in the background.</summary>
-    public sealed class GmmTicketHandle : GmmSafeHandle
-    {
-        private readonly bool isOfLease;
-
-        internal GmmTicketHandle(IntPtr value, GmmSafeHandle parent, ProgressCall progress)
-            : base(value, parent, progress)
-        {
-            isOfLease = parent is GmmLeaseHandle;
-        }
-
-        internal override bool EndsElsewhere
-        {
-            get { return isOfLease && LeaseCall.IsInside; }
-        }
-
-        internal override void Free(IntPtr value)
-        {
-            if (isOfLease)
-            {
-                Native.gmm_ticket_cancel(value); // nobody has it any more
-            }
-            Native.gmm_ticket_destroy(value); // waits
-        }
-    }
-
-    /// <summary>A lease.</summary>
-    public sealed class GmmLeaseHandle : GmmSafeHandle
-    {
-        internal GmmLeaseHandle(IntPtr value, GmmContextHandle context, LeaseCall call) : base(value, context, call)
-        {
-        }
-
-        /// <summary>Is set when the native lease has ended.</summary>
-        internal ManualResetEventSlim Ended { get; } = new ManualResetEventSlim();
-
-        /// <summary>The end waits for the handler, which may have used the lease last.</summary>
-        internal override bool EndsElsewhere
-        {
-            get { return LeaseCall.IsInside; }
-        }
-
-        internal override void Free(IntPtr value)
-        {
-            try
-            {
-                Native.gmm_lease_destroy(value); // waits for a pause for others, too
-            }
-            finally
-            {
-                Ended.Set();
-            }
-        }
-    }
-
-    /// <summary>An allocated block.</summary>
-    public sealed class GmmBlockHandle : GmmSafeHandle
-    {
-        private readonly GmmContextHandle context;
-        private readonly int generation;
-        private readonly Thread thread = Thread.CurrentThread;
-        private GmmStream stream;
-        private readonly object gate = new object();
-        private bool released;
-
-        /// <summary>A reference to the stream's handle was added too.</summary>
-        internal GmmBlockHandle(IntPtr value, GmmContextHandle context, SafeHandle parent, GmmStream stream)
-            : base(value, parent)
-        {
-            this.context = context;
-            this.stream = stream;
-            generation = context.Generation;
-        }
-
-        /// <summary>Whether a reset of the context has freed the block already.</summary>
-        internal bool IsReset
-        {
-            get { return generation != context.Generation; }
-        }
-
-        /// <summary>
-        /// On another thread the per-thread stream is another one; the legacy stream is ordered behind them all.
-        /// </summary>
-        internal IntPtr StreamAddress
-        {
-            get
-            {
-                lock (gate)
-                {
-                    return stream == GmmStream.PerThread && Thread.CurrentThread != thread
-                        ? GmmStream.Legacy.RawAddress : stream.RawAddress;
-                }
-            }
-        }
-
-        internal void FreeOn(GmmStream other)
-        {
-            lock (gate)
-            {
-                if (released)
-                {
-                    return;
-                }
-                if (other.Handle != null)
-                {
-                    Keep(other.Handle);
-                }
-                DropStream();
-                stream = other;
-            }
-        }
-
-        internal override void Free(IntPtr value)
-        {
-            try
-            {
-                // After a reset the address may be another block's.
-                if (!IsReset)
-                {
-                    Native.gmm_free(context.DangerousGetHandle(), value, StreamAddress);
-                }
-            }
-            finally
-            {
-                lock (gate)
-                {
-                    released = true;
-                    DropStream();
-                }
-            }
-        }
-
-        private void DropStream()
-        {
-            if (stream.Handle != null)
-            {
-                stream.Handle.DangerousRelease();
-            }
-        }
+        public void Dispose() => handle?.DangerousRelease();
     }
 }

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+using System.Collections.Generic;
+
 namespace Gmm
 {
-    // What the values and options of the headers have besides, for C#.
+    // Members of the generated values and options that C# adds.
 
     public sealed partial class GmmAllocOptions
     {
@@ -45,15 +47,21 @@ namespace Gmm
         }
     }
 
+    public sealed partial class GmmLeaseOptions
+    {
+        /// <summary>
+        /// The offered tags with what it costs to bring a byte of each back; the lowest goes first. Between two turns
+        /// the program does not use their memory, and gmm pauses it for others.
+        /// </summary>
+        public IDictionary<GmmTag, long> Offer { get; } = new Dictionary<GmmTag, long>();
+    }
+
     public sealed partial class GmmLegacyHandle
     {
         /// <summary>Bytes of the driver's handle.</summary>
         public const int HandleSize = 64;
 
         /// <summary>A copy of the handle.</summary>
-        public byte[] ToArray()
-        {
-            return (byte[])Bytes.Clone();
-        }
+        public byte[] ToArray() => Bytes;
     }
 }

@@ -3,8 +3,6 @@ using System;
 using System.Collections;
 using System.Collections.Generic;
 using System.Globalization;
-using System.Reflection;
-using System.Text;
 
 namespace Gmm
 {
@@ -29,19 +27,6 @@ namespace Gmm
         internal static string Hex(IntPtr address)
         {
             return "0x" + address.ToInt64().ToString("x", CultureInfo.InvariantCulture);
-        }
-
-        /// <summary>The public properties of an object: Name { Property = value, ... }.</summary>
-        internal static string Properties(object shown)
-        {
-            StringBuilder text = new StringBuilder(shown.GetType().Name);
-            string before = " { ";
-            foreach (PropertyInfo property in shown.GetType().GetProperties())
-            {
-                text.Append(before).Append(property.Name).Append(" = ").Append(Value(property.GetValue(shown, null)));
-                before = ", ";
-            }
-            return text.Append(" }").ToString();
         }
 
         /// <summary>A property of a value.</summary>
@@ -69,30 +54,16 @@ namespace Gmm
             return value == null ? "null" : Convert.ToString(value, CultureInfo.InvariantCulture);
         }
 
-        /// <summary>A text of an object that may be closed: then the other one.</summary>
-        internal static string Or(string closed, Func<string> open)
+        /// <summary>
+        /// A size that is none: C would read it as one of nearly 2^64 bytes. orAll: -1 stands for all or none.
+        /// </summary>
+        internal static long CheckSize(string name, long size, bool orAll = false)
         {
-            try
-            {
-                return open();
-            }
-            catch (ObjectDisposedException)
-            {
-                return closed;
-            }
-            catch (GmmException)
-            {
-                return closed;
-            }
-        }
-
-        /// <summary>A size that is none: C would read it as one of nearly 2^64 bytes.</summary>
-        internal static void CheckSize(string name, long size)
-        {
-            if (size < 0)
+            if (size < 0 && !(orAll && size == -1))
             {
                 throw new ArgumentOutOfRangeException(name, size, "a size is not negative");
             }
+            return size;
         }
     }
 }

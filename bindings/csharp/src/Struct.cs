@@ -36,7 +36,7 @@ namespace Gmm
         }
 
         /// <summary>A pointer to text; null stays NULL.</summary>
-        internal void PutText(int at, string text)
+        internal void Put(int at, string text)
         {
             if (text != null)
             {
@@ -48,23 +48,39 @@ namespace Gmm
             }
         }
 
-        /// <summary>A pointer to numbers and their count.</summary>
-        internal void PutList(int at, int countAt, ICollection<int> list)
+        internal void Put(int at, GmmTag tag) => Put(at, tag == null ? 0 : tag.Number);
+
+        internal void Put(int at, GmmStream stream) => Put(at, stream == null ? 0L : (long)stream.RawAddress);
+
+        /// <summary>A pointer to numbers, and their count.</summary>
+        internal void Put(int at, int countAt, ICollection<int> numbers)
         {
-            if (list.Count != 0)
+            Put(at, countAt, numbers.Count, numbers.SelectMany(BitConverter.GetBytes));
+        }
+
+        internal void Put(int at, int countAt, GmmTag[] tags)
+        {
+            Put(at, countAt, tags.Length, tags.SelectMany(tag => BitConverter.GetBytes(tag.Number)));
+        }
+
+        /// <summary>A pointer to pairs of a number and bytes, and their count.</summary>
+        internal void Put(int at, int countAt, IDictionary<int, long> pairs)
+        {
+            Put(at, countAt, pairs.Count, pairs.SelectMany(pair => BitConverter.GetBytes((long)(uint)pair.Key)
+                .Concat(BitConverter.GetBytes(Show.CheckSize("bytes", pair.Value)))));
+        }
+
+        private void Put(int at, int countAt, int count, IEnumerable<byte> list)
+        {
+            if (count != 0)
             {
-                pointers.Add(new KeyValuePair<int, byte[]>(at, list.SelectMany(BitConverter.GetBytes).ToArray()));
-                Put(countAt, list.Count);
+                pointers.Add(new KeyValuePair<int, byte[]>(at, list.ToArray()));
+                Put(countAt, count);
             }
         }
 
-        internal void PutList(int at, int countAt, GmmTag[] list)
-        {
-            PutList(at, countAt, list.Select(tag => tag.Number).ToArray());
-        }
-
         /// <summary>A function with the pointer that it gets; zero: none.</summary>
-        internal void Callback(int at, string type, IntPtr user)
+        internal void Put(int at, string type, IntPtr user)
         {
             if (user != IntPtr.Zero)
             {
@@ -108,8 +124,9 @@ namespace Gmm
         /// <summary>The fields of an answer. An older library's is shorter: what it lacks is 0.</summary>
         internal static Struct Answer(byte[] from, int size)
         {
-            Array.Resize(ref from, size);
-            return new Struct(from);
+            byte[] copy = new byte[size];
+            Array.Copy(from, copy, Math.Min(size, from.Length));
+            return new Struct(copy);
         }
 
         /// <summary>A copy of a struct that the library lends, which has the library's size.</summary>
@@ -120,20 +137,11 @@ namespace Gmm
             return made;
         }
 
-        internal int Int(int at)
-        {
-            return BitConverter.ToInt32(fields, at);
-        }
+        internal int Int(int at) => BitConverter.ToInt32(fields, at);
 
-        internal long Long(int at)
-        {
-            return BitConverter.ToInt64(fields, at);
-        }
+        internal long Long(int at) => BitConverter.ToInt64(fields, at);
 
-        internal IntPtr Address(int at)
-        {
-            return (IntPtr)Long(at);
-        }
+        internal IntPtr Address(int at) => (IntPtr)Long(at);
 
         /// <summary>The text in a field of `size` bytes, with or without a NUL.</summary>
         internal string Text(int at, int size)

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any, Callable, Iterable
 from gmm import _native as native
 from gmm._core import copies, sycl, words
 from gmm._core.array import Array, allocated, asarray, copied_array, from_dlpack
-from gmm._core.buffer import Buffer, Pin, import_block, import_desc, open_import
-from gmm._core.enums import Backend, FdType, Kind, LogLevel, as_kind
+from gmm._core.buffer import Buffer, Pin, import_block, import_options, open_import
+from gmm._core.enums import Backend, FdType, Kind, LogLevel, as_kind, flags
 from gmm._core.errors import ERRORS, Error
 from gmm._core.heap import Heap
 from gmm._core.info import (
-    BackupInfo, BlockInfo, CompactInfo, ContextInfo, DeviceInfo, OutOfMemoryInfo, PointerInfo, Statistics, TagInfo,
-    read)
+    BackupInfo, BlockInfo, CompactInfo, ContextInfo, DeviceInfo, OutOfMemoryInfo, PointerInfo, Statistics, TagInfo)
 from gmm._core.scope import Scope
 from gmm._core.stream import Event, Stream, as_stream
-from gmm._core.tag import Tag, tag_info, tag_number
-from gmm._core.ticket import Ticket, carry_out, pause_desc, wait_in_slices
+from gmm._core.tag import Tag, tag_info, tag_number, tag_numbers
+from gmm._core.ticket import Ticket, carry_out, pause_options, wait_in_slices
+from gmm._core.values import SnapshotInfo
 from gmm._core.watch import Watcher
 
 if TYPE_CHECKING:
@@ -43,19 +43,9 @@ def members(objects):
 
 
 def _scope(context, device, tag, kind):
-    if device is None and tag is None and kind is None:
-        return None
-    scope = native.gmm_scope_desc()
-    if device is not None:
-        scope.flags |= native.GMM_SCOPE_DEVICE
-        scope.device = device
-    if tag is not None:
-        scope.flags |= native.GMM_SCOPE_TAG
-        scope.tag = tag_number(context, tag)
-    if kind is not None:
-        scope.flags |= native.GMM_SCOPE_KIND
-        scope.kind = as_kind(kind)
-    return scope
+    return {"flags": flags((native.GMM_SCOPE_DEVICE, device is not None), (native.GMM_SCOPE_TAG, tag is not None),
+                           (native.GMM_SCOPE_KIND, kind is not None)),
+            "device": device, "tag": None if tag is None else tag_number(context, tag), "kind": as_kind(kind)}
 
 
 native.set_helper("tag_number", lambda pair: tag_number(*pair))
@@ -89,26 +79,24 @@ class Context(native.Handle):
                 raise ValueError(f"there is no backend {backend!r}; the backends are {names}") from None
         if backend == Backend.SYCL or (backend == Backend.AUTO and os.environ.get("GMM_BACKEND") == "sycl"):
             sycl.load_library()
-        desc = native.gmm_context_desc()
-        desc.backend = backend
-        desc.flags = (0 if capture else native.GMM_CONTEXT_NO_CAPTURE) | (
-            0 if leak_report else native.GMM_CONTEXT_NO_LEAK_REPORT) | (
-                native.GMM_CONTEXT_STRICT_HOST if strict_host else 0)
-        desc.host_memory = host_memory
-        desc.host_devices = host_devices
-        desc.decommit_after_ms = native.GMM_DECOMMIT_NEVER if decommit_after_ms is None else decommit_after_ms
         if log is not None:
             self._log = lambda level, message: log(LogLevel(level), message)
-            desc.set_log(self)
-        self._open(native.HANDLE_CONTEXT, None, native.gmm_context_create, desc)
+        self._adopt(native.gmm_context_create, {
+            "backend": backend, "host_memory": host_memory, "host_devices": host_devices,
+            "flags": flags((native.GMM_CONTEXT_NO_CAPTURE, not capture), (native.GMM_CONTEXT_STRICT_HOST, strict_host),
+                           (native.GMM_CONTEXT_NO_LEAK_REPORT, not leak_report)),
+            "log": None if log is None else self,
+            "decommit_after_ms": native.GMM_DECOMMIT_NEVER if decommit_after_ms is None else decommit_after_ms})
+        contexts.add(self)
+
+    def _adopt(self, make, *arguments):
+        """Opens the handle with the context that the function makes."""
+        self._open(native.HANDLE_CONTEXT, None, make, *arguments)
         self._queues = weakref.WeakSet()
         self._sycl_queues = {}
         self._leases = weakref.WeakSet()
         self._tickets = set()  # operations under way, also those whose ticket the program has dropped
-        struct = native.gmm_context_info()
-        native.gmm_context_query(self, struct)
-        self._info = read(ContextInfo, struct)
-        contexts.add(self)
+        self._info = ContextInfo.unpack(native.gmm_context_query(self)[1])
 
     # Life.
 
@@ -158,9 +146,7 @@ class Context(native.Handle):
 
     def device_info(self, device: int = 0) -> DeviceInfo:
         """Describes a device and its free memory now: DeviceInfo."""
-        struct = native.gmm_device_info()
-        native.gmm_device_query(self, device, struct)
-        return read(DeviceInfo, struct)
+        return DeviceInfo.unpack(native.gmm_device_query(self, device)[1])
 
     # Memory.
 
@@ -196,9 +182,7 @@ class Context(native.Handle):
 
         The address may lie inside a block, and may belong to another library.
         """
-        struct = native.gmm_pointer_info()
-        native.gmm_query(self, address, struct)
-        return read(PointerInfo, struct)
+        return PointerInfo.unpack(native.gmm_query(self, address)[1])
 
     def name(self, memory: Address, name: str | None) -> None:
         """Names the block around an address, which is a number or a buffer; see Buffer.set_name()."""
@@ -229,12 +213,10 @@ class Context(native.Handle):
         """
         view = copies.host_view(obj, writable=not read_only)
         address = native.view_address(view)
-        desc = native.gmm_pin_desc()
-        desc.device = device
-        desc.flags = native.GMM_PIN_READ_ONLY if read_only else 0
+        options = {"device": device, "flags": native.GMM_PIN_READ_ONLY if read_only else 0}
         pin = Pin()
         pin.device_pointer = pin._open(native.MEMORY_PINNED, address, view.nbytes, self, view, native.gmm_pin, self,
-                                       address, view.nbytes, desc)[1]
+                                       address, view.nbytes, options)[1]
         return pin
 
     # Streams.
@@ -274,12 +256,10 @@ class Context(native.Handle):
 
     def tags(self) -> list[Tag]:
         """The tags of the context, as a list of Tag in the order of their making. The first is the default tag."""
-        numbers = native.gmm_tags()
-        numbers.fill(self)
         found = []
-        for i in range(numbers.count):
+        for number in tag_numbers(self):
             try:
-                found.append(Tag._of(self, numbers.at(i)))
+                found.append(Tag._of(self, number))
             except InvalidTagError:
                 pass  # another thread destroyed it
         return found
@@ -302,8 +282,8 @@ class Context(native.Handle):
         while it copies contents. False aborts the pause with CancelledError. An exception aborts it too and comes out
         of this call. After an abort everything is as before. The callback must not call gmm.
         """
-        options = {"force": force, "contents": contents, "progress": progress}
-        return carry_out(native.gmm_pause, self, *pause_desc(self, tags, **options))
+        options = pause_options(self, tags, force=force, contents=contents, progress=progress)
+        return carry_out(native.gmm_pause, self, options)
 
     def resume(self, *tags: TagLike, retain: bool = False, progress: OnProgress = None) -> int:
         """Gives paused memory physical memory again, at the same addresses. progress: see pause().
@@ -311,17 +291,17 @@ class Context(native.Handle):
         retain: blocks over 128 KiB keep their backup in host memory: Buffer.backup() goes on to read it, until a free
         or a resume without retain. Returns the bytes taken; 0 when nothing was paused.
         """
-        return carry_out(native.gmm_resume, self, *pause_desc(self, tags, retain=retain, progress=progress))
+        return carry_out(native.gmm_resume, self, pause_options(self, tags, retain=retain, progress=progress))
 
     def paused(self, *tags: TagLike, force: bool = False, contents: ContentsLike | None = None,
                progress: OnProgress = None) -> AbstractContextManager[int]:
         """Pauses for the time of a with block. The block gets the bytes released."""
         def pause():
-            desc, told = pause_desc(self, tags, force=force, contents=contents, progress=progress)
+            options = pause_options(self, tags, force=force, contents=contents, progress=progress)
             try:
-                return carry_out(native.gmm_pause, self, desc, told)
+                return carry_out(native.gmm_pause, self, options)
             except BaseException as error:
-                if not isinstance(error, Error) and (told is None or told.error is not error):
+                if not isinstance(error, Error) and getattr(options["progress"], "error", None) is not error:
                     self.resume(*tags)  # an interrupt: the pause may have ended before
                 raise
 
@@ -334,14 +314,15 @@ class Context(native.Handle):
         hold: it stops where nothing can fail any more, until Ticket.commit(), for at most so many seconds. The
         memory is active then, and what is written is kept. no_writes: nothing writes it, so the commit copies once.
         """
-        options = {"force": force, "contents": contents, "progress": progress, "hold": hold, "no_writes": no_writes}
-        return Ticket(self, native.gmm_pause_async, *pause_desc(self, tags, **options))
+        options = pause_options(self, tags, force=force, contents=contents, progress=progress, hold=hold,
+                                no_writes=no_writes)
+        return Ticket(self, native.gmm_pause_async, options)
 
     def resume_async(self, *tags: TagLike, retain: bool = False, progress: OnProgress = None,
                      hold: float | None = None) -> Ticket:
         """resume() on a thread of the library: a Ticket. hold: as for pause_async(), with all pages taken."""
-        options = {"retain": retain, "progress": progress, "hold": hold}
-        return Ticket(self, native.gmm_resume_async, *pause_desc(self, tags, **options))
+        options = pause_options(self, tags, retain=retain, progress=progress, hold=hold)
+        return Ticket(self, native.gmm_resume_async, options)
 
     def resume_range(self, address: Address, size: int) -> int:
         """Resumes the memory of a range, and what shares pages of the driver with it. Returns the bytes taken."""
@@ -359,7 +340,7 @@ class Context(native.Handle):
 
     def watch(self, tag: TagLike | None = None, *, memory: Address | None = None, size: int | None = None,
               prepare: OnWatch = None, losing: OnWatch = None, restored: OnWatch = None, failed: OnWatch = None,
-              budget: OnWatch = None, below: int = 0, device: int = 0, timeout: float | None = None, order: int = 0,
+              budget: OnWatch = None, below: int = 0, device: int = 0, order: int = 0,
               name: str | None = None) -> Watcher:
         """Watches a tag's VMM memory, or a range of it, until the Watcher is closed or its with block ends.
 
@@ -367,19 +348,19 @@ class Context(native.Handle):
                 context.pause("weights")
 
         memory: a buffer or an address, in place of a tag. size: bytes from there; None: the rest of the block. The
-        library calls these functions with a WatchInfo, on a thread of its own:
+        operation calls these functions with a WatchInfo on its own thread, and waits for them. They must not block:
         - prepare: the memory is about to lose its pages. False or an exception ends the operation with BusyError.
         - losing: the devices are idle, and the pages go after it has returned.
         - restored: the memory has pages and contents again.
         - failed: the operation ended without effect.
-        - budget: the memory that is left for this process on `device` has fallen below `below` bytes.
-        prepare and losing are called in ascending `order` of the watchers, restored and failed in descending order. A
-        function that takes longer than timeout seconds ends the operation with BusyError, too; None: 10. The functions
-        may not allocate, and except for budget not pause, resume or move. Their exceptions go to sys.unraisablehook.
+        - budget: the memory that is left for this process on `device` has fallen below `below` bytes. A thread of the
+          library calls it.
+        prepare and losing are called in ascending `order` of the watchers, restored and failed in descending order. The
+        functions may not allocate, and except for budget not pause, resume or move. Their exceptions go to
+        sys.unraisablehook.
         """
         return Watcher(self, tag, memory=memory, size=size, prepare=prepare, losing=losing, restored=restored,
-                       failed=failed, budget=budget, below=below, device=device, timeout=timeout, order=order,
-                       name=name)
+                       failed=failed, budget=budget, below=below, device=device, order=order, name=name)
 
     # Backups.
 
@@ -394,15 +375,11 @@ class Context(native.Handle):
         threads: the number of threads that copy and scan; 0: one for each core, at most 16. named_files: the files are
         visible in the directory, one a block, at most 48.
         """
-        desc = native.gmm_backup_desc()
-        desc.flags = (0 if arena else native.GMM_BACKUP_NO_ARENA) | (0 if pageable else native.GMM_BACKUP_NO_PAGEABLE)
-        desc.flags |= native.GMM_BACKUP_NAMED_FILES if named_files else 0
-        desc.arena_limit = arena_limit
-        desc.pageable_limit = pageable_limit
-        desc.threads = threads
-        if directory is not None:
-            desc.set_directory(os.fsdecode(directory))
-        native.gmm_backup_configure(self, desc)
+        native.gmm_backup_configure(self, {
+            "flags": flags((native.GMM_BACKUP_NO_ARENA, not arena), (native.GMM_BACKUP_NO_PAGEABLE, not pageable),
+                           (native.GMM_BACKUP_NAMED_FILES, named_files)),
+            "arena_limit": arena_limit, "pageable_limit": pageable_limit, "threads": threads,
+            "directory": directory and os.fsdecode(directory)})
 
     def prepare_backup(self, size: int, device: int = 0) -> None:
         """Page-locks host memory for size bytes of a device's contents.
@@ -414,16 +391,14 @@ class Context(native.Handle):
     @property
     def backup_info(self) -> BackupInfo:
         """Where backups keep contents: BackupInfo."""
-        struct = native.gmm_backup_info()
-        native.gmm_backup_query(self, struct)
-        return read(BackupInfo, struct)
+        return BackupInfo.unpack(native.gmm_backup_query(self)[1])
 
     def discard_backup(self, *tags: TagLike) -> int:
         """Discards the kept contents of the tags' paused memory. Returns their bytes.
 
         The contents are undefined after a resume.
         """
-        return native.gmm_backup_discard(self, pause_desc(self, tags)[0])[1]
+        return native.gmm_backup_discard(self, pause_options(self, tags))[1]
 
     # Sharing.
 
@@ -445,7 +420,7 @@ class Context(native.Handle):
 
         They see what the process that made the event recorded last. Only that process records.
         """
-        event = Event._import(self, handle, import_desc(device, timeout))
+        event = Event._import(self, handle, import_options(device, timeout))
         self._queues.add(event)
         return event
 
@@ -456,12 +431,7 @@ class Context(native.Handle):
         It must be called before the first export or import. directory: None: $GMM_IPC_DIR, else $XDG_RUNTIME_DIR/gmm,
         else /tmp/gmm-<uid>. users: ids of users besides this one, for exports and imports. They require a directory.
         """
-        config = native.gmm_ipc_desc()
-        if directory is not None:
-            config.set_directory(os.fsdecode(directory))
-        for user in users:
-            config.add_user(user)
-        native.gmm_ipc_configure(self, config)
+        native.gmm_ipc_configure(self, {"directory": directory and os.fsdecode(directory), "users": tuple(users)})
 
     def import_fd(self, fd: int, size: int, *, type: FdTypeLike = FdType.DEFAULT, device: int = 0) -> Buffer:
         """Maps the memory of a descriptor as a Buffer.
@@ -470,11 +440,8 @@ class Context(native.Handle):
         size: the bytes of the allocation, which its maker knows. The caller still owns the descriptor and may close it
         at once.
         """
-        desc = native.gmm_ipc_fd_desc()
-        desc.type = type
-        desc.size = size
-        desc.device = device
-        return open_import(self, size, None, native.gmm_ipc_import_fd, self, fd, desc)
+        options = {"type": type, "size": size, "device": device}
+        return open_import(self, size, None, native.gmm_ipc_import_fd, self, fd, options)
 
     # Quotas and counters.
 
@@ -502,21 +469,21 @@ class Context(native.Handle):
     def stats(self, *, device: int | None = None, tag: TagLike | None = None,
               kind: KindLike | None = None) -> Statistics:
         """The counters of a scope, which is everything unless arguments narrow it: Statistics."""
-        struct = native.gmm_stats_info()
-        native.gmm_stats_query(self, _scope(self, device, tag, kind), struct)
-        return read(Statistics, struct)
+        return Statistics.unpack(native.gmm_stats_query(self, _scope(self, device, tag, kind))[1])
+
+    def _snapshot(self, scope=None):
+        snapshot = native.Handle()
+        snapshot._open(native.HANDLE_SNAPSHOT, self, native.gmm_snapshot_create, self, scope)
+        return snapshot
 
     def snapshot(self, write: Callable[[bytes], object] | None = None) -> Any:
         """Describes every heap, extent and live block as a dict.
 
         write(bytes) receives the JSON piece by piece instead.
         """
-        if write is not None:
-            native.gmm_snapshot_json(self, write)
-            return None
         pieces = []
-        native.gmm_snapshot_json(self, pieces.append)
-        return json.loads(b"".join(pieces))
+        native.gmm_snapshot_write(self._snapshot(), pieces.append if write is None else write)
+        return json.loads(b"".join(pieces)) if write is None else None
 
     def blocks(self, *, device: int | None = None, tag: TagLike | None = None,
                kind: KindLike | None = None) -> list[BlockInfo]:
@@ -524,12 +491,9 @@ class Context(native.Handle):
 
         The list is copied at one moment for each heap, and does not keep the blocks.
         """
-        copy, struct, found = native.gmm_blocks(), native.gmm_block_info(), []
-        copy.fill(self, _scope(self, device, tag, kind))
-        for i in range(copy.count):
-            copy.at(i, struct)
-            found.append(read(BlockInfo, struct))
-        return found
+        snapshot = self._snapshot(_scope(self, device, tag, kind))
+        count = SnapshotInfo.unpack(native.gmm_snapshot_query(snapshot)[1]).block_count
+        return [BlockInfo.unpack(native.gmm_snapshot_query_block(snapshot, i)[1]) for i in range(count)]
 
     @property
     def decommit_after_ms(self) -> int | None:
@@ -537,9 +501,7 @@ class Context(native.Handle):
 
         Setting 0 restores the default.
         """
-        struct = native.gmm_context_info()
-        native.gmm_context_query(self, struct)
-        after = struct.decommit_after_ms
+        after = ContextInfo.unpack(native.gmm_context_query(self)[1]).decommit_after_ms
         return None if after == native.GMM_DECOMMIT_NEVER else after
 
     @decommit_after_ms.setter
@@ -559,11 +521,8 @@ class Context(native.Handle):
         to other pages, too, and waits for the devices; nobody may use buffers of the scope or allocate there
         meanwhile. The result is a CompactInfo.
         """
-        desc, struct = native.gmm_compact_desc(), native.gmm_compact_info()
-        desc.flags = native.GMM_COMPACT_LIVE if live else 0
-        desc.max_bytes, desc.max_us = max_bytes, max_us
-        native.gmm_compact(self, _scope(self, device, tag, None), desc, struct)
-        return read(CompactInfo, struct)
+        options = {"flags": native.GMM_COMPACT_LIVE if live else 0, "max_bytes": max_bytes, "max_us": max_us}
+        return CompactInfo.unpack(native.gmm_compact(self, _scope(self, device, tag, None), options)[1])
 
     def reset(self) -> None:
         """Frees everything that was allocated, live buffers too, and closes them. Imported and pinned memory stays.

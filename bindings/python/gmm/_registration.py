@@ -31,7 +31,7 @@ class Registration:
     again, or let it go; None after a success.
     """
 
-    def __init__(self, memory, *, context=None, name=None, timeout=None):
+    def __init__(self, memory, *, context=None, name=None):
         if context is None:
             context = getattr(memory, "context", None) or _default_context()
         self._context = context
@@ -57,7 +57,7 @@ class Registration:
             if info.kind == Kind.VMM:
                 self._watcher = self._context.watch(
                     memory=info.base, size=info.size, losing=self._lose, restored=self._restore, failed=self._restore,
-                    order=-next(_numbers), name=name, timeout=timeout)
+                    order=-next(_numbers), name=name)
             with self._lock:
                 if not self._lost and not self.active:
                     self._try(self._begin)

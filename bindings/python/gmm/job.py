@@ -19,11 +19,22 @@ process off it, by the driver's checkpoint, and resume_process() brings it back:
     gmm.job.resume_process(suspended)
     gmm.resume()
 """
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Callable
+
 from gmm._core.errors import ERRORS, Error
 from gmm._core.scope import Scope
 from gmm._default import context as default_context
 from gmm._suspend import (
     CheckpointError, ProcessState, ProcessStuckError, Suspended, process_state, resume_process, suspend_process)
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from gmm._core.typing import ContentsLike, Context, TagLike
+
+    Reduce = Callable[[int], int]
 
 __all__ = ["CheckpointError", "ProcessState", "ProcessStuckError", "Suspended", "pause", "paused", "process_state",
            "resume", "resume_process", "suspend_process"]
@@ -69,7 +80,8 @@ def _together(start, reduce, hold):
     return ticket.result()
 
 
-def pause(*tags, context=None, reduce=_reduce_minimum, hold=60.0, force=False, contents=None):
+def pause(*tags: TagLike, context: Context | None = None, reduce: Reduce = _reduce_minimum, hold: float = 60.0,
+          force: bool = False, contents: ContentsLike | None = None) -> int:
     """Pauses the tags on all ranks, or on none. Returns the bytes that this rank released. No tags: all tags.
 
     reduce(value) returns the least value of all ranks; the default uses torch.distributed. hold: seconds until a pause
@@ -81,13 +93,15 @@ def pause(*tags, context=None, reduce=_reduce_minimum, hold=60.0, force=False, c
                      reduce, hold)
 
 
-def resume(*tags, context=None, reduce=_reduce_minimum, hold=60.0, retain=False):
+def resume(*tags: TagLike, context: Context | None = None, reduce: Reduce = _reduce_minimum, hold: float = 60.0,
+           retain: bool = False) -> int:
     """Resumes the tags on all ranks, or on none: a rank that cannot have its pages lets all stay paused."""
     context = default_context() if context is None else context
     return _together(lambda: context.resume_async(*tags, retain=retain, hold=hold), reduce, hold)
 
 
-def paused(*tags, context=None, reduce=_reduce_minimum, hold=60.0, force=False, contents=None):
+def paused(*tags: TagLike, context: Context | None = None, reduce: Reduce = _reduce_minimum, hold: float = 60.0,
+           force: bool = False, contents: ContentsLike | None = None) -> AbstractContextManager[int]:
     """Pauses for the time of a with block, which gets the bytes that this rank released."""
     same = {"context": context, "reduce": reduce, "hold": hold}
     return Scope(lambda: pause(*tags, force=force, contents=contents, **same), (), lambda: resume(*tags, **same), ())

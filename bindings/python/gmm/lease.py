@@ -13,14 +13,15 @@ Nobody wants it: it stays where it is, and the next turn costs nothing. The serv
 
 With vLLM's sleep mode or torch_memory_saver one line is enough: see use().
 """
+from __future__ import annotations
+
 import atexit
-import enum
 import os
 import sys
 import threading
 import time
 import weakref
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
 from gmm import _native as native
 from gmm._core.enums import Contents
@@ -29,78 +30,34 @@ from gmm._core.scope import Scope
 from gmm._core.stream import _Closing
 from gmm._core.tag import tag_number
 from gmm._core.ticket import Ticket, milliseconds
+from gmm._core.values import LEASE_WITHDRAW, LeaseAsk, LeaseEntryInfo, LeaseInfo, LeaseState
 from gmm._core.words import size
 from gmm._default import context as default_context
 
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+    from typing import Callable, Iterable, Mapping, Optional, Union
+
+    from gmm._core.typing import Context, TagLike
+
+    Amounts = Union[Mapping[int, int], int, None]
+    Offer = Union[Iterable[TagLike], Mapping[TagLike, int]]
+    OnAsk = Optional[Callable[[LeaseAsk], object]]
+
 __all__ = ["Lease", "LeaseAsk", "LeaseEntryInfo", "LeaseInfo", "LeaseState", "status", "use"]
 
-_HANDLE_LEASE = 7  # native.h: HandleKind
 _MOST_MS = 86400 * 1000
 _OFFER_SECONDS = 60.0  # for the pause or resume that keeps the offers from being changed
 
 BusyError = ERRORS["BusyError"]
 
 
-class LeaseState(enum.IntEnum):
-    """Who may have the memory of the offered tags: in use, the program alone; else others, too."""
-
-    IDLE = 0
-    WAITING = 1
-    IN_USE = 2
-
-
-class LeaseAsk(NamedTuple):
-    """Who waits for what this lease has in use. bytes: on all devices. process: 0: not known here."""
-
-    name: str
-    process: int
-    priority: int
-    bytes: int
-    waiting_ms: int
-
-
-class LeaseInfo(NamedTuple):
-    """A lease. server: its number, 0: none answers. shorts: grants that were too small when the memory was taken.
-
-    active_bytes, paused_bytes: of the offered tags, on all devices.
-    """
-
-    state: LeaseState
-    server: int
-    server_process: int
-    grants: int
-    shorts: int
-    asked: int
-    evictions: int
-    evicted_bytes: int
-    active_bytes: int
-    paused_bytes: int
-
-
-class LeaseEntryInfo(NamedTuple):
-    """A lease of the machine, and one of its devices. uuid: zero: it has no memory of a device yet."""
-
-    name: str
-    state: LeaseState
-    process: int
-    priority: int
-    since_ms: int
-    uuid: bytes
-    free_bytes: int
-    held_bytes: int
-    floor_bytes: int
-    offered_bytes: int
-    wanted_bytes: int
-    granted_bytes: int
-    server: int
-    server_process: int
-
-
-def _pairs(amounts):
-    """((device, bytes), ...) of a mapping, or of a number: bytes of device 0."""
+def _amounts(amounts):
+    """The amounts of a mapping by device, or of a number: bytes of device 0."""
     if not amounts:
-        return ()
-    return tuple(amounts.items()) if hasattr(amounts, "items") else ((0, amounts),)
+        return None
+    pairs = amounts.items() if hasattr(amounts, "items") else ((0, amounts),)
+    return [{"device": device, "bytes": count} for device, count in pairs]
 
 
 class _Request(Ticket):
@@ -113,12 +70,13 @@ class _Request(Ticket):
 
     def __init__(self, lease):  # pylint: disable=super-init-not-called # begin() does the rest
         self.lease = lease
-        self._prepare(lease.context, None)
+        self._prepare(lease.context)
 
-    def begin(self, pairs, timeout):
+    def begin(self, amounts, timeout):
+        options = {"amounts": _amounts(amounts), "timeout_ms": milliseconds(timeout, _MOST_MS)}
         with self.lease._lock:
             self.lease._requests.add(self)
-            self._begin(native.lease_request, self.lease, pairs, timeout)
+            self._begin(native.gmm_lease_request, self.lease, options)
 
     def end(self):
         """Ends the request, or its grant. Nothing when it has not begun."""
@@ -130,10 +88,10 @@ class _Request(Ticket):
 
 
 def _called(asked):
-    def call(*fields):
+    def call(data):
         _inside.is_asked = True
         try:
-            asked(LeaseAsk(*fields))
+            asked(LeaseAsk.unpack(data))
         finally:
             _inside.is_asked = False
 
@@ -164,7 +122,8 @@ class Lease(_Closing, native.Handle):
 
     __slots__ = ("context", "name", "_lock", "_requests")
 
-    def __init__(self, name, offer=(), *, priority=0, floor=0, residency=None, asked=None, context=None):
+    def __init__(self, name: str, offer: Offer = (), *, priority: int = 0, floor: int = 0,
+                 residency: float | None = None, asked: OnAsk = None, context: Context | None = None) -> None:
         if asked is not None and not callable(asked):
             raise TypeError(f"asked is called with a LeaseAsk, but got {type(asked).__name__}")
         self.context = default_context() if context is None else context
@@ -179,10 +138,11 @@ class Lease(_Closing, native.Handle):
             self._watch = _called(asked)
         self.context._leases.add(self)
         try:
-            self._open(_HANDLE_LEASE, self.context, native.lease_create, self, self.context, name, priority,
-                       floor, milliseconds(residency), asked is not None)
+            self._open(native.HANDLE_LEASE, self.context, native.gmm_lease_create, self.context, {
+                "name": name, "priority": priority, "floor_bytes": floor, "residency_ms": milliseconds(residency),
+                "asked": None if asked is None else self})
             for tag, cost in costs.items():
-                native.lease_offer(self, tag, cost)
+                native.gmm_lease_offer(self, tag, cost)
         except BaseException:
             self.close()
             raise
@@ -191,35 +151,38 @@ class Lease(_Closing, native.Handle):
         number, deadline = tag_number(self.context, tag), time.monotonic() + _OFFER_SECONDS
         while True:
             try:
-                return native.lease_offer(self, number, cost)
+                native.gmm_lease_offer(self, number, cost)
+                return
             except BusyError:  # gmm pauses or resumes for this lease
                 if time.monotonic() > deadline:
                     raise
             time.sleep(0.002)
 
-    def offer(self, tag, cost=1):
+    def offer(self, tag: TagLike, cost: int = 1) -> None:
         """Offers a tag, or changes its cost. Waits while gmm pauses or resumes for this lease.
 
         gmm.OfferedError: another lease of the context offers the tag.
         """
+        if cost == LEASE_WITHDRAW:
+            raise ValueError(f"a cost is 0 to {LEASE_WITHDRAW - 1}, not {cost}; withdraw() ends an offer")
         self._offer(tag, cost)
 
-    def withdraw(self, tag):
+    def withdraw(self, tag: TagLike) -> None:
         """Ends an offer. The tag stays as it is, active or paused. Waits as offer() does."""
-        self._offer(tag, None)
+        self._offer(tag, LEASE_WITHDRAW)
 
-    def request_async(self, amounts=None, *, timeout=60.0):
+    def request_async(self, amounts: Amounts = None, *, timeout: float | None = 60.0) -> Ticket:
         """request() in the background: a Ticket, whose success is the grant. Its cancel() ends the request."""
         _check_other_thread("Lease.request()")
         ticket = _Request(self)
         try:
-            ticket.begin(_pairs(amounts), milliseconds(timeout, _MOST_MS))
+            ticket.begin(amounts, timeout)
         except BaseException:
             ticket.end()
             raise
         return ticket
 
-    def request(self, amounts=None, *, timeout=60.0):
+    def request(self, amounts: Amounts = None, *, timeout: float | None = 60.0) -> int:
         """Waits for the turn and resumes the offered tags. Returns the bytes that came back.
 
         amounts: what the program will allocate beyond the paused memory of the offered tags: {device: bytes}, or bytes
@@ -233,7 +196,7 @@ class Lease(_Closing, native.Handle):
         _check_other_thread("Lease.request()")
         ticket = _Request(self)
         try:
-            ticket.begin(_pairs(amounts), milliseconds(timeout, _MOST_MS))
+            ticket.begin(amounts, timeout)
             ticket.wait()
             ticket.close()
             return ticket.result()
@@ -241,15 +204,15 @@ class Lease(_Closing, native.Handle):
             ticket.end()
             raise
 
-    def release(self):
+    def release(self) -> bool:
         """Ends the turn: others may have the memory of the offered tags. Their memory stays until others want it.
 
         False: the lease was not in use. The name is that of Python's locks, as `return` is a word of the language.
         Work that is queued on streams still ends, because a pause waits for the devices.
         """
-        return native.lease_return(self)
+        return native.gmm_lease_return(self) == native.GMM_OK
 
-    def use(self, amounts=None, *, timeout=60.0):
+    def use(self, amounts: Amounts = None, *, timeout: float | None = 60.0) -> AbstractContextManager[int]:
         """A turn for the time of a with block: request() and release(). The block gets the bytes that came back."""
         return Scope(lambda: self.request(amounts, timeout=timeout), (), self._end_use, ())
 
@@ -257,12 +220,11 @@ class Lease(_Closing, native.Handle):
         if not self.closed:
             self.release()
 
-    def info(self):
-        """How the lease stands: LeaseInfo."""
-        state, *rest = native.lease_query(self)
-        return LeaseInfo(LeaseState(state), *rest)
+    def info(self) -> LeaseInfo:
+        """The state of the lease: LeaseInfo."""
+        return LeaseInfo.unpack(native.gmm_lease_query(self)[1])
 
-    def close(self):
+    def close(self) -> None:
         """Ends the lease; a request that waits is cancelled. Its memory stays as it is, and is the context's alone.
 
         A second call does nothing.
@@ -290,18 +252,18 @@ class Lease(_Closing, native.Handle):
                 f"{size(info.active_bytes)} active, {size(info.paused_bytes)} paused>")
 
 
-def status(*, timeout=5.0, context=None):
+def status(*, timeout: float = 5.0, context: Context | None = None) -> list[LeaseEntryInfo]:
     """The leases of the machine: a list with a LeaseEntryInfo for each device that a lease uses, and one for a lease
     that uses none.
 
     `gmm serve --status` prints the same. gmm.NotReadyError: no server runs, or none answers in timeout seconds.
     """
-    context = default_context() if context is None else context
-    found = []
-    while (entry := native.lease_list(context, len(found), milliseconds(timeout))) is not None:
-        entry = LeaseEntryInfo(*entry)
-        found.append(entry._replace(state=LeaseState(entry.state)))
-    return found
+    context, found = default_context() if context is None else context, []
+    while True:
+        code, entry = native.gmm_lease_list(context, len(found), milliseconds(timeout))
+        if code == native.GMM_UNCHANGED:
+            return found
+        found.append(LeaseEntryInfo.unpack(entry))
 
 
 _use_lock = threading.Lock()
@@ -319,8 +281,9 @@ def _preload_library():
     return preload.load(preload.find_library())
 
 
-def use(name, offer=("weights", "kv_cache"), amounts=None, *, priority=0, floor=0, residency=None, asked=None,
-        timeout=60.0, at_once=False):
+def use(name: str, offer: Offer = ("weights", "kv_cache"), amounts: Amounts = None, *, priority: int = 0,
+        floor: int = 0, residency: float | None = None, asked: OnAsk = None, timeout: float | None = 60.0,
+        at_once: bool = False) -> Lease:
     """The lease of the process in one line. Returns it in use: the program may load its model.
 
         gmm.lease.use(name="generator", offer=["weights", "kv_cache"])
@@ -368,10 +331,9 @@ def use(name, offer=("weights", "kv_cache"), amounts=None, *, priority=0, floor=
                     if isinstance(tag, str):
                         _find_or_make(context, tag)
             else:
-                from gmm._memory_saver.turns import (  # pylint: disable=import-outside-toplevel # as above
-                    Borrowed, Turns)
-                context = Borrowed(library)
-                turns = Turns(library, context, offer, at_once, timeout)
+                from gmm._memory_saver.turns import Turns  # pylint: disable=import-outside-toplevel # as above
+
+                context, turns = library.context, Turns(library, offer, at_once, timeout)
                 offer = ()
             lease = Lease(name, offer, priority=priority, floor=floor, residency=residency, asked=asked,
                           context=context)

@@ -102,7 +102,7 @@ def _groups(groups):
 
 @contextlib.contextmanager
 def _on(device):
-    """NCCL works on the calling thread's device; a watcher's thread has none."""
+    """NCCL works on the calling thread's device, which may be another one, or none on a thread of the library."""
     try:
         import torch  # pylint: disable=import-outside-toplevel
     except ImportError:
@@ -162,14 +162,14 @@ class Registration(_Registration):
 
 
 def register(memory: Any, group: Any = None, *, window: bool = False, context: Context | None = None,
-             name: str | None = None, timeout: float | None = None) -> Registration:
+             name: str | None = None) -> Registration:
     """Registers a block with communicators until the Registration is closed.
 
     memory: a Buffer, an Array, a tensor in gmm's memory, or an address; best of alloc(size, comm=True). group: a
     process group of torch.distributed, the number of an ncclComm_t, or a list of them; None: the default group. window:
-    ncclCommWindowRegister(), which all ranks of the group call. timeout: seconds that a pause waits for NCCL.
+    ncclCommWindowRegister(), which all ranks of the group call.
     """
-    return Registration(memory, _groups(group), window, context=context, name=name, timeout=timeout)
+    return Registration(memory, _groups(group), window, context=context, name=name)
 
 
 def can_suspend() -> bool:
@@ -192,26 +192,24 @@ def memory(group: Any = None, device: int = 0) -> MemoryInfo:
 
 def suspend(group: Any = None, device: int = 0) -> None:
     """Gives the memory of communicators back. All ranks of a group call it, and nothing is in flight."""
-    for each in _groups(group):
-        with _on(device):
-            own = None if isinstance(each, int) else getattr(_backend(each, device), "suspend", None)
-            if own is not None:
-                own()
-                continue
-            _check_suspend()
-            _call("ncclCommSuspend", ctypes.c_void_p(_communicator(each, device)), ctypes.c_int(_SUSPEND_MEMORY))
+    _each("suspend", "ncclCommSuspend", group, device, ctypes.c_int(_SUSPEND_MEMORY))
 
 
 def resume(group: Any = None, device: int = 0) -> None:
     """Takes the memory of suspended communicators again. All ranks of a group call it."""
-    for each in _groups(group):
+    _each("resume", "ncclCommResume", group, device)
+
+
+def _each(method, function, groups, device, *arguments):
+    """Calls PyTorch's method of each group, where its version has one, else NCCL's function."""
+    for group in _groups(groups):
         with _on(device):
-            own = None if isinstance(each, int) else getattr(_backend(each, device), "resume", None)
+            own = None if isinstance(group, int) else getattr(_backend(group, device), method, None)
             if own is not None:
                 own()
                 continue
             _check_suspend()
-            _call("ncclCommResume", ctypes.c_void_p(_communicator(each, device)))
+            _call(function, ctypes.c_void_p(_communicator(group, device)), *arguments)
 
 
 def _check_suspend():

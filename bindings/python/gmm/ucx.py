@@ -111,12 +111,11 @@ class Mapping(_Registration):
                 _ucx()[0].ucp_rkey_buffer_release(packed)
 
 
-def map(ucp_context: Any, memory: Any, *, context: Context | None = None, name: str | None = None,
-        timeout: float | None = None) -> Mapping:  # pylint: disable=redefined-builtin
+def map(ucp_context: Any, memory: Any, *, context: Context | None = None,  # pylint: disable=redefined-builtin
+        name: str | None = None) -> Mapping:
     """Maps a block for a context of UCX until the Mapping is closed, which must be before the end of that context.
 
     ucp_context: the number of a ucp_context_h, or an object with it as handle (ucxx.UCXContext). memory: a Buffer, an
-    Array, a tensor in gmm's memory, or an address; best of alloc(size, comm=True). timeout: seconds that a pause waits
-    for UCX.
+    Array, a tensor in gmm's memory, or an address; best of alloc(size, comm=True).
     """
-    return Mapping(ucp_context, memory, context=context, name=name, timeout=timeout)
+    return Mapping(ucp_context, memory, context=context, name=name)

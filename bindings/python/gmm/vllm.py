@@ -20,6 +20,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
+from gmm._core.enums import Contents
 from gmm._memory_saver import preload as _preload
 from gmm._torch import pools as _pools
 
@@ -115,11 +116,11 @@ class CuMemAllocator:
         if self._library.by_turns:
             self._library.turns.sleep(kept, dropped)
             return
-        awake = [number for number in kept if self._library.tag_info(number).active_bytes]
+        awake = [number for number in kept if self._library.context.tag_info(number).active_bytes]
         # Contents to keep come first, because dropping the others cannot be undone.
-        offloaded = self._library.pause(awake, _preload.PAUSE_KEEP_HOST)
+        offloaded = self._library.pause(awake, Contents.HOST)
         try:
-            discarded = self._library.pause(dropped, _preload.PAUSE_DROP)
+            discarded = self._library.pause(dropped, Contents.DROP)
         except BaseException:
             self._library.resume(awake)
             raise
@@ -136,7 +137,7 @@ class CuMemAllocator:
         if self._library.by_turns:
             self._library.turns.sleep([], self._numbers(_as_tuple(tags)))
             return
-        self._library.pause(self._numbers(_as_tuple(tags)), _preload.PAUSE_DROP)
+        self._library.pause(self._numbers(_as_tuple(tags)), Contents.DROP)
 
     def wake_up(self, tags: Iterable[str] | None = None) -> None:
         """Gives some tags physical memory again, with their kept contents; None: all tags.

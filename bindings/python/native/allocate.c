@@ -48,47 +48,23 @@ static int parse(const Signature *signature, PyObject *const *arguments, Py_ssiz
   return -1;
 }
 
-static int to_uint32(PyObject *object, uint32_t *value, const char *name) {
-  uint64_t wide;
-  if (!number_64(object, &wide)) return -1;
-  if (wide > UINT32_MAX) {
-    PyErr_Format(PyExc_OverflowError, "%s = %S is beyond 32 bits", name, object);
-    return -1;
-  }
-  *value = (uint32_t)wide;
-  return 0;
-}
-
 /* A number, or a name such as "vmm". */
 static int to_kind(PyObject *object, gmm_kind *kind) {
-  if (!PyUnicode_Check(object)) return to_uint32(object, kind, "kind");
+  if (!PyUnicode_Check(object)) return number_32(object, kind) ? 0 : -1;
   PyObject *number = helper_call(HELPER_KIND, object);
-  if (!number) return -1;
-  const int result = to_uint32(number, kind, "kind");
-  Py_DECREF(number);
-  return result;
-}
-
-static int to_device(PyObject *object, gmm_device *device) {
-  const Py_ssize_t number = PyNumber_AsSsize_t(object, PyExc_OverflowError);
-  if (number == -1 && PyErr_Occurred()) return -1;
-  if (number < INT32_MIN || number > INT32_MAX) {
-    PyErr_Format(PyExc_OverflowError, "device = %zd is beyond 32 bits", number);
-    return -1;
-  }
-  *device = (gmm_device)number;
-  return 0;
+  const int is_read = number && number_32(number, kind);
+  Py_XDECREF(number);
+  return is_read ? 0 : -1;
 }
 
 static int to_tag(Handle *context, PyObject *object, gmm_tag *tag) {
-  if (PyLong_CheckExact(object)) return to_uint32(object, tag, "tag");
+  if (PyLong_CheckExact(object)) return number_32(object, tag) ? 0 : -1;
   PyObject *pair = PyTuple_Pack(2, context, object);
   PyObject *number = pair ? helper_call(HELPER_TAG_NUMBER, pair) : NULL;
   Py_XDECREF(pair);
-  if (!number) return -1;
-  const int result = to_uint32(number, tag, "tag");
-  Py_DECREF(number);
-  return result;
+  const int is_read = number && number_32(number, tag);
+  Py_XDECREF(number);
+  return is_read ? 0 : -1;
 }
 
 static int to_flag(PyObject *object, uint32_t flag, uint32_t *flags) {
@@ -115,7 +91,7 @@ static int to_name(PyObject *object, const char **name) {
 
 static int describe(Handle *context, PyObject *const *values, gmm_alloc_desc *desc) {
   if (values[KIND] && to_kind(values[KIND], &desc->kind) < 0) return -1;
-  if (values[DEVICE] && to_device(values[DEVICE], &desc->device) < 0) return -1;
+  if (values[DEVICE] && !number_i32(values[DEVICE], &desc->device)) return -1;
   if (values[TAG] && to_tag(context, values[TAG], &desc->tag) < 0) return -1;
   if (values[ALIGNMENT] && !number_64(values[ALIGNMENT], &desc->alignment)) return -1;
   if (to_flag(values[DEDICATED], GMM_ALLOC_DEDICATED, &desc->flags) < 0) return -1;

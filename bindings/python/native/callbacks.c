@@ -105,24 +105,36 @@ int32_t callback_write(void *user, const char *text, uint64_t size) {
   return stop;
 }
 
-/* Runs on the watcher's thread, while an operation waits on another, which has released the GIL. The gmm.Watcher is the
- * `user`: it holds the callable, and its end waits for this call. An exception is a refusal. */
-int32_t callback_watch(void *user, const gmm_watch_info *info) {
+/* Calls the callable of a watcher or lease with the bytes of a struct. The handle's end waits for this call. True: the
+ * answer is False, or an exception, which is reported. */
+static int refuses(Handle *handle, const void *bytes, uint32_t size) {
   PyGILState_STATE gil;
   if (!callback_enter(&gil)) return 0;
-  int32_t answer = 0;
-  later_enter(0); /* frees are allowed, but the end of a handle may wait for this thread */
-  PyObject *callable = handle_callable((Handle *)user, &((Handle *)user)->watch);
+  int result = 0;
+  PyObject *type, *value, *trace;
+  PyErr_Fetch(&type, &value, &trace); /* another callback of this call may have raised */
+  later_enter(0);                     /* frees are allowed, but the end of a handle may wait for this thread */
+  PyObject *callable = handle_callable(handle, &handle->watch);
   if (callable) {
-    PyObject *told = PyObject_CallFunction(callable, "y#", (const char *)info, (Py_ssize_t)info->struct_size);
-    answer = !told || told == Py_False;
-    if (!told) PyErr_WriteUnraisable(callable);
-    Py_XDECREF(told);
+    PyObject *answer = PyObject_CallFunction(callable, "y#", (const char *)bytes, (Py_ssize_t)size);
+    result = !answer || answer == Py_False;
+    if (!answer) PyErr_WriteUnraisable(callable);
+    Py_XDECREF(answer);
     Py_DECREF(callable);
   }
   later_leave(0);
+  PyErr_Restore(type, value, trace);
   callback_leave(gil);
-  return answer;
+  return result;
+}
+
+int32_t callback_watch(void *user, const gmm_watch_info *info) {
+  return refuses((Handle *)user, info, info->struct_size);
+}
+
+int32_t callback_lease_ask(void *user, const gmm_lease_ask *ask) {
+  (void)refuses((Handle *)user, ask, ask->struct_size);
+  return 0;
 }
 
 /* A progress callback runs with the library's locks held, so what dies in it is freed later. */

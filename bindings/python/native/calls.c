@@ -95,8 +95,7 @@ int gmm_python_is_ending(void) {
 
 /* --- Numbers without a sign --------------------------------------------------------------------------------------- */
 
-/* Converters of PyArg_ParseTuple(): its own "I" and "K" take -1 for the greatest number, and drop the bits that are too
- * many. */
+/* Converters of PyArg_ParseTuple(): its own "I" and "K" take -1 for the greatest number, and drop further bits. */
 int number_64(PyObject *object, void *place) {
   uint64_t number;
   if (PyLong_Check(object)) {
@@ -120,6 +119,17 @@ int number_32(PyObject *object, void *place) {
     return 0;
   }
   *(uint32_t *)place = (uint32_t)number;
+  return 1;
+}
+
+int number_i32(PyObject *object, void *place) {
+  const Py_ssize_t number = PyNumber_AsSsize_t(object, PyExc_OverflowError);
+  if (number == -1 && PyErr_Occurred()) return 0;
+  if (number < INT32_MIN || number > INT32_MAX) {
+    PyErr_Format(PyExc_OverflowError, "%S is beyond 32 bits", object);
+    return 0;
+  }
+  *(int32_t *)place = (int32_t)number;
   return 1;
 }
 

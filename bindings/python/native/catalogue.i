@@ -27,32 +27,64 @@
 %typemap(freearg) gmm_stream stream { handle_leave(held$argnum); }
 
 /* Handles stay open during the call; calls on a closed one raise. */
-%define GMM_PYTHON_HANDLE(Type, Kind)
+%define GMM_HANDLE(Type, Kind)
+%ignore Type;
 %typemap(in) Type * (Handle *held = NULL) {
   held = handle_enter($input, Kind);
   if (!held) SWIG_fail;
   $1 = (Type *)held->pointer;
 }
 %typemap(freearg) Type * { handle_leave(held$argnum); }
+%apply SWIGTYPE **GMM_OUT_HANDLE { Type ** }
 %enddef
-GMM_PYTHON_HANDLE(gmm_context, HANDLE_CONTEXT)
-GMM_PYTHON_HANDLE(gmm_heap, HANDLE_HEAP)
-GMM_PYTHON_HANDLE(gmm_event, HANDLE_EVENT)
-GMM_PYTHON_HANDLE(gmm_ticket, HANDLE_TICKET)
+
+/* Options are dictionaries, or None. A callback in one gets the object that stands there. The caller holds it: the
+ * Handle of a context, watcher or lease, which has the callable, or the progress of a pause. */
+%define GMM_OPTIONS(Type)
+%ignore Type;
+%typemap(in) const Type * (Type options, void *list = NULL) {
+  if (options_read($input, &Type##_struct, &options, &list) < 0) SWIG_fail;
+  $1 = $input == Py_None ? NULL : &options;
+}
+%typemap(freearg) const Type * { PyMem_Free(list$argnum); }
+%enddef
+
+/* Answers are bytes, which the package unpacks. */
+%define GMM_ANSWER(Type)
+%ignore Type;
+%typemap(in, numinputs=0) Type * (Type answer) {
+  memset(&answer, 0, sizeof answer);
+  answer.struct_size = (uint32_t)sizeof answer;
+  $1 = &answer;
+}
+%typemap(argout) Type * {
+  $result = gmm_python_append($result, PyBytes_FromStringAndSize((const char *)$1, sizeof *$1));
+}
+%enddef
 
 /* Outputs. Handles are numbers, which Handle._open() takes. */
 %typemap(in, numinputs=0) void **GMM_OUT_ADDRESS ($*1_ltype temp = NULL) { $1 = &temp; }
 %typemap(argout) void **GMM_OUT_ADDRESS { $result = gmm_python_append($result, PyLong_FromVoidPtr((void *)*$1)); }
 %typemap(in, numinputs=0) SWIGTYPE **GMM_OUT_HANDLE ($*1_ltype temp = NULL) { $1 = &temp; }
 %typemap(argout) SWIGTYPE **GMM_OUT_HANDLE { $result = gmm_python_append($result, PyLong_FromVoidPtr((void *)*$1)); }
-%apply SWIGTYPE **GMM_OUT_HANDLE { gmm_watcher **out }
 %typemap(in, numinputs=0) uint64_t *GMM_OUT_UINT64 (uint64_t temp = 0) { $1 = &temp; }
 %typemap(argout) uint64_t *GMM_OUT_UINT64 { $result = gmm_python_append($result, PyLong_FromUnsignedLongLong(*$1)); }
 %typemap(in, numinputs=0) uint32_t *GMM_OUT_UINT32 (uint32_t temp = 0) { $1 = &temp; }
 %typemap(argout) uint32_t *GMM_OUT_UINT32 { $result = gmm_python_append($result, PyLong_FromUnsignedLong(*$1)); }
 
+/* tags: how many the caller takes; the result has so many, whose rest is 0. */
+%typemap(in) (gmm_tag *tags, uint32_t capacity) {
+  if (!number_32($input, &$2)) SWIG_fail;
+  $1 = PyMem_Calloc((size_t)$2 + 1, sizeof *$1);
+}
+%typemap(argout) (gmm_tag *tags, uint32_t capacity) {
+  PyObject *found = PyTuple_New($2);
+  for (uint32_t i = 0; found && i < $2; ++i) PyTuple_SET_ITEM(found, i, PyLong_FromUnsignedLong($1[i]));
+  $result = gmm_python_append($result, found);
+}
+%typemap(freearg) (gmm_tag *tags, uint32_t capacity) { PyMem_Free($1); }
+
 /* Bytes. */
-%typemap(out) uint8_t GMM_BYTES[ANY] { $result = PyBytes_FromStringAndSize((const char *)$1, $1_dim0); }
 %typemap(in, numinputs=0) gmm_ipc_handle *GMM_OUT_BYTES (gmm_ipc_handle temp) { $1 = &temp; }
 %typemap(argout) gmm_ipc_handle *GMM_OUT_BYTES {
   $result = gmm_python_append($result, PyBytes_FromStringAndSize((const char *)$1->bytes, sizeof $1->bytes));
@@ -71,14 +103,6 @@ GMM_PYTHON_HANDLE(gmm_ticket, HANDLE_TICKET)
 }
 
 /* Callbacks. The context's Handle holds those that the library calls later. */
-%typemap(in) (gmm_log_fn fn, void *user) {
-  if (!PyObject_TypeCheck($input, &Handle_Type)) {
-    PyErr_SetString(PyExc_TypeError, "expected the gmm._native.Handle that holds the callable");
-    SWIG_fail;
-  }
-  $1 = callback_log;
-  $2 = (void *)$input;
-}
 %typemap(in) (gmm_oom_fn fn, void *user) {
   if ($input != Py_None && !PyObject_TypeCheck($input, &Handle_Type)) {
     PyErr_SetString(PyExc_TypeError, "expected the gmm._native.Handle that holds the callable, or None");
@@ -87,26 +111,9 @@ GMM_PYTHON_HANDLE(gmm_ticket, HANDLE_TICKET)
   $1 = $input == Py_None ? NULL : callback_oom;
   $2 = $input == Py_None ? NULL : (void *)$input;
 }
-%typemap(in) (gmm_watch_fn fn, void *user) {
-  if (!PyObject_TypeCheck($input, &Handle_Type)) {
-    PyErr_SetString(PyExc_TypeError, "expected the gmm._native.Handle that holds the callable");
-    SWIG_fail;
-  }
-  $1 = callback_watch;
-  $2 = (void *)$input;
-}
-%typemap(in) (gmm_write_fn write, void *user) {
+%typemap(in) (gmm_write_fn fn, void *user) {
   $1 = callback_write;
   $2 = (void *)$input;
-}
-/* The caller holds the callable until the pause or resume has ended. */
-%typemap(in) (gmm_progress_fn progress, void *user) {
-  if ($input != Py_None && !PyCallable_Check($input)) {
-    PyErr_SetString(PyExc_TypeError, "expected a callable of (done, total), or None");
-    SWIG_fail;
-  }
-  $1 = $input == Py_None ? NULL : callback_progress;
-  $2 = $input == Py_None ? NULL : (void *)$input;
 }
 /* Runs once, later. The queued call owns a reference; a call that is not queued drops it. */
 %typemap(in) (void (*fn)(void *user), void *user) (PyObject *lent = NULL) {

@@ -3,7 +3,8 @@
 
 #include "native.h"
 
-static const char *const kind_names[] = {"handle", "context", "heap", "stream", "event", "ticket", "watcher", "lease"};
+static const char *const kind_names[] = {"handle", "context", "heap",  "stream",  "event",
+                                         "ticket", "watcher", "lease", "snapshot"};
 
 /* The order of the entries: the context first, so that it cannot close between the two. */
 static Entry enter_one(Handle *handle) {
@@ -123,6 +124,9 @@ static gmm_result give_back(Handle *handle) {
     case HANDLE_LEASE: /* waits for its callback */
       result = gmm_lease_destroy((gmm_lease *)pointer);
       break;
+    case HANDLE_SNAPSHOT:
+      result = gmm_snapshot_destroy((gmm_snapshot *)pointer);
+      break;
     case HANDLE_NONE:
       break;
   }
@@ -145,8 +149,9 @@ static Closing close_handle(Handle *handle) {
     return closing;
   }
   if (state_change(&handle->state, &closing.state, 0)) {
-    /* The end of the context has ended it, except for a ticket and a lease, which hold the library's context. */
-    if (outer == ENTERED || handle->kind == HANDLE_TICKET || handle->kind == HANDLE_LEASE)
+    /* The end of the context has ended it, except for those that hold the library's context. */
+    if (outer == ENTERED || handle->kind == HANDLE_TICKET || handle->kind == HANDLE_LEASE ||
+        handle->kind == HANDLE_SNAPSHOT)
       closing.result = give_back(handle);
     if (closing.result < 0 && closing.result != GMM_ERROR_FORKED) state_add(&handle->state, STATE_OPEN);
   } else if (closing.state & STATE_OPEN) {
@@ -204,7 +209,7 @@ static PyObject *handle_open(PyObject *self, PyObject *arguments) {
   const long kind = count < 3 ? HANDLE_NONE : PyLong_AsLong(PyTuple_GET_ITEM(arguments, 0));
   PyObject *parent = count < 3 ? Py_None : PyTuple_GET_ITEM(arguments, 1);
   if (PyErr_Occurred()) return NULL;
-  if (handle->kind != HANDLE_NONE || kind < HANDLE_CONTEXT || kind > HANDLE_LEASE ||
+  if (handle->kind != HANDLE_NONE || kind < HANDLE_CONTEXT || kind > HANDLE_SNAPSHOT ||
       (parent != Py_None) != (kind != HANDLE_CONTEXT) ||
       (parent != Py_None && !PyObject_TypeCheck(parent, &Handle_Type))) {
     PyErr_SetString(PyExc_ValueError, "this handle cannot be opened so");
@@ -346,7 +351,7 @@ PyTypeObject Handle_Type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "gmm._native.Handle",
     .tp_basicsize = sizeof(Handle),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
-    .tp_doc = "A context, heap, stream, event, ticket, watcher or lease of the library.",
+    .tp_doc = "A context, heap, stream, event, ticket, watcher, lease or snapshot of the library.",
     .tp_new = PyType_GenericNew,
     .tp_dealloc = handle_dealloc,
     .tp_finalize = handle_finalize,

@@ -12,12 +12,6 @@ static PyMethodDef functions[] = {{"require_main_interpreter", require_main_inte
                                   {"dlpack_import", native_dlpack_import, METH_O, NULL},
                                   {"view_address", native_view_address, METH_O, NULL},
                                   {"memory_resource", native_memory_resource, METH_VARARGS, NULL},
-                                  {"lease_create", native_lease_create, METH_VARARGS, NULL},
-                                  {"lease_offer", native_lease_offer, METH_VARARGS, NULL},
-                                  {"lease_request", native_lease_request, METH_VARARGS, NULL},
-                                  {"lease_return", native_lease_return, METH_O, NULL},
-                                  {"lease_query", native_lease_query, METH_O, NULL},
-                                  {"lease_list", native_lease_list, METH_VARARGS, NULL},
                                   {"hand_over", native_hand_over, METH_VARARGS, NULL},
                                   {"set_helper", native_set_helper, METH_VARARGS, NULL},
                                   {"set_default_context", native_set_default_context, METH_O, NULL},
@@ -75,8 +69,8 @@ int native_init(PyObject *module) {
   if (PyModule_AddIntMacro(module, HANDLE_CONTEXT) < 0 || PyModule_AddIntMacro(module, HANDLE_HEAP) < 0 ||
       PyModule_AddIntMacro(module, HANDLE_STREAM) < 0 || PyModule_AddIntMacro(module, HANDLE_EVENT) < 0 ||
       PyModule_AddIntMacro(module, HANDLE_TICKET) < 0 || PyModule_AddIntMacro(module, HANDLE_WATCHER) < 0 ||
-      PyModule_AddIntMacro(module, HANDLE_LEASE) < 0 || PyModule_AddIntMacro(module, MEMORY_IMPORTED) < 0 ||
-      PyModule_AddIntMacro(module, MEMORY_PINNED) < 0)
+      PyModule_AddIntMacro(module, HANDLE_LEASE) < 0 || PyModule_AddIntMacro(module, HANDLE_SNAPSHOT) < 0 ||
+      PyModule_AddIntMacro(module, MEMORY_IMPORTED) < 0 || PyModule_AddIntMacro(module, MEMORY_PINNED) < 0)
     return -1;
 #ifdef Py_GIL_DISABLED
   /* guard.h: every field is guarded without it. */

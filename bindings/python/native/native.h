@@ -47,7 +47,8 @@ typedef enum {
   HANDLE_EVENT,
   HANDLE_TICKET,
   HANDLE_WATCHER,
-  HANDLE_LEASE
+  HANDLE_LEASE,
+  HANDLE_SNAPSHOT
 } HandleKind;
 
 typedef struct Handle {
@@ -102,20 +103,26 @@ int handle_is_open(const Handle *handle);
  */
 int handle_stream(PyObject *object, gmm_stream *stream, Handle **held);
 
-/* lease.c */
+/* fields.c */
 
-/** lease_create(lease, context, name, priority, floor, residency_ms, hears) -> handle */
-PyObject *native_lease_create(PyObject *module, PyObject *arguments);
-/** lease_offer(lease, tag, cost) */
-PyObject *native_lease_offer(PyObject *module, PyObject *arguments);
-/** lease_request(lease, ((device, bytes), ...), timeout_ms) -> handle of a ticket */
-PyObject *native_lease_request(PyObject *module, PyObject *arguments);
-/** lease_return(lease) -> whether it was in use */
-PyObject *native_lease_return(PyObject *module, PyObject *lease);
-/** lease_query(lease) -> the fields of gmm_lease_info after its size */
-PyObject *native_lease_query(PyObject *module, PyObject *lease);
-/** lease_list(context, index, timeout_ms) -> an entry, or None */
-PyObject *native_lease_list(PyObject *module, PyObject *arguments);
+/** A field of a struct of options. kind: 'I', 'i' and 'Q' numbers, 'P' an address, 's' text, 'L' a list, 'C' a callback. */
+typedef struct {
+  const char *name;
+  char kind;
+  uint16_t at, count_at;
+  const struct StructType *element; /**< of a list of structs */
+  void (*callback)(void);
+} StructField;
+typedef struct StructType {
+  uint32_t size;
+  int has_size; /**< struct_size is its first field */
+  const StructField *fields;
+} StructType;
+/**
+ * Reads options, a dictionary or None. The texts live as long as it; the caller frees *list with PyMem_Free(), after a
+ * failure too. 0, or -1 with an exception.
+ */
+int options_read(PyObject *given, const StructType *type, void *to, void **list);
 
 /* memory.c: blocks */
 
@@ -241,6 +248,8 @@ int native_add_method(PyObject *module, const char *name, PyTypeObject *type, Py
 int number_64(PyObject *object, void *place);
 /** Converter: a uint32_t. OverflowError: the number is below 0 or beyond 32 bits. */
 int number_32(PyObject *object, void *place);
+/** Converter: an int32_t. OverflowError: the number is beyond 32 bits. */
+int number_i32(PyObject *object, void *place);
 
 /* scope.c */
 
@@ -259,6 +268,7 @@ PyObject *native_view_address(PyObject *module, PyObject *object);
 void callback_log(void *user, gmm_log_level level, const char *message);
 int32_t callback_oom(void *user, const gmm_oom_info *info);
 int32_t callback_watch(void *user, const gmm_watch_info *info);
+int32_t callback_lease_ask(void *user, const gmm_lease_ask *ask);
 int32_t callback_write(void *user, const char *text, uint64_t size);
 void callback_stream(void *user);
 /** Takes the GIL on a thread of the library; false at the interpreter's end. */

@@ -19,6 +19,8 @@
 %ignore gmm_event_destroy;
 %ignore gmm_ticket_destroy;
 %ignore gmm_watcher_destroy;
+%ignore gmm_lease_destroy;
+%ignore gmm_snapshot_destroy;
 /* A method of the context makes this call, and refuses calls of other threads meanwhile. */
 %ignore gmm_reset;
 /* gmm_free() stays: a plain address may be freed. */
@@ -42,40 +44,14 @@ GMM_QUICK(gmm_version)
 GMM_QUICK(gmm_version_string)
 GMM_QUICK(gmm_tag_push)
 GMM_QUICK(gmm_tag_pop)
-GMM_QUICK(gmm_pause_desc::add_tag)
-GMM_QUICK(gmm_pause_desc::set_progress)
 GMM_QUICK(gmm_ticket_query)
 GMM_QUICK(gmm_ticket_cancel)
-GMM_QUICK(gmm_backup_desc::set_directory)
-GMM_QUICK(gmm_tags::at)
-GMM_QUICK(gmm_context_desc::set_log)
 
+%include "values.i"
 %include "gmm.i"
-
-/* Watchers. The callback passes the fields of gmm_watch_info. */
-%ignore gmm_watcher;
-%ignore gmm_watch_info;
-%ignore gmm_watch_callback;
-%ignore gmm_watch_desc::callback;
-GMM_OWNER(gmm_watch_desc, free((void *)$self->name);)
-GMM_OWNED_TEXT(gmm_watch_desc, name)
-%extend gmm_watch_desc {
-  void set_callback(gmm_watch_fn fn, void *user) {
-    $self->callback.fn = fn;
-    $self->callback.user = user;
-  }
-}
-%include <gmm/watch.h>
+%include <gmm/lease.h>
 
 /* SWIG's initialiser returns a module or a number, by its version. In both an exception fails the import. */
 %init %{
-  /* SWIG makes these at their first use, without a lock. Its table of types does not change later, as no class has a
-   * base. */
-#if SWIG_VERSION < 0x040400
-  (void)SWIG_This();
-  (void)SWIG_Python_TypeCache();
-  (void)SwigPyObject_type();
-  (void)SwigPyPacked_type();
-#endif
   (void)native_init(m);
 %}

@@ -14,6 +14,7 @@ static _Atomic(gmm_context *) attached;
 static _Atomic(int32_t) ending;
 static int forked; /* memory of the parent is still about, which no context of this process knows */
 
+/* NULL in a child after fork(), which every function of gmm refuses: reason() has the words. */
 gmm_context *torch_context(void) { return atomic_load_explicit(&attached, memory_order_acquire); }
 
 gmm_context *torch_context_for_free(void) {
@@ -53,7 +54,6 @@ int32_t gmm_torch_get_managed(void) { return atomic_load_explicit(&managed, memo
 static gmm_result allocate_as(gmm_kind wanted, gmm_tag tag, uint32_t flags, uint64_t size, gmm_device device,
                               gmm_stream stream, void **out) {
   gmm_context *context = torch_context();
-  if (context == NULL) return GMM_ERROR_FORKED;
   const gmm_alloc_desc desc = {
       .struct_size = sizeof desc, .kind = wanted, .device = device, .tag = tag, .stream = stream, .flags = flags};
   const gmm_result result = gmm_alloc(context, size, &desc, out);
@@ -73,15 +73,16 @@ static int32_t segment(uint64_t size, int32_t device, void **out) {
   return allocate_as(current_kind(), GMM_TAG_CURRENT, GMM_ALLOC_DEDICATED, size, device, GMM_STREAM_DEFAULT, out);
 }
 
-void *gmm_torch_block(uint64_t size, int device, gmm_stream stream, gmm_kind wanted) {
+static void *block(uint64_t size, int32_t device, void *stream, uint32_t wanted) {
   void *memory = NULL;
   return allocate_as(wanted, GMM_TAG_CURRENT, 0, size, device, stream, &memory) < 0 ? NULL : memory;
 }
 
 void gmm_torch_dealloc(void *memory, ssize_t size, int device, gmm_stream stream) {
+  (void)size;
+  (void)device;
   gmm_context *context = torch_context_for_free();
   if (memory == NULL || context == NULL) return;
-  torch_advise_freed(context, memory, (uint64_t)size, device);
   torch_complain(gmm_free(context, memory, stream), "free", memory);
 }
 
@@ -149,7 +150,6 @@ static int32_t record(void *memory, int32_t device, void *stream) { return gmm_t
 /* The limit is that of gmm_limit_set() on the device. Managed memory counts wherever its pages are. */
 static int32_t fraction(double part, int32_t device) {
   gmm_context *context = torch_context();
-  if (context == NULL) return GMM_ERROR_FORKED;
   gmm_device_info info = {.struct_size = sizeof info};
   const gmm_result result = gmm_device_query(context, device, &info);
   if (result < 0) return result;
@@ -158,10 +158,8 @@ static int32_t fraction(double part, int32_t device) {
 }
 
 static int32_t trim(void) {
-  gmm_context *context = torch_context();
-  if (context == NULL) return GMM_ERROR_FORKED;
   gmm_torch_host_collect(0);
-  const gmm_result result = gmm_trim(context, NULL, NULL);
+  const gmm_result result = gmm_trim(torch_context(), NULL, NULL);
   torch_advise_forget();
   return result;
 }
@@ -172,7 +170,6 @@ static const gmm_kind kinds[] = {GMM_KIND_DEVICE, GMM_KIND_VMM, GMM_KIND_MANAGED
 
 static int32_t memory(int32_t device, gmm_torch_memory *out) {
   gmm_context *context = torch_context();
-  if (context == NULL) return GMM_ERROR_FORKED;
   memset(out, 0, sizeof *out);
   for (uint32_t i = 0; i < KINDS; ++i) {
     gmm_scope_desc scope = {
@@ -195,10 +192,8 @@ static int32_t memory(int32_t device, gmm_torch_memory *out) {
 }
 
 static int32_t capacity(int32_t device, uint64_t *free_bytes, uint64_t *total) {
-  gmm_context *context = torch_context();
-  if (context == NULL) return GMM_ERROR_FORKED;
   gmm_device_info info = {.struct_size = sizeof info};
-  const gmm_result result = gmm_device_query(context, device, &info);
+  const gmm_result result = gmm_device_query(torch_context(), device, &info);
   *free_bytes = result < 0 ? 0 : info.free_memory;
   *total = result < 0 ? 0 : info.total_memory;
   return result;
@@ -219,13 +214,11 @@ static gmm_result read_extents(gmm_snapshot *snapshot, gmm_torch_extent receive,
 }
 
 static int32_t extents(int32_t device, gmm_torch_extent receive, void *user) {
-  gmm_context *context = torch_context();
-  if (context == NULL) return GMM_ERROR_FORKED;
   for (uint32_t i = 0; i < KINDS; ++i) {
     const gmm_scope_desc scope = {
         .struct_size = sizeof scope, .flags = GMM_SCOPE_DEVICE | GMM_SCOPE_KIND, .device = device, .kind = kinds[i]};
     gmm_snapshot *snapshot = NULL;
-    gmm_result result = gmm_snapshot_create(context, &scope, &snapshot);
+    gmm_result result = gmm_snapshot_create(torch_context(), &scope, &snapshot);
     if (result == GMM_ERROR_OUT_OF_HOST_MEMORY) return result;
     if (result < 0) continue; /* the device lacks the kind */
     result = read_extents(snapshot, receive, user);
@@ -242,10 +235,8 @@ static uint64_t changes(void) {
 }
 
 static int32_t base(void *address, void **start, uint64_t *size, int32_t *device) {
-  gmm_context *context = torch_context();
   gmm_pointer_info info = {.struct_size = sizeof info};
-  if (context == NULL) return GMM_ERROR_FORKED;
-  const gmm_result result = gmm_query(context, address, &info);
+  const gmm_result result = gmm_query(torch_context(), address, &info);
   if (result < 0) return result;
   if (info.state == GMM_STATE_UNKNOWN) return GMM_ERROR_UNKNOWN_POINTER;
   *start = info.allocation_base;
@@ -257,15 +248,12 @@ static int32_t base(void *address, void **start, uint64_t *size, int32_t *device
 _Static_assert(sizeof(gmm_ipc_handle) == GMM_TORCH_HANDLE, "the handle's size");
 
 static int32_t share(const void *address, uint8_t handle[GMM_TORCH_HANDLE]) {
-  gmm_context *context = torch_context();
-  return context == NULL ? GMM_ERROR_FORKED : gmm_ipc_export(context, address, (gmm_ipc_handle *)handle);
+  return gmm_ipc_export(torch_context(), address, (gmm_ipc_handle *)handle);
 }
 
 static int32_t open_handle(const uint8_t handle[GMM_TORCH_HANDLE], int32_t device, void **out) {
-  gmm_context *context = torch_context();
-  if (context == NULL) return GMM_ERROR_FORKED;
   const gmm_ipc_import_desc desc = {.struct_size = sizeof desc, .device = device};
-  return gmm_ipc_import(context, (const gmm_ipc_handle *)handle, &desc, out);
+  return gmm_ipc_import(torch_context(), (const gmm_ipc_handle *)handle, &desc, out);
 }
 
 static int32_t close_handle(void *address) {
@@ -274,11 +262,9 @@ static int32_t close_handle(void *address) {
 }
 
 static int32_t event(int32_t device, void *stream, void **out) {
-  gmm_context *context = torch_context();
-  if (context == NULL) return GMM_ERROR_FORKED;
   const gmm_event_desc desc = {.struct_size = sizeof desc, .device = device};
   gmm_event *made = NULL;
-  gmm_result result = gmm_event_create(context, &desc, &made);
+  gmm_result result = gmm_event_create(torch_context(), &desc, &made);
   if (result < 0) return result;
   result = gmm_event_record(made, 0, stream);
   if (result < 0) torch_complain(gmm_event_destroy(made), "event", NULL);
@@ -318,6 +304,10 @@ static const gmm_torch_native functions = {
     .event = event,
     .passed = passed,
     .forget = forget,
+    .managed = gmm_torch_get_managed,
+    .host_alloc = gmm_torch_host_alloc,
+    .host_free = gmm_torch_host_free,
+    .block = block,
     .reason = reason,
 };
 

@@ -13,29 +13,20 @@
 #include <string>
 
 #include "guarded.hpp"
-
-// As in gmm/_torch/extension.py.
-struct gmm_torch_functions {
-  void *(*host_alloc)(uint64_t size);
-  void (*host_free)(void *memory);
-  void *(*block)(uint64_t size, int device, void *stream, uint32_t kind);
-  void (*dealloc)(void *memory, ssize_t size, int device, void *stream);
-  const char *(*message)(void);
-  int32_t (*get_managed)(void);  // whether new tensors are managed; 0 in a child after fork()
-};
+#include "native.h"
 
 namespace {
 
-gmm_torch_functions lib;
+const gmm_torch_native *lib = nullptr;
 c10::Allocator *theirs = nullptr;
 
 void host_deleter(void *memory) {
   c10::profiledCPUMemoryReporter().Delete(memory);
-  lib.host_free(memory);
+  lib->host_free(memory);
 }
 
 void *host_alloc(size_t size) {
-  void *memory = lib.host_alloc(size);
+  void *memory = lib->host_alloc(size);
   if (memory != nullptr) c10::profiledCPUMemoryReporter().New(memory, size);
   return memory;
 }
@@ -45,12 +36,12 @@ void *host_alloc(size_t size) {
 // No raw_deleter(): while nothing is managed, the memory is the original allocator's, with that one's deleter.
 struct HostAllocator final : c10::Allocator {
   c10::DataPtr allocate(size_t size) override {
-    if (size == 0 || !lib.get_managed()) return theirs->allocate(size);
+    if (size == 0 || !lib->managed()) return theirs->allocate(size);
     void *memory = host_alloc(size);
     if (memory == nullptr) {
-      if (!lib.get_managed()) return theirs->allocate(size);  // forked meanwhile
+      if (!lib->managed()) return theirs->allocate(size);  // forked meanwhile
       throw_memory(
-          (std::string("gmm: ") + std::to_string(size) + " bytes of managed memory for a CPU tensor: " + lib.message())
+          (std::string("gmm: ") + std::to_string(size) + " bytes of managed memory for a CPU tensor: " + lib->reason())
               .c_str());
     }
     return {memory, memory, &host_deleter, c10::Device(c10::DeviceType::CPU)};
@@ -88,7 +79,7 @@ struct Block {
 
 void block_deleter(void *context) {
   auto *block = static_cast<Block *>(context);
-  lib.dealloc(block->memory, static_cast<ssize_t>(block->size), block->device, block->stream);
+  lib->release(block->memory, block->size, block->device, block->stream);
   delete block;
 }
 
@@ -99,9 +90,9 @@ c10::StorageImpl &storage_at(uintptr_t address) { return *reinterpret_cast<c10::
 extern "C" {
 
 // The allocator stays for the life of the process. While nothing is managed, it calls the original one.
-int32_t gmm_torch_extension_start(const gmm_torch_functions *functions) {
+int32_t gmm_torch_extension_start(const gmm_torch_native *functions) {
   return guarded([&] {
-    lib = *functions;
+    lib = functions;
     if (theirs != nullptr) return;
     theirs = c10::GetCPUAllocator();
     static HostAllocator ours;
@@ -123,11 +114,11 @@ int32_t gmm_torch_extension_assign(uintptr_t storage, uint64_t size, int32_t dev
       data = (theirs != nullptr ? theirs : c10::GetCPUAllocator())->allocate(size);
     } else if (device < 0) {
       void *memory = host_alloc(size);
-      if (memory == nullptr) throw_memory(lib.message());
+      if (memory == nullptr) throw_memory(lib->reason());
       data = {memory, memory, &host_deleter, c10::Device(c10::DeviceType::CPU)};
     } else {
-      void *memory = lib.block(size, device, stream, kind);
-      if (memory == nullptr) throw_memory(lib.message());
+      void *memory = lib->block(size, device, stream, kind);
+      if (memory == nullptr) throw_memory(lib->reason());
       data = {memory, new Block{memory, size, device, stream}, &block_deleter,
               c10::Device(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(device))};
     }

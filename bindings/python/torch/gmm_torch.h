@@ -29,8 +29,6 @@ GMM_API void gmm_torch_end(void);
 GMM_API void gmm_torch_set_kind(gmm_kind kind);
 GMM_API void gmm_torch_set_managed(int32_t managed);
 GMM_API int32_t gmm_torch_get_managed(void);
-/** Allocates a block of a kind for a storage of the package. NULL: gmm_last_error_message() has the reason. */
-GMM_API void *gmm_torch_block(uint64_t size, int device, gmm_stream stream, gmm_kind kind);
 GMM_API void gmm_torch_dealloc(void *memory, ssize_t size, int device, gmm_stream stream);
 
 #define GMM_TORCH_SLOTS 64
@@ -79,8 +77,6 @@ HIDDEN gmm_tag torch_host_tag(void);
 HIDDEN void torch_managed_forget(void);
 /** Gives RFC-0023's hints for new memory. host: for a CPU tensor. */
 HIDDEN void torch_advise_new(gmm_context *context, void *memory, gmm_device device, int host);
-/** Gives the hints again to a block of CUDA tensors whose pages were moved, before it is freed. */
-HIDDEN void torch_advise_freed(gmm_context *context, void *memory, uint64_t size, gmm_device device);
 /** After a trim: other memory may get these addresses next. */
 HIDDEN void torch_advise_forget(void);
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file native.h
- * What libgmm_torch.so.1 does for native_allocator.cpp, which a user's machine compiles against the installed PyTorch.
+ * What libgmm_torch.so.1 does for extension.cpp and native_allocator.cpp, which a user's machine compiles against the
+ * installed PyTorch.
  *
- * The two sides meet in one table of functions, so the compiled file needs neither gmm's headers nor its library to
+ * The two sides meet in one table of functions, so a compiled file needs neither gmm's headers nor its library to
  * link. gmm/_torch/compiler.py makes the name of the compiled file from the text of this one: a change of the table
  * compiles a new file.
  */
@@ -67,6 +68,13 @@ typedef struct gmm_torch_native {
   /** 1: passed, 0: not yet, below 0: a gmm_result. `wait`: waits for it. */
   int32_t (*passed)(void *event, int32_t wait);
   void (*forget)(void *event);
+  /** Whether new tensors are managed; 0 in a child after fork(). */
+  int32_t (*managed)(void);
+  /** Managed memory for a CPU tensor, and its end. NULL: reason() tells why. */
+  void *(*host_alloc)(uint64_t size);
+  void (*host_free)(void *memory);
+  /** A block of a gmm_kind for a storage of the package, which release() ends. NULL: reason() tells why. */
+  void *(*block)(uint64_t size, int32_t device, void *stream, uint32_t kind);
   /** The reason of this thread's last failure. */
   const char *(*reason)(void);
 } gmm_torch_native;

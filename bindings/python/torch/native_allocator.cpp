@@ -22,14 +22,11 @@
 #include <functional>
 #include <limits>
 #include <string>
-#include <type_traits>
-#include <unordered_map>
 #include <unordered_set>
 
 #include "guarded.hpp"
 #include "native.h"
 #include "native_ledger.hpp"
-#include "native_pools.hpp"
 
 #define GMM_TORCH_VERSION (TORCH_VERSION_MAJOR * 100 + TORCH_VERSION_MINOR)
 
@@ -40,10 +37,10 @@ using namespace c10::cuda::CUDACachingAllocator;
 using namespace c10::CachingDeviceAllocator;
 using c10::DataPtr;
 using c10::DeviceIndex;
-using DeviceStats = c10::CachingDeviceAllocator::DeviceStats;
 using MempoolId = c10::cuda::MempoolId_t;
 using Context = std::shared_ptr<c10::GatheredContext>;
 using Rejection = std::function<void(int64_t, size_t, size_t, size_t)>;
+using gmm_torch::DeviceStats;
 using gmm_torch::Live;
 using gmm_torch::Part;
 using gmm_torch::PoolBlock;
@@ -137,7 +134,7 @@ struct Device final : gmm_torch::Backing {
   explicit Device(DeviceIndex number) : index(number), pools(*this) {}
 
   DeviceIndex index;
-  gmm_torch::DeviceStats stats;
+  gmm_torch::Counters stats;
   gmm_torch::Pools pools;
   Underway underway;
   std::atomic<double> fraction{1.0};
@@ -344,7 +341,7 @@ class Allocator final : public CUDAAllocator {
     check(lib->capacity(number, &free_bytes, &total), "cacheInfo");
     size_t most = std::max<size_t>(*largest, free_bytes);
     device_of(number).pools.each_segment(
-        {}, [&](const gmm_torch::Pool &, const gmm_torch::Segment &, const std::vector<Part> &parts) {
+        [&](const gmm_torch::Pool &, const gmm_torch::Segment &, const std::vector<Part> &parts) {
           for (const Part &part : parts)
             if (!part.active) most = std::max<size_t>(most, part.size);
         });
@@ -376,21 +373,9 @@ class Allocator final : public CUDAAllocator {
   DeviceStats getDeviceStats(DeviceIndex number) override {
     Device &device = device_of(number);
     observe(device);
-    const gmm_torch::Counters from = device.stats.read();
-    DeviceStats out;
-    copy(from.allocation, out.allocation);
-    copy(from.segment, out.segment);
-    copy(from.active, out.active);
-    copy(from.inactive_split, out.inactive_split);
-    copy(from.allocated_bytes, out.allocated_bytes);
-    copy(from.reserved_bytes, out.reserved_bytes);
-    copy(from.active_bytes, out.active_bytes);
-    copy(from.inactive_split_bytes, out.inactive_split_bytes);
-    copy(from.requested_bytes, out.requested_bytes);
-    out.num_alloc_retries = from.retries;
-    out.num_ooms = from.ooms;
-    out.num_device_alloc = from.segment[gmm_torch::kAggregate].allocated;
-    out.num_device_free = from.segment[gmm_torch::kAggregate].freed;
+    DeviceStats out = device.stats.read();
+    out.num_device_alloc = out.segment[gmm_torch::kAggregate].allocated;
+    out.num_device_free = out.segment[gmm_torch::kAggregate].freed;
     out.max_split_size = -1;
     count_pools(device, out, 0);
     return out;
@@ -486,7 +471,7 @@ class Allocator final : public CUDAAllocator {
   void annotateMemory(const void *memory, const std::string &words) {
 #if GMM_TORCH_VERSION >= 214
     Live live;
-    if (!recording() || !ledger_.look(const_cast<void *>(memory), &live)) return;
+    if (!recording() || !ledger_.look(memory, &live)) return;
     std::string mine = words;
     mine.swap(user_metadata());
     record(device_of(live.device), TraceEntry::ANNOTATE, address_of(memory), gmm_torch::rounded(live.requested),
@@ -500,7 +485,7 @@ class Allocator final : public CUDAAllocator {
 
   Context getContextForPointer(const void *memory) {
     Live live;
-    if (!ledger_.look(const_cast<void *>(memory), &live) || live.context == nullptr) return nullptr;
+    if (!ledger_.look(memory, &live) || live.context == nullptr) return nullptr;
     return *static_cast<Context *>(live.context);
   }
 
@@ -526,7 +511,7 @@ class Allocator final : public CUDAAllocator {
 #if GMM_TORCH_VERSION < 208
     if (c10::cuda::MemPool *active = c10::cuda::MemPoolContext::getActiveMemPool();
         active != nullptr && ours_of(active->id()) == pool && active->allocator() != nullptr)
-      device.pools.set_source(pool, std::shared_ptr<void>(active->allocator(), [](void *){}));
+      device.pools.configure(pool, [&](gmm_torch::Pool &one) { one.source = {active->allocator(), [](void *) {}}; });
 #endif
     const std::lock_guard<std::mutex> guard(device.underway.mutex);
     for (const Underway::Entry &entry : device.underway.entries)
@@ -559,13 +544,16 @@ class Allocator final : public CUDAAllocator {
   }
   void createOrIncrefPool(DeviceIndex number, MempoolId id, std::shared_ptr<CUDAAllocator> source) {
     device_of(number).pools.retain(ours_of(id));
-    if (source != nullptr && source.get() != this) device_of(number).pools.set_source(ours_of(id), std::move(source));
+    if (source != nullptr && source.get() != this)
+      device_of(number).pools.configure(ours_of(id), [&](gmm_torch::Pool &pool) { pool.source = std::move(source); });
   }
   void setUseOnOOM(DeviceIndex number, MempoolId id) { setUseOnOOM(number, id, true); }
   void setUseOnOOM(DeviceIndex number, MempoolId id, bool on) {
-    device_of(number).pools.set_use_on_oom(ours_of(id), on);
+    device_of(number).pools.configure(ours_of(id), [&](gmm_torch::Pool &pool) { pool.use_on_oom = on; });
   }
-  void setNoSplit(DeviceIndex number, MempoolId id) { device_of(number).pools.set_no_split(ours_of(id)); }
+  void setNoSplit(DeviceIndex number, MempoolId id) {
+    device_of(number).pools.configure(ours_of(id), [](gmm_torch::Pool &pool) { pool.no_split = true; });
+  }
 
   bool checkPoolLiveAllocations(DeviceIndex number, MempoolId id, const std::unordered_set<void *> &expected) override {
     Device &device = device_of(number);
@@ -681,22 +669,12 @@ class Allocator final : public CUDAAllocator {
     return *devices_[number];
   }
 
-  template <class From, class To>
-  static void copy(const From &from, To &to) {
-    for (uint32_t type = 0; type < gmm_torch::kTypes; ++type) {
-      to[type].current = from[type].current;
-      to[type].peak = from[type].peak;
-      to[type].allocated = from[type].allocated;
-      to[type].freed = from[type].freed;
-    }
-  }
-
   // What private pools hold, where the version asks for it. Their peaks are what they hold now.
   template <class Stats>
   static auto count_pools(Device &device, Stats &out, int /*preferred*/)
       -> decltype(out.reserved_bytes_by_private_pools, void()) {
     device.pools.each_segment(
-        {}, [&](const gmm_torch::Pool &pool, const gmm_torch::Segment &segment, const std::vector<Part> &) {
+        [&](const gmm_torch::Pool &pool, const gmm_torch::Segment &segment, const std::vector<Part> &) {
           auto &stats = out.reserved_bytes_by_private_pools[theirs_of(pool.id)];
           stats[gmm_torch::kAggregate].increase(segment.size);
           stats[segment.small ? gmm_torch::kSmall : gmm_torch::kLarge].increase(segment.size);
@@ -736,7 +714,7 @@ class Allocator final : public CUDAAllocator {
   static void report(void *memory, int64_t bytes, Device &device) {
     if (C10_LIKELY(!c10::memoryProfilingEnabled())) return;
     device.observe();
-    const gmm_torch::Counters counters = device.stats.read();
+    const DeviceStats counters = device.stats.read();
     c10::reportMemoryUsageToProfiler(memory, bytes,
                                      static_cast<size_t>(counters.allocated_bytes[gmm_torch::kAggregate].current),
                                      static_cast<size_t>(counters.reserved_bytes[gmm_torch::kAggregate].current),
@@ -795,7 +773,7 @@ class Allocator final : public CUDAAllocator {
       return getContextForPointer(reinterpret_cast<const void *>(address));
     };
     device.pools.each_segment(
-        {}, [&](const gmm_torch::Pool &pool, const gmm_torch::Segment &segment, const std::vector<Part> &parts) {
+        [&](const gmm_torch::Pool &pool, const gmm_torch::Segment &segment, const std::vector<Part> &parts) {
           pooled.push_back({segment.address, segment.size});
           if (only != PoolId{} && only != pool.id) return;
           SegmentInfo info = make_segment(device, {segment.address, segment.size}, parts, context_at);
@@ -855,7 +833,7 @@ class Allocator final : public CUDAAllocator {
     gmm_torch::Inactive now;
     std::vector<gmm_torch::Range> pooled;
     device.pools.each_segment(
-        {}, [&](const gmm_torch::Pool &, const gmm_torch::Segment &segment, const std::vector<Part> &parts) {
+        [&](const gmm_torch::Pool &, const gmm_torch::Segment &segment, const std::vector<Part> &parts) {
           pooled.push_back({segment.address, segment.size});
           gmm_torch::add_inactive(parts, &now);
         });

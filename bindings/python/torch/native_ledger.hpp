@@ -1,36 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // The book that native_allocator.cpp keeps of PyTorch's blocks: which are live, what they add up to, and what happened.
-// Nothing here is PyTorch's, so the file compiles and is tested without its headers.
 //
-// Locks: a Ledger's shards and a DeviceStats each have a lock of their own, held for some tens of nanoseconds. No call
+// Locks: a Ledger's shards and a Counters each have a lock of their own, held for some tens of nanoseconds. No call
 // leaves this file under one.
 #ifndef GMM_TORCH_NATIVE_LEDGER_HPP
 #define GMM_TORCH_NATIVE_LEDGER_HPP
 
+#include <c10/core/CachingDeviceAllocator.h>
+#include <c10/util/flat_hash_map.h>
 #include <sched.h>
 
-#include <algorithm>
 #include <atomic>
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
-#include <memory>
-#include <mutex>
-#include <utility>
-#include <vector>
+#include <deque>
+
+#include "native_pools.hpp"
 
 namespace gmm_torch {
 
-using Stream = void *;
-
-struct PoolId {
-  uint64_t first = 0, second = 0;
-  bool operator==(const PoolId &other) const { return first == other.first && second == other.second; }
-  bool operator!=(const PoolId &other) const { return !(*this == other); }
-  bool operator<(const PoolId &other) const {
-    return first != other.first ? first < other.first : second < other.second;
-  }
-};
+using c10::CachingDeviceAllocator::DeviceStats;
+using c10::CachingDeviceAllocator::Stat;
 
 // A lock for a few instructions. Its holder calls nothing, so it spins, and yields to a holder that lost its core.
 class SpinLock {
@@ -46,102 +34,67 @@ class SpinLock {
   std::atomic<bool> held_{false};
 };
 
-// PyTorch's allocator rounds sizes to 512 bytes and calls a block of at most 1 MiB small. Its names count such sizes.
-constexpr uint64_t kRound = 512;
-constexpr uint64_t kSmallSize = 1 << 20;
+enum Type : size_t { kAggregate, kSmall, kLarge };  // as in PyTorch's StatArray
 
-constexpr uint64_t rounded(uint64_t size) { return size < kRound ? kRound : (size + kRound - 1) & ~(kRound - 1); }
-
-struct Stat {
-  int64_t current = 0, peak = 0, allocated = 0, freed = 0;
-
-  void add(int64_t amount) {
-    current += amount;
-    peak = std::max(peak, current);
-    allocated += amount;
-  }
-  void take(int64_t amount) {
-    current -= amount;
-    freed += amount;
-  }
-  // For what is only read now and then.
-  void set(int64_t now) {
-    if (now > current) add(now - current);
-    if (now < current) take(current - now);
-  }
-  void reset_peak() { peak = current; }
-  void reset_accumulated() { allocated = freed = 0; }
-};
-
-enum Type { kAggregate, kSmall, kLarge, kTypes };
-
-struct Counters {
-  Stat allocation[kTypes], allocated_bytes[kTypes], requested_bytes[kTypes], active[kTypes], active_bytes[kTypes];
-  Stat segment[kTypes], reserved_bytes[kTypes], inactive_split[kTypes], inactive_split_bytes[kTypes];
-  int64_t retries = 0, ooms = 0;
-};
-
-// What PyTorch calls inactive split blocks: the free parts of segments that have live parts, too. A segment without any
-// could go back to the driver.
+// Free parts of segments that have live parts, which PyTorch calls inactive split blocks. A segment without any live
+// part could go back to the driver.
 struct Inactive {
   int64_t blocks = 0, bytes = 0;
 };
 
-// The counters of a device.
-class DeviceStats {
+// The counters of a device, by PyTorch's names.
+class Counters {
  public:
   void allocate(uint64_t size, uint64_t requested) {
     const std::lock_guard<SpinLock> guard(lock_);
-    change(size, requested, [](Stat &stat, int64_t amount) { stat.add(amount); });
-    activate(size, [](Stat &stat, int64_t amount) { stat.add(amount); });
+    count<&Stat::increase>(size, requested);
+    activate<&Stat::increase>(size);
   }
 
-  // active: false while streams of record_stream() still use the block.
+  // active: streams of record_stream() still use the block.
   void release(uint64_t size, uint64_t requested, bool active) {
     const std::lock_guard<SpinLock> guard(lock_);
-    change(size, requested, [](Stat &stat, int64_t amount) { stat.take(amount); });
-    if (!active) activate(size, [](Stat &stat, int64_t amount) { stat.take(amount); });
+    count<&Stat::decrease>(size, requested);
+    if (!active) activate<&Stat::decrease>(size);
   }
 
   void deactivate(uint64_t size) {
     const std::lock_guard<SpinLock> guard(lock_);
-    activate(size, [](Stat &stat, int64_t amount) { stat.take(amount); });
+    activate<&Stat::decrease>(size);
   }
 
   void count_retry() {
     const std::lock_guard<SpinLock> guard(lock_);
-    ++counters_.retries;
+    ++stats_.num_alloc_retries;
   }
 
   void count_oom() {
     const std::lock_guard<SpinLock> guard(lock_);
-    ++counters_.ooms;
+    ++stats_.num_ooms;
   }
 
   // What the heaps hold now, and the most that they held so far. The heaps' extents serve both sizes: the small pool's
   // share of the reserved bytes is what small blocks take, and the large pool's is the rest.
   void observe(uint64_t reserved, uint64_t peak_reserved, uint64_t extents) {
     const std::lock_guard<SpinLock> guard(lock_);
-    Counters &c = counters_;
-    const int64_t small = std::min(static_cast<int64_t>(reserved), c.active_bytes[kSmall].current);
-    c.reserved_bytes[kSmall].set(small);
-    c.reserved_bytes[kLarge].set(static_cast<int64_t>(reserved) - small);
-    c.reserved_bytes[kAggregate].set(static_cast<int64_t>(reserved));
+    const auto held = static_cast<int64_t>(reserved), peak = static_cast<int64_t>(peak_reserved);
+    const int64_t small = std::min(held, stats_.active_bytes[kSmall].current);
+    set(stats_.reserved_bytes[kSmall], small);
+    set(stats_.reserved_bytes[kLarge], held - small);
+    set(stats_.reserved_bytes[kAggregate], held);
     // A peak that rose since the last look is a peak since the last reset too.
-    if (peak_reserved > peak_seen_)
-      c.reserved_bytes[kAggregate].peak =
-          std::max(c.reserved_bytes[kAggregate].peak, static_cast<int64_t>(peak_reserved));
-    peak_seen_ = std::max(peak_seen_, peak_reserved);
-    c.segment[kLarge].set(static_cast<int64_t>(extents));
-    c.segment[kAggregate].set(static_cast<int64_t>(extents));
+    int64_t &seen = stats_.reserved_bytes[kAggregate].peak;
+    if (peak > peak_seen_) seen = std::max(seen, peak);
+    peak_seen_ = std::max(peak_seen_, peak);
+    for (const Type type : {kAggregate, kLarge}) set(stats_.segment[type], static_cast<int64_t>(extents));
   }
 
   // Free memory beside live blocks. Like the heaps' other memory it is the large pool's.
   void observe_inactive(const Inactive &now) {
     const std::lock_guard<SpinLock> guard(lock_);
     for (const Type type : {kAggregate, kLarge}) {
-      counters_.inactive_split[type].set(now.blocks);
-      counters_.inactive_split_bytes[type].set(now.bytes);
+      set(stats_.inactive_split[type], now.blocks);
+      set(stats_.inactive_split_bytes[type], now.bytes);
     }
   }
 
@@ -151,9 +104,9 @@ class DeviceStats {
     return changes_;
   }
 
-  Counters read() const {
+  DeviceStats read() const {
     const std::lock_guard<SpinLock> guard(lock_);
-    return counters_;
+    return stats_;
   }
 
   void reset_peaks() {
@@ -163,46 +116,53 @@ class DeviceStats {
   void reset_accumulated() {
     each([](Stat &stat) { stat.reset_accumulated(); });
     const std::lock_guard<SpinLock> guard(lock_);
-    counters_.retries = counters_.ooms = 0;
+    stats_.num_alloc_retries = stats_.num_ooms = 0;
   }
 
  private:
-  template <class Do>
-  void change(uint64_t size, uint64_t requested, Do change_one) {
+  using Step = void (Stat::*)(size_t);
+
+  // Of a number that is only read now and then.
+  static void set(Stat &stat, int64_t now) {
+    if (now > stat.current) stat.increase(static_cast<size_t>(now - stat.current));
+    if (now < stat.current) stat.decrease(static_cast<size_t>(stat.current - now));
+  }
+
+  static Type type_of(uint64_t size) { return size <= kSmallSize ? kSmall : kLarge; }
+
+  template <Step step>
+  void count(uint64_t size, uint64_t requested) {
     ++changes_;
-    const Type type = size <= kSmallSize ? kSmall : kLarge;
-    for (const Type which : {kAggregate, type}) {
-      change_one(counters_.allocation[which], 1);
-      change_one(counters_.allocated_bytes[which], static_cast<int64_t>(size));
-      change_one(counters_.requested_bytes[which], static_cast<int64_t>(requested));
+    for (const Type type : {kAggregate, type_of(size)}) {
+      (stats_.allocation[type].*step)(1);
+      (stats_.allocated_bytes[type].*step)(size);
+      (stats_.requested_bytes[type].*step)(requested);
     }
   }
 
-  template <class Do>
-  void activate(uint64_t size, Do change_one) {
+  template <Step step>
+  void activate(uint64_t size) {
     ++changes_;
-    const Type type = size <= kSmallSize ? kSmall : kLarge;
-    for (const Type which : {kAggregate, type}) {
-      change_one(counters_.active[which], 1);
-      change_one(counters_.active_bytes[which], static_cast<int64_t>(size));
+    for (const Type type : {kAggregate, type_of(size)}) {
+      (stats_.active[type].*step)(1);
+      (stats_.active_bytes[type].*step)(size);
     }
   }
 
   template <class Do>
   void each(Do with) {
     const std::lock_guard<SpinLock> guard(lock_);
-    Counters &c = counters_;
-    for (Stat *stats : {c.allocation, c.allocated_bytes, c.requested_bytes, c.active, c.active_bytes, c.segment,
-                        c.reserved_bytes, c.inactive_split, c.inactive_split_bytes})
-      for (uint32_t type = 0; type < kTypes; ++type) with(stats[type]);
+    DeviceStats &s = stats_;
+    for (auto *stats : {&s.allocation, &s.allocated_bytes, &s.requested_bytes, &s.active, &s.active_bytes, &s.segment,
+                        &s.reserved_bytes, &s.inactive_split, &s.inactive_split_bytes})
+      for (Stat &stat : *stats) with(stat);
   }
 
   mutable SpinLock lock_;
-  Counters counters_;
-  uint64_t peak_seen_ = 0, changes_ = 0;
+  DeviceStats stats_;
+  int64_t peak_seen_ = 0;
+  uint64_t changes_ = 0;
 };
-
-struct PoolBlock;  // native_pools.hpp
 
 // A live block.
 struct Live {
@@ -215,157 +175,94 @@ struct Live {
   int32_t device = 0;
 };
 
-// The live blocks by address: hash tables with open addressing, one for each shard of the addresses.
+// The live blocks by address, in shards of the addresses.
 class Ledger {
  public:
   void insert(const Live &live) {
-    const uint64_t hash = hash_of(live.memory);
-    Shard &shard = shards_[hash >> kShardShift];
+    Shard &shard = shard_of(live.memory);
     const std::lock_guard<SpinLock> guard(shard.lock);
-    if ((shard.count + 1) * 4 > shard.slots.size() * 3) grow(shard);
-    *find(shard, hash, live.memory) = live;
-    ++shard.count;
+    shard.blocks[live.memory] = live;
   }
 
   // Removes a block. False: it is not live here.
   bool take(void *memory, Live *out) {
-    const uint64_t hash = hash_of(memory);
-    Shard &shard = shards_[hash >> kShardShift];
+    Shard &shard = shard_of(memory);
     const std::lock_guard<SpinLock> guard(shard.lock);
-    if (shard.slots.empty()) return false;
-    Live *slot = find(shard, hash, memory);
-    if (slot->memory == nullptr) return false;
-    *out = *slot;
-    remove(shard, slot);
-    --shard.count;
+    const auto at = shard.blocks.find(memory);
+    if (at == shard.blocks.end()) return false;
+    *out = at->second;
+    shard.blocks.erase(at);
     return true;
   }
 
-  bool look(void *memory, Live *out) const {
-    const uint64_t hash = hash_of(memory);
-    Shard &shard = shards_[hash >> kShardShift];
+  bool look(const void *memory, Live *out) const {
+    Shard &shard = shard_of(memory);
     const std::lock_guard<SpinLock> guard(shard.lock);
-    if (shard.slots.empty()) return false;
-    const Live *slot = find(shard, hash, memory);
-    if (slot->memory == nullptr) return false;
-    *out = *slot;
+    const auto at = shard.blocks.find(memory);
+    if (at == shard.blocks.end()) return false;
+    *out = at->second;
     return true;
   }
 
-  // Calls visit(Live &) for each block of a shard while its lock is held.
+  // Calls visit(const Live &) for each block of a shard while its lock is held.
   template <class Visit>
   void each(Visit visit) const {
     for (Shard &shard : shards_) {
       const std::lock_guard<SpinLock> guard(shard.lock);
-      for (Live &live : shard.slots)
-        if (live.memory != nullptr) visit(live);
+      for (const auto &entry : shard.blocks) visit(entry.second);
     }
   }
 
  private:
-  static constexpr uint32_t kShards = 64;
-  static constexpr uint32_t kShardShift = 58;
-
   struct alignas(64) Shard {
     SpinLock lock;
-    std::vector<Live> slots;
-    uint64_t count = 0;
+    ska::flat_hash_map<const void *, Live> blocks;
   };
 
-  static uint64_t hash_of(const void *memory) {
-    return (reinterpret_cast<uintptr_t>(memory) >> 8) * 0x9E3779B97F4A7C15ull;
+  Shard &shard_of(const void *memory) const {
+    return shards_[((reinterpret_cast<uintptr_t>(memory) >> 8) * 0x9E3779B97F4A7C15ull) >> 58];
   }
 
-  static size_t home(const Shard &shard, uint64_t hash) { return (hash >> 20) & (shard.slots.size() - 1); }
-
-  // The slot of an address, or the empty one where it belongs.
-  static Live *find(Shard &shard, uint64_t hash, const void *memory) {
-    size_t at = home(shard, hash);
-    while (shard.slots[at].memory != nullptr && shard.slots[at].memory != memory)
-      at = (at + 1) & (shard.slots.size() - 1);
-    return &shard.slots[at];
-  }
-
-  static void grow(Shard &shard) {
-    std::vector<Live> old(shard.slots.empty() ? 64 : shard.slots.size() * 2);
-    old.swap(shard.slots);
-    for (const Live &live : old)
-      if (live.memory != nullptr) *find(shard, hash_of(live.memory), live.memory) = live;
-  }
-
-  // Moves later blocks of the same run back, so that none is cut off from its home by an empty slot.
-  static void remove(Shard &shard, Live *slot) {
-    const size_t mask = shard.slots.size() - 1;
-    size_t hole = static_cast<size_t>(slot - shard.slots.data());
-    for (size_t at = (hole + 1) & mask; shard.slots[at].memory != nullptr; at = (at + 1) & mask) {
-      const size_t wanted = home(shard, hash_of(shard.slots[at].memory));
-      if (((at - wanted) & mask) < ((at - hole) & mask)) continue;
-      shard.slots[hole] = shard.slots[at];
-      hole = at;
-    }
-    shard.slots[hole] = Live{};
-  }
-
-  mutable Shard shards_[kShards];
+  mutable Shard shards_[64];
 };
 
-// The last entries of a history.
+// The last entries of a history. Those that go end after the lock is released, as their ends may call Python.
 template <class Entry>
 class Ring {
  public:
   void resize(size_t most) {
+    std::vector<Entry> gone;
     const std::lock_guard<std::mutex> guard(mutex_);
     most_ = std::max<size_t>(1, most);
-    if (entries_.size() > most_) {
-      std::vector<Entry> last = in_order();
-      entries_.assign(last.end() - static_cast<ptrdiff_t>(most_), last.end());
-      next_ = 0;
-    } else if (next_ != 0) {
-      entries_ = in_order();
-      next_ = 0;
-    }
+    shrink(most_, &gone);
   }
 
   void add(Entry entry) {
+    std::vector<Entry> gone;
     const std::lock_guard<std::mutex> guard(mutex_);
-    if (entries_.size() < most_) {
-      entries_.push_back(std::move(entry));
-      return;
-    }
-    std::swap(entries_[next_], entry);  // what goes ends behind the lock's scope
-    next_ = (next_ + 1) % most_;
+    shrink(most_ - 1, &gone);
+    entries_.push_back(std::move(entry));
   }
 
   std::vector<Entry> read() const {
     const std::lock_guard<std::mutex> guard(mutex_);
-    return in_order();
+    return {entries_.begin(), entries_.end()};
   }
 
   void clear() {
     std::vector<Entry> gone;
     const std::lock_guard<std::mutex> guard(mutex_);
-    gone.swap(entries_);
-    next_ = 0;
+    shrink(0, &gone);
   }
 
  private:
-  std::vector<Entry> in_order() const {
-    std::vector<Entry> all(entries_.begin() + static_cast<ptrdiff_t>(next_), entries_.end());
-    all.insert(all.end(), entries_.begin(), entries_.begin() + static_cast<ptrdiff_t>(next_));
-    return all;
+  void shrink(size_t most, std::vector<Entry> *gone) {
+    for (; entries_.size() > most; entries_.pop_front()) gone->push_back(std::move(entries_.front()));
   }
 
   mutable std::mutex mutex_;
-  std::vector<Entry> entries_;
-  size_t most_ = 1, next_ = 0;
-};
-
-// A part of a segment, as a snapshot tells it.
-struct Part {
-  uint64_t address = 0, size = 0, requested = 0;
-  bool allocated = false, active = false;
-  void *context = nullptr;
-  Stream stream = nullptr;
+  std::deque<Entry> entries_;
+  size_t most_ = 1;
 };
 
 struct Range {
@@ -379,9 +276,13 @@ struct Looked {
   std::vector<Range> ranges;
 };
 
+inline void sort(std::vector<Range> *ranges) {
+  std::sort(ranges->begin(), ranges->end(), [](const Range &a, const Range &b) { return a.address < b.address; });
+}
+
 // Joins ranges that touch.
 inline std::vector<Range> joined(std::vector<Range> ranges) {
-  std::sort(ranges.begin(), ranges.end(), [](const Range &a, const Range &b) { return a.address < b.address; });
+  sort(&ranges);
   std::vector<Range> out;
   for (const Range &range : ranges) {
     if (!out.empty() && out.back().address + out.back().size == range.address)
@@ -394,7 +295,7 @@ inline std::vector<Range> joined(std::vector<Range> ranges) {
 
 // Ranges without the parts of them that `holes` cover.
 inline std::vector<Range> without(const std::vector<Range> &ranges, std::vector<Range> holes) {
-  std::sort(holes.begin(), holes.end(), [](const Range &a, const Range &b) { return a.address < b.address; });
+  sort(&holes);
   std::vector<Range> out;
   for (const Range &range : ranges) {
     const uint64_t end = range.address + range.size;
@@ -414,28 +315,21 @@ inline std::vector<Part> parts_of(const Range &range, const std::vector<Part> &l
   std::vector<Part> out;
   const uint64_t end = range.address + range.size;
   uint64_t at = range.address;
+  const auto fill_to = [&](uint64_t address) {
+    if (address > at) out.push_back({at, address - at, 0, false, false, nullptr});
+  };
   auto next = std::lower_bound(live.begin(), live.end(), at,
                                [](const Part &part, uint64_t address) { return part.address < address; });
   for (; next != live.end() && next->address < end; ++next) {
     Part part = *next;
-    if (part.address > at) {
-      Part gap;
-      gap.address = at;
-      gap.size = part.address - at;
-      out.push_back(gap);
-    }
-    part.size = std::min(part.size, end - part.address);
+    fill_to(part.address);
     const auto after = next + 1;
-    if (after != live.end()) part.size = std::min(part.size, after->address - part.address);
+    const uint64_t limit = after != live.end() ? std::min(end, after->address) : end;
+    part.size = std::min(part.size, limit - part.address);
     at = part.address + part.size;
     out.push_back(part);
   }
-  if (at < end) {
-    Part gap;
-    gap.address = at;
-    gap.size = end - at;
-    out.push_back(gap);
-  }
+  fill_to(end);
   return out;
 }
 

@@ -1,36 +1,68 @@
 // SPDX-License-Identifier: Apache-2.0
 // The private pools of a device: the memory of CUDA graphs and of torch.cuda.MemPool, whose addresses PyTorch wants to
 // see, keep and restore. A pool takes segments of gmm and divides them itself, by the rules of PyTorch's own allocator.
-// All other tensors are blocks of gmm, which no pool sees.
+// All other tensors are blocks of gmm, which no pool sees. Nothing here is PyTorch's, so the file compiles and is tested
+// without its headers.
 //
-// Invariants: a segment's blocks are a list in the order of their addresses, without gaps; no two free blocks of a
-// segment are neighbours; a free block that no stream uses is in its pool's set.
+// Invariants: the blocks of a segment have no gaps between them; no two free blocks of a segment are neighbours; a free
+// block that no stream uses is in its pool's set.
 //
 // Locks: one mutex for a device's pools. No call of gmm runs under it but those of events, because a callback of the
 // program may wait for a thread that frees a tensor.
 #ifndef GMM_TORCH_NATIVE_POOLS_HPP
 #define GMM_TORCH_NATIVE_POOLS_HPP
 
-#include <deque>
+#include <algorithm>
+#include <cstdint>
 #include <map>
+#include <memory>
+#include <mutex>
 #include <set>
-
-#include "native_ledger.hpp"
+#include <utility>
+#include <vector>
 
 namespace gmm_torch {
 
+using Stream = void *;
+
+struct PoolId {
+  uint64_t first = 0, second = 0;
+  bool operator==(const PoolId &other) const { return first == other.first && second == other.second; }
+  bool operator!=(const PoolId &other) const { return !(*this == other); }
+  bool operator<(const PoolId &other) const {
+    return first != other.first ? first < other.first : second < other.second;
+  }
+};
+
+// PyTorch's allocator rounds sizes to 512 bytes and calls a block of at most 1 MiB small. Its names count such sizes.
+constexpr uint64_t kRound = 512;
+constexpr uint64_t kSmallSize = 1 << 20;
 constexpr uint64_t kSmallSegment = 2ull << 20;
 constexpr uint64_t kLargeSegment = 20ull << 20;
 constexpr uint64_t kLargeRequest = 10ull << 20;  // from here on a request gets a segment of its own size
 
+constexpr uint64_t rounded(uint64_t size) { return size < kRound ? kRound : (size + kRound - 1) & ~(kRound - 1); }
+
+// A part of a segment, as a snapshot describes it.
+struct Part {
+  uint64_t address = 0, size = 0, requested = 0;
+  bool allocated = false, active = false;
+  Stream stream = nullptr;
+};
+
 struct Pool;
-struct Segment;
+
+struct Segment {
+  uint64_t address, size;
+  Stream stream;
+  bool small;
+  Pool *pool;
+};
 
 struct PoolBlock {
   uint64_t address = 0, size = 0, requested = 0;
   Stream stream = nullptr;
   Segment *segment = nullptr;
-  PoolBlock *before = nullptr, *after = nullptr;
   bool allocated = false;
   uint32_t events = 0;          // of streams that still use the block
   std::vector<Stream> streams;  // of record_stream()
@@ -45,32 +77,25 @@ struct BySize {
   }
 };
 
-struct Segment {
-  uint64_t address = 0, size = 0;
-  Stream stream = nullptr;
-  bool small = false;
-  Pool *pool = nullptr;
-  PoolBlock *first = nullptr;
-};
-
 struct Pool {
   PoolId id;
   int64_t uses = 0;
   bool use_on_oom = false, no_split = false;
-  std::shared_ptr<void> source;  // an allocator of the program for the segments; NULL: gmm
+  std::shared_ptr<void> source;          // an allocator of the program for the segments; NULL: gmm
+  std::map<uint64_t, Segment> segments;  // by address
+  std::map<uint64_t, PoolBlock> blocks;  // of all segments, by address
   std::set<PoolBlock *, BySize> free_blocks[2];
-  std::vector<std::unique_ptr<Segment>> segments;
 };
 
 // A pool's blocks at one moment.
 struct PoolState {
   struct Block {
-    uint64_t address, size, requested;
+    uint64_t segment, address, size, requested;
     Stream stream;
     bool allocated;
   };
   PoolId id;
-  std::map<uint64_t, std::vector<Block>> segments;  // by address
+  std::vector<Block> blocks;
 };
 
 // What the pools of a device need.
@@ -91,25 +116,16 @@ class Pools {
  public:
   explicit Pools(Backing &backing) : backing_(backing) {}
 
-  // Counts one more user of a pool, which is made when it is new.
+  // Calls set(Pool &) with a pool, which is made when it is new.
+  template <class Set>
+  void configure(PoolId id, Set set) {
+    const Guard guard(mutex_);
+    set(pool_of(id));
+  }
+
+  // Counts one more user of a pool.
   void retain(PoolId id) {
-    const Guard guard(mutex_);
-    ++pool_of(id).uses;
-  }
-
-  void set_source(PoolId id, std::shared_ptr<void> source) {
-    const Guard guard(mutex_);
-    pool_of(id).source = std::move(source);
-  }
-
-  void set_use_on_oom(PoolId id, bool on) {
-    const Guard guard(mutex_);
-    pool_of(id).use_on_oom = on;
-  }
-
-  void set_no_split(PoolId id) {
-    const Guard guard(mutex_);
-    pool_of(id).no_split = true;
+    configure(id, [](Pool &pool) { ++pool.uses; });
   }
 
   // A pool without users keeps its memory until collect().
@@ -156,20 +172,9 @@ class Pools {
     if (memory == nullptr) return nullptr;
     const Guard guard(mutex_);
     Pool &pool = pool_of(id);
-    pool.segments.push_back(std::make_unique<Segment>());
-    Segment &segment = *pool.segments.back();
-    segment.address = reinterpret_cast<uintptr_t>(memory);
-    segment.size = segment_size;
-    segment.stream = stream;
-    segment.small = small;
-    segment.pool = &pool;
-    auto *block = new PoolBlock;
-    block->address = segment.address;
-    block->size = segment.size;
-    block->stream = stream;
-    block->segment = &segment;
-    segment.first = block;
-    return use(block, size, requested);
+    const uint64_t address = reinterpret_cast<uintptr_t>(memory);
+    Segment &segment = pool.segments[address] = {address, segment_size, stream, small, &pool};
+    return use(add(segment, address, segment_size, stream), size, requested);
   }
 
   // A block of any pool that lends its memory when the device has no more.
@@ -191,17 +196,13 @@ class Pools {
   bool free(PoolBlock *block, bool capturing) {
     const Guard guard(mutex_);
     block->allocated = false;
-    if (block->streams.empty()) {
-      put(block);
-      return true;
-    }
-    if (capturing) {
+    if (capturing && !block->streams.empty()) {
       deferred_.push_back(block);  // an event of a capture would never pass
-    } else if (record_events(block)) {
-      put(block);
-      return true;
+      return false;
     }
-    return false;
+    if (!record_events(block)) return false;
+    put(block);
+    return true;
   }
 
   void record(PoolBlock *block, Stream stream) {
@@ -228,17 +229,16 @@ class Pools {
         ++at;
         continue;
       }
-      auto &segments = pool.segments;
-      for (auto &segment : segments) {
-        PoolBlock *block = segment->first;
-        if (block->after != nullptr || block->busy()) continue;
-        idle.push_back({reinterpret_cast<void *>(segment->address), segment->size, pool.source});
-        pool.free_blocks[segment->small].erase(block);
-        delete block;
-        segment.reset();
+      for (auto next = pool.segments.begin(); next != pool.segments.end();) {
+        const auto segment = next++;
+        const auto block = pool.blocks.find(segment->first);
+        if (block->second.size != segment->second.size || block->second.busy()) continue;
+        idle.push_back({reinterpret_cast<void *>(segment->first), segment->second.size, pool.source});
+        pool.free_blocks[segment->second.small].erase(&block->second);
+        pool.blocks.erase(block);
+        pool.segments.erase(segment);
       }
-      segments.erase(std::remove(segments.begin(), segments.end(), nullptr), segments.end());
-      at = segments.empty() ? pools_.erase(at) : std::next(at);
+      at = pool.segments.empty() ? pools_.erase(at) : std::next(at);
     }
     return idle;
   }
@@ -249,21 +249,19 @@ class Pools {
 
   std::vector<void *> live(PoolId id) const {
     std::vector<void *> out;
-    const Guard guard(mutex_);
-    each_block(id, [&](const PoolBlock &block) {
+    for (const PoolState::Block &block : checkpoint(id).blocks)
       if (block.allocated) out.push_back(reinterpret_cast<void *>(block.address));
-    });
     return out;
   }
 
   PoolState checkpoint(PoolId id) const {
-    PoolState state;
-    state.id = id;
+    PoolState state{id, {}};
     const Guard guard(mutex_);
-    each_block(id, [&](const PoolBlock &block) {
-      state.segments[block.segment->address].push_back(
-          {block.address, block.size, block.requested, block.stream, block.allocated});
-    });
+    const auto at = pools_.find(id);
+    if (at == pools_.end()) return state;
+    for (const auto &[address, block] : at->second.blocks)
+      state.blocks.push_back(
+          {block.segment->address, address, block.size, block.requested, block.stream, block.allocated});
     return state;
   }
 
@@ -273,55 +271,43 @@ class Pools {
   bool restore(const PoolState &state, std::vector<void *> *freed, std::vector<PoolBlock *> *made) {
     const Guard guard(mutex_);
     process_events(true);
-    const auto at = pools_.find(state.id);
-    if (at == pools_.end()) return state.segments.empty();
-    Pool &pool = at->second;
-    size_t found = 0;
-    for (const auto &segment : pool.segments) {
-      found += state.segments.count(segment->address);
+    const auto found = pools_.find(state.id);
+    if (found == pools_.end()) return state.blocks.empty();
+    Pool &pool = found->second;
+    for (const PoolState::Block &block : state.blocks)
+      if (pool.segments.count(block.segment) == 0) return false;
+    for (const auto &[address, block] : pool.blocks)
+      if (block.allocated) freed->push_back(reinterpret_cast<void *>(address));
+    for (auto &free_blocks : pool.free_blocks) free_blocks.clear();
+    pool.blocks.clear();
+    for (const PoolState::Block &from : state.blocks) {
+      PoolBlock *block = add(pool.segments[from.segment], from.address, from.size, from.stream);
+      block->allocated = from.allocated;
+      block->requested = from.requested;
+      if (from.allocated)
+        made->push_back(block);
+      else
+        put(block);
     }
-    if (found != state.segments.size()) return false;
-    for (const auto &segment : pool.segments) {
-      for (PoolBlock *block = segment->first; block != nullptr;) {
-        PoolBlock *after = block->after;
-        if (block->allocated)
-          freed->push_back(reinterpret_cast<void *>(block->address));
-        else
-          pool.free_blocks[segment->small].erase(block);
-        delete block;
-        block = after;
-      }
-      segment->first = nullptr;
-      const auto kept = state.segments.find(segment->address);
-      if (kept == state.segments.end()) {
-        add(*segment, {segment->address, segment->size, 0, segment->stream, false}, nullptr, made);
-        continue;
-      }
-      PoolBlock *last = nullptr;
-      for (const PoolState::Block &block : kept->second) last = add(*segment, block, last, made);
-    }
+    for (auto &[address, segment] : pool.segments)
+      if (pool.blocks.count(address) == 0) put(add(segment, address, segment.size, segment.stream));
     return true;
   }
 
-  // Calls visit(const Pool &, const Segment &, std::vector<Part>) for the segments of a pool; {0, 0}: of all.
+  // Calls visit(const Pool &, const Segment &, std::vector<Part>) for the segments of all pools.
   template <class Visit>
-  void each_segment(PoolId only, Visit visit) const {
+  void each_segment(Visit visit) const {
     const Guard guard(mutex_);
-    for (const auto &entry : pools_) {
-      if (only != PoolId{} && only != entry.first) continue;
-      for (const auto &segment : entry.second.segments) {
+    for (const auto &[id, pool] : pools_) {
+      for (const auto &[address, segment] : pool.segments) {
         std::vector<Part> parts;
-        for (const PoolBlock *block = segment->first; block != nullptr; block = block->after) {
-          Part part;
-          part.address = block->address;
-          part.size = block->size;
-          part.requested = block->allocated ? block->requested : 0;
-          part.allocated = block->allocated;
-          part.active = block->busy();
-          part.stream = block->stream;
-          parts.push_back(part);
+        const auto end = pool.blocks.lower_bound(address + segment.size);
+        for (auto at = pool.blocks.find(address); at != end; ++at) {
+          const PoolBlock &block = at->second;
+          parts.push_back({block.address, block.size, block.allocated ? block.requested : 0, block.allocated,
+                           block.busy(), block.stream});
         }
-        visit(entry.second, *segment, parts);
+        visit(pool, segment, parts);
       }
     }
   }
@@ -337,14 +323,6 @@ class Pools {
     return pool;
   }
 
-  template <class Visit>
-  void each_block(PoolId id, Visit visit) const {
-    const auto at = pools_.find(id);
-    if (at == pools_.end()) return;
-    for (const auto &segment : at->second.segments)
-      for (const PoolBlock *block = segment->first; block != nullptr; block = block->after) visit(*block);
-  }
-
   static PoolBlock *fit(Pool &pool, bool small, uint64_t size, Stream stream) {
     PoolBlock key;
     key.stream = stream;
@@ -357,22 +335,24 @@ class Pools {
     return block;
   }
 
+  // A free block that is in no set.
+  static PoolBlock *add(Segment &segment, uint64_t address, uint64_t size, Stream stream) {
+    PoolBlock &block = segment.pool->blocks[address];
+    block.address = address;
+    block.size = size;
+    block.stream = stream;
+    block.segment = &segment;
+    return &block;
+  }
+
   // Takes the first bytes of a free block that is in no set.
   static PoolBlock *use(PoolBlock *block, uint64_t size, uint64_t requested) {
-    Pool &pool = *block->segment->pool;
+    Segment &segment = *block->segment;
+    Pool &pool = *segment.pool;
     const uint64_t rest = block->size - size;
-    if (!pool.no_split && rest >= (block->segment->small ? kRound : kSmallSize + 1)) {
-      auto *remainder = new PoolBlock;
-      remainder->address = block->address + size;
-      remainder->size = rest;
-      remainder->stream = block->stream;
-      remainder->segment = block->segment;
-      remainder->before = block;
-      remainder->after = block->after;
-      if (block->after != nullptr) block->after->before = remainder;
-      block->after = remainder;
+    if (!pool.no_split && rest >= (segment.small ? kRound : kSmallSize + 1)) {
       block->size = size;
-      pool.free_blocks[block->segment->small].insert(remainder);
+      pool.free_blocks[segment.small].insert(add(segment, block->address + size, rest, block->stream));
     }
     block->allocated = true;
     block->requested = requested;
@@ -380,54 +360,28 @@ class Pools {
   }
 
   // Puts a free block into its pool's set, joined with free neighbours.
-  void put(PoolBlock *block) {
+  static void put(PoolBlock *block) {
     Segment &segment = *block->segment;
+    auto &blocks = segment.pool->blocks;
     auto &free_blocks = segment.pool->free_blocks[segment.small];
-    block->requested = 0;
-    if (PoolBlock *before = block->before; before != nullptr && !before->busy()) {
-      free_blocks.erase(before);
-      before->size += block->size;
-      before->after = block->after;
-      if (block->after != nullptr) block->after->before = before;
-      delete block;
-      block = before;
+    const auto join = [&](auto first, auto second) {
+      if (first->second.segment != &segment || second->second.segment != &segment) return first;
+      if (first->second.busy() || second->second.busy()) return first;
+      free_blocks.erase(&first->second);
+      free_blocks.erase(&second->second);
+      first->second.size += second->second.size;
+      blocks.erase(second);
+      return first;
+    };
+    auto at = blocks.find(block->address);
+    at->second.requested = 0;
+    if (const auto after = std::next(at); after != blocks.end()) join(at, after);
+    if (at != blocks.begin()) {
+      const uint64_t address = at->first;
+      const auto before = join(std::prev(at), at);
+      if (blocks.count(address) == 0) at = before;
     }
-    if (PoolBlock *after = block->after; after != nullptr && !after->busy()) {
-      free_blocks.erase(after);
-      block->size += after->size;
-      block->after = after->after;
-      if (after->after != nullptr) after->after->before = block;
-      delete after;
-    }
-    free_blocks.insert(block);
-  }
-
-  PoolBlock *add(Segment &segment, const PoolState::Block &from, PoolBlock *last, std::vector<PoolBlock *> *made) {
-    auto *block = new PoolBlock;
-    block->address = from.address;
-    block->size = from.size;
-    block->requested = from.requested;
-    block->stream = from.stream;
-    block->segment = &segment;
-    block->allocated = from.allocated;
-    block->before = last;
-    if (last != nullptr)
-      last->after = block;
-    else
-      segment.first = block;
-    if (from.allocated) {
-      made->push_back(block);
-    } else if (last != nullptr && !last->allocated) {  // the state had a block there that a stream still used
-      segment.pool->free_blocks[segment.small].erase(last);
-      last->size += block->size;
-      last->after = nullptr;
-      delete block;
-      block = last;
-      segment.pool->free_blocks[segment.small].insert(block);
-    } else {
-      segment.pool->free_blocks[segment.small].insert(block);
-    }
-    return block;
+    free_blocks.insert(&at->second);
   }
 
   // True: no stream uses the block any more.
@@ -448,7 +402,7 @@ class Pools {
     deferred.swap(deferred_);
     for (PoolBlock *block : deferred)
       if (record_events(block)) done(block);
-    std::deque<Pending> waiting;
+    std::vector<Pending> waiting;
     for (const Pending &pending : pending_) {
       if (!backing_.passed(pending.event, wait)) {
         waiting.push_back(pending);
@@ -473,7 +427,7 @@ class Pools {
   mutable std::mutex mutex_;
   Backing &backing_;
   std::map<PoolId, Pool> pools_;
-  std::deque<Pending> pending_;
+  std::vector<Pending> pending_;
   std::vector<PoolBlock *> deferred_;
 };
 

@@ -48,29 +48,34 @@ Status HostViews::reserve(uint64_t size, uint64_t alignment, void **out) {
                 "The host has no memory to note the views of device memory; free memory.");
   void *base = nullptr;
   GMM_TRY(os::reserve(2 * size, alignment, &base));
-  const uint64_t at = reinterpret_cast<uintptr_t>(base);
-  uint64_t place = ranges_.size();
-  ranges_.push_back_reserved(Range{});
-  for (; place > 0 && ranges_[place - 1].base > at; --place) ranges_[place] = ranges_[place - 1];
-  ranges_[place] = Range{at, size, size};
-  table_.set(ranges_.data(), ranges_.size());
+  insert(reinterpret_cast<uintptr_t>(base), size);
   list();
   *out = base;
   return Status();
 }
 
+// The table and the list have room.
+void HostViews::insert(uintptr_t base, uint64_t size) {
+  uint64_t place = ranges_.size();
+  ranges_.push_back_reserved(Range{});
+  for (; place > 0 && ranges_[place - 1].base > base; --place) ranges_[place] = ranges_[place - 1];
+  ranges_[place] = Range{base, size, size};
+  table_.set(ranges_.data(), ranges_.size());
+}
+
 Status HostViews::unreserve(void *base, uint64_t size) {
+  const uintptr_t at = reinterpret_cast<uintptr_t>(base);
   LockGuard guard(mutex_);
-  uint64_t place = 0;
-  while (place < ranges_.size() && ranges_[place].base != reinterpret_cast<uintptr_t>(base)) ++place;
-  if (place == ranges_.size()) return os::unmap(base, 2 * size);
-  // The table forgets the addresses first. Once they are unmapped, malloc() may get them, and a search that still found
-  // them would send a copy behind that block.
-  const Range range = ranges_[place];
-  ranges_.erase(place);
+  for (uint64_t i = 0; i < ranges_.size(); ++i)
+    if (ranges_[i].base == at) {
+      ranges_.erase(i);
+      break;
+    }
+  // The table forgets the addresses first. As soon as they are unmapped, another thread of the program may get them
+  // from malloc(), and its copies must not be redirected.
   table_.set(ranges_.data(), ranges_.size());
   const Status status = os::unmap(base, 2 * size);
-  if (!status.ok() && ranges_.insert(place, range)) table_.set(ranges_.data(), ranges_.size());
+  if (!status.ok()) insert(at, size);
   return status;
 }
 

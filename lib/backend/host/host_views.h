@@ -40,6 +40,7 @@ class HostViews {
   void *own(const void *address) const;
 
  private:
+  void insert(uintptr_t base, uint64_t size);
   void list();
   bool find(const void *address, void **out) const;
 

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Capture heaps: made at the first allocation in a capture, ended when graph and blocks are gone. See
 // engine/heap/capture.h.
-#include "base/thread.h"
 #include "engine/context/context.h"
-#include "engine/heap/capture.h"
 
 namespace gmm {
 
@@ -26,22 +24,19 @@ Status Context::enter_capture(Heap &parent, gmm_stream stream, Heap **out) {
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the heap of a graph capture.");
   HeapOptions options = parent.options();
   options.capture = capture.id;
+  GraphLife *graph = GraphLife::make();
+  if (graph == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to know the end of a graph.");
   gmm_heap *heap = nullptr;
-  GMM_TRY(make_heap(options, GMM_NO_LIMIT, &heap));
-  heap->capture.parent = &parent;
-  heap->quotas().each[5] = &parent.own_quota();
-  heap->capture.users.store(1, std::memory_order_relaxed);
-  heap->capture.graph = GraphLife::make();
-  Status status = heap->capture.graph != nullptr
-                      ? heap->capture.graph->tie(*core.backend, options.device, capture.graph)
-                      : fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to know the end of a graph.");
+  Status status = graph->tie(*core.backend, options.device, capture.graph);
+  if (status.ok()) status = make_heap(options, GMM_NO_LIMIT, &heap);
   if (!status.ok()) {
-    MessageGuard message_guard;
-    while (!heaps.begin_end(*heap)) yield_thread();  // a held pause of every tag
-    heaps.finish_end(*heap, true);
-    end_capture_heap(heap);
+    graph->release();
     return status;
   }
+  heap->capture.parent = &parent;
+  heap->capture.graph = graph;
+  heap->quotas().each[5] = &parent.own_quota();
+  heap->capture.users.store(1, std::memory_order_relaxed);
   captures.heaps.push_back_reserved(heap);
   *out = heap;
   return Status();
@@ -52,7 +47,7 @@ void Context::end_capture_heap(Heap *heap) {
   if (!heap->close(true).ok())
     core.log.write(LogLevel::kError, "Memory of a graph could not be given back: %s", last_message());
   // Counters of a heap do not go backwards.
-  if (heap->capture.parent != nullptr) heap->capture.parent->caches.add_calls(heap->totals());
+  if (heap->capture.parent != nullptr) heap->capture.parent->caches().add_calls(heap->totals());
   if (heap->capture.graph != nullptr) heap->capture.graph->release();
   retire(static_cast<gmm_heap *>(heap));
 }

@@ -11,7 +11,6 @@
 #include "base/os_memory.h"
 #include "base/process.h"
 #include "base/thread_record.h"
-#include "engine/heap/capture.h"
 #include "engine/heap/thread_cache.h"
 #include "engine/trace/leak_report.h"
 
@@ -358,7 +357,7 @@ Status Context::trim_and_retry(Status status, const char *what, Heap &heap, uint
     status = again();
   }
   if (status.ok()) return status;
-  heap.caches.count_failure();
+  heap.caches().count_failure();
   return Limits::explain(status, what, heap, size, tags);
 }
 
@@ -425,7 +424,7 @@ Status Context::trim(const gmm_scope_desc &scope, uint64_t *bytes) {
                   keep_first(&first, [&] { return heap.drain_caches(true); });
                   heap.free_held_for_importers();
                   pauser.give_up_freed(heap);
-                  keep_first(&first, [&] { return heap.reclaim().release(UINT64_MAX, true, bytes); });
+                  keep_first(&first, [&] { return heap.release(UINT64_MAX, true, bytes); });
                   return Status();
                 })
       .ignore();
@@ -466,13 +465,15 @@ Status Context::reset() {
   gmm_scope_desc everything = {};
   GMM_TRY(heaps.for_each(everything, [&](Heap &heap) -> Status {
     LockGuard guard(heap.mutex);
-    if (heap.streams().any_capturing())
+    if (heap.any_capturing())
       return fail(GMM_ERROR_CAPTURING, "gmm_reset(): a stream is being captured; end the capture first.");
-    for (Region *region = heap.regions().front(); region != nullptr; region = heap.regions().next(region))
-      for (Extent *extent = region->extents.front(); extent != nullptr; extent = region->extents.next(extent))
-        if (extent->importers.load(std::memory_order_acquire) != 0)
-          return fail(GMM_ERROR_BUSY, "gmm_reset(): importers hold memory; let them close it first.");
-    return Status();
+    bool is_imported = false;
+    heap.for_each_region([&](Region &region) {
+      for (Extent *extent = region.extents.front(); extent != nullptr; extent = region.extents.next(extent))
+        is_imported = is_imported || extent->importers.load(std::memory_order_acquire) != 0;
+    });
+    return is_imported ? fail(GMM_ERROR_BUSY, "gmm_reset(): importers hold memory; let them close it first.")
+                       : Status();
   }));
   for (uint32_t i = 0; i < device_count; ++i) GMM_TRY(core.backend->synchronize(Device{static_cast<int32_t>(i)}));
   GMM_TRY(heaps.for_each(everything, [&](Heap &heap) -> Status { return heap.reset(); }));

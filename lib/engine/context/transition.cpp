@@ -68,7 +68,7 @@ Status move(Context &context, void *memory, Device location, uint32_t flags, gmm
   });
   Status status = calls.prepare();
   if (status.ok() && calls.any()) status = core.backend->synchronize(device);
-  if (status.ok()) status = calls.losing();
+  if (status.ok()) calls.losing();
   if (status.ok()) status = move(core, memory, location, flags, stream);
   calls.end(status, true);
   return status;
@@ -100,7 +100,7 @@ Status compact(Context &context, const gmm_scope_desc &scope, const gmm_compact_
   Status status = calls.prepare();
   for (uint32_t i = 0; i < context.device_count && status.ok() && calls.any(); ++i)
     status = context.core.backend->synchronize(Device{static_cast<int32_t>(i)});
-  if (status.ok()) status = calls.losing();
+  if (status.ok()) calls.losing();
   if (status.ok()) status = context.compact(scope, desc, out);
   calls.end(status, true);
   return status;

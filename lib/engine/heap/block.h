@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a live block is, for every function that takes an address anywhere inside one.
+// The description of a live block, for every function that takes an address anywhere inside one.
 #ifndef GMM_ENGINE_HEAP_BLOCK_H
 #define GMM_ENGINE_HEAP_BLOCK_H
 
@@ -22,7 +22,7 @@ struct Block {
 
 // Finds the live block around an address. UNKNOWN_POINTER or ALREADY_FREED, with `operation` in the message. No lock.
 Status find_block(const Core &core, const void *address, const char *operation, Block *out);
-// The same without a message: false when there is none.
+// Finds it without a message: false when there is none.
 bool find_block(const Core &core, const void *address, Block *out);
 // "DEVICE", "VMM", "HOST" or "MANAGED", for messages.
 const char *kind_name(Kind kind);

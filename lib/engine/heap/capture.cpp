@@ -35,4 +35,44 @@ Status GraphLife::tie(Backend &backend, Device device, void *graph) {
   return backend.at_end_of_graph(device, graph, on_end, this);
 }
 
+CaptureHeaps::CaptureHeaps(const HostAllocator &allocator) : heaps(allocator), seen_(GraphLife::ended()) {}
+
+bool CaptureHeaps::any_ended() const {
+  return seen_.load(std::memory_order_relaxed) != GraphLife::ended() || ended_.load(std::memory_order_relaxed) != 0;
+}
+
+bool CaptureHeaps::may_end(Heap &heap) {
+  return heap.capture.graph->over() && heap.capture.users.load(std::memory_order_acquire) == 0 &&
+         heap.totals().extents == 0;
+}
+
+void CaptureHeaps::release_ended() {
+  if (seen_.load(std::memory_order_relaxed) == GraphLife::ended() && holding_.load(std::memory_order_relaxed) == 0)
+    return;
+  if (!mutex.try_lock()) return;
+  release_ended_locked(false);
+  mutex.unlock();
+}
+
+void CaptureHeaps::release_ended_locked(bool may_wait) {
+  MessageGuard message_guard;
+  seen_.store(GraphLife::ended(), std::memory_order_relaxed);
+  uint32_t ended = 0, holding = 0;
+  for (Heap *heap : heaps) {
+    if (!heap->capture.graph->over()) continue;
+    ++ended;
+    // Memory that cannot go now is offered again at the next occasion, until the heap is empty.
+    if (heap->capture.users.load(std::memory_order_acquire) == 0 && (may_wait || !heap->mutex.has_operation())) {
+      heap->end_of_graph();
+      heap->drain_caches(false).ignore();
+      heap->free_held_for_importers();
+      uint64_t released = 0;
+      heap->release(UINT64_MAX, false, &released).ignore();
+    }
+    if (!may_end(*heap)) ++holding;
+  }
+  ended_.store(ended, std::memory_order_relaxed);
+  holding_.store(holding, std::memory_order_relaxed);
+}
+
 }  // namespace gmm

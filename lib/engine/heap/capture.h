@@ -18,12 +18,15 @@
 // take no memory from each other.
 //
 // Capture mode. Every driver call that a capture forbids runs in the relaxed mode of the thread (CaptureGuard).
+//
+// Lock: CaptureHeaps::mutex, before every other lock of the context. Counters are read without it.
 #ifndef GMM_ENGINE_HEAP_CAPTURE_H
 #define GMM_ENGINE_HEAP_CAPTURE_H
 
 #include <atomic>
 #include <cstdint>
 
+#include "base/vector.h"
 #include "engine/heap/heap.h"
 
 namespace gmm {
@@ -39,13 +42,39 @@ class GraphLife {
   bool over() const { return over_.load(std::memory_order_acquire); }
   void release();
 
-  // How many graphs have ended in this process: another number says that it is worth to look.
+  // How many graphs have ended in this process: another number means that some heap may end.
   static uint64_t ended();
 
  private:
   static void on_end(void *self);
   std::atomic<uint32_t> references_{1};
   std::atomic<bool> over_{false};
+};
+
+// The capture heaps of a context, and the memory of those whose graph has ended. The context makes a capture heap at the
+// first allocation in a capture, and ends it when graph and memory are gone.
+// Callers: the context, and Heap before it grows.
+class CaptureHeaps {
+ public:
+  explicit CaptureHeaps(const HostAllocator &allocator);
+
+  // Before a heap grows, without a lock: memory of graphs that are gone goes back to the driver, as far as the work is
+  // done that may use it. Never waits: passes by heaps that an operation has, as a pause does.
+  void release_ended();
+  // As release_ended(), with `mutex` held. may_wait: for an operation that has such a heap.
+  void release_ended_locked(bool may_wait = true);
+  // Whether a graph ended since the last look, or a heap of one is still listed.
+  bool any_ended() const;
+  // Whether the heap's graph is gone, and nobody uses the heap and it holds nothing. With `mutex` held.
+  static bool may_end(Heap &heap);
+
+  Mutex mutex{LockRank::kCaptureHeaps};
+  Vector<Heap *> heaps;
+
+ private:
+  std::atomic<uint64_t> seen_;        // graphs that had ended at the last look
+  std::atomic<uint32_t> ended_{0};    // listed heaps whose graph was gone then
+  std::atomic<uint32_t> holding_{0};  // those of them that still held something
 };
 
 // Whether only the driver can say that no graph captures the stream: one comparison. False where no stream of the

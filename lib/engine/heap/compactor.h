@@ -10,10 +10,19 @@
 // fresh region. Each move makes it longer, so the next step finds it again, and nothing moves back and forth.
 // Order. The smallest runs go first, and the largest run last. That one would be cut in two for a while. So it moves
 // only where the budget reaches for all of it.
-// Failure. Each move is undone by Extents, or done. What was done before it stays.
+// Failure. Each move is undone by Extents, or done. The moves before it stay.
 //
-// Lock: the heap's, held by the caller of every function. A step ends after kSlice bytes, so the lock is free again
-// soon.
+// GMM_COMPACT_LIVE. The free part of extents with live blocks goes back, too.
+// The driver takes back and maps whole handles only. So what an extent holds of live memory is copied to new pages, in
+// pieces of kExtentAlignment and their multiples. These are mapped at the same addresses, and the old pages go. Nobody
+// may use the memory during the call.
+//
+// Extents of which less than half is free stay: the copy and the further handles cost more than they give. Extents
+// stay, too, that importers hold or whose blocks are exported, of which the backup keeps contents, and that gmm_move()
+// put elsewhere. Dedicated blocks and regions of one driver allocation have no free part.
+//
+// Lock: the heap's, held by the caller of every function; an operation's for evacuate(), which waits for the device. A
+// step ends after kSlice bytes, so the lock is free again soon.
 // Caller: Heap.
 #ifndef GMM_ENGINE_HEAP_COMPACTOR_H
 #define GMM_ENGINE_HEAP_COMPACTOR_H
@@ -21,13 +30,11 @@
 #include <cstdint>
 
 #include "base/process.h"
-#include "engine/heap/extents.h"
-#include "engine/heap/reclaim.h"
-#include "engine/heap/stream_order.h"
+#include "engine/heap/heap_part.h"
 
 namespace gmm {
 
-// What a call of gmm_compact() may still do, and what it did.
+// The rest of the budget of a call of gmm_compact(), and what the call did.
 struct Compaction {
   uint64_t bytes_left = UINT64_MAX;  // to move and to give back
   uint64_t deadline = UINT64_MAX;    // a monotonic_us(); UINT64_MAX: none
@@ -41,25 +48,29 @@ struct Compaction {
   }
 };
 
-class Compactor {
+class Compactor : HeapPart {
  public:
-  Compactor(Core &core, const HeapOptions &options, Runs &runs, StreamOrder &streams, Extents &extents,
-            Reclaim &reclaim, GrowthPolicy &policy)
-      : core_(core),
-        options_(options),
-        runs_(runs),
-        streams_(streams),
-        extents_(extents),
-        reclaim_(reclaim),
-        policy_(policy) {}
+  using HeapPart::HeapPart;
 
-  // Before the steps: what streams are done with becomes free for all. False: a graph capture or gmm_defer_begin()
+  // Call it before the steps: memory that streams have finished with becomes free for all. False: a graph capture or gmm_defer_begin()
   // holds the memory.
   bool begin();
   // Whether neither a graph capture nor gmm_defer_begin() stands in the way.
   bool is_undisturbed() { return may_compact() && !streams_.any_capturing(); }
   // One step. *more: it did something, and another one may.
   Status step(Compaction *work, bool *more);
+
+  // --- GMM_COMPACT_LIVE --------------------------------------------------------------------------------------------
+  // An extent and the first span that reaches into it.
+  struct Choice {
+    Extent *extent = nullptr;  // NULL: there is none
+    Span *first = nullptr;
+    uint64_t free_bytes = 0;  // that go back
+  };
+  // The extent of which the largest part is free, within the budget and above the reserve. Valid for as long as the
+  // lock is held.
+  Choice choose(const Compaction &work);
+  Status evacuate(const Choice &choice, Compaction *work);
 
  private:
   static constexpr uint64_t kSlice = uint64_t{32} << 20;
@@ -75,14 +86,12 @@ class Compactor {
   Status find_target(uint64_t all, Target *out);
   Status move_run(Span *run, Target *target, Compaction *work, uint64_t *done);
   Status move(Extent *extent, Span *run, Target *target);
-
-  Core &core_;
-  const HeapOptions &options_;
-  Runs &runs_;
-  StreamOrder &streams_;
-  Extents &extents_;
-  Reclaim &reclaim_;
-  GrowthPolicy &policy_;
+  static bool is_free(const Span &span) { return span.is(SpanState::kFree) && span.streams == 0; }
+  // The part of a free span that lies in the extent and can go.
+  static ByteRange free_part(const Span &span, const Extent &extent);
+  bool may_evacuate(const Extent &extent) const;
+  bool has_exports(const Choice &choice);
+  Status cut(const Choice &choice, Vector<Span *> *holes, Vector<Extents::Piece> *pieces);
 };
 
 }  // namespace gmm

@@ -117,27 +117,24 @@ void Decommit::round(uint64_t now, uint64_t age) {
       heaps_.leave(number);
     }
   }
-  // Once a context, as what the driver refuses it may refuse every round. Without the lock: the callback is the
+  // One line a context, as the driver may refuse the same memory every round. Without the lock: the callback is the
   // program's.
   if (refused && !complained_.exchange(true, std::memory_order_relaxed))
     core_.log.write(LogLevel::kWarning, "Idle memory could not be given back, and is offered again later: %s",
                     last_message());
 }
 
+// In slices, between which the heap's lock is free.
 void Decommit::round_of(Heap &heap, uint64_t now, uint64_t age, bool *refused) {
   if (heap.mutex.has_operation()) return;
   heap.free_held_for_importers();
-  uint64_t may_go = heap.reclaim().look_for_idle(now, age);
-  while (!disturbed() && give_back(heap, now, age, &may_go, refused)) yield_thread();
-}
-
-// One slice of what may go. False when there is no more to do.
-bool Decommit::give_back(Heap &heap, uint64_t now, uint64_t age, uint64_t *may_go, bool *refused) {
-  uint64_t released = 0;
-  const Status status = heap.reclaim().release_idle(now, age, *may_go, kSlice, &released);
-  *may_go = *may_go < released ? 0 : *may_go - released;
-  if (!status.ok()) *refused = true;
-  return status.ok() && released != 0 && *may_go != 0;
+  for (uint64_t may_go = heap.look_for_idle(now, age); !disturbed(); yield_thread()) {
+    uint64_t released = 0;
+    const Status status = heap.release_idle(now, age, may_go, kSlice, &released);
+    if (!status.ok()) *refused = true;
+    if (!status.ok() || released == 0 || released >= may_go) return;
+    may_go -= released;
+  }
 }
 
 }  // namespace gmm

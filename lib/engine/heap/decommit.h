@@ -23,7 +23,7 @@ class Decommit {
   Decommit(const Decommit &) = delete;
   Decommit &operator=(const Decommit &) = delete;
 
-  // What GMM_DECOMMIT_AFTER_MS says, else never: what GMM_DECOMMIT_DEFAULT stands for. INVALID_VALUE when it says
+  // Reads the age that GMM_DECOMMIT_DEFAULT stands for: GMM_DECOMMIT_AFTER_MS, else never. INVALID_VALUE when it says
   // neither.
   Status init();
   // Milliseconds, GMM_DECOMMIT_DEFAULT or GMM_DECOMMIT_NEVER. Starts or ends the thread. The caller holds no lock.
@@ -46,7 +46,6 @@ class Decommit {
   void run();
   bool disturbed() const;
   void round_of(Heap &heap, uint64_t now, uint64_t age, bool *refused);
-  bool give_back(Heap &heap, uint64_t now, uint64_t age, uint64_t *may_go, bool *refused);
 
   Core &core_;
   HeapSet &heaps_;

@@ -224,14 +224,14 @@ void Extents::begin_extent(Extent *extent, PhysicalHandle handle) {
 void Extents::place(Extent *extent, ByteRange range, Region *region) {
   extent->base.store(range.base, std::memory_order_relaxed);
   extent->size.store(range.size, std::memory_order_relaxed);
-  // Never that of an extent that was exported.
+  // An extent that was exported has another id.
   extent->id = core_.next_extent_id.fetch_add(1, std::memory_order_relaxed);
   extent->region.store(region, std::memory_order_release);
   region->extents.push_back(extent);
   core_.page_map.set_extent(range.base, range.size, extent);
 }
 
-// What is mapped at the span is this extent, and free.
+// The extent is mapped at the span, and free.
 void Extents::join(Fill *fill, Span *span, Extent *extent) {
   place(extent, *span);
   span->state.store(SpanState::kFree, std::memory_order_relaxed);

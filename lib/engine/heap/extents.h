@@ -5,7 +5,7 @@
 // kinds), and the number of extents.
 // Invariants, whenever the lock is free: every address of a region that is not unbacked lies in one extent, and the
 // page map names it. The quotas hold the bytes of the extents that have a handle or a mapping.
-// A failure leaves everything as it was. What the driver refuses to take back goes to the deferred release.
+// A failure leaves everything as it was. A thing that the driver refuses to take back goes to the deferred release.
 // Lock: the heap's, held by the caller of every function.
 // Callers: Growth, which says how much and where, Reclaim and PausedRegions, which say what goes, and Heap::close().
 #ifndef GMM_ENGINE_HEAP_EXTENTS_H
@@ -16,18 +16,30 @@
 #include "base/status.h"
 #include "engine/backup/store.h"
 #include "engine/heap/heap_options.h"
-#include "engine/heap/release_rule.h"
 #include "engine/heap/runs.h"
 #include "engine/limits/quota.h"
 #include "engine/space/core.h"
 
 namespace gmm {
 
+// Which free extents may go back to the driver.
+struct ReleaseRule {
+  uint64_t at_most = UINT64_MAX;  // bytes in all, never more
+  // Only idle memory: Reclaim's newest look, the time and the age. 0: all free memory.
+  uint64_t look = 0, now = 0, age = 0;
+  bool bounds_dedicated = false;  // dedicated blocks count, too; else they go in any case
+  bool allows(const Extent &extent, uint64_t released) const {
+    if (size_of(extent) > at_most || released > at_most - size_of(extent)) return false;
+    return look == 0 ||
+           (extent.idle.look == look && extent.idle.extent_id == extent.id && now - extent.idle.free_since >= age);
+  }
+};
+
 class Extents {
  public:
   // Unbacked addresses that are being backed from their start.
   struct Fill {
-    Span *hole = nullptr;    // what is left of them, in no list; NULL when used up
+    Span *hole = nullptr;    // the rest of them, in no list; NULL when used up
     Span *filled = nullptr;  // the free run made so far, in no list
     uint64_t bytes = 0;      // of it
   };
@@ -42,7 +54,7 @@ class Extents {
   // VMM: reserves addresses for a region, which one unbacked span in no list covers: `bytes`, or up to `at_most` where
   // these can be had.
   Status reserve(uint64_t bytes, uint64_t at_most, Region **out);
-  // Of a region that is backed bit by bit: addresses cost next to nothing.
+  // The size of a region that is backed bit by bit: addresses cost next to nothing.
   static constexpr uint64_t kRegionSize = uint64_t{32} << 30;
   // A region of one driver allocation, which one free span in no list covers. Charged by the caller.
   // `comm`: memory for network libraries, which is VMM and dedicated.
@@ -62,9 +74,9 @@ class Extents {
   // not made is refunded.
   Status add(Fill *fill, uint64_t bytes, uint64_t each);
   // Maps an extent that lies in a listed free run to the start of the hole. A refusal of the driver leaves it where it
-  // was. What is left of the run before it is the same span. `run` may be the one of before another move, which cut it.
+  // was. The rest of the run before it is the same span. `run` may be the one of before another move, which cut it.
   Status move(Extent *extent, Span *run, Fill *fill);
-  // Returns an extent out of a free run that is in no list. What is left of the run before it is listed; *rest is what
+  // Returns an extent out of a free run that is in no list. The rest of the run before it is listed; *rest is what
   // follows, in no list.
   Status release(Extent *extent, Span *run, Span **rest);
   // Returns every extent that lies whole in the listed run and that no importer has, until *released reaches
@@ -77,12 +89,12 @@ class Extents {
     Extent *extent = nullptr;  // that has them: the old one for the first piece
   };
   // Copies pieces of an extent, in address order, to new pages, maps these at the same addresses and returns the old
-  // pages. Every piece is an extent then. What lies between them has no memory any more. The call waits for the device.
+  // pages. Every piece is an extent then. The addresses between them have no memory any more. The call waits for the device.
   // A failure leaves everything as it was. The new pages are charged only as they replace the old ones.
   Status evacuate(Extent *extent, Vector<Piece> *pieces);
-  // Makes two neighbours without a handle one, with what is kept of both. False: that cannot be told.
+  // Makes two neighbours without a handle one, with the kept contents of both. False: they cannot be joined.
   bool merge(Extent *into, Extent *from);
-  // Memory was freed: what is kept of active memory is not true of its successor, and of paused memory nobody wants it
+  // Memory was freed: contents kept of active memory are not those of its next block, and of paused memory nobody wants them
   // back. `run` is the free run around it: what was kept together with its free neighbours goes, too.
   void forget_contents(ByteRange freed, const Span &run);
 
@@ -102,7 +114,7 @@ class Extents {
   // Makes the first use of memory cheap: takes the pages of the system behind it, and room in the page map for blocks
   // that begin and end anywhere. OUT_OF_MEMORY or OUT_OF_HOST_MEMORY.
   Status touch(uintptr_t base, uint64_t size);
-  // The same for all that pooled_bytes() counts.
+  // Touches all memory that pooled_bytes() counts.
   Status touch_all();
 
   // Bytes of extents that are paused. The pauser counts what it pauses and resumes.

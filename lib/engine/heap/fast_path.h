@@ -90,7 +90,7 @@ inline __attribute__((always_inline)) bool find_start(const Core &core, const vo
   uint64_t bytes = span->block_size.load(std::memory_order_relaxed);
   uint32_t index = 0;
   if (bytes != 0) {
-    // A block of a slab starts where its number says. No number says so of an address outside of the slab.
+    // A block of a slab starts at its number times its size. No number gives an address outside of the slab.
     index = static_cast<uint32_t>((offset / kUnit * span->reciprocal.load(std::memory_order_relaxed)) >> 24);
     if (__builtin_expect(index * bytes != offset || index >= span->block_count.load(std::memory_order_relaxed), 0))
       return false;

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/thread.h"
+#include "engine/heap/reclaim.h"
 
 namespace gmm {
 
@@ -30,7 +31,7 @@ uint64_t Growth::live_peak(uint64_t bytes) {
   return peak > paused ? peak - paused : 0;  // paused blocks are live and hold nothing
 }
 
-// Of each extent when `bytes` are taken for a block. None is smaller than the program said, unless `bytes` are.
+// The size of each extent when `bytes` are taken for a block. None is smaller than the program said, unless `bytes` are.
 uint64_t Growth::extent_size(uint64_t bytes, uint64_t block) const {
   const uint64_t least = Extents::rounded(options_.minimum_extent);
   uint64_t size = policy_.extent_size(own_quota_.held(), bytes, block);
@@ -101,12 +102,7 @@ Status Growth::grow(uint64_t bytes, uint64_t alignment, StreamKey key, RunUse us
     return status;
   }
   if (!status.ok()) {
-    // What was made goes back at once: others may need it. The driver's refusal of that only keeps it here.
-    MessageGuard message_guard;
-    uint64_t released = 0;
-    const uint64_t made = fill.bytes - moved;
-    runs_.list(fill.filled);
-    if (made != 0) extents_.release_in(fill.filled, made, &released, nullptr).ignore();
+    give_up(fill.filled, fill.bytes - moved);
     return status;
   }
   *out = with_neighbours(fill.filled, key);
@@ -129,35 +125,28 @@ Status Growth::reserve(uint64_t bytes) {
   const uint64_t missing = Extents::rounded(bytes - held);
   uint64_t wanted = missing;
   GMM_TRY(charge(missing, &wanted));
-  return options_.whole_regions() ? reserve_by_allocation(missing) : reserve_by_extents(missing);
-}
-
-// Charged by the caller, as the next one. One allocation, as a block lies in one.
-Status Growth::reserve_by_allocation(uint64_t bytes) {
   Span *run = nullptr;
-  if (Status status = extents_.allocate(bytes, false, &run); !status.ok()) {
-    quotas_.refund(bytes);
-    return status;
-  }
-  const Status status = extents_.touch(run->begin(), bytes);
+  Status status = options_.whole_regions() ? reserve_allocation(missing, &run) : reserve_extents(missing, &run);
+  if (status.ok()) status = extents_.touch(run->begin(), run->bytes());
   if (status.ok()) {
-    runs_.list(run);
+    runs_.make_free(run);
     return status;
   }
+  if (run != nullptr) give_up(run, run->bytes());
   MessageGuard message_guard;
-  // It is refunded. What the driver refuses to take back stays, and a trim offers it again.
-  if (options_.kind == Kind::kVmm) {
-    uint64_t released = 0;
-    runs_.list(run);
-    extents_.release_in(run, bytes, &released, nullptr).ignore();
-    extents_.end_empty_regions();
-  } else if (!extents_.deallocate(run->region).ok()) {
-    runs_.list(run);
-  }
+  extents_.end_empty_regions();
   return status;
 }
 
-Status Growth::reserve_by_extents(uint64_t bytes) {
+// The next two: charged by the caller. *out, in no list, is what was made, also where it is not all. One allocation, as
+// a block lies in one.
+Status Growth::reserve_allocation(uint64_t bytes, Span **out) {
+  const Status status = extents_.allocate(bytes, false, out);
+  if (!status.ok()) quotas_.refund(bytes);
+  return status;
+}
+
+Status Growth::reserve_extents(uint64_t bytes, Span **out) {
   // Where one run can hold them all: the smallest such hole, else a region of their own.
   Span *hole = nullptr;
   for (Span *each = runs_.holes().front(); each != nullptr; each = runs_.holes().next(each)) {
@@ -175,21 +164,23 @@ Status Growth::reserve_by_extents(uint64_t bytes) {
   Extents::Fill fill;
   fill.hole = hole;
   runs_.unlist(hole);
-  Status status = extents_.add(&fill, bytes, extent_size(bytes, 0));
+  const Status status = extents_.add(&fill, bytes, extent_size(bytes, 0));
   if (fill.hole != nullptr) runs_.make_hole(fill.hole);
-  if (status.ok()) status = extents_.touch(fill.filled->begin(), fill.filled->bytes());
-  if (status.ok()) {
-    runs_.make_free(fill.filled);
-    return status;
-  }
-  MessageGuard message_guard;
-  if (fill.filled != nullptr) {
-    uint64_t released = 0;
-    runs_.list(fill.filled);
-    extents_.release_in(fill.filled, fill.bytes, &released, nullptr).ignore();  // a refusal only keeps it here
-  }
-  extents_.end_empty_regions();
+  *out = fill.filled;
   return status;
+}
+
+// New memory, in no list, goes back, up to so many bytes: others may need it. It stays where the driver refuses that,
+// and a trim offers it again.
+void Growth::give_up(Span *run, uint64_t at_most) {
+  MessageGuard message_guard;
+  if (options_.kind != Kind::kVmm) {
+    if (!extents_.deallocate(run->region).ok()) runs_.list(run);
+    return;
+  }
+  uint64_t released = 0;
+  runs_.list(run);
+  if (at_most != 0) extents_.release_in(run, at_most, &released, nullptr).ignore();
 }
 
 // --- By one driver allocation ----------------------------------------------------------------------------------------
@@ -288,8 +279,8 @@ Span *Growth::with_neighbours(Span *run, StreamKey key) {
   return run;
 }
 
-// Moves free extents, whose work is done, to the hole: `wanted` bytes or somewhat more. What cannot be moved stays, and
-// what the budget does not pay, unless it must.
+// Moves free extents, whose work is done, to the hole: `wanted` bytes or somewhat more. An extent that cannot be moved stays, and
+// one that the budget does not pay, unless it must.
 void Growth::move_free_extents(Extents::Fill *fill, uint64_t wanted, uint64_t block, uint64_t own, bool must) {
   if (streams_.held_for_graph()) return;
   MessageGuard message_guard;
@@ -299,7 +290,7 @@ void Growth::move_free_extents(Extents::Fill *fill, uint64_t wanted, uint64_t bl
   const Span *before = first->before, *after = fill->hole->after;
   const bool joins = before != nullptr && before->is(SpanState::kFree) && (before->streams & ~own) == 0;
   const uintptr_t begin = joins ? before->begin() : first->begin();
-  // What touches the hole stays in any case: as a hole of its own it would become one with that, which is being filled.
+  // An extent that touches the hole stays: as a hole of its own it would become one with the hole that is being filled.
   const uintptr_t stays_before = std::max(begin + block, fill->hole->end() + 1);
   const auto may_move = [&](const Span *run) { return run->bytes() >= kExtentAlignment && run != before; };
   uint64_t bits = 0;
@@ -311,7 +302,7 @@ void Growth::move_free_extents(Extents::Fill *fill, uint64_t wanted, uint64_t bl
     Extent *extent;
     Span *run;
   };
-  // The largest first, and those of a run from its end on: what is left of it is the same span then.
+  // The largest first, and those of a run from its end on: the rest of it is the same span then.
   Vector<Movable> all(core_.allocator);
   runs_.free().for_each([&](Span *run) {
     if (!may_move(run) || !streams_.is_done(run)) return;

@@ -13,36 +13,18 @@
 
 #include <cstdint>
 
-#include "base/lock.h"
-#include "engine/heap/extents.h"
-#include "engine/heap/growth_policy.h"
-#include "engine/heap/heap_caches.h"
-#include "engine/heap/reclaim.h"
-#include "engine/heap/stream_order.h"
+#include "engine/heap/heap_part.h"
 
 namespace gmm {
 
-// What a run is wanted for. A slab's memory comes in extents of kExtentAlignment: small blocks that survive for long
+// The use that a run is wanted for. A slab's memory comes in extents of kExtentAlignment: small blocks that survive for long
 // keep one each, and not one of a size that grew with the heap. The driver's call costs little beside the many blocks
 // that such an extent has.
 enum class RunUse { kSlab, kBlock };
 
-class Growth {
+class Growth : HeapPart {
  public:
-  Growth(Core &core, const HeapOptions &options, OperationLock &mutex, const HeapCaches &caches, const Quotas &quotas,
-         const Quota &own_quota, Runs &runs, StreamOrder &streams, Extents &extents, Reclaim &reclaim,
-         GrowthPolicy &policy)
-      : core_(core),
-        options_(options),
-        mutex_(mutex),
-        caches_(caches),
-        quotas_(quotas),
-        own_quota_(own_quota),
-        runs_(runs),
-        streams_(streams),
-        extents_(extents),
-        reclaim_(reclaim),
-        policy_(policy) {}
+  using HeapPart::HeapPart;
 
   // Adds memory for a run of `bytes`, whole granules, where it takes least. *out is a listed free run that holds them,
   // with the neighbours that are free for this stream.
@@ -70,8 +52,9 @@ class Growth {
   bool in_small_extents(RunUse use) const {
     return use == RunUse::kSlab && options_.minimum_extent <= kExtentAlignment;
   }
-  Status reserve_by_allocation(uint64_t bytes);
-  Status reserve_by_extents(uint64_t bytes);
+  Status reserve_allocation(uint64_t bytes, Span **out);
+  Status reserve_extents(uint64_t bytes, Span **out);
+  void give_up(Span *run, uint64_t at_most);
   Status grow_by_allocation(uint64_t bytes, uint64_t step, bool dedicated, Span **out,
                             const CommTraits *comm = nullptr);
   uint64_t allocation_step() const;
@@ -79,18 +62,6 @@ class Growth {
   [[nodiscard]] bool take_edges(const Window &window, StreamKey key);
   void move_free_extents(Extents::Fill *fill, uint64_t wanted, uint64_t block, uint64_t own, bool must);
   Span *with_neighbours(Span *run, StreamKey key);
-
-  Core &core_;
-  const HeapOptions &options_;
-  OperationLock &mutex_;
-  const HeapCaches &caches_;
-  const Quotas &quotas_;
-  const Quota &own_quota_;
-  Runs &runs_;
-  StreamOrder &streams_;
-  Extents &extents_;
-  Reclaim &reclaim_;
-  GrowthPolicy &policy_;
 };
 
 }  // namespace gmm

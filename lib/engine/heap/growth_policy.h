@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // When a VMM heap asks the driver for more memory, how much, and when it moves free extents instead.
 //
-// Allowance. What a heap holds beyond the most bytes that were ever live at once is waste, so an allowance over that
+// Allowance. Memory beyond the most bytes that were ever live at once is waste, so an allowance over that
 // peak bounds it. The heap grows while it stays inside: new memory costs about as much as moving memory. Past the
 // allowance, whole free extents are mapped to the new addresses first, and only the rest is new.
 //
@@ -13,13 +13,13 @@
 // moves. With nothing left the heap grows. Questions to streams, drains of other threads' caches and waits have budgets
 // of the same form, which the blocks that come from the heap earn.
 //
-// A host far ahead of its device. Free memory moves when the work that used it is done, of which such a host finds
+// A host far ahead of its device. Free memory moves when the work that used it is done. Such a host finds
 // little. It has the largest allowance at once, and waits for the device before it grows past that.
 //
 // Extents. The driver's cost follows their number, so a heap that only grows takes them in steps. Before the first free
 // a very large block gets few large extents: these are a model's weights, which stay, and are paused handle by handle.
 // As many growths as blocks were freed, up to 16, take what is wanted: a step taken at the peak is waste for good.
-// Their extents are small, about 384 a heap and 48 a block. Only whole ones move, and what is free in an extent beside
+// Their extents are small, about 384 a heap and 48 a block. Only whole ones move, and free memory in an extent beside
 // a block stays where it is. In extents of 24 MiB that was 14% of a heap of 1.5 GiB. In small ones it is 1.5%, for ten
 // times as many moves. A model that is loaded later comes in steps and large extents again.
 #ifndef GMM_ENGINE_HEAP_GROWTH_POLICY_H
@@ -56,9 +56,9 @@ class GrowthPolicy {
   // another frees, the heap rather grows by what their caches hold than that every block takes such a round.
   bool may_drain() const { return drains_.left > 0; }
   void drained(uint32_t caches) { drains_.left -= int64_t{caches} * kDrainCost; }
-  // What the caches of idle threads hold together, before a heap that wants to grow empties them whatever that costs.
+  // The bytes that the caches of idle threads may hold together, before a heap that wants to grow empties them whatever that costs.
   static constexpr uint64_t kMostIdle = uint64_t{64} << 20;
-  // Whether streams may be asked what they are done with, and that so many were.
+  // Whether streams may be asked how far they are, and that so many were.
   bool may_ask() const { return questions_.left > 0; }
   void asked(uint32_t streams) { questions_.left -= int64_t{streams} * kQuestionCost; }
   // Whether an allocation may wait for work that is queued, and that it did.
@@ -85,7 +85,7 @@ class GrowthPolicy {
     if (behind_ || spent >= half) return most;
     return spent <= 0 ? least : least + (most - least) / 1024 * static_cast<uint64_t>(spent * 1024 / half);
   }
-  // Of `need` bytes, those to come from free extents.
+  // The part of `need` bytes that comes from free extents.
   uint64_t to_move(uint64_t held, uint64_t need, uint64_t peak_live) const {
     return !may_move() ? 0 : over(allowance(peak_live), held, need);
   }
@@ -105,7 +105,7 @@ class GrowthPolicy {
   }
   // The largest extent to make; a larger need is met by several, so that they can be moved one by one.
   static uint64_t largest_extent(uint64_t held) { return std::clamp(round(held / 192), kLargeExtent, kLargestExtent); }
-  // The same, for a block of this many bytes.
+  // The largest extent for a block of this many bytes.
   uint64_t largest_extent(uint64_t held, uint64_t block) const {
     if (freed_ == 0 && block >= kVeryLargeBlock) return kVeryLargeExtent;
     if (small_growths_ == 0) return largest_extent(held);
@@ -126,7 +126,7 @@ class GrowthPolicy {
   // 110 ns, and 64 KiB are read in 14 ns.
   static constexpr int64_t kMoveCost = 40'000, kQuestionCost = 120, kDrainCost = 10'000;
   static constexpr uint64_t kBytesToMove = 4096;
-  // What a block earns. The work of a program for which it allocates takes 5 microseconds and more: a kernel's launch.
+  // The time that a block earns. The work of a program for which it allocates takes 5 microseconds and more: a kernel's launch.
   static constexpr int64_t kEarned = 1000;
   static constexpr uint64_t kMostBlocks = 1'000'000;
   static constexpr uint64_t kShareOfTime = 20;

@@ -6,8 +6,8 @@
 #include <cstddef>
 
 #include "base/thread_record.h"
-#include "engine/heap/capture_heaps.h"
-#include "engine/heap/heap_registry.h"
+#include "engine/heap/capture.h"
+#include "engine/heap/thread_cache.h"
 
 namespace gmm {
 namespace {
@@ -19,6 +19,21 @@ Span *span_of_large(std::atomic<uint64_t> *slot) {
 
 }  // namespace
 
+HeapPart::HeapPart(Heap &heap)
+    : core_(heap.core_),
+      options_(heap.options_),
+      mutex_(heap.mutex),
+      caches_(heap.caches_),
+      quotas_(heap.quotas_),
+      own_quota_(heap.own_quota_),
+      policy_(heap.policy_),
+      runs_(heap.runs_),
+      slabs_(heap.slabs_),
+      streams_(heap.streams_),
+      notes_(heap.notes_),
+      extents_(heap.extents_),
+      reclaim_(heap.reclaim_) {}
+
 Heap::Heap(Core &core, BackupStore &backups, CaptureHeaps &captures, const HeapOptions &options)
     : core_(core),
       captures_(captures),
@@ -26,14 +41,8 @@ Heap::Heap(Core &core, BackupStore &backups, CaptureHeaps &captures, const HeapO
       runs_(core, this, options.whole_regions()),
       slabs_(core, this),
       streams_(core.backend, core.ended_streams, options.device, core.allocator),
-      uses_(core, streams_),
-      names_(core.allocator),
+      notes_(core, streams_),
       extents_(core, this, backups, options_, quotas_, runs_),
-      paused_(core, fast.has_paused, runs_, slabs_, streams_, extents_),
-      reclaim_(core, options_, mutex, caches, runs_, streams_, extents_, policy_),
-      growth_(core, options_, mutex, caches, quotas_, own_quota_, runs_, streams_, extents_, reclaim_, policy_),
-      compactor_(core, options_, runs_, streams_, extents_, reclaim_, policy_),
-      evacuator_(core, options_, runs_, uses_, extents_, reclaim_),
       not_waited_for_(core.allocator),
       forgotten_(core.allocator) {
   quotas_.each[4] = &own_quota_;
@@ -46,18 +55,18 @@ Heap::Heap(Core &core, BackupStore &backups, CaptureHeaps &captures, const HeapO
 }
 
 Heap::~Heap() {
-  if (fast.serial != 0) HeapRegistry::remove(this);
-  caches.end_all();
+  if (fast.serial != 0) HeapCache::end_heap(this);
+  caches_.end_all();
   streams_.clear();
 }
 
-Status Heap::init() { return HeapRegistry::add(this); }
+Status Heap::init() { return HeapCache::begin_heap(this); }
 
 // --- Blocks out ------------------------------------------------------------------------------------------------------
 
 Status Heap::take(const BlockRequest &request, CacheEntry *out, uint32_t *count) {
   *count = 0;
-  core_.ended_streams.remove(request.key.stream);  // who allocates on a stream says that it lives
+  core_.ended_streams.remove(request.key.stream);  // the program allocates on the stream, so it lives
   const bool small = request.size <= kMaxSmall && request.alignment <= kGranule && !request.dedicated;
   for (const Effort effort : {Effort::kNoGrowth, Effort::kGrow}) {
     if (effort == Effort::kGrow && !request.dedicated) {
@@ -168,7 +177,7 @@ Status Heap::find_run(uint64_t bytes, uint64_t alignment, StreamKey key, Effort 
   const uint64_t bit = streams_.bit_of(key), own = StreamOrder::own_of(bit);
   *out = nullptr;
   if (bit == 0) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to remember another stream.");
-  // What other streams are done with is as good as own, and merges with it.
+  // Memory that other streams have finished with counts as free for all, and merges.
   if (streams_.known_streams() > 1 && policy_.may_ask()) runs_.clear_done(streams_, policy_);
   Span *run = runs_.free().find(count, alignment, own);
   if (run == nullptr) {
@@ -267,29 +276,27 @@ void Heap::end_thread(uint64_t thread) {
 
 Status Heap::record_use(const CacheEntry &block, gmm_stream stream) {
   LockGuard guard(mutex);
-  return uses_.record(block, StreamKey{stream, current_thread_id()});
+  return notes_.record(block, StreamKey{stream, current_thread_id()});
 }
 
 Status Heap::set_name(const CacheEntry &block, const char *name) {
   LockGuard guard(mutex);
   if (block.slot->load(std::memory_order_relaxed) == 0)
     return fail(GMM_ERROR_ALREADY_FREED, "gmm_name(%p): another thread freed the block.", block.block);
-  return names_.set(block, name);
+  return notes_.set_name(block, name);
 }
 
 Status Heap::order_after_uses(const CacheEntry &block, StreamKey key, bool *held) {
   bool other_thread = false;
   {
     LockGuard guard(mutex);
-    other_thread = uses_.used_by_other_threads(block.block, key.thread);
+    other_thread = notes_.used_by_other_threads(block.block, key.thread);
   }
   // Only its own thread can name a per-thread stream, so only the whole device can be waited for. The heap waits
   // without its lock, as a callback may free memory.
   if (other_thread) GMM_TRY(core_.backend->synchronize(options_.device));
   LockGuard guard(mutex);
-  GMM_TRY(uses_.order_after(block, key, other_thread, held));
-  names_.forget(block.block);
-  return Status();
+  return notes_.order_after(block, key, other_thread, held);
 }
 
 bool Heap::free_held_for_importers(bool may_wait) {
@@ -298,7 +305,7 @@ bool Heap::free_held_for_importers(bool may_wait) {
   else if (!mutex.lock_unless_operation())
     return false;
   const UnlockAtEnd guard(mutex);
-  uses_.free_held([&](const CacheEntry &entry, uint64_t bits) { put_back_one(entry, bits); });
+  notes_.free_held([&](const CacheEntry &entry, uint64_t bits) { put_back_one(entry, bits); });
   return true;
 }
 
@@ -308,11 +315,11 @@ void Heap::forget_stream(gmm_stream stream) {
   const auto put_off = [&] { return put_off_forgetting(stream); };
   if (!mutex.lock_unless_operation(put_off)) return;
   mutex.unlock();
-  caches.forget_stream(stream);
+  caches_.forget_stream(stream);
   if (!mutex.lock_unless_operation(put_off)) return;
   const UnlockAtEnd guard(mutex);
   streams_.forget(stream);
-  uses_.forget_stream(stream);
+  notes_.forget_stream(stream);
 }
 
 // While an operation has the lock and cannot end. False: it is no pause or resume, or there is no host memory.
@@ -326,7 +333,7 @@ bool Heap::put_off_forgetting(gmm_stream stream) {
 void Heap::forget_streams_put_off() {
   for (gmm_stream stream : forgotten_) {
     streams_.forget(stream);
-    uses_.forget_stream(stream);
+    notes_.forget_stream(stream);
   }
   forgotten_.clear();
   may_put_off_ = false;
@@ -341,10 +348,9 @@ void Heap::end_of_graph() {
 
 Status Heap::reset() {
   GMM_TRY(drain_caches(true));
-  caches.forget_live();
+  caches_.forget_live();
   LockGuard guard(mutex);
-  uses_.clear();
-  names_.clear();
+  notes_.clear();
   not_waited_for_.clear();
   for (Region *region = runs_.regions().front(); region != nullptr; region = runs_.regions().next(region)) {
     for (Span *span = region->first; span != nullptr; span = span->after) {
@@ -370,7 +376,7 @@ Status Heap::reset() {
 
 Status Heap::drain_caches(bool wait) {
   Vector<CacheEntry> per_thread(core_.allocator);
-  caches.drain(wait ? &per_thread : nullptr);
+  caches_.drain(wait ? &per_thread : nullptr);
   if (wait) {
     LockGuard guard(mutex);
     while (!not_waited_for_.empty() && per_thread.push_back(not_waited_for_.back()))
@@ -395,7 +401,7 @@ Status Heap::drain_caches(bool wait) {
 // threads alone, if they hold much.
 Status Heap::drain_for_growth() {
   uint64_t quiet = 0;
-  const uint32_t others = caches.drain_transfers(current_thread_id(), &quiet);
+  const uint32_t others = caches_.drain_transfers(current_thread_id(), &quiet);
   bool all = false;
   {
     LockGuard guard(mutex);
@@ -403,7 +409,7 @@ Status Heap::drain_for_growth() {
     if (all) policy_.drained(others);
   }
   if (all) return drain_caches(false);
-  if (quiet > GrowthPolicy::kMostIdle) caches.drain_quiet();
+  if (quiet > GrowthPolicy::kMostIdle) caches_.drain_quiet();
   return Status();
 }
 
@@ -441,18 +447,18 @@ Status Heap::compact(Compaction *work) {
 
 // An operation for each extent: whoever only asks about the heap does not wait for the device.
 Status Heap::compact_live(Compaction *work) {
-  if (!work->is_over()) GMM_TRY(reclaim_.wait_for_foreign());
+  if (!work->is_over()) GMM_TRY(reclaim_.wait_for_external());
   while (!work->is_over()) {
     if (!mutex.lock_unless_operation()) return Status();
     const UnlockAtEnd guard(mutex);
     if (!compactor_.is_undisturbed()) return Status();
-    const Evacuator::Choice choice = evacuator_.choose(*work);
+    const Compactor::Choice choice = compactor_.choose(*work);
     if (choice.extent == nullptr) return Status();
     bool capturing = false;  // the stream that copies
     GMM_TRY(backend().stream_is_capturing(options_.device, GMM_STREAM_PER_THREAD, &capturing));
     if (capturing) return Status();
     begin_operation();
-    GMM_TRY(evacuator_.evacuate(choice, work));
+    GMM_TRY(compactor_.evacuate(choice, work));
   }
   return Status();
 }
@@ -506,7 +512,7 @@ Status Heap::close(bool force) {
 }
 
 HeapTotals Heap::totals() {
-  HeapTotals totals = caches.totals();
+  HeapTotals totals = caches_.totals();
   if (mutex.lock_unless_operation()) {
     counted_free_.store(free_bytes(), std::memory_order_relaxed);
     mutex.unlock();

@@ -5,14 +5,12 @@
 //   Runs           regions, the spans that tile them, free runs and holes      engine/heap/runs.h
 //   Slabs          spans that hold blocks of one small class                   engine/heap/slabs.h
 //   StreamOrder    which streams' queued work may still use free memory        engine/heap/stream_order.h
-//   BlockUses      further streams and exports of live blocks                  engine/heap/block_uses.h
-//   BlockNames     names of live blocks                                        engine/heap/block_names.h
+//   BlockNotes     names, further streams and exports of live blocks           engine/heap/block_notes.h
 //   Extents        physical memory under the regions                           engine/heap/extents.h
 //   Growth         memory for a block that no free run fits                    engine/heap/growth.h
 //   Reclaim        free memory back to the driver                              engine/heap/reclaim.h
-//   Compactor      free extents side by side, on request                       engine/heap/compactor.h
-//   Evacuator      the free part of extents with live blocks, on request       engine/heap/evacuator.h
-//   PausedRegions  regions that the pauser has                                 engine/heap/paused_regions.h
+//   Compactor      free memory side by side or back, on request                engine/heap/compactor.h
+//   PausedRegions  regions that the pauser has: the one part that others see   engine/heap/paused_regions.h
 //   HeapCaches     the caches of its threads, under a lock of their own        engine/heap/heap_caches.h
 //
 // Before a heap grows, in this order:
@@ -22,35 +20,25 @@
 //   4. free extents whose work is done are moved (VMM) or go back to the driver.
 //
 // Lock: `mutex`, after HeapCaches::mutex. No driver call that may wait runs with it held.
-// Callers: the thread caches (take, put_back), api/ and the rooms above, for what a part does not do alone.
+// Callers: the thread caches (take, put_back), api/ and the modules above.
 #ifndef GMM_ENGINE_HEAP_HEAP_H
 #define GMM_ENGINE_HEAP_HEAP_H
 
 #include <cstdint>
 
 #include "base/lock.h"
-#include "engine/heap/block_names.h"
-#include "engine/heap/block_uses.h"
-#include "engine/heap/cache_entry.h"
 #include "engine/heap/compactor.h"
-#include "engine/heap/evacuator.h"
-#include "engine/heap/extents.h"
 #include "engine/heap/growth.h"
-#include "engine/heap/growth_policy.h"
-#include "engine/heap/heap_caches.h"
 #include "engine/heap/heap_options.h"
 #include "engine/heap/paused_regions.h"
 #include "engine/heap/reclaim.h"
-#include "engine/heap/runs.h"
-#include "engine/heap/slabs.h"
-#include "engine/heap/stream_order.h"
 
 namespace gmm {
 
 class CaptureHeaps;
 class GraphLife;
 
-// What a thread cache wants of its heap. Up to kMaxSmall bytes and kGranule of alignment, a block of a size class
+// The request of a thread cache. Up to kMaxSmall bytes and kGranule of alignment, a block of a size class
 // serves it; else a run of granules.
 struct BlockRequest {
   uint64_t size = 0;                 // bytes, from 1
@@ -133,7 +121,37 @@ class Heap {
   // Never waits for an operation that has the lock: free bytes are then those at its start.
   HeapTotals totals();
 
-  // Whether large blocks pass the thread caches by, because the heap grew just now. What stays then, such as a tensor
+  // Free memory back to the driver (engine/heap/reclaim.h), and what of it was idle for an age.
+  Status release(uint64_t at_most, bool wait, uint64_t *released) { return reclaim_.release(at_most, wait, released); }
+  uint64_t releasable() { return reclaim_.releasable(); }
+  uint64_t look_for_idle(uint64_t now, uint64_t age) { return reclaim_.look_for_idle(now, age); }
+  Status release_idle(uint64_t now, uint64_t age, uint64_t at_most, uint64_t slice, uint64_t *released) {
+    return reclaim_.release_idle(now, age, at_most, slice, released);
+  }
+
+  // --- With the lock held ------------------------------------------------------------------------------------------
+  // Calls fn(Region &) for each region; fn may end it.
+  template <typename Fn>
+  void for_each_region(Fn fn) {
+    for (Region *region = runs_.regions().front(), *next; region != nullptr; region = next) {
+      next = runs_.regions().next(region);
+      fn(*region);
+    }
+  }
+  // Whether a stream that the heap knows is being captured into a graph.
+  bool any_capturing() { return streams_.any_capturing(); }
+  // "": the live block has no name.
+  const char *name_of(const void *block) const { return notes_.name_of(block); }
+  // Exports of live blocks (engine/heap/block_notes.h).
+  Status mark_exported(const CacheEntry &block, uint64_t *id) { return notes_.mark_exported(block, id); }
+  void export_anew(const void *block, uint64_t old_id, uint64_t id) { notes_.export_anew(block, old_id, id); }
+  bool exported_as(const void *block, uint64_t id) const { return notes_.exported_as(block, id); }
+  // The pauser's operations on the heap.
+  PausedRegions &paused() { return paused_; }
+
+  // --- For the threads' caches -------------------------------------------------------------------------------------
+  HeapCaches &caches() { return caches_; }
+  // Whether large blocks pass the thread caches by, because the heap grew just now. A block that stays then, such as a tensor
   // that grows, would take the place of what was freed last. That lies among short-lived blocks, and keeps an extent
   // each time.
   bool passes_caches() const { return passing_.load(std::memory_order_relaxed) != 0; }
@@ -143,7 +161,7 @@ class Heap {
       passing_.store(left - 1, std::memory_order_relaxed);
   }
 
-  // What the fast paths read. Written rarely.
+  // The fast paths read these, and few operations write them.
   struct FastFields {
     Gate *gate = nullptr;
     uint32_t slot = 0;                    // index in the threads' tables
@@ -153,16 +171,15 @@ class Heap {
         UINTPTR_MAX;  // streams above are asked whether they are captured (engine/heap/capture.h)
   } fast;
 
-  // Of a heap that serves a graph capture (engine/heap/capture.h), under CaptureHeaps::mutex.
+  // The fields of a heap that serves a graph capture (engine/heap/capture.h), under CaptureHeaps::mutex.
   struct CaptureFields {
     Heap *parent = nullptr;          // the heap that was asked; NULL when that one is gone
     GraphLife *graph = nullptr;      // one reference
     std::atomic<uint32_t> users{0};  // allocations under way
   } capture;
 
-  HeapCaches caches{*this};  // its mutex comes before this one
   OperationLock mutex{LockRank::kHeap};
-  // Takes the lock for an operation, which waits with it. totals() answers meanwhile.
+  // Takes the lock for an operation, which waits with it. totals() answers during that time.
   void lock_for_operation() {
     mutex.lock();
     begin_operation();
@@ -173,15 +190,6 @@ class Heap {
     may_put_off_ = true;
     mutex.begin_operation();
   }
-
-  // --- Parts that others call ----------------------------------------------------------------------------------------
-  Reclaim &reclaim() { return reclaim_; }  // takes the mutex; the others want it held
-  List<Region, HeapRegions> &regions() { return runs_.regions(); }
-  StreamOrder &streams() { return streams_; }
-  BlockUses &uses() { return uses_; }
-  const BlockNames &names() const { return names_; }
-  Extents &extents() { return extents_; }
-  PausedRegions &paused() { return paused_; }
 
  private:
   enum class Effort { kNoGrowth, kGrow };
@@ -202,23 +210,24 @@ class Heap {
   Span *make_slab(uint32_t class_index, Span *run);
   Span *retire_slab(Span *slab);
 
+  friend class HeapPart;
+
   Core &core_;
   CaptureHeaps &captures_;
   const HeapOptions options_;
   Quotas quotas_;
   Quota own_quota_;
+  HeapCaches caches_{*this};  // its mutex comes before this one
+  GrowthPolicy policy_;
   Runs runs_;
   Slabs slabs_;
-  GrowthPolicy policy_;
   StreamOrder streams_;
-  BlockUses uses_;
-  BlockNames names_;
+  BlockNotes notes_;
   Extents extents_;
-  PausedRegions paused_;
-  Reclaim reclaim_;
-  Growth growth_;
-  Compactor compactor_;
-  Evacuator evacuator_;
+  Reclaim reclaim_{*this};
+  PausedRegions paused_{*this, fast.has_paused};
+  Growth growth_{*this};
+  Compactor compactor_{*this};
   Vector<CacheEntry> not_waited_for_;  // freed by per-thread streams of other threads, whose work may still run
   Vector<gmm_stream> forgotten_;       // to forget at the end of the operation that has the lock
   bool may_put_off_ = false;           // that operation takes more of them; a wait inside of a free does not

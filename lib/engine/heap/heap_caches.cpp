@@ -130,15 +130,15 @@ uint64_t HeapCaches::drain_idle(uint64_t now, uint64_t age) {
     }
     return !cache.drained && now - cache.idle_since >= age && cache.cached_bytes.load(std::memory_order_relaxed) != 0;
   });
-  const uint64_t before = heap_.reclaim().releasable();
+  const uint64_t before = heap_.releasable();
   uint64_t cached = transfers.drain_idle(now, age);
   for_each_revoked([&](HeapCache &cache) {
     cached += cache.cached_bytes.load(std::memory_order_relaxed);
     cache.empty_revoked(nullptr, true);
     cache.drained = true;
   });
-  const uint64_t after = heap_.reclaim().releasable();
-  // Others may take and free meanwhile.
+  const uint64_t after = heap_.releasable();
+  // Others may have taken and freed blocks in between.
   const uint64_t grown = after < before ? 0 : after - before;
   return grown < cached ? grown : cached;
 }

@@ -3,8 +3,8 @@
 // (engine/heap/transfer_cache.h).
 //
 // Owns: the list of thread caches, the transfer cache, the counters of caches that ended, and the peak of live bytes.
-// Locks: `mutex`, before the heap's mutex. Whoever empties the cache of another thread holds it, so an owner that met a
-// revocation waits for it. Whoever changes the list of caches holds list_mutex_ too; totals() holds that one only, so
+// Locks: `mutex`, before the heap's mutex. A thread that empties the cache of another one holds it, so an owner that met a
+// revocation waits for it. A thread that changes the list of caches holds list_mutex_ too. totals() holds that one only, so
 // it waits for no operation.
 // Called by Heap, which owns one, by the thread caches, and by the end of a thread.
 #ifndef GMM_ENGINE_HEAP_HEAP_CACHES_H
@@ -16,8 +16,8 @@
 #include "base/list.h"
 #include "base/lock.h"
 #include "base/vector.h"
-#include "engine/heap/cache_entry.h"
 #include "engine/heap/transfer_cache.h"
+#include "engine/space/span.h"
 
 namespace gmm {
 
@@ -108,7 +108,7 @@ class HeapCaches {
   Mutex list_mutex_{LockRank::kHeapCachesList};
   List<HeapCache, HeapCaches> list_;
   HeapTotals ended_;  // guarded by list_mutex_: of caches that ended
-  // Written with list_mutex_ held.
+  // Changed with list_mutex_ held.
   std::atomic<uint64_t> seen_live_{0}, seen_peak_live_{0}, seen_allocations_{0}, seen_frees_{0};
 };
 

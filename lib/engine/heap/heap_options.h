@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a heap is for. It never changes.
+// The purpose of a heap. It never changes.
 #ifndef GMM_ENGINE_HEAP_HEAP_OPTIONS_H
 #define GMM_ENGINE_HEAP_HEAP_OPTIONS_H
 

@@ -2,7 +2,7 @@
 // The heaps of a context, for the features that go through all of them.
 //
 // A visit keeps one heap from ending. So an operation may wait with a heap that it visits, and holds no lock that the
-// rest of the context needs. A heap ends when its visits have ended; visits that want to begin meanwhile wait for the
+// rest of the context needs. A heap ends when its visits have ended; visits that want to begin before wait for the
 // outcome.
 #ifndef GMM_ENGINE_HEAP_HEAP_SET_H
 #define GMM_ENGINE_HEAP_HEAP_SET_H
@@ -26,7 +26,7 @@ class HeapSet {
     return entries_.push_back(Entry{&heap, ++last_number_, 0, false, false});
   }
   // True when nobody visits the heap. No visit begins before finish_end(), which removes the heap if it ended. The
-  // caller visits no heap. False: an operation that visits the heap is held, and who decides may wait for the caller.
+  // caller visits no heap. False: an operation that visits the heap is held, and the thread that decides about it may wait for the caller.
   [[nodiscard]] bool begin_end(const Heap &heap) {
     LockGuard guard(mutex_);
     const uint64_t index = find(heap);
@@ -86,13 +86,13 @@ class HeapSet {
   // Begins a visit of the next heap behind *number, from 0 on, and sets *number to its own. NULL: there is none. A heap
   // that is ending is waited for, or passed by.
   Heap *enter_next(uint64_t *number, bool may_wait) {
-    return enter(number, may_wait, [](const Entry &entry) { return entry.is_ending ? Turn::kLater : Turn::kNow; });
+    return enter(number, may_wait, [](const Entry &entry) { return entry.is_ending ? When::kLater : When::kNow; });
   }
-  // The same among the heaps of which wanted(const Heap &) is true. A heap that is ending is waited for.
+  // Begins a visit of the next heap of which wanted(const Heap &) is true. A heap that is ending is waited for.
   template <typename Fn>
   Heap *enter_next_of(uint64_t *number, Fn wanted) {
     return enter(number, true, [&](const Entry &entry) {
-      return !wanted(*entry.heap) ? Turn::kNever : entry.is_ending ? Turn::kLater : Turn::kNow;
+      return !wanted(*entry.heap) ? When::kNever : entry.is_ending ? When::kLater : When::kNow;
     });
   }
   // Ends a visit.
@@ -105,20 +105,20 @@ class HeapSet {
     leave_entry(entries_[find(heap)]);
   }
 
-  // fn(Heap &) in a short visit of each heap in turn, by age. A heap whose end waits for other visits is visited too,
+  // Calls fn(Heap &) in a short visit of each heap, by age. A heap whose end waits for other visits is visited too,
   // as that wait may be long; the end itself is waited for.
   template <typename Fn>
   void for_each_even_ending(Fn fn) {
     uint64_t number = 0;
-    const auto turn = [](const Entry &entry) {
-      return entry.is_ending && entry.visits == 0 ? Turn::kLater : Turn::kNow;
+    const auto when = [](const Entry &entry) {
+      return entry.is_ending && entry.visits == 0 ? When::kLater : When::kNow;
     };
-    while (Heap *heap = enter(&number, true, turn)) {
+    while (Heap *heap = enter(&number, true, when)) {
       fn(*heap);
       leave(number);
     }
   }
-  // fn(Heap &) -> Status in a visit of each heap in turn, by age; the first failure ends it.
+  // Calls fn(Heap &) -> Status in a visit of each heap, by age. The first failure ends it.
   template <typename Fn>
   Status for_each(Fn fn, bool may_wait = true) {
     Status status;
@@ -151,19 +151,19 @@ class HeapSet {
     bool is_ending;
     bool is_held;  // an operation that visits it is held
   };
-  enum class Turn { kNow, kLater, kNever };
-  // turn(const Entry &) -> Turn.
+  enum class When { kNow, kLater, kNever };
+  // when(const Entry &) -> When.
   template <typename Fn>
-  Heap *enter(uint64_t *number, bool may_wait, Fn turn) {
+  Heap *enter(uint64_t *number, bool may_wait, Fn when) {
     LockGuard guard(mutex_);
     for (uint64_t i = at_or_behind(*number + 1); i < entries_.size();) {
-      const Turn next = turn(entries_[i]);
-      if (next == Turn::kNow) {
+      const When next = when(entries_[i]);
+      if (next == When::kNow) {
         ++entries_[i].visits;
         *number = entries_[i].number;
         return entries_[i].heap;
       }
-      if (next == Turn::kLater && may_wait) {
+      if (next == When::kLater && may_wait) {
         changed_.wait(mutex_);
         i = at_or_behind(*number + 1);
       } else {

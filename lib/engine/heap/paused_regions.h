@@ -12,17 +12,13 @@
 #include <atomic>
 #include <cstdint>
 
-#include "engine/heap/extents.h"
-#include "engine/heap/slabs.h"
-#include "engine/heap/stream_order.h"
+#include "engine/heap/reclaim.h"
 
 namespace gmm {
 
-class PausedRegions {
+class PausedRegions : HeapPart {
  public:
-  PausedRegions(Core &core, std::atomic<uint32_t> &has_paused, Runs &runs, Slabs &slabs, const StreamOrder &streams,
-                Extents &extents)
-      : core_(core), has_paused_(has_paused), runs_(runs), slabs_(slabs), streams_(streams), extents_(extents) {}
+  PausedRegions(Heap &heap, std::atomic<uint32_t> &has_paused) : HeapPart(heap), has_paused_(has_paused) {}
 
   // Takes the free memory of a region out of use.
   void detach(Region &region);
@@ -38,27 +34,29 @@ class PausedRegions {
   // A held pause must not find importers at its commit. Until keep_detached(false).
   void refuse_importers() { refuses_importers_ = true; }
   bool refuses_importers() const { return refuses_importers_; }
-  // Gives up paused extents without a live block, and what is kept of free memory in the others. False: the region was
+  // Gives up paused extents without a live block, and the kept contents of free memory in the others. False: the region was
   // one of them and ended.
   bool drop(Region &region);
   // Makes neighbours of a region that are paused without a handle one, which the driver maps faster. Their blocks and
-  // what is kept stay.
+  // kept contents stay.
   void merge(Region &region);
   // The region ends: it is paused no more.
   void forget(Region &region);
   // While read-only contents are kept of active memory every free must look too.
   void set_retaining(bool retaining);
+  // Bytes of extents that are paused or, negative, are so no more.
+  void count(int64_t bytes) { extents_.count_paused(bytes); }
+  // Bytes that the last pause gave up and that others hold.
+  void set_foreign_bytes(uint64_t bytes) { extents_.set_foreign_bytes(bytes); }
+  void end_empty_regions() { extents_.end_empty_regions(); }
+  // Waits, without the lock, for all work that may use the heap's memory.
+  Status wait_for_device() { return reclaim_.wait_for_device(); }
 
  private:
   void join_free(Region &region);
   void drop_in(Span *run);
 
-  Core &core_;
   std::atomic<uint32_t> &has_paused_;
-  Runs &runs_;
-  Slabs &slabs_;
-  const StreamOrder &streams_;
-  Extents &extents_;
   bool retaining_ = false;
   bool keeps_detached_ = false;
   bool refuses_importers_ = false;

@@ -3,8 +3,8 @@
 
 namespace gmm {
 
-// Waits for what is queued so far on the streams that free memory belongs to. The first failure is returned, and what
-// else can be waited for is.
+// Waits for the work queued so far on the streams that free memory belongs to. Returns the first failure after it waited
+// for the others.
 Status Reclaim::wait_for_free() {
   StreamOrder::Work work(core_.allocator);
   Status first;
@@ -18,7 +18,7 @@ Status Reclaim::wait_for_free() {
     if (work.losses != 0 && streams_.any_capturing()) work.losses = 0;
   }
   for (NativeEvent event : work.events) keep_first(&first, [&] { return core_.backend->event_synchronize(event); });
-  keep_first(&first, [&] { return wait_for_foreign(); });
+  keep_first(&first, [&] { return wait_for_external(); });
   if (work.losses == 0) return first;
   keep_first(&first, [&]() -> Status {
     GMM_TRY(core_.backend->synchronize(options_.device));
@@ -29,30 +29,30 @@ Status Reclaim::wait_for_free() {
   return first;
 }
 
-Status Reclaim::wait_for_foreign() {
+Status Reclaim::wait_for_external() {
   Status first;
   uint64_t slot = 0, stamp = 0;
   gmm_stream stream = nullptr;
   const auto next = [&] {
     LockGuard guard(mutex_);
-    return streams_.next_foreign(&slot, &stream, &stamp);
+    return streams_.next_external(&slot, &stream, &stamp);
   };
   while (next()) {
     const Status status = core_.backend->stream_synchronize(options_.device, stream);
     // In a capture, what it freed stays.
     if (status.code() != GMM_ERROR_CAPTURING) keep_first(&first, [&] { return status; });
     LockGuard guard(mutex_);
-    streams_.end_foreign(stream, stamp, status.ok());
+    streams_.end_external(stream, stamp, status.ok());
   }
   return first;
 }
 
 Status Reclaim::wait_for_device() {
-  GMM_TRY(wait_for_foreign());
+  GMM_TRY(wait_for_external());
   return core_.backend->synchronize(options_.device);
 }
 
-// What is done goes back even if not everything could be waited for: others need memory.
+// Memory whose work is done goes back even if not everything could be waited for: others need it.
 Status Reclaim::release(uint64_t at_most, bool wait, uint64_t *released) {
   Status first;
   if (wait) first = wait_for_free();
@@ -76,7 +76,7 @@ Status Reclaim::release_locked(uint64_t at_most, uint64_t *released, const Relea
   Vector<Span *> runs(core_.allocator);
   uint64_t bits = 0;
   runs_.for_each_with_extents([&](Span *run) {
-    // Without host memory for the list, what is left out is released another time.
+    // Without host memory for the list, a run that is left out is released another time.
     if (runs.push_back(run)) bits |= run->streams;
   });
   streams_.ask(bits);
@@ -105,7 +105,7 @@ uint64_t Reclaim::above_reserve() {
   return held > reserve_ ? held - reserve_ : 0;
 }
 
-// Of a kind whose regions are driver allocations: they go whole.
+// The regions of such a kind are driver allocations, which go whole.
 Status Reclaim::release_allocation(Span *run, uint64_t *released, const ReleaseRule *rule) {
   Region *region = run->region;
   const uint64_t bytes = run->bytes();
@@ -147,7 +147,7 @@ void Reclaim::stamp_free_extents(uint64_t since) {
       at = base + size_of(*extent);
       if (base < begin || at > end) continue;
       IdleMark &mark = extent->idle;
-      // An extent's bookkeeping serves another one later: the id tells.
+      // The object serves another extent later, which has another id.
       if (mark.extent_id != extent->id || mark.look + 1 < look_) mark.free_since = since;
       mark.extent_id = extent->id;
       mark.look = look_;
@@ -165,7 +165,7 @@ uint64_t Reclaim::look_for_idle(uint64_t now, uint64_t age) {
   uint64_t low = 0;
   {
     LockGuard guard(mutex_);
-    // What became free just now came from the idle caches, where nobody used it for the age.
+    // Memory that became free just now came from the idle caches, where nobody used it for the age.
     if (drained != 0) stamp_free_extents(now - age);
     low = runs_.free().take_low();
   }

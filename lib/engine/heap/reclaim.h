@@ -15,34 +15,21 @@
 
 #include <cstdint>
 
-#include "base/lock.h"
-#include "engine/heap/extents.h"
-#include "engine/heap/growth_policy.h"
-#include "engine/heap/heap_caches.h"
+#include "engine/heap/heap_part.h"
 #include "engine/heap/low_water.h"
-#include "engine/heap/stream_order.h"
 
 namespace gmm {
 
-class Reclaim {
+class Reclaim : HeapPart {
  public:
-  Reclaim(Core &core, const HeapOptions &options, OperationLock &mutex, HeapCaches &caches, Runs &runs,
-          StreamOrder &streams, Extents &extents, GrowthPolicy &policy)
-      : core_(core),
-        options_(options),
-        mutex_(mutex),
-        caches_(caches),
-        runs_(runs),
-        streams_(streams),
-        extents_(extents),
-        policy_(policy) {}
+  using HeapPart::HeapPart;
 
   // Free extents, up to `at_most` bytes. wait: after the work that may use them, without the lock, as a callback in a
   // stream may free memory; else only where that is done.
   Status release(uint64_t at_most, bool wait, uint64_t *released);
-  // Waits for the work of foreign streams (stream_order.h) that may use what is free, without the lock. The device's
+  // Waits for the work of external streams (stream_order.h) that may use what is free, without the lock. The device's
   // own synchronize() does not wait for them.
-  Status wait_for_foreign();
+  Status wait_for_external();
   // Waits for these and for the device.
   Status wait_for_device();
   // release() of what is done, with the lock held, and only what a rule allows. Dedicated blocks go in any case, unless
@@ -71,14 +58,6 @@ class Reclaim {
   Status release_allocation(Span *run, uint64_t *released, const ReleaseRule *rule);
   void stamp_free_extents(uint64_t since);
 
-  Core &core_;
-  const HeapOptions &options_;
-  OperationLock &mutex_;
-  HeapCaches &caches_;
-  Runs &runs_;
-  StreamOrder &streams_;
-  Extents &extents_;
-  GrowthPolicy &policy_;
   uint64_t reserve_ = 0;
   uint64_t look_ = 0;   // how often look_for_idle() looked
   LowWater low_water_;  // of the bytes that may go

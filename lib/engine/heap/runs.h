@@ -77,14 +77,14 @@ class Runs {
     free_.for_each(fn);
     for (Span *run = dedicated_.front(); run != nullptr; run = dedicated_.next(run)) fn(run);
   }
-  // The same for those that may hold whole extents.
+  // Calls fn(Span *) for those that may hold whole extents.
   template <typename Fn>
   void for_each_with_extents(Fn fn) {
     for_each_free([&](Span *run) {
       if (run->bytes() >= kExtentAlignment || run->region->dedicated) fn(run);
     });
   }
-  // Asks the streams of free runs how far they are. What they are done with is free for all, and neighbours become one
+  // Asks the streams of free runs how far they are. Memory that they have finished with is free for all, and neighbours become one
   // run. False: there was none.
   bool clear_done(StreamOrder &streams, GrowthPolicy &policy);
 

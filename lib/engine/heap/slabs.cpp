@@ -46,7 +46,7 @@ Span *Slabs::make(uint32_t class_index, const Span &run) {
   slab->free_blocks = blocks == 64 ? ~uint64_t{0} : (uint64_t{1} << blocks) - 1;
   slab->streams = run.streams;
   slab->stamp = run.stamp;
-  if (!slab->is_slab_object) slab->is_slab_object = true;  // the free of a stale pointer may read it meanwhile
+  if (!slab->is_slab_object) slab->is_slab_object = true;  // the free of a stale pointer may read it now
   for (uint32_t i = 0; i < kMaxSlabBlocks; ++i) slab->slot(i).store(0, std::memory_order_relaxed);
   slab->slot_shift.store(slab_slot_shift(class_index), std::memory_order_relaxed);
   slab->state.store(SpanState::kSlab, std::memory_order_release);

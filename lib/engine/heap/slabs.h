@@ -13,8 +13,8 @@
 #include <cstdint>
 
 #include "base/list.h"
-#include "engine/heap/cache_entry.h"
 #include "engine/space/core.h"
+#include "engine/space/span.h"
 
 namespace gmm {
 
@@ -52,7 +52,7 @@ class Slabs {
   // The heap closes, and every slab ended with its region.
   void clear() { tails_ = 0; }
 
-  // Of listed slabs, and all tails.
+  // Free bytes of listed slabs, and all tails.
   uint64_t free_bytes();
 
  private:

@@ -124,19 +124,19 @@ Status StreamOrder::record(NativeEvent event, Slot &slot) {
   gmm_stream stream = slot.key.stream;
   if (slot.lost != 0)
     return fail(GMM_ERROR_INVALID_HANDLE, "The memory was freed on a stream that was destroyed since.");
-  const auto foreign = [] {
+  const auto external = [] {
     return fail(GMM_ERROR_INVALID_HANDLE, "The memory was freed on a stream of another device or context.");
   };
-  if (slot.foreign) return foreign();
+  if (slot.external) return external();
   bool capturing = false;
   Status status = is_capturing(slot, &capturing);
   if (status.ok() && !capturing) {
     status = backend_->event_record(event, device_, stream);
     if (status.ok() && stream == GMM_STREAM_DEFAULT) return Status();  // cannot be captured
     // The stream answered just now, so it lives.
-    slot.foreign =
+    slot.external =
         status.code() == GMM_ERROR_INVALID_HANDLE && stream != GMM_STREAM_DEFAULT && stream != GMM_STREAM_PER_THREAD;
-    if (slot.foreign) return foreign();
+    if (slot.external) return external();
     if (status.ok()) status = is_capturing(slot, &capturing);
   }
   if (status.code() == GMM_ERROR_INVALID_HANDLE) lose(slot);
@@ -154,7 +154,7 @@ Status StreamOrder::put_behind(StreamKey waiter, uint64_t bits) {
   waiter = plain(waiter);
   GMM_TRY(for_each(bits, [&](Slot &slot) -> Status {
     if ((slot.key == waiter && slot.lost == 0) || is_over(slot)) return Status();
-    if (slot.foreign && !slot.dirty && slot.waiting == 0) return Status();  // it was waited for
+    if (slot.external && !slot.dirty && slot.waiting == 0) return Status();  // it was waited for
     if (slot.key.stream == GMM_STREAM_PER_THREAD && slot.lost == 0) {
       if (slot.dirty)
         return fail(GMM_ERROR_CAPTURING, "The memory was freed on a per-thread stream while it was in graph capture.");
@@ -167,7 +167,7 @@ Status StreamOrder::put_behind(StreamKey waiter, uint64_t bits) {
     put_event(event);
     return status;
   }));
-  // What the waiter takes is free for others behind these waits only.
+  // Memory that the waiter takes is free for others behind these waits only.
   return note_frees(waiter);
 }
 
@@ -217,7 +217,7 @@ Status StreamOrder::bring_up_to_date(Slot &slot) {
 void StreamOrder::ask(Slot &slot) {
   MessageGuard message_guard;
   if (slot.lost != 0 || !is_done(slot) || !slot.dirty || slot.key.stream == GMM_STREAM_PER_THREAD) return;
-  // An idle stream is done with everything, and says so at once; an event takes its time even there. But a question
+  // An idle stream is done with everything, and answers at once; an event takes its time even there. But a question
   // about a stream that is captured ends the capture, and one may have begun since anybody looked: then only an event
   // can be asked.
   const bool may_ask = !captures_ || slot.key.stream == GMM_STREAM_DEFAULT;
@@ -268,7 +268,7 @@ Status StreamOrder::collect(uint64_t bits, Work *work) {
     if (slot.key.stream != GMM_STREAM_PER_THREAD && slot.lost == 0) {
       const Status status = bring_up_to_date(slot);
       if (status.code() == GMM_ERROR_CAPTURING) return Status();
-      if (slot.foreign) return Status();  // next_foreign()
+      if (slot.external) return Status();  // next_external()
       if (!status.ok() && slot.lost == 0) return status;
     }
     if (slot.lost == 0 && slot.noted != nullptr && !slot.dirty) work->events.push_back_reserved(slot.noted);
@@ -294,13 +294,13 @@ void StreamOrder::end_lost(uint64_t losses) {
   last_ = kNone;
 }
 
-bool StreamOrder::next_foreign(uint64_t *slot, gmm_stream *stream, uint64_t *stamp) {
+bool StreamOrder::next_external(uint64_t *slot, gmm_stream *stream, uint64_t *stamp) {
   MessageGuard message_guard;
   for (; *slot < slots_.size(); ++*slot) {
     Slot &each = slots_[*slot];
     if (each.lost != 0 || each.ended || each.key.stream == GMM_STREAM_PER_THREAD) continue;
-    if (each.dirty && !each.foreign) bring_up_to_date(each).ignore();  // which tells whether it is
-    if (!each.foreign || (!each.dirty && each.waiting == 0)) continue;
+    if (each.dirty && !each.external) bring_up_to_date(each).ignore();  // which tells whether it is
+    if (!each.external || (!each.dirty && each.waiting == 0)) continue;
     each.dirty = false;
     ++each.waiting;
     ++*slot;
@@ -311,7 +311,7 @@ bool StreamOrder::next_foreign(uint64_t *slot, gmm_stream *stream, uint64_t *sta
   return false;
 }
 
-void StreamOrder::end_foreign(gmm_stream stream, uint64_t stamp, bool waited) {
+void StreamOrder::end_external(gmm_stream stream, uint64_t stamp, bool waited) {
   for (Slot &slot : slots_) {
     if (slot.waiting == 0 || !(slot.key == StreamKey{stream, 0})) continue;
     --slot.waiting;

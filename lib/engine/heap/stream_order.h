@@ -12,12 +12,12 @@
 // The per-thread default stream can be named by its own thread only; its frees record an event when they leave that
 // thread's cache, one for a batch.
 //
-// A stream is lost when it is named after its end, or its end was not told: the driver does not know it any more, or
+// A stream is lost when it is named after its end, or gmm did not learn of its end: the driver does not know it any more, or
 // gmm ended it itself (engine/space/ended_streams.h). No event can be recorded behind its work. Garbage collectors
 // free memory on such streams. Only the whole device can be waited for then, which a trim does. Until then nothing
 // takes that memory. A stream that ended is done with all of its memory, and its place serves the next stream.
 //
-// A stream is foreign when it belongs to another device or to a context of the program's. The driver records no event
+// A stream is external when it belongs to another device or to a context of the program's. The driver records no event
 // of this device there. Others take its memory after a trim, a pause or the end of the heap has waited for the stream.
 #ifndef GMM_ENGINE_HEAP_STREAM_ORDER_H
 #define GMM_ENGINE_HEAP_STREAM_ORDER_H
@@ -106,7 +106,7 @@ class StreamOrder {
   void ask(uint64_t bits);
   // Those of the bits whose streams were done with memory of this stamp when they were last asked.
   uint64_t done(uint64_t bits, uint64_t stamp) const;
-  // What a caller waits for without the heap's lock. It asks the streams again then.
+  // The work that a caller waits for without the heap's lock. It asks the streams again then.
   struct Work {
     explicit Work(const HostAllocator &allocator) : events(allocator) {}
     Vector<NativeEvent> events;  // behind the last frees; they stay the streams'
@@ -115,13 +115,13 @@ class StreamOrder {
   // The work behind the last frees on these streams. A stream in a graph capture is left out: what it freed stays. The
   // first failure to learn about a stream leaves out that stream alone.
   Status collect(uint64_t bits, Work *work);
-  // The device was waited for since collect() told of these losses: those streams are done with their memory.
+  // The device was waited for since collect() returned these losses: those streams are done with their memory.
   void end_lost(uint64_t losses);
-  // A foreign stream on which memory was freed since anybody waited for it. The caller waits for it without the heap's
-  // lock. Then the stream is done with all memory up to the stamp, which end_foreign() wants to know. False: there is
+  // A external stream on which memory was freed since anybody waited for it. The caller waits for it without the heap's
+  // lock. Then the stream is done with all memory up to the stamp, which end_external() wants to know. False: there is
   // none from *slot on, which is 0 at first.
-  bool next_foreign(uint64_t *slot, gmm_stream *stream, uint64_t *stamp);
-  void end_foreign(gmm_stream stream, uint64_t stamp, bool waited);
+  bool next_external(uint64_t *slot, gmm_stream *stream, uint64_t *stamp);
+  void end_external(gmm_stream stream, uint64_t stamp, bool waited);
   // Whether one of the streams is being captured into a graph.
   bool any_capturing();
   // The stream is about to go, and its work is done.
@@ -141,13 +141,13 @@ class StreamOrder {
     NativeEvent noted = nullptr;  // behind the frees so far, unless `dirty`
     uint64_t noted_stamp = 0;     // the newest stamp that it is behind
     uint64_t done_stamps = 0;     // memory of lower stamps is done with
-    bool dirty = false;    // memory was freed since `noted` was recorded, or it is captured: not to be asked then
-    bool pending = false;  // `noted` was not seen to have passed
-    bool ended = false;    // the stream is gone, or the thread of a per-thread one
-    bool gone = false;     // gmm had ended the stream when the program named it; `ended_` may forget that
-    bool foreign = false;  // of another device or context, as the driver said when it was to record an event
-    uint32_t waiting = 0;  // callers that wait for such a stream
-    uint64_t lost = 0;     // which loss this stream was; 0: it is not lost. A lost one has no key: its name may be anew
+    bool dirty = false;     // memory was freed since `noted` was recorded, or it is captured: not to be asked then
+    bool pending = false;   // `noted` was not seen to have passed
+    bool ended = false;     // the stream is gone, or the thread of a per-thread one
+    bool gone = false;      // gmm had ended the stream when the program named it; `ended_` may forget that
+    bool external = false;  // of another device or context, as the driver said when it was to record an event
+    uint32_t waiting = 0;   // callers that wait for such a stream
+    uint64_t lost = 0;  // which loss this stream was; 0: it is not lost. A lost one has no key: its name may be anew
   };
   // The stream ended and is done with everything. Nobody may name it to the driver.
   static bool is_over(const Slot &slot) { return slot.ended && !slot.dirty && !slot.pending; }

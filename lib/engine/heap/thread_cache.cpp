@@ -3,9 +3,9 @@
 
 #include <cinttypes>
 
+#include "base/slot_table.h"
 #include "base/thread.h"
 #include "engine/heap/fast_path.h"
-#include "engine/heap/heap_registry.h"
 
 namespace gmm {
 namespace {
@@ -68,7 +68,7 @@ constexpr uint32_t kBatch = 32;
 static_assert(kBatch <= kLargeEntries, "both are taken from the heap into one array");
 
 Status no_cache_of_thread() {
-  if (!may_allocate())
+  if (AllocationBan::is_set())
     return fail(
         GMM_ERROR_BUSY,
         "The callback of a watcher asks for memory, while an operation may wait for it; allocate before or after "
@@ -88,7 +88,7 @@ Status alloc_past_cache(Heap &heap, uint64_t requested, uint64_t alignment, gmm_
   const uint64_t size = alignment <= kUnit || !cacheable ? requested : (requested + alignment - 1) & ~(alignment - 1);
   HeapCache *cache = HeapCache::find_or_make(heap);
   if (cache == nullptr) return no_cache_of_thread();
-  // Of what goes back inside enter(): the log may call gmm, which would leave the cache for this call.
+  // For blocks that go back inside enter(): the log may call gmm, which would leave the cache for this call.
   MessagesWait until_left(false);
   cache->enter();
   StreamBins *bins = cache->bins_of(stream);
@@ -273,7 +273,7 @@ void make_room_and_free(Heap &heap, const BlockStart &found, void *block, gmm_st
                       stream == GMM_STREAM_PER_THREAD ? current_thread_id() : 0};
   const CacheEntry entry{block, found.slot};
   if (cache == nullptr) {
-    heap.caches.count_free(requested);
+    heap.caches().count_free(requested);
     if (!held_for_importers) heap.put_back(&entry, 1, key);
     return;
   }
@@ -294,7 +294,7 @@ void make_room_and_free(Heap &heap, const BlockStart &found, void *block, gmm_st
         bins = nullptr;
       } else if (bins->large_count == bins->large_capacity) {
         if (!cache->hand_over_large(*bins)) back_count = cache->remove_large(*bins, back);
-        heap.caches.transfers.fetch_after(entry.slot, bins->large_capacity);
+        heap.caches().transfers.fetch_after(entry.slot, bins->large_capacity);
       }
       if (bins != nullptr) bins->large[bins->large_count++] = LargeEntry{entry, found.bytes};
       cached = bins != nullptr;
@@ -330,24 +330,52 @@ Status free_past_cache(Core &core, void *block, gmm_stream stream) {
 
 // --- Finding, making and entering a cache ----------------------------------------------------------------------------
 
+namespace {
+
+// Constant-initialised: no constructor runs at load.
+constexpr uint32_t kMostHeaps = 16384;
+constinit Registry::Place g_heap_places[kMostHeaps] = {};
+constinit Registry g_heaps{g_heap_places, kMostHeaps};
+
+RegistryKey key_of(const Heap &heap) { return RegistryKey{heap.fast.slot, heap.fast.serial}; }
+
+void end_caches(void *table) {
+  SlotTable::take(table, g_heaps, [](void *heap, void *cache) {
+    static_cast<Heap *>(heap)->caches().end_of_thread(*static_cast<HeapCache *>(cache));
+  });
+}
+
+}  // namespace
+
+Status HeapCache::begin_heap(Heap *heap) {
+  RegistryKey key;
+  if (!g_heaps.add(heap, &key))
+    return fail(GMM_ERROR_NOT_SUPPORTED, "A process can have %u heaps, and all are in use; destroy some.", kMostHeaps);
+  heap->fast.slot = key.slot;
+  heap->fast.serial = key.serial;
+  return Status();
+}
+
+void HeapCache::end_heap(Heap *heap) { g_heaps.remove(key_of(*heap)); }
+
 HeapCache *HeapCache::find(const Heap &heap) {
   ThreadRecord &record = own_thread_record();
-  HeapCache *cache = HeapRegistry::find_cache(record, heap);
+  HeapCache *cache = static_cast<HeapCache *>(SlotTable::find(record, ThreadPart::kCaches, key_of(heap)));
   if (cache != nullptr) record.memo = ThreadRecord::Memo{heap.fast.serial, cache};
   return cache;
 }
 
 HeapCache *HeapCache::find_or_make(Heap &heap) {
   if (HeapCache *cache = find(heap); cache != nullptr) return cache;
-  ThreadRecord *record = may_allocate() ? make_thread_record() : nullptr;
-  if (record == nullptr || !HeapRegistry::reserve_cache(record, heap)) return nullptr;
+  ThreadRecord *record = AllocationBan::is_set() ? nullptr : make_thread_record();
+  if (record == nullptr || !SlotTable::reserve(record, ThreadPart::kCaches, key_of(heap), end_caches)) return nullptr;
   HeapCache *cache = heap.core().allocator.create<HeapCache>();
   if (cache == nullptr) return nullptr;
   cache->heap = &heap;
   cache->thread_id = record->id;
   if (!expedited_barriers()) cache->attention.store(kNeedsFence, std::memory_order_relaxed);
-  heap.caches.add(cache);
-  HeapRegistry::set_cache(record, heap, cache);
+  heap.caches().add(cache);
+  SlotTable::set(record, ThreadPart::kCaches, key_of(heap), cache);
   return cache;
 }
 
@@ -360,7 +388,7 @@ bool HeapCache::enter_unless_revoked() {
 void HeapCache::enter_after_revoker() {
   while (!enter_unless_revoked()) {
     leave();
-    heap->caches.wait_for_drain();
+    heap->caches().wait_for_drain();
   }
 }
 
@@ -473,7 +501,7 @@ bool HeapCache::frees_for_others() const {
   return frees.load(std::memory_order_relaxed) > allocations.load(std::memory_order_relaxed);
 }
 
-// Memory that was paused meanwhile must not enter a cache.
+// Memory that was paused in between must not enter a cache.
 bool HeapCache::may_take_over(uint64_t bytes) const {
   return heap->fast.has_paused.load(std::memory_order_relaxed) == 0 &&
          cached_bytes.load(std::memory_order_relaxed) + bytes <= kCacheBudget;
@@ -481,7 +509,7 @@ bool HeapCache::may_take_over(uint64_t bytes) const {
 
 bool HeapCache::take_over(const StreamBins &bins, Bin &bin) {
   if (bin.count != 0 || !may_take_over(kSharedBinBytes)) return false;
-  const uint32_t count = heap->caches.transfers.take(bins.key, bin.block_bytes, bin.entries);
+  const uint32_t count = heap->caches().transfers.take(bins.key, bin.block_bytes, bin.entries);
   if (count == 0) return false;
   bin.capacity = bin_capacity(bin.block_bytes, kSharedBinBytes);
   bin.count = static_cast<uint16_t>(count);
@@ -494,7 +522,7 @@ bool HeapCache::take_over_large(StreamBins &bins, uint64_t size) {
   if (bins.large_count != 0 || bytes > TransferCache::kMaxBatchBytes || !may_take_over(large_batch(bytes) * bytes))
     return false;
   CacheEntry entries[kLargeEntries];
-  const uint32_t count = heap->caches.transfers.take(bins.key, bytes, entries);
+  const uint32_t count = heap->caches().transfers.take(bins.key, bytes, entries);
   if (count == 0) return false;
   for (uint32_t i = 0; i < count; ++i) bins.large[i] = LargeEntry{entries[i], bytes};
   bins.large_count = count;
@@ -504,7 +532,7 @@ bool HeapCache::take_over_large(StreamBins &bins, uint64_t size) {
 }
 
 uint32_t HeapCache::fill(Bin &bin, const CacheEntry *entries, uint32_t count) {
-  // Memory that was paused meanwhile must not enter the cache.
+  // Memory that was paused in between must not enter the cache.
   if (heap->fast.has_paused.load(std::memory_order_relaxed) != 0) return 0;
   uint32_t filled = 0;
   uint64_t bytes = cached_bytes.load(std::memory_order_relaxed);
@@ -523,7 +551,7 @@ void HeapCache::spill(StreamBins &bins, Bin &bin, uint64_t block_bytes) {
       bin.capacity = capacity;
       return;
     }
-    if (heap->caches.transfers.put(bins.key, block_bytes, bin.entries, bin.count)) {
+    if (heap->caches().transfers.put(bins.key, block_bytes, bin.entries, bin.count)) {
       add(cached_bytes, 0 - bin.count * block_bytes);
       bin.count = 0;
       return;
@@ -556,7 +584,7 @@ bool HeapCache::hand_over_large(StreamBins &bins) {
   uint32_t left = bins.large_count;
   while (left != 0) {
     const uint32_t count = left < large_batch(bytes) ? left : large_batch(bytes);
-    if (!heap->caches.transfers.put(bins.key, bytes, entries + left - count, count)) break;
+    if (!heap->caches().transfers.put(bins.key, bytes, entries + left - count, count)) break;
     left -= count;
   }
   const bool any = left != bins.large_count;

@@ -12,8 +12,11 @@
 // HeapCaches::mutex, sets kRevoked, makes every running thread pass a barrier (base/barrier.h), and waits until the
 // owner is not `busy`. An owner that meets kRevoked leaves, and waits for that mutex.
 //
-// Called by api/ (the functions at the end), by HeapCaches (engine/heap/heap_caches.h), which knows all caches of
-// a heap, and by the end of a thread (engine/heap/heap_registry.h).
+// A thread outlives heaps, and heaps outlive threads. So it notes its cache by the heap's slot and serial in a registry
+// of the process (base/registry.h). When it ends, it returns every cache whose heap still lives.
+//
+// Called by api/ (the functions at the end), by HeapCaches (engine/heap/heap_caches.h), which knows all caches of a
+// heap, and by the end of a thread.
 #ifndef GMM_ENGINE_HEAP_THREAD_CACHE_H
 #define GMM_ENGINE_HEAP_THREAD_CACHE_H
 
@@ -27,7 +30,7 @@
 
 namespace gmm {
 
-// What a thread's cache of one heap holds at most, in bytes. include/gmm/memory.h promises it.
+// The most bytes that a thread's cache of one heap holds. include/gmm/memory.h promises it.
 inline constexpr uint64_t kCacheBudget = uint64_t{128} << 20;
 
 // A stack of free blocks of one small class.
@@ -42,7 +45,7 @@ struct Bin {
 // the heap merges what is free before it splits another run. Caches of large blocks by size class were slower, and left
 // memory unmerged for long. While a heap grows they pass the caches by (Heap::passes_caches()).
 inline constexpr uint32_t kFewLargeEntries = 8;
-// At most so many, where blocks go from thread to thread.
+// The most that a stream holds where blocks go from thread to thread.
 inline constexpr uint32_t kLargeEntries = 32;
 struct LargeEntry {
   CacheEntry entry;
@@ -86,9 +89,13 @@ struct alignas(64) HeapCache : Link<HeapCaches> {
   // How often bins ended: an owner that left the cache asks whether those that it found are still there.
   uint64_t ended_bins = 0;
 
+  // Gives a heap its slot and serial. NOT_SUPPORTED when all slots are taken.
+  static Status begin_heap(Heap *heap);
+  // Returns when no ending thread returns its cache to the heap any more.
+  static void end_heap(Heap *heap);
   // The calling thread's cache of a heap; NULL when it has none. It becomes the one that the fast paths find.
   static HeapCache *find(const Heap &heap);
-  // The same, made where there is none; NULL without host memory, or where the thread may not allocate.
+  // Makes the cache where there is none. NULL without host memory, or where the thread may not allocate.
   static HeapCache *find_or_make(Heap &heap);
 
   // --- By the owner -------------------------------------------------------------------------------------------------
@@ -124,7 +131,7 @@ struct alignas(64) HeapCache : Link<HeapCaches> {
   uint32_t fill(Bin &bin, const CacheEntry *entries, uint32_t count);
   // Fills an empty bin with what other threads freed on this stream. False: there is nothing, or memory is paused.
   bool take_over(const StreamBins &bins, Bin &bin);
-  // The same two for large blocks. Blocks that are not all of one size are not handed over; false: there is no room.
+  // Hands over and takes over large blocks. Blocks that are not all of one size are not handed over; false: there is no room.
   bool hand_over_large(StreamBins &bins);
   bool take_over_large(StreamBins &bins, uint64_t size);
   // Whether large blocks of the stream may be cached. They may not while Heap::passes_caches(), from the stream's first
@@ -143,7 +150,7 @@ struct alignas(64) HeapCache : Link<HeapCaches> {
   // stream freed go to the list, as far as there is host memory; with NULL they stay. end_bins: the bins end, too, as
   // far as they are empty then.
   void empty_revoked(Vector<CacheEntry> *per_thread, bool end_bins);
-  // The same for one stream alone, whose bins end.
+  // Empties and ends the bins of one stream.
   void forget_revoked(gmm_stream stream);
   // Frees the bins. They are empty.
   void free_bins();
@@ -162,16 +169,16 @@ struct alignas(64) HeapCache : Link<HeapCaches> {
 // Allocates `size` bytes, 1 to kMaxSize. The caches may serve an `alignment` of up to kGranule. Returns errors
 // unrecovered; the context retries.
 Status cached_alloc(Heap &heap, uint64_t size, uint64_t alignment, gmm_stream stream, void **out);
-// The same, without the try of alloc_from_cache() (engine/heap/fast_path.h).
+// cached_alloc() after a failed try of alloc_from_cache() (engine/heap/fast_path.h).
 Status alloc_past_cache(Heap &heap, uint64_t size, uint64_t alignment, gmm_stream stream, void **out);
 // Allocates a block with a driver allocation of its own. It comes from no cache.
 Status dedicated_alloc(Heap &heap, uint64_t size, void **out, const CommTraits *comm = nullptr);
 // Frees a block of this page map. Returns the errors of gmm_free().
 Status cached_free(Core &core, void *block, gmm_stream stream);
-// The same, without the try of free_into_cache() (engine/heap/fast_path.h).
+// cached_free() after a failed try of free_into_cache() (engine/heap/fast_path.h).
 Status free_past_cache(Core &core, void *block, gmm_stream stream);
 
-// The same, as far as that takes no wait, no driver call, no callback and no host memory: the heap's lock only if it is
+// Allocate and free as far as that takes no wait, no driver call, no callback and no host memory: the heap's lock only if it is
 // free. False: nothing happened.
 bool try_alloc(Heap &heap, uint64_t size, gmm_stream stream, void **out);
 bool try_free(Core &core, void *block, gmm_stream stream);

@@ -2,7 +2,7 @@
 // The transfer cache: full bins of free blocks between the caches of threads (the name is TCMalloc's). Where one thread
 // frees what another allocates, a full bin goes over as it is, without the heap's lock, slabs, merging or best fit.
 //
-// Whoever swaps a batch's state to kHeld holds the batch: a thread inside enter() of its own cache, or a drain with
+// A thread that swaps a batch's state to kHeld holds the batch: one inside enter() of its own cache, or a drain with
 // HeapCaches::mutex held. A drain empties the caches of all threads first. With Heap::fast.has_paused set no owner
 // moves a batch any more by then, so that nothing of a paused region is left.
 #ifndef GMM_ENGINE_HEAP_TRANSFER_CACHE_H
@@ -12,9 +12,9 @@
 #include <cstdint>
 
 #include "base/host_allocator.h"
-#include "engine/heap/cache_entry.h"
 #include "engine/heap/stream_order.h"
 #include "engine/space/size_class.h"
+#include "engine/space/span.h"
 
 namespace gmm {
 

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/ipc/broker.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cinttypes>
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
 #include <new>
+#include <utility>
 
 #include "base/bytes.h"
 #include "base/os_memory.h"
@@ -23,9 +25,9 @@ constexpr uint32_t kComplaintsPerSecond = 20;
 // The brokers of one process, one for each context, have different serials.
 std::atomic<uint32_t> g_serial{1};
 
-Status system_failure(int error, const char *what) {
+Status failure(int error, const char *what, const char *of = "") {
   char text[128];
-  return fail_native(GMM_ERROR_SYSTEM, error, "start of the thread that answers importers: %s: %s", what,
+  return fail_native(GMM_ERROR_SYSTEM, error, "start of the thread that answers importers: %s%s: %s", what, of,
                      system_error_text(error, text, sizeof text));
 }
 
@@ -41,73 +43,46 @@ bool ipc_token_equal(const uint8_t a[kIpcTokenSize], const uint8_t b[kIpcTokenSi
   return equal_constant_time(a, b, kIpcTokenSize);
 }
 
+// --- Start and stop -------------------------------------------------------------------------------------------------
+
 Status IpcBroker::start(IpcEndpoint *out) {
-  if (forked())
-    return fail(GMM_ERROR_FORKED,
-                "start of the thread that answers importers: the context belongs to process %d; make a new context "
-                "after fork()",
-                owner_pid_.load(std::memory_order_relaxed));
   LockGuard guard(mutex_);
-  if (!running_.load(std::memory_order_relaxed)) {
-    const Status status = start_thread_and_socket();
-    if (!status.ok()) {
-      MessageGuard message_guard;
-      close_files();
-      return status;
-    }
+  if (running_.load(std::memory_order_relaxed)) {
+    if (!has_socket()) GMM_TRY(restore_socket());
+  } else if (const Status status = start_thread(); !status.ok()) {
+    MessageGuard message_guard;
+    close_files();
+    return status;
   }
   *out = endpoint_;
   return Status();
 }
 
-Status IpcBroker::ensure_running(IpcEndpoint *out) {
-  if (running_.load(std::memory_order_acquire)) {
-    LockGuard guard(mutex_);
-    if (running_.load(std::memory_order_relaxed)) {
-      if (!has_socket()) GMM_TRY(restore_socket());
-      *out = endpoint_;
-      return Status();
-    }
-  }
-  return start(out);
-}
-
-Status IpcBroker::start_thread_and_socket() {
+Status IpcBroker::start_thread() {
   GMM_TRY(open_socket());
   slots_ = static_cast<Slot *>(allocator_.allocate(sizeof(Slot) * kSlots, alignof(Slot)));
-  free_ = static_cast<Slot **>(allocator_.allocate(sizeof(Slot *) * kSlots, alignof(Slot *)));
-  if (slots_ == nullptr || free_ == nullptr)
+  if (slots_ == nullptr)
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY,
                 "start of the thread that answers importers: no host memory for %u connections", kSlots);
   for (uint32_t i = 0; i < kSlots; ++i) ::new (static_cast<void *>(slots_ + i)) Slot;
-  // In reverse order, since free_ is a stack and the first slots shall be used first.
-  for (free_count_ = 0; free_count_ < kSlots; ++free_count_) free_[free_count_] = slots_ + (kSlots - 1 - free_count_);
-  pending_ = 0;
+  used_slots_ = pending_ = live_ = complaints_ = 0;
   listen_again_ = complaints_since_ = 0;
-  complaints_ = 0;
   stopping_.store(false, std::memory_order_relaxed);
-
-  const int error = start_thread(&thread_, ThreadSignals::kNone, thread_main, this);
-  if (error != 0) return system_failure(error, "pthread_create");
+  if (const int error = gmm::start_thread(&thread_, ThreadSignals::kNone, thread_main, this); error != 0)
+    return failure(error, "pthread_create");
   running_.store(true, std::memory_order_release);
   return Status();
 }
 
 Status IpcBroker::open_socket() {
   GMM_TRY(ipc_directory_open_own(&directory_, directory_path_, &runtime_directory_failed_, policy_));
-
   const int32_t pid = process_number();
   endpoint_.pid = static_cast<uint32_t>(pid);
   endpoint_.pid_namespace = pid_namespace();
-  if (const int error = process_start_time(pid, &endpoint_.start_time); error != 0) {
-    char text[128];
-    return fail_native(GMM_ERROR_SYSTEM, error,
-                       "start of the thread that answers importers: /proc/%d/stat: %s; IPC needs /proc", pid,
-                       system_error_text(error, text, sizeof text));
-  }
-
+  if (const int error = process_start_time(pid, &endpoint_.start_time); error != 0)
+    return failure(error, "/proc/self/stat, as IPC needs /proc");
   const char *what = nullptr;
-  if (const int error = poller_.open(&what); error != 0) return system_failure(error, what);
+  if (const int error = poller_.open(&what); error != 0) return failure(error, what);
   // A second copy of the library in this process has a counter of its own, which starts at 1 too.
   for (int attempt = 0;; ++attempt) {
     endpoint_.serial = g_serial.fetch_add(1, std::memory_order_relaxed);
@@ -115,33 +90,23 @@ Status IpcBroker::open_socket() {
     if (status.ok()) break;
     if (last_native() != EADDRINUSE || attempt == 1000) return status;
   }
-
-  if (const int error = poller_.add(listener_, &listener_); error != 0) return system_failure(error, "epoll_ctl");
-  return Status();
+  const int error = poller_.add(listener_, &listener_);
+  return error == 0 ? Status() : failure(error, "epoll_ctl");
 }
 
-// Listens under the endpoint's name in the directory. With mutex_ held.
+// Listens under the endpoint's name in the directory.
 Status IpcBroker::listen_under_own_name(int *listener) {
   char name[kIpcNameSize], unready[kIpcNameSize];
   ipc_socket_name(endpoint_, name);
   ipc_unready_socket_name(endpoint_, unready);
   const char *what = nullptr;
-  os::NameIdentity made;
-  const int error = poller_.listen(directory_, name, unready, policy_.user_count != 0, listener, &made, &what);
-  if (error != 0) return what == nullptr ? bind_failure(error, name) : system_failure(error, what);
-  socket_ = made;
-  // The socket's file exists from here on. close_files() removes it.
-  owner_pid_.store(static_cast<int32_t>(endpoint_.pid), std::memory_order_relaxed);
+  const int error = poller_.listen(directory_, name, unready, policy_.user_count != 0, listener, &socket_, &what);
+  if (error != 0) return what == nullptr ? failure(error, "bind in ", directory_path_) : failure(error, what);
+  has_name_ = true;
   return Status();
 }
 
-Status IpcBroker::bind_failure(int error, const char *name) const {
-  char text[128];
-  return fail_native(GMM_ERROR_SYSTEM, error, "start of the thread that answers importers: bind of %s/%s: %s",
-                     directory_path_, name, system_error_text(error, text, sizeof text));
-}
-
-// Whether the socket's name still means this broker's socket. With mutex_ held.
+// Whether the socket's name still means this broker's socket.
 bool IpcBroker::has_socket() const {
   char name[kIpcNameSize];
   ipc_socket_name(endpoint_, name);
@@ -150,41 +115,37 @@ bool IpcBroker::has_socket() const {
 }
 
 // Makes the socket anew under the same name, and the directory if that was deleted too. Importers can connect when it
-// returns; the thread takes the socket over. With mutex_ held, while the thread runs.
+// returns; the thread takes the socket over.
 Status IpcBroker::restore_socket() {
-  int opened = -1, error = 0;
-  GMM_TRY(ipc_directory_open(directory_path_, true, &opened, &error, policy_));
-  const int old_directory = directory_;
-  directory_ = opened;
-  char name[kIpcNameSize];
-  ipc_socket_name(endpoint_, name);
-  os::remove_name(directory_, name);  // what took the name, if anything
-  int listener = -1;
+  int opened = -1, unused = 0, listener = -1;
+  GMM_TRY(ipc_directory_open(directory_path_, true, &opened, &unused, policy_));
+  std::swap(directory_, opened);
+  remove_socket();  // the file that took the name, if any
   Status status = listen_under_own_name(&listener);
   if (status.ok()) {
-    if (const int refused = poller_.add(listener, &next_listener_); refused != 0) {
-      status = system_failure(refused, "epoll_ctl");
-      os::remove_name(directory_, name);
+    if (const int error = poller_.add(listener, &next_listener_); error != 0) {
+      status = failure(error, "epoll_ctl");
+      remove_socket();
       close_fd(&listener);
     }
   }
-  if (!status.ok()) {
-    directory_ = old_directory;
-    close_fd(&opened);
-    return status;
-  }
-  os::close_file(old_directory).ignore();
+  if (!status.ok()) std::swap(directory_, opened);
+  close_fd(&opened);
   // One that the thread has not taken over yet has no name any more. Its queue is lost; importers connect again.
-  if (int unused = next_listener_.exchange(listener, std::memory_order_acq_rel); unused >= 0) close_fd(&unused);
-  return Status();
+  if (status.ok()) unused = next_listener_.exchange(listener, std::memory_order_acq_rel);
+  if (status.ok() && unused >= 0) close_fd(&unused);
+  return status;
+}
+
+void IpcBroker::remove_socket() {
+  char name[kIpcNameSize];
+  ipc_socket_name(endpoint_, name);
+  os::remove_name(directory_, name);
 }
 
 void IpcBroker::close_files() {
-  if (directory_ >= 0 && owner_pid_.load(std::memory_order_relaxed) == process_number()) {
-    char name[kIpcNameSize];
-    ipc_socket_name(endpoint_, name);
-    os::remove_name(directory_, name);
-  }
+  if (has_name_) remove_socket();
+  has_name_ = false;
   // Before the descriptors are closed, so that end_importers() never writes to a closed one.
   Slot *slots;
   {
@@ -193,24 +154,16 @@ void IpcBroker::close_files() {
     slots_ = nullptr;
   }
   allocator_.deallocate(slots, sizeof(Slot) * kSlots);
-  allocator_.deallocate(free_, sizeof(Slot *) * kSlots);
-  free_ = nullptr;
   close_fd(&listener_);
   if (int unused = next_listener_.exchange(-1, std::memory_order_acq_rel); unused >= 0) close_fd(&unused);
   poller_.close();
   close_fd(&directory_);
-  owner_pid_.store(0, std::memory_order_relaxed);
 }
 
 void IpcBroker::stop() {
-  // In a child the holder of the mutex may not exist, and the thread's descriptors may mean other files by now.
-  if (forked()) return;
   LockGuard guard(mutex_);
   if (!running_.load(std::memory_order_relaxed)) return;
-  // The name goes first: an importer that connects later sees at once that there is no exporter.
-  char name[kIpcNameSize];
-  ipc_socket_name(endpoint_, name);
-  os::remove_name(directory_, name);
+  remove_socket();  // first: an importer that connects later sees at once that there is no exporter
   stopping_.store(true, std::memory_order_release);
   poller_.wake();
   join_thread(thread_);
@@ -219,11 +172,9 @@ void IpcBroker::stop() {
 }
 
 void IpcBroker::end_importers(uint64_t export_id, Ending ending) {
-  if (forked()) return;
   LockGuard guard(slot_mutex_);
-  if (slots_ == nullptr) return;
   bool any = false;
-  for (uint32_t i = 0; i < kSlots; ++i) {
+  for (uint32_t i = 0; slots_ != nullptr && i < kSlots; ++i) {
     if (slots_[i].allocation != export_id) continue;
     slots_[i].ending = ending;
     any = true;
@@ -234,16 +185,10 @@ void IpcBroker::end_importers(uint64_t export_id, Ending ending) {
 }
 
 void IpcBroker::request_catch_up() {
-  if (forked()) return;
   LockGuard guard(slot_mutex_);
   if (slots_ == nullptr) return;
   wants_catch_up_.store(true, std::memory_order_release);
   poller_.wake();
-}
-
-bool IpcBroker::forked() const {
-  const int32_t owner = owner_pid_.load(std::memory_order_relaxed);
-  return owner != 0 && owner != process_number();
 }
 
 // --- The thread -------------------------------------------------------------------------------------------------
@@ -290,14 +235,14 @@ void IpcBroker::run() {
     if (may_accept) accept_connections();
     take_over_listener();
   }
-  for (uint32_t i = 0; i < kSlots; ++i)
+  for (uint32_t i = 0; i < used_slots_; ++i)
     if (slots_[i].state != State::kFree) drop(&slots_[i]);
 }
 
 // The time until a pending connection is late or accept() is tried again; -1: there is no deadline.
 int64_t IpcBroker::milliseconds_to_next_deadline() {
   uint64_t until = UINT64_MAX;
-  if (const Slot *oldest = oldest_pending()) until = oldest->since + handshake_ms_;
+  if (const Slot *oldest = oldest_pending()) until = oldest->since + kHandshakeMs;
   if (listen_again_ != 0 && listen_again_ < until) until = listen_again_;
   if (catch_up_at_ != 0 && catch_up_at_ < until) until = catch_up_at_;
   if (until == UINT64_MAX) return -1;
@@ -342,8 +287,7 @@ void IpcBroker::admit(int fd) {
     complain("dropped process %d: %u handshakes are under way", oldest->pid, kMaxPending);
     refuse(oldest, GMM_ERROR_BUSY);
   }
-  // A slot is free: fewer than kMaxPending are pending, and at most kMaxLive are live.
-  Slot *slot = free_[free_count_ - 1];
+  Slot *slot = free_slot();
   if (const int error = poller_.add(fd, slot); error != 0) {
     char text[128];
     complain("refused process %d: epoll_ctl: %s", peer.process, system_error_text(error, text, sizeof text));
@@ -352,19 +296,18 @@ void IpcBroker::admit(int fd) {
     os::close_socket(fd);
     return;
   }
-  --free_count_;
+  ++pending_;
   slot->fd = fd;
   slot->state = State::kPending;
   slot->received = 0;
   slot->pid = peer.process;
   slot->since = monotonic_ms();
-  pending_list_[pending_++] = slot;
   receive(slot);
 }
 
 void IpcBroker::receive(Slot *slot) {
   if (slot->state == State::kPending) return receive_request(slot);
-  const int64_t got = os::receive_bytes(slot->fd, slot->request, sizeof slot->request);
+  const int64_t got = os::receive_bytes(slot->fd, &slot->incoming, sizeof slot->incoming);
   if (got == -EAGAIN) return;
   if (got > 0) complain("dropped process %d: it spoke again after its request", slot->pid);
   drop(slot);
@@ -373,37 +316,34 @@ void IpcBroker::receive(Slot *slot) {
 // The request may come in parts. The system closes descriptors that a peer sends along, since receive_bytes() has no
 // place for them.
 void IpcBroker::receive_request(Slot *slot) {
-  while (slot->received < sizeof slot->request) {
-    const int64_t got =
-        os::receive_bytes(slot->fd, slot->request + slot->received, sizeof slot->request - slot->received);
+  constexpr uint32_t kSize = sizeof(IpcRequest);
+  while (slot->received <= kSize) {
+    uint8_t *to = reinterpret_cast<uint8_t *>(&slot->incoming) + slot->received;
+    const int64_t got = os::receive_bytes(slot->fd, to, kSize + 1 - slot->received);
     if (got == -EAGAIN) break;
     if (got <= 0) {
       // A connection without a byte comes from another broker, which looks for stale sockets. A whole request whose
       // sender does not wait for the answer needs none.
-      if (slot->received != 0 && slot->received < kIpcRequestSize)
-        complain("dropped process %d: its request ended after %u of %u bytes", slot->pid, slot->received,
-                 static_cast<unsigned>(kIpcRequestSize));
+      if (slot->received != 0 && slot->received < kSize)
+        complain("dropped process %d: its request ended after %u of %u bytes", slot->pid, slot->received, kSize);
       return drop(slot);
     }
     slot->received += static_cast<uint32_t>(got);
   }
-  if (slot->received > kIpcRequestSize) {
-    complain("refused process %d: its request is longer than %u bytes", slot->pid,
-             static_cast<unsigned>(kIpcRequestSize));
+  if (slot->received > kSize) {
+    complain("refused process %d: its request is longer than %u bytes", slot->pid, kSize);
     return refuse(slot, GMM_ERROR_IPC_REFUSED);
   }
-  if (slot->received == kIpcRequestSize) answer(slot);
+  if (slot->received == kSize) answer(slot);
 }
 
 bool IpcBroker::check(const IpcRequest &request, const Slot &slot) {
-  if (request.magic != kIpcRequestMagic) {
-    complain("refused process %d: what it sent is not a request (magic %08x)", slot.pid, request.magic);
+  if (request.magic != IpcRequest::kMagic) {
+    complain("refused process %d: its bytes are not a request (magic %08x)", slot.pid, request.magic);
   } else if (request.version != kIpcProtocolVersion) {
     complain("refused process %d: it speaks version %u, this library version %u", slot.pid, request.version,
              kIpcProtocolVersion);
-  } else if (request.reserved != 0 || (request.want != static_cast<uint16_t>(IpcWant::kDescriptors) &&
-                                       request.want != static_cast<uint16_t>(IpcWant::kCount) &&
-                                       request.want != static_cast<uint16_t>(IpcWant::kCheck))) {
+  } else if (request.reserved != 0 || request.want < IpcWant::kDescriptors || request.want > IpcWant::kCheck) {
     complain("refused process %d: its request has unknown fields", slot.pid);
   } else if (request.start_time != endpoint_.start_time || request.serial != endpoint_.serial) {
     complain("refused process %d: it means another exporter", slot.pid);
@@ -414,14 +354,13 @@ bool IpcBroker::check(const IpcRequest &request, const Slot &slot) {
 }
 
 void IpcBroker::answer(Slot *slot) {
-  IpcRequest request;
-  request.decode(slot->request);
+  const IpcRequest &request = slot->incoming.request;
   if (!check(request, *slot)) return refuse(slot, GMM_ERROR_IPC_REFUSED);
   IpcGrant granted;
-  granted.wants_fds = request.want == static_cast<uint16_t>(IpcWant::kDescriptors);
-  granted.counts = request.want != static_cast<uint16_t>(IpcWant::kCheck);
+  granted.wants_fds = request.want == IpcWant::kDescriptors;
+  granted.counts = request.want != IpcWant::kCheck;
   gmm_result result = GMM_ERROR_BUSY;
-  if (granted.counts && live_.load(std::memory_order_relaxed) == kMaxLive)
+  if (granted.counts && live_ == kMaxLive)
     complain("refused process %d: %u importers are connected, which is the most", slot->pid, kMaxLive);
   else
     result = grant(slot, request, &granted);
@@ -451,19 +390,18 @@ gmm_result IpcBroker::grant(Slot *slot, const IpcRequest &request, IpcGrant *out
     return status.code();
   }
   if (!out->counts) return GMM_OK;
-  remove_from_pending(slot);
-  live_.fetch_add(1, std::memory_order_relaxed);
+  --pending_;
+  ++live_;
   slot->state = State::kLive;
   return GMM_OK;
 }
 
 // The send neither waits nor is partial: the reply is all that the connection carries, so it fits into the buffer.
 bool IpcBroker::send_reply(int fd, const IpcReply &reply, const IpcGrant *grant) {
-  uint8_t bytes[kIpcMaxReplySize];
-  reply.encode(bytes);
-  for (uint32_t i = 0; i < reply.extents; ++i) store_little(bytes + ipc_reply_size(i), grant->sizes[i]);
-  const uint64_t size = ipc_reply_size(reply.extents);
-  const int64_t sent = os::send_bytes(fd, bytes, size, reply.extents != 0 ? grant->fds : nullptr, reply.extents);
+  IpcReply sized = reply;
+  if (grant != nullptr) std::copy_n(grant->sizes, reply.extents, sized.sizes);
+  const uint64_t size = IpcReply::size_with(reply.extents);
+  const int64_t sent = os::send_bytes(fd, &sized, size, reply.extents != 0 ? grant->fds : nullptr, reply.extents);
   if (sent == static_cast<int64_t>(size)) return true;
   if (sent < 0 && sent != -EPIPE && sent != -ECONNRESET) {
     char text[128];
@@ -483,10 +421,9 @@ void IpcBroker::drop(Slot *slot) {
   poller_.remove(slot->fd);
   os::end_connection(slot->fd);
   slot->fd = -1;
-  const State state = slot->state;
-  if (state == State::kPending) remove_from_pending(slot);
+  const bool was_live = slot->state == State::kLive;
+  --(was_live ? live_ : pending_);
   slot->state = State::kFree;
-  free_[free_count_++] = slot;
   uint64_t allocation = 0;
   {
     LockGuard guard(slot_mutex_);
@@ -494,16 +431,17 @@ void IpcBroker::drop(Slot *slot) {
     slot->allocation = 0;
     slot->ending = Ending::kNone;
   }
-  if (state != State::kLive) return;
-  live_.fetch_sub(1, std::memory_order_relaxed);
-  importer_gone(allocation);
+  if (!was_live) return;
+  resolver_.importer_gone(resolver_.user, allocation);
+  catch_up_at_ = 1;
+  catch_up();
 }
 
 void IpcBroker::close_late_pending() {
   const uint64_t now = monotonic_ms();
-  for (Slot *slot = oldest_pending(); slot != nullptr && now - slot->since >= handshake_ms_; slot = oldest_pending()) {
+  for (Slot *slot = oldest_pending(); slot != nullptr && now - slot->since >= kHandshakeMs; slot = oldest_pending()) {
     complain("dropped process %d: it sent %u of %u bytes of a request in %u ms", slot->pid, slot->received,
-             static_cast<unsigned>(kIpcRequestSize), static_cast<unsigned>(handshake_ms_));
+             static_cast<unsigned>(sizeof(IpcRequest)), static_cast<unsigned>(kHandshakeMs));
     drop(slot);
   }
 }
@@ -521,12 +459,6 @@ void IpcBroker::catch_up() {
   catch_up_at_ = resolver_.catch_up != nullptr && resolver_.catch_up(resolver_.user) ? monotonic_ms() + kCatchUpMs : 0;
 }
 
-void IpcBroker::importer_gone(uint64_t allocation) {
-  resolver_.importer_gone(resolver_.user, allocation);
-  catch_up_at_ = 1;
-  catch_up();
-}
-
 // The old socket has no name any more. Connections that are in its queue were made before, and are served.
 void IpcBroker::take_over_listener() {
   const int next = next_listener_.exchange(-1, std::memory_order_acq_rel);
@@ -541,7 +473,7 @@ void IpcBroker::take_over_listener() {
 
 void IpcBroker::close_ended() {
   if (!any_ending_.exchange(false, std::memory_order_acquire)) return;
-  for (uint32_t i = 0; i < kSlots; ++i) {
+  for (uint32_t i = 0; i < used_slots_; ++i) {
     Slot &slot = slots_[i];
     Ending ending;
     {
@@ -556,15 +488,19 @@ void IpcBroker::close_ended() {
   }
 }
 
-IpcBroker::Slot *IpcBroker::oldest_pending() { return pending_ == 0 ? nullptr : pending_list_[0]; }
+// There is one: fewer than kMaxPending are pending, and at most kMaxLive are live.
+IpcBroker::Slot *IpcBroker::free_slot() {
+  Slot *slot = std::find_if(slots_, slots_ + used_slots_, [](const Slot &each) { return each.state == State::kFree; });
+  used_slots_ = std::max(used_slots_, static_cast<uint32_t>(slot - slots_) + 1);
+  return slot;
+}
 
-void IpcBroker::remove_from_pending(const Slot *slot) {
-  for (uint32_t i = 0; i < pending_; ++i) {
-    if (pending_list_[i] != slot) continue;
-    --pending_;
-    std::memmove(pending_list_ + i, pending_list_ + i + 1, (pending_ - i) * sizeof *pending_list_);
-    return;
-  }
+IpcBroker::Slot *IpcBroker::oldest_pending() {
+  Slot *oldest = nullptr;
+  for (uint32_t i = 0; pending_ != 0 && i < used_slots_; ++i)
+    if (slots_[i].state == State::kPending && (oldest == nullptr || slots_[i].since < oldest->since))
+      oldest = &slots_[i];
+  return oldest;
 }
 
 void IpcBroker::complain(const char *format, ...) {

@@ -13,7 +13,7 @@
 // name, so all handles work again.
 //
 // Bounds, so that no peer can hold up another one: at most kMaxPending pending connections, each for at most
-// `handshake_ms`; at most kMaxLive live ones; 48 bytes of one request; 20 log messages a second. The oldest pending
+// kHandshakeMs; at most kMaxLive live ones; 48 bytes of one request; 20 log messages a second. The oldest pending
 // connection makes way for a new one.
 #ifndef GMM_ENGINE_IPC_BROKER_H
 #define GMM_ENGINE_IPC_BROKER_H
@@ -68,23 +68,19 @@ class IpcBroker {
   static constexpr uint32_t kMaxLive = kIpcMaxImporters;
   static constexpr uint64_t kHandshakeMs = 2000;
 
-  // The policy must not change after start(). A peer has `handshake_ms` to complete its request.
+  // The policy must not change after start().
   IpcBroker(const HostAllocator &allocator, const Log &log, const IpcResolver &resolver,
-            const IpcPolicy &policy = kIpcDefaultPolicy, uint64_t handshake_ms = kHandshakeMs)
-      : allocator_(allocator), log_(log), resolver_(resolver), policy_(policy), handshake_ms_(handshake_ms) {}
+            const IpcPolicy &policy = kIpcDefaultPolicy)
+      : allocator_(allocator), log_(log), resolver_(resolver), policy_(policy) {}
   ~IpcBroker() { stop(); }
   IpcBroker(const IpcBroker &) = delete;
   IpcBroker &operator=(const IpcBroker &) = delete;
 
-  // Starts the thread unless it runs, and returns the address at which it answers. The broker may start again after
-  // stop().
+  // Returns the address at which the broker answers. Starts the thread unless it runs, and makes the socket anew if it
+  // was deleted; otherwise it costs one system call. The broker may start again after stop().
   Status start(IpcEndpoint *out);
-  // The same for every export. Makes the socket anew if it was deleted, at the cost of one system call. Not for a child
-  // after fork(), which Context::check() stops before.
-  Status ensure_running(IpcEndpoint *out);
   // Removes the socket, closes all connections and ends the thread. The caller holds no lock that the resolver takes,
-  // and does not run on the broker's thread. In a child after fork() it does nothing: the thread, the socket and the
-  // connections are the parent's.
+  // and does not run on the broker's thread.
   void stop();
   // Whether this broker runs and answers at that address. No lock.
   bool answers_at(const IpcEndpoint &endpoint) const {
@@ -93,12 +89,10 @@ class IpcBroker {
   // Closes the connections of all importers of an export or event. The importers see PeerState::kRevoked.
   // importer_gone() follows for each of them. Does not wait.
   void revoke(uint64_t export_id) { end_importers(export_id, Ending::kRevoked); }
-  // The same, but the importers see PeerState::kGone: the exporter is done with the memory or event.
+  // As revoke(), but the importers see PeerState::kGone: the exporter does not need the memory or event any more.
   void disconnect(uint64_t export_id) { end_importers(export_id, Ending::kClosed); }
   // The thread calls catch_up() soon. Does not wait.
   void request_catch_up();
-  // The number of live connections.
-  uint32_t live() const { return live_.load(std::memory_order_relaxed); }
 
  private:
   enum class State : uint8_t { kFree, kPending, kLive };
@@ -109,24 +103,26 @@ class IpcBroker {
     Ending ending = Ending::kNone;  // guarded by slot_mutex_: what another thread requested
     uint32_t received = 0;
     int32_t pid = 0;
-    uint64_t since = 0;                    // when it became pending
-    uint64_t allocation = 0;               // guarded by slot_mutex_: what it requested; 0 before a request
-    uint8_t request[kIpcRequestSize + 1];  // one byte more shows a request that is too long
+    uint64_t since = 0;       // when it became pending
+    uint64_t allocation = 0;  // guarded by slot_mutex_: what it requested; 0 before a request
+    struct {
+      IpcRequest request;
+      uint8_t next = 0;  // shows a request that is too long
+    } incoming;
   };
   static constexpr uint32_t kSlots = kMaxPending + kMaxLive;
 
   // Start and stop, with mutex_ held.
-  Status start_thread_and_socket();
+  Status start_thread();
   Status open_socket();
   Status listen_under_own_name(int *listener);
-  Status bind_failure(int error, const char *name) const;
   bool has_socket() const;
   Status restore_socket();
+  void remove_socket();
   void close_files();
 
   // From any thread.
   void end_importers(uint64_t export_id, Ending ending);
-  bool forked() const;
 
   // On the broker's thread: the loop.
   static void *thread_main(void *self);
@@ -146,12 +142,11 @@ class IpcBroker {
   void answer(Slot *slot);
   bool check(const IpcRequest &request, const Slot &slot);
   gmm_result grant(Slot *slot, const IpcRequest &request, IpcGrant *out);
-  void importer_gone(uint64_t allocation);
   bool send_reply(int fd, const IpcReply &reply, const IpcGrant *grant = nullptr);
   void refuse(Slot *slot, gmm_result result);
   void drop(Slot *slot);
+  Slot *free_slot();
   Slot *oldest_pending();
-  void remove_from_pending(const Slot *slot);
   // Writes to the log, at most 20 messages a second.
   [[gnu::format(printf, 2, 3)]] void complain(const char *format, ...);
 
@@ -159,35 +154,31 @@ class IpcBroker {
   const Log log_;
   const IpcResolver resolver_;
   const IpcPolicy &policy_;
-  const uint64_t handshake_ms_;
 
   Mutex mutex_{LockRank::kIpcBroker};  // of start() and stop(), before slot_mutex_
   std::atomic<bool> running_{false};   // written with mutex_ held
-  std::atomic<int32_t> owner_pid_{0};  // the process that started the thread
   IpcEndpoint endpoint_;               // constant while running_
   Thread thread_;
-  int directory_ = -1;  // this and the next three with mutex_ held
+  int directory_ = -1;  // this and the next four with mutex_ held
   char directory_path_[kIpcPathSize] = {};
-  os::NameIdentity socket_;  // of the socket's name
+  bool has_name_ = false;  // the socket's name exists, unless somebody deleted it
+  os::NameIdentity socket_;
   bool runtime_directory_failed_ = false;
   int listener_ = -1;                   // the thread's own while it runs
   std::atomic<int> next_listener_{-1};  // of a socket that was made anew; the thread takes it over
   os::SocketPoller poller_;
   std::atomic<bool> stopping_{false};
-  std::atomic<uint32_t> live_{0};
   std::atomic<bool> any_ending_{false};
   std::atomic<bool> wants_catch_up_{false};
 
-  Mutex slot_mutex_{LockRank::kIpcBrokerSlots};  // what end_importers() shares with the thread
+  Mutex slot_mutex_{LockRank::kIpcBrokerSlots};  // for the fields that end_importers() and the thread share
   Slot *slots_ = nullptr;
 
-  // The thread's own. Two lists, since a search through 1,088 slots for each importer would cost more than the answer.
-  Slot **free_ = nullptr;
-  uint32_t free_count_ = 0;
-  Slot *pending_list_[kMaxPending] = {};  // oldest first
-  uint32_t pending_ = 0;
+  // The thread's own.
+  uint32_t used_slots_ = 0;  // from there on no slot was ever used
+  uint32_t pending_ = 0, live_ = 0;
   uint64_t listen_again_ = 0;  // when to listen again after accept() ran out of descriptors; 0: listening
-  uint64_t catch_up_at_ = 0;   // when to go on with what was put off; 0: nothing was
+  uint64_t catch_up_at_ = 0;   // when to call catch_up() again; 0: nothing is left
   uint64_t complaints_since_ = 0;
   uint32_t complaints_ = 0;
 };

@@ -3,6 +3,7 @@
 
 #include <cerrno>
 #include <cinttypes>
+#include <utility>
 
 #include "base/local_socket.h"
 #include "base/lock.h"
@@ -16,31 +17,10 @@ namespace {
 
 constexpr uint64_t kRetryMs = 10;
 
-class OwnedFd {
- public:
-  explicit OwnedFd(int fd = -1) : fd_(fd) {}
-  ~OwnedFd() { reset(-1); }
-  OwnedFd(const OwnedFd &) = delete;
-  OwnedFd &operator=(const OwnedFd &) = delete;
-  int get() const { return fd_; }
-  void reset(int fd) {
-    if (fd_ >= 0) os::close_socket(fd_);
-    fd_ = fd;
-  }
-  int take() {
-    const int fd = fd_;
-    fd_ = -1;
-    return fd;
-  }
-
- private:
-  int fd_;
-};
-
-Status system_failure(uint32_t pid, int error, const char *what) {
+// ipc_connect() puts the exporter's process before each message.
+Status system_failure(int error, const char *what) {
   char text[128];
-  return fail_native(GMM_ERROR_SYSTEM, error, "import from process %" PRIu32 ": %s: %s", pid, what,
-                     system_error_text(error, text, sizeof text));
+  return fail_native(GMM_ERROR_SYSTEM, error, "%s: %s", what, system_error_text(error, text, sizeof text));
 }
 
 bool seems_alive(const IpcEndpoint &exporter) {
@@ -58,16 +38,13 @@ bool is_visible(const IpcEndpoint &exporter) {
 
 bool seems_gone(const IpcEndpoint &exporter) { return is_visible(exporter) && !seems_alive(exporter); }
 
-Status gone(uint32_t pid) {
-  return fail(GMM_ERROR_IPC_PEER_GONE, "import from process %" PRIu32 ": the exporter ended, and its memory with it",
-              pid);
-}
+Status gone() { return fail(GMM_ERROR_IPC_PEER_GONE, "the exporter ended, and its memory with it"); }
 
-// One request over one connection. The destructor closes every descriptor that run() did not hand out.
+// One request over one connection. What it did not hand out ends with it.
 class Attempt {
  public:
   Attempt(const IpcHandle &handle, IpcWant want, uint64_t deadline, const IpcPolicy &policy, IpcImport *out)
-      : handle_(handle), want_(want), deadline_(deadline), pid_(handle.exporter.pid), policy_(policy), import_(*out) {}
+      : handle_(handle), want_(want), deadline_(deadline), policy_(policy), import_(*out) {}
 
   // GMM_ERROR_BUSY: the caller tries again.
   Status run() {
@@ -81,24 +58,22 @@ class Attempt {
       return status;
     }
     import_.allocation_size = reply_.allocation_size;
-    import_.connection = IpcConnection(socket_.take(), process_.take(), handle_.exporter);
+    import_.connection = IpcConnection(std::exchange(peer_, Peer()), handle_.exporter);
     return Status();
   }
+  ~Attempt() { IpcConnection(peer_, handle_.exporter).close(); }
 
  private:
   Status timeout(const char *what) const {
-    if (seems_gone(handle_.exporter)) return gone(pid_);
-    return fail(GMM_ERROR_IPC_TIMEOUT,
-                "import from process %" PRIu32 ": the exporter %s in time; it may be stopped or busy", pid_, what);
+    if (seems_gone(handle_.exporter)) return gone();
+    return fail(GMM_ERROR_IPC_TIMEOUT, "the exporter %s in time; it may be stopped or busy", what);
   }
 
   // Tries each directory in which the exporter's socket may be.
   Status connect() {
     char name[kIpcNameSize], path[kIpcPathSize];
     ipc_socket_name(handle_.exporter, name);
-    int32_t made = -1;
-    if (const int error = os::make_socket(&made); error != 0) return system_failure(pid_, error, "socket");
-    socket_.reset(made);
+    if (const int error = os::make_socket(&peer_.connection); error != 0) return system_failure(error, "socket");
     for (unsigned n = 0; n < kIpcDirectoryCandidates; ++n) {
       if (!ipc_directory_candidate(n, path, policy_)) continue;
       int directory, error;
@@ -106,30 +81,28 @@ class Attempt {
       if (!opened.ok()) {
         if (error == EMFILE || error == ENFILE) return opened;
         if (error == ENOENT || n == 1) continue;
-        // The message stays that of the directory. The code becomes one of imports.
-        return prefix(Status(GMM_ERROR_IPC_REFUSED), "import from process %" PRIu32 ": ", pid_);
+        return Status(GMM_ERROR_IPC_REFUSED);  // the message stays that of the directory
       }
       const int result = connect_to(directory, name);
       os::close_file(directory).ignore();
       if (result == 0) return Status();
       if (result == ENOENT) continue;
-      if (result == ECONNREFUSED) return gone(pid_);
+      if (result == ECONNREFUSED) return gone();
       if (result == ETIMEDOUT) return timeout("did not take the connection");
-      return system_failure(pid_, result, "connect");
+      return system_failure(result, "connect");
     }
-    if (seems_gone(handle_.exporter)) return gone(pid_);
+    if (seems_gone(handle_.exporter)) return gone();
     return fail(GMM_ERROR_IPC_PEER_GONE,
-                "import from process %" PRIu32
-                ": there is no socket %s in the directories that this process searches; the "
-                "exporter's context was destroyed, or GMM_IPC_DIR or XDG_RUNTIME_DIR differ between the processes",
-                pid_, name);
+                "there is no socket %s in the directories that this process searches; the exporter's context was "
+                "destroyed, or GMM_IPC_DIR or XDG_RUNTIME_DIR differ between the processes",
+                name);
   }
 
   // Returns 0 or an error number.
   int connect_to(int directory, const char *name) {
     for (;;) {
-      const int error = os::connect_socket(socket_.get(), directory, name);
-      // EAGAIN: the queue of the socket is full, and nothing tells when it has a place.
+      const int error = os::connect_socket(peer_.connection, directory, name);
+      // EAGAIN: the queue of the socket is full, and the system does not report when it has a place.
       if (error != EAGAIN) return error;
       if (monotonic_ms() >= deadline_) return ETIMEDOUT;
       sleep_us(5000);
@@ -139,59 +112,56 @@ class Attempt {
   // The user of the process that called listen(), before the token is sent to it.
   Status check_peer() {
     PeerUser peer;
-    if (const int error = check_peer_user(socket_.get(), policy_, &peer); error != 0)
-      return system_failure(pid_, error, "getsockopt(SO_PEERCRED)");
+    if (const int error = check_peer_user(peer_.connection, policy_, &peer); error != 0)
+      return system_failure(error, "getsockopt(SO_PEERCRED)");
     if (!peer.is_allowed)
-      return fail(
-          GMM_ERROR_IPC_REFUSED,
-          "import from process %" PRIu32
-          ": its socket belongs to user %u, this process to user %u; only the same user may import, and those that "
-          "gmm_ipc_configure() names on both sides",
-          pid_, peer.user, current_user());
-    if (is_visible(handle_.exporter) && static_cast<uint32_t>(peer.process) != pid_)
-      return fail(GMM_ERROR_IPC_REFUSED, "import from process %" PRIu32 ": its socket belongs to process %d", pid_,
-                  peer.process);
+      return fail(GMM_ERROR_IPC_REFUSED,
+                  "its socket belongs to user %u, this process to user %u; only the same user may import, and those "
+                  "that gmm_ipc_configure() names on both sides",
+                  peer.user, current_user());
+    if (is_visible(handle_.exporter) && static_cast<uint32_t>(peer.process) != handle_.exporter.pid)
+      return fail(GMM_ERROR_IPC_REFUSED, "its socket belongs to process %d", peer.process);
     // The system may have given the number to another process by now. But only the process that listens can answer with
     // the memory of the token, so an answer proves that it was alive after this call. A child after fork() has no
     // broker.
-    if (peer.process > 0) process_.reset(open_process(peer.process));
+    if (peer.process > 0) peer_.process = open_process(peer.process);
     return Status();
   }
 
   Status send_request() {
     IpcRequest request;
-    request.want = static_cast<uint16_t>(want_);
+    request.want = want_;
     request.allocation = handle_.allocation;
     std::memcpy(request.token, handle_.token, sizeof request.token);
     request.start_time = handle_.exporter.start_time;
     request.serial = handle_.exporter.serial;
-    uint8_t bytes[kIpcRequestSize];
-    request.encode(bytes);
-    const int64_t sent = os::send_bytes(socket_.get(), bytes, sizeof bytes);
-    if (sent == static_cast<int64_t>(sizeof bytes)) return Status();
+    const int64_t sent = os::send_bytes(peer_.connection, &request, sizeof request);
+    if (sent == static_cast<int64_t>(sizeof request)) return Status();
     // An exporter that refuses sends its reason and closes. receive_reply() reads the reason.
     if (sent == -EPIPE || sent == -ECONNRESET) return Status();
-    return system_failure(pid_, sent < 0 ? static_cast<int>(-sent) : EMSGSIZE, "send");
+    return system_failure(sent < 0 ? static_cast<int>(-sent) : EMSGSIZE, "send");
   }
 
   Status receive_reply() {
-    uint8_t bytes[kIpcMaxReplySize];
-    uint64_t received = 0, expected = kIpcReplySize;
+    uint8_t *bytes = reinterpret_cast<uint8_t *>(&reply_);
+    uint64_t received = 0, expected = IpcReply::size_with(0);
     while (received < expected) {
       int64_t got = 0;
       GMM_TRY(receive_some(bytes + received, expected - received, &got));
-      if (got == 0) return closed();
+      if (got == 0) {
+        if (seems_gone(handle_.exporter)) return gone();
+        return fail(GMM_ERROR_IPC_PEER_GONE,
+                    "the exporter closed the connection without an answer; its context is probably being destroyed");
+      }
       if (got < 0) {
         GMM_TRY(wait_for_more());
         continue;
       }
       received += static_cast<uint64_t>(got);
-      if (received != kIpcReplySize) continue;
-      reply_.decode(bytes);
+      if (received != IpcReply::size_with(0)) continue;
       GMM_TRY(check_form());
-      expected = ipc_reply_size(reply_.extents);
+      expected = IpcReply::size_with(reply_.extents);
     }
-    for (uint32_t i = 0; i < reply_.extents; ++i) import_.sizes[i] = load_little<uint64_t>(bytes + ipc_reply_size(i));
     return Status();
   }
 
@@ -201,92 +171,68 @@ class Attempt {
     if (now >= deadline_) return timeout("did not answer");
     const uint64_t left = deadline_ - now;
     // At most 200 ms, since no byte and no hang-up shows the death of an exporter whose child holds the socket.
-    const int error = os::wait_until_readable(socket_.get(), left < 200 ? left : 200);
-    if (error != 0 && error != EAGAIN) return system_failure(pid_, error, "poll");
-    if (error != 0 && (Peer{-1, process_.get()}.state() != PeerState::kAlive || seems_gone(handle_.exporter)))
-      return gone(pid_);
+    const int error = os::wait_until_readable(peer_.connection, left < 200 ? left : 200);
+    if (error != 0 && error != EAGAIN) return system_failure(error, "poll");
+    if (error != 0 && (Peer{-1, peer_.process}.state() != PeerState::kAlive || seems_gone(handle_.exporter)))
+      return gone();
     return Status();
-  }
-
-  // The exporter closed the connection instead of an answer.
-  Status closed() {
-    if (seems_gone(handle_.exporter)) return gone(pid_);
-    return fail(GMM_ERROR_IPC_PEER_GONE,
-                "import from process %" PRIu32
-                ": the exporter closed the connection without an answer; its context is probably being destroyed",
-                pid_);
   }
 
   // *got: the number of bytes; 0 at the end of the connection; below 0 when there are none yet.
   Status receive_some(uint8_t *to, uint64_t size, int64_t *got) {
     os::ReceivedDescriptors received;
-    *got = os::receive_with_descriptors(socket_.get(), to, size, &received);
+    *got = os::receive_with_descriptors(peer_.connection, to, size, &received);
     for (uint32_t i = 0; i < received.count; ++i) {
       if (import_.extents < kIpcMaxExtents)
         import_.fds[import_.extents++] = received.each[i];
       else
         os::close_file(received.each[i]).ignore();
     }
-    if (*got < 0) {
-      if (*got == -EAGAIN) return Status();
-      if (*got != -ECONNRESET) return system_failure(pid_, static_cast<int>(-*got), "recvmsg");
-      *got = 0;
-      return Status();
-    }
+    if (*got == -ECONNRESET) *got = 0;
+    if (*got < 0 && *got != -EAGAIN) return system_failure(static_cast<int>(-*got), "recvmsg");
     if (received.any_lost)
       return fail(GMM_ERROR_IPC_REFUSED,
-                  "import from process %" PRIu32
-                  ": a file descriptor was lost on the way: too many were sent, or this process has as many open as it "
-                  "may (ulimit -n)",
-                  pid_);
+                  "a file descriptor was lost on the way: too many were sent, or this process has as many open as it "
+                  "may (ulimit -n)");
     return Status();
   }
 
   // The first part of the reply, which says how many sizes follow.
   Status check_form() {
-    if (reply_.magic != kIpcReplyMagic)
-      return fail(GMM_ERROR_IPC_REFUSED,
-                  "import from process %" PRIu32 ": what it answered is not a reply (magic %08x)", pid_, reply_.magic);
+    if (reply_.magic != IpcReply::kMagic)
+      return fail(GMM_ERROR_IPC_REFUSED, "its answer is not a reply (magic %08x)", reply_.magic);
     if (reply_.version != kIpcProtocolVersion)
       return fail(GMM_ERROR_IPC_REFUSED,
-                  "import from process %" PRIu32
-                  ": it speaks version %u, this library version %u; use the same release on both sides",
-                  pid_, reply_.version, kIpcProtocolVersion);
+                  "it speaks version %u, this library version %u; use the same release on both sides", reply_.version,
+                  kIpcProtocolVersion);
     if (reply_.result != GMM_OK) return refused();
     const uint32_t least = want_ == IpcWant::kDescriptors ? 1 : 0, most = least * kIpcMaxExtents;
-    if (reply_.reserved != 0 || reply_.extents < least || reply_.extents > most)
-      return fail(GMM_ERROR_IPC_REFUSED,
-                  "import from process %" PRIu32 ": its reply has %u extents where %u to %u were expected", pid_,
-                  reply_.extents, least, most);
-    return Status();
+    if (reply_.reserved == 0 && reply_.extents >= least && reply_.extents <= most) return Status();
+    return fail(GMM_ERROR_IPC_REFUSED, "its reply has %u extents where %u to %u were expected", reply_.extents, least,
+                most);
   }
 
   Status check_reply() {
     if (import_.extents != reply_.extents)
-      return fail(GMM_ERROR_IPC_REFUSED,
-                  "import from process %" PRIu32 ": it sent %u file descriptors where %u were expected", pid_,
-                  import_.extents, reply_.extents);
+      return fail(GMM_ERROR_IPC_REFUSED, "it sent %u file descriptors where %u were expected", import_.extents,
+                  reply_.extents);
     if (reply_.allocation_size == 0 || reply_.allocation_size > handle_.allocation_size ||
         reply_.generation != handle_.generation)
       return fail(GMM_ERROR_IPC_PEER_GONE,
-                  "import from process %" PRIu32
-                  ": the memory of this handle was freed or replaced; ask the exporter for a new handle",
-                  pid_);
+                  "the memory of this handle was freed or replaced; ask the exporter for a new handle");
     uint64_t left = reply_.allocation_size;
     for (uint32_t i = 0; i < import_.extents; ++i) {
+      const uint64_t size = import_.sizes[i] = reply_.sizes[i];
       // An access to a mapping beyond the end of its file ends the process with SIGBUS.
       os::FileFacts file;
-      if (os::file_facts(import_.fds[i], &file) == 0 && file.is_file && file.size < import_.sizes[i])
-        return fail(GMM_ERROR_IPC_REFUSED,
-                    "import from process %" PRIu32 ": its file has %" PRIu64 " bytes where it promised %" PRIu64, pid_,
-                    file.size, import_.sizes[i]);
-      if (import_.sizes[i] == 0 || import_.sizes[i] > left) left = UINT64_MAX;
-      left -= import_.sizes[i];
+      if (os::file_facts(import_.fds[i], &file) == 0 && file.is_file && file.size < size)
+        return fail(GMM_ERROR_IPC_REFUSED, "its file has %" PRIu64 " bytes where it promised %" PRIu64, file.size,
+                    size);
+      if (size == 0 || size > left) left = UINT64_MAX;
+      left -= size;
     }
-    if (import_.extents != 0 && left != 0)
-      return fail(GMM_ERROR_IPC_REFUSED, "import from process %" PRIu32 ": its extents are not the memory it promised",
-                  pid_);
-    return Status();
+    if (import_.extents == 0 || left == 0) return Status();
+    return fail(GMM_ERROR_IPC_REFUSED, "its extents are not the memory it promised");
   }
 
   Status refused() {
@@ -294,48 +240,43 @@ class Attempt {
       case GMM_ERROR_BUSY:
         return Status(GMM_ERROR_BUSY);  // without a message: the caller tries again
       case GMM_ERROR_IPC_PEER_GONE:
-        return fail(GMM_ERROR_IPC_PEER_GONE, "import from process %" PRIu32 ": the exporter has freed this memory",
-                    pid_);
+        return fail(GMM_ERROR_IPC_PEER_GONE, "the exporter has freed this memory");
       case GMM_ERROR_PAUSED:
-        return fail(GMM_ERROR_IPC_REFUSED,
-                    "import from process %" PRIu32 ": the memory is paused there; resume its tag first", pid_);
+        return fail(GMM_ERROR_IPC_REFUSED, "the memory is paused there; resume its tag first");
       case GMM_ERROR_IPC_REFUSED:
-        return fail(
-            GMM_ERROR_IPC_REFUSED,
-            "import from process %" PRIu32
-            ": the exporter refused: the handle's token is wrong, or this process runs as another user; the exporter's "
-            "log says which",
-            pid_);
-      default:
         return fail(GMM_ERROR_IPC_REFUSED,
-                    "import from process %" PRIu32
-                    ": the exporter could not share the memory (result %d); its log says why",
-                    pid_, reply_.result);
+                    "the exporter refused: the handle's token is wrong, or this process runs as another user; the "
+                    "exporter's log says which");
+      default:
+        return fail(GMM_ERROR_IPC_REFUSED, "the exporter could not share the memory (result %d); its log says why",
+                    reply_.result);
     }
   }
 
   const IpcHandle &handle_;
   const IpcWant want_;
   const uint64_t deadline_;
-  const uint32_t pid_;
   const IpcPolicy &policy_;
   IpcImport &import_;
-  OwnedFd socket_;
-  OwnedFd process_;
+  Peer peer_;
   IpcReply reply_;
 };
 
-// After BUSY: waits before the next attempt. An error: the time is over.
-Status wait_while_busy(const IpcHandle &handle, uint64_t deadline, uint64_t timeout_ms) {
-  const uint64_t now = monotonic_ms();
-  if (now >= deadline)
-    return fail(GMM_ERROR_IPC_TIMEOUT,
-                "import from process %" PRIu32 ": the exporter was busy for %" PRIu64
-                " ms: it pauses or resumes the memory, or it serves as many importers as it can (%u)",
-                handle.exporter.pid, timeout_ms, kIpcMaxImporters);
-  const uint64_t left = deadline - now;
-  sleep_us((left < kRetryMs ? left : kRetryMs) * 1000);
-  return Status();
+// BUSY is no refusal: it asks again until the deadline.
+Status ask_until(uint64_t deadline, const IpcHandle &handle, IpcWant want, const IpcPolicy &policy, IpcImport *out) {
+  for (bool was_busy = false;;) {
+    const Status status = Attempt(handle, want, deadline, policy, out).run();
+    const bool is_busy = status.code() == GMM_ERROR_BUSY;
+    if (!is_busy && (!was_busy || status.code() != GMM_ERROR_IPC_TIMEOUT)) return status;
+    was_busy = true;
+    const uint64_t left = milliseconds_until(deadline);
+    if (left == 0)
+      return fail(GMM_ERROR_IPC_TIMEOUT,
+                  "the exporter was busy until the deadline: it pauses or resumes the memory, or it serves as many "
+                  "importers as it can (%u)",
+                  kIpcMaxImporters);
+    sleep_us((left < kRetryMs ? left : kRetryMs) * 1000);
+  }
 }
 
 }  // namespace
@@ -372,18 +313,9 @@ void IpcImport::close_fds() {
 Status ipc_connect(const IpcHandle &handle, IpcWant want, uint64_t timeout_ms, IpcImport *out,
                    const IpcPolicy &policy) {
   check_may_wait("another process");
-  const uint64_t deadline = deadline_after(timeout_ms);
   out->close_fds();
-  bool busy = false;
-  for (;;) {
-    const Status status = Attempt(handle, want, deadline, policy, out).run();
-    if (status.code() == GMM_ERROR_BUSY) {
-      busy = true;
-    } else if (!busy || status.code() != GMM_ERROR_IPC_TIMEOUT) {
-      return status;
-    }
-    GMM_TRY(wait_while_busy(handle, deadline, timeout_ms));
-  }
+  const Status status = ask_until(deadline_after(timeout_ms), handle, want, policy, out);
+  return status.ok() ? status : prefix(status, "import from process %" PRIu32 ": ", handle.exporter.pid);
 }
 
 }  // namespace gmm

@@ -19,8 +19,8 @@ namespace gmm {
 class IpcConnection {
  public:
   IpcConnection() = default;
-  // Owns both descriptors from now on. `process` may be -1.
-  IpcConnection(int fd, int process, const IpcEndpoint &exporter) : peer_{fd, process}, exporter_(exporter) {}
+  // Owns both descriptors of the peer from now on.
+  IpcConnection(const Peer &peer, const IpcEndpoint &exporter) : peer_(peer), exporter_(exporter) {}
   ~IpcConnection() { close(); }
   IpcConnection(IpcConnection &&other) noexcept : peer_(other.peer_), exporter_(other.exporter_) {
     other.peer_ = Peer();

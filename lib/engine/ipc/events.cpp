@@ -51,7 +51,7 @@ Status IpcEvents::create(Device device, SharedEvent **out) {
 Status IpcEvents::export_event(SharedEvent &event, gmm_ipc_handle *out) {
   IpcHandle handle;
   settings_.freeze(core_.log);
-  GMM_TRY(broker_.ensure_running(&handle.exporter));
+  GMM_TRY(broker_.start(&handle.exporter));
   LockGuard guard(mutex_);
   int32_t fd = -1;
   GMM_TRY(core_.backend->shared_event_export(event.device, event.native, handle.legacy, &fd));

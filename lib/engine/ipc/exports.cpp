@@ -8,7 +8,6 @@
 #include "base/process.h"
 #include "engine/ipc/descriptor.h"
 #include "engine/ipc/imports.h"
-#include "engine/ipc/machine.h"
 
 namespace gmm {
 namespace {
@@ -101,7 +100,7 @@ bool IpcExports::is_block_live(const Export &entry) const {
          block.base == entry.block;
 }
 
-// Removes the exports whose memory is gone and that nobody imports. The tables stay in order. The next removal comes
+// Removes the exports whose memory is gone and that nobody imports. The next removal comes
 // when there are twice as many exports, so that the cost of each export is constant on average. With mutex_ held.
 void IpcExports::remove_stale() {
   const auto is_stale = [this](const Export &entry) {
@@ -109,39 +108,18 @@ void IpcExports::remove_stale() {
   };
   exports_.truncate(
       static_cast<uint64_t>(std::remove_if(exports_.begin(), exports_.end(), is_stale) - exports_.begin()));
-  const auto is_unused = [this](const SharedExtents &extents) {
-    for (const Export &entry : exports_)
-      if (entry.first_extent == extents.first) return false;
-    return true;
-  };
-  shared_extents_.truncate(static_cast<uint64_t>(
-      std::remove_if(shared_extents_.begin(), shared_extents_.end(), is_unused) - shared_extents_.begin()));
   remove_stale_at_ = exports_.size() * 2 + 64;
 }
 
-IpcExports::SharedExtents *IpcExports::find_shared_extents(const Export &entry) {
-  const uint64_t first = entry.first_extent, last = entry.last_extent;
-  SharedExtents *found = std::lower_bound(shared_extents_.begin(), shared_extents_.end(), first,
-                                          [last](const SharedExtents &extents, uint64_t key) {
-                                            return extents.first != key ? extents.first < key : extents.last < last;
-                                          });
-  return found != shared_extents_.end() && found->first == first && found->last == last ? found : nullptr;
-}
-
-Status IpcExports::find_or_add_shared_extents(const Export &entry, SharedExtents **out) {
-  *out = find_shared_extents(entry);
-  if (*out != nullptr) return Status();
-  SharedExtents added = {};
-  added.first = entry.first_extent;
-  added.last = entry.last_extent;
-  GMM_TRY(random_bytes(added.token, sizeof added.token));
-  const SharedExtents *after = std::lower_bound(shared_extents_.begin(), shared_extents_.end(), added,
-                                                [](const SharedExtents &a, const SharedExtents &b) {
-                                                  return a.first != b.first ? a.first < b.first : a.last < b.last;
-                                                });
-  if (!shared_extents_.insert(static_cast<uint64_t>(after - shared_extents_.begin()), added))
-    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of an export.");
-  *out = find_shared_extents(entry);
+// Tokens of exports of the same extents begin alike. Such exports are often the latest ones.
+Status IpcExports::make_token(Export *entry) const {
+  GMM_TRY(random_bytes(entry->token, sizeof entry->token));
+  for (uint64_t i = exports_.size(); i-- != 0;) {
+    const Export &other = exports_[i];
+    if (other.first_extent != entry->first_extent || other.last_extent != entry->last_extent) continue;
+    std::memcpy(entry->token, other.token, kIpcExtentsTokenSize);
+    break;
+  }
   return Status();
 }
 
@@ -175,13 +153,10 @@ Status IpcExports::find_or_add(const Block &block, Export *out) {
   GMM_TRY(describe(block, &entry));
   if (!exports_.reserve(exports_.size() + 1))
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of an export.");
-  SharedExtents *extents = nullptr;
-  GMM_TRY(find_or_add_shared_extents(entry, &extents));
-  std::memcpy(entry.token, extents->token, sizeof extents->token);
-  GMM_TRY(random_bytes(entry.token + sizeof extents->token, sizeof entry.token - sizeof extents->token));
+  GMM_TRY(make_token(&entry));
   const uint64_t new_id = next_id_.fetch_add(1, std::memory_order_relaxed);
   entry.id = new_id;
-  GMM_TRY(block.heap->uses().mark_exported(CacheEntry{reinterpret_cast<void *>(block.base), block.slot}, &entry.id));
+  GMM_TRY(block.heap->mark_exported(CacheEntry{reinterpret_cast<void *>(block.base), block.slot}, &entry.id));
   if (entry.id != new_id) {
     Export *known = find(entry.id);
     if (known != nullptr && first_extent(*known) != nullptr) {
@@ -190,19 +165,11 @@ Status IpcExports::find_or_add(const Block &block, Export *out) {
     }
     // A pause has merged the extents since the first export. Nobody imports them: extents with importers stay as they
     // are. Earlier connections may still be ending, so the block gets a second export.
-    block.heap->uses().export_anew(reinterpret_cast<void *>(block.base), entry.id, new_id);
+    block.heap->export_anew(reinterpret_cast<void *>(block.base), entry.id, new_id);
     entry.id = new_id;
   }
   exports_.push_back_reserved(entry);
   *out = entry;
-  return Status();
-}
-
-// The driver makes one handle for an allocation. With mutex_ held.
-Status IpcExports::export_legacy_once(SharedExtents &extents, void *driver_base) {
-  if (extents.has_legacy) return Status();
-  GMM_TRY(core_.backend->legacy_export(driver_base, extents.legacy));
-  extents.has_legacy = true;
   return Status();
 }
 
@@ -222,7 +189,7 @@ Status IpcExports::export_block(const void *memory, gmm_ipc_handle *out) {
                 memory, options.device.ordinal, kind_name(options.kind));
   IpcHandle handle;
   settings_.freeze(core_.log);
-  GMM_TRY(broker_.ensure_running(&handle.exporter));
+  GMM_TRY(broker_.start(&handle.exporter));
   LockedBlock locked;
   GMM_TRY(locked.find(core_, memory, "gmm_ipc_export"));
   const Block &block = locked.block;
@@ -246,9 +213,7 @@ Status IpcExports::export_block(const void *memory, gmm_ipc_handle *out) {
   if (handle.route == IpcRoute::kLegacy) {
     // The driver's handle means the driver's allocation, which may begin before the extent.
     const uint64_t shift = entry.base - reinterpret_cast<uintptr_t>(region->allocation.driver_base);
-    SharedExtents &extents = *find_shared_extents(entry);
-    GMM_TRY(export_legacy_once(extents, region->allocation.driver_base));
-    std::memcpy(handle.legacy, extents.legacy, sizeof handle.legacy);
+    GMM_TRY(core_.backend->legacy_export(region->allocation.driver_base, handle.legacy));
     handle.offset += shift;
     handle.block_offset += shift;
     handle.allocation_size += shift;
@@ -318,7 +283,7 @@ Status IpcExports::import_own(const IpcHandle &handle, void **out) {
   }
   const Block &block = locked.block;
   if (block.base != entry.block || first_extent(entry) == nullptr ||
-      !block.heap->uses().exported_as(reinterpret_cast<void *>(entry.block), entry.id))
+      !block.heap->exported_as(reinterpret_cast<void *>(entry.block), entry.id))
     return gone();
   LockGuard guard(mutex_);
   Export *known = find(entry.id);
@@ -466,7 +431,7 @@ Status IpcExports::check_grant(const Export &entry, Heap &heap) const {
     is_mapped = is_mapped && extent.mapped;
     is_pausing = is_pausing || (region != nullptr && region->paused.load(std::memory_order_relaxed) != 0);
   });
-  if (!is_whole || !is_same_heap || !heap.uses().exported_as(reinterpret_cast<void *>(entry.block), entry.id))
+  if (!is_whole || !is_same_heap || !heap.exported_as(reinterpret_cast<void *>(entry.block), entry.id))
     return fail(GMM_ERROR_IPC_PEER_GONE, "The memory was freed.");
   if (!is_mapped) return fail(GMM_ERROR_PAUSED, "The memory is paused.");
   if (is_pausing && heap.paused().refuses_importers()) return fail(GMM_ERROR_BUSY, "The memory is being paused.");

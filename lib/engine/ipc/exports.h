@@ -39,7 +39,6 @@ class IpcExports {
         broker_(broker),
         next_id_(next_id),
         exports_(core.allocator),
-        shared_extents_(core.allocator),
         own_table_(core.allocator),
         ranges_(core.allocator) {}
 
@@ -86,14 +85,6 @@ class IpcExports {
     uint64_t first_extent, last_extent;  // ids
     uint64_t next_extent_id;             // at the export: later memory at the same addresses has this or a larger one
   };
-  // Consecutive extents that some exports have in common.
-  struct SharedExtents {
-    uint64_t first, last;  // ids
-    uint8_t token[kIpcExtentsTokenSize];
-    uint8_t legacy[kLegacyHandleSize];
-    bool has_legacy;
-  };
-
   template <class Fn>
   bool for_each_extent(const Export &entry, Fn fn) const;
   Extent *first_extent(const Export &entry) const;
@@ -102,10 +93,8 @@ class IpcExports {
   Export *find(uint64_t id);
   Status find_or_add(const Block &block, Export *out);
   Status describe(const Block &block, Export *out) const;
-  SharedExtents *find_shared_extents(const Export &entry);
-  Status find_or_add_shared_extents(const Export &entry, SharedExtents **out);
+  Status make_token(Export *entry) const;
   void add_fabric(Extent &extent, IpcHandle *handle) const;
-  Status export_legacy_once(SharedExtents &extents, void *driver_base);
   bool is_block_live(const Export &entry) const;
   void remove_stale();
   bool publish_own();
@@ -119,7 +108,6 @@ class IpcExports {
   std::atomic<uint64_t> &next_id_;
   Mutex mutex_{LockRank::kIpcExports};        // after a heap's mutex, before the broker's lock of its slots
   Vector<Export> exports_;                    // ascending by id
-  Vector<SharedExtents> shared_extents_;      // ascending by first, last
   RangeTable own_table_;                      // of exports with own imports, for readers without a lock
   Vector<Range> ranges_;                      // scratch of publish_own()
   std::atomic<bool> may_hold_blocks_{false};  // importer_gone() left something to catch_up()

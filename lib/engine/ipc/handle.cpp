@@ -1,24 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/ipc/handle.h"
 
+#include <bit>
 #include <cinttypes>
+#include <cstddef>
 #include <cstring>
 
 #include "base/bytes.h"
+#include "base/hash_table.h"
+#include "base/process.h"
 
 namespace gmm {
 namespace {
 
-constexpr uint32_t kHandleMagic = 0x496d6d67;  // "gmmI"
-constexpr uint16_t kHandleVersion = 1;
-
-constexpr unsigned kAtMagic = 0, kAtVersion = 4, kAtRoute = 6, kAtKind = 7, kAtDevice = 8, kAtSerial = 12, kAtUuid = 16,
-                   kAtPid = 32, kAtReserved1 = 36, kAtStartTime = 40, kAtToken = 48, kAtAllocation = 64,
-                   kAtAllocationSize = 72, kAtOffset = 80, kAtBlockSize = 88, kAtGeneration = 96, kAtLegacy = 104,
-                   kAtBlockOffset = 168, kAtNamespace = 176, kAtMachine = 184, kAtReserved2 = 192, kAtChecksum = 252;
+static_assert(std::endian::native == std::endian::little, "a handle is little-endian, and written as it is");
 
 constexpr uint8_t kEventKind = 5;
-static_assert(kAtChecksum + 4 == sizeof(gmm_ipc_handle));
+
+// Version 1. Other releases and machines read it, so it does not change.
+struct HandleBytes {
+  static constexpr uint32_t kMagic = 0x496d6d67;  // "gmmI"
+  static constexpr uint16_t kVersion = 1;
+  uint32_t magic = kMagic;
+  uint16_t version = kVersion;
+  uint8_t route = 0;
+  uint8_t kind = 0;  // a Kind, or kEventKind
+  int32_t device = 0;
+  uint32_t serial = 0;
+  uint8_t uuid[16] = {};
+  uint32_t pid = 0;
+  uint32_t reserved1 = 0;
+  uint64_t start_time = 0;
+  uint8_t token[kIpcTokenSize] = {};
+  uint64_t allocation = 0, allocation_size = 0, offset = 0, block_size = 0, generation = 0;
+  uint8_t legacy[kLegacyHandleSize] = {};
+  uint64_t block_offset = 0, pid_namespace = 0, machine = 0;
+  uint8_t reserved2[60] = {};
+  uint32_t checksum = 0;  // CRC-32C of the bytes before
+};
+static_assert(sizeof(HandleBytes) == sizeof(gmm_ipc_handle) && offsetof(HandleBytes, legacy) == 104 &&
+              offsetof(HandleBytes, machine) == 184 && offsetof(HandleBytes, checksum) == 252);
 
 constexpr gmm_result kInvalid = GMM_ERROR_IPC_INVALID_HANDLE;
 
@@ -71,74 +92,73 @@ Status check_origin(const IpcHandle &handle) {
 }  // namespace
 
 void ipc_handle_encode(const IpcHandle &handle, gmm_ipc_handle *out) {
-  uint8_t *bytes = out->bytes;
-  std::memset(bytes, 0, sizeof out->bytes);
-  store_little(bytes + kAtMagic, kHandleMagic);
-  store_little(bytes + kAtVersion, kHandleVersion);
-  bytes[kAtRoute] = static_cast<uint8_t>(handle.route);
-  bytes[kAtKind] = handle.event ? kEventKind : static_cast<uint8_t>(handle.kind);
-  store_little(bytes + kAtDevice, static_cast<uint32_t>(handle.device.ordinal));
-  store_little(bytes + kAtSerial, handle.exporter.serial);
-  std::memcpy(bytes + kAtUuid, handle.device_uuid, sizeof handle.device_uuid);
-  store_little(bytes + kAtPid, handle.exporter.pid);
-  store_little(bytes + kAtStartTime, handle.exporter.start_time);
-  std::memcpy(bytes + kAtToken, handle.token, sizeof handle.token);
-  store_little(bytes + kAtAllocation, handle.allocation);
-  store_little(bytes + kAtAllocationSize, handle.allocation_size);
-  store_little(bytes + kAtOffset, handle.offset);
-  store_little(bytes + kAtBlockSize, handle.block_size);
-  store_little(bytes + kAtGeneration, handle.generation);
-  std::memcpy(bytes + kAtLegacy, handle.legacy, sizeof handle.legacy);
-  store_little(bytes + kAtBlockOffset, handle.block_offset);
-  store_little(bytes + kAtNamespace, handle.exporter.pid_namespace);
-  store_little(bytes + kAtMachine, handle.machine);
-  store_little(bytes + kAtChecksum, crc32c(bytes, kAtChecksum));
+  HandleBytes bytes;
+  bytes.route = static_cast<uint8_t>(handle.route);
+  bytes.kind = handle.event ? kEventKind : static_cast<uint8_t>(handle.kind);
+  bytes.device = handle.device.ordinal;
+  bytes.serial = handle.exporter.serial;
+  std::memcpy(bytes.uuid, handle.device_uuid, sizeof bytes.uuid);
+  bytes.pid = handle.exporter.pid;
+  bytes.start_time = handle.exporter.start_time;
+  std::memcpy(bytes.token, handle.token, sizeof bytes.token);
+  bytes.allocation = handle.allocation;
+  bytes.allocation_size = handle.allocation_size;
+  bytes.offset = handle.offset;
+  bytes.block_size = handle.block_size;
+  bytes.generation = handle.generation;
+  std::memcpy(bytes.legacy, handle.legacy, sizeof bytes.legacy);
+  bytes.block_offset = handle.block_offset;
+  bytes.pid_namespace = handle.exporter.pid_namespace;
+  bytes.machine = handle.machine;
+  std::memcpy(out->bytes, &bytes, sizeof bytes);
+  bytes.checksum = crc32c(out->bytes, offsetof(HandleBytes, checksum));
+  std::memcpy(out->bytes, &bytes, sizeof bytes);
 }
 
 Status ipc_handle_decode(const gmm_ipc_handle &in, IpcHandle *out) {
-  const uint8_t *bytes = in.bytes;
-  if (load_little<uint32_t>(bytes + kAtMagic) != kHandleMagic)
+  HandleBytes bytes;
+  std::memcpy(&bytes, in.bytes, sizeof bytes);
+  if (bytes.magic != HandleBytes::kMagic)
     return fail(kInvalid,
                 "import of a handle: these bytes are not a handle of gmm (they start with %02x %02x %02x %02x)",
-                bytes[0], bytes[1], bytes[2], bytes[3]);
-  const uint16_t version = load_little<uint16_t>(bytes + kAtVersion);
-  if (version != kHandleVersion)
+                in.bytes[0], in.bytes[1], in.bytes[2], in.bytes[3]);
+  if (bytes.version != HandleBytes::kVersion)
     return fail(
         kInvalid,
         "import of a handle: it has version %u, this library reads version %u; use the same release on both sides",
-        version, kHandleVersion);
-  const uint32_t checksum = load_little<uint32_t>(bytes + kAtChecksum);
-  const uint32_t computed = crc32c(bytes, kAtChecksum);
-  if (checksum != computed)
+        bytes.version, HandleBytes::kVersion);
+  if (const uint32_t computed = crc32c(in.bytes, offsetof(HandleBytes, checksum)); bytes.checksum != computed)
     return fail(kInvalid,
                 "import of a handle: its checksum is %08x, but its bytes give %08x; it was damaged in transit",
-                checksum, computed);
-  if (!all_zero(bytes + kAtReserved1, 4) || !all_zero(bytes + kAtReserved2, kAtChecksum - kAtReserved2))
+                bytes.checksum, computed);
+  if (bytes.reserved1 != 0 || !all_zero(bytes.reserved2, sizeof bytes.reserved2))
     return fail(kInvalid, "import of a handle: its reserved bytes are not zero");
 
   IpcHandle handle;
-  handle.route = static_cast<IpcRoute>(bytes[kAtRoute]);
-  handle.event = bytes[kAtKind] == kEventKind;
-  handle.kind = handle.event ? Kind::kUnspecified : static_cast<Kind>(bytes[kAtKind]);
-  handle.device.ordinal = static_cast<int32_t>(load_little<uint32_t>(bytes + kAtDevice));
-  std::memcpy(handle.device_uuid, bytes + kAtUuid, sizeof handle.device_uuid);
-  handle.exporter.pid = load_little<uint32_t>(bytes + kAtPid);
-  handle.exporter.serial = load_little<uint32_t>(bytes + kAtSerial);
-  handle.exporter.pid_namespace = load_little<uint64_t>(bytes + kAtNamespace);
-  handle.machine = load_little<uint64_t>(bytes + kAtMachine);
-  handle.exporter.start_time = load_little<uint64_t>(bytes + kAtStartTime);
-  std::memcpy(handle.token, bytes + kAtToken, sizeof handle.token);
-  handle.allocation = load_little<uint64_t>(bytes + kAtAllocation);
-  handle.allocation_size = load_little<uint64_t>(bytes + kAtAllocationSize);
-  handle.offset = load_little<uint64_t>(bytes + kAtOffset);
-  handle.block_offset = load_little<uint64_t>(bytes + kAtBlockOffset);
-  handle.block_size = load_little<uint64_t>(bytes + kAtBlockSize);
-  handle.generation = load_little<uint64_t>(bytes + kAtGeneration);
-  std::memcpy(handle.legacy, bytes + kAtLegacy, sizeof handle.legacy);
+  handle.route = static_cast<IpcRoute>(bytes.route);
+  handle.event = bytes.kind == kEventKind;
+  handle.kind = handle.event ? Kind::kUnspecified : static_cast<Kind>(bytes.kind);
+  handle.device.ordinal = bytes.device;
+  std::memcpy(handle.device_uuid, bytes.uuid, sizeof handle.device_uuid);
+  handle.exporter = {bytes.pid, bytes.serial, bytes.start_time, bytes.pid_namespace};
+  std::memcpy(handle.token, bytes.token, sizeof handle.token);
+  handle.allocation = bytes.allocation;
+  handle.allocation_size = bytes.allocation_size;
+  handle.offset = bytes.offset;
+  handle.block_offset = bytes.block_offset;
+  handle.block_size = bytes.block_size;
+  handle.generation = bytes.generation;
+  std::memcpy(handle.legacy, bytes.legacy, sizeof handle.legacy);
+  handle.machine = bytes.machine;
   GMM_TRY(check_origin(handle));
   GMM_TRY(check_place(handle));
   *out = handle;
   return Status();
+}
+
+uint64_t ipc_machine() {
+  char text[64] = {};
+  return machine_boot(text, sizeof text) ? hash_of_text(text) | 1 : 0;
 }
 
 }  // namespace gmm

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/ipc/ipc.h"
 
-#include "engine/ipc/machine.h"
-
 namespace gmm {
 
 Ipc::Ipc(Core &core, HeapSet &heaps)

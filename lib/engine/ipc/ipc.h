@@ -9,7 +9,6 @@
 //   descriptor.h file descriptors of memory, which leave the process without a count
 //   broker.h     IpcBroker: the exporter's thread, which answers importers
 //   client.h     the importer's request, and the connection that counts it
-//   machine.h    which machine this is, for handles of fabric memory
 //   protocol.h   the messages between broker and client; handle.h: the bytes of a handle
 //   peer_user.h  the check of a peer's user; directory.h: where the sockets are; settings.h: the policy of a context
 // SECURITY.md says who is trusted with what.

@@ -6,7 +6,6 @@
 #include "base/os_memory.h"
 #include "base/process.h"
 #include "engine/ipc/descriptor.h"
-#include "engine/ipc/machine.h"
 
 namespace gmm {
 

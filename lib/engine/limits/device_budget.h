@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a device has for a context.
+// The memory of a device that a context may use.
 #ifndef GMM_ENGINE_LIMITS_DEVICE_BUDGET_H
 #define GMM_ENGINE_LIMITS_DEVICE_BUDGET_H
 
@@ -10,7 +10,7 @@
 
 namespace gmm {
 
-// Fills what the driver tells of a device, what the context holds of it, and its budget. `held`: the context's usage on
+// Fills the driver's facts about a device, the bytes that the context holds of it, and its budget. `held`: the context's usage on
 // all devices, `held_on`: on this one.
 Status describe_device(Backend &backend, const Quota &held, const Quota &held_on, Device device, gmm_device_info *out);
 

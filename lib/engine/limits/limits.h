@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Limits, and what happens when memory is short.
+// The out-of-memory handler of a context, and the counters of its heaps, added up.
 #ifndef GMM_ENGINE_LIMITS_LIMITS_H
 #define GMM_ENGINE_LIMITS_LIMITS_H
 
@@ -17,7 +17,7 @@ class Limits {
   Status set_handler(gmm_oom_fn fn, void *user);
   // Asks the handler, without a lock held. True: try again.
   bool ask(const gmm_oom_info &info);
-  // Adds to the thread's message who holds the most memory on the device.
+  // Adds the tags that hold the most memory of the device to the thread's message.
   static Status explain(Status status, const char *what, const Heap &heap, uint64_t size, const TagTable &tags);
 
  private:
@@ -36,6 +36,9 @@ class Limits {
   gmm_oom_fn fn_ = nullptr;
   void *user_ = nullptr;
 };
+
+// Adds up the heaps of the scope; the rest of *out stays. Waits for no operation.
+Status collect_statistics(HeapSet &heaps, TagTable &tags, const gmm_scope_desc &scope, gmm_stats_info *out);
 
 }  // namespace gmm
 #endif

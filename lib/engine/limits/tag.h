@@ -82,7 +82,7 @@ class TagTable {
   }
   static Status unknown(gmm_tag tag);
 
-  // Of gmm_stats_query(), which counts the tags that hold memory.
+  // For gmm_stats_query(), which counts the tags that hold memory.
   Mutex count_mutex{LockRank::kTagCount};
   uint64_t counts = 0;
 

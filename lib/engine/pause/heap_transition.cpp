@@ -15,14 +15,14 @@ void give_up_freed(Heap &heap, ReadySignal &ready) {
       if (is_detached(region) && heap.paused().drop(region)) heap.paused().settle(region);
     });
   }
-  heap.extents().end_empty_regions();
+  heap.paused().end_empty_regions();
 }
 
 Status HeapTransition::check_capture(const char *operation) {
   // A stream that is forgotten meanwhile must not be asked about, so the lock is no operation's for this question.
   const bool has_operation = heap_.mutex.is_operation_of_holder();
   if (has_operation) heap_.mutex.end_operation();
-  const bool capturing = heap_.streams().any_capturing();
+  const bool capturing = heap_.any_capturing();
   if (has_operation) heap_.begin_operation();
   if (!capturing) return Status();
   return fail(GMM_ERROR_CAPTURING, "%s: a stream that uses tag \"%s\" is being captured; end the capture first.",

@@ -14,10 +14,7 @@ inline bool is_detached(const Region &region) { return region.paused.load(std::m
 // fn(Region &) may end the region.
 template <typename Fn>
 void for_each_region(Heap &heap, Fn fn) {
-  for (Region *region = heap.regions().front(), *next; region != nullptr; region = next) {
-    next = heap.regions().next(region);
-    fn(*region);
-  }
+  heap.for_each_region(fn);
 }
 template <typename Fn>
 void for_each_extent(Region &region, Fn fn) {

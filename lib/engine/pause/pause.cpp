@@ -44,7 +44,7 @@ Status HeapPause::detach() {
     heap_.paused().keep_detached(true);
   }
   GMM_TRY(heap_.drain_caches(true));
-  return heap_.reclaim().wait_for_device();
+  return heap_.paused().wait_for_device();
 }
 
 bool HeapPause::ensure_kept(Extent &extent) {
@@ -170,10 +170,10 @@ uint64_t HeapPause::commit() {
   // The program writes anew what it dropped, and cannot tell which part of a read-only tag that was.
   if (contents_ == GMM_CONTENTS_DROP && !extents_.empty()) tag().epoch.fetch_add(1, std::memory_order_relaxed);
   heap_.quotas().refund(bytes);
-  heap_.extents().count_paused(static_cast<int64_t>(bytes));
+  heap_.paused().count(static_cast<int64_t>(bytes));
   tag().pauses.fetch_add(1, std::memory_order_relaxed);
   const uint64_t stays = bytes == 0 ? 0 : foreign.end();
-  heap_.extents().set_foreign_bytes(stays);
+  heap_.paused().set_foreign_bytes(stays);
   if (stays != 0)
     core.log.write(
         LogLevel::kInfo,
@@ -223,7 +223,7 @@ Status Pause::detach() {
 
 Status Pause::tell_losing(WatchCalls &calls) {
   if (!calls.any()) return Status();
-  GMM_TRY(calls.losing());
+  calls.losing();
   for (HeapPause *heap : heaps_) GMM_TRY(context_.core.backend->synchronize(heap->heap().options().device));
   return Status();
 }

@@ -69,7 +69,7 @@ Status HeapResume::charge_and_hold() {
   }
   // From now on they are paused extents with a handle, as a failed resume may leave them.
   for (PlannedExtent &planned : extents_) {
-    if (planned.charged) heap_.extents().count_paused(-static_cast<int64_t>(size_of(*planned.extent)));
+    if (planned.charged) heap_.paused().count(-static_cast<int64_t>(size_of(*planned.extent)));
     planned.charged = false;
   }
   has_held_ = true;
@@ -103,7 +103,7 @@ void HeapResume::let_go() {
     }
     extent.handle = PhysicalHandle{};
     heap_.quotas().refund(size_of(extent));
-    heap_.extents().count_paused(static_cast<int64_t>(size_of(extent)));
+    heap_.paused().count(static_cast<int64_t>(size_of(extent)));
   });
 }
 
@@ -195,7 +195,7 @@ uint64_t HeapResume::commit(bool retain) {
       planned.extent->state.store(ExtentState::kActive, std::memory_order_release);
     }
   }
-  heap_.extents().count_paused(-static_cast<int64_t>(bytes));
+  heap_.paused().count(-static_cast<int64_t>(bytes));
   forget_restored(retain);
   return bytes + held;
 }
@@ -217,7 +217,7 @@ void HeapResume::undo(uint64_t *bytes) {
     const uint64_t size = size_of(*extent);
     if (!is_paused(*extent)) {
       if (planned.charged) {
-        heap_.extents().count_paused(-static_cast<int64_t>(size));
+        heap_.paused().count(-static_cast<int64_t>(size));
         *bytes += size;
       }
       continue;
@@ -237,7 +237,7 @@ void HeapResume::undo(uint64_t *bytes) {
         heap_.quotas().refund(size);
       } else {
         core.log.write(LogLevel::kError, "A failed resume leaves a handle for the next one: %s", last_message());
-        heap_.extents().count_paused(-static_cast<int64_t>(size));
+        heap_.paused().count(-static_cast<int64_t>(size));
       }
     }
   }
@@ -290,7 +290,7 @@ Status Resume::take_pages_and_hold() {
   for (HeapResume *heap : heaps_) {
     heap->let_go();
     heap->attach_active();  // the plan gave up paused memory without a live block
-    heap->heap().extents().end_empty_regions();
+    heap->heap().paused().end_empty_regions();
   }
   heaps_.unlock();
   return status;
@@ -327,7 +327,7 @@ Status Resume::run(const ByteRange *range, WatchCalls &calls, uint64_t *bytes) {
       heap->undo(bytes);
     if (!status.ok()) heap->let_go();
     heap->attach_active();
-    heap->heap().extents().end_empty_regions();
+    heap->heap().paused().end_empty_regions();
   }
   if (!status.ok()) return status;
   if (extents == 0) return remark(GMM_UNCHANGED, "gmm_resume(): no memory of these tags was paused.");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every part of a context shares.
+// The objects that every part of a context shares.
 #ifndef GMM_ENGINE_SPACE_CORE_H
 #define GMM_ENGINE_SPACE_CORE_H
 
@@ -23,7 +23,7 @@ struct Gate {
   std::atomic<uint64_t> word{kGateOpen};
 };
 
-// What a device is and can do: asked for once, as it does not change.
+// The properties of a device, asked for once, as they do not change.
 struct DeviceTraits {
   uint32_t capabilities = 0;
   gmm_kind_mask kinds = 0;

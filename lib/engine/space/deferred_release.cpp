@@ -62,44 +62,12 @@ Status DeferredRelease::end_mappings_there(Backend &backend, const void *base, u
   return Status();
 }
 
-void DeferredRelease::unmap(Backend &backend, void *base, uint64_t size) {
-  Entry entry;
-  entry.allocation.base = base;
-  entry.allocation.size = size;
-  try_once(backend, entry);
-}
-
-void DeferredRelease::release(Backend &backend, PhysicalHandle handle) {
-  Entry entry;
-  entry.what = What::kHandle;
-  entry.handle = handle;
-  try_once(backend, entry);
-}
-
 void DeferredRelease::unreserve(Backend &backend, void *base, uint64_t size) {
-  Entry entry;
-  entry.what = What::kAddresses;
-  entry.allocation.base = base;
-  entry.allocation.size = size;
+  const Entry entry = of_range(What::kAddresses, base, size);
   if (mappings_.load(std::memory_order_relaxed) != 0) {
     LockGuard guard(mutex_);
     if (mapping_in(base, size) != nullptr) return keep(entry);
   }
-  try_once(backend, entry);
-}
-
-void DeferredRelease::deallocate(Backend &backend, const Allocation &allocation) {
-  Entry entry;
-  entry.what = What::kAllocation;
-  entry.allocation = allocation;
-  try_once(backend, entry);
-}
-
-void DeferredRelease::unpin_pages(Backend &backend, void *base, uint64_t size) {
-  Entry entry;
-  entry.what = What::kPinnedPages;
-  entry.allocation.base = base;
-  entry.allocation.size = size;
   try_once(backend, entry);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the driver refused to take back. It is kept, and offered again at every trim and at the end of the context, so
+// Things that the driver refused to take back. They are kept, and offered again at every trim and at the end of the context, so
 // that a refusal loses nothing.
 //
 // A mapping that the driver refused to end still has its addresses: they are neither given back nor mapped anew before
@@ -19,13 +19,17 @@ class DeferredRelease {
  public:
   DeferredRelease(const HostAllocator &allocator, const Log &log) : log_(log), entries_(allocator) {}
 
-  // Each gives back, or keeps what was refused and says so in the log. The thread's message stays as it was.
-  void unmap(Backend &backend, void *base, uint64_t size);
-  void release(Backend &backend, PhysicalHandle handle);
+  // Each gives back, or keeps the refused thing and writes to the log. The thread's message stays as it was.
+  void unmap(Backend &backend, void *base, uint64_t size) { try_once(backend, of_range(What::kMapping, base, size)); }
+  void release(Backend &backend, PhysicalHandle handle) { try_once(backend, Entry{What::kHandle, handle, {}}); }
   void unreserve(Backend &backend, void *base, uint64_t size);
-  void deallocate(Backend &backend, const Allocation &allocation);
+  void deallocate(Backend &backend, const Allocation &allocation) {
+    try_once(backend, Entry{What::kAllocation, {}, allocation});
+  }
   // Pages of the system that were pinned: they are unmapped once the driver let them go.
-  void unpin_pages(Backend &backend, void *base, uint64_t size);
+  void unpin_pages(Backend &backend, void *base, uint64_t size) {
+    try_once(backend, of_range(What::kPinnedPages, base, size));
+  }
 
   // Before anything is mapped there: fails while an earlier mapping stands in these addresses.
   Status end_mappings(Backend &backend, const void *base, uint64_t size) {
@@ -43,6 +47,13 @@ class DeferredRelease {
     PhysicalHandle handle;
     Allocation allocation;  // of a mapping or of addresses, base and size
   };
+  static Entry of_range(What what, void *base, uint64_t size) {
+    Entry entry;
+    entry.what = what;
+    entry.allocation.base = base;
+    entry.allocation.size = size;
+    return entry;
+  }
   static Status give_back(Backend &backend, const Entry &entry);
   void try_once(Backend &backend, const Entry &entry);
   void keep(const Entry &entry);

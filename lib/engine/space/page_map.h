@@ -4,7 +4,7 @@
 // Three levels over 48-bit addresses: 32 GiB, 2 MiB, and, where a 2 MiB page holds several spans, 16 KiB granules. A
 // page that lies in one span whole needs no third level. In a table one bit a granule says where a span starts, and a
 // granule without one belongs to the start before it: so a large block costs one entry a page, not one a granule. Only
-// live spans are entered: what is free or unbacked is found by its neighbours, and a free changes nothing here. Slabs
+// live spans are entered: free and unbacked spans are found by their neighbours, and a free changes nothing here. Slabs
 // mark every granule, as their blocks are looked up most. Writers hold the lock of the heap that owns the page; leaves
 // and tables are added by compare-and-swap and stay until the map goes. A map of free runs that marks two entries
 // halved the price; live spans only, with linked neighbours, was cheaper still.
@@ -58,7 +58,7 @@ class PageMap {
     return end % kPage == 0 || has_table(end - 1) || add_table(end - 1);
   }
 
-  // The same for spans anywhere in the range, which is whole pages.
+  // Makes room for spans anywhere in the range, which is whole pages.
   [[nodiscard]] bool prepare_all_granules(uintptr_t base, uint64_t size) {
     for (uintptr_t at = base; at < base + size; at += uintptr_t{1} << kPageShift)
       if (!has_table(at) && !add_table(at)) return false;
@@ -72,9 +72,9 @@ class PageMap {
   }
 
   // Every address of the range belongs to the span from now on. Pages that are not covered whole must have been
-  // prepared. Of what was set before, what overlaps the range is lost, also outside of it.
+  // prepared. An earlier span that overlaps the range is lost, also outside of it.
   void set(uintptr_t base, uint64_t size, Span *span);
-  // The same, with an entry a granule, for a range in which lookups come often.
+  // As set(), with an entry a granule, for a range in which lookups come often.
   void set_each(uintptr_t base, uint64_t size, Span *span);
   void set_extent(uintptr_t base, uint64_t size, Extent *extent);
 

@@ -9,7 +9,7 @@
 //
 // All of it is written under the heap's lock. Readers without the lock (query, free) find a span through the page map
 // and check that it covers the address: spans are never returned to the system while the context lives, so a stale
-// pointer reads a span that has another meaning now, never foreign memory.
+// pointer reads a span that has another meaning now, never other memory.
 #ifndef GMM_ENGINE_SPACE_SPAN_H
 #define GMM_ENGINE_SPACE_SPAN_H
 
@@ -43,7 +43,7 @@ struct SpanOrder;  // free runs by size, slabs by class
 //
 //   kActive -- pause unmaps --> kUnmapped -- pause commits --> kPaused -- resume fills --> kRestored -- resume commits
 //   --> kActive
-//                                                         kRestored -- gmm_resume_wait() tells a caller --> kPromised
+//                                                         kRestored -- gmm_resume_wait() returns to a caller --> kPromised
 //                                                         --> kActive
 enum class ExtentState : uint32_t {
   kActive,
@@ -58,7 +58,7 @@ struct IdleMark {
   uint64_t free_since = 0, look = 0, extent_id = 0;
 };
 
-// The one record of physical memory, which several rooms share. heap/ writes all of it but `importers`, `own_imports`
+// The one record of physical memory, which several modules share. heap/ writes all of it but `importers`, `own_imports`
 // and `id`, which exports change too (ipc/), `state`, which the pauser changes (pause/), and what `kept` points to
 // (backup/).
 struct Extent : Link<RegionExtents> {
@@ -188,6 +188,12 @@ void for_each_span(Region &region, Fn fn) {
     fn(*span);
   }
 }
+
+// A free block on its way: its slot is 0, and no list of the heap knows it.
+struct CacheEntry {
+  void *block;
+  std::atomic<uint64_t> *slot;
+};
 
 struct SlabSpan : Span {
   std::atomic<uint64_t> more_slots[kMaxSlabBlocks - kOwnSlots] = {};

@@ -60,14 +60,15 @@ void LeakReport::add(Heap &heap, const Tag &tag) {
   one.device = options.device.ordinal;
   std::strcpy(one.tag_name, tag.name);
   LockGuard guard(heap.mutex);
-  for (Region *region = heap.regions().front(); region != nullptr; region = heap.regions().next(region))
-    for_each_span(*region, [&](Span &span) {
+  heap.for_each_region([&](Region &region) {
+    for_each_span(region, [&](Span &span) {
       for_each_live_block(span, [&](const void *block, uint64_t size) {
         one.size = size;
-        std::strcpy(one.name, heap.names().of(block));
+        std::strcpy(one.name, heap.name_of(block));
         add(one);
       });
     });
+  });
 }
 
 void LeakReport::write(const Log &log) {

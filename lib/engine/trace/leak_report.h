@@ -36,7 +36,7 @@ class LeakReport {
     Kind kind;
     gmm_device device;
     char tag_name[sizeof(Tag::name)];
-    char name[BlockNames::kSize];
+    char name[BlockNotes::kNameSize];
 
     bool is_like(const Group &other) const;
     uint64_t hash() const;

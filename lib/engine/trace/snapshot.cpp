@@ -61,10 +61,10 @@ constexpr const char *kKindNames[kKindCount] = {"unspecified", "device", "vmm", 
 
 }  // namespace
 
-bool Snapshot::copy_span(Span &span, const BlockNames &names, bool paused) {
+bool Snapshot::copy_span(Span &span, const Heap &of, bool paused) {
   bool good = true;
   for_each_live_block(span, [&](void *block, uint64_t size) {
-    const char *name = names.of(block);
+    const char *name = of.name_of(block);
     Name copy = {};
     std::strcpy(copy.text, name);
     const uint32_t heap = static_cast<uint32_t>(heaps_.size());  // it is added behind its blocks
@@ -89,18 +89,18 @@ Status Snapshot::copy_heap(Heap &heap, const Tag &tag) {
   copy.totals = heap.totals();
   LockGuard guard(heap.mutex);
   bool good = true;
-  for (Region *region = heap.regions().front(); region != nullptr; region = heap.regions().next(region)) {
-    for (Extent *extent = region->extents.front(); extent != nullptr; extent = region->extents.next(extent))
+  heap.for_each_region([&](Region &region) {
+    for (Extent *extent = region.extents.front(); extent != nullptr; extent = region.extents.next(extent))
       good = good &&
              extents_.push_back(ExtentCopy{
                  extent->base.load(std::memory_order_relaxed), extent->size.load(std::memory_order_relaxed),
                  static_cast<uint32_t>(heaps_.size()),  // it is added behind its extents
                  extent->importers.load(std::memory_order_relaxed), location_of(*extent, options), extent->mapped});
-    for_each_span(*region, [&](Span &span) {
+    for_each_span(region, [&](Span &span) {
       const Extent *extent = heap.core().page_map.find_extent(reinterpret_cast<void *>(span.begin()));
-      good = good && copy_span(span, heap.names(), extent != nullptr && is_paused(*extent));
+      good = good && copy_span(span, heap, extent != nullptr && is_paused(*extent));
     });
-  }
+  });
   copy.extents_end = extents_.size();
   copy.blocks_end = blocks_.size();
   if (good && heaps_.push_back(copy)) return Status();

@@ -59,7 +59,7 @@ class Snapshot {
   };
 
   struct Name {
-    char text[BlockNames::kSize];
+    char text[BlockNotes::kNameSize];
   };
 
   // Of a device with a heap: what a pause of everything would leave on it.
@@ -71,7 +71,7 @@ class Snapshot {
   };
 
   const char *name_of(const BlockCopy &block) const { return block.name == 0 ? "" : names_[block.name - 1].text; }
-  bool copy_span(Span &span, const BlockNames &names, bool paused);
+  bool copy_span(Span &span, const Heap &of, bool paused);
   Status copy_heap(Heap &heap, const Tag &tag);
   Status copy_devices(Backend &backend);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/trace/trace.h"
 
+#include <algorithm>
 #include <bit>
 #include <cinttypes>
 #include <cstring>
@@ -17,10 +18,13 @@ namespace {
 static_assert(std::endian::native == std::endian::little,
               "the file is little-endian, and written from memory as it is");
 
-constexpr uint32_t kRecordWords = sizeof(trace_record) / 8;
-constexpr uint32_t kNameValues = 1 + TRACE_NAME_BYTES / 8;
-// An alloc, and the name of its tag before it.
-constexpr uint32_t kMostWords = kRecordWords + 5 + kRecordWords + kNameValues;
+constexpr uint32_t kLongWords = 2;  // of a long record without its values
+constexpr uint32_t kNameWords = TRACE_NAME_BYTES / 8;
+constexpr uint32_t kTimeShift = 8, kAddressShift = 24;
+constexpr uint64_t kLongestTime = (uint64_t{1} << (kAddressShift - kTimeShift)) - 1;
+// An alloc, and what may come before it: its heap, its stream and its time. The name of a block needs less.
+constexpr uint32_t kMostWords = 2 + (kLongWords + 3 + kNameWords) + (kLongWords + 2) + kLongWords;
+static_assert(kUnit == 256 && kMaxSize < uint64_t{1} << 48, "addresses and sizes fit into short records");
 
 // The traces that ever began and whose contexts live, for threads that end.
 constinit Registry::Place g_trace_places[Trace::kMaxTraces] = {};
@@ -66,6 +70,7 @@ Status Trace::begin(const char *path) {
   header.version = TRACE_VERSION;
   header.block_bytes = TRACE_BLOCK_BYTES;
   header.clock_hertz = has_counter_ ? hertz : 1000000000;
+  for (clock_shift_ = 0; header.clock_hertz > 200'000'000; ++clock_shift_) header.clock_hertz /= 2;
   header.begin_time = now();
   header.begin_epoch = epoch_ns();
   header.process = static_cast<uint32_t>(process_number());
@@ -97,13 +102,12 @@ Status Trace::end() {
     for (TraceBuffer *buffer = buffers_; buffer != nullptr; buffer = buffer->next) {
       if (buffer != own) wait_until_left(buffer->busy);
       end_block(*buffer);
-      std::memset(buffer->tags, 0, sizeof buffer->tags);
     }
   }
   TraceBuffer last;
   bool whole = next_block(last);
   if (whole) {
-    put(last, TRACE_END, 0, now(), {lost_.load(std::memory_order_relaxed)});
+    put(last, TRACE_END, now(), {lost_.load(std::memory_order_relaxed)});
     whole = file_.end_block(last.block, TRACE_BLOCK_BYTES);
   }
   const uint64_t lost = lost_.load(std::memory_order_relaxed);
@@ -132,6 +136,7 @@ TraceBuffer *Trace::join() {
     buffers_ = buffer;
   }
   buffer->thread = static_cast<uint32_t>(thread_number());
+  if (buffer->block != nullptr && buffer->end - buffer->at >= kMostWords) put_thread(*buffer);
   SlotTable::set(record, ThreadPart::kTraceBuffers, key_, buffer);
   return buffer;
 }
@@ -144,7 +149,7 @@ void Trace::end_buffers(void *table) {
 
 void Trace::end_buffer(TraceBuffer &buffer) {
   LockGuard guard(buffers_mutex_);
-  if (running() && buffer.block != nullptr && has_place(buffer)) put(buffer, TRACE_THREAD_ENDED, 0, now(), {0, 0});
+  if (running() && buffer.block != nullptr && has_place(buffer)) put(buffer, TRACE_THREAD_ENDED, now(), {});
   buffer.thread = 0;
 }
 
@@ -188,6 +193,9 @@ bool Trace::next_block(TraceBuffer &buffer) {
   if (buffer.block == nullptr) return false;
   buffer.at = buffer.block;
   buffer.end = buffer.block + TRACE_BLOCK_BYTES / 8;
+  std::memset(buffer.streams, 0, sizeof buffer.streams);
+  std::memset(buffer.heaps, 0, sizeof buffer.heaps);
+  if (buffer.thread != 0) put_thread(buffer);
   return true;
 }
 
@@ -208,32 +216,50 @@ inline bool Trace::has_place(TraceBuffer &buffer) {
 
 // A reader stops at a word of 0. So the first word of a record comes last, as the program may be killed at any
 // instruction.
-template <uint32_t kValues>
-inline void Trace::put(TraceBuffer &buffer, trace_type type, uint32_t flags, uint64_t time,
-                       const uint64_t (&values)[kValues]) {
-  static_assert(kRecordWords == 2);
-  constexpr uint32_t kWords = kRecordWords + kValues;
-  uint64_t *at = buffer.at;
+void Trace::put(TraceBuffer &buffer, trace_type type, uint64_t time, std::initializer_list<uint64_t> values,
+                const char *name) {
+  uint64_t *const at = buffer.at, *end = std::copy(values.begin(), values.end(), at + kLongWords);
   at[1] = time;
-  for (uint32_t i = 0; i < kValues; ++i) at[kRecordWords + i] = values[i];
+  if (name != nullptr) {
+    std::memcpy(end, name, strnlen(name, TRACE_NAME_BYTES));  // a new block is zeros
+    end += kNameWords;
+  }
   std::atomic_signal_fence(std::memory_order_release);
-  at[0] = static_cast<uint64_t>(type) | uint64_t{kWords} << 8 | uint64_t{flags} << 16 | uint64_t{buffer.thread} << 32;
+  at[0] = TRACE_LONG | static_cast<uint64_t>(type) << 8 | static_cast<uint64_t>(end - at) << 16;
   std::atomic_signal_fence(std::memory_order_release);
-  buffer.at = at + kWords;
+  buffer.at = end;
+  buffer.time = time;
 }
 
-void Trace::put_name(TraceBuffer &buffer, trace_type type, uint64_t time, uint64_t of, const char *name) {
-  static_assert(BlockNames::kSize == TRACE_NAME_BYTES && sizeof(Tag::name) == TRACE_NAME_BYTES);
-  uint64_t values[kNameValues] = {of};
-  std::memcpy(&values[1], name, strnlen(name, TRACE_NAME_BYTES));
-  put(buffer, type, 0, time, values);
+void Trace::put_heap(TraceBuffer &buffer, uint64_t time, const Heap &heap) {
+  static_assert(sizeof(Tag::name) == TRACE_NAME_BYTES);
+  const Tag *tag = tags_.get(heap.options().tag);
+  const uint64_t number = heap.fast.serial, slot = number % TRACE_HEAP_SLOTS;
+  put(buffer, TRACE_HEAP, time, {slot, number, place_of(heap)}, tag != nullptr ? tag->name : "");
+  buffer.heaps[slot] = number;
 }
 
-inline void Trace::put_tag(TraceBuffer &buffer, uint64_t time, gmm_tag tag) {
-  gmm_tag &known = buffer.tags[tag % TraceBuffer::kTags];
-  if (__builtin_expect(known == tag, 1)) return;
-  known = tag;
-  if (const Tag *of = tags_.get(tag); of != nullptr) put_name(buffer, TRACE_TAG_NAME, time, tag, of->name);
+// The first word of a short record.
+inline uint64_t Trace::short_record(TraceBuffer &buffer, trace_type type, uint64_t time, const void *memory,
+                                    gmm_stream stream) {
+  const uint64_t number = number_of(stream), slot = number * UINT64_C(0x9e3779b97f4a7c15) >> 60;
+  static_assert(TRACE_STREAM_SLOTS == 1 << 4);
+  if (__builtin_expect(buffer.streams[slot] != number, 0)) {
+    buffer.streams[slot] = number;
+    put(buffer, TRACE_STREAM, time, {slot, number});
+  }
+  if (__builtin_expect(time - buffer.time > kLongestTime, 0)) put(buffer, TRACE_TIME, time, {});
+  const uint64_t since = time - buffer.time;
+  buffer.time = time;
+  return type | slot << 4 | since << kTimeShift | number_of(memory) >> 8 << kAddressShift;
+}
+
+inline void Trace::put_short(TraceBuffer &buffer, trace_type type, uint64_t time, const void *memory,
+                             gmm_stream stream) {
+  const uint64_t first = short_record(buffer, type, time, memory, stream);
+  *buffer.at = first;
+  std::atomic_signal_fence(std::memory_order_release);
+  ++buffer.at;
 }
 
 void Trace::allocated(const Heap &heap, const void *memory, uint64_t size, uint64_t alignment, uint32_t flags,
@@ -242,12 +268,16 @@ void Trace::allocated(const Heap &heap, const void *memory, uint64_t size, uint6
   if (buffer == nullptr) return;
   const uint64_t time = now();
   if (has_place(*buffer)) {
-    put_tag(*buffer, time, heap.options().tag);
-    uint32_t bits = alignment > 1 ? static_cast<uint32_t>(std::countr_zero(alignment)) : 0;
-    if ((flags & GMM_ALLOC_DEDICATED) != 0) bits |= TRACE_DEDICATED;
-    if ((flags & GMM_ALLOC_ZERO) != 0) bits |= TRACE_ZEROED;
-    put(*buffer, TRACE_ALLOC, bits, time,
-        {number_of(memory), number_of(stream), size, place_of(heap), heap.fast.serial});
+    const uint64_t number = heap.fast.serial;
+    if (__builtin_expect(buffer->heaps[number % TRACE_HEAP_SLOTS] != number, 0)) put_heap(*buffer, time, heap);
+    const uint64_t first = short_record(*buffer, TRACE_ALLOC, time, memory, stream);
+    const uint64_t log2_alignment = alignment > 1 ? static_cast<uint64_t>(std::countr_zero(alignment)) : 0;
+    buffer->at[1] = size | number % TRACE_HEAP_SLOTS << 48 | log2_alignment << 56 |
+                    uint64_t{(flags & GMM_ALLOC_DEDICATED) != 0} << 62 | uint64_t{(flags & GMM_ALLOC_ZERO) != 0} << 63;
+    std::atomic_signal_fence(std::memory_order_release);
+    buffer->at[0] = first;
+    std::atomic_signal_fence(std::memory_order_release);
+    buffer->at += 2;
   }
   leave(*buffer);
 }
@@ -257,25 +287,30 @@ Status Trace::freed(Core &core, void *memory, gmm_stream stream) {
   if (buffer == nullptr) return cached_free(core, memory, stream);
   const uint64_t time = now();
   const Status status = cached_free(core, memory, stream);
-  if (__builtin_expect(status.ok(), 1) && has_place(*buffer))
-    put(*buffer, TRACE_FREE, 0, time, {number_of(memory), number_of(stream)});
+  if (__builtin_expect(status.ok(), 1) && has_place(*buffer)) put_short(*buffer, TRACE_FREE, time, memory, stream);
   leave(*buffer);
   return status;
 }
 
-void Trace::used(const void *memory, gmm_stream stream) { note(TRACE_USE, number_of(memory), number_of(stream)); }
-
-void Trace::named(const void *memory, const char *name) {
+void Trace::used(const void *memory, gmm_stream stream) {
   TraceBuffer *buffer = enter();
   if (buffer == nullptr) return;
-  if (has_place(*buffer)) put_name(*buffer, TRACE_BLOCK_NAME, now(), number_of(memory), name);
+  if (has_place(*buffer)) put_short(*buffer, TRACE_USE, now(), memory, stream);
+  leave(*buffer);
+}
+
+void Trace::named(const void *memory, const char *name) {
+  static_assert(BlockNotes::kNameSize == TRACE_NAME_BYTES);
+  TraceBuffer *buffer = enter();
+  if (buffer == nullptr) return;
+  if (has_place(*buffer)) put(*buffer, TRACE_BLOCK_NAME, now(), {number_of(memory)}, name);
   leave(*buffer);
 }
 
 void Trace::note(trace_type type, uint64_t first, uint64_t second) {
   TraceBuffer *buffer = enter();
   if (buffer == nullptr) return;
-  if (has_place(*buffer)) put(*buffer, type, 0, now(), {first, second});
+  if (has_place(*buffer)) put(*buffer, type, now(), {first, second});
   leave(*buffer);
 }
 

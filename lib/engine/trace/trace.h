@@ -23,6 +23,7 @@
 #define GMM_ENGINE_TRACE_TRACE_H
 
 #include <atomic>
+#include <initializer_list>
 
 #include "base/clock.h"
 #include "base/lock.h"
@@ -42,8 +43,10 @@ struct TraceBuffer {
   uint32_t thread = 0;  // the system's number; 0: no thread has the buffer; under buffers_mutex_
   uint64_t *block = nullptr, *at = nullptr, *end = nullptr;
   uint64_t events = 0;  // in the block
-  static constexpr uint32_t kTags = 32;
-  gmm_tag tags[kTags] = {};  // whose names the trace has from this buffer, by number % kTags
+  // The state of the block that a reader has behind the last record.
+  uint64_t time = 0;
+  uint64_t streams[TRACE_STREAM_SLOTS] = {};
+  uint64_t heaps[TRACE_HEAP_SLOTS] = {};  // numbers; 0: none
   TraceBuffer *next = nullptr;
 };
 
@@ -76,20 +79,24 @@ class Trace {
   void heap_destroyed(uint64_t number) { note(TRACE_HEAP_DESTROYED, number, 0); }
 
  private:
-  uint64_t now() const { return has_counter_ ? read_counter() : monotonic_ns(); }
+  // In units of 5 to 10 ns, so that a short record can tell the time of most events.
+  uint64_t now() const { return (has_counter_ ? read_counter() : monotonic_ns()) >> clock_shift_; }
   TraceBuffer *enter();
   static void leave(TraceBuffer &buffer);
   TraceBuffer *join();
   void lose(uint64_t events) { lost_.fetch_add(events, std::memory_order_relaxed); }
-  // Makes place for a record of an event and a name. False: the event is counted as lost.
+  // Makes place for the records of an event. False: the event is counted as lost.
   bool has_place(TraceBuffer &buffer);
   bool next_block(TraceBuffer &buffer);
   void end_block(TraceBuffer &buffer);
-  template <uint32_t kValues>
-  static void put(TraceBuffer &buffer, trace_type type, uint32_t flags, uint64_t time,
-                  const uint64_t (&values)[kValues]);
-  static void put_name(TraceBuffer &buffer, trace_type type, uint64_t time, uint64_t of, const char *name);
-  void put_tag(TraceBuffer &buffer, uint64_t time, gmm_tag tag);
+  // A long record. Its name, if it has one, follows the values.
+  static void put(TraceBuffer &buffer, trace_type type, uint64_t time, std::initializer_list<uint64_t> values,
+                  const char *name = nullptr);
+  void put_thread(TraceBuffer &buffer) { put(buffer, TRACE_THREAD, now(), {buffer.thread}); }
+  void put_heap(TraceBuffer &buffer, uint64_t time, const Heap &heap);
+  static uint64_t short_record(TraceBuffer &buffer, trace_type type, uint64_t time, const void *memory,
+                               gmm_stream stream);
+  static void put_short(TraceBuffer &buffer, trace_type type, uint64_t time, const void *memory, gmm_stream stream);
   void note(trace_type type, uint64_t first, uint64_t second);
   void tags_changed(trace_type type, const gmm_tag *tags, uint32_t count, uint64_t bytes);
   // The end of a thread's part: gives the buffers of the thread back.
@@ -101,6 +108,7 @@ class Trace {
   RegistryKey key_;  // since the first begin()
   bool fence_ = false;
   bool has_counter_ = false;
+  uint32_t clock_shift_ = 0;
   std::atomic<uint64_t> lost_{0};
   Mutex control_mutex_{LockRank::kTraceControl};  // serialises begin() and end()
   bool begun_ = false;

@@ -1,69 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/watch/watchers.h"
 
-#include <cinttypes>
 #include <cstdio>
+#include <utility>
 
-#include "base/process.h"
+#include "base/thread_record.h"
 #include "engine/limits/device_budget.h"
 
 namespace gmm {
 namespace {
 
-// Of the calling thread, where it is a watcher's: the watcher, and the event of the call that it is inside.
-constinit thread_local const gmm_watcher *t_watcher = nullptr;
+// The event of the callback that the calling thread is inside; 0: none.
 constinit thread_local uint32_t t_event = 0;
-
-const char *event_name(uint32_t event) {
-  switch (event) {
-    case GMM_WATCH_PREPARE:
-      return "PREPARE";
-    case GMM_WATCH_LOSING:
-      return "LOSING";
-    case GMM_WATCH_RESTORED:
-      return "RESTORED";
-    case GMM_WATCH_FAILED:
-      return "FAILED";
-    default:
-      return "BUDGET";
-  }
-}
 
 bool comes_before(const gmm_watcher &one, const gmm_watcher &other) {
   return one.desc.order != other.desc.order ? one.desc.order < other.desc.order : one.number < other.number;
 }
 
-// What a message calls a watcher.
-class Shown {
- public:
-  explicit Shown(const gmm_watcher &watcher) {
-    if (watcher.name[0] != 0)
-      std::snprintf(text, sizeof text, "the watcher \"%s\"", watcher.name);
-    else
-      std::snprintf(text, sizeof text, "the watcher %p", static_cast<const void *>(&watcher));
-  }
-  char text[gmm_watcher::kNameSize + 32];
-};
-
 Status refuse(const char *function) {
   return fail(GMM_ERROR_BUSY,
-              "%s: the call comes from the callback of a watcher, for which an operation waits; call it after the "
-              "callback has returned.",
-              function);
+              "%s: the call comes from the callback of a watcher; call it after the callback has returned.", function);
 }
 
 }  // namespace
 
-Status Watchers::check_outside(const char *function) {
+Status Watchers::check_no_operation(const char *function) {
   return t_event == 0 || t_event == GMM_WATCH_BUDGET ? Status() : refuse(function);
 }
 
-Status Watchers::check_other_thread(const char *function) { return t_watcher == nullptr ? Status() : refuse(function); }
+Status Watchers::check_outside(const char *function) { return t_event == 0 ? Status() : refuse(function); }
 
 // --- The list --------------------------------------------------------------------------------------------------------
 
 void Watchers::insert(gmm_watcher *watcher) {
-  // The list has no insertion in the middle: what comes later goes behind.
+  // The list has no insertion in the middle, so those that come later move behind.
   List<gmm_watcher, Watchers> before;
   while (gmm_watcher *first = list_.front()) {
     if (!comes_before(*first, *watcher)) break;
@@ -84,12 +54,20 @@ Status Watchers::add(Context *context, const gmm_watch_desc &desc, gmm_watcher *
   watcher->target.range = ByteRange{reinterpret_cast<uintptr_t>(desc.address), desc.size};
   if (desc.name != nullptr) std::snprintf(watcher->name, sizeof watcher->name, "%s", desc.name);
   watcher->desc.name = nullptr;
-  const int error = start_thread(&watcher->thread, ThreadSignals::kNone, thread_main, watcher);
-  if (error != 0) {
-    core_.allocator.destroy(watcher);
-    return fail_native(GMM_ERROR_SYSTEM, error, "The thread of a watcher could not be started; raise the limit.");
-  }
   LockGuard guard(mutex_);
+  if ((desc.events & GMM_WATCH_BUDGET) != 0) {
+    if (!has_thread_) {
+      const int error = start_thread(&thread_, ThreadSignals::kNone, thread_main, this);
+      if (error != 0) {
+        core_.allocator.destroy(watcher);
+        return fail_native(GMM_ERROR_SYSTEM, error,
+                           "gmm_watch: the thread that looks at budgets could not be started; raise the limit.");
+      }
+      has_thread_ = true;
+    }
+    ++budgets_;
+    wake_.notify_all();
+  }
   watcher->number = ++last_number_;
   insert(watcher);
   count_.fetch_add(1, std::memory_order_release);
@@ -97,39 +75,43 @@ Status Watchers::add(Context *context, const gmm_watch_desc &desc, gmm_watcher *
   return Status();
 }
 
-// It is in no list any more.
+// It is in no list any more. With mutex_.
 void Watchers::end(gmm_watcher *watcher) {
-  join_thread(watcher->thread);
+  count_.fetch_sub(1, std::memory_order_release);
+  if ((watcher->desc.events & GMM_WATCH_BUDGET) != 0) --budgets_;
+  watcher->is_ending = true;
+  while (watcher->running != 0) watcher->returned.wait(mutex_);
   watcher->magic = 0;
-  leave(watcher);
 }
 
 Status Watchers::destroy(gmm_watcher *watcher) {
-  GMM_TRY(check_other_thread("gmm_watcher_destroy"));
+  GMM_TRY(check_outside("gmm_watcher_destroy"));
   {
     LockGuard guard(mutex_);
     List<gmm_watcher, Watchers>::remove(watcher);
-    count_.fetch_sub(1, std::memory_order_release);
-    watcher->is_ending = true;
-    watcher->wake.notify_all();
+    end(watcher);
   }
-  end(watcher);
+  leave(watcher);
   return Status();
 }
 
 void Watchers::clear() {
+  {
+    LockGuard guard(mutex_);
+    is_ending_ = true;
+    wake_.notify_all();
+  }
+  if (has_thread_) join_thread(thread_);
   for (;;) {
     gmm_watcher *watcher = nullptr;
     {
       LockGuard guard(mutex_);
       watcher = list_.pop_front();
-      if (watcher == nullptr) break;
-      watcher->is_ending = true;
-      watcher->wake.notify_all();
+      if (watcher == nullptr) return;
+      end(watcher);
     }
-    end(watcher);
+    leave(watcher);
   }
-  count_.store(0, std::memory_order_release);
 }
 
 gmm_watcher *Watchers::next(gmm_watcher *after, bool ascending) {
@@ -158,41 +140,26 @@ void Watchers::leave(gmm_watcher *watcher) {
   if (is_last) core_.allocator.destroy(watcher);
 }
 
-// --- The thread of a watcher -----------------------------------------------------------------------------------------
+// --- The calls of the program ----------------------------------------------------------------------------------------
 
-void *Watchers::thread_main(void *self) {
-  name_thread("gmm watcher");
-  gmm_watcher *watcher = static_cast<gmm_watcher *>(self);
-  t_watcher = watcher;
-  forbid_allocations();
-  watcher->owner->run(*watcher);
-  return nullptr;
-}
-
-// With mutex_.
-bool Watchers::take(gmm_watcher &watcher, gmm_watcher::Ask *out) {
-  gmm_watcher::Ask &from = watcher.queued.event != 0 ? watcher.queued : watcher.asked;
-  if (from.event == 0) return false;
-  *out = from;
-  from.event = 0;
-  return true;
-}
-
-// Without mutex_.
-void Watchers::call(gmm_watcher &watcher, const gmm_watcher::Ask &ask, uint64_t budget) {
+int32_t Watchers::call(gmm_watcher &watcher, uint32_t event, gmm_result cause, uint64_t budget) {
+  {
+    LockGuard guard(mutex_);
+    if (watcher.is_ending) return 0;
+    ++watcher.running;
+  }
   gmm_watch_info info = {};
   info.struct_size = sizeof info;
-  info.event = ask.event;
+  info.event = event;
   info.device = watcher.desc.device;
-  info.cause = ask.cause;
+  info.cause = cause;
   info.budget_bytes = budget;
-  info.remaining_ms = milliseconds_until(ask.deadline);
-  if (ask.event != GMM_WATCH_BUDGET) {
+  if (event != GMM_WATCH_BUDGET) {
     info.tag = watcher.target.tag;
     info.address = const_cast<void *>(watcher.desc.address);
     info.size = watcher.desc.size;
   }
-  if (ask.event != GMM_WATCH_BUDGET && watcher.target.is_range()) {
+  if (event != GMM_WATCH_BUDGET && watcher.target.is_range()) {
     const Extent *extent = core_.page_map.find_extent(watcher.desc.address);
     const Region *region = extent == nullptr ? nullptr : extent->region.load(std::memory_order_acquire);
     const HeapVisit visit(heaps_, region == nullptr ? nullptr : region->heap.load(std::memory_order_relaxed));
@@ -203,87 +170,51 @@ void Watchers::call(gmm_watcher &watcher, const gmm_watcher::Ask &ask, uint64_t 
     }
   }
   check_may_call_program(ProgramCall::kWatch);
-  t_event = ask.event;
-  const int32_t answer = watcher.desc.callback.fn(watcher.desc.callback.user, &info);
-  t_event = 0;
-  LockGuard guard(mutex_);
-  watcher.is_running = false;
-  if (ask.id != 0) {
-    watcher.answered = ask.id;
-    watcher.answer = answer;
+  int32_t answer = 0;
+  {
+    const LocksAside locks_aside;
+    const AllocationBan allocation_ban;
+    const uint32_t outer = std::exchange(t_event, event);  // BUDGET, whose callback may pause
+    answer = watcher.desc.callback.fn(watcher.desc.callback.user, &info);
+    t_event = outer;
   }
-  watcher.done.notify_all();
+  LockGuard guard(mutex_);
+  if (--watcher.running == 0) watcher.returned.notify_all();
+  return answer;
 }
 
-// Without mutex_. Each fall counts once.
-bool Watchers::budget_fell(gmm_watcher &watcher, bool *was_below, uint64_t *budget) {
+void *Watchers::thread_main(void *self) {
+  name_thread("gmm-budgets");
+  static_cast<Watchers *>(self)->look_at_budgets();
+  return nullptr;
+}
+
+// Each fall counts once.
+bool Watchers::budget_fell(gmm_watcher &watcher, uint64_t *budget) {
   MessageGuard message_guard;
   const Device device{watcher.desc.device};
   gmm_device_info info = {};
   if (!describe_device(*core_.backend, held_, held_on_[device.ordinal], device, &info).ok()) return false;
   *budget = info.budget_bytes;
-  const bool is_below = *budget < watcher.desc.budget_bytes;
-  const bool fell = is_below && !*was_below;
-  *was_below = is_below;
-  return fell;
+  const bool was_below = std::exchange(watcher.was_below, *budget < watcher.desc.budget_bytes);
+  return watcher.was_below && !was_below;
 }
 
-void Watchers::run(gmm_watcher &watcher) {
-  const bool looks = (watcher.desc.events & GMM_WATCH_BUDGET) != 0;
-  bool was_below = false;
+void Watchers::look_at_budgets() {
   for (;;) {
-    gmm_watcher::Ask ask;
+    gmm_watcher *watcher = nullptr;
     uint64_t budget = 0;
-    bool has_ask = false;
-    {
-      LockGuard guard(mutex_);
-      const auto has_cause = [&] { return watcher.is_ending || watcher.queued.event != 0 || watcher.asked.event != 0; };
-      if (looks && !has_cause())
-        watcher.wake.wait_for(mutex_, kBudgetPeriod);
-      else
-        while (!has_cause()) watcher.wake.wait(mutex_);
-      if (watcher.is_ending) {
-        watcher.done.notify_all();
-        return;
-      }
-      has_ask = take(watcher, &ask);
-      watcher.is_running = has_ask;
-    }
-    if (!has_ask && looks && budget_fell(watcher, &was_below, &budget)) {
-      ask.event = GMM_WATCH_BUDGET;
-      has_ask = true;
-    }
-    if (has_ask) call(watcher, ask, budget);
+    while ((watcher = next(watcher, true)) != nullptr)
+      if ((watcher->desc.events & GMM_WATCH_BUDGET) != 0 && budget_fell(*watcher, &budget))
+        call(*watcher, GMM_WATCH_BUDGET, GMM_OK, budget);
+    LockGuard guard(mutex_);
+    if (!is_ending_) wake_.wait_for(mutex_, kBudgetPeriod);
+    while (!is_ending_ && budgets_ == 0) wake_.wait(mutex_);
+    if (is_ending_) return;
   }
 }
 
 // --- The calls of an operation ---------------------------------------------------------------------------------------
-
-Watchers::Outcome Watchers::ask(gmm_watcher &watcher, uint32_t event, gmm_result cause, int32_t *answer) {
-  const bool may_withdraw = event == GMM_WATCH_PREPARE || event == GMM_WATCH_LOSING;
-  const bool is_own = t_watcher == &watcher;  // a callback for BUDGET pauses memory that it watches
-  *answer = 0;
-  if (is_own && may_withdraw) return Outcome::kOwnCall;
-  LockGuard guard(mutex_);
-  const uint64_t start = monotonic_ms();
-  gmm_watcher::Ask &place = may_withdraw ? watcher.asked : watcher.queued;
-  const uint64_t id = ++watcher.last_id;
-  place = gmm_watcher::Ask{event, cause, id, is_own ? 0 : start + watcher.desc.timeout_ms};
-  watcher.wake.notify_all();
-  // It follows the call that the thread is inside: the caller's own, or one that was late already.
-  if (is_own || (!may_withdraw && watcher.is_running)) return Outcome::kAnswered;
-  while (watcher.answered != id) {
-    if (watcher.is_ending && !watcher.is_running) return Outcome::kAnswered;
-    const uint64_t past = monotonic_ms() - start;
-    if (past >= watcher.desc.timeout_ms) {
-      if (may_withdraw && place.id == id) place.event = 0;
-      return Outcome::kLate;
-    }
-    watcher.done.wait_for(mutex_, watcher.desc.timeout_ms - past);
-  }
-  *answer = watcher.answer;
-  return Outcome::kAnswered;
-}
 
 void WatchCalls::mark(gmm_watcher &watcher, WatchMark value) {
   LockGuard guard(watchers_.mutex_);
@@ -296,48 +227,33 @@ WatchMark WatchCalls::marked(const gmm_watcher &watcher) {
   return watcher.mark;
 }
 
-Status WatchCalls::ask(gmm_watcher &watcher, uint32_t event) {
-  if ((watcher.desc.events & event) == 0) return Status();
-  int32_t answer = 0;
-  switch (watchers_.ask(watcher, event, GMM_OK, &answer)) {
-    case Watchers::Outcome::kAnswered:
-      break;
-    case Watchers::Outcome::kOwnCall:
-      return fail(GMM_ERROR_BUSY, "%s: the call comes from %s, which watches this memory; call it on another thread.",
-                  operation_, Shown(watcher).text);
-    case Watchers::Outcome::kLate:
-      return fail(GMM_ERROR_BUSY,
-                  "%s: %s did not answer to %s within %" PRIu64
-                  " ms; everything is as before. Try again, or give it a longer timeout_ms.",
-                  operation_, Shown(watcher).text, event_name(event), watcher.desc.timeout_ms);
-  }
-  if (answer == 0 || event != GMM_WATCH_PREPARE) return Status();
-  mark(watcher, WatchMark::kNone);
-  return fail(GMM_ERROR_BUSY, "%s: %s refused with %d; everything is as before. Try again when it lets the memory go.",
-              operation_, Shown(watcher).text, answer);
-}
-
 Status WatchCalls::prepare() {
-  Status status;
-  if (!has_marked_) return status;
+  if (!has_marked_) return Status();
   gmm_watcher *watcher = nullptr;
-  while ((watcher = watchers_.next(watcher, true)) != nullptr && status.ok()) {
+  while ((watcher = watchers_.next(watcher, true)) != nullptr) {
     if (marked(*watcher) != WatchMark::kSelected) continue;
     mark(*watcher, WatchMark::kReached);
-    status = ask(*watcher, GMM_WATCH_PREPARE);
+    if ((watcher->desc.events & GMM_WATCH_PREPARE) == 0) continue;
+    const int32_t answer = watchers_.call(*watcher, GMM_WATCH_PREPARE, GMM_OK, 0);
+    if (answer == 0) continue;
+    mark(*watcher, WatchMark::kNone);
+    char text[gmm_watcher::kNameSize + 2];
+    std::snprintf(text, sizeof text, watcher->name[0] != 0 ? "\"%s\"" : "%s%p", watcher->name,
+                  static_cast<const void *>(watcher));
+    watchers_.leave(watcher);
+    return fail(GMM_ERROR_BUSY,
+                "%s: the watcher %s refused with %d; everything is as before. Try again when it lets the memory go.",
+                operation_, text, answer);
   }
-  if (watcher != nullptr) watchers_.leave(watcher);
-  return status;
+  return Status();
 }
 
-Status WatchCalls::losing() {
-  Status status;
-  if (!has_marked_) return status;
+void WatchCalls::losing() {
+  if (!has_marked_) return;
   gmm_watcher *watcher = nullptr;
-  while ((watcher = watchers_.next(watcher, true)) != nullptr && status.ok())
-    if (marked(*watcher) == WatchMark::kReached) status = ask(*watcher, GMM_WATCH_LOSING);
-  if (watcher != nullptr) watchers_.leave(watcher);
-  return status;
+  while ((watcher = watchers_.next(watcher, true)) != nullptr)
+    if (marked(*watcher) == WatchMark::kReached && (watcher->desc.events & GMM_WATCH_LOSING) != 0)
+      watchers_.call(*watcher, GMM_WATCH_LOSING, GMM_OK, 0);
 }
 
 void WatchCalls::reach_all() {
@@ -358,10 +274,7 @@ void WatchCalls::end(const Status &status, bool restores) {
     if (was == WatchMark::kNone) continue;
     mark(*watcher, WatchMark::kNone);
     if (was != WatchMark::kReached || (!failed && !restores) || (watcher->desc.events & event) == 0) continue;
-    int32_t answer = 0;
-    if (watchers_.ask(*watcher, event, status.code(), &answer) == Watchers::Outcome::kLate)
-      watchers_.core_.log.write(LogLevel::kWarning, "%s goes on: %s did not answer to %s within %" PRIu64 " ms.",
-                                operation_, Shown(*watcher).text, event_name(event), watcher->desc.timeout_ms);
+    watchers_.call(*watcher, event, status.code(), 0);
   }
   has_marked_ = false;
 }

@@ -1,33 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 // Watchers: the program is told before memory loses its pages, when contents are back, and when a budget shrinks.
 //
-// What the room owns: the watchers of a context, a thread for each, and the order of an operation's calls.
+// This module owns the watchers of a context, and the order of an operation's calls:
 //
-//   PREPARE    before the drain, ascending        an answer but 0, or none in time: BUSY, nothing has happened
-//   LOSING     after the drain, ascending         none in time: BUSY, the operation undoes what it did
-//   RESTORED   after the commit, descending       waited for, but it changes no result
-//   FAILED     after the undo, descending         the same
+//   PREPARE    before the drain, ascending       an answer other than 0: BUSY, nothing has happened
+//   LOSING     after the drain, ascending
+//   RESTORED   after the commit, descending
+//   FAILED     after the undo, descending
 //
-// An operation makes a WatchCalls: select() marks the watchers of the memory that it changes, and the other functions
-// call those that are marked. The operation holds the claim of the memory's tags meanwhile (pause/tag_claims.h). So a
-// watcher hears of one operation at a time, and of the next one after the end of this. It holds no lock of a heap
-// during a call: the callback may use gmm.
+// An operation makes a WatchCalls. select() marks the watchers of the memory that it changes, and the other functions
+// call those that are marked, on the operation's own thread. The operation holds the claim of the memory's tags until
+// then (pause/tag_claims.h). So a watcher hears of one operation at a time, and of the next one after the end of this.
+// The operation holds no lock of a heap during a call: the callback may use gmm.
 //
-// The thread of a watcher makes its calls. So an operation gives up on a callback that does not return, and still
-// tells the other watchers. What it asked and the thread has not begun is withdrawn then. RESTORED and FAILED are
-// never withdrawn: the last of them waits for the thread (`queued`). So a callback that prepared too late hears FAILED.
-//
-// BUDGET is the thread's own: it looks at the device while nothing is asked.
+// A thread of the context looks at the budgets of devices, and calls the watchers of BUDGET. It starts with the first
+// of them.
 //
 // Invariants.
-// - A call of the program finds no lock held by its thread.
-// - Nobody waits for an answer longer than the watcher's time. The end of a watcher waits for its call alone.
+// - A call of the program finds no lock but the claim, which LocksAside hides from what the callback calls. No thread
+//   asks for a claim while it holds a lock, so a lock that the callback takes cannot wait for this operation.
 // - An operation allocates nothing for its watchers, so none of its calls fails for want of memory.
-// - The list is in the order of calls. Who walks it holds a reference to one watcher and no lock.
+// - The list is in the order of calls. A thread that walks it holds a reference to one watcher and no lock.
 //
 // Locks: Watchers::mutex_ is brief.
 //
-// Callers: api/watch.cpp; pause/ and context/transition.cpp for their operations; Context ends what is left.
+// Callers: api/watch.cpp; pause/ and context/ for their operations; Context ends the watchers that are left.
 #ifndef GMM_ENGINE_WATCH_WATCHERS_H
 #define GMM_ENGINE_WATCH_WATCHERS_H
 
@@ -55,7 +52,7 @@ struct WatchTarget {
   bool is_range() const { return range.size != 0; }
 };
 
-// What of an operation concerns a watcher.
+// What an operation has to do with a watcher.
 enum class WatchMark : uint8_t {
   kNone,
   kSelected,  // it has memory of the operation
@@ -75,25 +72,14 @@ struct gmm_watcher : gmm::Link<gmm::Watchers> {
   gmm_watch_desc desc = {};
   gmm::WatchTarget target;
   char name[kNameSize] = {};
-  gmm::Thread thread;
+  bool was_below = false;  // its budget, at the last look
 
-  // The rest is guarded by Watchers::mutex_. An ask is an event with its info; 0: none.
-  struct Ask {
-    uint32_t event = 0;
-    gmm_result cause = GMM_OK;
-    uint64_t id = 0, deadline = 0;
-  };
+  // The rest is guarded by Watchers::mutex_.
   gmm::WatchMark mark = gmm::WatchMark::kNone;
   bool is_ending = false;
-  bool is_running = false;  // inside the callback
+  uint32_t running = 0;  // calls of the program
   uint32_t references = 1;
-  uint64_t last_id = 0;   // of an ask
-  uint64_t answered = 0;  // id of the last ask that the callback answered
-  int32_t answer = 0;     // to it
-  Ask asked;              // PREPARE or LOSING, whose operation waits
-  Ask queued;             // RESTORED or FAILED
-  gmm::Condition wake;    // of the thread
-  gmm::Condition done;    // an answer came, or the watcher ended
+  gmm::Condition returned;  // the last of them
 };
 
 namespace gmm {
@@ -103,7 +89,6 @@ class Watchers {
  public:
   // How often BUDGET looks, in milliseconds. include/gmm/watch.h promises it.
   static constexpr uint64_t kBudgetPeriod = 200;
-  static constexpr uint64_t kDefaultTimeout = 10'000, kMaxTimeout = 3'600'000;
 
   // held: the context's usage on all devices, held_on: on each.
   Watchers(Core &core, HeapSet &heaps, const Quota &held, const Quota *held_on)
@@ -113,29 +98,26 @@ class Watchers {
 
   // Whether there may be one. An operation that begins with none tells nobody.
   bool any() const { return count_.load(std::memory_order_acquire) != 0; }
-  // The descriptor is checked, its time is set.
+  // The descriptor is checked.
   Status add(Context *context, const gmm_watch_desc &desc, gmm_watcher **out);
-  // Waits for the callback. BUSY on the thread of a watcher.
+  // Waits for the callback. BUSY inside of one.
   Status destroy(gmm_watcher *watcher);
   // The context ends: so do all watchers.
   void clear();
 
-  // BUSY: the calling thread is inside a watcher's callback that an operation waits for.
+  // BUSY: the calling thread is inside a watcher's callback, but for BUDGET.
+  static Status check_no_operation(const char *function);
+  // BUSY: the calling thread is inside a watcher's callback.
   static Status check_outside(const char *function);
-  // The same, and BUSY in a callback for BUDGET.
-  static Status check_other_thread(const char *function);
 
  private:
   friend class WatchCalls;
-  enum class Outcome { kAnswered, kLate, kOwnCall };
 
+  // Calls the program, and returns its answer: 0 where the watcher ends.
+  int32_t call(gmm_watcher &watcher, uint32_t event, gmm_result cause, uint64_t budget);
   static void *thread_main(void *self);
-  void run(gmm_watcher &watcher);
-  bool take(gmm_watcher &watcher, gmm_watcher::Ask *out);
-  void call(gmm_watcher &watcher, const gmm_watcher::Ask &ask, uint64_t budget);
-  bool budget_fell(gmm_watcher &watcher, bool *was_below, uint64_t *budget);
-  // Asks and waits.
-  Outcome ask(gmm_watcher &watcher, uint32_t event, gmm_result cause, int32_t *answer);
+  void look_at_budgets();
+  bool budget_fell(gmm_watcher &watcher, uint64_t *budget);
   // The watcher behind one in the order of calls, or before it; NULL: the first. Gives up the reference to it and takes
   // one to the result, which is NULL at the end.
   gmm_watcher *next(gmm_watcher *after, bool ascending);
@@ -151,6 +133,11 @@ class Watchers {
   Mutex mutex_{LockRank::kWatchers};
   List<gmm_watcher, Watchers> list_;  // in the order of calls
   uint64_t last_number_ = 0;
+  // The thread that looks at budgets.
+  Thread thread_;
+  bool has_thread_ = false, is_ending_ = false;
+  uint32_t budgets_ = 0;  // watchers that it serves
+  Condition wake_;
 };
 
 // The calls of one operation. Its maker holds the claim of the tags until end().
@@ -172,10 +159,9 @@ class WatchCalls {
         mark(*watcher, WatchMark::kSelected);
   }
   bool any() const { return has_marked_; }
-  // BUSY: a watcher refused or did not answer.
+  // BUSY: a watcher refused.
   Status prepare();
-  // BUSY: a watcher did not answer.
-  Status losing();
+  void losing();
   // An operation without PREPARE: all that are marked hear how it ends.
   void reach_all();
   // Tells those that were reached how the operation ended: FAILED after a failure or UNCHANGED; after a success
@@ -187,7 +173,6 @@ class WatchCalls {
  private:
   void mark(gmm_watcher &watcher, WatchMark value);
   WatchMark marked(const gmm_watcher &watcher);
-  Status ask(gmm_watcher &watcher, uint32_t event);
 
   Watchers &watchers_;
   const char *const operation_;

@@ -9,7 +9,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "../pause_subject_of.h"
+#include "../pause_subject.h"
 
 namespace gmm_bench {
 namespace {
@@ -52,7 +52,7 @@ struct Library {
   }
 };
 
-struct MemorySaver {
+struct MemorySaver : gmm_bench_pausing {
   static constexpr const char *kName = "torch_memory_saver";
   static constexpr uint32_t kModes = 1u << GMM_BENCH_PAUSE_DROP | 1u << GMM_BENCH_PAUSE_COLD;
   static constexpr bool kNeedsCuda = true;
@@ -63,12 +63,11 @@ struct MemorySaver {
   bool paused = false;
   std::string failure;
 
-  bool open(const gmm_bench_pause_options &given) { return open(given, false); }
-  bool open(const gmm_bench_pause_options &given, bool retain) {
+  bool open(const gmm_bench_pause_options &given) override {
     options = given;
     failure = library.open();
     if (!failure.empty()) return false;
-    library.set_retain(retain);
+    library.set_retain(false);
     library.set_tag(kTag);
     library.set_backup(options.mode != GMM_BENCH_PAUSE_DROP);
     library.set_region(true);
@@ -79,38 +78,28 @@ struct MemorySaver {
     }
     return true;
   }
-  void close() {
+  void close() override {
     if (paused) resume();  // it does not free paused memory
     for (void *block : blocks) library.free(block, static_cast<ssize_t>(options.size), options.device, nullptr);
     if (library.set_region != nullptr) library.set_region(false);
   }
-  void *block(uint64_t index) { return blocks[index]; }
-  bool pause() {
+  void *block(uint64_t index) override { return blocks[index]; }
+  bool pause() override {
     paused = true;
-    return told("tms_pause", library.pause(kTag));
+    return done("tms_pause", library.pause(kTag));
   }
-  bool resume() {
+  bool resume() override {
     paused = false;
-    return told("tms_resume", library.resume(kTag));
+    return done("tms_resume", library.resume(kTag));
   }
-  bool told(const char *name, int result) {
+  bool done(const char *name, int result) {
     return result == 0 || (failure = std::string(name) + " returned " + std::to_string(result), false);
   }
-  uint64_t calls() { return GMM_BENCH_UNKNOWN; }
-  std::string setting() { return ""; }
-  std::string error() { return failure; }
-};
-
-// It keeps the page-locked memory of the first pause.
-struct Retaining : MemorySaver {
-  static constexpr const char *kName = "torch_memory_saver-retain";
-  static constexpr uint32_t kModes = 1u << GMM_BENCH_PAUSE_WARM;
-  bool open(const gmm_bench_pause_options &given) { return MemorySaver::open(given, true); }
+  std::string error() override { return failure; }
 };
 
 constexpr gmm_bench_pause_subject kSaver = make_pause_subject<MemorySaver>();
-constexpr gmm_bench_pause_subject kRetaining = make_pause_subject<Retaining>();
-constexpr const gmm_bench_pause_subject *kSubjects[] = {&kSaver, &kRetaining};
+constexpr const gmm_bench_pause_subject *kSubjects[] = {&kSaver};
 
 }  // namespace
 }  // namespace gmm_bench

@@ -227,7 +227,7 @@ internal sealed class CallsTest
             buffer.Advise(GmmAdvice.SetPreferredLocation, 0);
             buffer.Prefetch(GmmContext.HostLocation, stream);
             buffer.Move(GmmContext.HostLocation);
-            buffer.Move(0, stream, true);
+            buffer.Move(0, new GmmMoveOptions { Stream = stream, NonBlocking = true });
             stream.Synchronize();
             SameBytes(Pattern(4 * MiB), buffer.Read(0, 4 * MiB), "the contents");
         }
@@ -492,7 +492,8 @@ internal sealed class CallsTest
         context.Alloc(64 * MiB, GmmKind.Vmm).Dispose();
         Check(context.Trim(new GmmScope { Kind = GmmKind.Vmm }) >= 64 * MiB, "bytes that went back");
         GmmScope vmm = new GmmScope { Kind = GmmKind.Vmm };
-        Same(0L, context.Compact(vmm, MiB, 1000, true).ReleasedBytes, "no more to release");
+        Same(0L, context.Compact(vmm,
+            new GmmCompactOptions { MaxBytes = MiB, MaxMicroseconds = 1000, Live = true }).ReleasedBytes, "no more to release");
         context.DecommitAfterMilliseconds = 10000;
         Same(10000L, context.DecommitAfterMilliseconds, "the time");
         context.DecommitAfterMilliseconds = GmmContext.DecommitNever;

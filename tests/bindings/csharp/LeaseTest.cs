@@ -176,7 +176,7 @@ internal sealed class LeaseTest
             second.Dispose();
             second.Dispose();
         } // no end of a turn
-        Same("GmmLease { second, closed }", second.ToString(), "a closed lease");
+        Same("GmmLease { closed }", second.ToString(), "a closed lease");
         foreach (Action step in new Action[] { () => second.Request(), () => second.Release(), () => second.Info(),
                                                () => second.Offer(Tag("first")) })
         {

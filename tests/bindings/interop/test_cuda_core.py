@@ -105,20 +105,6 @@ def test_a_buffer_is_closed(resource, stream):
     assert resource._context.stats().live_blocks == live
 
 
-def test_dlpack(resource, stream):
-    buffer = resource.allocate(1024, stream=stream)
-    assert "dltensor" in repr(buffer.__dlpack__())
-    assert "dltensor" in repr(buffer.__dlpack__(max_version=(1, 0)))
-    special = {gmm.Kind.HOST: (DL_CUDA_HOST,), gmm.Kind.MANAGED: (DL_CUDA_HOST, DL_CUDA_MANAGED)}
-    assert buffer.__dlpack_device__()[0] in special.get(resource._kind, (DL_CUDA,))
-    buffer.close(stream)
-
-
-def test_the_owner_and_a_resource_exclude_each_other(resource):
-    with pytest.raises(ValueError, match="cannot be both specified together"):
-        cuda_core.Buffer.from_handle(4096, 20, mr=resource, owner=object())
-
-
 def test_an_empty_buffer(resource, stream):
     live = resource._context.stats().live_blocks
     buffer = resource.allocate(0, stream=stream)
@@ -146,18 +132,6 @@ def test_the_device_allocates(context, stream):
     DEVICE.memory_resource = gmm.cuda_core.MemoryResource(DEVICE, gmm.Kind.VMM, tag="weights", context=context)
     buffer = DEVICE.allocate(1 << 20, stream=stream)
     assert context.query(int(buffer.handle)).tag == int(context.tag("weights"))
-    buffer.close(stream)
-
-
-def test_a_tag_is_paused(context, stream):
-    tag = context.tag("weights", gmm.Contents.HOST)
-    resource = gmm.cuda_core.MemoryResource(DEVICE, gmm.Kind.VMM, tag=tag, context=context)
-    buffer = resource.allocate(1 << 20, stream=stream)
-    buffer.fill(7, stream=stream)
-    synchronize()
-    assert tag.pause() > 0
-    tag.resume()
-    assert read(buffer) == b"\x07" * (1 << 20)
     buffer.close(stream)
 
 

@@ -162,16 +162,6 @@ def test_one_thread_only(context, stand_in):
     assert context.query(array.data.ptr).state == gmm.State.ACTIVE
 
 
-def test_a_tag_pauses_with_the_arrays_of_it(context, stand_in):
-    with gmm.cupy.use(gmm.Kind.VMM, tag="arrays", context=context):
-        array = cupy.ndarray((1 << 20,), "u1")
-    address = array.data.ptr
-    assert buffer_of(array).tag == context.tag("arrays")
-    assert context.pause("arrays") > 0 and buffer_of(array).state == gmm.State.PAUSED
-    context.resume("arrays")
-    assert array.data.ptr == address and buffer_of(array).state == gmm.State.ACTIVE
-
-
 def test_the_tag_of_the_thread_counts_where_none_is_said(context, stand_in):
     with gmm.cupy.use(context=context):
         with context.tag("now") as tag:
@@ -244,15 +234,6 @@ def test_a_stream_outlives_the_use(context, stand_in, monkeypatch):
     other.close()
 
 
-def test_many_streams_leave_nothing(context, stand_in):
-    with gmm.cupy.use(context=context):
-        for _ in range(100):
-            stand_in.stream = stand_in.new_stream()
-            cupy.ndarray((SIZE,))
-        stand_in.stream = stand_in.null
-    assert len(stand_in.destroyed) >= 98
-
-
 def test_memory_of_the_threads_own_stream_may_end_in_another_thread(context, stand_in):
     with gmm.cupy.use(context=context):
         stand_in.stream = StandInStream(gmm.STREAM_PER_THREAD)
@@ -321,19 +302,6 @@ def test_page_locked_memory(context, stand_in):
     assert kept() is None and context.stats(kind=gmm.Kind.HOST).live_blocks == 0
 
 
-def test_page_locked_memory_shares_no_block_with_other_users(context, stand_in):
-    """CuPy's users write to it at once, so it may not be what somebody freed behind queued work."""
-    stream = context.stream()
-    mine = context.alloc(SIZE, gmm.Kind.HOST, stream=stream)
-    address = mine.address
-    mine.free()
-    with gmm.cupy.use(context=context):
-        pointers = [cupy.cuda.alloc_pinned_memory(SIZE) for _ in range(100)]
-        assert address not in {pointer.ptr for pointer in pointers}
-    del pointers
-    stream.close()
-
-
 def test_cupys_own_page_locked_memory_stays_where_it_is_not_asked_for(context, stand_in):
     with gmm.cupy.use(context=context, pinned=False):
         assert isinstance(cupy.cuda.alloc_pinned_memory(0).mem, pinned_memory.PinnedMemory)
@@ -348,26 +316,6 @@ def test_impossible_requests_are_refused(context, stand_in):
         gmm.cupy.use(tag=4711, context=context).allocator(1)
     for use in list(gmm.cupy._pinned):
         use.undo()
-
-
-def test_threads_share_the_pool(context, stand_in):
-    failures = []
-
-    def work():
-        try:
-            for size in range(1, 300):
-                arrays = [cupy.ndarray((size * 64,), "u1") for _ in range(3)]
-                assert len({array.data.ptr for array in arrays}) == 3
-        except Exception as error:  # pylint: disable=broad-exception-caught
-            failures.append(error)
-
-    with gmm.cupy.use(context=context):
-        threads = [threading.Thread(target=work) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert not failures and context.stats().live_blocks == 0
 
 
 TWO_DEVICES = """
@@ -425,75 +373,6 @@ def test_libraries_take_their_workspaces_from_the_allocator():
         assert numpy.allclose(cupy.asnumpy(cupy.fft.fft(cupy.asarray(signal))), numpy.fft.fft(signal))
         assert (cupy.asnumpy(cupy.sort(cupy.asarray(signal))) == numpy.sort(signal)).all()
         assert 0.4 < float(cupy.random.default_rng(1).random(MIB).mean()) < 0.6
-
-
-@pytest.mark.gpu
-def test_memory_of_a_busy_stream_goes_to_no_other():
-    with gmm.cupy.use():
-        size, first, second = 4 * MIB, cupy.cuda.Stream(non_blocking=True), cupy.cuda.Stream(non_blocking=True)
-        results = []
-        for value in range(100):
-            with first:
-                source = cupy.full(size, value, dtype="i4")
-                for _ in range(4):
-                    source += 1
-                results.append(source[:: size // 16].copy())
-            with second:
-                del source
-                cupy.full(size, -1, dtype="i4")
-        first.synchronize()
-        second.synchronize()
-        assert all((cupy.asnumpy(result) == value + 4).all() for value, result in enumerate(results))
-        results.clear()
-        for value in range(100):  # streams that end before their arrays
-            with cupy.cuda.Stream(non_blocking=bool(value % 2)) as stream:
-                array = cupy.full(MIB, value, dtype="i4")
-                stream.synchronize()
-            del stream
-            assert int(array[-1]) == value
-        del array
-    gc.collect()
-    gmm.context().trim()
-
-
-@pytest.mark.gpu
-def test_threads_with_streams_of_their_own(live):
-    arrays, failures = [], []
-
-    def work(value):
-        try:
-            with cupy.cuda.Stream.ptds:
-                for _ in range(20):
-                    arrays.append(cupy.full(MIB, value, dtype="i4"))
-                cupy.cuda.Stream.ptds.synchronize()
-        except Exception as error:  # pylint: disable=broad-exception-caught
-            failures.append(error)
-
-    with gmm.cupy.use():
-        threads = [threading.Thread(target=work, args=(value,)) for value in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert not failures and all(int(array.min()) == int(array.max()) for array in arrays)
-        arrays.clear()  # here, not in the threads that made them
-        assert int(cupy.full(MIB, 9, dtype="i4").sum()) == 9 * MIB
-    assert live() == 0
-
-
-@pytest.mark.gpu
-def test_copies_from_and_to_page_locked_memory():
-    cupyx, numpy = pytest.importorskip("cupyx"), pytest.importorskip("numpy")
-    with gmm.cupy.use():
-        host = cupyx.empty_pinned((1000, 1000), dtype="f4")
-        assert gmm.context().query(host.ctypes.data).kind == gmm.Kind.HOST
-        host[:] = numpy.arange(1000, dtype="f4")
-        array, stream = cupy.empty(host.shape, dtype="f4"), cupy.cuda.Stream(non_blocking=True)
-        array.set(host, stream=stream)
-        back = cupyx.empty_pinned(host.shape, dtype="f4")
-        array.get(stream=stream, out=back)
-        stream.synchronize()
-        assert (back == host).all()
 
 
 @pytest.mark.gpu

@@ -177,22 +177,6 @@ def test_without_a_compiler_it_says_why_and_calls_python(context, monkeypatch, t
     assert not list((tmp_path / "gmm").glob("*.so"))
 
 
-@pytest.mark.parametrize("way", ["C++"], indirect=True)
-def test_it_is_compiled_once(context, cache):
-    compiled._loaded.cache_clear()
-    gmm.rmm.resource(context=context)
-    (library,) = cache.iterdir()
-    before = library.stat().st_mtime_ns
-    compiled._loaded.cache_clear()
-    gmm.rmm.resource(context=context)
-    assert [(library, before)] == [(one, one.stat().st_mtime_ns) for one in cache.iterdir()]
-
-
-def test_unused_resources_go_at_once(context):
-    alive = weakref.ref(gmm.rmm.resource(context=context))
-    assert alive() is None
-
-
 def test_nothing_at_all(context):
     resource = gmm.rmm.resource(context=context)
     resource.deallocate(resource.allocate(0), 0)
@@ -267,22 +251,6 @@ def test_a_failed_free_is_told(context, monkeypatch):
     assert [type(one.exc_value) for one in told] == [gmm.AlreadyFreedError] and "could not free" in told[0].err_msg
 
 
-def test_adaptors_of_rmm(context):
-    limited = rmm.mr.LimitingResourceAdaptor(gmm.rmm.resource(context=context), 1 << 20)
-    counted = rmm.mr.StatisticsResourceAdaptor(limited)
-    address = counted.allocate(SIZE)
-    assert counted.allocation_counts.current_bytes == SIZE and context.stats().live_bytes == SIZE
-    with pytest.raises(MemoryError, match="(?i)limit"):
-        counted.allocate(2 << 20)
-    counted.deallocate(address, SIZE)
-    pool = rmm.mr.BinningMemoryResource(gmm.rmm.resource(context=context), 10, 16)
-    blocks = [pool.allocate(900 << shift) for shift in range(8)]
-    for shift, address in enumerate(blocks):
-        pool.deallocate(address, 900 << shift)
-    del pool
-    assert context.stats().live_blocks == 0
-
-
 def test_use_and_undo(context):
     before = rmm.mr.get_per_device_resource(0)
     with gmm.rmm.use(context=context, devices=[0]) as outer:
@@ -350,36 +318,6 @@ def test_buffers_of_each_kind_on_streams(kind):
     assert gmm.context().stats().live_blocks == before
     for stream in streams:
         gmm.context().forget_stream(stream)
-
-
-@pytest.mark.gpu
-def test_cupy_over_rmm_over_gmm():
-    cupy = pytest.importorskip("cupy")
-    from rmm.allocators.cupy import rmm_cupy_allocator
-
-    counted = rmm.mr.StatisticsResourceAdaptor(gmm.rmm.resource())
-    before = rmm.mr.get_current_device_resource()
-    rmm.mr.set_current_device_resource(counted)
-    try:
-        with cupy.cuda.using_allocator(rmm_cupy_allocator):
-            array = cupy.arange(MIB, dtype="f4")
-            assert float(array.sum(dtype="f8")) == MIB * (MIB - 1) / 2
-        assert gmm.context().query(array.data.ptr).kind == gmm.Kind.DEVICE
-        assert counted.allocation_counts.current_bytes == array.nbytes
-        del array
-    finally:
-        rmm.mr.set_current_device_resource(before)
-
-
-@pytest.mark.gpu
-def test_a_buffer_in_a_cycle_outlives_its_context():
-    context = gmm.Context("cuda")
-    cycle = [rmm.DeviceBuffer(size=MIB, mr=gmm.rmm.resource(context=context))]
-    cycle.append(cycle)
-    context.close()
-    del cycle, context
-    gc.collect()
-    assert rmm.DeviceBuffer(size=MIB).size == MIB
 
 
 # RMM's own Python tests, of the folder rmm/tests of its package's source, on gmm.

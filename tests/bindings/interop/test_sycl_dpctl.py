@@ -10,7 +10,6 @@ import dpctl
 import dpctl.memory
 import numpy as np
 import pytest
-from dpctl._sycl_queue_manager import get_device_cached_queue
 
 import gmm
 from gmm import Kind, Usm
@@ -48,21 +47,6 @@ def test_dpctl_takes_gmm_memory(context, kind):
     if kind != Kind.DEVICE:
         np.asarray(seen)[1000] = 99
         assert memoryview(buffer)[1000] == 99
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_dpctl_takes_gmm_arrays(context, kind):
-    array = context.array(np.arange(24, dtype="i4").reshape(4, 6), kind=kind)
-    interface = array[1:, ::2].__sycl_usm_array_interface__
-    assert interface["shape"] == (3, 3) and interface["strides"] == (6, 2)
-    assert interface["data"][0] == array.address + 24
-    assert interface["data"][1] is False  # read-only, as the protocol's page has it
-    assert interface["syclobj"] == get_device_cached_queue(dpctl.SyclDevice())
-    frozen = gmm.Array(array.buffer, readonly=True)
-    assert frozen.__sycl_usm_array_interface__["data"] == (array.address, True)
-    seen = dpctl.memory.as_usm_memory(array)
-    assert seen._pointer == array.address and seen.nbytes == 96
-    assert np.frombuffer(seen.tobytes(), "i4").tolist() == list(range(24))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -164,18 +148,6 @@ def test_the_array_keeps_dpctls_memory(context):
     assert gone() is None
 
 
-def test_dpctl_keeps_gmms_memory(context):
-    buffer = context.alloc(64, Kind.MANAGED)
-    gone = weakref.ref(buffer)
-    seen = dpctl.memory.as_usm_memory(buffer)
-    del buffer
-    gc.collect()
-    assert gone() is not None
-    del seen
-    gc.collect()
-    assert gone() is None
-
-
 @pytest.mark.parametrize("properties", ["in_order", "enable_profiling"])
 def test_queues_of_dpctl_are_streams(context, properties):
     queue = dpctl.SyclQueue(property=properties)
@@ -224,12 +196,6 @@ def test_vmm_is_refused_and_the_rest_says_what_it_is(context):
     info = context.query(np.zeros(8).ctypes.data)
     assert info.usm == Usm.UNKNOWN
     assert not hasattr(context.alloc(100, Kind.HOST), "__cuda_array_interface__")
-
-
-def test_other_backends_have_no_sycl_object():
-    with gmm.Context("host") as host:
-        assert not hasattr(host, "sycl_object") and not hasattr(host.stream(), "sycl_queue")
-        assert not hasattr(host.alloc(8), "__sycl_usm_array_interface__")
 
 
 def test_the_environment_chooses_it_and_auto_never_does():

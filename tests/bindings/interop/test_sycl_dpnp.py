@@ -57,16 +57,6 @@ def test_dpnp_takes_gmms_arrays(context, kind, take):
     assert dpt.asnumpy(seen if take == "tensor" else seen.get_array()).tolist() == np.zeros((4, 6)).tolist()
 
 
-@pytest.mark.parametrize("take", TAKE)
-def test_arrays_of_both_mix(context, take):
-    """dpnp computes where its operands have equal queues, and nowhere else."""
-    array = TAKE[take](context.array(NUMBERS))
-    own = dpnp.ones((4, 6), dtype="f4")
-    assert array.sycl_queue == own.sycl_queue
-    total = array + (own.get_array() if take == "tensor" else own)
-    assert float(total[3, 5]) == 24
-
-
 @pytest.mark.parametrize("usm_type", KINDS.values())
 @pytest.mark.parametrize("take", [gmm.asarray, gmm.from_dlpack])
 def test_gmm_takes_dpnps_arrays(context, usm_type, take):

@@ -5,8 +5,6 @@ import os
 import pickle
 import subprocess
 import sys
-import time
-import weakref
 
 import conftest
 import pytest
@@ -49,19 +47,7 @@ def is_shared(tensor):
     return State.IMPORTED in states_of(tensor.untyped_storage().data_ptr())
 
 
-def until(condition):
-    end = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < end, "it never came to be"
-        time.sleep(0.01)
-
-
 # What the other process does.
-
-
-def add_one(tensor):
-    assert is_shared(tensor), "a copy came"
-    tensor += 1
 
 
 def answer(queue, answers):
@@ -85,11 +71,6 @@ def same_storage(queue, answers):
 def bounce(queue, back):
     back.put(queue.get())
     queue.get()
-
-
-def make(back, kind):
-    gmm.multiprocessing.enable_torch()
-    back.put(tensor_of(gmm.Context("host"), 10, kind))
 
 
 @pytest.fixture
@@ -131,18 +112,6 @@ gmm.multiprocessing.discard()
     done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "GMM_BACKEND": "host"}, capture_output=True,
                           text=True, timeout=SECONDS, check=False)
     assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.parametrize("kind", [Kind.HOST, Kind.VMM, Kind.DEVICE])
-def test_argument(context, kind):
-    tensor = tensor_of(context, kind=kind)
-    address = tensor.data_ptr()
-    process = PROCESSES.Process(target=add_one, args=(tensor,))
-    process.start()
-    process.join(SECONDS)
-    assert process.exitcode == 0
-    assert torch.equal(tensor, torch.arange(1000) + 1.0) and tensor.data_ptr() == address
-    assert context.query(address).state == State.ACTIVE  # PyTorch's own way would have moved it to a file
 
 
 def test_views_parameters_and_types(context, peer):
@@ -211,39 +180,6 @@ def test_storage_is_one(context):
     assert [answers.get(timeout=SECONDS), answers.get(timeout=SECONDS)] == [True, True]
     process.join(SECONDS)
     assert process.exitcode == 0
-
-
-def test_sender_may_forget_at_once(context):
-    """And the memory goes when the last of both has let it go."""
-    live = context.stats().live_bytes
-    tensor = tensor_of(context)
-    queue, answers = PROCESSES.Queue(), PROCESSES.Queue()
-    queue.put(tensor)
-    until(lambda: sharing.in_transit() == 1)
-    del tensor
-    gc.collect()
-    assert context.stats().live_bytes > live
-    process = PROCESSES.Process(target=answer, args=(queue, answers))
-    process.start()
-    assert answers.get(timeout=SECONDS)[:2] == (True, 499500.0)
-    queue.put(None)
-    process.join(SECONDS)
-    assert process.exitcode == 0 and sharing.wait_until_received(SECONDS)
-    until(lambda: gc.collect() is not None and context.stats().live_bytes == live)
-
-
-def test_worker_ends_and_tensor_stays():
-    back = PROCESSES.Queue()
-    process = PROCESSES.Process(target=make, args=(back, Kind.HOST))
-    process.start()
-    tensor = back.get(timeout=SECONDS)
-    process.join(SECONDS)
-    assert process.exitcode == 0 and is_shared(tensor) and float(tensor.sum()) == 45
-    tensor += 1
-    address, buffers = tensor.data_ptr(), weakref.ref(tensor)
-    del tensor
-    gc.collect()
-    assert buffers() is None and states_of(address) == {State.UNKNOWN}  # unmapped with the last tensor
 
 
 def test_it_comes_back_as_itself(context):

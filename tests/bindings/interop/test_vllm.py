@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gmm.vllm with PyTorch on a GPU: CuMemAllocator as vLLM's worker uses it, and the sleep-mode backend."""
+"""gmm.vllm with PyTorch on a GPU: CuMemAllocator as vLLM's worker uses it. tests/bindings/python has the interface."""
 import pytest
 import torch
 from conftest import MIB
 
-import gmm
 import gmm.vllm
 
 GIB = 1 << 30
@@ -13,11 +12,6 @@ GIB = 1 << 30
 @pytest.fixture
 def allocator():
     return gmm.vllm.CuMemAllocator.get_instance()
-
-
-def random_bytes(size, seed):
-    generator = torch.Generator(device="cuda").manual_seed(seed)
-    return torch.randint(0, 256, (size,), dtype=torch.uint8, device="cuda", generator=generator)
 
 
 def free_memory():
@@ -72,55 +66,6 @@ def test_levels_of_sleep(allocator):
 
 
 @pytest.mark.gpu
-def test_the_default_tag(allocator):
-    with allocator.use_memory_pool():
-        kept = random_bytes(200 * MIB, 1)
-    with allocator.use_memory_pool("kv_cache"):
-        lost = torch.ones(64 * MIB, dtype=torch.uint8, device="cuda")
-    expected = kept.cpu()
-    for _ in range(3):
-        allocator.sleep()
-        allocator.sleep()
-        allocator.wake_up()
-        allocator.wake_up()
-    assert torch.equal(kept.cpu(), expected)
-    lost.fill_(1)
-
-
-@pytest.mark.gpu
-def test_discard(allocator):
-    with allocator.use_memory_pool("weights"):
-        kept = random_bytes(100 * MIB, 2)
-    with allocator.use_memory_pool("kv_cache"):
-        cache = torch.ones(512 * MIB, dtype=torch.uint8, device="cuda")
-    expected, before = kept.cpu(), free_memory()
-    allocator.discard("kv_cache")
-    released(before, 512 * MIB)
-    assert torch.equal(kept.cpu(), expected)
-    allocator.wake_up()
-    cache.fill_(2)
-
-
-@pytest.mark.gpu
-def test_memory_freed_inside_is_not_held(allocator):
-    """Weights made in one type and kept in another: the first ones are not held."""
-    # what the checks before left in PyTorch's cache counts as used, and goes with the next call
-    torch.cuda.empty_cache()
-    usage = allocator.get_current_usage()
-    with allocator.use_memory_pool("weights"):
-        wide = [torch.randn(64 * MIB, device="cuda") for _ in range(4)]
-        narrow = [tensor.bfloat16() for tensor in wide]
-        del wide
-    torch.cuda.empty_cache()
-    held = allocator.get_current_usage() - usage
-    assert 512 * MIB <= held <= 640 * MIB
-    expected = [tensor.cpu() for tensor in narrow]
-    allocator.sleep("weights")
-    allocator.wake_up()
-    assert all(torch.equal(tensor.cpu(), there) for tensor, there in zip(narrow, expected))
-
-
-@pytest.mark.gpu
 def test_a_graph_over_sleep(allocator):
     """vLLM captures its graphs over weights and cache, which then sleep."""
     torch.ones(64, 64, device="cuda") @ torch.ones(64, 64, device="cuda")
@@ -146,41 +91,3 @@ def test_a_graph_over_sleep(allocator):
         graph.replay()
         assert torch.allclose(cache, model(inputs), atol=1e-4)
     assert float(cache.abs().sum()) > 0
-
-
-@pytest.mark.gpu
-def test_want_of_memory_at_a_wake_up(allocator):
-    with allocator.use_memory_pool("weights"):
-        kept = random_bytes(2 * GIB, 3)
-    expected = kept.cpu()
-    allocator.sleep("weights")
-    hog = torch.empty(free_memory() - GIB, dtype=torch.uint8, device="cuda")
-    with pytest.raises(gmm.OutOfMemoryError):
-        allocator.wake_up()
-    with pytest.raises(gmm.OutOfMemoryError):
-        allocator.wake_up(["weights"])
-    del hog
-    torch.cuda.empty_cache()
-    allocator.wake_up()
-    assert torch.equal(kept.cpu(), expected)
-
-
-@pytest.mark.gpu
-def test_the_backend(allocator):
-    assert gmm.vllm.GmmSleepModeBackend.is_supported()
-    sleeper = gmm.vllm.GmmSleepModeBackend()
-    with allocator.use_memory_pool("weights"):
-        kept = random_bytes(300 * MIB, 4)
-    expected = kept.cpu()
-    states = [sleeper.state()]
-    sleeper.suspend(1)
-    states.append(sleeper.state())
-    sleeper.resume(["weights"])
-    states.append(sleeper.state())
-    assert states == ["RUNNING", "SUSPENDED", "RUNNING"]
-    assert torch.equal(kept.cpu(), expected)
-    pytest.importorskip("vllm")
-    gmm.vllm.register()
-    from vllm.device_allocator.sleep_mode_backend import SleepModeBackendFactory
-
-    assert SleepModeBackendFactory.get_backend_class("gmm") is gmm.vllm.GmmSleepModeBackend

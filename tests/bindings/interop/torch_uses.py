@@ -7,10 +7,7 @@ this file prints the values of PyTorch's own allocator, one JSON object a line.
 import gc
 import json
 import os
-import pickle
 import sys
-import tempfile
-import threading
 
 import torch
 
@@ -41,35 +38,6 @@ def memory_allocated():
     return [grown, torch.cuda.memory_allocated() - before]
 
 
-def max_memory_allocated_and_reset():
-    _settle()
-    torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated()
-    a = _blob(100)
-    del a
-    b = _blob(10)
-    first = torch.cuda.max_memory_allocated() - before
-    torch.cuda.reset_peak_memory_stats()
-    second = torch.cuda.max_memory_allocated() - before
-    del b
-    return [first, second]
-
-
-def memory_reserved():
-    _settle()
-    a = _blob(256)
-    must(torch.cuda.memory_reserved() >= torch.cuda.memory_allocated(), "reserved is below allocated")
-    must(torch.cuda.max_memory_reserved() >= torch.cuda.memory_reserved(), "the peak is below what is reserved")
-    held = torch.cuda.memory_reserved()
-    del a
-    must(torch.cuda.memory_reserved() == held, "a free returned memory to the driver")
-    torch.cuda.empty_cache()
-    must(torch.cuda.memory_reserved() <= held - 200 * MIB, "empty_cache() returned nothing")
-    torch.cuda.reset_peak_memory_stats()
-    must(torch.cuda.max_memory_reserved() < held, "the peak stayed after its reset")
-    return True
-
-
 def memory_stats():
     _settle()
     before = torch.cuda.memory_stats()
@@ -81,40 +49,11 @@ def memory_stats():
     return [sorted(key for key in now if not key.startswith("reserved_bytes_by")), [now[n] - before[n] for n in names]]
 
 
-def reset_accumulated_memory_stats():
-    _blob(1)
-    torch.cuda.reset_accumulated_memory_stats()
-    kept = _blob(2)
-    stats = torch.cuda.memory_stats()
-    del kept
-    return [stats["allocation.all.allocated"], stats["allocated_bytes.all.allocated"], stats["allocation.all.freed"]]
-
-
 def memory_summary():
     text = torch.cuda.memory_summary()
     must("Allocated memory" in text and "GPU reserved memory" in text, text[:200])
     torch.cuda.memory_summary(abbreviated=True)
     return len(text.splitlines())
-
-
-def list_gpu_processes_and_mem_get_info():
-    free, total = torch.cuda.mem_get_info()
-    must(0 < free <= total, f"{free} of {total}")
-    return total
-
-
-def memory_snapshot():
-    _settle()
-    kept = [_blob(7), _blob(0.25), torch.empty(3, device="cuda")]
-    segments = torch.cuda.memory_snapshot()
-    found = {}
-    for segment in segments:
-        must(sum(block["size"] for block in segment["blocks"]) == segment["total_size"], f"blocks of {segment}")
-        for block in segment["blocks"]:
-            found[block["address"]] = block
-    told = [found[tensor.data_ptr()] for tensor in kept]
-    must(sum(segment["total_size"] for segment in segments) == torch.cuda.memory_reserved(), "not all is shown")
-    return [[block["state"], block["requested_size"]] for block in told]
 
 
 def _traced_tensor():
@@ -146,22 +85,6 @@ def record_memory_history():
         must(str(_memory_viz.trace(snapshot)), "the trace's text is empty")
         del kept
         return actions
-    finally:
-        torch.cuda.memory._record_memory_history(enabled=None)
-
-
-def dump_snapshot():
-    torch.cuda.memory._record_memory_history(max_entries=100, context=None)
-    try:
-        kept = _blob(2)
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "snapshot.pickle")
-            torch.cuda.memory._dump_snapshot(path)
-            with open(path, "rb") as file:
-                snapshot = pickle.load(file)
-        must(snapshot["segments"], "no segment")
-        del kept
-        return sorted(snapshot)
     finally:
         torch.cuda.memory._record_memory_history(enabled=None)
 
@@ -202,16 +125,6 @@ def out_of_memory():
     return [words, torch.cuda.memory_stats()["num_ooms"] - before, len(told)]
 
 
-def empty_cache():
-    _settle()
-    a = _blob(512)
-    torch.cuda.synchronize()
-    free = torch.cuda.mem_get_info()[0]
-    del a
-    torch.cuda.empty_cache()
-    return torch.cuda.memory_reserved() < 512 * MIB and free > 0
-
-
 def caching_allocator_alloc():
     address = torch.cuda.caching_allocator_alloc(3 * MIB)
     must(address != 0, "no memory")
@@ -248,45 +161,6 @@ def record_stream():
         torch.cuda.synchronize()
         must(bool((out == 1).all()), "memory was given out again while a recorded stream read it")
         del noise
-    return True
-
-
-def streams_and_threads():
-    errors = []
-
-    def work(number):
-        try:
-            stream = torch.cuda.Stream()
-            with torch.cuda.stream(stream):
-                for i in range(200):
-                    x = torch.full((1000 + 977 * (i % 37),), float(number), device="cuda")
-                    y = x * 2
-                    if i % 20 == 0:
-                        stream.synchronize()
-                        must(bool((y == 2 * number).all()), f"thread {number}, step {i}")
-        except Exception as error:  # pylint: disable=broad-exception-caught
-            errors.append(f"{type(error).__name__}: {error}")
-
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    must(not errors, "; ".join(errors))
-    return True
-
-
-def free_on_another_stream():
-    side = torch.cuda.Stream()
-    for i in range(50):
-        x = torch.full((MIB,), float(i), device="cuda")
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            y = x + 1
-        torch.cuda.current_stream().wait_stream(side)
-        x.record_stream(side)
-        del x
-        must(float(y[i]) == i + 1, f"step {i}")
     return True
 
 
@@ -334,38 +208,6 @@ def cuda_graph():
     return [results, len(left)]
 
 
-def graphs_share_a_pool():
-    pool = torch.cuda.graph_pool_handle()
-    x = torch.ones(1 << 18, device="cuda")
-    first, second = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
-    torch.cuda.synchronize()
-    with torch.cuda.graph(first, pool=pool):
-        a = x * 3
-    with torch.cuda.graph(second, pool=pool):
-        b = a + 1
-    x.fill_(5)
-    first.replay()
-    second.replay()
-    result = [float(a[7]), float(b[7])]
-    del a, b, first, second
-    _settle()
-    return result
-
-
-def make_graphed_callables():
-    torch.manual_seed(4)
-    model = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.ReLU(), torch.nn.Linear(256, 16)).cuda()
-    sample = torch.randn(32, 256, device="cuda", requires_grad=True)
-    graphed = torch.cuda.make_graphed_callables(model, (sample,))
-    data = torch.randn(32, 256, device="cuda", requires_grad=True)
-    out = graphed(data)
-    out.sum().backward()
-    expected = torch.nn.functional.linear(
-        torch.nn.functional.linear(data, model[0].weight, model[0].bias).relu(), model[2].weight, model[2].bias)
-    must(torch.allclose(out, expected, rtol=1e-3, atol=1e-4), "the graph computes something else")
-    return list(out.shape)
-
-
 def mem_pool():
     pool = torch.cuda.MemPool()
     with torch.cuda.use_mem_pool(pool):
@@ -386,22 +228,6 @@ def mem_pool():
     return [len(mine), uses, shown]
 
 
-def graph_in_a_mem_pool():
-    pool = torch.cuda.MemPool()
-    x = torch.ones(1 << 16, device="cuda")
-    graph = torch.cuda.CUDAGraph()
-    torch.cuda.synchronize()
-    with torch.cuda.graph(graph, pool=pool.id):
-        y = x * 7
-    x.fill_(2)
-    graph.replay()
-    result = float(y[3])
-    del y, graph  # before the pool, which ends the process while a graph uses it
-    gc.collect()
-    del pool
-    return result
-
-
 def profiler_memory():
     activities = [torch.profiler.ProfilerActivity.CPU]
     with torch.profiler.profile(activities=activities, profile_memory=True) as profile:
@@ -410,15 +236,6 @@ def profiler_memory():
     events = [event for event in profile.events() if getattr(event, "device_memory_usage", 0) or
               getattr(event, "cuda_memory_usage", 0)]
     return len(events) > 0
-
-
-def reduce_tensor():
-    from torch.multiprocessing.reductions import reduce_tensor as reduce
-
-    x = torch.arange(1000, device="cuda")
-    rebuild, arguments = reduce(x)
-    must(callable(rebuild) and len(arguments) > 4, f"{rebuild}")
-    return True
 
 
 def _child_reads(queue, answers, use_gmm):
@@ -504,25 +321,9 @@ def graph_trees_branch():
     return True
 
 
-def accelerator_memory():
-    accelerator = getattr(torch, "accelerator", None)
-    if accelerator is None or not hasattr(accelerator, "memory_allocated"):
-        return "none"
-    before = accelerator.memory_allocated()
-    kept = _blob(4)
-    grown = accelerator.memory_allocated() - before
-    del kept
-    accelerator.empty_cache()
-    return grown
-
-
-USES = [memory_allocated, max_memory_allocated_and_reset, memory_reserved, memory_stats,
-        reset_accumulated_memory_stats, memory_summary, list_gpu_processes_and_mem_get_info, memory_snapshot,
-        record_memory_history, dump_snapshot, per_process_memory_fraction, out_of_memory, empty_cache,
-        caching_allocator_alloc, cudnn_benchmark, record_stream, streams_and_threads, free_on_another_stream,
-        backward_counts, cuda_graph, graphs_share_a_pool, make_graphed_callables, mem_pool, graph_in_a_mem_pool,
-        profiler_memory, reduce_tensor, tensor_to_another_process, accelerator_memory,
-        compile_reduce_overhead, graph_trees_branch]
+USES = [memory_allocated, memory_stats, memory_summary, record_memory_history, per_process_memory_fraction,
+        out_of_memory, caching_allocator_alloc, cudnn_benchmark, record_stream, backward_counts, cuda_graph, mem_pool,
+        profiler_memory, tensor_to_another_process, compile_reduce_overhead, graph_trees_branch]
 
 
 def main():

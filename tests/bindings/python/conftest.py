@@ -60,14 +60,6 @@ def need(context, capability, kind=None):
         pytest.skip(f"the device {info.name!r} has no {kind.name} memory")
 
 
-def run_peer(*arguments, handle):
-    """Runs peer.py, a real second process, with a handle on its stdin. Returns what it printed."""
-    done = subprocess.run([sys.executable, str(HERE / "peer.py"), *map(str, arguments)], input=handle,
-                          capture_output=True, timeout=300)
-    assert done.returncode == 0, done.stderr.decode()
-    return done.stdout.decode()
-
-
 def run_code(code):
     """Runs a program in a fresh interpreter; fails when it ends with anything on stderr or another code than 0."""
     done = subprocess.run([sys.executable, "-X", "dev", "-c", code], capture_output=True, text=True, timeout=300)

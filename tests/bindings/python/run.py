@@ -36,6 +36,9 @@ class TapWriter:
         elif report.when == "call" or report.failed:
             if report.duration >= 1:
                 self.line(f"# {report.duration:.1f} s")
+            for line in report.capstdout.splitlines():
+                if line.startswith("# "):  # a figure
+                    self.line(line)
             self.case(report.passed, name if report.when == "call" else f"{name}: {report.when}",
                       "" if report.passed else f"{report.longreprtext}\n{report.capstderr}")
 

@@ -7,7 +7,7 @@ import threading
 import time
 
 import pytest
-from conftest import need, open_context, run_peer
+from conftest import need, open_context
 
 import gmm
 from gmm import Advice, Capability, Contents, FdType, IpcRoute, Kind, State
@@ -30,8 +30,6 @@ def test_context_and_devices(context):
     assert info.budget_bytes > 0 and info.numa_node >= -1 and len(info.luid) == 8 and info.node_mask >= 0
     assert Kind.DEVICE in info.kinds and Kind.HOST in info.kinds
     assert bool(info.capabilities & Capability.IS_CPU) == (context.info.backend_name == "host")
-    with pytest.raises(ValueError, match="no backend 'cloud'; the backends are auto, host"):
-        gmm.Context("cloud")
     for options in ({"capture": False}, {"decommit_after_ms": 5}):
         with open_context(context.info.backend, **options) as other, other.stream() as stream:
             with other.alloc(MIB, stream=stream) as block:
@@ -76,25 +74,17 @@ def test_query(context):
     assert context.query(ctypes.addressof(foreign)).state == State.UNKNOWN
 
 
-def test_each_result_is_an_exception_of_its_own(context):
+def test_results_are_exceptions(context):
     buffer = context.alloc(4096)
-    foreign = ctypes.create_string_buffer(4096)
-    cases = [
-        (gmm.InvalidSizeError, -2, ValueError, lambda: context.alloc(0)),
-        (gmm.SizeOverflowError, -3, OverflowError, lambda: context.alloc((1 << 64) - 1)),
-        (gmm.InteriorPointerError, -14, gmm.Error, lambda: context.free(buffer.address + 256)),
-        (gmm.UnknownPointerError, -12, gmm.Error, lambda: context.free(ctypes.addressof(foreign))),
-        (gmm.InvalidKindError, -5, ValueError, lambda: context.alloc(1, 77)),
-        (gmm.InvalidTagError, -7, ValueError, lambda: context.alloc(1, tag=3999)),
-    ]
-    for expected, code, also, call in cases:
+    for expected, code, also, call in (
+            (gmm.InvalidSizeError, -2, ValueError, lambda: context.alloc(0)),
+            (gmm.SizeOverflowError, -3, OverflowError, lambda: context.alloc((1 << 64) - 1)),
+            (gmm.InteriorPointerError, -14, gmm.Error, lambda: context.free(buffer.address + 256)),
+            (gmm.InvalidKindError, -5, ValueError, lambda: context.alloc(1, 77))):
         with pytest.raises(gmm.Error) as caught:
             call()
         assert type(caught.value) is expected and isinstance(caught.value, also) and caught.value.code == code
         assert caught.value.name.startswith("GMM_ERROR_") and len(str(caught.value)) > 10
-    results = [name for name in dir(native) if name.startswith("GMM_ERROR_")]
-    raised = {value.code for value in vars(gmm).values() if isinstance(value, type) and issubclass(value, gmm.Error)}
-    assert {getattr(native, name) for name in results} <= raised
 
 
 def test_heap(context):
@@ -189,19 +179,13 @@ def test_tags(context):
         context.tag_info("nobody")
 
 
-@pytest.mark.parametrize("kind", [Kind.VMM, Kind.HOST, Kind.DEVICE])
-def test_ipc(context, kind):
-    need(context, Capability.LEGACY_IPC if kind == Kind.DEVICE else Capability.EXPORT_FD, kind)
-    with context.alloc(4 * MIB, kind) as buffer:
-        buffer.fill(0x11)
-        backend = context.info.backend_name
-        assert run_peer(backend, 4 * MIB, 0x11, 0x22, handle=buffer.ipc_export()) == "changed\n"
-        assert bytes(buffer) == b"\x22" * (4 * MIB)
-        run_peer(backend, 4096, 0x22, 0x33, handle=context.ipc_export(buffer.address + MIB))
-        seen = bytes(buffer)
-        assert seen[MIB - 1] == 0x22 and seen[MIB : MIB + 4096] == b"\x33" * 4096 and seen[MIB + 4096] == 0x22
-        with context.ipc_import(buffer.ipc_export(offset=256)) as own:  # here: the original address
+def test_ipc(context):
+    """Here the import has the original address; test_multiprocessing.py has other processes."""
+    need(context, Capability.EXPORT_FD, Kind.VMM)
+    with context.alloc(4 * MIB, Kind.VMM) as buffer:
+        with context.ipc_import(buffer.ipc_export(offset=256)) as own:
             assert own.address == buffer.address + 256
+        assert len(context.ipc_export(buffer.address + MIB)) == 256
     with pytest.raises(gmm.IPCInvalidHandleError):
         context.ipc_import(bytes(256))
     with pytest.raises(ValueError, match="256"):
@@ -278,23 +262,17 @@ def test_limits_and_counters(context):
 def test_out_of_memory():
     # On the host backend only: filling a real GPU would disturb whoever shares it.
     with open_context("host", host_memory=256 * MIB) as context:
-        ballast = context.alloc(192 * MIB, Kind.VMM)
-        asked = []
-        context.set_oom_handler(lambda info: asked.append(info))
+        ballast, asked = context.alloc(192 * MIB, Kind.VMM), []
+        context.set_oom_handler(asked.append)
         with pytest.raises(gmm.OutOfMemoryError):
             context.alloc(128 * MIB, Kind.VMM)
         assert asked[0].requested_bytes == 128 * MIB and asked[0].attempt == 1 and asked[0].kind is Kind.VMM
         context.set_oom_handler(lambda info: ballast.close() or info.attempt == 1)
         context.alloc(128 * MIB, Kind.VMM).close()
-        assert ballast.closed
-
-        def fail(info):
-            raise LookupError
-
-        context.set_oom_handler(fail)
-        with pytest.raises(LookupError):
-            context.alloc(512 * MIB, Kind.VMM)
         context.set_oom_handler(None)
+        with pytest.raises(gmm.OutOfMemoryError):
+            context.alloc(512 * MIB, Kind.VMM)
+        assert ballast.closed and len(asked) == 1
 
 
 def test_snapshot_and_names(context):
@@ -335,16 +313,3 @@ def test_log(context):
         assert kept.closed and any(level is gmm.LogLevel.INFO and message for level, message in heard)
         warnings = [message for level, message in heard if level is gmm.LogLevel.WARNING]
         assert bool(warnings) == report and (not report or '"left over"' in warnings[0])
-
-
-def test_close():
-    context = open_context("host")
-    buffer = context.alloc(MIB)
-    context.close()
-    context.close()
-    assert context.closed and buffer.closed
-    for call in (lambda: context.alloc(1), lambda: context.stats(), lambda: buffer.address, lambda: buffer.fill(1),
-                 lambda: context.stream()):
-        with pytest.raises(gmm.ClosedError, match="closed"):
-            call()
-    buffer.close()

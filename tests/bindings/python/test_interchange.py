@@ -8,7 +8,7 @@ import threading
 import weakref
 
 import pytest
-from conftest import need, on_host, run_code
+from conftest import need, on_host
 
 import gmm
 from gmm import Capability, Kind
@@ -165,48 +165,34 @@ def test_buffer_protocol_of_arrays(host):
 
 
 def test_copies_with_objects_of_python(context):
+    values, part, stream = np.arange(256, dtype=np.int32), bytearray(8), context.stream()
     with context.alloc(1024) as first, context.alloc(1024, Kind.HOST) as second:
-        values = np.arange(256, dtype=np.int32)
         first.copy_from(values)
-        second.copy_from(first)
-        seen = np.zeros(256, dtype=np.int32)
-        second.copy_to(seen)
-        assert (seen == values).all()
-        part = bytearray(8)
-        second.copy_to(part, offset=4)
-        assert part == values[1:3].tobytes()
-        stream = context.stream()
-        first.fill(1, stream=stream)
         second.copy_from(first, stream=stream)
-        second.copy_to(part, stream=stream)
-        assert part == b"\x01" * 8
-        with pytest.raises(gmm.InvalidSizeError):
-            first.copy_from(bytes(1025))
-        with pytest.raises(gmm.InvalidSizeError):
-            first.copy_to(bytearray(2), offset=1023)
+        second.copy_to(part, offset=4, stream=stream)
+        assert part == values[1:3].tobytes()
+        for wrong in (lambda: first.copy_from(bytes(1025)), lambda: first.copy_to(bytearray(2), offset=1023),
+                      lambda: first.fill(0, offset=8, size=1017)):
+            with pytest.raises(gmm.InvalidSizeError):
+                wrong()
         with pytest.raises(BufferError):
             first.copy_to(bytes(4))
-        with pytest.raises((BufferError, ValueError)):  # numpy's own word for what is not contiguous
+        with pytest.raises((BufferError, ValueError)):  # NumPy's own word for what is not contiguous
             first.copy_from(np.zeros((4, 4), dtype=np.uint8).T[1:])
-        stream.close()
+    stream.close()
 
 
-def test_dlpack_numpy(context):
+def test_numpy_holds_the_memory(context):
     for kind in context.device_info(0).kinds if on_host(context) else (Kind.HOST, Kind.MANAGED):
         buffer = context.alloc(4096, kind)
         buffer.fill(5)
-        device = (CPU, 0)
-        if buffer.__dlpack_device__() == device:
-            array = np.from_dlpack(buffer)
-        else:
-            array = np.from_dlpack(OnDevice(buffer, device))
+        array = np.from_dlpack(OnDevice(buffer, (CPU, 0)))
         assert array.ctypes.data == buffer.address and array.dtype == np.uint8 and array.shape == (4096,)
-        assert array[17] == 5
         with pytest.raises(BufferError, match="views"):
             buffer.free()
         del buffer
         gc.collect()
-        assert array.sum() == 5 * 4096  # the array keeps it
+        assert array.sum() == 5 * 4096
         del array
         gc.collect()
     assert context.stats().live_blocks == 0
@@ -241,38 +227,14 @@ def test_dlpack_capsules(host):
     assert gmm.from_dlpack(host.zeros((0, 3), "i4")).address == 0 and gmm.from_dlpack(host.zeros(3)).address != 0
 
 
-def test_dlpack_of_paused_memory(host):
-    with host.tag("away"):
-        buffer = host.alloc(4096, Kind.VMM)
-    host.pause("away")
-    with pytest.raises(BufferError, match="paused"):
-        buffer.__dlpack__()
-    host.resume("away")
-    buffer.__dlpack__()
-
-
-def test_dlpack_on_cuda(context):
+def test_managed_memory_on_cuda(context):
     if on_host(context):
         pytest.skip("for the CUDA backend")
-    with context.alloc(4096) as buffer:
-        assert buffer.__dlpack_device__() == (CUDA, 0)
-        stream = context.stream()
-        for argument in (None, 1, 2, -1, stream.handle):
-            buffer.__dlpack__(stream=argument)
-        with pytest.raises(ValueError):
-            buffer.__dlpack__(stream=0)
-        buffer.fill(8)
-        copied = np.from_dlpack(OnDevice(buffer, (CPU, 0)))
-        assert copied.sum() == 8 * 4096
-        with pytest.raises(BufferError):
-            buffer.__dlpack__(dl_device=(CPU, 0), copy=False)
-        del copied
-        gc.collect()
     need(context, Capability.CONCURRENT_MANAGED)
     with context.alloc(4096, Kind.MANAGED) as managed:
         assert managed.__dlpack_device__() == (CUDA, 0)
-        managed.__dlpack__(dl_device=(13, 0))
-        managed.__dlpack__(dl_device=(CPU, 0))
+        for device in ((CUDA_MANAGED, 0), (CPU, 0)):
+            managed.__dlpack__(dl_device=device)
 
 
 def test_newer_types_need_a_newer_consumer(host):
@@ -439,82 +401,45 @@ def test_close_lets_go():
     assert len(producer.deleted) == 1
 
 
-def test_release_on_many_threads():
-    producers = [Producer() for _ in range(400)]
-    arrays = [[gmm.from_dlpack(producer)[0] for producer in producers] for _ in range(1)][0]
-    copies = [list(arrays) for _ in range(4)]
-    del arrays
-    start = threading.Barrier(4)
+def test_consumers_delete_without_the_gil():
+    """On several threads at once, as code in C does."""
+    with gmm.Context("host") as context:
+        buffers, tensors = [context.zeros(16, "u1") for _ in range(50)], []
+        for buffer in buffers:
+            capsule = buffer.__dlpack__(max_version=(1, 0))
+            tensors.append(Versioned.from_address(_pointer(capsule, b"dltensor_versioned")))
+            ctypes.pythonapi.PyCapsule_SetName(ctypes.py_object(capsule), b"used_dltensor_versioned")
+        del buffers, buffer
+        gc.collect()
+        assert context.stats().live_blocks == 50
 
-    def drop(mine):
-        start.wait()
-        while mine:
-            mine.pop()
+        def delete(part):
+            for tensor in part:
+                ctypes.CFUNCTYPE(None, ctypes.c_void_p)(tensor.deleter)(ctypes.addressof(tensor))
 
-    threads = [threading.Thread(target=drop, args=(mine,)) for mine in copies]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    gc.collect()
-    assert [len(producer.deleted) for producer in producers] == [1] * 400
-    # A consumer without Python's lock lets go of gmm's own exports.
-    context = gmm.Context("host")
-    buffers = [context.zeros(16, "u1") for _ in range(50)]
-    tensors = []
-    for buffer in buffers:
-        capsule = buffer.__dlpack__(max_version=(1, 0))
-        tensors.append(Versioned.from_address(_pointer(capsule, b"dltensor_versioned")))
-        ctypes.pythonapi.PyCapsule_SetName(ctypes.py_object(capsule), b"used_dltensor_versioned")
-    del buffers, buffer
-    gc.collect()
-    assert context.stats().live_blocks == 50
-
-    def delete(part):
-        for tensor in part:
-            # Leaves the GIL, as C code would.
-            ctypes.CFUNCTYPE(None, ctypes.c_void_p)(tensor.deleter)(ctypes.addressof(tensor))
-
-    threads = [threading.Thread(target=delete, args=(tensors[i::5],)) for i in range(5)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    gc.collect()
-    assert context.stats().live_blocks == 0
-    context.close()
+        threads = [threading.Thread(target=delete, args=(tensors[i::5],)) for i in range(5)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        gc.collect()
+        assert context.stats().live_blocks == 0
 
 
 def test_numpy_both_ways(host):
-    class Mine(np.ndarray):
-        """A class that weak references can be made to, and that says when it dies."""
-
-    source = np.arange(24, dtype=np.float32).reshape(2, 3, 4).view(Mine)
-    gone = weakref.ref(source)
+    source = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
     array = gmm.from_dlpack(source)
     assert array.address == source.ctypes.data and array.shape == (2, 3, 4)
     array[0, 0, :1].fill(0)
-    del source
-    gc.collect()
-    assert gone() is not None and array.tolist()[1][2] == [20, 21, 22, 23]
     back = np.from_dlpack(array.T)
     assert back.ctypes.data == array.address and back.shape == (4, 3, 2) and back[3, 2, 1] == 23
-    del array
-    gc.collect()
-    assert gone() is not None
-    del back
-    gc.collect()
-    assert gone() is None
     locked = np.arange(3)
     locked.flags.writeable = False
-    assert gmm.asarray(locked).readonly
+    assert gmm.asarray(locked).readonly and not np.asarray(gmm.asarray(locked)).flags.writeable
     if np.lib.NumpyVersion(np.__version__) >= "2.1.0":  # older ones export nothing that is read-only
         assert gmm.from_dlpack(locked).readonly
-    assert not np.asarray(gmm.asarray(locked)).flags.writeable
     mine = host.array([1.0, 2.0, 3.0])
-    assert gmm.from_dlpack(mine).address == mine.address and np.from_dlpack(mine).ctypes.data == mine.address
-    assert not np.from_dlpack(mine).flags.writeable or np.from_dlpack(mine)[0] == 1.0
-    # The negative strides of NumPy are no trouble.
+    assert gmm.from_dlpack(mine).address == mine.address == np.from_dlpack(mine).ctypes.data
     assert gmm.from_dlpack(np.arange(4)[::-1]).tolist() == [3, 2, 1, 0]
 
 
@@ -620,6 +545,10 @@ def test_the_producer_is_told_the_stream():
             producer = Producer(device=device)
             array = gmm.from_dlpack(producer, stream=stream)
             assert producer.asked[0]["stream"] == told and array.stream == told
+    producer = Producer(device=(CUDA, 0))
+    array = gmm.from_dlpack(producer, stream=-1)  # no order is no stream
+    assert producer.asked == [{"max_version": (1, 1), "stream": -1}] and array.stream == 0
+    assert array.__cuda_array_interface__["stream"] is None
     for device in ((CPU, 0), (CUDA_HOST, 0), (ONE_API, 1)):
         producer = Producer(device=device)
         array = gmm.from_dlpack(producer, stream=5)
@@ -627,18 +556,6 @@ def test_the_producer_is_told_the_stream():
     pinned = gmm.from_dlpack(Producer(device=(CUDA_HOST, 0)))
     assert pinned.tolist() == [[0, 1, 2], [3, 4, 5]]
     assert np.from_dlpack(gmm.from_dlpack(Producer(device=(CPU, 0)))).shape == (2, 3)
-
-
-def test_at_the_end_of_the_interpreter():
-    assert run_code("""
-import gmm, numpy as np
-context = gmm.Context("host")
-kept = [gmm.from_dlpack(np.arange(5)), context.empty((3, 3)), np.from_dlpack(context.zeros(4))]
-kept += [gmm.asarray(bytearray(4)), gmm.zeros(3)]
-import builtins
-builtins.kept = kept
-print(len(kept))
-""") == "5\n"
 
 
 def test_a_device_is_not_looked_at_by_the_host(host):
@@ -669,13 +586,6 @@ def test_managed_memory_of_an_old_producer_is_not_copied_unasked():
         gmm.from_dlpack(producer, device=gmm.HOST, copy=False)
     gc.collect()
     assert len(producer.deleted) == 1
-
-
-def test_no_order_is_no_stream():
-    producer = Producer(device=(CUDA, 0))
-    array = gmm.from_dlpack(producer, stream=-1)
-    assert producer.asked == [{"max_version": (1, 1), "stream": -1}] and array.stream == 0
-    assert array.__cuda_array_interface__["stream"] is None
 
 
 def test_elements_behind_pointers_are_refused():

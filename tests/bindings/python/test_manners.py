@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What people read and type: kinds by name, texts and tables of objects, messages, python -m gmm."""
+"""Texts and numbers: kinds by name, texts and tables of objects, messages, numbers of any size, python -m gmm."""
 import re
 import subprocess
 import sys
@@ -10,6 +10,7 @@ import gmm
 import gmm.lease
 from gmm import Capability, Kind
 from gmm import _native as native
+from gmm._core.words import in_python
 
 MIB = 1 << 20
 
@@ -86,21 +87,14 @@ def test_messages_have_pythons_names(host):
 
 def test_every_function_has_a_name_in_python():
     """A message may name any function of the library."""
-    from gmm import _native
-    from gmm._core.words import in_python
-
-    functions = [name for name in dir(_native) if name.startswith("gmm_") and callable(getattr(_native, name))
-                 and not isinstance(getattr(_native, name), type)]
-    left = {name for name in functions if in_python(name) == name}
-    # What no message names, as it answers nothing or fails in no way.
-    assert left <= {"gmm_context_query", "gmm_context_retain", "gmm_heap_try_alloc", "gmm_last_error_message",
-                    "gmm_last_native_code", "gmm_result_name", "gmm_result_text", "gmm_snapshot_json", "gmm_try_alloc",
-                    "gmm_try_free", "gmm_version", "gmm_version_string"}, left
+    # No message names these, as they answer nothing or fail in no way.
+    silent = {"gmm_context_retain", "gmm_heap_try_alloc", "gmm_last_error_message", "gmm_last_native_code",
+              "gmm_result_name", "gmm_result_text", "gmm_snapshot_query", "gmm_snapshot_query_block",
+              "gmm_snapshot_query_extent", "gmm_try_alloc", "gmm_try_free", "gmm_version", "gmm_version_string"}
+    for name in {name for name in dir(native) if name.startswith("gmm_")} - silent:
+        first, *rest = in_python(name).split(".")
+        assert " " in first or not rest or hasattr(getattr(gmm, first, getattr(gmm.lease, first, None)), rest[0]), name
     assert in_python("GMM_KIND_VMM and GMM_ALLOC_DEDICATED; GMM_IPC_DIR") == "Kind.VMM and dedicated=True; GMM_IPC_DIR"
-    for name in {in_python(name) for name in functions if name not in left}:
-        if " " not in name:
-            first, *rest = name.split(".")
-            assert not rest or hasattr(getattr(gmm, first), rest[0]), name
 
 
 def test_the_module_as_a_program():
@@ -119,44 +113,35 @@ def test_the_module_as_a_program():
 @pytest.mark.parametrize("number", [-1, 1 << 64, (1 << 64) + 1])
 def test_numbers_are_taken_whole(context, number):
     """No sign and no bit of a number is dropped: what does not fit raises OverflowError."""
-    tag, told = context.tag("whole", gmm.Contents.HOST), []
+    wide, beyond_32 = abs(number) << 64, [number, 1 << 32]
+    lease, watch = gmm.lease.Lease, context.watch
     calls = [
-        lambda: context.watch(budget=told.append, below=number),
-        lambda: context.watch(number, losing=told.append),
-        lambda: context.watch(memory=4096, size=number, losing=told.append),
-        lambda: context.watch(tag, losing=told.append, timeout=abs(number) << 64),
-        lambda: context.watch(tag, losing=told.append, order=number << 40),
-        lambda: gmm.lease.Lease("whole", floor=number, context=context),
-        lambda: gmm.lease.Lease("whole", residency=abs(number) << 64, context=context),
-        lambda: gmm.lease.Lease("whole", priority=number << 40, context=context),
-        lambda: gmm.lease.Lease("whole", [number], context=context),
-        lambda: context.alloc(number), lambda: context.alloc(1, alignment=number),
-        lambda: context.alloc(1, tag=number), lambda: context.heap(limit=number), lambda: context.heap(tag=number),
-        lambda: context.set_limit(number), lambda: context.trim(tag=number), lambda: context.pause(number),
-        lambda: native.memory_resource(context, number, 0, 0), lambda: native.memory_resource(context, 1, 0, number)]
-    for i, call in enumerate(calls):
+        (watch, {"budget": print, "below": number}), (watch, {"memory": 4096, "size": number, "losing": print}),
+        (watch, {"losing": print, "tag": 0, "order": number << 40}),
+        *((watch, {"losing": print, "tag": each}) for each in beyond_32),
+        *((lease, {"name": "whole", "context": context, **options}) for options in (
+            {"floor": number}, {"residency": wide}, {"priority": number << 40}, {"offer": beyond_32})),
+        (context.alloc, {"size": number}), (context.alloc, {"size": 1, "alignment": number}),
+        *((context.alloc, {"size": 1, "tag": each}) for each in beyond_32), (context.heap, {"limit": number}),
+        (context.alloc, {"size": 1, "device": number << 32}), (context.heap, {"tag": number}),
+        (context.set_limit, {"limit": number}), (context.trim, {"tag": number})]
+    for function, options in calls:
         with pytest.raises(OverflowError):
-            made = call()
+            made = function(**options)
             getattr(made, "close", bool)()
-            print(f"call {i} took {number}: {made!r}")
-
-
-@pytest.mark.parametrize("number", [1 << 32, (1 << 32) + 1])
-def test_numbers_of_32_bits_are_taken_whole(context, number):
-    for call in (lambda: context.watch(number, losing=print),
-                 lambda: gmm.lease.Lease("whole", [number], context=context),
-                 lambda: native.memory_resource(context, number, 0, 0), lambda: context.alloc(1, tag=number)):
+            print(f"{options} made {made!r}")
+    for arguments in ((number, 0, 0), (1, 0, 1 << 32)):
         with pytest.raises(OverflowError):
-            call()
+            native.memory_resource(context, *arguments)
 
 
-def test_no_time_is_below_0(context):
-    for call in (lambda: context.watch(budget=print, below=1, timeout=-0.5),
-                 lambda: gmm.lease.Lease("time", residency=-1, context=context),
-                 lambda: context.ipc_import(bytes(64), timeout=-1), lambda: context.watch(0, losing=print, timeout=-1)):
+def test_options_are_checked(context):
+    for wrong in ({"colour": 1}, {"flags": "text"}, {"device": 1.5}, 3):
+        with pytest.raises(TypeError):
+            native.gmm_stream_create(context, wrong)
+    with pytest.raises(ValueError, match="null character"):
+        context.watch(0, losing=print, name="a\0b")
+    for call in (lambda: gmm.lease.Lease("time", residency=-1, context=context),
+                 lambda: context.ipc_import(bytes(64), timeout=-1)):
         with pytest.raises(ValueError, match="0 seconds or more"):
             call()
-    with gmm.lease.Lease("time", context=context) as lease:
-        for timeout in (-1, float("nan")):
-            with pytest.raises(ValueError):
-                lease.request(timeout=timeout)

@@ -1,17 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """gmm.memory_saver's interface, its look for the preload library, and the environment of subprocesses."""
-import ctypes
 import inspect
 import os
-import pathlib
-import re
 import subprocess
 import sys
 
 import pytest
-from drop_in import run
 
-import gmm
 from gmm import memory_saver
 from gmm._memory_saver import preload
 
@@ -67,24 +62,6 @@ def test_configure_subprocess(tmp_path, monkeypatch):
         assert os.environ.get("LD_PRELOAD") == before
 
 
-def test_configured_subprocess_runs():
-    run("""
-import subprocess
-from gmm.memory_saver import configure_subprocess
-with configure_subprocess():
-    subprocess.run([sys.executable, "-c", '''
-import torch
-from gmm.memory_saver import torch_memory_saver
-with torch_memory_saver.region(enable_cpu_backup=True):
-    tensor = torch.full((1000,), 5, dtype=torch.uint8, device="cuda")
-torch_memory_saver.pause()
-torch_memory_saver.resume()
-assert tensor.tolist() == [5] * 1000
-'''], check=True)
-assert "LD_PRELOAD" not in os.environ
-""")
-
-
 def test_find_library(tmp_path, monkeypatch):
     monkeypatch.setenv("GMM_PRELOAD_LIBRARY", str(tmp_path / "not there"))
     with pytest.raises(RuntimeError, match="names no file"):
@@ -114,16 +91,3 @@ def test_registered_hook_mode(monkeypatch):
     monkeypatch.setenv("LD_PRELOAD", "as it is")
     with memory_saver.configure_subprocess():
         assert os.environ["LD_PRELOAD"] == "as it is"
-
-
-def test_structs_are_the_librarys():
-    """The library refuses a struct of another size; the order of the fields is the header's."""
-    header = pathlib.Path(__file__).resolve().parents[3] / "include" / "gmm"
-    text = "".join((header / name).read_text() for name in ("pause.h", "memory.h", "stats.h"))
-    for struct in (preload.PauseDesc, preload.TagInfo, preload.PointerInfo, preload.ScopeDesc, preload.StatsInfo):
-        name = "gmm" + re.sub("([A-Z])", lambda match: "_" + match[1].lower(), struct.__name__)
-        body = re.search(rf"typedef struct {name} {{(.*?)}} {name};", text, re.DOTALL)[1]
-        fields = re.findall(r"(\w+)(?:\[\d+\])?;", re.sub(r"/\*.*?\*/", "", body, flags=re.DOTALL))
-        assert [field for field, _ in struct._fields_] == fields, name
-        native = getattr(gmm._native, name)
-        assert native().struct_size == ctypes.sizeof(struct), name

@@ -20,74 +20,107 @@ from gmm import _native as native
 MIB = 1 << 20
 
 
-def test_reset_ends_memory_before_other_threads_run():
-    """A reset waits for the devices. Meanwhile another thread sees closed memory, and its calls are refused."""
+@pytest.fixture
+def waiting(tmp_path):
+    """(context, stream, start, go_on): start(function) runs it on a thread that waits for a call of the stream."""
     context = open_context("host")
-    stream, go, entered = context.stream(), threading.Event(), threading.Event()
-    buffer, dropped = context.alloc(MIB), context.alloc(MIB)
-    array = context.empty(10)
-    stream.call(lambda: (entered.set(), go.wait(10)))
-    assert entered.wait(10)
-    resetting = threading.Thread(target=context.reset)
-    resetting.start()
-    try:
+    context.ipc_configure(directory=str(tmp_path))
+    stream, go, entered, threads = context.stream(), threading.Event(), threading.Event(), []
+    stream.call(lambda: (entered.set(), go.wait(30)))
+    assert entered.wait(30)
+
+    def start(function):
+        threads.append(threading.Thread(target=function))
+        threads[0].start()
         while not context._users:
             time.sleep(0.001)
-        assert buffer.closed and array.closed
-        with pytest.raises(gmm.ClosedError):
-            buffer.address
-        for call in (lambda: context.alloc(1), context.stats, context.reset, stream.synchronize, stream.close,
-                     context.close):
-            with pytest.raises(RuntimeError, match="reset|use it"):
-                call()
-        buffer.free()  # as of any closed buffer
-        del dropped
-        gc.collect()
-        assert resetting.is_alive()
-    finally:
+
+    def go_on():
+        assert threads[0].is_alive()
         go.set()
-        resetting.join()
-    assert context.stats().live_blocks == 0
-    with context.alloc(MIB) as other:
-        assert not other.closed and buffer.closed
+        threads[0].join()
+
+    yield context, stream, start, go_on
+    go.set()
     context.close()
 
 
-def test_reset_is_refused_while_a_call_is_under_way(host):
-    stream, go = host.stream(), threading.Event()
-    buffer = host.alloc(MIB)
-    stream.call(lambda: go.wait(10))
-    waiter = threading.Thread(target=stream.synchronize)
-    waiter.start()
-    while not host._users:
-        time.sleep(0.001)
-    try:
-        with pytest.raises(RuntimeError, match="calls on other threads use the context"):
-            host.reset()
-    finally:
-        go.set()
-        waiter.join()
+def test_reset_ends_memory_before_other_threads_run(waiting):
+    """A reset waits for the devices. Other threads see closed memory, and their calls are refused."""
+    context, stream, start, go_on = waiting
+    buffer, dropped, array = context.alloc(MIB), context.alloc(MIB), context.empty(10)
+    start(context.reset)
+    assert buffer.closed and array.closed
+    for call in (lambda: context.alloc(1), context.stats, context.reset, stream.synchronize, stream.close,
+                 context.close):
+        with pytest.raises(RuntimeError, match="reset|use it"):
+            call()
+    buffer.free()  # as of any closed buffer
+    del dropped
+    gc.collect()
+    go_on()
+    assert context.stats().live_blocks == 0
+    with context.alloc(MIB) as other:
+        assert not other.closed and buffer.closed
+
+
+def test_reset_is_refused_while_a_call_is_under_way(waiting):
+    context, stream, start, go_on = waiting
+    buffer = context.alloc(MIB)
+    start(stream.synchronize)
+    with pytest.raises(RuntimeError, match="calls on other threads use the context"):
+        context.reset()
+    go_on()
     assert not buffer.closed
-    host.reset()
+    context.reset()
     assert buffer.closed
 
 
-@pytest.fixture(scope="module")
-def slow_calls(tmp_path_factory):
-    """A library for LD_PRELOAD in which gmm_reset() and gmm_free() wait. None without a C compiler."""
-    compiler = shutil.which("cc")
-    if compiler is None:
-        pytest.skip("no C compiler")
-    folder = tmp_path_factory.mktemp("slow")
-    (folder / "slow.c").write_text(SLOW_CALLS)
-    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", folder / "slow.so", folder / "slow.c"], check=True)
-    return folder / "slow.so"
+@pytest.mark.parametrize("kind", ["lease", "watcher", "stream"])
+def test_handles_that_die_during_a_reset_end_after_it(waiting, kind, monkeypatch):
+    """The library's thread calls a lease or watcher, so neither is gone before the library has ended it."""
+    unraisable = []
+    monkeypatch.setattr("sys.unraisablehook", unraisable.append)
+    context, _, start, go_on = waiting
+    context.tag("weights", gmm.Contents.HOST)
+    make = {"lease": lambda: gmm.lease.Lease("dying", ["weights"], asked=lambda ask: None, context=context),
+            "watcher": lambda: context.watch("weights", prepare=len), "stream": context.stream}[kind]
+    dying = make()
+    gone = weakref.ref(dying)
+    start(context.reset)
+    del dying
+    gc.collect()
+    assert gone() is not None
+    go_on()
+    deadline = time.monotonic() + 30
+    while gone() is not None:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    if kind == "lease":
+        with gmm.lease.Lease("other", context=context) as other:
+            other.request()  # the server answers
+            while {entry.name for entry in gmm.lease.status(context=context)} != {"other"}:
+                assert time.monotonic() < deadline
+    assert not unraisable
+
+
+def test_reset_leaves_imported_and_pinned_memory(host):
+    with open_context("host") as exporter:
+        sent, own = exporter.alloc(MIB, Kind.HOST), bytearray(4096)
+        sent.fill(7)
+        received, pinned, buffer = host.ipc_import(sent.ipc_export()), host.pin(own), host.alloc(MIB)
+        host.reset()
+        assert buffer.closed and not received.closed and bytes(memoryview(received)[:2]) == b"\7\7"
+        with pytest.raises(BufferError):  # page-locked memory stays where it is
+            own.extend(b"more")
+        pinned.close()
+        own.extend(b"more")
+        received.close()
 
 
 SLOW_CALLS = """
 #define _GNU_SOURCE
 #include <dlfcn.h>
-#include <stdatomic.h>
 #include <unistd.h>
 _Atomic int wait_in_free, wait_in_reset, inside, frees;
 int gmm_try_free(void *context, void *memory, void *stream) {
@@ -114,7 +147,7 @@ slow = ctypes.CDLL(sys.argv[1])
 number = lambda name: ctypes.c_int.in_dll(slow, name)
 context = gmm.Context("host")
 
-def meanwhile(flag, call, check):
+def during(flag, call, check):
     number(flag).value = 1
     thread = threading.Thread(target=call)
     thread.start()
@@ -126,17 +159,7 @@ def meanwhile(flag, call, check):
         number(flag).value = number("inside").value = 0
         thread.join()
 """
-
-
-def run_slow(library, code):
-    done = subprocess.run([sys.executable, "-X", "dev", "-c", SLOW_PROGRAM + code, str(library)],
-                          env={**os.environ, "LD_PRELOAD": str(library)},
-                          capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
-
-
-def test_a_refused_reset_leaves_what_lives_and_frees_what_went(slow_calls):
-    run_slow(slow_calls, """
+A_REFUSED_RESET = """
 kept, freed, dropped = (context.alloc(1 << 20) for _ in range(3))
 
 def reset():
@@ -154,31 +177,19 @@ def check():
     assert number("frees").value == 0
 
 outcome = []
-meanwhile("wait_in_reset", reset, check)
-assert outcome == ["refused"]
-assert not kept.closed and freed.closed and number("frees").value == 2
-assert context.stats().live_blocks == 1
+during("wait_in_reset", reset, check)
+assert outcome == ["refused"] and not kept.closed and freed.closed
+while number("frees").value < 2:
+    time.sleep(0.001)
 kept.fill(1)
 context.synchronize()
 kept.free()
 context.close()
-""")
-
-
-@pytest.mark.parametrize("how", [
-    "buffer.free()",
-    pytest.param("globals().pop('buffer'); gc.collect()", marks=pytest.mark.skipif(
-        not getattr(sys, "_is_gil_enabled", lambda: True)(),
-        reason="in a free-threaded Python the thread that made an object may be the one that frees it")),
-])
-def test_a_free_holds_its_stream(slow_calls, how):
-    """The stream of a block cannot be closed by another thread while a free on it is under way."""
-    run_slow(slow_calls, f"""
+"""
+#: The stream of a block cannot be closed by another thread while a free on it is under way.
+A_FREE = """
 stream = context.stream()
 buffer = context.alloc(1 << 20, stream=stream)
-
-def free():
-    exec({how!r}, globals())
 
 def check():
     try:
@@ -187,69 +198,28 @@ def check():
         outcome.append(str(error))
 
 outcome = []
-meanwhile("wait_in_free", free, check)
+during("wait_in_free", lambda: exec(sys.argv[2], globals()), check)
 assert len(outcome) == 1 and "use it" in outcome[0], outcome
 assert context.stats().live_blocks == 0 and number("frees").value == 1
 stream.close()
 context.close()
-""")
+"""
 
 
-def test_reset_leaves_imported_and_pinned_memory(host):
-    with open_context("host") as exporter:
-        sent = exporter.alloc(MIB, Kind.HOST)
-        sent.fill(7)
-        exporter.synchronize()
-        received, own = host.ipc_import(sent.ipc_export()), bytearray(4096)
-        pinned, buffer = host.pin(own), host.alloc(MIB)
-        host.reset()
-        assert buffer.closed and not received.closed and not pinned.closed
-        assert bytes(memoryview(received)[:2]) == b"\7\7"
-        with pytest.raises(BufferError):  # page-locked memory stays where it is
-            own.extend(b"more")
-        pinned.close()
-        own.extend(b"more")
-        received.close()
-
-
-@pytest.mark.parametrize("kind", ["lease", "watcher", "stream"])
-def test_what_dies_during_a_reset_ends_after_it(kind, tmp_path, monkeypatch):
-    """The library's thread calls a lease or watcher, so neither is gone before the library has ended it."""
-    unraisable = []
-    monkeypatch.setattr("sys.unraisablehook", unraisable.append)
-    context = open_context("host")
-    context.ipc_configure(directory=str(tmp_path))
-    context.tag("weights", gmm.Contents.HOST)
-
-    def make():
-        if kind == "lease":
-            return gmm.lease.Lease("dying", ["weights"], asked=lambda ask: None, context=context)
-        return context.watch("weights", prepare=len) if kind == "watcher" else context.stream()
-
-    stream, go, entered = context.stream(), threading.Event(), threading.Event()
-    dying = make()
-    gone = weakref.ref(dying)
-    stream.call(lambda: (entered.set(), go.wait(30)))
-    assert entered.wait(30)
-    resetting = threading.Thread(target=context.reset)
-    resetting.start()
-    try:
-        while not context._users:
-            time.sleep(0.001)
-        del dying
-        gc.collect()
-        assert resetting.is_alive() and gone() is not None
-    finally:
-        go.set()
-        resetting.join()
-    deadline = time.monotonic() + 30
-    while gone() is not None:
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
-    if kind == "lease":
-        with gmm.lease.Lease("other", context=context):
-            while {entry.name for entry in gmm.lease.status(context=context)} != {"other"}:
-                assert time.monotonic() < deadline
-    stream.close()
-    context.close()
-    assert not unraisable
+@pytest.mark.parametrize("code, argument", [
+    (A_REFUSED_RESET, ""), (A_FREE, "buffer.free()"),
+    pytest.param(A_FREE, "del buffer; gc.collect()", marks=pytest.mark.skipif(
+        not getattr(sys, "_is_gil_enabled", lambda: True)(),
+        reason="in a free-threaded Python the thread that made an object may be the one that frees it")),
+], ids=["refused reset", "free", "drop"])
+def test_in_a_library_with_slow_calls(tmp_path, code, argument):
+    """gmm_reset() and gmm_free() wait: a refused reset leaves what lives, and frees what went during it."""
+    compiler, library = shutil.which("cc"), tmp_path / "slow.so"
+    if compiler is None:
+        pytest.skip("no C compiler")
+    (tmp_path / "slow.c").write_text(SLOW_CALLS)
+    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", library, tmp_path / "slow.c"], check=True)
+    done = subprocess.run([sys.executable, "-X", "dev", "-c", SLOW_PROGRAM + code, str(library), argument],
+                          env={**os.environ, "LD_PRELOAD": str(library)},
+                          capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr

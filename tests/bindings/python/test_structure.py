@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The package's modules: no import cycle, rooms in layers, and `import gmm` loads no integration."""
+"""The package's modules: no import cycle, folders in layers, and `import gmm` loads no integration."""
 import ast
+import graphlib
 import os
 import pathlib
 import re
@@ -18,24 +19,22 @@ import gmm.rmm
 import gmm.ucx
 import gmm.vllm
 
-#: What a function-level import declares when it may close a cycle, because it runs long after both modules are loaded.
+#: The comment of a function-level import that may close a cycle, because it runs long after both modules are loaded.
 LAZY = re.compile(r"#\s*lazy:\s*(\S.*)")
-#: What `import gmm` loads besides the C module: the rooms that every program needs.
+#: The modules that `import gmm` loads beside the C module.
 LOADED = {"_context", "_core", "_default", "_multiprocessing", "multiprocessing"}
 #: Libraries that `import gmm` must not load, and modules that only they need.
 INTEGRATIONS = {"cuda", "cupy", "dpctl", "jax", "numba", "numpy", "rmm", "torch", "vllm"}
 
 
-def modules_of(package):
-    """{dotted name: file} of a package's folder; its name is the folder's. C modules are among them."""
-    found = {}
-    for path in sorted([*package.rglob("*.py"), *package.rglob("*.so")]):
-        parts = (package.name, *path.relative_to(package).parent.parts, path.name.split(".")[0])
-        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return found
+PACKAGE = pathlib.Path(gmm.__file__).parent
+MODULES = {}  # {dotted name: file}; C modules are among them
+for path in sorted([*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.so")]):
+    parts = ("gmm", *path.relative_to(PACKAGE).parent.parts, path.name.split(".")[0])
+    MODULES[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
 
 
-def imports_of(path, modules):
+def imports_of(path):
     """The modules of the package that a module imports, wherever it does.
 
     Python loads the packages above an imported module too. That is no edge: such an import needs none of their names.
@@ -54,82 +53,35 @@ def imports_of(path, modules):
             targets = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and not node.level:  # those of _named stay in their own package
             # `from package import module` needs the module; `from package import name` needs the package.
-            targets = [f"{node.module}.{alias.name}" if f"{node.module}.{alias.name}" in modules else node.module
+            targets = [f"{node.module}.{alias.name}" if f"{node.module}.{alias.name}" in MODULES else node.module
                        for alias in node.names]
         is_lazy = targets and node.col_offset and LAZY.search(lines[node.end_lineno - 1])
         if not is_lazy and id(node) not in of_checkers:
-            found.update(target for target in targets if target in modules)
+            found.update(target for target in targets if target in MODULES)
     return found
 
 
-def cycle_in(graph):
-    """A cycle as a list of names whose last is its first, or None."""
-    done, path = set(), []
-
-    def visit(name):
-        if name in path:
-            return path[path.index(name):] + [name]
-        if name in done:
-            return None
-        path.append(name)
-        for target in sorted(graph.get(name, ())):
-            found = visit(target)
-            if found:
-                return found
-        path.pop()
-        done.add(name)
-        return None
-
-    for name in sorted(graph):
-        found = visit(name)
-        if found:
-            return found
-    return None
+GRAPH = {name: imports_of(path) for name, path in MODULES.items() if name != "gmm._core.typing"}
 
 
-def module_graph(package):
-    modules = modules_of(package)
-    return {name: imports_of(path, modules) for name, path in modules.items() if name != "gmm._core.typing"}
-
-
-def room_graph(graph):
-    """The same between rooms: the subpackages, and each module outside of one."""
-    rooms = {}
-    for name, targets in graph.items():
-        room = ".".join(name.split(".")[:2])
-        rooms.setdefault(room, set()).update(".".join(target.split(".")[:2]) for target in targets)
-        rooms[room].discard(room)
-    return rooms
-
-
-PACKAGE = pathlib.Path(gmm.__file__).parent
+def folder_of(name):
+    return ".".join(name.split(".")[:2])
 
 
 def test_modules_have_no_cycle():
-    graph = module_graph(PACKAGE)
-    assert len(graph) > 40 and "gmm._core.stream" in graph["gmm._context"], graph  # the reader sees what there is
-    assert cycle_in(graph) is None
-
-
-def test_rooms_have_no_cycle():
-    """A subpackage needs only those below it, so that each can be read alone."""
-    rooms = room_graph(module_graph(PACKAGE))
-    assert "gmm._core" in rooms["gmm._context"] and rooms["gmm._core"] == {"gmm._native"}, rooms
-    assert cycle_in(rooms) is None
-
-
-def test_no_module_needs_the_public_names():
-    """Inside the package each name comes from the module that defines it: gmm/__init__.py is for users."""
-    assert [name for name, targets in module_graph(PACKAGE).items() if "gmm" in targets] == []
-
-
-def test_a_cycle_is_found():
-    assert cycle_in({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
-    assert cycle_in({"a": {"b", "c"}, "b": {"c"}}) is None
+    """Nor have subpackages: each needs only those below it, so that each can be read alone."""
+    assert len(GRAPH) > 40 and "gmm._core.stream" in GRAPH["gmm._context"], GRAPH  # the reader sees what there is
+    graphlib.TopologicalSorter(GRAPH).prepare()  # CycleError
+    folders = {}
+    for name, targets in GRAPH.items():
+        folders.setdefault(folder_of(name), set()).update({*map(folder_of, targets)} - {folder_of(name)})
+    assert folders["gmm._core"] == {"gmm._native"}, folders
+    graphlib.TopologicalSorter(folders).prepare()
+    # gmm/__init__.py is for users: inside the package each name comes from the module that defines it.
+    assert [name for name, targets in GRAPH.items() if "gmm" in targets] == []
 
 
 def test_import_loads_no_integration():
-    """In a fresh interpreter: only the rooms that every program needs, and no other library."""
     code = "import sys; before = set(sys.modules); import gmm; print(*sorted(set(sys.modules) - before))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True)
     loaded = set(done.stdout.split())
@@ -140,7 +92,7 @@ def test_import_loads_no_integration():
 
 def test_errors_are_named_as_their_classes():
     """ERRORS is a dictionary by class name: a wrong key shows itself only when the error does."""
-    for name, path in modules_of(pathlib.Path(gmm.__file__).parent).items():
+    for name, path in MODULES.items():
         for key in re.findall(r'ERRORS\["(\w+)"\]', path.read_text(encoding="utf-8")) if path.suffix == ".py" else ():
             assert isinstance(getattr(gmm, key, None), type), f"{name}: ERRORS[{key!r}]"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gmm.job.suspend_process() with real processes, on the fake driver, which fails on demand, and on a GPU."""
+"""gmm.job.suspend_process() with real processes, on a GPU and on the fake driver, which fails on demand."""
 import ctypes
 import fcntl
 import json
@@ -22,10 +22,11 @@ MIB = 1 << 20
 CONTEXT = 256 * MIB
 FAKE_NVML = pathlib.Path(gmm.__file__).parents[3] / "tests" / "support" / "fake_nvml"
 
-#: It holds memory of gmm, and does what it is told line by line.
+#: Holds memory of gmm, and carries out the commands that it reads, a line each.
 HOLDER = """
 import sys
 import gmm
+from gmm import job
 size = int(sys.argv[1])
 with gmm.Context("cuda") as context:
     tag = context.tag("weights", gmm.Contents.HOST)
@@ -38,7 +39,6 @@ with gmm.Context("cuda") as context:
         elif line == "resume\\n":
             context.resume(tag)
         elif line == "suspend\\n":
-            from gmm import job
             context.pause(tag)
             suspended = job.suspend_process()
             print(job.process_state().name, sum(suspended.bytes.values()), flush=True)
@@ -52,14 +52,6 @@ with gmm.Context("cuda") as context:
             print("PAUSED", flush=True)
     context.resume(tag)
     buffer.free()
-"""
-
-
-#: It suspends the processes with the given numbers.
-ORCHESTRATOR = """
-import sys
-from gmm import job
-job.suspend_process(*map(int, sys.argv[1:]), timeout=120.0)
 """
 
 
@@ -84,7 +76,7 @@ on_fake = pytest.mark.skipif(not is_fake(), reason="the fake driver is not in re
 
 
 class Holder:
-    """A process; its answers are lines."""
+    """A process that holds memory; its answers are lines."""
 
     def __init__(self, size):
         self._process = subprocess.Popen([sys.executable, "-c", HOLDER, str(size)], stdin=subprocess.PIPE,
@@ -96,7 +88,7 @@ class Holder:
         print(words, file=self._process.stdin, flush=True)
 
     def answer(self, seconds=60.0):
-        """Its next line; None: it said nothing in this time."""
+        """Its next line; None when none comes in this time."""
         if not select.select([self._process.stdout], [], [], seconds)[0]:
             return None
         return self._process.stdout.readline().strip()
@@ -111,12 +103,17 @@ class Holder:
 
 
 @pytest.fixture(autouse=True)
-def ledger(tmp_path, monkeypatch):
-    if not is_fake():
-        return
-    monkeypatch.setenv("FAKE_CUDA_LEDGER", str(tmp_path / "ledger"))
-    monkeypatch.setenv("FAKE_CUDA_DEVICES", "1")
-    monkeypatch.setenv("LD_LIBRARY_PATH", f"{FAKE_NVML}:{os.environ.get('LD_LIBRARY_PATH', '')}")
+def fake(tmp_path, monkeypatch):
+    """fake(FAIL="...", HANG="...") sets FAKE_CUDA_* of the processes that start from now on; None removes it."""
+    def set_all(**variables):
+        for name, value in variables.items():
+            monkeypatch.delenv(f"FAKE_CUDA_{name}", False) if value is None else monkeypatch.setenv(
+                f"FAKE_CUDA_{name}", value)
+
+    if is_fake():
+        set_all(LEDGER=str(tmp_path / "ledger"), DEVICES="1", MEMORY=str(1 << 30))
+        monkeypatch.setenv("LD_LIBRARY_PATH", f"{FAKE_NVML}:{os.environ.get('LD_LIBRARY_PATH', '')}")
+    return set_all
 
 
 @pytest.fixture
@@ -130,6 +127,21 @@ def holders():
     yield make
     for each in made:
         each.kill()
+
+
+@pytest.fixture
+def pair(holders):
+    return holders(), holders()
+
+
+def suspend(*holders, **options):
+    return jobs.suspend_process(*(each.pid for each in holders), **options)
+
+
+def check_runs(*holders):
+    for each in holders:
+        each.ask("read")
+        assert each.answer() == "seven"
 
 
 class HeldHelper:
@@ -166,109 +178,86 @@ def wait_for(condition, seconds=30.0):
         time.sleep(0.02)
 
 
-def children(pid):
-    return [int(each) for each in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
 def states(*holders):
     return [jobs.process_state(each.pid).name for each in holders]
 
 
 def test_a_process_goes_and_comes_back(holders):
     holder = holders()
-    assert jobs.process_state(holder.pid) == jobs.ProcessState.RUNNING
-    suspended = jobs.suspend_process(holder.pid)
-    assert suspended.pids == (holder.pid,)
+    assert states(holder) == ["RUNNING"]
+    suspended = suspend(holder)
+    assert suspended.pids == (holder.pid,) and states(holder) == ["CHECKPOINTED"]
     (whole,) = suspended.bytes.values()
     assert whole >= 64 * MIB + (CONTEXT if is_fake() else 0)
-    assert jobs.process_state(holder.pid) == jobs.ProcessState.CHECKPOINTED
-    assert not jobs.suspend_process(holder.pid).bytes  # it is there already
+    assert not suspend(holder).bytes  # it is there already
     holder.ask("read")
     assert holder.answer(0.2) is None  # its calls wait
     jobs.resume_process(suspended)
-    assert holder.answer() == "seven"
-    assert jobs.process_state(holder.pid) == jobs.ProcessState.RUNNING
+    assert holder.answer() == "seven" and states(holder) == ["RUNNING"]
     jobs.resume_process(suspended)  # nothing to do
-    # What gmm has paused need not be saved by the driver.
+    # Memory that gmm has paused need not be saved by the driver.
     holder.ask("pause")
     assert holder.answer() == "PAUSED"
-    suspended = jobs.suspend_process(holder.pid)
+    suspended = suspend(holder)
     assert (CONTEXT if is_fake() else 0) <= sum(suspended.bytes.values()) <= whole - 64 * MIB
     jobs.resume_process(holder.pid)
     holder.ask("resume")
     assert holder.answer() == "seven"
-    holder.end()
-
-
-def test_a_process_suspends_itself(holders):
-    holder = holders()
-    holder.ask("suspend")
+    holder.ask("suspend")  # itself
     state, went = holder.answer().split()
-    assert state == "CHECKPOINTED"
+    assert state == "CHECKPOINTED" and holder.answer() == "seven"
     assert not is_fake() or CONTEXT <= int(went) < CONTEXT + 64 * MIB
-    assert holder.answer() == "seven"
     holder.end()
 
 
+LOCKED, AWAY, RUNNING = jobs.ProcessState.LOCKED, jobs.ProcessState.CHECKPOINTED, jobs.ProcessState.RUNNING
+
+
 @on_fake
-def test_a_failure_brings_all_back(holders, monkeypatch):
-    pair = holders(), holders()
-    monkeypatch.setenv("FAKE_CUDA_FAIL", "cuCheckpointProcessCheckpoint:2:801")
-    with pytest.raises(jobs.CheckpointError, match="CUDA_ERROR_NOT_SUPPORTED.*all run as before") as caught:
-        jobs.suspend_process(pair[0].pid, pair[1].pid)
-    assert type(caught.value) is jobs.CheckpointError
-    assert (caught.value.pid, caught.value.step, caught.value.code) == (pair[1].pid, "checkpoint", 801)
-    assert caught.value.state == jobs.ProcessState.RUNNING
-    monkeypatch.delenv("FAKE_CUDA_FAIL")
-    for each in pair:
-        each.ask("read")
-        assert each.answer() == "seven"
-    suspended = jobs.suspend_process(*(each.pid for each in pair))
-    assert [jobs.process_state(each.pid).name for each in pair] == ["CHECKPOINTED"] * 2
+@pytest.mark.parametrize("fail, error, words, at, left", [
+    ("Checkpoint:2:801", jobs.CheckpointError, "CUDA_ERROR_NOT_SUPPORTED.*all run as before", (1, "checkpoint", 801),
+     (RUNNING, RUNNING)),
+    ("Lock:2:600", gmm.NotReadyError, "lock of process .*did not end in time", None, (RUNNING, RUNNING)),
+    # Not all run as before then, so it is no NotReadyError, after which a program would just try again.
+    ("Lock:2:600,cuCheckpointProcessUnlock:1:999", jobs.CheckpointError, "where the others are", (1, "lock", 600),
+     (LOCKED, RUNNING)),
+    ("Checkpoint:2:801,cuCheckpointProcessRestore:1:2", jobs.ProcessStuckError, "end it", (0, "restore", 2),
+     (AWAY, RUNNING)),
+    ("Checkpoint:2:-11", jobs.CheckpointError, "in the checkpoint of process .*all run as before", None,  # it crashes
+     (RUNNING, RUNNING)),
+], ids=["checkpoint", "late", "late and stuck", "stuck", "crash"])
+def test_a_suspend_that_fails(pair, fake, fail, error, words, at, left):
+    fake(FAIL=f"cuCheckpointProcess{fail}")
+    with pytest.raises(error, match=words) as caught:
+        suspend(*pair)
+    assert type(caught.value) is error
+    if at is not None:
+        assert (caught.value.pid, caught.value.step, caught.value.code) == (pair[at[0]].pid, *at[1:])
+    fake(FAIL=None)
+    assert states(*pair) == [state.name for state in left]
+    if AWAY not in left:
+        jobs.resume_process(*(each.pid for each in pair))
+        check_runs(*pair)
+
+
+@on_fake
+@pytest.mark.parametrize("step, left", [("Restore", "CHECKPOINTED"), ("Unlock", "LOCKED")])
+def test_a_resume_goes_on_past_a_failure(pair, fake, step, left):
+    suspended = suspend(*pair)
+    fake(FAIL=f"cuCheckpointProcess{step}:1:999")
+    with pytest.raises(jobs.CheckpointError, match=f"{left}; the call may be made again") as caught:
+        jobs.resume_process(suspended)
+    assert (caught.value.pid, caught.value.step, caught.value.state.name) == (pair[0].pid, step.lower(), left)
+    fake(FAIL=None)
+    assert states(*pair) == [left, "RUNNING"]
     jobs.resume_process(suspended)
-    for each in pair:
-        each.end()
-
-
-@on_fake
-def test_work_that_does_not_end(holders, monkeypatch):
-    pair = holders(), holders()
-    monkeypatch.setenv("FAKE_CUDA_FAIL", "cuCheckpointProcessLock:2:600")
-    with pytest.raises(gmm.NotReadyError, match=f"lock of process {pair[1].pid} .*did not end in time"):
-        jobs.suspend_process(pair[0].pid, pair[1].pid)
-    assert [jobs.process_state(each.pid).name for each in pair] == ["RUNNING"] * 2
-
-
-@on_fake
-def test_a_late_lock_whose_undoing_fails(holders, monkeypatch):
-    """Not all run as before then, so it is no NotReadyError, after which a program would just try again."""
-    pair = holders(), holders()
-    monkeypatch.setenv("FAKE_CUDA_FAIL", "cuCheckpointProcessLock:2:600,cuCheckpointProcessUnlock:1:999")
-    with pytest.raises(jobs.CheckpointError, match="where the others are") as caught:
-        jobs.suspend_process(pair[0].pid, pair[1].pid)
-    assert (caught.value.pid, caught.value.step, caught.value.code) == (pair[1].pid, "lock", 600)
-    monkeypatch.delenv("FAKE_CUDA_FAIL")
-    assert states(*pair) == ["LOCKED", "RUNNING"]
-    jobs.resume_process(*(each.pid for each in pair))
     assert states(*pair) == ["RUNNING"] * 2
 
 
-@on_fake
-def test_an_undoing_that_fails_names_its_process(holders, monkeypatch):
-    pair = holders(), holders()
-    monkeypatch.setenv("FAKE_CUDA_FAIL", "cuCheckpointProcessCheckpoint:2:801,cuCheckpointProcessRestore:1:2")
-    with pytest.raises(jobs.ProcessStuckError) as caught:
-        jobs.suspend_process(pair[0].pid, pair[1].pid)
-    assert (caught.value.pid, caught.value.step, caught.value.code) == (pair[0].pid, "restore", 2)
-    monkeypatch.delenv("FAKE_CUDA_FAIL")
-    assert jobs.process_state(pair[1].pid) == jobs.ProcessState.RUNNING
-
-
-def test_no_restore_without_memory(holders, monkeypatch):
+def test_no_restore_without_memory(holders):
     """The driver is not asked while memory is short, as that failure would be for good."""
-    monkeypatch.setenv("FAKE_CUDA_MEMORY", str(1 << 30))
     holder, size = holders(400 * MIB), 400 * MIB
-    suspended = jobs.suspend_process(holder.pid)
+    suspended = suspend(holder)
     if not is_fake():
         with gmm.Context("cuda") as context:
             # This context goes before the other process's comes, and is as large. The suspended one wants 400 MiB more.
@@ -276,7 +265,13 @@ def test_no_restore_without_memory(holders, monkeypatch):
     other = holders(size)
     with pytest.raises(gmm.OutOfMemoryError, match="make room first"):
         jobs.resume_process(suspended)
-    assert jobs.process_state(holder.pid) == jobs.ProcessState.CHECKPOINTED
+    assert states(holder) == ["CHECKPOINTED"]
+    if is_fake():  # cuda-checkpoint#44: an exception of its own, now and at each further call
+        for code in (2, 304):
+            with pytest.raises(jobs.ProcessStuckError, match="end it") as caught:
+                jobs.resume_process(holder.pid)
+            assert (caught.value.step, caught.value.code) == ("restore", code)
+        return
     other.end()
     for _ in range(50):  # the memory of a process comes back a moment after its end
         try:
@@ -284,14 +279,12 @@ def test_no_restore_without_memory(holders, monkeypatch):
             break
         except gmm.OutOfMemoryError:
             time.sleep(0.1)
-    holder.ask("read")
-    assert holder.answer() == "seven"
+    check_runs(holder)
 
 
 @on_fake
-def test_the_room_does_not_depend_on_other_processes(holders, monkeypatch):
+def test_the_room_does_not_depend_on_other_processes(holders):
     """Another process that allocates while one goes makes the device's difference smaller."""
-    monkeypatch.setenv("FAKE_CUDA_MEMORY", str(1 << 30))
     holder = holders(300 * MIB)
     helper = HeldHelper(holder.pid)
     others = [holders(100 * MIB)]
@@ -303,84 +296,40 @@ def test_the_room_does_not_depend_on_other_processes(holders, monkeypatch):
         jobs.resume_process(suspended)
     others[1].end()
     jobs.resume_process(suspended)
-    holder.ask("read")
-    assert holder.answer() == "seven"
+    check_runs(holder)
 
 
 @on_fake
 @pytest.mark.parametrize("name, value", [("BLIND", "1"), ("FAIL", "DeviceGetComputeRunningProcesses_v3:3")])
-def test_where_nvml_does_not_tell_of_processes(holders, monkeypatch, name, value):
+def test_where_nvml_does_not_know_of_processes(pair, monkeypatch, name, value):
     monkeypatch.setenv(f"FAKE_NVML_{name}", value)
-    pair = holders(), holders()
-    suspended = jobs.suspend_process(*(each.pid for each in pair))
+    suspended = suspend(*pair)
     assert sum(suspended.bytes.values()) >= 2 * (64 * MIB + CONTEXT)
     jobs.resume_process(suspended)
     assert states(*pair) == ["RUNNING"] * 2
 
 
 @on_fake
-def test_a_restore_that_failed_is_for_good(holders, monkeypatch):
-    """cuda-checkpoint#44: told as an exception of its own, now and at each further call."""
-    monkeypatch.setenv("FAKE_CUDA_MEMORY", str(1 << 30))
-    holder = holders(400 * MIB)
-    jobs.suspend_process(holder.pid)
-    other = holders(400 * MIB)
-    for code in (2, 304):
-        with pytest.raises(jobs.ProcessStuckError, match="end it") as caught:
-            jobs.resume_process(holder.pid)
-        assert (caught.value.step, caught.value.code) == ("restore", code)
-        assert caught.value.state == jobs.ProcessState.CHECKPOINTED
-        if code == 2:
-            other.end()
-
-
-@on_fake
-def test_an_unlock_may_be_asked_for_again(holders, monkeypatch):
-    holder = holders()
-    suspended = jobs.suspend_process(holder.pid)
-    monkeypatch.setenv("FAKE_CUDA_FAIL", "cuCheckpointProcessUnlock:1:999")
-    with pytest.raises(jobs.CheckpointError, match="LOCKED; the call may be made again") as caught:
-        jobs.resume_process(suspended)
-    assert caught.value.state == jobs.ProcessState.LOCKED
-    monkeypatch.delenv("FAKE_CUDA_FAIL")
-    jobs.resume_process(suspended)
-    assert jobs.process_state(holder.pid) == jobs.ProcessState.RUNNING
-
-
-@on_fake
-def test_a_driver_that_does_not_return(holders, monkeypatch):
-    """cuda-checkpoint#30: the caller gets its thread back, and the processes theirs."""
-    pair = holders(), holders()
-    monkeypatch.setenv("FAKE_CUDA_HANG", "cuCheckpointProcessCheckpoint")
-    with pytest.raises(gmm.NotReadyError, match=f"in the checkpoint of process {pair[0].pid}; all run as before"):
-        jobs.suspend_process(pair[0].pid, pair[1].pid, timeout=2.0)
-    assert [jobs.process_state(each.pid).name for each in pair] == ["RUNNING"] * 2
-    monkeypatch.setenv("FAKE_CUDA_HANG", "cuCheckpointProcessGetState")
+@pytest.mark.parametrize("way", ["interrupt", "timeout"])
+def test_a_driver_that_does_not_return(pair, fake, way):
+    """cuda-checkpoint#30. A process that was away before stays: there may be no room for it now."""
+    first = suspend(pair[0])
+    fake(HANG="cuCheckpointProcessCheckpoint")
+    if way == "interrupt":
+        threading.Timer(0.7, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt if way == "interrupt" else gmm.NotReadyError,
+                       match=None if way == "interrupt" else f"in the checkpoint of process {pair[1].pid}; all run"):
+        suspend(*pair, timeout=2.0)
+    assert states(*pair) == ["CHECKPOINTED", "RUNNING"]
+    jobs.resume_process(first)
+    fake(HANG="cuCheckpointProcessGetState")
     with pytest.raises(gmm.NotReadyError, match="before its first step"):
         jobs.resume_process(pair[0].pid, timeout=0.5)
 
 
 @on_fake
-def test_a_helper_that_dies_or_is_interrupted(holders, monkeypatch):
-    pair = holders(), holders()
-    monkeypatch.setenv("FAKE_CUDA_FAIL", "cuCheckpointProcessCheckpoint:2:-11")  # it crashes
-    with pytest.raises(jobs.CheckpointError, match=f"in the checkpoint of process {pair[1].pid}.*all run as before"):
-        jobs.suspend_process(pair[0].pid, pair[1].pid)
-    monkeypatch.delenv("FAKE_CUDA_FAIL")
-    monkeypatch.setenv("FAKE_CUDA_HANG", "cuCheckpointProcessCheckpoint")
-    timer = threading.Timer(0.7, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
-    with pytest.raises(KeyboardInterrupt):
-        jobs.suspend_process(pair[0].pid, pair[1].pid)
-    timer.join()
-    assert [jobs.process_state(each.pid).name for each in pair] == ["RUNNING"] * 2
-
-
-@on_fake
-def test_an_interrupt_when_they_are_away(holders, monkeypatch):
+def test_an_interrupt_when_they_are_away(pair, monkeypatch):
     """Nobody gets the Suspended that brings them back."""
-    pair = holders(), holders()
-
     def interrupt(_verb, _answer):
         assert states(*pair) == ["CHECKPOINTED"] * 2
         raise KeyboardInterrupt
@@ -388,129 +337,70 @@ def test_an_interrupt_when_they_are_away(holders, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr("gmm._suspend._raise_failure", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            jobs.suspend_process(pair[0].pid, pair[1].pid)
+            suspend(*pair)
     assert states(*pair) == ["RUNNING"] * 2
 
 
 @on_fake
-@pytest.mark.parametrize("way", ["interrupt", "timeout"])
-def test_who_was_away_before_stays_away(holders, monkeypatch, way):
-    """There may be no room for it now, and a restore without room is for good."""
-    pair = holders(), holders()
-    first = jobs.suspend_process(pair[0].pid)
-    monkeypatch.setenv("FAKE_CUDA_HANG", "cuCheckpointProcessCheckpoint")
-    if way == "interrupt":
-        timer = threading.Timer(0.7, os.kill, (os.getpid(), signal.SIGINT))
-        timer.start()
-    with pytest.raises(KeyboardInterrupt if way == "interrupt" else gmm.NotReadyError):
-        jobs.suspend_process(pair[0].pid, pair[1].pid, timeout=2.0)
-    assert states(*pair) == ["CHECKPOINTED", "RUNNING"]
-    jobs.resume_process(first)
-
-
-@on_fake
-def test_nobody_reads_the_lines_any_more(holders):
-    holder = holders()
-    HeldHelper(holder.pid).die_alone()
-    assert states(holder) == ["RUNNING"]
-
-
-@on_fake
-def test_an_orchestrator_that_is_killed(holders, monkeypatch):
-    """Its helper is alone then, and whatever ends it undoes what it did."""
-    pair = holders(), holders()
-    with monkeypatch.context() as patch:
-        patch.setenv("FAKE_CUDA_HANG", "cuCheckpointProcessCheckpoint")
-        orchestrator = subprocess.Popen([sys.executable, "-c", ORCHESTRATOR, *(str(each.pid) for each in pair)])
+def test_a_helper_without_its_caller_undoes_its_work(pair, fake):
+    HeldHelper(pair[0].pid).die_alone()
+    assert states(*pair) == ["RUNNING"] * 2
+    fake(HANG="cuCheckpointProcessCheckpoint")
+    code = "import sys\nfrom gmm import job\njob.suspend_process(*map(int, sys.argv[1:]), timeout=120.0)"
+    caller = subprocess.Popen([sys.executable, "-c", code, *(str(each.pid) for each in pair)])
+    fake(HANG=None)
     wait_for(lambda: states(*pair) == ["LOCKED"] * 2)
-    (helper,) = children(orchestrator.pid)
+    (helper,) = map(int, pathlib.Path(f"/proc/{caller.pid}/task/{caller.pid}/children").read_text().split())
     assert os.getsid(helper) == helper  # a terminal's Ctrl-C does not reach it
-    orchestrator.kill()
-    orchestrator.wait()
+    caller.kill()
+    caller.wait()
     assert states(*pair) == ["LOCKED"] * 2
     os.kill(helper, signal.SIGINT)
     wait_for(lambda: states(*pair) == ["RUNNING"] * 2)
 
 
-@on_fake
-def test_one_without_cuda_does_not_keep_the_others(holders, monkeypatch):
-    holder = holders()
-    child = subprocess.Popen(["sleep", "60"])
-    try:
-        with monkeypatch.context() as patch:
-            patch.setenv("FAKE_CUDA_FAIL", "cuCheckpointProcessLock:2:-11")  # the helper crashes
-            with pytest.raises(jobs.CheckpointError, match=f"in the lock of process {child.pid}"):
-                jobs.suspend_process(holder.pid, child.pid)
-        assert states(holder) == ["RUNNING"]
-        jobs.suspend_process(holder.pid)
-        with pytest.raises(jobs.CheckpointError, match="no process of CUDA") as caught:
-            jobs.resume_process(child.pid, holder.pid)
-        assert (caught.value.pid, caught.value.step, caught.value.state) == (child.pid, "state", None)
-        assert states(holder) == ["RUNNING"]
-    finally:
-        child.kill()
-        child.wait()
-
-
-@on_fake
-@pytest.mark.parametrize("step, left", [("Restore", "CHECKPOINTED"), ("Unlock", "LOCKED")])
-def test_a_resume_goes_on_past_a_failure(holders, monkeypatch, step, left):
-    pair = holders(), holders()
-    suspended = jobs.suspend_process(*(each.pid for each in pair))
-    with monkeypatch.context() as patch:
-        patch.setenv("FAKE_CUDA_FAIL", f"cuCheckpointProcess{step}:1:999")
-        with pytest.raises(jobs.CheckpointError, match=f"{left}; the call may be made again") as caught:
-            jobs.resume_process(suspended)
-    assert (caught.value.pid, caught.value.step) == (pair[0].pid, step.lower())
-    assert states(*pair) == [left, "RUNNING"]
-    jobs.resume_process(suspended)
-    assert states(*pair) == ["RUNNING"] * 2
-
-
 @pytest.mark.parametrize("is_waited_for", [True, False])
-def test_one_that_is_killed_does_not_keep_the_others(holders, is_waited_for):
-    three = [holders() for _ in range(3)]
-    suspended = jobs.suspend_process(*(each.pid for each in three))
+def test_a_dead_process_does_not_keep_the_others(holders, pair, is_waited_for):
+    dead = holders()
+    suspended = suspend(dead, *pair)
     if is_waited_for:
-        three[0].kill()
+        dead.kill()
     else:
-        os.kill(three[0].pid, signal.SIGKILL)
-        wait_for(lambda: ") Z " in pathlib.Path(f"/proc/{three[0].pid}/stat").read_text())
+        os.kill(dead.pid, signal.SIGKILL)
+        wait_for(lambda: ") Z " in pathlib.Path(f"/proc/{dead.pid}/stat").read_text())
     for _ in range(2):
-        with pytest.raises(ProcessLookupError, match=f"process {three[0].pid} is dead; all others run"):
+        with pytest.raises(ProcessLookupError, match=f"process {dead.pid} is dead; all others run"):
             jobs.resume_process(suspended)
-        assert states(*three[1:]) == ["RUNNING"] * 2
     with pytest.raises(ProcessLookupError):
-        jobs.suspend_process(three[0].pid, three[1].pid)
-    for each in three[1:]:
-        each.ask("read")
-        assert each.answer() == "seven"
-        each.end()
+        suspend(dead, *pair)
+    check_runs(*pair)
 
 
-@on_fake
-def test_without_the_driver(monkeypatch):
-    monkeypatch.setenv("FAKE_CUDA_VERSION", "12040")
-    with pytest.raises(gmm.NotSupportedError, match=r"cuCheckpointProcessGetState\(\): it needs CUDA 12.8"):
-        jobs.suspend_process(os.getpid())
-    monkeypatch.setenv("GMM_CUDA_DRIVER", "/no/such/libcuda.so")
-    with pytest.raises(gmm.NotSupportedError, match="cannot be opened"):
-        jobs.resume_process(os.getpid())
-
-
-def test_wrong_processes():
+def test_wrong_processes(holders, fake):
     for wrong in (0, -1, True, "1", None, 1.0):
         with pytest.raises(ValueError):
             jobs.suspend_process(wrong)
-    child = subprocess.Popen(["sleep", "60"])
+    holder, child = holders(), subprocess.Popen(["sleep", "60"])
     try:
         with pytest.raises(jobs.CheckpointError, match="no process of CUDA") as caught:
-            jobs.suspend_process(child.pid)
-        assert caught.value.state is None
+            jobs.suspend_process(holder.pid, child.pid)
+        assert caught.value.state is None and states(holder) == ["RUNNING"]
+        suspend(holder)
+        with pytest.raises(jobs.CheckpointError, match="no process of CUDA") as caught:
+            jobs.resume_process(child.pid, holder.pid)
+        assert (caught.value.pid, caught.value.step) == (child.pid, "state") and states(holder) == ["RUNNING"]
         with pytest.raises(jobs.CheckpointError, match="it uses no CUDA"):
             jobs.process_state(child.pid)
     finally:
         child.kill()
         child.wait()
-    with pytest.raises(ProcessLookupError):
-        jobs.suspend_process(child.pid)
+
+
+@on_fake
+def test_without_the_driver(fake, monkeypatch):
+    fake(VERSION="12040")
+    with pytest.raises(gmm.NotSupportedError, match=r"cuCheckpointProcessGetState\(\): it needs CUDA 12.8"):
+        jobs.suspend_process()
+    monkeypatch.setenv("GMM_CUDA_DRIVER", "/no/such/libcuda.so")
+    with pytest.raises(gmm.NotSupportedError, match="cannot be opened"):
+        jobs.resume_process()

@@ -58,20 +58,6 @@ raises(AssertionError, enter, allocator.use_memory_pool(7))
 """)
 
 
-def test_level_2_keeps_nothing():
-    run_allocator("""
-with allocator.use_memory_pool("weights"):
-    weights = full(8, 1)
-before = used()
-allocator.sleep(())
-assert before - used() >= 8
-allocator.wake_up()
-assert used() == before
-weights.fill_(2)
-assert holds(weights, 2)
-""")
-
-
 def test_discard():
     run_allocator("""
 with allocator.use_memory_pool("weights"):

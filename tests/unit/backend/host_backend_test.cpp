@@ -4,13 +4,31 @@
 
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstring>
 #include <filesystem>
 
 #include "backend_test.h"
 #include "base/os_memory.h"
+
+namespace {
+// Addresses whose end a test observes, and the address for devices that the backend gave for them at that moment.
+struct {
+  gmm::Backend *backend = nullptr;
+  std::atomic<void *> address{nullptr};
+  std::atomic<void *> device_address{nullptr};
+} g_unmapped;
+}  // namespace
+
+// The library calls this one in place of the C library's.
+extern "C" int munmap(void *address, size_t size) noexcept {
+  if (address != nullptr && address == g_unmapped.address.load())
+    g_unmapped.device_address = g_unmapped.backend->device_address(address);
+  return static_cast<int>(syscall(SYS_munmap, address, size));
+}
 
 namespace gmm::test {
 namespace {
@@ -181,6 +199,21 @@ TEST_F(HostBackendTest, AStreamCannotWaitForItself) {
   ASSERT_OK(backend_->stream_synchronize(kFirst, state.stream));
   for (gmm_result result : state.results) EXPECT_EQ(result, GMM_ERROR_BUSY);
   EXPECT_OK(backend_->stream_destroy(state.stream));
+}
+
+// Another thread may get the addresses from malloc() as soon as they are unmapped. A copy to them must not be redirected.
+TEST_F(HostBackendTest, AStrictBackendForgetsAddressesBeforeTheyAreUnmapped) {
+  Backend *strict = nullptr;
+  ASSERT_OK(host_backend_create(allocator_.allocator(), log_.log(), HostBackendOptions{64 * kMiB, 1, true}, &strict));
+  void *base = nullptr;
+  ASSERT_OK(strict->reserve(kUnit, &base));
+  EXPECT_NE(strict->device_address(base), base);
+  g_unmapped.backend = strict;
+  g_unmapped.address = base;
+  EXPECT_OK(strict->unreserve(base, kUnit));
+  g_unmapped.address = nullptr;
+  EXPECT_EQ(g_unmapped.device_address.load(), base);
+  strict->destroy();
 }
 
 }  // namespace

@@ -27,23 +27,23 @@ namespace Gmm
         public unsafe Span<byte> Slice(long offset, int length)
         {
             Check(offset, length);
-            using (Use buffer = Using())
+            using (Use self = Using())
             {
-                GmmPointerInfo info = GmmContext.Query(context.DangerousGetHandle(), buffer.Address);
+                GmmPointerInfo info = GmmContext.Query(context.DangerousGetHandle(), self.Address);
                 if (info.State == GmmState.Paused || info.State == GmmState.PartlyPaused)
                 {
-                    throw new GmmException((int)GmmResult.Paused, 0, "GMM_ERROR_PAUSED",
-                        "a span of a buffer at 0x" + buffer.Address.ToString("x")
+                    throw new GmmException(GmmResult.Paused,
+                        "a span of a buffer at 0x" + self.Address.ToString("x")
                             + " was asked for; it is paused: resume its tag first");
                 }
                 if (!info.HostAccessible)
                 {
-                    throw new GmmException((int)GmmResult.NotSupported, 0, "GMM_ERROR_NOT_SUPPORTED",
-                        "a span of a buffer at 0x" + buffer.Address.ToString("x")
+                    throw new GmmException(GmmResult.NotSupported,
+                        "a span of a buffer at 0x" + self.Address.ToString("x")
                             + " was asked for; the CPU cannot reach " + Kind
                             + " memory of this device: copy it with Read() instead");
                 }
-                return new Span<byte>((byte*)buffer.Address + offset, length);
+                return new Span<byte>((byte*)self.Address + offset, length);
             }
         }
     }

@@ -14,6 +14,7 @@ from gmm._core.errors import ERRORS
 from gmm._core.info import PointerInfo
 from gmm._core.stream import as_stream, stream_number
 from gmm._core.ticket import milliseconds
+from gmm._core.values import IpcFdInfo, LegacyHandle
 
 
 class Buffer(native.Memory):
@@ -117,10 +118,9 @@ class Buffer(native.Memory):
 
     def move(self, location: int, *, stream: Any = None, non_blocking: bool = False) -> Buffer:
         """Moves the block to a device or gmm.HOST and leaves its address as it is. Returns the buffer."""
-        desc = native.gmm_move_desc()
-        desc.flags = native.GMM_MOVE_NON_BLOCKING if non_blocking else 0
-        desc.stream = stream_number(self.stream if stream is None else as_stream(stream))
-        native.gmm_move(self.context, self, location, desc)
+        native.gmm_move(self.context, self, location, {
+            "flags": native.GMM_MOVE_NON_BLOCKING if non_blocking else 0,
+            "stream": stream_number(self.stream if stream is None else as_stream(stream))})
         return self
 
     def resume(self, *, offset: int = 0, size: int | None = None) -> int:
@@ -176,14 +176,15 @@ class Buffer(native.Memory):
         Context.import_fd(), Vulkan and users of dma-buf take the descriptor.
         The caller closes the descriptor. The memory lives at least as long as the descriptor is open.
         """
-        info = native.gmm_ipc_fd_info()
-        info.fd = -1
+        arguments, made = (self.context, self._range(offset, None)[0], type), []
         try:
-            native.gmm_ipc_export_fd(self.context, self._range(offset, None)[0], type, info)
+            # extend() calls the function in C: no handler of a signal runs before the list has the descriptor.
+            made.extend(map(native.gmm_ipc_export_fd, *zip(arguments)))
+            info = IpcFdInfo.unpack(made[0][1])
             return info.fd, info.offset, info.size
         except BaseException:  # Ctrl-C, too
-            if info.fd >= 0:
-                os.close(info.fd)
+            if made:
+                os.close(IpcFdInfo.unpack(made[0][1]).fd)
             raise
 
     def ipc_export_legacy(self, *, offset: int = 0) -> tuple[bytes, int, int]:
@@ -192,8 +193,7 @@ class Buffer(native.Memory):
         offset and size say where the memory lies in the driver's allocation. Only DEVICE memory whose info.ipc_routes
         has IpcRoute.LEGACY has such a handle. The buffer must live until the other process has closed the handle.
         """
-        info = native.gmm_ipc_legacy_info()
-        native.gmm_ipc_export_legacy(self.context, self._range(offset, None)[0], info)
+        info = LegacyHandle.unpack(native.gmm_ipc_export_legacy(self.context, self._range(offset, None)[0])[1])
         return info.bytes, info.offset, info.size
 
     @property
@@ -254,15 +254,12 @@ def import_block(context, handle, *, nbytes=None, device=0, timeout=None):
     The buffer's _source is the handle, by which the buffer can be sent on.
     """
     return open_import(context, nbytes, bytes(handle), native.gmm_ipc_import, context, handle,
-                       import_desc(device, timeout))
+                       import_options(device, timeout))
 
 
-def import_desc(device, timeout):
-    """A descriptor with the timeout in seconds."""
-    desc = native.gmm_ipc_import_desc()
-    desc.device = device
-    desc.timeout_ms = milliseconds(timeout)
-    return desc
+def import_options(device, timeout):
+    """The options of an import; timeout: seconds."""
+    return {"device": device, "timeout_ms": milliseconds(timeout)}
 
 
 def open_import(context, nbytes, source, function, *arguments):

@@ -12,7 +12,12 @@ from gmm._core.values import (
 
 __all__ = ["DEFAULT_TAG", "HOST", "NO_LIMIT", "STREAM_DEFAULT", "STREAM_LEGACY", "STREAM_PER_THREAD", "Advice",
            "AllocFlags", "Backend", "Capability", "Contents", "FdType", "IpcRoute", "Kind", "LogLevel", "PointerFlags",
-           "State", "TagFlags", "TicketState", "Usm", "WatchEvent", "as_kind"]
+           "State", "TagFlags", "TicketState", "Usm", "WatchEvent", "as_kind", "flags"]
+
+
+def flags(*pairs: Any) -> int:
+    """The flags of the (flag, condition) pairs whose condition holds."""
+    return sum(flag for flag, is_wanted in pairs if is_wanted)
 
 
 def as_kind(kind: Any) -> Any:

@@ -20,24 +20,19 @@ class Heap(_Closing, native.Handle):
 
     def __init__(self, context: Context, kind: KindLike = Kind.DEVICE, *, device: int = 0, tag: Tag | int = 0,
                  minimum_extent: int = 0, limit: int = 0, peer_devices: int = 0, exportable: bool = False) -> None:
-        desc = native.gmm_heap_desc()
         kind = as_kind(kind)
-        desc.kind = kind
-        desc.device = device
-        desc.tag = tag_number(context, tag)
-        desc.minimum_extent = minimum_extent
-        desc.limit = limit
-        desc.peer_devices = peer_devices
-        desc.flags = native.GMM_HEAP_EXPORTABLE if exportable else 0
+        options = {"kind": kind, "device": device, "tag": tag_number(context, tag), "minimum_extent": minimum_extent,
+                   "limit": limit, "peer_devices": peer_devices,
+                   "flags": native.GMM_HEAP_EXPORTABLE if exportable else 0}
         self.context = context
         self.kind = Kind(kind)
         self.device = device
-        self._open(native.HANDLE_HEAP, context, native.gmm_heap_create, context, desc)
+        self._open(native.HANDLE_HEAP, context, native.gmm_heap_create, context, options)
 
     alloc = native.heap_alloc
 
     def reserve(self, size: int) -> None:
-        """Make the heap hold at least so many bytes from now on, all of them touched; 0 ends it."""
+        """Makes the heap hold at least so many bytes from now on, all of them touched; 0 ends it."""
         native.gmm_heap_reserve(self, size)
 
     def __repr__(self):

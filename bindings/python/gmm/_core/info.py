@@ -6,7 +6,7 @@ from gmm._core.values import (
     TicketInfo, WatchInfo)
 
 __all__ = ["BackupInfo", "BlockInfo", "CompactInfo", "ContextInfo", "DeviceInfo", "OutOfMemoryInfo", "PointerInfo",
-           "Statistics", "TagInfo", "TicketInfo", "WatchInfo", "read"]
+           "Statistics", "TagInfo", "TicketInfo", "WatchInfo"]
 
 # str() is a field a line with sizes in words, and notebooks show a table; repr() is that of a named tuple.
 for _answer in (ContextInfo, DeviceInfo, PointerInfo, BlockInfo, TagInfo, TicketInfo, BackupInfo, Statistics,
@@ -14,8 +14,3 @@ for _answer in (ContextInfo, DeviceInfo, PointerInfo, BlockInfo, TagInfo, Ticket
     for _name, _method in (("__str__", words.lines), ("_repr_html_", words.answer_table)):
         setattr(_answer, _name, _method)
 del _answer, _name, _method
-
-
-def read(answer, struct):
-    """Copies a filled struct of the C interface into its tuple."""
-    return answer.unpack(struct.data())

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What memory resources of other libraries share: the tag that they are given, and their descriptors."""
+"""Helpers of the memory resources of other libraries: the tag that they are given, and the options of allocations."""
 import functools
 
-from gmm import _native as native
 from gmm._core.tag import tag_number
 
 
@@ -17,10 +16,5 @@ def resource_tag(context, tag):
 
 @functools.lru_cache(maxsize=256)
 def alloc_desc(kind, device, tag, stream):
-    """The descriptor of an allocation. It is shared: nobody changes it."""
-    desc = native.gmm_alloc_desc()
-    desc.kind = kind
-    desc.device = device
-    desc.tag = tag
-    desc.stream = stream
-    return desc
+    """The options of an allocation. They are shared: nobody changes them."""
+    return {"kind": kind, "device": device, "tag": tag, "stream": stream}

@@ -64,9 +64,7 @@ class Stream(_Closing, native.Handle):
     def __init__(self, context: Context, device: int = 0) -> None:
         self.context = context
         self.device = device
-        desc = native.gmm_stream_desc()
-        desc.device = device
-        self._open(native.HANDLE_STREAM, context, native.gmm_stream_create, context, desc)
+        self._open(native.HANDLE_STREAM, context, native.gmm_stream_create, context, {"device": device})
 
     def synchronize(self) -> None:
         """Waits until the work queued so far is done."""
@@ -121,18 +119,16 @@ class Event(_Closing, native.Handle):
         self.context = context
         self.device = device
         self._imported = None
-        desc = native.gmm_event_desc()
-        desc.device = device
-        desc.flags = native.GMM_EVENT_SHARED if ipc else 0
-        self._open(native.HANDLE_EVENT, context, native.gmm_event_create, context, desc)
+        options = {"device": device, "flags": native.GMM_EVENT_SHARED if ipc else 0}
+        self._open(native.HANDLE_EVENT, context, native.gmm_event_create, context, options)
 
     @classmethod
-    def _import(cls, context, handle, desc):
+    def _import(cls, context, handle, options):
         event = cls.__new__(cls)
         event.context = context
-        event.device = desc.device
+        event.device = options["device"]
         event._imported = bytes(handle)
-        event._open(native.HANDLE_EVENT, context, native.gmm_event_import, context, handle, desc)
+        event._open(native.HANDLE_EVENT, context, native.gmm_event_import, context, handle, options)
         return event
 
     def ipc_export(self) -> bytes:

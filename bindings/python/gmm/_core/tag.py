@@ -6,8 +6,9 @@ import operator
 from typing import TYPE_CHECKING
 
 from gmm import _native as native
+from gmm._core.enums import flags
 from gmm._core.errors import Error
-from gmm._core.info import TagInfo, read
+from gmm._core.info import TagInfo
 from gmm._core.words import answer_table, field, size
 
 if TYPE_CHECKING:
@@ -29,10 +30,10 @@ class Tag:
 
     def __init__(self, context: Context, name: str, contents: ContentsLike | None = None, priority: int | None = None,
                  *, read_only: bool | None = None, checksum: bool | None = None, pageable: bool | None = None) -> None:
-        desc = None
+        options = None
         if any(option is not None for option in (contents, priority, read_only, checksum, pageable)):
-            desc = _tag_desc(contents or 0, priority or 0, read_only, checksum, pageable)
-        self._set(context, native.gmm_tag_create(context, name, desc)[1], name)
+            options = _options(contents, priority, read_only, checksum, pageable)
+        self._set(context, native.gmm_tag_create(context, name, options)[1], name)
 
     @classmethod
     def _of(cls, context, number):
@@ -80,7 +81,7 @@ class Tag:
         The change does not affect contents that are kept already.
         """
         now = self.info
-        native.gmm_tag_configure(self.context, self.number, _tag_desc(
+        native.gmm_tag_configure(self.context, self.number, _options(
             now.contents if contents is None else contents,
             now.priority if priority is None else priority,
             bool(now.flags & native.GMM_TAG_READ_ONLY) if read_only is None else read_only,
@@ -127,14 +128,10 @@ class Tag:
         return answer_table(self.info, f"gmm.Tag {self.name!r}")
 
 
-def _tag_desc(contents, priority, read_only, checksum, pageable):
-    desc = native.gmm_tag_desc()
-    desc.contents = contents
-    desc.priority = priority
-    flags = ((native.GMM_TAG_READ_ONLY, read_only), (native.GMM_TAG_CHECKSUM, checksum),
-             (native.GMM_TAG_PAGEABLE, pageable))
-    desc.flags = sum(flag for flag, wanted in flags if wanted)
-    return desc
+def _options(contents, priority, read_only, checksum, pageable):
+    return {"contents": contents, "priority": priority,
+            "flags": flags((native.GMM_TAG_READ_ONLY, read_only), (native.GMM_TAG_CHECKSUM, checksum),
+                           (native.GMM_TAG_PAGEABLE, pageable))}
 
 
 def tag_number(context, tag):
@@ -146,6 +143,14 @@ def tag_number(context, tag):
 
 def tag_info(context, tag):
     """The state of a tag: TagInfo."""
-    struct = native.gmm_tag_info()
-    native.gmm_tag_query(context, tag_number(context, tag), struct)
-    return read(TagInfo, struct)
+    return TagInfo.unpack(native.gmm_tag_query(context, tag_number(context, tag))[1])
+
+
+def tag_numbers(context):
+    """The numbers of all tags of a context, in ascending order."""
+    count = 16
+    while True:
+        capacity = count + 8  # other threads may make tags between two calls
+        _, numbers, count = native.gmm_tag_list(context, capacity)
+        if count <= capacity:
+            return numbers[:count]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gmm.Ticket, and the descriptors of pauses and resumes."""
+"""gmm.Ticket, and the options of pauses and resumes."""
 from __future__ import annotations
 
 import math
@@ -7,9 +7,9 @@ import time
 from typing import TYPE_CHECKING, Any, Generator
 
 from gmm import _native as native
-from gmm._core.enums import TicketState
+from gmm._core.enums import TicketState, flags
 from gmm._core.errors import ERRORS, ClosedError, Error
-from gmm._core.info import TicketInfo, read
+from gmm._core.info import TicketInfo
 from gmm._core.stream import _Closing
 from gmm._core.tag import tag_number
 from gmm._core.words import in_python
@@ -44,33 +44,27 @@ class Progress:
             return False
 
 
-def pause_desc(context, tags, *, force=False, contents=None, retain=False, progress=None, hold=None,
-               no_writes=False):
-    """(descriptor, Progress or None) for pause and resume. The Progress must live until the operation has ended."""
-    told = None if progress is None else Progress(progress)
-    desc = native.gmm_pause_desc()
+def pause_options(context, tags, *, force=False, contents=None, retain=False, progress=None, hold=None,
+                  no_writes=False):
+    """The options of pauses and resumes. Their progress must live until the operation has ended."""
     if contents is not None and contents not in _KEEP:
         raise ValueError(f"there are no contents {contents!r}; there are Contents.DROP, HOST and FILE")
-    desc.flags = (native.GMM_PAUSE_FORCE if force else 0) | (0 if contents is None else _KEEP[contents])
-    desc.flags |= native.GMM_RESUME_RETAIN if retain else 0
-    if hold is not None:
-        desc.flags |= native.GMM_PAUSE_HOLD
-        desc.hold_ms = milliseconds(hold)
-    desc.flags |= native.GMM_PAUSE_NO_WRITES if no_writes else 0
-    for tag in tags:
-        desc.add_tag(tag_number(context, tag))
-    desc.set_progress(told)
-    return desc, told
+    chosen = flags((native.GMM_PAUSE_FORCE, force), (native.GMM_RESUME_RETAIN, retain),
+                   (native.GMM_PAUSE_HOLD, hold is not None), (native.GMM_PAUSE_NO_WRITES, no_writes))
+    return {"tags": [tag_number(context, tag) for tag in tags], "hold_ms": milliseconds(hold),
+            "flags": chosen | _KEEP.get(contents, 0),
+            "progress": None if progress is None else Progress(progress)}
 
 
-def carry_out(function, context, desc, told):
+def carry_out(function, context, options):
     """Pauses or resumes and waits for the end. Returns the bytes."""
+    progress = options["progress"]
     try:
-        return function(context, desc)[1]
+        return function(context, options)[1]
     except Error:
-        if told is None or told.error is None:
+        if progress is None or progress.error is None:
             raise
-    raise told.error
+    raise progress.error
 
 
 def milliseconds(seconds, none=0):
@@ -107,20 +101,20 @@ class Ticket(_Closing, native.Handle):
     that. Then commit() carries it out. cancel(), the time and a dropped ticket undo it.
     """
 
-    __slots__ = ("context", "_told", "_info", "_outcome", "_asked", "_cancelled", "_holds")
+    __slots__ = ("context", "_progress", "_info", "_outcome", "_asked", "_cancelled", "_holds")
 
-    def __init__(self, context: Context, function: Any, desc: Any, told: Any) -> None:
-        self._prepare(context, told, bool(desc.flags & native.GMM_PAUSE_HOLD))
+    def __init__(self, context: Context, function: Any, options: Any) -> None:
+        self._prepare(context, options["progress"], bool(options["flags"] & native.GMM_PAUSE_HOLD))
         try:
-            self._begin(function, context, desc)
+            self._begin(function, context, options)
         except BaseException:  # Ctrl-C, too: nobody has the ticket
             self._abandon()
             raise
 
-    def _prepare(self, context, told, holds=False):
+    def _prepare(self, context, progress=None, holds=False):
         self.context = context
         self._holds = holds
-        self._told = told
+        self._progress = progress
         self._info = self._outcome = None
         self._asked = self._cancelled = False
 
@@ -144,18 +138,16 @@ class Ticket(_Closing, native.Handle):
         """Waits so long. True when the operation has ended: _outcome is (bytes, exception) then."""
         if self._outcome is not None:
             return True
-        struct = native.gmm_ticket_info()
         try:
             code, moved = native.gmm_ticket_wait(self, milliseconds)
-            native.gmm_ticket_query(self, struct)
+            info, outcome = TicketInfo.unpack(native.gmm_ticket_query(self)[1]), (moved, None)
             if code == native.GMM_ERROR_NOT_READY:
-                if struct.state != native.GMM_TICKET_DONE:
+                if info.state != TicketState.DONE:
                     return False
-                if struct.result == native.GMM_ERROR_NOT_READY:  # a lease's time was over
+                if info.result == native.GMM_ERROR_NOT_READY:  # a lease's time was over
                     native.gmm_ticket_wait(self, 0)  # for its message
                     raise ERRORS["NotReadyError"](in_python(native.gmm_last_error_message()))
                 return self._look(0)  # it has ended between the two calls
-            info, outcome = read(TicketInfo, struct), (moved, None)
         except ClosedError:
             if self._outcome is None:
                 raise
@@ -163,11 +155,11 @@ class Ticket(_Closing, native.Handle):
         except Error as error:
             info = TicketInfo(TicketState.DONE, error.code, 0, *self.info[3:])
             outcome = (0, error)
-        told = self._told  # another thread may see the end too
-        if told is not None and told.error is not None:
-            outcome = (0, told.error)
+        progress = self._progress  # another thread may see the end too
+        if progress is not None and progress.error is not None:
+            outcome = (0, progress.error)
         self._info, self._outcome = info, outcome
-        self._told = None  # the library calls it no more
+        self._progress = None  # the library calls it no more
         self.context._tickets.discard(self)
         return True
 
@@ -181,14 +173,12 @@ class Ticket(_Closing, native.Handle):
         """The progress of the operation: TicketInfo."""
         if self._info is not None:
             return self._info
-        struct = native.gmm_ticket_info()
         try:
-            native.gmm_ticket_query(self, struct)
+            return TicketInfo.unpack(native.gmm_ticket_query(self)[1])
         except ClosedError:
             if self._info is None:
                 raise
             return self._info  # another thread has seen the end and closed the ticket
-        return read(TicketInfo, struct)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Waits for the end. False after timeout seconds. result() tells the outcome."""
@@ -265,7 +255,7 @@ class Ticket(_Closing, native.Handle):
         return self._in_loop().__await__()
 
     async def _in_loop(self):
-        import asyncio  # who awaits has it already, and it takes a third of the time of `import gmm`
+        import asyncio  # a program that awaits has it already, and it takes a third of the time of `import gmm`
 
         if not self.done:
             try:

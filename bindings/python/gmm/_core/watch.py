@@ -11,7 +11,6 @@ from gmm._core.enums import WatchEvent
 from gmm._core.info import WatchInfo
 from gmm._core.stream import _Closing
 from gmm._core.tag import tag_number
-from gmm._core.ticket import milliseconds
 
 if TYPE_CHECKING:
     from gmm._core.typing import Address, Context, OnWatch, TagLike
@@ -25,7 +24,7 @@ class Watcher(_Closing, native.Handle):
     def __init__(self, context: Context, tag: TagLike | None = None, *, memory: Address | None = None,
                  size: int | None = None, prepare: OnWatch = None, losing: OnWatch = None, restored: OnWatch = None,
                  failed: OnWatch = None, budget: OnWatch = None, below: int = 0, device: int = 0,
-                 timeout: float | None = None, order: int = 0, name: str | None = None) -> None:
+                 order: int = 0, name: str | None = None) -> None:
         functions = {WatchEvent.PREPARE: prepare, WatchEvent.LOSING: losing, WatchEvent.RESTORED: restored,
                      WatchEvent.FAILED: failed, WatchEvent.BUDGET: budget}
         functions = {event: function for event, function in functions.items() if function is not None}
@@ -47,18 +46,10 @@ class Watcher(_Closing, native.Handle):
 
         self.context = context
         self._watch = call
-        desc = native.gmm_watch_desc()
-        desc.events = functools.reduce(operator.or_, functions)
-        desc.tag = 0 if tag is None else tag_number(context, tag)
-        desc.device = device
-        desc.address = memory
-        desc.size = size or 0
-        desc.budget_bytes = below
-        desc.timeout_ms = milliseconds(timeout)
-        desc.order = order
-        desc.set_name(name)
-        desc.set_callback(self)
-        self._open(native.HANDLE_WATCHER, context, native.gmm_watch, context, desc)
+        options = {"events": functools.reduce(operator.or_, functions), "device": device, "address": memory,
+                   "tag": 0 if tag is None else tag_number(context, tag), "size": size, "budget_bytes": below,
+                   "order": order, "name": name, "callback": self}
+        self._open(native.HANDLE_WATCHER, context, native.gmm_watch, context, options)
 
     def __repr__(self):
         return "<gmm.Watcher closed>" if self.closed else "<gmm.Watcher>"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What people read: sizes, tables, and the library's messages with Python's names."""
+"""Texts for people: sizes, tables, and the library's messages with Python's names."""
 import re
 
 
@@ -51,44 +51,33 @@ def table(caption, rows, head=()):
 
 
 def answer_table(answer, caption=None):
-    """The same of a named tuple."""
+    """An HTML table of a named tuple's fields."""
     rows = [(name, field(name, value)) for name, value in zip(answer._fields, answer)]
     return table(caption or f"gmm.{type(answer).__name__}", rows)
 
 
-# Functions that have another name than Context's method of the same words.
+# Classes by the noun that a function's name begins with. All other functions are methods of Context.
+_CLASSES = {noun: noun.capitalize() for noun in ("event", "heap", "lease", "stream", "ticket", "watcher")}
+_VERBS = {"destroy": "close", "query": "info"}
+# Functions whose Python name does not follow from that.
 _FUNCTIONS = {
-    "gmm_advise": "Buffer.advise", "gmm_backup_configure": "Context.set_backup", "gmm_backup_discard":
-    "Context.discard_backup", "gmm_backup_map": "Buffer.backup_view", "gmm_backup_query": "Context.backup_info",
-    "gmm_backup_read": "Buffer.backup", "gmm_backup_reserve": "Context.prepare_backup", "gmm_context_create":
-    "Context", "gmm_context_release": "Context.close", "gmm_context_set_decommit": "Context.decommit_after_ms",
-    "gmm_context_set_oom_handler": "Context.set_oom_handler", "gmm_defer_begin": "Context.defer", "gmm_defer_end":
-    "the end of Context.defer", "gmm_device_query": "Context.device_info", "gmm_event_create": "Context.event",
-    "gmm_event_destroy": "Event.close", "gmm_event_export": "Event.ipc_export", "gmm_event_import":
-    "Context.ipc_import_event", "gmm_event_query": "Event.done", "gmm_event_record": "Event.record",
-    "gmm_event_synchronize": "Event.synchronize", "gmm_fill": "Buffer.fill", "gmm_heap_alloc": "Heap.alloc",
-    "gmm_heap_create": "Context.heap", "gmm_heap_destroy": "Heap.close", "gmm_heap_reserve": "Heap.reserve",
-    "gmm_ipc_close": "Buffer.close",
-    "gmm_lease_create": "Lease", "gmm_lease_destroy": "Lease.close", "gmm_lease_offer": "Lease.offer",
-    "gmm_lease_query": "Lease.info", "gmm_lease_request": "Lease.request", "gmm_lease_return": "Lease.release",
-    "gmm_lease_list": "lease.status",
-    "gmm_ipc_export": "Buffer.ipc_export", "gmm_ipc_export_fd": "Buffer.ipc_export_fd", "gmm_ipc_export_legacy":
-    "Buffer.ipc_export_legacy", "gmm_ipc_import_fd": "Context.import_fd", "gmm_limit_set": "Context.set_limit",
-    "gmm_move": "Buffer.move", "gmm_prefetch": "Buffer.prefetch", "gmm_record_use": "Buffer.record_use",
-    "gmm_resume_wait": "Context.wait_ready", "gmm_snapshot_create": "Context.snapshot", "gmm_snapshot_write":
-    "Context.snapshot", "gmm_stats_query": "Context.stats", "gmm_stream_call": "Stream.call", "gmm_stream_create":
-    "Context.stream", "gmm_stream_destroy": "Stream.close", "gmm_stream_forget": "Context.forget_stream",
-    "gmm_stream_synchronize": "Stream.synchronize", "gmm_stream_wait_event": "Stream.wait", "gmm_tag_configure":
-    "Tag.update", "gmm_tag_create": "Context.tag", "gmm_tag_destroy": "Tag.destroy", "gmm_tag_find": "Context.tag",
-    "gmm_tag_list": "Context.tags", "gmm_tag_pop": "the end of a with block of a tag", "gmm_tag_push":
-    "the with block of a tag", "gmm_tag_query": "Context.tag_info", "gmm_tag_set_default":
-    "Context.set_process_default_tag", "gmm_ticket_cancel": "Ticket.cancel", "gmm_ticket_destroy": "Ticket.close",
-    "gmm_ticket_commit": "Ticket.commit", "gmm_ticket_wait_held": "Ticket.wait_held",
-    "gmm_ticket_query": "Ticket.info", "gmm_ticket_wait": "Ticket.wait", "gmm_trace_begin": "Context.trace",
-    "gmm_trace_end": "the end of Context.trace", "gmm_unpin": "Pin.close", "gmm_watcher_destroy": "Watcher.close"}
-_SAME = ("alloc", "compact", "copy", "free", "ipc_configure", "ipc_import", "name", "pause", "pause_async", "pin",
-         "query", "reset", "resume", "resume_async", "resume_range", "trim", "watch")
-_FUNCTIONS.update((f"gmm_{name}", f"Context.{name}") for name in _SAME)
+    "advise": "Buffer.advise", "backup_configure": "Context.set_backup", "backup_discard": "Context.discard_backup",
+    "backup_map": "Buffer.backup_view", "backup_query": "Context.backup_info", "backup_read": "Buffer.backup",
+    "backup_reserve": "Context.prepare_backup", "context_create": "Context", "context_query": "Context.info",
+    "context_release": "Context.close", "context_set_decommit": "Context.decommit_after_ms",
+    "context_set_oom_handler": "Context.set_oom_handler", "defer_begin": "Context.defer",
+    "defer_end": "the end of Context.defer", "device_query": "Context.device_info", "event_export": "Event.ipc_export",
+    "event_import": "Context.ipc_import_event", "event_query": "Event.done", "fill": "Buffer.fill",
+    "ipc_close": "Buffer.close", "ipc_export_fd": "Buffer.ipc_export_fd",
+    "ipc_export_legacy": "Buffer.ipc_export_legacy", "ipc_import_fd": "Context.import_fd", "lease_create": "Lease",
+    "lease_list": "lease.status", "lease_return": "Lease.release", "limit_set": "Context.set_limit",
+    "move": "Buffer.move", "prefetch": "Buffer.prefetch", "record_use": "Buffer.record_use",
+    "resume_wait": "Context.wait_ready", "snapshot_write": "Context.snapshot", "stats_query": "Context.stats",
+    "stream_forget": "Context.forget_stream", "stream_wait_event": "Stream.wait", "tag_configure": "Tag.update",
+    "tag_destroy": "Tag.destroy", "tag_find": "Context.tag", "tag_list": "Context.tags",
+    "tag_pop": "the end of a with block of a tag", "tag_push": "the with block of a tag",
+    "tag_query": "Context.tag_info", "tag_set_default": "Context.set_process_default_tag",
+    "trace_begin": "Context.trace", "trace_end": "the end of Context.trace", "unpin": "Pin.close"}
 _CONSTANTS = {
     "GMM_COMPACT_LIVE": "live=True", "GMM_HEAP_EXPORTABLE": "exportable=True",
     "GMM_ALLOC_COMM": "comm=True", "GMM_ALLOC_DEDICATED": "dedicated=True",
@@ -106,9 +95,18 @@ _ENUMERATIONS = {"GMM_KIND_": "Kind.", "GMM_FD_": "FdType.", "GMM_ADVISE_": "Adv
 _NAME = re.compile(r"\bgmm_[a-z_]+\b|\bGMM_[A-Z_]+")
 
 
+def _function(name):
+    noun, _, verb = name.partition("_")
+    if name in _FUNCTIONS or verb == "create":
+        return _FUNCTIONS.get(name) or f"Context.{noun}"
+    if noun not in _CLASSES or not verb:
+        return f"Context.{name}"
+    return f"{_CLASSES[noun]}.{_VERBS.get(verb, verb)}"
+
+
 def _python_name(match):
     name = match.group()
-    found = _FUNCTIONS.get(name) or _CONSTANTS.get(name)
+    found = _function(name[len("gmm_"):]) if name.startswith("gmm_") else _CONSTANTS.get(name)
     for prefix, enumeration in _ENUMERATIONS.items():
         if found is None and name.startswith(prefix):
             found = enumeration + (name[len(prefix):] or "*")

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The preload library by ctypes: torch_memory_saver's C functions, and gmm's functions for the library's context."""
+"""The preload library: torch_memory_saver's C functions by ctypes, and the context that it allocates from.
+
+A process has one libgmm, whose soname the preload library and the package's extension both need.
+"""
 import contextlib
 import ctypes
 import functools
@@ -7,64 +10,17 @@ import os
 import pathlib
 import re
 
+from gmm import _native as native
+from gmm._context import Context
+from gmm._core.enums import Contents
 from gmm._core.errors import Error, make_exception
 
 NAME = "libgmm_preload.so"
 #: The environment variable with the library's path, for a library that is neither in the package nor beside libgmm.
 ENVIRONMENT = "GMM_PRELOAD_LIBRARY"
 
-OK = 0
-STATE_ACTIVE = 1
-STATE_PAUSED = 2
-CONTENTS_DROP = 0
-CONTENTS_FILE = 2
-PAUSE_DROP = 1 << 1
-PAUSE_KEEP_HOST = 1 << 2
-SCOPE_TAG = 1 << 1
-
 _REFERENCE = ctypes.POINTER
 _u32, _i32, _u64, _pointer = ctypes.c_uint32, ctypes.c_int32, ctypes.c_uint64, ctypes.c_void_p
-
-
-class _Struct(ctypes.Structure):
-    def __init__(self, **fields):
-        super().__init__(struct_size=ctypes.sizeof(type(self)), **fields)
-
-
-class ProgressCallback(ctypes.Structure):
-    _fields_ = [("fn", _pointer), ("user", _pointer)]
-
-
-class PauseDesc(_Struct):
-    _fields_ = [("struct_size", _u32), ("flags", _u32), ("tags", ctypes.POINTER(_u32)), ("tag_count", _u32),
-                ("reserved", _u32), ("progress", ProgressCallback), ("hold_ms", _u64)]
-
-
-class TagInfo(_Struct):
-    _fields_ = [("struct_size", _u32), ("tag", _u32), ("contents", _u32), ("priority", _i32), ("active_bytes", _u64),
-                ("paused_bytes", _u64), ("backup_host_bytes", _u64), ("backup_file_bytes", _u64), ("pauses", _u64),
-                ("name", ctypes.c_char * 64), ("backup_pinned_bytes", _u64), ("backup_zero_bytes", _u64),
-                ("backup_active_bytes", _u64), ("flags", _u32), ("state", _u32), ("foreign_bytes", _u64)]
-
-
-class PointerInfo(_Struct):
-    _fields_ = [("struct_size", _u32), ("kind", _u32), ("base", _pointer), ("size", _u64), ("reserved_size", _u64),
-                ("device", _i32), ("tag", _u32), ("state", _u32), ("usm", _u32), ("ipc_routes", _u32), ("flags", _u32),
-                ("allocation_base", _pointer), ("allocation_size", _u64), ("device_pointer", _pointer),
-                ("generation", _u64)]
-
-
-class ScopeDesc(_Struct):
-    _fields_ = [("struct_size", _u32), ("flags", _u32), ("device", _i32), ("tag", _u32), ("kind", _u32),
-                ("reserved", _u32)]
-
-
-class StatsInfo(_Struct):
-    _fields_ = [("struct_size", _u32), ("live_tags", _u32)] + [(name, _u64) for name in (
-        "live_bytes", "live_blocks", "peak_live_bytes", "cached_bytes", "reserved_bytes", "peak_reserved_bytes",
-        "paused_bytes", "pinned_bytes", "imported_bytes", "allocations", "frees", "failures", "extents",
-        "backend_calls", "limit_bytes", "foreign_bytes")]
-
 
 _SIGNATURES = {
     # torch_memory_saver's.
@@ -93,19 +49,7 @@ _SIGNATURES = {
     "gmm_preload_active": (ctypes.c_bool, []),
     "gmm_preload_last_error": (ctypes.c_char_p, []),
     "gmm_preload_tag": (_i32, [ctypes.c_char_p, _u32, _REFERENCE(_u32)]),
-    "gmm_result_name": (ctypes.c_char_p, [_i32]),
-    "gmm_result_text": (ctypes.c_char_p, [_i32]),
-    "gmm_last_error_message": (ctypes.c_char_p, []),
-    "gmm_last_native_code": (_i32, []),
     "gmm_context_retain": (_i32, [_pointer]),
-    "gmm_pause": (_i32, [_pointer, _REFERENCE(PauseDesc), _REFERENCE(_u64)]),
-    "gmm_resume": (_i32, [_pointer, _REFERENCE(PauseDesc), _REFERENCE(_u64)]),
-    "gmm_tag_query": (_i32, [_pointer, _u32, _REFERENCE(TagInfo)]),
-    "gmm_backup_map": (_i32, [_pointer, _pointer, _u64, _REFERENCE(_pointer)]),
-    "gmm_query": (_i32, [_pointer, _pointer, _REFERENCE(PointerInfo)]),
-    "gmm_backup_discard": (_i32, [_pointer, _pointer, _REFERENCE(_u64)]),
-    "gmm_trim": (_i32, [_pointer, _pointer, _REFERENCE(_u64)]),
-    "gmm_stats_query": (_i32, [_pointer, _REFERENCE(ScopeDesc), _REFERENCE(StatsInfo)]),
 }
 
 
@@ -181,12 +125,20 @@ def preloading(path):
     return changed_environment("LD_PRELOAD", ":".join(filter(None, [path, os.environ.get("LD_PRELOAD")])))
 
 
+class _Context(Context):
+    """The context of the preload library, with a reference of its own."""
+
+    def __init__(self, retain):  # pylint: disable=super-init-not-called # it opens none
+        self._adopt(retain)
+
+
 class Library:
     """The library at a path, loaded once."""
 
     def __init__(self, path):
         self.path = path
         self.turns = None  # gmm.lease.use() sets it
+        self._context = None
         self.cdll = ctypes.CDLL(path)
         for name, (result, arguments) in _SIGNATURES.items():
             try:
@@ -198,33 +150,33 @@ class Library:
 
     @property
     def context(self):
-        """The context that the library allocates from. The first use opens it."""
-        context = self.cdll.gmm_preload_context()
-        if not context:
+        """The gmm.Context that the library allocates from. The first use opens it; a child after fork() has another."""
+        address = self.cdll.gmm_preload_context()
+        if not address:
             self._fail(None, self.cdll.gmm_preload_last_error())
-        return context
+        if self._context is None or self._context.handle != address:
+            def retain():
+                result = self.cdll.gmm_context_retain(address)
+                if result < 0:
+                    self._fail(result, None)
+                return address
+
+            self._context = _Context(retain)
+        return self._context
 
     @property
     def by_turns(self):
         """Whether pauses and resumes go by a lease."""
         return self.turns is not None and self.turns.is_on
 
-    def retain(self):
-        """Adds a reference to the context."""
-        self._check(self.cdll.gmm_context_retain(self.context))
-        return self.context
-
-    def _fail(self, result, message):
+    @staticmethod
+    def _fail(result, message):
         message = (message or b"").decode(errors="replace")
         if result is None or result >= 0:
             raise Error(message or "the preload library failed without a message")
-        name = self.cdll.gmm_result_name(result).decode()
-        message = message or self.cdll.gmm_result_text(result).decode()
-        raise make_exception(result, name, message, self.cdll.gmm_last_native_code(), False)
-
-    def _check(self, result):
-        if result < 0:
-            self._fail(result, self.cdll.gmm_last_error_message())
+        code = native.gmm_last_native_code()
+        raise make_exception(result, native.gmm_result_name(result), message or native.gmm_result_text(result), code,
+                             False)
 
     # Regions of this thread.
 
@@ -268,79 +220,48 @@ class Library:
 
     # By name, as torch_memory_saver has it.
 
+    def _change_name(self, by_lease, function, name):
+        if self.by_turns and by_lease(name):
+            return
+        result = function(name and name.encode("utf-8"))
+        if result != native.GMM_OK:
+            self._fail(result, self.cdll.tms_last_error())
+
     def pause_name(self, name):
         """Pauses all memory of a name; None: all memory."""
-        if self.by_turns and self.turns.pause_name(name):
-            return
-        result = self.cdll.tms_pause(name and name.encode("utf-8"))
-        if result != OK:
-            self._fail(result, self.cdll.tms_last_error())
+        self._change_name(self.turns and self.turns.pause_name, self.cdll.tms_pause, name)
 
     def resume_name(self, name):
         """Resumes all memory of a name; None: all memory."""
-        if self.by_turns and self.turns.resume_name(name):
-            return
-        result = self.cdll.tms_resume(name and name.encode("utf-8"))
-        if result != OK:
-            self._fail(result, self.cdll.tms_last_error())
+        self._change_name(self.turns and self.turns.resume_name, self.cdll.tms_resume, name)
 
     # By the number of the tag.
 
     def tag(self, name):
         """The tag of a region of this name that keeps no contents."""
         number = _u32()
-        result = self.cdll.gmm_preload_tag(name.encode("utf-8"), CONTENTS_DROP, ctypes.byref(number))
+        result = self.cdll.gmm_preload_tag(name.encode("utf-8"), Contents.DROP, ctypes.byref(number))
         if result < 0:
             self._fail(result, self.cdll.gmm_preload_last_error())
         return number.value
 
-    def _transition(self, function, tags, flags):
-        if not tags:
-            return 0
-        array = (_u32 * len(tags))(*tags)
-        changed = _u64()
-        desc = PauseDesc(flags=flags, tags=array, tag_count=len(tags))
-        self._check(function(self.context, ctypes.byref(desc), ctypes.byref(changed)))
-        return changed.value
-
-    def pause(self, tags, flags):
+    def pause(self, tags, contents=None):
         """Pauses tags. Returns the bytes released; 0 for no tags."""
-        return self._transition(self.cdll.gmm_pause, tags, flags)
+        return self.context.pause(*tags, contents=contents) if tags else 0
 
     def resume(self, tags):
         """Resumes tags. Returns the bytes taken; 0 for no tags."""
-        return self._transition(self.cdll.gmm_resume, tags, 0)
-
-    def tag_info(self, tag):
-        """How a tag stands: TagInfo."""
-        info = TagInfo()
-        self._check(self.cdll.gmm_tag_query(self.context, tag, ctypes.byref(info)))
-        return info
-
-    def query(self, address):
-        """The memory at an address: PointerInfo."""
-        info = PointerInfo()
-        self._check(self.cdll.gmm_query(self.context, address, ctypes.byref(info)))
-        return info
+        return self.context.resume(*tags) if tags else 0
 
     def live_bytes(self, tag):
         """The live bytes of a tag, paused memory too."""
-        statistics = StatsInfo()
-        scope = ScopeDesc(flags=SCOPE_TAG, tag=tag)
-        self._check(self.cdll.gmm_stats_query(self.context, ctypes.byref(scope), ctypes.byref(statistics)))
-        return statistics.live_bytes
+        return self.context.stats(tag=tag).live_bytes
 
     def remove_backup_files(self):
         """Drops all kept contents and removes the files of backups from their folder. For the end of the process."""
         if self.cdll.gmm_preload_active():
-            self.cdll.gmm_backup_discard(self.context, None, None)
-            self.cdll.gmm_trim(self.context, None, None)
-
-    def backup(self, address, size):
-        """The address in host memory of the kept contents of paused memory."""
-        out = _pointer()
-        self._check(self.cdll.gmm_backup_map(self.context, address, size, ctypes.byref(out)))
-        return out.value
+            self.context.discard_backup()
+            self.context.trim()
 
 
 @functools.lru_cache(maxsize=None)

@@ -7,6 +7,8 @@ import os
 
 import torch
 
+from gmm import _native as native
+from gmm._core.enums import Contents, State
 from gmm._memory_saver import preload
 from gmm._torch import pools
 
@@ -102,13 +104,14 @@ class MemorySaver:
         """The address of kept contents; None where nothing is retained of active memory, and where a file keeps them,
         as in the original.
         """
-        info = self._library.query(address)
-        if info.state == preload.STATE_PAUSED and self._library.tag_info(info.tag).contents == preload.CONTENTS_FILE:
+        context = self._library.context
+        info = context.query(address)
+        if info.state == State.PAUSED and context.tag_info(info.tag).contents == Contents.FILE:
             return None
         try:
-            return self._library.backup(address, nbytes)
+            return native.gmm_backup_map(context, address, nbytes)[1]
         except ValueError:
-            if info.state == preload.STATE_ACTIVE:
+            if info.state == State.ACTIVE:
                 return None
             raise
 

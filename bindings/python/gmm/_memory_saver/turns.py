@@ -1,30 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """How the pauses and resumes of gmm.memory_saver and gmm.vllm go by a lease: see gmm.lease.use()."""
 import threading
-import weakref
 
 from gmm import _native as native
 from gmm._core.enums import Contents
 from gmm._core.errors import ERRORS
-from gmm._core.tag import Tag, tag_info
-from gmm._memory_saver import preload
+from gmm._core.tag import Tag
 
 _PREFIXES = ("", "vllm:")  # gmm.vllm names its tags so
 _SUFFIXES = ("", "#host", "#file", "#mmap")  # lib/preload/region.cpp: one tag for each kind of contents
 _LONGEST_NAME = 40
 
 InvalidTagError = ERRORS["InvalidTagError"]
-
-
-class Borrowed(native.Handle):
-    """The preload library's context, as far as a lease needs it."""
-
-    __slots__ = ("_leases", "_tickets")
-
-    def __init__(self, library):
-        self._leases = weakref.WeakSet()
-        self._tickets = set()
-        self._open(native.HANDLE_CONTEXT, None, library.retain)
 
 
 class Turns:
@@ -35,12 +22,12 @@ class Turns:
     then, and what it put to sleep sleeps.
     """
 
-    def __init__(self, library, context, names, at_once, timeout):
+    def __init__(self, library, names, at_once, timeout):
         for name in names:
             if not isinstance(name, str) or not 0 < len(name.encode()) <= _LONGEST_NAME:
                 raise ValueError(f"{name!r}: with the tags of gmm.memory_saver and gmm.vllm an offer is a list of "
                                  f"names of at most {_LONGEST_NAME} bytes")
-        self._library, self._context, self._names = library, context, tuple(names)
+        self._library, self._context, self._names = library, library.context, tuple(names)
         self._at_once, self._timeout = at_once, timeout
         self._asleep, self._offered, self._unsure = set(), set(), set()
         self._lock = threading.RLock()
@@ -51,7 +38,7 @@ class Turns:
         with self._lock:
             self.lease = lease
             for number in self._managed():  # of regions from before
-                info = tag_info(self._context, number)
+                info = self._context.tag_info(number)
                 if info.paused_bytes and not info.active_bytes:
                     self._asleep.add(number)
             self.offer_new()
@@ -72,14 +59,12 @@ class Turns:
         return [number for name in self._names for number in self._find(name)]
 
     def _others(self, managed):
-        tags = native.gmm_tags()
-        tags.fill(self._context)
-        return [number for number in map(tags.at, range(tags.count)) if number not in managed]
+        return [tag.number for tag in self._context.tags() if tag.number not in managed]
 
     def _set_contents(self, contents, before):
         """Sets what pauses do from now on. `before` receives what undoes it."""
         for number, wanted in contents.items():
-            now = tag_info(self._context, number).contents
+            now = self._context.tag_info(number).contents
             if wanted is not None and wanted != now:
                 before[number] = now
                 Tag._of(self._context, number).update(contents=wanted)
@@ -132,7 +117,7 @@ class Turns:
             self._offer(awake if stay else set(contents) | offered | set(awake))
             if stay or self._at_once:
                 is_paused = True  # perhaps in part only by an interrupt
-                self._library.pause(list(contents), 0)
+                self._library.pause(list(contents))
             self._asleep |= contents.keys()
             if not stay:
                 is_released = True
@@ -153,7 +138,7 @@ class Turns:
             return
         awake = [number for number in self._managed() if number not in self._asleep]
         aside = [number for number in self._asleep if number not in numbers]
-        self._library.pause(aside, 0)  # they may not have gone yet
+        self._library.pause(aside)  # they may not have gone yet
         if not self.lease.info().state:
             try:
                 self._offer(awake + numbers)
@@ -182,7 +167,7 @@ class Turns:
         try:
             try:
                 self._set_contents({number: Contents.HOST for number in awake
-                                    if tag_info(self._context, number).contents == Contents.DROP}, undo)
+                                    if self._context.tag_info(number).contents == Contents.DROP}, undo)
                 self._offer(awake + numbers)
                 self.lease.release()
                 self.lease.request(timeout=self._timeout)
@@ -193,7 +178,7 @@ class Turns:
                     self._offer(awake)
                     if not self.lease.info().state:
                         self.lease.request(timeout=self._timeout)
-                    self._library.pause(numbers, 0)  # an interrupt came when they were awake
+                    self._library.pause(numbers)  # an interrupt came when they were awake
                 except BaseException:
                     # Others have it now, or Ctrl-C came again: what was awake sleeps too, with its contents.
                     if not self.lease.info().state:
@@ -214,9 +199,9 @@ class Turns:
                 return False
             managed = self._managed()
             others = [] if name else [number for number in self._others(managed)
-                                      if self._library.tag_info(number).active_bytes]
+                                      if self._context.tag_info(number).active_bytes]
             try:
-                self._library.pause(others, 0)
+                self._library.pause(others)
                 self._to_sleep(dict.fromkeys(self._find(name) if name else managed))
             except BaseException:
                 self._library.resume(others)
@@ -237,15 +222,15 @@ class Turns:
         with self._lock:
             managed = self._managed()
             outside = [number for number in kept
-                       if number not in managed and self._library.tag_info(number).active_bytes]
-            self._library.pause(outside, preload.PAUSE_KEEP_HOST)
+                       if number not in managed and self._context.tag_info(number).active_bytes]
+            self._library.pause(outside, Contents.HOST)
             try:
                 contents = dict.fromkeys((number for number in kept if number in managed), Contents.HOST)
                 contents.update(dict.fromkeys((number for number in dropped if number in managed), Contents.DROP))
                 woken = [number for number in contents if number not in self._asleep]
                 self._to_sleep(contents)
                 try:
-                    self._library.pause([number for number in dropped if number not in managed], preload.PAUSE_DROP)
+                    self._library.pause([number for number in dropped if number not in managed], Contents.DROP)
                 except BaseException:
                     self._wake(woken)
                     raise

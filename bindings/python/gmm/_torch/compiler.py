@@ -18,7 +18,7 @@ from gmm._core import compiled
 FOLDER = pathlib.Path(__file__).resolve().parent
 HEADERS = ("guarded.hpp", "native.h", "native_ledger.hpp", "native_pools.hpp")
 # The files, each with the headers beside it that it includes.
-SOURCES = {"extension": ("guarded.hpp",), "native_allocator": HEADERS}
+SOURCES = {"extension": ("guarded.hpp", "native.h"), "native_allocator": HEADERS}
 LIBRARIES = {"extension": ("c10",), "native_allocator": ("c10", "c10_cuda")}
 CXX20 = (2, 12)  # PyTorch's headers need -std=c++20 since this version
 

@@ -142,12 +142,6 @@ class Native:
             raise RuntimeError(self.cdll.gmm_torch_native_error().decode(errors="replace"))
 
 
-class _Functions(ctypes.Structure):
-    """gmm_torch_functions of extension.cpp."""
-
-    _fields_ = [(name, _pointer) for name in ("host_alloc", "host_free", "block", "dealloc", "message", "get_managed")]
-
-
 class Extension:
     """The compiled extension.cpp: the allocator of CPU tensors, and storages over memory that several devices share."""
 
@@ -155,10 +149,7 @@ class Extension:
         # _quick holds the GIL, so that no thread sees half a change. _slow releases it for calls of the driver.
         self._quick = _declare(_compiled("extension", ctypes.PyDLL), _EXTENSION_SIGNATURES)
         self._slow = _declare(ctypes.CDLL(self._quick._name), _EXTENSION_SIGNATURES)
-        # The message is that of the libgmm which the library is linked to.
-        self._functions = _Functions(
-            **{name: library.address("gmm_torch_" + name) for name, _ in _Functions._fields_ if name != "message"},
-            message=library.address("gmm_last_error_message"))
+        self._functions = library.cdll.gmm_torch_native_functions()
 
     def _check(self, result, what, error=RuntimeError):
         if result != 0:
@@ -167,7 +158,7 @@ class Extension:
 
     def take_cpu_tensors(self):
         """Replaces the allocator of CPU tensors: it allocates managed memory while the library says so."""
-        self._check(self._quick.gmm_torch_extension_start(ctypes.byref(self._functions)),
+        self._check(self._quick.gmm_torch_extension_start(self._functions),
                     "the allocator of CPU tensors")
 
     def assign(self, storage, nbytes, device, kind, stream):

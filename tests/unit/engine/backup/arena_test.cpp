@@ -43,23 +43,6 @@ TEST_F(ArenaTest, PlansSegmentsUpToTheLimit) {
   EXPECT_EQ(arena.bytes(), 0u);
 }
 
-TEST_F(ArenaTest, ARefusedSegmentIsNotReady) {
-  uint64_t first = 0, second = 0;
-  ASSERT_TRUE(arena.allocate(kSegment, 0, kNoLimit, &first));
-  ASSERT_TRUE(arena.allocate(kSegment, first + kSegment, kNoLimit, &second));
-  engine.backend->refuse(2, "pin");
-  EXPECT_EQ(arena.make_ready(Device{0}, first, 2 * kSegment).code(), GMM_ERROR_DRIVER);
-  EXPECT_TRUE(arena.is_ready(first, kSegment));
-  EXPECT_FALSE(arena.is_ready(second, kSegment));
-  arena.free(second, kSegment);
-  arena.cancel_planned();
-  EXPECT_EQ(arena.bytes(), kSegment);
-  // The next save tries again.
-  ASSERT_TRUE(arena.allocate(kSegment, 0, kNoLimit, &second));
-  ASSERT_TRUE(arena.make_ready(Device{0}, second, kSegment).ok()) << last_message();
-  EXPECT_EQ(arena.bytes(), 2 * kSegment);
-}
-
 TEST_F(ArenaTest, CancelLeavesAllocatedSegmentsPlanned) {
   uint64_t offset = 0, gone = 0;
   ASSERT_TRUE(arena.allocate(kSegment, 0, 2 * kSegment, &gone));
@@ -92,19 +75,6 @@ TEST_F(ArenaTest, TrimReturnsSegmentsThatHoldNothing) {
   arena.free(first, kMiB);
   EXPECT_EQ(arena.trim(), kSegment);
   EXPECT_EQ(arena.bytes(), 0u);
-}
-
-TEST_F(ArenaTest, AbandonedMemoryStays) {
-  uint64_t offset = 0;
-  ASSERT_TRUE(arena.allocate(kMiB, 0, kNoLimit, &offset));
-  ASSERT_TRUE(arena.make_ready(Device{0}, offset, kMiB).ok()) << last_message();
-  char *memory = arena.address(offset);
-  arena.free(offset, kMiB);
-  arena.abandon();
-  EXPECT_EQ(arena.trim(), 0u);
-  arena.clear();
-  EXPECT_EQ(unpins(), 0u);
-  std::memset(memory, 1, kMiB);  // as a late copy of the device would
 }
 
 }  // namespace

@@ -17,26 +17,6 @@ void count_warnings(void *, uint32_t, const char *message) {
   if (std::strstr(message, "Idle memory could not be given back") != nullptr) ++g_warnings;
 }
 
-// Opens what a stream waits for.
-class StreamGate {
- public:
-  StreamGate(Engine &engine, gmm_stream stream) {
-    EXPECT_TRUE(engine.backend
-                    ->stream_call(
-                        Device{0}, stream,
-                        [](void *flag) {
-                          while (!static_cast<std::atomic<bool> *>(flag)->load()) usleep(100);
-                        },
-                        &open_)
-                    .ok());
-  }
-  ~StreamGate() { open(); }
-  void open() { open_ = true; }
-
- private:
-  std::atomic<bool> open_{false};
-};
-
 class DecommitTest : public testing::TestWithParam<Kind> {
  protected:
   void SetUp() override {
@@ -47,21 +27,13 @@ class DecommitTest : public testing::TestWithParam<Kind> {
     decommit.stop();
     EXPECT_TRUE(heap->close(true).ok());
   }
-  void *alloc(uint64_t size, gmm_stream stream = GMM_STREAM_DEFAULT) {
-    void *block = nullptr;
-    EXPECT_TRUE(cached_alloc(*heap, size, 0, stream, &block).ok()) << last_message();
-    return block;
-  }
-  void release(void *block, gmm_stream stream = GMM_STREAM_DEFAULT) {
-    EXPECT_TRUE(cached_free(engine.core, block, stream).ok()) << last_message();
-  }
   // Blocks of the central heap, past the calling thread's cache.
-  CacheEntry take(uint64_t size, StreamKey key = kKey) {
+  CacheEntry take(uint64_t size) {
     CacheEntry taken;
-    EXPECT_TRUE(test::take(*heap, size, key, true, &taken).ok()) << last_message();
+    EXPECT_TRUE(test::take(*heap, size, kKey, true, &taken).ok()) << last_message();
     return taken;
   }
-  void put(const CacheEntry &entry, StreamKey key = kKey) { heap->put_back(&entry, 1, key); }
+  void put(const CacheEntry &entry) { heap->put_back(&entry, 1, kKey); }
   // Rounds at each quarter of the age, up to `until`.
   void rounds(uint64_t until) {
     for (; now <= until; now += kAge / 4) decommit.round(now, kAge);
@@ -85,7 +57,7 @@ class DecommitTest : public testing::TestWithParam<Kind> {
 INSTANTIATE_TEST_SUITE_P(Kinds, DecommitTest, testing::Values(Kind::kVmm, Kind::kDevice, Kind::kHost, Kind::kManaged),
                          [](const auto &info) { return std::to_string(static_cast<uint32_t>(info.param)); });
 
-TEST_P(DecommitTest, WhatIsFreeForTheAgeGoes) {
+TEST_P(DecommitTest, MemoryThatIsFreeForTheAgeGoes) {
   std::vector<CacheEntry> blocks;
   for (int i = 0; i < 20; ++i) blocks.push_back(take(5 * kMiB));
   rounds(3 * kAge);
@@ -118,19 +90,6 @@ TEST_P(DecommitTest, NeverMoreGoesThanWasFreeAllTheTime) {
   for (int j = 0; j < 16; ++j) blocks[static_cast<size_t>(j)] = take(4 * kMiB);
   EXPECT_EQ(driver_calls(), before);
   for (const CacheEntry &block : blocks) put(block);
-}
-
-TEST_P(DecommitTest, MemoryWhoseStreamIsNotDoneStaysAndNobodyWaits) {
-  const gmm_stream stream = engine.stream();
-  const CacheEntry block = take(64 * kMiB, StreamKey{stream});
-  StreamGate gate(engine, stream);
-  put(block, StreamKey{stream});
-  rounds(5 * kAge);  // would hang if it waited
-  EXPECT_GE(held(), 64 * kMiB);
-  gate.open();
-  ASSERT_TRUE(engine.backend->stream_synchronize(Device{0}, stream).ok());
-  rounds(now + kAge);
-  EXPECT_EQ(held(), 0u);
 }
 
 TEST_P(DecommitTest, ARefusalOfTheDriverLosesNothingAndIsLoggedOnce) {

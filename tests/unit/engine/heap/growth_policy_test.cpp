@@ -15,7 +15,7 @@ TEST(GrowthPolicyTest, NothingMovesInsideTheAllowance) {
   EXPECT_EQ(policy.to_move(0, 20 * kMiB, 20 * kMiB), 0u);
 }
 
-TEST(GrowthPolicyTest, WhatIsOverTheAllowanceMoves) {
+TEST(GrowthPolicyTest, MemoryOverTheAllowanceMoves) {
   GrowthPolicy policy;
   const uint64_t peak = 128 * kMiB, allowed = GrowthPolicy::least_allowance(peak);
   EXPECT_EQ(policy.to_move(allowed, 20 * kMiB, peak), 20 * kMiB);

@@ -33,7 +33,7 @@ TEST(LowWaterTest, TakesTheLeastOfTheAge) {
   EXPECT_EQ(low.note(700, dip + kAge + 250, kAge), 700u);
 }
 
-TEST(LowWaterTest, KnowsWhatCameAndWent) {
+TEST(LowWaterTest, CountsBytesThatCameAndWent) {
   LowWater low;
   uint64_t now = 0;
   for (; now <= 2 * kAge; now += 250) low.note(100, now, kAge);

@@ -24,7 +24,7 @@ inline constexpr uint64_t kMiB = uint64_t{1} << 20;
 inline constexpr gmm_stream kDefaultStream = GMM_STREAM_DEFAULT;
 inline constexpr StreamKey kKey{GMM_STREAM_DEFAULT, 0};
 
-// What a context has, as far as heaps need it.
+// The objects of a context that heaps need.
 class Engine {
  public:
   explicit Engine(uint64_t memory = uint64_t{4} << 30, const Log &log = Log(nullptr, nullptr), uint32_t devices = 1)
@@ -81,7 +81,7 @@ inline Status take(Heap &heap, uint64_t size, StreamKey key, bool may_grow, Cach
   return heap.take(request, out, &count);
 }
 
-// The same, handed out; put() takes it back.
+// A block that is handed out; put() takes it back.
 inline CacheEntry taken(Heap &heap, uint64_t size, StreamKey key = kKey) {
   CacheEntry entry;
   EXPECT_TRUE(take(heap, size, key, true, &entry).ok()) << last_message();
@@ -92,16 +92,8 @@ inline CacheEntry taken(Heap &heap, uint64_t size, StreamKey key = kKey) {
 
 inline void put(Heap &heap, const CacheEntry &entry, StreamKey key = kKey) {
   entry.slot->store(0);
-  heap.caches.count_free(0);
+  heap.caches().count_free(0);
   heap.put_back(&entry, 1, key);
-}
-
-inline Status take_dedicated(Heap &heap, uint64_t size, CacheEntry *out) {
-  BlockRequest request;
-  request.size = size;
-  request.dedicated = true;
-  uint32_t count = 0;
-  return heap.take(request, out, &count);
 }
 
 // Spans tile every region, free runs lie on memory, and the quota holds what extents have.
@@ -110,7 +102,8 @@ inline void check_heap(Core &core, Heap &heap, uint64_t of_captures = 0) {
   LockGuard guard(heap.mutex);
   constexpr uint64_t kSearched = uint64_t{256} << 20;  // not every granule of a region's unused addresses
   uint64_t held = 0;
-  for (Region *region = heap.regions().front(); region != nullptr; region = heap.regions().next(region)) {
+  heap.for_each_region([&](Region &each) {
+    Region *const region = &each;
     const uintptr_t end = region->base + region->size;
     uint64_t live = 0;
     bool last_was_unbacked = false;
@@ -155,7 +148,7 @@ inline void check_heap(Core &core, Heap &heap, uint64_t of_captures = 0) {
       if (extent->mapped || extent->handle.value != 0) held += extent->size;
       ASSERT_EQ(extent->region.load(), region);
     }
-  }
+  });
   ASSERT_EQ(heap.own_quota().held(), held + of_captures);
 }
 inline void check_heap(Engine &engine, Heap &heap) { check_heap(engine.core, heap); }

@@ -8,7 +8,7 @@ namespace {
 
 gmm_stream stream_at(uint64_t number) { return reinterpret_cast<gmm_stream>(0x6310000243c0 + number * 0x190); }
 
-// What was freed on them may not have been looked at yet.
+// Memory that was freed on them may not have been looked at yet.
 TEST(EndedStreamsTest, TheNewestAreKnownHoweverManyEnd) {
   constexpr uint64_t kStreams = 5000, kNewest = 20;
   EndedStreams ended;

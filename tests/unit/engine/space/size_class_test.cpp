@@ -29,17 +29,6 @@ TEST(SizeClass, CountsAndClassesAgreeUpToTheLargest) {
   }
 }
 
-TEST(SizeClass, SmallClassesAreDenseAndGrow) {
-  uint32_t last = 0;
-  for (uint64_t size = 1; size <= kMaxSmall; ++size) {
-    const uint32_t index = small_class(size);
-    ASSERT_LT(index, kSmallClasses);
-    ASSERT_TRUE(index == last || index == last + 1) << size;
-    last = index;
-  }
-  EXPECT_EQ(last, kSmallClasses - 1);
-}
-
 TEST(SizeClass, SlabsHoldTheirBlocksAndWasteAtMostASixteenth) {
   for (uint32_t index = 0; index < kSmallClasses; ++index) {
     const uint64_t bytes = slab_granules(index) * kGranule;

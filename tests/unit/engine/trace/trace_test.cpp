@@ -256,7 +256,7 @@ TEST_F(TraceTest, EventsThatCannotBeWrittenAreCounted) {
   release(alloc(1000));  // the limit is for memory files too: what the heap needs, it takes now
   struct rlimit before = {};
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
-  constexpr uint64_t kEvents = 4000;  // in three blocks
+  constexpr uint64_t kEvents = 12000;  // in three blocks
   for (uint64_t blocks = 0; blocks <= 5; ++blocks) {
     SCOPED_TRACE(blocks);
     const struct rlimit limit = {blocks * TRACE_BLOCK_BYTES + 100, before.rlim_max};

@@ -15,7 +15,7 @@ import java.util.function.LongConsumer;
  * <p>Every method may be called from any thread. A failure is a {@link GmmException} and changes nothing. Use after
  * close is an IllegalStateException.
  */
-public final class Context implements AutoCloseable {
+public final class Context extends ContextCalls {
     /** The host's memory, where a method takes a location. */
     public static final int HOST_LOCATION = -1;
     /** The value that removes a limit. */
@@ -27,15 +27,13 @@ public final class Context implements AutoCloseable {
     /** Bytes of an IPC handle. */
     public static final int IPC_HANDLE_SIZE = 256;
 
-    private final Handle handle;
     private final Callbacks callbacks;
     private final long callbacksAddress;
 
     private Context(Handle handle, Callbacks callbacks, long callbacksAddress) {
-        this.handle = handle;
+        super(handle);
         this.callbacks = callbacks;
         this.callbacksAddress = callbacksAddress;
-        handle.guard(this);
     }
 
     /**
@@ -85,20 +83,6 @@ public final class Context implements AutoCloseable {
             + NativeConstants.GMM_VERSION_PATCH;
     }
 
-    /** The backend and the devices that the context opened. */
-    public ContextInfo info() {
-        byte[] info = ContextInfo.bytesForC();
-        run(context -> Native.gmm_context_query(context, info));
-        return new ContextInfo(info);
-    }
-
-    /** Describes a device. */
-    public DeviceInfo device(int device) {
-        byte[] info = DeviceInfo.bytesForC();
-        run(context -> Native.gmm_device_query(context, device, info));
-        return new DeviceInfo(info);
-    }
-
     /** Allocates `size` bytes of DEVICE memory on device 0, under the current tag, on the default stream. */
     public GmmBuffer alloc(long size) {
         return alloc(size, new AllocOptions());
@@ -122,9 +106,7 @@ public final class Context implements AutoCloseable {
     public long allocate(long size, AllocOptions options) {
         Text.checkSize("the size", size);
         long[] out = new long[1];
-        on(options.stream, (context, stream) -> {
-            allocate(context, size, options, stream, out);
-        });
+        run(context -> options.stream.run(stream -> allocate(context, size, options, stream, out)));
         return out[0];
     }
 
@@ -149,27 +131,6 @@ public final class Context implements AutoCloseable {
         }
     }
 
-    /**
-     * Names the block around this address, for snapshots and the report of leaks; null takes the name away. The name
-     * has 1 to 63 bytes in UTF-8 and goes with the block.
-     */
-    public void name(long address, String name) {
-        run(context -> Native.gmm_name(context, address, name));
-    }
-
-    /**
-     * Frees memory of allocate(), in the order of the stream. An address of 0 does nothing. A GmmBuffer frees itself,
-     * so its address must not come here.
-     */
-    public void free(long address, Stream stream) {
-        on(stream, (context, native_) -> Native.gmm_free(context, address, native_));
-    }
-
-    /** Describes any address: the start of a block, inside one, or foreign. */
-    public PointerInfo query(long address) {
-        return handle.get(context -> query(context, address));
-    }
-
     static PointerInfo query(long context, long address) {
         byte[] info = PointerInfo.bytesForC();
         Native.gmm_query(context, address, info);
@@ -178,12 +139,12 @@ public final class Context implements AutoCloseable {
 
     /** Makes a heap, whose blocks share no extent with those of others. */
     public Heap heap(HeapOptions options) {
-        return Heap.create(handle, options);
+        return new Heap(handle, options);
     }
 
     /** Makes a stream on a device. */
     public Stream stream(int device) {
-        return Stream.create(handle, device);
+        return new Stream(handle, device);
     }
 
     /** Makes an event on a device. */
@@ -196,38 +157,11 @@ public final class Context implements AutoCloseable {
         return Event.create(handle, device, true);
     }
 
-    /** Blocks until everything queued on the stream so far is done. */
-    public void synchronize(Stream stream) {
-        on(stream, Native::gmm_stream_synchronize);
-    }
-
-    /** Tells gmm that the program is about to destroy a stream that gmm did not make. */
-    public void forget(Stream stream) {
-        on(stream, Native::gmm_stream_forget);
-    }
-
     /**
      * The address of a direct ByteBuffer's bytes from its position on. It is good while the ByteBuffer is reachable.
      */
     public static long addressOf(ByteBuffer memory) {
         return Pin.addressOf(memory);
-    }
-
-    /** Queues a copy between any two addresses. Ordinary host memory must stay until the stream has done the copy. */
-    public void copy(long destination, long source, long size, Stream stream) {
-        Text.checkSize("the size", size);
-        on(stream, (context, native_) -> Native.gmm_copy(context, destination, source, size, native_));
-    }
-
-    /** Queues a fill with one byte value. */
-    public void fill(long destination, int value, long size, Stream stream) {
-        Text.checkSize("the size", size);
-        on(stream, (context, native_) -> Native.gmm_fill(context, destination, value, size, native_));
-    }
-
-    /** Records that the stream uses the block at this address too. */
-    public void recordUse(long address, Stream stream) {
-        on(stream, (context, native_) -> Native.gmm_record_use(context, address, native_));
     }
 
     /**
@@ -244,23 +178,9 @@ public final class Context implements AutoCloseable {
         return Pin.create(handle, address, size, device, readOnly, null);
     }
 
-    /** Gives a hint about a range of managed memory. A size of 0 means to the end of the block. */
-    public void advise(long address, long size, Advice advice, int location) {
-        Text.checkSize("the size", size);
-        run(context -> Native.gmm_advise(context, address, size, advice.value(), location));
-    }
-
-    /** Queues the migration of a range of managed memory. */
-    public void prefetch(long address, long size, int location, Stream stream) {
-        Text.checkSize("the size", size);
-        on(stream, (context, native_) -> Native.gmm_prefetch(context, address, size, location, native_));
-    }
-
     /** Makes a tag whose contents are dropped by a pause, or finds the tag of that name. */
     public Tag tag(String name) {
-        int[] out = new int[1];
-        run(context -> Native.gmm_tag_create(context, name, null, out));
-        return new Tag(this, out[0]);
+        return tag(name, null);
     }
 
     /** Makes a tag, or finds it; contents and priority must then agree with it. Higher priorities resume first. */
@@ -268,17 +188,10 @@ public final class Context implements AutoCloseable {
         return tag(name, new TagOptions().contents(contents).priority(priority));
     }
 
-    /** Makes a tag, or finds it; the options must then agree with it. */
+    /** Makes a tag, or finds it; the options must then agree with it, unless they are null. */
     public Tag tag(String name, TagOptions options) {
         int[] out = new int[1];
-        run(context -> Native.gmm_tag_create(context, name, options.encode(), out));
-        return new Tag(this, out[0]);
-    }
-
-    /** The tag of that name. Fails with INVALID_TAG when there is none. */
-    public Tag findTag(String name) {
-        int[] out = new int[1];
-        run(context -> Native.gmm_tag_find(context, name, out));
+        run(context -> Native.gmm_tag_create(context, name, options == null ? null : options.encode(), out));
         return new Tag(this, out[0]);
     }
 
@@ -306,33 +219,6 @@ public final class Context implements AutoCloseable {
     /** The tag of memory that nobody tagged. */
     public Tag defaultTag() {
         return new Tag(this, 1);
-    }
-
-    /** Sets the current tag of every thread that has pushed none. */
-    public void setProcessDefaultTag(Tag tag) {
-        run(context -> Native.gmm_tag_set_default(context, tag.number()));
-    }
-
-    void updateTag(int tag, TagOptions options) {
-        run(context -> Native.gmm_tag_configure(context, tag, options.encode()));
-    }
-
-    void destroyTag(int tag) {
-        run(context -> Native.gmm_tag_destroy(context, tag));
-    }
-
-    void pushTag(int tag) {
-        run(context -> Native.gmm_tag_push(context, tag));
-    }
-
-    void popTag() {
-        run(Native::gmm_tag_pop);
-    }
-
-    PauseInfo pauseInfo(int tag) {
-        byte[] info = PauseInfo.bytesForC();
-        run(context -> Native.gmm_tag_query(context, tag, info));
-        return new PauseInfo(info);
     }
 
     /**
@@ -400,17 +286,6 @@ public final class Context implements AutoCloseable {
         return Ticket.start(handle, false, options, tags);
     }
 
-    /**
-     * Resumes what lies in the range, and what shares pages of the driver with it. Returns the bytes taken from the
-     * driver.
-     */
-    public long resumeRange(long address, long size) {
-        Text.checkSize("the size", size);
-        long[] out = new long[1];
-        run(context -> Native.gmm_resume_range(context, address, size, out));
-        return out[0];
-    }
-
     private long pauseOrResume(boolean pause, PauseOptions options, Tag... tags) {
         long[] out = new long[1];
         ProgressCall call = ProgressCall.of(options.progress);
@@ -435,27 +310,6 @@ public final class Context implements AutoCloseable {
         return out[0];
     }
 
-    /** Configures where later pauses keep contents; null restores the defaults. */
-    public void setBackup(BackupOptions options) {
-        run(context -> Native.gmm_backup_configure(context, options == null ? null : options.encode()));
-    }
-
-    /**
-     * Page-locks memory for so many bytes of a device's contents in advance. The first pause is then as fast as later
-     * ones.
-     */
-    public void prepareBackup(int device, long bytes) {
-        Text.checkSize("the size", bytes);
-        run(context -> Native.gmm_backup_reserve(context, device, bytes));
-    }
-
-    /** The bytes of kept contents in each place. */
-    public BackupInfo backupInfo() {
-        byte[] info = BackupInfo.bytesForC();
-        run(context -> Native.gmm_backup_query(context, info));
-        return new BackupInfo(info);
-    }
-
     /**
      * Discards the kept contents of the tags' paused memory: after a resume the bytes are undefined. Without tags it
      * covers every tag. Returns the number of bytes discarded.
@@ -466,13 +320,6 @@ public final class Context implements AutoCloseable {
         return out[0];
     }
 
-    /** A handle of the block that the address lies in: bytes to send to another process of the same user. */
-    public byte[] exportHandle(long address) {
-        byte[] out = new byte[IPC_HANDLE_SIZE];
-        run(context -> Native.gmm_ipc_export(context, address, out));
-        return out;
-    }
-
     /** Maps another process's memory for device 0. */
     public GmmBuffer importMemory(byte[] ipcHandle) {
         return importMemory(ipcHandle, 0, 0);
@@ -480,7 +327,9 @@ public final class Context implements AutoCloseable {
 
     /** Maps another process's memory. A timeout of 0 means 5,000 ms. */
     public GmmBuffer importMemory(byte[] ipcHandle, int device, int timeoutMillis) {
-        return GmmBuffer.imported(handle, ipcHandle, device, timeoutMillis);
+        byte[] desc = new IpcImportOptions().device(device).timeoutMillis(timeoutMillis).encode();
+        return GmmBuffer.imported(handle,
+            (context, user, out) -> Native.gmm_ipc_import(context, ipcHandle, desc, out));
     }
 
     /**
@@ -488,41 +337,16 @@ public final class Context implements AutoCloseable {
      * 5,000 ms.
      */
     public Event importEvent(byte[] ipcHandle, int device, int timeoutMillis) {
-        return Event.imported(handle, ipcHandle, device, timeoutMillis);
+        byte[] desc = new IpcImportOptions().device(device).timeoutMillis(timeoutMillis).encode();
+        return new Event(handle, (context, user, out) -> Native.gmm_event_import(context, ipcHandle, desc, out));
     }
 
     /**
      * Maps the allocation of `size` bytes behind a descriptor of another library. The descriptor stays the caller's.
      */
     public GmmBuffer importFd(int fd, FdType type, long size, int device) {
-        return GmmBuffer.imported(handle, fd, type, size, device);
-    }
-
-    /**
-     * Configures the socket's directory and the users who may share beside this one. The call comes before the first
-     * export or import.
-     */
-    public void configureIpc(IpcOptions options) {
-        run(context -> Native.gmm_ipc_configure(context, options.encode()));
-    }
-
-    /**
-     * Limits how many bytes a device, a tag, or a tag on a device may hold from the driver. A null scope is the whole
-     * context. {@link #NO_LIMIT} takes the limit away.
-     */
-    public void setLimit(Scope scope, long bytes) {
-        if (bytes != NO_LIMIT) {
-            Text.checkSize("the limit", bytes);
-        }
-        run(context -> Native.gmm_limit_set(context, encode(scope), bytes));
-    }
-
-    /**
-     * Sets after how many milliseconds idle free memory goes back to the driver: 1 or more, {@link #DECOMMIT_NEVER} or
-     * {@link #DECOMMIT_DEFAULT}. {@link #info()} returns the value in force.
-     */
-    public void setDecommitAfterMillis(long milliseconds) {
-        run(context -> Native.gmm_context_set_decommit(context, milliseconds));
+        byte[] desc = new IpcFdOptions().type(type).size(size).device(device).encode();
+        return GmmBuffer.imported(handle, (context, user, out) -> Native.gmm_ipc_import_fd(context, fd, desc, out));
     }
 
     /**
@@ -564,18 +388,6 @@ public final class Context implements AutoCloseable {
         run(context -> Native.gmm_context_set_oom_handler(context, handler == null ? 0 : callbacksAddress));
     }
 
-    /** Adds up all counters. */
-    public Statistics statistics() {
-        return statistics(null);
-    }
-
-    /** Adds up the counters of a scope. */
-    public Statistics statistics(Scope scope) {
-        byte[] info = Statistics.bytesForC();
-        run(context -> Native.gmm_stats_query(context, encode(scope), info));
-        return new Statistics(info);
-    }
-
     /** Writes a JSON object that describes every heap, extent and live block. */
     public void snapshot(SnapshotWriter writer) {
         withSnapshot(null, snapshot -> Native.gmm_snapshot_write(snapshot, writer));
@@ -615,67 +427,13 @@ public final class Context implements AutoCloseable {
     private void withSnapshot(Scope scope, LongConsumer operation) {
         run(context -> {
             long[] snapshot = new long[1];
-            Native.gmm_snapshot_create(context, encode(scope), snapshot);
+            Native.gmm_snapshot_create(context, scope == null ? null : scope.encode(), snapshot);
             try {
                 operation.accept(snapshot[0]);
             } finally {
                 Native.gmm_snapshot_destroy(snapshot[0]);
             }
         });
-    }
-
-    private static byte[] encode(Scope scope) {
-        return scope == null ? null : scope.encode();
-    }
-
-    /**
-     * Starts to record every alloc and free into a file, which {@code gmm replay} runs and {@code gmm trace} prints.
-     */
-    public void traceBegin(String path) {
-        run(context -> Native.gmm_trace_begin(context, path));
-    }
-
-    /** Ends the trace. */
-    public void traceEnd() {
-        run(Native::gmm_trace_end);
-    }
-
-    /** Gives free memory back to the driver. Returns the bytes that went back. */
-    public long trim() {
-        return trim(null);
-    }
-
-    /** Gives free memory of a scope back to the driver. Returns the bytes that went back. */
-    public long trim(Scope scope) {
-        long[] out = new long[1];
-        run(context -> Native.gmm_trim(context, encode(scope), out));
-        return out[0];
-    }
-
-    /**
-     * Moves the free VMM memory of a scope side by side, and returns what no reserve keeps to the driver. No address
-     * of a live block changes, and the blocks may be used meanwhile.
-     *
-     * @param scope null means everything
-     * @param maxBytes bytes that the call may move and return, together; 0 means no bound
-     * @param maxMicroseconds after which the call begins nothing more; 0 means no bound
-     */
-    public CompactInfo compact(Scope scope, long maxBytes, long maxMicroseconds) {
-        return compact(scope, maxBytes, maxMicroseconds, false);
-    }
-
-    /**
-     * As {@link #compact(Scope, long, long)}.
-     *
-     * @param live moves live blocks to other pages, too, and waits for the devices. Nobody may use blocks of the scope
-     *     or allocate there meanwhile
-     */
-    public CompactInfo compact(Scope scope, long maxBytes, long maxMicroseconds, boolean live) {
-        CompactOptions options = new CompactOptions().maxBytes(maxBytes).maxMicros(maxMicroseconds);
-        byte[] desc = (live ? options.live() : options).encode();
-        byte[] info = CompactInfo.bytesForC();
-        run(context -> Native.gmm_compact(context, encode(scope), desc, info));
-        return new CompactInfo(info);
     }
 
     /**
@@ -718,11 +476,6 @@ public final class Context implements AutoCloseable {
         return handle.address();
     }
 
-    /** Whether close() was called. */
-    public boolean isClosed() {
-        return handle.isClosed();
-    }
-
     /**
      * Closes the context, which takes no more calls. The backend ends, and all memory goes back, with the last object
      * made from it. Inside the handler of a watcher it is BUSY, and the context stays open. Closing twice does nothing.
@@ -730,32 +483,14 @@ public final class Context implements AutoCloseable {
     @Override
     public void close() {
         WatchCall.checkOutside("Context.close()", false);
-        handle.close();
+        super.close();
     }
 
-    private interface StreamOperation {
-        void run(long context, long stream);
-    }
-
-    private void run(LongConsumer operation) {
-        handle.run(operation);
-    }
-
-    private void on(Stream stream, StreamOperation operation) {
-        handle.run(context -> stream.run(native_ -> operation.run(context, native_)));
-    }
-
-    /** The backend and what the context holds. */
     @Override
-    public String toString() {
-        try {
-            ContextInfo info = info();
-            Statistics now = statistics();
-            return "Context[" + info.backendName() + ", " + info.deviceCount() + " devices, " + now.liveBlocks()
-                + " blocks of " + Text.size(now.liveBytes()) + " live, " + Text.size(now.reservedBytes())
-                + " reserved]";
-        } catch (RuntimeException closed) {
-            return "Context[closed]";
-        }
+    String describe() {
+        ContextInfo info = info();
+        Statistics now = statistics();
+        return info.backendName() + ", " + info.deviceCount() + " devices, " + now.liveBlocks() + " blocks of "
+            + Text.size(now.liveBytes()) + " live, " + Text.size(now.reservedBytes()) + " reserved";
     }
 }

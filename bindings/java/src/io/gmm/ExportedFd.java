@@ -52,7 +52,7 @@ public final class ExportedFd implements AutoCloseable {
     }
 
     @Override
-    public String toString() {
-        return Text.describe(this);
+    public synchronized String toString() {
+        return "ExportedFd[" + fd + ", offset " + offset + ", " + Text.size(size) + "]";
     }
 }

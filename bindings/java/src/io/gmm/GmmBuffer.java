@@ -16,118 +16,69 @@ import java.util.concurrent.TimeUnit;
  * crashes the virtual machine. The segments of {@link #as} end with {@link #close}, which makes a later touch an
  * IllegalStateException.
  */
-public final class GmmBuffer implements AutoCloseable {
+public final class GmmBuffer extends BufferCalls {
     /** A call that allocates on a stream and writes the address into out[0]. */
     interface Allocation {
         void allocate(long stream, long[] out);
     }
 
-    private final Handle handle;
-    private final Handle context;
     private final FreeOn freeOn;
-    private final int generation;
-    private final long size;
     private final Kind kind;
     private WeakReference<ByteBuffer> view;
     private Segments segments;
 
+    /** freeOn: null for an import. */
     private GmmBuffer(Handle handle, Handle context, FreeOn freeOn, long size, Kind kind) {
-        this.handle = handle;
-        this.context = context;
+        super(handle, context, size, freeOn == null);
         this.freeOn = freeOn;
-        this.generation = context.generation();
-        this.size = size;
         this.kind = kind;
-        handle.guard(this);
     }
 
     /** `heap` may be null. The buffer holds a reference to each of the three until it is freed. */
     static GmmBuffer allocated(Handle context, Handle heap, Stream stream, long size, Kind kind,
         Allocation allocation) {
         Text.checkSize("the size", size);
-        Handle parent = heap != null ? heap : context;
-        parent.acquire();
-        long on;
-        try {
-            on = stream.acquire();
-        } catch (RuntimeException error) {
-            parent.release();
-            throw error;
-        }
+        FreeOn freeOn = new FreeOn(stream);
+        int born = context.generation();
         boolean made = false;
         try {
-            long[] out = new long[1];
-            allocation.allocate(on, out);
-            made = true;
-            FreeOn freeOn = new FreeOn(stream, on);
-            long native_ = context.address();
-            int born = context.generation();
-            return new GmmBuffer(new Handle("buffer", out[0], address -> {
-                try {
-                    // A reset has freed the block already, and its address may be another's by now.
-                    if (context.generation() == born) {
-                        Native.gmm_free(native_, address, freeOn.stream());
+            Handle handle = Handle.child("buffer", heap != null ? heap : context, null,
+                (parent, user, out) -> allocation.allocate(freeOn.stream(), out), address -> {
+                    try {
+                        // A reset has freed the block already, and its address may be another's by now.
+                        if (context.generation() == born) {
+                            Native.gmm_free(context.address(), address, freeOn.stream());
+                        }
+                    } finally {
+                        freeOn.release();
                     }
-                } finally {
-                    freeOn.release();
-                    parent.release();
-                }
-            }), context, freeOn, size, kind);
+                });
+            made = true;
+            return new GmmBuffer(handle, context, freeOn, size, kind);
         } finally {
             if (!made) {
-                stream.release();
-                parent.release();
+                freeOn.release();
             }
         }
     }
 
-    /** A call that maps memory and writes the address into out[0]. */
-    private interface Import {
-        void map(long context, long[] out);
-    }
-
-    static GmmBuffer imported(Handle context, byte[] ipcHandle, int device, int timeoutMillis) {
-        byte[] desc = new IpcImportOptions().device(device).timeoutMillis(timeoutMillis).encode();
-        return imported(context, (native_, out) -> Native.gmm_ipc_import(native_, ipcHandle, desc, out));
-    }
-
-    static GmmBuffer imported(Handle context, int fd, FdType type, long size, int device) {
-        byte[] desc = new IpcFdOptions().type(type).size(size).device(device).encode();
-        return imported(context, (native_, out) -> Native.gmm_ipc_import_fd(native_, fd, desc, out));
-    }
-
-    private static GmmBuffer imported(Handle context, Import how) {
-        long native_ = context.acquire();
-        boolean made = false;
+    static GmmBuffer imported(Handle context, Handle.Maker maker) {
+        Handle handle = Handle.child("buffer", context, null, maker,
+            address -> Native.gmm_ipc_close(context.address(), address));
         try {
-            long[] out = new long[1];
-            how.map(native_, out);
-            made = true;
-            Handle handle = new Handle("buffer", out[0], address -> {
-                try {
-                    Native.gmm_ipc_close(native_, address);
-                } finally {
-                    context.release();
-                }
-            });
-            PointerInfo info;
-            try {
-                info = Context.query(native_, out[0]);
-            } catch (RuntimeException error) {
-                handle.close();
-                throw error;
-            }
-            return new GmmBuffer(handle, context, null, info.base() + info.size() - out[0], info.kind());
-        } finally {
-            if (!made) {
-                context.release();
-            }
+            PointerInfo info = handle.get(address -> Context.query(context.address(), address));
+            return new GmmBuffer(handle, context, null, info.base() + info.size() - handle.address(), info.kind());
+        } catch (RuntimeException error) {
+            handle.close();
+            throw error;
         }
     }
 
     /** The address in the C interface. */
     public long address() {
-        return get(address -> address);
+        long address = acquire();
+        handle.release();
+        return address;
     }
 
     /** The requested size in bytes. */
@@ -138,11 +89,6 @@ public final class GmmBuffer implements AutoCloseable {
     /** The kind of memory. */
     public Kind kind() {
         return kind;
-    }
-
-    /** Whether close() was called. */
-    public boolean isClosed() {
-        return handle.isClosed();
     }
 
     /**
@@ -271,83 +217,17 @@ public final class GmmBuffer implements AutoCloseable {
         }
     }
 
-    /** Queues a copy of `size` bytes from another buffer. Both must stay open until the stream has done the copy. */
+    /** Queues a copy of `length` bytes from another buffer. Both must stay open until the stream has done the copy. */
     public void copyFrom(long offset, GmmBuffer source, long sourceOffset, long length, Stream stream) {
         check(offset, length);
         source.check(sourceOffset, length);
-        source.with(stream, (native_, from, on) -> get(
-            to -> Native.gmm_copy(context.address(), to + offset, from + sourceOffset, length, on)));
-    }
-
-    /** Queues a fill with one byte value. */
-    public void fill(long offset, long length, int value, Stream stream) {
-        check(offset, length);
-        with(stream, (native_, address, on) -> Native.gmm_fill(native_, address + offset, value, length, on));
+        source.run((context, from) -> run((own, to) -> stream.run(
+            on -> Native.gmm_copy(own, to + offset, from + sourceOffset, length, on))));
     }
 
     /** Queues a fill of the whole buffer with one byte value, in the order of the stream on which it was allocated. */
     public void fill(int value) {
-        get(address -> Native.gmm_fill(context.address(), address, value, size, ownStream()));
-    }
-
-    /**
-     * Records that the stream uses the buffer too. After the free, its memory is not reused before the stream has done
-     * the work that it had queued by then.
-     */
-    public void recordUse(Stream stream) {
-        with(stream, (native_, address, on) -> Native.gmm_record_use(native_, address, on));
-    }
-
-    /** Names the buffer, for snapshots and the report of leaks; null takes the name away. */
-    public void setName(String name) {
-        with(Stream.DEFAULT, (native_, address, on) -> Native.gmm_name(native_, address, name));
-    }
-
-    /** What the library knows about the address. */
-    public PointerInfo query() {
-        return get(address -> Context.query(context.address(), address));
-    }
-
-    /**
-     * Gives a hint about the whole buffer, which must be MANAGED. The location is a device or {@link
-     * Context#HOST_LOCATION}.
-     */
-    public void advise(Advice advice, int location) {
-        with(Stream.DEFAULT,
-            (native_, address, on) -> Native.gmm_advise(native_, address, 0, advice.value(), location));
-    }
-
-    /** Queues the migration of the whole buffer, which must be MANAGED. */
-    public void prefetch(int location, Stream stream) {
-        with(stream, (native_, address, on) -> Native.gmm_prefetch(native_, address, 0, location, on));
-    }
-
-    /** Moves the buffer; its address stays. A move to the host waits for it. */
-    public void move(int location) {
-        move(location, Stream.DEFAULT, false);
-    }
-
-    /** Moves the buffer, MANAGED or VMM, in the order of the stream; its address stays. */
-    public void move(int location, Stream stream, boolean nonBlocking) {
-        MoveOptions options = new MoveOptions().stream(stream);
-        with(stream, (native_, address, on) -> Native.gmm_move(native_, address, location,
-            (nonBlocking ? options.nonBlocking() : options).encode()));
-    }
-
-    /**
-     * Resumes the buffer, and what shares pages of the driver with it. The rest of its tag stays paused. Returns the
-     * bytes taken from the driver.
-     */
-    public long resume() {
-        return resume(0, size);
-    }
-
-    /** Resumes a part of the buffer, and what shares pages of the driver with it. */
-    public long resume(long offset, long length) {
-        check(offset, length);
-        long[] out = new long[1];
-        with(Stream.DEFAULT, (native_, address, on) -> Native.gmm_resume_range(native_, address + offset, length, out));
-        return out[0];
+        run((context, self) -> Native.gmm_fill(context, self, value, size, ownStream()));
     }
 
     /**
@@ -360,24 +240,11 @@ public final class GmmBuffer implements AutoCloseable {
     /** Does the same as waitReady(), for a part of the buffer. */
     public boolean waitReady(long offset, long length, long timeout, TimeUnit unit) throws InterruptedException {
         check(offset, length);
-        long start = System.nanoTime();
-        long nanos = unit.toNanos(timeout);
         long address = acquire();
         try {
-            for (;;) {
-                if (Thread.interrupted()) {
-                    throw new InterruptedException();
-                }
-                long left = nanos - (System.nanoTime() - start);
-                long slice = left <= 0 ? 0 : Math.min(50, left / 1000000 + 1);
-                if (Native.gmm_resume_wait(context.address(), address + offset, length, slice)
-                    != Result.NOT_READY.value()) {
-                    return true;
-                }
-                if (left <= 0) {
-                    return false;
-                }
-            }
+            return Slices.await(timeout, unit, millis ->
+                Native.gmm_resume_wait(context.address(), address + offset, length, millis)
+                    != Result.NOT_READY.value());
         } finally {
             handle.release();
         }
@@ -390,8 +257,7 @@ public final class GmmBuffer implements AutoCloseable {
     public byte[] backup(long offset, int length) {
         check(offset, length);
         ByteBuffer through = ByteBuffer.allocateDirect(length);
-        with(Stream.DEFAULT, (native_, address, on) -> Native.gmm_backup_read(native_, address + offset, length,
-            Pin.addressOf(through)));
+        run((context, self) -> Native.gmm_backup_read(context, self + offset, length, Pin.addressOf(through)));
         byte[] result = new byte[length];
         through.get(result);
         return result;
@@ -405,18 +271,8 @@ public final class GmmBuffer implements AutoCloseable {
     public ByteBuffer backupView(long offset, int length) {
         check(offset, length);
         long[] out = new long[1];
-        with(Stream.DEFAULT, (native_, address, on) -> Native.gmm_backup_map(native_, address + offset, length, out));
+        run((context, self) -> Native.gmm_backup_map(context, self + offset, length, out));
         return viewOf(out[0], length).asReadOnlyBuffer().order(ByteOrder.nativeOrder());
-    }
-
-    /**
-     * A handle: bytes to send to another process of the same user, for {@link Context#importMemory}. The buffer must
-     * stay open until it is imported.
-     */
-    public byte[] exportHandle() {
-        byte[] out = new byte[Context.IPC_HANDLE_SIZE];
-        with(Stream.DEFAULT, (native_, address, on) -> Native.gmm_ipc_export(native_, address, out));
-        return out;
     }
 
     /** Opens a file descriptor of the driver's allocation that the buffer lies in. */
@@ -429,17 +285,9 @@ public final class GmmBuffer implements AutoCloseable {
      */
     public ExportedFd exportFd(FdType type) {
         byte[] bytes = IpcFdInfo.bytesForC();
-        with(Stream.DEFAULT,
-            (native_, address, on) -> Native.gmm_ipc_export_fd(native_, address, type.value(), bytes));
+        run((context, self) -> Native.gmm_ipc_export_fd(context, self, type.value(), bytes));
         IpcFdInfo info = new IpcFdInfo(bytes);
         return new ExportedFd(info.fd(), info.offset(), info.size());
-    }
-
-    /** The driver's own handle of DEVICE memory. The buffer must stay open until the other side has closed it. */
-    public LegacyHandle exportLegacy() {
-        byte[] info = LegacyHandle.bytesForC();
-        with(Stream.DEFAULT, (native_, address, on) -> Native.gmm_ipc_export_legacy(native_, address, info));
-        return new LegacyHandle(info);
     }
 
     /** Frees the memory in the order of the stream on which it was allocated. Closing twice does nothing. */
@@ -468,44 +316,8 @@ public final class GmmBuffer implements AutoCloseable {
         handle.close();
     }
 
-    private long acquire() {
-        long address = handle.acquire();
-        if (freeOn != null && generation != context.generation()) {
-            handle.release();
-            throw new IllegalStateException("this buffer's memory went with a reset of its context");
-        }
-        return address;
-    }
-
-    private <T> T get(java.util.function.LongFunction<T> call) {
-        long address = acquire();
-        try {
-            return call.apply(address);
-        } finally {
-            handle.release();
-        }
-    }
-
-    private interface Operation {
-        void run(long context, long address, long stream);
-    }
-
-    private void with(Stream stream, Operation operation) {
-        get(address -> {
-            stream.run(on -> operation.run(context.address(), address, on));
-            return null;
-        });
-    }
-
     private long ownStream() {
         return freeOn == null ? 0 : freeOn.stream();
-    }
-
-    private void check(long offset, long length) {
-        if (offset < 0 || length < 0 || offset > size - length) {
-            throw new IndexOutOfBoundsException("bytes " + offset + " to " + (offset + length) + " of a buffer of "
-                + size + " bytes");
-        }
     }
 
     /** The stream that a buffer is freed on, which it holds a reference to. */
@@ -515,9 +327,9 @@ public final class GmmBuffer implements AutoCloseable {
         private long address;
         private boolean released;
 
-        FreeOn(Stream stream, long address) {
+        FreeOn(Stream stream) {
             this.stream = stream;
-            this.address = address;
+            this.address = stream.acquire();
         }
 
         /** On another thread the per-thread stream is another one; the legacy stream is ordered behind them all. */
@@ -541,15 +353,10 @@ public final class GmmBuffer implements AutoCloseable {
         }
     }
 
-    /** The size, the address and what the library knows about the memory. */
     @Override
-    public String toString() {
-        try {
-            PointerInfo info = query();
-            return "GmmBuffer[" + Text.size(size) + " at 0x" + Long.toHexString(address()) + ", " + info.kind()
-                + " of device " + info.device() + ", " + info.state() + "]";
-        } catch (RuntimeException closed) {
-            return "GmmBuffer[closed]";
-        }
+    String describe() {
+        PointerInfo info = query();
+        return Text.size(size) + " at " + Struct.hex(address()) + ", " + info.kind() + " of device " + info.device()
+            + ", " + info.state();
     }
 }

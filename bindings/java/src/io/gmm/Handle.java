@@ -42,12 +42,14 @@ final class Handle implements Runnable {
         this.destroyer = destroyer;
     }
 
-    /** An object that keeps the one that it was made from, and the object that its callbacks call (null: none). */
     static Handle child(String what, Handle parent, Object call, Maker maker, Destroyer destroyer) {
         return child(what, parent, call, maker, destroyer, Runnable::run);
     }
 
-    /** The same, whose end `ender` runs. */
+    /**
+     * An object that keeps the one that it was made from, and the object that its callbacks call (null: none). `ender`
+     * runs its end.
+     */
     static Handle child(
         String what, Handle parent, Object call, Maker maker, Destroyer destroyer, Consumer<Runnable> ender) {
         long native_ = parent.acquire();

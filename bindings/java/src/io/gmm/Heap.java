@@ -2,22 +2,15 @@
 package io.gmm;
 
 /** A heap whose blocks share no extent with those of others. It is the fastest way to allocate. */
-public final class Heap implements AutoCloseable {
-    private final Handle handle;
+public final class Heap extends HeapCalls {
     private final Handle context;
     private final Kind kind;
 
-    private Heap(Handle handle, Handle context, Kind kind) {
-        this.handle = handle;
+    Heap(Handle context, HeapOptions options) {
+        super(Handle.child("heap", context, null,
+            (native_, user, out) -> Native.gmm_heap_create(native_, options.encode(), out), Native::gmm_heap_destroy));
         this.context = context;
-        this.kind = kind;
-        handle.guard(this);
-    }
-
-    static Heap create(Handle context, HeapOptions options) {
-        return new Heap(Handle.child("heap", context, null, (native_, user, out) -> {
-            Native.gmm_heap_create(native_, options.encode(), out);
-        }, Native::gmm_heap_destroy), context, options.kind == Kind.UNSPECIFIED ? Kind.DEVICE : options.kind);
+        this.kind = options.kind == Kind.UNSPECIFIED ? Kind.DEVICE : options.kind;
     }
 
     /** Allocates a buffer on the default stream. */
@@ -30,7 +23,7 @@ public final class Heap implements AutoCloseable {
         return alloc(size, stream, null);
     }
 
-    /** The same with a name, as {@link AllocOptions#name}. */
+    /** Allocates a buffer with a name, as {@link AllocOptions#name}. */
     public GmmBuffer alloc(long size, Stream stream, String name) {
         return GmmBuffer.allocated(context, handle, stream, size, kind, (on, out) -> {
             Native.gmm_heap_alloc(handle.address(), size, 0, 0, on, out);
@@ -47,15 +40,6 @@ public final class Heap implements AutoCloseable {
     }
 
     /**
-     * Makes the heap hold at least so many bytes from now on, all of them touched, so that blocks that fit into them
-     * need no call of the driver. A later call replaces the number; 0 ends it.
-     */
-    public void reserve(long bytes) {
-        Text.checkSize("bytes", bytes);
-        handle.run(address -> Native.gmm_heap_reserve(address, bytes));
-    }
-
-    /**
      * Ends the heap once its last {@link GmmBuffer} is closed. With live blocks from allocate() the result is BUSY, and
      * the heap then stays until its context ends. Inside the handler of a watcher, but for BUDGET, it is BUSY, and the
      * heap stays open. Closing twice does nothing.
@@ -63,11 +47,11 @@ public final class Heap implements AutoCloseable {
     @Override
     public void close() {
         WatchCall.checkOutside("Heap.close()", true);
-        handle.close();
+        super.close();
     }
 
     @Override
-    public String toString() {
-        return "Heap[" + kind + (handle.isClosed() ? ", closed]" : "]");
+    String describe() {
+        return kind.toString();
     }
 }

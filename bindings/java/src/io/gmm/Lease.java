@@ -31,30 +31,25 @@ import java.util.concurrent.CountDownLatch;
  * <p>A lease that nobody refers to any more ends, so the program holds it. A handler that refers to it keeps it; the
  * lease that the handler gets does not.
  */
-public final class Lease implements AutoCloseable {
+public final class Lease extends LeaseCalls {
     static final long DEFAULT_COST = 1;
     private static final long MOST_COST = 0xfffffffeL;
 
-    private final Handle handle;
     private final String name;
     private final CountDownLatch ended;
     private final Set<Ticket> tickets = Collections.newSetFromMap(new WeakHashMap<>());
 
     private Lease(Handle handle, String name, CountDownLatch ended) {
-        this.handle = handle;
+        super(handle);
         this.name = name;
         this.ended = ended;
-        handle.guard(this);
     }
 
     static Lease create(Handle context, LeaseOptions options) {
-        LeaseCall call = options.handler == null ? null : new LeaseCall(options.handler);
+        LeaseCall call = options.asked == null ? null : new LeaseCall(options.asked);
         CountDownLatch ended = new CountDownLatch(1);
         Handle handle = Handle.child("lease", context, call, (native_, user, out) -> {
-            try (gmm_lease_desc desc = new gmm_lease_desc()) {
-                options.fill(desc, user);
-                Native.gmm_lease_create(native_, desc, out);
-            }
+            Native.gmm_lease_create(native_, options.encode(user), out);
         }, Native::gmm_lease_destroy, end -> LeaseCall.end(() -> {
             try {
                 end.run(); // waits for a pause for others, and for the handler
@@ -110,12 +105,7 @@ public final class Lease implements AutoCloseable {
 
     private void change(Tag tag, int cost) {
         WatchCall.checkOutside("The offer of a lease", true); // the lease's pause may wait for this handler
-        long address = handle.acquire();
-        try {
-            Native.gmm_lease_offer_wait(address, tag.number(), cost);
-        } finally {
-            handle.release();
-        }
+        run(address -> Native.gmm_lease_offer_wait(address, tag.number(), cost));
     }
 
     /** Waits for the turn for 60 s, and resumes the offered tags. */
@@ -187,12 +177,7 @@ public final class Lease implements AutoCloseable {
      * that is queued on streams still ends, because a pause waits for the devices. False: the lease was not in use.
      */
     public boolean release() {
-        long address = handle.acquire();
-        try {
-            return Native.gmm_lease_return(address) == Result.OK.value();
-        } finally {
-            handle.release();
-        }
+        return handle.get(Native::gmm_lease_return) == Result.OK.value();
     }
 
     /** A turn until it is closed: request() and release(). */
@@ -211,18 +196,6 @@ public final class Lease implements AutoCloseable {
         } catch (IllegalStateException closed) {
             // The lease has ended, and its turn with it.
         }
-    }
-
-    /** How the lease stands. */
-    public LeaseInfo info() {
-        byte[] info = LeaseInfo.bytesForC();
-        handle.run(address -> Native.gmm_lease_query(address, info));
-        return new LeaseInfo(info);
-    }
-
-    /** Whether close() was called. */
-    public boolean isClosed() {
-        return handle.isClosed();
     }
 
     /**
@@ -259,13 +232,9 @@ public final class Lease implements AutoCloseable {
     }
 
     @Override
-    public String toString() {
-        try {
-            LeaseInfo info = info();
-            return "Lease[" + name + ", " + String.valueOf(info.state()).toLowerCase(Locale.ROOT).replace('_', ' ')
-                + ", " + Text.size(info.activeBytes()) + " active, " + Text.size(info.pausedBytes()) + " paused]";
-        } catch (RuntimeException closed) {
-            return "Lease[" + name + ", closed]";
-        }
+    String describe() {
+        LeaseInfo info = info();
+        return name + ", " + String.valueOf(info.state()).toLowerCase(Locale.ROOT).replace('_', ' ') + ", "
+            + Text.size(info.activeBytes()) + " active, " + Text.size(info.pausedBytes()) + " paused";
     }
 }

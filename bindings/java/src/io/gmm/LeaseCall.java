@@ -41,15 +41,15 @@ final class LeaseCall {
     }
 
     /** Called from C. There is no caller to throw to, so an exception goes where that of a log callback goes. */
-    void call(byte[] name, int process, int priority, long bytes, long waitingMillis) {
+    boolean call(byte[] ask) {
         WeakReference<Lease> known = lease;
         Lease asked = known == null ? null : known.get();
         if (asked == null) {
-            return;
+            return true;
         }
         INSIDE.set(true);
         try {
-            handler.asked(asked, new LeaseAsk(Text.decode(name), process, priority, bytes, waitingMillis));
+            handler.asked(asked, new LeaseAsk(ask));
         } catch (Throwable error) {
             if (!(error instanceof IllegalStateException && asked.isClosed())) { // else closed under the handler
                 Callbacks.uncaught(error);
@@ -57,5 +57,6 @@ final class LeaseCall {
         } finally {
             INSIDE.remove();
         }
+        return true;
     }
 }

@@ -1,41 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 package io.gmm;
 
+import java.lang.ref.Reference;
 import java.nio.ByteBuffer;
 
-/** A page-lock of memory that the program owns. */
-public final class Pin implements AutoCloseable {
-    private final Handle handle;
+/** A page-lock of memory that the program owns. No work on any stream may still use the memory at its close. */
+public final class Pin extends NativeObject {
     private final long devicePointer;
 
     private Pin(Handle handle, long devicePointer) {
-        this.handle = handle;
+        super(handle);
         this.devicePointer = devicePointer;
-        handle.guard(this);
     }
 
     /** `owner` stays reachable until the memory is unpinned. */
     static Pin create(Handle context, long memory, long size, int device, boolean readOnly, Object owner) {
-        long native_ = context.acquire();
-        boolean made = false;
-        try {
-            PinOptions options = new PinOptions().device(device);
-            long[] out = new long[1];
-            Native.gmm_pin(native_, memory, size, (readOnly ? options.readOnly() : options).encode(), out);
-            made = true;
-            return new Pin(new Handle("pin", memory, address -> {
-                try {
-                    Native.gmm_unpin(native_, address);
-                } finally {
-                    context.release();
-                    java.lang.ref.Reference.reachabilityFence(owner);
-                }
-            }), out[0]);
-        } finally {
-            if (!made) {
-                context.release();
+        PinOptions options = new PinOptions().device(device);
+        byte[] desc = (readOnly ? options.readOnly() : options).encode();
+        long[] pointer = new long[1];
+        return new Pin(Handle.child("pin", context, null, (native_, user, out) -> {
+            Native.gmm_pin(native_, memory, size, desc, pointer);
+            out[0] = memory;
+        }, address -> {
+            try {
+                Native.gmm_unpin(context.address(), address);
+            } finally {
+                Reference.reachabilityFence(owner);
             }
-        }
+        }), pointer[0]);
     }
 
     static long addressOf(ByteBuffer memory) {
@@ -56,14 +48,8 @@ public final class Pin implements AutoCloseable {
         return handle.get(address -> devicePointer);
     }
 
-    /** Unpins the memory. No work on any stream may still use it. Closing twice does nothing. */
     @Override
-    public void close() {
-        handle.close();
-    }
-
-    @Override
-    public String toString() {
-        return handle.isClosed() ? "Pin[closed]" : "Pin[0x" + Long.toHexString(handle.address()) + "]";
+    String describe() {
+        return Struct.hex(address());
     }
 }

@@ -4,8 +4,11 @@ package io.gmm;
 import java.util.Objects;
 import java.util.function.LongConsumer;
 
-/** A stream of the backend: work queued on one stream runs in order. */
-public final class Stream implements AutoCloseable {
+/**
+ * A stream of the backend: work queued on one stream runs in order. A stream that gmm made waits for its work and ends
+ * once it and every buffer that was allocated on it are closed.
+ */
+public final class Stream extends NativeObject {
     /** The default stream, the same as LEGACY. */
     public static final Stream DEFAULT = new Stream(0);
     /** The one legacy default stream of the device. */
@@ -13,22 +16,21 @@ public final class Stream implements AutoCloseable {
     /** The calling thread's own default stream. */
     public static final Stream PER_THREAD = new Stream(2);
 
-    /** Null for streams that gmm did not make. */
-    private final Handle handle;
     private final Handle context;
-    private final long foreign;
+    private final long external;
 
-    private Stream(long foreign) {
-        this.handle = null;
+    private Stream(long external) {
+        super(null);
         this.context = null;
-        this.foreign = foreign;
+        this.external = external;
     }
 
-    private Stream(Handle handle, Handle context) {
-        this.handle = handle;
+    Stream(Handle context, int device) {
+        super(Handle.child("stream", context, null,
+            (native_, user, out) -> Native.gmm_stream_create(native_, new StreamOptions().device(device).encode(), out),
+            address -> Native.gmm_stream_destroy(context.address(), address)));
         this.context = context;
-        this.foreign = 0;
-        handle.guard(this);
+        this.external = 0;
     }
 
     /** A CUstream or cudaStream_t of the program, by its address. Closing this object does nothing to it. */
@@ -36,15 +38,9 @@ public final class Stream implements AutoCloseable {
         return address == 0 ? DEFAULT : address == 1 ? LEGACY : address == 2 ? PER_THREAD : new Stream(address);
     }
 
-    static Stream create(Handle context, int device) {
-        return new Stream(Handle.child("stream", context, null, (native_, user, out) -> {
-            Native.gmm_stream_create(native_, new StreamOptions().device(device).encode(), out);
-        }, address -> Native.gmm_stream_destroy(context.address(), address)), context);
-    }
-
     /** The stream's address in the C interface. */
     public long address() {
-        return handle == null ? foreign : handle.get(address -> address);
+        return handle == null ? external : handle.get(address -> address);
     }
 
     /**
@@ -56,7 +52,7 @@ public final class Stream implements AutoCloseable {
 
     /** Makes this stream's further work wait for the event. The caller does not wait. */
     public void waitFor(Event event) {
-        owned().run(address -> event.handle().run(
+        owned().run(address -> event.run(
             target -> Native.gmm_stream_wait_event(context.address(), address, target, 0)));
     }
 
@@ -69,17 +65,6 @@ public final class Stream implements AutoCloseable {
         owned().run(address -> Native.gmm_stream_call(context.address(), address, task));
     }
 
-    /**
-     * Waits for the stream's work and ends it once every buffer that was allocated on it is closed. Closing twice does
-     * nothing.
-     */
-    @Override
-    public void close() {
-        if (handle != null) {
-            handle.close();
-        }
-    }
-
     private Handle owned() {
         if (handle == null) {
             throw new UnsupportedOperationException(
@@ -90,18 +75,18 @@ public final class Stream implements AutoCloseable {
 
     /** The address, which is good until release(). */
     long acquire() {
-        return handle == null ? foreign : handle.acquire();
+        return handle == null ? external : handle.acquire();
     }
 
     /** The address, for a caller that holds a reference already. */
     long rawAddress() {
-        return handle == null ? foreign : handle.address();
+        return handle == null ? external : handle.address();
     }
 
-    /** Runs a call with the address. */
+    @Override
     void run(LongConsumer call) {
         if (handle == null) {
-            call.accept(foreign);
+            call.accept(external);
         } else {
             handle.run(call);
         }
@@ -114,13 +99,8 @@ public final class Stream implements AutoCloseable {
     }
 
     @Override
-    public String toString() {
-        try {
-            return this == DEFAULT ? "Stream[default]"
-                : this == LEGACY ? "Stream[legacy default]"
-                : this == PER_THREAD ? "Stream[per-thread default]" : "Stream[0x" + Long.toHexString(address()) + "]";
-        } catch (RuntimeException closed) {
-            return "Stream[closed]";
-        }
+    String describe() {
+        return this == DEFAULT ? "default"
+            : this == LEGACY ? "legacy default" : this == PER_THREAD ? "per-thread default" : Struct.hex(address());
     }
 }

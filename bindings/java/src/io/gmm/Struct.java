@@ -6,7 +6,10 @@ import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Collection;
 import java.util.List;
+import java.util.Map;
+import java.util.stream.Collectors;
 
 /** The bytes of a C struct, in the machine's order, as bindings/swig/struct.h describes them. */
 final class Struct {
@@ -29,16 +32,24 @@ final class Struct {
         fields = ByteBuffer.wrap(forAnswer(size)).order(ByteOrder.nativeOrder());
     }
 
-    void putInt(int at, int value) {
+    void put(int at, int value) {
         fields.putInt(at, value);
     }
 
-    void putLong(int at, long value) {
+    void put(int at, long value) {
         fields.putLong(at, value);
     }
 
+    void put(int at, Tag tag) {
+        put(at, tag == null ? 0 : tag.number());
+    }
+
+    void put(int at, Stream stream) {
+        put(at, stream.rawAddress());
+    }
+
     /** A pointer to text; null stays NULL. */
-    void putText(int at, String text) {
+    void put(int at, String text) {
         if (text == null) {
             return;
         }
@@ -48,20 +59,40 @@ final class Struct {
         pointers.add(new Pointer(at, (text + '\0').getBytes(StandardCharsets.UTF_8)));
     }
 
-    /** A pointer to the elements of a list(). */
-    void putList(int at, ByteBuffer elements) {
-        pointers.add(new Pointer(at, elements.array()));
+    /** A pointer to numbers, and their count. */
+    void put(int at, int countAt, Collection<Integer> numbers) {
+        ByteBuffer list = list(4 * numbers.size());
+        numbers.forEach(list::putInt);
+        put(at, countAt, numbers.size(), list);
     }
 
-    static ByteBuffer list(int size) {
+    void put(int at, int countAt, Tag[] tags) {
+        put(at, countAt, Arrays.stream(tags).map(Tag::number).collect(Collectors.toList()));
+    }
+
+    /** A pointer to pairs of a number and bytes, and their count. */
+    void put(int at, int countAt, Map<Integer, Long> pairs) {
+        ByteBuffer list = list(16 * pairs.size());
+        pairs.forEach((number, bytes) -> list.putInt(number).putInt(0).putLong(bytes));
+        put(at, countAt, pairs.size(), list);
+    }
+
+    private void put(int at, int countAt, int count, ByteBuffer list) {
+        if (count != 0) {
+            pointers.add(new Pointer(at, list.array()));
+            put(countAt, count);
+        }
+    }
+
+    private static ByteBuffer list(int size) {
         return ByteBuffer.allocate(size).order(ByteOrder.nativeOrder());
     }
 
     /** A function with the pointer that it gets, which Native.newCallbacks() made; 0: none. */
-    void callback(int at, String type, long user) {
+    void put(int at, String type, long user) {
         if (user != 0) {
-            putLong(at, Native.callback(type));
-            putLong(at + 8, user);
+            put(at, Native.callback(type));
+            put(at + 8, user);
         }
     }
 

@@ -5,13 +5,9 @@ package io.gmm;
  * A tag groups allocations to be paused, limited and counted together. It lives until {@link #destroy} or the end of
  * its context.
  */
-public final class Tag {
-    private final Context context;
-    private final int number;
-
+public final class Tag extends TagCalls {
     Tag(Context context, int number) {
-        this.context = context;
-        this.number = number;
+        super(context, number);
     }
 
     /** The tag's number in the C interface. */
@@ -24,7 +20,7 @@ public final class Tag {
      * tag.push()) { ... }}.
      */
     public Scope push() {
-        context.pushTag(number);
+        context.run(self -> Native.gmm_tag_push(self, number));
         return new Scope(context);
     }
 
@@ -33,10 +29,7 @@ public final class Tag {
         return context.pause(this);
     }
 
-    /**
-     * Gives the tag's paused memory its pages back; see {@link Context#resume}. Returns the bytes taken from the
-     * driver.
-     */
+    /** Gives the tag's paused memory its pages back; see {@link Context#resume}. Returns the bytes that came. */
     public long resume() {
         return context.resume(this);
     }
@@ -87,29 +80,11 @@ public final class Tag {
     }
 
     /**
-     * Replaces all settings of the tag from its next pause or resume on. Backups of memory that is paused now stay as
-     * they are.
-     */
-    public void update(TagOptions options) {
-        context.updateTag(number, options);
-    }
-
-    /** Destroys the tag and returns its free memory. BUSY while it has memory or heaps, or a thread has pushed it. */
-    public void destroy() {
-        context.destroyTag(number);
-    }
-
-    /**
      * Discards the kept contents of the tag's paused memory: after a resume the bytes are undefined. Returns the number
      * of bytes discarded.
      */
     public long discardBackup() {
         return context.discardBackup(this);
-    }
-
-    /** The state of the tag. */
-    public PauseInfo info() {
-        return context.pauseInfo(number);
     }
 
     /** One push of a tag on one thread. */
@@ -131,7 +106,7 @@ public final class Tag {
             }
             if (!closed) {
                 closed = true;
-                context.popTag();
+                context.run(Native::gmm_tag_pop);
             }
         }
     }

@@ -14,11 +14,7 @@ import java.util.concurrent.TimeoutException;
  * The handler of a watcher cannot wait for one, which would wait for the handler: that is BUSY, but for BUDGET. The
  * handler of a lease cannot ask for the state of a lease's ticket: BUSY, too.
  */
-public final class Ticket implements Future<Long>, AutoCloseable {
-    /** A wait is interrupted between two of these. */
-    private static final long SLICE_MILLIS = 50;
-
-    private final Handle handle;
+public final class Ticket extends TicketCalls implements Future<Long> {
     private final ProgressCall progress;
     private final Lease lease; // whose request it is, which must outlive it; null: a pause or resume
     private volatile Outcome outcome;
@@ -26,10 +22,9 @@ public final class Ticket implements Future<Long>, AutoCloseable {
     private volatile boolean cancelAsked;
 
     private Ticket(Handle handle, ProgressCall progress, Lease lease) {
-        this.handle = handle;
+        super(handle);
         this.progress = progress;
         this.lease = lease;
-        handle.guard(this);
     }
 
     static Ticket start(Handle context, boolean pause, PauseOptions options, Tag... tags) {
@@ -46,10 +41,7 @@ public final class Ticket implements Future<Long>, AutoCloseable {
 
     static Ticket request(Lease lease, Handle handle, LeaseRequest request) {
         return new Ticket(Handle.child("ticket", handle, null, (native_, user, out) -> {
-            try (gmm_lease_request_desc desc = new gmm_lease_request_desc()) {
-                request.fill(desc);
-                Native.gmm_lease_request(native_, desc, out);
-            }
+            Native.gmm_lease_request(native_, request.encode(), out);
         }, address -> {
             Native.gmm_ticket_cancel(address); // nobody has it any more
             Native.gmm_ticket_destroy(address);
@@ -110,7 +102,7 @@ public final class Ticket implements Future<Long>, AutoCloseable {
 
     private Outcome await() {
         for (;;) {
-            Outcome ended = look(SLICE_MILLIS);
+            Outcome ended = look(Slices.MILLIS);
             if (ended != null) {
                 return ended;
             }
@@ -148,28 +140,16 @@ public final class Ticket implements Future<Long>, AutoCloseable {
         return true;
     }
 
-    private int call(java.util.function.LongToIntFunction function) {
-        long address = handle.acquire();
-        try {
-            return function.applyAsInt(address);
-        } finally {
-            handle.release();
-        }
-    }
-
     /** Waits until an operation with hold() is held. One that has ended instead throws its failure. */
     public void waitHeld() throws InterruptedException {
         WatchCall.checkOutside("The wait for a ticket", true);
-        while (call(address -> Native.gmm_ticket_wait_held(address, SLICE_MILLIS)) == Result.NOT_READY.value()) {
-            if (Thread.interrupted()) {
-                throw new InterruptedException();
-            }
-        }
+        Slices.await(millis -> handle.get(address -> Native.gmm_ticket_wait_held(address, millis))
+            != Result.NOT_READY.value());
     }
 
     /** Carries out what is held, and does not wait. An operation that has failed or was undone throws that. */
     public void commit() {
-        if (call(Native::gmm_ticket_commit) == Result.NOT_READY.value()) {
+        if (handle.get(Native::gmm_ticket_commit) == Result.NOT_READY.value()) {
             throw new IllegalStateException("the operation is not held; waitHeld() waits for that");
         }
     }
@@ -192,36 +172,18 @@ public final class Ticket implements Future<Long>, AutoCloseable {
      */
     @Override
     public Long get() throws InterruptedException, ExecutionException {
-        for (;;) {
-            if (Thread.interrupted()) {
-                throw new InterruptedException();
-            }
-            Outcome ended = look(SLICE_MILLIS);
-            if (ended != null) {
-                return value(ended);
-            }
-        }
+        Slices.await(millis -> look(millis) != null);
+        return value(outcome);
     }
 
     /** Does the same as get(), with a timeout. */
     @Override
     public Long get(long timeout, TimeUnit unit) throws InterruptedException, ExecutionException, TimeoutException {
-        long start = System.nanoTime();
-        long nanos = unit.toNanos(timeout);
-        for (;;) {
-            if (Thread.interrupted()) {
-                throw new InterruptedException();
-            }
-            long left = nanos - (System.nanoTime() - start);
-            Outcome ended = look(left <= 0 ? 0 : Math.min(SLICE_MILLIS, left / 1000000 + 1));
-            if (ended != null) {
-                return value(ended);
-            }
-            if (left <= 0) {
-                throw new TimeoutException("the operation has not ended in " + timeout + " "
-                    + unit.toString().toLowerCase(java.util.Locale.ROOT));
-            }
+        if (!Slices.await(timeout, unit, millis -> look(millis) != null)) {
+            throw new TimeoutException("the operation has not ended in " + timeout + " "
+                + unit.toString().toLowerCase(java.util.Locale.ROOT));
         }
+        return value(outcome);
     }
 
     private Long value(Outcome ended) throws ExecutionException {
@@ -266,13 +228,6 @@ public final class Ticket implements Future<Long>, AutoCloseable {
         return future;
     }
 
-    /** The progress. */
-    public TicketInfo info() {
-        byte[] info = TicketInfo.bytesForC();
-        handle.run(address -> Native.gmm_ticket_query(address, info));
-        return new TicketInfo(info);
-    }
-
     /**
      * Waits for the end and releases the ticket. The outcome can still be asked for. A failure that nobody has heard of
      * yet is thrown, unless cancel() asked for it. Inside the handler of a watcher it is BUSY, and the ticket stays
@@ -299,14 +254,9 @@ public final class Ticket implements Future<Long>, AutoCloseable {
     }
 
     @Override
-    public String toString() {
-        try {
-            TicketInfo info = info();
-            return "Ticket[" + (info.state() == TicketState.DONE ? info.result() + ", " + Text.size(info.bytes())
-                : "running, " + Text.size(info.copiedBytes()) + " of " + Text.size(info.totalBytes()) + " copied")
-                + "]";
-        } catch (RuntimeException closed) {
-            return "Ticket[closed]";
-        }
+    String describe() {
+        TicketInfo info = info();
+        return info.state() == TicketState.DONE ? info.result() + ", " + Text.size(info.bytes())
+            : "running, " + Text.size(info.copiedBytes()) + " of " + Text.size(info.totalBytes()) + " copied";
     }
 }

@@ -2,8 +2,9 @@
 package io.gmm;
 
 /**
- * Hears what happens to watched memory, on a thread of the library. The operation waits meanwhile. The handler may free
- * memory and query it. It must not allocate, close a watcher, or pause, resume, move and compact: these are BUSY.
+ * Receives the events of watched memory on the thread of the operation, which waits for it. So the handler must not
+ * block. BUDGET comes on a thread of the library. The handler may free memory and query it. It must not allocate, close
+ * a watcher, or pause, resume, move and compact: these are BUSY.
  *
  * <p>What it throws goes to the thread's handler of uncaught exceptions, and refuses.
  */

@@ -5,26 +5,18 @@ package io.gmm;
  * A watch of memory or of a budget, until close(). A watcher that nobody refers to any more ends, too, so the program
  * holds it. A handler that refers to its watcher keeps it from the garbage collector.
  */
-public final class Watcher implements AutoCloseable {
-    private final Handle handle;
-
+public final class Watcher extends NativeObject {
     private Watcher(Handle handle) {
-        this.handle = handle;
-        handle.guard(this);
+        super(handle);
     }
 
     static Watcher create(Handle context, WatchOptions options, WatchHandler handler) {
         if (handler == null) {
             throw new IllegalArgumentException("a watcher without a handler hears nothing");
         }
-        return new Watcher(Handle.child("watcher", context, new WatchCall(handler), (native_, user, out) -> {
-            Native.gmm_watch(native_, options.encode(user), out);
-        }, Native::gmm_watcher_destroy)); // waits for the handler
-    }
-
-    /** Whether close() was called. */
-    public boolean isClosed() {
-        return handle.isClosed();
+        return new Watcher(Handle.child("watcher", context, new WatchCall(handler),
+            (native_, user, out) -> Native.gmm_watch(native_, options.encode(user), out),
+            Native::gmm_watcher_destroy)); // waits for the handler
     }
 
     /**
@@ -34,11 +26,11 @@ public final class Watcher implements AutoCloseable {
     @Override
     public void close() {
         WatchCall.checkOutside("Watcher.close()", false);
-        handle.close();
+        super.close();
     }
 
     @Override
-    public String toString() {
-        return handle.isClosed() ? "Watcher[closed]" : "Watcher[open]";
+    String describe() {
+        return "open";
     }
 }

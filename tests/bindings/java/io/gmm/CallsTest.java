@@ -222,7 +222,7 @@ final class CallsTest {
             buffer.advise(Advice.SET_PREFERRED_LOCATION, 0);
             buffer.prefetch(Context.HOST_LOCATION, stream);
             buffer.move(Context.HOST_LOCATION);
-            buffer.move(0, stream, true);
+            buffer.move(0, new MoveOptions().stream(stream).nonBlocking());
             stream.synchronize();
             sameBytes(pattern(4 * MIB), buffer.read(0, 4 * MIB), "the contents");
         }
@@ -449,8 +449,9 @@ final class CallsTest {
         check(context.statistics().cachedBytes() < 64 * MIB, "the deferred trim");
         context.alloc(64 * MIB, Kind.VMM).close();
         check(context.trim(new Scope().kind(Kind.VMM)) >= 64 * MIB, "bytes that went back");
-        check(context.compact(null, 0, 0).movedBytes() >= 0, "a compaction");
-        same(0L, context.compact(new Scope().kind(Kind.VMM), MIB, 1000, true).releasedBytes(), "nothing to release");
+        check(context.compact().movedBytes() >= 0, "a compaction");
+        same(0L, context.compact(new Scope().kind(Kind.VMM),
+            new CompactOptions().maxBytes(MIB).maxMicros(1000).live()).releasedBytes(), "nothing to release");
         context.setDecommitAfterMillis(10000);
         same(10000L, context.info().decommitAfterMillis(), "the time");
         context.setDecommitAfterMillis(Context.DECOMMIT_NEVER);

@@ -152,7 +152,7 @@ final class LeaseTest {
             second.close();
             second.close();
         } // no end of a turn
-        check(second.isClosed() && second.toString().equals("Lease[second, closed]"), "" + second);
+        check(second.isClosed() && second.toString().equals("Lease[closed]"), "" + second);
         same("this lease is closed", fails(IllegalStateException.class, second::request).getMessage(), "the message");
         fails(IllegalStateException.class, second::release);
         fails(IllegalStateException.class, second::info);

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+// A second process that shares memory: it makes, exports, imports, reads and writes blocks, one command after another.
+#ifndef GMM_TESTS_IPC_SUPPORT_H
+#define GMM_TESTS_IPC_SUPPORT_H
+
+#include "../support/gmm_test.h"
+#include "../support/second_process.h"
+
+#define SHAREABLE ((1u << GMM_KIND_DEVICE) | (1u << GMM_KIND_VMM) | (1u << GMM_KIND_HOST))
+#define WITH_FILES ((1u << GMM_KIND_VMM) | (1u << GMM_KIND_HOST))
+
+static gmm_ipc_import_desc import_desc(uint64_t timeout_ms) {
+  return (gmm_ipc_import_desc){.struct_size = sizeof(gmm_ipc_import_desc), .device = device, .timeout_ms = timeout_ms};
+}
+__attribute__((unused)) static gmm_result import(const gmm_ipc_handle *handle, uint64_t timeout_ms, void **out) {
+  gmm_ipc_import_desc desc = import_desc(timeout_ms);
+  return gmm_ipc_import(context, handle, &desc, out);
+}
+
+// A block says by which routes it can be shared.
+__attribute__((unused)) static bool can_share(void) {
+  void *block = ALLOC(1000);
+  bool can = query(block).ipc_routes != 0;
+  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  return can;
+}
+#define NEEDS_SHARING()                                                           \
+  do {                                                                            \
+    if (!can_share()) SKIP("the device cannot share %s memory", kind_name(kind)); \
+  } while (0)
+
+__attribute__((unused)) static void *shared_block(uint64_t size, uint32_t seed, gmm_ipc_handle *handle) {
+  void *block = ALLOC(size);
+  REQUIRE(block != NULL);
+  write_pattern(block, size, seed, GMM_STREAM_DEFAULT);
+  MUST(gmm_ipc_export(context, block, handle));
+  return block;
+}
+
+typedef enum other_act {
+  OTHER_MAKES = 1,  // allocates, writes the pattern, exports: the answer has the handle
+  OTHER_FREES,      // and returns the memory to the driver
+  OTHER_IMPORTS,    // and checks the pattern
+  OTHER_CLOSES,
+  OTHER_WRITES,
+  OTHER_CHECKS,
+  OTHER_COPIES,  // from the memory
+  OTHER_FILLS,
+  OTHER_QUERIES,  // value: the state
+  OTHER_COUNTS,   // value: the imported bytes
+  OTHER_FORKS,    // value: a child that has all its descriptors and ends with its input
+  OTHER_ENDS
+} other_act;
+typedef struct other_order {
+  other_act act;
+  uint32_t slot, seed;  // the slot of the memory
+  uint64_t size, timeout_ms;
+  gmm_ipc_handle handle;
+} other_order;
+typedef struct other_answer {
+  gmm_result result;
+  uint32_t failures;
+  uint64_t value;
+  gmm_ipc_handle handle;
+  void *memory;
+} other_answer;
+
+static gmm_result carry_out(const other_order *order, other_answer *answer) {
+  static char *slots[4];
+  char **memory = &slots[order->slot];
+  uint8_t bytes[64];
+  gmm_result result = GMM_OK;
+  switch (order->act) {
+    case OTHER_MAKES:
+      *memory = ALLOC(order->size);
+      write_pattern(*memory, order->size, order->seed, GMM_STREAM_DEFAULT);
+      result = gmm_ipc_export(context, *memory, &answer->handle);
+      break;
+    case OTHER_FREES:
+      result = gmm_free(context, *memory, GMM_STREAM_DEFAULT);
+      if (result == GMM_OK) result = gmm_stream_synchronize(context, GMM_STREAM_DEFAULT);
+      if (result == GMM_OK) result = gmm_trim(context, NULL, NULL) < 0 ? GMM_ERROR_DRIVER : GMM_OK;
+      break;
+    case OTHER_IMPORTS: {
+      void *imported = NULL;
+      result = import(&order->handle, order->timeout_ms, &imported);
+      if (result != GMM_OK) break;
+      *memory = imported;
+      const gmm_pointer_info info = query(*memory + order->size / 2);
+      CHECK_EQUAL(info.state, GMM_STATE_IMPORTED);
+      CHECK_EQUAL(info.kind, kind);
+      CHECK_PATTERN(*memory, order->size, order->seed);
+      break;
+    }
+    case OTHER_CLOSES:
+      result = gmm_ipc_close(context, *memory);
+      break;
+    case OTHER_WRITES:
+      write_pattern(*memory, order->size, order->seed, GMM_STREAM_DEFAULT);
+      break;
+    case OTHER_CHECKS:
+      CHECK_PATTERN(*memory, order->size, order->seed);
+      break;
+    case OTHER_COPIES:
+      result = gmm_copy(context, bytes, *memory, sizeof bytes, GMM_STREAM_DEFAULT);
+      break;
+    case OTHER_FILLS:
+      result = gmm_fill(context, *memory, 1, sizeof bytes, GMM_STREAM_DEFAULT);
+      break;
+    case OTHER_QUERIES:
+      answer->value = query(*memory).state;
+      break;
+    case OTHER_COUNTS:
+      answer->value = stats().imported_bytes;
+      break;
+    case OTHER_FORKS: {
+      const pid_t child = fork();
+      if (child == 0) {
+        sleep_ms(1000 * SOON_S);
+        _exit(0);
+      }
+      answer->value = (uint64_t)child;
+      break;
+    }
+    case OTHER_ENDS:
+      break;
+  }
+  if (result < 0) fprintf(stderr, "# the other process: %s\n", gmm_last_error_message());
+  answer->memory = *memory;
+  return result;
+}
+
+// The context is open. The exit code is 0, or says what failed.
+static int run_other(int out) {
+  for (other_order order; receive_bytes(0, &order, sizeof order) && order.act != OTHER_ENDS;) {
+    other_answer answer = {0};
+    answer.result = carry_out(&order, &answer);
+    answer.failures = (uint32_t)atomic_load(&check_state.failures);
+    if (!send_bytes(out, &answer, sizeof answer)) return 90;
+  }
+  if (gmm_context_release(context) != GMM_OK) return 91;
+  return check_state.failures > 0 ? 92 : 0;
+}
+// second --second KIND DEVICE
+__attribute__((unused)) static int other_main(char **words) {
+  kind = (gmm_kind)atoi(words[0]);
+  context = open_context(2);
+  read_device(atoi(words[1]));
+  const int out = dup(1);
+  dup2(2, 1);  // the failures of its checks are printed there
+  return run_other(out);
+}
+
+__attribute__((unused)) static second_process start_other(void) {
+  char k[8], d[8];
+  snprintf(k, sizeof k, "%u", kind);
+  snprintf(d, sizeof d, "%d", device);
+  second_process process;
+  REQUIRE(second_start(&process, (const char *const[]){k, d}, 2));
+  return process;
+}
+static other_answer order_other(second_process *other, other_order order) {
+  other_answer answer = {.result = GMM_ERROR_NOT_READY};
+  CHECK(send_bytes(other->to, &order, sizeof order));
+  CHECK(receive_bytes(other->from, &answer, sizeof answer));
+  CHECK_EQUAL(answer.failures, 0);
+  return answer;
+}
+#define OTHER(other, ...) order_other(other, (other_order){__VA_ARGS__})
+__attribute__((unused)) static gmm_ipc_handle other_makes(second_process *other, uint64_t size, uint32_t seed) {
+  const other_answer answer = OTHER(other, .act = OTHER_MAKES, .size = size, .seed = seed);
+  CHECK_EQUAL(answer.result, GMM_OK);
+  return answer.handle;
+}
+__attribute__((unused)) static gmm_result other_imports(second_process *other, const gmm_ipc_handle *handle,
+                                                        uint64_t size, uint32_t seed) {
+  return OTHER(other, .act = OTHER_IMPORTS, .handle = *handle, .size = size, .seed = seed, .timeout_ms = 60000).result;
+}
+// It imports and closes again.
+__attribute__((unused)) static gmm_result other_reads(second_process *other, const gmm_ipc_handle *handle,
+                                                      uint64_t size, uint32_t seed, uint64_t timeout_ms) {
+  const other_order order = {
+      .act = OTHER_IMPORTS, .handle = *handle, .size = size, .seed = seed, .timeout_ms = timeout_ms};
+  const gmm_result result = order_other(other, order).result;
+  return result == GMM_OK ? OTHER(other, .act = OTHER_CLOSES).result : result;
+}
+__attribute__((unused)) static void end_other(second_process *other) {
+  const other_order order = {.act = OTHER_ENDS};
+  CHECK(send_bytes(other->to, &order, sizeof order));
+  CHECK_EQUAL(second_wait(other), 0);
+}
+
+#endif

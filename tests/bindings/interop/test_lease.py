@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a lease's hand-over costs: two processes take turns on a card with room for the weights of one.
+
+A request takes the memory from the other process, so its floor is the driver's copies of the weights out and in, at
+pinned bandwidth, in the same run. tests/api/lease_processes.c has the faults of leases.
+"""
+import multiprocessing
+import os
+import statistics
+import time
+
+import conftest
+import numpy as np
+import pytest
+from conftest import MIB
+
+import gmm
+import gmm.lease
+
+GOAL = 1.15
+SIZE = 8192 * MIB if conftest.GPU else 64 * MIB
+CHUNK = 64 * MIB
+ROUNDS = 3
+
+
+class Member:
+    """A process with a lease and weights."""
+
+    def __init__(self, name):
+        self.context = gmm.Context("cuda")
+        self.context.prepare_backup(SIZE)  # page-locked ahead, as a warm process has it
+        self.context.tag("weights", gmm.Contents.HOST)
+        self.lease = gmm.lease.Lease(name, ["weights"], residency=0.001, context=self.context)
+        self.pattern = self.context.alloc(CHUNK, gmm.Kind.HOST)
+        self.found = self.context.alloc(CHUNK, gmm.Kind.HOST)
+        np.asarray(self.pattern)[:] = np.random.default_rng(ord(name[0])).integers(0, 256, CHUNK, dtype=np.uint8)
+
+    def fill_card(self):
+        """Leaves room for the weights of one member and a half."""
+        self.ballast = self.context.alloc(self.context.device_info(0).free_memory - SIZE * 3 // 2, gmm.Kind.DEVICE)
+
+    def make(self):
+        self.lease.request(SIZE, timeout=30)
+        self.weights = self.context.alloc(SIZE, gmm.Kind.VMM, tag="weights")
+        self.write(0)
+
+    def write(self, turn):
+        """New contents, which no earlier backup has, and the end of the turn."""
+        for offset in range(0, SIZE, CHUNK):
+            np.asarray(self.pattern)[:16].view(np.uint64)[:] = offset, turn
+            self.weights.copy_from(self.pattern, offset=offset)
+        self.lease.release()
+
+    def take(self, turn):
+        """The seconds of a request. The weights must be those of an earlier turn."""
+        begin = time.monotonic()
+        assert self.lease.request(timeout=30) >= SIZE
+        seconds = time.monotonic() - begin
+        for offset in range(0, SIZE, CHUNK):
+            np.asarray(self.pattern)[:16].view(np.uint64)[:] = offset, turn
+            self.context.copy(self.found, self.weights.address + offset, CHUNK)
+            self.context.synchronize()
+            assert np.array_equal(np.asarray(self.found), np.asarray(self.pattern)), offset
+        return seconds
+
+    def floor(self):
+        """The seconds of the driver's copies out and in. The weights are written over."""
+        self.lease.request(timeout=30)
+        block, stream = self.context.alloc(min(SIZE, 1024 * MIB), gmm.Kind.HOST), self.context.stream()
+        begin = time.monotonic()
+        for is_out in (True, False):
+            for offset in range(0, SIZE, block.nbytes):
+                pair = block, self.weights.address + offset
+                self.context.copy(*(pair if is_out else pair[::-1]), block.nbytes, stream=stream)
+        stream.synchronize()
+        self.lease.release()
+        return time.monotonic() - begin
+
+
+def serve(pipe, name):
+    member = Member(name)
+    while True:
+        command, *arguments = pipe.recv()
+        pipe.send(getattr(member, command)(*arguments))
+
+
+@pytest.fixture
+def members(tmp_path, monkeypatch):
+    if not (conftest.GPU or conftest.FAKE):
+        pytest.skip("needs a GPU or the fake driver")
+    monkeypatch.setenv("GMM_IPC_DIR", str(tmp_path))
+    monkeypatch.setenv("FAKE_CUDA_LEDGER", str(tmp_path / "ledger"))  # one account of memory for all processes
+    monkeypatch.setenv("FAKE_CUDA_MEMORY", str(4 * SIZE))
+    spawn, processes, calls = multiprocessing.get_context("spawn"), [], []
+    for name in ("first", "second"):
+        here, there = spawn.Pipe()
+        processes.append(spawn.Process(target=serve, args=(there, name), daemon=True))
+        processes[-1].start()
+        there.close()  # so that recv() ends with the process
+
+        def call(*command, pipe=here):
+            pipe.send(command)
+            return pipe.recv()
+
+        calls.append(call)
+    yield calls
+    for process in processes:
+        process.kill()
+        process.join()
+
+
+def test_a_hand_over_costs_little_more_than_its_copies(members):
+    if conftest.GPU and os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGESIZE") < 3 * SIZE:
+        pytest.skip(f"less than {3 * SIZE // MIB} MiB of host memory are free")
+    members[0]("fill_card")
+    for member in members:
+        member("make")
+    written, times = [0, 0], []
+    for turn in range(1, 2 * ROUNDS + 1):
+        which = (turn - 1) % 2
+        times.append(members[which]("take", written[which]))
+        members[which]("write", turn)
+        written[which] = turn
+    floor, middle = members[1]("floor"), statistics.median(times)
+    print(f"# hand-over {middle * 1000:.0f} ms, copies out and in {floor * 1000:.0f} ms: {middle / floor:.3f} x")
+    assert middle <= GOAL * floor or not conftest.GPU
