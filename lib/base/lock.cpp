@@ -52,8 +52,8 @@ struct HeldLocks {
 };
 constinit thread_local HeldLocks t_held = {};
 
-// A forked child gives up the locks that its thread held in the parent, but need not respect them: a lock of the process
-// is free, and those of a context say FORKED.
+// A forked child gives up the locks that its thread held in the parent, but need not respect them: a lock of the
+// process is free, and those of a context say FORKED.
 bool is_hidden(const HeldLock &held) { return held.aside != 0 || held.generation != process_generation(); }
 
 void put_locks_aside(uint32_t change) {
