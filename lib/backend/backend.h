@@ -30,6 +30,7 @@
 #include "base/log.h"
 #include "base/peer.h"
 #include "base/status.h"
+#include "base/thread.h"
 
 namespace gmm {
 
@@ -270,6 +271,11 @@ class Backend {
   Status lacks(const char *operation) const;
   std::atomic<uint64_t> calls_{0};
 };
+
+// The failure of an action, e.g. "Creating a stream".
+Status no_memory_for(const char *action);
+// Starts the thread that does a stream's work.
+Status start_stream_thread(Thread *out, void *(*fn)(void *), void *stream);
 
 }  // namespace gmm
 #endif

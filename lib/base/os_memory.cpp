@@ -19,16 +19,10 @@
 #include <cstring>
 
 #include "base/memory_group.h"
+#include "base/process.h"
 
 namespace gmm::os {
 namespace {
-
-// The system's text for `error`, for the length of one message.
-struct ErrorText {
-  explicit ErrorText(int error) : text(system_error_text(error, buffer, sizeof buffer)) {}
-  char buffer[128];
-  const char *text;
-};
 
 Status map_failed(const char *what, uint64_t size, int error) {
   if (error == ENOMEM)
@@ -52,25 +46,9 @@ Status descriptor_failed(const char *what, int error) {
   return fail_native(GMM_ERROR_SYSTEM, error, "%s: the system refused: %s.", what, ErrorText(error).text);
 }
 
-// Reads a small file of /proc or /sys completely and adds a zero byte. False: it cannot be read.
-bool read_file(const char *path, char *buffer, uint64_t size) {
-  const int fd = open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return false;
-  uint64_t length = 0;
-  while (length + 1 < size) {
-    const ssize_t got = read(fd, buffer + length, size - 1 - length);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) break;
-    length += static_cast<uint64_t>(got);
-  }
-  close(fd);
-  buffer[length] = '\0';
-  return length != 0;
-}
-
 bool read_number(const char *path, uint64_t *out) {
   char text[64];
-  if (!read_file(path, text, sizeof text)) return false;
+  if (read_small_file(path, text, sizeof text) != 0) return false;
   char *end = nullptr;
   const uint64_t value = std::strtoull(text, &end, 10);
   if (end == text) return false;  // "max"
@@ -439,7 +417,7 @@ Status memory_info(MemoryInfo *out, const char *root) {
   MemoryInfo info;
   std::snprintf(path, sizeof path, "%s/proc/meminfo", root);
   errno = 0;
-  if (!read_file(path, text, sizeof text)) {
+  if (read_small_file(path, text, sizeof text) != 0) {
     if (errno == EMFILE || errno == ENFILE) return descriptor_failed("Reading the machine's memory", errno);
     return fail_native(GMM_ERROR_SYSTEM, errno,
                        "Reading the machine's memory: /proc/meminfo cannot be read; mount /proc.");

@@ -60,6 +60,12 @@ void keep_first(Status *first, Fn fn) {
 
 // The system's words for one of its errors (base/process.cpp). As strerror(), without its static buffer.
 const char *system_error_text(int error, char *buffer, unsigned long size);
+// The same with a buffer of its own, for the length of one message.
+struct ErrorText {
+  explicit ErrorText(int error) : text(system_error_text(error, buffer, sizeof buffer)) {}
+  char buffer[128];
+  const char *text;
+};
 
 }  // namespace gmm
 

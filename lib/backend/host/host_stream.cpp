@@ -71,8 +71,7 @@ Status HostStream::wait_for(HostSharedEvent *event, uint64_t number) {
 
 Status HostStream::enqueue(const Task &task) {
   Task *node = allocator_.create<Task>(task);
-  if (node == nullptr)
-    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "Queueing work on a stream: the host has no memory for it; free memory.");
+  if (node == nullptr) return no_memory_for("Queueing work on a stream");
   LockGuard lock(mutex_);
   Status status =
       closed_ ? fail(GMM_ERROR_INVALID_HANDLE, "Queueing work on a stream: the stream was destroyed; pass a live one.")
@@ -93,15 +92,7 @@ Status HostStream::enqueue(const Task &task) {
 
 Status HostStream::start() {
   if (started_) return Status();
-  const int error = start_thread(&thread_, ThreadSignals::kFaults, &HostStream::thread_main, this);
-  if (error != 0) {
-    char buffer[128];
-    return fail_native(
-        GMM_ERROR_SYSTEM, error,
-        "Starting the thread of a stream: the system refused (%s); raise the limit of threads (ulimit -u), or use "
-        "fewer streams.",
-        system_error_text(error, buffer, sizeof buffer));
-  }
+  GMM_TRY(start_stream_thread(&thread_, &HostStream::thread_main, this));
   started_ = true;
   return Status();
 }
