@@ -381,45 +381,32 @@ void prefer_node(void *base, uint64_t size, int32_t node) {
 void drop_pages(void *base, uint64_t size) { madvise(base, size, MADV_DONTNEED); }
 
 int touch_pages(void *base, uint64_t size) {
-#if defined(MADV_POPULATE_WRITE)
-  for (;;) {
-    if (madvise(base, size, MADV_POPULATE_WRITE) == 0) return 0;
+  while (madvise(base, size, kPopulateWrite) != 0) {
     if (errno == EINTR || errno == EAGAIN) continue;
     if (errno != EINVAL) return errno;
-    break;  // a kernel before 5.14
+    // A kernel before 5.14.
+    char *const bytes = static_cast<char *>(base);
+    for (uint64_t at = 0; at < size; at += page_size()) __atomic_fetch_or(bytes + at, 0, __ATOMIC_RELAXED);
+    return 0;
   }
-#endif
-  const uint64_t page = page_size();
-  char *const bytes = static_cast<char *>(base);
-  for (uint64_t offset = 0; offset < size; offset += page) *static_cast<volatile char *>(bytes + offset) = 0;
   return 0;
 }
 
 Status populate_pages(void *base, uint64_t size) {
-  constexpr int32_t kPopulateWrite = 23;  // MADV_POPULATE_WRITE, which old headers lack
-  while (madvise(base, size, kPopulateWrite) != 0) {
-    const int error = errno;
-    if (error == EINTR || error == EAGAIN) continue;
-    if (error == EINVAL) {  // before Linux 5.14
-      char *const bytes = static_cast<char *>(base);
-      for (uint64_t at = 0; at < size; at += page_size()) __atomic_fetch_or(bytes + at, 0, __ATOMIC_RELAXED);
-      return Status();
-    }
-    return fail_native(GMM_ERROR_OUT_OF_MEMORY, error,
-                       "%" PRIu64 " bytes at %p: the system has no pages for all of them (%s); reserve less.", size,
-                       base, ErrorText(error).text);
-  }
-  return Status();
+  const int error = touch_pages(base, size);
+  if (error == 0) return Status();
+  return fail_native(GMM_ERROR_OUT_OF_MEMORY, error,
+                     "%" PRIu64 " bytes at %p: the system has no pages for all of them (%s); request less.", size, base,
+                     ErrorText(error).text);
 }
 
 Status memory_info(MemoryInfo *out, const char *root) {
   char path[PATH_MAX], text[4096];
   MemoryInfo info;
   std::snprintf(path, sizeof path, "%s/proc/meminfo", root);
-  errno = 0;
-  if (read_small_file(path, text, sizeof text) != 0) {
-    if (errno == EMFILE || errno == ENFILE) return descriptor_failed("Reading the machine's memory", errno);
-    return fail_native(GMM_ERROR_SYSTEM, errno,
+  if (const int error = read_small_file(path, text, sizeof text); error != 0) {
+    if (error == EMFILE || error == ENFILE) return descriptor_failed("Reading the machine's memory", error);
+    return fail_native(GMM_ERROR_SYSTEM, error,
                        "Reading the machine's memory: /proc/meminfo cannot be read; mount /proc.");
   }
   if (!find_kilobytes(text, "MemTotal:", &info.total) || !find_kilobytes(text, "MemAvailable:", &info.available))

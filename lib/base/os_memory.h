@@ -71,6 +71,7 @@ void *map_page_of_process();
 Status lock_pages(void *base, uint64_t size);
 Status unlock_pages(void *base, uint64_t size);
 // Calls madvise(2). `advice` is the MADV_* number.
+inline constexpr int32_t kPopulateWrite = 23;  // MADV_POPULATE_WRITE, which old headers and kernels before 5.14 lack
 Status advise_pages(void *base, uint64_t size, int32_t advice);
 
 // Hints. Without them the memory works as well.
@@ -80,10 +81,10 @@ void prefer_node(void *base, uint64_t size, int32_t node);  // `node`: below zer
 // Gives the pages of private memory back; it reads as zero afterwards. On a failure the pages stay.
 void drop_pages(void *base, uint64_t size);
 
-// Takes the pages of private memory that nobody has written. Returns 0 or an error number, without a message.
+// Takes the pages of mapped memory now, as a write to each would, and changes no byte. Returns 0 or an error number,
+// without a message.
 int touch_pages(void *base, uint64_t size);
-// Takes the pages of mapped memory now, as a write to each would, and changes no byte. OUT_OF_MEMORY.
-Status populate_pages(void *base, uint64_t size);
+Status populate_pages(void *base, uint64_t size);  // the same with a message; OUT_OF_MEMORY
 
 // --- Figures ------------------------------------------------------------------------------------------------
 struct MemoryInfo {

@@ -3,10 +3,7 @@
 #include "backend/cuda/cuda_backend.h"
 
 #include <gmm/pin.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
@@ -247,21 +244,6 @@ namespace {
 
 uint64_t misalignment(CUdeviceptr address) { return address & (kExtentAlignment - 1); }
 
-// Touches all pages, because the driver page-locks touched memory far faster than holes.
-Status touch(void *base, uint64_t size) {
-#if defined(MADV_POPULATE_WRITE)
-  if (Status status = os::advise_pages(base, size, MADV_POPULATE_WRITE); status.ok() || last_native() != EINVAL)
-    return status;
-#endif
-  // Kernels before 5.14 lack the advice.
-  const uint64_t page = os::page_size();
-  for (uint64_t offset = 0; offset < size; offset += page) {
-    volatile char *byte = static_cast<volatile char *>(base) + offset;
-    *byte = *byte;
-  }
-  return Status();
-}
-
 }  // namespace
 
 CUresult CudaBackend::driver_allocate(Kind kind, uint64_t size, CUdeviceptr *out) {
@@ -310,18 +292,18 @@ Status CudaBackend::register_file(int32_t fd, uint64_t size, Device device, bool
   GMM_TRY(devices_.enter(guard, device));
   void *base = nullptr;
   GMM_TRY(os::map_file(size, kExtentAlignment, fd, os::Access::kReadWrite, &base));
-  Status status = there ? Status() : touch(base, size);
+  // The driver page-locks touched memory far faster than holes.
+  Status status = there ? Status() : os::populate_pages(base, size);
   if (status.ok()) {
     CaptureGuard capture(driver_);
     count_call();
     status =
         driver_.check(driver_.cuMemHostRegister(base, size, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP),
                       "cuMemHostRegister");
-    if (status.code() == GMM_ERROR_OUT_OF_MEMORY) status = Status(GMM_ERROR_OUT_OF_HOST_MEMORY);
-    if (!status.ok())
-      prefix(status, "Page-locking %" PRIu64 " bytes of host memory: ", size).ignore();  // the status is returned below
   }
+  if (status.code() == GMM_ERROR_OUT_OF_MEMORY) status = Status(GMM_ERROR_OUT_OF_HOST_MEMORY);
   if (!status.ok()) {
+    prefix(status, "Page-locking %" PRIu64 " bytes of host memory: ", size).ignore();  // the status is returned below
     MessageGuard message_guard;
     if (!os::unmap(base, size).ok())
       log_.write(LogLevel::kError, "%" PRIu64 " bytes at %p stay mapped: %s", size, base, last_message());

@@ -3,22 +3,12 @@
 
 #include <sys/mman.h>
 
-#include <cerrno>
 #include <cstring>
 
 #include "base/os_memory.h"
 #include "base/thread.h"
 
 namespace gmm {
-namespace {
-
-#ifdef MADV_POPULATE_WRITE
-constexpr int32_t kPopulateWrite = MADV_POPULATE_WRITE;
-#else
-constexpr int32_t kPopulateWrite = 23;  // Linux 5.14
-#endif
-
-}  // namespace
 
 HostStream *HostStream::create(const HostAllocator &allocator, const Log &log, Device device, uint64_t id) {
   return allocator.create<HostStream>(allocator, log, device, id);
@@ -134,7 +124,7 @@ void HostStream::run(const Task &task) {
     case TaskKind::kPopulate: {
       // A prefetch is a hint. It must not make the machine swap or run out of memory, and its failure is only logged.
       Status status = os::check_available(task.size, GMM_ERROR_OUT_OF_MEMORY);
-      if (status.ok()) status = os::advise_pages(task.destination, task.size, kPopulateWrite);
+      if (status.ok()) status = os::advise_pages(task.destination, task.size, os::kPopulateWrite);
       if (!status.ok()) status = os::advise_pages(task.destination, task.size, MADV_WILLNEED);
       if (!status.ok()) log_.write(LogLevel::kDebug, "A prefetch had no effect. %s", last_message());
       return;

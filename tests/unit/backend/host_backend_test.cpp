@@ -3,12 +3,10 @@
 #include "backend/host/host_backend.h"
 
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
-#include <cstring>
 #include <filesystem>
 
 #include "backend_test.h"
