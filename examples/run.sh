@@ -75,9 +75,9 @@ else
   skipped+=(ring)
 fi
 
-# Processes by turns.
+# Processes that use a device one after the other.
 if [ -z "${setup_skipped[python]:-}" ]; then
-  setup_say 'leases: turns'
+  setup_say 'leases'
   if PYTHONPATH=build/bindings/python "$setup_venv/bin/python" examples/lease/turns.py; then
     ran+=(turns)
   else
@@ -101,8 +101,8 @@ else
   fi
 fi
 
-# With other libraries, where tests/support/setup.sh has made their environments (tests/run.sh does). Each example says
-# what it lacks.
+# With other libraries, where tests/support/setup.sh has made their environments (tests/run.sh does). Each example names
+# a library that it lacks.
 if [ -z "${setup_skipped[python]:-}${EXAMPLES_SHORT:-}" ] && compgen -G '.deps/*/ready' >/dev/null; then
   setup_say "the examples with other libraries"
   if PYTHONPATH=build/bindings/python "$setup_venv/bin/python" tests/bindings/interop/examples_test.py; then

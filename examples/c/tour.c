@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The tour in C: each step of the interface on each kind of memory, as one table.
-// The exit code is 0 if every step did what it must. GMM_BACKEND=host or cuda chooses the backend.
+// The exit code is 0 if every step succeeds. GMM_BACKEND=host or cuda chooses the backend.
 #define _GNU_SOURCE
 #include <gmm/gmm.h>
 #include <stdio.h>
@@ -23,7 +23,7 @@ static unsigned char *block, *bytes;
     gmm_result tried = (call);         \
     if (tried != GMM_OK) return tried; \
   } while (0)
-// The step did not do what it must.
+// Fails the step.
 #define MUST(holds)                                                                          \
   do {                                                                                       \
     if (!(holds)) return fprintf(stderr, "tour: not true: %s\n", #holds), GMM_ERROR_CORRUPT; \
@@ -61,7 +61,7 @@ static gmm_result step_copy(void) {
   return check_bytes(block, 0);
 }
 
-// Any address inside a block tells its kind, block and tag. Any other address tells that gmm does not know it.
+// gmm_query() describes the block around any address inside it. For any other address it answers UNKNOWN.
 static gmm_result step_query(void) {
   gmm_pointer_info info = {.struct_size = sizeof info};
   TRY(gmm_query(context, block + BLOCK / 2, &info));

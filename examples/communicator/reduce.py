@@ -35,7 +35,7 @@ def work(folder, rank, ranks, has_nccl):
                                    world_size=ranks, **options)
     with gmm.Context("cuda" if has_nccl else "host") as context:
         tag = context.tag("weights", gmm.Contents.HOST)
-        registered = set()  # without NCCL: what a communicator would have registered
+        registered = set()  # without NCCL: the registrations of a communicator
         if has_nccl:
             from gmm import nccl
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tour in C++17: gmm.hpp with exceptions. Objects free what they own, so a failure anywhere leaks nothing.
+// The tour in C++17: gmm.hpp with exceptions. Objects free their memory, so a failure anywhere leaks nothing.
 #include <cstdio>
 #include <exception>
 #include <gmm/gmm.hpp>
@@ -39,7 +39,7 @@ void tour() {
   const gmm_device_info device = context.device_query(gmm::device_id(0));
   const std::vector<uint8_t> bytes = pattern(0);
 
-  // Managed memory: one address on the host and the device, and pages that go where they are needed.
+  // Managed memory: one address on the host and the device, and pages that move between them.
   gmm::alloc_desc managed;
   managed.kind = GMM_KIND_MANAGED;
   if (device.kinds & (1u << GMM_KIND_MANAGED)) {

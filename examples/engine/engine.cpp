@@ -2,13 +2,12 @@
 // A small engine. A stream of gmm computes particles in gmm's memory, by a CUDA kernel or on the CPU, and Vulkan draws
 // them from there without a copy.
 // Two levels have meshes and textures under tags with budgets. A change of the level resumes one set and pauses the
-// other while frames go on. Three frames are written as pictures, with what each tag holds then.
+// other while frames go on. Three frames are written as pictures, and the memory of each tag is printed then.
 //
 // Usage: engine [FOLDER]     writes frame-*.ppm; the folder is the current one
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <gmm/gmm.hpp>
@@ -37,20 +36,7 @@ T must(gmm::result<T> result) {
   if constexpr (!std::is_void_v<T>) return std::move(*result);
 }
 
-// --- The engine's own memory and log ---------------------------------------------------------------------------------
-
-std::atomic<int64_t> bookkeeping{0};
-void *allocate(void *, uint64_t size, uint64_t alignment) {
-  bookkeeping += static_cast<int64_t>(size);
-  return std::aligned_alloc(alignment, (size + alignment - 1) & ~(alignment - 1));
-}
-void deallocate(void *, void *block, uint64_t size) {
-  bookkeeping -= static_cast<int64_t>(size);
-  std::free(block);
-}
-void log(void *, gmm_log_level level, const char *message) { std::printf("[gmm %u] %s\n", level, message); }
-
-// --- Memory by what it is for: a tag with a budget, and a heap whose blocks Vulkan can import -----------------------
+// --- Memory by purpose: a tag with a budget, and a heap whose blocks Vulkan can import -------------------------------
 
 struct pool {
   const char *name = "";
@@ -290,7 +276,7 @@ void engine::print_statistics(uint32_t frame) const {
     std::printf(" %s %.1f/%.0f MiB%s;", of.name, static_cast<double>(stats.reserved_bytes) / kMiB,
                 static_cast<double>(of.budget) / kMiB, stats.paused_bytes != 0 ? " paused" : "");
   }
-  std::printf(" gmm's own %lld KiB\n", static_cast<long long>(bookkeeping / 1024));
+  std::printf("\n");
 }
 
 std::vector<uint8_t> engine::frame(uint32_t number) {
@@ -319,10 +305,7 @@ bool write_ppm(const char *folder, uint32_t number, const std::vector<uint8_t> &
 }
 
 int run(const char *folder) {
-  gmm::context_desc desc;
-  desc.log = {log, nullptr};
-  desc.host_allocator = {allocate, deallocate, nullptr};
-  const gmm::context context = must(gmm::context::create(desc));
+  const gmm::context context = must(gmm::context::create());
   const gmm_device_info device = must(context.device_query(gmm::device_id(0)));
   renderer with;
   if (const char *why = with.open((device.capabilities & GMM_DEVICE_IS_CPU) != 0, device.uuid); why != nullptr) {
@@ -350,10 +333,6 @@ int run(const char *folder) {
 
 int main(int argc, char **argv) {
   const int code = run(argc > 1 ? argv[1] : ".");
-  if (bookkeeping != 0) {
-    std::fprintf(stderr, "engine: gmm left %lld bytes\n", static_cast<long long>(bookkeeping));
-    return 1;
-  }
   if (code == 0) std::puts("engine: ok");
   return code;
 }

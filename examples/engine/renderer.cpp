@@ -11,7 +11,7 @@ namespace {
 constexpr VkFormat kFormat = VK_FORMAT_R8G8B8A8_UNORM;
 constexpr VkImageSubresourceRange kWhole = {VK_IMAGE_ASPECT_COLOR_BIT, 0, 1, 0, 1};
 
-// A struct of Vulkan that knows what it is; all else is zero.
+// A struct of Vulkan with its type; all else is zero.
 template <class T>
 T made(VkStructureType type) {
   T one = {};
@@ -174,7 +174,7 @@ int renderer::timeline_fd() const {
   return fd;
 }
 
-// --- The picture and how it is drawn ---------------------------------------------------------------------------------
+// --- The picture, and its drawing -----------------------------------------------------------------------------------
 
 void renderer::make_target() {
   auto image = made<VkImageCreateInfo>(VK_STRUCTURE_TYPE_IMAGE_CREATE_INFO);
@@ -258,7 +258,7 @@ void renderer::make_pipeline() {
   raster.lineWidth = 1;
   auto samples = made<VkPipelineMultisampleStateCreateInfo>(VK_STRUCTURE_TYPE_PIPELINE_MULTISAMPLE_STATE_CREATE_INFO);
   samples.rasterizationSamples = VK_SAMPLE_COUNT_1_BIT;
-  VkPipelineColorBlendAttachmentState light = {};  // what is drawn adds to what is there
+  VkPipelineColorBlendAttachmentState light = {};  // points add their light
   light.blendEnable = VK_TRUE;
   light.srcColorBlendFactor = light.dstColorBlendFactor = VK_BLEND_FACTOR_ONE;
   light.colorWriteMask = 0xf;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine's Vulkan: it draws points from memory that gmm has, into memory that gmm has. It allocates nothing for
-// either: every buffer lies in memory that the caller names.
+// The engine's Vulkan: it draws points from gmm's memory into gmm's memory. It allocates nothing for either: every
+// buffer lies in memory that the caller names.
 #ifndef ENGINE_RENDERER_HPP
 #define ENGINE_RENDERER_HPP
 
@@ -21,7 +21,7 @@
     }                                                                                \
   } while (0)
 
-// Where memory comes from: an address of the CPU, or a descriptor, which Vulkan takes over.
+// A source of memory: an address of the CPU, or a descriptor, which Vulkan takes over.
 struct memory_source {
   void *address = nullptr;
   int fd = -1;

@@ -120,7 +120,6 @@ typedef struct gmm_context_desc {
  * GMM_BACKEND; GMM_DECOMMIT_AFTER_MS holds no time; too many host devices; one function of the host allocator without
  * the other), NO_BACKEND, OUT_OF_HOST_MEMORY, DRIVER, SYSTEM (no thread for decommit_after_ms).
  * Ownership: the caller has one reference and gives it back with gmm_context_release().
- * Since: 1.0
  */
 GMM_NODISCARD GMM_API gmm_result gmm_context_create(const gmm_context_desc *desc, gmm_context **out) GMM_NOEXCEPT;
 
@@ -129,7 +128,6 @@ GMM_NODISCARD GMM_API gmm_result gmm_context_create(const gmm_context_desc *desc
  *
  * Errors: NULL_ARGUMENT, FORKED.
  * Ownership: each reference needs its own gmm_context_release().
- * Since: 1.0
  */
 GMM_API gmm_result gmm_context_retain(gmm_context *context) GMM_NOEXCEPT;
 
@@ -147,7 +145,6 @@ GMM_API gmm_result gmm_context_retain(gmm_context *context) GMM_NOEXCEPT;
  * Errors: FORKED (in a child after fork(), where the call touches nothing).
  * Streams: the last release waits for the context's streams.
  * Threads: during the last release no other thread may be inside a call on the context.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_context_release(gmm_context *context) GMM_NOEXCEPT;
 
@@ -166,7 +163,6 @@ typedef struct gmm_context_info {
  * Describes a context: its backend, devices, driver version and settings.
  *
  * Errors: NULL_ARGUMENT, INVALID_DESCRIPTOR, FORKED.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_context_query(gmm_context *context, gmm_context_info *out) GMM_NOEXCEPT;
 
@@ -195,7 +191,6 @@ GMM_API gmm_result gmm_context_query(gmm_context *context, gmm_context_info *out
  * gmm_context_desc.
  * Errors: NULL_ARGUMENT, INVALID_VALUE, SYSTEM (the thread could not be started; the earlier setting stays), FORKED.
  * Threads: any, but not from the log callback.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_context_set_decommit(gmm_context *context, uint64_t milliseconds) GMM_NOEXCEPT;
 
@@ -244,7 +239,6 @@ typedef struct gmm_device_info {
  * Describes a device: its name, memory, kinds and capabilities.
  *
  * Errors: NULL_ARGUMENT, INVALID_DEVICE, INVALID_DESCRIPTOR, DRIVER, FORKED.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_device_query(gmm_context *context, gmm_device device, gmm_device_info *out) GMM_NOEXCEPT;
 

@@ -17,11 +17,10 @@
  * its default, and without struct_size, flags that must be 0, and reserved fields.
  *
  * Comments. The body of a function names the C function that it calls. The comment of that one has the units, results,
- * errors, order with streams, and threads; a comment here tells only a difference. All of these are since 1.0.
+ * errors, order with streams, and threads; a comment here has only the differences. All of these are since 1.0.
  *
- * Cost. Every function is inline and makes one C call. gmm::tag::create() makes two. The end
- * of a gmm::buffer is one call of gmm_free(). An object is as large as the arguments of that call. It allocates nothing,
- * except the function of a gmm::watcher.
+ * Cost. Every function is inline and makes one C call. gmm::tag::create() makes two. An object is as large as the
+ * arguments of its end. It allocates nothing, except the function of a gmm::watcher.
  *
  * Ownership.
  *  - gmm::heap, gmm::stream, gmm::event, gmm::tag, gmm::ticket, gmm::snapshot, gmm::watcher, gmm::lease, gmm::context
@@ -154,7 +153,7 @@ class error {
   ~error() { std::free(message_); }
 
   [[nodiscard]] gmm_result code() const noexcept { return code_; }
-  /** Tells what the call was asked, what stood in the way and what to do. */
+  /** Says what the call was asked, what stood in the way and what to do. */
   [[nodiscard]] const char *message() const noexcept { return message_ != nullptr ? message_ : text(); }
   /** The driver's (CUresult) or the system's (errno) number; 0 if gmm itself found the failure. */
   [[nodiscard]] int32_t native_code() const noexcept { return native_; }
@@ -409,7 +408,7 @@ struct text_writer {
 /** The version of the loaded library as text. */
 [[nodiscard]] inline const char *version_string() noexcept { return gmm_version_string(); }
 
-/** A device by its ordinal, from 0, or the host where a function takes a location. A plain number does not convert to it. */
+/** A device by its ordinal, from 0, or the host as a location. A plain number does not convert to it. */
 class device_id {
  public:
   constexpr device_id() noexcept = default;
@@ -499,7 +498,7 @@ class scope {
     desc_.kind = kind;
     return *this;
   }
-  [[nodiscard]] constexpr const gmm_scope_desc &c() const noexcept { return desc_; }
+  [[nodiscard]] constexpr const gmm_scope_desc *get() const noexcept { return &desc_; }
 
  private:
   gmm_scope_desc desc_ = {sizeof(gmm_scope_desc), 0, 0, 0, 0, 0};
@@ -676,8 +675,8 @@ struct pause_desc {
 /** The settings of backups. */
 struct backup_desc {
   uint32_t flags = 0;          /**< GMM_BACKUP_* */
-  uint64_t arena_limit = 0;    /**< bytes; 0: what the host can spare */
-  uint64_t pageable_limit = 0; /**< bytes; 0: what the host can spare */
+  uint64_t arena_limit = 0;    /**< bytes; 0: spare memory of the host */
+  uint64_t pageable_limit = 0; /**< bytes; 0: spare memory of the host */
   const char *directory = nullptr;
   uint32_t threads = 0;
 
@@ -709,7 +708,7 @@ struct ipc_import_desc {
 struct ipc_fd_desc {
   gmm_fd_type type = GMM_FD_DEFAULT;
   device_id device = {};
-  uint64_t size = 0; /**< bytes of the allocation, which its maker tells */
+  uint64_t size = 0; /**< bytes of the allocation, from its maker */
 
   [[nodiscard]] gmm_ipc_fd_desc c() const noexcept { return {sizeof(gmm_ipc_fd_desc), 0, type, device.get(), size}; }
 };
@@ -1042,7 +1041,7 @@ class context_ref : public object_handle<gmm_context, gmm_context_release> {
     return call<void>(gmm_backup_reserve, device.get(), bytes);
   }
   [[nodiscard]] outcome<gmm_backup_info> backup_query() const { return call<gmm_backup_info>(gmm_backup_query); }
-  /** Copies kept contents to `out`, which has room for `size` bytes. */
+  /** Copies kept contents to `out`, a buffer of `size` bytes. */
   outcome<void> backup_read(const void *address, uint64_t size, void *out) const {
     return call<void>(gmm_backup_read, address, size, out);
   }
@@ -1082,14 +1081,14 @@ class context_ref : public object_handle<gmm_context, gmm_context_release> {
 
   /* Limits and counts. A scope without a part is the whole context. */
 
-  outcome<void> limit_set(const scope &of, uint64_t bytes) const { return call<void>(gmm_limit_set, of.c(), bytes); }
+  outcome<void> limit_set(const scope &of, uint64_t bytes) const { return call<void>(gmm_limit_set, of.get(), bytes); }
   [[nodiscard]] outcome<gmm_stats_info> stats_query(const scope &of = {}) const {
-    return call<gmm_stats_info>(gmm_stats_query, of.c());
+    return call<gmm_stats_info>(gmm_stats_query, of.get());
   }
-  outcome<uint64_t> trim(const scope &of = {}) const { return call<uint64_t>(gmm_trim, of.c()); }
+  outcome<uint64_t> trim(const scope &of = {}) const { return call<uint64_t>(gmm_trim, of.get()); }
   outcome<gmm_compact_info> compact(const compact_desc &desc = {}) const { return compact(scope(), desc); }
   outcome<gmm_compact_info> compact(const scope &of, const compact_desc &desc = {}) const {
-    return call<gmm_compact_info>(gmm_compact, of.c(), desc.c());
+    return call<gmm_compact_info>(gmm_compact, of.get(), desc.c());
   }
   /** Frees every allocation. No buffer of the context may end after that: detach() them. */
   outcome<void> reset() const { return call<void>(gmm_reset); }
@@ -1330,7 +1329,7 @@ class owned_tag_ref : public tag_ref {
  * A tag of a name. The object that made the tag destroys it at its end if nobody uses it.
  *
  * create() of a name that is known makes an object that names the tag and does not own it: its end leaves the tag as it
- * is. So parts of a program may each create() the tag "weights", and the first of them owns it. is_own() tells which.
+ * is. So parts of a program may each create() the tag "weights", and the first of them owns it, as is_own() says.
  * An object made of a tag_ref takes the tag over and owns it.
  *
  * A tag with live blocks stays until the end of its context. Use detach() for a tag that shall live as long as the
@@ -1407,7 +1406,7 @@ class snapshot : public unique<snapshot_ref> {
  public:
   using unique::unique;
   [[nodiscard]] static outcome<snapshot> create(context_ref context, const scope &of = {}) {
-    return detail::make<snapshot>(gmm_snapshot_create, context.get(), of.c());
+    return detail::make<snapshot>(gmm_snapshot_create, context.get(), of.get());
   }
   outcome<void> destroy() { return finish(); }
 };

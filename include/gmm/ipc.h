@@ -51,7 +51,6 @@ typedef struct gmm_ipc_desc {
  * directory, or more than 64 of them), NULL_ARGUMENT (users), BUSY (the context has exported or imported),
  * OUT_OF_HOST_MEMORY, FORKED.
  * Ownership: gmm copies the descriptor, its text and its list.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_ipc_configure(gmm_context *context, const gmm_ipc_desc *desc) GMM_NOEXCEPT;
 
@@ -80,7 +79,6 @@ typedef struct gmm_ipc_handle {
  * FORKED.
  * Streams: the call neither queues work nor waits. The program orders the contents before it sends the handle.
  * Ownership: a handle keeps nothing alive. The memory must live until the importer has imported it.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_ipc_export(gmm_context *context, const void *memory, gmm_ipc_handle *out) GMM_NOEXCEPT;
 
@@ -114,7 +112,6 @@ typedef struct gmm_ipc_import_desc {
  * another user's socket directory is not accessible), IPC_REFUSED (another user), IPC_REVOKED, IPC_TIMEOUT,
  * NOT_SUPPORTED, OUT_OF_HOST_MEMORY, DRIVER, SYSTEM, FORKED.
  * Ownership: the caller closes each import with gmm_ipc_close(), not with gmm_free().
- * Since: 1.0
  */
 GMM_NODISCARD GMM_API gmm_result gmm_ipc_import(gmm_context *context, const gmm_ipc_handle *handle,
                                                 const gmm_ipc_import_desc *desc, void **out) GMM_NOEXCEPT;
@@ -125,7 +122,6 @@ GMM_NODISCARD GMM_API gmm_result gmm_ipc_import(gmm_context *context, const gmm_
  * @param memory  any address inside the imported block.
  * Errors: NULL_ARGUMENT, UNKNOWN_POINTER, UNBALANCED, DRIVER, SYSTEM, FORKED.
  * Streams: gmm unmaps the memory after the work that is queued on the device.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_ipc_close(gmm_context *context, void *memory) GMM_NOEXCEPT;
 
@@ -178,7 +174,6 @@ typedef struct gmm_ipc_fd_info {
  * not exist), PAUSED, NOT_SUPPORTED (the memory has no descriptor of this type), DRIVER, SYSTEM, FORKED.
  * Ownership: the caller closes the descriptor, which keeps the memory alive. gmm does not count it as an importer and
  * cannot revoke it.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_ipc_export_fd(gmm_context *context, const void *memory, gmm_fd_type type,
                                      gmm_ipc_fd_info *out) GMM_NOEXCEPT;
@@ -207,7 +202,6 @@ typedef struct gmm_ipc_fd_desc {
  * INVALID_DEVICE, NOT_SUPPORTED (the device takes no such descriptor), OUT_OF_HOST_MEMORY, DRIVER, SYSTEM, FORKED.
  * Ownership: the descriptor stays the caller's, who may close it after the call. The caller closes the memory with
  * gmm_ipc_close().
- * Since: 1.0
  */
 GMM_NODISCARD GMM_API gmm_result gmm_ipc_import_fd(gmm_context *context, int32_t fd, const gmm_ipc_fd_desc *desc,
                                                    void **out) GMM_NOEXCEPT;
@@ -230,7 +224,6 @@ typedef struct gmm_ipc_legacy_info {
  * Errors: NULL_ARGUMENT, INVALID_DESCRIPTOR, UNKNOWN_POINTER, ALREADY_FREED, NOT_SUPPORTED, DRIVER, FORKED.
  * Ownership: gmm does not see who opens the handle. The program must not free the memory before the other side has
  * closed it.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_ipc_export_legacy(gmm_context *context, const void *memory,
                                          gmm_ipc_legacy_info *out) GMM_NOEXCEPT;
@@ -240,7 +233,6 @@ GMM_API gmm_result gmm_ipc_export_legacy(gmm_context *context, const void *memor
  *
  * Errors: NULL_ARGUMENT, INVALID_HANDLE (an event without that flag, or an imported one), DRIVER, SYSTEM, FORKED.
  * Ownership: the handle keeps nothing alive.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_event_export(gmm_event *event, gmm_ipc_handle *out) GMM_NOEXCEPT;
 
@@ -257,7 +249,6 @@ GMM_API gmm_result gmm_event_export(gmm_event *event, gmm_ipc_handle *out) GMM_N
  * @param desc  as for gmm_ipc_import().
  * Errors: as gmm_ipc_import().
  * Ownership: the caller destroys the event with gmm_event_destroy().
- * Since: 1.0
  */
 GMM_NODISCARD GMM_API gmm_result gmm_event_import(gmm_context *context, const gmm_ipc_handle *handle,
                                                   const gmm_ipc_import_desc *desc, gmm_event **out) GMM_NOEXCEPT;
@@ -312,7 +303,6 @@ typedef struct gmm_semaphore_desc {
  * the program signals the values that streams wait for before that call.
  * Ownership: the descriptor stays the caller's. The caller destroys the event with gmm_event_destroy(). `calls.user`
  * must live until then.
- * Since: 1.0
  */
 GMM_NODISCARD GMM_API gmm_result gmm_event_import_semaphore(gmm_context *context, const gmm_semaphore_desc *desc,
                                                             gmm_event **out) GMM_NOEXCEPT;

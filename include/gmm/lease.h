@@ -98,7 +98,6 @@ typedef struct gmm_lease_desc {
  * Errors: NULL_ARGUMENT (desc, name), INVALID_DESCRIPTOR, INVALID_FLAGS, INVALID_VALUE (a name, residency_ms over
  * 3,600,000), OUT_OF_HOST_MEMORY, SYSTEM (no thread, no directory), FORKED.
  * Ownership: gmm copies desc. `asked.user` must live until gmm_lease_destroy(), which the caller calls.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_lease_create(gmm_context *context, const gmm_lease_desc *desc, gmm_lease **out) GMM_NOEXCEPT;
 
@@ -118,7 +117,6 @@ GMM_API gmm_result gmm_lease_create(gmm_context *context, const gmm_lease_desc *
  * ends an offer. The tag then stays as it is. The end of a tag ends its offer.
  * Errors: INVALID_HANDLE, INVALID_TAG, OFFERED (another lease of the context offers the tag), BUSY (gmm pauses or
  * resumes for this lease: try again), OUT_OF_HOST_MEMORY, FORKED.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_lease_offer(gmm_lease *lease, gmm_tag tag, uint32_t cost) GMM_NOEXCEPT;
 
@@ -170,7 +168,6 @@ typedef struct gmm_lease_request_desc {
  * amounts for a device), NULL_ARGUMENT (amounts), and those of gmm_resume() except OUT_OF_MEMORY. After an error the
  * lease is idle.
  * Threads: any. The call or a thread of the ticket resumes.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_lease_request(gmm_lease *lease, const gmm_lease_request_desc *desc,
                                      gmm_ticket **ticket) GMM_NOEXCEPT;
@@ -183,7 +180,6 @@ GMM_API gmm_result gmm_lease_request(gmm_lease *lease, const gmm_lease_request_d
  *
  * Results: UNCHANGED (the lease is not in use).
  * Errors: INVALID_HANDLE, FORKED.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_lease_return(gmm_lease *lease) GMM_NOEXCEPT;
 
@@ -211,7 +207,6 @@ typedef struct gmm_lease_info {
  * Describes a lease without waiting.
  *
  * Errors: INVALID_HANDLE, NULL_ARGUMENT, INVALID_DESCRIPTOR, FORKED.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_lease_query(gmm_lease *lease, gmm_lease_info *out) GMM_NOEXCEPT;
 
@@ -224,7 +219,6 @@ GMM_API gmm_result gmm_lease_query(gmm_lease *lease, gmm_lease_info *out) GMM_NO
  * @param lease  NULL is allowed and does nothing.
  * Errors: INVALID_HANDLE, BUSY (a request waits, a ticket of the lease lives, or the caller is a lease's `asked` or a
  * watcher), FORKED.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_lease_destroy(gmm_lease *lease) GMM_NOEXCEPT;
 
@@ -260,7 +254,6 @@ typedef struct gmm_lease_entry_info {
  * @param timeout_ms  for the answer.
  * Results: UNCHANGED (there is no such entry; the fields of the server and `entry_count` are set).
  * Errors: NULL_ARGUMENT, INVALID_DESCRIPTOR, NOT_READY (no server runs, or none answers in this time), SYSTEM, FORKED.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_lease_list(gmm_context *context, uint64_t index, uint64_t timeout_ms,
                                   gmm_lease_entry_info *out) GMM_NOEXCEPT;

@@ -68,7 +68,6 @@ typedef struct gmm_alloc_desc {
  * before it grows past 8/7 of its peak, and an allocation waits for all streams when memory has run out.
  * Threads: any; the common case takes no lock.
  * Ownership: the caller frees the block with gmm_free().
- * Since: 1.0
  */
 GMM_NODISCARD GMM_API gmm_result gmm_alloc(gmm_context *context, uint64_t size, const gmm_alloc_desc *desc,
                                            void **out) GMM_NOEXCEPT;
@@ -93,7 +92,6 @@ GMM_NODISCARD GMM_API gmm_result gmm_alloc(gmm_context *context, uint64_t size, 
  * is then not used again before gmm_trim(), or a lack of memory, waits for the device. gmm knows the last 256 such
  * streams. It does not know when the program itself destroys a stream: CUDA's driver and SYCL's runtime crash on that.
  * Threads: any, whichever allocated the block. Two threads that free one block at once are a race of the program.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_free(gmm_context *context, void *memory, gmm_stream stream) GMM_NOEXCEPT;
 
@@ -113,7 +111,6 @@ GMM_API gmm_result gmm_free(gmm_context *context, void *memory, gmm_stream strea
  * fits; another thread has the heap's lock; the thread never used the heap; bookkeeping needs host memory; an argument
  * is wrong; desc has an alignment or flags; the stream may be in a graph capture; a trace records; the process is a
  * child after fork(). The thread's message is that of gmm_result_text().
- * Since: 1.0
  */
 GMM_NODISCARD GMM_API gmm_result gmm_try_alloc(gmm_context *context, uint64_t size, const gmm_alloc_desc *desc,
                                                void **out) GMM_NOEXCEPT;
@@ -126,7 +123,6 @@ GMM_NODISCARD GMM_API gmm_result gmm_try_alloc(gmm_context *context, uint64_t si
  *
  * @param memory  NULL is allowed and does nothing.
  * Errors: NOT_READY: the call did nothing, and gmm_free() frees the block or says what is wrong.
- * Since: 1.0
  */
 GMM_NODISCARD GMM_API gmm_result gmm_try_free(gmm_context *context, void *memory, gmm_stream stream) GMM_NOEXCEPT;
 
@@ -193,7 +189,6 @@ enum {
  * kind, device and USM type by one call. Otherwise the call costs O(1) and takes no lock.
  *
  * Errors: NULL_ARGUMENT (out), INVALID_DESCRIPTOR, FORKED.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_query(gmm_context *context, const void *address, gmm_pointer_info *out) GMM_NOEXCEPT;
 
@@ -209,7 +204,6 @@ GMM_API gmm_result gmm_query(gmm_context *context, const void *address, gmm_poin
  * Errors: UNKNOWN_POINTER, ALREADY_FREED, INVALID_VALUE (name), OUT_OF_HOST_MEMORY, FORKED. The block then keeps the
  * name that it had.
  * Ownership: gmm_free() and gmm_reset() forget the name.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_name(gmm_context *context, const void *memory, const char *name) GMM_NOEXCEPT;
 
@@ -247,7 +241,6 @@ typedef struct gmm_heap_desc {
  * Errors: as gmm_alloc(), NOT_SUPPORTED (::GMM_HEAP_EXPORTABLE, and memory of this kind has no descriptor on the
  * device).
  * Ownership: the caller destroys the heap with gmm_heap_destroy().
- * Since: 1.0
  */
 GMM_NODISCARD GMM_API gmm_result gmm_heap_create(gmm_context *context, const gmm_heap_desc *desc,
                                                  gmm_heap **out) GMM_NOEXCEPT;
@@ -261,7 +254,6 @@ GMM_NODISCARD GMM_API gmm_result gmm_heap_create(gmm_context *context, const gmm
  * @param flags  GMM_ALLOC_*
  * @param stream  the stream that uses the block first.
  * Errors: as gmm_alloc(), INVALID_HANDLE (not a heap, or a destroyed one).
- * Since: 1.0
  */
 GMM_NODISCARD GMM_API gmm_result gmm_heap_alloc(gmm_heap *heap, uint64_t size, uint64_t alignment, uint32_t flags,
                                                 gmm_stream stream, void **out) GMM_NOEXCEPT;
@@ -272,7 +264,6 @@ GMM_NODISCARD GMM_API gmm_result gmm_heap_alloc(gmm_heap *heap, uint64_t size, u
  * gmm_try_alloc() describes the use in a thread that never waits.
  *
  * Errors: NOT_READY, as gmm_try_alloc(); gmm_heap_alloc() allocates or says what is wrong.
- * Since: 1.0
  */
 GMM_NODISCARD GMM_API gmm_result gmm_heap_try_alloc(gmm_heap *heap, uint64_t size, uint64_t alignment, uint32_t flags,
                                                     gmm_stream stream, void **out) GMM_NOEXCEPT;
@@ -297,7 +288,6 @@ GMM_NODISCARD GMM_API gmm_result gmm_heap_try_alloc(gmm_heap *heap, uint64_t siz
  * OUT_OF_HOST_MEMORY, DRIVER, SYSTEM, FORKED. The heap is then as before, and an earlier number holds.
  * Streams: the call waits for all streams only when memory has run out, as gmm_alloc().
  * Threads: calls that need this heap's lock wait during the call.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_heap_reserve(gmm_heap *heap, uint64_t bytes) GMM_NOEXCEPT;
 
@@ -309,7 +299,6 @@ GMM_API gmm_result gmm_heap_reserve(gmm_heap *heap, uint64_t bytes) GMM_NOEXCEPT
  * FORKED.
  * Streams: the call waits for the work that may use the heap's memory.
  * Threads: no other thread may use the heap during the call.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_heap_destroy(gmm_heap *heap) GMM_NOEXCEPT;
 

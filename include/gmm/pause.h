@@ -64,7 +64,6 @@ typedef struct gmm_tag_desc {
  * from the tag's settings), INVALID_FLAGS, INVALID_DESCRIPTOR, OUT_OF_HOST_MEMORY, NOT_SUPPORTED (a checksum in a
  * library without xxhash), FORKED.
  * Ownership: gmm copies the name. The tag lives until gmm_tag_destroy() or the end of its context.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_tag_create(gmm_context *context, const char *name, const gmm_tag_desc *desc,
                                   gmm_tag *out) GMM_NOEXCEPT;
@@ -77,7 +76,6 @@ GMM_API gmm_result gmm_tag_create(gmm_context *context, const char *name, const 
  *
  * @param desc  must not be NULL.
  * Errors: NULL_ARGUMENT (desc), INVALID_TAG, INVALID_VALUE, INVALID_FLAGS, INVALID_DESCRIPTOR, NOT_SUPPORTED, FORKED.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_tag_configure(gmm_context *context, gmm_tag tag, const gmm_tag_desc *desc) GMM_NOEXCEPT;
 
@@ -90,7 +88,6 @@ GMM_API gmm_result gmm_tag_configure(gmm_context *context, gmm_tag tag, const gm
  * pushed it, or it is the default), CAPTURING, DRIVER, FORKED.
  * Streams: the call waits for the work that may use the tag's free memory.
  * Threads: no other thread may use the tag during the call. A thread that ends takes its pushes back.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_tag_destroy(gmm_context *context, gmm_tag tag) GMM_NOEXCEPT;
 
@@ -100,7 +97,6 @@ GMM_API gmm_result gmm_tag_destroy(gmm_context *context, gmm_tag tag) GMM_NOEXCE
  * @param[out] tags  the first `capacity` tags; may be NULL if `capacity` is 0.
  * @param[out] count  the number of tags, which may be more than `capacity`.
  * Errors: NULL_ARGUMENT, FORKED.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_tag_list(gmm_context *context, gmm_tag *tags, uint32_t capacity, uint32_t *count) GMM_NOEXCEPT;
 
@@ -108,7 +104,6 @@ GMM_API gmm_result gmm_tag_list(gmm_context *context, gmm_tag *tags, uint32_t ca
  * Finds a tag by its name.
  *
  * Errors: NULL_ARGUMENT, INVALID_TAG (no tag has that name), FORKED.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_tag_find(gmm_context *context, const char *name, gmm_tag *out) GMM_NOEXCEPT;
 
@@ -117,7 +112,6 @@ GMM_API gmm_result gmm_tag_find(gmm_context *context, const char *name, gmm_tag 
  *
  * Errors: INVALID_TAG, UNBALANCED (more than 64 pushes deep), FORKED.
  * Threads: the call affects the calling thread only.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_tag_push(gmm_context *context, gmm_tag tag) GMM_NOEXCEPT;
 
@@ -126,7 +120,6 @@ GMM_API gmm_result gmm_tag_push(gmm_context *context, gmm_tag tag) GMM_NOEXCEPT;
  *
  * Errors: UNBALANCED, FORKED.
  * Threads: the call affects the calling thread only.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_tag_pop(gmm_context *context) GMM_NOEXCEPT;
 
@@ -137,7 +130,6 @@ GMM_API gmm_result gmm_tag_pop(gmm_context *context) GMM_NOEXCEPT;
  *
  * @param tag  ::GMM_TAG_DEFAULT restores the initial state.
  * Errors: INVALID_TAG, FORKED.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_tag_set_default(gmm_context *context, gmm_tag tag) GMM_NOEXCEPT;
 
@@ -225,12 +217,11 @@ typedef struct gmm_pause_desc {
  * ::GMM_ALLOC_COMM that others hold is not among them: see gmm_tag_info.foreign_bytes.
  * Results: UNCHANGED with 0 bytes (nothing was active).
  * Errors: INVALID_TAG, INVALID_FLAGS, INVALID_DESCRIPTOR, NULL_ARGUMENT (tags), BUSY (importers hold a block, a watcher
- * of gmm_watch() refuses or is late, or a failure left memory that only gmm_resume() mends), CAPTURING, CANCELLED,
+ * of gmm_watch() refuses, or a failure left memory that only gmm_resume() mends), CAPTURING, CANCELLED,
  * OUT_OF_HOST_MEMORY and IO (no space for the contents), NOT_SUPPORTED, DRIVER, FORKED.
  * Streams: the call first waits for the devices that own the memory.
  * Threads: any. During the call no thread or kernel may use the memory. A free of the memory during the call waits; a
  * free of paused memory does not.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_pause(gmm_context *context, const gmm_pause_desc *desc, uint64_t *bytes) GMM_NOEXCEPT;
 
@@ -246,7 +237,6 @@ GMM_API gmm_result gmm_pause(gmm_context *context, const gmm_pause_desc *desc, u
  * Results: UNCHANGED with 0 bytes (nothing was paused).
  * Errors: as gmm_pause(), OUT_OF_MEMORY, LIMIT_EXCEEDED, CORRUPT (a backup differs from its checksum; the message names
  * the range).
- * Since: 1.0
  */
 GMM_API gmm_result gmm_resume(gmm_context *context, const gmm_pause_desc *desc, uint64_t *bytes) GMM_NOEXCEPT;
 
@@ -261,7 +251,6 @@ GMM_API gmm_result gmm_resume(gmm_context *context, const gmm_pause_desc *desc, 
  * Results: UNCHANGED with 0 bytes (all of the range was active).
  * Errors: as gmm_resume(), NULL_ARGUMENT, INVALID_SIZE, UNKNOWN_POINTER (a part of the range is not memory of this
  * context).
- * Since: 1.0
  */
 GMM_API gmm_result gmm_resume_range(gmm_context *context, const void *address, uint64_t size,
                                     uint64_t *bytes) GMM_NOEXCEPT;
@@ -276,7 +265,6 @@ GMM_API gmm_result gmm_resume_range(gmm_context *context, const void *address, u
  * Results: OK means that all of the range is usable.
  * Errors: NOT_READY (the timeout passed first), NULL_ARGUMENT, INVALID_SIZE, UNKNOWN_POINTER (also if the memory is
  * freed during the wait), FORKED.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_resume_wait(gmm_context *context, const void *address, uint64_t size,
                                    uint64_t timeout_ms) GMM_NOEXCEPT;
@@ -315,7 +303,6 @@ typedef struct gmm_tag_info {
  * The call waits for a pause or resume of the tag in progress.
  *
  * Errors: NULL_ARGUMENT, INVALID_TAG, INVALID_DESCRIPTOR, FORKED.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_tag_query(gmm_context *context, gmm_tag tag, gmm_tag_info *out) GMM_NOEXCEPT;
 
@@ -350,7 +337,6 @@ typedef struct gmm_ticket_info {
  * Errors: NULL_ARGUMENT, SYSTEM (no thread), OUT_OF_HOST_MEMORY, and those of gmm_pause() about its arguments. Later
  * errors are the result of gmm_ticket_wait().
  * Ownership: gmm copies desc and its tags. The caller destroys the ticket with gmm_ticket_destroy().
- * Since: 1.0
  */
 GMM_API gmm_result gmm_pause_async(gmm_context *context, const gmm_pause_desc *desc, gmm_ticket **out) GMM_NOEXCEPT;
 
@@ -360,7 +346,6 @@ GMM_API gmm_result gmm_pause_async(gmm_context *context, const gmm_pause_desc *d
  * @param desc  as for gmm_resume().
  * Errors: as gmm_pause_async().
  * Ownership: as gmm_pause_async().
- * Since: 1.0
  */
 GMM_API gmm_result gmm_resume_async(gmm_context *context, const gmm_pause_desc *desc, gmm_ticket **out) GMM_NOEXCEPT;
 
@@ -368,7 +353,6 @@ GMM_API gmm_result gmm_resume_async(gmm_context *context, const gmm_pause_desc *
  * Describes the progress of a ticket's operation without waiting.
  *
  * Errors: INVALID_HANDLE, NULL_ARGUMENT, INVALID_DESCRIPTOR, FORKED.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_ticket_query(gmm_ticket *ticket, gmm_ticket_info *out) GMM_NOEXCEPT;
 
@@ -383,7 +367,6 @@ GMM_API gmm_result gmm_ticket_query(gmm_ticket *ticket, gmm_ticket_info *out) GM
  * Errors: NOT_READY (the timeout passed first), BUSY (a request of a lease, in a lease's `asked`), INVALID_HANDLE,
  * FORKED, and the operation's. A request of a lease may itself end with NOT_READY: gmm_ticket_info.state shows
  * whether it has ended.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_ticket_wait(gmm_ticket *ticket, uint64_t timeout_ms, uint64_t *bytes) GMM_NOEXCEPT;
 
@@ -394,7 +377,6 @@ GMM_API gmm_result gmm_ticket_wait(gmm_ticket *ticket, uint64_t timeout_ms, uint
  * Results: OK means that it is held. If the operation has ended instead, its result is returned, with its message.
  * Errors: NOT_READY (the timeout passed first), BUSY (a request of a lease, in a lease's `asked`), INVALID_HANDLE,
  * FORKED, and the operation's.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_ticket_wait_held(gmm_ticket *ticket, uint64_t timeout_ms) GMM_NOEXCEPT;
 
@@ -407,7 +389,6 @@ GMM_API gmm_result gmm_ticket_wait_held(gmm_ticket *ticket, uint64_t timeout_ms)
  * Results: UNCHANGED (it was committed before).
  * Errors: NOT_READY (it is not held: it still runs, has no ::GMM_PAUSE_HOLD, or has ended), INVALID_HANDLE, FORKED. An
  * operation that has ended with a failure returns that: CANCELLED after gmm_ticket_cancel() or gmm_pause_desc.hold_ms.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_ticket_commit(gmm_ticket *ticket) GMM_NOEXCEPT;
 
@@ -418,7 +399,6 @@ GMM_API gmm_result gmm_ticket_commit(gmm_ticket *ticket) GMM_NOEXCEPT;
  * CANCELLED. The call does not wait.
  *
  * Errors: INVALID_HANDLE, FORKED.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_ticket_cancel(gmm_ticket *ticket) GMM_NOEXCEPT;
 
@@ -429,7 +409,6 @@ GMM_API gmm_result gmm_ticket_cancel(gmm_ticket *ticket) GMM_NOEXCEPT;
  *
  * @param ticket  NULL is allowed and does nothing.
  * Errors: INVALID_HANDLE, FORKED.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_ticket_destroy(gmm_ticket *ticket) GMM_NOEXCEPT;
 
@@ -467,7 +446,6 @@ typedef struct gmm_backup_desc {
  * @param desc  NULL: the defaults.
  * Errors: INVALID_DESCRIPTOR, INVALID_FLAGS, INVALID_VALUE (the directory's name is too long), IO (the directory does
  * not exist or is not writable), FORKED.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_backup_configure(gmm_context *context, const gmm_backup_desc *desc) GMM_NOEXCEPT;
 
@@ -477,7 +455,6 @@ GMM_API gmm_result gmm_backup_configure(gmm_context *context, const gmm_backup_d
  * The first pause is then as fast as later ones.
  *
  * Errors: INVALID_DEVICE, OUT_OF_HOST_MEMORY, LIMIT_EXCEEDED (arena_limit), DRIVER, FORKED.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_backup_reserve(gmm_context *context, gmm_device device, uint64_t bytes) GMM_NOEXCEPT;
 
@@ -499,7 +476,6 @@ typedef struct gmm_backup_info {
  * Describes the backups of a context: bytes in each place, limits and copies.
  *
  * Errors: NULL_ARGUMENT, INVALID_DESCRIPTOR, FORKED.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_backup_query(gmm_context *context, gmm_backup_info *out) GMM_NOEXCEPT;
 
@@ -512,7 +488,6 @@ GMM_API gmm_result gmm_backup_query(gmm_context *context, gmm_backup_info *out) 
  * @param[out] out  a buffer of `size` bytes.
  * Errors: NULL_ARGUMENT, INVALID_SIZE, UNKNOWN_POINTER, INVALID_VALUE (the memory is active without
  * ::GMM_RESUME_RETAIN, or its contents were dropped), IO, CORRUPT, FORKED.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_backup_read(gmm_context *context, const void *address, uint64_t size, void *out) GMM_NOEXCEPT;
 
@@ -525,7 +500,6 @@ GMM_API gmm_result gmm_backup_read(gmm_context *context, const void *address, ui
  * Errors: as gmm_backup_read(), OUT_OF_HOST_MEMORY.
  * Ownership: the contents belong to gmm. They live until the memory is resumed without ::GMM_RESUME_RETAIN, freed or
  * discarded.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_backup_map(gmm_context *context, const void *address, uint64_t size,
                                   const void **out) GMM_NOEXCEPT;
@@ -539,7 +513,6 @@ GMM_API gmm_result gmm_backup_map(gmm_context *context, const void *address, uin
  * @param[out] bytes  bytes of contents; may be NULL.
  * Results: UNCHANGED (there were no backups).
  * Errors: as gmm_resume().
- * Since: 1.0
  */
 GMM_API gmm_result gmm_backup_discard(gmm_context *context, const gmm_pause_desc *desc, uint64_t *bytes) GMM_NOEXCEPT;
 

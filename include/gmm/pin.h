@@ -39,7 +39,6 @@ enum {
  * NOT_SUPPORTED, SYSTEM (the memory is not mapped, or RLIMIT_MEMLOCK is too small), DRIVER, FORKED.
  * Streams: the call neither queues work nor waits.
  * Ownership: the memory stays the caller's. Each pin needs its own gmm_unpin() before the caller frees the memory.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_pin(gmm_context *context, void *memory, uint64_t size, const gmm_pin_desc *desc,
                            void **device_pointer) GMM_NOEXCEPT;
@@ -50,7 +49,6 @@ GMM_API gmm_result gmm_pin(gmm_context *context, void *memory, uint64_t size, co
  * @param memory  exactly an address that was given to gmm_pin().
  * Errors: NULL_ARGUMENT, NOT_PINNED, DRIVER, SYSTEM, FORKED.
  * Streams: no work on any stream may still use the memory.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_unpin(gmm_context *context, void *memory) GMM_NOEXCEPT;
 

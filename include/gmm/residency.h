@@ -34,7 +34,6 @@ enum {
  * Errors: UNKNOWN_POINTER, ALREADY_FREED, INVALID_SIZE (the range reaches past the block), INVALID_KIND (not MANAGED),
  * INVALID_DEVICE, INVALID_VALUE (advice), NOT_SUPPORTED, DRIVER, FORKED.
  * Streams: the hint takes effect at once, in no stream's order.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_advise(gmm_context *context, void *memory, uint64_t size, gmm_advice advice,
                               gmm_device location) GMM_NOEXCEPT;
@@ -47,7 +46,6 @@ GMM_API gmm_result gmm_advise(gmm_context *context, void *memory, uint64_t size,
  * @param location  a device or ::GMM_DEVICE_HOST.
  * Errors: as gmm_advise(), INVALID_HANDLE (stream).
  * Streams: the migration runs in the order of `stream`; the caller does not wait.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_prefetch(gmm_context *context, void *memory, uint64_t size, gmm_device location,
                                 gmm_stream stream) GMM_NOEXCEPT;
@@ -77,10 +75,9 @@ typedef struct gmm_move_desc {
  * Results: UNCHANGED (VMM memory that is at the location already).
  * Errors: UNKNOWN_POINTER, ALREADY_FREED, INVALID_KIND (HOST or DEVICE memory), INVALID_DEVICE, INVALID_FLAGS,
  * INVALID_DESCRIPTOR, PAUSED, BUSY (VMM memory that has importers, or whose extent other blocks share, or a watcher of
- * gmm_watch() refuses or is late), CAPTURING, OUT_OF_MEMORY, NOT_SUPPORTED, DRIVER, FORKED.
+ * gmm_watch() refuses), CAPTURING, OUT_OF_MEMORY, NOT_SUPPORTED, DRIVER, FORKED.
  * Streams: MANAGED memory moves in the order of desc->stream, and the call waits for a move to the host unless
  * ::GMM_MOVE_NON_BLOCKING is set. For VMM memory the call waits for the device.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_move(gmm_context *context, void *memory, gmm_device location,
                             const gmm_move_desc *desc) GMM_NOEXCEPT;

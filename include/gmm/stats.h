@@ -41,7 +41,6 @@ enum { GMM_SCOPE_DEVICE = 1u << 0, GMM_SCOPE_TAG = 1u << 1, GMM_SCOPE_KIND = 1u 
  * @param bytes  ::GMM_NO_LIMIT removes the limit.
  * Errors: INVALID_FLAGS (the scope has GMM_SCOPE_KIND), INVALID_DESCRIPTOR, INVALID_DEVICE, INVALID_TAG,
  * OUT_OF_HOST_MEMORY, FORKED.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_limit_set(gmm_context *context, const gmm_scope_desc *scope, uint64_t bytes) GMM_NOEXCEPT;
 
@@ -73,7 +72,6 @@ typedef int32_t (*gmm_oom_fn)(void *user, const gmm_oom_info *info);
  * @param fn  NULL: no handler.
  * Errors: NULL_ARGUMENT (context), BUSY (the call comes from inside the handler), FORKED.
  * Threads: the call returns when no thread is inside the earlier handler. That handler's `user` may go then.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_context_set_oom_handler(gmm_context *context, gmm_oom_fn fn, void *user) GMM_NOEXCEPT;
 
@@ -107,7 +105,6 @@ typedef struct gmm_stats_info {
  *
  * @param scope  NULL: the whole context.
  * Errors: NULL_ARGUMENT, INVALID_DESCRIPTOR, INVALID_DEVICE, INVALID_TAG, INVALID_KIND, INVALID_FLAGS, FORKED.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_stats_query(gmm_context *context, const gmm_scope_desc *scope, gmm_stats_info *out) GMM_NOEXCEPT;
 
@@ -159,7 +156,6 @@ typedef struct gmm_extent_info {
  * @param scope  NULL: the whole context.
  * Errors: as gmm_stats_query(), OUT_OF_HOST_MEMORY.
  * Ownership: the caller destroys the snapshot with gmm_snapshot_destroy(). A snapshot keeps its context alive.
- * Since: 1.0
  */
 GMM_NODISCARD GMM_API gmm_result gmm_snapshot_create(gmm_context *context, const gmm_scope_desc *scope,
                                                      gmm_snapshot **out) GMM_NOEXCEPT;
@@ -168,7 +164,6 @@ GMM_NODISCARD GMM_API gmm_result gmm_snapshot_create(gmm_context *context, const
  * Describes a snapshot: the numbers of its heaps, extents and blocks.
  *
  * Errors: NULL_ARGUMENT, INVALID_HANDLE, INVALID_DESCRIPTOR, FORKED.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_snapshot_query(gmm_snapshot *snapshot, gmm_snapshot_info *out) GMM_NOEXCEPT;
 
@@ -177,7 +172,6 @@ GMM_API gmm_result gmm_snapshot_query(gmm_snapshot *snapshot, gmm_snapshot_info 
  *
  * @param index  from 0; below gmm_snapshot_info::block_count.
  * Errors: as gmm_snapshot_query(), INVALID_VALUE (index).
- * Since: 1.0
  */
 GMM_API gmm_result gmm_snapshot_query_block(gmm_snapshot *snapshot, uint64_t index, gmm_block_info *out) GMM_NOEXCEPT;
 
@@ -186,7 +180,6 @@ GMM_API gmm_result gmm_snapshot_query_block(gmm_snapshot *snapshot, uint64_t ind
  *
  * @param index  from 0; below gmm_snapshot_info::extent_count.
  * Errors: as gmm_snapshot_query_block().
- * Since: 1.0
  */
 GMM_API gmm_result gmm_snapshot_query_extent(gmm_snapshot *snapshot, uint64_t index, gmm_extent_info *out) GMM_NOEXCEPT;
 
@@ -200,7 +193,6 @@ typedef int32_t (*gmm_write_fn)(void *user, const char *text, uint64_t size);
  *
  * @param fn  receives the text piece by piece, on the calling thread.
  * Errors: NULL_ARGUMENT, INVALID_HANDLE, IO (`fn` stopped), FORKED.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_snapshot_write(gmm_snapshot *snapshot, gmm_write_fn fn, void *user) GMM_NOEXCEPT;
 
@@ -210,7 +202,6 @@ GMM_API gmm_result gmm_snapshot_write(gmm_snapshot *snapshot, gmm_write_fn fn, v
  * @param snapshot  NULL is allowed and does nothing.
  * Errors: INVALID_HANDLE, FORKED.
  * Threads: no other thread may use the snapshot during the call.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_snapshot_destroy(gmm_snapshot *snapshot) GMM_NOEXCEPT;
 
@@ -232,7 +223,6 @@ GMM_API gmm_result gmm_snapshot_destroy(gmm_snapshot *snapshot) GMM_NOEXCEPT;
  * @param path  the file, which is created or replaced.
  * Errors: NULL_ARGUMENT, BUSY (the context records already, or another trace writes the file), IO, OUT_OF_HOST_MEMORY,
  * FORKED.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_trace_begin(gmm_context *context, const char *path) GMM_NOEXCEPT;
 
@@ -241,7 +231,6 @@ GMM_API gmm_result gmm_trace_begin(gmm_context *context, const char *path) GMM_N
  *
  * Errors: UNBALANCED (no trace runs), IO (the file lacks events; the message says how many and why), FORKED.
  * Threads: the call waits for frees that other threads are inside of.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_trace_end(gmm_context *context) GMM_NOEXCEPT;
 
@@ -257,7 +246,6 @@ GMM_API gmm_result gmm_trace_end(gmm_context *context) GMM_NOEXCEPT;
  * Results: UNCHANGED (inside gmm_defer_begin(): the trim runs at the matching gmm_defer_end()).
  * Errors: as gmm_stats_query(), DRIVER.
  * Streams: the call waits for the work that may still use the free memory.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_trim(gmm_context *context, const gmm_scope_desc *scope, uint64_t *bytes) GMM_NOEXCEPT;
 
@@ -315,13 +303,12 @@ typedef struct gmm_compact_info {
  * @param desc  NULL: all VMM heaps of the scope, without a bound.
  * Results: UNCHANGED (nothing was moved or returned; always so inside gmm_defer_begin()). `out` is filled then too.
  * Errors: as gmm_stats_query(), INVALID_FLAGS, INVALID_HANDLE (heap), INVALID_KIND (a heap of another kind than VMM),
- * OUT_OF_MEMORY, OUT_OF_HOST_MEMORY, DRIVER; with GMM_COMPACT_LIVE BUSY (a watcher of gmm_watch() refuses or is late).
+ * OUT_OF_MEMORY, OUT_OF_HOST_MEMORY, DRIVER; with GMM_COMPACT_LIVE BUSY (a watcher of gmm_watch() refuses).
  * Work before the failure is not undone.
  * Streams: the call waits for none, and queues nothing but events. With GMM_COMPACT_LIVE it waits for the devices.
  * Threads: any. Without a flag, allocations from a heap wait for at most 32 MiB of moves or returns at a time, or for
  * one extent.
  * Ownership: no other thread may destroy desc->heap during the call.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_compact(gmm_context *context, const gmm_scope_desc *scope, const gmm_compact_desc *desc,
                                gmm_compact_info *out) GMM_NOEXCEPT;
@@ -334,7 +321,6 @@ GMM_API gmm_result gmm_compact(gmm_context *context, const gmm_scope_desc *scope
  * Errors: BUSY (importers hold memory), CAPTURING, DRIVER, FORKED.
  * Streams: the call waits for the devices.
  * Threads: no other thread may be inside a call on the context.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_reset(gmm_context *context) GMM_NOEXCEPT;
 
@@ -344,7 +330,6 @@ GMM_API gmm_result gmm_reset(gmm_context *context) GMM_NOEXCEPT;
  * Pairs nest, and they apply to the whole context. An allocation that would fail otherwise still trims.
  *
  * Errors: NULL_ARGUMENT (context), FORKED.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_defer_begin(gmm_context *context) GMM_NOEXCEPT;
 
@@ -352,7 +337,6 @@ GMM_API gmm_result gmm_defer_begin(gmm_context *context) GMM_NOEXCEPT;
  * Ends one gmm_defer_begin(); the last one does the work that was put off.
  *
  * Errors: UNBALANCED, FORKED.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_defer_end(gmm_context *context) GMM_NOEXCEPT;
 

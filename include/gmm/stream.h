@@ -64,7 +64,6 @@ typedef struct gmm_stream_desc {
  * @param desc  NULL: device 0, the default priority.
  * Errors: NULL_ARGUMENT, INVALID_DESCRIPTOR, INVALID_FLAGS, INVALID_DEVICE, DRIVER, SYSTEM, FORKED.
  * Ownership: the caller destroys the stream with gmm_stream_destroy().
- * Since: 1.0
  */
 GMM_NODISCARD GMM_API gmm_result gmm_stream_create(gmm_context *context, const gmm_stream_desc *desc,
                                                    gmm_stream *out) GMM_NOEXCEPT;
@@ -79,7 +78,6 @@ GMM_NODISCARD GMM_API gmm_result gmm_stream_create(gmm_context *context, const g
  *
  * Errors: INVALID_HANDLE (a default stream too), DRIVER, FORKED.
  * Streams: the call waits for the stream's work.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_stream_destroy(gmm_context *context, gmm_stream stream) GMM_NOEXCEPT;
 
@@ -92,7 +90,6 @@ GMM_API gmm_result gmm_stream_destroy(gmm_context *context, gmm_stream stream) G
  *
  * Errors: INVALID_HANDLE, DRIVER, FORKED.
  * Streams: the call waits for the stream's work.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_stream_forget(gmm_context *context, gmm_stream stream) GMM_NOEXCEPT;
 
@@ -102,7 +99,6 @@ GMM_API gmm_result gmm_stream_forget(gmm_context *context, gmm_stream stream) GM
  * A default stream means the default streams of every device.
  *
  * Errors: INVALID_HANDLE, CAPTURING, DRIVER, FORKED.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_stream_synchronize(gmm_context *context, gmm_stream stream) GMM_NOEXCEPT;
 
@@ -114,7 +110,6 @@ GMM_API gmm_result gmm_stream_synchronize(gmm_context *context, gmm_stream strea
  *
  * @param stream  a default stream means that of device 0.
  * Errors: NULL_ARGUMENT, INVALID_HANDLE, DRIVER, FORKED.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_stream_call(gmm_context *context, gmm_stream stream, void (*fn)(void *user),
                                    void *user) GMM_NOEXCEPT;
@@ -130,7 +125,6 @@ GMM_API gmm_result gmm_stream_call(gmm_context *context, gmm_stream stream, void
  * peer_devices).
  * Streams: the copy runs in the order of `stream`.
  * Ownership: ordinary host memory must stay until the stream has done the copy.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_copy(gmm_context *context, void *destination, const void *source, uint64_t size,
                             gmm_stream stream) GMM_NOEXCEPT;
@@ -142,7 +136,6 @@ GMM_API gmm_result gmm_copy(gmm_context *context, void *destination, const void 
  * @param size  bytes; 0 does nothing.
  * Errors: as gmm_copy(), INVALID_VALUE (the value is above 255).
  * Streams: the fill runs in the order of `stream`.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_fill(gmm_context *context, void *destination, uint32_t value, uint64_t size,
                             gmm_stream stream) GMM_NOEXCEPT;
@@ -155,7 +148,6 @@ GMM_API gmm_result gmm_fill(gmm_context *context, void *destination, uint32_t va
  *
  * @param memory  any address inside the block.
  * Errors: UNKNOWN_POINTER, ALREADY_FREED, INVALID_HANDLE, OUT_OF_HOST_MEMORY, FORKED.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_record_use(gmm_context *context, const void *memory, gmm_stream stream) GMM_NOEXCEPT;
 
@@ -184,7 +176,6 @@ typedef struct gmm_event_desc {
  * Errors: NULL_ARGUMENT, INVALID_DESCRIPTOR, INVALID_FLAGS, INVALID_DEVICE, NOT_SUPPORTED (::GMM_EVENT_SHARED),
  * OUT_OF_HOST_MEMORY, DRIVER, SYSTEM, FORKED.
  * Ownership: the caller destroys the event with gmm_event_destroy(), which closes a shared event for all importers.
- * Since: 1.0
  */
 GMM_NODISCARD GMM_API gmm_result gmm_event_create(gmm_context *context, const gmm_event_desc *desc,
                                                   gmm_event **out) GMM_NOEXCEPT;
@@ -197,7 +188,6 @@ GMM_NODISCARD GMM_API gmm_result gmm_event_create(gmm_context *context, const gm
  * @param event  NULL is allowed and does nothing.
  * Errors: INVALID_HANDLE, CAPTURING (a semaphore that was used), DRIVER, FORKED.
  * Streams: the call does not wait, with one exception: see gmm_event_import_semaphore().
- * Since: 1.0
  */
 GMM_API gmm_result gmm_event_destroy(gmm_event *event) GMM_NOEXCEPT;
 
@@ -209,7 +199,6 @@ GMM_API gmm_result gmm_event_destroy(gmm_event *event) GMM_NOEXCEPT;
  * @param value  0. Semaphores that count take others.
  * Errors: NULL_ARGUMENT, INVALID_VALUE (value), INVALID_HANDLE (an imported event too), NOT_SUPPORTED (a semaphore that
  * is waited for only), OUT_OF_HOST_MEMORY, DRIVER, FORKED.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_event_record(gmm_event *event, uint64_t value, gmm_stream stream) GMM_NOEXCEPT;
 
@@ -220,7 +209,6 @@ GMM_API gmm_result gmm_event_record(gmm_event *event, uint64_t value, gmm_stream
  * Errors: as gmm_event_record(), but an imported event is allowed, and one of another context is not; IPC_PEER_GONE
  * (the event's maker died); NOT_SUPPORTED (a semaphore that is signalled only).
  * Streams: the stream waits; the caller does not.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_stream_wait_event(gmm_context *context, gmm_stream stream, gmm_event *event,
                                          uint64_t value) GMM_NOEXCEPT;
@@ -234,7 +222,6 @@ GMM_API gmm_result gmm_stream_wait_event(gmm_context *context, gmm_stream stream
  * @param timeout_ms  milliseconds; 0 does not wait; ::GMM_FOREVER waits without a limit.
  * Errors: NOT_READY (the timeout passed first), NULL_ARGUMENT, INVALID_VALUE (value), INVALID_HANDLE, IPC_PEER_GONE
  * (the event's maker died), NOT_SUPPORTED (a semaphore), DRIVER, FORKED.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_event_synchronize(gmm_event *event, uint64_t value, uint64_t timeout_ms) GMM_NOEXCEPT;
 
@@ -244,7 +231,6 @@ GMM_API gmm_result gmm_event_synchronize(gmm_event *event, uint64_t value, uint6
  * @param[out] out  1 if the event has passed, else 0.
  * Errors: NULL_ARGUMENT, INVALID_HANDLE, IPC_PEER_GONE (the event's maker died), NOT_SUPPORTED (a semaphore), DRIVER,
  * FORKED.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_event_query(gmm_event *event, uint64_t *out) GMM_NOEXCEPT;
 

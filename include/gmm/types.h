@@ -27,6 +27,7 @@
  *    with ::GMM_ERROR_INVALID_HANDLE for memory that is no such handle. No comment repeats these two.
  *  - After its end a handle must not be used. gmm knows heaps and streams that were destroyed, and fails with
  *    ::GMM_ERROR_INVALID_HANDLE. The memory of other handles is freed with them.
+ *  - Everything is of release 1.0, unless a comment names a later one after "Since".
  *
  * How to read a comment: "Results" names successes other than ::GMM_OK and "Errors" names failures, without their
  * prefixes GMM_ and GMM_ERROR_. A condition follows in parentheses where the name does not tell it.
@@ -183,7 +184,6 @@ typedef struct gmm_snapshot gmm_snapshot;
  * The name is "GMM_ERROR_UNKNOWN" for a number that this release does not know.
  *
  * Ownership: the text is static.
- * Since: 1.0
  */
 GMM_API const char *gmm_result_name(gmm_result result) GMM_NOEXCEPT;
 
@@ -191,7 +191,6 @@ GMM_API const char *gmm_result_name(gmm_result result) GMM_NOEXCEPT;
  * Returns one sentence that explains a result.
  *
  * Ownership: the text is static.
- * Since: 1.0
  */
 GMM_API const char *gmm_result_text(gmm_result result) GMM_NOEXCEPT;
 
@@ -203,7 +202,6 @@ GMM_API const char *gmm_result_text(gmm_result result) GMM_NOEXCEPT;
  * allocation that trims.
  *
  * Ownership: the text belongs to the library. It lives until the thread's next such call.
- * Since: 1.0
  */
 GMM_API const char *gmm_last_error_message(void) GMM_NOEXCEPT;
 
@@ -211,7 +209,6 @@ GMM_API const char *gmm_last_error_message(void) GMM_NOEXCEPT;
  * Returns the driver's (CUresult) or the system's (errno) number behind this thread's last failed call.
  *
  * The number is 0 if gmm itself found the failure.
- * Since: 1.0
  */
 GMM_API int32_t gmm_last_native_code(void) GMM_NOEXCEPT;
 

@@ -27,7 +27,6 @@ extern "C" {
  * The result may differ from the header's version: an older program runs on a newer library.
  *
  * Errors: none. Threads: any, also in a child after fork().
- * Since: 1.0
  */
 GMM_API uint32_t gmm_version(void) GMM_NOEXCEPT;
 
@@ -36,7 +35,6 @@ GMM_API uint32_t gmm_version(void) GMM_NOEXCEPT;
  *
  * Errors: none. Threads: any, also in a child after fork().
  * Ownership: the text is static; the caller must not free it.
- * Since: 1.0
  */
 GMM_API const char *gmm_version_string(void) GMM_NOEXCEPT;
 

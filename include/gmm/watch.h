@@ -55,8 +55,8 @@ typedef struct gmm_watch_info {
   gmm_device device;     /**< of the watched range; else gmm_watch_desc.device */
   void *address;         /**< the watched range; NULL for a tag */
   uint64_t size;         /**< bytes of the watched range; 0 for a tag */
-  uint64_t generation;   /**< of the watched range, as gmm_query() tells; 0 for a tag */
-  uint64_t budget_bytes; /**< for BUDGET: what the budget is now; else 0 */
+  uint64_t generation;   /**< of the watched range, as in gmm_query(); 0 for a tag */
+  uint64_t budget_bytes; /**< for BUDGET: the budget now; else 0 */
   gmm_result cause;      /**< for FAILED: the operation's result; else 0 */
   uint32_t reserved;     /**< 0 */
 } gmm_watch_info;
@@ -66,9 +66,10 @@ typedef struct gmm_watch_info {
  *
  * The operation calls it on its own thread, which is that of gmm_pause() for example, or of a ticket. So it must not
  * block: nothing ends an operation whose callback does not return. Events of memory reach a watcher one at a time.
- * BUDGET comes on a thread of gmm, perhaps at the same time. The function may call gmm, with these exceptions, which are
+ * BUDGET comes on a thread of gmm, perhaps at the same time. The function may call gmm, with these exceptions, which
+ * are
  * BUSY:
- * - what allocates: gmm_alloc(), gmm_heap_alloc(), gmm_heap_reserve();
+ * - allocations: gmm_alloc(), gmm_heap_alloc(), gmm_heap_reserve();
  * - gmm_watcher_destroy(), gmm_context_release() and gmm_ticket_destroy();
  * - outside of BUDGET: gmm_pause(), gmm_resume(), gmm_resume_range(), gmm_move(), gmm_compact(), gmm_reset(),
  *   gmm_backup_discard(), gmm_heap_destroy(), gmm_tag_destroy() and gmm_tag_configure().
@@ -90,7 +91,7 @@ typedef struct gmm_watch_desc {
   const void *address;   /**< start of a range in one VMM block, if size is not 0 */
   uint64_t size;         /**< bytes of the range; 0: the tag */
   uint64_t budget_bytes; /**< for BUDGET, at least 1; else 0 */
-  int32_t order;         /**< PREPARE and LOSING ascend, RESTORED and FAILED descend; equal ones by age in the same direction */
+  int32_t order;         /**< ascending for PREPARE and LOSING, else descending; equal ones by age */
   uint32_t flags;        /**< must be 0 */
   const char *name;      /**< for messages: 1 to 63 bytes of text in UTF-8, copied; NULL: none */
   gmm_watch_callback callback;
@@ -102,7 +103,7 @@ typedef struct gmm_watcher gmm_watcher;
 /**
  * Begins to call a function for events of the memory of a tag or range, or of a device's budget.
  *
- * These operations tell the watchers of memory that they change:
+ * These operations call the watchers of memory that they change:
  *
  * | operation | before | at the end | after a failure |
  * | --- | --- | --- | --- |
@@ -111,13 +112,15 @@ typedef struct gmm_watcher gmm_watcher;
  * | gmm_move() of VMM memory | PREPARE, then LOSING | RESTORED | FAILED |
  * | gmm_compact() with GMM_COMPACT_LIVE | PREPARE, then LOSING | RESTORED | FAILED |
  *
- * So do their asynchronous forms. gmm_compact() tells all watchers of its scope, as it chooses what moves later.
+ * So do their asynchronous forms. gmm_compact() calls all watchers of its scope, as it chooses the memory to move
+ * later.
  *
  * - All PREPARE come before the first LOSING. An answer other than 0 to PREPARE ends the operation with BUSY. The
  *   message names the watcher, and everything is as before.
- * - FAILED tells those whose PREPARE was due before the failure. The watcher that refused is not told.
- * - A callback for BUDGET may pause memory that its own watcher watches. It then hears of that during its call.
- * - An operation that changes nothing tells nobody, but for FAILED with the cause UNCHANGED after PREPARE.
+ * - FAILED goes to watchers whose PREPARE was due before the failure, without the watcher that refused.
+ * - A callback for BUDGET may pause memory that its own watcher watches. The watcher then gets that event during its
+ *   call.
+ * - An operation that changes nothing calls no watcher, except for FAILED with the cause UNCHANGED after PREPARE.
  *
  * A watch of a range ends neither with its block nor with its tag. A later block at that address is watched as well.
  *
@@ -125,11 +128,11 @@ typedef struct gmm_watcher gmm_watcher;
  * @param[out] out  the watcher.
  * Errors: NULL_ARGUMENT (desc, the callback, the address of a range), INVALID_FLAGS (events, flags),
  * INVALID_DESCRIPTOR, INVALID_TAG, INVALID_DEVICE, INVALID_SIZE, INVALID_VALUE (budget or name), UNKNOWN_POINTER,
- * ALREADY_FREED, INVALID_KIND (a range of another kind than VMM), OUT_OF_HOST_MEMORY, SYSTEM (no thread for BUDGET), FORKED.
- * Threads: any. A context with watchers of BUDGET has one thread for all of them.
+ * ALREADY_FREED, INVALID_KIND (a range of another kind than VMM), OUT_OF_HOST_MEMORY, SYSTEM (no thread for BUDGET),
+ * FORKED.
+ * Threads: a context with watchers of BUDGET has one thread for all of them.
  * Ownership: gmm copies desc. `user` must live until gmm_watcher_destroy() or the end of the context, which ends the
  * watchers that are left. The caller destroys the watcher.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_watch(gmm_context *context, const gmm_watch_desc *desc, gmm_watcher **out) GMM_NOEXCEPT;
 
@@ -140,7 +143,6 @@ GMM_API gmm_result gmm_watch(gmm_context *context, const gmm_watch_desc *desc, g
  *
  * @param watcher  NULL is allowed and does nothing.
  * Errors: INVALID_HANDLE, BUSY (the caller is a callback of a watcher), FORKED.
- * Since: 1.0
  */
 GMM_API gmm_result gmm_watcher_destroy(gmm_watcher *watcher) GMM_NOEXCEPT;
 

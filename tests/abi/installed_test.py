@@ -94,12 +94,12 @@ def main():
             for word in words:
                 text = run(build + "/lib/cli/gmm", *filter(None, [word]), "--help").stdout
                 page = manual["-".join(filter(None, ("gmm", word))) + ".1"].read_text(encoding="utf-8")
-                shown = set(re.findall(r"^  (--[a-z-]+)", text, re.MULTILINE))
-                lost = [option for option in shown if option.replace("-", "\\-") not in page]
+                options = set(re.findall(r"^  (--[a-z-]+)", text, re.MULTILINE))
+                lost = [option for option in options if option.replace("-", "\\-") not in page]
                 tap.check(len(text) > 100 and not lost and ".SH NAME" in page,
-                          f"the page of gmm {word} has what --help prints", [*lost, *text.splitlines()[:3]])
+                          f"the page of gmm {word} has the options of --help", [*lost, *text.splitlines()[:3]])
                 tap.check(stated != "" and f'"{stated}"' in page.replace("\\-", "-"),
-                          f"the page of gmm {word} tells {stated}", page.splitlines()[:3])
+                          f"the page of gmm {word} states {stated}", page.splitlines()[:3])
                 lint = run("man", "--warnings", "-l", manual["-".join(filter(None, ("gmm", word))) + ".1"])
                 if lint.returncode in (0, 1, 2, 3) and "not found" not in lint.stderr:
                     tap.check(lint.returncode == 0 and not lint.stderr, f"man reads it: gmm {word}",

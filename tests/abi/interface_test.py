@@ -65,7 +65,7 @@ def describe(root, compiler):
         forms.append(start + " ".join(form for form, _ in parts) + end)
         questions.extend(expression for _, expression in parts)
 
-    # A later library takes what the first release of a struct had.
+    # A later library takes a struct of the first release.
     minimum = dict(re.findall(r"X\((gmm_\w+), (\d+)\)", (root / "lib/api/structs.h").read_text(encoding="utf-8")))
     for name, body in re.findall(r"typedef struct (gmm_\w+) \{ (.*?) \} \1;", text):
         # A field's name is the last word, or that of a pointer to a function.

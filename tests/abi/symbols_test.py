@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions of the headers = gmm.map = exports of the library. And things that the library must not have.
+"""Functions of the headers = gmm.map = exports of the library. And the symbols that the library must not have.
 
 Usage: symbols_test.py SOURCE_ROOT LIBGMM_SO LIBGMM_A
 """
@@ -98,7 +98,7 @@ def main():
     tap.check(not lines, "no exit, abort, atexit or C++ runtime in the library", lines)
     visible = run("readelf", "-sW", str(static))
     lines = sorted({name for name in re.findall(r"GLOBAL\s+DEFAULT\s+\d+\s+(\S+)", visible)})
-    tap.check(not lines, "the static library hides its functions in what it is linked into", lines[:20])
+    tap.check(not lines, "the static library hides its functions in a program", lines[:20])
     tap.finish()
 
 

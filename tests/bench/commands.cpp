@@ -14,7 +14,7 @@ bool open_instances(const Run &run, const std::vector<uint32_t> &kinds, Workers 
     wanted = wanted || is_gmm(*subject);
     for (const uint32_t kind : kinds_of(*subject, kinds)) {
       Instance &instance = out->emplace_back();
-      if (instance.open(*subject, kind, 0, workers, threads, run.options, run.platform)) {
+      if (instance.open(*subject, kind, 0, workers, threads, run.options)) {
         there = there || is_gmm(*subject);
         continue;
       }

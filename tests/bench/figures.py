@@ -5,8 +5,8 @@
 Usage: figures.py run  --backend host|cuda -o ROWS [--bench GMM_BENCH] [--peers DIR] [--traces DIR] [--quick]
                        [--only NAME,...] [--seconds N] [--patience F]
        figures.py take ROWS      puts the figures of the rows into measured.jsonl, both READMEs and the pictures
-       figures.py check          exit code 1 when a README or a picture is not as measured.jsonl says
-       figures.py commands --backend host|cuda        prints what `run` runs, by name
+       figures.py check          exit code 1 when a README or a picture does not agree with measured.jsonl
+       figures.py commands --backend host|cuda        prints the commands of `run`, by name
 
 ROWS is a line about the run, then each row as gmm-bench printed it, with the name of its command. `run` needs only
 Python and gmm-bench, so rows may come from another machine. It prints one line a command and one line a figure. A
@@ -56,7 +56,7 @@ def free_host_gib():
 
 
 def pause_commands(backend, quick):
-    """gmm and two peers each keep all contents in host memory at once, so a host with little memory has fewer blocks."""
+    """gmm and two peers each keep all contents in host memory at once, so a small host has fewer blocks."""
     blocks, size = 16, "32M" if backend == "host" or quick else "1G"
     while size == "1G" and blocks > 1 and free_host_gib() < 3 * blocks + 8:
         blocks //= 2
@@ -248,7 +248,7 @@ def save(path, lines):
 
 
 def add_over_expandable(rows):
-    """Gives gmm's rows of a replay the ratio of what is reserved to what PyTorch's expandable segments reserve."""
+    """Gives gmm's rows of a replay the ratio of their reserved bytes to those of PyTorch's expandable segments."""
     own = [row for row in rows if row["run"] == "replay-expandable" and row["reserved_over_requested"]]
     theirs = {row["trace"]: row["reserved_over_requested"] for row in own if row["subject"] == EXPANDABLE}
     for row in own:
@@ -462,7 +462,7 @@ def results():
 def check(_):
     wrong = [path for path, text in results() if path.read_text(encoding="utf-8") != text]
     for path in wrong:
-        print(f"figures.py: {path} is not what measured.jsonl says: run `figures.py take`", file=sys.stderr)
+        print(f"figures.py: {path} does not agree with measured.jsonl: run `figures.py take`", file=sys.stderr)
     return EXIT_FAILED if wrong else EXIT_GOOD
 
 

@@ -34,7 +34,7 @@ bool receive_all(int fd, void *bytes, size_t size) {
   return recv(fd, bytes, size, MSG_WAITALL) == static_cast<ssize_t>(size);
 }
 
-// A message with room for one descriptor.
+// A message with space for one descriptor.
 struct Packet {
   explicit Packet(IpcRawMessage *message) : part{message->bytes, sizeof message->bytes} {
     header.msg_iov = &part;
@@ -191,7 +191,7 @@ bool can_share(gmm_context *context, uint32_t kind, gmm_device device) {
          info.ipc_routes != 0;
 }
 
-// The second process: exports what it is asked for.
+// The second process: answers requests.
 bool serve(gmm_context *context, bool cuda, gmm_device device, uint32_t kind) {
   const gmm_alloc_desc desc = block_of(kind, device);
   void *block = nullptr;

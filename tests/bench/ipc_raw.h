@@ -22,7 +22,7 @@ class IpcRaw {
   virtual bool make(uint64_t size) = 0;            // the exporter's memory; ends with the process
   virtual bool give(IpcRawMessage *out) = 0;       // the receiver closes its descriptor, and the sender after sending
   virtual bool take(const IpcRawMessage &in) = 0;  // maps it, ready for use
-  virtual bool drop() = 0;                         // unmaps what take() mapped last
+  virtual bool drop() = 0;                         // unmaps the mapping of the last take()
   std::string error;
 };
 

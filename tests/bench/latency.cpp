@@ -4,9 +4,9 @@
 //
 // The machine adds times of its own: interrupts, other processes, a hypervisor. So a run repeats both passes with a
 // fresh allocator and the same sequence, and an operation's time is its least of all repetitions: the allocator's work
-// at this operation stays, and the machine's delays go. `once` are the times of the first repetition, without operations
-// during which the system took the processor away (`switched`). The row `control`, whose operations are arithmetic,
-// shows the machine alone.
+// at this operation stays, and the machine's delays go. `once` are the times of the first repetition, without
+// operations in which the system took the processor away (`switched`). The row `control`, whose operations are
+// arithmetic, shows the machine alone.
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -66,31 +66,30 @@ struct Blocks {
 
 bool run_pass(Workers *workers, const Instance &instance, const std::vector<gmm_bench_operation> &operations,
               Blocks *blocks, Pass *pass) {
-  const gmm_bench_subject &subject = instance.subject();
-  const uint64_t calls = subject.backend_calls(instance.state());
+  const uint64_t calls = instance.allocator().backend_calls();
   std::vector<uint32_t> times;
   times.reserve(2 * operations.size());
   bool good = true;
   workers->run(
       1,
       [&](uint32_t) {
-        gmm_bench_thread *thread = instance.thread(0);
+        gmm_bench_thread &thread = instance.thread(0);
         Clock clock(&times);
         for (const gmm_bench_operation &operation : operations) {
           void *&block = blocks->addresses[operation.block];
           uint64_t &size = blocks->sizes[operation.block];
-          int32_t freed = 1;
-          if (block != nullptr) clock.time([&] { freed = subject.deallocate(thread, block, size, 0); });
+          bool freed = true;
+          if (block != nullptr) clock.time([&] { freed = thread.deallocate(block, size, 0); });
           size = operation.size;
-          clock.time([&] { block = subject.allocate(thread, size, 0); });
-          if (freed == 0 || block == nullptr) return false;
+          clock.time([&] { block = thread.allocate(size, 0); });
+          if (!freed || block == nullptr) return false;
         }
         return true;
       },
       &good);
   if (!good) return false;
   if (pass->least.empty()) {
-    pass->calls = subject.backend_calls(instance.state()) - calls;
+    pass->calls = instance.allocator().backend_calls() - calls;
     pass->least = pass->once = times;
     pass->switched = static_cast<uint64_t>(std::count(times.begin(), times.end(), kSwitched));
   }
@@ -101,7 +100,7 @@ bool run_pass(Workers *workers, const Instance &instance, const std::vector<gmm_
 // Both passes with a fresh allocator. One is open at a time: the pages of others would take the processor's caches.
 bool repeat(const Run &run, const gmm_bench_subject &subject, uint32_t kind, Workers *workers,
             const std::vector<gmm_bench_operation> *operations, Pass *passes, Instance *instance) {
-  if (!instance->open(subject, kind, 0, workers, 1, run.options, run.platform)) return false;
+  if (!instance->open(subject, kind, 0, workers, 1, run.options)) return false;
   Blocks blocks = {std::vector<void *>(run.options.blocks), std::vector<uint64_t>(run.options.blocks)};
   bool good = true;
   for (uint32_t i = 0; i < kPasses && good; ++i)
@@ -111,7 +110,7 @@ bool repeat(const Run &run, const gmm_bench_subject &subject, uint32_t kind, Wor
       [&](uint32_t) {
         for (uint32_t i = 0; i < run.options.blocks; ++i)
           if (void *block = blocks.addresses[i]; block != nullptr)
-            subject.deallocate(instance->thread(0), block, blocks.sizes[i], 0);
+            instance->thread(0).deallocate(block, blocks.sizes[i], 0);
         return true;
       },
       &good);
@@ -175,7 +174,7 @@ ExitCode run_latency(const Run &run) {
       for (uint32_t i = 0; i < samples && good; ++i) {
         Instance instance;
         good = repeat(run, *subject, kind, &workers, passes, measured, &instance);
-        counts = good && known(subject->backend_calls(instance.state()));
+        counts = good && known(instance.allocator().backend_calls());
         if (!good && !give_up(instance)) return kFailed;
       }
       for (uint32_t i = 0; i < kPasses && good; ++i)

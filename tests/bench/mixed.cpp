@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks of many sizes, of which one after the other is replaced at random: what it costs, and how much is held for it.
+// Blocks of many sizes, replaced at random one after the other: the time, and the memory held.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -17,22 +17,20 @@ struct MixedCell {
   bool gone = false;
 };
 
-// Runs the operations and looks at what is held after them.
+// Runs the operations and reads the memory that is held after them.
 bool measure(Workers *workers, const std::vector<gmm_bench_operation> &operations, uint64_t live, bool timed,
              MixedCell *cell) {
-  const gmm_bench_subject &subject = cell->instance->subject();
-  gmm_bench_state *state = cell->instance->state();
+  gmm_bench_allocator &allocator = cell->instance->allocator();
   bool good = true;
-  const uint64_t calls = subject.backend_calls(state);
+  const uint64_t calls = allocator.backend_calls();
   const uint64_t time = workers->run(
-      1, [&](uint32_t) { return subject.mixed(cell->instance->thread(0), operations.data(), operations.size()) != 0; },
-      &good);
+      1, [&](uint32_t) { return cell->instance->thread(0).mixed(operations.data(), operations.size()); }, &good);
   if (!good) return false;
-  const uint64_t now = subject.reserved(state);
+  const uint64_t now = allocator.reserved();
   if (known(now)) cell->peak = std::max(cell->peak, now);
   if (!timed) return true;
   if (known(now)) cell->steady.push_back(static_cast<double>(now) / static_cast<double>(live));
-  cell->calls += subject.backend_calls(state) - calls;
+  cell->calls += allocator.backend_calls() - calls;
   cell->samples.push_back(static_cast<double>(time) / static_cast<double>(operations.size()));
   return true;
 }
@@ -41,10 +39,10 @@ Row make_row(const Run &run, const MixedCell &cell, uint64_t peak_requested) {
   Row row = row_of(run, cell.instance->name(), cell.instance->kind());
   row.ns = median(cell.samples);
   row.samples = cell.samples;
-  const uint64_t own_peak = cell.instance->subject().peak_reserved(cell.instance->state());
+  const uint64_t own_peak = cell.instance->allocator().peak_reserved();
   const uint64_t peak = known(own_peak) ? own_peak : cell.peak;
   if (peak != 0) row.reserved_over_requested = static_cast<double>(peak) / static_cast<double>(peak_requested);
-  if (known(cell.instance->subject().backend_calls(cell.instance->state()))) row.handles = cell.calls;
+  if (known(cell.instance->allocator().backend_calls())) row.handles = cell.calls;
   row.words.emplace_back("peak_by", known(own_peak) ? "counter" : peak != 0 ? "sampling" : "nothing");
   row.numbers.emplace_back("least_ns", *std::min_element(cell.samples.begin(), cell.samples.end()));
   row.numbers.emplace_back("blocks", run.options.blocks);
@@ -84,7 +82,7 @@ ExitCode run_mixed(const Run &run) {
   for (MixedCell &cell : cells) {
     bool good = true;
     workers.run(
-        1, [&](uint32_t) { return cell.instance->subject().mixed_clear(cell.instance->thread(0)) != 0; }, &good);
+        1, [&](uint32_t) { return cell.instance->thread(0).mixed_clear(); }, &good);
     if (!good && !give_up(*cell.instance)) return kFailed;
   }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the command line said.
+// The options of the command line.
 #ifndef GMM_BENCH_OPTIONS_H
 #define GMM_BENCH_OPTIONS_H
 
@@ -37,7 +37,7 @@ struct Options {
   bool json = false;
 };
 
-// kGood, or kUsage after saying on stderr what is wrong.
+// kGood, or kUsage after an error on stderr.
 ExitCode parse(int argc, char **argv, Options *out);
 
 const char *kind_name(uint32_t kind);   // "system", "device"...

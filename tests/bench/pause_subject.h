@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A subject of `gmm-bench pause`: it gives the memory of its blocks back and gets it again. C++17, header only.
 //
-// As with subject.h, a shared object named gmm_bench_NAME.so may export some, by gmm_bench_pause_subjects().
+// A shared object named gmm_bench_NAME.so may export some by gmm_bench_pause_subjects(), as in subject.h.
 #ifndef GMM_BENCH_PAUSE_SUBJECT_H
 #define GMM_BENCH_PAUSE_SUBJECT_H
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA driver's own calls, with which gmm is compared: libcuda alone, so that nothing of gmm and of the CUDA runtime
-// takes part.
+// The CUDA driver's own calls, with which gmm is compared: libcuda alone, without gmm and the CUDA runtime.
 #ifndef GMM_BENCH_RAW_CUDA_H
 #define GMM_BENCH_RAW_CUDA_H
 

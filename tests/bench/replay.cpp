@@ -50,7 +50,7 @@ class Player {
       : run_(run), trace_(trace), workers_(workers), blocks_(trace.blocks), sizes_(trace.blocks) {}
 
   bool open(const gmm_bench_subject &subject, uint32_t kind) {
-    return instance_.open(subject, kind, trace_.streams, workers_, 1, run_.options, run_.platform);
+    return instance_.open(subject, kind, trace_.streams, workers_, 1, run_.options);
   }
 
   // All operations once; `peak` when it shall be looked for.
@@ -58,15 +58,14 @@ class Player {
     const gmm_bench_replay shared = {blocks_.data(), sizes_.data(), peak};
     bool good = true;
     const auto job = [&](uint32_t) {
-      return instance_.subject().replay(instance_.thread(0), trace_.operations.data(), trace_.operations.size(),
-                                        &shared) != 0;
+      return instance_.thread(0).replay(trace_.operations.data(), trace_.operations.size(), shared);
     };
     const uint64_t time = workers_->run(1, job, &good);
     *ns = static_cast<double>(time) / static_cast<double>(trace_.operations.size());
     return good;
   }
 
-  // Frees what the trace left.
+  // Frees the blocks that the trace left.
   bool clear() {
     bool good = true;
     workers_->run(
@@ -74,7 +73,7 @@ class Player {
         [&](uint32_t) {
           for (size_t i = 0; i < blocks_.size(); ++i) {
             if (blocks_[i] == nullptr) continue;
-            if (instance_.subject().deallocate(instance_.thread(0), blocks_[i], sizes_[i], 0) == 0) return false;
+            if (!instance_.thread(0).deallocate(blocks_[i], sizes_[i], 0)) return false;
             blocks_[i] = nullptr;
           }
           return true;
@@ -84,7 +83,7 @@ class Player {
   }
 
   Instance &instance() { return instance_; }
-  uint64_t calls() { return instance_.subject().backend_calls(instance_.state()); }
+  uint64_t calls() { return instance_.allocator().backend_calls(); }
 
  private:
   const Run &run_;
@@ -104,13 +103,13 @@ bool measure(const Run &run, const Loaded &trace, Workers *workers, const gmm_be
   std::vector<double> warm;
   bool good = player.open(subject, kind) && player.pass(nullptr, &first);
   if (!good) return give_up(player.instance());
-  uint64_t peak = subject.peak_reserved(player.instance().state());
+  uint64_t peak = player.instance().allocator().peak_reserved();
   const uint64_t calls = player.calls();
   const bool counted = known(peak);
   for (uint32_t i = 0; i < (run.options.samples != 0 ? run.options.samples : 5) && good; ++i)
     good = player.clear() && player.pass(nullptr, &warm.emplace_back());
   const uint64_t calls_after = player.calls();
-  const uint64_t peak_after = subject.peak_reserved(player.instance().state());
+  const uint64_t peak_after = player.instance().allocator().peak_reserved();
   good = good && player.clear();
   if (!good) return give_up(player.instance());
 

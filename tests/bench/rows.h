@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run prints: one JSON object a row.
+// The output of a run: one JSON object a row.
 #ifndef GMM_BENCH_ROWS_H
 #define GMM_BENCH_ROWS_H
 

@@ -1,23 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// No allocator: some arithmetic without memory. What it gains by a second thread is what the machine has free at the
-// moment, so that a scaling measured beside it can be judged.
+// No allocator: some arithmetic without memory. Its gain by a second thread is the free capacity of the machine at the
+// moment, by which a scaling measured beside it can be judged.
 #include "subject_loops.h"
 #include "subjects.h"
 
 namespace gmm_bench {
 namespace {
 
-struct Control {
+struct Control : PlainPeer {
   static constexpr const char *kName = "control";
-  static constexpr uint32_t kKinds = 1u << GMM_BENCH_SYSTEM;
-  static constexpr bool kNeedsCuda = false;
-  struct Stream {};
 
   bool open(const gmm_bench_options &) { return true; }
-  void close() {}
-  Stream stream(uint32_t) { return {}; }
-  bool thread_begin() { return true; }
-  void thread_end() {}
   void *allocate(uint64_t size, Stream) {
     uint64_t word = size;
     for (int i = 0; i < 16; ++i) {
@@ -27,9 +20,6 @@ struct Control {
     return reinterpret_cast<void *>(word | 1);
   }
   bool deallocate(void *, uint64_t, Stream) { return true; }
-  uint64_t reserved() { return GMM_BENCH_UNKNOWN; }
-  uint64_t peak_reserved() { return GMM_BENCH_UNKNOWN; }
-  uint64_t backend_calls() { return GMM_BENCH_UNKNOWN; }
   std::string error() { return ""; }
 };
 

@@ -114,7 +114,7 @@ struct GmmHeap : Gmm {
   }
 };
 
-// The heap takes beforehand what set_gmm_reserve() says.
+// The heap reserves the bytes of set_gmm_reserve() beforehand.
 struct GmmReserved : GmmHeap {
   static constexpr const char *kName = "gmm-heap-reserved";
   bool open(const gmm_bench_options &options) {
@@ -124,7 +124,7 @@ struct GmmReserved : GmmHeap {
   }
 };
 
-// As a thread that never waits: what the try forms refuse is left to the plain ones.
+// As a thread that never waits: where a try form refuses, the plain one follows.
 struct GmmTry : GmmReserved {
   static constexpr const char *kName = "gmm-heap-try";
   bool open(const gmm_bench_options &options) {

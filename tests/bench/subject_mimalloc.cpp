@@ -8,11 +8,8 @@
 namespace gmm_bench {
 namespace {
 
-struct Mimalloc {
+struct Mimalloc : PlainPeer {
   static constexpr const char *kName = "mimalloc";
-  static constexpr uint32_t kKinds = 1u << GMM_BENCH_SYSTEM;
-  static constexpr bool kNeedsCuda = false;
-  struct Stream {};
 
   void *(*allocate_)(size_t) = nullptr;
   void (*free_)(void *) = nullptr;
@@ -32,16 +29,9 @@ struct Mimalloc {
     if (allocate_ == nullptr || free_ == nullptr) failure = "no mi_malloc() or mi_free() in the library";
     return failure.empty();
   }
-  void close() {}
-  Stream stream(uint32_t) { return {}; }
-  bool thread_begin() { return true; }
-  void thread_end() {}
   void *allocate(uint64_t size, Stream) { return allocate_(size); }
   bool deallocate(void *block, uint64_t, Stream) { return free_(block), true; }
-  // mi_process_info() of mimalloc 2.0 counts all that was ever committed.
-  uint64_t reserved() { return GMM_BENCH_UNKNOWN; }
-  uint64_t peak_reserved() { return GMM_BENCH_UNKNOWN; }
-  uint64_t backend_calls() { return GMM_BENCH_UNKNOWN; }
+  // No reserved(): mi_process_info() of mimalloc 2.0 counts all bytes that were ever committed.
   std::string error() { return failure.empty() ? "no memory" : failure; }
 };
 

@@ -39,7 +39,7 @@ std::filesystem::path program_folder() {
   return std::filesystem::path(std::string(path, static_cast<size_t>(length))).parent_path();
 }
 
-// Adds what the file exports by `symbol`, when it has that. Whether it has.
+// Adds the subjects that the file exports by `symbol`. Returns whether it has that symbol.
 template <typename Subject>
 bool add_subjects(void *object, const char *symbol, uint32_t abi, const std::string &path,
                   std::vector<const Subject *> *out) {
@@ -58,10 +58,10 @@ bool add_subjects(void *object, const char *symbol, uint32_t abi, const std::str
   return true;
 }
 
-// Of the kind that is wanted; the other is NULL.
+// Adds to the list that is not NULL.
 void load(const std::filesystem::path &path, std::vector<const gmm_bench_subject *> *out,
           std::vector<const gmm_bench_pause_subject *> *pausing) {
-  // Never closed: allocators leave threads and exit handlers behind.
+  // The object stays open: allocators leave threads and exit handlers behind.
   void *object = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (object == nullptr) return warn("the peer " + path.string() + " cannot be opened: " + dlerror());
   if (out != nullptr && !add_subjects(object, GMM_BENCH_SUBJECTS, GMM_BENCH_ABI, path.string(), out) &&
@@ -141,7 +141,7 @@ bool find_subjects(const Options &options, const Platform &platform, std::vector
     all.push_back(control_subject());
   }
   for (const auto &path : peer_files(options)) load(path, &all, nullptr);
-  std::erase_if(all, [&](const gmm_bench_subject *subject) { return subject->needs_cuda != 0 && !platform.cuda(); });
+  std::erase_if(all, [&](const gmm_bench_subject *subject) { return subject->needs_cuda && !platform.cuda(); });
   for (const Expected &expected : kExpected) {
     if (expected.cuda && !platform.cuda()) continue;
     const bool there =
@@ -156,14 +156,9 @@ bool find_subjects(const Options &options, const Platform &platform, std::vector
     if (is_gmm(*subject)) return false;
     uint32_t kind = 0;
     while (kind < 31 && (subject->kinds >> kind & 1) == 0) ++kind;
-    gmm_bench_options open = {sizeof open, kind, options.device, 1, 1, platform.cuda() ? 1u : 0u};
-    gmm_bench_state *state = nullptr;
-    char error[512] = "";
-    if (subject->open(&open, &state, error, sizeof error) != 0) {
-      subject->close(state);
-      return false;
-    }
-    warn(std::string("the peer ") + subject->name + " is missing: " + error);
+    const auto trial = subject->make();
+    if (trial->open({kind, options.device, 1})) return false;
+    warn(std::string("the peer ") + subject->name + " is missing: " + trial->error());
     return true;
   });
   *out = all;
@@ -185,44 +180,31 @@ bool find_pause_subjects(const Options &options, const Platform &platform,
 }
 
 bool Instance::open(const gmm_bench_subject &subject, uint32_t kind, uint32_t stream_count, Workers *workers,
-                    uint32_t threads, const Options &options, const Platform &platform) {
+                    uint32_t threads, const Options &options) {
   subject_ = &subject;
   kind_ = kind;
   workers_ = workers;
-  gmm_bench_options open = {
-      sizeof open, kind, options.device, std::max(stream_count, threads + 1), threads, platform.cuda() ? 1u : 0u};
-  char error[512] = "";
-  if (subject.open(&open, &state_, error, sizeof error) == 0) {
-    state_ = nullptr;
-    error_ = error;
-    return false;
-  }
-  threads_.assign(threads, nullptr);
+  allocator_ = subject.make();
+  if (!allocator_->open({kind, options.device, std::max(stream_count, threads + 1)})) return false;
+  threads_.resize(threads);
   bool good = true;
   // One thread uses the default stream, as most programs do; several have one each.
   const uint32_t first = threads == 1 ? 0 : 1;
   workers_->run(
-      threads, [&](uint32_t i) { return subject.thread_begin(state_, first + i, &threads_[i]) != 0; }, &good);
-  if (!good) error_ = subject.error(state_);
+      threads, [&](uint32_t i) { return (threads_[i] = allocator_->begin_thread(first + i)) != nullptr; }, &good);
   return good;
 }
 
 void Instance::close() {
-  if (state_ == nullptr) return;
   bool good = true;
   if (!threads_.empty())
     workers_->run(
-        static_cast<uint32_t>(threads_.size()),
-        [&](uint32_t i) { return threads_[i] != nullptr ? subject_->thread_end(threads_[i]), true : true; }, &good);
+        static_cast<uint32_t>(threads_.size()), [&](uint32_t i) { return threads_[i].reset(), true; }, &good);
   threads_.clear();
-  subject_->close(state_);
-  state_ = nullptr;
+  allocator_.reset();
 }
 
-std::string Instance::error() const {
-  std::string text = name() + " (" + kind_name(kind_) + "): ";
-  return text + (!error_.empty() ? error_ : state_ != nullptr ? subject_->error(state_) : "");
-}
+std::string Instance::error() const { return name() + " (" + kind_name(kind_) + "): " + allocator_->error(); }
 
 std::vector<uint32_t> kinds_of(const gmm_bench_subject &subject, const std::vector<uint32_t> &wanted) {
   if (subject.kinds == 1u << GMM_BENCH_SYSTEM) return {GMM_BENCH_SYSTEM};

@@ -45,9 +45,9 @@ inline bool is_gmm(const gmm_bench_subject &subject) {
          &subject == gmm_try_subject();
 }
 
-// Finds out what the backend is; says on stderr when it cannot be opened.
+// Describes the backend. False after an error on stderr.
 bool open_platform(const Options &options, Platform *out);
-// On one line, and on a second one that no GPU was there.
+// One line, and a second one where no GPU takes part.
 std::string describe(const Platform &platform);
 
 // All subjects for the backend, peers of --peers too; warns on stderr of each peer that is expected and not there.
@@ -73,7 +73,7 @@ class Instance {
  public:
   // Opens it, and begins `threads` workers. False with error().
   bool open(const gmm_bench_subject &subject, uint32_t kind, uint32_t stream_count, Workers *workers, uint32_t threads,
-            const Options &options, const Platform &platform);
+            const Options &options);
   void close();
   ~Instance() { close(); }
   Instance() = default;
@@ -83,17 +83,16 @@ class Instance {
   const gmm_bench_subject &subject() const { return *subject_; }
   uint32_t kind() const { return kind_; }
   std::string name() const { return subject_->name; }
-  gmm_bench_state *state() const { return state_; }
-  gmm_bench_thread *thread(uint32_t index) const { return threads_[index]; }
+  gmm_bench_allocator &allocator() const { return *allocator_; }
+  gmm_bench_thread &thread(uint32_t index) const { return *threads_[index]; }
   std::string error() const;
 
  private:
   const gmm_bench_subject *subject_ = nullptr;
   Workers *workers_ = nullptr;
-  gmm_bench_state *state_ = nullptr;
-  std::vector<gmm_bench_thread *> threads_;
+  std::unique_ptr<gmm_bench_allocator> allocator_;
+  std::vector<std::unique_ptr<gmm_bench_thread>> threads_;
   uint32_t kind_ = 0;
-  std::string error_;
 };
 
 // The kinds of `wanted` that a subject has; system memory always.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What peers on CUDA have in common: the device, a stream for each index, and the text of an error.
+// The base of peers on CUDA: the device, a stream for each index, and the text of an error.
 #ifndef GMM_BENCH_PEERS_CUDA_PEER_H
 #define GMM_BENCH_PEERS_CUDA_PEER_H
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA runtime's own allocators. cudaMallocAsync: the device's default pool, which keeps what is freed.
+// The CUDA runtime's own allocators. cudaMallocAsync: the device's default pool, which keeps freed memory.
 #include "cuda_peer.h"
 
 namespace gmm_bench {

@@ -92,7 +92,7 @@ struct PyTorch : CudaPeer {
   bool use(void *block, Stream stream) {
     return attempt([&] {
       const auto index = static_cast<c10::DeviceIndex>(device);
-      // It takes only what looks like its own; the block stays ours.
+      // recordStream() takes only a pointer with this deleter. The block stays ours.
       c10::DataPtr data(block, block, allocator::get()->raw_deleter(), c10::Device(c10::DeviceType::CUDA, index));
       allocator::recordStream(data, c10::cuda::getStreamFromExternal(stream, index));
       (void)data.release_context();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // torch_memory_saver from PyPI, by the C functions of its `torch` hook mode: those that PyTorch's pluggable allocator
-// calls. No Python and no PyTorch takes part. GMM_BENCH_TMS: its library; GMM_BENCH_CUDART: the runtime that it is
+// calls. Neither Python nor PyTorch is needed. GMM_BENCH_TMS: its library; GMM_BENCH_CUDART: the runtime that it is
 // linked with.
 //
 // It ends the process by exit(1) when one of its calls fails.
