@@ -126,7 +126,6 @@ typedef struct newer_scope {
   (&(gmm_watch_desc){.struct_size = sizeof(gmm_watch_desc), .callback = {refuse, NULL}, __VA_ARGS__})
 #define LEASE_WITH(...) (&(gmm_lease_desc){.struct_size = sizeof(gmm_lease_desc), __VA_ARGS__})
 #define OUT (&marked.pointer)
-#define DEFAULT_STREAM GMM_STREAM_DEFAULT
 
 enum {
   PLAIN_ROW = 0,

@@ -137,9 +137,6 @@ enum { SOON_S = 60 };
     CHECK_MESSAGE(soon_so, "not even after %d s: %s", SOON_S, #condition);                                 \
   } while (0)
 
-// Resident memory of this process, in bytes, as the system tells.
-uint64_t resident_bytes(void);
-
 uint64_t free_device_bytes(void);
 
 // Work that holds a stream until it is opened, and opens itself after a while: for a call that has to wait for it, or,
