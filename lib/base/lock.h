@@ -151,15 +151,34 @@ class OperationLock : Ranked {
   constexpr explicit OperationLock(LockRank rank) : Ranked(rank) {}
   // Waits for an operation too. The holder never waits.
   void lock() {
-    (void)lock_unless_operation([] { return false; });
+    check_lock_order(this, rank(), true);
+    mutex_.lock();
+    while (operation_) ended_.wait(mutex_);
+    note_locked(this, rank(), false);
+    enter_lock();
   }
   // False: another thread has it.
-  bool try_lock() { return mutex_.try_lock() && keep_unless_operation(); }
+  bool try_lock() {
+    if (!mutex_.try_lock()) return false;
+    if (operation_) {
+      mutex_.unlock();
+      return false;
+    }
+    note_locked(this, rank(), false);
+    enter_lock();
+    return true;
+  }
   // False: an operation has it. Otherwise as lock().
   bool lock_unless_operation() {
     check_lock_order(this, rank(), false);
     mutex_.lock();
-    return keep_unless_operation();
+    if (operation_) {
+      mutex_.unlock();
+      return false;
+    }
+    note_locked(this, rank(), false);
+    enter_lock();
+    return true;
   }
   // Whether an operation has it at this moment.
   bool has_operation() {
@@ -174,8 +193,16 @@ class OperationLock : Ranked {
   bool lock_unless_operation(Fn accept) {
     check_lock_order(this, rank(), true);
     mutex_.lock();
-    while (operation_ && !accept()) ended_.wait(mutex_);
-    return keep_unless_operation();
+    while (operation_) {
+      if (accept()) {
+        mutex_.unlock();
+        return false;
+      }
+      ended_.wait(mutex_);
+    }
+    note_locked(this, rank(), false);
+    enter_lock();
+    return true;
   }
   // fn(user) runs at the end of each operation, with the lock held and before anybody else has it.
   void at_end_of_operation(void (*fn)(void *), void *user) {
@@ -208,22 +235,23 @@ class OperationLock : Ranked {
   }
 
  private:
-  // The caller has mutex_.
-  bool keep_unless_operation() {
-    if (operation_) {
-      mutex_.unlock();
-      return false;
-    }
-    note_locked(this, rank(), false);
-    enter_lock();
-    return true;
-  }
-
   SystemMutex mutex_;
   SystemCondition ended_;
   bool operation_ = false;  // its holder alone changes it, with mutex_ held
   void (*end_fn_)(void *) = nullptr;
   void *end_user_ = nullptr;
+};
+
+template <typename Lock>
+class LockGuard {
+ public:
+  explicit LockGuard(Lock &lock) : lock_(lock) { lock_.lock(); }
+  ~LockGuard() { lock_.unlock(); }
+  LockGuard(const LockGuard &) = delete;
+  LockGuard &operator=(const LockGuard &) = delete;
+
+ private:
+  Lock &lock_;
 };
 
 // For a lock that was taken otherwise.
@@ -237,12 +265,6 @@ class UnlockAtEnd {
 
  private:
   Lock &lock_;
-};
-
-template <typename Lock>
-class LockGuard : UnlockAtEnd<Lock> {
- public:
-  explicit LockGuard(Lock &lock) : UnlockAtEnd<Lock>(lock) { lock.lock(); }
 };
 
 class Condition {
