@@ -47,12 +47,17 @@ SWIGEXPORT void SWIGSTDCALL GmmRegisterCallbacks(gmm_csharp_fail_fn fail, gmm_cs
   }
 %}
 
+/* The type of a pattern in C, in the calls and in C#. Values pass as they are. */
+%define GMM_CSHARP_TYPE(Pattern, CType, CsType)
+%typemap(ctype) Pattern #CType
+%typemap(imtype) Pattern #CsType
+%typemap(cstype) Pattern #CsType
+%typemap(csin) Pattern "$csinput"
+%typemap(in) Pattern %{ $1 = ($1_ltype)$input; %}
+%enddef
+
 /* Results. "Not yet" is asked for in loops, and is no exception. */
-%typemap(ctype) gmm_result "int"
-%typemap(imtype) gmm_result "int"
-%typemap(cstype) gmm_result "int"
-%typemap(csin) gmm_result "$csinput"
-%typemap(in) gmm_result "$1 = (gmm_result)$input;"
+GMM_CSHARP_TYPE(gmm_result, int, int)
 %typemap(out, canthrow=1) gmm_result %{
   $result = $1;
   if ($1 < 0 && $1 != GMM_ERROR_NOT_READY) gmm_csharp_throw($1);
@@ -69,59 +74,39 @@ SWIGEXPORT void SWIGSTDCALL GmmRegisterCallbacks(gmm_csharp_fail_fn fail, gmm_cs
   }
 
 /* Addresses and handles. */
-%typemap(ctype) void *GMM_ADDRESS "void *"
-%typemap(imtype) void *GMM_ADDRESS "global::System.IntPtr"
-%typemap(cstype) void *GMM_ADDRESS "global::System.IntPtr"
-%typemap(csin) void *GMM_ADDRESS "$csinput"
+GMM_CSHARP_TYPE(void *GMM_ADDRESS, void *, global::System.IntPtr)
 %typemap(csout) void *GMM_ADDRESS { return $imcall; }
-%typemap(in) void *GMM_ADDRESS %{ $1 = ($1_ltype)$input; %}
 %typemap(out) void *GMM_ADDRESS %{ $result = (void *)$1; %}
 
 /* Outputs. */
-%define GMM_CSHARP_OUT(Pattern, CType, CsType)
-%typemap(ctype) Pattern #CType
-%typemap(imtype) Pattern "out " #CsType
-%typemap(cstype) Pattern "out " #CsType
+%define GMM_CSHARP_OUT(Pattern, CsType)
+GMM_CSHARP_TYPE(Pattern, void *, out CsType)
 %typemap(csin) Pattern "out $csinput"
-%typemap(in) Pattern %{ $1 = ($1_ltype)$input; %}
 %enddef
-GMM_CSHARP_OUT(void **GMM_OUT_ADDRESS, void *, global::System.IntPtr)
-GMM_CSHARP_OUT(SWIGTYPE **GMM_OUT_HANDLE, void *, global::System.IntPtr)
-GMM_CSHARP_OUT(uint64_t *GMM_OUT_UINT64, void *, ulong)
-GMM_CSHARP_OUT(uint32_t *GMM_OUT_UINT32, void *, uint)
+GMM_CSHARP_OUT(void **GMM_OUT_ADDRESS, global::System.IntPtr)
+GMM_CSHARP_OUT(SWIGTYPE **GMM_OUT_HANDLE, global::System.IntPtr)
+GMM_CSHARP_OUT(uint64_t *GMM_OUT_UINT64, ulong)
+GMM_CSHARP_OUT(uint32_t *GMM_OUT_UINT32, uint)
 
 /* Bytes. */
-%define GMM_CSHARP_BYTES(Pattern, Check)
-%typemap(ctype) Pattern "void *"
-%typemap(imtype) Pattern "byte[]"
-%typemap(cstype) Pattern "byte[]"
-%typemap(csin) Pattern Check
-%typemap(in) Pattern %{ $1 = ($1_ltype)$input; %}
+%define GMM_CSHARP_BYTES(Pattern)
+GMM_CSHARP_TYPE(Pattern, void *, byte[])
+%typemap(csin) Pattern "Callbacks.CheckIpcHandle($csinput)"
 %enddef
-GMM_CSHARP_BYTES(gmm_ipc_handle *GMM_OUT_BYTES, "Callbacks.CheckIpcHandle($csinput)")
-GMM_CSHARP_BYTES(const gmm_ipc_handle *GMM_IN_BYTES, "Callbacks.CheckIpcHandle($csinput)")
+GMM_CSHARP_BYTES(gmm_ipc_handle *GMM_OUT_BYTES)
+GMM_CSHARP_BYTES(const gmm_ipc_handle *GMM_IN_BYTES)
 
 /* Structs are bytes: options with their text and lists behind them (struct.h), answers for C to fill. */
-%typemap(ctype) const void *GMM_OPTIONS, void *GMM_ANSWER "void *"
-%typemap(imtype) const void *GMM_OPTIONS, void *GMM_ANSWER "byte[]"
-%typemap(cstype) const void *GMM_OPTIONS, void *GMM_ANSWER "byte[]"
-%typemap(csin) const void *GMM_OPTIONS, void *GMM_ANSWER "$csinput"
+GMM_CSHARP_TYPE(const void *GMM_OPTIONS, void *, byte[])
+GMM_CSHARP_TYPE(void *GMM_ANSWER, void *, byte[])
 %typemap(in) const void *GMM_OPTIONS %{ $1 = $input ? ($1_ltype)gmm_bind_struct($input) : NULL; %}
-%typemap(in) void *GMM_ANSWER %{ $1 = ($1_ltype)$input; %}
 
 /* The array that gmm_tag_list() fills. */
-%typemap(ctype) gmm_tag *tags "void *"
-%typemap(imtype) gmm_tag *tags "uint[]"
-%typemap(cstype) gmm_tag *tags "uint[]"
-%typemap(csin) gmm_tag *tags "$csinput"
-%typemap(in) gmm_tag *tags %{ $1 = (gmm_tag *)$input; %}
+GMM_CSHARP_TYPE(gmm_tag *tags, void *, uint[])
 
 /* Callbacks: the user pointer is a GCHandle of Callbacks.cs; C calls one static delegate each. */
 %define GMM_CSHARP_CALLBACK(Pattern, Trampoline)
-%typemap(ctype) Pattern "void *"
-%typemap(imtype) Pattern "global::System.IntPtr"
-%typemap(cstype) Pattern "global::System.IntPtr"
-%typemap(csin) Pattern "$csinput"
+GMM_CSHARP_TYPE(Pattern, void *, global::System.IntPtr)
 %typemap(in) Pattern %{
   $1 = $input ? Trampoline : NULL;
   $2 = $input;
@@ -153,7 +138,8 @@ void gmm_csharp_enter_watch(uint32_t event);
   --gmm_csharp_depth;
 %}
 
-/* What a watcher's callback must not call: the library knows its own thread, and the callback runs on another. */
+/* Functions that a watcher's callback must not call: the library knows its own thread, and the callback runs on
+ * another. */
 %define GMM_CSHARP_OUTSIDE(Function, InBudget)
 %csnothrowexception Function %{
   ++gmm_csharp_depth;

@@ -22,12 +22,18 @@
 #include "struct.h"
 %}
 
+/* The type of a pattern in JNI and in Java. Values pass as they are. */
+%define GMM_JAVA_TYPE(Pattern, JniType, JavaType)
+%typemap(jni) Pattern #JniType
+%typemap(jtype) Pattern #JavaType
+%typemap(jstype) Pattern #JavaType
+%typemap(javain) Pattern "$javainput"
+%typemap(javaout) Pattern { return $jnicall; }
+%enddef
+
 /* Results. The exception stays pending while the wrapper finishes, which then leaves the outputs alone. "Not yet" is
  * asked for in loops, and is no exception. */
-%typemap(jni) gmm_result "jint"
-%typemap(jtype) gmm_result "int"
-%typemap(jstype) gmm_result "int"
-%typemap(javaout) gmm_result { return $jnicall; }
+GMM_JAVA_TYPE(gmm_result, jint, int)
 %typemap(out) gmm_result %{
   $result = $1;
   if ($1 < 0 && $1 != GMM_ERROR_NOT_READY) gmm_java_throw(jenv, $1);
@@ -38,27 +44,17 @@
   $result = $1;
   if ($1 < 0) gmm_java_throw(jenv, $1);
 %}
-%typemap(jni) gmm_result result "jint"
-%typemap(jtype) gmm_result result "int"
-%typemap(jstype) gmm_result result "int"
-%typemap(javain) gmm_result result "$javainput"
+GMM_JAVA_TYPE(gmm_result result, jint, int)
 %typemap(in) gmm_result result "$1 = (gmm_result)$input;"
 
 /* Addresses and handles. */
-%typemap(jni) void *GMM_ADDRESS "jlong"
-%typemap(jtype) void *GMM_ADDRESS "long"
-%typemap(jstype) void *GMM_ADDRESS "long"
-%typemap(javain) void *GMM_ADDRESS "$javainput"
-%typemap(javaout) void *GMM_ADDRESS { return $jnicall; }
+GMM_JAVA_TYPE(void *GMM_ADDRESS, jlong, long)
 %typemap(in) void *GMM_ADDRESS %{ $1 = ($1_ltype)(uintptr_t)$input; %}
 %typemap(out) void *GMM_ADDRESS %{ $result = (jlong)(uintptr_t)$1; %}
 
 /* Outputs: arrays of at least one element, or null where the C interface takes NULL. */
 %define GMM_JAVA_OUT(Pattern, CType, JniArray, JavaArray, JniType, Setter)
-%typemap(jni) Pattern #JniArray
-%typemap(jtype) Pattern #JavaArray
-%typemap(jstype) Pattern #JavaArray
-%typemap(javain) Pattern "$javainput"
+GMM_JAVA_TYPE(Pattern, JniArray, JavaArray)
 %typemap(in) Pattern (CType value) %{
   value = 0;
   $1 = $input ? ($1_ltype)&value : NULL;
@@ -76,24 +72,15 @@ GMM_JAVA_OUT(uint64_t *GMM_OUT_UINT64, uint64_t, jlongArray, long[], jlong, SetL
 GMM_JAVA_OUT(uint32_t *GMM_OUT_UINT32, uint32_t, jintArray, int[], jint, SetIntArrayRegion)
 
 /* Bytes. */
-%define GMM_JAVA_OUT_BYTES(Type)
-%typemap(jni) Type *GMM_OUT_BYTES "jbyteArray"
-%typemap(jtype) Type *GMM_OUT_BYTES "byte[]"
-%typemap(jstype) Type *GMM_OUT_BYTES "byte[]"
-%typemap(javain) Type *GMM_OUT_BYTES "$javainput"
-%typemap(in) Type *GMM_OUT_BYTES (Type value) %{
-  if (!gmm_java_check_length(jenv, $input, sizeof(Type))) return $null;
+GMM_JAVA_TYPE(gmm_ipc_handle *GMM_OUT_BYTES, jbyteArray, byte[])
+%typemap(in) gmm_ipc_handle *GMM_OUT_BYTES (gmm_ipc_handle value) %{
+  if (!gmm_java_check_length(jenv, $input, sizeof value)) return $null;
   $1 = &value;
 %}
-%typemap(argout) Type *GMM_OUT_BYTES %{
-  if (result >= 0) (*jenv)->SetByteArrayRegion(jenv, $input, 0, (jsize)sizeof(Type), (const jbyte *)value$argnum.bytes);
+%typemap(argout) gmm_ipc_handle *GMM_OUT_BYTES %{
+  if (result >= 0) (*jenv)->SetByteArrayRegion(jenv, $input, 0, (jsize)sizeof value$argnum, (jbyte *)&value$argnum);
 %}
-%enddef
-GMM_JAVA_OUT_BYTES(gmm_ipc_handle)
-%typemap(jni) const gmm_ipc_handle *GMM_IN_BYTES "jbyteArray"
-%typemap(jtype) const gmm_ipc_handle *GMM_IN_BYTES "byte[]"
-%typemap(jstype) const gmm_ipc_handle *GMM_IN_BYTES "byte[]"
-%typemap(javain) const gmm_ipc_handle *GMM_IN_BYTES "$javainput"
+GMM_JAVA_TYPE(const gmm_ipc_handle *GMM_IN_BYTES, jbyteArray, byte[])
 %typemap(in) const gmm_ipc_handle *GMM_IN_BYTES (gmm_ipc_handle value) %{
   if (!gmm_java_check_length(jenv, $input, sizeof(gmm_ipc_handle))) return $null;
   (*jenv)->GetByteArrayRegion(jenv, $input, 0, (jsize)sizeof(gmm_ipc_handle), (jbyte *)value.bytes);
@@ -101,10 +88,8 @@ GMM_JAVA_OUT_BYTES(gmm_ipc_handle)
 %}
 
 /* Structs are bytes: options with their text and lists behind them (struct.h), answers for C to fill. */
-%typemap(jni) const void *GMM_OPTIONS, void *GMM_ANSWER "jbyteArray"
-%typemap(jtype) const void *GMM_OPTIONS, void *GMM_ANSWER "byte[]"
-%typemap(jstype) const void *GMM_OPTIONS, void *GMM_ANSWER "byte[]"
-%typemap(javain) const void *GMM_OPTIONS, void *GMM_ANSWER "$javainput"
+GMM_JAVA_TYPE(const void *GMM_OPTIONS, jbyteArray, byte[])
+GMM_JAVA_TYPE(void *GMM_ANSWER, jbyteArray, byte[])
 %typemap(in) const void *GMM_OPTIONS %{
   $1 = NULL;
   if ($input && !($1 = ($1_ltype)gmm_java_options(jenv, $input))) return $null;
@@ -120,10 +105,7 @@ GMM_JAVA_OUT_BYTES(gmm_ipc_handle)
 %}
 
 /* The array that gmm_tag_list() fills. */
-%typemap(jni) gmm_tag *tags "jintArray"
-%typemap(jtype) gmm_tag *tags "int[]"
-%typemap(jstype) gmm_tag *tags "int[]"
-%typemap(javain) gmm_tag *tags "$javainput"
+GMM_JAVA_TYPE(gmm_tag *tags, jintArray, int[])
 %typemap(in) gmm_tag *tags %{ $1 = (gmm_tag *)(*jenv)->GetIntArrayElements(jenv, $input, NULL); %}
 %typemap(freearg) gmm_tag *tags %{ if ($1) (*jenv)->ReleaseIntArrayElements(jenv, $input, (jint *)$1, 0); %}
 
@@ -141,33 +123,21 @@ GMM_JAVA_OUT_BYTES(gmm_ipc_handle)
 %typemap(out) const char * %{ $result = $1 ? gmm_java_bytes(jenv, $1, strlen($1)) : NULL; %}
 
 /* Callbacks. callbacks_new() makes the user pointer, which callbacks_delete() ends. */
-%define GMM_JAVA_CALLBACK(Pattern, Trampoline)
-%typemap(jni) Pattern "jlong"
-%typemap(jtype) Pattern "long"
-%typemap(jstype) Pattern "long"
-%typemap(javain) Pattern "$javainput"
-%typemap(in) Pattern %{
-  $1 = $input ? Trampoline : NULL;
+GMM_JAVA_TYPE((gmm_oom_fn fn, void *user), jlong, long)
+%typemap(in) (gmm_oom_fn fn, void *user) %{
+  $1 = $input ? gmm_java_oom : NULL;
   $2 = (void *)(uintptr_t)$input;
 %}
-%enddef
-GMM_JAVA_CALLBACK((gmm_oom_fn fn, void *user), gmm_java_oom)
 
 /* The library calls the writer on this thread, during the call. */
-%typemap(jni) (gmm_write_fn fn, void *user) "jobject"
-%typemap(jtype) (gmm_write_fn fn, void *user) "SnapshotWriter"
-%typemap(jstype) (gmm_write_fn fn, void *user) "SnapshotWriter"
-%typemap(javain) (gmm_write_fn fn, void *user) "$javainput"
+GMM_JAVA_TYPE((gmm_write_fn fn, void *user), jobject, SnapshotWriter)
 %typemap(in) (gmm_write_fn fn, void *user) %{
   $1 = $input ? gmm_java_write : NULL;
   $2 = (void *)$input;
 %}
 
 /* A task runs once. The trampoline releases its reference, or this wrapper does when it will never run. */
-%typemap(jni) (void (*fn)(void *user), void *user) "jobject"
-%typemap(jtype) (void (*fn)(void *user), void *user) "Runnable"
-%typemap(jstype) (void (*fn)(void *user), void *user) "Runnable"
-%typemap(javain) (void (*fn)(void *user), void *user) "$javainput"
+GMM_JAVA_TYPE((void (*fn)(void *user), void *user), jobject, Runnable)
 %typemap(in) (void (*fn)(void *user), void *user) %{
   $1 = $input ? gmm_java_run : NULL;
   $2 = $input ? (*jenv)->NewGlobalRef(jenv, $input) : NULL;
@@ -177,15 +147,9 @@ GMM_JAVA_CALLBACK((gmm_oom_fn fn, void *user), gmm_java_oom)
 %}
 
 /* A direct buffer over memory of gmm, in JNI's byte order: Buffer.java sets the native one. */
-%typemap(jni) gmm_java_view "jobject"
-%typemap(jtype) gmm_java_view "java.nio.ByteBuffer"
-%typemap(jstype) gmm_java_view "java.nio.ByteBuffer"
-%typemap(javaout) gmm_java_view { return $jnicall; }
+GMM_JAVA_TYPE(gmm_java_view, jobject, java.nio.ByteBuffer)
 %typemap(out) gmm_java_view %{ $result = (*jenv)->NewDirectByteBuffer(jenv, $1.memory, $1.size); %}
-%typemap(jni) jobject "jobject"
-%typemap(jtype) jobject "Object"
-%typemap(jstype) jobject "Object"
-%typemap(javain) jobject "$javainput"
+GMM_JAVA_TYPE(jobject, jobject, Object)
 %typemap(in) jobject "$1 = $input;"
 %typemap(in, numinputs=0) JNIEnv *jenv "$1 = jenv;"
 

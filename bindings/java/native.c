@@ -147,7 +147,7 @@ void gmm_java_close(int32_t fd) { close(fd); }
 
 uint64_t gmm_java_callbacks_new(JNIEnv *jenv, jobject callbacks) {
   jobject global = (*jenv)->NewGlobalRef(jenv, callbacks);
-  if (!global) throw_by_name(jenv, "java/lang/OutOfMemoryError", "no room for a global reference");
+  if (!global) throw_by_name(jenv, "java/lang/OutOfMemoryError", "no memory for a global reference");
   return (uint64_t)(uintptr_t)global;
 }
 
@@ -214,7 +214,7 @@ int32_t gmm_java_write(void *user, const char *text, uint64_t size) {
   return more ? 0 : 1;
 }
 
-/* Runs on the caller's thread, or on one of the library. ProgressCall keeps what the program throws. */
+/* Runs on the caller's thread, or on one of the library. ProgressCall keeps the exception of the program. */
 static int32_t gmm_java_progress(void *user, uint64_t done, uint64_t total) {
   JNIEnv *env = environment();
   if (!env) return 0;

@@ -31,7 +31,7 @@ void *gmm_java_options(JNIEnv *jenv, jbyteArray array);
 /** The trampoline of a callback type of the headers, for a field of options. */
 uint64_t gmm_java_callback(const char *type);
 
-/** A copy with a NUL at its end, for free(); NULL with an exception pending (no room, or a NUL inside). */
+/** A copy with a NUL at its end, for free(); NULL with an exception pending (no memory, or a NUL inside). */
 char *gmm_java_text(JNIEnv *jenv, jbyteArray array);
 
 gmm_java_view gmm_java_make_view(void *memory, int32_t size);

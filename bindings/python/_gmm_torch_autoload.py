@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `import torch` calls at its end where gmm's wheel is installed: PyTorch's entry point torch.backends.
+"""`import torch` calls this at its end where gmm's wheel is installed: PyTorch's entry point torch.backends.
 
 It lies outside of the package, because `import gmm` opens gmm's library. Without the variable nothing is imported.
 """

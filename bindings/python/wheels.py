@@ -5,7 +5,7 @@ or for a system of arm64:          wheels.py [--folder FOLDER] [--setup-args ARG
 Without PYTHON the script takes python3.9 to python3.14 from PATH and from pyenv. auditwheel gives each wheel the lowest
 manylinux tag that its symbols of glibc allow, so the system of the build decides: Debian 12 (glibc 2.36) makes
 manylinux_2_34. --glibc 2.28 compiles with PyPI's ziglang (Clang and the symbols of each glibc) for an older system.
-What is missing comes from PyPI.
+Missing tools come from PyPI.
 
 ROOT has arm64's Python with its headers and zlib's, for example Debian's packages libpython3.11-dev, python3.11-minimal
 and zlib1g-dev, unpacked. The compiler is this machine's g++-aarch64-linux-gnu. The build's Python alone runs under

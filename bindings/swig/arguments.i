@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which arguments of the headers take which typemap of the catalogue. Each language defines the GMM_* patterns.
+ * The typemaps of the catalogue for the arguments of the headers. Each language defines the GMM_* patterns.
  */
 
 /* An address is a number in every language. It may point anywhere, and the bindings never read through it. */

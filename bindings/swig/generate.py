@@ -19,11 +19,12 @@ The rules, which a new field, flag, enumerator, struct or function follows witho
  - Text and lists of options (a pointer, with `<singular>_count` beside it) lie behind the struct.
  - A field that has the name of a flag of its struct sets that flag (gmm_scope_desc).
  - A function that takes a handle and no callback, and makes no object, is a method that forwards to it. The handle is
-   the class. What takes an address of a block is a method of the context and one of the buffer, for a part of it, too.
+   the class. A function of an address of a block is a method of the context and of the buffer, there also for a part.
  - FOLDER/<Class>.java of --members has the members of a class that are written by hand. C# has partial classes. The
    forwarding methods of Java's class X are in XCalls, which X extends.
 """
 import argparse
+import collections
 import pathlib
 import re
 import shutil
@@ -55,14 +56,13 @@ LEFT_OUT = ('gmm_semaphore_', 'gmm_lease_amount')
 # The classes of handles that have forwarding methods. A tag is a number of its context, a buffer a block of it.
 OWNERS = {'gmm_context': 'context', 'gmm_heap': 'heap', 'gmm_event': 'event', 'gmm_ticket': 'ticket',
           'gmm_lease': 'lease'}
-METHOD_NAMES = {'gmm_context_query': 'info', 'gmm_context_set_decommit': 'set_decommit_after_ms',
-                'gmm_device_query': 'device', 'gmm_ipc_configure': 'configure_ipc', 'gmm_ipc_export': 'export_handle',
-                'gmm_event_export': 'export_handle', 'gmm_ipc_export_legacy': 'export_legacy',
-                'gmm_tag_configure': 'update', 'gmm_tag_query': 'info', 'gmm_tag_find': 'find_tag',
-                'gmm_tag_set_default': 'set_process_default_tag', 'gmm_backup_configure': 'set_backup',
-                'gmm_backup_reserve': 'prepare_backup', 'gmm_backup_query': 'backup_info', 'gmm_limit_set': 'set_limit',
-                'gmm_stats_query': 'statistics', 'gmm_ticket_query': 'info', 'gmm_lease_query': 'info',
-                'gmm_stream_synchronize': 'synchronize', 'gmm_stream_forget': 'forget'}
+METHOD_NAMES = {f'gmm_{name}': own for name, own in {
+    'context_set_decommit': 'set_decommit_after_ms', 'device_query': 'device', 'ipc_configure': 'configure_ipc',
+    'ipc_export': 'export_handle', 'event_export': 'export_handle', 'ipc_export_legacy': 'export_legacy',
+    'tag_configure': 'update', 'tag_find': 'find_tag', 'tag_set_default': 'set_process_default_tag',
+    'backup_configure': 'set_backup', 'backup_reserve': 'prepare_backup', 'backup_query': 'backup_info',
+    'backup_discard': 'discard_backup', 'limit_set': 'set_limit', 'stats_query': 'statistics',
+    'stream_synchronize': 'synchronize', 'stream_forget': 'forget'}.items()}
 BUFFER_NAMES = {'name': 'set_name', 'resume_range': 'resume'}
 # Functions that are more than a call in the languages: they own, keep, order, or throw something.
 BY_HAND = {f'gmm_{name}' for name in (
@@ -74,11 +74,11 @@ MICROSECONDS = {'java': 'micros', 'csharp': 'microseconds', 'python': 'us'}
 NOTICE = 'Written by bindings/swig/generate.py from include/gmm.'
 
 
-# --- The model: what SWIG read, with the headers' comments ----------------------------------------------------
+# --- The model: the headers as SWIG reads them, with their comments -------------------------------------------
 
-class Enumerator:
-    def __init__(self, c_name, value, doc):
-        self.c_name, self.value, self.doc = c_name, value, doc
+Enumerator = collections.namedtuple('Enumerator', 'c_name value doc')
+# handle: the type of the first parameter; parameters: (type of C, name) of the others.
+Function = collections.namedtuple('Function', 'c_name handle parameters doc')
 
 
 class Enum:
@@ -112,13 +112,6 @@ class Struct:
     @property
     def is_options(self):
         return self.c_name.endswith('_desc')
-
-
-class Function:
-    """parameters: (type of C, name), without the handle or the context that comes first; handle: the type of that."""
-
-    def __init__(self, c_name, handle, parameters, doc):
-        self.c_name, self.handle, self.parameters, self.doc = c_name, handle, parameters, doc
 
 
 def comments_of(text):
@@ -175,7 +168,7 @@ def number(text):
 class Model:
     def __init__(self, swig, include):
         self.comments, self.enums, self.structs, self.typedefs, self.constants = {}, [], {}, {}, {}
-        self.functions = []
+        self.functions, self.unread = [], []
         umbrella = (include / 'gmm' / 'gmm.h').read_text()
         headers = re.findall(r'#include <(gmm/\w+\.h)>', umbrella)
         for header in headers:
@@ -184,6 +177,7 @@ class Model:
             for name, value in re.findall(r'^#define (GMM_\w+) ([^\n]+?)\s*(?:/\*.*)?$', text, re.M):
                 if number(value) is not None:
                     self.constants[name] = number(value)
+                    self.unread += [] if re.match(r'-?\d', value) else [name]
         with tempfile.TemporaryDirectory() as scratch:
             source = pathlib.Path(scratch) / 'headers.i'
             source.write_text('%module headers\n#define GMM_API\n#define GMM_NOEXCEPT\n#define GMM_NODISCARD\n'
@@ -236,6 +230,14 @@ class Model:
                                 int(array[1]) if array else 0, 'function' if 'f(' in decl else decl.startswith('p.'),
                                 self.comments.get(f'{name}.{values["name"]}', '')))
         self.structs[name] = Struct(name, fields, self.comments.get(name, ''))
+
+    def macros(self):
+        """For SWIG: the macros that it cannot read, for their casts and names of <stdint.h>."""
+        types = {name: 'int32_t' if self.constants[name] < 0 else 'uint32_t' if self.constants[name] < 1 << 32
+                 else 'uint64_t' for name in self.unread}
+        return f'/* {NOTICE} */\n' + ''.join(
+            f'%constant {c_type} {name} = {self.constants[name]}{"ull" if c_type == "uint64_t" else ""};\n'
+            for name, c_type in types.items())
 
     def enum_of(self, c_type):
         return next((enum for enum in self.enums if enum.c_name == c_type), None)
@@ -304,13 +306,15 @@ class Model:
         return 'u64' if field.size == 8 else 'i32' if self.typedefs.get(c_type, c_type) == 'int32_t' else 'u32'
 
     def argument_kind(self, c_type, name):
-        """What a parameter is to a method that forwards; None: the function is more than that."""
-        kinds = {'p.q(const).char': 'text', 'p.uint64_t bytes': 'out_u64', 'p.gmm_tag out': 'out_tag',
-                 'p.gmm_ipc_handle out': 'out_handle', 'gmm_stream': 'stream', 'gmm_tag': 'tag', 'uint64_t': 'u64',
-                 'uint32_t': 'u32', 'int32_t': 'i32', 'gmm_device': 'i32', 'uint64_t timeout_ms': None,
-                 'p.void': 'address', 'p.q(const).void': 'address', 'p.void out': None,
+        """The kind of a parameter for a method that forwards; None: the function is more than that."""
+        kinds = {'p.q(const).char': 'text', 'p.void': 'address', 'p.q(const).void': 'address', 'p.void out': None,
+                 'p.uint64_t bytes': 'out_u64', 'p.gmm_tag out': 'out_tag', 'p.p.gmm_ticket out': 'out_ticket',
+                 'p.gmm_ipc_handle out': 'out_handle', 'gmm_stream': 'stream', 'gmm_tag': 'tag', 'uint32_t': 'u32',
+                 'int32_t': 'i32', 'gmm_device': 'i32', 'uint64_t': 'u64', 'uint64_t timeout_ms': None,
                  **{enum.c_name: 'enum' for enum in self.enums if enum.c_name}}
         struct = self.structs.get(c_type.replace('q(const).', '')[2:])
+        if struct and struct.c_name == 'gmm_pause_desc':
+            return 'pause'
         if struct in self.values() and not any(f'{struct.c_name}.{field.c_name}' in ARGUMENTS
                                                or field.kind == 'callback' for field in struct.fields):
             return 'options' if struct.is_options else 'answer'
@@ -327,7 +331,10 @@ class Model:
             owner, is_tag = OWNERS[function.handle], arguments[:1] == [('tag', 'gmm_tag', 'tag')]
             owner = 'tag' if is_tag and function.c_name != 'gmm_tag_set_default' else owner
             name = METHOD_NAMES.get(function.c_name, re.sub(f'^gmm_({owner}_)?', '', function.c_name))
+            name = 'info' if function.c_name == f'gmm_{owner}_query' else name
             found[owner].append((name, function, arguments[owner == 'tag':]))
+            if ('pause', 'p.q(const).gmm_pause_desc', 'desc') in arguments:
+                found['tag'].append((name, function, arguments))
             addresses = [kind for kind, _, _ in arguments if kind == 'address']
             if addresses == ['address'] and arguments[0][0] == 'address' and function.c_name != 'gmm_free':
                 found['buffer'].append((BUFFER_NAMES.get(name, name), function, arguments[1:]))
@@ -362,7 +369,7 @@ class Model:
 # --- The languages --------------------------------------------------------------------------------------------
 
 class Writer:
-    """What the languages share. A subclass writes one."""
+    """The common part of the languages. A subclass writes one."""
     language = ''
 
     def __init__(self, model, out, members):
@@ -434,14 +441,16 @@ class Writer:
 
 
 class Compiled(Writer):
-    """What Java and C# share: a class a struct, and methods that forward. Names and templates are the language's."""
+    """The common part of Java and C#: a class a struct, and methods that forward. Templates are the language's."""
 
     def type_of(self, field):
         if field.kind == 'enum':
             return self.type_name(field.c_type)
         if field.kind in ('event', 'events') and field.kind not in self.types:
             return self.flag_enum(field.element)
-        return self.prefix + self.pascal(CALLBACKS[field.c_type]) if field.kind == 'callback' else self.types[field.kind]
+        if field.kind == 'callback':
+            return self.prefix + self.pascal(CALLBACKS[field.c_type])
+        return self.types[field.kind]
 
     def answer(self, struct):
         getters, shown = '', []
@@ -499,13 +508,25 @@ class Compiled(Writer):
         made = ''
         for name, function, arguments in self.model.forwarding()[owner]:
             name = self.case(self.method_names.get(name, name))
+            if arguments and arguments[0][0] == 'pause':
+                made += self.pausing(owner, name, function, arguments[1][0] == 'out_ticket')
+                continue
             made += self.method(owner, name, function, arguments, False)
             if owner == 'buffer' and ('u64', 'uint64_t', 'size') in arguments:
                 made += self.method(owner, name, function, arguments, True)
         return made
 
+    def pausing(self, owner, name, function, is_async):
+        """The methods of a pause or resume of tags, with options and without."""
+        text, described = self.sections(function.doc)
+        kind = self.prefix + 'Ticket' if is_async else self.types['u64']
+        tags = [('param', 'options', ''), ('param', 'tags', 'none: every tag')][:1 + (owner == 'context')]
+        tags += [('returns', None, described.get('bytes', '').replace('; may be null', ''))] if not is_async else []
+        return self.pausing_text(owner, name, kind, text, tags, function.c_name, is_async)
+
     def method(self, owner, name, function, arguments, is_part):
-        passed, parameters, body, stream, result = list(self.selves.get(owner, self.self)), [], '', None, None
+        """A method that forwards; is_part: the form for a part of a buffer."""
+        passed, parameters, body, stream, result = [*self.first.get(owner, self.first[None])], [], '', None, None
         if is_part:
             passed[-1] = self.part
             parameters = [(self.types['u64'], 'offset', ''), (self.types['u64'], 'length', '')]
@@ -515,17 +536,19 @@ class Compiled(Writer):
             c_type = re.sub(r'^p\.|q\(const\)\.', '', c_type)
             own_type = self.types.get(kind) or self.type_name(c_type)
             if kind in self.outs:
-                result = [each.format(type=self.outs[kind][0] or own_type) for each in self.outs[kind]]
-                result[0] = result[0] or own_type
+                result = [each.format(type=own_type) for each in self.outs[kind]]
                 passed.append(result[2])
             elif owner == 'buffer' and c_name == 'size':
                 passed.append(self.casts.get('u64', '{own}').format(own='length' if is_part else self.size))
             else:
                 parameters.append((own_type, own, c_name))
                 passed.append(self.casts.get(kind, '{own}').format(own=own))
-                body += self.line(self.check[self.model.is_unbounded(function)].format(own=own)) if kind == 'u64' else ''
-                has_stream = kind == 'options' and 'stream' in [each.kind for each in self.model.structs[c_type].fields]
-                stream = own if kind == 'stream' else self.stream_of.format(own=own) if has_stream else stream
+                if kind == 'u64':
+                    body += self.line(self.check[self.model.is_unbounded(function)].format(own=own))
+                if kind == 'stream':
+                    stream = own
+                elif kind == 'options' and any(each.kind == 'stream' for each in self.model.structs[c_type].fields):
+                    stream = self.stream_of.format(own=own)
         text, described = self.sections(function.doc)
         tags = [('param', own, described.get(c_name, '')) for _, own, c_name in parameters]
         if result and described.get('bytes'):
@@ -544,12 +567,15 @@ class Java(Compiled):
              'text': 'String', 'bytes': 'byte[]', 'mask': 'int', 'flags': 'int', 'events': 'int', 'tag': 'Tag',
              'stream': 'Stream'}
     reads = {'u32': 'in.getInt({at})', 'u64': 'in.getLong({at})', 'address': 'in.getLong({at})',
-             'bool': 'in.getInt({at}) != 0', 'enum': '{type}.of(in.getInt({at}))', 'event': '{type}.of(in.getInt({at}))',
-             'name': 'Struct.text(in, {at}, {count})', 'bytes': 'Struct.bytes(in, {at}, {count})'}
+             'bool': 'in.getInt({at}) != 0', 'enum': '{type}.of(in.getInt({at}))',
+             'event': '{type}.of(in.getInt({at}))', 'name': 'Struct.text(in, {at}, {count})',
+             'bytes': 'Struct.bytes(in, {at}, {count})'}
     puts = {'enum': '{own}.value()', 'events': '{own} != 0 ? {own} : default{pascal}()'}
     method_names = {}
-    self, selves, part, size = ['self'], {'tag': ['self', 'number'], 'buffer': ['context', 'self']}, 'self + offset', 'size'
-    opens = {'tag': 'context.run(self -> ', 'buffer': 'run((context, self) -> '}
+    # How a method of a class calls C with its handle, and the arguments that come first.
+    opens = {'tag': 'context.run(self -> ', 'buffer': 'run((context, self) -> ', None: 'run(self -> '}
+    first = {'tag': ['self', 'number'], 'buffer': ['context', 'self'], None: ['self']}
+    part, size = 'self + offset', 'size'
     casts = {'options': '{own} == null ? null : {own}.encode()', 'tag': '{own}.number()', 'enum': '{own}.value()',
              'stream': 'on'}
     check = ['Text.checkSize("{own}", {own})', 'Text.checkSizeOrAll("{own}", {own})']
@@ -558,7 +584,7 @@ class Java(Compiled):
     outs = {'out_u64': ('long', 'long[] out = new long[1]', 'out', 'out[0]'),
             'out_tag': ('Tag', 'int[] out = new int[1]', 'out', 'new Tag((Context) this, out[0])'),
             'out_handle': ('byte[]', 'byte[] out = new byte[Context.IPC_HANDLE_SIZE]', 'out', 'out'),
-            'answer': ('', 'byte[] out = {type}.bytesForC()', 'out', 'new {type}(out)')}
+            'answer': ('{type}', 'byte[] out = {type}.bytesForC()', 'out', 'new {type}(out)')}
 
     def line(self, code):
         return f'        {code};\n'
@@ -595,7 +621,8 @@ class Java(Compiled):
                       f'        super({self.make[base][1]});\n    }}\n{self.methods(owner)}}}\n')
 
     make = {'TagNumber': ('Context context, int number', 'context, number'),
-            'NativeBlock': ('Handle handle, Handle context, long size, boolean isImport', 'handle, context, size, isImport'),
+            'NativeBlock': ('Handle handle, Handle context, long size, boolean isImport',
+                            'handle, context, size, isImport'),
             'NativeObject': ('Handle handle', 'handle')}
 
     def save(self, name, body, is_public=True):
@@ -645,7 +672,8 @@ class Java(Compiled):
         return self.pascal(FLAG_ENUMS[element])
 
     def getter(self, doc, otherwise, kind, own, value):
-        return '\n' + self.doc(doc, otherwise, '    ') + f'    public {kind} {own}() {{\n        return {value};\n    }}\n'
+        return (f'\n{self.doc(doc, otherwise, "    ")}    public {kind} {own}() {{\n        return {value};\n'
+                '    }\n')
 
     def member_of(self, kind, own, value):
         return (f'\n    /** Whether this {kind} is among the {own}. */\n    public boolean has({kind} value) {{\n'
@@ -653,8 +681,9 @@ class Java(Compiled):
 
     def answer_class(self, struct, getters, shown):
         name = self.type_name(struct.c_name)
-        return (self.doc(struct.doc, name, '') + f'public final class {name} {{\n    private final java.nio.ByteBuffer in;'
-                f'\n\n    /** From the bytes of a {struct.c_name}. */\n    {name}(byte[] from) {{\n'
+        return (self.doc(struct.doc, name, '') + f'public final class {name} {{\n'
+                f'    private final java.nio.ByteBuffer in;\n\n    /** From the bytes of a {struct.c_name}. */\n'
+                f'    {name}(byte[] from) {{\n'
                 f'        in = Struct.answer(from, {struct.size});\n    }}\n\n    /** Bytes for C to fill. */\n'
                 f'    static byte[] bytesForC() {{\n        return Struct.forAnswer({struct.size});\n    }}\n{getters}'
                 + self.to_string(name, [(own, f'Struct.hex({own}())' if kind in ('address', 'bytes') else f'{own}()')
@@ -716,8 +745,8 @@ class Java(Compiled):
     def method_text(self, owner, name, text, tags, parameters, optional, result, body, stream, call):
         kind, declare, _, value = result or ('void', None, None, None)
         call = f'{stream}.run(on -> {call})' if stream else call
-        body = (body + (self.line(declare) if declare else '') + self.line(f'{self.opens.get(owner, "run(self -> ")}{call})')
-                + (self.line(f'return {value}') if value else ''))
+        steps = [declare, f'{self.opens.get(owner, self.opens[None])}{call})', value and f'return {value}']
+        body += ''.join(self.line(step) for step in steps if step)
         made = ''
         for left in range(len(parameters), len(parameters) - optional - 1, -1):
             if left < len(parameters):
@@ -728,6 +757,15 @@ class Java(Compiled):
             taken = ', '.join(f'{each} {own}' for each, own, _ in parameters[:left])
             made += '\n' + self.doc(text, name, '    ', tags) + f'    public {kind} {name}({taken}) {{\n{body}    }}\n'
         return made
+
+    def pausing_text(self, owner, name, kind, text, tags, function, is_async):
+        more, all_tags = (', Tag... tags', ', tags') if owner == 'context' else ('', ', (Tag) this')
+        code = (f'context.{name}(options{all_tags})' if owner == 'tag' else
+                f'{"Ticket.start" if is_async else "ProgressCall.run"}(handle, Native::{function}, options, tags)')
+        return ('\n' + self.doc(text, name, '    ', tags) + f'    public {kind} {name}(PauseOptions options{more}) {{\n'
+                f'        return {code};\n    }}\n\n    /** Does the same as the other method, with no options. */\n'
+                f'    public {kind} {name}({more[2:]}) {{\n'
+                f'        return {name}(new PauseOptions(){", tags" if more else ""});\n    }}\n')
 
 
 class CSharp(Compiled):
@@ -742,10 +780,10 @@ class CSharp(Compiled):
             ('i32', True): '{own} ?? 0', 'address': '(long){own}',
             'events': '(int)({own} == {type}.None ? Default{own} : {own})'}
     method_names = {'export_handle': 'export'}
-    self, selves = ['self.Address'], {'tag': ['self.Address', '(uint)Number'],
-                                      'buffer': ['context.DangerousGetHandle()', 'self.Address']}
+    opens = {'tag': 'new Use(context.handle)', 'buffer': 'Using()', None: 'new Use(handle)'}
+    first = {'tag': ['self.Address', '(uint)Number'], 'buffer': ['context.DangerousGetHandle()', 'self.Address'],
+             None: ['self.Address']}
     part, size = '(IntPtr)((long)self.Address + offset)', 'Size'
-    opens = {'tag': 'new Use(context.handle)', 'buffer': 'Using()'}
     casts = {'options': '{own}?.Encode()', 'tag': '(uint){own}.Number', 'enum': '(uint){own}', 'stream': 'on.Address',
              'u64': '(ulong){own}', 'u32': '(uint){own}'}
     check = ['Show.CheckSize("{own}", {own})', 'Show.CheckSize("{own}", {own}, true)']
@@ -753,7 +791,7 @@ class CSharp(Compiled):
     outs = {'out_u64': ('long', '', 'out ulong returned', '(long)returned'),
             'out_tag': ('GmmTag', '', 'out uint tag', 'new GmmTag(this, tag)'),
             'out_handle': ('byte[]', 'byte[] bytes = new byte[GmmContext.IpcHandleSize]', 'bytes', 'bytes'),
-            'answer': ('', 'byte[] info = {type}.BytesForC()', 'info', 'new {type}(info)')}
+            'answer': ('{type}', 'byte[] info = {type}.BytesForC()', 'info', 'new {type}(info)')}
 
     def line(self, code):
         return f'            {code};\n'
@@ -761,7 +799,8 @@ class CSharp(Compiled):
     def doc(self, doc, otherwise, indent='        ', tags=()):
         """A summary of XML."""
         parts = [('summary', part) for part in self.paragraphs(self.text(doc, otherwise))]
-        parts += [(f'param name="{name}"' if name else kind, self.text(text, name or kind)) for kind, name, text in tags]
+        parts += [(f'{kind} name="{name}"' if name else kind, self.text(text, name or kind))
+                  for kind, name, text in tags]
         parts = [(tag, part.replace('&', '&amp;').replace('<', '&lt;').replace('>', '&gt;')) for tag, part in parts]
         made = ''
         for tag in dict.fromkeys(tag for tag, _ in parts):
@@ -817,11 +856,14 @@ class CSharp(Compiled):
 
     def answer_class(self, struct, getters, shown):
         name = self.type_name(struct.c_name)
-        return self.value_class(struct, f'        private readonly Struct fields;\n\n        /// <summary>From the bytes '
-                                f'of a {struct.c_name}.</summary>\n        internal {name}(byte[] from)\n        {{\n'
-                                f'            fields = Struct.Answer(from, {struct.size});\n        }}\n\n'
-                                '        /// <summary>Bytes for C to fill.</summary>\n        internal static byte[] '
-                                f'BytesForC() => Struct.ForAnswer({struct.size});\n{getters}', shown)
+        return self.value_class(struct, f'''        private readonly Struct fields;
+
+        /// <summary>From the bytes of a {struct.c_name}.</summary>
+        internal {name}(byte[] from) => fields = Struct.Answer(from, {struct.size});
+
+        /// <summary>Bytes for C to fill.</summary>
+        internal static byte[] BytesForC() => Struct.ForAnswer({struct.size});
+{getters}''', shown)
 
     def flags(self, struct, field):
         items = [(item, self.pascal(flag)) for item, flag in self.own_flags(struct, field)]
@@ -845,26 +887,49 @@ class CSharp(Compiled):
         text = '\n' + self.doc(field.doc, field.c_name)
         if self.is_size(field):
             at = own[0].lower() + own[1:]
-            return (f'\n        private long {at};\n{text}        public long {own}\n        {{\n'
-                    f'            get => {at};\n            set => {at} = Show.CheckSize("{own}", value);\n        }}\n',
-                    names)
+            return f'''
+        private long {at};
+{text}        public long {own}
+        {{
+            get => {at};
+            set => {at} = Show.CheckSize("{own}", value);
+        }}
+''', names
         return f'{text}        public {kind} {own} {{ {rest}\n', names
 
     def options_class(self, struct, members, users, encode, shown):
-        return self.value_class(struct, f'{members[1:]}\n        /// <summary>The bytes of a {struct.c_name}.</summary>\n'
-                                f'        internal byte[] Encode({users})\n        {{\n'
-                                f'            Struct to = new Struct({struct.size});\n{encode}'
-                                '            return to.Bytes();\n        }\n', shown)
+        return self.value_class(struct, f'''{members[1:]}
+        /// <summary>The bytes of a {struct.c_name}.</summary>
+        internal byte[] Encode({users})
+        {{
+            Struct to = new Struct({struct.size});
+{encode}            return to.Bytes();
+        }}
+''', shown)
 
     def method_text(self, owner, name, text, tags, parameters, optional, result, body, stream, call):
         kind, declare, _, value = result or ('void', None, None, None)
         taken = ', '.join(f'{each} {own}' + (' = null' if i >= len(parameters) - optional else '')
                           for i, (each, own, _) in enumerate(parameters))
-        uses = [f'Use self = {self.opens.get(owner, "new Use(handle)")}'] + ([f'Use on = new Use({stream})'] if stream else [])
-        inside = [each for each in (declare, call, value and f'return {value}') if each]
+        uses = [f'self = {self.opens.get(owner, self.opens[None])}', stream and f'on = new Use({stream})']
+        steps = [declare, call, value and f'return {value}']
         return ('\n' + self.doc(text, name, tags=tags) + f'        public {kind} {name}({taken})\n        {{\n{body}'
-                + ''.join(f'            using ({use})\n' for use in uses) + '            {\n'
-                + ''.join(f'    {self.line(each)}' for each in inside) + '            }\n        }\n')
+                + ''.join(f'            using (Use {use})\n' for use in uses if use) + '            {\n'
+                + ''.join(f'    {self.line(step)}' for step in steps if step) + '            }\n        }\n')
+
+    def pausing_text(self, owner, name, kind, text, tags, function, is_async):
+        more = ', params GmmTag[] tags' if owner == 'context' else ''
+        code = (f'context.{name}(options, this)' if owner == 'tag' else
+                ('new GmmTicket' if is_async else 'ProgressCall.Run') + f'(handle, Native.{function}, options, tags)')
+        return f'''
+{self.doc(text, name, tags=tags)}        public {kind} {name}(GmmPauseOptions options{more})
+        {{
+            return {code};
+        }}
+
+        /// <summary>Does the same as the other method, with no options.</summary>
+        public {kind} {name}({more[2:]}) => {name}(new GmmPauseOptions(){", tags" if more else ""});
+'''
 
 
 class Python(Writer):
@@ -898,14 +963,13 @@ class Python(Writer):
                 'def _known(kind, value: int):\n    """The enumerator; a number of a newer library stays a number."""\n'
                 '    try:\n        return kind(value)\n    except ValueError:\n        return value\n']
         made += [self.enum(one) for one in self.model.enums if not one.c_name or one in self.model.types()]
-        asked = self.model.structs['gmm_lease_ask']
-        made += [self.answer(struct) for struct in [*self.model.answers(), asked]]
+        made += [self.answer(struct) for struct in self.model.answers()]
         (self.out / 'values.py').write_text('\n\n'.join(made))
         (self.out / 'values.i').write_text(self.typemaps())
 
     def typemaps(self):
         """For SWIG: handles and answers, and options with the tables by which fields.c reads them."""
-        made = f'/* {NOTICE} */\n'
+        made = self.model.macros()
         made += ''.join(f'GMM_HANDLE({name}, HANDLE_{name[len("gmm_"):].upper()})\n' for name in self.model.handles)
         for struct in self.model.structs.values():
             if struct.is_options and not struct.c_name.startswith('gmm_semaphore_'):
@@ -1008,7 +1072,7 @@ def main():
 
 def typemaps(model):
     """For SWIG: handles are addresses, structs are bytes."""
-    made = f'/* {NOTICE} */\n'
+    made = model.macros()
     for handle in model.handles:
         if not handle.startswith(LEFT_OUT):
             made += f'%apply void *GMM_ADDRESS {{ {handle} * }}\n'

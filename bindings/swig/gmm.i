@@ -16,7 +16,8 @@
 #define GMM_NODISCARD
 
 %include "arguments.i"
-%include "constants.i"
+/* Text, which the languages read from gmm_version_string(). */
+%ignore GMM_VERSION_SUFFIX;
 %include "callbacks.i"
 
 %include <gmm/types.h>

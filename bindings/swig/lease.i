@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Leases, for the languages that have the values of generate.py.
+ * Leases, and the wait for a ticket, whose operation may end with NOT_READY for a lease.
  */
-%constant uint32_t GMM_LEASE_WITHDRAW = 4294967295u;
 %apply SWIGTYPE **GMM_OUT_HANDLE { gmm_lease **out, gmm_ticket **ticket }
 %ignore gmm_lease_amount;
 %ignore gmm_lease_ask_callback;

@@ -1,18 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-import io.gmm.Advice;
-import io.gmm.AllocOptions;
-import io.gmm.Contents;
-import io.gmm.Context;
-import io.gmm.DeviceInfo;
-import io.gmm.GmmBuffer;
-import io.gmm.GmmException;
-import io.gmm.Kind;
-import io.gmm.Result;
-import io.gmm.Scope;
-import io.gmm.State;
-import io.gmm.Stream;
-import io.gmm.Tag;
+import io.gmm.*;
 import java.io.IOException;
 import java.util.Arrays;
 

@@ -76,7 +76,7 @@ def allocate(name):
 
 
 def pass_on(found):
-    """The same memory through all of them; the result as numbers of the host."""
+    """Passes one array through all of them. Returns the result as numbers of the host."""
     array = gmm.empty(COUNT, "float32")
     start = array.address
     if "cupy" in found:

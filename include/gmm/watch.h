@@ -67,8 +67,7 @@ typedef struct gmm_watch_info {
  * The operation calls it on its own thread, which is that of gmm_pause() for example, or of a ticket. So it must not
  * block: nothing ends an operation whose callback does not return. Events of memory reach a watcher one at a time.
  * BUDGET comes on a thread of gmm, perhaps at the same time. The function may call gmm, with these exceptions, which
- * are
- * BUSY:
+ * are BUSY:
  * - allocations: gmm_alloc(), gmm_heap_alloc(), gmm_heap_reserve();
  * - gmm_watcher_destroy(), gmm_context_release() and gmm_ticket_destroy();
  * - outside of BUDGET: gmm_pause(), gmm_resume(), gmm_resume_range(), gmm_move(), gmm_compact(), gmm_reset(),

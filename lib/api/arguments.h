@@ -16,7 +16,7 @@
 namespace gmm {
 
 inline gmm_result result_of(Status status) { return status.code(); }
-// The same for a call that returns an address or a handle: that is NULL after a failure.
+// Of a call that returns an address or a handle, which is NULL after a failure.
 template <typename T>
 gmm_result result_of(Status status, T **out) {
   if (!status.ok() && out != nullptr) *out = nullptr;
@@ -47,7 +47,7 @@ struct GrowingStructOf;
 GMM_GROWING_STRUCTS(GMM_GROWING_STRUCT)
 #undef GMM_GROWING_STRUCT
 
-// What the functions below do with a struct of another release, or with none.
+// The functions below call these for a struct of another release, or for none.
 Status read_other_release(const GrowingStruct &type, const void *in, void *out);
 bool has_first_fields_only(const GrowingStruct &type, const void *in, uint32_t size);
 Status check_other_release(const GrowingStruct &type, const void *out, uint32_t *size);
@@ -97,6 +97,18 @@ void fill_output(const T &value, uint32_t size, T *out) {
   out->struct_size = size;
 }
 
+// The last step of a query: query(T *) -> Status fills a zeroed struct, from which the caller's is filled as far as it
+// reaches. `checked`: whether the handle is good.
+template <typename T, typename Fn>
+gmm_result answer(Status checked, T *out, Fn query) {
+  uint32_t size = 0;
+  T info = {};
+  if (checked.ok()) checked = check_output(out, &size);
+  if (checked.ok()) checked = query(&info);
+  if (checked.ok()) fill_output(info, size, out);
+  return result_of(checked);
+}
+
 // --- Arguments that many functions take -----------------------------------------------------------------------------
 
 inline Status check_zero(uint64_t value, const char *field) {
@@ -123,7 +135,7 @@ Status check_handle(const T *handle, const char *type, const char *name) {
 inline Status check_device(const Context &context, gmm_device device) {
   if (__builtin_expect(context.valid_device(device), 1)) return Status();
   return fail(GMM_ERROR_INVALID_DEVICE, "Device %d does not exist: the %s backend has %u devices; ordinals start at 0.",
-              device, context.core.backend->name(), context.device_count);
+              device, context.core().backend->name(), context.device_count());
 }
 inline Status check_location(const Context &context, gmm_device location) {
   return location == GMM_DEVICE_HOST ? Status() : check_device(context, location);
@@ -135,7 +147,7 @@ inline Status check_move_location(const Context &context, gmm_device location) {
   return node >= 0 && node < kMostNodes ? Status() : check_location(context, location);
 }
 inline Status check_tag(const Context &context, gmm_tag tag) {
-  if (context.tags.get(tag) != nullptr) return Status();
+  if (context.tags().get(tag) != nullptr) return Status();
   return fail(GMM_ERROR_INVALID_TAG, "Tag %u does not exist; create it with gmm_tag_create().", tag);
 }
 
@@ -149,24 +161,6 @@ inline Status read_import(const Context &context, const gmm_ipc_import_desc *des
   if (out->timeout_ms == 0) out->timeout_ms = kDefaultTimeout;
   return Status();
 }
-
-// The device whose default stream is meant for work on an address, and a weight. The memory of a larger weight may be
-// out of the reach of other devices, VMM memory most of all.
-struct Place {
-  Device device{0};
-  uint32_t weight = 0;
-};
-inline Place place_of(const Context &context, const void *address) {
-  const auto weigh = [](Kind kind) -> uint32_t { return kind == Kind::kVmm ? 3 : kind == Kind::kDevice ? 2 : 1; };
-  Block block;
-  if (find_block(context.core, address, &block))
-    return Place{block.heap->options().device, weigh(block.heap->options().kind)};
-  Range range;
-  if (context.ipc.imports.find(address, &range) || context.ipc.exports.find_own(address, &range))
-    return Place{IpcImports::device(range), weigh(IpcImports::kind(range))};
-  return Place{};
-}
-inline Device device_of(const Context &context, const void *address) { return place_of(context, address).device; }
 
 // A name that is a part of keys and of file names.
 Status check_plain_name(const char *name, const char *field, const char *whose);

@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cstdio>
-
 #include "api/arguments.h"
-#include "engine/limits/device_budget.h"
 
 using namespace gmm;
 
@@ -42,36 +39,21 @@ gmm_result gmm_context_release(gmm_context *context) noexcept {
 }
 
 gmm_result gmm_context_query(gmm_context *context, gmm_context_info *out) noexcept {
-  uint32_t size = 0;
-  Status status = Context::check(context);
-  if (status.ok()) status = check_output(out, &size);
-  if (!status.ok()) return result_of(status);
-  gmm_context_info info = {};
-  info.backend = context->core.backend->id();
-  info.device_count = context->device_count;
-  info.flags = context->flags;
-  std::snprintf(info.backend_name, sizeof info.backend_name, "%s", context->core.backend->name());
-  context->core.backend->driver_version(info.driver_version, sizeof info.driver_version);
-  info.decommit_after_ms = context->decommit.age();
-  fill_output(info, size, out);
-  return GMM_OK;
+  return answer(Context::check(context), out, [&](gmm_context_info *info) {
+    context->query(info);
+    return Status();
+  });
 }
 
 gmm_result gmm_context_set_decommit(gmm_context *context, uint64_t milliseconds) noexcept {
   Status status = Context::check(context);
-  if (status.ok()) status = context->decommit.set(milliseconds);
+  if (status.ok()) status = context->set_decommit(milliseconds);
   return result_of(status);
 }
 
 gmm_result gmm_device_query(gmm_context *context, gmm_device device, gmm_device_info *out) noexcept {
-  uint32_t size = 0;
-  Status status = Context::check(context);
-  if (status.ok()) status = check_output(out, &size);
-  if (status.ok()) status = check_device(*context, device);
-  gmm_device_info info = {};
-  if (status.ok())
-    status = describe_device(*context->core.backend, context->held, context->held_on[device], Device{device}, &info);
-  if (!status.ok()) return result_of(status);
-  fill_output(info, size, out);
-  return GMM_OK;
+  return answer(Context::check(context), out, [&](gmm_device_info *info) -> Status {
+    GMM_TRY(check_device(*context, device));
+    return context->query_device(Device{device}, info);
+  });
 }

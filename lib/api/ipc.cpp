@@ -10,7 +10,7 @@ gmm_result gmm_ipc_export(gmm_context *context, const void *memory, gmm_ipc_hand
   Status status = Context::check(context);
   if (status.ok()) status = check_not_null(memory, "gmm_ipc_export", "memory");
   if (status.ok()) status = check_not_null(out, "gmm_ipc_export", "out");
-  if (status.ok()) status = context->ipc.exports.export_block(memory, out);
+  if (status.ok()) status = context->ipc().exports.export_block(memory, out);
   return result_of(status);
 }
 
@@ -21,14 +21,14 @@ gmm_result gmm_ipc_import(gmm_context *context, const gmm_ipc_handle *handle, co
   if (status.ok()) status = check_not_null(handle, "gmm_ipc_import", "handle");
   if (status.ok()) status = check_not_null(out, "gmm_ipc_import", "out");
   if (status.ok()) status = read_import(*context, desc, &copy);
-  if (status.ok()) status = context->ipc.import_block(*handle, Device{copy.device}, copy.timeout_ms, out);
+  if (status.ok()) status = context->ipc().import_block(*handle, Device{copy.device}, copy.timeout_ms, out);
   return result_of(status, out);
 }
 
 gmm_result gmm_ipc_close(gmm_context *context, void *memory) noexcept {
   Status status = Context::check(context);
   if (status.ok()) status = check_not_null(memory, "gmm_ipc_close", "memory");
-  if (status.ok()) status = context->ipc.close(memory);
+  if (status.ok()) status = context->ipc().close(memory);
   return result_of(status);
 }
 
@@ -60,24 +60,20 @@ gmm_result gmm_ipc_configure(gmm_context *context, const gmm_ipc_desc *desc) noe
     }
     for (uint32_t i = 0; i < copy.user_count; ++i) policy.users[i] = copy.users[i];
     policy.user_count = copy.user_count;
-    return context->ipc.configure(policy);
+    return context->ipc().configure(policy);
   };
   return result_of(configure());
 }
 
 gmm_result gmm_ipc_export_fd(gmm_context *context, const void *memory, gmm_fd_type type,
                              gmm_ipc_fd_info *out) noexcept {
-  uint32_t size = 0;
-  gmm_ipc_fd_info info = {};
-  Status status = Context::check(context);
-  if (status.ok()) status = check_not_null(memory, "gmm_ipc_export_fd", "memory");
-  if (status.ok()) status = check_output(out, &size);
-  if (status.ok() && type > GMM_FD_DMA_BUF)
-    status = fail(GMM_ERROR_INVALID_VALUE,
+  return answer(Context::check(context), out, [&](gmm_ipc_fd_info *info) -> Status {
+    GMM_TRY(check_not_null(memory, "gmm_ipc_export_fd", "memory"));
+    if (type > GMM_FD_DMA_BUF)
+      return fail(GMM_ERROR_INVALID_VALUE,
                   "gmm_ipc_export_fd: type = %u; pass GMM_FD_DEFAULT, _OPAQUE, _FILE or _DMA_BUF.", type);
-  if (status.ok()) status = export_descriptor(context->core, memory, type, &info);
-  if (status.ok()) fill_output(info, size, out);
-  return result_of(status);
+    return export_descriptor(context->core(), memory, type, info);
+  });
 }
 
 gmm_result gmm_ipc_import_fd(gmm_context *context, int32_t fd, const gmm_ipc_fd_desc *desc, void **out) noexcept {
@@ -91,18 +87,14 @@ gmm_result gmm_ipc_import_fd(gmm_context *context, int32_t fd, const gmm_ipc_fd_
     GMM_TRY(check_device(*context, copy.device));
     if (copy.type > GMM_FD_VULKAN)
       return fail(GMM_ERROR_INVALID_VALUE, "gmm_ipc_fd_desc.type = %u; pass a GMM_FD_* type.", copy.type);
-    return context->ipc.imports.import_descriptor(fd, copy.type, copy.size, Device{copy.device}, out);
+    return context->ipc().imports.import_descriptor(fd, copy.type, copy.size, Device{copy.device}, out);
   };
   return result_of(import(), out);
 }
 
 gmm_result gmm_ipc_export_legacy(gmm_context *context, const void *memory, gmm_ipc_legacy_info *out) noexcept {
-  uint32_t size = 0;
-  gmm_ipc_legacy_info info = {};
-  Status status = Context::check(context);
-  if (status.ok()) status = check_not_null(memory, "gmm_ipc_export_legacy", "memory");
-  if (status.ok()) status = check_output(out, &size);
-  if (status.ok()) status = context->ipc.exports.export_legacy(memory, &info);
-  if (status.ok()) fill_output(info, size, out);
-  return result_of(status);
+  return answer(Context::check(context), out, [&](gmm_ipc_legacy_info *info) -> Status {
+    GMM_TRY(check_not_null(memory, "gmm_ipc_export_legacy", "memory"));
+    return context->ipc().exports.export_legacy(memory, info);
+  });
 }

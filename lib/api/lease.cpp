@@ -66,7 +66,7 @@ gmm_result gmm_lease_create(gmm_context *context, const gmm_lease_desc *desc, gm
 
 gmm_result gmm_lease_offer(gmm_lease *lease, gmm_tag tag, uint32_t cost) noexcept {
   Status status = check_lease(lease);
-  if (status.ok() && tag == GMM_TAG_CURRENT) tag = lease->context.tags.current();
+  if (status.ok() && tag == GMM_TAG_CURRENT) tag = lease->context.tags().current();
   // A tag that was destroyed may be withdrawn.
   if (status.ok() && cost != GMM_LEASE_WITHDRAW) status = check_tag(lease->context, tag);
   if (status.ok()) status = lease->offer(tag, cost);
@@ -93,14 +93,10 @@ gmm_result gmm_lease_return(gmm_lease *lease) noexcept {
 }
 
 gmm_result gmm_lease_query(gmm_lease *lease, gmm_lease_info *out) noexcept {
-  uint32_t size = 0;
-  Status status = check_lease(lease);
-  if (status.ok()) status = check_output(out, &size);
-  if (!status.ok()) return result_of(status);
-  gmm_lease_info info = {};
-  lease->query(&info);
-  fill_output(info, size, out);
-  return GMM_OK;
+  return answer(check_lease(lease), out, [&](gmm_lease_info *info) {
+    lease->query(info);
+    return Status();
+  });
 }
 
 gmm_result gmm_lease_destroy(gmm_lease *lease) noexcept {
@@ -114,11 +110,6 @@ gmm_result gmm_lease_destroy(gmm_lease *lease) noexcept {
 
 gmm_result gmm_lease_list(gmm_context *context, uint64_t index, uint64_t timeout_ms,
                           gmm_lease_entry_info *out) noexcept {
-  uint32_t size = 0;
-  gmm_lease_entry_info info = {};
-  Status status = Context::check(context);
-  if (status.ok()) status = check_output(out, &size);
-  if (status.ok()) status = gmm_lease::list(*context, index, timeout_ms, &info);
-  if (status.ok()) fill_output(info, size, out);
-  return result_of(status);
+  return answer(Context::check(context), out,
+                [&](gmm_lease_entry_info *info) { return gmm_lease::list(*context, index, timeout_ms, info); });
 }

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "api/arguments.h"
 #include "base/name.h"
-#include "engine/context/query.h"
-#include "engine/heap/capture.h"
-#include "engine/heap/fast_path.h"
+#include "engine/context/allocation.h"
 #include "engine/ipc/descriptor.h"
 
 using namespace gmm;
@@ -55,7 +53,7 @@ Status alloc(gmm_context *context, uint64_t size, const gmm_alloc_desc *desc, vo
   if (copy.kind == GMM_KIND_UNSPECIFIED)
     copy.kind = (copy.flags & GMM_ALLOC_COMM) != 0 ? GMM_KIND_VMM : GMM_KIND_DEVICE;
   GMM_TRY(check_comm(static_cast<Kind>(copy.kind), "gmm_alloc", &copy.flags));
-  if (copy.tag == GMM_TAG_CURRENT) copy.tag = context->tags.current();
+  if (copy.tag == GMM_TAG_CURRENT) copy.tag = context->tags().current();
   Heap *heap = nullptr;
   GMM_TRY(context->heap_for(static_cast<Kind>(copy.kind), Device{copy.device}, copy.tag, &heap));
   return context->allocate(*heap, size, copy.alignment, copy.flags, copy.stream, out);
@@ -64,17 +62,6 @@ Status alloc(gmm_context *context, uint64_t size, const gmm_alloc_desc *desc, vo
 Status check_heap(const gmm_heap *heap) {
   GMM_TRY(check_handle(heap, "gmm_heap", "heap"));
   return Context::check(heap->context);
-}
-
-// gmm_free() of memory that has a function of its own.
-Status free_other(gmm_context *context, void *memory, Status status) {
-  Range range;
-  if (context->pins.find(memory, &range))
-    return fail(GMM_ERROR_INVALID_KIND, "gmm_free(%p): the memory is pinned and the caller's own; use gmm_unpin().",
-                memory);
-  if (context->ipc.imports.find(memory, &range))
-    return fail(GMM_ERROR_INVALID_KIND, "gmm_free(%p): the memory is imported; use gmm_ipc_close().", memory);
-  return status;
 }
 
 }  // namespace
@@ -86,47 +73,25 @@ static constexpr gmm_alloc_desc kDefaults = {sizeof(gmm_alloc_desc), 0, 0, GMM_T
 // checks everything and creates the heap. One test of all wishes was faster than a test of each field.
 static inline Heap *plain_heap(const Context &context, const gmm_alloc_desc &desc) {
   if ((desc.alignment | desc.flags | desc.reserved) != 0 || !has_first_fields_only(desc)) return nullptr;
-  if (desc.kind >= kKindCount || static_cast<uint32_t>(desc.device) >= context.device_count) return nullptr;
-  const Tag *tag = context.tags.get(desc.tag == GMM_TAG_CURRENT ? context.tags.current() : desc.tag);
+  if (desc.kind >= kKindCount || static_cast<uint32_t>(desc.device) >= context.device_count()) return nullptr;
+  const Tag *tag = tag_of(context, desc.tag);
   const uint32_t kind = desc.kind == GMM_KIND_UNSPECIFIED ? uint32_t{GMM_KIND_DEVICE} : desc.kind;
-  return tag == nullptr ? nullptr : tag->heaps[kind][desc.device].load(std::memory_order_acquire);
+  return existing_heap(tag, kind, desc.device);
 }
 
-// What a fast path calls last. None of them is inlined, so that the fast paths save no register.
+// Not inlined, so that the fast paths, which call it last, save no register.
 __attribute__((noinline)) static gmm_result check_and_alloc(gmm_context *context, uint64_t size,
                                                             const gmm_alloc_desc *desc, void **out) {
   return result_of(alloc(context, size, desc, out), out);
 }
-__attribute__((noinline)) static gmm_result alloc_past(Heap *heap, uint64_t size, gmm_stream stream, void **out,
-                                                       Context *context) {
-  const Status status = alloc_past_cache(*heap, size, 0, stream, out);
-  if (__builtin_expect(status.ok(), 1)) return status.code();
-  return result_of(context->allocate_after_failure(status, *heap, size, stream, out), out);
-}
-
-static inline __attribute__((always_inline)) gmm_result alloc_now(Heap *heap, uint64_t size, gmm_stream stream,
-                                                                  void **out, Context *context) {
-  if (__builtin_expect(alloc_from_cache(*heap, size, stream, out), 1)) return GMM_OK;
-  return alloc_past(heap, size, stream, out, context);
-}
-
-// The stream may be captured.
-__attribute__((noinline)) static gmm_result ask_and_alloc(gmm_context *context, uint64_t size,
-                                                          const gmm_alloc_desc *desc, void **out, Heap *heap) {
-  if (may_be_captured(*heap, desc->stream)) return check_and_alloc(context, size, desc, out);
-  return alloc_now(heap, size, desc->stream, out, context);
-}
 
 static inline __attribute__((always_inline)) gmm_result alloc_or_check(gmm_context *context, uint64_t size,
                                                                        const gmm_alloc_desc *desc, void **out) {
-  if (__builtin_expect(context != nullptr && context->magic == Context::kMagic && out != nullptr &&
-                           size - 1 < kMaxSize && context->core.gate->word.load(std::memory_order_relaxed) == kGateOpen,
-                       1)) {
+  if (__builtin_expect(
+          context != nullptr && context->is_context() && out != nullptr && size - 1 < kMaxSize && context->is_open(),
+          1)) {
     Heap *heap = plain_heap(*context, *desc);
-    if (__builtin_expect(heap != nullptr, 1)) {
-      if (__builtin_expect(needs_driver(*heap, desc->stream), 0)) return ask_and_alloc(context, size, desc, out, heap);
-      return alloc_now(heap, size, desc->stream, out, context);
-    }
+    if (__builtin_expect(heap != nullptr, 1)) return alloc_plain(context, heap, size, desc->stream, out);
   }
   return check_and_alloc(context, size, desc, out);
 }
@@ -141,11 +106,6 @@ gmm_result gmm_alloc(gmm_context *context, uint64_t size, const gmm_alloc_desc *
   return alloc_or_check(context, size, desc, out);
 }
 
-// With the context that it loads itself, so that the fast path of a heap does not: 3 to 5 instructions a pair.
-__attribute__((noinline)) static gmm_result heap_alloc_past(gmm_heap *heap, uint64_t size, gmm_stream stream,
-                                                            void **out) {
-  return alloc_past(heap, size, stream, out, heap->context);
-}
 __attribute__((noinline)) static gmm_result check_and_alloc_from_heap(gmm_heap *heap, uint64_t size, uint64_t alignment,
                                                                       uint32_t flags, gmm_stream stream, void **out) {
   const auto check_and_alloc = [&]() -> Status {
@@ -160,50 +120,23 @@ __attribute__((noinline)) static gmm_result check_and_alloc_from_heap(gmm_heap *
   return result_of(check_and_alloc(), out);
 }
 
-// The stream may be captured, a trace runs, or the context is another process's.
-__attribute__((noinline)) static gmm_result ask_and_alloc_from_heap(gmm_heap *heap, uint64_t size, gmm_stream stream,
-                                                                    void **out) {
-  const uint64_t word = heap->fast.gate->word.load(std::memory_order_relaxed);
-  if ((word != kGateOpen && word != kGateWatched) || may_be_captured(*heap, stream))
-    return check_and_alloc_from_heap(heap, size, 0, 0, stream, out);
-  const gmm_result result = alloc_now(heap, size, stream, out, heap->context);
-  if (result == GMM_OK && word == kGateWatched) heap->context->trace.allocated(*heap, *out, size, 0, 0, stream);
-  return result;
-}
-
 gmm_result gmm_heap_alloc(gmm_heap *heap, uint64_t size, uint64_t alignment, uint32_t flags, gmm_stream stream,
                           void **out) noexcept {
   if (__builtin_expect(heap == nullptr || heap->magic != gmm_heap::kMagic || out == nullptr || size - 1 >= kMaxSize ||
                            (alignment | flags) != 0,
                        0))
     return check_and_alloc_from_heap(heap, size, alignment, flags, stream, out);
-  // The fast path. One word says that this process owns the context and that no trace runs.
-  if (__builtin_expect(
-          heap->fast.gate->word.load(std::memory_order_relaxed) != kGateOpen || needs_driver(*heap, stream), 0))
-    return ask_and_alloc_from_heap(heap, size, stream, out);
-  if (__builtin_expect(alloc_from_cache(*heap, size, stream, out), 1)) return GMM_OK;
-  return heap_alloc_past(heap, size, stream, out);
+  return heap_alloc_plain(heap, size, stream, out);
 }
 
 __attribute__((noinline)) static gmm_result check_and_free(gmm_context *context, void *memory, gmm_stream stream) {
-  if (context == nullptr || context->magic != Context::kMagic || memory == nullptr)
-    return result_of(Context::check(context));
-  Status status;
-  const uint64_t word = context->core.gate->word.load(std::memory_order_relaxed);
-  if (word == kGateOpen)
-    status = free_past_cache(context->core, memory, stream);
-  else if (word == kGateWatched)
-    status = context->trace.freed(context->core, memory, stream);
-  else
-    return result_of(Context::check(context));
-  if (status.code() == GMM_ERROR_UNKNOWN_POINTER) status = free_other(context, memory, status);
-  return result_of(status);
+  if (context == nullptr || !context->is_context() || memory == nullptr) return result_of(Context::check(context));
+  return result_of(context->free(memory, stream));
 }
 
 gmm_result gmm_free(gmm_context *context, void *memory, gmm_stream stream) noexcept {
-  if (__builtin_expect(context != nullptr && context->magic == Context::kMagic && memory != nullptr &&
-                           context->core.gate->word.load(std::memory_order_relaxed) == kGateOpen &&
-                           free_into_cache(context->core, memory, stream),
+  if (__builtin_expect(context != nullptr && context->is_context() && memory != nullptr && context->is_open() &&
+                           free_into_cache(context->core(), memory, stream),
                        1))
     return GMM_OK;
   return check_and_free(context, memory, stream);
@@ -216,11 +149,9 @@ __attribute__((noinline, cold)) static Status not_ready() {
 
 gmm_result gmm_try_alloc(gmm_context *context, uint64_t size, const gmm_alloc_desc *desc, void **out) noexcept {
   if (desc == nullptr) desc = &kDefaults;
-  if (context != nullptr && context->magic == Context::kMagic && out != nullptr && size - 1 < kMaxSize &&
-      context->core.gate->word.load(std::memory_order_relaxed) == kGateOpen) {
+  if (context != nullptr && context->is_context() && out != nullptr && size - 1 < kMaxSize) {
     Heap *heap = plain_heap(*context, *desc);
-    if (heap != nullptr && !needs_driver(*heap, desc->stream) && try_alloc(*heap, size, desc->stream, out))
-      return GMM_OK;
+    if (heap != nullptr && try_alloc_plain(*heap, size, desc->stream, out)) return GMM_OK;
   }
   return result_of(not_ready(), out);
 }
@@ -228,39 +159,29 @@ gmm_result gmm_try_alloc(gmm_context *context, uint64_t size, const gmm_alloc_de
 gmm_result gmm_heap_try_alloc(gmm_heap *heap, uint64_t size, uint64_t alignment, uint32_t flags, gmm_stream stream,
                               void **out) noexcept {
   if (heap != nullptr && heap->magic == gmm_heap::kMagic && out != nullptr && size - 1 < kMaxSize &&
-      (alignment | flags) == 0 && heap->fast.gate->word.load(std::memory_order_relaxed) == kGateOpen &&
-      !needs_driver(*heap, stream) && try_alloc(*heap, size, stream, out))
+      (alignment | flags) == 0 && try_alloc_plain(*heap, size, stream, out))
     return GMM_OK;
   return result_of(not_ready(), out);
 }
 
 gmm_result gmm_try_free(gmm_context *context, void *memory, gmm_stream stream) noexcept {
-  if (context != nullptr && context->magic == Context::kMagic &&
-      (memory == nullptr || (context->core.gate->word.load(std::memory_order_relaxed) == kGateOpen &&
-                             try_free(context->core, memory, stream))))
+  if (context != nullptr && context->is_context() &&
+      (memory == nullptr || (context->is_open() && try_free(context->core(), memory, stream))))
     return GMM_OK;
   return result_of(not_ready());
 }
 
 gmm_result gmm_query(gmm_context *context, const void *address, gmm_pointer_info *out) noexcept {
-  uint32_t size = 0;
-  Status status = Context::check(context);
-  if (status.ok()) status = check_output(out, &size);
-  if (!status.ok()) return result_of(status);
-  gmm_pointer_info info = {};
-  query(*context, address, &info);
-  fill_output(info, size, out);
-  return GMM_OK;
+  return answer(Context::check(context), out, [&](gmm_pointer_info *info) {
+    context->query(address, info);
+    return Status();
+  });
 }
 
 gmm_result gmm_name(gmm_context *context, const void *memory, const char *name) noexcept {
-  Block block;
   Status status = Context::check(context);
-  if (status.ok()) status = find_block(context->core, memory, "gmm_name", &block);
   if (status.ok() && name != nullptr) status = check_name("A block's name", name, BlockNotes::kNameSize);
-  const CacheEntry entry{reinterpret_cast<void *>(block.base), block.slot};
-  if (status.ok()) status = block.heap->set_name(entry, name);
-  if (status.ok() && context->trace.running()) context->trace.named(entry.block, name == nullptr ? "" : name);
+  if (status.ok()) status = context->name_block(memory, name);
   return result_of(status);
 }
 
@@ -274,18 +195,18 @@ gmm_result gmm_heap_create(gmm_context *context, const gmm_heap_desc *desc, gmm_
     GMM_TRY(check_device(*context, copy.device));
     GMM_TRY(check_flags(copy.flags, GMM_HEAP_EXPORTABLE, "gmm_heap_desc.flags"));
     GMM_TRY(check_zero(copy.reserved, "gmm_heap_desc.reserved"));
-    if (copy.tag == GMM_TAG_CURRENT) copy.tag = context->tags.current();
+    if (copy.tag == GMM_TAG_CURRENT) copy.tag = context->tags().current();
     GMM_TRY(check_tag(*context, copy.tag));
     if (copy.minimum_extent > kMaxSize)
       return fail(GMM_ERROR_SIZE_OVERFLOW,
                   "gmm_heap_desc.minimum_extent = %" PRIu64 " is beyond any address space; request less.",
                   copy.minimum_extent);
-    if ((copy.peer_devices >> context->device_count) != 0)
+    if ((copy.peer_devices >> context->device_count()) != 0)
       return fail(GMM_ERROR_INVALID_DEVICE,
                   "gmm_heap_desc.peer_devices = 0x%" PRIx64
                   " names device %d, which does not exist: there are %u devices; "
                   "clear its bit.",
-                  copy.peer_devices, static_cast<int>(std::bit_width(copy.peer_devices)) - 1, context->device_count);
+                  copy.peer_devices, static_cast<int>(std::bit_width(copy.peer_devices)) - 1, context->device_count());
     if (copy.peer_devices != 0 && (copy.kind == GMM_KIND_DEVICE || copy.kind == GMM_KIND_UNSPECIFIED))
       return fail(GMM_ERROR_NOT_SUPPORTED,
                   "gmm_heap_desc.peer_devices = 0x%" PRIx64
@@ -298,7 +219,7 @@ gmm_result gmm_heap_create(gmm_context *context, const gmm_heap_desc *desc, gmm_
     options.minimum_extent = copy.minimum_extent;
     options.peers = static_cast<uint32_t>(copy.peer_devices);  // of at most kMaxDevices
     options.exportable = (copy.flags & GMM_HEAP_EXPORTABLE) != 0;
-    if (options.exportable && (ipc_routes(context->core, options) & (GMM_IPC_ROUTE_FD | GMM_IPC_ROUTE_DMA_BUF)) == 0)
+    if (options.exportable && (ipc_routes(context->core(), options) & (GMM_IPC_ROUTE_FD | GMM_IPC_ROUTE_DMA_BUF)) == 0)
       return fail(
           GMM_ERROR_NOT_SUPPORTED,
           "gmm_heap_desc.flags = GMM_HEAP_EXPORTABLE: %s memory of device %d has no descriptor; use VMM or HOST "

@@ -12,7 +12,7 @@ gmm_result gmm_tag_create(gmm_context *context, const char *name, const gmm_tag_
   if (status.ok()) status = check_not_null(name, "gmm_tag_create", "name");
   if (status.ok()) status = check_not_null(out, "gmm_tag_create", "out");
   if (status.ok()) status = read_tag_desc(desc, &copy);
-  if (status.ok()) status = context->tags.create(name, desc == nullptr ? nullptr : &copy, out);
+  if (status.ok()) status = context->tags().create(name, desc == nullptr ? nullptr : &copy, out);
   return result_of(status);
 }
 
@@ -22,13 +22,7 @@ gmm_result gmm_tag_configure(gmm_context *context, gmm_tag tag, const gmm_tag_de
   if (status.ok()) status = Watchers::check_no_operation("gmm_tag_configure");
   if (status.ok()) status = check_not_null(desc, "gmm_tag_configure", "desc");
   if (status.ok()) status = read_tag_desc(desc, &copy);
-  const Tag *known = status.ok() ? context->tags.get(tag) : nullptr;
-  const bool was_read_only =
-      known != nullptr && (known->flags.load(std::memory_order_relaxed) & GMM_TAG_READ_ONLY) != 0;
-  if (status.ok()) status = context->tags.update(tag, copy);
-  // From now on the program may write the memory. If the tag becomes read-only again, backups from before are out of
-  // date.
-  if (status.ok() && was_read_only && (copy.flags & GMM_TAG_READ_ONLY) == 0) context->pauser.forget_retained(tag);
+  if (status.ok()) status = context->configure_tag(tag, copy);
   return result_of(status);
 }
 
@@ -43,7 +37,7 @@ gmm_result gmm_tag_list(gmm_context *context, gmm_tag *tags, uint32_t capacity, 
   Status status = Context::check(context);
   if (status.ok() && capacity != 0) status = check_not_null(tags, "gmm_tag_list", "tags");
   if (status.ok()) status = check_not_null(count, "gmm_tag_list", "count");
-  if (status.ok()) context->tags.list(tags, capacity, count);
+  if (status.ok()) context->tags().list(tags, capacity, count);
   return result_of(status);
 }
 
@@ -51,25 +45,25 @@ gmm_result gmm_tag_find(gmm_context *context, const char *name, gmm_tag *out) no
   Status status = Context::check(context);
   if (status.ok()) status = check_not_null(name, "gmm_tag_find", "name");
   if (status.ok()) status = check_not_null(out, "gmm_tag_find", "out");
-  if (status.ok()) status = context->tags.find(name, out);
+  if (status.ok()) status = context->tags().find(name, out);
   return result_of(status);
 }
 
 gmm_result gmm_tag_push(gmm_context *context, gmm_tag tag) noexcept {
   Status status = Context::check(context);
-  if (status.ok()) status = context->tags.push(tag);
+  if (status.ok()) status = context->tags().push(tag);
   return result_of(status);
 }
 
 gmm_result gmm_tag_pop(gmm_context *context) noexcept {
   Status status = Context::check(context);
-  if (status.ok()) status = context->tags.pop();
+  if (status.ok()) status = context->tags().pop();
   return result_of(status);
 }
 
 gmm_result gmm_tag_set_default(gmm_context *context, gmm_tag tag) noexcept {
   Status status = Context::check(context);
-  if (status.ok()) status = context->tags.set_default(tag);
+  if (status.ok()) status = context->tags().set_default(tag);
   return result_of(status);
 }
 
@@ -78,7 +72,7 @@ gmm_result gmm_pause(gmm_context *context, const gmm_pause_desc *desc, uint64_t 
   uint64_t went = 0;
   Status status = read_pause(context, desc, kPauseFlags, &request);
   if (status.ok()) status = Watchers::check_no_operation("gmm_pause");
-  if (status.ok()) status = pause(*context, request, &went);
+  if (status.ok()) status = context->pause(request, &went);
   if (status.ok() && bytes != nullptr) *bytes = went;
   return result_of(status);
 }
@@ -88,7 +82,7 @@ gmm_result gmm_resume(gmm_context *context, const gmm_pause_desc *desc, uint64_t
   uint64_t came = 0;
   Status status = read_pause(context, desc, GMM_RESUME_RETAIN, &request);
   if (status.ok()) status = Watchers::check_no_operation("gmm_resume");
-  if (status.ok()) status = resume(*context, request, &came);
+  if (status.ok()) status = context->resume(request, &came);
   if (status.ok() && bytes != nullptr) *bytes = came;
   return result_of(status);
 }
@@ -97,33 +91,28 @@ gmm_result gmm_resume_range(gmm_context *context, const void *address, uint64_t 
   uint64_t came = 0;
   Status status = check_range_of(context, address, size, "gmm_resume_range");
   if (status.ok()) status = Watchers::check_no_operation("gmm_resume_range");
-  if (status.ok()) status = resume_range(*context, ByteRange{reinterpret_cast<uintptr_t>(address), size}, &came);
+  if (status.ok()) status = context->resume_range(ByteRange{reinterpret_cast<uintptr_t>(address), size}, &came);
   if (status.ok() && bytes != nullptr) *bytes = came;
   return result_of(status);
 }
 
 gmm_result gmm_resume_wait(gmm_context *context, const void *address, uint64_t size, uint64_t timeout_ms) noexcept {
   Status status = check_range_of(context, address, size, "gmm_resume_wait");
-  if (status.ok()) status = context->pauser.wait_ready(address, size, timeout_ms);
+  if (status.ok()) status = context->pauser().wait_ready(address, size, timeout_ms);
   return result_of(status);
 }
 
 gmm_result gmm_tag_query(gmm_context *context, gmm_tag tag, gmm_tag_info *out) noexcept {
-  uint32_t size = 0;
-  Status status = Context::check(context);
-  if (status.ok()) status = check_output(out, &size);
-  const Tag *found = status.ok() ? context->tags.get(tag) : nullptr;
-  if (status.ok() && found == nullptr) status = TagTable::unknown(tag);
-  if (!status.ok()) return result_of(status);
-  const Tag &known = *found;
-  gmm_tag_info info = {};
-  info.tag = tag;
-  info.contents = known.contents.load(std::memory_order_relaxed);
-  info.priority = known.priority.load(std::memory_order_relaxed);
-  info.flags = known.flags.load(std::memory_order_relaxed);
-  info.pauses = known.pauses.load(std::memory_order_relaxed);
-  std::snprintf(info.name, sizeof info.name, "%s", known.name);
-  context->pauser.query(tag, &info);
-  fill_output(info, size, out);
-  return GMM_OK;
+  return answer(Context::check(context), out, [&](gmm_tag_info *info) -> Status {
+    const Tag *known = context->tags().get(tag);
+    if (known == nullptr) return TagTable::unknown(tag);
+    info->tag = tag;
+    info->contents = known->contents.load(std::memory_order_relaxed);
+    info->priority = known->priority.load(std::memory_order_relaxed);
+    info->flags = known->flags.load(std::memory_order_relaxed);
+    info->pauses = known->pauses.load(std::memory_order_relaxed);
+    std::snprintf(info->name, sizeof info->name, "%s", known->name);
+    context->pauser().query(tag, info);
+    return Status();
+  });
 }

@@ -5,7 +5,6 @@
 
 #include "api/arguments.h"
 #include "engine/context/ticket.h"
-#include "engine/context/transition.h"
 
 namespace gmm {
 

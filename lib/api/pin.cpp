@@ -14,7 +14,7 @@ gmm_result gmm_pin(gmm_context *context, void *memory, uint64_t size, const gmm_
     GMM_TRY(check_flags(copy.flags, GMM_PIN_READ_ONLY, "gmm_pin_desc.flags"));
     GMM_TRY(check_zero(copy.reserved, "gmm_pin_desc.reserved"));
     GMM_TRY(check_device(*context, copy.device));
-    return context->pins.pin(memory, size, copy.flags, Device{copy.device}, device_pointer);
+    return context->pins().pin(memory, size, copy.flags, Device{copy.device}, device_pointer);
   };
   return result_of(pin(), device_pointer);
 }
@@ -22,6 +22,6 @@ gmm_result gmm_pin(gmm_context *context, void *memory, uint64_t size, const gmm_
 gmm_result gmm_unpin(gmm_context *context, void *memory) noexcept {
   Status status = Context::check(context);
   if (status.ok()) status = check_not_null(memory, "gmm_unpin", "memory");
-  if (status.ok()) status = context->pins.unpin(memory);
+  if (status.ok()) status = context->pins().unpin(memory);
   return result_of(status);
 }

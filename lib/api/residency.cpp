@@ -2,7 +2,6 @@
 #include "engine/range/residency.h"
 
 #include "api/arguments.h"
-#include "engine/context/transition.h"
 
 using namespace gmm;
 
@@ -13,7 +12,7 @@ gmm_result gmm_advise(gmm_context *context, void *memory, uint64_t size, gmm_adv
     status = fail(GMM_ERROR_INVALID_VALUE, "gmm_advise: advice = %u is no GMM_ADVISE_* value; pass one.", advice);
   const bool located = advice > GMM_ADVISE_UNSET_READ_MOSTLY;
   if (status.ok() && located) status = check_location(*context, location);
-  if (status.ok()) status = advise(context->core, memory, size, advice, located ? Device{location} : Device{0});
+  if (status.ok()) status = advise(context->core(), memory, size, advice, located ? Device{location} : Device{0});
   return result_of(status);
 }
 
@@ -21,7 +20,7 @@ gmm_result gmm_prefetch(gmm_context *context, void *memory, uint64_t size, gmm_d
                         gmm_stream stream) noexcept {
   Status status = Context::check(context);
   if (status.ok()) status = check_location(*context, location);
-  if (status.ok()) status = prefetch(context->core, memory, size, Device{location}, stream);
+  if (status.ok()) status = prefetch(context->core(), memory, size, Device{location}, stream);
   return result_of(status);
 }
 
@@ -32,6 +31,6 @@ gmm_result gmm_move(gmm_context *context, void *memory, gmm_device location, con
   if (status.ok()) status = check_flags(copy.flags, GMM_MOVE_NON_BLOCKING, "gmm_move_desc.flags");
   if (status.ok()) status = check_move_location(*context, location);
   if (status.ok()) status = Watchers::check_no_operation("gmm_move");
-  if (status.ok()) status = move(*context, memory, Device{location}, copy.flags, copy.stream);
+  if (status.ok()) status = context->move(memory, Device{location}, copy.flags, copy.stream);
   return result_of(status);
 }

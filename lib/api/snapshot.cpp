@@ -15,36 +15,22 @@ Status create(gmm_context *context, const gmm_scope_desc *scope, gmm_snapshot **
   GMM_TRY(Context::check(context));
   GMM_TRY(check_not_null(out, "gmm_snapshot_create", "out"));
   GMM_TRY(check_scope(*context, scope, &copy));
-  context->collect_ended_captures(false);
-  gmm_snapshot *made = context->core.allocator.create<gmm_snapshot>(*context, context->core.allocator);
-  if (made == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "The host has no memory for a snapshot; free memory.");
-  const Status status = made->copy.take(context->core, context->heaps, context->tags, copy);
-  if (!status.ok()) {
-    context->core.allocator.destroy(made);
-    return status;
-  }
-  context->retain();
-  *out = made;
-  return Status();
+  return context->take_snapshot(copy, out);
 }
 
 // One of the blocks or extents of a snapshot, by index.
 template <typename Info>
 gmm_result query_of(gmm_snapshot *snapshot, uint64_t index, uint64_t (Snapshot::*count)() const,
                     void (Snapshot::*query)(uint64_t, Info *, Heap **) const, const char *plural, Info *out) {
-  uint32_t size = 0;
-  Info info = {};
-  Status status = check_snapshot(snapshot);
-  if (status.ok()) status = check_output(out, &size);
-  if (status.ok() && index >= (snapshot->copy.*count)())
-    status = fail(GMM_ERROR_INVALID_VALUE, "index = %" PRIu64 ", but the snapshot has %" PRIu64 " %s; count from 0.",
+  return answer(check_snapshot(snapshot), out, [&](Info *info) -> Status {
+    if (index >= (snapshot->copy.*count)())
+      return fail(GMM_ERROR_INVALID_VALUE, "index = %" PRIu64 ", but the snapshot has %" PRIu64 " %s; count from 0.",
                   index, (snapshot->copy.*count)(), plural);
-  if (!status.ok()) return result_of(status);
-  Heap *heap = nullptr;
-  (snapshot->copy.*query)(index, &info, &heap);
-  info.heap = static_cast<gmm_heap *>(heap);
-  fill_output(info, size, out);
-  return GMM_OK;
+    Heap *heap = nullptr;
+    (snapshot->copy.*query)(index, info, &heap);
+    info->heap = static_cast<gmm_heap *>(heap);
+    return Status();
+  });
 }
 
 }  // namespace
@@ -54,14 +40,10 @@ gmm_result gmm_snapshot_create(gmm_context *context, const gmm_scope_desc *scope
 }
 
 gmm_result gmm_snapshot_query(gmm_snapshot *snapshot, gmm_snapshot_info *out) noexcept {
-  uint32_t size = 0;
-  gmm_snapshot_info info = {};
-  Status status = check_snapshot(snapshot);
-  if (status.ok()) status = check_output(out, &size);
-  if (!status.ok()) return result_of(status);
-  snapshot->copy.query(&info);
-  fill_output(info, size, out);
-  return GMM_OK;
+  return answer(check_snapshot(snapshot), out, [&](gmm_snapshot_info *info) {
+    snapshot->copy.query(info);
+    return Status();
+  });
 }
 
 gmm_result gmm_snapshot_query_block(gmm_snapshot *snapshot, uint64_t index, gmm_block_info *out) noexcept {
@@ -86,7 +68,7 @@ gmm_result gmm_snapshot_destroy(gmm_snapshot *snapshot) noexcept {
   if (!status.ok()) return result_of(status);
   Context &context = snapshot->context;
   snapshot->magic = 0;
-  context.core.allocator.destroy(snapshot);
+  context.core().allocator.destroy(snapshot);
   context.release();
   return GMM_OK;
 }

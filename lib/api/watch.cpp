@@ -17,12 +17,12 @@ Status check_memory(const Context &context, gmm_watch_desc *desc) {
     if (desc->address != nullptr)
       return fail(GMM_ERROR_INVALID_SIZE, "gmm_watch_desc.size = 0 with address %p; give the bytes of the range.",
                   desc->address);
-    if (desc->tag == GMM_TAG_CURRENT) desc->tag = context.tags.current();
+    if (desc->tag == GMM_TAG_CURRENT) desc->tag = context.tags().current();
     return check_tag(context, desc->tag);
   }
   GMM_TRY(check_not_null(desc->address, "gmm_watch", "desc->address"));
   Block block;
-  GMM_TRY(find_block(context.core, desc->address, "gmm_watch", &block));
+  GMM_TRY(find_block(context.core(), desc->address, "gmm_watch", &block));
   if (block.heap->options().kind != Kind::kVmm)
     return fail(GMM_ERROR_INVALID_KIND, "gmm_watch(%p): %s memory keeps its pages; watch VMM memory.", desc->address,
                 kind_name(block.heap->options().kind));
@@ -56,7 +56,7 @@ gmm_result gmm_watch(gmm_context *context, const gmm_watch_desc *desc, gmm_watch
     if (copy.name != nullptr) GMM_TRY(check_name("A watcher's name", copy.name, gmm_watcher::kNameSize));
     GMM_TRY(check_budget(*context, copy));
     if (copy.events != GMM_WATCH_BUDGET) GMM_TRY(check_memory(*context, &copy));
-    return context->watchers.add(context, copy, out);
+    return context->watch(copy, out);
   };
   return result_of(watch(), out);
 }

@@ -56,6 +56,13 @@ CUresult begin(CUstream stream, CUresult result) {
   return result;
 }
 
+// The driver's calls that a function of the runtime makes are part of it.
+template <class Call>
+CUresult inside(Call call) {
+  Inside guard;
+  return call();
+}
+
 // A call that fails to end a capture has ended it, unless the stream was not captured.
 CUresult end(CUstream stream, CUresult result) {
   if (t_thread.depth == 0) capture_gone(stream);
@@ -64,61 +71,32 @@ CUresult end(CUstream stream, CUresult result) {
 
 }  // namespace
 
-CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode) {
-  return begin(stream, GMM_PRELOAD_REAL(cuStreamBeginCapture_v2)(stream, mode));
-}
-CUresult cuStreamBeginCapture_v2_ptsz(CUstream stream, CUstreamCaptureMode mode) {
-  return begin(stream, GMM_PRELOAD_REAL(cuStreamBeginCapture_v2_ptsz)(stream, mode));
-}
-CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const CUgraphNode *nodes,
-                                     const CUgraphEdgeData *edges, size_t count, CUstreamCaptureMode mode) {
-  return begin(stream, GMM_PRELOAD_REAL(cuStreamBeginCaptureToGraph)(stream, graph, nodes, edges, count, mode));
-}
-CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph, const CUgraphNode *nodes,
-                                          const CUgraphEdgeData *edges, size_t count, CUstreamCaptureMode mode) {
-  return begin(stream, GMM_PRELOAD_REAL(cuStreamBeginCaptureToGraph_ptsz)(stream, graph, nodes, edges, count, mode));
-}
-CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph) {
-  return end(stream, GMM_PRELOAD_REAL(cuStreamEndCapture)(stream, graph));
-}
-CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph) {
-  return end(stream, GMM_PRELOAD_REAL(cuStreamEndCapture_ptsz)(stream, graph));
-}
-
-// The runtime's functions. The driver's calls that they make are part of them.
-namespace {
-
-template <class Call>
-CUresult inside(Call call) {
-  Inside guard;
-  return call();
-}
-
-}  // namespace
-
-CUresult cudaStreamBeginCapture(CUstream stream, CUstreamCaptureMode mode) {
-  auto *real_begin = GMM_PRELOAD_REAL(cudaStreamBeginCapture);
-  return begin(stream, inside([=] { return real_begin(stream, mode); }));
-}
-CUresult cudaStreamBeginCapture_ptsz(CUstream stream, CUstreamCaptureMode mode) {
-  auto *real_begin = GMM_PRELOAD_REAL(cudaStreamBeginCapture_ptsz);
-  return begin(stream, inside([=] { return real_begin(stream, mode); }));
-}
-CUresult cudaStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const CUgraphNode *nodes,
-                                       const CUgraphEdgeData *edges, size_t count, CUstreamCaptureMode mode) {
-  auto *real_begin = GMM_PRELOAD_REAL(cudaStreamBeginCaptureToGraph);
-  return begin(stream, inside([=] { return real_begin(stream, graph, nodes, edges, count, mode); }));
-}
-CUresult cudaStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph, const CUgraphNode *nodes,
-                                            const CUgraphEdgeData *edges, size_t count, CUstreamCaptureMode mode) {
-  auto *real_begin = GMM_PRELOAD_REAL(cudaStreamBeginCaptureToGraph_ptsz);
-  return begin(stream, inside([=] { return real_begin(stream, graph, nodes, edges, count, mode); }));
-}
-CUresult cudaStreamEndCapture(CUstream stream, CUgraph *graph) {
-  auto *real_end = GMM_PRELOAD_REAL(cudaStreamEndCapture);
-  return end(stream, inside([=] { return real_end(stream, graph); }));
-}
-CUresult cudaStreamEndCapture_ptsz(CUstream stream, CUgraph *graph) {
-  auto *real_end = GMM_PRELOAD_REAL(cudaStreamEndCapture_ptsz);
-  return end(stream, inside([=] { return real_end(stream, graph); }));
-}
+// Each function exists for both meanings of a null stream.
+#define GMM_PRELOAD_CAPTURES(suffix)                                                                                   \
+  CUresult cuStreamBeginCapture_v2##suffix(CUstream stream, CUstreamCaptureMode mode) {                                \
+    return begin(stream, GMM_PRELOAD_REAL(cuStreamBeginCapture_v2##suffix)(stream, mode));                             \
+  }                                                                                                                    \
+  CUresult cuStreamBeginCaptureToGraph##suffix(CUstream stream, CUgraph graph, const CUgraphNode *nodes,               \
+                                               const CUgraphEdgeData *edges, size_t count, CUstreamCaptureMode mode) { \
+    return begin(stream,                                                                                               \
+                 GMM_PRELOAD_REAL(cuStreamBeginCaptureToGraph##suffix)(stream, graph, nodes, edges, count, mode));     \
+  }                                                                                                                    \
+  CUresult cuStreamEndCapture##suffix(CUstream stream, CUgraph *graph) {                                               \
+    return end(stream, GMM_PRELOAD_REAL(cuStreamEndCapture##suffix)(stream, graph));                                   \
+  }                                                                                                                    \
+  CUresult cudaStreamBeginCapture##suffix(CUstream stream, CUstreamCaptureMode mode) {                                 \
+    auto *real_begin = GMM_PRELOAD_REAL(cudaStreamBeginCapture##suffix);                                               \
+    return begin(stream, inside([=] { return real_begin(stream, mode); }));                                            \
+  }                                                                                                                    \
+  CUresult cudaStreamBeginCaptureToGraph##suffix(CUstream stream, CUgraph graph, const CUgraphNode *nodes,             \
+                                                 const CUgraphEdgeData *edges, size_t count,                           \
+                                                 CUstreamCaptureMode mode) {                                           \
+    auto *real_begin = GMM_PRELOAD_REAL(cudaStreamBeginCaptureToGraph##suffix);                                        \
+    return begin(stream, inside([=] { return real_begin(stream, graph, nodes, edges, count, mode); }));                \
+  }                                                                                                                    \
+  CUresult cudaStreamEndCapture##suffix(CUstream stream, CUgraph *graph) {                                             \
+    auto *real_end = GMM_PRELOAD_REAL(cudaStreamEndCapture##suffix);                                                   \
+    return end(stream, inside([=] { return real_end(stream, graph); }));                                               \
+  }
+GMM_PRELOAD_CAPTURES()
+GMM_PRELOAD_CAPTURES(_ptsz)

@@ -25,7 +25,7 @@ bool same(const char *text, uint64_t size, const char *word) {
   return std::strlen(word) == size && std::strncmp(text, word, size) == 0;
 }
 
-// A preloaded library must not end the process, nor guess what an unknown word means.
+// A preloaded library must not end the process, nor guess the meaning of an unknown word.
 void complain(const char *variable, const char *text, const char *advice) {
   std::fprintf(stderr, "gmm preload: %s=%.80s is unknown and ignored; %s\n", variable, text, advice);
 }

@@ -9,7 +9,6 @@
 #include <new>
 
 #include "base/lock.h"
-#include "preload/backup_settings.h"
 #include "preload/preload.h"
 #include "preload/real.h"
 
@@ -20,6 +19,30 @@ constinit Mutex g_context_mutex{LockRank::kPreloadContext};
 constinit std::atomic<bool> g_failed{false};
 constinit std::atomic<bool> g_cuda{false};
 constinit char g_reason[640] = "";
+
+constinit Mutex g_settings_mutex{LockRank::kPreloadSettings};
+constinit char *g_directory = nullptr;  // NULL: the environment's
+
+// Files in a directory that was asked for have names, as users of torch_memory_saver expect. The caller holds
+// g_settings_mutex.
+gmm_result apply_directory(gmm_context *context, const char *directory) {
+  const Config &start = config();
+  gmm_backup_desc desc = {};
+  desc.struct_size = sizeof desc;
+  desc.directory = directory != nullptr ? directory : start.disk_directory;
+  desc.flags = GMM_BACKUP_NAMED_FILES;
+  if (desc.directory == nullptr) return GMM_OK;
+  const gmm_result result = gmm_backup_configure(context, &desc);
+  if (result < 0) say_gmm(result, "backups");
+  return result;
+}
+
+gmm_result apply_backup_settings(gmm_context *context) {
+  g_settings_mutex.lock();
+  const gmm_result result = apply_directory(context, g_directory);
+  g_settings_mutex.unlock();
+  return result;
+}
 
 gmm_context *make() {
   gmm_context_desc desc = {};
@@ -100,6 +123,24 @@ gmm_context *context(bool retry) {
   if (known == nullptr && (retry || !g_failed.load(std::memory_order_relaxed))) known = make();
   g_context_mutex.unlock();
   return known;
+}
+
+gmm_result set_backup_directory(gmm_context *context, const char *directory) {
+  char *copy = strdup(directory);
+  if (copy == nullptr) {
+    say("The host has no memory for the name of a directory.");
+    return GMM_ERROR_OUT_OF_HOST_MEMORY;
+  }
+  g_settings_mutex.lock();
+  const gmm_result result = context != nullptr ? apply_directory(context, copy) : GMM_OK;
+  char *unused = copy;
+  if (result >= 0) {
+    unused = g_directory;
+    g_directory = copy;
+  }
+  g_settings_mutex.unlock();
+  std::free(unused);
+  return result;
 }
 
 gmm_result tag_of(Label *label, gmm_tag *out) {

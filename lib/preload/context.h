@@ -19,6 +19,10 @@ gmm_context *context(bool retry);
 // Whether memory of the context is memory of the CUDA driver, so a CUDA program can use it.
 bool context_is_cuda();
 
+// Sets the directory of backup files, which is copied, for the whole context. If the context exists, the setting
+// applies at once or gmm refuses it. Otherwise it applies when the context is created.
+gmm_result set_backup_directory(gmm_context *context, const char *directory);
+
 struct HeapEntry {
   gmm_device device;
   gmm_kind kind;

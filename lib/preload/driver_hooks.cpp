@@ -111,55 +111,31 @@ constexpr int kNewest = 1 << 30;
 
 }  // namespace
 
-CUresult cuGetProcAddress(const char *name, void **out, int version, uint64_t flags) {
-  const CUresult code = GMM_PRELOAD_REAL(cuGetProcAddress)(name, out, version, flags);
-  if (code == CUDA_SUCCESS) replace(name, version, per_thread_of(flags, false), out);
-  return code;
-}
-
-CUresult cuGetProcAddress_v2(const char *name, void **out, int version, cuuint64_t flags,
-                             CUdriverProcAddressQueryResult *status) {
-  const CUresult code = GMM_PRELOAD_REAL(cuGetProcAddress_v2)(name, out, version, flags, status);
-  if (code == CUDA_SUCCESS) replace(name, version, per_thread_of(flags, false), out);
-  return code;
-}
-
-CUresult cuGetProcAddress_ptsz(const char *name, void **out, int version, uint64_t flags) {
-  const CUresult code = GMM_PRELOAD_REAL(cuGetProcAddress_ptsz)(name, out, version, flags);
-  if (code == CUDA_SUCCESS) replace(name, version, per_thread_of(flags, true), out);
-  return code;
-}
-
-CUresult cuGetProcAddress_v2_ptsz(const char *name, void **out, int version, cuuint64_t flags,
-                                  CUdriverProcAddressQueryResult *status) {
-  const CUresult code = GMM_PRELOAD_REAL(cuGetProcAddress_v2_ptsz)(name, out, version, flags, status);
-  if (code == CUDA_SUCCESS) replace(name, version, per_thread_of(flags, true), out);
-  return code;
-}
-
-// The form with three parameters, before CUDA 12, gets an argument too many, which the calling conventions allow.
-CUresult cudaGetDriverEntryPoint(const char *name, void **out, unsigned long long flags, int *status) {
-  const CUresult code = GMM_PRELOAD_REAL(cudaGetDriverEntryPoint)(name, out, flags, status);
-  if (code == CUDA_SUCCESS) replace(name, kNewest, per_thread_of(flags, false), out);
-  return code;
-}
-
-CUresult cudaGetDriverEntryPoint_ptsz(const char *name, void **out, unsigned long long flags, int *status) {
-  const CUresult code = GMM_PRELOAD_REAL(cudaGetDriverEntryPoint_ptsz)(name, out, flags, status);
-  if (code == CUDA_SUCCESS) replace(name, kNewest, per_thread_of(flags, true), out);
-  return code;
-}
-
-CUresult cudaGetDriverEntryPointByVersion(const char *name, void **out, unsigned int version, unsigned long long flags,
-                                          int *status) {
-  const CUresult code = GMM_PRELOAD_REAL(cudaGetDriverEntryPointByVersion)(name, out, version, flags, status);
-  if (code == CUDA_SUCCESS) replace(name, static_cast<int>(version), per_thread_of(flags, false), out);
-  return code;
-}
-
-CUresult cudaGetDriverEntryPointByVersion_ptsz(const char *name, void **out, unsigned int version,
-                                               unsigned long long flags, int *status) {
-  const CUresult code = GMM_PRELOAD_REAL(cudaGetDriverEntryPointByVersion_ptsz)(name, out, version, flags, status);
-  if (code == CUDA_SUCCESS) replace(name, static_cast<int>(version), per_thread_of(flags, true), out);
-  return code;
-}
+// The form of cudaGetDriverEntryPoint() with three parameters, before CUDA 12, gets an argument too many, which the
+// calling conventions allow.
+#define GMM_PRELOAD_LOOK_UPS(suffix, is_per_thread)                                                               \
+  CUresult cuGetProcAddress##suffix(const char *name, void **out, int version, uint64_t flags) {                  \
+    const CUresult code = GMM_PRELOAD_REAL(cuGetProcAddress##suffix)(name, out, version, flags);                  \
+    if (code == CUDA_SUCCESS) replace(name, version, per_thread_of(flags, is_per_thread), out);                   \
+    return code;                                                                                                  \
+  }                                                                                                               \
+  CUresult cuGetProcAddress_v2##suffix(const char *name, void **out, int version, cuuint64_t flags,               \
+                                       CUdriverProcAddressQueryResult *status) {                                  \
+    const CUresult code = GMM_PRELOAD_REAL(cuGetProcAddress_v2##suffix)(name, out, version, flags, status);       \
+    if (code == CUDA_SUCCESS) replace(name, version, per_thread_of(flags, is_per_thread), out);                   \
+    return code;                                                                                                  \
+  }                                                                                                               \
+  CUresult cudaGetDriverEntryPoint##suffix(const char *name, void **out, unsigned long long flags, int *status) { \
+    const CUresult code = GMM_PRELOAD_REAL(cudaGetDriverEntryPoint##suffix)(name, out, flags, status);            \
+    if (code == CUDA_SUCCESS) replace(name, kNewest, per_thread_of(flags, is_per_thread), out);                   \
+    return code;                                                                                                  \
+  }                                                                                                               \
+  CUresult cudaGetDriverEntryPointByVersion##suffix(const char *name, void **out, unsigned int version,           \
+                                                    unsigned long long flags, int *status) {                      \
+    const CUresult code =                                                                                         \
+        GMM_PRELOAD_REAL(cudaGetDriverEntryPointByVersion##suffix)(name, out, version, flags, status);            \
+    if (code == CUDA_SUCCESS) replace(name, static_cast<int>(version), per_thread_of(flags, is_per_thread), out); \
+    return code;                                                                                                  \
+  }
+GMM_PRELOAD_LOOK_UPS(, false)
+GMM_PRELOAD_LOOK_UPS(_ptsz, true)

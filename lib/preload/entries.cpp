@@ -14,7 +14,7 @@ const EntryInfo kEntries[kEntryCount] = {
   {#symbol, name, version, NullStream::streams, reinterpret_cast<void *>(&::symbol)},
     GMM_PRELOAD_DRIVER(X)
 #undef X
-#define X(symbol) {#symbol, nullptr, 0, NullStream::kEither, reinterpret_cast<void *>(&::symbol)},
+#define X(symbol, parameters) {#symbol, nullptr, 0, NullStream::kEither, reinterpret_cast<void *>(&::symbol)},
         GMM_PRELOAD_RUNTIME(X)
 #undef X
 };

@@ -31,29 +31,33 @@
   X(cuGetProcAddress_ptsz, cuGetProcAddress_fn, "cuGetProcAddress", 11030, kPerThread)                          \
   X(cuGetProcAddress_v2_ptsz, cuGetProcAddress_v2_fn, "cuGetProcAddress", 12000, kPerThread)
 
-// X(symbol)
-#define GMM_PRELOAD_RUNTIME(X)          \
-  X(cudaMalloc)                         \
-  X(cudaFree)                           \
-  X(cudaMallocAsync)                    \
-  X(cudaMallocAsync_ptsz)               \
-  X(cudaFreeAsync)                      \
-  X(cudaFreeAsync_ptsz)                 \
-  X(cudaMallocManaged)                  \
-  X(cudaMallocHost)                     \
-  X(cudaHostAlloc)                      \
-  X(cudaFreeHost)                       \
-  X(cudaStreamDestroy)                  \
-  X(cudaStreamBeginCapture)             \
-  X(cudaStreamBeginCapture_ptsz)        \
-  X(cudaStreamBeginCaptureToGraph)      \
-  X(cudaStreamBeginCaptureToGraph_ptsz) \
-  X(cudaStreamEndCapture)               \
-  X(cudaStreamEndCapture_ptsz)          \
-  X(cudaGetDriverEntryPoint)            \
-  X(cudaGetDriverEntryPoint_ptsz)       \
-  X(cudaGetDriverEntryPointByVersion)   \
-  X(cudaGetDriverEntryPointByVersion_ptsz)
+// X(symbol, parameters). A cudaError_t, which each returns, has the numbers of a CUresult.
+#define GMM_PRELOAD_RUNTIME(X)                                                                                  \
+  X(cudaMalloc, (void **out, size_t size))                                                                      \
+  X(cudaFree, (void *memory))                                                                                   \
+  X(cudaMallocAsync, (void **out, size_t size, CUstream stream))                                                \
+  X(cudaMallocAsync_ptsz, (void **out, size_t size, CUstream stream))                                           \
+  X(cudaFreeAsync, (void *memory, CUstream stream))                                                             \
+  X(cudaFreeAsync_ptsz, (void *memory, CUstream stream))                                                        \
+  X(cudaMallocManaged, (void **out, size_t size, unsigned int flags))                                           \
+  X(cudaMallocHost, (void **out, size_t size))                                                                  \
+  X(cudaHostAlloc, (void **out, size_t size, unsigned int flags))                                               \
+  X(cudaFreeHost, (void *memory))                                                                               \
+  X(cudaStreamDestroy, (CUstream stream))                                                                       \
+  X(cudaStreamBeginCapture, (CUstream stream, CUstreamCaptureMode mode))                                        \
+  X(cudaStreamBeginCapture_ptsz, (CUstream stream, CUstreamCaptureMode mode))                                   \
+  X(cudaStreamBeginCaptureToGraph, (CUstream stream, CUgraph graph, const CUgraphNode *nodes,                   \
+                                    const CUgraphEdgeData *edges, size_t count, CUstreamCaptureMode mode))      \
+  X(cudaStreamBeginCaptureToGraph_ptsz, (CUstream stream, CUgraph graph, const CUgraphNode *nodes,              \
+                                         const CUgraphEdgeData *edges, size_t count, CUstreamCaptureMode mode)) \
+  X(cudaStreamEndCapture, (CUstream stream, CUgraph * graph))                                                   \
+  X(cudaStreamEndCapture_ptsz, (CUstream stream, CUgraph * graph))                                              \
+  X(cudaGetDriverEntryPoint, (const char *name, void **out, unsigned long long flags, int *status))             \
+  X(cudaGetDriverEntryPoint_ptsz, (const char *name, void **out, unsigned long long flags, int *status))        \
+  X(cudaGetDriverEntryPointByVersion,                                                                           \
+    (const char *name, void **out, unsigned int version, unsigned long long flags, int *status))                \
+  X(cudaGetDriverEntryPointByVersion_ptsz,                                                                      \
+    (const char *name, void **out, unsigned int version, unsigned long long flags, int *status))
 
 namespace gmm::preload {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What base/lock.h wants of whoever links it. This library queues no messages for a log.
+// The function that base/lock.h needs from each library. This one queues no messages for a log.
 #include "base/lock.h"
 
 namespace gmm {

@@ -25,7 +25,7 @@ Label *wanted(Route route);
 Outcome allocate(Label *label, Route route, int device, uint64_t size, CUstream stream, void **out);
 
 enum class Free { kDevice, kHost };
-// Frees memory after the device is done with it, as cudaFree does.
+// Frees memory after the device has finished its work, as cudaFree does.
 Outcome free_idle(void *memory, Free kind);
 // Frees memory in the order of the stream.
 Outcome free_ordered(void *memory, CUstream stream);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * @file preload.h The functions of libgmm_preload.so besides those of CUDA: its context, allocators for frameworks, and
+ * @file preload.h The functions of libgmm_preload.so in addition to CUDA's: its context, allocators for frameworks, and
  * the C symbols of torch_memory_saver.
  *
  * Nothing links against the library. A program finds the functions by dlsym() on the library or on RTLD_DEFAULT. The
@@ -130,7 +130,7 @@ GMM_API int tms_resume(const char *tag) GMM_NOEXCEPT;
  */
 GMM_API uint8_t *tms_get_cpu_backup_pointer(const uint8_t *memory, uint64_t size) GMM_NOEXCEPT;
 
-/** Returns the same as gmm_preload_last_error(). */
+/** Returns gmm_preload_last_error(). */
 GMM_API const char *tms_last_error(void) GMM_NOEXCEPT;
 
 #ifdef __cplusplus

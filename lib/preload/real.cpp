@@ -55,7 +55,7 @@ void *find_loaded_real(Entry entry) {
   auto &slot = g_real[static_cast<uint32_t>(entry)];
   if (void *known = slot.load(std::memory_order_acquire); known != nullptr) return known;
   const EntryInfo &info = entry_info(entry);
-  void *address = system_dlsym()(RTLD_NEXT, info.symbol);  // what the program would find without this library
+  void *address = system_dlsym()(RTLD_NEXT, info.symbol);  // the program's function without this library
   if (address == nullptr) {
     void *library = is_runtime(entry) ? loaded("libcudart.so", "libcudart.so") : loaded(driver_file(), "libcuda.so");
     if (library != nullptr) address = system_dlsym()(library, info.symbol);

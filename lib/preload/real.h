@@ -15,7 +15,7 @@ inline constinit std::atomic<void *> g_real[kEntryCount] = {};
 // Finds the function behind this library, then in the loaded CUDA library. For the driver it also opens libcuda.so.1.
 // NULL: there is none.
 void *find_real(Entry entry);
-// The same as find_real(), in loaded libraries only.
+// As find_real(), but searches loaded libraries only.
 void *find_loaded_real(Entry entry);
 // Records the function that the program was given. The first one stays.
 void remember_real(Entry entry, void *address);

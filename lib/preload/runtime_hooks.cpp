@@ -32,7 +32,6 @@ CUresult fail_in_runtime(CUresult code, size_t size, Call call, Undo undo) {
 
 // The device on which the runtime would allocate. The first call of a thread starts the device and makes its context
 // current, as any function of the runtime does. cudaFree(NULL) does nothing else.
-// function of the runtime does: cudaFree(NULL) does nothing else.
 CUresult runtime_device(int *out) {
   Inside inside;
   const Driver *entries = driver();

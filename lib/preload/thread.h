@@ -13,7 +13,7 @@ struct Label;
 
 struct ThreadState {
   uint32_t depth;   // above 0: the thread is inside gmm or a real function, so every hook calls the real one
-  CUresult inject;  // meanwhile the driver's functions answer this, so that the runtime itself fails
+  CUresult inject;  // the answer of the driver's hooks while it is not 0, so that the runtime itself fails
   // The region's settings (region.h).
   bool configured;  // the following fields are set
   bool interesting;

@@ -2,7 +2,6 @@
 // The functions of torch_memory_saver. No failure ends the process: see preload.h.
 #include <cstring>
 
-#include "preload/backup_settings.h"
 #include "preload/context.h"
 #include "preload/memory.h"
 #include "preload/preload.h"

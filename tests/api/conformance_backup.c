@@ -205,13 +205,12 @@ static int second_main(char **words) {
   context = open_context(2);
   read_device(atoi(words[2]));
   gmm_tag tag = make_tag("kept", GMM_CONTENTS_HOST);
-  gmm_pause_desc desc = one_tag(&tag);
   gmm_backup_info info = {.struct_size = sizeof info};
   void *block = ALLOC_TAG(KEPT, tag);
   if (block == NULL) return 10;
   write_pattern(block, KEPT, 3, GMM_STREAM_DEFAULT);
   use_of_group(GROUP_LIMIT - 2 * MIB);  // what is left is far too little for the contents
-  if (gmm_pause(context, &desc, NULL) != GMM_OK) return 11;
+  if (pause_of(tag) != GMM_OK) return 11;
   if (gmm_backup_query(context, &info) != GMM_OK) return 12;
   if (info.file_bytes < KEPT - 2 * MIB || info.arena_used + info.pageable_bytes > 2 * MIB) {
     fprintf(stderr, "# arena %llu, pageable %llu, file %llu bytes\n", (unsigned long long)info.arena_used,
@@ -219,11 +218,11 @@ static int second_main(char **words) {
     return 13;
   }
   use_of_group(0);
-  if (gmm_resume(context, &desc, NULL) != GMM_OK) return 14;
+  if (resume_of(tag) != GMM_OK) return 14;
   if (!check_pattern(__LINE__, block, KEPT, 3, GMM_STREAM_DEFAULT)) return 15;
-  if (gmm_pause(context, &desc, NULL) != GMM_OK || gmm_backup_query(context, &info) != GMM_OK) return 16;
+  if (pause_of(tag) != GMM_OK || gmm_backup_query(context, &info) != GMM_OK) return 16;
   if (info.file_bytes != 0) return 17;  // now there is room in host memory
-  if (gmm_resume(context, &desc, NULL) != GMM_OK) return 18;
+  if (resume_of(tag) != GMM_OK) return 18;
   if (!check_pattern(__LINE__, block, KEPT, 3, GMM_STREAM_DEFAULT)) return 19;
   if (gmm_free(context, block, GMM_STREAM_DEFAULT) != GMM_OK || gmm_context_release(context) != GMM_OK) return 20;
   return check_state.failures > 0 ? 21 : 0;
@@ -348,7 +347,7 @@ static void a_resume_can_retain_contents(void) {
   OK(gmm_free(context, filed, GMM_STREAM_DEFAULT));
 }
 
-// What a resume retained of memory that the program may write is never taken for what the memory holds since.
+// A later pause never takes retained contents of writable memory for its contents of then.
 static void retained_contents_are_not_those_of_a_read_only_tag(void) {
   gmm_tag tag = make_tag("later read-only", GMM_CONTENTS_HOST);
   void *block = ALLOC_TAG(LARGE, tag);

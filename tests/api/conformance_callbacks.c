@@ -69,20 +69,6 @@ static gmm_result little_of_everything(gmm_context *c) {
   return result;
 }
 
-static void host_allocator_is_balanced(void) {
-  memset(&counted, 0, sizeof counted);
-  counted.fail_at = -1;
-  gmm_context_desc desc = counted_desc();
-  gmm_context *other = NULL;
-  MUST(gmm_context_create(&desc, &other));
-  CHECK(counted.calls > 0);
-  OK(little_of_everything(other));
-  OK(gmm_context_release(other));
-  CHECK_EQUAL(counted.bytes, 0);
-  CHECK_EQUAL(counted.blocks, 0);
-  CHECK_EQUAL(counted.wrong, 0);
-}
-
 static void every_host_allocation_may_fail(void) {
   memset(&counted, 0, sizeof counted);
   counted.fail_at = -1;
@@ -157,7 +143,7 @@ static struct {
   atomic_int calls, inside, wrong, ended;
 } from_log;
 
-// What a garbage collection inside the callback does, and more.
+// The calls of a garbage collection inside the callback, and more.
 static void call_the_library(void *user, gmm_log_level level, const char *message) {
   (void)user, (void)level, (void)message;
   if (from_log.context == NULL || atomic_exchange(&from_log.inside, 1) != 0) return;
@@ -218,7 +204,6 @@ static void the_log_may_call_the_library(void) {
 }
 
 int main(void) {
-  PLAIN(host_allocator_is_balanced);
   PLAIN(every_host_allocation_may_fail);
   PLAIN(log_callback_hears_which_backend);
   PLAIN(the_log_may_call_the_library);

@@ -58,40 +58,38 @@ static void free_crowd(crowd *all, gmm_stream stream) {
 }
 
 // A graph that fills a block of the capture, and copies it to `out`, which is none. The block is freed in the capture.
-static captured capture_temporary(uint8_t **temporary, void *out, uint8_t value, int mode) {
-  begin_capture(a, mode);
-  *temporary = ALLOC_STREAM(SIZE, a);
-  if (*temporary != NULL) {
-    OK(gmm_fill(context, *temporary, value, SIZE, a));
-    OK(gmm_copy(context, out, *temporary, SIZE, a));
-    OK(gmm_free(context, *temporary, a));
-  }
-  return end_capture(a);
-}
-
 static void memory_of_a_graph_is_its_own(void) {
-  for (int mode = CAPTURE_GLOBAL; mode <= CAPTURE_RELAXED; ++mode) {
+  enum { PER_THREAD = 3 };
+  static const int modes[] = {CAPTURE_GLOBAL, CAPTURE_THREAD_LOCAL, CAPTURE_RELAXED, CAPTURE_GLOBAL};
+  for (unsigned i = 0; i < sizeof modes / sizeof *modes; ++i) {
     begin();
+    const gmm_stream own = i == PER_THREAD ? GMM_STREAM_PER_THREAD : a;
     void *out = ALLOC(SIZE);
     REQUIRE(out != NULL);
-    uint8_t *temporary = NULL;
-    captured graph = capture_temporary(&temporary, out, 0x11, mode);
-    REQUIRE(temporary != NULL && graph.executable != NULL);
-    crowd on_a, on_b;
-    fill_crowd(&on_a, a, 0xaa, temporary, SIZE);
-    fill_crowd(&on_b, b, 0xbb, temporary, SIZE);
-    for (int i = 0; i < 3; ++i) {
-      OK(gmm_fill(context, out, 0, SIZE, a));
-      launch(&graph, a);
-      CHECK(is_filled(out, SIZE, 0x11, a));
+    begin_capture(own, modes[i]);
+    uint8_t *temporary = ALLOC_STREAM(SIZE, own);
+    if (temporary != NULL) {
+      OK(gmm_fill(context, temporary, 0x11, SIZE, own));
+      OK(gmm_copy(context, out, temporary, SIZE, own));
+      OK(gmm_free(context, temporary, own));
     }
-    check_crowd(&on_a, a);
+    captured graph = end_capture(own);
+    REQUIRE(temporary != NULL && graph.executable != NULL);
+    crowd on_own, on_b;
+    fill_crowd(&on_own, own, 0xaa, temporary, SIZE);
+    fill_crowd(&on_b, b, 0xbb, temporary, SIZE);
+    for (int run = 0; run < 3; ++run) {
+      OK(gmm_fill(context, out, 0, SIZE, own));
+      launch(&graph, own);
+      CHECK(is_filled(out, SIZE, 0x11, own));
+    }
+    check_crowd(&on_own, own);
     check_crowd(&on_b, b);
-    free_crowd(&on_a, a);
+    free_crowd(&on_own, own);
     free_crowd(&on_b, b);
     OK(gmm_stream_synchronize(context, b));
     destroy_graph(&graph);
-    OK(gmm_free(context, out, a));
+    OK(gmm_free(context, out, own));
     end();
   }
 }
@@ -322,33 +320,9 @@ static void a_zeroed_block_is_zero_in_every_run(void) {
   end();
 }
 
-static void the_per_thread_stream_is_captured_too(void) {
-  begin();
-  void *out = ALLOC(SIZE);
-  REQUIRE(out != NULL);
-  begin_capture(GMM_STREAM_PER_THREAD, CAPTURE_GLOBAL);
-  uint8_t *block = ALLOC_STREAM(SIZE, GMM_STREAM_PER_THREAD);
-  REQUIRE(block != NULL);
-  OK(gmm_fill(context, block, 0x61, SIZE, GMM_STREAM_PER_THREAD));
-  OK(gmm_copy(context, out, block, SIZE, GMM_STREAM_PER_THREAD));
-  OK(gmm_free(context, block, GMM_STREAM_PER_THREAD));
-  captured graph = end_capture(GMM_STREAM_PER_THREAD);
-  crowd all;
-  fill_crowd(&all, GMM_STREAM_PER_THREAD, 0xdd, block, SIZE);
-  launch(&graph, GMM_STREAM_PER_THREAD);
-  CHECK(is_filled(out, SIZE, 0x61, GMM_STREAM_PER_THREAD));
-  check_crowd(&all, GMM_STREAM_PER_THREAD);
-  free_crowd(&all, GMM_STREAM_PER_THREAD);
-  destroy_graph(&graph);
-  OK(gmm_free(context, out, GMM_STREAM_PER_THREAD));
-  end();
-}
-
 static void a_heap_of_its_own(void) {
   begin();
-  gmm_heap_desc desc = {.struct_size = sizeof desc, .kind = kind, .device = device, .limit = 8 * MIB};
-  gmm_heap *heap = NULL;
-  MUST(gmm_heap_create(context, &desc, &heap));
+  gmm_heap *heap = HEAP(.limit = 8 * MIB);
   void *outside = NULL, *inside = NULL, *refused = NULL;
   OK(gmm_heap_alloc(heap, SIZE, 0, 0, a, &outside));
   OK(gmm_free(context, outside, a));
@@ -592,7 +566,6 @@ int main(void) {
   KINDS(a_paused_graph_keeps_its_addresses, 1u << GMM_KIND_VMM);
   KINDS(trim_spoils_no_capture, ALL_KINDS);
   KINDS(a_zeroed_block_is_zero_in_every_run, ALL_KINDS);
-  KINDS(the_per_thread_stream_is_captured_too, ALL_KINDS);
   KINDS(a_heap_of_its_own, ALL_KINDS);
   KINDS(several_captures_at_once, ALL_KINDS);
   KINDS(a_graph_runs_many_times_beside_a_busy_program, ALL_KINDS);

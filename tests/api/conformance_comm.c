@@ -58,7 +58,7 @@ static bool has_driver(void) {
   return true;
 }
 
-// What the fake driver of this run lacks.
+// Whether the fake driver of this run lacks it.
 static bool lacks(const char *what) {
   const char *all = getenv("FAKE_CUDA_LACKS");
   return all != NULL && strstr(all, what) != NULL;
@@ -118,12 +118,11 @@ static void a_block_is_one_allocation(void) {
   CHECK((info.flags & GMM_POINTER_COMM) != 0);
   check_driver(block);
   check_driver(other);
-  // What a pause gives up comes back in the same way.
+  // Pages that a pause gives up come back in the same way.
   write_pattern(block, kSize, 1, GMM_STREAM_DEFAULT);
-  gmm_pause_desc desc = one_tag(&tag);
-  OK(gmm_pause(context, &desc, NULL));
+  OK(pause_of(tag));
   CHECK_EQUAL(query(block).flags, GMM_POINTER_COMM);
-  OK(gmm_resume(context, &desc, NULL));
+  OK(resume_of(tag));
   CHECK((query(block).flags & GMM_POINTER_COMM) != 0);
   check_driver(block);
   check_driver(other);

@@ -93,7 +93,7 @@ static void an_import_keeps_the_pages(void) {
   end();
 }
 
-// The context's own growth during a pause is no foreign memory, and a limit is told.
+// The context's own growth during a pause is no foreign memory, and a limit is reported.
 static void other_memory_is_not_foreign(void) {
   begin();
   CHECK(stats().limit_bytes == GMM_NO_LIMIT);

@@ -164,7 +164,8 @@ static gmm_heap *make_exportable(gmm_tag tag, gmm_result *result) {
   return heap;
 }
 
-// The block has a descriptor, whose memory holds it whole. An importer finds the pattern at its offset, if there is one.
+// The block has a descriptor, whose memory holds it whole. An importer finds the pattern at its offset, if there is
+// one.
 enum { NO_PATTERN = -1 };
 static uint64_t has_descriptor(void *block, uint64_t size, int64_t seed) {
   gmm_ipc_fd_info info = {.struct_size = sizeof info, .fd = -1};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // pause.h: GMM_PAUSE_HOLD stops a pause or resume where nothing can fail any more and nothing has changed.
 //
-// The program is also the second rank of its last case: it holds its own pause, says so, and does what it is told.
+// The program is also the second rank of its last case: it holds its own pause, says so, and follows the first rank.
 #include <sys/wait.h>
 
 #include "../support/second_process.h"
@@ -106,7 +106,7 @@ static void bytes_written_during_the_hold_are_kept(void) {
   }
 }
 
-// What the program promises not to write is copied once. So is a tag that is read-only.
+// Memory that the program promises not to write is copied once. So is a tag that is read-only.
 static void unwritten_contents_are_copied_once(void) {
   const gmm_tag_desc read_only = {
       .struct_size = sizeof read_only, .contents = GMM_CONTENTS_HOST, .flags = GMM_TAG_READ_ONLY};
@@ -126,7 +126,7 @@ static void unwritten_contents_are_copied_once(void) {
   }
 }
 
-static void what_is_not_committed_is_undone(void) {
+static void an_uncommitted_hold_is_undone(void) {
   enum { CANCEL, DEADLINE, DESTROY, WAYS };
   gmm_tag tag = make_tag("undone", GMM_CONTENTS_HOST);
   allocate_blocks(tag, 600);
@@ -171,7 +171,7 @@ static void a_held_operation_ends_with_its_context(void) {
   OK(gmm_ticket_destroy(ticket));
 }
 
-static void what_a_hold_keeps_waiting(void) {
+static void a_hold_delays_other_operations_of_its_tag(void) {
   gmm_tag tag = make_tag("busy", GMM_CONTENTS_HOST);
   const gmm_heap_desc heap_desc = {.struct_size = sizeof heap_desc, .kind = GMM_KIND_VMM, .tag = tag};
   gmm_heap *heap = NULL;
@@ -200,22 +200,6 @@ static void an_operation_without_memory_is_held_too(void) {
     RESULT(gmm_ticket_wait(ticket, GMM_FOREVER, NULL), GMM_UNCHANGED);
     OK(gmm_ticket_destroy(ticket));
   }
-}
-
-static void only_asynchronous_operations_hold(void) {
-  gmm_tag tag = make_tag("wrong", GMM_CONTENTS_HOST);
-  gmm_pause_desc desc = held(&tag, 0, 0);
-  gmm_ticket *ticket = NULL;
-  RESULT(gmm_pause(context, &desc, NULL), GMM_ERROR_INVALID_FLAGS);
-  RESULT(gmm_resume(context, &desc, NULL), GMM_ERROR_INVALID_FLAGS);
-  desc.hold_ms = 86400001;
-  RESULT(gmm_pause_async(context, &desc, &ticket), GMM_ERROR_INVALID_VALUE);
-  desc = (gmm_pause_desc){.struct_size = sizeof desc, .hold_ms = 1};
-  RESULT(gmm_pause_async(context, &desc, &ticket), GMM_ERROR_INVALID_VALUE);
-  desc = (gmm_pause_desc){.struct_size = sizeof desc, .flags = GMM_PAUSE_NO_WRITES};
-  RESULT(gmm_pause_async(context, &desc, &ticket), GMM_ERROR_INVALID_FLAGS);
-  desc = held(&tag, GMM_PAUSE_NO_WRITES, 0);
-  RESULT(gmm_resume_async(context, &desc, &ticket), GMM_ERROR_INVALID_FLAGS);
 }
 
 // --- Two ranks -------------------------------------------------------------------------------------------------------
@@ -293,11 +277,10 @@ int main(int argc, char **argv) {
   KINDS(a_held_pause_has_copied_all_and_changed_nothing, vmm);
   KINDS(bytes_written_during_the_hold_are_kept, vmm);
   KINDS(unwritten_contents_are_copied_once, vmm);
-  KINDS(what_is_not_committed_is_undone, vmm);
+  KINDS(an_uncommitted_hold_is_undone, vmm);
   KINDS(a_held_operation_ends_with_its_context, vmm);
-  KINDS(what_a_hold_keeps_waiting, vmm);
+  KINDS(a_hold_delays_other_operations_of_its_tag, vmm);
   KINDS(an_operation_without_memory_is_held_too, vmm);
-  PLAIN(only_asynchronous_operations_hold);
   KINDS(ranks_pause_together_or_not_at_all, vmm);
   return finish_clean();
 }

@@ -9,7 +9,7 @@
 #include "../support/second_process.h"
 #include "counted_allocator.h"
 
-// --- What the library takes by malloc all the same -----------------------------------------------------------------
+// --- Memory that the library takes by malloc all the same -----------------------------------------------------------
 // The program's own malloc looks who calls. A sanitizer brings another one.
 
 #if defined(__GLIBC__) && !CHECK_SANITIZED
@@ -216,14 +216,19 @@ static void counts_and_traces(gmm_context *c) {
   OK(gmm_reset(c));
 }
 
-// The k-th call of the host allocator fails: the block keeps the name that it had, and the call works when it is made
-// again.
-static void a_name_without_memory_is_none(void) {
+static gmm_context *counted_context(void) {
   memset((void *)&counted, 0, sizeof counted);
   counted.fail_at = -1;
   gmm_context_desc desc = counted_desc();
   gmm_context *c = NULL;
   MUST(gmm_context_create(&desc, &c));
+  return c;
+}
+
+// The k-th call of the host allocator fails: the block keeps the name that it had, and the call works when it is made
+// again.
+static void a_name_without_memory_is_none(void) {
+  gmm_context *c = counted_context();
   unsigned failures = 0;
   for (unsigned i = 0; i < 100; ++i) {
     void *block = NULL;
@@ -284,11 +289,7 @@ static void a_report_without_memory_has_the_sum(void) {
 
 // Exports a block and an event, and ends once the other side is done with them.
 static void exports(void) {
-  memset((void *)&counted, 0, sizeof counted);
-  counted.fail_at = -1;
-  gmm_context_desc desc = counted_desc();
-  gmm_context *c = NULL;
-  MUST(gmm_context_create(&desc, &c));
+  gmm_context *c = counted_context();
   gmm_alloc_desc alloc = {.struct_size = sizeof alloc, .kind = kind};
   void *block = NULL;
   gmm_event *event = NULL;
@@ -418,15 +419,6 @@ static void contexts_leave_nothing_to_the_thread(void) {
 #endif
 }
 
-static gmm_context *counted_context(void) {
-  memset((void *)&counted, 0, sizeof counted);
-  counted.fail_at = -1;
-  gmm_context_desc desc = counted_desc();
-  gmm_context *c = NULL;
-  MUST(gmm_context_create(&desc, &c));
-  return c;
-}
-
 // Calls of the backend that the free of a block makes which a further stream used so often.
 static uint64_t calls_of_a_free(gmm_context *c, gmm_stream stream, uint32_t uses) {
   void *block = NULL;
@@ -496,7 +488,7 @@ static void destroyed_streams_leave_no_memory(void) {
         blocks = counted.blocks;
       }
     }
-    // A list may have grown meanwhile, or the work of the last streams still runs. Something of each would be more.
+    // A list may have grown, or the work of the last streams still runs. Something of each would be more.
     CHECK_MESSAGE(counted.bytes < bytes + 4096 && counted.blocks <= blocks + 16,
                   "200 streams left %lld bytes in %lld blocks", (long long)(counted.bytes - bytes),
                   (long long)(counted.blocks - blocks));

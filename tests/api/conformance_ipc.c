@@ -286,13 +286,13 @@ static void bad_exports_are_refused(void) {
   gmm_ipc_handle handle, before;
   memset(&handle, 0x77, sizeof handle);
   before = handle;
-  int foreign = 0;
-  RESULT(gmm_ipc_export(context, &foreign, &handle), GMM_ERROR_UNKNOWN_POINTER);
+  int own = 0;
+  RESULT(gmm_ipc_export(context, &own, &handle), GMM_ERROR_UNKNOWN_POINTER);
   char *block = ALLOC(SIZE);
   OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
   RESULT(gmm_ipc_export(context, block, &handle), GMM_ERROR_ALREADY_FREED);
   gmm_ipc_fd_info file = {.struct_size = sizeof file, .fd = -7};
-  RESULT(gmm_ipc_export_fd(context, &foreign, GMM_FD_DEFAULT, &file), GMM_ERROR_UNKNOWN_POINTER);
+  RESULT(gmm_ipc_export_fd(context, &own, GMM_FD_DEFAULT, &file), GMM_ERROR_UNKNOWN_POINTER);
   CHECK_EQUAL(file.fd, -7);
   CHECK(memcmp(&handle, &before, sizeof handle) == 0);
 }
@@ -341,8 +341,8 @@ static void changed_handles_are_refused(void) {
 }
 
 static void close_tells_its_mistakes_apart(void) {
-  int foreign = 0;
-  RESULT(gmm_ipc_close(context, &foreign), GMM_ERROR_UNKNOWN_POINTER);
+  int own = 0;
+  RESULT(gmm_ipc_close(context, &own), GMM_ERROR_UNKNOWN_POINTER);
   void *block = ALLOC(1000);
   gmm_result result = gmm_ipc_close(context, block);
   CHECK_MESSAGE(result == GMM_ERROR_UNBALANCED || result == GMM_ERROR_UNKNOWN_POINTER, "%s", gmm_result_name(result));
@@ -394,7 +394,7 @@ static void descriptors_carry_the_memory(void) {
   OK(gmm_free(context, before, GMM_STREAM_DEFAULT));
 }
 
-// A GPU's plain memory has no descriptor; what the host backend gives is a file. The query says which.
+// A GPU's plain memory has no descriptor; memory of the host backend is a file. The query says which.
 static void device_memory_has_a_descriptor_when_the_query_says_so(void) {
   void *block = ALLOC(SIZE);
   bool has = (query(block).ipc_routes & GMM_IPC_ROUTE_FD) != 0;

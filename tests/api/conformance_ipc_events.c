@@ -149,8 +149,8 @@ static void a_destroyed_event_is_gone_for_importers(void) {
   CHECK_EQUAL(second_wait(&second), 0);
 }
 
-// Nobody opens the gate any more: the wait has to end all the same. What a real driver does with queued waits is its
-// own affair.
+// Nobody opens the gate any more: the wait has to end all the same. CUDA does not define the
+// end of queued waits.
 static void the_maker_may_die(void) {
   NEEDS_EVENTS();
   gmm_ipc_handle handles[2];

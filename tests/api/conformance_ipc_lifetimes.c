@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an import reaches and keeps alive, and what stands still while an exporter does (ipc.h).
+// The reach of an import, the memory that it keeps alive, and the calls that a stopped exporter holds up (ipc.h).
 #include <dirent.h>
 #include <sys/stat.h>
 
@@ -15,7 +15,7 @@ static void stop(const second_process *other) {
   CHECK(waitpid(other->pid, &status, WUNTRACED) == other->pid && WIFSTOPPED(status));
 }
 
-// --- What an import reaches -----------------------------------------------------------------------------------------
+// --- The reach of an import -----------------------------------------------------------------------------------------
 
 static void nothing_reaches_past_an_import(void) {
   NEEDS_SHARING();
@@ -78,7 +78,8 @@ static void a_handle_of_a_freed_block_gives_no_other_block(void) {
   end_other(&second);
 }
 
-// --- What an import keeps -------------------------------------------------------------------------------------------
+// --- Memory that an import keeps alive
+// -------------------------------------------------------------------------------------------
 
 static void an_import_at_home_keeps_the_memory(void) {
   NEEDS_SHARING();
@@ -218,7 +219,7 @@ static void a_stopped_exporter_holds_up_its_importer_only(void) {
   end_other(&other);
 }
 
-// The exporter's thread does not wait for a pause, so importers of other memory are served meanwhile.
+// The exporter's thread does not wait for a pause, so importers of other memory are served during it.
 static void an_importer_waits_for_no_other_tags_pause(void) {
   gmm_tag paused = make_tag("paused", GMM_CONTENTS_HOST), active = make_tag("active", GMM_CONTENTS_HOST);
   void *away = ALLOC_TAG(SIZE, paused), *here = ALLOC_TAG(SIZE, active);

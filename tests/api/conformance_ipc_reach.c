@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who can share with whom (ipc.h): processes of other pid namespaces, processes of other users. Also in which form:
-// descriptors, the driver's own handle.
+// Sharing (ipc.h) with processes of other pid namespaces and of other users; by descriptors, and by the driver's own
+// handle.
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -16,7 +16,7 @@
 #define NO_NAMESPACE 77
 
 // MODE KIND DEVICE: "namespace": as the first process of a pid namespace of its own; "user FOLDER OTHER": as nobody,
-// who shares with OTHER in FOLDER. Then it follows commands.
+// which shares with OTHER in FOLDER. Then it follows commands.
 static int take_part(int count, char **words, int out);
 // A sanitizer's search for leaks needs a process that it can start beside this one, and there is none to be had between
 // pid namespaces.
@@ -156,7 +156,7 @@ static void a_descriptor_comes_back_as_memory(void) {
   CHECK_EQUAL(stats().imported_bytes, 0);
 }
 
-static void a_foreign_file_is_imported(void) {
+static void a_file_of_another_maker_is_imported(void) {
   if (!shares_descriptors()) SKIP("the device imports no descriptors");
   int fd = memfd_create("foreign", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   REQUIRE(fd >= 0 && ftruncate(fd, 12288) == 0);
@@ -212,7 +212,7 @@ int main(int count, char **words) {
   KINDS(another_pid_namespace_imports, SHAREABLE);
   KINDS(named_users_share, WITH_FILES);
   KINDS(a_descriptor_comes_back_as_memory, WITH_FILES);
-  KINDS(a_foreign_file_is_imported, 1u << GMM_KIND_HOST);
+  KINDS(a_file_of_another_maker_is_imported, 1u << GMM_KIND_HOST);
   KINDS(the_drivers_own_handle, 1u << GMM_KIND_DEVICE);
   KINDS(a_dma_buf_where_the_query_says_so, (1u << GMM_KIND_DEVICE) | (1u << GMM_KIND_VMM));
   return finish_clean();

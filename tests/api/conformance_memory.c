@@ -137,16 +137,21 @@ static void query_knows_every_address_of_a_block(void) {
   gmm_tag tag = make_tag("asked", GMM_CONTENTS_DROP);
   char *block = ALLOC_TAG(size, tag);
   REQUIRE(block != NULL);
+  const uint32_t can = device_info.capabilities;
+  uint32_t may = kind == GMM_KIND_MANAGED ? 0 : GMM_IPC_ROUTE_FD, must = 0;
+  if (kind == GMM_KIND_DEVICE) may |= GMM_IPC_ROUTE_LEGACY;
+  if (kind == GMM_KIND_DEVICE && (can & GMM_DEVICE_CAN_LEGACY_IPC) != 0) must |= GMM_IPC_ROUTE_LEGACY;
+  if ((kind == GMM_KIND_VMM || kind == GMM_KIND_HOST) && (can & GMM_DEVICE_CAN_EXPORT_FD) != 0)
+    must |= GMM_IPC_ROUTE_FD;
+  if ((kind == GMM_KIND_DEVICE || kind == GMM_KIND_VMM) && (can & GMM_DEVICE_CAN_DMA_BUF) != 0)
+    must |= GMM_IPC_ROUTE_DMA_BUF;
+  may |= must;
   const uint64_t offsets[] = {0, 1, 255, 256, 4096, 150000, 299999};
   for (unsigned i = 0; i < 7; ++i) {
     gmm_pointer_info info = query(block + offsets[i]);
     CHECK_EQUAL(info.struct_size, sizeof info);
-    CHECK_EQUAL(info.kind, kind);
-    CHECK(info.base == block);
-    CHECK_EQUAL(info.size, size);
-    CHECK_EQUAL(info.device, device);
-    CHECK_EQUAL(info.tag, tag);
-    CHECK_EQUAL(info.state, GMM_STATE_ACTIVE);
+    CHECK(info.kind == kind && info.device == device && info.tag == tag && info.state == GMM_STATE_ACTIVE);
+    CHECK(info.base == block && info.size == size);
     static const gmm_usm usm[] = {0, GMM_USM_DEVICE, GMM_USM_DEVICE, GMM_USM_HOST, GMM_USM_SHARED};
     CHECK_EQUAL(info.usm, usm[kind]);
     CHECK((info.flags & GMM_POINTER_DEVICE_ACCESSIBLE) != 0);
@@ -155,28 +160,10 @@ static void query_knows_every_address_of_a_block(void) {
     if (getenv("GMM_STRICT_HOST") == NULL) CHECK(info.device_pointer == block + offsets[i]);
     CHECK((char *)info.allocation_base <= block &&
           (char *)info.allocation_base + info.allocation_size >= block + info.reserved_size);
-    uint32_t may = kind == GMM_KIND_DEVICE    ? GMM_IPC_ROUTE_LEGACY | GMM_IPC_ROUTE_FD
-                   : kind == GMM_KIND_MANAGED ? 0
-                                              : GMM_IPC_ROUTE_FD;
-    const bool dma_buf =
-        (kind == GMM_KIND_DEVICE || kind == GMM_KIND_VMM) && (device_info.capabilities & GMM_DEVICE_CAN_DMA_BUF) != 0;
-    if (dma_buf) may |= GMM_IPC_ROUTE_DMA_BUF;
-    CHECK((info.ipc_routes & ~may) == 0);
-    if ((kind == GMM_KIND_VMM || kind == GMM_KIND_HOST) && (device_info.capabilities & GMM_DEVICE_CAN_EXPORT_FD) != 0)
-      CHECK((info.ipc_routes & GMM_IPC_ROUTE_FD) != 0);
-    if (kind == GMM_KIND_DEVICE && (device_info.capabilities & GMM_DEVICE_CAN_LEGACY_IPC) != 0)
-      CHECK((info.ipc_routes & GMM_IPC_ROUTE_LEGACY) != 0);
-    if (dma_buf) CHECK((info.ipc_routes & GMM_IPC_ROUTE_DMA_BUF) != 0);
+    CHECK_MESSAGE((info.ipc_routes & ~may) == 0 && (info.ipc_routes & must) == must, "routes 0x%x", info.ipc_routes);
   }
   gmm_pointer_info before = query(block - 1), after = query(block + query(block).reserved_size);
   CHECK(before.base != block && after.base != block);
-  if (kind == GMM_KIND_VMM || kind == GMM_KIND_DEVICE) {
-    uint32_t accessible = query(block).flags & GMM_POINTER_HOST_ACCESSIBLE;
-    if (accessible) {
-      block[size - 1] = 77;  // the flag is true
-      CHECK(block[size - 1] == 77);
-    }
-  }
   FREE(block);
 }
 

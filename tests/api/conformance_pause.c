@@ -93,20 +93,6 @@ static void pausing_gives_the_memory_back(void) {
   OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
 }
 
-static void dropped_memory_is_usable_again(void) {
-  gmm_tag tag = make_tag("dropped", GMM_CONTENTS_DROP);
-  allocate_blocks(tag, 200);
-  gmm_pause_desc desc = one_tag(&tag);
-  OK(gmm_pause(context, &desc, NULL));
-  gmm_tag_info info = pause_info(tag);
-  CHECK_EQUAL(info.backup_host_bytes, 0);
-  CHECK_EQUAL(info.backup_file_bytes, 0);
-  OK(gmm_resume(context, &desc, NULL));
-  for (unsigned i = 0; i < BLOCKS; ++i) write_pattern(blocks[i], block_size(i), 300 + i, GMM_STREAM_DEFAULT);
-  check_blocks(300);
-  free_blocks();
-}
-
 static void a_paused_tag_still_allocates(void) {
   gmm_tag tag = make_tag("going on", GMM_CONTENTS_HOST);
   allocate_blocks(tag, 10);
@@ -141,8 +127,7 @@ static void cached_memory_of_a_paused_tag_is_not_given_out(void) {
     OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
   }
   write_pattern(keep, 1000, 4, GMM_STREAM_DEFAULT);
-  gmm_pause_desc desc = one_tag(&tag);
-  OK(gmm_pause(context, &desc, NULL));
+  OK(pause_of(tag));
   for (unsigned i = 0; i < 200; ++i) {
     void *block = ALLOC_TAG(1000 + i, tag);
     REQUIRE(block != NULL);
@@ -150,26 +135,25 @@ static void cached_memory_of_a_paused_tag_is_not_given_out(void) {
     write_pattern(block, 1000, i, GMM_STREAM_DEFAULT);
     if (i % 2) OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
   }
-  OK(gmm_resume(context, &desc, NULL));
+  OK(resume_of(tag));
   CHECK_PATTERN(keep, 1000, 4);
 }
 
 static void paused_memory_may_be_freed(void) {
   gmm_tag tag = make_tag("freed", GMM_CONTENTS_HOST);
   allocate_blocks(tag, 50);
-  gmm_pause_desc desc = one_tag(&tag);
-  MUST(gmm_pause(context, &desc, NULL));
+  MUST(pause_of(tag));
   for (unsigned i = 0; i < BLOCKS; i += 2) {
     OK(gmm_free(context, blocks[i], GMM_STREAM_DEFAULT));
     RESULT(gmm_free(context, blocks[i], GMM_STREAM_DEFAULT), GMM_ERROR_ALREADY_FREED);
     blocks[i] = NULL;
   }
-  OK(gmm_resume(context, &desc, NULL));
+  OK(resume_of(tag));
   check_blocks(50);
-  MUST(gmm_pause(context, &desc, NULL));
+  MUST(pause_of(tag));
   free_blocks();
   CHECK_EQUAL(stats_of(GMM_SCOPE_TAG, 0, tag, 0).live_blocks, 0);
-  gmm_result result = gmm_resume(context, &desc, NULL);
+  gmm_result result = resume_of(tag);
   CHECK_MESSAGE(result == GMM_OK || result == GMM_UNCHANGED, "%s: %s", gmm_result_name(result),
                 gmm_last_error_message());
   OK(gmm_trim(context, NULL, NULL));
@@ -198,28 +182,23 @@ static void paused_memory_is_refused_everywhere(void) {
   OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
 }
 
+static void changes_nothing(bool pauses, const gmm_tag *tag) {
+  const gmm_pause_desc desc = one_tag(tag);
+  uint64_t bytes = 5;
+  RESULT(pauses ? gmm_pause(context, &desc, &bytes) : gmm_resume(context, &desc, &bytes), GMM_UNCHANGED);
+  CHECK_EQUAL(bytes, 0);
+}
 static void a_second_pause_changes_nothing(void) {
   gmm_tag tag = make_tag("twice", GMM_CONTENTS_HOST);
-  gmm_pause_desc desc = one_tag(&tag);
-  uint64_t bytes = 5;
-  RESULT(gmm_resume(context, &desc, &bytes), GMM_UNCHANGED);
-  CHECK_EQUAL(bytes, 0);
-  bytes = 5;
-  RESULT(gmm_pause(context, &desc, &bytes), GMM_UNCHANGED);  // nothing there
-  CHECK_EQUAL(bytes, 0);
+  changes_nothing(false, &tag);
+  changes_nothing(true, &tag);  // nothing there
   void *block = ALLOC_TAG(100000, tag);
   write_pattern(block, 100000, 1, GMM_STREAM_DEFAULT);
-  bytes = 5;
-  RESULT(gmm_resume(context, &desc, &bytes), GMM_UNCHANGED);
-  CHECK_EQUAL(bytes, 0);
-  OK(gmm_pause(context, &desc, NULL));
-  bytes = 5;
-  RESULT(gmm_pause(context, &desc, &bytes), GMM_UNCHANGED);
-  CHECK_EQUAL(bytes, 0);
-  OK(gmm_resume(context, &desc, NULL));
-  bytes = 5;
-  RESULT(gmm_resume(context, &desc, &bytes), GMM_UNCHANGED);
-  CHECK_EQUAL(bytes, 0);
+  changes_nothing(false, &tag);
+  OK(gmm_pause(context, NULL, NULL));
+  changes_nothing(true, &tag);
+  OK(gmm_resume(context, NULL, NULL));
+  changes_nothing(false, &tag);
   CHECK_PATTERN(block, 100000, 1);
   OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
 }
@@ -256,33 +235,6 @@ static void other_tags_and_kinds_stay(void) {
   CHECK_EQUAL(query(plain).state, GMM_STATE_PAUSED);
   OK(gmm_resume(context, NULL, NULL));
   CHECK_PATTERN(paused, 100000, 11);
-}
-
-static void bad_pauses_are_refused(void) {
-  gmm_tag tag = make_tag("bad", GMM_CONTENTS_HOST);
-  void *block = ALLOC_TAG(100000, tag);
-  write_pattern(block, 100000, 3, GMM_STREAM_DEFAULT);
-  const gmm_tag tags[] = {tag, 3999};
-  gmm_pause_desc desc = {.struct_size = sizeof desc, .tags = tags, .tag_count = 2};
-  uint64_t bytes = 9;
-  RESULT(gmm_pause(context, &desc, &bytes), GMM_ERROR_INVALID_TAG);
-  CHECK(strstr(gmm_last_error_message(), "3999") != NULL);
-  CHECK_EQUAL(query(block).state, GMM_STATE_ACTIVE);
-  desc.tags = NULL;
-  RESULT(gmm_pause(context, &desc, &bytes), GMM_ERROR_NULL_ARGUMENT);
-  RESULT(gmm_resume(context, &desc, &bytes), GMM_ERROR_NULL_ARGUMENT);
-  desc.tags = &tag;
-  desc.tag_count = 1;
-  desc.flags = 0x40;
-  RESULT(gmm_pause(context, &desc, &bytes), GMM_ERROR_INVALID_FLAGS);
-  desc.flags = GMM_PAUSE_FORCE;
-  RESULT(gmm_resume(context, &desc, &bytes), GMM_ERROR_INVALID_FLAGS);
-  desc.flags = 0;
-  desc.reserved = 1;
-  RESULT(gmm_pause(context, &desc, &bytes), GMM_ERROR_INVALID_DESCRIPTOR);
-  CHECK_EQUAL(bytes, 9);
-  CHECK_PATTERN(block, 100000, 3);
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
 }
 
 // Ends a resume when the memory of one tag is back. Memory for which gmm_resume_wait() has returned stays.
@@ -329,7 +281,7 @@ static void let_the_other_allocate(void *unused) {
   sem_post(&meanwhile.pause_waits);
   sem_wait(&meanwhile.done);
 }
-// What a thread has at hand is given out until the pause has taken the heap's memory out of use.
+// A thread gives out the blocks at hand until the pause has taken the heap's memory out of use.
 static bool is_out_of_use(const gmm_alloc_desc *desc) {
   void *block = NULL;
   if (gmm_try_alloc(context, 1000, desc, &block) == GMM_ERROR_NOT_READY) return true;
@@ -360,8 +312,7 @@ static void memory_that_comes_during_a_pause_stays_active(void) {
   pthread_t other;
   REQUIRE(pthread_create(&other, NULL, allocate_meanwhile, NULL) == 0);
   MUST(gmm_stream_call(context, stream, let_the_other_allocate, NULL));
-  gmm_pause_desc desc = one_tag(&meanwhile.tag);
-  OK(gmm_pause(context, &desc, NULL));
+  OK(pause_of(meanwhile.tag));
   pthread_join(other, NULL);
   REQUIRE(meanwhile.block != NULL);
   CHECK_EQUAL(query(before).state, GMM_STATE_PAUSED);
@@ -374,7 +325,7 @@ static void memory_that_comes_during_a_pause_stays_active(void) {
     CHECK_EQUAL(query(more).state, GMM_STATE_ACTIVE);
     OK(gmm_free(context, more, GMM_STREAM_DEFAULT));
   }
-  OK(gmm_resume(context, &desc, NULL));
+  OK(resume_of(meanwhile.tag));
   CHECK_PATTERN(meanwhile.block, 3 * MIB, 5);
   OK(gmm_free(context, meanwhile.at_hand, GMM_STREAM_DEFAULT));
   OK(gmm_free(context, meanwhile.block, GMM_STREAM_DEFAULT));
@@ -385,14 +336,12 @@ static void memory_that_comes_during_a_pause_stays_active(void) {
 int main(void) {
   const gmm_kind_mask vmm = 1u << GMM_KIND_VMM;
   KINDS(pausing_gives_the_memory_back, vmm);
-  KINDS(dropped_memory_is_usable_again, vmm);
   KINDS(a_paused_tag_still_allocates, vmm);
   KINDS(cached_memory_of_a_paused_tag_is_not_given_out, vmm);
   KINDS(paused_memory_may_be_freed, vmm);
   KINDS(paused_memory_is_refused_everywhere, vmm);
   KINDS(a_second_pause_changes_nothing, vmm);
   KINDS(other_tags_and_kinds_stay, vmm);
-  KINDS(bad_pauses_are_refused, vmm);
   KINDS(higher_priorities_resume_first, vmm);
   KINDS(memory_that_comes_during_a_pause_stays_active, vmm);
   return finish_clean();

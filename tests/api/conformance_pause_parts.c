@@ -25,7 +25,7 @@ static void a_range_comes_back_alone(void) {
   CHECK_PATTERN(blocks_[1], 6 * MIB, 11);
   RESULT(gmm_resume_range(context, blocks_[1], 6 * MIB, &bytes), GMM_UNCHANGED);
   CHECK_EQUAL(bytes, 0);
-  // What came back may change, and be paused again.
+  // The range that came back may change, and be paused again.
   write_pattern(blocks_[1], 6 * MIB, 77, GMM_STREAM_DEFAULT);
   OK(gmm_pause(context, NULL, &bytes));
   CHECK_EQUAL(bytes, 6 * MIB);
@@ -78,7 +78,7 @@ static void a_part_of_the_pool_comes_back_and_is_freed(void) {
   free_blocks();
 }
 
-static void what_happens_to_contents_can_be_chosen_each_time(void) {
+static void contents_can_be_chosen_for_each_pause(void) {
   gmm_tag tag = make_tag("weights", GMM_CONTENTS_DROP);
   allocate_blocks(tag, 200);
   gmm_pause_desc pause = one_tag(&tag);
@@ -175,16 +175,6 @@ static void read_only_contents_are_copied_once(void) {
   OK(gmm_resume(context, NULL, NULL));
   CHECK_PATTERN(kept, 20 * MIB, 1);
   CHECK_PATTERN(successor, 10 * MIB, 3);
-  // No longer read-only: changes are kept too.
-  desc.flags = 0;
-  OK(gmm_tag_configure(context, tag, &desc));
-  OK(gmm_pause(context, NULL, NULL));
-  OK(gmm_resume(context, NULL, NULL));
-  CHECK_EQUAL(pause_info(tag).backup_active_bytes, 0);
-  write_pattern(kept, 20 * MIB, 9, GMM_STREAM_DEFAULT);
-  OK(gmm_pause(context, NULL, NULL));
-  OK(gmm_resume(context, NULL, NULL));
-  CHECK_PATTERN(kept, 20 * MIB, 9);
   OK(gmm_free(context, kept, GMM_STREAM_DEFAULT));
   OK(gmm_free(context, successor, GMM_STREAM_DEFAULT));
 }
@@ -212,7 +202,7 @@ static void dropped_read_only_contents_may_be_written_anew(void) {
     else
       OK(gmm_pause(context, &drop, NULL));
     OK(gmm_resume(context, NULL, NULL));
-    // What one of them did not drop is there, but the program need not know.
+    // Contents that one of them did not drop are there, but the program need not know.
     if (discards) CHECK_PATTERN(parts[0], size, first);
     for (uint32_t i = 1; i < PARTS && !discards; ++i) CHECK_PATTERN(parts[i], size, first + i);
     for (uint32_t i = 0; i < PARTS; ++i) write_pattern(parts[i], size, anew + i, GMM_STREAM_DEFAULT);
@@ -267,7 +257,7 @@ static uint64_t kept_bytes(gmm_tag tag) {
   return info.backup_host_bytes + info.backup_file_bytes + info.backup_zero_bytes;
 }
 
-static void what_is_freed_while_it_is_paused_goes_back(void) {
+static void paused_memory_that_is_freed_goes_back(void) {
   enum { COUNT = 40 };
   gmm_tag tag = make_tag("freed", GMM_CONTENTS_HOST);
   gmm_stream other = NULL;
@@ -433,12 +423,12 @@ int main(void) {
   KINDS(a_range_comes_back_alone, vmm);
   KINDS(the_part_that_came_back_is_usable, vmm);
   KINDS(a_part_of_the_pool_comes_back_and_is_freed, vmm);
-  KINDS(what_happens_to_contents_can_be_chosen_each_time, vmm);
+  KINDS(contents_can_be_chosen_for_each_pause, vmm);
   KINDS(kept_contents_can_be_read_and_forgotten, vmm);
   KINDS(read_only_contents_are_copied_once, vmm);
   KINDS(dropped_read_only_contents_may_be_written_anew, vmm);
   KINDS(a_reset_gives_back_what_a_range_resumed, vmm);
-  KINDS(what_is_freed_while_it_is_paused_goes_back, vmm);
+  KINDS(paused_memory_that_is_freed_goes_back, vmm);
   KINDS(a_program_may_end_it_at_any_call, vmm);
   KINDS(a_thread_waits_for_its_block, vmm);
   KINDS(a_range_comes_back_when_free_memory_is_in_the_way, vmm);

@@ -133,32 +133,17 @@ static void ranges_may_share_a_page(void) {
   close_own();
 }
 
-static void bad_pins_are_refused(void) {
+static void memory_with_a_hole_is_refused(void) {
   open_own();
-  gmm_pin_desc desc = {.struct_size = sizeof desc, .device = device};
-  RESULT(gmm_pin(context, NULL, 100, &desc, NULL), GMM_ERROR_NULL_ARGUMENT);
-  RESULT(gmm_pin(context, own, 0, &desc, NULL), GMM_ERROR_INVALID_SIZE);
-  RESULT(gmm_pin(context, own, UINT64_MAX, &desc, NULL), GMM_ERROR_SIZE_OVERFLOW);
-  desc.device = 99;
-  RESULT(gmm_pin(context, own, 100, &desc, NULL), GMM_ERROR_INVALID_DEVICE);
-  desc.device = device;
-  desc.flags = 0x100;
-  RESULT(gmm_pin(context, own, 100, &desc, NULL), GMM_ERROR_INVALID_FLAGS);
-  desc.flags = 0;
-  void *block = NULL;
-  MUST(gmm_alloc(context, 100, NULL, &block));
-  RESULT(gmm_pin(context, block, 100, &desc, NULL), GMM_ERROR_INVALID_KIND);
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
-  munmap(own + 32 * PAGE, 4 * PAGE);  // a hole
+  munmap(own + 32 * PAGE, 4 * PAGE);
   if (!CHECK_SANITIZED || !on_host_backend()) {
-    gmm_result result = gmm_pin(context, own + 30 * PAGE, 8 * PAGE, &desc, NULL);
+    gmm_result result = gmm_pin(context, own + 30 * PAGE, 8 * PAGE, NULL, NULL);
     CHECK_MESSAGE(result == GMM_ERROR_SYSTEM || result == GMM_ERROR_DRIVER, "memory with a hole: %s",
                   gmm_result_name(result));
-    CHECK(result == GMM_OK || gmm_last_native_code() != 0);
+    CHECK(gmm_last_native_code() != 0);
   }
   CHECK_EQUAL(stats().pinned_bytes, 0);
-  RESULT(gmm_unpin(context, own), GMM_ERROR_NOT_PINNED);
-  OK(gmm_pin(context, own, PAGE, &desc, NULL));
+  OK(gmm_pin(context, own, PAGE, NULL, NULL));
   RESULT(gmm_unpin(context, own + 1), GMM_ERROR_NOT_PINNED);
   RESULT(gmm_free(context, own, GMM_STREAM_DEFAULT), GMM_ERROR_INVALID_KIND);
   OK(gmm_unpin(context, own));
@@ -215,7 +200,7 @@ int main(void) {
   PLAIN(the_outer_pin_may_go_first);
   PLAIN(overlaps_are_refused);
   PLAIN(ranges_may_share_a_page);
-  PLAIN(bad_pins_are_refused);
+  PLAIN(memory_with_a_hole_is_refused);
   PLAIN(the_end_of_the_addresses_is_refused);
   PLAIN(read_only_pins);
   PLAIN(releasing_the_context_unpins);

@@ -229,22 +229,6 @@ static void a_thread_may_never_wait(void) {
   CHECK_EQUAL(atomic_load(&counted.wrong), 0);
 }
 
-// A request that is larger than the free memory is refused, and the heap does not grow.
-static void a_request_beyond_the_free_memory_is_refused(void) {
-  gmm_heap *heap = HEAP();
-  void *block = NULL;
-  OK(gmm_heap_reserve(heap, 8 * MIB));
-  FREE(take_of(heap, 5000));
-  RESULT(gmm_heap_try_alloc(heap, 9 * MIB, 0, 0, GMM_STREAM_DEFAULT, &block), GMM_ERROR_NOT_READY);
-  CHECK(block == NULL);
-  CHECK_EQUAL(held(), 8 * MIB);
-  RESULT(gmm_heap_try_alloc(heap, 6 * MIB, 0, 0, GMM_STREAM_DEFAULT, &block), GMM_OK);
-  write_pattern(block, 6 * MIB, 3, GMM_STREAM_DEFAULT);
-  CHECK_PATTERN(block, 6 * MIB, 3);
-  RESULT(gmm_try_free(context, block, GMM_STREAM_DEFAULT), GMM_OK);
-  OK(gmm_heap_destroy(heap));
-}
-
 // Memory that another stream freed last needs an event between the two: the plain form makes it.
 static void another_streams_memory_is_refused(void) {
   if (!on_host_backend()) SKIP("only the driver knows whether a stream is captured");
@@ -299,7 +283,6 @@ int main(void) {
   KINDS(it_is_touched, ALL_KINDS);
   KINDS(a_million_random_operations_call_no_driver, ALL_KINDS);
   KINDS(a_thread_may_never_wait, ALL_KINDS);
-  KINDS(a_request_beyond_the_free_memory_is_refused, ALL_KINDS);
   KINDS(another_streams_memory_is_refused, ALL_KINDS);
   KINDS(a_held_lock_is_not_waited_for, 1u << GMM_KIND_VMM);
   return finish_clean();

@@ -20,14 +20,7 @@ static void every_advice_is_taken(void) {
       OK(gmm_advise(context, block, SIZE, advice, 4711));  // the location is not looked at
   }
   CHECK_PATTERN(block, SIZE, 1);
-  RESULT(gmm_advise(context, block, SIZE + 1, GMM_ADVISE_SET_READ_MOSTLY, device), GMM_ERROR_INVALID_SIZE);
-  RESULT(gmm_advise(context, block + SIZE - 10, 11, GMM_ADVISE_SET_READ_MOSTLY, device), GMM_ERROR_INVALID_SIZE);
-  RESULT(gmm_advise(context, block, 0, 0, device), GMM_ERROR_INVALID_VALUE);
-  RESULT(gmm_advise(context, block, 0, 7, device), GMM_ERROR_INVALID_VALUE);
-  RESULT(gmm_advise(context, block, 0, GMM_ADVISE_SET_PREFERRED_LOCATION, 99), GMM_ERROR_INVALID_DEVICE);
-  RESULT(gmm_advise(context, block, 0, GMM_ADVISE_SET_PREFERRED_LOCATION, -2), GMM_ERROR_INVALID_DEVICE);
   OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
-  RESULT(gmm_advise(context, block, 0, GMM_ADVISE_SET_READ_MOSTLY, device), GMM_ERROR_ALREADY_FREED);
 }
 
 static void prefetch_keeps_contents(void) {
@@ -50,20 +43,8 @@ static void prefetch_keeps_contents(void) {
   atomic_store(&hold.open, 1);
   OK(gmm_stream_synchronize(context, stream));
   CHECK_PATTERN(block, SIZE, 2);
-  RESULT(gmm_prefetch(context, block, 0, 99, stream), GMM_ERROR_INVALID_DEVICE);
-  RESULT(gmm_prefetch(context, block, SIZE + 1, device, stream), GMM_ERROR_INVALID_SIZE);
   OK(gmm_free(context, block, stream));
   OK(gmm_stream_destroy(context, stream));
-}
-
-static void only_managed_memory_takes_hints(void) {
-  char *block = ALLOC(SIZE);
-  RESULT(gmm_advise(context, block, 0, GMM_ADVISE_SET_READ_MOSTLY, device), GMM_ERROR_INVALID_KIND);
-  RESULT(gmm_prefetch(context, block, 0, device, GMM_STREAM_DEFAULT), GMM_ERROR_INVALID_KIND);
-  int foreign = 0;
-  RESULT(gmm_advise(context, &foreign, 0, GMM_ADVISE_SET_READ_MOSTLY, device), GMM_ERROR_UNKNOWN_POINTER);
-  RESULT(gmm_prefetch(context, &foreign, 0, device, GMM_STREAM_DEFAULT), GMM_ERROR_UNKNOWN_POINTER);
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
 }
 
 static void moved_memory_keeps_address_and_contents(void) {
@@ -168,57 +149,13 @@ static void shared_extents_do_not_move(void) {
   OK(gmm_free(context, two, GMM_STREAM_DEFAULT));
 }
 
-static void other_kinds_cannot_move(void) {
-  char *block = ALLOC(SIZE);
-  RESULT(gmm_move(context, block, GMM_DEVICE_HOST, NULL), GMM_ERROR_INVALID_KIND);
-  RESULT(gmm_move(context, block, device, NULL), GMM_ERROR_INVALID_KIND);
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
-  RESULT(gmm_move(context, block, device, NULL), GMM_ERROR_ALREADY_FREED);
-}
-
-static void bad_moves_are_refused(void) {
-  char *block = ALLOC_FLAGS(SIZE, GMM_ALLOC_DEDICATED);
-  write_pattern(block, SIZE, 8, GMM_STREAM_DEFAULT);
-  gmm_move_desc move = {.struct_size = sizeof move, .flags = 0x80};
-  RESULT(gmm_move(context, block, device, &move), GMM_ERROR_INVALID_FLAGS);
-  move.flags = 0;
-  move.struct_size = 2;
-  RESULT(gmm_move(context, block, device, &move), GMM_ERROR_INVALID_DESCRIPTOR);
-  RESULT(gmm_move(context, block, 99, NULL), GMM_ERROR_INVALID_DEVICE);
-  RESULT(gmm_move(context, block, -2000, NULL), GMM_ERROR_INVALID_DEVICE);
-  int foreign = 0;
-  RESULT(gmm_move(context, &foreign, device, NULL), GMM_ERROR_UNKNOWN_POINTER);
-  CHECK_PATTERN(block, SIZE, 8);
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
-}
-
-static void paused_memory_does_not_move(void) {
-  gmm_tag tag = make_tag("still", GMM_CONTENTS_HOST);
-  gmm_alloc_desc desc = alloc_desc();
-  desc.tag = tag;
-  desc.flags = GMM_ALLOC_DEDICATED;
-  void *block = NULL;
-  MUST(gmm_alloc(context, SIZE, &desc, &block));
-  write_pattern(block, SIZE, 9, GMM_STREAM_DEFAULT);
-  gmm_pause_desc pause = {.struct_size = sizeof pause, .tags = &tag, .tag_count = 1};
-  OK(gmm_pause(context, &pause, NULL));
-  RESULT(gmm_move(context, block, GMM_DEVICE_HOST, NULL), GMM_ERROR_PAUSED);
-  OK(gmm_resume(context, &pause, NULL));
-  CHECK_PATTERN(block, SIZE, 9);
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
-}
-
 #define ONLY(k) (1u << (k))
 int main(void) {
   KINDS(every_advice_is_taken, ONLY(GMM_KIND_MANAGED));
   KINDS(prefetch_keeps_contents, ONLY(GMM_KIND_MANAGED));
-  KINDS(only_managed_memory_takes_hints, ONLY(GMM_KIND_DEVICE) | ONLY(GMM_KIND_VMM) | ONLY(GMM_KIND_HOST));
   KINDS(moved_memory_keeps_address_and_contents, ONLY(GMM_KIND_MANAGED) | ONLY(GMM_KIND_VMM));
   KINDS(moves_to_a_node_of_the_host, ONLY(GMM_KIND_MANAGED) | ONLY(GMM_KIND_VMM));
   KINDS(moves_are_in_the_order_of_the_stream, ONLY(GMM_KIND_MANAGED) | ONLY(GMM_KIND_VMM));
   KINDS(shared_extents_do_not_move, ONLY(GMM_KIND_VMM));
-  KINDS(other_kinds_cannot_move, ONLY(GMM_KIND_DEVICE) | ONLY(GMM_KIND_HOST));
-  KINDS(bad_moves_are_refused, ONLY(GMM_KIND_MANAGED) | ONLY(GMM_KIND_VMM));
-  KINDS(paused_memory_does_not_move, ONLY(GMM_KIND_VMM));
   return finish_clean();
 }

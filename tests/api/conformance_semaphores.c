@@ -219,7 +219,7 @@ static void descriptors_order_a_stream_and_the_other_api(void) {
   OK(gmm_stream_destroy(context, stream));
 }
 
-static void what_cannot_be_told_is_refused(void) {
+static void impossible_requests_are_refused(void) {
   int file = on_host_backend() ? eventfd(0, EFD_CLOEXEC) : memfd_create("semaphore", MFD_CLOEXEC);
   REQUIRE(file >= 0 && (on_host_backend() || ftruncate(file, 4096) == 0));
   gmm_semaphore_desc desc = descriptor_of(on_host_backend() ? GMM_SEMAPHORE_SYNC_FD : GMM_SEMAPHORE_TIMELINE_FD, file);
@@ -257,7 +257,7 @@ static void what_cannot_be_told_is_refused(void) {
   RESULT(gmm_event_import_semaphore(context, &desc, &none), GMM_ERROR_INVALID_VALUE);  // functions are set
 }
 
-// Which of Vulkan's devices is this?
+// A program finds the device among Vulkan's.
 static void devices_tell_who_they_are(void) {
   for (uint32_t d = 0; d < device_count(); ++d) {
     read_device((gmm_device)d);
@@ -282,7 +282,7 @@ int main(void) {
   PLAIN(a_failed_function_is_logged_and_the_stream_goes_on);
   KINDS(a_sync_file_is_waited_for, 1u << GMM_KIND_VMM);
   KINDS(descriptors_order_a_stream_and_the_other_api, 1u << GMM_KIND_VMM);
-  KINDS(what_cannot_be_told_is_refused, 1u << GMM_KIND_VMM);
+  KINDS(impossible_requests_are_refused, 1u << GMM_KIND_VMM);
   PLAIN(devices_tell_who_they_are);
   return finish_clean();
 }

@@ -122,33 +122,34 @@ static void trim_waits_for_the_work(void) {
   NOTHING_STAYS();
 }
 
-static void destroyed_streams_leave_good_memory(void) {
-  open_streams();
-  void *freed[8];
-  for (unsigned i = 0; i < 8; ++i) REQUIRE((freed[i] = ALLOC_STREAM(SIZE, a)) != NULL);
-  gate hold;
-  gate_close(&hold, a, 0.05);
-  for (unsigned i = 0; i < 8; ++i) OK(gmm_fill(context, freed[i], 0xaa, SIZE, a));
-  for (unsigned i = 0; i < 8; ++i) OK(gmm_free(context, freed[i], a));
-  OK(gmm_stream_destroy(context, a));
-  CHECK(atomic_load(&hold.passed) == 1);  // it waited
-  gmm_stream next = open_stream();        // may get the old one's handle
-  void *blocks[MANY];
-  for (unsigned i = 0; i < MANY; ++i) {
-    REQUIRE((blocks[i] = ALLOC_STREAM(SIZE, i % 2 ? b : next)) != NULL);
-    OK(gmm_fill(context, blocks[i], 0xbb, SIZE, i % 2 ? b : next));
+// A stream that was destroyed or forgotten.
+static void gone_streams_leave_good_memory(void) {
+  for (int forgets = 0; forgets < 2; ++forgets) {
+    open_streams();
+    void *freed[8], *blocks[MANY];
+    for (unsigned i = 0; i < 8; ++i) REQUIRE((freed[i] = ALLOC_STREAM(SIZE, a)) != NULL);
+    gate hold;
+    gate_close(&hold, a, 0.05);
+    for (unsigned i = 0; i < 8; ++i) OK(gmm_fill(context, freed[i], 0xaa, SIZE, a));
+    for (unsigned i = 0; i < 8; ++i) OK(gmm_free(context, freed[i], a));
+    OK(forgets ? gmm_stream_forget(context, a) : gmm_stream_destroy(context, a));
+    CHECK(atomic_load(&hold.passed) == 1);                // it waited
+    const gmm_stream next = forgets ? a : open_stream();  // may get the old one's handle
+    for (unsigned i = 0; i < MANY; ++i) {
+      REQUIRE((blocks[i] = ALLOC_STREAM(SIZE, i % 2 ? b : next)) != NULL);
+      OK(gmm_fill(context, blocks[i], 0xbb, SIZE, i % 2 ? b : next));
+    }
+    OK(gmm_stream_synchronize(context, b));
+    OK(gmm_stream_synchronize(context, next));
+    for (unsigned i = 0; i < MANY; ++i) {
+      CHECK(is_filled(blocks[i], SIZE, 0xbb, GMM_STREAM_DEFAULT));
+      OK(gmm_free(context, blocks[i], i % 2 ? b : next));
+    }
+    OK(gmm_stream_destroy(context, next));
+    OK(gmm_stream_destroy(context, b));
+    FREE(ALLOC(SIZE));
+    NOTHING_STAYS();
   }
-  OK(gmm_stream_synchronize(context, b));
-  OK(gmm_stream_synchronize(context, next));
-  for (unsigned i = 0; i < MANY; ++i) {
-    CHECK(is_filled(blocks[i], SIZE, 0xbb, GMM_STREAM_DEFAULT));
-    OK(gmm_free(context, blocks[i], i % 2 ? b : next));
-  }
-  OK(gmm_stream_destroy(context, next));
-  OK(gmm_stream_destroy(context, b));
-  void *later = ALLOC(SIZE);
-  FREE(later);
-  NOTHING_STAYS();
 }
 
 // A driver that does not look at handles crashes on that of a destroyed stream.
@@ -181,22 +182,6 @@ static void streams_may_be_named_after_their_end(void) {
   OK(gmm_free(context, block, b));
   while (count != 0) OK(gmm_stream_destroy(context, made[--count]));
   OK(gmm_stream_destroy(context, b));
-}
-
-static void forgotten_streams_leave_good_memory(void) {
-  open_streams();
-  void *freed = ALLOC_STREAM(SIZE, a);
-  gate hold;
-  gate_close(&hold, a, 0.05);
-  OK(gmm_free(context, freed, a));
-  OK(gmm_stream_forget(context, a));
-  CHECK(atomic_load(&hold.passed) == 1);
-  void *block = ALLOC_STREAM(SIZE, b);
-  OK(gmm_fill(context, block, 5, SIZE, b));
-  OK(gmm_stream_synchronize(context, b));
-  CHECK(is_filled(block, SIZE, 5, GMM_STREAM_DEFAULT));
-  OK(gmm_free(context, block, b));
-  close_streams();
 }
 
 static atomic_int order;
@@ -340,9 +325,8 @@ int main(void) {
   KINDS(freed_memory_waits_for_recorded_streams, ALL_KINDS);
   KINDS(per_thread_streams_are_not_one_stream, ALL_KINDS);
   KINDS(trim_waits_for_the_work, ALL_KINDS);
-  KINDS(destroyed_streams_leave_good_memory, ALL_KINDS);
+  KINDS(gone_streams_leave_good_memory, ALL_KINDS);
   KINDS(streams_may_be_named_after_their_end, ALL_KINDS);
-  KINDS(forgotten_streams_leave_good_memory, ALL_KINDS);
   PLAIN(work_runs_in_order);
   PLAIN(streams_run_side_by_side);
   PLAIN(events_order_streams);

@@ -39,7 +39,7 @@ static void a_ticket_ends_with_what_it_came_to(void) {
   CHECK_EQUAL(came, went);
   OK(gmm_ticket_destroy(ticket));
   check_blocks(100);
-  // Nothing to do is told too.
+  // An operation without work is reported, too.
   MUST(gmm_resume_async(context, NULL, &ticket));
   RESULT(gmm_ticket_wait(ticket, UINT64_MAX, &came), GMM_UNCHANGED);
   OK(gmm_ticket_destroy(ticket));

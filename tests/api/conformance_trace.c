@@ -175,14 +175,18 @@ static void a_compaction_is_in_it(void) {
   unlink(path);
 }
 
-// A tag's name is that of its allocations, a block's name stands where it was given.
+// A tag's name is that of its allocations, a block's name stands where it was given. An alloc has its alignment.
 static void names_are_in_it(void) {
   new_path();
   const char *long_name = "a name of 63 bytes, which is as long as the name of a tag can b";
   const gmm_tag tag = make_tag(long_name, GMM_CONTENTS_DROP);
   MUST(gmm_trace_begin(context, path));
   char *one = ALLOC_TAG(5000, tag);
-  void *two = ALLOC(5000);
+  gmm_alloc_desc aligned = alloc_desc();
+  aligned.alignment = 65536;
+  aligned.flags = GMM_ALLOC_DEDICATED;
+  void *two = NULL;
+  OK(gmm_alloc(context, 5000, &aligned, &two));
   OK(gmm_name(context, one + 17, "short"));
   OK(gmm_name(context, two, long_name));
   OK(gmm_name(context, one, NULL));
@@ -207,6 +211,7 @@ static void names_are_in_it(void) {
     REQUIRE(seen < 5);
     CHECK_EQUAL(event->type, expected[seen].number);
     CHECK_EQUAL(event->address, (uintptr_t)expected[seen].address);
+    CHECK_EQUAL(event->log2_alignment, seen == 1 ? 16 : 0);
     const char *name = event->type == TRACE_ALLOC ? file.tags[event->tag].name : file.names[event->value];
     CHECK_MESSAGE(strcmp(name, expected[seen].name) == 0, "name %u: \"%s\"", seen, name);
     ++seen;
@@ -245,7 +250,7 @@ static void the_environment_starts_a_trace(void) {
   unlink(path);
 }
 
-// A child inherits the file, and may even flush everything: what the parent holds is written once, by the parent. It
+// A child inherits the file, and may even flush everything: events are written once, by the parent. The child
 // ends without exit(), at which a leak checker would find the parent's memory.
 static void a_child_writes_nothing(void) {
   new_path();

@@ -111,25 +111,20 @@ static void defer_puts_trims_off(void) {
   RESULT(gmm_defer_end(context), GMM_ERROR_UNBALANCED);
 }
 
-static void a_dedicated_free_is_deferred(void) {
+static void deferred_memory_serves_an_allocation_that_would_fail(void) {
+  set_limit(GMM_SCOPE_DEVICE, 0, 32 * MIB);
+  gmm_tag a = make_tag("a", GMM_CONTENTS_DROP), b = make_tag("b", GMM_CONTENTS_DROP);
   OK(gmm_defer_begin(context));
   void *block = ALLOC_FLAGS(5 * MIB, GMM_ALLOC_DEDICATED);
-  uint64_t calls = stats().backend_calls;
+  const uint64_t calls = stats().backend_calls;
   FREE(block);
   CHECK_EQUAL(stats().backend_calls, calls);
   CHECK_EQUAL(stats().live_blocks, 0);
-  OK(gmm_defer_end(context));
-}
-
-static void an_allocation_that_would_fail_ends_the_wait(void) {
-  set_limit(GMM_SCOPE_DEVICE, 0, 32 * MIB);
-  gmm_tag a = make_tag("a", GMM_CONTENTS_DROP), b = make_tag("b", GMM_CONTENTS_DROP);
-  void *block = NULL;
-  OK(gmm_defer_begin(context));
-  OK(try_alloc(20 * MIB, a, &block));
-  FREE(block);
-  OK(try_alloc(20 * MIB, b, &block));
-  FREE(block);
+  // An allocation that would fail ends the wait.
+  for (unsigned i = 0; i < 2; ++i) {
+    OK(try_alloc(20 * MIB, i == 0 ? a : b, &block));
+    FREE(block);
+  }
   OK(gmm_defer_end(context));
 }
 
@@ -238,8 +233,7 @@ int main(void) {
   KINDS(trim_keeps_to_its_scope, ALL_KINDS);
   KINDS(reset_ends_all_blocks, ALL_KINDS);
   KINDS(defer_puts_trims_off, ALL_KINDS);
-  KINDS(a_dedicated_free_is_deferred, ALL_KINDS);
-  KINDS(an_allocation_that_would_fail_ends_the_wait, ALL_KINDS);
+  KINDS(deferred_memory_serves_an_allocation_that_would_fail, ALL_KINDS);
   KINDS(small_survivors_hold_little, ALL_KINDS);
   KINDS(small_tags_hold_little, ALL_KINDS);
   KINDS(growth_waits_for_memory_that_queued_work_uses, 1u << GMM_KIND_VMM);

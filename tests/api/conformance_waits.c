@@ -24,7 +24,7 @@ static const char *const kNames[] = {
 #undef FUNCTION
 };
 
-// What a call has to wait for, when that is what is held up.
+// The causes for which a call has to wait while they are held up.
 enum {
   TRANSITION = 1,   // a pause or resume of another tag
   EVERY_HEAP = 2,   // the heap of a pause or resume
@@ -560,8 +560,7 @@ static void set_up(int held) {
   REQUIRE(world.kept != NULL);
   write_pattern(world.kept, MIB, 4, world.stream);
   OK(gmm_stream_synchronize(context, world.stream));
-  gmm_pause_desc pause = one_tag(&world.kept_tag);
-  MUST(gmm_pause(context, &pause, NULL));
+  MUST(pause_of(world.kept_tag));
   world.is_exported = gmm_ipc_export(context, world.block, &world.handle) == GMM_OK;
   if (!world.is_exported) return;
   world.exporter = start_other();
@@ -590,8 +589,7 @@ static void tear_down(void) {
   for (unsigned i = 0; i < 2; ++i)
     if (world.imported[i] != NULL) OK(gmm_ipc_close(context, world.imported[i]));
   if (world.unreleased != NULL) OK(gmm_context_release(world.unreleased));
-  gmm_pause_desc desc = one_tag(&world.kept_tag);
-  CHECK(gmm_resume(context, &desc, NULL) >= 0);
+  CHECK(resume_of(world.kept_tag) >= 0);
   OK(gmm_free(context, world.kept, world.stream));
   OK(gmm_free(context, world.block, world.stream));
   OK(gmm_stream_destroy(context, world.stream));
@@ -599,7 +597,7 @@ static void tear_down(void) {
   end_other(&world.exporter);
 }
 
-// --- What is held up -------------------------------------------------------------------------------------------------
+// --- The operations that are held up ---------------------------------------------------------------------------------
 
 static void a_pause_that_waits_for_a_stream(void) {
   set_up(TRANSITION | DEVICE_WORK);
@@ -635,8 +633,7 @@ static void hold_in_progress(bool pausing) {
   }
   OK(gmm_record_use(context, blocks[0], world.used));
   OK(gmm_record_use(context, blocks[BLOCKS - 1], world.used));
-  gmm_pause_desc desc = one_tag(&world.held_tag);
-  if (!pausing) MUST(gmm_pause(context, &desc, NULL));
+  if (!pausing) MUST(pause_of(world.held_tag));
   blocker hold = BLOCKER;
   world.ticket = start_held(pausing, &world.held_tag, &hold);
   walk_all();
@@ -644,7 +641,7 @@ static void hold_in_progress(bool pausing) {
   OK(gmm_ticket_wait(world.ticket, GMM_FOREVER, NULL));
   tear_down();
   OK(gmm_ticket_destroy(world.ticket));
-  if (pausing) OK(gmm_resume(context, &desc, NULL));
+  if (pausing) OK(resume_of(world.held_tag));
   check_blocks(60);
   free_blocks();
 }
@@ -744,11 +741,19 @@ int main(int argc, char **argv) {
       return 0;
     }
   }
+  // Its own server of leases, whatever else runs on the machine.
+  char folder[] = "/tmp/gmm-waits-XXXXXX", server[64];
+  if (mkdtemp(folder) == NULL) return 99;
+  setenv("GMM_IPC_DIR", folder, 1);
   PLAIN(a_pause_that_waits_for_a_stream);
   PLAIN(a_pause_whose_progress_does_not_return);
   PLAIN(a_resume_whose_progress_does_not_return);
   PLAIN(a_trim_that_waits_for_a_stream);
   PLAIN(a_snapshot_whose_writer_does_not_return);
   PLAIN(an_import_from_a_stopped_process);
-  return finish_clean();
+  const int code = finish_clean();
+  snprintf(server, sizeof server, "%s/serve.sock", folder);
+  unlink(server);  // which ends the server
+  rmdir(folder);
+  return code;
 }

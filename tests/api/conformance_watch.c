@@ -2,7 +2,7 @@
 // watch.h: gmm calls the program before memory loses its pages, when contents are back, and when a budget shrinks.
 #include <string.h>
 
-#include "../support/gmm_test.h"
+#include "pause_support.h"
 
 enum { ALL = GMM_WATCH_PREPARE | GMM_WATCH_LOSING | GMM_WATCH_RESTORED | GMM_WATCH_FAILED };
 static const uint64_t SIZE = 4 * MIB;
@@ -97,14 +97,6 @@ static void *block_of(gmm_tag tag, uint32_t seed) {
   REQUIRE(block != NULL);
   write_pattern(block, SIZE, seed, GMM_STREAM_DEFAULT);
   return block;
-}
-static gmm_result pause_of(gmm_tag tag) {
-  const gmm_pause_desc desc = {.struct_size = sizeof desc, .tags = &tag, .tag_count = 1};
-  return gmm_pause(context, &desc, NULL);
-}
-static gmm_result resume_of(gmm_tag tag) {
-  const gmm_pause_desc desc = {.struct_size = sizeof desc, .tags = &tag, .tag_count = 1};
-  return gmm_resume(context, &desc, NULL);
 }
 static bool message_names(const char *words) { return strstr(gmm_last_error_message(), words) != NULL; }
 
@@ -413,7 +405,7 @@ static void the_end_of_a_watch_waits_for_its_call(void) {
   REQUIRE(pthread_create(&pausing, NULL, pause_on_thread, &result) == 0);
   SOON(atomic_load(&a.is_inside) == 1);
   REQUIRE(pthread_create(&ending, NULL, destroy_on_thread, a.watcher) == 0);
-  // The memory is usable meanwhile, and allocations of the tag go on: no lock of the heap is held.
+  // The memory is usable until then, and allocations of the tag go on: no lock of the heap is held.
   void *more = ALLOC_TAG(SIZE, threads_tag);
   OK(gmm_free(context, more, GMM_STREAM_DEFAULT));
   sleep_ms(20);

@@ -22,8 +22,7 @@ static void a_fork_in_the_middle(void) {
   allocate_blocks(tag, 100);
   void *paused = ALLOC_TAG(100000, other);
   write_pattern(paused, 100000, 3, GMM_STREAM_DEFAULT);
-  gmm_pause_desc desc = one_tag(&other);
-  MUST(gmm_pause(context, &desc, NULL));
+  MUST(pause_of(other));
   blocker hold = BLOCKER;
   gmm_ticket *ticket = start_held(true, &tag, &hold);
   fflush(stdout);
@@ -33,28 +32,11 @@ static void a_fork_in_the_middle(void) {
     leaks_are_wanted = 1;
     int wrong = 0;
     uint64_t bytes = 0;
-    uint8_t byte = 0;
-    const void *view = NULL;
     gmm_ticket *made = NULL;
-    gmm_ticket_info info = {.struct_size = sizeof info};
-    gmm_backup_info backup = {.struct_size = sizeof backup};
-    gmm_tag_desc tag_desc = {.struct_size = sizeof tag_desc};
-    FORKED(gmm_ticket_query(ticket, &info));
     FORKED(gmm_ticket_wait(ticket, UINT64_MAX, &bytes));
-    FORKED(gmm_ticket_cancel(ticket));
     FORKED(gmm_ticket_destroy(ticket));
     FORKED(gmm_pause_async(context, NULL, &made));
-    FORKED(gmm_resume_async(context, NULL, &made));
     FORKED(gmm_resume_range(context, paused, 10, &bytes));
-    FORKED(gmm_resume_wait(context, paused, 10, UINT64_MAX));
-    FORKED(gmm_tag_configure(context, tag, &tag_desc));
-    FORKED(gmm_backup_configure(context, NULL));
-    FORKED(gmm_backup_reserve(context, device, MIB));
-    FORKED(gmm_backup_query(context, &backup));
-    FORKED(gmm_backup_read(context, paused, 1, &byte));
-    FORKED(gmm_backup_map(context, paused, 1, &view));
-    FORKED(gmm_backup_discard(context, NULL, &bytes));
-    FORKED(gmm_free(context, paused, GMM_STREAM_DEFAULT));
     FORKED(gmm_context_release(context));
     fflush(stdout);
     exit(wrong > 0 ? 3 : 0);
@@ -72,7 +54,7 @@ static void a_fork_in_the_middle(void) {
   OK(gmm_free(context, paused, GMM_STREAM_DEFAULT));
 }
 
-// What a child says, to its end.
+// Everything that a child prints.
 static void read_all(int fd, char *text, size_t size) {
   size_t filled = 0;
   char rest[512];
@@ -85,7 +67,7 @@ static void read_all(int fd, char *text, size_t size) {
 // --- children that end -----------------------------------------------------------------------------------------------
 static void *handler_block;
 static void after_main(void) {
-  // What a static destructor does: it frees, or lets the context go.
+  // As a static destructor does: it frees, or releases the context.
   if (handler_block != NULL) gmm_free(context, handler_block, GMM_STREAM_DEFAULT);
   gmm_context_release(context);
 }
@@ -153,8 +135,7 @@ static int lose_the_context(void) {
   allocate_blocks(tag, 1);
   void *asleep = ALLOC_TAG(100000, other), *primary = NULL;
   write_pattern(asleep, 100000, 7, GMM_STREAM_DEFAULT);
-  gmm_pause_desc pause = one_tag(&other);
-  MUST(gmm_pause(context, &pause, NULL));
+  MUST(pause_of(other));
   gmm_stream stream = NULL;
   MUST(gmm_stream_create(context, NULL, &stream));
   void *victim = ALLOC_FLAGS(2 * MIB, GMM_ALLOC_DEDICATED);
@@ -168,9 +149,9 @@ static int lose_the_context(void) {
   // Every call ends with an error, and none ends the process.
   CHECK(gmm_pause(context, NULL, NULL) < 0);
   CHECK(strlen(gmm_last_error_message()) > 20);
-  CHECK(gmm_resume(context, &pause, NULL) < 0);
+  CHECK(resume_of(other) < 0);
   CHECK(gmm_resume_range(context, asleep, 100, NULL) < 0);
-  uint8_t bytes[100] = {0};  // what is kept in host memory is safe
+  uint8_t bytes[100] = {0};  // contents in host memory are safe
   OK(gmm_backup_read(context, asleep, 100, bytes));
   for (uint64_t i = 0; i < 100; ++i) CHECK_EQUAL(bytes[i], pattern_at(i, 7));
   gmm_ticket *ticket = NULL;
@@ -243,7 +224,7 @@ static int pause_under_limit(const char *way) {
     gmm_tag_info info = pause_info(tag);
     setrlimit(RLIMIT_AS, &old);
     if (result == GMM_OK) {
-      // What went to the file did not fit elsewhere.
+      // The contents in the file did not fit elsewhere.
       CHECK_MESSAGE(!no_file, "paused without room");
       CHECK(info.backup_file_bytes > 0);
     } else {
@@ -293,7 +274,7 @@ static void memory_cannot_be_registered(void) {
 static void the_file_may_not_grow(void) { limited("file"); }
 
 // --- sizes -----------------------------------------------------------------------------------------------------------
-static void sizes_that_nobody_should_ask_for(void) {
+static void impossible_sizes_are_refused(void) {
   static const uint64_t sizes[] = {1, 255, 6912, 2 * MIB - 1, 2 * MIB, 2 * MIB + 1, 5 * MIB + 4097};
   enum { COUNT = sizeof sizes / sizeof sizes[0] };
   gmm_tag tag = make_tag("odd", GMM_CONTENTS_HOST);
@@ -336,7 +317,7 @@ static void sizes_that_nobody_should_ask_for(void) {
 }
 
 static int second(int count, char **words) {
-  // What the child says goes to its parent.
+  // The child's output goes to its parent.
   if (setjmp(check_state.leave) != 0) return 90;
   if (count == 4 && strcmp(words[2], "end") == 0) return end_like(words[3]);
   if (count == 4 && strcmp(words[2], "limit") == 0) return pause_under_limit(words[3]);
@@ -353,6 +334,6 @@ int main(int count, char **words) {
   PLAIN(no_addresses_are_left);
   PLAIN(memory_cannot_be_registered);
   PLAIN(the_file_may_not_grow);
-  KINDS(sizes_that_nobody_should_ask_for, vmm);
+  KINDS(impossible_sizes_are_refused, vmm);
   return finish_clean();
 }

@@ -90,7 +90,7 @@ static void an_allocation_meanwhile_is_active(void) {
   }
 }
 
-// What a pause began with holds to its end, and what is paused stays kept as it was.
+// The settings at the begin of a pause hold to its end, and paused contents stay kept as they were.
 static void a_tag_changes_meanwhile(void) {
   gmm_tag tag = make_tag("retagged", GMM_CONTENTS_HOST);
   allocate_blocks(tag, 300);

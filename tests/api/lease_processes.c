@@ -224,7 +224,7 @@ static void hand_over(uint32_t asker, uint32_t holder, bool in_use, uint32_t str
   const uint64_t timeout_ms = number == SIGSTOP ? 2 * SHORT_MS : LONG_MS;
   tell(asker, "ask", 0, timeout_ms);
   if (struck != asker) {
-    // Who lives gets an answer in its time.
+    // The others get an answer in time.
     const answer reply = hear_from(asker);
     CHECK_MESSAGE(reply.result == GMM_OK || (number == SIGSTOP && reply.result == GMM_ERROR_NOT_READY), "%s: %s",
                   gmm_result_name(reply.result), reply.message);
@@ -253,7 +253,7 @@ static void hand_over(uint32_t asker, uint32_t holder, bool in_use, uint32_t str
                     gmm_result_name(reply.result), reply.message);
       if (reply.result == GMM_OK) GIVES(asker, GMM_OK, "return", 0, 0);
     }
-    // What was asked of it may come only now.
+    // It may get the call of `asked` only now.
     if (in_use && ask(holder, "query", 0, 0).state == GMM_LEASE_IN_USE) ask(holder, "return", 0, 0);
   }
   all_go_on();
@@ -299,7 +299,7 @@ static void the_server_dies_or_stops_while_another_one_gives(void) {
   }
 }
 
-// Everybody keeps what it has, and a new server learns who has it.
+// The members keep their memory, and a new server learns of it from their reports.
 static void the_server_dies_while_one_uses(void) {
   start_all();
   GIVES(2, GMM_OK, "ask", 0, LONG_MS);

@@ -9,6 +9,15 @@ static gmm_pause_desc one_tag(const gmm_tag *tag) {
   return (gmm_pause_desc){.struct_size = sizeof(gmm_pause_desc), .tags = tag, .tag_count = 1};
 }
 
+__attribute__((unused)) static gmm_result pause_of(gmm_tag tag) {
+  const gmm_pause_desc desc = one_tag(&tag);
+  return gmm_pause(context, &desc, NULL);
+}
+__attribute__((unused)) static gmm_result resume_of(gmm_tag tag) {
+  const gmm_pause_desc desc = one_tag(&tag);
+  return gmm_resume(context, &desc, NULL);
+}
+
 __attribute__((unused)) static gmm_tag_info pause_info(gmm_tag tag) {
   gmm_tag_info info = {.struct_size = sizeof info};
   OK(gmm_tag_query(context, tag, &info));

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is added to a header is in every language, with its documentation: generate_test.py SWIG.
+"""An addition to a header is in every language, with its documentation: generate_test.py SWIG.
 
-The test copies the headers, appends a field to each kind of struct, a flag and an enumerator, and runs the generator.
+The test copies the headers, appends a field to each kind of struct, a flag, an enumerator and a function, and runs the
+generator.
 """
 import pathlib
 import shutil
@@ -19,12 +20,16 @@ ADDED = [
     ('memory.h', '  GMM_STATE_REVOKED =', '  GMM_STATE_ADDED = 77, /**< added to an enum */\n  GMM_STATE_REVOKED ='),
     ('memory.h', '  GMM_POINTER_COMM =',
      '  GMM_POINTER_ADDED = 1u << 30, /**< added to flags */\n  GMM_POINTER_COMM ='),
+    ('stats.h', '/**\n * Returns free memory to the driver.',
+     '/** added to functions */\nGMM_API gmm_result gmm_added(gmm_context *context, const gmm_scope_desc *scope, '
+     'uint64_t *bytes) GMM_NOEXCEPT;\n\n/**\n * Returns free memory to the driver.'),
 ]
-# By language: the names that the field of the answer, that of the options, the enumerator and the flag must have.
+# By language: the names of the field of the answer, that of the options, the enumerator, the flag and the method.
 NAMES = {'java': ['public long addedBytes()', 'public AllocOptions addedText(String value)', 'ADDED(77)',
-                  'public boolean added()'],
-         'csharp': ['public long AddedBytes', 'public string AddedText', 'Added = 77', 'public bool Added'],
-         'python': ['added_bytes: int', None, 'ADDED = 77', 'ADDED = 1073741824']}
+                  'public boolean added()', 'public long added(Scope scope)'],
+         'csharp': ['public long AddedBytes', 'public string AddedText', 'Added = 77', 'public bool Added',
+                    'public long Added(GmmScope scope)'],
+         'python': ['added_bytes: int', None, 'ADDED = 77', 'ADDED = 1073741824', None]}
 
 with tempfile.TemporaryDirectory() as scratch:
     include = pathlib.Path(scratch) / 'include'
@@ -40,11 +45,11 @@ with tempfile.TemporaryDirectory() as scratch:
                               capture_output=True, text=True)
         tap.check(done.returncode == 0, f'{language} is generated', done.stderr)
         text = '\n'.join(file.read_text() for file in out.glob('values/*' if language != 'python' else '*'))
-        for name, what in zip(names, ['an answer', 'options', 'an enum', 'flags']):
+        for name, what in zip(names, ['an answer', 'options', 'an enum', 'flags', 'functions']):
             if name:
                 tap.check(name in text, f'{language}: what was added to {what}', text[-2000:])
                 tap.check(f'Added to {what}.' in text, f'{language}: the documentation of it')
-    # Each field has the place that the C compiler gives it: rule 4 of the interface leaves no room for another.
+    # Each field has the place that the C compiler gives it: rule 4 of the interface allows no other.
     sys.path.insert(0, str(ROOT / 'bindings' / 'swig'))
     import generate
     model = generate.Model(sys.argv[1], ROOT / 'include')

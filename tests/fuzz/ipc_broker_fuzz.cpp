@@ -5,7 +5,7 @@
 // An input is a list of steps. The first byte of a step says what it does:
 //   bits 0-1  0: sends the step's data; 1: sends a correct request in which the data changes one byte; 2: opens a new
 //             connection; 3: shuts down the writing side
-//   bit 2     first receives what the broker has sent
+//   bit 2     first receives the broker's answer
 //   bits 3-4  the request's IpcWant
 // The second byte is the length of the step's data, which follows.
 #include <poll.h>

@@ -57,8 +57,8 @@ struct Process {
   }
   void run(uint64_t now, LeaseReport *report, bool *has_report) {
     using Act = LeaseMember::Next::Act;
-    for (int turns = 0;; ++turns) {
-      require(turns < 16);  // it comes to rest
+    for (int rounds = 0;; ++rounds) {
+      require(rounds < 16);  // it comes to rest
       const LeaseMember::Next next = member.next(now);
       if (next.act == Act::kWait) return;
       if (next.act == Act::kReport) {

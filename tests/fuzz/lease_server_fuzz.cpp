@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sends any bytes, in any pieces, to a live server. It must go on serving.
+// Sends any bytes, in any parts, to a live server. It must go on serving.
 //
 // An input is a list of steps. The first byte of a step says what it does:
 //   bits 0-1  0: sends the step's data; 1: sends a correct message in which the data changes bytes; 2: opens a new
 //             connection, and keeps the old one; 3: shuts down the writing side
-//   bit 2     first receives what the server has sent
+//   bit 2     first receives the server's messages
 //   bit 3     the message is a question, and not a report
 // The second byte is the length of the step's data, which follows.
 #include <poll.h>

@@ -19,44 +19,8 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 . tests/gpu/machine.sh
 . tests/support/tap.sh
-open_output
-trap 'rm -rf "$work"' EXIT
-build=${BUILD:-$work/build}
-deadline=$((SECONDS + ${GPU_SECONDS:-240} * ${patience:-1}))
-
-finish() {
-  write_summary engines.sh "$(c++ --version 2>/dev/null | head -n 1)" "${GPU_ONLY:+GPU_ONLY='$GPU_ONLY' }" \
-    "$((${#rows[@]} - failed)) of ${#rows[@]} rows did not fail"
-  [ $failed = 0 ]
-  exit
-}
-
-# step NAME SECONDS COMMAND...: one row; succeeds when the command does within its time.
-step() {
-  local name=$1 limit=$(($2 * ${patience:-1})) begin=$SECONDS left=$((deadline - SECONDS)) status words
-  shift 2
-  [ "$left" -lt "$limit" ] && limit=$left
-  if [ "$limit" -le 0 ]; then
-    row FAIL "$name" 0 "not run: no time was left"
-    return 1
-  fi
-  timeout -k 5 "$limit" "$@" </dev/null >"$work/step.log" 2>&1
-  status=$?
-  { printf '\n===== %s: %s\n' "$name" "$*" && cat "$work/step.log"; } >>"$log"
-  words=$(counts "$work/step.log")
-  if [ $status != 0 ]; then
-    row FAIL "$name" $((SECONDS - begin)) "exit $status${words:+; $words}"
-    grep -aE '^not ok|^# |[Ee]rror:' "$work/step.log" | head -n 12 | cut -c 1-220
-    return 1
-  fi
-  if grep -q '^1\.\.0 # SKIP' "$work/step.log"; then
-    row SKIP "$name" $((SECONDS - begin)) "$(sed -n 's/^1\.\.0 # SKIP //p' "$work/step.log")"
-    return 0
-  fi
-  row PASS "$name" $((SECONDS - begin)) "$words"
-  grep -aE '^ok .*# SKIP|^# ' "$work/step.log" | head -n 6 | cut -c 1-150
-  return 0
-}
+open_output 240
+finish() { finish_with engines.sh "$(c++ --version | head -n 1)"; }
 
 # --- the machine --------------------------------------------------------------------------------------------------
 ask_machine 2048 || finish
@@ -131,7 +95,7 @@ find_egl() {
 without_opengl=
 find_egl
 
-# What examples/engine needs beside: the loader to link, as pkg-config tells, and the compiler of shaders.
+# examples/engine needs the loader to link, by pkg-config, and the compiler of shaders.
 if ! pkg-config --exists vulkan 2>/dev/null && [ -d .gpu/vulkan ]; then
   printf 'Name: vulkan\nDescription: Vulkan\nVersion: 1.3.239\nLibs: -L%s -lvulkan\nCflags: -isystem%s\n' \
     "$work/vulkan" "$root/.gpu/vulkan/include" >"$work/vulkan.pc"
@@ -148,35 +112,28 @@ take_headers
 take_zlib
 options=(-Ddebug=true -Dpython=disabled -Djava=disabled -Dcsharp=disabled -Dbench=false -Dgtest=disabled)
 [ -z "$fake" ] || options+=(-Doptimization=0)
-[ -f "$build/build.ninja" ] || step 'configure' 60 meson setup "$build" "${options[@]}" || finish
+[ -f "$build/build.ninja" ] || build_step 'configure' 60 meson setup "$build" "${options[@]}" || finish
 targets=(tests/vulkan/vulkan_test)
 [ -n "$without_opengl" ] || targets+=(tests/opengl/opengl_test)
 ninja -C "$build" -t targets all | grep -q '^examples/engine/engine:' && targets+=(examples/engine/engine)
 [ -z "$fake" ] || targets+=(tests/support/fake_cuda/libcuda.so.1)
-step 'build' 150 ninja -C "$build" -j "$(nproc)" "${targets[@]}" || finish
+build_step 'build' 150 ninja -C "$build" -j "$(nproc)" "${targets[@]}" || finish
 [ -z "$fake" ] || export LD_LIBRARY_PATH=$build/tests/support/fake_cuda${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 
 # --- the tests ----------------------------------------------------------------------------------------------------
 export GMM_BACKEND=cuda
-if wanted 'Vulkan'; then step 'Vulkan' 60 "$build/tests/vulkan/vulkan_test"; fi
-if ! wanted 'OpenGL'; then
-  :
-elif [ -n "$without_opengl" ]; then
+alone 'Vulkan' 60 "$build/tests/vulkan/vulkan_test"
+if [ -n "$without_opengl" ]; then
   row SKIP 'OpenGL' 0 "$without_opengl"
 else
-  step 'OpenGL' 60 "$build/tests/opengl/opengl_test"
+  alone 'OpenGL' 60 "$build/tests/opengl/opengl_test"
 fi
-if ! wanted 'engine'; then
-  :
-elif [ ! -x "$build/examples/engine/engine" ]; then
+if [ ! -x "$build/examples/engine/engine" ]; then
   row SKIP 'engine' 0 'not built: pkg-config finds no vulkan, or there is no glslangValidator'
-elif step 'engine' 60 "$build/examples/engine/engine" "$out"; then
-  if grep -q '^skipped:' "$work/step.log"; then
-    rows+=("        $(grep '^skipped:' "$work/step.log")")
-  else
-    rows+=("        $(grep -m 1 ' computed ' "$work/step.log")")
-    step "engine's pictures" 30 python3 tests/vulkan/pictures_test.py "$out"
-  fi
+elif wanted engine && alone 'engine' 60 "$build/examples/engine/engine" "$out" &&
+  ! grep -q '^skipped:' "$work/step.log"; then
+  rows+=("        $(grep -m 1 ' computed ' "$work/step.log")")
+  alone "engine's pictures" 30 python3 tests/vulkan/pictures_test.py "$out"
 fi
 memory_came_back
 finish

@@ -27,7 +27,7 @@ def available():
 
 def main():
     target, seconds = int(sys.argv[1]) << 30, float(sys.argv[2]) if len(sys.argv) > 2 else 30
-    libc = ctypes.CDLL(None, use_errno=True)  # unlike the module mmap it lets other threads run meanwhile
+    libc = ctypes.CDLL(None, use_errno=True)  # unlike the module mmap it lets other threads run
     libc.mmap.restype = ctypes.c_void_p
     libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
     begin = time.monotonic()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# What the scripts of this folder ask of the machine, and what they take along: read by them, in the root of the
-# project. shellcheck shell=bash shellcheck disable=SC2034,SC2154 # the variables are the scripts': out, log, work,
-# fake, python
+# The machine, rows with their time, and what travels along. The scripts of this folder source it, in the root of the
+# project.
+# shellcheck shell=bash disable=SC2034,SC2154,SC2016 # the variables are the scripts'
 
-# open_output: $out, $log, $summary and $work, which goes at the end.
+# open_output SECONDS: $out, $log, $summary, $build, $python, $deadline, and $work, which goes at the end.
 open_output() {
   root=$PWD
   out=${OUT:-$root/tests/gpu/out}
@@ -11,10 +11,15 @@ open_output() {
   log=$out/log.txt
   summary=$out/summary.txt
   work=$(mktemp -d) || exit 1
+  trap 'rm -rf "$work"' EXIT
+  build=${BUILD:-$work/build}
+  python=${PYTHON:-python3}
   fake=${GPU_RUN_FAKE:-}
   patience=${fake:+8} # a rehearsal may run on a small machine
+  deadline=$((SECONDS + ${GPU_SECONDS:-$1} * ${patience:-1}))
   rows=()
   failed=0
+  most=2
   : >"$log"
 }
 
@@ -63,6 +68,89 @@ ask_machine() {
   return 0
 }
 
+# within SECONDS LOG COMMAND...: runs it in a session of its own, so that no process of it lives longer than its time
+# and holds memory of the device that the next rows measure.
+within() {
+  local limit=$(($1 * ${patience:-1})) log_of=$2 left=$((deadline - SECONDS)) session status
+  shift 2
+  [ "$left" -lt "$limit" ] && limit=$left
+  [ "$limit" -gt 0 ] || return 75
+  setsid timeout -k 5 "$limit" "$@" </dev/null >"$log_of" 2>&1 &
+  session=$!
+  wait "$session"
+  status=$?
+  if [ $status = 124 ] || [ $status = 137 ]; then echo "stopped after $limit s" >>"$log_of"; fi
+  pkill -KILL -s "$session"
+  return $status
+}
+
+# report NAME STATUS SECONDS LOG: the row of what within() ran; succeeds when the command did.
+report() {
+  local name=$1 status=$2 words stopped skipped result=PASS
+  if [ "$status" = 75 ]; then
+    row FAIL "$name" 0 'not run: no time was left'
+    return 1
+  fi
+  { printf '\n===== %s\n' "$name" && cat "$4"; } >>"$log"
+  words=$(counts "$4")
+  skipped=$(tail -n 3 "$4" | grep -aE '^(skipped:|1\.\.0 # SKIP)' | cut -c 1-100) # the examples; TAP
+  if [ "$status" = 77 ] || [ -n "$skipped" ]; then
+    result=SKIP words=${skipped:-$(tail -n 1 "$4" | cut -c 1-100)}
+  elif [ "$status" != 0 ]; then
+    stopped=$(grep -a '^stopped after' "$4")
+    result=FAIL words="exit $status${stopped:+; $stopped}${words:+; $words}"
+  fi
+  row $result "$name" "$3" "$words"
+  while read -r line; do
+    rows+=("        $line")
+    echo "${rows[-1]}"
+  done < <(
+    [ $result != FAIL ] || grep -aE '^not ok|FAILED|[Ee]rror:|Failure' "$4" | head -n 6
+    [ $result != PASS ] ||
+      grep -aE '^ok .*[0-9] (GB/s|MiB|ms)|^# (step|gmm|torch|hand-over|pause|resume)[: ]' "$4" |
+      cut -c 1-160 | head -n 8
+  )
+  [ $result != FAIL ]
+}
+
+# alone NAME SECONDS COMMAND...: one row; succeeds when the command does within its time.
+alone() {
+  local name=$1 limit=$2 begin=$SECONDS
+  shift 2
+  wanted "$name" || return 0
+  within "$limit" "$work/step.log" "$@"
+  report "$name" $? $((SECONDS - begin)) "$work/step.log"
+}
+
+# build_step NAME SECONDS COMMAND...: a row in any case.
+build_step() { GPU_ONLY='' alone "$@"; }
+
+# beside NAME SECONDS COMMAND...: one row, of a command that runs beside others, at most $most. together() waits for all
+# of them and writes their rows.
+names=()
+beside() {
+  local name=$1 limit=$2 number=${#names[@]}
+  shift 2
+  wanted "$name" || return 0
+  names+=("$name")
+  while [ "$(jobs -rp | wc -l)" -ge "$most" ]; do wait -n; done
+  (
+    begin=$SECONDS
+    within "$limit" "$work/$number.log" "$@"
+    echo "$? $((SECONDS - begin))" >"$work/$number.end"
+  ) &
+}
+
+together() {
+  local number status seconds
+  wait
+  for number in "${!names[@]}"; do
+    read -r status seconds <"$work/$number.end"
+    report "${names[number]}" "$status" "$seconds" "$work/$number.log"
+  done
+  names=()
+}
+
 # memory_came_back: the row of what is left behind.
 memory_came_back() {
   local used_after
@@ -102,8 +190,8 @@ take_zlib() {
 # take_headers: what the machine's Python and drivers lack for the build.
 take_headers() { [ ! -d .gpu/include ] || export CPATH=$root/.gpu/include${CPATH:+:$CPATH}; }
 
-# write_summary NAME SYSTEM COMMAND LAST: the table, on stdout and in $summary. SYSTEM: lines about the machine's tools.
-write_summary() {
+# finish_with NAME SYSTEM: the table, on stdout and in $summary, and the end. SYSTEM: a line about the machine's tools.
+finish_with() {
   {
     if [ -n "$fake" ]; then
       echo '*** REHEARSAL ON THE FAKE DRIVER: NO GPU WAS USED. THIS SAYS NOTHING ABOUT A GPU. ***'
@@ -114,11 +202,14 @@ write_summary() {
     echo "date:     $(date -u '+%Y-%m-%d %H:%M UTC')"
     echo "system:   $(uname -sr); $2"
     echo "revision: $(git rev-parse --short HEAD 2>/dev/null || echo 'not a checkout')"
-    echo "command:  ${fake:+GPU_RUN_FAKE=1 }$3tests/gpu/$1"
+    echo "command:  ${fake:+GPU_RUN_FAKE=1 }${GPU_ONLY:+GPU_ONLY='$GPU_ONLY' }tests/gpu/$1"
     echo
     printf '%s\n' "${rows[@]}"
     echo
-    echo "$4, $SECONDS s in all"
+    echo "$(grep -c '^PASS' < <(printf '%s\n' "${rows[@]}")) passed, $failed failed," \
+      "$(grep -c '^SKIP' < <(printf '%s\n' "${rows[@]}")) skipped, $SECONDS s in all"
     if [ -n "$fake" ]; then echo '*** REHEARSAL ON THE FAKE DRIVER: NO GPU WAS USED. ***'; fi
   } | tee "$summary"
+  [ "$failed" = 0 ]
+  exit
 }

@@ -20,101 +20,12 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 . tests/gpu/machine.sh
 . tests/support/tap.sh
-open_output
-trap 'rm -rf "$work"' EXIT
-build=${BUILD:-$work/build}
-python=${PYTHON:-python3}
 gpus=$(smi --query-gpu=name --format=csv,noheader 2>/dev/null | wc -l) # the interface's tests go over every device
 [ "$gpus" -gt 0 ] || gpus=1
-deadline=$((SECONDS + ${GPU_SECONDS:-$((540 * gpus))} * ${patience:-1}))
+open_output $((540 * gpus))
 most=${AT_ONCE:-$(($(nproc) < 16 ? ($(nproc) + 1) / 2 : 8))}
 
-# within SECONDS LOG COMMAND...: runs it in a session of its own, so that no process of it lives longer than its time
-# and holds memory of the device that the next rows measure.
-within() {
-  local limit=$(($1 * ${patience:-1})) log_of=$2 left=$((deadline - SECONDS)) session status
-  shift 2
-  [ "$left" -lt "$limit" ] && limit=$left
-  [ "$limit" -gt 0 ] || return 75
-  setsid timeout -k 5 "$limit" "$@" </dev/null >"$log_of" 2>&1 &
-  session=$!
-  wait "$session"
-  status=$?
-  if [ $status = 124 ] || [ $status = 137 ]; then echo "stopped after $limit s" >>"$log_of"; fi
-  pkill -KILL -s "$session"
-  return $status
-}
-
-# report NAME STATUS SECONDS LOG: the row of what within() ran; succeeds when the command did.
-report() {
-  local name=$1 status=$2 words stopped result=PASS
-  if [ "$status" = 75 ]; then
-    row FAIL "$name" 0 'not run: no time was left'
-    return 1
-  fi
-  { printf '\n===== %s\n' "$name" && cat "$4"; } >>"$log"
-  words=$(counts "$4")
-  if [ "$status" = 77 ] || [[ $(tail -n 1 "$4") == skipped:* ]]; then # as Meson and the examples have it
-    result=SKIP words=$(tail -n 1 "$4" | cut -c 1-100)
-  elif [ "$status" != 0 ]; then
-    stopped=$(grep -a '^stopped after' "$4")
-    result=FAIL words="exit $status${stopped:+; $stopped}${words:+; $words}"
-  fi
-  row $result "$name" "$3" "$words"
-  while read -r line; do
-    rows+=("        $line")
-    echo "${rows[-1]}"
-  done < <(
-    [ $result != FAIL ] || grep -aE '^not ok|FAILED|[Ee]rror:|Failure' "$4" | head -n 6
-    [ $result != PASS ] ||
-      grep -aE '^ok .*[0-9] (GB/s|MiB|ms)|^# (step|gmm|torch|hand-over|pause|resume)[: ]' "$4" | cut -c 1-160 | head -n 8
-  )
-  [ $result != FAIL ]
-}
-
-# alone NAME SECONDS COMMAND...: one row; succeeds when the command does within its time.
-alone() {
-  local name=$1 limit=$2 begin=$SECONDS
-  shift 2
-  wanted "$name" || return 0
-  within "$limit" "$work/step.log" "$@"
-  report "$name" $? $((SECONDS - begin)) "$work/step.log"
-}
-
-# build_step NAME SECONDS COMMAND...: a row in any case.
-build_step() { GPU_ONLY='' alone "$@"; }
-
-# beside NAME SECONDS COMMAND...: the same beside others. together() waits for all of them and writes their rows.
-names=()
-beside() {
-  local name=$1 limit=$2 number=${#names[@]}
-  shift 2
-  wanted "$name" || return 0
-  names+=("$name")
-  while [ "$(jobs -rp | wc -l)" -ge "$most" ]; do wait -n; done
-  (
-    begin=$SECONDS
-    within "$limit" "$work/$number.log" "$@"
-    echo "$? $((SECONDS - begin))" >"$work/$number.end"
-  ) &
-}
-
-together() {
-  local number status seconds
-  wait
-  for number in "${!names[@]}"; do
-    read -r status seconds <"$work/$number.end"
-    report "${names[number]}" "$status" "$seconds" "$work/$number.log"
-  done
-  names=()
-}
-
-finish() {
-  write_summary run.sh "$(nproc) cores; $(c++ --version 2>/dev/null | head -n 1); $("$python" --version 2>&1)" \
-    "${GPU_ONLY:+GPU_ONLY='$GPU_ONLY' }" "$failed rows failed"
-  [ $failed = 0 ]
-  exit
-}
+finish() { finish_with run.sh "$(nproc) cores; $(c++ --version | head -n 1); $("$python" --version 2>&1)"; }
 
 # --- the machine and the tools that came along ------------------------------------------------------------------
 # Managed memory beyond what is free can hang a GPU; Numba's own tests take a tenth of the card.
@@ -167,7 +78,9 @@ if "$python" -c 'import numpy, sys; sys.exit(hasattr(numpy, "row_stack"))' 2>/de
 fi
 
 # with_library NAME: whether Python has it.
-with_library() { "$python" -c "import importlib.util, sys; sys.exit(importlib.util.find_spec('$1') is None)"; }
+with_library() {
+  "$python" -c "import importlib.util, sys; sys.exit(importlib.util.find_spec('$1') is None)" 2>/dev/null
+}
 
 # interop alone|beside LIBRARY MODULE SECONDS [NAME=VALUE...]: tests/bindings/interop/test_LIBRARY.py.
 interop() {
@@ -179,6 +92,30 @@ interop() {
   elif wanted "with $library"; then
     row SKIP "with $library" 0 "no module $module"
   fi
+}
+
+# preload_library shared|static: unchanged programs under `gmm run`, with the CUDA runtime beside them or linked in.
+# tests/bindings/interop/test_preload.py has PyTorch.
+preload_library() {
+  local name="preload library, $1 runtime" file user home options=(${fake:+FAKE_CUDA_MEMORY=$((8 << 30))})
+  wanted "$name" || return 0
+  home=$(command -v nvcc) && home=$(dirname "$(dirname "$(readlink -f "$home")")")
+  home=${CUDA_HOME:-${home:-/usr/local/cuda}}
+  [ -z "$fake" ] || home=$build/tests/support/fake_cudart
+  case $1 in shared) file='libcudart.so.1[0-9]' ;; static) file=libcudart_static.a ;; esac
+  file=$(find -L "$home" -name "$file" 2>/dev/null | head -n 1)
+  if [ -z "$file" ]; then
+    row SKIP "$name" 0 'no libcudart was found; set CUDA_HOME'
+    return
+  fi
+  for user in runtime regions; do
+    build_step "$name, a program" 60 cc -std=gnu11 -O1 tests/preload/${user}_user.c tests/support/check.c "$file" \
+      -Wl,-rpath,"$(dirname "$file")" -lrt -lm -lpthread -ldl -o "$work/${user}_$1" || return
+  done
+  alone "$name, without gmm" 90 env "${options[@]}" "$work/runtime_$1" forwarded
+  alone "$name, gmm off" 90 env "${options[@]}" "$build/lib/cli/gmm" run --off -- "$work/runtime_$1" forwarded
+  alone "$name, gmm on" 90 env "${options[@]}" "$build/lib/cli/gmm" run -- "$work/runtime_$1" taken
+  alone "$name, regions" 90 env "${options[@]}" "$build/lib/cli/gmm" run --regions -- "$work/regions_$1"
 }
 
 # --- right or wrong: side by side -------------------------------------------------------------------------------
@@ -224,7 +161,7 @@ interop alone memory_saver torch 90 "LD_PRELOAD=$build/lib/preload/libgmm_preloa
 interop alone memory_saver torch 60 "LD_PRELOAD=$build/lib/preload/libgmm_preload.so" GMM_PRELOAD=regions \
   TMS_INIT_ENABLE=1 TMS_INIT_ENABLE_CPU_BACKUP=1
 interop alone vllm torch 90
-alone 'preload library' 90 tests/gpu/preload_check.sh "$build"
+for kind in shared static; do preload_library $kind; done
 if with_library torch; then
   alone 'training GPT-2 small' 60 "$python" tests/gpu/train_gpt2.py ${fake:+--rehearse}
 fi

@@ -56,7 +56,7 @@ void end_view(view *of);
 // A buffer of OpenGL's own memory.
 GLuint own_buffer(uint64_t size, const void *contents);
 
-// A pattern through OpenGL: written to a buffer, and compared with what is there.
+// A pattern through OpenGL: written to a buffer, and compared with its contents.
 void opengl_write(GLuint to, uint64_t size, uint32_t seed);
 void opengl_check(int line, GLuint from, uint64_t size, uint32_t seed);
 

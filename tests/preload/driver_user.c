@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program that uses the driver as programs do, and knows nothing of gmm, but for the end of each case, which looks at
-// what the driver was asked.
+// A program that uses the driver as programs do, and knows nothing of gmm, but for the end of each case, which counts
+// the driver's calls.
 //
 // Usage: [gmm run ...] driver_user linked|dlsym|dlvsym|entry taken|forwarded
 #define _GNU_SOURCE  // dlvsym

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What dlsym and dlvsym mean does not change by gmm run: RTLD_NEXT and RTLD_DEFAULT as seen from the caller, errors,
-// versions.
+// `gmm run` does not change the meaning of dlsym and dlvsym: RTLD_NEXT and RTLD_DEFAULT as seen from the caller,
+// errors, versions.
 //
 // Usage: [gmm run] look_up_user [taken]     needs no driver
 #define _GNU_SOURCE  // RTLD_DEFAULT
@@ -52,7 +52,7 @@ static bool says(const char *name) {
   return error != NULL && strstr(error, name) != NULL && dlerror() == NULL;
 }
 
-// A program asks whether CUDA is there: the library in front of it is not CUDA.
+// A program that looks for CUDA does not take the library in front of it for CUDA.
 static void no_cuda_where_there_is_none(void) {
   void *program = dlopen(NULL, RTLD_NOW);
   static const char *const names[] = {"cuMemAlloc_v2", "cuGetProcAddress_v2", "cudaMalloc", "cudaFree",

@@ -21,7 +21,7 @@ PLAIN = {name: value for name,
          value in os.environ.items() if not re.match(r"GMM_|TMS_|LD_PRELOAD|LD_LIBRARY_PATH|FAKE_CUDA", name)}
 WITH_CUDA = dict(PLAIN, LD_LIBRARY_PATH=f"{FAKE_CUDA}:{FAKE_CUDART}")
 
-# What the Python side of torch_memory_saver 0.0.10 looks up, and the allocator's functions.
+# The functions that the Python side of torch_memory_saver 0.0.10 looks up, and the allocator's.
 TMS = """tms_set_current_tag tms_get_current_tag tms_set_interesting_region tms_get_interesting_region
 tms_set_enable_cpu_backup tms_get_enable_cpu_backup tms_set_cpu_backup_backend tms_get_cpu_backup_backend
 tms_set_enable_disk_backup tms_get_enable_disk_backup
@@ -167,7 +167,7 @@ def test_choices():
     expect("a region in the whole program",
            run(program("runtime_user_shared"), "taken", LD_PRELOAD=LIBRARY, TMS_INIT_ENABLE="1",
                TMS_INIT_ENABLE_CPU_BACKUP="1"), 0)
-    expect("the same of a static runtime",
+    expect("a region in the whole program, of a static runtime",
            run(GMM, "run", "--regions", runtime, "taken", TMS_INIT_ENABLE="true", TMS_INIT_ENABLE_CPU_BACKUP="yes"), 0)
     expect("regions by LD_PRELOAD alone", run(program("regions_user_shared"), LD_PRELOAD=LIBRARY), 0)
     expect("regions by gmm run", run(GMM, "run", "--regions", program("regions_user_static")), 0)

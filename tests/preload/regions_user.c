@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Regions as torch_memory_saver has them: only what is allocated in one is gmm's, and is paused by its tag.
+// Regions as torch_memory_saver has them: only memory that is allocated in one is gmm's, and is paused by its tag.
 //
 // Usage: gmm run --regions -- regions_user, or with LD_PRELOAD alone
 #include "user.h"
 
-// What the Python side of torch_memory_saver does at the entry and at the end of a region.
+// The calls of torch_memory_saver's Python side at the entry and at the end of a region.
 typedef struct region {
   char tag[64];
   bool interesting, backup;
@@ -188,7 +188,7 @@ static void leave_for_a_while(void) {
   IS(cudaFree(inside), 0);
 }
 
-// What is kept of paused memory can be read while it is paused.
+// The kept contents of paused memory can be read.
 static void kept_contents(void) {
   uint8_t *(*kept)(const uint8_t *, uint64_t) = NULL;
   *(void **)&kept = dlsym(RTLD_DEFAULT, "tms_get_cpu_backup_pointer");
@@ -249,7 +249,7 @@ static void contents_in_files(void) {
   set_directory("/tmp");
 }
 
-static void no_room_at_resume(void) {
+static void no_space_at_resume(void) {
   region outer = enter("weights", true);
   void *memory = allocate(128 * MIB, 3);
   leave(&outer);
@@ -258,7 +258,7 @@ static void no_room_at_resume(void) {
   IS(cudaMemGetInfo(&left, &total), 0);
   void *others[1024];
   size_t count = 0;
-  // Somebody else takes the room.
+  // Other memory takes the space.
   while (count < 1024 && left > 100 * MIB) {
     if (cudaMalloc(&others[count], left > 256 * MIB ? left - 175 * MIB : 64 * MIB) != 0) break;
     ++count;
@@ -336,7 +336,7 @@ int main(void) {
   RUN(leave_for_a_while);
   RUN(kept_contents);
   RUN(contents_in_files);
-  RUN(no_room_at_resume);
+  RUN(no_space_at_resume);
   RUN(torch_allocator);
   RUN(margin);
   return check_finish();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program that uses the runtime as programs do. What is not CUDA's own looks from outside, or pauses its memory.
+// A program that uses the runtime as programs do. Calls that are not CUDA's only inspect or pause its memory.
 //
 // Usage: [gmm run ...] runtime_user taken|forwarded
 #include "user.h"
@@ -149,7 +149,7 @@ static void pause_of_everything(void) {
   IS(library.pause(NULL), 0);
   const size_t paused = used();
   CHECK_MESSAGE(paused + 70 * MIB <= before, "%zu MiB in use before, %zu while paused", before / MIB, paused / MIB);
-  // What is allocated meanwhile is usable, and paused memory can be freed.
+  // Memory that is allocated during the pause is usable, and paused memory can be freed.
   IS(cudaMalloc(&fresh, 5 * MIB), 0);
   write_to(fresh, 5 * MIB, 77);
   for (int i = 0; i < 4; ++i) IS(cudaFree(memory[i]), 0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the programs that use the runtime share. They link with the real runtime as well as with the tests' own, and run
+// Helpers of the programs that use the runtime. They link with the real runtime as well as with the tests' own, and run
 // on a GPU or on the fake driver.
 #ifndef GMM_TESTS_PRELOAD_USER_H
 #define GMM_TESTS_PRELOAD_USER_H

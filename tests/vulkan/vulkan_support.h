@@ -73,7 +73,7 @@ gmm_event *import_semaphore(VkSemaphore semaphore, bool is_timeline);
 int32_t wait_in_vulkan(void *user, uint64_t value);
 int32_t signal_in_vulkan(void *user, uint64_t value);
 
-// A pattern through Vulkan: written to a buffer, and compared with what is there.
+// A pattern through Vulkan: written to a buffer, and compared with its contents.
 void vulkan_write(VkBuffer to, VkDeviceSize size, uint32_t seed);
 void vulkan_check(int line, VkBuffer from, VkDeviceSize size, uint32_t seed);
 #define VULKAN_CHECK(from, size, seed) vulkan_check(__LINE__, from, size, seed)

@@ -3,7 +3,7 @@
 
 Mono has no reference assembly of netstandard, so mcs compiles against Mono's mscorlib, System and System.Core. Then the
 assembly's references to these become references to netstandard 2.0.0.0, which has all of the types that gmm uses. The
-script fails where an assembly has another reference. What must be in the file already is in Standard.cs.
+script fails where an assembly has another reference. Standard.cs has the name that must be in the file already.
 """
 import pathlib
 import struct
@@ -35,7 +35,7 @@ def streams_of(data):
 
 
 def retarget(data):
-    """The same assembly with references to netstandard instead of Mono's assemblies."""
+    """The assembly with references to netstandard instead of Mono's assemblies."""
     streams = streams_of(data)
     tables, size = streams["#~"]
     wide_strings, _, wide_blobs = (data[tables + 6] >> bit & 1 for bit in range(3))

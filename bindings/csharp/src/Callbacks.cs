@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 using System;
 using System.Runtime.InteropServices;
-using System.Text;
 using System.Threading;
 
 namespace Gmm
@@ -49,24 +48,16 @@ namespace Gmm
         private static Exception pending;
 
         private readonly GmmLogger logger;
-        private volatile GmmOomHandler oomHandler;
+        internal volatile GmmOomHandler OomHandler;
 
-        internal Callbacks(GmmLogger logger)
-        {
-            this.logger = logger;
-        }
-
-        internal GmmOomHandler OomHandler
-        {
-            set { oomHandler = value; }
-        }
+        internal Callbacks(GmmLogger logger) => this.logger = logger;
 
         internal static void Fail(int code, int nativeCode, IntPtr name, IntPtr message)
         {
             Exception error = pending;
             pending = null;
-            NativePINVOKE.SWIGPendingException.Set(error ?? new GmmException(code, nativeCode, Text(name),
-                Text(message)));
+            NativePINVOKE.SWIGPendingException.Set(error ?? new GmmException(code, nativeCode, Struct.Text(name),
+                Struct.Text(message)));
         }
 
         internal static void Log(IntPtr user, uint level, IntPtr message)
@@ -77,11 +68,13 @@ namespace Gmm
             }
             try
             {
-                Of<Callbacks>(user).logger((GmmLogLevel)level, Text(message));
+                Of<Callbacks>(user).logger((GmmLogLevel)level, Struct.Text(message));
             }
             catch (Exception error)
             {
-                Orphan(error);
+                // It has no caller, so it ends the program, as that of any thread does.
+                ThreadPool.QueueUserWorkItem(
+                    state => throw new InvalidOperationException("a callback of gmm threw", error));
             }
         }
 
@@ -89,7 +82,7 @@ namespace Gmm
         {
             try
             {
-                GmmOomHandler handler = Of<Callbacks>(user).oomHandler;
+                GmmOomHandler handler = Of<Callbacks>(user).OomHandler;
                 return handler != null && pending == null && handler(new GmmOomInfo(Struct.Lent(info))) ? 1 : 0;
             }
             catch (Exception error)
@@ -114,13 +107,6 @@ namespace Gmm
             }
         }
 
-        /// <summary>Ends the program by an exception that has no caller, as that of any thread does.</summary>
-        private static void Orphan(Exception error)
-        {
-            ThreadPool.QueueUserWorkItem(
-                state => { throw new InvalidOperationException("a callback of gmm threw", (Exception)state); }, error);
-        }
-
         internal static byte[] CheckIpcHandle(byte[] handle)
         {
             if (handle == null || handle.Length != GmmContext.IpcHandleSize)
@@ -128,18 +114,6 @@ namespace Gmm
                 throw new ArgumentException("an IPC handle is exactly " + GmmContext.IpcHandleSize + " bytes");
             }
             return handle;
-        }
-
-        internal static string Text(IntPtr utf8)
-        {
-            int length = 0;
-            while (Marshal.ReadByte(utf8, length) != 0)
-            {
-                length++;
-            }
-            byte[] bytes = new byte[length];
-            Marshal.Copy(utf8, bytes, 0, length);
-            return Encoding.UTF8.GetString(bytes);
         }
     }
 }

@@ -24,13 +24,13 @@ namespace Gmm
             internal int Kind;
         }
 
-        private static readonly object gate = new object();
+        private static readonly object mutex = new object();
         private static bool started;
 
         /// <summary>Called before the library gets anything that its threads may call.</summary>
         internal static void Start()
         {
-            lock (gate)
+            lock (mutex)
             {
                 if (!started)
                 {
@@ -76,7 +76,7 @@ namespace Gmm
                 GCHandle handle = GCHandle.FromIntPtr(request.User);
                 Action task = (Action)handle.Target;
                 handle.Free();
-                task(); // what it throws ends the program: the thread of the library need not go on
+                task(); // its exception ends the program: the thread of the library need not go on
             }
             Native.gmm_csharp_finish(address, answer);
         }

@@ -7,8 +7,8 @@ using System.Threading;
 namespace Gmm
 {
     /// <summary>
-    /// Gives back what the program forgot. A free may wait for a pause, for example, and the finalizer's thread serves
-    /// the whole program, a callback of that pause included. So the finalizer leaves it to a thread of the pool.
+    /// Ends the objects that the program forgot. A free may wait for a pause, for example, and the finalizer's thread
+    /// serves the whole program, a callback of that pause included. So the finalizer leaves it to a thread of the pool.
     /// </summary>
     internal static class Forgotten
     {

@@ -64,16 +64,7 @@ namespace Gmm
         }
 
         /// <summary>The address in the C interface.</summary>
-        public IntPtr Address
-        {
-            get
-            {
-                using (Use self = Using())
-                {
-                    return self.Address;
-                }
-            }
-        }
+        public IntPtr Address => At(0, 0, (native, self) => self);
 
         /// <summary>The requested size in bytes.</summary>
         public long Size { get; }
@@ -81,37 +72,27 @@ namespace Gmm
         /// <summary>The kind of memory.</summary>
         public GmmKind Kind { get; }
 
-        /// <summary>Copies from an array into the buffer and waits for the copy. It works for every kind.</summary>
-        public void Write(long offset, byte[] source)
-        {
-            Check(offset, source.Length);
-            Copy(offset, source, true);
-        }
-
-        /// <summary>Copies from the buffer into a new array and waits for the copy. It works for every kind.</summary>
-        public byte[] Read(long offset, int length)
+        /// <summary>The answer of a call with the context and the address of a part of the buffer.</summary>
+        private T At<T>(long offset, long length, Func<IntPtr, IntPtr, T> call)
         {
             Check(offset, length);
-            byte[] result = new byte[length];
-            Copy(offset, result, false);
-            return result;
+            using (Use self = Using())
+            {
+                return call(context.DangerousGetHandle(), (IntPtr)((long)self.Address + offset));
+            }
         }
 
-        private void Copy(long offset, byte[] array, bool toBuffer)
+        /// <summary>At() with the address of an array, too, which stays in its place during the call.</summary>
+        private void AtArray(long offset, byte[] array, Action<IntPtr, IntPtr, IntPtr> call)
         {
             GCHandle pinned = GCHandle.Alloc(array, GCHandleType.Pinned);
             try
             {
-                using (Use self = Using())
+                At(offset, array.Length, (native, self) =>
                 {
-                    IntPtr native = context.DangerousGetHandle();
-                    IntPtr stream = OwnStream;
-                    IntPtr here = (IntPtr)((long)self.Address + offset);
-                    IntPtr there = pinned.AddrOfPinnedObject();
-                    Native.gmm_copy(native, toBuffer ? here : there, toBuffer ? there : here, (ulong)array.Length,
-                        stream);
-                    Native.gmm_stream_synchronize(native, stream);
-                }
+                    call(native, self, pinned.AddrOfPinnedObject());
+                    return true;
+                });
             }
             finally
             {
@@ -119,32 +100,43 @@ namespace Gmm
             }
         }
 
+        /// <summary>Copies from an array into the buffer and waits for the copy. It works for every kind.</summary>
+        public void Write(long offset, byte[] source) => AtArray(offset, source, (native, self, array) =>
+        {
+            Native.gmm_copy(native, self, array, (ulong)source.Length, OwnStream);
+            Native.gmm_stream_synchronize(native, OwnStream);
+        });
+
+        /// <summary>Copies from the buffer into a new array and waits for the copy. It works for every kind.</summary>
+        public byte[] Read(long offset, int length)
+        {
+            Check(offset, length);
+            byte[] result = new byte[length];
+            AtArray(offset, result, (native, self, array) =>
+            {
+                Native.gmm_copy(native, array, self, (ulong)length, OwnStream);
+                Native.gmm_stream_synchronize(native, OwnStream);
+            });
+            return result;
+        }
+
         /// <summary>
         /// Queues a copy from another buffer. Both must stay undisposed until the stream has done the copy.
         /// </summary>
         public void CopyFrom(long offset, GmmBuffer source, long sourceOffset, long length, GmmStream stream)
         {
-            Check(offset, length);
-            source.Check(sourceOffset, length);
-            using (Use to = Using())
-            using (Use from = source.Using())
             using (Use on = new Use(stream))
             {
-                Native.gmm_copy(context.DangerousGetHandle(), (IntPtr)((long)to.Address + offset),
-                    (IntPtr)((long)from.Address + sourceOffset), (ulong)length, on.Address);
+                At(offset, length, (native, to) => source.At(sourceOffset, length,
+                    (other, from) => Native.gmm_copy(native, to, from, (ulong)length, on.Address)));
             }
         }
 
         /// <summary>
         /// Queues a fill of the whole buffer with one byte value, in the order of the stream on which it was allocated.
         /// </summary>
-        public void Fill(int value)
-        {
-            using (Use self = Using())
-            {
-                Native.gmm_fill(context.DangerousGetHandle(), self.Address, (uint)value, (ulong)Size, OwnStream);
-            }
-        }
+        public void Fill(int value) => At(0, Size,
+            (native, self) => Native.gmm_fill(native, self, (uint)value, (ulong)Size, OwnStream));
 
         /// <summary>
         /// Waits until a resume by another caller has made the buffer usable. It starts none, and returns false on
@@ -155,16 +147,9 @@ namespace Gmm
         /// <summary>
         /// Does the same as WaitReady(), for a part of the buffer. Timeout.InfiniteTimeSpan waits for ever.
         /// </summary>
-        public bool WaitReady(long offset, long length, TimeSpan timeout)
-        {
-            Check(offset, length);
-            using (Use self = Using())
-            {
-                IntPtr start = (IntPtr)((long)self.Address + offset);
-                return GmmTicket.WaitInSlices(timeout, milliseconds => Native.gmm_resume_wait(
-                    context.DangerousGetHandle(), start, (ulong)length, milliseconds) != (int)GmmResult.NotReady);
-            }
-        }
+        public bool WaitReady(long offset, long length, TimeSpan timeout) => At(offset, length, (native, self) =>
+            GmmTicket.WaitInSlices(timeout, milliseconds => Native.gmm_resume_wait(
+                native, self, (ulong)length, milliseconds) != (int)GmmResult.NotReady));
 
         /// <summary>
         /// The kept contents of a part of the paused buffer, which stays paused. After a resume with <see
@@ -174,19 +159,8 @@ namespace Gmm
         {
             Check(offset, length);
             byte[] result = new byte[length];
-            GCHandle pinned = GCHandle.Alloc(result, GCHandleType.Pinned);
-            try
-            {
-                using (Use self = Using())
-                {
-                    Native.gmm_backup_read(context.DangerousGetHandle(), (IntPtr)((long)self.Address + offset),
-                        (ulong)length, pinned.AddrOfPinnedObject());
-                }
-            }
-            finally
-            {
-                pinned.Free();
-            }
+            AtArray(offset, result,
+                (native, self, array) => Native.gmm_backup_read(native, self, (ulong)length, array));
             return result;
         }
 
@@ -194,31 +168,23 @@ namespace Gmm
         /// The address of the kept contents of a part of the paused buffer, where they lie in one piece. It may be read
         /// until the memory is resumed, freed or discarded.
         /// </summary>
-        public IntPtr BackupAddress(long offset, long length)
+        public IntPtr BackupAddress(long offset, long length) => At(offset, length, (native, self) =>
         {
-            Check(offset, length);
-            using (Use self = Using())
-            {
-                Native.gmm_backup_map(context.DangerousGetHandle(), (IntPtr)((long)self.Address + offset),
-                    (ulong)length, out IntPtr kept);
-                return kept;
-            }
-        }
+            Native.gmm_backup_map(native, self, (ulong)length, out IntPtr kept);
+            return kept;
+        });
 
         /// <summary>
         /// Opens a file descriptor of a type that the memory has: for <see cref="GmmContext.ImportFd(int, long)"/>, for
         /// Vulkan, as a dma-buf.
         /// </summary>
-        public GmmExportedFd ExportFd(GmmFdType type = GmmFdType.Default)
+        public GmmExportedFd ExportFd(GmmFdType type = GmmFdType.Default) => At(0, 0, (native, self) =>
         {
-            using (Use self = Using())
-            {
-                byte[] bytes = GmmIpcFdInfo.BytesForC();
-                Native.gmm_ipc_export_fd(context.DangerousGetHandle(), self.Address, (uint)type, bytes);
-                GmmIpcFdInfo info = new GmmIpcFdInfo(bytes);
-                return new GmmExportedFd(info.Fd, info.Offset, info.Size);
-            }
-        }
+            byte[] bytes = GmmIpcFdInfo.BytesForC();
+            Native.gmm_ipc_export_fd(native, self, (uint)type, bytes);
+            GmmIpcFdInfo info = new GmmIpcFdInfo(bytes);
+            return new GmmExportedFd(info.Fd, info.Offset, info.Size);
+        });
 
         /// <summary>
         /// Frees the memory in the order of this stream. A second call does nothing. An imported buffer has no stream.
@@ -263,7 +229,7 @@ namespace Gmm
         private sealed class FreeOn : IDisposable
         {
             private readonly Thread thread = Thread.CurrentThread;
-            private readonly object gate = new object();
+            private readonly object mutex = new object();
             private GmmStream stream;
             private Use use;
             private bool released;
@@ -281,7 +247,7 @@ namespace Gmm
             {
                 get
                 {
-                    lock (gate)
+                    lock (mutex)
                     {
                         return stream == GmmStream.PerThread && Thread.CurrentThread != thread
                             ? GmmStream.Legacy.RawAddress : use.Address;
@@ -291,7 +257,7 @@ namespace Gmm
 
             internal void Change(GmmStream other)
             {
-                lock (gate)
+                lock (mutex)
                 {
                     if (!released)
                     {
@@ -305,7 +271,7 @@ namespace Gmm
 
             public void Dispose()
             {
-                lock (gate)
+                lock (mutex)
                 {
                     released = true;
                     use.Dispose();

@@ -6,7 +6,6 @@ using System.Linq;
 using System.Runtime.CompilerServices;
 using System.Runtime.InteropServices;
 using System.Text;
-using System.Threading;
 
 namespace Gmm
 {
@@ -62,27 +61,15 @@ namespace Gmm
         [MethodImpl(MethodImplOptions.NoInlining)]
         private static GmmSafeHandle OpenLoaded(GmmContextOptions options, Callbacks callbacks)
         {
-            GmmSafeHandle made = null;
             callbacks.Hold();
-            try
+            if (options.Logger != null)
             {
-                if (options.Logger != null)
-                {
-                    Dispatcher.Start();
-                }
-                byte[] desc = options.Encode(options.Logger == null ? IntPtr.Zero : callbacks.User);
-                Native.gmm_context_create(desc, out IntPtr address);
-                made = new GmmSafeHandle(
-                    nameof(GmmContext), address, ended => Native.gmm_context_release(ended), null, callbacks);
-                return made;
+                Dispatcher.Start();
             }
-            finally
-            {
-                if (made == null)
-                {
-                    callbacks.Dispose();
-                }
-            }
+            return GmmSafeHandle.Child(nameof(GmmContext), null, callbacks, (IntPtr none, out IntPtr made) =>
+                Native.gmm_context_create(
+                    options.Encode(options.Logger == null ? IntPtr.Zero : callbacks.User), out made),
+                ended => Native.gmm_context_release(ended));
         }
 
         /// <summary>The version of the library that is loaded, for example "1.0.0".</summary>
@@ -175,7 +162,7 @@ namespace Gmm
         public GmmEvent IpcEvent(int device) => new GmmEvent(handle, device, true);
 
         /// <summary>
-        /// Opens another process's event. Its waits see what the maker recorded last. A timeout of 0 means 5,000 ms.
+        /// Opens another process's event. Its waits see the last record of the maker. A timeout of 0 means 5,000 ms.
         /// </summary>
         public GmmEvent ImportEvent(byte[] ipcHandle, int device = 0, int timeoutMilliseconds = 0)
         {
@@ -255,14 +242,11 @@ namespace Gmm
         }
 
         /// <summary>Makes a tag, or finds it; the options must then agree with it, unless they are null.</summary>
-        public GmmTag Tag(string name, GmmTagOptions options)
+        public GmmTag Tag(string name, GmmTagOptions options) => Get(self =>
         {
-            using (Use self = new Use(handle))
-            {
-                Native.gmm_tag_create(self.Address, name, options?.Encode(), out uint tag);
-                return new GmmTag(this, tag);
-            }
-        }
+            Native.gmm_tag_create(self, name, options?.Encode(), out uint tag);
+            return new GmmTag(this, tag);
+        });
 
         /// <summary>The tag with this number, as <see cref="GmmPointerInfo.Tag"/> gives it.</summary>
         public GmmTag TagByNumber(int number) => new GmmTag(this, (uint)number);
@@ -270,139 +254,21 @@ namespace Gmm
         /// <summary>
         /// The tags of the context in the order of their making. The first is <see cref="DefaultTag"/>.
         /// </summary>
-        public IReadOnlyList<GmmTag> Tags()
+        public IReadOnlyList<GmmTag> Tags() => Get(self =>
         {
-            using (Use self = new Use(handle))
+            uint count = 0;
+            uint[] numbers;
+            do // other threads may make tags between two calls
             {
-                uint count = 0;
-                uint[] numbers;
-                do // other threads may make tags between two calls
-                {
-                    numbers = new uint[count + 8];
-                    Native.gmm_tag_list(self.Address, numbers, (uint)numbers.Length, out count);
-                }
-                while (count > numbers.Length);
-                return numbers.Take((int)count).Select(number => new GmmTag(this, number)).ToList();
+                numbers = new uint[count + 8];
+                Native.gmm_tag_list(self, numbers, (uint)numbers.Length, out count);
             }
-        }
+            while (count > numbers.Length);
+            return numbers.Take((int)count).Select(number => new GmmTag(this, number)).ToList();
+        });
 
         /// <summary>The tag of memory that nobody tagged.</summary>
         public GmmTag DefaultTag => new GmmTag(this, 1);
-
-        internal void PushTag(int tag)
-        {
-            using (Use self = new Use(handle))
-            {
-                Native.gmm_tag_push(self.Address, (uint)tag);
-            }
-        }
-
-        internal void PopTag()
-        {
-            using (Use self = new Use(handle))
-            {
-                Native.gmm_tag_pop(self.Address);
-            }
-        }
-
-        /// <summary>
-        /// Gives the physical memory of the tags' VMM blocks back to the driver and keeps every address. The pause is
-        /// all or nothing. Without tags it covers every tag. Until the resume, no thread or kernel may use the memory
-        /// or a span of it. Returns the bytes that went back, 0 when nothing was active.
-        /// </summary>
-        public long Pause(params GmmTag[] tags) => Pause(new GmmPauseOptions(), tags);
-
-        /// <summary>Pauses as Pause() does, with options.</summary>
-        public long Pause(GmmPauseOptions options, params GmmTag[] tags) => PauseOrResume(true, options, tags);
-
-        /// <summary>
-        /// Pauses as Pause() does, also when importers hold the memory. They keep the old pages, and this process gets
-        /// new ones.
-        /// </summary>
-        public long PauseForced(params GmmTag[] tags) => Pause(new GmmPauseOptions { Force = true }, tags);
-
-        /// <summary>
-        /// Gives paused memory its pages back at the same addresses, with the contents where the tag keeps them.
-        /// Without tags it covers every tag. Returns the bytes taken from the driver.
-        /// </summary>
-        public long Resume(params GmmTag[] tags) => Resume(new GmmPauseOptions(), tags);
-
-        /// <summary>Resumes as Resume() does, and reports the progress.</summary>
-        public long Resume(GmmProgress progress, params GmmTag[] tags)
-        {
-            return Resume(new GmmPauseOptions { Progress = progress }, tags);
-        }
-
-        /// <summary>Resumes as Resume() does, with options.</summary>
-        public long Resume(GmmPauseOptions options, params GmmTag[] tags) => PauseOrResume(false, options, tags);
-
-        private long PauseOrResume(bool pause, GmmPauseOptions options, GmmTag[] tags)
-        {
-            using (Use self = new Use(handle))
-            using (ProgressCall call = new ProgressCall(options.Progress))
-            {
-                byte[] desc = options.Encode(tags, call.User);
-                ulong bytes = 0;
-                try
-                {
-                    if (pause)
-                    {
-                        Native.gmm_pause(self.Address, desc, out bytes);
-                    }
-                    else
-                    {
-                        Native.gmm_resume(self.Address, desc, out bytes);
-                    }
-                }
-                catch (GmmException)
-                {
-                    if (call.Thrown == null)
-                    {
-                        throw;
-                    }
-                    call.Thrown.Throw();
-                }
-                return (long)bytes;
-            }
-        }
-
-        /// <summary>Pauses as Pause() does, on a thread of the library.</summary>
-        public GmmTicket PauseAsync(params GmmTag[] tags) => PauseAsync(new GmmPauseOptions(), tags);
-
-        /// <summary>Pauses as Pause() does, on a thread of the library.</summary>
-        public GmmTicket PauseAsync(GmmPauseOptions options, params GmmTag[] tags)
-        {
-            return new GmmTicket(handle, true, options, tags);
-        }
-
-        /// <summary>Resumes as Resume() does, on a thread of the library.</summary>
-        public GmmTicket ResumeAsync(params GmmTag[] tags) => ResumeAsync(new GmmPauseOptions(), tags);
-
-        /// <summary>Resumes as Resume() does, on a thread of the library, and reports the progress.</summary>
-        public GmmTicket ResumeAsync(GmmProgress progress, params GmmTag[] tags)
-        {
-            return ResumeAsync(new GmmPauseOptions { Progress = progress }, tags);
-        }
-
-        /// <summary>Resumes as Resume() does, on a thread of the library, with options.</summary>
-        public GmmTicket ResumeAsync(GmmPauseOptions options, params GmmTag[] tags)
-        {
-            return new GmmTicket(handle, false, options, tags);
-        }
-
-        /// <summary>
-        /// Discards the kept contents of the tags' paused memory: after a resume the bytes are undefined. Without tags
-        /// it covers every tag. Returns the number of bytes discarded.
-        /// </summary>
-        public long DiscardBackup(params GmmTag[] tags)
-        {
-            using (Use self = new Use(handle))
-            {
-                byte[] desc = new GmmPauseOptions().Encode(tags, IntPtr.Zero);
-                Native.gmm_backup_discard(self.Address, desc, out ulong bytes);
-                return (long)bytes;
-            }
-        }
 
         /// <summary>
         /// Tells a handler what happens to memory or to a budget, until the watcher is disposed of. A cache of
@@ -425,17 +291,17 @@ namespace Gmm
         public IReadOnlyList<GmmLeaseEntryInfo> Leases(TimeSpan timeout)
         {
             Show.CheckSize("timeout", timeout.Ticks);
-            List<GmmLeaseEntryInfo> found = new List<GmmLeaseEntryInfo>();
-            byte[] entry = GmmLeaseEntryInfo.BytesForC();
-            using (Use self = new Use(handle))
+            return Get(self =>
             {
-                while (Native.gmm_lease_list(self.Address, (ulong)found.Count, (ulong)timeout.TotalMilliseconds, entry)
+                List<GmmLeaseEntryInfo> found = new List<GmmLeaseEntryInfo>();
+                byte[] entry = GmmLeaseEntryInfo.BytesForC();
+                while (Native.gmm_lease_list(self, (ulong)found.Count, (ulong)timeout.TotalMilliseconds, entry)
                     == (int)GmmResult.Ok)
                 {
                     found.Add(new GmmLeaseEntryInfo(entry));
                 }
-            }
-            return found;
+                return found;
+            });
         }
 
         /// <summary>
@@ -444,11 +310,8 @@ namespace Gmm
         /// </summary>
         public void SetOomHandler(GmmOomHandler handler)
         {
-            using (Use self = new Use(handle))
-            {
-                callbacks.OomHandler = handler;
-                Native.gmm_context_set_oom_handler(self.Address, handler == null ? IntPtr.Zero : callbacks.User);
-            }
+            callbacks.OomHandler = handler;
+            Run(self => Native.gmm_context_set_oom_handler(self, handler == null ? IntPtr.Zero : callbacks.User));
         }
 
         /// <summary>The live blocks of a scope, copied at one moment for each heap; null means all.</summary>
@@ -470,21 +333,18 @@ namespace Gmm
             return found;
         }
 
-        private void WithSnapshot(GmmScope scope, Action<IntPtr> operation)
+        private void WithSnapshot(GmmScope scope, Action<IntPtr> operation) => Run(self =>
         {
-            using (Use self = new Use(handle))
+            Native.gmm_snapshot_create(self, scope?.Encode(), out IntPtr snapshot);
+            try
             {
-                Native.gmm_snapshot_create(self.Address, scope?.Encode(), out IntPtr snapshot);
-                try
-                {
-                    operation(snapshot);
-                }
-                finally
-                {
-                    Native.gmm_snapshot_destroy(snapshot);
-                }
+                operation(snapshot);
             }
-        }
+            finally
+            {
+                Native.gmm_snapshot_destroy(snapshot);
+            }
+        });
 
         /// <summary>Writes a JSON object that describes every heap, extent and live block.</summary>
         public void Snapshot(GmmSnapshotWriter writer)
@@ -525,11 +385,8 @@ namespace Gmm
         /// </summary>
         public void Reset()
         {
-            using (Use self = new Use(handle))
-            {
-                Native.gmm_reset(self.Address);
-                handle.NextGeneration();
-            }
+            Run(self => Native.gmm_reset(self));
+            handle.NextGeneration();
         }
 
         /// <summary>
@@ -537,33 +394,8 @@ namespace Gmm
         /// </summary>
         public IDisposable Defer()
         {
-            using (Use self = new Use(handle))
-            {
-                Native.gmm_defer_begin(self.Address);
-            }
-            return new Deferral(handle);
-        }
-
-        private sealed class Deferral : IDisposable
-        {
-            private readonly GmmSafeHandle context;
-            private int closed;
-
-            internal Deferral(GmmSafeHandle context)
-            {
-                this.context = context;
-            }
-
-            public void Dispose()
-            {
-                if (Interlocked.Exchange(ref closed, 1) == 0)
-                {
-                    using (Use self = new Use(context))
-                    {
-                        Native.gmm_defer_end(self.Address);
-                    }
-                }
-            }
+            Run(self => Native.gmm_defer_begin(self));
+            return new Once(() => Run(self => Native.gmm_defer_end(self)));
         }
 
         /// <summary>

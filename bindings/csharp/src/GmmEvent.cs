@@ -20,34 +20,18 @@ namespace Gmm
         {
         }
 
-        /// <summary>Records what is queued on the stream so far.</summary>
-        public void Record(GmmStream stream)
-        {
-            using (Use self = new Use(handle))
-            using (Use on = new Use(stream))
-            {
-                Native.gmm_event_record(self.Address, 0, on.Address);
-            }
-        }
+        /// <summary>Records the work that is queued on the stream so far.</summary>
+        public void Record(GmmStream stream) => Run(self => stream.RunOn(on => Native.gmm_event_record(self, 0, on)));
 
         /// <summary>Blocks until the event has passed. An event that was never recorded has passed.</summary>
-        public void Synchronize()
-        {
-            using (Use self = new Use(handle))
-            {
-                Native.gmm_event_synchronize(self.Address, 0, ulong.MaxValue);
-            }
-        }
+        public void Synchronize() => Run(self => Native.gmm_event_synchronize(self, 0, ulong.MaxValue));
 
         /// <summary>Whether the event has passed.</summary>
-        public bool Query()
+        public bool Query() => Get(self =>
         {
-            using (Use self = new Use(handle))
-            {
-                Native.gmm_event_query(self.Address, out ulong passed);
-                return passed != 0;
-            }
-        }
+            Native.gmm_event_query(self, out ulong passed);
+            return passed != 0;
+        });
 
         internal override string Describe() => "open";
     }

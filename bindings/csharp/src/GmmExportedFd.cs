@@ -20,18 +20,9 @@ namespace Gmm
         }
 
         /// <summary>The descriptor.</summary>
-        public int Fd
-        {
-            get
-            {
-                int now = Volatile.Read(ref fd);
-                if (now < 0)
-                {
-                    throw new ObjectDisposedException(nameof(GmmExportedFd));
-                }
-                return now;
-            }
-        }
+        public int Fd => Open(Volatile.Read(ref fd));
+
+        private static int Open(int fd) => fd >= 0 ? fd : throw new ObjectDisposedException(nameof(GmmExportedFd));
 
         /// <summary>Bytes from the start of the allocation to the address.</summary>
         public long Offset { get; }
@@ -40,15 +31,7 @@ namespace Gmm
         public long Size { get; }
 
         /// <summary>Returns the descriptor, which the caller closes from now on.</summary>
-        public int Detach()
-        {
-            int taken = Interlocked.Exchange(ref fd, -1);
-            if (taken < 0)
-            {
-                throw new ObjectDisposedException(nameof(GmmExportedFd));
-            }
-            return taken;
-        }
+        public int Detach() => Open(Interlocked.Exchange(ref fd, -1));
 
         /// <summary>Closes the descriptor. A second call, or one after Detach(), does nothing.</summary>
         public void Dispose()
@@ -61,9 +44,7 @@ namespace Gmm
         }
 
         /// <inheritdoc/>
-        public override string ToString()
-        {
-            return "GmmExportedFd { " + fd + ", offset " + Offset + ", " + Show.Size(Size) + " }";
-        }
+        public override string ToString() =>
+            "GmmExportedFd { " + fd + ", offset " + Offset + ", " + Show.Size(Size) + " }";
     }
 }

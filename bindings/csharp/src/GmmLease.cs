@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 using System;
 using System.Collections.Generic;
-using System.Diagnostics;
 using System.Threading;
 
 namespace Gmm
@@ -10,30 +9,22 @@ namespace Gmm
     /// Hears that others want what a lease has in use, at once and then every second while they wait. It runs on a
     /// thread of the pool, while the lease's thread waits, and returns soon. It may call
     /// <see cref="GmmLease.Release"/>, or make the program come to the end of its turn. Requests, the end of a lease,
-    /// and waits for tickets of leases are Busy there. What it throws stands in <see cref="GmmLease.Thrown"/>.
+    /// and waits for tickets of leases are Busy there. Its exceptions stand in <see cref="GmmLease.Thrown"/>.
     /// </summary>
     public delegate void GmmLeaseHandler(GmmLease lease, GmmLeaseAsk ask);
 
     /// <summary>
     /// A caller's GmmLeaseHandler as C calls it. It does not keep the lease, which ends when the program forgets it.
     /// </summary>
-    internal sealed class LeaseCall : HeldByC
+    internal sealed class LeaseCall : HandlerCall
     {
         [ThreadStatic]
         private static bool inside;
 
         private readonly GmmLeaseHandler handler;
         internal volatile WeakReference<GmmLease> Lease; // null until it is made
-        private volatile Exception thrown;
 
-        internal LeaseCall(GmmLeaseHandler handler)
-        {
-            this.handler = handler;
-            Dispatcher.Start();
-            Hold();
-        }
-
-        internal Exception Thrown => thrown;
+        internal LeaseCall(GmmLeaseHandler handler) => this.handler = handler;
 
         /// <summary>Whether this thread runs the handler of a lease.</summary>
         internal static bool IsInside => inside;
@@ -67,8 +58,7 @@ namespace Gmm
             }
             catch (Exception error)
             {
-                call.thrown = error;
-                Trace.TraceWarning("the handler of a lease threw: " + error);
+                call.Keep(error);
             }
             finally
             {
@@ -103,7 +93,7 @@ namespace Gmm
 
         private GmmLease(GmmSafeHandle context, GmmLeaseOptions options, LeaseCall call, ManualResetEventSlim ended)
             : base(GmmSafeHandle.Child(nameof(GmmLease), context, call, (IntPtr native, out IntPtr made) =>
-                Native.gmm_lease_create(native, options.Encode(call == null ? IntPtr.Zero : call.User), out made), made =>
+                Native.gmm_lease_create(native, options.Encode(call?.User ?? IntPtr.Zero), out made), made =>
             {
                 try
                 {
@@ -139,7 +129,7 @@ namespace Gmm
         /// <summary>The name.</summary>
         public string Name { get; }
 
-        /// <summary>What the handler threw last, or null.</summary>
+        /// <summary>The last exception of the handler, or null.</summary>
         public Exception Thrown => call?.Thrown;
 
         /// <summary>
@@ -164,10 +154,7 @@ namespace Gmm
         private void Change(GmmTag tag, uint cost)
         {
             WatchCall.CheckOutside("The offer of a lease", true); // the lease's pause may wait for this handler
-            using (Use lease = new Use(handle))
-            {
-                Native.gmm_lease_offer_wait(lease.Address, (uint)tag.Number, cost);
-            }
+            Run(self => Native.gmm_lease_offer_wait(self, (uint)tag.Number, cost));
         }
 
         /// <summary>
@@ -234,13 +221,7 @@ namespace Gmm
         /// Work that is queued on streams still ends, because a pause waits for the devices. False: the lease was not
         /// in use.
         /// </summary>
-        public bool Release()
-        {
-            using (Use lease = new Use(handle))
-            {
-                return Native.gmm_lease_return(lease.Address) == (int)GmmResult.Ok;
-            }
-        }
+        public bool Release() => Get(self => Native.gmm_lease_return(self)) == (int)GmmResult.Ok;
 
         /// <summary>A turn until it is disposed of: Request() and Release().</summary>
         public GmmLeaseTurn Turn(GmmLeaseRequest request = null,
@@ -305,11 +286,12 @@ namespace Gmm
     public sealed class GmmLeaseTurn : IDisposable
     {
         private readonly GmmLease lease;
-        private int ended;
+        private readonly Once end;
 
         internal GmmLeaseTurn(GmmLease lease, long bytes)
         {
             this.lease = lease;
+            end = new Once(lease.EndTurn);
             Bytes = bytes;
         }
 
@@ -317,13 +299,7 @@ namespace Gmm
         public long Bytes { get; }
 
         /// <summary>Releases the lease, unless it is disposed of. A second call does nothing.</summary>
-        public void Dispose()
-        {
-            if (Interlocked.Exchange(ref ended, 1) == 0)
-            {
-                lease.EndTurn();
-            }
-        }
+        public void Dispose() => end.Dispose();
 
         /// <inheritdoc/>
         public override string ToString() => "GmmLeaseTurn { " + lease + " }";

@@ -9,62 +9,36 @@ namespace Gmm
     /// </summary>
     public sealed class GmmPin : GmmObject
     {
-        /// <summary>The garbage collector's pin of an array, which ends after the native one.</summary>
-        private sealed class PinnedArray : IDisposable
-        {
-            internal GCHandle Array;
-            internal IntPtr DevicePointer;
-
-            public void Dispose()
-            {
-                if (Array.IsAllocated)
-                {
-                    Array.Free();
-                }
-            }
-        }
-
         private readonly IntPtr devicePointer;
 
+        /// <summary>`array` is the garbage collector's pin of the memory, which ends after the native one.</summary>
         internal GmmPin(GmmSafeHandle context, IntPtr memory, long size, int device, bool readOnly, GCHandle array)
-            : this(context, memory, (ulong)size, new GmmPinOptions { Device = device, ReadOnly = readOnly },
-                new PinnedArray { Array = array })
+            : this(context, memory, size, new GmmPinOptions { Device = device, ReadOnly = readOnly }, array,
+                new IntPtr[1])
         {
         }
 
-        private GmmPin(GmmSafeHandle context, IntPtr memory, ulong size, GmmPinOptions options, PinnedArray pinned)
-            : base(GmmSafeHandle.Child(nameof(GmmPin), context, pinned, (IntPtr native, out IntPtr made) =>
+        private GmmPin(GmmSafeHandle context, IntPtr memory, long size, GmmPinOptions options, GCHandle array,
+            IntPtr[] pointer) : base(GmmSafeHandle.Child(nameof(GmmPin), context, new Once(() =>
             {
-                Native.gmm_pin(native, memory, size, options.Encode(), out pinned.DevicePointer);
+                if (array.IsAllocated)
+                {
+                    array.Free();
+                }
+            }), (IntPtr native, out IntPtr made) =>
+            {
+                Native.gmm_pin(native, memory, (ulong)size, options.Encode(), out pointer[0]);
                 made = memory;
             }, made => Native.gmm_unpin(context.DangerousGetHandle(), made)))
         {
-            devicePointer = pinned.DevicePointer;
+            devicePointer = pointer[0];
         }
 
         /// <summary>The address of the pinned memory.</summary>
-        public IntPtr Address
-        {
-            get
-            {
-                using (Use self = new Use(handle))
-                {
-                    return self.Address;
-                }
-            }
-        }
+        public IntPtr Address => Get(self => self);
 
         /// <summary>The address by which the device reaches the memory.</summary>
-        public IntPtr DevicePointer
-        {
-            get
-            {
-                using (new Use(handle))
-                {
-                    return devicePointer;
-                }
-            }
-        }
+        public IntPtr DevicePointer => Get(self => devicePointer);
 
         internal override string Describe() => Show.Hex(Address);
     }

@@ -20,10 +20,7 @@ namespace Gmm
         private readonly GmmSafeHandle context;
         private readonly IntPtr external;
 
-        private GmmStream(IntPtr external) : base(null)
-        {
-            this.external = external;
-        }
+        private GmmStream(IntPtr external) : base(null) => this.external = external;
 
         internal GmmStream(GmmSafeHandle context, int device) : base(GmmSafeHandle.Child(
             nameof(GmmStream), context, null, (IntPtr native, out IntPtr made) =>
@@ -51,37 +48,25 @@ namespace Gmm
         internal IntPtr RawAddress => handle == null ? external : handle.DangerousGetHandle();
 
         /// <summary>The stream's address in the C interface.</summary>
-        public IntPtr Address
+        public IntPtr Address => handle == null ? external : Get(self => self);
+
+        /// <summary>Runs a call with the address, which is good during the call.</summary>
+        internal void RunOn(Action<IntPtr> call)
         {
-            get
+            using (Use on = new Use(this))
             {
-                using (Use self = new Use(this))
-                {
-                    return self.Address;
-                }
+                call(on.Address);
             }
         }
 
         /// <summary>
         /// Blocks until everything queued on this stream so far is done. Only for streams that a context made.
         /// </summary>
-        public void Synchronize()
-        {
-            using (Use self = Owned())
-            {
-                Native.gmm_stream_synchronize(context.DangerousGetHandle(), self.Address);
-            }
-        }
+        public void Synchronize() => RunOwned(Native.gmm_stream_synchronize);
 
         /// <summary>Makes this stream's further work wait for the event. The caller does not wait.</summary>
-        public void WaitFor(GmmEvent target)
-        {
-            using (Use self = Owned())
-            using (Use point = new Use(target.handle))
-            {
-                Native.gmm_stream_wait_event(context.DangerousGetHandle(), self.Address, point.Address, 0);
-            }
-        }
+        public void WaitFor(GmmEvent target) => RunOwned((native, self) =>
+            target.Get(point => Native.gmm_stream_wait_event(native, self, point, 0)));
 
         /// <summary>
         /// Queues a call of the task. The task runs on a thread of the thread pool, in the stream's order, and must not
@@ -93,30 +78,27 @@ namespace Gmm
             {
                 throw new ArgumentNullException(nameof(task));
             }
-            using (Use self = Owned())
+            Dispatcher.Start();
+            GCHandle user = GCHandle.Alloc(task);
+            try
             {
-                Dispatcher.Start();
-                GCHandle user = GCHandle.Alloc(task);
-                try
-                {
-                    Native.gmm_stream_call(context.DangerousGetHandle(), self.Address, GCHandle.ToIntPtr(user));
-                }
-                catch (GmmException)
-                {
-                    user.Free(); // it will never run
-                    throw;
-                }
+                RunOwned((native, self) => Native.gmm_stream_call(native, self, GCHandle.ToIntPtr(user)));
+            }
+            catch
+            {
+                user.Free(); // it will never run
+                throw;
             }
         }
 
-        private Use Owned()
+        private void RunOwned(Func<IntPtr, IntPtr, int> call)
         {
             if (handle == null)
             {
                 throw new NotSupportedException(
                     "this stream was not made by a context: use the context's method that takes a stream");
             }
-            return new Use(handle);
+            Run(self => call(context.DangerousGetHandle(), self));
         }
 
         internal override string Describe() => Show.Hex(Address);

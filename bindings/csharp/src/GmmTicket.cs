@@ -23,27 +23,21 @@ namespace Gmm
         private readonly ProgressCall progress;
         private readonly GmmLease lease; // whose request it is, which must outlive it; null: a pause or resume
         private volatile Outcome outcome;
-        private volatile bool told;
+        private volatile bool reported;
         private volatile bool cancelAsked;
 
-        internal GmmTicket(GmmSafeHandle context, bool pause, GmmPauseOptions options, GmmTag[] tags)
-            : this(context, pause, options, tags, new ProgressCall(options.Progress))
+        /// <summary>The start of a pause or resume in the background.</summary>
+        internal delegate int Starter(IntPtr context, byte[] desc, out IntPtr ticket);
+
+        internal GmmTicket(GmmSafeHandle context, Starter start, GmmPauseOptions options, params GmmTag[] tags)
+            : this(context, start, options, tags, new ProgressCall(options.Progress))
         {
         }
 
-        private GmmTicket(GmmSafeHandle context, bool pause, GmmPauseOptions options, GmmTag[] tags, ProgressCall call)
-            : base(GmmSafeHandle.Child(nameof(GmmTicket), context, call, (IntPtr native, out IntPtr made) =>
-            {
-                byte[] desc = options.Encode(tags, call.User);
-                if (pause)
-                {
-                    Native.gmm_pause_async(native, desc, out made);
-                }
-                else
-                {
-                    Native.gmm_resume_async(native, desc, out made);
-                }
-            }, made => Native.gmm_ticket_destroy(made))) // waits
+        private GmmTicket(GmmSafeHandle context, Starter start, GmmPauseOptions options, GmmTag[] tags,
+            ProgressCall call) : base(GmmSafeHandle.Child(nameof(GmmTicket), context, call,
+                (IntPtr native, out IntPtr made) => start(native, options.Encode(tags, call.User), out made),
+                made => Native.gmm_ticket_destroy(made))) // waits
         {
             progress = call;
         }
@@ -126,7 +120,7 @@ namespace Gmm
 
         /// <summary>
         /// Asks `ended`, which waits for so many milliseconds, until it is true or the time is over: then false. No
-        /// thread of the runtime stays long in C, since Mono would not end meanwhile.
+        /// thread of the runtime stays long in C, since Mono does not end during such a wait.
         /// </summary>
         internal static bool WaitInSlices(TimeSpan timeout, Func<ulong, bool> ended)
         {
@@ -155,7 +149,7 @@ namespace Gmm
             get
             {
                 Wait();
-                told = true;
+                reported = true;
                 outcome.Failure?.Throw();
                 return outcome.Bytes;
             }
@@ -166,25 +160,17 @@ namespace Gmm
         {
             WatchCall.CheckOutside("The wait for a ticket", true);
             WaitInSlices(Timeout.InfiniteTimeSpan, milliseconds =>
-            {
-                using (Use self = new Use(handle))
-                {
-                    return Native.gmm_ticket_wait_held(self.Address, milliseconds) != (int)GmmResult.NotReady;
-                }
-            });
+                Get(self => Native.gmm_ticket_wait_held(self, milliseconds)) != (int)GmmResult.NotReady);
         }
 
         /// <summary>
-        /// Carries out what is held, and does not wait. An operation that has failed or was undone throws that.
+        /// Carries out the held operation, and does not wait. If it has failed or was undone, its failure is thrown.
         /// </summary>
         public void Commit()
         {
-            using (Use self = new Use(handle))
+            if (Get(self => Native.gmm_ticket_commit(self)) == (int)GmmResult.NotReady)
             {
-                if (Native.gmm_ticket_commit(self.Address) == (int)GmmResult.NotReady)
-                {
-                    throw new InvalidOperationException("the operation is not held; WaitHeld() waits for that");
-                }
+                throw new InvalidOperationException("the operation is not held; WaitHeld() waits for that");
             }
         }
 
@@ -201,15 +187,15 @@ namespace Gmm
             }
             try
             {
-                using (Use self = new Use(handle))
+                Run(self =>
                 {
                     cancelAsked = true;
-                    Native.gmm_ticket_cancel(self.Address);
-                }
+                    Native.gmm_ticket_cancel(self);
+                });
             }
             catch (ObjectDisposedException)
             {
-                // It has ended meanwhile.
+                // It has ended on another thread.
             }
         }
 
@@ -231,7 +217,7 @@ namespace Gmm
                     {
                         Wait();
                     }
-                    told = true;
+                    reported = true;
                     if (IsCancelled(outcome))
                     {
                         source.SetCanceled();
@@ -273,9 +259,9 @@ namespace Gmm
             WatchCall.CheckOutside("GmmTicket.Dispose()", false);
             Wait();
             base.Dispose();
-            if (!told && !cancelAsked)
+            if (!reported && !cancelAsked)
             {
-                told = true;
+                reported = true;
                 outcome.Failure?.Throw();
             }
         }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 using System;
-using System.Diagnostics;
 
 namespace Gmm
 {
@@ -13,23 +12,14 @@ namespace Gmm
     public delegate bool GmmWatchHandler(GmmWatchInfo info);
 
     /// <summary>A caller's GmmWatchHandler as C calls it.</summary>
-    internal sealed class WatchCall : HeldByC
+    internal sealed class WatchCall : HandlerCall
     {
         [ThreadStatic]
         private static GmmWatchEvents inside; // None: outside
 
         private readonly GmmWatchHandler handler;
-        private volatile Exception thrown;
 
-        internal WatchCall(GmmWatchHandler handler)
-        {
-            this.handler = handler
-                ?? throw new ArgumentNullException(nameof(handler), "a watcher without a handler hears nothing");
-            Dispatcher.Start();
-            Hold();
-        }
-
-        internal Exception Thrown => thrown;
+        internal WatchCall(GmmWatchHandler handler) => this.handler = handler;
 
         /// <summary>
         /// Throws Busy inside a watcher's handler, before the caller changes anything. budget: not in that of Budget,
@@ -61,8 +51,7 @@ namespace Gmm
             }
             catch (Exception error)
             {
-                call.thrown = error;
-                Trace.TraceWarning("the handler of a watcher threw, which refuses: " + error);
+                call.Keep(error);
                 return 1;
             }
             finally
@@ -82,7 +71,8 @@ namespace Gmm
         private readonly WatchCall call;
 
         internal GmmWatcher(GmmSafeHandle context, GmmWatchOptions options, GmmWatchHandler handler)
-            : this(context, options, new WatchCall(handler))
+            : this(context, options, new WatchCall(handler
+                ?? throw new ArgumentNullException(nameof(handler), "a watcher without a handler hears nothing")))
         {
         }
 
@@ -94,7 +84,7 @@ namespace Gmm
             this.call = call;
         }
 
-        /// <summary>What the handler threw last, or null.</summary>
+        /// <summary>The last exception of the handler, or null.</summary>
         public Exception Thrown => call.Thrown;
 
         /// <summary>

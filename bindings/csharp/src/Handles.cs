@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 using System;
+using System.Diagnostics;
 using System.Runtime.InteropServices;
 using System.Threading;
 using Microsoft.Win32.SafeHandles;
@@ -12,16 +13,19 @@ namespace Gmm
         /// <summary>Null for streams that gmm did not make.</summary>
         internal readonly GmmSafeHandle handle;
 
-        internal GmmObject(GmmSafeHandle handle)
-        {
-            this.handle = handle;
-        }
+        internal GmmObject(GmmSafeHandle handle) => this.handle = handle;
 
         /// <summary>Whether Dispose() was called.</summary>
         public bool IsDisposed => handle != null && handle.IsDisposed;
 
         /// <summary>Ends the object once nothing needs it any more. A second call does nothing.</summary>
         public virtual void Dispose() => handle?.CloseOrThrow();
+
+        /// <summary>Runs a call with the address.</summary>
+        internal void Run(Action<IntPtr> call) => handle.Run(call);
+
+        /// <summary>The answer of a call with the address.</summary>
+        internal T Get<T>(Func<IntPtr, T> call) => handle.Get(call);
 
         /// <summary>The text of an open object.</summary>
         internal abstract string Describe();
@@ -48,7 +52,7 @@ namespace Gmm
     /// </summary>
     public sealed class GmmSafeHandle : SafeHandleZeroOrMinusOneIsInvalid
     {
-        private readonly string owner;
+        internal readonly string Owner;
         private readonly Action<IntPtr> end;
         private readonly GmmSafeHandle parent;
         private readonly IDisposable call;
@@ -59,13 +63,13 @@ namespace Gmm
         private int generation;
 
         /// <summary>
-        /// The caller has added a reference to the parent already. `call` is what C called until the end; null:
+        /// The caller has added a reference to the parent already. C called `call` until the end; null:
         /// nothing.
         /// </summary>
-        internal GmmSafeHandle(string owner, IntPtr value, Action<IntPtr> end, GmmSafeHandle parent = null,
-            IDisposable call = null, bool isOfLease = false) : base(true)
+        private GmmSafeHandle(string owner, IntPtr value, Action<IntPtr> end, GmmSafeHandle parent, IDisposable call,
+            bool isOfLease) : base(true)
         {
-            this.owner = owner;
+            Owner = owner;
             this.end = end;
             this.parent = parent;
             this.call = call;
@@ -77,28 +81,43 @@ namespace Gmm
         internal delegate void Maker(IntPtr parent, out IntPtr made);
 
         /// <summary>
-        /// Makes a handle of an object that is made from the parent's. The handle keeps the parent, and `call`, which C
-        /// calls.
+        /// Makes a handle of an object that is made from the parent's; null: of a context. The handle keeps the parent,
+        /// and `call`, which C calls.
         /// </summary>
         internal static GmmSafeHandle Child(string owner, GmmSafeHandle parent, IDisposable call, Maker make,
             Action<IntPtr> end, bool isOfLease = false)
         {
             bool kept = false;
-            GmmSafeHandle made = null;
             try
             {
-                Keep(parent);
-                kept = true;
-                make(parent.DangerousGetHandle(), out IntPtr value);
-                made = new GmmSafeHandle(owner, value, end, parent, call, isOfLease);
-                return made;
-            }
-            finally
-            {
-                if (made == null)
+                if (parent != null)
                 {
-                    LetGo(kept ? parent : null, call);
+                    Keep(parent);
+                    kept = true;
                 }
+                make(parent == null ? IntPtr.Zero : parent.DangerousGetHandle(), out IntPtr value);
+                return new GmmSafeHandle(owner, value, end, parent, call, isOfLease);
+            }
+            catch
+            {
+                LetGo(kept ? parent : null, call);
+                throw;
+            }
+        }
+
+        internal void Run(Action<IntPtr> call)
+        {
+            using (Use self = new Use(this))
+            {
+                call(self.Address);
+            }
+        }
+
+        internal T Get<T>(Func<IntPtr, T> call)
+        {
+            using (Use self = new Use(this))
+            {
+                return call(self.Address);
             }
         }
 
@@ -126,7 +145,7 @@ namespace Gmm
             return failure == null;
         }
 
-        /// <summary>Ends the native object and lets its parent go. Returns what the library answered.</summary>
+        /// <summary>Ends the native object and releases its parent. Returns the library's failure, or null.</summary>
         internal Exception End()
         {
             try
@@ -151,7 +170,7 @@ namespace Gmm
             base.Dispose(disposing);
         }
 
-        /// <summary>Dispose() that throws what the library answered.</summary>
+        /// <summary>Dispose() that throws the failure of the library.</summary>
         internal void CloseOrThrow()
         {
             disposed = true;
@@ -166,8 +185,6 @@ namespace Gmm
         /// <summary>Whether Dispose() was called; the native object may live on for others.</summary>
         internal bool IsDisposed => disposed;
 
-        internal string Owner => owner;
-
         /// <summary>
         /// Adds a reference; ObjectDisposedException after Dispose(). A SafeHandle alone refuses only once the last
         /// reference is gone.
@@ -175,11 +192,40 @@ namespace Gmm
         internal static void Keep(GmmSafeHandle handle)
         {
             bool added = false;
-            handle.DangerousAddRef(ref added);
+            if (!handle.disposed)
+            {
+                handle.DangerousAddRef(ref added);
+            }
             if (handle.disposed)
             {
-                handle.DangerousRelease();
-                throw new ObjectDisposedException(handle.owner);
+                if (added)
+                {
+                    handle.DangerousRelease();
+                }
+                throw new ObjectDisposedException(handle.Owner);
+            }
+        }
+    }
+
+    /// <summary>
+    /// The end of something that was begun, which Dispose() brings once. An end that throws may be tried again.
+    /// </summary>
+    internal sealed class Once : IDisposable
+    {
+        private readonly Action end;
+        private bool disposed;
+
+        internal Once(Action end) => this.end = end;
+
+        public void Dispose()
+        {
+            lock (end)
+            {
+                if (!disposed)
+                {
+                    end();
+                    disposed = true;
+                }
             }
         }
     }
@@ -204,6 +250,28 @@ namespace Gmm
             {
                 self.Free();
             }
+        }
+    }
+
+    /// <summary>A handler of the program that threads of the library ask, through the dispatcher.</summary>
+    internal abstract class HandlerCall : HeldByC
+    {
+        private volatile Exception thrown;
+
+        internal HandlerCall()
+        {
+            Dispatcher.Start();
+            Hold();
+        }
+
+        /// <summary>The last exception of the handler, or null.</summary>
+        internal Exception Thrown => thrown;
+
+        /// <summary>Keeps an exception of the handler, which has no caller.</summary>
+        internal void Keep(Exception error)
+        {
+            thrown = error;
+            Trace.TraceWarning("a handler of gmm threw: " + error);
         }
     }
 

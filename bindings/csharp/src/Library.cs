@@ -10,7 +10,7 @@ namespace Gmm
     {
         private const int ResolveAll = 2; // RTLD_NOW
 
-        private static readonly object gate = new object();
+        private static readonly object mutex = new object();
         private static bool loaded;
 
         [DllImport("libdl.so.2")]
@@ -22,7 +22,7 @@ namespace Gmm
         /// </summary>
         internal static void Load()
         {
-            lock (gate)
+            lock (mutex)
             {
                 if (!loaded)
                 {
@@ -33,8 +33,8 @@ namespace Gmm
         }
 
         /// <summary>
-        /// Mono looks for the library beside this assembly, and knows no runtimes/ of a package. What is loaded from
-        /// there is found by its name afterwards.
+        /// Mono looks for the library beside this assembly, and knows no runtimes/ of a package. It finds a
+        /// library that was loaded from there by its name.
         /// </summary>
         private static void LoadFromPackage()
         {

@@ -15,7 +15,7 @@ namespace Gmm
 
     public sealed partial class GmmPauseOptions
     {
-        /// <summary>What this pause does with the contents, whatever the tags say; null means what they say.</summary>
+        /// <summary>The contents setting of this pause, which overrides that of the tags; null: theirs.</summary>
         public GmmContents? Contents
         {
             get

@@ -7,11 +7,11 @@ namespace Gmm
     /// <summary>
     /// Receives the progress of a pause's or resume's copies, in bytes. It runs on the thread that copies, with locks
     /// of the library held, so it must not call the library. It returns true to go on, false to end the operation with
-    /// Cancelled. What it throws ends and undoes the operation, and comes out of the call that asked for it.
+    /// Cancelled. Its exception ends and undoes the operation, and comes out of the call that asked for it.
     /// </summary>
     public delegate bool GmmProgress(long done, long total);
 
-    /// <summary>A caller's GmmProgress as C calls it, and what it threw.</summary>
+    /// <summary>A caller's GmmProgress as C calls it, and its exception.</summary>
     internal sealed class ProgressCall : HeldByC
     {
         private readonly GmmProgress progress;
@@ -22,15 +22,34 @@ namespace Gmm
             this.progress = progress;
             if (progress != null)
             {
-                Dispatcher.Start(); // a thread of the library may tell it
+                Dispatcher.Start(); // a thread of the library may report it
                 Hold();
             }
         }
 
-        /// <summary>What the program threw, or null.</summary>
-        internal ExceptionDispatchInfo Thrown
+        /// <summary>The exception of the program, or null.</summary>
+        internal ExceptionDispatchInfo Thrown => thrown;
+
+        /// <summary>A pause or resume.</summary>
+        internal delegate int Operation(IntPtr context, byte[] desc, out ulong bytes);
+
+        /// <summary>Pauses or resumes on this thread, and returns the bytes.</summary>
+        internal static long Run(GmmSafeHandle context, Operation operation, GmmPauseOptions options, GmmTag[] tags)
         {
-            get { return thrown; }
+            using (Use self = new Use(context))
+            using (ProgressCall call = new ProgressCall(options.Progress))
+            {
+                ulong bytes = 0;
+                try
+                {
+                    operation(self.Address, options.Encode(tags, call.User), out bytes);
+                }
+                catch (GmmException) when (call.Thrown != null)
+                {
+                    call.Thrown.Throw();
+                }
+                return (long)bytes;
+            }
         }
 
         internal static int Call(IntPtr user, ulong done, ulong total)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 using System;
 using System.Collections;
-using System.Collections.Generic;
 using System.Globalization;
+using System.Linq;
 
 namespace Gmm
 {
@@ -32,26 +32,16 @@ namespace Gmm
         /// <summary>A property of a value.</summary>
         internal static string Value(object value)
         {
-            byte[] bytes = value as byte[];
-            if (bytes != null)
+            if (value is byte[] bytes)
             {
                 return BitConverter.ToString(bytes).Replace("-", "").ToLowerInvariant();
             }
-            if (value is IntPtr)
+            if (value is IEnumerable list && !(value is string))
             {
-                return Hex((IntPtr)value);
+                return "[" + string.Join(", ", list.Cast<object>().Select(Value)) + "]";
             }
-            IEnumerable list = value as string == null ? value as IEnumerable : null;
-            if (list != null)
-            {
-                List<string> items = new List<string>();
-                foreach (object item in list)
-                {
-                    items.Add(Value(item));
-                }
-                return "[" + string.Join(", ", items) + "]";
-            }
-            return value == null ? "null" : Convert.ToString(value, CultureInfo.InvariantCulture);
+            return value is IntPtr address ? Hex(address)
+                : value == null ? "null" : Convert.ToString(value, CultureInfo.InvariantCulture);
         }
 
         /// <summary>

@@ -15,25 +15,16 @@ namespace Gmm
         /// <summary>Where pointers stand in the descriptor, and the data that they point to.</summary>
         private readonly List<KeyValuePair<int, byte[]>> pointers = new List<KeyValuePair<int, byte[]>>();
 
-        private Struct(byte[] fields)
-        {
-            this.fields = fields;
-        }
+        private Struct(byte[] fields) => this.fields = fields;
 
         /// <summary>A descriptor of all defaults.</summary>
         internal Struct(int size) : this(ForAnswer(size))
         {
         }
 
-        internal void Put(int at, int value)
-        {
-            BitConverter.GetBytes(value).CopyTo(fields, at);
-        }
+        internal void Put(int at, int value) => BitConverter.GetBytes(value).CopyTo(fields, at);
 
-        internal void Put(int at, long value)
-        {
-            BitConverter.GetBytes(value).CopyTo(fields, at);
-        }
+        internal void Put(int at, long value) => BitConverter.GetBytes(value).CopyTo(fields, at);
 
         /// <summary>A pointer to text; null stays NULL.</summary>
         internal void Put(int at, string text)
@@ -108,10 +99,7 @@ namespace Gmm
             return made;
         }
 
-        private static int Align(int size)
-        {
-            return (size + 7) / 8 * 8;
-        }
+        private static int Align(int size) => (size + 7) / 8 * 8;
 
         /// <summary>Bytes for C to fill.</summary>
         internal static byte[] ForAnswer(int size)
@@ -121,7 +109,7 @@ namespace Gmm
             return made;
         }
 
-        /// <summary>The fields of an answer. An older library's is shorter: what it lacks is 0.</summary>
+        /// <summary>The fields of an answer. An older library's is shorter: fields that it lacks are 0.</summary>
         internal static Struct Answer(byte[] from, int size)
         {
             byte[] copy = new byte[size];
@@ -146,12 +134,21 @@ namespace Gmm
         /// <summary>The text in a field of `size` bytes, with or without a NUL.</summary>
         internal string Text(int at, int size)
         {
+            int end = Array.IndexOf(fields, (byte)0, at, size);
+            return Encoding.UTF8.GetString(fields, at, end < 0 ? size : end - at);
+        }
+
+        /// <summary>Text of C, which is UTF-8.</summary>
+        internal static string Text(IntPtr text)
+        {
             int length = 0;
-            while (length < size && fields[at + length] != 0)
+            while (Marshal.ReadByte(text, length) != 0)
             {
                 length++;
             }
-            return Encoding.UTF8.GetString(fields, at, length);
+            byte[] bytes = new byte[length];
+            Marshal.Copy(text, bytes, 0, length);
+            return Encoding.UTF8.GetString(bytes);
         }
 
         internal byte[] Bytes(int at, int size)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-    /** What this pause does with the contents, whatever the tags say. */
+    /** The contents setting of this pause, which overrides the tags' own. */
     public PauseOptions contents(Contents value) {
         return value == Contents.DROP ? drop() : value == Contents.HOST ? keepHost() : keepFile();
     }

@@ -52,7 +52,7 @@ def __getattr__(name: str) -> _Any:
     if name in ("job", "lease"):  # `import gmm` is enough for the one line
         import importlib
         return importlib.import_module(f"gmm.{name}")
-    # What Numba looks for in the module that NUMBA_CUDA_MEMORY_MANAGER names.
+    # Numba looks for this name in the module that NUMBA_CUDA_MEMORY_MANAGER names.
     if name == "_numba_memory_manager":
         from gmm import numba
         return numba.MemoryManager

@@ -7,8 +7,8 @@ with a locked one may never return (cuda-checkpoint#30). The caller can end this
 Usage: _checkpoint.py DRIVER VERB MILLISECONDS NEEDS PID...      VERB: state, suspend, resume
 
 MILLISECONDS are for all locks. NEEDS has the bytes that a resume needs of each device, by UUID, as JSON. It prints a
-line of JSON before each step, with its process, and one at the end. If nobody reads them any more, a suspend is undone:
-the caller has died, and nobody knows that the processes are away.
+line of JSON before each step, with its process, and one at the end. When nobody reads them any more, it
+undoes a suspend: the caller has died, and nobody knows that the processes are away.
 
 It imports nothing of gmm but the extension beside it. It also asks NVML, as the driver saves no process's use of that.
 """
@@ -61,7 +61,7 @@ class _Process(ctypes.Structure):
 
 def devices(pids=()):
     """By UUID: NVML's free and used bytes of each device, and the bytes of each of the processes there, None where NVML
-    does not tell. Empty where there is no NVML."""
+    does not know. Empty where there is no NVML."""
     try:
         nvml = ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:
@@ -75,32 +75,27 @@ def devices(pids=()):
                 nvml.nvmlDeviceGetUUID(device, uuid, len(uuid)) or
                 nvml.nvmlDeviceGetMemoryInfo(device, ctypes.byref(memory))):
             continue
-        room, rows = ctypes.c_uint(_MOST_PROCESSES), (_Process * _MOST_PROCESSES)()
+        size, rows = ctypes.c_uint(_MOST_PROCESSES), (_Process * _MOST_PROCESSES)()
         look = getattr(nvml, "nvmlDeviceGetComputeRunningProcesses_v3", None)
         held = None
-        if look and not look(device, ctypes.byref(room), rows):
+        if look and not look(device, ctypes.byref(size), rows):
             held = {row.pid: None if row.used == _NOT_AVAILABLE else row.used
-                    for row in rows[:room.value] if row.pid in pids}
+                    for row in rows[:size.value] if row.pid in pids}
         found[uuid.value.decode()] = memory, held
     return found
 
 
-def needs_of(pids, before, locked):
-    """The bytes of each device that the processes, which have gone, need to come back.
+def needs_of(pids, before):
+    """The bytes of each device that the processes, which have gone, need to come back. before: of devices().
 
-    NVML tells them of each process. It does not in a container, where processes have other numbers; the device's
-    difference is the measure then, though others allocate and free meanwhile.
+    NVML has the figures of each process. In a container processes have other numbers: there the device's difference is
+    the measure, though others allocate and free at the same time.
     """
-    after, seen, needs = devices(), set(), {}
-    for looked in (before, locked):
-        for _memory, held in looked.values():
-            seen.update(held or ())
-    for uuid, (memory, _held) in before.items():
-        # They allocate until they are locked.
-        looks = [looked[uuid][1] for looked in (before, locked) if uuid in looked]
-        needs[uuid] = max(sum(count or 0 for count in (held or {}).values()) for held in looks)
-        vague = not seen.issuperset(pids) or any(held is None or None in held.values() for held in looks)
-        if vague and uuid in after:
+    after, needs = devices(), {}
+    known = {pid for _memory, held in before.values() for pid in held or ()}
+    for uuid, (memory, held) in before.items():
+        needs[uuid] = sum(count or 0 for count in (held or {}).values())
+        if uuid in after and (held is None or None in held.values() or not known.issuperset(pids)):
             needs[uuid] = max(needs[uuid], memory.used - after[uuid][0].used)
     return {uuid: count for uuid, count in needs.items() if count > 0}
 
@@ -112,12 +107,11 @@ def suspend(pids, milliseconds):
     going = [pid for pid in pids if states[pid] != CHECKPOINTED]
     if not going:
         return {}
-    before = devices(going)
     try:
         for pid in going:
             if states[pid] != LOCKED:  # a process without CUDA: the driver says so
                 step("lock", pid, max(1, round((deadline - time.monotonic()) * 1000)))
-        locked = devices(going)
+        before = devices(going)  # they allocate until they are locked
         for pid in going:
             step("checkpoint", pid)
     except BaseException as error:  # nobody else knows what to undo
@@ -125,7 +119,7 @@ def suspend(pids, milliseconds):
         if isinstance(error, Refused):
             return {}
         raise
-    return needs_of(going, before, locked)
+    return needs_of(going, before)
 
 
 def resume(pids, stay_locked=()):
@@ -142,7 +136,7 @@ def resume(pids, stay_locked=()):
 
 
 def lacking(pids, needs):
-    """What to tell where a device has less room than the processes had on it; None: it has enough."""
+    """The answer where a device has less free memory than the processes had on it; None: it has enough."""
     if needs and any(_driver.state(pid) == CHECKPOINTED for pid in pids):
         for uuid, (memory, _held) in devices().items():
             if memory.free < needs.get(uuid, 0):

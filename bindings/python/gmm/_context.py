@@ -38,7 +38,7 @@ def members(objects):
     while True:
         try:
             return list(objects)
-        except RuntimeError:  # it changed meanwhile
+        except RuntimeError:  # another thread changed it
             pass
 
 
@@ -209,7 +209,7 @@ class Context(native.Handle):
     def pin(self, obj: Any, *, device: int = 0, read_only: bool = False) -> Pin:
         """Page-locks the memory of an object with the buffer protocol until the Pin is closed.
 
-        The object cannot be resized meanwhile.
+        The object cannot be resized until then.
         """
         view = copies.host_view(obj, writable=not read_only)
         address = native.view_address(view)
@@ -429,7 +429,7 @@ class Context(native.Handle):
         """Configures the folder of this context's socket, and the users who may share memory with it.
 
         It must be called before the first export or import. directory: None: $GMM_IPC_DIR, else $XDG_RUNTIME_DIR/gmm,
-        else /tmp/gmm-<uid>. users: ids of users besides this one, for exports and imports. They require a directory.
+        else /tmp/gmm-<uid>. users: ids of other users, for exports and imports. They require a directory.
         """
         native.gmm_ipc_configure(self, {"directory": directory and os.fsdecode(directory), "users": tuple(users)})
 
@@ -516,10 +516,10 @@ class Context(native.Handle):
                 tag: TagLike | None = None) -> CompactInfo:
         """Moves the free VMM memory of a scope side by side and returns what no reserve keeps to the driver.
 
-        No address of a live buffer changes, and buffers may be used meanwhile. The call moves and returns at most
+        No address of a live buffer changes, and buffers may be used during the call. It moves and returns at most
         max_bytes together, and begins nothing more after max_us microseconds; 0 is no bound. `live` moves live buffers
         to other pages, too, and waits for the devices; nobody may use buffers of the scope or allocate there
-        meanwhile. The result is a CompactInfo.
+        during the call. The result is a CompactInfo.
         """
         options = {"flags": native.GMM_COMPACT_LIVE if live else 0, "max_bytes": max_bytes, "max_us": max_us}
         return CompactInfo.unpack(native.gmm_compact(self, _scope(self, device, tag, None), options)[1])
@@ -527,7 +527,7 @@ class Context(native.Handle):
     def reset(self) -> None:
         """Frees everything that was allocated, live buffers too, and closes them. Imported and pinned memory stays.
 
-        RuntimeError when another thread is inside a call on the context; such a call meanwhile raises RuntimeError too.
+        RuntimeError when another thread is inside a call on the context, and for calls that come during the reset.
         BusyError and CapturingError leave the buffers open. After a failure of the driver they are closed.
         """
         self._reset()

@@ -53,7 +53,7 @@ class Registration:
         self._lost = False
         self._watcher = None
         try:
-            # The watcher comes first: a pause that it is not told of ends before the library takes the pages.
+            # The watcher comes first: a pause that comes too early for it ends before the library takes the pages.
             if info.kind == Kind.VMM:
                 self._watcher = self._context.watch(
                     memory=info.base, size=info.size, losing=self._lose, restored=self._restore, failed=self._restore,
@@ -63,7 +63,7 @@ class Registration:
                     self._try(self._begin)
                     self.active = True
         except BaseException:
-            # What fails here must not hide the cause.
+            # A failure here must not hide the cause.
             with self._lock:
                 self._closed = True
                 active, self.active = self.active, False

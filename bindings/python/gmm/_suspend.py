@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whole processes leave the GPU by the driver's checkpoint: the part of gmm.job that speaks of processes."""
+from __future__ import annotations
+
 import contextlib
 import enum
 import errno
@@ -21,7 +23,7 @@ _UNDO_SECONDS = 30.0
 
 
 class ProcessState(enum.IntEnum):
-    """What the driver says of a process: CUprocessState."""
+    """The driver's state of a process: CUprocessState."""
 
     RUNNING = 0
     LOCKED = 1
@@ -36,7 +38,8 @@ class CheckpointError(RuntimeError):
     state. code: its CUresult. state: the ProcessState of the process now; None: the driver does not tell.
     """
 
-    def __init__(self, message, pid=0, step="", code=0, state=None):
+    def __init__(self, message: str, pid: int = 0, step: str = "", code: int = 0,
+                 state: ProcessState | None = None) -> None:
         super().__init__(message)
         self.pid, self.step, self.code, self.state = pid, step, code, state
 
@@ -49,14 +52,14 @@ class ProcessStuckError(CheckpointError):
 
 
 class Suspended(NamedTuple):
-    """What suspend_process() did.
+    """The result of suspend_process().
 
-    bytes: what the processes held of each device, by UUID, as NVML tells of each process. Where it does not tell that,
-    what the device had less in use after them. Empty: there is no NVML, or all were away before.
+    bytes: the memory of each device that the processes held, by UUID, as NVML has it of each process. Where it does not
+    know that, by how much the device's memory in use fell. Empty: there is no NVML, or all were away before.
     """
 
-    pids: "tuple[int, ...]"
-    bytes: "dict[str, int]"
+    pids: tuple[int, ...]
+    bytes: dict[str, int]
     seconds: float
 
 
@@ -107,9 +110,9 @@ class _Answer:
 
 
 def _bring_back(verb, out, timeout):
-    """After a suspend whose helper is gone: what to say of the processes.
+    """Undoes a suspend whose helper is gone. Returns the words for the message.
 
-    out: what it wrote. Those without a step stay: who was away before the call may not have the room to come back.
+    out: its output. Processes without a step stay: one that was away before the call may lack the memory to come back.
     """
     if verb == "suspend":
         pids = tuple(dict.fromkeys(line["pid"] for line in _Answer(out).begun))
@@ -180,7 +183,7 @@ def _raise_failure(verb, answer):
                           name, code, state)
 
 
-def process_state(pid=None):
+def process_state(pid: int | None = None) -> ProcessState:
     """Where a process is in a checkpoint: ProcessState. None: this process."""
     pids = _check_pids(() if pid is None else (pid,))
     _check_alive("state", pids)
@@ -192,7 +195,7 @@ def process_state(pid=None):
     return answer.state(pids[0])
 
 
-def suspend_process(*pids, timeout=300.0):
+def suspend_process(*pids: int, timeout: float = 300.0) -> Suspended:
     """Takes whole processes off the GPU by the driver's checkpoint: Suspended. No pids: this process.
 
     It takes what a pause leaves: contexts, communicators, graphs, workspaces. Pause gmm's tags in the processes first:
@@ -202,8 +205,8 @@ def suspend_process(*pids, timeout=300.0):
 
     All processes are locked before one is checkpointed. Processes that share memory or communicate by NCCL go in one
     call. If one fails, the others are brought back, and all run as before; also if the calling process is killed before
-    all are away. timeout: seconds of the whole; a driver that
-    does not return, as it does for a process whose peer is locked, is given up then.
+    all are away. timeout: seconds of the whole; a driver that does not return, as it does for a process whose peer is
+    locked, is given up then.
 
     Raises NotSupportedError (no driver of CUDA 12.8), ProcessLookupError, NotReadyError (the work of a process did not
     end in time), CheckpointError, and ProcessStuckError (a failure whose undoing failed). The driver refuses what it
@@ -223,12 +226,12 @@ def suspend_process(*pids, timeout=300.0):
         raise
 
 
-def resume_process(*pids, timeout=300.0):
+def resume_process(*pids: int | Suspended, timeout: float = 300.0) -> None:
     """Brings processes back that suspend_process() took off the GPU. No pids: this process.
 
     pids: numbers, or the Suspended of suspend_process(). With the latter the devices are asked first whether they have
     the room, and OutOfMemoryError changes nothing. Without this, a restore that lacks memory fails for good. All
-    processes are restored before one runs. What runs already stays so, so a call that failed may be made again.
+    processes are restored before one runs. A running process stays as it is, so a call that failed may be made again.
 
     A process that fails or has died does not keep the others away: they are brought back first. ProcessLookupError
     names the dead ones then, and all others run. The room that is asked for counts the dead ones, too.

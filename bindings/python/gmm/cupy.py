@@ -24,6 +24,7 @@ from typing import Any
 from gmm._context import Context
 from gmm._core.enums import STREAM_LEGACY, STREAM_PER_THREAD, Kind
 from gmm._core.errors import Error
+from gmm._core.resource import resource_tag
 from gmm._core.tag import Tag
 from gmm._default import context as _default_context
 
@@ -40,11 +41,6 @@ def _context_for_cupy(context):
                            "its memory is not CUDA memory; "
                            "open a context of the cuda backend, for which a driver and a device must answer")
     return context
-
-
-def _tag(context, tag):
-    """The tag as alloc() takes it. None: 0, the thread's current tag at each allocation. A new name makes a tag."""
-    return 0 if tag is None else context.tag(tag) if isinstance(tag, str) else tag
 
 
 def _out_of_memory(context, device, size, error):
@@ -169,7 +165,7 @@ def allocator(kind: Kind = Kind.DEVICE, *, tag: Tag | int | str | None = None,
     if kind not in _ARRAY_KINDS:
         raise ValueError(f"CuPy's arrays cannot lie in memory of kind {kind!r}; use DEVICE, VMM or MANAGED")
     context = _context_for_cupy(context)
-    return _allocator(context, Kind(kind), _tag(context, tag))
+    return _allocator(context, Kind(kind), resource_tag(context, tag))
 
 
 def pinned_allocator(*, tag: Tag | int | str | None = None, context: Context | None = None) -> Callable[[int], Any]:
@@ -178,7 +174,7 @@ def pinned_allocator(*, tag: Tag | int | str | None = None, context: Context | N
     The tag None: the current tag of the calling thread, for all memory.
     """
     context = _context_for_cupy(context)
-    return _pinned_allocator(context, _tag(context, tag))
+    return _pinned_allocator(context, resource_tag(context, tag))
 
 
 _lock = threading.Lock()

@@ -8,7 +8,7 @@
             ...                              # others may have the memory now
 
 Between two turns gmm pauses the offered tags when another process wants their memory, and the next turn resumes them.
-Nobody wants it: it stays where it is, and the next turn costs nothing. The server of the machine, the command
+Memory that nobody wants stays where it is, and the next turn costs nothing. The server of the machine, the command
 `gmm serve`, decides whose turn it is. The first lease starts it.
 
 With vLLM's sleep mode or torch_memory_saver one line is enough: see use().
@@ -246,7 +246,7 @@ class Lease(_Closing, native.Handle):
             return f"<gmm.lease.Lease {self.name!r} closed>"
         try:
             info = self.info()
-        except (Error, RuntimeError):  # in a child of fork(), or closed meanwhile
+        except (Error, RuntimeError):  # in a child of fork(), or closed by another thread
             return f"<gmm.lease.Lease {self.name!r}>"
         return (f"<gmm.lease.Lease {self.name!r}, {info.state.name.lower().replace('_', ' ')}, "
                 f"{size(info.active_bytes)} active, {size(info.paused_bytes)} paused>")
@@ -292,14 +292,14 @@ def use(name: str, offer: Offer = ("weights", "kv_cache"), amounts: Amounts = No
     its regions and memory pools; one that comes later is offered too. From then on
 
     - a pause or sleep of all that is awake of the offered names ends the turn, and returns at once. The memory stays
-      until another process wants it. What happens to the contents then is what the call said: sleep level 1 keeps the
+      until another process wants it. The call has said what happens to the contents then: sleep level 1 keeps the
       weights, also when somebody takes them an hour later. at_once: the memory goes in the call, as without a lease. A
       process that needs the memory itself passes that, such as one that trains and generates.
     - a pause or sleep of a part of it gives that part's memory back in the call. The rest stays in use.
     - a resume or wake_up while nothing is awake is a request: it waits for the turn up to timeout seconds and raises
       as Lease.request(). The names that it does not wake give their memory back first.
-    - a resume or wake_up of more, while a part is awake, ends the turn and requests all of it. Meanwhile others may
-      have the part that was awake. Its contents are kept, whatever its tags say. So no two processes wait for each
+    - a resume or wake_up of more, while a part is awake, ends the turn and requests all of it. Until the grant others
+      may have the part that was awake. Its contents are kept, whatever its tags say. So no two processes wait for each
       other. If the request fails, the part that was awake is requested again, and the exception is raised. If that
       fails too, all is asleep.
     - Lease.request(), release() and use() of the result are not for such a program. Its close() ends all this.

@@ -100,7 +100,7 @@ class TorchMemorySaver:
         "pinned" or "mmap" (not page-locked).
         """
         self._check_backend(enable_cpu_backup, cpu_backup_backend)
-        self._ensure_initialized()
+        implementation = self._ready
         if enable_cpu_backup and enable_disk_backup:
             raise AssertionError("enable_cpu_backup and enable_disk_backup are mutually exclusive")
         arguments = {"tag": tag, "enable_cpu_backup": enable_cpu_backup}
@@ -108,7 +108,7 @@ class TorchMemorySaver:
             arguments["enable_disk_backup"] = enable_disk_backup
         if cpu_backup_backend is not None:
             arguments["cpu_backup_backend"] = cpu_backup_backend
-        with self._impl.region(**arguments):
+        with implementation.region(**arguments):
             yield
 
     @contextlib.contextmanager
@@ -117,12 +117,11 @@ class TorchMemorySaver:
                    cpu_backup_backend: Literal["mmap", "pinned"] | None = None) -> Iterator[None]:
         """torch.cuda.graph() whose own memory can be paused. Only in hook mode "preload"."""
         self._check_backend(enable_cpu_backup, cpu_backup_backend)
-        self._ensure_initialized()
         arguments = {"cuda_graph": cuda_graph, "pool": pool, "stream": stream, "capture_error_mode": capture_error_mode,
                      "tag": tag, "enable_cpu_backup": enable_cpu_backup}
         if cpu_backup_backend is not None:
             arguments["cpu_backup_backend"] = cpu_backup_backend
-        with self._impl.cuda_graph(**arguments):
+        with self._ready.cuda_graph(**arguments):
             yield
 
     @contextlib.contextmanager
@@ -131,8 +130,7 @@ class TorchMemorySaver:
 
         The end of the block returns what was freed in it to the driver.
         """
-        self._ensure_initialized()
-        with self._impl.disable():
+        with self._ready.disable():
             yield
 
     def pause(self, tag: str | None = None) -> None:
@@ -140,16 +138,14 @@ class TorchMemorySaver:
 
         A tag without memory, and one that is paused already, changes nothing.
         """
-        self._ensure_initialized()
-        self._impl.pause(tag=tag)
+        self._ready.pause(tag=tag)
 
     def resume(self, tag: str | None = None) -> None:
         """Gives a tag physical memory again, at the same addresses; None or "": all tags.
 
         After gmm.OutOfMemoryError all of it is still paused, and its kept contents are intact.
         """
-        self._ensure_initialized()
-        self._impl.resume(tag=tag)
+        self._ready.resume(tag=tag)
 
     @property
     def enabled(self) -> bool:
@@ -179,19 +175,16 @@ class TorchMemorySaver:
 
     @memory_margin_bytes.setter
     def memory_margin_bytes(self, value: int) -> None:
-        self._ensure_initialized()
-        self._impl.set_memory_margin_bytes(value)
+        self._ready.set_memory_margin_bytes(value)
 
     @property
     def retain_cpu_backup(self) -> bool:
         """Whether a resume keeps backups in host memory: get_cpu_backup() then answers for active tensors too."""
-        self._ensure_initialized()
-        return self._impl.get_retain_cpu_backup()
+        return self._ready.get_retain_cpu_backup()
 
     @retain_cpu_backup.setter
     def retain_cpu_backup(self, value: bool) -> None:
-        self._ensure_initialized()
-        self._impl.set_retain_cpu_backup(value)
+        self._ready.set_retain_cpu_backup(value)
 
     def get_cpu_backup(self, x: Any, zero_copy: bool = False) -> Any:
         """The kept contents of a paused CUDA tensor as a CPU tensor; None when the tensor is active.
@@ -200,17 +193,15 @@ class TorchMemorySaver:
         zero_copy: the result lies over the backup itself. It is valid until a resume without retain_cpu_backup, and the
         end of the tensor. A later call, after another pause, brings its contents up to date.
         """
-        self._ensure_initialized()
-        return self._impl.get_cpu_backup(x, zero_copy=zero_copy)
+        return self._ready.get_cpu_backup(x, zero_copy=zero_copy)
 
     def set_disk_backup_dir(self, path: str | os.PathLike[str]) -> None:
         """Sets the folder of backup files for the whole process. A missing folder is made.
 
         The files have names there: one an allocation of PyTorch's cache; beyond 48 files they are shared.
         """
-        self._ensure_initialized()
         os.makedirs(path, exist_ok=True)
-        self._impl.set_disk_backup_dir(path)
+        self._ready.set_disk_backup_dir(path)
 
     @staticmethod
     def _check_backend(enable_cpu_backup, cpu_backup_backend):
@@ -221,9 +212,12 @@ class TorchMemorySaver:
         if cpu_backup_backend not in ("mmap", "pinned"):
             raise ValueError(f"cpu_backup_backend={cpu_backup_backend!r}: use 'mmap' or 'pinned'")
 
-    def _ensure_initialized(self):
+    @property
+    def _ready(self):
+        """The implementation, which the first use makes."""
         if self._impl is None:
             self._impl = _hook_modes[self._hook_mode][0]()
+        return self._impl
 
     def _uses_preload(self):
         return _hook_modes[self._hook_mode][1]

@@ -30,7 +30,7 @@ _SUSPENDABLE, _IS_SUSPENDED, _PERSISTENT, _TOTAL = range(4)  # ncclCommMemStat_t
 
 
 class MemoryInfo(NamedTuple):
-    """What communicators have on the GPU, in bytes.
+    """The memory of communicators on the GPU, in bytes.
 
     suspendable: suspend() gives it back. persistent: it does not. suspended: how many communicators are suspended;
     their suspendable bytes are away.
@@ -178,7 +178,7 @@ def can_suspend() -> bool:
 
 
 def memory(group: Any = None, device: int = 0) -> MemoryInfo:
-    """What the communicators of groups have on the GPU, which a pause of gmm's memory leaves there: MemoryInfo."""
+    """The memory of the groups' communicators on the GPU, which a pause of gmm leaves there: MemoryInfo."""
     sums = [0, 0, 0, 0]
     for each in _groups(group):
         communicator = ctypes.c_void_p(_communicator(each, device))
@@ -214,5 +214,5 @@ def _each(method, function, groups, device, *arguments):
 
 def _check_suspend():
     if not can_suspend():
-        raise NotImplementedError("this NCCL neither suspends communicators nor tells their memory: it needs 2.29.7 or "
-                                  "newer")
+        raise NotImplementedError("this NCCL neither suspends communicators nor counts their memory: it needs 2.29.7 "
+                                  "or newer")

@@ -31,16 +31,6 @@ __all__ = ["Use", "resource", "use"]
 _KINDS = (Kind.DEVICE, Kind.VMM, Kind.MANAGED, Kind.HOST)
 
 
-@functools.lru_cache(maxsize=1)
-def _resource_type():
-    import rmm
-
-    class Resource(rmm.mr.CallbackMemoryResource):
-        """RMM's class, and weak references to it."""
-
-    return Resource
-
-
 def resource(kind: Kind = Kind.DEVICE, *, device: int = 0, tag: Tag | int | str | None = None,
              context: Context | None = None) -> Any:
     """An rmm.mr.DeviceMemoryResource of one device over gmm.
@@ -59,10 +49,10 @@ def resource(kind: Kind = Kind.DEVICE, *, device: int = 0, tag: Tag | int | str 
     context.device_info(device)
     number = resource_tag(context, tag)
     try:
-        return compiled.resource(_resource_type(), context, kind, device, number)
+        return compiled.resource(context, kind, device, number)
     except compiled.Unavailable as error:
         _say_why(str(error))
-    return callbacks.resource(_resource_type(), context, kind, device, number)
+    return callbacks.resource(context, kind, device, number)
 
 
 @functools.lru_cache(maxsize=1)

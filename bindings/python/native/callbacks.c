@@ -4,13 +4,13 @@
 #include "native.h"
 
 /* When the interpreter ends, Python ends a thread that waits for the GIL at any point. So callbacks count themselves,
- * and the interpreter's end first closes this gate and then waits for those inside. */
-static int gate_closed;
+ * and the interpreter's end first refuses further ones and then waits for those inside. */
+static int is_ended;
 static int callbacks_inside;
 
 int callback_enter(PyGILState_STATE *gil) {
   __atomic_add_fetch(&callbacks_inside, 1, __ATOMIC_SEQ_CST);
-  if (__atomic_load_n(&gate_closed, __ATOMIC_SEQ_CST) || gmm_python_is_ending()) {
+  if (__atomic_load_n(&is_ended, __ATOMIC_SEQ_CST) || gmm_python_is_ending()) {
     __atomic_sub_fetch(&callbacks_inside, 1, __ATOMIC_SEQ_CST);
     return 0;
   }
@@ -25,7 +25,7 @@ void callback_leave(PyGILState_STATE gil) {
 
 PyObject *callbacks_end(PyObject *module, PyObject *unused) {
   (void)module, (void)unused;
-  __atomic_store_n(&gate_closed, 1, __ATOMIC_SEQ_CST);
+  __atomic_store_n(&is_ended, 1, __ATOMIC_SEQ_CST);
   Py_BEGIN_ALLOW_THREADS
       /* A callback that never returns must not block the process's end: the wait takes at most 10 s. */
       const struct timespec pause = {0, 1000 * 1000};

@@ -11,6 +11,13 @@
   }
   $result = PyLong_FromLong($1);
 }
+%typemap(out) gmm_result GMM_END {
+  if ($1 < 0 || PyErr_Occurred()) {
+    gmm_python_raise($1);
+    SWIG_fail;
+  }
+  $result = PyLong_FromLong($1);
+}
 
 /* Addresses: numbers, None, or gmm._native.Memory, which is checked to be open. */
 %typemap(in) void *GMM_ADDRESS {

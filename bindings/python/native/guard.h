@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file guard.h
- * What guards the fields of the module's objects: the GIL, or atomic words and critical sections in a Python without.
+ * Guards of the fields of the module's objects: the GIL, or atomic words and critical sections in a Python without.
  *
  * A state is one word that holds whether an object is open, who uses it and which views it has. So closing is one
  * compare-and-swap, and nobody comes in between. With a GIL these functions are plain loads and stores.

@@ -116,7 +116,7 @@ static gmm_result give_back(Handle *handle) {
       break;
     case HANDLE_TICKET: /* waits for the end of its operation */
       result = gmm_ticket_destroy((gmm_ticket *)pointer);
-      if (result >= 0) later_ticket_ended();
+      if (result >= 0) later_changed();
       break;
     case HANDLE_WATCHER: /* waits for its callback */
       result = gmm_watcher_destroy((gmm_watcher *)pointer);
@@ -259,18 +259,56 @@ static void handle_finalize(PyObject *self) {
 void handle_end(Handle *handle) {
   PyObject *type, *value, *trace;
   PyErr_Fetch(&type, &value, &trace);
-  const unsigned ticket_ends = later_ticket_ends();
+  const unsigned seen = later_changes();
   const Closing closing = close_handle(handle);
-  const int is_busy = closing.outcome == CLOSE_DONE && closing.result == GMM_ERROR_BUSY;
-  const int waits = is_busy && handle->kind == HANDLE_LEASE && later_wait_ticket(handle, ticket_ends);
-  /* The library goes on and may call this handle. Without memory to note it the handle stays. */
-  if (closing.outcome == CLOSE_RESETTING && !later_wait_reset(handle)) Py_INCREF(handle);
-  if (closing.outcome == CLOSE_DONE && closing.result < 0 && closing.result != GMM_ERROR_FORKED && !waits) {
-    if (handle->kind == HANDLE_LEASE) Py_INCREF(handle); /* the lease goes on and calls this handle */
+  const int failed = closing.outcome == CLOSE_DONE && closing.result < 0 && closing.result != GMM_ERROR_FORKED;
+  const int is_lease = handle->kind == HANDLE_LEASE;
+  /* A reset is under way, or a ticket of the lease lives: it ends afterwards. */
+  const int waits = closing.outcome == CLOSE_RESETTING || (failed && is_lease && closing.result == GMM_ERROR_BUSY);
+  const int is_kept = waits && later_wait(handle, seen);
+  if (!is_kept && (waits || (failed && is_lease))) Py_INCREF(handle); /* the library goes on and may call it */
+  if (failed && !is_kept) {
     gmm_python_raise(closing.result);
     PyErr_WriteUnraisable((PyObject *)handle);
   }
   PyErr_Restore(type, value, trace);
+}
+
+/* gmm_reset(). Calls of other threads that use the context refuse it, and it refuses calls that come during it. */
+static PyObject *handle_reset(PyObject *self, PyObject *unused) {
+  (void)unused;
+  later_settle();
+  Handle *context = handle_enter(self, HANDLE_CONTEXT);
+  if (!context) return NULL;
+  PyObject *done = NULL;
+  State state = STATE_OPEN + STATE_USER; /* this call is its only user, and there is no view */
+  if (!state_change(&context->state, &state, state + STATE_RESETTING)) {
+    if (state_exports(state) > 0)
+      PyErr_Format(PyExc_BufferError,
+                   "cannot reset: %zd views of the context's memory live; release or delete them first",
+                   state_exports(state));
+    else
+      PyErr_SetString(PyExc_RuntimeError, "cannot reset: calls on other threads use the context; let them end first");
+  } else {
+    /* Before the GIL is released: no thread uses memory that the reset may have freed. */
+    STORE(context->resets, context->resets + 1);
+    PyThreadState *state = gmm_python_leave_gil();
+    const gmm_result result = gmm_reset((gmm_context *)context->pointer);
+    gmm_python_take_gil(state);
+    /* These results come before anything is freed. After any other failure some memory may be gone, so all of it stays
+     * closed. */
+    const int refused = result == GMM_ERROR_BUSY || result == GMM_ERROR_CAPTURING || result == GMM_ERROR_FORKED;
+    if (refused) STORE(context->resets, context->resets - 1);
+    state_add(&context->state, (State)0 - STATE_RESETTING);
+    later_changed();
+    if (result < 0) gmm_python_raise(result);
+    if (!PyErr_Occurred()) {
+      Py_INCREF(Py_None);
+      done = Py_None;
+    }
+  }
+  handle_leave(context);
+  return done;
 }
 
 static int handle_traverse(PyObject *self, visitproc visit, void *arg) {

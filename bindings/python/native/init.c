@@ -62,7 +62,7 @@ PyMODINIT_FUNC PyInit__native(void) { return in_main_interpreter() ? native_swig
 
 int native_init(PyObject *module) {
   if (add_type(module, "Handle", &Handle_Type) < 0 || add_type(module, "Memory", &Memory_Type) < 0 ||
-      add_type(module, "View", &View_Type) < 0 || add_type(module, "Import", &Import_Type) < 0)
+      add_type(module, "View", &View_Type) < 0)
     return -1;
   if (memory_init(module) < 0 || allocate_init(module) < 0 || native_scope_init(module) < 0) return -1;
   /* HandleKind and MemoryOrigin, for _open(). */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What may not be given back inside a callback. A progress callback runs with locks of the library held, and a call of
- * a stream on the thread that the stream's end waits for. A log callback may run on a thread that the end of a context
- * or of a ticket joins. The garbage collector, or the last reference that goes, may still ask for a free there. So a
- * thread of the module carries it out, which lives as long as there is something to do. */
+/* Frees and ends that must not happen inside a callback. A progress callback runs with locks of the library held, and a
+ * call of a stream on the thread that the stream's end waits for. A log callback may run on a thread that the end of a
+ * context or of a ticket joins. The garbage collector, or the last reference that goes, may still ask for a free there.
+ * So a thread of the module carries it out, which lives as long as there is something to do. */
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -10,13 +10,13 @@
 
 typedef struct Later {
   struct Later *next;
-  Handle *handle;  /**< to be closed, or NULL: a block */
-  Handle *context; /**< entered, as is the stream */
-  Handle *stream;
+  Handle *handle;           /**< to be closed, or NULL: a block */
+  Handle *context, *stream; /**< of the block; stream NULL: raw_stream */
   gmm_stream raw_stream;
   void *address;
   MemoryOrigin origin;
-  PyObject *source; /**< what a pin holds */
+  Py_ssize_t resets;
+  PyObject *source; /**< the memory that a pin holds */
 } Later;
 
 /* Nobody takes the GIL, or calls Python or the library, with this mutex held. */
@@ -25,9 +25,10 @@ static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static Later *first, **last = &first;
 static Py_ssize_t pending; /* those under way too */
 static int running;        /* the thread lives */
-static Later *leases;      /* those that a ticket keeps from ending: both died in one cycle, the lease first */
-static unsigned ticket_ends;
-static Later *resetting; /* those whose context is being reset */
+/* Tried again when a ticket or a reset has ended: leases that a ticket keeps from ending, as both died in one cycle,
+ * and handles and blocks of a context that another thread resets. */
+static Later *waiting;
+static unsigned changes; /* tickets and resets that have ended */
 
 static __thread int no_frees, no_ends; /* callbacks that this thread is in */
 static __thread int is_owed;           /* this thread has left something, and its call has not returned */
@@ -45,23 +46,47 @@ void later_leave(int frees) {
   --no_ends;
 }
 
-static void carry_out(Later *item) {
-  if (item->handle) {
-    handle_end(item->handle);
-    Py_DECREF(item->handle);
-  } else {
+static void wait_for_change(Later *item, unsigned seen);
+
+/* A reset that another thread carries out may be refused, so the block of its context waits for its end. */
+static void free_block(Later *item) {
+  const unsigned seen = later_changes();
+  Entry entry = ENTER_CLOSED;
+  if (item->origin == MEMORY_ALLOCATED)
+    entry = handle_try_enter(item->context);
+  else if (handle_enter_anyway(item->context))
+    entry = ENTERED;
+  if (entry == ENTER_RESETTING) {
+    wait_for_change(item, seen);
+    return;
+  }
+  if (entry == ENTERED && (item->origin != MEMORY_ALLOCATED || item->resets == LOAD(item->context->resets))) {
+    /* A destroyed stream has finished its work. */
+    Handle *stream = item->stream && handle_try_enter(item->stream) == ENTERED ? item->stream : NULL;
+    gmm_stream on = stream ? (gmm_stream)stream->pointer : item->stream ? GMM_STREAM_DEFAULT : item->raw_stream;
     PyThreadState *state = gmm_python_leave_gil();
-    const gmm_result result =
-        memory_release((gmm_context *)item->context->pointer, item->origin, item->address, item->raw_stream);
+    const gmm_result result = memory_release((gmm_context *)item->context->pointer, item->origin, item->address, on);
     gmm_python_take_gil(state);
     if (result < 0 && result != GMM_ERROR_FORKED) {
       gmm_python_raise(result);
       PyErr_WriteUnraisable((PyObject *)item->context);
     }
-    handle_leave(item->stream);
-    handle_leave(item->context);
-    Py_XDECREF(item->source);
+    if (stream) handle_leave_only(stream);
   }
+  if (entry == ENTERED) handle_leave_only(item->context);
+  Py_DECREF(item->context);
+  Py_XDECREF(item->stream);
+  Py_XDECREF(item->source);
+  free(item);
+}
+
+static void carry_out(Later *item) {
+  if (!item->handle) {
+    free_block(item);
+    return;
+  }
+  handle_end(item->handle);
+  Py_DECREF(item->handle);
   free(item);
 }
 
@@ -114,99 +139,63 @@ static void add(Later *item) {
   pthread_mutex_unlock(&mutex);
 }
 
+static void wait_for_change(Later *item, unsigned seen) {
+  pthread_mutex_lock(&mutex);
+  if (later_changes() != seen) { /* it has come since the try */
+    append(item);
+  } else {
+    item->next = waiting;
+    waiting = item;
+  }
+  pthread_mutex_unlock(&mutex);
+}
+
 int later_free(Memory *memory, gmm_stream stream, Handle *held_stream) {
   Later *item = calloc(1, sizeof *item);
   if (!item) return 0;
-  Handle *context = memory->context;
-  if (handle_try_enter(context) != ENTERED) { /* the caller is inside, so it is open */
-    free(item);
-    return 0;
-  }
-  Py_INCREF(context);
-  item->context = context;
-  if (held_stream && handle_try_enter(held_stream) == ENTERED) {
-    Py_INCREF(held_stream);
-    item->stream = held_stream;
-  }
+  Py_INCREF(memory->context);
+  Py_XINCREF(held_stream);
+  item->context = memory->context;
+  item->stream = held_stream;
   /* On another thread the per-thread stream is another one; the legacy stream is ordered behind them all. */
   item->raw_stream = stream == GMM_STREAM_PER_THREAD ? GMM_STREAM_LEGACY : stream;
   item->address = memory->address;
   item->origin = memory->origin;
+  item->resets = memory->resets;
   item->source = memory_take_source(memory);
   add(item);
   return 1;
 }
 
+static Later *item_of(Handle *handle) {
+  Later *item = calloc(1, sizeof *item);
+  if (!item) return NULL;
+  Py_INCREF(handle);
+  item->handle = handle;
+  return item;
+}
+
 int later_close(Handle *handle) {
-  Later *item = calloc(1, sizeof *item);
-  if (!item) return 0;
-  Py_INCREF(handle);
-  item->handle = handle;
-  add(item);
-  return 1;
+  Later *item = item_of(handle);
+  if (item) add(item);
+  return item != NULL;
 }
 
-unsigned later_ticket_ends(void) { return __atomic_load_n(&ticket_ends, __ATOMIC_SEQ_CST); }
+int later_wait(Handle *handle, unsigned seen) {
+  Later *item = item_of(handle);
+  if (item) wait_for_change(item, seen);
+  return item != NULL;
+}
 
-int later_wait_ticket(Handle *handle, unsigned seen) {
-  Later *item = calloc(1, sizeof *item);
-  if (!item) return 0;
-  Py_INCREF(handle);
-  item->handle = handle;
+unsigned later_changes(void) { return __atomic_load_n(&changes, __ATOMIC_SEQ_CST); }
+
+void later_changed(void) {
+  __atomic_add_fetch(&changes, 1, __ATOMIC_SEQ_CST);
   pthread_mutex_lock(&mutex);
-  if (later_ticket_ends() != seen) { /* it has ended meanwhile */
+  while (waiting) {
+    Later *item = waiting;
+    waiting = item->next;
     append(item);
-  } else {
-    item->next = leases;
-    leases = item;
-  }
-  pthread_mutex_unlock(&mutex);
-  return 1;
-}
-
-void later_ticket_ended(void) {
-  __atomic_add_fetch(&ticket_ends, 1, __ATOMIC_SEQ_CST);
-  pthread_mutex_lock(&mutex);
-  while (leases) {
-    Later *item = leases;
-    leases = item->next;
-    append(item);
-  }
-  pthread_mutex_unlock(&mutex);
-}
-
-static int is_being_reset(const Handle *handle) { return (LOAD(handle->parent->state) & STATE_RESETTING) != 0; }
-
-int later_wait_reset(Handle *handle) {
-  Later *item = calloc(1, sizeof *item);
-  if (!item) return 0;
-  Py_INCREF(handle);
-  item->handle = handle;
-  pthread_mutex_lock(&mutex);
-  if (is_being_reset(handle)) {
-    item->next = resetting;
-    resetting = item;
-  } else { /* it is over meanwhile */
-    append(item);
-  }
-  pthread_mutex_unlock(&mutex);
-  return 1;
-}
-
-/* A context is no longer being reset; others may be. */
-void later_reset_ended(void) {
-  pthread_mutex_lock(&mutex);
-  Later *each = resetting;
-  resetting = NULL;
-  while (each) {
-    Later *const item = each;
-    each = item->next;
-    if (is_being_reset(item->handle)) {
-      item->next = resetting;
-      resetting = item;
-    } else {
-      append(item);
-    }
   }
   pthread_mutex_unlock(&mutex);
 }
@@ -233,6 +222,5 @@ void later_after_fork(void) {
   last = &first;
   pending = 0;
   running = 0;
-  leases = NULL;
-  resetting = NULL;
+  waiting = NULL;
 }

@@ -51,7 +51,7 @@ int memory_add_export(Memory *memory) {
   state_add(&memory->state, STATE_EXPORT);
   handle_leave_only(context);
   if (__builtin_expect(memory_is_open(memory), 1)) return 0;
-  memory_drop_export(memory); /* another thread has freed it meanwhile */
+  memory_drop_export(memory); /* another thread has freed it */
   closed_error(memory);
   return -1;
 }
@@ -88,7 +88,7 @@ int memory_address(PyObject *object, void **address) {
 
 /* _open(origin, address, nbytes, context, source, function, *arguments) -> the function's result
  *
- * Opens the object with what a function of this module has imported or pinned. address None: the function tells it.
+ * Opens the object with the memory that a function of this module imports or pins. address None: the function gives it.
  * nbytes None: all of the block from the address on. */
 static PyObject *memory_open_method(PyObject *self, PyObject *arguments) {
   Memory *memory = (Memory *)self;
@@ -171,19 +171,27 @@ static gmm_stream enter_own_stream(Memory *memory, Handle **held) {
   return (gmm_stream)memory->stream->pointer;
 }
 
-/* 1: the memory can be freed, 0: it was freed before, -1 with an exception. */
+/* Another thread resets its context, which has closed it and may still be refused. */
+static int is_in_reset(const Memory *memory) {
+  return memory->origin == MEMORY_ALLOCATED && (LOAD(memory->context->state) & STATE_RESETTING);
+}
+
+/* 1: the memory can be freed, 0: it was freed before, or will be after a reset, -1 with an exception. */
 static int check_unused(Memory *memory) {
-  State state = LOAD(memory->state);
-  if (!memory_is_open(memory)) {
-    if (reset_note_free(memory) < 0) return -1;
-    /* A thread that gives the memory back still needs its source: only who closed it lets the source go. */
+  while (!memory_is_open(memory)) {
+    State state = LOAD(memory->state);
+    const int in_reset = is_in_reset(memory);
+    if (!in_reset && memory_is_open(memory)) continue; /* the reset was refused */
+    /* A thread that gives the memory back still needs its source: only the one that closed it lets the source go. */
     while (state & STATE_OPEN)
       if (state_change(&memory->state, &state, state & ~STATE_OPEN)) {
+        if (in_reset && !later_free(memory, memory->raw_stream, memory->stream)) PyErr_NoMemory();
         Py_XDECREF(memory_take_source(memory));
         break;
       }
-    return 0;
+    return PyErr_Occurred() ? -1 : 0;
   }
+  const State state = LOAD(memory->state);
   if (state_exports(state) == 0) return 1;
   PyErr_Format(PyExc_BufferError, "cannot free the memory at %p: %zd views of it live; release or delete them first",
                memory->address, state_exports(state));
@@ -220,7 +228,7 @@ int memory_give_back(Memory *memory, PyObject *stream_object) {
   } else if (handle_stream(stream_object, &stream, &held_stream) < 0) {
     return -1;
   }
-  /* Python code reads another package's stream: meanwhile the memory may have been freed, or have got a view. */
+  /* Python code has read another package's stream, and may have freed the memory or made a view of it. */
   int result = check_unused(memory);
   Handle *context = result > 0 ? handle_enter((PyObject *)memory->context, HANDLE_CONTEXT) : NULL;
   if (context)
@@ -257,9 +265,12 @@ static void let_go(Memory *memory, PyObject *reported) {
       }
       break;
     }
-    const int noted = reset_note_free(memory);
-    if (noted < 0) PyErr_WriteUnraisable(reported);
-    if (noted > 0 && memory_is_open(memory)) continue; /* a reset was refused meanwhile, so the memory lives on */
+    const int in_reset = is_in_reset(memory);
+    if (!in_reset && memory_is_open(memory)) continue; /* a reset was refused, so the memory lives on */
+    if (in_reset && !later_free(memory, memory->raw_stream, memory->stream)) {
+      PyErr_NoMemory();
+      PyErr_WriteUnraisable(reported);
+    }
     state_add(&memory->state, (State)0 - STATE_OPEN);
     break;
   }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file native.h
- * What gmm._native has beside the functions that SWIG wraps: handles and memory as Python objects. They count their
+ * The module beside the functions that SWIG wraps: handles and memory as Python objects. They count their
  * users, so that nothing is freed while it is used. README.md is the map of the files, and has the rules of guard.h.
  */
 #ifndef GMM_PYTHON_NATIVE_H
@@ -58,7 +58,6 @@ typedef struct Handle {
   void *pointer;         /**< stays when the handle is closed */
   struct Handle *parent; /**< the context of a heap, stream, event or ticket */
   Py_ssize_t resets;     /**< context: how many resets have ended earlier memory */
-  struct FreedInReset *freed_in_reset;
   PyObject *log;
   PyObject *oom_handler;
   PyObject *watch; /**< watcher and lease: the callable */
@@ -72,9 +71,9 @@ Handle *handle_enter(PyObject *object, HandleKind kind);
 void handle_leave(Handle *handle);
 
 typedef enum { ENTERED, ENTER_CLOSED, ENTER_RESETTING } Entry;
-/** The same without a reference and an exception: for finalizers, whose object may be without references. */
+/** handle_enter() without a reference and an exception: for finalizers, whose object may be without references. */
 Entry handle_try_enter(Handle *handle);
-/** The same for a finalizer of what a reset of the context leaves alone. False: the handle is closed. */
+/** Enters for a finalizer of memory that a reset of the context leaves alone. False: the handle is closed. */
 int handle_enter_anyway(Handle *handle);
 void handle_leave_only(Handle *handle);
 /** Raises what handle_try_enter() found. Returns NULL. */
@@ -82,7 +81,7 @@ PyObject *handle_raise_entry(const Handle *handle, Entry entry);
 /**
  * Calls arguments[skipped] with the arguments behind it: a function of this module that makes something. Returns its
  * result; pointer, unless NULL, receives what it made. A signal's handler may raise an exception after each call that
- * Python code makes, and nobody would know what the call has made. So _open() of a handle or a memory object makes both
+ * Python code makes, and nobody would have the result of the call. So _open() of a handle or a memory object makes both
  * steps in C: the call, and taking what it made.
  */
 PyObject *native_make(PyObject *arguments, Py_ssize_t skipped, void **pointer);
@@ -105,7 +104,7 @@ int handle_stream(PyObject *object, gmm_stream *stream, Handle **held);
 
 /* fields.c */
 
-/** A field of a struct of options. kind: 'I', 'i' and 'Q' numbers, 'P' an address, 's' text, 'L' a list, 'C' a callback. */
+/** A field of options. kind: 'I', 'i' and 'Q' numbers, 'P' an address, 's' text, 'L' a list, 'C' a callback. */
 typedef struct {
   const char *name;
   char kind;
@@ -147,7 +146,7 @@ extern PyTypeObject Memory_Type;
 
 /** True while the memory may be used. */
 int memory_is_open(const Memory *memory);
-/** The same with an exception: 0, or -1. */
+/** Raises where the memory may not be used: 0, or -1. */
 int memory_check_open(const Memory *memory);
 /** 0 when the host may use the address now, or -1 with BufferError. */
 int memory_check_host_access(const Memory *memory);
@@ -176,20 +175,10 @@ int memory_init(PyObject *module);
 /* view.c: memory with a layout */
 
 enum { VIEW_MAX_DIMENSIONS = 64 };
-extern PyTypeObject View_Type, Import_Type;
+extern PyTypeObject View_Type;
 /** The address of a view's first element, while its memory is open. 0, or -1 with an exception. */
 int view_address(PyObject *view, void **address);
 PyObject *native_dlpack_import(PyObject *module, PyObject *capsule);
-
-/* reset.c */
-
-/** _reset(): frees all allocated memory, or raises an exception. */
-PyObject *handle_reset(PyObject *self, PyObject *unused);
-/**
- * Notes the free of memory that a reset has closed: the reset may be refused, and the memory live on. 0; 1 when there
- * is nothing to note, as no reset is under way; or -1 with an exception.
- */
-int reset_note_free(Memory *memory);
 
 /* later.c: what may not be given back inside a callback */
 
@@ -198,22 +187,20 @@ int later_frees(void);
 /** True there and inside a callback of a log or a watcher: nothing must end that may wait for it. */
 int later_ends(void);
 /**
- * Frees this block on another thread. The caller has closed the memory and holds its context open. False when there is
- * no memory for the request.
+ * Frees this block on another thread, after a reset of its context that is under way. The caller has closed the memory.
+ * held_stream: NULL: `stream`. False when there is no memory for the request.
  */
 int later_free(Memory *memory, gmm_stream stream, Handle *held_stream);
 /** Ends this handle there, which lives on until then. */
 int later_close(Handle *handle);
-/** Ends a lease that is busy when its ticket has ended. seen: later_ticket_ends() before the try. False: no memory. */
-int later_wait_ticket(Handle *handle, unsigned seen);
-unsigned later_ticket_ends(void);
-void later_ticket_ended(void);
-/** Ends a handle of a context that another thread resets when that reset is over. False: no memory. */
-int later_wait_reset(Handle *handle);
-void later_reset_ended(void);
+/** Ends a handle there after the next later_changed(). seen: later_changes() before the try. False: no memory. */
+int later_wait(Handle *handle, unsigned seen);
+unsigned later_changes(void);
+/** A ticket or a reset has ended. */
+void later_changed(void);
 /** Waits until all of it is done, except inside a callback. */
 void later_settle(void);
-/** The same on a thread that has left something to do since it called the library. */
+/** later_settle() on a thread that has left something to do since it called the library. */
 void later_settle_owed(void);
 /** Around a callback. */
 void later_enter(int frees);

@@ -21,7 +21,7 @@
 %ignore gmm_watcher_destroy;
 %ignore gmm_lease_destroy;
 %ignore gmm_snapshot_destroy;
-/* A method of the context makes this call, and refuses calls of other threads meanwhile. */
+/* A method of the context makes this call, and refuses calls of other threads during it. */
 %ignore gmm_reset;
 /* gmm_free() stays: a plain address may be freed. */
 
@@ -49,7 +49,7 @@ GMM_QUICK(gmm_ticket_cancel)
 
 %include "values.i"
 %include "gmm.i"
-%include <gmm/lease.h>
+%include "lease.i"
 
 /* SWIG's initialiser returns a module or a number, by its version. In both an exception fails the import. */
 %init %{

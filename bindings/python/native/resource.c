@@ -53,15 +53,15 @@ static gmm_python_outcome resource_allocate(gmm_python_resource *self, size_t si
 }
 
 /* The caller's C++ takes no error. In a forked child the memory is the parent's. */
-static void tell_unfreed(gmm_result result, void *memory) {
+static void report_unfreed(gmm_result result, void *memory) {
   if (result == GMM_ERROR_FORKED || gmm_python_is_ending()) return;
   const PyGILState_STATE state = PyGILState_Ensure();
   PyObject *exception = exception_of(result), *address = PyLong_FromVoidPtr(memory);
-  PyObject *told = exception && address ? PyTuple_Pack(2, exception, address) : NULL;
-  PyObject *done = told ? helper_call(HELPER_UNFREED, told) : NULL;
+  PyObject *pair = exception && address ? PyTuple_Pack(2, exception, address) : NULL;
+  PyObject *done = pair ? helper_call(HELPER_UNFREED, pair) : NULL;
   if (!done) PyErr_WriteUnraisable(exception);
   Py_XDECREF(done);
-  Py_XDECREF(told);
+  Py_XDECREF(pair);
   Py_XDECREF(address);
   Py_XDECREF(exception);
   PyGILState_Release(state);
@@ -69,7 +69,7 @@ static void tell_unfreed(gmm_result result, void *memory) {
 
 static void resource_deallocate(gmm_python_resource *self, void *memory, void *stream) {
   const gmm_result result = gmm_free(((Resource *)self)->context, memory, (gmm_stream)stream);
-  if (__builtin_expect(result < 0, 0)) tell_unfreed(result, memory);
+  if (__builtin_expect(result < 0, 0)) report_unfreed(result, memory);
 }
 
 static void resource_retain(gmm_python_resource *self) {

@@ -12,6 +12,11 @@
 
 enum { DL_CPU = 1, DL_CUDA_HOST = 3, DL_CUDA_MANAGED = 13 };
 enum { DL_FLAG_READ_ONLY = 1 };
+/* The names of capsules, before and after an import. */
+#define LEGACY "dltensor"
+#define VERSIONED "dltensor_versioned"
+#define USED_LEGACY "used_" LEGACY
+#define USED_VERSIONED "used_" VERSIONED
 
 typedef struct {
   void *data;
@@ -314,11 +319,8 @@ static void delete_versioned(DLManagedTensorVersioned *tensor) { export_end((Exp
 static void capsule_end(PyObject *capsule) {
   PyObject *type, *value, *trace;
   PyErr_Fetch(&type, &value, &trace);
-  if (PyCapsule_IsValid(capsule, "dltensor")) {
-    delete_legacy(PyCapsule_GetPointer(capsule, "dltensor"));
-  } else if (PyCapsule_IsValid(capsule, "dltensor_versioned")) {
-    delete_versioned(PyCapsule_GetPointer(capsule, "dltensor_versioned"));
-  }
+  if (PyCapsule_IsValid(capsule, LEGACY)) delete_legacy(PyCapsule_GetPointer(capsule, LEGACY));
+  if (PyCapsule_IsValid(capsule, VERSIONED)) delete_versioned(PyCapsule_GetPointer(capsule, VERSIONED));
   PyErr_Restore(type, value, trace);
 }
 
@@ -345,7 +347,7 @@ static int describe_tensor(View *view, Export *made, DLTensor *tensor) {
   return 0;
 }
 
-/* What only a newer form of DLPack can say is refused for a consumer of an older one. */
+/* Refuses an export that a consumer of an older form of DLPack could not understand. */
 static int check_consumer(const View *view, int major, int minor, unsigned long long flags) {
   const int needed = view->minor_version;
   if (needed > 0 && (major < 1 || (major == 1 && minor < needed)))
@@ -384,11 +386,11 @@ static PyObject *view_capsule(PyObject *self, PyObject *arguments) {
     versioned->manager_ctx = made;
     versioned->deleter = delete_versioned;
     versioned->flags = flags;
-    capsule = PyCapsule_New(versioned, "dltensor_versioned", capsule_end);
+    capsule = PyCapsule_New(versioned, VERSIONED, capsule_end);
   } else {
     made->tensor.legacy.manager_ctx = made;
     made->tensor.legacy.deleter = delete_legacy;
-    capsule = PyCapsule_New(&made->tensor.legacy, "dltensor", capsule_end);
+    capsule = PyCapsule_New(&made->tensor.legacy, LEGACY, capsule_end);
   }
   if (!capsule) export_end(made);
   return capsule;
@@ -396,35 +398,21 @@ static PyObject *view_capsule(PyObject *self, PyObject *arguments) {
 
 /* --- DLPack, in --------------------------------------------------------------------------------------------------- */
 
-/* A tensor of another package, which comes out of its capsule. The thread that drops the last view over it calls the
- * deleter, once, with the GIL held: DLPack lets deleters take it, and those of some producers expect it. */
-typedef struct {
-  PyObject ob_base; /* what PyObject_HEAD stands for */
-  DLManagedTensor *legacy;
-  DLManagedTensorVersioned *versioned;
-} Import;
-
-static void import_dealloc(PyObject *self) {
-  Import *import = (Import *)self;
-  /* At the interpreter's end the producer may be torn down already: the process's end frees its memory. */
-  if (!gmm_python_is_ending()) {
-    PyObject *type, *value, *trace;
-    PyErr_Fetch(&type, &value, &trace);
-    if (import->legacy && import->legacy->deleter) import->legacy->deleter(import->legacy);
-    if (import->versioned && import->versioned->deleter) import->versioned->deleter(import->versioned);
-    if (PyErr_Occurred()) PyErr_WriteUnraisable((PyObject *)Py_TYPE(self));
-    PyErr_Restore(type, value, trace);
-  }
-  Py_TYPE(self)->tp_free(self);
+/* A consumed capsule holds its tensor until the last view over it is gone. It calls the deleter once, with the GIL:
+ * DLPack lets deleters take it, and those of some producers expect it. */
+static void consumed_end(PyObject *capsule) {
+  if (gmm_python_is_ending()) return; /* the producer may be torn down: the process's end frees its memory */
+  PyObject *type, *value, *trace;
+  PyErr_Fetch(&type, &value, &trace);
+  const char *name = PyCapsule_GetName(capsule);
+  void *tensor = PyCapsule_GetPointer(capsule, name);
+  DLManagedTensor *legacy = strcmp(name, USED_LEGACY) == 0 ? tensor : NULL;
+  DLManagedTensorVersioned *versioned = legacy ? NULL : tensor;
+  if (legacy && legacy->deleter) legacy->deleter(legacy);
+  if (versioned && versioned->deleter) versioned->deleter(versioned);
+  if (PyErr_Occurred()) PyErr_WriteUnraisable(NULL);
+  PyErr_Restore(type, value, trace);
 }
-
-PyTypeObject Import_Type = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "gmm._native.Import",
-    .tp_basicsize = sizeof(Import),
-    .tp_flags = Py_TPFLAGS_DEFAULT,
-    .tp_doc = PyDoc_STR("A tensor that came by DLPack; it is given back to its producer with this object."),
-    .tp_dealloc = import_dealloc,
-};
 
 /* The capsule's tensor, which is the caller's from then on, and no other thread's. NULL: it has none of that name. */
 static void *take(PyObject *capsule, const char *name, const char *used_name) {
@@ -433,6 +421,7 @@ static void *take(PyObject *capsule, const char *name, const char *used_name) {
   if (PyCapsule_IsValid(capsule, name)) {
     tensor = PyCapsule_GetPointer(capsule, name);
     PyCapsule_SetName(capsule, used_name);
+    PyCapsule_SetDestructor(capsule, consumed_end);
   }
   GUARD_END()
   return tensor;
@@ -448,50 +437,34 @@ static PyObject *numbers(const int64_t *values, int count) {
   return tuple;
 }
 
-/* dlpack_import(capsule) -> (holder, address, shape, strides in elements or None, (code, bits, lanes), readonly,
- * device)
+/* dlpack_import(capsule) -> (address, shape, strides in elements or None, (code, bits, lanes), readonly, device)
  *
- * The capsule's tensor lives as long as the holder. */
+ * From then on the capsule holds its tensor. */
 PyObject *native_dlpack_import(PyObject *module, PyObject *capsule) {
   (void)module;
-  DLManagedTensorVersioned *versioned = take(capsule, "dltensor_versioned", "used_dltensor_versioned");
-  DLManagedTensor *legacy = versioned ? NULL : take(capsule, "dltensor", "used_dltensor");
+  const DLManagedTensorVersioned *versioned = take(capsule, VERSIONED, USED_VERSIONED);
+  const DLManagedTensor *legacy = versioned ? NULL : take(capsule, LEGACY, USED_LEGACY);
   if (!versioned && !legacy) {
     const char *name = PyCapsule_CheckExact(capsule) ? PyCapsule_GetName(capsule) : NULL;
     PyErr_Clear();
-    if (name && strncmp(name, "used_dltensor", 13) == 0)
+    if (name && strncmp(name, USED_LEGACY, strlen(USED_LEGACY)) == 0)
       return PyErr_Format(PyExc_ValueError, "the DLPack capsule was consumed before; each is good for one import");
     return PyErr_Format(PyExc_TypeError, "expected a DLPack capsule from __dlpack__(), got %R", capsule);
   }
-  Import *import = PyObject_New(Import, &Import_Type);
-  if (!import) { /* the capsule owns the tensor again */
-    PyCapsule_SetName(capsule, versioned ? "dltensor_versioned" : "dltensor");
-    return NULL;
-  }
-  import->legacy = legacy;
-  import->versioned = versioned;
   const DLTensor *tensor = versioned ? &versioned->dl_tensor : &legacy->dl_tensor;
-  PyObject *result = NULL;
-  if (versioned && versioned->major != 1) {
-    PyErr_Format(PyExc_BufferError, "the tensor is of DLPack %u.%u; gmm understands 1.x and the form without a version",
-                 (unsigned)versioned->major, (unsigned)versioned->minor);
-  } else if (tensor->ndim < 0 || tensor->ndim > VIEW_MAX_DIMENSIONS) {
-    PyErr_Format(PyExc_BufferError, "a DLPack tensor of %d dimensions; gmm takes at most %d", (int)tensor->ndim,
-                 VIEW_MAX_DIMENSIONS);
-  } else {
-    PyObject *shape = numbers(tensor->shape, tensor->ndim);
-    PyObject *strides = tensor->strides ? numbers(tensor->strides, tensor->ndim) : reference(NULL);
-    const uintptr_t address = tensor->data ? (uintptr_t)tensor->data + tensor->byte_offset : 0;
-    const int readonly = versioned && (versioned->flags & DL_FLAG_READ_ONLY);
-    if (shape && strides)
-      result = Py_BuildValue("OKOO(iii)N(ii)", import, (unsigned long long)address, shape, strides, (int)tensor->code,
-                             (int)tensor->bits, (int)tensor->lanes, PyBool_FromLong(readonly), (int)tensor->device_type,
-                             (int)tensor->device_id);
-    Py_XDECREF(shape);
-    Py_XDECREF(strides);
-  }
-  Py_DECREF(import);
-  return result;
+  if (versioned && versioned->major != 1)
+    return PyErr_Format(PyExc_BufferError,
+                        "the tensor is of DLPack %u.%u; gmm understands 1.x and the form without a version",
+                        (unsigned)versioned->major, (unsigned)versioned->minor);
+  if (tensor->ndim < 0 || tensor->ndim > VIEW_MAX_DIMENSIONS)
+    return PyErr_Format(PyExc_BufferError, "a DLPack tensor of %d dimensions; gmm takes at most %d", (int)tensor->ndim,
+                        VIEW_MAX_DIMENSIONS);
+  const uintptr_t address = tensor->data ? (uintptr_t)tensor->data + tensor->byte_offset : 0;
+  const int readonly = versioned && (versioned->flags & DL_FLAG_READ_ONLY);
+  return Py_BuildValue("KNN(iii)N(ii)", (unsigned long long)address, numbers(tensor->shape, tensor->ndim),
+                       tensor->strides ? numbers(tensor->strides, tensor->ndim) : reference(NULL), (int)tensor->code,
+                       (int)tensor->bits, (int)tensor->lanes, PyBool_FromLong(readonly), (int)tensor->device_type,
+                       (int)tensor->device_id);
 }
 
 PyObject *native_view_address(PyObject *module, PyObject *object) {

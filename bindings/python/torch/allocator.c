@@ -78,16 +78,15 @@ static void *block(uint64_t size, int32_t device, void *stream, uint32_t wanted)
   return allocate_as(wanted, GMM_TAG_CURRENT, 0, size, device, stream, &memory) < 0 ? NULL : memory;
 }
 
+static void release(void *memory, void *stream) {
+  gmm_context *context = torch_context_for_free();
+  if (memory != NULL && context != NULL) torch_complain(gmm_free(context, memory, stream), "free", memory);
+}
+
 void gmm_torch_dealloc(void *memory, ssize_t size, int device, gmm_stream stream) {
   (void)size;
   (void)device;
-  gmm_context *context = torch_context_for_free();
-  if (memory == NULL || context == NULL) return;
-  torch_complain(gmm_free(context, memory, stream), "free", memory);
-}
-
-static void release(void *memory, uint64_t size, int32_t device, void *stream) {
-  gmm_torch_dealloc(memory, (ssize_t)size, device, stream);
+  release(memory, stream);
 }
 
 /* Pools with a tag. The functions of a pluggable allocator get no argument of their own, so each pair of a tag and a

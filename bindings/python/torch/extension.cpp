@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What PyTorch has in C++ only: its allocator of CPU tensors, storages over memory that several devices share, and its
-// out-of-memory error. gmm/_torch/compiler.py compiles this file against the headers of the installed PyTorch at the
-// first use.
+// The parts of PyTorch that only C++ reaches: its allocator of CPU tensors, storages over memory that several devices
+// share, and its out-of-memory error. gmm/_torch/compiler.py compiles this file against the headers of the installed
+// PyTorch at the first use.
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/StorageImpl.h>
 #include <c10/core/TensorImpl.h>
@@ -39,7 +39,7 @@ struct HostAllocator final : c10::Allocator {
     if (size == 0 || !lib->managed()) return theirs->allocate(size);
     void *memory = host_alloc(size);
     if (memory == nullptr) {
-      if (!lib->managed()) return theirs->allocate(size);  // forked meanwhile
+      if (!lib->managed()) return theirs->allocate(size);  // a fork came between
       throw_memory(
           (std::string("gmm: ") + std::to_string(size) + " bytes of managed memory for a CPU tensor: " + lib->reason())
               .c_str());
@@ -71,15 +71,12 @@ Shared *shared_of(const c10::StorageImpl &storage) {
 
 // A block that the package allocates for a CUDA storage.
 struct Block {
-  void *memory;
-  uint64_t size;
-  int device;
-  void *stream;
+  void *memory, *stream;
 };
 
 void block_deleter(void *context) {
   auto *block = static_cast<Block *>(context);
-  lib->release(block->memory, block->size, block->device, block->stream);
+  lib->release(block->memory, block->stream);
   delete block;
 }
 
@@ -101,8 +98,6 @@ int32_t gmm_torch_extension_start(const gmm_torch_native *functions) {
   });
 }
 
-void gmm_torch_extension_throw(const char *message) { throw_memory(message); }
-
 const char *gmm_torch_extension_error(void) { return last_error().c_str(); }
 
 // Puts new memory into an empty storage. device: below 0: the host. kind: 0: ordinary host memory.
@@ -119,7 +114,7 @@ int32_t gmm_torch_extension_assign(uintptr_t storage, uint64_t size, int32_t dev
     } else {
       void *memory = lib->block(size, device, stream, kind);
       if (memory == nullptr) throw_memory(lib->reason());
-      data = {memory, new Block{memory, size, device, stream}, &block_deleter,
+      data = {memory, new Block{memory, stream}, &block_deleter,
               c10::Device(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(device))};
     }
     target.set_data_ptr_noswap(std::move(data));

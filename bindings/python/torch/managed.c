@@ -82,6 +82,7 @@ static Block *buckets[BUCKETS];
 static Block *waiting;
 static _Atomic(uint64_t) noted, waiting_count;
 
+static pthread_mutex_t start_mutex = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic(gmm_heap *) heap;
 static _Atomic(gmm_tag) tag;
 static _Atomic(gmm_device) accessed_by;
@@ -96,6 +97,7 @@ void torch_managed_forget(void) {
   waiting = NULL;
   memset(buckets, 0, sizeof buckets);
   pthread_mutex_init(&blocks_mutex, NULL);
+  pthread_mutex_init(&start_mutex, NULL);
   torch_advise_forget();
 }
 
@@ -137,17 +139,19 @@ gmm_result gmm_torch_host_start(gmm_device device) {
   if (atomic_load_explicit(&heap, memory_order_acquire) != NULL) return GMM_UNCHANGED;
   gmm_tag made = 0;
   gmm_heap *opened = NULL;
-  gmm_result result = gmm_tag_create(context, "torch-cpu", NULL, &made);
-  if (result < 0) return result;
-  const gmm_heap_desc desc = {.struct_size = sizeof desc, .kind = GMM_KIND_MANAGED, .device = device, .tag = made};
-  result = gmm_heap_create(context, &desc, &opened);
-  if (result < 0) return result;
-  atomic_store_explicit(&tag, made, memory_order_relaxed); /* the name finds one tag for all threads */
-  gmm_heap *other = NULL;
-  if (atomic_compare_exchange_strong_explicit(&heap, &other, opened, memory_order_acq_rel, memory_order_acquire))
-    return GMM_OK;
-  result = gmm_heap_destroy(opened); /* another thread came first */
-  return result < 0 ? result : GMM_UNCHANGED;
+  pthread_mutex_lock(&start_mutex);  /* no callback of gmm takes it */
+  gmm_result result = GMM_UNCHANGED; /* another thread came first */
+  if (atomic_load_explicit(&heap, memory_order_acquire) == NULL) {
+    result = gmm_tag_create(context, "torch-cpu", NULL, &made);
+    const gmm_heap_desc desc = {.struct_size = sizeof desc, .kind = GMM_KIND_MANAGED, .device = device, .tag = made};
+    if (result >= 0) result = gmm_heap_create(context, &desc, &opened);
+    if (result >= 0) {
+      atomic_store_explicit(&tag, made, memory_order_relaxed);
+      atomic_store_explicit(&heap, opened, memory_order_release);
+    }
+  }
+  pthread_mutex_unlock(&start_mutex);
+  return result;
 }
 
 void *gmm_torch_host_alloc(uint64_t size) {

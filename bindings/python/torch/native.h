@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file native.h
- * What libgmm_torch.so.1 does for extension.cpp and native_allocator.cpp, which a user's machine compiles against the
- * installed PyTorch.
+ * The functions of libgmm_torch.so.1 for extension.cpp and native_allocator.cpp, which a user's machine compiles
+ * against the installed PyTorch.
  *
  * The two sides meet in one table of functions, so a compiled file needs neither gmm's headers nor its library to
  * link. gmm/_torch/compiler.py makes the name of the compiled file from the text of this one: a change of the table
@@ -17,7 +17,7 @@
 extern "C" {
 #endif
 
-/** What the heaps of a device hold. */
+/** The memory of a device's heaps. */
 typedef struct gmm_torch_memory {
   uint64_t reserved;      /**< bytes from the driver */
   uint64_t peak_reserved; /**< the highest number of these bytes so far */
@@ -43,7 +43,7 @@ typedef struct gmm_torch_native {
    * that is captured does not matter.
    */
   int32_t (*segment)(uint64_t size, int32_t device, void **out);
-  void (*release)(void *memory, uint64_t size, int32_t device, void *stream);
+  void (*release)(void *memory, void *stream);
   /** A stream uses the block until its release. */
   int32_t (*record)(void *memory, int32_t device, void *stream);
   /** Returns free memory to the driver. It waits for streams. */

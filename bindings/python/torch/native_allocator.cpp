@@ -56,23 +56,23 @@ const gmm_torch_native *lib = nullptr;
 CUDAAllocator *theirs = nullptr;  // PyTorch's own
 bool on_cuda = true;              // false: a test without a driver
 
-PoolId ours_of(const MempoolId &id) {
-  PoolId out;
-  out.first = id.first;
-  out.second = id.second;
-  return out;
-}
-MempoolId theirs_of(const PoolId &id) { return {id.first, id.second}; }
-
 std::string format_bytes(uint64_t bytes) {
+  double amount = static_cast<double>(bytes) / 1024;
+  const char *unit = "KiB";
+  for (const char *larger : {"MiB", "GiB"}) {
+    if (amount < 1024) break;
+    amount /= 1024;
+    unit = larger;
+  }
   char text[64];
-  if (bytes >= 1ull << 30)
-    snprintf(text, sizeof text, "%.2f GiB", static_cast<double>(bytes) / static_cast<double>(1ull << 30));
-  else if (bytes >= 1ull << 20)
-    snprintf(text, sizeof text, "%.2f MiB", static_cast<double>(bytes) / static_cast<double>(1ull << 20));
-  else
-    snprintf(text, sizeof text, "%.2f KiB", static_cast<double>(bytes) / 1024.0);
+  snprintf(text, sizeof text, "%.2f %s", amount, unit);
   return text;
+}
+
+DeviceIndex current_device() {
+  DeviceIndex device = 0;
+  if (on_cuda) C10_CUDA_CHECK(c10::cuda::GetDevice(&device));
+  return device;
 }
 
 void check(int32_t result, const char *what) { TORCH_CHECK(result >= 0, "gmm: ", what, ": ", lib->reason()); }
@@ -89,9 +89,9 @@ TraceEntry make_entry(TraceEntry::Action action, DeviceIndex device, uint64_t ad
   (void)user;
   (void)pool;
 #if GMM_TORCH_VERSION >= 210
-  return TraceEntry(action, device, at, bytes, on, theirs_of(pool), time, context, compile, user);
+  return TraceEntry(action, device, at, bytes, on, pool, time, context, compile, user);
 #elif GMM_TORCH_VERSION >= 208
-  return TraceEntry(action, device, at, bytes, on, theirs_of(pool), time, context, compile);
+  return TraceEntry(action, device, at, bytes, on, pool, time, context, compile);
 #else
   return TraceEntry(action, device, at, bytes, on, time, context);
 #endif
@@ -209,14 +209,8 @@ class Allocator final : public CUDAAllocator {
     live.stream = stream;
     live.device = number;
     uint64_t bytes = gmm_torch::rounded(size);
-    if (device.underway.find(stream, &live.pool)) {
-      live.block = device.pools.allocate(live.pool, size, stream, device.underway.any());
-      if (live.block != nullptr) live.memory = reinterpret_cast<void *>(live.block->address);
-    } else {
-      const int32_t result = lib->allocate(size, number, stream, &live.memory);
-      if (C10_UNLIKELY(result < 0)) recover(device, size, stream, result, &live);
-    }
-    if (C10_UNLIKELY(live.memory == nullptr)) recover(device, size, stream, kOutOfMemory, &live);
+    const int32_t result = attempt(device, size, stream, &live);
+    if (C10_UNLIKELY(result < 0)) recover(device, size, stream, result, &live);
     if (live.block != nullptr) bytes = live.block->size;
     if (context != nullptr) live.context = new Context(context);
     ledger_.insert(live);
@@ -255,7 +249,7 @@ class Allocator final : public CUDAAllocator {
       bytes = live.block->size;
       done = device.pools.free(live.block, device.underway.any());
     } else {
-      lib->release(memory, live.requested, live.device, live.stream);
+      lib->release(memory, live.stream);
     }
     device.stats.release(bytes, live.requested, !done);
     if (done) record(device, TraceEntry::FREE_COMPLETED, address_of(memory), bytes, live.stream, live.pool, context);
@@ -265,8 +259,7 @@ class Allocator final : public CUDAAllocator {
   DataPtr allocate(size_t size) override {
     constexpr size_t kExabyte = 1152921504606846976ull;
     TORCH_CHECK_WITH(OutOfMemoryError, size < kExabyte, "CUDA out of memory. Tried to allocate more than 1EB memory.");
-    DeviceIndex device = 0;
-    C10_CUDA_CHECK(c10::cuda::GetDevice(&device));
+    const DeviceIndex device = current_device();
     void *memory = nullptr;
     if (size != 0) memory = allocate_block(device, size, c10::cuda::getCurrentCUDAStream(device));
     return {memory, memory, &raw_deleter_function, c10::Device(c10::DeviceType::CUDA, device)};
@@ -275,10 +268,7 @@ class Allocator final : public CUDAAllocator {
   c10::DeleterFnPtr raw_deleter() const override { return &raw_deleter_function; }
 
   void *raw_alloc(size_t size) override {
-    if (size == 0) return nullptr;
-    DeviceIndex device = 0;
-    C10_CUDA_CHECK(c10::cuda::GetDevice(&device));
-    return allocate_block(device, size, c10::cuda::getCurrentCUDAStream(device));
+    return raw_alloc_with_stream(size, c10::cuda::getCurrentCUDAStream(current_device()));
   }
 
   // From PyTorch 2.15 on: a block at an address that the caller chooses.
@@ -288,10 +278,7 @@ class Allocator final : public CUDAAllocator {
   }
 
   void *raw_alloc_with_stream(size_t size, cudaStream_t stream) override {
-    if (size == 0) return nullptr;
-    DeviceIndex device = 0;
-    C10_CUDA_CHECK(c10::cuda::GetDevice(&device));
-    return allocate_block(device, size, stream);
+    return size == 0 ? nullptr : allocate_block(current_device(), size, stream);
   }
 
   void raw_delete(void *memory) override { free_block(memory); }
@@ -325,12 +312,11 @@ class Allocator final : public CUDAAllocator {
   void emptyCache() { emptyCache(MempoolId{0, 0}); }
   void emptyCache(MempoolId id) {
     if (!lib->usable()) return;
-    const PoolId only = ours_of(id);
     for (int32_t i = 0; i < count_; ++i) {
       devices_[i]->observe();
-      devices_[i]->collect(only);
+      devices_[i]->collect(id);
     }
-    if (only == PoolId{}) {
+    if (id == PoolId{}) {
       check(lib->trim(), "empty_cache");
       for (int32_t i = 0; i < count_; ++i) devices_[i]->observe();
     }
@@ -400,7 +386,7 @@ class Allocator final : public CUDAAllocator {
     const auto to_nanoseconds = clock_.makeConverter();
     const auto to_microseconds = [&](c10::approx_time_t time) { return to_nanoseconds(time) / 1000; };
     for (int32_t i = 0; i < count_; ++i) {
-      add_segments(*devices_[i], ours_of(id), &out.segments);
+      add_segments(*devices_[i], id, &out.segments);
       std::vector<TraceEntry> entries;
       if (include_traces) {
         record(*devices_[i], TraceEntry::SNAPSHOT, 0, 0, nullptr, {}, nullptr);
@@ -454,10 +440,7 @@ class Allocator final : public CUDAAllocator {
   }
 
   void recordAnnotation(const std::vector<std::pair<std::string, std::string>> &words) override {
-    if (!history_on_) return;
-    DeviceIndex device = 0;
-    if (on_cuda) C10_CUDA_CHECK(c10::cuda::GetDevice(&device));
-    notes_.add({device, c10::getApproximateTime(), words});
+    if (history_on_) notes_.add({current_device(), c10::getApproximateTime(), words});
   }
 
   void pushCompileContext(std::string &words) { compile_contexts().push_back(words); }
@@ -506,27 +489,25 @@ class Allocator final : public CUDAAllocator {
 
   void beginAllocateToPool(DeviceIndex number, MempoolId id, std::function<bool(cudaStream_t)> filter) override {
     Device &device = device_of(number);
-    const PoolId pool = ours_of(id);
-    device.pools.retain(pool);
+    device.pools.retain(id);
 #if GMM_TORCH_VERSION < 208
     if (c10::cuda::MemPool *active = c10::cuda::MemPoolContext::getActiveMemPool();
-        active != nullptr && ours_of(active->id()) == pool && active->allocator() != nullptr)
-      device.pools.configure(pool, [&](gmm_torch::Pool &one) { one.source = {active->allocator(), [](void *) {}}; });
+        active != nullptr && active->id() == id && active->allocator() != nullptr)
+      device.pools.configure(id, [&](gmm_torch::Pool &one) { one.source = {active->allocator(), [](void *) {}}; });
 #endif
     const std::lock_guard<std::mutex> guard(device.underway.mutex);
     for (const Underway::Entry &entry : device.underway.entries)
-      TORCH_CHECK(entry.id != pool, "beginAllocateToPool: already recording to mempool_id");
-    device.underway.entries.push_back({pool, std::move(filter)});
+      TORCH_CHECK(entry.id != id, "beginAllocateToPool: already recording to mempool_id");
+    device.underway.entries.push_back({id, std::move(filter)});
     device.underway.count.fetch_add(1, std::memory_order_release);
   }
 
   void endAllocateToPool(DeviceIndex number, MempoolId id) override {
     Device &device = device_of(number);
-    const PoolId pool = ours_of(id);
     const std::lock_guard<std::mutex> guard(device.underway.mutex);
     auto &entries = device.underway.entries;
     for (auto at = entries.begin(); at != entries.end(); ++at) {
-      if (at->id != pool) continue;
+      if (at->id != id) continue;
       entries.erase(at);
       device.underway.count.fetch_sub(1, std::memory_order_release);
       return;
@@ -534,31 +515,29 @@ class Allocator final : public CUDAAllocator {
     TORCH_CHECK(false, "endAllocatePool: not currently recording to mempool_id");
   }
 
-  void releasePool(DeviceIndex number, MempoolId id) override { device_of(number).pools.release(ours_of(id)); }
-  int getPoolUseCount(DeviceIndex number, MempoolId id) {
-    return static_cast<int>(device_of(number).pools.uses(ours_of(id)));
-  }
-  void ensureExistsAndIncrefPool(DeviceIndex number, MempoolId id) { device_of(number).pools.retain(ours_of(id)); }
+  void releasePool(DeviceIndex number, MempoolId id) override { device_of(number).pools.release(id); }
+  int getPoolUseCount(DeviceIndex number, MempoolId id) { return static_cast<int>(device_of(number).pools.uses(id)); }
+  void ensureExistsAndIncrefPool(DeviceIndex number, MempoolId id) { device_of(number).pools.retain(id); }
   void createOrIncrefPool(DeviceIndex number, MempoolId id, CUDAAllocator *source) {
     createOrIncrefPool(number, id, std::shared_ptr<CUDAAllocator>(source, [](CUDAAllocator *) {}));
   }
   void createOrIncrefPool(DeviceIndex number, MempoolId id, std::shared_ptr<CUDAAllocator> source) {
-    device_of(number).pools.retain(ours_of(id));
+    device_of(number).pools.retain(id);
     if (source != nullptr && source.get() != this)
-      device_of(number).pools.configure(ours_of(id), [&](gmm_torch::Pool &pool) { pool.source = std::move(source); });
+      device_of(number).pools.configure(id, [&](gmm_torch::Pool &pool) { pool.source = std::move(source); });
   }
   void setUseOnOOM(DeviceIndex number, MempoolId id) { setUseOnOOM(number, id, true); }
   void setUseOnOOM(DeviceIndex number, MempoolId id, bool on) {
-    device_of(number).pools.configure(ours_of(id), [&](gmm_torch::Pool &pool) { pool.use_on_oom = on; });
+    device_of(number).pools.configure(id, [&](gmm_torch::Pool &pool) { pool.use_on_oom = on; });
   }
   void setNoSplit(DeviceIndex number, MempoolId id) {
-    device_of(number).pools.configure(ours_of(id), [](gmm_torch::Pool &pool) { pool.no_split = true; });
+    device_of(number).pools.configure(id, [](gmm_torch::Pool &pool) { pool.no_split = true; });
   }
 
   bool checkPoolLiveAllocations(DeviceIndex number, MempoolId id, const std::unordered_set<void *> &expected) override {
     Device &device = device_of(number);
-    TORCH_CHECK(device.pools.has(ours_of(id)), "Could not find pool of id");
-    const std::vector<void *> live = device.pools.live(ours_of(id));
+    TORCH_CHECK(device.pools.has(id), "Could not find pool of id");
+    const std::vector<void *> live = device.pools.live(id);
     if (live.size() != expected.size()) return false;
     for (void *memory : live)
       if (expected.count(memory) == 0) return false;
@@ -566,7 +545,7 @@ class Allocator final : public CUDAAllocator {
   }
 
   std::shared_ptr<AllocatorState> getCheckpointState(DeviceIndex number, MempoolId id) override {
-    return std::make_shared<State>(device_of(number).pools.checkpoint(ours_of(id)));
+    return std::make_shared<State>(device_of(number).pools.checkpoint(id));
   }
 
   CheckpointDelta setCheckpointPoolState(DeviceIndex number, std::shared_ptr<AllocatorState> state) override {
@@ -617,10 +596,8 @@ class Allocator final : public CUDAAllocator {
   std::shared_ptr<void> getIpcDevPtr(std::string handle) override {
     if (handle.size() != kMagicSize + GMM_TORCH_HANDLE || handle.compare(0, kMagicSize, kMagic, kMagicSize) != 0)
       return theirs->getIpcDevPtr(std::move(handle));  // of a process with PyTorch's own allocator
-    DeviceIndex device = 0;
-    if (on_cuda) C10_CUDA_CHECK(c10::cuda::GetDevice(&device));
     void *memory = nullptr;
-    check(lib->open(reinterpret_cast<const uint8_t *>(handle.data()) + kMagicSize, device, &memory),
+    check(lib->open(reinterpret_cast<const uint8_t *>(handle.data()) + kMagicSize, current_device(), &memory),
           "opening of another process's memory");
     return std::shared_ptr<void>(memory, [](void *opened) { (void)lib->close(opened); });
   }
@@ -669,13 +646,13 @@ class Allocator final : public CUDAAllocator {
     return *devices_[number];
   }
 
-  // What private pools hold, where the version asks for it. Their peaks are what they hold now.
+  // The memory of private pools, where the version asks for it. Their peaks are the present numbers.
   template <class Stats>
   static auto count_pools(Device &device, Stats &out, int /*preferred*/)
       -> decltype(out.reserved_bytes_by_private_pools, void()) {
     device.pools.each_segment(
         [&](const gmm_torch::Pool &pool, const gmm_torch::Segment &segment, const std::vector<Part> &) {
-          auto &stats = out.reserved_bytes_by_private_pools[theirs_of(pool.id)];
+          auto &stats = out.reserved_bytes_by_private_pools[pool.id];
           stats[gmm_torch::kAggregate].increase(segment.size);
           stats[segment.small ? gmm_torch::kSmall : gmm_torch::kLarge].increase(segment.size);
         });
@@ -699,14 +676,8 @@ class Allocator final : public CUDAAllocator {
     const std::string compile = compile_contexts().empty() ? std::string("N/A") : compile_contexts().back();
     TraceEntry entry = make_entry(action, device.index, address, size, stream, pool, c10::getApproximateTime(),
                                   keep ? context : nullptr, compile, user_metadata());
-    if (tracked_) {
-      std::vector<AllocatorTraceTracker> trackers;
-      {
-        const std::lock_guard<std::mutex> guard(observers_mutex_);
-        trackers = trackers_;
-      }
-      for (const AllocatorTraceTracker &tracker : trackers) tracker(entry);
-    }
+    if (tracked_)
+      for (const AllocatorTraceTracker &tracker : copy_of(trackers_)) tracker(entry);
     if (history_on_ && (skipped_.load(std::memory_order_relaxed) >> action & 1) == 0)
       device.history.add(std::move(entry));
   }
@@ -721,11 +692,27 @@ class Allocator final : public CUDAAllocator {
                                      c10::Device(c10::DeviceType::CUDA, device.index));
   }
 
+  static void adopt(PoolBlock *block, Live *live) {
+    live->block = block;
+    live->memory = block == nullptr ? nullptr : reinterpret_cast<void *>(block->address);
+  }
+
+  // Asks the pool that is under way, else gmm. Returns a gmm_result.
+  static int32_t attempt(Device &device, size_t size, cudaStream_t stream, Live *live) {
+    if (!device.underway.find(stream, &live->pool)) return lib->allocate(size, device.index, stream, &live->memory);
+    adopt(device.pools.allocate(live->pool, size, stream, device.underway.any()), live);
+    return live->memory != nullptr ? 0 : kOutOfMemory;
+  }
+
+  template <class Observer>
+  std::vector<Observer> copy_of(const std::vector<Observer> &observers) {
+    const std::lock_guard<std::mutex> guard(observers_mutex_);
+    return observers;
+  }
+
   // After a failure: what PyTorch and its pools can spare, then once more. Throws where that does not help.
   void recover(Device &device, size_t size, cudaStream_t stream, int32_t result, Live *live) {
-    std::string reason = live->pool != PoolId{} && result == kOutOfMemory && live->memory == nullptr
-                             ? "a segment of a private pool: " + std::string(lib->reason())
-                             : std::string(lib->reason());
+    std::string reason = (live->pool == PoolId{} ? "" : "a segment of a private pool: ") + std::string(lib->reason());
     const bool memory =
         result == kOutOfMemory || result == kOutOfHostMemory || result == kLimitExceeded || result == kSizeOverflow;
     TORCH_CHECK(memory, "gmm: allocation: ", reason);
@@ -734,15 +721,10 @@ class Allocator final : public CUDAAllocator {
       c10::FreeCudaMemoryCallbacksRegistry()->Create(name)->Execute();
     lib->collect(1);
     device.collect();
-    PoolId pooled;
-    if (device.underway.find(stream, &pooled)) {
-      live->block = device.pools.allocate(pooled, size, stream, true);
-      if (live->block != nullptr) live->memory = reinterpret_cast<void *>(live->block->address);
-    } else if (lib->allocate(size, device.index, stream, &live->memory) < 0) {
+    if (attempt(device, size, stream, live) >= 0) return;
+    if (live->pool == PoolId{}) {
       reason = lib->reason();
-      live->memory = nullptr;
-      live->block = device.pools.borrow(size, stream, &live->pool);
-      if (live->block != nullptr) live->memory = reinterpret_cast<void *>(live->block->address);
+      adopt(device.pools.borrow(size, stream, &live->pool), live);
     }
     if (live->memory != nullptr) return;
     device.stats.count_oom();
@@ -751,13 +733,8 @@ class Allocator final : public CUDAAllocator {
     (void)lib->memory(device.index, &now);
     (void)lib->capacity(device.index, &free_bytes, &total);
     record(device, TraceEntry::OOM, free_bytes, size, stream, live->pool, gather(RecordContext::ALLOC));
-    std::vector<OutOfMemoryObserver> observers;
-    {
-      const std::lock_guard<std::mutex> guard(observers_mutex_);
-      observers = oom_observers_;
-    }
     const auto allocated = device.stats.read().allocated_bytes[gmm_torch::kAggregate].current;
-    for (const OutOfMemoryObserver &observer : observers)
+    for (const OutOfMemoryObserver &observer : copy_of(oom_observers_))
       observer(device.index, gmm_torch::rounded(size), total, free_bytes);
     TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory. Tried to allocate ", format_bytes(size), ". GPU ",
                      static_cast<int>(device.index), " has a total capacity of ", format_bytes(total), " of which ",
@@ -768,7 +745,6 @@ class Allocator final : public CUDAAllocator {
   // Segments: those of the private pools, and the heaps' memory around them, in pieces without gaps.
   void add_segments(Device &device, PoolId only, std::vector<SegmentInfo> *out) {
     std::vector<gmm_torch::Range> pooled;
-    std::vector<std::vector<Part>> pooled_parts;
     const auto context_at = [this](uint64_t address) {
       return getContextForPointer(reinterpret_cast<const void *>(address));
     };
@@ -779,7 +755,7 @@ class Allocator final : public CUDAAllocator {
           SegmentInfo info = make_segment(device, {segment.address, segment.size}, parts, context_at);
           info.stream = static_cast<decltype(info.stream)>(segment.stream);
           info.is_large = !segment.small;
-          info.owner_private_pool_id = theirs_of(pool.id);
+          info.owner_private_pool_id = pool.id;
           out->push_back(std::move(info));
         });
     if (only != PoolId{}) return;
@@ -910,7 +886,7 @@ void Device::give(void *memory, uint64_t size, const std::shared_ptr<void> &sour
   if (source != nullptr)
     static_cast<CUDAAllocator *>(source.get())->raw_delete(memory);
   else
-    lib->release(memory, size, index, nullptr);
+    lib->release(memory, nullptr);
 }
 
 void Device::freed(const PoolBlock &block) { ours().completed(*this, block); }

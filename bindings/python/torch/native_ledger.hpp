@@ -7,7 +7,6 @@
 #define GMM_TORCH_NATIVE_LEDGER_HPP
 
 #include <c10/core/CachingDeviceAllocator.h>
-#include <c10/util/flat_hash_map.h>
 #include <sched.h>
 
 #include <atomic>
@@ -47,20 +46,18 @@ class Counters {
  public:
   void allocate(uint64_t size, uint64_t requested) {
     const std::lock_guard<SpinLock> guard(lock_);
-    count<&Stat::increase>(size, requested);
-    activate<&Stat::increase>(size);
+    change<&Stat::increase>(size, requested, true, true);
   }
 
   // active: streams of record_stream() still use the block.
   void release(uint64_t size, uint64_t requested, bool active) {
     const std::lock_guard<SpinLock> guard(lock_);
-    count<&Stat::decrease>(size, requested);
-    if (!active) activate<&Stat::decrease>(size);
+    change<&Stat::decrease>(size, requested, true, !active);
   }
 
   void deactivate(uint64_t size) {
     const std::lock_guard<SpinLock> guard(lock_);
-    activate<&Stat::decrease>(size);
+    change<&Stat::decrease>(size, 0, false, true);
   }
 
   void count_retry() {
@@ -73,7 +70,7 @@ class Counters {
     ++stats_.num_ooms;
   }
 
-  // What the heaps hold now, and the most that they held so far. The heaps' extents serve both sizes: the small pool's
+  // The memory of the heaps now, and its peak so far. The heaps' extents serve both sizes: the small pool's
   // share of the reserved bytes is what small blocks take, and the large pool's is the rest.
   void observe(uint64_t reserved, uint64_t peak_reserved, uint64_t extents) {
     const std::lock_guard<SpinLock> guard(lock_);
@@ -128,24 +125,19 @@ class Counters {
     if (now < stat.current) stat.decrease(static_cast<size_t>(stat.current - now));
   }
 
-  static Type type_of(uint64_t size) { return size <= kSmallSize ? kSmall : kLarge; }
-
   template <Step step>
-  void count(uint64_t size, uint64_t requested) {
+  void change(uint64_t size, uint64_t requested, bool allocations, bool active) {
     ++changes_;
-    for (const Type type : {kAggregate, type_of(size)}) {
-      (stats_.allocation[type].*step)(1);
-      (stats_.allocated_bytes[type].*step)(size);
-      (stats_.requested_bytes[type].*step)(requested);
-    }
-  }
-
-  template <Step step>
-  void activate(uint64_t size) {
-    ++changes_;
-    for (const Type type : {kAggregate, type_of(size)}) {
-      (stats_.active[type].*step)(1);
-      (stats_.active_bytes[type].*step)(size);
+    for (const Type type : {kAggregate, size <= kSmallSize ? kSmall : kLarge}) {
+      if (allocations) {
+        (stats_.allocation[type].*step)(1);
+        (stats_.allocated_bytes[type].*step)(size);
+        (stats_.requested_bytes[type].*step)(requested);
+      }
+      if (active) {
+        (stats_.active[type].*step)(1);
+        (stats_.active_bytes[type].*step)(size);
+      }
     }
   }
 
@@ -175,32 +167,40 @@ struct Live {
   int32_t device = 0;
 };
 
-// The live blocks by address, in shards of the addresses.
+// The live blocks by address: hash tables with open addressing, one for each shard of the addresses.
 class Ledger {
  public:
   void insert(const Live &live) {
-    Shard &shard = shard_of(live.memory);
+    const uint64_t hash = hash_of(live.memory);
+    Shard &shard = shards_[hash >> kShardShift];
     const std::lock_guard<SpinLock> guard(shard.lock);
-    shard.blocks[live.memory] = live;
+    if ((shard.count + 1) * 4 > shard.slots.size() * 3) grow(shard);
+    *find(shard, hash, live.memory) = live;
+    ++shard.count;
   }
 
   // Removes a block. False: it is not live here.
-  bool take(void *memory, Live *out) {
-    Shard &shard = shard_of(memory);
+  bool take(const void *memory, Live *out) {
+    const uint64_t hash = hash_of(memory);
+    Shard &shard = shards_[hash >> kShardShift];
     const std::lock_guard<SpinLock> guard(shard.lock);
-    const auto at = shard.blocks.find(memory);
-    if (at == shard.blocks.end()) return false;
-    *out = at->second;
-    shard.blocks.erase(at);
+    if (shard.slots.empty()) return false;
+    Live *slot = find(shard, hash, memory);
+    if (slot->memory == nullptr) return false;
+    *out = *slot;
+    remove(shard, slot);
+    --shard.count;
     return true;
   }
 
   bool look(const void *memory, Live *out) const {
-    Shard &shard = shard_of(memory);
+    const uint64_t hash = hash_of(memory);
+    Shard &shard = shards_[hash >> kShardShift];
     const std::lock_guard<SpinLock> guard(shard.lock);
-    const auto at = shard.blocks.find(memory);
-    if (at == shard.blocks.end()) return false;
-    *out = at->second;
+    if (shard.slots.empty()) return false;
+    const Live *slot = find(shard, hash, memory);
+    if (slot->memory == nullptr) return false;
+    *out = *slot;
     return true;
   }
 
@@ -209,21 +209,56 @@ class Ledger {
   void each(Visit visit) const {
     for (Shard &shard : shards_) {
       const std::lock_guard<SpinLock> guard(shard.lock);
-      for (const auto &entry : shard.blocks) visit(entry.second);
+      for (const Live &live : shard.slots)
+        if (live.memory != nullptr) visit(live);
     }
   }
 
  private:
+  static constexpr uint32_t kShards = 64;
+  static constexpr uint32_t kShardShift = 58;
+
   struct alignas(64) Shard {
     SpinLock lock;
-    ska::flat_hash_map<const void *, Live> blocks;
+    std::vector<Live> slots;
+    uint64_t count = 0;
   };
 
-  Shard &shard_of(const void *memory) const {
-    return shards_[((reinterpret_cast<uintptr_t>(memory) >> 8) * 0x9E3779B97F4A7C15ull) >> 58];
+  static uint64_t hash_of(const void *memory) {
+    return (reinterpret_cast<uintptr_t>(memory) >> 8) * 0x9E3779B97F4A7C15ull;
   }
 
-  mutable Shard shards_[64];
+  static size_t home(const Shard &shard, uint64_t hash) { return (hash >> 20) & (shard.slots.size() - 1); }
+
+  // The slot of an address, or the empty one where it belongs.
+  static Live *find(Shard &shard, uint64_t hash, const void *memory) {
+    size_t at = home(shard, hash);
+    while (shard.slots[at].memory != nullptr && shard.slots[at].memory != memory)
+      at = (at + 1) & (shard.slots.size() - 1);
+    return &shard.slots[at];
+  }
+
+  static void grow(Shard &shard) {
+    std::vector<Live> old(shard.slots.empty() ? 64 : shard.slots.size() * 2);
+    old.swap(shard.slots);
+    for (const Live &live : old)
+      if (live.memory != nullptr) *find(shard, hash_of(live.memory), live.memory) = live;
+  }
+
+  // Moves later blocks of the same run back, so that none is cut off from its home by an empty slot.
+  static void remove(Shard &shard, Live *slot) {
+    const size_t mask = shard.slots.size() - 1;
+    size_t hole = static_cast<size_t>(slot - shard.slots.data());
+    for (size_t at = (hole + 1) & mask; shard.slots[at].memory != nullptr; at = (at + 1) & mask) {
+      const size_t wanted = home(shard, hash_of(shard.slots[at].memory));
+      if (((at - wanted) & mask) < ((at - hole) & mask)) continue;
+      shard.slots[hole] = shard.slots[at];
+      hole = at;
+    }
+    shard.slots[hole] = Live{};
+  }
+
+  mutable Shard shards_[kShards];
 };
 
 // The last entries of a history. Those that go end after the lock is released, as their ends may call Python.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The private pools of a device: the memory of CUDA graphs and of torch.cuda.MemPool, whose addresses PyTorch wants to
 // see, keep and restore. A pool takes segments of gmm and divides them itself, by the rules of PyTorch's own allocator.
-// All other tensors are blocks of gmm, which no pool sees. Nothing here is PyTorch's, so the file compiles and is tested
-// without its headers.
+// All other tensors are blocks of gmm, which no pool sees. Nothing here is PyTorch's, so the file compiles and is
+// tested without its headers.
 //
 // Invariants: the blocks of a segment have no gaps between them; no two free blocks of a segment are neighbours; a free
 // block that no stream uses is in its pool's set.
@@ -25,14 +25,7 @@ namespace gmm_torch {
 
 using Stream = void *;
 
-struct PoolId {
-  uint64_t first = 0, second = 0;
-  bool operator==(const PoolId &other) const { return first == other.first && second == other.second; }
-  bool operator!=(const PoolId &other) const { return !(*this == other); }
-  bool operator<(const PoolId &other) const {
-    return first != other.first ? first < other.first : second < other.second;
-  }
-};
+using PoolId = std::pair<unsigned long long, unsigned long long>;  // PyTorch's MempoolId_t
 
 // PyTorch's allocator rounds sizes to 512 bytes and calls a block of at most 1 MiB small. Its names count such sizes.
 constexpr uint64_t kRound = 512;
@@ -98,7 +91,7 @@ struct PoolState {
   std::vector<Block> blocks;
 };
 
-// What the pools of a device need.
+// The services that the pools of a device need.
 class Backing {
  public:
   virtual void *take(uint64_t size, const std::shared_ptr<void> &source, Stream stream) = 0;  // NULL: there is none
@@ -185,14 +178,14 @@ class Pools {
       for (const auto &entry : pools_)
         if (entry.second.use_on_oom) lenders.push_back(entry.first);
     }
-    for (const PoolId id : lenders) {
+    for (const PoolId &id : lenders) {
       *from = id;
       if (PoolBlock *block = allocate(id, requested, stream, false, false)) return block;
     }
     return nullptr;
   }
 
-  // Frees a block. True: it is free now; false: streams of record_stream() still use it, and freed() will tell.
+  // Frees a block. True: it is free now; false: streams of record_stream() still use it, and freed() comes later.
   bool free(PoolBlock *block, bool capturing) {
     const Guard guard(mutex_);
     block->allocated = false;

@@ -65,9 +65,7 @@ Phase phase_of(const LeaseReport &report, const LeaseCommand &command) {
 }  // namespace
 
 LeaseArbiter::LeaseArbiter(uint64_t number, bool has_predecessor, uint64_t now)
-    : number_(number),
-      decides_from_(has_predecessor ? now + kGraceMs : now),
-      denies_from_(has_predecessor ? now + kPatienceMs : now) {}
+    : number_(number), began_(now), has_predecessor_(has_predecessor) {}
 
 LeaseArbiter::~LeaseArbiter() {
   while (!members_.empty()) end_member(members_.size() - 1);
@@ -85,7 +83,7 @@ LeaseArbiter::Member *LeaseArbiter::add(int32_t process, void *user) {
   return member;
 }
 
-// A member that was cut off may come again: what is left of its grant stays for a while.
+// A member that was cut off may come again: the rest of its grant stays for a while.
 void LeaseArbiter::remove(Member *member, uint64_t now) {
   for (uint32_t i = 0; i < member->row_count; ++i) {
     Row &row = member->rows[i];
@@ -173,10 +171,11 @@ bool LeaseArbiter::receive(Member *member, const LeaseReport &report, uint64_t n
   const LeaseReport &last = member->report;
   if (report.number <= last.number) return true;
   const bool is_first = member->phase == Phase::kNew;
+  if (report.former != 0 && report.former != number_) has_predecessor_ = true;
   if (is_first) end_former_connection(report.identity);
   Row rows[kLeaseDevices];
   if (!read_rows(report, rows)) return false;
-  // Free memory may change all the time. What it is in answer to a round begins no other one.
+  // Free memory may change all the time. A change in the answer to a round begins no other round.
   const bool is_answer = report.round > last.round;
   const bool is_same_state = !is_first && report.state == last.state && report.request == last.request;
   const bool is_step = !is_same_state || report.attempt != last.attempt;
@@ -194,7 +193,7 @@ bool LeaseArbiter::receive(Member *member, const LeaseReport &report, uint64_t n
     Row &row = rows[i];
     const Row *known = member->row_of(row.of);
     const Row before = known == nullptr ? Row{} : *known;
-    // What a member says of its grant never rises.
+    // The bytes that a member reports as granted never rise.
     if (is_pending)
       row.granted = before.granted;
     else if (!is_first && !is_of_grant)
@@ -246,7 +245,7 @@ uint64_t LeaseArbiter::step(uint64_t now) {
   for (Device *device : devices_)
     if (was_stopped) begin_round_of_taking(device);
   keep_rounds_young(now);
-  if (now < decides_from_) return wake_;
+  if (now < decides_from()) return wake_;
   std::sort(queue.begin(), queue.end(), [&](const Member *a, const Member *b) {
     const bool a_is_old = now - a->state_since >= kOldMs, b_is_old = now - b->state_since >= kOldMs;
     if (a_is_old != b_is_old) return a_is_old;
@@ -348,7 +347,7 @@ bool LeaseArbiter::is_measure_fresh(const Member &waiting) const {
   return true;
 }
 
-// By the free memory that the waiting member measured, less what is kept for others.
+// By the free memory that the waiting member measured, less the bytes that are kept for others.
 uint64_t LeaseArbiter::missing_of(const Member &waiting, uint32_t row) const {
   uint64_t needed = waiting.rows[row].wanted;
   if (needed == 0) return 0;
@@ -404,7 +403,7 @@ bool LeaseArbiter::are_answers_due(const Member &waiting, uint64_t now) const {
 
 // A missing answer denies nobody.
 bool LeaseArbiter::may_be_denied(const Member &waiting, uint64_t now) const {
-  return now >= denies_from_ && !can_ever_be_met(waiting) &&
+  return now >= denies_from() && !can_ever_be_met(waiting) &&
          std::all_of(members_.begin(), members_.end(),
                      [&](const Member *member) { return has_answered(*member, waiting); });
 }
@@ -451,7 +450,7 @@ bool LeaseArbiter::Plan::helps(const Member &member) const {
   return false;
 }
 
-// Whether the chosen members fill what is missing, also without one of them.
+// Whether the chosen members fill the missing bytes, also without one of them.
 bool LeaseArbiter::Plan::fills(const Member *without) const {
   for (uint32_t i = 0; i < waiting.row_count; ++i) {
     uint64_t gain = 0;
@@ -461,8 +460,8 @@ bool LeaseArbiter::Plan::fills(const Member *without) const {
   return true;
 }
 
-// Chooses as many members as fill what is missing; then, from the last on, leaves out those without whom it is filled
-// as well. False: there is no memory.
+// Chooses as many members as fill the missing bytes; then, from the last on, leaves out superfluous ones. False: there
+// is no memory.
 bool LeaseArbiter::choose(Plan *plan, uint64_t now) {
   Vector<Candidate> candidates(allocator_);
   for (Member *other : members_) {
@@ -494,7 +493,7 @@ bool LeaseArbiter::choose(Plan *plan, uint64_t now) {
   return true;
 }
 
-// Tells the chosen members to give up what is missing.
+// Commands the chosen members to give up the missing bytes.
 void LeaseArbiter::tell(Plan &plan, uint64_t now) {
   plan.waiting.waits_for_others = 0;
   for (const Candidate &candidate : plan.chosen) {
@@ -554,7 +553,7 @@ void LeaseArbiter::ask_one(Member &user, const Member &waiting, uint64_t now) {
   user.must_send = true;
 }
 
-// Tells the waiting member who holds what it waits for.
+// Sends the waiting member the holders of the memory that it waits for.
 void LeaseArbiter::explain(Member &waiting, const char *why) {
   char text[sizeof waiting.command.text];
   BoundedText out(text, sizeof text);

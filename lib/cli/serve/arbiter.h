@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arbiter of leases: which member is granted its request, asked for memory, told to give up some, or denied
+// The arbiter of leases: which member is granted its request, asked for memory, commanded to give up some, or denied
 // (engine/lease/README.md has the protocol and the rules).
 //
 // It accounts what members report, and knows no clock, no thread and no socket. Its owner gives it the time, reports
@@ -12,8 +12,8 @@
 // | waiting | it reports a request | its floor | yes |
 // | granted | the arbiter grants the request | the grant, its floor | no |
 // | denied | the arbiter denies the request | its floor | yes |
-// | taking, in use | it reports so | what is left of the grant, its floor | if it returns when it is asked |
-// | gone | its connection ends | what is left of the grant, for kGraceMs | no |
+// | taking, in use | it reports so | the rest of the grant, its floor | if it returns when it is asked |
+// | gone | its connection ends | the rest of the grant, for kGraceMs | no |
 //
 // An idle or waiting member may have a command to give up memory beside its phase.
 //
@@ -40,8 +40,8 @@ class LeaseArbiter {
   static constexpr uint64_t kGraceMs = 500;           // a successor waits so long, and keeps memory of members cut off
   static constexpr uint64_t kAnswerMs = 200;          // then a plan is made without the answers that are missing
   static constexpr uint64_t kPatienceMs = 5000;       // for a command to give up, and the time of its bytes
-  static constexpr uint64_t kBytesPerMs = 1'000'000;  // at least, of a member that copies what it gives up
-  static constexpr uint64_t kRefusedMs = 1000;        // until a member that refused is told again
+  static constexpr uint64_t kBytesPerMs = 1'000'000;  // at least, of a member that copies contents
+  static constexpr uint64_t kRefusedMs = 1000;        // until a member that refused gets another command
   static constexpr uint64_t kAskAgainMs = 1000;  // between calls of `asked`; then all are asked that have something
   static constexpr uint64_t kOldMs = 30'000;     // a request of this age comes before all younger ones
   static constexpr uint64_t kRepeatMs = 500;     // of a command that shows no effect
@@ -60,7 +60,7 @@ class LeaseArbiter {
     uint64_t round_since = 0;  // when the arbiter first saw the round `changed`,
     uint64_t round_seen = 0;   // which is this one
   };
-  // A member's bytes of a device: its report's, but for `granted`, and the bytes that it was told to give up.
+  // A member's bytes of a device: its report's, but for `granted`, and the bytes that it must give up.
   struct Row : LeaseRow {
     Device *of = nullptr;
     uint64_t give = 0;
@@ -87,7 +87,7 @@ class LeaseArbiter {
     uint64_t silent_since = 0;    // it was asked for a report, and has not answered
     uint64_t state_since = 0;     // of the report's state
     uint64_t resident_until = 0;  // its offers stay so long
-    uint64_t refused_until = 0;   // it is not told to give up anything
+    uint64_t refused_until = 0;   // it gets no command to give up
     // Of its request.
     uint64_t doubted_request = 0;    // one round said that it can't be met
     uint64_t waits_for_others = 0;   // since when it asks others; 0: not
@@ -113,7 +113,7 @@ class LeaseArbiter {
   };
 
   // `has_predecessor`: members may have grants of it. They report soon, but one that is giving up memory only when it
-  // has: nobody is denied anything until then.
+  // has: nobody is denied anything until then. A report that names another server says so too.
   LeaseArbiter(uint64_t number, bool has_predecessor, uint64_t now);
   ~LeaseArbiter();
   LeaseArbiter(const LeaseArbiter &) = delete;
@@ -135,7 +135,7 @@ class LeaseArbiter {
  private:
   struct Candidate {
     Member *member;
-    uint32_t rank;  // 0: may be told, 1: its residency is not over, 2: in use
+    uint32_t rank;  // 0: may get a command, 1: its residency is not over, 2: in use
     uint64_t idle;  // powers of two of a second
   };
   // The plan of a request: the bytes that it lacks, by its rows, and the members whose offers fill that.
@@ -180,14 +180,17 @@ class LeaseArbiter {
   void ask(Plan &plan, uint64_t now);
   void ask_one(Member &user, const Member &waiting, uint64_t now);
   void explain(Member &waiting, const char *why);
+  uint64_t decides_from() const { return has_predecessor_ ? began_ + kGraceMs : began_; }
+  uint64_t denies_from() const { return has_predecessor_ ? began_ + kPatienceMs : began_; }
   void wake_at(uint64_t time) { wake_ = time < wake_ ? time : wake_; }
   template <typename Fn>
   void for_others(const Member &waiting, const Device *device, Fn fn) const;
 
   const HostAllocator allocator_;
   const uint64_t number_;
-  const uint64_t decides_from_, denies_from_;
-  uint64_t round_ = 1;  // the last one
+  const uint64_t began_;
+  bool has_predecessor_;  // whose members may have its grants
+  uint64_t round_ = 1;    // the last one
   uint64_t last_give_ = 0, step_ = 0;
   uint64_t looks_at_ = 0;  // when it meant to decide again; 0: nobody waits
   uint64_t wake_ = UINT64_MAX;

@@ -14,7 +14,7 @@ namespace gmm {
 namespace {
 
 constexpr uint64_t kAcceptAgainMs = 100;
-constexpr uint32_t kMostAtOnce = 16;  // messages of one connection before the others have their turn
+constexpr uint32_t kMostAtOnce = 16;  // messages of one connection before those of the others
 constexpr char kUnreadySocket[] = "serve.sock.new";
 
 Status system_failure(int error, const char *what) {

@@ -18,7 +18,7 @@
 #include "base/local_socket.h"
 #include "base/status.h"
 #include "cli/serve/arbiter.h"
-#include "engine/ipc/peer_user.h"
+#include "engine/ipc/policy.h"
 
 namespace gmm {
 

@@ -140,8 +140,8 @@ void BackupArena::touch_ahead(Device device, uint64_t from) {
   }
 }
 
-// Ends touches of earlier segments; when all places are still in use, also one of a later segment. What they touched
-// stays planned, and is touched again when a range in it is needed.
+// Ends touches of earlier segments; when all places are still in use, also one of a later segment. The
+// touched memory stays planned, and is touched again when a range in it is needed.
 void BackupArena::make_place_for_touch(uint64_t segment) {
   if (find_touch(segment) != nullptr) return;
   for (Touch &touch : touches_)
@@ -281,7 +281,7 @@ void BackupArena::clear() {
     for (uint64_t i = 0; i < segments_.size() && is_page_locked(); ++i) {
       if (segments_[i].state != State::kReady) continue;
       if (begin < base_of(i)) os::discard(begin, static_cast<size_t>(base_of(i) - begin));
-      // What the driver refuses to unlock keeps its pages and addresses, and is offered to the driver again.
+      // A segment that the driver refuses to unlock keeps its pages and addresses, and is offered to the driver again.
       core_.deferred_release.unpin_pages(*core_.backend, base_of(i), segments_[i].size);
       begin = base_of(i) + segments_[i].size;
     }

@@ -40,7 +40,7 @@ class BackupFile {
   // Makes the file of this folder the current one, with at least `bytes` that are free and reserved on the disk.
   // IO when that fails.
   Status reserve(const char *directory, uint64_t bytes);
-  // The same with a file for one block alone, which has a name.
+  // Reserves in a file for one block alone, which has a name.
   Status reserve_named(const char *directory, uint64_t bytes);
   // Allocates from the current file. Reserves more of the disk when no free range is large enough.
   Status allocate(uint64_t size, uint64_t hint, uint64_t *location);
@@ -49,7 +49,7 @@ class BackupFile {
   void close_unused();
   // The bit of the file that has the location.
   static uint64_t bit_of(uint64_t location) { return uint64_t{1} << (location >> kFileShift); }
-  // Returns once the data of these files is on the disk. Each has an allocated range meanwhile.
+  // Returns once the data of these files is on the disk. Each has an allocated range until then.
   Status sync(uint64_t files);
 
   // Each transfers all bytes, through short transfers and signals. They return 0, an error number, or kTruncated: the

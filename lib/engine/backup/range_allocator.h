@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which ranges of a tier are free. The allocator knows offsets only: the tier knows which memory or file lies behind
+// The free ranges of a tier. The allocator knows offsets only: the tier knows which memory or file lies behind
 // them.
 //
 // Invariants: free ranges ascend by offset and never touch each other. The list always has a place for every allocated
@@ -11,7 +11,7 @@
 
 namespace gmm {
 
-// What a tier in memory reserves at most: a process has 128 TiB of addresses.
+// The most that a tier in memory reserves: a process has 128 TiB of addresses.
 inline constexpr uint64_t kMaxTierAddresses = uint64_t{8} << 40;
 
 // Not thread-safe: the tier's lock guards it.

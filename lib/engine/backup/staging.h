@@ -38,7 +38,7 @@ class StagingBuffer {
   bool is_pinned_ = false;
 };
 
-// What one transfer copies through. Between transfers it belongs to the store.
+// The buffers of one transfer. Between transfers it belongs to the store.
 struct TransferBuffers {
   explicit TransferBuffers(Core &core) : slots(core), zero_ranges(core) {}
   uint64_t close() { return slots.close() + zero_ranges.close(); }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The backup of a context: it keeps the contents of paused memory until a resume, and copies them out and in.
 //
-// What the room owns. Kept contents are chunks of at most 4 MiB, each in one tier. A save puts a chunk into the first
-// tier that can take it:
+// This module owns the kept contents. They are chunks of at most 4 MiB, each in one tier. A save puts a chunk into the
+// first tier that can take it:
 //   1. the arena (arena.h): page-locked host memory, up to `arena_limit` or until the driver or RLIMIT_MEMLOCK refuses
 //      more, which may happen in the middle of a save;
 //   2. pageable host memory (pageable.h), up to `pageable_limit`;
@@ -85,10 +85,10 @@ class BackupStore {
   void drop(KeptContents &kept, ByteRange range);
   void drop_all(KeptContents &kept);
   static BackupTotals totals(const KeptContents &kept);
-  // What is kept of the extent is wrong or wanted no more, and its views end. Nothing may be kept. The caller holds the
+  // Drops the kept contents of the extent, if it has any, and ends its views. The caller holds the
   // lock of the extent's heap.
   void forget(Extent &extent);
-  // The same for a range inside it. Of paused memory only chunks inside the range go: the rest of a chunk is its
+  // Drops those of a range inside it. Of paused memory only chunks inside the range go: the rest of a chunk is its
   // neighbours'.
   void forget(Extent &extent, ByteRange range);
   // The extent is about to be paused again: what a resume retained of it goes, and its views wait for new contents.
@@ -103,7 +103,7 @@ class BackupStore {
   // The context ends: everything goes back to the system, and no KeptContents is valid any more.
   void clear();
 
-  // What is kept of `from`, which follows `into`, is kept of `into`. False without host memory: nothing changed.
+  // Adds the kept contents of `from` to those of `into`, which it follows. False without host memory: nothing changed.
   [[nodiscard]] bool merge(Extent &into, Extent &from);
 
   BackupViews views;

@@ -9,25 +9,25 @@ namespace gmm {
 Status Context::enter_capture(Heap &parent, gmm_stream stream, Heap **out) {
   *out = nullptr;
   Capture capture;
-  GMM_TRY(core.backend->capture_of(parent.options().device, stream, &capture));
+  GMM_TRY(core_.backend->capture_of(parent.options().device, stream, &capture));
   if (capture.id == 0) return Status();
   collect_ended_captures();
-  LockGuard guard(captures.mutex);
-  for (uint64_t i = captures.heaps.size(); i-- > 0;) {
-    Heap *heap = captures.heaps[i];
+  LockGuard guard(captures_.mutex);
+  for (uint64_t i = captures_.heaps.size(); i-- > 0;) {
+    Heap *heap = captures_.heaps[i];
     if (heap->capture.parent != &parent || heap->options().capture != capture.id) continue;
     heap->capture.users.fetch_add(1, std::memory_order_relaxed);
     *out = heap;
     return Status();
   }
-  if (!captures.heaps.reserve(captures.heaps.size() + 1))
+  if (!captures_.heaps.reserve(captures_.heaps.size() + 1))
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the heap of a graph capture.");
   HeapOptions options = parent.options();
   options.capture = capture.id;
   GraphLife *graph = GraphLife::make();
   if (graph == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to know the end of a graph.");
   gmm_heap *heap = nullptr;
-  Status status = graph->tie(*core.backend, options.device, capture.graph);
+  Status status = graph->tie(*core_.backend, options.device, capture.graph);
   if (status.ok()) status = make_heap(options, GMM_NO_LIMIT, &heap);
   if (!status.ok()) {
     graph->release();
@@ -37,15 +37,15 @@ Status Context::enter_capture(Heap &parent, gmm_stream stream, Heap **out) {
   heap->capture.graph = graph;
   heap->quotas().each[5] = &parent.own_quota();
   heap->capture.users.store(1, std::memory_order_relaxed);
-  captures.heaps.push_back_reserved(heap);
+  captures_.heaps.push_back_reserved(heap);
   *out = heap;
   return Status();
 }
 
-// Nobody uses it, it holds nothing, and it has left the set. With captures.mutex held.
+// Nobody uses it, it holds nothing, and it has left the set. With captures_.mutex held.
 void Context::end_capture_heap(Heap *heap) {
   if (!heap->close(true).ok())
-    core.log.write(LogLevel::kError, "Memory of a graph could not be given back: %s", last_message());
+    core_.log.write(LogLevel::kError, "Memory of a graph could not be given back: %s", last_message());
   // Counters of a heap do not go backwards.
   if (heap->capture.parent != nullptr) heap->capture.parent->caches().add_calls(heap->totals());
   if (heap->capture.graph != nullptr) heap->capture.graph->release();
@@ -53,25 +53,25 @@ void Context::end_capture_heap(Heap *heap) {
 }
 
 void Context::collect_ended_captures(bool may_wait) {
-  if (!captures.any_ended()) return;
+  if (!captures_.any_ended()) return;
   if (may_wait)
-    captures.mutex.lock();
-  else if (!captures.mutex.try_lock())
+    captures_.mutex.lock();
+  else if (!captures_.mutex.try_lock())
     return;
-  const UnlockAtEnd guard(captures.mutex);
+  const UnlockAtEnd guard(captures_.mutex);
   MessageGuard message_guard;
-  captures.release_ended_locked(may_wait);
-  for (uint64_t i = captures.heaps.size(); i-- > 0;) {
-    Heap *heap = captures.heaps[i];
-    if (!CaptureHeaps::may_end(*heap) || !heaps.remove_unless_visited(*heap)) continue;
-    captures.heaps.erase(i);
+  captures_.release_ended_locked(may_wait);
+  for (uint64_t i = captures_.heaps.size(); i-- > 0;) {
+    Heap *heap = captures_.heaps[i];
+    if (!CaptureHeaps::may_end(*heap) || !heaps_.remove_unless_visited(*heap)) continue;
+    captures_.heaps.erase(i);
     end_capture_heap(heap);
   }
 }
 
-// The heap `parent` is to end. With captures.mutex held.
+// The heap `parent` is to end. With captures_.mutex held.
 Status Context::check_captures_of(const Heap &parent) {
-  for (Heap *heap : captures.heaps)
+  for (Heap *heap : captures_.heaps)
     if (heap->capture.parent == &parent && heap->totals().live_blocks != 0)
       return fail(GMM_ERROR_BUSY,
                   "The heap still has live blocks that were allocated in a graph capture; free them before "
@@ -80,7 +80,7 @@ Status Context::check_captures_of(const Heap &parent) {
 }
 
 void Context::orphan_captures_of(const Heap &parent) {
-  for (Heap *heap : captures.heaps) {
+  for (Heap *heap : captures_.heaps) {
     if (heap->capture.parent != &parent) continue;
     LockGuard guard(heap->mutex);
     heap->capture.parent = nullptr;

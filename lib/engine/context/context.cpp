@@ -25,25 +25,25 @@ Gate *make_gate() {
 }  // namespace
 
 Context::Context(const HostAllocator &allocator, const Log &log)
-    : core(allocator, log),
-      backups(core),
-      tags(allocator),
-      heaps(allocator),
-      captures(allocator),
-      pins(core),
-      trace(core, tags),
-      watchers(core, heaps, held, held_on),
-      pauser(core, backups, heaps, tags, watchers),
-      ipc(core, heaps),
-      decommit(core, heaps),
+    : core_(allocator, log),
+      backups_(core_),
+      tags_(allocator),
+      heaps_(allocator),
+      captures_(allocator),
+      pins_(core_),
+      trace_(core_, tags_),
+      watchers_(core_, heaps_, held_, held_on_),
+      pauser_(core_, backups_, heaps_, tags_, watchers_),
+      ipc_(core_, heaps_),
+      decommit_(core_, heaps_),
       retired_heaps_(allocator, sizeof(gmm_heap), alignof(gmm_heap)) {}
 
 Status Context::check(const Context *context) {
   if (__builtin_expect(context == nullptr, 0))
     return fail(GMM_ERROR_NULL_ARGUMENT, "The context is NULL; make one with gmm_context_create().");
-  if (__builtin_expect(context->magic != kMagic, 0))
+  if (__builtin_expect(context->magic_ != kMagic, 0))
     return fail(GMM_ERROR_INVALID_HANDLE, "%p is no context, or was released.", static_cast<const void *>(context));
-  if (__builtin_expect(!context->core.alive(), 0))
+  if (__builtin_expect(!context->core_.alive(), 0))
     return fail(GMM_ERROR_FORKED,
                 "The context belongs to the process that forked this one; make a new one here, or start the program "
                 "anew (exec).");
@@ -72,34 +72,34 @@ Status Context::create(const gmm_context_desc &desc, Context **out) {
 }
 
 Status Context::init(const gmm_context_desc &desc) {
-  flags = desc.flags;
-  core.gate = make_gate();
-  if (core.gate == nullptr || !core.page_map.init())
+  flags_ = desc.flags;
+  core_.gate = make_gate();
+  if (core_.gate == nullptr || !core_.page_map.init())
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for a context.");
-  check_environment(core.log);
-  GMM_TRY(open_backend(desc, core.allocator, core.log, &core.backend));
-  device_count = core.backend->device_count();
-  if (device_count > kMaxDevices) {
-    core.log.write(LogLevel::kWarning, "%u devices answer; gmm uses the first %u.", device_count, kMaxDevices);
-    device_count = kMaxDevices;
+  check_environment(core_.log);
+  GMM_TRY(open_backend(desc, core_.allocator, core_.log, &core_.backend));
+  device_count_ = core_.backend->device_count();
+  if (device_count_ > kMaxDevices) {
+    core_.log.write(LogLevel::kWarning, "%u devices answer; gmm uses the first %u.", device_count_, kMaxDevices);
+    device_count_ = kMaxDevices;
   }
-  for (uint32_t i = 0; i < device_count; ++i) {
+  for (uint32_t i = 0; i < device_count_; ++i) {
     gmm_device_info info = {};
-    GMM_TRY(core.backend->device_traits(Device{static_cast<int32_t>(i)}, &info));
-    DeviceTraits &traits = core.devices[i];
+    GMM_TRY(core_.backend->device_traits(Device{static_cast<int32_t>(i)}, &info));
+    DeviceTraits &traits = core_.devices[i];
     traits.capabilities = info.capabilities;
     traits.kinds = info.kinds;
     std::memcpy(traits.uuid, info.uuid, sizeof traits.uuid);
   }
   // The legacy default stream, which cannot be captured, has the two smallest values.
-  if (core.backend->can_capture() && (desc.flags & GMM_CONTEXT_NO_CAPTURE) == 0)
-    core.last_uncaptured = reinterpret_cast<uintptr_t>(GMM_STREAM_LEGACY);
-  GMM_TRY(tags.init());
+  if (core_.backend->can_capture() && (desc.flags & GMM_CONTEXT_NO_CAPTURE) == 0)
+    core_.last_uncaptured = reinterpret_cast<uintptr_t>(GMM_STREAM_LEGACY);
+  GMM_TRY(tags_.init());
   prepare_barriers();
-  core.log.write(LogLevel::kInfo, "Backend %s, %u devices.", core.backend->name(), device_count);
+  core_.log.write(LogLevel::kInfo, "Backend %s, %u devices.", core_.backend->name(), device_count_);
   begin_trace();
-  GMM_TRY(decommit.init());
-  return decommit.set(desc.decommit_after_ms);
+  GMM_TRY(decommit_.init());
+  return decommit_.set(desc.decommit_after_ms);
 }
 
 // As GMM_TRACE says. A "%p" in it becomes the process id, so that a program's children have files of their own.
@@ -114,9 +114,9 @@ void Context::begin_trace() {
   const int length =
       std::snprintf(path, sizeof path, "%.*s%s%s", head, asked, number, place == nullptr ? "" : place + 2);
   if (length >= static_cast<int>(sizeof path))
-    core.log.complain("GMM_TRACE: the path is longer than %zu bytes.", sizeof path - 1);
-  else if (!trace.begin(path).ok())
-    core.log.complain("GMM_TRACE: %s", last_message());
+    core_.log.complain("GMM_TRACE: the path is longer than %zu bytes.", sizeof path - 1);
+  else if (!trace_.begin(path).ok())
+    core_.log.complain("GMM_TRACE: %s", last_message());
 }
 
 void Context::release() {
@@ -124,45 +124,45 @@ void Context::release() {
 }
 
 void Context::report_leaks() {
-  LeakReport report(core.allocator);
+  LeakReport report(core_.allocator);
   gmm_scope_desc everything = {};
-  heaps
+  heaps_
       .for_each(everything,
                 [&](Heap &heap) -> Status {
-                  report.add(heap, *tags.get(heap.options().tag));
+                  report.add(heap, *tags_.get(heap.options().tag));
                   return Status();
                 })
       .ignore();
-  report.write(core.log);
+  report.write(core_.log);
 }
 
 // Also what a failed init() left.
 void Context::end() {
-  if (trace.running() && !trace.end().ok()) core.log.complain("%s", last_message());
-  watchers.clear();
-  decommit.stop();
-  if (core.backend != nullptr) {
-    for (uint32_t i = 0; i < device_count; ++i)
-      if (!core.backend->synchronize(Device{static_cast<int32_t>(i)}).ok())
-        core.log.write(LogLevel::kWarning, "A device could not be waited for: %s", last_message());
-    if ((flags & GMM_CONTEXT_NO_LEAK_REPORT) == 0) report_leaks();
-    ipc.clear();
-    pauser.clear();
+  if (trace_.running() && !trace_.end().ok()) core_.log.complain("%s", last_message());
+  watchers_.clear();
+  decommit_.stop();
+  if (core_.backend != nullptr) {
+    for (uint32_t i = 0; i < device_count_; ++i)
+      if (!core_.backend->synchronize(Device{static_cast<int32_t>(i)}).ok())
+        core_.log.write(LogLevel::kWarning, "A device could not be waited for: %s", last_message());
+    if ((flags_ & GMM_CONTEXT_NO_LEAK_REPORT) == 0) report_leaks();
+    ipc_.clear();
+    pauser_.clear();
     // Graphs may outlive the context; their memory does not.
-    for (Heap *heap : captures.heaps) heap->capture.graph->release();
-    while (Heap *heap = heaps.remove_last()) {
+    for (Heap *heap : captures_.heaps) heap->capture.graph->release();
+    while (Heap *heap = heaps_.remove_last()) {
       if (!heap->close(true).ok())
-        core.log.write(LogLevel::kError, "Memory could not be given back: %s", last_message());
-      core.allocator.destroy(static_cast<gmm_heap *>(heap));
+        core_.log.write(LogLevel::kError, "Memory could not be given back: %s", last_message());
+      core_.allocator.destroy(static_cast<gmm_heap *>(heap));
     }
-    pins.clear();
-    core.deferred_release.retry(*core.backend);
-    core.backend->destroy();
+    pins_.clear();
+    core_.deferred_release.retry(*core_.backend);
+    core_.backend->destroy();
   }
-  magic = 0;
-  const HostAllocator allocator = core.allocator;
+  magic_ = 0;
+  const HostAllocator allocator = core_.allocator;
   // A thread that ends still looks at it, until the trace and the heaps have left their registries.
-  Gate *gate = core.gate;
+  Gate *gate = core_.gate;
   gmm_context *self = static_cast<gmm_context *>(this);
   self->~gmm_context();
   if (gate != nullptr) os::discard(gate, os::page_size());
@@ -173,20 +173,20 @@ void Context::end() {
 // --- Heaps ------------------------------------------------------------------------------------------------------
 
 Status Context::add_heap(Heap &heap, gmm_tag tag_number) {
-  Tag *tag = tags.get(tag_number);
+  Tag *tag = tags_.get(tag_number);
   if (tag == nullptr || tag->ending.load(std::memory_order_seq_cst) != 0) return TagTable::unknown(tag_number);
   const int32_t device = heap.options().device.ordinal;
   Quotas &quotas = heap.quotas();
-  quotas.each[0] = &held;
-  quotas.each[Quotas::kDevice] = &held_on[device];
+  quotas.each[0] = &held_;
+  quotas.each[Quotas::kDevice] = &held_on_[device];
   quotas.each[2] = &tag->held;
   quotas.each[3] = &tag->held_on[device];
   GMM_TRY(heap.init());
-  return heaps.add(heap) ? Status() : fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for a heap.");
+  return heaps_.add(heap) ? Status() : fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for a heap.");
 }
 
 Status Context::heap_for(Kind kind, Device device, gmm_tag tag_number, Heap **out) {
-  Tag *tag = tags.get(tag_number);
+  Tag *tag = tags_.get(tag_number);
   if (tag == nullptr) return TagTable::unknown(tag_number);
   std::atomic<Heap *> &place = tag->heaps[static_cast<uint32_t>(kind)][device.ordinal];
   *out = place.load(std::memory_order_acquire);
@@ -206,35 +206,35 @@ Status Context::heap_for(Kind kind, Device device, gmm_tag tag_number, Heap **ou
 }
 
 Status Context::make_heap(const HeapOptions &options, uint64_t limit, gmm_heap **out) {
-  if ((core.traits(options.device).kinds >> static_cast<uint32_t>(options.kind) & 1) == 0)
+  if ((core_.traits(options.device).kinds >> static_cast<uint32_t>(options.kind) & 1) == 0)
     return fail(GMM_ERROR_NOT_SUPPORTED, "Device %d has no %s memory; gmm_device_query() tells which kinds it has.",
                 options.device.ordinal, kind_name(options.kind));
   void *memory = retired_heaps_.take();
   if (memory == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for a heap.");
-  gmm_heap *heap = ::new (memory) gmm_heap(core, backups, captures, options, this);
+  gmm_heap *heap = ::new (memory) gmm_heap(core_, backups_, captures_, options, this);
   heap->own_quota().set_limit(limit);
   const Status status = add_heap(*heap, options.tag);
   if (!status.ok()) {
-    core.allocator.destroy(heap);
+    core_.allocator.destroy(heap);
     return status;
   }
-  if (trace.running()) trace.heap_created(*heap);
+  if (trace_.running()) trace_.heap_created(*heap);
   *out = heap;
   return Status();
 }
 
 Status Context::end_heap(gmm_heap *heap) {
-  GMM_TRY(core.backend->synchronize(heap->options().device));
-  if (!heaps.begin_end(*heap))  // nobody pauses, trims or counts the heap meanwhile
+  GMM_TRY(core_.backend->synchronize(heap->options().device));
+  if (!heaps_.begin_end(*heap))  // nobody pauses, trims or counts the heap until it has ended
     return fail(GMM_ERROR_BUSY,
                 "gmm_heap_destroy(): a ticket holds a pause or resume of the heap; commit or cancel it first.");
-  LockGuard captures_guard(captures.mutex);
+  LockGuard captures_guard(captures_.mutex);
   Status status = check_captures_of(*heap);
   if (status.ok()) status = heap->close(false);
-  heaps.finish_end(*heap, status.ok());
+  heaps_.finish_end(*heap, status.ok());
   GMM_TRY(status);
   orphan_captures_of(*heap);
-  if (trace.running()) trace.heap_destroyed(heap->fast.serial);
+  if (trace_.running()) trace_.heap_destroyed(heap->fast.serial);
   retire(heap);
   return Status();
 }
@@ -244,7 +244,7 @@ Status Context::check_unused(Tag &tag) {
   gmm_scope_desc scope = {};
   scope.flags = GMM_SCOPE_TAG;
   scope.tag = tag.number;
-  return heaps.for_each(scope, [&](Heap &heap) -> Status {
+  return heaps_.for_each(scope, [&](Heap &heap) -> Status {
     const HeapOptions &options = heap.options();
     const Heap *shared = tag.heaps[static_cast<uint32_t>(options.kind)][options.device.ordinal].load();
     if (&heap != shared)
@@ -275,20 +275,31 @@ Status Context::end_shared_heaps(Tag &tag) {
 }
 
 Status Context::destroy_tag(gmm_tag number) {
-  Tag *tag = tags.get(number);
+  Tag *tag = tags_.get(number);
   if (tag == nullptr) return TagTable::unknown(number);
   GMM_TRY(check_unused(*tag));
-  GMM_TRY(tags.begin_end(*tag));
+  GMM_TRY(tags_.begin_end(*tag));
   // A thread that makes a heap of the tag has made it, or sees that the tag ends.
   make_heap_mutex_.lock();
   make_heap_mutex_.unlock();
   Status status = check_unused(*tag);
   if (status.ok()) status = end_shared_heaps(*tag);
   if (!status.ok()) {
-    tags.undo_end(*tag);
+    tags_.undo_end(*tag);
     return status;
   }
-  tags.end(*tag);
+  tags_.end(*tag);
+  return Status();
+}
+
+Status Context::configure_tag(gmm_tag number, const gmm_tag_desc &desc) {
+  const Tag *known = tags_.get(number);
+  const bool was_read_only =
+      known != nullptr && (known->flags.load(std::memory_order_relaxed) & GMM_TAG_READ_ONLY) != 0;
+  GMM_TRY(tags_.update(number, desc));
+  // From now on the program may write the memory. If the tag becomes read-only again, backups from before are out of
+  // date.
+  if (was_read_only && (desc.flags & GMM_TAG_READ_ONLY) == 0) pauser_.forget_retained(number);
   return Status();
 }
 
@@ -305,7 +316,7 @@ Status Context::try_allocate(Heap &heap, uint64_t size, uint64_t alignment, uint
   if ((flags & GMM_ALLOC_DEDICATED) == 0) return cached_alloc(heap, size, alignment, stream, out);
   if ((flags & GMM_ALLOC_COMM) != 0) {
     CommTraits comm;
-    GMM_TRY(core.backend->comm_traits(heap.options().device, &comm));
+    GMM_TRY(core_.backend->comm_traits(heap.options().device, &comm));
     return dedicated_alloc(heap, size, out, &comm);
   }
   return dedicated_alloc(heap, size, out);
@@ -347,10 +358,10 @@ Status Context::trim_and_retry(Status status, const char *what, Heap &heap, uint
     info.kind = static_cast<gmm_kind>(heap.options().kind);
     info.tag = heap.options().tag;
     info.requested_bytes = size;
-    info.reserved_bytes = held_on[info.device].held();
+    info.reserved_bytes = held_on_[info.device].held();
     info.attempt = attempt;
     info.cause = status.code();
-    if (!limits.ask(info)) break;
+    if (!limits_.ask(info)) break;
     status = again();
     if (status.ok() || !short_of_memory()) continue;
     trim(everything, &released).ignore();
@@ -358,7 +369,7 @@ Status Context::trim_and_retry(Status status, const char *what, Heap &heap, uint
   }
   if (status.ok()) return status;
   heap.caches().count_failure();
-  return Limits::explain(status, what, heap, size, tags);
+  return Limits::explain(status, what, heap, size, tags_);
 }
 
 Status Context::allocate_from(Heap &heap, uint64_t size, uint64_t alignment, uint32_t flags, gmm_stream stream,
@@ -374,12 +385,12 @@ Status Context::allocate_from(Heap &heap, uint64_t size, uint64_t alignment, uin
     status = clear(heap, memory, size, stream, &paused);
     if (!status.ok() || paused) {
       MessageGuard message_guard;
-      cached_free(core, memory, stream).ignore();  // the block was made just now
-      // What a pause took meanwhile cannot be filled; what is allocated from now on is active.
+      cached_free(core_, memory, stream).ignore();  // the block was made just now
+      // Memory that a pause took in between cannot be filled. Memory that is allocated from now on is active.
       return paused ? allocate(heap, size, alignment, flags, stream, out) : status;
     }
   }
-  if (__builtin_expect(trace.running(), 0)) trace.allocated(heap, memory, size, alignment, flags, stream);
+  if (__builtin_expect(trace_.running(), 0)) trace_.allocated(heap, memory, size, alignment, flags, stream);
   *out = memory;
   return status;
 }
@@ -388,8 +399,32 @@ Status Context::allocate_after_failure(Status failure, Heap &heap, uint64_t size
   void *memory = nullptr;
   GMM_TRY(trim_and_retry(failure, "gmm_alloc", heap, size,
                          [&] { return try_allocate(heap, size, 0, 0, stream, &memory); }));
-  if (trace.running()) trace.allocated(heap, memory, size, 0, 0, stream);
+  if (trace_.running()) trace_.allocated(heap, memory, size, 0, 0, stream);
   *out = memory;
+  return Status();
+}
+
+Status Context::free(void *memory, gmm_stream stream) {
+  const uint64_t word = core_.gate->word.load(std::memory_order_relaxed);
+  if (word != kGateOpen && word != kGateWatched) return check(this);
+  const Status status =
+      word == kGateOpen ? free_past_cache(core_, memory, stream) : trace_.freed(core_, memory, stream);
+  if (__builtin_expect(status.code() != GMM_ERROR_UNKNOWN_POINTER, 1)) return status;
+  Range range;
+  if (pins_.find(memory, &range))
+    return fail(GMM_ERROR_INVALID_KIND, "gmm_free(%p): the memory is pinned and the caller's own; use gmm_unpin().",
+                memory);
+  if (ipc_.imports.find(memory, &range))
+    return fail(GMM_ERROR_INVALID_KIND, "gmm_free(%p): the memory is imported; use gmm_ipc_close().", memory);
+  return status;
+}
+
+Status Context::name_block(const void *memory, const char *name) {
+  Block block;
+  GMM_TRY(find_block(core_, memory, "gmm_name", &block));
+  const CacheEntry entry{reinterpret_cast<void *>(block.base), block.slot};
+  GMM_TRY(block.heap->set_name(entry, name));
+  if (trace_.running()) trace_.named(entry.block, name == nullptr ? "" : name);
   return Status();
 }
 
@@ -402,11 +437,11 @@ Status Context::reserve(Heap &heap, uint64_t bytes) {
 // Under the heap's lock: a pause that took the memory's region out of use before is seen; one that comes after waits
 // for the fill, as it synchronises the device between that and the unmapping.
 Status Context::clear(Heap &heap, void *memory, uint64_t size, gmm_stream stream, bool *paused) {
-  Backend &backend = *core.backend;
+  Backend &backend = *core_.backend;
   if (heap.options().kind != Kind::kVmm) return backend.fill(heap.options().device, stream, memory, 0, size);
   LockGuard guard(heap.mutex);
   Block block;
-  *paused = find_block(core, memory, &block) && block.span->region->paused.load(std::memory_order_relaxed) != 0;
+  *paused = find_block(core_, memory, &block) && block.span->region->paused.load(std::memory_order_relaxed) != 0;
   return *paused ? Status() : backend.fill(heap.options().device, stream, memory, 0, size);
 }
 
@@ -414,16 +449,16 @@ Status Context::clear(Heap &heap, void *memory, uint64_t size, gmm_stream stream
 
 Status Context::trim(const gmm_scope_desc &scope, uint64_t *bytes) {
   *bytes = 0;
-  core.deferred_release.retry(*core.backend);
+  core_.deferred_release.retry(*core_.backend);
   collect_ended_captures();
-  // What stands in the way of one heap keeps nothing of the others.
+  // A failure of one heap does not keep the others from it.
   Status first;
-  heaps
+  heaps_
       .for_each(scope,
                 [&](Heap &heap) -> Status {
                   keep_first(&first, [&] { return heap.drain_caches(true); });
                   heap.free_held_for_importers();
-                  pauser.give_up_freed(heap);
+                  pauser_.give_up_freed(heap);
                   keep_first(&first, [&] { return heap.release(UINT64_MAX, true, bytes); });
                   return Status();
                 })
@@ -432,38 +467,28 @@ Status Context::trim(const gmm_scope_desc &scope, uint64_t *bytes) {
   return first;
 }
 
-Status Context::compact(const gmm_scope_desc &scope, const gmm_compact_desc &desc, gmm_compact_info *out) {
-  Compaction work;
-  work.is_live = (desc.flags & GMM_COMPACT_LIVE) != 0;
-  if (desc.max_bytes != 0) work.bytes_left = desc.max_bytes;
-  if (desc.max_us != 0) {
-    const uint64_t now = monotonic_us();
-    work.deadline = desc.max_us < UINT64_MAX - now ? now + desc.max_us : UINT64_MAX;
-  }
-  // What stands in the way of one heap keeps nothing of the others.
-  Status first;
-  const auto compact = [&](Heap &heap) -> Status {
-    if (heap.options().kind != Kind::kVmm || (desc.heap != nullptr && &heap != desc.heap)) return Status();
-    keep_first(&first, [&] { return heap.compact(&work); });
-    out->largest_free = std::max(out->largest_free, heap.largest_free());
-    return Status();
-  };
-  heaps.for_each(scope, compact, false).ignore();
-  out->moved_bytes = work.moved;
-  out->released_bytes = work.released;
-  return first;
+Status Context::trim_everything(uint64_t *bytes) {
+  gmm_scope_desc everything = {};
+  GMM_TRY(trim(everything, bytes));
+  *bytes += backups_.trim();
+  return Status();
 }
 
+// A trim for want of device memory keeps page-locked host memory: it does not help there, and is dear to lock again.
 Status Context::trim_for_program(const gmm_scope_desc &scope, uint64_t *bytes) {
-  GMM_TRY(trim(scope, bytes));
-  // Not when the engine trims for want of device memory: host memory does not help there, and is dear to lock again.
-  if (scope.flags == 0) *bytes += backups.trim();
+  *bytes = 0;
+  if (core_.defer_depth.load(std::memory_order_acquire) != 0) {
+    trim_pending_.store(1, std::memory_order_release);
+    return remark(GMM_UNCHANGED, "gmm_trim: the trim is put off to the matching gmm_defer_end().");
+  }
+  GMM_TRY(scope.flags == 0 ? trim_everything(bytes) : trim(scope, bytes));
+  if (trace_.running()) trace_.trimmed(*bytes);
   return Status();
 }
 
 Status Context::reset() {
   gmm_scope_desc everything = {};
-  GMM_TRY(heaps.for_each(everything, [&](Heap &heap) -> Status {
+  GMM_TRY(heaps_.for_each(everything, [&](Heap &heap) -> Status {
     LockGuard guard(heap.mutex);
     if (heap.any_capturing())
       return fail(GMM_ERROR_CAPTURING, "gmm_reset(): a stream is being captured; end the capture first.");
@@ -475,33 +500,28 @@ Status Context::reset() {
     return is_imported ? fail(GMM_ERROR_BUSY, "gmm_reset(): importers hold memory; let them close it first.")
                        : Status();
   }));
-  for (uint32_t i = 0; i < device_count; ++i) GMM_TRY(core.backend->synchronize(Device{static_cast<int32_t>(i)}));
-  GMM_TRY(heaps.for_each(everything, [&](Heap &heap) -> Status { return heap.reset(); }));
-  pauser.forget_all();
-  if (trace.running()) trace.was_reset();
+  for (uint32_t i = 0; i < device_count_; ++i) GMM_TRY(core_.backend->synchronize(Device{static_cast<int32_t>(i)}));
+  GMM_TRY(heaps_.for_each(everything, [&](Heap &heap) -> Status { return heap.reset(); }));
+  pauser_.forget_all();
+  if (trace_.running()) trace_.was_reset();
   uint64_t bytes = 0;
   return trim(everything, &bytes);
 }
 
 Status Context::defer_begin() {
-  core.defer_depth.fetch_add(1, std::memory_order_acq_rel);
-  decommit.wait_for_round();
+  core_.defer_depth.fetch_add(1, std::memory_order_acq_rel);
+  decommit_.wait_for_round();
   return Status();
 }
 
 Status Context::defer_end() {
-  uint32_t depth = core.defer_depth.load(std::memory_order_relaxed);
+  uint32_t depth = core_.defer_depth.load(std::memory_order_relaxed);
   do {
     if (depth == 0) return fail(GMM_ERROR_UNBALANCED, "gmm_defer_end(): there was no gmm_defer_begin().");
-  } while (!core.defer_depth.compare_exchange_weak(depth, depth - 1, std::memory_order_acq_rel));
+  } while (!core_.defer_depth.compare_exchange_weak(depth, depth - 1, std::memory_order_acq_rel));
   if (depth != 1 || trim_pending_.exchange(0, std::memory_order_acq_rel) == 0) return Status();
-  gmm_scope_desc everything = {};
   uint64_t bytes = 0;
-  return trim_for_program(everything, &bytes);
-}
-
-void Context::forget_stream(gmm_stream stream) {
-  heaps.for_each_even_ending([&](Heap &heap) { heap.forget_stream(stream); });
+  return trim_everything(&bytes);
 }
 
 }  // namespace gmm

@@ -9,7 +9,6 @@
 
 #include "base/process.h"
 #include "base/spawn.h"
-#include "engine/context/transition.h"
 #include "engine/ipc/directory.h"
 
 using namespace gmm;
@@ -32,7 +31,7 @@ gmm_lease_state public_state(LeaseState state) {
 
 Status open_directory(Context &context, int32_t *out, char path[kIpcPathSize]) {
   bool runtime_directory_failed = false;
-  return ipc_directory_open_own(out, path, &runtime_directory_failed, context.ipc.policy());
+  return ipc_directory_open_own(out, path, &runtime_directory_failed, context.ipc().policy());
 }
 
 // A connection to a server of a permitted user. 0 or the system's error number.
@@ -61,14 +60,14 @@ gmm_lease::gmm_lease(Context &of, const gmm_lease_desc &checked, uint64_t identi
       identity_(identity),
       member_(identity, checked.name, checked.priority,
               checked.residency_ms == 0 ? kLeastResidency : checked.residency_ms),
-      offers_(of.core.allocator) {
+      offers_(of.core().allocator) {
   std::snprintf(name_, sizeof name_, "%s", checked.name);
 }
 
 Status gmm_lease::create(Context &context, const gmm_lease_desc &desc, gmm_lease **out) {
   uint64_t identity = 0;
   GMM_TRY(random_bytes(&identity, sizeof identity));
-  gmm_lease *lease = context.core.allocator.create<gmm_lease>(context, desc, identity | 1);
+  gmm_lease *lease = context.core().allocator.create<gmm_lease>(context, desc, identity | 1);
   if (lease == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for a lease.");
   Status status = open_directory(context, &lease->directory_, lease->folder_);
   if (status.ok()) {
@@ -87,7 +86,7 @@ Status gmm_lease::create(Context &context, const gmm_lease_desc &desc, gmm_lease
   if (!status.ok()) {
     lease->poller_.close();
     if (lease->directory_ >= 0) os::close_socket(lease->directory_);
-    context.core.allocator.destroy(lease);
+    context.core().allocator.destroy(lease);
     return status;
   }
   context.retain();
@@ -112,7 +111,7 @@ Status gmm_lease::destroy(gmm_lease *lease) {
   for (const Offer &offer : lease->offers_) lease->end_offer(offer);
   lease->magic = 0;
   Context &context = lease->context;
-  context.core.allocator.destroy(lease);
+  context.core().allocator.destroy(lease);
   context.release();
   return Status();
 }
@@ -142,7 +141,7 @@ Status gmm_lease::offer(gmm_tag tag, uint32_t cost) {
   } else {
     if (!offers_.reserve(offers_.size() + 1))
       return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "gmm_lease_offer(): no host memory for an offer.");
-    Tag *const offered = context.tags.get(tag);
+    Tag *const offered = context.tags().get(tag);
     if (offered == nullptr) return TagTable::unknown(tag);
     uint64_t nobody = 0;
     if (!offered->offered_by.compare_exchange_strong(nobody, identity_))
@@ -161,14 +160,14 @@ Status gmm_lease::offer(gmm_tag tag, uint32_t cost) {
 }
 
 void gmm_lease::end_offer(const Offer &offer) {
-  if (Tag *const tag = context.tags.get(offer.tag)) tag->offered_by.store(0);
+  if (Tag *const tag = context.tags().get(offer.tag)) tag->offered_by.store(0);
 }
 
 // The cheapest first. The end of a tag has ended its offer. False: no host memory.
 bool gmm_lease::copy_tags(Vector<gmm_tag> *out) {
   LockGuard guard(mutex_);
   for (uint64_t i = offers_.size(); i-- != 0;)
-    if (context.tags.get(offers_[i].tag) == nullptr) offers_.erase(i);
+    if (context.tags().get(offers_[i].tag) == nullptr) offers_.erase(i);
   member_.set_cost(offers_.empty() ? 0 : offers_[0].cost);
   if (!out->reserve(offers_.size())) return false;
   for (const Offer &offer : offers_) out->push_back_reserved(offer.tag);
@@ -176,7 +175,7 @@ bool gmm_lease::copy_tags(Vector<gmm_tag> *out) {
 }
 
 Status gmm_lease::resume_offers(TicketState *ticket, uint64_t *bytes) {
-  Vector<gmm_tag> tags(context.core.allocator);
+  Vector<gmm_tag> tags(context.core().allocator);
   if (!copy_tags(&tags))
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "gmm_lease_request(): no host memory for the list of tags.");
   if (tags.empty()) return Status();  // a request without tags would mean all
@@ -184,11 +183,12 @@ Status gmm_lease::resume_offers(TicketState *ticket, uint64_t *bytes) {
   request.tags = tags.data();
   request.count = static_cast<uint32_t>(tags.size());
   request.ticket = ticket;
-  return resume(context, request, bytes);
+  return context.resume(request, bytes);
 }
 
-Status gmm_lease::no_grant(uint64_t timeout_ms, bool is_cancelled) {
-  if (is_cancelled) return fail(GMM_ERROR_CANCELLED, "The request of the lease \"%s\" was cancelled.", name_);
+Status gmm_lease::no_grant(const Patience &patience) {
+  if (patience.is_cancelled())
+    return fail(GMM_ERROR_CANCELLED, "The request of the lease \"%s\" was cancelled.", name_);
   char why[sizeof LeaseCommand::text + kIpcPathSize], error[128];
   if (counts_.server != 0)
     std::snprintf(why, sizeof why, "%s", member_.text()[0] != 0 ? member_.text() : "The server has not said why.");
@@ -198,7 +198,7 @@ Status gmm_lease::no_grant(uint64_t timeout_ms, bool is_cancelled) {
                   start_error_ == 0 ? "" : system_error_text(start_error_, error, sizeof error),
                   start_error_ == ENOENT ? " beside the library or on PATH" : "");
   return fail(GMM_ERROR_NOT_READY, "gmm_lease_request(): the lease \"%s\" had no grant in %" PRIu64 " ms. %s", name_,
-              timeout_ms, why);
+              patience.timeout_ms, why);
 }
 
 // With the lock.
@@ -208,80 +208,98 @@ void gmm_lease::end_request(bool is_granted) {
   wake();
 }
 
+// A request waits for its grant, then takes it. A grant that turns out too small is asked for again: the request keeps
+// its age.
 Status gmm_lease::request(const LeaseAmounts &amounts, uint64_t timeout_ms, TicketState *ticket, uint64_t *bytes) {
-  constexpr uint64_t kSlice = 60'000, kCancelSlice = 20;
-  const uint64_t deadline = deadline_after(timeout_ms);
-  const auto is_cancelled = [&] { return ticket != nullptr && ticket->cancelled.load(std::memory_order_relaxed) != 0; };
-  // With the lock: false at the deadline.
-  const auto wait_change = [&] {
-    const uint64_t now = monotonic_ms();
-    if (now >= deadline || is_cancelled()) return false;
-    changed_.wait_for(mutex_, std::min(deadline - now, ticket != nullptr ? kCancelSlice : kSlice));
-    return true;
-  };
-  {
-    LockGuard guard(mutex_);
-    if (is_requesting_ || member_.state() != LeaseState::kIdle)
-      return fail(GMM_ERROR_BUSY, "gmm_lease_request(): the lease \"%s\" %s; return it first.", name_,
-                  member_.state() == LeaseState::kInUse ? "is in use" : "waits for another request");
-    is_requesting_ = true;
-    while (member_.is_giving())
-      if (!wait_change()) {
-        is_requesting_ = false;
-        return no_grant(timeout_ms, is_cancelled());
-      }
-    amounts_ = amounts;
-    member_.begin(amounts.bytes, monotonic_ms());
+  const Patience patience{deadline_after(timeout_ms), timeout_ms, ticket};
+  GMM_TRY(begin_request(amounts, patience));
+  for (uint32_t tries = 0;; ++tries) {
+    GMM_TRY(wait_for_grant(patience));
+    bool waits_again = false;
+    const Status status = take_grant(patience, tries, bytes, &waits_again);
+    if (!waits_again) return status;
   }
+}
+
+bool gmm_lease::Patience::is_cancelled() const {
+  return ticket != nullptr && ticket->cancelled.load(std::memory_order_relaxed) != 0;
+}
+
+// With the lock. False: the time is over, or the ticket is cancelled.
+bool gmm_lease::wait_change(const Patience &patience) {
+  constexpr uint64_t kSlice = 60'000, kCancelSlice = 20;
+  const uint64_t left = milliseconds_until(patience.deadline);
+  if (left == 0 || patience.is_cancelled()) return false;
+  changed_.wait_for(mutex_, std::min(left, patience.ticket != nullptr ? kCancelSlice : kSlice));
+  return true;
+}
+
+Status gmm_lease::begin_request(const LeaseAmounts &amounts, const Patience &patience) {
+  LockGuard guard(mutex_);
+  if (is_requesting_ || member_.state() != LeaseState::kIdle)
+    return fail(GMM_ERROR_BUSY, "gmm_lease_request(): the lease \"%s\" %s; return it first.", name_,
+                member_.state() == LeaseState::kInUse ? "is in use" : "waits for another request");
+  is_requesting_ = true;
+  while (member_.is_giving()) {
+    if (wait_change(patience)) continue;
+    is_requesting_ = false;
+    return no_grant(patience);
+  }
+  amounts_ = amounts;
+  member_.begin(amounts.bytes, monotonic_ms());
   wake();
-  for (uint32_t tries = 0;;) {
-    {
-      LockGuard guard(mutex_);
-      while (member_.answer() == LeaseAnswer::kNone && wait_change()) {
-      }
-      if (member_.answer() == LeaseAnswer::kDenied) {
-        end_request(false);
-        return fail(GMM_ERROR_OUT_OF_MEMORY, "gmm_lease_request() of the lease \"%s\": %s", name_, member_.text());
-      }
-      if (member_.answer() == LeaseAnswer::kNone) {
-        const Status status = no_grant(timeout_ms, is_cancelled());
-        member_.give_up(monotonic_ms());
-        end_request(false);
-        return status;
-      }
-    }
-    const uint64_t began = monotonic_ms();
-    Status status = resume_offers(ticket, bytes);
-    if (status.ok()) {
-      LockGuard guard(mutex_);
-      const uint64_t now = monotonic_ms();
-      if (desc_.residency_ms == 0) member_.set_residency(std::max(kLeastResidency, now - began));
-      member_.took(now);
-      ++counts_.grants;
-      end_request(true);
-      return Status();
-    }
-    const bool is_short = status.code() == GMM_ERROR_OUT_OF_MEMORY;
-    // What it may take stays promised during this wait.
-    if (const uint64_t now = monotonic_ms(); is_short && now < deadline)
-      sleep_us(1000 * std::min({uint64_t{10} << std::min(tries++, 10u), kMostShortMs, deadline - now}));
-    LockGuard guard(mutex_);
-    if (is_short && monotonic_ms() < deadline && !is_cancelled()) {
-      ++counts_.shorts;
-      member_.came_short();
-      wake();
-      continue;
-    }
-    if (is_short) {
-      ++counts_.shorts;
-      status =
-          prefix(Status(GMM_ERROR_NOT_READY),
-                 "gmm_lease_request(): the grant of the lease \"%s\" was too small, and its time is over: ", name_);
-    }
+  return Status();
+}
+
+// A failure ends the request.
+Status gmm_lease::wait_for_grant(const Patience &patience) {
+  LockGuard guard(mutex_);
+  while (member_.answer() == LeaseAnswer::kNone && wait_change(patience)) {
+  }
+  if (member_.answer() == LeaseAnswer::kGranted) return Status();
+  Status status;
+  if (member_.answer() == LeaseAnswer::kDenied) {
+    status = fail(GMM_ERROR_OUT_OF_MEMORY, "gmm_lease_request() of the lease \"%s\": %s", name_, member_.text());
+  } else {
+    status = no_grant(patience);
     member_.give_up(monotonic_ms());
-    end_request(false);
+  }
+  end_request(false);
+  return status;
+}
+
+// Ends the request, unless memory was short and there is time: then it waits again.
+Status gmm_lease::take_grant(const Patience &patience, uint32_t tries, uint64_t *bytes, bool *waits_again) {
+  const uint64_t began = monotonic_ms();
+  Status status = resume_offers(patience.ticket, bytes);
+  if (status.ok()) {
+    LockGuard guard(mutex_);
+    const uint64_t now = monotonic_ms();
+    if (desc_.residency_ms == 0) member_.set_residency(std::max(kLeastResidency, now - began));
+    member_.took(now);
+    ++counts_.grants;
+    end_request(true);
+    return Status();
+  }
+  const bool is_short = status.code() == GMM_ERROR_OUT_OF_MEMORY;
+  // The granted bytes stay promised during this wait.
+  if (is_short)
+    sleep_us(1000 *
+             std::min({uint64_t{10} << std::min(tries, 10u), kMostShortMs, milliseconds_until(patience.deadline)}));
+  LockGuard guard(mutex_);
+  counts_.shorts += is_short ? 1 : 0;
+  *waits_again = is_short && milliseconds_until(patience.deadline) != 0 && !patience.is_cancelled();
+  if (*waits_again) {
+    member_.came_short();
+    wake();
     return status;
   }
+  if (is_short)
+    status = prefix(Status(GMM_ERROR_NOT_READY),
+                    "gmm_lease_request(): the grant of the lease \"%s\" was too small, and its time is over: ", name_);
+  member_.give_up(monotonic_ms());
+  end_request(false);
+  return status;
 }
 
 Status gmm_lease::return_all() {
@@ -296,7 +314,7 @@ Status gmm_lease::return_all() {
 }
 
 void gmm_lease::query(gmm_lease_info *out) {
-  Vector<gmm_tag> tags(context.core.allocator);
+  Vector<gmm_tag> tags(context.core().allocator);
   if (!copy_tags(&tags)) tags.clear();  // without host memory it tells no bytes
   const Bytes bytes = bytes_of(tags.data(), tags.size());
   LockGuard guard(mutex_);
@@ -330,14 +348,14 @@ gmm_lease::Bytes gmm_lease::bytes_of(const gmm_tag *tags, uint64_t count) {
     bytes.paused[options.device.ordinal] += totals.paused;
     return Status();
   };
-  if (count != 0) context.heaps.for_each(add, false).ignore();
+  if (count != 0) context.heaps().for_each(add, false).ignore();
   return bytes;
 }
 
 // Of devices that this context uses: to ask another one would start it.
 bool gmm_lease::measure(LeaseMeasure out[kLeaseDevices]) {
   static_assert(kLeaseDevices == kMaxDevices);
-  Vector<gmm_tag> tags(context.core.allocator);
+  Vector<gmm_tag> tags(context.core().allocator);
   if (!copy_tags(&tags)) return false;
   const Bytes bytes = bytes_of(tags.data(), tags.size());
   LeaseAmounts amounts;
@@ -345,16 +363,16 @@ bool gmm_lease::measure(LeaseMeasure out[kLeaseDevices]) {
     LockGuard guard(mutex_);
     amounts = amounts_;
   }
-  for (uint32_t d = 0; d < context.device_count; ++d) {
+  for (uint32_t d = 0; d < context.device_count(); ++d) {
     LeaseMeasure &row = out[d];
-    row.held = context.held_on[d].held();
+    row.held = context.held_on(Device{static_cast<int32_t>(d)});
     row.offered = bytes.active[d];
     row.paused = bytes.paused[d];
     is_used_[d] = is_used_[d] || row.held != 0 || row.paused != 0 || amounts.bytes[d] != 0;
     if (!is_used_[d]) continue;
-    // A device that does not tell has nothing free. Before it told its name once, there is nothing to report.
+    // A device without an answer has nothing free. Before its first answer its name is unknown, and there is no report.
     gmm_device_info info = {};
-    const bool is_told = context.core.backend->device_info(Device{static_cast<int32_t>(d)}, &info).ok();
+    const bool is_told = context.core().backend->device_info(Device{static_cast<int32_t>(d)}, &info).ok();
     if (is_told) std::memcpy(uuids_[d].bytes, info.uuid, sizeof uuids_[d].bytes);
     if (is_told) totals_[d] = info.total_memory;
     if (uuids_[d] == LeaseUuid{}) return false;
@@ -413,7 +431,7 @@ void gmm_lease::retry_later() {
 bool gmm_lease::connect() {
   MessageGuard message_guard;
   PeerUser peer;
-  const int error = connect_server(directory_, context.ipc.policy(), &socket_, &peer);
+  const int error = connect_server(directory_, context.ipc().policy(), &socket_, &peer);
   if (error == ENOENT || error == ECONNREFUSED) start_server();
   if (error != 0) return false;
   if (poller_.add(socket_, &socket_) != 0) {
@@ -432,7 +450,7 @@ bool gmm_lease::connect() {
 void gmm_lease::start_server() {
   if (!reap_starter() || monotonic_ms() < start_at_) return;
   start_at_ = monotonic_ms() + kStartAgainMs;
-  const IpcPolicy &policy = context.ipc.policy();
+  const IpcPolicy &policy = context.ipc().policy();
   const char *words[8 + 2 * IpcPolicy::kMaxUsers] = {"gmm", "serve", "--on-demand", "--folder", folder_};
   char users[IpcPolicy::kMaxUsers][12];
   for (uint32_t i = 0; i < policy.user_count; ++i) {
@@ -496,7 +514,7 @@ void gmm_lease::receive() {
     received_ = 0;
     if (!incoming_.header.is(ServeKind::kLeaseCommand) || incoming_.devices > kLeaseDevices) {
       if (may_complain())
-        context.core.log.write(LogLevel::kWarning, "lease: the server in %s is of another version", folder_);
+        context.core().log.write(LogLevel::kWarning, "lease: the server in %s is of another version", folder_);
       return disconnect();
     }
     has_command_ = true;
@@ -520,7 +538,7 @@ void gmm_lease::send_report() {
   LeaseReport report;
   {
     LockGuard guard(mutex_);
-    member_.report(measures, context.device_count, monotonic_ms(), &report);
+    member_.report(measures, context.device_count(), monotonic_ms(), &report);
   }
   const int64_t sent = os::send_bytes(socket_, &report, sizeof report);
   if (sent != static_cast<int64_t>(sizeof report) && sent != -EAGAIN) disconnect();
@@ -530,11 +548,11 @@ void gmm_lease::give() {
   MessageGuard message_guard;
   uint64_t needed[kMaxDevices] = {};
   LeaseMeasure measures[kLeaseDevices];
-  const uint32_t devices = measure(measures) ? context.device_count : 0;
+  const uint32_t devices = measure(measures) ? context.device_count() : 0;
   for (uint32_t i = 0; i < giving_.devices; ++i)
     for (uint32_t d = 0; d < devices; ++d)
       if (measures[d].is_used && measures[d].device == giving_.rows[i].device) needed[d] = giving_.rows[i].give;
-  Vector<gmm_tag> offered(context.core.allocator), tags(context.core.allocator);
+  Vector<gmm_tag> offered(context.core().allocator), tags(context.core().allocator);
   const bool has_tags = copy_tags(&offered) && tags.reserve(offered.size());
   for (uint64_t i = 0; has_tags && i < offered.size(); ++i) {
     const Bytes bytes = bytes_of(&offered[i], 1);
@@ -551,9 +569,9 @@ void gmm_lease::give() {
     request.tags = first;
     request.count = static_cast<uint32_t>(count);
     uint64_t bytes = 0;
-    const Status status = pause(context, request, &bytes);
+    const Status status = context.pause(request, &bytes);
     if (!status.ok()) {
-      context.core.log.write(LogLevel::kInfo, "lease: \"%s\" gives up nothing now: %s", name_, last_message());
+      context.core().log.write(LogLevel::kInfo, "lease: \"%s\" gives up nothing now: %s", name_, last_message());
       return false;
     }
     LockGuard guard(mutex_);
@@ -597,7 +615,7 @@ Status gmm_lease::list(Context &context, uint64_t index, uint64_t timeout_ms, gm
   char folder[kIpcPathSize];
   GMM_TRY(open_directory(context, &directory, folder));
   PeerUser peer;
-  int error = connect_server(directory, context.ipc.policy(), &socket, &peer);
+  int error = connect_server(directory, context.ipc().policy(), &socket, &peer);
   os::close_socket(directory);
   if (error != 0)
     return fail(GMM_ERROR_NOT_READY, "gmm_lease_list(): no server runs in %s: nobody has a lease.", folder);

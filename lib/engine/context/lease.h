@@ -62,6 +62,20 @@ struct gmm_lease {
   struct Bytes {
     uint64_t active[gmm::kMaxDevices] = {}, paused[gmm::kMaxDevices] = {};
   };
+  // How long a request waits, and the ticket that may cancel it; NULL: none.
+  struct Patience {
+    uint64_t deadline, timeout_ms;
+    gmm::TicketState *ticket;
+    bool is_cancelled() const;
+  };
+  gmm::Status begin_request(const gmm::LeaseAmounts &amounts, const Patience &patience);
+  gmm::Status wait_for_grant(const Patience &patience);
+  gmm::Status take_grant(const Patience &patience, uint32_t tries, uint64_t *bytes, bool *waits_again);
+  bool wait_change(const Patience &patience);
+  gmm::Status no_grant(const Patience &patience);
+  void end_request(bool is_granted);
+  gmm::Status resume_offers(gmm::TicketState *ticket, uint64_t *bytes);
+
   static void *thread_main(void *self);
   void run();
   bool connect();
@@ -81,11 +95,6 @@ struct gmm_lease {
   // By device. False: a device does not say which one it is, or there is no host memory.
   bool measure(gmm::LeaseMeasure out[gmm::kLeaseDevices]);
   bool copy_tags(gmm::Vector<gmm_tag> *out);
-  gmm::Status resume_offers(gmm::TicketState *ticket, uint64_t *bytes);
-  void end_request(bool is_granted);
-  bool is_requested();
-  gmm::Status no_grant(uint64_t timeout_ms, bool is_cancelled);
-
   void end_offer(const Offer &offer);
 
   const gmm_lease_desc desc_;  // its name is this one

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/context/ticket.h"
 
+#include <cinttypes>
 #include <cstdio>
-
-#include "engine/context/transition.h"
 
 using namespace gmm;
 
@@ -17,7 +16,7 @@ Status gmm_ticket::check(const gmm_ticket *ticket) {
 
 Status gmm_ticket::carry_out() {
   if (lease != nullptr) return lease->request(amounts, timeout_ms, &state, &bytes);
-  return is_pause ? pause(context, request, &bytes) : resume(context, request, &bytes);
+  return is_pause ? context.pause(request, &bytes) : context.resume(request, &bytes);
 }
 
 void *gmm_ticket::thread_main(void *self) {
@@ -31,10 +30,10 @@ void *gmm_ticket::thread_main(void *self) {
 }
 
 Status gmm_ticket::start(Context &context, const PauseRequest &request, bool is_pause, gmm_ticket **out) {
-  gmm_ticket *ticket = context.core.allocator.create<gmm_ticket>(context, is_pause);
+  gmm_ticket *ticket = context.core().allocator.create<gmm_ticket>(context, is_pause);
   bool good = ticket != nullptr && ticket->tags.reserve(request.count);
   if (!good) {
-    context.core.allocator.destroy(ticket);
+    context.core().allocator.destroy(ticket);
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for a ticket.");
   }
   for (uint32_t i = 0; i < request.count; ++i) ticket->tags.push_back_reserved(request.tags[i]);
@@ -45,7 +44,7 @@ Status gmm_ticket::start(Context &context, const PauseRequest &request, bool is_
 }
 
 Status gmm_ticket::start(gmm_lease &lease, const LeaseAmounts &amounts, uint64_t timeout_ms, gmm_ticket **out) {
-  gmm_ticket *ticket = lease.context.core.allocator.create<gmm_ticket>(lease.context, false);
+  gmm_ticket *ticket = lease.context.core().allocator.create<gmm_ticket>(lease.context, false);
   if (ticket == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for a ticket.");
   ticket->lease = &lease;
   ticket->amounts = amounts;
@@ -60,7 +59,7 @@ Status gmm_ticket::start_thread_of(gmm_ticket *ticket, const char *what, gmm_tic
   Context &context = ticket->context;
   const int error = start_thread(&ticket->thread, ThreadSignals::kNone, thread_main, ticket);
   if (error != 0) {
-    context.core.allocator.destroy(ticket);
+    context.core().allocator.destroy(ticket);
     return fail_native(GMM_ERROR_SYSTEM, error, "No thread could be had for %s in the background.", what);
   }
   context.retain();
@@ -71,6 +70,16 @@ Status gmm_ticket::start_thread_of(gmm_ticket *ticket, const char *what, gmm_tic
 Status gmm_ticket::result() const {
   if (code > 0) return remark(code, "%s", message);
   return code == GMM_OK ? Status() : fail_native(code, native, "%s", message);
+}
+
+Status gmm_ticket::wait(gmm_ticket_state until, uint64_t timeout_ms, const char *function) {
+  if (lease != nullptr) GMM_TRY(gmm_lease::check_other_thread(function));
+  if (!state.wait(timeout_ms, until == GMM_TICKET_HELD))
+    return fail(GMM_ERROR_NOT_READY,
+                "%s(): the operation is not %s after %" PRIu64
+                " ms; wait again or cancel it. One that is held waits for gmm_ticket_commit().",
+                function, until == GMM_TICKET_HELD ? "held" : "done", timeout_ms);
+  return state.now() == GMM_TICKET_DONE ? result() : Status();
 }
 
 Status gmm_ticket::commit() {
@@ -91,6 +100,6 @@ void gmm_ticket::destroy(gmm_ticket *ticket) {
   ticket->magic = 0;
   if (ticket->lease != nullptr) ticket->lease->remove_ticket();
   Context &context = ticket->context;
-  context.core.allocator.destroy(ticket);
+  context.core().allocator.destroy(ticket);
   context.release();
 }

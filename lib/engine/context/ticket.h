@@ -9,7 +9,7 @@
 
 struct gmm_ticket {
   static constexpr uint64_t kMagic = 0x676d6d2d74696b74;
-  gmm_ticket(gmm::Context &of, bool pauses) : context(of), tags(of.core.allocator), is_pause(pauses) {}
+  gmm_ticket(gmm::Context &of, bool pauses) : context(of), tags(of.core().allocator), is_pause(pauses) {}
 
   // The request is copied. A ticket keeps its context.
   static gmm::Status start(gmm::Context &context, const gmm::PauseRequest &request, bool is_pause, gmm_ticket **out);
@@ -19,8 +19,9 @@ struct gmm_ticket {
   // Carries out what is held. UNCHANGED: it was committed before. NOT_READY: it is not held. An operation that has
   // failed returns its failure.
   gmm::Status commit();
-  // What it came to, with its message; after its end.
-  gmm::Status result() const;
+  // Waits until the operation is done, or also until it is held. NOT_READY: the time passed first. BUSY: the calling
+  // thread is that of the ticket's lease. Returns the result of an operation that is done.
+  gmm::Status wait(gmm_ticket_state until, uint64_t timeout_ms, const char *function);
   static void destroy(gmm_ticket *ticket);
   bool is_of_lease() const { return lease != nullptr; }
 
@@ -36,6 +37,8 @@ struct gmm_ticket {
   static void *thread_main(void *self);
   static gmm::Status start_thread_of(gmm_ticket *ticket, const char *what, gmm_ticket **out);
   gmm::Status carry_out();
+  // With its message; after the end.
+  gmm::Status result() const;
   gmm::Vector<gmm_tag> tags;
   gmm::PauseRequest request;
   const bool is_pause;

@@ -51,8 +51,8 @@ class GraphLife {
   std::atomic<bool> over_{false};
 };
 
-// The capture heaps of a context, and the memory of those whose graph has ended. The context makes a capture heap at the
-// first allocation in a capture, and ends it when graph and memory are gone.
+// The capture heaps of a context, and the memory of those whose graph has ended. The context makes a capture heap at
+// the first allocation in a capture, and ends it when graph and memory are gone.
 // Callers: the context, and Heap before it grows.
 class CaptureHeaps {
  public:

@@ -52,8 +52,8 @@ class Compactor : HeapPart {
  public:
   using HeapPart::HeapPart;
 
-  // Call it before the steps: memory that streams have finished with becomes free for all. False: a graph capture or gmm_defer_begin()
-  // holds the memory.
+  // Call it before the steps: memory that streams have finished with becomes free for all. False: a graph capture or
+  // gmm_defer_begin() holds the memory.
   bool begin();
   // Whether neither a graph capture nor gmm_defer_begin() stands in the way.
   bool is_undisturbed() { return may_compact() && !streams_.any_capturing(); }

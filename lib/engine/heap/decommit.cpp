@@ -109,13 +109,11 @@ void Decommit::round(uint64_t now, uint64_t age) {
     LockGuard guard(round_mutex_);
     if (disturbed()) return;
     core_.deferred_release.retry(*core_.backend);
-    uint64_t number = 0;
-    while (!disturbed()) {
-      Heap *heap = heaps_.enter_next(&number, false);
-      if (heap == nullptr) break;
-      round_of(*heap, now, age, &refused);
-      heaps_.leave(number);
-    }
+    const auto visit = [&](Heap &heap) {
+      if (!disturbed()) round_of(heap, now, age, &refused);
+      return Status();
+    };
+    heaps_.for_each(visit, false).ignore();
   }
   // One line a context, as the driver may refuse the same memory every round. Without the lock: the callback is the
   // program's.

@@ -89,13 +89,13 @@ class Extents {
     Extent *extent = nullptr;  // that has them: the old one for the first piece
   };
   // Copies pieces of an extent, in address order, to new pages, maps these at the same addresses and returns the old
-  // pages. Every piece is an extent then. The addresses between them have no memory any more. The call waits for the device.
-  // A failure leaves everything as it was. The new pages are charged only as they replace the old ones.
+  // pages. Every piece is an extent then. The addresses between them have no memory any more. The call waits for the
+  // device. A failure leaves everything as it was. The new pages are charged only as they replace the old ones.
   Status evacuate(Extent *extent, Vector<Piece> *pieces);
   // Makes two neighbours without a handle one, with the kept contents of both. False: they cannot be joined.
   bool merge(Extent *into, Extent *from);
-  // Memory was freed: contents kept of active memory are not those of its next block, and of paused memory nobody wants them
-  // back. `run` is the free run around it: what was kept together with its free neighbours goes, too.
+  // Memory was freed: contents kept of active memory are not those of its next block, and of paused memory nobody wants
+  // them back. `run` is the free run around it: what was kept together with its free neighbours goes, too.
   void forget_contents(ByteRange freed, const Span &run);
 
   // Calls fn(Extent *) for the extents that lie whole in a free run and that no importer has, from its end on.

@@ -31,7 +31,8 @@ uint64_t Growth::live_peak(uint64_t bytes) {
   return peak > paused ? peak - paused : 0;  // paused blocks are live and hold nothing
 }
 
-// The size of each extent when `bytes` are taken for a block. None is smaller than the program said, unless `bytes` are.
+// The size of each extent when `bytes` are taken for a block. None is smaller than the program said, unless `bytes`
+// are.
 uint64_t Growth::extent_size(uint64_t bytes, uint64_t block) const {
   const uint64_t least = Extents::rounded(options_.minimum_extent);
   uint64_t size = policy_.extent_size(own_quota_.held(), bytes, block);
@@ -264,23 +265,13 @@ bool Growth::take_edges(const Window &window, StreamKey key) {
 // The run, which is in no list, becomes one with both neighbours, where they are free for this stream; listed.
 Span *Growth::with_neighbours(Span *run, StreamKey key) {
   const uint64_t own = streams_.own_bit(key);
-  const auto usable = [&](const Span *span) {
-    return span != nullptr && span->is(SpanState::kFree) && (span->streams & ~own) == 0;
-  };
-  if (Span *before = run->before; usable(before)) {
-    runs_.unlist(before);
-    run = runs_.merge(before, run);
-  }
-  if (Span *after = run->after; usable(after)) {
-    runs_.unlist(after);
-    run = runs_.merge(run, after);
-  }
+  run = runs_.join(run, [own](const Span &each) { return each.is(SpanState::kFree) && (each.streams & ~own) == 0; });
   runs_.list(run);
   return run;
 }
 
-// Moves free extents, whose work is done, to the hole: `wanted` bytes or somewhat more. An extent that cannot be moved stays, and
-// one that the budget does not pay, unless it must.
+// Moves free extents, whose work is done, to the hole: `wanted` bytes or somewhat more. An extent that cannot be moved
+// stays, and so does one that the budget does not pay for, unless it must move.
 void Growth::move_free_extents(Extents::Fill *fill, uint64_t wanted, uint64_t block, uint64_t own, bool must) {
   if (streams_.held_for_graph()) return;
   MessageGuard message_guard;

@@ -17,9 +17,9 @@
 
 namespace gmm {
 
-// The use that a run is wanted for. A slab's memory comes in extents of kExtentAlignment: small blocks that survive for long
-// keep one each, and not one of a size that grew with the heap. The driver's call costs little beside the many blocks
-// that such an extent has.
+// The use that a run is wanted for. A slab's memory comes in extents of kExtentAlignment: small blocks that survive for
+// long keep one each, and not one of a size that grew with the heap. The driver's call costs little beside the many
+// blocks that such an extent has.
 enum class RunUse { kSlab, kBlock };
 
 class Growth : HeapPart {

@@ -56,7 +56,8 @@ class GrowthPolicy {
   // another frees, the heap rather grows by what their caches hold than that every block takes such a round.
   bool may_drain() const { return drains_.left > 0; }
   void drained(uint32_t caches) { drains_.left -= int64_t{caches} * kDrainCost; }
-  // The bytes that the caches of idle threads may hold together, before a heap that wants to grow empties them whatever that costs.
+  // The bytes that the caches of idle threads may hold together, before a heap that wants to grow empties them whatever
+  // that costs.
   static constexpr uint64_t kMostIdle = uint64_t{64} << 20;
   // Whether streams may be asked how far they are, and that so many were.
   bool may_ask() const { return questions_.left > 0; }
@@ -126,7 +127,8 @@ class GrowthPolicy {
   // 110 ns, and 64 KiB are read in 14 ns.
   static constexpr int64_t kMoveCost = 40'000, kQuestionCost = 120, kDrainCost = 10'000;
   static constexpr uint64_t kBytesToMove = 4096;
-  // The time that a block earns. The work of a program for which it allocates takes 5 microseconds and more: a kernel's launch.
+  // The time that a block earns. The work of a program for which it allocates takes 5 microseconds and more: a kernel's
+  // launch.
   static constexpr int64_t kEarned = 1000;
   static constexpr uint64_t kMostBlocks = 1'000'000;
   static constexpr uint64_t kShareOfTime = 20;

@@ -129,19 +129,19 @@ Status Heap::take_run(const BlockRequest &request, Effort effort, CacheEntry *ou
     if (run == nullptr) return Status();
     policy_.took(request.size);
   }
-  make_large(run);
-  *out = CacheEntry{reinterpret_cast<void *>(run->begin()), &run->slot(0)};
+  *out = make_large(run);
   *count = 1;
   return Status();
 }
 
 // The run, which is in no list, becomes a block.
-void Heap::make_large(Span *run) {
+CacheEntry Heap::make_large(Span *run) {
   run->slot(0).store(0, std::memory_order_relaxed);
   run->streams = 0;
   run->state.store(SpanState::kLarge, std::memory_order_release);
   core_.page_map.set(run->begin(), run->bytes(), run);
   ++run->region->live_spans;
+  return CacheEntry{reinterpret_cast<void *>(run->begin()), &run->slot(0)};
 }
 
 bool Heap::take_free(const BlockRequest &request, CacheEntry *out, uint32_t *count) {
@@ -157,9 +157,8 @@ bool Heap::take_free(const BlockRequest &request, CacheEntry *out, uint32_t *cou
     if (run == nullptr || !runs_.can_carve_now(run, bytes, kGranule) || (small && !slabs_.has_spare())) return false;
     if (!runs_.carve(run, bytes, kGranule, &run).ok()) return false;
     if (!small) {
-      make_large(run);
       policy_.took(request.size);
-      *out = CacheEntry{reinterpret_cast<void *>(run->begin()), &run->slot(0)};
+      *out = make_large(run);
       *count = 1;
       return true;
     }

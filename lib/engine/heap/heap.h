@@ -151,9 +151,9 @@ class Heap {
 
   // --- For the threads' caches -------------------------------------------------------------------------------------
   HeapCaches &caches() { return caches_; }
-  // Whether large blocks pass the thread caches by, because the heap grew just now. A block that stays then, such as a tensor
-  // that grows, would take the place of what was freed last. That lies among short-lived blocks, and keeps an extent
-  // each time.
+  // Whether large blocks pass the thread caches by, because the heap grew just now. A block that stays then, such as a
+  // tensor that grows, would take the place of what was freed last. That lies among short-lived blocks, and keeps an
+  // extent each time.
   bool passes_caches() const { return passing_.load(std::memory_order_relaxed) != 0; }
   // One such block was taken or freed.
   void passed_caches() {
@@ -194,7 +194,7 @@ class Heap {
  private:
   enum class Effort { kNoGrowth, kGrow };
 
-  void make_large(Span *run);
+  CacheEntry make_large(Span *run);
   Status compact_live(Compaction *work);
   Status take_small(const BlockRequest &request, Effort effort, CacheEntry *out, uint32_t *count);
   Status take_run(const BlockRequest &request, Effort effort, CacheEntry *out, uint32_t *count);

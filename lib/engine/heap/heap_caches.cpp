@@ -39,21 +39,18 @@ void HeapCaches::end_all() {
   while (HeapCache *cache = list_.front()) end(*cache);
 }
 
-// Revokes the caches for which fn(HeapCache &) is true, and makes sure with one barrier that their owners know.
-// for_each_revoked() follows, whose function lets the owners enter again. With the mutex held.
-template <typename Fn>
-void HeapCaches::revoke_if(Fn fn) {
+// Revokes the caches for which choose(HeapCache &) is true, makes sure with one barrier that their owners know, and
+// calls fn(HeapCache &), which lets the owner enter again. With the mutex held.
+template <typename Choose, typename Fn>
+void HeapCaches::revoke(Choose choose, Fn fn) {
   bool any = false;
   for_each_locked([&](HeapCache &cache) {
-    if (!fn(cache)) return;
+    if (!choose(cache)) return;
     cache.revoke();
     any = true;
   });
-  if (any) pass_barrier();
-}
-
-template <typename Fn>
-void HeapCaches::for_each_revoked(Fn fn) {
+  if (!any) return;
+  pass_barrier();
   for_each_locked([&](HeapCache &cache) {
     if (cache.is_revoked()) fn(cache);
   });
@@ -61,8 +58,8 @@ void HeapCaches::for_each_revoked(Fn fn) {
 
 void HeapCaches::drain(Vector<CacheEntry> *per_thread) {
   LockGuard guard(mutex);
-  revoke_if([](HeapCache &) { return true; });
-  for_each_revoked([&](HeapCache &cache) { cache.empty_revoked(per_thread, per_thread != nullptr); });
+  revoke([](HeapCache &) { return true; },
+         [&](HeapCache &cache) { cache.empty_revoked(per_thread, per_thread != nullptr); });
   transfers.drain();
   LockGuard list_guard(list_mutex_);
   look_locked();
@@ -72,8 +69,7 @@ void HeapCaches::forget_stream(gmm_stream stream) {
   if (stream == GMM_STREAM_LEGACY) stream = GMM_STREAM_DEFAULT;
   if (stream == GMM_STREAM_PER_THREAD) return;  // other threads have one, too
   LockGuard guard(mutex);
-  revoke_if([](HeapCache &) { return true; });
-  for_each_revoked([&](HeapCache &cache) { cache.forget_revoked(stream); });
+  revoke([](HeapCache &) { return true; }, [&](HeapCache &cache) { cache.forget_revoked(stream); });
   transfers.drain();
 }
 
@@ -110,17 +106,19 @@ uint32_t HeapCaches::drain_transfers(uint64_t thread, uint64_t *quiet) {
 
 void HeapCaches::drain_quiet() {
   LockGuard guard(mutex);
-  revoke_if([](HeapCache &cache) {
+  const auto choose = [](HeapCache &cache) {
     if (!is_quiet(cache)) return false;
     cache.quiet_calls = cache.growth_calls;
     return true;
-  });
-  for_each_revoked([](HeapCache &cache) { cache.empty_revoked(nullptr, true); });
+  };
+  revoke(choose, [](HeapCache &cache) { cache.empty_revoked(nullptr, true); });
 }
 
 uint64_t HeapCaches::drain_idle(uint64_t now, uint64_t age) {
   LockGuard guard(mutex);
-  revoke_if([&](HeapCache &cache) {
+  const uint64_t before = heap_.releasable();
+  uint64_t cached = 0;
+  const auto choose = [&](HeapCache &cache) {
     const uint64_t calls = calls_of(cache);
     if (calls != cache.seen_calls) {
       cache.seen_calls = calls;
@@ -129,42 +127,21 @@ uint64_t HeapCaches::drain_idle(uint64_t now, uint64_t age) {
       return false;
     }
     return !cache.drained && now - cache.idle_since >= age && cache.cached_bytes.load(std::memory_order_relaxed) != 0;
-  });
-  const uint64_t before = heap_.releasable();
-  uint64_t cached = transfers.drain_idle(now, age);
-  for_each_revoked([&](HeapCache &cache) {
+  };
+  revoke(choose, [&](HeapCache &cache) {
     cached += cache.cached_bytes.load(std::memory_order_relaxed);
     cache.empty_revoked(nullptr, true);
     cache.drained = true;
   });
+  cached += transfers.drain_idle(now, age);
   const uint64_t after = heap_.releasable();
   // Others may have taken and freed blocks in between.
   const uint64_t grown = after < before ? 0 : after - before;
   return grown < cached ? grown : cached;
 }
 
-// The next two with list_mutex_ held.
-void HeapCaches::look_locked() {
-  uint64_t live = ended_.live_bytes, allocations = ended_.allocations, frees = ended_.frees + ended_.forgotten;
-  for_each_locked([&](const HeapCache &cache) {
-    live += cache.live_bytes.load(std::memory_order_relaxed);
-    allocations += cache.allocations.load(std::memory_order_relaxed);
-    frees += cache.frees.load(std::memory_order_relaxed);
-  });
-  note_peak(live);
-  seen_allocations_.store(allocations, std::memory_order_relaxed);
-  seen_frees_.store(frees, std::memory_order_relaxed);
-}
-
-void HeapCaches::note_peak(uint64_t live) {
-  if (static_cast<int64_t>(live) < 0) live = 0;
-  if (ended_.peak_live < live) ended_.peak_live = live;
-  seen_live_.store(live, std::memory_order_relaxed);
-  seen_peak_live_.store(ended_.peak_live, std::memory_order_relaxed);
-}
-
-HeapTotals HeapCaches::totals() {
-  LockGuard guard(list_mutex_);
+// The next three with list_mutex_ held.
+HeapTotals HeapCaches::sum_locked() {
   HeapTotals totals = ended_;
   for_each_locked([&](const HeapCache &cache) {
     totals.live_bytes += cache.live_bytes.load(std::memory_order_relaxed);
@@ -172,8 +149,27 @@ HeapTotals HeapCaches::totals() {
     totals.frees += cache.frees.load(std::memory_order_relaxed);
     totals.free_bytes += cache.cached_bytes.load(std::memory_order_relaxed);
   });
-  totals.free_bytes += transfers.bytes();
   if (static_cast<int64_t>(totals.live_bytes) < 0) totals.live_bytes = 0;
+  return totals;
+}
+
+void HeapCaches::look_locked() {
+  const HeapTotals totals = sum_locked();
+  note_peak(totals.live_bytes);
+  seen_allocations_.store(totals.allocations, std::memory_order_relaxed);
+  seen_frees_.store(totals.frees + totals.forgotten, std::memory_order_relaxed);
+}
+
+void HeapCaches::note_peak(uint64_t live) {
+  if (ended_.peak_live < live) ended_.peak_live = live;
+  seen_live_.store(live, std::memory_order_relaxed);
+  seen_peak_live_.store(ended_.peak_live, std::memory_order_relaxed);
+}
+
+HeapTotals HeapCaches::totals() {
+  LockGuard guard(list_mutex_);
+  HeapTotals totals = sum_locked();
+  totals.free_bytes += transfers.bytes();
   totals.live_blocks = totals.allocations - totals.frees - totals.forgotten;
   if (static_cast<int64_t>(totals.live_blocks) < 0) totals.live_blocks = 0;
   if (static_cast<int64_t>(totals.free_bytes) < 0) totals.free_bytes = 0;

@@ -3,10 +3,10 @@
 // (engine/heap/transfer_cache.h).
 //
 // Owns: the list of thread caches, the transfer cache, the counters of caches that ended, and the peak of live bytes.
-// Locks: `mutex`, before the heap's mutex. A thread that empties the cache of another one holds it, so an owner that met a
-// revocation waits for it. A thread that changes the list of caches holds list_mutex_ too. totals() holds that one only, so
-// it waits for no operation.
-// Called by Heap, which owns one, by the thread caches, and by the end of a thread.
+// Locks: `mutex`, before the heap's mutex. A thread that empties the cache of another one holds it, so an owner that
+// met a revocation waits for it. A thread that changes the list of caches holds list_mutex_ too. totals() holds that
+// one only, so it waits for no operation.
+// Callers: Heap, which owns one, the thread caches, and the end of a thread.
 #ifndef GMM_ENGINE_HEAP_HEAP_CACHES_H
 #define GMM_ENGINE_HEAP_HEAP_CACHES_H
 
@@ -94,13 +94,12 @@ class HeapCaches {
   void for_each_locked(Fn fn) {
     for (HeapCache *cache = list_.front(); cache != nullptr; cache = list_.next(cache)) fn(*cache);
   }
-  template <typename Fn>
-  void revoke_if(Fn fn);
-  template <typename Fn>
-  void for_each_revoked(Fn fn);
+  template <typename Choose, typename Fn>
+  void revoke(Choose choose, Fn fn);
   static uint64_t calls_of(const HeapCache &cache);
   static bool is_quiet(const HeapCache &cache);
   void end(HeapCache &cache);
+  HeapTotals sum_locked();
   void look_locked();
   void note_peak(uint64_t live);
 

@@ -26,7 +26,8 @@ class HeapSet {
     return entries_.push_back(Entry{&heap, ++last_number_, 0, false, false});
   }
   // True when nobody visits the heap. No visit begins before finish_end(), which removes the heap if it ended. The
-  // caller visits no heap. False: an operation that visits the heap is held, and the thread that decides about it may wait for the caller.
+  // caller visits no heap. False: an operation that visits the heap is held, and the thread that decides about it may
+  // wait for the caller.
   [[nodiscard]] bool begin_end(const Heap &heap) {
     LockGuard guard(mutex_);
     const uint64_t index = find(heap);
@@ -83,15 +84,11 @@ class HeapSet {
     ++entries_[index].visits;
     return true;
   }
-  // Begins a visit of the next heap behind *number, from 0 on, and sets *number to its own. NULL: there is none. A heap
-  // that is ending is waited for, or passed by.
-  Heap *enter_next(uint64_t *number, bool may_wait) {
-    return enter(number, may_wait, [](const Entry &entry) { return entry.is_ending ? When::kLater : When::kNow; });
-  }
-  // Begins a visit of the next heap of which wanted(const Heap &) is true. A heap that is ending is waited for.
+  // Begins a visit of the next heap behind *number, from 0 on, of which wanted(const Heap &) is true, and sets *number
+  // to its own. NULL: there is none. A heap that is ending is waited for, or passed by.
   template <typename Fn>
-  Heap *enter_next_of(uint64_t *number, Fn wanted) {
-    return enter(number, true, [&](const Entry &entry) {
+  Heap *enter_next_of(uint64_t *number, Fn wanted, bool may_wait = true) {
+    return enter(number, may_wait, [&](const Entry &entry) {
       return !wanted(*entry.heap) ? When::kNever : entry.is_ending ? When::kLater : When::kNow;
     });
   }
@@ -123,8 +120,9 @@ class HeapSet {
   Status for_each(Fn fn, bool may_wait = true) {
     Status status;
     uint64_t number = 0;
+    const auto any = [](const Heap &) { return true; };
     while (status.ok()) {
-      Heap *heap = enter_next(&number, may_wait);
+      Heap *heap = enter_next_of(&number, any, may_wait);
       if (heap == nullptr) break;
       status = fn(*heap);
       leave(number);

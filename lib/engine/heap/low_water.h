@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much memory was free during the whole of the last age: the least that was free at any moment of it. Memory that steady
-// use takes and gives back again and again is never among it, so a heap that works keeps its memory, however short the
-// age.
+// How much memory was free during the whole of the last age: the least that was free at any moment of it. Memory that
+// steady use takes and gives back again and again is never among it, so a heap that works keeps its memory, however
+// short the age.
 #ifndef GMM_ENGINE_HEAP_LOW_WATER_H
 #define GMM_ENGINE_HEAP_LOW_WATER_H
 

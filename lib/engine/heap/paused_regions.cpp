@@ -74,7 +74,8 @@ void PausedRegions::join_free(Region &region) {
   };
   for (Span *span = region.first, *previous = nullptr; span != nullptr; previous = span, span = span->after) {
     if (!span->is(SpanState::kFree)) continue;
-    // The device was synchronised before the pause, and nothing can use memory that is not mapped: no run waits for a stream.
+    // The device was synchronised before the pause, and nothing can use memory that is not mapped: no run waits for a
+    // stream.
     if (span->streams != 0 && lies_in_paused(*span)) span->streams = 0;
     if (previous != nullptr && previous->is(SpanState::kFree)) span = runs_.merge(previous, span);
   }

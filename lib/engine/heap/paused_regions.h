@@ -34,8 +34,8 @@ class PausedRegions : HeapPart {
   // A held pause must not find importers at its commit. Until keep_detached(false).
   void refuse_importers() { refuses_importers_ = true; }
   bool refuses_importers() const { return refuses_importers_; }
-  // Gives up paused extents without a live block, and the kept contents of free memory in the others. False: the region was
-  // one of them and ended.
+  // Gives up paused extents without a live block, and the kept contents of free memory in the others. False: the region
+  // was one of them and ended.
   bool drop(Region &region);
   // Makes neighbours of a region that are paused without a handle one, which the driver maps faster. Their blocks and
   // kept contents stay.

@@ -3,8 +3,8 @@
 
 namespace gmm {
 
-// Waits for the work queued so far on the streams that free memory belongs to. Returns the first failure after it waited
-// for the others.
+// Waits for the work queued so far on the streams that free memory belongs to. Returns the first failure after it
+// waited for the others.
 Status Reclaim::wait_for_free() {
   StreamOrder::Work work(core_.allocator);
   Status first;

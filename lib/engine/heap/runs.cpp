@@ -161,17 +161,10 @@ void Runs::list_hole(Span *hole) {
   hole->listed = true;
 }
 
-Span *Runs::make_free(Span *run) {
-  run->state.store(SpanState::kFree, std::memory_order_relaxed);
-  Span *before = run->before, *after = run->after;
-  if (before != nullptr && before->is(SpanState::kFree) && before->streams == run->streams) {
-    unlist(before);
-    run = merge(before, run);
-  }
-  if (after != nullptr && after->is(SpanState::kFree) && after->streams == run->streams) {
-    unlist(after);
-    run = merge(run, after);
-  }
+Span *Runs::make_free(Span *span) {
+  span->state.store(SpanState::kFree, std::memory_order_relaxed);
+  const uint64_t streams = span->streams;
+  Span *run = join(span, [streams](const Span &each) { return each.is(SpanState::kFree) && each.streams == streams; });
   list(run);
   return run;
 }
@@ -179,15 +172,7 @@ Span *Runs::make_free(Span *run) {
 void Runs::make_hole(Span *span) {
   span->state.store(SpanState::kUnbacked, std::memory_order_relaxed);
   span->streams = 0;
-  if (Span *before = span->before; before != nullptr && before->is(SpanState::kUnbacked)) {
-    unlist(before);
-    span = merge(before, span);
-  }
-  if (Span *after = span->after; after != nullptr && after->is(SpanState::kUnbacked)) {
-    unlist(after);
-    span = merge(span, after);
-  }
-  list_hole(span);
+  list_hole(join(span, [](const Span &each) { return each.is(SpanState::kUnbacked); }));
 }
 
 void Runs::merge_all(bool any_streams) {
@@ -207,19 +192,6 @@ void Runs::merge_region(Region &region, bool any_streams) {
   }
 }
 
-// The first bytes of a free run that is in no list get a span of their own. NULL without host memory, nothing changed.
-Span *Runs::cut_front(Span *run, uint64_t bytes) {
-  const uintptr_t begin = run->begin();
-  Span *front = new_span(SpanState::kFree, begin, bytes, run->region);
-  if (front == nullptr) return nullptr;
-  front->streams = run->streams;
-  front->stamp = run->stamp;
-  run->base.store(begin + bytes, std::memory_order_relaxed);
-  run->size.store(run->bytes() - bytes, std::memory_order_relaxed);
-  link_between(run->before, front, run);
-  return front;
-}
-
 Status Runs::carve(Span *run, uint64_t bytes, uint64_t alignment, Span **out) {
   const uintptr_t start = FreeRuns::aligned_start(run, alignment);
   const uint64_t head = start - run->begin();
@@ -232,10 +204,9 @@ Status Runs::carve(Span *run, uint64_t bytes, uint64_t alignment, Span **out) {
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of a block.");
   }
   Span *taken = rest;
-  if (rest->bytes() == bytes) {
-    rest = nullptr;
-  } else if ((taken = cut_front(rest, bytes)) == nullptr) {
-    list(head != 0 ? merge(run, rest) : run);
+  rest = nullptr;
+  if (taken->bytes() != bytes && !split(taken, bytes, &rest)) {
+    list(head != 0 ? merge(run, taken) : run);
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of a block.");
   }
   if (head != 0) list(run);

@@ -48,6 +48,19 @@ class Runs {
   [[nodiscard]] bool split(Span *run, uint64_t first_bytes, Span **rest);
   // Neighbours of one state become one span in no list, which takes the streams of both.
   Span *merge(Span *first, Span *second);
+  // The span, in no list, becomes one with each neighbour of which fn(const Span &) is true.
+  template <typename Fn>
+  Span *join(Span *span, Fn fn) {
+    if (Span *before = span->before; before != nullptr && fn(*before)) {
+      unlist(before);
+      span = merge(before, span);
+    }
+    if (Span *after = span->after; after != nullptr && fn(*after)) {
+      unlist(after);
+      span = merge(span, after);
+    }
+    return span;
+  }
 
   // --- Free runs and holes -----------------------------------------------------------------------------------------
   FreeRuns &free() { return free_; }
@@ -84,14 +97,13 @@ class Runs {
       if (run->bytes() >= kExtentAlignment || run->region->dedicated) fn(run);
     });
   }
-  // Asks the streams of free runs how far they are. Memory that they have finished with is free for all, and neighbours become one
-  // run. False: there was none.
+  // Asks the streams of free runs how far they are. Memory that they have finished with is free for all, and neighbours
+  // become one run. False: there was none.
   bool clear_done(StreamOrder &streams, GrowthPolicy &policy);
 
  private:
   void keep_spare(Span *span);
   static void link_between(Span *before, Span *span, Span *after);
-  Span *cut_front(Span *run, uint64_t bytes);
   void merge_region(Region &region, bool any_streams);
 
   Core &core_;

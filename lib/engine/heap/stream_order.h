@@ -12,10 +12,10 @@
 // The per-thread default stream can be named by its own thread only; its frees record an event when they leave that
 // thread's cache, one for a batch.
 //
-// A stream is lost when it is named after its end, or gmm did not learn of its end: the driver does not know it any more, or
-// gmm ended it itself (engine/space/ended_streams.h). No event can be recorded behind its work. Garbage collectors
-// free memory on such streams. Only the whole device can be waited for then, which a trim does. Until then nothing
-// takes that memory. A stream that ended is done with all of its memory, and its place serves the next stream.
+// A stream is lost when it is named after its end, or gmm did not learn of its end: the driver does not know it any
+// more, or gmm ended it itself (engine/space/ended_streams.h). No event can be recorded behind its work. Garbage
+// collectors free memory on such streams. Only the whole device can be waited for then, which a trim does. Until then
+// nothing takes that memory. A stream that ended is done with all of its memory, and its place serves the next stream.
 //
 // A stream is external when it belongs to another device or to a context of the program's. The driver records no event
 // of this device there. Others take its memory after a trim, a pause or the end of the heap has waited for the stream.

@@ -5,6 +5,7 @@
 
 #include "base/slot_table.h"
 #include "base/thread.h"
+#include "engine/heap/block.h"
 #include "engine/heap/fast_path.h"
 
 namespace gmm {
@@ -245,23 +246,12 @@ bool try_free(Core &core, void *block, gmm_stream stream) {
 namespace {
 
 __attribute__((cold)) Status free_error(const Core &core, const void *block) {
-  const uintptr_t address = reinterpret_cast<uintptr_t>(block);
-  Span *span = core.page_map.find(block);
-  if (span != nullptr && span->live() && address >= span->begin() && address < span->end()) {
-    const uint32_t index = span->index_of(address);
-    const uintptr_t start = span->block(index);
-    if (index < (span->is_slab_object ? span->block_count.load(std::memory_order_relaxed) : 1) &&
-        span->slot(index).load(std::memory_order_relaxed) != 0)
-      return fail(GMM_ERROR_INTERIOR_POINTER,
-                  "gmm_free(%p): the address lies %" PRIu64 " bytes inside a block; free the block's start, %p.", block,
-                  static_cast<uint64_t>(address - start), reinterpret_cast<void *>(start));
-    return fail(GMM_ERROR_ALREADY_FREED, "gmm_free(%p): the block was freed before.", block);
-  }
-  if (core.page_map.find_extent(block) != nullptr)
-    return fail(GMM_ERROR_ALREADY_FREED,
-                "gmm_free(%p): the address lies in memory of gmm, but in no live block; it was freed before.", block);
-  return fail(GMM_ERROR_UNKNOWN_POINTER,
-              "gmm_free(%p): this context did not give out the address; pass only what gmm_alloc() gave.", block);
+  Block found;
+  GMM_TRY(find_block(core, block, "gmm_free", &found));
+  return fail(GMM_ERROR_INTERIOR_POINTER,
+              "gmm_free(%p): the address lies %" PRIu64 " bytes inside a block; free the block's start, %p.", block,
+              static_cast<uint64_t>(reinterpret_cast<uintptr_t>(block) - found.base),
+              reinterpret_cast<void *>(found.base));
 }
 
 // Makes room in the cache for a free block, and puts it there or into the heap. The block is checked, and its slot is

@@ -131,7 +131,8 @@ struct alignas(64) HeapCache : Link<HeapCaches> {
   uint32_t fill(Bin &bin, const CacheEntry *entries, uint32_t count);
   // Fills an empty bin with what other threads freed on this stream. False: there is nothing, or memory is paused.
   bool take_over(const StreamBins &bins, Bin &bin);
-  // Hands over and takes over large blocks. Blocks that are not all of one size are not handed over; false: there is no room.
+  // Hands over and takes over large blocks. Blocks that are not all of one size are not handed over; false: there is no
+  // room.
   bool hand_over_large(StreamBins &bins);
   bool take_over_large(StreamBins &bins, uint64_t size);
   // Whether large blocks of the stream may be cached. They may not while Heap::passes_caches(), from the stream's first
@@ -178,8 +179,8 @@ Status cached_free(Core &core, void *block, gmm_stream stream);
 // cached_free() after a failed try of free_into_cache() (engine/heap/fast_path.h).
 Status free_past_cache(Core &core, void *block, gmm_stream stream);
 
-// Allocate and free as far as that takes no wait, no driver call, no callback and no host memory: the heap's lock only if it is
-// free. False: nothing happened.
+// Allocate and free as far as that takes no wait, no driver call, no callback and no host memory: the heap's lock only
+// if it is free. False: nothing happened.
 bool try_alloc(Heap &heap, uint64_t size, gmm_stream stream, void **out);
 bool try_free(Core &core, void *block, gmm_stream stream);
 

@@ -26,8 +26,8 @@ void TransferCache::empty(Batches &all, uint32_t index) {
   all.gone.fetch_add(batch.bytes(), std::memory_order_release);
 }
 
-// False: the bytes would be too many. Bytes that left after `come` was read may have come after it too. Then the difference
-// is less than what is here, or negative, but the thread that brought them counted these bytes as well.
+// False: the bytes would be too many. Bytes that left after `come` was read may have come after it too. Then the
+// difference is less than what is here, or negative, but the thread that brought them counted these bytes as well.
 bool TransferCache::charge(Batches &all, uint64_t bytes) {
   const uint64_t come = all.come.fetch_add(bytes, std::memory_order_relaxed) + bytes;
   const auto fits = [come](uint64_t gone) { return static_cast<int64_t>(come - gone) <= int64_t{kBudget}; };

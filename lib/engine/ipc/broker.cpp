@@ -17,7 +17,7 @@
 namespace gmm {
 namespace {
 
-constexpr int kAcceptsPerRound = 64;  // then the connections that exist have their turn
+constexpr int kAcceptsPerRound = 64;  // then the connections that exist are served
 constexpr uint64_t kListenAgainMs = 100;
 constexpr uint64_t kCatchUpMs = 10;
 constexpr uint32_t kComplaintsPerSecond = 20;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The broker: one thread of the exporter, which answers importers on a local socket.
 //
-// The broker knows nothing of memory: an IpcResolver says what an id and a token name. A connection is
+// The broker knows nothing of memory: an IpcResolver finds the object of an id and a token. A connection is
 //   pending  from its start until its request is complete,
 //   live     while it counts as an importer.
 // A refusal, the reply to a check, any further message, a revocation and the end of the peer close it.
@@ -29,7 +29,7 @@
 #include "base/thread.h"
 #include "engine/ipc/directory.h"
 #include "engine/ipc/handle.h"
-#include "engine/ipc/peer_user.h"
+#include "engine/ipc/policy.h"
 #include "engine/ipc/protocol.h"
 
 namespace gmm {
@@ -104,7 +104,7 @@ class IpcBroker {
     uint32_t received = 0;
     int32_t pid = 0;
     uint64_t since = 0;       // when it became pending
-    uint64_t allocation = 0;  // guarded by slot_mutex_: what it requested; 0 before a request
+    uint64_t allocation = 0;  // guarded by slot_mutex_; 0 before a request
     struct {
       IpcRequest request;
       uint8_t next = 0;  // shows a request that is too long

@@ -3,6 +3,7 @@
 
 #include <cerrno>
 #include <cinttypes>
+#include <cstring>
 #include <utility>
 
 #include "base/local_socket.h"
@@ -40,7 +41,7 @@ bool seems_gone(const IpcEndpoint &exporter) { return is_visible(exporter) && !s
 
 Status gone() { return fail(GMM_ERROR_IPC_PEER_GONE, "the exporter ended, and its memory with it"); }
 
-// One request over one connection. What it did not hand out ends with it.
+// One request over one connection. The descriptors that it did not hand out end with it.
 class Attempt {
  public:
   Attempt(const IpcHandle &handle, IpcWant want, uint64_t deadline, const IpcPolicy &policy, IpcImport *out)

@@ -9,7 +9,7 @@
 #include "base/peer.h"
 #include "base/status.h"
 #include "engine/ipc/handle.h"
-#include "engine/ipc/peer_user.h"
+#include "engine/ipc/policy.h"
 #include "engine/ipc/protocol.h"
 
 namespace gmm {
@@ -41,7 +41,7 @@ class IpcConnection {
   IpcEndpoint exporter_;
 };
 
-// What an exporter granted. It owns the descriptors that nobody took.
+// The grant of an exporter. It owns the descriptors until the caller takes them.
 struct IpcImport {
   uint32_t extents = 0;  // 0 but for IpcWant::kDescriptors
   int32_t fds[kIpcMaxExtents];

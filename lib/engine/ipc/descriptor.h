@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// File descriptors of memory: which ways out of the process a block has, how its descriptor is opened, and what a
-// descriptor from elsewhere must be.
+// File descriptors of memory: the routes of a block, how its descriptor is opened, and the checks of a
+// descriptor from elsewhere.
 //
 // A descriptor that gmm_ipc_export_fd() returns holds the memory by itself. Its users are not counted as importers
 // and cannot be revoked.

@@ -18,7 +18,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "engine/ipc/handle.h"
-#include "engine/ipc/peer_user.h"
+#include "engine/ipc/policy.h"
 
 namespace gmm {
 
@@ -44,9 +44,9 @@ Status ipc_directory_open_own(int *fd, char path[kIpcPathSize], bool *runtime_di
 
 // "<pid>-<start time>-<serial>.sock"
 void ipc_socket_name(const IpcEndpoint &endpoint, char name[kIpcNameSize]);
-// The same and ".new": of a socket that does not listen yet, for a moment.
+// The name of a socket that does not listen yet: ipc_socket_name() and ".new".
 void ipc_unready_socket_name(const IpcEndpoint &endpoint, char name[kIpcNameSize]);
-// Reads both.
+// Reads both names.
 bool ipc_socket_name_parse(const char *name, IpcEndpoint *out);
 
 // Removes the sockets of processes that have ended.

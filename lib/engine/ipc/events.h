@@ -14,7 +14,7 @@
 #include "base/vector.h"
 #include "engine/ipc/broker.h"
 #include "engine/ipc/client.h"
-#include "engine/ipc/settings.h"
+#include "engine/ipc/policy.h"
 #include "engine/space/core.h"
 
 namespace gmm {

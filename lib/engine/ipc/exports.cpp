@@ -12,15 +12,6 @@
 namespace gmm {
 namespace {
 
-Region *region_of(const Extent *extent) {
-  return extent == nullptr ? nullptr : extent->region.load(std::memory_order_acquire);
-}
-
-// NULL when no heap owns the region any more. The heap may end before a visit of it begins.
-Heap *heap_of(const Region *region) {
-  return region == nullptr ? nullptr : region->heap.load(std::memory_order_relaxed);
-}
-
 // A live block, and the lock of its heap.
 class LockedBlock {
  public:
@@ -355,15 +346,12 @@ void IpcExports::count_own(const Export &entry, bool is_import) {
 // Gives readers the blocks with own imports. False: there is no host memory for more of them than before.
 bool IpcExports::publish_own() {
   ranges_.clear();
-  uint64_t count = 0;
-  for (const Export &entry : exports_) count += entry.own_imports != 0 ? 1 : 0;
+  const auto count = static_cast<uint64_t>(
+      std::count_if(exports_.begin(), exports_.end(), [](const Export &entry) { return entry.own_imports != 0; }));
   if (!ranges_.reserve(count) || !own_table_.reserve(count)) return false;
-  for (const Export &entry : exports_) {
-    if (entry.own_imports == 0) continue;
-    uint64_t at = ranges_.size();
-    while (at > 0 && ranges_[at - 1].base > entry.block) --at;
-    (void)ranges_.insert(at, Range{entry.block, entry.block_size, entry.place});  // reserved above
-  }
+  for (const Export &entry : exports_)
+    if (entry.own_imports != 0) ranges_.push_back_reserved(Range{entry.block, entry.block_size, entry.place});
+  std::sort(ranges_.begin(), ranges_.end(), [](const Range &a, const Range &b) { return a.base < b.base; });
   own_table_.set(ranges_.data(), ranges_.size());
   return true;
 }

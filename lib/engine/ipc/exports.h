@@ -25,7 +25,7 @@
 #include "engine/heap/block.h"
 #include "engine/heap/heap_set.h"
 #include "engine/ipc/broker.h"
-#include "engine/ipc/settings.h"
+#include "engine/ipc/policy.h"
 
 namespace gmm {
 
@@ -59,7 +59,7 @@ class IpcExports {
   // Forgets all imports of this context's own memory. The context ends.
   void clear();
 
-  // After a forced pause: the importers of what was paused see the revocation and are counted no more.
+  // After a forced pause: the importers of paused memory see the revocation and do not count any more.
   void revoke_paused();
 
   // For the broker (IpcResolver). No function waits for a lock that a pause may hold. grant() without `counts` only

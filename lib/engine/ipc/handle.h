@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The bytes of gmm_ipc_handle.
 //
-// The allocation of a handle is what the importer maps: all extents of the block, or the driver's allocation on the
+// The importer maps the allocation of a handle: all extents of the block, or the driver's allocation on the
 // legacy route. The checksum finds damage and proves no origin.
 #ifndef GMM_ENGINE_IPC_HANDLE_H
 #define GMM_ENGINE_IPC_HANDLE_H

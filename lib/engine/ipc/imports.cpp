@@ -189,7 +189,7 @@ Status IpcImports::add_to_mapping(IpcMapping &mapping, const IpcHandle &handle, 
     else if (status.ok())
       ++find_imported(mapping, handle.token)->imports;
     if (!status.ok()) {
-      // Another thread may have closed the last import meanwhile, and have left the mapping to this one.
+      // Another thread may have closed the last import during the wait, and have left the mapping to this one.
       MessageGuard message;
       if (mapping.checks == 0 && !has_blocks(mapping) && !close_mapping(&mapping).ok()) {
         Unlocked unlocked(mutex_);
@@ -266,7 +266,7 @@ Status IpcImports::close_mapping(IpcMapping *mapping) {
   return status;
 }
 
-// Unmaps what a failed import has mapped. Without the lock.
+// Unmaps the memory of a failed import. Without the lock.
 void IpcImports::undo(IpcMapping *mapping) {
   MessageGuard message;
   if (!mapping->unmap().ok())
@@ -310,12 +310,10 @@ void IpcImports::publish() {
   uint64_t bytes = 0;
   for (const IpcMapping *mapping : mappings_) {
     if (mapping->phase == IpcMapping::Phase::kMapping) continue;
-    const Range range = range_of(*mapping);
-    uint64_t at = ranges_.size();
-    while (at > 0 && ranges_[at - 1].base > range.base) --at;
-    (void)ranges_.insert(at, range);  // reserve_tables() reserved the memory
-    bytes += range.size;
+    ranges_.push_back_reserved(range_of(*mapping));
+    bytes += mapping->size();
   }
+  std::sort(ranges_.begin(), ranges_.end(), [](const Range &a, const Range &b) { return a.base < b.base; });
   mapping_table_.set(ranges_.data(), ranges_.size());
   bytes_.store(bytes, std::memory_order_relaxed);
   ranges_.clear();

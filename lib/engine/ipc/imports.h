@@ -10,7 +10,7 @@
 // keeps its bytes until the mapping goes.
 //
 // Nobody waits for an exporter or a device while holding the table's lock. A mapping that a thread maps or unmaps
-// meanwhile stands in the table, so other imports of the same memory wait for that thread.
+// stands in the table during that time, so other imports of the same memory wait for that thread.
 #ifndef GMM_ENGINE_IPC_IMPORTS_H
 #define GMM_ENGINE_IPC_IMPORTS_H
 
@@ -24,7 +24,7 @@
 #include "base/vector.h"
 #include "engine/ipc/client.h"
 #include "engine/ipc/mapping.h"
-#include "engine/ipc/settings.h"
+#include "engine/ipc/policy.h"
 #include "engine/space/core.h"
 
 namespace gmm {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // IPC: memory and events that several processes use.
 //
-// What the room owns, one object a file:
+// The objects of the module, one a file:
 //   exports.h    IpcExports: which block a handle names, and how many importers hold it
 //   imports.h    IpcImports: the mappings of other processes' memory; mapping.h: one of them
 //   events.h     IpcEvents: events of this process and of others
@@ -10,19 +10,19 @@
 //   broker.h     IpcBroker: the exporter's thread, which answers importers
 //   client.h     the importer's request, and the connection that counts it
 //   protocol.h   the messages between broker and client; handle.h: the bytes of a handle
-//   peer_user.h  the check of a peer's user; directory.h: where the sockets are; settings.h: the policy of a context
+//   policy.h     which users may share, and the check of a peer; directory.h: where the sockets are
 // SECURITY.md says who is trusted with what.
 //
 // The mechanism. A handle names an exporter's socket, an export and a token; it holds no memory.
 //
 //   importer                                     exporter's broker
 //   connect to the socket, check its user   ->   check the importer's user
-//   request: id, token, what it wants       ->   grant: compare the token, count the importer
+//   request: id, token, wish                ->   grant: compare the token, count the importer
 //   map the extents                         <-   reply: size, generation, a descriptor of each extent
 //   ... use the memory ...
 //   close the connection, or end            ->   count one importer less
 //   state REVOKED                           <-   one byte and the end: a forced pause revoked the memory
-//   state of the peer: gone                 <-   the end alone: the exporter ended, or is done with the event
+//   state of the peer: gone                 <-   the end alone: the exporter ended, or does not need the event any more
 //
 // The open connection is the sign that both processes live: when one ends, the system closes it. Peer::state() also
 // looks at the exporter's process (pidfd), since a forked child of it may hold the socket.
@@ -47,11 +47,11 @@
 //   heap.
 // - IpcEvents, then the broker's lock of its slots.
 // - IpcImports. No thread waits for another process or a device while it holds it.
-// - IpcBroker (start, stop and the making of its socket) and IpcSettings: the caller holds no other lock of the room.
+// - IpcBroker (start, stop and the making of its socket) and IpcSettings: the caller holds no other lock of the module.
 //   IpcBroker::stop() waits for its thread, which takes the locks of IpcExports and IpcEvents.
 //
 // Callers: lib/api for every gmm_ipc_* function and gmm_ipc_import_fd(), context/ for queries, for the revocation after
-// a forced pause, and at the end of a context. The room calls heap/ and space/ only.
+// a forced pause, and at the end of a context. The module calls heap/ and space/ only.
 //
 // Limits
 // - MANAGED memory has no IPC.
@@ -70,7 +70,7 @@
 #include "engine/ipc/events.h"
 #include "engine/ipc/exports.h"
 #include "engine/ipc/imports.h"
-#include "engine/ipc/settings.h"
+#include "engine/ipc/policy.h"
 
 namespace gmm {
 

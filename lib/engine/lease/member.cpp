@@ -74,6 +74,7 @@ void LeaseMember::disconnected() {
 void LeaseMember::receive(const LeaseCommand &command, uint64_t now) {
   if (!is_connected_ || command.number <= command_.number) return;
   command_ = command;
+  server_ = command.server;
   std::snprintf(text_, sizeof text_, "%s", command.text);
   if (command.round > round_) is_changed_ = true;
   const bool was_at_rest = is_at_rest();
@@ -106,7 +107,7 @@ LeaseMember::Next LeaseMember::next(uint64_t now) const {
   if (command_.give > gave_ && is_at_rest()) return Next{Act::kGive, now};
   if (is_changed_) return Next{Act::kReport, now};
   if (command_.ask > asked_ && state_ == LeaseState::kInUse) return Next{Act::kAsk, now};
-  // Free memory changes without a word, and so does what the program has allocated.
+  // Free memory and the program's allocations change without a message.
   if (state_ != LeaseState::kWaiting) return Next{};
   const uint64_t again = reported_at_ + kRepeatMs;
   return again <= now ? Next{Act::kReport, now} : Next{Act::kWait, again};
@@ -135,7 +136,7 @@ void LeaseMember::report(const LeaseMeasure *measures, uint32_t devices, uint64_
       row.wanted = total_[i];
     }
   }
-  // A grant of what was wanted before would be another one.
+  // A grant of the former bytes would be another one.
   if (has_changed) ++attempt_;
   if (command_.give > gave_ && !is_at_rest()) gave_ = command_.give;
   round_ = command_.round;
@@ -148,6 +149,7 @@ void LeaseMember::report(const LeaseMeasure *measures, uint32_t devices, uint64_
   report.state_ms = now - since_;
   report.grant_ms = granted_at_ == 0 ? UINT64_MAX : now - granted_at_;
   report.residency_ms = residency_ms_;
+  report.former = server_;
   report.state = state_;
   report.priority = priority_;
   report.cost = cost_;

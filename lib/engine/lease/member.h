@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The states of one lease (README.md has the protocol).
 //
-// A member says what the lease's thread does next: carry out a command to give up, call the program's `asked`, or send
-// a report. It knows no clock, no thread, no socket and no memory, so a test runs thousands of histories with faults.
+// A member decides the next act of the lease's thread: carry out a command to give up, call the program's `asked`, or
+// send a report. It knows no clock, no thread, no socket and no memory, so a test runs thousands of histories with
+// faults.
 //
 // Invariants.
 // - The state is kInUse or kTaking only while a grant of the present request holds.
@@ -62,12 +63,12 @@ class LeaseMember {
   // After next() said kReport, and before the measures are taken: what changes during them is reported again.
   void begin_report() { is_changed_ = false; }
   void report(const LeaseMeasure *measures, uint32_t devices, uint64_t now, LeaseReport *out);
-  // What must be given up: bytes by device. A pause runs until gave().
+  // The bytes that must be given up, by device. A pause runs until gave().
   const LeaseCommand &begin_give();
   void gave();
   // `asked` is called with what command() says.
   void begin_ask() { asked_ = command_.ask; }
-  // Something changed that the server should hear.
+  // Something changed that the server should know.
   void touch() { is_changed_ = true; }
 
   LeaseState state() const { return state_; }
@@ -75,7 +76,7 @@ class LeaseMember {
   bool is_connected() const { return is_connected_; }
   uint64_t request() const { return request_; }
   const LeaseCommand &command() const { return command_; }  // the last one
-  // Who holds what the request waits for, or why it was denied; empty: the server did not say.
+  // The holders of the memory that the request waits for, or the reason of the denial; empty: the server sent none.
   const char *text() const { return text_; }
   void set_residency(uint64_t milliseconds) { residency_ms_ = milliseconds; }
   void set_cost(uint32_t cost) { cost_ = cost; }
@@ -107,6 +108,7 @@ class LeaseMember {
   uint64_t number_ = 0;       // of the last report
   uint64_t reported_at_ = 0;  // when
   uint64_t round_ = 0, asked_ = 0, gave_ = 0;
+  uint64_t server_ = 0;  // of the last command
   LeaseCommand command_;
   LeaseCommand giving_;
   char text_[sizeof LeaseCommand::text] = {};

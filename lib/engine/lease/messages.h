@@ -54,7 +54,7 @@ struct LeaseReport {
   ServeHeader header{ServeKind::kLeaseReport};
   uint64_t number = 0;
   uint64_t identity = 0;              // of the lease
-  uint64_t request = 0, attempt = 0;  // of the request: its number, and how often what it wants has changed
+  uint64_t request = 0, attempt = 0;  // the request's number, and how often its bytes have changed
   uint64_t round = 0;                 // the last round that the member saw before it measured
   uint64_t gave = 0;                  // the last command to give up that it carried out or refused
   uint64_t state_ms = 0;              // the age of the state; of a waiting one: of the request
@@ -66,6 +66,7 @@ struct LeaseReport {
   uint32_t devices = 0;  // rows
   char name[kLeaseNameSize] = {};
   LeaseRow rows[kLeaseDevices] = {};
+  uint64_t former = 0;  // the last server whose commands it got; 0: none
 };
 
 enum class LeaseAnswer : uint32_t { kNone, kGranted, kDenied };
@@ -82,7 +83,7 @@ struct LeaseCommand {
   uint64_t round = 0;                 // reports older than it are stale
   uint64_t request = 0, attempt = 0;  // what `answer` is about
   uint64_t give = 0;                  // number of the command to give up `rows`; 0: none
-  uint64_t ask = 0;                   // how often the member was asked for what it uses; the last time for:
+  uint64_t ask = 0;                   // how often the member in use was asked to return; the last time for:
   uint64_t ask_bytes = 0, ask_waiting_ms = 0;
   int32_t ask_priority = 0, ask_process = 0;
   LeaseAnswer answer = LeaseAnswer::kNone;
@@ -113,7 +114,7 @@ struct LeaseEntry {
   LeaseRow row;
 };
 
-static_assert(sizeof(LeaseReport) == 160 + kLeaseDevices * sizeof(LeaseRow));
+static_assert(sizeof(LeaseReport) == 168 + kLeaseDevices * sizeof(LeaseRow));
 static_assert(sizeof(LeaseCommand) == 608 + kLeaseDevices * sizeof(LeaseCommand::Row));
 static_assert(sizeof(LeaseEntry) == 112 + sizeof(LeaseRow));
 

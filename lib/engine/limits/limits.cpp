@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/limits/limits.h"
 
+#include <algorithm>
 #include <cinttypes>
 #include <cstdio>
 
@@ -107,6 +108,15 @@ Status collect_statistics(HeapSet &heaps, TagTable &tags, const gmm_scope_desc &
     return Status();
   };
   return heaps.for_each(scope, add, false);
+}
+
+Status describe_device(Backend &backend, const Quota &held, const Quota &held_on, Device device, gmm_device_info *out) {
+  GMM_TRY(backend.device_info(device, out));
+  out->device = device.ordinal;
+  out->numa_node = backend.host_numa_node(device);
+  out->held_bytes = held_on.held();
+  out->budget_bytes = std::min({held.limit(), held_on.limit(), out->held_bytes + out->free_memory});
+  return Status();
 }
 
 }  // namespace gmm

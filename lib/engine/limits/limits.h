@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The out-of-memory handler of a context, and the counters of its heaps, added up.
+// The out-of-memory handler of a context, the counters of its heaps, added up, and its budget of a device.
 #ifndef GMM_ENGINE_LIMITS_LIMITS_H
 #define GMM_ENGINE_LIMITS_LIMITS_H
 
+#include <gmm/context.h>
 #include <gmm/stats.h>
 
 #include "base/lock.h"
@@ -39,6 +40,10 @@ class Limits {
 
 // Adds up the heaps of the scope; the rest of *out stays. Waits for no operation.
 Status collect_statistics(HeapSet &heaps, TagTable &tags, const gmm_scope_desc &scope, gmm_stats_info *out);
+
+// Fills the driver's facts about a device, the bytes that the context holds of it, and its budget. `held`: the
+// context's usage on all devices, `held_on`: on this one.
+Status describe_device(Backend &backend, const Quota &held, const Quota &held_on, Device device, gmm_device_info *out);
 
 }  // namespace gmm
 #endif

@@ -6,7 +6,7 @@
 // step. Heaps of different devices share only what guards itself: the backup, the quotas, the ready signal.
 //
 // - The calling thread alone tells the program about progress.
-// - What another thread writes to the log comes from the calling thread, once the heaps are unlocked.
+// - The calling thread delivers the log messages of another thread, once the heaps are unlocked.
 // - The first failure ends the other devices at their next report, and is the step's.
 // - Without host memory or a thread the calling thread serves all devices.
 #ifndef GMM_ENGINE_PAUSE_BY_DEVICE_H
@@ -27,7 +27,7 @@ namespace gmm {
 template <typename T>
 class ByDevice {
  public:
-  ByDevice(Core &core, T **heaps, uint64_t count) : heaps_(heaps), count_(count), lanes_(core.allocator) {
+  ByDevice(Core &core, T **heaps, uint64_t count) : heaps_(heaps), count_(count), busy_(core.allocator) {
     for (uint64_t i = 0; i < count; ++i) add(heaps[i]->heap().options().device);
   }
   ByDevice(const ByDevice &) = delete;
@@ -39,25 +39,25 @@ class ByDevice {
     progress_ = &progress;
     fn_ = &step;
     step_ = [](const void *fn, T &heap, HeapProgress &of) { return (*static_cast<const Fn *>(fn))(heap, of); };
-    for (uint64_t i = 1; i < lanes_.size(); ++i) start(lanes_[i]);
+    for (uint64_t i = 1; i < busy_.size(); ++i) start(busy_[i]);
     Status status = serve(nullptr);
     bool is_first = !status.ok() && progress.stop();
-    while (wait_for_lanes()) {
+    while (wait_for_threads()) {
       if (!status.ok()) continue;
       status = progress.tell();
       is_first = !status.ok() && progress.stop();
     }
-    const Lane *failed = nullptr;
+    const BusyDevice *failed = nullptr;
     bool had_threads = false;
-    for (Lane &lane : lanes_) {
-      if (!lane.has_thread) continue;
+    for (BusyDevice &busy : busy_) {
+      if (!busy.has_thread) continue;
       had_threads = true;
-      join_thread(lane.thread);
-      lane.has_thread = false;
-      adopt_messages(lane.messages);
-      if (lane.is_first) failed = &lane;
+      join_thread(busy.thread);
+      busy.has_thread = false;
+      adopt_messages(busy.messages);
+      if (busy.is_first) failed = &busy;
     }
-    // The last bytes may be another thread's, of which nobody has told.
+    // The last bytes may be another thread's, which have not been reported.
     if (status.ok() && failed == nullptr && had_threads) return progress.tell();
     return is_first || failed == nullptr ? status : fail_native(failed->code, failed->native, "%s", failed->message);
   }
@@ -66,7 +66,7 @@ class ByDevice {
   static constexpr uint64_t kMuch = uint64_t{8} << 20;  // bytes of copies that are worth a thread
   static constexpr uint64_t kTellEvery = 20;            // ms
   // A device that copies much.
-  struct Lane {
+  struct BusyDevice {
     ByDevice *owner = nullptr;
     Device device;
     Thread thread;
@@ -83,53 +83,53 @@ class ByDevice {
     for (uint64_t i = 0; i < count_; ++i)
       if (heaps_[i]->heap().options().device == device) bytes += heaps_[i]->bytes();
     if (bytes < kMuch || find(device) != nullptr) return;
-    Lane lane;
-    lane.owner = this;
-    lane.device = device;
-    lanes_.push_back(lane) ? void() : lanes_.clear();
+    BusyDevice busy;
+    busy.owner = this;
+    busy.device = device;
+    busy_.push_back(busy) ? void() : busy_.clear();
   }
-  const Lane *find(Device device) const {
-    for (const Lane &lane : lanes_)
-      if (lane.device == device) return &lane;
+  const BusyDevice *find(Device device) const {
+    for (const BusyDevice &busy : busy_)
+      if (busy.device == device) return &busy;
     return nullptr;
   }
-  // Of one device, or what the calling thread serves.
-  Status serve(const Lane *own) {
+  // Serves the heaps of one device, or those of the calling thread.
+  Status serve(const BusyDevice *own) {
     for (uint64_t i = 0; i < count_; ++i) {
-      const Lane *lane = find(heaps_[i]->heap().options().device);
-      if (own == nullptr ? lane != nullptr && lane->has_thread : lane != own) continue;
+      const BusyDevice *busy = find(heaps_[i]->heap().options().device);
+      if (own == nullptr ? busy != nullptr && busy->has_thread : busy != own) continue;
       HeapProgress progress(*progress_, own == nullptr);
       GMM_TRY(step_(fn_, *heaps_[i], progress));
       progress.end(heaps_[i]->bytes());
     }
     return Status();
   }
-  void start(Lane &lane) {
-    lane.is_first = false;
-    lane.has_thread = true;
+  void start(BusyDevice &busy) {
+    busy.is_first = false;
+    busy.has_thread = true;
     {
       LockGuard guard(mutex_);
       ++running_;
     }
-    if (start_thread(&lane.thread, ThreadSignals::kNone, thread_main, &lane) == 0) return;
-    lane.has_thread = false;
+    if (start_thread(&busy.thread, ThreadSignals::kNone, thread_main, &busy) == 0) return;
+    busy.has_thread = false;
     LockGuard guard(mutex_);
     --running_;
   }
   static void *thread_main(void *of) {
-    Lane &lane = *static_cast<Lane *>(of);
-    ByDevice &self = *lane.owner;
+    BusyDevice &busy = *static_cast<BusyDevice *>(of);
+    ByDevice &self = *busy.owner;
     name_thread("gmm-device");
     {
       const MessagesWait wait;
-      const Status status = self.serve(&lane);
+      const Status status = self.serve(&busy);
       if (!status.ok() && self.progress_->stop()) {
-        lane.is_first = true;
-        lane.code = status.code();
-        lane.native = last_native();
-        std::snprintf(lane.message, sizeof lane.message, "%s", last_message());
+        busy.is_first = true;
+        busy.code = status.code();
+        busy.native = last_native();
+        std::snprintf(busy.message, sizeof busy.message, "%s", last_message());
       }
-      lane.messages = take_messages();
+      busy.messages = take_messages();
     }
     LockGuard guard(self.mutex_);
     --self.running_;
@@ -137,7 +137,7 @@ class ByDevice {
     return nullptr;
   }
   // Waits a little. False: no thread runs any more.
-  bool wait_for_lanes() {
+  bool wait_for_threads() {
     LockGuard guard(mutex_);
     if (running_ != 0) changed_.wait_for(mutex_, kTellEvery);
     return running_ != 0;
@@ -145,7 +145,7 @@ class ByDevice {
 
   T **const heaps_;
   const uint64_t count_;
-  Vector<Lane> lanes_;
+  Vector<BusyDevice> busy_;
   TransitionProgress *progress_ = nullptr;
   const void *fn_ = nullptr;
   Status (*step_)(const void *fn, T &heap, HeapProgress &progress) = nullptr;

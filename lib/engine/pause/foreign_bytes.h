@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a pause gives up without returning it to the device, since others hold the pages: an exported descriptor, an
-// importer, a library that registered the memory.
+// The bytes that a pause gives up without returning them to the device, since others hold the pages: an exported
+// descriptor, an importer, a library that registered the memory.
 //
 // A backend that knows who holds a handle is asked (the host backend). Elsewhere the device's free memory is compared:
-// it must grow by what the context gave up. Other threads of the context may take memory meanwhile, so its whole usage
-// of the device counts. Other processes may, too, which nobody can tell. So a pause believes the comparison only for
-// memory that others may hold as far as gmm knows: believed().
+// it must grow by what the context gave up. Other threads of the context may take memory at the same time, so its whole
+// usage of the device counts. Other processes may, too, which nobody can tell. So a pause believes the comparison only
+// for memory that others may hold as far as gmm knows: believed().
 #ifndef GMM_ENGINE_PAUSE_FOREIGN_BYTES_H
 #define GMM_ENGINE_PAUSE_FOREIGN_BYTES_H
 

@@ -19,7 +19,7 @@ void give_up_freed(Heap &heap, ReadySignal &ready) {
 }
 
 Status HeapTransition::check_capture(const char *operation) {
-  // A stream that is forgotten meanwhile must not be asked about, so the lock is no operation's for this question.
+  // A stream that another thread forgets must not be asked about, so the lock is no operation's for this question.
   const bool has_operation = heap_.mutex.is_operation_of_holder();
   if (has_operation) heap_.mutex.end_operation();
   const bool capturing = heap_.any_capturing();

@@ -126,8 +126,7 @@ class HeapTransitions {
       if (!target.is_range() && each->heap().options().tag == target.tag) return true;
     for (uintptr_t at = target.range.base; at < target.range.end();) {
       const Extent *extent = context_.core.page_map.find_extent(reinterpret_cast<void *>(at));
-      const Region *region = extent == nullptr ? nullptr : extent->region.load(std::memory_order_acquire);
-      const Heap *heap = region == nullptr ? nullptr : region->heap.load(std::memory_order_relaxed);
+      const Heap *heap = heap_of(region_of(extent));
       if (heap == nullptr) return false;  // the block was freed
       const bool is_inside = within == nullptr || (base_of(*extent) < within->end() && within->base < end_of(*extent));
       if (is_inside && is_paused(*extent) == paused && contains(*heap)) return true;

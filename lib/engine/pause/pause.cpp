@@ -36,7 +36,8 @@ Status HeapPause::check_importers(uint32_t importers, uint32_t flags) {
 Status HeapPause::detach() {
   {
     LockGuard guard(heap_.mutex);
-    // What was freed since earlier pauses would use up the addresses, as allocations go to new regions after each.
+    // Memory that was freed since earlier pauses would use up the addresses, as allocations go to new regions after
+    // each.
     give_up_freed(heap_, context_.ready);
     for_each_region(heap_, [&](Region &region) {
       if (!is_detached(region) && !region.extents.empty()) heap_.paused().detach(region);

@@ -10,7 +10,7 @@
 
 namespace gmm {
 
-// What a pause does to one heap.
+// The pause of one heap.
 class HeapPause : public HeapTransition {
  public:
   using HeapTransition::HeapTransition;

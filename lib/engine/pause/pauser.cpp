@@ -51,8 +51,7 @@ Status Pauser::resume_range(const void *address, uint64_t size, bool is_last, ui
 Status Pauser::tags_of(const ByteRange &range, Vector<gmm_tag> *out) {
   for (uintptr_t at = range.base; at < range.end();) {
     const Extent *extent = core_.page_map.find_extent(reinterpret_cast<void *>(at));
-    const Region *region = extent == nullptr ? nullptr : extent->region.load(std::memory_order_acquire);
-    const HeapVisit visit(heaps_, region == nullptr ? nullptr : region->heap.load(std::memory_order_relaxed));
+    const HeapVisit visit(heaps_, heap_of(region_of(extent)));
     if (visit.heap == nullptr)
       return fail(GMM_ERROR_UNKNOWN_POINTER,
                   "gmm_resume_range(%p, %" PRIu64 "): 0x%" PRIxPTR " is not memory of this context.",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pause and resume: the physical memory of a tag's VMM heaps goes back to the driver and returns at the same addresses.
 //
-// What the room owns: the transitions of ExtentState (space/span.h), and the way through them as a transaction.
+// This module owns the transitions of ExtentState (space/span.h), and the way through them as a transaction.
 //
 //   kActive -- HeapPause::save() unmaps --> kUnmapped -- HeapPause::commit() --> kPaused
 //   kPaused -- HeapResume::restore() fills --> kRestored -- HeapResume::commit() --> kActive
@@ -45,13 +45,13 @@
 // - A paused extent may have a handle or a mapping that the driver did not take back. The next pause or resume goes on
 //   with it.
 // - While an extent is kUnmapped because of a failure, a pause of its tag is refused. A resume maps the extent.
-// - What is kept of active read-only memory serves a later pause only in the epoch of the tag in which it was saved. A
+// - Kept contents of active read-only memory serve a later pause only in the epoch of the tag in which it was saved. A
 //   pause or discard that drops contents begins another epoch.
-// - What a resume retained of memory that is not read-only serves readers alone. The next pause drops it and copies
-//   anew, and views of it keep their addresses.
+// - Contents that a resume retained of memory that is not read-only serve readers alone. The next pause drops it and
+//   copies anew, and views of it keep their addresses.
 //
-// - Transactions that overlap have no heap in common. What they share guards itself: the backup, the quotas, the ready
-//   signal, deferred releases.
+// - Transactions that overlap have no heap in common. Their shared objects guard themselves: the backup, the quotas,
+//   the ready signal, deferred releases.
 //
 // Locks, in their order: the claim of the tags, which every operation but wait_ready(), query(), read() and map() holds
 // to its end; the locks of the heaps, in the order of their addresses; the ready lock (ready_signal.h). A transaction
@@ -104,9 +104,9 @@ class Pauser {
   // Memory of the heap that was freed while it was paused: its addresses and what is kept of it go. It waits for no
   // transaction but one of this heap.
   void give_up_freed(Heap &heap);
-  // What is kept of a tag's active memory goes. Waits for a transaction of this tag.
+  // Drops the kept contents of a tag's active memory. Waits for a transaction of this tag.
   void forget_retained(gmm_tag tag);
-  // What is kept of every heap goes. The context ends.
+  // Drops all kept contents. The context ends.
   void clear();
 
  private:

@@ -24,7 +24,7 @@ class TicketState {
   // was cancelled, or not committed in time. After a commit a further call returns at once, as an operation that lacked
   // memory is tried again.
   Status hold(uint64_t hold_ms);
-  // What it came to is written.
+  // The result is written.
   void end();
 
   // --- The others ---

@@ -108,7 +108,7 @@ void HeapResume::let_go() {
 }
 
 // Neighbours are mapped by one call, so a group gets memory together. A group is not all extents: the driver clears
-// memory that was just released, and the first copies run meanwhile.
+// memory that was just released, and the first copies run at the same time.
 Status HeapResume::back_through(uint64_t index) {
   constexpr uint64_t kMapGroup = uint64_t{256} << 20;
   if (index < backed_) return Status();
@@ -247,8 +247,7 @@ void HeapResume::undo(uint64_t *bytes) {
 Status Resume::select_range(const ByteRange &range) {
   for (uintptr_t at = range.base; at < range.end();) {
     const Extent *extent = context_.core.page_map.find_extent(reinterpret_cast<void *>(at));
-    const Region *region = extent == nullptr ? nullptr : extent->region.load(std::memory_order_acquire);
-    Heap *heap = region == nullptr ? nullptr : region->heap.load(std::memory_order_relaxed);
+    Heap *heap = heap_of(region_of(extent));
     if (!set_.try_enter(heap))
       return fail(GMM_ERROR_UNKNOWN_POINTER,
                   "gmm_resume_range(%p, %" PRIu64 "): 0x%" PRIxPTR " is not memory of this context.",

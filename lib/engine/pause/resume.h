@@ -11,7 +11,7 @@
 
 namespace gmm {
 
-// What a resume does to one heap.
+// The resume of one heap.
 class HeapResume : public HeapTransition {
  public:
   using HeapTransition::HeapTransition;
@@ -25,7 +25,7 @@ class HeapResume : public HeapTransition {
   // Charges and makes the planned memory, and maps nothing. restore() of a later plan finds it. A failure leaves
   // nothing.
   Status charge_and_hold();
-  // Returns what charge_and_hold() made. What the driver does not take back stays for the next resume.
+  // Returns the pages of charge_and_hold(). Those that the driver does not take back stay for the next resume.
   void let_go();
   // Makes and maps memory, and fills it. gmm_resume_wait() may return for extents that are filled.
   Status restore(HeapProgress &progress);
@@ -39,7 +39,7 @@ class HeapResume : public HeapTransition {
   Status charge_and_make();
   Status make_pages(Extent &extent);    // unless it has them
   Status back_through(uint64_t index);  // memory for the extents up to this one, and for some that follow
-  // What was kept of the restored extents goes, but for whole large blocks of a read-only tag, or of any with retain.
+  // Drops the contents of the restored extents, but for whole large blocks of a read-only tag, or of any with retain.
   void forget_restored(bool retain);
   // Drops the chunks that lie outside large blocks, and the views there.
   void drop_outside_large_blocks();

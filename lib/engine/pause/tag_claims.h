@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which tags have an operation: a pause, a resume, a discard of kept contents. A tag has one at a time. Operations on
-// different tags overlap.
+// The tags that have an operation: a pause, a resume, a discard of kept contents. A tag has one at a time. Operations
+// on different tags overlap.
 //
 // Owns the claims, in the order in which they were asked for. A claim waits for those before it that name one of its
 // tags, also for those that wait themselves. So an operation on every tag is not passed by later ones for ever.
-// Invariants: a claim takes all of its tags at once. Who waits for one visits no heap, as the operation that it waits
-// for may wait for the end of a heap.
+// Invariants: a claim takes all of its tags at once. A thread that waits for one visits no heap, as the operation that
+// it waits for may wait for the end of a heap.
 // Locks: a claim ranks as a lock of an operation. The mutex is brief.
 // Callers: Pauser.
 #ifndef GMM_ENGINE_PAUSE_TAG_CLAIMS_H

@@ -19,7 +19,7 @@ Status find_managed(Core &core, void *memory, const char *operation, uint64_t *s
 }
 
 // Creates pages at the location, copies the contents and maps the pages at the old address. The device is idle
-// meanwhile.
+// until then.
 Status move_extent(Core &core, Extent &extent, Heap &heap, Device location, gmm_stream stream) {
   Backend &backend = *core.backend;
   const Device device = heap.options().device;

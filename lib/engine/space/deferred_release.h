@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Things that the driver refused to take back. They are kept, and offered again at every trim and at the end of the context, so
-// that a refusal loses nothing.
+// Things that the driver refused to take back. They are kept, and offered again at every trim and at the end of the
+// context, so that a refusal loses nothing.
 //
 // A mapping that the driver refused to end still has its addresses: they are neither given back nor mapped anew before
 // it is gone. Else a later offer would end what lies there then. The host's system allows both, CUDA neither.

@@ -31,8 +31,8 @@ class FreeRuns {
     return whole_regions_ ? best_fit(count, alignment, allowed) : first_fit(count, alignment, allowed);
   }
   uint64_t bytes() const { return bytes_; }
-  // Bytes of the regions that are free whole, where a region goes as a whole; else all, since neighbours freed on different
-  // streams may hold an extent together.
+  // Bytes of the regions that are free whole, where a region goes as a whole; else all, since neighbours freed on
+  // different streams may hold an extent together.
   uint64_t releasable() const { return releasable_; }
   // Called when a run was taken and its rest is back in the list; between the two, fewer bytes are listed
   // than free.

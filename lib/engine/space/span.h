@@ -43,7 +43,7 @@ struct SpanOrder;  // free runs by size, slabs by class
 //
 //   kActive -- pause unmaps --> kUnmapped -- pause commits --> kPaused -- resume fills --> kRestored -- resume commits
 //   --> kActive
-//                                                         kRestored -- gmm_resume_wait() returns to a caller --> kPromised
+//                                                         kRestored -- gmm_resume_wait() returns --> kPromised
 //                                                         --> kActive
 enum class ExtentState : uint32_t {
   kActive,
@@ -110,6 +110,14 @@ struct Region : Link<HeapRegions> {
   uint64_t live_spans = 0;        // slabs and large blocks
   uint64_t listed_free = 0;       // of a plain kind: bytes in listed free runs
 };
+
+inline Region *region_of(const Extent *extent) {
+  return extent == nullptr ? nullptr : extent->region.load(std::memory_order_acquire);
+}
+// NULL when no heap owns the region any more. The heap may end before a visit of it begins.
+inline Heap *heap_of(const Region *region) {
+  return region == nullptr ? nullptr : region->heap.load(std::memory_order_relaxed);
+}
 
 // Pages for an extent of a VMM region.
 inline Status create_pages(Backend &backend, const Region &region, Device location, uint64_t size,

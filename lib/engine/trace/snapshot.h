@@ -62,7 +62,7 @@ class Snapshot {
     char text[BlockNotes::kNameSize];
   };
 
-  // Of a device with a heap: what a pause of everything would leave on it.
+  // Memory that a pause of everything would leave on a device with a heap.
   struct DeviceCopy {
     gmm_device device;
     DeviceUse use;

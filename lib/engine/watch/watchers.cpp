@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/thread_record.h"
-#include "engine/limits/device_budget.h"
+#include "engine/limits/limits.h"
 
 namespace gmm {
 namespace {
@@ -160,9 +160,8 @@ int32_t Watchers::call(gmm_watcher &watcher, uint32_t event, gmm_result cause, u
     info.size = watcher.desc.size;
   }
   if (event != GMM_WATCH_BUDGET && watcher.target.is_range()) {
-    const Extent *extent = core_.page_map.find_extent(watcher.desc.address);
-    const Region *region = extent == nullptr ? nullptr : extent->region.load(std::memory_order_acquire);
-    const HeapVisit visit(heaps_, region == nullptr ? nullptr : region->heap.load(std::memory_order_relaxed));
+    const Region *region = region_of(core_.page_map.find_extent(watcher.desc.address));
+    const HeapVisit visit(heaps_, heap_of(region));
     if (visit.heap != nullptr) {
       info.generation = region->generation.load(std::memory_order_relaxed);
       info.tag = visit.heap->options().tag;

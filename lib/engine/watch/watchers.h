@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Watchers: the program is told before memory loses its pages, when contents are back, and when a budget shrinks.
+// Watchers: gmm calls the program before memory loses its pages, when contents are back, and when a budget shrinks.
 //
 // This module owns the watchers of a context, and the order of an operation's calls:
 //
@@ -45,14 +45,14 @@ namespace gmm {
 class Context;
 class Watchers;
 
-// What is watched: a range, or a tag when the range is empty.
+// The watched memory: a range, or a tag when the range is empty.
 struct WatchTarget {
   gmm_tag tag = 0;
   ByteRange range = {};
   bool is_range() const { return range.size != 0; }
 };
 
-// What an operation has to do with a watcher.
+// The part of a watcher in an operation.
 enum class WatchMark : uint8_t {
   kNone,
   kSelected,  // it has memory of the operation
@@ -167,7 +167,7 @@ class WatchCalls {
   // Tells those that were reached how the operation ended: FAILED after a failure or UNCHANGED; after a success
   // RESTORED if `restores`, else nothing. Then none is marked.
   void end(const Status &status, bool restores);
-  // The operation is tried again: nobody is told.
+  // The operation is tried again, so no watcher hears of this end.
   void forget();
 
  private:

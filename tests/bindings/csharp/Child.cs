@@ -10,13 +10,10 @@ using Gmm;
 /// <summary>The second process of the tests. Its exit code says what came of it.</summary>
 internal static class Child
 {
-    internal static int Go(string[] arguments)
+    internal static int Go(string argument)
     {
-        switch (arguments[0])
+        switch (argument)
         {
-            case "import":
-                Change(int.Parse(arguments[1]));
-                return 0;
             case "exit":
                 ExitWithLiveBuffers();
                 return 0;
@@ -27,26 +24,7 @@ internal static class Child
                 TaskThrows();
                 return 0;
             default:
-                throw new ArgumentException(arguments[0]);
-        }
-    }
-
-    /// <summary>Imports the handle on stdin, checks that the bytes count up from 1, and writes the complement of
-    /// each.</summary>
-    private static void Change(int size)
-    {
-        byte[] handle = Convert.FromBase64String(Console.In.ReadLine());
-        using (GmmContext context = new GmmContext())
-        using (GmmBuffer buffer = context.Import(handle))
-        {
-            Tap.Check(buffer.Size >= size, "the size " + buffer.Size);
-            byte[] bytes = buffer.Read(0, size);
-            Tap.SameBytes(Tap.Pattern(size), bytes, "what the first process wrote");
-            for (int i = 0; i < size; i++)
-            {
-                bytes[i] = (byte)~bytes[i];
-            }
-            buffer.Write(0, bytes);
+                throw new ArgumentException(argument);
         }
     }
 
@@ -121,50 +99,39 @@ internal static class Child
         {
             stream.Call(() => { throw new InvalidOperationException("from the task"); });
             stream.Synchronize();
-            Thread.Sleep(Tap.Patience); // the exception ends the program meanwhile
+            Thread.Sleep(Tap.Patience); // the exception ends the program during this
         }
     }
 
-    /// <summary>How to run this program again with these arguments.</summary>
-    internal static ProcessStartInfo Start(params string[] arguments)
+    /// <summary>Runs this program again with this argument; returns its exit code and its output.</summary>
+    internal static int Run(string argument, out string output)
     {
         bool mono = Type.GetType("Mono.Runtime") != null;
         ProcessStartInfo start = new ProcessStartInfo(mono ? "mono" : Process.GetCurrentProcess().MainModule.FileName,
-            "\"" + Assembly.GetExecutingAssembly().Location + "\" child " + string.Join(" ", arguments));
-        start.UseShellExecute = false;
-        return start;
-    }
-
-    /// <summary>Runs this program again with these arguments; returns its exit code and what it said.</summary>
-    internal static int Run(byte[] input, out string said, params string[] arguments)
-    {
-        ProcessStartInfo start = Start(arguments);
-        start.RedirectStandardInput = true;
-        start.RedirectStandardOutput = true;
-        start.RedirectStandardError = true;
+            "\"" + Assembly.GetExecutingAssembly().Location + "\" child " + argument)
+        {
+            UseShellExecute = false, RedirectStandardOutput = true, RedirectStandardError = true
+        };
         using (Process process = Process.Start(start))
         {
-            process.StandardInput.WriteLine(Convert.ToBase64String(input));
-            process.StandardInput.Close();
             StringWriter errors = new StringWriter();
             process.ErrorDataReceived += (sender, line) => errors.WriteLine(line.Data);
             process.BeginErrorReadLine();
-            string output = process.StandardOutput.ReadToEnd();
+            output = process.StandardOutput.ReadToEnd();
             if (!process.WaitForExit(Tap.Patience))
             {
                 process.Kill();
                 throw new InvalidOperationException("the second process does not end");
             }
             process.WaitForExit();
-            said = output + errors;
+            output += errors;
             return process.ExitCode;
         }
     }
 
-    internal static void Run(byte[] input, params string[] arguments)
+    internal static void Run(string argument)
     {
-        string said;
-        int code = Run(input, out said, arguments);
-        Tap.Same(0, code, "exit code of the second process, which said: " + said);
+        int code = Run(argument, out string output);
+        Tap.Same(0, code, "exit code of the second process with the output: " + output);
     }
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 using System;
 using System.Diagnostics;
+using System.Linq;
+using System.Text.RegularExpressions;
 using System.Threading;
 using Gmm;
 
@@ -80,11 +82,12 @@ internal sealed class Tap
     }
 
     /// <summary>A GmmException with exactly this result, whose message says something.</summary>
-    internal static GmmException Fails(GmmResult result, string name, Action step)
+    internal static GmmException Fails(GmmResult result, Action step)
     {
         GmmException error = Fails<GmmException>(step);
         Same(result, error.Result, "the result of: " + error);
         Same((int)result, error.Code, "the code of: " + error);
+        string name = Regex.Replace(result.ToString(), "(?<!^)[A-Z]", "_$0").ToUpperInvariant();
         Same("GMM_ERROR_" + name, error.Name, "the name of: " + error);
         Check(error.Message.Length > 0, "a message");
         return error;
@@ -92,15 +95,7 @@ internal sealed class Tap
 
     internal static void SameBytes(byte[] expected, byte[] got, string what)
     {
-        Same(expected.Length, got.Length, what + ": bytes");
-        for (int i = 0; i < got.Length; i++)
-        {
-            if (expected[i] != got[i])
-            {
-                throw new InvalidOperationException(
-                    what + ": differs at byte " + i + ": expected " + expected[i] + ", got " + got[i]);
-            }
-        }
+        Check(expected.SequenceEqual(got), what + ": they differ");
     }
 
     /// <summary>Bytes that count up from 1.</summary>
@@ -110,16 +105,6 @@ internal sealed class Tap
         for (int i = 0; i < size; i++)
         {
             bytes[i] = (byte)(i + 1);
-        }
-        return bytes;
-    }
-
-    internal static byte[] Repeat(byte value, int size)
-    {
-        byte[] bytes = new byte[size];
-        for (int i = 0; i < size; i++)
-        {
-            bytes[i] = value;
         }
         return bytes;
     }

@@ -135,7 +135,7 @@ def test_the_device_allocates(context, stream):
     buffer.close(stream)
 
 
-def test_no_memory(context, stream):
+def test_want_of_memory_is_an_error(context, stream):
     resource = gmm.cuda_core.MemoryResource(DEVICE, context=context)
     with pytest.raises(gmm.OutOfMemoryError):
         resource.allocate(1 << 40, stream=stream)

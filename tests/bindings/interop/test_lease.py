@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a lease's hand-over costs: two processes take turns on a card with room for the weights of one.
+"""The cost of a lease's hand-over: two processes use by turns a card with room for the weights of one.
 
 A request takes the memory from the other process, so its floor is the driver's copies of the weights out and in, at
 pinned bandwidth, in the same run. tests/api/lease_processes.c has the faults of leases.

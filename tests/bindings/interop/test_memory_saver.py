@@ -222,7 +222,7 @@ def {name[:-len(".py")]}():
     pass
 ''' for name, reason in LEFT_OUT.items())
 
-#: examples/__init__.py, which upstream has not. The examples sleep for people who watch the memory meanwhile: seconds,
+#: examples/__init__.py, which upstream has not. The examples sleep for people who watch the memory: seconds,
 #: many times.
 BRIEFLY = """
 import time

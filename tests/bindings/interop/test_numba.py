@@ -93,12 +93,6 @@ def test_device_arrays_come_from_the_pool():
     np.testing.assert_equal(first[10:20].copy_to_host(), np.arange(10, 20))
 
 
-def test_memory_belongs_to_the_current_tag():
-    with gmm.context().tag("numba test") as tag:
-        array = cuda.device_array(10)
-    assert info_of(array).tag == tag.number
-
-
 @pytest.mark.fake
 def test_the_pool_asks_the_driver_for_nothing_in_steady_state(frees):
     for _ in range(200):
@@ -327,19 +321,6 @@ def test_reset_inside_defer_cleanup_is_put_off(context):
 
 
 @pytest.mark.fake
-def test_a_capture_inside_defer_cleanup_stays_good(context):
-    """As with Numba's own manager, whose cuMemFree() would end the capture."""
-    binding = numba_driver.binding
-    arrays = [cuda.device_array(1000) for _ in range(40)]
-    with gmm.context().stream() as stream, cuda.defer_cleanup():
-        driver.cuStreamBeginCapture(stream.handle, binding.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL)
-        arrays.clear()
-        cuda.device_array(1000)
-        graph = driver.cuStreamEndCapture(stream.handle)
-    driver.cuGraphDestroy(graph)
-
-
-@pytest.mark.fake
 def test_blocks_that_a_capture_keeps_back_are_not_lost(frees):
     binding = numba_driver.binding
     arrays = [cuda.device_array(1000) for _ in range(40)]
@@ -443,12 +424,6 @@ def test_memory_without_the_drivers_handle_is_shared(child, context, kind, read)
     del handle
     handle = context.get_ipc_handle(memory.view(80))
     np.testing.assert_equal(child.submit(read, handle, "int64").result(timeout=SECONDS), np.arange(10, 100))
-
-
-def test_managed_memory_says_that_it_cannot_be_shared(context):
-    array = cuda.managed_array(10)
-    with pytest.raises(gmm.InvalidKindError, match="(?i)managed"):
-        context.get_ipc_handle(array.gpu_data)
 
 
 # The other ways to use it.

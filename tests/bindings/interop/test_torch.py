@@ -2,7 +2,7 @@
 """gmm as PyTorch's allocator, asked through PyTorch's own functions.
 
 Without a GPU only a device's driver is missing, so the first tests name the device and the stream. On a GPU every
-everyday use of torch_uses.py is held against PyTorch's own allocator besides.
+everyday use of torch_uses.py is held against PyTorch's own allocator too.
 """
 import ctypes
 import inspect
@@ -220,6 +220,33 @@ def test_inactive_blocks_are_counted_as_the_snapshot_shows_them(native):
     assert counted() == split(native.segments())
 
 
+def test_threads_that_free_each_others_blocks_lose_none(native):
+    held, failures, before = [], [], native.stats("allocation")["current"]
+
+    def work(seed):
+        chance = random.Random(seed)
+        try:
+            for _ in range(5000):
+                if len(held) > 2000 or (len(held) > 500 and chance.random() < 0.5):
+                    native.free(held.pop(chance.randrange(400)))
+                else:
+                    held.append(native.malloc(chance.choice((100, 700, 5000))))
+        except Exception as error:  # pylint: disable=broad-exception-caught
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    shown = {block["address"] for segment in native.segments() for block in segment["blocks"]
+             if block["state"] == "active_allocated"}
+    assert not failures and set(held) <= shown and len(shown) == len(held) + before
+    for address in held:
+        native.free(address)
+    assert native.stats("allocation")["current"] == before
+
+
 def test_the_history_has_each_event_in_order(native):
     assert native.cdll.gmm_torch_native_record(1, 100) == 0
     try:
@@ -377,27 +404,6 @@ def test_a_slot_allocates_with_its_tag_and_gives_null_where_pytorch_asks_again(l
     deallocate(second, 7 * MIB, 0, None)
 
 
-def test_two_threads_make_one_heap():
-    conftest.run("""
-import threading
-import gmm
-from gmm._torch import library
-library = library.load()
-cdll = library.cdll
-for _ in range(100):
-    both, made = threading.Barrier(2), []
-    def start():
-        both.wait()
-        made.append(cdll.gmm_torch_host_start(0))
-    threads = [threading.Thread(target=start) for _ in range(2)]
-    for thread in threads: thread.start()
-    for thread in threads: thread.join()
-    assert sorted(made) == [0, 1], made  # GMM_OK and GMM_UNCHANGED
-    cdll.gmm_torch_forget()
-    library.check(cdll.gmm_torch_attach(library.context.handle))
-""", GMM_BACKEND="host")
-
-
 def test_a_fork_while_another_thread_makes_a_pool(library):
     """The thread that holds the lock is not there in the child, and neither are the parent's slots."""
     stop = threading.Event()
@@ -526,7 +532,7 @@ def test_files_that_were_built_ahead_serve_a_machine_without_a_compiler(tmp_path
 
 @pytest.fixture(scope="module")
 def theirs():
-    """What each use gives with PyTorch's own allocator: {name: (value, error)}."""
+    """The result of each use with PyTorch's own allocator: {name: (value, error)}."""
     environment = {name: value for name, value in os.environ.items() if "ALLOC_CONF" not in name}
     done = subprocess.run([sys.executable, torch_uses.__file__], capture_output=True, text=True, check=False,
                           timeout=120, env=environment)

@@ -39,7 +39,7 @@ def tensor_of(context, count=1000, kind=Kind.HOST):
 
 
 def states_of(address):
-    """What the contexts of this process say, also those that were opened for an import."""
+    """The answers of this process's contexts, also of those that were opened for an import."""
     return {context.query(address).state for context in list(contexts) if not context.closed}
 
 
@@ -47,7 +47,7 @@ def is_shared(tensor):
     return State.IMPORTED in states_of(tensor.untyped_storage().data_ptr())
 
 
-# What the other process does.
+# The other process.
 
 
 def answer(queue, answers):
@@ -128,13 +128,6 @@ def test_views_parameters_and_types(context, peer):
     assert base[99].view(torch.int32) == torch.tensor(103.0).view(torch.int32) + 1
 
 
-def test_others_go_pytorchs_way(context, peer):
-    ordinary = torch.arange(10.0)
-    assert peer(ordinary)[:2] == (False, 45.0)
-    assert ordinary.is_shared() and ordinary[0] == 1
-    assert peer(torch.empty(0))[1] == 0.0
-
-
 def test_history_is_refused(context):
     leaf = tensor_of(context).requires_grad_()
     with pytest.raises(RuntimeError, match="autograd"):
@@ -149,28 +142,7 @@ def test_managed_memory_goes_pytorchs_way(context, peer):
     assert tensor.is_shared() and tensor[5] == 6 and sharing.in_transit() == 0
 
 
-class Rows(torch.utils.data.Dataset):
-    """A dataset whose rows lie in gmm's memory."""
-
-    def __init__(self, rows):
-        self.rows = rows
-
-    def __len__(self):
-        return len(self.rows)
-
-    def __getitem__(self, at):
-        return self.rows[at]
-
-
-@pytest.mark.parametrize("method", ["fork", "forkserver"])
-def test_data_loader(context, method):
-    rows = tensor_of(context, 40).view(10, 4)
-    loader = torch.utils.data.DataLoader(Rows(rows), batch_size=None, num_workers=1, multiprocessing_context=method)
-    got = torch.stack(list(loader))
-    assert torch.equal(got, rows)
-
-
-def test_storage_is_one(context):
+def test_two_views_share_a_storage(context):
     queue, answers = PROCESSES.Queue(), PROCESSES.Queue()
     process = PROCESSES.Process(target=same_storage, args=(queue, answers))
     process.start()
@@ -182,7 +154,7 @@ def test_storage_is_one(context):
     assert process.exitcode == 0
 
 
-def test_it_comes_back_as_itself(context):
+def test_a_tensor_that_is_sent_back_is_the_original(context):
     queue, back = PROCESSES.Queue(), PROCESSES.Queue()
     process = PROCESSES.Process(target=bounce, args=(queue, back))
     process.start()
@@ -196,7 +168,7 @@ def test_it_comes_back_as_itself(context):
     assert process.exitcode == 0
 
 
-def test_plain_pickle_copies(context):
+def test_pickle_copies_the_contents(context):
     """torch.save() and pickle write the contents, as of any tensor."""
     tensor = tensor_of(context)
     again = pickle.loads(pickle.dumps(tensor))

@@ -41,25 +41,31 @@ def wait_for(condition):
         time.sleep(0.002)
 
 
-def progress(asynchronous):
-    """The thread that copies has the tag's locks, so a block of the tag cannot go on it."""
+def kept_block():
+    """(context, tag, block): a block of 7s with a tag of its own."""
     context = open_context()
     tag = context.tag("t", gmm.Contents.HOST)
     kept = context.alloc(MIB, gmm.Kind.VMM, tag=tag)
     kept.fill(7)
+    return context, tag, kept
+
+
+def progress(asynchronous):
+    """The thread that copies has the tag's locks, so a block of the tag cannot go on it."""
+    context, tag, kept = kept_block()
     Ring(buffer=context.alloc(MIB, gmm.Kind.VMM, tag=tag), heap=context.heap(gmm.Kind.VMM, tag=tag),
          stream=context.stream(), event=context.event())
     lose_a_context()
     dropped = [context.alloc(MIB, gmm.Kind.VMM, tag=tag)]
     closed = context.alloc(MIB, gmm.Kind.VMM, tag=tag)
-    told = []
+    seen = []
 
     def progress(done, total):
-        if not told:
+        if not seen:
             gc.collect()
             dropped.clear()
             closed.close()
-        told.append(done)
+        seen.append(done)
 
     if asynchronous:
         with tag.pause_async(progress=progress) as ticket:
@@ -68,31 +74,27 @@ def progress(asynchronous):
     else:
         assert tag.pause(progress=progress) > 0
         assert context.stats().live_blocks == 1  # at the end of the call all of it is done
-    assert told and closed.closed
+    assert seen and closed.closed
     tag.resume()
     contents = bytearray(MIB)
     kept.copy_to(contents)
     assert contents == bytes([7]) * MIB
-    del closed
     context.close()  # no free is under way
 
 
 def ticket_in_its_own_progress():
     """The end of a ticket waits for its operation, of which the callback is a part."""
-    context = open_context()
-    tag = context.tag("t", gmm.Contents.HOST)
-    kept = context.alloc(MIB, gmm.Kind.VMM, tag=tag)
-    kept.fill(7)
-    told = []
+    context, tag, _kept = kept_block()
+    seen = []
 
     def progress(done, total):
         context._tickets.clear()
         gc.collect()
-        told.append(done == total)
+        seen.append(done == total)
 
     Ring(ticket=tag.pause_async(progress=progress))
     wait_for(lambda: tag.info.state == gmm.State.PAUSED)
-    assert told[-1]
+    assert seen[-1]
     tag.resume()
 
 
@@ -120,7 +122,7 @@ def call_of_a_stream():
 
 
 def out_of_memory():
-    """What a handler drops is free when it returns."""
+    """Memory that a handler drops is free when it returns."""
     context = open_context()
     context.set_limit(64 * MIB)
     asked = []
@@ -180,10 +182,7 @@ def deleter_of_a_tensor():
             lose_a_context()
             gc.collect()
 
-    context = open_context()
-    tag = context.tag("t", gmm.Contents.HOST)
-    kept = context.alloc(MIB, gmm.Kind.VMM, tag=tag)
-    kept.fill(7)
+    context, tag, _kept = kept_block()
     tensors = [gmm.asarray(Owner(context.alloc(MIB, gmm.Kind.HOST))),
                gmm.from_dlpack(Producer(context.empty(16, "uint8", gmm.Kind.HOST)))]
     Ring(buffer=context.alloc(MIB, gmm.Kind.VMM, tag=tag))
@@ -198,9 +197,6 @@ if __name__ == "__main__":
     gc.disable()  # only where a case says so
     progress(False)
     progress(True)
-    ticket_in_its_own_progress()
-    call_of_a_stream()
-    out_of_memory()
-    log()
-    deleter_of_a_tensor()
+    for case in (ticket_in_its_own_progress, call_of_a_stream, out_of_memory, log, deleter_of_a_tensor):
+        case()
     print("all")

@@ -65,13 +65,13 @@ def test_alloc(context, kind):
 
 
 def test_query(context):
-    foreign = ctypes.create_string_buffer(4096)
+    external = ctypes.create_string_buffer(4096)
     with context.alloc(MIB, Kind.HOST) as buffer:
         info = context.query(buffer.address + MIB - 1)
         assert isinstance(info.kind, Kind) and isinstance(info.state, State) and isinstance(info.ipc_routes, IpcRoute)
         assert (info.kind, info.base, info.size, info.state) == (Kind.HOST, buffer.address, MIB, State.ACTIVE)
         assert info.tag == gmm.DEFAULT_TAG and info.reserved_size >= MIB and info.device == buffer.device
-    assert context.query(ctypes.addressof(foreign)).state == State.UNKNOWN
+    assert context.query(ctypes.addressof(external)).state == State.UNKNOWN
 
 
 def test_results_are_exceptions(context):

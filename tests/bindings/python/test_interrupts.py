@@ -17,7 +17,7 @@ import gmm
 import gmm.lease
 
 MIB = 1 << 20
-# An interrupt in a finalizer is told, and goes on.
+# An interrupt in a finalizer is reported, and the program goes on.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 PACKAGE = pathlib.Path(gmm.__file__).parent
 #: The native functions that make what somebody must end.
@@ -220,10 +220,10 @@ def test_nothing_stays_begun(context, tmp_path, make, points):
 @pytest.mark.parametrize("way", ["pause_async", "resume_async"])
 def test_a_ticket(way):
     """A ticket that nobody has would hold the context, whose end reports the block that is live."""
-    told, made = [], []
+    logged, made = [], []
 
     def begin():
-        context = gmm.Context("host", host_memory=64 * MIB, log=lambda level, message: told.append(message))
+        context = gmm.Context("host", host_memory=64 * MIB, log=lambda level, message: logged.append(message))
         tag = context.tag("tag", gmm.Contents.HOST)
         made.append((tag, context.alloc(MIB, gmm.Kind.VMM, tag=tag)))
         if way == "resume_async":
@@ -234,9 +234,9 @@ def test_a_ticket(way):
 
     def renew(k):
         tag, _block = made.pop()
-        told.clear()
+        logged.clear()
         tag.context.close()
-        assert any("live" in message for message in told), k
+        assert any("live" in message for message in logged), k
         begin()
 
     begin()

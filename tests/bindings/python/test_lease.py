@@ -118,7 +118,10 @@ def test_the_arguments_are_checked(shared):
         assert lease.info().active_bytes >= PART_MIB * MIB
 
 
-def test_names_of_messages_are_those_of_python(shared):
+def test_names_of_messages_are_those_of_python(shared, host, tmp_path):
+    host.ipc_configure(directory=str(tmp_path))
+    with pytest.raises(gmm.NotReadyError, match="no server runs"):
+        gmm.lease.status(context=host)
     first, second = shared("first"), shared("second")
     with first.use(), pytest.raises(gmm.NotReadyError) as caught:
         second.request(timeout=0.05)
@@ -442,7 +445,7 @@ with saver.region(tag="kv_cache"):
 with saver.region(tag="not offered", enable_cpu_backup=True):
     alone = full(2, 7)
 tell = other()
-told = tell("request", 60, 0.3)         # what the program uses is an offer, so that others wait for it
+told = tell("request", 60, 0.3)         # memory in use is an offer, so that others wait for it
 assert told["error"] == "NotReadyError" and "generator" in told["message"], told
 whole = used()
 saver.pause()                           # the turn is over, and nobody wants the memory
@@ -522,7 +525,7 @@ thread.join()
 
 
 def test_use_after_regions_exist(tmp_path):
-    """What they hold is offered at once, and what sleeps there can wake. at_once: the memory goes in the call."""
+    """Their memory is offered at once, and a sleeping region can wake. at_once: the memory goes in the call."""
     run_drop_in(tmp_path, drop_in.SAVER.format(mode="torch"), """
 with saver.region(tag="weights", enable_cpu_backup=True):
     weights = full(16, 42)
@@ -542,70 +545,11 @@ assert state() == LeaseState.IN_USE and holds(weights, 42)
 """)
 
 
-def test_use_after_the_kth_failure(tmp_path):
-    """Each call below a sleep and a wake-up fails in turn: the next try finds all as it was."""
-    run_drop_in(tmp_path, VLLM, ENGINE + """
-from gmm import _native as native
-from gmm._core.tag import Tag
-from gmm._memory_saver import turns as module
-left = None
-
-def failing(function):
-    def call(*arguments, **options):
-        global left
-        if left is not None:
-            left -= 1
-            if left == 0:
-                left = None
-                raise gmm.SystemCallError("the k-th call")
-        return function(*arguments, **options)
-    return call
-
-for name in ("gmm_lease_offer", "gmm_lease_return", "gmm_lease_request", "gmm_tag_configure"):
-    setattr(native, name, failing(getattr(native, name)))
-library = allocator._library
-library.pause, library.live_bytes = failing(library.pause), failing(library.live_bytes)
-
-def each(operation, check):
-    global left
-    k, failures = 1, 0
-    while True:
-        left = k
-        try:
-            operation()
-        except gmm.SystemCallError:
-            failures += 1
-            check()
-        else:
-            left = None
-            return failures
-        k += 1
-
-def is_awake():
-    assert state() == LeaseState.IN_USE and holds(weights, 42)
-
-def is_partly_awake():
-    is_awake()
-    assert lease.info().active_bytes < 20 * MIB
-
-assert each(lambda: allocator.sleep("weights"), is_awake) >= 4
-assert state() == LeaseState.IDLE
-def is_asleep():
-    assert state() == LeaseState.IDLE
-assert each(lambda: allocator.wake_up(["weights"]), is_asleep) >= 2
-is_partly_awake()
-assert each(lambda: allocator.wake_up(["kv_cache"]), is_partly_awake) >= 3
-is_awake()
-assert lease.info().active_bytes >= 36 * MIB
-assert each(lambda: allocator.discard("kv_cache"), is_awake) >= 2
-is_partly_awake()
-allocator.wake_up()
-is_awake()
-""")
-
-
 def test_ctrl_c_at_each_point_of_a_turn(tmp_path):
-    """The memory is in use with its contents, or the turn is over and all of it sleeps: never one without the other."""
+    """The memory is in use with its contents, or the turn is over and all of it sleeps: never one without the other.
+
+    Each handler catches a failure as it catches an interrupt.
+    """
     run_drop_in(tmp_path, VLLM, ENGINE + """
 turns = allocator._library.turns
 

@@ -123,7 +123,7 @@ def test_a_buffer_on_a_closed_stream_is_freed(host):
 
 
 def test_a_stream_that_frees_the_memory_itself(context):
-    """External streams are asked by Python code, which may do anything, and so may other threads meanwhile."""
+    """External streams are asked by Python code, which may do anything, and so may other threads."""
     class Stream:
         def __init__(self, act):
             self.act = act

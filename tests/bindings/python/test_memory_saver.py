@@ -35,40 +35,6 @@ assert holds(cache, 8)
 
 
 @MODES
-def test_one_tag_with_and_without_backup(mode):
-    run_saver(mode, """
-with saver.region(tag="t", enable_cpu_backup=True):
-    kept = full(6, 1)
-with saver.region(tag="t"):
-    lost = full(6, 2)
-whole = used()
-saver.pause("t")
-assert whole - used() >= 12
-saver.resume("t")
-assert used() == whole and holds(kept, 1)
-lost.fill_(4)
-assert holds(lost, 4) and holds(kept, 1)
-""")
-
-
-@MODES
-def test_nothing_to_do_is_no_error(mode):
-    run_saver(mode, """
-saver.pause("nobody has this tag"); saver.resume("nobody has this tag"); saver.pause(); saver.resume("")
-with saver.region(tag="a", enable_cpu_backup=True):
-    a = full(4, 5)
-with saver.region(tag="b", enable_cpu_backup=True):
-    b = full(4, 6)
-saver.pause("a"); saver.pause("a"); saver.pause(); saver.pause("")
-with saver.region(tag="a", enable_cpu_backup=True):
-    later = full(4, 7)  # under a paused tag: active
-assert holds(later, 7)
-saver.resume(); saver.resume("a"); saver.resume()
-assert holds(a, 5) and holds(b, 6) and holds(later, 7)
-""")
-
-
-@MODES
 def test_nested_regions(mode):
     run_saver(mode, """
 with saver.region(tag="outer", enable_cpu_backup=True):
@@ -150,20 +116,15 @@ assert holds(keep, 1)
 def test_out_of_memory_on_resume(mode):
     run_saver(mode, """
 with saver.region(tag="a", enable_cpu_backup=True):
-    a = full(64, 1)
-with saver.region(tag="b"):
-    b = full(64, 2)
+    a = full(128, 1)
 saver.pause()
 hog = [full(64, 3) for _ in range(3)]
 error = raises(gmm.OutOfMemoryError, saver.resume)
-assert isinstance(error, gmm.Error) and isinstance(error, MemoryError) and str(error)
-raises(gmm.OutOfMemoryError, saver.resume)
+assert isinstance(error, MemoryError) and str(error)
 hog.clear()
 torch.cuda.empty_cache()
 saver.resume()
 assert holds(a, 1)
-b.fill_(5)
-assert holds(b, 5)
 """, {"FAKE_CUDA_MEMORY": str(256 << 20)})
 
 
@@ -204,48 +165,15 @@ assert len(made) == 3 and all(holds(*pair) for pair in made)
 @MODES
 def test_several_devices(mode):
     run_saver(mode, """
-made = []
-def used_of(index):
-    with torch.cuda.device(index):
-        return used()
-for index in (0, 1):
-    torch.cuda.set_device(index)
-    with saver.region(tag="t", enable_cpu_backup=True):
-        made.append(full(32, index + 1, f"cuda:{index}"))
-before = [used_of(0), used_of(1)]
+torch.cuda.set_device(1); torch.cuda.set_device(0)
+with saver.region(tag="t", enable_cpu_backup=True):
+    a, b = full(32, 1), full(32, 2, "cuda:1")
+after = full(4, 9, "cuda:1")
 saver.pause("t")
-assert all(then - used_of(index) >= 32 for index, then in enumerate(before))
+assert holds(after, 9)
 saver.resume("t")
-assert [used_of(0), used_of(1)] == before and holds(made[0], 1) and holds(made[1], 2)
+assert holds(a, 1) and holds(b, 2) and b.device.index == 1
 """, {"FAKE_CUDA_DEVICES": "2"})
-
-
-def test_disable():
-    run_saver("preload", """
-@contextlib.contextmanager
-def failing():
-    with saver.disable():
-        raise ZeroDivisionError
-        yield
-
-with saver.region(tag="t"):
-    inside = full(8, 1)
-    before = used()
-    with saver.disable():
-        outside = full(8, 2)
-        gone = full(64, 3)
-        assert not saver._impl._binary_wrapper.cdll.tms_get_interesting_region()
-        del gone
-    assert saver._impl._binary_wrapper.cdll.tms_get_interesting_region()
-    assert used() - before < 64  # what was freed there has gone back
-    again = full(8, 4)
-    raised = raises(ZeroDivisionError, lambda: enter(failing()))
-saver.pause()
-assert holds(outside, 2)
-saver.resume()
-again.fill_(5)
-assert "only when tms is active" in str(raises(AssertionError, enter, saver.disable()))
-""")
 
 
 @MODES
@@ -342,81 +270,35 @@ saver.pause("disk")
 
 
 @MODES
-def test_files_of_a_killed_process(mode, tmp_path):
-    code = f"""
-saver.set_disk_backup_dir({str(tmp_path)!r})
-with saver.region(tag="disk", enable_disk_backup=True):
-    kept = full(8, 6)
-saver.pause()
-print(*os.listdir({str(tmp_path)!r}))
-"""
-    left = run_saver(mode, code + "sys.stdout.flush(); os._exit(0)").split()
-    assert left == [path.name for path in tmp_path.iterdir()] and len(left) == 1
-    found = run_saver(mode, code).split()  # the next process removes them
-    assert len(found) == 1 and found != left and not list(tmp_path.iterdir())
-
-
-@MODES
-def test_retained_backup(mode):
-    run_saver(mode, """
+@pytest.mark.parametrize("backend", ["mmap", "pinned"])
+def test_retained_backup(mode, backend):
+    run_saver(mode, f"""
 def same(tensor, address, value):
     found = saver.get_cpu_backup(tensor, zero_copy=True)
     assert found.data_ptr() == address and holds(found, value) and holds(saver.get_cpu_backup(tensor), value)
 
-for backend in ("mmap", "pinned"):
-    assert saver.retain_cpu_backup is False
-    with saver.region(tag="a", enable_cpu_backup=True, cpu_backup_backend=backend):
-        kept = full(5, 1)
-    with saver.region(tag="b", enable_cpu_backup=True, cpu_backup_backend=backend):
-        other = full(5, 9)
+with saver.region(tag="a", enable_cpu_backup=True, cpu_backup_backend={backend!r}):
+    kept = full(5, 1)
+saver.pause("a")
+context = saver._impl._library.context
+pinned = context.tag_info(context.query(kept.data_ptr()).tag).backup_pinned_bytes
+assert (pinned > 0) == ({backend!r} == "pinned")
+address = saver.get_cpu_backup(kept, zero_copy=True).data_ptr()
+saver.retain_cpu_backup = True
+saver.resume("a")
+saver.retain_cpu_backup = False  # has no effect until the next resume
+same(kept, address, 1)
+for value in (2, 3):
+    kept.fill_(value)
     saver.pause("a")
-    address = saver.get_cpu_backup(kept, zero_copy=True).data_ptr()
+    same(kept, address, value)
     saver.retain_cpu_backup = True
     saver.resume("a")
-    same(kept, address, 1)
-    saver.retain_cpu_backup = False  # has no effect until the next resume
-    same(kept, address, 1)
-    for value in (2, 3):
-        kept.fill_(value)
-        saver.pause("a")
-        same(kept, address, value)
-        saver.retain_cpu_backup = True
-        saver.resume("a")
-        same(kept, address, value)
-        assert holds(kept, value)
-    assert saver.get_cpu_backup(other) is None
-    saver.retain_cpu_backup = False
-    saver.pause(); saver.resume()
-    assert saver.get_cpu_backup(kept) is None and holds(kept, 3) and holds(other, 9)
-""")
-
-
-@MODES
-def test_backend_of_a_region(mode):
-    """Contents of "mmap" are not page-locked, and leave the process at the resume."""
-    run_saver(mode, """
-for backend in ("mmap", "pinned"):
-    with saver.region(tag="t", enable_cpu_backup=True, cpu_backup_backend=backend):
-        kept = full(24, 3)
-    context = saver._impl._library.context
-    before = context.tag_info(context.query(kept.data_ptr()).tag)
-    assert before.name == {"mmap": "t#mmap", "pinned": "t#host"}[backend]
-    saver.pause("t")
-    info = context.tag_info(before.tag)
-    assert info.backup_host_bytes >= 24 * MIB and info.backup_pinned_bytes == (0 if backend == "mmap" else
-                                                                              info.backup_host_bytes)
-    saver.resume("t")
-    assert holds(kept, 3) and context.tag_info(before.tag).backup_host_bytes == 0
-""")
-    run_saver(mode, """
-assert saver.retain_cpu_backup is True
-with saver.region(tag="t", enable_cpu_backup=True):
-    kept = full(8, 3)
+    same(kept, address, value)
+saver.retain_cpu_backup = False
 saver.pause(); saver.resume()
-assert holds(saver.get_cpu_backup(kept), 3)
-context = saver._impl._library.context
-assert context.tag_info(context.query(kept.data_ptr()).tag).name == "t#mmap"
-""", {"TMS_INIT_CPU_BACKUP_BACKEND": "mmap", "TMS_RETAIN_CPU_BACKUP": "1"})
+assert saver.get_cpu_backup(kept) is None and holds(kept, 3)
+""")
 
 
 @MODES
@@ -497,44 +379,22 @@ print(raises(AssertionError, saver.pause))
 def test_start_values_of_the_environment():
     run_saver("preload", """
 made = full(8, 1)  # outside of a region
-cdll = None
 before = used()
 saver.pause()
 cdll = saver._impl._binary_wrapper.cdll
-assert cdll.tms_get_interesting_region() and cdll.tms_get_enable_cpu_backup()
-assert cdll.tms_get_current_tag() == b"default"
-assert before - used() >= 8
+assert before - used() >= 8 and saver.retain_cpu_backup is True
 with saver.disable():
     apart = full(8, 2)
 saver.resume()
-assert holds(made, 1) and holds(apart, 2)
+assert holds(made, 1) and holds(apart, 2) and cdll.tms_get_cpu_backup_backend() == b"mmap"
 with saver.region(tag="grad_buffer"):
     assert not cdll.tms_get_enable_cpu_backup()
-    grad = full(8, 3)
 assert cdll.tms_get_interesting_region() and cdll.tms_get_enable_cpu_backup()
-extra = full(8, 4)
-saver.pause(); saver.resume()
-assert holds(made, 1) and holds(extra, 4)
-assert saver.retain_cpu_backup is True
-""", {"TMS_INIT_ENABLE": "1", "TMS_INIT_ENABLE_CPU_BACKUP": "1", "TMS_RETAIN_CPU_BACKUP": "1"})
+saver.memory_margin_bytes = 0
+""", {"TMS_INIT_ENABLE": "1", "TMS_INIT_ENABLE_CPU_BACKUP": "1", "TMS_RETAIN_CPU_BACKUP": "1",
+      "TMS_INIT_CPU_BACKUP_BACKEND": "mmap"})
     run_saver("preload", """
 made = full(8, 1)
 saver.pause()
-assert not saver._impl._binary_wrapper.cdll.tms_get_interesting_region() and holds(made, 1)
-assert saver.retain_cpu_backup is False
-saver.retain_cpu_backup = True
-assert saver.retain_cpu_backup is True
+assert holds(made, 1) and saver.retain_cpu_backup is False
 """)
-
-
-@MODES
-def test_margin(mode):
-    run_saver(mode, """
-saver.memory_margin_bytes = 200 * MIB
-with saver.region():
-    fits = full(32, 1)
-    raises(torch.cuda.OutOfMemoryError, full, 64, 2)
-    saver.memory_margin_bytes = 0
-    fits_now = full(64, 2)
-assert holds(fits, 1) and holds(fits_now, 2)
-""", {"FAKE_CUDA_MEMORY": str(280 << 20)})

@@ -49,7 +49,6 @@ def run_by_name(code, folder, environment=()):
                                                    **dict(environment)})
 
 
-
 def test_folder(folder):
     before = {path.name: path.lstat().st_mtime_ns for path in pathlib.Path(folder).iterdir()}
     assert set(by_name.LIBRARIES) | {"torch_memory_saver"} <= set(before)

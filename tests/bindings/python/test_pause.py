@@ -48,9 +48,9 @@ def throw(done, total):
 
 def test_progress(kept):
     tag, buffer = kept
-    told = []
-    went = tag.pause(progress=lambda done, total: told.append((done, total)))
-    assert told[-1] == (SIZE, SIZE) and told == sorted(told) and buffer.state == State.PAUSED
+    calls = []
+    went = tag.pause(progress=lambda done, total: calls.append((done, total)))
+    assert calls[-1] == (SIZE, SIZE) and calls == sorted(calls) and buffer.state == State.PAUSED
     with pytest.raises(gmm.CancelledError):
         tag.resume(progress=lambda done, total: False)
     with pytest.raises(Stop):
@@ -67,10 +67,10 @@ def test_progress(kept):
 
 def test_ticket(kept):
     tag, buffer = kept
-    told = []
-    ticket = tag.pause_async(progress=lambda done, total: told.append(threading.get_ident()))
+    calls = []
+    ticket = tag.pause_async(progress=lambda done, total: calls.append(threading.get_ident()))
     went = ticket.result(SECONDS)
-    assert went >= SIZE and ticket.done and told and threading.get_ident() not in told
+    assert went >= SIZE and ticket.done and calls and threading.get_ident() not in calls
     assert ticket.info.state.name == "DONE" and (ticket.info.bytes, ticket.info.total_bytes) == (went, SIZE)
     with tag.resume_async() as resumed:
         pass
@@ -160,7 +160,7 @@ def test_await(kept):
     async def main():
         gate = Gate()
         asyncio.get_running_loop().call_later(0.01, gate.open.set)
-        went = await tag.pause_async(progress=gate)  # ends only if the loop goes on meanwhile
+        went = await tag.pause_async(progress=gate)  # ends only if the loop goes on
         assert went >= SIZE and await tag.resume_async() == went
         with pytest.raises(Stop):
             await tag.pause_async(progress=throw)

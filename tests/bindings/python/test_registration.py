@@ -18,7 +18,7 @@ SIZE = 3 << 20
 
 
 class FakeNccl:
-    """Hands out numbers, and fails when told to."""
+    """Hands out numbers, and fails where `fails` says so."""
 
     def __init__(self):
         self.calls, self.registered, self.fails, self.next = [], {}, set(), 100

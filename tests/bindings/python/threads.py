@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Many threads on the same objects: threads.py [ROUNDS].
 
-What the threads do contradicts itself on purpose: one closes what another uses. Each call either works or raises what
-the interface promises, and in the end nothing is live. A free-threaded Python runs them at once; with a GIL the threads
+The threads contradict each other on purpose: one closes what another uses. Each call either works or raises what the
+interface promises, and in the end nothing is live. A free-threaded Python runs them at once; with a GIL the threads
 change often. A deadlock ends the process with the stacks of all threads.
 """
 import faulthandler
@@ -12,12 +12,13 @@ import threading
 
 import gmm
 from gmm import Kind
+from gmm import _native as native
 
 THREADS = 4
 ROUNDS = int(sys.argv[1]) if len(sys.argv) > 1 else 100
 KIB = 1 << 10
 MIB = 1 << 20
-#: What a call may raise on an object that another thread closes.
+#: Exceptions of a call on an object that another thread closes.
 CLOSED = (gmm.ClosedError, BufferError, RuntimeError)
 
 
@@ -42,18 +43,23 @@ def together(*functions, times=1):
         raise wrong[0]
 
 
-def tolerant(function, *allowed):
+def tolerant(function, *arguments, allowed=CLOSED):
     def run():
         try:
-            function()
-        except (allowed or CLOSED):
+            function(*arguments)
+        except allowed:
             pass
 
     return run
 
 
-def open_context(**options):
-    return gmm.Context("host", host_devices=2, host_memory=1 << 30, **options)
+def each(function, *sequences):
+    """A function that calls another one with each of the elements, whatever of CLOSED it raises."""
+    def run():
+        for elements in zip(*sequences):
+            tolerant(function, *elements)()
+
+    return run
 
 
 def check_empty(context):
@@ -62,9 +68,9 @@ def check_empty(context):
     assert stats.live_blocks == 0 and stats.allocations == stats.frees, stats
 
 
-def allocate_and_free():
+def allocate_and_free(context):
     """The common case: own blocks in a shared context, some of which another thread frees."""
-    context, passed = open_context(), []
+    passed = []
 
     def work():
         for i in range(300):
@@ -75,97 +81,75 @@ def allocate_and_free():
             elif i % 3 == 1:
                 buffer.close()
             if i % 7 == 0:
-                try:
-                    passed.pop().close()
-                except IndexError:
-                    pass
+                tolerant(lambda: passed.pop().close(), allowed=IndexError)()
 
     together(*[work] * THREADS)
-    passed.clear()
-    check_empty(context)
-    context.close()
 
 
-def free_one_block():
-    with open_context() as context:
-        buffers = [context.alloc(4 * KIB) for _ in range(200)]
+def free_one_block(context):
+    buffers = [context.alloc(4 * KIB) for _ in range(200)]
 
-        def free():
-            for buffer in buffers:
-                buffer.free()
-                assert buffer.closed
-
-        together(*[free] * THREADS)
-        check_empty(context)
-
-
-def views_and_free():
-    """Memory is freed only without views, and a view is never of freed memory."""
-    with open_context() as context:
-        buffers = [context.alloc(4 * KIB, Kind.HOST) for _ in range(100)]
-        arrays = [gmm.Array(buffer, (16, 16), "float64", offset=KIB) for buffer in buffers]
-
-        def look(buffer, array):
-            with memoryview(buffer) as view:
-                view[0] = 1
-                assert view[0] == 1 and not buffer.closed
-
-        def look_through_arrays(buffer, array):
-            with memoryview(array[0]) as view:
-                view[0] = 1.0
-            array.__dlpack__()
-
-        def all_of(step):
-            def run():
-                for pair in zip(buffers, arrays):
-                    tolerant(lambda pair=pair: step(*pair))()
-
-            return run
-
-        together(all_of(look), all_of(look_through_arrays), all_of(lambda buffer, array: buffer.free()), all_of(look))
+    def free():
         for buffer in buffers:
             buffer.free()
-            assert buffer._exports == 0
-        assert context._exports == 0
-        check_empty(context)
+            assert buffer.closed
+
+    together(*[free] * THREADS)
 
 
-def close_a_context():
-    for _ in range(3):
-        context = open_context()
+def views_and_free(context):
+    """Memory is freed only without views, and a view is never of freed memory."""
+    buffers = [context.alloc(4 * KIB, Kind.HOST) for _ in range(100)]
+    arrays = [gmm.Array(buffer, (16, 16), "float64", offset=KIB) for buffer in buffers]
 
-        def use():
-            with context.alloc(KIB, Kind.HOST) as buffer:
-                buffer.fill(1)
-                context.query(buffer)
+    def look(buffer, array):
+        with memoryview(buffer) as view:
+            view[0] = 1
+            assert view[0] == 1 and not buffer.closed
 
-        def streams():
-            with context.stream() as stream:
-                stream.record().close()
+    def look_through_arrays(buffer, array):
+        with memoryview(array[0]) as view:
+            view[0] = 1.0
+        array.__dlpack__()
 
-        together(tolerant(use), tolerant(streams), tolerant(context.close), tolerant(use), times=20)
-        context.close()
-        assert context.closed and context._users == 0
-
-
-def reset_a_context():
-    with open_context() as context:
-        kept = []
-
-        def use():
-            kept.append(context.alloc(KIB, Kind.HOST))
-            kept.pop().close()
-
-        def drop():
-            context.alloc(KIB)
-
-        together(tolerant(use), tolerant(drop), tolerant(context.reset), tolerant(use), times=30)
-        kept.clear()
-        gc.collect()
-        assert context.stats().live_blocks == 0
+    together(each(look, buffers, arrays), each(look_through_arrays, buffers, arrays), each(gmm.Buffer.free, buffers),
+             each(look, buffers, arrays))
+    for buffer in buffers:
+        buffer.free()
+        assert buffer._exports == 0
+    assert context._exports == 0
 
 
-def the_default_context():
+def close_a_context(context):
+    def use():
+        with context.alloc(KIB, Kind.HOST) as buffer:
+            buffer.fill(1)
+            context.query(buffer)
+
+    def streams():
+        with context.stream() as stream:
+            stream.record().close()
+
+    together(tolerant(use), tolerant(streams), tolerant(context.close), tolerant(use), times=20)
+    context.close()
+    assert context._users == 0
+
+
+def reset_a_context(context):
+    kept = []
+
+    def use():
+        kept.append(context.alloc(KIB, Kind.HOST))
+        kept.pop().close()
+
+    together(tolerant(use), tolerant(context.alloc, KIB), tolerant(context.reset), tolerant(use), times=30)
+    kept.clear()
+    gc.collect()
+    context.reset()  # frees of refused resets may be under way
+    assert context.stats().live_blocks == 0
+
+
+def the_default_context(context):
     def use():
         gmm.alloc(KIB).close()
         gmm.zeros((2, 3), "float32", Kind.HOST)
@@ -173,74 +157,58 @@ def the_default_context():
     together(*[tolerant(use)] * (THREADS - 1), tolerant(lambda: gmm.context().close()), times=20)
 
 
-def handlers():
+def handlers(context):
     """A handler is replaced while others run it."""
-    with open_context() as context:
-        context.set_limit(MIB)
+    context.set_limit(MIB)
 
-        def fail():
-            try:
-                context.alloc(64 * MIB)
-            except gmm.LimitExceededError:
-                return
-            raise AssertionError("allocated beyond the limit")
+    def fail():
+        try:
+            context.alloc(64 * MIB)
+        except gmm.LimitExceededError:
+            return
+        raise AssertionError("allocated beyond the limit")
 
-        def change():
-            context.set_oom_handler(lambda info: False)
-            context.set_oom_handler(None)
-
-        together(fail, fail, change, change, times=10)
+    def change():
+        context.set_oom_handler(lambda info: False)
         context.set_oom_handler(None)
 
-
-def one_capsule():
-    """A capsule is good for one import, whoever comes first."""
-    from gmm import _native
-
-    with open_context() as context:
-        arrays = [context.zeros(16, "uint8", Kind.HOST) for _ in range(100)]
-        capsules, taken = [array.__dlpack__() for array in arrays], []
-
-        def take():
-            for capsule in capsules:
-                tolerant(lambda capsule=capsule: taken.append(_native.dlpack_import(capsule)), ValueError)()
-
-        together(*[take] * THREADS)
-        assert len(taken) == len(capsules)
-
-        del taken[:], capsules[:]
-        assert [array.buffer._exports for array in arrays] == [0] * len(arrays)
+    together(fail, fail, change, change, times=10)
 
 
-def pins():
-    with open_context() as context:
-        pinned = [context.pin(bytearray(64 * KIB)) for _ in range(20)]
+def one_capsule(context):
+    """A capsule is good for one import, by the thread that comes first."""
+    arrays = [context.zeros(16, "uint8", Kind.HOST) for _ in range(100)]
+    capsules, taken = [array.__dlpack__() for array in arrays], []
 
-        def look():
-            for pin in pinned:
-                len(pin.object or b"")
-                tolerant(lambda pin=pin: pin.address)()
+    def take():
+        for capsule in capsules:
+            tolerant(lambda one: taken.append(native.dlpack_import(one)), capsule, allowed=ValueError)()
 
-        def close():
-            for pin in pinned:
-                pin.close()
-
-        together(look, close, look, close)
-        assert all(pin.closed and pin.object is None for pin in pinned)
+    together(*[take] * THREADS)
+    assert len(taken) == len(capsules)
+    del capsules[:], take
+    gc.collect()
+    assert [array.buffer._exports for array in arrays] == [0] * len(arrays)
 
 
-def pauses():
-    """Tickets, whose end several threads look at, and the collector meanwhile."""
-    with open_context() as context:
-        tag = context.tag("paused", gmm.Contents.HOST)
-        kept = context.alloc(MIB, Kind.VMM, tag=tag)
-        kept.fill(7)
-        for _ in range(2):
-            ticket = tag.pause_async(progress=lambda done, total: gc.collect() >= 0)
-            together(ticket.result, ticket.wait, tolerant(ticket.close), lambda: ticket.info)
-            ticket.close()
-            together(tag.resume, lambda: context.stats(), gc.collect, lambda: context.blocks())
-        assert bytes(kept) == bytes([7]) * MIB
+def pins(context):
+    pinned = [context.pin(bytearray(64 * KIB)) for _ in range(20)]
+    look = each(lambda pin: (len(pin.object or b""), pin.address), pinned)
+    together(look, each(gmm.Pin.close, pinned), look, each(gmm.Pin.close, pinned))
+    assert all(pin.closed and pin.object is None for pin in pinned)
+
+
+def pauses(context):
+    """Tickets, whose end several threads look at, and the collector."""
+    tag = context.tag("paused", gmm.Contents.HOST)
+    kept = context.alloc(MIB, Kind.VMM, tag=tag)
+    kept.fill(7)
+    for _ in range(2):
+        ticket = tag.pause_async(progress=lambda done, total: gc.collect() >= 0)
+        together(ticket.result, ticket.wait, tolerant(ticket.close), lambda: ticket.info)
+        ticket.close()
+        together(tag.resume, context.stats, gc.collect, context.blocks)
+    assert bytes(kept) == bytes([7]) * MIB
 
 
 CASES = [allocate_and_free, free_one_block, views_and_free, close_a_context, reset_a_context, the_default_context,
@@ -249,8 +217,10 @@ CASES = [allocate_and_free, free_one_block, views_and_free, close_a_context, res
 if __name__ == "__main__":
     faulthandler.dump_traceback_later(240, exit=True)
     sys.setswitchinterval(1e-5)
-    is_free = not getattr(sys, "_is_gil_enabled", lambda: True)()
     for _ in range(ROUNDS):
         for case in CASES:
-            case()
-    print("free-threaded" if is_free else "with a GIL")
+            with gmm.Context("host", host_devices=2, host_memory=1 << 30) as opened:
+                case(opened)
+                if not opened.closed and case is not reset_a_context:
+                    check_empty(opened)
+    print("with a GIL" if getattr(sys, "_is_gil_enabled", lambda: True)() else "free-threaded")

@@ -85,7 +85,7 @@ def libraries_of(file):
 
 
 def problems_of(wheel, package):
-    """What makes an installed wheel depend on the machine that built it."""
+    """The ways in which an installed wheel depends on the machine that built it."""
     found = []
     if not re.search(r"-manylinux_2_\d+_\w+\.whl$", wheel.name):
         found.append(f"{wheel.name} has no manylinux tag")
@@ -114,7 +114,7 @@ def main(root, given=sys.executable):
         folder = pathlib.Path(folder)
         python = pathlib.Path(wheels.environment_of(python, folder / "venv"))
         pip = [str(python), "-m", "pip"]
-        # What the build needs comes from PyPI: without it nothing can be said about the wheel.
+        # The build's tools come from PyPI: without it the wheel cannot be tested.
         download = [*pip, "download", "-q", "--no-deps", "--dest", str(folder / "reached"), "meson-python"]
         reached = subprocess.run(download,
                                  env=environment, capture_output=True, text=True, check=False)

@@ -5,38 +5,13 @@
 #include <gmm/gmm.h>
 #include <gtest/gtest.h>
 
-#include <condition_variable>
+#include <future>
 
 namespace gmm_torch {
 namespace {
 
 constexpr uint64_t kPoolMiB = 1 << 20;
 constexpr PoolId kPool = {0, 7}, kOther = {0, 8};
-
-// Work that keeps a stream busy until open().
-class Gate {
- public:
-  void close(gmm_context *context, Stream stream) {
-    ASSERT_EQ(
-        gmm_stream_call(
-            context, static_cast<gmm_stream>(stream), [](void *gate) { static_cast<Gate *>(gate)->wait(); }, this),
-        GMM_OK);
-  }
-  void open() {
-    const std::lock_guard<std::mutex> guard(mutex_);
-    open_ = true;
-    opened_.notify_all();
-  }
-
- private:
-  void wait() {
-    std::unique_lock<std::mutex> guard(mutex_);
-    opened_.wait(guard, [this] { return open_; });
-  }
-  std::mutex mutex_;
-  std::condition_variable opened_;
-  bool open_ = false;
-};
 
 class NativePools : public ::testing::Test, public Backing {
  protected:
@@ -53,7 +28,9 @@ class NativePools : public ::testing::Test, public Backing {
   }
 
   void TearDown() override {
-    for (const PoolId id : {kPool, kOther}) pools_.release(id);
+    for (PoolBlock *block : held_) pools_.free(block, false);
+    pools_.release(kPool);
+    pools_.release(kOther);
     pools_.give(pools_.collect());
     EXPECT_EQ(segments_, 0);
     gmm_stats_info stats{};
@@ -97,7 +74,24 @@ class NativePools : public ::testing::Test, public Backing {
   void forget(void *event) override { EXPECT_EQ(gmm_event_destroy(static_cast<gmm_event *>(event)), GMM_OK); }
   void freed(const PoolBlock &block) override { freed_.push_back(block.address); }
 
-  PoolBlock *allocate(uint64_t size, PoolId id = kPool) { return pools_.allocate(id, size, stream_, false); }
+  PoolBlock *allocate(uint64_t size, PoolId id = kPool, Stream stream = nullptr) {
+    PoolBlock *block = pools_.allocate(id, size, stream != nullptr ? stream : stream_, false);
+    if (block != nullptr) held_.insert(block);
+    return block;
+  }
+
+  bool free(PoolBlock *block, bool capturing = false) {
+    held_.erase(block);
+    return pools_.free(block, capturing);
+  }
+
+  bool restore(const PoolState &state) {
+    std::vector<PoolBlock *> made;
+    before_.clear();
+    if (!pools_.restore(state, &before_, &made)) return false;
+    held_ = {made.begin(), made.end()};
+    return true;
+  }
 
   void synchronize(Stream stream) {
     ASSERT_EQ(gmm_stream_synchronize(context_, static_cast<gmm_stream>(stream)), GMM_OK);
@@ -123,6 +117,8 @@ class NativePools : public ::testing::Test, public Backing {
   Pools pools_{*this};
   int segments_ = 0;
   uint64_t most_ = UINT64_MAX;
+  std::set<PoolBlock *> held_;  // for the end of the test
+  std::vector<void *> before_;  // live before restore()
   std::vector<uint64_t> freed_;
   std::shared_ptr<void> source_seen_;
 };
@@ -135,8 +131,10 @@ TEST_F(NativePools, SmallBlocksShareASegmentAndLargeOnesDivideTheirs) {
   EXPECT_EQ(d->address, c->address + 3 * kPoolMiB);
   EXPECT_EQ(segments_, 2);
   check_segments();
-  for (PoolBlock *block : {b, d, a, c}) EXPECT_TRUE(pools_.free(block, false));
-  check_segments();
+  for (PoolBlock *block : {b, d, a, c}) {
+    EXPECT_TRUE(free(block));
+    check_segments();
+  }
   EXPECT_EQ(pools_.live(kPool).size(), 0u);
 }
 
@@ -144,33 +142,28 @@ TEST_F(NativePools, AFreedBlockReturnsOnItsStreamOnly) {
   pools_.retain(kPool);
   PoolBlock *a = allocate(4 * kPoolMiB);
   const uint64_t address = a->address;
-  EXPECT_TRUE(pools_.free(a, false));
-  PoolBlock *other = pools_.allocate(kPool, 4 * kPoolMiB, side_, false);
-  EXPECT_NE(other->address, address);
-  PoolBlock *again = allocate(4 * kPoolMiB);
-  EXPECT_EQ(again->address, address);
-  pools_.free(other, false);
-  pools_.free(again, false);
+  EXPECT_TRUE(free(a));
+  EXPECT_NE(allocate(4 * kPoolMiB, kPool, side_)->address, address);
+  EXPECT_EQ(allocate(4 * kPoolMiB)->address, address);
 }
 
 TEST_F(NativePools, ABlockWaitsForTheStreamThatRecordedIt) {
   pools_.retain(kPool);
-  Gate gate;
-  gate.close(context_, side_);
+  std::promise<void> go;  // keeps the stream busy
+  ASSERT_EQ(gmm_stream_call(
+                context_, static_cast<gmm_stream>(side_),
+                [](void *promise) { static_cast<std::promise<void> *>(promise)->get_future().wait(); }, &go),
+            GMM_OK);
   PoolBlock *a = allocate(2 * kPoolMiB);
   const uint64_t address = a->address;
   pools_.record(a, side_);
-  EXPECT_FALSE(pools_.free(a, false));
-  PoolBlock *b = allocate(2 * kPoolMiB);
-  EXPECT_NE(b->address, address);
+  EXPECT_FALSE(free(a));
+  EXPECT_NE(allocate(2 * kPoolMiB)->address, address);
   EXPECT_TRUE(freed_.empty());
-  gate.open();
+  go.set_value();
   synchronize(side_);
-  PoolBlock *c = allocate(2 * kPoolMiB);
-  EXPECT_EQ(c->address, address);
+  EXPECT_EQ(allocate(2 * kPoolMiB)->address, address);
   EXPECT_EQ(freed_, (std::vector<uint64_t>{address}));
-  pools_.free(b, false);
-  pools_.free(c, false);
 }
 
 TEST_F(NativePools, ACaptureDefersTheEvents) {
@@ -178,16 +171,15 @@ TEST_F(NativePools, ACaptureDefersTheEvents) {
   PoolBlock *a = allocate(2 * kPoolMiB);
   const uint64_t address = a->address;
   pools_.record(a, side_);
-  EXPECT_FALSE(pools_.free(a, true));
+  EXPECT_FALSE(free(a, true));
   PoolBlock *b = pools_.allocate(kPool, 2 * kPoolMiB, stream_, true);
   EXPECT_NE(b->address, address);
   EXPECT_TRUE(freed_.empty());
+  EXPECT_TRUE(free(b));
+  const uint64_t first = allocate(2 * kPoolMiB)->address;  // records the event
   synchronize(side_);
-  PoolBlock *c = allocate(2 * kPoolMiB);  // records the event
-  synchronize(side_);
-  PoolBlock *d = allocate(2 * kPoolMiB);
-  EXPECT_TRUE(c->address == address || d->address == address);
-  for (PoolBlock *block : {b, c, d}) pools_.free(block, false);
+  EXPECT_TRUE(first == address || allocate(2 * kPoolMiB)->address == address);
+  EXPECT_EQ(freed_, (std::vector<uint64_t>{address}));
 }
 
 TEST_F(NativePools, MemoryStaysWhileAPoolHasUsersOrBlocks) {
@@ -195,11 +187,11 @@ TEST_F(NativePools, MemoryStaysWhileAPoolHasUsersOrBlocks) {
   pools_.retain(kPool);
   EXPECT_EQ(pools_.uses(kPool), 2);
   PoolBlock *a = allocate(1000);
-  pools_.release(kPool);
-  EXPECT_TRUE(pools_.collect().empty());
-  pools_.release(kPool);
-  EXPECT_TRUE(pools_.collect().empty());
-  EXPECT_TRUE(pools_.free(a, false));
+  for (int i = 0; i < 2; ++i) {
+    pools_.release(kPool);
+    EXPECT_TRUE(pools_.collect().empty());
+  }
+  EXPECT_TRUE(free(a));
   EXPECT_TRUE(pools_.collect(kOther).empty());
   const auto idle = pools_.collect(kPool);
   EXPECT_EQ(idle.size(), 1u);
@@ -211,28 +203,21 @@ TEST_F(NativePools, ACheckpointReturns) {
   pools_.retain(kPool);
   PoolBlock *a = allocate(1000), *b = allocate(2000), *c = allocate(3 * kPoolMiB);
   const uint64_t address_a = a->address, address_b = b->address, address_c = c->address;
-  pools_.free(b, false);
+  free(b);
   const PoolState state = pools_.checkpoint(kPool);
   // Other blocks, and a newer segment.
-  PoolBlock *d = allocate(1500), *e = allocate(64 * kPoolMiB);
-  const uint64_t address_e = e->address;
-  EXPECT_EQ(d->address, address_b);
-  pools_.free(a, false);
-  std::vector<void *> freed;
-  std::vector<PoolBlock *> made;
-  ASSERT_TRUE(pools_.restore(state, &freed, &made));
-  EXPECT_EQ(freed.size(), 3u);  // c, d, e
-  ASSERT_EQ(made.size(), 2u);
+  EXPECT_EQ(allocate(1500)->address, address_b);
+  const uint64_t newer = allocate(64 * kPoolMiB)->address;
+  free(a);
+  ASSERT_TRUE(restore(state));
+  EXPECT_EQ(before_.size(), 3u);
+  EXPECT_EQ(held_.size(), 2u);
   check_segments();
   std::set<uint64_t> live;
   for (void *memory : pools_.live(kPool)) live.insert(reinterpret_cast<uintptr_t>(memory));
   EXPECT_EQ(live, (std::set<uint64_t>{address_a, address_c}));
-  PoolBlock *f = allocate(2000), *g = allocate(64 * kPoolMiB);
-  EXPECT_EQ(f->address, address_b);
-  EXPECT_EQ(g->address, address_e);
-  for (PoolBlock *block : made) pools_.free(block, false);
-  pools_.free(f, false);
-  pools_.free(g, false);
+  EXPECT_EQ(allocate(2000)->address, address_b);
+  EXPECT_EQ(allocate(64 * kPoolMiB)->address, newer);
   check_segments();
 }
 
@@ -241,11 +226,9 @@ TEST_F(NativePools, ACheckpointWaitsForTheStreamsOfFreedBlocks) {
   const PoolState state = pools_.checkpoint(kPool);
   PoolBlock *a = allocate(1000);
   pools_.record(a, side_);
-  EXPECT_FALSE(pools_.free(a, true));
-  std::vector<void *> freed;
-  std::vector<PoolBlock *> made;
-  ASSERT_TRUE(pools_.restore(state, &freed, &made));
-  EXPECT_TRUE(freed.empty() && made.empty());
+  EXPECT_FALSE(free(a, true));
+  ASSERT_TRUE(restore(state));
+  EXPECT_TRUE(before_.empty() && held_.empty());
   EXPECT_EQ(freed_.size(), 1u);
   check_segments();
 }
@@ -254,14 +237,12 @@ TEST_F(NativePools, ACheckpointWhoseMemoryIsGoneIsRefused) {
   pools_.retain(kPool);
   PoolBlock *a = allocate(1000);
   const PoolState state = pools_.checkpoint(kPool);
-  pools_.free(a, false);
+  free(a);
   pools_.release(kPool);
   pools_.give(pools_.collect());
   pools_.retain(kPool);
-  std::vector<void *> freed;
-  std::vector<PoolBlock *> made;
-  EXPECT_FALSE(pools_.restore(state, &freed, &made));
-  EXPECT_TRUE(freed.empty() && made.empty());
+  EXPECT_FALSE(restore(state));
+  EXPECT_TRUE(before_.empty());
 }
 
 TEST_F(NativePools, AFullDeviceGetsTheSmallerSegmentAndThenThePoolsThatLend) {
@@ -271,37 +252,30 @@ TEST_F(NativePools, AFullDeviceGetsTheSmallerSegmentAndThenThePoolsThatLend) {
   ASSERT_NE(a, nullptr);
   EXPECT_EQ(a->segment->size, 4 * kPoolMiB);
   EXPECT_EQ(allocate(5 * kPoolMiB), nullptr);
-  pools_.free(a, false);
+  free(a);
   PoolId from;
   EXPECT_EQ(pools_.borrow(2 * kPoolMiB, stream_, &from), nullptr);
   pools_.configure(kPool, [](Pool &pool) { pool.use_on_oom = true; });
   PoolBlock *b = pools_.borrow(2 * kPoolMiB, stream_, &from);
   ASSERT_NE(b, nullptr);
   EXPECT_EQ(from, kPool);
-  pools_.free(b, false);
+  free(b);
 }
 
 TEST_F(NativePools, NoSplitGivesEachBlockItsSegment) {
-  pools_.retain(kPool);
   pools_.configure(kPool, [](Pool &pool) { pool.no_split = true; });
-  PoolBlock *a = allocate(3 * kPoolMiB), *b = allocate(3 * kPoolMiB);
+  PoolBlock *a = allocate(3 * kPoolMiB);
   EXPECT_EQ(a->size, 4 * kPoolMiB);
-  EXPECT_NE(a->segment, b->segment);
-  pools_.free(a, false);
-  pools_.free(b, false);
+  EXPECT_NE(a->segment, allocate(3 * kPoolMiB)->segment);
 }
 
 TEST_F(NativePools, SegmentsComeFromThePoolsSource) {
   const auto source = std::make_shared<int>(5);
-  pools_.retain(kPool);
   pools_.configure(kPool, [&](Pool &pool) { pool.source = source; });
-  PoolBlock *a = allocate(100);
+  allocate(100);
   EXPECT_EQ(source_seen_, source);
-  pools_.free(a, false);
-  pools_.retain(kOther);
-  PoolBlock *b = allocate(100, kOther);
+  allocate(100, kOther);
   EXPECT_EQ(source_seen_, nullptr);
-    pools_.free(b, false);
 }
 
 }  // namespace

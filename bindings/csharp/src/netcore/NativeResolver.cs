@@ -14,10 +14,7 @@ namespace Gmm
     internal static class NativeResolver
     {
         [ModuleInitializer]
-        internal static void Install()
-        {
-            NativeLibrary.SetDllImportResolver(typeof(NativeResolver).Assembly, Resolve);
-        }
+        internal static void Install() => NativeLibrary.SetDllImportResolver(typeof(NativeResolver).Assembly, Resolve);
 
         private static IntPtr Resolve(string name, Assembly assembly, DllImportSearchPath? searchPath)
         {

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a context hands out: buffers, streams, events, tags, tickets, heaps, and the values that calls return."""
+"""Objects that a context hands out (buffers, streams, events, tags, tickets, heaps), and the answers of calls."""

@@ -19,7 +19,7 @@ from gmm._core.errors import Error
 from gmm._core.stream import as_stream, stream_number
 
 if TYPE_CHECKING:
-    from gmm._core.typing import Context, PointerInfo, Stream
+    from gmm._core.typing import Context, Stream
 
 CPU, CUDA, CUDA_HOST, CUDA_MANAGED, ONE_API = 1, 2, 3, 13, 14  # DLDeviceType of dlpack.h
 FLAG_READ_ONLY, FLAG_IS_COPIED = 1, 2
@@ -159,7 +159,7 @@ def _dlpack_devices(array):
             Kind.MANAGED: [(CUDA, number), (CUDA_MANAGED, 0), HOST_DEVICE]}.get(info.kind, [(CUDA, number)])
 
 
-class Array(native.View):
+class Array(copies.Located, native.View):
     """Memory with a shape, an element type and strides, which other packages take without a copy. It computes nothing.
 
     The constructor makes an array over a gmm.Buffer. gmm.empty(), gmm.zeros(), gmm.array(), gmm.from_dlpack() and
@@ -329,21 +329,6 @@ class Array(native.View):
         """The stream that the contents are ordered on: a gmm.Stream, or a number."""
         return self.buffer.stream if self.buffer is not None else self._stream or 0
 
-    @property
-    def info(self) -> PointerInfo:
-        """The library's description of the memory at the first element now: PointerInfo."""
-        return self.context.query(self.address)
-
-    @property
-    def kind(self) -> Kind:
-        """The kind of memory; Kind.UNSPECIFIED for ordinary host memory of another package."""
-        return self.info.kind
-
-    @property
-    def device(self) -> int:
-        """The device that the memory belongs to; HOST for memory that was moved to the host."""
-        return self.info.device
-
     def free(self, stream: Any = None) -> None:
         """Frees the buffer that the elements lie in, for all arrays over it. A second call does nothing.
 
@@ -452,7 +437,7 @@ class Array(native.View):
 
     @property
     def _plain(self):
-        """The same memory with an element type that the buffer protocol knows."""
+        """The array with an element type that the buffer protocol knows."""
         return self if self._dtype.format else self.view(f"uint{8 * self.itemsize}")
 
     def numpy(self, *, copy: bool | None = None) -> Any:
@@ -495,9 +480,6 @@ class Array(native.View):
         copied = bytearray(self.nbytes)
         self.copy_to(copied)
         return bytes(copied)
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        raise copies.not_pickled(self)  # multiprocessing's pickler asks _multiprocessing/reducers.py instead
 
     def __str__(self) -> str:
         """The elements; repr() where they cannot be had."""
@@ -691,7 +673,7 @@ def _capsule(obj, stream, dl_device, copy):
 
 
 def _over_tensor(capsule, stream, context):
-    holder, address, shape, strides, code, readonly, device = native.dlpack_import(capsule)
+    address, shape, strides, code, readonly, device = native.dlpack_import(capsule)
     dtype = _BY_DLPACK.get(code)
     if dtype is None:
         raise BufferError(f"DLPack's type (code, bits, lanes) = {code} is none that gmm knows")
@@ -701,7 +683,7 @@ def _over_tensor(capsule, stream, context):
         strides = [step * dtype.itemsize for step in strides]
         if any(abs(step) > sys.maxsize for step in strides):
             raise BufferError("a DLPack tensor whose stride is beyond any address space")
-    return _over(holder, address, shape, strides, dtype, readonly, device, stream, context)
+    return _over(capsule, address, shape, strides, dtype, readonly, device, stream, context)
 
 
 def asarray(obj: Any, *, copy: bool | None = None, stream: Any = None, context: Any = None) -> Array:

@@ -9,15 +9,14 @@ from typing import Any
 from gmm import _native as native
 from gmm._core import copies
 from gmm._core.array import Array
-from gmm._core.enums import Advice, FdType, Kind, State
+from gmm._core.enums import Advice, FdType, State
 from gmm._core.errors import ERRORS
-from gmm._core.info import PointerInfo
 from gmm._core.stream import as_stream, stream_number
 from gmm._core.ticket import milliseconds
 from gmm._core.values import IpcFdInfo, LegacyHandle
 
 
-class Buffer(native.Memory):
+class Buffer(copies.Located, native.Memory):
     """A block of memory of a context.
 
     close(), the end of a with block, or the end of the last reference frees it. While a memoryview, an array of another
@@ -36,21 +35,6 @@ class Buffer(native.Memory):
     def buffer(self) -> Buffer:
         """The buffer itself: arrays have this attribute too."""
         return self
-
-    @property
-    def info(self) -> PointerInfo:
-        """What the library knows about the block now: PointerInfo."""
-        return self.context.query(self)
-
-    @property
-    def kind(self) -> Kind:
-        """The kind of memory."""
-        return self.info.kind
-
-    @property
-    def device(self) -> int:
-        """The device that the block belongs to; HOST for memory that was moved to the host."""
-        return self.info.device
 
     @property
     def tag(self) -> int:
@@ -209,9 +193,6 @@ class Buffer(native.Memory):
 
     def __dlpack__(self, **options: Any) -> Any:
         return Array(self).__dlpack__(**options)
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        raise copies.not_pickled(self)  # multiprocessing's pickler asks _multiprocessing/reducers.py instead
 
     def __repr__(self) -> str:
         if self.closed:

@@ -64,7 +64,7 @@ def _locked(path):
             fcntl.flock(file, fcntl.LOCK_EX)
         try:
             yield
-        finally:  # who waits for this file has it open, and who comes later finds the result
+        finally:  # a process that waits for this file has it open, and a later one finds the result
             with contextlib.suppress(OSError):
                 path.unlink()
 
@@ -74,7 +74,7 @@ def shared_library(sources, name, version, arguments, libraries=(), *, purpose, 
 
     sources: the file to compile, then the headers beside it. name, version: of the other package. arguments: a function
     that gives those of the compiler. libraries: arguments behind the source. purpose: what needs it, for messages.
-    folder: the cache; None: cache(). key: what tells two builds of one version from each other; None: the arguments,
+    folder: the cache; None: cache(). key: tells two builds of one version apart; None: the arguments,
     which name the package's folder.
     """
     texts = [source.read_text(encoding="utf-8") for source in sources]
@@ -87,7 +87,7 @@ def shared_library(sources, name, version, arguments, libraries=(), *, purpose, 
     command = compiler(purpose)
     target.parent.mkdir(parents=True, exist_ok=True)
     with _locked(target.with_suffix(".lock")):
-        if not target.is_file():  # another process may have compiled it meanwhile
+        if not target.is_file():  # another process may have compiled it
             words = [*command, "-O2", "-shared", "-fPIC", *arguments()]
             _compile(words, sources[0], libraries, target, f"{purpose}: {sources[0].name}", f"{name} {version}")
     return target

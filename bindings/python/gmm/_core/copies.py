@@ -1,11 +1,47 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Copies between gmm's memory and any object, in the order of a stream."""
+"""The common part of buffers and arrays; copies between gmm's memory and any object, in the order of a stream."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from gmm import _native as native
+from gmm._core.enums import Kind
 from gmm._core.stream import as_stream
+
+if TYPE_CHECKING:
+    from gmm._core.typing import PointerInfo
+
+
+class Located:
+    """Memory at an address, which the library describes."""
+
+    __slots__ = ()
+
+    @property
+    def info(self) -> PointerInfo:
+        """The library's description of the memory at its first byte now: PointerInfo."""
+        return self.context.query(self)
+
+    @property
+    def kind(self) -> Kind:
+        """The kind of memory; Kind.UNSPECIFIED for ordinary host memory of another package."""
+        return self.info.kind
+
+    @property
+    def device(self) -> int:
+        """The device that the memory belongs to; HOST for memory that was moved to the host."""
+        return self.info.device
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Pickles nothing: multiprocessing's pickler asks _multiprocessing/reducers.py instead."""
+        raise TypeError(
+            f"a gmm.{type(self).__name__} cannot be pickled or copied here, because its bytes lie in this process's "
+            "memory; send it through multiprocessing (an argument of Process, Queue.put(), Connection.send()), pass "
+            "the handle of ipc_export() to another process, or take bytes() of it for a copy of the contents")
 
 
 def host_view(obj, writable=False):
-    """A memoryview of an object's memory, whose elements lie one after another. The object cannot move it meanwhile."""
+    """A memoryview of an object's memory, whose elements lie one after another. It keeps the memory in its place."""
     view = memoryview(obj)
     if writable and view.readonly:
         raise BufferError(f"the memory of a {type(obj).__name__} is read-only")
@@ -50,11 +86,3 @@ def copy(memory, other, stream, place, *, writes_other):
     finally:
         if view is not None:
             view.release()
-
-
-def not_pickled(memory):
-    """The exception of a pickler that is not multiprocessing's."""
-    return TypeError(
-        f"a gmm.{type(memory).__name__} cannot be pickled or copied here, because its bytes lie in this process's "
-        "memory; send it through multiprocessing (an argument of Process, Queue.put(), Connection.send()), pass the "
-        "handle of ipc_export() to another process, or take bytes() of it for a copy of the contents")

@@ -28,30 +28,12 @@ class Error(Exception):
         self.native_code = native_code
 
 
-# Python's own class for the same failure, which users catch already.
+# Python's own class for the same failure, which users catch already. It is ValueError for those named INVALID_, too.
 _ALSO = {
-    "NULL_ARGUMENT": (ValueError,),
-    "INVALID_SIZE": (ValueError,),
-    "SIZE_OVERFLOW": (OverflowError,),
-    "INVALID_ALIGNMENT": (ValueError,),
-    "INVALID_KIND": (ValueError,),
-    "INVALID_DEVICE": (ValueError,),
-    "INVALID_TAG": (ValueError,),
-    "INVALID_FLAGS": (ValueError,),
-    "INVALID_DESCRIPTOR": (ValueError,),
-    "INVALID_VALUE": (ValueError,),
-    "OUT_OF_MEMORY": (MemoryError,),
-    "OUT_OF_HOST_MEMORY": (MemoryError,),
-    "LIMIT_EXCEEDED": (MemoryError,),
-    "NOT_SUPPORTED": (NotImplementedError,),
-    "SYSTEM": (OSError,),
-    "IO": (OSError,),
-    "IPC_PEER_GONE": (ConnectionError,),
-    "IPC_REFUSED": (PermissionError,),
-    "IPC_TIMEOUT": (TimeoutError,),
-    "IPC_REVOKED": (ConnectionError,),
-    "NOT_READY": (TimeoutError,),
-}
+    "INVALID_HANDLE": None, "NULL_ARGUMENT": ValueError, "SIZE_OVERFLOW": OverflowError, "OUT_OF_MEMORY": MemoryError,
+    "OUT_OF_HOST_MEMORY": MemoryError, "LIMIT_EXCEEDED": MemoryError, "NOT_SUPPORTED": NotImplementedError,
+    "SYSTEM": OSError, "IO": OSError, "IPC_PEER_GONE": ConnectionError, "IPC_REFUSED": PermissionError,
+    "IPC_TIMEOUT": TimeoutError, "IPC_REVOKED": ConnectionError, "NOT_READY": TimeoutError}
 # Python has these names, or nearly these, already.
 _RENAMED = {"SYSTEM": "SystemCallError", "IO": "FileError"}
 _PREFIX = "GMM_ERROR_"
@@ -65,7 +47,8 @@ def _make_class(constant):
     code = getattr(native, constant)
     doc = native.gmm_result_text(code)
     namespace = {"__doc__": doc, "__module__": "gmm", "code": code, "name": constant}
-    made = type(name, (Error, *_ALSO.get(result, ())), namespace)
+    also = _ALSO.get(result, ValueError if result.startswith("INVALID_") else None)
+    made = type(name, (Error, also) if also else (Error,), namespace)
     _CLASSES[code] = made
     return name, made
 

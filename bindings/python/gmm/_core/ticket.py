@@ -12,7 +12,6 @@ from gmm._core.errors import ERRORS, ClosedError, Error
 from gmm._core.info import TicketInfo
 from gmm._core.stream import _Closing
 from gmm._core.tag import tag_number
-from gmm._core.words import in_python
 
 if TYPE_CHECKING:
     from gmm._core.typing import Context
@@ -139,15 +138,10 @@ class Ticket(_Closing, native.Handle):
         if self._outcome is not None:
             return True
         try:
-            code, moved = native.gmm_ticket_wait(self, milliseconds)
+            _, moved, has_ended = native.gmm_ticket_look(self, milliseconds)
+            if not has_ended:
+                return False
             info, outcome = TicketInfo.unpack(native.gmm_ticket_query(self)[1]), (moved, None)
-            if code == native.GMM_ERROR_NOT_READY:
-                if info.state != TicketState.DONE:
-                    return False
-                if info.result == native.GMM_ERROR_NOT_READY:  # a lease's time was over
-                    native.gmm_ticket_wait(self, 0)  # for its message
-                    raise ERRORS["NotReadyError"](in_python(native.gmm_last_error_message()))
-                return self._look(0)  # it has ended between the two calls
         except ClosedError:
             if self._outcome is None:
                 raise
@@ -181,7 +175,7 @@ class Ticket(_Closing, native.Handle):
             return self._info  # another thread has seen the end and closed the ticket
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits for the end. False after timeout seconds. result() tells the outcome."""
+        """Waits for the end. False after timeout seconds. result() has the outcome."""
         return wait_in_slices(self._look, timeout)
 
     def result(self, timeout: float | None = None) -> int:
@@ -231,7 +225,7 @@ class Ticket(_Closing, native.Handle):
                     raise
 
     def close(self):
-        """Waits for the end and releases the ticket. What is held and not committed is undone.
+        """Waits for the end and releases the ticket. An operation that is held and not committed is undone.
 
         result() still works. A second call does nothing.
         """

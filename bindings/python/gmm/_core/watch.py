@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gmm.Watcher: the program is told before memory loses its pages, when contents are back, and when a budget shrinks."""
+"""gmm.Watcher: the program hears before memory loses its pages, when contents are back, and when a budget shrinks."""
 from __future__ import annotations
 
 import functools

@@ -13,7 +13,7 @@ def size(count):
     return f"{value:.4g} {unit}"
 
 
-#: The fields of answers that are bytes, besides those that end in _bytes.
+#: The fields of answers that are bytes, beside those that end in _bytes.
 _SIZES = {"total_memory", "free_memory", "granularity", "size", "reserved_size", "allocation_size", "arena_used",
           "arena_limit"}
 

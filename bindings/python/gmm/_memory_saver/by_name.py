@@ -49,7 +49,7 @@ def _link(path, target):
 
 
 def _check_owner(folder):
-    """What lies in the folder runs in every program, so nobody else may write there."""
+    """RuntimeError where others can write to the folder, whose files run in every program."""
     state = folder.stat()
     if state.st_uid not in (os.geteuid(), 0) or state.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise RuntimeError(f"gmm: other users can write to {folder}, whose files would run in your programs; "

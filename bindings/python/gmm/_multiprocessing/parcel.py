@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What travels in the place of memory: a parcel, which the receiver opens over the same memory."""
+"""A parcel travels in the place of memory, which the receiver opens over the same memory."""
 import threading
 from typing import NamedTuple
 
@@ -42,7 +42,7 @@ def receiving_context(backend):
 
 
 class Parcel(NamedTuple):
-    """What is pickled: a handle, what the handle does not say, and where the receipt goes."""
+    """The pickled form: a handle, facts that the handle does not say, and the address for the receipt."""
 
     handle: bytes
     nbytes: int

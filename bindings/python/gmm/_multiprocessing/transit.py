@@ -36,7 +36,7 @@ class Transit:
             if self.name is None:
                 self._listen()
             for receipt in [receipt for receipt, held in self.objects.items() if getattr(held, "closed", False)]:
-                del self.objects[receipt]  # closed meanwhile, alone or with its context
+                del self.objects[receipt]  # it was closed, alone or with its context
             receipt = os.urandom(RECEIPT_SIZE)
             self.objects[receipt] = thing
             return self.name, receipt
@@ -96,7 +96,8 @@ def _receive(transit, receiver):
 def acknowledge(name, receipt):
     """Tells the sender that an object has arrived.
 
-    A sender that has ended needs no receipt. A sender that cannot be told holds its reference: a RuntimeWarning here.
+    A sender that has ended needs no receipt. Where no receipt reaches the sender, it holds its reference:
+    a RuntimeWarning here.
     """
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as reply:
@@ -127,7 +128,7 @@ def _start_anew():
 def _let_processes_wait():
     """Makes a process that multiprocessing starts wait at its exit until what it sent right before has arrived.
 
-    What starts such a process has imported multiprocessing.util. No other process need import it, which takes long.
+    A program that starts such a process has imported multiprocessing.util. No other needs it, and it takes long.
     """
     global _waits_at_exit
     util = sys.modules.get("multiprocessing.util")

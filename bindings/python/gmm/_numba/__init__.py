@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the memory managers of gmm.numba are made of."""
+"""The parts of gmm.numba's memory managers."""

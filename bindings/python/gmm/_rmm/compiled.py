@@ -70,7 +70,7 @@ def _load():
     import rmm
 
     path = compiled.shared_library(_SOURCES, "rmm", rmm.__version__, _arguments, (_library(),), purpose=_PURPOSE)
-    # PyDLL holds the GIL, as nobody may use the resource meanwhile.
+    # PyDLL holds the GIL, as nobody may use the resource during the call.
     function = ctypes.PyDLL(str(path)).gmm_rmm_replace
     size, pointer = ctypes.c_size_t, ctypes.c_void_p
     function.restype = ctypes.c_char_p
@@ -95,8 +95,8 @@ def _unused(*_arguments):
     raise AssertionError("gmm's C++ stands in the place of this callback")
 
 
-def resource(kind_of_resource, context, kind, device, tag):
-    """A resource of that class, a CallbackMemoryResource, which C++ calls without Python.
+def resource(context, kind, device, tag):
+    """A CallbackMemoryResource, which C++ calls without Python.
 
     Unavailable when there can be none here.
     """
@@ -107,7 +107,7 @@ def resource(kind_of_resource, context, kind, device, tag):
         raise Unavailable(reason)
     capsule = native.memory_resource(context, kind, device, tag)  # resource.cpp takes a reference of its own
     allocate, deallocate = _unused, resource  # any two that differ: they are looked for behind the C++ object
-    made = kind_of_resource(allocate, deallocate)
+    made = rmm.mr.CallbackMemoryResource(allocate, deallocate)
     why = replace(made, object.__basicsize__, rmm.mr.CallbackMemoryResource.__basicsize__, allocate, deallocate,
                   _pointer_of(capsule, _CAPSULE))
     if why is not None:

@@ -12,7 +12,7 @@ from gmm._torch import allocator, library, managed, workers
 
 _originals = {}
 
-# What takes pin_memory=True: functions with a shape or values, and those that follow a tensor, which is the first
+# The functions with pin_memory=True: those with a shape or values, and those that follow a tensor, which is the first
 # argument.
 _FACTORIES = ("arange", "empty", "empty_permuted", "empty_strided", "eye", "full", "linspace", "logspace", "ones",
               "rand", "randint", "randn", "randperm", "scalar_tensor", "tensor", "tril_indices", "triu_indices",
@@ -154,7 +154,7 @@ def _pinning(follows):
 
 def _patch_factories():
     # The table of `with torch.device(...)` holds PyTorch's own functions, by which it recognises a call: it is made
-    # once, and must not hold ours. The table of torch.jit.script() shall have ours besides, wherever it exists already.
+    # once, and must not hold ours. The table of torch.jit.script() gets ours too, where it exists already.
     torch.utils._device._device_constructors()
     names = [(name, False) for name in _FACTORIES] + [(name, True) for name in _FOLLOWERS]
     for name, follows in names:

@@ -3,7 +3,7 @@
 
 PyTorch caches what it freed, and would give it to a tensor of another region. So each region has pools of its own.
 Where several pools are in use at once, PyTorch uses the one that was begun first. Here the innermost counts, so this
-module ends the outer use meanwhile.
+module ends the outer use for that time.
 
 Destroying a pool while a thread allocates from one, or captures a graph, ends the process: ~MemPool() asserts that
 there is none on its device (synchronize_and_free_events() in c10/cuda/CUDACachingAllocator.cpp). So retired pools wait
@@ -26,7 +26,7 @@ _retired = []  # pools to destroy once nothing is under way
 
 def _destroy_retired(torch):
     with _lock:
-        # PyTorch tells only of this thread's captures; those of use() and capturing() are counted.
+        # PyTorch knows only this thread's captures; those of use() and capturing() are counted.
         if _retired and not _busy and not torch.cuda.is_current_stream_capturing():
             _retired.clear()
 

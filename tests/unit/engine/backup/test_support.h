@@ -18,8 +18,8 @@
 
 namespace gmm::test {
 
-// The flag for transfers that also take checksums where the library has them. What only checksums can show is skipped
-// without them.
+// The flag for transfers that also take checksums where the library has them. Cases that only checksums can show are
+// skipped without them.
 inline uint32_t checksum_flag() { return BackupStore::can_checksum() ? GMM_TAG_CHECKSUM : 0; }
 
 // Records the steps of a transfer. A test may let one of them fail.

@@ -57,6 +57,23 @@ TEST_P(TransferTest, RangesAtAnyAddress) {
   }
 }
 
+TEST_P(TransferTest, AChunkThatNewOnesOverlapIsReplaced) {
+  only(GetParam());
+  device(4 * kMiB);
+  KeptContents kept{HostAllocator()};
+  ASSERT_TRUE(save({range(0, 4 * kMiB)}, kept).ok());
+  const uint64_t cut = kept.chunks[0].size / 2;
+  std::memset(memory.data(), 0x11, cut);
+  const std::vector<char> expected = memory;
+  ASSERT_TRUE(save({range(0, cut)}, kept).ok());
+  check(kept);
+  std::memset(memory.data(), 0, cut);
+  ASSERT_TRUE(restore({range(0, cut)}, kept).ok());
+  EXPECT_EQ(memory, expected);
+  store.drop_all(kept);
+  EXPECT_EQ(kept_bytes(), 0u);
+}
+
 TEST_P(TransferTest, PartsAreReportedInOrder) {
   only(GetParam());
   device(12 * kMiB);

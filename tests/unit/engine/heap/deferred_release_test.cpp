@@ -6,8 +6,8 @@
 namespace gmm::test {
 namespace {
 
-// The system lets go of addresses in which something is mapped, and maps over it. A mapping that lies there later must not go
-// when the mapping is offered again.
+// The system lets go of addresses in which something is mapped, and maps over it. A mapping that lies there later must
+// not go when the mapping is offered again.
 TEST(DeferredRelease, AddressesAreNobodysWhileAMappingIsRefused) {
   Engine engine;
   FailingBackend &backend = *engine.backend;

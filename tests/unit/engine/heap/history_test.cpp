@@ -98,8 +98,8 @@ class History {
     desc.decommit_after_ms = GMM_DECOMMIT_NEVER;
     if (is_on_fake()) driver_.live(&at_start_);
     ASSERT_EQ(gmm_context_create(&desc, &context_), GMM_OK) << last_message();
-    failing_ = std::make_unique<FailingBackend>(context_->core.backend);
-    context_->core.backend = failing_.get();
+    failing_ = std::make_unique<FailingBackend>(context_->core().backend);
+    context_->core().backend = failing_.get();
     if (one_in(3)) {
       EXPECT_EQ(gmm_context_set_decommit(context_, 1 + below(8)), GMM_OK);
     }
@@ -620,14 +620,16 @@ class History {
     return stats;
   }
   void check() {
-    context_->heaps.for_each_even_ending([&](Heap &heap) {
+    std::vector<Heap *> heaps;
+    context_->heaps().for_each_even_ending([&](Heap &heap) { heaps.push_back(&heap); });
+    for (Heap *heap : heaps) {
       if (testing::Test::HasFailure()) return;
       uint64_t of_captures = 0;
-      for (Heap *each : context_->captures.heaps)
-        if (each->capture.parent == &heap) of_captures += each->own_quota().held();
-      check_heap(context_->core, heap, of_captures);
-      check_memory(heap);
-    });
+      for (Heap *each : heaps)
+        if (each->capture.parent == heap) of_captures += each->own_quota().held();
+      check_heap(context_->core(), *heap, of_captures);
+      check_memory(*heap);
+    }
     uint64_t bytes = 0;
     for (const Block &block : blocks_) bytes += block.size;
     EXPECT_EQ(stats().live_bytes, bytes) << said_;
@@ -702,7 +704,8 @@ class History {
   const bool verbose_ = std::getenv("HISTORY_LOG") != nullptr;
 };
 
-// The driver records no event of one device on a stream of another. Memory that such a stream uses is waited for all the same.
+// The driver records no event of one device on a stream of another. Memory that such a stream uses is waited for all
+// the same.
 TEST(Streams, OfAnotherDeviceKeepTheMemoryThatTheyUse) {
   if (Driver().live == nullptr) GTEST_SKIP() << "it needs the fake driver";
   const gmm_context_desc context_desc{.struct_size = sizeof context_desc, .backend = GMM_BACKEND_CUDA};

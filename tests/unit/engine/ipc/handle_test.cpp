@@ -225,12 +225,5 @@ TEST(Process, StartTimeTellsProcessesApart) {
   EXPECT_EQ(process_start_time(INT32_MAX, &other), ESRCH);
 }
 
-TEST(Process, RandomBytesDiffer) {
-  uint8_t a[16] = {}, b[16] = {};
-  ASSERT_TRUE(random_bytes(a, 16).ok());
-  ASSERT_TRUE(random_bytes(b, 16).ok());
-  EXPECT_NE(std::memcmp(a, b, 16), 0);
-}
-
 }  // namespace
 }  // namespace gmm

@@ -28,9 +28,9 @@ struct LeaseFaults {
   uint32_t deaf = 0;            // a pause takes many seconds, and its process hears nothing
   uint32_t arbiter_killed = 0;  // during the pause of another process
   uint64_t slow_ms = 400;
-  bool foreign = false;  // a process without a lease takes and gives memory
+  bool outsider = false;  // a process without a lease takes and gives memory
   bool any() const {
-    return lost + doubled + delayed + cut + killed + stopped + slow + deaf + arbiter_killed != 0 || foreign;
+    return lost + doubled + delayed + cut + killed + stopped + slow + deaf + arbiter_killed != 0 || outsider;
   }
 };
 
@@ -86,7 +86,7 @@ class LeaseSimulation {
       at(now_ + chance(20), i, [this, i] { connect(i); });
       at(now_ + chance(200), i, [this, i] { ask_for_memory(i); });
     }
-    if (faults.foreign) at(now_ + 50, kNobody, [this] { take_foreign(); });
+    if (faults.outsider) at(now_ + 50, kNobody, [this] { take_from_outside(); });
     while (!events_.empty()) {
       const Item item = events_.top();
       events_.pop();
@@ -131,7 +131,7 @@ class LeaseSimulation {
   }
 
   uint64_t free_of(uint32_t d) const {
-    uint64_t used = foreign_[d];
+    uint64_t used = outsider_[d];
     for (const Process &process : processes_)
       if (!process.is_dead) used += process.pages[d] + process.own[d] + process.extra[d];
     EXPECT_LE(used, kLeaseCapacity);
@@ -158,7 +158,7 @@ class LeaseSimulation {
         const Process &other = processes_[k];
         if (k == i || other.is_dead) continue;
         const uint64_t held = other.pages[d] + other.own[d] + other.extra[d];
-        // What the arbiter has no connection to, it can't take.
+        // The arbiter can't take from processes without a connection.
         const bool is_gone = other.link == 0 && now_ >= other.cut_since + LeaseArbiter::kGraceMs;
         reachable += is_gone ? 0 : std::min(other.pages[d], held - std::min(held, other.floor[d]));
         floors += other.floor[d] - std::min(held, other.floor[d]);
@@ -258,9 +258,9 @@ class LeaseSimulation {
         if (timer == arbiter_timer_) run_arbiter();
       });
   }
-  // What is held, what was granted and not taken, and what is under way as a grant, fits into the device.
+  // Held bytes, granted bytes that were not taken, and grants under way fit into the device together.
   void check_promises() {
-    if (faults.foreign || now_ < broken_until_) return;
+    if (faults.outsider || now_ < broken_until_) return;
     for (uint32_t d = 0; d < devices_; ++d) {
       uint64_t sum = kLeaseCapacity - free_of(d);
       for (Process &process : processes_) {
@@ -280,7 +280,7 @@ class LeaseSimulation {
   uint64_t wanted_extra(const Process &process, uint32_t d) const {
     return process.member == nullptr ? 0 : extra_[d][&process - processes_.data()];
   }
-  // What became possible since the arbiter asked for the last answers does not count.
+  // Memory that became free since the arbiter asked for the last answers does not count.
   void check_denial(uint32_t i) {
     if (processes_[i].member->state() != LeaseState::kWaiting) return;
     ++checked_denials;
@@ -450,7 +450,7 @@ class LeaseSimulation {
     for (uint32_t d = 0; d < devices_; ++d) is_enough = is_enough && process.paused[d] <= free_of(d);
     if (!is_enough) {
       ++process.shorts;
-      if (!faults.foreign && !somebody_lost_a_promise()) FAIL() << "a grant of process " << i << " was too small";
+      if (!faults.outsider && !somebody_lost_a_promise()) FAIL() << "a grant of process " << i << " was too small";
       process.member->came_short();
       if (now_ >= process.deadline) {
         ++process.timeouts;
@@ -482,18 +482,18 @@ class LeaseSimulation {
       if (process.may_have_lost_its_promise) return true;
     return false;
   }
-  // It allocates what it was granted beyond its tags.
+  // It allocates the granted bytes beyond its tags.
   void use(uint32_t i) {
     Process &process = processes_[i];
     if (process.member->state() != LeaseState::kInUse) return;
     for (uint32_t d = 0; d < devices_; ++d) {
       const uint64_t wanted = extra_[d][i] - process.extra[d];
       if (wanted > free_of(d)) {
-        if (!faults.foreign && !somebody_lost_a_promise())
+        if (!faults.outsider && !somebody_lost_a_promise())
           FAIL() << "process " << i << " did not have what it was granted";
         continue;
       }
-      // A late process takes what is free, which others may have been granted since.
+      // A late process takes free memory that others may have been granted since.
       if (wanted != 0 && process.may_have_lost_its_promise) broken_until_ = now_ + 2000;
       process.extra[d] += wanted;
     }
@@ -511,12 +511,12 @@ class LeaseSimulation {
     end_request(i);
     run_member(i);
   }
-  void take_foreign() {
+  void take_from_outside() {
     for (uint32_t d = 0; d < devices_; ++d) {
-      foreign_[d] = 0;
-      if (now_ < faults_until) foreign_[d] = chance(free_of(d) / 2 + 1);
+      outsider_[d] = 0;
+      if (now_ < faults_until) outsider_[d] = chance(free_of(d) / 2 + 1);
     }
-    if (now_ < until_) at(now_ + 1 + chance(300), kNobody, [this] { take_foreign(); });
+    if (now_ < until_) at(now_ + 1 + chance(300), kNobody, [this] { take_from_outside(); });
   }
 
   std::mt19937_64 random_;
@@ -525,13 +525,13 @@ class LeaseSimulation {
   std::priority_queue<Item> events_;
   uint64_t now_ = 1000, last_ = 0, until_ = 0;
   uint64_t broken_until_ = 0;
-  uint64_t foreign_[2] = {};
+  uint64_t outsider_[2] = {};
   uint64_t extra_[2][8] = {};  // of the request of a process
   std::unique_ptr<LeaseArbiter> arbiter_;
   uint64_t server_stopped_until_ = 0, arbiter_timer_ = 0, links_ = 0;
 };
 
-// Nobody asks for more than its tags: who always finds room beside the floors of others was granted them.
+// Nobody asks for more than its tags: a member that fits beside the floors of others at any time was granted them.
 void check_service(LeaseSimulation &simulation, uint64_t milliseconds) {
   simulation.has_extras = false;
   for (uint32_t i = 0; i < simulation.size(); ++i) simulation[i].grants = simulation[i].denials = 0;
@@ -645,7 +645,7 @@ TEST(LeaseSimulation, SurvivesADeathOfTheArbiterDuringAPause) {
 }
 TEST(LeaseSimulation, SurvivesAProcessWithoutALease) {
   LeaseFaults faults;
-  faults.foreign = true;
+  faults.outsider = true;
   run_with_faults(faults, 200, false, true);
 }
 TEST(LeaseSimulation, SurvivesEverythingAtOnce) {
@@ -655,7 +655,7 @@ TEST(LeaseSimulation, SurvivesEverythingAtOnce) {
   faults.stopped = 2;
   faults.slow = 50;
   faults.deaf = faults.arbiter_killed = 50;
-  faults.foreign = true;
+  faults.outsider = true;
   run_with_faults(faults, 400, false);
 }
 

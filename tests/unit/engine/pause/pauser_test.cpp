@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the interface cannot reach: copies of two devices side by side, failures at chosen operations of a backend, and
-// the counts of its operations.
+// Cases that the interface cannot reach: copies of two devices side by side, failures at chosen operations of a
+// backend, and the counts of its operations.
 #include "engine/pause/pauser.h"
 
 #include <cstdlib>
@@ -206,8 +206,8 @@ TEST_F(PauserTest, ManyPausesReserveNoMoreAddresses) {
   check_heaps();
 }
 
-// A resume gives up the addresses of dedicated blocks that were freed during the pause. Another heap may get them before
-// the contents of the others are copied back.
+// A resume gives up the addresses of dedicated blocks that were freed during the pause. Another heap may get them
+// before the contents of the others are copied back.
 TEST_F(PauserTest, AddressesThatWentToAnotherHeapAreLeftAlone) {
   void *freed = nullptr, *taken = nullptr;
   ASSERT_TRUE(dedicated_alloc(*heaps[0], kSize, &freed).ok());

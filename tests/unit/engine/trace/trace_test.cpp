@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Traces of threads that race, and of files that refuse; tests/api/conformance_trace.c has the events.
 #include "engine/trace/trace.h"
 
 #include <fcntl.h>
@@ -82,58 +83,6 @@ class TraceTest : public testing::Test {
   struct trace file = {};
 };
 
-TEST_F(TraceTest, EventsHaveTheirValues) {
-  begin();
-  EXPECT_TRUE(trace.running());
-  const gmm_stream stream = engine.stream();
-  void *one = alloc(100);
-  trace.allocated(*heap, reinterpret_cast<void *>(uintptr_t{1} << 40), 7, 4096, GMM_ALLOC_DEDICATED | GMM_ALLOC_ZERO,
-                  stream);
-  trace.used(one, stream);
-  release(one, stream);
-  const gmm_tag tags[] = {3, 9};
-  trace.paused(tags, 2, 4096);
-  trace.resumed(nullptr, 0, 8192);
-  trace.heap_destroyed(5);
-  EXPECT_EQ(trace.freed(engine.core, one, kDefaultStream).code(), GMM_ERROR_ALREADY_FREED);  // not an event
-  ASSERT_TRUE(trace.end().ok()) << last_message();
-  EXPECT_FALSE(trace.running());
-  EXPECT_EQ(engine.core.gate->word.load(), kGateOpen);
-  read();
-  EXPECT_TRUE(file.ended);
-  EXPECT_EQ(file.lost, 0u);
-  EXPECT_EQ(file.process, static_cast<uint32_t>(getpid()));
-  EXPECT_EQ(file.streams[1], reinterpret_cast<uintptr_t>(stream));
-  struct Expected {
-    uint8_t type;
-    uint64_t size, value;
-    uint32_t stream;
-  } expected[] = {{TRACE_ALLOC, 100, 0, 0},
-                  {TRACE_ALLOC, 7, 0, 1},
-                  {TRACE_USE, 0, 0, 1},
-                  {TRACE_FREE, 0, 0, 1},
-                  {TRACE_PAUSE, 3, 4096, 0},
-                  {TRACE_PAUSE, 9, 0, 0},
-                  {TRACE_RESUME, UINT64_MAX, 8192, 0},
-                  {TRACE_HEAP_DESTROYED, 5, 0, 0}};
-  ASSERT_EQ(file.count, std::size(expected));
-  for (size_t i = 0; i < file.count; ++i) {
-    SCOPED_TRACE(i);
-    const trace_event &event = file.events[i];
-    EXPECT_EQ(event.type, expected[i].type);
-    EXPECT_EQ(event.size, expected[i].size);
-    EXPECT_EQ(event.stream, expected[i].stream);
-    EXPECT_EQ(event.thread, 0u);
-    EXPECT_GE(event.time, i == 0 ? 1 : file.events[i - 1].time);
-    if (event.type == TRACE_ALLOC) {
-      EXPECT_EQ(event.kind, static_cast<uint16_t>(Kind::kVmm));
-      EXPECT_EQ(event.log2_alignment, i == 1 ? 12 : 0);
-    } else if (event.block == TRACE_NO_BLOCK) {
-      EXPECT_EQ(event.value, expected[i].value);
-    }
-  }
-}
-
 // Blocks go from thread to thread; caches spill and fill, so addresses change hands through the heap too.
 TEST_F(TraceTest, ThreadsAreInOrder) {
   struct Mailbox {
@@ -213,17 +162,6 @@ TEST_F(TraceTest, ABlockThatGoesToAndFroIsInOrder) {
   EXPECT_EQ(check_order(), 0u);
 }
 
-TEST_F(TraceTest, EndedThreadsLeaveEverything) {
-  begin();
-  for (uint32_t i = 0; i < 300; ++i) std::thread([&] { release(alloc(512)); }).join();
-  ASSERT_TRUE(trace.end().ok());
-  read();
-  EXPECT_EQ(count(TRACE_ALLOC), 300u);
-  EXPECT_EQ(count(TRACE_FREE), 300u);
-  EXPECT_EQ(count(TRACE_THREAD_ENDED), 300u);
-  EXPECT_EQ(check_order(), 0u);
-}
-
 TEST_F(TraceTest, TracesBeginAndEndWhileThreadsWork) {
   std::atomic<bool> stop{false};
   std::atomic<uint64_t> steps{0};
@@ -280,45 +218,6 @@ TEST_F(TraceTest, EventsThatCannotBeWrittenAreCounted) {
           << last_message();
     }
   }
-}
-
-// The file has every event as soon as it is recorded, of threads that live and of those that ended.
-TEST_F(TraceTest, TheFileIsReadableAtEveryMoment) {
-  begin();
-  for (uint32_t i = 1; i <= 40; ++i) {
-    release(alloc(1000));
-    std::thread([&] { release(alloc(2000)); }).join();
-    read();
-    ASSERT_EQ(count(TRACE_ALLOC), 2 * i);
-    ASSERT_EQ(count(TRACE_FREE), 2 * i);
-    ASSERT_EQ(count(TRACE_THREAD_ENDED), i);
-    ASSERT_FALSE(file.ended);
-  }
-  for (uint32_t i = 0; i < 20000; ++i) release(alloc(1000));
-  read();
-  EXPECT_EQ(count(TRACE_ALLOC), 20080u);
-  EXPECT_EQ(check_order(), 0u);
-  ASSERT_TRUE(trace.end().ok());
-  read();
-  EXPECT_EQ(count(TRACE_ALLOC), 20080u);
-  EXPECT_TRUE(file.ended);
-}
-
-TEST_F(TraceTest, TwoTracesDoNotShareAFile) {
-  begin();
-  Trace other{engine.core, tags};
-  EXPECT_EQ(other.begin(path.c_str()).code(), GMM_ERROR_BUSY);
-  void *memory = alloc(100);
-  const pid_t child = fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) _exit(Trace(engine.core, tags).begin(path.c_str()).code() == GMM_ERROR_BUSY ? 0 : 1);
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0);
-  release(memory);
-  ASSERT_TRUE(trace.end().ok());
-  read();
-  EXPECT_EQ(file.count, 2u);
 }
 
 // A thread that recorded ends beside a trace whose context is being made, and has no gate yet.

@@ -52,24 +52,12 @@ public final class Context extends ContextCalls {
     /** Opens a context with these options. */
     public static Context open(ContextOptions options) {
         Callbacks callbacks = new Callbacks(options.logger);
-        long callbacksAddress = Native.newCallbacks(callbacks);
-        boolean made = false;
-        try {
-            long[] out = new long[1];
-            Native.gmm_context_create(options.encode(options.logger == null ? 0 : callbacksAddress), out);
-            made = true;
-            return new Context(new Handle("context", out[0], address -> {
-                try {
-                    Native.gmm_context_release(address);
-                } finally {
-                    Native.deleteCallbacks(callbacksAddress);
-                }
-            }), callbacks, callbacksAddress);
-        } finally {
-            if (!made) {
-                Native.deleteCallbacks(callbacksAddress);
-            }
-        }
+        long[] callbacksAddress = new long[1];
+        Handle handle = Handle.child("context", null, callbacks, (none, user, out) -> {
+            callbacksAddress[0] = user;
+            Native.gmm_context_create(options.encode(options.logger == null ? 0 : user), out);
+        }, Native::gmm_context_release);
+        return new Context(handle, callbacks, callbacksAddress[0]);
     }
 
     /** The version of the library that is loaded, for example "1.0.0". */
@@ -117,17 +105,13 @@ public final class Context extends ContextCalls {
 
     /** Names a new block, which is freed when that fails. */
     static void nameOrFree(long context, String name, long stream, long address) {
-        if (name == null) {
-            return;
-        }
-        boolean named = false;
         try {
-            Native.gmm_name(context, address, name);
-            named = true;
-        } finally {
-            if (!named) {
-                Native.gmm_free(context, address, stream);
+            if (name != null) {
+                Native.gmm_name(context, address, name);
             }
+        } catch (Throwable error) {
+            Native.gmm_free(context, address, stream);
+            throw error;
         }
     }
 
@@ -206,8 +190,8 @@ public final class Context extends ContextCalls {
         int[] numbers;
         do { // other threads may make tags between two calls
             numbers = new int[count[0] + 8];
-            int[] room = numbers;
-            run(context -> Native.gmm_tag_list(context, room, room.length, count));
+            int[] list = numbers;
+            run(context -> Native.gmm_tag_list(context, list, list.length, count));
         } while (count[0] > numbers.length);
         List<Tag> found = new ArrayList<>();
         for (int i = 0; i < count[0]; ++i) {
@@ -219,105 +203,6 @@ public final class Context extends ContextCalls {
     /** The tag of memory that nobody tagged. */
     public Tag defaultTag() {
         return new Tag(this, 1);
-    }
-
-    /**
-     * Gives the physical memory of the tags' VMM blocks back to the driver and keeps every address. The pause is all or
-     * nothing. Without tags it covers every tag. Until the resume, no thread or kernel may use the memory or a view of
-     * it. Returns the bytes that went back, 0 when nothing was active.
-     */
-    public long pause(Tag... tags) {
-        return pause(new PauseOptions(), tags);
-    }
-
-    /** Pauses as pause() does, with options. */
-    public long pause(PauseOptions options, Tag... tags) {
-        return pauseOrResume(true, options, tags);
-    }
-
-    /**
-     * Pauses as pause() does, also when importers hold the memory. They keep the old pages, and this process gets new
-     * ones.
-     */
-    public long pauseForced(Tag... tags) {
-        return pause(new PauseOptions().force(), tags);
-    }
-
-    /**
-     * Gives paused memory its pages back at the same addresses, with the contents where the tag keeps them. Without
-     * tags it covers every tag. Returns the bytes taken from the driver.
-     */
-    public long resume(Tag... tags) {
-        return resume(new PauseOptions(), tags);
-    }
-
-    /** Resumes as resume() does, and reports the progress. */
-    public long resume(Progress progress, Tag... tags) {
-        return resume(new PauseOptions().progress(progress), tags);
-    }
-
-    /** Resumes as resume() does, with options. */
-    public long resume(PauseOptions options, Tag... tags) {
-        return pauseOrResume(false, options, tags);
-    }
-
-    /** Pauses as pause() does, on a thread of the library. */
-    public Ticket pauseAsync(Tag... tags) {
-        return pauseAsync(new PauseOptions(), tags);
-    }
-
-    /** Pauses as pause() does, on a thread of the library, and reports the progress. */
-    public Ticket pauseAsync(PauseOptions options, Tag... tags) {
-        return Ticket.start(handle, true, options, tags);
-    }
-
-    /** Resumes as resume() does, on a thread of the library. */
-    public Ticket resumeAsync(Tag... tags) {
-        return resumeAsync(new PauseOptions(), tags);
-    }
-
-    /** Resumes as resume() does, on a thread of the library, and reports the progress. */
-    public Ticket resumeAsync(Progress progress, Tag... tags) {
-        return resumeAsync(new PauseOptions().progress(progress), tags);
-    }
-
-    /** Resumes as resume() does, on a thread of the library, with options. */
-    public Ticket resumeAsync(PauseOptions options, Tag... tags) {
-        return Ticket.start(handle, false, options, tags);
-    }
-
-    private long pauseOrResume(boolean pause, PauseOptions options, Tag... tags) {
-        long[] out = new long[1];
-        ProgressCall call = ProgressCall.of(options.progress);
-        long user = call == null ? 0 : Native.newCallbacks(call);
-        try {
-            byte[] desc = options.encode(tags, user);
-            run(context -> {
-                if (pause) {
-                    Native.gmm_pause(context, desc, out);
-                } else {
-                    Native.gmm_resume(context, desc, out);
-                }
-            });
-        } catch (GmmException error) {
-            ProgressCall.rethrow(ProgressCall.thrown(call));
-            throw error;
-        } finally {
-            if (user != 0) {
-                Native.deleteCallbacks(user);
-            }
-        }
-        return out[0];
-    }
-
-    /**
-     * Discards the kept contents of the tags' paused memory: after a resume the bytes are undefined. Without tags it
-     * covers every tag. Returns the number of bytes discarded.
-     */
-    public long discardBackup(Tag... tags) {
-        long[] out = new long[1];
-        run(context -> Native.gmm_backup_discard(context, new PauseOptions().encode(tags, 0), out));
-        return out[0];
     }
 
     /** Maps another process's memory for device 0. */
@@ -333,7 +218,7 @@ public final class Context extends ContextCalls {
     }
 
     /**
-     * Opens another process's event for a device. Its waits see what the maker recorded last. A timeout of 0 means
+     * Opens another process's event for a device. Its waits see the last record of the maker. A timeout of 0 means
      * 5,000 ms.
      */
     public Event importEvent(byte[] ipcHandle, int device, int timeoutMillis) {
@@ -449,25 +334,13 @@ public final class Context extends ContextCalls {
     /** Defers the expensive work of frees until the returned object is closed. Deferrals nest. */
     public Deferral defer() {
         run(Native::gmm_defer_begin);
-        return new Deferral(this);
+        return new Deferral(handle);
     }
 
-    /** One gmm_defer_begin(). */
-    public static final class Deferral implements AutoCloseable {
-        private final Context context;
-        private boolean closed;
-
-        private Deferral(Context context) {
-            this.context = context;
-        }
-
-        /** Ends the deferral; the last one does the deferred work. Closing twice does nothing. */
-        @Override
-        public synchronized void close() {
-            if (!closed) {
-                closed = true;
-                context.run(Native::gmm_defer_end);
-            }
+    /** One deferral. The end of the last one does the deferred work. */
+    public static final class Deferral extends Once {
+        private Deferral(Handle context) {
+            super(() -> context.run(Native::gmm_defer_end));
         }
     }
 

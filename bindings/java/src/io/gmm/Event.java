@@ -18,7 +18,7 @@ public final class Event extends EventCalls {
         return new Event(context, (native_, user, out) -> Native.gmm_event_create(native_, desc, out));
     }
 
-    /** Records what is queued on the stream so far. */
+    /** Records the work that is queued on the stream so far. */
     public void record(Stream stream) {
         run(address -> stream.run(on -> Native.gmm_event_record(address, 0, on)));
     }

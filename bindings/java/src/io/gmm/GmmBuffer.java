@@ -40,7 +40,6 @@ public final class GmmBuffer extends BufferCalls {
         Text.checkSize("the size", size);
         FreeOn freeOn = new FreeOn(stream);
         int born = context.generation();
-        boolean made = false;
         try {
             Handle handle = Handle.child("buffer", heap != null ? heap : context, null,
                 (parent, user, out) -> allocation.allocate(freeOn.stream(), out), address -> {
@@ -53,12 +52,10 @@ public final class GmmBuffer extends BufferCalls {
                         freeOn.release();
                     }
                 });
-            made = true;
             return new GmmBuffer(handle, context, freeOn, size, kind);
-        } finally {
-            if (!made) {
-                freeOn.release();
-            }
+        } catch (Throwable error) {
+            freeOn.release();
+            throw error;
         }
     }
 

@@ -13,11 +13,6 @@ import java.util.function.LongFunction;
  * during a call.
  */
 final class Handle implements Runnable {
-    /** Ends the native object; called once. */
-    interface Destroyer {
-        void destroy(long address);
-    }
-
     /** Makes a native object from its parent, and from what C passes to its callbacks (0: nothing). */
     interface Maker {
         void make(long parent, long user, long[] out);
@@ -32,46 +27,43 @@ final class Handle implements Runnable {
     private final AtomicInteger state = new AtomicInteger(ONE);
     private final String what;
     private final long address;
-    private final Destroyer destroyer;
+    private final LongConsumer destroyer;
     private Cleaner.Cleanable cleanable;
     private volatile int generation;
 
-    Handle(String what, long address, Destroyer destroyer) {
+    private Handle(String what, long address, LongConsumer destroyer) {
         this.what = what;
         this.address = address;
         this.destroyer = destroyer;
     }
 
-    static Handle child(String what, Handle parent, Object call, Maker maker, Destroyer destroyer) {
+    static Handle child(String what, Handle parent, Object call, Maker maker, LongConsumer destroyer) {
         return child(what, parent, call, maker, destroyer, Runnable::run);
     }
 
     /**
-     * An object that keeps the one that it was made from, and the object that its callbacks call (null: none). `ender`
-     * runs its end.
+     * An object that keeps the one that it was made from (null: a context), and the object that its callbacks call
+     * (null: none). `ender` runs its end.
      */
     static Handle child(
-        String what, Handle parent, Object call, Maker maker, Destroyer destroyer, Consumer<Runnable> ender) {
-        long native_ = parent.acquire();
+        String what, Handle parent, Object call, Maker maker, LongConsumer destroyer, Consumer<Runnable> ender) {
+        long native_ = parent == null ? 0 : parent.acquire();
         long user = 0;
-        boolean made = false;
         try {
             user = call == null ? 0 : Native.newCallbacks(call);
             long kept = user;
             long[] out = new long[1];
             maker.make(native_, user, out);
-            made = true;
             return new Handle(what, out[0], address -> ender.accept(() -> {
                 try {
-                    destroyer.destroy(address);
+                    destroyer.accept(address);
                 } finally {
                     letGo(parent, kept);
                 }
             }));
-        } finally {
-            if (!made) {
-                letGo(parent, user);
-            }
+        } catch (Throwable error) {
+            letGo(parent, user);
+            throw error;
         }
     }
 
@@ -79,7 +71,9 @@ final class Handle implements Runnable {
         if (user != 0) {
             Native.deleteCallbacks(user);
         }
-        parent.release();
+        if (parent != null) {
+            parent.release();
+        }
     }
 
     /** Closes the handle when nobody can reach `owner` any more. */
@@ -131,7 +125,7 @@ final class Handle implements Runnable {
 
     void release() {
         if (state.addAndGet(-ONE) < ONE) {
-            destroyer.destroy(address);
+            destroyer.accept(address);
         }
     }
 
@@ -161,7 +155,7 @@ final class Handle implements Runnable {
             cleanable.clean(); // forgets the owner; run() finds the handle closed
         }
         if (((now | CLOSED) - ONE) < ONE) {
-            destroyer.destroy(address);
+            destroyer.accept(address);
         }
     }
 

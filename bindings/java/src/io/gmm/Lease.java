@@ -61,15 +61,12 @@ public final class Lease extends LeaseCalls {
         if (call != null) {
             call.setLease(lease);
         }
-        boolean made = false;
         try {
             options.offers.forEach(lease::offer);
-            made = true;
             return lease;
-        } finally {
-            if (!made) {
-                lease.close();
-            }
+        } catch (Throwable error) {
+            lease.close();
+            throw error;
         }
     }
 

@@ -6,7 +6,7 @@ package io.gmm;
  * thread and returns soon. It may call {@link Lease#release}, or make the program come to the end of its turn.
  * Requests, the end of a lease, and waits for tickets of leases are BUSY there.
  *
- * <p>What it throws goes to the thread's handler of uncaught exceptions.
+ * <p>Its exceptions go to the thread's handler of uncaught exceptions.
  */
 @FunctionalInterface
 public interface LeaseHandler {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 package io.gmm;
 
-/** A turn of a lease, until close(). */
-public final class LeaseTurn implements AutoCloseable {
+/** A turn of a lease, until close(), which releases the lease unless that is closed. */
+public final class LeaseTurn extends Once {
     private final Lease lease;
     private final long bytes;
-    private boolean closed;
 
     LeaseTurn(Lease lease, long bytes) {
+        super(lease::endTurn);
         this.lease = lease;
         this.bytes = bytes;
     }
@@ -15,15 +15,6 @@ public final class LeaseTurn implements AutoCloseable {
     /** Bytes of the offered tags that came back. */
     public long bytes() {
         return bytes;
-    }
-
-    /** Releases the lease, unless it is closed. Closing twice does nothing. */
-    @Override
-    public synchronized void close() {
-        if (!closed) {
-            closed = true;
-            lease.endTurn();
-        }
     }
 
     @Override

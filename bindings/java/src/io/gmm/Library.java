@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 package io.gmm;
 
-import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStream;
-import java.io.InputStreamReader;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -45,18 +43,13 @@ final class Library {
     }
 
     private static void loadFromJar(String folder) throws IOException {
-        List<String> names = new ArrayList<>();
+        String[] names;
         try (InputStream list = Library.class.getResourceAsStream(folder + "libraries")) {
             if (list == null) {
                 loadFromSystem();
                 return;
             }
-            BufferedReader reader = new BufferedReader(new InputStreamReader(list, StandardCharsets.UTF_8));
-            for (String line = reader.readLine(); line != null; line = reader.readLine()) {
-                if (!line.isEmpty()) {
-                    names.add(line);
-                }
-            }
+            names = new String(list.readAllBytes(), StandardCharsets.UTF_8).split("\n");
         }
         // Only the owner may enter: createTempDirectory gives mode 0700.
         Path directory = Files.createTempDirectory("gmm-java-");

@@ -3,7 +3,7 @@ package io.gmm;
 
 /**
  * Receives the progress of a pause's or resume's copies. It runs on the thread that copies, with locks of the library
- * held, so it must not call the library. What it throws ends and undoes the operation, and comes out of the call that
+ * held, so it must not call the library. Its exception ends and undoes the operation, and comes out of the call that
  * asked for it.
  */
 @FunctionalInterface

@@ -57,7 +57,7 @@ public final class Stream extends NativeObject {
     }
 
     /**
-     * Queues a call of the task. The task runs on a thread of the backend and must not call gmm. What it throws goes to
+     * Queues a call of the task. The task runs on a thread of the backend and must not call gmm. Its exception goes to
      * that thread's handler of uncaught exceptions.
      */
     public void call(Runnable task) {

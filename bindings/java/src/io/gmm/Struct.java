@@ -4,28 +4,17 @@ package io.gmm;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;
-import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collection;
-import java.util.List;
+import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.stream.Collectors;
 
 /** The bytes of a C struct, in the machine's order, as bindings/swig/struct.h describes them. */
 final class Struct {
-    /** A pointer in the descriptor, and the data that it points to. */
-    private static final class Pointer {
-        final int at;
-        final byte[] data;
-
-        Pointer(int at, byte[] data) {
-            this.at = at;
-            this.data = data;
-        }
-    }
-
     private final ByteBuffer fields;
-    private final List<Pointer> pointers = new ArrayList<>();
+    /** Where pointers stand in the descriptor, and the data that they point to. */
+    private final Map<Integer, byte[]> pointers = new LinkedHashMap<>();
 
     /** A descriptor of all defaults. */
     Struct(int size) {
@@ -56,7 +45,7 @@ final class Struct {
         if (text.indexOf(0) >= 0) {
             throw new IllegalArgumentException("text holds a NUL character");
         }
-        pointers.add(new Pointer(at, (text + '\0').getBytes(StandardCharsets.UTF_8)));
+        pointers.put(at, (text + '\0').getBytes(StandardCharsets.UTF_8));
     }
 
     /** A pointer to numbers, and their count. */
@@ -79,7 +68,7 @@ final class Struct {
 
     private void put(int at, int countAt, int count, ByteBuffer list) {
         if (count != 0) {
-            pointers.add(new Pointer(at, list.array()));
+            pointers.put(at, list.array());
             put(countAt, count);
         }
     }
@@ -98,19 +87,13 @@ final class Struct {
 
     /** The descriptor with its data behind it. */
     byte[] bytes() {
-        int begin = align(fields.capacity() + 4 + 4 * pointers.size());
-        int size = begin;
-        for (Pointer pointer : pointers) {
-            size += align(pointer.data.length);
-        }
-        ByteBuffer made = list(size);
+        int data = align(fields.capacity() + 4 + 4 * pointers.size());
+        ByteBuffer made = list(data + pointers.values().stream().mapToInt(each -> align(each.length)).sum());
         made.put(fields.array()).putInt(pointers.size());
-        int data = begin;
-        for (Pointer pointer : pointers) {
-            made.putInt(pointer.at);
-            made.putLong(pointer.at, data);
-            System.arraycopy(pointer.data, 0, made.array(), data, pointer.data.length);
-            data += align(pointer.data.length);
+        for (Map.Entry<Integer, byte[]> pointer : pointers.entrySet()) {
+            made.putInt(pointer.getKey()).putLong(pointer.getKey(), data);
+            System.arraycopy(pointer.getValue(), 0, made.array(), data, pointer.getValue().length);
+            data += align(pointer.getValue().length);
         }
         return made.array();
     }
@@ -124,7 +107,7 @@ final class Struct {
         return list(size).putInt(0, size).array();
     }
 
-    /** The fields of an answer. An older library's is shorter: what it lacks is 0. */
+    /** The fields of an answer. An older library's is shorter: fields that it lacks are 0. */
     static ByteBuffer answer(byte[] from, int size) {
         return ByteBuffer.wrap(Arrays.copyOf(from, size)).order(ByteOrder.nativeOrder());
     }

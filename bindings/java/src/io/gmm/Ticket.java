@@ -18,7 +18,7 @@ public final class Ticket extends TicketCalls implements Future<Long> {
     private final ProgressCall progress;
     private final Lease lease; // whose request it is, which must outlive it; null: a pause or resume
     private volatile Outcome outcome;
-    private volatile boolean told;
+    private volatile boolean reported;
     private volatile boolean cancelAsked;
 
     private Ticket(Handle handle, ProgressCall progress, Lease lease) {
@@ -27,16 +27,11 @@ public final class Ticket extends TicketCalls implements Future<Long> {
         this.lease = lease;
     }
 
-    static Ticket start(Handle context, boolean pause, PauseOptions options, Tag... tags) {
+    static Ticket start(Handle context, ProgressCall.Operation operation, PauseOptions options, Tag... tags) {
         ProgressCall call = ProgressCall.of(options.progress);
-        return new Ticket(Handle.child("ticket", context, call, (native_, user, out) -> {
-            byte[] desc = options.encode(tags, user);
-            if (pause) {
-                Native.gmm_pause_async(native_, desc, out);
-            } else {
-                Native.gmm_resume_async(native_, desc, out);
-            }
-        }, Native::gmm_ticket_destroy), call, null); // waits
+        return new Ticket(Handle.child("ticket", context, call,
+            (native_, user, out) -> operation.call(native_, options.encode(tags, user), out),
+            Native::gmm_ticket_destroy), call, null); // waits
     }
 
     static Ticket request(Lease lease, Handle handle, LeaseRequest request) {
@@ -74,19 +69,10 @@ public final class Ticket extends TicketCalls implements Future<Long> {
         if (lease != null) {
             LeaseCall.checkOutside("A look at a ticket of a lease");
         }
-        long address;
+        long[] bytes = new long[1];
+        int[] done = new int[1];
         try {
-            address = handle.acquire();
-        } catch (IllegalStateException closed) {
-            if (outcome != null) { // close() has waited for it meanwhile
-                return outcome;
-            }
-            throw closed;
-        }
-        try {
-            long[] bytes = new long[1];
-            int[] done = new int[1];
-            Native.gmm_ticket_look(address, millis, bytes, done);
+            run(address -> Native.gmm_ticket_look(address, millis, bytes, done));
             if (done[0] == 0) {
                 return null;
             }
@@ -94,8 +80,10 @@ public final class Ticket extends TicketCalls implements Future<Long> {
         } catch (GmmException error) {
             Throwable thrown = ProgressCall.thrown(progress);
             outcome = new Outcome(0, thrown != null ? thrown : error);
-        } finally {
-            handle.release();
+        } catch (IllegalStateException closed) {
+            if (outcome == null) { // else close() on another thread has waited for it
+                throw closed;
+            }
         }
         return outcome;
     }
@@ -125,19 +113,15 @@ public final class Ticket extends TicketCalls implements Future<Long> {
         if ((canLook ? look(0) : outcome) != null) {
             return false;
         }
-        long address;
         try {
-            address = handle.acquire();
+            run(address -> {
+                cancelAsked = true;
+                Native.gmm_ticket_cancel(address);
+            });
+            return true;
         } catch (IllegalStateException closed) {
             return false;
         }
-        try {
-            cancelAsked = true;
-            Native.gmm_ticket_cancel(address);
-        } finally {
-            handle.release();
-        }
-        return true;
     }
 
     /** Waits until an operation with hold() is held. One that has ended instead throws its failure. */
@@ -147,7 +131,7 @@ public final class Ticket extends TicketCalls implements Future<Long> {
             != Result.NOT_READY.value());
     }
 
-    /** Carries out what is held, and does not wait. An operation that has failed or was undone throws that. */
+    /** Carries out the held operation, and does not wait. If it has failed or was undone, its failure is thrown. */
     public void commit() {
         if (handle.get(Native::gmm_ticket_commit) == Result.NOT_READY.value()) {
             throw new IllegalStateException("the operation is not held; waitHeld() waits for that");
@@ -187,7 +171,7 @@ public final class Ticket extends TicketCalls implements Future<Long> {
     }
 
     private Long value(Outcome ended) throws ExecutionException {
-        told = true;
+        reported = true;
         if (ended.isCancelled()) {
             CancellationException error = new CancellationException(ended.failure.getMessage());
             error.initCause(ended.failure);
@@ -205,7 +189,7 @@ public final class Ticket extends TicketCalls implements Future<Long> {
      */
     public long join() {
         Outcome ended = await();
-        told = true;
+        reported = true;
         if (ended.failure instanceof GmmException) {
             throw (GmmException) ended.failure;
         }
@@ -241,7 +225,7 @@ public final class Ticket extends TicketCalls implements Future<Long> {
         WatchCall.checkOutside("Ticket.close()", false);
         await();
         handle.close();
-        if (!told && !cancelAsked) {
+        if (!reported && !cancelAsked) {
             join();
         }
     }

@@ -6,7 +6,7 @@ package io.gmm;
  * block. BUDGET comes on a thread of the library. The handler may free memory and query it. It must not allocate, close
  * a watcher, or pause, resume, move and compact: these are BUSY.
  *
- * <p>What it throws goes to the thread's handler of uncaught exceptions, and refuses.
+ * <p>Its exceptions go to the thread's handler of uncaught exceptions, and refuse.
  */
 @FunctionalInterface
 public interface WatchHandler {

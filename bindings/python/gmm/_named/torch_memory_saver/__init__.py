@@ -6,5 +6,5 @@ from gmm.memory_saver import register_hook_mode
 
 #: The instance of the process.
 torch_memory_saver = TorchMemorySaver()
-#: The same by the name of an earlier release.
+#: Its name in an earlier release.
 memory_saver = torch_memory_saver

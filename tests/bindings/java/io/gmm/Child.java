@@ -13,33 +13,10 @@ final class Child {
     private Child() {}
 
     public static void main(String[] arguments) throws Exception {
-        switch (arguments[0]) {
-            case "import":
-                change(Integer.parseInt(arguments[1]));
-                break;
-            case "exit":
-                exitWithLiveBuffers();
-                break;
-            case "exit-inside":
-                exitInsideCallbacks();
-                break;
-            default:
-                throw new IllegalArgumentException(arguments[0]);
+        if (arguments[0].equals("exit-inside")) {
+            exitInsideCallbacks();
         }
-    }
-
-    /** Imports the handle on stdin, checks that the bytes count up from 1, and writes the complement of each. */
-    private static void change(int size) throws IOException {
-        byte[] handle = System.in.readNBytes(Context.IPC_HANDLE_SIZE);
-        try (Context context = Context.open(); GmmBuffer buffer = context.importMemory(handle)) {
-            Tap.check(buffer.size() >= size, "the size " + buffer.size());
-            byte[] bytes = buffer.read(0, size);
-            for (int i = 0; i < size; i++) {
-                Tap.same((byte) (i + 1), bytes[i], "byte " + i);
-                bytes[i] = (byte) ~bytes[i];
-            }
-            buffer.write(0, bytes);
-        }
+        exitWithLiveBuffers();
     }
 
     private static void exitWithLiveBuffers() throws InterruptedException {
@@ -59,22 +36,12 @@ final class Child {
         live.add(context.pin(ByteBuffer.allocateDirect(1 << 16)));
         // Work that is under way when the virtual machine ends, on a thread that is attached to it.
         stream.call(() -> {});
-        stream.call(() -> {
-            try {
-                Thread.sleep(200);
-            } catch (InterruptedException error) {
-                throw new IllegalStateException(error);
-            }
-        });
+        stream.call(() -> Tap.unchecked(() -> Thread.sleep(200)));
         Tag tag = context.tag("left", Contents.HOST, 0);
         live.add(context.alloc(64 << 20, new AllocOptions().kind(Kind.VMM).tag(tag)));
         live.add(tag.pauseAsync(new PauseOptions().progress((done, total) -> {
-            try {
-                Thread.sleep(200);
-                return true;
-            } catch (InterruptedException error) {
-                throw new IllegalStateException(error);
-            }
+            Tap.unchecked(() -> Thread.sleep(200));
+            return true;
         })));
         live.add(tag.resumeAsync().toCompletableFuture());
         Lease lease = context.lease(new LeaseOptions("left"));
@@ -103,23 +70,13 @@ final class Child {
         Thread.sleep(1000 * Tap.SECONDS);
     }
 
-    /** The command of another virtual machine that runs main() with these arguments. */
-    static List<String> command(String... arguments) {
-        List<String> command = new ArrayList<>(List.of(System.getProperty("java.home") + "/bin/java", "-Xcheck:jni",
-            "-cp", System.getProperty("java.class.path"), "io.gmm.Child"));
-        command.addAll(List.of(arguments));
-        return command;
-    }
-
-    /** Runs it; its output belongs to ours. */
-    static void run(byte[] input, String... arguments) throws IOException, InterruptedException {
-        ProcessBuilder builder = new ProcessBuilder(command(arguments)).redirectErrorStream(true);
-        Process process = builder.start();
-        process.getOutputStream().write(input);
-        process.getOutputStream().close();
+    /** Runs main() with this argument in another virtual machine. */
+    static void run(String argument) throws IOException, InterruptedException {
+        Process process = new ProcessBuilder(System.getProperty("java.home") + "/bin/java", "-Xcheck:jni", "-cp",
+            System.getProperty("java.class.path"), "io.gmm.Child", argument).redirectErrorStream(true).start();
         String output = new String(process.getInputStream().readAllBytes());
         Tap.check(process.waitFor(Tap.SECONDS, TimeUnit.SECONDS), "the second process ends");
-        Tap.same(0, process.exitValue(), "exit code of the second process, which said: " + output);
+        Tap.same(0, process.exitValue(), "exit code of the second process with the output: " + output);
         Tap.check(!output.contains("WARNING in native method"), "the second process has no JNI warning: " + output);
     }
 }

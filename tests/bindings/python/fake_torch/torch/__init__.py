@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """NOT PyTorch: a fake of the parts that gmm.memory_saver and gmm.vllm use, for tests without PyTorch and a GPU.
 
-Device memory is the fake CUDA driver's. The caching allocator does what matters to the drop-ins as PyTorch's does: pools
-that keep what was freed, the first pool that was begun for a thread wins, none is begun twice, and pluggable allocators
-are called for their pools only.
+Device memory is the fake CUDA driver's. The caching allocator does what matters to the drop-ins as PyTorch's does:
+pools that keep what was freed, the first pool that was begun for a thread wins, none is begun twice, and pluggable
+allocators are called for their pools only.
 """
 import ctypes
 import math

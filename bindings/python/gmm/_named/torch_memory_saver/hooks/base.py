@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch_memory_saver.hooks.base: what a hook mode tells."""
+"""torch_memory_saver.hooks.base: the interface of a hook mode."""
 from typing import Literal
 
 HookMode = Literal["preload", "torch"]

@@ -231,15 +231,3 @@ def graph(cuda_graph, pool=None, stream=None, capture_error_mode="global"):
     cuda_graph.memory = MemPool()
     with use_mem_pool(cuda_graph.memory):
         yield
-
-
-class Stream:
-    def __init__(self, device=None):
-        self.device = device
-
-    def synchronize(self):
-        synchronize()
-
-
-def stream(_stream):
-    return contextlib.nullcontext()

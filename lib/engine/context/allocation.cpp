@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/context/allocation.h"
+
+namespace gmm {
+namespace {
+
+gmm_result result_of(Status status, void **out) {
+  if (!status.ok()) *out = nullptr;
+  return status.code();
+}
+
+}  // namespace
+
+gmm_result alloc_past(Heap *heap, uint64_t size, gmm_stream stream, void **out, Context *context) {
+  const Status status = alloc_past_cache(*heap, size, 0, stream, out);
+  if (__builtin_expect(status.ok(), 1)) return status.code();
+  return result_of(context->allocate_after_failure(status, *heap, size, stream, out), out);
+}
+
+gmm_result ask_and_alloc(Heap *heap, uint64_t size, gmm_stream stream, void **out, Context *context) {
+  if (may_be_captured(*heap, stream)) return result_of(context->allocate(*heap, size, 0, 0, stream, out), out);
+  return alloc_from_cache(*heap, size, stream, out) ? GMM_OK : alloc_past(heap, size, stream, out, context);
+}
+
+gmm_result heap_alloc_past(gmm_heap *heap, uint64_t size, gmm_stream stream, void **out) {
+  return alloc_past(heap, size, stream, out, heap->context);
+}
+
+gmm_result heap_ask_and_alloc(gmm_heap *heap, uint64_t size, gmm_stream stream, void **out) {
+  Context &context = *heap->context;
+  const uint64_t word = heap->fast.gate->word.load(std::memory_order_relaxed);
+  if (word != kGateOpen && word != kGateWatched) return result_of(Context::check(&context), out);
+  if (may_be_captured(*heap, stream)) return result_of(context.allocate(*heap, size, 0, 0, stream, out), out);
+  const gmm_result result =
+      alloc_from_cache(*heap, size, stream, out) ? gmm_result{GMM_OK} : alloc_past(heap, size, stream, out, &context);
+  if (result == GMM_OK && word == kGateWatched) context.trace().allocated(*heap, *out, size, 0, 0, stream);
+  return result;
+}
+
+}  // namespace gmm
