@@ -411,6 +411,7 @@ void errors_keep_their_message() {
 
 #if __cplusplus >= 202002L
 // GCC 12 knows defaults of fields only where the struct has initializers.
+#pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wmissing-field-initializers"
 void descriptors_take_names() {
   const gmm::context context = MUST(gmm::context::create({.host_devices = 2}));
@@ -420,7 +421,7 @@ void descriptors_take_names() {
   const gmm_pointer_info info = MUST(context.query(block.data()));
   CHECK(info.kind == GMM_KIND_VMM && info.tag == tag && block.stream() == stream);
 }
-#pragma GCC diagnostic warning "-Wmissing-field-initializers"
+#pragma GCC diagnostic pop
 #endif
 
 // --- Verbs: each gives its arguments to C, and what C gives back -----------------------------------------------------
