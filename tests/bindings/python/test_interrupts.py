@@ -178,13 +178,19 @@ def paused(context, tmp_path):
 
 def lease(context, tmp_path):
     context.tag("lease", gmm.Contents.HOST)
-    context.kept = gmm.lease.Lease("lease", "lease", context=context)
+    kept = context.kept = gmm.lease.Lease("kept", "lease", context=context)
 
     def act():
-        with context.kept.use():
+        gmm.lease.Lease("dropped", context=context)
+        with kept.use():
             pass
 
-    return act, lambda k: context.kept.info().state == gmm.lease.LeaseState.IDLE
+    def after(k):
+        while {entry.name for entry in gmm.lease.status(context=context)} != {"kept"}:
+            pass  # a thread of the library ends the dropped one
+        return kept.info().state == gmm.lease.LeaseState.IDLE
+
+    return act, after
 
 
 def descriptor(context, tmp_path):
