@@ -10,6 +10,7 @@ import os
 import pathlib
 import re
 import sys
+import time
 
 import pytest
 
@@ -186,8 +187,9 @@ def lease(context, tmp_path):
             pass
 
     def after(k):
+        deadline = time.monotonic() + 60
         while {entry.name for entry in gmm.lease.status(context=context)} != {"kept"}:
-            pass  # a thread of the library ends the dropped one
+            assert time.monotonic() < deadline  # the server has not heard yet that the dropped one has ended
         return kept.info().state == gmm.lease.LeaseState.IDLE
 
     return act, after

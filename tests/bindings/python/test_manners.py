@@ -34,8 +34,8 @@ def test_texts_of_objects(host):
         buffer = host.alloc(3 * MIB, Kind.VMM, name="<left>")
     assert re.search("host backend, 2 devices, 1 blocks of 3 MiB live, .* reserved", repr(host))
     html = host._repr_html_()
-    assert html.count("<table>") == html.count("</table>") == 3 and "&lt;weights&gt;" in html and "3 MiB" in html
-    assert "<weights>" not in html
+    assert html.startswith("<pre>&lt;gmm.Context") and "3 MiB" in html and "DeviceInfo" in html and "Statistics" in html
+    assert "&lt;weights&gt;" in html and "<weights>" not in html
     assert re.fullmatch(r"<gmm\.Tag \d+ '<weights>', HOST contents, \S+ MiB active, 0 bytes paused>", repr(tag))
     assert "active_bytes" in tag._repr_html_() and "&lt;weights&gt;" in tag._repr_html_()
     array = gmm.Array(buffer, (2, 2), "int8")
@@ -56,10 +56,10 @@ def test_answers_as_text(host):
     lines = str(stats).splitlines()
     assert lines[0] == "Statistics" and len(lines) == 1 + len(stats)
     assert re.search(r"^  live_bytes +1\.5 MiB$", str(stats), re.M) and re.search(r"live_blocks +1$", str(stats), re.M)
-    assert "<td>live_bytes</td><td>1.5 MiB</td>" in stats._repr_html_()
+    assert stats._repr_html_() == f"<pre>{stats}</pre>"
     assert repr(stats).startswith("Statistics(live_tags=") and stats == host.stats()
     for answer in (host.info, host.device_info(), buffer.info, host.blocks()[0], host.tag_info(1), host.backup_info):
-        assert str(answer).startswith(type(answer).__name__ + "\n") and "<table>" in answer._repr_html_()
+        assert str(answer).startswith(type(answer).__name__ + "\n")
     assert "DEVICE" in str(buffer.info)
 
 
