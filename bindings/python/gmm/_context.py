@@ -17,7 +17,7 @@ from gmm._core.heap import Heap
 from gmm._core.info import (
     BackupInfo, BlockInfo, CompactInfo, ContextInfo, DeviceInfo, OutOfMemoryInfo, PointerInfo, Statistics, TagInfo)
 from gmm._core.scope import Scope
-from gmm._core.stream import Event, Stream, as_stream
+from gmm._core.stream import Event, Stream, _Closing, as_stream
 from gmm._core.tag import Tag, tag_info, tag_numbers
 from gmm._core.ticket import Pausing, wait_in_slices
 from gmm._core.values import SnapshotInfo
@@ -48,7 +48,7 @@ def _scope(context, device, tag, kind):
             "device": device, "tag": None if tag is None else tag_number(context, tag), "kind": as_kind(kind)}
 
 
-class Context(Pausing, native.Handle):
+class Context(_Closing, Pausing, native.Handle):
     """Binds the library to one backend. Several contexts may live at once.
 
     close() frees all memory of the context, live buffers included, and closes them. While views of the memory live, it
@@ -110,12 +110,6 @@ class Context(Pausing, native.Handle):
         for queue in members(self._queues):
             queue.close()
         self._close()
-
-    def __enter__(self) -> Context:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
     def _chosen(self, tags):
         return self, tags

@@ -63,7 +63,7 @@ class Registration:
                     self._try(self._begin)
                     self.active = True
         except BaseException:
-            # What fails here must not hide the cause.
+            # A failure here must not hide the cause.
             with self._lock:
                 self._closed = True
                 active, self.active = self.active, False

@@ -84,5 +84,5 @@ def run(code, preload=False, environment=(), prelude=PRELUDE, arguments=()):
 
 
 def run_saver(mode, code, environment=()):
-    """The same with the memory saver in a hook mode."""
+    """Runs a program with the memory saver in a hook mode."""
     return run(code, preload=mode == "preload", environment=environment, prelude=PRELUDE + SAVER.format(mode=mode))

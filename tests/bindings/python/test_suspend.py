@@ -327,7 +327,7 @@ def test_a_driver_that_does_not_return(pair, fake, way):
         threading.Timer(0.7, interrupt).start()
     with pytest.raises(KeyboardInterrupt if way == "interrupt" else gmm.NotReadyError,
                        match=None if way == "interrupt" else f"in the checkpoint of process {pair[1].pid}; all run"):
-        suspend(*pair, timeout=2.0)
+        suspend(*pair, timeout=60.0 if way == "interrupt" else 2.0)
     assert states(*pair) == ["CHECKPOINTED", "RUNNING"]
     assert way == "timeout" or any(sessions)  # a terminal's Ctrl-C does not reach the helper
     jobs.resume_process(first)
