@@ -11,22 +11,22 @@ from gmm import _native as native
 from gmm._core import copies, sycl, words
 from gmm._core.array import Array, allocated, asarray, copied_array, from_dlpack
 from gmm._core.buffer import Buffer, Pin, import_block, import_options, open_import
-from gmm._core.enums import Backend, FdType, Kind, LogLevel, as_kind, flags
+from gmm._core.enums import Backend, FdType, Kind, LogLevel, as_kind, flags, tag_number
 from gmm._core.errors import ERRORS, Error
 from gmm._core.heap import Heap
 from gmm._core.info import (
     BackupInfo, BlockInfo, CompactInfo, ContextInfo, DeviceInfo, OutOfMemoryInfo, PointerInfo, Statistics, TagInfo)
 from gmm._core.scope import Scope
-from gmm._core.stream import Event, Stream, as_stream
-from gmm._core.tag import Tag, tag_info, tag_number, tag_numbers
-from gmm._core.ticket import Ticket, carry_out, pause_options, wait_in_slices
+from gmm._core.stream import Event, Stream, _Closing, as_stream
+from gmm._core.tag import Tag, tag_info, tag_numbers
+from gmm._core.ticket import Pausing, wait_in_slices
 from gmm._core.values import SnapshotInfo
 from gmm._core.watch import Watcher
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from gmm._core.typing import Address, ContentsLike, FdTypeLike, KindLike, OnProgress, OnWatch, Path, Shape, TagLike
+    from gmm._core.typing import Address, ContentsLike, FdTypeLike, KindLike, OnWatch, Path, Shape, TagLike
 
 InvalidTagError = ERRORS["InvalidTagError"]
 contexts = weakref.WeakSet()  # all contexts that were opened in this process and still live, closed ones too
@@ -48,10 +48,7 @@ def _scope(context, device, tag, kind):
             "device": device, "tag": None if tag is None else tag_number(context, tag), "kind": as_kind(kind)}
 
 
-native.set_helper("tag_number", lambda pair: tag_number(*pair))
-
-
-class Context(native.Handle):
+class Context(_Closing, Pausing, native.Handle):
     """Binds the library to one backend. Several contexts may live at once.
 
     close() frees all memory of the context, live buffers included, and closes them. While views of the memory live, it
@@ -114,11 +111,8 @@ class Context(native.Handle):
             queue.close()
         self._close()
 
-    def __enter__(self) -> Context:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
+    def _chosen(self, tags):
+        return self, tags
 
     @property
     def info(self) -> ContextInfo:
@@ -272,58 +266,6 @@ class Context(native.Handle):
         """The state of a tag, which is given by its object, number or name: TagInfo."""
         return tag_info(self, tag)
 
-    def pause(self, *tags: TagLike, force: bool = False, contents: ContentsLike | None = None,
-              progress: OnProgress = None) -> int:
-        """Returns the physical memory of the tags' VMM blocks to the driver; every address stays. No tags: all tags.
-
-        Returns the bytes released; 0 when nothing was active. Views of the memory stay valid, but must not be read or
-        written before resume(). force: pauses also when importers hold the memory. contents: Contents.DROP, HOST or
-        FILE for this pause, in place of the tags' option. progress: the library calls progress(done, total), in bytes,
-        while it copies contents. False aborts the pause with CancelledError. An exception aborts it too and comes out
-        of this call. After an abort everything is as before. The callback must not call gmm.
-        """
-        options = pause_options(self, tags, force=force, contents=contents, progress=progress)
-        return carry_out(native.gmm_pause, self, options)
-
-    def resume(self, *tags: TagLike, retain: bool = False, progress: OnProgress = None) -> int:
-        """Gives paused memory physical memory again, at the same addresses. progress: see pause().
-
-        retain: blocks over 128 KiB keep their backup in host memory: Buffer.backup() goes on to read it, until a free
-        or a resume without retain. Returns the bytes taken; 0 when nothing was paused.
-        """
-        return carry_out(native.gmm_resume, self, pause_options(self, tags, retain=retain, progress=progress))
-
-    def paused(self, *tags: TagLike, force: bool = False, contents: ContentsLike | None = None,
-               progress: OnProgress = None) -> AbstractContextManager[int]:
-        """Pauses for the time of a with block. The block gets the bytes released."""
-        def pause():
-            options = pause_options(self, tags, force=force, contents=contents, progress=progress)
-            try:
-                return carry_out(native.gmm_pause, self, options)
-            except BaseException as error:
-                if not isinstance(error, Error) and getattr(options["progress"], "error", None) is not error:
-                    self.resume(*tags)  # an interrupt: the pause may have ended before
-                raise
-
-        return Scope(pause, (), lambda: self.resume(*tags, progress=progress), ())
-
-    def pause_async(self, *tags: TagLike, force: bool = False, contents: ContentsLike | None = None,
-                    progress: OnProgress = None, hold: float | None = None, no_writes: bool = False) -> Ticket:
-        """pause() on a thread of the library, which also calls progress: a Ticket.
-
-        hold: it stops where nothing can fail any more, until Ticket.commit(), for at most so many seconds. The
-        memory is active then, and what is written is kept. no_writes: nothing writes it, so the commit copies once.
-        """
-        options = pause_options(self, tags, force=force, contents=contents, progress=progress, hold=hold,
-                                no_writes=no_writes)
-        return Ticket(self, native.gmm_pause_async, options)
-
-    def resume_async(self, *tags: TagLike, retain: bool = False, progress: OnProgress = None,
-                     hold: float | None = None) -> Ticket:
-        """resume() on a thread of the library: a Ticket. hold: as for pause_async(), with all pages taken."""
-        options = pause_options(self, tags, retain=retain, progress=progress, hold=hold)
-        return Ticket(self, native.gmm_resume_async, options)
-
     def resume_range(self, address: Address, size: int) -> int:
         """Resumes the memory of a range, and what shares pages of the driver with it. Returns the bytes taken."""
         return native.gmm_resume_range(self, address, size)[1]
@@ -392,13 +334,6 @@ class Context(native.Handle):
     def backup_info(self) -> BackupInfo:
         """Where backups keep contents: BackupInfo."""
         return BackupInfo.unpack(native.gmm_backup_query(self)[1])
-
-    def discard_backup(self, *tags: TagLike) -> int:
-        """Discards the kept contents of the tags' paused memory. Returns their bytes.
-
-        The contents are undefined after a resume.
-        """
-        return native.gmm_backup_discard(self, pause_options(self, tags))[1]
 
     # Sharing.
 
@@ -554,15 +489,6 @@ class Context(native.Handle):
     def _repr_html_(self):
         """For notebooks: the devices, the counters and the tags."""
         if self.closed:
-            return words.table("gmm.Context, closed", [])
-        devices = [self.device_info(number) for number in range(self.info.device_count)]
-        tags = [tag.info for tag in self.tags()]
-        return words.table(
-            f"gmm.Context of the {self.info.backend_name} backend",
-            [(at.device, at.name, words.size(at.free_memory), words.size(at.total_memory),
-              ", ".join(kind.name for kind in at.kinds)) for at in devices],
-            ("device", "name", "free", "memory", "kinds")) + self.stats()._repr_html_() + words.table(
-                "tags",
-                [(at.tag, at.name, words.field("state", at.state), words.size(at.active_bytes),
-                  words.size(at.paused_bytes)) for at in tags],
-                ("tag", "name", "state", "active", "paused"))
+            return words.pre(self)
+        devices = map(self.device_info, range(self.info.device_count))
+        return words.pre(self, *devices, self.stats(), *(tag.info for tag in self.tags()))

@@ -36,47 +36,11 @@ sender has freed it.
 enable_torch() does the same for PyTorch tensors over gmm's memory in torch.multiprocessing; importing gmm.torch calls
 it.
 """
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from gmm._multiprocessing import parcel as _parcel
 from gmm._multiprocessing import reducers as _reducers  # noqa: F401: registers with the pickler
-from gmm._multiprocessing import transit as _transit
-
-if TYPE_CHECKING:
-    from gmm._core.typing import Context
+from gmm._multiprocessing.parcel import use_context
+from gmm._multiprocessing.transit import discard, in_transit, wait_until_received
 
 __all__ = ["discard", "enable_torch", "in_transit", "use_context", "wait_until_received"]
-
-
-def in_transit() -> int:
-    """The number of objects that this process has sent and that have not arrived yet."""
-    return len(_transit.transit.objects)
-
-
-def wait_until_received(timeout: float | None = None) -> bool:
-    """Waits until everything that was sent has arrived; False after timeout seconds.
-
-    A queue must have pickled it: see Queue.join_thread().
-    """
-    return _transit.transit.wait(timeout)
-
-
-def discard() -> int:
-    """Releases what was sent and has not arrived, for example because its receiver died.
-
-    Returns the number of objects.
-    """
-    return _transit.transit.discard()
-
-
-def use_context(context: Context | None) -> None:
-    """Sets the context that receives memory of its backend.
-
-    None: the default context, or a context that gmm opens where the default one has another backend.
-    """
-    _parcel.use_context(context)
 
 
 def enable_torch() -> None:

@@ -73,22 +73,6 @@ static int to_flag(PyObject *object, uint32_t flag, uint32_t *flags) {
   return truth < 0 ? -1 : 0;
 }
 
-/* NULL in *name where there is none. */
-static int to_name(PyObject *object, const char **name) {
-  *name = NULL;
-  if (!object || object == Py_None) return 0;
-  Py_ssize_t length = 0;
-  if (!PyUnicode_Check(object)) {
-    PyErr_Format(PyExc_TypeError, "name: expected a str or None, not %.100s", Py_TYPE(object)->tp_name);
-    return -1;
-  }
-  *name = PyUnicode_AsUTF8AndSize(object, &length);
-  if (!*name) return -1;
-  if (strlen(*name) == (size_t)length) return 0;
-  PyErr_SetString(PyExc_ValueError, "name: a name cannot hold a null character");
-  return -1;
-}
-
 static int describe(Handle *context, PyObject *const *values, gmm_alloc_desc *desc) {
   if (values[KIND] && to_kind(values[KIND], &desc->kind) < 0) return -1;
   if (values[DEVICE] && !number_i32(values[DEVICE], &desc->device)) return -1;
@@ -106,8 +90,8 @@ static int describe(Handle *context, PyObject *const *values, gmm_alloc_desc *de
 static Memory *allocate(Handle *context, Handle *heap, uint64_t size, gmm_alloc_desc *desc, PyObject *const *values) {
   PyObject *const stream_object = values[STREAM];
   Handle *stream = NULL;
-  const char *name;
-  if (to_name(values[NAME], &name) < 0) return NULL;
+  const char *name = NULL;
+  if (values[NAME] && values[NAME] != Py_None && text_read(values[NAME], &name) < 0) return NULL;
   if (stream_object && handle_stream(stream_object, &desc->stream, &stream) < 0) return NULL;
   Memory *memory = buffer_new(); /* before the block, so that nothing can fail after it */
   if (!memory) {

@@ -2,13 +2,13 @@
 /* Options: the package gives them as dictionaries, and generate.py writes the tables of their fields. */
 #include "native.h"
 
-static int read_text(PyObject *object, const char **text) {
+int text_read(PyObject *object, const char **text) {
   Py_ssize_t length;
   if (!PyUnicode_Check(object)) {
     PyErr_Format(PyExc_TypeError, "expected a str or None, not %.100s", Py_TYPE(object)->tp_name);
     return -1;
   }
-  *text = PyUnicode_AsUTF8AndSize(object, &length); /* lives as long as the object, which the dictionary holds */
+  *text = PyUnicode_AsUTF8AndSize(object, &length); /* lives as long as the object, which the caller holds */
   if (!*text) return -1;
   if (strlen(*text) == (size_t)length) return 0;
   PyErr_SetString(PyExc_ValueError, "a name or path cannot hold a null character");
@@ -55,7 +55,7 @@ static int read_field(PyObject *object, const StructField *field, char *to, void
     case 'P':
       return memory_address(object, place);
     case 's':
-      return read_text(object, place);
+      return text_read(object, place);
     case 'L':
       return read_list(object, field, to, list);
     default: /* 'C': a function of callbacks.c, and the object that it calls */

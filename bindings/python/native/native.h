@@ -123,6 +123,9 @@ typedef struct StructType {
  */
 int options_read(PyObject *given, const StructType *type, void *to, void **list);
 
+/** Reads a text without null characters, which lives as long as its object. 0, or -1 with an exception. */
+int text_read(PyObject *object, const char **text);
+
 /* memory.c: blocks */
 
 typedef enum { MEMORY_ALLOCATED, MEMORY_IMPORTED, MEMORY_PINNED } MemoryOrigin;

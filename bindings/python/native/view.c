@@ -99,17 +99,16 @@ static PyObject *view_new(PyTypeObject *type, PyObject *arguments, PyObject *key
   if (!view) return NULL;
   view->ndim = ndim;
   view->readonly = readonly;
-  Py_INCREF(shape), view->shape = shape;
-  Py_INCREF(strides), view->strides = strides;
-  Py_INCREF(dtype), view->dtype = dtype;
-  Py_INCREF(device), view->device = device;
-  Py_INCREF(stream), view->stream = stream;
-  Py_INCREF(context), view->context = context;
-  Py_INCREF(holder);
+  view->shape = reference(shape);
+  view->strides = reference(strides);
+  view->dtype = reference(dtype);
+  view->device = reference(device);
+  view->stream = reference(stream);
+  view->context = reference(context);
   if (PyObject_TypeCheck(holder, &Memory_Type))
-    view->memory = (Memory *)holder;
+    view->memory = (Memory *)reference(holder);
   else
-    view->owner = holder;
+    view->owner = reference(holder);
   view->data = PyLong_AsVoidPtr(address);
   PyObject *words = PyTuple_GetSlice(dtype, 0, 6); /* its texts live as long as the dtype */
   const char *typestr;
@@ -404,10 +403,8 @@ static void consumed_end(PyObject *capsule) {
   if (gmm_python_is_ending()) return; /* the producer may be torn down: the process's end frees its memory */
   PyObject *type, *value, *trace;
   PyErr_Fetch(&type, &value, &trace);
-  const char *name = PyCapsule_GetName(capsule);
-  void *tensor = PyCapsule_GetPointer(capsule, name);
-  DLManagedTensor *legacy = strcmp(name, USED_LEGACY) == 0 ? tensor : NULL;
-  DLManagedTensorVersioned *versioned = legacy ? NULL : tensor;
+  DLManagedTensor *legacy = PyCapsule_IsValid(capsule, USED_LEGACY) ? PyCapsule_GetPointer(capsule, USED_LEGACY) : NULL;
+  DLManagedTensorVersioned *versioned = legacy ? NULL : PyCapsule_GetPointer(capsule, USED_VERSIONED);
   if (legacy && legacy->deleter) legacy->deleter(legacy);
   if (versioned && versioned->deleter) versioned->deleter(versioned);
   if (PyErr_Occurred()) PyErr_WriteUnraisable(NULL);

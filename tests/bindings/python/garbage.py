@@ -156,20 +156,7 @@ def log():
 
 
 def deleter_of_a_tensor():
-    """The deleter of another package's tensor collects; the tensor goes inside a progress callback, too."""
-
-    class Producer:
-        def __init__(self, array):
-            self.array = array
-
-        def __dlpack__(self, **options):
-            return self.array.__dlpack__(**options)
-
-        def __dlpack_device__(self):
-            return self.array.__dlpack_device__()
-
-        def __del__(self):
-            gc.collect()
+    """The end of another package's memory collects; the tensor goes inside a progress callback, too."""
 
     class Owner:
         """Its end is the deleter of the memory that gmm.asarray() sees through it."""
@@ -184,7 +171,7 @@ def deleter_of_a_tensor():
 
     context, tag, _kept = kept_block()
     tensors = [gmm.asarray(Owner(context.alloc(MIB, gmm.Kind.HOST))),
-               gmm.from_dlpack(Producer(context.empty(16, "uint8", gmm.Kind.HOST)))]
+               gmm.from_dlpack(context.empty(16, "uint8", gmm.Kind.HOST))]
     Ring(buffer=context.alloc(MIB, gmm.Kind.VMM, tag=tag))
     tag.pause(progress=lambda done, total: tensors.clear())
     gc.collect()

@@ -36,7 +36,6 @@ class Member:
 
 
 member = Member()
-print(json.dumps("ready"), flush=True)
 for line in sys.stdin:
     command, *arguments = json.loads(line)
     print(json.dumps(getattr(member, command)(*arguments)), flush=True)

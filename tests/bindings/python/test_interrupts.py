@@ -10,6 +10,7 @@ import os
 import pathlib
 import re
 import sys
+import time
 
 import pytest
 
@@ -178,13 +179,20 @@ def paused(context, tmp_path):
 
 def lease(context, tmp_path):
     context.tag("lease", gmm.Contents.HOST)
-    context.kept = gmm.lease.Lease("lease", "lease", context=context)
+    kept = context.kept = gmm.lease.Lease("kept", "lease", context=context)
 
     def act():
-        with context.kept.use():
+        gmm.lease.Lease("dropped", context=context)
+        with kept.use():
             pass
 
-    return act, lambda k: context.kept.info().state == gmm.lease.LeaseState.IDLE
+    def after(k):
+        deadline = time.monotonic() + 60
+        while {entry.name for entry in gmm.lease.status(context=context)} != {"kept"}:
+            assert time.monotonic() < deadline  # the server has not heard yet that the dropped one has ended
+        return kept.info().state == gmm.lease.LeaseState.IDLE
+
+    return act, after
 
 
 def descriptor(context, tmp_path):

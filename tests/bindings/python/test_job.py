@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """gmm.job and held tickets: ranks are threads with a context each, and the all-reduce is a barrier."""
+import concurrent.futures
 import threading
 
 import pytest
@@ -17,30 +18,20 @@ class Ranks:
         self.barrier = threading.Barrier(2, timeout=60)
         self.values = [None, None]
 
-    def reduce(self, rank):
-        def least(value):
-            self.values[rank] = value
-            self.barrier.wait()
-            found = min(self.values)
-            self.barrier.wait()
-            return found
-        return least
-
     def run(self, function):
-        outcomes = [None, None]
-
         def work(rank):
-            try:
-                outcomes[rank] = function(rank, self.reduce(rank))
-            except Exception as error:
-                outcomes[rank] = error
+            def least(value):
+                self.values[rank] = value
+                self.barrier.wait()
+                found = min(self.values)
+                self.barrier.wait()
+                return found
 
-        threads = [threading.Thread(target=work, args=(rank,)) for rank in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        return outcomes
+            return function(rank, least)
+
+        with concurrent.futures.ThreadPoolExecutor(2) as threads:
+            ended = [threads.submit(work, rank) for rank in range(2)]
+            return [each.exception() or each.result() for each in ended]
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 import gmm
 import gmm.lease
-from gmm import Capability, Kind
+from gmm import Kind
 from gmm import _native as native
 from gmm._core.words import in_python
 
@@ -18,35 +18,33 @@ MIB = 1 << 20
 def test_kinds_by_name(host):
     for kind in (Kind.DEVICE, Kind.VMM, Kind.HOST, Kind.MANAGED):
         for name in (kind.name.lower(), kind.name):
-            assert host.alloc(100, name).kind == kind and host.alloc(100, kind=name).kind == kind
-            assert host.empty(3, "int8", name).kind == host.zeros(3, kind=name).kind == kind
+            assert host.alloc(100, name).kind == host.alloc(100, kind=name).kind == kind
+            assert host.empty(3, "int8", name).kind == host.zeros(3, kind=name).copy(name).kind == kind
             with host.heap(name) as heap:
                 assert heap.kind is kind
-    assert gmm.array([1, 2], kind="host").copy("managed").kind == Kind.MANAGED
-    held = host.alloc(MIB, "vmm")
-    assert host.stats(kind="vmm").live_blocks == len(host.blocks(kind="vmm")) == 1 and host.trim(kind="host") >= 0
-    held.free()
+    with host.alloc(MIB, "vmm"):
+        assert host.stats(kind="vmm").live_blocks == len(host.blocks(kind="vmm")) == 1 and host.trim(kind="host") >= 0
     for call in (lambda: host.alloc(1, "gpu"), lambda: host.heap("gpu"), lambda: host.stats(kind="gpu")):
         with pytest.raises(ValueError, match="no kind 'gpu'; the kinds are 'device', 'vmm', 'host', 'managed'"):
             call()
-    with pytest.raises(gmm.InvalidKindError):
-        host.alloc(1, 99)
 
 
-def test_context_tells_what_it_holds(host):
-    buffer = host.alloc(3 * MIB, name="<left>")
-    text = repr(host)
-    assert "host backend, 2 devices, 1 blocks of 3 MiB live" in text and "reserved" in text
+def test_texts_of_objects(host):
     with host.tag("<weights>", gmm.Contents.HOST) as tag:
-        host.alloc(MIB, Kind.VMM)
+        buffer = host.alloc(3 * MIB, Kind.VMM, name="<left>")
+    assert re.search("host backend, 2 devices, 1 blocks of 3 MiB live, .* reserved", repr(host))
     html = host._repr_html_()
-    assert html.count("<table>") == html.count("</table>") == 3 and "&lt;weights&gt;" in html and "3 MiB" in html
-    assert "<weights>" not in html
-    kept = host.alloc(MIB, Kind.VMM, tag=tag)
+    assert html.startswith("<pre>&lt;gmm.Context") and "3 MiB" in html and "DeviceInfo" in html and "Statistics" in html
+    assert "&lt;weights&gt;" in html and "<weights>" not in html
     assert re.fullmatch(r"<gmm\.Tag \d+ '<weights>', HOST contents, \S+ MiB active, 0 bytes paused>", repr(tag))
     assert "active_bytes" in tag._repr_html_() and "&lt;weights&gt;" in tag._repr_html_()
-    buffer.free()
-    kept.free()
+    array = gmm.Array(buffer, (2, 2), "int8")
+    array.view("u1")[0].fill(1)
+    assert repr(array).startswith("<gmm.Array (2, 2) of int8 at 0x") and str(array[0]) == "[1 1]"
+    with tag.paused():
+        assert str(array) == repr(array)
+    array.free()
+    assert str(array) == repr(array) == "<gmm.Array (2, 2) of int8, closed>"
     host.close()
     assert repr(host) == "<gmm.Context closed>" and "closed" in host._repr_html_()
     assert repr(tag) == f"<gmm.Tag {tag.number} '<weights>'>"
@@ -58,22 +56,11 @@ def test_answers_as_text(host):
     lines = str(stats).splitlines()
     assert lines[0] == "Statistics" and len(lines) == 1 + len(stats)
     assert re.search(r"^  live_bytes +1\.5 MiB$", str(stats), re.M) and re.search(r"live_blocks +1$", str(stats), re.M)
-    assert "<td>live_bytes</td><td>1.5 MiB</td>" in stats._repr_html_()
+    assert stats._repr_html_() == f"<pre>{stats}</pre>"
     assert repr(stats).startswith("Statistics(live_tags=") and stats == host.stats()
     for answer in (host.info, host.device_info(), buffer.info, host.blocks()[0], host.tag_info(1), host.backup_info):
-        assert str(answer).startswith(type(answer).__name__ + "\n") and "<table>" in answer._repr_html_()
+        assert str(answer).startswith(type(answer).__name__ + "\n")
     assert "DEVICE" in str(buffer.info)
-
-
-def test_print_shows_values(context):
-    tag = context.tag("printed", gmm.Contents.HOST)
-    array = context.array([[1, 2], [3, 4]], "int8", Kind.VMM, tag=tag)
-    assert str(array) == "[[1 2]\n [3 4]]" and repr(array).startswith("<gmm.Array (2, 2) of int8 at 0x")
-    if context.device_info(0).capabilities & Capability.PAUSE:
-        with tag.paused():
-            assert str(array) == repr(array)
-    array.free()
-    assert str(array) == repr(array) == "<gmm.Array (2, 2) of int8, closed>"
 
 
 def test_messages_have_pythons_names(host):
@@ -113,18 +100,16 @@ def test_the_module_as_a_program():
 
 @pytest.mark.parametrize("number", [-1, 1 << 64, (1 << 64) + 1])
 def test_numbers_are_taken_whole(context, number):
-    """No sign and no bit of a number is dropped: what does not fit raises OverflowError."""
-    wide, beyond_32 = abs(number) << 64, [number, 1 << 32]
-    lease, watch = gmm.lease.Lease, context.watch
+    """No sign and no bit of a number is dropped: a number that does not fit raises OverflowError."""
+    wide, lease, watch = abs(number) << 64, gmm.lease.Lease, context.watch
     calls = [
         (watch, {"budget": print, "below": number}), (watch, {"memory": 4096, "size": number, "losing": print}),
-        (watch, {"losing": print, "tag": 0, "order": number << 40}),
-        *((watch, {"losing": print, "tag": each}) for each in beyond_32),
+        (watch, {"losing": print, "tag": 0, "order": number << 40}), (watch, {"losing": print, "tag": 1 << 32}),
         *((lease, {"name": "whole", "context": context, **options}) for options in (
-            {"floor": number}, {"residency": wide}, {"priority": number << 40}, {"offer": beyond_32})),
+            {"floor": number}, {"residency": wide}, {"priority": number << 40}, {"offer": [number]})),
         (context.alloc, {"size": number}), (context.alloc, {"size": 1, "alignment": number}),
-        *((context.alloc, {"size": 1, "tag": each}) for each in beyond_32), (context.heap, {"limit": number}),
-        (context.alloc, {"size": 1, "device": number << 32}), (context.heap, {"tag": number}),
+        (context.alloc, {"size": 1, "tag": 1 << 32}), (context.alloc, {"size": 1, "device": number << 32}),
+        (context.heap, {"limit": number}), (context.heap, {"tag": number}),
         (context.set_limit, {"limit": number}), (context.trim, {"tag": number})]
     for function, options in calls:
         with pytest.raises(OverflowError):

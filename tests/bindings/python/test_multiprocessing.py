@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Buffers, arrays and events through multiprocessing: what the receiver gets, and who keeps the memory."""
-import concurrent.futures
 import copy
 import gc
 import multiprocessing
 import os
 import pickle
 import secrets
-import signal
 import socket
 import time
 import warnings
@@ -67,12 +65,6 @@ def pass_on(inbox, outbox):
     inbox.get()
 
 
-def never_receives(connection):
-    connection.poll(SECONDS)
-    connection.send("ready")
-    signal.pause()
-
-
 def look_at(array, other):
     assert array.buffer is other.buffer or array.buffer.address == other.buffer.address
     return array.tolist(), array.shape, array.strides, array.readonly
@@ -93,14 +85,10 @@ def wait_for_event(queue, connection):
     connection.send((bytes(memoryview(copied)[:4]), event.done))
 
 
-def value_of(buffer):
-    return bytes(buffer)[0]
-
-
-def backend_of_import(buffer, chosen):
+def value_of(buffer, chosen=False):
     if chosen:
-        sharing.use_context(gmm.Context(buffer.context.info.backend_name, host_memory=1 << 30))
-    return buffer.context.info.backend_name, buffer.context is gmm.context()
+        sharing.use_context(gmm.Context("host", host_memory=1 << 30))
+    return bytes(buffer)[0], buffer.context is gmm.context()
 
 
 def fails_to_get(queue, answers):
@@ -159,7 +147,8 @@ def test_argument_of_a_process(context, kind, method):
     with context.alloc(MIB + 1000, kind) as buffer:
         buffer.fill(0x11)
         run(multiprocessing.get_context(method).Process(target=check_and_fill, args=(buffer, MIB + 1000, 0x11, 0x22)))
-        assert bytes(buffer) == b"\x22" * (MIB + 1000) and sharing.in_transit() == 0
+        arrived()  # the receipt may still be on its way when the process has ended
+        assert bytes(buffer) == b"\x22" * (MIB + 1000)
 
 
 @pytest.mark.parametrize("default", BACKENDS)
@@ -224,14 +213,6 @@ def test_the_sender_gets_its_own_object(context):
             assert process.exitcode == 0
 
 
-def test_a_chosen_context(host):
-    with host.alloc(4096, Kind.VMM) as buffer, concurrent.futures.ProcessPoolExecutor(1, mp_context=SPAWN) as executor:
-        assert executor.submit(backend_of_import, buffer, True).result(SECONDS)[0] == "host"
-        assert executor.submit(backend_of_import, buffer, False).result(SECONDS) == ("host", False)
-    with pytest.raises(TypeError, match="gmm.Context"):
-        sharing.use_context("host")
-
-
 @pytest.mark.parametrize("function", [pickle.dumps, copy.copy, copy.deepcopy])
 def test_no_other_pickler_takes_memory(host, function):
     with host.alloc(4096) as buffer, pytest.raises(TypeError, match=r"multiprocessing.*ipc_export\(\).*bytes\(\)"):
@@ -258,6 +239,7 @@ def test_memory_that_cannot_be_sent(context):
 
 
 def test_memory_that_the_sender_frees_is_gone(context):
+    """discard() lets go of memory that no receiver took, as after the death of one."""
     queue, answers = SPAWN.Queue(), SPAWN.Queue()
     with context.alloc(MIB, Kind.VMM) as buffer:
         queue.put(buffer)
@@ -270,22 +252,12 @@ def test_memory_that_the_sender_frees_is_gone(context):
         with context.alloc(MIB, Kind.VMM) as other:
             here.send(other)
             assert sharing.in_transit() == 1  # the one before was closed
-    assert sharing.discard() == 1 and not there.closed
-
-
-def test_a_killed_receiver(context):
-    here, there = SPAWN.Pipe()
-    process = SPAWN.Process(target=never_receives, args=(there,))
-    process.start()
-    buffer = context.alloc(MIB, Kind.VMM)
-    gone = weakref.ref(buffer)
-    here.send(buffer)
-    del buffer
-    assert here.recv() == "ready"
-    os.kill(process.pid, signal.SIGKILL)
-    process.join(SECONDS)
-    assert not sharing.wait_until_received(0.05) and sharing.in_transit() == 1 and gone() is not None
-    assert sharing.discard() == 1 and sharing.in_transit() == 0
+    kept = context.alloc(MIB, Kind.VMM)
+    gone = weakref.ref(kept)
+    here.send(kept)
+    del kept
+    assert not sharing.wait_until_received(0.05) and gone() is not None
+    assert sharing.discard() == 1 and sharing.in_transit() == 0 and not there.closed
     gc.collect()
     assert gone() is None
 
@@ -321,13 +293,15 @@ def test_receipts(host, monkeypatch):
 
 
 def test_nothing_stays_of_many(host):
+    with pytest.raises(TypeError, match="gmm.Context"):
+        sharing.use_context("host")
     with SPAWN.Pool(2) as pool:
         for value in range(50):
             if value == 10:  # the pool, the broker and the receipts' socket stand
                 fds = len(os.listdir("/proc/self/fd"))
             buffer = host.alloc(4096, Kind.VMM)
             buffer.fill(value)
-            assert pool.apply(value_of, (buffer,)) == value
+            assert pool.apply(value_of, (buffer, value == 1)) == (value, False)
         arrived()
         del buffer
         gc.collect()

@@ -81,6 +81,19 @@ def test_ticket(kept):
         failing.result()
     with pytest.raises(gmm.InvalidTagError):
         buffer.context.pause_async(3999)
+    tag.pause_async()
+    gc.collect()  # nobody refers to it, and it goes on
+    assert tag.resume_async().result(SECONDS) == went
+    child = os.fork()
+    if child == 0:
+        try:
+            assert ticket.result() == went  # it is known already
+            tag.resume_async()
+        except gmm.ForkedError:
+            os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_a_cancelled_ticket(kept):
@@ -176,16 +189,6 @@ def test_await(kept):
     assert buffer.state == State.ACTIVE
 
 
-def test_a_dropped_ticket_ends(kept):
-    tag, buffer = kept
-    gate = Gate()
-    tag.pause_async(progress=gate)
-    gc.collect()
-    gate.open.set()
-    assert tag.resume_async().result(SECONDS) >= SIZE  # behind the pause that nobody refers to
-    assert buffer.state == State.ACTIVE
-
-
 def test_a_context_waits_for_its_tickets():
     context, gate = open_context("host"), Gate()
     tag = context.tag("kept", Contents.HOST)
@@ -199,19 +202,3 @@ def test_a_context_waits_for_its_tickets():
     context.close()
     waiter.join(SECONDS)
     assert not waiter.is_alive() and buffer.closed and ticket.closed and ticket.result() >= SIZE
-
-
-def test_fork_with_a_ticket(kept):
-    tag, _ = kept
-    ticket = tag.pause_async()
-    ticket.wait()
-    child = os.fork()
-    if child == 0:
-        try:
-            assert ticket.result() >= SIZE  # it is known already
-            tag.resume_async()
-        except gmm.ForkedError:
-            os._exit(0)
-        finally:
-            os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

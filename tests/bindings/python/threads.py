@@ -5,6 +5,8 @@ The threads contradict each other on purpose: one closes what another uses. Each
 interface promises, and in the end nothing is live. A free-threaded Python runs them at once; with a GIL the threads
 change often. A deadlock ends the process with the stacks of all threads.
 """
+import concurrent.futures
+import contextlib
 import faulthandler
 import gc
 import sys
@@ -23,32 +25,23 @@ CLOSED = (gmm.ClosedError, BufferError, RuntimeError)
 
 
 def together(*functions, times=1):
-    """Runs each function on a thread of its own, all from one moment on. Raises what a thread raised."""
-    wrong, start = [], threading.Barrier(len(functions))
+    """Runs each function on a thread of its own, all from one moment on. Raises the exception of a thread."""
+    start = threading.Barrier(len(functions))
 
     def run(function):
         start.wait()
-        try:
-            for _ in range(times):
-                function()
-        except BaseException as error:
-            wrong.append(error)
+        for _ in range(times):
+            function()
 
-    threads = [threading.Thread(target=run, args=(function,)) for function in functions]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if wrong:
-        raise wrong[0]
+    with concurrent.futures.ThreadPoolExecutor(len(functions)) as threads:
+        for done in [threads.submit(run, function) for function in functions]:
+            done.result()
 
 
 def tolerant(function, *arguments, allowed=CLOSED):
     def run():
-        try:
+        with contextlib.suppress(allowed):
             function(*arguments)
-        except allowed:
-            pass
 
     return run
 
@@ -157,6 +150,15 @@ def the_default_context(context):
     together(*[tolerant(use)] * (THREADS - 1), tolerant(lambda: gmm.context().close()), times=20)
 
 
+def streams_of_blocks(context):
+    """A stream is closed before or after the free of a block on it, never in the middle."""
+    for _ in range(20):
+        stream = context.stream()
+        blocks = [context.alloc(KIB, stream=stream) for _ in range(10)]
+        together(each(gmm.Buffer.free, blocks), tolerant(stream.close), each(gmm.Buffer.free, blocks[::-1]))
+        stream.close()
+
+
 def handlers(context):
     """A handler is replaced while others run it."""
     context.set_limit(MIB)
@@ -212,7 +214,7 @@ def pauses(context):
 
 
 CASES = [allocate_and_free, free_one_block, views_and_free, close_a_context, reset_a_context, the_default_context,
-         handlers, one_capsule, pins, pauses]
+         streams_of_blocks, handlers, one_capsule, pins, pauses]
 
 if __name__ == "__main__":
     faulthandler.dump_traceback_later(240, exit=True)

@@ -16,7 +16,7 @@ from gmm import _native as native
 from gmm._core import copies, sycl
 from gmm._core.enums import HOST, Kind, PointerFlags, State, as_kind
 from gmm._core.errors import Error
-from gmm._core.stream import as_stream, stream_number
+from gmm._core.stream import _Closing, as_stream, stream_number
 
 if TYPE_CHECKING:
     from gmm._core.typing import Context, Stream
@@ -159,7 +159,7 @@ def _dlpack_devices(array):
             Kind.MANAGED: [(CUDA, number), (CUDA_MANAGED, 0), HOST_DEVICE]}.get(info.kind, [(CUDA, number)])
 
 
-class Array(copies.Located, native.View):
+class Array(_Closing, copies.Located, native.View):
     """Memory with a shape, an element type and strides, which other packages take without a copy. It computes nothing.
 
     The constructor makes an array over a gmm.Buffer. gmm.empty(), gmm.zeros(), gmm.array(), gmm.from_dlpack() and
@@ -341,12 +341,6 @@ class Array(copies.Located, native.View):
 
     def close(self) -> None:
         """free() on the stream of the allocation."""
-        self.free()
-
-    def __enter__(self) -> Array:
-        return self
-
-    def __exit__(self, *exception: Any) -> None:
         self.free()
 
     @property

@@ -50,8 +50,7 @@ class Buffer(copies.Located, native.Memory):
         if offset < 0 or offset > self.nbytes or (size is not None and (size < 0 or size > self.nbytes - offset)):
             raise ERRORS["InvalidSizeError"](
                 f"{'the rest' if size is None else size} bytes at offset {offset} reach past the buffer's "
-                f"{self.nbytes} bytes",
-                code=native.GMM_ERROR_INVALID_SIZE, name="GMM_ERROR_INVALID_SIZE")
+                f"{self.nbytes} bytes")
         return self.address + offset, self.nbytes - offset if size is None else size
 
     def copy_from(self, source: Any, *, offset: int = 0, stream: Any = None) -> None:
@@ -254,8 +253,7 @@ def open_import(context, nbytes, source, function, *arguments):
             if nbytes > rest:
                 raise ERRORS["InvalidSizeError"](
                     f"{nbytes} bytes of another process's memory were asked for; "
-                    f"its block has {rest} bytes from the address on",
-                    code=native.GMM_ERROR_INVALID_SIZE, name="GMM_ERROR_INVALID_SIZE")
+                    f"its block has {rest} bytes from the address on")
         except BaseException:
             buffer.free()
             raise

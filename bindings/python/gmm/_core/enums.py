@@ -2,6 +2,7 @@
 """The enumerations of the C headers, and constants with Python's names."""
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 from gmm import _native as native
@@ -12,7 +13,7 @@ from gmm._core.values import (
 
 __all__ = ["DEFAULT_TAG", "HOST", "NO_LIMIT", "STREAM_DEFAULT", "STREAM_LEGACY", "STREAM_PER_THREAD", "Advice",
            "AllocFlags", "Backend", "Capability", "Contents", "FdType", "IpcRoute", "Kind", "LogLevel", "PointerFlags",
-           "State", "TagFlags", "TicketState", "Usm", "WatchEvent", "as_kind", "flags"]
+           "State", "TagFlags", "TicketState", "Usm", "WatchEvent", "as_kind", "flags", "tag_number"]
 
 
 def flags(*pairs: Any) -> int:
@@ -31,7 +32,13 @@ def as_kind(kind: Any) -> Any:
         raise ValueError(f"there is no kind {kind!r}; the kinds are {names}") from None
 
 
+def tag_number(context: Any, tag: Any) -> int:
+    """The number of a tag that is given by its number, its object or its name."""
+    return native.gmm_tag_find(context, tag)[1] if isinstance(tag, str) else operator.index(tag)
+
+
 native.set_helper("kind_number", as_kind)
+native.set_helper("tag_number", lambda pair: tag_number(*pair))
 
 #: The host's memory, where a function takes a location.
 HOST = values.DEVICE_HOST

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gmm import _native as native
-from gmm._core.enums import Kind, as_kind
+from gmm._core.enums import Kind, as_kind, tag_number
 from gmm._core.stream import _Closing
-from gmm._core.tag import tag_number
 
 if TYPE_CHECKING:
     from gmm._core.typing import Context, KindLike, Tag

@@ -2,7 +2,7 @@
 """Helpers of the memory resources of other libraries: the tag that they are given, and the options of allocations."""
 import functools
 
-from gmm._core.tag import tag_number
+from gmm._core.enums import tag_number
 
 
 def resource_tag(context, tag):

@@ -2,23 +2,21 @@
 """gmm.Tag: memory that is paused, limited and counted together."""
 from __future__ import annotations
 
-import operator
 from typing import TYPE_CHECKING
 
 from gmm import _native as native
-from gmm._core.enums import flags
+from gmm._core.enums import flags, tag_number
 from gmm._core.errors import Error
 from gmm._core.info import TagInfo
-from gmm._core.words import answer_table, field, size
+from gmm._core.ticket import Pausing
+from gmm._core.words import field, pre, size
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
-    from gmm._core.typing import ContentsLike, Context, OnProgress, Ticket
+    from gmm._core.typing import ContentsLike, Context
 
 
-class Tag:
-    """A tag of a context. In a with block it is the current tag of the thread.
+class Tag(Pausing):
+    """A tag of a context, which it pauses alone. In a with block it is the current tag of the thread.
 
         with context.tag("weights", contents=gmm.Contents.HOST, read_only=True) as weights:
             block = context.alloc(1 << 20, gmm.Kind.VMM)
@@ -44,6 +42,11 @@ class Tag:
     def _set(self, context, number, name):
         self.context, self.number, self.name = context, number, name
         self._scope = (native.gmm_tag_push, (context, number), native.gmm_tag_pop, (context,), None)
+
+    def _chosen(self, tags):
+        if tags:
+            raise TypeError("a tag pauses and resumes its own memory; pass several tags to the context's methods")
+        return self.context, (self,)
 
     def __index__(self) -> int:
         return self.number
@@ -88,32 +91,6 @@ class Tag:
             bool(now.flags & native.GMM_TAG_CHECKSUM) if checksum is None else checksum,
             bool(now.flags & native.GMM_TAG_PAGEABLE) if pageable is None else pageable))
 
-    def pause(self, *, force: bool = False, contents: ContentsLike | None = None, progress: OnProgress = None) -> int:
-        """Returns the physical memory of the tag's VMM blocks to the driver; addresses stay. See Context.pause()."""
-        return self.context.pause(self, force=force, contents=contents, progress=progress)
-
-    def resume(self, *, retain: bool = False, progress: OnProgress = None) -> int:
-        """Gives the blocks physical memory again. Returns the bytes taken: see Context.resume()."""
-        return self.context.resume(self, retain=retain, progress=progress)
-
-    def paused(self, *, force: bool = False, contents: ContentsLike | None = None,
-               progress: OnProgress = None) -> AbstractContextManager[int]:
-        """`with tag.paused():` pauses the tag for the time of the block."""
-        return self.context.paused(self, force=force, contents=contents, progress=progress)
-
-    def pause_async(self, *, force: bool = False, contents: ContentsLike | None = None,
-                    progress: OnProgress = None) -> Ticket:
-        """pause() in the background: a Ticket."""
-        return self.context.pause_async(self, force=force, contents=contents, progress=progress)
-
-    def resume_async(self, *, retain: bool = False, progress: OnProgress = None) -> Ticket:
-        """resume() in the background: a Ticket."""
-        return self.context.resume_async(self, retain=retain, progress=progress)
-
-    def discard_backup(self) -> int:
-        """Discards the kept contents of the tag's paused memory. Returns their bytes."""
-        return self.context.discard_backup(self)
-
     def __repr__(self):
         what = f"<gmm.Tag {self.number} {self.name!r}"
         try:
@@ -125,20 +102,13 @@ class Tag:
 
     def _repr_html_(self):
         """For notebooks: TagInfo."""
-        return answer_table(self.info, f"gmm.Tag {self.name!r}")
+        return pre(self.info)
 
 
 def _options(contents, priority, read_only, checksum, pageable):
     return {"contents": contents, "priority": priority,
             "flags": flags((native.GMM_TAG_READ_ONLY, read_only), (native.GMM_TAG_CHECKSUM, checksum),
                            (native.GMM_TAG_PAGEABLE, pageable))}
-
-
-def tag_number(context, tag):
-    """The number of a tag that is given by its number, its object or its name."""
-    if isinstance(tag, str):
-        return native.gmm_tag_find(context, tag)[1]
-    return operator.index(tag)
 
 
 def tag_info(context, tag):

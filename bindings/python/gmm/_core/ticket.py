@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gmm.Ticket, and the options of pauses and resumes."""
+"""Pauses and resumes, and gmm.Ticket, which is one in the background."""
 from __future__ import annotations
 
 import math
@@ -7,14 +7,16 @@ import time
 from typing import TYPE_CHECKING, Any, Generator
 
 from gmm import _native as native
-from gmm._core.enums import TicketState, flags
+from gmm._core.enums import TicketState, flags, tag_number
 from gmm._core.errors import ERRORS, ClosedError, Error
 from gmm._core.info import TicketInfo
+from gmm._core.scope import Scope
 from gmm._core.stream import _Closing
-from gmm._core.tag import tag_number
 
 if TYPE_CHECKING:
-    from gmm._core.typing import Context
+    from contextlib import AbstractContextManager
+
+    from gmm._core.typing import ContentsLike, Context, OnProgress, TagLike
 
 _SLICE_MS = 200  # Ctrl-C interrupts a wait between two slices
 
@@ -41,18 +43,6 @@ class Progress:
         except BaseException as error:
             self.error = error
             return False
-
-
-def pause_options(context, tags, *, force=False, contents=None, retain=False, progress=None, hold=None,
-                  no_writes=False):
-    """The options of pauses and resumes. Their progress must live until the operation has ended."""
-    if contents is not None and contents not in _KEEP:
-        raise ValueError(f"there are no contents {contents!r}; there are Contents.DROP, HOST and FILE")
-    chosen = flags((native.GMM_PAUSE_FORCE, force), (native.GMM_RESUME_RETAIN, retain),
-                   (native.GMM_PAUSE_HOLD, hold is not None), (native.GMM_PAUSE_NO_WRITES, no_writes))
-    return {"tags": [tag_number(context, tag) for tag in tags], "hold_ms": milliseconds(hold),
-            "flags": chosen | _KEEP.get(contents, 0),
-            "progress": None if progress is None else Progress(progress)}
 
 
 def carry_out(function, context, options):
@@ -102,7 +92,7 @@ class Ticket(_Closing, native.Handle):
 
     __slots__ = ("context", "_progress", "_info", "_outcome", "_asked", "_cancelled", "_holds")
 
-    def __init__(self, context: Context, function: Any, options: Any) -> None:
+    def __init__(self, function: Any, context: Context, options: Any) -> None:
         self._prepare(context, options["progress"], bool(options["flags"] & native.GMM_PAUSE_HOLD))
         try:
             self._begin(function, context, options)
@@ -265,3 +255,76 @@ class Ticket(_Closing, native.Handle):
             return f"<gmm.Ticket running, {info.copied_bytes} of {info.total_bytes} bytes copied>"
         moved, error = self._outcome
         return f"<gmm.Ticket of {moved} bytes, done>" if error is None else f"<gmm.Ticket failed: {error}>"
+
+
+class Pausing:
+    """The pauses and resumes of a context's tags, or of one tag."""
+
+    __slots__ = ()
+
+    def _options(self, tags, *, force=False, contents=None, retain=False, progress=None, hold=None, no_writes=False):
+        """(context, options) of a call. The options' progress must live until the operation has ended."""
+        if contents is not None and contents not in _KEEP:
+            raise ValueError(f"there are no contents {contents!r}; there are Contents.DROP, HOST and FILE")
+        context, tags = self._chosen(tags)
+        chosen = flags((native.GMM_PAUSE_FORCE, force), (native.GMM_RESUME_RETAIN, retain),
+                       (native.GMM_PAUSE_HOLD, hold is not None), (native.GMM_PAUSE_NO_WRITES, no_writes))
+        return context, {"tags": [tag_number(context, tag) for tag in tags], "hold_ms": milliseconds(hold),
+                         "flags": chosen | _KEEP.get(contents, 0),
+                         "progress": None if progress is None else Progress(progress)}
+
+    def pause(self, *tags: TagLike, force: bool = False, contents: ContentsLike | None = None,
+              progress: OnProgress = None) -> int:
+        """Returns the physical memory of the tags' VMM blocks to the driver; every address stays. No tags: all tags.
+
+        Returns the bytes released; 0 when nothing was active. Views of the memory stay valid, but must not be read or
+        written before resume(). force: pauses also when importers hold the memory. contents: Contents.DROP, HOST or
+        FILE for this pause, in place of the tags' option. progress: the library calls progress(done, total), in bytes,
+        while it copies contents. False aborts the pause with CancelledError. An exception aborts it too and comes out
+        of this call. After an abort everything is as before. The callback must not call gmm.
+        """
+        return carry_out(native.gmm_pause, *self._options(tags, force=force, contents=contents, progress=progress))
+
+    def resume(self, *tags: TagLike, retain: bool = False, progress: OnProgress = None) -> int:
+        """Gives paused memory physical memory again, at the same addresses. progress: see pause().
+
+        retain: blocks over 128 KiB keep their backup in host memory: Buffer.backup() goes on to read it, until a free
+        or a resume without retain. Returns the bytes taken; 0 when nothing was paused.
+        """
+        return carry_out(native.gmm_resume, *self._options(tags, retain=retain, progress=progress))
+
+    def paused(self, *tags: TagLike, force: bool = False, contents: ContentsLike | None = None,
+               progress: OnProgress = None) -> AbstractContextManager[int]:
+        """Pauses for the time of a with block. The block gets the bytes released."""
+        def pause():
+            context, options = self._options(tags, force=force, contents=contents, progress=progress)
+            try:
+                return carry_out(native.gmm_pause, context, options)
+            except BaseException as error:
+                if not isinstance(error, Error) and getattr(options["progress"], "error", None) is not error:
+                    self.resume(*tags)  # an interrupt: the pause may have ended before
+                raise
+
+        return Scope(pause, (), lambda: self.resume(*tags, progress=progress), ())
+
+    def pause_async(self, *tags: TagLike, force: bool = False, contents: ContentsLike | None = None,
+                    progress: OnProgress = None, hold: float | None = None, no_writes: bool = False) -> Ticket:
+        """pause() on a thread of the library, which also calls progress: a Ticket.
+
+        hold: it stops where nothing can fail any more, until Ticket.commit(), for at most so many seconds. The
+        memory is active then, and what is written is kept. no_writes: nothing writes it, so the commit copies once.
+        """
+        return Ticket(native.gmm_pause_async, *self._options(
+            tags, force=force, contents=contents, progress=progress, hold=hold, no_writes=no_writes))
+
+    def resume_async(self, *tags: TagLike, retain: bool = False, progress: OnProgress = None,
+                     hold: float | None = None) -> Ticket:
+        """resume() on a thread of the library: a Ticket. hold: as for pause_async(), with all pages taken."""
+        return Ticket(native.gmm_resume_async, *self._options(tags, retain=retain, progress=progress, hold=hold))
+
+    def discard_backup(self, *tags: TagLike) -> int:
+        """Discards the kept contents of the tags' paused memory. Returns their bytes.
+
+        The contents are undefined after a resume.
+        """
+        return native.gmm_backup_discard(*self._options(tags))[1]

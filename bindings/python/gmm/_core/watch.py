@@ -7,10 +7,9 @@ import operator
 from typing import TYPE_CHECKING
 
 from gmm import _native as native
-from gmm._core.enums import WatchEvent
+from gmm._core.enums import WatchEvent, tag_number
 from gmm._core.info import WatchInfo
 from gmm._core.stream import _Closing
-from gmm._core.tag import tag_number
 
 if TYPE_CHECKING:
     from gmm._core.typing import Address, Context, OnWatch, TagLike

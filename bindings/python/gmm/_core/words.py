@@ -38,22 +38,11 @@ def lines(answer):
     return "\n".join([type(answer).__name__, *rows])
 
 
-def table(caption, rows, head=()):
-    """An HTML table of rows of texts."""
-    import html  # here, as only notebooks ask for tables
+def pre(*texts):
+    """Texts as HTML, for notebooks."""
+    import html  # here, as only notebooks ask for it
 
-    def row(cells, tag):
-        return "<tr>" + "".join(f"<{tag}>{html.escape(str(cell))}</{tag}>" for cell in cells) + "</tr>"
-
-    top = f"<thead>{row(head, 'th')}</thead>" if head else ""
-    body = "".join(row(cells, "td") for cells in rows)
-    return f"<table><caption>{html.escape(caption)}</caption>{top}<tbody>{body}</tbody></table>"
-
-
-def answer_table(answer, caption=None):
-    """An HTML table of a named tuple's fields."""
-    rows = [(name, field(name, value)) for name, value in zip(answer._fields, answer)]
-    return table(caption or f"gmm.{type(answer).__name__}", rows)
+    return f"<pre>{html.escape(chr(10).join(map(str, texts)))}</pre>"
 
 
 # Classes by the noun that a function's name begins with. All other functions are methods of Context.

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A parcel travels in the place of memory, which the receiver opens over the same memory."""
+from __future__ import annotations
+
 import threading
 from typing import NamedTuple
 
 from gmm import _default
-from gmm import _native as native
 from gmm._context import Context
 from gmm._core.enums import State
 from gmm._core.errors import ERRORS
@@ -16,8 +17,11 @@ _chosen = None
 _others = {}  # by backend: contexts opened here, for memory of another backend than the default context's
 
 
-def use_context(context):
-    """See gmm.multiprocessing.use_context()."""
+def use_context(context: Context | None) -> None:
+    """Sets the context that receives memory of its backend.
+
+    None: the default context, or a context that gmm opens where the default one has another backend.
+    """
     global _chosen
     if context is not None and not isinstance(context, Context):
         raise TypeError(f"expected a gmm.Context or None, got {type(context).__name__}")
@@ -94,6 +98,5 @@ def export(buffer):
     if buffer._source is None:
         raise ERRORS["NotSupportedError"](
             "a buffer of Context.import_fd() was sent to another process; gmm cannot pass it on: "
-            "send the descriptor, with multiprocessing.reduction.DupFd(fd)",
-            code=native.GMM_ERROR_NOT_SUPPORTED, name="GMM_ERROR_NOT_SUPPORTED")
+            "send the descriptor, with multiprocessing.reduction.DupFd(fd)")
     return buffer._source

@@ -14,7 +14,6 @@ import torch.multiprocessing  # registers its reductions before these
 from torch.multiprocessing import reductions
 
 from gmm import _context
-from gmm import _native as native
 from gmm._core.enums import Kind, State
 from gmm._core.errors import ERRORS
 from gmm._multiprocessing.parcel import export, pack
@@ -46,8 +45,7 @@ def _export(storage, context, info):
     if info.kind == Kind.MANAGED:
         raise ERRORS["InvalidKindError"](
             f"a CUDA tensor over MANAGED memory at 0x{address:x} was sent to another process; "
-            "managed memory cannot be shared: send a clone() of it in DEVICE or VMM memory",
-            code=native.GMM_ERROR_INVALID_KIND, name="GMM_ERROR_INVALID_KIND")
+            "managed memory cannot be shared: send a clone() of it in DEVICE or VMM memory")
     if info.state == State.IMPORTED and address in _received:
         return export(_received[address])
     return context.ipc_export(address)

@@ -6,13 +6,14 @@ the object's receipt back: 16 random bytes in a datagram. The sender drops the r
 socket has a name in the abstract namespace, which needs no file and ends with the process. Only receipts of the same
 user count.
 """
+from __future__ import annotations
+
 import multiprocessing
 import os
 import socket
 import struct
 import sys
 import threading
-import time
 import warnings
 import weakref
 
@@ -48,24 +49,6 @@ class Transit:
             self.changed.notify_all()
             return thing
 
-    def wait(self, timeout):
-        """Waits until every object has arrived. False after timeout seconds."""
-        end = None if timeout is None else time.monotonic() + timeout
-        with self.changed:
-            while self.objects:
-                left = None if end is None else end - time.monotonic()
-                if left is not None and left <= 0:
-                    return False
-                self.changed.wait(left)
-            return True
-
-    def discard(self):
-        """Drops all objects. Returns their number."""
-        with self.changed:
-            gone, self.objects = self.objects, {}
-            self.changed.notify_all()
-        return len(gone)
-
     def _listen(self):
         receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         receiver.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
@@ -96,8 +79,7 @@ def _receive(transit, receiver):
 def acknowledge(name, receipt):
     """Tells the sender that an object has arrived.
 
-    A sender that has ended needs no receipt. Where no receipt reaches the sender, it holds its reference:
-    a RuntimeWarning here.
+    A sender that has ended needs none. A receipt that does not reach a sender is a RuntimeWarning here.
     """
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as reply:
@@ -108,12 +90,36 @@ def acknowledge(name, receipt):
         pass
     except OSError as error:
         warnings.warn(f"gmm.multiprocessing: the sender of an object could not be told that it has arrived: {error}; "
-                      "it holds its reference until "
-                      "gmm.multiprocessing.discard() there", RuntimeWarning, stacklevel=2)
+                      "it holds its reference until gmm.multiprocessing.discard() there", RuntimeWarning, stacklevel=2)
 
 
 transit = Transit()
 _waits_at_exit = False
+
+
+def in_transit() -> int:
+    """The number of objects that this process has sent and that have not arrived yet."""
+    return len(transit.objects)
+
+
+def wait_until_received(timeout: float | None = None) -> bool:
+    """Waits until everything that was sent has arrived; False after timeout seconds.
+
+    A queue must have pickled it: see Queue.join_thread().
+    """
+    with transit.changed:
+        return transit.changed.wait_for(lambda: not transit.objects, timeout)
+
+
+def discard() -> int:
+    """Releases what was sent and has not arrived, for example because its receiver died.
+
+    Returns the number of objects.
+    """
+    with transit.changed:
+        gone, transit.objects = transit.objects, {}
+        transit.changed.notify_all()
+    return len(gone)
 
 
 def _start_anew():
@@ -146,7 +152,7 @@ def _let_processes_wait():
 
 def _wait_at_exit():
     if multiprocessing.parent_process() is not None:
-        transit.wait(EXIT_SECONDS)
+        wait_until_received(EXIT_SECONDS)
 
 
 os.register_at_fork(after_in_child=_start_anew)
