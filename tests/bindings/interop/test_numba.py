@@ -58,10 +58,6 @@ def address_of(array):
     return array.device_ctypes_pointer.value
 
 
-def info_of(array):
-    return gmm.context().query(address_of(array))
-
-
 class Busy:
     """A stream that no other waits for and that is busy until let go: a kernel that runs long."""
 
@@ -80,17 +76,6 @@ class Busy:
 
 
 # Memory.
-
-
-def test_device_arrays_come_from_the_pool():
-    before = gmm.context().stats(kind=gmm.Kind.DEVICE)
-    first, second = (cuda.to_device(np.arange(1000)) for _ in range(2))
-    one, two = info_of(first), info_of(second)
-    assert one.kind == two.kind == gmm.Kind.DEVICE and one.state == gmm.State.ACTIVE and one.size == 8000
-    assert one.allocation_base == two.allocation_base and one.base != two.base
-    assert gmm.context().stats(kind=gmm.Kind.DEVICE).live_blocks - before.live_blocks == 2
-    np.testing.assert_equal(second.copy_to_host(), np.arange(1000))
-    np.testing.assert_equal(first[10:20].copy_to_host(), np.arange(10, 20))
 
 
 @pytest.mark.fake
@@ -116,16 +101,6 @@ def test_host_memory():
         kinds[name] = info.kind
     assert kinds == {"mapped": gmm.Kind.HOST, "pinned": gmm.Kind.HOST, "managed": gmm.Kind.MANAGED}
     assert mapped.device_ctypes_pointer.value == gmm.context().query(mapped.ctypes.data).device_pointer
-
-
-def test_write_combined_memory_is_the_drivers(context):
-    memory = context.memhostalloc(64, mapped=True, wc=True)
-    array = np.ndarray(64, dtype=np.uint8, buffer=memory)
-    array[:] = 7
-    assert gmm.context().query(array.ctypes.data).state == gmm.State.UNKNOWN
-    flags = driver.cuMemHostGetFlags(array.ctypes.data)
-    assert flags & numba_driver.binding.CU_MEMHOSTALLOC_WRITECOMBINED
-    del array, memory
 
 
 def test_pins_nest_and_end_at_once():
@@ -349,12 +324,6 @@ def test_reset_ends_arrays_that_live(context):
     np.testing.assert_equal(cuda.to_device(np.arange(10)).copy_to_host(), np.arange(10))
 
 
-def test_reset_before_initialize():
-    manager = gmm.numba.MemoryManager(context=None)
-    manager.reset()
-    assert manager.interface_version == 1 and not manager._pool.is_open
-
-
 @pytest.mark.fake
 def test_close_and_start_again():
     """cuda.close() resets the device and takes gmm's memory along."""
@@ -397,18 +366,6 @@ def test_pooled_arrays_are_shared(child, context):
                             np.arange(1017, 1040))
     child.submit(numba_child.add_one, arrays[0].get_ipc_handle()).result(timeout=SECONDS)
     np.testing.assert_equal(arrays[0].copy_to_host(), np.arange(1, 101))
-
-
-def test_foreign_memory_is_shared(child, context):
-    pointer = driver.cuMemAlloc(80)
-    try:
-        memory = numba_driver.MemoryPointer(context, pointer, 80)
-        numba_driver.host_to_device(memory, np.arange(10), 80)
-        handle = context.get_ipc_handle(memory.view(16))
-        np.testing.assert_equal(child.submit(numba_child.read_handle, handle, "int64").result(timeout=SECONDS),
-                                np.arange(2, 10))
-    finally:
-        driver.cuMemFree(pointer)
 
 
 @pytest.mark.parametrize("read", [numba_child.read_handle, numba_child.read_staged])
@@ -513,16 +470,7 @@ def test_an_impossible_use_names_its_reason(code, environment, wanted):
     assert wanted in said
 
 
-@pytest.mark.parametrize("manager", ["gmm", "gmm.numba"])
-def test_use_after_the_environment(manager):
-    run("""if True:
-        import gmm.numba
-        from numba import cuda
-        assert type(cuda.current_context().memory_manager) is gmm.numba.use() is gmm.numba.MemoryManager
-    """, NUMBA_CUDA_MEMORY_MANAGER=manager)
-
-
-# Kernels, on a GPU.
+# Kernels, on a GPU: test_numba_suite.py has them over every kind of memory.
 
 SIZE = 4 << 20
 
@@ -535,32 +483,6 @@ def slow_sum(data, out, milliseconds):
     for i in range(cuda.grid(1), data.size, cuda.gridsize(1)):
         total += data[i]
     cuda.atomic.add(out, 0, total)
-
-
-@cuda.jit
-def add(data, what):
-    i = cuda.grid(1)
-    if i < data.size:
-        data[i] += what
-
-
-@pytest.mark.gpu
-def test_kernels_run_over_every_kind():
-    device, mapped, managed = cuda.to_device(np.arange(1000.0)), cuda.mapped_array(1000), cuda.managed_array(1000)
-    mapped[:] = managed[:] = np.arange(1000)
-    spare = cuda.mapped_array(1000)  # a second one does not start where the page-locked memory starts
-    spare[:] = 0
-    for array in (device, mapped, managed, spare):
-        add[4, 256](array, 1)
-    cuda.synchronize()
-    for array in (device.copy_to_host(), mapped, managed):
-        np.testing.assert_equal(np.asarray(array), np.arange(1.0, 1001.0))
-    assert (np.asarray(spare) == 1).all()
-    caller = np.zeros(3001)[1:]  # starts inside a page
-    with cuda.mapped(caller) as view:
-        add[12, 256](view, 5)
-        cuda.synchronize()
-    assert (caller == 5).all()
 
 
 @pytest.mark.gpu

@@ -14,7 +14,7 @@ import sys
 import warnings
 
 import pytest
-from conftest import MIB, run
+from conftest import run
 
 import gmm
 
@@ -286,28 +286,6 @@ def test_each_device_has_its_own_resource():
 
 
 # On a GPU.
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("kind", [gmm.Kind.DEVICE, gmm.Kind.VMM, gmm.Kind.MANAGED])
-def test_buffers_of_each_kind_on_streams(kind):
-    streams = [rmm.pylibrmm.stream.Stream() for _ in range(3)]
-    before = gmm.context().stats().live_blocks
-    with gmm.rmm.use(kind):
-        for number in range(30):
-            stream, data = streams[number % 3], bytes([number]) * MIB
-            buffer = rmm.DeviceBuffer.to_device(data, stream=stream)
-            info = gmm.context().query(buffer.ptr)
-            assert (info.kind, info.base, info.size) == (kind, buffer.ptr, len(data))
-            copied = buffer.copy()
-            assert copied.tobytes(stream) == data
-        if kind != gmm.Kind.MANAGED:  # which may be larger than the device
-            with pytest.raises(MemoryError):
-                rmm.DeviceBuffer(size=1 << 41)
-    del buffer, copied
-    assert gmm.context().stats().live_blocks == before
-    for stream in streams:
-        gmm.context().forget_stream(stream)
 
 
 # RMM's own Python tests, of the folder rmm/tests of its package's source, on gmm.

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """gmm.vllm: the interface of vLLM's CuMemAllocator and of its sleep-mode backends, on fakes of PyTorch and vLLM."""
-import inspect
 
 import pytest
 from drop_in import PRELUDE, run
@@ -258,25 +257,6 @@ raises(ValueError, gmm.vllm.register, "taken")
 gmm.vllm.register("mine")
 assert isinstance(backends.SleepModeBackendFactory.get_backend_class("mine")(), backends.SleepModeBackend)
 """)
-
-
-def test_signatures():
-    """As vLLM has them."""
-    empty = inspect.Parameter.empty
-    for function, expected in (
-            (vllm.CuMemAllocator.use_memory_pool, [("tag", None)]),
-            (vllm.CuMemAllocator.sleep, [("offload_tags", None)]),
-            (vllm.CuMemAllocator.discard, [("tags", empty)]),
-            (vllm.CuMemAllocator.wake_up, [("tags", None)]),
-            (vllm.CuMemAllocator.get_current_usage, []),
-            (vllm.GmmSleepModeBackend.suspend, [("level", 1)]),
-            (vllm.GmmSleepModeBackend.resume, [("tags", None)]),
-            (vllm.GmmSleepModeBackend.discard, [("tags", empty)]),
-            (vllm.GmmSleepModeBackend.state, []),
-    ):
-        found = list(inspect.signature(function).parameters.values())[1:]
-        assert [(parameter.name, parameter.default) for parameter in found] == expected, function
-    assert vllm.CuMemAllocator.default_tag == "default"
 
 
 def test_not_available(monkeypatch):
