@@ -119,7 +119,8 @@ def pool(tag: Tag | int | str | None = None, *, kind: Kind = Kind.VMM, use_on_oo
     if isinstance(tag, str):
         tag = lib.context.tag(tag)
     number = native.GMM_TAG_DEFAULT if tag is None else tag_number(lib.context, tag)
-    allocate = lib.cdll.gmm_torch_slot(number, int(kind))
+    with lock:
+        allocate = lib.cdll.gmm_torch_slot(number, int(kind))
     if not allocate:
         raise RuntimeError("gmm.torch.pool(): 64 pairs of tag and kind have pools already, which is the maximum; "
                            "use one of those tags")
