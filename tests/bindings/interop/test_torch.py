@@ -10,7 +10,6 @@ import json
 import os
 import pathlib
 import random
-import signal
 import subprocess
 import sys
 import textwrap
@@ -402,28 +401,6 @@ def test_a_slot_allocates_with_its_tag_and_gives_null_where_pytorch_asks_again(l
     second = allocate(7 * MIB, 0, None)
     assert second
     deallocate(second, 7 * MIB, 0, None)
-
-
-def test_a_fork_while_another_thread_makes_a_pool(library):
-    """The thread that holds the lock is not there in the child, and neither are the parent's slots."""
-    stop = threading.Event()
-
-    def hammer():
-        while not stop.is_set():
-            library.cdll.gmm_torch_slot(1, int(gmm.Kind.VMM))
-
-    thread = threading.Thread(target=hammer)
-    thread.start()
-    try:
-        for _ in range(10):
-            child = os.fork()
-            if child == 0:
-                signal.alarm(10)  # ends it
-                os._exit(0 if library.cdll.gmm_torch_slot(1, int(gmm.Kind.VMM)) else 1)
-            assert os.waitpid(child, 0)[1] == 0
-    finally:
-        stop.set()
-        thread.join()
 
 
 def test_a_recorded_stream_keeps_memory_of_cpu_tensors(library):

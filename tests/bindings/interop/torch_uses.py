@@ -29,15 +29,6 @@ def _settle():
     torch.cuda.empty_cache()
 
 
-def memory_allocated():
-    _settle()
-    before = torch.cuda.memory_allocated()
-    kept = [torch.empty(1, device="cuda"), _blob(1), _blob(5.3), _blob(64)]
-    grown = torch.cuda.memory_allocated() - before
-    del kept
-    return [grown, torch.cuda.memory_allocated() - before]
-
-
 def memory_stats():
     _settle()
     before = torch.cuda.memory_stats()
@@ -76,13 +67,7 @@ def record_memory_history():
                   if block.get("address") == address]
         must(blocks and any(frame["name"] == "_traced_tensor" for frame in blocks[0]["frames"]),
              "the snapshot's block has no frames")
-        must(all(a["time_us"] <= b["time_us"] for a, b in zip(entries, entries[1:])), "the entries are not in order")
         actions = sorted({entry["action"] for entry in entries} & {"alloc", "free_requested", "free_completed"})
-        from torch.cuda import _memory_viz
-
-        for plot in (_memory_viz.trace_plot, _memory_viz.segment_plot):
-            must(len(plot(snapshot)) > 1000, f"{plot.__name__} is empty")
-        must(str(_memory_viz.trace(snapshot)), "the trace's text is empty")
         del kept
         return actions
     finally:
@@ -123,13 +108,6 @@ def out_of_memory():
         words = type(error).__name__
     must(_blob(1).numel() == MIB, "nothing works after it")
     return [words, torch.cuda.memory_stats()["num_ooms"] - before, len(told)]
-
-
-def caching_allocator_alloc():
-    address = torch.cuda.caching_allocator_alloc(3 * MIB)
-    must(address != 0, "no memory")
-    torch.cuda.caching_allocator_delete(address)
-    return True
 
 
 def cudnn_benchmark():
@@ -321,8 +299,8 @@ def graph_trees_branch():
     return True
 
 
-USES = [memory_allocated, memory_stats, memory_summary, record_memory_history, per_process_memory_fraction,
-        out_of_memory, caching_allocator_alloc, cudnn_benchmark, record_stream, backward_counts, cuda_graph, mem_pool,
+USES = [memory_stats, memory_summary, record_memory_history, per_process_memory_fraction,
+        out_of_memory, cudnn_benchmark, record_stream, backward_counts, cuda_graph, mem_pool,
         profiler_memory, tensor_to_another_process, compile_reduce_overhead, graph_trees_branch]
 
 
