@@ -795,7 +795,7 @@ class Allocator final : public CUDAAllocator {
   }
 
   // Statistics that are read now and then. What is free between blocks is counted here, as an allocation must not pay
-  // for it: once for each state of the blocks, and the extents are asked for when the driver was called meanwhile.
+  // for it: once for each state of the blocks, and the extents are asked for when the driver was called since.
   void observe(Device &device) {
     device.observe();
     const std::lock_guard<std::mutex> guard(device.looked.mutex);

@@ -10,7 +10,7 @@ import types
 
 import numpy as np
 import pytest
-from conftest import count, run
+from conftest import FAKE, count, run
 
 os.environ["NUMBA_CUDA_MEMORY_MANAGER"] = "gmm"  # for this process and its children
 os.environ.pop("GMM_NUMBA_POOL", None)
@@ -237,21 +237,6 @@ def test_a_finalizer_on_a_thread_without_cuda(frees):
     assert len(frees) == 0
 
 
-def test_a_forked_child_leaves_the_parents_memory_alone():
-    code = """if True:
-        import os, numpy as np
-        from numba import cuda
-        arrays = [cuda.to_device(np.arange(5_000_000)) for _ in range(3)]
-        child = os.fork()
-        if child == 0:
-            arrays.clear()
-            os._exit(0)
-        assert os.waitpid(child, 0)[1] == 0
-        print(arrays[2].copy_to_host()[-1])
-    """
-    assert run(code) == "4999999"
-
-
 @pytest.mark.fake
 def test_older_drivers_wait_for_the_context():
     code = """if True:
@@ -324,26 +309,6 @@ def test_reset_ends_arrays_that_live(context):
     np.testing.assert_equal(cuda.to_device(np.arange(10)).copy_to_host(), np.arange(10))
 
 
-@pytest.mark.fake
-def test_close_and_start_again():
-    """cuda.close() resets the device and takes gmm's memory along."""
-    code = """if True:
-        import numpy as np, gmm
-        from numba import cuda
-        for i in range(3):
-            kept = cuda.to_device(np.arange(1000))
-            pinned = cuda.pinned_array(10)
-            context = gmm.context()
-            assert kept.copy_to_host()[-1] == 999
-            cuda.close()
-            del kept, pinned
-        assert cuda.to_device(np.arange(5)).copy_to_host()[-1] == 4
-        assert gmm.context() is not context
-        print("ok")
-    """
-    assert run(code) == "ok"
-
-
 # Other processes.
 
 
@@ -386,6 +351,73 @@ def test_memory_without_the_drivers_handle_is_shared(child, context, kind, read)
 # The other ways to use it.
 
 
+PROGRAMS = {
+    "a forked child leaves the memory alone": """
+arrays = [cuda.to_device(np.arange(5_000_000)) for _ in range(3)]
+child = os.fork()
+if child == 0:
+    arrays.clear()
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+assert arrays[2].copy_to_host()[-1] == 4999999
+""",
+    "cuda.close() resets the device, and takes the memory along": """
+for i in range(3):
+    kept = cuda.to_device(np.arange(1000))
+    pinned = cuda.pinned_array(10)
+    context = gmm.context()
+    assert kept.copy_to_host()[-1] == 999
+    cuda.close()
+    del kept, pinned
+assert cuda.to_device(np.arange(5)).copy_to_host()[-1] == 4
+assert gmm.context() is not context
+""",
+    "host only": """
+manager = gmm.numba.use(host_only=True)
+assert issubclass(manager, gmm.numba.HostOnlyMemoryManager)
+assert issubclass(manager, cuda.HostOnlyCUDAMemoryManager)
+context = cuda.current_context()
+device, pinned = cuda.to_device(np.arange(10)), cuda.pinned_array(10)
+mapped, managed = cuda.mapped_array(10), cuda.managed_array(10)
+query = gmm.context().query
+assert query(device.device_ctypes_pointer.value).state == gmm.State.ACTIVE
+assert {query(array.ctypes.data).state for array in (pinned, mapped, managed)} == {gmm.State.UNKNOWN}
+with cuda.defer_cleanup():
+    del device, mapped
+    assert len(context.memory_manager._pool.frees) == 1 and len(context.memory_manager.deallocations) == 1
+context.reset()
+assert gmm.context().stats().live_blocks == 0 and not context.memory_manager.deallocations
+""",
+    "memory that can be paused": """
+gmm.numba.use(kind=gmm.Kind.VMM)
+cuda.current_context()
+with gmm.context().tag("weights", gmm.Contents.HOST):
+    array = cuda.to_device(np.arange(1000))
+address = array.device_ctypes_pointer.value
+assert gmm.context().pause("weights") > 0 and gmm.context().query(address).state == gmm.State.PAUSED
+gmm.context().resume("weights")
+assert array.copy_to_host()[-1] == 999
+""",
+    "a context of its own": """
+own = gmm.Context("cuda")
+gmm.numba.use(own)
+array = cuda.to_device(np.arange(10))
+assert own.stats().live_blocks == 1 and own is not gmm.context()
+assert gmm.numba.use(own) is type(cuda.current_context().memory_manager), "the same once more"
+with pytest.raises(RuntimeError, match="CUDA with gmm and other arguments already"):
+    gmm.numba.use()
+""",
+}
+
+
+@pytest.mark.parametrize("code", PROGRAMS.values(), ids=PROGRAMS)
+def test_other_uses(code):
+    if "cuda.close()" in code and not FAKE:
+        pytest.skip("asks the fake driver")
+    manager = "default" if "gmm.numba.use(" in code else "gmm"
+    run("import os, numpy as np, pytest, gmm.numba\nfrom numba import cuda\n" + code, NUMBA_CUDA_MEMORY_MANAGER=manager)
+
+
 def test_without_pooling_arrays_start_where_the_drivers_allocation_starts():
     code = """if True:
         import numpy as np
@@ -395,63 +427,6 @@ def test_without_pooling_arrays_start_where_the_drivers_allocation_starts():
     """
     assert run(code, GMM_NUMBA_POOL="0") == "[0, 0, 0, 0, 0]"
     assert run(code, GMM_NUMBA_POOL="1") != "[0, 0, 0, 0, 0]"
-
-
-def test_host_only():
-    code = """if True:
-        import numpy as np, gmm.numba
-        from numba import cuda
-        manager = gmm.numba.use(host_only=True)
-        assert issubclass(manager, gmm.numba.HostOnlyMemoryManager)
-        assert issubclass(manager, cuda.HostOnlyCUDAMemoryManager)
-        context = cuda.current_context()
-        device, pinned = cuda.to_device(np.arange(10)), cuda.pinned_array(10)
-        mapped, managed = cuda.mapped_array(10), cuda.managed_array(10)
-        query = gmm.context().query
-        assert query(device.device_ctypes_pointer.value).state == gmm.State.ACTIVE
-        assert {query(array.ctypes.data).state for array in (pinned, mapped, managed)} == {gmm.State.UNKNOWN}
-        with cuda.defer_cleanup():
-            del device, mapped
-            assert len(context.memory_manager._pool.frees) == 1 and len(context.memory_manager.deallocations) == 1
-        context.reset()
-        assert gmm.context().stats().live_blocks == 0 and not context.memory_manager.deallocations
-        print("ok")
-    """
-    assert run(code, NUMBA_CUDA_MEMORY_MANAGER="default") == "ok"
-
-
-def test_pausable_memory():
-    code = """if True:
-        import numpy as np, gmm.numba
-        from numba import cuda
-        gmm.numba.use(kind=gmm.Kind.VMM)
-        cuda.current_context()
-        with gmm.context().tag("weights", gmm.Contents.HOST):
-            array = cuda.to_device(np.arange(1000))
-        address = array.device_ctypes_pointer.value
-        assert gmm.context().pause("weights") > 0 and gmm.context().query(address).state == gmm.State.PAUSED
-        gmm.context().resume("weights")
-        assert array.copy_to_host()[-1] == 999
-        print("ok")
-    """
-    assert run(code, NUMBA_CUDA_MEMORY_MANAGER="default") == "ok"
-
-
-def test_a_context_of_ones_own():
-    code = """if True:
-        import numpy as np, gmm.numba
-        from numba import cuda
-        own = gmm.Context("cuda")
-        gmm.numba.use(own)
-        array = cuda.to_device(np.arange(10))
-        assert own.stats().live_blocks == 1 and own is not gmm.context()
-        assert gmm.numba.use(own) is type(cuda.current_context().memory_manager), "the same once more"
-        try:
-            gmm.numba.use()
-        except RuntimeError as error:
-            print(error)
-    """
-    assert "CUDA with gmm and other arguments already" in run(code, NUMBA_CUDA_MEMORY_MANAGER="default")
 
 
 @pytest.mark.parametrize("code, environment, wanted", [

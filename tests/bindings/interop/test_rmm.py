@@ -139,14 +139,14 @@ def test_copies_in_cpp_serve_after_a_close(way):
 def test_the_context_goes_with_its_last_resource(way):
     if way == "Python":
         pytest.skip("Python's resource holds Python's context")
-    told = []
-    context = gmm.Context("host", log=lambda level, message: told.append(message))
+    seen = []
+    context = gmm.Context("host", log=lambda level, message: seen.append(message))
     resource = gmm.rmm.resource(context=context)
     resource.allocate(SIZE)
     context.close()
-    assert not any("live" in message for message in told)  # the library's context lives
+    assert not any("live" in message for message in seen)  # the library's context lives
     del resource
-    assert "live" in told[-1], told
+    assert "live" in seen[-1], seen
 
 
 @pytest.mark.parametrize("way", ["C++"], indirect=True)
@@ -232,13 +232,13 @@ def test_out_of_memory(context):
 
 
 def test_a_failed_free_is_reported(context, monkeypatch):
-    told = []
-    monkeypatch.setattr(sys, "unraisablehook", told.append)
+    seen = []
+    monkeypatch.setattr(sys, "unraisablehook", seen.append)
     resource = gmm.rmm.resource(context=context)
     address = resource.allocate(SIZE)
     resource.deallocate(address, SIZE)
     resource.deallocate(address, SIZE)
-    assert [type(one.exc_value) for one in told] == [gmm.AlreadyFreedError] and "could not free" in told[0].err_msg
+    assert [type(one.exc_value) for one in seen] == [gmm.AlreadyFreedError] and "could not free" in seen[0].err_msg
 
 
 def test_use_and_undo(context):

@@ -344,7 +344,7 @@ def test_a_pool_returns_to_its_checkpoint(native):
     native.free(a)
     native.free(c)
     assert torch._C._cuda_checkPoolLiveAllocations(0, pool.id, {b})
-    # The block b stays with whoever holds it. The storage becomes the owner of a.
+    # The holder of block b keeps it. The storage becomes the owner of a.
     storage = torch._C._construct_storage_from_data_pointer(a, torch.device("cuda", 0), 1000)
     torch._C._cuda_setCheckpointPoolState(0, state, [], [storage._cdata])
     assert torch._C._cuda_checkPoolLiveAllocations(0, pool.id, {a, b})
@@ -481,7 +481,7 @@ def test_a_compiler_that_fails_is_asked_once_and_its_words_are_kept(tmp_path):
 
 
 def test_processes_that_start_at_once_compile_once(tmp_path):
-    # The compiler waits until the other processes have had their turn to start.
+    # The compiler waits until the other processes have started.
     waits = f'while [ "$(ls {tmp_path}/ready.* | wc -l)" -lt 3 ]; do sleep 0.05; done\n'
     environment = {**os.environ, **make_compiler(tmp_path, waits + WRITES)}
     code = f'import os\nopen(r"{tmp_path}/ready.%d" % os.getpid(), "w").close()\n{BUILD}'

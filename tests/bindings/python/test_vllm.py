@@ -195,6 +195,7 @@ def test_backend_states():
     run_allocator("""
 backend = GmmSleepModeBackend()
 assert backend.state() == "RUNNING" and GmmSleepModeBackend.is_supported()
+assert backend.preserves_nccl() and not GmmSleepModeBackend.supports_durable_storage()
 with allocator.use_memory_pool("weights"):
     weights = full(8, 1)
 with allocator.use_memory_pool("kv_cache"):
