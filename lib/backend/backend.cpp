@@ -124,4 +124,18 @@ bool Backend::is_cpu_memory() const { return false; }
 
 void *Backend::device_address(const void *address) const { return const_cast<void *>(address); }
 
+Status no_memory_for(const char *action) {
+  return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "%s: the host has no memory for it; free memory.", action);
+}
+
+Status start_stream_thread(Thread *out, void *(*fn)(void *), void *stream) {
+  const int error = start_thread(out, ThreadSignals::kFaults, fn, stream);
+  if (error == 0) return Status();
+  return fail_native(
+      GMM_ERROR_SYSTEM, error,
+      "Starting the thread of a stream: the system refused (%s); raise the limit of threads (ulimit -u), or use fewer "
+      "streams.",
+      ErrorText(error).text);
+}
+
 }  // namespace gmm

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The seam between the engine and a backend: the source of memory, streams and events.
+// The interface between the engine and a backend, which is the source of memory, streams and events.
 //
-// What it owns: nothing that the engine asked for. Each operation is a few lines over the driver, and the engine
-// records what was allocated. A backend owns its connection to the driver, and streams and events as objects.
+// Owns: nothing that the engine asked for. Each operation is a few lines over the driver, and the engine
+// records the allocations. A backend owns its connection to the driver, and streams and events as objects.
 //
 // Invariants: an operation either succeeds or fails without effect. Its Status says what was asked, what stood in the
 // way and what to do.
@@ -10,7 +10,7 @@
 // Threads: any thread may call any operation. The CUDA backend sets a driver context where the calling thread has none,
 // and restores the thread's state afterwards. A backend's own locks come last in the lock order.
 //
-// Who calls: every room of the engine, through Core::backend; context/factory.cpp alone names a concrete backend.
+// Callers: every module of the engine, through Core::backend. context/factory.cpp alone names a concrete backend.
 //
 // The operations are not pure virtual, because the library needs no C++ runtime. A backend that lacks an operation
 // inherits the answer NOT_SUPPORTED.
@@ -30,6 +30,7 @@
 #include "base/log.h"
 #include "base/peer.h"
 #include "base/status.h"
+#include "base/thread.h"
 
 namespace gmm {
 
@@ -101,7 +102,7 @@ struct ZeroRange {
 };
 static_assert(sizeof(ZeroRange) == 24);
 
-// What is in use of a device.
+// The memory of a device that is in use.
 struct DeviceUse {
   uint8_t uuid[sizeof(gmm_device_info::uuid)];
   uint64_t total, used;  // by all processes
@@ -115,8 +116,6 @@ inline constexpr uint64_t kFabricHandleSize = 64;
 class Backend {
  public:
   explicit Backend(const HostAllocator &allocator, const Log &log) : allocator_(allocator), log_(log) {}
-  Backend(const Backend &) = delete;
-  Backend &operator=(const Backend &) = delete;
   // Ends the backend's threads and destroys the object. The engine has freed everything before.
   virtual void destroy();
 
@@ -127,7 +126,7 @@ class Backend {
   virtual uint32_t device_count() const;
   // Fills every field but struct_size. The device is valid.
   virtual Status device_info(Device device, gmm_device_info *out);
-  // The same without free_memory. It does not start the device, which would take memory on it.
+  // device_info() without free_memory. It does not start the device, which would take memory on it.
   virtual Status device_traits(Device device, gmm_device_info *out);
   // The NUMA node of host memory that is nearest to the device. -1: it is unknown.
   virtual int32_t host_numa_node(Device device);
@@ -147,22 +146,22 @@ class Backend {
   // Sizes are multiples of kExtentAlignment, which every granularity divides.
   virtual Status reserve(uint64_t size, void **out);    // addresses only, aligned to kExtentAlignment
   virtual Status unreserve(void *base, uint64_t size);  // exactly one reservation, with nothing mapped
-  // OUT_OF_MEMORY when the location has less memory in all, so that handle after handle would end in vain, with
-  // nothing left for others meanwhile. What is free is not asked: the driver evicts managed memory for a handle.
+  // OUT_OF_MEMORY when the location has less memory in all: create() would take handle after handle in vain and leave
+  // nothing for others until it failed. Free memory is not asked for, as the driver evicts managed memory for a handle.
   virtual Status can_create(Device location, uint64_t size);
   virtual Status create(Device location, uint64_t size, PhysicalHandle *out);  // exportable; is_host(): host memory
-  // The same on a device, for network libraries: capable of RDMA, and with a descriptor and a fabric handle, as the
+  // create() on a device, for network libraries: capable of RDMA, and with a descriptor and a fabric handle, as the
   // device has them. A backend whose ordinary memory serves them inherits create(). NOT_SUPPORTED from comm_traits():
   // the device has no such memory.
   virtual Status comm_traits(Device device, CommTraits *out);
   virtual Status create_comm(Device device, uint64_t size, PhysicalHandle *out);
   virtual Status release(PhysicalHandle handle);  // the pages end with the last mapping
-  // Whether others hold the pages, by a descriptor of export_fd() or what they made of it: a release returns nothing
-  // then. A backend that cannot tell inherits the answer false. Its free_memory() shows what a release returned.
+  // Whether others hold the pages, by a descriptor of export_fd() or a mapping of it: a release returns nothing
+  // then. A backend that cannot tell inherits the answer false. Its free_memory() shows the effect of a release.
   virtual bool is_held_elsewhere(PhysicalHandle handle);
   // The bytes of the device that nobody holds. NOT_SUPPORTED: is_held_elsewhere() tells.
   virtual Status free_memory(Device device, uint64_t *out);
-  // A backend whose driver has neither pool nor graphs inherits what device_info() tells.
+  // A backend whose driver has neither pool nor graphs inherits the figures of device_info().
   virtual Status device_use(Device device, DeviceUse *out);
   virtual Status map(void *base, uint64_t size, PhysicalHandle handle);  // the whole handle
   virtual Status unmap(void *base, uint64_t size);  // exactly what one or several map() calls mapped
@@ -272,6 +271,11 @@ class Backend {
   Status lacks(const char *operation) const;
   std::atomic<uint64_t> calls_{0};
 };
+
+// The failure of an action, e.g. "Creating a stream".
+Status no_memory_for(const char *action);
+// Starts the thread that does a stream's work.
+Status start_stream_thread(Thread *out, void *(*fn)(void *), void *stream);
 
 }  // namespace gmm
 #endif

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a failed assertion of libstdc++'s headers calls. Without optimisation GCC 15 and newer have these assertions,
-// and some distributions compile all with -D_GLIBCXX_ASSERTIONS. The function is in libstdc++, which gmm does not need.
+// The function that a failed assertion of libstdc++'s headers calls. Without optimisation GCC 15 and newer have these
+// assertions, and some distributions compile all with -D_GLIBCXX_ASSERTIONS. The function is in libstdc++, which gmm
+// does not need.
 #include <cstdio>
 #include <cstdlib>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is wrong with the environment: the check that each context makes once, when it is created.
+// The check of the environment that each context makes once, when it is created.
 #ifndef GMM_BASE_ENVIRONMENT_CHECK_H
 #define GMM_BASE_ENVIRONMENT_CHECK_H
 

@@ -19,7 +19,7 @@ class HostAllocator {
   using AllocateFn = void *(*)(void *user, uint64_t size, uint64_t alignment);
   using DeallocateFn = void (*)(void *user, void *memory, uint64_t size);
 
-  // What callbacks promise. No object asks for more.
+  // The largest alignment that callbacks promise. No object asks for more.
   static constexpr uint64_t kMaxAlignment = 64;
 
   constexpr HostAllocator() = default;

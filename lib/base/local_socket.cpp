@@ -310,7 +310,7 @@ uint32_t SocketPoller::wait(int64_t milliseconds, void *keys[kMost], bool *name_
 
 int SocketPoller::listen(int32_t folder, const char *name, const char *unready, bool for_others, int32_t *out,
                          NameIdentity *identity, const char **what) {
-  // Best effort, and only for who listens: a user has 128 of them.
+  // Best effort, and only for listeners: a user has 128 of them.
   if (changes_ < 0) {
     changes_ = ::inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
     if (changes_ >= 0 && add(changes_, &changes_) != 0) close_if_open(&changes_);

@@ -39,7 +39,7 @@ int open_socket_folder(const char *path, bool reach_is_enough, int32_t *out, Fol
 void for_each_name(int32_t folder, uint32_t most, void (*fn)(void *user, const char *name), void *user);
 int remove_name(int32_t folder, const char *name);
 
-// Which file a name means.
+// The file behind a name.
 struct NameIdentity {
   uint64_t device = 0, file = 0;
   bool operator==(const NameIdentity &other) const { return device == other.device && file == other.file; }
@@ -69,7 +69,7 @@ void close_socket(int32_t socket);
 // Ends a connection for both sides, also where a forked child holds it too, and closes it.
 void end_connection(int32_t socket);
 
-// Each returns the number of bytes, or an error number below zero. -EAGAIN: nothing came, or there is no room. A
+// Each returns the number of bytes, or an error number below zero. -EAGAIN: nothing came, or the queue is full. A
 // receiver gets 0 at the end of the connection.
 int64_t send_bytes(int32_t socket, const void *bytes, uint64_t size, const int32_t *descriptors = nullptr,
                    uint32_t count = 0);
@@ -110,9 +110,10 @@ class SocketPoller {
   static constexpr uint32_t kMost = 64;
   uint32_t wait(int64_t milliseconds, void *keys[kMost], bool *name_changed);
 
-  // Makes a socket that listens, and then gives it its name: who finds the name is never refused. It has the name
-  // `unready` for a moment. From before it has its name, wait() tells when that name changes, if the system can.
-  // EADDRINUSE: the name is taken. `*what`: the call of the system that failed; NULL: the one that gives the name.
+  // Makes a socket that listens, and then gives it its name, so that a process that finds the name is never refused. It
+  // has the name `unready` for a moment. From before it has its name, wait() tells when that name changes, if the
+  // system can. EADDRINUSE: the name is taken. `*what`: the call of the system that failed; NULL: the one that gives
+  // the name.
   int listen(int32_t folder, const char *name, const char *unready, bool for_others, int32_t *out,
              NameIdentity *identity, const char **what);
 

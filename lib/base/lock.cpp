@@ -43,7 +43,7 @@ struct HeldLock {
   void *frames[kStackFrames];
 };
 
-// A pause holds the locks of all heaps that it names. What does not fit here is not checked.
+// A pause holds the locks of all heaps that it names. Further ones are not checked.
 constexpr uint32_t kMaxHeld = 64;
 struct HeldLocks {
   uint32_t count;
@@ -52,8 +52,8 @@ struct HeldLocks {
 };
 constinit thread_local HeldLocks t_held = {};
 
-// A forked child gives up what its thread held in the parent, but need not respect it: a lock of the process is free,
-// and those of a context say FORKED.
+// A forked child gives up the locks that its thread held in the parent, but need not respect them: a lock of the
+// process is free, and those of a context say FORKED.
 bool is_hidden(const HeldLock &held) { return held.aside != 0 || held.generation != process_generation(); }
 
 void put_locks_aside(uint32_t change) {
@@ -78,7 +78,7 @@ void print_stack(void *const *frames, int count) {
 #endif
 }
 
-// Prints what is wrong, this stack and that of each lock held, and aborts.
+// Prints the message, this stack and that of each lock held, and aborts.
 [[noreturn, gnu::format(printf, 1, 2)]] void abort_with_stacks(const char *format, ...) {
   std::fprintf(stderr, "gmm lock check: ");
   va_list arguments;

@@ -24,7 +24,7 @@ struct ThreadLocks {
   uint32_t held = 0;
   bool has_messages = false;  // for the log, queued while a lock was held
 };
-// Not of the initial-exec model, whose room a library that is opened late may not get.
+// Not of the initial-exec model, whose storage a library that is opened late may not get.
 // NOLINTNEXTLINE(bugprone-dynamic-static-initializers): constinit says that it is not
 extern constinit thread_local ThreadLocks t_locks;
 
@@ -75,8 +75,8 @@ class LocksAside {
 
 // --- The checks --------------------------------------------------------------------------------------------------
 
-// Which locks a function of the program may find held. The progress of a pause finds those of its operation, as its
-// memory must not change until the end. A watcher finds the claim of its operation's tags.
+// The functions of the program, which run without a lock of the library. The progress of a pause finds those of its
+// operation, as its memory must not change until the end. A watcher finds the claim of its operation's tags.
 enum class ProgramCall { kLog, kOutOfMemory, kProgress, kWrite, kWatch, kAsk };
 
 #if defined(GMM_LOCK_CHECKS)
@@ -102,16 +102,25 @@ inline bool is_operation(LockRank) { return false; }
 
 // --- Locks -------------------------------------------------------------------------------------------------------
 
-// It has no destructor, so a global mutex needs no exit handler.
-class Mutex {
- public:
+// The rank of a lock, which only the checks ask for.
+class Ranked {
+ protected:
 #if defined(GMM_LOCK_CHECKS)
-  constexpr explicit Mutex(LockRank rank) : rank_(rank) {}
+  constexpr explicit Ranked(LockRank rank) : rank_(rank) {}
+  LockRank rank() const { return rank_; }
+
+ private:
+  const LockRank rank_;
 #else
-  constexpr explicit Mutex(LockRank) {}
+  constexpr explicit Ranked(LockRank) {}
+  static constexpr LockRank rank() { return LockRank::kTest; }
 #endif
-  Mutex(const Mutex &) = delete;
-  Mutex &operator=(const Mutex &) = delete;
+};
+
+// It has no destructor, so a global mutex needs no exit handler.
+class Mutex : Ranked {
+ public:
+  constexpr explicit Mutex(LockRank rank) : Ranked(rank) {}
   void lock() {
     check_lock_order(this, rank(), is_operation(rank()));
     mutex_.lock();
@@ -132,26 +141,14 @@ class Mutex {
 
  private:
   friend class Condition;
-#if defined(GMM_LOCK_CHECKS)
-  LockRank rank() const { return rank_; }
-  const LockRank rank_;
-#else
-  static constexpr LockRank rank() { return LockRank::kTest; }  // nobody asks
-#endif
   SystemMutex mutex_;
 };
 
 // A lock whose holder may turn it into the lock of an operation, which waits for streams or files with it (a pause, a
-// move). Who must not wait for that asks with lock_unless_operation(). The rank is of kind kOperation.
-class OperationLock {
+// move). A thread that must not wait for that asks with lock_unless_operation(). The rank is of kind kOperation.
+class OperationLock : Ranked {
  public:
-#if defined(GMM_LOCK_CHECKS)
-  constexpr explicit OperationLock(LockRank rank) : rank_(rank) {}
-#else
-  constexpr explicit OperationLock(LockRank) {}
-#endif
-  OperationLock(const OperationLock &) = delete;
-  OperationLock &operator=(const OperationLock &) = delete;
+  constexpr explicit OperationLock(LockRank rank) : Ranked(rank) {}
   // Waits for an operation too. The holder never waits.
   void lock() {
     check_lock_order(this, rank(), true);
@@ -238,12 +235,6 @@ class OperationLock {
   }
 
  private:
-#if defined(GMM_LOCK_CHECKS)
-  LockRank rank() const { return rank_; }
-  const LockRank rank_;
-#else
-  static constexpr LockRank rank() { return LockRank::kTest; }  // nobody asks
-#endif
   SystemMutex mutex_;
   SystemCondition ended_;
   bool operation_ = false;  // its holder alone changes it, with mutex_ held
@@ -278,9 +269,6 @@ class UnlockAtEnd {
 
 class Condition {
  public:
-  Condition() = default;
-  Condition(const Condition &) = delete;
-  Condition &operator=(const Condition &) = delete;
   void wait(Mutex &mutex) {
     check_may_wait("a condition", &mutex);
     condition_.wait(mutex.mutex_);

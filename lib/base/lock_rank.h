@@ -9,7 +9,7 @@
 namespace gmm {
 
 // A thread takes a lock only if all locks that it holds stand above it. The two kinds:
-//  - kOperation: its holder may wait, for a stream, for another process, for a file. Whoever takes it may so wait too.
+//  - kOperation: its holder may wait, for a stream, for another process, for a file. So may a thread that takes it.
 //    Nobody takes one while it holds a brief lock.
 //  - kBrief: its holder never waits.
 // The rank "Heap" is of both kinds (OperationLock in base/lock.h).

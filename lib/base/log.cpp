@@ -31,10 +31,10 @@ namespace {
 
 constexpr const char *kLevelNames[] = {"", "error", "warning", "info", "debug"};
 
-// What the calling thread wrote. malloc serves, as the host allocator is a context's.
+// The messages of the calling thread. malloc serves, as the host allocator is a context's.
 constinit thread_local LogMessages t_queue = {};
 
-// The hashes of what complain() said. What is beyond their number is said again.
+// The hashes of the texts of complain(). A text beyond their number is written again.
 constinit std::atomic<uint64_t> g_said[64] = {};
 
 bool is_new(const char *text) {

@@ -22,8 +22,8 @@ class Log {
   Log(Fn fn, void *user);
   // Any thread, with or without locks.
   [[gnu::format(printf, 3, 4)]] void write(LogLevel level, const char *format, ...) const;
-  // Writes a warning of what the environment asks for and cannot have. Who set a variable wants to know that it has no
-  // effect, so it goes to stderr unless GMM_LOG says off or error. The same words come once in a process.
+  // Writes a warning of a setting of the environment that has no effect. It goes to stderr unless GMM_LOG says off or
+  // error. The same words come once in a process.
   [[gnu::format(printf, 2, 3)]] void complain(const char *format, ...) const;
 
  private:
@@ -35,7 +35,7 @@ class Log {
   bool has_stderr_level_ = false;  // GMM_LOG holds a level
 };
 
-// What a thread wrote while it held a lock, oldest first.
+// The messages of a thread while it held a lock, oldest first.
 struct QueuedMessage;
 struct LogMessages {
   QueuedMessage *first, *last;

@@ -128,7 +128,7 @@ void apply_groups(const Version &version, const char *root, const char *mount_po
                   const char *group, GroupLimit *out) {
   uint64_t skipped = std::strcmp(mount_root, "/") == 0 ? 0 : std::strlen(mount_root);
   const bool is_below = std::strncmp(group, mount_root, skipped) == 0 && (group[skipped] == '/' || !group[skipped]);
-  // A group outside of what is mounted: only the top's limit can be read.
+  // Of a group outside of the mount only the top's limit can be read.
   const char *below = is_below && std::strstr(group, "/..") == nullptr ? group + skipped : "";
   char path[kMaxPath];
   const int top = std::snprintf(path, sizeof path, "%s%s", root, mount_point);

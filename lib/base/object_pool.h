@@ -26,8 +26,6 @@ class ObjectPool {
       chunks_ = next;
     }
   }
-  ObjectPool(const ObjectPool &) = delete;
-  ObjectPool &operator=(const ObjectPool &) = delete;
 
   // NULL: there is no memory.
   T *take() {

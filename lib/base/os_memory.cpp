@@ -19,16 +19,10 @@
 #include <cstring>
 
 #include "base/memory_group.h"
+#include "base/process.h"
 
 namespace gmm::os {
 namespace {
-
-// The system's text for `error`, for the length of one message.
-struct ErrorText {
-  explicit ErrorText(int error) : text(system_error_text(error, buffer, sizeof buffer)) {}
-  char buffer[128];
-  const char *text;
-};
 
 Status map_failed(const char *what, uint64_t size, int error) {
   if (error == ENOMEM)
@@ -52,25 +46,9 @@ Status descriptor_failed(const char *what, int error) {
   return fail_native(GMM_ERROR_SYSTEM, error, "%s: the system refused: %s.", what, ErrorText(error).text);
 }
 
-// Reads a small file of /proc or /sys completely and adds a zero byte. False: it cannot be read.
-bool read_file(const char *path, char *buffer, uint64_t size) {
-  const int fd = open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return false;
-  uint64_t length = 0;
-  while (length + 1 < size) {
-    const ssize_t got = read(fd, buffer + length, size - 1 - length);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) break;
-    length += static_cast<uint64_t>(got);
-  }
-  close(fd);
-  buffer[length] = '\0';
-  return length != 0;
-}
-
 bool read_number(const char *path, uint64_t *out) {
   char text[64];
-  if (!read_file(path, text, sizeof text)) return false;
+  if (read_small_file(path, text, sizeof text) != 0) return false;
   char *end = nullptr;
   const uint64_t value = std::strtoull(text, &end, 10);
   if (end == text) return false;  // "max"
@@ -403,45 +381,32 @@ void prefer_node(void *base, uint64_t size, int32_t node) {
 void drop_pages(void *base, uint64_t size) { madvise(base, size, MADV_DONTNEED); }
 
 int touch_pages(void *base, uint64_t size) {
-#if defined(MADV_POPULATE_WRITE)
-  for (;;) {
-    if (madvise(base, size, MADV_POPULATE_WRITE) == 0) return 0;
+  while (madvise(base, size, kPopulateWrite) != 0) {
     if (errno == EINTR || errno == EAGAIN) continue;
     if (errno != EINVAL) return errno;
-    break;  // a kernel before 5.14
+    // A kernel before 5.14.
+    char *const bytes = static_cast<char *>(base);
+    for (uint64_t at = 0; at < size; at += page_size()) __atomic_fetch_or(bytes + at, 0, __ATOMIC_RELAXED);
+    return 0;
   }
-#endif
-  const uint64_t page = page_size();
-  char *const bytes = static_cast<char *>(base);
-  for (uint64_t offset = 0; offset < size; offset += page) *static_cast<volatile char *>(bytes + offset) = 0;
   return 0;
 }
 
 Status populate_pages(void *base, uint64_t size) {
-  constexpr int32_t kPopulateWrite = 23;  // MADV_POPULATE_WRITE, which old headers lack
-  while (madvise(base, size, kPopulateWrite) != 0) {
-    const int error = errno;
-    if (error == EINTR || error == EAGAIN) continue;
-    if (error == EINVAL) {  // before Linux 5.14
-      char *const bytes = static_cast<char *>(base);
-      for (uint64_t at = 0; at < size; at += page_size()) __atomic_fetch_or(bytes + at, 0, __ATOMIC_RELAXED);
-      return Status();
-    }
-    return fail_native(GMM_ERROR_OUT_OF_MEMORY, error,
-                       "%" PRIu64 " bytes at %p: the system has no pages for all of them (%s); reserve less.", size,
-                       base, ErrorText(error).text);
-  }
-  return Status();
+  const int error = touch_pages(base, size);
+  if (error == 0) return Status();
+  return fail_native(GMM_ERROR_OUT_OF_MEMORY, error,
+                     "%" PRIu64 " bytes at %p: the system has no pages for all of them (%s); request less.", size, base,
+                     ErrorText(error).text);
 }
 
 Status memory_info(MemoryInfo *out, const char *root) {
   char path[PATH_MAX], text[4096];
   MemoryInfo info;
   std::snprintf(path, sizeof path, "%s/proc/meminfo", root);
-  errno = 0;
-  if (!read_file(path, text, sizeof text)) {
-    if (errno == EMFILE || errno == ENFILE) return descriptor_failed("Reading the machine's memory", errno);
-    return fail_native(GMM_ERROR_SYSTEM, errno,
+  if (const int error = read_small_file(path, text, sizeof text); error != 0) {
+    if (error == EMFILE || error == ENFILE) return descriptor_failed("Reading the machine's memory", error);
+    return fail_native(GMM_ERROR_SYSTEM, error,
                        "Reading the machine's memory: /proc/meminfo cannot be read; mount /proc.");
   }
   if (!find_kilobytes(text, "MemTotal:", &info.total) || !find_kilobytes(text, "MemAvailable:", &info.available))

@@ -18,7 +18,7 @@ enum class Access { kNone, kRead, kReadWrite };
 
 // --- Memory files (memfd) ---------------------------------------------------------------------------
 // Creates a file of `size` bytes that lives in memory only and is closed on exec. It is sealed against a change of
-// size: whoever gets the descriptor cannot shrink it and so cause SIGBUS in other processes. The system takes a page
+// size: no holder of the descriptor can shrink it and so cause SIGBUS in other processes. The system takes a page
 // when it is first touched. If memory is short then:
 //  - With vm.overcommit_memory 0 or 1 the touch never raises SIGBUS. The kernel swaps and in the end calls the OOM
 //    killer, as for any memory. check_available() refuses before that where it can foresee it.
@@ -31,12 +31,12 @@ Status memory_file_check(int32_t fd, uint64_t size);
 Status memory_file_size(int32_t fd, uint64_t *out);
 // Returns another descriptor of the same file, closed on exec.
 Status duplicate(int32_t fd, int32_t *out);
-// The same for a memory file that goes to others: is_shared() is true of the file while the descriptor, a duplicate of
-// it or a mapping lives, in any process.
+// duplicate() of a memory file that goes to others: is_shared() is true of the file while the descriptor, a duplicate
+// of it or a mapping lives, in any process.
 Status share(int32_t fd, int32_t *out);
 bool is_shared(int32_t fd);
 Status close_file(int32_t fd);
-// What a descriptor is. Returns 0 or an error number.
+// The kind and the size of an open file. Returns 0 or an error number.
 struct FileFacts {
   bool is_file = false;
   uint64_t size = 0;  // of a file
@@ -59,7 +59,7 @@ Status map_anonymous(uint64_t size, uint64_t alignment, void **out);
 Status set_access(void *base, uint64_t size, Access access);
 // Returns addresses and mappings to the system.
 Status unmap(void *base, uint64_t size);
-// The same where nobody can handle a failure.
+// unmap() where nobody can handle a failure.
 void discard(void *base, uint64_t size);
 // Memory that reads as zero and takes a page at the first touch, without a charge before. NULL: no addresses.
 void *map_sparse(uint64_t size);
@@ -71,6 +71,7 @@ void *map_page_of_process();
 Status lock_pages(void *base, uint64_t size);
 Status unlock_pages(void *base, uint64_t size);
 // Calls madvise(2). `advice` is the MADV_* number.
+inline constexpr int32_t kPopulateWrite = 23;  // MADV_POPULATE_WRITE, which old headers and kernels before 5.14 lack
 Status advise_pages(void *base, uint64_t size, int32_t advice);
 
 // Hints. Without them the memory works as well.
@@ -80,10 +81,10 @@ void prefer_node(void *base, uint64_t size, int32_t node);  // `node`: below zer
 // Gives the pages of private memory back; it reads as zero afterwards. On a failure the pages stay.
 void drop_pages(void *base, uint64_t size);
 
-// Takes the pages of private memory that nobody has written. Returns 0 or an error number, without a message.
+// Takes the pages of mapped memory now, as a write to each would, and changes no byte. Returns 0 or an error number,
+// without a message.
 int touch_pages(void *base, uint64_t size);
-// Takes the pages of mapped memory now, as a write to each would, and changes no byte. OUT_OF_MEMORY.
-Status populate_pages(void *base, uint64_t size);
+Status populate_pages(void *base, uint64_t size);  // the same with a message; OUT_OF_MEMORY
 
 // --- Figures ------------------------------------------------------------------------------------------------
 struct MemoryInfo {

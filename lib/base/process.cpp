@@ -31,6 +31,23 @@ uint32_t usable_processors() {
   return count < 1 ? 1 : static_cast<uint32_t>(count);
 }
 
+int read_small_file(const char *path, char *text, uint64_t size) {
+  const int fd = ::open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return errno;
+  uint64_t length = 0;
+  int error = 0;
+  while (length + 1 < size) {
+    const ssize_t got = ::read(fd, text + length, size - 1 - length);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) error = errno;
+    if (got <= 0) break;
+    length += static_cast<uint64_t>(got);
+  }
+  ::close(fd);
+  text[length] = '\0';
+  return error != 0 ? error : length == 0 ? EIO : 0;
+}
+
 int process_start_time(int32_t pid, uint64_t *out) {
   char path[64];
   // This process goes by name: /proc may belong to another pid namespace, where the number is another process's.
@@ -38,17 +55,8 @@ int process_start_time(int32_t pid, uint64_t *out) {
     std::snprintf(path, sizeof path, "/proc/self/stat");
   else
     std::snprintf(path, sizeof path, "/proc/%d/stat", pid);
-  const int fd = ::open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return errno == ENOENT ? ESRCH : errno;
   char text[1024];
-  ssize_t got;
-  do {
-    got = ::read(fd, text, sizeof text - 1);
-  } while (got < 0 && errno == EINTR);
-  const int error = got < 0 ? errno : EIO;
-  ::close(fd);
-  if (got <= 0) return error;
-  text[got] = '\0';
+  if (const int error = read_small_file(path, text, sizeof text); error != 0) return error == ENOENT ? ESRCH : error;
   // The second field is the program's name in parentheses and may hold anything, even ") 1 2 3".
   const char *at = std::strrchr(text, ')');
   if (at == nullptr || at[1] != ' ') return EIO;
@@ -92,12 +100,7 @@ uint64_t pid_namespace() {
 }
 
 bool machine_boot(char *text, uint64_t size) {
-  const int fd = ::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return false;
-  const ssize_t length = ::read(fd, text, size - 1);
-  ::close(fd);
-  text[length > 0 ? length : 0] = '\0';
-  return length > 0;
+  return read_small_file("/proc/sys/kernel/random/boot_id", text, size) == 0;
 }
 
 Status random_bytes(void *out, uint64_t size) {
@@ -107,9 +110,8 @@ Status random_bytes(void *out, uint64_t size) {
     if (got < 0) {
       if (errno == EINTR) continue;
       const int error = errno;
-      char text[128];
       return fail_native(GMM_ERROR_SYSTEM, error, "Reading %llu random bytes: the system refused: %s.",
-                         static_cast<unsigned long long>(size), system_error_text(error, text, sizeof text));
+                         static_cast<unsigned long long>(size), ErrorText(error).text);
     }
     at += got;
     size -= static_cast<uint64_t>(got);

@@ -22,6 +22,9 @@ uint32_t usable_processors();
 // Returns 0, ESRCH if there is no such process or only a zombie, or the errno of why the start cannot be read.
 int process_start_time(int32_t pid, uint64_t *out);
 
+// Reads a file of /proc or /sys completely and adds a zero byte. Returns 0 or an errno; EIO: the file is empty.
+int read_small_file(const char *path, char *text, uint64_t size);
+
 // A number of this process's pid namespace. Processes with the same number see each other's pids. 0: the number is
 // unknown, because /proc is missing or belongs to another namespace.
 uint64_t pid_namespace();

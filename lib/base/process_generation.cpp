@@ -21,7 +21,7 @@ std::atomic<uint32_t> *find_word() {
   const uintptr_t page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   const uintptr_t start = (reinterpret_cast<uintptr_t>(g_pages) + page - 1) & ~(page - 1);
   auto *word = reinterpret_cast<std::atomic<uint32_t> *>(start);
-  // Without it no context can be made either, as its gate (engine/space/core.h) needs the same of the system.
+  // Without it no context can be made either, as its gate word (engine/space/core.h) needs such a page too.
   madvise(word, page, MADV_WIPEONFORK);
   g_word.store(word, std::memory_order_release);
   return word;

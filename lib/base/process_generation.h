@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a lock of the whole process needs of the system: to know a forked child, and to sleep on a word.
+// Two services of the system for locks of the whole process: they know a forked child, and sleep on a word.
 #ifndef GMM_BASE_PROCESS_GENERATION_H
 #define GMM_BASE_PROCESS_GENERATION_H
 

@@ -9,13 +9,9 @@ constexpr uint32_t kLocked = 1, kWaiters = 2, kBits = 3;
 }  // namespace
 
 bool ProcessMutex::lock() {
-#if defined(GMM_LOCK_CHECKS)
-  check_lock_order(this, rank_, false);
-#endif
+  check_lock_order(this, rank(), false);
   const bool is_first = lock_word();
-#if defined(GMM_LOCK_CHECKS)
-  note_locked(this, rank_, false);
-#endif
+  note_locked(this, rank(), false);
   enter_lock();
   return is_first;
 }

@@ -29,8 +29,6 @@ class RangeTable {
       array = older;
     }
   }
-  RangeTable(const RangeTable &) = delete;
-  RangeTable &operator=(const RangeTable &) = delete;
 
   // Makes sure that the next set() of as many ranges cannot fail. False: there is no memory.
   [[nodiscard]] bool reserve(uint64_t count) {

@@ -3,19 +3,6 @@
 
 namespace gmm {
 
-class Registry::Guard {
- public:
-  explicit Guard(Registry &registry) : registry_(registry) {
-    if (registry.mutex_.lock()) registry.forget_parent();
-  }
-  ~Guard() { registry_.mutex_.unlock(); }
-  Guard(const Guard &) = delete;
-  Guard &operator=(const Guard &) = delete;
-
- private:
-  Registry &registry_;
-};
-
 void Registry::forget_parent() {
   // One more: the fork may have come within add().
   for (uint32_t slot = 0; slot <= used_ && slot < count_; ++slot) {
@@ -27,7 +14,7 @@ void Registry::forget_parent() {
 }
 
 bool Registry::add(void *object, RegistryKey *out) {
-  const Guard guard(*this);
+  const ProcessGuard guard(mutex_, [this] { forget_parent(); });
   for (uint32_t slot = lowest_free_; slot < count_; ++slot) {
     Place &place = places_[slot];
     if (place.serial != 0) continue;
@@ -47,7 +34,7 @@ void Registry::remove(const RegistryKey &key) {
   for (;;) {
     uint32_t visitors = 0;
     {
-      const Guard guard(*this);
+      const ProcessGuard guard(mutex_, [this] { forget_parent(); });
       if (key.serial == 0 || place.serial != key.serial) return;
       place.object = nullptr;
       visitors = place.visitors.load(std::memory_order_relaxed);
@@ -63,7 +50,7 @@ void Registry::remove(const RegistryKey &key) {
 
 void *Registry::visit(const RegistryKey &key) {
   if (key.serial == 0) return nullptr;
-  const Guard guard(*this);
+  const ProcessGuard guard(mutex_, [this] { forget_parent(); });
   Place &place = places_[key.slot];
   if (place.serial != key.serial || place.object == nullptr) return nullptr;
   place.visitors.fetch_add(1, std::memory_order_relaxed);
@@ -71,7 +58,7 @@ void *Registry::visit(const RegistryKey &key) {
 }
 
 void Registry::leave(const RegistryKey &key) {
-  const Guard guard(*this);
+  const ProcessGuard guard(mutex_, [this] { forget_parent(); });
   Place &place = places_[key.slot];
   // Not so in a child that was forked during the visit.
   if (place.serial != key.serial) return;
@@ -80,7 +67,7 @@ void Registry::leave(const RegistryKey &key) {
 
 bool Registry::lives(const RegistryKey &key) {
   if (key.serial == 0) return false;
-  const Guard guard(*this);
+  const ProcessGuard guard(mutex_, [this] { forget_parent(); });
   return places_[key.slot].serial == key.serial && places_[key.slot].object != nullptr;
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Objects of this process by slot, for threads that outlive them: a thread notes the slot and the serial of an object,
-// and later finds the object only if it still lives. An object that a thread visits does not end meanwhile.
+// and later finds the object only if it still lives. An object does not end while a thread visits it.
 //
 // Its lock is held for a few instructions only, never during a visit, and no other lock is taken under it. So a visit
-// that waits for a lock of its object keeps nobody waiting but who ends that object.
+// that waits for a lock of its object delays only the thread that ends that object.
 #ifndef GMM_BASE_REGISTRY_H
 #define GMM_BASE_REGISTRY_H
 
@@ -31,8 +31,6 @@ class Registry {
 
   // `places`: constant-initialised memory of `count` places, which lives as long as the registry.
   constexpr Registry(Place *places, uint32_t count) : places_(places), count_(count) {}
-  Registry(const Registry &) = delete;
-  Registry &operator=(const Registry &) = delete;
 
   // Takes the lowest free slot. False: all are taken.
   [[nodiscard]] bool add(void *object, RegistryKey *out);
@@ -45,7 +43,6 @@ class Registry {
   bool lives(const RegistryKey &key);
 
  private:
-  class Guard;
   void forget_parent();
 
   Place *const places_;

@@ -25,8 +25,6 @@ class RetiredMemory {
       allocator_.deallocate(entry, size_);
     }
   }
-  RetiredMemory(const RetiredMemory &) = delete;
-  RetiredMemory &operator=(const RetiredMemory &) = delete;
 
   // Memory for an object: that of one which ended long ago, or new memory. NULL without host memory.
   void *take() {

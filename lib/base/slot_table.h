@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a thread has of objects of a registry (base/registry.h), by their slots: a part of the thread's record
+// A thread's entries about objects of a registry (base/registry.h), by their slots: a part of the thread's record
 // (base/thread_record.h). The thread alone reads and writes it.
 #ifndef GMM_BASE_SLOT_TABLE_H
 #define GMM_BASE_SLOT_TABLE_H
@@ -14,7 +14,7 @@ namespace gmm {
 // An entry of an object that ended is never found, as serials are not used again.
 class SlotTable {
  public:
-  // What set() noted for the object; NULL: nothing.
+  // The value that set() noted for the object; NULL: none.
   static void *find(const ThreadRecord &record, ThreadPart part, const RegistryKey &key) {
     const SlotTable *table = record.part<SlotTable>(part);
     if (table == nullptr || key.slot >= table->size_ || table->entries()[key.slot].serial != key.serial) return nullptr;
@@ -38,8 +38,8 @@ class SlotTable {
   static void set(ThreadRecord *record, ThreadPart part, const RegistryKey &key, void *value) {
     record->part<SlotTable>(part)->entries()[key.slot] = Entry{key.serial, value};
   }
-  // Calls fn(object, value) for each entry whose object lives, which does not end meanwhile, and frees the table. A
-  // forked child finds no object of its parent, whose memory is not the child's to give back.
+  // Calls fn(object, value) for each entry whose object lives, and that object does not end during the call. Frees the
+  // table. A forked child finds no object of its parent, whose memory is not the child's to give back.
   template <typename Fn>
   static void take(void *memory, Registry &registry, Fn fn) {
     SlotTable *table = static_cast<SlotTable *>(memory);

@@ -24,7 +24,7 @@ class [[nodiscard]] Status {
 
 // Sets the calling thread's message, printf-style: what was asked, what stood in the way, what to do.
 [[gnu::format(printf, 2, 3)]] Status fail(gmm_result code, const char *format, ...);
-// The same as fail(), with the driver's or the system's own number.
+// fail() with the driver's or the system's own number.
 [[gnu::format(printf, 3, 4)]] Status fail_native(gmm_result code, int32_t native, const char *format, ...);
 // A success with a message: the code is above 0.
 [[gnu::format(printf, 2, 3)]] Status remark(gmm_result code, const char *format, ...);
@@ -60,6 +60,12 @@ void keep_first(Status *first, Fn fn) {
 
 // The system's words for one of its errors (base/process.cpp). As strerror(), without its static buffer.
 const char *system_error_text(int error, char *buffer, unsigned long size);
+// The same with a buffer of its own, for the length of one message.
+struct ErrorText {
+  explicit ErrorText(int error) : text(system_error_text(error, buffer, sizeof buffer)) {}
+  char buffer[128];
+  const char *text;
+};
 
 }  // namespace gmm
 

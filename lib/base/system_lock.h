@@ -27,7 +27,7 @@ class SystemMutex {
   pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
 };
 
-// The same for a condition whose wait has no end time.
+// A condition whose waits have no end time.
 class SystemCondition {
  public:
   constexpr SystemCondition() = default;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The library's own threads, what the system knows about any thread, and what a thread tells when it ends.
+// The library's own threads, the system's knowledge about any thread, and functions that run at a thread's end.
 #ifndef GMM_BASE_THREAD_H
 #define GMM_BASE_THREAD_H
 

@@ -11,33 +11,27 @@
 namespace gmm {
 namespace {
 
-// The first rooms are memory of the library's own: an unloaded library leaves nothing while few threads saw failures.
-constexpr uint32_t kOwnRooms = 16;
+// The first messages are memory of the library's own: an unloaded library leaves nothing while few threads saw
+// failures.
+constexpr uint32_t kOwnMessages = 16;
 constinit ProcessMutex g_messages_mutex{LockRank::kThreadMessages};
-constinit ThreadMessage g_own[kOwnRooms] = {};
+constinit ThreadMessage g_own[kOwnMessages] = {};
 constinit uint32_t g_own_used = 0;
 constinit ThreadMessage *g_all = nullptr;
-constinit uint32_t g_count = 0, g_next_look = kOwnRooms;
+constinit uint32_t g_count = 0, g_next_look = kOwnMessages;
 
-class MessagesGuard {
- public:
-  MessagesGuard() {
-    if (!g_messages_mutex.lock()) return;
-    // The parent's rooms stay as they are: the thread that forked still reads one of them.
-    g_own_used = kOwnRooms;
-    g_all = nullptr;
-    g_count = 0;
-  }
-  ~MessagesGuard() { g_messages_mutex.unlock(); }
-  MessagesGuard(const MessagesGuard &) = delete;
-  MessagesGuard &operator=(const MessagesGuard &) = delete;
-};
+// The parent's messages stay as they are: the thread that forked still reads one of them.
+void reset_messages() {
+  g_own_used = kOwnMessages;
+  g_all = nullptr;
+  g_count = 0;
+}
 
 ThreadMessage *find_free() {
   for (ThreadMessage *each = g_all; each != nullptr; each = each->next)
     if (each->thread == 0) return each;
-  if (g_own_used == kOwnRooms && g_count >= g_next_look) {
-    // Threads that ended while nobody held the records left theirs.
+  if (g_own_used == kOwnMessages && g_count >= g_next_look) {
+    // Messages of threads that ended while nobody held the records.
     for (ThreadMessage *each = g_all; each != nullptr; each = each->next)
       if (!thread_runs(each->thread)) return each;
     g_next_look = g_count * 2;
@@ -47,7 +41,7 @@ ThreadMessage *find_free() {
 
 ThreadMessage *make() {
   ThreadMessage *made = nullptr;
-  if (g_own_used < kOwnRooms)
+  if (g_own_used < kOwnMessages)
     made = &g_own[g_own_used++];
   else if (void *memory = std::malloc(sizeof(ThreadMessage)))
     made = ::new (memory) ThreadMessage;
@@ -58,7 +52,7 @@ ThreadMessage *make() {
   return made;
 }
 
-bool is_own(const ThreadMessage *message) { return message >= g_own && message < g_own + kOwnRooms; }
+bool is_own(const ThreadMessage *message) { return message >= g_own && message < g_own + kOwnMessages; }
 
 }  // namespace
 
@@ -66,7 +60,7 @@ ThreadMessage *make_thread_message() {
   ThreadRecord &record = own_thread_record();
   if (record.message != nullptr) return record.message;
   list_thread_record_if_held();
-  const MessagesGuard guard;
+  const ProcessGuard guard(g_messages_mutex, reset_messages);
   ThreadMessage *message = find_free();
   if (message == nullptr) message = make();
   if (message == nullptr) return nullptr;
@@ -78,12 +72,12 @@ ThreadMessage *make_thread_message() {
 
 void end_thread_message(ThreadMessage *message) {
   if (message == nullptr) return;
-  const MessagesGuard guard;
+  const ProcessGuard guard(g_messages_mutex, reset_messages);
   message->thread = 0;
 }
 
 void trim_thread_messages() {
-  const MessagesGuard guard;
+  const ProcessGuard guard(g_messages_mutex, reset_messages);
   for (ThreadMessage **link = &g_all; *link != nullptr;) {
     ThreadMessage *each = *link;
     if (is_own(each) || (each->thread != 0 && thread_runs(each->thread))) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Room for the text of a thread's last failure. A thread has none before its first failure.
+// The text of a thread's last failure. A thread has none before its first failure.
 //
-// The text stays readable as long as its thread runs, also after the last context. So no end of the library gives the
-// room back, and what a thread left is found by the system's number of the thread.
+// The text stays readable as long as its thread runs, also after the last context. So the end of a context frees none,
+// and the text of an ended thread is found by the system's number of the thread.
 #ifndef GMM_BASE_THREAD_MESSAGE_H
 #define GMM_BASE_THREAD_MESSAGE_H
 
@@ -14,15 +14,15 @@ struct ThreadMessage {
   static constexpr unsigned long kSize = 1024;
   char text[kSize];
   int32_t native;
-  int32_t thread;  // 0: nobody has the room
+  int32_t thread;  // 0: none has it
   ThreadMessage *next;
 };
 
-// The calling thread's room, made now where it has none; NULL without host memory.
+// The calling thread's message, made now where it has none; NULL without host memory.
 ThreadMessage *make_thread_message();
 // The thread has ended; NULL is allowed.
 void end_thread_message(ThreadMessage *message);
-// Room that nobody has goes back to the system.
+// Messages of no thread go back to the system.
 void trim_thread_messages();
 
 }  // namespace gmm

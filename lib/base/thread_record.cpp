@@ -36,9 +36,9 @@ __attribute__((noinline)) ThreadRecord &own_thread_record() {
 
 namespace {
 
-// The descriptor is two words: a function of the loader, and its argument. For static room the argument is the distance
-// from the thread pointer; else it is an address, which no distance to this record equals. A linker that knows the
-// distance puts it in the place of the descriptor's address.
+// The descriptor is two words: a function of the loader, and its argument. For static storage the argument is the
+// distance from the thread pointer; else it is an address, which no distance to this record equals. A linker that knows
+// the distance puts it in the place of the descriptor's address.
 void find_memo() {
   const char *pointer;
   intptr_t descriptor;
@@ -60,7 +60,7 @@ void find_memo() {}
 
 namespace {
 
-// Guards what follows. No other lock but a registry's is taken under it.
+// Guards the variables below. No other lock but a registry's is taken under it.
 constinit ProcessMutex g_records_mutex{LockRank::kThreadRecords};
 constinit uint32_t g_holders = 0;
 constinit bool g_has_key = false;
@@ -68,24 +68,17 @@ constinit ThreadKey g_key;
 constinit ThreadRecord *g_first = nullptr;
 // The list's number. It grows when the list is given up as a whole: with the last holder, and by a fork, whose child
 // has none of the other threads and no memory of theirs.
-constinit uint64_t g_era = 1;
+constinit uint64_t g_epoch = 1;
 // Threads inside end_thread(), counted before they take the lock.
 constinit std::atomic<uint32_t> g_ending{0};
 constinit std::atomic<uint64_t> g_thread_ids{0};
 
-class RecordsGuard {
- public:
-  RecordsGuard() {
-    if (!g_records_mutex.lock()) return;
-    g_first = nullptr;
-    ++g_era;
-    g_holders = 0;
-    g_ending.store(0, std::memory_order_relaxed);
-  }
-  ~RecordsGuard() { g_records_mutex.unlock(); }
-  RecordsGuard(const RecordsGuard &) = delete;
-  RecordsGuard &operator=(const RecordsGuard &) = delete;
-};
+void reset_records() {
+  g_first = nullptr;
+  ++g_epoch;
+  g_holders = 0;
+  g_ending.store(0, std::memory_order_relaxed);
+}
 
 void end_parts(ThreadRecord &record) {
   record.memo = ThreadRecord::Memo{};
@@ -97,11 +90,11 @@ void end_parts(ThreadRecord &record) {
 }
 
 bool unlist(ThreadRecord &record) {
-  const RecordsGuard guard;
-  if (record.era != g_era) return false;
+  const ProcessGuard guard(g_records_mutex, reset_records);
+  if (record.epoch != g_epoch) return false;
   (record.previous == nullptr ? g_first : record.previous->next) = record.next;
   if (record.next != nullptr) record.next->previous = record.previous;
-  record.era = 0;
+  record.epoch = 0;
   return true;
 }
 
@@ -113,7 +106,7 @@ void end_thread(void *value) {
   end_thread_message(record.message);
   record.message = nullptr;
   {
-    const RecordsGuard guard;
+    const ProcessGuard guard(g_records_mutex, reset_records);
     if (g_ending.fetch_sub(1, std::memory_order_release) == 1) wake_all(g_ending);
   }
 }
@@ -122,8 +115,8 @@ void end_thread(void *value) {
 
 ThreadRecord *make_thread_record() {
   ThreadRecord &record = own_thread_record();
-  const RecordsGuard guard;
-  if (record.era == g_era) return &record;
+  const ProcessGuard guard(g_records_mutex, reset_records);
+  if (record.epoch == g_epoch) return &record;
   if (!g_has_key) {
     if (!create_thread_key(&g_key, end_thread)) return nullptr;
     g_has_key = true;
@@ -131,7 +124,7 @@ ThreadRecord *make_thread_record() {
   }
   if (!set_thread_key(g_key, &record)) return nullptr;
   if (record.id == 0) record.id = g_thread_ids.fetch_add(1, std::memory_order_relaxed) + 1;
-  record.era = g_era;
+  record.epoch = g_epoch;
   record.previous = nullptr;
   record.next = g_first;
   if (g_first != nullptr) g_first->previous = &record;
@@ -141,7 +134,7 @@ ThreadRecord *make_thread_record() {
 
 void list_thread_record_if_held() {
   {
-    const RecordsGuard guard;
+    const ProcessGuard guard(g_records_mutex, reset_records);
     if (g_holders == 0) return;
   }
   make_thread_record();
@@ -169,22 +162,22 @@ AllocationBan::~AllocationBan() {
 }
 
 void hold_thread_records() {
-  const RecordsGuard guard;
+  const ProcessGuard guard(g_records_mutex, reset_records);
   ++g_holders;
 }
 
 void release_thread_records() {
   {
-    const RecordsGuard guard;
+    const ProcessGuard guard(g_records_mutex, reset_records);
     if (--g_holders != 0) return;
     for (ThreadRecord *record = g_first; record != nullptr; record = record->next) end_parts(*record);
     g_first = nullptr;
-    ++g_era;
+    ++g_epoch;
     if (g_has_key) delete_thread_key(g_key);
     g_has_key = false;
   }
   trim_thread_messages();
-  // They found their records given up, or end what no context knows any more; then the library may be unloaded.
+  // They found their records given up, or end parts that no context knows any more. Then the library may be unloaded.
   while (const uint32_t ending = g_ending.load(std::memory_order_acquire)) wait_while(g_ending, ending);
 }
 

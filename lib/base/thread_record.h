@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What gmm keeps of a thread: a part for each room that wants one, which the room itself defines and ends.
+// The state of a thread: a part for each module that wants one, which the module itself defines and ends.
 //
-// A part ends with its thread, by the end function that the room gave with it. It also ends with the last context of
+// A part ends with its thread, by the end function that the module gave with it. It also ends with the last context of
 // the process: from then on the library has no thread key and nothing in any thread but the text of a failure, so it
 // may be unloaded while the threads live. A part must therefore know contexts only by what it can look up
 // (base/registry.h), and its end function must be right on another thread while no context lives.
@@ -10,8 +10,8 @@
 // exception is the memo: two words that the fast paths of engine/heap read with one load each.
 //
 // The record needs no initial-exec storage, which a library that is opened late may not get. It is reached through a
-// TLS descriptor, for which the loader takes static room while there is some. Then the record lies at one distance from
-// the thread pointer in every thread, and g_memo_offset holds that. Without room g_memo_offset is 0, and
+// TLS descriptor, for which the loader takes static storage while it has some. Then the record lies at one distance
+// from the thread pointer in every thread, and g_memo_offset holds that. Without such storage g_memo_offset is 0, and
 // OwnMemo::serial() reads the first word of the thread's control block, which is its own address and no serial. Every
 // read of the memo is a miss then, and the slow path finds the record by the call.
 #ifndef GMM_BASE_THREAD_RECORD_H
@@ -23,14 +23,14 @@
 
 namespace gmm {
 
-// The rooms that keep a part: each knows its own type.
+// The modules that have a part: each knows its own type.
 enum class ThreadPart : uint32_t { kCaches, kTags, kTraceBuffers };
 inline constexpr uint32_t kThreadParts = 3;
 
 struct ThreadMessage;  // base/thread_message.h
 
 struct ThreadRecord {
-  // What engine/heap looked up last: a heap's serial and the thread's cache of it.
+  // The last look-up of engine/heap: a heap's serial and the thread's cache of it.
   struct Memo {
     uint64_t serial;
     void *value;
@@ -41,7 +41,7 @@ struct ThreadRecord {
   } parts[kThreadParts];
   uint64_t id;             // never used again in the process; 0: no number yet
   ThreadMessage *message;  // the text of the thread's last failure
-  uint64_t era;            // of the list that it is in (thread_record.cpp)
+  uint64_t epoch;          // of the list that it is in (thread_record.cpp)
   ThreadRecord *next, *previous;
   bool hides_caches;  // an AllocationBan lives
 
@@ -54,11 +54,11 @@ struct ThreadRecord {
   }
 };
 
-// The calling thread's record. What it holds ends with the thread only after make_thread_record().
+// The calling thread's record. Its parts end with the thread only after make_thread_record().
 ThreadRecord &own_thread_record();
-// The same, listed, so that its parts end. NULL: the process has no thread key left.
+// own_thread_record(), listed so that its parts end. NULL: the process has no thread key left.
 ThreadRecord *make_thread_record();
-// The same where anybody holds the records: else nobody would end the list.
+// make_thread_record() if anybody holds the records: else nobody would end the list.
 void list_thread_record_if_held();
 // A number of the calling thread that is never used again; 0 without a thread key.
 uint64_t current_thread_id();

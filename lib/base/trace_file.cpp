@@ -56,7 +56,6 @@ int open_to_map(int fd) {
 Status TraceFile::open(const char *path) {
   LockGuard guard(mutex_);
   check_may_wait("a file");
-  char text[96];
   // Without O_NONBLOCK a FIFO waits here for a reader. Later it may make the program wait for a slow one.
   int fd = ::open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0666);
   if (fd < 0 && errno == ENXIO)
@@ -79,7 +78,7 @@ Status TraceFile::open(const char *path) {
     const int error = errno;
     if (fd >= 0) ::close(fd);
     return fail_native(GMM_ERROR_IO, error, "gmm_trace_begin(\"%.200s\"): the file cannot be opened: %s.", path,
-                       system_error_text(error, text, sizeof text));
+                       ErrorText(error).text);
   }
   fd_ = fd;
   is_regular_ = S_ISREG(about.st_mode);
@@ -153,10 +152,9 @@ Status TraceFile::close() {
   flock(fd, LOCK_UN);
   if (::close(fd) == 0) return Status();
   const int error = errno;
-  char text[96];
   return fail_native(GMM_ERROR_IO, error,
                      "gmm_trace_end(): the file of the trace cannot be closed: %s; the trace is incomplete.",
-                     system_error_text(error, text, sizeof text));
+                     ErrorText(error).text);
 }
 
 }  // namespace gmm

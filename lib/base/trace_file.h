@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The file of a trace: a sequence of blocks that threads fill in place. The blocks are mapped, so what a thread has put
-// there survives the end of the program, however it ends. The blocks of a pipe are anonymous memory, and written when
-// they are full.
+// The file of a trace: a sequence of blocks that threads fill in place. The blocks are mapped, so the bytes that a
+// thread has put there survives the end of the program, however it ends. The blocks of a pipe are anonymous memory, and
+// written when they are full.
 #ifndef GMM_BASE_TRACE_FILE_H
 #define GMM_BASE_TRACE_FILE_H
 

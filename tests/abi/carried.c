@@ -58,7 +58,7 @@ static void use(const struct carried *gmm) {
   CHECK(strstr(gmm->gmm_last_error_message(), "size = 0") != NULL);
 }
 
-// --- A thread that obeys commands, and outlives the libraries that it used -------------------------------------
+// --- A thread that outlives the libraries that it used ---------------------------------------------------------------
 static struct {
   pthread_mutex_t lock;
   pthread_cond_t changed;

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The files of `meson install`: a program builds against it by pkg-config, shared and static, and runs; so does
+# A program builds against the files of `meson install` by pkg-config, shared and static, and runs; so does
 # examples/embed by its Makefile.
 # Usage: install_test.sh SOURCE_ROOT BUILD_ROOT MESON...
 set -eu

@@ -8,7 +8,7 @@
 
 #include "../support/gmm_test.h"
 
-// What the rows use. `marked` is compared with a copy after each row.
+// The outputs of the rows. `marked` is compared with a copy after each row.
 static struct {
   void *pointer;
   gmm_context *context;
@@ -126,7 +126,6 @@ typedef struct newer_scope {
   (&(gmm_watch_desc){.struct_size = sizeof(gmm_watch_desc), .callback = {refuse, NULL}, __VA_ARGS__})
 #define LEASE_WITH(...) (&(gmm_lease_desc){.struct_size = sizeof(gmm_lease_desc), __VA_ARGS__})
 #define OUT (&marked.pointer)
-#define DEFAULT_STREAM GMM_STREAM_DEFAULT
 
 enum {
   PLAIN_ROW = 0,
@@ -207,7 +206,7 @@ static void run_call(int null_at, const char *words) {
   CHECK_MESSAGE(memcmp(&marked_before, &marked, sizeof marked) == 0, "%s left an output that is wrong", current->text);
   memcpy(&marked, &unwritten, sizeof marked);
   gmm_stats_info after = stats();
-  if (current->needs & WANTS_MEMORY) {  // what is cached goes back before an allocation fails
+  if (current->needs & WANTS_MEMORY) {  // cached memory goes back before an allocation fails
     CHECK_EQUAL(after.failures, before.failures + 1);
     CHECK_EQUAL(after.live_bytes, before.live_bytes);
     CHECK_EQUAL(after.live_blocks, before.live_blocks);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The CUDA driver is old, lacks an entry or an ability, fails, or serves a program that has contexts of its own. A call
-// works or says NOT_SUPPORTED, as gmm_device_query() told before, and the thread keeps its current context.
+// works or says NOT_SUPPORTED, as gmm_device_query() says, and the thread keeps its current context.
 #define _GNU_SOURCE  // memfd_create()
 #include <sys/mman.h>
 
@@ -350,7 +350,7 @@ int main(int count, char **words) {
   }
   PLAIN(contexts_of_the_thread_stay);
   PLAIN(the_default_stream_of_the_callers_own_context_is_waited_for);
-  if (!is_fake) return finish_clean();  // no other driver lacks what a test says
+  if (!is_fake) return finish_clean();  // the further cases ask for faults
   PLAIN(a_device_starts_with_its_first_memory);
   PLAIN(without_each_entry);
   PLAIN(libraries_that_are_no_driver);

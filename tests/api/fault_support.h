@@ -31,7 +31,7 @@ __attribute__((unused)) static bool find_fake_driver(void) {
 
 __attribute__((unused)) static gmm_state state_of(const void *address) { return query(address).state; }
 
-// A progress function that holds its transition until it is let go; the transition's locks are held meanwhile.
+// A progress function that holds its transition until let_go(), with the transition's locks held.
 typedef struct blocker {
   pthread_mutex_t mutex;
   pthread_cond_t changed;

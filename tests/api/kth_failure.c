@@ -37,8 +37,8 @@ static bool arena_stays(void) {
          (gmm_backup_query(context, &info) == GMM_OK && info.arena_bytes != 0 && info.arena_used == 0);
 }
 
-// What a failure may not change. Events, streams and the copy of a context that were made on the way may stay for later
-// use.
+// The holdings that a failure may not change. Events, streams and the copy of a context that were made on the way may
+// stay for later use.
 static bool same_memory(const fake_cuda_live_t *a, const fake_cuda_live_t *b) {
   return a->allocations == b->allocations && a->reservations == b->reservations && a->handles == b->handles &&
          a->mappings == b->mappings && (a->registrations == b->registrations || arena_stays()) &&
@@ -137,7 +137,7 @@ static bool fail_at(uint64_t k) {
 }
 
 static void every_k(void) {
-  // The first error fails each call. The second is told otherwise, and undone by the same code: of long operations
+  // The first error fails each call. The second has another message, and the same code undoes it: of long operations
   // every sixth call.
 #ifdef __SANITIZE_ADDRESS__
   const bool some = true;  // each context fills and looks over tens of MiB there: the whole takes a quarter of an hour

@@ -16,7 +16,7 @@ typedef struct operation {
   gmm_result (*run)(void);
   void (*before)(void);   // holds while the operation has not happened
   void (*after)(void);    // holds when it has
-  void (*finish)(void);   // frees what is left
+  void (*finish)(void);   // frees the rest
   bool may_have_begun;    // a failure may leave a part of the work done, which the retry ends: trim, reset, destroy
   bool may_make_no_call;  // not every driver or cache state needs a call
   bool may_cache;         // memory that came before the failure may stay for the next allocation

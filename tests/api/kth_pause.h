@@ -120,7 +120,7 @@ static gmm_result run_held_pause(void) { return run_held(true, true); }
 static gmm_result run_held_resume(void) { return run_held(false, true); }
 static gmm_result run_undone_pause(void) { return run_held(true, false); }
 static gmm_result run_undone_resume(void) { return run_held(false, false); }
-// A lease by itself. A driver that does not tell what is free delays the grant, and memory that is short for once is
+// A lease by itself. A driver that does not tell its free memory delays the grant, and memory that is short for once is
 // asked for again.
 static gmm_lease *lease;
 static void prepare_lease(void) {
@@ -136,7 +136,7 @@ static void end_lease(void) {
   free_blocks();
 }
 
-// Watched: the watcher hears of a failure what it heard of the beginning.
+// A watcher that heard of the beginning hears of the failure.
 static gmm_watcher *watcher;
 static uint32_t last_event;
 static int32_t note_event(void *user, const gmm_watch_info *info) {
@@ -278,7 +278,7 @@ static gmm_result run_resume_async(void) {
   return end_ticket(gmm_resume_async(context, &desc, &ticket), &ticket);
 }
 
-// --- what is kept ---
+// --- kept contents ---
 static gmm_result run_backup_prepare(void) { return gmm_backup_reserve(context, device, 8 * MIB); }
 static void arena_is_there(void) {
   gmm_backup_info info = {.struct_size = sizeof info};

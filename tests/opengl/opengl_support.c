@@ -122,7 +122,7 @@ static const char *open_device(EGLDeviceEXT egl_device) {
   return why_not;
 }
 
-// What the device offers of what the tests use.
+// The abilities of the device that the tests use.
 static void read_offers(void) {
   const char *egl = eglQueryString(gl.display, EGL_EXTENSIONS);
   snprintf(gl.name, sizeof gl.name, "%s, %s", (const char *)glGetString(GL_RENDERER),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests need of OpenGL: one device without a window, found through EGL, and buffers over gmm's memory.
+// OpenGL for the tests: one device without a window, found through EGL, and buffers over gmm's memory.
 //
 // libEGL is opened at run time, so that a machine without it skips the tests. GMM_TEST_EGL names another library than
 // libEGL.so.1.
@@ -66,7 +66,7 @@ void end_view(view *of);
 // A buffer of OpenGL's own memory.
 GLuint own_buffer(uint64_t size, const void *contents);
 
-// A pattern through OpenGL: written to a buffer, and compared with what is there.
+// A pattern through OpenGL: written to a buffer, and compared with its contents.
 void opengl_write(GLuint to, uint64_t size, uint32_t seed);
 void opengl_check(int line, GLuint from, uint64_t size, uint32_t seed);
 

@@ -303,7 +303,7 @@ static void set_value(const order *of, GLuint64 value) {
   if (of->is_timeline) GL(glSemaphoreParameterui64vEXT(of->semaphore, GL_TIMELINE_SEMAPHORE_VALUE_NV, &value));
 }
 
-// OpenGL's work so far, that with the buffer above all, comes before what waits for the value.
+// OpenGL's work so far, that with the buffer above all, comes before the waits for the value.
 static void opengl_signals(order *of, GLuint pixels, uint64_t value) {
   if (on_host_backend()) {
     of->sync = eglCreateSyncKHR(gl.display, EGL_SYNC_FENCE_KHR, NULL);
@@ -466,7 +466,7 @@ static void end_es(EGLContext of) {
   eglDestroyContext(gl.display, of);
 }
 
-// What gmm wrote is in the picture, and what OpenGL ES clears it to is in gmm's block.
+// The picture has gmm's bytes, and gmm's block has the colour to which OpenGL ES clears it.
 static void check_image(EGLImageKHR image, uint8_t *block, const char **why) {
   static uint8_t bytes[PICTURE_BYTES];
   GLuint texture = 0, framebuffer = 0;

@@ -3,7 +3,7 @@
 
 Usage: arm64_test.py SOURCE_ROOT LIBRARY_SOURCE... -- PRELOAD_SOURCE...
 
-What runs: unit tests of base about atomics and threads, cases of the conformance suite on the host backend,
+These run: unit tests of base about atomics and threads, cases of the conformance suite on the host backend,
 and the look-up of the preload library, which is assembly. qemu-user knows no MADV_WIPEONFORK, so nothing that forks is
 among them. With TEST_ARM64=long whole programs of the conformance suite run, which takes minutes: each reservation of
 addresses costs qemu-user milliseconds.

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine and the interface compile for Windows, with a stub in place of what knows the operating system.
+"""The engine and the interface compile for Windows and need nothing of the system but the functions of lib/base that a
+port writes, and the makers of the backends.
 
-Usage: windows_test.py SOURCE_ROOT STUB SOURCE...
+Usage: windows_test.py SOURCE_ROOT SOURCE...
 
-Links them, so that the stub has every function that they need of the system. Nothing of it runs.
+The test lists these functions and links the library with empty ones. Nothing of it runs.
 """
 
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -23,35 +25,48 @@ OPTIONS = ["-std=c++20", "-O0", "-fno-exceptions", "-fno-rtti", "-fno-threadsafe
 
 def run(*command):
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
-    return done.returncode == 0, (done.stdout + done.stderr).splitlines()[-40:]
+    return done.returncode == 0, (done.stdout + done.stderr).splitlines()
 
 
-def compile_and_link(root, stub_source, sources, folder):
+def headers_of_a_port(root):
+    """The headers that the table of lib/base/README.md names, and those with the makers of the backends."""
+    page = (root / "lib/base/README.md").read_text(encoding="utf-8")
+    names = [name for row in re.findall(r"^\| .* \| (`.*`) \|$", page, re.MULTILINE)
+             for name in re.findall(r"`(\w+\.h)`", row)]
+    return [root / "lib/base" / name for name in names] + list((root / "lib/backend").glob("*/*_backend.h"))
+
+
+def compile_and_link(root, sources, folder):
     include = ["-I", root / "tests/portability", "-I", root / "lib", "-I", root / "include"]
-    unit = folder / "library.cpp"
+    unit, library = folder / "library.cpp", folder / "library.o"
     unit.write_text("".join(f'#include "{source}"\n' for source in sources))
-    good, lines = run(PREFIX + "g++", *OPTIONS, *include, "-c", unit, "-o", folder / "library.o")
-    tap.check(good, f"{len(sources)} sources compile for Windows", lines)
+    good, lines = run(PREFIX + "g++", *OPTIONS, *include, "-c", unit, "-o", library)
+    tap.check(good, f"{len(sources)} sources compile for Windows", lines[-40:])
     if not good:
         return
-    good, lines = run(PREFIX + "g++", *OPTIONS, *include, "-c", stub_source, "-o", folder / "stub.o")
-    tap.check(good, "the stub compiles", lines)
-    if not good:
-        return
+    symbols = [line.split()[-1] for line in run(PREFIX + "nm", "-u", library)[1] if re.search(r" _ZNK?3gmm", line)]
+    functions = [line.strip()[2:] for line in run(PREFIX + "nm", "-uC", library)[1] if " gmm::" in line]
+    print(*(f"# a port writes {function}" for function in functions), sep="\n")
+    declared = set(re.findall(r"\b(\w+)\(", "".join(each.read_text(encoding="utf-8")
+                                                    for each in headers_of_a_port(root))))
+    wrong = [each for each in functions if re.search(r"(\w+)\(", each).group(1) not in declared]
+    tap.check(len(functions) == len(symbols) > 50 and not wrong, "the headers of lib/base/README.md declare what they "
+              "need of the system", wrong)
+    empty = folder / "empty.s"
+    empty.write_text("".join(f".globl {symbol}\n{symbol}:\n" for symbol in symbols) + "ret\n")
     # The linker for C: the library needs nothing of the C++ runtime.
-    good, lines = run(PREFIX + "gcc", "-shared", folder / "library.o", folder / "stub.o", "-o", folder / "gmm.dll")
-    tap.check(good, "the stub has every function that they need of the system", lines)
+    good, lines = run(PREFIX + "gcc", "-shared", library, empty, "-o", folder / "gmm.dll")
+    tap.check(good, "they need no other function that Windows and C lack", lines[-40:])
 
 
 def main():
-    root, stub, sources = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3:]
-    for tool in ("g++", "gcc"):
+    for tool in ("g++", "gcc", "nm"):
         if shutil.which(PREFIX + tool) is None:
             tap.skip("the library compiles for Windows",
                      f"there is no {PREFIX}{tool} (Debian: g++-mingw-w64-x86-64-posix)")
             tap.finish()
     with tempfile.TemporaryDirectory() as folder:
-        compile_and_link(root, stub, sources, pathlib.Path(folder))
+        compile_and_link(pathlib.Path(sys.argv[1]), sys.argv[2:], pathlib.Path(folder))
     tap.finish()
 
 

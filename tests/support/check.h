@@ -8,7 +8,7 @@
 // the thread that runs the case may use REQUIRE and SKIP. check_label() adds words to the names of the cases that
 // follow.
 //
-// A test in C++ has CHECK and RUN. What leaves a case by longjmp() is for C, which has no destructors.
+// A test in C++ has CHECK and RUN. The macros that leave a case by longjmp() are for C, which has no destructors.
 #ifndef GMM_TESTS_CHECK_H
 #define GMM_TESTS_CHECK_H
 

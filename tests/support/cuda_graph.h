@@ -82,8 +82,8 @@ __attribute__((unused)) static void exit_device(void) {
   CU(cuda.cuDevicePrimaryCtxRelease_v2(handle));
 }
 
-// What allocates or frees spoils another thread's capture in global mode, unless this thread says that it knows (CUDA
-// driver API, cuThreadExchangeStreamCaptureMode).
+// A call that allocates or frees spoils another thread's capture in global mode, unless this thread says that it knows
+// (CUDA driver API, cuThreadExchangeStreamCaptureMode).
 #define RELAXED(call)                                        \
   do {                                                       \
     int check_mode = CAPTURE_RELAXED;                        \

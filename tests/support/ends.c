@@ -107,7 +107,7 @@ static void use_devices(void) {
 void ends_begin(void) {
   if (begun) return;
   begun = true;
-  // What stays for the process comes with its first context, and is no loss.
+  // The first context brings things that stay for the process and are no loss.
   gmm_context *first = NULL;
   if (gmm_context_create(NULL, &first) != GMM_OK || gmm_context_release(first) != GMM_OK) return;
   countable = on_host_or_fake_driver();
@@ -121,7 +121,7 @@ void ends_begin(void) {
 static bool same_threads(void) { return threads_now() <= at_start.threads; }
 
 static void nothing_is_held_at_the_end(void) {
-  if (!countable) SKIP("a real driver keeps what it likes");
+  if (!countable) SKIP("a real driver keeps memory of its own");
   SOON(same_threads());
   const holdings now = held();
 #define SAME(what)                                                                                \

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a test program holds of the system and of the fake driver. A program of the interface's tests ends by
+// The holdings of a test program at the system and the fake driver. A program of the interface's tests ends by
 // finish_clean(), whose case fails when more is held than before the program's first case.
 //
-// Counted: open descriptors, threads, mappings of gmm's memory files, reserved addresses, and what the fake driver
-// counts. A real driver and SYCL's runtime keep what they like, so there the case is skipped.
+// Counted: open descriptors, threads, mappings of gmm's memory files, reserved addresses, and the objects that the fake
+// driver counts. A real driver and SYCL's runtime keep memory of their own, so there the case is skipped.
 #ifndef GMM_TESTS_ENDS_H
 #define GMM_TESTS_ENDS_H
 

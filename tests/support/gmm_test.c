@@ -312,14 +312,6 @@ double now_s(void) {
   return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
 }
 
-uint64_t resident_bytes(void) {
-  unsigned long long total = 0, resident = 0;
-  FILE *file = fopen("/proc/self/statm", "r");
-  if (file == NULL || fscanf(file, "%llu %llu", &total, &resident) != 2) resident = 0;
-  if (file != NULL) fclose(file);
-  return resident * (uint64_t)sysconf(_SC_PAGESIZE);
-}
-
 uint64_t free_device_bytes(void) {
   gmm_device_info info = {.struct_size = sizeof info};
   OK(gmm_device_query(context, device, &info));

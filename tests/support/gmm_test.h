@@ -23,7 +23,7 @@
                    gmm_result_name(expected), check_r < 0 ? gmm_last_error_message() : "");            \
   } while (0)
 #define OK(call) RESULT(call, GMM_OK)
-// The same, and the case ends when it did not.
+// OK() that ends the case when the call did not succeed.
 #define MUST(call)                                                                                                   \
   do {                                                                                                               \
     gmm_result check_r = (call);                                                                                     \
@@ -34,7 +34,7 @@
   } while (0)
 
 extern gmm_context *context;  // of the case that runs
-extern gmm_device device;     // what the case shall use
+extern gmm_device device;     // that the case uses
 extern gmm_kind kind;
 extern gmm_device_info device_info;
 
@@ -127,7 +127,7 @@ bool is_filled(const void *memory, uint64_t size, uint8_t value, gmm_stream stre
 void sleep_ms(long ms);
 double now_s(void);
 
-// Waits for what another thread or process brings about, and checks that it came. No figure of how fast: a busy machine
+// Waits for an effect of another thread or process, and checks that it came. How fast is not checked: a busy machine
 // takes its time.
 enum { SOON_S = 60 };
 #define SOON(condition)                                                                                    \
@@ -136,9 +136,6 @@ enum { SOON_S = 60 };
     for (double soon_end = now_s() + SOON_S; !(soon_so = (condition)) && now_s() < soon_end;) sleep_ms(1); \
     CHECK_MESSAGE(soon_so, "not even after %d s: %s", SOON_S, #condition);                                 \
   } while (0)
-
-// Resident memory of this process, in bytes, as the system tells.
-uint64_t resident_bytes(void);
 
 uint64_t free_device_bytes(void);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A process for tests of what a process holds: 64 MiB of gmm's on device 0, and of the driver's own
+ * A process that holds memory, for tests that look at it: 64 MiB of gmm's on device 0, and of the driver's own
  * 32 MiB and 16 MiB in its pool.
  *
  * Usage: holder SNAPSHOT      It writes its snapshot there and a line. At each line of stdin it pauses or resumes all,

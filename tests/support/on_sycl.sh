@@ -26,6 +26,6 @@ GMM_BACKEND=sycl
 LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$deps/lib # for libOpenCL.so.1, which the runtime looks for by name
 export LD_LIBRARY_PATH GMM_SYCL_LIBRARY OCL_ICD_FILENAMES ONEAPI_DEVICE_SELECTOR GMM_BACKEND
 "$deps/bin/python" -m dpctl -f 2>/dev/null | grep -q 'opencl:cpu' || skip "$1" "dpctl of .deps/sycl sees no CPU device"
-# The OpenCL runtime keeps what it made to the process's end: a search for leaks finds that only.
+# The OpenCL runtime keeps its objects to the process's end, and a search for leaks would find only those.
 [ -z "${ASAN_OPTIONS:-}" ] || export ASAN_OPTIONS="$ASAN_OPTIONS:detect_leaks=0"
 exec "$@"

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-# Installs what a build of gmm lacks. tests/run.sh, tests/gpu/run.sh and examples/run.sh source it.
+# Installs the missing prerequisites of a build of gmm. tests/run.sh, tests/gpu/run.sh and examples/run.sh source it.
 # shellcheck shell=bash
 #
 # apt-get brings packages of Debian 12 or Ubuntu 24.04, as root or with sudo. Python's packages come from PyPI into
-# .deps/. The script never asks for what is installed, so later runs work without a network. Each function that brings
-# something fails with setup_reason set to why it cannot be had.
+# .deps/. The script never asks for an installed package, so later runs work without a network. Each function that
+# brings something fails with setup_reason set to why it cannot be had.
 
 setup_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 setup_deps=$setup_root/.deps
@@ -17,9 +17,9 @@ setup_options=()
 setup_lines=(-Ddebug=false -Dc_args=-g1 -Dcpp_args=-g1)
 declare -A setup_skipped=()
 mkdir -p "$setup_deps"
-# Meson takes ccache where it is there; without these it does not store what is compiled with a precompiled header.
+# Meson takes ccache where it is there; without these it does not store results of a precompiled header.
 export CCACHE_SLOPPINESS=${CCACHE_SLOPPINESS:-pch_defines,time_macros}
-# What one clone compiled serves another.
+# Results of one clone serve another.
 export CCACHE_BASEDIR=${CCACHE_BASEDIR:-$setup_root} CCACHE_NOHASHDIR=${CCACHE_NOHASHDIR:-1}
 
 setup_say() { printf '== %s\n' "$*"; }
@@ -213,7 +213,7 @@ setup_required() {
 
 setup_swig() {
   if ! command -v swig >/dev/null && ! setup_packages swig; then
-    # PyPI has it too, for those who may not install packages.
+    # PyPI has it too, for users who may not install packages.
     local reason=$setup_reason
     if setup_python swig; then
       ln -sf "$setup_venv/bin/swig" "$setup_deps/swig"
@@ -379,7 +379,7 @@ setup_xxhash() {
 }
 
 # Brings all of these. Sets setup_options for Meson, and setup_skipped[NAME]=REASON for each that is left out. Each
-# optional dependency is named, found or not. So Meson never goes by what an earlier configuration remembers: where that
+# optional dependency is named, found or not. So Meson never goes by the memory of an earlier configuration: where that
 # contradicts an option, the configuration fails, and setup_configure() makes a new one.
 setup_options() {
   setup_options=(-Ddebug=true -Dwerror=true)

@@ -21,15 +21,15 @@ GOOGLE_CASE = re.compile(r"^\[\s*(OK|FAILED|SKIPPED)\s*\] (\S+)(?:, where .*)? \
 
 
 def shown(comments):
-    """What was wrong comes first, the last state at the end."""
+    """The first and the last lines: the fault comes first, the last state at the end."""
     lines = comments if len(comments) <= 24 else comments[:12] + ["..."] + comments[-12:]
     return "".join("\n           " + line for line in lines)
 
 
 def reported(test):
-    """What a sanitizer said of a test that died."""
-    told = re.compile(r"(ERROR|WARNING|SUMMARY): \w*Sanitizer|runtime error:|^    #[0-9] ")
-    lines = [line for line in (test.get("stderr") or "").splitlines() if told.search(line)]
+    """A sanitizer's report about a test that died."""
+    report = re.compile(r"(ERROR|WARNING|SUMMARY): \w*Sanitizer|runtime error:|^    #[0-9] ")
+    lines = [line for line in (test.get("stderr") or "").splitlines() if report.search(line)]
     return "".join("\n           " + line[:200] for line in lines[:12])
 
 

@@ -11,7 +11,7 @@ _failed = 0
 
 
 def check(passed, name, details=()):
-    """Reports one case, after the lines in `details` that say what was wrong."""
+    """Reports one case, after the lines in `details` that explain a failure."""
     global _count, _failed
     _count += 1
     if not passed:

@@ -23,7 +23,7 @@ CHUNK = 4 << 20
 
 
 class Ranges(io.RawIOBase):
-    """A file of a web server, read by ranges. What was read last stays in memory."""
+    """A file of a web server, read by ranges. The last range stays in memory."""
 
     def __init__(self, url):
         super().__init__()

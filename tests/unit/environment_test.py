@@ -41,7 +41,7 @@ def sources():
 
 
 def read_past_the_table(root, paths, known):
-    """In the library environment.cpp alone reads GMM_*; the bindings read what the table names."""
+    """In the library environment.cpp alone reads GMM_*; the bindings read names of the table."""
     for path in paths:
         name, text = path.relative_to(root), path.read_text(encoding="utf-8")
         for match in re.finditer(READ[path.suffix], text, re.MULTILINE):
@@ -53,7 +53,7 @@ def read_past_the_table(root, paths, known):
             yield f"{name}: getenv() of a name that is no string"
 
 
-def told(command, **environment):
+def run(command, **environment):
     clean = {name: value for name, value in os.environ.items() if not name.startswith("GMM_")}
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60,
                           env={**clean, "GMM_BACKEND": "host", **environment})
@@ -62,19 +62,19 @@ def told(command, **environment):
 
 def expect(name, command, code, *patterns, **environment):
     """stderr has these lines and no others."""
-    got, _, err = told(command, **environment)
+    got, _, err = run(command, **environment)
     lines = err.splitlines()
     passed = got == code and len(lines) == len(patterns) and all(map(re.search, patterns, lines))
     tap.check(passed, name, [f"exit code {got}, expected {code}", *lines])
 
 
 def test_command(gmm):
-    code, out, err = told([gmm, "info", "--env"], GMM_BACKEND="no such backend")
+    code, out, err = run([gmm, "info", "--env"], GMM_BACKEND="no such backend")
     missing = [row[1] for row in rows()
                if not re.search(rf"^{row[1]} +{re.escape(row[4])}\n.*Default: {re.escape(row[5])}\.", out,
                                 re.MULTILINE)]
     tap.check(code == 0 and err == "" and not missing, "gmm info --env prints every row", [*missing, err])
-    tap.check("Set: no such backend\n" in out, "and what is set", out.splitlines())
+    tap.check("Set: no such backend\n" in out, "and the value of a variable that is set", out.splitlines())
     info = [gmm, "info"]
     expect("a good environment", info, 0, GMM_LOG="warning", GMM_BACKUP_DIR="/tmp", GMM_DECOMMIT_AFTER_MS="never",
            GMM_BACKUP_ARENA_LIMIT="5", GMM_IPC_DIR="/tmp/gmm-of-a-test", GMM_PRELOAD_TAG="a", GMM_TRACE="")
@@ -93,7 +93,7 @@ def test_command(gmm):
                                ("GMM_TRACE", "/no/such/folder/trace", "/no/such/folder/trace"),
                                ("GMM_TRACE", "/" + "x" * 5000, "longer than")):
         expect(f"{name}={value[:30]}", info, 0, f"^gmm warning: {name}.*{words}", **{name: value})
-    expect("what cannot be guessed is refused too", info, 1, "GMM_BACKEND=abacus.*auto, host, cuda or sycl", "context:",
+    expect("an unknown backend is refused too", info, 1, "GMM_BACKEND=abacus.*auto, host, cuda or sycl", "context:",
            GMM_BACKEND="abacus")
     expect("GMM_LOG=off silences", info, 0, GMM_LOG="off", GMM_BACKED="host", GMM_TRACE="/no/such/folder/trace")
 

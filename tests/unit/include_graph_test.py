@@ -14,7 +14,7 @@ import tap  # noqa: E402
 
 ROOT = pathlib.Path(sys.argv[1])
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
-# What the command prints, and what the preload library has a copy of inside.
+# The command prints it, and the preload library has a copy of it inside.
 TABLE_OF_VARIABLES = ("base/environment.def", "base/environment.h")
 # The preload library has a copy of these inside too: its locks have ranks. Its hooks are functions of CUDA's driver.
 IN_PRELOAD = ("base/lock.h", "backend/cuda/driver_api.h")
@@ -22,8 +22,8 @@ IN_PRELOAD = ("base/lock.h", "backend/cuda/driver_api.h")
 SERVER_MAY = ("engine/lease/messages.h", "engine/ipc/directory.h", "engine/ipc/policy.h")
 # Made by the build, in the build folder.
 GENERATED = ("help.h", "find_zeros_ptx.h")
-# What the engine, the interface and the portable part of base may include in angle brackets: headers of the C++
-# standard that every system has, and xxhash in one place.
+# The engine, the interface and the portable part of base include these in angle brackets: headers of the C++ standard
+# that every system has, and xxhash in one place.
 STANDARD = set("""algorithm array atomic bit cerrno cinttypes climits cstdarg cstddef cstdint cstdio cstdlib cstring
     functional initializer_list limits new type_traits utility""".split())
 EXTRA = {("engine/backup/checksum.cpp", "xxhash.h"), ("base/lock.cpp", "execinfo.h"),
@@ -34,7 +34,7 @@ FACTORY = "engine/context/factory.cpp"
 
 
 def modules():
-    """The table of lib/engine/README.md: {module: what it may include of the engine}. A name with a dot is a header."""
+    """The table of lib/engine/README.md: {module: what it may include}. A name with a dot is a header."""
     page = (ROOT / "lib/engine/README.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(\w+)/` \| ([^|]*)\|", page, re.MULTILINE)
     return {name: set(re.findall(r"`([\w./]+)`", allowed)) if allowed.strip() != "all" else {row[0] for row in rows}

@@ -5,7 +5,7 @@
 
 namespace gmm::test {
 
-// The address and thread sanitizers turn mlock() into nothing, so that what it refuses cannot be seen under them.
+// The address and thread sanitizers turn mlock() into nothing, so that its refusals cannot be seen under them.
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
 #define GMM_TEST_NO_PAGE_LOCKS 1

@@ -60,21 +60,21 @@ def test_process(folder):
     code, out, err = info(ledger, "--process", holder.pid)
     used = row(out, "the process")
     tap.check(code == 0 and used is not None and used >= CONTEXT + 112 and "gmm_snapshot_write" in out,
-              "NVML tells what a process has", [out, err])
+              "NVML tells the memory of a process", [out, err])
     both = re.search(r"the device +8192\.0 MiB, ([\d.]+) MiB used", out)
-    tap.check(both is not None and abs(float(both[1]) - 2 * used) < 0.2, "and what all have", [out])
+    tap.check(both is not None and abs(float(both[1]) - 2 * used) < 0.2, "and that of all processes", [out])
     tap.check(row(out, "the process", 1) == CONTEXT, "on the other device it has a context", [out])
 
     holder.go_on()
     code, out, err = info(ledger, "--process", holder.pid)
     tap.check(code == 0 and CONTEXT + 48 <= row(out, "the process") < CONTEXT + 50,
-              "after a pause of all, what is outside of gmm stays", [out, err])
+              "after a pause of all, memory outside of gmm stays", [out, err])
     written = json.loads(snapshot.read_text())
     device = written["devices"][0] if written["devices"] else {}
     tap.check(written["process"] == holder.pid and len(written["devices"]) == 1 and device.get("held_bytes") == 0
               and device.get("outside_bytes") == device.get("used_bytes") == (48 + 112) * MIB  # the other's are 112
               and (device["pool_bytes"], device["graph_bytes"]) == (16 * MIB, 3 * MIB),
-              "the snapshot has it too, and the memory of other processes", [str(written["devices"])])
+              "the snapshot has it too, with the memory of other processes", [str(written["devices"])])
     for name, arguments, words, more in [
             ("no driver", [holder.pid], "Init_v2: NVML answered 9: Driver Not Loaded", {"FAKE_NVML_FAIL": "Init_v2:9"}),
             ("processes that NVML does not list", [holder.pid], "RunningProcesses: NVML answered 3: Not Supported",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The examples in README.md compile and run as written, and what it and the other pages point at is there.
+"""The examples in README.md compile and run as written, and the links of it and of the other pages lead to files.
 
 Usage: readme_test.py SOURCE_ROOT LIBGMM_A PYTHON PYTHON_PATH CC...     (PYTHON_PATH '': the module was not built)
 """

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Waits for what another thread brings about, and tells what another thread does.
+// Waits for an effect of another thread, and tells whether another thread sleeps.
 #ifndef GMM_TESTS_UNIT_SOON_H
 #define GMM_TESTS_UNIT_SOON_H
 
@@ -12,7 +12,7 @@
 
 namespace gmm::test {
 
-// The limit is for what never comes, on a machine however busy.
+// The limit is for an effect that never comes, however busy the machine is.
 inline constexpr std::chrono::milliseconds kPatience{60000};
 template <typename Condition>
 bool soon(Condition condition, std::chrono::milliseconds within = kPatience) {

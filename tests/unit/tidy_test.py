@@ -143,7 +143,7 @@ def main():
         tap.skip("clang-tidy", "no file of lib/ differs from the main branch")
         tap.finish()
 
-    # Other tests run meanwhile, on the other half of the processors.
+    # Other tests run on the other half of the processors.
     with tempfile.TemporaryDirectory() as folder, \
             concurrent.futures.ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // 2)) as pool:
         groups = list(groups_of(sources, flags))

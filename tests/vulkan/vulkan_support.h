@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests need of Vulkan: one device with one queue, buffers, and commands that are waited for.
+// Vulkan for the tests: one device with one queue, buffers, and commands that are waited for.
 //
 // The loader is opened at run time, so that a machine without it skips the tests. GMM_TEST_VULKAN names another loader
 // than libvulkan.so.1.
@@ -65,7 +65,7 @@ gmm_heap *exportable_heap(gmm_tag tag);
 #define OPAQUE_FD VK_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD_BIT
 buffer exported_buffer(VkDeviceSize size);
 int export_memory(const buffer *of);
-// Writes the pattern and imports the memory, which gmm_ipc_close() closes. `size` is what of it gmm has.
+// Writes the pattern and imports the memory, which gmm_ipc_close() closes. `size` is the part that gmm has.
 uint8_t *import_in_gmm(const buffer *of, uint32_t seed, uint64_t *size);
 
 // A command buffer to record into; submit() also ends it. The last submission of each case is waited for.
@@ -80,7 +80,7 @@ gmm_event *import_semaphore(VkSemaphore semaphore, bool is_timeline);
 int32_t wait_in_vulkan(void *user, uint64_t value);
 int32_t signal_in_vulkan(void *user, uint64_t value);
 
-// A pattern through Vulkan: written to a buffer, and compared with what is there.
+// A pattern through Vulkan: written to a buffer, and compared with its contents.
 void vulkan_write(VkBuffer to, VkDeviceSize size, uint32_t seed);
 void vulkan_check(int line, VkBuffer from, VkDeviceSize size, uint32_t seed);
 #define VULKAN_CHECK(from, size, seed) vulkan_check(__LINE__, from, size, seed)

@@ -70,7 +70,7 @@ static void a_block_is_an_images_memory(void) {
   gmm_heap *heap = exportable_heap(0);
   uint8_t *block = NULL, bytes[SIDE * SIDE * 4] = {0};
   MUST(gmm_heap_alloc(heap, MIB, 0, GMM_ALLOC_ZERO, GMM_STREAM_DEFAULT, (void **)&block));
-  OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));  // the zeroes come before what Vulkan writes
+  OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));  // the zeroes come before Vulkan's bytes
   const VkExternalMemoryImageCreateInfo outside = {.sType = VK_STRUCTURE_TYPE_EXTERNAL_MEMORY_IMAGE_CREATE_INFO,
                                                    .handleTypes = route()};
   const VkImageCreateInfo info = {.sType = VK_STRUCTURE_TYPE_IMAGE_CREATE_INFO,

@@ -3,10 +3,7 @@
 #include "backend/cuda/cuda_backend.h"
 
 #include <gmm/pin.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
@@ -247,21 +244,6 @@ namespace {
 
 uint64_t misalignment(CUdeviceptr address) { return address & (kExtentAlignment - 1); }
 
-// Touches all pages, because the driver page-locks touched memory far faster than holes.
-Status touch(void *base, uint64_t size) {
-#if defined(MADV_POPULATE_WRITE)
-  if (Status status = os::advise_pages(base, size, MADV_POPULATE_WRITE); status.ok() || last_native() != EINVAL)
-    return status;
-#endif
-  // Kernels before 5.14 lack the advice.
-  const uint64_t page = os::page_size();
-  for (uint64_t offset = 0; offset < size; offset += page) {
-    volatile char *byte = static_cast<volatile char *>(base) + offset;
-    *byte = *byte;
-  }
-  return Status();
-}
-
 }  // namespace
 
 CUresult CudaBackend::driver_allocate(Kind kind, uint64_t size, CUdeviceptr *out) {
@@ -310,18 +292,18 @@ Status CudaBackend::register_file(int32_t fd, uint64_t size, Device device, bool
   GMM_TRY(devices_.enter(guard, device));
   void *base = nullptr;
   GMM_TRY(os::map_file(size, kExtentAlignment, fd, os::Access::kReadWrite, &base));
-  Status status = there ? Status() : touch(base, size);
+  // The driver page-locks touched memory far faster than holes.
+  Status status = there ? Status() : os::populate_pages(base, size);
   if (status.ok()) {
     CaptureGuard capture(driver_);
     count_call();
     status =
         driver_.check(driver_.cuMemHostRegister(base, size, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP),
                       "cuMemHostRegister");
-    if (status.code() == GMM_ERROR_OUT_OF_MEMORY) status = Status(GMM_ERROR_OUT_OF_HOST_MEMORY);
-    if (!status.ok())
-      prefix(status, "Page-locking %" PRIu64 " bytes of host memory: ", size).ignore();  // the status is returned below
   }
+  if (status.code() == GMM_ERROR_OUT_OF_MEMORY) status = Status(GMM_ERROR_OUT_OF_HOST_MEMORY);
   if (!status.ok()) {
+    prefix(status, "Page-locking %" PRIu64 " bytes of host memory: ", size).ignore();  // the status is returned below
     MessageGuard message_guard;
     if (!os::unmap(base, size).ok())
       log_.write(LogLevel::kError, "%" PRIu64 " bytes at %p stay mapped: %s", size, base, last_message());
@@ -604,7 +586,7 @@ Status CudaBackend::create_comm(Device device, uint64_t size, PhysicalHandle *ou
   count_call();
   CUresult result = driver_.cuMemCreate(&handle, size, &properties, 0);
   if (had_fabric && (result == CUDA_ERROR_NOT_PERMITTED || means_not_here(result))) {
-    // The device has fabric handles, but this machine has no IMEX channel for them. What else is wrong shows now.
+    // The device has fabric handles, but this machine has no IMEX channel for them. Another fault shows now.
     state->fabric.store(false, std::memory_order_relaxed);
     properties = devices_.comm_properties(*state);
     count_call();
@@ -960,7 +942,7 @@ Status CudaBackend::shared_event_export(Device device, NativeEvent event, uint8_
   return Status();
 }
 
-// The engine watches the maker's life. After the maker's death the driver alone decides what becomes of a wait.
+// The engine watches the maker's life. After the maker's death the driver alone decides how a wait ends.
 Status CudaBackend::shared_event_import(Device device, const uint8_t handle[kLegacyHandleSize], int32_t, const Peer &,
                                         NativeEvent *out) {
   if (driver_.cuIpcOpenEventHandle == nullptr) return driver_.missing("cuIpcOpenEventHandle");

@@ -22,7 +22,7 @@
 
 namespace gmm::cuda {
 
-// A device: the driver's answers about it when the backend was opened, and what was made on it since.
+// A device: the driver's answers about it when the backend was opened, and the objects that were made on it since.
 struct DeviceState {
   CUdevice handle = 0;
   uint64_t granularity = 0;  // 0: the device has no VMM
@@ -50,8 +50,6 @@ struct DeviceState {
 class Devices {
  public:
   Devices(const HostAllocator &allocator, const Log &log) : allocator_(allocator), log_(log) {}
-  Devices(const Devices &) = delete;
-  Devices &operator=(const Devices &) = delete;
 
   // Opens the driver and reads what each device can do.
   Status open();

@@ -37,7 +37,7 @@ def compile_kernel(nvcc):
 
 
 def header_of(ptx):
-    # Without nvcc's remarks, which name its build.
+    # Without nvcc's comments, which name its build.
     code = "\n".join("  " * line.startswith("\t") + " ".join(line.split()) for line in ptx.splitlines()
                      if line.strip() and not line.lstrip().startswith("//"))
     return f"""// SPDX-License-Identifier: Apache-2.0

@@ -107,7 +107,7 @@ class HostBackend final : public Backend {
   Status map_device_memory(uint64_t size, int32_t fd, void **out);
   Status map_new_file(Kind kind, uint64_t size, Allocation *out);
 
-  uint64_t memory_;  // what a card says is known after the constructor
+  uint64_t memory_;  // that of a card is known after the constructor
   const uint32_t devices_;
   const bool is_strict_;
   uint8_t machine_[16] = {};
@@ -720,8 +720,7 @@ Status HostBackend::synchronize(Device device) {
 Status HostBackend::event_create(Device device, NativeEvent *out) {
   GMM_TRY(check_device(device));
   HostEvent *event = allocator_.create<HostEvent>();
-  if (event == nullptr)
-    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "Creating an event: the host has no memory for it; free memory.");
+  if (event == nullptr) return no_memory_for("Creating an event");
   *out = reinterpret_cast<NativeEvent>(event);
   return Status();
 }
@@ -781,7 +780,7 @@ Status HostBackend::make_event(HostSharedEvent *shared, NativeEvent *out) {
   HostEvent *event = allocator_.create<HostEvent>(shared);
   if (event == nullptr) {
     shared->release();
-    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "Creating an event: the host has no memory for it; free memory.");
+    return no_memory_for("Creating an event");
   }
   *out = reinterpret_cast<NativeEvent>(event);
   return Status();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The host backend: every kind of memory without a GPU, for use in production.
 //
-// What it owns: the streams (HostStreamTable) and the account of what each device has given. The engine owns the
+// Owns: the streams (HostStreamTable) and the account of the memory that each device has given. The engine owns the
 // memory.
 //
 // How each kind is made: kDevice and kHost memory are a memory file each, so that another process can map them; kHost

@@ -13,9 +13,8 @@ namespace gmm {
 namespace {
 
 Status card_failure(int error, const char *path) {
-  char text[128];
   return fail_native(GMM_ERROR_SYSTEM, error, "GMM_HOST_CARD=%.256s: %s; name a file that can be made and written.",
-                     path, system_error_text(error, text, sizeof text));
+                     path, ErrorText(error).text);
 }
 
 uint64_t identify(int32_t process, uint64_t start) {

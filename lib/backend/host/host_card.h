@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The memory of host devices that several processes share, as they share a GPU: GMM_HOST_CARD names its file.
 //
-// What it owns: a mapping of that file, and one entry in it. The file has the size of a device and, for each backend
-// that lives, what it has taken. So each process measures what is free, and an allocation that does not fit is refused.
-// An entry of a process that has ended counts nothing and is given away.
+// Owns: a mapping of that file, and one entry in it. The file has the size of a device and, for each backend
+// that lives, the bytes that it has taken. So each process measures the free memory, and an allocation that does not
+// fit is refused. An entry of a process that has ended counts nothing and is given away.
 //
-// Two processes that take the last bytes at one moment may both be refused. Neither gets what the other one has.
+// Two processes that take the last bytes at one moment may both be refused. Neither gets the other one's bytes.
 //
 // Locks: none; the entries are atomic.
 // Callers: HostBackend.

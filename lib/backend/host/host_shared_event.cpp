@@ -27,8 +27,7 @@ long futex(const std::atomic<uint32_t> *word, int operation, uint32_t value, con
 
 Status HostSharedEvent::create(const HostAllocator &allocator, HostSharedEvent **out) {
   HostSharedEvent *event = allocator.create<HostSharedEvent>(allocator, false);
-  if (event == nullptr)
-    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "Creating an event: the host has no memory for it; free memory.");
+  if (event == nullptr) return no_memory_for("Creating an event");
   void *base = nullptr;
   Status status = os::memory_file_create("gmm-event", kPageSize, &event->fd_);
   // Otherwise an importer of another user could open the page again for writing.
@@ -47,8 +46,7 @@ Status HostSharedEvent::create(const HostAllocator &allocator, HostSharedEvent *
 Status HostSharedEvent::open(const HostAllocator &allocator, int32_t fd, const Peer &maker, HostSharedEvent **out) {
   GMM_TRY(os::memory_file_check(fd, kPageSize));
   HostSharedEvent *event = allocator.create<HostSharedEvent>(allocator, true);
-  if (event == nullptr)
-    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "Opening an event: the host has no memory for it; free memory.");
+  if (event == nullptr) return no_memory_for("Opening an event");
   void *base = nullptr;
   Status status = os::map_file(kPageSize, os::page_size(), fd, os::Access::kRead, &base);
   event->page_ = static_cast<Page *>(base);
@@ -64,7 +62,7 @@ Status HostSharedEvent::open(const HostAllocator &allocator, int32_t fd, const P
 void HostSharedEvent::release() {
   if (references_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   MessageGuard message_guard;
-  // The system cannot refuse to unmap and close what this object alone mapped and opened.
+  // The system cannot refuse to unmap and close a page that this object alone mapped.
   if (page_ != nullptr) os::unmap(page_, kPageSize).ignore();
   for (int32_t fd : {fd_, maker_.connection, maker_.process})
     if (fd >= 0) os::close_file(fd).ignore();
@@ -100,10 +98,9 @@ Status HostSharedEvent::export_fd(int32_t *fd) const {
   *fd = ::open(path, O_RDONLY | O_CLOEXEC);
   if (*fd >= 0) return Status();
   const int error = errno;
-  char text[96];
   return fail_native(GMM_ERROR_SYSTEM, error,
                      "Exporting an event: its page cannot be opened: %s; raise the limit of open files (ulimit -n).",
-                     system_error_text(error, text, sizeof text));
+                     ErrorText(error).text);
 }
 
 uint64_t HostSharedEvent::recorded() const { return page_->recorded.load(std::memory_order_acquire); }

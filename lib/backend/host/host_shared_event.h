@@ -13,7 +13,7 @@
 namespace gmm {
 
 // Records are numbered from 1. The maker writes `recorded`, the number of the last record. When record n has passed, it
-// writes n into slot n % kSlots and wakes whoever waits on `progress`. Importers map the page read-only.
+// writes n into slot n % kSlots and wakes all that wait on `progress`. Importers map the page read-only.
 //
 // Lifetime: reference counts. The event holds one reference, and so does each piece of work that names it. Threads: the
 // maker calls begin() and publish() with the event's lock held; everything else may run on any thread.

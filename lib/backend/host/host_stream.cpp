@@ -3,22 +3,12 @@
 
 #include <sys/mman.h>
 
-#include <cerrno>
 #include <cstring>
 
 #include "base/os_memory.h"
 #include "base/thread.h"
 
 namespace gmm {
-namespace {
-
-#ifdef MADV_POPULATE_WRITE
-constexpr int32_t kPopulateWrite = MADV_POPULATE_WRITE;
-#else
-constexpr int32_t kPopulateWrite = 23;  // Linux 5.14
-#endif
-
-}  // namespace
 
 HostStream *HostStream::create(const HostAllocator &allocator, const Log &log, Device device, uint64_t id) {
   return allocator.create<HostStream>(allocator, log, device, id);
@@ -71,8 +61,7 @@ Status HostStream::wait_for(HostSharedEvent *event, uint64_t number) {
 
 Status HostStream::enqueue(const Task &task) {
   Task *node = allocator_.create<Task>(task);
-  if (node == nullptr)
-    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "Queueing work on a stream: the host has no memory for it; free memory.");
+  if (node == nullptr) return no_memory_for("Queueing work on a stream");
   LockGuard lock(mutex_);
   Status status =
       closed_ ? fail(GMM_ERROR_INVALID_HANDLE, "Queueing work on a stream: the stream was destroyed; pass a live one.")
@@ -93,15 +82,7 @@ Status HostStream::enqueue(const Task &task) {
 
 Status HostStream::start() {
   if (started_) return Status();
-  const int error = start_thread(&thread_, ThreadSignals::kFaults, &HostStream::thread_main, this);
-  if (error != 0) {
-    char buffer[128];
-    return fail_native(
-        GMM_ERROR_SYSTEM, error,
-        "Starting the thread of a stream: the system refused (%s); raise the limit of threads (ulimit -u), or use "
-        "fewer streams.",
-        system_error_text(error, buffer, sizeof buffer));
-  }
+  GMM_TRY(start_stream_thread(&thread_, &HostStream::thread_main, this));
   started_ = true;
   return Status();
 }
@@ -143,7 +124,7 @@ void HostStream::run(const Task &task) {
     case TaskKind::kPopulate: {
       // A prefetch is a hint. It must not make the machine swap or run out of memory, and its failure is only logged.
       Status status = os::check_available(task.size, GMM_ERROR_OUT_OF_MEMORY);
-      if (status.ok()) status = os::advise_pages(task.destination, task.size, kPopulateWrite);
+      if (status.ok()) status = os::advise_pages(task.destination, task.size, os::kPopulateWrite);
       if (!status.ok()) status = os::advise_pages(task.destination, task.size, MADV_WILLNEED);
       if (!status.ok()) log_.write(LogLevel::kDebug, "A prefetch had no effect. %s", last_message());
       return;

@@ -30,8 +30,6 @@ class HostStream {
   static HostStream *create(const HostAllocator &allocator, const Log &log, Device device, uint64_t id);
   HostStream(const HostAllocator &allocator, const Log &log, Device device, uint64_t id)
       : device(device), id(id), allocator_(allocator), log_(log) {}
-  HostStream(const HostStream &) = delete;
-  HostStream &operator=(const HostStream &) = delete;
   void retain() { references_.fetch_add(1, std::memory_order_relaxed); }
   void release();
 

@@ -8,10 +8,6 @@ constexpr uint32_t kHandleShift = 4;  // keeps handles distinct from the three s
 
 gmm_stream handle_of(uint64_t id) { return reinterpret_cast<gmm_stream>(id << kHandleShift); }
 
-Status no_memory() {
-  return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "Creating a stream: the host has no memory for it; free memory.");
-}
-
 Status no_such_stream(gmm_stream handle) {
   return fail(GMM_ERROR_INVALID_HANDLE,
               "Stream %p is not a stream of this context, or was destroyed; pass a live one, or a special value.",
@@ -21,9 +17,9 @@ Status no_such_stream(gmm_stream handle) {
 }  // namespace
 
 Status HostStreamTable::add(Device device, bool created, HostStream **out) {
-  if (!streams_.reserve(streams_.size() + 1)) return no_memory();
+  if (!streams_.reserve(streams_.size() + 1)) return no_memory_for("Creating a stream");
   HostStream *stream = HostStream::create(allocator_, log_, device, last_id_ + 1);
-  if (stream == nullptr) return no_memory();
+  if (stream == nullptr) return no_memory_for("Creating a stream");
   ++last_id_;
   streams_.push_back_reserved(Entry{stream, created});
   *out = stream;
@@ -74,7 +70,7 @@ Status HostStreamTable::acquire_default(Device device, HostStream **out) {
 Status HostStreamTable::acquire_of_thread(Device device, HostStream **out) {
   HostStream *stream = by_thread_.find(device);
   if (stream == nullptr) {
-    if (!by_thread_.reserve()) return no_memory();
+    if (!by_thread_.reserve()) return no_memory_for("Creating a stream");
     GMM_TRY(add(device, false, &stream));
     by_thread_.add_reserved(device, stream);
   }

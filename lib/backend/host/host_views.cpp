@@ -14,23 +14,16 @@ constinit HostViews *g_first_views = nullptr;
 constinit std::atomic<uint32_t> g_views_count{0};
 
 // A child of fork() has none of its parent's contexts.
-class ViewsGuard {
- public:
-  ViewsGuard() {
-    if (!g_views_mutex.lock()) return;
-    g_first_views = nullptr;
-    g_views_count.store(0, std::memory_order_relaxed);
-  }
-  ~ViewsGuard() { g_views_mutex.unlock(); }
-  ViewsGuard(const ViewsGuard &) = delete;
-  ViewsGuard &operator=(const ViewsGuard &) = delete;
-};
+void reset_views() {
+  g_first_views = nullptr;
+  g_views_count.store(0, std::memory_order_relaxed);
+}
 
 }  // namespace
 
 HostViews::~HostViews() {
   if (!is_listed_.load(std::memory_order_relaxed)) return;
-  const ViewsGuard guard;
+  const ProcessGuard guard(g_views_mutex, reset_views);
   for (HostViews **link = &g_first_views; *link != nullptr; link = &(*link)->next_)
     if (*link == this) {
       *link = next_;
@@ -41,7 +34,7 @@ HostViews::~HostViews() {
 
 void HostViews::list() {
   if (is_listed_.load(std::memory_order_relaxed)) return;
-  const ViewsGuard guard;
+  const ProcessGuard guard(g_views_mutex, reset_views);
   next_ = g_first_views;
   g_first_views = this;
   is_listed_.store(true, std::memory_order_relaxed);
@@ -120,7 +113,7 @@ void *HostViews::own(const void *address) const {
   if (find(address, &found)) return found;
   const uint32_t own_tables = is_listed_.load(std::memory_order_relaxed) ? 1 : 0;
   if (g_views_count.load(std::memory_order_relaxed) == own_tables) return found;
-  const ViewsGuard guard;
+  const ProcessGuard guard(g_views_mutex, reset_views);
   for (const HostViews *each = g_first_views; each != nullptr && !each->find(address, &found);) each = each->next_;
   return found;
 }

@@ -24,8 +24,6 @@ class HostViews {
  public:
   explicit HostViews(const HostAllocator &allocator) : ranges_(allocator), table_(allocator) {}
   ~HostViews();
-  HostViews(const HostViews &) = delete;
-  HostViews &operator=(const HostViews &) = delete;
 
   // Reserves addresses for both views, and returns where the program's begins. OUT_OF_HOST_MEMORY, and errors of
   // os::reserve().

@@ -451,8 +451,7 @@ Status SyclBackend::synchronize(Device device) {
 Status SyclBackend::event_create(Device device, NativeEvent *out) {
   GMM_TRY(check_device(device));
   SyclEvent *event = allocator_.create<SyclEvent>();
-  if (event == nullptr)
-    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "Creating an event: the host has no memory for it; free memory.");
+  if (event == nullptr) return no_memory_for("Creating an event");
   *out = reinterpret_cast<NativeEvent>(event);
   return Status();
 }

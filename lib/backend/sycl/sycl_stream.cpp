@@ -9,13 +9,6 @@
 #include "base/thread.h"
 
 namespace gmm::sycl {
-namespace {
-
-Status no_memory_for_work() {
-  return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "Queueing work on a stream: the host has no memory for it; free memory.");
-}
-
-}  // namespace
 
 void Mark::release() {
   if (references_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
@@ -104,7 +97,7 @@ Status SyclStream::wait_for(Mark *mark) {
 
 Status SyclStream::record(Mark **out) {
   Mark *mark = allocator_.create<Mark>(api_, allocator_);
-  if (mark == nullptr) return no_memory_for_work();
+  if (mark == nullptr) return no_memory_for("Queueing work on a stream");
   mark->retain();
   const Status status = enqueue({.kind = Task::Kind::kMark, .mark = mark});
   if (status.ok()) {
@@ -169,7 +162,7 @@ Status SyclStream::enqueue(const Task &task) {
     return Status();
   }
   Task *node = allocator_.create<Task>(task);
-  if (node == nullptr) return no_memory_for_work();
+  if (node == nullptr) return no_memory_for("Queueing work on a stream");
   if (!working_) {
     if (Status status = start(); !status.ok()) {
       allocator_.destroy(node);
@@ -186,18 +179,10 @@ Status SyclStream::enqueue(const Task &task) {
 
 Status SyclStream::start() {
   table_.worker_begins(this);
-  const int error = start_thread(&thread_, ThreadSignals::kFaults, &SyclStream::thread_main, this);
-  if (error != 0) {
-    table_.worker_failed(this);
-    char buffer[128];
-    return fail_native(
-        GMM_ERROR_SYSTEM, error,
-        "Starting the thread of a stream: the system refused (%s); raise the limit of threads (ulimit -u), or use "
-        "fewer streams.",
-        system_error_text(error, buffer, sizeof buffer));
-  }
-  working_ = true;
-  return Status();
+  Status status = start_stream_thread(&thread_, &SyclStream::thread_main, this);
+  working_ = status.ok();
+  if (!status.ok()) table_.worker_failed(this);
+  return status;
 }
 
 void *SyclStream::thread_main(void *self) {

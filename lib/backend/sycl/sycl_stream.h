@@ -20,8 +20,6 @@ namespace gmm::sycl {
 class Mark {
  public:
   Mark(const Interface &api, const HostAllocator &allocator) : api_(api), allocator_(allocator) {}
-  Mark(const Mark &) = delete;
-  Mark &operator=(const Mark &) = delete;
   void retain() { references_.fetch_add(1, std::memory_order_relaxed); }
   void release();
 
@@ -68,8 +66,6 @@ class SyclStream {
  public:
   SyclStream(const Interface &api, const HostAllocator &allocator, const Log &log, SyclStreamTable &table,
              QueueRef queue, Device device, uint64_t id, bool owned);
-  SyclStream(const SyclStream &) = delete;
-  SyclStream &operator=(const SyclStream &) = delete;
 
   Status call(void (*fn)(void *), void *user);
   Status touch(void *base, uint64_t size);  // brings pages to the host by reading them

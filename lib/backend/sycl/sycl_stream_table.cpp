@@ -2,13 +2,6 @@
 #include "backend/sycl/sycl_stream_table.h"
 
 namespace gmm::sycl {
-namespace {
-
-Status no_memory_for_stream() {
-  return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "Creating a stream: the host has no memory for it; free memory.");
-}
-
-}  // namespace
 
 void SyclStreamTable::set_devices(ContextRef context, const DeviceRef *devices, uint32_t count) {
   context_ = context;
@@ -17,9 +10,9 @@ void SyclStreamTable::set_devices(ContextRef context, const DeviceRef *devices, 
 }
 
 Status SyclStreamTable::add(QueueRef queue, Device device, bool owned, SyclStream **out) {
-  if (!streams_.reserve(streams_.size() + 1)) return no_memory_for_stream();
+  if (!streams_.reserve(streams_.size() + 1)) return no_memory_for("Creating a stream");
   SyclStream *stream = allocator_.create<SyclStream>(api_, allocator_, log_, *this, queue, device, last_id_ + 1, owned);
-  if (stream == nullptr) return no_memory_for_stream();
+  if (stream == nullptr) return no_memory_for("Creating a stream");
   ++last_id_;
   streams_.push_back_reserved(stream);
   *out = stream;
@@ -93,7 +86,7 @@ Status SyclStreamTable::acquire(Device device, gmm_stream handle, SyclStream **o
 Status SyclStreamTable::acquire_of_thread(Device device, SyclStream **out) {
   SyclStream *stream = by_thread_.find(device);
   if (stream == nullptr) {
-    if (!by_thread_.reserve()) return no_memory_for_stream();
+    if (!by_thread_.reserve()) return no_memory_for("Creating a stream");
     GMM_TRY(add_new(device, &stream));
     by_thread_.add_reserved(device, stream);
   }

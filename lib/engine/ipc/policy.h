@@ -3,8 +3,8 @@
 // program may set it until the first export or import uses it.
 //
 // Both sides check the peer's user before they trust each other: the broker before it reads a byte of a connection
-// (broker.cpp), the client before it sends a token (client.cpp). The owner of the sockets' directory is held to the same
-// list (directory.cpp).
+// (broker.cpp), the client before it sends a token (client.cpp). The same list holds for the owner of the sockets'
+// directory (directory.cpp).
 #ifndef GMM_ENGINE_IPC_POLICY_H
 #define GMM_ENGINE_IPC_POLICY_H
 

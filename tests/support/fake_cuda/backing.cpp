@@ -14,7 +14,7 @@
 namespace fake {
 namespace {
 
-// Follows the bytes in the file, so that another process knows what it got.
+// Follows the bytes in the file, so that another process knows the memory.
 struct Trailer {
   char magic[16];
   uint64_t id, size;
@@ -36,7 +36,7 @@ size_t to_page(size_t size) { return (size + kPage - 1) / kPage * kPage; }
 
 namespace {
 
-// What ended here and others hold, by its file.
+// Memory that ended here and that others hold, by its file.
 struct Held {
   int fd, device;
   uint64_t charged;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stream capture: what is recorded, what is forbidden meanwhile, and what spoils it.
+// Stream capture: recorded work, forbidden calls, and calls that spoil it.
 #include "stream.h"
 
 namespace fake {

@@ -89,7 +89,7 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
   if (!primary.references) return CUDA_ERROR_INVALID_CONTEXT;
   if (primary.references > 1) return primary.references--, CUDA_SUCCESS;
   wait_for_context(&primary, lock);
-  join_closed_streams(&primary, lock);  // what they still do needs the context
+  join_closed_streams(&primary, lock);  // their work needs the context
   if (--primary.references == 0) {
     empty_context(&primary, lock);
     note_context(device, false);

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counting calls, failing the kth of them, and what every call has to pass first.
+// Counting calls, failing the kth of them, and the checks of every call.
 #include <unistd.h>
 
 #include <csignal>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 

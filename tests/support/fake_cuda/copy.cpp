@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies and fills. Addresses are looked up at the call, to refuse what is wrong at once, and again when the work runs:
-// what was freed or unmapped meanwhile is an illegal access then, as on a device.
+// Copies and fills. Addresses are looked up at the call, to refuse wrong ones at once, and again when the work runs:
+// memory that was freed or unmapped in between is an illegal access then, as on a device.
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -67,7 +67,7 @@ bool read_file(const Piece &from, size_t at, char *bytes, size_t size) {
 }
 
 // Memory of the driver is seldom touched more than once, and a fault for each of its pages takes longer than the copy.
-// So the kernel copies by the file, and reads what nobody wrote without taking memory.
+// So the kernel copies by the file, and reads unwritten pages without taking memory.
 bool goes_by_file(const Piece &piece, const Piece &other, size_t size) {
   return size >= kPage && piece.backing && !other.backing && __tsan_init == nullptr;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a test may ask of the fake driver. The functions are exported by the fake libcuda.so.1: find them with dlsym,
+// Requests of a test to the fake driver. The functions are exported by the fake libcuda.so.1: find them with dlsym,
 // and take their absence as the sign that the driver in this process is a real one.
 #ifndef FAKE_CUDA_H
 #define FAKE_CUDA_H
@@ -10,7 +10,7 @@
 extern "C" {
 #endif
 
-// Numbers of what the process holds now.
+// The numbers of objects that the process holds now.
 typedef struct fake_cuda_live {
   uint64_t allocations;    // cuMemAlloc, cuMemAllocManaged, cuMemAllocAsync, cuMemHostAlloc
   uint64_t reservations;   // cuMemAddressReserve
@@ -37,7 +37,7 @@ void fake_cuda_reset_counts(void);
 
 // The kth call from now on (1 is the next) of that entry fails once, with that CUresult and without effect. NULL: the
 // kth call of any entry but the names of errors, the bookkeeping of the current context and the look-up of entries. kth
-// 0 takes back what was asked before for the entry (NULL: everything). Returns 0, or -1 for an unknown entry.
+// 0 takes back earlier requests for the entry (NULL: all). Returns 0, or -1 for an unknown entry.
 int fake_cuda_fail(const char *entry, uint64_t kth, int error);
 
 // Of all failures that were asked for, how many have happened since the last fake_cuda_reset_counts.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fake driver refuses what a driver forbids, so that no test passes by its indulgence, and its calls fail on demand.
-// The tests of the library show what it carries out. Each case runs in a process of its own, so that it has its own
+// The fake driver refuses misuse, so that no test passes by its indulgence, and its calls fail on demand. The tests of
+// the library show that it carries out the rest. Each case runs in a process of its own, so that it has its own
 // environment and no cuInit behind it; `fake_cuda_test NAME` runs one.
 #include "fake_cuda.h"
 

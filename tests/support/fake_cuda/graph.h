@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a capture records, and the objects that a graph keeps alive.
+// The work that a capture records, and the objects that a graph keeps alive.
 #ifndef FAKE_CUDA_GRAPH_H
 #define FAKE_CUDA_GRAPH_H
 
@@ -40,7 +40,7 @@ struct Graph {
 
 // The handle of a graph, made at its first use; of a graph that is still being captured too.
 CUgraph handle_of(const std::shared_ptr<Graph> &graph);
-// Lets go of what the handle holds; whoever else holds the graph keeps it. False for a handle that is none.
+// Drops the reference of the handle; other holders of the graph keep it. False for a handle that is none.
 bool drop_graph(CUgraph graph);
 uint64_t live_graphs();  // and executable ones
 

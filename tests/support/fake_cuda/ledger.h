@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The ledger: what the processes of the fake driver show to each other, in the file that FAKE_CUDA_LEDGER names. They
+ * The ledger, by which processes of the fake driver see each other: the file that FAKE_CUDA_LEDGER names. They
  * share the memory of their devices. The fake NVML reads it, and the calls of the checkpoint change it.
  */
 #ifndef FAKE_CUDA_LEDGER_H
@@ -14,7 +14,7 @@ enum { FAKE_PROCESS_RUNNING = 0, FAKE_PROCESS_LOCKED = 1, FAKE_PROCESS_CHECKPOIN
 
 /* Changed and read by __atomic_*, or by std::atomic of the same layout. */
 typedef struct fake_ledger_process {
-  int32_t pid;   /* 0: nobody's. What an ended process left counts nothing, and another one takes its place. */
+  int32_t pid;   /* 0: nobody's. The entry of an ended process counts nothing, and another one takes it. */
   int32_t state; /* FAKE_PROCESS_* */
   int32_t stuck; /* a restore failed: no later one succeeds (cuda-checkpoint#44) */
   int32_t reserved;

@@ -14,7 +14,7 @@ CUresult give(void *data, T value) {
   return CUDA_SUCCESS;
 }
 
-// What an attribute is for memory that CUDA does not know: cuPointerGetAttributes gives it.
+// The value of an attribute for memory that CUDA does not know, as cuPointerGetAttributes gives it.
 void give_default(void *data, int attribute) {
   switch (attribute) {
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:

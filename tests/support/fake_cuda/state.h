@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the fake driver knows of one process. Everything below is guarded by State::mutex unless it says otherwise.
+// The state of the fake driver in one process. Everything below is guarded by State::mutex unless it says otherwise.
 #ifndef FAKE_CUDA_STATE_H
 #define FAKE_CUDA_STATE_H
 
@@ -54,7 +54,7 @@ struct Backing {
   char *alias = nullptr;
   size_t size = 0;
   int device = kHost;
-  uint64_t charged = 0;  // what it takes of its device's memory; 0 when another process pays
+  uint64_t charged = 0;  // bytes of its device's memory; 0 when another process pays
   uint64_t id = 0;
   bool shareable = false;
   bool exported = false;  // export_backing() made a descriptor
@@ -65,10 +65,10 @@ struct Backing {
 bool lock_shared(int fd);
 // A descriptor for others. The memory of a backing that ended stays taken while one lives, or a mapping of it.
 int export_backing(Backing *backing);
-// Gives back what others held and hold no more.
+// Gives back memory that others hold no more.
 void settle_exported();
 
-// Null when there is no memory. `charge`: what it takes of the device.
+// Null when there is no memory. `charge`: bytes of the device that it takes.
 std::shared_ptr<Backing> make_backing(size_t size, int device, uint64_t charge, bool shareable);
 // Takes over `fd`. Null when it is no memory of a fake driver, or `id` is not 0 and not the memory's.
 std::shared_ptr<Backing> adopt_backing(int fd, uint64_t id);
@@ -88,7 +88,7 @@ struct Region {
   Kind kind;
   uintptr_t base;
   size_t size;
-  uintptr_t view;  // what was mapped for it
+  uintptr_t view;  // the mapping for it
   size_t view_size;
   std::shared_ptr<Backing> backing;  // device, pool, imported
   Context *context;
@@ -139,12 +139,12 @@ State &state();
 // FAKE_CUDA_LACKS names this ability.
 inline bool lacks(const char *what) { return state().configuration.lacks.count(what) != 0; }
 
-// The ledger, which other processes see (ledger.h). Without one used_by_all() is what this process uses.
+// The ledger, which other processes see (ledger.h). Without one used_by_all() counts this process alone.
 void open_ledger(State &state);
 uint64_t used_by_all(int device);
 // A process of the ledger that lives; NULL for none.
 fake_ledger_process *find_process(int pid);
-// Whether the devices have room for what a checkpointed process held.
+// Whether the devices have the memory that a checkpointed process held.
 bool has_room_for(const fake_ledger_process &process);
 void note_context(int device, bool is_live);
 // While another process has locked this one by the calls of the checkpoint.
@@ -182,7 +182,7 @@ enum class Where { pageable, pinned, managed, device };
 // Where [address, address + size) really is, for work on `device`. The lock is held.
 CUresult translate(uintptr_t address, size_t size, bool write, int device, std::vector<Piece> *out, Where *where);
 
-// Frees what is at `base` without waiting. The lock is held.
+// Frees the memory at `base` without waiting. The lock is held.
 void drop_region(std::map<uintptr_t, Region>::iterator it);
 
 }  // namespace fake

@@ -56,7 +56,7 @@ void work(std::shared_ptr<Stream> stream) {
     lock.unlock();
     if (s.configuration.delay_us) std::this_thread::sleep_for(std::chrono::microseconds(s.configuration.delay_us));
     CUresult result = broken ? CUDA_SUCCESS : next.run();
-    next.run = nullptr;  // what it holds goes without the lock
+    next.run = nullptr;  // its objects go without the lock
     lock.lock();
     if (result) stream->context->error = result;
     stream->queue.pop_front();
@@ -142,7 +142,7 @@ void wait_for_context(Context *context, std::unique_lock<std::mutex> &lock) {
 }
 
 static void close_stream(Stream *stream) {
-  stream->closed = true;  // its thread ends after what is queued
+  stream->closed = true;  // its thread ends after the queued work
   if (stream->worker.joinable()) streams().ending.emplace(stream->context, std::move(stream->worker));
   state().changed.notify_all();
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Streams: each has a thread that does its work in order, later than the call that asked for it.
-// The lock of State::mutex is held for everything here but what a stream's work itself does.
+// The lock of State::mutex is held for everything here but a stream's work itself.
 #ifndef FAKE_CUDA_STREAM_H
 #define FAKE_CUDA_STREAM_H
 
@@ -22,7 +22,7 @@ struct Marker {
 
 struct Work {
   std::function<CUresult()> run;
-  std::vector<std::shared_ptr<Marker>> after;  // besides what is before it in the stream
+  std::vector<std::shared_ptr<Marker>> after;  // beside the earlier work of the stream
   std::shared_ptr<Marker> marker;
 };
 
@@ -61,7 +61,7 @@ struct Event {
   bool imported = false;
 };
 
-// What a handle means for the calling thread: a created stream, or a default one of `context`.
+// The stream that a handle means for the calling thread: a created one, or a default one of `context`.
 CUresult find_stream(CUstream handle, Context *context, std::shared_ptr<Stream> *out);
 bool is_capturing(const std::shared_ptr<Stream> &stream);
 // Queues work, or records it when the stream captures. `marker` may be null.
@@ -72,7 +72,7 @@ void wait_for_context(Context *context, std::unique_lock<std::mutex> &lock);
 // A marker behind all that the context's streams have queued; null when they are idle.
 std::shared_ptr<Marker> mark_context(Context *context);
 void release_context_streams(Context *context);
-// Waits until the threads of the context's closed streams are gone; lets go of the lock meanwhile.
+// Waits until the threads of the context's closed streams are gone, without the lock.
 void join_closed_streams(Context *context, std::unique_lock<std::mutex> &lock);
 void release_context_events(Context *context);
 std::shared_ptr<Event> find_event(CUevent handle);

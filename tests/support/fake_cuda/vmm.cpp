@@ -96,15 +96,15 @@ int open_fabric(const void *handle, uint64_t *id) {
 
 // Whether a part of whole mappings is another device's memory.
 bool foreign_to(uint64_t address, size_t size, int device) {
-  bool foreign = false;
+  bool is_of_another = false;
   for_whole_mappings(address, size, [&](uint64_t, Mapping *mapping) {
     const int owner = mapping->physical->backing->device;
-    foreign = foreign || (owner != kHost && owner != device);
+    is_of_another = is_of_another || (owner != kHost && owner != device);
   });
-  return foreign;
+  return is_of_another;
 }
 
-// What the CPU may do with a mapping: pages of a device are not the CPU's to read.
+// The CPU's access to a mapping: pages of a device are not the CPU's to read.
 int protection(const Mapping &mapping) {
   unsigned access = mapping.host_access;
   if (mapping.physical->backing->device != kHost) {

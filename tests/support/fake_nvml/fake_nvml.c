@@ -3,7 +3,7 @@
  * A libnvidia-ml.so.1 for tests: it tells of the real processes that use the fake driver, by the ledger that
  * FAKE_CUDA_LEDGER names. See README.md of ../fake_cuda.
  *
- * FAKE_NVML_BLIND=1      the bytes of a process are not told, as in some containers
+ * FAKE_NVML_BLIND=1      the bytes of a process are not shown, as in some containers
  * FAKE_NVML_FAIL=NAME:N  the function with this name, without "nvml", fails with N
  */
 #include <errno.h>

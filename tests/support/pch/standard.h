@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Precompiled for C++ programs of many files. Each file includes what it uses all the same.
+// Precompiled for C++ programs of many files. Each file includes the headers of what it uses all the same.
 #ifndef GMM_TESTS_PCH_STANDARD_H
 #define GMM_TESTS_PCH_STANDARD_H
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of the backends share. tests/api holds what every backend must do.
+// Helpers of the tests of the backends. The duties of every backend are tested in tests/api.
 #ifndef GMM_TESTS_UNIT_BACKEND_BACKEND_TEST_H
 #define GMM_TESTS_UNIT_BACKEND_BACKEND_TEST_H
 
@@ -7,7 +7,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <future>
 #include <string>
 #include <vector>
 
@@ -16,18 +15,17 @@
 
 namespace gmm::test {
 
-// Counts what it gives, to find leaks, and can fail the k-th request.
+// Counts its memory, to find leaks.
 class CountingAllocator {
  public:
   HostAllocator allocator() { return HostAllocator(&allocate, &deallocate, this); }
   int64_t blocks() const { return blocks_.load(); }
   int64_t bytes() const { return bytes_.load(); }
-  void fail_after(int64_t requests) { left_.store(requests); }  // below 0: never
 
  private:
   static void *allocate(void *self, uint64_t size, uint64_t alignment);
   static void deallocate(void *self, void *memory, uint64_t size);
-  std::atomic<int64_t> blocks_{0}, bytes_{0}, left_{-1};
+  std::atomic<int64_t> blocks_{0}, bytes_{0};
 };
 
 // Log messages, kept.
@@ -47,32 +45,6 @@ class LogKeeper {
 #define EXPECT_OK(expression) EXPECT_TRUE(::gmm::test::ok(expression))
 #define ASSERT_OK(expression) ASSERT_TRUE(::gmm::test::ok(expression))
 #define EXPECT_FAILS(code, expression) EXPECT_TRUE(::gmm::test::failed_with(code, expression))
-
-// Holds a stream up: open() lets the work behind it run.
-class Gate {
- public:
-  ~Gate() { open(); }
-  void open() {
-    if (!opened_.exchange(true)) promise_.set_value();
-  }
-  Status close(Backend &backend, Device device, gmm_stream stream) {
-    // The stream has its own hold on the future: it may still wake up when the gate is gone.
-    using Future = std::shared_future<void>;
-    Future *future = new Future(future_);
-    const auto wait = [](void *user) {
-      static_cast<Future *>(user)->wait();
-      delete static_cast<Future *>(user);
-    };
-    Status status = backend.stream_call(device, stream, wait, future);
-    if (!status.ok()) delete future;
-    return status;
-  }
-
- private:
-  std::promise<void> promise_;
-  std::shared_future<void> future_{promise_.get_future().share()};
-  std::atomic<bool> opened_{false};
-};
 
 }  // namespace gmm::test
 #endif

@@ -4,6 +4,7 @@
 
 #include <dlfcn.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -53,7 +54,7 @@ TEST(SyclLibrary, OfSomethingElseIsNoBackend) {
   EXPECT_NE(std::strstr(last_message(), "has no DPCTL"), nullptr) << last_message();
 }
 
-// What a program does with SYCL beside gmm, in the context that dpctl gives its queues.
+// A program uses SYCL beside gmm, in the context that dpctl gives the program's queues.
 class SyclBackendTest : public ::testing::Test {
  protected:
   static constexpr Device kFirst{0};
@@ -112,7 +113,7 @@ TEST_F(SyclBackendTest, HasTheThreeKindsOfUsmAndNoVmm) {
   EXPECT_FAILS(GMM_ERROR_NOT_SUPPORTED, backend().pin(&info, kUnit, 0, kFirst, &base));
 }
 
-// Both sides see one context: what either allocated has its kind for the other.
+// Both sides see one context: memory of either has its kind for the other.
 TEST_F(SyclBackendTest, KindsAreTheSameOnBothSides) {
   const struct {
     Kind kind;
@@ -237,15 +238,17 @@ TEST_F(SyclBackendTest, MemoryComesToTheHostInTheStreamsOrder) {
   ASSERT_OK(backend().allocate(Kind::kManaged, kFirst, 2 * kUnit, &memory));
   gmm_stream own = nullptr;
   ASSERT_OK(backend().stream_create(kFirst, 0, &own));
-  Gate gate;
-  ASSERT_OK(gate.close(backend(), kFirst, own));
-  ASSERT_OK(backend().fill(kFirst, own, memory.base, 7, 2 * kUnit));
-  ASSERT_OK(backend().prefetch(memory.base, 2 * kUnit, kHostLocation, kFirst, own));
-  ASSERT_OK(backend().prefetch(memory.base, 2 * kUnit, kFirst, kFirst, own));
+  std::atomic<bool> is_open{false};
+  const auto wait = [](void *flag) { static_cast<std::atomic<bool> *>(flag)->wait(false); };
+  ASSERT_OK(backend().stream_call(kFirst, own, wait, &is_open));
+  EXPECT_OK(backend().fill(kFirst, own, memory.base, 7, 2 * kUnit));
+  EXPECT_OK(backend().prefetch(memory.base, 2 * kUnit, kHostLocation, kFirst, own));
+  EXPECT_OK(backend().prefetch(memory.base, 2 * kUnit, kFirst, kFirst, own));
   bool idle = true;
-  ASSERT_OK(backend().stream_query(kFirst, own, &idle));
+  EXPECT_OK(backend().stream_query(kFirst, own, &idle));
   EXPECT_FALSE(idle);
-  gate.open();
+  is_open = true;
+  is_open.notify_all();
   ASSERT_OK(backend().stream_synchronize(kFirst, own));
   EXPECT_EQ(static_cast<uint8_t *>(memory.base)[2 * kUnit - 1], 7);
   ASSERT_OK(backend().stream_destroy(own));

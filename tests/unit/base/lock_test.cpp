@@ -4,10 +4,8 @@
 #include "base/lock.h"
 
 #include <gtest/gtest.h>
-#include <pthread.h>
 
 #include <atomic>
-#include <cstring>
 #include <string>
 #include <thread>
 #include <vector>

@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <thread>
@@ -40,7 +39,7 @@ TEST_F(RegistryTest, SlotsAreUsedAgainAndSerialsAreNot) {
   EXPECT_GT(other.serial, keys[3].serial);
   EXPECT_EQ(registry.visit(keys[2]), nullptr);
   EXPECT_TRUE(registry.lives(other));
-  registry.remove(RegistryKey{});  // what was never added
+  registry.remove(RegistryKey{});  // it was never added
   EXPECT_EQ(registry.visit(RegistryKey{}), nullptr);
 }
 
@@ -54,11 +53,11 @@ TEST_F(RegistryTest, AnObjectThatIsVisitedDoesNotEnd) {
     registry.remove(key);
     removed = true;
   });
-  // It ends: nobody else finds it. But it is there for those who found it.
+  // It ends: nobody else finds it, but it is still there for its visitors.
   EXPECT_TRUE(soon([&] { return !registry.lives(key); }));
   EXPECT_EQ(registry.visit(key), nullptr);
   EXPECT_FALSE(removed);
-  // The visit keeps nobody waiting who has another object, and the slot is not free yet.
+  // The visit does not delay the end of another object, and the slot is not free yet.
   ASSERT_TRUE(registry.add(&objects[1], &other));
   EXPECT_NE(other.slot, key.slot);
   registry.remove(other);
