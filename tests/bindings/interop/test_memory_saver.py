@@ -50,7 +50,7 @@ def released(before, size):
 
 @pytest.mark.gpu
 def test_gradients_of_a_region_are_in_it(saver):
-    """Whichever thread autograd has."""
+    """On any thread that autograd uses."""
     torch.manual_seed(0)
     model = torch.nn.Sequential(*[torch.nn.Linear(1024, 1024, device="cuda") for _ in range(8)])
     inputs = torch.randn(64, 1024, device="cuda")

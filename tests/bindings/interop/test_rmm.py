@@ -14,7 +14,6 @@ import sys
 import warnings
 
 import pytest
-from conftest import run
 
 import gmm
 
@@ -269,23 +268,12 @@ def test_impossible_requests_are_refused(context):
         gmm.rmm.resource(tag=4711, context=context)
 
 
-TWO_DEVICES = """
-import gmm, rmm, gmm.rmm
-with gmm.Context("cuda") as context, gmm.rmm.use(context=context) as use:
-    resources = [rmm.mr.get_per_device_resource(device) for device in (0, 1)]
-    blocks = [(resource, resource.allocate(3000)) for resource in resources]
-    print([context.query(address).device for _, address in blocks])
-    for resource, address in blocks:
-        resource.deallocate(address, 3000)
-"""
-
-
-@pytest.mark.fake
 def test_each_device_has_its_own_resource():
-    assert run(TWO_DEVICES, FAKE_CUDA_DEVICES="2") == "[0, 1]"
-
-
-# On a GPU.
+    with gmm.Context("host", host_devices=2) as context, gmm.rmm.use(context=context):
+        blocks = [(resource, resource.allocate(SIZE)) for resource in map(rmm.mr.get_per_device_resource, (0, 1))]
+        assert [context.query(address).device for _, address in blocks] == [0, 1]
+        for resource, address in blocks:
+            resource.deallocate(address, SIZE)
 
 
 # RMM's own Python tests, of the folder rmm/tests of its package's source, on gmm.

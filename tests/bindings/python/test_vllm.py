@@ -80,7 +80,7 @@ assert holds(a, 1) and holds(c, 3) and used() == before
 """)
 
 
-def test_what_was_freed_inside_goes_back():
+def test_memory_freed_inside_goes_back():
     """A model that is made in one type and kept in another: the first copy is not held by the pool."""
     run_allocator("""
 with allocator.use_memory_pool("weights"):
@@ -153,7 +153,7 @@ assert backend.state() == "RUNNING" and holds(weights, 1)
 
 
 def test_a_sleep_that_fails_changes_nothing():
-    """Whichever driver call fails, memory that was awake is awake with its contents, and a retry works."""
+    """After the failure of any driver call the memory is awake with its contents, and a retry works."""
     out = run_allocator("""
 import ctypes
 driver = ctypes.CDLL("libcuda.so.1")
