@@ -91,9 +91,7 @@ class CuMemAllocator:
                 yield
 
     def _expandable_segments_off(self, stack):
-        """Switches expandable segments off: with them PyTorch uses no pluggable allocator."""
-        conf = os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "") + "," + os.environ.get("PYTORCH_ALLOC_CONF", "")
-        if "expandable_segments:True" not in conf:
+        if not _pools.expandable_segments():
             return
         configure = getattr(self._torch._C, "_accelerator_setAllocatorSettings", None)
         configure = configure or self._torch.cuda.memory._set_allocator_settings
