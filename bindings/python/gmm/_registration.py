@@ -23,6 +23,14 @@ def _address_of(memory):
     return address
 
 
+class LibraryError(RuntimeError):
+    """A library refused. code: its status."""
+
+    def __init__(self, function: str, code: int, text: str) -> None:
+        super().__init__(f"{function}() answered {code}: {text}")
+        self.code = code
+
+
 class Registration:
     """A block of gmm that a library has registered, until close() or the end of its with block.
 

@@ -20,6 +20,7 @@ import ctypes
 from typing import Any, NamedTuple
 
 from gmm._context import Context
+from gmm._registration import LibraryError as _LibraryError
 from gmm._registration import Registration as _Registration
 
 __all__ = ["MemoryInfo", "NcclError", "Registration", "can_suspend", "memory", "register", "resume", "suspend"]
@@ -42,12 +43,8 @@ class MemoryInfo(NamedTuple):
     suspended: int
 
 
-class NcclError(RuntimeError):
+class NcclError(_LibraryError):
     """NCCL refused. code: its ncclResult_t."""
-
-    def __init__(self, function: str, code: int, text: str) -> None:
-        super().__init__(f"{function}() answered {code}: {text}")
-        self.code = code
 
 
 _library = None

@@ -17,6 +17,7 @@ import ctypes
 from typing import Any
 
 from gmm._context import Context
+from gmm._registration import LibraryError as _LibraryError
 from gmm._registration import Registration as _Registration
 
 __all__ = ["Mapping", "UcxError", "map"]
@@ -24,12 +25,8 @@ __all__ = ["Mapping", "UcxError", "map"]
 _ADDRESS, _LENGTH = 1, 2  # UCP_MEM_MAP_PARAM_FIELD_*
 
 
-class UcxError(RuntimeError):
+class UcxError(_LibraryError):
     """UCX refused. code: its ucs_status_t."""
-
-    def __init__(self, function: str, code: int, text: str) -> None:
-        super().__init__(f"{function}() answered {code}: {text}")
-        self.code = code
 
 
 class _MapParams(ctypes.Structure):

@@ -91,9 +91,7 @@ class CuMemAllocator:
                 yield
 
     def _expandable_segments_off(self, stack):
-        """Switches expandable segments off: with them PyTorch uses no pluggable allocator."""
-        conf = os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "") + "," + os.environ.get("PYTORCH_ALLOC_CONF", "")
-        if "expandable_segments:True" not in conf:
+        if not _pools.expandable_segments():
             return
         configure = getattr(self._torch._C, "_accelerator_setAllocatorSettings", None)
         configure = configure or self._torch.cuda.memory._set_allocator_settings
@@ -166,6 +164,10 @@ def _base():
     return module.SleepModeBackend if module is not None and hasattr(module, "SleepModeBackend") else object
 
 
+def _always(answer):
+    return classmethod(lambda cls: answer)
+
+
 class GmmSleepModeBackend(_base()):
     """vLLM's sleep mode by CuMemAllocator of this module. States: "RUNNING", "SUSPENDED", "RESUMING"."""
 
@@ -210,30 +212,12 @@ class GmmSleepModeBackend(_base()):
             return False
         return torch.cuda.is_available()
 
-    @classmethod
-    def preserves_communicators(cls) -> bool:
-        """True: communicators have no memory of these tags."""
-        return True
-
-    @classmethod
-    def preserves_nccl(cls) -> bool:
-        """True. An older name of preserves_communicators()."""
-        return True
-
-    @classmethod
-    def preserves_compiled_artifacts(cls) -> bool:
-        """False, as in vLLM's own backend."""
-        return False
-
-    @classmethod
-    def preserves_graphs_with_communicators(cls) -> bool:
-        """False, as in vLLM's own backend."""
-        return False
-
-    @classmethod
-    def supports_durable_storage(cls) -> bool:
-        """False: kept contents end with the process."""
-        return False
+    # Communicators have no memory of these tags. The second name is older.
+    preserves_communicators = preserves_nccl = _always(True)
+    # As in vLLM's own backend.
+    preserves_compiled_artifacts = preserves_graphs_with_communicators = _always(False)
+    # Kept contents end with the process.
+    supports_durable_storage = _always(False)
 
 
 _registered = set()

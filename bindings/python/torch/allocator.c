@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* PyTorch's CUDA memory: blocks and segments for native_allocator.cpp, the functions of pools with a tag, and the other
  * entries of native.h. */
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -92,7 +91,6 @@ void gmm_torch_dealloc(void *memory, ssize_t size, int device, gmm_stream stream
 /* Pools with a tag. The functions of a pluggable allocator get no argument of their own, so each pair of a tag and a
  * kind has its own function: a slot. */
 
-static pthread_mutex_t slots_mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct {
   gmm_tag tag;
   gmm_kind kind;
@@ -120,14 +118,12 @@ _Static_assert(sizeof slot_functions / sizeof slot_functions[0] == GMM_TORCH_SLO
 
 void *gmm_torch_slot(gmm_tag tag, gmm_kind wanted) {
   int32_t slot = 0;
-  pthread_mutex_lock(&slots_mutex);
   while (slot < slot_count && (slots[slot].tag != tag || slots[slot].kind != wanted)) ++slot;
   if (slot < GMM_TORCH_SLOTS && slot == slot_count) {
     slots[slot].tag = tag;
     slots[slot].kind = wanted;
     ++slot_count;
   }
-  pthread_mutex_unlock(&slots_mutex);
   return slot < GMM_TORCH_SLOTS ? (void *)slot_functions[slot] : NULL;
 }
 
@@ -136,7 +132,6 @@ void gmm_torch_forget(void) {
   atomic_store_explicit(&attached, NULL, memory_order_release);
   forked = 1;
   slot_count = 0; /* the tags are the parent's */
-  pthread_mutex_init(&slots_mutex, NULL);
   torch_managed_forget();
 }
 

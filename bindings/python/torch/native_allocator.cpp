@@ -794,8 +794,8 @@ class Allocator final : public CUDAAllocator {
     return live;
   }
 
-  // Statistics that are read now and then. What is free between blocks is counted here, as an allocation must not pay
-  // for it: once for each state of the blocks, and the extents are asked for when the driver was called meanwhile.
+  // Statistics that are read now and then. The free memory between blocks is counted here, because an allocation must
+  // not pay for it: once for each state of the blocks. The extents are asked for after calls of the driver only.
   void observe(Device &device) {
     device.observe();
     const std::lock_guard<std::mutex> guard(device.looked.mutex);

@@ -5,11 +5,9 @@ The tests of one buffer are those that cuda.core runs on custom resources (cuda_
 """
 import ctypes
 import gc
-import os
-import subprocess
-import sys
 
 import pytest
+from conftest import run
 
 cuda_core = pytest.importorskip("cuda.core", exc_type=ImportError)
 from cuda.core.utils import StridedMemoryView  # noqa: E402 # after the check
@@ -171,13 +169,11 @@ def test_views_of_arrays(context, stream):
 
 
 def test_without_cuda_core():
-    code = """if True:
-        import sys
-        sys.modules["cuda.core"] = None
-        try:
-            import gmm.cuda_core
-        except ImportError as error:
-            print(error)
-    """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ)
-    assert "pip install 'cuda-core" in done.stdout
+    assert "pip install 'cuda-core" in run("""
+import sys
+sys.modules["cuda.core"] = None
+try:
+    import gmm.cuda_core
+except ImportError as error:
+    print(error)
+""")

@@ -173,25 +173,8 @@ def test_memory_is_of_the_stream_of_the_allocation(context, stand_in):
     stand_in.stream = stand_in.null
 
 
-def test_a_stream_stays_until_gmm_has_forgotten_it(context, stand_in):
-    with gmm.cupy.use(context=context):
-        stream = stand_in.stream = stand_in.new_stream()
-        handle = stream.ptr
-        array = cupy.ndarray((SIZE,))
-        stand_in.stream = stand_in.null
-        del stream
-        another = stand_in.stream = stand_in.new_stream()
-        cupy.ndarray((SIZE,))  # looks who is still in use
-        assert handle not in stand_in.destroyed  # an array is
-        stand_in.stream = stand_in.null
-        del array, another
-        last = stand_in.stream = stand_in.new_stream()
-        cupy.ndarray((SIZE,))
-        assert handle in stand_in.destroyed and last.ptr not in stand_in.destroyed
-    stand_in.stream = stand_in.null
-
-
-def test_a_stream_outlives_the_use(context, stand_in, monkeypatch):
+def test_a_stream_stays_until_gmm_has_forgotten_it(context, stand_in, monkeypatch):
+    """Also after the end of the use."""
     forgotten, forget = [], context.forget_stream
     monkeypatch.setattr(context, "forget_stream",
                         lambda stream: forgotten.append((stream, stream in stand_in.destroyed)) or forget(stream))
@@ -199,7 +182,10 @@ def test_a_stream_outlives_the_use(context, stand_in, monkeypatch):
         stand_in.stream = stand_in.new_stream()
         handle = stand_in.stream.ptr
         array = cupy.ndarray((SIZE,))
+        stand_in.stream = stand_in.new_stream()
+        cupy.ndarray((SIZE,))  # looks for streams that are not in use
         stand_in.stream = stand_in.null
+        assert handle not in stand_in.destroyed  # the array is on it
     gc.collect()
     del array  # freed on that stream
     gc.collect()
@@ -207,10 +193,11 @@ def test_a_stream_outlives_the_use(context, stand_in, monkeypatch):
     other = context.stream()
     blocks = [context.alloc(SIZE * 8, stream=other) for _ in range(100)]  # may be put behind it
     with gmm.cupy.use(context=context):
-        stand_in.stream = stand_in.new_stream()
+        last = stand_in.stream = stand_in.new_stream()
         cupy.ndarray((SIZE,))
         stand_in.stream = stand_in.null
     assert handle in stand_in.destroyed and (handle, False) in forgotten  # in that order
+    assert last.ptr not in stand_in.destroyed
     del blocks
     other.close()
 

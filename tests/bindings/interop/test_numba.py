@@ -10,7 +10,7 @@ import types
 
 import numpy as np
 import pytest
-from conftest import count, run
+from conftest import FAKE, count, run
 
 os.environ["NUMBA_CUDA_MEMORY_MANAGER"] = "gmm"  # for this process and its children
 os.environ.pop("GMM_NUMBA_POOL", None)
@@ -58,10 +58,6 @@ def address_of(array):
     return array.device_ctypes_pointer.value
 
 
-def info_of(array):
-    return gmm.context().query(address_of(array))
-
-
 class Busy:
     """A stream that no other waits for and that is busy until let go: a kernel that runs long."""
 
@@ -80,17 +76,6 @@ class Busy:
 
 
 # Memory.
-
-
-def test_device_arrays_come_from_the_pool():
-    before = gmm.context().stats(kind=gmm.Kind.DEVICE)
-    first, second = (cuda.to_device(np.arange(1000)) for _ in range(2))
-    one, two = info_of(first), info_of(second)
-    assert one.kind == two.kind == gmm.Kind.DEVICE and one.state == gmm.State.ACTIVE and one.size == 8000
-    assert one.allocation_base == two.allocation_base and one.base != two.base
-    assert gmm.context().stats(kind=gmm.Kind.DEVICE).live_blocks - before.live_blocks == 2
-    np.testing.assert_equal(second.copy_to_host(), np.arange(1000))
-    np.testing.assert_equal(first[10:20].copy_to_host(), np.arange(10, 20))
 
 
 @pytest.mark.fake
@@ -116,16 +101,6 @@ def test_host_memory():
         kinds[name] = info.kind
     assert kinds == {"mapped": gmm.Kind.HOST, "pinned": gmm.Kind.HOST, "managed": gmm.Kind.MANAGED}
     assert mapped.device_ctypes_pointer.value == gmm.context().query(mapped.ctypes.data).device_pointer
-
-
-def test_write_combined_memory_is_the_drivers(context):
-    memory = context.memhostalloc(64, mapped=True, wc=True)
-    array = np.ndarray(64, dtype=np.uint8, buffer=memory)
-    array[:] = 7
-    assert gmm.context().query(array.ctypes.data).state == gmm.State.UNKNOWN
-    flags = driver.cuMemHostGetFlags(array.ctypes.data)
-    assert flags & numba_driver.binding.CU_MEMHOSTALLOC_WRITECOMBINED
-    del array, memory
 
 
 def test_pins_nest_and_end_at_once():
@@ -262,21 +237,6 @@ def test_a_finalizer_on_a_thread_without_cuda(frees):
     assert len(frees) == 0
 
 
-def test_a_forked_child_leaves_the_parents_memory_alone():
-    code = """if True:
-        import os, numpy as np
-        from numba import cuda
-        arrays = [cuda.to_device(np.arange(5_000_000)) for _ in range(3)]
-        child = os.fork()
-        if child == 0:
-            arrays.clear()
-            os._exit(0)
-        assert os.waitpid(child, 0)[1] == 0
-        print(arrays[2].copy_to_host()[-1])
-    """
-    assert run(code) == "4999999"
-
-
 @pytest.mark.fake
 def test_older_drivers_wait_for_the_context():
     code = """if True:
@@ -349,32 +309,6 @@ def test_reset_ends_arrays_that_live(context):
     np.testing.assert_equal(cuda.to_device(np.arange(10)).copy_to_host(), np.arange(10))
 
 
-def test_reset_before_initialize():
-    manager = gmm.numba.MemoryManager(context=None)
-    manager.reset()
-    assert manager.interface_version == 1 and not manager._pool.is_open
-
-
-@pytest.mark.fake
-def test_close_and_start_again():
-    """cuda.close() resets the device and takes gmm's memory along."""
-    code = """if True:
-        import numpy as np, gmm
-        from numba import cuda
-        for i in range(3):
-            kept = cuda.to_device(np.arange(1000))
-            pinned = cuda.pinned_array(10)
-            context = gmm.context()
-            assert kept.copy_to_host()[-1] == 999
-            cuda.close()
-            del kept, pinned
-        assert cuda.to_device(np.arange(5)).copy_to_host()[-1] == 4
-        assert gmm.context() is not context
-        print("ok")
-    """
-    assert run(code) == "ok"
-
-
 # Other processes.
 
 
@@ -399,18 +333,6 @@ def test_pooled_arrays_are_shared(child, context):
     np.testing.assert_equal(arrays[0].copy_to_host(), np.arange(1, 101))
 
 
-def test_foreign_memory_is_shared(child, context):
-    pointer = driver.cuMemAlloc(80)
-    try:
-        memory = numba_driver.MemoryPointer(context, pointer, 80)
-        numba_driver.host_to_device(memory, np.arange(10), 80)
-        handle = context.get_ipc_handle(memory.view(16))
-        np.testing.assert_equal(child.submit(numba_child.read_handle, handle, "int64").result(timeout=SECONDS),
-                                np.arange(2, 10))
-    finally:
-        driver.cuMemFree(pointer)
-
-
 @pytest.mark.parametrize("read", [numba_child.read_handle, numba_child.read_staged])
 @pytest.mark.parametrize("kind", [gmm.Kind.VMM, gmm.Kind.HOST])
 def test_memory_without_the_drivers_handle_is_shared(child, context, kind, read):
@@ -429,6 +351,73 @@ def test_memory_without_the_drivers_handle_is_shared(child, context, kind, read)
 # The other ways to use it.
 
 
+PROGRAMS = {
+    "a forked child leaves the memory alone": """
+arrays = [cuda.to_device(np.arange(5_000_000)) for _ in range(3)]
+child = os.fork()
+if child == 0:
+    arrays.clear()
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+assert arrays[2].copy_to_host()[-1] == 4999999
+""",
+    "cuda.close() resets the device, and takes the memory along": """
+for i in range(3):
+    kept = cuda.to_device(np.arange(1000))
+    pinned = cuda.pinned_array(10)
+    context = gmm.context()
+    assert kept.copy_to_host()[-1] == 999
+    cuda.close()
+    del kept, pinned
+assert cuda.to_device(np.arange(5)).copy_to_host()[-1] == 4
+assert gmm.context() is not context
+""",
+    "host only": """
+manager = gmm.numba.use(host_only=True)
+assert issubclass(manager, gmm.numba.HostOnlyMemoryManager)
+assert issubclass(manager, cuda.HostOnlyCUDAMemoryManager)
+context = cuda.current_context()
+device, pinned = cuda.to_device(np.arange(10)), cuda.pinned_array(10)
+mapped, managed = cuda.mapped_array(10), cuda.managed_array(10)
+query = gmm.context().query
+assert query(device.device_ctypes_pointer.value).state == gmm.State.ACTIVE
+assert {query(array.ctypes.data).state for array in (pinned, mapped, managed)} == {gmm.State.UNKNOWN}
+with cuda.defer_cleanup():
+    del device, mapped
+    assert len(context.memory_manager._pool.frees) == 1 and len(context.memory_manager.deallocations) == 1
+context.reset()
+assert gmm.context().stats().live_blocks == 0 and not context.memory_manager.deallocations
+""",
+    "memory that can be paused": """
+gmm.numba.use(kind=gmm.Kind.VMM)
+cuda.current_context()
+with gmm.context().tag("weights", gmm.Contents.HOST):
+    array = cuda.to_device(np.arange(1000))
+address = array.device_ctypes_pointer.value
+assert gmm.context().pause("weights") > 0 and gmm.context().query(address).state == gmm.State.PAUSED
+gmm.context().resume("weights")
+assert array.copy_to_host()[-1] == 999
+""",
+    "a context of its own": """
+own = gmm.Context("cuda")
+gmm.numba.use(own)
+array = cuda.to_device(np.arange(10))
+assert own.stats().live_blocks == 1 and own is not gmm.context()
+assert gmm.numba.use(own) is type(cuda.current_context().memory_manager), "the same once more"
+with pytest.raises(RuntimeError, match="CUDA with gmm and other arguments already"):
+    gmm.numba.use()
+""",
+}
+
+
+@pytest.mark.parametrize("code", PROGRAMS.values(), ids=PROGRAMS)
+def test_other_uses(code):
+    if "cuda.close()" in code and not FAKE:
+        pytest.skip("asks the fake driver")
+    manager = "default" if "gmm.numba.use(" in code else "gmm"
+    run("import os, numpy as np, pytest, gmm.numba\nfrom numba import cuda\n" + code, NUMBA_CUDA_MEMORY_MANAGER=manager)
+
+
 def test_without_pooling_arrays_start_where_the_drivers_allocation_starts():
     code = """if True:
         import numpy as np
@@ -438,63 +427,6 @@ def test_without_pooling_arrays_start_where_the_drivers_allocation_starts():
     """
     assert run(code, GMM_NUMBA_POOL="0") == "[0, 0, 0, 0, 0]"
     assert run(code, GMM_NUMBA_POOL="1") != "[0, 0, 0, 0, 0]"
-
-
-def test_host_only():
-    code = """if True:
-        import numpy as np, gmm.numba
-        from numba import cuda
-        manager = gmm.numba.use(host_only=True)
-        assert issubclass(manager, gmm.numba.HostOnlyMemoryManager)
-        assert issubclass(manager, cuda.HostOnlyCUDAMemoryManager)
-        context = cuda.current_context()
-        device, pinned = cuda.to_device(np.arange(10)), cuda.pinned_array(10)
-        mapped, managed = cuda.mapped_array(10), cuda.managed_array(10)
-        query = gmm.context().query
-        assert query(device.device_ctypes_pointer.value).state == gmm.State.ACTIVE
-        assert {query(array.ctypes.data).state for array in (pinned, mapped, managed)} == {gmm.State.UNKNOWN}
-        with cuda.defer_cleanup():
-            del device, mapped
-            assert len(context.memory_manager._pool.frees) == 1 and len(context.memory_manager.deallocations) == 1
-        context.reset()
-        assert gmm.context().stats().live_blocks == 0 and not context.memory_manager.deallocations
-        print("ok")
-    """
-    assert run(code, NUMBA_CUDA_MEMORY_MANAGER="default") == "ok"
-
-
-def test_pausable_memory():
-    code = """if True:
-        import numpy as np, gmm.numba
-        from numba import cuda
-        gmm.numba.use(kind=gmm.Kind.VMM)
-        cuda.current_context()
-        with gmm.context().tag("weights", gmm.Contents.HOST):
-            array = cuda.to_device(np.arange(1000))
-        address = array.device_ctypes_pointer.value
-        assert gmm.context().pause("weights") > 0 and gmm.context().query(address).state == gmm.State.PAUSED
-        gmm.context().resume("weights")
-        assert array.copy_to_host()[-1] == 999
-        print("ok")
-    """
-    assert run(code, NUMBA_CUDA_MEMORY_MANAGER="default") == "ok"
-
-
-def test_a_context_of_ones_own():
-    code = """if True:
-        import numpy as np, gmm.numba
-        from numba import cuda
-        own = gmm.Context("cuda")
-        gmm.numba.use(own)
-        array = cuda.to_device(np.arange(10))
-        assert own.stats().live_blocks == 1 and own is not gmm.context()
-        assert gmm.numba.use(own) is type(cuda.current_context().memory_manager), "the same once more"
-        try:
-            gmm.numba.use()
-        except RuntimeError as error:
-            print(error)
-    """
-    assert "CUDA with gmm and other arguments already" in run(code, NUMBA_CUDA_MEMORY_MANAGER="default")
 
 
 @pytest.mark.parametrize("code, environment, wanted", [
@@ -513,16 +445,7 @@ def test_an_impossible_use_names_its_reason(code, environment, wanted):
     assert wanted in said
 
 
-@pytest.mark.parametrize("manager", ["gmm", "gmm.numba"])
-def test_use_after_the_environment(manager):
-    run("""if True:
-        import gmm.numba
-        from numba import cuda
-        assert type(cuda.current_context().memory_manager) is gmm.numba.use() is gmm.numba.MemoryManager
-    """, NUMBA_CUDA_MEMORY_MANAGER=manager)
-
-
-# Kernels, on a GPU.
+# Kernels, on a GPU: test_numba_suite.py has them over every kind of memory.
 
 SIZE = 4 << 20
 
@@ -535,32 +458,6 @@ def slow_sum(data, out, milliseconds):
     for i in range(cuda.grid(1), data.size, cuda.gridsize(1)):
         total += data[i]
     cuda.atomic.add(out, 0, total)
-
-
-@cuda.jit
-def add(data, what):
-    i = cuda.grid(1)
-    if i < data.size:
-        data[i] += what
-
-
-@pytest.mark.gpu
-def test_kernels_run_over_every_kind():
-    device, mapped, managed = cuda.to_device(np.arange(1000.0)), cuda.mapped_array(1000), cuda.managed_array(1000)
-    mapped[:] = managed[:] = np.arange(1000)
-    spare = cuda.mapped_array(1000)  # a second one does not start where the page-locked memory starts
-    spare[:] = 0
-    for array in (device, mapped, managed, spare):
-        add[4, 256](array, 1)
-    cuda.synchronize()
-    for array in (device.copy_to_host(), mapped, managed):
-        np.testing.assert_equal(np.asarray(array), np.arange(1.0, 1001.0))
-    assert (np.asarray(spare) == 1).all()
-    caller = np.zeros(3001)[1:]  # starts inside a page
-    with cuda.mapped(caller) as view:
-        add[12, 256](view, 5)
-        cuda.synchronize()
-    assert (caller == 5).all()
 
 
 @pytest.mark.gpu

@@ -53,7 +53,7 @@ OWN = {f"{name} (numba.cuda.tests.{where})" for name, where in (
     ("test_ownership", "cudapy.test_cuda_array_interface.TestCudaArrayInterface.test_ownership"))}
 #: Passes the bytes of a handle on without its offset, which only the start of the driver's allocation survives.
 WITHOUT_OFFSET = "test_ipc_handle (numba.cuda.tests.cudapy.test_ipc.TestIpcMemory.test_ipc_handle)"
-#: What Numba's tests import and never use here; the newest numpy lacks row_stack.
+#: Modules that Numba's tests import and do not use here, and row_stack, which the newest NumPy lacks.
 PRELUDE = """if True:
     import sys
     from unittest.mock import MagicMock

@@ -14,7 +14,6 @@ import sys
 import warnings
 
 import pytest
-from conftest import MIB, run
 
 import gmm
 
@@ -139,14 +138,14 @@ def test_copies_in_cpp_serve_after_a_close(way):
 def test_the_context_goes_with_its_last_resource(way):
     if way == "Python":
         pytest.skip("Python's resource holds Python's context")
-    told = []
-    context = gmm.Context("host", log=lambda level, message: told.append(message))
+    seen = []
+    context = gmm.Context("host", log=lambda level, message: seen.append(message))
     resource = gmm.rmm.resource(context=context)
     resource.allocate(SIZE)
     context.close()
-    assert not any("live" in message for message in told)  # the library's context lives
+    assert not any("live" in message for message in seen)  # the library's context lives
     del resource
-    assert "live" in told[-1], told
+    assert "live" in seen[-1], seen
 
 
 @pytest.mark.parametrize("way", ["C++"], indirect=True)
@@ -232,13 +231,13 @@ def test_out_of_memory(context):
 
 
 def test_a_failed_free_is_reported(context, monkeypatch):
-    told = []
-    monkeypatch.setattr(sys, "unraisablehook", told.append)
+    seen = []
+    monkeypatch.setattr(sys, "unraisablehook", seen.append)
     resource = gmm.rmm.resource(context=context)
     address = resource.allocate(SIZE)
     resource.deallocate(address, SIZE)
     resource.deallocate(address, SIZE)
-    assert [type(one.exc_value) for one in told] == [gmm.AlreadyFreedError] and "could not free" in told[0].err_msg
+    assert [type(one.exc_value) for one in seen] == [gmm.AlreadyFreedError] and "could not free" in seen[0].err_msg
 
 
 def test_use_and_undo(context):
@@ -269,45 +268,12 @@ def test_impossible_requests_are_refused(context):
         gmm.rmm.resource(tag=4711, context=context)
 
 
-TWO_DEVICES = """
-import gmm, rmm, gmm.rmm
-with gmm.Context("cuda") as context, gmm.rmm.use(context=context) as use:
-    resources = [rmm.mr.get_per_device_resource(device) for device in (0, 1)]
-    blocks = [(resource, resource.allocate(3000)) for resource in resources]
-    print([context.query(address).device for _, address in blocks])
-    for resource, address in blocks:
-        resource.deallocate(address, 3000)
-"""
-
-
-@pytest.mark.fake
 def test_each_device_has_its_own_resource():
-    assert run(TWO_DEVICES, FAKE_CUDA_DEVICES="2") == "[0, 1]"
-
-
-# On a GPU.
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("kind", [gmm.Kind.DEVICE, gmm.Kind.VMM, gmm.Kind.MANAGED])
-def test_buffers_of_each_kind_on_streams(kind):
-    streams = [rmm.pylibrmm.stream.Stream() for _ in range(3)]
-    before = gmm.context().stats().live_blocks
-    with gmm.rmm.use(kind):
-        for number in range(30):
-            stream, data = streams[number % 3], bytes([number]) * MIB
-            buffer = rmm.DeviceBuffer.to_device(data, stream=stream)
-            info = gmm.context().query(buffer.ptr)
-            assert (info.kind, info.base, info.size) == (kind, buffer.ptr, len(data))
-            copied = buffer.copy()
-            assert copied.tobytes(stream) == data
-        if kind != gmm.Kind.MANAGED:  # which may be larger than the device
-            with pytest.raises(MemoryError):
-                rmm.DeviceBuffer(size=1 << 41)
-    del buffer, copied
-    assert gmm.context().stats().live_blocks == before
-    for stream in streams:
-        gmm.context().forget_stream(stream)
+    with gmm.Context("host", host_devices=2) as context, gmm.rmm.use(context=context):
+        blocks = [(resource, resource.allocate(SIZE)) for resource in map(rmm.mr.get_per_device_resource, (0, 1))]
+        assert [context.query(address).device for _, address in blocks] == [0, 1]
+        for resource, address in blocks:
+            resource.deallocate(address, SIZE)
 
 
 # RMM's own Python tests, of the folder rmm/tests of its package's source, on gmm.

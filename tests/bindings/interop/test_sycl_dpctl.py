@@ -4,7 +4,6 @@ import gc
 import os
 import subprocess
 import sys
-import weakref
 
 import dpctl
 import dpctl.memory
@@ -131,21 +130,6 @@ def test_a_record_without_data_means_the_buffer_protocol(context, data):
     assert array.tolist() == list(b"gmm!") and not array.readonly
     words[0] = 0
     assert array.tolist()[0] == 0
-
-
-def test_the_array_keeps_dpctls_memory(context):
-    class Memory(dpctl.memory.MemoryUSMShared):
-        pass
-
-    memory = Memory(64)
-    gone = weakref.ref(memory)
-    array = gmm.asarray(memory)
-    del memory
-    gc.collect()
-    assert gone() is not None
-    del array
-    gc.collect()
-    assert gone() is None
 
 
 @pytest.mark.parametrize("properties", ["in_order", "enable_profiling"])

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """gmm.torch's unified memory. Without a GPU managed memory is host memory, and the host plays the second device."""
-import contextlib
 import copy
 import ctypes
 import gc
@@ -19,7 +18,7 @@ from conftest import MIB, run
 
 import gmm
 import gmm.torch
-from gmm._torch import allocator, managed, workers
+from gmm._torch import managed, workers
 from gmm._torch import library as torch_library
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -97,21 +96,9 @@ def test_memory_is_given_back():
     view = kept[10:20]
     del kept
     assert live_bytes() - before >= 8 * MIB  # the view keeps it
-    del view
+    gmm.torch.set_enabled_uvm(False)
+    del view  # freed as it was made
     assert live_bytes() == before
-
-
-def test_a_tensor_from_before_is_freed_after():
-    gmm.torch.set_enabled_uvm(False)
-    ordinary = torch.randn(1000)
-    gmm.torch.set_enabled_uvm()
-    managed = torch.randn(1000)
-    gmm.torch.set_enabled_uvm(False)
-    del ordinary
-    assert managed.is_managed()
-    before = live_bytes()
-    del managed
-    assert live_bytes() < before
 
 
 def test_manage_and_unmanage():
@@ -127,20 +114,13 @@ def test_manage_and_unmanage():
         assert not back.is_managed() and torch.equal(back, ordinary)
         assert back.unmanage_memory() is back
     assert torch.empty(0).manage_memory().numel() == 0
+    x = torch.randn(5, requires_grad=True)
+    (x.manage_memory().unmanage_memory() * 2).sum().backward()
+    assert torch.equal(x.grad, torch.full((5,), 2.0))
     with pytest.raises(TypeError, match="plain strided tensor"):
         gmm.torch.manage_memory(torch.eye(3).to_sparse())
     assert not gmm.torch.is_managed(torch.eye(3).to_sparse())
     assert not gmm.torch.is_managed(torch.empty(3, device="meta"))
-
-
-def test_manage_memory_is_differentiable():
-    gmm.torch.set_enabled_uvm(False)
-    x = torch.randn(5, requires_grad=True)
-    (x.manage_memory() * 3).sum().backward()
-    assert torch.equal(x.grad, torch.full((5,), 3.0))
-    x.grad = None
-    (x.manage_memory().unmanage_memory() * 2).sum().backward()
-    assert torch.equal(x.grad, torch.full((5,), 2.0))
 
 
 def test_want_of_memory_is_pytorchs_error():
@@ -379,19 +359,16 @@ def test_pinned_tensors_are_managed():
 def test_factories_with_pin_memory_are_managed():
     base = torch.arange(6.0).view(2, 3)
     pinned = {"pin_memory": True}
-    made = {
-        "empty": torch.empty(2, 3, **pinned), "zeros": torch.zeros((2, 3), device="cpu", **pinned),
-        "empty_strided": torch.empty_strided((2, 3), (1, 2), **pinned), "ones": torch.ones(2, **pinned),
-        "tensor": torch.tensor([1, 2], **pinned), "full": torch.full((2,), 7, **pinned),
-        "arange": torch.arange(5, **pinned), "randn": torch.randn(4, requires_grad=True, **pinned),
-        "randint": torch.randint(3, (4,), **pinned), "eye": torch.eye(3, **pinned),
-        "zeros_like": torch.zeros_like(base, **pinned), "empty_like": torch.empty_like(base, **pinned),
-        "new_zeros": base.new_zeros(4, **pinned), "new_full": base.new_full((2,), 1.5, **pinned),
-    }
-    assert [name for name, tensor in made.items() if not tensor.is_managed()] == []
-    assert made["empty_strided"].stride() == (1, 2) and made["tensor"].tolist() == [1, 2]
-    assert made["randn"].requires_grad and made["full"].tolist() == [7, 7] and made["arange"].tolist() == [*range(5)]
-    assert torch.zeros_like(base.t(), **pinned).stride() == (1, 3)
+    for owner, name, *arguments in (
+            (torch, "empty", 2, 3), (torch, "ones", 2), (torch, "randint", 3, (4,)), (torch, "eye", 3),
+            (torch, "zeros_like", base), (torch, "empty_like", base), (base, "new_zeros", 4),
+            (base, "new_full", (2,), 1.5)):
+        assert getattr(owner, name)(*arguments, **pinned).is_managed(), name
+    for made, values in ((torch.tensor([1, 2], **pinned), [1, 2]), (torch.full((2,), 7, **pinned), [7, 7]),
+                         (torch.zeros(2, device="cpu", requires_grad=True, **pinned), [0, 0])):
+        assert made.is_managed() and made.tolist() == values
+    assert made.requires_grad and torch.zeros_like(base.t(), **pinned).stride() == (1, 3)
+    assert torch.empty_strided((2, 3), (1, 2), **pinned).stride() == (1, 2)
     assert torch.empty(2, device="meta", **pinned).is_meta
     with pytest.raises(TypeError):
         torch.empty("two", **pinned)
@@ -441,28 +418,11 @@ assert torch.empty(3, pin_memory=True).is_managed()
 
 @played
 def test_uvm_context_of_new_pytorch_is_served(monkeypatch):
-    from gmm._torch import patches
-
-    for module in (torch.cuda, torch.cuda.memory):
-        monkeypatch.setattr(module, "_use_uvm", object(), raising=False)
+    """test_uvm_of_one_thread() uses it, on a GPU."""
+    monkeypatch.delattr(torch.cuda, "_use_uvm", raising=False)
+    monkeypatch.setattr(torch.cuda.memory, "_use_uvm", object(), raising=False)
     gmm.torch.install()
-    assert torch.cuda._use_uvm is torch.cuda.memory._use_uvm is gmm.torch.use_uvm
-    asked = []
-
-    class Pool:
-        @contextlib.contextmanager
-        def use(self, device):
-            asked.append(device)
-            yield self
-
-    monkeypatch.setattr(allocator, "pool", lambda kind: asked.append(kind) or Pool())
-    monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext())
-    with torch.cuda._use_uvm(1) as pool:
-        assert isinstance(pool, Pool)
-    assert asked == [gmm.Kind.MANAGED, torch.device("cuda", 1)]
-    for module in (torch.cuda, torch.cuda.memory):
-        monkeypatch.delattr(module, "_use_uvm")
-    patches.serve_use_uvm()
+    assert torch.cuda.memory._use_uvm is gmm.torch.use_uvm
     assert not hasattr(torch.cuda, "_use_uvm")  # an older PyTorch gets none
 
 

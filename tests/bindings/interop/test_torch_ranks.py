@@ -87,8 +87,8 @@ for window in (False, True):
 if gmm.nccl.can_suspend():
     together()
     gmm.nccl.suspend(device=rank)
-    told = gmm.nccl.memory(device=rank)
-    assert told.suspended == 1 and told.total >= told.suspendable
+    seen = gmm.nccl.memory(device=rank)
+    assert seen.suspended == 1 and seen.total >= seen.suspendable
     together()
     gmm.nccl.resume(device=rank)
     reduces(7)

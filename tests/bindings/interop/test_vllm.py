@@ -63,31 +63,3 @@ def test_levels_of_sleep(allocator):
     del model, cache
     torch.cuda.empty_cache()
     assert allocator.get_current_usage() == 0
-
-
-@pytest.mark.gpu
-def test_a_graph_over_sleep(allocator):
-    """vLLM captures its graphs over weights and cache, which then sleep."""
-    torch.ones(64, 64, device="cuda") @ torch.ones(64, 64, device="cuda")
-    with allocator.use_memory_pool("weights"):
-        model = model_of()
-    with allocator.use_memory_pool("kv_cache"):
-        cache = torch.zeros(32, 2048, device="cuda")
-    inputs = torch.randn(32, 2048, device="cuda")
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            cache.copy_(model(inputs))
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        cache.copy_(model(inputs))
-    for seed in range(3):
-        allocator.sleep("weights")
-        allocator.wake_up()
-        cache.zero_()
-        inputs.copy_(torch.randn(32, 2048, generator=torch.Generator().manual_seed(seed)))
-        graph.replay()
-        assert torch.allclose(cache, model(inputs), atol=1e-4)
-    assert float(cache.abs().sum()) > 0

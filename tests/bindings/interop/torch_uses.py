@@ -29,15 +29,6 @@ def _settle():
     torch.cuda.empty_cache()
 
 
-def memory_allocated():
-    _settle()
-    before = torch.cuda.memory_allocated()
-    kept = [torch.empty(1, device="cuda"), _blob(1), _blob(5.3), _blob(64)]
-    grown = torch.cuda.memory_allocated() - before
-    del kept
-    return [grown, torch.cuda.memory_allocated() - before]
-
-
 def memory_stats():
     _settle()
     before = torch.cuda.memory_stats()
@@ -76,13 +67,7 @@ def record_memory_history():
                   if block.get("address") == address]
         must(blocks and any(frame["name"] == "_traced_tensor" for frame in blocks[0]["frames"]),
              "the snapshot's block has no frames")
-        must(all(a["time_us"] <= b["time_us"] for a, b in zip(entries, entries[1:])), "the entries are not in order")
         actions = sorted({entry["action"] for entry in entries} & {"alloc", "free_requested", "free_completed"})
-        from torch.cuda import _memory_viz
-
-        for plot in (_memory_viz.trace_plot, _memory_viz.segment_plot):
-            must(len(plot(snapshot)) > 1000, f"{plot.__name__} is empty")
-        must(str(_memory_viz.trace(snapshot)), "the trace's text is empty")
         del kept
         return actions
     finally:
@@ -96,7 +81,7 @@ def per_process_memory_fraction():
     total = torch.cuda.get_device_properties(0).total_memory
     torch.cuda.set_per_process_memory_fraction(0.1)
     try:
-        told = torch.cuda.get_per_process_memory_fraction() if has_get else 0.1
+        seen = torch.cuda.get_per_process_memory_fraction() if has_get else 0.1
         try:
             _blob(0.15 * total / MIB)
             refused = ""
@@ -104,15 +89,15 @@ def per_process_memory_fraction():
             refused = type(error).__name__
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
-    return [round(first, 6), round(told, 6), refused]
+    return [round(first, 6), round(seen, 6), refused]
 
 
 def out_of_memory():
-    told = []
+    seen = []
     attach = getattr(torch._C, "_cuda_attach_out_of_memory_observer", None)
     if attach is not None and not hasattr(out_of_memory, "attached"):
         out_of_memory.attached = True
-        attach(lambda device, allocated, total, free: told.append(device))
+        attach(lambda device, allocated, total, free: seen.append(device))
     total = torch.cuda.get_device_properties(0).total_memory
     before = torch.cuda.memory_stats()["num_ooms"]
     try:
@@ -122,14 +107,7 @@ def out_of_memory():
         must("CUDA out of memory" in str(error) and "Tried to allocate" in str(error), str(error))
         words = type(error).__name__
     must(_blob(1).numel() == MIB, "nothing works after it")
-    return [words, torch.cuda.memory_stats()["num_ooms"] - before, len(told)]
-
-
-def caching_allocator_alloc():
-    address = torch.cuda.caching_allocator_alloc(3 * MIB)
-    must(address != 0, "no memory")
-    torch.cuda.caching_allocator_delete(address)
-    return True
+    return [words, torch.cuda.memory_stats()["num_ooms"] - before, len(seen)]
 
 
 def cudnn_benchmark():
@@ -260,12 +238,12 @@ def tensor_to_another_process():
     x = torch.ones(1 << 20, device="cuda", dtype=torch.int32)
     queue.put(x)
     try:
-        told = [answers.get(timeout=40), answers.get(timeout=40)]
+        seen = [answers.get(timeout=40), answers.get(timeout=40)]
     finally:
         child.join(10)
         if child.is_alive():
             child.kill()
-    return [told, int(x.sum())]
+    return [seen, int(x.sum())]
 
 
 def compile_reduce_overhead():
@@ -321,8 +299,8 @@ def graph_trees_branch():
     return True
 
 
-USES = [memory_allocated, memory_stats, memory_summary, record_memory_history, per_process_memory_fraction,
-        out_of_memory, caching_allocator_alloc, cudnn_benchmark, record_stream, backward_counts, cuda_graph, mem_pool,
+USES = [memory_stats, memory_summary, record_memory_history, per_process_memory_fraction,
+        out_of_memory, cudnn_benchmark, record_stream, backward_counts, cuda_graph, mem_pool,
         profiler_memory, tensor_to_another_process, compile_reduce_overhead, graph_trees_branch]
 
 

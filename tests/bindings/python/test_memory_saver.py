@@ -113,22 +113,6 @@ assert holds(keep, 1)
 
 
 @MODES
-def test_out_of_memory_on_resume(mode):
-    run_saver(mode, """
-with saver.region(tag="a", enable_cpu_backup=True):
-    a = full(128, 1)
-saver.pause()
-hog = [full(64, 3) for _ in range(3)]
-error = raises(gmm.OutOfMemoryError, saver.resume)
-assert isinstance(error, MemoryError) and str(error)
-hog.clear()
-torch.cuda.empty_cache()
-saver.resume()
-assert holds(a, 1)
-""", {"FAKE_CUDA_MEMORY": str(256 << 20)})
-
-
-@MODES
 def test_autograd_does_not_escape(mode):
     """Backward inside a region allocates on the thread of the region; afterwards autograd has its threads again."""
     run_saver(mode, """

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """gmm.memory_saver's interface, its look for the preload library, and the environment of subprocesses."""
-import inspect
 import os
 import subprocess
 import sys
@@ -9,31 +8,6 @@ import pytest
 
 from gmm import memory_saver
 from gmm._memory_saver import preload
-
-
-def test_signatures():
-    """As torch_memory_saver 0.0.10 has them."""
-    saver = memory_saver.TorchMemorySaver
-    expected = {
-        "region": [("tag", "default"), ("enable_cpu_backup", False), ("enable_disk_backup", False),
-                   ("cpu_backup_backend", None)],
-        "cuda_graph": [("cuda_graph", inspect.Parameter.empty), ("pool", None), ("stream", None),
-                       ("capture_error_mode", "global"), ("tag", "default"),
-                       ("enable_cpu_backup", False), ("cpu_backup_backend", None)],
-        "disable": [],
-        "pause": [("tag", None)],
-        "resume": [("tag", None)],
-        "get_cpu_backup": [("x", inspect.Parameter.empty), ("zero_copy", False)],
-        "set_disk_backup_dir": [("path", inspect.Parameter.empty)],
-    }
-    for name, parameters in expected.items():
-        found = list(inspect.signature(getattr(saver, name)).parameters.values())[1:]
-        assert [(parameter.name, parameter.default) for parameter in found] == parameters, name
-    for name, settable in (("enabled", False), ("hook_mode", True), ("memory_margin_bytes", True),
-                           ("retain_cpu_backup", True)):
-        assert (getattr(saver, name).fset is not None) == settable
-    assert isinstance(memory_saver.torch_memory_saver, saver)
-    assert not inspect.signature(memory_saver.configure_subprocess).parameters
 
 
 def test_nothing_imports_torch():

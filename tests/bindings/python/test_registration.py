@@ -182,7 +182,7 @@ def test_a_watch_that_fails_is_the_cause(context, block, nccl, monkeypatch):
     assert nccl.calls == []  # its watcher is closed
 
 
-def test_what_nccl_refuses(context, block, nccl, monkeypatch):
+def test_refusals_of_nccl_are_errors(context, block, nccl, monkeypatch):
     unraisable = []
     monkeypatch.setattr("sys.unraisablehook", lambda args: unraisable.append(args.exc_value))
     nccl.fails.add(("register", 2))

@@ -22,21 +22,15 @@ ENVIRONMENT = "GMM_PRELOAD_LIBRARY"
 _REFERENCE = ctypes.POINTER
 _u32, _i32, _u64, _pointer = ctypes.c_uint32, ctypes.c_int32, ctypes.c_uint64, ctypes.c_void_p
 
+#: torch_memory_saver's settings: tms_set_NAME() and tms_get_NAME().
+_SETTINGS = {"current_tag": ctypes.c_char_p, "interesting_region": ctypes.c_bool, "enable_cpu_backup": ctypes.c_bool,
+             "cpu_backup_backend": ctypes.c_char_p, "enable_disk_backup": ctypes.c_bool,
+             "retain_cpu_backup": ctypes.c_bool}
 _SIGNATURES = {
-    # torch_memory_saver's.
-    "tms_set_current_tag": (None, [ctypes.c_char_p]),
-    "tms_get_current_tag": (ctypes.c_char_p, []),
-    "tms_set_interesting_region": (None, [ctypes.c_bool]),
-    "tms_get_interesting_region": (ctypes.c_bool, []),
-    "tms_set_enable_cpu_backup": (None, [ctypes.c_bool]),
-    "tms_get_enable_cpu_backup": (ctypes.c_bool, []),
-    "tms_set_cpu_backup_backend": (None, [ctypes.c_char_p]),
-    "tms_get_cpu_backup_backend": (ctypes.c_char_p, []),
-    "tms_set_enable_disk_backup": (None, [ctypes.c_bool]),
-    "tms_get_enable_disk_backup": (ctypes.c_bool, []),
+    **{f"tms_set_{name}": (None, [kind]) for name, kind in _SETTINGS.items()},
+    **{f"tms_get_{name}": (kind, []) for name, kind in _SETTINGS.items()},
+    # torch_memory_saver's other functions.
     "tms_set_disk_backup_dir": (None, [ctypes.c_char_p]),
-    "tms_set_retain_cpu_backup": (None, [ctypes.c_bool]),
-    "tms_get_retain_cpu_backup": (ctypes.c_bool, []),
     "tms_pause": (ctypes.c_int, [ctypes.c_char_p]),
     "tms_resume": (ctypes.c_int, [ctypes.c_char_p]),
     "tms_get_cpu_backup_pointer": (_REFERENCE(ctypes.c_uint8), [_REFERENCE(ctypes.c_uint8), _u64]),

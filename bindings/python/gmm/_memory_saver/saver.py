@@ -13,14 +13,6 @@ from gmm._memory_saver import preload
 from gmm._torch import pools
 
 
-def _check_settings():
-    for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
-        if "expandable_segments:True" in os.environ.get(name, ""):
-            raise RuntimeError(
-                "TorchMemorySaver is disabled for the current process because expandable_segments is not supported "
-                f"yet: it is on in {name}")
-
-
 class MemorySaver:
     """The memory saver in one hook mode."""
 
@@ -35,7 +27,9 @@ class MemorySaver:
         self._library = preload.load(path)
         self._binary_wrapper = preload.BinaryWrapper(path)
         self._pools = pools.Pools(torch, allocator)
-        _check_settings()
+        if name := pools.expandable_segments():
+            raise RuntimeError("TorchMemorySaver is disabled for the current process because expandable_segments is "
+                               f"not supported yet: it is on in {name}")
         self._uses_files = self._binary_wrapper.cdll.tms_get_enable_disk_backup()
         atexit.register(self._end)  # before PyTorch and the driver are torn down
 

@@ -18,8 +18,8 @@ class Turns:
     """The offered names of the preload library's context, and which of their tags the program has put to sleep.
 
     While the lease is in use the tags that are awake are its offers. Those that sleep beside them are paused and no
-    offers, as a request resumes all offers. An interrupt (Ctrl-C) may come after any call: an end of the turn stands
-    then, and what it put to sleep sleeps.
+    offers, as a request resumes all offers. An interrupt (Ctrl-C) may come after any call: a release stands then, and
+    the tags that it put to sleep sleep.
     """
 
     def __init__(self, library, names, at_once, timeout):
@@ -34,7 +34,7 @@ class Turns:
         self.lease = None
 
     def begin(self, lease):
-        """From now on the transitions are turns of this lease, which is in use."""
+        """From now on the transitions request and release this lease, which is in use."""
         with self._lock:
             self.lease = lease
             for number in self._managed():  # of regions from before
@@ -123,7 +123,7 @@ class Turns:
                 is_released = True
                 self.lease.release()
         except BaseException:
-            # From the end of the turn on others may have the memory, whatever came after it.
+            # After the release others may have the memory, whatever came after it.
             if not is_released or self.lease.info().state:
                 self._asleep -= contents.keys()
                 self._set_contents(before, {})
@@ -162,7 +162,7 @@ class Turns:
             raise
 
     def _wake_more(self, awake, numbers):
-        """A request for more gives up the turn, so that nobody waits for others while he keeps what they want."""
+        """Releases the lease before it requests more: a process that waits must not keep memory that others want."""
         undo = {}
         try:
             try:

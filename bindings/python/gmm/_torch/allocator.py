@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 import sys
 import threading
 from typing import Any
@@ -110,16 +109,16 @@ def pool(tag: Tag | int | str | None = None, *, kind: Kind = Kind.VMM, use_on_oo
     memory. pool.use() is use_mem_pool() that nests: the innermost pool counts. A backward inside of it stays on its
     thread. use_on_oom, no_split: as torch.cuda.MemPool has them; a PyTorch without them raises TypeError.
     """
-    settings = os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "") + "," + os.environ.get("PYTORCH_ALLOC_CONF", "")
-    if not _is_used and "expandable_segments:True" in settings:
+    if not _is_used and (name := pools.expandable_segments()):
         raise RuntimeError("gmm.torch.pool(): PyTorch's pools use no pluggable allocator while expandable_segments is "
-                           "on; remove it from PYTORCH_CUDA_ALLOC_CONF, or call gmm.torch.use()")
+                           f"on; remove it from {name}, or call gmm.torch.use()")
     _need_cuda("gmm.torch.pool()")
     lib = library.load()
     if isinstance(tag, str):
         tag = lib.context.tag(tag)
     number = native.GMM_TAG_DEFAULT if tag is None else tag_number(lib.context, tag)
-    allocate = lib.cdll.gmm_torch_slot(number, int(kind))
+    with lock:
+        allocate = lib.cdll.gmm_torch_slot(number, int(kind))
     if not allocate:
         raise RuntimeError("gmm.torch.pool(): 64 pairs of tag and kind have pools already, which is the maximum; "
                            "use one of those tags")

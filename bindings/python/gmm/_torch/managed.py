@@ -282,6 +282,12 @@ def move(tensor, device, non_blocking):
     return _move(tensor, device, non_blocking)
 
 
+def _check_plain(tensor, what):
+    if storage_of(tensor) is None:
+        raise TypeError(f"gmm.torch.{what}(): expected a plain strided tensor on \"cpu\" or \"cuda\", not "
+                        f"{type(tensor).__name__} of layout {tensor.layout} on {tensor.device}; use .to() or .clone()")
+
+
 def uvm_to(tensor: torch.Tensor, device: Any, non_blocking: bool = False) -> torch.Tensor:
     """A tensor over the same memory on another device ("cpu", "cuda", "cuda:1").
 
@@ -292,10 +298,7 @@ def uvm_to(tensor: torch.Tensor, device: Any, non_blocking: bool = False) -> tor
     managed.
     """
     device = resolve(device)
-    if storage_of(tensor) is None:
-        raise TypeError("gmm.torch.uvm_to(): expected a plain strided tensor on \"cpu\" or \"cuda\", "
-                        f"not {type(tensor).__name__} of layout "
-                        f"{tensor.layout} on {tensor.device}; use .to()")
+    _check_plain(tensor, "uvm_to")
     if tensor.device == device:
         return tensor
     if tensor.is_neg():
@@ -330,13 +333,6 @@ def _copied(tensor, kind):
     with torch.no_grad():
         made = _empty(tensor.dtype, device).set_(storage, 0, pattern.size(), pattern.stride())
     return made.copy_(tensor)
-
-
-def _check_plain(tensor, what):
-    if storage_of(tensor) is None:
-        raise TypeError(f"gmm.torch.{what}(): expected a plain strided tensor on \"cpu\" or \"cuda\", "
-                        f"not {type(tensor).__name__} of layout "
-                        f"{tensor.layout} on {tensor.device}")
 
 
 def manage_memory(tensor: torch.Tensor) -> torch.Tensor:

@@ -177,15 +177,19 @@ def _new_storage(original):
     return staticmethod(new)
 
 
+def _move_or_copy(tensor, device, non_blocking, memory_format, copy):
+    if managed.get_enabled_uvm() and not _dynamo() and memory_format is torch.preserve_format:
+        made = _moved(tensor, device, non_blocking)
+        if made is not None:
+            return made
+    return _copied(tensor, copy(), non_blocking)
+
+
 def _cuda(original):
     @functools.wraps(original)
     def cuda(self, device=None, non_blocking=False, memory_format=torch.preserve_format):
-        if managed.get_enabled_uvm() and not _dynamo():
-            wanted = torch.device("cuda") if device is None else device
-            made = _moved(self, wanted, non_blocking) if memory_format is torch.preserve_format else None
-            if made is not None:
-                return made
-        return _copied(self, original(self, device, non_blocking, memory_format=memory_format), non_blocking)
+        return _move_or_copy(self, "cuda" if device is None else device, non_blocking, memory_format,
+                             lambda: original(self, device, non_blocking, memory_format=memory_format))
 
     return cuda
 
@@ -193,11 +197,7 @@ def _cuda(original):
 def _cpu(original):
     @functools.wraps(original)
     def cpu(self, memory_format=torch.preserve_format):
-        if managed.get_enabled_uvm() and not _dynamo():
-            made = _moved(self, "cpu", False) if memory_format is torch.preserve_format else None
-            if made is not None:
-                return made
-        return _copied(self, original(self, memory_format=memory_format), False)
+        return _move_or_copy(self, "cpu", False, memory_format, lambda: original(self, memory_format=memory_format))
 
     return cpu
 

@@ -10,6 +10,7 @@ there is none on its device (synchronize_and_free_events() in c10/cuda/CUDACachi
 here until there is none.
 """
 import contextlib
+import os
 import threading
 
 
@@ -172,6 +173,15 @@ class Pools:
             _retired.extend(pool for pools in idle.values() for pool in pools)
             idle.clear()
             _destroy_retired(self._torch)
+
+
+def expandable_segments():
+    """The environment's variable that asks for expandable segments; None where none does.
+
+    With them PyTorch uses no pluggable allocator.
+    """
+    return next((name for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+                 if "expandable_segments:True" in os.environ.get(name, "")), None)
 
 
 def autograd_stays(torch):
