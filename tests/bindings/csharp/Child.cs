@@ -34,17 +34,8 @@ internal static class Child
     {
         GmmContext context = new GmmContext(new GmmContextOptions { Logger = (level, message) => { } });
         live = new List<object>();
-        foreach (GmmKind kind in new[] { GmmKind.Device, GmmKind.Vmm, GmmKind.Host, GmmKind.Managed })
-        {
-            GmmBuffer buffer = context.Alloc(1 << 20, kind);
-            buffer.Fill(1);
-            live.Add(buffer);
-        }
+        live.Add(context.Alloc(1 << 20, GmmKind.Host));
         GmmStream stream = context.Stream(0);
-        live.Add(stream);
-        live.Add(context.Alloc(1 << 20, new GmmAllocOptions { Stream = stream }));
-        GmmHeap heap = context.Heap(new GmmHeapOptions { Kind = GmmKind.Vmm });
-        live.Add(heap.Alloc(1 << 20));
         live.Add(context.Pin(new byte[1 << 16]));
         // Work that is under way when the runtime ends, on a thread that is attached to it.
         stream.Call(() => { });
