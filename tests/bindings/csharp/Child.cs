@@ -10,27 +10,9 @@ using Gmm;
 /// <summary>The second process of the tests. Its exit code says what came of it.</summary>
 internal static class Child
 {
-    internal static int Go(string argument)
-    {
-        switch (argument)
-        {
-            case "exit":
-                ExitWithLiveBuffers();
-                return 0;
-            case "exit-inside":
-                ExitInsideCallbacks();
-                return 1;
-            case "task-throws":
-                TaskThrows();
-                return 0;
-            default:
-                throw new ArgumentException(argument);
-        }
-    }
-
     private static List<object> live;
 
-    private static void ExitWithLiveBuffers()
+    internal static int ExitWithLiveBuffers()
     {
         GmmContext context = new GmmContext(new GmmContextOptions { Logger = (level, message) => { } });
         live = new List<object>();
@@ -57,10 +39,11 @@ internal static class Child
         lease.Request();
         Thread.Sleep(50);
         Console.WriteLine("leaving with " + live.Count + " live objects");
+        return 0;
     }
 
     /// <summary>Two threads of the library are inside callbacks; one of them ends the program.</summary>
-    private static void ExitInsideCallbacks()
+    internal static int ExitInsideCallbacks()
     {
         GmmContext context = new GmmContext();
         GmmTag tag = context.Tag("left", GmmContents.Host, 0);
@@ -81,9 +64,10 @@ internal static class Child
         paused.WaitOne();
         stream.Call(() => Environment.Exit(0));
         Thread.Sleep(Tap.Patience);
+        return 1;
     }
 
-    private static void TaskThrows()
+    internal static int TaskThrows()
     {
         using (GmmContext context = new GmmContext())
         using (GmmStream stream = context.Stream(0))
@@ -92,6 +76,7 @@ internal static class Child
             stream.Synchronize();
             Thread.Sleep(Tap.Patience); // the exception ends the program during this
         }
+        return 0;
     }
 
     /// <summary>Runs this program again with this argument; returns its exit code and its output.</summary>
@@ -99,7 +84,7 @@ internal static class Child
     {
         bool mono = Type.GetType("Mono.Runtime") != null;
         ProcessStartInfo start = new ProcessStartInfo(mono ? "mono" : Process.GetCurrentProcess().MainModule.FileName,
-            "\"" + Assembly.GetExecutingAssembly().Location + "\" child " + argument)
+            "\"" + Assembly.GetExecutingAssembly().Location + "\" " + argument)
         {
             UseShellExecute = false, RedirectStandardOutput = true, RedirectStandardError = true
         };
