@@ -26,8 +26,8 @@ if not runtimes:
 
 REFERENCES = ['System.Private.CoreLib', 'System.Collections', 'System.Collections.Specialized',
               'System.ComponentModel.Primitives', 'System.Console', 'System.Diagnostics.Process',
-              'System.Diagnostics.TraceSource', 'System.IO.FileSystem', 'System.Linq', 'System.Memory', 'System.Runtime',
-              'System.Runtime.Extensions', 'System.Runtime.Handles', 'System.Runtime.InteropServices',
+              'System.Diagnostics.TraceSource', 'System.IO.FileSystem', 'System.Linq', 'System.Memory',
+              'System.Runtime', 'System.Runtime.Extensions', 'System.Runtime.Handles', 'System.Runtime.InteropServices',
               'System.Text.RegularExpressions', 'System.Threading', 'System.Threading.Thread',
               'System.Threading.ThreadPool', 'System.Private.Uri']
 
