@@ -23,18 +23,28 @@ internal sealed class CallbackTest
         tap.Test("log", callbacks.Log);
         tap.Test("out of memory", callbacks.OutOfMemory);
         tap.Test("a writer of snapshots", callbacks.Writer);
-        if (callbacks.context.Device(0).CanPause)
-        {
-            tap.Test("progress", callbacks.Progress);
-            tap.Test("a ticket is awaited", callbacks.Ticket);
-            tap.Test("a cancelled ticket", callbacks.Cancelled);
-            tap.Test("a held pause", callbacks.Held);
-            tap.Test("watchers", callbacks.Watch);
-            tap.Test("a watcher refuses", callbacks.Refused);
-            tap.Test("closed inside a watcher", callbacks.ClosedInside);
-            tap.Test("a forgotten watcher ends", callbacks.Forget);
-        }
+        callbacks.Paused(tap, "progress", callbacks.Progress);
+        callbacks.Paused(tap, "a ticket is awaited", callbacks.Ticket);
+        callbacks.Paused(tap, "a cancelled ticket", callbacks.Cancelled);
+        callbacks.Paused(tap, "a held pause", callbacks.Held);
+        callbacks.Paused(tap, "watchers", callbacks.Watch);
+        callbacks.Paused(tap, "a watcher refuses", callbacks.Refused);
+        callbacks.Paused(tap, "closed inside a watcher", callbacks.ClosedInside);
         return tap.Finish();
+    }
+
+    /// <summary>A test with a tag of its name and a block of that tag.</summary>
+    private void Paused(Tap tap, string name, Action<GmmTag, GmmBuffer> step)
+    {
+        tap.Test(name, () =>
+        {
+            Need(context.Device(0).CanPause, "pausing");
+            GmmTag tag = context.Tag(name, GmmContents.Host, 0);
+            using (GmmBuffer buffer = Alloc(tag))
+            {
+                step(tag, buffer);
+            }
+        });
     }
 
     /// <summary>A progress that stands still until it is let go.</summary>
@@ -50,14 +60,13 @@ internal sealed class CallbackTest
         }
     }
 
-    private static bool Refuse(long done, long total)
+    private static bool Refuse()
     {
-        throw new FormatException("from the progress");
+        throw new FormatException("from the callback");
     }
 
-    private static void Ignore(long value)
-    {
-    }
+    private static void Throws(Action step) =>
+        Same("from the callback", Fails<FormatException>(step).Message, "the exception");
 
     private static bool Add<T>(List<T> list, T item)
     {
@@ -84,7 +93,6 @@ internal sealed class CallbackTest
         {
             leaking.Allocate(12345, new GmmAllocOptions { Name = "left over" });
         }
-        Check(heard.Exists(line => line.StartsWith("Info ")), "a line of level Info");
         Check(heard.Exists(line => line.StartsWith("Warning ") && line.Contains("\"left over\"")),
             "a report of the leak among " + string.Join("; ", heard));
     }
@@ -105,9 +113,8 @@ internal sealed class CallbackTest
             && asked[0].Cause == GmmResult.LimitExceeded, "the info: " + asked[0]);
         context.Trim();
         context.SetLimit(null, 64L << 20);
-        context.SetOomHandler(info => { throw new FormatException("from the handler"); });
-        Same("from the handler", Fails<FormatException>(() => context.Alloc(65L << 20, GmmKind.Vmm)).Message,
-            "the exception");
+        context.SetOomHandler(info => Refuse());
+        Throws(() => context.Alloc(65L << 20, GmmKind.Vmm));
         context.SetOomHandler(null);
         Fails(GmmResult.LimitExceeded, () => context.Alloc(65L << 20, GmmKind.Vmm));
         context.SetLimit(null, GmmContext.NoLimit);
@@ -116,58 +123,45 @@ internal sealed class CallbackTest
     private void Writer()
     {
         Fails(GmmResult.Io, () => context.Snapshot(piece => false));
-        Same("from the writer", Fails<FormatException>(() => context.Snapshot(
-            piece => { throw new FormatException("from the writer"); })).Message, "the exception");
+        Throws(() => context.Snapshot(piece => Refuse()));
     }
 
-    private void Progress()
+    private void Progress(GmmTag tag, GmmBuffer buffer)
     {
-        GmmTag tag = context.Tag("progress", GmmContents.Host, 0);
-        using (GmmBuffer buffer = Alloc(tag))
-        {
-            List<long> reported = new List<long>();
-            tag.Pause(new GmmPauseOptions { Progress = (done, total) => total == Size && Add(reported, done) });
-            Same((long)Size, reported[reported.Count - 1], "the last progress");
-            Fails(GmmResult.Cancelled, () => tag.Resume(new GmmPauseOptions { Progress = (done, total) => false }));
-            tag.Resume();
-            Same("from the progress",
-                Fails<FormatException>(() => tag.Pause(new GmmPauseOptions { Progress = Refuse })).Message,
-                "the exception");
-            Same(GmmState.Active, buffer.Query().State, "the state");
-        }
+        List<long> reported = new List<long>();
+        tag.Pause(new GmmPauseOptions { Progress = (done, total) => total == Size && Add(reported, done) });
+        Same((long)Size, reported[reported.Count - 1], "the last progress");
+        Fails(GmmResult.Cancelled, () => tag.Resume(new GmmPauseOptions { Progress = (done, total) => false }));
+        tag.Resume();
+        Throws(() => tag.Pause(new GmmPauseOptions { Progress = (done, total) => Refuse() }));
     }
 
-    private void Ticket()
+    private void Ticket(GmmTag tag, GmmBuffer buffer)
     {
-        GmmTag tag = context.Tag("ticket", GmmContents.Host, 0);
-        using (GmmBuffer buffer = Alloc(tag))
+        int here = Thread.CurrentThread.ManagedThreadId;
+        List<int> threads = new List<int>();
+        GmmProgress progress = (done, total) => Add(threads, Thread.CurrentThread.ManagedThreadId);
+        long went;
+        using (GmmTicket ticket = tag.PauseAsync(new GmmPauseOptions { Progress = progress }))
         {
-            int here = Thread.CurrentThread.ManagedThreadId;
-            List<int> threads = new List<int>();
-            GmmProgress progress = (done, total) => Add(threads, Thread.CurrentThread.ManagedThreadId);
-            long went;
-            using (GmmTicket ticket = tag.PauseAsync(new GmmPauseOptions { Progress = progress }))
-            {
-                Check(ticket.Wait(Long) && ticket.IsDone, "it ends");
-                went = ticket.Result;
-                Check(threads.Count > 0 && !threads.Contains(here), "the progress runs on another thread");
-                GmmTicketInfo info = ticket.Info();
-                Check(info.State == GmmTicketState.Done && info.Result == GmmResult.Ok && info.Bytes == went
-                    && info.TotalBytes == Size,
-                    "its figures: " + info);
-            }
-            GmmTicket back = tag.ResumeAsync();
-            back.Dispose();
-            back.Dispose();
-            Same(went, back.Result, "the bytes, asked for after Dispose()");
-            Task<long> awaited = AwaitBoth(tag);
-            Check(awaited.Wait(Long) && awaited.Result == 2 * went, "the bytes of both that were awaited");
-            GmmTicket thrower = tag.PauseAsync(new GmmPauseOptions { Progress = Refuse });
-            Fails<FormatException>(() => Ignore(thrower.Result));
-            thrower.Dispose();
-            Fails<FormatException>(() => tag.PauseAsync(new GmmPauseOptions { Progress = Refuse }).Dispose());
-            Fails(GmmResult.InvalidTag, () => context.PauseAsync(context.TagByNumber(3999)));
+            Check(ticket.Wait(Long) && ticket.IsDone, "it ends");
+            went = ticket.Result;
+            Check(threads.Count > 0 && !threads.Contains(here), "the progress runs on another thread");
+            GmmTicketInfo info = ticket.Info();
+            Check(info.State == GmmTicketState.Done && info.Result == GmmResult.Ok && info.Bytes == went
+                && info.TotalBytes == Size, "its figures: " + info);
         }
+        GmmTicket back = tag.ResumeAsync();
+        back.Dispose();
+        back.Dispose();
+        Same(went, back.Result, "the bytes, asked for after Dispose()");
+        Task<long> awaited = AwaitBoth(tag);
+        Check(awaited.Wait(Long) && awaited.Result == 2 * went, "the bytes of both that were awaited");
+        GmmPauseOptions thrower = new GmmPauseOptions { Progress = (done, total) => Refuse() };
+        GmmTicket thrown = tag.PauseAsync(thrower);
+        Throws(() => Ignore(thrown.Result));
+        thrown.Dispose();
+        Throws(() => tag.PauseAsync(thrower).Dispose()); // nobody has asked for its end
     }
 
     private static async Task<long> AwaitBoth(GmmTag tag)
@@ -179,81 +173,69 @@ internal sealed class CallbackTest
         }
     }
 
-    private void Cancelled()
+    private void Cancelled(GmmTag tag, GmmBuffer buffer)
     {
-        GmmTag tag = context.Tag("cancelled", GmmContents.Host, 0);
-        using (GmmBuffer buffer = Alloc(tag))
+        Gate gate = new Gate();
+        GmmTicket ticket = tag.PauseAsync(new GmmPauseOptions { Progress = gate.Report });
+        using (ticket)
         {
-            Gate gate = new Gate();
-            GmmTicket ticket = tag.PauseAsync(new GmmPauseOptions { Progress = gate.Report });
-            using (ticket)
-            {
-                Check(gate.Reached.WaitOne(Long), "the progress is reported");
-                Check(!ticket.IsDone && !ticket.Wait(TimeSpan.FromMilliseconds(10)), "it runs");
-                Same(GmmResult.NotReady, ticket.Info().Result, "the result of a running pause");
-                ticket.Cancel();
-                gate.Open.Set();
-            }
-            Fails(GmmResult.Cancelled, () => Ignore(ticket.Result));
-            Gate other = new Gate();
-            using (CancellationTokenSource source = new CancellationTokenSource())
-            using (GmmTicket second = tag.PauseAsync(new GmmPauseOptions { Progress = other.Report }))
-            {
-                Task<long> task = second.AsTask(source.Token);
-                Check(other.Reached.WaitOne(Long), "the progress is reported");
-                source.Cancel();
-                other.Open.Set();
-                Fails<AggregateException>(() => task.Wait(Long));
-                Check(task.IsCanceled, "the task is cancelled: " + task.Status);
-            }
-            Same(GmmState.Active, buffer.Query().State, "the state");
+            Check(gate.Reached.WaitOne(Long), "the progress is reported");
+            Check(!ticket.IsDone && !ticket.Wait(TimeSpan.FromMilliseconds(10)), "it runs");
+            Same(GmmResult.NotReady, ticket.Info().Result, "the result of a running pause");
+            ticket.Cancel();
+            gate.Open.Set();
+        }
+        Fails(GmmResult.Cancelled, () => Ignore(ticket.Result));
+        Gate other = new Gate();
+        using (CancellationTokenSource source = new CancellationTokenSource())
+        using (GmmTicket second = tag.PauseAsync(new GmmPauseOptions { Progress = other.Report }))
+        {
+            Task<long> task = second.AsTask(source.Token);
+            Check(other.Reached.WaitOne(Long), "the progress is reported");
+            source.Cancel();
+            other.Open.Set();
+            Fails<AggregateException>(() => task.Wait(Long));
+            Check(task.IsCanceled, "the task is cancelled: " + task.Status);
         }
     }
 
-    private void Held()
+    private void Held(GmmTag tag, GmmBuffer buffer)
     {
-        GmmTag tag = context.Tag("held", GmmContents.Host, 0);
-        using (GmmBuffer buffer = Alloc(tag))
         using (GmmTicket ticket = tag.PauseAsync(new GmmPauseOptions { Hold = true }))
         {
             ticket.WaitHeld();
             Same(GmmState.Active, buffer.Query().State, "the state before the commit");
             ticket.Commit();
             Check(ticket.Result >= Size && buffer.Query().State == GmmState.Paused, "the commit: " + ticket);
-            tag.Resume();
-            using (GmmTicket undone = tag.PauseAsync(new GmmPauseOptions { Hold = true }))
-            {
-                undone.WaitHeld();
-                undone.Cancel();
-                Fails(GmmResult.Cancelled, () => Ignore(undone.Result));
-                Fails(GmmResult.Cancelled, undone.Commit);
-            }
+        }
+        tag.Resume();
+        using (GmmTicket undone = tag.PauseAsync(new GmmPauseOptions { Hold = true }))
+        {
+            undone.WaitHeld();
+            undone.Cancel();
+            EachFails(GmmResult.Cancelled, () => Ignore(undone.Result), undone.Commit);
         }
     }
 
-    private void Watch()
+    private void Watch(GmmTag tag, GmmBuffer buffer)
     {
-        GmmTag tag = context.Tag("watched", GmmContents.Host, 0);
         List<GmmWatchInfo> heard = new List<GmmWatchInfo>();
-        using (GmmBuffer buffer = Alloc(tag))
+        GmmWatchOptions range = new GmmWatchOptions
         {
-            GmmWatchOptions range = new GmmWatchOptions
-            {
-                Address = buffer.Address, Size = Size, Events = GmmWatchEvents.Losing, Order = -1
-            };
-            using (context.Watch(new GmmWatchOptions { Tag = tag, Name = "cache" }, info => Add(heard, info)))
-            using (context.Watch(range, info => Add(heard, info)))
-            {
-                tag.Pause();
-                tag.Resume();
-            }
+            Address = buffer.Address, Size = Size, Events = GmmWatchEvents.Losing, Order = -1
+        };
+        using (context.Watch(new GmmWatchOptions { Tag = tag, Name = "cache" }, info => Add(heard, info)))
+        using (context.Watch(range, info => Add(heard, info)))
+        {
             tag.Pause();
             tag.Resume();
-            Same("Prepare Losing Losing Restored",
-                string.Join(" ", heard.ConvertAll(info => info.Event.ToString())), "the events");
-            Check(heard[1].Address == buffer.Address && heard[1].Size == Size && heard[1].Tag == tag.Number,
-                "the values: " + heard[1]);
         }
+        tag.Pause(); // nobody watches
+        tag.Resume();
+        Same("Prepare Losing Losing Restored",
+            string.Join(" ", heard.ConvertAll(info => info.Event.ToString())), "the events");
+        Check(heard[1].Address == buffer.Address && heard[1].Size == Size && heard[1].Tag == tag.Number,
+            "the values: " + heard[1]);
         Fails<ArgumentNullException>(() => context.Watch(new GmmWatchOptions { Tag = tag }, null));
         GmmScope first = new GmmScope { Device = 0 };
         using (context.Watch(new GmmWatchOptions { BudgetBytes = 8 << 20 }, info => Add(heard, info)))
@@ -265,81 +247,45 @@ internal sealed class CallbackTest
     }
 
     /// <summary>False and exceptions refuse Prepare.</summary>
-    private void Refused()
+    private void Refused(GmmTag tag, GmmBuffer buffer)
     {
-        GmmTag tag = context.Tag("refused", GmmContents.Host, 0);
-        using (GmmBuffer buffer = Alloc(tag))
+        using (context.Watch(new GmmWatchOptions { Tag = tag, Name = "says no" }, info => false))
         {
-            using (context.Watch(new GmmWatchOptions { Tag = tag, Name = "says no" }, info => false))
-            {
-                Check(Fails(GmmResult.Busy, () => tag.Pause()).Message.Contains("says no"), "the name");
-            }
-            using (GmmWatcher throws = context.Watch(new GmmWatchOptions { Tag = tag },
-                       info => throw new FormatException("from the watcher")))
-            {
-                Fails(GmmResult.Busy, () => tag.Pause());
-                Same("from the watcher", throws.Thrown.Message, "the exception of the handler");
-            }
+            Check(Fails(GmmResult.Busy, () => tag.Pause()).Message.Contains("says no"), "the name");
+        }
+        using (GmmWatcher thrower = context.Watch(new GmmWatchOptions { Tag = tag }, info => Refuse()))
+        {
+            Fails(GmmResult.Busy, () => tag.Pause());
+            Same("from the callback", thrower.Thrown.Message, "the exception of the handler");
         }
     }
 
     /// <summary>Calls that wait for an operation are Busy in its handler, and the objects stay usable.</summary>
-    private void ClosedInside()
+    private void ClosedInside(GmmTag tag, GmmBuffer buffer)
     {
-        GmmTag tag = context.Tag("closed inside", GmmContents.Host, 0);
         GmmTag elsewhere = context.Tag("ticket inside", GmmContents.Host, 0);
         Gate gate = new Gate();
-        int refused = 0;
-        using (GmmBuffer buffer = Alloc(tag))
         using (GmmBuffer paused = Alloc(elsewhere))
         using (GmmHeap heap = context.Heap(new GmmHeapOptions { Kind = GmmKind.Host }))
         using (GmmTicket ticket = elsewhere.PauseAsync(new GmmPauseOptions { Progress = gate.Report }))
         {
             Check(gate.Reached.WaitOne(Long), "the progress is reported");
             GmmWatcher self = null;
+            List<bool> looks = new List<bool>();
             self = context.Watch(new GmmWatchOptions { Tag = tag, Events = GmmWatchEvents.Losing }, info =>
             {
-                foreach (Action step in new Action[] { heap.Dispose, ticket.Dispose, () => Ignore(ticket.Result),
-                             context.Dispose, self.Dispose, () => context.Alloc(100), () => tag.Pause() })
-                {
-                    Fails(GmmResult.Busy, step);
-                    refused++;
-                }
-                return !ticket.IsDone; // a look is allowed
+                EachFails(GmmResult.Busy, heap.Dispose, ticket.Dispose, () => Ignore(ticket.Result), context.Dispose,
+                    self.Dispose, () => context.Alloc(100), () => tag.Pause());
+                return Add(looks, ticket.IsDone);
             });
             tag.Pause();
             tag.Resume();
             self.Dispose();
-            Same(7, refused, "calls that are refused inside; threw: " + self.Thrown);
+            Check(looks.Count == 1 && !looks[0], "a look, after calls that are refused inside; threw: " + self.Thrown);
             heap.Alloc(Size).Dispose();
             gate.Open.Set();
             Check(ticket.Result >= Size, "the ticket's bytes");
             elsewhere.Resume();
-        }
-    }
-
-    /// <summary>The finalizer ends a watcher that nobody holds, while pauses call it.</summary>
-    private void Forget()
-    {
-        GmmTag tag = context.Tag("forgotten watchers", GmmContents.Drop, 0);
-        long calls = 0;
-        using (GmmBuffer buffer = Alloc(tag))
-        {
-            Elsewhere(() =>
-            {
-                for (int i = 0; i < 10; i++)
-                {
-                    context.Watch(new GmmWatchOptions { Tag = tag, Events = GmmWatchEvents.Prepare },
-                        info => Interlocked.Increment(ref calls) > 0);
-                }
-            });
-            WaitFor("the finalizer to end 10 watchers", () =>
-            {
-                long reported = Interlocked.Read(ref calls);
-                tag.Pause();
-                tag.Resume();
-                return Interlocked.Read(ref calls) == reported;
-            });
         }
     }
 }

@@ -10,41 +10,14 @@ using Gmm;
 /// <summary>The second process of the tests. Its exit code says what came of it.</summary>
 internal static class Child
 {
-    internal static int Go(string argument)
-    {
-        switch (argument)
-        {
-            case "exit":
-                ExitWithLiveBuffers();
-                return 0;
-            case "exit-inside":
-                ExitInsideCallbacks();
-                return 1;
-            case "task-throws":
-                TaskThrows();
-                return 0;
-            default:
-                throw new ArgumentException(argument);
-        }
-    }
-
     private static List<object> live;
 
-    private static void ExitWithLiveBuffers()
+    internal static int ExitWithLiveBuffers()
     {
         GmmContext context = new GmmContext(new GmmContextOptions { Logger = (level, message) => { } });
         live = new List<object>();
-        foreach (GmmKind kind in new[] { GmmKind.Device, GmmKind.Vmm, GmmKind.Host, GmmKind.Managed })
-        {
-            GmmBuffer buffer = context.Alloc(1 << 20, kind);
-            buffer.Fill(1);
-            live.Add(buffer);
-        }
+        live.Add(context.Alloc(1 << 20, GmmKind.Host));
         GmmStream stream = context.Stream(0);
-        live.Add(stream);
-        live.Add(context.Alloc(1 << 20, new GmmAllocOptions { Stream = stream }));
-        GmmHeap heap = context.Heap(new GmmHeapOptions { Kind = GmmKind.Vmm });
-        live.Add(heap.Alloc(1 << 20));
         live.Add(context.Pin(new byte[1 << 16]));
         // Work that is under way when the runtime ends, on a thread that is attached to it.
         stream.Call(() => { });
@@ -66,10 +39,11 @@ internal static class Child
         lease.Request();
         Thread.Sleep(50);
         Console.WriteLine("leaving with " + live.Count + " live objects");
+        return 0;
     }
 
     /// <summary>Two threads of the library are inside callbacks; one of them ends the program.</summary>
-    private static void ExitInsideCallbacks()
+    internal static int ExitInsideCallbacks()
     {
         GmmContext context = new GmmContext();
         GmmTag tag = context.Tag("left", GmmContents.Host, 0);
@@ -90,9 +64,10 @@ internal static class Child
         paused.WaitOne();
         stream.Call(() => Environment.Exit(0));
         Thread.Sleep(Tap.Patience);
+        return 1;
     }
 
-    private static void TaskThrows()
+    internal static int TaskThrows()
     {
         using (GmmContext context = new GmmContext())
         using (GmmStream stream = context.Stream(0))
@@ -101,6 +76,7 @@ internal static class Child
             stream.Synchronize();
             Thread.Sleep(Tap.Patience); // the exception ends the program during this
         }
+        return 0;
     }
 
     /// <summary>Runs this program again with this argument; returns its exit code and its output.</summary>
@@ -108,7 +84,7 @@ internal static class Child
     {
         bool mono = Type.GetType("Mono.Runtime") != null;
         ProcessStartInfo start = new ProcessStartInfo(mono ? "mono" : Process.GetCurrentProcess().MainModule.FileName,
-            "\"" + Assembly.GetExecutingAssembly().Location + "\" child " + argument)
+            "\"" + Assembly.GetExecutingAssembly().Location + "\" " + argument)
         {
             UseShellExecute = false, RedirectStandardOutput = true, RedirectStandardError = true
         };

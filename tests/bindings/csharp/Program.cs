@@ -1,20 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+using System;
+using System.Collections.Generic;
+
 internal static class Program
 {
-    private static int Main(string[] arguments)
+    private static readonly Dictionary<string, Func<int>> programs = new Dictionary<string, Func<int>>
     {
-        switch (arguments[0])
-        {
-            case "calls":
-                return CallsTest.Run();
-            case "callbacks":
-                return CallbackTest.Run();
-            case "lifecycle":
-                return LifecycleTest.Run();
-            case "lease":
-                return LeaseTest.Run();
-            default:
-                return Child.Go(arguments[1]);
-        }
-    }
+        ["calls"] = CallsTest.Run, ["callbacks"] = CallbackTest.Run, ["lifecycle"] = LifecycleTest.Run,
+        ["lease"] = LeaseTest.Run, ["exit"] = Child.ExitWithLiveBuffers, ["exit-inside"] = Child.ExitInsideCallbacks,
+        ["task-throws"] = Child.TaskThrows
+    };
+
+    private static int Main(string[] arguments) => programs[arguments[0]]();
 }

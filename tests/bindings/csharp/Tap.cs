@@ -4,6 +4,7 @@ using System.Diagnostics;
 using System.Linq;
 using System.Text.RegularExpressions;
 using System.Threading;
+using System.Threading.Tasks;
 using Gmm;
 
 /// <summary>Thrown by a step that this backend or machine cannot do.</summary>
@@ -14,7 +15,8 @@ internal sealed class Skip : Exception
     }
 }
 
-/// <summary>Runs tests one after the other and tells in the test anything protocol (TAP).</summary>
+/// <summary>Runs tests one after the other, reports them in the test anything protocol (TAP), and has what they
+/// share.</summary>
 internal sealed class Tap
 {
     /// <summary>Milliseconds for what must come, on a machine however busy.</summary>
@@ -93,6 +95,28 @@ internal sealed class Tap
         return error;
     }
 
+    /// <summary>Each of the steps fails with this result.</summary>
+    internal static void EachFails(GmmResult result, params Action[] steps)
+    {
+        foreach (Action step in steps)
+        {
+            Fails(result, step);
+        }
+    }
+
+    internal static void Need(bool capability, string what)
+    {
+        if (!capability)
+        {
+            throw new Skip("this device has no " + what);
+        }
+    }
+
+    /// <summary>Takes the value of a property whose getter throws.</summary>
+    internal static void Ignore(long value)
+    {
+    }
+
     internal static void SameBytes(byte[] expected, byte[] got, string what)
     {
         Check(expected.SequenceEqual(got), what + ": they differ");
@@ -130,28 +154,24 @@ internal sealed class Tap
         throw new InvalidOperationException("waited in vain for " + what);
     }
 
-    /// <summary>
-    /// Runs what makes garbage on another thread that is gone afterwards: Mono's collector looks through stacks
-    /// conservatively and might find old references on ours. </summary>
+    /// <summary>Runs the step on a thread that is gone afterwards, and throws what it threw.</summary>
     internal static void Elsewhere(Action step)
     {
-        Exception wrong = null;
-        Thread thread = new Thread(() =>
+        Task task = Task.Factory.StartNew(step, TaskCreationOptions.LongRunning);
+        task.GetAwaiter().GetResult();
+    }
+
+    /// <summary>
+    /// Makes garbage on another thread: Mono's collector looks through stacks conservatively and might find old
+    /// references on ours.</summary>
+    internal static void Forget(int count, Action make)
+    {
+        Elsewhere(() =>
         {
-            try
+            for (int i = 0; i < count; i++)
             {
-                step();
-            }
-            catch (Exception error)
-            {
-                wrong = error;
+                make();
             }
         });
-        thread.Start();
-        thread.Join();
-        if (wrong != null)
-        {
-            throw new InvalidOperationException("on another thread", wrong);
-        }
     }
 }

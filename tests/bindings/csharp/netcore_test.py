@@ -25,14 +25,11 @@ if not runtimes:
     sys.exit(0)
 
 REFERENCES = ['System.Private.CoreLib', 'System.Collections', 'System.Collections.Specialized',
-              'System.ComponentModel.Primitives', 'System.Console',
-              'System.Diagnostics.Process',
+              'System.ComponentModel.Primitives', 'System.Console', 'System.Diagnostics.Process',
               'System.Diagnostics.TraceSource', 'System.IO.FileSystem', 'System.Linq', 'System.Memory',
-              'System.Runtime',
-              'System.Runtime.Extensions', 'System.Runtime.Handles',
-              'System.Runtime.InteropServices', 'System.Text.RegularExpressions', 'System.Threading',
-              'System.Threading.Thread', 'System.Threading.ThreadPool',
-              'System.Private.Uri']
+              'System.Runtime', 'System.Runtime.Extensions', 'System.Runtime.Handles', 'System.Runtime.InteropServices',
+              'System.Text.RegularExpressions', 'System.Threading', 'System.Threading.Thread',
+              'System.Threading.ThreadPool', 'System.Private.Uri']
 
 
 def compile(output, target, sources, *extra):

@@ -25,32 +25,27 @@ tap.check({f'lib/{framework}/Gmm.{end}' for framework in ('net472', 'netstandard
 groups = [group.get('targetFramework') for group
           in xml.etree.ElementTree.fromstring(package.read('Gmm.nuspec')).findall('.//{*}group')]
 tap.check(groups == ['.NETFramework4.7.2', '.NETStandard2.0'], 'the frameworks of the nuspec', str(groups))
-tap.check(xml.etree.ElementTree.fromstring(package.read('Gmm.nuspec')) is not None
-          and b'@VERSION@' not in package.read('Gmm.nuspec'), 'a nuspec with a version')
-for name in names:
-    if name.endswith(('.xml', '.rels', '.config')):
-        xml.etree.ElementTree.fromstring(package.read(name))
-tap.check(True, 'every XML file of it can be read')
+tap.check(b'@VERSION@' not in package.read('Gmm.nuspec'), 'a nuspec with a version')
 
 project = pathlib.Path(__file__).parents[3] / 'bindings' / 'csharp' / 'Gmm.csproj'
 frameworks = xml.etree.ElementTree.parse(project).find('.//TargetFrameworks').text
 tap.check(frameworks == 'net472;netstandard2.0;net8.0', 'the frameworks of Gmm.csproj', frameworks)
 
+
+
+def works(folder, what):
+    environment = {key: value for key, value in os.environ.items() if key != 'LD_LIBRARY_PATH'}
+    environment['MONO_PATH'] = folder
+    done = subprocess.run([mono, tests, 'exit'], env=environment, capture_output=True, text=True, timeout=300)
+    tap.check(done.returncode == 0 and 'leaving with' in done.stdout, what, done.stdout + done.stderr)
+
+
 with tempfile.TemporaryDirectory() as scratch:
     package.extractall(scratch)
-    environment = {key: value for key, value in os.environ.items() if key != 'LD_LIBRARY_PATH'}
-    environment['MONO_PATH'] = scratch + '/lib/net472'
-    done = subprocess.run([mono, tests, 'child', 'exit'], env=environment, capture_output=True, text=True, timeout=300)
-    tap.check(done.returncode == 0 and 'leaving with' in done.stdout, 'an unpacked package works by itself',
-              done.stdout + done.stderr)
-
+    works(scratch + '/lib/net472', 'an unpacked package works by itself')
 with tempfile.TemporaryDirectory() as scratch:
     for name in names:
         if name.startswith(('lib/net472/', 'runtimes/')):
             pathlib.Path(scratch, os.path.basename(name)).write_bytes(package.read(name))
-    environment['MONO_PATH'] = scratch
-    done = subprocess.run([mono, tests, 'child', 'exit'], env=environment, capture_output=True, text=True, timeout=300)
-    tap.check(done.returncode == 0 and 'leaving with' in done.stdout, 'so do all of its files in one folder',
-              done.stdout + done.stderr)
-
+    works(scratch, 'so do all of its files in one folder')
 tap.finish()

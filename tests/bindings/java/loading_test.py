@@ -47,35 +47,30 @@ with tempfile.TemporaryDirectory() as scratch:
         tap.check({'index.html', 'io/gmm/GmmBuffer.html', 'io/gmm/Context.html'} <= held[1],
                   'the jar of documentation has the public classes')
 
-    empty = scratch / 'empty'
+    def works(classpath, what, *options):
+        code, said = run(classpath, *options)
+        tap.check(code == 0 and 'leaving with' in said, what, said)
+
+    def explained(classpath, what, words, *options):
+        code, said = run(classpath, *options)
+        tap.check(code == 1 and all(word in said for word in words), what, said)
+
+    empty, moved, bare = scratch / 'empty', scratch / 'moved.jar', scratch / 'bare.jar'
     empty.mkdir(mode=0o700)
-    alone = scratch / 'moved'
-    alone.mkdir()
-    shutil.copy(jar, alone / 'gmm.jar')
-    code, said = run(alone / 'gmm.jar', f'-Djava.io.tmpdir={empty}')
-    tap.check(code == 0 and 'leaving with' in said, 'a jar that was moved works by itself', said)
-    tap.check(not [name for name in os.listdir(empty) if name.startswith('gmm-')],
-              'nothing is left in the temporary directory', str(os.listdir(empty)))
-
-    code, said = run(jar, f'-Dgmm.library.path={library.parent}', f'-Djava.io.tmpdir={scratch}/missing')
-    tap.check(code == 0 and 'leaving with' in said, 'gmm.library.path takes the libraries from a folder', said)
-
-    code, said = run(jar, f'-Dgmm.library.path={scratch}/nowhere')
-    tap.check(code == 1 and 'UnsatisfiedLinkError' in said and f'{scratch}/nowhere' in said,
-              'a folder without them is named in the error', said)
-
-    code, said = run(jar, f'-Djava.io.tmpdir={scratch}/missing')
-    tap.check(code == 1 and 'could not be unpacked' in said and 'java.io.tmpdir' in said,
-              'a temporary directory that is missing is explained', said)
-
-    bare = scratch / 'bare.jar'
+    shutil.copy(jar, moved)
     with zipfile.ZipFile(jar) as full, zipfile.ZipFile(bare, 'w') as without:
         for name in names:
             if not name.startswith('META-INF/native'):
                 without.writestr(name, full.read(name))
-    code, said = run(bare, f'-Djava.library.path={empty}')
-    tap.check(code == 1 and 'holds no native library' in said, 'a jar without libraries is explained', said)
-    code, said = run(bare, f'-Djava.library.path={library.parent}')
-    tap.check(code == 0 and 'leaving with' in said, 'it takes those that the system has', said)
-
+    works(moved, 'a jar that was moved works by itself', f'-Djava.io.tmpdir={empty}')
+    tap.check(not [name for name in os.listdir(empty) if name.startswith('gmm-')],
+              'nothing is left in the temporary directory', str(os.listdir(empty)))
+    works(jar, 'gmm.library.path takes the libraries from a folder', f'-Dgmm.library.path={library.parent}',
+          f'-Djava.io.tmpdir={scratch}/missing')
+    explained(jar, 'a folder without them is named in the error', ['UnsatisfiedLinkError', f'{scratch}/nowhere'],
+              f'-Dgmm.library.path={scratch}/nowhere')
+    explained(jar, 'a temporary directory that is missing is explained', ['could not be unpacked', 'java.io.tmpdir'],
+              f'-Djava.io.tmpdir={scratch}/missing')
+    explained(bare, 'a jar without libraries is explained', ['holds no native library'], f'-Djava.library.path={empty}')
+    works(bare, 'it takes the libraries that the system has', f'-Djava.library.path={library.parent}')
 tap.finish()

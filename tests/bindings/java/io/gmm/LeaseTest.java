@@ -2,6 +2,8 @@
 package io.gmm;
 
 import static io.gmm.Tap.check;
+import static io.gmm.Tap.eachFails;
+import static io.gmm.Tap.elsewhere;
 import static io.gmm.Tap.fails;
 import static io.gmm.Tap.same;
 import static io.gmm.Tap.waitFor;
@@ -11,23 +13,20 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
-import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.ExecutionException;
 import java.util.concurrent.FutureTask;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.TimeoutException;
 
 /** Leases as Java has them: turns, tickets, interrupts, handlers and the collector. tests/api has their decisions. */
 final class LeaseTest {
     private static final int MIB = 1 << 20;
     private static final long CARD = 64L * MIB;
     private static final long PART = 40L * MIB; // two do not fit
+    private static final int PROCESS = (int) ProcessHandle.current().pid();
 
     private final List<AutoCloseable> open = new ArrayList<>();
-    private final List<String> uncaught = Collections.synchronizedList(new ArrayList<>());
-    private final Context context = Context.open(
-        new ContextOptions().backend(Backend.HOST).hostDevices(1).hostMemory(CARD).noLeakReport());
+    private final Context context =
+        Context.open(new ContextOptions().backend(Backend.HOST).hostDevices(1).hostMemory(CARD).noLeakReport());
 
     private interface Step {
         void run(LeaseTest of) throws Exception;
@@ -48,7 +47,6 @@ final class LeaseTest {
         tap.test(name, () -> {
             Path folder = Files.createTempDirectory("gmm-lease");
             LeaseTest test = new LeaseTest();
-            Thread.setDefaultUncaughtExceptionHandler((thread, error) -> test.uncaught.add(error.getMessage()));
             try {
                 test.context.configureIpc(new IpcOptions().directory(folder));
                 step.run(test);
@@ -57,7 +55,6 @@ final class LeaseTest {
                     test.open.get(i).close();
                 }
                 test.context.close();
-                Thread.setDefaultUncaughtExceptionHandler(null);
             }
             waitFor("an empty folder", () -> {
                 for (java.io.File each : folder.toFile().listFiles()) {
@@ -89,23 +86,9 @@ final class LeaseTest {
         return made;
     }
 
-    private Lease party(String name) {
-        return party(new LeaseOptions(name));
-    }
-
-    /** Runs it on another thread. */
-    private static FutureTask<Void> elsewhere(Tap.Step step) {
-        FutureTask<Void> task = new FutureTask<>(() -> {
-            step.run();
-            return null;
-        });
-        new Thread(task).start();
-        return task;
-    }
-
     private void turns() throws Exception {
-        Lease first = party("first");
-        Lease second = party("second");
+        Lease first = party(new LeaseOptions("first"));
+        Lease second = party(new LeaseOptions("second"));
         same("Lease[second, idle, 40 MiB active, 0 bytes paused]", second.toString(), "a lease");
         try (LeaseTurn turn = first.turn()) {
             same(PART, turn.bytes(), "bytes that came back");
@@ -115,13 +98,13 @@ final class LeaseTest {
             first.request();
         } // not the end of the second turn
         check(first.release() && !first.release(), "a release, and another one");
-        fails(Result.OFFERED, () -> second.offer(context.findTag("first")));
-        first.withdraw(context.findTag("first"));
+        Tag tag = context.findTag("first");
+        fails(Result.OFFERED, () -> second.offer(tag));
+        first.withdraw(tag);
         same(0L, first.info().activeBytes(), "bytes of no offer");
-        first.offer(context.findTag("first"));
-        waitFor("idle leases", () -> context.leases(60000).stream().allMatch(each -> each.state() == LeaseState.IDLE));
+        first.offer(tag);
         LeaseEntryInfo entry = context.leases(60000).get(0);
-        check(entry.process() == (int) ProcessHandle.current().pid() && entry.uuid().length == 16, "" + entry);
+        check(entry.process() == PROCESS && entry.uuid().length == 16, "" + entry);
         try (LeaseTurn turn = second.turn()) {
             second.close();
         } // no end of a turn
@@ -129,29 +112,20 @@ final class LeaseTest {
     }
 
     private void background() throws Exception {
-        Lease first = party("first");
-        Lease second = party("second");
-        try (Ticket granted = first.requestAsync()) {
-            same(PART, granted.get(Tap.SECONDS, TimeUnit.SECONDS), "bytes that came back");
-            check(granted.isDone() && granted.info().result() == Result.OK, "" + granted);
+        Lease first = party(new LeaseOptions("first"));
+        Lease second = party(new LeaseOptions("second"));
+        first.request();
+        try (Ticket late = second.requestAsync(new LeaseRequest().timeoutMillis(100))) {
+            fails(Result.NOT_READY, late::join);
         }
-        try (Ticket late = second.requestAsync(new LeaseRequest().timeoutMillis(1000))) {
-            fails(TimeoutException.class, () -> late.get(1, TimeUnit.MILLISECONDS)); // of the question
-            GmmException error = fails(Result.NOT_READY, late::join); // of the request
-            same(error, fails(ExecutionException.class, late::get).getCause(), "the cause");
-        }
-        Ticket cancelled = second.requestAsync();
-        check(cancelled.cancel(), "a cancellation");
-        fails(CancellationException.class, cancelled::get);
-        cancelled.close();
         CompletableFuture<Long> future = second.requestAsync().toCompletableFuture();
         check(first.release(), "a release");
         same(PART, future.get(Tap.SECONDS, TimeUnit.SECONDS), "bytes that came back");
     }
 
     private void interrupt() throws Exception {
-        Lease first = party("first");
-        Lease second = party("second");
+        Lease first = party(new LeaseOptions("first"));
+        Lease second = party(new LeaseOptions("second"));
         try (LeaseTurn turn = first.turn()) {
             Thread waiting = Thread.currentThread();
             FutureTask<Void> interrupting = elsewhere(() -> {
@@ -160,7 +134,7 @@ final class LeaseTest {
             });
             GmmException error = fails(Result.CANCELLED, second::request);
             check(Thread.interrupted() && error.getCause() instanceof InterruptedException, "the cause of " + error);
-            interrupting.get();
+            Tap.join(interrupting);
         }
         Thread.currentThread().interrupt(); // a grant that comes at once is returned
         fails(Result.CANCELLED, second::request);
@@ -177,27 +151,27 @@ final class LeaseTest {
                 throw new IllegalStateException("from the handler");
             }
             Ticket ticket = waiting.join();
-            Tap.unchecked(() -> {
-                for (Tap.Step step : List.<Tap.Step>of(lease::request, lease::requestAsync, lease::close, ticket::join,
-                         ticket::isDone, ticket::close)) {
-                    fails(Result.BUSY, step);
-                }
-            });
+            Tap.unchecked(()
+                              -> eachFails(Result.BUSY, lease::request, lease::requestAsync, lease::close, ticket::join,
+                                  ticket::isDone, ticket::close));
             check(lease.release(), "a release");
         }));
         Lease second = party(new LeaseOptions("second").priority(5));
-        first.request();
-        try (Ticket ticket = second.requestAsync()) {
-            waiting.complete(ticket);
-            same(PART, ticket.join(), "bytes that came back");
-        }
+        List<String> uncaught = Tap.uncaughtIn(() -> {
+            first.request();
+            try (Ticket ticket = second.requestAsync()) {
+                waiting.complete(ticket);
+                same(PART, ticket.join(), "bytes that came back");
+            }
+        });
         same(List.of("from the handler"), uncaught, "exceptions of the handler");
         LeaseAsk ask = heard.get(1);
         check(ask.name().equals("second") && ask.priority() == 5 && ask.bytes() == PART && ask.waitingMillis() > 0
-            && ask.process() == (int) ProcessHandle.current().pid(), "" + ask);
+                && ask.process() == PROCESS,
+            "" + ask);
     }
 
-    /** Nobody holds what this makes. */
+    /** Nobody holds the lease and the tickets that this makes. */
     private void forget(Lease holder) throws Exception {
         LeaseOptions options = new LeaseOptions("forgotten").asked((lease, ask) -> {});
         Ticket first = context.lease(options).requestAsync(amount(PART));
@@ -207,7 +181,7 @@ final class LeaseTest {
     }
 
     private void forgotten() throws Exception {
-        Lease first = party("first");
+        Lease first = party(new LeaseOptions("first"));
         Lease second = lease(new LeaseOptions("second"));
         first.request();
         forget(second);
@@ -225,19 +199,15 @@ final class LeaseTest {
         }));
         holder.request(amount(PART));
         Lease third = lease(new LeaseOptions("third"));
-        FutureTask<Void> blocked = elsewhere(() -> fails(Result.CANCELLED, () -> third.request(amount(PART))));
-        inside.get(Tap.SECONDS, TimeUnit.SECONDS);
-        Ticket ticket = lease(new LeaseOptions("fourth")).requestAsync(amount(PART));
-        FutureTask<Void> user = elsewhere(() -> fails(IllegalStateException.class, () -> {
-            while (true) {
-                holder.info();
-            }
-        }));
-        third.close();
-        blocked.get(Tap.SECONDS, TimeUnit.SECONDS);
-        holder.close();
-        user.get(Tap.SECONDS, TimeUnit.SECONDS);
-        same(0L, ticket.join(), "the bytes that came back to the next one");
-        same(List.of(), uncaught, "failures of threads");
+        List<String> uncaught = Tap.uncaughtIn(() -> {
+            FutureTask<Void> blocked = elsewhere(() -> fails(Result.CANCELLED, () -> third.request(amount(PART))));
+            inside.get(Tap.SECONDS, TimeUnit.SECONDS);
+            Ticket ticket = lease(new LeaseOptions("fourth")).requestAsync(amount(PART));
+            third.close();
+            Tap.join(blocked);
+            holder.close();
+            same(0L, ticket.join(), "the bytes that came back to the next one");
+        });
+        same(List.of(), uncaught, "the handler ends with its lease");
     }
 }

@@ -1,11 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 package io.gmm;
 
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Collections;
+import java.util.List;
 import java.util.Objects;
+import java.util.concurrent.FutureTask;
 import java.util.concurrent.TimeUnit;
 import java.util.function.BooleanSupplier;
 
-/** Runs tests one after the other and tells in the test anything protocol (TAP). */
+/** Runs tests one after the other, reports them in the test anything protocol (TAP), and has what they share. */
 final class Tap {
     /** For what must come, on a machine however busy. */
     static final long SECONDS = 60;
@@ -83,6 +88,59 @@ final class Tap {
         same("GMM_ERROR_" + result.name(), error.name(), "the name of: " + error);
         check(!error.getMessage().isEmpty(), "a message");
         return error;
+    }
+
+    /** Each of the steps fails with this result. */
+    static void eachFails(Result result, Step... steps) throws Exception {
+        for (Step step : steps) {
+            fails(result, step);
+        }
+    }
+
+    static void need(boolean capability, String what) {
+        if (!capability) {
+            throw new Skip("this device has no " + what);
+        }
+    }
+
+    /** Bytes that count up from 1. */
+    static byte[] pattern(int size) {
+        byte[] bytes = new byte[size];
+        for (int i = 0; i < size; i++) {
+            bytes[i] = (byte) (i + 1);
+        }
+        return bytes;
+    }
+
+    static void sameBytes(byte[] expected, byte[] got, String what) {
+        int at = Arrays.mismatch(expected, got);
+        check(at < 0, what + ": differs at byte " + at);
+    }
+
+    /** Runs the step on another thread. */
+    static FutureTask<Void> elsewhere(Step step) {
+        FutureTask<Void> task = new FutureTask<>(() -> {
+            step.run();
+            return null;
+        });
+        new Thread(task).start();
+        return task;
+    }
+
+    static void join(FutureTask<Void> task) throws Exception {
+        task.get(SECONDS, TimeUnit.SECONDS);
+    }
+
+    /** Runs the step; the messages of the exceptions that no thread has caught until now. */
+    static List<String> uncaughtIn(Step step) throws Exception {
+        List<String> messages = Collections.synchronizedList(new ArrayList<>());
+        Thread.setDefaultUncaughtExceptionHandler((thread, error) -> messages.add(error.getMessage()));
+        try {
+            step.run();
+        } finally {
+            Thread.setDefaultUncaughtExceptionHandler(null);
+        }
+        return messages;
     }
 
     static void unchecked(Step step) {
