@@ -123,3 +123,14 @@ def test_gmm_takes_and_keeps_arrays_of_the_gpu(gpu):
     others = [jax.device_put(jnp.zeros(1000, dtype="int32"), gpu).block_until_ready() for _ in range(4)]
     assert address not in map(address_of, others)
     assert made.address == address and made.tolist() == list(range(1000))
+
+
+def test_a_donated_array_stays_gmms(context):
+    array = context.array([float(i) for i in range(1024)], "float32")
+    donated = jax.dlpack.from_dlpack(array)
+    result = jax.jit(lambda x: x * 2, donate_argnums=0)(donated).block_until_ready()
+    assert address_of(result) != array.address and float(result[3]) == 6
+    assert array.tolist() == [float(i) for i in range(1024)]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8", "complex64", "bfloat16", "bool"])

@@ -236,6 +236,31 @@ def test_no_backend_is_an_error():
     assert done.returncode == 1 and "gmm.InvalidValueError" in done.stderr
 
 
+@pytest.mark.skipif(not getattr(sys, "_is_gil_enabled", lambda: True)(), reason="this Python has no GIL to keep")
+def test_a_cached_allocation_keeps_the_gil():
+    """A block of the thread's cache comes with the GIL held; any other allocation releases it."""
+    assert run_code("""
+import sys, threading, time
+import gmm
+context = gmm.Context("host")
+context.alloc(1000).free()
+rounds, stop = [0], []
+def other():  # wants the interpreter all the time, and gives it back at once
+    while not stop:
+        rounds[0] += 1
+        time.sleep(0)
+sys.setswitchinterval(1000)  # from here on a thread gives it away only by itself; one that waits keeps its interval
+thread = threading.Thread(target=other, daemon=True)
+thread.start()
+before = rounds[0]
+for _ in range(100000):
+    context.alloc(1000).free()
+assert rounds[0] == before, rounds[0] - before
+stop.append(1)
+thread.join()
+""") == ""
+
+
 REFUSED = """
 try:
     import _interpreters as interpreters
