@@ -83,12 +83,11 @@ for kind in shared static; do
   fi
   more=()
   [ $kind = shared ] || more=(-lrt -lm)
-  build_user "runtime_$kind" tests/preload/runtime_user.c "$file" "${more[@]}" || continue
-  build_user "regions_$kind" tests/preload/regions_user.c "$file" "${more[@]}" || continue
-  check "$kind runtime, without gmm" "$work/runtime_$kind" forwarded
-  check "$kind runtime, gmm off" bash -c 'with_gmm off "$@"' - "$work/runtime_$kind" forwarded
-  check "$kind runtime, gmm on" bash -c 'with_gmm on "$@"' - "$work/runtime_$kind" taken
-  check "$kind runtime, regions" bash -c 'with_gmm regions "$@"' - "$work/regions_$kind"
+  build_user "user_$kind" tests/preload/user.c "$file" "${more[@]}" || continue
+  check "$kind runtime, without gmm" "$work/user_$kind" calls forwarded
+  check "$kind runtime, gmm off" bash -c 'with_gmm off "$@"' - "$work/user_$kind" calls forwarded
+  check "$kind runtime, gmm on" bash -c 'with_gmm on "$@"' - "$work/user_$kind" calls taken
+  check "$kind runtime, regions" bash -c 'with_gmm regions "$@"' - "$work/user_$kind" regions taken
 done
 
 exit $failed

@@ -131,13 +131,13 @@ def test_off():
                       calls_of(got) + calls_of(plain))
     for kind in ("shared", "static"):
         expect(f"the {kind} runtime with the library off",
-               run(GMM, "run", "--off", program(f"runtime_user_{kind}"), "forwarded"), 0)
+               run(GMM, "run", "--off", program(f"runtime_user_{kind}"), "calls", "forwarded"), 0)
 
 
 def test_without_cuda():
     """No driver: the program hears of it what it would hear without gmm."""
     for kind in ("shared", "static"):
-        command = program(f"runtime_user_{kind}"), "forwarded"
+        command = program(f"runtime_user_{kind}"), "calls", "forwarded"
         paths = {"LD_LIBRARY_PATH": FAKE_CUDART}
         alone = run(*command, environment=PLAIN, **paths)
         tap.check("answered 35" in alone[1], f"without a driver the {kind} runtime says so", alone[1].splitlines()[:5])
@@ -157,20 +157,20 @@ def test_choices():
     runtime = program("runtime_user_static")
     driver = program("driver_user")
     expect("a device without VMM", run(GMM, "run", driver, "entry", "forwarded", FAKE_CUDA_LACKS="vmm"), 1,
-           "not ok .*context_of_gmm")
-    expect("two devices", run(GMM, "run", runtime, "taken", FAKE_CUDA_DEVICES="2"), 0)
-    expect("memory in a file", run(GMM, "run", "--contents", "file", runtime, "taken"), 0)
-    expect("host memory left out", run(GMM, "run", "--no-host", "--no-managed", runtime, "taken"), 0)
-    expect("contents dropped are lost", run(GMM, "run", "--contents", "drop", runtime, "taken"), 1,
+           "not ok .*whose_memory")
+    expect("two devices", run(GMM, "run", runtime, "calls", "taken", FAKE_CUDA_DEVICES="2"), 0)
+    expect("memory in a file", run(GMM, "run", "--contents", "file", runtime, "calls", "taken"), 0)
+    expect("host memory left out", run(GMM, "run", "--no-host", "--no-managed", runtime, "calls", "taken"), 0)
+    expect("contents dropped are lost", run(GMM, "run", "--contents", "drop", runtime, "calls", "taken"), 1,
            "block 5 lost its contents")
-    expect("a tag of its own", run(GMM, "run", "--tag", "mine", runtime, "taken"), 0)
+    expect("a tag of its own", run(GMM, "run", "--tag", "mine", runtime, "calls", "taken"), 0)
     expect("a region in the whole program",
-           run(program("runtime_user_shared"), "taken", LD_PRELOAD=LIBRARY, TMS_INIT_ENABLE="1",
+           run(program("runtime_user_shared"), "calls", "taken", LD_PRELOAD=LIBRARY, TMS_INIT_ENABLE="1",
                TMS_INIT_ENABLE_CPU_BACKUP="1"), 0)
     expect("a region in the whole program, of a static runtime",
-           run(GMM, "run", "--regions", runtime, "taken", TMS_INIT_ENABLE="true", TMS_INIT_ENABLE_CPU_BACKUP="yes"), 0)
-    expect("regions by LD_PRELOAD alone", run(program("regions_user_shared"), LD_PRELOAD=LIBRARY), 0)
-    expect("regions by gmm run", run(GMM, "run", "--regions", program("regions_user_static")), 0)
+           run(GMM, "run", "--regions", runtime, "calls", "taken", TMS_INIT_ENABLE="true", TMS_INIT_ENABLE_CPU_BACKUP="yes"), 0)
+    expect("regions by LD_PRELOAD alone", run(program("runtime_user_shared"), "regions", "taken", LD_PRELOAD=LIBRARY), 0)
+    expect("regions by gmm run", run(GMM, "run", "--regions", program("runtime_user_static"), "regions", "taken"), 0)
     for variable, value, takes in (("GMM_PRELOAD", "banana", "off, on, regions"),
                                    ("GMM_PRELOAD", "device,,host", "off, on, regions"),
                                    ("GMM_PRELOAD_CONTENTS", "tape", "drop, host or file"),
