@@ -115,7 +115,7 @@ static void find_library(void) {
 static const char *reason(void) { return library.last_error != NULL ? library.last_error() : ""; }
 static bool is_active(void) { return library.active != NULL && library.active(); }
 
-// What the driver and the runtime do in different ways.
+// The steps that differ between the driver and the runtime.
 #ifdef WITH_DRIVER
 static uint64_t (*count)(const char *);
 static int (*fail_next)(const char *, uint64_t, int);
@@ -607,7 +607,7 @@ static void tags(void) {
   for (size_t i = 0; i < sizeof rest / sizeof *rest; ++i) IS(cudaFree(rest[i]), 0);
 }
 
-// The same name with and without backup: both pause by the name, and each comes back as its region said.
+// One name with and without backup: both pause by the name, and each comes back as its region said.
 static void one_name_two_contents(void) {
   void *kept = in_region("model", true, 8 * MIB, 1), *dropped = in_region("model", false, 8 * MIB, 2);
   pause_gives("model", 16 * MIB);

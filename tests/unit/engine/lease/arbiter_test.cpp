@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whom the arbiter chooses. The members here only report; simulation_test.cpp has real ones.
+// The choices of the arbiter. The members here only report; simulation_test.cpp has real ones.
 #include "cli/serve/arbiter.h"
 
 #include <gtest/gtest.h>
