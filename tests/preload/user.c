@@ -33,7 +33,7 @@ enum { INVALID = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3 };  // of the driver 
 
 static bool taken;  // by gmm
 
-// --- The calls: of the driver or of the runtime, which agree in their numbers of errors -------------------------------
+// --- The calls: of the driver or of the runtime, which agree in their numbers of errors ------------------------------
 typedef void *stream_handle;
 typedef void (*function)(void);
 static struct {
@@ -189,7 +189,7 @@ static void *allocate(size_t size, int seed) {
   return memory;
 }
 
-// --- Each interface ---------------------------------------------------------------------------------------------------
+// --- Each interface --------------------------------------------------------------------------------------------------
 static void device_memory(void) {
   const uint64_t before = CALLS("cuMemAlloc");
   void *memory[30] = {NULL};
@@ -299,7 +299,7 @@ static void wrong_arguments(void) {
 static void whose_memory(void) { CHECK_EQUAL(is_active(), taken); }
 
 #ifdef WITH_DRIVER
-// --- The driver -------------------------------------------------------------------------------------------------------
+// --- The driver ------------------------------------------------------------------------------------------------------
 // Found as the mode says.
 static void *find(const char *mode, void *driver, const char *symbol, const char *name, int version) {
   if (strcmp(mode, "dlsym") == 0) return dlsym(driver, symbol);
@@ -442,7 +442,7 @@ static int run_cases(char **argv) {
   return check_finish();
 }
 #else
-// --- The runtime ------------------------------------------------------------------------------------------------------
+// --- The runtime -----------------------------------------------------------------------------------------------------
 static const char *self;
 
 // Of the driver, as the runtime finds them.
@@ -526,7 +526,7 @@ static void pause_of_everything(void) {
   IS(cudaFreeHost(locked), 0);
 }
 
-// --- Regions as torch_memory_saver has them: only memory that is allocated in one is gmm's, paused by its tag ----------
+// --- Regions as torch_memory_saver has them: only memory that is allocated in one is gmm's, paused by its tag ---------
 // The calls of torch_memory_saver's Python side at the entry and at the end of a region.
 typedef struct region {
   char tag[512];
