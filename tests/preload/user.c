@@ -526,7 +526,7 @@ static void pause_of_everything(void) {
   IS(cudaFreeHost(locked), 0);
 }
 
-// --- Regions as torch_memory_saver has them: only memory that is allocated in one is gmm's, paused by its tag ---------
+// --- Regions as torch_memory_saver has them: only memory that is allocated in one is gmm's, paused by its tag --------
 // The calls of torch_memory_saver's Python side at the entry and at the end of a region.
 typedef struct region {
   char tag[512];
