@@ -1,70 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Events between processes (ipc.h). The second process makes an event and records it behind work that it holds up. The
-// work ends when the first process says so.
+// Events between processes (ipc.h). The second process records an event behind work that it holds up.
 #include "ipc_support.h"
 
 #define SIZE 100000
-
-static int gate_pipe[2];
-static void wait_at_the_gate(void *user) {
-  (void)user;
-  char byte = 0;
-  if (read(gate_pipe[0], &byte, 1) < 0) return;
-}
-
-// Memory and an event go out; on 'w' a fill is queued behind a gate and the event behind that ('q' comes back); 'g'
-// opens the gate; the rest ends.
-static int second_main(char **words) {
-  kind = (gmm_kind)atoi(words[0]);
-  context = open_context(2);
-  read_device(atoi(words[1]));
-  int out = dup(1);
-  dup2(2, 1);
-  gmm_ipc_handle handles[2];
-  gmm_stream stream = NULL;
-  gmm_event *event = NULL;
-  void *memory = ALLOC(SIZE);
-  if (memory == NULL || pipe(gate_pipe) != 0) return 10;
-  if (gmm_stream_create(context, STREAM_ON(device), &stream) != GMM_OK) return 11;
-  if (gmm_fill(context, memory, 1, SIZE, stream) != GMM_OK) return 12;
-  if (gmm_stream_synchronize(context, stream) != GMM_OK) return 13;
-  if (gmm_event_create(context, SHARED_EVENT_ON(device), &event) != GMM_OK) return 14;
-  if (gmm_ipc_export(context, memory, &handles[0]) != GMM_OK) return 15;
-  if (gmm_event_export(event, &handles[1]) != GMM_OK) return 16;
-  if (!send_bytes(out, handles, sizeof handles)) return 17;
-  char go = 0;
-  uint32_t value = 1;
-  while (read(0, &go, 1) == 1) {
-    if (go == 'w') {
-      if (gmm_stream_call(context, stream, wait_at_the_gate, NULL) != GMM_OK) return 20;
-      if (gmm_fill(context, memory, ++value, SIZE, stream) != GMM_OK) return 21;
-      if (gmm_event_record(event, 0, stream) != GMM_OK) return 22;
-      if (!send_bytes(out, "q", 1)) return 23;
-    } else if (go == 'g') {
-      if (write(gate_pipe[1], "g", 1) != 1) return 24;
-    } else if (go == 'd') {
-      if (gmm_stream_synchronize(context, stream) != GMM_OK) return 25;
-      if (gmm_event_destroy(event) != GMM_OK) return 26;
-      event = NULL;
-      if (!send_bytes(out, "d", 1)) return 27;
-    } else {
-      break;
-    }
-  }
-  if (gmm_stream_destroy(context, stream) != GMM_OK) return 28;
-  if (event != NULL && gmm_event_destroy(event) != GMM_OK) return 29;
-  return gmm_context_release(context) == GMM_OK ? 0 : 30;
-}
-
-static second_process start(gmm_ipc_handle handles[2]) {
-  char k[8], d[8];
-  snprintf(k, sizeof k, "%u", kind);
-  snprintf(d, sizeof d, "%d", device);
-  second_process process;
-  REQUIRE(second_start(&process, (const char *const[]){k, d}, 2));
-  REQUIRE(receive_bytes(process.from, handles, 2 * sizeof *handles));
-  return process;
-}
 
 static bool can_share_events(void) {
   gmm_event *event = NULL;
@@ -75,10 +13,22 @@ static bool can_share_events(void) {
 #define NEEDS_EVENTS() \
   if (!can_share_events()) SKIP("the device shares no events or no memory of this kind")
 
-static void tell(second_process *second, const char *word, char answer) {
-  char told = 0;
-  CHECK(send_bytes(second->to, word, 1));
-  if (answer != 0) CHECK(receive_bytes(second->from, &told, 1) && told == answer);
+// The other process makes memory and an event.
+static second_process start(gmm_ipc_handle handles[2]) {
+  second_process process = start_other();
+  handles[0] = other_makes(&process, SIZE, 1);
+  const other_answer answer = OTHER(&process, .act = OTHER_MAKES_EVENT);
+  CHECK_EQUAL(answer.result, GMM_OK);
+  handles[1] = answer.handle;
+  return process;
+}
+static void queue_work(second_process *other, uint8_t value) {
+  CHECK_EQUAL(OTHER(other, .act = OTHER_QUEUES, .size = SIZE, .seed = value).result, GMM_OK);
+}
+static void finish_work(second_process *other) { OTHER(other, .act = OTHER_LETS_GO); }
+static void end(second_process *other) {
+  CHECK_EQUAL(OTHER(other, .act = OTHER_DESTROYS_EVENT).result, GMM_OK);
+  end_other(other);
 }
 
 static void a_stream_waits_for_the_other_processes_work(void) {
@@ -103,14 +53,14 @@ static void a_stream_waits_for_the_other_processes_work(void) {
   OK(gmm_event_synchronize(event, 0, GMM_FOREVER));
   for (uint8_t value = 2; value < 5; ++value) {
     seen[0] = seen[1] = 77;
-    tell(&second, "w", 'q');
+    queue_work(&second, value);
     OK(gmm_event_query(event, &passed));
     CHECK_EQUAL(passed, 0);
     OK(gmm_stream_wait_event(context, stream, event, 0));
     OK(gmm_copy(context, host, (char *)memory + SIZE - 2, 2, stream));
     sleep_ms(30);
     CHECK_EQUAL(seen[1], 77);  // the stream waits, and the call above did not
-    tell(&second, "g", 0);
+    finish_work(&second);
     OK(gmm_stream_synchronize(context, stream));
     CHECK_EQUAL(seen[0], value);
     CHECK_EQUAL(seen[1], value);
@@ -125,8 +75,7 @@ static void a_stream_waits_for_the_other_processes_work(void) {
   OK(gmm_stream_destroy(context, stream));
   OK(gmm_free(context, host, GMM_STREAM_DEFAULT));
   OK(gmm_ipc_close(context, memory));
-  CHECK(send_bytes(second.to, "e", 1));
-  CHECK_EQUAL(second_wait(&second), 0);
+  end(&second);
 }
 
 static void a_destroyed_event_is_gone_for_importers(void) {
@@ -136,7 +85,7 @@ static void a_destroyed_event_is_gone_for_importers(void) {
   gmm_ipc_import_desc desc = import_desc(60000);
   gmm_event *event = NULL, *late = NULL;
   MUST(gmm_event_import(context, &handles[1], &desc, &event));
-  tell(&second, "d", 'd');
+  CHECK_EQUAL(OTHER(&second, .act = OTHER_DESTROYS_EVENT).result, GMM_OK);
   gmm_result result = GMM_OK;
   uint64_t passed = 0;
   SOON((result = gmm_event_query(event, &passed)) != GMM_OK);
@@ -145,8 +94,7 @@ static void a_destroyed_event_is_gone_for_importers(void) {
   RESULT(gmm_event_synchronize(event, 0, GMM_FOREVER), GMM_ERROR_IPC_PEER_GONE);
   RESULT(gmm_event_import(context, &handles[1], &desc, &late), GMM_ERROR_IPC_PEER_GONE);
   OK(gmm_event_destroy(event));
-  CHECK(send_bytes(second.to, "e", 1));
-  CHECK_EQUAL(second_wait(&second), 0);
+  end_other(&second);
 }
 
 // Nobody opens the gate any more: the wait has to end all the same. CUDA does not define the
@@ -160,7 +108,7 @@ static void the_maker_may_die(void) {
   gmm_stream stream = NULL;
   MUST(gmm_event_import(context, &handles[1], &desc, &event));
   MUST(gmm_stream_create(context, STREAM_ON(device), &stream));
-  tell(&second, "w", 'q');
+  queue_work(&second, 2);
   if (on_host_backend()) OK(gmm_stream_wait_event(context, stream, event, 0));
   second_kill(&second);
   OK(gmm_stream_synchronize(context, stream));
@@ -219,12 +167,12 @@ static void a_stream_of_another_device_waits(void) {
   OK(gmm_stream_synchronize(context, stream));
   for (unsigned i = 0; i < 3; ++i) {
     atomic_store(&passed, 0);
-    tell(&second, "w", 'q');
+    queue_work(&second, 2);
     OK(gmm_stream_wait_event(context, stream, imported, 0));
     OK(gmm_stream_call(context, stream, note_passed, &passed));
     sleep_ms(20);
     CHECK_EQUAL(atomic_load(&passed), 0);
-    tell(&second, "g", 0);
+    finish_work(&second);
     OK(gmm_stream_synchronize(context, stream));
     CHECK_EQUAL(atomic_load(&passed), 1);
     atomic_store(&passed, 0);
@@ -242,8 +190,7 @@ static void a_stream_of_another_device_waits(void) {
   OK(gmm_stream_destroy(context, near));
   OK(gmm_event_destroy(own));
   OK(gmm_event_destroy(imported));
-  CHECK(send_bytes(second.to, "e", 1));
-  CHECK_EQUAL(second_wait(&second), 0);
+  end(&second);
 }
 
 static void many_records_at_once(void) {
@@ -265,7 +212,7 @@ static void many_records_at_once(void) {
 }
 
 int main(int count, char **words) {
-  if (count == 4 && strcmp(words[1], "--second") == 0) return second_main(words + 2);
+  if (count == 4 && strcmp(words[1], "--second") == 0) return other_main(words + 2);
   signal(SIGPIPE, SIG_IGN);
   KINDS(a_stream_waits_for_the_other_processes_work, SHAREABLE);
   KINDS(a_destroyed_event_is_gone_for_importers, 1u << GMM_KIND_DEVICE);

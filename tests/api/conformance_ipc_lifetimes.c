@@ -75,11 +75,11 @@ static void a_handle_of_a_freed_block_gives_no_other_block(void) {
   RESULT(import(&freed.handle, 60000, &first), GMM_ERROR_IPC_PEER_GONE);
   OK(gmm_ipc_close(context, other));
   CHECK_EQUAL(stats().imported_bytes, 0);
-  end_other(&second);
+  end_other(&second);  // with its context
+  RESULT(import(&kept, 60000, &first), GMM_ERROR_IPC_PEER_GONE);
 }
 
-// --- Memory that an import keeps alive
-// -------------------------------------------------------------------------------------------
+// --- Memory that an import keeps alive ------------------------------------------------------------------------------
 
 static void an_import_at_home_keeps_the_memory(void) {
   NEEDS_SHARING();
@@ -91,6 +91,8 @@ static void an_import_at_home_keeps_the_memory(void) {
     write_pattern(block, size, 4, GMM_STREAM_DEFAULT);
     gmm_ipc_handle handle;
     void *memory = NULL, *more = NULL;
+    gmm_result result = gmm_ipc_close(context, block);  // which nobody imported
+    CHECK(result == GMM_ERROR_UNKNOWN_POINTER || result == GMM_ERROR_UNBALANCED);
     MUST(gmm_ipc_export(context, block + 10, &handle));
     MUST(import(&handle, 60000, &memory));
     MUST(import(&handle, 60000, &more));
@@ -122,7 +124,7 @@ static void an_import_at_home_keeps_the_memory(void) {
     CHECK_PATTERN(block, size, 5);
     OK(gmm_ipc_close(context, block));
     CHECK(query(memory).state != GMM_STATE_IMPORTED);
-    gmm_result result = gmm_ipc_close(context, block);
+    result = gmm_ipc_close(context, block);
     CHECK(result == GMM_ERROR_ALREADY_FREED || result == GMM_ERROR_UNKNOWN_POINTER || result == GMM_ERROR_UNBALANCED);
     SOON(gmm_trim(context, NULL, NULL) >= 0 && stats().reserved_bytes == 0);
   }
@@ -161,7 +163,7 @@ static void an_import_at_home_stays_through_a_pause(void) {
   SOON(gmm_trim(context, NULL, NULL) >= 0 && stats().reserved_bytes == 0);
 }
 
-// --- Waits ---------------------------------------------------------------------------------------------
+// --- Waits ----------------------------------------------------------------------------------------------------------
 
 typedef struct waiting_import {
   gmm_ipc_handle handle;

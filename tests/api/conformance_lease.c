@@ -16,10 +16,6 @@ typedef struct party {
   gmm_lease_ask last;
   gmm_result inside[4];
   gmm_ticket *ticket;
-  pthread_t thread;
-  gmm_result result;
-  char message[1024];
-  uint64_t timeout_ms;
 } party;
 static party parties[MEMBERS];
 
@@ -70,12 +66,6 @@ static gmm_result ask_for(party *self, uint64_t bytes, uint64_t timeout_ms) {
   const gmm_lease_request_desc desc = {
       .struct_size = sizeof desc, .amounts = &amount, .amount_count = bytes != 0 ? 1 : 0, .timeout_ms = timeout_ms};
   return gmm_lease_request(self->lease, &desc, NULL);
-}
-static void *wait_in_thread(void *user) {
-  party *self = user;
-  self->result = ask_for(self, 0, self->timeout_ms);
-  snprintf(self->message, sizeof self->message, "%s", self->result < 0 ? gmm_last_error_message() : "");
-  return NULL;
 }
 static gmm_lease_info info_of(party *self) {
   gmm_lease_info info = {.struct_size = sizeof info};
@@ -175,7 +165,10 @@ static void memory_in_use_stays(void) {
 static void impossible_requests_are_denied(void) {
   join_leases(2, 0);
   fill(2);
-  double began = now_s();
+  const double began = now_s();
+  const uint64_t amounts[] = {UINT64_MAX, UINT64_MAX - PART + 1, UINT64_C(1) << 56};
+  for (uint32_t i = 0; i < sizeof amounts / sizeof *amounts; ++i)
+    for (uint32_t k = 0; k < 2; ++k) RESULT(ask_for(&parties[k], amounts[i], LONG_MS), GMM_ERROR_OUT_OF_MEMORY);
   RESULT(ask_for(&parties[0], CARD, LONG_MS), GMM_ERROR_OUT_OF_MEMORY);
   CHECK(now_s() - began < LONG_MS / 1000.0);
   CHECK_MESSAGE(strstr(gmm_last_error_message(), "\"party1\"") != NULL, "no holder in: %s", gmm_last_error_message());
@@ -214,15 +207,6 @@ static void a_floor_is_left(void) {
     if (i == 1) OK(ask_for(&parties[0], PART, LONG_MS));
     leave_leases(2);
   }
-}
-
-static void any_amount_is_answered(void) {
-  join_leases(2, 0);
-  fill(1);
-  const uint64_t amounts[] = {UINT64_MAX, UINT64_MAX - PART + 1, UINT64_C(1) << 56};
-  for (uint32_t i = 0; i < sizeof amounts / sizeof *amounts; ++i)
-    for (uint32_t k = 0; k < 2; ++k) RESULT(ask_for(&parties[k], amounts[i], LONG_MS), GMM_ERROR_OUT_OF_MEMORY);
-  leave_leases(2);
 }
 
 // Of the only lease.
@@ -416,28 +400,6 @@ static void a_lost_server_is_named(void) {
   context = first;
 }
 
-static void waiting_ends_with_the_return_of_another(void) {
-  join_leases(MEMBERS, 0);
-  fill(MEMBERS);
-  OK(ask_for(&parties[2], 0, LONG_MS));
-  for (uint32_t i = 0; i < 2; ++i) {
-    parties[i].timeout_ms = LONG_MS;
-    REQUIRE(pthread_create(&parties[i].thread, NULL, wait_in_thread, &parties[i]) == 0);
-    SOON(info_of(&parties[i]).state == GMM_LEASE_WAITING);
-  }
-  OK(gmm_lease_return(parties[2].lease));
-  // The other one waits until the first one returns. They asked at nearly the same time, so either may be the first.
-  for (uint32_t turn = 0; turn < 2; ++turn) {
-    SOON(info_of(&parties[0]).state == GMM_LEASE_IN_USE || info_of(&parties[1]).state == GMM_LEASE_IN_USE);
-    party *const self = &parties[info_of(&parties[0]).state == GMM_LEASE_IN_USE ? 0 : 1];
-    pthread_join(self->thread, NULL);
-    CHECK_MESSAGE(self->result == GMM_OK, "%s", self->message);
-    with_block(self, false);
-    OK(gmm_lease_return(self->lease));
-  }
-  leave_leases(MEMBERS);
-}
-
 // The k-th allocation of host memory fails, in the caller's thread or in the lease's. Each call fails clearly or
 // succeeds, and nothing is lost. Without memory for a report the lease's thread tries again.
 static gmm_result use_a_lease(gmm_tag tag, const void *block) {
@@ -506,13 +468,11 @@ int main(void) {
     KINDS(impossible_requests_are_denied, vmm);
     KINDS(amounts_are_kept, vmm);
     KINDS(a_floor_is_left, vmm);
-    KINDS(any_amount_is_answered, vmm);
     KINDS(an_offer_is_reported_at_once, vmm);
     KINDS(one_lease_offers_a_tag, vmm);
     KINDS(a_ticket_waits, vmm);
     KINDS(a_watcher_keeps_memory, vmm);
     KINDS(a_destroyed_tag_is_not_offered, vmm);
-    KINDS(waiting_ends_with_the_return_of_another, vmm);
     KINDS(host_memory_may_lack, vmm);
   }
   PLAIN(a_hundred_leases_are_listed);

@@ -54,14 +54,18 @@ static void a_fork_in_the_middle(void) {
   OK(gmm_free(context, paused, GMM_STREAM_DEFAULT));
 }
 
-// Everything that a child prints.
-static void read_all(int fd, char *text, size_t size) {
+// Runs a second process, which prints why it fails.
+static void run_second(const char *what, const char *way) {
+  second_process second;
+  REQUIRE(second_start(&second, (const char *const[]){what, way}, 2));
+  char text[4000], rest[512];
   size_t filled = 0;
-  char rest[512];
-  for (ssize_t n; (n = read(fd, filled + 1 < size ? text + filled : rest,
-                            filled + 1 < size ? size - 1 - filled : sizeof rest)) > 0;)
-    if (filled + 1 < size) filled += (size_t)n;
+  for (ssize_t n = 1; n > 0; filled += filled + 1 < sizeof text ? (size_t)n : 0)
+    n = filled + 1 < sizeof text ? read(second.from, text + filled, sizeof text - 1 - filled)
+                                 : read(second.from, rest, sizeof rest);
   text[filled] = 0;
+  const int ended = second_wait(&second);
+  CHECK_MESSAGE(ended == 0, "%s %s: ended with %d: %s", what, way, ended, text);
 }
 
 // --- children that end -----------------------------------------------------------------------------------------------
@@ -109,12 +113,7 @@ static void the_process_ends(void) {
                                      "ticket destructor",
                                      "ticket inside destructor free",
                                      "resume ticket inside destructor"};
-  for (unsigned i = 0; i < sizeof ways / sizeof ways[0]; ++i) {
-    second_process second;
-    REQUIRE(second_start(&second, (const char *const[]){"end", ways[i]}, 2));
-    int ended = second_wait(&second);
-    CHECK_MESSAGE(ended == 0, "%s: ended with %d", ways[i], ended);
-  }
+  for (unsigned i = 0; i < sizeof ways / sizeof ways[0]; ++i) run_second("end", ways[i]);
 }
 
 // --- a device context that is lost ----------------------------------------------------------------------------------
@@ -166,24 +165,10 @@ static int lose_the_context(void) {
 }
 static void a_lost_context_loses_no_process(void) {
   if (!find_fake_driver()) SKIP("needs the fake driver: a device context is lost");
-  second_process second;
-  REQUIRE(second_start(&second, (const char *const[]){"lose"}, 1));
-  char said[4000];
-  read_all(second.from, said, sizeof said);
-  int ended = second_wait(&second);
-  CHECK_MESSAGE(ended == 0, "ended with %d: %s", ended, said);
+  run_second("lose", "");
 }
 
 // --- limits of the system --------------------------------------------------------------------------------------------
-static bool limited(const char *way) {
-  second_process second;
-  if (!second_start(&second, (const char *const[]){"limit", way}, 2)) return false;
-  char said[4000];
-  read_all(second.from, said, sizeof said);
-  int ended = second_wait(&second);
-  CHECK_MESSAGE(ended == 0, "%s: ended with %d: %s", way, ended, said);
-  return true;
-}
 #define LIMITED_SIZE (48 * MIB)
 static struct rlimit limit_to(int resource, uint64_t most) {
   struct rlimit old, now;
@@ -261,17 +246,17 @@ static int pause_under_limit(const char *way) {
 }
 static void no_addresses_are_left(void) {
   if (CHECK_SANITIZED) SKIP("a sanitizer needs the addresses");
-  limited("addresses");
-  limited("addresses, no file");
+  run_second("limit", "addresses");
+  run_second("limit", "addresses, no file");
 }
 // Each failure of a registration by itself is in kth_failure.c; here none ever succeeds.
 static void memory_cannot_be_registered(void) {
   if (!find_fake_driver()) SKIP("needs the fake driver: it refuses to register memory");
   setenv("FAKE_CUDA_LACKS", "register", 1);
-  limited("registered");
+  run_second("limit", "registered");
   unsetenv("FAKE_CUDA_LACKS");
 }
-static void the_file_may_not_grow(void) { limited("file"); }
+static void the_file_may_not_grow(void) { run_second("limit", "file"); }
 
 // --- sizes -----------------------------------------------------------------------------------------------------------
 static void impossible_sizes_are_refused(void) {
@@ -317,11 +302,10 @@ static void impossible_sizes_are_refused(void) {
 }
 
 static int second(int count, char **words) {
-  // The child's output goes to its parent.
-  if (setjmp(check_state.leave) != 0) return 90;
-  if (count == 4 && strcmp(words[2], "end") == 0) return end_like(words[3]);
-  if (count == 4 && strcmp(words[2], "limit") == 0) return pause_under_limit(words[3]);
-  if (count == 3 && strcmp(words[2], "lose") == 0) return lose_the_context();
+  if (count != 4 || setjmp(check_state.leave) != 0) return 90;
+  if (strcmp(words[2], "end") == 0) return end_like(words[3]);
+  if (strcmp(words[2], "limit") == 0) return pause_under_limit(words[3]);
+  if (strcmp(words[2], "lose") == 0) return lose_the_context();
   return 91;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A second process that shares memory: it makes, exports, imports, reads and writes blocks, one command after another.
+// A second process that shares memory and an event, and obeys one command after another.
 #ifndef GMM_TESTS_IPC_SUPPORT_H
 #define GMM_TESTS_IPC_SUPPORT_H
 
@@ -48,7 +48,11 @@ typedef enum other_act {
   OTHER_FILLS,
   OTHER_QUERIES,  // value: the state
   OTHER_COUNTS,   // value: the imported bytes
-  OTHER_FORKS,    // value: a child that has all its descriptors and ends with its input
+  OTHER_MAKES_EVENT,
+  OTHER_QUEUES,  // work on the memory that fills it with `seed` after OTHER_LETS_GO, and the event behind it
+  OTHER_LETS_GO,
+  OTHER_DESTROYS_EVENT,
+  OTHER_FORKS,  // value: a child that has all its descriptors and ends with its input
   OTHER_ENDS
 } other_act;
 typedef struct other_order {
@@ -65,8 +69,16 @@ typedef struct other_answer {
   void *memory;
 } other_answer;
 
+static int held_work[2];  // a pipe
+static void wait_for_release(void *unused) {
+  (void)unused;
+  char byte = 0;
+  if (read(held_work[0], &byte, 1) < 0) return;
+}
 static gmm_result carry_out(const other_order *order, other_answer *answer) {
   static char *slots[4];
+  static gmm_stream stream;
+  static gmm_event *event;
   char **memory = &slots[order->slot];
   uint8_t bytes[64];
   gmm_result result = GMM_OK;
@@ -112,6 +124,24 @@ static gmm_result carry_out(const other_order *order, other_answer *answer) {
       break;
     case OTHER_COUNTS:
       answer->value = stats().imported_bytes;
+      break;
+    case OTHER_MAKES_EVENT:
+      CHECK(pipe(held_work) == 0);
+      OK(gmm_stream_create(context, STREAM_ON(device), &stream));
+      OK(gmm_event_create(context, SHARED_EVENT_ON(device), &event));
+      result = gmm_event_export(event, &answer->handle);
+      break;
+    case OTHER_QUEUES:
+      OK(gmm_stream_call(context, stream, wait_for_release, NULL));
+      OK(gmm_fill(context, *memory, order->seed, order->size, stream));
+      result = gmm_event_record(event, 0, stream);
+      break;
+    case OTHER_LETS_GO:
+      CHECK(write(held_work[1], "g", 1) == 1);
+      break;
+    case OTHER_DESTROYS_EVENT:
+      OK(gmm_stream_destroy(context, stream));
+      result = gmm_event_destroy(event);
       break;
     case OTHER_FORKS: {
       const pid_t child = fork();

@@ -167,14 +167,24 @@ static answer ask(uint32_t i, const char *what, uint64_t argument, uint64_t time
                   gmm_result_name(gives_a.result), gives_a.message);                                    \
   } while (0)
 
-// All have contents, nobody uses them; the last process's are active.
+#define CHECK_REPLY(condition, reply) \
+  CHECK_MESSAGE(condition, "line %d: %s: %s", __LINE__, gmm_result_name((reply).result), (reply).message)
+
+// With contents, which nobody uses.
+static void join(uint32_t i) {
+  start(i);
+  GIVES(i, GMM_OK, "ask", PART, LONG_MS);
+  GIVES(i, GMM_OK, "fill", 0, 0);
+  GIVES(i, GMM_OK, "return", 0, 0);
+}
+// A process that has the device looks at its contents and returns.
+static void look_and_return(uint32_t i) {
+  CHECK_EQUAL(ask(i, "look", 0, 0).value, 1);
+  GIVES(i, GMM_OK, "return", 0, 0);
+}
+// The last process's contents are active.
 static void start_all(void) {
-  for (uint32_t i = 0; i < PROCESSES; ++i) {
-    start(i);
-    GIVES(i, GMM_OK, "ask", PART, LONG_MS);
-    GIVES(i, GMM_OK, "fill", 0, 0);
-    GIVES(i, GMM_OK, "return", 0, 0);
-  }
+  for (uint32_t i = 0; i < PROCESSES; ++i) join(i);
 }
 static void end_all(void) {
   for (uint32_t i = PROCESSES; i-- != 0;) {
@@ -196,8 +206,7 @@ static void all_go_on(void) {
   for (uint32_t i = 0; i < PROCESSES; ++i) {
     if (!lives[i]) continue;
     GIVES(i, GMM_OK, "ask", 0, LONG_MS);
-    CHECK_EQUAL(ask(i, "look", 0, 0).value, 1);
-    GIVES(i, GMM_OK, "return", 0, 0);
+    look_and_return(i);
   }
 }
 
@@ -226,13 +235,9 @@ static void hand_over(uint32_t asker, uint32_t holder, bool in_use, uint32_t str
   if (struck != asker) {
     // The others get an answer in time.
     const answer reply = hear_from(asker);
-    CHECK_MESSAGE(reply.result == GMM_OK || (number == SIGSTOP && reply.result == GMM_ERROR_NOT_READY), "%s: %s",
-                  gmm_result_name(reply.result), reply.message);
+    CHECK_REPLY(reply.result == GMM_OK || (number == SIGSTOP && reply.result == GMM_ERROR_NOT_READY), reply);
     CHECK(now_s() - began < SOON_S);
-    if (reply.result == GMM_OK) {
-      CHECK_EQUAL(ask(asker, "look", 0, 0).value, 1);
-      GIVES(asker, GMM_OK, "return", 0, 0);
-    }
+    if (reply.result == GMM_OK) look_and_return(asker);
   }
   if (number == SIGKILL) {
     // It died by itself: its step came.
@@ -249,8 +254,7 @@ static void hand_over(uint32_t asker, uint32_t holder, bool in_use, uint32_t str
     kill(processes[struck].pid, SIGCONT);
     if (struck == asker) {
       const answer reply = hear_from(asker);
-      CHECK_MESSAGE(reply.result == GMM_OK || reply.result == GMM_ERROR_NOT_READY, "%s: %s",
-                    gmm_result_name(reply.result), reply.message);
+      CHECK_REPLY(reply.result == GMM_OK || reply.result == GMM_ERROR_NOT_READY, reply);
       if (reply.result == GMM_OK) GIVES(asker, GMM_OK, "return", 0, 0);
     }
     // It may get the call of `asked` only now.
@@ -260,15 +264,21 @@ static void hand_over(uint32_t asker, uint32_t holder, bool in_use, uint32_t str
   end_all();
 }
 
-static void each_dies_or_stops_at_each_step(int number) {
-  hand_over(0, 1, false, 1, GMM_WATCH_PREPARE, number);
-  hand_over(0, 1, false, 1, GMM_WATCH_LOSING, number);
-  hand_over(0, 1, true, 1, AT_ASKED, number);
-  hand_over(0, 1, false, 0, GMM_WATCH_RESTORED, number);
-  hand_over(0, 1, false, 1, NO_STEP, number);
+// Process 0 asks for the memory of process 1.
+static void each_is_struck_at_each_step(void) {
+  static const struct {
+    bool in_use;
+    uint32_t struck, step;
+  } steps[] = {{false, 1, GMM_WATCH_PREPARE},
+               {false, 1, GMM_WATCH_LOSING},
+               {true, 1, AT_ASKED},
+               {false, 0, GMM_WATCH_RESTORED},
+               {false, 1, NO_STEP}};
+  for (uint32_t i = 0; i < sizeof steps / sizeof *steps; ++i) {
+    hand_over(0, 1, steps[i].in_use, steps[i].struck, steps[i].step, SIGKILL);
+    hand_over(0, 1, steps[i].in_use, steps[i].struck, steps[i].step, SIGSTOP);
+  }
 }
-static void each_dies_at_each_step(void) { each_dies_or_stops_at_each_step(SIGKILL); }
-static void each_stops_at_each_step(void) { each_dies_or_stops_at_each_step(SIGSTOP); }
 
 // The holder stops at a step of giving up its memory, the server dies or stops, and the holder goes on.
 static void the_server_dies_or_stops_while_another_one_gives(void) {
@@ -290,9 +300,8 @@ static void the_server_dies_or_stops_while_another_one_gives(void) {
       kill(first, SIGCONT);
     }
     const answer reply = hear_from(1);
-    CHECK_MESSAGE(reply.result == GMM_OK, "%s: %s", gmm_result_name(reply.result), reply.message);
-    CHECK_EQUAL(ask(1, "look", 0, 0).value, 1);
-    GIVES(1, GMM_OK, "return", 0, 0);
+    CHECK_REPLY(reply.result == GMM_OK, reply);
+    look_and_return(1);
     all_go_on();
     CHECK((server() == first) == !dies);
     end_all();
@@ -309,10 +318,8 @@ static void the_server_dies_while_one_uses(void) {
   kill(before.server_process, SIGKILL);
   SOON(ask(2, "query", 0, 0).server > before.server);
   const answer late = ask(0, "ask", 0, 8 * SHORT_MS);  // the new server decides nothing for half a second
-  CHECK_MESSAGE(late.result == GMM_ERROR_NOT_READY && strstr(late.message, "\"process2\"") != NULL, "%s: %s",
-                gmm_result_name(late.result), late.message);
-  CHECK_EQUAL(ask(2, "look", 0, 0).value, 1);
-  GIVES(2, GMM_OK, "return", 0, 0);
+  CHECK_REPLY(late.result == GMM_ERROR_NOT_READY && strstr(late.message, "\"process2\"") != NULL, late);
+  look_and_return(2);
   CHECK_EQUAL(hear_from(1).result, GMM_OK);
   GIVES(1, GMM_OK, "return", 0, 0);
   all_go_on();
@@ -364,12 +371,7 @@ static void processes_come_and_go(void) {
       turns += reply.value;
     }
     if (lives[0]) last_server = server();
-    if (!lives[struck]) {
-      start(struck);
-      GIVES(struck, GMM_OK, "ask", PART, LONG_MS);
-      GIVES(struck, GMM_OK, "fill", 0, 0);
-      GIVES(struck, GMM_OK, "return", 0, 0);
-    }
+    if (!lives[struck]) join(struck);
   }
   CHECK(turns != 0);
   all_go_on();
@@ -389,8 +391,7 @@ int main(int argc, char **argv) {
     return 0;
   }
   signal(SIGPIPE, SIG_IGN);
-  RUN(each_dies_at_each_step);
-  RUN(each_stops_at_each_step);
+  RUN(each_is_struck_at_each_step);
   RUN(the_server_dies_or_stops_while_another_one_gives);
   RUN(the_server_dies_while_one_uses);
   RUN(a_waiting_process_dies);

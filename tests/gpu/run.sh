@@ -97,7 +97,7 @@ interop() {
 # preload_library shared|static: unchanged programs under `gmm run`, with the CUDA runtime beside them or linked in.
 # tests/bindings/interop/test_preload.py has PyTorch.
 preload_library() {
-  local name="preload library, $1 runtime" file user home options=(${fake:+FAKE_CUDA_MEMORY=$((8 << 30))})
+  local name="preload library, $1 runtime" file home options=(${fake:+FAKE_CUDA_MEMORY=$((8 << 30))})
   wanted "$name" || return 0
   home=$(command -v nvcc) && home=$(dirname "$(dirname "$(readlink -f "$home")")")
   home=${CUDA_HOME:-${home:-/usr/local/cuda}}
@@ -108,14 +108,12 @@ preload_library() {
     row SKIP "$name" 0 'no libcudart was found; set CUDA_HOME'
     return
   fi
-  for user in runtime regions; do
-    build_step "$name, a program" 60 cc -std=gnu11 -O1 tests/preload/${user}_user.c tests/support/check.c "$file" \
-      -Wl,-rpath,"$(dirname "$file")" -lrt -lm -lpthread -ldl -o "$work/${user}_$1" || return
-  done
-  alone "$name, without gmm" 90 env "${options[@]}" "$work/runtime_$1" forwarded
-  alone "$name, gmm off" 90 env "${options[@]}" "$build/lib/cli/gmm" run --off -- "$work/runtime_$1" forwarded
-  alone "$name, gmm on" 90 env "${options[@]}" "$build/lib/cli/gmm" run -- "$work/runtime_$1" taken
-  alone "$name, regions" 90 env "${options[@]}" "$build/lib/cli/gmm" run --regions -- "$work/regions_$1"
+  build_step "$name, a program" 60 cc -std=gnu11 -O1 tests/preload/user.c tests/support/check.c "$file" \
+    -Wl,-rpath,"$(dirname "$file")" -lrt -lm -lpthread -ldl -o "$work/user_$1" || return
+  alone "$name, without gmm" 90 env "${options[@]}" "$work/user_$1" calls forwarded
+  alone "$name, gmm off" 90 env "${options[@]}" "$build/lib/cli/gmm" run --off -- "$work/user_$1" calls forwarded
+  alone "$name, gmm on" 90 env "${options[@]}" "$build/lib/cli/gmm" run -- "$work/user_$1" calls taken
+  alone "$name, regions" 90 env "${options[@]}" "$build/lib/cli/gmm" run --regions -- "$work/user_$1" regions taken
 }
 
 # --- right or wrong: side by side -------------------------------------------------------------------------------

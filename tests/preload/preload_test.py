@@ -49,44 +49,40 @@ def program(name):
 
 
 def test_command(folder):
-    expect("help of run", run(GMM, "run", "--help"), 0, "gmm run \\[OPTION")
-    expect("no program", run(GMM, "run"), 2, err="gmm run \\[OPTION")
-    expect("no program after --", run(GMM, "run", "--"), 2, err="gmm run \\[OPTION")
-    expect("an unknown option", run(GMM, "run", "--frobnicate", "true"), 2, err="'--frobnicate'")
-    expect("unknown contents", run(GMM, "run", "--contents", "tape", "true"), 2, err="--contents does not take 'tape'")
-    expect("an option without its value", run(GMM, "run", "--tag"), 2, err="--tag does not take ''")
-    expect("a program that is not there", run(GMM, "run", "no_such_program"), 127,
-           err="no_such_program: there is no such program")
-    expect("a program that cannot run", run(GMM, "run", "/etc/passwd"), 126, err="/etc/passwd: Permission denied")
-    expect("a library that is not there", run(GMM, "run", "--library", "/no/such.so", "true"), 1,
-           err="/no/such.so: No such file")
-    blank = pathlib.Path(folder) / "with blank"
-    blank.mkdir()
-    (blank / "libgmm_preload.so").symlink_to("/dev/null")
-    real = blank / "real.so"
+    real = pathlib.Path(folder) / "with blank" / "real.so"
+    real.parent.mkdir()
     real.write_bytes(b"")
-    expect("a library in a folder with a blank", run(GMM, "run", "--library", real, "true"), 1, err="blank or colon")
+    other = program("liblook_up_second.so")
+    all_off = ("--no-async", "--no-host", "--no-device", "--no-managed", "--print")
+    for name, words, code, out, err in (
+            ("help of run", ["--help"], 0, "gmm run \\[OPTION", ""),
+            ("no program", [], 2, "", "gmm run \\[OPTION"),
+            ("no program after --", ["--"], 2, "", "gmm run \\[OPTION"),
+            ("an unknown option", ["--frobnicate", "true"], 2, "", "'--frobnicate'"),
+            ("unknown contents", ["--contents", "tape", "true"], 2, "", "--contents does not take 'tape'"),
+            ("an option without its value", ["--tag"], 2, "", "--tag does not take ''"),
+            ("a missing program", ["no_such_program"], 127, "", "no_such_program: there is no such program"),
+            ("a program that cannot run", ["/etc/passwd"], 126, "", "/etc/passwd: Permission denied"),
+            ("a missing library", ["--library", "/no/such.so", "true"], 1, "", "/no/such.so: No such file"),
+            ("a library in a folder with a blank", ["--library", real, "true"], 1, "", "blank or colon"),
+            ("the exit code is the program's", ["--", "sh", "-c", "exit 42"], 42, "", ""),
+            ("a signal is the program's", ["sh", "-c", "kill -TERM $$"], -signal.SIGTERM, "", ""),
+            ("arguments pass", ["--", "printf", "%s-", "--tag", "a b", "--"], 0, "^--tag-a b----$", ""),
+            ("the variables", ["--print"], 0,
+             f"^GMM_PRELOAD=device,async,managed,host\nLD_PRELOAD={re.escape(LIBRARY)}\n$", ""),
+            ("calls can be left out", ["--no-async", "--no-host", "--print"], 0, "GMM_PRELOAD=device,managed\n", ""),
+            ("all of them", all_off, 0, "GMM_PRELOAD=off\n", ""),
+            ("regions", ["--regions", "--print"], 0, "GMM_PRELOAD=regions\n", ""),
+            ("off", ["--off", "--print"], 0, "GMM_PRELOAD=off\n", ""),
+            ("the other options", ["--tag", "t", "--contents", "file", "--print"], 0,
+             "GMM_PRELOAD_TAG=t\nGMM_PRELOAD_CONTENTS=file\n", "")):
+        expect(name, run(GMM, "run", *words), code, out, err)
     alone = pathlib.Path(folder) / "gmm"
     alone.write_bytes(pathlib.Path(GMM).read_bytes())
     alone.chmod(0o755)
     expect("a command without the library near",
            run(alone, "run", "true", LD_LIBRARY_PATH=os.path.dirname(os.path.dirname(GMM))), 1,
            err="there is no libgmm_preload.so")
-    expect("the exit code is the program's", run(GMM, "run", "--", "sh", "-c", "exit 42"), 42)
-    expect("a signal is the program's", run(GMM, "run", "sh", "-c", "kill -TERM $$"), -signal.SIGTERM)
-    expect("arguments pass", run(GMM, "run", "--", "printf", "%s-", "--tag", "a b", "--"), 0, "^--tag-a b----$")
-    expect("what is set", run(GMM, "run", "--print"), 0,
-           f"^GMM_PRELOAD=device,async,managed,host\nLD_PRELOAD={re.escape(LIBRARY)}\n$")
-    expect("calls can be left out", run(GMM, "run", "--no-async", "--no-host", "--print"), 0,
-           "GMM_PRELOAD=device,managed\n")
-    expect("all of them", run(GMM, "run", "--no-async", "--no-host", "--no-device", "--no-managed", "--print"), 0,
-           "GMM_PRELOAD=off\n")
-    expect("regions", run(GMM, "run", "--regions", "--print"), 0, "GMM_PRELOAD=regions\n")
-    expect("off", run(GMM, "run", "--off", "--print"), 0, "GMM_PRELOAD=off\n")
-    expect("the other options",
-           run(GMM, "run", "--tag", "t", "--contents", "file", "--print"), 0,
-           "GMM_PRELOAD_TAG=t\nGMM_PRELOAD_CONTENTS=file\n")
-    other = program("liblook_up_second.so")
     expect("another preloaded library stays", run(GMM, "run", "printenv", "LD_PRELOAD", LD_PRELOAD=other), 0,
            f"^{re.escape(LIBRARY)}:{re.escape(other)}\n$")
 
@@ -131,13 +127,13 @@ def test_off():
                       calls_of(got) + calls_of(plain))
     for kind in ("shared", "static"):
         expect(f"the {kind} runtime with the library off",
-               run(GMM, "run", "--off", program(f"runtime_user_{kind}"), "forwarded"), 0)
+               run(GMM, "run", "--off", program(f"runtime_user_{kind}"), "calls", "forwarded"), 0)
 
 
 def test_without_cuda():
     """No driver: the program hears of it what it would hear without gmm."""
     for kind in ("shared", "static"):
-        command = program(f"runtime_user_{kind}"), "forwarded"
+        command = program(f"runtime_user_{kind}"), "calls", "forwarded"
         paths = {"LD_LIBRARY_PATH": FAKE_CUDART}
         alone = run(*command, environment=PLAIN, **paths)
         tap.check("answered 35" in alone[1], f"without a driver the {kind} runtime says so", alone[1].splitlines()[:5])
@@ -157,20 +153,21 @@ def test_choices():
     runtime = program("runtime_user_static")
     driver = program("driver_user")
     expect("a device without VMM", run(GMM, "run", driver, "entry", "forwarded", FAKE_CUDA_LACKS="vmm"), 1,
-           "not ok .*context_of_gmm")
-    expect("two devices", run(GMM, "run", runtime, "taken", FAKE_CUDA_DEVICES="2"), 0)
-    expect("memory in a file", run(GMM, "run", "--contents", "file", runtime, "taken"), 0)
-    expect("host memory left out", run(GMM, "run", "--no-host", "--no-managed", runtime, "taken"), 0)
-    expect("contents dropped are lost", run(GMM, "run", "--contents", "drop", runtime, "taken"), 1,
-           "block 5 lost its contents")
-    expect("a tag of its own", run(GMM, "run", "--tag", "mine", runtime, "taken"), 0)
+           "not ok .*whose_memory")
+    for name, options, changes, code, out in (
+            ("two devices", [], {"FAKE_CUDA_DEVICES": "2"}, 0, ""),
+            ("memory in a file", ["--contents", "file"], {}, 0, ""),
+            ("host memory left out", ["--no-host", "--no-managed"], {}, 0, ""),
+            ("contents dropped are lost", ["--contents", "drop"], {}, 1, "block 5 lost its contents"),
+            ("a tag of its own", ["--tag", "mine"], {}, 0, ""),
+            ("a region in the whole program, of a static runtime", ["--regions"],
+             {"TMS_INIT_ENABLE": "true", "TMS_INIT_ENABLE_CPU_BACKUP": "yes"}, 0, "")):
+        expect(name, run(GMM, "run", *options, runtime, "calls", "taken", **changes), code, out)
     expect("a region in the whole program",
-           run(program("runtime_user_shared"), "taken", LD_PRELOAD=LIBRARY, TMS_INIT_ENABLE="1",
+           run(program("runtime_user_shared"), "calls", "taken", LD_PRELOAD=LIBRARY, TMS_INIT_ENABLE="1",
                TMS_INIT_ENABLE_CPU_BACKUP="1"), 0)
-    expect("a region in the whole program, of a static runtime",
-           run(GMM, "run", "--regions", runtime, "taken", TMS_INIT_ENABLE="true", TMS_INIT_ENABLE_CPU_BACKUP="yes"), 0)
-    expect("regions by LD_PRELOAD alone", run(program("regions_user_shared"), LD_PRELOAD=LIBRARY), 0)
-    expect("regions by gmm run", run(GMM, "run", "--regions", program("regions_user_static")), 0)
+    expect("regions by LD_PRELOAD alone",
+           run(program("runtime_user_shared"), "regions", "taken", LD_PRELOAD=LIBRARY), 0)
     for variable, value, takes in (("GMM_PRELOAD", "banana", "off, on, regions"),
                                    ("GMM_PRELOAD", "device,,host", "off, on, regions"),
                                    ("GMM_PRELOAD_CONTENTS", "tape", "drop, host or file"),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whom the arbiter chooses. The members here only report; simulation_test.cpp has real ones.
+// The choices of the arbiter. The members here only report; simulation_test.cpp has real ones.
 #include "cli/serve/arbiter.h"
 
 #include <gtest/gtest.h>
@@ -86,6 +86,16 @@ class LeaseArbiterTest : public ::testing::Test {
       }
     }
   }
+  // Waits for `what` while another member changes after each step.
+  bool passes_until(bool (*what)(const Peer &), const Peer &peer, Peer &busy, uint64_t step, int steps,
+                    bool allocates) {
+    for (; steps != 0 && !what(peer); --steps) {
+      pass(step);
+      if (allocates) busy.report.rows[0].held ^= 1;
+      turn(busy);
+    }
+    return what(peer);
+  }
   static bool is_told(const Peer &peer) { return peer.command.give > peer.report.gave; }
   static bool is_granted(const Peer &peer) { return peer.command.answer == LeaseAnswer::kGranted; }
 
@@ -143,17 +153,9 @@ TEST_F(LeaseArbiterTest, MembersOfAnotherDeviceHoldUpNobody) {
   waiting.measure_ms = 30;
   want(other, 5000);
   want(waiting, 500);
-  for (int i = 0; i < 30 && !is_told(idle); ++i) {
-    pass(10);
-    turn(busy);
-  }
-  ASSERT_TRUE(is_told(idle));
+  ASSERT_TRUE(passes_until(is_told, idle, busy, 10, 30, false));
   give(idle);
-  for (int i = 0; i < 20 && !is_granted(waiting); ++i) {
-    pass(10);
-    turn(busy);
-  }
-  EXPECT_TRUE(is_granted(waiting));
+  EXPECT_TRUE(passes_until(is_granted, waiting, busy, 10, 20, false));
 }
 
 // A member without a request uses and returns faster than the waiting one measures.
@@ -161,19 +163,9 @@ TEST_F(LeaseArbiterTest, AFastMemberDoesNotHoldUpASlowOne) {
   Peer &busy = add(0, 100, 1000), &idle = add(0, 500, 90'000), &waiting = add(0, 0, 0);
   waiting.measure_ms = 40;
   want(waiting, 500);
-  for (int i = 0; i < 60 && !is_told(idle); ++i) {
-    pass(10);
-    busy.report.rows[0].held ^= 1;  // it allocates and frees
-    turn(busy);
-  }
-  ASSERT_TRUE(is_told(idle));
+  ASSERT_TRUE(passes_until(is_told, idle, busy, 10, 60, true));
   give(idle);
-  for (int i = 0; i < 60 && !is_granted(waiting); ++i) {
-    pass(10);
-    busy.report.rows[0].held ^= 1;
-    turn(busy);
-  }
-  EXPECT_TRUE(is_granted(waiting));
+  EXPECT_TRUE(passes_until(is_granted, waiting, busy, 10, 60, true));
 }
 
 // Its answers come, each one too late for the next round.
@@ -181,12 +173,7 @@ TEST_F(LeaseArbiterTest, ASlowMemberDoesNotHoldUpAPlan) {
   Peer &busy = add(0, 100, 1000), &slow = add(5, 100, 1000), &idle = add(0, 500, 90'000), &waiting = add(0, 0, 0);
   slow.measure_ms = 150;
   want(waiting, 500);
-  for (int i = 0; i < 20 && !is_told(idle); ++i) {
-    pass(50);
-    busy.report.rows[0].held ^= 1;
-    turn(busy);
-  }
-  EXPECT_TRUE(is_told(idle));
+  EXPECT_TRUE(passes_until(is_told, idle, busy, 50, 20, true));
 }
 
 // The measure of the waiting one is older than the memory that another one took.
