@@ -50,7 +50,7 @@ static gmm_result little_of_everything(gmm_context *c) {
   return result;
 }
 
-static void host_allocator_is_balanced(void) {
+CASE(host_allocator_is_balanced) {
   memset(&counted, 0, sizeof counted);
   counted.fail_at = -1;
   gmm_context_desc desc = counted_desc();
@@ -64,7 +64,7 @@ static void host_allocator_is_balanced(void) {
   CHECK_EQUAL(counted.wrong, 0);
 }
 
-static void every_host_allocation_may_fail(void) {
+CASE(every_host_allocation_may_fail) {
   memset(&counted, 0, sizeof counted);
   counted.fail_at = -1;
   gmm_context_desc desc = counted_desc();
@@ -115,7 +115,7 @@ static void log_here(void *user, gmm_log_level level, const char *message) {
   }
 }
 
-static void log_callback_hears_which_backend(void) {
+CASE(log_callback_hears_which_backend) {
   memset(&logged, 0, sizeof logged);
   gmm_context_desc desc = {.struct_size = sizeof desc, .log = {log_here, &logged}};
   gmm_context *other = NULL;
@@ -180,7 +180,7 @@ static void *let_the_driver_refuse(void *unused) {
   return NULL;
 }
 
-static void the_log_may_call_the_library(void) {
+CASE(the_log_may_call_the_library) {
   if (!find_fake_driver()) SKIP("only the fake driver refuses on demand");
   memset(&from_log, 0, sizeof from_log);
   gmm_context_desc desc = {.struct_size = sizeof desc, .log = {call_the_library, NULL}};
@@ -198,10 +198,4 @@ static void the_log_may_call_the_library(void) {
   OK(gmm_context_release(from_log.context));
 }
 
-int main(void) {
-  PLAIN(host_allocator_is_balanced);
-  PLAIN(every_host_allocation_may_fail);
-  PLAIN(log_callback_hears_which_backend);
-  PLAIN(the_log_may_call_the_library);
-  return finish_clean();
-}
+int main(void) { return run_cases(); }

@@ -108,7 +108,7 @@ static void *allocate(gmm_tag tag) {
   return block;
 }
 
-static void a_block_is_one_allocation(void) {
+VMM_CASE(a_block_is_one_allocation) {
   const gmm_tag tag = make_tag("network", GMM_CONTENTS_HOST);
   void *block = allocate(tag), *other = allocate(tag);
   gmm_pointer_info info = query(block);
@@ -130,16 +130,13 @@ static void a_block_is_one_allocation(void) {
   CHECK_PATTERN(block, kSize, 1);
   void *plain = ALLOC(kSize);
   CHECK((query(plain).flags & GMM_POINTER_COMM) == 0);
-  OK(gmm_free(context, plain, GMM_STREAM_DEFAULT));
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
-  OK(gmm_free(context, other, GMM_STREAM_DEFAULT));
+  FREE(plain, block, other);
   // Other dedicated memory is ordinary again.
   plain = ALLOC_FLAGS(kSize, GMM_ALLOC_DEDICATED);
   CHECK((query(plain).flags & GMM_POINTER_COMM) == 0);
-  OK(gmm_free(context, plain, GMM_STREAM_DEFAULT));
 }
 
-static void a_heap_gives_it_too(void) {
+VMM_CASE(a_heap_gives_it_too) {
   const gmm_heap_desc desc = {.struct_size = sizeof desc, .kind = GMM_KIND_VMM, .device = device};
   gmm_heap *heap = NULL;
   void *block = NULL, *plain = NULL;
@@ -154,12 +151,11 @@ static void a_heap_gives_it_too(void) {
     CHECK(info.offset == 0 && info.size == query(block).allocation_size);
     close(info.fd);
   }
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
-  OK(gmm_free(context, plain, GMM_STREAM_DEFAULT));
+  FREE(block, plain);
   OK(gmm_heap_destroy(heap));
 }
 
-static void other_kinds_are_refused(void) {
+CASE(other_kinds_are_refused) {
   const gmm_kind kinds[] = {GMM_KIND_DEVICE, GMM_KIND_HOST, GMM_KIND_MANAGED};
   for (unsigned i = 0; i < 3; ++i) {
     if (!has_kind(kinds[i])) continue;
@@ -167,7 +163,7 @@ static void other_kinds_are_refused(void) {
         .struct_size = sizeof desc, .kind = kinds[i], .device = device, .flags = GMM_ALLOC_COMM};
     void *block = &block;
     RESULT(gmm_alloc(context, kSize, &desc, &block), GMM_ERROR_INVALID_KIND);
-    CHECK(block == NULL && strstr(gmm_last_error_message(), "GMM_ALLOC_COMM") != NULL);
+    CHECK(block == NULL && message_has("GMM_ALLOC_COMM"));
   }
   gmm_heap *heap = NULL;
   void *block = NULL;
@@ -180,9 +176,4 @@ static void other_kinds_are_refused(void) {
   RESULT(gmm_alloc(context, kSize, &desc, &block), GMM_ERROR_NOT_SUPPORTED);
 }
 
-int main(void) {
-  KINDS(a_block_is_one_allocation, 1u << GMM_KIND_VMM);
-  KINDS(a_heap_gives_it_too, 1u << GMM_KIND_VMM);
-  PLAIN(other_kinds_are_refused);
-  return check_finish();
-}
+int main(void) { return run_cases(); }

@@ -46,8 +46,8 @@ static void pause_with(uint64_t foreign) {
                   "the device has %lld bytes more, and %llu of %llu went", (long long)(after - before),
                   (unsigned long long)(all - foreign), (unsigned long long)all);
   }
-  CHECK(pause_info(tag).foreign_bytes == foreign);
-  CHECK(pause_info(tag).paused_bytes == all);
+  CHECK(tag_info(tag).foreign_bytes == foreign);
+  CHECK(tag_info(tag).paused_bytes == all);
   CHECK(stats().foreign_bytes == foreign);
   CHECK(stats_of(GMM_SCOPE_TAG, 0, tag, GMM_KIND_UNSPECIFIED).foreign_bytes == foreign);
   CHECK(stats_of(GMM_SCOPE_DEVICE, device, 0, GMM_KIND_UNSPECIFIED).foreign_bytes == foreign);
@@ -58,12 +58,9 @@ static void pause_with(uint64_t foreign) {
   CHECK_PATTERN(own, PRIVATE * MIB, 2);
 }
 
-static void end(void) {
-  OK(gmm_free(context, shared, GMM_STREAM_DEFAULT));
-  OK(gmm_free(context, own, GMM_STREAM_DEFAULT));
-}
+static void end(void) { FREE(shared, own); }
 
-static void an_open_descriptor_keeps_the_pages(void) {
+VMM_CASE(an_open_descriptor_keeps_the_pages) {
   begin();
   pause_with(0);
   const int fd = export_shared(), again = dup(fd);
@@ -76,7 +73,7 @@ static void an_open_descriptor_keeps_the_pages(void) {
   end();
 }
 
-static void an_import_keeps_the_pages(void) {
+VMM_CASE(an_import_keeps_the_pages) {
   begin();
   const int fd = export_shared();
   const gmm_ipc_fd_desc desc = {.struct_size = sizeof desc,
@@ -94,7 +91,7 @@ static void an_import_keeps_the_pages(void) {
 }
 
 // The context's own growth during a pause is no foreign memory, and a limit is told.
-static void other_memory_is_not_foreign(void) {
+VMM_CASE(other_memory_is_not_foreign) {
   begin();
   CHECK(stats().limit_bytes == GMM_NO_LIMIT);
   const gmm_scope_desc scope = scope_of(GMM_SCOPE_TAG, 0, tag, GMM_KIND_UNSPECIFIED);
@@ -106,16 +103,10 @@ static void other_memory_is_not_foreign(void) {
     OK(gmm_move(context, own, GMM_DEVICE_HOST, NULL));
     gmm_pause_desc desc = one_tag(&tag);
     OK(gmm_pause(context, &desc, NULL));
-    CHECK(pause_info(tag).foreign_bytes == 0);
+    CHECK(tag_info(tag).foreign_bytes == 0);
     OK(gmm_resume(context, &desc, NULL));
   }
   end();
 }
 
-int main(void) {
-  const gmm_kind_mask vmm = 1u << GMM_KIND_VMM;
-  KINDS(an_open_descriptor_keeps_the_pages, vmm);
-  KINDS(an_import_keeps_the_pages, vmm);
-  KINDS(other_memory_is_not_foreign, vmm);
-  return check_finish();
-}
+int main(void) { return run_cases(); }

@@ -218,7 +218,7 @@ static void counts_and_traces(gmm_context *c) {
 
 // The k-th call of the host allocator fails: the block keeps the name that it had, and the call works when it is made
 // again.
-static void a_name_without_memory_is_none(void) {
+CASE(a_name_without_memory_is_none) {
   memset((void *)&counted, 0, sizeof counted);
   counted.fail_at = -1;
   gmm_context_desc desc = counted_desc();
@@ -261,7 +261,7 @@ static void a_name_without_memory_is_none(void) {
 static void hear(void *user, gmm_log_level level, const char *message) {
   if (level == GMM_LOG_WARNING) snprintf(user, 256, "%s", message);
 }
-static void a_report_without_memory_has_the_sum(void) {
+CASE(a_report_without_memory_has_the_sum) {
   memset((void *)&counted, 0, sizeof counted);
   counted.fail_at = -1;
   char last[256] = "";
@@ -347,7 +347,7 @@ static void *uses_and_ends(void *argument) {
   return NULL;
 }
 
-static void every_byte_is_counted(void) {
+CASE(every_byte_is_counted) {
   memset((void *)&counted, 0, sizeof counted);
   counted.fail_at = -1;
 #if SEES_MALLOC
@@ -392,7 +392,7 @@ static void every_byte_is_counted(void) {
 }
 
 // A thread that used many contexts keeps nothing of those that ended.
-static void contexts_leave_nothing_to_the_thread(void) {
+CASE(contexts_leave_nothing_to_the_thread) {
 #if SEES_MALLOC
   memset((void *)&counted, 0, sizeof counted);
   counted.fail_at = -1;
@@ -440,7 +440,7 @@ static uint64_t calls_of_a_free(gmm_context *c, gmm_stream stream, uint32_t uses
   return info.backend_calls - before;
 }
 
-static void a_use_takes_memory_once(void) {
+CASE(a_use_takes_memory_once) {
   enum { TIMES = 20000 };
   gmm_context *c = counted_context();
   gmm_stream stream = NULL;
@@ -482,7 +482,7 @@ static void uses_a_stream(gmm_context *c, void *shared, bool late) {
   OK(gmm_free(c, block, late ? stream : GMM_STREAM_DEFAULT));
 }
 
-static void destroyed_streams_leave_no_memory(void) {
+CASE(destroyed_streams_leave_no_memory) {
   gmm_context *c = counted_context();
   void *shared = NULL;
   MUST(gmm_alloc(c, 1000, NULL, &shared));
@@ -517,11 +517,5 @@ int main(int count, char **words) {
     return finish_clean();
   }
   signal(SIGPIPE, SIG_IGN);
-  PLAIN(every_byte_is_counted);
-  PLAIN(a_name_without_memory_is_none);
-  PLAIN(a_report_without_memory_has_the_sum);
-  PLAIN(contexts_leave_nothing_to_the_thread);
-  PLAIN(a_use_takes_memory_once);
-  PLAIN(destroyed_streams_leave_no_memory);
-  return finish_clean();
+  return run_cases();
 }

@@ -37,7 +37,7 @@ static uint64_t memory_file_bytes(void) {
   return sum;
 }
 
-static void pausing_gives_the_memory_back(void) {
+VMM_CASE(pausing_gives_the_memory_back) {
   // With a size of its own the host backend counts what is free; else it asks the system, where other programs are at
   // work.
   gmm_context_release(context);
@@ -46,9 +46,7 @@ static void pausing_gives_the_memory_back(void) {
   MUST(gmm_context_create(&own, &context));
   read_device(device);
   gmm_tag tag = make_tag("big", GMM_CONTENTS_DROP);
-  char *block = ALLOC_TAG(BIG, tag);
-  REQUIRE(block != NULL);
-  write_pattern(block, BIG, 1, GMM_STREAM_DEFAULT);
+  char *block = FILLED_TAG(BIG, tag, 1);
   uint64_t resident = resident_shared(), files = memory_file_bytes(), on_device = free_device_bytes();
   uint64_t generation = query(block).generation;
   gmm_stats_info before = stats();
@@ -90,24 +88,22 @@ static void pausing_gives_the_memory_back(void) {
   CHECK_EQUAL(stats().reserved_bytes, before.reserved_bytes);
   write_pattern(block, BIG, 2, GMM_STREAM_DEFAULT);
   CHECK_PATTERN(block, BIG, 2);
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
 }
 
-static void dropped_memory_is_usable_again(void) {
+VMM_CASE(dropped_memory_is_usable_again) {
   gmm_tag tag = make_tag("dropped", GMM_CONTENTS_DROP);
   allocate_blocks(tag, 200);
   gmm_pause_desc desc = one_tag(&tag);
   OK(gmm_pause(context, &desc, NULL));
-  gmm_tag_info info = pause_info(tag);
+  gmm_tag_info info = tag_info(tag);
   CHECK_EQUAL(info.backup_host_bytes, 0);
   CHECK_EQUAL(info.backup_file_bytes, 0);
   OK(gmm_resume(context, &desc, NULL));
   for (unsigned i = 0; i < BLOCKS; ++i) write_pattern(blocks[i], block_size(i), 300 + i, GMM_STREAM_DEFAULT);
   check_blocks(300);
-  free_blocks();
 }
 
-static void a_paused_tag_still_allocates(void) {
+VMM_CASE(a_paused_tag_still_allocates) {
   gmm_tag tag = make_tag("going on", GMM_CONTENTS_HOST);
   allocate_blocks(tag, 10);
   gmm_pause_desc desc = one_tag(&tag);
@@ -115,11 +111,10 @@ static void a_paused_tag_still_allocates(void) {
   void *fresh[20];
   for (unsigned i = 0; i < 20; ++i) {
     fresh[i] = ALLOC_TAG(block_size(i * 2), tag);
-    REQUIRE(fresh[i] != NULL);
     CHECK_EQUAL(query(fresh[i]).state, GMM_STATE_ACTIVE);
     write_pattern(fresh[i], block_size(i * 2), 900 + i, GMM_STREAM_DEFAULT);
   }
-  CHECK(pause_info(tag).active_bytes > 0 && pause_info(tag).paused_bytes > 0);
+  CHECK(tag_info(tag).active_bytes > 0 && tag_info(tag).paused_bytes > 0);
   uint64_t bytes = 0;
   OK(gmm_pause(context, &desc, &bytes));  // what came since
   CHECK(bytes > 0);
@@ -128,39 +123,37 @@ static void a_paused_tag_still_allocates(void) {
   check_blocks(10);
   for (unsigned i = 0; i < 20; ++i) {
     CHECK_PATTERN(fresh[i], block_size(i * 2), 900 + i);
-    OK(gmm_free(context, fresh[i], GMM_STREAM_DEFAULT));
+    FREE(fresh[i]);
   }
-  free_blocks();
 }
 
-static void cached_memory_of_a_paused_tag_is_not_given_out(void) {
+VMM_CASE(cached_memory_of_a_paused_tag_is_not_given_out) {
   gmm_tag tag = make_tag("cached", GMM_CONTENTS_HOST);
   void *keep = ALLOC_TAG(1000, tag);
   for (unsigned i = 0; i < 200; ++i) {
     void *block = ALLOC_TAG(1000 + i, tag);
-    OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+    FREE(block);
   }
   write_pattern(keep, 1000, 4, GMM_STREAM_DEFAULT);
   gmm_pause_desc desc = one_tag(&tag);
   OK(gmm_pause(context, &desc, NULL));
   for (unsigned i = 0; i < 200; ++i) {
     void *block = ALLOC_TAG(1000 + i, tag);
-    REQUIRE(block != NULL);
     CHECK_EQUAL(query(block).state, GMM_STATE_ACTIVE);
     write_pattern(block, 1000, i, GMM_STREAM_DEFAULT);
-    if (i % 2) OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+    if (i % 2) FREE(block);
   }
   OK(gmm_resume(context, &desc, NULL));
   CHECK_PATTERN(keep, 1000, 4);
 }
 
-static void paused_memory_may_be_freed(void) {
+VMM_CASE(paused_memory_may_be_freed) {
   gmm_tag tag = make_tag("freed", GMM_CONTENTS_HOST);
   allocate_blocks(tag, 50);
   gmm_pause_desc desc = one_tag(&tag);
   MUST(gmm_pause(context, &desc, NULL));
   for (unsigned i = 0; i < BLOCKS; i += 2) {
-    OK(gmm_free(context, blocks[i], GMM_STREAM_DEFAULT));
+    FREE(blocks[i]);
     RESULT(gmm_free(context, blocks[i], GMM_STREAM_DEFAULT), GMM_ERROR_ALREADY_FREED);
     blocks[i] = NULL;
   }
@@ -177,10 +170,9 @@ static void paused_memory_may_be_freed(void) {
   CHECK_EQUAL(stats().paused_bytes, 0);
 }
 
-static void paused_memory_is_refused_everywhere(void) {
+VMM_CASE(paused_memory_is_refused_everywhere) {
   gmm_tag tag = make_tag("refused", GMM_CONTENTS_HOST);
-  char *block = ALLOC_TAG(100000, tag);
-  write_pattern(block, 100000, 1, GMM_STREAM_DEFAULT);
+  char *block = FILLED_TAG(100000, tag, 1);
   OK(gmm_pause(context, NULL, NULL));
   char bytes[100];
   gmm_ipc_handle handle;
@@ -191,14 +183,13 @@ static void paused_memory_is_refused_everywhere(void) {
   RESULT(gmm_ipc_export(context, block, &handle), GMM_ERROR_PAUSED);
   RESULT(gmm_ipc_export_fd(context, block, GMM_FD_DEFAULT, &file), GMM_ERROR_PAUSED);
   CHECK_EQUAL(file.fd, -1);
-  CHECK(strstr(gmm_last_error_message(), "resume") != NULL);
+  CHECK(message_has("resume"));
   CHECK((query(block).flags & GMM_POINTER_HOST_ACCESSIBLE) == 0 || !"paused memory is not accessible");
   OK(gmm_resume(context, NULL, NULL));
   CHECK_PATTERN(block, 100000, 1);
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
 }
 
-static void a_second_pause_changes_nothing(void) {
+VMM_CASE(a_second_pause_changes_nothing) {
   gmm_tag tag = make_tag("twice", GMM_CONTENTS_HOST);
   gmm_pause_desc desc = one_tag(&tag);
   uint64_t bytes = 5;
@@ -207,8 +198,7 @@ static void a_second_pause_changes_nothing(void) {
   bytes = 5;
   RESULT(gmm_pause(context, &desc, &bytes), GMM_UNCHANGED);  // nothing there
   CHECK_EQUAL(bytes, 0);
-  void *block = ALLOC_TAG(100000, tag);
-  write_pattern(block, 100000, 1, GMM_STREAM_DEFAULT);
+  void *block = FILLED_TAG(100000, tag, 1);
   bytes = 5;
   RESULT(gmm_resume(context, &desc, &bytes), GMM_UNCHANGED);
   CHECK_EQUAL(bytes, 0);
@@ -221,10 +211,9 @@ static void a_second_pause_changes_nothing(void) {
   RESULT(gmm_resume(context, &desc, &bytes), GMM_UNCHANGED);
   CHECK_EQUAL(bytes, 0);
   CHECK_PATTERN(block, 100000, 1);
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
 }
 
-static void other_tags_and_kinds_stay(void) {
+VMM_CASE(other_tags_and_kinds_stay) {
   gmm_tag tag = make_tag("a", GMM_CONTENTS_HOST), other = make_tag("b", GMM_CONTENTS_HOST);
   void *paused = ALLOC_TAG(100000, tag), *stays = ALLOC_TAG(100000, other), *plain = ALLOC(100000), *kinds[5] = {0};
   for (gmm_kind k = GMM_KIND_DEVICE; k <= GMM_KIND_MANAGED; ++k) {
@@ -258,15 +247,14 @@ static void other_tags_and_kinds_stay(void) {
   CHECK_PATTERN(paused, 100000, 11);
 }
 
-static void bad_pauses_are_refused(void) {
+VMM_CASE(bad_pauses_are_refused) {
   gmm_tag tag = make_tag("bad", GMM_CONTENTS_HOST);
-  void *block = ALLOC_TAG(100000, tag);
-  write_pattern(block, 100000, 3, GMM_STREAM_DEFAULT);
+  void *block = FILLED_TAG(100000, tag, 3);
   const gmm_tag tags[] = {tag, 3999};
   gmm_pause_desc desc = {.struct_size = sizeof desc, .tags = tags, .tag_count = 2};
   uint64_t bytes = 9;
   RESULT(gmm_pause(context, &desc, &bytes), GMM_ERROR_INVALID_TAG);
-  CHECK(strstr(gmm_last_error_message(), "3999") != NULL);
+  CHECK(message_has("3999"));
   CHECK_EQUAL(query(block).state, GMM_STATE_ACTIVE);
   desc.tags = NULL;
   RESULT(gmm_pause(context, &desc, &bytes), GMM_ERROR_NULL_ARGUMENT);
@@ -282,7 +270,6 @@ static void bad_pauses_are_refused(void) {
   RESULT(gmm_pause(context, &desc, &bytes), GMM_ERROR_INVALID_DESCRIPTOR);
   CHECK_EQUAL(bytes, 9);
   CHECK_PATTERN(block, 100000, 3);
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
 }
 
 // Ends a resume when the memory of one tag is back. Memory for which gmm_resume_wait() has returned stays.
@@ -293,17 +280,15 @@ static int32_t stop_after_the_first(void *user, uint64_t done, uint64_t total) {
   RESULT(gmm_resume_wait(context, order.second, 1, 0), GMM_ERROR_NOT_READY);
   return has_first;
 }
-static void higher_priorities_resume_first(void) {
+VMM_CASE(higher_priorities_resume_first) {
   gmm_tag_desc low = {.struct_size = sizeof low, .contents = GMM_CONTENTS_HOST, .priority = -5}, high = low;
   high.priority = 9;
   gmm_tag first = 0, second = 0;
   OK(gmm_tag_create(context, "low", &low, &second));
   OK(gmm_tag_create(context, "high", &high, &first));
-  CHECK_EQUAL(pause_info(second).priority, -5);
-  CHECK_EQUAL(pause_info(first).priority, 9);
-  void *one = ALLOC_TAG(100000, first), *two = ALLOC_TAG(100000, second);
-  write_pattern(one, 100000, 1, GMM_STREAM_DEFAULT);
-  write_pattern(two, 100000, 2, GMM_STREAM_DEFAULT);
+  CHECK_EQUAL(tag_info(second).priority, -5);
+  CHECK_EQUAL(tag_info(first).priority, 9);
+  void *one = FILLED_TAG(100000, first, 1), *two = FILLED_TAG(100000, second, 2);
   order.first = one;
   order.second = two;
   OK(gmm_pause(context, NULL, NULL));
@@ -341,22 +326,20 @@ static void *allocate_meanwhile(void *unused) {
   (void)unused;
   gmm_alloc_desc desc = alloc_desc();
   desc.tag = meanwhile.tag;
-  OK(gmm_free(context, ALLOC_TAG(1000, meanwhile.tag), GMM_STREAM_DEFAULT));
+  FREE(ALLOC_TAG(1000, meanwhile.tag));
   sem_wait(&meanwhile.pause_waits);
   SOON(is_out_of_use(&desc));  // the call runs before the pause does, which then waits
   meanwhile.block = ALLOC_TAG(3 * MIB, meanwhile.tag);
   sem_post(&meanwhile.done);
   return NULL;
 }
-static void memory_that_comes_during_a_pause_stays_active(void) {
+VMM_CASE(memory_that_comes_during_a_pause_stays_active) {
   meanwhile.tag = make_tag("meanwhile", GMM_CONTENTS_DROP);
   sem_init(&meanwhile.pause_waits, 0, 0);
   sem_init(&meanwhile.done, 0, 0);
   meanwhile.block = meanwhile.at_hand = NULL;
   void *before = ALLOC_TAG(100000, meanwhile.tag);
-  REQUIRE(before != NULL);
-  gmm_stream stream = NULL;
-  MUST(gmm_stream_create(context, STREAM_ON(device), &stream));
+  gmm_stream stream = open_stream();
   pthread_t other;
   REQUIRE(pthread_create(&other, NULL, allocate_meanwhile, NULL) == 0);
   MUST(gmm_stream_call(context, stream, let_the_other_allocate, NULL));
@@ -372,28 +355,11 @@ static void memory_that_comes_during_a_pause_stays_active(void) {
   for (unsigned i = 0; i < 50; ++i) {
     char *more = ALLOC_TAG(50000, meanwhile.tag);
     CHECK_EQUAL(query(more).state, GMM_STATE_ACTIVE);
-    OK(gmm_free(context, more, GMM_STREAM_DEFAULT));
+    FREE(more);
   }
   OK(gmm_resume(context, &desc, NULL));
   CHECK_PATTERN(meanwhile.block, 3 * MIB, 5);
-  OK(gmm_free(context, meanwhile.at_hand, GMM_STREAM_DEFAULT));
-  OK(gmm_free(context, meanwhile.block, GMM_STREAM_DEFAULT));
-  OK(gmm_free(context, before, GMM_STREAM_DEFAULT));
   OK(gmm_stream_destroy(context, stream));
 }
 
-int main(void) {
-  const gmm_kind_mask vmm = 1u << GMM_KIND_VMM;
-  KINDS(pausing_gives_the_memory_back, vmm);
-  KINDS(dropped_memory_is_usable_again, vmm);
-  KINDS(a_paused_tag_still_allocates, vmm);
-  KINDS(cached_memory_of_a_paused_tag_is_not_given_out, vmm);
-  KINDS(paused_memory_may_be_freed, vmm);
-  KINDS(paused_memory_is_refused_everywhere, vmm);
-  KINDS(a_second_pause_changes_nothing, vmm);
-  KINDS(other_tags_and_kinds_stay, vmm);
-  KINDS(bad_pauses_are_refused, vmm);
-  KINDS(higher_priorities_resume_first, vmm);
-  KINDS(memory_that_comes_during_a_pause_stays_active, vmm);
-  return finish_clean();
-}
+int main(void) { return run_cases(); }

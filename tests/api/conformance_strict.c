@@ -7,6 +7,8 @@
 #include "../support/gmm_test.h"
 #include "../support/second_process.h"
 
+enum { DEVICE_KINDS = 1u << GMM_KIND_DEVICE | 1u << GMM_KIND_VMM };
+
 static gmm_context *open_strict(uint32_t devices) {
   const gmm_context_desc desc = {
       .struct_size = sizeof desc, .flags = GMM_CONTEXT_STRICT_HOST, .host_devices = devices, .host_memory = 512 * MIB};
@@ -53,7 +55,7 @@ static void check_access(uint8_t *memory, uint64_t size, bool allowed) {
   CHECK_EQUAL((query(memory).flags & GMM_POINTER_HOST_ACCESSIBLE) != 0, allowed);
 }
 
-static void the_cpu_faults_where_a_gpu_would(void) {
+CASE_OF_KINDS(the_cpu_faults_where_a_gpu_would, ALL_KINDS) {
   be_strict();
   const bool allowed = kind == GMM_KIND_HOST || kind == GMM_KIND_MANAGED;
   gmm_context_info info = {.struct_size = sizeof info};
@@ -63,32 +65,28 @@ static void the_cpu_faults_where_a_gpu_would(void) {
   check_access(small, 5000, allowed);
   check_access(large, 5 * MIB, allowed);
   check_access(alone, 3 * MIB, allowed);
-  OK(gmm_free(context, small, GMM_STREAM_DEFAULT));
-  OK(gmm_free(context, large, GMM_STREAM_DEFAULT));
-  OK(gmm_free(context, alone, GMM_STREAM_DEFAULT));
+  FREE(small, large, alone);
   OK(gmm_trim(context, NULL, NULL));
   CHECK_EQUAL(stats().reserved_bytes, 0);
 }
 
-static void the_environment_makes_it_strict(void) {
+CASE(the_environment_makes_it_strict) {
   if (!on_host_backend()) SKIP("only the host backend is strict");
   kind = GMM_KIND_DEVICE;
   uint8_t *block = ALLOC(5000);
   check_access(block, 5000, true);
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  FREE(block);
   OK(gmm_context_release(context));
   setenv("GMM_STRICT_HOST", "1", 1);
   context = open_context(1);
   unsetenv("GMM_STRICT_HOST");
   block = ALLOC(5000);
   check_access(block, 5000, false);
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
 }
 
-static void copies_and_fills_reach_it(void) {
+CASE_OF_KINDS(copies_and_fills_reach_it, ALL_KINDS) {
   be_strict();
-  gmm_stream stream = 0;
-  MUST(gmm_stream_create(context, STREAM_ON(device), &stream));
+  gmm_stream stream = open_stream();
   const uint64_t sizes[] = {1, 700, 70000, 5 * MIB + 3};
   for (unsigned i = 0; i < 4; ++i) {
     uint8_t *from = ALLOC_STREAM(sizes[i], stream), *to = ALLOC_STREAM(sizes[i], stream);
@@ -118,11 +116,11 @@ static void add_one(void *user) {
   uint8_t *bytes = user;
   for (unsigned i = 0; i < 100; ++i) ++bytes[i];
 }
-static void functions_of_a_stream_use_the_address_of_devices(void) {
+CASE_OF_KINDS(functions_of_a_stream_use_the_address_of_devices, ALL_KINDS) {
   be_strict();
   gmm_stream stream = 0;
   uint8_t *block = ALLOC(5000), bytes[2];
-  MUST(gmm_stream_create(context, STREAM_ON(device), &stream));
+  stream = open_stream();
   OK(gmm_fill(context, block, 6, 5000, stream));
   uint8_t *inside = query(block + 1000).device_pointer;
   CHECK((inside != block + 1000) == (kind == GMM_KIND_DEVICE || kind == GMM_KIND_VMM));
@@ -135,7 +133,7 @@ static void functions_of_a_stream_use_the_address_of_devices(void) {
   OK(gmm_stream_destroy(context, stream));
 }
 
-static void pauses_keep_the_contents(void) {
+CASE(pauses_keep_the_contents) {
   be_strict();
   kind = GMM_KIND_VMM;
   const struct {
@@ -151,8 +149,7 @@ static void pauses_keep_the_contents(void) {
     snprintf(name, sizeof name, "way %u", i);
     MUST(gmm_tag_create(context, name, &settings, &tag));
     const gmm_pause_desc pause = {.struct_size = sizeof pause, .tags = &tag, .tag_count = 1};
-    uint8_t *block = ALLOC_TAG(9 * MIB, tag), kept[64];
-    write_pattern(block, 9 * MIB, i, GMM_STREAM_DEFAULT);
+    uint8_t *block = FILLED_TAG(9 * MIB, tag, i), kept[64];
     for (unsigned round = 0; round < 2; ++round) {
       OK(gmm_pause(context, &pause, NULL));
       CHECK_EQUAL(query(block).state, GMM_STATE_PAUSED);
@@ -168,11 +165,11 @@ static void pauses_keep_the_contents(void) {
       else
         CHECK_PATTERN(block, 9 * MIB, i);
     }
-    OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+    FREE(block);
   }
 }
 
-static void pages_on_the_host_are_the_hosts(void) {
+CASE(pages_on_the_host_are_the_hosts) {
   be_strict();
   kind = GMM_KIND_VMM;
   uint8_t *block = ALLOC_FLAGS(2 * MIB, GMM_ALLOC_DEDICATED);
@@ -190,10 +187,9 @@ static void pages_on_the_host_are_the_hosts(void) {
   OK(gmm_copy(context, &byte, block + 77, 1, GMM_STREAM_DEFAULT));
   OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
   CHECK_EQUAL(byte, 200);
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
 }
 
-static void two_devices_copy_to_each_other(void) {
+CASE_OF_KINDS(two_devices_copy_to_each_other, DEVICE_KINDS) {
   be_strict();
   gmm_alloc_desc desc = {.struct_size = sizeof desc, .kind = kind, .device = 1 - device};
   uint8_t *first = ALLOC(3 * MIB), *second = NULL;
@@ -202,12 +198,10 @@ static void two_devices_copy_to_each_other(void) {
   OK(gmm_copy(context, second, first, 3 * MIB, GMM_STREAM_DEFAULT));
   OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
   CHECK_PATTERN(second, 3 * MIB, 8);
-  OK(gmm_free(context, first, GMM_STREAM_DEFAULT));
-  OK(gmm_free(context, second, GMM_STREAM_DEFAULT));
 }
 
 // Of which the other may be strict or not, and the copy is queued in either.
-static void two_contexts_copy_to_each_other(void) {
+CASE_OF_KINDS(two_contexts_copy_to_each_other, DEVICE_KINDS) {
   be_strict();
   for (unsigned strict = 0; strict < 2; ++strict) {
     gmm_context_desc desc = {.struct_size = sizeof desc, .backend = GMM_BACKEND_HOST, .host_memory = 64 * MIB};
@@ -231,15 +225,14 @@ static void two_contexts_copy_to_each_other(void) {
     }
     OK(gmm_free(other, there, GMM_STREAM_DEFAULT));
     OK(gmm_context_release(other));
-    OK(gmm_free(context, here, GMM_STREAM_DEFAULT));
+    FREE(here);
   }
 }
 
-static void descriptors_map_it(void) {
+CASE(descriptors_map_it) {
   be_strict();
   kind = GMM_KIND_VMM;
-  uint8_t *block = ALLOC(2 * MIB);
-  write_pattern(block, 2 * MIB, 4, GMM_STREAM_DEFAULT);
+  uint8_t *block = FILLED(2 * MIB, 4);
   gmm_ipc_fd_info info = {.struct_size = sizeof info};
   MUST(gmm_ipc_export_fd(context, block, GMM_FD_FILE, &info));
   uint8_t *view = mmap(NULL, info.size, PROT_READ, MAP_SHARED, info.fd, 0);
@@ -247,7 +240,6 @@ static void descriptors_map_it(void) {
   CHECK_EQUAL(view[info.offset + 9], pattern_at(9, 4));
   munmap(view, info.size);
   close(info.fd);
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
 }
 
 // --- Another process -------------------------------------------------------------------------------------------------
@@ -269,15 +261,14 @@ static void imports(void) {
   send_bytes(3, "d", 1);
 }
 
-static void another_process_imports_it(void) {
+CASE_OF_KINDS(another_process_imports_it, DEVICE_KINDS | 1u << GMM_KIND_HOST) {
   be_strict();
   second_process other;
   char number[8], done = 0;
   snprintf(number, sizeof number, "%u", kind);
   const char *words[] = {number};
   gmm_ipc_handle handle;
-  void *block = ALLOC(SHARED), *own = NULL;
-  write_pattern(block, SHARED, 5, GMM_STREAM_DEFAULT);
+  void *block = FILLED(SHARED, 5), *own = NULL;
   MUST(gmm_ipc_export(context, block, &handle));
   REQUIRE(second_start(&other, words, 1));
   CHECK(send_bytes(other.to, &handle, sizeof handle) && receive_bytes(other.from, &done, 1));
@@ -288,7 +279,6 @@ static void another_process_imports_it(void) {
   CHECK_PATTERN(own, SHARED, 6);
   check_access(own, SHARED, kind == GMM_KIND_HOST);
   OK(gmm_ipc_close(context, own));
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
 }
 
 // Threads make and end regions while others copy.
@@ -300,12 +290,12 @@ static void *allocates_and_copies(void *number) {
     void *block = ALLOC_FLAGS(size, round % 2 ? GMM_ALLOC_DEDICATED : 0);
     write_pattern(block, size, seed, GMM_STREAM_DEFAULT);
     CHECK_PATTERN(block, size, seed);
-    OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+    FREE(block);
     if (round % 10 == 9) CHECK(gmm_trim(context, NULL, NULL) >= 0);
   }
   return NULL;
 }
-static void regions_come_and_go_meanwhile(void) {
+CASE_OF_KINDS(regions_come_and_go_meanwhile, DEVICE_KINDS) {
   be_strict();
   pthread_t threads[THREADS];
   uint32_t numbers[THREADS];
@@ -328,17 +318,5 @@ int main(int count, char **words) {
     return check_finish();
   }
   signal(SIGPIPE, SIG_IGN);
-  const gmm_kind_mask device_kinds = 1u << GMM_KIND_DEVICE | 1u << GMM_KIND_VMM;
-  KINDS(the_cpu_faults_where_a_gpu_would, ALL_KINDS);
-  PLAIN(the_environment_makes_it_strict);
-  KINDS(copies_and_fills_reach_it, ALL_KINDS);
-  KINDS(functions_of_a_stream_use_the_address_of_devices, ALL_KINDS);
-  PLAIN(pauses_keep_the_contents);
-  PLAIN(pages_on_the_host_are_the_hosts);
-  KINDS(two_devices_copy_to_each_other, device_kinds);
-  KINDS(two_contexts_copy_to_each_other, device_kinds);
-  PLAIN(descriptors_map_it);
-  KINDS(another_process_imports_it, device_kinds | 1u << GMM_KIND_HOST);
-  KINDS(regions_come_and_go_meanwhile, device_kinds);
-  return finish_clean();
+  return run_cases();
 }

@@ -550,14 +550,13 @@ static void set_up(int held) {
   world.held_tag = make_tag("held up", GMM_CONTENTS_HOST);
   world.tag = make_tag("other", GMM_CONTENTS_HOST);
   world.kept_tag = make_tag("kept", GMM_CONTENTS_HOST);
-  MUST(gmm_stream_create(context, STREAM_ON(device), &world.stream));
+  world.stream = open_stream();
   gmm_alloc_desc desc = desc_of(GMM_KIND_VMM, world.tag, world.stream);
   desc.flags = GMM_ALLOC_DEDICATED;
   MUST(gmm_alloc(context, MIB, &desc, &world.block));
   kind = GMM_KIND_VMM;
   write_pattern(world.block, MIB, 3, world.stream);
   world.kept = ALLOC_TAG(MIB, world.kept_tag);
-  REQUIRE(world.kept != NULL);
   write_pattern(world.kept, MIB, 4, world.stream);
   OK(gmm_stream_synchronize(context, world.stream));
   gmm_pause_desc pause = one_tag(&world.kept_tag);
@@ -601,12 +600,10 @@ static void tear_down(void) {
 
 // --- What is held up -------------------------------------------------------------------------------------------------
 
-static void a_pause_that_waits_for_a_stream(void) {
+CASE(a_pause_that_waits_for_a_stream) {
   set_up(TRANSITION | DEVICE_WORK);
-  void *block = ALLOC_TAG(MIB, world.held_tag);
-  REQUIRE(block != NULL);
-  gmm_stream stopped;
-  MUST(gmm_stream_create(context, STREAM_ON(device), &stopped));
+  ALLOC_TAG(MIB, world.held_tag);
+  gmm_stream stopped = open_stream();
   gate hold;
   gate_close(&hold, stopped, 2 * GATE_S);
   SOON(atomic_load(&hold.entered) != 0);
@@ -619,14 +616,13 @@ static void a_pause_that_waits_for_a_stream(void) {
   tear_down();
   OK(gmm_ticket_destroy(world.ticket));
   OK(gmm_resume(context, &desc, NULL));
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
   OK(gmm_stream_destroy(context, stopped));
 }
 
 static void hold_in_progress(bool pausing) {
   set_up(TRANSITION | EVERY_HEAP);
   allocate_blocks(world.held_tag, 60);
-  MUST(gmm_stream_create(context, STREAM_ON(device), &world.used));
+  world.used = open_stream();
   gmm_alloc_desc on_used = desc_of(GMM_KIND_VMM, world.held_tag, world.used);
   for (uint64_t size = 1000; size <= 10 * MIB; size *= 100) {
     void *freed = NULL;
@@ -648,8 +644,8 @@ static void hold_in_progress(bool pausing) {
   check_blocks(60);
   free_blocks();
 }
-static void a_pause_whose_progress_does_not_return(void) { hold_in_progress(true); }
-static void a_resume_whose_progress_does_not_return(void) { hold_in_progress(false); }
+CASE(a_pause_whose_progress_does_not_return) { hold_in_progress(true); }
+CASE(a_resume_whose_progress_does_not_return) { hold_in_progress(false); }
 
 static atomic_int trim_ended;
 static void *trim_the_held_tag(void *unused) {
@@ -659,10 +655,9 @@ static void *trim_the_held_tag(void *unused) {
   atomic_store(&trim_ended, 1);
   return NULL;
 }
-static void a_trim_that_waits_for_a_stream(void) {
+CASE(a_trim_that_waits_for_a_stream) {
   set_up(DEVICE_WORK);
-  gmm_stream stopped;
-  MUST(gmm_stream_create(context, STREAM_ON(device), &stopped));
+  gmm_stream stopped = open_stream();
   gmm_alloc_desc desc = desc_of(GMM_KIND_VMM, world.held_tag, stopped);
   void *block = NULL;
   MUST(gmm_alloc(context, 8 * MIB, &desc, &block));
@@ -690,10 +685,9 @@ static void *write_and_wait(void *hold) {
   OK(write_snapshot(context, hold_the_writer, hold));
   return NULL;
 }
-static void a_snapshot_whose_writer_does_not_return(void) {
+CASE(a_snapshot_whose_writer_does_not_return) {
   set_up(0);
-  void *block = ALLOC_TAG(MIB, world.held_tag);
-  REQUIRE(block != NULL);
+  ALLOC_TAG(MIB, world.held_tag);
   blocker hold = BLOCKER;
   pthread_t thread;
   REQUIRE(pthread_create(&thread, NULL, write_and_wait, &hold) == 0);
@@ -702,7 +696,6 @@ static void a_snapshot_whose_writer_does_not_return(void) {
   let_go(&hold);
   pthread_join(thread, NULL);
   tear_down();
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
 }
 
 static struct {
@@ -717,7 +710,7 @@ static void *import_from_the_stopped(void *unused) {
   foreign.result = gmm_ipc_import(context, &foreign.handle, &desc, &foreign.memory);
   return NULL;
 }
-static void an_import_from_a_stopped_process(void) {
+CASE(an_import_from_a_stopped_process) {
   set_up(0);
   if (!world.is_exported) SKIP("the backend shares no VMM memory");
   second_process exporter = start_other();
@@ -748,13 +741,7 @@ int main(int argc, char **argv) {
   char folder[] = "/tmp/gmm-waits-XXXXXX", server[64];
   if (mkdtemp(folder) == NULL) return 99;
   setenv("GMM_IPC_DIR", folder, 1);
-  PLAIN(a_pause_that_waits_for_a_stream);
-  PLAIN(a_pause_whose_progress_does_not_return);
-  PLAIN(a_resume_whose_progress_does_not_return);
-  PLAIN(a_trim_that_waits_for_a_stream);
-  PLAIN(a_snapshot_whose_writer_does_not_return);
-  PLAIN(an_import_from_a_stopped_process);
-  const int code = finish_clean();
+  const int code = run_cases();
   snprintf(server, sizeof server, "%s/serve.sock", folder);
   unlink(server);  // which ends the server
   rmdir(folder);

@@ -28,7 +28,7 @@ static void *allocate_a_block(void *argument) {
 }
 
 // A free of memory that is on its way waits; it happens once, whichever way the transition ends.
-static void a_free_waits_for_the_transition(void) {
+VMM_CASE(a_free_waits_for_the_transition) {
   static const unsigned freed[2] = {5, 39};  // a small block and a large one
   for (int way = 0; way < 4; ++way) {
     const bool pausing = way < 2, cancelled = way % 2 == 1;
@@ -65,7 +65,7 @@ static void a_free_waits_for_the_transition(void) {
   }
 }
 
-static void an_allocation_meanwhile_is_active(void) {
+VMM_CASE(an_allocation_meanwhile_is_active) {
   for (int pausing = 1; pausing >= 0; --pausing) {
     gmm_tag tag = make_tag("grows meanwhile", GMM_CONTENTS_HOST);
     allocate_blocks(tag, 200);
@@ -85,13 +85,13 @@ static void an_allocation_meanwhile_is_active(void) {
     CHECK_EQUAL(gmm_resume(context, NULL, NULL), pausing ? GMM_OK : GMM_UNCHANGED);
     CHECK_PATTERN(one.block, 700000, 7);
     check_blocks(200);
-    OK(gmm_free(context, one.block, GMM_STREAM_DEFAULT));
+    FREE(one.block);
     free_blocks();
   }
 }
 
 // What a pause began with holds to its end, and what is paused stays kept as it was.
-static void a_tag_changes_meanwhile(void) {
+VMM_CASE(a_tag_changes_meanwhile) {
   gmm_tag tag = make_tag("retagged", GMM_CONTENTS_HOST);
   allocate_blocks(tag, 300);
   blocker hold = BLOCKER;
@@ -101,14 +101,13 @@ static void a_tag_changes_meanwhile(void) {
   let_go(&hold);
   OK(gmm_ticket_wait(ticket, UINT64_MAX, NULL));
   OK(gmm_ticket_destroy(ticket));
-  CHECK(pause_info(tag).backup_host_bytes > 0);
-  CHECK_EQUAL(pause_info(tag).contents, GMM_CONTENTS_DROP);
+  CHECK(tag_info(tag).backup_host_bytes > 0);
+  CHECK_EQUAL(tag_info(tag).contents, GMM_CONTENTS_DROP);
   OK(gmm_resume(context, NULL, NULL));
   check_blocks(300);
   OK(gmm_pause(context, NULL, NULL));
-  CHECK_EQUAL(pause_info(tag).backup_host_bytes, 0);
+  CHECK_EQUAL(tag_info(tag).backup_host_bytes, 0);
   OK(gmm_resume(context, NULL, NULL));
-  free_blocks();
 }
 
 // --- twice and mixed ---------------------------------------------------------------------------------------------
@@ -124,12 +123,12 @@ static void *pause_or_resume(void *argument) {
 }
 
 // Of several at once one does it and tells its bytes; the others change nothing.
-static void several_at_once_do_it_once(void) {
+VMM_CASE(several_at_once_do_it_once) {
   enum { THREADS = 6 };
   gmm_tag tag = make_tag("wanted by many", GMM_CONTENTS_HOST);
   allocate_blocks(tag, 400);
   OK(gmm_trim(context, NULL, NULL));  // a resume brings no free memory back
-  const uint64_t all = pause_info(tag).active_bytes;
+  const uint64_t all = tag_info(tag).active_bytes;
   for (int round = 0; round < 10; ++round) {
     helper helpers[THREADS];
     atomic_store(&start_all, 0);
@@ -150,17 +149,13 @@ static void several_at_once_do_it_once(void) {
     CHECK_EQUAL(bytes, all);
   }
   check_blocks(400);
-  free_blocks();
 }
 
 // "a", then both, then all: torch_memory_saver ends the process here.
-static void mixed_states_change_only_the_rest(void) {
+VMM_CASE(mixed_states_change_only_the_rest) {
   gmm_tag tags[2] = {make_tag("a", GMM_CONTENTS_HOST), make_tag("b", GMM_CONTENTS_FILE)};
-  void *one = ALLOC_TAG(5 * MIB, tags[0]), *two = ALLOC_TAG(9 * MIB, tags[1]);
-  REQUIRE(one != NULL && two != NULL);
-  write_pattern(one, 5 * MIB, 1, GMM_STREAM_DEFAULT);
-  write_pattern(two, 9 * MIB, 2, GMM_STREAM_DEFAULT);
-  const uint64_t first = pause_info(tags[0]).active_bytes, second = pause_info(tags[1]).active_bytes;
+  void *one = FILLED_TAG(5 * MIB, tags[0], 1), *two = FILLED_TAG(9 * MIB, tags[1], 2);
+  const uint64_t first = tag_info(tags[0]).active_bytes, second = tag_info(tags[1]).active_bytes;
   gmm_pause_desc a = one_tag(&tags[0]), both = {.struct_size = sizeof both, .tags = tags, .tag_count = 2};
   uint64_t bytes = 0;
   OK(gmm_pause(context, &a, &bytes));
@@ -179,8 +174,6 @@ static void mixed_states_change_only_the_rest(void) {
   CHECK_EQUAL(bytes, 0);
   CHECK_PATTERN(one, 5 * MIB, 1);
   CHECK_PATTERN(two, 9 * MIB, 2);
-  OK(gmm_free(context, one, GMM_STREAM_DEFAULT));
-  OK(gmm_free(context, two, GMM_STREAM_DEFAULT));
 }
 
 // --- from another thread and with another device ---------------------------------------------------------------------
@@ -192,22 +185,21 @@ static void *act_from_elsewhere(void *argument) {
   OK(gmm_alloc(context, 100000, &desc, &mine));
   OK(gmm_fill(context, mine, 1, 100000, GMM_STREAM_DEFAULT));
   OK(gmm_tag_push(context, self->tag));
-  OK(gmm_free(context, self->block, GMM_STREAM_DEFAULT));
+  FREE(self->block);
   OK(gmm_pause(context, NULL, &self->bytes));
   CHECK_EQUAL(state_of(mine), GMM_STATE_PAUSED);
   OK(gmm_resume(context, NULL, NULL));
   OK(gmm_pause(context, NULL, NULL));
-  OK(gmm_free(context, mine, GMM_STREAM_DEFAULT));
+  FREE(mine);
   OK(gmm_tag_pop(context));
   self->result = GMM_OK;
   return NULL;
 }
-static void another_thread_and_device(void) {
+VMM_CASE(another_thread_and_device) {
   gmm_tag tag = make_tag("of another device", GMM_CONTENTS_HOST);
   allocate_blocks(tag, 500);
   // Work that is still queued on this device when a thread of the other one pauses it.
-  gmm_stream stream = 0;
-  MUST(gmm_stream_create(context, STREAM_ON(device), &stream));
+  gmm_stream stream = open_stream();
   gate hold;
   gate_close(&hold, stream, 0.2);
   OK(gmm_fill(context, blocks[39], 0x5a, block_size(39), stream));
@@ -217,7 +209,7 @@ static void another_thread_and_device(void) {
   pthread_join(other.thread, NULL);
   CHECK_EQUAL(other.result, GMM_OK);
   CHECK_EQUAL(atomic_load(&hold.passed), 1);
-  OK(gmm_free(context, blocks[31], GMM_STREAM_DEFAULT));  // paused by the other
+  FREE(blocks[31]);  // paused by the other
   blocks[31] = NULL;
   OK(gmm_resume(context, NULL, NULL));
   uint8_t *bytes = malloc(block_size(39));
@@ -230,19 +222,17 @@ static void another_thread_and_device(void) {
   free(bytes);
   write_pattern(blocks[39], block_size(39), 539, GMM_STREAM_DEFAULT);
   check_blocks(500);
-  free_blocks();
   OK(gmm_stream_destroy(context, stream));
 }
 
 // Dropped contents need no copy that would wait by the way: the device itself is waited for.
-static void work_in_flight_ends_before_memory_goes(void) {
+VMM_CASE(work_in_flight_ends_before_memory_goes) {
   gmm_tag tag = make_tag("busy", GMM_CONTENTS_DROP);
   void *block = ALLOC_TAG(8 * MIB, tag);
-  REQUIRE(block != NULL);
   gmm_stream streams[3];
   gate gates[3];
   for (int i = 0; i < 3; ++i) {
-    MUST(gmm_stream_create(context, STREAM_ON(device), &streams[i]));
+    streams[i] = open_stream();
     gate_close(&gates[i], streams[i], 0.05 + 0.05 * i);
     OK(gmm_fill(context, block, i, 8 * MIB, streams[i]));
   }
@@ -253,18 +243,8 @@ static void work_in_flight_ends_before_memory_goes(void) {
   for (int i = 0; i < 3; ++i) OK(gmm_stream_synchronize(context, streams[i]));  // nothing touched what was away
   write_pattern(block, 8 * MIB, 3, GMM_STREAM_DEFAULT);
   CHECK_PATTERN(block, 8 * MIB, 3);
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  FREE(block);
   for (int i = 0; i < 3; ++i) OK(gmm_stream_destroy(context, streams[i]));
 }
 
-int main(void) {
-  const gmm_kind_mask vmm = 1u << GMM_KIND_VMM;
-  KINDS(a_free_waits_for_the_transition, vmm);
-  KINDS(an_allocation_meanwhile_is_active, vmm);
-  KINDS(a_tag_changes_meanwhile, vmm);
-  KINDS(several_at_once_do_it_once, vmm);
-  KINDS(mixed_states_change_only_the_rest, vmm);
-  KINDS(another_thread_and_device, vmm);
-  KINDS(work_in_flight_ends_before_memory_goes, vmm);
-  return finish_clean();
-}
+int main(void) { return run_cases(); }

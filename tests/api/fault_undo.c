@@ -27,14 +27,14 @@ static void check_pieces(uint32_t seed) {
   for (unsigned i = 0; i < PIECES; ++i) CHECK_PATTERN(pieces[i], written, seed + i);
 }
 static void free_pieces(void) {
-  for (unsigned i = 0; i < PIECES; ++i) OK(gmm_free(context, pieces[i], GMM_STREAM_DEFAULT));
+  for (unsigned i = 0; i < PIECES; ++i) FREE(pieces[i]);
 }
 
-static void a_resume_may_run_out_at_any_allocation(void) {
+VMM_CASE(a_resume_may_run_out_at_any_allocation) {
   gmm_tag tag = make_tag("short", GMM_CONTENTS_HOST);
   allocate_pieces(tag, 10);
   MUST(gmm_pause(context, NULL, NULL));
-  const uint64_t kept = pause_info(tag).backup_host_bytes;
+  const uint64_t kept = tag_info(tag).backup_host_bytes;
   gmm_scope_desc scope = {.struct_size = sizeof scope, .flags = GMM_SCOPE_TAG, .tag = tag};
   for (unsigned k = 0; k < PIECES; ++k) {
     MUST(gmm_limit_set(context, &scope, k * PIECE + MIB));
@@ -42,7 +42,7 @@ static void a_resume_may_run_out_at_any_allocation(void) {
     RESULT(gmm_resume(context, NULL, &bytes), GMM_ERROR_LIMIT_EXCEEDED);
     CHECK_EQUAL(bytes, 5);
     for (unsigned i = 0; i < PIECES; ++i) CHECK_EQUAL(state_of(pieces[i]), GMM_STATE_PAUSED);
-    CHECK_EQUAL(pause_info(tag).backup_host_bytes, kept);
+    CHECK_EQUAL(tag_info(tag).backup_host_bytes, kept);
     CHECK_EQUAL(stats_of(GMM_SCOPE_TAG, 0, tag, 0).reserved_bytes, 0);
   }
   MUST(gmm_limit_set(context, &scope, GMM_NO_LIMIT));
@@ -60,18 +60,17 @@ static void a_resume_may_run_out_at_any_allocation(void) {
       CHECK_EQUAL(result, GMM_ERROR_OUT_OF_MEMORY);
       CHECK_EQUAL(bytes, 5);
       for (unsigned i = 0; i < PIECES; ++i) CHECK_EQUAL(state_of(pieces[i]), GMM_STATE_PAUSED);
-      CHECK_EQUAL(pause_info(tag).backup_host_bytes, kept);
+      CHECK_EQUAL(tag_info(tag).backup_host_bytes, kept);
       REQUIRE(k < 100);
     }
   } else {
     OK(gmm_resume(context, NULL, NULL));
   }
   check_pieces(10);
-  free_pieces();
 }
 
 // The driver fails, and fails again while that is undone: whatever the state is then, a resume makes it whole.
-static void double_failures_are_mended(void) {
+VMM_CASE(double_failures_are_mended) {
   if (!find_fake_driver()) SKIP("needs the fake driver, which fails on demand");
   static const char *const first[] = {"cuMemUnmap", "cuMemMap", "cuMemSetAccess", "cuMemCreate", "cuMemcpyAsync"};
   static const char *const undoing[] = {"cuMemMap", "cuMemSetAccess", "cuMemUnmap", "cuMemRelease"};
@@ -137,11 +136,10 @@ static void double_failures_are_mended(void) {
   CHECK(refused > 0);
 }
 
-static void a_capture_refuses_pause_and_resume(void) {
+VMM_CASE(a_capture_refuses_pause_and_resume) {
   if (on_host_backend() || !find_cuda()) SKIP("the host backend has no graphs");
   enter_device();
-  gmm_stream stream = 0;
-  MUST(gmm_stream_create(context, STREAM_ON(device), &stream));
+  gmm_stream stream = open_stream();
   gmm_tag tag = make_tag("captured", GMM_CONTENTS_HOST);
   allocate_blocks(tag, 60);
   MUST(gmm_pause(context, NULL, NULL));
@@ -155,7 +153,7 @@ static void a_capture_refuses_pause_and_resume(void) {
   uint64_t bytes = 5;
   gmm_pause_desc desc = one_tag(&tag);
   RESULT(gmm_resume(context, &desc, &bytes), GMM_ERROR_CAPTURING);
-  CHECK(strstr(gmm_last_error_message(), "captured") != NULL);
+  CHECK(message_has("captured"));
   RESULT(gmm_pause(context, &desc, &bytes), GMM_ERROR_CAPTURING);
   gmm_ticket *ticket = NULL;
   for (int pausing = 0; pausing < 2; ++pausing) {
@@ -198,7 +196,7 @@ static int backup_file(const char *folder) {
 
 // The file shrinks, or a byte of it changes, while memory is paused: told, nothing is lost that is there, and when the
 // file is whole again so is the memory.
-static void damage_to_the_file_is_told(void) {
+VMM_CASE(damage_to_the_file_is_told) {
   char folder[] = "/tmp/gmm-fault-XXXXXX";
   REQUIRE(mkdtemp(folder) != NULL);
   gmm_backup_desc backup = {.struct_size = sizeof backup, .directory = folder};
@@ -237,11 +235,11 @@ static void damage_to_the_file_is_told(void) {
     }
     uint64_t bytes = 5;
     RESULT(gmm_resume(context, NULL, &bytes), way == 0 ? GMM_ERROR_IO : GMM_ERROR_CORRUPT);
-    CHECK(strstr(gmm_last_error_message(), "0x") != NULL);  // it names the range
+    CHECK(message_has("0x"));  // it names the range
     CHECK_EQUAL(bytes, 5);
     for (unsigned i = 0; i < PIECES; ++i) CHECK_EQUAL(state_of(pieces[i]), GMM_STATE_PAUSED);
     CHECK_EQUAL(stats_of(GMM_SCOPE_TAG, 0, tag, 0).reserved_bytes, 0);
-    CHECK(pause_info(tag).backup_file_bytes >= PIECES * PIECE);
+    CHECK(tag_info(tag).backup_file_bytes >= PIECES * PIECE);
     if (way == 1) {
       // The others are whole, and can be had.
       unsigned corrupt = 0;
@@ -273,7 +271,7 @@ static void damage_to_the_file_is_told(void) {
 }
 
 // Writing is allowed once a tag is read-only no longer, whatever it becomes before the next pause.
-static void read_only_may_be_taken_back(void) {
+VMM_CASE(read_only_may_be_taken_back) {
   gmm_tag_desc desc = {.struct_size = sizeof desc, .contents = GMM_CONTENTS_HOST, .flags = GMM_TAG_READ_ONLY};
   gmm_tag tag = 0;
   MUST(gmm_tag_create(context, "constant", &desc, &tag));
@@ -288,15 +286,6 @@ static void read_only_may_be_taken_back(void) {
   OK(gmm_pause(context, NULL, NULL));
   OK(gmm_resume(context, NULL, NULL));
   check_pieces(90);
-  free_pieces();
 }
 
-int main(void) {
-  const gmm_kind_mask vmm = 1u << GMM_KIND_VMM;
-  KINDS(a_resume_may_run_out_at_any_allocation, vmm);
-  KINDS(double_failures_are_mended, vmm);
-  KINDS(a_capture_refuses_pause_and_resume, vmm);
-  KINDS(damage_to_the_file_is_told, vmm);
-  KINDS(read_only_may_be_taken_back, vmm);
-  return finish_clean();
-}
+int main(void) { return run_cases(); }

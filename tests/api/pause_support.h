@@ -9,12 +9,6 @@ static gmm_pause_desc one_tag(const gmm_tag *tag) {
   return (gmm_pause_desc){.struct_size = sizeof(gmm_pause_desc), .tags = tag, .tag_count = 1};
 }
 
-__attribute__((unused)) static gmm_tag_info pause_info(gmm_tag tag) {
-  gmm_tag_info info = {.struct_size = sizeof info};
-  OK(gmm_tag_query(context, tag, &info));
-  return info;
-}
-
 #define BLOCKS 40
 static void *blocks[BLOCKS];
 static uint64_t block_size(unsigned i) {
@@ -22,9 +16,7 @@ static uint64_t block_size(unsigned i) {
 }
 __attribute__((unused)) static void allocate_blocks(gmm_tag tag, uint32_t seed) {
   for (unsigned i = 0; i < BLOCKS; ++i) {
-    blocks[i] = ALLOC_TAG(block_size(i), tag);
-    REQUIRE(blocks[i] != NULL);
-    write_pattern(blocks[i], block_size(i), seed + i, GMM_STREAM_DEFAULT);
+    blocks[i] = FILLED_TAG(block_size(i), tag, seed + i);
   }
 }
 __attribute__((unused)) static void check_blocks(uint32_t seed) {

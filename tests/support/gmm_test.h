@@ -47,7 +47,7 @@ void read_device(gmm_device d);
 uint32_t device_count(void);
 bool has_kind(gmm_kind k);
 
-// Runs a case in a fresh context on device 0.
+// Runs a case in a fresh context on device 0. After a case a reset frees the blocks that it left, and none may stay.
 void run_plain(const char *name, void (*function)(void));
 
 // Runs a case in a fresh context for each device and each kind in `kinds` (bits). A kind that the device lacks is a
@@ -68,15 +68,30 @@ gmm_scope_desc scope_of(uint32_t flags, gmm_device d, gmm_tag tag, gmm_kind k);
 #define ALL_KINDS 0x1eu
 #define PLAIN(function) run_plain(#function, function)
 #define KINDS(function, kinds) run_kinds(#function, function, kinds)
+// Begins the definition of a case for run_cases(): run once, for each kind of a mask, or for VMM alone.
+#define CASE(function) CASE_OF_KINDS(function, 0)
+#define VMM_CASE(function) CASE_OF_KINDS(function, 1u << GMM_KIND_VMM)
+#define CASE_OF_KINDS(function, kinds)                                                                      \
+  static void function(void);                                                                               \
+  __attribute__((constructor)) static void add_##function(void) { add_case(#function, function, (kinds)); } \
+  static void function(void)
+void add_case(const char *name, void (*function)(void), gmm_kind_mask kinds);
+// Runs the cases of the program in the order of their definitions, then finish_clean().
+int run_cases(void);
 
 gmm_alloc_desc alloc_desc(void);
 
-// Allocates of the case's kind and device; NULL after a failure, which is noted.
+// Allocates of the case's kind and device. A failure ends the case; in another thread it is noted, and NULL.
 #define ALLOC(size) alloc_here(__LINE__, size, GMM_TAG_CURRENT, GMM_STREAM_DEFAULT, 0)
 #define ALLOC_TAG(size, tag) alloc_here(__LINE__, size, tag, GMM_STREAM_DEFAULT, 0)
 #define ALLOC_STREAM(size, stream) alloc_here(__LINE__, size, GMM_TAG_CURRENT, stream, 0)
 #define ALLOC_FLAGS(size, flags) alloc_here(__LINE__, size, GMM_TAG_CURRENT, GMM_STREAM_DEFAULT, flags)
 void *alloc_here(int line, uint64_t size, gmm_tag tag, gmm_stream stream, uint32_t flags);
+// A block with the pattern of a seed.
+#define FILLED(size, seed) filled_here(__LINE__, size, GMM_TAG_CURRENT, 0, seed)
+#define FILLED_TAG(size, tag, seed) filled_here(__LINE__, size, tag, 0, seed)
+#define FILLED_ALONE(size, tag, seed) filled_here(__LINE__, size, tag, GMM_ALLOC_DEDICATED, seed)
+void *filled_here(int line, uint64_t size, gmm_tag tag, uint32_t flags, uint32_t seed);
 // Allocates of the case's kind and device.
 gmm_result try_alloc(uint64_t size, gmm_tag tag, void **out);
 // Frees blocks on the default stream.
@@ -106,7 +121,12 @@ void run_threads(unsigned count, void *(*fn)(void *number));
 gmm_pointer_info query(const void *address);
 gmm_stats_info stats_of(uint32_t flags, gmm_device d, gmm_tag tag, gmm_kind k);
 gmm_stats_info stats(void);
+gmm_backup_info backup_info(void);
+gmm_tag_info tag_info(gmm_tag tag);
 gmm_tag make_tag(const char *name, gmm_contents contents);
+gmm_tag make_tag_of(const char *name, gmm_contents contents, uint32_t flags);
+// Whether the message of the last error has these words.
+bool message_has(const char *words);
 
 // The pattern of a seed: different in every place and for every seed.
 static inline uint8_t pattern_at(uint64_t i, uint32_t seed) {
