@@ -120,10 +120,9 @@ VMM_CASE(a_block_is_one_allocation) {
   check_driver(other);
   // What a pause gives up comes back in the same way.
   write_pattern(block, kSize, 1, GMM_STREAM_DEFAULT);
-  gmm_pause_desc desc = one_tag(&tag);
-  OK(gmm_pause(context, &desc, NULL));
+  OK(pause_of(tag));
   CHECK_EQUAL(query(block).flags, GMM_POINTER_COMM);
-  OK(gmm_resume(context, &desc, NULL));
+  OK(resume_of(tag));
   CHECK((query(block).flags & GMM_POINTER_COMM) != 0);
   check_driver(block);
   check_driver(other);
@@ -137,12 +136,9 @@ VMM_CASE(a_block_is_one_allocation) {
 }
 
 VMM_CASE(a_heap_gives_it_too) {
-  const gmm_heap_desc desc = {.struct_size = sizeof desc, .kind = GMM_KIND_VMM, .device = device};
-  gmm_heap *heap = NULL;
-  void *block = NULL, *plain = NULL;
-  MUST(gmm_heap_create(context, &desc, &heap));
+  gmm_heap *heap = HEAP();
+  void *block = NULL, *plain = take_of(heap, kSize);
   MUST(gmm_heap_alloc(heap, kSize, 0, GMM_ALLOC_COMM | GMM_ALLOC_ZERO, GMM_STREAM_DEFAULT, &block));
-  MUST(gmm_heap_alloc(heap, kSize, 0, 0, GMM_STREAM_DEFAULT, &plain));
   check_driver(block);
   CHECK((query(plain).flags & GMM_POINTER_COMM) == 0);
   if (device_info.capabilities & GMM_DEVICE_CAN_EXPORT_FD) {
@@ -165,10 +161,8 @@ CASE(other_kinds_are_refused) {
     RESULT(gmm_alloc(context, kSize, &desc, &block), GMM_ERROR_INVALID_KIND);
     CHECK(block == NULL && message_has("GMM_ALLOC_COMM"));
   }
-  gmm_heap *heap = NULL;
+  gmm_heap *heap = HEAP();
   void *block = NULL;
-  const gmm_heap_desc of = {.struct_size = sizeof of, .kind = GMM_KIND_DEVICE, .device = device};
-  MUST(gmm_heap_create(context, &of, &heap));
   RESULT(gmm_heap_alloc(heap, kSize, 0, GMM_ALLOC_COMM, GMM_STREAM_DEFAULT, &block), GMM_ERROR_INVALID_KIND);
   OK(gmm_heap_destroy(heap));
   if (has_kind(GMM_KIND_VMM)) return;

@@ -30,9 +30,7 @@ static uint64_t age(void) {
   return info.decommit_after_ms;
 }
 static gmm_context *open_with(uint64_t milliseconds) {
-  gmm_context_desc desc = {.struct_size = sizeof desc, .decommit_after_ms = milliseconds};
-  gmm_context *made = NULL;
-  MUST(gmm_context_create(&desc, &made));
+  gmm_context *made = OPEN(.decommit_after_ms = milliseconds);
   return made;
 }
 

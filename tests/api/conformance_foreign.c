@@ -18,16 +18,11 @@ static int export_shared(void) {
 
 static void begin(void) {
   tag = make_tag("shared", GMM_CONTENTS_HOST);
-  const gmm_alloc_desc desc = {
-      .struct_size = sizeof desc, .kind = GMM_KIND_VMM, .device = device, .tag = tag, .flags = GMM_ALLOC_DEDICATED};
-  MUST(gmm_alloc(context, SHARED * MIB, &desc, &shared));
-  MUST(gmm_alloc(context, PRIVATE * MIB, &desc, &own));
-  write_pattern(shared, SHARED * MIB, 1, GMM_STREAM_DEFAULT);
-  write_pattern(own, PRIVATE * MIB, 2, GMM_STREAM_DEFAULT);
+  shared = FILLED_ALONE(SHARED * MIB, tag, 1);
+  own = FILLED_ALONE(PRIVATE * MIB, tag, 2);
   // The first pause page-locks host memory for the contents, for which a driver takes memory of each device.
-  gmm_pause_desc pause = one_tag(&tag);
-  OK(gmm_pause(context, &pause, NULL));
-  OK(gmm_resume(context, &pause, NULL));
+  OK(pause_of(tag));
+  OK(resume_of(tag));
 }
 
 // Pauses, tells what a resume must give, and resumes.
@@ -58,8 +53,6 @@ static void pause_with(uint64_t foreign) {
   CHECK_PATTERN(own, PRIVATE * MIB, 2);
 }
 
-static void end(void) { FREE(shared, own); }
-
 VMM_CASE(an_open_descriptor_keeps_the_pages) {
   begin();
   pause_with(0);
@@ -70,7 +63,6 @@ VMM_CASE(an_open_descriptor_keeps_the_pages) {
   pause_with(0);  // the resume brought new pages, which nobody exported
   close(export_shared());
   pause_with(0);
-  end();
 }
 
 VMM_CASE(an_import_keeps_the_pages) {
@@ -87,26 +79,22 @@ VMM_CASE(an_import_keeps_the_pages) {
   CHECK_PATTERN(view, SHARED * MIB, 1);  // of the old pages
   OK(gmm_ipc_close(context, view));
   pause_with(0);
-  end();
 }
 
 // The context's own growth during a pause is no foreign memory, and a limit is told.
 VMM_CASE(other_memory_is_not_foreign) {
   begin();
   CHECK(stats().limit_bytes == GMM_NO_LIMIT);
-  const gmm_scope_desc scope = scope_of(GMM_SCOPE_TAG, 0, tag, GMM_KIND_UNSPECIFIED);
-  OK(gmm_limit_set(context, &scope, 64 * MIB));
+  set_limit(GMM_SCOPE_TAG, tag, 64 * MIB);
   CHECK(stats_of(GMM_SCOPE_TAG, 0, tag, GMM_KIND_UNSPECIFIED).limit_bytes == 64 * MIB);
   CHECK(stats_of(GMM_SCOPE_TAG | GMM_SCOPE_KIND, 0, tag, GMM_KIND_VMM).limit_bytes == GMM_NO_LIMIT);
   if (!on_host_backend()) {
     // Pages on the host leave the device's free memory alone.
     OK(gmm_move(context, own, GMM_DEVICE_HOST, NULL));
-    gmm_pause_desc desc = one_tag(&tag);
-    OK(gmm_pause(context, &desc, NULL));
+    OK(pause_of(tag));
     CHECK(tag_info(tag).foreign_bytes == 0);
-    OK(gmm_resume(context, &desc, NULL));
+    OK(resume_of(tag));
   }
-  end();
 }
 
 int main(void) { return run_cases(); }

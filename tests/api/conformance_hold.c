@@ -171,11 +171,8 @@ VMM_CASE(a_held_operation_ends_with_its_context) {
 
 VMM_CASE(what_a_hold_keeps_waiting) {
   gmm_tag tag = make_tag("busy", GMM_CONTENTS_HOST);
-  const gmm_heap_desc heap_desc = {.struct_size = sizeof heap_desc, .kind = GMM_KIND_VMM, .tag = tag};
-  gmm_heap *heap = NULL;
-  MUST(gmm_heap_create(context, &heap_desc, &heap));
-  void *block = NULL;
-  MUST(gmm_heap_alloc(heap, MIB, 0, 0, GMM_STREAM_DEFAULT, &block));
+  gmm_heap *heap = HEAP(.tag = tag);
+  void *block = take_of(heap, MIB);
   gmm_ticket *ticket = hold(true, &tag, 0), *other = NULL;
   FREE(block);
   RESULT(gmm_heap_destroy(heap), GMM_ERROR_BUSY);
@@ -195,8 +192,7 @@ VMM_CASE(an_operation_without_memory_is_held_too) {
   for (int pauses = 1; pauses >= 0; --pauses) {
     gmm_ticket *ticket = hold(pauses, &tag, 0);
     OK(gmm_ticket_commit(ticket));
-    RESULT(gmm_ticket_wait(ticket, GMM_FOREVER, NULL), GMM_UNCHANGED);
-    OK(gmm_ticket_destroy(ticket));
+    ENDS_WITH(ticket, GMM_UNCHANGED);
   }
 }
 

@@ -61,6 +61,15 @@ static int find_library(struct dl_phdr_info *info, size_t size, void *unused) {
 
 enum { BLOCKS = 40 };
 
+static gmm_context *counted_context(void) {
+  memset((void *)&counted, 0, sizeof counted);
+  counted.fail_at = -1;
+  gmm_context_desc desc = counted_desc();
+  gmm_context *c = NULL;
+  MUST(gmm_context_create(&desc, &c));
+  return c;
+}
+
 static int32_t give_up(void *user, const gmm_oom_info *info) {
   (void)user;
   (void)info;
@@ -170,7 +179,7 @@ static void pauses(gmm_context *c, gmm_contents contents, uint32_t flags, const 
   CHECK(gmm_resume(c, &pause, NULL) >= 0);
   gmm_ticket *ticket = NULL;
   OK(gmm_pause_async(c, &pause, &ticket));
-  OK(gmm_ticket_wait(ticket, UINT64_MAX, NULL));
+  OK(gmm_ticket_wait(ticket, GMM_FOREVER, NULL));
   OK(gmm_ticket_destroy(ticket));
   OK(gmm_backup_map(c, block, 5 * MIB, &view));  // stays mapped: the free ends it
   OK(gmm_free(c, block, GMM_STREAM_DEFAULT));
@@ -219,11 +228,7 @@ static void counts_and_traces(gmm_context *c) {
 // The k-th call of the host allocator fails: the block keeps the name that it had, and the call works when it is made
 // again.
 CASE(a_name_without_memory_is_none) {
-  memset((void *)&counted, 0, sizeof counted);
-  counted.fail_at = -1;
-  gmm_context_desc desc = counted_desc();
-  gmm_context *c = NULL;
-  MUST(gmm_context_create(&desc, &c));
+  gmm_context *c = counted_context();
   unsigned failures = 0;
   for (unsigned i = 0; i < 100; ++i) {
     void *block = NULL;
@@ -284,11 +289,7 @@ CASE(a_report_without_memory_has_the_sum) {
 
 // Exports a block and an event, and ends once the other side is done with them.
 static void exports(void) {
-  memset((void *)&counted, 0, sizeof counted);
-  counted.fail_at = -1;
-  gmm_context_desc desc = counted_desc();
-  gmm_context *c = NULL;
-  MUST(gmm_context_create(&desc, &c));
+  gmm_context *c = counted_context();
   gmm_alloc_desc alloc = {.struct_size = sizeof alloc, .kind = kind};
   void *block = NULL;
   gmm_event *event = NULL;
@@ -416,15 +417,6 @@ CASE(contexts_leave_nothing_to_the_thread) {
 #else
   SKIP("a sanitizer has its own malloc");
 #endif
-}
-
-static gmm_context *counted_context(void) {
-  memset((void *)&counted, 0, sizeof counted);
-  counted.fail_at = -1;
-  gmm_context_desc desc = counted_desc();
-  gmm_context *c = NULL;
-  MUST(gmm_context_create(&desc, &c));
-  return c;
 }
 
 // Calls of the backend that the free of a block makes which a further stream used so often.

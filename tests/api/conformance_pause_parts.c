@@ -7,13 +7,7 @@ static gmm_state state_of(const void *address) { return query(address).state; }
 VMM_CASE(a_range_comes_back_alone) {
   gmm_tag tag = make_tag("parts", GMM_CONTENTS_HOST);
   char *blocks_[3];
-  for (int i = 0; i < 3; ++i) {
-    gmm_alloc_desc alloc = alloc_desc();
-    alloc.tag = tag;
-    alloc.flags = GMM_ALLOC_DEDICATED;  // extents of their own
-    MUST(gmm_alloc(context, 6 * MIB, &alloc, (void **)&blocks_[i]));
-    write_pattern(blocks_[i], 6 * MIB, 10 + i, GMM_STREAM_DEFAULT);
-  }
+  for (int i = 0; i < 3; ++i) blocks_[i] = FILLED_ALONE(6 * MIB, tag, 10 + i);
   MUST(gmm_pause(context, NULL, NULL));
   uint64_t bytes = 0;
   OK(gmm_resume_range(context, blocks_[1] + MIB, 100, &bytes));
@@ -137,22 +131,14 @@ VMM_CASE(read_only_contents_are_copied_once) {
   gmm_tag_desc desc = {.struct_size = sizeof desc, .contents = GMM_CONTENTS_HOST, .flags = GMM_TAG_READ_ONLY};
   gmm_tag tag = 0;
   MUST(gmm_tag_create(context, "constant", &desc, &tag));
-  gmm_alloc_desc alloc = alloc_desc();
-  alloc.tag = tag;
-  char *kept = NULL, *replaced = NULL;
-  MUST(gmm_alloc(context, 20 * MIB, &alloc, (void **)&kept));
-  MUST(gmm_alloc(context, 10 * MIB, &alloc, (void **)&replaced));
-  write_pattern(kept, 20 * MIB, 1, GMM_STREAM_DEFAULT);
-  write_pattern(replaced, 10 * MIB, 2, GMM_STREAM_DEFAULT);
+  char *kept = FILLED_TAG(20 * MIB, tag, 1), *replaced = FILLED_TAG(10 * MIB, tag, 2);
   OK(gmm_pause(context, NULL, NULL));
   OK(gmm_resume(context, NULL, NULL));
   CHECK(tag_info(tag).backup_active_bytes >= 30 * MIB);
   // Another block at the same address is another block.
   FREE(replaced);
-  char *successor = NULL;
-  MUST(gmm_alloc(context, 10 * MIB, &alloc, (void **)&successor));
+  char *successor = FILLED_TAG(10 * MIB, tag, 3);
   CHECK(successor == replaced);  // else this shows nothing
-  write_pattern(successor, 10 * MIB, 3, GMM_STREAM_DEFAULT);
   uint64_t skipped = backup_info().skipped_bytes;
   OK(gmm_pause(context, NULL, NULL));
   CHECK(backup_info().skipped_bytes - skipped >= 16 * MIB);
@@ -170,6 +156,18 @@ VMM_CASE(read_only_contents_are_copied_once) {
   OK(gmm_pause(context, NULL, NULL));
   OK(gmm_resume(context, NULL, NULL));
   CHECK_PATTERN(kept, 20 * MIB, 9);
+  // Writing is allowed between two times of being read-only, with no pause between them.
+  for (uint32_t round = 0; round < 3; ++round) {
+    desc.flags = round == 1 ? 0 : GMM_TAG_READ_ONLY;
+    OK(gmm_tag_configure(context, tag, &desc));
+    if (round == 1) {
+      write_pattern(kept, 20 * MIB, 10, GMM_STREAM_DEFAULT);
+    } else {
+      OK(gmm_pause(context, NULL, NULL));
+      OK(gmm_resume(context, NULL, NULL));
+    }
+  }
+  CHECK_PATTERN(kept, 20 * MIB, 10);
 }
 
 // Some of the contents are dropped while the rest is paused with its backup: all is written anew.
@@ -323,14 +321,16 @@ VMM_CASE(a_program_may_end_it_at_any_call) {
   check_blocks(400);
 }
 
-typedef struct waiter {
-  pthread_t thread;
-  void *block;
-  gmm_result result;
-} waiter;
-static void *wait_for_block(void *argument) {
-  waiter *self = argument;
-  self->result = gmm_resume_wait(context, self->block, 100, SOON_S * 1000);
+static atomic_int waiting;
+static void *wait_for_block(void *number) {
+  atomic_fetch_add(&waiting, 1);
+  OK(gmm_resume_wait(context, blocks[(uintptr_t)number * 19], 100, SOON_S * 1000));
+  return NULL;
+}
+static void *resume_or_wait(void *number) {
+  if ((uintptr_t)number < 3) return wait_for_block(number);
+  SOON(atomic_load(&waiting) == 3);
+  OK(gmm_resume(context, NULL, NULL));
   return NULL;
 }
 
@@ -341,16 +341,8 @@ VMM_CASE(a_thread_waits_for_its_block) {
   MUST(gmm_pause(context, NULL, NULL));
   RESULT(gmm_resume_wait(context, blocks[0], 100, 0), GMM_ERROR_NOT_READY);
   RESULT(gmm_resume_wait(context, blocks[0], 100, 20), GMM_ERROR_NOT_READY);
-  waiter waiters[3];
-  for (int i = 0; i < 3; ++i) {
-    waiters[i].block = blocks[i * 19];
-    REQUIRE(pthread_create(&waiters[i].thread, NULL, wait_for_block, &waiters[i]) == 0);
-  }
-  OK(gmm_resume(context, NULL, NULL));
-  for (int i = 0; i < 3; ++i) {
-    pthread_join(waiters[i].thread, NULL);
-    CHECK_EQUAL(waiters[i].result, GMM_OK);
-  }
+  atomic_store(&waiting, 0);
+  run_threads(4, resume_or_wait);
   check_blocks(500);
   free_blocks();
   int foreign = 0;
@@ -359,40 +351,23 @@ VMM_CASE(a_thread_waits_for_its_block) {
 
 // Free memory of another tag stands in the way of a resume: it goes back to the driver, for a range as for whole tags.
 VMM_CASE(a_range_comes_back_when_free_memory_is_in_the_way) {
-  gmm_tag tag = make_tag("ranged", GMM_CONTENTS_DROP), other = make_tag("in_the_way", GMM_CONTENTS_DROP);
-  gmm_alloc_desc desc = alloc_desc(), way = alloc_desc();
-  desc.tag = tag;
-  way.tag = other;
-  void *block = NULL, *free_of_other = NULL;
-  gmm_scope_desc scope = {.struct_size = sizeof scope, .flags = GMM_SCOPE_DEVICE, .device = device};
-  OK(gmm_limit_set(context, &scope, 64 * MIB));
-  MUST(gmm_alloc(context, 40 * MIB, &desc, &block));
+  const gmm_tag tag = make_tag("ranged", GMM_CONTENTS_DROP);
+  set_limit(GMM_SCOPE_DEVICE, 0, 64 * MIB);
+  void *block = ALLOC_TAG(40 * MIB, tag);
   MUST(gmm_pause(context, NULL, NULL));
-  MUST(gmm_alloc(context, 40 * MIB, &way, &free_of_other));
-  FREE(free_of_other);
+  FREE(ALLOC_TAG(40 * MIB, make_tag("in_the_way", GMM_CONTENTS_DROP)));
   uint64_t came = 0;
   OK(gmm_resume_range(context, block, 40 * MIB, &came));
   CHECK_EQUAL(came, 40 * MIB);
   CHECK_EQUAL(state_of(block), GMM_STATE_ACTIVE);
-  FREE(block);
-  OK(gmm_limit_set(context, &scope, GMM_NO_LIMIT));
 }
 
 VMM_CASE(pauses_take_few_calls) {
   enum { COUNT = 1000 };
-  gmm_context_release(context);
-  gmm_context_desc own = {.struct_size = sizeof own, .host_memory = 4096 * MIB, .host_devices = 2};
-  context = NULL;
-  MUST(gmm_context_create(&own, &context));
-  read_device(device);
+  reopen_with(4096 * MIB);
   gmm_tag tag = make_tag("many", GMM_CONTENTS_DROP);
-  void *many[COUNT];
   if (free_device_bytes() < 2 * COUNT * MIB) SKIP("the device has too little memory");
-  for (int i = 0; i < COUNT; ++i) {
-    gmm_alloc_desc alloc = alloc_desc();
-    alloc.tag = tag;
-    MUST(gmm_alloc(context, 2 * MIB, &alloc, &many[i]));
-  }
+  for (int i = 0; i < COUNT; ++i) ALLOC_TAG(2 * MIB, tag);
   for (int round = 0; round < 3; ++round) {
     uint64_t before = stats().backend_calls, bytes = 0;
     MUST(gmm_pause(context, NULL, &bytes));

@@ -98,9 +98,8 @@ CASE_OF_KINDS(all_or_nothing, ALL_KINDS) {
   OK(gmm_heap_reserve(heap, 64 * MIB));
   CHECK_EQUAL(held(), 64 * MIB);
   // Others' free memory goes back where a limit stands in the way.
-  const gmm_scope_desc scope = scope_of(GMM_SCOPE_DEVICE, device, 0, 0);
   FREE(ALLOC(40 * MIB));
-  OK(gmm_limit_set(context, &scope, 110 * MIB));
+  set_limit(GMM_SCOPE_DEVICE, 0, 110 * MIB);
   gmm_heap *other = HEAP();
   OK(gmm_heap_reserve(other, 32 * MIB));
   CHECK_EQUAL(held(), 96 * MIB);
@@ -260,8 +259,7 @@ VMM_CASE(a_held_lock_is_not_waited_for) {
   RESULT(gmm_heap_try_alloc(heap, MIB, 0, 0, GMM_STREAM_DEFAULT, &block), GMM_ERROR_NOT_READY);
   RESULT(gmm_try_free(context, freed, GMM_STREAM_DEFAULT), GMM_ERROR_NOT_READY);
   let_go(&hold);
-  OK(gmm_ticket_wait(ticket, GMM_FOREVER, NULL));
-  OK(gmm_ticket_destroy(ticket));
+  ENDS_WITH(ticket, GMM_OK);
   const gmm_pause_desc desc = {.struct_size = sizeof desc, .tags = &tag, .tag_count = 1};
   OK(gmm_resume(context, &desc, NULL));
   CHECK_PATTERN(kept, MIB, 5);

@@ -246,9 +246,7 @@ static void hear_warnings(void *user, gmm_log_level level, const char *message) 
   snprintf(heard.lines[heard.count++], sizeof heard.lines[0], "%s", message);
 }
 static gmm_context *open_heard(uint32_t flags) {
-  const gmm_context_desc desc = {.struct_size = sizeof desc, .flags = flags, .log = {hear_warnings, NULL}};
-  gmm_context *opened = NULL;
-  MUST(gmm_context_create(&desc, &opened));
+  gmm_context *opened = OPEN(.flags = flags, .log = {hear_warnings, NULL});
   memset(&heard, 0, sizeof heard);
   return opened;
 }

@@ -212,9 +212,7 @@ CASE(a_used_tag_is_busy) {
   OK(gmm_tag_set_default(context, tag));
   RESULT(gmm_tag_destroy(context, tag), GMM_ERROR_BUSY);
   OK(gmm_tag_set_default(context, GMM_TAG_DEFAULT));
-  gmm_heap_desc desc = {.struct_size = sizeof desc, .tag = tag};
-  gmm_heap *heap = NULL;
-  MUST(gmm_heap_create(context, &desc, &heap));
+  gmm_heap *heap = HEAP(.tag = tag);
   RESULT(gmm_tag_destroy(context, tag), GMM_ERROR_BUSY);
   OK(gmm_heap_destroy(heap));
   pthread_t thread;

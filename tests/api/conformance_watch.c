@@ -2,7 +2,7 @@
 // watch.h: gmm calls the program before memory loses its pages, when contents are back, and when a budget shrinks.
 #include <string.h>
 
-#include "../support/gmm_test.h"
+#include "pause_support.h"
 
 enum { ALL = GMM_WATCH_PREPARE | GMM_WATCH_LOSING | GMM_WATCH_RESTORED | GMM_WATCH_FAILED };
 static const uint64_t SIZE = 4 * MIB;
@@ -92,20 +92,7 @@ static void watch_range(listener *of, const void *address, uint64_t size, int32_
   desc.size = size;
   MUST(gmm_watch(context, &desc, &of->watcher));
 }
-static void *block_of(gmm_tag tag, uint32_t seed) {
-  void *block = FILLED_TAG(SIZE, tag, seed);
-  return block;
-}
-static gmm_result pause_of(gmm_tag tag) {
-  const gmm_pause_desc desc = {.struct_size = sizeof desc, .tags = &tag, .tag_count = 1};
-  return gmm_pause(context, &desc, NULL);
-}
-static gmm_result resume_of(gmm_tag tag) {
-  const gmm_pause_desc desc = {.struct_size = sizeof desc, .tags = &tag, .tag_count = 1};
-  return gmm_resume(context, &desc, NULL);
-}
-static bool message_names(const char *words) { return message_has(words); }
-
+static void *block_of(gmm_tag tag, uint32_t seed) { return FILLED_TAG(SIZE, tag, seed); }
 VMM_CASE(watchers_hear_in_their_order) {
   const gmm_tag tag = make_tag("watched", GMM_CONTENTS_HOST), other = make_tag("other", GMM_CONTENTS_HOST);
   uint8_t *block = block_of(tag, 1), *block_of_other = block_of(other, 2);
@@ -139,8 +126,7 @@ VMM_CASE(watchers_hear_in_their_order) {
   // In the background.
   gmm_ticket *ticket = NULL;
   MUST(gmm_resume_async(context, NULL, &ticket));
-  OK(gmm_ticket_wait(ticket, GMM_FOREVER, NULL));
-  OK(gmm_ticket_destroy(ticket));
+  ENDS_WITH(ticket, GMM_OK);
   HEARD("eR bR");
   CHECK_PATTERN(block_of_other, SIZE, 2);
   FREE(block, block_of_other);
@@ -158,7 +144,7 @@ VMM_CASE(a_veto_leaves_everything_as_before) {
   watch_tag(&c, ALL, tag, 3);
   const gmm_stats_info before = stats();
   RESULT(pause_of(tag), GMM_ERROR_BUSY);
-  CHECK(message_names("\"refuses\"") && message_names("7"));
+  CHECK(message_has("\"refuses\"") && message_has("7"));
   HEARD("agreesP refusesP agreesF");
   CHECK_EQUAL(a.last.cause, GMM_ERROR_BUSY);
   CHECK_EQUAL(stats().reserved_bytes, before.reserved_bytes);
@@ -241,14 +227,8 @@ VMM_CASE(the_callback_may_not_allocate_or_operate) {
 // --- Operations other than pause and resume --------------------------------------------------------------------------
 
 // Each a driver allocation of its own, with contents of the seed and of the one after it.
-static void make_two(void *blocks[2], gmm_tag tag, unsigned seed) {
-  for (unsigned i = 0; i < 2; ++i) {
-    gmm_alloc_desc desc = alloc_desc();
-    desc.tag = tag;
-    desc.flags = GMM_ALLOC_DEDICATED;
-    MUST(gmm_alloc(context, SIZE, &desc, &blocks[i]));
-    write_pattern(blocks[i], SIZE, seed + i, GMM_STREAM_DEFAULT);
-  }
+static void make_two(void *pair[2], gmm_tag tag, unsigned seed) {
+  for (unsigned i = 0; i < 2; ++i) pair[i] = FILLED_ALONE(SIZE, tag, seed + i);
 }
 
 VMM_CASE(a_part_comes_back_alone) {
@@ -280,13 +260,12 @@ VMM_CASE(a_resume_without_memory_is_reported_once) {
   watch_tag(&a, ALL, tag, 0);
   OK(pause_of(tag));
   HEARD("aP aL");
-  const gmm_scope_desc scope = scope_of(GMM_SCOPE_TAG, 0, tag, 0);
-  OK(gmm_limit_set(context, &scope, 1));
+  set_limit(GMM_SCOPE_TAG, tag, 1);
   RESULT(resume_of(tag), GMM_ERROR_LIMIT_EXCEEDED);
   HEARD("aF");
   CHECK_EQUAL(a.last.cause, GMM_ERROR_LIMIT_EXCEEDED);
   CHECK_EQUAL(query(block).state, GMM_STATE_PAUSED);
-  OK(gmm_limit_set(context, &scope, GMM_NO_LIMIT));
+  set_limit(GMM_SCOPE_TAG, tag, GMM_NO_LIMIT);
   OK(resume_of(tag));
   HEARD("aR");
   CHECK_PATTERN(block, SIZE, 8);
@@ -328,7 +307,7 @@ VMM_CASE(a_move_is_reported) {
     HEARD("");
     a.answer = 1;
     RESULT(gmm_move(context, blocks[0], device, NULL), GMM_ERROR_BUSY);
-    CHECK(message_names("gmm_move") && message_names("\"a\""));
+    CHECK(message_has("gmm_move") && message_has("\"a\""));
     HEARD("aP");
     a.answer = 0;
     OK(gmm_move(context, blocks[0], device, NULL));
@@ -368,7 +347,7 @@ VMM_CASE(a_compaction_of_live_blocks_is_reported) {
   work.flags = GMM_COMPACT_LIVE;
   a.answer = 1;
   RESULT(gmm_compact(context, NULL, &work, &info), GMM_ERROR_BUSY);
-  CHECK(message_names("gmm_compact"));
+  CHECK(message_has("gmm_compact"));
   HEARD("aP");
   a.answer = 0;
   OK(gmm_compact(context, NULL, &work, &info));
@@ -514,14 +493,13 @@ VMM_CASE(a_smaller_budget_is_reported_once) {
   desc.budget_bytes = on_host_backend() ? 200 * MIB : whole - 64 * MIB;
   MUST(gmm_watch(context, &desc, &a.watcher));
   // A device of the host backend is the context's own, so a limit takes memory away there, and another context else.
-  const gmm_scope_desc scope = scope_of(GMM_SCOPE_DEVICE, device, 0, 0);
   // It falls twice. A fall counts when a look has seen the end of the one before, so the second may take some tries.
   unsigned falls = 0;
   for (double end = now_s() + SOON_S; falls < 2 && now_s() < end;) {
     gmm_context *other = NULL;
     void *taken = NULL;
     if (on_host_backend()) {
-      OK(gmm_limit_set(context, &scope, 100 * MIB));
+      set_limit(GMM_SCOPE_DEVICE, 0, 100 * MIB);
     } else {
       other = open_context(0);
       REQUIRE(other != NULL);
@@ -538,7 +516,7 @@ VMM_CASE(a_smaller_budget_is_reported_once) {
       OK(resume_of(budget_tag));
     }
     if (on_host_backend()) {
-      OK(gmm_limit_set(context, &scope, GMM_NO_LIMIT));
+      set_limit(GMM_SCOPE_DEVICE, 0, GMM_NO_LIMIT);
     } else {
       OK(gmm_free(other, taken, GMM_STREAM_DEFAULT));
       OK(gmm_context_release(other));

@@ -74,11 +74,10 @@ static void use_streams(gmm_stream stream) {
 
 static void use_pause(void) {
   gmm_tag tag = make_tag("paused", GMM_CONTENTS_HOST);
-  const gmm_pause_desc desc = one_tag(&tag);
   void *memory = ALLOC_TAG(8 * MIB, tag);
   DO(gmm_fill(context, memory, 0, 8 * MIB, GMM_STREAM_DEFAULT));
   write_pattern(memory, 5000, 6, GMM_STREAM_DEFAULT);
-  if (ATTEMPT(can(GMM_DEVICE_CAN_PAUSE), gmm_pause(context, &desc, NULL))) DO(gmm_resume(context, &desc, NULL));
+  if (ATTEMPT(can(GMM_DEVICE_CAN_PAUSE), pause_of(tag))) DO(resume_of(tag));
   CHECK_PATTERN(memory, 5000, 6);
   DO(gmm_free(context, memory, GMM_STREAM_DEFAULT));
 }

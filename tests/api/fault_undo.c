@@ -15,11 +15,8 @@ static uint64_t written = PIECE;  // of each piece: a test that only asks for st
 
 // Each has an extent of its own.
 static void allocate_pieces(gmm_tag tag, uint32_t seed) {
-  gmm_alloc_desc alloc = alloc_desc();
-  alloc.tag = tag;
-  alloc.flags = GMM_ALLOC_DEDICATED;
   for (unsigned i = 0; i < PIECES; ++i) {
-    MUST(gmm_alloc(context, PIECE, &alloc, (void **)&pieces[i]));
+    pieces[i] = alloc_here(__LINE__, PIECE, tag, GMM_STREAM_DEFAULT, GMM_ALLOC_DEDICATED);
     write_pattern(pieces[i], written, seed + i, GMM_STREAM_DEFAULT);
   }
 }
@@ -35,9 +32,8 @@ VMM_CASE(a_resume_may_run_out_at_any_allocation) {
   allocate_pieces(tag, 10);
   MUST(gmm_pause(context, NULL, NULL));
   const uint64_t kept = tag_info(tag).backup_host_bytes;
-  gmm_scope_desc scope = {.struct_size = sizeof scope, .flags = GMM_SCOPE_TAG, .tag = tag};
   for (unsigned k = 0; k < PIECES; ++k) {
-    MUST(gmm_limit_set(context, &scope, k * PIECE + MIB));
+    set_limit(GMM_SCOPE_TAG, tag, k * PIECE + MIB);
     uint64_t bytes = 5;
     RESULT(gmm_resume(context, NULL, &bytes), GMM_ERROR_LIMIT_EXCEEDED);
     CHECK_EQUAL(bytes, 5);
@@ -45,7 +41,7 @@ VMM_CASE(a_resume_may_run_out_at_any_allocation) {
     CHECK_EQUAL(tag_info(tag).backup_host_bytes, kept);
     CHECK_EQUAL(stats_of(GMM_SCOPE_TAG, 0, tag, 0).reserved_bytes, 0);
   }
-  MUST(gmm_limit_set(context, &scope, GMM_NO_LIMIT));
+  set_limit(GMM_SCOPE_TAG, tag, GMM_NO_LIMIT);
   if (find_fake_driver()) {
     for (unsigned k = 1;; ++k) {
       uint64_t before = fake.failures(), bytes = 5;
@@ -217,11 +213,7 @@ VMM_CASE(damage_to_the_file_is_told) {
     const uint64_t size = (uint64_t)state.st_size;
     char *saved = malloc(size);
     REQUIRE(saved != NULL);
-    for (uint64_t at = 0; at < size;) {
-      ssize_t n = pread(fd, saved + at, size - at, (off_t)at);
-      REQUIRE(n > 0);
-      at += (uint64_t)n;
-    }
+    REQUIRE(pread(fd, saved, size, 0) == (ssize_t)size);
     if (way == 0) {
       REQUIRE(ftruncate(fd, 4096) == 0);
     } else {
@@ -255,11 +247,7 @@ VMM_CASE(damage_to_the_file_is_told) {
       CHECK_EQUAL(corrupt, 1);
       free(read);
     }
-    for (uint64_t at = 0; at < size;) {
-      ssize_t n = pwrite(fd, saved + at, size - at, (off_t)at);
-      REQUIRE(n > 0);
-      at += (uint64_t)n;
-    }
+    REQUIRE(pwrite(fd, saved, size, 0) == (ssize_t)size);
     free(saved);
     close(fd);
     OK(gmm_resume(context, NULL, NULL));
@@ -268,24 +256,6 @@ VMM_CASE(damage_to_the_file_is_told) {
   }
   OK(gmm_trim(context, NULL, NULL));
   rmdir(folder);
-}
-
-// Writing is allowed once a tag is read-only no longer, whatever it becomes before the next pause.
-VMM_CASE(read_only_may_be_taken_back) {
-  gmm_tag_desc desc = {.struct_size = sizeof desc, .contents = GMM_CONTENTS_HOST, .flags = GMM_TAG_READ_ONLY};
-  gmm_tag tag = 0;
-  MUST(gmm_tag_create(context, "constant", &desc, &tag));
-  allocate_pieces(tag, 80);
-  OK(gmm_pause(context, NULL, NULL));
-  OK(gmm_resume(context, NULL, NULL));
-  desc.flags = 0;
-  OK(gmm_tag_configure(context, tag, &desc));
-  for (unsigned i = 0; i < PIECES; ++i) write_pattern(pieces[i], PIECE, 90 + i, GMM_STREAM_DEFAULT);
-  desc.flags = GMM_TAG_READ_ONLY;
-  OK(gmm_tag_configure(context, tag, &desc));
-  OK(gmm_pause(context, NULL, NULL));
-  OK(gmm_resume(context, NULL, NULL));
-  check_pieces(90);
 }
 
 int main(void) { return run_cases(); }

@@ -32,6 +32,12 @@ gmm_context *open_context(uint32_t host_devices) {
   return opened;
 }
 
+gmm_context *open_of(const gmm_context_desc *desc) {
+  gmm_context *opened = NULL;
+  MUST(gmm_context_create(desc, &opened));
+  return opened;
+}
+
 void read_device(gmm_device d) {
   device = d;
   memset(&device_info, 0, sizeof device_info);
@@ -62,7 +68,6 @@ static void run_and_reset(void) {
   if (context == NULL || stats().live_blocks == 0) return;
   OK(gmm_reset(context));
   CHECK_EQUAL(stats().live_blocks, 0);
-  CHECK_EQUAL(stats().reserved_bytes, 0);
 }
 
 static void run_case(const char *name, void (*function)(void)) {

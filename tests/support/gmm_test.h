@@ -42,6 +42,9 @@ const char *kind_name(gmm_kind k);
 bool on_host_backend(void);
 gmm_backend backend_id(void);
 gmm_context *open_context(uint32_t host_devices);
+// A context of the descriptor with these fields. The case ends on failure.
+#define OPEN(...) open_of(&(gmm_context_desc){.struct_size = sizeof(gmm_context_desc), __VA_ARGS__})
+gmm_context *open_of(const gmm_context_desc *desc);
 void read_device(gmm_device d);
 
 uint32_t device_count(void);
