@@ -272,7 +272,7 @@ VMM_CASE(a_resume_can_retain_contents) {
   CHECK_PATTERN(filed, LARGE, 4);
 }
 
-// What a resume retained of memory that the program may write is never taken for what the memory holds since.
+// A resume retains contents of memory that the program may write. They never stand for its later contents.
 VMM_CASE(retained_contents_are_not_those_of_a_read_only_tag) {
   gmm_tag tag = make_tag("later read-only", GMM_CONTENTS_HOST);
   void *block = ALLOC_TAG(LARGE, tag);

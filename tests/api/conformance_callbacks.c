@@ -138,7 +138,7 @@ static struct {
   atomic_int calls, inside, wrong, ended;
 } from_log;
 
-// What a garbage collection inside the callback does, and more.
+// Acts as a garbage collection inside the callback does, and more.
 static void call_the_library(void *user, gmm_log_level level, const char *message) {
   (void)user, (void)level, (void)message;
   if (from_log.context == NULL || atomic_exchange(&from_log.inside, 1) != 0) return;

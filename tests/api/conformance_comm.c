@@ -58,7 +58,7 @@ static bool has_driver(void) {
   return true;
 }
 
-// What the fake driver of this run lacks.
+// Whether the fake driver of this run lacks a feature.
 static bool lacks(const char *what) {
   const char *all = getenv("FAKE_CUDA_LACKS");
   return all != NULL && strstr(all, what) != NULL;
@@ -118,7 +118,7 @@ VMM_CASE(a_block_is_one_allocation) {
   CHECK((info.flags & GMM_POINTER_COMM) != 0);
   check_driver(block);
   check_driver(other);
-  // What a pause gives up comes back in the same way.
+  // The pages that a pause gives up come back in the same way.
   write_pattern(block, kSize, 1, GMM_STREAM_DEFAULT);
   OK(pause_of(tag));
   CHECK_EQUAL(query(block).flags, GMM_POINTER_COMM);

@@ -105,7 +105,7 @@ VMM_CASE(bytes_written_during_the_hold_are_kept) {
   }
 }
 
-// What the program promises not to write is copied once. So is a tag that is read-only.
+// Contents that the program promises not to write are copied once. So are those of a read-only tag.
 VMM_CASE(unwritten_contents_are_copied_once) {
   const gmm_tag_desc read_only = {
       .struct_size = sizeof read_only, .contents = GMM_CONTENTS_HOST, .flags = GMM_TAG_READ_ONLY};

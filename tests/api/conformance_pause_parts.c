@@ -19,7 +19,7 @@ VMM_CASE(a_range_comes_back_alone) {
   CHECK_PATTERN(blocks_[1], 6 * MIB, 11);
   RESULT(gmm_resume_range(context, blocks_[1], 6 * MIB, &bytes), GMM_UNCHANGED);
   CHECK_EQUAL(bytes, 0);
-  // What came back may change, and be paused again.
+  // The range that came back may change, and be paused again.
   write_pattern(blocks_[1], 6 * MIB, 77, GMM_STREAM_DEFAULT);
   OK(gmm_pause(context, NULL, &bytes));
   CHECK_EQUAL(bytes, 6 * MIB);
@@ -193,7 +193,7 @@ VMM_CASE(dropped_read_only_contents_may_be_written_anew) {
     else
       OK(gmm_pause(context, &drop, NULL));
     OK(gmm_resume(context, NULL, NULL));
-    // What one of them did not drop is there, but the program need not know.
+    // The part that was not dropped is there, but the program need not know.
     if (discards) CHECK_PATTERN(parts[0], size, first);
     for (uint32_t i = 1; i < PARTS && !discards; ++i) CHECK_PATTERN(parts[i], size, first + i);
     for (uint32_t i = 0; i < PARTS; ++i) write_pattern(parts[i], size, anew + i, GMM_STREAM_DEFAULT);

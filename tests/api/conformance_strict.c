@@ -80,7 +80,7 @@ CASE(the_environment_makes_it_strict) {
   check_access(block, 5000, false);
 }
 
-// What stands for a kernel: it has the address for devices.
+// It stands for a kernel, and has the address for devices.
 static void add_one(void *user) {
   uint8_t *bytes = user;
   for (unsigned i = 0; i < 100; ++i) ++bytes[i];

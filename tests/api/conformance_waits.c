@@ -24,7 +24,7 @@ static const char *const kNames[] = {
 #undef FUNCTION
 };
 
-// What a call has to wait for, when that is what is held up.
+// The reasons for which a call may have to wait: a case holds some of them up.
 enum {
   TRANSITION = 1,   // a pause or resume of another tag
   EVERY_HEAP = 2,   // the heap of a pause or resume
@@ -130,7 +130,7 @@ static gmm_tag new_tag(gmm_context *c, const char *name) {
   return tag;
 }
 
-// --- The walk: functions that call steps, in the order of this file -----------------------------------------------------------------------
+// --- The scenarios: each calls steps, in the order of this file -----------------------------------------------------------
 
 SCENARIO(first_allocations_under_another_tag) {
   const gmm_tag tag = new_tag(context, "first");

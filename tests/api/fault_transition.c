@@ -2,7 +2,7 @@
 // Faults of pause and resume: other threads during a transition, and mixed states.
 #include "fault_support.h"
 
-// What other threads do during a transition that is held.
+// The actions of other threads during a transition that is held.
 static struct {
   gmm_tag tag;
   void *freed[2], *made;
@@ -19,8 +19,8 @@ static void *allocate_a_block(void *unused) {
   return NULL;
 }
 
-// A free of memory on its way waits, and happens once. An allocation is active. A tag that changes keeps what a pause
-// began. Whichever way the transition ends.
+// A free of memory on its way waits, and happens once. An allocation is active. A change of the tag does not change the
+// pause that has begun. All of this holds whichever way the transition ends.
 VMM_CASE(other_threads_use_the_tag_meanwhile) {
   static const unsigned freed[2] = {5, 39};  // a small block and a large one
   const gmm_tag tag = meanwhile.tag = make_tag("used meanwhile", GMM_CONTENTS_HOST);
@@ -71,7 +71,7 @@ VMM_CASE(other_threads_use_the_tag_meanwhile) {
   }
 }
 
-// What a thread has at hand is given out until the pause has taken the heap's memory out of use.
+// A thread gives out its cached blocks until the pause has taken the heap's memory out of use.
 static bool is_out_of_use(const gmm_alloc_desc *desc) {
   void *block = NULL;
   return gmm_try_alloc(context, 1000, desc, &block) == GMM_ERROR_NOT_READY ||

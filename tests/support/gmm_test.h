@@ -23,7 +23,7 @@
                    gmm_result_name(expected), check_r < 0 ? gmm_last_error_message() : "");            \
   } while (0)
 #define OK(call) RESULT(call, GMM_OK)
-// The same, and the case ends when it did not.
+// Checks that a call gave GMM_OK. The case ends when it did not.
 #define MUST(call)                                                                                                   \
   do {                                                                                                               \
     gmm_result check_r = (call);                                                                                     \
