@@ -85,9 +85,7 @@ CASE(tags_nest_for_each_thread) {
   void *named = ALLOC_TAG(1000, c);
   CHECK_EQUAL(query(named).tag, c);  // named in the descriptor
   FREE(named);
-  pthread_t thread;
-  REQUIRE(pthread_create(&thread, NULL, thread_with_own_tags, &c) == 0);
-  pthread_join(thread, NULL);
+  run_thread(thread_with_own_tags, &c);
   CHECK_EQUAL(seen_by_thread[0], GMM_TAG_DEFAULT);
   CHECK_EQUAL(seen_by_thread[1], c);
   CHECK_EQUAL(seen_by_thread[2], GMM_TAG_DEFAULT);
@@ -123,9 +121,7 @@ CASE(the_process_default_reaches_threads) {
   gmm_tag a = make_tag("region", GMM_CONTENTS_DROP), c = make_tag("c", GMM_CONTENTS_DROP);
   OK(gmm_tag_set_default(context, a));
   CHECK_EQUAL(tag_of_alloc(), a);
-  pthread_t thread;
-  REQUIRE(pthread_create(&thread, NULL, thread_with_own_tags, &c) == 0);
-  pthread_join(thread, NULL);
+  run_thread(thread_with_own_tags, &c);
   CHECK_EQUAL(seen_by_thread[0], a);
   CHECK_EQUAL(seen_by_thread[1], c);
   CHECK_EQUAL(seen_by_thread[2], a);
@@ -215,9 +211,7 @@ CASE(a_used_tag_is_busy) {
   gmm_heap *heap = HEAP(.tag = tag);
   RESULT(gmm_tag_destroy(context, tag), GMM_ERROR_BUSY);
   OK(gmm_heap_destroy(heap));
-  pthread_t thread;
-  MUST(pthread_create(&thread, NULL, push_and_end, &tag));
-  pthread_join(thread, NULL);
+  run_thread(push_and_end, &tag);
   OK(gmm_tag_destroy(context, tag));
 }
 

@@ -130,7 +130,7 @@ static gmm_tag new_tag(gmm_context *c, const char *name) {
   return tag;
 }
 
-// --- The scenarios: each calls steps, in the order of this file -----------------------------------------------------------
+// --- The scenarios: each calls steps, in the order of this file ------------------------------------------------------
 
 SCENARIO(first_allocations_under_another_tag) {
   const gmm_tag tag = new_tag(context, "first");
@@ -508,8 +508,7 @@ static void *live_and_end(void *unused) {
   return NULL;
 }
 SCENARIO(a_thread_that_ends) {
-  pthread_t thread;
-  if (pthread_create(&thread, NULL, live_and_end, NULL) == 0) pthread_join(thread, NULL);
+  run_thread(live_and_end, NULL);
 }
 
 static void *walk(void *unused) {

@@ -206,6 +206,13 @@ void run_threads(unsigned count, void *(*fn)(void *)) {
   for (unsigned i = 0; i < count; ++i) pthread_join(threads[i], NULL);
 }
 
+void run_thread(void *(*fn)(void *), void *argument) {
+  pthread_t thread;
+  const bool runs = pthread_create(&thread, NULL, fn, argument) == 0;
+  CHECK(runs);
+  if (runs) pthread_join(thread, NULL);
+}
+
 gmm_pointer_info query(const void *address) {
   gmm_pointer_info info = {.struct_size = sizeof info};
   OK(gmm_query(context, address, &info));

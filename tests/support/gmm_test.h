@@ -121,6 +121,8 @@ void set_limit(uint32_t flags, gmm_tag tag, uint64_t bytes);
   } while (0)
 // Runs a function in threads, each with its number from 0, and waits for them.
 void run_threads(unsigned count, void *(*fn)(void *number));
+// Runs a function in one thread and waits for it. A failure to start the thread is noted.
+void run_thread(void *(*fn)(void *argument), void *argument);
 gmm_pointer_info query(const void *address);
 gmm_stats_info stats_of(uint32_t flags, gmm_device d, gmm_tag tag, gmm_kind k);
 gmm_stats_info stats(void);
