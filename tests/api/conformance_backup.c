@@ -19,7 +19,7 @@ static void contents_are_kept(gmm_contents contents) {
     uint64_t bytes = 0;
     MUST(gmm_pause(context, &desc, &bytes));
     CHECK(bytes > 0);
-    gmm_tag_info info = pause_info(tag);
+    gmm_tag_info info = tag_info(tag);
     CHECK_EQUAL(info.active_bytes, 0);
     CHECK_EQUAL(info.paused_bytes, bytes);
     CHECK_EQUAL(info.contents, contents);
@@ -32,7 +32,7 @@ static void contents_are_kept(gmm_contents contents) {
     for (unsigned i = 0; i < BLOCKS; ++i) CHECK_EQUAL(query(blocks[i]).state, GMM_STATE_PAUSED);
     MUST(gmm_resume(context, &desc, NULL));
     check_blocks(100);
-    info = pause_info(tag);
+    info = tag_info(tag);
     CHECK_EQUAL(info.paused_bytes, 0);
     CHECK_EQUAL(info.backup_host_bytes, 0);
     CHECK_EQUAL(info.backup_file_bytes, 0);
@@ -40,17 +40,16 @@ static void contents_are_kept(gmm_contents contents) {
   }
   free_blocks();
 }
-static void contents_are_kept_in_host_memory(void) { contents_are_kept(GMM_CONTENTS_HOST); }
-static void contents_are_kept_in_a_file(void) { contents_are_kept(GMM_CONTENTS_FILE); }
+VMM_CASE(contents_are_kept_in_host_memory) { contents_are_kept(GMM_CONTENTS_HOST); }
+VMM_CASE(contents_are_kept_in_a_file) { contents_are_kept(GMM_CONTENTS_FILE); }
 
-static void zeros_take_no_memory(void) {
+VMM_CASE(zeros_take_no_memory) {
   gmm_tag tag = make_tag("zeros", GMM_CONTENTS_HOST);
   char *block = ALLOC_TAG(12 * MIB, tag);
-  REQUIRE(block != NULL);
   OK(gmm_fill(context, block, 0, 12 * MIB, GMM_STREAM_DEFAULT));
   write_pattern(block + 5 * MIB, 4096, 3, GMM_STREAM_DEFAULT);
   OK(gmm_pause(context, NULL, NULL));
-  gmm_tag_info info = pause_info(tag);
+  gmm_tag_info info = tag_info(tag);
   CHECK(info.backup_zero_bytes >= 4 * MIB);
   CHECK(info.backup_host_bytes > 0 && info.backup_host_bytes <= 8 * MIB);
   uint8_t read = 1;
@@ -58,25 +57,18 @@ static void zeros_take_no_memory(void) {
   CHECK_EQUAL(read, 0);
   OK(gmm_resume(context, NULL, NULL));
   CHECK_PATTERN(block + 5 * MIB, 4096, 3);
-  static uint8_t back[MIB], zeros[MIB];
-  for (uint64_t at = 0; at < 12 * MIB; at += MIB) {
-    if (at == 5 * MIB) continue;
-    OK(gmm_copy(context, back, block + at, MIB, GMM_STREAM_DEFAULT));
-    OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
-    CHECK_MESSAGE(memcmp(back, zeros, MIB) == 0, "not zero in the MiB at %llu", (unsigned long long)at);
-  }
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  CHECK(is_filled(block, 5 * MIB, 0, GMM_STREAM_DEFAULT));
+  CHECK(is_filled(block + 5 * MIB + 4096, 7 * MIB - 4096, 0, GMM_STREAM_DEFAULT));
 }
 
-static void the_backup_file_has_no_name(void) {
+VMM_CASE(the_backup_file_has_no_name) {
   char directory[] = "/tmp/gmm-backup-XXXXXX";
   REQUIRE(mkdtemp(directory) != NULL);
   setenv("GMM_BACKUP_DIR", directory, 1);
   gmm_context_release(context);
   context = open_context(2);
   gmm_tag tag = make_tag("kept", GMM_CONTENTS_FILE);
-  void *block = ALLOC_TAG(5 * MIB, tag);
-  write_pattern(block, 5 * MIB, 1, GMM_STREAM_DEFAULT);
+  void *block = FILLED_TAG(5 * MIB, tag, 1);
   OK(gmm_pause(context, NULL, NULL));
   CHECK(rmdir(directory) == 0);  // empty: no name was left there
   OK(gmm_resume(context, NULL, NULL));
@@ -85,12 +77,11 @@ static void the_backup_file_has_no_name(void) {
   // The directory is gone now: a pause fails and changes nothing.
   context = open_context(2);
   tag = make_tag("kept", GMM_CONTENTS_FILE);
-  block = ALLOC_TAG(5 * MIB, tag);
-  write_pattern(block, 5 * MIB, 2, GMM_STREAM_DEFAULT);
+  block = FILLED_TAG(5 * MIB, tag, 2);
   uint64_t bytes = 77;
   RESULT(gmm_pause(context, NULL, &bytes), GMM_ERROR_IO);
   CHECK_EQUAL(bytes, 77);
-  CHECK(strstr(gmm_last_error_message(), directory) != NULL);
+  CHECK(message_has(directory));
   CHECK_EQUAL(query(block).state, GMM_STATE_ACTIVE);
   CHECK_PATTERN(block, 5 * MIB, 2);
   REQUIRE(mkdir(directory, 0700) == 0);
@@ -101,73 +92,18 @@ static void the_backup_file_has_no_name(void) {
   unsetenv("GMM_BACKUP_DIR");
 }
 
-static void a_wrong_limit_in_the_environment_is_refused(void) {
-  void *block = ALLOC_TAG(MIB, make_tag("limited", GMM_CONTENTS_HOST));
-  write_pattern(block, MIB, 1, GMM_STREAM_DEFAULT);
+VMM_CASE(a_wrong_limit_in_the_environment_is_refused) {
+  void *block = FILLED_TAG(MIB, make_tag("limited", GMM_CONTENTS_HOST), 1);
   setenv("GMM_BACKUP_ARENA_LIMIT", "5G", 1);
   RESULT(gmm_pause(context, NULL, NULL), GMM_ERROR_INVALID_VALUE);
-  CHECK(strstr(gmm_last_error_message(), "GMM_BACKUP_ARENA_LIMIT") != NULL);
+  CHECK(message_has("GMM_BACKUP_ARENA_LIMIT"));
   setenv("GMM_BACKUP_ARENA_LIMIT", "2097152", 1);
   OK(gmm_pause(context, NULL, NULL));
-  gmm_backup_info info = {.struct_size = sizeof info};
-  OK(gmm_backup_query(context, &info));
+  gmm_backup_info info = backup_info();
   CHECK_EQUAL(info.arena_limit, 2 * MIB);
   unsetenv("GMM_BACKUP_ARENA_LIMIT");
   OK(gmm_resume(context, NULL, NULL));
   CHECK_PATTERN(block, MIB, 1);
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
-}
-
-static void queued_work_is_in_the_backup(void) {
-  gmm_tag tag = make_tag("queued", GMM_CONTENTS_HOST);
-  gmm_stream stream = 0;
-  MUST(gmm_stream_create(context, STREAM_ON(device), &stream));
-  gmm_alloc_desc alloc = alloc_desc();
-  alloc.tag = tag;
-  alloc.stream = stream;
-  void *block = NULL;
-  MUST(gmm_alloc(context, 100000, &alloc, &block));
-  gate hold;
-  gate_close(&hold, stream, 0.05);
-  OK(gmm_fill(context, block, 0x3c, 100000, stream));
-  OK(gmm_pause(context, NULL, NULL));
-  CHECK_EQUAL(atomic_load(&hold.passed), 1);
-  OK(gmm_resume(context, NULL, NULL));
-  uint8_t bytes[1000] = {0};
-  OK(gmm_copy(context, bytes, block, 1000, stream));
-  OK(gmm_stream_synchronize(context, stream));
-  CHECK(bytes[0] == 0x3c && bytes[999] == 0x3c);
-  OK(gmm_free(context, block, stream));
-  OK(gmm_stream_destroy(context, stream));
-}
-
-static void a_resume_without_room_fails_and_a_retry_works(void) {
-  gmm_context_release(context);
-  gmm_context_desc desc = {.struct_size = sizeof desc, .host_memory = 96 * MIB, .host_devices = 2};
-  context = NULL;
-  MUST(gmm_context_create(&desc, &context));
-  read_device(device);
-  if (!on_host_backend()) SKIP("a real device is not filled here");
-  gmm_tag tag = make_tag("waits", GMM_CONTENTS_HOST), other = make_tag("takes", GMM_CONTENTS_DROP);
-  void *one = ALLOC_TAG(24 * MIB, tag), *two = ALLOC_TAG(24 * MIB, tag);
-  REQUIRE(one != NULL && two != NULL);
-  write_pattern(one, 24 * MIB, 1, GMM_STREAM_DEFAULT);
-  write_pattern(two, 24 * MIB, 2, GMM_STREAM_DEFAULT);
-  MUST(gmm_pause(context, NULL, NULL));
-  void *taken = ALLOC_TAG(60 * MIB, other);
-  REQUIRE(taken != NULL);
-  gmm_pause_desc pause = one_tag(&tag);
-  uint64_t bytes = 5;
-  RESULT(gmm_resume(context, &pause, &bytes), GMM_ERROR_OUT_OF_MEMORY);
-  CHECK_EQUAL(bytes, 5);
-  CHECK_EQUAL(query(one).state, GMM_STATE_PAUSED);
-  CHECK_EQUAL(query(two).state, GMM_STATE_PAUSED);
-  CHECK(pause_info(tag).backup_host_bytes >= 48 * MIB);
-  OK(gmm_free(context, taken, GMM_STREAM_DEFAULT));  // the resume trims what is cached by itself
-  OK(gmm_resume(context, &pause, &bytes));
-  CHECK(bytes >= 48 * MIB);
-  CHECK_PATTERN(one, 24 * MIB, 1);
-  CHECK_PATTERN(two, 24 * MIB, 2);
 }
 
 // --- A control group below the top -----------------------------------------------------------------------------------
@@ -229,7 +165,7 @@ static int second_main(char **words) {
 }
 
 // Only the group of the process has a limit, as in a job of Slurm or a unit with MemoryMax=.
-static void the_limit_of_a_group_leads_to_the_file(void) {
+VMM_CASE(the_limit_of_a_group_leads_to_the_file) {
   char folder[] = "/tmp/gmm-groups-XXXXXX", path[512], k[8], d[8], limit[32];
   static const char *const folders[] = {"groups", "groups/slurm", "groups/slurm/job"};
   static const char *const files[] = {"groups/slurm/memory.max", "groups/slurm/job/memory.max",
@@ -285,15 +221,10 @@ static void resume_retaining(gmm_tag tag) {
   OK(gmm_resume(context, &desc, NULL));
 }
 
-static void a_resume_can_retain_contents(void) {
+VMM_CASE(a_resume_can_retain_contents) {
   gmm_tag tag = make_tag("retained", GMM_CONTENTS_HOST), file = make_tag("in a file", GMM_CONTENTS_FILE);
-  void *block = ALLOC_TAG(LARGE, tag), *neighbour = ALLOC_TAG(LARGE, tag), *small = ALLOC_TAG(1000, tag),
-       *filed = ALLOC_TAG(LARGE, file);
-  REQUIRE(block != NULL && neighbour != NULL && small != NULL && filed != NULL);
-  write_pattern(block, LARGE, 1, GMM_STREAM_DEFAULT);
-  write_pattern(neighbour, LARGE, 2, GMM_STREAM_DEFAULT);
-  write_pattern(small, 1000, 3, GMM_STREAM_DEFAULT);
-  write_pattern(filed, LARGE, 4, GMM_STREAM_DEFAULT);
+  void *block = FILLED_TAG(LARGE, tag, 1), *neighbour = FILLED_TAG(LARGE, tag, 2), *small = FILLED_TAG(1000, tag, 3),
+       *filed = FILLED_TAG(LARGE, file, 4);
   const void *view = NULL;
   gmm_pause_desc desc = one_tag(&tag);
   desc.flags = GMM_RESUME_RETAIN;
@@ -307,7 +238,7 @@ static void a_resume_can_retain_contents(void) {
   VIEW(neighbour, 2);  // it had no view before the resume
   RESULT(gmm_backup_map(context, filed, LARGE, &view), GMM_ERROR_INVALID_VALUE);
   RESULT(gmm_backup_map(context, small, 1000, &view), GMM_ERROR_INVALID_VALUE);
-  CHECK(pause_info(tag).backup_active_bytes >= 2 * (uint64_t)LARGE);
+  CHECK(tag_info(tag).backup_active_bytes >= 2 * (uint64_t)LARGE);
 
   // The contents are those of the last pause, at the same place.
   write_pattern(block, LARGE, 5, GMM_STREAM_DEFAULT);
@@ -325,10 +256,8 @@ static void a_resume_can_retain_contents(void) {
   OK(gmm_backup_read(context, neighbour, 1, &byte));
 
   // A free ends what is retained of its block, and of no other.
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
-  void *later = ALLOC_TAG(LARGE, tag);
-  REQUIRE(later != NULL);
-  write_pattern(later, LARGE, 7, GMM_STREAM_DEFAULT);
+  FREE(block);
+  void *later = FILLED_TAG(LARGE, tag, 7);
   RESULT(gmm_backup_map(context, later, LARGE, &view), GMM_ERROR_INVALID_VALUE);
   VIEW(neighbour, 2);
   MUST(gmm_pause(context, NULL, NULL));
@@ -336,22 +265,17 @@ static void a_resume_can_retain_contents(void) {
   OK(gmm_resume(context, NULL, NULL));
   RESULT(gmm_backup_map(context, later, LARGE, &view), GMM_ERROR_INVALID_VALUE);
   RESULT(gmm_backup_map(context, neighbour, LARGE, &view), GMM_ERROR_INVALID_VALUE);
-  CHECK_EQUAL(pause_info(tag).backup_active_bytes, 0);
+  CHECK_EQUAL(tag_info(tag).backup_active_bytes, 0);
   CHECK_PATTERN(later, LARGE, 7);
   CHECK_PATTERN(neighbour, LARGE, 2);
   CHECK_PATTERN(small, 1000, 3);
   CHECK_PATTERN(filed, LARGE, 4);
-  OK(gmm_free(context, later, GMM_STREAM_DEFAULT));
-  OK(gmm_free(context, neighbour, GMM_STREAM_DEFAULT));
-  OK(gmm_free(context, small, GMM_STREAM_DEFAULT));
-  OK(gmm_free(context, filed, GMM_STREAM_DEFAULT));
 }
 
-// A later pause never takes retained contents of writable memory for its contents of then.
-static void retained_contents_are_not_those_of_a_read_only_tag(void) {
+// A resume retains contents of memory that the program may write. They never stand for its later contents.
+VMM_CASE(retained_contents_are_not_those_of_a_read_only_tag) {
   gmm_tag tag = make_tag("later read-only", GMM_CONTENTS_HOST);
   void *block = ALLOC_TAG(LARGE, tag);
-  REQUIRE(block != NULL);
   gmm_tag_desc settings = {.struct_size = sizeof settings, .contents = GMM_CONTENTS_HOST};
   for (uint32_t seed = 1; seed < 4; ++seed) {
     write_pattern(block, LARGE, seed, GMM_STREAM_DEFAULT);
@@ -374,29 +298,23 @@ static void retained_contents_are_not_those_of_a_read_only_tag(void) {
     settings.flags = 0;
     OK(gmm_tag_configure(context, tag, &settings));
   }
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
 }
 
-static void pageable_contents_lock_no_memory(void) {
-  gmm_tag_desc settings = {.struct_size = sizeof settings, .contents = GMM_CONTENTS_HOST, .flags = GMM_TAG_PAGEABLE};
-  gmm_tag tag = 0;
-  OK(gmm_tag_create(context, "pageable", &settings, &tag));
-  CHECK_EQUAL(pause_info(tag).flags, GMM_TAG_PAGEABLE);
-  void *block = ALLOC_TAG(LARGE, tag);
-  REQUIRE(block != NULL);
-  write_pattern(block, LARGE, 1, GMM_STREAM_DEFAULT);
+VMM_CASE(pageable_contents_lock_no_memory) {
+  gmm_tag tag = make_tag_of("pageable", GMM_CONTENTS_HOST, GMM_TAG_PAGEABLE);
+  CHECK_EQUAL(tag_info(tag).flags, GMM_TAG_PAGEABLE);
+  void *block = FILLED_TAG(LARGE, tag, 1);
   gmm_backup_info before = {.struct_size = sizeof before}, info = before;
-  OK(gmm_backup_query(context, &before));
+  before = backup_info();
   OK(gmm_pause(context, NULL, NULL));
-  OK(gmm_backup_query(context, &info));
+  info = backup_info();
   CHECK_EQUAL(info.arena_bytes, before.arena_bytes);
   CHECK(info.pageable_bytes >= LARGE);
-  CHECK_EQUAL(pause_info(tag).backup_pinned_bytes, 0);
+  CHECK_EQUAL(tag_info(tag).backup_pinned_bytes, 0);
   OK(gmm_resume(context, NULL, NULL));
-  OK(gmm_backup_query(context, &info));
+  info = backup_info();
   CHECK_EQUAL(info.pageable_bytes, 0);
   CHECK_PATTERN(block, LARGE, 1);
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
 }
 
 // The files in a directory, and their bytes.
@@ -417,7 +335,7 @@ static unsigned files_in(const char *directory, uint64_t *bytes) {
   return count;
 }
 
-static void backup_files_can_have_names(void) {
+VMM_CASE(backup_files_can_have_names) {
   enum { COUNT = 3, MANY = 60, SIZE = 200000 };
   char directory[] = "/tmp/gmm-named-XXXXXX", other[] = "/tmp/gmm-named-XXXXXX";
   REQUIRE(mkdtemp(directory) != NULL && mkdtemp(other) != NULL);
@@ -426,9 +344,7 @@ static void backup_files_can_have_names(void) {
   gmm_tag tag = make_tag("named", GMM_CONTENTS_FILE);
   void *few[COUNT], *many[MANY];
   for (unsigned i = 0; i < COUNT; ++i) {
-    few[i] = ALLOC_TAG(LARGE, tag);
-    REQUIRE(few[i] != NULL);
-    write_pattern(few[i], LARGE, i, GMM_STREAM_DEFAULT);
+    few[i] = FILLED_TAG(LARGE, tag, i);
   }
   uint64_t bytes = 0, first = 0;
   for (unsigned cycle = 0; cycle < 3; ++cycle) {
@@ -442,9 +358,7 @@ static void backup_files_can_have_names(void) {
   }
   // More blocks than files.
   for (unsigned i = 0; i < MANY; ++i) {
-    many[i] = ALLOC_TAG(SIZE, tag);
-    REQUIRE(many[i] != NULL);
-    write_pattern(many[i], SIZE, 100 + i, GMM_STREAM_DEFAULT);
+    many[i] = FILLED_TAG(SIZE, tag, 100 + i);
   }
   for (unsigned cycle = 0; cycle < 2; ++cycle) {
     MUST(gmm_pause(context, NULL, NULL));
@@ -467,9 +381,9 @@ static void backup_files_can_have_names(void) {
   OK(gmm_resume(context, NULL, NULL));
   for (unsigned i = 0; i < MANY; ++i) {
     CHECK_PATTERN(many[i], SIZE, 100 + i);
-    OK(gmm_free(context, many[i], GMM_STREAM_DEFAULT));
+    FREE(many[i]);
   }
-  for (unsigned i = 0; i < COUNT; ++i) OK(gmm_free(context, few[i], GMM_STREAM_DEFAULT));
+  for (unsigned i = 0; i < COUNT; ++i) FREE(few[i]);
   MUST(gmm_context_release(context));
   CHECK_EQUAL(files_in(other, &bytes), 0);
   CHECK(rmdir(directory) == 0 && rmdir(other) == 0);
@@ -478,18 +392,5 @@ static void backup_files_can_have_names(void) {
 
 int main(int count, char **words) {
   if (count == 5 && strcmp(words[1], "--second") == 0) return second_main(words + 2);
-  const gmm_kind_mask vmm = 1u << GMM_KIND_VMM;
-  KINDS(contents_are_kept_in_host_memory, vmm);
-  KINDS(contents_are_kept_in_a_file, vmm);
-  KINDS(zeros_take_no_memory, vmm);
-  KINDS(the_backup_file_has_no_name, vmm);
-  KINDS(a_wrong_limit_in_the_environment_is_refused, vmm);
-  KINDS(queued_work_is_in_the_backup, vmm);
-  KINDS(a_resume_without_room_fails_and_a_retry_works, vmm);
-  KINDS(the_limit_of_a_group_leads_to_the_file, vmm);
-  KINDS(a_resume_can_retain_contents, vmm);
-  KINDS(retained_contents_are_not_those_of_a_read_only_tag, vmm);
-  KINDS(pageable_contents_lock_no_memory, vmm);
-  KINDS(backup_files_can_have_names, vmm);
-  return finish_clean();
+  return run_cases();
 }

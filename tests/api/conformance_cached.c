@@ -6,7 +6,7 @@
 
 #include "../support/gmm_test.h"
 
-static void freed_blocks_come_back(void) {
+CASE_OF_KINDS(freed_blocks_come_back, ALL_KINDS) {
   static const uint64_t sizes[] = {1, 100, 5000, 200000, 3 * MIB};
   const gmm_alloc_desc desc = alloc_desc();
   for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; ++i) {
@@ -34,7 +34,7 @@ static void *free_elsewhere(void *block) {
   return (void *)(intptr_t)gmm_try_free(context, block, GMM_STREAM_DEFAULT);
 }
 
-static void a_call_that_would_wait_does_nothing(void) {
+CASE_OF_KINDS(a_call_that_would_wait_does_nothing, ALL_KINDS) {
   gmm_alloc_desc desc = alloc_desc();
   void *block = (void *)0x1;
   RESULT(gmm_alloc(context, 0, &desc, &block), GMM_ERROR_INVALID_SIZE);  // a message of its own
@@ -46,7 +46,7 @@ static void a_call_that_would_wait_does_nothing(void) {
   CHECK_EQUAL(stats().failures, 0);
 
   void *kept = ALLOC(5000);
-  OK(gmm_free(context, ALLOC(5000), GMM_STREAM_DEFAULT));
+  FREE(ALLOC(5000));
   pthread_t thread;
   void *answer = NULL;
   MUST(pthread_create(&thread, NULL, free_elsewhere, kept));
@@ -84,16 +84,15 @@ static void a_call_that_would_wait_does_nothing(void) {
   OK(gmm_trace_end(context));
 }
 
-static void defaults_are_served(void) {
+CASE_OF_KINDS(defaults_are_served, 1u << GMM_KIND_DEVICE) {
   void *block = NULL, *again = NULL;
   MUST(gmm_alloc(context, 5000, NULL, &block));
   FREE(block);
   RESULT(gmm_try_alloc(context, 5000, NULL, &again), GMM_OK);
   CHECK(again == block);
-  FREE(again);
 }
 
-static void a_heap_serves_too(void) {
+CASE_OF_KINDS(a_heap_serves_too, ALL_KINDS) {
   gmm_heap *heap = HEAP();
   void *again = (void *)0x1;
   RESULT(gmm_heap_try_alloc(heap, 5000, 0, 0, GMM_STREAM_DEFAULT, &again), GMM_ERROR_NOT_READY);
@@ -113,14 +112,14 @@ static void a_heap_serves_too(void) {
 }
 
 // A program of a newer release passes a larger struct. Where it uses nothing new, it has the fast path too.
-static void a_larger_descriptor_is_served(void) {
+CASE_OF_KINDS(a_larger_descriptor_is_served, ALL_KINDS) {
   struct {
     gmm_alloc_desc desc;
     unsigned char tail[24];
   } newer = {.desc = alloc_desc()};
   newer.desc.struct_size = sizeof newer;
   void *block = NULL;
-  OK(gmm_free(context, ALLOC(100), GMM_STREAM_DEFAULT));
+  FREE(ALLOC(100));
   OK(gmm_try_alloc(context, 100, &newer.desc, &block));
   FREE(block);
   newer.tail[23] = 1;
@@ -129,7 +128,7 @@ static void a_larger_descriptor_is_served(void) {
 }
 
 // The plain calls name the mistake.
-static void bad_arguments_are_for_the_other_calls(void) {
+CASE_OF_KINDS(bad_arguments_are_for_the_other_calls, ALL_KINDS) {
   const gmm_alloc_desc good = alloc_desc();
   gmm_alloc_desc bad[] = {good, good, good, good};
   bad[0].kind = 99;
@@ -149,13 +148,12 @@ static void bad_arguments_are_for_the_other_calls(void) {
   RESULT(gmm_try_free(NULL, NULL, GMM_STREAM_DEFAULT), GMM_ERROR_NOT_READY);
   RESULT(gmm_try_free(context, &foreign, GMM_STREAM_DEFAULT), GMM_ERROR_NOT_READY);
   OK(gmm_try_free(context, NULL, GMM_STREAM_DEFAULT));
-  FREE(block);
 }
 
-static void a_child_gets_nothing(void) {
+CASE_OF_KINDS(a_child_gets_nothing, ALL_KINDS) {
   const gmm_alloc_desc desc = alloc_desc();
   void *block = ALLOC(100), *out = NULL;
-  OK(gmm_free(context, ALLOC(100), GMM_STREAM_DEFAULT));
+  FREE(ALLOC(100));
   const pid_t child = fork();
   if (child == 0)
     _exit(gmm_try_alloc(context, 100, &desc, &out) == GMM_ERROR_NOT_READY &&
@@ -164,10 +162,9 @@ static void a_child_gets_nothing(void) {
               : 1);
   int status = -1;
   CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
-  FREE(block);
 }
 
-static void paused_memory_is_not_given_out(void) {
+VMM_CASE(paused_memory_is_not_given_out) {
   gmm_tag tag = 0;
   MUST(gmm_tag_create(context, "cached", NULL, &tag));
   gmm_alloc_desc desc = alloc_desc();
@@ -180,17 +177,6 @@ static void paused_memory_is_not_given_out(void) {
   RESULT(gmm_try_alloc(context, 5000, &desc, &out), GMM_ERROR_NOT_READY);
   RESULT(gmm_try_free(context, block, GMM_STREAM_DEFAULT), GMM_ERROR_NOT_READY);
   OK(gmm_resume(context, &pause, &bytes));
-  FREE(block);
 }
 
-int main(void) {
-  KINDS(freed_blocks_come_back, ALL_KINDS);
-  KINDS(a_call_that_would_wait_does_nothing, ALL_KINDS);
-  KINDS(a_heap_serves_too, ALL_KINDS);
-  KINDS(a_larger_descriptor_is_served, ALL_KINDS);
-  KINDS(bad_arguments_are_for_the_other_calls, ALL_KINDS);
-  KINDS(a_child_gets_nothing, ALL_KINDS);
-  KINDS(defaults_are_served, 1u << GMM_KIND_DEVICE);
-  KINDS(paused_memory_is_not_given_out, 1u << GMM_KIND_VMM);
-  return finish_clean();
-}
+int main(void) { return run_cases(); }

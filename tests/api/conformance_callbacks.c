@@ -69,7 +69,21 @@ static gmm_result little_of_everything(gmm_context *c) {
   return result;
 }
 
-static void every_host_allocation_may_fail(void) {
+CASE(host_allocator_is_balanced) {
+  memset(&counted, 0, sizeof counted);
+  counted.fail_at = -1;
+  gmm_context_desc desc = counted_desc();
+  gmm_context *other = NULL;
+  MUST(gmm_context_create(&desc, &other));
+  CHECK(counted.calls > 0);
+  OK(little_of_everything(other));
+  OK(gmm_context_release(other));
+  CHECK_EQUAL(counted.bytes, 0);
+  CHECK_EQUAL(counted.blocks, 0);
+  CHECK_EQUAL(counted.wrong, 0);
+}
+
+CASE(every_host_allocation_may_fail) {
   memset(&counted, 0, sizeof counted);
   counted.fail_at = -1;
   gmm_context_desc desc = counted_desc();
@@ -120,7 +134,7 @@ static void log_here(void *user, gmm_log_level level, const char *message) {
   }
 }
 
-static void log_callback_hears_which_backend(void) {
+CASE(log_callback_hears_which_backend) {
   memset(&logged, 0, sizeof logged);
   gmm_context_desc desc = {.struct_size = sizeof desc, .log = {log_here, &logged}};
   gmm_context *other = NULL;
@@ -143,7 +157,7 @@ static struct {
   atomic_int calls, inside, wrong, ended;
 } from_log;
 
-// The calls of a garbage collection inside the callback, and more.
+// Acts as a garbage collection inside the callback does, and more.
 static void call_the_library(void *user, gmm_log_level level, const char *message) {
   (void)user, (void)level, (void)message;
   if (from_log.context == NULL || atomic_exchange(&from_log.inside, 1) != 0) return;
@@ -185,7 +199,7 @@ static void *let_the_driver_refuse(void *unused) {
   return NULL;
 }
 
-static void the_log_may_call_the_library(void) {
+CASE(the_log_may_call_the_library) {
   if (!find_fake_driver()) SKIP("only the fake driver refuses on demand");
   memset(&from_log, 0, sizeof from_log);
   gmm_context_desc desc = {.struct_size = sizeof desc, .log = {call_the_library, NULL}};
@@ -203,9 +217,4 @@ static void the_log_may_call_the_library(void) {
   OK(gmm_context_release(from_log.context));
 }
 
-int main(void) {
-  PLAIN(every_host_allocation_may_fail);
-  PLAIN(log_callback_hears_which_backend);
-  PLAIN(the_log_may_call_the_library);
-  return finish_clean();
-}
+int main(void) { return run_cases(); }

@@ -14,8 +14,8 @@ static uint64_t held_before;  // reserved bytes before the capture
 static void begin(void) {
   if (backend_id() != GMM_BACKEND_CUDA) SKIP("only the CUDA backend has graphs");
   enter_device();
-  MUST(gmm_stream_create(context, STREAM_ON(device), &a));
-  MUST(gmm_stream_create(context, STREAM_ON(device), &b));
+  a = open_stream();
+  b = open_stream();
   held_before = stats().reserved_bytes;
 }
 // The driver says that a graph is gone at some moment after it went.
@@ -58,14 +58,13 @@ static void free_crowd(crowd *all, gmm_stream stream) {
 }
 
 // A graph that fills a block of the capture, and copies it to `out`, which is none. The block is freed in the capture.
-static void memory_of_a_graph_is_its_own(void) {
+CASE_OF_KINDS(memory_of_a_graph_is_its_own, ALL_KINDS) {
   enum { PER_THREAD = 3 };
   static const int modes[] = {CAPTURE_GLOBAL, CAPTURE_THREAD_LOCAL, CAPTURE_RELAXED, CAPTURE_GLOBAL};
   for (unsigned i = 0; i < sizeof modes / sizeof *modes; ++i) {
     begin();
     const gmm_stream own = i == PER_THREAD ? GMM_STREAM_PER_THREAD : a;
     void *out = ALLOC(SIZE);
-    REQUIRE(out != NULL);
     begin_capture(own, modes[i]);
     uint8_t *temporary = ALLOC_STREAM(SIZE, own);
     if (temporary != NULL) {
@@ -94,12 +93,11 @@ static void memory_of_a_graph_is_its_own(void) {
   }
 }
 
-static void a_capture_uses_its_own_memory_again(void) {
+CASE_OF_KINDS(a_capture_uses_its_own_memory_again, ALL_KINDS) {
   begin();
   begin_capture(a, CAPTURE_GLOBAL);
   for (int i = 0; i < 200; ++i) {
     void *block = ALLOC_STREAM(MIB, a), *large = ALLOC_STREAM(5 * MIB, a);
-    REQUIRE(block != NULL && large != NULL);
     OK(gmm_fill(context, block, 1, MIB, a));
     FREE_ON(a, block, large);
   }
@@ -113,11 +111,10 @@ static void a_capture_uses_its_own_memory_again(void) {
   end();
 }
 
-static void blocks_freed_after_the_capture_stay_the_graphs(void) {
+CASE_OF_KINDS(blocks_freed_after_the_capture_stay_the_graphs, ALL_KINDS) {
   begin();
   begin_capture(a, CAPTURE_GLOBAL);
   uint8_t *block = ALLOC_STREAM(SIZE, a);
-  REQUIRE(block != NULL);
   OK(gmm_fill(context, block, 0x22, SIZE, a));
   captured graph = end_capture(a);
   launch(&graph, a);
@@ -140,11 +137,10 @@ static void blocks_freed_after_the_capture_stay_the_graphs(void) {
   end();
 }
 
-static void memory_comes_back_when_the_graph_goes(void) {
+CASE_OF_KINDS(memory_comes_back_when_the_graph_goes, ALL_KINDS) {
   begin();
   begin_capture(a, CAPTURE_GLOBAL);
   void *small = ALLOC_STREAM(1000, a), *large = ALLOC_STREAM(20 * MIB, a);
-  REQUIRE(small != NULL && large != NULL);
   FREE_ON(a, small, large);
   captured graph = end_capture(a);
   CHECK(stats().reserved_bytes >= held_before + 20 * MIB);
@@ -156,11 +152,10 @@ static void memory_comes_back_when_the_graph_goes(void) {
   end();
 }
 
-static void blocks_outlive_their_graph(void) {
+CASE_OF_KINDS(blocks_outlive_their_graph, ALL_KINDS) {
   begin();
   begin_capture(a, CAPTURE_THREAD_LOCAL);
   void *kept = ALLOC_STREAM(3 * MIB, a), *freed = ALLOC_STREAM(9 * MIB, a);
-  REQUIRE(kept != NULL && freed != NULL);
   OK(gmm_free(context, freed, a));
   captured graph = end_capture(a);
   write_pattern(kept, 3 * MIB, 5, a);
@@ -174,20 +169,18 @@ static void blocks_outlive_their_graph(void) {
   end();
 }
 
-static void two_streams_of_one_capture(void) {
+CASE_OF_KINDS(two_streams_of_one_capture, ALL_KINDS) {
   begin();
   void *fork_event = NULL, *join_event = NULL;
   CU(cuda.cuEventCreate(&fork_event, EVENT_WITHOUT_TIMING));
   CU(cuda.cuEventCreate(&join_event, EVENT_WITHOUT_TIMING));
   void *out_a = ALLOC(SIZE), *out_b = ALLOC(SIZE);
-  REQUIRE(out_a != NULL && out_b != NULL);
   begin_capture(a, CAPTURE_GLOBAL);
   CU(cuda.cuEventRecord(fork_event, a));
   CU(cuda.cuStreamWaitEvent(b, fork_event, 0));
   // Freed on one stream, wanted on the other: they run side by side, so it must be other memory.
   for (int i = 0; i < 8; ++i) {
     void *on_a = ALLOC_STREAM(SIZE + (uint64_t)i * 300000, a), *on_b = ALLOC_STREAM(SIZE + (uint64_t)i * 500000, b);
-    REQUIRE(on_a != NULL && on_b != NULL);
     OK(gmm_fill(context, on_a, 0x31, SIZE, a));
     OK(gmm_fill(context, on_b, 0x32, SIZE, b));
     OK(gmm_copy(context, out_a, on_a, SIZE, a));
@@ -199,7 +192,6 @@ static void two_streams_of_one_capture(void) {
   }
   // Used on both: kept apart until the graph goes.
   void *shared = ALLOC_STREAM(SIZE, a);
-  REQUIRE(shared != NULL);
   OK(gmm_record_use(context, shared, b));
   OK(gmm_free(context, shared, a));
   CU(cuda.cuEventRecord(join_event, b));
@@ -216,11 +208,10 @@ static void two_streams_of_one_capture(void) {
   end();
 }
 
-static void a_failed_capture_gives_its_memory_back(void) {
+CASE_OF_KINDS(a_failed_capture_gives_its_memory_back, ALL_KINDS) {
   begin();
   begin_capture(a, CAPTURE_GLOBAL);
   void *block = ALLOC_STREAM(SIZE, a);
-  REQUIRE(block != NULL);
   uint64_t address = 0;
   CHECK_MESSAGE(cuda.cuMemAlloc_v2(&address, 4096) != 0, "the driver allows what gmm must avoid: this shows nothing");
   void *refused = NULL;
@@ -233,23 +224,20 @@ static void a_failed_capture_gives_its_memory_back(void) {
   CHECK(graph == NULL);
   COMES_BACK();
   block = ALLOC_STREAM(SIZE, a);
-  REQUIRE(block != NULL);
   OK(gmm_fill(context, block, 1, SIZE, a));
   CHECK(is_filled(block, SIZE, 1, a));
   OK(gmm_free(context, block, a));
   end();
 }
 
-static void a_paused_graph_keeps_its_addresses(void) {
+VMM_CASE(a_paused_graph_keeps_its_addresses) {
   begin();
   gmm_tag tag = make_tag("graph", GMM_CONTENTS_HOST);
   gmm_pause_desc desc = {.struct_size = sizeof desc, .tags = &tag, .tag_count = 1};
   void *out = ALLOC(SIZE);
-  REQUIRE(out != NULL);
   OK(gmm_tag_push(context, tag));
   begin_capture(a, CAPTURE_GLOBAL);
   uint8_t *kept = ALLOC_STREAM(SIZE, a), *large = ALLOC_STREAM(7 * MIB, a);
-  REQUIRE(kept != NULL && large != NULL);
   OK(gmm_fill(context, large, 0x41, 7 * MIB, a));
   OK(gmm_copy(context, out, large + 6 * MIB, SIZE, a));
   OK(gmm_free(context, large, a));
@@ -277,16 +265,14 @@ static void a_paused_graph_keeps_its_addresses(void) {
   CHECK_EQUAL(stats().paused_bytes, 0);
 }
 
-static void trim_spoils_no_capture(void) {
+CASE_OF_KINDS(trim_spoils_no_capture, ALL_KINDS) {
   begin();
   void *elsewhere = ALLOC_STREAM(30 * MIB, b), *mine = ALLOC_STREAM(5 * MIB, a);
-  REQUIRE(elsewhere != NULL && mine != NULL);
   OK(gmm_fill(context, elsewhere, 1, MIB, b));
   OK(gmm_free(context, elsewhere, b));
   OK(gmm_free(context, mine, a));  // on a stream that is captured from here on: it cannot be waited for
   begin_capture(a, CAPTURE_GLOBAL);
   void *block = ALLOC_STREAM(SIZE, a);
-  REQUIRE(block != NULL);
   CHECK(gmm_trim(context, NULL, NULL) >= 0);
   CHECK_MESSAGE(stats().reserved_bytes < held_before + 30 * MIB, "trim left memory of a stream that is not captured");
   OK(gmm_free(context, block, a));
@@ -296,7 +282,7 @@ static void trim_spoils_no_capture(void) {
   end();
 }
 
-static void a_zeroed_block_is_zero_in_every_run(void) {
+CASE_OF_KINDS(a_zeroed_block_is_zero_in_every_run, ALL_KINDS) {
   begin();
   void *out = ALLOC(SIZE);
   begin_capture(a, CAPTURE_GLOBAL);
@@ -320,7 +306,7 @@ static void a_zeroed_block_is_zero_in_every_run(void) {
   end();
 }
 
-static void a_heap_of_its_own(void) {
+CASE_OF_KINDS(a_heap_of_its_own, ALL_KINDS) {
   begin();
   gmm_heap *heap = HEAP(.limit = 8 * MIB);
   void *outside = NULL, *inside = NULL, *refused = NULL;
@@ -342,7 +328,7 @@ static void a_heap_of_its_own(void) {
   end();
 }
 
-static void statistics_and_snapshot_know_it(void) {
+CASE_OF_KINDS(statistics_and_snapshot_know_it, ALL_KINDS) {
   begin();
   gmm_tag tag = make_tag("captured", GMM_CONTENTS_DROP);
   begin_capture(a, CAPTURE_GLOBAL);
@@ -372,7 +358,7 @@ static void statistics_and_snapshot_know_it(void) {
   end();
 }
 
-static void a_graph_outlives_its_context(void) {
+CASE_OF_KINDS(a_graph_outlives_its_context, ALL_KINDS) {
   begin();
   gmm_context *mine = context, *other = open_context(2);
   context = other;
@@ -394,7 +380,7 @@ static void a_graph_outlives_its_context(void) {
 
 // The flag promises the program no question at an allocation, and promises gmm no capture: there is no heap for the
 // capture.
-static void a_program_without_captures_is_not_asked(void) {
+CASE(a_program_without_captures_is_not_asked) {
   begin();
   uint64_t (*count)(const char *) = NULL;
   void *library = dlopen("libcuda.so.1", RTLD_NOW);
@@ -459,7 +445,7 @@ static void *capture_in_thread(void *argument) {
   return NULL;
 }
 
-static void several_captures_at_once(void) {
+CASE_OF_KINDS(several_captures_at_once, ALL_KINDS) {
   begin();
   enum { THREADS = 4 };
   worker workers[THREADS];
@@ -510,17 +496,15 @@ static void *churn(void *argument) {
 }
 
 // A step of training: temporaries of the graph, run many times beside a busy program.
-static void a_graph_runs_many_times_beside_a_busy_program(void) {
+CASE_OF_KINDS(a_graph_runs_many_times_beside_a_busy_program, ALL_KINDS) {
   begin();
   const uint64_t size = 200000;
   void *in = ALLOC(size), *out = ALLOC(size);
-  REQUIRE(in != NULL && out != NULL);
   OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
   begin_capture(a, CAPTURE_GLOBAL);
   void *previous = in;
   for (int layer = 0; layer < 20; ++layer) {
     void *next = ALLOC_STREAM(size, a);
-    REQUIRE(next != NULL);
     OK(gmm_copy(context, next, previous, size, a));
     if (previous != in) OK(gmm_free(context, previous, a));
     previous = next;
@@ -556,21 +540,5 @@ static void open_cuda(void) {
 
 int main(void) {
   open_cuda();
-  KINDS(memory_of_a_graph_is_its_own, ALL_KINDS);
-  KINDS(a_capture_uses_its_own_memory_again, ALL_KINDS);
-  KINDS(blocks_freed_after_the_capture_stay_the_graphs, ALL_KINDS);
-  KINDS(memory_comes_back_when_the_graph_goes, ALL_KINDS);
-  KINDS(blocks_outlive_their_graph, ALL_KINDS);
-  KINDS(two_streams_of_one_capture, ALL_KINDS);
-  KINDS(a_failed_capture_gives_its_memory_back, ALL_KINDS);
-  KINDS(a_paused_graph_keeps_its_addresses, 1u << GMM_KIND_VMM);
-  KINDS(trim_spoils_no_capture, ALL_KINDS);
-  KINDS(a_zeroed_block_is_zero_in_every_run, ALL_KINDS);
-  KINDS(a_heap_of_its_own, ALL_KINDS);
-  KINDS(several_captures_at_once, ALL_KINDS);
-  KINDS(a_graph_runs_many_times_beside_a_busy_program, ALL_KINDS);
-  PLAIN(a_program_without_captures_is_not_asked);
-  KINDS(statistics_and_snapshot_know_it, ALL_KINDS);
-  KINDS(a_graph_outlives_its_context, ALL_KINDS);
-  return finish_clean();
+  return run_cases();
 }

@@ -58,7 +58,7 @@ static bool has_driver(void) {
   return true;
 }
 
-// Whether the fake driver of this run lacks it.
+// Whether the fake driver of this run lacks a feature.
 static bool lacks(const char *what) {
   const char *all = getenv("FAKE_CUDA_LACKS");
   return all != NULL && strstr(all, what) != NULL;
@@ -108,7 +108,7 @@ static void *allocate(gmm_tag tag) {
   return block;
 }
 
-static void a_block_is_one_allocation(void) {
+VMM_CASE(a_block_is_one_allocation) {
   const gmm_tag tag = make_tag("network", GMM_CONTENTS_HOST);
   void *block = allocate(tag), *other = allocate(tag);
   gmm_pointer_info info = query(block);
@@ -118,7 +118,7 @@ static void a_block_is_one_allocation(void) {
   CHECK((info.flags & GMM_POINTER_COMM) != 0);
   check_driver(block);
   check_driver(other);
-  // Pages that a pause gives up come back in the same way.
+  // The pages that a pause gives up come back in the same way.
   write_pattern(block, kSize, 1, GMM_STREAM_DEFAULT);
   OK(pause_of(tag));
   CHECK_EQUAL(query(block).flags, GMM_POINTER_COMM);
@@ -129,22 +129,16 @@ static void a_block_is_one_allocation(void) {
   CHECK_PATTERN(block, kSize, 1);
   void *plain = ALLOC(kSize);
   CHECK((query(plain).flags & GMM_POINTER_COMM) == 0);
-  OK(gmm_free(context, plain, GMM_STREAM_DEFAULT));
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
-  OK(gmm_free(context, other, GMM_STREAM_DEFAULT));
+  FREE(plain, block, other);
   // Other dedicated memory is ordinary again.
   plain = ALLOC_FLAGS(kSize, GMM_ALLOC_DEDICATED);
   CHECK((query(plain).flags & GMM_POINTER_COMM) == 0);
-  OK(gmm_free(context, plain, GMM_STREAM_DEFAULT));
 }
 
-static void a_heap_gives_it_too(void) {
-  const gmm_heap_desc desc = {.struct_size = sizeof desc, .kind = GMM_KIND_VMM, .device = device};
-  gmm_heap *heap = NULL;
-  void *block = NULL, *plain = NULL;
-  MUST(gmm_heap_create(context, &desc, &heap));
+VMM_CASE(a_heap_gives_it_too) {
+  gmm_heap *heap = HEAP();
+  void *block = NULL, *plain = take_of(heap, kSize);
   MUST(gmm_heap_alloc(heap, kSize, 0, GMM_ALLOC_COMM | GMM_ALLOC_ZERO, GMM_STREAM_DEFAULT, &block));
-  MUST(gmm_heap_alloc(heap, kSize, 0, 0, GMM_STREAM_DEFAULT, &plain));
   check_driver(block);
   CHECK((query(plain).flags & GMM_POINTER_COMM) == 0);
   if (device_info.capabilities & GMM_DEVICE_CAN_EXPORT_FD) {
@@ -153,12 +147,11 @@ static void a_heap_gives_it_too(void) {
     CHECK(info.offset == 0 && info.size == query(block).allocation_size);
     close(info.fd);
   }
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
-  OK(gmm_free(context, plain, GMM_STREAM_DEFAULT));
+  FREE(block, plain);
   OK(gmm_heap_destroy(heap));
 }
 
-static void other_kinds_are_refused(void) {
+CASE(other_kinds_are_refused) {
   const gmm_kind kinds[] = {GMM_KIND_DEVICE, GMM_KIND_HOST, GMM_KIND_MANAGED};
   for (unsigned i = 0; i < 3; ++i) {
     if (!has_kind(kinds[i])) continue;
@@ -166,12 +159,10 @@ static void other_kinds_are_refused(void) {
         .struct_size = sizeof desc, .kind = kinds[i], .device = device, .flags = GMM_ALLOC_COMM};
     void *block = &block;
     RESULT(gmm_alloc(context, kSize, &desc, &block), GMM_ERROR_INVALID_KIND);
-    CHECK(block == NULL && strstr(gmm_last_error_message(), "GMM_ALLOC_COMM") != NULL);
+    CHECK(block == NULL && message_has("GMM_ALLOC_COMM"));
   }
-  gmm_heap *heap = NULL;
+  gmm_heap *heap = HEAP();
   void *block = NULL;
-  const gmm_heap_desc of = {.struct_size = sizeof of, .kind = GMM_KIND_DEVICE, .device = device};
-  MUST(gmm_heap_create(context, &of, &heap));
   RESULT(gmm_heap_alloc(heap, kSize, 0, GMM_ALLOC_COMM, GMM_STREAM_DEFAULT, &block), GMM_ERROR_INVALID_KIND);
   OK(gmm_heap_destroy(heap));
   if (has_kind(GMM_KIND_VMM)) return;
@@ -179,9 +170,4 @@ static void other_kinds_are_refused(void) {
   RESULT(gmm_alloc(context, kSize, &desc, &block), GMM_ERROR_NOT_SUPPORTED);
 }
 
-int main(void) {
-  KINDS(a_block_is_one_allocation, 1u << GMM_KIND_VMM);
-  KINDS(a_heap_gives_it_too, 1u << GMM_KIND_VMM);
-  PLAIN(other_kinds_are_refused);
-  return check_finish();
-}
+int main(void) { return run_cases(); }

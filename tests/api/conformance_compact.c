@@ -54,7 +54,7 @@ static gmm_result compact_for(uint64_t max_bytes, uint64_t max_us, gmm_compact_i
 }
 static gmm_result compact(uint64_t max_bytes, gmm_compact_info *info) { return compact_for(max_bytes, 0, info); }
 
-static void a_reserve_is_moved_together(void) {
+VMM_CASE(a_reserve_is_moved_together) {
   gmm_compact_info info;
   make_blocks(0, ODD_FREE);
   OK(compact(0, &info));
@@ -80,7 +80,7 @@ static void a_reserve_is_moved_together(void) {
   check_and_end();
 }
 
-static void memory_above_the_reserve_goes_back(void) {
+VMM_CASE(memory_above_the_reserve_goes_back) {
   for (unsigned kept = 0; kept <= 4; kept += 4) {  // of the 8 free extents
     gmm_compact_info info;
     make_blocks(0, ODD_FREE);
@@ -95,7 +95,7 @@ static void memory_above_the_reserve_goes_back(void) {
   }
 }
 
-static void memory_goes_to_either_side_of_a_hole(void) {
+VMM_CASE(memory_goes_to_either_side_of_a_hole) {
   gmm_compact_info info;
   make_blocks(0, 0xfff0);
   OK(gmm_heap_reserve(heap, 12 * EACH));
@@ -115,7 +115,7 @@ static void memory_goes_to_either_side_of_a_hole(void) {
   check_and_end();
 }
 
-static void a_budget_of_bytes_is_kept(void) {
+VMM_CASE(a_budget_of_bytes_is_kept) {
   gmm_compact_info info;
   uint64_t moved = 0, largest = 0;
   make_blocks(0, ODD_FREE);
@@ -144,7 +144,7 @@ static void a_budget_of_bytes_is_kept(void) {
 }
 
 // 1 to 4 are the largest run, and no hole touches it.
-static void the_largest_run_moves_last(void) {
+VMM_CASE(the_largest_run_moves_last) {
   gmm_compact_info info;
   make_blocks(0, 0xfd61);  // 1 to 4, 7 and 9 are free
   for (unsigned call = 0; call < 6; ++call) {
@@ -157,7 +157,7 @@ static void the_largest_run_moves_last(void) {
   check_and_end();
 }
 
-static void a_budget_of_time_is_kept(void) {
+VMM_CASE(a_budget_of_time_is_kept) {
   gmm_compact_info info;
   uint64_t largest = 4 * EACH;
   make_blocks(0, 0xfd61);
@@ -176,7 +176,7 @@ static void a_budget_of_time_is_kept(void) {
   check_and_end();
 }
 
-static void memory_in_use_by_queued_work_stays(void) {
+VMM_CASE(memory_in_use_by_queued_work_stays) {
   gmm_compact_info info;
   make_blocks(0, ODD_FREE);
   gmm_stream stream = open_stream();
@@ -200,7 +200,7 @@ static void memory_in_use_by_queued_work_stays(void) {
   check_and_end();
 }
 
-static void memory_that_importers_hold_stays(void) {
+VMM_CASE(memory_that_importers_hold_stays) {
   gmm_compact_info info;
   gmm_ipc_handle handle;
   void *imported = NULL;
@@ -218,7 +218,7 @@ static void memory_that_importers_hold_stays(void) {
 }
 
 // A block would otherwise find itself on another device than its heap's.
-static void memory_that_was_moved_stays(void) {
+VMM_CASE(memory_that_was_moved_stays) {
   gmm_compact_info info;
   make_blocks(0, ODD_FREE);
   OK(compact(0, &info));
@@ -238,7 +238,7 @@ static void memory_that_was_moved_stays(void) {
   check_and_end();
 }
 
-static void paused_memory_stays(void) {
+VMM_CASE(paused_memory_stays) {
   gmm_compact_info info;
   const gmm_tag tag = make_tag("paused", GMM_CONTENTS_HOST);
   const gmm_pause_desc tags = {.struct_size = sizeof tags, .tags = &tag, .tag_count = 1};
@@ -256,7 +256,7 @@ static void paused_memory_stays(void) {
   check_and_end();
 }
 
-static void a_scope_and_a_heap_are_kept_to(void) {
+VMM_CASE(a_scope_and_a_heap_are_kept_to) {
   gmm_compact_info info = {.struct_size = sizeof info};
   make_blocks(0, ODD_FREE);
   gmm_scope_desc scope = scope_of(GMM_SCOPE_TAG, 0, make_tag("other", GMM_CONTENTS_DROP), 0);
@@ -286,7 +286,7 @@ static void a_scope_and_a_heap_are_kept_to(void) {
 }
 
 // Its blocks may each be a driver allocation of another process or API.
-static void an_exportable_heap_gives_back_only(void) {
+VMM_CASE(an_exportable_heap_gives_back_only) {
   gmm_compact_info info;
   const gmm_heap_desc desc = {
       .struct_size = sizeof desc, .flags = GMM_HEAP_EXPORTABLE, .kind = GMM_KIND_VMM, .device = device};
@@ -328,7 +328,7 @@ static gmm_result compact_live(uint64_t max_bytes, gmm_compact_info *info) {
   return gmm_compact(context, NULL, &desc, info);
 }
 
-static void live_blocks_keep_their_addresses(void) {
+VMM_CASE(live_blocks_keep_their_addresses) {
   gmm_compact_info info;
   make_sparse(0);
   RESULT(compact(0, &info), GMM_UNCHANGED);
@@ -356,7 +356,7 @@ static void live_blocks_keep_their_addresses(void) {
   check_and_end();
 }
 
-static void a_block_over_two_extents_and_small_ones_move(void) {
+VMM_CASE(a_block_over_two_extents_and_small_ones_move) {
   gmm_compact_info info;
   void *small[64];
   make_extents(0);
@@ -384,7 +384,7 @@ static void a_block_over_two_extents_and_small_ones_move(void) {
   check_and_end();
 }
 
-static void live_memory_that_others_know_stays(void) {
+VMM_CASE(live_memory_that_others_know_stays) {
   gmm_compact_info info;
   gmm_ipc_handle handle;
   void *imported = NULL;
@@ -417,22 +417,4 @@ static void live_memory_that_others_know_stays(void) {
   check_and_end();
 }
 
-int main(void) {
-  const gmm_kind_mask vmm = 1u << GMM_KIND_VMM;
-  KINDS(a_reserve_is_moved_together, vmm);
-  KINDS(memory_above_the_reserve_goes_back, vmm);
-  KINDS(memory_goes_to_either_side_of_a_hole, vmm);
-  KINDS(a_budget_of_bytes_is_kept, vmm);
-  KINDS(the_largest_run_moves_last, vmm);
-  KINDS(a_budget_of_time_is_kept, vmm);
-  KINDS(memory_in_use_by_queued_work_stays, vmm);
-  KINDS(memory_that_importers_hold_stays, vmm);
-  KINDS(memory_that_was_moved_stays, vmm);
-  KINDS(paused_memory_stays, vmm);
-  KINDS(a_scope_and_a_heap_are_kept_to, vmm);
-  KINDS(an_exportable_heap_gives_back_only, vmm);
-  KINDS(live_blocks_keep_their_addresses, vmm);
-  KINDS(a_block_over_two_extents_and_small_ones_move, vmm);
-  KINDS(live_memory_that_others_know_stays, vmm);
-  return finish_clean();
-}
+int main(void) { return run_cases(); }

@@ -30,13 +30,11 @@ static uint64_t age(void) {
   return info.decommit_after_ms;
 }
 static gmm_context *open_with(uint64_t milliseconds) {
-  gmm_context_desc desc = {.struct_size = sizeof desc, .decommit_after_ms = milliseconds};
-  gmm_context *made = NULL;
-  MUST(gmm_context_create(&desc, &made));
+  gmm_context *made = OPEN(.decommit_after_ms = milliseconds);
   return made;
 }
 
-static void nothing_happens_unasked(void) {
+CASE(nothing_happens_unasked) {
   CHECK_EQUAL(age(), GMM_DECOMMIT_NEVER);
   SOON_THREADS(0);
   void *block = ALLOC(8 * MIB);
@@ -48,7 +46,7 @@ static void nothing_happens_unasked(void) {
   SOON_THREADS(0);
 }
 
-static void the_age_may_be_set_and_taken_back(void) {
+CASE(the_age_may_be_set_and_taken_back) {
   OK(gmm_context_set_decommit(context, 3600000));
   CHECK_EQUAL(age(), 3600000);
   SOON_THREADS(1);
@@ -67,7 +65,7 @@ static void the_age_may_be_set_and_taken_back(void) {
   SOON_THREADS(1);
 }
 
-static void the_environment_gives_the_default(void) {
+CASE(the_environment_gives_the_default) {
   setenv("GMM_DECOMMIT_AFTER_MS", "3600000", 1);
   gmm_context *before = context;
   context = open_with(GMM_DECOMMIT_DEFAULT);
@@ -82,7 +80,7 @@ static void the_environment_gives_the_default(void) {
   setenv("GMM_DECOMMIT_AFTER_MS", "10 s", 1);
   gmm_context_desc desc = {.struct_size = sizeof desc};
   RESULT(gmm_context_create(&desc, &context), GMM_ERROR_INVALID_VALUE);
-  CHECK(strstr(gmm_last_error_message(), "GMM_DECOMMIT_AFTER_MS=10 s") != NULL);
+  CHECK(message_has("GMM_DECOMMIT_AFTER_MS=10 s"));
   unsetenv("GMM_DECOMMIT_AFTER_MS");
   context = before;
 }
@@ -101,13 +99,12 @@ static void *idle_thread(void *unused) {
   FREE(block);
   return NULL;
 }
-static void idle_memory_goes_by_itself(void) {
+CASE_OF_KINDS(idle_memory_goes_by_itself, ALL_KINDS) {
   atomic_store(&idle.filled, 0);
   atomic_store(&idle.go, 0);
   pthread_t thread;
   REQUIRE(pthread_create(&thread, NULL, idle_thread, NULL) == 0);
-  void *kept = ALLOC(100000);
-  write_pattern(kept, 100000, 9, GMM_STREAM_DEFAULT);
+  void *kept = FILLED(100000, 9);
   void *large = ALLOC(40 * MIB);
   FREE(large);
   while (!atomic_load(&idle.filled)) sleep_ms(1);
@@ -123,7 +120,7 @@ static void idle_memory_goes_by_itself(void) {
   SOON_EMPTY();
 }
 
-static void a_busy_stream_keeps_its_memory(void) {
+CASE_OF_KINDS(a_busy_stream_keeps_its_memory, ALL_KINDS) {
   gmm_stream stream = open_stream();
   void *block = ALLOC_STREAM(100 * MIB, stream);  // not kept by a thread's cache
   gate g;
@@ -139,7 +136,7 @@ static void a_busy_stream_keeps_its_memory(void) {
   OK(gmm_stream_destroy(context, stream));
 }
 
-static void contexts_end_while_it_works(void) {
+CASE(contexts_end_while_it_works) {
   gmm_context *before = context;
   for (unsigned i = 0; i < 30; ++i) {
     context = open_with(1);
@@ -183,11 +180,5 @@ static void without_a_thread_it_says_so(void) {
 
 int main(void) {
   PLAIN(without_a_thread_it_says_so);  // first: the C library keeps the stacks of ended threads for later ones
-  PLAIN(nothing_happens_unasked);
-  PLAIN(the_age_may_be_set_and_taken_back);
-  PLAIN(the_environment_gives_the_default);
-  KINDS(idle_memory_goes_by_itself, ALL_KINDS);
-  KINDS(a_busy_stream_keeps_its_memory, ALL_KINDS);
-  PLAIN(contexts_end_while_it_works);
-  return finish_clean();
+  return run_cases();
 }

@@ -18,16 +18,11 @@ static int export_shared(void) {
 
 static void begin(void) {
   tag = make_tag("shared", GMM_CONTENTS_HOST);
-  const gmm_alloc_desc desc = {
-      .struct_size = sizeof desc, .kind = GMM_KIND_VMM, .device = device, .tag = tag, .flags = GMM_ALLOC_DEDICATED};
-  MUST(gmm_alloc(context, SHARED * MIB, &desc, &shared));
-  MUST(gmm_alloc(context, PRIVATE * MIB, &desc, &own));
-  write_pattern(shared, SHARED * MIB, 1, GMM_STREAM_DEFAULT);
-  write_pattern(own, PRIVATE * MIB, 2, GMM_STREAM_DEFAULT);
+  shared = FILLED_ALONE(SHARED * MIB, tag, 1);
+  own = FILLED_ALONE(PRIVATE * MIB, tag, 2);
   // The first pause page-locks host memory for the contents, for which a driver takes memory of each device.
-  gmm_pause_desc pause = one_tag(&tag);
-  OK(gmm_pause(context, &pause, NULL));
-  OK(gmm_resume(context, &pause, NULL));
+  OK(pause_of(tag));
+  OK(resume_of(tag));
 }
 
 // Pauses, tells what a resume must give, and resumes.
@@ -46,8 +41,8 @@ static void pause_with(uint64_t foreign) {
                   "the device has %lld bytes more, and %llu of %llu went", (long long)(after - before),
                   (unsigned long long)(all - foreign), (unsigned long long)all);
   }
-  CHECK(pause_info(tag).foreign_bytes == foreign);
-  CHECK(pause_info(tag).paused_bytes == all);
+  CHECK(tag_info(tag).foreign_bytes == foreign);
+  CHECK(tag_info(tag).paused_bytes == all);
   CHECK(stats().foreign_bytes == foreign);
   CHECK(stats_of(GMM_SCOPE_TAG, 0, tag, GMM_KIND_UNSPECIFIED).foreign_bytes == foreign);
   CHECK(stats_of(GMM_SCOPE_DEVICE, device, 0, GMM_KIND_UNSPECIFIED).foreign_bytes == foreign);
@@ -58,12 +53,7 @@ static void pause_with(uint64_t foreign) {
   CHECK_PATTERN(own, PRIVATE * MIB, 2);
 }
 
-static void end(void) {
-  OK(gmm_free(context, shared, GMM_STREAM_DEFAULT));
-  OK(gmm_free(context, own, GMM_STREAM_DEFAULT));
-}
-
-static void an_open_descriptor_keeps_the_pages(void) {
+VMM_CASE(an_open_descriptor_keeps_the_pages) {
   begin();
   pause_with(0);
   const int fd = export_shared(), again = dup(fd);
@@ -73,10 +63,9 @@ static void an_open_descriptor_keeps_the_pages(void) {
   pause_with(0);  // the resume brought new pages, which nobody exported
   close(export_shared());
   pause_with(0);
-  end();
 }
 
-static void an_import_keeps_the_pages(void) {
+VMM_CASE(an_import_keeps_the_pages) {
   begin();
   const int fd = export_shared();
   const gmm_ipc_fd_desc desc = {.struct_size = sizeof desc,
@@ -90,32 +79,22 @@ static void an_import_keeps_the_pages(void) {
   CHECK_PATTERN(view, SHARED * MIB, 1);  // of the old pages
   OK(gmm_ipc_close(context, view));
   pause_with(0);
-  end();
 }
 
-// The context's own growth during a pause is no foreign memory, and a limit is reported.
-static void other_memory_is_not_foreign(void) {
+// The context's own growth during a pause is no foreign memory, and a limit is told.
+VMM_CASE(other_memory_is_not_foreign) {
   begin();
   CHECK(stats().limit_bytes == GMM_NO_LIMIT);
-  const gmm_scope_desc scope = scope_of(GMM_SCOPE_TAG, 0, tag, GMM_KIND_UNSPECIFIED);
-  OK(gmm_limit_set(context, &scope, 64 * MIB));
+  set_limit(GMM_SCOPE_TAG, tag, 64 * MIB);
   CHECK(stats_of(GMM_SCOPE_TAG, 0, tag, GMM_KIND_UNSPECIFIED).limit_bytes == 64 * MIB);
   CHECK(stats_of(GMM_SCOPE_TAG | GMM_SCOPE_KIND, 0, tag, GMM_KIND_VMM).limit_bytes == GMM_NO_LIMIT);
   if (!on_host_backend()) {
     // Pages on the host leave the device's free memory alone.
     OK(gmm_move(context, own, GMM_DEVICE_HOST, NULL));
-    gmm_pause_desc desc = one_tag(&tag);
-    OK(gmm_pause(context, &desc, NULL));
-    CHECK(pause_info(tag).foreign_bytes == 0);
-    OK(gmm_resume(context, &desc, NULL));
+    OK(pause_of(tag));
+    CHECK(tag_info(tag).foreign_bytes == 0);
+    OK(resume_of(tag));
   }
-  end();
 }
 
-int main(void) {
-  const gmm_kind_mask vmm = 1u << GMM_KIND_VMM;
-  KINDS(an_open_descriptor_keeps_the_pages, vmm);
-  KINDS(an_import_keeps_the_pages, vmm);
-  KINDS(other_memory_is_not_foreign, vmm);
-  return check_finish();
-}
+int main(void) { return run_cases(); }

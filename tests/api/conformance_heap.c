@@ -2,7 +2,7 @@
 // Heaps of memory.h: creation, blocks, destruction.
 #include "../support/gmm_test.h"
 
-static void heaps_share_no_extent(void) {
+CASE_OF_KINDS(heaps_share_no_extent, ALL_KINDS) {
   enum { EACH = 20, OWNERS = 3 };  // of two heaps, and of none
   gmm_heap *heaps[OWNERS] = {HEAP(), HEAP(), NULL};
   void *blocks[OWNERS][EACH];
@@ -26,7 +26,7 @@ static void heaps_share_no_extent(void) {
   }
 }
 
-static void a_heap_with_live_blocks_is_not_destroyed(void) {
+CASE_OF_KINDS(a_heap_with_live_blocks_is_not_destroyed, ALL_KINDS) {
   gmm_heap *heap = HEAP();
   void *block = take_of(heap, 5000);
   write_pattern(block, 5000, 1, GMM_STREAM_DEFAULT);
@@ -39,7 +39,7 @@ static void a_heap_with_live_blocks_is_not_destroyed(void) {
   CHECK_EQUAL(query(block).state, GMM_STATE_UNKNOWN);
 }
 
-static void destroying_waits_for_the_work(void) {
+CASE_OF_KINDS(destroying_waits_for_the_work, ALL_KINDS) {
   gmm_heap *heap = HEAP();
   gmm_stream stream = open_stream();
   void *block = NULL;
@@ -53,7 +53,7 @@ static void destroying_waits_for_the_work(void) {
   OK(gmm_stream_destroy(context, stream));
 }
 
-static void wishes_are_arguments(void) {
+CASE_OF_KINDS(wishes_are_arguments, ALL_KINDS) {
   gmm_heap *heap = HEAP();
   for (uint64_t alignment = 512; alignment <= 2 * MIB; alignment *= 8) {
     void *block = NULL;
@@ -71,7 +71,7 @@ static void wishes_are_arguments(void) {
   OK(gmm_heap_destroy(heap));
 }
 
-static void heap_limits_hold(void) {
+CASE_OF_KINDS(heap_limits_hold, ALL_KINDS) {
   gmm_heap *heap = HEAP(.limit = 8 * MIB);
   void *blocks[40];
   unsigned count = 0;
@@ -89,7 +89,7 @@ static void heap_limits_hold(void) {
   OK(gmm_heap_destroy(heap));
 }
 
-static void the_minimum_extent_is_asked_for_at_once(void) {
+CASE_OF_KINDS(the_minimum_extent_is_asked_for_at_once, ALL_KINDS) {
   gmm_heap *heap = HEAP(.minimum_extent = 32 * MIB);
   void *block = take_of(heap, 1000);
   CHECK(query(block).allocation_size >= 32 * MIB || stats().reserved_bytes >= 32 * MIB);
@@ -102,7 +102,7 @@ static void the_minimum_extent_is_asked_for_at_once(void) {
   OK(gmm_heap_destroy(heap));
 }
 
-static void a_heap_keeps_its_tag(void) {
+CASE_OF_KINDS(a_heap_keeps_its_tag, ALL_KINDS) {
   gmm_tag tag = make_tag("heap's", GMM_CONTENTS_HOST), other = make_tag("other", GMM_CONTENTS_DROP);
   OK(gmm_tag_push(context, tag));
   gmm_heap *heap = HEAP(.tag = GMM_TAG_CURRENT);
@@ -133,7 +133,7 @@ static void a_heap_keeps_its_tag(void) {
   CHECK_EQUAL(stats().reserved_bytes, 0);
 }
 
-static void peers_may_be_asked_for(void) {
+VMM_CASE(peers_may_be_asked_for) {
   uint32_t devices = device_count();
   if (devices < 2) SKIP("one device only");
   gmm_heap_desc desc = {.struct_size = sizeof desc, .kind = kind, .device = device, .peer_devices = 3};
@@ -186,7 +186,7 @@ static uint64_t has_descriptor(void *block, uint64_t size, int64_t seed) {
   return info.offset;
 }
 
-static void blocks_of_an_exportable_heap_have_descriptors(void) {
+CASE_OF_KINDS(blocks_of_an_exportable_heap_have_descriptors, ALL_KINDS) {
   gmm_result result = GMM_OK;
   gmm_heap *heap = make_exportable(0, &result);
   if (kind == GMM_KIND_MANAGED) RESULT(result, GMM_ERROR_NOT_SUPPORTED);
@@ -228,7 +228,7 @@ static void blocks_of_an_exportable_heap_have_descriptors(void) {
   CHECK_EQUAL(stats().reserved_bytes, 0);
 }
 
-static void an_exportable_heap_pauses(void) {
+VMM_CASE(an_exportable_heap_pauses) {
   if ((device_info.capabilities & GMM_DEVICE_CAN_PAUSE) == 0) SKIP("the device cannot pause");
   gmm_tag tag = make_tag("exported", GMM_CONTENTS_HOST);
   gmm_result result = GMM_OK;
@@ -260,16 +260,4 @@ static void an_exportable_heap_pauses(void) {
   OK(gmm_heap_destroy(heap));
 }
 
-int main(void) {
-  KINDS(heaps_share_no_extent, ALL_KINDS);
-  KINDS(a_heap_with_live_blocks_is_not_destroyed, ALL_KINDS);
-  KINDS(destroying_waits_for_the_work, ALL_KINDS);
-  KINDS(wishes_are_arguments, ALL_KINDS);
-  KINDS(heap_limits_hold, ALL_KINDS);
-  KINDS(the_minimum_extent_is_asked_for_at_once, ALL_KINDS);
-  KINDS(a_heap_keeps_its_tag, ALL_KINDS);
-  KINDS(peers_may_be_asked_for, 1u << GMM_KIND_VMM);
-  KINDS(blocks_of_an_exportable_heap_have_descriptors, ALL_KINDS);
-  KINDS(an_exportable_heap_pauses, 1u << GMM_KIND_VMM);
-  return finish_clean();
-}
+int main(void) { return run_cases(); }

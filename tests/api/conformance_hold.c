@@ -39,12 +39,12 @@ static uint64_t finish(gmm_ticket *ticket) {
   return bytes;
 }
 
-static void a_held_pause_has_copied_all_and_changed_nothing(void) {
+VMM_CASE(a_held_pause_has_copied_all_and_changed_nothing) {
   static const gmm_contents all_contents[] = {GMM_CONTENTS_HOST, GMM_CONTENTS_FILE, GMM_CONTENTS_DROP};
   for (unsigned c = 0; c < 3; ++c) {
     gmm_tag tag = make_tag(c == 0 ? "host" : c == 1 ? "file" : "drop", all_contents[c]);
     allocate_blocks(tag, 100);
-    const uint64_t active = pause_info(tag).active_bytes;
+    const uint64_t active = tag_info(tag).active_bytes;
     gmm_ticket *ticket = hold(true, &tag, 0);
     gmm_ticket_info info = info_of(ticket);
     CHECK_EQUAL(info.state, GMM_TICKET_HELD);
@@ -52,13 +52,12 @@ static void a_held_pause_has_copied_all_and_changed_nothing(void) {
     CHECK_EQUAL(info.copied_bytes, info.total_bytes);
     CHECK((info.total_bytes > 0) == (all_contents[c] != GMM_CONTENTS_DROP));
     RESULT(gmm_ticket_wait(ticket, 0, NULL), GMM_ERROR_NOT_READY);
-    CHECK_EQUAL(pause_info(tag).active_bytes, active);
+    CHECK_EQUAL(tag_info(tag).active_bytes, active);
     CHECK_EQUAL(query(blocks[0]).state, GMM_STATE_ACTIVE);
     check_blocks(100);
     // A free waits for nobody, and new blocks are not part of it.
-    OK(gmm_free(context, blocks[38], GMM_STREAM_DEFAULT));
-    blocks[38] = ALLOC_TAG(block_size(38), tag);
-    write_pattern(blocks[38], block_size(38), 138, GMM_STREAM_DEFAULT);
+    FREE(blocks[38]);
+    blocks[38] = FILLED_TAG(block_size(38), tag, 138);
     OK(gmm_ticket_commit(ticket));
     CHECK(gmm_ticket_commit(ticket) >= 0);
     OK(gmm_ticket_cancel(ticket));  // too late
@@ -76,7 +75,7 @@ static void a_held_pause_has_copied_all_and_changed_nothing(void) {
     // A held resume has its pages and maps none.
     ticket = hold(false, &tag, 0);
     CHECK_EQUAL(query(blocks[0]).state, GMM_STATE_PAUSED);
-    CHECK(pause_info(tag).active_bytes >= went);
+    CHECK(tag_info(tag).active_bytes >= went);
     RESULT(gmm_resume_wait(context, blocks[0], 1, 0), GMM_ERROR_NOT_READY);
     CHECK_EQUAL(finish(ticket), went);
     CHECK_EQUAL(query(blocks[0]).state, GMM_STATE_ACTIVE);
@@ -86,7 +85,7 @@ static void a_held_pause_has_copied_all_and_changed_nothing(void) {
   }
 }
 
-static void bytes_written_during_the_hold_are_kept(void) {
+VMM_CASE(bytes_written_during_the_hold_are_kept) {
   for (unsigned pass = 0; pass < 4; ++pass) {
     // Page-locked memory, pageable memory, a file, and zeros that have become others.
     const gmm_backup_desc backup = {.struct_size = sizeof backup, .flags = pass == 1 ? GMM_BACKUP_NO_ARENA : 0};
@@ -106,8 +105,8 @@ static void bytes_written_during_the_hold_are_kept(void) {
   }
 }
 
-// Memory that the program promises not to write is copied once. So is a tag that is read-only.
-static void unwritten_contents_are_copied_once(void) {
+// Contents that the program promises not to write are copied once. So are those of a read-only tag.
+VMM_CASE(unwritten_contents_are_copied_once) {
   const gmm_tag_desc read_only = {
       .struct_size = sizeof read_only, .contents = GMM_CONTENTS_HOST, .flags = GMM_TAG_READ_ONLY};
   gmm_tag tags[3] = {make_tag("written", GMM_CONTENTS_HOST), make_tag("unwritten", GMM_CONTENTS_HOST), 0};
@@ -116,9 +115,9 @@ static void unwritten_contents_are_copied_once(void) {
     allocate_blocks(tags[i], 500);
     gmm_backup_info before = {.struct_size = sizeof before}, after = before;
     gmm_ticket *ticket = hold(true, &tags[i], i == 1 ? GMM_PAUSE_NO_WRITES : 0);
-    OK(gmm_backup_query(context, &before));
+    before = backup_info();
     finish(ticket);
-    OK(gmm_backup_query(context, &after));
+    after = backup_info();
     CHECK((after.copied_bytes > before.copied_bytes) == (i == 0));
     OK(gmm_resume(context, NULL, NULL));
     check_blocks(500);
@@ -126,19 +125,19 @@ static void unwritten_contents_are_copied_once(void) {
   }
 }
 
-static void an_uncommitted_hold_is_undone(void) {
+VMM_CASE(what_is_not_committed_is_undone) {
   enum { CANCEL, DEADLINE, DESTROY, WAYS };
   gmm_tag tag = make_tag("undone", GMM_CONTENTS_HOST);
   allocate_blocks(tag, 600);
   for (int pauses = 1; pauses >= 0; --pauses) {
-    const gmm_tag_info before = pause_info(tag);
+    const gmm_tag_info before = tag_info(tag);
     for (int way = CANCEL; way < WAYS; ++way) {
       gmm_ticket *ticket = start(pauses, &tag, 0, way == DEADLINE ? SHORT_MS : LONG_MS);
       OK(gmm_ticket_wait_held(ticket, GMM_FOREVER));
       if (way == CANCEL) OK(gmm_ticket_cancel(ticket));
       if (way != DESTROY) {
         RESULT(gmm_ticket_wait(ticket, GMM_FOREVER, NULL), GMM_ERROR_CANCELLED);
-        CHECK(strstr(gmm_last_error_message(), way == CANCEL ? "cancelled" : "hold_ms") != NULL);
+        CHECK(message_has(way == CANCEL ? "cancelled" : "hold_ms"));
         RESULT(gmm_ticket_commit(ticket), GMM_ERROR_CANCELLED);
         RESULT(gmm_ticket_wait_held(ticket, 0), GMM_ERROR_CANCELLED);
         CHECK_EQUAL(info_of(ticket).state, GMM_TICKET_DONE);
@@ -146,19 +145,18 @@ static void an_uncommitted_hold_is_undone(void) {
       const double began = now_s();
       OK(gmm_ticket_destroy(ticket));
       CHECK(now_s() - began < SOON_S / 2);
-      CHECK_EQUAL(pause_info(tag).active_bytes, before.active_bytes);
-      CHECK_EQUAL(pause_info(tag).paused_bytes, before.paused_bytes);
-      CHECK_EQUAL(pause_info(tag).backup_active_bytes, before.backup_active_bytes);
+      CHECK_EQUAL(tag_info(tag).active_bytes, before.active_bytes);
+      CHECK_EQUAL(tag_info(tag).paused_bytes, before.paused_bytes);
+      CHECK_EQUAL(tag_info(tag).backup_active_bytes, before.backup_active_bytes);
       if (pauses) check_blocks(600);
     }
     OK(pauses ? gmm_pause(context, NULL, NULL) : gmm_resume(context, NULL, NULL));
   }
   check_blocks(600);
-  free_blocks();
 }
 
 // The last reference of the program goes while an operation is held. The ticket has the context, and ends it.
-static void a_held_operation_ends_with_its_context(void) {
+VMM_CASE(a_held_operation_ends_with_its_context) {
   gmm_context *own = open_context(1);
   const gmm_alloc_desc alloc = {.struct_size = sizeof alloc, .kind = GMM_KIND_VMM};
   const gmm_pause_desc desc = {.struct_size = sizeof desc, .flags = GMM_PAUSE_HOLD};
@@ -171,15 +169,12 @@ static void a_held_operation_ends_with_its_context(void) {
   OK(gmm_ticket_destroy(ticket));
 }
 
-static void a_hold_delays_other_operations_of_its_tag(void) {
+VMM_CASE(what_a_hold_keeps_waiting) {
   gmm_tag tag = make_tag("busy", GMM_CONTENTS_HOST);
-  const gmm_heap_desc heap_desc = {.struct_size = sizeof heap_desc, .kind = GMM_KIND_VMM, .tag = tag};
-  gmm_heap *heap = NULL;
-  MUST(gmm_heap_create(context, &heap_desc, &heap));
-  void *block = NULL;
-  MUST(gmm_heap_alloc(heap, MIB, 0, 0, GMM_STREAM_DEFAULT, &block));
+  gmm_heap *heap = HEAP(.tag = tag);
+  void *block = take_of(heap, MIB);
   gmm_ticket *ticket = hold(true, &tag, 0), *other = NULL;
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  FREE(block);
   RESULT(gmm_heap_destroy(heap), GMM_ERROR_BUSY);
   const gmm_pause_desc desc = one_tag(&tag);
   MUST(gmm_resume_async(context, &desc, &other));
@@ -192,14 +187,29 @@ static void a_hold_delays_other_operations_of_its_tag(void) {
 }
 
 // So a rank without memory of the tags does as the others do.
-static void an_operation_without_memory_is_held_too(void) {
+VMM_CASE(an_operation_without_memory_is_held_too) {
   gmm_tag tag = make_tag("empty", GMM_CONTENTS_HOST);
   for (int pauses = 1; pauses >= 0; --pauses) {
     gmm_ticket *ticket = hold(pauses, &tag, 0);
     OK(gmm_ticket_commit(ticket));
-    RESULT(gmm_ticket_wait(ticket, GMM_FOREVER, NULL), GMM_UNCHANGED);
-    OK(gmm_ticket_destroy(ticket));
+    ENDS_WITH(ticket, GMM_UNCHANGED);
   }
+}
+
+CASE(only_asynchronous_operations_hold) {
+  gmm_tag tag = make_tag("wrong", GMM_CONTENTS_HOST);
+  gmm_pause_desc desc = held(&tag, 0, 0);
+  gmm_ticket *ticket = NULL;
+  RESULT(gmm_pause(context, &desc, NULL), GMM_ERROR_INVALID_FLAGS);
+  RESULT(gmm_resume(context, &desc, NULL), GMM_ERROR_INVALID_FLAGS);
+  desc.hold_ms = 86400001;
+  RESULT(gmm_pause_async(context, &desc, &ticket), GMM_ERROR_INVALID_VALUE);
+  desc = (gmm_pause_desc){.struct_size = sizeof desc, .hold_ms = 1};
+  RESULT(gmm_pause_async(context, &desc, &ticket), GMM_ERROR_INVALID_VALUE);
+  desc = (gmm_pause_desc){.struct_size = sizeof desc, .flags = GMM_PAUSE_NO_WRITES};
+  RESULT(gmm_pause_async(context, &desc, &ticket), GMM_ERROR_INVALID_FLAGS);
+  desc = held(&tag, GMM_PAUSE_NO_WRITES, 0);
+  RESULT(gmm_resume_async(context, &desc, &ticket), GMM_ERROR_INVALID_FLAGS);
 }
 
 // --- Two ranks -------------------------------------------------------------------------------------------------------
@@ -224,7 +234,7 @@ static int second_rank(void) {
 
 // The other rank dies, stops or is late before it is held, or all goes well. This rank waits for its word at most as
 // long as it is held itself.
-static void ranks_pause_together_or_not_at_all(void) {
+VMM_CASE(ranks_pause_together_or_not_at_all) {
   enum { WELL, DIES, STOPS, LATE, WAYS };
   gmm_tag tag = make_tag("rank", GMM_CONTENTS_HOST);
   allocate_blocks(tag, 700);
@@ -268,19 +278,9 @@ static void ranks_pause_together_or_not_at_all(void) {
     if (way == WELL) OK(gmm_resume(context, NULL, NULL));
     check_blocks(700);
   }
-  free_blocks();
 }
 
 int main(int argc, char **argv) {
   if (argc > 2 && strcmp(argv[1], "--second") == 0) return second_rank();
-  const gmm_kind_mask vmm = 1u << GMM_KIND_VMM;
-  KINDS(a_held_pause_has_copied_all_and_changed_nothing, vmm);
-  KINDS(bytes_written_during_the_hold_are_kept, vmm);
-  KINDS(unwritten_contents_are_copied_once, vmm);
-  KINDS(an_uncommitted_hold_is_undone, vmm);
-  KINDS(a_held_operation_ends_with_its_context, vmm);
-  KINDS(a_hold_delays_other_operations_of_its_tag, vmm);
-  KINDS(an_operation_without_memory_is_held_too, vmm);
-  KINDS(ranks_pause_together_or_not_at_all, vmm);
-  return finish_clean();
+  return run_cases();
 }

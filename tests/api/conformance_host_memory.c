@@ -61,6 +61,15 @@ static int find_library(struct dl_phdr_info *info, size_t size, void *unused) {
 
 enum { BLOCKS = 40 };
 
+static gmm_context *counted_context(void) {
+  memset((void *)&counted, 0, sizeof counted);
+  counted.fail_at = -1;
+  gmm_context_desc desc = counted_desc();
+  gmm_context *c = NULL;
+  MUST(gmm_context_create(&desc, &c));
+  return c;
+}
+
 static int32_t give_up(void *user, const gmm_oom_info *info) {
   (void)user;
   (void)info;
@@ -170,7 +179,7 @@ static void pauses(gmm_context *c, gmm_contents contents, uint32_t flags, const 
   CHECK(gmm_resume(c, &pause, NULL) >= 0);
   gmm_ticket *ticket = NULL;
   OK(gmm_pause_async(c, &pause, &ticket));
-  OK(gmm_ticket_wait(ticket, UINT64_MAX, NULL));
+  OK(gmm_ticket_wait(ticket, GMM_FOREVER, NULL));
   OK(gmm_ticket_destroy(ticket));
   OK(gmm_backup_map(c, block, 5 * MIB, &view));  // stays mapped: the free ends it
   OK(gmm_free(c, block, GMM_STREAM_DEFAULT));
@@ -216,18 +225,9 @@ static void counts_and_traces(gmm_context *c) {
   OK(gmm_reset(c));
 }
 
-static gmm_context *counted_context(void) {
-  memset((void *)&counted, 0, sizeof counted);
-  counted.fail_at = -1;
-  gmm_context_desc desc = counted_desc();
-  gmm_context *c = NULL;
-  MUST(gmm_context_create(&desc, &c));
-  return c;
-}
-
 // The k-th call of the host allocator fails: the block keeps the name that it had, and the call works when it is made
 // again.
-static void a_name_without_memory_is_none(void) {
+CASE(a_name_without_memory_is_none) {
   gmm_context *c = counted_context();
   unsigned failures = 0;
   for (unsigned i = 0; i < 100; ++i) {
@@ -266,7 +266,7 @@ static void a_name_without_memory_is_none(void) {
 static void hear(void *user, gmm_log_level level, const char *message) {
   if (level == GMM_LOG_WARNING) snprintf(user, 256, "%s", message);
 }
-static void a_report_without_memory_has_the_sum(void) {
+CASE(a_report_without_memory_has_the_sum) {
   memset((void *)&counted, 0, sizeof counted);
   counted.fail_at = -1;
   char last[256] = "";
@@ -348,7 +348,7 @@ static void *uses_and_ends(void *argument) {
   return NULL;
 }
 
-static void every_byte_is_counted(void) {
+CASE(every_byte_is_counted) {
   memset((void *)&counted, 0, sizeof counted);
   counted.fail_at = -1;
 #if SEES_MALLOC
@@ -393,7 +393,7 @@ static void every_byte_is_counted(void) {
 }
 
 // A thread that used many contexts keeps nothing of those that ended.
-static void contexts_leave_nothing_to_the_thread(void) {
+CASE(contexts_leave_nothing_to_the_thread) {
 #if SEES_MALLOC
   memset((void *)&counted, 0, sizeof counted);
   counted.fail_at = -1;
@@ -432,7 +432,7 @@ static uint64_t calls_of_a_free(gmm_context *c, gmm_stream stream, uint32_t uses
   return info.backend_calls - before;
 }
 
-static void a_use_takes_memory_once(void) {
+CASE(a_use_takes_memory_once) {
   enum { TIMES = 20000 };
   gmm_context *c = counted_context();
   gmm_stream stream = NULL;
@@ -474,7 +474,7 @@ static void uses_a_stream(gmm_context *c, void *shared, bool late) {
   OK(gmm_free(c, block, late ? stream : GMM_STREAM_DEFAULT));
 }
 
-static void destroyed_streams_leave_no_memory(void) {
+CASE(destroyed_streams_leave_no_memory) {
   gmm_context *c = counted_context();
   void *shared = NULL;
   MUST(gmm_alloc(c, 1000, NULL, &shared));
@@ -509,11 +509,5 @@ int main(int count, char **words) {
     return finish_clean();
   }
   signal(SIGPIPE, SIG_IGN);
-  PLAIN(every_byte_is_counted);
-  PLAIN(a_name_without_memory_is_none);
-  PLAIN(a_report_without_memory_has_the_sum);
-  PLAIN(contexts_leave_nothing_to_the_thread);
-  PLAIN(a_use_takes_memory_once);
-  PLAIN(destroyed_streams_leave_no_memory);
-  return finish_clean();
+  return run_cases();
 }

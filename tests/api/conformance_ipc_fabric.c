@@ -56,12 +56,12 @@ static void another_machine_imports(void) {
   uint64_t went = 1;
   OK(gmm_pause(context, &desc, &went));
   CHECK_EQUAL(went, 0);
-  CHECK_EQUAL(pause_info(tag).foreign_bytes, query(block).allocation_size);
+  CHECK_EQUAL(tag_info(tag).foreign_bytes, query(block).allocation_size);
   OK(gmm_resume(context, &desc, NULL));
   CHECK_PATTERN(block + INSIDE, SIZE - INSIDE, 2);
   ask_to_close();
   OK(gmm_pause(context, &desc, &went));
-  CHECK_EQUAL(pause_info(tag).foreign_bytes, 0);
+  CHECK_EQUAL(tag_info(tag).foreign_bytes, 0);
   OK(gmm_resume(context, &desc, NULL));
   // Memory that is gone has no importer.
   OK(gmm_free(context, block, GMM_STREAM_DEFAULT));

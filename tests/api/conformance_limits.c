@@ -45,7 +45,7 @@ static void limit_holds(uint32_t flags) {
   FREE_ALL(blocks, count);
 }
 // A limit of the whole context, a device, a tag, and a tag on a device.
-static void limits_hold(void) {
+CASE_OF_KINDS(limits_hold, ALL_KINDS) {
   static const uint32_t scopes[] = {0, GMM_SCOPE_DEVICE, GMM_SCOPE_TAG, GMM_SCOPE_DEVICE | GMM_SCOPE_TAG};
   for (unsigned i = 0; i < 4; ++i) limit_holds(scopes[i]);
   void *block = (void *)0x1;
@@ -54,13 +54,12 @@ static void limits_hold(void) {
   CHECK(block == NULL);
 }
 
-static void a_limit_of_zero_stops_everything(void) {
+CASE_OF_KINDS(a_limit_of_zero_stops_everything, ALL_KINDS) {
   set_limit(GMM_SCOPE_DEVICE, 0, 0);
   void *block = NULL;
   RESULT(try_alloc(1, GMM_TAG_CURRENT, &block), GMM_ERROR_LIMIT_EXCEEDED);
   set_limit(GMM_SCOPE_DEVICE, 0, GMM_NO_LIMIT);
   OK(try_alloc(1, GMM_TAG_CURRENT, &block));
-  FREE(block);
 }
 
 // --- the out-of-memory handler -----------------------------------------------------------------------------------
@@ -77,12 +76,11 @@ static int32_t on_oom(void *user, const gmm_oom_info *info) {
     ++handler.wrong;
   handler.last = *info;
   if (handler.fails) RESULT(gmm_free(context, &handler, GMM_STREAM_DEFAULT), GMM_ERROR_UNKNOWN_POINTER);
-  if (handler.calls <= (int)handler.to_free_count)
-    OK(gmm_free(context, handler.to_free[handler.calls - 1], GMM_STREAM_DEFAULT));
+  if (handler.calls <= (int)handler.to_free_count) FREE(handler.to_free[handler.calls - 1]);
   return handler.calls <= handler.answer_for;
 }
 
-static void the_handler_may_free_and_try_again(void) {
+CASE_OF_KINDS(the_handler_may_free_and_try_again, ALL_KINDS) {
   memset(&handler, 0, sizeof handler);
   gmm_tag tag = make_tag("handled", GMM_CONTENTS_DROP);
   set_limit(GMM_SCOPE_DEVICE, 0, 32 * MIB);
@@ -113,11 +111,10 @@ static void the_handler_may_free_and_try_again(void) {
   CHECK_EQUAL(handler.wrong, 0);
   OK(gmm_context_set_oom_handler(context, NULL, NULL));
   int calls = handler.calls;
-  for (int i = calls; i < 3; ++i) OK(gmm_free(context, handler.to_free[i], GMM_STREAM_DEFAULT));
+  for (int i = calls; i < 3; ++i) FREE(handler.to_free[i]);
   void *more = NULL;
   RESULT(try_alloc(18 * MIB, tag, &more), GMM_ERROR_LIMIT_EXCEEDED);
   CHECK_EQUAL(handler.calls, calls);  // it was taken away
-  FREE(block);
 }
 
 static struct { atomic_int inside, replacing, replaced; } slow;
@@ -144,7 +141,7 @@ static void *take_the_handler_away(void *unused) {
   atomic_store(&slow.replaced, 1);
   return NULL;
 }
-static void a_replacement_waits_for_the_handler(void) {
+CASE_OF_KINDS(a_replacement_waits_for_the_handler, 1u << GMM_KIND_DEVICE) {
   pthread_t asks, replaces;
   memset(&slow, 0, sizeof slow);
   set_limit(GMM_SCOPE_DEVICE, 0, 4 * MIB);
@@ -157,7 +154,7 @@ static void a_replacement_waits_for_the_handler(void) {
   CHECK_EQUAL(atomic_load(&slow.replaced), 1);
 }
 
-static void the_handler_is_asked_at_most_100_times(void) {
+CASE_OF_KINDS(the_handler_is_asked_at_most_100_times, ALL_KINDS) {
   memset(&handler, 0, sizeof handler);
   handler.answer_for = 1000000;
   set_limit(GMM_SCOPE_DEVICE, 0, 4 * MIB);
@@ -176,7 +173,7 @@ static int32_t pause_on_oom(void *user, const gmm_oom_info *info) {
   ++handler.calls;
   return gmm_pause(context, &desc, NULL) == GMM_OK;
 }
-static void the_handler_may_pause(void) {
+VMM_CASE(the_handler_may_pause) {
   memset(&handler, 0, sizeof handler);
   gmm_tag sleeper = make_tag("sleeper", GMM_CONTENTS_HOST);
   set_limit(GMM_SCOPE_DEVICE, 0, 32 * MIB);
@@ -191,11 +188,10 @@ static void the_handler_may_pause(void) {
   FREE(block);
   OK(gmm_resume(context, NULL, NULL));
   CHECK_PATTERN(sleeping, 20 * MIB, 5);
-  FREE(sleeping);
 }
 
 // Trim, then memory that waits on streams, then the handler, then an error that names the largest tag.
-static void each_way_out_comes_in_its_turn(void) {
+CASE_OF_KINDS(each_way_out_comes_in_its_turn, ALL_KINDS) {
   memset(&handler, 0, sizeof handler);
   gmm_tag tag = make_tag("wanting", GMM_CONTENTS_DROP), other = make_tag("largest_holder", GMM_CONTENTS_DROP);
   set_limit(GMM_SCOPE_DEVICE, 0, 32 * MIB);
@@ -218,7 +214,7 @@ static void each_way_out_comes_in_its_turn(void) {
   MUST(gmm_alloc(context, 20 * MIB, &desc, &block));
   RESULT(try_alloc(24 * MIB, tag, &wanted), GMM_ERROR_LIMIT_EXCEEDED);
   CHECK_EQUAL(handler.calls, 1);
-  CHECK(strstr(gmm_last_error_message(), "largest_holder") != NULL);
+  CHECK(message_has("largest_holder"));
   OK(gmm_context_set_oom_handler(context, NULL, NULL));
   OK(gmm_free(context, block, stream));
   OK(gmm_stream_destroy(context, stream));
@@ -247,7 +243,7 @@ static void *race_for_quota(void *which) {
   }
   return NULL;
 }
-static void eight_threads_share_a_quota_exactly(void) {
+CASE_OF_KINDS(eight_threads_share_a_quota_exactly, ALL_KINDS) {
   memset(&race, 0, sizeof race);
   race.tag = make_tag("raced_for", GMM_CONTENTS_DROP);
   set_limit(GMM_SCOPE_TAG, race.tag, QUOTA * 2 * MIB);
@@ -256,13 +252,12 @@ static void eight_threads_share_a_quota_exactly(void) {
   CHECK_EQUAL(stats_of(GMM_SCOPE_TAG, device, race.tag, 0).reserved_bytes, QUOTA * 2 * MIB);
   CHECK_EQUAL(stats_of(GMM_SCOPE_TAG, device, race.tag, 0).peak_reserved_bytes, QUOTA * 2 * MIB);
   for (unsigned i = 0; i < RACERS * QUOTA; ++i)
-    if (race.blocks[i / QUOTA][i % QUOTA] != NULL)
-      OK(gmm_free(context, race.blocks[i / QUOTA][i % QUOTA], GMM_STREAM_DEFAULT));
+    if (race.blocks[i / QUOTA][i % QUOTA] != NULL) FREE(race.blocks[i / QUOTA][i % QUOTA]);
 }
 
 // Growth that has failed is not tried again before the trim: a request that may be served by the thread's cache makes
 // as many calls as one that names its alignment, which no cache is asked for first.
-static void growth_is_tried_once_before_the_trim(void) {
+VMM_CASE(growth_is_tried_once_before_the_trim) {
   const uint64_t too_much = (stats_of(GMM_SCOPE_DEVICE, device, 0, 0).reserved_bytes + free_device_bytes()) * 2;
   gmm_tag tag = make_tag("too_much", GMM_CONTENTS_DROP);
   uint64_t calls[2];
@@ -281,7 +276,7 @@ static void growth_is_tried_once_before_the_trim(void) {
 }
 
 // Other programs of the device would be short of memory while handle after handle is made, in vain.
-static void a_request_beyond_the_device_takes_nothing(void) {
+VMM_CASE(a_request_beyond_the_device_takes_nothing) {
   if (on_host_backend()) SKIP("its pages are taken when they are touched");
   read_device(device);
   const uint64_t before = stats().backend_calls, held = stats().reserved_bytes;
@@ -307,7 +302,7 @@ static void count_size_signal(int number) {
 }
 
 // Memory that is a file has a limit that has nothing to do with memory. The system's way to tell it ends the process.
-static void the_limit_of_a_files_size_is_an_error(void) {
+CASE_OF_KINDS(the_limit_of_a_files_size_is_an_error, ALL_KINDS) {
   if (!on_host_backend() && (backend_id() != GMM_BACKEND_CUDA || kind != GMM_KIND_HOST)) SKIP("the memory is no file");
   if (kind == GMM_KIND_MANAGED) SKIP("the memory is no file");
   static const rlim_t limits[] = {0, 1, 4096, 1 << 20, (2 << 20) - 1};
@@ -326,7 +321,7 @@ static void the_limit_of_a_files_size_is_an_error(void) {
       setrlimit(RLIMIT_FSIZE, &before);
       CHECK_MESSAGE(result == GMM_ERROR_OUT_OF_MEMORY, "limit %u: %s: %s", (unsigned)limits[i], gmm_result_name(result),
                     gmm_last_error_message());
-      CHECK_MESSAGE(strstr(gmm_last_error_message(), "RLIMIT_FSIZE") != NULL, "%s", gmm_last_error_message());
+      CHECK_MESSAGE(message_has("RLIMIT_FSIZE"), "%s", gmm_last_error_message());
       CHECK(block == NULL);
       sigset_t pending;
       CHECK(sigpending(&pending) == 0 && sigismember(&pending, SIGXFSZ) == 0);
@@ -341,20 +336,6 @@ static void the_limit_of_a_files_size_is_an_error(void) {
   OK(try_alloc(1000, GMM_TAG_CURRENT, &block));
   write_pattern(block, 1000, 3, GMM_STREAM_DEFAULT);
   CHECK_PATTERN(block, 1000, 3);
-  FREE(block);
 }
 
-int main(void) {
-  KINDS(limits_hold, ALL_KINDS);
-  KINDS(a_limit_of_zero_stops_everything, ALL_KINDS);
-  KINDS(the_handler_may_free_and_try_again, ALL_KINDS);
-  KINDS(a_replacement_waits_for_the_handler, 1u << GMM_KIND_DEVICE);
-  KINDS(the_handler_is_asked_at_most_100_times, ALL_KINDS);
-  KINDS(each_way_out_comes_in_its_turn, ALL_KINDS);
-  KINDS(eight_threads_share_a_quota_exactly, ALL_KINDS);
-  KINDS(a_request_beyond_the_device_takes_nothing, 1u << GMM_KIND_VMM);
-  KINDS(growth_is_tried_once_before_the_trim, 1u << GMM_KIND_VMM);
-  KINDS(the_limit_of_a_files_size_is_an_error, ALL_KINDS);
-  KINDS(the_handler_may_pause, 1u << GMM_KIND_VMM);
-  return finish_clean();
-}
+int main(void) { return run_cases(); }

@@ -19,10 +19,10 @@ static uint64_t check_rounding(const void *block, uint64_t size) {
   return info.reserved_size;
 }
 
-static void blocks_are_aligned_rounded_and_apart(void) {
+CASE_OF_KINDS(blocks_are_aligned_rounded_and_apart, ALL_KINDS) {
   void *blocks[SIZES];
   for (unsigned i = 0; i < SIZES; ++i) {
-    REQUIRE((blocks[i] = ALLOC(sizes[i])) != NULL);
+    blocks[i] = ALLOC(sizes[i]);
     const uint64_t reserved = check_rounding(blocks[i], sizes[i]);
     for (unsigned j = 0; j < i; ++j) {
       uintptr_t a = (uintptr_t)blocks[i], b = (uintptr_t)blocks[j];
@@ -32,7 +32,6 @@ static void blocks_are_aligned_rounded_and_apart(void) {
   FREE_ALL(blocks, SIZES);
   for (uint64_t size = 1, count = 0; size < 20 * MIB; ++count) {
     void *block = ALLOC(size);
-    REQUIRE(block != NULL);
     check_rounding(block, size);
     FREE(block);
     size += 1 + (count % 3 == 0 ? size / 17 : count % 3 == 1 ? 255 : 1 + size / 31);
@@ -40,13 +39,10 @@ static void blocks_are_aligned_rounded_and_apart(void) {
   CHECK_EQUAL(stats().live_blocks, 0);
 }
 
-static void the_whole_block_is_usable(void) {
+CASE_OF_KINDS(the_whole_block_is_usable, ALL_KINDS) {
   for (unsigned i = 0; i < SIZES; ++i) {
     if (sizes[i] > 11 * MIB) continue;
-    void *block = ALLOC(sizes[i]), *next = ALLOC(sizes[i]);
-    REQUIRE(block != NULL && next != NULL);
-    write_pattern(block, sizes[i], i, GMM_STREAM_DEFAULT);
-    write_pattern(next, sizes[i], i + 100, GMM_STREAM_DEFAULT);
+    void *block = FILLED(sizes[i], i), *next = FILLED(sizes[i], i + 100);
     CHECK_PATTERN(block, sizes[i], i);
     CHECK_PATTERN(next, sizes[i], i + 100);
     FREE(block);
@@ -55,7 +51,7 @@ static void the_whole_block_is_usable(void) {
   }
 }
 
-static void alignment_is_as_asked(void) {
+CASE_OF_KINDS(alignment_is_as_asked, ALL_KINDS) {
   for (uint64_t alignment = 1; alignment <= 2 * MIB; alignment *= 2) {
     for (unsigned i = 0; i < 4; ++i) {
       static const uint64_t some[] = {1, 3000, 300000, 5000000};
@@ -77,16 +73,14 @@ static void alignment_is_as_asked(void) {
   CHECK_EQUAL(stats().live_blocks, 0);
 }
 
-static void zero_flag_fills_with_zero(void) {
+CASE_OF_KINDS(zero_flag_fills_with_zero, ALL_KINDS) {
   static const uint64_t some[] = {1, 100, 4096, 100000, 3 * 1048576 + 5};
   for (unsigned round = 0; round < 3; ++round) {
     for (unsigned i = 0; i < 5; ++i) {
       void *dirty = ALLOC(some[i]);
-      REQUIRE(dirty != NULL);
       OK(gmm_fill(context, dirty, 0xdd, some[i], GMM_STREAM_DEFAULT));
       FREE(dirty);
       void *clean = ALLOC_FLAGS(some[i], GMM_ALLOC_ZERO);
-      REQUIRE(clean != NULL);
       CHECK_MESSAGE(is_filled(clean, some[i], 0, GMM_STREAM_DEFAULT), "%llu bytes are not zero",
                     (unsigned long long)some[i]);
       FREE(clean);
@@ -94,10 +88,9 @@ static void zero_flag_fills_with_zero(void) {
   }
 }
 
-static void zero_fill_is_in_stream_order(void) {
+CASE_OF_KINDS(zero_fill_is_in_stream_order, ALL_KINDS) {
   gmm_stream stream = open_stream();
   void *block = ALLOC_STREAM(100000, stream);
-  REQUIRE(block != NULL);
   gate hold;
   gate_close(&hold, stream, 1.0);
   OK(gmm_fill(context, block, 0xdd, 100000, stream));
@@ -114,11 +107,10 @@ static void zero_fill_is_in_stream_order(void) {
   OK(gmm_stream_destroy(context, stream));
 }
 
-static void dedicated_blocks_start_their_allocation(void) {
+CASE_OF_KINDS(dedicated_blocks_start_their_allocation, ALL_KINDS) {
   void *shared = ALLOC(1000);
   void *first = ALLOC_FLAGS(1000, GMM_ALLOC_DEDICATED),
        *second = ALLOC_FLAGS(5 * MIB, GMM_ALLOC_DEDICATED | GMM_ALLOC_ZERO);
-  REQUIRE(shared != NULL && first != NULL && second != NULL);
   gmm_pointer_info a = query(first), b = query(second), c = query(shared);
   CHECK(a.allocation_base == first);
   CHECK(b.allocation_base == second);
@@ -132,11 +124,10 @@ static void dedicated_blocks_start_their_allocation(void) {
   CHECK(stats().extents < extents);
 }
 
-static void query_knows_every_address_of_a_block(void) {
+CASE_OF_KINDS(query_knows_every_address_of_a_block, ALL_KINDS) {
   const uint64_t size = 300000;
   gmm_tag tag = make_tag("asked", GMM_CONTENTS_DROP);
   char *block = ALLOC_TAG(size, tag);
-  REQUIRE(block != NULL);
   const uint32_t can = device_info.capabilities;
   uint32_t may = kind == GMM_KIND_MANAGED ? 0 : GMM_IPC_ROUTE_FD, must = 0;
   if (kind == GMM_KIND_DEVICE) may |= GMM_IPC_ROUTE_LEGACY;
@@ -164,13 +155,11 @@ static void query_knows_every_address_of_a_block(void) {
   }
   gmm_pointer_info before = query(block - 1), after = query(block + query(block).reserved_size);
   CHECK(before.base != block && after.base != block);
-  FREE(block);
 }
 
-static void host_accessible_memory_is_the_same_memory(void) {
+CASE_OF_KINDS(host_accessible_memory_is_the_same_memory, ALL_KINDS) {
   const uint64_t size = 100000;
   uint8_t *block = ALLOC(size);
-  REQUIRE(block != NULL);
   if ((query(block).flags & GMM_POINTER_HOST_ACCESSIBLE) == 0) {
     FREE(block);
     SKIP("the CPU cannot read %s memory here", kind_name(kind));
@@ -179,12 +168,10 @@ static void host_accessible_memory_is_the_same_memory(void) {
   CHECK_PATTERN(block, size, 3);
   write_pattern(block, size, 4, GMM_STREAM_DEFAULT);
   CHECK_MESSAGE(pattern_length(block, size, 4) == size, "what a copy wrote is not seen through the address");
-  FREE(block);
 }
 
-static void query_of_freed_memory(void) {
+CASE_OF_KINDS(query_of_freed_memory, ALL_KINDS) {
   char *block = ALLOC(100000);
-  REQUIRE(block != NULL);
   FREE(block);
   gmm_pointer_info info = query(block);
   CHECK(info.state == GMM_STATE_FREE || info.state == GMM_STATE_UNKNOWN);
@@ -195,7 +182,7 @@ static void query_of_freed_memory(void) {
   CHECK_EQUAL(query(block).state, GMM_STATE_UNKNOWN);
 }
 
-static void query_of_foreign_addresses(void) {
+CASE(query_of_foreign_addresses) {
   int on_stack = 0;
   void *heap_memory = malloc(1000);
   const void *addresses[] = {NULL,
@@ -220,11 +207,10 @@ static void query_of_foreign_addresses(void) {
 }
 
 // The counters stay as they were, and so does the block.
-static void a_free_that_is_refused_changes_nothing(void) {
+CASE_OF_KINDS(a_free_that_is_refused_changes_nothing, ALL_KINDS) {
   for (unsigned i = 0; i < 4; ++i) {
     static const uint64_t some[] = {100, 5000, 300000, 6000000};
     char *block = ALLOC(some[i]);
-    REQUIRE(block != NULL);
     for (int freed = 0; freed < 2; ++freed) {
       const gmm_stats_info before = stats();
       for (unsigned k = 0; k < 2; ++k)
@@ -235,15 +221,14 @@ static void a_free_that_is_refused_changes_nothing(void) {
       if (!freed) FREE(block);
     }
   }
-  FREE(NULL);
 }
 
 // A double free must be seen wherever the block is by then: in the thread's cache, in the shared lists or back in its
 // span.
-static void double_free_is_seen_after_much_traffic(void) {
+CASE_OF_KINDS(double_free_is_seen_after_much_traffic, ALL_KINDS) {
   enum { COUNT = 300 };
   void *blocks[COUNT];
-  for (unsigned i = 0; i < COUNT; ++i) REQUIRE((blocks[i] = ALLOC(1000)) != NULL);
+  for (unsigned i = 0; i < COUNT; ++i) blocks[i] = ALLOC(1000);
   FREE_ALL(blocks, COUNT);
   for (unsigned i = 0; i < COUNT; ++i) {
     gmm_result result = gmm_free(context, blocks[i], GMM_STREAM_DEFAULT);
@@ -254,17 +239,16 @@ static void double_free_is_seen_after_much_traffic(void) {
   CHECK_EQUAL(stats().frees, COUNT);
 }
 
-static void memory_is_reused_not_hoarded(void) {
+CASE_OF_KINDS(memory_is_reused_not_hoarded, ALL_KINDS) {
   for (unsigned i = 0; i < 2000; ++i) {
     void *block = ALLOC(100000 + i % 7 * 1000);
-    REQUIRE(block != NULL);
     FREE(block);
   }
   CHECK(stats().peak_reserved_bytes <= 64 * MIB);
   CHECK_EQUAL(stats().live_blocks, 0);
 }
 
-static void null_descriptor_means_device_memory_on_device_0(void) {
+CASE(null_descriptor_means_device_memory_on_device_0) {
   void *block = NULL;
   MUST(gmm_alloc(context, 100, NULL, &block));
   gmm_pointer_info info = query(block);
@@ -275,10 +259,9 @@ static void null_descriptor_means_device_memory_on_device_0(void) {
   gmm_alloc_desc desc = {.struct_size = sizeof desc};
   OK(gmm_alloc(context, 100, &desc, &block));
   CHECK_EQUAL(query(block).kind, GMM_KIND_DEVICE);
-  FREE(block);
 }
 
-static void more_than_all_memory_fails_cleanly(void) {
+CASE_OF_KINDS(more_than_all_memory_fails_cleanly, ALL_KINDS) {
   void *block = (void *)0x1;
   const gmm_stats_info before = stats();
   if (!on_host_backend() && (kind == GMM_KIND_HOST || kind == GMM_KIND_MANAGED))
@@ -291,7 +274,7 @@ static void more_than_all_memory_fails_cleanly(void) {
 }
 
 // A device that is full: other blocks stay, freeing makes room.
-static void a_full_device_recovers(void) {
+CASE_OF_KINDS(a_full_device_recovers, (1u << GMM_KIND_DEVICE) | (1u << GMM_KIND_VMM)) {
   OK(gmm_context_release(context));
   gmm_context_desc desc = {.struct_size = sizeof desc, .host_memory = 64 * MIB, .host_devices = 2};
   context = NULL;
@@ -307,27 +290,8 @@ static void a_full_device_recovers(void) {
   CHECK_MESSAGE(count >= 16 && count <= 21, "%u blocks of 3 MiB fit into 64 MiB", count);
   write_pattern(blocks[0], 3 * MIB, 1, GMM_STREAM_DEFAULT);
   FREE_ALL(blocks + 1, count - 1);
-  void *large = ALLOC(40 * MIB);  // needs what is cached to go back first
+  ALLOC(40 * MIB);  // needs what is cached to go back first
   CHECK_PATTERN(blocks[0], 3 * MIB, 1);
-  FREE(large, blocks[0]);
 }
 
-int main(void) {
-  KINDS(blocks_are_aligned_rounded_and_apart, ALL_KINDS);
-  KINDS(the_whole_block_is_usable, ALL_KINDS);
-  KINDS(alignment_is_as_asked, ALL_KINDS);
-  KINDS(zero_flag_fills_with_zero, ALL_KINDS);
-  KINDS(zero_fill_is_in_stream_order, ALL_KINDS);
-  KINDS(dedicated_blocks_start_their_allocation, ALL_KINDS);
-  KINDS(query_knows_every_address_of_a_block, ALL_KINDS);
-  KINDS(host_accessible_memory_is_the_same_memory, ALL_KINDS);
-  KINDS(query_of_freed_memory, ALL_KINDS);
-  PLAIN(query_of_foreign_addresses);
-  KINDS(a_free_that_is_refused_changes_nothing, ALL_KINDS);
-  KINDS(double_free_is_seen_after_much_traffic, ALL_KINDS);
-  KINDS(memory_is_reused_not_hoarded, ALL_KINDS);
-  PLAIN(null_descriptor_means_device_memory_on_device_0);
-  KINDS(more_than_all_memory_fails_cleanly, ALL_KINDS);
-  KINDS(a_full_device_recovers, (1u << GMM_KIND_DEVICE) | (1u << GMM_KIND_VMM));
-  return finish_clean();
-}
+int main(void) { return run_cases(); }

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // pause.h: memory goes while its address stays.
 #include <dirent.h>
-#include <pthread.h>
-#include <semaphore.h>
 #include <sys/stat.h>
 
 #include "pause_support.h"
@@ -37,18 +35,12 @@ static uint64_t memory_file_bytes(void) {
   return sum;
 }
 
-static void pausing_gives_the_memory_back(void) {
+VMM_CASE(pausing_gives_the_memory_back) {
   // With a size of its own the host backend counts what is free; else it asks the system, where other programs are at
   // work.
-  gmm_context_release(context);
-  gmm_context_desc own = {.struct_size = sizeof own, .host_memory = 1024 * MIB, .host_devices = 2};
-  context = NULL;
-  MUST(gmm_context_create(&own, &context));
-  read_device(device);
+  reopen_with(1024 * MIB);
   gmm_tag tag = make_tag("big", GMM_CONTENTS_DROP);
-  char *block = ALLOC_TAG(BIG, tag);
-  REQUIRE(block != NULL);
-  write_pattern(block, BIG, 1, GMM_STREAM_DEFAULT);
+  char *block = FILLED_TAG(BIG, tag, 1);
   uint64_t resident = resident_shared(), files = memory_file_bytes(), on_device = free_device_bytes();
   uint64_t generation = query(block).generation;
   gmm_stats_info before = stats();
@@ -79,6 +71,7 @@ static void pausing_gives_the_memory_back(void) {
   CHECK_EQUAL(paused.live_bytes, before.live_bytes);
   CHECK_EQUAL(paused.live_blocks, before.live_blocks);
   CHECK(paused.reserved_bytes + BIG <= before.reserved_bytes);
+  CHECK_EQUAL(tag_info(tag).backup_host_bytes + tag_info(tag).backup_file_bytes, 0);
   uint64_t back = 0;
   MUST(gmm_resume(context, &desc, &back));
   CHECK_EQUAL(back, bytes);
@@ -90,61 +83,38 @@ static void pausing_gives_the_memory_back(void) {
   CHECK_EQUAL(stats().reserved_bytes, before.reserved_bytes);
   write_pattern(block, BIG, 2, GMM_STREAM_DEFAULT);
   CHECK_PATTERN(block, BIG, 2);
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
 }
 
-static void a_paused_tag_still_allocates(void) {
-  gmm_tag tag = make_tag("going on", GMM_CONTENTS_HOST);
-  allocate_blocks(tag, 10);
-  gmm_pause_desc desc = one_tag(&tag);
-  MUST(gmm_pause(context, &desc, NULL));
+// Allocations of a paused tag are active. Not even a cache gives out paused memory.
+VMM_CASE(a_paused_tag_still_allocates) {
+  const gmm_tag tag = make_tag("going on", GMM_CONTENTS_HOST);
   void *fresh[20];
-  for (unsigned i = 0; i < 20; ++i) {
-    fresh[i] = ALLOC_TAG(block_size(i * 2), tag);
-    REQUIRE(fresh[i] != NULL);
-    CHECK_EQUAL(query(fresh[i]).state, GMM_STATE_ACTIVE);
-    write_pattern(fresh[i], block_size(i * 2), 900 + i, GMM_STREAM_DEFAULT);
-  }
-  CHECK(pause_info(tag).active_bytes > 0 && pause_info(tag).paused_bytes > 0);
-  uint64_t bytes = 0;
-  OK(gmm_pause(context, &desc, &bytes));  // what came since
-  CHECK(bytes > 0);
-  CHECK_EQUAL(query(fresh[0]).state, GMM_STATE_PAUSED);
-  OK(gmm_resume(context, &desc, NULL));
-  check_blocks(10);
-  for (unsigned i = 0; i < 20; ++i) {
-    CHECK_PATTERN(fresh[i], block_size(i * 2), 900 + i);
-    OK(gmm_free(context, fresh[i], GMM_STREAM_DEFAULT));
-  }
-  free_blocks();
-}
-
-static void cached_memory_of_a_paused_tag_is_not_given_out(void) {
-  gmm_tag tag = make_tag("cached", GMM_CONTENTS_HOST);
-  void *keep = ALLOC_TAG(1000, tag);
+  allocate_blocks(tag, 10);
+  for (unsigned i = 0; i < 200; ++i) FREE(ALLOC_TAG(1000 + i, tag));
+  MUST(pause_of(tag));
   for (unsigned i = 0; i < 200; ++i) {
-    void *block = ALLOC_TAG(1000 + i, tag);
-    OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
-  }
-  write_pattern(keep, 1000, 4, GMM_STREAM_DEFAULT);
-  OK(pause_of(tag));
-  for (unsigned i = 0; i < 200; ++i) {
-    void *block = ALLOC_TAG(1000 + i, tag);
-    REQUIRE(block != NULL);
+    void *block = FILLED_TAG(1000 + i, tag, i);
     CHECK_EQUAL(query(block).state, GMM_STATE_ACTIVE);
-    write_pattern(block, 1000, i, GMM_STREAM_DEFAULT);
-    if (i % 2) OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+    if (i % 2) FREE(block);
   }
+  for (unsigned i = 0; i < 20; ++i) {
+    fresh[i] = FILLED_TAG(block_size(i * 2), tag, 900 + i);
+    CHECK_EQUAL(query(fresh[i]).state, GMM_STATE_ACTIVE);
+  }
+  CHECK(tag_info(tag).active_bytes > 0 && tag_info(tag).paused_bytes > 0);
+  OK(pause_of(tag));  // pauses what came since
+  CHECK_EQUAL(query(fresh[0]).state, GMM_STATE_PAUSED);
   OK(resume_of(tag));
-  CHECK_PATTERN(keep, 1000, 4);
+  check_blocks(10);
+  for (unsigned i = 0; i < 20; ++i) CHECK_PATTERN(fresh[i], block_size(i * 2), 900 + i);
 }
 
-static void paused_memory_may_be_freed(void) {
-  gmm_tag tag = make_tag("freed", GMM_CONTENTS_HOST);
+VMM_CASE(paused_memory_may_be_freed) {
+  const gmm_tag tag = make_tag("freed", GMM_CONTENTS_HOST);
   allocate_blocks(tag, 50);
   MUST(pause_of(tag));
   for (unsigned i = 0; i < BLOCKS; i += 2) {
-    OK(gmm_free(context, blocks[i], GMM_STREAM_DEFAULT));
+    FREE(blocks[i]);
     RESULT(gmm_free(context, blocks[i], GMM_STREAM_DEFAULT), GMM_ERROR_ALREADY_FREED);
     blocks[i] = NULL;
   }
@@ -153,18 +123,14 @@ static void paused_memory_may_be_freed(void) {
   MUST(pause_of(tag));
   free_blocks();
   CHECK_EQUAL(stats_of(GMM_SCOPE_TAG, 0, tag, 0).live_blocks, 0);
-  gmm_result result = resume_of(tag);
-  CHECK_MESSAGE(result == GMM_OK || result == GMM_UNCHANGED, "%s: %s", gmm_result_name(result),
-                gmm_last_error_message());
-  OK(gmm_trim(context, NULL, NULL));
-  CHECK_EQUAL(stats().reserved_bytes, 0);
+  CHECK(resume_of(tag) >= 0);
+  NOTHING_STAYS();
   CHECK_EQUAL(stats().paused_bytes, 0);
 }
 
-static void paused_memory_is_refused_everywhere(void) {
+VMM_CASE(paused_memory_is_refused_everywhere) {
   gmm_tag tag = make_tag("refused", GMM_CONTENTS_HOST);
-  char *block = ALLOC_TAG(100000, tag);
-  write_pattern(block, 100000, 1, GMM_STREAM_DEFAULT);
+  char *block = FILLED_TAG(100000, tag, 1);
   OK(gmm_pause(context, NULL, NULL));
   char bytes[100];
   gmm_ipc_handle handle;
@@ -175,66 +141,73 @@ static void paused_memory_is_refused_everywhere(void) {
   RESULT(gmm_ipc_export(context, block, &handle), GMM_ERROR_PAUSED);
   RESULT(gmm_ipc_export_fd(context, block, GMM_FD_DEFAULT, &file), GMM_ERROR_PAUSED);
   CHECK_EQUAL(file.fd, -1);
-  CHECK(strstr(gmm_last_error_message(), "resume") != NULL);
+  CHECK(message_has("resume"));
   CHECK((query(block).flags & GMM_POINTER_HOST_ACCESSIBLE) == 0 || !"paused memory is not accessible");
   OK(gmm_resume(context, NULL, NULL));
   CHECK_PATTERN(block, 100000, 1);
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
 }
 
-static void changes_nothing(bool pauses, const gmm_tag *tag) {
-  const gmm_pause_desc desc = one_tag(tag);
-  uint64_t bytes = 5;
-  RESULT(pauses ? gmm_pause(context, &desc, &bytes) : gmm_resume(context, &desc, &bytes), GMM_UNCHANGED);
-  CHECK_EQUAL(bytes, 0);
-}
-static void a_second_pause_changes_nothing(void) {
-  gmm_tag tag = make_tag("twice", GMM_CONTENTS_HOST);
-  changes_nothing(false, &tag);
-  changes_nothing(true, &tag);  // nothing there
-  void *block = ALLOC_TAG(100000, tag);
-  write_pattern(block, 100000, 1, GMM_STREAM_DEFAULT);
-  changes_nothing(false, &tag);
-  OK(gmm_pause(context, NULL, NULL));
-  changes_nothing(true, &tag);
-  OK(gmm_resume(context, NULL, NULL));
-  changes_nothing(false, &tag);
+static gmm_result (*const kTurn[])(gmm_context *, const gmm_pause_desc *, uint64_t *) = {gmm_pause, gmm_resume};
+
+// The tag is as it was, and `bytes` is 0.
+#define UNCHANGED(turn, desc)                                     \
+  do {                                                            \
+    uint64_t unchanged_bytes = 5;                                 \
+    RESULT(turn(context, desc, &unchanged_bytes), GMM_UNCHANGED); \
+    CHECK_EQUAL(unchanged_bytes, 0);                              \
+  } while (0)
+
+VMM_CASE(a_second_pause_changes_nothing) {
+  const gmm_tag tag = make_tag("twice", GMM_CONTENTS_HOST);
+  const gmm_pause_desc desc = one_tag(&tag);
+  for (int i = 0; i < 2; ++i) UNCHANGED(kTurn[i], &desc);  // nothing there
+  void *block = FILLED_TAG(100000, tag, 1);
+  UNCHANGED(gmm_resume, &desc);
+  for (int i = 0; i < 2; ++i) {
+    OK(kTurn[i](context, &desc, NULL));
+    UNCHANGED(kTurn[i], &desc);
+  }
   CHECK_PATTERN(block, 100000, 1);
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
 }
 
-static void other_tags_and_kinds_stay(void) {
-  gmm_tag tag = make_tag("a", GMM_CONTENTS_HOST), other = make_tag("b", GMM_CONTENTS_HOST);
-  void *paused = ALLOC_TAG(100000, tag), *stays = ALLOC_TAG(100000, other), *plain = ALLOC(100000), *kinds[5] = {0};
+// Pauses and resumes of some tags leave the other tags, and kinds that cannot pause. Those of all tags change the rest.
+VMM_CASE(only_the_named_tags_change) {
+  const gmm_tag tags[] = {make_tag("a", GMM_CONTENTS_HOST), make_tag("b", GMM_CONTENTS_FILE), GMM_TAG_DEFAULT};
+  void *of[3], *kinds[5] = {0};
+  uint64_t size[2], bytes = 0;
+  for (int i = 0; i < 3; ++i) of[i] = FILLED_TAG((5 + i) * MIB, tags[i], 11 + i);
   for (gmm_kind k = GMM_KIND_DEVICE; k <= GMM_KIND_MANAGED; ++k) {
     if (k == GMM_KIND_VMM || !has_kind(k)) continue;
-    gmm_alloc_desc desc = {.struct_size = sizeof desc, .kind = k, .device = device, .tag = tag};
+    const gmm_alloc_desc desc = {.struct_size = sizeof desc, .kind = k, .device = device, .tag = tags[0]};
     MUST(gmm_alloc(context, 100000, &desc, &kinds[k]));
     write_pattern(kinds[k], 100000, k, GMM_STREAM_DEFAULT);
   }
-  write_pattern(paused, 100000, 11, GMM_STREAM_DEFAULT);
-  write_pattern(stays, 100000, 12, GMM_STREAM_DEFAULT);
-  write_pattern(plain, 100000, 13, GMM_STREAM_DEFAULT);
-  gmm_pause_desc desc = one_tag(&tag);
-  OK(gmm_pause(context, &desc, NULL));
-  CHECK_EQUAL(query(paused).state, GMM_STATE_PAUSED);
-  CHECK_EQUAL(query(stays).state, GMM_STATE_ACTIVE);
-  CHECK_PATTERN(stays, 100000, 12);
-  CHECK_PATTERN(plain, 100000, 13);
-  for (gmm_kind k = GMM_KIND_DEVICE; k <= GMM_KIND_MANAGED; ++k)
-    if (kinds[k] != NULL) CHECK_PATTERN(kinds[k], 100000, k);
-  const gmm_tag both[] = {tag, other};
-  gmm_pause_desc list = {.struct_size = sizeof list, .tags = both, .tag_count = 2};
-  OK(gmm_pause(context, &list, NULL));
-  CHECK_EQUAL(query(stays).state, GMM_STATE_PAUSED);
-  CHECK_EQUAL(query(plain).state, GMM_STATE_ACTIVE);
-  OK(gmm_resume(context, NULL, NULL));  // every tag
-  CHECK_PATTERN(paused, 100000, 11);
-  CHECK_PATTERN(stays, 100000, 12);
-  OK(gmm_pause(context, NULL, NULL));  // the default tag too, which drops
-  CHECK_EQUAL(query(plain).state, GMM_STATE_PAUSED);
-  OK(gmm_resume(context, NULL, NULL));
-  CHECK_PATTERN(paused, 100000, 11);
+  for (int i = 0; i < 2; ++i) size[i] = stats_of(GMM_SCOPE_TAG | GMM_SCOPE_KIND, 0, tags[i], kind).reserved_bytes;
+  const gmm_pause_desc a = one_tag(tags), both = {.struct_size = sizeof both, .tags = tags, .tag_count = 2};
+  const gmm_tag thrice[] = {tags[0], tags[0], tags[0]};  // named more than once is once
+  const gmm_pause_desc repeated = {.struct_size = sizeof repeated, .tags = thrice, .tag_count = 3};
+  const struct {
+    bool pauses;
+    const gmm_pause_desc *desc;
+    uint64_t bytes;            // 0: not looked at
+    const char states[3 + 1];  // then: of the three blocks
+  } steps[] = {{true, &a, size[0], "PAA"},    {true, &both, size[1], "PPA"}, {false, &repeated, size[0], "APA"},
+               {false, NULL, size[1], "AAA"}, {true, NULL, 0, "PPP"},        {false, &both, size[0] + size[1], "AAP"},
+               {false, NULL, 0, "AAA"}};
+  for (unsigned i = 0; i < sizeof steps / sizeof *steps; ++i) {
+    gmm_result (*const turn)(gmm_context *, const gmm_pause_desc *, uint64_t *) =
+        steps[i].pauses ? gmm_pause : gmm_resume;
+    OK(turn(context, steps[i].desc, &bytes));
+    if (steps[i].bytes != 0) CHECK_EQUAL(bytes, steps[i].bytes);
+    UNCHANGED(turn, steps[i].desc);
+    for (int j = 0; j < 3; ++j) {
+      const bool is_active = steps[i].states[j] == 'A';
+      CHECK_EQUAL(query(of[j]).state, is_active ? GMM_STATE_ACTIVE : GMM_STATE_PAUSED);
+      if (is_active && (j < 2 || i < 4)) CHECK_PATTERN(of[j], (5 + j) * MIB, 11 + j);  // the default tag drops
+    }
+    for (gmm_kind k = GMM_KIND_DEVICE; k <= GMM_KIND_MANAGED; ++k)
+      if (kinds[k] != NULL) CHECK_PATTERN(kinds[k], 100000, k);
+  }
 }
 
 // Ends a resume when the memory of one tag is back. Memory for which gmm_resume_wait() has returned stays.
@@ -245,17 +218,15 @@ static int32_t stop_after_the_first(void *user, uint64_t done, uint64_t total) {
   RESULT(gmm_resume_wait(context, order.second, 1, 0), GMM_ERROR_NOT_READY);
   return has_first;
 }
-static void higher_priorities_resume_first(void) {
+VMM_CASE(higher_priorities_resume_first) {
   gmm_tag_desc low = {.struct_size = sizeof low, .contents = GMM_CONTENTS_HOST, .priority = -5}, high = low;
   high.priority = 9;
   gmm_tag first = 0, second = 0;
   OK(gmm_tag_create(context, "low", &low, &second));
   OK(gmm_tag_create(context, "high", &high, &first));
-  CHECK_EQUAL(pause_info(second).priority, -5);
-  CHECK_EQUAL(pause_info(first).priority, 9);
-  void *one = ALLOC_TAG(100000, first), *two = ALLOC_TAG(100000, second);
-  write_pattern(one, 100000, 1, GMM_STREAM_DEFAULT);
-  write_pattern(two, 100000, 2, GMM_STREAM_DEFAULT);
+  CHECK_EQUAL(tag_info(second).priority, -5);
+  CHECK_EQUAL(tag_info(first).priority, 9);
+  void *one = FILLED_TAG(100000, first, 1), *two = FILLED_TAG(100000, second, 2);
   order.first = one;
   order.second = two;
   OK(gmm_pause(context, NULL, NULL));
@@ -269,80 +240,4 @@ static void higher_priorities_resume_first(void) {
   CHECK_PATTERN(two, 100000, 2);
 }
 
-// A pause waits for the device, and a call in a stream holds that up, until another thread has got memory of the same
-// tag.
-static struct {
-  gmm_tag tag;
-  sem_t pause_waits, done;
-  void *block, *at_hand;
-} meanwhile;
-static void let_the_other_allocate(void *unused) {
-  (void)unused;
-  sem_post(&meanwhile.pause_waits);
-  sem_wait(&meanwhile.done);
-}
-// A thread gives out the blocks at hand until the pause has taken the heap's memory out of use.
-static bool is_out_of_use(const gmm_alloc_desc *desc) {
-  void *block = NULL;
-  if (gmm_try_alloc(context, 1000, desc, &block) == GMM_ERROR_NOT_READY) return true;
-  if (gmm_try_free(context, block, GMM_STREAM_DEFAULT) == GMM_OK) return false;
-  meanwhile.at_hand = block;  // the pause came in between
-  return true;
-}
-static void *allocate_meanwhile(void *unused) {
-  (void)unused;
-  gmm_alloc_desc desc = alloc_desc();
-  desc.tag = meanwhile.tag;
-  OK(gmm_free(context, ALLOC_TAG(1000, meanwhile.tag), GMM_STREAM_DEFAULT));
-  sem_wait(&meanwhile.pause_waits);
-  SOON(is_out_of_use(&desc));  // the call runs before the pause does, which then waits
-  meanwhile.block = ALLOC_TAG(3 * MIB, meanwhile.tag);
-  sem_post(&meanwhile.done);
-  return NULL;
-}
-static void memory_that_comes_during_a_pause_stays_active(void) {
-  meanwhile.tag = make_tag("meanwhile", GMM_CONTENTS_DROP);
-  sem_init(&meanwhile.pause_waits, 0, 0);
-  sem_init(&meanwhile.done, 0, 0);
-  meanwhile.block = meanwhile.at_hand = NULL;
-  void *before = ALLOC_TAG(100000, meanwhile.tag);
-  REQUIRE(before != NULL);
-  gmm_stream stream = NULL;
-  MUST(gmm_stream_create(context, STREAM_ON(device), &stream));
-  pthread_t other;
-  REQUIRE(pthread_create(&other, NULL, allocate_meanwhile, NULL) == 0);
-  MUST(gmm_stream_call(context, stream, let_the_other_allocate, NULL));
-  OK(pause_of(meanwhile.tag));
-  pthread_join(other, NULL);
-  REQUIRE(meanwhile.block != NULL);
-  CHECK_EQUAL(query(before).state, GMM_STATE_PAUSED);
-  CHECK_EQUAL(query(meanwhile.block).state, GMM_STATE_ACTIVE);
-  write_pattern(meanwhile.block, 3 * MIB, 5, GMM_STREAM_DEFAULT);
-  CHECK_PATTERN(meanwhile.block, 3 * MIB, 5);
-  // Its heap goes on with what is active: nothing that is allocated is paused.
-  for (unsigned i = 0; i < 50; ++i) {
-    char *more = ALLOC_TAG(50000, meanwhile.tag);
-    CHECK_EQUAL(query(more).state, GMM_STATE_ACTIVE);
-    OK(gmm_free(context, more, GMM_STREAM_DEFAULT));
-  }
-  OK(resume_of(meanwhile.tag));
-  CHECK_PATTERN(meanwhile.block, 3 * MIB, 5);
-  OK(gmm_free(context, meanwhile.at_hand, GMM_STREAM_DEFAULT));
-  OK(gmm_free(context, meanwhile.block, GMM_STREAM_DEFAULT));
-  OK(gmm_free(context, before, GMM_STREAM_DEFAULT));
-  OK(gmm_stream_destroy(context, stream));
-}
-
-int main(void) {
-  const gmm_kind_mask vmm = 1u << GMM_KIND_VMM;
-  KINDS(pausing_gives_the_memory_back, vmm);
-  KINDS(a_paused_tag_still_allocates, vmm);
-  KINDS(cached_memory_of_a_paused_tag_is_not_given_out, vmm);
-  KINDS(paused_memory_may_be_freed, vmm);
-  KINDS(paused_memory_is_refused_everywhere, vmm);
-  KINDS(a_second_pause_changes_nothing, vmm);
-  KINDS(other_tags_and_kinds_stay, vmm);
-  KINDS(higher_priorities_resume_first, vmm);
-  KINDS(memory_that_comes_during_a_pause_stays_active, vmm);
-  return finish_clean();
-}
+int main(void) { return run_cases(); }

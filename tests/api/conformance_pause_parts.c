@@ -4,16 +4,10 @@
 
 static gmm_state state_of(const void *address) { return query(address).state; }
 
-static void a_range_comes_back_alone(void) {
+VMM_CASE(a_range_comes_back_alone) {
   gmm_tag tag = make_tag("parts", GMM_CONTENTS_HOST);
   char *blocks_[3];
-  for (int i = 0; i < 3; ++i) {
-    gmm_alloc_desc alloc = alloc_desc();
-    alloc.tag = tag;
-    alloc.flags = GMM_ALLOC_DEDICATED;  // extents of their own
-    MUST(gmm_alloc(context, 6 * MIB, &alloc, (void **)&blocks_[i]));
-    write_pattern(blocks_[i], 6 * MIB, 10 + i, GMM_STREAM_DEFAULT);
-  }
+  for (int i = 0; i < 3; ++i) blocks_[i] = FILLED_ALONE(6 * MIB, tag, 10 + i);
   MUST(gmm_pause(context, NULL, NULL));
   uint64_t bytes = 0;
   OK(gmm_resume_range(context, blocks_[1] + MIB, 100, &bytes));
@@ -21,7 +15,7 @@ static void a_range_comes_back_alone(void) {
   CHECK_EQUAL(state_of(blocks_[0]), GMM_STATE_PAUSED);
   CHECK_EQUAL(state_of(blocks_[1]), GMM_STATE_ACTIVE);
   CHECK_EQUAL(state_of(blocks_[2]), GMM_STATE_PAUSED);
-  CHECK_EQUAL(pause_info(tag).state, GMM_STATE_PARTLY_PAUSED);
+  CHECK_EQUAL(tag_info(tag).state, GMM_STATE_PARTLY_PAUSED);
   CHECK_PATTERN(blocks_[1], 6 * MIB, 11);
   RESULT(gmm_resume_range(context, blocks_[1], 6 * MIB, &bytes), GMM_UNCHANGED);
   CHECK_EQUAL(bytes, 0);
@@ -34,15 +28,13 @@ static void a_range_comes_back_alone(void) {
   CHECK_PATTERN(blocks_[0], 6 * MIB, 10);
   CHECK_PATTERN(blocks_[1], 6 * MIB, 77);
   CHECK_PATTERN(blocks_[2], 6 * MIB, 12);
-  for (int i = 0; i < 3; ++i) OK(gmm_free(context, blocks_[i], GMM_STREAM_DEFAULT));
 }
 
 // Of a block over several extents a part can be used while the rest is paused.
-static void the_part_that_came_back_is_usable(void) {
+VMM_CASE(the_part_that_came_back_is_usable) {
   gmm_tag tag = make_tag("part of a block", GMM_CONTENTS_HOST);
-  char *first = ALLOC_TAG(1, tag), *block = ALLOC_TAG(3 * MIB, tag);
-  REQUIRE(first != NULL && block != NULL);
-  write_pattern(block, 3 * MIB, 21, GMM_STREAM_DEFAULT);
+  ALLOC_TAG(1, tag);
+  char *block = FILLED_TAG(3 * MIB, tag, 21);
   MUST(gmm_pause(context, NULL, NULL));
   OK(gmm_resume_range(context, block, 4096, NULL));
   if (state_of(block) == GMM_STATE_PARTLY_PAUSED) {
@@ -56,59 +48,53 @@ static void the_part_that_came_back_is_usable(void) {
   }
   OK(gmm_resume(context, NULL, NULL));
   CHECK_PATTERN(block, 3 * MIB, 21);
-  OK(gmm_free(context, first, GMM_STREAM_DEFAULT));
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
 }
 
-static void a_part_of_the_pool_comes_back_and_is_freed(void) {
+VMM_CASE(a_part_of_the_pool_comes_back_and_is_freed) {
   gmm_tag tag = make_tag("pool", GMM_CONTENTS_HOST);
   allocate_blocks(tag, 50);
   MUST(gmm_pause(context, NULL, NULL));
   OK(gmm_resume_range(context, blocks[39], block_size(39), NULL));
   CHECK_EQUAL(state_of(blocks[39]), GMM_STATE_ACTIVE);
   CHECK_PATTERN(blocks[39], block_size(39), 50 + 39);
-  OK(gmm_free(context, blocks[39], GMM_STREAM_DEFAULT));
-  blocks[39] = ALLOC_TAG(block_size(39), tag);
-  REQUIRE(blocks[39] != NULL);
-  write_pattern(blocks[39], block_size(39), 50 + 39, GMM_STREAM_DEFAULT);
-  OK(gmm_free(context, blocks[3], GMM_STREAM_DEFAULT));
+  FREE(blocks[39]);
+  blocks[39] = FILLED_TAG(block_size(39), tag, 50 + 39);
+  FREE(blocks[3]);
   blocks[3] = NULL;
   OK(gmm_resume(context, NULL, NULL));
   check_blocks(50);
-  free_blocks();
 }
 
-static void contents_can_be_chosen_for_each_pause(void) {
+VMM_CASE(what_happens_to_contents_can_be_chosen_each_time) {
   gmm_tag tag = make_tag("weights", GMM_CONTENTS_DROP);
   allocate_blocks(tag, 200);
   gmm_pause_desc pause = one_tag(&tag);
   pause.flags = GMM_PAUSE_KEEP_HOST;
   OK(gmm_pause(context, &pause, NULL));
-  gmm_tag_info info = pause_info(tag);
+  gmm_tag_info info = tag_info(tag);
   CHECK(info.backup_host_bytes > 0 && info.backup_file_bytes == 0);
   CHECK_EQUAL(info.state, GMM_STATE_PAUSED);
   OK(gmm_resume(context, NULL, NULL));
   check_blocks(200);
   pause.flags = GMM_PAUSE_KEEP_FILE;
   OK(gmm_pause(context, &pause, NULL));
-  info = pause_info(tag);
+  info = tag_info(tag);
   CHECK(info.backup_file_bytes > 0 && info.backup_host_bytes == 0);
   OK(gmm_resume(context, NULL, NULL));
   check_blocks(200);
   gmm_tag_desc keeps = {.struct_size = sizeof keeps, .contents = GMM_CONTENTS_HOST, .priority = 3};
   OK(gmm_tag_configure(context, tag, &keeps));
-  CHECK_EQUAL(pause_info(tag).priority, 3);
+  CHECK_EQUAL(tag_info(tag).priority, 3);
   pause.flags = GMM_PAUSE_DROP;
   OK(gmm_pause(context, &pause, NULL));
-  info = pause_info(tag);
+  info = tag_info(tag);
   CHECK_EQUAL(info.backup_host_bytes + info.backup_file_bytes + info.backup_zero_bytes, 0);
   uint8_t byte = 0;
   RESULT(gmm_backup_read(context, blocks[0], 1, &byte), GMM_ERROR_INVALID_VALUE);
   OK(gmm_resume(context, NULL, NULL));
-  free_blocks();
 }
 
-static void kept_contents_can_be_read_and_forgotten(void) {
+VMM_CASE(kept_contents_can_be_read_and_forgotten) {
   gmm_tag tag = make_tag("kept", GMM_CONTENTS_HOST);
   allocate_blocks(tag, 300);
   OK(gmm_pause(context, NULL, NULL));
@@ -132,42 +118,27 @@ static void kept_contents_can_be_read_and_forgotten(void) {
   CHECK(bytes >= size);
   RESULT(gmm_backup_discard(context, NULL, &bytes), GMM_UNCHANGED);
   CHECK_EQUAL(bytes, 0);
-  CHECK_EQUAL(pause_info(tag).backup_host_bytes, 0);
+  CHECK_EQUAL(tag_info(tag).backup_host_bytes, 0);
   RESULT(gmm_backup_read(context, blocks[38], 1, read), GMM_ERROR_INVALID_VALUE);
   OK(gmm_resume(context, NULL, NULL));
   write_pattern(blocks[38], size, 5, GMM_STREAM_DEFAULT);
   CHECK_PATTERN(blocks[38], size, 5);
   free(read);
   free(expected);
-  free_blocks();
 }
 
-static gmm_backup_info backup_info(void) {
-  gmm_backup_info info = {.struct_size = sizeof info};
-  OK(gmm_backup_query(context, &info));
-  return info;
-}
-
-static void read_only_contents_are_copied_once(void) {
+VMM_CASE(read_only_contents_are_copied_once) {
   gmm_tag_desc desc = {.struct_size = sizeof desc, .contents = GMM_CONTENTS_HOST, .flags = GMM_TAG_READ_ONLY};
   gmm_tag tag = 0;
   MUST(gmm_tag_create(context, "constant", &desc, &tag));
-  gmm_alloc_desc alloc = alloc_desc();
-  alloc.tag = tag;
-  char *kept = NULL, *replaced = NULL;
-  MUST(gmm_alloc(context, 20 * MIB, &alloc, (void **)&kept));
-  MUST(gmm_alloc(context, 10 * MIB, &alloc, (void **)&replaced));
-  write_pattern(kept, 20 * MIB, 1, GMM_STREAM_DEFAULT);
-  write_pattern(replaced, 10 * MIB, 2, GMM_STREAM_DEFAULT);
+  char *kept = FILLED_TAG(20 * MIB, tag, 1), *replaced = FILLED_TAG(10 * MIB, tag, 2);
   OK(gmm_pause(context, NULL, NULL));
   OK(gmm_resume(context, NULL, NULL));
-  CHECK(pause_info(tag).backup_active_bytes >= 30 * MIB);
+  CHECK(tag_info(tag).backup_active_bytes >= 30 * MIB);
   // Another block at the same address is another block.
-  OK(gmm_free(context, replaced, GMM_STREAM_DEFAULT));
-  char *successor = NULL;
-  MUST(gmm_alloc(context, 10 * MIB, &alloc, (void **)&successor));
+  FREE(replaced);
+  char *successor = FILLED_TAG(10 * MIB, tag, 3);
   CHECK(successor == replaced);  // else this shows nothing
-  write_pattern(successor, 10 * MIB, 3, GMM_STREAM_DEFAULT);
   uint64_t skipped = backup_info().skipped_bytes;
   OK(gmm_pause(context, NULL, NULL));
   CHECK(backup_info().skipped_bytes - skipped >= 16 * MIB);
@@ -175,12 +146,32 @@ static void read_only_contents_are_copied_once(void) {
   OK(gmm_resume(context, NULL, NULL));
   CHECK_PATTERN(kept, 20 * MIB, 1);
   CHECK_PATTERN(successor, 10 * MIB, 3);
-  OK(gmm_free(context, kept, GMM_STREAM_DEFAULT));
-  OK(gmm_free(context, successor, GMM_STREAM_DEFAULT));
+  // No longer read-only: changes are kept too.
+  desc.flags = 0;
+  OK(gmm_tag_configure(context, tag, &desc));
+  OK(gmm_pause(context, NULL, NULL));
+  OK(gmm_resume(context, NULL, NULL));
+  CHECK_EQUAL(tag_info(tag).backup_active_bytes, 0);
+  write_pattern(kept, 20 * MIB, 9, GMM_STREAM_DEFAULT);
+  OK(gmm_pause(context, NULL, NULL));
+  OK(gmm_resume(context, NULL, NULL));
+  CHECK_PATTERN(kept, 20 * MIB, 9);
+  // Writing is allowed between two times of being read-only, with no pause between them.
+  for (uint32_t round = 0; round < 3; ++round) {
+    desc.flags = round == 1 ? 0 : GMM_TAG_READ_ONLY;
+    OK(gmm_tag_configure(context, tag, &desc));
+    if (round == 1) {
+      write_pattern(kept, 20 * MIB, 10, GMM_STREAM_DEFAULT);
+    } else {
+      OK(gmm_pause(context, NULL, NULL));
+      OK(gmm_resume(context, NULL, NULL));
+    }
+  }
+  CHECK_PATTERN(kept, 20 * MIB, 10);
 }
 
 // Some of the contents are dropped while the rest is paused with its backup: all is written anew.
-static void dropped_read_only_contents_may_be_written_anew(void) {
+VMM_CASE(dropped_read_only_contents_may_be_written_anew) {
   enum { PARTS = 5 };
   gmm_tag_desc desc = {.struct_size = sizeof desc, .contents = GMM_CONTENTS_HOST, .flags = GMM_TAG_READ_ONLY};
   gmm_alloc_desc alloc = alloc_desc();
@@ -202,7 +193,7 @@ static void dropped_read_only_contents_may_be_written_anew(void) {
     else
       OK(gmm_pause(context, &drop, NULL));
     OK(gmm_resume(context, NULL, NULL));
-    // Contents that one of them did not drop are there, but the program need not know.
+    // The part that was not dropped is there, but the program need not know.
     if (discards) CHECK_PATTERN(parts[0], size, first);
     for (uint32_t i = 1; i < PARTS && !discards; ++i) CHECK_PATTERN(parts[i], size, first + i);
     for (uint32_t i = 0; i < PARTS; ++i) write_pattern(parts[i], size, anew + i, GMM_STREAM_DEFAULT);
@@ -219,10 +210,9 @@ static void dropped_read_only_contents_may_be_written_anew(void) {
     OK(gmm_pause(context, &drop, NULL));
     OK(gmm_resume(context, NULL, NULL));
   }
-  for (uint32_t i = 0; i < PARTS; ++i) OK(gmm_free(context, parts[i], GMM_STREAM_DEFAULT));
 }
 
-static void a_reset_gives_back_what_a_range_resumed(void) {
+VMM_CASE(a_reset_gives_back_what_a_range_resumed) {
   gmm_tag tag = make_tag("reset", GMM_CONTENTS_HOST);
   for (uint32_t round = 0; round < 3; ++round) {
     gmm_alloc_desc alloc = alloc_desc();
@@ -234,12 +224,12 @@ static void a_reset_gives_back_what_a_range_resumed(void) {
     MUST(gmm_alloc(context, 4 * MIB, &alloc, (void **)&third));
     MUST(gmm_pause(context, NULL, NULL));
     OK(gmm_resume_range(context, first, MIB, NULL));
-    CHECK_EQUAL(pause_info(tag).state, GMM_STATE_PARTLY_PAUSED);
+    CHECK_EQUAL(tag_info(tag).state, GMM_STATE_PARTLY_PAUSED);
     OK(gmm_reset(context));
     CHECK_EQUAL(stats().reserved_bytes, 0);
     CHECK_EQUAL(stats().extents, 0);
-    CHECK_EQUAL(pause_info(tag).active_bytes + pause_info(tag).paused_bytes, 0);
-    CHECK_EQUAL(pause_info(tag).state, GMM_STATE_ACTIVE);
+    CHECK_EQUAL(tag_info(tag).active_bytes + tag_info(tag).paused_bytes, 0);
+    CHECK_EQUAL(tag_info(tag).state, GMM_STATE_ACTIVE);
     RESULT(gmm_resume(context, NULL, NULL), GMM_UNCHANGED);
   }
 }
@@ -253,23 +243,21 @@ static uint64_t reserved_addresses(void) {
   return pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 static uint64_t kept_bytes(gmm_tag tag) {
-  const gmm_tag_info info = pause_info(tag);
+  const gmm_tag_info info = tag_info(tag);
   return info.backup_host_bytes + info.backup_file_bytes + info.backup_zero_bytes;
 }
 
-static void paused_memory_that_is_freed_goes_back(void) {
+VMM_CASE(what_is_freed_while_it_is_paused_goes_back) {
   enum { COUNT = 40 };
   gmm_tag tag = make_tag("freed", GMM_CONTENTS_HOST);
-  gmm_stream other = NULL;
-  MUST(gmm_stream_create(context, STREAM_ON(device), &other));
+  gmm_stream other = open_stream();
   uint64_t addresses = 0;
   for (uint32_t round = 0; round < 6; ++round) {
     const bool trims = round < 3;  // else the next pause does it
     char *freed[COUNT];
     for (uint32_t i = 0; i < COUNT; ++i) {
       const uint64_t size = i % 4 == 0 ? 100 * KIB : MIB + i * 64 * KIB;
-      REQUIRE((freed[i] = ALLOC_TAG(size, tag)) != NULL);
-      write_pattern(freed[i], size, round + i, GMM_STREAM_DEFAULT);
+      freed[i] = FILLED_TAG(size, tag, round + i);
     }
     MUST(gmm_pause(context, NULL, NULL));
     CHECK(kept_bytes(tag) >= 40 * MIB);
@@ -279,12 +267,12 @@ static void paused_memory_that_is_freed_goes_back(void) {
       // One block lives, in a chunk of at most 4 MiB at each of its ends.
       CHECK_MESSAGE(kept_bytes(tag) <= 12 * MIB, "%llu MiB are kept", (unsigned long long)(kept_bytes(tag) / MIB));
     }
-    OK(gmm_free(context, freed[COUNT - 1], GMM_STREAM_DEFAULT));
+    FREE(freed[COUNT - 1]);
     if (trims) {
       OK(gmm_trim(context, NULL, NULL));
       CHECK_EQUAL(kept_bytes(tag), 0);
       CHECK_EQUAL(backup_info().arena_used + backup_info().pageable_bytes, 0);
-      CHECK_EQUAL(pause_info(tag).paused_bytes, 0);
+      CHECK_EQUAL(tag_info(tag).paused_bytes, 0);
       CHECK_EQUAL(stats().extents, 0);
     }
     const uint64_t now = reserved_addresses();
@@ -306,7 +294,7 @@ static int32_t stop_at(void *user, uint64_t done, uint64_t total) {
   return ++calls == *(uint64_t *)user;
 }
 
-static void a_program_may_end_it_at_any_call(void) {
+VMM_CASE(a_program_may_end_it_at_any_call) {
   gmm_tag tag = make_tag("stopped", GMM_CONTENTS_HOST);
   allocate_blocks(tag, 400);
   gmm_pause_desc desc = one_tag(&tag);
@@ -331,37 +319,30 @@ static void a_program_may_end_it_at_any_call(void) {
     CHECK(total_told > 1000000);
   }
   check_blocks(400);
-  free_blocks();
 }
 
-typedef struct waiter {
-  pthread_t thread;
-  void *block;
-  gmm_result result;
-} waiter;
-static void *wait_for_block(void *argument) {
-  waiter *self = argument;
-  self->result = gmm_resume_wait(context, self->block, 100, SOON_S * 1000);
+static atomic_int waiting;
+static void *wait_for_block(void *number) {
+  atomic_fetch_add(&waiting, 1);
+  OK(gmm_resume_wait(context, blocks[(uintptr_t)number * 19], 100, SOON_S * 1000));
+  return NULL;
+}
+static void *resume_or_wait(void *number) {
+  if ((uintptr_t)number < 3) return wait_for_block(number);
+  SOON(atomic_load(&waiting) == 3);
+  OK(gmm_resume(context, NULL, NULL));
   return NULL;
 }
 
-static void a_thread_waits_for_its_block(void) {
+VMM_CASE(a_thread_waits_for_its_block) {
   gmm_tag tag = make_tag("awaited", GMM_CONTENTS_HOST);
   allocate_blocks(tag, 500);
   OK(gmm_resume_wait(context, blocks[0], 100, 0));
   MUST(gmm_pause(context, NULL, NULL));
   RESULT(gmm_resume_wait(context, blocks[0], 100, 0), GMM_ERROR_NOT_READY);
   RESULT(gmm_resume_wait(context, blocks[0], 100, 20), GMM_ERROR_NOT_READY);
-  waiter waiters[3];
-  for (int i = 0; i < 3; ++i) {
-    waiters[i].block = blocks[i * 19];
-    REQUIRE(pthread_create(&waiters[i].thread, NULL, wait_for_block, &waiters[i]) == 0);
-  }
-  OK(gmm_resume(context, NULL, NULL));
-  for (int i = 0; i < 3; ++i) {
-    pthread_join(waiters[i].thread, NULL);
-    CHECK_EQUAL(waiters[i].result, GMM_OK);
-  }
+  atomic_store(&waiting, 0);
+  run_threads(4, resume_or_wait);
   check_blocks(500);
   free_blocks();
   int foreign = 0;
@@ -369,41 +350,24 @@ static void a_thread_waits_for_its_block(void) {
 }
 
 // Free memory of another tag stands in the way of a resume: it goes back to the driver, for a range as for whole tags.
-static void a_range_comes_back_when_free_memory_is_in_the_way(void) {
-  gmm_tag tag = make_tag("ranged", GMM_CONTENTS_DROP), other = make_tag("in_the_way", GMM_CONTENTS_DROP);
-  gmm_alloc_desc desc = alloc_desc(), way = alloc_desc();
-  desc.tag = tag;
-  way.tag = other;
-  void *block = NULL, *free_of_other = NULL;
-  gmm_scope_desc scope = {.struct_size = sizeof scope, .flags = GMM_SCOPE_DEVICE, .device = device};
-  OK(gmm_limit_set(context, &scope, 64 * MIB));
-  MUST(gmm_alloc(context, 40 * MIB, &desc, &block));
+VMM_CASE(a_range_comes_back_when_free_memory_is_in_the_way) {
+  const gmm_tag tag = make_tag("ranged", GMM_CONTENTS_DROP);
+  set_limit(GMM_SCOPE_DEVICE, 0, 64 * MIB);
+  void *block = ALLOC_TAG(40 * MIB, tag);
   MUST(gmm_pause(context, NULL, NULL));
-  MUST(gmm_alloc(context, 40 * MIB, &way, &free_of_other));
-  OK(gmm_free(context, free_of_other, GMM_STREAM_DEFAULT));
+  FREE(ALLOC_TAG(40 * MIB, make_tag("in_the_way", GMM_CONTENTS_DROP)));
   uint64_t came = 0;
   OK(gmm_resume_range(context, block, 40 * MIB, &came));
   CHECK_EQUAL(came, 40 * MIB);
   CHECK_EQUAL(state_of(block), GMM_STATE_ACTIVE);
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
-  OK(gmm_limit_set(context, &scope, GMM_NO_LIMIT));
 }
 
-static void pauses_take_few_calls(void) {
+VMM_CASE(pauses_take_few_calls) {
   enum { COUNT = 1000 };
-  gmm_context_release(context);
-  gmm_context_desc own = {.struct_size = sizeof own, .host_memory = 4096 * MIB, .host_devices = 2};
-  context = NULL;
-  MUST(gmm_context_create(&own, &context));
-  read_device(device);
+  reopen_with(4096 * MIB);
   gmm_tag tag = make_tag("many", GMM_CONTENTS_DROP);
-  void *many[COUNT];
   if (free_device_bytes() < 2 * COUNT * MIB) SKIP("the device has too little memory");
-  for (int i = 0; i < COUNT; ++i) {
-    gmm_alloc_desc alloc = alloc_desc();
-    alloc.tag = tag;
-    MUST(gmm_alloc(context, 2 * MIB, &alloc, &many[i]));
-  }
+  for (int i = 0; i < COUNT; ++i) ALLOC_TAG(2 * MIB, tag);
   for (int round = 0; round < 3; ++round) {
     uint64_t before = stats().backend_calls, bytes = 0;
     MUST(gmm_pause(context, NULL, &bytes));
@@ -415,23 +379,6 @@ static void pauses_take_few_calls(void) {
     uint64_t calls_of_resume = stats().backend_calls - before;
     CHECK_MESSAGE(calls_of_resume <= 100, "%llu calls to resume", (unsigned long long)calls_of_resume);
   }
-  for (int i = 0; i < COUNT; ++i) OK(gmm_free(context, many[i], GMM_STREAM_DEFAULT));
 }
 
-int main(void) {
-  const gmm_kind_mask vmm = 1u << GMM_KIND_VMM;
-  KINDS(a_range_comes_back_alone, vmm);
-  KINDS(the_part_that_came_back_is_usable, vmm);
-  KINDS(a_part_of_the_pool_comes_back_and_is_freed, vmm);
-  KINDS(contents_can_be_chosen_for_each_pause, vmm);
-  KINDS(kept_contents_can_be_read_and_forgotten, vmm);
-  KINDS(read_only_contents_are_copied_once, vmm);
-  KINDS(dropped_read_only_contents_may_be_written_anew, vmm);
-  KINDS(a_reset_gives_back_what_a_range_resumed, vmm);
-  KINDS(paused_memory_that_is_freed_goes_back, vmm);
-  KINDS(a_program_may_end_it_at_any_call, vmm);
-  KINDS(a_thread_waits_for_its_block, vmm);
-  KINDS(a_range_comes_back_when_free_memory_is_in_the_way, vmm);
-  KINDS(pauses_take_few_calls, vmm);
-  return finish_clean();
-}
+int main(void) { return run_cases(); }

@@ -26,7 +26,7 @@ static uint64_t locked_kib(void) {
   return kib;
 }
 
-static void pinned_memory_is_reached_by_the_device(void) {
+CASE(pinned_memory_is_reached_by_the_device) {
   open_own();
   gmm_pin_desc desc = {.struct_size = sizeof desc, .device = device};
   void *seen = NULL;
@@ -57,11 +57,11 @@ static void pinned_memory_is_reached_by_the_device(void) {
   CHECK_EQUAL(stats().pinned_bytes, 0);
   if (on_host_backend() && !CHECK_SANITIZED) CHECK_EQUAL(locked_kib(), locked);
   CHECK_MESSAGE(pattern_length(own + 100, 10 * PAGE, 6) == 10 * PAGE, "the memory is not as it was");
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  FREE(block);
   close_own();
 }
 
-static void pins_nest(void) {
+CASE(pins_nest) {
   open_own();
   OK(gmm_pin(context, own, 8 * PAGE, NULL, NULL));
   OK(gmm_pin(context, own, 8 * PAGE, NULL, NULL));             // the same range
@@ -80,7 +80,7 @@ static void pins_nest(void) {
   close_own();
 }
 
-static void the_outer_pin_may_go_first(void) {
+CASE(the_outer_pin_may_go_first) {
   open_own();
   OK(gmm_pin(context, own, 8 * PAGE, NULL, NULL));
   OK(gmm_pin(context, own + 2 * PAGE, PAGE, NULL, NULL));
@@ -93,11 +93,11 @@ static void the_outer_pin_may_go_first(void) {
   OK(gmm_unpin(context, own + 2 * PAGE));
   CHECK_EQUAL(query(own + 2 * PAGE).state, GMM_STATE_UNKNOWN);
   CHECK_EQUAL(stats().pinned_bytes, 0);
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  FREE(block);
   close_own();
 }
 
-static void overlaps_are_refused(void) {
+CASE(overlaps_are_refused) {
   open_own();
   OK(gmm_pin(context, own + 4 * PAGE, 8 * PAGE, NULL, NULL));
   gmm_stats_info before = stats();
@@ -114,7 +114,7 @@ static void overlaps_are_refused(void) {
   close_own();
 }
 
-static void ranges_may_share_a_page(void) {
+CASE(ranges_may_share_a_page) {
   open_own();
   OK(gmm_pin(context, own, PAGE + 100, NULL, NULL));
   OK(gmm_pin(context, own + PAGE + 100, 200, NULL, NULL));
@@ -133,9 +133,10 @@ static void ranges_may_share_a_page(void) {
   close_own();
 }
 
-static void memory_with_a_hole_is_refused(void) {
+CASE(bad_pins_are_refused) {
   open_own();
-  munmap(own + 32 * PAGE, 4 * PAGE);
+  const gmm_pin_desc desc = {.struct_size = sizeof desc, .device = device};
+  munmap(own + 32 * PAGE, 4 * PAGE);  // a hole
   if (!CHECK_SANITIZED || !on_host_backend()) {
     gmm_result result = gmm_pin(context, own + 30 * PAGE, 8 * PAGE, NULL, NULL);
     CHECK_MESSAGE(result == GMM_ERROR_SYSTEM || result == GMM_ERROR_DRIVER, "memory with a hole: %s",
@@ -143,7 +144,7 @@ static void memory_with_a_hole_is_refused(void) {
     CHECK(gmm_last_native_code() != 0);
   }
   CHECK_EQUAL(stats().pinned_bytes, 0);
-  OK(gmm_pin(context, own, PAGE, NULL, NULL));
+  OK(gmm_pin(context, own, PAGE, &desc, NULL));
   RESULT(gmm_unpin(context, own + 1), GMM_ERROR_NOT_PINNED);
   RESULT(gmm_free(context, own, GMM_STREAM_DEFAULT), GMM_ERROR_INVALID_KIND);
   OK(gmm_unpin(context, own));
@@ -151,7 +152,7 @@ static void memory_with_a_hole_is_refused(void) {
   munmap(own + 36 * PAGE, (PAGES - 36) * PAGE);
 }
 
-static void read_only_pins(void) {
+CASE(read_only_pins) {
   open_own();
   gmm_pin_desc desc = {.struct_size = sizeof desc, .device = device, .flags = GMM_PIN_READ_ONLY};
   gmm_result result = gmm_pin(context, own, 4 * PAGE, &desc, NULL);
@@ -161,7 +162,7 @@ static void read_only_pins(void) {
   close_own();
 }
 
-static void releasing_the_context_unpins(void) {
+CASE(releasing_the_context_unpins) {
   open_own();
   gmm_context *other = open_context(1);
   uint64_t locked = locked_kib();
@@ -174,7 +175,7 @@ static void releasing_the_context_unpins(void) {
 }
 
 // The end of the range, rounded up to a page, is past the last address.
-static void the_end_of_the_addresses_is_refused(void) {
+CASE(the_end_of_the_addresses_is_refused) {
   open_own();
   static const uint64_t some[][2] = {
       {0xfffffffffffff001u, 16}, {0xffffffffffffe000u, 16},   {0xfffffffffffff000u, 4095}, {0xffffffffffffffffu, 1},
@@ -194,15 +195,4 @@ static void the_end_of_the_addresses_is_refused(void) {
   close_own();
 }
 
-int main(void) {
-  PLAIN(pinned_memory_is_reached_by_the_device);
-  PLAIN(pins_nest);
-  PLAIN(the_outer_pin_may_go_first);
-  PLAIN(overlaps_are_refused);
-  PLAIN(ranges_may_share_a_page);
-  PLAIN(memory_with_a_hole_is_refused);
-  PLAIN(the_end_of_the_addresses_is_refused);
-  PLAIN(read_only_pins);
-  PLAIN(releasing_the_context_unpins);
-  return finish_clean();
-}
+int main(void) { return run_cases(); }

@@ -15,7 +15,7 @@ static void trim(void) {
 static uint64_t (*count_of_driver)(const char *entry);
 static uint64_t driver_calls(void) { return count_of_driver != NULL ? count_of_driver(NULL) : stats().backend_calls; }
 
-static void it_is_held_until_it_ends(void) {
+CASE_OF_KINDS(it_is_held_until_it_ends, ALL_KINDS) {
   gmm_heap *heap = HEAP();
   OK(gmm_heap_reserve(heap, 64 * MIB - 5));
   CHECK_EQUAL(held(), 64 * MIB);
@@ -40,7 +40,7 @@ static void it_is_held_until_it_ends(void) {
   OK(gmm_heap_destroy(heap));
 }
 
-static void a_heap_with_a_reserve_can_be_destroyed(void) {
+CASE_OF_KINDS(a_heap_with_a_reserve_can_be_destroyed, ALL_KINDS) {
   gmm_heap *heap = HEAP();
   OK(gmm_heap_reserve(heap, 8 * MIB));
   void *block = take_of(heap, 5000);
@@ -52,7 +52,7 @@ static void a_heap_with_a_reserve_can_be_destroyed(void) {
   CHECK_EQUAL(held(), 0);
 }
 
-static void a_later_number_replaces_it(void) {
+CASE_OF_KINDS(a_later_number_replaces_it, ALL_KINDS) {
   gmm_heap *heap = HEAP();
   OK(gmm_heap_reserve(heap, 16 * MIB));
   OK(gmm_heap_reserve(heap, 48 * MIB));
@@ -66,7 +66,7 @@ static void a_later_number_replaces_it(void) {
   OK(gmm_heap_destroy(heap));
 }
 
-static void live_blocks_count_and_dedicated_ones_do_not(void) {
+CASE_OF_KINDS(live_blocks_count_and_dedicated_ones_do_not, ALL_KINDS) {
   gmm_heap *heap = HEAP();
   void *block = take_of(heap, 30 * MIB), *alone = NULL;
   const uint64_t before = held();
@@ -85,12 +85,12 @@ static void live_blocks_count_and_dedicated_ones_do_not(void) {
   OK(gmm_heap_destroy(heap));
 }
 
-static void all_or_nothing(void) {
+CASE_OF_KINDS(all_or_nothing, ALL_KINDS) {
   gmm_heap *heap = HEAP(.limit = 64 * MIB);
   OK(gmm_heap_reserve(heap, 16 * MIB));
   const uint64_t before = held(), extents = stats().extents;
   RESULT(gmm_heap_reserve(heap, 80 * MIB), GMM_ERROR_LIMIT_EXCEEDED);
-  CHECK(strstr(gmm_last_error_message(), "gmm_heap_reserve") != NULL);
+  CHECK(message_has("gmm_heap_reserve"));
   CHECK_EQUAL(held(), before);
   CHECK_EQUAL(stats().extents, extents);
   trim();
@@ -98,9 +98,8 @@ static void all_or_nothing(void) {
   OK(gmm_heap_reserve(heap, 64 * MIB));
   CHECK_EQUAL(held(), 64 * MIB);
   // Others' free memory goes back where a limit stands in the way.
-  const gmm_scope_desc scope = scope_of(GMM_SCOPE_DEVICE, device, 0, 0);
   FREE(ALLOC(40 * MIB));
-  OK(gmm_limit_set(context, &scope, 110 * MIB));
+  set_limit(GMM_SCOPE_DEVICE, 0, 110 * MIB);
   gmm_heap *other = HEAP();
   OK(gmm_heap_reserve(other, 32 * MIB));
   CHECK_EQUAL(held(), 96 * MIB);
@@ -109,7 +108,7 @@ static void all_or_nothing(void) {
   RESULT(gmm_heap_reserve(NULL, 1), GMM_ERROR_NULL_ARGUMENT);
 }
 
-static void idle_memory_above_it_goes(void) {
+CASE_OF_KINDS(idle_memory_above_it_goes, ALL_KINDS) {
   gmm_heap *heap = HEAP();
   OK(gmm_heap_reserve(heap, 24 * MIB));
   void *blocks[20];
@@ -127,7 +126,7 @@ static void idle_memory_above_it_goes(void) {
   OK(gmm_heap_destroy(heap));
 }
 
-static void a_pause_takes_it_and_it_may_come_back(void) {
+VMM_CASE(a_pause_takes_it_and_it_may_come_back) {
   const gmm_tag tag = make_tag("reserved", GMM_CONTENTS_HOST);
   gmm_heap *heap = HEAP(.tag = tag);
   OK(gmm_heap_reserve(heap, 16 * MIB));
@@ -146,7 +145,7 @@ static void a_pause_takes_it_and_it_may_come_back(void) {
 
 // The first writes to reserved memory take no page of the system. The address sanitizer's shadow of the block has an
 // eighth of its pages.
-static void it_is_touched(void) {
+CASE_OF_KINDS(it_is_touched, ALL_KINDS) {
   if (!on_host_backend()) SKIP("the driver's memory has its pages from the start");
   gmm_heap *heap = HEAP();
   OK(gmm_heap_reserve(heap, 32 * MIB));
@@ -189,7 +188,7 @@ static uint64_t replace_at_random(gmm_heap *heap, unsigned steps, bool tries) {
   return refused;
 }
 
-static void a_million_random_operations_call_no_driver(void) {
+CASE_OF_KINDS(a_million_random_operations_call_no_driver, ALL_KINDS) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   const unsigned steps = 10000;
 #else
@@ -208,7 +207,7 @@ static void a_million_random_operations_call_no_driver(void) {
 // --- A thread that never waits ---------------------------------------------------------------------------------------
 
 // Everything from a reserve, by the try forms: no refusal, no driver call, no call of the host allocator.
-static void a_thread_may_never_wait(void) {
+CASE_OF_KINDS(a_thread_may_never_wait, ALL_KINDS) {
   gmm_context_desc desc = counted_desc();
   if (on_host_backend()) desc.host_devices = device_count();
   atomic_store(&counted.fail_at, -1);
@@ -230,7 +229,7 @@ static void a_thread_may_never_wait(void) {
 }
 
 // Memory that another stream freed last needs an event between the two: the plain form makes it.
-static void another_streams_memory_is_refused(void) {
+CASE_OF_KINDS(another_streams_memory_is_refused, ALL_KINDS) {
   if (!on_host_backend()) SKIP("only the driver knows whether a stream is captured");
   gmm_heap *heap = HEAP();
   gmm_stream one = open_stream(), other = open_stream();
@@ -247,7 +246,7 @@ static void another_streams_memory_is_refused(void) {
 }
 
 // A pause has the heap's lock for as long as its program likes.
-static void a_held_lock_is_not_waited_for(void) {
+VMM_CASE(a_held_lock_is_not_waited_for) {
   const gmm_tag tag = make_tag("held", GMM_CONTENTS_HOST);
   gmm_heap *heap = HEAP(.tag = tag);
   blocker hold = BLOCKER;
@@ -260,8 +259,7 @@ static void a_held_lock_is_not_waited_for(void) {
   RESULT(gmm_heap_try_alloc(heap, MIB, 0, 0, GMM_STREAM_DEFAULT, &block), GMM_ERROR_NOT_READY);
   RESULT(gmm_try_free(context, freed, GMM_STREAM_DEFAULT), GMM_ERROR_NOT_READY);
   let_go(&hold);
-  OK(gmm_ticket_wait(ticket, GMM_FOREVER, NULL));
-  OK(gmm_ticket_destroy(ticket));
+  ENDS_WITH(ticket, GMM_OK);
   const gmm_pause_desc desc = {.struct_size = sizeof desc, .tags = &tag, .tag_count = 1};
   OK(gmm_resume(context, &desc, NULL));
   CHECK_PATTERN(kept, MIB, 5);
@@ -273,17 +271,5 @@ static void a_held_lock_is_not_waited_for(void) {
 int main(void) {
   void *driver = on_host_backend() ? NULL : dlopen("libcuda.so.1", RTLD_NOW);
   if (driver != NULL) *(void **)&count_of_driver = dlsym(driver, "fake_cuda_count");
-  KINDS(it_is_held_until_it_ends, ALL_KINDS);
-  KINDS(a_heap_with_a_reserve_can_be_destroyed, ALL_KINDS);
-  KINDS(a_later_number_replaces_it, ALL_KINDS);
-  KINDS(live_blocks_count_and_dedicated_ones_do_not, ALL_KINDS);
-  KINDS(all_or_nothing, ALL_KINDS);
-  KINDS(idle_memory_above_it_goes, ALL_KINDS);
-  KINDS(a_pause_takes_it_and_it_may_come_back, 1u << GMM_KIND_VMM);
-  KINDS(it_is_touched, ALL_KINDS);
-  KINDS(a_million_random_operations_call_no_driver, ALL_KINDS);
-  KINDS(a_thread_may_never_wait, ALL_KINDS);
-  KINDS(another_streams_memory_is_refused, ALL_KINDS);
-  KINDS(a_held_lock_is_not_waited_for, 1u << GMM_KIND_VMM);
-  return finish_clean();
+  return run_cases();
 }

@@ -2,15 +2,14 @@
 // residency.h: hints, prefetch and moves keep the address and the contents.
 #include "../support/gmm_test.h"
 
+#define ONLY(k) (1u << (k))
 #define SIZE (3 * MIB + 4096)
 
 static bool moves_pages(void) { return (device_info.capabilities & GMM_DEVICE_CAN_CONCURRENT_MANAGED) != 0; }
 
-static void every_advice_is_taken(void) {
+CASE_OF_KINDS(every_advice_is_taken, ONLY(GMM_KIND_MANAGED)) {
   if (!moves_pages()) SKIP("the device has no concurrent managed access");
-  char *block = ALLOC(SIZE);
-  REQUIRE(block != NULL);
-  write_pattern(block, SIZE, 1, GMM_STREAM_DEFAULT);
+  char *block = FILLED(SIZE, 1);
   for (gmm_advice advice = GMM_ADVISE_SET_READ_MOSTLY; advice <= GMM_ADVISE_UNSET_ACCESSED_BY; ++advice) {
     OK(gmm_advise(context, block, 0, advice, device));
     OK(gmm_advise(context, block + MIB, MIB, advice, device));
@@ -20,15 +19,12 @@ static void every_advice_is_taken(void) {
       OK(gmm_advise(context, block, SIZE, advice, 4711));  // the location is not looked at
   }
   CHECK_PATTERN(block, SIZE, 1);
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
 }
 
-static void prefetch_keeps_contents(void) {
+CASE_OF_KINDS(prefetch_keeps_contents, ONLY(GMM_KIND_MANAGED)) {
   if (!moves_pages()) SKIP("the device has no concurrent managed access");
-  gmm_stream stream = 0;
-  MUST(gmm_stream_create(context, STREAM_ON(device), &stream));
+  gmm_stream stream = open_stream();
   char *block = ALLOC_STREAM(SIZE, stream);
-  REQUIRE(block != NULL);
   write_pattern(block, SIZE, 2, stream);
   OK(gmm_prefetch(context, block, 0, device, stream));
   OK(gmm_prefetch(context, block, SIZE, GMM_DEVICE_HOST, stream));
@@ -47,10 +43,14 @@ static void prefetch_keeps_contents(void) {
   OK(gmm_stream_destroy(context, stream));
 }
 
-static void moved_memory_keeps_address_and_contents(void) {
-  char *block = ALLOC_FLAGS(SIZE, GMM_ALLOC_DEDICATED);
-  REQUIRE(block != NULL);
-  write_pattern(block, SIZE, 3, GMM_STREAM_DEFAULT);
+CASE_OF_KINDS(only_managed_memory_takes_hints, ONLY(GMM_KIND_DEVICE) | ONLY(GMM_KIND_VMM) | ONLY(GMM_KIND_HOST)) {
+  char *block = ALLOC(SIZE);
+  RESULT(gmm_advise(context, block, 0, GMM_ADVISE_SET_READ_MOSTLY, device), GMM_ERROR_INVALID_KIND);
+  RESULT(gmm_prefetch(context, block, 0, device, GMM_STREAM_DEFAULT), GMM_ERROR_INVALID_KIND);
+}
+
+CASE_OF_KINDS(moved_memory_keeps_address_and_contents, ONLY(GMM_KIND_MANAGED) | ONLY(GMM_KIND_VMM)) {
+  char *block = FILLED_ALONE(SIZE, GMM_TAG_CURRENT, 3);
   gmm_device places[20];
   unsigned count = 0;
   places[count++] = GMM_DEVICE_HOST;
@@ -70,22 +70,20 @@ static void moved_memory_keeps_address_and_contents(void) {
     CHECK_EQUAL(info.state, GMM_STATE_ACTIVE);
     CHECK_EQUAL(info.kind, kind);
   }
+  RESULT(gmm_move(context, block, -2000, NULL), GMM_ERROR_INVALID_DEVICE);
   write_pattern(block, SIZE, 4, GMM_STREAM_DEFAULT);
   CHECK_PATTERN(block, SIZE, 4);
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  FREE(block);
   OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
-  OK(gmm_trim(context, NULL, NULL));
-  CHECK_EQUAL(stats().reserved_bytes, 0);
+  NOTHING_STAYS();
   if (moved == 0) SKIP("the device supports no move of %s memory", kind_name(kind));
 }
 
-static void moves_to_a_node_of_the_host(void) {
-  char *block = ALLOC_FLAGS(SIZE, GMM_ALLOC_DEDICATED);
-  REQUIRE(block != NULL);
-  write_pattern(block, SIZE, 3, GMM_STREAM_DEFAULT);
+CASE_OF_KINDS(moves_to_a_node_of_the_host, ONLY(GMM_KIND_MANAGED) | ONLY(GMM_KIND_VMM)) {
+  char *block = FILLED_ALONE(SIZE, GMM_TAG_CURRENT, 3);
   if (kind != GMM_KIND_VMM || (device_info.capabilities & GMM_DEVICE_CAN_HOST_NUMA) == 0) {
     RESULT(gmm_move(context, block, GMM_DEVICE_NUMA(0), NULL), GMM_ERROR_NOT_SUPPORTED);
-    CHECK_MESSAGE(strstr(gmm_last_error_message(), "NUMA node 0") != NULL, "%s", gmm_last_error_message());
+    CHECK_MESSAGE(message_has("NUMA node 0"), "%s", gmm_last_error_message());
   } else {
     MUST(gmm_move(context, block, GMM_DEVICE_NUMA(0), NULL));
     CHECK_EQUAL(gmm_move(context, block, GMM_DEVICE_NUMA(0), NULL), GMM_UNCHANGED);
@@ -98,12 +96,10 @@ static void moves_to_a_node_of_the_host(void) {
   }
   CHECK_PATTERN(block, SIZE, 3);
   RESULT(gmm_move(context, block, GMM_DEVICE_NUMA(1024), NULL), GMM_ERROR_INVALID_DEVICE);
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
 }
 
-static void moves_are_in_the_order_of_the_stream(void) {
-  gmm_stream stream = 0;
-  MUST(gmm_stream_create(context, STREAM_ON(device), &stream));
+CASE_OF_KINDS(moves_are_in_the_order_of_the_stream, ONLY(GMM_KIND_MANAGED) | ONLY(GMM_KIND_VMM)) {
+  gmm_stream stream = open_stream();
   gmm_alloc_desc desc = alloc_desc();
   desc.stream = stream;
   desc.flags = GMM_ALLOC_DEDICATED;
@@ -124,38 +120,26 @@ static void moves_are_in_the_order_of_the_stream(void) {
     OK(gmm_move(context, block, GMM_DEVICE_HOST, &move));
     OK(gmm_stream_synchronize(context, stream));
   }
-  uint8_t *bytes = malloc(SIZE);
-  OK(gmm_copy(context, bytes, block, SIZE, stream));
-  OK(gmm_stream_synchronize(context, stream));
-  uint64_t wrong = 0;
-  for (uint64_t i = 0; i < SIZE; ++i) wrong += bytes[i] != 9;
-  CHECK_EQUAL(wrong, 0);
-  free(bytes);
+  CHECK(is_filled(block, SIZE, 9, stream));
   OK(gmm_free(context, block, stream));
   OK(gmm_stream_destroy(context, stream));
   if (result == GMM_ERROR_NOT_SUPPORTED) SKIP("%s", gmm_last_error_message());
   CHECK_EQUAL(result, GMM_OK);
 }
 
-static void shared_extents_do_not_move(void) {
+VMM_CASE(shared_extents_do_not_move) {
   char *one = ALLOC(10000), *two = ALLOC(10000);
-  REQUIRE(one != NULL && two != NULL);
   if (query(one).allocation_base != query(two).allocation_base) SKIP("the blocks share no extent");
   write_pattern(one, 10000, 5, GMM_STREAM_DEFAULT);
   gmm_result result = gmm_move(context, one, GMM_DEVICE_HOST, NULL);
   CHECK_MESSAGE(result == GMM_ERROR_BUSY || result == GMM_ERROR_NOT_SUPPORTED, "%s", gmm_result_name(result));
   CHECK_PATTERN(one, 10000, 5);
-  OK(gmm_free(context, one, GMM_STREAM_DEFAULT));
-  OK(gmm_free(context, two, GMM_STREAM_DEFAULT));
 }
 
-#define ONLY(k) (1u << (k))
-int main(void) {
-  KINDS(every_advice_is_taken, ONLY(GMM_KIND_MANAGED));
-  KINDS(prefetch_keeps_contents, ONLY(GMM_KIND_MANAGED));
-  KINDS(moved_memory_keeps_address_and_contents, ONLY(GMM_KIND_MANAGED) | ONLY(GMM_KIND_VMM));
-  KINDS(moves_to_a_node_of_the_host, ONLY(GMM_KIND_MANAGED) | ONLY(GMM_KIND_VMM));
-  KINDS(moves_are_in_the_order_of_the_stream, ONLY(GMM_KIND_MANAGED) | ONLY(GMM_KIND_VMM));
-  KINDS(shared_extents_do_not_move, ONLY(GMM_KIND_VMM));
-  return finish_clean();
+CASE_OF_KINDS(other_kinds_cannot_move, ONLY(GMM_KIND_DEVICE) | ONLY(GMM_KIND_HOST)) {
+  char *block = ALLOC(SIZE);
+  RESULT(gmm_move(context, block, GMM_DEVICE_HOST, NULL), GMM_ERROR_INVALID_KIND);
+  RESULT(gmm_move(context, block, device, NULL), GMM_ERROR_INVALID_KIND);
 }
+
+int main(void) { return run_cases(); }

@@ -2,7 +2,7 @@
 // Counters and snapshots of stats.h.
 #include "../support/gmm_test.h"
 
-static void counters_add_up(void) {
+CASE(counters_add_up) {
   gmm_tag tags[3] = {GMM_TAG_DEFAULT, make_tag("x", GMM_CONTENTS_DROP), make_tag("y", GMM_CONTENTS_DROP)};
   enum { COUNT = 90 };
   void *blocks[COUNT];
@@ -70,7 +70,7 @@ static int32_t stop_at_once(void *pieces, const char *text, uint64_t size) {
   return ++*(unsigned *)pieces;
 }
 
-static void snapshots_are_written(void) {
+CASE(snapshots_are_written) {
   gmm_tag tag = 0;
   const char *odd = "a \"quoted\\ name\twith\n\x01 things \xc3\xbc";
   OK(gmm_tag_create(context, odd, NULL, &tag));
@@ -100,7 +100,6 @@ static void snapshots_are_written(void) {
   CHECK_EQUAL(pieces, 1);
   free(text);
   RESULT(gmm_resume(context, NULL, NULL), has_kind(GMM_KIND_VMM) ? GMM_OK : GMM_UNCHANGED);
-  FREE_ALL(blocks, 50);
 }
 
 // A copy: it stays as it was, is read by index, and asks nothing of the heaps.
@@ -118,12 +117,12 @@ static bool lies_in_an_extent(gmm_snapshot *snapshot, const gmm_block_info *bloc
   return false;
 }
 
-static void snapshots_are_read_by_index(void) {
+CASE(snapshots_are_read_by_index) {
   const gmm_tag tag = make_tag("in a snapshot", GMM_CONTENTS_DROP);
   gmm_heap *heap = HEAP();
   gmm_snapshot *all = NULL, *of_tag = NULL;
   void *blocks[20], *own = take_of(heap, 700);
-  for (unsigned i = 0; i < 20; ++i) REQUIRE((blocks[i] = ALLOC_TAG(1000 + i, tag)) != NULL);
+  for (unsigned i = 0; i < 20; ++i) blocks[i] = ALLOC_TAG(1000 + i, tag);
   MUST(gmm_snapshot_create(context, NULL, &all));
   const gmm_scope_desc scope = scope_of(GMM_SCOPE_TAG, 0, tag, 0);
   MUST(gmm_snapshot_create(context, &scope, &of_tag));
@@ -190,7 +189,7 @@ static const char *name_of(const void *memory) {
     CHECK_MESSAGE(got != NULL && strcmp(got, expected) == 0, "the name is \"%s\"", got == NULL ? "(none)" : got); \
   } while (0)
 
-static void names_go_with_their_blocks(void) {
+CASE_OF_KINDS(names_go_with_their_blocks, ALL_KINDS) {
   const char *longest = "63 bytes: \xe2\x82\xac 0123456789012345678901234567890123456789012345678";
   REQUIRE(strlen(longest) == 63);
   gmm_heap *heap = HEAP();
@@ -223,7 +222,7 @@ static void names_go_with_their_blocks(void) {
   OK(gmm_heap_destroy(heap));
 }
 
-static void names_survive_a_pause(void) {
+CASE(names_survive_a_pause) {
   if ((device_info.capabilities & GMM_DEVICE_CAN_PAUSE) == 0) SKIP("the device cannot pause");
   kind = GMM_KIND_VMM;
   void *block = ALLOC(3 * MIB);
@@ -233,7 +232,6 @@ static void names_survive_a_pause(void) {
   OK(gmm_name(context, block, "renamed"));
   OK(gmm_resume(context, NULL, NULL));
   CHECK_NAME(block, "renamed");
-  FREE(block);
 }
 
 // --- the report of leaks ---------------------------------------------------------------------------------------------
@@ -248,9 +246,7 @@ static void hear_warnings(void *user, gmm_log_level level, const char *message) 
   snprintf(heard.lines[heard.count++], sizeof heard.lines[0], "%s", message);
 }
 static gmm_context *open_heard(uint32_t flags) {
-  const gmm_context_desc desc = {.struct_size = sizeof desc, .flags = flags, .log = {hear_warnings, NULL}};
-  gmm_context *opened = NULL;
-  MUST(gmm_context_create(&desc, &opened));
+  gmm_context *opened = OPEN(.flags = flags, .log = {hear_warnings, NULL});
   memset(&heard, 0, sizeof heard);
   return opened;
 }
@@ -264,7 +260,7 @@ static void *leak(gmm_context *of, uint64_t size, gmm_kind k, gmm_tag tag, const
 #define CHECK_LINE(number, expected) \
   CHECK_MESSAGE(strcmp(heard.lines[number], expected) == 0, "line %u: %s", (unsigned)(number), heard.lines[number])
 
-static void leaks_are_reported(void) {
+CASE(leaks_are_reported) {
   gmm_context *of = open_heard(0);
   gmm_tag tag = 0;
   OK(gmm_tag_create(of, "layers", NULL, &tag));
@@ -282,7 +278,7 @@ static void leaks_are_reported(void) {
              "GMM_CONTEXT_NO_LEAK_REPORT.");
 }
 
-static void no_leak_is_no_line(void) {
+CASE(no_leak_is_no_line) {
   gmm_context *of = open_heard(0);
   void *block = leak(of, 4000, GMM_KIND_DEVICE, GMM_TAG_DEFAULT, "freed");
   gmm_context_info info = {.struct_size = sizeof info};
@@ -298,7 +294,7 @@ static void no_leak_is_no_line(void) {
 }
 
 // However many groups there are, the report has few lines, and the largest groups are in it.
-static void the_report_is_bounded(void) {
+CASE(the_report_is_bounded) {
   enum { GROUPS = 5000 };
   gmm_context *of = open_heard(0);
   char name[32];
@@ -324,25 +320,14 @@ static void the_report_is_bounded(void) {
 static int32_t allocate_while_written(void *user, const char *text, uint64_t size) {
   (void)text, (void)size;
   ++*(unsigned *)user;
-  OK(gmm_free(context, ALLOC(5000), GMM_STREAM_DEFAULT));
+  FREE(ALLOC(5000));
   OK(gmm_trim(context, NULL, NULL));
   return 0;
 }
-static void the_writer_may_call_gmm(void) {
+CASE(the_writer_may_call_gmm) {
   unsigned pieces = 0;
   OK(write_snapshot(context, allocate_while_written, &pieces));
   CHECK(pieces >= 1);
 }
 
-int main(void) {
-  PLAIN(counters_add_up);
-  PLAIN(snapshots_are_read_by_index);
-  PLAIN(the_writer_may_call_gmm);
-  KINDS(names_go_with_their_blocks, ALL_KINDS);
-  PLAIN(names_survive_a_pause);
-  PLAIN(leaks_are_reported);
-  PLAIN(no_leak_is_no_line);
-  PLAIN(the_report_is_bounded);
-  PLAIN(snapshots_are_written);
-  return finish_clean();
-}
+int main(void) { return run_cases(); }

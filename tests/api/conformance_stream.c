@@ -10,8 +10,8 @@
 static gmm_stream a, b;
 
 static void open_streams(void) {
-  MUST(gmm_stream_create(context, STREAM_ON(device), &a));
-  MUST(gmm_stream_create(context, STREAM_ON(device), &b));
+  a = open_stream();
+  b = open_stream();
   CHECK(a != b);
 }
 static void close_streams(void) {
@@ -24,7 +24,7 @@ static void close_streams(void) {
 static void freed_memory_waits(gmm_stream used, gmm_stream freed_on, gmm_stream taken_on, bool recorded) {
   enum { FREED = 9 };
   void *freed[FREED], *blocks[MANY];
-  for (unsigned i = 0; i < FREED; ++i) REQUIRE((freed[i] = ALLOC_STREAM(i == 0 ? LARGE : SIZE, a)) != NULL);
+  for (unsigned i = 0; i < FREED; ++i) freed[i] = ALLOC_STREAM(i == 0 ? LARGE : SIZE, a);
   OK(gmm_stream_synchronize(context, a));
   gate hold;
   gate_close(&hold, used, GATE_S);
@@ -35,7 +35,7 @@ static void freed_memory_waits(gmm_stream used, gmm_stream freed_on, gmm_stream 
   }
   CHECK_MESSAGE(atomic_load(&hold.passed) == 0, "gmm_free() waited for the stream");
   for (unsigned i = 0; i < MANY; ++i) {
-    REQUIRE((blocks[i] = ALLOC_STREAM(i < 2 ? LARGE : i < 4 ? MIB : SIZE, taken_on)) != NULL);
+    blocks[i] = ALLOC_STREAM(i < 2 ? LARGE : i < 4 ? MIB : SIZE, taken_on);
     OK(gmm_fill(context, blocks[i], 0xbb, SIZE, taken_on));
   }
   atomic_store(&hold.open, 1);
@@ -47,17 +47,17 @@ static void freed_memory_waits(gmm_stream used, gmm_stream freed_on, gmm_stream 
     OK(gmm_free(context, blocks[i], taken_on));
   }
 }
-static void freed_memory_waits_for_its_stream(void) {
+CASE_OF_KINDS(freed_memory_waits_for_its_stream, ALL_KINDS) {
   open_streams();
   freed_memory_waits(a, a, b, false);
   close_streams();
 }
-static void freed_memory_waits_for_recorded_streams(void) {
+CASE_OF_KINDS(freed_memory_waits_for_recorded_streams, ALL_KINDS) {
   open_streams();
   freed_memory_waits(b, a, a, true);
   close_streams();
 }
-static void memory_freed_on_another_stream_waits_for_that_one(void) {
+CASE_OF_KINDS(memory_freed_on_another_stream_waits_for_that_one, ALL_KINDS) {
   open_streams();
   freed_memory_waits(b, b, a, false);
   close_streams();
@@ -83,7 +83,7 @@ static void *first_thread(void *unused) {
   return NULL;
 }
 // The value PER_THREAD means another stream on every thread.
-static void per_thread_streams_are_not_one_stream(void) {
+CASE_OF_KINDS(per_thread_streams_are_not_one_stream, ALL_KINDS) {
   memset(&two, 0, sizeof two);
   pthread_t thread;
   REQUIRE(pthread_create(&thread, NULL, first_thread, NULL) == 0);
@@ -104,7 +104,7 @@ static void per_thread_streams_are_not_one_stream(void) {
   }
 }
 
-static void trim_waits_for_the_work(void) {
+CASE_OF_KINDS(trim_waits_for_the_work, ALL_KINDS) {
   open_streams();
   void *block = ALLOC_STREAM(5 * MIB, a);
   gate hold;
@@ -123,11 +123,11 @@ static void trim_waits_for_the_work(void) {
 }
 
 // A stream that was destroyed or forgotten.
-static void gone_streams_leave_good_memory(void) {
+CASE_OF_KINDS(gone_streams_leave_good_memory, ALL_KINDS) {
   for (int forgets = 0; forgets < 2; ++forgets) {
     open_streams();
     void *freed[8], *blocks[MANY];
-    for (unsigned i = 0; i < 8; ++i) REQUIRE((freed[i] = ALLOC_STREAM(SIZE, a)) != NULL);
+    for (unsigned i = 0; i < 8; ++i) freed[i] = ALLOC_STREAM(SIZE, a);
     gate hold;
     gate_close(&hold, a, 0.05);
     for (unsigned i = 0; i < 8; ++i) OK(gmm_fill(context, freed[i], 0xaa, SIZE, a));
@@ -136,7 +136,7 @@ static void gone_streams_leave_good_memory(void) {
     CHECK(atomic_load(&hold.passed) == 1);                // it waited
     const gmm_stream next = forgets ? a : open_stream();  // may get the old one's handle
     for (unsigned i = 0; i < MANY; ++i) {
-      REQUIRE((blocks[i] = ALLOC_STREAM(SIZE, i % 2 ? b : next)) != NULL);
+      blocks[i] = ALLOC_STREAM(SIZE, i % 2 ? b : next);
       OK(gmm_fill(context, blocks[i], 0xbb, SIZE, i % 2 ? b : next));
     }
     OK(gmm_stream_synchronize(context, b));
@@ -153,11 +153,10 @@ static void gone_streams_leave_good_memory(void) {
 }
 
 // A driver that does not look at handles crashes on that of a destroyed stream.
-static void streams_may_be_named_after_their_end(void) {
+CASE_OF_KINDS(streams_may_be_named_after_their_end, ALL_KINDS) {
   open_streams();
   void *freed = ALLOC_STREAM(SIZE, a), *used = ALLOC_STREAM(SIZE, b), *kept = ALLOC_STREAM(SIZE, b);
   void *small = ALLOC_STREAM(100, a);
-  REQUIRE(freed != NULL && used != NULL && kept != NULL && small != NULL);
   OK(gmm_record_use(context, used, a));
   const gmm_stream gone = a;
   OK(gmm_stream_destroy(context, gone));
@@ -169,14 +168,13 @@ static void streams_may_be_named_after_their_end(void) {
   RESULT(gmm_stream_destroy(context, gone), GMM_ERROR_INVALID_HANDLE);
   // Memory that was freed there is not lost, and another stream that wants it asks nobody about the ended one.
   void *blocks[MANY];
-  for (unsigned i = 0; i < MANY; ++i) REQUIRE((blocks[i] = ALLOC_STREAM(SIZE, b)) != NULL);
+  for (unsigned i = 0; i < MANY; ++i) blocks[i] = ALLOC_STREAM(SIZE, b);
   for (unsigned i = 0; i < MANY; ++i) OK(gmm_free(context, blocks[i], b));
   NOTHING_STAYS();
   // A driver gives handles out again. A new stream that has it is one like any other.
   gmm_stream made[64];
   unsigned count = 0;
-  for (; count < 64 && (count == 0 || made[count - 1] != gone); ++count)
-    MUST(gmm_stream_create(context, STREAM_ON(device), &made[count]));
+  for (; count < 64 && (count == 0 || made[count - 1] != gone); ++count) made[count] = open_stream();
   void *block = ALLOC_STREAM(SIZE, b);
   OK(gmm_record_use(context, block, made[count - 1]));
   OK(gmm_free(context, block, b));
@@ -191,7 +189,7 @@ static void in_order(void *user) {
   if (atomic_fetch_add(&order, 1) != (int)(intptr_t)user) atomic_fetch_add(&order_wrong, 1);
   if (pthread_equal(pthread_self(), caller)) atomic_fetch_add(&order_wrong, 1000);
 }
-static void work_runs_in_order(void) {
+CASE(work_runs_in_order) {
   open_streams();
   const gmm_stream streams[] = {GMM_STREAM_DEFAULT, GMM_STREAM_LEGACY, GMM_STREAM_PER_THREAD, a, b};
   caller = pthread_self();
@@ -206,7 +204,7 @@ static void work_runs_in_order(void) {
   close_streams();
 }
 
-static void streams_run_side_by_side(void) {
+CASE(streams_run_side_by_side) {
   open_streams();
   gate hold;
   gate_close(&hold, a, GATE_S);
@@ -223,7 +221,7 @@ static void streams_run_side_by_side(void) {
   close_streams();
 }
 
-static void events_order_streams(void) {
+CASE(events_order_streams) {
   open_streams();
   gmm_event *event = NULL;
   MUST(gmm_event_create(context, EVENT_ON(device), &event));
@@ -270,9 +268,8 @@ static void events_order_streams(void) {
   close_streams();
 }
 
-static void copies_and_fills_keep_to_their_ranges(void) {
+CASE_OF_KINDS(copies_and_fills_keep_to_their_ranges, ALL_KINDS) {
   char *block = ALLOC(5000);
-  REQUIRE(block != NULL);
   static char bytes[20000];
   OK(gmm_copy(context, block, bytes, 5000, GMM_STREAM_DEFAULT));
   OK(gmm_copy(context, block, bytes, 0, GMM_STREAM_DEFAULT));
@@ -284,10 +281,9 @@ static void copies_and_fills_keep_to_their_ranges(void) {
   write_pattern(block + 3000, 2000, 8, GMM_STREAM_DEFAULT);
   CHECK_PATTERN(block, 100, 2);
   CHECK_PATTERN(block + 3000, 2000, 8);
-  FREE(block);
 }
 
-static void copies_go_between_all_kinds_and_devices(void) {
+CASE_OF_KINDS(copies_go_between_all_kinds_and_devices, ALL_KINDS) {
   uint32_t devices = device_count();
   for (uint32_t d = 0; d < devices; ++d) {
     for (gmm_kind k = GMM_KIND_DEVICE; k <= GMM_KIND_MANAGED; ++k) {
@@ -319,18 +315,4 @@ static void copies_go_between_all_kinds_and_devices(void) {
   }
 }
 
-int main(void) {
-  KINDS(freed_memory_waits_for_its_stream, ALL_KINDS);
-  KINDS(memory_freed_on_another_stream_waits_for_that_one, ALL_KINDS);
-  KINDS(freed_memory_waits_for_recorded_streams, ALL_KINDS);
-  KINDS(per_thread_streams_are_not_one_stream, ALL_KINDS);
-  KINDS(trim_waits_for_the_work, ALL_KINDS);
-  KINDS(gone_streams_leave_good_memory, ALL_KINDS);
-  KINDS(streams_may_be_named_after_their_end, ALL_KINDS);
-  PLAIN(work_runs_in_order);
-  PLAIN(streams_run_side_by_side);
-  PLAIN(events_order_streams);
-  KINDS(copies_and_fills_keep_to_their_ranges, ALL_KINDS);
-  KINDS(copies_go_between_all_kinds_and_devices, ALL_KINDS);
-  return finish_clean();
-}
+int main(void) { return run_cases(); }

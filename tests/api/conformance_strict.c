@@ -7,11 +7,10 @@
 #include "../support/gmm_test.h"
 #include "../support/second_process.h"
 
+enum { DEVICE_KINDS = 1u << GMM_KIND_DEVICE | 1u << GMM_KIND_VMM };
+
 static gmm_context *open_strict(uint32_t devices) {
-  const gmm_context_desc desc = {
-      .struct_size = sizeof desc, .flags = GMM_CONTEXT_STRICT_HOST, .host_devices = devices, .host_memory = 512 * MIB};
-  gmm_context *opened = NULL;
-  MUST(gmm_context_create(&desc, &opened));
+  gmm_context *opened = OPEN(.flags = GMM_CONTEXT_STRICT_HOST, .host_devices = devices, .host_memory = 512 * MIB);
   return opened;
 }
 // Opens the context of a case in place of the one that is not strict.
@@ -53,7 +52,7 @@ static void check_access(uint8_t *memory, uint64_t size, bool allowed) {
   CHECK_EQUAL((query(memory).flags & GMM_POINTER_HOST_ACCESSIBLE) != 0, allowed);
 }
 
-static void the_cpu_faults_where_a_gpu_would(void) {
+CASE_OF_KINDS(the_cpu_faults_where_a_gpu_would, ALL_KINDS) {
   be_strict();
   const bool allowed = kind == GMM_KIND_HOST || kind == GMM_KIND_MANAGED;
   gmm_context_info info = {.struct_size = sizeof info};
@@ -63,38 +62,34 @@ static void the_cpu_faults_where_a_gpu_would(void) {
   check_access(small, 5000, allowed);
   check_access(large, 5 * MIB, allowed);
   check_access(alone, 3 * MIB, allowed);
-  OK(gmm_free(context, small, GMM_STREAM_DEFAULT));
-  OK(gmm_free(context, large, GMM_STREAM_DEFAULT));
-  OK(gmm_free(context, alone, GMM_STREAM_DEFAULT));
-  OK(gmm_trim(context, NULL, NULL));
-  CHECK_EQUAL(stats().reserved_bytes, 0);
+  FREE(small, large, alone);
+  NOTHING_STAYS();
 }
 
-static void the_environment_makes_it_strict(void) {
+CASE(the_environment_makes_it_strict) {
   if (!on_host_backend()) SKIP("only the host backend is strict");
   kind = GMM_KIND_DEVICE;
   uint8_t *block = ALLOC(5000);
   check_access(block, 5000, true);
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  FREE(block);
   OK(gmm_context_release(context));
   setenv("GMM_STRICT_HOST", "1", 1);
   context = open_context(1);
   unsetenv("GMM_STRICT_HOST");
   block = ALLOC(5000);
   check_access(block, 5000, false);
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
 }
 
-// It stands for a kernel: it has the address for devices.
+// It stands for a kernel, and has the address for devices.
 static void add_one(void *user) {
   uint8_t *bytes = user;
   for (unsigned i = 0; i < 100; ++i) ++bytes[i];
 }
-static void functions_of_a_stream_use_the_address_of_devices(void) {
+CASE_OF_KINDS(functions_of_a_stream_use_the_address_of_devices, ALL_KINDS) {
   be_strict();
   gmm_stream stream = 0;
   uint8_t *block = ALLOC(5000), bytes[2];
-  MUST(gmm_stream_create(context, STREAM_ON(device), &stream));
+  stream = open_stream();
   OK(gmm_fill(context, block, 6, 5000, stream));
   uint8_t *inside = query(block + 1000).device_pointer;
   CHECK((inside != block + 1000) == (kind == GMM_KIND_DEVICE || kind == GMM_KIND_VMM));
@@ -107,20 +102,19 @@ static void functions_of_a_stream_use_the_address_of_devices(void) {
   OK(gmm_stream_destroy(context, stream));
 }
 
-static void the_cpu_faults_on_paused_and_resumed_memory(void) {
+CASE(paused_memory_faults) {
   be_strict();
   kind = GMM_KIND_VMM;
-  uint8_t *block = ALLOC_TAG(9 * MIB, make_tag("paused", GMM_CONTENTS_HOST));
-  write_pattern(block, 9 * MIB, 1, GMM_STREAM_DEFAULT);
-  OK(gmm_pause(context, NULL, NULL));
-  CHECK_EQUAL(signal_of(block, false), SIGSEGV);
-  OK(gmm_resume(context, NULL, NULL));
-  check_access(block, 9 * MIB, false);
-  CHECK_PATTERN(block, 9 * MIB, 1);
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  uint8_t *block = ALLOC(9 * MIB);
+  for (unsigned round = 0; round < 2; ++round) {
+    OK(gmm_pause(context, NULL, NULL));
+    CHECK_EQUAL(signal_of(block, false), SIGSEGV);
+    OK(gmm_resume(context, NULL, NULL));
+    check_access(block, 9 * MIB, false);
+  }
 }
 
-static void pages_on_the_host_are_the_hosts(void) {
+CASE(pages_on_the_host_are_the_hosts) {
   be_strict();
   kind = GMM_KIND_VMM;
   uint8_t *block = ALLOC_FLAGS(2 * MIB, GMM_ALLOC_DEDICATED);
@@ -138,10 +132,9 @@ static void pages_on_the_host_are_the_hosts(void) {
   OK(gmm_copy(context, &byte, block + 77, 1, GMM_STREAM_DEFAULT));
   OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
   CHECK_EQUAL(byte, 200);
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
 }
 
-static void two_devices_copy_to_each_other(void) {
+CASE_OF_KINDS(two_devices_copy_to_each_other, DEVICE_KINDS) {
   be_strict();
   gmm_alloc_desc desc = {.struct_size = sizeof desc, .kind = kind, .device = 1 - device};
   uint8_t *first = ALLOC(3 * MIB), *second = NULL;
@@ -150,12 +143,10 @@ static void two_devices_copy_to_each_other(void) {
   OK(gmm_copy(context, second, first, 3 * MIB, GMM_STREAM_DEFAULT));
   OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
   CHECK_PATTERN(second, 3 * MIB, 8);
-  OK(gmm_free(context, first, GMM_STREAM_DEFAULT));
-  OK(gmm_free(context, second, GMM_STREAM_DEFAULT));
 }
 
 // Of which the other may be strict or not, and the copy is queued in either.
-static void two_contexts_copy_to_each_other(void) {
+CASE_OF_KINDS(two_contexts_copy_to_each_other, DEVICE_KINDS) {
   be_strict();
   for (unsigned strict = 0; strict < 2; ++strict) {
     gmm_context_desc desc = {.struct_size = sizeof desc, .backend = GMM_BACKEND_HOST, .host_memory = 64 * MIB};
@@ -179,15 +170,14 @@ static void two_contexts_copy_to_each_other(void) {
     }
     OK(gmm_free(other, there, GMM_STREAM_DEFAULT));
     OK(gmm_context_release(other));
-    OK(gmm_free(context, here, GMM_STREAM_DEFAULT));
+    FREE(here);
   }
 }
 
-static void descriptors_map_it(void) {
+CASE(descriptors_map_it) {
   be_strict();
   kind = GMM_KIND_VMM;
-  uint8_t *block = ALLOC(2 * MIB);
-  write_pattern(block, 2 * MIB, 4, GMM_STREAM_DEFAULT);
+  uint8_t *block = FILLED(2 * MIB, 4);
   gmm_ipc_fd_info info = {.struct_size = sizeof info};
   MUST(gmm_ipc_export_fd(context, block, GMM_FD_FILE, &info));
   uint8_t *view = mmap(NULL, info.size, PROT_READ, MAP_SHARED, info.fd, 0);
@@ -195,7 +185,6 @@ static void descriptors_map_it(void) {
   CHECK_EQUAL(view[info.offset + 9], pattern_at(9, 4));
   munmap(view, info.size);
   close(info.fd);
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
 }
 
 // --- Another process -------------------------------------------------------------------------------------------------
@@ -217,15 +206,14 @@ static void imports(void) {
   send_bytes(3, "d", 1);
 }
 
-static void another_process_imports_it(void) {
+CASE_OF_KINDS(another_process_imports_it, DEVICE_KINDS | 1u << GMM_KIND_HOST) {
   be_strict();
   second_process other;
   char number[8], done = 0;
   snprintf(number, sizeof number, "%u", kind);
   const char *words[] = {number};
   gmm_ipc_handle handle;
-  void *block = ALLOC(SHARED), *own = NULL;
-  write_pattern(block, SHARED, 5, GMM_STREAM_DEFAULT);
+  void *block = FILLED(SHARED, 5), *own = NULL;
   MUST(gmm_ipc_export(context, block, &handle));
   REQUIRE(second_start(&other, words, 1));
   CHECK(send_bytes(other.to, &handle, sizeof handle) && receive_bytes(other.from, &done, 1));
@@ -236,34 +224,6 @@ static void another_process_imports_it(void) {
   CHECK_PATTERN(own, SHARED, 6);
   check_access(own, SHARED, kind == GMM_KIND_HOST);
   OK(gmm_ipc_close(context, own));
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
-}
-
-// Threads make and end regions while others copy.
-enum { THREADS = 4 };
-static void *allocates_and_copies(void *number) {
-  const uint32_t seed = *(uint32_t *)number;
-  for (unsigned round = 0; round < 30; ++round) {
-    const uint64_t size = (1 + (round * 7 + seed) % 5) * MIB;
-    void *block = ALLOC_FLAGS(size, round % 2 ? GMM_ALLOC_DEDICATED : 0);
-    write_pattern(block, size, seed, GMM_STREAM_DEFAULT);
-    CHECK_PATTERN(block, size, seed);
-    OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
-    if (round % 10 == 9) CHECK(gmm_trim(context, NULL, NULL) >= 0);
-  }
-  return NULL;
-}
-static void regions_come_and_go_meanwhile(void) {
-  be_strict();
-  pthread_t threads[THREADS];
-  uint32_t numbers[THREADS];
-  for (unsigned i = 0; i < THREADS; ++i) {
-    numbers[i] = i;
-    REQUIRE(pthread_create(&threads[i], NULL, allocates_and_copies, &numbers[i]) == 0);
-  }
-  for (unsigned i = 0; i < THREADS; ++i) pthread_join(threads[i], NULL);
-  OK(gmm_trim(context, NULL, NULL));
-  CHECK_EQUAL(stats().reserved_bytes, 0);
 }
 
 int main(int count, char **words) {
@@ -276,16 +236,5 @@ int main(int count, char **words) {
     return check_finish();
   }
   signal(SIGPIPE, SIG_IGN);
-  const gmm_kind_mask device_kinds = 1u << GMM_KIND_DEVICE | 1u << GMM_KIND_VMM;
-  KINDS(the_cpu_faults_where_a_gpu_would, ALL_KINDS);
-  PLAIN(the_environment_makes_it_strict);
-  KINDS(functions_of_a_stream_use_the_address_of_devices, ALL_KINDS);
-  PLAIN(the_cpu_faults_on_paused_and_resumed_memory);
-  PLAIN(pages_on_the_host_are_the_hosts);
-  KINDS(two_devices_copy_to_each_other, device_kinds);
-  KINDS(two_contexts_copy_to_each_other, device_kinds);
-  PLAIN(descriptors_map_it);
-  KINDS(another_process_imports_it, device_kinds | 1u << GMM_KIND_HOST);
-  KINDS(regions_come_and_go_meanwhile, device_kinds);
-  return finish_clean();
+  return run_cases();
 }

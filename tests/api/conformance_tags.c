@@ -4,12 +4,6 @@
 
 #include "../support/gmm_test.h"
 
-static gmm_tag_info pause_info(gmm_tag tag) {
-  gmm_tag_info info = {.struct_size = sizeof info};
-  OK(gmm_tag_query(context, tag, &info));
-  return info;
-}
-
 static gmm_tag tag_of_alloc(void) {
   void *block = ALLOC(1000);
   gmm_tag tag = query(block).tag;
@@ -17,7 +11,7 @@ static gmm_tag tag_of_alloc(void) {
   return tag;
 }
 
-static void names_find_tags(void) {
+CASE(names_find_tags) {
   gmm_tag tag = 0, again = 0, found = 0;
   gmm_tag_desc desc = {.struct_size = sizeof desc, .contents = GMM_CONTENTS_FILE, .priority = 3};
   OK(gmm_tag_create(context, "model", &desc, &tag));
@@ -36,18 +30,18 @@ static void names_find_tags(void) {
   memset(name, 'x', 63);
   name[63] = 0;
   OK(gmm_tag_create(context, name, NULL, &tag));
-  CHECK(strcmp(pause_info(tag).name, name) == 0);
+  CHECK(strcmp(tag_info(tag).name, name) == 0);
   char given[] = "copied";
   OK(gmm_tag_create(context, given, NULL, &tag));
   memset(given, 'z', 6);
-  CHECK(strcmp(pause_info(tag).name, "copied") == 0);
+  CHECK(strcmp(tag_info(tag).name, "copied") == 0);
   gmm_tag_info info = {.struct_size = sizeof info};
   OK(gmm_tag_query(context, GMM_TAG_DEFAULT, &info));
   CHECK_EQUAL(info.tag, GMM_TAG_DEFAULT);
 }
 
 // A snapshot is JSON, and JSON is UTF-8.
-static void names_are_utf8(void) {
+CASE(names_are_utf8) {
   static const char *const bad[] = {
       "\xff", "a\x80",           "\xc3", "\xc0\xaf", "\xed\xa0\x80", "\xe2\x82", "\xf4\x90\x80\x80", "latin-\xe9-1",
       "\xfe", "\xf0\x80\x80\xaf"};
@@ -55,18 +49,17 @@ static void names_are_utf8(void) {
   for (unsigned i = 0; i < sizeof bad / sizeof *bad; ++i) {
     gmm_tag tag = 77;
     RESULT(gmm_tag_create(context, bad[i], NULL, &tag), GMM_ERROR_INVALID_VALUE);
-    CHECK(strstr(gmm_last_error_message(), "UTF-8") != NULL);
+    CHECK(message_has("UTF-8"));
     RESULT(gmm_tag_find(context, bad[i], &tag), GMM_ERROR_INVALID_TAG);
     CHECK_EQUAL(tag, 77);
     for (const char *at = gmm_last_error_message(); *at != 0; ++at) CHECK((*at & 0x80) == 0);
   }
   RESULT(gmm_tag_query(context, GMM_TAG_DEFAULT + 1, &info), GMM_ERROR_INVALID_TAG);  // none was made
   gmm_tag tag = make_tag("\xc3\xa9\"\\\n\x01\xf0\x9f\x98\x80", GMM_CONTENTS_DROP);
-  void *block = ALLOC_TAG(1000, tag);
+  ALLOC_TAG(1000, tag);
   char *text = snapshot_text();
   CHECK(strstr(text, "\"\xc3\xa9\\u0022\\u005c\\u000a\\u0001\xf0\x9f\x98\x80\"") != NULL);
   free(text);
-  FREE(block);
 }
 
 static gmm_tag seen_by_thread[3];
@@ -80,7 +73,7 @@ static void *thread_with_own_tags(void *tag) {
   return NULL;
 }
 
-static void tags_nest_for_each_thread(void) {
+CASE(tags_nest_for_each_thread) {
   gmm_tag a = make_tag("a", GMM_CONTENTS_DROP), b = make_tag("b", GMM_CONTENTS_DROP),
           c = make_tag("c", GMM_CONTENTS_DROP);
   CHECK_EQUAL(tag_of_alloc(), GMM_TAG_DEFAULT);
@@ -92,9 +85,7 @@ static void tags_nest_for_each_thread(void) {
   void *named = ALLOC_TAG(1000, c);
   CHECK_EQUAL(query(named).tag, c);  // named in the descriptor
   FREE(named);
-  pthread_t thread;
-  REQUIRE(pthread_create(&thread, NULL, thread_with_own_tags, &c) == 0);
-  pthread_join(thread, NULL);
+  run_thread(thread_with_own_tags, &c);
   CHECK_EQUAL(seen_by_thread[0], GMM_TAG_DEFAULT);
   CHECK_EQUAL(seen_by_thread[1], c);
   CHECK_EQUAL(seen_by_thread[2], GMM_TAG_DEFAULT);
@@ -113,7 +104,7 @@ static void tags_nest_for_each_thread(void) {
   RESULT(gmm_tag_pop(context), GMM_ERROR_UNBALANCED);
 }
 
-static void pushes_belong_to_their_context(void) {
+CASE(pushes_belong_to_their_context) {
   gmm_tag a = make_tag("a", GMM_CONTENTS_DROP);
   OK(gmm_tag_push(context, a));
   gmm_context *mine = context;
@@ -126,13 +117,11 @@ static void pushes_belong_to_their_context(void) {
   OK(gmm_tag_pop(context));
 }
 
-static void the_process_default_reaches_threads(void) {
+CASE(the_process_default_reaches_threads) {
   gmm_tag a = make_tag("region", GMM_CONTENTS_DROP), c = make_tag("c", GMM_CONTENTS_DROP);
   OK(gmm_tag_set_default(context, a));
   CHECK_EQUAL(tag_of_alloc(), a);
-  pthread_t thread;
-  REQUIRE(pthread_create(&thread, NULL, thread_with_own_tags, &c) == 0);
-  pthread_join(thread, NULL);
+  run_thread(thread_with_own_tags, &c);
   CHECK_EQUAL(seen_by_thread[0], a);
   CHECK_EQUAL(seen_by_thread[1], c);
   CHECK_EQUAL(seen_by_thread[2], a);
@@ -145,7 +134,7 @@ static void the_process_default_reaches_threads(void) {
   CHECK_EQUAL(tag_of_alloc(), GMM_TAG_DEFAULT);
 }
 
-static void many_tags_are_made(void) {
+CASE(many_tags_are_made) {
   gmm_tag last = 0;
   gmm_result result = GMM_OK;
   unsigned made = 0;
@@ -167,7 +156,7 @@ static void many_tags_are_made(void) {
   CHECK_EQUAL(stats().live_tags, 3);
 }
 
-static void tags_are_listed(void) {
+CASE(tags_are_listed) {
   gmm_tag tags[4] = {9, 9, 9, 9};
   uint32_t count = 77;
   OK(gmm_tag_list(context, NULL, 0, &count));
@@ -182,11 +171,11 @@ static void tags_are_listed(void) {
   CHECK(tags[0] == GMM_TAG_DEFAULT && tags[1] == two && tags[2] == 9);
 }
 
-static void an_empty_tag_is_destroyed(void) {
+CASE(an_empty_tag_is_destroyed) {
   const gmm_tag tag = make_tag("short", GMM_CONTENTS_DROP);
   void *block = ALLOC_TAG(3 * MIB, tag);
   RESULT(gmm_tag_destroy(context, tag), GMM_ERROR_BUSY);
-  CHECK(strstr(gmm_last_error_message(), "short") != NULL);
+  CHECK(message_has("short"));
   CHECK_EQUAL(query(block).state, GMM_STATE_ACTIVE);
   FREE(block);
   CHECK(stats().reserved_bytes > 0);
@@ -203,14 +192,14 @@ static void an_empty_tag_is_destroyed(void) {
   CHECK(more == NULL);
   again = make_tag("short", GMM_CONTENTS_HOST);
   CHECK(again != tag);
-  CHECK_EQUAL(pause_info(again).contents, GMM_CONTENTS_HOST);
+  CHECK_EQUAL(tag_info(again).contents, GMM_CONTENTS_HOST);
 }
 
 static void *push_and_end(void *tag) {
   OK(gmm_tag_push(context, *(gmm_tag *)tag));
   return NULL;
 }
-static void a_used_tag_is_busy(void) {
+CASE(a_used_tag_is_busy) {
   gmm_tag tag = make_tag("used", GMM_CONTENTS_DROP);
   RESULT(gmm_tag_destroy(context, GMM_TAG_DEFAULT), GMM_ERROR_BUSY);
   OK(gmm_tag_push(context, tag));
@@ -219,25 +208,21 @@ static void a_used_tag_is_busy(void) {
   OK(gmm_tag_set_default(context, tag));
   RESULT(gmm_tag_destroy(context, tag), GMM_ERROR_BUSY);
   OK(gmm_tag_set_default(context, GMM_TAG_DEFAULT));
-  gmm_heap_desc desc = {.struct_size = sizeof desc, .tag = tag};
-  gmm_heap *heap = NULL;
-  MUST(gmm_heap_create(context, &desc, &heap));
+  gmm_heap *heap = HEAP(.tag = tag);
   RESULT(gmm_tag_destroy(context, tag), GMM_ERROR_BUSY);
   OK(gmm_heap_destroy(heap));
-  pthread_t thread;
-  MUST(pthread_create(&thread, NULL, push_and_end, &tag));
-  pthread_join(thread, NULL);
+  run_thread(push_and_end, &tag);
   OK(gmm_tag_destroy(context, tag));
 }
 
 // A tag for each request of a server, say.
-static void tags_come_and_go(void) {
+CASE(tags_come_and_go) {
   gmm_tag before = 0;
   for (unsigned i = 0; i < 5000; ++i) {
     const gmm_tag tag = make_tag("request", GMM_CONTENTS_DROP);
     CHECK(tag > before);
     before = tag;
-    if (i % 500 == 0) OK(gmm_free(context, ALLOC_TAG(5000, tag), GMM_STREAM_DEFAULT));
+    if (i % 500 == 0) FREE(ALLOC_TAG(5000, tag));
     OK(gmm_tag_destroy(context, tag));
   }
   uint32_t count = 0;
@@ -246,16 +231,4 @@ static void tags_come_and_go(void) {
   CHECK_EQUAL(stats().reserved_bytes, 0);
 }
 
-int main(void) {
-  PLAIN(names_find_tags);
-  PLAIN(names_are_utf8);
-  PLAIN(tags_nest_for_each_thread);
-  PLAIN(pushes_belong_to_their_context);
-  PLAIN(the_process_default_reaches_threads);
-  PLAIN(many_tags_are_made);
-  PLAIN(tags_are_listed);
-  PLAIN(an_empty_tag_is_destroyed);
-  PLAIN(a_used_tag_is_busy);
-  PLAIN(tags_come_and_go);
-  return finish_clean();
-}
+int main(void) { return run_cases(); }

@@ -28,7 +28,7 @@ static void *allocate_them(void *unused) {
   for (unsigned i = 0; i < PASSED_ON; ++i) passed_on[i] = ALLOC(500 + i * (i % 10 == 0 ? 5000 : 10));
   return NULL;
 }
-static void other_threads_free(void) {
+CASE_OF_KINDS(other_threads_free, ALL_KINDS) {
   for (unsigned round = 0; round < 10; ++round) {
     run_threads(1, allocate_them);  // which are gone when the blocks are freed
     CHECK_EQUAL(stats().live_blocks, PASSED_ON);
@@ -46,7 +46,7 @@ static void *fill_a_cache(void *unused) {
   FREE_ALL(blocks, 200);
   return NULL;
 }
-static void ended_threads_lose_nothing(void) {
+CASE_OF_KINDS(ended_threads_lose_nothing, ALL_KINDS) {
   uint64_t held = 0;
   for (unsigned round = 0; round < 60; ++round) {
     run_threads(1, fill_a_cache);
@@ -73,7 +73,7 @@ static void *idle_with_a_cache(void *unused) {
   FREE(ALLOC(500));  // its cache was emptied under it
   return NULL;
 }
-static void idle_threads_hold_little_and_a_trim_reaches_them(void) {
+CASE_OF_KINDS(idle_threads_hold_little_and_a_trim_reaches_them, ALL_KINDS) {
   pthread_t threads[IDLE];
   atomic_store(&idle, 0);
   atomic_store(&go_on, 0);
@@ -102,7 +102,7 @@ static void *outlives_the_context(void *unused) {
   OK(gmm_context_release(other));
   return NULL;
 }
-static void threads_outlive_a_context(void) {
+CASE(threads_outlive_a_context) {
   pthread_t thread;
   atomic_store(&idle, 0);
   atomic_store(&go_on, 0);
@@ -125,7 +125,7 @@ static void *use_all_contexts(void *argument) {
   }
   return NULL;
 }
-static void threads_use_several_contexts(void) {
+CASE(threads_use_several_contexts) {
   for (unsigned i = 0; i < 4; ++i) of_threads[i] = open_context(1);
   run_threads(4, use_all_contexts);
   for (unsigned i = 0; i < 4; ++i) {
@@ -137,11 +137,4 @@ static void threads_use_several_contexts(void) {
   }
 }
 
-int main(void) {
-  KINDS(other_threads_free, ALL_KINDS);
-  KINDS(ended_threads_lose_nothing, ALL_KINDS);
-  KINDS(idle_threads_hold_little_and_a_trim_reaches_them, ALL_KINDS);
-  PLAIN(threads_outlive_a_context);
-  PLAIN(threads_use_several_contexts);
-  return finish_clean();
-}
+int main(void) { return run_cases(); }

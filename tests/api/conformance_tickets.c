@@ -8,7 +8,7 @@ static gmm_ticket_info ticket_info(gmm_ticket *ticket) {
   return info;
 }
 
-static void a_ticket_ends_with_what_it_came_to(void) {
+VMM_CASE(a_ticket_ends_with_what_it_came_to) {
   gmm_tag tag = make_tag("asleep", GMM_CONTENTS_HOST);
   allocate_blocks(tag, 100);
   OK(gmm_trim(context, NULL, NULL));  // a resume brings no free memory back
@@ -47,7 +47,7 @@ static void a_ticket_ends_with_what_it_came_to(void) {
   OK(gmm_ticket_destroy(NULL));
 }
 
-static void a_ticket_can_be_cancelled(void) {
+VMM_CASE(a_ticket_can_be_cancelled) {
   gmm_tag tag = make_tag("cancelled", GMM_CONTENTS_HOST);
   allocate_blocks(tag, 200);
   for (int pausing = 1; pausing >= 0; --pausing) {
@@ -61,7 +61,7 @@ static void a_ticket_can_be_cancelled(void) {
     uint64_t bytes = 77;
     RESULT(gmm_ticket_wait(ticket, UINT64_MAX, &bytes), GMM_ERROR_CANCELLED);
     CHECK_EQUAL(bytes, 77);
-    CHECK(strstr(gmm_last_error_message(), "as before") != NULL);
+    CHECK(message_has("as before"));
     OK(gmm_ticket_destroy(ticket));
     CHECK_EQUAL(query(blocks[5]).state, pausing ? GMM_STATE_ACTIVE : GMM_STATE_PAUSED);
     if (pausing) {
@@ -71,10 +71,9 @@ static void a_ticket_can_be_cancelled(void) {
   }
   OK(gmm_resume(context, NULL, NULL));
   check_blocks(200);
-  free_blocks();
 }
 
-static void a_ticket_outlives_the_last_reference(void) {
+VMM_CASE(a_ticket_outlives_the_last_reference) {
   gmm_context *own = open_context(1);
   gmm_tag tag = 0;
   gmm_tag_desc desc = {.struct_size = sizeof desc, .contents = GMM_CONTENTS_HOST};
@@ -85,8 +84,7 @@ static void a_ticket_outlives_the_last_reference(void) {
   gmm_ticket *ticket = NULL;
   MUST(gmm_pause_async(own, NULL, &ticket));
   OK(gmm_context_release(own));
-  OK(gmm_ticket_wait(ticket, UINT64_MAX, NULL));
-  OK(gmm_ticket_destroy(ticket));
+  ENDS_WITH(ticket, GMM_OK);
 }
 
 // Threads pause and resume tags of their own at the same time. Their contents share every tier of the backup.
@@ -115,7 +113,7 @@ static void *pause_and_resume(void *user) {
   }
   return NULL;
 }
-static void tags_pause_at_the_same_time(void) {
+VMM_CASE(tags_pause_at_the_same_time) {
   enum { OWNERS = 4 };
   static owner owners[OWNERS];
   static const gmm_contents contents[OWNERS] = {GMM_CONTENTS_HOST, GMM_CONTENTS_FILE, GMM_CONTENTS_HOST,
@@ -131,9 +129,7 @@ static void tags_pause_at_the_same_time(void) {
     snprintf(name, sizeof name, "owner %u", t);
     owners[t] = (owner){.tag = make_tag(name, contents[t]), .seed = 100 * t, .failures = &failures};
     for (unsigned i = 0; i < OWN; ++i) {
-      owners[t].blocks[i] = ALLOC_TAG(own_size(i), owners[t].tag);
-      REQUIRE(owners[t].blocks[i] != NULL);
-      write_pattern(owners[t].blocks[i], own_size(i), owners[t].seed + i, GMM_STREAM_DEFAULT);
+      owners[t].blocks[i] = FILLED_TAG(own_size(i), owners[t].tag, owners[t].seed + i);
     }
   }
   OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
@@ -143,21 +139,17 @@ static void tags_pause_at_the_same_time(void) {
   for (unsigned t = 0; t < OWNERS; ++t)
     for (unsigned i = 0; i < OWN; ++i) {
       CHECK_PATTERN(owners[t].blocks[i], own_size(i), owners[t].seed + i);
-      OK(gmm_free(context, owners[t].blocks[i], GMM_STREAM_DEFAULT));
+      FREE(owners[t].blocks[i]);
     }
   OK(gmm_trim(context, NULL, NULL));
-  gmm_backup_info info = {.struct_size = sizeof info};
-  OK(gmm_backup_query(context, &info));
+  gmm_backup_info info = backup_info();
   CHECK_EQUAL(info.arena_used + info.pageable_bytes + info.file_bytes + info.zero_bytes, 0);
 }
 
 // An operation on every tag waits for those before it, and those after it wait for it.
-static void every_tag_waits_for_one(void) {
+VMM_CASE(every_tag_waits_for_one) {
   const gmm_tag first = make_tag("first", GMM_CONTENTS_HOST), second = make_tag("second", GMM_CONTENTS_HOST);
-  void *a = ALLOC_TAG(MIB, first), *b = ALLOC_TAG(MIB, second);
-  REQUIRE(a != NULL && b != NULL);
-  write_pattern(a, MIB, 1, GMM_STREAM_DEFAULT);
-  write_pattern(b, MIB, 2, GMM_STREAM_DEFAULT);
+  void *a = FILLED_TAG(MIB, first, 1), *b = FILLED_TAG(MIB, second, 2);
   OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
   blocker hold = BLOCKER;
   gmm_ticket *held = start_held(true, &first, &hold), *all = NULL, *later = NULL;
@@ -177,16 +169,6 @@ static void every_tag_waits_for_one(void) {
   OK(gmm_ticket_destroy(held));
   OK(gmm_ticket_destroy(all));
   OK(gmm_ticket_destroy(later));
-  OK(gmm_free(context, a, GMM_STREAM_DEFAULT));
-  OK(gmm_free(context, b, GMM_STREAM_DEFAULT));
 }
 
-int main(void) {
-  const gmm_kind_mask vmm = 1u << GMM_KIND_VMM;
-  KINDS(a_ticket_ends_with_what_it_came_to, vmm);
-  KINDS(a_ticket_can_be_cancelled, vmm);
-  KINDS(a_ticket_outlives_the_last_reference, vmm);
-  KINDS(tags_pause_at_the_same_time, vmm);
-  KINDS(every_tag_waits_for_one, vmm);
-  return finish_clean();
-}
+int main(void) { return run_cases(); }

@@ -4,7 +4,7 @@
 
 #include "../support/gmm_test.h"
 
-static void trim_gives_everything_back(void) {
+CASE_OF_KINDS(trim_gives_everything_back, ALL_KINDS) {
   void *blocks[100];
   for (unsigned i = 0; i < 100; ++i) blocks[i] = ALLOC(1000 + i * i * 150);
   uint64_t held = stats().reserved_bytes;
@@ -31,7 +31,7 @@ static void trim_gives_everything_back(void) {
   CHECK_EQUAL(bytes, 0);
 }
 
-static void trim_keeps_to_its_scope(void) {
+CASE_OF_KINDS(trim_keeps_to_its_scope, ALL_KINDS) {
   gmm_tag a = make_tag("a", GMM_CONTENTS_DROP), b = make_tag("b", GMM_CONTENTS_DROP);
   void *x = ALLOC_TAG(4 * MIB, a), *y = ALLOC_TAG(4 * MIB, b);
   FREE(x, y);
@@ -51,12 +51,11 @@ static void trim_keeps_to_its_scope(void) {
   CHECK(stats_of(GMM_SCOPE_TAG, 0, b, 0).reserved_bytes >= 4 * MIB);
 }
 
-static void reset_ends_all_blocks(void) {
+CASE_OF_KINDS(reset_ends_all_blocks, ALL_KINDS) {
   gmm_tag tag = make_tag("stays", GMM_CONTENTS_HOST);
   gmm_heap *heap = HEAP();
   void *blocks[60], *from_heap = NULL;
-  for (unsigned i = 0; i < 60; ++i)
-    REQUIRE((blocks[i] = ALLOC_TAG(500 + i * 9000, i % 2 ? tag : GMM_TAG_DEFAULT)) != NULL);
+  for (unsigned i = 0; i < 60; ++i) blocks[i] = ALLOC_TAG(500 + i * 9000, i % 2 ? tag : GMM_TAG_DEFAULT);
   FREE_ALL(blocks, 20);
   OK(gmm_heap_alloc(heap, 5000, 0, 0, GMM_STREAM_DEFAULT, &from_heap));
   gmm_stream stream = open_stream();
@@ -83,7 +82,7 @@ static void reset_ends_all_blocks(void) {
   OK(gmm_tag_find(context, "stays", &found));
   CHECK_EQUAL(found, tag);
   OK(gmm_heap_alloc(heap, 5000, 0, 0, GMM_STREAM_DEFAULT, &from_heap));  // heaps stay
-  for (unsigned i = 0; i < 60; ++i) REQUIRE((blocks[i] = ALLOC_TAG(500 + i * 9000, tag)) != NULL);
+  for (unsigned i = 0; i < 60; ++i) blocks[i] = ALLOC_TAG(500 + i * 9000, tag);
   for (unsigned i = 0; i < 60; ++i) write_pattern(blocks[i], 500, i, GMM_STREAM_DEFAULT);
   for (unsigned i = 0; i < 60; ++i) CHECK_PATTERN(blocks[i], 500, i);
   FREE_ALL(blocks, 60);
@@ -92,7 +91,7 @@ static void reset_ends_all_blocks(void) {
   OK(gmm_stream_destroy(context, stream));
 }
 
-static void defer_puts_trims_off(void) {
+CASE_OF_KINDS(defer_puts_trims_off, ALL_KINDS) {
   RESULT(gmm_defer_end(context), GMM_ERROR_UNBALANCED);
   void *block = ALLOC(20 * MIB);
   FREE(block);
@@ -111,7 +110,7 @@ static void defer_puts_trims_off(void) {
   RESULT(gmm_defer_end(context), GMM_ERROR_UNBALANCED);
 }
 
-static void deferred_memory_serves_an_allocation_that_would_fail(void) {
+CASE_OF_KINDS(deferred_memory_serves_an_allocation_that_would_fail, ALL_KINDS) {
   set_limit(GMM_SCOPE_DEVICE, 0, 32 * MIB);
   gmm_tag a = make_tag("a", GMM_CONTENTS_DROP), b = make_tag("b", GMM_CONTENTS_DROP);
   OK(gmm_defer_begin(context));
@@ -137,7 +136,7 @@ static void *open_later(void *user) {
 
 // A host far ahead of its device: free memory is still used by queued work, and is waited for rather than as much
 // taken again.
-static void growth_waits_for_memory_that_queued_work_uses(void) {
+VMM_CASE(growth_waits_for_memory_that_queued_work_uses) {
   gmm_stream stream = open_stream();
   void *first = ALLOC_STREAM(160 * MIB, stream), *between = ALLOC_STREAM(32 * MIB, stream);
   gate hold;
@@ -156,7 +155,7 @@ static void growth_waits_for_memory_that_queued_work_uses(void) {
 }
 
 // The wait has an end: the work may itself wait for the thread that allocates here.
-static void that_wait_ends(void) {
+VMM_CASE(that_wait_ends) {
   gmm_stream stream = open_stream();
   void *first = ALLOC_STREAM(160 * MIB, stream);
   gate hold;
@@ -171,7 +170,7 @@ static void that_wait_ends(void) {
 }
 
 // As a garbage collector frees: after the end of the stream that the memory was used on.
-static void frees_on_a_destroyed_stream_go_back(void) {
+CASE_OF_KINDS(frees_on_a_destroyed_stream_go_back, ALL_KINDS) {
   gmm_tag first = make_tag("first", GMM_CONTENTS_DROP), second = make_tag("second", GMM_CONTENTS_DROP);
   gmm_stream other = open_stream();
   for (unsigned round = 0; round < 3; ++round) {
@@ -198,10 +197,10 @@ static void frees_on_a_destroyed_stream_go_back(void) {
 }
 
 // The driver takes back whole extents, so what survives in one keeps all of it.
-static void small_survivors_hold_little(void) {
+CASE_OF_KINDS(small_survivors_hold_little, ALL_KINDS) {
   enum { SIZE = 65536, BLOCKS = 4096, EACH = 512 };  // 256 MiB; a survivor every 32 MiB
   static void *blocks[BLOCKS];
-  for (unsigned i = 0; i < BLOCKS; ++i) REQUIRE((blocks[i] = ALLOC(SIZE)) != NULL);
+  for (unsigned i = 0; i < BLOCKS; ++i) blocks[i] = ALLOC(SIZE);
   const uint64_t before = stats().reserved_bytes;
   for (unsigned i = 0; i < BLOCKS; ++i)
     if (i % EACH != 0) FREE(blocks[i]);
@@ -213,13 +212,13 @@ static void small_survivors_hold_little(void) {
 }
 
 // A heap of one small block holds the least that the driver gives.
-static void small_tags_hold_little(void) {
+CASE_OF_KINDS(small_tags_hold_little, ALL_KINDS) {
   enum { TAGS = 50 };
   void *blocks[TAGS];
   for (unsigned i = 0; i < TAGS; ++i) {
     char name[32];
     snprintf(name, sizeof name, "small %u", i);
-    REQUIRE((blocks[i] = ALLOC_TAG(256, make_tag(name, GMM_CONTENTS_DROP))) != NULL);
+    blocks[i] = ALLOC_TAG(256, make_tag(name, GMM_CONTENTS_DROP));
   }
   CHECK_MESSAGE(stats().reserved_bytes <= TAGS * 2 * MIB, "%u blocks of 256 bytes hold %llu MiB", TAGS,
                 (unsigned long long)(stats().reserved_bytes / MIB));
@@ -227,16 +226,4 @@ static void small_tags_hold_little(void) {
   NOTHING_STAYS();
 }
 
-int main(void) {
-  KINDS(trim_gives_everything_back, ALL_KINDS);
-  KINDS(frees_on_a_destroyed_stream_go_back, ALL_KINDS);
-  KINDS(trim_keeps_to_its_scope, ALL_KINDS);
-  KINDS(reset_ends_all_blocks, ALL_KINDS);
-  KINDS(defer_puts_trims_off, ALL_KINDS);
-  KINDS(deferred_memory_serves_an_allocation_that_would_fail, ALL_KINDS);
-  KINDS(small_survivors_hold_little, ALL_KINDS);
-  KINDS(small_tags_hold_little, ALL_KINDS);
-  KINDS(growth_waits_for_memory_that_queued_work_uses, 1u << GMM_KIND_VMM);
-  KINDS(that_wait_ends, 1u << GMM_KIND_VMM);
-  return finish_clean();
-}
+int main(void) { return run_cases(); }

@@ -24,7 +24,7 @@ static const char *const kNames[] = {
 #undef FUNCTION
 };
 
-// The causes for which a call has to wait while they are held up.
+// The reasons for which a call may have to wait: a case holds some of them up.
 enum {
   TRANSITION = 1,   // a pause or resume of another tag
   EVERY_HEAP = 2,   // the heap of a pause or resume
@@ -107,6 +107,21 @@ static int32_t no_more_memory(void *user, const gmm_oom_info *info) {
 }
 static void do_nothing(void *user) { (void)user; }
 
+static struct {
+  const char *name;
+  void (*call)(void);
+} scenarios[64];
+static int scenario_count;
+// Defines a scenario, which calls steps.
+#define SCENARIO(function)                                                      \
+  static void function(void);                                                   \
+  __attribute__((constructor)) static void add_##function(void) {               \
+    if (scenario_count == (int)(sizeof scenarios / sizeof *scenarios)) abort(); \
+    scenarios[scenario_count].name = #function;                                 \
+    scenarios[scenario_count++].call = function;                                \
+  }                                                                             \
+  static void function(void)
+
 static gmm_tag new_tag(gmm_context *c, const char *name) {
   gmm_tag tag = 0;
   char numbered[32];
@@ -115,9 +130,9 @@ static gmm_tag new_tag(gmm_context *c, const char *name) {
   return tag;
 }
 
-// --- The steps: each is named by what it calls -----------------------------------------------------------------------
+// --- The scenarios: each calls steps, in the order of this file ------------------------------------------------------
 
-static void first_allocations_under_another_tag(void) {
+SCENARIO(first_allocations_under_another_tag) {
   const gmm_tag tag = new_tag(context, "first");
   for (gmm_kind k = GMM_KIND_DEVICE; k <= GMM_KIND_MANAGED; ++k) {
     if (!has_kind(k)) continue;
@@ -136,7 +151,7 @@ static void first_allocations_under_another_tag(void) {
     }
   }
 }
-static void statistics(void) {
+SCENARIO(statistics) {
   gmm_stats_info out = {.struct_size = sizeof out};
   STEP(gmm_stats_query, context, NULL, &out);
   for (uint32_t flags = 0; flags < 8; ++flags) {
@@ -144,7 +159,7 @@ static void statistics(void) {
     STEP(gmm_stats_query, context, &scope, &out);
   }
 }
-static void texts(void) {
+SCENARIO(texts) {
   note(FN_gmm_version);
   note(FN_gmm_version_string);
   note(FN_gmm_last_error_message);
@@ -156,7 +171,7 @@ static void texts(void) {
   if (CALL(gmm_result_name, GMM_ERROR_BUSY) == NULL) step_failed("gmm_result_name", "NULL");
   if (CALL(gmm_result_text, GMM_ERROR_BUSY) == NULL) step_failed("gmm_result_text", "NULL");
 }
-static void queries(void) {
+SCENARIO(queries) {
   gmm_pointer_info info = {.struct_size = sizeof info};
   STEP(gmm_query, context, world.block, &info);
   STEP(gmm_query, context, world.kept, &info);
@@ -171,7 +186,7 @@ static void queries(void) {
   STEP(gmm_tag_query, context, world.tag, &tag);
   STEP(gmm_tag_query, context, world.kept_tag, &tag);
 }
-static void tags(void) {
+SCENARIO(tags) {
   const gmm_tag tag = new_tag(context, "tag");
   char name[32];
   snprintf(name, sizeof name, "tag %u", world.round);
@@ -187,14 +202,14 @@ static void tags(void) {
   STEP(gmm_tag_set_default, context, GMM_TAG_DEFAULT);
   STEP(gmm_tag_destroy, context, tag);
 }
-static void limits(void) {
+SCENARIO(limits) {
   gmm_scope_desc scope = of_tag(world.tag);
   STEP(gmm_limit_set, context, &scope, 1024 * MIB);
   STEP(gmm_limit_set, context, &scope, GMM_NO_LIMIT);
   STEP(gmm_context_set_oom_handler, context, no_more_memory, NULL);
   STEP(gmm_context_set_oom_handler, context, NULL, NULL);
 }
-static void trims(void) {
+SCENARIO(trims) {
   gmm_scope_desc scope = of_tag(world.tag);
   STEP(gmm_trim, context, &scope, NULL);
   gmm_compact_info compacted = {.struct_size = sizeof compacted};
@@ -205,7 +220,7 @@ static int32_t agree(void *user, const gmm_watch_info *info) {
   (void)user, (void)info;
   return 0;
 }
-static void watches(void) {
+SCENARIO(watches) {
   gmm_watch_desc desc = {
       .struct_size = sizeof desc, .events = 0x1f, .tag = world.tag, .budget_bytes = 1, .callback = {agree, NULL}};
   gmm_watcher *watcher = NULL;
@@ -215,7 +230,7 @@ static void watches(void) {
   STEP(gmm_watch, context, &desc, &watcher);
   STEP(gmm_watcher_destroy, watcher);
 }
-static void leases(void) {
+SCENARIO(leases) {
   const gmm_lease_desc desc = {.struct_size = sizeof desc, .name = "one"};
   gmm_tag tag = 0;  // without memory, so that nothing is drained
   STEP(gmm_tag_create, context, "of a lease", NULL, &tag);
@@ -230,13 +245,13 @@ static void leases(void) {
   STEP(gmm_lease_return, lease);
   STEP(gmm_lease_destroy, lease);
 }
-static void deferral(void) {
+SCENARIO(deferral) {
   STEP(gmm_defer_begin, context);
   STEP(gmm_defer_end, context);
   STEP(gmm_context_set_decommit, context, 1000);
   STEP(gmm_context_set_decommit, context, GMM_DECOMMIT_NEVER);
 }
-static void streams(void) {
+SCENARIO(streams) {
   gmm_stream stream = NULL;
   STEP(gmm_stream_create, context, STREAM_ON(device), &stream);
   STEP(gmm_stream_call, context, stream, do_nothing, NULL);
@@ -258,14 +273,14 @@ static void streams(void) {
   STEP(gmm_stream_forget, context, world.used);
   STEP(gmm_stream_destroy, context, world.used);
 }
-static void recorded_uses(void) {
+SCENARIO(recorded_uses) {
   gmm_alloc_desc desc = desc_of(GMM_KIND_VMM, world.tag, world.stream);
   void *block = NULL;
   STEP(gmm_alloc, context, 5000, &desc, &block);
   STEP(gmm_record_use, context, block, GMM_STREAM_DEFAULT);
   STEP(gmm_free, context, block, world.stream);
 }
-static void heaps(void) {
+SCENARIO(heaps) {
   gmm_heap_desc desc = {.struct_size = sizeof desc, .kind = GMM_KIND_VMM, .device = device, .tag = world.tag};
   gmm_heap *heap = NULL;
   STEP(gmm_heap_create, context, &desc, &heap);
@@ -277,13 +292,13 @@ static void heaps(void) {
     STEP(gmm_free, context, block, world.stream);
   if (may_call(FN_gmm_heap_destroy)) STEP(gmm_heap_destroy, heap);
 }
-static void pins(void) {
+SCENARIO(pins) {
   static uint8_t bytes[16384];
   const gmm_result result = CALL(gmm_pin, context, bytes, sizeof bytes, NULL, NULL);
   note(FN_gmm_unpin);
   if (result == GMM_OK) STEP(gmm_unpin, context, bytes);
 }
-static void residency(void) {
+SCENARIO(residency) {
   if (has_kind(GMM_KIND_MANAGED)) {
     gmm_alloc_desc desc = desc_of(GMM_KIND_MANAGED, world.tag, world.stream);
     void *block = NULL;
@@ -301,7 +316,7 @@ static void close_unless_work_is_held(void **memory) {
   STEP(gmm_ipc_close, context, *memory);
   *memory = NULL;
 }
-static void exports(void) {
+SCENARIO(exports) {
   if (!world.is_exported) return;
   gmm_ipc_handle handle;
   STEP(gmm_ipc_export, context, world.block, &handle);
@@ -322,7 +337,7 @@ static void exports(void) {
   STEP(gmm_ipc_export_legacy, context, block, &legacy);
   STEP(gmm_free, context, block, world.stream);
 }
-static void shared_events(void) {
+SCENARIO(shared_events) {
   gmm_event *event = NULL, *same = NULL;
   gmm_ipc_handle handle;
   gmm_ipc_import_desc desc = import_desc(60000);
@@ -341,7 +356,7 @@ static int32_t no_wait(void *user, uint64_t value) {
   (void)value;
   return 0;
 }
-static void semaphores(void) {
+SCENARIO(semaphores) {
   const gmm_semaphore_desc desc = {
       .struct_size = sizeof desc, .type = GMM_SEMAPHORE_CALLS, .device = device, .calls = {.wait = no_wait}};
   gmm_event *event = NULL;
@@ -349,21 +364,21 @@ static void semaphores(void) {
   if (result != GMM_ERROR_NOT_SUPPORTED) check_result(FN_gmm_event_import_semaphore, result);
   if (event != NULL) STEP(gmm_event_destroy, event);
 }
-static void an_import_from_another_process(void) {
+SCENARIO(an_import_from_another_process) {
   if (!world.is_exported) return;
   gmm_ipc_import_desc desc = import_desc(60000);
   STEP(gmm_ipc_import, context, &world.exporter_handle, &desc, &world.imported[1]);
   close_unless_work_is_held(&world.imported[1]);
 }
 // Another process asks this one for memory of the other tag.
-static void an_importer(void) {
+SCENARIO(an_importer) {
   if (!world.is_exported) return;
   second_process process = start_other();
   const gmm_result result = other_reads(&process, &world.handle, MIB, 3, 60000);
   if (result != GMM_OK) step_failed("an importer", gmm_result_name(result));
   end_other(&process);
 }
-static void traces(void) {
+SCENARIO(traces) {
   char path[64];
   snprintf(path, sizeof path, "/tmp/gmm-waits-%d.trace", (int)getpid());
   STEP(gmm_trace_begin, context, path);
@@ -382,12 +397,12 @@ static void snapshots_of(const gmm_scope_desc *scope) {
   STEP(gmm_snapshot_write, snapshot, drop_text, NULL);
   STEP(gmm_snapshot_destroy, snapshot);
 }
-static void snapshots(void) {
+SCENARIO(snapshots) {
   gmm_scope_desc scope = of_tag(world.tag);
   snapshots_of(&scope);
   if ((world.held & EVERY_HEAP) == 0) snapshots_of(NULL);
 }
-static void backups(void) {
+SCENARIO(backups) {
   gmm_backup_desc desc = {.struct_size = sizeof desc};
   STEP(gmm_backup_configure, context, &desc);
   STEP(gmm_backup_reserve, context, device, MIB);
@@ -397,14 +412,14 @@ static void backups(void) {
   STEP(gmm_backup_map, context, world.kept, sizeof bytes, &mapped);
   STEP(gmm_resume_wait, context, world.block, 64, 0);
 }
-static void transitions(void) {
+SCENARIO(transitions) {
   gmm_pause_desc desc = one_tag(&world.kept_tag);
   STEP(gmm_resume_range, context, world.kept, MIB, NULL);
   if (may_call(FN_gmm_pause)) STEP(gmm_pause, context, &desc, NULL);
   STEP(gmm_backup_discard, context, &desc, NULL);
   STEP(gmm_resume, context, &desc, NULL);
 }
-static void tickets(void) {
+SCENARIO(tickets) {
   gmm_ticket_info info = {.struct_size = sizeof info};
   if (world.ticket != NULL) {
     STEP(gmm_ticket_query, world.ticket, &info);
@@ -426,7 +441,7 @@ static void tickets(void) {
     world.waiting[i] = NULL;
   }
 }
-static void references(void) {
+SCENARIO(references) {
   STEP(gmm_context_retain, context);
   STEP(gmm_context_release, context);
 }
@@ -453,7 +468,7 @@ static void transitions_of(gmm_context *other, gmm_tag tag, void *block) {
   STEP(gmm_ticket_destroy, ticket);
   STEP(gmm_resume, other, &desc, NULL);
 }
-static void another_context(void) {
+SCENARIO(another_context) {
   gmm_context_desc desc = {.struct_size = sizeof desc, .host_devices = 2};
   gmm_context *other = NULL;
   world.is_elsewhere = true;
@@ -492,51 +507,15 @@ static void *live_and_end(void *unused) {
   STEP(gmm_free, context, block, world.stream);
   return NULL;
 }
-static void a_thread_that_ends(void) {
-  pthread_t thread;
-  if (pthread_create(&thread, NULL, live_and_end, NULL) == 0) pthread_join(thread, NULL);
+SCENARIO(a_thread_that_ends) {
+  run_thread(live_and_end, NULL);
 }
-
-static const struct {
-  const char *name;
-  void (*call)(void);
-} kSteps[] = {
-    {"first allocations under another tag", first_allocations_under_another_tag},
-    {"statistics", statistics},
-    {"texts", texts},
-    {"queries", queries},
-    {"tags", tags},
-    {"limits", limits},
-    {"trims", trims},
-    {"watches", watches},
-    {"leases", leases},
-    {"deferral", deferral},
-    {"streams", streams},
-    {"recorded uses", recorded_uses},
-    {"heaps", heaps},
-    {"pins", pins},
-    {"residency", residency},
-    {"exports", exports},
-    {"shared events", shared_events},
-    {"semaphores", semaphores},
-    {"an import from another process", an_import_from_another_process},
-    {"an importer", an_importer},
-    {"traces", traces},
-    {"snapshots", snapshots},
-    {"backups", backups},
-    {"transitions", transitions},
-    {"tickets", tickets},
-    {"references", references},
-    {"another context", another_context},
-    {"a thread that ends", a_thread_that_ends},
-};
-enum { STEPS = sizeof kSteps / sizeof kSteps[0] };
 
 static void *walk(void *unused) {
   (void)unused;
-  for (unsigned i = 0; i < STEPS; ++i) {
-    atomic_store(&world.step, kSteps[i].name);
-    kSteps[i].call();
+  for (int i = 0; i < scenario_count; ++i) {
+    atomic_store(&world.step, scenarios[i].name);
+    scenarios[i].call();
     atomic_fetch_add(&world.steps, 1);
   }
   return NULL;
@@ -550,14 +529,13 @@ static void set_up(int held) {
   world.held_tag = make_tag("held up", GMM_CONTENTS_HOST);
   world.tag = make_tag("other", GMM_CONTENTS_HOST);
   world.kept_tag = make_tag("kept", GMM_CONTENTS_HOST);
-  MUST(gmm_stream_create(context, STREAM_ON(device), &world.stream));
+  world.stream = open_stream();
   gmm_alloc_desc desc = desc_of(GMM_KIND_VMM, world.tag, world.stream);
   desc.flags = GMM_ALLOC_DEDICATED;
   MUST(gmm_alloc(context, MIB, &desc, &world.block));
   kind = GMM_KIND_VMM;
   write_pattern(world.block, MIB, 3, world.stream);
   world.kept = ALLOC_TAG(MIB, world.kept_tag);
-  REQUIRE(world.kept != NULL);
   write_pattern(world.kept, MIB, 4, world.stream);
   OK(gmm_stream_synchronize(context, world.stream));
   MUST(pause_of(world.kept_tag));
@@ -570,9 +548,10 @@ static void set_up(int held) {
 static void walk_all(void) {
   REQUIRE(pthread_create(&walker, NULL, walk, NULL) == 0);
   bool all = false;
-  for (double end = now_s() + SOON_S; !(all = atomic_load(&world.steps) == STEPS) && now_s() < end;) sleep_ms(1);
+  for (double end = now_s() + SOON_S; !(all = atomic_load(&world.steps) == scenario_count) && now_s() < end;)
+    sleep_ms(1);
   CHECK_MESSAGE(all, "%s in \"%s\" does not return; %d of %d steps did", kNames[atomic_load(&world.function)],
-                atomic_load(&world.step), atomic_load(&world.steps), (int)STEPS);
+                atomic_load(&world.step), atomic_load(&world.steps), scenario_count);
   if (!all) return;
   for (int i = 0; i < FUNCTIONS; ++i) {
     // The other context has it all, unless it shares what is held up.
@@ -583,7 +562,7 @@ static void walk_all(void) {
 // After what was held up goes on.
 static void tear_down(void) {
   pthread_join(walker, NULL);
-  CHECK_EQUAL(atomic_load(&world.steps), STEPS);
+  CHECK_EQUAL(atomic_load(&world.steps), scenario_count);
   CHECK_EQUAL(atomic_load(&world.failures), 0);
   for (unsigned i = 0; i < 2; ++i) OK(gmm_ticket_destroy(world.waiting[i]));
   for (unsigned i = 0; i < 2; ++i)
@@ -599,12 +578,10 @@ static void tear_down(void) {
 
 // --- The operations that are held up ---------------------------------------------------------------------------------
 
-static void a_pause_that_waits_for_a_stream(void) {
+CASE(a_pause_that_waits_for_a_stream) {
   set_up(TRANSITION | DEVICE_WORK);
-  void *block = ALLOC_TAG(MIB, world.held_tag);
-  REQUIRE(block != NULL);
-  gmm_stream stopped;
-  MUST(gmm_stream_create(context, STREAM_ON(device), &stopped));
+  ALLOC_TAG(MIB, world.held_tag);
+  gmm_stream stopped = open_stream();
   gate hold;
   gate_close(&hold, stopped, 2 * GATE_S);
   SOON(atomic_load(&hold.entered) != 0);
@@ -617,14 +594,13 @@ static void a_pause_that_waits_for_a_stream(void) {
   tear_down();
   OK(gmm_ticket_destroy(world.ticket));
   OK(gmm_resume(context, &desc, NULL));
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
   OK(gmm_stream_destroy(context, stopped));
 }
 
 static void hold_in_progress(bool pausing) {
   set_up(TRANSITION | EVERY_HEAP);
   allocate_blocks(world.held_tag, 60);
-  MUST(gmm_stream_create(context, STREAM_ON(device), &world.used));
+  world.used = open_stream();
   gmm_alloc_desc on_used = desc_of(GMM_KIND_VMM, world.held_tag, world.used);
   for (uint64_t size = 1000; size <= 10 * MIB; size *= 100) {
     void *freed = NULL;
@@ -645,8 +621,8 @@ static void hold_in_progress(bool pausing) {
   check_blocks(60);
   free_blocks();
 }
-static void a_pause_whose_progress_does_not_return(void) { hold_in_progress(true); }
-static void a_resume_whose_progress_does_not_return(void) { hold_in_progress(false); }
+CASE(a_pause_whose_progress_does_not_return) { hold_in_progress(true); }
+CASE(a_resume_whose_progress_does_not_return) { hold_in_progress(false); }
 
 static atomic_int trim_ended;
 static void *trim_the_held_tag(void *unused) {
@@ -656,10 +632,9 @@ static void *trim_the_held_tag(void *unused) {
   atomic_store(&trim_ended, 1);
   return NULL;
 }
-static void a_trim_that_waits_for_a_stream(void) {
+CASE(a_trim_that_waits_for_a_stream) {
   set_up(DEVICE_WORK);
-  gmm_stream stopped;
-  MUST(gmm_stream_create(context, STREAM_ON(device), &stopped));
+  gmm_stream stopped = open_stream();
   gmm_alloc_desc desc = desc_of(GMM_KIND_VMM, world.held_tag, stopped);
   void *block = NULL;
   MUST(gmm_alloc(context, 8 * MIB, &desc, &block));
@@ -687,10 +662,9 @@ static void *write_and_wait(void *hold) {
   OK(write_snapshot(context, hold_the_writer, hold));
   return NULL;
 }
-static void a_snapshot_whose_writer_does_not_return(void) {
+CASE(a_snapshot_whose_writer_does_not_return) {
   set_up(0);
-  void *block = ALLOC_TAG(MIB, world.held_tag);
-  REQUIRE(block != NULL);
+  ALLOC_TAG(MIB, world.held_tag);
   blocker hold = BLOCKER;
   pthread_t thread;
   REQUIRE(pthread_create(&thread, NULL, write_and_wait, &hold) == 0);
@@ -699,7 +673,6 @@ static void a_snapshot_whose_writer_does_not_return(void) {
   let_go(&hold);
   pthread_join(thread, NULL);
   tear_down();
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
 }
 
 static struct {
@@ -714,7 +687,7 @@ static void *import_from_the_stopped(void *unused) {
   foreign.result = gmm_ipc_import(context, &foreign.handle, &desc, &foreign.memory);
   return NULL;
 }
-static void an_import_from_a_stopped_process(void) {
+CASE(an_import_from_a_stopped_process) {
   set_up(0);
   if (!world.is_exported) SKIP("the backend shares no VMM memory");
   second_process exporter = start_other();
@@ -745,13 +718,7 @@ int main(int argc, char **argv) {
   char folder[] = "/tmp/gmm-waits-XXXXXX", server[64];
   if (mkdtemp(folder) == NULL) return 99;
   setenv("GMM_IPC_DIR", folder, 1);
-  PLAIN(a_pause_that_waits_for_a_stream);
-  PLAIN(a_pause_whose_progress_does_not_return);
-  PLAIN(a_resume_whose_progress_does_not_return);
-  PLAIN(a_trim_that_waits_for_a_stream);
-  PLAIN(a_snapshot_whose_writer_does_not_return);
-  PLAIN(an_import_from_a_stopped_process);
-  const int code = finish_clean();
+  const int code = run_cases();
   snprintf(server, sizeof server, "%s/serve.sock", folder);
   unlink(server);  // which ends the server
   rmdir(folder);

@@ -92,15 +92,8 @@ static void watch_range(listener *of, const void *address, uint64_t size, int32_
   desc.size = size;
   MUST(gmm_watch(context, &desc, &of->watcher));
 }
-static void *block_of(gmm_tag tag, uint32_t seed) {
-  void *block = ALLOC_TAG(SIZE, tag);
-  REQUIRE(block != NULL);
-  write_pattern(block, SIZE, seed, GMM_STREAM_DEFAULT);
-  return block;
-}
-static bool message_names(const char *words) { return strstr(gmm_last_error_message(), words) != NULL; }
-
-static void watchers_hear_in_their_order(void) {
+static void *block_of(gmm_tag tag, uint32_t seed) { return FILLED_TAG(SIZE, tag, seed); }
+VMM_CASE(watchers_hear_in_their_order) {
   const gmm_tag tag = make_tag("watched", GMM_CONTENTS_HOST), other = make_tag("other", GMM_CONTENTS_HOST);
   uint8_t *block = block_of(tag, 1), *block_of_other = block_of(other, 2);
   listener a = {.name = "a", .memory = block, .expected_byte = pattern_at(0, 1)};
@@ -133,18 +126,16 @@ static void watchers_hear_in_their_order(void) {
   // In the background.
   gmm_ticket *ticket = NULL;
   MUST(gmm_resume_async(context, NULL, &ticket));
-  OK(gmm_ticket_wait(ticket, GMM_FOREVER, NULL));
-  OK(gmm_ticket_destroy(ticket));
+  ENDS_WITH(ticket, GMM_OK);
   HEARD("eR bR");
   CHECK_PATTERN(block_of_other, SIZE, 2);
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
-  OK(gmm_free(context, block_of_other, GMM_STREAM_DEFAULT));
+  FREE(block, block_of_other);
   OK(gmm_watcher_destroy(b.watcher));
   OK(gmm_watcher_destroy(d.watcher));
   OK(gmm_watcher_destroy(NULL));  // e is left to the context
 }
 
-static void a_veto_leaves_everything_as_before(void) {
+VMM_CASE(a_veto_leaves_everything_as_before) {
   const gmm_tag tag = make_tag("kept", GMM_CONTENTS_DROP);
   void *block = block_of(tag, 3);
   listener a = {.name = "agrees"}, b = {.name = "refuses", .answer = 7}, c = {.name = "later"};
@@ -153,7 +144,7 @@ static void a_veto_leaves_everything_as_before(void) {
   watch_tag(&c, ALL, tag, 3);
   const gmm_stats_info before = stats();
   RESULT(pause_of(tag), GMM_ERROR_BUSY);
-  CHECK(message_names("\"refuses\"") && message_names("7"));
+  CHECK(message_has("\"refuses\"") && message_has("7"));
   HEARD("agreesP refusesP agreesF");
   CHECK_EQUAL(a.last.cause, GMM_ERROR_BUSY);
   CHECK_EQUAL(stats().reserved_bytes, before.reserved_bytes);
@@ -164,7 +155,6 @@ static void a_veto_leaves_everything_as_before(void) {
   HEARD("agreesP refusesP laterP agreesL refusesL laterL");
   OK(resume_of(tag));
   HEARD("laterR refusesR agreesR");
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
 }
 
 static void *watched_block;
@@ -203,13 +193,13 @@ static void *spare_block;
 static void free_a_block(listener *self, const gmm_watch_info *info) {
   if (info->event == GMM_WATCH_PREPARE) {
     // It goes into no cache of this thread, which has caches outside of the callback.
-    OK(gmm_free(context, spare_block, GMM_STREAM_DEFAULT));
+    FREE(spare_block);
     RESULT(gmm_alloc(context, 5000, NULL, &spare_block), GMM_ERROR_BUSY);
   }
   try_everything(self, info);
 }
 
-static void the_callback_may_not_allocate_or_operate(void) {
+VMM_CASE(the_callback_may_not_allocate_or_operate) {
   const gmm_tag tag = make_tag("inside", GMM_CONTENTS_HOST);
   watched_block = block_of(tag, 6);
   listener a = {.name = "a", .act = free_a_block}, b = {.name = "b"};
@@ -227,27 +217,21 @@ static void the_callback_may_not_allocate_or_operate(void) {
   void *made = NULL;
   OK(gmm_try_free(context, cached, GMM_STREAM_DEFAULT));  // the caches are back
   OK(gmm_try_alloc(context, 5000, NULL, &made));
-  OK(gmm_free(context, made, GMM_STREAM_DEFAULT));
+  FREE(made);
   CHECK_PATTERN(watched_block, SIZE, 6);
   CHECK(spare_block == NULL);
-  OK(gmm_free(context, watched_block, GMM_STREAM_DEFAULT));
+  FREE(watched_block);
   OK(gmm_heap_destroy(some_heap));
 }
 
 // --- Operations other than pause and resume --------------------------------------------------------------------------
 
 // Each a driver allocation of its own, with contents of the seed and of the one after it.
-static void make_two(void *blocks[2], gmm_tag tag, unsigned seed) {
-  for (unsigned i = 0; i < 2; ++i) {
-    gmm_alloc_desc desc = alloc_desc();
-    desc.tag = tag;
-    desc.flags = GMM_ALLOC_DEDICATED;
-    MUST(gmm_alloc(context, SIZE, &desc, &blocks[i]));
-    write_pattern(blocks[i], SIZE, seed + i, GMM_STREAM_DEFAULT);
-  }
+static void make_two(void *pair[2], gmm_tag tag, unsigned seed) {
+  for (unsigned i = 0; i < 2; ++i) pair[i] = FILLED_ALONE(SIZE, tag, seed + i);
 }
 
-static void a_part_comes_back_alone(void) {
+VMM_CASE(a_part_comes_back_alone) {
   const gmm_tag tag = make_tag("parts", GMM_CONTENTS_HOST);
   void *blocks[2];
   make_two(blocks, tag, 7);
@@ -265,35 +249,33 @@ static void a_part_comes_back_alone(void) {
   HEARD("allR bR aR");
   for (unsigned i = 0; i < 2; ++i) {
     CHECK_PATTERN(blocks[i], SIZE, 7 + i);
-    OK(gmm_free(context, blocks[i], GMM_STREAM_DEFAULT));
+    FREE(blocks[i]);
   }
 }
 
-static void a_resume_without_memory_is_reported_once(void) {
+VMM_CASE(a_resume_without_memory_is_reported_once) {
   const gmm_tag tag = make_tag("poor", GMM_CONTENTS_HOST);
   void *block = block_of(tag, 8);
   listener a = {.name = "a"};
   watch_tag(&a, ALL, tag, 0);
   OK(pause_of(tag));
   HEARD("aP aL");
-  const gmm_scope_desc scope = scope_of(GMM_SCOPE_TAG, 0, tag, 0);
-  OK(gmm_limit_set(context, &scope, 1));
+  set_limit(GMM_SCOPE_TAG, tag, 1);
   RESULT(resume_of(tag), GMM_ERROR_LIMIT_EXCEEDED);
   HEARD("aF");
   CHECK_EQUAL(a.last.cause, GMM_ERROR_LIMIT_EXCEEDED);
   CHECK_EQUAL(query(block).state, GMM_STATE_PAUSED);
-  OK(gmm_limit_set(context, &scope, GMM_NO_LIMIT));
+  set_limit(GMM_SCOPE_TAG, tag, GMM_NO_LIMIT);
   OK(resume_of(tag));
   HEARD("aR");
   CHECK_PATTERN(block, SIZE, 8);
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
 }
 
 static int32_t stop_it(void *user, uint64_t done, uint64_t total) {
   (void)user, (void)done, (void)total;
   return 1;
 }
-static void a_cancelled_pause_is_reported(void) {
+VMM_CASE(a_cancelled_pause_is_reported) {
   const gmm_tag tag = make_tag("cancelled", GMM_CONTENTS_HOST);
   void *block = block_of(tag, 9);
   listener a = {.name = "a"}, b = {.name = "b"};
@@ -304,10 +286,9 @@ static void a_cancelled_pause_is_reported(void) {
   HEARD("aP aL bF aF");
   CHECK_EQUAL(b.last.cause, GMM_ERROR_CANCELLED);
   CHECK_PATTERN(block, SIZE, 9);
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
 }
 
-static void a_move_is_reported(void) {
+VMM_CASE(a_move_is_reported) {
   const gmm_tag tag = make_tag("moved", GMM_CONTENTS_HOST);
   void *blocks[2];
   make_two(blocks, tag, 10);
@@ -326,7 +307,7 @@ static void a_move_is_reported(void) {
     HEARD("");
     a.answer = 1;
     RESULT(gmm_move(context, blocks[0], device, NULL), GMM_ERROR_BUSY);
-    CHECK(message_names("gmm_move") && message_names("\"a\""));
+    CHECK(message_has("gmm_move") && message_has("\"a\""));
     HEARD("aP");
     a.answer = 0;
     OK(gmm_move(context, blocks[0], device, NULL));
@@ -335,14 +316,14 @@ static void a_move_is_reported(void) {
   void *shared = ALLOC_TAG(1000, tag);  // it shares its extent, so it cannot move: no watcher hears of it
   RESULT(gmm_move(context, shared, GMM_DEVICE_HOST, NULL), GMM_ERROR_BUSY);
   HEARD("");
-  OK(gmm_free(context, shared, GMM_STREAM_DEFAULT));
+  FREE(shared);
   for (unsigned i = 0; i < 2; ++i) {
     CHECK_PATTERN(blocks[i], SIZE, 10 + i);
-    OK(gmm_free(context, blocks[i], GMM_STREAM_DEFAULT));
+    FREE(blocks[i]);
   }
 }
 
-static void a_compaction_of_live_blocks_is_reported(void) {
+VMM_CASE(a_compaction_of_live_blocks_is_reported) {
   const gmm_tag tag = make_tag("compacted", GMM_CONTENTS_HOST);
   void *blocks[4];
   const gmm_heap_desc desc = {
@@ -354,7 +335,7 @@ static void a_compaction_of_live_blocks_is_reported(void) {
     write_pattern(blocks[i], SIZE, 20 + i, GMM_STREAM_DEFAULT);
   }
   OK(gmm_heap_reserve(some_heap, 0));
-  for (unsigned i = 0; i < 4; i += 2) OK(gmm_free(context, blocks[i], GMM_STREAM_DEFAULT));
+  for (unsigned i = 0; i < 4; i += 2) FREE(blocks[i]);
   OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
   listener a = {.name = "a", .memory = blocks[1], .expected_byte = pattern_at(0, 21)}, b = {.name = "b"};
   watch_range(&a, blocks[1], SIZE, 0);
@@ -366,7 +347,7 @@ static void a_compaction_of_live_blocks_is_reported(void) {
   work.flags = GMM_COMPACT_LIVE;
   a.answer = 1;
   RESULT(gmm_compact(context, NULL, &work, &info), GMM_ERROR_BUSY);
-  CHECK(message_names("gmm_compact"));
+  CHECK(message_has("gmm_compact"));
   HEARD("aP");
   a.answer = 0;
   OK(gmm_compact(context, NULL, &work, &info));
@@ -374,7 +355,7 @@ static void a_compaction_of_live_blocks_is_reported(void) {
   CHECK(info.released_bytes != 0);
   for (unsigned i = 1; i < 4; i += 2) {
     CHECK_PATTERN(blocks[i], SIZE, 20 + i);
-    OK(gmm_free(context, blocks[i], GMM_STREAM_DEFAULT));
+    FREE(blocks[i]);
   }
   OK(gmm_heap_destroy(some_heap));
 }
@@ -393,7 +374,7 @@ static void *destroy_on_thread(void *watcher) {
   return NULL;
 }
 
-static void the_end_of_a_watch_waits_for_its_call(void) {
+VMM_CASE(the_end_of_a_watch_waits_for_its_call) {
   threads_tag = make_tag("ended", GMM_CONTENTS_HOST);
   void *block = block_of(threads_tag, 12);
   listener a = {.name = "a", .held_event = GMM_WATCH_PREPARE}, b = {.name = "b"};
@@ -407,7 +388,7 @@ static void the_end_of_a_watch_waits_for_its_call(void) {
   REQUIRE(pthread_create(&ending, NULL, destroy_on_thread, a.watcher) == 0);
   // The memory is usable until then, and allocations of the tag go on: no lock of the heap is held.
   void *more = ALLOC_TAG(SIZE, threads_tag);
-  OK(gmm_free(context, more, GMM_STREAM_DEFAULT));
+  FREE(more);
   sleep_ms(20);
   CHECK_EQUAL(atomic_load(&has_returned), 0);
   atomic_store(&a.is_let_go, 1);
@@ -418,7 +399,6 @@ static void the_end_of_a_watch_waits_for_its_call(void) {
   OK(resume_of(threads_tag));
   HEARD("bR");
   CHECK_PATTERN(block, SIZE, 12);
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
 }
 
 // Watchers begin and end while memory pauses and resumes. Each hears PREPARE before LOSING, and RESTORED at the end of
@@ -450,7 +430,7 @@ static void *begin_and_end(void *unused) {
   }
   return NULL;
 }
-static void watchers_come_and_go_meanwhile(void) {
+VMM_CASE(watchers_come_and_go_meanwhile) {
   threads_tag = make_tag("busy", GMM_CONTENTS_HOST);
   void *block = block_of(threads_tag, 13);
   pthread_t threads[2];
@@ -465,12 +445,11 @@ static void watchers_come_and_go_meanwhile(void) {
   for (unsigned i = 0; i < 2; ++i) pthread_join(threads[i], NULL);
   CHECK_EQUAL(atomic_load(&phases_wrong), 0);
   CHECK_PATTERN(block, SIZE, 13);
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
 }
 
 // --- Devices and budgets ---------------------------------------------------------------------------------------------
 
-static void one_pause_of_two_devices_is_one_event(void) {
+CASE(one_pause_of_two_devices_is_one_event) {
   if (device_count() < 2) SKIP("there is one device");
   const gmm_tag tag = make_tag("both", GMM_CONTENTS_HOST);
   void *blocks[2];
@@ -486,7 +465,6 @@ static void one_pause_of_two_devices_is_one_event(void) {
   CHECK(each[0].last.device == 0 && each[1].last.device == 1);
   OK(resume_of(tag));
   HEARD("1R 0R allR");
-  for (int i = 0; i < 2; ++i) OK(gmm_free(context, blocks[i], GMM_STREAM_DEFAULT));
 }
 
 static gmm_tag budget_tag;
@@ -504,7 +482,7 @@ static uint64_t budget(void) {
   OK(gmm_device_query(context, device, &info));
   return info.budget_bytes;
 }
-static void a_smaller_budget_is_reported_once(void) {
+VMM_CASE(a_smaller_budget_is_reported_once) {
   budget_tag = make_tag("spare", GMM_CONTENTS_HOST);
   void *block = block_of(budget_tag, 14);
   listener a = {.name = "a", .act = pause_in_budget};
@@ -515,14 +493,13 @@ static void a_smaller_budget_is_reported_once(void) {
   desc.budget_bytes = on_host_backend() ? 200 * MIB : whole - 64 * MIB;
   MUST(gmm_watch(context, &desc, &a.watcher));
   // A device of the host backend is the context's own, so a limit takes memory away there, and another context else.
-  const gmm_scope_desc scope = scope_of(GMM_SCOPE_DEVICE, device, 0, 0);
   // It falls twice. A fall counts when a look has seen the end of the one before, so the second may take some tries.
   unsigned falls = 0;
   for (double end = now_s() + SOON_S; falls < 2 && now_s() < end;) {
     gmm_context *other = NULL;
     void *taken = NULL;
     if (on_host_backend()) {
-      OK(gmm_limit_set(context, &scope, 100 * MIB));
+      set_limit(GMM_SCOPE_DEVICE, 0, 100 * MIB);
     } else {
       other = open_context(0);
       REQUIRE(other != NULL);
@@ -539,7 +516,7 @@ static void a_smaller_budget_is_reported_once(void) {
       OK(resume_of(budget_tag));
     }
     if (on_host_backend()) {
-      OK(gmm_limit_set(context, &scope, GMM_NO_LIMIT));
+      set_limit(GMM_SCOPE_DEVICE, 0, GMM_NO_LIMIT);
     } else {
       OK(gmm_free(other, taken, GMM_STREAM_DEFAULT));
       OK(gmm_context_release(other));
@@ -549,10 +526,9 @@ static void a_smaller_budget_is_reported_once(void) {
   CHECK_EQUAL(falls, 2);
   CHECK_PATTERN(block, SIZE, 14);
   OK(gmm_watcher_destroy(a.watcher));
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
 }
 
-static void a_watcher_may_pause_what_it_watches(void) {
+VMM_CASE(a_watcher_may_pause_what_it_watches) {
   budget_tag = make_tag("own", GMM_CONTENTS_HOST);
   void *block = block_of(budget_tag, 15);
   listener a = {.name = "own", .act = pause_in_budget};
@@ -566,23 +542,6 @@ static void a_watcher_may_pause_what_it_watches(void) {
   HEARD("ownB ownP ownL");
   OK(gmm_resume(context, NULL, NULL));
   CHECK_PATTERN(block, SIZE, 15);
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
 }
 
-int main(void) {
-  const gmm_kind_mask vmm = 1u << GMM_KIND_VMM;
-  KINDS(watchers_hear_in_their_order, vmm);
-  KINDS(a_veto_leaves_everything_as_before, vmm);
-  KINDS(the_callback_may_not_allocate_or_operate, vmm);
-  KINDS(a_part_comes_back_alone, vmm);
-  KINDS(a_resume_without_memory_is_reported_once, vmm);
-  KINDS(a_cancelled_pause_is_reported, vmm);
-  KINDS(a_move_is_reported, vmm);
-  KINDS(a_compaction_of_live_blocks_is_reported, vmm);
-  KINDS(the_end_of_a_watch_waits_for_its_call, vmm);
-  KINDS(watchers_come_and_go_meanwhile, vmm);
-  PLAIN(one_pause_of_two_devices_is_one_event);
-  KINDS(a_smaller_budget_is_reported_once, vmm);
-  KINDS(a_watcher_may_pause_what_it_watches, vmm);
-  return check_finish();
-}
+int main(void) { return run_cases(); }

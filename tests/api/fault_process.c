@@ -206,7 +206,7 @@ static int pause_under_limit(const char *way) {
     struct rlimit old = limit_to(RLIMIT_AS, address_space() + 24 * MIB);
     uint64_t bytes = 77;
     gmm_result result = gmm_pause(context, NULL, &bytes);
-    gmm_tag_info info = pause_info(tag);
+    gmm_tag_info info = tag_info(tag);
     setrlimit(RLIMIT_AS, &old);
     if (result == GMM_OK) {
       // The contents in the file did not fit elsewhere.
@@ -222,7 +222,7 @@ static int pause_under_limit(const char *way) {
     }
   } else if (strcmp(way, "registered") == 0) {
     OK(gmm_pause(context, NULL, NULL));
-    gmm_tag_info info = pause_info(tag);
+    gmm_tag_info info = tag_info(tag);
     CHECK_EQUAL(info.backup_pinned_bytes, 0);
     CHECK(info.backup_host_bytes + info.backup_file_bytes >= LIMITED_SIZE);
   } else {
@@ -237,7 +237,7 @@ static int pause_under_limit(const char *way) {
     CHECK_PATTERN(block, LIMITED_SIZE, 1);
     setrlimit(RLIMIT_FSIZE, &old);
     OK(gmm_pause(context, &desc, NULL));
-    CHECK(pause_info(tag).backup_file_bytes >= LIMITED_SIZE);
+    CHECK(tag_info(tag).backup_file_bytes >= LIMITED_SIZE);
   }
   CHECK_EQUAL(state_of(block), GMM_STATE_PAUSED);
   OK(gmm_resume(context, NULL, NULL));

@@ -2,247 +2,198 @@
 // Faults of pause and resume: other threads during a transition, and mixed states.
 #include "fault_support.h"
 
-typedef struct helper {
-  pthread_t thread;
-  void *block;
+// The actions of other threads during a transition that is held.
+static struct {
   gmm_tag tag;
-  gmm_device on;
-  gmm_result result;
-  uint64_t bytes;
-  atomic_int done;
-} helper;
-
-static void *free_a_block(void *argument) {
-  helper *self = argument;
-  self->result = gmm_free(context, self->block, GMM_STREAM_DEFAULT);
-  atomic_store(&self->done, 1);
+  void *freed[2], *made;
+  atomic_int frees_done;
+} meanwhile;
+static void *free_a_block(void *number) {
+  FREE(meanwhile.freed[(uintptr_t)number]);
+  atomic_fetch_add(&meanwhile.frees_done, 1);
   return NULL;
 }
-static void *allocate_a_block(void *argument) {
-  helper *self = argument;
-  gmm_alloc_desc desc = alloc_desc();
-  desc.tag = self->tag;
-  self->result = gmm_alloc(context, 700000, &desc, &self->block);
-  atomic_store(&self->done, 1);
+static void *allocate_a_block(void *unused) {
+  (void)unused;
+  meanwhile.made = ALLOC_TAG(700000, meanwhile.tag);
   return NULL;
 }
 
-// A free of memory that is on its way waits; it happens once, whichever way the transition ends.
-static void a_free_waits_for_the_transition(void) {
+// A free of memory on its way waits, and happens once. An allocation is active. A change of the tag does not change the
+// pause that has begun. All of this holds whichever way the transition ends.
+VMM_CASE(other_threads_use_the_tag_meanwhile) {
   static const unsigned freed[2] = {5, 39};  // a small block and a large one
+  const gmm_tag tag = meanwhile.tag = make_tag("used meanwhile", GMM_CONTENTS_HOST);
   for (int way = 0; way < 4; ++way) {
     const bool pausing = way < 2, cancelled = way % 2 == 1;
-    gmm_tag tag = make_tag("freed meanwhile", GMM_CONTENTS_HOST);
+    gmm_tag_desc desc = {.struct_size = sizeof desc, .contents = GMM_CONTENTS_HOST};
+    OK(gmm_tag_configure(context, tag, &desc));
     allocate_blocks(tag, 100);
     if (!pausing) MUST(gmm_pause(context, NULL, NULL));
     blocker hold = BLOCKER;
     hold.answer = cancelled;
     gmm_ticket *ticket = start_held(pausing, &tag, &hold);
-    helper helpers[2];
-    for (int i = 0; i < 2; ++i) {
-      helpers[i] = (helper){.block = blocks[freed[i]]};
-      REQUIRE(pthread_create(&helpers[i].thread, NULL, free_a_block, &helpers[i]) == 0);
+    pthread_t threads[3];
+    atomic_store(&meanwhile.frees_done, 0);
+    for (uintptr_t i = 0; i < 3; ++i) {
+      if (i < 2) meanwhile.freed[i] = blocks[freed[i]];
+      REQUIRE(pthread_create(&threads[i], NULL, i < 2 ? free_a_block : allocate_a_block, (void *)i) == 0);
     }
+    desc.contents = GMM_CONTENTS_DROP;
+    desc.priority = 7;
+    OK(gmm_tag_configure(context, tag, &desc));
     sleep_ms(50);
-    for (int i = 0; i < 2; ++i) CHECK_EQUAL(atomic_load(&helpers[i].done), 0);
+    CHECK_EQUAL(atomic_load(&meanwhile.frees_done), 0);
     let_go(&hold);
-    RESULT(gmm_ticket_wait(ticket, UINT64_MAX, NULL), cancelled ? GMM_ERROR_CANCELLED : GMM_OK);
-    OK(gmm_ticket_destroy(ticket));
+    ENDS_WITH(ticket, cancelled ? GMM_ERROR_CANCELLED : GMM_OK);
+    for (int i = 0; i < 3; ++i) pthread_join(threads[i], NULL);
     for (int i = 0; i < 2; ++i) {
-      pthread_join(helpers[i].thread, NULL);
-      CHECK_EQUAL(helpers[i].result, GMM_OK);
-      RESULT(gmm_free(context, blocks[freed[i]], GMM_STREAM_DEFAULT), GMM_ERROR_ALREADY_FREED);
+      if (blocks[freed[i]] != meanwhile.made)  // the new block may be at the address of a freed one
+        RESULT(gmm_free(context, blocks[freed[i]], GMM_STREAM_DEFAULT), GMM_ERROR_ALREADY_FREED);
       blocks[freed[i]] = NULL;
     }
-    CHECK_EQUAL(stats().live_blocks, BLOCKS - 2);
-    gmm_result back = gmm_resume(context, NULL, NULL);
-    CHECK_EQUAL(back, pausing != cancelled ? GMM_OK : GMM_UNCHANGED);
+    CHECK_EQUAL(stats().live_blocks, BLOCKS - 2 + 1);
+    CHECK_EQUAL(state_of(meanwhile.made), GMM_STATE_ACTIVE);
+    write_pattern(meanwhile.made, 700000, 7, GMM_STREAM_DEFAULT);
+    const bool is_paused = pausing != cancelled;
+    CHECK_EQUAL(tag_info(tag).backup_host_bytes > 0, is_paused);
+    CHECK_EQUAL(tag_info(tag).contents, GMM_CONTENTS_DROP);
+    CHECK_EQUAL(gmm_resume(context, NULL, NULL), is_paused ? GMM_OK : GMM_UNCHANGED);
+    CHECK_PATTERN(meanwhile.made, 700000, 7);
     check_blocks(100);
+    OK(gmm_pause(context, NULL, NULL));
+    CHECK_EQUAL(tag_info(tag).backup_host_bytes, 0);
+    OK(gmm_resume(context, NULL, NULL));
+    FREE(meanwhile.made);
     free_blocks();
-    OK(gmm_trim(context, NULL, NULL));
-    CHECK_EQUAL(stats().reserved_bytes, 0);
+    NOTHING_STAYS();
     CHECK_EQUAL(stats().paused_bytes, 0);
   }
 }
 
-static void an_allocation_meanwhile_is_active(void) {
-  for (int pausing = 1; pausing >= 0; --pausing) {
-    gmm_tag tag = make_tag("grows meanwhile", GMM_CONTENTS_HOST);
-    allocate_blocks(tag, 200);
-    if (!pausing) MUST(gmm_pause(context, NULL, NULL));
-    blocker hold = BLOCKER;
-    gmm_ticket *ticket = start_held(pausing, &tag, &hold);
-    helper one = {.tag = tag};
-    REQUIRE(pthread_create(&one.thread, NULL, allocate_a_block, &one) == 0);
-    sleep_ms(20);
-    let_go(&hold);
-    pthread_join(one.thread, NULL);
-    CHECK_EQUAL(one.result, GMM_OK);
-    OK(gmm_ticket_wait(ticket, UINT64_MAX, NULL));
-    OK(gmm_ticket_destroy(ticket));
-    CHECK_EQUAL(state_of(one.block), GMM_STATE_ACTIVE);
-    write_pattern(one.block, 700000, 7, GMM_STREAM_DEFAULT);
-    CHECK_EQUAL(gmm_resume(context, NULL, NULL), pausing ? GMM_OK : GMM_UNCHANGED);
-    CHECK_PATTERN(one.block, 700000, 7);
-    check_blocks(200);
-    OK(gmm_free(context, one.block, GMM_STREAM_DEFAULT));
-    free_blocks();
+// A thread gives out its cached blocks until the pause has taken the heap's memory out of use.
+static bool is_out_of_use(const gmm_alloc_desc *desc) {
+  void *block = NULL;
+  return gmm_try_alloc(context, 1000, desc, &block) == GMM_ERROR_NOT_READY ||
+         gmm_try_free(context, block, GMM_STREAM_DEFAULT) != GMM_OK;  // the pause came in between
+}
+// Memory that comes while a pause waits for the device stays active, and its heap goes on with what is active.
+VMM_CASE(an_allocation_does_not_wait_for_the_device_of_a_pause) {
+  const gmm_tag tag = make_tag("meanwhile", GMM_CONTENTS_DROP);
+  gmm_alloc_desc desc = alloc_desc();
+  desc.tag = tag;
+  void *before = ALLOC_TAG(100000, tag);
+  FREE(ALLOC_TAG(1000, tag));
+  gmm_stream stream = open_stream();
+  gate hold;
+  gate_close(&hold, stream, GATE_S);
+  const gmm_pause_desc pause = one_tag(&tag);
+  gmm_ticket *ticket = NULL;
+  MUST(gmm_pause_async(context, &pause, &ticket));
+  SOON(is_out_of_use(&desc));
+  void *made = ALLOC_TAG(3 * MIB, tag);
+  CHECK_EQUAL(atomic_load(&hold.passed), 0);
+  atomic_store(&hold.open, 1);
+  ENDS_WITH(ticket, GMM_OK);
+  CHECK_EQUAL(state_of(before), GMM_STATE_PAUSED);
+  CHECK_EQUAL(state_of(made), GMM_STATE_ACTIVE);
+  write_pattern(made, 3 * MIB, 5, GMM_STREAM_DEFAULT);
+  for (unsigned i = 0; i < 50; ++i) {
+    char *more = ALLOC_TAG(50000, tag);
+    CHECK_EQUAL(state_of(more), GMM_STATE_ACTIVE);
+    FREE(more);
   }
+  OK(resume_of(tag));
+  CHECK_PATTERN(made, 3 * MIB, 5);
+  OK(gmm_stream_destroy(context, stream));
 }
 
-// The settings at the begin of a pause hold to its end, and paused contents stay kept as they were.
-static void a_tag_changes_meanwhile(void) {
-  gmm_tag tag = make_tag("retagged", GMM_CONTENTS_HOST);
-  allocate_blocks(tag, 300);
-  blocker hold = BLOCKER;
-  gmm_ticket *ticket = start_held(true, &tag, &hold);
-  gmm_tag_desc drops = {.struct_size = sizeof drops, .contents = GMM_CONTENTS_DROP, .priority = 7};
-  OK(gmm_tag_configure(context, tag, &drops));
-  let_go(&hold);
-  OK(gmm_ticket_wait(ticket, UINT64_MAX, NULL));
-  OK(gmm_ticket_destroy(ticket));
-  CHECK(pause_info(tag).backup_host_bytes > 0);
-  CHECK_EQUAL(pause_info(tag).contents, GMM_CONTENTS_DROP);
-  OK(gmm_resume(context, NULL, NULL));
-  check_blocks(300);
-  OK(gmm_pause(context, NULL, NULL));
-  CHECK_EQUAL(pause_info(tag).backup_host_bytes, 0);
-  OK(gmm_resume(context, NULL, NULL));
-  free_blocks();
-}
-
-// --- twice and mixed ---------------------------------------------------------------------------------------------
-static atomic_int start_all;
-static void *pause_or_resume(void *argument) {
-  helper *self = argument;
-  gmm_pause_desc desc = one_tag(&self->tag);
-  while (atomic_load(&start_all) == 0) sleep_ms(0);
-  self->bytes = 0;
-  self->result =
-      self->block != NULL ? gmm_pause(context, &desc, &self->bytes) : gmm_resume(context, &desc, &self->bytes);
+enum { THREADS = 6 };
+static struct {
+  gmm_tag tag;
+  bool pauses;
+  gmm_result results[THREADS];
+  uint64_t bytes[THREADS];
+} many;
+static void *pause_or_resume(void *number) {
+  const uintptr_t i = (uintptr_t)number;
+  const gmm_pause_desc desc = one_tag(&many.tag);
+  many.bytes[i] = 0;
+  many.results[i] = (many.pauses ? gmm_pause : gmm_resume)(context, &desc, &many.bytes[i]);
   return NULL;
 }
-
-// Of several at once one does it and tells its bytes; the others change nothing.
-static void several_at_once_do_it_once(void) {
-  enum { THREADS = 6 };
-  gmm_tag tag = make_tag("wanted by many", GMM_CONTENTS_HOST);
-  allocate_blocks(tag, 400);
+// Of several at once one does it and counts its bytes; the others change nothing.
+VMM_CASE(several_at_once_do_it_once) {
+  many.tag = make_tag("wanted by many", GMM_CONTENTS_HOST);
+  allocate_blocks(many.tag, 400);
   OK(gmm_trim(context, NULL, NULL));  // a resume brings no free memory back
-  const uint64_t all = pause_info(tag).active_bytes;
+  const uint64_t all = tag_info(many.tag).active_bytes;
   for (int round = 0; round < 10; ++round) {
-    helper helpers[THREADS];
-    atomic_store(&start_all, 0);
-    for (int i = 0; i < THREADS; ++i) {
-      helpers[i] = (helper){.tag = tag, .block = round % 2 == 0 ? blocks[0] : NULL};
-      REQUIRE(pthread_create(&helpers[i].thread, NULL, pause_or_resume, &helpers[i]) == 0);
-    }
-    atomic_store(&start_all, 1);
+    many.pauses = round % 2 == 0;
+    run_threads(THREADS, pause_or_resume);
     int did = 0;
-    uint64_t bytes = 0;
     for (int i = 0; i < THREADS; ++i) {
-      pthread_join(helpers[i].thread, NULL);
-      did += helpers[i].result == GMM_OK;
-      bytes += helpers[i].bytes;
-      CHECK(helpers[i].result == GMM_OK || (helpers[i].result == GMM_UNCHANGED && helpers[i].bytes == 0));
+      did += many.results[i] == GMM_OK;
+      CHECK(many.results[i] == GMM_OK || many.results[i] == GMM_UNCHANGED);
+      CHECK_EQUAL(many.bytes[i], many.results[i] == GMM_OK ? all : 0);
     }
     CHECK_EQUAL(did, 1);
-    CHECK_EQUAL(bytes, all);
   }
   check_blocks(400);
-  free_blocks();
 }
 
-// "a", then both, then all: torch_memory_saver ends the process here.
-static void mixed_states_change_only_the_rest(void) {
-  gmm_tag tags[2] = {make_tag("a", GMM_CONTENTS_HOST), make_tag("b", GMM_CONTENTS_FILE)};
-  void *one = ALLOC_TAG(5 * MIB, tags[0]), *two = ALLOC_TAG(9 * MIB, tags[1]);
-  REQUIRE(one != NULL && two != NULL);
-  write_pattern(one, 5 * MIB, 1, GMM_STREAM_DEFAULT);
-  write_pattern(two, 9 * MIB, 2, GMM_STREAM_DEFAULT);
-  const uint64_t first = pause_info(tags[0]).active_bytes, second = pause_info(tags[1]).active_bytes;
-  gmm_pause_desc a = one_tag(&tags[0]), both = {.struct_size = sizeof both, .tags = tags, .tag_count = 2};
-  uint64_t bytes = 0;
-  OK(gmm_pause(context, &a, &bytes));
-  CHECK_EQUAL(bytes, first);
-  OK(gmm_pause(context, &both, &bytes));
-  CHECK_EQUAL(bytes, second);
-  RESULT(gmm_pause(context, NULL, &bytes), GMM_UNCHANGED);
-  CHECK_EQUAL(bytes, 0);
-  const gmm_tag thrice[3] = {tags[0], tags[0], tags[0]};  // named more than once is once
-  gmm_pause_desc repeated = {.struct_size = sizeof repeated, .tags = thrice, .tag_count = 3};
-  OK(gmm_resume(context, &repeated, &bytes));
-  CHECK_EQUAL(bytes, first);
-  OK(gmm_resume(context, NULL, &bytes));
-  CHECK_EQUAL(bytes, second);
-  RESULT(gmm_resume(context, &both, &bytes), GMM_UNCHANGED);
-  CHECK_EQUAL(bytes, 0);
-  CHECK_PATTERN(one, 5 * MIB, 1);
-  CHECK_PATTERN(two, 9 * MIB, 2);
-  OK(gmm_free(context, one, GMM_STREAM_DEFAULT));
-  OK(gmm_free(context, two, GMM_STREAM_DEFAULT));
-}
-
-// --- from another thread and with another device ---------------------------------------------------------------------
-static void *act_from_elsewhere(void *argument) {
-  helper *self = argument;
+static struct {
+  gmm_tag tag;
+  gmm_device device;
+  void *block;
+} elsewhere;
+static void *act_from_elsewhere(void *unused) {
+  (void)unused;
   // Makes the other device this thread's, as far as the backend has such a thing.
-  gmm_alloc_desc desc = {.struct_size = sizeof desc, .kind = GMM_KIND_VMM, .device = self->on, .tag = self->tag};
+  const gmm_alloc_desc desc = {
+      .struct_size = sizeof desc, .kind = GMM_KIND_VMM, .device = elsewhere.device, .tag = elsewhere.tag};
   void *mine = NULL;
   OK(gmm_alloc(context, 100000, &desc, &mine));
   OK(gmm_fill(context, mine, 1, 100000, GMM_STREAM_DEFAULT));
-  OK(gmm_tag_push(context, self->tag));
-  OK(gmm_free(context, self->block, GMM_STREAM_DEFAULT));
-  OK(gmm_pause(context, NULL, &self->bytes));
+  OK(gmm_tag_push(context, elsewhere.tag));
+  FREE(elsewhere.block);
+  OK(gmm_pause(context, NULL, NULL));
   CHECK_EQUAL(state_of(mine), GMM_STATE_PAUSED);
   OK(gmm_resume(context, NULL, NULL));
   OK(gmm_pause(context, NULL, NULL));
-  OK(gmm_free(context, mine, GMM_STREAM_DEFAULT));
+  FREE(mine);
   OK(gmm_tag_pop(context));
-  self->result = GMM_OK;
   return NULL;
 }
-static void another_thread_and_device(void) {
-  gmm_tag tag = make_tag("of another device", GMM_CONTENTS_HOST);
-  allocate_blocks(tag, 500);
-  // Work that is still queued on this device when a thread of the other one pauses it.
-  gmm_stream stream = 0;
-  MUST(gmm_stream_create(context, STREAM_ON(device), &stream));
+// Work is still queued on this device when a thread of the other one pauses it.
+VMM_CASE(another_thread_and_device) {
+  elsewhere.tag = make_tag("of another device", GMM_CONTENTS_HOST);
+  elsewhere.device = device_count() > 1 ? (device + 1) % 2 : device;
+  allocate_blocks(elsewhere.tag, 500);
+  elsewhere.block = blocks[30];
+  gmm_stream stream = open_stream();
   gate hold;
   gate_close(&hold, stream, 0.2);
   OK(gmm_fill(context, blocks[39], 0x5a, block_size(39), stream));
-  helper other = {.block = blocks[30], .tag = tag, .on = device_count() > 1 ? (device + 1) % 2 : device, .result = 99};
-  blocks[30] = NULL;
-  REQUIRE(pthread_create(&other.thread, NULL, act_from_elsewhere, &other) == 0);
-  pthread_join(other.thread, NULL);
-  CHECK_EQUAL(other.result, GMM_OK);
+  run_threads(1, act_from_elsewhere);
   CHECK_EQUAL(atomic_load(&hold.passed), 1);
-  OK(gmm_free(context, blocks[31], GMM_STREAM_DEFAULT));  // paused by the other
-  blocks[31] = NULL;
+  FREE(blocks[31]);  // paused by the other
+  blocks[30] = blocks[31] = NULL;
   OK(gmm_resume(context, NULL, NULL));
-  uint8_t *bytes = malloc(block_size(39));
-  REQUIRE(bytes != NULL);
-  OK(gmm_copy(context, bytes, blocks[39], block_size(39), stream));
-  OK(gmm_stream_synchronize(context, stream));
-  uint64_t wrong = 0;
-  for (uint64_t i = 0; i < block_size(39); ++i) wrong += bytes[i] != 0x5a;
-  CHECK_EQUAL(wrong, 0);
-  free(bytes);
+  CHECK(is_filled(blocks[39], block_size(39), 0x5a, stream));
   write_pattern(blocks[39], block_size(39), 539, GMM_STREAM_DEFAULT);
   check_blocks(500);
-  free_blocks();
   OK(gmm_stream_destroy(context, stream));
 }
 
 // Dropped contents need no copy that would wait by the way: the device itself is waited for.
-static void work_in_flight_ends_before_memory_goes(void) {
+VMM_CASE(work_in_flight_ends_before_memory_goes) {
   gmm_tag tag = make_tag("busy", GMM_CONTENTS_DROP);
   void *block = ALLOC_TAG(8 * MIB, tag);
-  REQUIRE(block != NULL);
   gmm_stream streams[3];
   gate gates[3];
   for (int i = 0; i < 3; ++i) {
-    MUST(gmm_stream_create(context, STREAM_ON(device), &streams[i]));
+    streams[i] = open_stream();
     gate_close(&gates[i], streams[i], 0.05 + 0.05 * i);
     OK(gmm_fill(context, block, i, 8 * MIB, streams[i]));
   }
@@ -253,18 +204,8 @@ static void work_in_flight_ends_before_memory_goes(void) {
   for (int i = 0; i < 3; ++i) OK(gmm_stream_synchronize(context, streams[i]));  // nothing touched what was away
   write_pattern(block, 8 * MIB, 3, GMM_STREAM_DEFAULT);
   CHECK_PATTERN(block, 8 * MIB, 3);
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  FREE(block);
   for (int i = 0; i < 3; ++i) OK(gmm_stream_destroy(context, streams[i]));
 }
 
-int main(void) {
-  const gmm_kind_mask vmm = 1u << GMM_KIND_VMM;
-  KINDS(a_free_waits_for_the_transition, vmm);
-  KINDS(an_allocation_meanwhile_is_active, vmm);
-  KINDS(a_tag_changes_meanwhile, vmm);
-  KINDS(several_at_once_do_it_once, vmm);
-  KINDS(mixed_states_change_only_the_rest, vmm);
-  KINDS(another_thread_and_device, vmm);
-  KINDS(work_in_flight_ends_before_memory_goes, vmm);
-  return finish_clean();
-}
+int main(void) { return run_cases(); }

@@ -8,7 +8,6 @@
 static gmm_pause_desc one_tag(const gmm_tag *tag) {
   return (gmm_pause_desc){.struct_size = sizeof(gmm_pause_desc), .tags = tag, .tag_count = 1};
 }
-
 __attribute__((unused)) static gmm_result pause_of(gmm_tag tag) {
   const gmm_pause_desc desc = one_tag(&tag);
   return gmm_pause(context, &desc, NULL);
@@ -17,11 +16,19 @@ __attribute__((unused)) static gmm_result resume_of(gmm_tag tag) {
   const gmm_pause_desc desc = one_tag(&tag);
   return gmm_resume(context, &desc, NULL);
 }
-
-__attribute__((unused)) static gmm_tag_info pause_info(gmm_tag tag) {
-  gmm_tag_info info = {.struct_size = sizeof info};
-  OK(gmm_tag_query(context, tag, &info));
-  return info;
+// Waits for a ticket's operation, checks its result and destroys the ticket.
+#define ENDS_WITH(ticket, expected)                               \
+  do {                                                            \
+    RESULT(gmm_ticket_wait(ticket, GMM_FOREVER, NULL), expected); \
+    OK(gmm_ticket_destroy(ticket));                               \
+  } while (0)
+// Opens the case's context again, with host devices of this size.
+__attribute__((unused)) static void reopen_with(uint64_t host_memory) {
+  const gmm_context_desc own = {.struct_size = sizeof own, .host_memory = host_memory, .host_devices = 2};
+  gmm_context_release(context);
+  context = NULL;
+  MUST(gmm_context_create(&own, &context));
+  read_device(device);
 }
 
 #define BLOCKS 40
@@ -31,9 +38,7 @@ static uint64_t block_size(unsigned i) {
 }
 __attribute__((unused)) static void allocate_blocks(gmm_tag tag, uint32_t seed) {
   for (unsigned i = 0; i < BLOCKS; ++i) {
-    blocks[i] = ALLOC_TAG(block_size(i), tag);
-    REQUIRE(blocks[i] != NULL);
-    write_pattern(blocks[i], block_size(i), seed + i, GMM_STREAM_DEFAULT);
+    blocks[i] = FILLED_TAG(block_size(i), tag, seed + i);
   }
 }
 __attribute__((unused)) static void check_blocks(uint32_t seed) {

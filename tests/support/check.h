@@ -56,6 +56,8 @@ __attribute__((noreturn, format(printf, 1, 2))) void check_skip(const char *form
 __attribute__((format(printf, 3, 4))) void check_failed(const char *file, int line, const char *format, ...);
 void check_label(const char *format, ...);
 void check_run(const char *name, void (*function)(void));
+// Ends the case when its own thread calls; another thread goes on.
+void check_leave(void);
 int check_finish(void);
 #ifdef __cplusplus
 }

@@ -32,6 +32,12 @@ gmm_context *open_context(uint32_t host_devices) {
   return opened;
 }
 
+gmm_context *open_of(const gmm_context_desc *desc) {
+  gmm_context *opened = NULL;
+  MUST(gmm_context_create(desc, &opened));
+  return opened;
+}
+
 void read_device(gmm_device d) {
   device = d;
   memset(&device_info, 0, sizeof device_info);
@@ -55,13 +61,27 @@ static bool is_wanted(uint32_t of) {
   return only == NULL || strtoul(only, NULL, 10) == of;
 }
 
+static void (*case_function)(void);
+
+static void run_and_reset(void) {
+  case_function();
+  if (context == NULL || stats().live_blocks == 0) return;
+  OK(gmm_reset(context));
+  CHECK_EQUAL(stats().live_blocks, 0);
+}
+
+static void run_case(const char *name, void (*function)(void)) {
+  case_function = function;
+  check_run(name, run_and_reset);
+}
+
 void run_plain(const char *name, void (*function)(void)) {
   if (!is_wanted(0)) return;
   context = open_context(2);
   read_device(0);
   kind = GMM_KIND_DEVICE;
   check_label("%s", "");
-  check_run(name, function);
+  run_case(name, function);
   gmm_result released = gmm_context_release(context);
   if (released != GMM_OK) printf("# release: %s\n", gmm_last_error_message());
   context = NULL;
@@ -86,12 +106,35 @@ void run_kinds(const char *name, void (*function)(void), gmm_kind_mask kinds) {
         continue;
       }
       check_label("(%s, device %u)", kind_name(k), d);
-      check_run(name, has_kind(k) ? function : case_lacks_kind);
+      run_case(name, has_kind(k) ? function : case_lacks_kind);
       if (gmm_context_release(context) != GMM_OK) printf("# release: %s\n", gmm_last_error_message());
       context = NULL;
     }
   }
   check_label("%s", "");
+}
+
+static struct {
+  const char *name;
+  void (*function)(void);
+  gmm_kind_mask kinds;
+} cases[64];
+static unsigned case_count;
+
+void add_case(const char *name, void (*function)(void), gmm_kind_mask kinds) {
+  if (case_count == sizeof cases / sizeof *cases) abort();
+  cases[case_count].name = name;
+  cases[case_count].function = function;
+  cases[case_count++].kinds = kinds;
+}
+
+int run_cases(void) {
+  for (unsigned i = 0; i < case_count; ++i)
+    if (cases[i].kinds == 0)
+      run_plain(cases[i].name, cases[i].function);
+    else
+      run_kinds(cases[i].name, cases[i].function, cases[i].kinds);
+  return finish_clean();
 }
 
 gmm_alloc_desc alloc_desc(void) {
@@ -108,6 +151,13 @@ void *alloc_here(int line, uint64_t size, gmm_tag tag, gmm_stream stream, uint32
   if (result != GMM_OK)
     check_failed(__FILE__, line, "alloc of %llu bytes (line %d) gave %s: %s", (unsigned long long)size, line,
                  gmm_result_name(result), gmm_last_error_message());
+  if (memory == NULL) check_leave();
+  return memory;
+}
+
+void *filled_here(int line, uint64_t size, gmm_tag tag, uint32_t flags, uint32_t seed) {
+  void *memory = alloc_here(line, size, tag, GMM_STREAM_DEFAULT, flags);
+  write_pattern(memory, size, seed, GMM_STREAM_DEFAULT);
   return memory;
 }
 
@@ -154,6 +204,13 @@ void run_threads(unsigned count, void *(*fn)(void *)) {
   REQUIRE(count <= sizeof threads / sizeof *threads);
   for (uintptr_t i = 0; i < count; ++i) REQUIRE(pthread_create(&threads[i], NULL, fn, (void *)i) == 0);
   for (unsigned i = 0; i < count; ++i) pthread_join(threads[i], NULL);
+}
+
+void run_thread(void *(*fn)(void *), void *argument) {
+  pthread_t thread;
+  const bool runs = pthread_create(&thread, NULL, fn, argument) == 0;
+  CHECK(runs);
+  if (runs) pthread_join(thread, NULL);
 }
 
 gmm_pointer_info query(const void *address) {
@@ -203,12 +260,28 @@ gmm_stats_info stats_of(uint32_t flags, gmm_device d, gmm_tag tag, gmm_kind k) {
 
 gmm_stats_info stats(void) { return stats_of(0, 0, 0, 0); }
 
-gmm_tag make_tag(const char *name, gmm_contents contents) {
-  gmm_tag_desc desc = {.struct_size = sizeof desc, .contents = contents};
+gmm_backup_info backup_info(void) {
+  gmm_backup_info info = {.struct_size = sizeof info};
+  OK(gmm_backup_query(context, &info));
+  return info;
+}
+
+gmm_tag_info tag_info(gmm_tag tag) {
+  gmm_tag_info info = {.struct_size = sizeof info};
+  OK(gmm_tag_query(context, tag, &info));
+  return info;
+}
+
+gmm_tag make_tag_of(const char *name, gmm_contents contents, uint32_t flags) {
+  gmm_tag_desc desc = {.struct_size = sizeof desc, .contents = contents, .flags = flags};
   gmm_tag tag = 0;
   OK(gmm_tag_create(context, name, &desc, &tag));
   return tag;
 }
+
+gmm_tag make_tag(const char *name, gmm_contents contents) { return make_tag_of(name, contents, 0); }
+
+bool message_has(const char *words) { return strstr(gmm_last_error_message(), words) != NULL; }
 
 // Patterns are written and read so often that malloc() would ask the system for fresh pages each time: one buffer
 // stays. A thread that finds it in use gets memory of its own.

@@ -23,7 +23,7 @@
                    gmm_result_name(expected), check_r < 0 ? gmm_last_error_message() : "");            \
   } while (0)
 #define OK(call) RESULT(call, GMM_OK)
-// OK() that ends the case when the call did not succeed.
+// Checks that a call gave GMM_OK. The case ends when it did not.
 #define MUST(call)                                                                                                   \
   do {                                                                                                               \
     gmm_result check_r = (call);                                                                                     \
@@ -42,12 +42,15 @@ const char *kind_name(gmm_kind k);
 bool on_host_backend(void);
 gmm_backend backend_id(void);
 gmm_context *open_context(uint32_t host_devices);
+// A context of the descriptor with these fields. The case ends on failure.
+#define OPEN(...) open_of(&(gmm_context_desc){.struct_size = sizeof(gmm_context_desc), __VA_ARGS__})
+gmm_context *open_of(const gmm_context_desc *desc);
 void read_device(gmm_device d);
 
 uint32_t device_count(void);
 bool has_kind(gmm_kind k);
 
-// Runs a case in a fresh context on device 0.
+// Runs a case in a fresh context on device 0. After a case a reset frees the blocks that it left, and none may stay.
 void run_plain(const char *name, void (*function)(void));
 
 // Runs a case in a fresh context for each device and each kind in `kinds` (bits). A kind that the device lacks is a
@@ -68,15 +71,30 @@ gmm_scope_desc scope_of(uint32_t flags, gmm_device d, gmm_tag tag, gmm_kind k);
 #define ALL_KINDS 0x1eu
 #define PLAIN(function) run_plain(#function, function)
 #define KINDS(function, kinds) run_kinds(#function, function, kinds)
+// Begins the definition of a case for run_cases(): run once, for each kind of a mask, or for VMM alone.
+#define CASE(function) CASE_OF_KINDS(function, 0)
+#define VMM_CASE(function) CASE_OF_KINDS(function, 1u << GMM_KIND_VMM)
+#define CASE_OF_KINDS(function, kinds)                                                                      \
+  static void function(void);                                                                               \
+  __attribute__((constructor)) static void add_##function(void) { add_case(#function, function, (kinds)); } \
+  static void function(void)
+void add_case(const char *name, void (*function)(void), gmm_kind_mask kinds);
+// Runs the cases of the program in the order of their definitions, then finish_clean().
+int run_cases(void);
 
 gmm_alloc_desc alloc_desc(void);
 
-// Allocates of the case's kind and device; NULL after a failure, which is noted.
+// Allocates of the case's kind and device. A failure ends the case; in another thread it is noted, and NULL.
 #define ALLOC(size) alloc_here(__LINE__, size, GMM_TAG_CURRENT, GMM_STREAM_DEFAULT, 0)
 #define ALLOC_TAG(size, tag) alloc_here(__LINE__, size, tag, GMM_STREAM_DEFAULT, 0)
 #define ALLOC_STREAM(size, stream) alloc_here(__LINE__, size, GMM_TAG_CURRENT, stream, 0)
 #define ALLOC_FLAGS(size, flags) alloc_here(__LINE__, size, GMM_TAG_CURRENT, GMM_STREAM_DEFAULT, flags)
 void *alloc_here(int line, uint64_t size, gmm_tag tag, gmm_stream stream, uint32_t flags);
+// A block with the pattern of a seed.
+#define FILLED(size, seed) filled_here(__LINE__, size, GMM_TAG_CURRENT, 0, seed)
+#define FILLED_TAG(size, tag, seed) filled_here(__LINE__, size, tag, 0, seed)
+#define FILLED_ALONE(size, tag, seed) filled_here(__LINE__, size, tag, GMM_ALLOC_DEDICATED, seed)
+void *filled_here(int line, uint64_t size, gmm_tag tag, uint32_t flags, uint32_t seed);
 // Allocates of the case's kind and device.
 gmm_result try_alloc(uint64_t size, gmm_tag tag, void **out);
 // Frees blocks on the default stream.
@@ -103,10 +121,17 @@ void set_limit(uint32_t flags, gmm_tag tag, uint64_t bytes);
   } while (0)
 // Runs a function in threads, each with its number from 0, and waits for them.
 void run_threads(unsigned count, void *(*fn)(void *number));
+// Runs a function in one thread and waits for it. A failure to start the thread is noted.
+void run_thread(void *(*fn)(void *argument), void *argument);
 gmm_pointer_info query(const void *address);
 gmm_stats_info stats_of(uint32_t flags, gmm_device d, gmm_tag tag, gmm_kind k);
 gmm_stats_info stats(void);
+gmm_backup_info backup_info(void);
+gmm_tag_info tag_info(gmm_tag tag);
 gmm_tag make_tag(const char *name, gmm_contents contents);
+gmm_tag make_tag_of(const char *name, gmm_contents contents, uint32_t flags);
+// Whether the message of the last error has these words.
+bool message_has(const char *words);
 
 // The pattern of a seed: different in every place and for every seed.
 static inline uint8_t pattern_at(uint64_t i, uint32_t seed) {
