@@ -9,6 +9,7 @@
 #include <cinttypes>
 #include <cstddef>
 #include <cstring>
+#include <type_traits>
 
 #include "api/structs.h"
 #include "engine/context/context.h"
@@ -97,18 +98,6 @@ void fill_output(const T &value, uint32_t size, T *out) {
   out->struct_size = size;
 }
 
-// The last step of a query: query(T *) -> Status fills a zeroed struct, from which the caller's is filled as far as it
-// reaches. `checked`: whether the handle is good.
-template <typename T, typename Fn>
-gmm_result answer(Status checked, T *out, Fn query) {
-  uint32_t size = 0;
-  T info = {};
-  if (checked.ok()) checked = check_output(out, &size);
-  if (checked.ok()) checked = query(&info);
-  if (checked.ok()) fill_output(info, size, out);
-  return result_of(checked);
-}
-
 // --- Arguments that many functions take -----------------------------------------------------------------------------
 
 inline Status check_zero(uint64_t value, const char *field) {
@@ -124,13 +113,32 @@ inline Status check_not_null(const void *pointer, const char *function, const ch
   if (__builtin_expect(pointer != nullptr, 1)) return Status();
   return fail(GMM_ERROR_NULL_ARGUMENT, "%s: %s is NULL; pass a valid pointer.", function, argument);
 }
-// A live handle of the library; its context is another question.
+// A live handle of the library, in a live context.
+inline Status check_handle(const gmm_context *context) { return Context::check(context); }
+inline const Context *context_of(const Context *context) { return context; }
+inline const Context *context_of(const Context &context) { return &context; }
 template <typename T>
-Status check_handle(const T *handle, const char *type, const char *name) {
-  GMM_TRY(check_not_null(handle, type, name));
-  if (__builtin_expect(handle->magic == T::kMagic, 1)) return Status();
-  return fail(GMM_ERROR_INVALID_HANDLE, "%p is no %s, or was destroyed; pass a live one.",
-              static_cast<const void *>(handle), name);
+inline constexpr const char *kHandleName = nullptr;
+template <>
+inline constexpr const char *kHandleName<gmm_heap> = "heap";
+template <>
+inline constexpr const char *kHandleName<gmm_event> = "event";
+template <>
+inline constexpr const char *kHandleName<gmm_ticket> = "ticket";
+template <>
+inline constexpr const char *kHandleName<gmm_snapshot> = "snapshot";
+template <>
+inline constexpr const char *kHandleName<gmm_watcher> = "watcher";
+template <>
+inline constexpr const char *kHandleName<gmm_lease> = "lease";
+template <typename T>
+Status check_handle(const T *handle) {
+  const char *name = kHandleName<T>;
+  if (handle == nullptr) return fail(GMM_ERROR_NULL_ARGUMENT, "gmm_%s: %s is NULL; pass a valid pointer.", name, name);
+  if (handle->magic != T::kMagic)
+    return fail(GMM_ERROR_INVALID_HANDLE, "%p is no %s, or was destroyed; pass a live one.",
+                static_cast<const void *>(handle), name);
+  return Context::check(context_of(handle->context));
 }
 inline Status check_device(const Context &context, gmm_device device) {
   if (__builtin_expect(context.valid_device(device), 1)) return Status();
@@ -160,6 +168,58 @@ inline Status read_import(const Context &context, const gmm_ipc_import_desc *des
   GMM_TRY(check_device(context, out->device));
   if (out->timeout_ms == 0) out->timeout_ms = kDefaultTimeout;
   return Status();
+}
+
+// --- Calls behind a handle ------------------------------------------------------------------------------------------
+// fn() checks the other arguments and calls the engine; it returns a Status, or nothing.
+
+template <typename Fn, typename... Arguments>
+Status status_of(Fn fn, Arguments... arguments) {
+  if constexpr (std::is_void_v<decltype(fn(arguments...))>) {
+    fn(arguments...);
+    return Status();
+  } else {
+    return fn(arguments...);
+  }
+}
+template <typename T, typename Fn>
+gmm_result call(const T *handle, Fn fn) {
+  Status status = check_handle(handle);
+  if (status.ok()) status = status_of(fn);
+  return status.code();
+}
+// NULL is no handle to destroy.
+template <typename T, typename Fn>
+gmm_result destroy(const T *handle, Fn fn) {
+  return handle == nullptr ? gmm_result{GMM_OK} : call(handle, fn);
+}
+// fn() makes *out, which is NULL after a failure.
+template <typename T, typename Out, typename Fn>
+gmm_result make(const T *handle, const char *function, Out **out, Fn fn) {
+  Status status = check_handle(handle);
+  if (status.ok()) status = check_not_null(out, function, "out");
+  if (status.ok()) status = fn();
+  return result_of(status, out);
+}
+// fn(uint64_t *) counts bytes, which the caller learns after a success unless `bytes` is NULL.
+template <typename T, typename Fn>
+gmm_result count(const T *handle, uint64_t *bytes, Fn fn) {
+  uint64_t counted = 0;
+  Status status = check_handle(handle);
+  if (status.ok()) status = fn(&counted);
+  if (status.ok() && bytes != nullptr) *bytes = counted;
+  return status.code();
+}
+// query(Info *) fills a zeroed struct, from which the caller's is filled as far as it reaches.
+template <typename T, typename Info, typename Fn>
+gmm_result answer(const T *handle, Info *out, Fn query) {
+  uint32_t size = 0;
+  Info info = {};
+  Status status = check_handle(handle);
+  if (status.ok()) status = check_output(out, &size);
+  if (status.ok()) status = status_of(query, &info);
+  if (status.ok()) fill_output(info, size, out);
+  return status.code();
 }
 
 // A name that is a part of keys and of file names.

@@ -25,34 +25,27 @@ gmm_result gmm_context_create(const gmm_context_desc *desc, gmm_context **out) n
 }
 
 gmm_result gmm_context_retain(gmm_context *context) noexcept {
-  const Status status = Context::check(context);
-  if (status.ok()) context->retain();
-  return result_of(status);
+  return call(context, [&] { context->retain(); });
 }
 
 gmm_result gmm_context_release(gmm_context *context) noexcept {
-  if (context == nullptr) return GMM_OK;
-  Status status = Context::check(context);
-  if (status.ok()) status = Watchers::check_outside("gmm_context_release");
-  if (status.ok()) context->release();
-  return result_of(status);
-}
-
-gmm_result gmm_context_query(gmm_context *context, gmm_context_info *out) noexcept {
-  return answer(Context::check(context), out, [&](gmm_context_info *info) {
-    context->query(info);
+  return destroy(context, [&]() -> Status {
+    GMM_TRY(Watchers::check_outside("gmm_context_release"));
+    context->release();
     return Status();
   });
 }
 
+gmm_result gmm_context_query(gmm_context *context, gmm_context_info *out) noexcept {
+  return answer(context, out, [&](gmm_context_info *info) { context->query(info); });
+}
+
 gmm_result gmm_context_set_decommit(gmm_context *context, uint64_t milliseconds) noexcept {
-  Status status = Context::check(context);
-  if (status.ok()) status = context->set_decommit(milliseconds);
-  return result_of(status);
+  return call(context, [&] { return context->set_decommit(milliseconds); });
 }
 
 gmm_result gmm_device_query(gmm_context *context, gmm_device device, gmm_device_info *out) noexcept {
-  return answer(Context::check(context), out, [&](gmm_device_info *info) -> Status {
+  return answer(context, out, [&](gmm_device_info *info) -> Status {
     GMM_TRY(check_device(*context, device));
     return context->query_device(Device{device}, info);
   });

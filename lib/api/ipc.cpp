@@ -7,36 +7,34 @@
 using namespace gmm;
 
 gmm_result gmm_ipc_export(gmm_context *context, const void *memory, gmm_ipc_handle *out) noexcept {
-  Status status = Context::check(context);
-  if (status.ok()) status = check_not_null(memory, "gmm_ipc_export", "memory");
-  if (status.ok()) status = check_not_null(out, "gmm_ipc_export", "out");
-  if (status.ok()) status = context->ipc().exports.export_block(memory, out);
-  return result_of(status);
+  return call(context, [&]() -> Status {
+    GMM_TRY(check_not_null(memory, "gmm_ipc_export", "memory"));
+    GMM_TRY(check_not_null(out, "gmm_ipc_export", "out"));
+    return context->ipc().exports.export_block(memory, out);
+  });
 }
 
 gmm_result gmm_ipc_import(gmm_context *context, const gmm_ipc_handle *handle, const gmm_ipc_import_desc *desc,
                           void **out) noexcept {
-  gmm_ipc_import_desc copy;
-  Status status = Context::check(context);
-  if (status.ok()) status = check_not_null(handle, "gmm_ipc_import", "handle");
-  if (status.ok()) status = check_not_null(out, "gmm_ipc_import", "out");
-  if (status.ok()) status = read_import(*context, desc, &copy);
-  if (status.ok()) status = context->ipc().import_block(*handle, Device{copy.device}, copy.timeout_ms, out);
-  return result_of(status, out);
+  return make(context, "gmm_ipc_import", out, [&]() -> Status {
+    gmm_ipc_import_desc copy;
+    GMM_TRY(check_not_null(handle, "gmm_ipc_import", "handle"));
+    GMM_TRY(read_import(*context, desc, &copy));
+    return context->ipc().import_block(*handle, Device{copy.device}, copy.timeout_ms, out);
+  });
 }
 
 gmm_result gmm_ipc_close(gmm_context *context, void *memory) noexcept {
-  Status status = Context::check(context);
-  if (status.ok()) status = check_not_null(memory, "gmm_ipc_close", "memory");
-  if (status.ok()) status = context->ipc().close(memory);
-  return result_of(status);
+  return call(context, [&]() -> Status {
+    GMM_TRY(check_not_null(memory, "gmm_ipc_close", "memory"));
+    return context->ipc().close(memory);
+  });
 }
 
 gmm_result gmm_ipc_configure(gmm_context *context, const gmm_ipc_desc *desc) noexcept {
-  const auto configure = [&]() -> Status {
+  return call(context, [&]() -> Status {
     gmm_ipc_desc copy;
     IpcPolicy policy;
-    GMM_TRY(Context::check(context));
     GMM_TRY(read_descriptor(desc, &copy));
     GMM_TRY(check_flags(copy.flags, 0, "gmm_ipc_desc.flags"));
     GMM_TRY(check_zero(copy.reserved, "gmm_ipc_desc.reserved"));
@@ -61,13 +59,12 @@ gmm_result gmm_ipc_configure(gmm_context *context, const gmm_ipc_desc *desc) noe
     for (uint32_t i = 0; i < copy.user_count; ++i) policy.users[i] = copy.users[i];
     policy.user_count = copy.user_count;
     return context->ipc().configure(policy);
-  };
-  return result_of(configure());
+  });
 }
 
 gmm_result gmm_ipc_export_fd(gmm_context *context, const void *memory, gmm_fd_type type,
                              gmm_ipc_fd_info *out) noexcept {
-  return answer(Context::check(context), out, [&](gmm_ipc_fd_info *info) -> Status {
+  return answer(context, out, [&](gmm_ipc_fd_info *info) -> Status {
     GMM_TRY(check_not_null(memory, "gmm_ipc_export_fd", "memory"));
     if (type > GMM_FD_DMA_BUF)
       return fail(GMM_ERROR_INVALID_VALUE,
@@ -77,23 +74,20 @@ gmm_result gmm_ipc_export_fd(gmm_context *context, const void *memory, gmm_fd_ty
 }
 
 gmm_result gmm_ipc_import_fd(gmm_context *context, int32_t fd, const gmm_ipc_fd_desc *desc, void **out) noexcept {
-  const auto import = [&]() -> Status {
+  return make(context, "gmm_ipc_import_fd", out, [&]() -> Status {
     gmm_ipc_fd_desc copy;
-    GMM_TRY(Context::check(context));
     GMM_TRY(check_not_null(desc, "gmm_ipc_import_fd", "desc"));
-    GMM_TRY(check_not_null(out, "gmm_ipc_import_fd", "out"));
     GMM_TRY(read_descriptor(desc, &copy));
     GMM_TRY(check_flags(copy.flags, 0, "gmm_ipc_fd_desc.flags"));
     GMM_TRY(check_device(*context, copy.device));
     if (copy.type > GMM_FD_VULKAN)
       return fail(GMM_ERROR_INVALID_VALUE, "gmm_ipc_fd_desc.type = %u; pass a GMM_FD_* type.", copy.type);
     return context->ipc().imports.import_descriptor(fd, copy.type, copy.size, Device{copy.device}, out);
-  };
-  return result_of(import(), out);
+  });
 }
 
 gmm_result gmm_ipc_export_legacy(gmm_context *context, const void *memory, gmm_ipc_legacy_info *out) noexcept {
-  return answer(Context::check(context), out, [&](gmm_ipc_legacy_info *info) -> Status {
+  return answer(context, out, [&](gmm_ipc_legacy_info *info) -> Status {
     GMM_TRY(check_not_null(memory, "gmm_ipc_export_legacy", "memory"));
     return context->ipc().exports.export_legacy(memory, info);
   });

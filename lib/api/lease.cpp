@@ -10,11 +10,6 @@ using namespace gmm;
 
 namespace {
 
-Status check_lease(const gmm_lease *lease) {
-  GMM_TRY(check_handle(lease, "gmm_lease", "lease"));
-  return Context::check(&lease->context);
-}
-
 Status read_lease(const gmm_lease_desc *desc, gmm_lease_desc *out) {
   GMM_TRY(check_not_null(desc, "gmm_lease_create", "desc"));
   GMM_TRY(read_descriptor(desc, out));
@@ -56,60 +51,54 @@ Status read_request(const Context &context, const gmm_lease_request_desc *desc, 
 }  // namespace
 
 gmm_result gmm_lease_create(gmm_context *context, const gmm_lease_desc *desc, gmm_lease **out) noexcept {
-  gmm_lease_desc copy;
-  Status status = Context::check(context);
-  if (status.ok()) status = check_not_null(out, "gmm_lease_create", "out");
-  if (status.ok()) status = read_lease(desc, &copy);
-  if (status.ok()) status = gmm_lease::create(*context, copy, out);
-  return result_of(status, out);
+  return make(context, "gmm_lease_create", out, [&]() -> Status {
+    gmm_lease_desc copy;
+    GMM_TRY(read_lease(desc, &copy));
+    return gmm_lease::create(*context, copy, out);
+  });
 }
 
 gmm_result gmm_lease_offer(gmm_lease *lease, gmm_tag tag, uint32_t cost) noexcept {
-  Status status = check_lease(lease);
-  if (status.ok() && tag == GMM_TAG_CURRENT) tag = lease->context.tags().current();
-  // A tag that was destroyed may be withdrawn.
-  if (status.ok() && cost != GMM_LEASE_WITHDRAW) status = check_tag(lease->context, tag);
-  if (status.ok()) status = lease->offer(tag, cost);
-  return result_of(status);
+  return call(lease, [&]() -> Status {
+    const gmm_tag named = tag == GMM_TAG_CURRENT ? lease->context.tags().current() : tag;
+    // A tag that was destroyed may be withdrawn.
+    if (cost != GMM_LEASE_WITHDRAW) GMM_TRY(check_tag(lease->context, named));
+    return lease->offer(named, cost);
+  });
 }
 
 gmm_result gmm_lease_request(gmm_lease *lease, const gmm_lease_request_desc *desc, gmm_ticket **ticket) noexcept {
-  LeaseAmounts amounts;
-  uint64_t timeout_ms = 0, bytes = 0;
-  Status status = check_lease(lease);
-  if (status.ok()) status = read_request(lease->context, desc, &amounts, &timeout_ms);
-  if (status.ok()) status = gmm_lease::check_other_thread("gmm_lease_request");
-  if (status.ok()) status = Watchers::check_outside("gmm_lease_request");
-  if (status.ok())
-    status = ticket != nullptr ? gmm_ticket::start(*lease, amounts, timeout_ms, ticket)
-                               : lease->request(amounts, timeout_ms, nullptr, &bytes);
+  const Status status = [&]() -> Status {
+    LeaseAmounts amounts;
+    uint64_t timeout_ms = 0, bytes = 0;
+    GMM_TRY(check_handle(lease));
+    GMM_TRY(read_request(lease->context, desc, &amounts, &timeout_ms));
+    GMM_TRY(gmm_lease::check_other_thread("gmm_lease_request"));
+    GMM_TRY(Watchers::check_outside("gmm_lease_request"));
+    return ticket != nullptr ? gmm_ticket::start(*lease, amounts, timeout_ms, ticket)
+                             : lease->request(amounts, timeout_ms, nullptr, &bytes);
+  }();
   return result_of(status, ticket);
 }
 
 gmm_result gmm_lease_return(gmm_lease *lease) noexcept {
-  Status status = check_lease(lease);
-  if (status.ok()) status = lease->return_all();
-  return result_of(status);
+  return call(lease, [&] { return lease->return_all(); });
 }
 
 gmm_result gmm_lease_query(gmm_lease *lease, gmm_lease_info *out) noexcept {
-  return answer(check_lease(lease), out, [&](gmm_lease_info *info) {
-    lease->query(info);
-    return Status();
-  });
+  return answer(lease, out, [&](gmm_lease_info *info) { lease->query(info); });
 }
 
 gmm_result gmm_lease_destroy(gmm_lease *lease) noexcept {
-  if (lease == nullptr) return GMM_OK;
-  Status status = check_lease(lease);
-  if (status.ok()) status = gmm_lease::check_other_thread("gmm_lease_destroy");
-  if (status.ok()) status = Watchers::check_outside("gmm_lease_destroy");
-  if (status.ok()) status = gmm_lease::destroy(lease);
-  return result_of(status);
+  return destroy(lease, [&]() -> Status {
+    GMM_TRY(gmm_lease::check_other_thread("gmm_lease_destroy"));
+    GMM_TRY(Watchers::check_outside("gmm_lease_destroy"));
+    return gmm_lease::destroy(lease);
+  });
 }
 
 gmm_result gmm_lease_list(gmm_context *context, uint64_t index, uint64_t timeout_ms,
                           gmm_lease_entry_info *out) noexcept {
-  return answer(Context::check(context), out,
+  return answer(context, out,
                 [&](gmm_lease_entry_info *info) { return gmm_lease::list(*context, index, timeout_ms, info); });
 }

@@ -41,8 +41,6 @@ Status check_comm(Kind kind, const char *function, uint32_t *flags) {
 
 Status alloc(gmm_context *context, uint64_t size, const gmm_alloc_desc *desc, void **out) {
   gmm_alloc_desc copy;
-  GMM_TRY(Context::check(context));
-  GMM_TRY(check_not_null(out, "gmm_alloc", "out"));
   GMM_TRY(check_size(size));
   GMM_TRY(read_descriptor(desc, &copy));
   GMM_TRY(check_kind(copy.kind));
@@ -57,11 +55,6 @@ Status alloc(gmm_context *context, uint64_t size, const gmm_alloc_desc *desc, vo
   Heap *heap = nullptr;
   GMM_TRY(context->heap_for(static_cast<Kind>(copy.kind), Device{copy.device}, copy.tag, &heap));
   return context->allocate(*heap, size, copy.alignment, copy.flags, copy.stream, out);
-}
-
-Status check_heap(const gmm_heap *heap) {
-  GMM_TRY(check_handle(heap, "gmm_heap", "heap"));
-  return Context::check(heap->context);
 }
 
 }  // namespace
@@ -82,7 +75,7 @@ static inline Heap *plain_heap(const Context &context, const gmm_alloc_desc &des
 // Not inlined, so that the fast paths, which call it last, save no register.
 __attribute__((noinline)) static gmm_result check_and_alloc(gmm_context *context, uint64_t size,
                                                             const gmm_alloc_desc *desc, void **out) {
-  return result_of(alloc(context, size, desc, out), out);
+  return make(context, "gmm_alloc", out, [&] { return alloc(context, size, desc, out); });
 }
 
 static inline __attribute__((always_inline)) gmm_result alloc_or_check(gmm_context *context, uint64_t size,
@@ -108,16 +101,13 @@ gmm_result gmm_alloc(gmm_context *context, uint64_t size, const gmm_alloc_desc *
 
 __attribute__((noinline)) static gmm_result check_and_alloc_from_heap(gmm_heap *heap, uint64_t size, uint64_t alignment,
                                                                       uint32_t flags, gmm_stream stream, void **out) {
-  const auto check_and_alloc = [&]() -> Status {
-    GMM_TRY(check_heap(heap));
-    GMM_TRY(check_not_null(out, "gmm_heap_alloc", "out"));
+  return make(heap, "gmm_heap_alloc", out, [&]() -> Status {
     GMM_TRY(check_size(size));
     GMM_TRY(check_alignment(alignment));
     GMM_TRY(check_flags(flags, kAllocFlags, "gmm_heap_alloc: flags"));
     GMM_TRY(check_comm(heap->options().kind, "gmm_heap_alloc", &flags));
     return heap->context->allocate(*heap, size, alignment, flags, stream, out);
-  };
-  return result_of(check_and_alloc(), out);
+  });
 }
 
 gmm_result gmm_heap_alloc(gmm_heap *heap, uint64_t size, uint64_t alignment, uint32_t flags, gmm_stream stream,
@@ -172,24 +162,19 @@ gmm_result gmm_try_free(gmm_context *context, void *memory, gmm_stream stream) n
 }
 
 gmm_result gmm_query(gmm_context *context, const void *address, gmm_pointer_info *out) noexcept {
-  return answer(Context::check(context), out, [&](gmm_pointer_info *info) {
-    context->query(address, info);
-    return Status();
-  });
+  return answer(context, out, [&](gmm_pointer_info *info) { context->query(address, info); });
 }
 
 gmm_result gmm_name(gmm_context *context, const void *memory, const char *name) noexcept {
-  Status status = Context::check(context);
-  if (status.ok() && name != nullptr) status = check_name("A block's name", name, BlockNotes::kNameSize);
-  if (status.ok()) status = context->name_block(memory, name);
-  return result_of(status);
+  return call(context, [&]() -> Status {
+    if (name != nullptr) GMM_TRY(check_name("A block's name", name, BlockNotes::kNameSize));
+    return context->name_block(memory, name);
+  });
 }
 
 gmm_result gmm_heap_create(gmm_context *context, const gmm_heap_desc *desc, gmm_heap **out) noexcept {
-  const auto create = [&]() -> Status {
+  return make(context, "gmm_heap_create", out, [&]() -> Status {
     gmm_heap_desc copy;
-    GMM_TRY(Context::check(context));
-    GMM_TRY(check_not_null(out, "gmm_heap_create", "out"));
     GMM_TRY(read_descriptor(desc, &copy));
     GMM_TRY(check_kind(copy.kind));
     GMM_TRY(check_device(*context, copy.device));
@@ -226,26 +211,24 @@ gmm_result gmm_heap_create(gmm_context *context, const gmm_heap_desc *desc, gmm_
           "memory where gmm_device_query() reports CAN_EXPORT_FD.",
           kind_name(options.kind), copy.device);
     return context->make_heap(options, copy.limit == 0 ? GMM_NO_LIMIT : copy.limit, out);
-  };
-  return result_of(create(), out);
+  });
 }
 
 gmm_result gmm_heap_reserve(gmm_heap *heap, uint64_t bytes) noexcept {
-  Status status = check_heap(heap);
-  if (status.ok() && bytes > kMaxSize)
-    status =
-        fail(GMM_ERROR_SIZE_OVERFLOW,
-             "gmm_heap_reserve: bytes = %" PRIu64 " is beyond any address space; reserve at most %" PRIu64 " bytes.",
-             bytes, kMaxSize);
-  if (status.ok()) status = Watchers::check_outside("gmm_heap_reserve");
-  if (status.ok()) status = heap->context->reserve(*heap, bytes);
-  return result_of(status);
+  return call(heap, [&]() -> Status {
+    if (bytes > kMaxSize)
+      return fail(GMM_ERROR_SIZE_OVERFLOW,
+                  "gmm_heap_reserve: bytes = %" PRIu64 " is beyond any address space; reserve at most %" PRIu64
+                  " bytes.",
+                  bytes, kMaxSize);
+    GMM_TRY(Watchers::check_outside("gmm_heap_reserve"));
+    return heap->context->reserve(*heap, bytes);
+  });
 }
 
 gmm_result gmm_heap_destroy(gmm_heap *heap) noexcept {
-  if (heap == nullptr) return GMM_OK;
-  Status status = check_heap(heap);
-  if (status.ok()) status = Watchers::check_no_operation("gmm_heap_destroy");
-  if (status.ok()) status = heap->context->end_heap(heap);
-  return result_of(status);
+  return destroy(heap, [&]() -> Status {
+    GMM_TRY(Watchers::check_no_operation("gmm_heap_destroy"));
+    return heap->context->end_heap(heap);
+  });
 }

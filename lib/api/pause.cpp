@@ -1,109 +1,132 @@
 // SPDX-License-Identifier: Apache-2.0
+// Tags, their pauses and resumes, tickets, and kept contents.
 #include <cstdio>
 
 #include "api/arguments.h"
-#include "api/pause_arguments.h"
+#include "engine/context/ticket.h"
 
 using namespace gmm;
 
+namespace {
+
+constexpr uint32_t kPauseFlags = GMM_PAUSE_FORCE | GMM_PAUSE_DROP | GMM_PAUSE_KEEP_HOST | GMM_PAUSE_KEEP_FILE;
+
+Status read_tag_desc(const gmm_tag_desc *desc, gmm_tag_desc *out) {
+  GMM_TRY(read_descriptor(desc, out));
+  if ((out->flags & GMM_TAG_CHECKSUM) != 0 && !BackupStore::can_checksum())
+    return fail(
+        GMM_ERROR_NOT_SUPPORTED,
+        "GMM_TAG_CHECKSUM: this library was built without xxhash; install xxhash and build again, or clear the flag.");
+  return Status();
+}
+
+Status read_hold(gmm_pause_desc *desc) {
+  constexpr uint64_t kDefaultHold = 60'000, kMaxHold = 86'400'000;
+  const bool holds = (desc->flags & GMM_PAUSE_HOLD) != 0;
+  if (!holds && (desc->flags & GMM_PAUSE_NO_WRITES) != 0)
+    return fail(GMM_ERROR_INVALID_FLAGS, "gmm_pause_desc.flags: GMM_PAUSE_NO_WRITES goes with GMM_PAUSE_HOLD; add it.");
+  if (desc->hold_ms > (holds ? kMaxHold : 0))
+    return fail(GMM_ERROR_INVALID_VALUE,
+                "gmm_pause_desc.hold_ms = %llu; pass at most %llu with GMM_PAUSE_HOLD, else 0.",
+                static_cast<unsigned long long>(desc->hold_ms), static_cast<unsigned long long>(kMaxHold));
+  if (holds && desc->hold_ms == 0) desc->hold_ms = kDefaultHold;
+  return Status();
+}
+
+// The request points to the caller's tags.
+Status read_pause(const Context &context, const gmm_pause_desc *desc, uint32_t flags, PauseRequest *out) {
+  gmm_pause_desc copy;
+  GMM_TRY(read_descriptor(desc, &copy));
+  GMM_TRY(check_flags(copy.flags, flags, "gmm_pause_desc.flags"));
+  constexpr uint32_t kContents = GMM_PAUSE_DROP | GMM_PAUSE_KEEP_HOST | GMM_PAUSE_KEEP_FILE;
+  if (const uint32_t asked = copy.flags & kContents; (asked & (asked - 1)) != 0)
+    return fail(GMM_ERROR_INVALID_FLAGS,
+                "gmm_pause_desc.flags = 0x%x: the flags exclude each other; pass one of GMM_PAUSE_DROP, _KEEP_HOST and "
+                "_KEEP_FILE.",
+                copy.flags);
+  GMM_TRY(check_zero(copy.reserved, "gmm_pause_desc.reserved"));
+  if (copy.tag_count != 0) GMM_TRY(check_not_null(copy.tags, "gmm_pause_desc", "tags"));
+  for (uint32_t i = 0; i < copy.tag_count; ++i) GMM_TRY(check_tag(context, copy.tags[i]));
+  GMM_TRY(read_hold(&copy));
+  *out = PauseRequest{copy.tags, copy.tag_count, copy.flags, copy.progress, nullptr, copy.hold_ms};
+  return Status();
+}
+
+Status check_range_of(const void *address, uint64_t size, const char *function) {
+  GMM_TRY(check_not_null(address, function, "address"));
+  if (size != 0 && size <= UINTPTR_MAX - reinterpret_cast<uintptr_t>(address)) return Status();
+  return fail(GMM_ERROR_INVALID_SIZE, "%s(%p): size = %llu; pass at least 1 byte, and no more than the memory has.",
+              function, address, static_cast<unsigned long long>(size));
+}
+
+Status start(gmm_context &context, const gmm_pause_desc *desc, bool is_pause, gmm_ticket **out) {
+  PauseRequest request;
+  constexpr uint32_t kHoldFlags = GMM_PAUSE_HOLD | GMM_PAUSE_NO_WRITES;
+  GMM_TRY(
+      read_pause(context, desc, is_pause ? kPauseFlags | kHoldFlags : GMM_RESUME_RETAIN | GMM_PAUSE_HOLD, &request));
+  return gmm_ticket::start(context, request, is_pause, out);
+}
+
+}  // namespace
+
 gmm_result gmm_tag_create(gmm_context *context, const char *name, const gmm_tag_desc *desc, gmm_tag *out) noexcept {
-  gmm_tag_desc copy;
-  Status status = Context::check(context);
-  if (status.ok()) status = check_not_null(name, "gmm_tag_create", "name");
-  if (status.ok()) status = check_not_null(out, "gmm_tag_create", "out");
-  if (status.ok()) status = read_tag_desc(desc, &copy);
-  if (status.ok()) status = context->tags().create(name, desc == nullptr ? nullptr : &copy, out);
-  return result_of(status);
+  return call(context, [&]() -> Status {
+    gmm_tag_desc copy;
+    GMM_TRY(check_not_null(name, "gmm_tag_create", "name"));
+    GMM_TRY(check_not_null(out, "gmm_tag_create", "out"));
+    GMM_TRY(read_tag_desc(desc, &copy));
+    return context->tags().create(name, desc == nullptr ? nullptr : &copy, out);
+  });
 }
 
 gmm_result gmm_tag_configure(gmm_context *context, gmm_tag tag, const gmm_tag_desc *desc) noexcept {
-  gmm_tag_desc copy;
-  Status status = Context::check(context);
-  if (status.ok()) status = Watchers::check_no_operation("gmm_tag_configure");
-  if (status.ok()) status = check_not_null(desc, "gmm_tag_configure", "desc");
-  if (status.ok()) status = read_tag_desc(desc, &copy);
-  if (status.ok()) status = context->configure_tag(tag, copy);
-  return result_of(status);
+  return call(context, [&]() -> Status {
+    gmm_tag_desc copy;
+    GMM_TRY(Watchers::check_no_operation("gmm_tag_configure"));
+    GMM_TRY(check_not_null(desc, "gmm_tag_configure", "desc"));
+    GMM_TRY(read_tag_desc(desc, &copy));
+    return context->configure_tag(tag, copy);
+  });
 }
 
 gmm_result gmm_tag_destroy(gmm_context *context, gmm_tag tag) noexcept {
-  Status status = Context::check(context);
-  if (status.ok()) status = Watchers::check_no_operation("gmm_tag_destroy");
-  if (status.ok()) status = context->destroy_tag(tag);
-  return result_of(status);
+  return call(context, [&]() -> Status {
+    GMM_TRY(Watchers::check_no_operation("gmm_tag_destroy"));
+    return context->destroy_tag(tag);
+  });
 }
 
 gmm_result gmm_tag_list(gmm_context *context, gmm_tag *tags, uint32_t capacity, uint32_t *count) noexcept {
-  Status status = Context::check(context);
-  if (status.ok() && capacity != 0) status = check_not_null(tags, "gmm_tag_list", "tags");
-  if (status.ok()) status = check_not_null(count, "gmm_tag_list", "count");
-  if (status.ok()) context->tags().list(tags, capacity, count);
-  return result_of(status);
+  return call(context, [&]() -> Status {
+    if (capacity != 0) GMM_TRY(check_not_null(tags, "gmm_tag_list", "tags"));
+    GMM_TRY(check_not_null(count, "gmm_tag_list", "count"));
+    context->tags().list(tags, capacity, count);
+    return Status();
+  });
 }
 
 gmm_result gmm_tag_find(gmm_context *context, const char *name, gmm_tag *out) noexcept {
-  Status status = Context::check(context);
-  if (status.ok()) status = check_not_null(name, "gmm_tag_find", "name");
-  if (status.ok()) status = check_not_null(out, "gmm_tag_find", "out");
-  if (status.ok()) status = context->tags().find(name, out);
-  return result_of(status);
+  return call(context, [&]() -> Status {
+    GMM_TRY(check_not_null(name, "gmm_tag_find", "name"));
+    GMM_TRY(check_not_null(out, "gmm_tag_find", "out"));
+    return context->tags().find(name, out);
+  });
 }
 
 gmm_result gmm_tag_push(gmm_context *context, gmm_tag tag) noexcept {
-  Status status = Context::check(context);
-  if (status.ok()) status = context->tags().push(tag);
-  return result_of(status);
+  return call(context, [&] { return context->tags().push(tag); });
 }
 
 gmm_result gmm_tag_pop(gmm_context *context) noexcept {
-  Status status = Context::check(context);
-  if (status.ok()) status = context->tags().pop();
-  return result_of(status);
+  return call(context, [&] { return context->tags().pop(); });
 }
 
 gmm_result gmm_tag_set_default(gmm_context *context, gmm_tag tag) noexcept {
-  Status status = Context::check(context);
-  if (status.ok()) status = context->tags().set_default(tag);
-  return result_of(status);
-}
-
-gmm_result gmm_pause(gmm_context *context, const gmm_pause_desc *desc, uint64_t *bytes) noexcept {
-  PauseRequest request;
-  uint64_t went = 0;
-  Status status = read_pause(context, desc, kPauseFlags, &request);
-  if (status.ok()) status = Watchers::check_no_operation("gmm_pause");
-  if (status.ok()) status = context->pause(request, &went);
-  if (status.ok() && bytes != nullptr) *bytes = went;
-  return result_of(status);
-}
-
-gmm_result gmm_resume(gmm_context *context, const gmm_pause_desc *desc, uint64_t *bytes) noexcept {
-  PauseRequest request;
-  uint64_t came = 0;
-  Status status = read_pause(context, desc, GMM_RESUME_RETAIN, &request);
-  if (status.ok()) status = Watchers::check_no_operation("gmm_resume");
-  if (status.ok()) status = context->resume(request, &came);
-  if (status.ok() && bytes != nullptr) *bytes = came;
-  return result_of(status);
-}
-
-gmm_result gmm_resume_range(gmm_context *context, const void *address, uint64_t size, uint64_t *bytes) noexcept {
-  uint64_t came = 0;
-  Status status = check_range_of(context, address, size, "gmm_resume_range");
-  if (status.ok()) status = Watchers::check_no_operation("gmm_resume_range");
-  if (status.ok()) status = context->resume_range(ByteRange{reinterpret_cast<uintptr_t>(address), size}, &came);
-  if (status.ok() && bytes != nullptr) *bytes = came;
-  return result_of(status);
-}
-
-gmm_result gmm_resume_wait(gmm_context *context, const void *address, uint64_t size, uint64_t timeout_ms) noexcept {
-  Status status = check_range_of(context, address, size, "gmm_resume_wait");
-  if (status.ok()) status = context->pauser().wait_ready(address, size, timeout_ms);
-  return result_of(status);
+  return call(context, [&] { return context->tags().set_default(tag); });
 }
 
 gmm_result gmm_tag_query(gmm_context *context, gmm_tag tag, gmm_tag_info *out) noexcept {
-  return answer(Context::check(context), out, [&](gmm_tag_info *info) -> Status {
+  return answer(context, out, [&](gmm_tag_info *info) -> Status {
     const Tag *known = context->tags().get(tag);
     if (known == nullptr) return TagTable::unknown(tag);
     info->tag = tag;
@@ -114,5 +137,132 @@ gmm_result gmm_tag_query(gmm_context *context, gmm_tag tag, gmm_tag_info *out) n
     std::snprintf(info->name, sizeof info->name, "%s", known->name);
     context->pauser().query(tag, info);
     return Status();
+  });
+}
+
+gmm_result gmm_pause(gmm_context *context, const gmm_pause_desc *desc, uint64_t *bytes) noexcept {
+  return count(context, bytes, [&](uint64_t *went) -> Status {
+    PauseRequest request;
+    GMM_TRY(read_pause(*context, desc, kPauseFlags, &request));
+    GMM_TRY(Watchers::check_no_operation("gmm_pause"));
+    return context->pause(request, went);
+  });
+}
+
+gmm_result gmm_resume(gmm_context *context, const gmm_pause_desc *desc, uint64_t *bytes) noexcept {
+  return count(context, bytes, [&](uint64_t *came) -> Status {
+    PauseRequest request;
+    GMM_TRY(read_pause(*context, desc, GMM_RESUME_RETAIN, &request));
+    GMM_TRY(Watchers::check_no_operation("gmm_resume"));
+    return context->resume(request, came);
+  });
+}
+
+gmm_result gmm_resume_range(gmm_context *context, const void *address, uint64_t size, uint64_t *bytes) noexcept {
+  return count(context, bytes, [&](uint64_t *came) -> Status {
+    GMM_TRY(check_range_of(address, size, "gmm_resume_range"));
+    GMM_TRY(Watchers::check_no_operation("gmm_resume_range"));
+    return context->resume_range(ByteRange{reinterpret_cast<uintptr_t>(address), size}, came);
+  });
+}
+
+gmm_result gmm_resume_wait(gmm_context *context, const void *address, uint64_t size, uint64_t timeout_ms) noexcept {
+  return call(context, [&]() -> Status {
+    GMM_TRY(check_range_of(address, size, "gmm_resume_wait"));
+    return context->pauser().wait_ready(address, size, timeout_ms);
+  });
+}
+
+gmm_result gmm_pause_async(gmm_context *context, const gmm_pause_desc *desc, gmm_ticket **out) noexcept {
+  return make(context, "gmm_pause_async", out, [&] { return start(*context, desc, true, out); });
+}
+
+gmm_result gmm_resume_async(gmm_context *context, const gmm_pause_desc *desc, gmm_ticket **out) noexcept {
+  return make(context, "gmm_resume_async", out, [&] { return start(*context, desc, false, out); });
+}
+
+gmm_result gmm_ticket_query(gmm_ticket *ticket, gmm_ticket_info *out) noexcept {
+  return answer(ticket, out, [&](gmm_ticket_info *info) {
+    info->state = ticket->state.now();
+    const bool has_ended = info->state == GMM_TICKET_DONE;
+    info->result = has_ended ? ticket->code : GMM_ERROR_NOT_READY;
+    info->bytes = has_ended ? ticket->bytes : 0;
+    info->copied_bytes = ticket->state.copied.load(std::memory_order_relaxed);
+    info->total_bytes = ticket->state.total.load(std::memory_order_relaxed);
+  });
+}
+
+gmm_result gmm_ticket_wait(gmm_ticket *ticket, uint64_t timeout_ms, uint64_t *bytes) noexcept {
+  return count(ticket, bytes, [&](uint64_t *moved) -> Status {
+    const Status status = ticket->wait(GMM_TICKET_DONE, timeout_ms, "gmm_ticket_wait");
+    if (status.ok()) *moved = ticket->bytes;
+    return status;
+  });
+}
+
+gmm_result gmm_ticket_wait_held(gmm_ticket *ticket, uint64_t timeout_ms) noexcept {
+  return call(ticket, [&] { return ticket->wait(GMM_TICKET_HELD, timeout_ms, "gmm_ticket_wait_held"); });
+}
+
+gmm_result gmm_ticket_commit(gmm_ticket *ticket) noexcept {
+  return call(ticket, [&] { return ticket->commit(); });
+}
+
+gmm_result gmm_ticket_cancel(gmm_ticket *ticket) noexcept {
+  return call(ticket, [&] { ticket->state.cancel(); });
+}
+
+gmm_result gmm_ticket_destroy(gmm_ticket *ticket) noexcept {
+  return destroy(ticket, [&]() -> Status {
+    GMM_TRY(Watchers::check_outside("gmm_ticket_destroy"));
+    if (ticket->is_of_lease()) GMM_TRY(gmm_lease::check_other_thread("gmm_ticket_destroy"));
+    gmm_ticket::destroy(ticket);
+    return Status();
+  });
+}
+
+gmm_result gmm_backup_configure(gmm_context *context, const gmm_backup_desc *desc) noexcept {
+  return call(context, [&]() -> Status {
+    constexpr uint32_t kFlags = GMM_BACKUP_NO_ARENA | GMM_BACKUP_NO_PAGEABLE | GMM_BACKUP_NAMED_FILES;
+    gmm_backup_desc copy;
+    GMM_TRY(read_descriptor(desc, &copy));
+    GMM_TRY(check_flags(copy.flags, kFlags, "gmm_backup_desc.flags"));
+    GMM_TRY(check_zero(copy.reserved, "gmm_backup_desc.reserved"));
+    return context->backups().configure(copy);
+  });
+}
+
+gmm_result gmm_backup_reserve(gmm_context *context, gmm_device device, uint64_t bytes) noexcept {
+  return call(context, [&]() -> Status {
+    GMM_TRY(check_device(*context, device));
+    return context->backups().prepare(Device{device}, bytes);
+  });
+}
+
+gmm_result gmm_backup_query(gmm_context *context, gmm_backup_info *out) noexcept {
+  return answer(context, out, [&](gmm_backup_info *info) { context->backups().query(info); });
+}
+
+gmm_result gmm_backup_read(gmm_context *context, const void *address, uint64_t size, void *out) noexcept {
+  return call(context, [&]() -> Status {
+    GMM_TRY(check_range_of(address, size, "gmm_backup_read"));
+    GMM_TRY(check_not_null(out, "gmm_backup_read", "out"));
+    return context->pauser().read(address, size, out);
+  });
+}
+
+gmm_result gmm_backup_map(gmm_context *context, const void *address, uint64_t size, const void **out) noexcept {
+  return make(context, "gmm_backup_map", out, [&]() -> Status {
+    GMM_TRY(check_range_of(address, size, "gmm_backup_map"));
+    return context->pauser().map(address, size, out);
+  });
+}
+
+gmm_result gmm_backup_discard(gmm_context *context, const gmm_pause_desc *desc, uint64_t *bytes) noexcept {
+  return count(context, bytes, [&](uint64_t *discarded) -> Status {
+    PauseRequest request;
+    GMM_TRY(read_pause(*context, desc, 0, &request));
+    GMM_TRY(Watchers::check_no_operation("gmm_backup_discard"));
+    return context->pauser().discard(request, discarded);
   });
 }

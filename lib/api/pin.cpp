@@ -5,9 +5,9 @@ using namespace gmm;
 
 gmm_result gmm_pin(gmm_context *context, void *memory, uint64_t size, const gmm_pin_desc *desc,
                    void **device_pointer) noexcept {
-  const auto pin = [&]() -> Status {
+  const Status status = [&]() -> Status {
     gmm_pin_desc copy;
-    GMM_TRY(Context::check(context));
+    GMM_TRY(check_handle(context));
     GMM_TRY(check_not_null(memory, "gmm_pin", "memory"));
     if (size == 0) return fail(GMM_ERROR_INVALID_SIZE, "gmm_pin(%p): size = 0; pin at least 1 byte.", memory);
     GMM_TRY(read_descriptor(desc, &copy));
@@ -15,13 +15,13 @@ gmm_result gmm_pin(gmm_context *context, void *memory, uint64_t size, const gmm_
     GMM_TRY(check_zero(copy.reserved, "gmm_pin_desc.reserved"));
     GMM_TRY(check_device(*context, copy.device));
     return context->pins().pin(memory, size, copy.flags, Device{copy.device}, device_pointer);
-  };
-  return result_of(pin(), device_pointer);
+  }();
+  return result_of(status, device_pointer);
 }
 
 gmm_result gmm_unpin(gmm_context *context, void *memory) noexcept {
-  Status status = Context::check(context);
-  if (status.ok()) status = check_not_null(memory, "gmm_unpin", "memory");
-  if (status.ok()) status = context->pins().unpin(memory);
-  return result_of(status);
+  return call(context, [&]() -> Status {
+    GMM_TRY(check_not_null(memory, "gmm_unpin", "memory"));
+    return context->pins().unpin(memory);
+  });
 }

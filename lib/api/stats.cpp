@@ -3,13 +3,32 @@
 
 using namespace gmm;
 
+namespace {
+
 // A field without its flag is a flag that was forgotten.
-static Status check_unused(uint32_t flag, uint32_t value, const char *field, const char *name) {
+Status check_unused(uint32_t flag, uint32_t value, const char *field, const char *name) {
   if (flag != 0 || value == 0) return Status();
   return fail(GMM_ERROR_INVALID_DESCRIPTOR,
               "gmm_scope_desc.%s = %d, but flags lack GMM_SCOPE_%s; set the flag, or clear the field.", field,
               static_cast<int32_t>(value), name);
 }
+
+// One of the blocks or extents of a snapshot, by index.
+template <typename Info>
+gmm_result query_of(gmm_snapshot *snapshot, uint64_t index, uint64_t (Snapshot::*count)() const,
+                    void (Snapshot::*query)(uint64_t, Info *, Heap **) const, const char *plural, Info *out) {
+  return answer(snapshot, out, [&](Info *info) -> Status {
+    if (index >= (snapshot->copy.*count)())
+      return fail(GMM_ERROR_INVALID_VALUE, "index = %" PRIu64 ", but the snapshot has %" PRIu64 " %s; count from 0.",
+                  index, (snapshot->copy.*count)(), plural);
+    Heap *heap = nullptr;
+    (snapshot->copy.*query)(index, info, &heap);
+    info->heap = static_cast<gmm_heap *>(heap);
+    return Status();
+  });
+}
+
+}  // namespace
 
 namespace gmm {
 
@@ -34,58 +53,89 @@ Status check_scope(const Context &context, const gmm_scope_desc *in, gmm_scope_d
 }  // namespace gmm
 
 gmm_result gmm_limit_set(gmm_context *context, const gmm_scope_desc *scope, uint64_t bytes) noexcept {
-  gmm_scope_desc copy;
-  Status status = Context::check(context);
-  if (status.ok()) status = check_scope(*context, scope, &copy);
-  if (status.ok() && (copy.flags & GMM_SCOPE_KIND) != 0)
-    status = fail(GMM_ERROR_INVALID_FLAGS,
+  return call(context, [&]() -> Status {
+    gmm_scope_desc copy;
+    GMM_TRY(check_scope(*context, scope, &copy));
+    if ((copy.flags & GMM_SCOPE_KIND) != 0)
+      return fail(GMM_ERROR_INVALID_FLAGS,
                   "gmm_limit_set: scope.flags = 0x%x: a limit applies to the context, a device, a tag, or a tag on a "
                   "device, not to a kind; clear GMM_SCOPE_KIND.",
                   copy.flags);
-  if (status.ok()) context->set_limit(copy, bytes);
-  return result_of(status);
+    context->set_limit(copy, bytes);
+    return Status();
+  });
 }
 
 gmm_result gmm_context_set_oom_handler(gmm_context *context, gmm_oom_fn fn, void *user) noexcept {
-  Status status = Context::check(context);
-  if (status.ok()) status = context->set_oom_handler(fn, user);
-  return result_of(status);
+  return call(context, [&] { return context->set_oom_handler(fn, user); });
 }
 
 gmm_result gmm_stats_query(gmm_context *context, const gmm_scope_desc *scope, gmm_stats_info *out) noexcept {
-  return answer(Context::check(context), out, [&](gmm_stats_info *info) -> Status {
+  return answer(context, out, [&](gmm_stats_info *info) -> Status {
     gmm_scope_desc copy;
     GMM_TRY(check_scope(*context, scope, &copy));
     return context->collect_statistics(copy, info);
   });
 }
 
+gmm_result gmm_snapshot_create(gmm_context *context, const gmm_scope_desc *scope, gmm_snapshot **out) noexcept {
+  return make(context, "gmm_snapshot_create", out, [&]() -> Status {
+    gmm_scope_desc copy;
+    GMM_TRY(check_scope(*context, scope, &copy));
+    return context->take_snapshot(copy, out);
+  });
+}
+
+gmm_result gmm_snapshot_query(gmm_snapshot *snapshot, gmm_snapshot_info *out) noexcept {
+  return answer(snapshot, out, [&](gmm_snapshot_info *info) { snapshot->copy.query(info); });
+}
+
+gmm_result gmm_snapshot_query_block(gmm_snapshot *snapshot, uint64_t index, gmm_block_info *out) noexcept {
+  return query_of(snapshot, index, &Snapshot::block_count, &Snapshot::query_block, "blocks", out);
+}
+
+gmm_result gmm_snapshot_query_extent(gmm_snapshot *snapshot, uint64_t index, gmm_extent_info *out) noexcept {
+  return query_of(snapshot, index, &Snapshot::extent_count, &Snapshot::query_extent, "extents", out);
+}
+
+gmm_result gmm_snapshot_write(gmm_snapshot *snapshot, gmm_write_fn fn, void *user) noexcept {
+  return call(snapshot, [&]() -> Status {
+    if (fn == nullptr) return fail(GMM_ERROR_NULL_ARGUMENT, "gmm_snapshot_write: fn is NULL; pass a function.");
+    return snapshot->copy.write(fn, user);
+  });
+}
+
+gmm_result gmm_snapshot_destroy(gmm_snapshot *snapshot) noexcept {
+  return destroy(snapshot, [&] {
+    Context &context = snapshot->context;
+    snapshot->magic = 0;
+    context.core().allocator.destroy(snapshot);
+    context.release();
+  });
+}
+
 gmm_result gmm_trace_begin(gmm_context *context, const char *path) noexcept {
-  Status status = Context::check(context);
-  if (status.ok()) status = check_not_null(path, "gmm_trace_begin", "path");
-  if (status.ok()) status = context->trace().begin(path);
-  return result_of(status);
+  return call(context, [&]() -> Status {
+    GMM_TRY(check_not_null(path, "gmm_trace_begin", "path"));
+    return context->trace().begin(path);
+  });
 }
 
 gmm_result gmm_trace_end(gmm_context *context) noexcept {
-  Status status = Context::check(context);
-  if (status.ok()) status = context->trace().end();
-  return result_of(status);
+  return call(context, [&] { return context->trace().end(); });
 }
 
 gmm_result gmm_trim(gmm_context *context, const gmm_scope_desc *scope, uint64_t *bytes) noexcept {
-  gmm_scope_desc copy;
-  Status status = Context::check(context);
-  if (status.ok()) status = check_scope(*context, scope, &copy);
-  uint64_t released = 0;
-  if (status.ok()) status = context->trim_for_program(copy, &released);
-  if (status.ok() && bytes != nullptr) *bytes = released;
-  return result_of(status);
+  return count(context, bytes, [&](uint64_t *released) -> Status {
+    gmm_scope_desc copy;
+    GMM_TRY(check_scope(*context, scope, &copy));
+    return context->trim_for_program(copy, released);
+  });
 }
 
 gmm_result gmm_compact(gmm_context *context, const gmm_scope_desc *scope, const gmm_compact_desc *desc,
                        gmm_compact_info *out) noexcept {
-  return answer(Context::check(context), out, [&](gmm_compact_info *info) -> Status {
+  return answer(context, out, [&](gmm_compact_info *info) -> Status {
     gmm_scope_desc of = {};
     gmm_compact_desc copy = {};
     GMM_TRY(Watchers::check_no_operation("gmm_compact"));
@@ -93,7 +143,7 @@ gmm_result gmm_compact(gmm_context *context, const gmm_scope_desc *scope, const 
     GMM_TRY(read_descriptor(desc, &copy));
     GMM_TRY(check_flags(copy.flags, GMM_COMPACT_LIVE, "gmm_compact_desc.flags"));
     if (copy.heap != nullptr) {
-      GMM_TRY(check_handle(copy.heap, "gmm_compact_desc", "heap"));
+      GMM_TRY(check_handle(copy.heap));
       if (copy.heap->context != context)
         return fail(GMM_ERROR_INVALID_HANDLE, "gmm_compact_desc.heap = %p belongs to another context.",
                     static_cast<void *>(copy.heap));
@@ -107,20 +157,16 @@ gmm_result gmm_compact(gmm_context *context, const gmm_scope_desc *scope, const 
 }
 
 gmm_result gmm_reset(gmm_context *context) noexcept {
-  Status status = Context::check(context);
-  if (status.ok()) status = Watchers::check_no_operation("gmm_reset");
-  if (status.ok()) status = context->reset();
-  return result_of(status);
+  return call(context, [&]() -> Status {
+    GMM_TRY(Watchers::check_no_operation("gmm_reset"));
+    return context->reset();
+  });
 }
 
 gmm_result gmm_defer_begin(gmm_context *context) noexcept {
-  Status status = Context::check(context);
-  if (status.ok()) status = context->defer_begin();
-  return result_of(status);
+  return call(context, [&] { return context->defer_begin(); });
 }
 
 gmm_result gmm_defer_end(gmm_context *context) noexcept {
-  Status status = Context::check(context);
-  if (status.ok()) status = context->defer_end();
-  return result_of(status);
+  return call(context, [&] { return context->defer_end(); });
 }

@@ -42,10 +42,8 @@ Status check_budget(const Context &context, const gmm_watch_desc &desc) {
 }  // namespace
 
 gmm_result gmm_watch(gmm_context *context, const gmm_watch_desc *desc, gmm_watcher **out) noexcept {
-  const auto watch = [&]() -> Status {
+  return make(context, "gmm_watch", out, [&]() -> Status {
     gmm_watch_desc copy;
-    GMM_TRY(Context::check(context));
-    GMM_TRY(check_not_null(out, "gmm_watch", "out"));
     GMM_TRY(check_not_null(desc, "gmm_watch", "desc"));
     GMM_TRY(read_descriptor(desc, &copy));
     GMM_TRY(check_flags(copy.events, kWatchEvents, "gmm_watch_desc.events"));
@@ -57,14 +55,9 @@ gmm_result gmm_watch(gmm_context *context, const gmm_watch_desc *desc, gmm_watch
     GMM_TRY(check_budget(*context, copy));
     if (copy.events != GMM_WATCH_BUDGET) GMM_TRY(check_memory(*context, &copy));
     return context->watch(copy, out);
-  };
-  return result_of(watch(), out);
+  });
 }
 
 gmm_result gmm_watcher_destroy(gmm_watcher *watcher) noexcept {
-  if (watcher == nullptr) return GMM_OK;
-  Status status = check_handle(watcher, "gmm_watcher", "watcher");
-  if (status.ok()) status = Context::check(watcher->context);
-  if (status.ok()) status = watcher->owner->destroy(watcher);
-  return result_of(status);
+  return destroy(watcher, [&] { return watcher->owner->destroy(watcher); });
 }

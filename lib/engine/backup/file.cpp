@@ -95,14 +95,18 @@ Status BackupFile::extend_locked(File &file, uint64_t bytes) {
   return Status();
 }
 
-Status BackupFile::reserve(const char *directory, uint64_t bytes) {
-  LockGuard guard(mutex_);
-  GMM_TRY(open_current_locked(directory));
+Status BackupFile::reserve_in_current_locked(uint64_t bytes) {
   File &file = files_[current_];
   Status status;
   if (file.ranges->free_bytes() < bytes) status = extend_locked(file, bytes - file.ranges->free_bytes());
   if (!status.ok() && file.ranges->allocated_bytes() == 0) close_locked(file);
   return status;
+}
+
+Status BackupFile::reserve(const char *directory, uint64_t bytes) {
+  LockGuard guard(mutex_);
+  GMM_TRY(open_current_locked(directory));
+  return reserve_in_current_locked(bytes);
 }
 
 Status BackupFile::reserve_named(const char *directory, uint64_t bytes) {
@@ -123,11 +127,7 @@ Status BackupFile::reserve_named(const char *directory, uint64_t bytes) {
   }
   if (current_ < 0 && (named >= kMaxNamed || places == 0)) current_ = shared;
   if (current_ < 0) GMM_TRY(open_file_locked(directory, true));
-  File &file = files_[current_];
-  Status status;
-  if (file.ranges->free_bytes() < bytes) status = extend_locked(file, bytes - file.ranges->free_bytes());
-  if (!status.ok() && file.ranges->allocated_bytes() == 0) close_locked(file);
-  return status;
+  return reserve_in_current_locked(bytes);
 }
 
 Status BackupFile::allocate(uint64_t size, uint64_t hint, uint64_t *location) {
@@ -197,14 +197,6 @@ Status BackupFile::error_status(int error, bool is_writing) {
                      directory_, system_error_text(error, text, sizeof text),
                      is_writing ? "free space there, or name another folder by gmm_backup_configure() or GMM_BACKUP_DIR"
                                 : "see the system's log; a retry may work");
-}
-
-uint64_t BackupFile::bytes() {
-  LockGuard guard(mutex_);
-  uint64_t bytes = 0;
-  for (File &file : files_)
-    if (file.ranges != nullptr) bytes += file.ranges->allocated_bytes();
-  return bytes;
 }
 
 void BackupFile::clear() {

@@ -62,8 +62,6 @@ class BackupFile {
   // The Status for an error of write() or read().
   Status error_status(int error, bool is_writing);
 
-  // Bytes of allocated ranges.
-  uint64_t bytes();
   void clear();
 
  private:
@@ -84,6 +82,7 @@ class BackupFile {
   void change_folder_locked(const char *directory);
   Status open_file_locked(const char *directory, bool is_named);
   Status open_current_locked(const char *directory);
+  Status reserve_in_current_locked(uint64_t bytes);
   Status extend_locked(File &file, uint64_t bytes);
   void close_locked(File &file);
   int transfer(uint64_t location, char *data, uint64_t size, bool is_writing);

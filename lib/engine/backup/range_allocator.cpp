@@ -1,18 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/backup/range_allocator.h"
 
+#include <algorithm>
+
 namespace gmm {
 
 uint64_t RangeAllocator::first_behind(uint64_t offset) const {
-  uint64_t low = 0, high = free_ranges_.size();
-  while (low < high) {
-    const uint64_t middle = (low + high) / 2;
-    if (free_ranges_[middle].offset > offset)
-      high = middle;
-    else
-      low = middle + 1;
-  }
-  return low;
+  const Range *behind = std::upper_bound(free_ranges_.begin(), free_ranges_.end(), offset,
+                                         [](uint64_t at, const Range &range) { return at < range.offset; });
+  return static_cast<uint64_t>(behind - free_ranges_.begin());
 }
 
 // Takes bytes out of one free range. The caller has reserved a place for the second range that may remain.

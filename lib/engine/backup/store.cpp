@@ -172,22 +172,8 @@ void BackupStore::drop_all(KeptContents &kept) {
 
 BackupTotals BackupStore::totals(const KeptContents &kept) {
   BackupTotals totals;
-  for (const Chunk &chunk : kept.chunks) {
-    switch (chunk.tier) {
-      case Tier::kZero:
-        totals.zero += chunk.size;
-        break;
-      case Tier::kArena:
-        totals.arena += chunk.size;
-        break;
-      case Tier::kPageable:
-        totals.pageable += chunk.size;
-        break;
-      case Tier::kFile:
-        totals.file += chunk.size;
-        break;
-    }
-  }
+  uint64_t *const of_tier[] = {&totals.zero, &totals.arena, &totals.pageable, &totals.file};
+  for (const Chunk &chunk : kept.chunks) *of_tier[static_cast<uint32_t>(chunk.tier)] += chunk.size;
   return totals;
 }
 

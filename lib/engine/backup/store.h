@@ -53,6 +53,8 @@ namespace gmm {
 // Bytes of kept contents by tier.
 struct BackupTotals {
   uint64_t arena = 0, pageable = 0, file = 0, zero = 0;
+
+  uint64_t all() const { return arena + pageable + file + zero; }
 };
 
 // A context has one. Thread-safe.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/backup/tiers.h"
 
+#include <algorithm>
 #include <cinttypes>
 
 #include "engine/backup/checksum.h"
@@ -12,15 +13,9 @@ bool Chunk::matches_checksum(const char *bytes) const {
 }
 
 uint64_t KeptContents::first_chunk_behind(uintptr_t address) const {
-  uint64_t low = 0, high = chunks.size();
-  while (low < high) {
-    const uint64_t middle = (low + high) / 2;
-    if (chunks[middle].end() > address)
-      high = middle;
-    else
-      low = middle + 1;
-  }
-  return low;
+  const Chunk *behind = std::upper_bound(chunks.begin(), chunks.end(), address,
+                                         [](uintptr_t at, const Chunk &chunk) { return at < chunk.end(); });
+  return static_cast<uint64_t>(behind - chunks.begin());
 }
 
 Status corrupt_chunk(const Chunk &chunk) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/backup/transfer.h"
 
+#include <algorithm>
 #include <cinttypes>
 #include <cstring>
 
@@ -13,8 +14,15 @@ constexpr uint64_t kWindow = 24;                      // in-flight batches, and 
 constexpr uint64_t kMaxDirect = uint64_t{32} << 20;   // bytes of a batch without a task
 constexpr uint64_t kMaxSkipped = uint64_t{64} << 20;  // bytes of a batch without a copy: progress is due then
 constexpr uint64_t kMaxZeroRanges = 8192;             // ranges of one question to the device about zeros
-constexpr uint32_t kTries =
-    3;  // of a call that must not fail: one refusal must not leave copies to memory that is freed
+
+// A call that must not fail is tried again: one refusal must not leave copies to memory that is freed.
+template <typename Fn>
+Status try_again(Fn call) {
+  constexpr uint32_t kTries = 3;
+  Status status = call();
+  for (uint32_t i = 1; i < kTries && !status.ok(); ++i) status = call();
+  return status;
+}
 
 Status no_memory_for_transfer() {
   return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to plan the copies of contents; free host memory.");
@@ -111,15 +119,7 @@ Status CopyPlan::plan_restore(const BackupPart *parts, uint64_t count) {
 }
 
 uint64_t CopyPlan::part_of(uint64_t copy) const {
-  uint64_t low = 0, high = part_ends.size();
-  while (low < high) {
-    const uint64_t middle = (low + high) / 2;
-    if (part_ends[middle] > copy)
-      high = middle;
-    else
-      low = middle + 1;
-  }
-  return low;
+  return static_cast<uint64_t>(std::upper_bound(part_ends.begin(), part_ends.end(), copy) - part_ends.begin());
 }
 
 // --- The window of in-flight batches ------------------------------------------------------------------------------
@@ -160,8 +160,18 @@ class Transfer {
 
   Status open_stream();
   Status open_slots();
-  // Waits for copy threads and device, and destroys stream and events. False: the device may still copy.
-  [[nodiscard]] bool close(bool has_failed);
+  // Waits for copy threads and device, and destroys stream and events. False: the device may still copy, and *status
+  // is a failure.
+  [[nodiscard]] bool close(Status *status);
+  // After a failure the whole device may be waited for instead of the stream.
+  bool wait_for_device(bool has_failed) {
+    Backend &backend = *tiers_.core.backend;
+    return try_again([&] {
+             const Status status = backend.stream_synchronize(device_, stream_);
+             return status.ok() || !has_failed ? status : backend.synchronize(device_);
+           })
+        .ok();
+  }
   // The device may still copy to or from host memory of the tiers and of the slots.
   void abandon_host_memory() {
     buffers_.slots.abandon();
@@ -195,6 +205,7 @@ class Transfer {
   uint64_t next_copy_ = 0;  // the first copy that is in no batch yet
 
  private:
+  bool close_stream(bool has_failed);
   static void run_save_task(CopyTask *task);
   static void run_restore_task(CopyTask *task);
   bool can_append(const Batch &batch, uint64_t copy, uint64_t slot_bytes) const;
@@ -223,29 +234,29 @@ Status Transfer::open_slots() {
   return Status();
 }
 
-bool Transfer::close(bool has_failed) {
+bool Transfer::close(Status *status) {
+  const bool is_idle = close_stream(!status->ok());
+  if (!is_idle && status->ok())
+    *status = fail(GMM_ERROR_DRIVER, "Waiting for copies of contents failed; the log has the driver's message.");
+  return is_idle;
+}
+
+bool Transfer::close_stream(bool has_failed) {
   Backend &backend = *tiers_.core.backend;
   MessageGuard message_guard;
   for (Batch &batch : batches_)
     if (batch.is_submitted) tiers_.threads_of(batch.tier).wait(&batch);
   if (stream_ == nullptr) return true;
-  bool is_idle = false;
-  for (uint32_t i = 0; i < kTries && !is_idle; ++i)
-    is_idle = backend.stream_synchronize(device_, stream_).ok() || (has_failed && backend.synchronize(device_).ok());
+  const bool is_idle = wait_for_device(has_failed);
   if (!is_idle)
     tiers_.core.log.write(LogLevel::kError,
                           "Waiting for copies of contents failed; their host memory is not used again: %s",
                           last_message());
-  Status status;
-  for (Batch &batch : batches_) {
-    if (batch.event == nullptr) continue;
-    for (uint32_t i = 0; i < kTries; ++i)
-      if (status = backend.event_destroy(batch.event); status.ok()) break;
-    if (!status.ok()) tiers_.core.log.write(LogLevel::kWarning, "An event is leaked: %s", last_message());
-  }
-  for (uint32_t i = 0; i < kTries; ++i)
-    if (status = backend.stream_destroy(stream_); status.ok()) break;
-  if (!status.ok()) tiers_.core.log.write(LogLevel::kWarning, "A stream is leaked: %s", last_message());
+  for (Batch &batch : batches_)
+    if (batch.event != nullptr && !try_again([&] { return backend.event_destroy(batch.event); }).ok())
+      tiers_.core.log.write(LogLevel::kWarning, "An event is leaked: %s", last_message());
+  if (!try_again([&] { return backend.stream_destroy(stream_); }).ok())
+    tiers_.core.log.write(LogLevel::kWarning, "A stream is leaked: %s", last_message());
   stream_ = nullptr;
   return is_idle;
 }
@@ -483,9 +494,7 @@ Status Save::run(const BackupPart *parts, uint64_t count) {
   }
   if (status.ok()) status = copy_all();
   if (status.ok() && files_ != 0) status = tiers_.file.sync(files_);
-  const bool is_idle = close(!status.ok());
-  if (status.ok() && !is_idle)
-    status = fail(GMM_ERROR_DRIVER, "Waiting for copies of contents failed; the log has the driver's message.");
+  const bool is_idle = close(&status);
   if (status.ok())
     commit(parts, count);
   else
@@ -512,10 +521,7 @@ void Save::find_next_zeros(uint64_t *next) {
   if (status.ok()) status = backend.stream_synchronize(device_, stream_);
   if (!status.ok()) {
     // The kernel may still write to the buffer.
-    bool is_idle = false;
-    for (uint32_t i = 0; i < kTries && !is_idle; ++i)
-      is_idle = backend.stream_synchronize(device_, stream_).ok() || backend.synchronize(device_).ok();
-    if (!is_idle) buffers_.zero_ranges.abandon();
+    if (!wait_for_device(true)) buffers_.zero_ranges.abandon();
     if (!tiers_.has_warned_of_zeros.exchange(true, std::memory_order_relaxed))
       tiers_.core.log.write(LogLevel::kWarning, "The device cannot find zeros; contents that are zero are copied: %s",
                             last_message());
@@ -736,11 +742,7 @@ Status Restore::run(const BackupPart *parts, uint64_t count) {
   if (!plan_.copies.empty()) status = open_stream();
   if (status.ok() && needs_slots) status = open_slots();
   if (status.ok()) status = copy_all();
-  if (!close(!status.ok())) {
-    abandon_host_memory();
-    if (status.ok())
-      status = fail(GMM_ERROR_DRIVER, "Waiting for copies of contents failed; the log has the driver's message.");
-  }
+  if (!close(&status)) abandon_host_memory();
   return status;
 }
 

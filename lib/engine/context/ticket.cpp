@@ -6,14 +6,6 @@
 
 using namespace gmm;
 
-Status gmm_ticket::check(const gmm_ticket *ticket) {
-  if (ticket == nullptr)
-    return fail(GMM_ERROR_NULL_ARGUMENT, "ticket is NULL; pass what gmm_pause_async() or gmm_resume_async() made.");
-  if (ticket->magic != kMagic)
-    return fail(GMM_ERROR_INVALID_HANDLE, "%p is no ticket, or was destroyed.", static_cast<const void *>(ticket));
-  return Context::check(&ticket->context);
-}
-
 Status gmm_ticket::carry_out() {
   if (lease != nullptr) return lease->request(amounts, timeout_ms, &state, &bytes);
   return is_pause ? context.pause(request, &bytes) : context.resume(request, &bytes);

@@ -15,7 +15,6 @@ struct gmm_ticket {
   static gmm::Status start(gmm::Context &context, const gmm::PauseRequest &request, bool is_pause, gmm_ticket **out);
   // A request of a lease, which lives as long as the ticket.
   static gmm::Status start(gmm_lease &lease, const gmm::LeaseAmounts &amounts, uint64_t timeout_ms, gmm_ticket **out);
-  static gmm::Status check(const gmm_ticket *ticket);
   // Carries out what is held. UNCHANGED: it was committed before. NOT_READY: it is not held. An operation that has
   // failed returns its failure.
   gmm::Status commit();

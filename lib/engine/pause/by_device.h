@@ -19,26 +19,25 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "base/vector.h"
-#include "engine/pause/request.h"
+#include "engine/pause/heap_transition.h"
 
 namespace gmm {
 
-// T: HeapPause or HeapResume. It is made when the heaps know what they copy.
-template <typename T>
+// It is made when the heaps know what they copy.
 class ByDevice {
  public:
-  ByDevice(Core &core, T **heaps, uint64_t count) : heaps_(heaps), count_(count), busy_(core.allocator) {
-    for (uint64_t i = 0; i < count; ++i) add(heaps[i]->heap().options().device);
+  using Step = Status (HeapTransition::*)();
+
+  ByDevice(Core &core, Vector<HeapTransition *> &heaps) : heaps_(heaps), busy_(core.allocator) {
+    for (HeapTransition *heap : heaps) add(heap->device());
   }
   ByDevice(const ByDevice &) = delete;
   ByDevice &operator=(const ByDevice &) = delete;
 
-  // step(T &, HeapProgress &) -> Status, for each heap until one fails.
-  template <typename Fn>
-  Status run(TransitionProgress &progress, const Fn &step) {
+  // The step of each heap, until one fails.
+  Status run(TransitionProgress &progress, Step step) {
     progress_ = &progress;
-    fn_ = &step;
-    step_ = [](const void *fn, T &heap, HeapProgress &of) { return (*static_cast<const Fn *>(fn))(heap, of); };
+    step_ = step;
     for (uint64_t i = 1; i < busy_.size(); ++i) start(busy_[i]);
     Status status = serve(nullptr);
     bool is_first = !status.ok() && progress.stop();
@@ -80,8 +79,8 @@ class ByDevice {
 
   void add(Device device) {
     uint64_t bytes = 0;
-    for (uint64_t i = 0; i < count_; ++i)
-      if (heaps_[i]->heap().options().device == device) bytes += heaps_[i]->bytes();
+    for (HeapTransition *heap : heaps_)
+      if (heap->device() == device) bytes += heap->bytes();
     if (bytes < kMuch || find(device) != nullptr) return;
     BusyDevice busy;
     busy.owner = this;
@@ -95,12 +94,12 @@ class ByDevice {
   }
   // Serves the heaps of one device, or those of the calling thread.
   Status serve(const BusyDevice *own) {
-    for (uint64_t i = 0; i < count_; ++i) {
-      const BusyDevice *busy = find(heaps_[i]->heap().options().device);
+    for (HeapTransition *heap : heaps_) {
+      const BusyDevice *busy = find(heap->device());
       if (own == nullptr ? busy != nullptr && busy->has_thread : busy != own) continue;
-      HeapProgress progress(*progress_, own == nullptr);
-      GMM_TRY(step_(fn_, *heaps_[i], progress));
-      progress.end(heaps_[i]->bytes());
+      heap->begin_step(*progress_, own == nullptr);
+      GMM_TRY((heap->*step_)());
+      heap->end_step();
     }
     return Status();
   }
@@ -143,12 +142,10 @@ class ByDevice {
     return running_ != 0;
   }
 
-  T **const heaps_;
-  const uint64_t count_;
+  Vector<HeapTransition *> &heaps_;
   Vector<BusyDevice> busy_;
   TransitionProgress *progress_ = nullptr;
-  const void *fn_ = nullptr;
-  Status (*step_)(const void *fn, T &heap, HeapProgress &progress) = nullptr;
+  Step step_ = nullptr;
   Mutex mutex_{LockRank::kByDevice};
   Condition changed_;
   uint32_t running_ = 0;  // with mutex_

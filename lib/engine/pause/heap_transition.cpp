@@ -2,16 +2,62 @@
 #include "engine/pause/heap_transition.h"
 
 #include <algorithm>
+#include <cinttypes>
 
-#include "engine/pause/heap_walk.h"
+#include "base/process.h"
 
 namespace gmm {
+
+void ReadySignal::announce(Extent &extent) {
+  LockGuard guard(mutex);
+  extent.state.store(ExtentState::kRestored, std::memory_order_release);
+  restored_.notify_all();
+}
+
+Status ReadySignal::wait(PageMap &page_map, const void *address, uint64_t size, uint64_t timeout_ms) {
+  constexpr uint64_t kPollMs = 50;  // another thread may free the memory, which notifies nobody
+  const uintptr_t begin = reinterpret_cast<uintptr_t>(address), end = begin + size;
+  const auto for_all = [&](auto fn) {
+    for (uintptr_t at = begin; at < end;) {
+      Extent *extent = page_map.find_extent(reinterpret_cast<void *>(at));
+      if (extent == nullptr) return false;
+      at = base_of(*extent) + size_of(*extent);
+      fn(*extent);
+    }
+    return true;
+  };
+  const uint64_t start = monotonic_ms();
+  LockGuard guard(mutex);
+  for (;;) {
+    bool paused = false;
+    if (!for_all([&](Extent &extent) { paused = paused || is_paused(extent); }))
+      return fail(GMM_ERROR_UNKNOWN_POINTER,
+                  "gmm_resume_wait(%p, %" PRIu64 "): the range is not memory of this context, or was freed.", address,
+                  size);
+    if (!paused) {
+      for_all([](Extent &extent) {
+        if (extent.state == ExtentState::kRestored) extent.state = ExtentState::kPromised;
+      });
+      return Status();
+    }
+    const uint64_t past = monotonic_ms() - start;
+    if (past >= timeout_ms)
+      return fail(GMM_ERROR_NOT_READY, "gmm_resume_wait(%p): the memory is still paused.", address);
+    restored_.wait_for(mutex, timeout_ms - past < kPollMs ? timeout_ms - past : kPollMs);
+  }
+}
+
+Status not_of_context(const ByteRange &range, uintptr_t address) {
+  return fail(GMM_ERROR_UNKNOWN_POINTER,
+              "gmm_resume_range(%p, %" PRIu64 "): 0x%" PRIxPTR " is not memory of this context.",
+              reinterpret_cast<void *>(range.base), range.size, address);
+}
 
 void give_up_freed(Heap &heap, ReadySignal &ready) {
   {
     // gmm_resume_wait() must not take an extent that ends here for one that is ready.
     LockGuard ready_guard(ready.mutex);
-    for_each_region(heap, [&](Region &region) {
+    heap.for_each_region([&](Region &region) {
       if (is_detached(region) && heap.paused().drop(region)) heap.paused().settle(region);
     });
   }
@@ -35,7 +81,33 @@ void HeapTransition::attach_active() {
                   [&](Extent &extent) { retaining = retaining || (!is_paused(extent) && extent.kept != nullptr); });
   heap_.paused().set_retaining(retaining);
   heap_.paused().keep_detached(false);
-  for_each_region(heap_, [&](Region &region) { heap_.paused().settle(region); });
+  heap_.for_each_region([&](Region &region) { heap_.paused().settle(region); });
+}
+
+void HeapTransition::forget_plan() {
+  extents_.clear();
+  parts_.clear();
+  bytes_ = 0;
+}
+
+void HeapTransition::begin_step(TransitionProgress &progress, bool tells) {
+  progress_ = &progress;
+  tells_ = tells;
+  copied_ = 0;
+}
+
+Status HeapTransition::report(uint64_t bytes) {
+  progress_->add(bytes - copied_);
+  copied_ = bytes;
+  if (progress_->is_stopped()) return fail(GMM_ERROR_CANCELLED, "The copies of another device failed.");
+  return tells_ ? progress_->tell() : Status();
+}
+
+BackupSteps HeapTransition::backup_steps() {
+  BackupSteps steps;
+  steps.user = this;
+  steps.progress = [](void *self, uint64_t bytes) { return static_cast<HeapTransition *>(self)->report(bytes); };
+  return steps;
 }
 
 void HeapTransition::sort_planned() {
@@ -52,7 +124,7 @@ Status HeapTransition::plan_live_ranges() {
   Vector<ByteRange> live(context_.core.allocator);  // blocks; neighbours that may share a chunk as one range
   bool last_may_share = false;
   bool planned = parts_.reserve(extents_.size());
-  for_each_region(heap_, [&](Region &region) {
+  heap_.for_each_region([&](Region &region) {
     for_each_span(region, [&](Span &span) {
       // A large block whose slot is 0 is on its way back to the heap: nobody wants its contents, unless this context
       // has imported it.

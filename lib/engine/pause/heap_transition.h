@@ -1,36 +1,70 @@
 // SPDX-License-Identifier: Apache-2.0
-// The extents of one heap that change state together, and the set of the heaps of one transaction.
+// The state of one heap in a transition, and the steps that pause or resume it.
 #ifndef GMM_ENGINE_PAUSE_HEAP_TRANSITION_H
 #define GMM_ENGINE_PAUSE_HEAP_TRANSITION_H
-
-#include <functional>
 
 #include "engine/backup/store.h"
 #include "engine/heap/heap_set.h"
 #include "engine/limits/tag.h"
-#include "engine/pause/ready_signal.h"
+#include "engine/limits/tag_claims.h"
+#include "engine/pause/request.h"
 #include "engine/watch/watchers.h"
 
 namespace gmm {
+
+// Announces extents whose contents a resume brought back, to the callers of gmm_resume_wait().
+class ReadySignal {
+ public:
+  // The ready lock. It follows the lock of a heap. A resume holds it to change Extent::state and to end paused extents.
+  Mutex mutex{LockRank::kReadySignal};
+
+  // The contents of the extent are back: it becomes kRestored, and the callers that wait look again.
+  void announce(Extent &extent);
+  // Waits until no extent of the range is paused. Restored ones become kPromised, which a failed resume leaves active.
+  // NOT_READY: the time passed first. UNKNOWN_POINTER: an address has no extent.
+  Status wait(PageMap &page_map, const void *address, uint64_t size, uint64_t timeout_ms);
+
+ private:
+  Condition restored_;
+};
 
 // The objects of a context that a transition uses.
 struct TransitionContext {
   Core &core;
   BackupStore &backups;
+  HeapSet &heaps;
   TagTable &tags;
+  Watchers &watchers;
+  TagClaims &claims;
   ReadySignal &ready;
 };
+
+inline void *address_of(const Extent &extent) { return reinterpret_cast<void *>(base_of(extent)); }
+// Heap::detach() took the region's free memory out of use.
+inline bool is_detached(const Region &region) { return region.paused.load(std::memory_order_relaxed) != 0; }
+template <typename Fn>
+void for_each_extent(Region &region, Fn fn) {
+  for (Extent *extent = region.extents.front(); extent != nullptr; extent = region.extents.next(extent)) fn(*extent);
+}
+// With the lock of the heap.
+template <typename Fn>
+void for_each_extent(Heap &heap, Fn fn) {
+  heap.for_each_region([&](Region &region) { for_each_extent(region, fn); });
+}
+
+// The UNKNOWN_POINTER of an address in the range of gmm_resume_range().
+Status not_of_context(const ByteRange &range, uintptr_t address);
 
 // Gives up the paused memory of a heap that has no live block, with what is kept of it, and returns addresses that hold
 // nothing. With the lock of the heap.
 void give_up_freed(Heap &heap, ReadySignal &ready);
 
-// HeapPause (pause.h) and HeapResume (resume.h) add the steps of their transaction. Every function but check_capture()
-// needs the lock of the heap until the transition ends.
+// Every function needs the lock of the heap until the transition ends, unless its comment says that it takes the lock.
 class HeapTransition {
  public:
-  HeapTransition(const TransitionContext &context, Heap &heap)
+  HeapTransition(const TransitionContext &context, const PauseRequest &request, Heap &heap)
       : context_(context),
+        request_(request),
         heap_(heap),
         extents_(context.core.allocator),
         ranges_(context.core.allocator),
@@ -41,21 +75,62 @@ class HeapTransition {
 
   Heap &heap() { return heap_; }
   Tag &tag() { return *context_.tags.get(heap_.options().tag); }
+  Device device() const { return heap_.options().device; }
   uint64_t extent_count() const { return extents_.size(); }
   // Live bytes that the backup copies.
   uint64_t bytes() const { return bytes_; }
-  // CAPTURING: a stream that uses the heap is being captured. With the lock of the heap.
-  Status check_capture(const char *operation);
   // The lock goes, and then extents may end. A further plan begins anew.
-  void forget_plan() {
-    extents_.clear();
-    parts_.clear();
-    bytes_ = 0;
-  }
+  void forget_plan();
   // The transition ended. The heap allocates again from regions of which every extent is active.
   void attach_active();
+  // From now on a step reports its copies to `progress`. `tells`: its thread is that of the request.
+  void begin_step(TransitionProgress &progress, bool tells);
+  // All of the heap is copied.
+  void end_step() { progress_->add(bytes_ - copied_); }
 
- protected:
+  // --- A pause (pause.cpp) -------------------------------------------------------------------------------------------
+  // BUSY, CAPTURING: the heap cannot be paused now. *active: there is something to do. Takes the lock of the heap.
+  Status check_pause(bool *active);
+  // Takes free memory out of use, empties the thread caches and waits for the device: what the heap's memory was used
+  // for is done, and allocations go to new regions. Takes the lock of the heap.
+  Status detach();
+  // Plans the active extents of detached regions, with places for the contents that the backup keeps. Memory that came
+  // since detach() is in use and stays. BUSY: importers came since check_pause().
+  Status plan_pause();
+  // Copies the contents out and unmaps what is out.
+  Status save();
+  // Copies the contents out ahead of a hold, and unmaps nothing. A save() after it copies again what the program may
+  // have written. undo_pause() drops them.
+  Status keep();
+  // Releases the handles of unmapped extents; `moved` counts the bytes that the device got back. A handle that the
+  // driver does not release stays with its extent for the next call. It never fails.
+  Status commit_pause();
+  // Maps the extents again that save() unmapped, and drops what it saved, as the contents may change from now on.
+  void undo_pause();
+
+  // --- A resume (resume.cpp) -----------------------------------------------------------------------------------------
+  // CAPTURING: a capture uses the heap. *paused: it has paused memory. Takes the lock of the heap.
+  Status check_resume(bool *paused);
+  // Plans the paused extents, of the range where there is one. Without a range the heap gives up paused memory that has
+  // no live block, and what may be one handle becomes one.
+  Status plan_resume(const ByteRange *range);
+  // Charges the quotas for all of it, before anything is made. LIMIT_EXCEEDED: undo_resume() refunds what was charged.
+  Status charge();
+  // Charges and makes the planned memory, and maps nothing. restore() of a later plan finds it. A failure leaves
+  // nothing.
+  Status take_pages();
+  // Returns the pages of take_pages(). Those that the driver does not take back stay for the next resume.
+  void return_pages();
+  // Makes and maps memory, and fills it. gmm_resume_wait() may return for extents that are filled.
+  Status restore();
+  // `moved` counts the bytes that were charged.
+  void commit_resume();
+  // Pauses everything again but the extents that gmm_resume_wait() promised to a caller, whose bytes `moved` counts.
+  void undo_resume();
+
+  uint64_t moved = 0;  // bytes that the device got back or gave
+
+ private:
   struct PlannedExtent {
     Extent *extent;
     ExtentState before;
@@ -73,113 +148,46 @@ class HeapTransition {
   // Maps those that are not mapped, and allows access to neighbours by one call. After a failure what this call mapped
   // is unmapped again, as far as the driver does that.
   Status map(uint64_t first, uint64_t count);
+  // CAPTURING: a stream that uses the heap is being captured.
+  Status check_capture(const char *operation);
+  // The backup's steps, which report to `progress`.
+  BackupSteps backup_steps();
+  // `bytes` of the heap are copied. CANCELLED: the transition ends.
+  Status report(uint64_t bytes);
 
-  const TransitionContext context_;
+  // A pause.
+  Status check_importers(uint32_t importers);
+  Status copy_out(bool unmaps);
+  // After a hold a mapping that the driver does not take back stays with its extent, for the next call.
+  Status unmap_planned(uint64_t first, uint64_t count);
+  Status unmap_through(uint64_t index);  // the extents whose contents are out, in groups
+  [[nodiscard]] bool ensure_kept(Extent &extent);
+
+  // A resume.
+  Status make_pages(Extent &extent);    // unless it has them
+  Status back_through(uint64_t index);  // memory for the extents up to this one, and for some that follow
+  // Drops the contents of the restored extents, but for whole large blocks of a read-only tag, or of any with `retain`.
+  void forget_restored(bool retain);
+  // Drops the chunks that lie outside large blocks, and the views there.
+  void drop_outside_large_blocks();
+
+  const TransitionContext &context_;
+  const PauseRequest &request_;
   Heap &heap_;
   Vector<PlannedExtent> extents_;  // by address
   Vector<ByteRange> ranges_;       // live memory in them
   Vector<uintptr_t> blocks_;       // where the block of a range begins, when each has a file of its own
   Vector<BackupPart> parts_;       // one an extent, once plan_live_ranges() made the ranges
   uint64_t bytes_ = 0;             // of the ranges
-};
+  TransitionProgress *progress_ = nullptr;
+  bool tells_ = false;
+  uint64_t copied_ = 0;
+  bool was_held_ = false;     // by keep() or take_pages()
+  uint64_t next_extent_ = 0;  // the first that was not offered to unmap(), or has no memory yet
 
-// The heaps of a transaction in the order of their tags' priorities. The end of the set unlocks them.
-template <typename T>
-class HeapTransitions {
- public:
-  HeapTransitions(const TransitionContext &context, HeapSet &set)
-      : context_(context), set_(set), heaps_(context.core.allocator) {}
-  ~HeapTransitions() {
-    if (locked_) unlock();
-    if (is_held_) set_held(false);
-    for (T *each : heaps_) {
-      set_.leave(each->heap());
-      context_.core.allocator.destroy(each);
-    }
-  }
-  HeapTransitions(const HeapTransitions &) = delete;
-  HeapTransitions &operator=(const HeapTransitions &) = delete;
-  // Adds the heaps of the set of which wanted(const Heap &) is true.
-  template <typename Fn>
-  Status add_from_set(Fn wanted) {
-    uint64_t number = 0;
-    while (Heap *heap = set_.enter_next_of(&number, wanted)) GMM_TRY(add(*heap));
-    return Status();
-  }
-  // Adds the heap behind those of the same priority or higher. The caller visits it; the visit ends with erase(), with
-  // the set, or when this fails.
-  Status add(Heap &heap) {
-    const auto priority = [](T &of) { return of.tag().priority.load(std::memory_order_relaxed); };
-    T *added = context_.core.allocator.template create<T>(context_, heap);
-    if (added != nullptr) {
-      uint64_t at = heaps_.size();
-      while (at > 0 && priority(*heaps_[at - 1]) < priority(*added)) --at;
-      if (heaps_.insert(at, added)) return Status();
-      context_.core.allocator.destroy(added);
-    }
-    set_.leave(heap);
-    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to plan a pause or resume.");
-  }
-  // Whether the transition changes what is watched: extents in the state and, where there is one, in `within`.
-  bool touches(const WatchTarget &target, bool paused, const ByteRange *within) {
-    for (T *each : heaps_)
-      if (!target.is_range() && each->heap().options().tag == target.tag) return true;
-    for (uintptr_t at = target.range.base; at < target.range.end();) {
-      const Extent *extent = context_.core.page_map.find_extent(reinterpret_cast<void *>(at));
-      const Heap *heap = heap_of(region_of(extent));
-      if (heap == nullptr) return false;  // the block was freed
-      const bool is_inside = within == nullptr || (base_of(*extent) < within->end() && within->base < end_of(*extent));
-      if (is_inside && is_paused(*extent) == paused && contains(*heap)) return true;
-      at = end_of(*extent);
-    }
-    return false;
-  }
-  // Before lock().
-  void erase(uint64_t index) {
-    set_.leave(heaps_[index]->heap());
-    context_.core.allocator.destroy(heaps_[index]);
-    heaps_.erase(index);
-  }
-  bool contains(const Heap &heap) {
-    for (T *each : heaps_)
-      if (&each->heap() == &heap) return true;
-    return false;
-  }
-  // Only the holder of the heaps' tags (tag_claims.h) locks more than one of them, so any order is safe. They are
-  // locked in the order of their addresses, as a thread sanitizer does not know the claim as a reason.
-  void lock() {
-    for (Heap *last = nullptr;;) {
-      Heap *next = nullptr;
-      for (T *each : heaps_) {
-        Heap *heap = &each->heap();
-        if (std::less<Heap *>()(last, heap) && (next == nullptr || std::less<Heap *>()(heap, next))) next = heap;
-      }
-      if (next == nullptr) break;
-      next->lock_for_operation();
-      last = next;
-    }
-    locked_ = true;
-  }
-  void unlock() {
-    for (T *each : heaps_) each->heap().mutex.unlock();
-    locked_ = false;
-  }
-  // While the operation is held, the end of these heaps is refused: it might wait for whoever decides.
-  void set_held(bool is_held) {
-    for (T *each : heaps_) set_.set_held(each->heap(), is_held);
-    is_held_ = is_held;
-  }
-  uint64_t size() const { return heaps_.size(); }
-  T &operator[](uint64_t index) { return *heaps_[index]; }
-  T **begin() { return heaps_.begin(); }
-  T **end() { return heaps_.end(); }
-
- private:
-  const TransitionContext context_;
-  HeapSet &set_;
-  Vector<T *> heaps_;
-  bool locked_ = false;
-  bool is_held_ = false;
+  gmm_contents contents_ = GMM_CONTENTS_DROP;  // what becomes of them in a pause
+  bool saved_ = false;                         // the contents of all extents are out
+  SavePass next_pass_ = SavePass::kOnly;
 };
 
 }  // namespace gmm

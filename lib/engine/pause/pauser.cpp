@@ -4,37 +4,16 @@
 #include <cinttypes>
 
 #include "engine/heap/block.h"
-#include "engine/pause/heap_walk.h"
-#include "engine/pause/pause.h"
-#include "engine/pause/resume.h"
+#include "engine/pause/transition.h"
 
 namespace gmm {
 
 Status Pauser::pause(const PauseRequest &request, uint64_t *bytes) {
-  const TagClaim claim(claims_, request.tags, request.count);
-  WatchCalls calls(watchers_, "gmm_pause()");
-  const Status status = Pause(TransitionContext{core_, backups_, tags_, ready_}, heaps_, request).run(calls, bytes);
-  calls.end(status, false);
-  return status;
-}
-
-Status Pauser::resume(const PauseRequest &request, const ByteRange *range, bool is_last, uint64_t *bytes) {
-  const TagClaim claim(claims_, request.tags, request.count);
-  WatchCalls calls(watchers_, range == nullptr ? "gmm_resume()" : "gmm_resume_range()");
-  const Status status =
-      Resume(TransitionContext{core_, backups_, tags_, ready_}, heaps_, request).run(range, calls, bytes);
-  const bool comes_again =
-      !is_last && (status.code() == GMM_ERROR_OUT_OF_MEMORY || status.code() == GMM_ERROR_LIMIT_EXCEEDED);
-  // UNCHANGED: what was paused has no live block.
-  if (comes_again || status.code() == GMM_UNCHANGED)
-    calls.forget();
-  else
-    calls.end(status, true);
-  return status;
+  return Transition(context_, request, "gmm_pause()").pause(bytes);
 }
 
 Status Pauser::resume(const PauseRequest &request, bool is_last, uint64_t *bytes) {
-  return resume(request, nullptr, is_last, bytes);
+  return Transition(context_, request, "gmm_resume()").resume(nullptr, is_last, bytes);
 }
 
 Status Pauser::resume_range(const void *address, uint64_t size, bool is_last, uint64_t *bytes) {
@@ -44,7 +23,7 @@ Status Pauser::resume_range(const void *address, uint64_t size, bool is_last, ui
   PauseRequest request;
   request.tags = tags.data();
   request.count = static_cast<uint32_t>(tags.size());
-  return resume(request, &range, is_last, bytes);
+  return Transition(context_, request, "gmm_resume_range()").resume(&range, is_last, bytes);
 }
 
 // The tags that have memory in the range.
@@ -52,10 +31,7 @@ Status Pauser::tags_of(const ByteRange &range, Vector<gmm_tag> *out) {
   for (uintptr_t at = range.base; at < range.end();) {
     const Extent *extent = core_.page_map.find_extent(reinterpret_cast<void *>(at));
     const HeapVisit visit(heaps_, heap_of(region_of(extent)));
-    if (visit.heap == nullptr)
-      return fail(GMM_ERROR_UNKNOWN_POINTER,
-                  "gmm_resume_range(%p, %" PRIu64 "): 0x%" PRIxPTR " is not memory of this context.",
-                  reinterpret_cast<void *>(range.base), range.size, at);
+    if (visit.heap == nullptr) return not_of_context(range, at);
     at = end_of(*extent);
     const gmm_tag tag = visit.heap->options().tag;
     bool known = false;
@@ -82,7 +58,7 @@ void Pauser::query(gmm_tag tag, gmm_tag_info *out) {
       if (extent.kept == nullptr) return;
       const BackupTotals kept = BackupStore::totals(*extent.kept);
       if (!is_paused(extent)) {
-        out->backup_active_bytes += kept.arena + kept.pageable + kept.file + kept.zero;
+        out->backup_active_bytes += kept.all();
         return;
       }
       out->backup_host_bytes += kept.arena + kept.pageable;
@@ -165,36 +141,43 @@ Status Pauser::map(const void *address, uint64_t size, const void **out) {
   return Status();
 }
 
+template <typename Fn>
+void Pauser::for_heaps(const gmm_tag *tags, uint32_t count, Fn fn) {
+  PauseRequest named;
+  named.tags = tags;
+  named.count = count;
+  const auto visit = [&](Heap &heap) -> Status {
+    if (!named.names(heap)) return Status();
+    LockGuard guard(heap.mutex);
+    fn(heap);
+    return Status();
+  };
+  heaps_.for_each(visit).ignore();  // it never fails
+}
+
 Status Pauser::discard(const PauseRequest &request, uint64_t *bytes) {
   *bytes = 0;
   const TagClaim claim(claims_, request.tags, request.count);
-  const auto discard_of = [&](Heap &heap) -> Status {
-    if (!request.names(heap)) return Status();
-    LockGuard heap_guard(heap.mutex);
+  for_heaps(request.tags, request.count, [&](Heap &heap) {
     for_each_extent(heap, [&](Extent &extent) {
       if (extent.kept == nullptr || !is_paused(extent)) return;
       const BackupTotals kept = BackupStore::totals(*extent.kept);
       tags_.get(heap.options().tag)->epoch.fetch_add(1, std::memory_order_relaxed);
-      *bytes += kept.arena + kept.pageable + kept.file + kept.zero;
+      *bytes += kept.all();
       backups_.forget(extent);
     });
-    return Status();
-  };
-  heaps_.for_each(discard_of).ignore();  // it never fails
+  });
   if (*bytes == 0) return remark(GMM_UNCHANGED, "gmm_backup_discard(): these tags have no kept contents.");
   return Status();
 }
 
 void Pauser::forget_all() {
   const TagClaim claim(claims_, nullptr, 0);
-  const auto forget = [&](Heap &heap) -> Status {
-    LockGuard heap_guard(heap.mutex);
+  for_heaps(nullptr, 0, [&](Heap &heap) {
     for_each_extent(heap, [&](Extent &extent) { backups_.forget(extent); });
     heap.paused().set_retaining(false);
     gmm::give_up_freed(heap, ready_);
-    return Status();
-  };
-  heaps_.for_each(forget).ignore();  // it never fails
+  });
 }
 
 void Pauser::give_up_freed(Heap &heap) {
@@ -205,26 +188,17 @@ void Pauser::give_up_freed(Heap &heap) {
 
 void Pauser::forget_retained(gmm_tag tag) {
   const TagClaim claim(claims_, &tag, 1);
-  const auto forget = [&](Heap &heap) -> Status {
-    if (heap.options().tag != tag || heap.options().kind != Kind::kVmm) return Status();
-    LockGuard heap_guard(heap.mutex);
+  for_heaps(&tag, 1, [&](Heap &heap) {
     for_each_extent(heap, [&](Extent &extent) {
       if (!is_paused(extent)) backups_.forget(extent);
     });
     heap.paused().set_retaining(false);
-    return Status();
-  };
-  heaps_.for_each(forget).ignore();  // it never fails
+  });
 }
 
 void Pauser::clear() {
   const TagClaim claim(claims_, nullptr, 0);
-  const auto forget = [&](Heap &heap) -> Status {
-    LockGuard heap_guard(heap.mutex);
-    for_each_extent(heap, [&](Extent &extent) { backups_.forget(extent); });
-    return Status();
-  };
-  heaps_.for_each(forget).ignore();  // it never fails
+  for_heaps(nullptr, 0, [&](Heap &heap) { for_each_extent(heap, [&](Extent &extent) { backups_.forget(extent); }); });
   backups_.clear();
 }
 

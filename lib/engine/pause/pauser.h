@@ -3,14 +3,14 @@
 //
 // This module owns the transitions of ExtentState (space/span.h), and the way through them as a transaction.
 //
-//   kActive -- HeapPause::save() unmaps --> kUnmapped -- HeapPause::commit() --> kPaused
-//   kPaused -- HeapResume::restore() fills --> kRestored -- HeapResume::commit() --> kActive
-//   kRestored -- gmm_resume_wait() returns for it --> kPromised -- HeapResume commits or is undone --> kActive
-//   kUnmapped -- HeapPause::undo() maps --> kActive
-//   kUnmapped -- HeapPause::undo() cannot map; HeapResume maps later --> kRestored
-//   kRestored -- HeapResume::undo() --> the state before the resume: kPaused or kUnmapped
+//   kActive -- save() unmaps --> kUnmapped -- commit_pause() --> kPaused
+//   kPaused -- restore() fills --> kRestored -- commit_resume() --> kActive
+//   kRestored -- gmm_resume_wait() returns for it --> kPromised -- the resume commits or is undone --> kActive
+//   kUnmapped -- undo_pause() maps --> kActive
+//   kUnmapped -- undo_pause() cannot map; a resume maps later --> kRestored
+//   kRestored -- undo_resume() --> the state before the resume: kPaused or kUnmapped
 //
-// A pause (pause.h).
+// A pause.
 // 0. The watchers of the memory agree (watch/watchers.h): nothing has changed yet.
 // 1. Detach: the free memory of all regions leaves the heap's lists, so allocations go to new regions. The thread
 //    caches come back, and the devices are synchronised. The watchers let go of the pages.
@@ -20,7 +20,7 @@
 //    until the ticket is committed. Then this step copies again what the program may have written.
 // 4. Commit: the handles are released when everything is out and unmapped. Undo: everything is mapped again.
 //
-// A resume (resume.h).
+// A resume.
 // 1. Plan, with the heaps locked to the end. Paused memory without a live block is given up.
 // 2. Charge: the quotas take all bytes before the driver is asked for any.
 //    With GMM_PAUSE_HOLD all pages are made before it, as handles of paused extents, and nothing is mapped.
@@ -30,12 +30,12 @@
 //
 // Files.
 // - pauser.h: the entry points, and what is kept of a heap (query, read, map, discard, forget).
-// - tag_claims.h: one operation a tag at a time; those of different tags overlap.
-// - pause.h, resume.h: one transaction each.
-// - heap_transition.h: the extents of one heap that change state together, and the set of them.
-// - ready_signal.h: gmm_resume_wait().
+// - transition.h: one pause or resume, as a transaction over heaps.
+// - heap_transition.h: the state of one heap in it, with the steps of a pause (pause.cpp) and of a resume (resume.cpp);
+//   the signal of gmm_resume_wait().
 // - by_device.h: copies of several devices run side by side.
-// - request.h: a request, and how far it is. heap_walk.h: loops over a heap.
+// - request.h: a request, its progress, and the state of its ticket.
+// limits/tag_claims.h lets a tag have one operation at a time; those of different tags overlap.
 //
 // Invariants.
 // - Handles are released only when the contents of all heaps are out, so a failure before loses nothing.
@@ -54,7 +54,7 @@
 //   the ready signal, deferred releases.
 //
 // Locks, in their order: the claim of the tags, which every operation but wait_ready(), query(), read() and map() holds
-// to its end; the locks of the heaps, in the order of their addresses; the ready lock (ready_signal.h). A transaction
+// to its end; the locks of the heaps, in the order of their addresses; the ready lock (ReadySignal). A transaction
 // visits its heaps (HeapSet), so none of them ends. It turns their locks into those of an operation: it waits with them
 // for the device and for copies. So do read() and map() with one heap.
 //
@@ -65,14 +65,7 @@
 
 #include <gmm/pause.h>
 
-#include "base/lock.h"
-#include "engine/backup/store.h"
-#include "engine/heap/heap_set.h"
-#include "engine/limits/tag.h"
-#include "engine/pause/ready_signal.h"
-#include "engine/pause/request.h"
-#include "engine/pause/tag_claims.h"
-#include "engine/watch/watchers.h"
+#include "engine/pause/heap_transition.h"
 
 namespace gmm {
 
@@ -110,12 +103,15 @@ class Pauser {
   void clear();
 
  private:
-  Status resume(const PauseRequest &request, const ByteRange *range, bool is_last, uint64_t *bytes);
   Status tags_of(const ByteRange &range, Vector<gmm_tag> *out);
   // fn(Extent &, ByteRange) -> Status for every extent of a range of one block, with the lock of its heap.
   // INVALID_VALUE: an extent is not paused, or its contents were dropped.
   template <typename Fn>
   Status for_kept(const char *operation, const void *address, uint64_t size, Fn fn);
+  // fn(Heap &) for every VMM heap of these tags (`count` 0: of all), with its lock. The caller has the claim of the
+  // tags, so no transition holds the lock.
+  template <typename Fn>
+  void for_heaps(const gmm_tag *tags, uint32_t count, Fn fn);
 
   Core &core_;
   BackupStore &backups_;
@@ -124,6 +120,7 @@ class Pauser {
   Watchers &watchers_;
   TagClaims claims_{LockRank::kPauser};
   ReadySignal ready_;
+  const TransitionContext context_{core_, backups_, heaps_, tags_, watchers_, claims_, ready_};
 };
 
 }  // namespace gmm

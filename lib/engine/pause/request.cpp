@@ -90,11 +90,4 @@ Status TransitionProgress::tell() {
              : Status();
 }
 
-Status HeapProgress::report(uint64_t bytes) {
-  all_.add(bytes - copied_);
-  copied_ = bytes;
-  if (all_.is_stopped()) return fail(GMM_ERROR_CANCELLED, "The copies of another device failed.");
-  return tells_ ? all_.tell() : Status();
-}
-
 }  // namespace gmm

@@ -84,21 +84,5 @@ class TransitionProgress {
   std::atomic<bool> is_stopped_{false};
 };
 
-// The copies of one heap in it. One thread uses it.
-class HeapProgress {
- public:
-  // `tells`: the thread is that of the request.
-  HeapProgress(TransitionProgress &all, bool tells) : all_(all), tells_(tells) {}
-  // `bytes` of the heap are copied. CANCELLED: the transaction ends.
-  Status report(uint64_t bytes);
-  // All of the heap is copied.
-  void end(uint64_t bytes) { all_.add(bytes - copied_); }
-
- private:
-  TransitionProgress &all_;
-  const bool tells_;
-  uint64_t copied_ = 0;
-};
-
 }  // namespace gmm
 #endif

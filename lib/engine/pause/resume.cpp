@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/pause/resume.h"
-
+// The steps that resume one heap.
 #include <algorithm>
 #include <cinttypes>
 
-#include "engine/pause/heap_walk.h"
+#include "engine/pause/heap_transition.h"
 
 namespace gmm {
 
-bool HeapResume::has_paused() {
-  bool paused = false;
-  for_each_extent(heap_, [&](Extent &extent) { paused = paused || is_paused(extent); });
-  return paused;
+Status HeapTransition::check_resume(bool *paused) {
+  LockGuard guard(heap_.mutex);
+  *paused = false;
+  for_each_extent(heap_, [&](Extent &extent) { *paused = *paused || is_paused(extent); });
+  return check_capture("gmm_resume()");
 }
 
-Status HeapResume::plan(const ByteRange *range) {
+Status HeapTransition::plan_resume(const ByteRange *range) {
   GMM_TRY(check_capture("gmm_resume()"));
   if (range == nullptr) {
     // gmm_resume_wait() must not take an extent that ends here for one that is ready.
     LockGuard ready_guard(context_.ready.mutex);
-    for_each_region(heap_, [&](Region &region) {
+    heap_.for_each_region([&](Region &region) {
       if (is_detached(region) && heap_.paused().drop(region)) heap_.paused().merge(region);
     });
   }
@@ -27,7 +27,7 @@ Status HeapResume::plan(const ByteRange *range) {
   for_each_extent(heap_, [&](Extent &extent) {
     if (!is_paused(extent) || (range != nullptr && (end_of(extent) <= range->base || base_of(extent) >= range->end())))
       return;
-    planned = planned && HeapTransition::plan(extent);
+    planned = planned && plan(extent);
   });
   if (!planned) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to plan a resume.");
   sort_planned();
@@ -46,7 +46,7 @@ Status HeapResume::plan(const ByteRange *range) {
   return Status();
 }
 
-Status HeapResume::charge() {
+Status HeapTransition::charge() {
   for (PlannedExtent &planned : extents_) {
     if (planned.extent->handle.value != 0) continue;
     const uint64_t size = size_of(*planned.extent);
@@ -60,11 +60,11 @@ Status HeapResume::charge() {
   return Status();
 }
 
-Status HeapResume::charge_and_hold() {
-  const Status status = charge_and_make();
+Status HeapTransition::take_pages() {
+  Status status = charge();
+  for (uint64_t i = 0; i < extents_.size() && status.ok(); ++i) status = make_pages(*extents_[i].extent);
   if (!status.ok()) {
-    uint64_t none = 0;
-    undo(&none);
+    undo_resume();
     return status;
   }
   // From now on they are paused extents with a handle, as a failed resume may leave them.
@@ -72,17 +72,11 @@ Status HeapResume::charge_and_hold() {
     if (planned.charged) heap_.paused().count(-static_cast<int64_t>(size_of(*planned.extent)));
     planned.charged = false;
   }
-  has_held_ = true;
+  was_held_ = true;
   return Status();
 }
 
-Status HeapResume::charge_and_make() {
-  GMM_TRY(charge());
-  for (const PlannedExtent &planned : extents_) GMM_TRY(make_pages(*planned.extent));
-  return Status();
-}
-
-Status HeapResume::make_pages(Extent &extent) {
+Status HeapTransition::make_pages(Extent &extent) {
   if (extent.handle.value != 0) return Status();
   PhysicalHandle handle;
   GMM_TRY(create_pages(*context_.core.backend, *extent.region.load(std::memory_order_relaxed),
@@ -91,8 +85,8 @@ Status HeapResume::make_pages(Extent &extent) {
   return Status();
 }
 
-void HeapResume::let_go() {
-  if (!has_held_) return;
+void HeapTransition::return_pages() {
+  if (!was_held_) return;
   MessageGuard message_guard;
   for_each_extent(heap_, [&](Extent &extent) {
     if (extent.state != ExtentState::kPaused || extent.mapped || extent.handle.value == 0) return;
@@ -109,46 +103,40 @@ void HeapResume::let_go() {
 
 // Neighbours are mapped by one call, so a group gets memory together. A group is not all extents: the driver clears
 // memory that was just released, and the first copies run at the same time.
-Status HeapResume::back_through(uint64_t index) {
+Status HeapTransition::back_through(uint64_t index) {
   constexpr uint64_t kMapGroup = uint64_t{256} << 20;
-  if (index < backed_) return Status();
-  const uint64_t first = backed_;
+  if (index < next_extent_) return Status();
+  const uint64_t first = next_extent_;
   uint64_t bytes = 0;
-  while (backed_ < extents_.size() && (backed_ <= index || bytes < kMapGroup)) {
-    Extent &extent = *extents_[backed_++].extent;
+  while (next_extent_ < extents_.size() && (next_extent_ <= index || bytes < kMapGroup)) {
+    Extent &extent = *extents_[next_extent_++].extent;
     bytes += size_of(extent);
     GMM_TRY(make_pages(extent));
   }
-  return map(first, backed_ - first);
+  return map(first, next_extent_ - first);
 }
 
-Status HeapResume::restore(HeapProgress &progress) {
+Status HeapTransition::restore() {
   if (parts_.empty()) {
-    GMM_TRY(progress.report(0));
+    GMM_TRY(report(0));
     for (uint64_t i = 0; i < extents_.size(); ++i) GMM_TRY(back_through(i));
     for (const PlannedExtent &planned : extents_) context_.ready.announce(*planned.extent);
     return Status();
   }
-  struct Steps {
-    HeapResume &self;
-    HeapProgress &progress;
-  } user{*this, progress};
-  BackupSteps steps;
-  steps.user = &user;
-  steps.before = [](void *of, uint64_t part) { return static_cast<Steps *>(of)->self.back_through(part); };
+  BackupSteps steps = backup_steps();
+  steps.before = [](void *self, uint64_t part) { return static_cast<HeapTransition *>(self)->back_through(part); };
   steps.after = [](void *of, uint64_t part) {
-    HeapResume &self = static_cast<Steps *>(of)->self;
+    HeapTransition &self = *static_cast<HeapTransition *>(of);
     self.context_.ready.announce(*self.extents_[part].extent);
     return Status();
   };
-  steps.progress = [](void *of, uint64_t bytes) { return static_cast<Steps *>(of)->progress.report(bytes); };
-  return context_.backups.restore(heap_.options().device, parts_.data(), parts_.size(), steps);
+  return context_.backups.restore(device(), parts_.data(), parts_.size(), steps);
 }
 
 // A read-only tag promises the contents of its large blocks only: other memory may change before the next pause. A free
 // of a small block ends no backup, so a later block at its address must not find it.
-void HeapResume::drop_outside_large_blocks() {
-  for_each_region(heap_, [&](Region &region) {
+void HeapTransition::drop_outside_large_blocks() {
+  heap_.for_each_region([&](Region &region) {
     for_each_span(region, [&](Span &span) {
       if (span.is(SpanState::kLarge) && span.slot(0).load(std::memory_order_relaxed) != 0) return;
       context_.backups.views.end(ByteRange{span.begin(), span.bytes()});
@@ -164,7 +152,7 @@ void HeapResume::drop_outside_large_blocks() {
   });
 }
 
-void HeapResume::forget_restored(bool retain) {
+void HeapTransition::forget_restored(bool retain) {
   const bool read_only = (tag().flags.load(std::memory_order_relaxed) & GMM_TAG_READ_ONLY) != 0;
   const uint64_t epoch = tag().epoch.load(std::memory_order_relaxed);
   retain = retain && tag().contents.load(std::memory_order_relaxed) != GMM_CONTENTS_FILE;
@@ -183,24 +171,21 @@ void HeapResume::forget_restored(bool retain) {
   }
 }
 
-uint64_t HeapResume::commit(bool retain) {
-  uint64_t bytes = 0, held = 0;
+void HeapTransition::commit_resume() {
+  uint64_t charged = 0;
   {
     LockGuard guard(context_.ready.mutex);
     for (const PlannedExtent &planned : extents_) {
-      if (planned.charged)
-        bytes += size_of(*planned.extent);
-      else if (has_held_)
-        held += size_of(*planned.extent);
+      if (planned.charged) charged += size_of(*planned.extent);
+      if (planned.charged || was_held_) moved += size_of(*planned.extent);
       planned.extent->state.store(ExtentState::kActive, std::memory_order_release);
     }
   }
-  heap_.paused().count(-static_cast<int64_t>(bytes));
-  forget_restored(retain);
-  return bytes + held;
+  heap_.paused().count(-static_cast<int64_t>(charged));
+  forget_restored((request_.flags & GMM_RESUME_RETAIN) != 0);
 }
 
-void HeapResume::undo(uint64_t *bytes) {
+void HeapTransition::undo_resume() {
   MessageGuard message_guard;
   Core &core = context_.core;
   bool promised = false;
@@ -218,7 +203,7 @@ void HeapResume::undo(uint64_t *bytes) {
     if (!is_paused(*extent)) {
       if (planned.charged) {
         heap_.paused().count(-static_cast<int64_t>(size));
-        *bytes += size;
+        moved += size;
       }
       continue;
     }
@@ -242,95 +227,6 @@ void HeapResume::undo(uint64_t *bytes) {
     }
   }
   if (promised) forget_restored(false);
-}
-
-Status Resume::select_range(const ByteRange &range) {
-  for (uintptr_t at = range.base; at < range.end();) {
-    const Extent *extent = context_.core.page_map.find_extent(reinterpret_cast<void *>(at));
-    Heap *heap = heap_of(region_of(extent));
-    if (!set_.try_enter(heap))
-      return fail(GMM_ERROR_UNKNOWN_POINTER,
-                  "gmm_resume_range(%p, %" PRIu64 "): 0x%" PRIxPTR " is not memory of this context.",
-                  reinterpret_cast<void *>(range.base), range.size, at);
-    at = end_of(*extent);
-    // The request has the tags of the range. Another heap may have got a part of it since.
-    if (request_.names(*heap) && !heaps_.contains(*heap))
-      GMM_TRY(heaps_.add(*heap));
-    else
-      set_.leave(*heap);
-  }
-  return Status();
-}
-
-Status Resume::check() {
-  Status captured;  // also of heaps without paused memory: the tag is in use
-  for (uint64_t i = heaps_.size(); i-- > 0;) {
-    LockGuard guard(heaps_[i].heap().mutex);
-    if (captured.ok()) captured = heaps_[i].check_capture("gmm_resume()");
-    if (!heaps_[i].has_paused()) heaps_.erase(i);
-  }
-  return heaps_.size() == 0 ? Status() : captured;
-}
-
-Status Resume::take_pages_and_hold() {
-  heaps_.lock();
-  Status status;
-  for (HeapResume *heap : heaps_) {
-    if (status.ok()) status = heap->plan(nullptr);
-    if (status.ok()) status = heap->charge_and_hold();
-  }
-  for (HeapResume *heap : heaps_) heap->forget_plan();
-  heaps_.set_held(true);
-  heaps_.unlock();
-  if (status.ok()) status = request_.ticket->hold(request_.hold_ms);
-  heaps_.set_held(false);
-  if (status.ok()) return status;
-  heaps_.lock();
-  for (HeapResume *heap : heaps_) {
-    heap->let_go();
-    heap->attach_active();  // the plan gave up paused memory without a live block
-    heap->heap().paused().end_empty_regions();
-  }
-  heaps_.unlock();
-  return status;
-}
-
-Status Resume::plan_and_restore(const ByteRange *range, uint64_t *extents) {
-  for (HeapResume *heap : heaps_) {
-    GMM_TRY(heap->plan(range));
-    progress_.add_total(heap->bytes());
-    *extents += heap->extent_count();
-  }
-  for (HeapResume *heap : heaps_) GMM_TRY(heap->charge());
-  progress_.begin();
-  return ByDevice<HeapResume>(context_.core, heaps_.begin(), heaps_.size())
-      .run(progress_, [](HeapResume &heap, HeapProgress &of) { return heap.restore(of); });
-}
-
-Status Resume::run(const ByteRange *range, WatchCalls &calls, uint64_t *bytes) {
-  *bytes = 0;
-  context_.core.deferred_release.retry(*context_.core.backend);  // mappings that stand where memory comes back
-  GMM_TRY(range == nullptr ? heaps_.add_from_set([&](const Heap &heap) { return request_.names(heap); })
-                           : select_range(*range));
-  GMM_TRY(check());
-  calls.select([&](const WatchTarget &target) { return heaps_.touches(target, true, range); });
-  calls.reach_all();
-  if (request_.holds()) GMM_TRY(take_pages_and_hold());
-  heaps_.lock();
-  uint64_t extents = 0;
-  const Status status = plan_and_restore(range, &extents);
-  for (HeapResume *heap : heaps_) {
-    if (status.ok())
-      *bytes += heap->commit((request_.flags & GMM_RESUME_RETAIN) != 0);
-    else
-      heap->undo(bytes);
-    if (!status.ok()) heap->let_go();
-    heap->attach_active();
-    heap->heap().paused().end_empty_regions();
-  }
-  if (!status.ok()) return status;
-  if (extents == 0) return remark(GMM_UNCHANGED, "gmm_resume(): no memory of these tags was paused.");
-  return Status();
 }
 
 }  // namespace gmm

@@ -10,7 +10,7 @@
 //
 // An operation makes a WatchCalls. select() marks the watchers of the memory that it changes, and the other functions
 // call those that are marked, on the operation's own thread. The operation holds the claim of the memory's tags until
-// then (pause/tag_claims.h). So a watcher hears of one operation at a time, and of the next one after the end of this.
+// then (limits/tag_claims.h). So a watcher hears of one operation at a time, and of the next one after the end of this.
 // The operation holds no lock of a heap during a call: the callback may use gmm.
 //
 // A thread of the context looks at the budgets of devices, and calls the watchers of BUDGET. It starts with the first

@@ -7,9 +7,9 @@
 // Invariants: a claim takes all of its tags at once. A thread that waits for one visits no heap, as the operation that
 // it waits for may wait for the end of a heap.
 // Locks: a claim ranks as a lock of an operation. The mutex is brief.
-// Callers: Pauser.
-#ifndef GMM_ENGINE_PAUSE_TAG_CLAIMS_H
-#define GMM_ENGINE_PAUSE_TAG_CLAIMS_H
+// Callers: pause/, and a move or compaction of watched memory.
+#ifndef GMM_ENGINE_LIMITS_TAG_CLAIMS_H
+#define GMM_ENGINE_LIMITS_TAG_CLAIMS_H
 
 #include <gmm/types.h>
 
