@@ -8,6 +8,17 @@ static int32_t hear_nothing(void *user, const gmm_watch_info *info) {
   return 0;
 }
 
+// A call that cleans up. It may fail for want of memory too, and works when it is tried again.
+#define UNDO(call)                                \
+  do {                                            \
+    gmm_result undone = (call);                   \
+    if (undone == GMM_ERROR_OUT_OF_HOST_MEMORY) { \
+      result = undone;                            \
+      undone = (call);                            \
+    }                                             \
+    if (undone != GMM_OK) result = undone;        \
+  } while (0)
+
 // A little of everything; stops at the first failure and returns it.
 static gmm_result little_of_everything(gmm_context *c) {
   void *blocks[40] = {0};
@@ -21,7 +32,6 @@ static gmm_result little_of_everything(gmm_context *c) {
   static uint8_t pinned[8192];
   bool is_pinned = false;
   const gmm_kind second = has_kind(GMM_KIND_VMM) ? GMM_KIND_VMM : GMM_KIND_HOST;
-  gmm_result undone = GMM_OK;  // of the calls that clean up: they may fail for want of memory too
   gmm_result result = gmm_tag_create(c, "counted", NULL, &tag);
   if (result == GMM_OK) result = gmm_tag_push(c, tag);
   bool pushed = result == GMM_OK;
@@ -40,13 +50,13 @@ static gmm_result little_of_everything(gmm_context *c) {
   }
   void *from_heap = NULL;
   if (result == GMM_OK) result = gmm_heap_alloc(heap, 5000, 0, 0, stream, &from_heap);
-  if (from_heap != NULL && (undone = gmm_free(c, from_heap, stream)) != GMM_OK) result = undone;
+  if (from_heap != NULL) UNDO(gmm_free(c, from_heap, stream));
   if (result == GMM_OK) {
     result = gmm_pin(c, pinned, sizeof pinned, NULL, NULL);
     is_pinned = result == GMM_OK;
     if (result == GMM_ERROR_SYSTEM || result == GMM_ERROR_NOT_SUPPORTED) result = GMM_OK;
   }
-  if (is_pinned && (undone = gmm_unpin(c, pinned)) != GMM_OK) result = undone;
+  if (is_pinned) UNDO(gmm_unpin(c, pinned));
   if (result == GMM_OK) {
     gmm_watch_desc desc = {.struct_size = sizeof desc, .events = GMM_WATCH_LOSING, .tag = tag};
     desc.callback.fn = hear_nothing;
@@ -57,15 +67,15 @@ static gmm_result little_of_everything(gmm_context *c) {
   if (result == GMM_OK) result = gmm_snapshot_create(c, NULL, &snapshot);
   if (result == GMM_OK && second == GMM_KIND_VMM) result = gmm_resume(c, NULL, NULL);
   for (unsigned i = 0; i < 40; ++i)
-    if (blocks[i] != NULL && (undone = gmm_free(c, blocks[i], stream)) != GMM_OK) result = undone;
-  if (snapshot != NULL && (undone = gmm_snapshot_destroy(snapshot)) != GMM_OK) result = undone;
-  if (ticket != NULL && (undone = gmm_ticket_destroy(ticket)) != GMM_OK) result = undone;
-  if (watcher != NULL && (undone = gmm_watcher_destroy(watcher)) != GMM_OK) result = undone;
-  if (pushed && (undone = gmm_tag_pop(c)) != GMM_OK) result = undone;
-  if (heap != NULL && (undone = gmm_heap_destroy(heap)) != GMM_OK) result = undone;
-  if (event != NULL && (undone = gmm_event_destroy(event)) != GMM_OK) result = undone;
-  if (stream != 0 && (undone = gmm_stream_destroy(c, stream)) != GMM_OK) result = undone;
-  if (tag != 0 && (undone = gmm_tag_destroy(c, tag)) != GMM_OK) result = undone;
+    if (blocks[i] != NULL) UNDO(gmm_free(c, blocks[i], stream));
+  if (snapshot != NULL) UNDO(gmm_snapshot_destroy(snapshot));
+  if (ticket != NULL) UNDO(gmm_ticket_destroy(ticket));
+  if (watcher != NULL) UNDO(gmm_watcher_destroy(watcher));
+  if (pushed) UNDO(gmm_tag_pop(c));
+  if (heap != NULL) UNDO(gmm_heap_destroy(heap));
+  if (event != NULL) UNDO(gmm_event_destroy(event));
+  if (stream != 0) UNDO(gmm_stream_destroy(c, stream));
+  if (tag != 0) UNDO(gmm_tag_destroy(c, tag));
   return result;
 }
 

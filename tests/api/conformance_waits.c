@@ -507,9 +507,7 @@ static void *live_and_end(void *unused) {
   STEP(gmm_free, context, block, world.stream);
   return NULL;
 }
-SCENARIO(a_thread_that_ends) {
-  run_thread(live_and_end, NULL);
-}
+SCENARIO(a_thread_that_ends) { run_thread(live_and_end, NULL); }
 
 static void *walk(void *unused) {
   (void)unused;

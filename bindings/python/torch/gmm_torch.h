@@ -34,7 +34,8 @@ GMM_API void gmm_torch_dealloc(void *memory, ssize_t size, int device, gmm_strea
 #define GMM_TORCH_SLOTS 64
 /**
  * The function that allocates memory of a tag and kind for a pluggable allocator under a torch.cuda.MemPool. That
- * allocator's other function is gmm_torch_dealloc(). NULL: GMM_TORCH_SLOTS pairs have one already. One thread at a time.
+ * allocator's other function is gmm_torch_dealloc(). NULL: GMM_TORCH_SLOTS pairs have one already. One thread at a
+ * time.
  */
 GMM_API void *gmm_torch_slot(gmm_tag tag, gmm_kind kind);
 

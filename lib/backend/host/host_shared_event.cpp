@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <ctime>
 
+#include "backend/backend.h"
 #include "base/os_memory.h"
 
 namespace gmm {

@@ -5,6 +5,7 @@
 #include <cinttypes>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 #include "backend/sycl/interface.h"
 #include "backend/sycl/sycl_stream_table.h"
@@ -393,7 +394,9 @@ Status SyclBackend::stream_create(Device device, int32_t, gmm_stream *out) {
 Status SyclBackend::stream_destroy(gmm_stream stream) {
   StreamReference own(*this);
   GMM_TRY(streams_.remove(stream, &own.stream));
-  return own->synchronize();
+  const Status status = own->synchronize();
+  if (!status.ok()) streams_.put_back(stream, std::exchange(own.stream, nullptr));
+  return status;
 }
 
 Status SyclBackend::stream_synchronize(Device device, gmm_stream stream) {

@@ -124,6 +124,11 @@ Status SyclStreamTable::remove(gmm_stream handle, SyclStream **out) {
               static_cast<void *>(handle));
 }
 
+void SyclStreamTable::put_back(gmm_stream handle, SyclStream *stream) {
+  LockGuard lock(mutex_);
+  stream->handle = handle;
+}
+
 SyclStream *SyclStreamTable::next(Device device, uint64_t after) {
   LockGuard lock(mutex_);
   for (SyclStream *each : streams_) {

@@ -27,6 +27,8 @@ class SyclStreamTable {
   void release(SyclStream *stream);
   // Removes a created stream. The caller gets the table's reference.
   Status remove(gmm_stream handle, SyclStream **out);
+  // Undoes remove(), with the reference that it gave.
+  void put_back(gmm_stream handle, SyclStream *stream);
   // Returns the stream of the device with the lowest number above `after`, with a reference. NULL: there is none.
   SyclStream *next(Device device, uint64_t after);
   // Waits for all work and ends all streams.

@@ -131,6 +131,3 @@ def test_a_donated_array_stays_gmms(context):
     result = jax.jit(lambda x: x * 2, donate_argnums=0)(donated).block_until_ready()
     assert address_of(result) != array.address and float(result[3]) == 6
     assert array.tolist() == [float(i) for i in range(1024)]
-
-
-@pytest.mark.parametrize("dtype", ["float32", "int8", "complex64", "bfloat16", "bool"])
