@@ -59,10 +59,15 @@ static holdings held(void) {
   now.threads = threads_now();
   FILE *maps = fopen("/proc/self/maps", "r");
   char line[1024];
+  unsigned long long reached = 0;
   while (maps != NULL && fgets(line, sizeof line, maps) != NULL) {
     unsigned long long begin = 0, end = 0;
     char access[8] = "";
     if (sscanf(line, "%llx-%llx %7s", &begin, &end, access) != 3) continue;
+    // A mapping that joins its neighbour while the file is read stands there twice.
+    if (begin < reached) begin = reached;
+    if (end <= begin) continue;
+    reached = end;
     if (strstr(line, "memfd:gmm") != NULL) ++now.file_mappings;
     // Smaller ones are the C library's: its arenas, and the guards of stacks.
     if (strncmp(access, "---", 3) == 0 && end - begin >= 256 * MIB && strstr(line, ".so") == NULL)
