@@ -37,7 +37,7 @@
 // device under them. No step of a caller runs under a lock of the store. Kept contents belong to the caller, who lets
 // one thread at a time use those of an extent.
 //
-// Callers: pause/ saves, restores, reads and drops; api/backup.cpp configures, prepares and queries; gmm_trim() trims.
+// Callers: pause/ saves, restores, reads and drops; api/pause.cpp configures, prepares and queries; gmm_trim() trims.
 #ifndef GMM_ENGINE_BACKUP_STORE_H
 #define GMM_ENGINE_BACKUP_STORE_H
 

@@ -110,8 +110,7 @@ void ipc_handle_encode(const IpcHandle &handle, gmm_ipc_handle *out) {
   bytes.block_offset = handle.block_offset;
   bytes.pid_namespace = handle.exporter.pid_namespace;
   bytes.machine = handle.machine;
-  std::memcpy(out->bytes, &bytes, sizeof bytes);
-  bytes.checksum = crc32c(out->bytes, offsetof(HandleBytes, checksum));
+  bytes.checksum = crc32c(reinterpret_cast<const uint8_t *>(&bytes), offsetof(HandleBytes, checksum));
   std::memcpy(out->bytes, &bytes, sizeof bytes);
 }
 

@@ -58,7 +58,7 @@
 // visits its heaps (HeapSet), so none of them ends. It turns their locks into those of an operation: it waits with them
 // for the device and for copies. So do read() and map() with one heap.
 //
-// Callers: context/transition.cpp pauses and resumes; api/pause.cpp and api/backup.cpp call the rest; context/ calls
+// Callers: context/transition.cpp pauses and resumes; api/pause.cpp calls the rest; context/ calls
 // forget_all() after a reset, and clear() when the context ends.
 #ifndef GMM_ENGINE_PAUSE_PAUSER_H
 #define GMM_ENGINE_PAUSE_PAUSER_H
