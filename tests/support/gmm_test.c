@@ -71,7 +71,8 @@ static unsigned stream_count;
 
 gmm_stream open_stream_on(gmm_device d) {
   gmm_stream stream = NULL;
-  MUST(gmm_stream_create(context, STREAM_ON(d), &stream));
+  OK(gmm_stream_create(context, STREAM_ON(d), &stream));
+  if (stream == NULL) check_leave();
   pthread_mutex_lock(&streams_lock);
   if (stream_count == sizeof streams / sizeof *streams) abort();
   streams[stream_count].of = context;
@@ -226,13 +227,15 @@ void free_here(int line, gmm_stream stream, void *const *blocks, uint64_t count)
 
 gmm_heap *open_heap(const gmm_heap_desc *desc) {
   gmm_heap *heap = NULL;
-  MUST(gmm_heap_create(context, desc, &heap));
+  OK(gmm_heap_create(context, desc, &heap));
+  if (heap == NULL) check_leave();
   return heap;
 }
 
 void *take_of(gmm_heap *heap, uint64_t size) {
   void *block = NULL;
-  MUST(gmm_heap_alloc(heap, size, 0, 0, GMM_STREAM_DEFAULT, &block));
+  OK(gmm_heap_alloc(heap, size, 0, 0, GMM_STREAM_DEFAULT, &block));
+  if (block == NULL) check_leave();
   return block;
 }
 
