@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // gmm_try_alloc() and gmm_try_free() of memory.h: the same memory and the same counters, or nothing at all.
-#include <pthread.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include "../support/gmm_test.h"
 
@@ -35,7 +33,7 @@ static void *free_elsewhere(void *block) {
 }
 
 CASE_OF_KINDS(a_call_that_would_wait_does_nothing, ALL_KINDS) {
-  gmm_alloc_desc desc = alloc_desc();
+  const gmm_alloc_desc desc = alloc_desc();
   void *block = (void *)0x1;
   RESULT(gmm_alloc(context, 0, &desc, &block), GMM_ERROR_INVALID_SIZE);  // a message of its own
   block = (void *)0x1;
@@ -64,18 +62,11 @@ CASE_OF_KINDS(a_call_that_would_wait_does_nothing, ALL_KINDS) {
   RESULT(gmm_try_free(context, kept, stream), GMM_ERROR_NOT_READY);
   OK(gmm_record_use(context, kept, stream));
   RESULT(gmm_try_free(context, kept, GMM_STREAM_DEFAULT), GMM_ERROR_NOT_READY);
-  desc.stream = stream;
-  RESULT(gmm_try_alloc(context, 64 * MIB, &desc, &block), GMM_ERROR_NOT_READY);  // more than is free
-  desc.stream = GMM_STREAM_DEFAULT;
-  desc.flags = GMM_ALLOC_ZERO;
-  RESULT(gmm_try_alloc(context, 5000, &desc, &block), GMM_ERROR_NOT_READY);
-  desc.flags = 0;
-  desc.alignment = 4096;
-  RESULT(gmm_try_alloc(context, 5000, &desc, &block), GMM_ERROR_NOT_READY);
-  desc.alignment = 0;
+  RESULT(gmm_try_alloc(context, 64 * MIB, HERE(.stream = stream), &block), GMM_ERROR_NOT_READY);  // more than is free
+  RESULT(gmm_try_alloc(context, 5000, HERE(.flags = GMM_ALLOC_ZERO), &block), GMM_ERROR_NOT_READY);
+  RESULT(gmm_try_alloc(context, 5000, HERE(.alignment = 4096), &block), GMM_ERROR_NOT_READY);
   CHECK(block == NULL);
   FREE(kept);
-  OK(gmm_stream_destroy(context, stream));
 
   // While a trace is recorded, in which no call may be missing.
   OK(gmm_trace_begin(context, "/dev/null"));
@@ -163,18 +154,13 @@ CASE_OF_KINDS(a_child_gets_nothing, ALL_KINDS) {
 }
 
 VMM_CASE(paused_memory_is_not_given_out) {
-  gmm_tag tag = 0;
-  MUST(gmm_tag_create(context, "cached", NULL, &tag));
-  gmm_alloc_desc desc = alloc_desc();
-  desc.tag = tag;
-  void *block = ALLOC_TAG(5000, tag), *more = ALLOC_TAG(5000, tag), *out = NULL;
-  FREE(more);
-  gmm_pause_desc pause = one_tag(&tag);
-  uint64_t bytes = 0;
-  OK(gmm_pause(context, &pause, &bytes));
-  RESULT(gmm_try_alloc(context, 5000, &desc, &out), GMM_ERROR_NOT_READY);
+  const gmm_tag tag = make_tag("cached", GMM_CONTENTS_DROP);
+  void *block = ALLOC_TAG(5000, tag), *out = NULL;
+  FREE(ALLOC_TAG(5000, tag));
+  OK(pause_of(tag));
+  RESULT(gmm_try_alloc(context, 5000, HERE(.tag = tag), &out), GMM_ERROR_NOT_READY);
   RESULT(gmm_try_free(context, block, GMM_STREAM_DEFAULT), GMM_ERROR_NOT_READY);
-  OK(gmm_resume(context, &pause, &bytes));
+  OK(resume_of(tag));
 }
 
 int main(void) { return run_cases(); }
