@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // gmm_try_alloc() and gmm_try_free() of memory.h: the same memory and the same counters, or nothing at all.
-#include <sys/wait.h>
-
 #include "../support/gmm_test.h"
 
 CASE_OF_KINDS(freed_blocks_come_back, ALL_KINDS) {
@@ -45,9 +43,8 @@ CASE_OF_KINDS(a_call_that_would_wait_does_nothing, ALL_KINDS) {
 
   void *kept = ALLOC(5000);
   FREE(ALLOC(5000));
-  pthread_t thread;
   void *answer = NULL;
-  MUST(pthread_create(&thread, NULL, free_elsewhere, kept));
+  const pthread_t thread = start_thread(free_elsewhere, kept);
   pthread_join(thread, &answer);
   CHECK_EQUAL((intptr_t)answer, GMM_ERROR_NOT_READY);
   CHECK_EQUAL(query(kept).state, GMM_STATE_ACTIVE);
@@ -139,18 +136,15 @@ CASE_OF_KINDS(bad_arguments_are_for_the_other_calls, ALL_KINDS) {
   OK(gmm_try_free(context, NULL, GMM_STREAM_DEFAULT));
 }
 
+static int try_both(void *block) {
+  void *out = NULL;
+  return gmm_try_alloc(context, 100, HERE(), &out) != GMM_ERROR_NOT_READY ||
+         gmm_try_free(context, block, GMM_STREAM_DEFAULT) != GMM_ERROR_NOT_READY;
+}
 CASE_OF_KINDS(a_child_gets_nothing, ALL_KINDS) {
-  const gmm_alloc_desc desc = alloc_desc();
-  void *block = ALLOC(100), *out = NULL;
+  void *block = ALLOC(100);
   FREE(ALLOC(100));
-  const pid_t child = fork();
-  if (child == 0)
-    _exit(gmm_try_alloc(context, 100, &desc, &out) == GMM_ERROR_NOT_READY &&
-                  gmm_try_free(context, block, GMM_STREAM_DEFAULT) == GMM_ERROR_NOT_READY
-              ? 0
-              : 1);
-  int status = -1;
-  CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+  CHECK_EQUAL(in_child(try_both, block), 0);
 }
 
 VMM_CASE(paused_memory_is_not_given_out) {

@@ -65,7 +65,7 @@ CASE(a_child_ends_nothing_of_its_parent) {
 static void need_host_backend(void) {
   if (!on_host_backend()) SKIP("a CUDA driver that was started does not work in a forked child");
 }
-static void *live_in_a_child(void *unused) {
+static int live_in_a_child(void *unused) {
   (void)unused;
   gmm_context *own = NULL;
   void *mine = NULL;
@@ -74,18 +74,13 @@ static void *live_in_a_child(void *unused) {
       gmm_alloc(own, 1000, NULL, &mine) == GMM_OK && gmm_fill(own, mine, 1, 1000, GMM_STREAM_DEFAULT) == GMM_OK &&
       gmm_stream_synchronize(own, GMM_STREAM_DEFAULT) == GMM_OK && gmm_free(own, mine, GMM_STREAM_DEFAULT) == GMM_OK &&
       gmm_context_release(own) == GMM_OK && gmm_free(context, mine, 0) == GMM_ERROR_FORKED;
-  return good ? context : NULL;
+  return !good;
 }
 
 CASE(a_child_may_open_its_own) {
   need_host_backend();
   ALLOC(100);
-  fflush(stdout);
-  const pid_t child = fork();
-  if (child == 0) _exit(live_in_a_child(NULL) == NULL);
-  int status = -1;
-  REQUIRE(child > 0 && waitpid(child, &status, 0) == child);
-  CHECK_EQUAL(status, 0);
+  CHECK_EQUAL(in_child(live_in_a_child, NULL), 0);
 }
 
 // Threads of the parent end, and make and end heaps and contexts, while it forks: a child finds every lock of the
@@ -119,6 +114,15 @@ static void *make_contexts(void *trace) {
   }
   return NULL;
 }
+static void *live_in_a_thread(void *unused) { return live_in_a_child(unused) == 0 ? context : NULL; }
+static int live_twice_in_a_child(void *unused) {
+  alarm(30);  // of a child that hangs
+  if (live_in_a_child(unused) != 0) return 2;
+  pthread_t thread;
+  void *good = NULL;
+  if (pthread_create(&thread, NULL, live_in_a_thread, NULL) != 0 || pthread_join(thread, &good) != 0) return 3;
+  return good == NULL ? 4 : 0;
+}
 CASE(children_find_no_lock_held) {
   enum { FORKS = 300 };
   need_host_backend();
@@ -137,17 +141,7 @@ CASE(children_find_no_lock_held) {
   REQUIRE(pthread_create(&threads[3], NULL, make_contexts, trace) == 0);
   fflush(stdout);
   for (unsigned i = 0; i < FORKS && atomic_load(&check_state.failures) == 0; ++i) {
-    pid_t child = fork();
-    if (child == 0) {
-      alarm(30);  // of a child that hangs
-      if (live_in_a_child(NULL) == NULL) _exit(2);
-      pthread_t thread;
-      void *good = NULL;
-      if (pthread_create(&thread, NULL, live_in_a_child, NULL) != 0 || pthread_join(thread, &good) != 0) _exit(3);
-      _exit(good == NULL ? 4 : 0);
-    }
-    int status = 0;
-    CHECK(child > 0 && waitpid(child, &status, 0) == child);
+    const int status = in_child(live_twice_in_a_child, NULL);
     CHECK_MESSAGE(status == 0, "child %u ended with status 0x%x", i, status);
   }
   atomic_store(&storm_over, 1);

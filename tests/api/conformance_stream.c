@@ -77,8 +77,7 @@ static void *first_thread(void *unused) {
 // The value PER_THREAD means another stream on every thread.
 CASE_OF_KINDS(per_thread_streams_are_not_one_stream, ALL_KINDS) {
   memset(&two, 0, sizeof two);
-  pthread_t thread;
-  REQUIRE(pthread_create(&thread, NULL, first_thread, NULL) == 0);
+  const pthread_t thread = start_thread(first_thread, NULL);
   while (atomic_load(&two.step) == 0) sleep_ms(1);
   void *blocks[MANY];
   for (unsigned i = 0; i < MANY; ++i) {

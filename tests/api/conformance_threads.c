@@ -103,10 +103,9 @@ static void *outlives_the_context(void *unused) {
   return NULL;
 }
 CASE(threads_outlive_a_context) {
-  pthread_t thread;
   atomic_store(&idle, 0);
   atomic_store(&go_on, 0);
-  REQUIRE(pthread_create(&thread, NULL, outlives_the_context, NULL) == 0);
+  const pthread_t thread = start_thread(outlives_the_context, NULL);
   while (atomic_load(&idle) == 0) sleep_ms(1);
   OK(gmm_context_release(context));
   atomic_store(&go_on, 1);

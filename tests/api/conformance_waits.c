@@ -604,8 +604,7 @@ CASE(a_trim_that_waits_for_a_stream) {
   SOON(atomic_load(&hold.entered) != 0);
   OK(gmm_free(context, block, stopped));
   atomic_store(&trim_ended, 0);
-  pthread_t thread;
-  REQUIRE(pthread_create(&thread, NULL, trim_the_held_tag, NULL) == 0);
+  const pthread_t thread = start_thread(trim_the_held_tag, NULL);
   sleep_ms(20);  // it waits by then, or soon: what follows holds either way
   walk_all();
   CHECK_EQUAL(atomic_load(&trim_ended), 0);
@@ -626,8 +625,7 @@ CASE(a_snapshot_whose_writer_does_not_return) {
   set_up(0);
   ALLOC_TAG(MIB, world.held_tag);
   blocker hold = BLOCKER;
-  pthread_t thread;
-  REQUIRE(pthread_create(&thread, NULL, write_and_wait, &hold) == 0);
+  const pthread_t thread = start_thread(write_and_wait, &hold);
   wait_until_inside(&hold);
   walk_all();
   let_go(&hold);
@@ -646,8 +644,7 @@ CASE(an_import_from_a_stopped_process) {
   second_process exporter = start_other();
   gmm_ipc_handle handle = other_makes(&exporter, MIB, 9);
   REQUIRE(kill(exporter.pid, SIGSTOP) == 0);
-  pthread_t thread;
-  REQUIRE(pthread_create(&thread, NULL, import_from_the_stopped, &handle) == 0);
+  const pthread_t thread = start_thread(import_from_the_stopped, &handle);
   sleep_ms(20);  // it waits by then, or soon: what follows holds either way
   walk_all();
   REQUIRE(kill(exporter.pid, SIGCONT) == 0);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gmm_test.h"
 
+#include <sys/wait.h>
+
 #include "ends.h"
 
 gmm_context *context;
@@ -249,6 +251,25 @@ void run_threads(unsigned count, void *(*fn)(void *)) {
   REQUIRE(count <= sizeof threads / sizeof *threads);
   for (uintptr_t i = 0; i < count; ++i) REQUIRE(pthread_create(&threads[i], NULL, fn, (void *)i) == 0);
   for (unsigned i = 0; i < count; ++i) pthread_join(threads[i], NULL);
+}
+
+pthread_t start_thread(void *(*fn)(void *), void *argument) {
+  pthread_t thread;
+  REQUIRE(pthread_create(&thread, NULL, fn, argument) == 0);
+  return thread;
+}
+
+int in_child(int (*fn)(void *), void *argument) {
+  fflush(stdout);
+  const pid_t child = fork();
+  if (child == 0) {
+    const int code = fn(argument);
+    fflush(stdout);
+    _exit(code);
+  }
+  int status = -1;
+  REQUIRE(child > 0 && waitpid(child, &status, 0) == child);
+  return status;
 }
 
 void run_thread(void *(*fn)(void *), void *argument) {
