@@ -53,6 +53,13 @@ void read_device(gmm_device d) {
   }
 }
 
+void reopen_with(uint64_t host_memory) {
+  gmm_context_release(context);
+  context = NULL;
+  context = OPEN(.host_memory = host_memory, .host_devices = 2);
+  read_device(device);
+}
+
 uint32_t device_count(void) { return context_info().device_count; }
 
 bool has_kind(gmm_kind k) { return (device_info.kinds & (1u << k)) != 0; }

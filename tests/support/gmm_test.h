@@ -48,6 +48,8 @@ gmm_context *open_context(uint32_t host_devices);
 #define OPEN(...) open_of(DESC(context_desc, __VA_ARGS__))
 gmm_context *open_of(const gmm_context_desc *desc);
 void read_device(gmm_device d);
+// Opens the case's context again, with host devices of this size.
+void reopen_with(uint64_t host_memory);
 
 uint32_t device_count(void);
 bool has_kind(gmm_kind k);
