@@ -271,6 +271,7 @@ GRAPH_CASE(trim_spoils_no_capture, ALL_KINDS) {
   FREE_ON(a, mine);  // on a stream that is captured from here on: it cannot be waited for
   capture();
   ALLOC_STREAM(SIZE, a);
+  CHECK(gmm_compact(context, NULL, NULL, DESC(compact_info)) >= 0);
   CHECK(gmm_trim(context, NULL, NULL) >= 0);
   CHECK_MESSAGE(stats().reserved_bytes < held_before + 30 * MIB, "trim left memory of a stream that is not captured");
   end_of_capture();

@@ -255,6 +255,12 @@ CASE(contexts_do_not_know_each_other) {
   void *mine = FILLED(4096, 1), *theirs = NULL;
   MUST(gmm_alloc(other, 4096, NULL, &theirs));
   CHECK(mine != theirs);
+  for (kind = GMM_KIND_DEVICE; kind <= GMM_KIND_MANAGED; ++kind) {
+    void *of_kind = NULL;
+    if (!has_kind(kind)) continue;
+    MUST(gmm_alloc(other, 3 * MIB, DESC(alloc_desc, .kind = kind), &of_kind));
+    CHECK_EQUAL(state_of(of_kind), GMM_STATE_UNKNOWN);
+  }
   RESULT(gmm_free(context, theirs, GMM_STREAM_DEFAULT), GMM_ERROR_UNKNOWN_POINTER);
   RESULT(gmm_free(other, mine, GMM_STREAM_DEFAULT), GMM_ERROR_UNKNOWN_POINTER);
   gmm_tag tag = 0, found = 0;

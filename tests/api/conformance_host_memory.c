@@ -300,9 +300,51 @@ static gmm_result little_of_everything(void) {
   return result;
 }
 
-CASE(every_host_allocation_may_fail) {
+// Shares memory and events, compacts a heap, and keeps contents in files.
+static gmm_result little_of_the_rest(void) {
+  const gmm_kind k = has_kind(GMM_KIND_VMM) ? GMM_KIND_VMM : GMM_KIND_HOST;
+  gmm_event *event = NULL, *same = NULL;
+  gmm_ipc_handle handle;
+  gmm_ipc_fd_info file = {.struct_size = sizeof file};
+  gmm_heap *heap = NULL;
+  gmm_tag tag = 0;
+  void *block = NULL, *imports[2] = {NULL, NULL}, *parts[4] = {NULL};
+  gmm_result result = gmm_event_create(context, SHARED_EVENT_ON(0), &event);
+  TRY(gmm_event_export(event, &handle));
+  TRY(gmm_event_import(context, &handle, NULL, &same));
+  TRY(gmm_alloc(context, 3 * MIB, DESC(alloc_desc, .kind = k, .flags = GMM_ALLOC_DEDICATED), &block));
+  TRY(gmm_ipc_export(context, block, &handle));
+  TRY(gmm_ipc_import(context, &handle, NULL, &imports[0]));
+  TRY(gmm_ipc_export_fd(context, block, GMM_FD_DEFAULT, &file));
+  const bool has_file = result == GMM_OK;
+  TRY(gmm_ipc_import_fd(context, file.fd, DESC(ipc_fd_desc, .type = file.type, .size = file.size), &imports[1]));
+  if (has_file) close(file.fd);
+  TRY(gmm_heap_create(context, DESC(heap_desc, .kind = k, .minimum_extent = 16 * MIB), &heap));
+  TRY(gmm_heap_reserve(heap, 16 * MIB));
+  for (unsigned i = 0; i < 4; ++i) TRY(gmm_heap_alloc(heap, 4 * MIB, 0, 0, GMM_STREAM_DEFAULT, &parts[i]));
+  for (unsigned i = 0; i < 4; i += 2) TRY(gmm_free(context, parts[i], GMM_STREAM_DEFAULT));
+  TRY(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
+  TRY(gmm_heap_reserve(heap, 0));
+  if (result == GMM_OK && k == GMM_KIND_VMM) {
+    result = gmm_compact(context, NULL, DESC(compact_desc, .flags = GMM_COMPACT_LIVE), DESC(compact_info));
+    if (result == GMM_UNCHANGED) result = GMM_OK;
+  }
+  TRY(gmm_tag_create(context, "filed", DESC(tag_desc, .contents = GMM_CONTENTS_FILE), &tag));
+  TRY(gmm_alloc(context, 3 * MIB, DESC(alloc_desc, .kind = k, .tag = tag), &parts[0]));
+  if (k == GMM_KIND_VMM) TRY(gmm_pause(context, DESC(pause_desc, .tags = &tag, .tag_count = 1), NULL));
+  if (k == GMM_KIND_VMM) TRY(gmm_resume(context, DESC(pause_desc, .tags = &tag, .tag_count = 1), NULL));
+  for (unsigned i = 0; i < 2; ++i) UNDO(imports[i], gmm_ipc_close(context, imports[i]));
+  UNDO(same, gmm_event_destroy(same));
+  UNDO(event, gmm_event_destroy(event));
+  UNDO(true, gmm_reset(context));
+  UNDO(heap, gmm_heap_destroy(heap));
+  UNDO(tag, gmm_tag_destroy(context, tag));
+  return result;
+}
+
+static void fail_each_allocation(gmm_result (*program)(void)) {
   begin();
-  OK(little_of_everything());
+  OK(program());
   const int64_t calls = counted.calls;
   end_counted();
   int failed = 0;
@@ -312,9 +354,9 @@ CASE(every_host_allocation_may_fail) {
     counted.fail_at = k;
     gmm_result result = gmm_context_create(DESC(context_desc, .host_allocator = COUNTED), &context);
     if (result == GMM_OK) {
-      result = little_of_everything();
+      result = program();
       counted.fail_at = -1;
-      if (result != GMM_OK) OK(little_of_everything());
+      if (result != GMM_OK) OK(program());
       OK(gmm_context_release(context));
     }
     context = first;
@@ -328,6 +370,10 @@ CASE(every_host_allocation_may_fail) {
   }
   CHECK(failed > 0);
   CHECK_EQUAL(counted.wrong, 0);
+}
+CASE(every_host_allocation_may_fail) {
+  fail_each_allocation(little_of_everything);
+  if (backend_id() != GMM_BACKEND_SYCL) fail_each_allocation(little_of_the_rest);
 }
 
 // --- Another process, and another thread --------------------------------------------------------------------------

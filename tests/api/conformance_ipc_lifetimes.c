@@ -36,6 +36,10 @@ CASE_OF_KINDS(nothing_reaches_past_an_import, SHAREABLE) {
     RESULT(gmm_copy(context, block, own, past[i], GMM_STREAM_DEFAULT), GMM_ERROR_INVALID_SIZE);
     RESULT(gmm_copy(context, own, block, past[i], GMM_STREAM_DEFAULT), GMM_ERROR_INVALID_SIZE);
   }
+  RESULT(gmm_free(context, memory, GMM_STREAM_DEFAULT), GMM_ERROR_INVALID_KIND);
+  char *const last = (char *)query(memory).allocation_base + whole - 1;
+  if (last >= block + SMALL) CHECK(gmm_fill(context, last, 9, 1, GMM_STREAM_DEFAULT) < 0);
+  if (last >= block + SMALL) CHECK(gmm_ipc_close(context, last) < 0);
   CHECK_PATTERN(block, SMALL, 1);  // and the call that failed wrote nothing
   OK(gmm_fill(context, block, 9, SMALL, GMM_STREAM_DEFAULT));
   OK(gmm_copy(context, own, block, SMALL, GMM_STREAM_DEFAULT));
@@ -44,6 +48,10 @@ CASE_OF_KINDS(nothing_reaches_past_an_import, SHAREABLE) {
   MUST(import(&handles[1], 60000, &neighbour));
   CHECK_PATTERN(neighbour, SMALL, 2);
   OK(gmm_ipc_close(context, neighbour));
+  // An import ends with its context.
+  gmm_context *const late = open_context(2);
+  OK(gmm_ipc_import(late, &handles[1], IMPORT_WITHIN(60000), &neighbour));
+  OK(gmm_context_release(late));
   OK(gmm_ipc_close(context, memory));
   FREE(own);
   CHECK_EQUAL(stats().imported_bytes, 0);

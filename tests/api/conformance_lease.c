@@ -50,6 +50,7 @@ static void join_leases(uint32_t count, uint64_t floor_bytes) {
                           DESC(lease_desc, .name = name, .floor_bytes = i == 0 ? floor_bytes : 0, .residency_ms = 1,
                                .asked = {hear, self}),
                           &self->lease));
+    OK(gmm_lease_offer(self->lease, make_tag("cache", GMM_CONTENTS_HOST), 2));
     OK(gmm_lease_offer(self->lease, self->tag, 1));
   }
   context = first;
@@ -346,7 +347,8 @@ CASE(a_hundred_leases_are_listed) {
 // A context whose server has this folder of the test.
 static gmm_context *open_in(const char *path) {
   gmm_context *const opened = open_context(1);
-  OK(gmm_ipc_configure(opened, DESC(ipc_desc, .directory = path)));
+  const uint32_t user = (uint32_t)getuid();
+  OK(gmm_ipc_configure(opened, DESC(ipc_desc, .directory = path, .users = &user, .user_count = 1)));
   return opened;
 }
 

@@ -232,6 +232,12 @@ CASE(the_environment_starts_a_trace) {
   snprintf(path, sizeof path, "/tmp/gmm-trace-%d.end", (int)getpid());
   read_trace(1, 0, 200, 0);
   unlink(path);
+  // A path that is too long is reported in the log.
+  static char long_path[8192];
+  memset(long_path, 'x', sizeof long_path - 1);
+  setenv("GMM_TRACE", long_path, 1);
+  OK(gmm_context_release(open_context(1)));
+  unsetenv("GMM_TRACE");
 }
 
 static int end_the_trace(void *block) {

@@ -324,6 +324,15 @@ static void prepare_second_pin(void) {
   MUST(gmm_unpin(context, own + 20100));
 }
 
+// Two pins share the second page, and the first one has gone.
+static void prepare_shared_page(void) {
+  MUST(gmm_pin(context, own, 4196, NULL, NULL));
+  MUST(gmm_pin(context, own + 4196, 12000, NULL, NULL));
+  MUST(gmm_unpin(context, own));
+}
+static void rest_is_pinned(void) { CHECK_EQUAL(state_of(own + 5000), GMM_STATE_PINNED); }
+static void rest_is_not_pinned(void) { CHECK_EQUAL(state_of(own + 5000), GMM_STATE_UNKNOWN); }
+
 // --- residency -------------------------------------------------------------------------------------------------------
 static gmm_result move_to(gmm_device place) {
   return gmm_move(context, made.block, place,
