@@ -77,7 +77,7 @@ class Context(_Closing, Pausing, native.Handle):
         if backend == Backend.SYCL or (backend == Backend.AUTO and os.environ.get("GMM_BACKEND") == "sycl"):
             sycl.load_library()
         if log is not None:
-            self._log = lambda level, message: log(LogLevel(level), message)
+            self._held = lambda level, message: log(LogLevel(level), message)
         self._adopt(native.gmm_context_create, {
             "backend": backend, "host_memory": host_memory, "host_devices": host_devices,
             "flags": flags((native.GMM_CONTEXT_NO_CAPTURE, not capture), (native.GMM_CONTEXT_STRICT_HOST, strict_host),
@@ -209,8 +209,8 @@ class Context(_Closing, Pausing, native.Handle):
         address = native.view_address(view)
         options = {"device": device, "flags": native.GMM_PIN_READ_ONLY if read_only else 0}
         pin = Pin()
-        pin.device_pointer = pin._open(native.MEMORY_PINNED, address, view.nbytes, self, view, native.gmm_pin, self,
-                                       address, view.nbytes, options)[1]
+        pin._held, pin._nbytes = view, view.nbytes
+        pin.device_pointer = pin._open(native.HANDLE_PIN, self, native.gmm_pin, self, address, view.nbytes, options)[1]
         return pin
 
     # Streams.
@@ -394,7 +394,7 @@ class Context(_Closing, Pausing, native.Handle):
         and trim, but not allocate. Its exceptions reach the caller of alloc().
         """
         def call(data):
-            return handler(OutOfMemoryInfo.unpack(data))
+            return bool(handler(OutOfMemoryInfo.unpack(data)))
 
         # The library calls this handle, whose attribute is the handler. So threads that set at once cannot leave a
         # registration without a handler, and one of theirs holds. The call waits for handlers that run.

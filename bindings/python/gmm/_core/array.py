@@ -144,8 +144,9 @@ def _dlpack_devices(array):
     their own.
     """
     if array.buffer is None:
+        device = array._memory.dlpack_device
         also = {CUDA_HOST: [HOST_DEVICE], CUDA_MANAGED: [(CUDA, 0), HOST_DEVICE]}
-        return [array._device, *also.get(array._device[0], ())]
+        return [device, *also.get(device[0], ())]
     backend, info = array.context.info.backend_name, array.info
     number = max(info.device, 0)
     if backend == "host":
@@ -157,6 +158,26 @@ def _dlpack_devices(array):
         return [(ONE_API, number), *([] if info.kind in (Kind.DEVICE, Kind.VMM) else [HOST_DEVICE])]
     return {Kind.HOST: [HOST_DEVICE, (CUDA_HOST, 0), (CUDA, number)],
             Kind.MANAGED: [(CUDA, number), (CUDA_MANAGED, 0), HOST_DEVICE]}.get(info.kind, [(CUDA, number)])
+
+
+class External(native.Memory):
+    """Another package's memory, which arrays lie over. Its context and stream are for copies and order.
+
+    dlpack_device: (type, id). order: the stream that orders its contents, or None. importer: the gmm.Context that
+    imported it; None: the default one.
+    """
+
+    __slots__ = ("dlpack_device", "importer", "order")
+
+    free = native.memory_free
+
+    @property
+    def context(self):
+        return native.default_context() if self.importer is None else self.importer
+
+    @property
+    def stream(self):
+        return self.order or 0
 
 
 class Array(_Closing, copies.Located, native.View):
@@ -195,8 +216,7 @@ class Array(_Closing, copies.Located, native.View):
         address = self.address + shift
         if 0 in shape:  # strides of an array without elements may lead anywhere
             address, strides = self.address, c_layout(shape, (dtype or self._dtype).itemsize)[0]
-        return _make(self.owner, address, shape, strides, dtype or self._dtype, self._readonly, self._device,
-                     self._stream, self._context)
+        return _make(self._memory, address, shape, strides, dtype or self._dtype, self._readonly)
 
     # Layout.
 
@@ -315,38 +335,38 @@ class Array(_Closing, copies.Located, native.View):
     # Memory.
 
     @property
+    def owner(self) -> Any:
+        """The object that holds the memory: the gmm.Buffer, or an object of another package."""
+        return self._memory._held if self.buffer is None else self.buffer
+
+    @property
     def context(self) -> Context:
         """The gmm.Context of the memory, which copies and orders streams.
 
         External memory has the context that imported it, else the default one.
         """
-        if self.buffer is not None:
-            return self.buffer.context
-        return native.default_context() if self._context is None else self._context
+        return self._memory.context
 
     @property
     def stream(self) -> Stream | int:
         """The stream that the contents are ordered on: a gmm.Stream, or a number."""
-        return self.buffer.stream if self.buffer is not None else self._stream or 0
+        return self._memory.stream
 
     def free(self, stream: Any = None) -> None:
-        """Frees the buffer that the elements lie in, for all arrays over it. A second call does nothing.
+        """Frees the memory that the elements lie in, for all arrays over it. A second call does nothing.
 
         External memory is released to its package. BufferError while a view of the memory lives.
         """
-        if self.buffer is not None:
-            self.buffer.free(stream)
-        else:
-            self._release()
+        self._memory.free(stream)
 
     def close(self) -> None:
         """free() on the stream of the allocation."""
-        self.free()
+        self._memory.close()
 
     @property
     def _is_ordered(self):
         """Whether work on the contents may be queued on a stream."""
-        return self.buffer is not None or self._stream is not None
+        return self.buffer is not None or self._memory.order is not None
 
     @property
     def _stream_context(self):
@@ -371,17 +391,18 @@ class Array(_Closing, copies.Located, native.View):
         if writes and self.readonly:
             raise ValueError("the array is read-only")
         if self.buffer is None and not self._host_reaches():
-            needed = "sycl" if self._device[0] == ONE_API else "cuda"
+            device = self._memory.dlpack_device
+            needed = "sycl" if device[0] == ONE_API else "cuda"
             if context.info.backend_name != needed:
                 raise BufferError(
-                    f"the memory is of DLPack device {self._device}; a context of the {context.info.backend_name} "
+                    f"the memory is of DLPack device {device}; a context of the {context.info.backend_name} "
                     f"backend cannot copy it: open one of the {needed} backend, and import with its from_dlpack() or "
                     "asarray()")
 
     def fill(self, value: int, *, stream: Any = None) -> None:
         """Sets every byte to a value. Without a stream the call waits for it."""
         self._usable_by(self.context, writes=True)
-        if self.buffer is None and self._device[0] == CPU:
+        if self.buffer is None and self._memory.dlpack_device[0] == CPU:
             if not 0 <= operator.index(value) <= 255:
                 raise ValueError(f"a byte is a number from 0 to 255, not {value}")
             ctypes.memset(self.address, value, self.nbytes)  # a GPU's driver does not fill ordinary memory
@@ -558,8 +579,8 @@ class Array(_Closing, copies.Located, native.View):
             native.gmm_stream_wait_event(context, theirs, event, 0)
 
 
-def _make(holder, address, shape, strides, dtype, readonly, device=HOST_DEVICE, stream=None, context=None):
-    return native.View.__new__(Array, holder, address, shape, strides, dtype, readonly, device, stream, context)
+def _make(memory, address, shape, strides, dtype, readonly):
+    return native.View.__new__(Array, memory, address, shape, strides, dtype, readonly)
 
 
 def allocated(context, shape, dtype, kind, options):
@@ -577,8 +598,11 @@ def _over(owner, address, shape, strides, dtype, readonly, device, stream, conte
     """An array over external memory. The protocol says that the layout lies inside of it."""
     shape, dtype = as_shape(shape), as_dtype(dtype)
     steps, _ = c_layout(shape, dtype.itemsize)
-    steps = steps if strides is None else tuple(strides)
-    return _make(owner, address, shape, steps, dtype, readonly, device, stream, context)
+    memory = External()
+    memory.dlpack_device, memory.order, memory.importer = device, stream, context
+    memory._is_out_of_reach = device[0] not in (CPU, CUDA_HOST, CUDA_MANAGED)
+    memory._open(native.HANDLE_EXTERNAL, None, owner, address)
+    return _make(memory, address, shape, steps if strides is None else tuple(strides), dtype, readonly)
 
 
 def _dl_device(device):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class Heap(_Closing, native.Handle):
     """A heap with a fixed kind, device and tag: the fastest way to allocate. Context.heap() makes it."""
 
-    __slots__ = ("context", "kind", "device")
+    __slots__ = ("kind", "device")
 
     def __init__(self, context: Context, kind: KindLike = Kind.DEVICE, *, device: int = 0, tag: Tag | int = 0,
                  minimum_extent: int = 0, limit: int = 0, peer_devices: int = 0, exportable: bool = False) -> None:
@@ -23,7 +23,6 @@ class Heap(_Closing, native.Handle):
         options = {"kind": kind, "device": device, "tag": tag_number(context, tag), "minimum_extent": minimum_extent,
                    "limit": limit, "peer_devices": peer_devices,
                    "flags": native.GMM_HEAP_EXPORTABLE if exportable else 0}
-        self.context = context
         self.kind = Kind(kind)
         self.device = device
         self._open(native.HANDLE_HEAP, context, native.gmm_heap_create, context, options)

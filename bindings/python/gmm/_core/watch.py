@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class Watcher(_Closing, native.Handle):
     """A watch of memory or of a budget, until close() or the end of its with block. Context.watch() makes it."""
 
-    __slots__ = ("context",)
+    __slots__ = ()
 
     def __init__(self, context: Context, tag: TagLike | None = None, *, memory: Address | None = None,
                  size: int | None = None, prepare: OnWatch = None, losing: OnWatch = None, restored: OnWatch = None,
@@ -43,8 +43,7 @@ class Watcher(_Closing, native.Handle):
             info = WatchInfo.unpack(data)
             return functions[info.event](info)
 
-        self.context = context
-        self._watch = call
+        self._held = call
         options = {"events": functools.reduce(operator.or_, functions), "device": device, "address": memory,
                    "tag": 0 if tag is None else tag_number(context, tag), "size": size, "budget_bytes": below,
                    "order": order, "name": name, "callback": self}

@@ -95,8 +95,8 @@ def export(buffer):
     """The handle of a buffer; for an imported buffer the handle that it was imported by."""
     if buffer.state != State.IMPORTED:
         return buffer.ipc_export()
-    if buffer._source is None:
+    if buffer._held is None:
         raise ERRORS["NotSupportedError"](
             "a buffer of Context.import_fd() was sent to another process; gmm cannot pass it on: "
             "send the descriptor, with multiprocessing.reduction.DupFd(fd)")
-    return buffer._source
+    return buffer._held
