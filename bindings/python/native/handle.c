@@ -360,30 +360,35 @@ static PyObject *handle_open(PyObject *self, PyObject *arguments) {
   const Py_ssize_t least = kind == HANDLE_PIN ? 5 : kind == HANDLE_EXTERNAL ? 4 : 3;
   if (handle->kind != HANDLE_NONE || kind < HANDLE_CONTEXT || kind > HANDLE_EXTERNAL || kind == HANDLE_BLOCK ||
       count < least || (kind > HANDLE_BLOCK && !PyObject_TypeCheck(self, &Memory_Type)) ||
-      (parent == Py_None) != is_root || (!is_root && !PyObject_TypeCheck(parent, &Handle_Type))) {
+      (parent == Py_None) != is_root) {
     PyErr_SetString(PyExc_ValueError, "this handle cannot be opened so");
     return NULL;
   }
+  /* Until the object has what is made: without a GIL another thread may close the context after the function's call. */
+  Handle *context = is_root ? NULL : handle_enter(parent, HANDLE_CONTEXT);
+  if (!context && !is_root) return NULL;
   void *pointer;
-  PyObject *made = NULL;
+  PyObject *made;
   if (kind == HANDLE_EXTERNAL) {
     made = PyTuple_GET_ITEM(arguments, 2);
-    pointer = PyLong_AsVoidPtr(PyTuple_GET_ITEM(arguments, 3));
-    if (PyErr_Occurred()) return NULL;
     Py_INCREF(made);
     Py_INCREF(made);
     handle->held = made;
-  } else if (!(made = make(arguments, 2, &pointer))) {
-    return NULL;
+    pointer = PyLong_AsVoidPtr(PyTuple_GET_ITEM(arguments, 3));
+  } else {
+    made = make(arguments, 2, &pointer);
+    if (made && kind == HANDLE_PIN) pointer = PyLong_AsVoidPtr(PyTuple_GET_ITEM(arguments, 4));
   }
-  if (kind == HANDLE_PIN) pointer = PyLong_AsVoidPtr(PyTuple_GET_ITEM(arguments, 4));
-  if (!is_root) {
-    Py_INCREF(parent);
-    handle->parent = (Handle *)parent;
+  if (made && !PyErr_Occurred()) {
+    Py_XINCREF(context);
+    handle->parent = context;
+    handle->kind = (HandleKind)kind;
+    handle->pointer = pointer;
+    STORE(handle->state, STATE_OPEN); /* from here on others may use it */
+  } else {
+    Py_CLEAR(made);
   }
-  handle->kind = (HandleKind)kind;
-  handle->pointer = pointer;
-  STORE(handle->state, STATE_OPEN); /* from here on others may use it */
+  handle_leave(context);
   return made;
 }
 

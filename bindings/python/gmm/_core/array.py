@@ -19,7 +19,7 @@ from gmm._core.errors import Error
 from gmm._core.stream import _Closing, as_stream, stream_number
 
 if TYPE_CHECKING:
-    from gmm._core.typing import Context, Stream
+    from gmm._core.typing import Context, KindLike, Stream, TagLike
 
 CPU, CUDA, CUDA_HOST, CUDA_MANAGED, ONE_API = 1, 2, 3, 13, 14  # DLDeviceType of dlpack.h
 FLAG_READ_ONLY, FLAG_IS_COPIED = 1, 2
@@ -583,12 +583,17 @@ def _make(memory, address, shape, strides, dtype, readonly):
     return native.View.__new__(Array, memory, address, shape, strides, dtype, readonly)
 
 
-def allocated(context, shape, dtype, kind, options):
-    """Context.empty()."""
+def empty(self: Context, shape: Shape, dtype: Any = "float64", kind: KindLike = Kind.DEVICE, **options) -> Array:
+    """Allocates an Array with undefined elements. The options are those of alloc()."""
     shape, dtype = as_shape(shape), as_dtype(dtype)
     strides, nbytes = c_layout(shape, dtype.itemsize)
-    buffer = context.alloc(nbytes or 1, kind, **options)  # an array without elements has an address too
+    buffer = self.alloc(nbytes or 1, kind, **options)  # an array without elements has an address too
     return _make(buffer, buffer.address, shape, strides, dtype, False)
+
+
+def zeros(self: Context, shape: Shape, dtype: Any = "float64", kind: KindLike = Kind.DEVICE, **options) -> Array:
+    """Allocates an Array whose elements read as zero, filled in the order of the stream: see empty()."""
+    return empty(self, shape, dtype, kind, zero=True, **options)
 
 
 # Memory of other packages.
@@ -783,22 +788,27 @@ def _over_buffer(obj, context):
                  f"{_LETTERS[letter]}{view.itemsize}", view.readonly, HOST_DEVICE, None, context)
 
 
-def copied_array(context, source, dtype, kind, options):
-    """Context.array()."""
-    wanted, stream = None if dtype is None else as_dtype(dtype), options["stream"]
+def array(self: Context, source: Any, dtype: Any = None, kind: KindLike = Kind.DEVICE, *, device: int = 0,
+          tag: TagLike = 0, stream: Any = None) -> Array:
+    """A new Array with a copy of an array of any package, of a buffer, or of numbers, which NumPy reads.
+
+    dtype: None: that of the source. An array is never converted, so another dtype than its own is a TypeError. Without
+    a stream the call waits for the copy.
+    """
+    wanted, options = None if dtype is None else as_dtype(dtype), {"device": device, "tag": tag, "stream": stream}
     try:
-        seen = asarray(source, stream=stream, context=context)
+        seen = asarray(source, stream=stream, context=self)
     except TypeError:
         if hasattr(source, "__dlpack__") or hasattr(source, "__cuda_array_interface__"):
             raise
         numpy = _numpy()
         numbers = numpy.asarray(source, None if wanted is None else _numpy_dtype(wanted))
-        made = allocated(context, numbers.shape, wanted or numbers.dtype, kind, options)
+        made = empty(self, numbers.shape, wanted or numbers.dtype, kind, **options)
         made.copy_from(numpy.ascontiguousarray(numbers).reshape(-1).view("u1"), stream=stream)
         return made
     if wanted not in (None, seen._dtype):
         raise TypeError(f"the source has elements of {seen.dtype_name}; gmm does not convert: request that dtype, "
                         "or convert with the source's library")
-    made = allocated(context, seen.shape, seen._dtype, kind, options)
+    made = empty(self, seen.shape, seen._dtype, kind, **options)
     _copy_elements(made, seen, stream)
     return made
