@@ -257,49 +257,35 @@ class Array(_Closing, copies.Located, native.View):
 
     def __getitem__(self, key: Any) -> Array:
         """A view by numbers, slices, Ellipsis and None."""
-        keys = list(key) if isinstance(key, tuple) else [key]
-        used = sum(one is not None and one is not Ellipsis for one in keys)
-        if used > self.ndim:
-            raise IndexError(f"{used} indices for an array of {self.ndim} dimensions")
-        ellipses = [at for at, one in enumerate(keys) if one is Ellipsis]
-        if len(ellipses) > 1:
-            raise IndexError("there can be one Ellipsis only")
-        at = ellipses[0] if ellipses else len(keys)
-        keys[at:at + 1] = [slice(None)] * (self.ndim - used)
-        shape, strides, shift, axis = [], [], 0, 0
-        for one in keys:
-            if one is None:
-                shape.append(1)
-                strides.append(0)
-                continue
-            length, step = self.shape[axis], self.strides[axis]
-            if isinstance(one, slice):
-                taken = range(length)[one]
-                shape.append(len(taken))
-                # With at most one element the step does not matter.
-                strides.append(step * taken.step if len(taken) > 1 else step)
-                shift += taken.start * step if taken else 0
-            elif isinstance(one, bool) or not hasattr(one, "__index__"):
-                raise TypeError("an array takes numbers, slices, Ellipsis and None as indices, not "
-                                f"{type(one).__name__}")
+        keys = key if isinstance(key, tuple) else (key,)
+        used, ellipses = sum(one is not None and one is not ... for one in keys), sum(one is ... for one in keys)
+        if used > self.ndim or ellipses > 1:
+            raise IndexError(f"{used} indices and {ellipses} Ellipsis for an array of {self.ndim} dimensions")
+        axes, made, shift = list(zip(self.shape, self.strides)), [], 0
+        for one in keys if ellipses else (*keys, ...):
+            if one is ...:
+                made, axes = made + axes[:self.ndim - used], axes[self.ndim - used:]
+            elif one is None:
+                made.append((1, 0))
+            elif isinstance(one, bool):
+                raise TypeError("an array takes numbers, slices, Ellipsis and None as indices, not bool")
             else:
-                index = operator.index(one)
-                if not -length <= index < length:
-                    raise IndexError(f"index {index} is out of bounds for axis {axis} with size {length}")
-                shift += index % length * step
-            axis += 1
-        return self._sibling(as_shape(shape), tuple(strides), shift=shift)
+                length, step = axes.pop(0)
+                taken = range(length)[one]  # IndexError beyond the axis, TypeError for anything else
+                if isinstance(taken, int):
+                    shift += taken * step
+                else:  # with at most one element the step does not matter
+                    made.append((len(taken), step * taken.step if len(taken) > 1 else step))
+                    shift += taken.start * step if taken else 0
+        return self._sibling(as_shape(length for length, _ in made), tuple(step for _, step in made), shift=shift)
 
     def reshape(self, *shape: Any) -> Array:
         """Another view in another shape, one number of which may be -1. The array must be contiguous."""
         shape = as_shape(shape[0] if len(shape) == 1 else shape, allow_unknown=True)
         if not self.contiguous:
             raise ValueError("only a contiguous array is reshaped without a copy; make one with copy()")
-        if shape.count(-1) > 1:
-            raise ValueError("one dimension only can be -1")
         known = math.prod(length for length in shape if length != -1)
-        if -1 in shape and known:
-            shape = tuple(self.size // known if length == -1 else length for length in shape)
+        shape = tuple(self.size // known if length == -1 and known else length for length in shape)
         if -1 in shape or math.prod(shape) != self.size:
             raise ValueError(f"{self.size} elements do not make that shape")
         return self._sibling(shape, c_layout(shape, self.itemsize)[0])
@@ -307,10 +293,8 @@ class Array(_Closing, copies.Located, native.View):
     def transpose(self, *axes: Any) -> Array:
         """Another view with the dimensions in another order, by default the reverse one."""
         if len(axes) == 1 and not hasattr(axes[0], "__index__"):
-            axes = range(self.ndim)[::-1] if axes[0] is None else axes[0]
-        elif not axes:
-            axes = range(self.ndim)[::-1]
-        axes = [axis + self.ndim if axis < 0 else axis for axis in map(operator.index, axes)]
+            axes = axes[0]
+        axes = range(self.ndim)[::-1] if not axes else [axis + self.ndim if axis < 0 else axis for axis in axes]
         if sorted(axes) != list(range(self.ndim)):
             raise ValueError(f"the axes must be the numbers from 0 to {self.ndim - 1}, each once")
         return self._sibling(tuple(self.shape[axis] for axis in axes), tuple(self.strides[axis] for axis in axes))
@@ -434,19 +418,22 @@ class Array(_Closing, copies.Located, native.View):
 
         kind: None: the same kind. The device is the same.
         """
-        if not self.contiguous and not self._host_reaches():
-            raise BufferError("gmm copies no strided array that the host cannot reach; copy it with the library that "
-                              "computes with it")
-        info = self.info
+        elements, info = self._elements(), self.info
         kind = as_kind(kind) or info.kind or Kind.HOST
         queue_on = self.stream if stream is None else stream
         made = self.context.empty(self.shape, self._dtype, kind, device=max(info.device, 0), stream=queue_on)
-        if self.contiguous:
-            made.copy_from(self, stream=stream)
-        else:
-            self._settle()
-            made.copy_from(memoryview(self._plain).tobytes())
+        made.copy_from(elements, stream=stream)
         return made
+
+    def _elements(self):
+        """The elements one after another: the array itself, or bytes."""
+        if self.contiguous:
+            return self
+        if not self._host_reaches():
+            raise BufferError("gmm copies no strided array that the host cannot reach; copy it with the library that "
+                              "computes with it")
+        self._settle()
+        return memoryview(self._plain).tobytes()
 
     # Numbers, which are NumPy's.
 
@@ -491,7 +478,7 @@ class Array(_Closing, copies.Located, native.View):
     def __bytes__(self) -> bytes:
         """The elements in C's order."""
         if not self.contiguous:
-            return bytes(self.copy(Kind.HOST))
+            return self._elements()
         copied = bytearray(self.nbytes)
         self.copy_to(copied)
         return bytes(copied)
@@ -642,10 +629,9 @@ def _copy_to_gmm(array, device, context, stream):
 
 def _copy_elements(made, array, stream):
     """Copies any array of as many elements, behind the work on its own stream."""
-    source = array if array.contiguous else array.copy(Kind.HOST)
     if array._host_reaches() or array.buffer is None:
         array._settle()
-    made.copy_from(source._plain, stream=stream)
+    made.copy_from(array._elements(), stream=stream)
 
 
 def from_dlpack(obj: Any, *, device: Any = None, copy: bool | None = None, stream: Any = None,
