@@ -72,7 +72,8 @@ setup_as_root unshare --mount --pid --ipc --uts --fork --kill-child bash -euc '
   ulimit -Ss 8192
   ulimit -Sl 8192 2>/dev/null || true  # where the machine itself allows less
   exec chroot "$room" setpriv --reuid newcomer --regid newcomer --init-groups --inh-caps=-all \
-    env -i HOME=/home/newcomer USER=newcomer LANG=C.UTF-8 PATH=/usr/local/bin:/usr/bin:/bin ${PIP_CERT:+PIP_CERT=$PIP_CERT} \
+    env -i HOME=/home/newcomer USER=newcomer LANG=C.UTF-8 PATH=/usr/local/bin:/usr/bin:/bin \
+    ${PIP_CERT:+PIP_CERT=$PIP_CERT} \
     bash -ec "cd && git -c advice.detachedHead=false clone -q /tmp/room.bundle gmm && cd gmm
       while read -r command <&3; do
         echo \"== clean room: \$command\"
