@@ -34,6 +34,7 @@ class View:
     strides: tuple[int, ...]
     ndim: int
     itemsize: int
+    nbytes: int
     @property
     def buffer(self) -> Buffer | None: ...
     @property

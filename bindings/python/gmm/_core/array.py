@@ -241,11 +241,6 @@ class Array(_Closing, copies.Located, native.View):
         return math.prod(self.shape)
 
     @property
-    def nbytes(self) -> int:
-        """Bytes of all elements."""
-        return math.prod(self.shape) * self.itemsize
-
-    @property
     def offset(self) -> int:
         """Bytes from the start of the buffer to the first element."""
         return 0 if self.buffer is None else self.address - self.buffer.address
@@ -542,8 +537,18 @@ class Array(_Closing, copies.Located, native.View):
             kind = Kind.HOST if device == HOST_DEVICE else self.kind
             source = self.copy(kind, stream=self.stream if self.contiguous else None)
             flags = FLAG_IS_COPIED
+        version, dtype = tuple(max_version or (0, 0))[:2], source._dtype
+        if dtype.minor_version and version < (1, dtype.minor_version):
+            raise BufferError(f"{dtype.name} needs DLPack 1.{dtype.minor_version}; the consumer understands "
+                              f"{'.'.join(map(str, version))}")
+        if flags & FLAG_READ_ONLY and version < (1, 0):
+            raise BufferError("the array is read-only, which only DLPack 1.0 and newer can say; the consumer asks for "
+                              "an older form (no max_version)")
+        if any(step % dtype.itemsize for step in source.strides):
+            raise BufferError(f"DLPack has strides in elements; {source.strides} bytes are no whole number of "
+                              f"{dtype.name}")
         source._order_for_consumer(device, stream)
-        return source._capsule(device, tuple(max_version or (0, 0))[:2], flags)
+        return source._capsule(device, version >= (1, 0), flags, dtype.code, dtype.minor_version)
 
     def _order_for_consumer(self, device, stream):
         """Orders the consumer's work behind the work that is queued on the memory's own stream."""
