@@ -166,6 +166,7 @@ uint64_t gmm_java_callback(const char *type);
 uint64_t gmm_java_callbacks_new(JNIEnv *jenv, jobject callbacks);
 void gmm_java_callbacks_delete(JNIEnv *jenv, uint64_t callbacks);
 
+%include "bytes.i"
 %include "values.i"
 %include "gmm.i"
 %include "lease.i"

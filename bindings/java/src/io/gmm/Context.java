@@ -83,8 +83,7 @@ public final class Context extends ContextCalls {
 
     /** Allocates `size` bytes. */
     public GmmBuffer alloc(long size, AllocOptions options) {
-        Kind kind = options.kind != Kind.UNSPECIFIED ? options.kind
-            : (options.flags & NativeConstants.GMM_ALLOC_COMM) != 0 ? Kind.VMM : Kind.DEVICE;
+        Kind kind = options.kind != Kind.UNSPECIFIED ? options.kind : options.comm ? Kind.VMM : Kind.DEVICE;
         return GmmBuffer.allocated(handle, null, options.stream, size, kind, (stream, out) -> {
             allocate(handle.address(), size, options, stream, out);
         });
