@@ -134,7 +134,7 @@ class Lease(_Closing, native.Handle):
         costs = dict(offer) if hasattr(offer, "items") else dict.fromkeys(offer, 1)
         costs = {tag_number(self.context, tag): cost for tag, cost in costs.items()}
         if asked is not None:
-            self._watch = _called(asked)
+            self._held = _called(asked)
         self.context._leases.add(self)
         try:
             self._open(native.HANDLE_LEASE, self.context, native.gmm_lease_create, self.context, {

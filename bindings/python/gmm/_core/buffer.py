@@ -214,8 +214,8 @@ class Pin(native.Memory):
     @property
     def object(self) -> Any:
         """The object whose memory is page-locked; None once the pin is closed."""
-        source = self._source  # another thread may close the pin
-        return None if source is None else source.obj
+        view = self._held  # another thread may close the pin
+        return None if view is None else view.obj
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise TypeError("a gmm.Pin cannot be pickled or copied: it stands for the memory of an object of this process; "
@@ -231,7 +231,7 @@ class Pin(native.Memory):
 def import_block(context, handle, *, nbytes=None, device=0, timeout=None):
     """Maps another process's memory as a Buffer of nbytes; None: of all bytes after the address.
 
-    The buffer's _source is the handle, by which the buffer can be sent on.
+    The buffer's _held is the handle, by which the buffer can be sent on.
     """
     return open_import(context, nbytes, bytes(handle), native.gmm_ipc_import, context, handle,
                        import_options(device, timeout))
@@ -242,19 +242,19 @@ def import_options(device, timeout):
     return {"device": device, "timeout_ms": milliseconds(timeout)}
 
 
-def open_import(context, nbytes, source, function, *arguments):
+def open_import(context, nbytes, held, function, *arguments):
     """A Buffer of what the native function imports. A failure closes the import."""
     buffer = Buffer()
-    buffer._open(native.MEMORY_IMPORTED, None, nbytes, context, source, function, *arguments)
-    if nbytes is not None:
-        try:
-            info = context.query(buffer)
-            rest = info.base + info.size - buffer.address
-            if nbytes > rest:
-                raise ERRORS["InvalidSizeError"](
-                    f"{nbytes} bytes of another process's memory were asked for; "
-                    f"its block has {rest} bytes from the address on")
-        except BaseException:
-            buffer.free()
-            raise
+    buffer._held = held
+    buffer._open(native.HANDLE_IMPORT, context, function, *arguments)
+    try:
+        info = context.query(buffer)
+        rest = info.base + info.size - buffer.address
+        if nbytes is not None and nbytes > rest:
+            raise ERRORS["InvalidSizeError"](f"{nbytes} bytes of another process's memory were asked for; "
+                                             f"its block has {rest} bytes from the address on")
+        buffer._nbytes = rest if nbytes is None else nbytes
+    except BaseException:
+        buffer.free()
+        raise
     return buffer

@@ -7,13 +7,7 @@ from typing import Any
 
 from gmm import _native as native
 from gmm._core import values
-from gmm._core.values import (
-    Advice, AllocFlags, Backend, Capability, Contents, FdType, IpcRoute, Kind, LogLevel, PointerFlags, State, TagFlags,
-    TicketState, Usm, WatchEvent)
-
-__all__ = ["DEFAULT_TAG", "HOST", "NO_LIMIT", "STREAM_DEFAULT", "STREAM_LEGACY", "STREAM_PER_THREAD", "Advice",
-           "AllocFlags", "Backend", "Capability", "Contents", "FdType", "IpcRoute", "Kind", "LogLevel", "PointerFlags",
-           "State", "TagFlags", "TicketState", "Usm", "WatchEvent", "as_kind", "flags", "tag_number"]
+from gmm._core.values import *  # noqa: F401,F403 # pylint: disable=wildcard-import,unused-wildcard-import
 
 
 def flags(*pairs: Any) -> int:
@@ -42,11 +36,5 @@ native.set_helper("tag_number", lambda pair: tag_number(*pair))
 
 #: The host's memory, where a function takes a location.
 HOST = values.DEVICE_HOST
-#: Removes a limit.
-NO_LIMIT = values.NO_LIMIT
 #: The tag of memory that was allocated under no other tag.
 DEFAULT_TAG = values.TAG_DEFAULT
-#: The default stream, the legacy default stream, and the default stream of the calling thread.
-STREAM_DEFAULT = values.STREAM_DEFAULT
-STREAM_LEGACY = values.STREAM_LEGACY
-STREAM_PER_THREAD = values.STREAM_PER_THREAD

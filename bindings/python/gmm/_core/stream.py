@@ -15,7 +15,7 @@ _Self = TypeVar("_Self")
 
 def as_stream(stream):
     """A stream as the library takes it: None, a number, a gmm.Stream, or the handle of another package's stream."""
-    if stream is None or isinstance(stream, (int, native.Handle)):
+    if stream is None or isinstance(stream, (int, Stream)):
         return stream
     protocol = getattr(stream, "__cuda_stream__", None)
     if protocol is not None:
@@ -37,7 +37,7 @@ def stream_number(stream):
     """A stream as the plain number that a descriptor's field takes."""
     if stream is None:
         return native.GMM_STREAM_DEFAULT
-    return stream.handle if isinstance(stream, native.Handle) else stream
+    return stream.handle if isinstance(stream, Stream) else stream
 
 
 class _Closing:
@@ -59,10 +59,9 @@ class _Closing:
 class Stream(_Closing, native.Handle):
     """A stream: work that is queued on it runs in order. Context.stream() makes it."""
 
-    __slots__ = ("context", "device")
+    __slots__ = ("device",)
 
     def __init__(self, context: Context, device: int = 0) -> None:
-        self.context = context
         self.device = device
         self._open(native.HANDLE_STREAM, context, native.gmm_stream_create, context, {"device": device})
 
@@ -112,11 +111,10 @@ class Event(_Closing, native.Handle):
     Context.event() and Stream.record() make it; Context.ipc_import_event() opens another process's.
     """
 
-    __slots__ = ("_imported", "context", "device")
+    __slots__ = ("_imported", "device")
 
     def __init__(self, context: Context, device: int = 0, *, ipc: bool = False) -> None:
         """ipc: other processes can wait for it."""
-        self.context = context
         self.device = device
         self._imported = None
         options = {"device": device, "flags": native.GMM_EVENT_SHARED if ipc else 0}
@@ -125,7 +123,6 @@ class Event(_Closing, native.Handle):
     @classmethod
     def _import(cls, context, handle, options):
         event = cls.__new__(cls)
-        event.context = context
         event.device = options["device"]
         event._imported = bytes(handle)
         event._open(native.HANDLE_EVENT, context, native.gmm_event_import, context, handle, options)

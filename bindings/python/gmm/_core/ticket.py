@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generator
 from gmm import _native as native
 from gmm._core.enums import TicketState, flags, tag_number
 from gmm._core.errors import ERRORS, ClosedError, Error
-from gmm._core.info import TicketInfo
+from gmm._core.values import TicketInfo
 from gmm._core.scope import Scope
 from gmm._core.stream import _Closing
 
