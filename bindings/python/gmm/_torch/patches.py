@@ -285,12 +285,12 @@ def set_enabled_uvm(enabled: bool = True) -> None:
             if has_device:
                 allocator.use()
             home = torch.cuda.current_device() if has_device else 0
-            library.extension(lib).take_cpu_tensors()
-            lib.check(lib.cdll.gmm_torch_host_start(home))
+            lib.must(lib.take_cpu_tensors(), "gmm.torch: ")
+            lib.check(lib.host_start(home))
             patch()
-            lib.cdll.gmm_torch_set_managed(1)
+            lib.set_managed(1)
         elif library.loaded() is not None:
-            library.load().cdll.gmm_torch_set_managed(0)
+            library.load().set_managed(0)
         managed.set_enabled(bool(enabled))
 
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The book that native_allocator.cpp keeps of PyTorch's blocks: which are live, what they add up to, and what happened.
+// PyTorch's blocks for allocator.hpp: which are live, what they add up to, and what happened.
 //
 // Locks: a Ledger's shards and a Counters each have a lock of their own, held for some tens of nanoseconds. No call
 // leaves this file under one.
-#ifndef GMM_TORCH_NATIVE_LEDGER_HPP
-#define GMM_TORCH_NATIVE_LEDGER_HPP
+#ifndef GMM_TORCH_LEDGER_HPP
+#define GMM_TORCH_LEDGER_HPP
 
 #include <c10/core/CachingDeviceAllocator.h>
 #include <sched.h>
@@ -12,7 +12,7 @@
 #include <atomic>
 #include <deque>
 
-#include "native_pools.hpp"
+#include "pools.hpp"
 
 namespace gmm_torch {
 
@@ -160,7 +160,7 @@ class Counters {
 struct Live {
   void *memory = nullptr;
   uint64_t requested = 0;
-  Stream stream = nullptr;
+  gmm_stream stream = nullptr;
   PoolBlock *block = nullptr;  // of a private pool; NULL: gmm's own block
   void *context = nullptr;     // where it was allocated, while a history is recorded; the owner frees it
   PoolId pool;
