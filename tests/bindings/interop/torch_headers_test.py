@@ -78,8 +78,9 @@ def check(name, package, home):
              for word in compiler.arguments(installed)]
     with tempfile.TemporaryDirectory() as folder:
         made = pathlib.Path(folder) / "made.so"
-        done = subprocess.run([*compiled.compiler("the test"), "-shared", "-fPIC", "-Wall", "-Werror", *words, "-o",
-                               made, compiler.SOURCES[0], *compiler.libraries(installed)],
+        done = subprocess.run([*compiled.compiler("the test"), "-shared", "-fPIC", "-Wall", "-Werror", *words,
+                               f"-I{compiled.INCLUDE}", "-o", made, compiler.SOURCES[0],
+                               *compiler.libraries(installed), compiled.libgmm()],
                               capture_output=True, text=True, check=False)
         tap.check(done.returncode == 0, f"gmm.torch's C++ compiles against {name}, {version}", done.stderr[-4000:])
         if done.returncode == 0:

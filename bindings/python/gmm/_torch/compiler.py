@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import collections
-import os
 import pathlib
 import platform
 import re
@@ -16,8 +15,7 @@ import re
 from gmm._core import compiled
 
 FOLDER = pathlib.Path(__file__).resolve().parent
-INCLUDE = FOLDER / "include"  # gmm's headers
-SOURCES = [FOLDER / "gmm_torch.cpp", *sorted(FOLDER.glob("*.hpp")), *sorted(INCLUDE.glob("gmm/*.h"))]
+SOURCES = [FOLDER / "gmm_torch.cpp", *sorted(FOLDER.glob("*.hpp"))]
 CXX20 = (2, 12)  # PyTorch's headers need -std=c++20 since this version
 
 Installed = collections.namedtuple("Installed", "package version cuda cxx11_abi")  # a PyTorch: its folder and build
@@ -37,42 +35,20 @@ def standard(version: str) -> str:
     return "c++20" if numbers is not None and tuple(map(int, numbers.groups())) >= CXX20 else "c++17"
 
 
-def _cuda_include(torch: Installed) -> pathlib.Path:
-    """The folder of cuda_runtime_api.h, of PyTorch's version of CUDA if there is one."""
-    wanted = torch.cuda.partition(".")[0]
-    named = [os.environ.get(name) for name in ("CUDA_HOME", "CUDA_PATH")]
-    folders = [pathlib.Path(home) / "include" for home in named if home]
-    site = torch.package.parent
-    folders += sorted(site.glob("nvidia/cu*/include"), reverse=True)
-    folders += [pathlib.Path("/usr/local/cuda/include"), *sorted(pathlib.Path("/usr/local").glob("cuda-*/include"))]
-    folders += [pathlib.Path("/usr/include"), site / "triton" / "backends" / "nvidia" / "include"]
-    found = []
-    for folder in folders:
-        header = folder / "cuda_runtime_api.h"
-        if header.is_file() and (folder / "crt" / "host_defines.h").is_file():
-            version = re.search(r"define\s+CUDART_VERSION\s+(\d+)", header.read_text(errors="replace"))
-            if version is not None and str(int(version.group(1)) // 1000) == wanted:
-                return folder
-            found.append(folder)
-    if found:
-        return found[0]
-    raise RuntimeError("gmm.torch: PyTorch's headers need cuda_runtime_api.h, and none was found; install the package "
-                       f"nvidia-cuda-runtime{'-cu12' if wanted == '12' else ''}, or set CUDA_HOME")
-
-
 def arguments(torch: Installed) -> list[str]:
     """The compiler's arguments."""
     include = torch.package / "include"
     words = [f"-std={standard(torch.version)}", "-fvisibility=default",
-             f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.cxx11_abi)}", f"-I{FOLDER}", f"-I{INCLUDE}", f"-I{include}",
+             f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.cxx11_abi)}", f"-I{FOLDER}", f"-I{include}",
              f"-I{include / 'torch' / 'csrc' / 'api' / 'include'}"]
-    return [*words, "-DGMM_TORCH_CUDA", f"-isystem{_cuda_include(torch)}"] if torch.cuda else words
+    if not torch.cuda:
+        return words
+    return [*words, "-DGMM_TORCH_CUDA", *compiled.cuda_headers(torch.package.parent, torch.cuda.partition(".")[0])]
 
 
 def libraries(torch: Installed) -> list[str]:
-    """The linker's arguments. The file names libgmm by its soname alone, under which gmm._native has loaded it."""
-    return [f"-L{torch.package / 'lib'}", "-lc10", *(["-lc10_cuda"] if torch.cuda else ()),
-            str(compiled.loaded("libgmm.so"))]
+    """The linker's arguments."""
+    return [f"-L{torch.package / 'lib'}", "-lc10", *(["-lc10_cuda"] if torch.cuda else ())]
 
 
 def build(torch: Installed, folder: pathlib.Path | None = None) -> pathlib.Path:
