@@ -147,12 +147,6 @@ inline gmm_result extents_of(gmm_device device, std::vector<Range> *out) {
   return GMM_OK;
 }
 
-// A number that is another one when the extents of any device are.
-inline uint64_t extent_changes() {
-  gmm_stats_info stats = sized<gmm_stats_info>();
-  return context() != nullptr && gmm_stats_query(context(), nullptr, &stats) >= 0 ? stats.backend_calls : 0;
-}
-
 // The private pools that threads allocate to. While there is none, a device's allocations only read `count`.
 struct Underway {
   struct Entry {
@@ -187,7 +181,6 @@ struct Device final : Backing {
   Underway underway;
   std::atomic<double> fraction{1.0};
   Ring<TraceEntry> history;
-  Looked looked;
 
   void observe() {
     const Reserved now = reserved_of(index);
@@ -402,22 +395,21 @@ class Allocator final : public CUDAAllocator {
 
   DeviceStats getDeviceStats(DeviceIndex number) override {
     Device &device = device_of(number);
-    observe(device);
+    device.observe();
     DeviceStats out = device.stats.read();
     out.num_device_alloc = out.segment[kAggregate].allocated;
     out.num_device_free = out.segment[kAggregate].freed;
     out.max_split_size = -1;
-    count_pools(device, out, 0);
     return out;
   }
 
   void resetAccumulatedStats(DeviceIndex number) override {
-    observe(device_of(number));
+    device_of(number).observe();
     device_of(number).stats.reset_accumulated();
   }
 
   void resetPeakStats(DeviceIndex number) override {
-    observe(device_of(number));
+    device_of(number).observe();
     device_of(number).stats.reset_peaks();
   }
 
@@ -699,19 +691,6 @@ class Allocator final : public CUDAAllocator {
     return *devices_[number];
   }
 
-  // The memory of private pools, where the version asks for it. Their peaks are the present numbers.
-  template <class Stats>
-  static auto count_pools(Device &device, Stats &out, int /*preferred*/)
-      -> decltype(out.reserved_bytes_by_private_pools, void()) {
-    device.pools.each_segment([&](const Pool &pool, const Segment &segment, const std::vector<Part> &) {
-      auto &stats = out.reserved_bytes_by_private_pools[pool.id];
-      stats[kAggregate].increase(segment.size);
-      stats[segment.small ? kSmall : kLarge].increase(segment.size);
-    });
-  }
-  template <class Stats>
-  static void count_pools(Device &, Stats &, long /*otherwise*/) {}
-
   bool recording() const { return recording_.load(std::memory_order_relaxed); }
   void update_recording() { recording_ = history_on_ || tracked_; }
 
@@ -793,35 +772,24 @@ class Allocator final : public CUDAAllocator {
                      format_bytes(static_cast<uint64_t>(allocated)), " of it. gmm: ", why);
   }
 
-  // Calls visit(Range, parts, pool, segment) for the segments of the private pools, then, with pool and segment NULL,
-  // for the heaps' memory around them, in pieces without gaps.
-  template <class Visit>
-  void each_segment(Device &device, const std::vector<Range> &extents, Visit visit) const {
-    std::vector<Range> pooled;
+  // The segments of the private pools, and the heaps' memory around them, in pieces without gaps. only: the segments of
+  // one pool; {0, 0}: all.
+  void add_segments(Device &device, PoolId only, std::vector<SegmentInfo> *out) {
+    std::vector<Range> pooled, extents;
     device.pools.each_segment([&](const Pool &pool, const Segment &segment, const std::vector<Part> &parts) {
       pooled.push_back({segment.address, segment.size});
-      visit(pooled.back(), parts, &pool, &segment);
+      if (only != PoolId{} && only != pool.id) return;
+      SegmentInfo info = make_segment(device, pooled.back(), parts);
+      info.stream = as_cuda(segment.stream);
+      info.is_large = !segment.small;
+      info.owner_private_pool_id = pool.id;
+      out->push_back(std::move(info));
     });
-    const std::vector<Part> live = live_parts(device);
-    for (const Range &range : without(extents, std::move(pooled)))
-      visit(range, parts_of(range, live), static_cast<const Pool *>(nullptr), static_cast<const Segment *>(nullptr));
-  }
-
-  // only: the segments of one pool; {0, 0}: all.
-  void add_segments(Device &device, PoolId only, std::vector<SegmentInfo> *out) {
-    std::vector<Range> extents;
+    if (only != PoolId{}) return;
     check(extents_of(device.index, &extents), "memory_snapshot");
-    each_segment(device, joined(std::move(extents)),
-                 [&](const Range &range, const std::vector<Part> &parts, const Pool *pool, const Segment *segment) {
-                   if (only != PoolId{} && (pool == nullptr || only != pool->id)) return;
-                   SegmentInfo info = make_segment(device, range, parts);
-                   if (pool != nullptr) {
-                     info.stream = as_cuda(segment->stream);
-                     info.is_large = !segment->small;
-                     info.owner_private_pool_id = pool->id;
-                   }
-                   out->push_back(std::move(info));
-                 });
+    const std::vector<Part> live = live_parts(device);
+    for (const Range &range : without(joined(std::move(extents)), std::move(pooled)))
+      out->push_back(make_segment(device, range, parts_of(range, live)));
   }
 
   // gmm's own blocks in the order of their addresses.
@@ -839,28 +807,6 @@ class Allocator final : public CUDAAllocator {
     });
     std::sort(live.begin(), live.end(), [](const Part &a, const Part &b) { return a.address < b.address; });
     return live;
-  }
-
-  // Statistics that are read now and then. The free memory between blocks is counted here, because an allocation must
-  // not pay for it: once for each state of the blocks. The extents are asked for after calls of the driver only.
-  void observe(Device &device) {
-    device.observe();
-    const std::lock_guard<std::mutex> guard(device.looked.mutex);
-    const uint64_t blocks = device.stats.changes(), extents = extent_changes();
-    if (blocks == device.looked.blocks && extents == device.looked.extents) return;
-    if (extents != device.looked.extents) {
-      std::vector<Range> ranges;
-      if (extents_of(device.index, &ranges) < 0) return;
-      device.looked.ranges = joined(std::move(ranges));
-    }
-    Inactive now;
-    each_segment(device, device.looked.ranges,
-                 [&](const Range &, const std::vector<Part> &parts, const Pool *, const Segment *) {
-                   add_inactive(parts, &now);
-                 });
-    device.stats.observe_inactive(now);
-    device.looked.blocks = blocks;
-    device.looked.extents = extents;
   }
 
   SegmentInfo make_segment(const Device &device, const Range &range, const std::vector<Part> &parts) {
