@@ -87,7 +87,7 @@ class CuMemAllocator:
             stack.enter_context(library.region(tag=_PREFIX + tag))
             # The block destroys its pools. Tensors that outlive it return their memory when they are freed and the
             # cache is emptied.
-            with _pools.use_new(torch, self._allocator):
+            with _pools.Pools(torch, self._allocator).use(keep=False):
                 yield
 
     def _expandable_segments_off(self, stack):

@@ -210,9 +210,8 @@ def test_tags(context):
 def test_out_of_memory(context):
     resource = gmm.rmm.resource(context=context)
     context.set_limit(1 << 20, device=0)
-    with pytest.raises(MemoryError, match="out_of_memory.*limit") as raised:
+    with pytest.raises(MemoryError, match="out_of_memory.*limit"):
         resource.allocate(64 << 20)
-    assert "gmm_" not in str(raised.value)  # Python's names
     context.set_limit(None, device=0)
     with pytest.raises(MemoryError, match="out_of_memory"):
         resource.allocate((1 << 64) - 4096)  # beyond any memory
@@ -230,14 +229,12 @@ def test_out_of_memory(context):
     assert asked == [64 << 20]  # RMM's own handler of want of memory works
 
 
-def test_a_failed_free_is_reported(context, monkeypatch):
-    seen = []
-    monkeypatch.setattr(sys, "unraisablehook", seen.append)
+def test_a_failed_free_is_reported(context, capfd):
     resource = gmm.rmm.resource(context=context)
     address = resource.allocate(SIZE)
     resource.deallocate(address, SIZE)
     resource.deallocate(address, SIZE)
-    assert [type(one.exc_value) for one in seen] == [gmm.AlreadyFreedError] and "could not free" in seen[0].err_msg
+    assert f"could not free the memory at {address:#x}" in capfd.readouterr().err
 
 
 def test_use_and_undo(context):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compiles and links gmm.torch's C++ files against PyTorch's oldest, installed and newest version, in TAP.
+"""Compiles and links gmm.torch's C++ against PyTorch's oldest, installed and newest version, in TAP.
 
 The headers and the two small libraries come from PyTorch's wheels by ranges, into .deps/. A version that cannot be had
 is skipped with the reason. No library of CUDA is needed: c10_cuda loads it.
@@ -74,26 +74,25 @@ def defined(library):
 def check(name, package, home):
     version = version_of(package)
     installed = compiler.Installed(package, version, "13", not version.startswith("2.5"))  # 2.5 has the older ABI
-    for source in compiler.SOURCES:
-        words = [f"-isystem{home / 'include'}" if word.startswith("-isystem") else word
-                 for word in compiler.arguments(source, installed)]
-        with tempfile.TemporaryDirectory() as folder:
-            made = pathlib.Path(folder) / "made.so"
-            done = subprocess.run([*compiled.compiler("the test"), "-shared", "-fPIC", "-Wall", "-Werror", *words, "-o",
-                                   made, compiler.FOLDER / f"{source}.cpp", *compiler.libraries(source, installed)],
-                                  capture_output=True, text=True, check=False)
-            tap.check(done.returncode == 0, f"{source}.cpp compiles against {name}, {version}", done.stderr[-4000:])
-            if done.returncode != 0:
-                continue
+    words = [f"-isystem{home / 'include'}" if word.startswith("-isystem") else word
+             for word in compiler.arguments(installed)]
+    with tempfile.TemporaryDirectory() as folder:
+        made = pathlib.Path(folder) / "made.so"
+        done = subprocess.run([*compiled.compiler("the test"), "-shared", "-fPIC", "-Wall", "-Werror", *words,
+                               f"-I{compiled.INCLUDE}", "-o", made, compiler.SOURCES[0],
+                               *compiler.libraries(installed), compiled.libgmm()],
+                              capture_output=True, text=True, check=False)
+        tap.check(done.returncode == 0, f"gmm.torch's C++ compiles against {name}, {version}", done.stderr[-4000:])
+        if done.returncode == 0:
             missing = undefined(made)
-            for library in compiler.LIBRARIES[source]:
+            for library in ("c10", "c10_cuda"):
                 missing -= defined(package / "lib" / f"lib{library}.so")
-            tap.check(not missing, f"{source}.cpp links against {name}, {version}", sorted(missing))
+            tap.check(not missing, f"gmm.torch's C++ links against {name}, {version}", sorted(missing))
 
 
 def main():
     home, reason = cuda_home()
-    # The tests "python with torch" compile both files for the installed PyTorch, and use them.
+    # The tests "python with torch" compile it for the installed PyTorch, and use it.
     versions = {"the oldest PyTorch": fetched(OLDEST), "the newest PyTorch": fetched("newest")}
     for name, (package, why) in versions.items():
         if package is None or home is None:

@@ -71,7 +71,7 @@ class MemorySaver:
             raise AssertionError("disable() should be called only when tms is active")
         cdll.tms_set_interesting_region(False)
         try:
-            with pools.use_new(torch, None):
+            with pools.Pools(torch).use(keep=False):
                 yield
         finally:
             cdll.tms_set_interesting_region(True)
