@@ -4,6 +4,7 @@
 Without a GPU only a device's driver is missing, so the first tests name the device and the stream. On a GPU every
 everyday use of torch_uses.py is held against PyTorch's own allocator too.
 """
+import concurrent.futures
 import ctypes
 import inspect
 import json
@@ -12,7 +13,6 @@ import pathlib
 import random
 import subprocess
 import sys
-import textwrap
 import threading
 
 import conftest
@@ -26,11 +26,6 @@ import gmm.torch
 from gmm import _native
 from gmm._torch import compiler
 from gmm._torch import library as torch_library
-
-
-def takes_a_pool():
-    """Whether memory_snapshot() does: PyTorch 2.5 shows all segments, those of a private pool among gmm's own."""
-    return bool(inspect.signature(torch.cuda.memory_snapshot).parameters)
 
 
 class Native:
@@ -62,10 +57,16 @@ class Native:
 
     @staticmethod
     def segments(pool=None):
-        if not takes_a_pool():
+        if not inspect.signature(torch.cuda.memory_snapshot).parameters:
+            # PyTorch 2.5 shows all segments, those of a private pool among gmm's own.
             every = torch.cuda.memory_snapshot()
             return [one for one in every if pool is None or tuple(one["segment_pool_id"]) == tuple(pool)]
         return torch.cuda.memory_snapshot(pool)
+
+    def live(self, pool=None):
+        """{address: requested size} of the live blocks in a snapshot."""
+        return {block["address"]: block["requested_size"] for segment in self.segments(pool)
+                for block in segment["blocks"] if block["state"] == "active_allocated"}
 
 
 @pytest.fixture(scope="module")
@@ -83,13 +84,10 @@ def library():
     return torch_library.load()
 
 
-def test_it_is_pytorch_s_allocator(native):
-    assert torch._C._cuda_getAllocatorBackend() == "gmm"
-
-
 def test_statistics_have_pytorch_s_names_and_roundings(native):
     torch._C._cuda_resetPeakMemoryStats(0)
     torch._C._cuda_resetAccumulatedMemoryStats(0)
+    assert torch._C._cuda_getAllocatorBackend() == "gmm"
     a, b = native.malloc(1000), native.malloc(5 * MIB + 1)
     assert native.stats("allocated_bytes")["current"] == 1024 + 5 * MIB + 512
     assert native.stats("allocated_bytes", "small_pool")["current"] == 1024
@@ -122,19 +120,15 @@ def test_the_blocks_are_gmm_s_and_come_back(native):
 
 
 def test_the_kind_of_new_memory(native, library):
-    for kind in (gmm.Kind.DEVICE, gmm.Kind.VMM):
-        library.cdll.gmm_torch_set_kind(int(kind))
+    set_kind, set_managed = library.cdll.gmm_torch_set_kind, library.cdll.gmm_torch_set_managed
+    for before, after, kind in ((set_kind, None, gmm.Kind.DEVICE), (set_kind, None, gmm.Kind.VMM),
+                                (set_managed, set_managed, gmm.Kind.MANAGED)):
+        before(int(kind) if before is set_kind else 1)
         address = native.malloc(1000)
+        if after:
+            after(0)
         assert gmm.context().query(address).kind == kind
         native.free(address)
-    library.cdll.gmm_torch_set_managed(1)
-    address = native.malloc(1000)
-    library.cdll.gmm_torch_set_managed(0)
-    assert gmm.context().query(address).kind == gmm.Kind.MANAGED
-    native.free(address)
-
-
-def test_the_context_is_the_default_one(library):
     assert library.context is gmm.context()
     assert library.cdll.gmm_torch_attach(gmm.context().handle) == 1  # GMM_UNCHANGED
     with gmm.Context("host") as other:
@@ -174,9 +168,7 @@ def test_a_snapshot_shows_all_that_is_reserved(native):
     segments = native.segments()
     check_segments(segments)
     assert sum(segment["total_size"] for segment in segments) == native.stats("reserved_bytes")["current"]
-    live = {block["address"]: block["requested_size"] for segment in segments for block in segment["blocks"]
-            if block["state"] == "active_allocated"}
-    assert live == dict(zip(held, (100, 3 * MIB, 33 * MIB)))
+    assert native.live() == dict(zip(held, (100, 3 * MIB, 33 * MIB)))
     for address in held:
         native.free(address)
 
@@ -220,27 +212,20 @@ def test_inactive_blocks_are_counted_as_the_snapshot_shows_them(native):
 
 
 def test_threads_that_free_each_others_blocks_lose_none(native):
-    held, failures, before = [], [], native.stats("allocation")["current"]
+    held, before = [], native.stats("allocation")["current"]
 
     def work(seed):
         chance = random.Random(seed)
-        try:
-            for _ in range(5000):
-                if len(held) > 2000 or (len(held) > 500 and chance.random() < 0.5):
-                    native.free(held.pop(chance.randrange(400)))
-                else:
-                    held.append(native.malloc(chance.choice((100, 700, 5000))))
-        except Exception as error:  # pylint: disable=broad-exception-caught
-            failures.append(error)
+        for _ in range(5000):
+            if len(held) > 2000 or (len(held) > 500 and chance.random() < 0.5):
+                native.free(held.pop(chance.randrange(400)))
+            else:
+                held.append(native.malloc(chance.choice((100, 700, 5000))))
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    shown = {block["address"] for segment in native.segments() for block in segment["blocks"]
-             if block["state"] == "active_allocated"}
-    assert not failures and set(held) <= shown and len(shown) == len(held) + before
+    with concurrent.futures.ThreadPoolExecutor(4) as threads:
+        list(threads.map(work, range(4)))
+    live = native.live()
+    assert set(held) <= live.keys() and len(live) == len(held) + before
     for address in held:
         native.free(address)
     assert native.stats("allocation")["current"] == before
@@ -307,9 +292,7 @@ def test_a_private_pool_has_segments_of_its_own(native):
     segments = native.segments(pool.id)
     check_segments(segments)
     assert [tuple(segment["segment_pool_id"]) for segment in segments] == [pool.id] * 2
-    live = {block["address"] for segment in segments for block in segment["blocks"]
-            if block["state"] == "active_allocated"}
-    assert live == {a, b}
+    assert native.live(pool.id).keys() == {a, b}
     everything = native.segments()
     check_segments(everything)
     assert sum(segment["total_size"] for segment in everything) == native.stats("reserved_bytes")["current"]

@@ -71,7 +71,7 @@ def run(code, preload=False, environment=(), prelude=PRELUDE, arguments=()):
     others = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
     mine = ("TMS_", "PYTORCH_", "GMM_PRELOAD")
     inherited = {name: value for name, value in others.items() if not name.startswith(mine)}
-    inherited["PYTHONPATH"] = os.pathsep.join([str(FAKE_TORCH), inherited.get("PYTHONPATH", "")])
+    inherited["PYTHONPATH"] = os.pathsep.join([str(FAKE_TORCH), str(HERE), inherited.get("PYTHONPATH", "")])
     inherited["GMM_PRELOAD_LIBRARY"] = path
     if preload:
         inherited["LD_PRELOAD"] = path
