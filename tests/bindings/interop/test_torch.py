@@ -24,6 +24,7 @@ from conftest import MIB, goes_back
 import gmm
 import gmm.torch
 from gmm import _native
+from gmm._memory_saver import preload
 from gmm._torch import compiler
 from gmm._torch import library as torch_library
 
@@ -345,14 +346,18 @@ def test_a_pool_returns_to_its_checkpoint(native):
 
 
 def test_out_of_memory_has_pytorch_s_words(native):
-    before = torch._C._cuda_memoryStats(0)["num_ooms"]
+    observed, before = [], torch._C._cuda_memoryStats(0)["num_ooms"]
+    if conftest.GPU:
+        torch._C._cuda_attach_out_of_memory_observer(lambda device, *sizes: observed.append(device))
     with pytest.raises(RuntimeError, match=r"CUDA out of memory\. Tried to allocate .*GiB\. GPU 0 has a total"):
         native.malloc(1 << 50)
-    assert torch._C._cuda_memoryStats(0)["num_ooms"] == before + 1
+    assert torch._C._cuda_memoryStats(0)["num_ooms"] == before + 1 and observed == [0] * conftest.GPU
     context = gmm.context()
-    limit = context.stats(device=0).reserved_bytes + 4 * MIB
-    torch._C._cuda_setMemoryFraction(limit / context.device_info(0).total_memory, 0)
+    fraction = (context.stats(device=0).reserved_bytes + 4 * MIB) / context.device_info(0).total_memory
+    torch._C._cuda_setMemoryFraction(fraction, 0)
     try:
+        if hasattr(torch._C, "_cuda_getMemoryFraction"):
+            assert abs(torch._C._cuda_getMemoryFraction(0) - fraction) < 1e-6
         with pytest.raises(RuntimeError, match="gmm: .*limit"):
             native.malloc(256 * MIB)
         asked = []
@@ -490,15 +495,21 @@ def test_files_that_were_built_ahead_serve_a_machine_without_a_compiler(tmp_path
 # On a GPU.
 
 
+def results(*names, **environment):
+    """The results of uses in a process of its own: {name: (value, error)}. No name means all of them."""
+    unset = {name: "" for name in os.environ if "ALLOC_CONF" in name}
+    lines = conftest.run("import torch_uses\ntorch_uses.main()", *names, timeout=120,
+                         **{**unset, **environment}).splitlines()
+    return {name: (value, error) for name, value, error in (
+        json.loads(line[7:]) for line in lines if line.startswith("RESULT "))}
+
+
 @pytest.fixture(scope="module")
 def theirs():
-    """The result of each use with PyTorch's own allocator: {name: (value, error)}."""
-    environment = {name: value for name, value in os.environ.items() if "ALLOC_CONF" not in name}
-    done = subprocess.run([sys.executable, torch_uses.__file__], capture_output=True, text=True, check=False,
-                          timeout=120, env=environment)
-    lines = [json.loads(line[7:]) for line in done.stdout.splitlines() if line.startswith("RESULT ")]
-    assert len(lines) == len(torch_uses.USES), f"exit code {done.returncode}: {done.stderr[-3000:]}"
-    return {name: (value, error) for name, value, error in lines}
+    """With PyTorch's own allocator."""
+    found = results()
+    assert found.keys() == {use.__name__ for use in (torch_uses.training, *torch_uses.USES)}
+    return found
 
 
 @pytest.mark.gpu
@@ -515,8 +526,14 @@ def test_an_everyday_use_gives_what_it_gives_with_pytorchs_own(native, theirs, u
 
 
 @pytest.mark.gpu
-def test_freed_memory_and_a_paused_tag_go_back(native):
-    context, held = gmm.context(), []
+@pytest.mark.parametrize("value", ["on", "regions", "off"])
+def test_a_training_under_gmm_run_has_the_same_losses(theirs, value):
+    assert results("training", LD_PRELOAD=preload.find_library(), GMM_PRELOAD=value)["training"] == theirs["training"]
+
+
+@pytest.mark.gpu
+def test_freed_memory_goes_back(native):
+    held = []
 
     def take():
         held.append(torch.empty(1024 * MIB, dtype=torch.uint8, device="cuda").fill_(1))
@@ -528,80 +545,6 @@ def test_freed_memory_and_a_paused_tag_go_back(native):
     take()
     goes_back(1000 * MIB, give, take)
     give()
-    with context.tag("use-weights", gmm.Contents.HOST) as tag:
-        weights = torch.randn(128 * MIB, device="cuda")
-    other = torch.ones(1000, device="cuda")
-    assert context.query(weights.data_ptr()).tag == tag.number
-    total, address = weights.double().sum().item(), weights.data_ptr()
-    torch.cuda.empty_cache()
-    goes_back(500 * MIB, tag.pause, tag.resume)
-    tag.pause()
-    assert bool((other == 1).all())
-    tag.resume()
-    assert weights.data_ptr() == address and weights.double().sum().item() == total
-
-
-#: Tests of gmm.torch.pool() run with gmm as PyTorch's allocator and, in a process of their own, with PyTorch's own.
-POOLS = """
-import gc, sys, threading
-import pytest, torch
-import gmm, gmm.torch
-from conftest import MIB, goes_back
-
-if sys.argv[1] == "use":
-    gmm.torch.use()
-context = gmm.context()
-def info(tensor):
-    return context.query(tensor.data_ptr())
-
-kept, lost = context.tag("kept", gmm.Contents.HOST), context.tag("lost")
-pools = [gmm.torch.pool(kept), gmm.torch.pool(lost)]
-assert isinstance(pools[0], torch.cuda.MemPool)
-elsewhere = []
-with pools[0].use():
-    a = torch.randn(128 * MIB, device="cuda")
-    thread = threading.Thread(target=lambda: elsewhere.append(torch.ones(10, device="cuda")))
-    thread.start()
-    thread.join()
-    with pools[1].use():
-        b = torch.full((256 * MIB,), 5, dtype=torch.uint8, device="cuda")
-    c = torch.ones(1000, device="cuda")
-d = torch.ones(1000, device="cuda")
-assert [info(tensor).tag for tensor in (a, b, c)] == [kept.number, lost.number, kept.number]
-assert not {info(tensor).tag for tensor in (d, elsewhere[0])} & {kept.number, lost.number}
-assert info(a).kind == gmm.Kind.VMM and torch.cuda.memory_allocated() >= 768 * MIB
-total, addresses = a.double().sum().item(), (a.data_ptr(), b.data_ptr())
-torch.cuda.empty_cache()
-goes_back(500 * MIB, kept.pause, kept.resume)
-kept.pause()
-assert bool((b == 5).all())
-torch.cuda.empty_cache()
-goes_back(250 * MIB, lost.pause, lost.resume)
-kept.resume()
-assert (a.data_ptr(), b.data_ptr()) == addresses and a.double().sum().item() == total
-b.fill_(1)
-assert bool((b == 1).all())
-
-# A limit on the tag.
-tag = context.tag("limited")
-context.set_limit(512 * MIB, tag=tag)
-pool = gmm.torch.pool(tag)
-with torch.cuda.use_mem_pool(pool):
-    first = torch.ones(300 * MIB, dtype=torch.uint8, device="cuda")
-    with pytest.raises(torch.OutOfMemoryError, match="out of memory"):
-        torch.empty(400 * MIB, dtype=torch.uint8, device="cuda")
-assert int(first[-1]) == 1
-del first, pool
-gc.collect()
-torch.cuda.empty_cache()
-assert context.stats(tag=tag).live_bytes == 0
-"""
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("allocator", ["use", "pytorchs own"])
-def test_pools_with_a_tag(allocator):
-    conftest.run(textwrap.dedent(POOLS), allocator, timeout=120)
 
 
 @pytest.mark.gpu
