@@ -37,7 +37,9 @@ class Remote:
 
     def answer(self, seconds=60.0):
         assert self.has_answer(seconds), "no answer"
-        value, error = json.loads(self.process.stdout.readline())
+        line = self.process.stdout.readline()
+        assert line, f"the process ended with {self.process.wait()}"
+        value, error = json.loads(line)
         if error is not None:
             raise Failure(error)
         return value
