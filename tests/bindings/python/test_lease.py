@@ -11,7 +11,7 @@ import weakref
 
 import drop_in
 import pytest
-from conftest import run_code
+from conftest import run_code, until
 
 import gmm
 import gmm.lease
@@ -28,11 +28,8 @@ def card(folder):
             "FAKE_CUDA_LEDGER": str(folder / "ledger"), "FAKE_CUDA_MEMORY": str(CARD_MIB * MIB)}
 
 
-def until(holds, seconds=60):
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, "it does not come"
-        time.sleep(0.005)
+def members(context):
+    return {entry.name for entry in gmm.lease.status(context=context)}
 
 
 # One process: leases over two tags of one context.
@@ -69,18 +66,17 @@ def test_the_turns_of_one_process(shared):
     with pytest.raises(ZeroDivisionError), second.use():
         raise ZeroDivisionError
     assert second.info().state == LeaseState.IDLE and second.release() is False
-    names = {entry.name for entry in gmm.lease.status(context=first.context)}
-    assert names == {"first", "second"}
-    second.close()
-    second.close()
+    assert members(first.context) == {"first", "second"}
+    for _ in range(2):
+        second.close()
     assert second.closed and repr(second) == "<gmm.lease.Lease 'second' closed>"
+    with pytest.raises(gmm.ClosedError):
+        second.request()
     child = os.fork()
     if child == 0:
         os._exit(0 if repr(first) == "<gmm.lease.Lease 'first'>" else 1)
     assert os.waitpid(child, 0)[1] == 0
-    with pytest.raises(gmm.ClosedError):
-        second.request()
-    entry = gmm.lease.status(context=first.context)[0]
+    entry, = gmm.lease.status(context=first.context)
     assert entry.state == LeaseState.IDLE and entry.process == os.getpid() and len(entry.uuid) == 16
     assert entry.offered_bytes == first.info().active_bytes and entry.server == first.info().server
 
@@ -95,9 +91,10 @@ def test_the_arguments_are_checked(shared):
             Lease(name, context=context, **options)
     with Lease("a", {"first": 3}, context=context) as lease:
         for error, call in (
-                (OverflowError, lambda: lease.offer("first", -1)), (ValueError, lambda: lease.offer("first", 0xffffffff)),
-                (ValueError, lambda: lease.request({9: 1})), (ValueError, lambda: lease.request(timeout=1e6)),
-                (OverflowError, lambda: lease.request(-1)), (OverflowError, lambda: lease.request(1 << 64))):
+                (OverflowError, lambda: lease.offer("first", -1)),
+                (ValueError, lambda: lease.offer("first", 0xffffffff)), (ValueError, lambda: lease.request({9: 1})),
+                (ValueError, lambda: lease.request(timeout=1e6)), (OverflowError, lambda: lease.request(-1)),
+                (OverflowError, lambda: lease.request(1 << 64))):
             with pytest.raises(error):
                 call()
         lease.withdraw("first")
@@ -147,10 +144,6 @@ def test_a_handler_closes_the_lease_in_the_middle_of_a_request(shared):
     finally:
         sys.setprofile(None)
     assert lease.closed
-
-
-def members(context):
-    return {entry.name for entry in gmm.lease.status(context=context)}
 
 
 def test_a_request_in_the_background(shared):
@@ -246,14 +239,14 @@ def test_the_interpreter_ends_with_leases(tmp_path):
 import os, threading, time
 os.environ.update({card(tmp_path)!r})
 import gmm, gmm.lease
+asked, blocks, size = threading.Event(), [], {PART_MIB * MIB}
 def party(name, **options):
     context = gmm.Context("host", host_devices=1, host_memory={CARD_MIB * MIB}, leak_report=False)
     context.tag("weights", gmm.Contents.HOST)
     lease = gmm.lease.Lease(name, ["weights"], context=context, residency=0.001, **options)
-    with lease.use({PART_MIB * MIB}):
-        blocks.append(context.alloc({PART_MIB * MIB}, gmm.Kind.VMM, tag="weights"))
+    with lease.use(size):
+        blocks.append(context.alloc(size, gmm.Kind.VMM, tag="weights"))
     return lease
-asked, blocks = threading.Event(), []
 first, second = party("first", asked=lambda ask: (asked.set(), time.sleep(0.2))), party("second")
 first.request()
 waiting = second.request_async()

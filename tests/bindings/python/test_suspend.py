@@ -13,6 +13,7 @@ import threading
 import time
 
 import pytest
+from conftest import until
 from remote import Remote
 
 import gmm
@@ -121,7 +122,7 @@ class HeldHelper:
         self.process = subprocess.Popen([sys.executable, "-I", "-S", str(helper), "libcuda.so.1", "suspend", "60000",
                                          "{}", str(pid)], stdout=into)
         os.close(into)
-        wait_for(lambda: jobs.process_state(pid) == jobs.ProcessState.LOCKED)
+        until(lambda: jobs.process_state(pid) == jobs.ProcessState.LOCKED)
 
     def go_on(self):
         """Its last line."""
@@ -134,13 +135,6 @@ class HeldHelper:
         """Nobody reads any more, as after the death of who started it."""
         os.close(self.out)
         assert self.process.wait(60) != 0
-
-
-def wait_for(condition, seconds=30.0):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def states(*holders):
@@ -242,7 +236,7 @@ def test_no_restore_without_memory(holders):
             jobs.resume_process(suspended)
             return True
 
-    wait_for(comes_back)
+    until(comes_back)
     check_runs(holder)
 
 
@@ -324,7 +318,7 @@ def test_a_dead_process_does_not_keep_the_others(holders):
     suspended = suspend(dead, zombie, other)
     dead.kill()
     os.kill(zombie.pid, signal.SIGKILL)
-    wait_for(lambda: ") Z " in pathlib.Path(f"/proc/{zombie.pid}/stat").read_text())
+    until(lambda: ") Z " in pathlib.Path(f"/proc/{zombie.pid}/stat").read_text())
     for _ in range(2):
         with pytest.raises(ProcessLookupError, match=f"{dead.pid}, {zombie.pid} are dead; all others run"):
             jobs.resume_process(suspended)
