@@ -145,7 +145,7 @@ int attribute(int attribute) {
     case 89:
       return has("managed") && has("concurrent");
     case 91:
-      return 1;  // registered memory keeps its address
+      return has("same_address");  // registered memory keeps its address
     case 99:
       return has("register");
     case 102:
