@@ -193,13 +193,13 @@ def test_threads_that_free_each_others_blocks_lose_none(native):
 
 
 def test_the_history_has_each_event_in_order(native):
-    assert native.library.record_history(1, 100) == 0
+    assert native.library.cdll.gmm_torch_record_history(1, 100) == 0
     try:
         address = native.malloc(2 * MIB)
         native.free(address)
         snapshot = torch.cuda.memory._snapshot()
     finally:
-        native.library.record_history(0, 1)
+        native.library.cdll.gmm_torch_record_history(0, 1)
     entries = [entry for entry in snapshot["device_traces"][0] if entry["addr"] == address]
     assert [entry["action"] for entry in entries] == ["alloc", "free_requested", "free_completed"]
     assert all(entry["size"] == 2 * MIB for entry in entries)
