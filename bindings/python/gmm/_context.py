@@ -8,25 +8,25 @@ import weakref
 from typing import TYPE_CHECKING, Any, Callable, Iterable
 
 from gmm import _native as native
-from gmm._core import copies, sycl, words
+from gmm._core import sycl, words
 from gmm._core.array import Array, array, asarray, empty, from_dlpack, zeros
-from gmm._core.buffer import Buffer, Pin, import_block, import_options, open_import
-from gmm._core.enums import Backend, FdType, Kind, LogLevel, as_kind, flags, tag_number
+from gmm._core.buffer import Buffer, import_fd, ipc_import, pin
+from gmm._core.enums import Backend, Kind, LogLevel, as_kind, flags, tag_number
 from gmm._core.errors import ERRORS, Error
 from gmm._core.heap import heap
+from gmm._core.scope import Scope
+from gmm._core.stream import _Closing, as_stream, event, ipc_import_event, stream
+from gmm._core.tag import Tag, tag, tag_info, tag_numbers
+from gmm._core.ticket import Pausing, wait_in_slices
 from gmm._core.values import (
     BackupInfo, BlockInfo, CompactInfo, ContextInfo, DeviceInfo, OutOfMemoryInfo, PointerInfo, SnapshotInfo, Statistics,
     TagInfo)
-from gmm._core.scope import Scope
-from gmm._core.stream import Event, Stream, _Closing, as_stream
-from gmm._core.tag import Tag, tag, tag_info, tag_numbers
-from gmm._core.ticket import Pausing, wait_in_slices
 from gmm._core.watch import watch
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from gmm._core.typing import Address, ContentsLike, FdTypeLike, KindLike, Path, TagLike
+    from gmm._core.typing import Address, KindLike, Path, TagLike
 
 InvalidTagError = ERRORS["InvalidTagError"]
 contexts = weakref.WeakSet()  # all contexts that were opened in this process and still live, closed ones too
@@ -181,32 +181,11 @@ class Context(_Closing, Pausing, native.Handle):
         """Queues a copy between any two addresses, which are numbers or buffers."""
         native.gmm_copy(self, destination, source, size, as_stream(stream))
 
-    def pin(self, obj: Any, *, device: int = 0, read_only: bool = False) -> Pin:
-        """Page-locks the memory of an object with the buffer protocol until the Pin is closed.
-
-        The object cannot be resized until then.
-        """
-        view = copies.host_view(obj, writable=not read_only)
-        address = native.view_address(view)
-        options = {"device": device, "flags": native.GMM_PIN_READ_ONLY if read_only else 0}
-        pin = Pin()
-        pin._held, pin._nbytes = view, view.nbytes
-        pin.device_pointer = pin._open(native.HANDLE_PIN, self, native.gmm_pin, self, address, view.nbytes, options)[1]
-        return pin
+    pin = pin
 
     # Streams.
 
-    def stream(self, device: int = 0) -> Stream:
-        """Makes a Stream."""
-        stream = Stream(self, device)
-        self._queues.add(stream)
-        return stream
-
-    def event(self, device: int = 0, *, ipc: bool = False) -> Event:
-        """Makes an Event. ipc: other processes can wait for it, see Event.ipc_export()."""
-        event = Event(self, device, ipc=ipc)
-        self._queues.add(event)
-        return event
+    stream, event = stream, event
 
     def synchronize(self, stream: Any = None) -> None:
         """Waits until the work queued on a stream so far is done."""
@@ -294,20 +273,7 @@ class Context(_Closing, Pausing, native.Handle):
         """
         return native.gmm_ipc_export(self, memory)[1]
 
-    def ipc_import(self, handle: bytes, *, device: int = 0,
-                   timeout: float | None = None) -> Buffer:
-        """Maps another process's memory as a Buffer. timeout: seconds to wait for the exporter; None: 5."""
-        return import_block(self, handle, device=device, timeout=timeout)
-
-    def ipc_import_event(self, handle: bytes, *, device: int = 0,
-                         timeout: float | None = None) -> Event:
-        """Opens another process's event, for Stream.wait(), Event.synchronize() and Event.done.
-
-        They see what the process that made the event recorded last. Only that process records.
-        """
-        event = Event._import(self, handle, import_options(device, timeout))
-        self._queues.add(event)
-        return event
+    ipc_import, ipc_import_event, import_fd = ipc_import, ipc_import_event, import_fd
 
     def ipc_configure(self, *, directory: Path | None = None,
                       users: Iterable[int] = ()) -> None:
@@ -317,16 +283,6 @@ class Context(_Closing, Pausing, native.Handle):
         else /tmp/gmm-<uid>. users: ids of other users, for exports and imports. They require a directory.
         """
         native.gmm_ipc_configure(self, {"directory": directory and os.fsdecode(directory), "users": tuple(users)})
-
-    def import_fd(self, fd: int, size: int, *, type: FdTypeLike = FdType.DEFAULT, device: int = 0) -> Buffer:
-        """Maps the memory of a descriptor as a Buffer.
-
-        Vulkan, another library, or another process's Buffer.ipc_export_fd() has made the descriptor.
-        size: the bytes of the allocation, which its maker knows. The caller still owns the descriptor and may close it
-        at once.
-        """
-        options = {"type": type, "size": size, "device": device}
-        return open_import(self, size, None, native.gmm_ipc_import_fd, self, fd, options)
 
     # Quotas and counters.
 

@@ -24,11 +24,11 @@ import weakref
 from typing import TYPE_CHECKING
 
 from gmm import _native as native
-from gmm._core.enums import Contents, tag_number
+from gmm._core.enums import Contents, milliseconds, tag_number
 from gmm._core.errors import ERRORS, Error
 from gmm._core.scope import Scope
 from gmm._core.stream import _Closing
-from gmm._core.ticket import Ticket, milliseconds
+from gmm._core.ticket import Ticket
 from gmm._core.values import LEASE_WITHDRAW, LeaseAsk, LeaseEntryInfo, LeaseInfo, LeaseState
 from gmm._core.words import size
 from gmm._default import context as default_context

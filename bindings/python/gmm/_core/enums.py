@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The enumerations of the C headers, and constants with Python's names."""
+"""The enumerations of the C headers, constants with Python's names, and arguments as the library takes them."""
 from __future__ import annotations
 
 import operator
@@ -29,6 +29,15 @@ def as_kind(kind: Any) -> Any:
 def tag_number(context: Any, tag: Any) -> int:
     """The number of a tag that is given by its number, its object or its name."""
     return native.gmm_tag_find(context, tag)[1] if isinstance(tag, str) else operator.index(tag)
+
+
+def milliseconds(seconds, none=0):
+    """A time for the library, at least 1 ms; `none` stands for None."""
+    if seconds is None:
+        return none
+    if not seconds >= 0:
+        raise ValueError(f"a time is 0 seconds or more, not {seconds!r}")
+    return max(1, round(seconds * 1000))
 
 
 native.set_helper("kind_number", as_kind)

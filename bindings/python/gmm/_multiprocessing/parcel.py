@@ -9,7 +9,6 @@ from gmm import _default
 from gmm._context import Context
 from gmm._core.enums import State
 from gmm._core.errors import ERRORS
-from gmm._core.buffer import import_block
 from gmm._multiprocessing import transit
 
 _lock = threading.Lock()
@@ -84,7 +83,7 @@ class Parcel(NamedTuple):
 
 def import_buffer(context, parcel, device):
     """The function for memory, which it maps as a Buffer."""
-    return import_block(context, parcel.handle, nbytes=parcel.nbytes, device=device)
+    return context.ipc_import(parcel.handle, nbytes=parcel.nbytes, device=device)
 
 
 def pack(thing, context, handle, nbytes, device):

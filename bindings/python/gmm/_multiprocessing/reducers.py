@@ -37,7 +37,7 @@ def _rebuild_array(buffer, shape, dtype, strides, offset, readonly):
 
 
 def _reduce_event(event):
-    handle = event._imported or event.ipc_export()
+    handle = event._held or event.ipc_export()
     return _rebuild_event, (pack(event, event.context, handle, 0, event.device),)
 
 
