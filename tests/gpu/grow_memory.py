@@ -51,8 +51,8 @@ def main():
     for thread in threads:
         thread.join()
     after = (available() + sum(touched)) / 2**30
-    print(f"host memory available: {before / 2**30:.1f} GiB before, {after:.1f} GiB with {sum(touched) / 2**30:.1f} GiB "
-          f"touched, {time.monotonic() - begin:.1f} s")
+    print(f"host memory available: {before / 2**30:.1f} GiB before, {after:.1f} GiB with "
+          f"{sum(touched) / 2**30:.1f} GiB touched, {time.monotonic() - begin:.1f} s")
 
 
 if __name__ == "__main__":

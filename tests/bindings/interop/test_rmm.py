@@ -72,8 +72,8 @@ def as_before():
 class Library:
     kinds, want, frees_on_any_stream = tuple(gmm.Kind), MemoryError, True
 
-    def __init__(self, context):
-        self.context = context
+    def __init__(self, context, is_cxx):
+        self.context, self.is_cxx = context, is_cxx
 
     def allocator(self, kind=gmm.Kind.DEVICE, tag=None):
         resource = gmm.rmm.resource(kind, tag=tag, context=self.context)
@@ -94,8 +94,8 @@ def of_rmm(stream):
 
 
 @pytest.fixture
-def library(context):
-    return Library(context)
+def library(context, way):
+    return Library(context, way == "C++")
 
 
 class TestContract(Contract):

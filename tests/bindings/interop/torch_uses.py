@@ -74,25 +74,6 @@ def cudnn_benchmark():
         torch.backends.cudnn.benchmark = False
 
 
-def record_stream():
-    size = 32 * MIB
-    side = torch.cuda.Stream()
-    for _ in range(3):
-        x = torch.full((size,), 1, dtype=torch.uint8, device="cuda")
-        out = torch.empty_like(x)
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            torch.cuda._sleep(50_000_000)
-            out.copy_(x)
-        x.record_stream(side)
-        del x
-        noise = torch.full((size,), 2, dtype=torch.uint8, device="cuda")
-        torch.cuda.synchronize()
-        assert bool((out == 1).all()), "memory was given out again while a recorded stream read it"
-        del noise
-    return True
-
-
 def backward_counts():
     _settle()
     torch.manual_seed(3)
@@ -244,7 +225,7 @@ def training():
     return losses
 
 
-USES = [memory_stats, record_memory_history, cudnn_benchmark, record_stream, backward_counts, cuda_graph,
+USES = [memory_stats, record_memory_history, cudnn_benchmark, backward_counts, cuda_graph,
         profiler_memory, tensor_to_another_process, compile_reduce_overhead, graph_trees_branch]
 
 

@@ -11,10 +11,11 @@ import ctypes
 import itertools
 import math
 import os
-import struct
 import sys
 import threading
 from types import SimpleNamespace
+
+import numpy
 
 SEGMENT = 2 << 20
 driver = ctypes.CDLL("libcuda.so.1")
@@ -196,48 +197,9 @@ def graph(cuda_graph, pool=None, stream=None, capture_error_mode="global"):
         yield
 
 
-# Tensors.
+# Tensors. Those of the host are NumPy's.
 
-
-class HostBytes:
-    def __init__(self, buffer):
-        self.address, self.buffer = ctypes.addressof(buffer), buffer
-
-    def read(self, size):
-        return ctypes.string_at(self.address, size)
-
-    def write(self, content):
-        ctypes.memmove(self.address, content, len(content))
-
-
-class DeviceBytes:
-    """A block of the caching allocator, which goes back when nobody looks at it any more."""
-
-    def __init__(self, size, device):
-        with lock:
-            mine = (device, threading.get_ident())
-            segments = next((segments for at, segments, thread in begun if (at, thread) == mine), default)
-            self.block = segments.take(size, device)
-        self.address = self.block.address
-
-    def __del__(self):
-        with lock:
-            self.block.pool.live -= 1
-            self.block.pool.idle.append(self.block)
-
-    def read(self, size):
-        buffer = ctypes.create_string_buffer(size)
-        with use_device(self.block.device):
-            call(driver, "cuMemcpyDtoH_v2", buffer, ctypes.c_uint64(self.address), ctypes.c_size_t(size))
-        return buffer.raw
-
-    def write(self, content):
-        with use_device(self.block.device):
-            call(driver, "cuMemcpyHtoD_v2", ctypes.c_uint64(self.address), content, ctypes.c_size_t(len(content)))
-
-
-dtype = collections.namedtuple("dtype", "name itemsize code")
-uint8, int64, float32 = dtype("uint8", 1, "B"), dtype("int64", 8, "q"), dtype("float32", 4, "f")
+float32, int64, uint8 = (numpy.dtype(name) for name in ("float32", "int64", "uint8"))
 Device = collections.namedtuple("Device", "type index")
 
 
@@ -246,56 +208,82 @@ def device(text):
     return Device(kind, int(number) if number else current_device() if kind == "cuda" else None)
 
 
-class Tensor:
-    def __init__(self, storage, shape, dtype, device, is_contiguous=True):
-        self.storage, self.shape, self.dtype, self.device = storage, tuple(shape), dtype, device
-        self.is_contiguous = lambda: is_contiguous
-        self.is_cuda, self.nbytes = device.type == "cuda", math.prod(shape) * dtype.itemsize
+class HostTensor(numpy.ndarray):
+    is_cuda, device = False, Device("cpu", None)
+    clone = numpy.ndarray.copy
 
     def data_ptr(self):
-        return self.storage.address if self.nbytes else 0
+        return self.ctypes.data
+
+    def content(self):
+        return self.tobytes()
+
+    def view(self, what):
+        return self.reshape(what) if isinstance(what, tuple) else super().view(what)
+
+
+class Tensor:
+    """A block of the caching allocator, which goes back when nobody looks at it any more."""
+
+    is_cuda, has_own_order = True, True
+
+    def __init__(self, shape, dtype, place):
+        self.shape, self.dtype, self.device = shape, dtype, place
+        self.nbytes = math.prod(shape) * dtype.itemsize
+        with lock:
+            mine = (place.index, threading.get_ident())
+            segments = next((segments for at, segments, thread in begun if (at, thread) == mine), default)
+            self.block = segments.take(max(1, self.nbytes), place.index)
+
+    def __del__(self):
+        with lock:
+            self.block.pool.live -= 1
+            self.block.pool.idle.append(self.block)
+
+    def data_ptr(self):
+        return self.block.address if self.nbytes else 0
+
+    def is_contiguous(self):
+        return self.has_own_order
 
     def stride(self):
         return ()
 
     def t(self):
-        return Tensor(self.storage, self.shape[::-1], self.dtype, self.device, False)
-
-    def view(self, what):
-        shape, kind = ((self.nbytes // what.itemsize,), what) if isinstance(what, dtype) else (what, self.dtype)
-        return Tensor(self.storage, shape, kind, self.device)
+        self.has_own_order = False
+        return self
 
     def content(self):
-        return self.storage.read(self.nbytes)
-
-    def clone(self):
-        made = empty(self.shape, self.dtype, self.device)
-        made.storage.write(self.content())
-        return made
+        buffer = ctypes.create_string_buffer(self.nbytes)
+        with use_device(self.device.index):
+            call(driver, "cuMemcpyDtoH_v2", buffer, ctypes.c_uint64(self.data_ptr()), ctypes.c_size_t(self.nbytes))
+        return buffer.raw
 
     def tolist(self):
-        return memoryview(self.content()).cast(self.dtype.code).tolist()
+        return numpy.frombuffer(self.content(), self.dtype).reshape(self.shape).tolist()
 
     def fill_(self, value):
-        self.storage.write(struct.pack("=" + self.dtype.code, value) * math.prod(self.shape))
+        content = numpy.full(self.shape, value, self.dtype).tobytes()
+        with use_device(self.device.index):
+            call(driver, "cuMemcpyHtoD_v2", ctypes.c_uint64(self.data_ptr()), content, ctypes.c_size_t(self.nbytes))
         return self
 
 
 def empty(shape, dtype=float32, device="cpu"):
-    shape = (shape,) if isinstance(shape, int) else tuple(shape)
-    place = globals()["device"](device) if isinstance(device, str) else device
-    size = max(1, math.prod(shape) * dtype.itemsize)
-    on_device = place.type == "cuda"
-    storage = DeviceBytes(size, place.index) if on_device else HostBytes(ctypes.create_string_buffer(size))
-    return Tensor(storage, shape, dtype, place)
+    place = globals()["device"](device)
+    if place.type == "cpu":
+        return numpy.empty(shape, dtype).view(HostTensor)
+    return Tensor((shape,) if isinstance(shape, int) else tuple(shape), dtype, place)
 
 
 def full(shape, value, dtype=float32, device="cpu"):
-    return empty(shape, dtype, device).fill_(value)
+    made = empty(shape, dtype, device)
+    (made.fill if device == "cpu" else made.fill_)(value)
+    return made
 
 
 def frombuffer(buffer, dtype):
-    return Tensor(HostBytes(buffer), (ctypes.sizeof(buffer) // dtype.itemsize,), dtype, device("cpu"))
+    return numpy.frombuffer(buffer, dtype).view(HostTensor)
 
 
 class set_multithreading_enabled(contextlib.AbstractContextManager):
