@@ -126,8 +126,7 @@ PyObject *helper_call(int helper, PyObject *argument) {
 
 PyObject *native_set_helper(PyObject *module, PyObject *arguments) {
   (void)module;
-  static const char *const names[HELPER_COUNT] = {"as_stream", "tag_number", "default_context", "kind_number",
-                                                  "unfreed"};
+  static const char *const names[HELPER_COUNT] = {"as_stream", "tag_number", "default_context", "kind_number"};
   const char *name;
   PyObject *callable;
   if (!PyArg_ParseTuple(arguments, "sO", &name, &callable)) return NULL;

@@ -169,6 +169,9 @@ extern PyTypeObject View_Type;
 int view_address(PyObject *view, void **address);
 PyObject *native_dlpack_import(PyObject *module, PyObject *capsule);
 
+/** view_address(memoryview): the address of its first element, which the memoryview holds. */
+PyObject *native_view_address(PyObject *module, PyObject *object);
+
 /* later.c: what may not be given back inside a callback */
 
 /** True on a thread inside a callback that must not free: progress, and a call of a stream. */
@@ -207,7 +210,7 @@ PyObject *native_default_context(PyObject *module, PyObject *unused);
 
 /* calls.c: functions that are written in Python */
 
-enum { HELPER_AS_STREAM, HELPER_TAG_NUMBER, HELPER_DEFAULT_CONTEXT, HELPER_KIND, HELPER_UNFREED, HELPER_COUNT };
+enum { HELPER_AS_STREAM, HELPER_TAG_NUMBER, HELPER_DEFAULT_CONTEXT, HELPER_KIND, HELPER_COUNT };
 /** Calls the package's function of that number. */
 PyObject *helper_call(int helper, PyObject *argument);
 PyObject *native_set_helper(PyObject *module, PyObject *arguments);
@@ -227,14 +230,6 @@ int number_i32(PyObject *object, void *place);
 
 /** Adds scope_enter and scope_exit, which the package puts into its classes. 0, or -1 with an exception. */
 int native_scope_init(PyObject *module);
-
-/* resource.c */
-
-/** memory_resource(context, kind, device, tag): a capsule with a gmm_python_resource, which holds the context open. */
-PyObject *native_memory_resource(PyObject *module, PyObject *arguments);
-
-/** view_address(memoryview): the address of its first element, which the memoryview holds. */
-PyObject *native_view_address(PyObject *module, PyObject *object);
 
 /* callbacks.c: what the library calls; `user` is the context's Handle, or the callable itself */
 void callback_log(void *user, gmm_log_level level, const char *message);

@@ -72,9 +72,7 @@ CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device)
 CUresult cuCtxDestroy_v2(CUcontext value);
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
-  FAKE_CUDA_ENTER(cuDevicePrimaryCtxRetain);
-  if (!context) return CUDA_ERROR_INVALID_VALUE;
-  if (!valid_device(device)) return CUDA_ERROR_INVALID_DEVICE;
+  FAKE_CUDA_OF_DEVICE(cuDevicePrimaryCtxRetain, !context);
   Context &primary = state().contexts[device];
   primary.references++;
   note_context(device, true);
@@ -83,8 +81,7 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
 }
 
 CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
-  FAKE_CUDA_ENTER(cuDevicePrimaryCtxRelease_v2);
-  if (!valid_device(device)) return CUDA_ERROR_INVALID_DEVICE;
+  FAKE_CUDA_OF_DEVICE(cuDevicePrimaryCtxRelease_v2);
   Context &primary = state().contexts[device];
   if (!primary.references) return CUDA_ERROR_INVALID_CONTEXT;
   if (primary.references > 1) return primary.references--, CUDA_SUCCESS;
@@ -99,8 +96,7 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
 
 // Takes everything in the context along, whoever retains it; that goes on with the empty context.
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
-  FAKE_CUDA_ENTER(cuDevicePrimaryCtxReset_v2);
-  if (!valid_device(device)) return CUDA_ERROR_INVALID_DEVICE;
+  FAKE_CUDA_OF_DEVICE(cuDevicePrimaryCtxReset_v2);
   Context &primary = state().contexts[device];
   wait_for_context(&primary, lock);
   join_closed_streams(&primary, lock);
@@ -110,9 +106,7 @@ CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
 }
 
 CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *active) {
-  FAKE_CUDA_ENTER(cuDevicePrimaryCtxGetState);
-  if (!flags || !active) return CUDA_ERROR_INVALID_VALUE;
-  if (!valid_device(device)) return CUDA_ERROR_INVALID_DEVICE;
+  FAKE_CUDA_OF_DEVICE(cuDevicePrimaryCtxGetState, !flags || !active);
   *flags = 0;
   *active = state().contexts[device].references != 0;
   return CUDA_SUCCESS;
@@ -120,9 +114,7 @@ CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *a
 
 // One of a device at a time. It is current from then on.
 CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device) {
-  FAKE_CUDA_ENTER(cuCtxCreate_v2);
-  if (!context || flags) return CUDA_ERROR_INVALID_VALUE;
-  if (!valid_device(device)) return CUDA_ERROR_INVALID_DEVICE;
+  FAKE_CUDA_OF_DEVICE(cuCtxCreate_v2, !context || flags);
   Context &made = state().contexts[kMaxDevices + device];
   if (made.references) return CUDA_ERROR_OUT_OF_MEMORY;
   made.references = 1;
@@ -144,8 +136,7 @@ CUresult cuCtxDestroy_v2(CUcontext value) {
 }
 
 CUresult cuCtxGetCurrent(CUcontext *context) {
-  FAKE_CUDA_ENTER(cuCtxGetCurrent);
-  if (!context) return CUDA_ERROR_INVALID_VALUE;
+  FAKE_CUDA_ENTER(cuCtxGetCurrent, !context);
   *context = stack.empty() ? nullptr : handle_of(stack.back());
   return CUDA_SUCCESS;
 }
@@ -160,8 +151,7 @@ CUresult cuCtxSetCurrent(CUcontext context) {
 }
 
 CUresult cuCtxPushCurrent_v2(CUcontext context) {
-  FAKE_CUDA_ENTER(cuCtxPushCurrent_v2);
-  if (!context) return CUDA_ERROR_INVALID_VALUE;
+  FAKE_CUDA_ENTER(cuCtxPushCurrent_v2, !context);
   Context *live = live_context(context);
   if (!live) return CUDA_ERROR_INVALID_CONTEXT;
   stack.push_back(live);
@@ -177,16 +167,13 @@ CUresult cuCtxPopCurrent_v2(CUcontext *context) {
 }
 
 CUresult cuCtxGetDevice(CUdevice *device) {
-  FAKE_CUDA_ENTER(cuCtxGetDevice);
-  if (!device) return CUDA_ERROR_INVALID_VALUE;
-  FAKE_CUDA_CONTEXT(context);
+  FAKE_CUDA_IN_CONTEXT(cuCtxGetDevice, !device);
   *device = context->device;
   return CUDA_SUCCESS;
 }
 
 CUresult cuCtxGetDevice_v2(CUdevice *device, CUcontext value) {
-  FAKE_CUDA_ENTER(cuCtxGetDevice_v2);
-  if (!device) return CUDA_ERROR_INVALID_VALUE;
+  FAKE_CUDA_ENTER(cuCtxGetDevice_v2, !device);
   Context *context = live_context(value);
   if (!value) {
     if (CUresult none = current_context(&context)) return none;
@@ -218,8 +205,7 @@ static CUresult synchronize(Context *context, std::unique_lock<std::mutex> &lock
 }
 
 CUresult cuCtxSynchronize(void) {
-  FAKE_CUDA_ENTER(cuCtxSynchronize);
-  FAKE_CUDA_CONTEXT(context);
+  FAKE_CUDA_IN_CONTEXT(cuCtxSynchronize);
   return synchronize(context, lock);
 }
 
@@ -235,9 +221,7 @@ CUresult cuCtxSynchronize_v2(CUcontext value) {
 }
 
 CUresult cuCtxEnablePeerAccess(CUcontext value, unsigned int flags) {
-  FAKE_CUDA_ENTER(cuCtxEnablePeerAccess);
-  FAKE_CUDA_CONTEXT(context);
-  if (flags) return CUDA_ERROR_INVALID_VALUE;
+  FAKE_CUDA_IN_CONTEXT(cuCtxEnablePeerAccess, flags);
   Context *peer = live_context(value);
   if (!peer || peer == context) return CUDA_ERROR_INVALID_CONTEXT;
   if (lacks("peer")) return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
@@ -245,8 +229,7 @@ CUresult cuCtxEnablePeerAccess(CUcontext value, unsigned int flags) {
 }
 
 CUresult cuCtxDisablePeerAccess(CUcontext value) {
-  FAKE_CUDA_ENTER(cuCtxDisablePeerAccess);
-  FAKE_CUDA_CONTEXT(context);
+  FAKE_CUDA_IN_CONTEXT(cuCtxDisablePeerAccess);
   Context *peer = live_context(value);
   if (!peer) return CUDA_ERROR_INVALID_CONTEXT;
   return context->peers.erase(peer->device) ? CUDA_SUCCESS : CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;

@@ -2,6 +2,7 @@
 // Counting calls, failing the kth of them, and the checks of every call.
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -19,27 +20,13 @@ struct Row {
 };
 
 // The names of errors, the look-up of entries, and the bookkeeping of contexts.
-constexpr bool is_bookkeeping(Entry entry) {
-  switch (entry) {
-    case Entry::cuGetErrorName:
-    case Entry::cuGetErrorString:
-    case Entry::cuGetProcAddress:
-    case Entry::cuGetProcAddress_v2:
-    case Entry::cuDeviceGetLuid:
-    case Entry::cuCtxCreate_v2:
-    case Entry::cuCtxDestroy_v2:
-    case Entry::cuCtxGetCurrent:
-    case Entry::cuCtxSetCurrent:
-    case Entry::cuCtxPushCurrent_v2:
-    case Entry::cuCtxPopCurrent_v2:
-    case Entry::cuCtxGetDevice:
-    case Entry::cuCtxGetDevice_v2:
-    case Entry::cuCtxGetId:
-      return true;
-    default:
-      return false;
-  }
-}
+constexpr Entry kBookkeeping[] = {
+    Entry::cuGetErrorName,    Entry::cuGetErrorString,    Entry::cuGetProcAddress,   Entry::cuGetProcAddress_v2,
+    Entry::cuDeviceGetLuid,   Entry::cuCtxCreate_v2,      Entry::cuCtxDestroy_v2,    Entry::cuCtxGetCurrent,
+    Entry::cuCtxSetCurrent,   Entry::cuCtxPushCurrent_v2, Entry::cuCtxPopCurrent_v2, Entry::cuCtxGetDevice,
+    Entry::cuCtxGetDevice_v2, Entry::cuCtxGetId,
+};
+constexpr bool is_bookkeeping(Entry entry) { return std::ranges::find(kBookkeeping, entry) != std::end(kBookkeeping); }
 
 constexpr Row kRows[] = {
 #define X(name, symbol, version, parameters) {#name, #symbol, !is_bookkeeping(Entry::symbol)},

@@ -30,10 +30,8 @@ extern "C" {
 
 CUresult cuMemGetHandleForAddressRange(void *out, CUdeviceptr address, size_t size, CUmemRangeHandleType type,
                                        unsigned long long flags) {
-  FAKE_CUDA_ENTER(cuMemGetHandleForAddressRange);
-  if (!out || type != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD || flags || !size || address % kPage || size % kPage)
-    return CUDA_ERROR_INVALID_VALUE;
-  FAKE_CUDA_CONTEXT(context);
+  FAKE_CUDA_IN_CONTEXT(cuMemGetHandleForAddressRange, !out || type != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD || flags ||
+                                                          !size || address % kPage || size % kPage);
   if (lacks("dmabuf")) return CUDA_ERROR_NOT_SUPPORTED;
   Region *region = find_region(address);
   uintptr_t base = 0;
@@ -68,8 +66,7 @@ CUresult cuImportExternalMemory(CUexternalMemory *out, const CUDA_EXTERNAL_MEMOR
 
 CUresult cuExternalMemoryGetMappedBuffer(CUdeviceptr *out, CUexternalMemory handle,
                                          const CUDA_EXTERNAL_MEMORY_BUFFER_DESC *desc) {
-  FAKE_CUDA_ENTER(cuExternalMemoryGetMappedBuffer);
-  FAKE_CUDA_CONTEXT(context);
+  FAKE_CUDA_IN_CONTEXT(cuExternalMemoryGetMappedBuffer);
   auto it = externals().find(handle);
   if (!out || !desc || desc->flags || it == externals().end()) return CUDA_ERROR_INVALID_VALUE;
   External &external = *it->second;
@@ -90,8 +87,7 @@ CUresult cuExternalMemoryGetMappedBuffer(CUdeviceptr *out, CUexternalMemory hand
 }
 
 CUresult cuDestroyExternalMemory(CUexternalMemory handle) {
-  FAKE_CUDA_ENTER(cuDestroyExternalMemory);
-  FAKE_CUDA_CONTEXT(context);
+  FAKE_CUDA_IN_CONTEXT(cuDestroyExternalMemory);
   auto it = externals().find(handle);
   if (it == externals().end()) return CUDA_ERROR_INVALID_HANDLE;
   // The mapping must be freed before: then only the handle holds the bytes.

@@ -154,8 +154,7 @@ CUresult cuGraphLaunch(CUgraphExec executable, CUstream handle) {
   auto it = all_graphs().executables.find(executable);
   if (it == all_graphs().executables.end()) return CUDA_ERROR_INVALID_VALUE;
   FAKE_CUDA_CONTEXT(context);
-  std::shared_ptr<Stream> stream;
-  if (CUresult wrong = find_stream(handle, context, &stream)) return wrong;
+  FAKE_CUDA_STREAM(stream, handle);
   // A launch that is captured would be a child graph.
   if (stream->capture) return CUDA_ERROR_NOT_SUPPORTED;
   return enqueue(stream, [graph = it->second] {
@@ -167,9 +166,8 @@ CUresult cuGraphLaunch(CUgraphExec executable, CUstream handle) {
 
 CUresult cuUserObjectCreate(CUuserObject *out, void *user, CUhostFn destroy, unsigned int references,
                             unsigned int flags) {
-  FAKE_CUDA_ENTER(cuUserObjectCreate);
-  if (!out || !destroy || references == 0 || references > INT32_MAX || flags != CU_USER_OBJECT_NO_DESTRUCTOR_SYNC)
-    return CUDA_ERROR_INVALID_VALUE;
+  FAKE_CUDA_ENTER(cuUserObjectCreate, !out || !destroy || references == 0 || references > INT32_MAX ||
+                                          flags != CU_USER_OBJECT_NO_DESTRUCTOR_SYNC);
   *out = UserObject(destroy, user, references).handle();
   return CUDA_SUCCESS;
 }

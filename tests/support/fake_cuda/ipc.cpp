@@ -37,9 +37,7 @@ uint32_t check_of(MemoryWire wire) {
 extern "C" {
 
 CUresult cuIpcGetMemHandle(CUipcMemHandle *out, CUdeviceptr address) {
-  FAKE_CUDA_ENTER(cuIpcGetMemHandle);
-  if (!out) return CUDA_ERROR_INVALID_VALUE;
-  FAKE_CUDA_CONTEXT(context);
+  FAKE_CUDA_IN_CONTEXT(cuIpcGetMemHandle, !out);
   if (lacks("ipc")) return CUDA_ERROR_NOT_SUPPORTED;
   Region *region = find_region(address);
   if (!region || region->kind != Kind::device) return CUDA_ERROR_INVALID_VALUE;
@@ -59,9 +57,7 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *out, CUdeviceptr address) {
 }
 
 CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *out, CUipcMemHandle handle, unsigned int flags) {
-  FAKE_CUDA_ENTER(cuIpcOpenMemHandle_v2);
-  if (!out || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) return CUDA_ERROR_INVALID_VALUE;
-  FAKE_CUDA_CONTEXT(context);
+  FAKE_CUDA_IN_CONTEXT(cuIpcOpenMemHandle_v2, !out || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
   if (lacks("ipc")) return CUDA_ERROR_NOT_SUPPORTED;
   MemoryWire wire;
   memcpy(&wire, handle.reserved, sizeof wire);
@@ -101,8 +97,7 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *out, CUipcMemHandle handle, unsigned
 }
 
 CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
-  FAKE_CUDA_ENTER(cuIpcCloseMemHandle);
-  FAKE_CUDA_CONTEXT(context);
+  FAKE_CUDA_IN_CONTEXT(cuIpcCloseMemHandle);
   auto it = state().regions.find(address);
   if (it == state().regions.end() || it->second.kind != Kind::imported) return CUDA_ERROR_INVALID_VALUE;
   if (--it->second.opened == 0) drop_region(it);

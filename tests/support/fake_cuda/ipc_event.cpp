@@ -72,9 +72,7 @@ constexpr char kEventMagic[8] = "fakeEVT";
 extern "C" {
 
 CUresult cuIpcGetEventHandle(CUipcEventHandle *out, CUevent handle) {
-  FAKE_CUDA_ENTER(cuIpcGetEventHandle);
-  if (!out) return CUDA_ERROR_INVALID_VALUE;
-  FAKE_CUDA_CONTEXT(context);
+  FAKE_CUDA_IN_CONTEXT(cuIpcGetEventHandle, !out);
   if (lacks("ipc")) return CUDA_ERROR_NOT_SUPPORTED;
   auto event = find_event(handle);
   if (!event || !event->page || event->imported) return CUDA_ERROR_INVALID_HANDLE;
@@ -89,9 +87,7 @@ CUresult cuIpcGetEventHandle(CUipcEventHandle *out, CUevent handle) {
 }
 
 CUresult cuIpcOpenEventHandle(CUevent *out, CUipcEventHandle handle) {
-  FAKE_CUDA_ENTER(cuIpcOpenEventHandle);
-  if (!out) return CUDA_ERROR_INVALID_VALUE;
-  FAKE_CUDA_CONTEXT(context);
+  FAKE_CUDA_IN_CONTEXT(cuIpcOpenEventHandle, !out);
   if (lacks("ipc")) return CUDA_ERROR_NOT_SUPPORTED;
   EventWire wire;
   memcpy(&wire, handle.reserved, sizeof wire);

@@ -85,8 +85,7 @@ CUresult advise(CUdeviceptr address, size_t size, int advice, CUmemLocation loca
 
 CUresult prefetch(CUdeviceptr address, size_t size, CUmemLocation location, CUstream handle) {
   FAKE_CUDA_CONTEXT(context);
-  std::shared_ptr<Stream> stream;
-  if (CUresult wrong = find_stream(handle, context, &stream)) return wrong;
+  FAKE_CUDA_STREAM(stream, handle);
   if (!managed_range(address, size)) return CUDA_ERROR_INVALID_VALUE;
   if (CUresult wrong = check_location(location)) return wrong;
   return enqueue(stream, [] { return CUDA_SUCCESS; });
@@ -97,9 +96,7 @@ CUresult prefetch(CUdeviceptr address, size_t size, CUmemLocation location, CUst
 extern "C" {
 
 CUresult cuMemGetInfo_v2(size_t *free, size_t *total) {
-  FAKE_CUDA_ENTER(cuMemGetInfo_v2);
-  if (!free || !total) return CUDA_ERROR_INVALID_VALUE;
-  FAKE_CUDA_CONTEXT(context);
+  FAKE_CUDA_IN_CONTEXT(cuMemGetInfo_v2, !free || !total);
   settle_exported();
   *total = state().configuration.memory;
   *free = *total - std::min<uint64_t>(*total, used_by_all(context->device));
@@ -108,17 +105,14 @@ CUresult cuMemGetInfo_v2(size_t *free, size_t *total) {
 
 // The default pool of a device is known by its context. It keeps nothing that was freed.
 CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device) {
-  FAKE_CUDA_ENTER(cuDeviceGetDefaultMemPool);
-  if (!pool) return CUDA_ERROR_INVALID_VALUE;
-  if (!valid_device(device)) return CUDA_ERROR_INVALID_DEVICE;
+  FAKE_CUDA_OF_DEVICE(cuDeviceGetDefaultMemPool, !pool);
   if (lacks("pools")) return CUDA_ERROR_NOT_SUPPORTED;
   *pool = reinterpret_cast<CUmemoryPool>(&state().contexts[device]);
   return CUDA_SUCCESS;
 }
 
 CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value) {
-  FAKE_CUDA_ENTER(cuMemPoolGetAttribute);
-  if (!value || attribute != CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) return CUDA_ERROR_INVALID_VALUE;
+  FAKE_CUDA_ENTER(cuMemPoolGetAttribute, !value || attribute != CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
   cuuint64_t bytes = 0;
   for (auto &[base, region] : state().regions)
     if (region.kind == Kind::pool && region.context == reinterpret_cast<Context *>(pool)) bytes += region.size;
@@ -128,25 +122,20 @@ CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
 
 // Graphs come from captures, and have no allocations of their own: a test says how much they are to have.
 CUresult cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attribute, void *value) {
-  FAKE_CUDA_ENTER(cuDeviceGetGraphMemAttribute);
-  if (!valid_device(device)) return CUDA_ERROR_INVALID_DEVICE;
-  if (!value || attribute != CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT) return CUDA_ERROR_INVALID_VALUE;
+  FAKE_CUDA_OF_DEVICE(cuDeviceGetGraphMemAttribute, !value || attribute != CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT);
   const char *text = getenv("FAKE_CUDA_GRAPH_MEMORY");
   *static_cast<cuuint64_t *>(value) = text ? strtoull(text, nullptr, 0) : 0;
   return CUDA_SUCCESS;
 }
 
 CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t size) {
-  FAKE_CUDA_ENTER(cuMemAlloc_v2);
-  if (!out || !size) return CUDA_ERROR_INVALID_VALUE;
-  FAKE_CUDA_CONTEXT(context);
+  FAKE_CUDA_IN_CONTEXT(cuMemAlloc_v2, !out || !size);
   if (CUresult unsafe = refuse_during_capture(context)) return unsafe;
   return size > state().configuration.memory ? CUDA_ERROR_OUT_OF_MEMORY : allocate(context, Kind::device, size, out);
 }
 
 CUresult cuMemFree_v2(CUdeviceptr address) {
-  FAKE_CUDA_ENTER(cuMemFree_v2);
-  FAKE_CUDA_CONTEXT(context);
+  FAKE_CUDA_IN_CONTEXT(cuMemFree_v2);
   if (CUresult unsafe = refuse_during_capture(context)) return unsafe;
   auto freeable = [&] {
     auto it = state().regions.find(address);
@@ -167,9 +156,8 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
 }
 
 CUresult cuMemAllocManaged(CUdeviceptr *out, size_t size, unsigned int flags) {
-  FAKE_CUDA_ENTER(cuMemAllocManaged);
-  if (!out || !size || (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST)) return CUDA_ERROR_INVALID_VALUE;
-  FAKE_CUDA_CONTEXT(context);
+  FAKE_CUDA_IN_CONTEXT(cuMemAllocManaged,
+                       !out || !size || (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST));
   if (lacks("managed")) return CUDA_ERROR_NOT_SUPPORTED;
   if (CUresult unsafe = refuse_during_capture(context)) return unsafe;
   State &s = state();
@@ -190,21 +178,15 @@ CUresult cuMemAllocManaged(CUdeviceptr *out, size_t size, unsigned int flags) {
 }
 
 CUresult cuMemAllocAsync(CUdeviceptr *out, size_t size, CUstream handle) {
-  FAKE_CUDA_ENTER(cuMemAllocAsync);
-  if (!out || !size) return CUDA_ERROR_INVALID_VALUE;
-  FAKE_CUDA_CONTEXT(context);
+  FAKE_CUDA_IN_CONTEXT(cuMemAllocAsync, !out || !size);
   if (lacks("pools")) return CUDA_ERROR_NOT_SUPPORTED;
-  std::shared_ptr<Stream> stream;
-  if (CUresult wrong = find_stream(handle, context, &stream)) return wrong;
+  FAKE_CUDA_STREAM(stream, handle);
   if (is_capturing(stream)) return CUDA_ERROR_NOT_SUPPORTED;  // graph memory nodes are not built here
   return size > state().configuration.memory ? CUDA_ERROR_OUT_OF_MEMORY : allocate(context, Kind::pool, size, out);
 }
 
 CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
-  FAKE_CUDA_ENTER(cuMemFreeAsync);
-  FAKE_CUDA_CONTEXT(context);
-  std::shared_ptr<Stream> stream;
-  if (CUresult wrong = find_stream(handle, context, &stream)) return wrong;
+  FAKE_CUDA_ON_STREAM(cuMemFreeAsync, handle);
   auto it = state().regions.find(address);
   if (it == state().regions.end() || it->second.kind != Kind::pool || it->second.flags) return CUDA_ERROR_INVALID_VALUE;
   if (is_capturing(stream)) return CUDA_ERROR_INVALID_VALUE;
@@ -235,8 +217,7 @@ CUresult cuMemPrefetchAsync(CUdeviceptr address, size_t size, CUdevice device, C
 
 CUresult cuMemPrefetchAsync_v2(CUdeviceptr address, size_t size, CUmemLocation location, unsigned int flags,
                                CUstream stream) {
-  FAKE_CUDA_ENTER(cuMemPrefetchAsync_v2);
-  if (flags) return CUDA_ERROR_INVALID_VALUE;
+  FAKE_CUDA_ENTER(cuMemPrefetchAsync_v2, flags);
   return prefetch(address, size, location, stream);
 }
 

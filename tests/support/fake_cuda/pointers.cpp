@@ -109,16 +109,12 @@ CUresult one(void *data, int attribute, CUdeviceptr address, Context *context) {
 extern "C" {
 
 CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr address) {
-  FAKE_CUDA_ENTER(cuPointerGetAttribute);
-  if (!data) return CUDA_ERROR_INVALID_VALUE;
-  FAKE_CUDA_CONTEXT(context);
+  FAKE_CUDA_IN_CONTEXT(cuPointerGetAttribute, !data);
   return one(data, attribute, address, context);
 }
 
 CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attributes, void **data, CUdeviceptr address) {
-  FAKE_CUDA_ENTER(cuPointerGetAttributes);
-  if (!count || !attributes || !data) return CUDA_ERROR_INVALID_VALUE;
-  FAKE_CUDA_CONTEXT(context);
+  FAKE_CUDA_IN_CONTEXT(cuPointerGetAttributes, !count || !attributes || !data);
   for (unsigned i = 0; i < count; i++) {
     int attribute = attributes[i];
     if (!data[i] || attribute < CU_POINTER_ATTRIBUTE_CONTEXT || attribute > 20 ||
@@ -131,8 +127,7 @@ CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attribu
 }
 
 CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr address) {
-  FAKE_CUDA_ENTER(cuMemGetAddressRange_v2);
-  FAKE_CUDA_CONTEXT(context);
+  FAKE_CUDA_IN_CONTEXT(cuMemGetAddressRange_v2);
   uintptr_t start = 0;
   if (Region *region = find_region(address)) {
     if (base) *base = region->base;

@@ -187,12 +187,28 @@ void drop_region(std::map<uintptr_t, Region>::iterator it);
 
 }  // namespace fake
 
-#define FAKE_CUDA_ENTER(symbol)                                        \
+// The head of a call: it counts, it may fail on demand, and it takes the lock. Further arguments: when the call's are
+// refused.
+#define FAKE_CUDA_ENTER(symbol, ...)                                   \
   if (CUresult early = fake::enter(fake::Entry::symbol)) return early; \
-  std::unique_lock<std::mutex> lock(fake::state().mutex)
-
+  std::unique_lock<std::mutex> lock(fake::state().mutex) __VA_OPT__(; if (__VA_ARGS__) return CUDA_ERROR_INVALID_VALUE)
+// Of a call about the device that its parameter `device` names.
+#define FAKE_CUDA_OF_DEVICE(symbol, ...)              \
+  FAKE_CUDA_ENTER(symbol __VA_OPT__(, ) __VA_ARGS__); \
+  if (!fake::valid_device(device)) return CUDA_ERROR_INVALID_DEVICE
+// Of a call in the thread's context, which is `context`.
+#define FAKE_CUDA_IN_CONTEXT(symbol, ...)             \
+  FAKE_CUDA_ENTER(symbol __VA_OPT__(, ) __VA_ARGS__); \
+  FAKE_CUDA_CONTEXT(context)
 #define FAKE_CUDA_CONTEXT(context)  \
   fake::Context *context = nullptr; \
   if (CUresult none = fake::current_context(&context)) return none
+// And on the stream of a handle, which is `stream`.
+#define FAKE_CUDA_ON_STREAM(symbol, handle, ...)           \
+  FAKE_CUDA_IN_CONTEXT(symbol __VA_OPT__(, ) __VA_ARGS__); \
+  FAKE_CUDA_STREAM(stream, handle)
+#define FAKE_CUDA_STREAM(stream, handle) \
+  std::shared_ptr<fake::Stream> stream;  \
+  if (CUresult unknown = fake::find_stream(handle, context, &stream)) return unknown
 
 #endif

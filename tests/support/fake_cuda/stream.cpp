@@ -224,9 +224,7 @@ std::vector<std::shared_ptr<Stream>> streams_in(const Capture *capture) {
 extern "C" {
 
 CUresult cuStreamCreateWithPriority(CUstream *out, unsigned int flags, int priority) {
-  FAKE_CUDA_ENTER(cuStreamCreateWithPriority);
-  if (!out || flags > 1) return CUDA_ERROR_INVALID_VALUE;
-  FAKE_CUDA_CONTEXT(context);
+  FAKE_CUDA_IN_CONTEXT(cuStreamCreateWithPriority, !out || flags > 1);
   auto stream = make_stream(context, flags, priority);
   *out = reinterpret_cast<CUstream>(stream.get());
   streams().created[*out] = stream;
@@ -234,9 +232,7 @@ CUresult cuStreamCreateWithPriority(CUstream *out, unsigned int flags, int prior
 }
 
 CUresult cuStreamCreate(CUstream *out, unsigned int flags) {
-  FAKE_CUDA_ENTER(cuStreamCreate);
-  if (!out || flags > 1) return CUDA_ERROR_INVALID_VALUE;
-  FAKE_CUDA_CONTEXT(context);
+  FAKE_CUDA_IN_CONTEXT(cuStreamCreate, !out || flags > 1);
   auto stream = make_stream(context, flags, 0);
   *out = reinterpret_cast<CUstream>(stream.get());
   streams().created[*out] = stream;
@@ -244,8 +240,7 @@ CUresult cuStreamCreate(CUstream *out, unsigned int flags) {
 }
 
 CUresult cuStreamDestroy_v2(CUstream handle) {
-  FAKE_CUDA_ENTER(cuStreamDestroy_v2);
-  FAKE_CUDA_CONTEXT(context);
+  FAKE_CUDA_IN_CONTEXT(cuStreamDestroy_v2);
   auto it = streams().created.find(handle);
   if (it == streams().created.end()) return unknown_stream(handle);
   if (it->second->capture) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
@@ -260,10 +255,7 @@ CUresult cuStreamDestroy_v2(CUstream handle) {
 }
 
 CUresult cuStreamSynchronize(CUstream handle) {
-  FAKE_CUDA_ENTER(cuStreamSynchronize);
-  FAKE_CUDA_CONTEXT(context);
-  std::shared_ptr<Stream> stream;
-  if (CUresult wrong = find_stream(handle, context, &stream)) return wrong;
+  FAKE_CUDA_ON_STREAM(cuStreamSynchronize, handle);
   if (CUresult captured = refuse_captured(stream)) return captured;
   if (CUresult implicit = refuse_implicit(stream)) return implicit;
   if (CUresult unsafe = refuse_during_capture(nullptr)) return unsafe;
@@ -274,10 +266,7 @@ CUresult cuStreamSynchronize(CUstream handle) {
 }
 
 CUresult cuStreamQuery(CUstream handle) {
-  FAKE_CUDA_ENTER(cuStreamQuery);
-  FAKE_CUDA_CONTEXT(context);
-  std::shared_ptr<Stream> stream;
-  if (CUresult wrong = find_stream(handle, context, &stream)) return wrong;
+  FAKE_CUDA_ON_STREAM(cuStreamQuery, handle);
   if (CUresult captured = refuse_captured(stream)) return captured;
   if (CUresult implicit = refuse_implicit(stream)) return implicit;
   if (CUresult unsafe = refuse_during_capture(nullptr)) return unsafe;
@@ -290,8 +279,7 @@ CUresult cuStreamQuery(CUstream handle) {
 }
 
 CUresult cuStreamGetCtx(CUstream handle, CUcontext *out) {
-  FAKE_CUDA_ENTER(cuStreamGetCtx);
-  if (!out) return CUDA_ERROR_INVALID_VALUE;
+  FAKE_CUDA_ENTER(cuStreamGetCtx, !out);
   auto it = streams().created.find(handle);
   if (it != streams().created.end()) {
     *out = reinterpret_cast<CUcontext>(it->second->context);
@@ -304,8 +292,7 @@ CUresult cuStreamGetCtx(CUstream handle, CUcontext *out) {
 }
 
 CUresult cuStreamGetPriority(CUstream handle, int *out) {
-  FAKE_CUDA_ENTER(cuStreamGetPriority);
-  if (!out) return CUDA_ERROR_INVALID_VALUE;
+  FAKE_CUDA_ENTER(cuStreamGetPriority, !out);
   auto it = streams().created.find(handle);
   *out = it == streams().created.end() ? 0 : it->second->priority;
   return CUDA_SUCCESS;
@@ -320,11 +307,7 @@ CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest) {
 }
 
 CUresult cuLaunchHostFunc(CUstream handle, CUhostFn fn, void *user) {
-  FAKE_CUDA_ENTER(cuLaunchHostFunc);
-  if (!fn) return CUDA_ERROR_INVALID_VALUE;
-  FAKE_CUDA_CONTEXT(context);
-  std::shared_ptr<Stream> stream;
-  if (CUresult wrong = find_stream(handle, context, &stream)) return wrong;
+  FAKE_CUDA_ON_STREAM(cuLaunchHostFunc, handle, !fn);
   return enqueue(stream, [fn, user] {
     fn(user);
     return CUDA_SUCCESS;
