@@ -71,20 +71,9 @@ int memory_address(PyObject *object, void **address) {
 
 /* --- The type, and gmm.Buffer, which alloc() makes ------------------------------------------------------------ */
 
-static PyTypeObject *buffer_class;
-
-PyObject *native_set_buffer_class(PyObject *module, PyObject *type) {
-  (void)module;
-  if (!PyType_Check(type) || !PyType_IsSubtype((PyTypeObject *)type, &Memory_Type))
-    return PyErr_Format(PyExc_TypeError, "expected a class of gmm._native.Memory");
-  Py_INCREF(type);
-  Py_XSETREF(buffer_class, (PyTypeObject *)type);
-  Py_RETURN_NONE;
-}
-
 Memory *buffer_new(void) {
-  if (buffer_class) return (Memory *)buffer_class->tp_alloc(buffer_class, 0);
-  return (Memory *)PyErr_Format(PyExc_RuntimeError, "gmm._native is not to be used without the package gmm");
+  PyTypeObject *type = (PyTypeObject *)helper_of(HELPER_BUFFER);
+  return type ? (Memory *)type->tp_alloc(type, 0) : NULL;
 }
 
 static PyObject *memory_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {

@@ -205,7 +205,7 @@ class Buffer(copies.Located, native.Memory):
         return f"<gmm.{type(self).__name__} of {self.nbytes} bytes {where}, {state}>"
 
 
-native.set_buffer_class(Buffer)
+native.set_helper("buffer", Buffer)
 
 
 class Pin(native.Memory):
