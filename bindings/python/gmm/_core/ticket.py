@@ -114,19 +114,26 @@ class Ticket(_Closing, native.Handle):
         self.close()
         return self._outcome[1] is None
 
+    def _ask(self, function, *arguments):
+        """A call of the library; None: another thread has seen the end and closed the ticket."""
+        try:
+            return function(self, *arguments)
+        except ClosedError:
+            if self._outcome is None:
+                raise
+            return None
+
     def _look(self, milliseconds):
         """Waits so long. True when the operation has ended: _outcome is (bytes, exception) then."""
         if self._outcome is not None:
             return True
         try:
-            _, moved, has_ended = native.gmm_ticket_look(self, milliseconds)
-            if not has_ended:
-                return False
-            info, outcome = TicketInfo.unpack(native.gmm_ticket_query(self)[1]), (moved, None)
+            seen = self._ask(native.gmm_ticket_look, milliseconds)
+            if seen is None or not seen[2]:
+                return seen is None
+            info, outcome = self.info, (seen[1], None)
         except ClosedError:
-            if self._outcome is None:
-                raise
-            return True  # another thread has seen the end and closed the ticket
+            raise
         except Error as error:
             info = TicketInfo(TicketState.DONE, error.code, 0, *self.info[3:])
             outcome = (0, error)
@@ -146,14 +153,8 @@ class Ticket(_Closing, native.Handle):
     @property
     def info(self) -> TicketInfo:
         """The progress of the operation: TicketInfo."""
-        if self._info is not None:
-            return self._info
-        try:
-            return TicketInfo.unpack(native.gmm_ticket_query(self)[1])
-        except ClosedError:
-            if self._info is None:
-                raise
-            return self._info  # another thread has seen the end and closed the ticket
+        asked = None if self._info is not None else self._ask(native.gmm_ticket_query)
+        return self._info if asked is None else TicketInfo.unpack(asked[1])
 
     def wait(self, timeout: float | None = None) -> bool:
         """Waits for the end. False after timeout seconds. result() has the outcome."""
@@ -199,11 +200,7 @@ class Ticket(_Closing, native.Handle):
         """
         if self._outcome is None:
             self._cancelled = True
-            try:
-                native.gmm_ticket_cancel(self)
-            except ClosedError:
-                if self._outcome is None:
-                    raise
+            self._ask(native.gmm_ticket_cancel)
 
     def close(self):
         """Waits for the end and releases the ticket. An operation that is held and not committed is undone.
