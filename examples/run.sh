@@ -105,7 +105,8 @@ fi
 # a library that it lacks.
 if [ -z "${setup_skipped[python]:-}${EXAMPLES_SHORT:-}" ] && compgen -G '.deps/*/ready' >/dev/null; then
   setup_say "the examples with other libraries"
-  if PYTHONPATH=build/bindings/python "$setup_venv/bin/python" tests/bindings/interop/examples_test.py; then
+  if PYTHONPATH=build/bindings/python "$setup_venv/bin/python" tests/bindings/python/run.py \
+    tests/bindings/interop/test_examples.py; then
     ran+=("those with other libraries")
   else
     failed+=("those with other libraries")

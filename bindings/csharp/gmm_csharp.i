@@ -163,6 +163,7 @@ GMM_CSHARP_OUTSIDE(gmm_backup_discard, 1)
 GMM_CSHARP_OUTSIDE(gmm_tag_destroy, 1)
 GMM_CSHARP_OUTSIDE(gmm_tag_configure, 1)
 
+%include "bytes.i"
 %include "values.i"
 %include "gmm.i"
 %include "lease.i"

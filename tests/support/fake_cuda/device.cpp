@@ -126,7 +126,7 @@ constexpr Attribute kAttributes[] = {
     {75, 9, kNothing, kNothing},     // compute capability
     {83, 1, "managed", kNothing},
     {89, 1, "managed", "concurrent"},
-    {91, 1, kNothing, kNothing},  // registered memory keeps its address
+    {91, 1, "same_address", kNothing},  // registered memory keeps its address
     {99, 1, "register", kNothing},
     {102, 1, "vmm", kNothing},
     {103, 1, "vmm", "fd"},
