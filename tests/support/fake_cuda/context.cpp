@@ -33,6 +33,12 @@ Context *live_context(CUcontext value) {
     if (reinterpret_cast<CUcontext>(&context) == value) return context.references ? &context : nullptr;
   return nullptr;
 }
+// The context of the handle, or the thread's own for none.
+CUresult context_of(CUcontext value, CUresult unknown, Context **out) {
+  if (!value) return current_context(out);
+  *out = live_context(value);
+  return *out ? CUDA_SUCCESS : unknown;
+}
 CUcontext handle_of(Context *context) { return reinterpret_cast<CUcontext>(context); }
 
 void empty_context(Context *context, std::unique_lock<std::mutex> &lock) {
@@ -174,24 +180,16 @@ CUresult cuCtxGetDevice(CUdevice *device) {
 
 CUresult cuCtxGetDevice_v2(CUdevice *device, CUcontext value) {
   FAKE_CUDA_ENTER(cuCtxGetDevice_v2, !device);
-  Context *context = live_context(value);
-  if (!value) {
-    if (CUresult none = current_context(&context)) return none;
-  } else if (!context) {
-    return CUDA_ERROR_INVALID_CONTEXT;
-  }
+  Context *context = nullptr;
+  if (CUresult none = context_of(value, CUDA_ERROR_INVALID_CONTEXT, &context)) return none;
   *device = context->device;
   return CUDA_SUCCESS;
 }
 
 CUresult cuCtxGetId(CUcontext value, unsigned long long *id) {
   FAKE_CUDA_ENTER(cuCtxGetId);
-  Context *context = live_context(value);
-  if (!value) {
-    if (CUresult none = current_context(&context)) return none;
-  } else if (!context) {
-    return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-  }
+  Context *context = nullptr;
+  if (CUresult none = context_of(value, CUDA_ERROR_CONTEXT_IS_DESTROYED, &context)) return none;
   if (!id) return CUDA_ERROR_INVALID_VALUE;
   *id = 1 + static_cast<unsigned long long>(context->device) + kMaxDevices * context->resets;
   return CUDA_SUCCESS;
@@ -211,12 +209,8 @@ CUresult cuCtxSynchronize(void) {
 
 CUresult cuCtxSynchronize_v2(CUcontext value) {
   FAKE_CUDA_ENTER(cuCtxSynchronize_v2);
-  Context *context = live_context(value);
-  if (!value) {
-    if (CUresult none = current_context(&context)) return none;
-  } else if (!context) {
-    return CUDA_ERROR_INVALID_CONTEXT;
-  }
+  Context *context = nullptr;
+  if (CUresult none = context_of(value, CUDA_ERROR_INVALID_CONTEXT, &context)) return none;
   return synchronize(context, lock);
 }
 

@@ -45,10 +45,7 @@ std::atomic<uint64_t> counts[kCount];
 std::atomic<uint64_t> calls_until_now{0}, failures_happened{0};
 std::atomic<bool> any_armed{false};
 std::mutex failures_mutex;
-std::vector<Failure> &failures() {
-  static auto *all = new std::vector<Failure>;
-  return *all;
-}
+std::vector<Failure> &failures() { return forever<std::vector<Failure>>(); }
 
 // "cuMemAlloc_v2" -> "cuMemAlloc". Empty when there is no such entry.
 std::string name_of(const char *entry) {
@@ -180,7 +177,7 @@ void fake_cuda_live(struct fake_cuda_live *out) {
   out->dropped = s.dropped;
   count_streams(&out->streams, &out->events);
   out->graphs = live_graphs();
-  out->user_objects = UserObject::live();
+  out->user_objects = live_user_objects();
 }
 
 }  // extern "C"

@@ -38,11 +38,6 @@ State::State() {
   open_ledger(*this);
 }
 
-State &state() {
-  static State *only = new State;
-  return *only;
-}
-
 bool valid_device(int device) { return device >= 0 && device < state().configuration.devices; }
 
 // First it counts, then it looks at the others: of two processes that do not fit together at least one sees the other.

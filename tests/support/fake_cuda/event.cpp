@@ -6,10 +6,7 @@ using namespace fake;
 
 namespace {
 
-std::map<CUevent, std::shared_ptr<Event>> &events() {
-  static auto *all = new std::map<CUevent, std::shared_ptr<Event>>;
-  return *all;
-}
+std::map<CUevent, std::shared_ptr<Event>> &events() { return forever<std::map<CUevent, std::shared_ptr<Event>>>(); }
 
 // The host may not ask about an event that was recorded into a graph.
 CUresult refuse_captured_event(const Event &event) {

@@ -16,8 +16,7 @@ struct External {
   unsigned mapped = 0;
 };
 std::map<CUexternalMemory, std::shared_ptr<External>> &externals() {
-  static auto *all = new std::map<CUexternalMemory, std::shared_ptr<External>>;
-  return *all;
+  return forever<std::map<CUexternalMemory, std::shared_ptr<External>>>();
 }
 
 }  // namespace
@@ -71,19 +70,8 @@ CUresult cuExternalMemoryGetMappedBuffer(CUdeviceptr *out, CUexternalMemory hand
   if (!out || !desc || desc->flags || it == externals().end()) return CUDA_ERROR_INVALID_VALUE;
   External &external = *it->second;
   if (desc->offset != 0 || desc->size == 0 || desc->size > external.size) return CUDA_ERROR_INVALID_VALUE;
-  char *view = reserve_addresses(external.backing->size, kGranularity);
-  if (!view) return CUDA_ERROR_OUT_OF_MEMORY;
-  State &s = state();
-  if (s.configuration.cpu_access && mmap(view, external.backing->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
-                                         external.backing->fd, 0) == MAP_FAILED) {
-    munmap(view, external.backing->size);
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  }
-  uintptr_t start = reinterpret_cast<uintptr_t>(view);
-  s.regions[start] = Region{Kind::device,     start,   desc->size, start,       external.backing->size,
-                            external.backing, context, 0,          s.next_id++, 0};
-  *out = start;
-  return CUDA_SUCCESS;
+  *out = add_view(external.backing, Kind::device, 0, desc->size, context);
+  return *out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CUresult cuDestroyExternalMemory(CUexternalMemory handle) {

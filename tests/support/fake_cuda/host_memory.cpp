@@ -50,17 +50,7 @@ CUresult cuMemHostAlloc(void **out, size_t size, unsigned int flags) {
 CUresult cuMemFreeHost(void *address) {
   FAKE_CUDA_IN_CONTEXT(cuMemFreeHost);
   if (CUresult unsafe = refuse_during_capture(context)) return unsafe;
-  auto find = [&] {
-    auto it = state().regions.find(reinterpret_cast<uintptr_t>(address));
-    return it != state().regions.end() && it->second.kind == Kind::host ? it : state().regions.end();
-  };
-  auto it = find();
-  if (it == state().regions.end()) return CUDA_ERROR_INVALID_VALUE;
-  wait_for_context(it->second.context, lock);
-  it = find();
-  if (it == state().regions.end()) return CUDA_ERROR_INVALID_VALUE;
-  drop_region(it);
-  return CUDA_SUCCESS;
+  return free_region(reinterpret_cast<uintptr_t>(address), {Kind::host}, lock);
 }
 
 CUresult cuMemHostRegister_v2(void *address, size_t size, unsigned int flags) {

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Events between processes: a page of shared memory, found as in ipc.cpp.
-#include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <cstring>
 
 #include "stream.h"
@@ -93,9 +91,7 @@ CUresult cuIpcOpenEventHandle(CUevent *out, CUipcEventHandle handle) {
   memcpy(&wire, handle.reserved, sizeof wire);
   if (memcmp(wire.magic, kEventMagic, sizeof kEventMagic) != 0) return CUDA_ERROR_INVALID_VALUE;
   if (wire.pid == getpid()) return CUDA_ERROR_INVALID_CONTEXT;
-  char path[64];
-  snprintf(path, sizeof path, "/proc/%d/fd/%d", wire.pid, wire.fd);
-  int fd = open(path, O_RDWR | O_CLOEXEC);
+  int fd = open_of_process(wire.pid, wire.fd);
   if (fd < 0) return CUDA_ERROR_INVALID_HANDLE;  // the maker has destroyed it, or is gone
   struct stat status;
   std::shared_ptr<SharedPage> page;

@@ -13,11 +13,6 @@ namespace {
 
 uint64_t to_512(uint64_t size) { return (size + 511) / 512 * 512; }
 
-bool open_to_cpu(char *view, const Backing &backing) {
-  return !state().configuration.cpu_access ||
-         mmap(view, backing.size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, backing.fd, 0) != MAP_FAILED;
-}
-
 // A new region of device memory. Large ones are aligned to 2 MiB as the driver does by habit; nothing promises it, and
 // FAKE_CUDA_UNALIGNED takes the habit away. Small ones start anywhere on 512 bytes.
 CUresult allocate(Context *context, Kind kind, size_t size, CUdeviceptr *out) {
@@ -30,17 +25,8 @@ CUresult allocate(Context *context, Kind kind, size_t size, CUdeviceptr *out) {
   size_t whole = size + offset;
   auto backing = make_backing(whole, context->device, to_512(size), kind == Kind::device);
   if (!backing) return CUDA_ERROR_OUT_OF_MEMORY;
-  char *view = reserve_addresses(backing->size, kGranularity);
-  if (!view) return CUDA_ERROR_OUT_OF_MEMORY;
-  if (!open_to_cpu(view, *backing)) {
-    munmap(view, backing->size);
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  }
-  uintptr_t start = reinterpret_cast<uintptr_t>(view);
-  s.regions[start + offset] =
-      Region{kind, start + offset, size, start, backing->size, backing, context, 0, s.next_id++, 0};
-  *out = start + offset;
-  return CUDA_SUCCESS;
+  *out = add_view(backing, kind, offset, size, context);
+  return *out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 Region *managed_range(CUdeviceptr address, size_t size) {
@@ -137,22 +123,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t size) {
 CUresult cuMemFree_v2(CUdeviceptr address) {
   FAKE_CUDA_IN_CONTEXT(cuMemFree_v2);
   if (CUresult unsafe = refuse_during_capture(context)) return unsafe;
-  auto freeable = [&] {
-    auto it = state().regions.find(address);
-    bool right = it != state().regions.end() &&
-                 (it->second.kind == Kind::device || it->second.kind == Kind::pool || it->second.kind == Kind::managed);
-    return right ? it : state().regions.end();
-  };
-  auto it = freeable();
-  if (it == state().regions.end()) return CUDA_ERROR_INVALID_VALUE;
-  // Pool memory is freed at once; for the rest the driver waits for the work that may still use it.
-  if (it->second.kind != Kind::pool) {
-    wait_for_context(it->second.context, lock);
-    it = freeable();
-    if (it == state().regions.end()) return CUDA_ERROR_INVALID_VALUE;
-  }
-  drop_region(it);
-  return CUDA_SUCCESS;
+  return free_region(address, {Kind::device, Kind::pool, Kind::managed}, lock);
 }
 
 CUresult cuMemAllocManaged(CUdeviceptr *out, size_t size, unsigned int flags) {

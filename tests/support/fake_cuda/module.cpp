@@ -19,13 +19,9 @@ struct Module {
   Context *context;
   std::string text;
 };
-std::map<CUmodule, Module> &modules() {
-  static auto *all = new std::map<CUmodule, Module>;
-  return *all;
-}
+std::map<CUmodule, Module> &modules() { return forever<std::map<CUmodule, Module>>(); }
 std::map<CUfunction, std::pair<CUmodule, std::string>> &functions() {
-  static auto *all = new std::map<CUfunction, std::pair<CUmodule, std::string>>;
-  return *all;
+  return forever<std::map<CUfunction, std::pair<CUmodule, std::string>>>();
 }
 uintptr_t next_value = 0x5000;
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Questions about an address.
+#include <algorithm>
 #include <cstring>
 
 #include "state.h"
@@ -14,28 +15,19 @@ CUresult give(void *data, T value) {
   return CUDA_SUCCESS;
 }
 
-// The value of an attribute for memory that CUDA does not know, as cuPointerGetAttributes gives it.
+// The value of an attribute for memory that CUDA does not know, as cuPointerGetAttributes gives it. Others are 0.
 void give_default(void *data, int attribute) {
-  switch (attribute) {
-    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-      give(data, 0u);
-      break;
-    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-      give(data, static_cast<int>(CU_DEVICE_INVALID));
-      break;
-    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-    case CU_POINTER_ATTRIBUTE_MAPPED:
-    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
-      give(data, false);
-      break;
-    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-      give(data, 0u);
-      break;
-    default:
-      give(data, uint64_t{0});
-  }
+  constexpr int kBooleans[] = {CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, CU_POINTER_ATTRIBUTE_IS_MANAGED,
+                               CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, CU_POINTER_ATTRIBUTE_MAPPED,
+                               CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE};
+  if (attribute == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)
+    give(data, static_cast<int>(CU_DEVICE_INVALID));
+  else if (attribute == CU_POINTER_ATTRIBUTE_MEMORY_TYPE || attribute == CU_POINTER_ATTRIBUTE_ACCESS_FLAGS)
+    give(data, 0u);
+  else if (std::ranges::find(kBooleans, attribute) != std::end(kBooleans))
+    give(data, false);
+  else
+    give(data, uint64_t{0});
 }
 
 // `context` may be null: only the access flags depend on it.

@@ -19,8 +19,7 @@ struct Semaphore {
   ~Semaphore() { munmap(static_cast<void *>(value), sizeof *value); }
 };
 std::map<CUexternalSemaphore, std::shared_ptr<Semaphore>> &semaphores() {
-  static auto *all = new std::map<CUexternalSemaphore, std::shared_ptr<Semaphore>>;
-  return *all;
+  return forever<std::map<CUexternalSemaphore, std::shared_ptr<Semaphore>>>();
 }
 
 // The stream's work: once for each semaphore.

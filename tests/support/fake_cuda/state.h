@@ -61,6 +61,8 @@ struct Backing {
   ~Backing();
 };
 
+// The file of another process's descriptor, or -1.
+int open_of_process(int pid, int fd);
 // Shows others that the open file holds its memory.
 bool lock_shared(int fd);
 // A descriptor for others. The memory of a backing that ended stays taken while one lives, or a mapping of it.
@@ -135,7 +137,12 @@ struct State {
 };
 
 // Made at the first call and never destroyed: threads may still run when the process ends.
-State &state();
+template <class T>
+T &forever() {
+  static T *only = new T;
+  return *only;
+}
+inline State &state() { return forever<State>(); }
 // FAKE_CUDA_LACKS names this ability.
 inline bool lacks(const char *what) { return state().configuration.lacks.count(what) != 0; }
 
@@ -182,6 +189,11 @@ enum class Where { pageable, pinned, managed, device };
 // Where [address, address + size) really is, for work on `device`. The lock is held.
 CUresult translate(uintptr_t address, size_t size, bool write, int device, std::vector<Piece> *out, Where *where);
 
+// A region of the backing's bytes from `offset` on, at new addresses, which the CPU may read where the configuration says
+// so. Its address, or 0.
+uintptr_t add_view(const std::shared_ptr<Backing> &backing, Kind kind, size_t offset, size_t size, Context *context);
+// Frees the memory at `address` when its kind is one of these, after the work of its context; pool memory at once.
+CUresult free_region(uintptr_t address, std::initializer_list<Kind> kinds, std::unique_lock<std::mutex> &lock);
 // Frees the memory at `base` without waiting. The lock is held.
 void drop_region(std::map<uintptr_t, Region>::iterator it);
 

@@ -88,8 +88,7 @@ int open_fabric(const void *handle, uint64_t *id) {
   memcpy(&wire, handle, sizeof wire);
   if (memcmp(wire.magic, kFabricMagic, sizeof kFabricMagic) != 0) return -1;
   *id = wire.id;
-  const int fd =
-      open(("/proc/" + std::to_string(wire.pid) + "/fd/" + std::to_string(wire.fd)).c_str(), O_RDWR | O_CLOEXEC);
+  const int fd = open_of_process(wire.pid, wire.fd);
   if (fd >= 0) lock_shared(fd);
   return fd;
 }
