@@ -427,6 +427,15 @@ static PyObject *handle_reset(PyObject *self, PyObject *unused) {
 
 /* --- The type ------------------------------------------------------------------------------------------------- */
 
+/* Classes with an __init__() of their own check its arguments. */
+static PyObject *handle_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
+  const int is_plain = type->tp_init == PyBaseObject_Type.tp_init;
+  if (is_plain && (PyTuple_GET_SIZE(arguments) != 0 || (keywords && PyDict_GET_SIZE(keywords) != 0)))
+    return PyErr_Format(PyExc_TypeError, "a %s is made by a method of gmm.Context, such as alloc(), heap() or stream()",
+                        type->tp_name);
+  return type->tp_alloc(type, 0);
+}
+
 static int handle_traverse(PyObject *self, visitproc visit, void *arg) {
   Handle *handle = (Handle *)self;
   Py_VISIT(handle->parent);
@@ -527,7 +536,7 @@ PyTypeObject Handle_Type = {
     .tp_basicsize = sizeof(Handle),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
     .tp_doc = "A context, heap, stream, event, ticket, watcher, lease or snapshot of the library; the base of Memory.",
-    .tp_new = PyType_GenericNew,
+    .tp_new = handle_new,
     .tp_dealloc = handle_dealloc,
     .tp_finalize = handle_finalize,
     .tp_traverse = handle_traverse,

@@ -76,13 +76,6 @@ Memory *buffer_new(void) {
   return type ? (Memory *)type->tp_alloc(type, 0) : NULL;
 }
 
-static PyObject *memory_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
-  if (PyTuple_GET_SIZE(arguments) != 0 || (keywords && PyDict_GET_SIZE(keywords) != 0))
-    return PyErr_Format(PyExc_TypeError,
-                        "buffers are made by gmm.alloc(), Context.alloc(), Heap.alloc() and Context.ipc_import()");
-  return type->tp_alloc(type, 0);
-}
-
 static int memory_traverse(PyObject *self, visitproc visit, void *arg) {
   Memory *memory = (Memory *)self;
   /* The reference to the context stays, because views that go later are counted there, and so does `held` until the
@@ -192,7 +185,6 @@ PyTypeObject Memory_Type = {
     .tp_basicsize = sizeof(Memory),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
     .tp_doc = "A block of memory of the library.",
-    .tp_new = memory_new,
     .tp_traverse = memory_traverse,
     .tp_methods = memory_methods,
     .tp_getset = memory_getters,
