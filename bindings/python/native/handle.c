@@ -397,6 +397,19 @@ static PyObject *handle_close(PyObject *self, PyObject *unused) {
   return handle_close_on((Handle *)self, Py_None);
 }
 
+static PyObject *handle_enter_block(PyObject *self, PyObject *unused) {
+  (void)unused;
+  Py_INCREF(self);
+  return self;
+}
+
+/* Some classes have a close() of their own, for what is not memory. */
+static PyObject *handle_exit_block(PyObject *self, PyObject *const *arguments, Py_ssize_t count) {
+  (void)arguments, (void)count;
+  return is_memory((Handle *)self) ? handle_close_on((Handle *)self, Py_None)
+                                   : PyObject_CallMethod(self, "close", NULL);
+}
+
 /* gmm_reset(). Calls of other threads that use the context refuse it, and it refuses calls that come during it. */
 static PyObject *handle_reset(PyObject *self, PyObject *unused) {
   (void)unused;
@@ -513,10 +526,18 @@ static int set_held(PyObject *self, PyObject *held, void *unused) {
   return 0;
 }
 
-static PyMethodDef handle_methods[] = {{"_open", handle_open, METH_VARARGS, NULL},
-                                       {"_close", handle_close, METH_NOARGS, NULL},
-                                       {"_reset", handle_reset, METH_NOARGS, NULL},
-                                       {NULL, NULL, 0, NULL}};
+PyDoc_STRVAR(close_doc,
+             "close($self, /)\n--\n\nCloses it; memory goes on the stream of its allocation. A second call does "
+             "nothing.");
+PyDoc_STRVAR(enter_doc, "__enter__($self, /)\n--\n\n");
+PyDoc_STRVAR(exit_doc, "__exit__($self, /, *exception)\n--\n\n");
+static PyMethodDef handle_methods[] = {
+    {"_open", handle_open, METH_VARARGS, NULL},
+    {"_reset", handle_reset, METH_NOARGS, NULL},
+    {"close", handle_close, METH_NOARGS, close_doc},
+    {"__enter__", handle_enter_block, METH_NOARGS, enter_doc},
+    {"__exit__", (PyCFunction)(void (*)(void))handle_exit_block, METH_FASTCALL, exit_doc},
+    {NULL, NULL, 0, NULL}};
 
 static PyGetSetDef handle_getters[] = {
     {"closed", get_closed, NULL, "True once it was closed, alone or with its context.", NULL},

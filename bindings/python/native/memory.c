@@ -127,43 +127,17 @@ static PyObject *memory_free(PyObject *self, PyObject *const *arguments, Py_ssiz
   return handle_close_on((Handle *)self, count + named == 1 ? arguments[0] : Py_None);
 }
 
-static PyObject *memory_close(PyObject *self, PyObject *unused) {
-  (void)unused;
-  return handle_close_on((Handle *)self, Py_None);
-}
-
-static PyObject *memory_enter(PyObject *self, PyObject *unused) {
-  (void)unused;
-  Py_INCREF(self);
-  return self;
-}
-
-static PyObject *memory_exit(PyObject *self, PyObject *const *arguments, Py_ssize_t count) {
-  (void)arguments, (void)count;
-  return handle_close_on((Handle *)self, Py_None);
-}
-
 PyDoc_STRVAR(
     free_doc,
     "free($self, /, stream=None)\n--\n\n"
     "Frees the block in the order of a stream: that of the allocation when None. Freeing twice does nothing.\n\n"
     "BufferError while a view of it lives.");
-PyDoc_STRVAR(close_doc,
-             "close($self, /)\n--\n\nGives the memory back, on the stream of the allocation. A second call does "
-             "nothing.");
-PyDoc_STRVAR(enter_doc, "__enter__($self, /)\n--\n\n");
-PyDoc_STRVAR(exit_doc, "__exit__($self, /, *exception)\n--\n\n");
 
-/* A pin has all but this one: the package puts it into gmm.Buffer. */
+/* Pins lack it: the package puts it into gmm.Buffer. */
 static PyMethodDef memory_free_def = {"free", (PyCFunction)(void (*)(void))memory_free, METH_FASTCALL | METH_KEYWORDS,
                                       free_doc};
 
 int memory_init(PyObject *module) { return native_add_method(module, "memory_free", &Memory_Type, &memory_free_def); }
-
-static PyMethodDef memory_methods[] = {{"close", memory_close, METH_NOARGS, close_doc},
-                                       {"__enter__", memory_enter, METH_NOARGS, enter_doc},
-                                       {"__exit__", (PyCFunction)(void (*)(void))memory_exit, METH_FASTCALL, exit_doc},
-                                       {NULL, NULL, 0, NULL}};
 
 static PyGetSetDef memory_getters[] = {
     {"address", memory_get_address, NULL, "The address of the memory, as a number.", NULL},
@@ -186,7 +160,6 @@ PyTypeObject Memory_Type = {
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
     .tp_doc = "A block of memory of the library.",
     .tp_traverse = memory_traverse,
-    .tp_methods = memory_methods,
     .tp_getset = memory_getters,
     .tp_members = memory_members,
     .tp_as_buffer = &memory_buffer,

@@ -16,7 +16,7 @@ from gmm import _native as native
 from gmm._core import copies, sycl
 from gmm._core.enums import HOST, Kind, PointerFlags, State, as_kind
 from gmm._core.errors import Error
-from gmm._core.stream import _Closing, as_stream, stream_number
+from gmm._core.stream import as_stream, stream_number
 
 if TYPE_CHECKING:
     from gmm._core.typing import Context, KindLike, Stream, TagLike
@@ -180,7 +180,7 @@ class External(native.Memory):
         return self.order or 0
 
 
-class Array(_Closing, copies.Located, native.View):
+class Array(copies.Located, native.View):
     """Memory with a shape, an element type and strides, which other packages take without a copy. It computes nothing.
 
     The constructor makes an array over a gmm.Buffer. gmm.empty(), gmm.zeros(), gmm.array(), gmm.from_dlpack() and
@@ -341,6 +341,12 @@ class Array(_Closing, copies.Located, native.View):
     def close(self) -> None:
         """free() on the stream of the allocation."""
         self._memory.close()
+
+    def __enter__(self) -> Array:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
 
     @property
     def _is_ordered(self):

@@ -11,7 +11,6 @@ from gmm._core.enums import TicketState, flags, milliseconds, tag_number
 from gmm._core.errors import ERRORS, ClosedError, Error
 from gmm._core.values import TicketInfo
 from gmm._core.scope import Scope
-from gmm._core.stream import _Closing
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -67,7 +66,7 @@ def wait_in_slices(look, timeout):
             return False
 
 
-class Ticket(_Closing, native.Handle):
+class Ticket(native.Handle):
     """A pause or resume that a thread of the library carries out. Context.pause_async() and resume_async() make it.
 
         ticket = context.pause_async("weights")
@@ -214,7 +213,7 @@ class Ticket(_Closing, native.Handle):
         self.wait()
         while self._users:  # other threads wait for the same end
             time.sleep(0.001)
-        self._close()
+        super().close()
 
     def __exit__(self, *exception):
         """Waits. Raises a failure that result() has not raised yet, unless cancel() asked for it."""
