@@ -15,7 +15,7 @@ from gmm._core.enums import Backend, Kind, LogLevel, as_kind, flags, tag_number
 from gmm._core.errors import ERRORS, Error
 from gmm._core.heap import heap
 from gmm._core.scope import Scope
-from gmm._core.stream import as_stream, event, ipc_import_event, stream
+from gmm._core.stream import event, ipc_import_event, stream
 from gmm._core.tag import Tag, tag, tag_info, tag_numbers
 from gmm._core.ticket import Pausing, wait_in_slices
 from gmm._core.values import (
@@ -172,14 +172,14 @@ class Context(Pausing, native.Handle):
         if isinstance(memory, Buffer):
             memory.free(stream)
         else:
-            native.gmm_free(self, memory, as_stream(stream))
+            native.gmm_free(self, memory, stream)
 
     heap = heap
 
     def copy(self, destination: Address, source: Address, size: int, *,
              stream: Any = None) -> None:
         """Queues a copy between any two addresses, which are numbers or buffers."""
-        native.gmm_copy(self, destination, source, size, as_stream(stream))
+        native.gmm_copy(self, destination, source, size, stream)
 
     pin = pin
 
@@ -189,11 +189,11 @@ class Context(Pausing, native.Handle):
 
     def synchronize(self, stream: Any = None) -> None:
         """Waits until the work queued on a stream so far is done."""
-        native.gmm_stream_synchronize(self, as_stream(stream))
+        native.gmm_stream_synchronize(self, stream)
 
     def forget_stream(self, stream: Any) -> None:
         """Tells gmm that another package's stream, which was used here, is about to be destroyed."""
-        native.gmm_stream_forget(self, as_stream(stream))
+        native.gmm_stream_forget(self, stream)
 
     # Tags and pause.
 

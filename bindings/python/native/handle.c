@@ -107,7 +107,7 @@ int handle_stream(PyObject *object, gmm_stream *stream, Handle **held) {
 
 static int is_memory(const Handle *handle) { return handle->kind >= HANDLE_BLOCK; }
 
-PyObject *handle_take_held(Handle *handle) {
+static PyObject *take_held(Handle *handle) {
   PyObject *held;
   GUARD_BEGIN(handle)
   held = handle->held;
@@ -138,7 +138,8 @@ static gmm_result give_back(Handle *handle, gmm_stream stream) {
   void *const pointer = handle->pointer;
   gmm_context *const context = handle->parent ? (gmm_context *)handle->parent->pointer : NULL;
   gmm_result result = GMM_OK;
-  /* Without releasing the GIL, as in allocate.c. */
+  /* The owner of external memory goes with `held`. A quick free keeps the GIL, as in allocate.c. */
+  if (handle->kind == HANDLE_EXTERNAL) return GMM_OK;
   if (handle->kind == HANDLE_BLOCK && gmm_try_free(context, pointer, stream) == GMM_OK) return GMM_OK;
   PyThreadState *state = gmm_python_leave_gil();
   switch (handle->kind) {
@@ -176,7 +177,7 @@ static gmm_result give_back(Handle *handle, gmm_stream stream) {
     case HANDLE_PIN:
       result = gmm_unpin(context, pointer);
       break;
-    case HANDLE_EXTERNAL: /* its owner goes with handle_take_held() */
+    case HANDLE_EXTERNAL:
     case HANDLE_NONE:
       break;
   }
@@ -207,7 +208,7 @@ static Closing close_handle(Handle *handle, gmm_stream stream) {
     if (closing.result < 0 && closing.result != GMM_ERROR_FORKED)
       state_add(&handle->state, STATE_OPEN);
     else if (is_memory(handle))
-      Py_XDECREF(handle_take_held(handle));
+      Py_XDECREF(take_held(handle));
   } else if (closing.state & STATE_OPEN) {
     closing.outcome = CLOSE_IN_USE;
   }
@@ -465,7 +466,7 @@ static int handle_clear(PyObject *self) {
   handle->oom_handler = NULL;
   GUARD_END()
   Py_XDECREF(oom_handler);
-  Py_XDECREF(handle_take_held(handle));
+  Py_XDECREF(take_held(handle));
   return 0;
 }
 
@@ -519,7 +520,7 @@ static PyObject *get_held(PyObject *self, void *unused) {
 
 static int set_held(PyObject *self, PyObject *held, void *unused) {
   (void)unused;
-  PyObject *before = handle_take_held((Handle *)self);
+  PyObject *before = take_held((Handle *)self);
   Py_XINCREF(held);
   ((Handle *)self)->held = held;
   Py_XDECREF(before);

@@ -95,8 +95,6 @@ void handle_end(Handle *handle, PyObject *on, int is_late);
 PyObject *native_hand_over(PyObject *module, PyObject *arguments);
 /** A new reference to a callable that a handle holds; NULL: none. Another thread may replace it. */
 PyObject *handle_callable(Handle *handle, PyObject **place);
-/** Takes the reference to what the handle holds. NULL: it holds nothing. */
-PyObject *handle_take_held(Handle *handle);
 /** Whether a handle is open, and so is its context, and no reset has ended it. */
 int handle_is_open(const Handle *handle);
 /**

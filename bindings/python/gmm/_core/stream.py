@@ -101,7 +101,7 @@ class Event(native.Handle):
 
     def record(self, stream: Any = None) -> None:
         """Records the event behind the work queued on the stream so far."""
-        native.gmm_event_record(self, 0, as_stream(stream))
+        native.gmm_event_record(self, 0, stream)
 
     def synchronize(self) -> None:
         """Waits until the event has passed. An event that was never recorded has passed."""
