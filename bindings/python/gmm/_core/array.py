@@ -604,7 +604,8 @@ def _over(owner, address, shape, strides, dtype, readonly, device, stream, conte
     memory = External()
     memory.dlpack_device, memory.order, memory.importer = device, stream, context
     memory._is_out_of_reach = device[0] not in (CPU, CUDA_HOST, CUDA_MANAGED)
-    memory._open(native.HANDLE_EXTERNAL, None, owner, address)
+    memory._held = owner
+    memory._open("external memory", None, int, address)
     return _make(memory, address, shape, steps if strides is None else tuple(strides), dtype, readonly)
 
 

@@ -254,7 +254,7 @@ def _import(context, nbytes, held, function, *arguments):
     """A Buffer of what the native function imports. A failure closes the import."""
     buffer = Buffer()
     buffer._held = held
-    buffer._open(native.HANDLE_IMPORT, context, function, context, *arguments)
+    buffer._open("imported buffer", context, function, context, *arguments)
     try:
         info = context.query(buffer)
         rest = info.base + info.size - buffer.address
@@ -276,6 +276,6 @@ def pin(self: Context, obj: Any, *, device: int = 0, read_only: bool = False) ->
     view, made = copies.host_view(obj, writable=not read_only), Pin()
     made._held, made._nbytes = view, view.nbytes
     options = {"device": device, "flags": native.GMM_PIN_READ_ONLY if read_only else 0}
-    made.device_pointer = made._open(native.HANDLE_PIN, self, native.gmm_pin, self, native.view_address(view),
+    made.device_pointer = made._open("pin", self, native.gmm_pin, self, native.view_address(view),
                                      view.nbytes, options)[1]
     return made
