@@ -344,8 +344,8 @@ PyObject *native_hand_over(PyObject *module, PyObject *arguments) {
 static PyObject *handle_open(PyObject *self, PyObject *arguments) {
   Handle *handle = (Handle *)self;
   const Py_ssize_t count = PyTuple_GET_SIZE(arguments);
-  PyObject *name = count < 4 ? NULL : PyTuple_GET_ITEM(arguments, 0),
-           *parent = count < 4 ? NULL : PyTuple_GET_ITEM(arguments, 1);
+  PyObject *name = count < 3 ? NULL : PyTuple_GET_ITEM(arguments, 0),
+           *parent = count < 3 ? NULL : PyTuple_GET_ITEM(arguments, 1);
   HandleKind kind = HANDLE_NONE;
   for (int i = HANDLE_CONTEXT; name && PyUnicode_Check(name) && i <= HANDLE_EXTERNAL; ++i)
     if (i != HANDLE_BLOCK && PyUnicode_CompareWithASCIIString(name, kind_names[i]) == 0) kind = (HandleKind)i;
