@@ -252,4 +252,4 @@ VMM_CASE(impossible_requests_are_refused) {
   RESULT(gmm_event_import_semaphore(context, &desc, &none), GMM_ERROR_INVALID_VALUE);  // functions are set
 }
 
-int main(void) { return finish_clean(); }
+int main(void) { return run_cases(); }
