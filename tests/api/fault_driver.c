@@ -203,7 +203,7 @@ static void without_each_entry(void) {
     if (!happened || atomic_load(&check_state.failures) != 0) break;
   }
   context = case_context;
-  CHECK_MESSAGE(without_backend > 20 && without_ability > 15, "%u without a backend, %u without an ability",
+  CHECK_MESSAGE(without_backend > 70 && without_ability > 0, "%u without a backend, %u without an ability",
                 without_backend, without_ability);
 }
 

@@ -106,8 +106,6 @@ TEST_F(SyclBackendTest, HasTheThreeKindsOfUsmAndNoVmm) {
   EXPECT_EQ(info.capabilities & (GMM_DEVICE_CAN_PAUSE | GMM_DEVICE_CAN_EXPORT_FD | GMM_DEVICE_CAN_LEGACY_IPC |
                                  GMM_DEVICE_CAN_PIN | GMM_DEVICE_IS_CPU),
             0u);
-  Allocation out;
-  EXPECT_FAILS(GMM_ERROR_NOT_SUPPORTED, backend().allocate(Kind::kVmm, kFirst, kUnit, &out));
   void *base = nullptr;
   EXPECT_FAILS(GMM_ERROR_NOT_SUPPORTED, backend().reserve(kUnit, &base));
   EXPECT_FAILS(GMM_ERROR_NOT_SUPPORTED, backend().pin(&info, kUnit, 0, kFirst, &base));
