@@ -99,7 +99,6 @@ typedef enum CUdevice_attribute_enum {
   CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED = 103,
   CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED = 110,
   CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED = 113,
-  CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED = 115,
   CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED = 124,
   CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED = 125,
   CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED = 128,
@@ -148,7 +147,6 @@ typedef enum CUmemLocationType_enum {
   CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT = 4,
 } CUmemLocationType;
 typedef enum CUmemAllocationType_enum {
-  CU_MEM_ALLOCATION_TYPE_INVALID = 0,
   CU_MEM_ALLOCATION_TYPE_PINNED = 1,
 } CUmemAllocationType;
 typedef enum CUmemAllocationHandleType_enum {
@@ -262,10 +260,7 @@ typedef struct CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st {
   CUexternalMemoryHandleType type;
   union {
     int fd;
-    struct {
-      void *handle;
-      const void *name;
-    } win32;
+    void *others[2];
   } handle;
   unsigned long long size;
   unsigned int flags;
@@ -281,11 +276,7 @@ typedef struct CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st {
   CUexternalSemaphoreHandleType type;
   union {
     int fd;
-    struct {
-      void *handle;
-      const void *name;
-    } win32;
-    const void *nvSciSyncObj;
+    void *others[2];
   } handle;
   unsigned int flags;
   unsigned int reserved[16];
@@ -295,14 +286,7 @@ typedef struct CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st {
     struct {
       unsigned long long value;
     } fence;
-    union {
-      void *fence;
-      unsigned long long reserved;
-    } nvSciSync;
-    struct {
-      unsigned long long key;
-    } keyedMutex;
-    unsigned int reserved[12];
+    unsigned long long others[8];
   } params;
   unsigned int flags;
   unsigned int reserved[16];
@@ -312,15 +296,7 @@ typedef struct CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st {
     struct {
       unsigned long long value;
     } fence;
-    union {
-      void *fence;
-      unsigned long long reserved;
-    } nvSciSync;
-    struct {
-      unsigned long long key;
-      unsigned int timeoutMs;
-    } keyedMutex;
-    unsigned int reserved[10];
+    unsigned long long others[8];
   } params;
   unsigned int flags;
   unsigned int reserved[16];
