@@ -249,6 +249,18 @@ static void answers_of_the_driver_are_translated(void) {
   RESULT(gmm_pin(context, own, sizeof own, NULL, NULL), GMM_ERROR_OVERLAP);
 }
 
+// Two failures, the second of the undoing of the first, leave no page locked: the retry works.
+static void a_pin_can_be_tried_again(void) {
+  char own[8192];
+  fake.fail("cuMemHostGetDevicePointer", 1, CUDA_ERROR_UNKNOWN);
+  fake.fail("cuMemHostUnregister", 1, CUDA_ERROR_UNKNOWN);
+  const gmm_result result = gmm_pin(context, own, sizeof own, NULL, NULL);
+  fake.fail("cuMemHostGetDevicePointer", 0, 0);
+  fake.fail("cuMemHostUnregister", 0, 0);
+  if (result != GMM_OK) OK(gmm_pin(context, own, sizeof own, NULL, NULL));
+  OK(gmm_unpin(context, own));
+}
+
 static void note_message(void *user, gmm_log_level level, const char *message) {
   if (level > GMM_LOG_WARNING) return;
   printf("# %s\n", message);
@@ -283,6 +295,7 @@ static void can_what_is_left(void) {
       {"concurrent", 0, GMM_DEVICE_CAN_CONCURRENT_MANAGED},
       {"register", 1u << GMM_KIND_HOST, GMM_DEVICE_CAN_PIN},
       {"readonly_register", 0, 0},
+      {"same_address", 1u << GMM_KIND_HOST, 0},
       {"host_vmm", 0, GMM_DEVICE_CAN_HOST_NUMA},
       {"ipc", 0, GMM_DEVICE_CAN_LEGACY_IPC},
   };
@@ -314,6 +327,7 @@ static void other_drivers(void) {
                                      "FAKE_CUDA_LACKS=concurrent",
                                      "FAKE_CUDA_LACKS=register",
                                      "FAKE_CUDA_LACKS=readonly_register",
+                                     "FAKE_CUDA_LACKS=same_address",
                                      "FAKE_CUDA_LACKS=host_vmm",
                                      "FAKE_CUDA_LACKS=ipc",
                                      "FAKE_CUDA_VERSION=11080 NO_BACKEND=11.8",
@@ -353,6 +367,7 @@ int main(int count, char **words) {
   PLAIN(without_each_entry);
   PLAIN(libraries_that_are_no_driver);
   PLAIN(answers_of_the_driver_are_translated);
+  PLAIN(a_pin_can_be_tried_again);
   PLAIN(a_driver_that_is_shut_down_is_taken_as_gone);
   RUN(other_drivers);
   return finish_clean();

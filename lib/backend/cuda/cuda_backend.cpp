@@ -414,6 +414,12 @@ Status CudaBackend::pin(void *base, uint64_t size, uint32_t flags, Device device
     }
     return prefix(status, "Pinning %" PRIu64 " bytes at %p: ", size, base);
   }
+  // Where the device uses the host's address there is nothing to ask, and so nothing that could fail after the pages
+  // are locked.
+  if (state->pin_same_address) {
+    *device_pointer = base;
+    return Status();
+  }
   CUdeviceptr address = 0;
   Status status = GMM_CUDA(cuMemHostGetDevicePointer, &address, base, 0);
   if (!status.ok()) {

@@ -10,9 +10,9 @@ import os
 import pathlib
 import re
 import sys
-import time
 
 import pytest
+from conftest import until
 
 import gmm
 import gmm.lease
@@ -186,10 +186,14 @@ def lease(context, tmp_path):
         with kept.use():
             pass
 
+    def members():
+        try:
+            return {entry.name for entry in gmm.lease.status(context=context)}
+        except gmm.NotReadyError:  # the server is still starting
+            return set()
+
     def after(k):
-        deadline = time.monotonic() + 60
-        while {entry.name for entry in gmm.lease.status(context=context)} != {"kept"}:
-            assert time.monotonic() < deadline  # the server has not heard yet that the dropped one has ended
+        until(lambda: members() == {"kept"})  # the server hears of the end of the dropped one
         return kept.info().state == gmm.lease.LeaseState.IDLE
 
     return act, after
