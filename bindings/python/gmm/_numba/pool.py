@@ -151,16 +151,6 @@ class Pool:
         native.gmm_stream_synchronize(context, self._stream)
         return buffer
 
-    def retry(self, allocate):
-        """Memory of the driver itself. When it is short, the call waits for deferred releases and tries again."""
-        try:
-            return allocate()
-        except CudaAPIError as error:
-            if error.code != binding.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
-                raise
-        self.frees.collect(wait=True)
-        return allocate()
-
     def pin(self, pointer, size):
         """Page-locks memory of the caller."""
         context = self.open()
