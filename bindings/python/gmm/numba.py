@@ -62,7 +62,7 @@ class HostOnlyMemoryManager(GetIpcHandleMixin, cuda.HostOnlyCUDAMemoryManager):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.pool = _pooling(self.pool)
-        self._pool = Pool(self.context, self.gmm_context, not self.pool)
+        self._pool = Pool(self.context, self.gmm_context, not self.pool, self.deallocations)
 
     def initialize(self) -> None:
         """Sets the capacity of Numba's queue of freed memory, as Numba's own manager does."""
@@ -138,7 +138,7 @@ class HostOnlyMemoryManager(GetIpcHandleMixin, cuda.HostOnlyCUDAMemoryManager):
         Blocks nest. The end of the outermost block, also by an exception, does the deferred work. Only an allocation
         that would fail otherwise does it earlier. The same goes for Numba's queue of memory of its own.
         """
-        with super().defer_cleanup(), self._pool.defer():
+        with self._pool.defer(), super().defer_cleanup():
             yield
 
     @property
