@@ -14,7 +14,7 @@ import sys
 HERE = pathlib.Path(__file__).parent
 DEPS = HERE.parents[2] / ".deps"
 ENVIRONMENTS = {"cuda_core": "interop", "numba": "interop", "cupy": "interop", "rmm": "interop", "jax": "interop",
-                "torch": "torch", "memory_saver": "torch", "vllm": "torch", "preload": "torch", "sycl": "sycl"}
+                "torch": "torch", "memory_saver": "torch", "sycl": "sycl"}
 if os.environ.get("SETUP_VERSIONS") == "oldest":
     ENVIRONMENTS = {**dict.fromkeys(("numba", "cupy", "rmm", "jax"), "oldest"), "cuda_core": "oldest-cuda-core",
                     "torch": "oldest-torch", "memory_saver": "oldest-torch",

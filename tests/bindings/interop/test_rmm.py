@@ -14,6 +14,7 @@ import sys
 import warnings
 
 import pytest
+from allocators import SIZE, Contract, Memory
 
 import gmm
 
@@ -21,7 +22,6 @@ rmm = pytest.importorskip("rmm")
 import gmm.rmm  # noqa: E402 # after the check
 from gmm._rmm import callbacks, compiled  # noqa: E402
 
-SIZE = 3000
 WAYS = ("C++", "Python")
 
 
@@ -69,14 +69,37 @@ def as_before():
     assert rmm.mr.get_per_device_resource(0) is before
 
 
-@pytest.mark.parametrize("kind", [gmm.Kind.DEVICE, gmm.Kind.VMM, gmm.Kind.MANAGED, gmm.Kind.HOST])
-def test_memory_is_of_the_kind(context, kind):
-    resource = gmm.rmm.resource(kind, context=context)
-    address = resource.allocate(SIZE)
-    info = context.query(address)
-    assert (info.kind, info.base, info.size, info.state) == (kind, address, SIZE, gmm.State.ACTIVE)
-    resource.deallocate(address, SIZE)
-    assert context.query(address).state in (gmm.State.FREE, gmm.State.UNKNOWN) and context.stats().live_blocks == 0
+class Library:
+    kinds, want, frees_on_any_stream = tuple(gmm.Kind), MemoryError, True
+
+    def __init__(self, context, is_cxx):
+        self.context, self.is_cxx = context, is_cxx
+
+    def allocator(self, kind=gmm.Kind.DEVICE, tag=None):
+        resource = gmm.rmm.resource(kind, tag=tag, context=self.context)
+
+        def allocate(size, stream=None):
+            address = resource.allocate(size, *of_rmm(stream))
+            return Memory(address, lambda stream=None: resource.deallocate(address, size, *of_rmm(stream)))
+
+        return allocate
+
+
+def of_rmm(stream):
+    """A stream of gmm as an argument for RMM; none for None."""
+    if stream is None:
+        return ()
+    handle = stream.handle
+    return (rmm.pylibrmm.stream.Stream(type("Stream", (), {"__cuda_stream__": lambda self: (0, handle)})()),)
+
+
+@pytest.fixture
+def library(context, way):
+    return Library(context, way == "C++")
+
+
+class TestContract(Contract):
+    pass
 
 
 @pytest.mark.parametrize("way", ["Python"], indirect=True)
@@ -166,67 +189,18 @@ def test_without_a_compiler_it_says_why_and_calls_python(context, monkeypatch, t
     assert not list((tmp_path / "gmm").glob("*.so"))
 
 
-def test_zero_bytes_take_no_memory(context):
-    resource = gmm.rmm.resource(context=context)
-    resource.deallocate(resource.allocate(0), 0)
-    assert context.stats().allocations == 0
-
-
-def test_streams_are_those_of_rmm(context):
-    """A block comes back at once on the stream that it was freed on, whichever that was."""
-    resource = gmm.rmm.resource(context=context)
-    first, second = context.stream(), context.stream()
-    def of_rmm(stream):
-        handle = stream.handle
-        return rmm.pylibrmm.stream.Stream(type("Stream", (), {"__cuda_stream__": lambda self: (0, handle)})())
-
-    streams = [of_rmm(stream) for stream in (first, second)]
-    blocks = [resource.allocate(SIZE, streams[0]) for _ in range(2)]
-    resource.deallocate(blocks[0], SIZE, streams[1])
-    assert resource.allocate(SIZE, streams[1]) == blocks[0]
-    resource.deallocate(blocks[1], SIZE, streams[0])
-    assert resource.allocate(SIZE, streams[0]) == blocks[1]
-    for address, stream in zip(blocks, reversed(streams)):
-        resource.deallocate(address, SIZE, stream)
-    first.close()
-    second.close()
-
-
-def test_tags(context):
-    resource = gmm.rmm.resource(gmm.Kind.VMM, tag="frames", context=context)
-    address = resource.allocate(1 << 20)
-    tag = context.tag("frames")
-    assert context.query(address).tag == tag
-    assert context.pause(tag) > 0 and context.query(address).state == gmm.State.PAUSED
-    context.resume(tag)
-    resource.deallocate(address, 1 << 20)
-    threads_own = gmm.rmm.resource(context=context)
-    with tag:
-        address = threads_own.allocate(SIZE)
-    assert context.query(address).tag == tag
-    threads_own.deallocate(address, SIZE)
-
-
-def test_out_of_memory(context):
-    resource = gmm.rmm.resource(context=context)
-    context.set_limit(1 << 20, device=0)
-    with pytest.raises(MemoryError, match="out_of_memory.*limit"):
-        resource.allocate(64 << 20)
-    context.set_limit(None, device=0)
-    with pytest.raises(MemoryError, match="out_of_memory"):
-        resource.allocate((1 << 64) - 4096)  # beyond any memory
-    asked = []
+def test_rmm_s_own_handler_of_want_of_memory_works(context):
+    resource, asked = gmm.rmm.resource(context=context), []
 
     def more(size):
         asked.append(size)
         context.set_limit(None, device=0)
         return True
 
-    context.trim()
     context.set_limit(1 << 20, device=0)
     adaptor = rmm.mr.FailureCallbackResourceAdaptor(resource, more)
     adaptor.deallocate(adaptor.allocate(64 << 20), 64 << 20)
-    assert asked == [64 << 20]  # RMM's own handler of want of memory works
+    assert asked == [64 << 20]
 
 
 def test_a_failed_free_is_reported(context, capfd):
@@ -256,16 +230,9 @@ def test_use_and_undo(context):
     rmm.mr.set_per_device_resource(0, before)
 
 
-def test_impossible_requests_are_refused(context):
-    with pytest.raises(ValueError, match="MANAGED"):
-        gmm.rmm.resource(17, context=context)
+def test_each_device_has_its_own_resource(context):
     with pytest.raises(gmm.InvalidDeviceError):
         gmm.rmm.resource(device=99, context=context)
-    with pytest.raises(gmm.InvalidTagError):
-        gmm.rmm.resource(tag=4711, context=context)
-
-
-def test_each_device_has_its_own_resource():
     with gmm.Context("host", host_devices=2) as context, gmm.rmm.use(context=context):
         blocks = [(resource, resource.allocate(SIZE)) for resource in map(rmm.mr.get_per_device_resource, (0, 1))]
         assert [context.query(address).device for _, address in blocks] == [0, 1]

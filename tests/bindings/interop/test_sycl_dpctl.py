@@ -4,6 +4,7 @@ import gc
 import os
 import subprocess
 import sys
+import types
 
 import dpctl
 import dpctl.memory
@@ -82,38 +83,22 @@ class Record:
 def test_the_flag_beside_the_address(context):
     memory = dpctl.memory.MemoryUSMShared(16)
     assert memory.__sycl_usm_array_interface__["data"][1] is True  # and it is writable
-    assert not gmm.asarray(memory).readonly
-
-    class Own(dpctl.memory.MemoryUSMHost):
-        pass
-
-    assert not gmm.asarray(Own(16)).readonly
+    own = type("Own", (dpctl.memory.MemoryUSMHost,), {})(16)
+    assert not gmm.asarray(memory).readonly and not gmm.asarray(own).readonly
     for readonly in (False, True):
         array = gmm.asarray(Record(memory, data=(memory._pointer, readonly)))
         assert array.readonly == readonly and array.address == memory._pointer
-        if readonly:
-            with pytest.raises(ValueError, match="read-only"):
-                array.copy_from(bytes(16))
-
-
-class Counted:
-    """A queue that counts who waits for it."""
-
-    def __init__(self, queue):
-        self.queue, self.waits = queue, 0
-
-    def wait(self):
-        self.waits += 1
-        self.queue.wait()
+    with pytest.raises(ValueError, match="read-only"):
+        array.copy_from(bytes(16))
 
 
 def test_an_import_waits_for_the_queue_that_is_named(context):
-    memory = dpctl.memory.MemoryUSMShared(16)
-    queue = Counted(memory.sycl_queue)
-    assert gmm.asarray(Record(memory, syclobj=queue)).address == memory._pointer and queue.waits == 1
-    record = Record(memory)
-    record.sycl_queue = queue  # as an array has it
-    assert gmm.asarray(record).address == memory._pointer and queue.waits == 2
+    memory, waits = dpctl.memory.MemoryUSMShared(16), []
+    queue = types.SimpleNamespace(wait=lambda: waits.append(memory.sycl_queue.wait()))
+    in_interface, as_attribute = Record(memory, syclobj=queue), Record(memory)
+    as_attribute.sycl_queue = queue  # as an array has it
+    for count, record in enumerate((in_interface, as_attribute), 1):
+        assert gmm.asarray(record).address == memory._pointer and len(waits) == count
     for other in (memory.sycl_context, None):  # nothing to wait for
         assert gmm.asarray(Record(memory, syclobj=other)).address == memory._pointer
 

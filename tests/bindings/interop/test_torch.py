@@ -4,6 +4,7 @@
 Without a GPU only a device's driver is missing, so the first tests name the device and the stream. On a GPU every
 everyday use of torch_uses.py is held against PyTorch's own allocator too.
 """
+import concurrent.futures
 import ctypes
 import inspect
 import json
@@ -12,7 +13,6 @@ import pathlib
 import random
 import subprocess
 import sys
-import textwrap
 import threading
 
 import conftest
@@ -24,13 +24,9 @@ from conftest import MIB, goes_back
 import gmm
 import gmm.torch
 from gmm import _native
+from gmm._memory_saver import preload
 from gmm._torch import compiler
 from gmm._torch import library as torch_library
-
-
-def takes_a_pool():
-    """Whether memory_snapshot() does: PyTorch 2.5 shows all segments, those of a private pool among gmm's own."""
-    return bool(inspect.signature(torch.cuda.memory_snapshot).parameters)
 
 
 class Native:
@@ -60,10 +56,16 @@ class Native:
 
     @staticmethod
     def segments(pool=None):
-        if not takes_a_pool():
+        if not inspect.signature(torch.cuda.memory_snapshot).parameters:
+            # PyTorch 2.5 shows all segments, those of a private pool among gmm's own.
             every = torch.cuda.memory_snapshot()
             return [one for one in every if pool is None or tuple(one["segment_pool_id"]) == tuple(pool)]
         return torch.cuda.memory_snapshot(pool)
+
+    def live(self, pool=None):
+        """{address: requested size} of the live blocks in a snapshot."""
+        return {block["address"]: block["requested_size"] for segment in self.segments(pool)
+                for block in segment["blocks"] if block["state"] == "active_allocated"}
 
 
 @pytest.fixture(scope="module")
@@ -81,13 +83,10 @@ def library():
     return torch_library.load()
 
 
-def test_it_is_pytorch_s_allocator(native):
-    assert torch._C._cuda_getAllocatorBackend() == "gmm"
-
-
 def test_statistics_have_pytorch_s_names_and_roundings(native):
     torch._C._cuda_resetPeakMemoryStats(0)
     torch._C._cuda_resetAccumulatedMemoryStats(0)
+    assert torch._C._cuda_getAllocatorBackend() == "gmm"
     a, b = native.malloc(1000), native.malloc(5 * MIB + 1)
     assert native.stats("allocated_bytes")["current"] == 1024 + 5 * MIB + 512
     assert native.stats("allocated_bytes", "small_pool")["current"] == 1024
@@ -120,19 +119,15 @@ def test_the_blocks_are_gmm_s_and_come_back(native):
 
 
 def test_the_kind_of_new_memory(native, library):
-    for kind in (gmm.Kind.DEVICE, gmm.Kind.VMM):
-        library.set_kind(int(kind))
+    set_kind, set_managed = library.set_kind, library.set_managed
+    for before, after, kind in ((set_kind, None, gmm.Kind.DEVICE), (set_kind, None, gmm.Kind.VMM),
+                                (set_managed, set_managed, gmm.Kind.MANAGED)):
+        before(int(kind) if before is set_kind else 1)
         address = native.malloc(1000)
+        if after:
+            after(0)
         assert gmm.context().query(address).kind == kind
         native.free(address)
-    library.set_managed(1)
-    address = native.malloc(1000)
-    library.set_managed(0)
-    assert gmm.context().query(address).kind == gmm.Kind.MANAGED
-    native.free(address)
-
-
-def test_the_context_is_the_default_one(library):
     assert library.context is gmm.context()
     assert library.attach(gmm.context().handle) == 1  # GMM_UNCHANGED
     with gmm.Context("host") as other:
@@ -171,38 +166,27 @@ def test_a_snapshot_shows_all_that_is_reserved(native):
     native.free(held.pop(1))
     segments = native.segments()
     check_segments(segments)
-    reserved, active = (native.stats(name)["current"] for name in ("reserved_bytes", "active_bytes"))
-    assert sum(segment["total_size"] for segment in segments) == reserved
-    assert native.stats("inactive_split_bytes")["current"] == reserved - active
-    live = {block["address"]: block["requested_size"] for segment in segments for block in segment["blocks"]
-            if block["state"] == "active_allocated"}
-    assert live == dict(zip(held, (100, 3 * MIB, 33 * MIB)))
+    assert sum(segment["total_size"] for segment in segments) == native.stats("reserved_bytes")["current"]
+    assert native.live() == dict(zip(held, (100, 3 * MIB, 33 * MIB)))
     for address in held:
         native.free(address)
 
 
 def test_threads_that_free_each_others_blocks_lose_none(native):
-    held, failures, before = [], [], native.stats("allocation")["current"]
+    held, before = [], native.stats("allocation")["current"]
 
     def work(seed):
         chance = random.Random(seed)
-        try:
-            for _ in range(5000):
-                if len(held) > 2000 or (len(held) > 500 and chance.random() < 0.5):
-                    native.free(held.pop(chance.randrange(400)))
-                else:
-                    held.append(native.malloc(chance.choice((100, 700, 5000))))
-        except Exception as error:  # pylint: disable=broad-exception-caught
-            failures.append(error)
+        for _ in range(5000):
+            if len(held) > 2000 or (len(held) > 500 and chance.random() < 0.5):
+                native.free(held.pop(chance.randrange(400)))
+            else:
+                held.append(native.malloc(chance.choice((100, 700, 5000))))
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    shown = {block["address"] for segment in native.segments() for block in segment["blocks"]
-             if block["state"] == "active_allocated"}
-    assert not failures and set(held) <= shown and len(shown) == len(held) + before
+    with concurrent.futures.ThreadPoolExecutor(4) as threads:
+        list(threads.map(work, range(4)))
+    live = native.live()
+    assert set(held) <= live.keys() and len(live) == len(held) + before
     for address in held:
         native.free(address)
     assert native.stats("allocation")["current"] == before
@@ -269,9 +253,7 @@ def test_a_private_pool_has_segments_of_its_own(native):
     segments = native.segments(pool.id)
     check_segments(segments)
     assert [tuple(segment["segment_pool_id"]) for segment in segments] == [pool.id] * 2
-    live = {block["address"] for segment in segments for block in segment["blocks"]
-            if block["state"] == "active_allocated"}
-    assert live == {a, b}
+    assert native.live(pool.id).keys() == {a, b}
     everything = native.segments()
     check_segments(everything)
     assert sum(segment["total_size"] for segment in everything) == native.stats("reserved_bytes")["current"]
@@ -324,14 +306,18 @@ def test_a_pool_returns_to_its_checkpoint(native):
 
 
 def test_out_of_memory_has_pytorch_s_words(native):
-    before = torch._C._cuda_memoryStats(0)["num_ooms"]
+    observed, before = [], torch._C._cuda_memoryStats(0)["num_ooms"]
+    if conftest.GPU:
+        torch._C._cuda_attach_out_of_memory_observer(lambda device, *sizes: observed.append(device))
     with pytest.raises(RuntimeError, match=r"CUDA out of memory\. Tried to allocate .*GiB\. GPU 0 has a total"):
         native.malloc(1 << 50)
-    assert torch._C._cuda_memoryStats(0)["num_ooms"] == before + 1
+    assert torch._C._cuda_memoryStats(0)["num_ooms"] == before + 1 and observed == [0] * conftest.GPU
     context = gmm.context()
-    limit = context.stats(device=0).reserved_bytes + 4 * MIB
-    torch._C._cuda_setMemoryFraction(limit / context.device_info(0).total_memory, 0)
+    fraction = (context.stats(device=0).reserved_bytes + 4 * MIB) / context.device_info(0).total_memory
+    torch._C._cuda_setMemoryFraction(fraction, 0)
     try:
+        if hasattr(torch._C, "_cuda_getMemoryFraction"):
+            assert abs(torch._C._cuda_getMemoryFraction(0) - fraction) < 1e-6
         with pytest.raises(RuntimeError, match="gmm: .*limit"):
             native.malloc(256 * MIB)
         asked = []
@@ -469,15 +455,21 @@ def test_files_that_were_built_ahead_serve_a_machine_without_a_compiler(tmp_path
 # On a GPU.
 
 
+def results(*names, **environment):
+    """The results of uses in a process of its own: {name: (value, error)}. No name means all of them."""
+    unset = {name: "" for name in os.environ if "ALLOC_CONF" in name}
+    lines = conftest.run("import torch_uses\ntorch_uses.main()", *names, timeout=120,
+                         **{**unset, **environment}).splitlines()
+    return {name: (value, error) for name, value, error in (
+        json.loads(line[7:]) for line in lines if line.startswith("RESULT "))}
+
+
 @pytest.fixture(scope="module")
 def theirs():
-    """The result of each use with PyTorch's own allocator: {name: (value, error)}."""
-    environment = {name: value for name, value in os.environ.items() if "ALLOC_CONF" not in name}
-    done = subprocess.run([sys.executable, torch_uses.__file__], capture_output=True, text=True, check=False,
-                          timeout=120, env=environment)
-    lines = [json.loads(line[7:]) for line in done.stdout.splitlines() if line.startswith("RESULT ")]
-    assert len(lines) == len(torch_uses.USES), f"exit code {done.returncode}: {done.stderr[-3000:]}"
-    return {name: (value, error) for name, value, error in lines}
+    """With PyTorch's own allocator."""
+    found = results()
+    assert found.keys() == {use.__name__ for use in (torch_uses.training, *torch_uses.USES)}
+    return found
 
 
 @pytest.mark.gpu
@@ -494,8 +486,14 @@ def test_an_everyday_use_gives_what_it_gives_with_pytorchs_own(native, theirs, u
 
 
 @pytest.mark.gpu
-def test_freed_memory_and_a_paused_tag_go_back(native):
-    context, held = gmm.context(), []
+@pytest.mark.parametrize("value", ["on", "regions", "off"])
+def test_a_training_under_gmm_run_has_the_same_losses(theirs, value):
+    assert results("training", LD_PRELOAD=preload.find_library(), GMM_PRELOAD=value)["training"] == theirs["training"]
+
+
+@pytest.mark.gpu
+def test_freed_memory_goes_back(native):
+    held = []
 
     def take():
         held.append(torch.empty(1024 * MIB, dtype=torch.uint8, device="cuda").fill_(1))
@@ -507,80 +505,6 @@ def test_freed_memory_and_a_paused_tag_go_back(native):
     take()
     goes_back(1000 * MIB, give, take)
     give()
-    with context.tag("use-weights", gmm.Contents.HOST) as tag:
-        weights = torch.randn(128 * MIB, device="cuda")
-    other = torch.ones(1000, device="cuda")
-    assert context.query(weights.data_ptr()).tag == tag.number
-    total, address = weights.double().sum().item(), weights.data_ptr()
-    torch.cuda.empty_cache()
-    goes_back(500 * MIB, tag.pause, tag.resume)
-    tag.pause()
-    assert bool((other == 1).all())
-    tag.resume()
-    assert weights.data_ptr() == address and weights.double().sum().item() == total
-
-
-#: Tests of gmm.torch.pool() run with gmm as PyTorch's allocator and, in a process of their own, with PyTorch's own.
-POOLS = """
-import gc, sys, threading
-import pytest, torch
-import gmm, gmm.torch
-from conftest import MIB, goes_back
-
-if sys.argv[1] == "use":
-    gmm.torch.use()
-context = gmm.context()
-def info(tensor):
-    return context.query(tensor.data_ptr())
-
-kept, lost = context.tag("kept", gmm.Contents.HOST), context.tag("lost")
-pools = [gmm.torch.pool(kept), gmm.torch.pool(lost)]
-assert isinstance(pools[0], torch.cuda.MemPool)
-elsewhere = []
-with pools[0].use():
-    a = torch.randn(128 * MIB, device="cuda")
-    thread = threading.Thread(target=lambda: elsewhere.append(torch.ones(10, device="cuda")))
-    thread.start()
-    thread.join()
-    with pools[1].use():
-        b = torch.full((256 * MIB,), 5, dtype=torch.uint8, device="cuda")
-    c = torch.ones(1000, device="cuda")
-d = torch.ones(1000, device="cuda")
-assert [info(tensor).tag for tensor in (a, b, c)] == [kept.number, lost.number, kept.number]
-assert not {info(tensor).tag for tensor in (d, elsewhere[0])} & {kept.number, lost.number}
-assert info(a).kind == gmm.Kind.VMM and torch.cuda.memory_allocated() >= 768 * MIB
-total, addresses = a.double().sum().item(), (a.data_ptr(), b.data_ptr())
-torch.cuda.empty_cache()
-goes_back(500 * MIB, kept.pause, kept.resume)
-kept.pause()
-assert bool((b == 5).all())
-torch.cuda.empty_cache()
-goes_back(250 * MIB, lost.pause, lost.resume)
-kept.resume()
-assert (a.data_ptr(), b.data_ptr()) == addresses and a.double().sum().item() == total
-b.fill_(1)
-assert bool((b == 1).all())
-
-# A limit on the tag.
-tag = context.tag("limited")
-context.set_limit(512 * MIB, tag=tag)
-pool = gmm.torch.pool(tag)
-with torch.cuda.use_mem_pool(pool):
-    first = torch.ones(300 * MIB, dtype=torch.uint8, device="cuda")
-    with pytest.raises(torch.OutOfMemoryError, match="out of memory"):
-        torch.empty(400 * MIB, dtype=torch.uint8, device="cuda")
-assert int(first[-1]) == 1
-del first, pool
-gc.collect()
-torch.cuda.empty_cache()
-assert context.stats(tag=tag).live_bytes == 0
-"""
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("allocator", ["use", "pytorchs own"])
-def test_pools_with_a_tag(allocator):
-    conftest.run(textwrap.dedent(POOLS), allocator, timeout=120)
 
 
 @pytest.mark.gpu

@@ -15,7 +15,6 @@ from gmm._memory_saver import preload
 
 HERE = pathlib.Path(__file__).parent
 FAKE_TORCH = HERE / "fake_torch"
-FAKE_VLLM = HERE / "fake_vllm"
 
 PRELUDE = """
 import contextlib, os, sys, threading
@@ -32,7 +31,7 @@ def used():  # MiB of the device
     return (total - free) // MIB
 
 def holds(tensor, value):
-    content = tensor._bytes()
+    content = tensor.content()
     return content == bytes([value]) * len(content)
 
 def raises(kind, function, *arguments, **options):
@@ -72,7 +71,7 @@ def run(code, preload=False, environment=(), prelude=PRELUDE, arguments=()):
     others = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
     mine = ("TMS_", "PYTORCH_", "GMM_PRELOAD")
     inherited = {name: value for name, value in others.items() if not name.startswith(mine)}
-    inherited["PYTHONPATH"] = os.pathsep.join([str(FAKE_TORCH), str(FAKE_VLLM), inherited.get("PYTHONPATH", "")])
+    inherited["PYTHONPATH"] = os.pathsep.join([str(FAKE_TORCH), str(HERE), inherited.get("PYTHONPATH", "")])
     inherited["GMM_PRELOAD_LIBRARY"] = path
     if preload:
         inherited["LD_PRELOAD"] = path

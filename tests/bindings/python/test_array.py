@@ -206,15 +206,3 @@ def test_numbers_are_numpys(host, monkeypatch):
     assert "gmm.Array" in str(host.zeros(3)) and memoryview(host.zeros(3)).shape == (3,)
     gc.collect()
     assert host.stats().live_blocks == 1
-
-
-def test_use_after_close(context):
-    with context.empty((2, 2), "f4", Kind.HOST) as array:
-        part = array[0]
-        assert not part.closed
-    assert array.closed and part.closed and "closed" in repr(part) and part.shape == (2,)
-    array.free()
-    for use in (lambda: part.address, lambda: memoryview(part), part.__dlpack__, lambda: part.fill(0), lambda: part[0],
-                lambda: context.copy(part, part, 8), lambda: gmm.Array(part.buffer)):
-        with pytest.raises(gmm.ClosedError):
-            use()

@@ -6,11 +6,10 @@ import shutil
 import subprocess
 import sys
 import threading
-import time
 import weakref
 
 import pytest
-from conftest import open_context
+from conftest import open_context, until
 
 import gmm
 import gmm.lease
@@ -32,8 +31,7 @@ def waiting(tmp_path):
     def start(function):
         threads.append(threading.Thread(target=function))
         threads[0].start()
-        while not context._users:
-            time.sleep(0.001)
+        until(lambda: context._users)
 
     def go_on():
         assert threads[0].is_alive()
@@ -68,7 +66,7 @@ def test_reset_is_refused_while_a_call_is_under_way(waiting):
     context, stream, start, go_on = waiting
     buffer = context.alloc(MIB)
     start(stream.synchronize)
-    with pytest.raises(RuntimeError, match="calls on other threads use the context"):
+    with pytest.raises(RuntimeError, match="cannot reset the context: calls on other threads use it"):
         context.reset()
     go_on()
     assert not buffer.closed
@@ -92,15 +90,11 @@ def test_handles_that_die_during_a_reset_end_after_it(waiting, kind, monkeypatch
     gc.collect()
     assert gone() is not None
     go_on()
-    deadline = time.monotonic() + 30
-    while gone() is not None:
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
+    until(lambda: gone() is None)
     if kind == "lease":
         with gmm.lease.Lease("other", context=context) as other:
             other.request()  # the server answers
-            while {entry.name for entry in gmm.lease.status(context=context)} != {"other"}:
-                assert time.monotonic() < deadline
+            until(lambda: {entry.name for entry in gmm.lease.status(context=context)} == {"other"})
     assert not unraisable
 
 

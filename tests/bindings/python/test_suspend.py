@@ -6,7 +6,6 @@ import fcntl
 import json
 import os
 import pathlib
-import select
 import signal
 import subprocess
 import sys
@@ -14,6 +13,8 @@ import threading
 import time
 
 import pytest
+from conftest import until
+from remote import Remote
 
 import gmm
 from gmm import job as jobs
@@ -23,36 +24,28 @@ MIB = 1 << 20
 CONTEXT = 256 * MIB
 FAKE_NVML = pathlib.Path(gmm.__file__).parents[3] / "tests" / "support" / "fake_nvml"
 
-#: Holds memory of gmm, and carries out the commands that it reads, a line each.
+#: Holds memory of gmm.
 HOLDER = """
-import sys
 import gmm
 from gmm import job
-size = int(sys.argv[1])
-with gmm.Context("cuda") as context:
-    tag = context.tag("weights", gmm.Contents.HOST)
-    buffer = context.alloc(size, gmm.Kind.VMM, tag=tag)
-    buffer.fill(7)
-    print("ready", flush=True)
-    for line in sys.stdin:
-        if line == "pause\\n":
-            context.pause(tag)
-        elif line == "resume\\n":
-            context.resume(tag)
-        elif line == "suspend\\n":
-            context.pause(tag)
-            suspended = job.suspend_process()
-            print(job.process_state().name, sum(suspended.bytes.values()), flush=True)
-            job.resume_process(suspended)
-            context.resume(tag)
-        end = bytearray(16)
-        try:
-            buffer.copy_to(end, offset=size - 16)
-            print("seven" if end == b"\\7" * 16 else "other", flush=True)
-        except gmm.PausedError:
-            print("PAUSED", flush=True)
+size = {size}
+context = gmm.Context("cuda")
+tag = context.tag("weights", gmm.Contents.HOST)
+buffer = context.alloc(size, gmm.Kind.VMM, tag=tag)
+buffer.fill(7)
+
+def is_whole():
+    end = bytearray(16)
+    buffer.copy_to(end, offset=size - 16)
+    return end == b"\\7" * 16
+
+def suspend():
+    context.pause(tag)
+    suspended = job.suspend_process()
+    state = job.process_state().name
+    job.resume_process(suspended)
     context.resume(tag)
-    buffer.free()
+    return state, sum(suspended.bytes.values())
 """
 
 
@@ -76,33 +69,6 @@ pytestmark = pytest.mark.skipif(not is_fake() and not has_checkpoint(), reason="
 on_fake = pytest.mark.skipif(not is_fake(), reason="the fake driver is not in reach")
 
 
-class Holder:
-    """A process that holds memory; its answers are lines."""
-
-    def __init__(self, size):
-        self._process = subprocess.Popen([sys.executable, "-c", HOLDER, str(size)], stdin=subprocess.PIPE,
-                                         stdout=subprocess.PIPE, text=True, bufsize=1)
-        self.pid = self._process.pid
-        assert self.answer() == "ready"
-
-    def ask(self, words):
-        print(words, file=self._process.stdin, flush=True)
-
-    def answer(self, seconds=60.0):
-        """Its next line; None when none comes in this time."""
-        if not select.select([self._process.stdout], [], [], seconds)[0]:
-            return None
-        return self._process.stdout.readline().strip()
-
-    def end(self):
-        self._process.stdin.close()
-        assert self._process.wait(60) == 0
-
-    def kill(self):
-        self._process.kill()
-        self._process.wait()
-
-
 @pytest.fixture(autouse=True)
 def fake(tmp_path, monkeypatch):
     """fake(FAIL="...", HANG="...") sets FAKE_CUDA_* of the processes that start from now on; None removes it."""
@@ -122,7 +88,7 @@ def holders():
     made = []
 
     def make(size=64 * MIB):
-        made.append(Holder(size))
+        made.append(Remote(HOLDER.format(size=size)))
         return made[-1]
 
     yield make
@@ -141,8 +107,7 @@ def suspend(*holders, **options):
 
 def check_runs(*holders):
     for each in holders:
-        each.ask("read")
-        assert each.answer() == "seven"
+        assert each("is_whole()")
 
 
 class HeldHelper:
@@ -157,7 +122,7 @@ class HeldHelper:
         self.process = subprocess.Popen([sys.executable, "-I", "-S", str(helper), "libcuda.so.1", "suspend", "60000",
                                          "{}", str(pid)], stdout=into)
         os.close(into)
-        wait_for(lambda: jobs.process_state(pid) == jobs.ProcessState.LOCKED)
+        until(lambda: jobs.process_state(pid) == jobs.ProcessState.LOCKED)
 
     def go_on(self):
         """Its last line."""
@@ -172,13 +137,6 @@ class HeldHelper:
         assert self.process.wait(60) != 0
 
 
-def wait_for(condition, seconds=30.0):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
 def states(*holders):
     return [jobs.process_state(each.pid).name for each in holders]
 
@@ -191,23 +149,21 @@ def test_a_process_goes_and_comes_back(holders):
     (whole,) = suspended.bytes.values()
     assert whole >= 64 * MIB + (CONTEXT if is_fake() else 0)
     assert not suspend(holder).bytes  # it is there already
-    holder.ask("read")
-    assert holder.answer(0.2) is None  # its calls wait
+    holder.ask("is_whole()")
+    assert not holder.has_answer(0.2)  # its calls wait
     jobs.resume_process(suspended)
-    assert holder.answer() == "seven" and states(holder) == ["RUNNING"]
+    assert holder.answer() and states(holder) == ["RUNNING"]
     jobs.resume_process(suspended)  # nothing to do
     # Memory that gmm has paused need not be saved by the driver.
-    holder.ask("pause")
-    assert holder.answer() == "PAUSED"
+    holder("context.pause(tag)")
     suspended = suspend(holder)
     assert (CONTEXT if is_fake() else 0) <= sum(suspended.bytes.values()) <= whole - 64 * MIB
     jobs.resume_process(holder.pid)
-    holder.ask("resume")
-    assert holder.answer() == "seven"
-    holder.ask("suspend")  # itself
-    state, went = holder.answer().split()
-    assert state == "CHECKPOINTED" and holder.answer() == "seven"
-    assert not is_fake() or CONTEXT <= int(went) < CONTEXT + 64 * MIB
+    holder("context.resume(tag)")
+    check_runs(holder)
+    state, went = holder("suspend()")  # itself
+    assert state == "CHECKPOINTED" and holder("is_whole()")
+    assert not is_fake() or CONTEXT <= went < CONTEXT + 64 * MIB
     holder.end()
 
 
@@ -280,7 +236,7 @@ def test_no_restore_without_memory(holders):
             jobs.resume_process(suspended)
             return True
 
-    wait_for(comes_back)
+    until(comes_back)
     check_runs(holder)
 
 
@@ -362,7 +318,7 @@ def test_a_dead_process_does_not_keep_the_others(holders):
     suspended = suspend(dead, zombie, other)
     dead.kill()
     os.kill(zombie.pid, signal.SIGKILL)
-    wait_for(lambda: ") Z " in pathlib.Path(f"/proc/{zombie.pid}/stat").read_text())
+    until(lambda: ") Z " in pathlib.Path(f"/proc/{zombie.pid}/stat").read_text())
     for _ in range(2):
         with pytest.raises(ProcessLookupError, match=f"{dead.pid}, {zombie.pid} are dead; all others run"):
             jobs.resume_process(suspended)

@@ -132,9 +132,9 @@ def main(root, given=sys.executable):
                                str(pathlib.Path(root) / "bindings" / "python" / "gmm")], env=environment,
                                capture_output=True, text=True, check=False, cwd=folder)
         print(done.stdout + done.stderr)
-        command = python.with_name("gmm")
-        for words in (["--version"], ["info"], ["run", "--", "true"]):
-            said = subprocess.run([str(command), *words], env={**environment, "GMM_BACKEND": "host"}, text=True,
+        command, module = [python.with_name("gmm")], [python, "-m", "gmm"]
+        for start, words in ((command, ["--version"]), (module, ["info"]), (command, ["run", "--", "true"])):
+            said = subprocess.run([*start, *words], env={**environment, "GMM_BACKEND": "host"}, text=True,
                                   capture_output=True, check=False, cwd=folder)
             print(f"gmm {' '.join(words)}: {said.stdout}{said.stderr}")
             if said.returncode != 0 or (words[0] == "--version" and said.stdout.split()[-1] != done.stdout.strip()):

@@ -67,7 +67,7 @@ class Turns:
             now = self._context.tag_info(number).contents
             if wanted is not None and wanted != now:
                 before[number] = now
-                Tag._of(self._context, number).update(contents=wanted)
+                Tag(self._context, number, "").update(contents=wanted)
 
     def _offer(self, numbers):
         """Makes these the offers.
