@@ -61,8 +61,7 @@ class CuMemAllocator:
         except (ImportError, OSError, RuntimeError) as error:
             raise AssertionError(f"cumem allocator is not available: {error}") from error
         self._torch = torch
-        self._allocator = torch.cuda.memory.CUDAPluggableAllocator(
-            self._library.path, "tms_torch_malloc", "tms_torch_free")
+        self._allocator = _preload.pluggable_allocator(self._library.path)
         self._tags = {}
         self.current_tag = CuMemAllocator.default_tag
 

@@ -92,10 +92,7 @@ class HookUtilModeTorch(HookUtilBase):
     """Hook mode "torch": PyTorch's pluggable allocator."""
 
     def __init__(self):
-        import torch
-
-        self.allocator = torch.cuda.memory.CUDAPluggableAllocator(self.get_path_binary(), "tms_torch_malloc",
-                                                                  "tms_torch_free")
+        self.allocator = _preload.pluggable_allocator(self.get_path_binary())
 
     def get_path_binary(self):
         return str(get_binary_path_from_package("torch_memory_saver_hook_mode_torch"))
