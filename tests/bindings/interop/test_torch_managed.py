@@ -509,23 +509,6 @@ with pytest.raises(RuntimeError, match="no CUDA device"):
 """, **{**entry_point, "PYTORCH_ENABLE_UNIFIED_MEMORY": "1", "GMM_BACKEND": ""}) == ""
 
 
-@on_host
-def test_without_a_compiler_it_says_what_is_missing(tmp_path):
-    code = """
-import os
-import gmm.torch
-for compiler in ("", "/bin/false"):
-    os.environ.update({"CXX": compiler} if compiler else {})
-    try:
-        gmm.torch.set_enabled_uvm()
-    except RuntimeError as error:
-        print(error, "(end)")
-"""
-    missing, failed, rest = run(code, GMM_TORCH_CACHE=str(tmp_path), PATH=str(tmp_path), CXX="").split("(end)")
-    assert "C++ compiler" in missing and "gmm.torch build" in missing and "did not compile" in failed and not rest
-    assert not list(tmp_path.glob("*.so"))
-
-
 # On a GPU.
 
 PREFERRED, ACCESSED_BY, LAST_PREFETCH = 2, 3, 4
