@@ -9,7 +9,8 @@ import threading
 import weakref
 
 import pytest
-from conftest import open_context, until
+from checks import refused, until
+from conftest import open_context
 
 import gmm
 import gmm.lease
@@ -49,10 +50,8 @@ def test_reset_ends_memory_before_other_threads_run(waiting):
     buffer, dropped, array = context.alloc(MIB), context.alloc(MIB), context.empty(10)
     start(context.reset)
     assert buffer.closed and array.closed
-    for call in (lambda: context.alloc(1), context.stats, context.reset, stream.synchronize, stream.close,
-                 context.close):
-        with pytest.raises(RuntimeError, match="reset|use it"):
-            call()
+    refused(RuntimeError, lambda: context.alloc(1), context.stats, context.reset, stream.synchronize, stream.close,
+            context.close, match="reset|use it")
     buffer.free()  # as of any closed buffer
     del dropped
     gc.collect()
