@@ -62,7 +62,7 @@ give_up() {
 phase "installing"
 setup_say "looking for compilers, Meson and ninja"
 setup_required || give_up "The tests cannot run without them."
-tools=(clang:clang clang-format:clang-format clang-tidy:clang-tidy)
+tools=(man:man-db make:make clang:clang clang-format:clang-format clang-tidy:clang-tidy)
 [ -z "$sanitize" ] || tools+=(dh:debhelper debootstrap:debootstrap
   x86_64-w64-mingw32-g++:g++-mingw-w64-x86-64-posix aarch64-linux-gnu-g++:g++-aarch64-linux-gnu
   qemu-aarch64:qemu-user)

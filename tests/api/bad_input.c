@@ -251,7 +251,7 @@ static void odd_input_that_is_right(void) {
   OK(gmm_copy(context, block, bytes, 0, stream));
   OK(gmm_copy(context, NULL, NULL, 0, stream));
   uint64_t back = 9;
-  gmm_pause_desc desc = {.struct_size = sizeof desc, .tags = &paused_tag, .tag_count = 1};
+  gmm_pause_desc desc = one_tag(&paused_tag);
   if (has_kind(GMM_KIND_VMM)) {
     RESULT(gmm_pause(context, &desc, &back), GMM_UNCHANGED);
     CHECK_EQUAL(back, 0);
@@ -320,7 +320,7 @@ static void prepare(void) {
   if (has_kind(GMM_KIND_MANAGED))
     MUST(gmm_alloc(context, 5000, ALLOC_WITH(.kind = GMM_KIND_MANAGED), (void **)&managed));
   REQUIRE((freed = ALLOC_TAG(700, tag)) != NULL);
-  OK(gmm_free(context, freed, GMM_STREAM_DEFAULT));
+  FREE(freed);
   MUST(gmm_snapshot_create(context, NULL, &snapshot));
   const gmm_tag nothing_paused = tag;
   MUST(gmm_resume_async(context, PAUSE_WITH(.tags = &nothing_paused, .tag_count = 1), &ticket));

@@ -107,8 +107,6 @@ CASE_OF_KINDS(a_heap_serves_too, ALL_KINDS) {
   RESULT(gmm_heap_try_alloc(heap, 5000, 0, 0, GMM_STREAM_DEFAULT, NULL), GMM_ERROR_NOT_READY);
   RESULT(gmm_heap_try_alloc(heap, 5000, 0, 0, GMM_STREAM_DEFAULT, &again), GMM_OK);
   CHECK(again == block);
-  FREE(again);
-  OK(gmm_heap_destroy(heap));
 }
 
 // A program of a newer release passes a larger struct. Where it uses nothing new, it has the fast path too.
@@ -171,7 +169,7 @@ VMM_CASE(paused_memory_is_not_given_out) {
   desc.tag = tag;
   void *block = ALLOC_TAG(5000, tag), *more = ALLOC_TAG(5000, tag), *out = NULL;
   FREE(more);
-  gmm_pause_desc pause = {.struct_size = sizeof pause, .tags = &tag, .tag_count = 1};
+  gmm_pause_desc pause = one_tag(&tag);
   uint64_t bytes = 0;
   OK(gmm_pause(context, &pause, &bytes));
   RESULT(gmm_try_alloc(context, 5000, &desc, &out), GMM_ERROR_NOT_READY);

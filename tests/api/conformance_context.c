@@ -1,26 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // context.h, types.h and version.h: how contexts open, and what they report.
-#include <dlfcn.h>
-
-#include "../support/gmm_test.h"
+#include "fake_driver.h"
 
 // A device that was started has lost some hundred MiB to the driver. The first case, as this process itself uses every
 // device of a real driver from ends_begin() on.
 static void a_context_starts_no_device_that_is_not_used(void) {
-  const gmm_context_desc desc = {.struct_size = sizeof desc, .host_devices = 2};
-  gmm_context_info info = {.struct_size = sizeof info};
   gmm_device_info second = {.struct_size = sizeof second};
-  MUST(gmm_context_create(&desc, &context));
-  MUST(gmm_context_query(context, &info));
-  void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), *block = NULL;
+  context = OPEN(.host_devices = 2);
+  void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
   int (*get_state)(int device, unsigned int *flags, int *active) = NULL;
   if (library != NULL) *(void **)&get_state = dlsym(library, "cuDevicePrimaryCtxGetState");
-  const char *missing = info.backend != GMM_BACKEND_CUDA || get_state == NULL ? "not the CUDA backend"
-                        : info.device_count < 2                               ? "one device"
+  const char *missing = backend_id() != GMM_BACKEND_CUDA || get_state == NULL ? "not the CUDA backend"
+                        : device_count() < 2                                  ? "one device"
                                                                               : NULL;
   if (missing == NULL) {
-    MUST(gmm_alloc(context, MIB, NULL, &block));
-    FREE(block);
+    kind = GMM_KIND_DEVICE;
+    FREE(ALLOC(MIB));
     unsigned int flags = 0;
     int active[2] = {-1, -1};
     for (int i = 0; i < 2; ++i) CHECK(get_state(i, &flags, &active[i]) == 0);
@@ -28,7 +23,7 @@ static void a_context_starts_no_device_that_is_not_used(void) {
     OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));  // of every device
     OK(gmm_reset(context));
     OK(gmm_context_release(context));
-    MUST(gmm_context_create(&desc, &context));
+    context = OPEN(.host_devices = 2);
     CHECK(get_state(1, &flags, &active[1]) == 0 && active[1] == 0);
     OK(gmm_device_query(context, 1, &second));  // free memory is the device's to tell
     CHECK(get_state(1, &flags, &active[1]) == 0 && active[1] == 1);
@@ -48,10 +43,11 @@ CASE(version_agrees_with_the_header) {
 }
 
 CASE(results_have_names_and_texts) {
-  CHECK(strcmp(gmm_result_name(GMM_OK), "GMM_OK") == 0);
-  CHECK(strcmp(gmm_result_name(GMM_UNCHANGED), "GMM_UNCHANGED") == 0);
-  CHECK(strcmp(gmm_result_name(GMM_ERROR_OUT_OF_MEMORY), "GMM_ERROR_OUT_OF_MEMORY") == 0);
-  CHECK(strcmp(gmm_result_name(GMM_ERROR_IPC_TIMEOUT), "GMM_ERROR_IPC_TIMEOUT") == 0);
+#define NAMED(result) CHECK(strcmp(gmm_result_name(result), #result) == 0)
+  NAMED(GMM_OK);
+  NAMED(GMM_UNCHANGED);
+  NAMED(GMM_ERROR_OUT_OF_MEMORY);
+  NAMED(GMM_ERROR_IPC_TIMEOUT);
   CHECK(strcmp(gmm_result_name(-9999), "GMM_ERROR_UNKNOWN") == 0);
   CHECK(strcmp(gmm_result_name(9999), "GMM_ERROR_UNKNOWN") == 0);
   static const gmm_result all[] = {0,   1,   -1,  -2,  -3,  -4,  -5,  -6,  -7,  -8,  -9,  -10,
@@ -60,12 +56,10 @@ CASE(results_have_names_and_texts) {
   for (unsigned i = 0; i < sizeof all / sizeof all[0]; ++i) {
     CHECK_MESSAGE(strcmp(gmm_result_name(all[i]), "GMM_ERROR_UNKNOWN") != 0, "%d has no name", all[i]);
     CHECK_MESSAGE(strlen(gmm_result_text(all[i])) > 2, "%d has no text", all[i]);
-    for (unsigned j = 0; j < i; ++j) {
-      CHECK_MESSAGE(strcmp(gmm_result_name(all[i]), gmm_result_name(all[j])) != 0, "%d and %d share a name", all[i],
-                    all[j]);
-      CHECK_MESSAGE(strcmp(gmm_result_text(all[i]), gmm_result_text(all[j])) != 0, "%d and %d share a text", all[i],
-                    all[j]);
-    }
+    for (unsigned j = 0; j < i; ++j)
+      CHECK_MESSAGE(strcmp(gmm_result_name(all[i]), gmm_result_name(all[j])) != 0 &&
+                        strcmp(gmm_result_text(all[i]), gmm_result_text(all[j])) != 0,
+                    "%d and %d share a name or a text", all[i], all[j]);
   }
   CHECK(gmm_result_text(-9999) != NULL);
 }
@@ -93,19 +87,30 @@ CASE(messages_belong_to_the_thread) {
   CHECK_EQUAL(gmm_last_native_code(), 0);
 }
 
+// Creates a context while the environment names this backend; NULL: none.
+static gmm_result create_on(const char *backend, const gmm_context_desc *desc, gmm_context **out) {
+  const char *was = getenv("GMM_BACKEND");
+  char copy[64];
+  snprintf(copy, sizeof copy, "%s", was != NULL ? was : "");
+  if (backend != NULL)
+    setenv("GMM_BACKEND", backend, 1);
+  else
+    unsetenv("GMM_BACKEND");
+  const gmm_result result = gmm_context_create(desc, out);
+  unsetenv("GMM_BACKEND");
+  if (was != NULL) setenv("GMM_BACKEND", copy, 1);
+  return result;
+}
+
 // Also where there is no GPU.
 CASE(the_choice_of_a_backend_is_no_failure) {
   gmm_context *other = NULL;
-  const char *backend = getenv("GMM_BACKEND");
-  char before[1024], named[64];
-  snprintf(named, sizeof named, "%s", backend == NULL ? "" : backend);
-  unsetenv("GMM_BACKEND");
+  char before[1024];
   RESULT(gmm_context_retain(NULL), GMM_ERROR_NULL_ARGUMENT);
   snprintf(before, sizeof before, "%s", gmm_last_error_message());
-  OK(gmm_context_create(NULL, &other));
+  OK(create_on(NULL, NULL, &other));
   CHECK_MESSAGE(strcmp(before, gmm_last_error_message()) == 0, "%s", gmm_last_error_message());
   OK(gmm_context_release(other));
-  if (backend != NULL) setenv("GMM_BACKEND", named, 1);
 }
 
 static void count_warning(void *user, gmm_log_level level, const char *message) {
@@ -148,19 +153,11 @@ CASE(defaults_open_a_backend) {
 
 CASE(unknown_backends_are_refused) {
   gmm_context *other = (gmm_context *)0x1;
-  const char *was = getenv("GMM_BACKEND");
-  char copy[64];
-  snprintf(copy, sizeof copy, "%s", was ? was : "");
-  setenv("GMM_BACKEND", "abacus", 1);
-  RESULT(gmm_context_create(NULL, &other), GMM_ERROR_INVALID_VALUE);
-  CHECK(message_has("abacus"));
+  RESULT(create_on("abacus", NULL, &other), GMM_ERROR_INVALID_VALUE);
+  CHECK(message_has("abacus") && other == NULL);
   // Named in the descriptor: the environment is not asked.
-  OK(gmm_context_release(OPEN(.backend = GMM_BACKEND_HOST)));
-  if (was)
-    setenv("GMM_BACKEND", copy, 1);
-  else
-    unsetenv("GMM_BACKEND");
-  CHECK(other == NULL);
+  OK(create_on("abacus", DESC(context_desc, .backend = GMM_BACKEND_HOST), &other));
+  OK(gmm_context_release(other));
 }
 
 CASE(references_are_counted) {
@@ -189,18 +186,22 @@ CASE(devices_are_described) {
       CHECK(info.granularity > 0 && (info.granularity & (info.granularity - 1)) == 0);
     }
     if ((info.capabilities & GMM_DEVICE_CAN_PAUSE) != 0) CHECK((info.kinds & (1u << GMM_KIND_VMM)) != 0);
-    gmm_context_info opened = {.struct_size = sizeof opened};
-    OK(gmm_context_query(context, &opened));
-    CHECK_EQUAL((info.capabilities & GMM_DEVICE_IS_CPU) != 0, opened.backend == GMM_BACKEND_HOST);
+    CHECK_EQUAL((info.capabilities & GMM_DEVICE_IS_CPU) != 0, backend_id() == GMM_BACKEND_HOST);
+    // A program finds the device among Vulkan's.
+    static const uint8_t none[16] = {0};
+    CHECK(memcmp(info.uuid, none, 16) != 0);
+    if (info.luid[0] == 'f') {  // the fake driver's
+      CHECK(memcmp(info.luid, "fakeLUI", 7) == 0 && info.luid[7] == d && info.node_mask == 1);
+    } else {
+      CHECK(memcmp(info.luid, none, 8) == 0 && info.node_mask == 0);
+    }
     for (uint32_t e = 0; e < d; ++e) {
       gmm_device_info before = {.struct_size = sizeof before};
       OK(gmm_device_query(context, (gmm_device)e, &before));
       CHECK_MESSAGE(memcmp(before.uuid, info.uuid, 16) != 0, "devices %u and %u share a uuid", e, d);
     }
   }
-  gmm_device_info info = {.struct_size = sizeof info};
-  RESULT(gmm_device_query(context, (gmm_device)count, &info), GMM_ERROR_INVALID_DEVICE);
-  RESULT(gmm_device_query(context, -1, &info), GMM_ERROR_INVALID_DEVICE);
+  RESULT(gmm_device_query(context, (gmm_device)count, DESC(device_info)), GMM_ERROR_INVALID_DEVICE);
 }
 
 CASE(host_backend_shows_the_devices_asked_for) {
@@ -251,8 +252,7 @@ CASE(older_and_newer_structs_are_accepted) {
 
 CASE(contexts_do_not_know_each_other) {
   gmm_context *other = open_context(1);
-  void *mine = NULL, *theirs = NULL;
-  MUST(gmm_alloc(context, 4096, NULL, &mine));
+  void *mine = FILLED(4096, 1), *theirs = NULL;
   MUST(gmm_alloc(other, 4096, NULL, &theirs));
   CHECK(mine != theirs);
   RESULT(gmm_free(context, theirs, GMM_STREAM_DEFAULT), GMM_ERROR_UNKNOWN_POINTER);
@@ -265,44 +265,115 @@ CASE(contexts_do_not_know_each_other) {
   OK(gmm_context_release(other));
   gmm_stats_info after = stats();
   CHECK(memcmp(&before, &after, sizeof before) == 0);
-  write_pattern(mine, 4096, 1, GMM_STREAM_DEFAULT);
   CHECK_PATTERN(mine, 4096, 1);
 }
 
-CASE(contexts_come_and_go) {
-  for (int i = 0; i < 20; ++i) {
-    gmm_context *other = open_context(2);
-    void *memory = NULL;
-    OK(gmm_alloc(other, 3 * MIB, NULL, &memory));
-    OK(gmm_fill(other, memory, 7, 3 * MIB, GMM_STREAM_PER_THREAD));
-    OK(gmm_context_release(other));
-  }
-}
-
 CASE(a_query_tells_flags_and_budget) {
-  const gmm_context_desc desc = {
-      .struct_size = sizeof desc, .backend = backend_id(), .flags = GMM_CONTEXT_NO_CAPTURE, .host_memory = 256 * MIB};
-  gmm_context *own = NULL, *usual = context;
-  MUST(gmm_context_create(&desc, &own));
-  gmm_context_info opened = {.struct_size = sizeof opened};
-  OK(gmm_context_query(own, &opened));
-  CHECK_EQUAL(opened.flags, GMM_CONTEXT_NO_CAPTURE);
+  gmm_context *usual = context;
+  context = OPEN(.backend = backend_id(), .flags = GMM_CONTEXT_NO_CAPTURE, .host_memory = 256 * MIB);
+  CHECK_EQUAL(context_info().flags, GMM_CONTEXT_NO_CAPTURE);
   gmm_device_info info = {.struct_size = sizeof info};
-  OK(gmm_device_query(own, 0, &info));
+  OK(gmm_device_query(context, 0, &info));
   CHECK_EQUAL(info.held_bytes, 0);
   CHECK_EQUAL(info.budget_bytes, info.free_memory);
   CHECK(info.numa_node >= -1);
-  context = own;
-  void *block = ALLOC(20 * MIB);
-  CHECK(block != NULL);
-  OK(gmm_limit_set(own, NULL, 64 * MIB));
-  OK(gmm_device_query(own, 0, &info));
+  ALLOC(20 * MIB);
+  OK(gmm_limit_set(context, NULL, 64 * MIB));
+  OK(gmm_device_query(context, 0, &info));
   CHECK(info.held_bytes >= 20 * MIB);
   CHECK_EQUAL(info.held_bytes, stats().reserved_bytes);
   CHECK_EQUAL(info.budget_bytes, 64 * MIB);
-  OK(gmm_free(own, block, GMM_STREAM_DEFAULT));
-  OK(gmm_context_release(own));
+  OK(gmm_context_release(context));
   context = usual;
+}
+
+// --- The log --------------------------------------------------------------------------------------------------------
+
+static struct { atomic_int calls, bad; } logged;
+static void log_here(void *user, gmm_log_level level, const char *message) {
+  if (user != &logged || level < GMM_LOG_ERROR || level > GMM_LOG_DEBUG || message == NULL || message[0] == 0)
+    atomic_fetch_add(&logged.bad, 1);
+  atomic_fetch_add(&logged.calls, 1);
+  if (context != NULL) {  // no lock is held: the library may be called
+    gmm_stats_info statistics = {.struct_size = sizeof statistics};
+    if (gmm_stats_query(context, NULL, &statistics) != GMM_OK) atomic_fetch_add(&logged.bad, 1);
+  }
+}
+
+CASE(log_callback_hears_which_backend) {
+  memset(&logged, 0, sizeof logged);
+  gmm_context *other = OPEN(.log = {log_here, &logged});
+  CHECK(logged.calls >= 1);
+  CHECK_EQUAL(logged.bad, 0);
+  OK(gmm_context_release(other));
+  const int heard = logged.calls;
+  OK(gmm_context_release(OPEN(.log = {NULL, &logged})));
+  CHECK_EQUAL(logged.calls, heard);
+}
+
+// --- The library may be called from the log --------------------------------------------------------------------------
+
+static struct {
+  gmm_context *context;
+  atomic_int calls, inside, wrong, ended;
+} from_log;
+
+// Acts as a garbage collection inside the callback does, and more.
+static void call_the_library(void *user, gmm_log_level level, const char *message) {
+  (void)user, (void)level, (void)message;
+  if (from_log.context == NULL || atomic_exchange(&from_log.inside, 1) != 0) return;
+  for (gmm_kind k = GMM_KIND_DEVICE; k <= GMM_KIND_VMM; ++k) {
+    void *block = NULL;
+    if (gmm_alloc(from_log.context, 3 * MIB, DESC(alloc_desc, .kind = k), &block) != GMM_OK ||
+        gmm_free(from_log.context, block, GMM_STREAM_DEFAULT) != GMM_OK)
+      atomic_fetch_add(&from_log.wrong, 1);
+  }
+  gmm_stats_info statistics = {.struct_size = sizeof statistics};
+  gmm_tag_info info = {.struct_size = sizeof info};
+  if (gmm_stats_query(from_log.context, NULL, &statistics) != GMM_OK ||
+      gmm_tag_query(from_log.context, GMM_TAG_DEFAULT, &info) != GMM_OK ||
+      gmm_free(from_log.context, &info, GMM_STREAM_DEFAULT) == GMM_OK)
+    atomic_fetch_add(&from_log.wrong, 1);
+  atomic_fetch_add(&from_log.calls, 1);
+  atomic_store(&from_log.inside, 0);
+}
+
+// Each of these refusals is logged while the heap works.
+static void *let_the_driver_refuse(void *unused) {
+  static const char *const entries[] = {"cuMemAddressFree", "cuMemUnmap", "cuMemRelease", "cuMemFree_v2"};
+  (void)unused;
+  for (unsigned i = 0; i < sizeof entries / sizeof *entries; ++i) {
+    for (gmm_kind k = GMM_KIND_DEVICE; k <= GMM_KIND_VMM; ++k) {
+      void *block = NULL;
+      OK(gmm_alloc(from_log.context, 80 * MIB, DESC(alloc_desc, .kind = k), &block));
+      OK(gmm_free(from_log.context, block, GMM_STREAM_DEFAULT));
+      fake.fail(entries[i], 1, 999);
+      gmm_result refused = gmm_trim(from_log.context, NULL, NULL);
+      fake.fail(NULL, 0, 0);
+      // The callback's calls leave the message of this call as it is.
+      if (refused < 0) CHECK(strstr(gmm_last_error_message(), "gmm_free") == NULL);
+      OK(gmm_trim(from_log.context, NULL, NULL));
+    }
+  }
+  atomic_store(&from_log.ended, 1);
+  return NULL;
+}
+
+CASE(the_log_may_call_the_library) {
+  if (!find_fake_driver()) SKIP("only the fake driver refuses on demand");
+  memset(&from_log, 0, sizeof from_log);
+  from_log.context = OPEN(.log = {call_the_library, NULL});
+  pthread_t thread;
+  REQUIRE(pthread_create(&thread, NULL, let_the_driver_refuse, NULL) == 0);
+  SOON(atomic_load(&from_log.ended) != 0);
+  if (atomic_load(&from_log.ended) == 0) {
+    printf("Bail out! The thread waits for a lock that it holds.\n");
+    exit(1);
+  }
+  pthread_join(thread, NULL);
+  CHECK(atomic_load(&from_log.calls) > 0);
+  CHECK_EQUAL(atomic_load(&from_log.wrong), 0);
+  OK(gmm_context_release(from_log.context));
 }
 
 int main(void) {

@@ -28,7 +28,7 @@ static int32_t write_nothing(void *user, const char *text, uint64_t size) {
   return 0;
 }
 
-static void every_call_in_a_child_says_forked(void) {
+CASE(every_call_in_a_child_says_forked) {
   void *memory = NULL;
   MUST(gmm_alloc(context, 100000, NULL, &memory));
   gmm_stream stream = 0;
@@ -177,10 +177,9 @@ static void every_call_in_a_child_says_forked(void) {
   OK(gmm_heap_destroy(heap));
   OK(gmm_event_destroy(event));
   OK(gmm_snapshot_destroy(snapshot));
-  OK(gmm_stream_destroy(context, stream));
 }
 
-static void a_child_may_open_its_own(void) {
+CASE(a_child_may_open_its_own) {
   gmm_context_info info = {.struct_size = sizeof info};
   OK(gmm_context_query(context, &info));
   if (info.backend != GMM_BACKEND_HOST) SKIP("a CUDA driver that was started does not work in a forked child");
@@ -212,7 +211,7 @@ static atomic_int storm_over;
 static void *end_with_a_cache(void *heap) {
   void *block = NULL;
   OK(gmm_heap_alloc(heap, 1000, 0, 0, GMM_STREAM_DEFAULT, &block));
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  FREE(block);
   return NULL;
 }
 static void *end_threads(void *heap) {
@@ -252,7 +251,7 @@ static void *live_in_a_child(void *unused) {
   return good ? context : NULL;
 }
 
-static void children_find_no_lock_held(void) {
+CASE(children_find_no_lock_held) {
   enum { FORKS = 300 };
   gmm_context_info info = {.struct_size = sizeof info};
   OK(gmm_context_query(context, &info));
@@ -294,16 +293,6 @@ static void children_find_no_lock_held(void) {
 }
 
 int main(void) {
-  // Its own server of leases, whatever else runs on the machine.
-  char folder[] = "/tmp/gmm-fork-XXXXXX", server[64];
-  if (mkdtemp(folder) == NULL) return 99;
-  setenv("GMM_IPC_DIR", folder, 1);
-  PLAIN(every_call_in_a_child_says_forked);
-  PLAIN(a_child_may_open_its_own);
-  PLAIN(children_find_no_lock_held);
-  const int code = finish_clean();
-  snprintf(server, sizeof server, "%s/serve.sock", folder);
-  unlink(server);  // which ends the server
-  rmdir(folder);
-  return code;
+  start_own_server();
+  return run_cases();
 }

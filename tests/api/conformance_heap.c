@@ -44,13 +44,12 @@ CASE_OF_KINDS(destroying_waits_for_the_work, ALL_KINDS) {
   gmm_stream stream = open_stream();
   void *block = NULL;
   OK(gmm_heap_alloc(heap, MIB, 0, 0, stream, &block));
-  gate hold;
+  static gate hold;
   gate_close(&hold, stream, 0.05);
   OK(gmm_fill(context, block, 1, MIB, stream));
   OK(gmm_free(context, block, stream));
   OK(gmm_heap_destroy(heap));
   CHECK_EQUAL(atomic_load(&hold.passed), 1);
-  OK(gmm_stream_destroy(context, stream));
 }
 
 CASE_OF_KINDS(wishes_are_arguments, ALL_KINDS) {
@@ -67,8 +66,6 @@ CASE_OF_KINDS(wishes_are_arguments, ALL_KINDS) {
   CHECK(is_filled(clean, 5000, 0, GMM_STREAM_DEFAULT));
   OK(gmm_heap_alloc(heap, 5000, 0, GMM_ALLOC_DEDICATED, GMM_STREAM_DEFAULT, (void **)&alone));
   CHECK(query(alone).allocation_base == alone);
-  FREE(clean, alone);
-  OK(gmm_heap_destroy(heap));
 }
 
 CASE_OF_KINDS(heap_limits_hold, ALL_KINDS) {
@@ -85,8 +82,6 @@ CASE_OF_KINDS(heap_limits_hold, ALL_KINDS) {
   FREE(plain);
   FREE_ALL(blocks, count);
   OK(gmm_heap_alloc(heap, 6 * MIB, 0, 0, GMM_STREAM_DEFAULT, &blocks[0]));  // what was cut up fits together again
-  FREE(blocks[0]);
-  OK(gmm_heap_destroy(heap));
 }
 
 CASE_OF_KINDS(the_minimum_extent_is_asked_for_at_once, ALL_KINDS) {
@@ -97,9 +92,6 @@ CASE_OF_KINDS(the_minimum_extent_is_asked_for_at_once, ALL_KINDS) {
   void *more[20];
   for (unsigned i = 0; i < 20; ++i) OK(gmm_heap_alloc(heap, MIB, 0, 0, GMM_STREAM_DEFAULT, &more[i]));
   CHECK_EQUAL(stats().backend_calls, calls);
-  FREE_ALL(more, 20);
-  FREE(block);
-  OK(gmm_heap_destroy(heap));
 }
 
 CASE_OF_KINDS(a_heap_keeps_its_tag, ALL_KINDS) {
@@ -113,7 +105,7 @@ CASE_OF_KINDS(a_heap_keeps_its_tag, ALL_KINDS) {
   CHECK_EQUAL(query(block).tag, tag);
   if (kind == GMM_KIND_VMM) {
     write_pattern(block, 100000, 3, GMM_STREAM_DEFAULT);
-    gmm_pause_desc desc = {.struct_size = sizeof desc, .tags = &tag, .tag_count = 1};
+    gmm_pause_desc desc = one_tag(&tag);
     OK(gmm_pause(context, &desc, NULL));
     CHECK_EQUAL(query(block).state, GMM_STATE_PAUSED);
     RESULT(gmm_heap_destroy(heap), GMM_ERROR_BUSY);
@@ -149,8 +141,6 @@ VMM_CASE(peers_may_be_asked_for) {
   void *block = take_of(heap, 100000);
   write_pattern(block, 100000, 2, GMM_STREAM_DEFAULT);
   CHECK_PATTERN(block, 100000, 2);
-  FREE(block);
-  OK(gmm_heap_destroy(heap));
 }
 
 // --- GMM_HEAP_EXPORTABLE ---------------------------------------------------------------------------------------------
@@ -242,7 +232,7 @@ VMM_CASE(an_exportable_heap_pauses) {
   }
   MUST(gmm_heap_alloc(heap, 9 * MIB, 0, 0, GMM_STREAM_DEFAULT, &gone));
   gmm_ipc_fd_info info = {.struct_size = sizeof info};
-  const gmm_pause_desc pause = {.struct_size = sizeof pause, .tags = &tag, .tag_count = 1};
+  const gmm_pause_desc pause = one_tag(&tag);
   OK(gmm_pause(context, &pause, NULL));
   CHECK_EQUAL(stats().reserved_bytes, 0);
   RESULT(gmm_ipc_export_fd(context, kept[0], GMM_FD_DEFAULT, &info), GMM_ERROR_PAUSED);
@@ -257,7 +247,6 @@ VMM_CASE(an_exportable_heap_pauses) {
   }
   FREE(meanwhile);
   NOTHING_STAYS();
-  OK(gmm_heap_destroy(heap));
 }
 
 int main(void) { return run_cases(); }

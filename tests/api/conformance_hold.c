@@ -2,34 +2,23 @@
 // pause.h: GMM_PAUSE_HOLD stops a pause or resume where nothing can fail any more and nothing has changed.
 //
 // The program is also the second rank of its last case: it holds its own pause, says so, and follows the first rank.
-#include <sys/wait.h>
-
 #include "../support/second_process.h"
 #include "pause_support.h"
 
 enum { LONG_MS = 60000, SHORT_MS = 400 };
 
-static gmm_pause_desc held(const gmm_tag *tag, uint32_t flags, uint64_t hold_ms) {
+static gmm_ticket *start(bool pauses, const gmm_tag *tag, uint32_t flags, uint64_t hold_ms) {
   gmm_pause_desc desc = one_tag(tag);
   desc.flags = GMM_PAUSE_HOLD | flags;
   desc.hold_ms = hold_ms;
-  return desc;
-}
-static gmm_ticket *start(bool pauses, const gmm_tag *tag, uint32_t flags, uint64_t hold_ms) {
-  const gmm_pause_desc desc = held(tag, flags, hold_ms);
   gmm_ticket *ticket = NULL;
-  MUST(pauses ? gmm_pause_async(context, &desc, &ticket) : gmm_resume_async(context, &desc, &ticket));
+  MUST((pauses ? gmm_pause_async : gmm_resume_async)(context, &desc, &ticket));
   return ticket;
 }
 static gmm_ticket *hold(bool pauses, const gmm_tag *tag, uint32_t flags) {
   gmm_ticket *ticket = start(pauses, tag, flags, LONG_MS);
   MUST(gmm_ticket_wait_held(ticket, GMM_FOREVER));
   return ticket;
-}
-static gmm_ticket_info info_of(gmm_ticket *ticket) {
-  gmm_ticket_info info = {.struct_size = sizeof info};
-  OK(gmm_ticket_query(ticket, &info));
-  return info;
 }
 static uint64_t finish(gmm_ticket *ticket) {
   uint64_t bytes = 0;
@@ -46,7 +35,7 @@ VMM_CASE(a_held_pause_has_copied_all_and_changed_nothing) {
     allocate_blocks(tag, 100);
     const uint64_t active = tag_info(tag).active_bytes;
     gmm_ticket *ticket = hold(true, &tag, 0);
-    gmm_ticket_info info = info_of(ticket);
+    gmm_ticket_info info = ticket_info(ticket);
     CHECK_EQUAL(info.state, GMM_TICKET_HELD);
     CHECK_EQUAL(info.result, GMM_ERROR_NOT_READY);
     CHECK_EQUAL(info.copied_bytes, info.total_bytes);
@@ -65,7 +54,7 @@ VMM_CASE(a_held_pause_has_copied_all_and_changed_nothing) {
     OK(gmm_ticket_wait(ticket, GMM_FOREVER, &went));
     RESULT(gmm_ticket_commit(ticket), GMM_UNCHANGED);
     OK(gmm_ticket_wait_held(ticket, 0));
-    CHECK_EQUAL(info_of(ticket).state, GMM_TICKET_DONE);
+    CHECK_EQUAL(ticket_info(ticket).state, GMM_TICKET_DONE);
     OK(gmm_ticket_destroy(ticket));
     CHECK(went > 0);
     CHECK_EQUAL(query(blocks[0]).state, GMM_STATE_PAUSED);
@@ -88,8 +77,7 @@ VMM_CASE(a_held_pause_has_copied_all_and_changed_nothing) {
 VMM_CASE(bytes_written_during_the_hold_are_kept) {
   for (unsigned pass = 0; pass < 4; ++pass) {
     // Page-locked memory, pageable memory, a file, and zeros that have become others.
-    const gmm_backup_desc backup = {.struct_size = sizeof backup, .flags = pass == 1 ? GMM_BACKUP_NO_ARENA : 0};
-    OK(gmm_backup_configure(context, &backup));
+    OK(gmm_backup_configure(context, DESC(backup_desc, .flags = pass == 1 ? GMM_BACKUP_NO_ARENA : 0)));
     gmm_tag tag = make_tag(pass == 2 ? "file" : "host", pass == 2 ? GMM_CONTENTS_FILE : GMM_CONTENTS_HOST);
     allocate_blocks(tag, 300);
     if (pass == 3)
@@ -107,18 +95,14 @@ VMM_CASE(bytes_written_during_the_hold_are_kept) {
 
 // Contents that the program promises not to write are copied once. So are those of a read-only tag.
 VMM_CASE(unwritten_contents_are_copied_once) {
-  const gmm_tag_desc read_only = {
-      .struct_size = sizeof read_only, .contents = GMM_CONTENTS_HOST, .flags = GMM_TAG_READ_ONLY};
-  gmm_tag tags[3] = {make_tag("written", GMM_CONTENTS_HOST), make_tag("unwritten", GMM_CONTENTS_HOST), 0};
-  MUST(gmm_tag_create(context, "read-only", &read_only, &tags[2]));
+  const gmm_tag tags[3] = {make_tag("written", GMM_CONTENTS_HOST), make_tag("unwritten", GMM_CONTENTS_HOST),
+                           make_tag_of("read-only", GMM_CONTENTS_HOST, GMM_TAG_READ_ONLY)};
   for (unsigned i = 0; i < 3; ++i) {
     allocate_blocks(tags[i], 500);
-    gmm_backup_info before = {.struct_size = sizeof before}, after = before;
     gmm_ticket *ticket = hold(true, &tags[i], i == 1 ? GMM_PAUSE_NO_WRITES : 0);
-    before = backup_info();
+    const uint64_t before = backup_info().copied_bytes;
     finish(ticket);
-    after = backup_info();
-    CHECK((after.copied_bytes > before.copied_bytes) == (i == 0));
+    CHECK((backup_info().copied_bytes > before) == (i == 0));
     OK(gmm_resume(context, NULL, NULL));
     check_blocks(500);
     free_blocks();
@@ -140,7 +124,7 @@ VMM_CASE(what_is_not_committed_is_undone) {
         CHECK(message_has(way == CANCEL ? "cancelled" : "hold_ms"));
         RESULT(gmm_ticket_commit(ticket), GMM_ERROR_CANCELLED);
         RESULT(gmm_ticket_wait_held(ticket, 0), GMM_ERROR_CANCELLED);
-        CHECK_EQUAL(info_of(ticket).state, GMM_TICKET_DONE);
+        CHECK_EQUAL(ticket_info(ticket).state, GMM_TICKET_DONE);
       }
       const double began = now_s();
       OK(gmm_ticket_destroy(ticket));
@@ -155,21 +139,27 @@ VMM_CASE(what_is_not_committed_is_undone) {
   check_blocks(600);
 }
 
-// The last reference of the program goes while an operation is held. The ticket has the context, and ends it.
-VMM_CASE(a_held_operation_ends_with_its_context) {
-  gmm_context *own = open_context(1);
-  const gmm_alloc_desc alloc = {.struct_size = sizeof alloc, .kind = GMM_KIND_VMM};
-  const gmm_pause_desc desc = {.struct_size = sizeof desc, .flags = GMM_PAUSE_HOLD};
-  void *block = NULL;
-  MUST(gmm_alloc(own, 8 * MIB, &alloc, &block));
-  gmm_ticket *ticket = NULL;
-  MUST(gmm_pause_async(own, &desc, &ticket));
-  OK(gmm_ticket_wait_held(ticket, GMM_FOREVER));
-  OK(gmm_context_release(own));
-  OK(gmm_ticket_destroy(ticket));
+// The last reference of the program goes while an operation runs or is held. The ticket has the context, and ends it.
+VMM_CASE(a_ticket_outlives_the_last_reference) {
+  gmm_context *usual = context;
+  const gmm_tag tag = GMM_TAG_DEFAULT;
+  const gmm_pause_desc desc = one_tag(&tag);
+  for (unsigned is_held = 0; is_held < 2; ++is_held) {
+    context = open_context(2);
+    ALLOC(8 * MIB);
+    gmm_ticket *ticket = NULL;
+    if (is_held)
+      ticket = hold(true, &tag, 0);
+    else
+      MUST(gmm_pause_async(context, &desc, &ticket));
+    OK(gmm_context_release(context));
+    if (!is_held) OK(gmm_ticket_wait(ticket, GMM_FOREVER, NULL));
+    OK(gmm_ticket_destroy(ticket));
+  }
+  context = usual;
 }
 
-VMM_CASE(what_a_hold_keeps_waiting) {
+VMM_CASE(a_hold_keeps_its_heap_and_other_operations_waiting) {
   gmm_tag tag = make_tag("busy", GMM_CONTENTS_HOST);
   gmm_heap *heap = HEAP(.tag = tag);
   void *block = take_of(heap, MIB);
@@ -183,7 +173,6 @@ VMM_CASE(what_a_hold_keeps_waiting) {
   OK(gmm_ticket_destroy(ticket));
   CHECK(gmm_ticket_wait(other, GMM_FOREVER, NULL) >= 0);
   OK(gmm_ticket_destroy(other));
-  OK(gmm_heap_destroy(heap));
 }
 
 // So a rank without memory of the tags does as the others do.
@@ -196,26 +185,11 @@ VMM_CASE(an_operation_without_memory_is_held_too) {
   }
 }
 
-CASE(only_asynchronous_operations_hold) {
-  gmm_tag tag = make_tag("wrong", GMM_CONTENTS_HOST);
-  gmm_pause_desc desc = held(&tag, 0, 0);
-  gmm_ticket *ticket = NULL;
-  RESULT(gmm_pause(context, &desc, NULL), GMM_ERROR_INVALID_FLAGS);
-  RESULT(gmm_resume(context, &desc, NULL), GMM_ERROR_INVALID_FLAGS);
-  desc.hold_ms = 86400001;
-  RESULT(gmm_pause_async(context, &desc, &ticket), GMM_ERROR_INVALID_VALUE);
-  desc = (gmm_pause_desc){.struct_size = sizeof desc, .hold_ms = 1};
-  RESULT(gmm_pause_async(context, &desc, &ticket), GMM_ERROR_INVALID_VALUE);
-  desc = (gmm_pause_desc){.struct_size = sizeof desc, .flags = GMM_PAUSE_NO_WRITES};
-  RESULT(gmm_pause_async(context, &desc, &ticket), GMM_ERROR_INVALID_FLAGS);
-  desc = held(&tag, GMM_PAUSE_NO_WRITES, 0);
-  RESULT(gmm_resume_async(context, &desc, &ticket), GMM_ERROR_INVALID_FLAGS);
-}
-
 // --- Two ranks -------------------------------------------------------------------------------------------------------
 
 // Says 'h' when its pause is held. Then 'c' commits and anything else undoes; it says its result.
-static int second_rank(void) {
+static int second_rank(char **unused) {
+  (void)unused;
   context = open_context(1);
   kind = GMM_KIND_VMM;
   gmm_tag tag = make_tag("rank", GMM_CONTENTS_HOST);
@@ -223,12 +197,12 @@ static int second_rank(void) {
   char word = 0;
   if (!receive_bytes(0, &word, 1)) return 2;
   gmm_ticket *ticket = start(true, &tag, 0, LONG_MS);
-  if (gmm_ticket_wait_held(ticket, GMM_FOREVER) != GMM_OK || !send_bytes(1, "h", 1)) return 3;
+  if (gmm_ticket_wait_held(ticket, GMM_FOREVER) != GMM_OK || !send_bytes(SECOND_OUT, "h", 1)) return 3;
   if (!receive_bytes(0, &word, 1)) return 4;
   OK(word == 'c' ? gmm_ticket_commit(ticket) : gmm_ticket_cancel(ticket));
   gmm_result result = gmm_ticket_wait(ticket, GMM_FOREVER, NULL);
   OK(gmm_ticket_destroy(ticket));
-  if (!send_bytes(1, &result, sizeof result)) return 5;
+  if (!send_bytes(SECOND_OUT, &result, sizeof result)) return 5;
   return gmm_context_release(context) == GMM_OK ? 0 : 6;
 }
 
@@ -238,10 +212,9 @@ VMM_CASE(ranks_pause_together_or_not_at_all) {
   enum { WELL, DIES, STOPS, LATE, WAYS };
   gmm_tag tag = make_tag("rank", GMM_CONTENTS_HOST);
   allocate_blocks(tag, 700);
-  const char *const words[] = {"rank"};
   for (int way = WELL; way < WAYS; ++way) {
     second_process other;
-    REQUIRE(second_start(&other, words, 1));
+    REQUIRE(second_start(&other, NULL, 0));
     if (way == DIES) kill(other.pid, SIGKILL);
     if (way == STOPS) kill(other.pid, SIGSTOP);
     if (way == WELL || way == STOPS) send_bytes(other.to, "b", 1);
@@ -249,7 +222,7 @@ VMM_CASE(ranks_pause_together_or_not_at_all) {
     OK(gmm_ticket_wait_held(ticket, GMM_FOREVER));
     char word = 0;
     bool heard = false;
-    while (!heard && info_of(ticket).state == GMM_TICKET_HELD) {
+    while (!heard && ticket_info(ticket).state == GMM_TICKET_HELD) {
       struct pollfd ready = {.fd = other.from, .events = POLLIN};
       heard = poll(&ready, 1, 20) > 0 && (ready.revents & POLLIN) != 0 && receive_bytes(other.from, &word, 1);
     }
@@ -280,7 +253,4 @@ VMM_CASE(ranks_pause_together_or_not_at_all) {
   }
 }
 
-int main(int argc, char **argv) {
-  if (argc > 2 && strcmp(argv[1], "--second") == 0) return second_rank();
-  return run_cases();
-}
+int main(int count, char **words) { return run_cases_or(second_rank, count, words); }

@@ -3,7 +3,6 @@
 // returned when the context ends. A program that uses every family of functions says so.
 #define _GNU_SOURCE  // dl_iterate_phdr()
 #include <link.h>
-#include <signal.h>
 #include <sys/mman.h>
 
 #include "../support/second_process.h"
@@ -61,190 +60,157 @@ static int find_library(struct dl_phdr_info *info, size_t size, void *unused) {
 
 enum { BLOCKS = 40 };
 
-static gmm_context *counted_context(void) {
-  memset((void *)&counted, 0, sizeof counted);
-  counted.fail_at = -1;
-  gmm_context_desc desc = counted_desc();
-  gmm_context *c = NULL;
-  MUST(gmm_context_create(&desc, &c));
-  return c;
-}
+static void begin(void) { begin_counted((gmm_log_callback){NULL, NULL}); }
 
 static int32_t give_up(void *user, const gmm_oom_info *info) {
-  (void)user;
-  (void)info;
+  (void)user, (void)info;
   return 0;
 }
 static int32_t go_on(void *user, uint64_t done, uint64_t total) {
-  (void)user;
-  (void)done;
-  (void)total;
+  (void)user, (void)done, (void)total;
   return 0;
 }
 static int32_t swallow(void *user, const char *text, uint64_t size) {
-  (void)user;
-  (void)text;
-  (void)size;
+  (void)user, (void)text, (void)size;
+  return 0;
+}
+static int32_t hear_nothing(void *user, const gmm_watch_info *info) {
+  (void)user, (void)info;
   return 0;
 }
 static void nothing(void *user) { (void)user; }
 
 // The sizes of the blocks are 100 + i * i * step bytes.
 enum { STEP = 5000 };
-static void allocates_and_frees(gmm_context *c, gmm_stream stream, unsigned step) {
-  for (gmm_kind k = GMM_KIND_DEVICE; k <= GMM_KIND_MANAGED; ++k) {
-    if (!has_kind(k)) continue;
-    void *blocks[BLOCKS] = {0};
-    gmm_alloc_desc desc = {.struct_size = sizeof desc, .kind = k, .stream = stream};
-    for (unsigned i = 0; i < BLOCKS; ++i) OK(gmm_alloc(c, 100 + i * i * step, &desc, &blocks[i]));
-    for (unsigned i = 0; i < BLOCKS; i += 2) OK(gmm_free(c, blocks[i], stream));
-    desc.alignment = MIB;
-    desc.flags = GMM_ALLOC_ZERO;
-    void *aligned = NULL;
-    OK(gmm_alloc(c, 5 * MIB, &desc, &aligned));
-    OK(gmm_free(c, aligned, stream));
-    desc.flags = GMM_ALLOC_DEDICATED;
-    desc.alignment = 0;
-    OK(gmm_alloc(c, 3 * MIB, &desc, &aligned));
-    OK(gmm_free(c, aligned, GMM_STREAM_DEFAULT));
-    for (unsigned i = 1; i < BLOCKS; i += 2) OK(gmm_free(c, blocks[i], i % 4 == 1 ? stream : GMM_STREAM_PER_THREAD));
+static void allocates_and_frees(gmm_stream stream, unsigned step) {
+  const gmm_kind of_case = kind;
+  for (kind = GMM_KIND_DEVICE; kind <= GMM_KIND_MANAGED; ++kind) {
+    if (!has_kind(kind)) continue;
+    void *blocks[BLOCKS] = {0}, *aligned = NULL;
+    for (unsigned i = 0; i < BLOCKS; ++i) blocks[i] = ALLOC_STREAM(100 + i * i * step, stream);
+    for (unsigned i = 0; i < BLOCKS; i += 2) FREE_ON(stream, blocks[i]);
+    OK(gmm_alloc(context, 5 * MIB, HERE(.alignment = MIB, .flags = GMM_ALLOC_ZERO, .stream = stream), &aligned));
+    FREE_ON(stream, aligned);
+    FREE(alloc_here(__LINE__, 3 * MIB, GMM_TAG_CURRENT, stream, GMM_ALLOC_DEDICATED));
+    for (unsigned i = 1; i < BLOCKS; i += 2) FREE_ON(i % 4 == 1 ? stream : GMM_STREAM_PER_THREAD, blocks[i]);
   }
-  gmm_heap_desc desc = {.struct_size = sizeof desc, .limit = 64 * MIB};
-  gmm_heap *heap = NULL;
+  kind = of_case;
+  gmm_heap *heap = HEAP(.limit = 64 * MIB);
   void *block = NULL;
-  OK(gmm_heap_create(c, &desc, &heap));
   OK(gmm_heap_alloc(heap, 5000, 0, 0, stream, &block));
   CHECK(gmm_heap_alloc(heap, 128 * MIB, 0, 0, stream, &(void *){NULL}) < 0);
-  OK(gmm_free(c, block, stream));
+  FREE_ON(stream, block);
   OK(gmm_heap_destroy(heap));
 }
 
-static void uses_streams(gmm_context *c) {
-  gmm_stream first = 0, second = 0;
+static void uses_streams(void) {
+  const gmm_stream first = open_stream(), second = open_stream();
   gmm_event *event = NULL;
-  OK(gmm_stream_create(c, NULL, &first));
-  OK(gmm_stream_create(c, NULL, &second));
-  OK(gmm_event_create(c, NULL, &event));
-  allocates_and_frees(c, first, STEP);
-  void *block = NULL;
-  OK(gmm_alloc(c, MIB, NULL, &block));
-  OK(gmm_fill(c, block, 1, MIB, first));
-  OK(gmm_copy(c, block, (char *)block + MIB / 2, MIB / 2, first));
-  OK(gmm_stream_call(c, first, nothing, NULL));
+  OK(gmm_event_create(context, NULL, &event));
+  allocates_and_frees(first, STEP);
+  char *block = ALLOC(MIB);
+  OK(gmm_fill(context, block, 1, MIB, first));
+  OK(gmm_copy(context, block, block + MIB / 2, MIB / 2, first));
+  OK(gmm_stream_call(context, first, nothing, NULL));
   OK(gmm_event_record(event, 0, first));
-  OK(gmm_stream_wait_event(c, second, event, 0));
-  OK(gmm_record_use(c, block, second));
-  OK(gmm_free(c, block, first));
+  OK(gmm_stream_wait_event(context, second, event, 0));
+  OK(gmm_record_use(context, block, second));
+  FREE_ON(first, block);
   OK(gmm_event_synchronize(event, 0, GMM_FOREVER));
   OK(gmm_event_destroy(event));
-  OK(gmm_stream_forget(c, second));
-  OK(gmm_stream_destroy(c, second));
-  OK(gmm_stream_destroy(c, first));
+  OK(gmm_stream_forget(context, second));
+  close_streams();
 }
 
-static void pins_and_moves(gmm_context *c) {
-  void *own = mmap(NULL, MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+static void pins_and_moves(void) {
+  void *own = mmap(NULL, MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), *block = NULL;
   REQUIRE(own != MAP_FAILED);
-  if (gmm_pin(c, own, 65536, NULL, NULL) == GMM_OK) OK(gmm_unpin(c, own));
+  if (gmm_pin(context, own, 65536, NULL, NULL) == GMM_OK) OK(gmm_unpin(context, own));
   munmap(own, MIB);
   if (!has_kind(GMM_KIND_MANAGED)) return;
-  gmm_alloc_desc desc = {.struct_size = sizeof desc, .kind = GMM_KIND_MANAGED};
-  void *block = NULL;
-  OK(gmm_alloc(c, MIB, &desc, &block));
-  OK(gmm_advise(c, block, 0, GMM_ADVISE_SET_READ_MOSTLY, 0));
-  CHECK(gmm_prefetch(c, block, 0, GMM_DEVICE_HOST, GMM_STREAM_DEFAULT) <= 0);  // some devices cannot
-  CHECK(gmm_move(c, block, GMM_DEVICE_HOST, NULL) <= 0);
-  OK(gmm_free(c, block, GMM_STREAM_DEFAULT));
+  OK(gmm_alloc(context, MIB, DESC(alloc_desc, .kind = GMM_KIND_MANAGED), &block));
+  OK(gmm_advise(context, block, 0, GMM_ADVISE_SET_READ_MOSTLY, 0));
+  CHECK(gmm_prefetch(context, block, 0, GMM_DEVICE_HOST, GMM_STREAM_DEFAULT) <= 0);  // some devices cannot
+  CHECK(gmm_move(context, block, GMM_DEVICE_HOST, NULL) <= 0);
+  FREE(block);
 }
 
-static void pauses(gmm_context *c, gmm_contents contents, uint32_t flags, const char *name) {
-  gmm_tag_desc settings = {.struct_size = sizeof settings, .contents = contents, .flags = flags};
-  gmm_tag tag = 0;
-  OK(gmm_tag_create(c, name, &settings, &tag));
-  OK(gmm_tag_push(c, tag));
-  gmm_alloc_desc desc = {.struct_size = sizeof desc, .kind = GMM_KIND_VMM};
-  unsigned char *block = NULL;
-  OK(gmm_alloc(c, 5 * MIB + 100, &desc, (void **)(void *)&block));
-  OK(gmm_tag_pop(c));
-  REQUIRE(block != NULL);
-  OK(gmm_fill(c, block, 7, 5 * MIB, GMM_STREAM_DEFAULT));
-  gmm_pause_desc pause = {.struct_size = sizeof pause, .tags = &tag, .tag_count = 1, .progress = {go_on, NULL}};
-  OK(gmm_pause(c, &pause, NULL));
-  unsigned char read = 0;
+static void pauses(gmm_contents contents, uint32_t flags, const char *name) {
+  const gmm_tag tag = make_tag_of(name, contents, flags);
+  const gmm_pause_desc pause = {.struct_size = sizeof pause, .tags = &tag, .tag_count = 1, .progress = {go_on, NULL}};
+  unsigned char *block = NULL, read = 0;
   const void *view = NULL;
-  OK(gmm_backup_read(c, block + MIB, 1, &read));
-  OK(gmm_backup_map(c, block, 5 * MIB, &view));
-  CHECK(read == 7 && view != NULL && ((const unsigned char *)view)[5 * MIB - 1] == 7);
-  OK(gmm_resume_range(c, block, 1, NULL));
-  CHECK(gmm_resume(c, &pause, NULL) >= 0);
   gmm_ticket *ticket = NULL;
-  OK(gmm_pause_async(c, &pause, &ticket));
+  OK(gmm_tag_push(context, tag));
+  MUST(gmm_alloc(context, 5 * MIB + 100, DESC(alloc_desc, .kind = GMM_KIND_VMM), (void **)(void *)&block));
+  OK(gmm_tag_pop(context));
+  OK(gmm_fill(context, block, 7, 5 * MIB, GMM_STREAM_DEFAULT));
+  OK(gmm_pause(context, &pause, NULL));
+  OK(gmm_backup_read(context, block + MIB, 1, &read));
+  OK(gmm_backup_map(context, block, 5 * MIB, &view));
+  CHECK(read == 7 && view != NULL && ((const unsigned char *)view)[5 * MIB - 1] == 7);
+  OK(gmm_resume_range(context, block, 1, NULL));
+  CHECK(gmm_resume(context, &pause, NULL) >= 0);
+  OK(gmm_pause_async(context, &pause, &ticket));
   OK(gmm_ticket_wait(ticket, GMM_FOREVER, NULL));
   OK(gmm_ticket_destroy(ticket));
-  OK(gmm_backup_map(c, block, 5 * MIB, &view));  // stays mapped: the free ends it
-  OK(gmm_free(c, block, GMM_STREAM_DEFAULT));
-  CHECK(gmm_resume(c, &pause, NULL) >= 0);
+  OK(gmm_backup_map(context, block, 5 * MIB, &view));  // stays mapped: the free ends it
+  FREE(block);
+  CHECK(gmm_resume(context, &pause, NULL) >= 0);
 }
 
-static void pauses_in_every_way(gmm_context *c) {
+static void pauses_in_every_way(void) {
   if ((device_info.capabilities & GMM_DEVICE_CAN_PAUSE) == 0) return;
-  gmm_backup_desc backup = {.struct_size = sizeof backup, .threads = 2};
-  OK(gmm_backup_configure(c, &backup));
-  OK(gmm_backup_reserve(c, 0, MIB));
-  pauses(c, GMM_CONTENTS_HOST, 0, "host");
-  pauses(c, GMM_CONTENTS_HOST, GMM_TAG_READ_ONLY, "read only");
-  pauses(c, GMM_CONTENTS_FILE, 0, "file");
-  backup.flags = GMM_BACKUP_NO_ARENA;
-  OK(gmm_backup_configure(c, &backup));
-  pauses(c, GMM_CONTENTS_HOST, 0, "pageable");
+  OK(gmm_backup_configure(context, DESC(backup_desc, .threads = 2)));
+  OK(gmm_backup_reserve(context, 0, MIB));
+  pauses(GMM_CONTENTS_HOST, 0, "host");
+  pauses(GMM_CONTENTS_HOST, GMM_TAG_READ_ONLY, "read only");
+  pauses(GMM_CONTENTS_FILE, 0, "file");
+  OK(gmm_backup_configure(context, DESC(backup_desc, .threads = 2, .flags = GMM_BACKUP_NO_ARENA)));
+  pauses(GMM_CONTENTS_HOST, 0, "pageable");
 }
 
-static void counts_and_traces(gmm_context *c) {
-  gmm_scope_desc scope = {.struct_size = sizeof scope, .flags = GMM_SCOPE_DEVICE};
-  gmm_stats_info sums = {.struct_size = sizeof sums};
-  void *block = NULL;
-  OK(gmm_context_set_oom_handler(c, give_up, NULL));
-  OK(gmm_limit_set(c, &scope, 64 * MIB));
-  CHECK(gmm_alloc(c, 128 * MIB, NULL, &block) < 0);
-  OK(gmm_limit_set(c, &scope, GMM_NO_LIMIT));
-  OK(gmm_stats_query(c, &scope, &sums));
-  OK(gmm_trace_begin(c, "/dev/null"));
-  OK(gmm_alloc(c, MIB, NULL, &block));
-  gmm_snapshot *snapshot = NULL;
-  OK(gmm_snapshot_create(c, NULL, &snapshot));
-  OK(gmm_snapshot_write(snapshot, swallow, NULL));
-  OK(gmm_snapshot_destroy(snapshot));
-  OK(gmm_free(c, block, GMM_STREAM_DEFAULT));
-  OK(gmm_trace_end(c));
-  OK(gmm_defer_begin(c));
-  CHECK(gmm_trim(c, NULL, NULL) == GMM_UNCHANGED);
-  OK(gmm_defer_end(c));
-  OK(gmm_context_set_decommit(c, 1));
-  OK(gmm_alloc(c, MIB, NULL, &block));
-  OK(gmm_context_set_decommit(c, GMM_DECOMMIT_NEVER));
-  OK(gmm_reset(c));
+static void counts_and_traces(void) {
+  OK(gmm_context_set_oom_handler(context, give_up, NULL));
+  set_limit(GMM_SCOPE_DEVICE, 0, 64 * MIB);
+  CHECK(gmm_alloc(context, 128 * MIB, NULL, &(void *){NULL}) < 0);
+  set_limit(GMM_SCOPE_DEVICE, 0, GMM_NO_LIMIT);
+  stats_of(GMM_SCOPE_DEVICE, device, 0, 0);
+  OK(gmm_trace_begin(context, "/dev/null"));
+  void *block = ALLOC(MIB);
+  OK(write_snapshot(context, swallow, NULL));
+  FREE(block);
+  OK(gmm_trace_end(context));
+  OK(gmm_defer_begin(context));
+  CHECK(gmm_trim(context, NULL, NULL) == GMM_UNCHANGED);
+  OK(gmm_defer_end(context));
+  OK(gmm_context_set_decommit(context, 1));
+  ALLOC(MIB);
+  OK(gmm_context_set_decommit(context, GMM_DECOMMIT_NEVER));
+  OK(gmm_reset(context));
 }
+
+// --- Host memory is short --------------------------------------------------------------------------------------------
 
 // The k-th call of the host allocator fails: the block keeps the name that it had, and the call works when it is made
 // again.
 CASE(a_name_without_memory_is_none) {
-  gmm_context *c = counted_context();
   unsigned failures = 0;
+  begin();
   for (unsigned i = 0; i < 100; ++i) {
-    void *block = NULL;
+    void *block = ALLOC(1000);
     char name[16];
-    MUST(gmm_alloc(c, 1000, NULL, &block));
     snprintf(name, sizeof name, "block %u", i);
     for (unsigned k = 0;; ++k) {
       counted.fail_at = counted.calls + k;
-      const gmm_result result = gmm_name(c, block, name);
+      const gmm_result result = gmm_name(context, block, name);
       counted.fail_at = -1;
       if (result == GMM_OK) break;
       ++failures;
       CHECK_EQUAL(result, GMM_ERROR_OUT_OF_HOST_MEMORY);
       gmm_snapshot *snapshot = NULL;
       unsigned named = 0;
-      MUST(gmm_snapshot_create(c, NULL, &snapshot));
+      MUST(gmm_snapshot_create(context, NULL, &snapshot));
       for (unsigned j = 0; j <= i; ++j) {
         gmm_block_info info = {.struct_size = sizeof info};
         OK(gmm_snapshot_query_block(snapshot, j, &info));
@@ -257,9 +223,7 @@ CASE(a_name_without_memory_is_none) {
     }
   }
   CHECK(failures >= 2);
-  OK(gmm_context_release(c));  // reports what is live
-  CHECK_EQUAL(counted.bytes, 0);
-  CHECK_EQUAL(counted.wrong, 0);
+  end_counted();  // reports what is live
 }
 
 // The report of leaks does without memory, too: it has the sum.
@@ -267,118 +231,180 @@ static void hear(void *user, gmm_log_level level, const char *message) {
   if (level == GMM_LOG_WARNING) snprintf(user, 256, "%s", message);
 }
 CASE(a_report_without_memory_has_the_sum) {
-  memset((void *)&counted, 0, sizeof counted);
-  counted.fail_at = -1;
-  char last[256] = "";
-  gmm_context_desc desc = counted_desc();
-  desc.log = (gmm_log_callback){hear, last};
   for (unsigned k = 0; k < 3; ++k) {
-    gmm_context *c = NULL;
-    MUST(gmm_context_create(&desc, &c));
-    for (unsigned i = 0; i < 5; ++i) MUST(gmm_alloc(c, 1000, NULL, &(void *){NULL}));
+    char last[256] = "";
+    begin_counted((gmm_log_callback){hear, last});
+    for (unsigned i = 0; i < 5; ++i) ALLOC(1000);
     counted.fail_at = counted.calls + k;
-    OK(gmm_context_release(c));
-    counted.fail_at = -1;
+    end_counted();
     CHECK_MESSAGE(strstr(last, "5 blocks of 5000 bytes") != NULL, "%s", last);
-    CHECK_EQUAL(counted.bytes, 0);
   }
+}
+
+// A little of everything; stops at the first failure and returns it. A call that cleans up may fail for want of memory
+// too, and works when it is made again.
+#define TRY(call) result = result == GMM_OK ? (call) : result
+#define UNDO(object, call)                        \
+  if (object) {                                   \
+    gmm_result undone = (call);                   \
+    if (undone == GMM_ERROR_OUT_OF_HOST_MEMORY) { \
+      result = undone;                            \
+      undone = (call);                            \
+    }                                             \
+    if (undone != GMM_OK) result = undone;        \
+  }
+static gmm_result little_of_everything(void) {
+  void *blocks[BLOCKS] = {0}, *of_heap = NULL;
+  gmm_tag tag = 0;
+  gmm_stream stream = 0;
+  gmm_heap *heap = NULL;
+  gmm_event *event = NULL;
+  gmm_watcher *watcher = NULL;
+  gmm_ticket *ticket = NULL;
+  gmm_snapshot *snapshot = NULL;
+  static uint8_t pinned[8192];
+  const bool has_vmm = has_kind(GMM_KIND_VMM);
+  gmm_result result = gmm_tag_create(context, "counted", NULL, &tag);
+  TRY(gmm_tag_push(context, tag));
+  const bool is_pushed = result == GMM_OK;
+  TRY(gmm_stream_create(context, NULL, &stream));
+  for (unsigned i = 0; i < BLOCKS; ++i) {
+    const gmm_kind k = i % 2 == 0 ? GMM_KIND_DEVICE : has_vmm ? GMM_KIND_VMM : GMM_KIND_HOST;
+    TRY(gmm_alloc(context, 300 + i * i * 5000, DESC(alloc_desc, .kind = k, .stream = stream), &blocks[i]));
+  }
+  for (unsigned i = 0; i < BLOCKS; i += 2)
+    if (blocks[i] != NULL && gmm_free(context, blocks[i], stream) == GMM_OK) blocks[i] = NULL;
+  TRY(gmm_event_create(context, NULL, &event));
+  TRY(gmm_event_record(event, 0, stream));
+  TRY(gmm_heap_create(context, NULL, &heap));
+  TRY(gmm_heap_alloc(heap, 5000, 0, 0, stream, &of_heap));
+  UNDO(of_heap, gmm_free(context, of_heap, stream));
+  const gmm_result pin = result == GMM_OK ? gmm_pin(context, pinned, sizeof pinned, NULL, NULL) : result;
+  if (pin != GMM_ERROR_SYSTEM && pin != GMM_ERROR_NOT_SUPPORTED) result = pin;
+  UNDO(pin == GMM_OK, gmm_unpin(context, pinned));
+  TRY(gmm_watch(context, DESC(watch_desc, .events = GMM_WATCH_LOSING, .tag = tag, .callback = {hear_nothing, NULL}),
+                &watcher));
+  if (has_vmm) TRY(gmm_pause_async(context, NULL, &ticket));
+  if (has_vmm) TRY(gmm_ticket_wait(ticket, GMM_FOREVER, NULL));
+  TRY(gmm_snapshot_create(context, NULL, &snapshot));
+  if (has_vmm) TRY(gmm_resume(context, NULL, NULL));
+  for (unsigned i = 0; i < BLOCKS; ++i) UNDO(blocks[i], gmm_free(context, blocks[i], stream));
+  UNDO(snapshot, gmm_snapshot_destroy(snapshot));
+  UNDO(ticket, gmm_ticket_destroy(ticket));
+  UNDO(watcher, gmm_watcher_destroy(watcher));
+  UNDO(is_pushed, gmm_tag_pop(context));
+  UNDO(heap, gmm_heap_destroy(heap));
+  UNDO(event, gmm_event_destroy(event));
+  UNDO(stream, gmm_stream_destroy(context, stream));
+  UNDO(tag, gmm_tag_destroy(context, tag));
+  return result;
+}
+
+CASE(every_host_allocation_may_fail) {
+  begin();
+  OK(little_of_everything());
+  const int64_t calls = counted.calls;
+  end_counted();
+  int failed = 0;
+  gmm_context *const first = context;
+  for (int64_t k = 0; k < calls + 2 && check_state.failures <= 10; ++k) {
+    counted.calls = 0;
+    counted.fail_at = k;
+    gmm_result result = gmm_context_create(DESC(context_desc, .host_allocator = COUNTED), &context);
+    if (result == GMM_OK) {
+      result = little_of_everything();
+      counted.fail_at = -1;
+      if (result != GMM_OK) OK(little_of_everything());
+      OK(gmm_context_release(context));
+    }
+    context = first;
+    failed += result != GMM_OK;
+    CHECK_MESSAGE(result == GMM_OK || result == GMM_ERROR_OUT_OF_HOST_MEMORY,
+                  "host allocation %lld failed and gave %s: %s", (long long)k, gmm_result_name(result),
+                  gmm_last_error_message());
+    CHECK_MESSAGE(counted.bytes == 0 && counted.blocks == 0,
+                  "host allocation %lld failed and %lld bytes in %lld blocks leaked", (long long)k,
+                  (long long)counted.bytes, (long long)counted.blocks);
+  }
+  CHECK(failed > 0);
   CHECK_EQUAL(counted.wrong, 0);
 }
 
 // --- Another process, and another thread --------------------------------------------------------------------------
 
-// Exports a block and an event, and ends once the other side is done with them.
-static void exports(void) {
-  gmm_context *c = counted_context();
-  gmm_alloc_desc alloc = {.struct_size = sizeof alloc, .kind = kind};
-  void *block = NULL;
+// Exports a block and an event, and ends once the other side has closed them.
+static int exports(char **words) {
   gmm_event *event = NULL;
   gmm_ipc_handle handles[2];
   char done = 0;
-  MUST(gmm_alloc(c, MIB, &alloc, &block));
-  MUST(
-      gmm_event_create(c, &(gmm_event_desc){.struct_size = sizeof(gmm_event_desc), .flags = GMM_EVENT_SHARED}, &event));
-  MUST(gmm_ipc_export(c, block, &handles[0]));
+  kind = (gmm_kind)atoi(words[0]);
+  context = open_context(2);
+  begin();
+  void *block = ALLOC(MIB);
+  MUST(gmm_event_create(context, SHARED_EVENT_ON(0), &event));
+  MUST(gmm_ipc_export(context, block, &handles[0]));
   MUST(gmm_event_export(event, &handles[1]));
-  REQUIRE(send_bytes(3, handles, sizeof handles) && receive_bytes(0, &done, 1));
+  REQUIRE(send_bytes(SECOND_OUT, handles, sizeof handles) && receive_bytes(0, &done, 1));
   OK(gmm_event_destroy(event));
-  OK(gmm_free(c, block, GMM_STREAM_DEFAULT));
-  OK(gmm_context_release(c));
-  CHECK_EQUAL(counted.bytes, 0);
-  CHECK_EQUAL(counted.wrong, 0);
+  FREE(block);
+  end_counted();
+  OK(gmm_context_release(context));
+  return 0;
 }
 
-static void imports(gmm_context *c) {
+static void imports(void) {
   second_process other;
-  const char *words[] = {has_kind(GMM_KIND_VMM) ? "2" : "3"};
   gmm_ipc_handle handles[2];
-  REQUIRE(second_start(&other, words, 1));
-  if (receive_bytes(other.from, handles, sizeof handles)) {
-    void *block = NULL;
-    gmm_event *event = NULL;
-    OK(gmm_ipc_import(c, &handles[0], NULL, &block));
-    OK(gmm_event_import(c, &handles[1], NULL, &event));
-    OK(gmm_event_destroy(event));
-    OK(gmm_ipc_close(c, block));
-    send_bytes(other.to, "d", 1);
-  } else {
-    CHECK_MESSAGE(false, "the second process sent nothing");
-  }
+  void *block = NULL;
+  gmm_event *event = NULL;
+  REQUIRE(second_start(&other, (const char *const[]){has_kind(GMM_KIND_VMM) ? "2" : "3"}, 1));
+  REQUIRE(receive_bytes(other.from, handles, sizeof handles));
+  OK(gmm_ipc_import(context, &handles[0], NULL, &block));
+  OK(gmm_event_import(context, &handles[1], NULL, &event));
+  OK(gmm_event_destroy(event));
+  OK(gmm_ipc_close(context, block));
+  send_bytes(other.to, "d", 1);
   CHECK_EQUAL(second_wait(&other), 0);
 }
 
-typedef struct elsewhere {
-  gmm_context *c;
-  pthread_barrier_t used, ended;
-} elsewhere;
-
+static pthread_barrier_t used, ended;
 // Uses the context, and outlives it.
-static void *uses_and_stays(void *argument) {
-  elsewhere *e = argument;
-  allocates_and_frees(e->c, GMM_STREAM_DEFAULT, STEP);
-  gmm_tag tag = 0;
-  OK(gmm_tag_create(e->c, "elsewhere", NULL, &tag));
-  OK(gmm_tag_push(e->c, tag));
-  pthread_barrier_wait(&e->used);
-  pthread_barrier_wait(&e->ended);
+static void *uses_and_stays(void *unused) {
+  (void)unused;
+  allocates_and_frees(GMM_STREAM_DEFAULT, STEP);
+  OK(gmm_tag_push(context, make_tag("elsewhere", GMM_CONTENTS_DROP)));
+  pthread_barrier_wait(&used);
+  pthread_barrier_wait(&ended);
   return NULL;
 }
-static void *uses_and_ends(void *argument) {
-  allocates_and_frees(((elsewhere *)argument)->c, GMM_STREAM_DEFAULT, STEP);
+static void *uses_and_ends(void *unused) {
+  (void)unused;
+  allocates_and_frees(GMM_STREAM_DEFAULT, STEP);
   return NULL;
 }
 
 CASE(every_byte_is_counted) {
-  memset((void *)&counted, 0, sizeof counted);
-  counted.fail_at = -1;
 #if SEES_MALLOC
   dl_iterate_phdr(find_library, NULL);
   REQUIRE(library_end > library_begin);
   const uint64_t before = library_bytes;
 #endif
-  gmm_context_desc desc = counted_desc();
-  elsewhere e = {0};
-  pthread_t staying, ending;
-  MUST(gmm_context_create(&desc, &e.c));
+  pthread_t staying;
+  begin();
   CHECK(counted.bytes > 0);
-  uses_streams(e.c);
-  pins_and_moves(e.c);
-  pauses_in_every_way(e.c);
-  if (backend_id() != GMM_BACKEND_SYCL) imports(e.c);
-  counts_and_traces(e.c);
-  pthread_barrier_init(&e.used, NULL, 2);
-  pthread_barrier_init(&e.ended, NULL, 2);
-  REQUIRE(pthread_create(&staying, NULL, uses_and_stays, &e) == 0);
-  pthread_barrier_wait(&e.used);
-  REQUIRE(pthread_create(&ending, NULL, uses_and_ends, &e) == 0);
-  pthread_join(ending, NULL);
-  void *kept = NULL;
-  OK(gmm_alloc(e.c, MIB, NULL, &kept));  // goes with the context
-  OK(gmm_context_release(e.c));
-  // Now, although a thread lives that used the context.
-  CHECK_EQUAL(counted.bytes, 0);
-  CHECK_EQUAL(counted.blocks, 0);
-  pthread_barrier_wait(&e.ended);
+  uses_streams();
+  pins_and_moves();
+  pauses_in_every_way();
+  if (backend_id() != GMM_BACKEND_SYCL) imports();
+  counts_and_traces();
+  pthread_barrier_init(&used, NULL, 2);
+  pthread_barrier_init(&ended, NULL, 2);
+  REQUIRE(pthread_create(&staying, NULL, uses_and_stays, NULL) == 0);
+  pthread_barrier_wait(&used);
+  run_thread(uses_and_ends, NULL);
+  ALLOC(MIB);     // goes with the context
+  end_counted();  // now, although a thread lives that used the context
+  pthread_barrier_wait(&ended);
   pthread_join(staying, NULL);
   CHECK_EQUAL(counted.bytes, 0);
   CHECK_EQUAL(counted.blocks, 0);
@@ -388,101 +414,78 @@ CASE(every_byte_is_counted) {
   const uint64_t taken = library_bytes - before;
   CHECK_MESSAGE(taken <= 3 * 8192, "the library took %llu bytes by malloc", (unsigned long long)taken);
 #endif
-  pthread_barrier_destroy(&e.used);
-  pthread_barrier_destroy(&e.ended);
+  pthread_barrier_destroy(&used);
+  pthread_barrier_destroy(&ended);
 }
 
 // A thread that used many contexts keeps nothing of those that ended.
 CASE(contexts_leave_nothing_to_the_thread) {
 #if SEES_MALLOC
-  memset((void *)&counted, 0, sizeof counted);
-  counted.fail_at = -1;
-  gmm_context_desc desc = counted_desc();
   uint64_t before = 0;
   for (unsigned round = 0; round < 20; ++round) {
-    gmm_context *c = NULL;
-    gmm_tag tag = 0;
-    MUST(gmm_context_create(&desc, &c));
+    begin();
     // Little memory, since the system locks the pages of one kind, and large blocks come after the others all the same.
-    allocates_and_frees(c, GMM_STREAM_DEFAULT, STEP / 10);
-    OK(gmm_tag_create(c, "round", NULL, &tag));
-    OK(gmm_tag_push(c, tag));
-    OK(gmm_tag_pop(c));
-    OK(gmm_context_release(c));
+    allocates_and_frees(GMM_STREAM_DEFAULT, STEP / 10);
+    OK(gmm_tag_push(context, make_tag("round", GMM_CONTENTS_DROP)));
+    OK(gmm_tag_pop(context));
+    end_counted();
     if (round == 0) before = library_bytes;
   }
   CHECK_EQUAL(library_bytes - before, 0);
-  CHECK_EQUAL(counted.bytes, 0);
-  CHECK_EQUAL(counted.wrong, 0);
 #else
   SKIP("a sanitizer has its own malloc");
 #endif
 }
 
 // Calls of the backend that the free of a block makes which a further stream used so often.
-static uint64_t calls_of_a_free(gmm_context *c, gmm_stream stream, uint32_t uses) {
-  void *block = NULL;
-  OK(gmm_alloc(c, 1000, NULL, &block));
-  for (uint32_t i = 0; i < uses; ++i) OK(gmm_record_use(c, (char *)block + i % 1000, stream));
-  gmm_stats_info info = {.struct_size = sizeof info};
-  OK(gmm_stats_query(c, NULL, &info));
-  const uint64_t before = info.backend_calls;
-  OK(gmm_free(c, block, GMM_STREAM_DEFAULT));
-  OK(gmm_stats_query(c, NULL, &info));
-  return info.backend_calls - before;
+static uint64_t calls_of_a_free(gmm_stream stream, uint32_t uses) {
+  char *block = ALLOC(1000);
+  for (uint32_t i = 0; i < uses; ++i) OK(gmm_record_use(context, block + i % 1000, stream));
+  const uint64_t before = stats().backend_calls;
+  FREE(block);
+  return stats().backend_calls - before;
 }
 
 CASE(a_use_takes_memory_once) {
   enum { TIMES = 20000 };
-  gmm_context *c = counted_context();
-  gmm_stream stream = NULL;
-  void *block = NULL;
-  MUST(gmm_stream_create(c, STREAM_ON(0), &stream));
-  MUST(gmm_alloc(c, 1000, NULL, &block));
-  OK(gmm_record_use(c, block, stream));
-  OK(gmm_record_use(c, block, GMM_STREAM_PER_THREAD));
-  const uint64_t once = calls_of_a_free(c, stream, 1);
+  begin();
+  const gmm_stream stream = open_stream();
+  void *block = ALLOC(1000);
+  OK(gmm_record_use(context, block, stream));
+  OK(gmm_record_use(context, block, GMM_STREAM_PER_THREAD));
+  const uint64_t once = calls_of_a_free(stream, 1);
   const int64_t bytes = counted.bytes, calls = counted.calls;
   for (unsigned i = 0; i < TIMES; ++i) {
-    OK(gmm_record_use(c, block, stream));
-    OK(gmm_record_use(c, block, GMM_STREAM_PER_THREAD));
+    OK(gmm_record_use(context, block, stream));
+    OK(gmm_record_use(context, block, GMM_STREAM_PER_THREAD));
   }
   CHECK_EQUAL(counted.bytes - bytes, 0);
   CHECK_EQUAL(counted.calls - calls, 0);
-  CHECK_EQUAL(calls_of_a_free(c, stream, TIMES), once);
-  OK(gmm_free(c, block, GMM_STREAM_DEFAULT));
-  OK(gmm_stream_destroy(c, stream));
-  OK(gmm_context_release(c));
-  CHECK_EQUAL(counted.bytes, 0);
+  CHECK_EQUAL(calls_of_a_free(stream, TIMES), once);
+  FREE(block);
+  end_counted();
 }
 
 // One cycle of a program that makes streams as it needs them. Every second one frees once more when the stream is gone,
 // as a garbage collector does.
-static void uses_a_stream(gmm_context *c, void *shared, bool late) {
+static void uses_a_stream(void *shared, bool late) {
   gmm_stream stream = NULL;
-  MUST(gmm_stream_create(c, STREAM_ON(0), &stream));
-  for (uint64_t size = 1000; size <= 2 * MIB; size *= 4) {
-    const gmm_alloc_desc desc = {.struct_size = sizeof desc, .stream = stream};
-    void *block = NULL;
-    OK(gmm_alloc(c, size, &desc, &block));
-    OK(gmm_free(c, block, stream));
-  }
-  OK(gmm_record_use(c, shared, stream));
-  void *block = NULL;
-  OK(gmm_alloc(c, 1000, NULL, &block));
-  OK(gmm_stream_destroy(c, stream));
-  OK(gmm_free(c, block, late ? stream : GMM_STREAM_DEFAULT));
+  MUST(gmm_stream_create(context, STREAM_ON(0), &stream));
+  for (uint64_t size = 1000; size <= 2 * MIB; size *= 4) FREE_ON(stream, ALLOC_STREAM(size, stream));
+  OK(gmm_record_use(context, shared, stream));
+  void *block = ALLOC(1000);
+  OK(gmm_stream_destroy(context, stream));
+  FREE_ON(late ? stream : GMM_STREAM_DEFAULT, block);
 }
 
 CASE(destroyed_streams_leave_no_memory) {
-  gmm_context *c = counted_context();
-  void *shared = NULL;
-  MUST(gmm_alloc(c, 1000, NULL, &shared));
+  begin();
+  void *shared = ALLOC(1000);
   for (unsigned late = 0; late < 2; ++late) {
     int64_t bytes = 0, blocks = 0;
     for (unsigned i = 0; i < 300; ++i) {
-      uses_a_stream(c, shared, late);
-      if (late && i % 20 == 19) OK(gmm_trim(c, NULL, NULL));
+      uses_a_stream(shared, late);
+      if (late && i % 20 == 19) OK(gmm_trim(context, NULL, NULL));
       if (i == 99) {
         bytes = counted.bytes;
         blocks = counted.blocks;
@@ -493,21 +496,8 @@ CASE(destroyed_streams_leave_no_memory) {
                   "200 streams left %lld bytes in %lld blocks", (long long)(counted.bytes - bytes),
                   (long long)(counted.blocks - blocks));
   }
-  OK(gmm_free(c, shared, GMM_STREAM_DEFAULT));
-  OK(gmm_context_release(c));
-  CHECK_EQUAL(counted.bytes, 0);
-  CHECK_EQUAL(counted.wrong, 0);
+  FREE(shared);
+  end_counted();
 }
 
-int main(int count, char **words) {
-  if (count == 3 && strcmp(words[1], "--second") == 0) {
-    // The other side reads stdout; what the checks say goes to stderr.
-    kind = (gmm_kind)atoi(words[2]);
-    dup2(1, 3);
-    dup2(2, 1);
-    RUN(exports);
-    return finish_clean();
-  }
-  signal(SIGPIPE, SIG_IGN);
-  return run_cases();
-}
+int main(int count, char **words) { return run_cases_or(exports, count, words); }

@@ -5,7 +5,7 @@
 
 #define SIZE (3 * MIB + 1000)
 
-static void the_other_process_changes_the_bytes(void) {
+CASE_OF_KINDS(the_other_process_changes_the_bytes, SHAREABLE) {
   NEEDS_SHARING();
   second_process other = start_other();
   // The largest one lies over many extents, as memory has come and gone.
@@ -25,21 +25,19 @@ static void the_other_process_changes_the_bytes(void) {
     MUST(gmm_ipc_export(context, block + at, &inside));
     MUST(gmm_ipc_export(context, block + at, &again));
     CHECK(memcmp(&inside, &again, sizeof again) == 0);
-    CHECK_EQUAL(OTHER(&other, .act = OTHER_IMPORTS, .slot = 1, .handle = inside, .size = size, .seed = 9).result,
-                GMM_OK);
+    OTHER_OK(&other, .act = OTHER_IMPORTS, .slot = 1, .handle = inside, .size = size, .seed = 9);
     OTHER(&other, .act = OTHER_WRITES, .slot = 1, .size = size, .seed = 10);
     CHECK_PATTERN(block + at, size, 10);
     CHECK_PATTERN(block, at, 60 + i);
-    CHECK_EQUAL(OTHER(&other, .act = OTHER_CLOSES, .slot = 1).result, GMM_OK);
-    CHECK_EQUAL(OTHER(&other, .act = OTHER_CLOSES).result, GMM_OK);
-    OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
-    OK(gmm_free(context, before, GMM_STREAM_DEFAULT));
+    OTHER_OK(&other, .act = OTHER_CLOSES, .slot = 1);
+    OTHER_OK(&other, .act = OTHER_CLOSES);
+    FREE(block, before);
   }
   end_other(&other);
 }
 
 // Of one extent and of several. An import is counted, and its address is that of the first.
-static void imports_of_a_block_are_one_mapping(void) {
+CASE_OF_KINDS(imports_of_a_block_are_one_mapping, SHAREABLE) {
   NEEDS_SHARING();
   second_process other = start_other();
   const uint64_t sizes[] = {5000, 5000, 5000, SIZE};
@@ -52,23 +50,20 @@ static void imports_of_a_block_are_one_mapping(void) {
     const other_answer first = order_other(&other, order), second = order_other(&other, order);
     CHECK(first.result == GMM_OK && second.result == GMM_OK && first.memory == second.memory);
     CHECK(OTHER(&other, .act = OTHER_COUNTS).value != 0);
-    CHECK_EQUAL(OTHER(&other, .act = OTHER_CLOSES).result, GMM_OK);
+    OTHER_OK(&other, .act = OTHER_CLOSES);
     OTHER(&other, .act = OTHER_CHECKS, .size = sizes[i], .seed = 40 + i);
-    CHECK_EQUAL(OTHER(&other, .act = OTHER_CLOSES).result, GMM_OK);
+    OTHER_OK(&other, .act = OTHER_CLOSES);
     CHECK_EQUAL(OTHER(&other, .act = OTHER_QUERIES).value, GMM_STATE_UNKNOWN);
     CHECK_EQUAL(OTHER(&other, .act = OTHER_COUNTS).value, 0);
     const gmm_result result = OTHER(&other, .act = OTHER_CLOSES).result;
     CHECK(result == GMM_ERROR_UNKNOWN_POINTER || result == GMM_ERROR_UNBALANCED);
   }
-  for (uint32_t i = 0; i < 4; ++i) {
-    CHECK_PATTERN(blocks[i], sizes[i], 40 + i);
-    OK(gmm_free(context, blocks[i], GMM_STREAM_DEFAULT));
-  }
+  for (uint32_t i = 0; i < 4; ++i) CHECK_PATTERN(blocks[i], sizes[i], 40 + i);
   end_other(&other);
 }
 
 // So many that exports of freed memory give way: those that live are found, and each has a token of its own.
-static void exports_come_and_go(void) {
+CASE_OF_KINDS(exports_come_and_go, SHAREABLE) {
   NEEDS_SHARING();
   enum { COUNT = 300 };
   static void *blocks[COUNT];
@@ -77,7 +72,7 @@ static void exports_come_and_go(void) {
   for (uint32_t i = 0; i < COUNT; ++i) {
     blocks[i] = ALLOC(4096);
     MUST(gmm_ipc_export(context, blocks[i], &handles[i]));
-    if (i % 3 != 0) OK(gmm_free(context, blocks[i], GMM_STREAM_DEFAULT));
+    if (i % 3 != 0) FREE(blocks[i]);
   }
   for (uint32_t i = 0; i < COUNT; ++i) {
     if (i % 3 != 0) {
@@ -87,11 +82,11 @@ static void exports_come_and_go(void) {
     OK(import(&handles[i], 60000, &memory));
     CHECK(memory == blocks[i]);
     OK(gmm_ipc_close(context, memory));
-    OK(gmm_free(context, blocks[i], GMM_STREAM_DEFAULT));
+    FREE(blocks[i]);
   }
 }
 
-static void the_exporter_may_die(void) {
+CASE_OF_KINDS(the_exporter_may_die, SHAREABLE) {
   NEEDS_SHARING();
   for (int forks = 0; forks < 2; ++forks) {  // a child of the exporter may hold its sockets
     second_process other = start_other();
@@ -119,7 +114,7 @@ static void the_exporter_may_die(void) {
   }
 }
 
-static void the_importer_may_die(void) {
+CASE_OF_KINDS(the_importer_may_die, SHAREABLE) {
   NEEDS_SHARING();
   gmm_ipc_handle handle;
   void *block = shared_block(SIZE, 5, &handle);
@@ -131,22 +126,19 @@ static void the_importer_may_die(void) {
   for (unsigned i = 0; i < 3; ++i) second_kill(&others[i]);
   CHECK_PATTERN(block, SIZE, 5);
   if (kind == GMM_KIND_VMM) {
-    gmm_result result = GMM_ERROR_BUSY;  // the exporter learns of the death a moment later
-    SOON((result = gmm_pause(context, NULL, NULL)) != GMM_ERROR_BUSY);
-    CHECK_MESSAGE(result == GMM_OK, "%s: %s", gmm_result_name(result), gmm_last_error_message());
+    OK(pause_soon(NULL));
     OK(gmm_resume(context, NULL, NULL));
   }
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
-  OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
-  SOON(gmm_trim(context, NULL, NULL) >= 0 && stats().reserved_bytes == 0);
+  FREE(block);
+  NOTHING_STAYS_SOON();
 }
 
 // A pause may make one extent of several, which are other memory for importers then.
-static void a_new_handle_after_a_pause_is_good(void) {
+VMM_CASE(a_new_handle_after_a_pause_is_good) {
   enum { COUNT = 12 };
   char *blocks[COUNT];
   void *first = NULL, *again = NULL;
-  for (unsigned i = 0; i < COUNT; ++i) REQUIRE((blocks[i] = ALLOC(2 * MIB)) != NULL);
+  for (unsigned i = 0; i < COUNT; ++i) blocks[i] = ALLOC(2 * MIB);
   gmm_ipc_handle handle;
   OK(gmm_ipc_export(context, blocks[0] + 5, &handle));
   OK(import(&handle, 60000, &first));
@@ -162,19 +154,17 @@ static void a_new_handle_after_a_pause_is_good(void) {
   }
   OK(gmm_ipc_close(context, first));
   RESULT(gmm_ipc_close(context, first), GMM_ERROR_UNBALANCED);
-  for (unsigned i = 0; i < COUNT; ++i) OK(gmm_free(context, blocks[i], GMM_STREAM_DEFAULT));
 }
 
-static void memory_with_importers_is_not_paused(void) {
+VMM_CASE(memory_with_importers_is_not_paused) {
   NEEDS_SHARING();
   gmm_tag tag = make_tag("shared", GMM_CONTENTS_HOST);
-  void *block = ALLOC_TAG(SIZE, tag);
-  write_pattern(block, SIZE, 5, GMM_STREAM_DEFAULT);
+  void *block = FILLED_TAG(SIZE, tag, 5);
   gmm_ipc_handle handle;
   MUST(gmm_ipc_export(context, block, &handle));
   second_process other = start_other();
   CHECK_EQUAL(other_imports(&other, &handle, SIZE, 5), GMM_OK);
-  gmm_pause_desc desc = {.struct_size = sizeof desc, .tags = &tag, .tag_count = 1};
+  gmm_pause_desc desc = one_tag(&tag);
   uint64_t bytes = 3;
   RESULT(gmm_pause(context, &desc, &bytes), GMM_ERROR_BUSY);
   CHECK_EQUAL(bytes, 3);
@@ -184,97 +174,67 @@ static void memory_with_importers_is_not_paused(void) {
   CHECK_PATTERN(block, SIZE, 5);
   desc.flags = GMM_PAUSE_FORCE;  // the importer keeps the old pages and sees the revocation; the block gets new ones
   OK(gmm_pause(context, &desc, &bytes));
-  desc.flags = 0;
-  OK(gmm_resume(context, &desc, NULL));
+  OK(resume_of(tag));
   CHECK_PATTERN(block, SIZE, 5);
   write_pattern(block, SIZE, 77, GMM_STREAM_DEFAULT);
-  gmm_result result = GMM_ERROR_BUSY;  // it is counted no more, though it has not closed the memory
-  SOON((result = gmm_pause(context, &desc, NULL)) != GMM_ERROR_BUSY);
-  CHECK_EQUAL(result, GMM_OK);
+  desc = one_tag(&tag);
+  OK(pause_soon(&desc));  // it is counted no more, though it has not closed the memory
   CHECK_EQUAL(OTHER(&other, .act = OTHER_COPIES).result, GMM_ERROR_IPC_REVOKED);
   CHECK_EQUAL(OTHER(&other, .act = OTHER_FILLS).result, GMM_ERROR_IPC_REVOKED);
   CHECK_EQUAL(OTHER(&other, .act = OTHER_QUERIES).value, GMM_STATE_REVOKED);
   CHECK_EQUAL(other_imports(&other, &handle, SIZE, 5), GMM_ERROR_IPC_REVOKED);
-  CHECK_EQUAL(OTHER(&other, .act = OTHER_CLOSES).result, GMM_OK);
+  OTHER_OK(&other, .act = OTHER_CLOSES);
   end_other(&other);
-  OK(gmm_resume(context, &desc, NULL));
+  OK(resume_of(tag));
   CHECK_PATTERN(block, SIZE, 77);
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
 }
 
 // The importer of a freed block goes while a forced pause has its heap.
-static void an_importer_may_go_during_a_pause(void) {
+VMM_CASE(an_importer_may_go_during_a_pause) {
   NEEDS_SHARING();
   gmm_tag tag = make_tag("held", GMM_CONTENTS_HOST);
-  void *blocks[2] = {ALLOC_TAG(SIZE, tag), ALLOC_TAG(SIZE, tag)};
+  void *blocks[2] = {FILLED_TAG(SIZE, tag, 5), FILLED_TAG(SIZE, tag, 5)};
   gmm_ipc_handle handles[2];
   second_process other = start_other();
-  for (uint32_t i = 0; i < 2; ++i) {
-    write_pattern(blocks[i], SIZE, 5, GMM_STREAM_DEFAULT);
-    MUST(gmm_ipc_export(context, blocks[i], &handles[i]));
-  }
+  for (uint32_t i = 0; i < 2; ++i) MUST(gmm_ipc_export(context, blocks[i], &handles[i]));
   CHECK_EQUAL(other_imports(&other, &handles[0], SIZE, 5), GMM_OK);
   void *own = NULL;
   OK(import(&handles[1], 60000, &own));
-  for (uint32_t i = 0; i < 2; ++i) OK(gmm_free(context, blocks[i], GMM_STREAM_DEFAULT));
-  void *live = ALLOC_TAG(SIZE, tag);
-  write_pattern(live, SIZE, 6, GMM_STREAM_DEFAULT);
+  FREE(blocks[0], blocks[1]);
+  void *live = FILLED_TAG(SIZE, tag, 6);
   blocker hold = BLOCKER;
-  gmm_pause_desc desc = one_tag(&tag);
-  desc.flags = GMM_PAUSE_FORCE;
-  desc.progress.fn = block_progress;
-  desc.progress.user = &hold;
-  gmm_ticket *ticket = NULL;
-  MUST(gmm_pause_async(context, &desc, &ticket));
-  wait_until_inside(&hold);
-  CHECK_EQUAL(OTHER(&other, .act = OTHER_CLOSES).result, GMM_OK);
+  gmm_ticket *ticket = start_held_with(GMM_PAUSE_FORCE, true, &tag, &hold);
+  OTHER_OK(&other, .act = OTHER_CLOSES);
   OK(gmm_ipc_close(context, own));
   let_go(&hold);
-  OK(gmm_ticket_wait(ticket, UINT64_MAX, NULL));
-  OK(gmm_ticket_destroy(ticket));
-  desc = one_tag(&tag);
-  OK(gmm_resume(context, &desc, NULL));
+  ENDS_WITH(ticket, GMM_OK);
+  OK(resume_of(tag));
   CHECK_PATTERN(live, SIZE, 6);
-  OK(gmm_free(context, live, GMM_STREAM_DEFAULT));
-  SOON(gmm_trim(context, NULL, NULL) >= 0 && stats().reserved_bytes == 0);
+  FREE(live);
+  NOTHING_STAYS_SOON();
   end_other(&other);
 }
 
-static void changed_handles_are_refused(void) {
+CASE_OF_KINDS(changed_handles_are_refused, SHAREABLE) {
   NEEDS_SHARING();
   second_process other = start_other();
   const gmm_ipc_handle handle = other_makes(&other, 100000, 7);
-  gmm_ipc_import_desc desc = import_desc(500);
   void *memory = NULL;
   gmm_ipc_handle bad;
   for (unsigned i = 0; i < sizeof bad.bytes; ++i) {
     bad = handle;
     bad.bytes[i] ^= 0x41;
-    gmm_result result = gmm_ipc_import(context, &bad, &desc, &memory);
+    const gmm_result result = import(&bad, 500, &memory);
     bool fine = result == GMM_OK || result == GMM_ERROR_IPC_INVALID_HANDLE || result == GMM_ERROR_IPC_PEER_GONE ||
                 result == GMM_ERROR_IPC_REFUSED || result == GMM_ERROR_IPC_TIMEOUT ||
                 result == GMM_ERROR_INVALID_DEVICE || result == GMM_ERROR_DRIVER || result == GMM_ERROR_NOT_SUPPORTED;
     CHECK_MESSAGE(fine, "byte %u changed: %s: %s", i, gmm_result_name(result), gmm_last_error_message());
     if (result == GMM_OK) OK(gmm_ipc_close(context, memory));
   }
-  desc.timeout_ms = 60000;
-  OK(gmm_ipc_import(context, &handle, &desc, &memory));  // the exporter took no harm
+  OK(import(&handle, 60000, &memory));  // the exporter took no harm
   CHECK_PATTERN(memory, 100000, 7);
   OK(gmm_ipc_close(context, memory));
   end_other(&other);
 }
 
-int main(int count, char **words) {
-  if (count == 4 && strcmp(words[1], "--second") == 0) return other_main(words + 2);
-  signal(SIGPIPE, SIG_IGN);
-  KINDS(the_other_process_changes_the_bytes, SHAREABLE);
-  KINDS(imports_of_a_block_are_one_mapping, SHAREABLE);
-  KINDS(exports_come_and_go, SHAREABLE);
-  KINDS(the_exporter_may_die, SHAREABLE);
-  KINDS(the_importer_may_die, SHAREABLE);
-  KINDS(a_new_handle_after_a_pause_is_good, 1u << GMM_KIND_VMM);
-  KINDS(memory_with_importers_is_not_paused, 1u << GMM_KIND_VMM);
-  KINDS(an_importer_may_go_during_a_pause, 1u << GMM_KIND_VMM);
-  KINDS(changed_handles_are_refused, SHAREABLE);
-  return finish_clean();
-}
+int main(int count, char **words) { return run_cases_or(other_main, count, words); }

@@ -22,26 +22,19 @@ static void move_to_another_machine(void) {
 }
 
 static gmm_result ask_to_import(void) { return other_imports(&other, &handle, SIZE - INSIDE, 1); }
-static void ask_to_close(void) { CHECK_EQUAL(OTHER(&other, .act = OTHER_CLOSES).result, GMM_OK); }
+static void ask_to_close(void) { OTHER_OK(&other, .act = OTHER_CLOSES); }
 
 static gmm_tag tag;
 static char *allocate(uint32_t flags) {
   tag = make_tag("fabric", GMM_CONTENTS_HOST);
-  const gmm_alloc_desc desc = {
-      .struct_size = sizeof desc, .kind = GMM_KIND_VMM, .device = device, .tag = tag, .flags = flags};
-  void *block = NULL;
-  MUST(gmm_alloc(context, SIZE, &desc, &block));
-  return block;
+  return alloc_here(__LINE__, SIZE, tag, GMM_STREAM_DEFAULT, flags);
 }
 
 static bool has_fabric(const void *block) { return (query(block).ipc_routes & GMM_IPC_ROUTE_FABRIC) != 0; }
 
-static void another_machine_imports(void) {
+VMM_CASE(another_machine_imports) {
   char *block = allocate(GMM_ALLOC_COMM);
-  if (!has_fabric(block)) {
-    OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
-    SKIP("the device has no fabric handles");
-  }
+  if (!has_fabric(block)) SKIP("the device has no fabric handles");
   write_pattern(block + INSIDE, SIZE - INSIDE, 1, GMM_STREAM_DEFAULT);
   OK(gmm_ipc_export(context, block + INSIDE, &handle));
   move_to_another_machine();
@@ -57,48 +50,35 @@ static void another_machine_imports(void) {
   OK(gmm_pause(context, &desc, &went));
   CHECK_EQUAL(went, 0);
   CHECK_EQUAL(tag_info(tag).foreign_bytes, query(block).allocation_size);
-  OK(gmm_resume(context, &desc, NULL));
+  OK(resume_of(tag));
   CHECK_PATTERN(block + INSIDE, SIZE - INSIDE, 2);
   ask_to_close();
   OK(gmm_pause(context, &desc, &went));
   CHECK_EQUAL(tag_info(tag).foreign_bytes, 0);
   OK(gmm_resume(context, &desc, NULL));
-  // Memory that is gone has no importer.
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  FREE(block);
   OK(gmm_trim(context, NULL, NULL));
   CHECK(ask_to_import() < 0);
   end_other(&other);
 }
 
-static void this_machine_asks_the_exporter(void) {
+VMM_CASE(this_machine_asks_the_exporter) {
   char *block = allocate(GMM_ALLOC_COMM);
   write_pattern(block, SIZE, 1, GMM_STREAM_DEFAULT);
   OK(gmm_ipc_export(context, block, &handle));
   other = start_other();
   OK(ask_to_import());
-  gmm_pause_desc desc = one_tag(&tag);
-  RESULT(gmm_pause(context, &desc, NULL), GMM_ERROR_BUSY);  // it is counted
+  RESULT(pause_of(tag), GMM_ERROR_BUSY);  // it is counted
   ask_to_close();
-  SOON(gmm_pause(context, &desc, NULL) == GMM_OK);
-  OK(gmm_resume(context, &desc, NULL));
+  SOON(pause_of(tag) == GMM_OK);
+  OK(resume_of(tag));
   void *own = NULL;
   OK(gmm_ipc_import(context, &handle, NULL, &own));
   CHECK(own == block);
   OK(gmm_ipc_close(context, own));
   end_other(&other);
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
 }
 
-static void ordinary_memory_stays_here(void) {
-  char *block = allocate(GMM_ALLOC_DEDICATED);
-  CHECK(!has_fabric(block));
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
-}
+VMM_CASE(ordinary_memory_has_no_fabric_handle) { CHECK(!has_fabric(allocate(GMM_ALLOC_DEDICATED))); }
 
-int main(int argc, char **argv) {
-  if (argc > 2 && strcmp(argv[1], "--second") == 0) return other_main(argv + 2);
-  KINDS(another_machine_imports, 1u << GMM_KIND_VMM);
-  KINDS(this_machine_asks_the_exporter, 1u << GMM_KIND_VMM);
-  KINDS(ordinary_memory_stays_here, 1u << GMM_KIND_VMM);
-  return check_finish();
-}
+int main(int count, char **words) { return run_cases_or(other_main, count, words); }

@@ -17,14 +17,13 @@ static void stop(const second_process *other) {
 
 // --- The reach of an import -----------------------------------------------------------------------------------------
 
-static void nothing_reaches_past_an_import(void) {
+CASE_OF_KINDS(nothing_reaches_past_an_import, SHAREABLE) {
   NEEDS_SHARING();
   second_process second = start_other();
   const gmm_ipc_handle handles[2] = {other_makes(&second, SMALL, 1), other_makes(&second, SMALL, 2)};
   void *memory = NULL;
   MUST(import(&handles[0], 60000, &memory));
   char *block = memory, *own = ALLOC(SIZE);
-  REQUIRE(own != NULL);
   uint64_t whole = query(memory).allocation_size;
   CHECK(query(memory).base == memory);
   CHECK_EQUAL(query(memory).size, SMALL);
@@ -46,13 +45,13 @@ static void nothing_reaches_past_an_import(void) {
   CHECK_PATTERN(neighbour, SMALL, 2);
   OK(gmm_ipc_close(context, neighbour));
   OK(gmm_ipc_close(context, memory));
-  OK(gmm_free(context, own, GMM_STREAM_DEFAULT));
+  FREE(own);
   CHECK_EQUAL(stats().imported_bytes, 0);
   end_other(&second);
 }
 
 // The bytes of the freed block are mapped, and are another block's now.
-static void a_handle_of_a_freed_block_gives_no_other_block(void) {
+CASE_OF_KINDS(a_handle_of_a_freed_block_gives_no_other_block, SHAREABLE) {
   NEEDS_SHARING();
   second_process second = start_other();
   const gmm_ipc_handle kept = other_makes(&second, SMALL, 1);
@@ -60,7 +59,7 @@ static void a_handle_of_a_freed_block_gives_no_other_block(void) {
   const other_answer freed = order_other(&second, make);
   void *first = NULL, *other = (void *)0x1;
   // Before any import: a connection for the first block would keep the second one's bytes too.
-  CHECK_EQUAL(OTHER(&second, .act = OTHER_FREES, .slot = 1).result, GMM_OK);
+  OTHER_OK(&second, .act = OTHER_FREES, .slot = 1);
   make.seed = 3;
   const other_answer again = order_other(&second, make);
   CHECK(again.memory == freed.memory);
@@ -81,13 +80,12 @@ static void a_handle_of_a_freed_block_gives_no_other_block(void) {
 
 // --- Memory that an import keeps alive ------------------------------------------------------------------------------
 
-static void an_import_at_home_keeps_the_memory(void) {
+CASE_OF_KINDS(an_import_at_home_keeps_the_memory, SHAREABLE) {
   NEEDS_SHARING();
   const uint64_t sizes[] = {SMALL, SIZE};
   for (unsigned i = 0; i < 2; ++i) {
     uint64_t size = sizes[i];
     char *block = ALLOC(size);
-    REQUIRE(block != NULL);
     write_pattern(block, size, 4, GMM_STREAM_DEFAULT);
     gmm_ipc_handle handle;
     void *memory = NULL, *more = NULL;
@@ -98,23 +96,18 @@ static void an_import_at_home_keeps_the_memory(void) {
     MUST(import(&handle, 60000, &more));
     CHECK(memory == block + 10 && more == memory);
     CHECK_EQUAL(query(memory).state, GMM_STATE_ACTIVE);
-    OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+    FREE(block);
     RESULT(gmm_free(context, block, GMM_STREAM_DEFAULT), GMM_ERROR_ALREADY_FREED);
-    OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
     OK(gmm_trim(context, NULL, NULL));
     for (unsigned k = 0; k < 20; ++k) {  // none of them gets the bytes
       char *other = ALLOC(size);
-      REQUIRE(other != NULL);
       CHECK(other + size <= block || block + size <= other);
       OK(gmm_fill(context, other, 0xee, size, GMM_STREAM_DEFAULT));
-      OK(gmm_free(context, other, GMM_STREAM_DEFAULT));
+      FREE(other);
     }
-    gmm_pointer_info info = query(memory);
-    CHECK_EQUAL(info.state, GMM_STATE_IMPORTED);
-    CHECK_EQUAL(info.kind, kind);
-    CHECK_EQUAL(info.device, device);
-    CHECK(info.base == block);
-    CHECK_EQUAL(info.size, size);
+    const gmm_pointer_info info = query(memory);
+    CHECK(info.state == GMM_STATE_IMPORTED && info.kind == kind && info.device == device);
+    CHECK(info.base == block && info.size == size);
     CHECK_PATTERN(block, size, 4);
     write_pattern(block, size, 5, GMM_STREAM_DEFAULT);
     RESULT(gmm_fill(context, block, 1, size + 1, GMM_STREAM_DEFAULT), GMM_ERROR_INVALID_SIZE);
@@ -126,11 +119,11 @@ static void an_import_at_home_keeps_the_memory(void) {
     CHECK(query(memory).state != GMM_STATE_IMPORTED);
     result = gmm_ipc_close(context, block);
     CHECK(result == GMM_ERROR_ALREADY_FREED || result == GMM_ERROR_UNKNOWN_POINTER || result == GMM_ERROR_UNBALANCED);
-    SOON(gmm_trim(context, NULL, NULL) >= 0 && stats().reserved_bytes == 0);
+    NOTHING_STAYS_SOON();
   }
 }
 
-static void an_import_at_home_stays_through_a_pause(void) {
+VMM_CASE(an_import_at_home_stays_through_a_pause) {
   gmm_tag tag = make_tag("kept", GMM_CONTENTS_HOST);
   const uint64_t sizes[] = {SMALL, SIZE};
   char *blocks[2];
@@ -148,19 +141,19 @@ static void an_import_at_home_stays_through_a_pause(void) {
   OK(gmm_resume(context, &desc, NULL));
   for (unsigned i = 0; i < 2; ++i) {
     CHECK_PATTERN(blocks[i], sizes[i], 6 + i);
-    OK(gmm_free(context, blocks[i], GMM_STREAM_DEFAULT));
+    FREE(blocks[i]);
   }
-  OK(gmm_pause(context, &desc, NULL));  // while only the imports hold them
+  OK(pause_of(tag));  // while only the imports hold them
   for (unsigned i = 0; i < 2; ++i) {
     CHECK_EQUAL(query(memory[i]).state, GMM_STATE_IMPORTED);
     RESULT(gmm_fill(context, memory[i], 1, 1, GMM_STREAM_DEFAULT), GMM_ERROR_PAUSED);
   }
-  OK(gmm_resume(context, &desc, NULL));
+  OK(resume_of(tag));
   for (unsigned i = 0; i < 2; ++i) {
     CHECK_PATTERN(memory[i], sizes[i], 6 + i);
     OK(gmm_ipc_close(context, memory[i]));
   }
-  SOON(gmm_trim(context, NULL, NULL) >= 0 && stats().reserved_bytes == 0);
+  NOTHING_STAYS_SOON();
 }
 
 // --- Waits ----------------------------------------------------------------------------------------------------------
@@ -180,7 +173,7 @@ static void *import_slowly(void *user) {
 }
 
 // An import that waits for a stopped exporter holds up no other import or close.
-static void a_stopped_exporter_holds_up_its_importer_only(void) {
+CASE_OF_KINDS(a_stopped_exporter_holds_up_its_importer_only, SHAREABLE) {
   NEEDS_SHARING();
   second_process stopped = start_other(), other = start_other();
   waiting_import slow[2] = {0};
@@ -222,23 +215,18 @@ static void a_stopped_exporter_holds_up_its_importer_only(void) {
 }
 
 // The exporter's thread does not wait for a pause, so importers of other memory are served during it.
-static void an_importer_waits_for_no_other_tags_pause(void) {
+VMM_CASE(an_importer_waits_for_no_other_tags_pause) {
   gmm_tag paused = make_tag("paused", GMM_CONTENTS_HOST), active = make_tag("active", GMM_CONTENTS_HOST);
-  void *away = ALLOC_TAG(SIZE, paused), *here = ALLOC_TAG(SIZE, active);
-  REQUIRE(away != NULL && here != NULL);
-  write_pattern(away, SIZE, 1, GMM_STREAM_DEFAULT);
-  write_pattern(here, SIZE, 2, GMM_STREAM_DEFAULT);
+  void *away = FILLED_TAG(SIZE, paused, 1), *here = FILLED_TAG(SIZE, active, 2);
   gmm_ipc_handle handles[2];
   MUST(gmm_ipc_export(context, away, &handles[0]));
   MUST(gmm_ipc_export(context, here, &handles[1]));
   second_process second = start_other();
   CHECK_EQUAL(other_reads(&second, &handles[0], SMALL, 1, 60000), GMM_OK);
-  gmm_result result = GMM_ERROR_BUSY;  // until the exporter has heard of the close
   blocker hold = BLOCKER;
-  gmm_pause_desc desc = one_tag(&paused);
-  SOON((result = gmm_pause(context, &desc, NULL)) != GMM_ERROR_BUSY);
-  OK(result);
-  OK(gmm_resume(context, &desc, NULL));
+  const gmm_pause_desc desc = one_tag(&paused);
+  OK(pause_soon(&desc));
+  OK(resume_of(paused));
   MUST(gmm_ipc_export(context, away, &handles[0]));
   gmm_ticket *ticket = start_held(true, &paused, &hold);
   CHECK_EQUAL(other_reads(&second, &handles[0], SMALL, 1, 200), GMM_ERROR_IPC_TIMEOUT);
@@ -246,37 +234,30 @@ static void an_importer_waits_for_no_other_tags_pause(void) {
   CHECK_EQUAL(other_reads(&second, &handles[1], SMALL, 2, 10000), GMM_OK);
   CHECK_EQUAL(gmm_ticket_wait(ticket, 0, NULL), GMM_ERROR_NOT_READY);  // all that was during the pause
   let_go(&hold);
-  OK(gmm_ticket_wait(ticket, UINT64_MAX, NULL));
-  OK(gmm_ticket_destroy(ticket));
+  ENDS_WITH(ticket, GMM_OK);
   CHECK_EQUAL(other_reads(&second, &handles[0], SMALL, 1, 10000), GMM_ERROR_IPC_REFUSED);  // it is paused
-  OK(gmm_resume(context, &desc, NULL));
+  OK(resume_of(paused));
   CHECK_PATTERN(away, SIZE, 1);
   MUST(gmm_ipc_export(context, away, &handles[0]));
   CHECK_EQUAL(other_reads(&second, &handles[0], SMALL, 1, 60000), GMM_OK);
   end_other(&second);
-  OK(gmm_free(context, away, GMM_STREAM_DEFAULT));
-  OK(gmm_free(context, here, GMM_STREAM_DEFAULT));
-  SOON(gmm_trim(context, NULL, NULL) >= 0 && stats().reserved_bytes == 0);
+  FREE(away, here);
+  NOTHING_STAYS_SOON();
 }
 
 // An import that comes while a pause waits for the device is in the way like an earlier one.
-static void an_import_during_a_pause_is_in_its_way(void) {
+VMM_CASE(an_import_during_a_pause_is_in_its_way) {
   gmm_tag tag = make_tag("shared", GMM_CONTENTS_HOST), other = make_tag("other", GMM_CONTENTS_DROP);
-  void *block = ALLOC_TAG(SIZE, tag), *elsewhere = ALLOC_TAG(SIZE, other);
-  REQUIRE(block != NULL && elsewhere != NULL);
-  write_pattern(block, SIZE, 2, GMM_STREAM_DEFAULT);
-  write_pattern(elsewhere, SIZE, 3, GMM_STREAM_DEFAULT);
+  void *block = FILLED_TAG(SIZE, tag, 2), *elsewhere = FILLED_TAG(SIZE, other, 3);
   gmm_ipc_handle handle, other_handle;
   MUST(gmm_ipc_export(context, block, &handle));
   MUST(gmm_ipc_export(context, elsewhere, &other_handle));
   second_process second = start_other(), third = start_other();
-  gmm_stream stream = NULL;
-  MUST(gmm_stream_create(context, &(gmm_stream_desc){.struct_size = sizeof(gmm_stream_desc), .device = device},
-                         &stream));
   static gate held;
+  const gmm_stream stream = open_stream();
   gate_close(&held, stream, GATE_S);
   SOON(atomic_load(&held.entered));
-  gmm_pause_desc desc = one_tag(&tag);
+  const gmm_pause_desc desc = one_tag(&tag);
   gmm_ticket *ticket = NULL;
   MUST(gmm_pause_async(context, &desc, &ticket));
   sleep_ms(50);  // so that it waits for the gate
@@ -284,22 +265,17 @@ static void an_import_during_a_pause_is_in_its_way(void) {
   CHECK_EQUAL(other_reads(&third, &other_handle, SMALL, 3, 10000), GMM_OK);
   CHECK_EQUAL(gmm_ticket_wait(ticket, 0, NULL), GMM_ERROR_NOT_READY);
   atomic_store(&held.open, 1);
-  RESULT(gmm_ticket_wait(ticket, UINT64_MAX, NULL), GMM_ERROR_BUSY);
-  RESULT(gmm_ticket_destroy(ticket), GMM_OK);
+  ENDS_WITH(ticket, GMM_ERROR_BUSY);
   CHECK_EQUAL(query(block).state, GMM_STATE_ACTIVE);
   CHECK_PATTERN(block, SIZE, 2);
-  CHECK_EQUAL(OTHER(&second, .act = OTHER_CLOSES).result, GMM_OK);
-  gmm_result result = GMM_ERROR_BUSY;
-  SOON((result = gmm_pause(context, &desc, NULL)) != GMM_ERROR_BUSY);
-  OK(result);
-  OK(gmm_resume(context, &desc, NULL));
+  OTHER_OK(&second, .act = OTHER_CLOSES);
+  OK(pause_soon(&desc));
+  OK(resume_of(tag));
   CHECK_PATTERN(block, SIZE, 2);
   end_other(&second);
   end_other(&third);
-  OK(gmm_stream_destroy(context, stream));
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
-  OK(gmm_free(context, elsewhere, GMM_STREAM_DEFAULT));
-  SOON(gmm_trim(context, NULL, NULL) >= 0 && stats().reserved_bytes == 0);
+  FREE(block, elsewhere);
+  NOTHING_STAYS_SOON();
 }
 
 // --- The socket -----------------------------------------------------------------------------------------------------
@@ -316,15 +292,13 @@ static unsigned delete_sockets(const char *folder) {
   return deleted;
 }
 
-static void a_deleted_socket_is_made_anew(void) {
+CASE_OF_KINDS(a_deleted_socket_is_made_anew, (1u << GMM_KIND_VMM) | (1u << GMM_KIND_DEVICE)) {
   NEEDS_SHARING();
   char folder[] = "/tmp/gmm-ipc-socket-XXXXXX", inner[64];
   REQUIRE(mkdtemp(folder) != NULL);
   snprintf(inner, sizeof inner, "%s/sockets", folder);
   setenv("GMM_IPC_DIR", inner, 1);
-  void *block = ALLOC(SIZE);
-  REQUIRE(block != NULL);
-  write_pattern(block, SIZE, 3, GMM_STREAM_DEFAULT);
+  void *block = FILLED(SIZE, 3);
   gmm_ipc_handle first, handle;
   MUST(gmm_ipc_export(context, block, &first));
   second_process second = start_other();
@@ -352,7 +326,7 @@ static void a_deleted_socket_is_made_anew(void) {
   second = start_other();
   CHECK_EQUAL(other_reads(&second, &handle, SMALL, 3, 60000), GMM_OK);
   end_other(&second);
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  FREE(block);
   OK(gmm_context_release(context));
   context = open_context(2);
   CHECK_EQUAL(delete_sockets(inner), 0);  // the end of the context removed it
@@ -360,16 +334,4 @@ static void a_deleted_socket_is_made_anew(void) {
   unsetenv("GMM_IPC_DIR");
 }
 
-int main(int count, char **words) {
-  if (count == 4 && strcmp(words[1], "--second") == 0) return other_main(words + 2);
-  signal(SIGPIPE, SIG_IGN);
-  KINDS(nothing_reaches_past_an_import, SHAREABLE);
-  KINDS(a_handle_of_a_freed_block_gives_no_other_block, SHAREABLE);
-  KINDS(an_import_at_home_keeps_the_memory, SHAREABLE);
-  KINDS(an_import_at_home_stays_through_a_pause, 1u << GMM_KIND_VMM);
-  KINDS(a_stopped_exporter_holds_up_its_importer_only, SHAREABLE);
-  KINDS(an_importer_waits_for_no_other_tags_pause, 1u << GMM_KIND_VMM);
-  KINDS(an_import_during_a_pause_is_in_its_way, 1u << GMM_KIND_VMM);
-  KINDS(a_deleted_socket_is_made_anew, (1u << GMM_KIND_VMM) | (1u << GMM_KIND_DEVICE));
-  return finish_clean();
-}
+int main(int count, char **words) { return run_cases_or(other_main, count, words); }

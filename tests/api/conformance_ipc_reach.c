@@ -15,56 +15,51 @@
 #define NOBODY 65534
 #define NO_NAMESPACE 77
 
-// MODE KIND DEVICE: "namespace": as the first process of a pid namespace of its own; "user FOLDER OTHER": as nobody,
-// which shares with OTHER in FOLDER. Then it follows commands.
-static int take_part(int count, char **words, int out);
 // A sanitizer's search for leaks needs a process that it can start beside this one, and there is none to be had between
 // pid namespaces.
 static void leave(int code) {
   fflush(NULL);
   _exit(code);
 }
-static int second_main(int count, char **words) {
-  kind = (gmm_kind)atoi(words[1]);
-  const int out = dup(1);
-  dup2(2, 1);
-  if (strcmp(words[0], "namespace") == 0) {
-    if (unshare(CLONE_NEWPID) != 0) return NO_NAMESPACE;
-    pid_t child = fork();
-    if (child < 0) return NO_NAMESPACE;
-    if (child != 0) {
-      int status = 0;
-      if (waitpid(child, &status, 0) != child) return 78;
-      leave(WIFEXITED(status) ? WEXITSTATUS(status) : 79);
-    }
-    // As a container has it: drivers look for themselves under /proc.
-    if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
-        mount("proc", "/proc", "proc", 0, NULL) != 0)
-      leave(NO_NAMESPACE);
-    if (!send_bytes(out, "y", 1)) leave(76);
-    leave(take_part(count, words, out));
+// Goes on as the first process of a pid namespace of its own, with /proc, where drivers look for themselves.
+static int enter_namespace(void) {
+  if (unshare(CLONE_NEWPID) != 0) return NO_NAMESPACE;
+  const pid_t child = fork();
+  if (child < 0) return NO_NAMESPACE;
+  if (child != 0) {
+    int status = 0;
+    if (waitpid(child, &status, 0) != child) return 78;
+    leave(WIFEXITED(status) ? WEXITSTATUS(status) : 79);
   }
-  return take_part(count, words, out);
+  if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+      mount("proc", "/proc", "proc", 0, NULL) != 0)
+    leave(NO_NAMESPACE);
+  return send_bytes(SECOND_OUT, "y", 1) ? 0 : 76;
 }
-static int take_part(int count, char **words, int out) {
+// KIND DEVICE, and for another user FOLDER. It becomes nobody, and shares with root in the folder.
+static int second_main(char **words) {
+  const bool is_user = words[2] != NULL;
+  kind = (gmm_kind)atoi(words[0]);
+  const int code = is_user ? 0 : enter_namespace();
+  if (code != 0) return code;
   context = open_context(2);
-  read_device(atoi(words[2]));
-  if (count > 3) {
+  read_device(atoi(words[1]));
+  if (is_user) {
     if (setgid(NOBODY) != 0 || setuid(NOBODY) != 0) return 80;
-    uint32_t other = (uint32_t)atoi(words[4]);
-    gmm_ipc_desc config = {.struct_size = sizeof config, .directory = words[3], .users = &other, .user_count = 1};
-    if (gmm_ipc_configure(context, &config) != GMM_OK) return 81;
+    const uint32_t root = 0;
+    MUST(gmm_ipc_configure(context, DESC(ipc_desc, .directory = words[2], .users = &root, .user_count = 1)));
   }
-  return run_other(out);
+  const int ended = run_other();
+  if (!is_user) leave(check_state.failures > 0 ? 92 : ended);
+  return ended;
 }
 
-static second_process start(const char *mode, const char *folder, uint32_t other) {
-  char k[8], d[8], o[16];
+static second_process start(const char *folder) {
+  char k[8], d[8];
   snprintf(k, sizeof k, "%u", kind);
   snprintf(d, sizeof d, "%d", device);
-  snprintf(o, sizeof o, "%u", other);
   second_process process;
-  REQUIRE(second_start(&process, (const char *const[]){mode, k, d, folder, o}, folder == NULL ? 3 : 5));
+  REQUIRE(second_start(&process, (const char *const[]){k, d, folder}, folder == NULL ? 2 : 3));
   return process;
 }
 
@@ -74,20 +69,20 @@ static void share_with(second_process *other, const gmm_ipc_handle *handle, cons
   OTHER(other, .act = OTHER_WRITES, .size = SIZE, .seed = 6);
   CHECK_PATTERN(block, SIZE, 6);
   CHECK_EQUAL(other_imports(other, handle, SIZE, 6), GMM_OK);
-  CHECK_EQUAL(OTHER(other, .act = OTHER_CLOSES).result, GMM_OK);
-  CHECK_EQUAL(OTHER(other, .act = OTHER_CLOSES).result, GMM_OK);
+  OTHER_OK(other, .act = OTHER_CLOSES);
+  OTHER_OK(other, .act = OTHER_CLOSES);
 }
 
 static bool shares_descriptors(void) { return (device_info.capabilities & GMM_DEVICE_CAN_EXPORT_FD) != 0; }
 
 // Two containers that share the directory: the importer's number is 1 there, and the exporter has none.
-static void another_pid_namespace_imports(void) {
+CASE_OF_KINDS(another_pid_namespace_imports, SHAREABLE) {
   if (geteuid() != 0) SKIP("needs root for a pid namespace");
   if (kind == GMM_KIND_DEVICE && !on_host_backend()) SKIP("the driver decides about its own handles");
   if (kind != GMM_KIND_DEVICE && !shares_descriptors()) SKIP("the device shares no descriptors");
   gmm_ipc_handle handle;
   void *block = shared_block(SIZE, 5, &handle);
-  second_process other = start("namespace", NULL, 0);
+  second_process other = start(NULL);
   char is_there = 0;
   if (receive_bytes(other.from, &is_there, 1)) {
     share_with(&other, &handle, block);
@@ -95,12 +90,12 @@ static void another_pid_namespace_imports(void) {
   } else {
     CHECK_EQUAL(second_wait(&other), NO_NAMESPACE);
   }
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  FREE(block);
   if (!is_there) SKIP("no pid namespaces here");
 }
 
 // A context of its own, as the directory is set before the first export.
-static void named_users_share(void) {
+CASE_OF_KINDS(named_users_share, WITH_FILES) {
   if (geteuid() != 0) SKIP("needs root to become another user");
   if (!on_host_backend()) SKIP("another user may not open the driver of this checkout");
   char folder[] = "/tmp/gmm-users-XXXXXX";
@@ -109,18 +104,18 @@ static void named_users_share(void) {
     gmm_context *usual = context;
     context = open_context(2);
     const uint32_t users[] = {named != 0 ? NOBODY : 4242};
-    gmm_ipc_desc config = {.struct_size = sizeof config, .directory = folder, .users = users, .user_count = 1};
+    const gmm_ipc_desc config = {.struct_size = sizeof config, .directory = folder, .users = users, .user_count = 1};
     OK(gmm_ipc_configure(context, &config));
     gmm_ipc_handle handle;
     void *block = shared_block(SIZE, 5, &handle);
     RESULT(gmm_ipc_configure(context, &config), GMM_ERROR_BUSY);
-    second_process other = start("user", folder, 0);
+    second_process other = start(folder);
     if (named != 0)
       share_with(&other, &handle, block);
     else
       CHECK_EQUAL(other_imports(&other, &handle, SIZE, 5), GMM_ERROR_IPC_REFUSED);
     end_other(&other);
-    OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+    FREE(block);
     OK(gmm_context_release(context));
     context = usual;
   }
@@ -128,10 +123,9 @@ static void named_users_share(void) {
 }
 
 // A block over several driver allocations has no one descriptor; a dedicated one always has.
-static void a_descriptor_carries_the_memory(void) {
+CASE_OF_KINDS(a_descriptor_carries_the_memory, WITH_FILES) {
   if (!shares_descriptors()) SKIP("the device exports no descriptors");
   char *before = ALLOC(5000), *block = ALLOC_FLAGS(SIZE, GMM_ALLOC_DEDICATED);
-  REQUIRE(before != NULL && block != NULL);
   write_pattern(block, SIZE, 5, GMM_STREAM_DEFAULT);
   const gmm_fd_type type = kind == GMM_KIND_VMM && !on_host_backend() ? GMM_FD_OPAQUE : GMM_FD_FILE;
   gmm_ipc_fd_info file = {.struct_size = sizeof file};
@@ -152,8 +146,8 @@ static void a_descriptor_carries_the_memory(void) {
   CHECK_PATTERN((char *)first + at, SIZE, 5);
   write_pattern((char *)second + at, SIZE, 6, GMM_STREAM_DEFAULT);
   CHECK_PATTERN(block, SIZE, 6);
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
-  OK(gmm_free(context, before, GMM_STREAM_DEFAULT));
+  FREE(block);
+  FREE(before);
   OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
   OK(gmm_trim(context, NULL, NULL));
   CHECK(close(file.fd) == 0);                  // still ours
@@ -166,7 +160,7 @@ static void a_descriptor_carries_the_memory(void) {
   CHECK_EQUAL(stats().imported_bytes, 0);
 }
 
-static void a_file_of_another_maker_is_imported(void) {
+CASE_OF_KINDS(a_file_of_another_maker_is_imported, 1u << GMM_KIND_HOST) {
   if (!shares_descriptors()) SKIP("the device imports no descriptors");
   int fd = memfd_create("other maker", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   REQUIRE(fd >= 0 && ftruncate(fd, 12288) == 0);
@@ -187,7 +181,7 @@ static void a_file_of_another_maker_is_imported(void) {
 }
 
 // The query says by which routes a block can be exported.
-static void the_routes_are_those_of_the_query(void) {
+CASE_OF_KINDS(the_routes_are_those_of_the_query, (1u << GMM_KIND_DEVICE) | (1u << GMM_KIND_VMM)) {
   const gmm_fd_type types[] = {GMM_FD_DEFAULT, GMM_FD_DMA_BUF};
   const uint32_t bits[] = {GMM_IPC_ROUTE_FD, GMM_IPC_ROUTE_DMA_BUF};
   char *block = ALLOC_FLAGS(SIZE, GMM_ALLOC_DEDICATED);
@@ -213,16 +207,6 @@ static void the_routes_are_those_of_the_query(void) {
   } else {
     CHECK_EQUAL(result, GMM_ERROR_NOT_SUPPORTED);
   }
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
 }
 
-int main(int count, char **words) {
-  if (count >= 5 && strcmp(words[1], "--second") == 0) return second_main(count - 2, words + 2);
-  signal(SIGPIPE, SIG_IGN);
-  KINDS(another_pid_namespace_imports, SHAREABLE);
-  KINDS(named_users_share, WITH_FILES);
-  KINDS(a_descriptor_carries_the_memory, WITH_FILES);
-  KINDS(a_file_of_another_maker_is_imported, 1u << GMM_KIND_HOST);
-  KINDS(the_routes_are_those_of_the_query, (1u << GMM_KIND_DEVICE) | (1u << GMM_KIND_VMM));
-  return finish_clean();
-}
+int main(int count, char **words) { return run_cases_or(second_main, count, words); }

@@ -91,7 +91,7 @@ CASE_OF_KINDS(zero_flag_fills_with_zero, ALL_KINDS) {
 CASE_OF_KINDS(zero_fill_is_in_stream_order, ALL_KINDS) {
   gmm_stream stream = open_stream();
   void *block = ALLOC_STREAM(100000, stream);
-  gate hold;
+  static gate hold;
   gate_close(&hold, stream, 1.0);
   OK(gmm_fill(context, block, 0xdd, 100000, stream));
   OK(gmm_free(context, block, stream));
@@ -103,8 +103,6 @@ CASE_OF_KINDS(zero_fill_is_in_stream_order, ALL_KINDS) {
   atomic_store(&hold.open, 1);
   OK(gmm_stream_synchronize(context, stream));
   CHECK(is_filled(clean, 100000, 0, GMM_STREAM_DEFAULT));
-  OK(gmm_free(context, clean, stream));
-  OK(gmm_stream_destroy(context, stream));
 }
 
 CASE_OF_KINDS(dedicated_blocks_start_their_allocation, ALL_KINDS) {

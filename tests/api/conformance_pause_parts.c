@@ -2,8 +2,6 @@
 // pause.h: ranges of a tag, waits for them, and kept contents.
 #include "pause_support.h"
 
-static gmm_state state_of(const void *address) { return query(address).state; }
-
 VMM_CASE(a_range_comes_back_alone) {
   gmm_tag tag = make_tag("parts", GMM_CONTENTS_HOST);
   char *blocks_[3];
@@ -284,7 +282,6 @@ VMM_CASE(what_is_freed_while_it_is_paused_goes_back) {
   RESULT(gmm_resume(context, NULL, NULL), GMM_UNCHANGED);  // nothing lives
   OK(gmm_trim(context, NULL, NULL));
   CHECK_EQUAL(kept_bytes(tag), 0);
-  OK(gmm_stream_destroy(context, other));
 }
 
 static uint64_t calls, total_told;

@@ -12,8 +12,7 @@ static void trim(void) {
 }
 
 // Every call of the driver, questions too; where only gmm can count, those that change something.
-static uint64_t (*count_of_driver)(const char *entry);
-static uint64_t driver_calls(void) { return count_of_driver != NULL ? count_of_driver(NULL) : stats().backend_calls; }
+static uint64_t driver_calls(void) { return fake.count != NULL ? fake.count(NULL) : stats().backend_calls; }
 
 CASE_OF_KINDS(it_is_held_until_it_ends, ALL_KINDS) {
   gmm_heap *heap = HEAP();
@@ -37,7 +36,6 @@ CASE_OF_KINDS(it_is_held_until_it_ends, ALL_KINDS) {
   CHECK_EQUAL(held(), 64 * MIB);  // for the next trim
   trim();
   CHECK_EQUAL(held(), 0);
-  OK(gmm_heap_destroy(heap));
 }
 
 CASE_OF_KINDS(a_heap_with_a_reserve_can_be_destroyed, ALL_KINDS) {
@@ -63,7 +61,6 @@ CASE_OF_KINDS(a_later_number_replaces_it, ALL_KINDS) {
   CHECK(held() >= 20 * MIB);
   CHECK(held() < 48 * MIB);
   OK(gmm_heap_reserve(heap, 0));
-  OK(gmm_heap_destroy(heap));
 }
 
 CASE_OF_KINDS(live_blocks_count_and_dedicated_ones_do_not, ALL_KINDS) {
@@ -82,7 +79,6 @@ CASE_OF_KINDS(live_blocks_count_and_dedicated_ones_do_not, ALL_KINDS) {
   FREE(block);
   trim();
   CHECK_EQUAL(held(), before + 4 * MIB);
-  OK(gmm_heap_destroy(heap));
 }
 
 CASE_OF_KINDS(all_or_nothing, ALL_KINDS) {
@@ -123,7 +119,6 @@ CASE_OF_KINDS(idle_memory_above_it_goes, ALL_KINDS) {
   OK(gmm_context_set_decommit(context, GMM_DECOMMIT_NEVER));
   trim();
   CHECK(held() >= 24 * MIB);
-  OK(gmm_heap_destroy(heap));
 }
 
 VMM_CASE(a_pause_takes_it_and_it_may_come_back) {
@@ -132,15 +127,12 @@ VMM_CASE(a_pause_takes_it_and_it_may_come_back) {
   OK(gmm_heap_reserve(heap, 16 * MIB));
   void *block = take_of(heap, 100000);
   write_pattern(block, 100000, 5, GMM_STREAM_DEFAULT);
-  const gmm_pause_desc desc = {.struct_size = sizeof desc, .tags = &tag, .tag_count = 1};
-  OK(gmm_pause(context, &desc, NULL));
+  OK(pause_of(tag));
   CHECK_EQUAL(held(), 0);
-  OK(gmm_resume(context, &desc, NULL));
+  OK(resume_of(tag));
   CHECK_PATTERN(block, 100000, 5);
   OK(gmm_heap_reserve(heap, 16 * MIB));
   CHECK_EQUAL(held(), 16 * MIB);
-  FREE(block);
-  OK(gmm_heap_destroy(heap));
 }
 
 // The first writes to reserved memory take no page of the system. The address sanitizer's shadow of the block has an
@@ -156,8 +148,6 @@ CASE_OF_KINDS(it_is_touched, ALL_KINDS) {
   getrusage(RUSAGE_SELF, &after);
   CHECK_MESSAGE(after.ru_minflt - before.ru_minflt < 2048, "%ld faults for 8192 pages",
                 after.ru_minflt - before.ru_minflt);
-  FREE(block);
-  OK(gmm_heap_destroy(heap));
 }
 
 // Random sizes in random order: 256 live blocks, of which each step replaces one.
@@ -201,19 +191,13 @@ CASE_OF_KINDS(a_million_random_operations_call_no_driver, ALL_KINDS) {
   CHECK_EQUAL(replace_at_random(heap, steps, false), 0);
   CHECK_EQUAL(driver_calls(), calls);
   CHECK_EQUAL(held(), bytes);
-  OK(gmm_heap_destroy(heap));
 }
 
 // --- A thread that never waits ---------------------------------------------------------------------------------------
 
 // Everything from a reserve, by the try forms: no refusal, no driver call, no call of the host allocator.
 CASE_OF_KINDS(a_thread_may_never_wait, ALL_KINDS) {
-  gmm_context_desc desc = counted_desc();
-  if (on_host_backend()) desc.host_devices = device_count();
-  atomic_store(&counted.fail_at, -1);
-  OK(gmm_context_release(context));
-  context = NULL;
-  MUST(gmm_context_create(&desc, &context));
+  begin_counted((gmm_log_callback){NULL, NULL});
   gmm_heap *heap = HEAP();
   OK(gmm_heap_reserve(heap, 160 * MIB));
   FREE(take_of(heap, 5000));  // the thread uses the heap for the first time
@@ -224,8 +208,7 @@ CASE_OF_KINDS(a_thread_may_never_wait, ALL_KINDS) {
   CHECK_EQUAL(atomic_load(&counted.calls), asked);
   CHECK_EQUAL(stats().live_blocks, 0);
   CHECK_EQUAL(stats().allocations, stats().frees);
-  OK(gmm_heap_destroy(heap));
-  CHECK_EQUAL(atomic_load(&counted.wrong), 0);
+  end_counted();
 }
 
 // Memory that another stream freed last needs an event between the two: the plain form makes it.
@@ -239,10 +222,6 @@ CASE_OF_KINDS(another_streams_memory_is_refused, ALL_KINDS) {
   OK(gmm_free(context, block, one));  // too large for a thread's cache
   RESULT(gmm_heap_try_alloc(heap, MIB, 0, 0, other, &block), GMM_ERROR_NOT_READY);
   RESULT(gmm_heap_try_alloc(heap, MIB, 0, 0, one, &block), GMM_OK);
-  OK(gmm_free(context, block, one));
-  OK(gmm_stream_destroy(context, one));
-  OK(gmm_stream_destroy(context, other));
-  OK(gmm_heap_destroy(heap));
 }
 
 // A pause has the heap's lock for as long as its program likes.
@@ -250,26 +229,20 @@ VMM_CASE(a_held_lock_is_not_waited_for) {
   const gmm_tag tag = make_tag("held", GMM_CONTENTS_HOST);
   gmm_heap *heap = HEAP(.tag = tag);
   blocker hold = BLOCKER;
-  void *kept = NULL, *block = NULL, *freed = NULL;
   OK(gmm_heap_reserve(heap, 16 * MIB));
-  kept = take_of(heap, MIB);
-  freed = take_of(heap, 70 * MIB);  // too large for a cache
+  void *kept = take_of(heap, MIB), *freed = take_of(heap, 70 * MIB), *block = NULL;  // the second fits into no cache
   write_pattern(kept, MIB, 5, GMM_STREAM_DEFAULT);
   gmm_ticket *ticket = start_held(true, &tag, &hold);
   RESULT(gmm_heap_try_alloc(heap, MIB, 0, 0, GMM_STREAM_DEFAULT, &block), GMM_ERROR_NOT_READY);
   RESULT(gmm_try_free(context, freed, GMM_STREAM_DEFAULT), GMM_ERROR_NOT_READY);
   let_go(&hold);
   ENDS_WITH(ticket, GMM_OK);
-  const gmm_pause_desc desc = {.struct_size = sizeof desc, .tags = &tag, .tag_count = 1};
-  OK(gmm_resume(context, &desc, NULL));
+  OK(resume_of(tag));
   CHECK_PATTERN(kept, MIB, 5);
-  FREE(kept);
-  FREE(freed);
-  OK(gmm_heap_destroy(heap));
 }
 
 int main(void) {
-  void *driver = on_host_backend() ? NULL : dlopen("libcuda.so.1", RTLD_NOW);
-  if (driver != NULL) *(void **)&count_of_driver = dlsym(driver, "fake_cuda_count");
+  gmm_context_release(open_context(1));  // opens the driver
+  find_fake_driver();
   return run_cases();
 }

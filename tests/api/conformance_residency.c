@@ -32,15 +32,13 @@ CASE_OF_KINDS(prefetch_keeps_contents, ONLY(GMM_KIND_MANAGED)) {
   OK(gmm_stream_synchronize(context, stream));
   CHECK_PATTERN(block, SIZE, 2);
   CHECK(query(block).base == block);
-  gate hold;
+  static gate hold;
   gate_close(&hold, stream, GATE_S);
   OK(gmm_prefetch(context, block, 0, GMM_DEVICE_HOST, stream));
   CHECK_MESSAGE(atomic_load(&hold.passed) == 0, "the prefetch waited for the stream");
   atomic_store(&hold.open, 1);
   OK(gmm_stream_synchronize(context, stream));
   CHECK_PATTERN(block, SIZE, 2);
-  OK(gmm_free(context, block, stream));
-  OK(gmm_stream_destroy(context, stream));
 }
 
 CASE_OF_KINDS(only_managed_memory_takes_hints, ONLY(GMM_KIND_DEVICE) | ONLY(GMM_KIND_VMM) | ONLY(GMM_KIND_HOST)) {
@@ -107,7 +105,7 @@ CASE_OF_KINDS(moves_are_in_the_order_of_the_stream, ONLY(GMM_KIND_MANAGED) | ONL
   MUST(gmm_alloc(context, SIZE, &desc, &block));
   OK(gmm_fill(context, block, 1, SIZE, stream));
   OK(gmm_stream_synchronize(context, stream));
-  gate hold;
+  static gate hold;
   gate_close(&hold, stream, 0.3);
   OK(gmm_fill(context, block, 9, SIZE, stream));
   gmm_move_desc move = {.struct_size = sizeof move, .stream = stream};

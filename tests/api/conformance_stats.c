@@ -161,8 +161,6 @@ CASE(snapshots_are_read_by_index) {
   CHECK(found);
   OK(gmm_snapshot_destroy(all));
   OK(gmm_snapshot_destroy(of_tag));
-  FREE(own);
-  OK(gmm_heap_destroy(heap));
 }
 
 // --- names -----------------------------------------------------------------------------------------------------------
@@ -218,8 +216,6 @@ CASE_OF_KINDS(names_go_with_their_blocks, ALL_KINDS) {
   large = ALLOC(3 * MIB);
   CHECK_NAME(small, "");
   CHECK_NAME(large, "");
-  FREE(small, large);
-  OK(gmm_heap_destroy(heap));
 }
 
 CASE(names_survive_a_pause) {

@@ -14,11 +14,6 @@ static void open_streams(void) {
   b = open_stream();
   CHECK(a != b);
 }
-static void close_streams(void) {
-  OK(gmm_stream_destroy(context, a));
-  OK(gmm_stream_destroy(context, b));
-}
-
 // Blocks of stream a are used and freed, on one or two streams, while the work on them is held up. The held work writes
 // into them, which must not be seen in blocks that are taken and filled on another stream before.
 static void freed_memory_waits(gmm_stream used, gmm_stream freed_on, gmm_stream taken_on, bool recorded) {
@@ -26,7 +21,7 @@ static void freed_memory_waits(gmm_stream used, gmm_stream freed_on, gmm_stream 
   void *freed[FREED], *blocks[MANY];
   for (unsigned i = 0; i < FREED; ++i) freed[i] = ALLOC_STREAM(i == 0 ? LARGE : SIZE, a);
   OK(gmm_stream_synchronize(context, a));
-  gate hold;
+  static gate hold;
   gate_close(&hold, used, GATE_S);
   for (unsigned i = 0; i < FREED; ++i) {
     if (recorded) OK(gmm_record_use(context, (char *)freed[i] + i % 2 * 1000, used));
@@ -50,17 +45,14 @@ static void freed_memory_waits(gmm_stream used, gmm_stream freed_on, gmm_stream 
 CASE_OF_KINDS(freed_memory_waits_for_its_stream, ALL_KINDS) {
   open_streams();
   freed_memory_waits(a, a, b, false);
-  close_streams();
 }
 CASE_OF_KINDS(freed_memory_waits_for_recorded_streams, ALL_KINDS) {
   open_streams();
   freed_memory_waits(b, a, a, true);
-  close_streams();
 }
 CASE_OF_KINDS(memory_freed_on_another_stream_waits_for_that_one, ALL_KINDS) {
   open_streams();
   freed_memory_waits(b, b, a, false);
-  close_streams();
 }
 
 static struct {
@@ -107,7 +99,7 @@ CASE_OF_KINDS(per_thread_streams_are_not_one_stream, ALL_KINDS) {
 CASE_OF_KINDS(trim_waits_for_the_work, ALL_KINDS) {
   open_streams();
   void *block = ALLOC_STREAM(5 * MIB, a);
-  gate hold;
+  static gate hold;
   gate_close(&hold, a, 0.05);
   OK(gmm_fill(context, block, 1, 5 * MIB, a));
   OK(gmm_free(context, block, a));
@@ -118,7 +110,6 @@ CASE_OF_KINDS(trim_waits_for_the_work, ALL_KINDS) {
   else
     CHECK_EQUAL(bytes, 0);
   OK(gmm_stream_synchronize(context, a));
-  close_streams();
   NOTHING_STAYS();
 }
 
@@ -128,7 +119,7 @@ CASE_OF_KINDS(gone_streams_leave_good_memory, ALL_KINDS) {
     open_streams();
     void *freed[8], *blocks[MANY];
     for (unsigned i = 0; i < 8; ++i) freed[i] = ALLOC_STREAM(SIZE, a);
-    gate hold;
+    static gate hold;
     gate_close(&hold, a, 0.05);
     for (unsigned i = 0; i < 8; ++i) OK(gmm_fill(context, freed[i], 0xaa, SIZE, a));
     for (unsigned i = 0; i < 8; ++i) OK(gmm_free(context, freed[i], a));
@@ -179,7 +170,6 @@ CASE_OF_KINDS(streams_may_be_named_after_their_end, ALL_KINDS) {
   OK(gmm_record_use(context, block, made[count - 1]));
   OK(gmm_free(context, block, b));
   while (count != 0) OK(gmm_stream_destroy(context, made[--count]));
-  OK(gmm_stream_destroy(context, b));
 }
 
 static atomic_int order;
@@ -201,12 +191,11 @@ CASE(work_runs_in_order) {
     CHECK_EQUAL(order, 100);
     CHECK_EQUAL(order_wrong, 0);
   }
-  close_streams();
 }
 
 CASE(streams_run_side_by_side) {
   open_streams();
-  gate hold;
+  static gate hold;
   gate_close(&hold, a, GATE_S);
   // An event and no call, as CUDA runs the calls of all streams on one thread.
   gmm_event *behind = NULL;
@@ -218,7 +207,6 @@ CASE(streams_run_side_by_side) {
   atomic_store(&hold.open, 1);
   OK(gmm_stream_synchronize(context, a));
   CHECK_EQUAL(atomic_load(&hold.passed), 1);
-  close_streams();
 }
 
 CASE(events_order_streams) {
@@ -233,7 +221,7 @@ CASE(events_order_streams) {
   OK(gmm_fill(context, x, 1, SIZE, a));
   OK(gmm_fill(context, y, 2, SIZE, a));
   OK(gmm_stream_synchronize(context, a));
-  gate hold;
+  static gate hold;
   gate_close(&hold, a, GATE_S);
   OK(gmm_fill(context, x, 9, SIZE, a));
   OK(gmm_event_record(event, 0, a));
@@ -263,9 +251,6 @@ CASE(events_order_streams) {
   OK(gmm_stream_synchronize(context, b));
   CHECK(is_filled(y, SIZE, 11, GMM_STREAM_DEFAULT));
   OK(gmm_event_destroy(NULL));
-  FREE_ON(a, x);
-  FREE_ON(b, y);
-  close_streams();
 }
 
 CASE_OF_KINDS(copies_and_fills_keep_to_their_ranges, ALL_KINDS) {

@@ -10,8 +10,7 @@
 enum { DEVICE_KINDS = 1u << GMM_KIND_DEVICE | 1u << GMM_KIND_VMM };
 
 static gmm_context *open_strict(uint32_t devices) {
-  gmm_context *opened = OPEN(.flags = GMM_CONTEXT_STRICT_HOST, .host_devices = devices, .host_memory = 512 * MIB);
-  return opened;
+  return OPEN(.flags = GMM_CONTEXT_STRICT_HOST, .host_devices = devices, .host_memory = 512 * MIB);
 }
 // Opens the context of a case in place of the one that is not strict.
 static void be_strict(void) {
@@ -55,9 +54,7 @@ static void check_access(uint8_t *memory, uint64_t size, bool allowed) {
 CASE_OF_KINDS(the_cpu_faults_where_a_gpu_would, ALL_KINDS) {
   be_strict();
   const bool allowed = kind == GMM_KIND_HOST || kind == GMM_KIND_MANAGED;
-  gmm_context_info info = {.struct_size = sizeof info};
-  OK(gmm_context_query(context, &info));
-  CHECK_EQUAL(info.flags, GMM_CONTEXT_STRICT_HOST);
+  CHECK_EQUAL(context_info().flags, GMM_CONTEXT_STRICT_HOST);
   uint8_t *small = ALLOC(5000), *large = ALLOC(5 * MIB), *alone = ALLOC_FLAGS(3 * MIB, GMM_ALLOC_DEDICATED);
   check_access(small, 5000, allowed);
   check_access(large, 5 * MIB, allowed);
@@ -87,9 +84,8 @@ static void add_one(void *user) {
 }
 CASE_OF_KINDS(functions_of_a_stream_use_the_address_of_devices, ALL_KINDS) {
   be_strict();
-  gmm_stream stream = 0;
+  const gmm_stream stream = open_stream();
   uint8_t *block = ALLOC(5000), bytes[2];
-  stream = open_stream();
   OK(gmm_fill(context, block, 6, 5000, stream));
   uint8_t *inside = query(block + 1000).device_pointer;
   CHECK((inside != block + 1000) == (kind == GMM_KIND_DEVICE || kind == GMM_KIND_VMM));
@@ -98,8 +94,6 @@ CASE_OF_KINDS(functions_of_a_stream_use_the_address_of_devices, ALL_KINDS) {
   OK(gmm_copy(context, bytes, block + 1099, 2, stream));
   OK(gmm_stream_synchronize(context, stream));
   CHECK(bytes[0] == 7 && bytes[1] == 6);
-  OK(gmm_free(context, block, stream));
-  OK(gmm_stream_destroy(context, stream));
 }
 
 CASE(paused_memory_faults) {
@@ -117,8 +111,7 @@ CASE(paused_memory_faults) {
 CASE(pages_on_the_host_are_the_hosts) {
   be_strict();
   kind = GMM_KIND_VMM;
-  uint8_t *block = ALLOC_FLAGS(2 * MIB, GMM_ALLOC_DEDICATED);
-  write_pattern(block, 2 * MIB, 3, GMM_STREAM_DEFAULT);
+  uint8_t *block = FILLED_ALONE(2 * MIB, GMM_TAG_CURRENT, 3);
   OK(gmm_move(context, block, GMM_DEVICE_HOST, NULL));
   CHECK_PATTERN(block, 2 * MIB, 3);
   check_access(block, 2 * MIB, true);
@@ -136,10 +129,8 @@ CASE(pages_on_the_host_are_the_hosts) {
 
 CASE_OF_KINDS(two_devices_copy_to_each_other, DEVICE_KINDS) {
   be_strict();
-  gmm_alloc_desc desc = {.struct_size = sizeof desc, .kind = kind, .device = 1 - device};
-  uint8_t *first = ALLOC(3 * MIB), *second = NULL;
-  MUST(gmm_alloc(context, 3 * MIB, &desc, (void **)&second));
-  write_pattern(first, 3 * MIB, 8, GMM_STREAM_DEFAULT);
+  void *first = FILLED(3 * MIB, 8), *second = NULL;
+  MUST(gmm_alloc(context, 3 * MIB, DESC(alloc_desc, .kind = kind, .device = 1 - device), &second));
   OK(gmm_copy(context, second, first, 3 * MIB, GMM_STREAM_DEFAULT));
   OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
   CHECK_PATTERN(second, 3 * MIB, 8);
@@ -149,17 +140,13 @@ CASE_OF_KINDS(two_devices_copy_to_each_other, DEVICE_KINDS) {
 CASE_OF_KINDS(two_contexts_copy_to_each_other, DEVICE_KINDS) {
   be_strict();
   for (unsigned strict = 0; strict < 2; ++strict) {
-    gmm_context_desc desc = {.struct_size = sizeof desc, .backend = GMM_BACKEND_HOST, .host_memory = 64 * MIB};
-    desc.flags = strict != 0 ? GMM_CONTEXT_STRICT_HOST : 0;
-    gmm_context *other = NULL, *queued_in[] = {context, NULL};
-    MUST(gmm_context_create(&desc, &other));
-    queued_in[1] = other;
-    gmm_alloc_desc like = {.struct_size = sizeof like, .kind = kind};
-    uint8_t *here = ALLOC(3 * MIB), *there = NULL;
-    MUST(gmm_alloc(other, 3 * MIB, &like, (void **)&there));
+    gmm_context *other =
+        OPEN(.backend = GMM_BACKEND_HOST, .host_memory = 64 * MIB, .flags = strict != 0 ? GMM_CONTEXT_STRICT_HOST : 0);
+    gmm_context *const queued_in[] = {context, other};
+    void *here = ALLOC(3 * MIB), *there = NULL;
+    MUST(gmm_alloc(other, 3 * MIB, DESC(alloc_desc, .kind = kind), &there));
     for (unsigned i = 0; i < 2; ++i) {
       write_pattern(here, 3 * MIB, 40 + i, GMM_STREAM_DEFAULT);
-      OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
       OK(gmm_copy(queued_in[i], there, here, 3 * MIB, GMM_STREAM_DEFAULT));
       OK(gmm_stream_synchronize(queued_in[i], GMM_STREAM_DEFAULT));
       OK(gmm_fill(context, here, 0, 3 * MIB, GMM_STREAM_DEFAULT));
@@ -168,7 +155,6 @@ CASE_OF_KINDS(two_contexts_copy_to_each_other, DEVICE_KINDS) {
       OK(gmm_stream_synchronize(queued_in[i], GMM_STREAM_DEFAULT));
       CHECK_PATTERN(here, 3 * MIB, 40 + i);
     }
-    OK(gmm_free(other, there, GMM_STREAM_DEFAULT));
     OK(gmm_context_release(other));
     FREE(here);
   }
@@ -190,10 +176,11 @@ CASE(descriptors_map_it) {
 // --- Another process -------------------------------------------------------------------------------------------------
 enum { SHARED = 3 * 1024 * 1024 };
 
-// Imports what comes over stdin. It says whether the CPU may read it, changes it and closes it.
-static void imports(void) {
+// Imports the handle that comes over stdin, checks whether the CPU may read the memory, changes it and closes it.
+static int imports(char **words) {
   gmm_ipc_handle handle;
   void *block = NULL;
+  kind = (gmm_kind)atoi(words[0]);
   context = open_strict(1);
   REQUIRE(receive_bytes(0, &handle, sizeof handle));
   MUST(gmm_ipc_import(context, &handle, NULL, &block));
@@ -202,21 +189,18 @@ static void imports(void) {
   write_pattern(block, SHARED, 6, GMM_STREAM_DEFAULT);
   OK(gmm_ipc_close(context, block));
   OK(gmm_context_release(context));
-  context = NULL;
-  send_bytes(3, "d", 1);
+  return 0;
 }
 
 CASE_OF_KINDS(another_process_imports_it, DEVICE_KINDS | 1u << GMM_KIND_HOST) {
   be_strict();
   second_process other;
-  char number[8], done = 0;
-  snprintf(number, sizeof number, "%u", kind);
-  const char *words[] = {number};
+  const char word[] = {(char)('0' + kind), 0};
   gmm_ipc_handle handle;
   void *block = FILLED(SHARED, 5), *own = NULL;
   MUST(gmm_ipc_export(context, block, &handle));
-  REQUIRE(second_start(&other, words, 1));
-  CHECK(send_bytes(other.to, &handle, sizeof handle) && receive_bytes(other.from, &done, 1));
+  REQUIRE(second_start(&other, (const char *const[]){word}, 1));
+  CHECK(send_bytes(other.to, &handle, sizeof handle));
   CHECK_EQUAL(second_wait(&other), 0);
   CHECK_PATTERN(block, SHARED, 6);
   // The context's own import is the block itself.
@@ -226,15 +210,4 @@ CASE_OF_KINDS(another_process_imports_it, DEVICE_KINDS | 1u << GMM_KIND_HOST) {
   OK(gmm_ipc_close(context, own));
 }
 
-int main(int count, char **words) {
-  if (count == 3 && strcmp(words[1], "--second") == 0) {
-    // The other side reads stdout; what the checks say goes to stderr.
-    kind = (gmm_kind)atoi(words[2]);
-    dup2(1, 3);
-    dup2(2, 1);
-    RUN(imports);
-    return check_finish();
-  }
-  signal(SIGPIPE, SIG_IGN);
-  return run_cases();
-}
+int main(int count, char **words) { return run_cases_or(imports, count, words); }

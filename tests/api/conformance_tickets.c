@@ -2,12 +2,6 @@
 // pause.h: a thread of the library pauses and resumes.
 #include "fault_support.h"
 
-static gmm_ticket_info ticket_info(gmm_ticket *ticket) {
-  gmm_ticket_info info = {.struct_size = sizeof info};
-  OK(gmm_ticket_query(ticket, &info));
-  return info;
-}
-
 VMM_CASE(a_ticket_ends_with_what_it_came_to) {
   gmm_tag tag = make_tag("asleep", GMM_CONTENTS_HOST);
   allocate_blocks(tag, 100);
@@ -73,72 +67,39 @@ VMM_CASE(a_ticket_can_be_cancelled) {
   check_blocks(200);
 }
 
-VMM_CASE(a_ticket_outlives_the_last_reference) {
-  gmm_context *own = open_context(1);
-  gmm_tag tag = 0;
-  gmm_tag_desc desc = {.struct_size = sizeof desc, .contents = GMM_CONTENTS_HOST};
-  MUST(gmm_tag_create(own, "left", &desc, &tag));
-  gmm_alloc_desc alloc = {.struct_size = sizeof alloc, .kind = GMM_KIND_VMM, .tag = tag};
-  void *block = NULL;
-  MUST(gmm_alloc(own, 8 * MIB, &alloc, &block));
-  gmm_ticket *ticket = NULL;
-  MUST(gmm_pause_async(own, NULL, &ticket));
-  OK(gmm_context_release(own));
-  ENDS_WITH(ticket, GMM_OK);
-}
-
 // Threads pause and resume tags of their own at the same time. Their contents share every tier of the backup.
-enum { ROUNDS = 6, OWN = 12 };
-typedef struct {
+enum { ROUNDS = 6, OWN = 12, OWNERS = 4 };
+static struct {
   gmm_tag tag;
-  uint32_t seed;
   void *blocks[OWN];
-  atomic_int *failures;
-} owner;
+} owners[OWNERS];
 static uint64_t own_size(unsigned i) { return i < 8 ? 1000 + i * 40000 : (2 + i) * MIB / 2; }
-static void *pause_and_resume(void *user) {
-  owner *self = user;
-  const gmm_pause_desc desc = one_tag(&self->tag);
+static void *pause_and_resume(void *number) {
+  const uintptr_t t = (uintptr_t)number;
   for (unsigned round = 0; round < ROUNDS; ++round) {
-    gmm_result result = gmm_pause(context, &desc, NULL);
-    if (result == GMM_OK && round % 3 == 1)
-      for (unsigned i = 0; i < OWN && result >= 0; ++i)
-        result = gmm_resume_range(context, self->blocks[i], own_size(i), NULL);
-    else if (result == GMM_OK)
-      result = gmm_resume(context, &desc, NULL);
-    if (result < 0) {
-      printf("# round %u: %s\n", round, gmm_last_error_message());
-      atomic_fetch_add(self->failures, 1);
-    }
+    OK(pause_of(owners[t].tag));
+    if (round % 3 == 1)
+      for (unsigned i = 0; i < OWN; ++i) CHECK(gmm_resume_range(context, owners[t].blocks[i], own_size(i), NULL) >= 0);
+    else
+      OK(resume_of(owners[t].tag));
   }
   return NULL;
 }
 VMM_CASE(tags_pause_at_the_same_time) {
-  enum { OWNERS = 4 };
-  static owner owners[OWNERS];
-  static const gmm_contents contents[OWNERS] = {GMM_CONTENTS_HOST, GMM_CONTENTS_FILE, GMM_CONTENTS_HOST,
-                                                GMM_CONTENTS_FILE};
-  atomic_int failures = 0;
-  pthread_t threads[OWNERS];
   // Too little page-locked and pageable memory for all.
-  const gmm_backup_desc limits = {
-      .struct_size = sizeof limits, .arena_limit = 32 * MIB, .pageable_limit = 16 * MIB, .threads = 2};
-  MUST(gmm_backup_configure(context, &limits));
+  MUST(gmm_backup_configure(context,
+                            DESC(backup_desc, .arena_limit = 32 * MIB, .pageable_limit = 16 * MIB, .threads = 2)));
   for (unsigned t = 0; t < OWNERS; ++t) {
     char name[16];
     snprintf(name, sizeof name, "owner %u", t);
-    owners[t] = (owner){.tag = make_tag(name, contents[t]), .seed = 100 * t, .failures = &failures};
-    for (unsigned i = 0; i < OWN; ++i) {
-      owners[t].blocks[i] = FILLED_TAG(own_size(i), owners[t].tag, owners[t].seed + i);
-    }
+    owners[t].tag = make_tag(name, t % 2 == 0 ? GMM_CONTENTS_HOST : GMM_CONTENTS_FILE);
+    for (unsigned i = 0; i < OWN; ++i) owners[t].blocks[i] = FILLED_TAG(own_size(i), owners[t].tag, 100 * t + i);
   }
   OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
-  for (unsigned t = 0; t < OWNERS; ++t) REQUIRE(pthread_create(&threads[t], NULL, pause_and_resume, &owners[t]) == 0);
-  for (unsigned t = 0; t < OWNERS; ++t) pthread_join(threads[t], NULL);
-  CHECK_EQUAL(atomic_load(&failures), 0);
+  run_threads(OWNERS, pause_and_resume);
   for (unsigned t = 0; t < OWNERS; ++t)
     for (unsigned i = 0; i < OWN; ++i) {
-      CHECK_PATTERN(owners[t].blocks[i], own_size(i), owners[t].seed + i);
+      CHECK_PATTERN(owners[t].blocks[i], own_size(i), 100 * t + i);
       FREE(owners[t].blocks[i]);
     }
   OK(gmm_trim(context, NULL, NULL));

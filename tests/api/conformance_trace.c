@@ -39,26 +39,23 @@ static unsigned events_of(uint32_t number) {
 
 static void *traced_thread(void *unused) {
   (void)unused;
-  for (unsigned i = 0; i < 100; ++i) {
-    void *block = ALLOC(1000);
-    OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
-  }
+  for (unsigned i = 0; i < 100; ++i) FREE(ALLOC(1000));
   return NULL;
 }
 
 static void *free_all(void *blocks) {
-  for (unsigned i = 0; i < 150; ++i) OK(gmm_free(context, ((void **)blocks)[i], GMM_STREAM_DEFAULT));
+  FREE_ALL(blocks, 150);
   return NULL;
 }
 
-static void traces_hold_every_event(void) {
+CASE_OF_KINDS(traces_hold_every_event, ALL_KINDS) {
   new_path();
   void *before = ALLOC(5000);  // not in the trace, but its free
   RESULT(gmm_trace_end(context), GMM_ERROR_UNBALANCED);
   MUST(gmm_trace_begin(context, path));
   RESULT(gmm_trace_begin(context, path), GMM_ERROR_BUSY);
   gmm_stream stream = 0;
-  MUST(gmm_stream_create(context, STREAM_ON(device), &stream));
+  stream = open_stream();
   void *blocks[200];
   uint64_t bytes = 0;
   for (unsigned i = 0; i < 200; ++i) {
@@ -66,12 +63,9 @@ static void traces_hold_every_event(void) {
     bytes += 100 + i * 501;
   }
   OK(gmm_record_use(context, blocks[199], stream));
-  pthread_t threads[4];
-  pthread_create(&threads[0], NULL, free_all, blocks);
-  pthread_join(threads[0], NULL);
-  for (unsigned i = 0; i < 4; ++i) pthread_create(&threads[i], NULL, traced_thread, NULL);
-  for (unsigned i = 0; i < 4; ++i) pthread_join(threads[i], NULL);
-  OK(gmm_free(context, before, GMM_STREAM_DEFAULT));
+  run_thread(free_all, blocks);
+  run_threads(4, traced_thread);
+  FREE(before);
   RESULT(gmm_free(context, before, GMM_STREAM_DEFAULT), GMM_ERROR_ALREADY_FREED);  // no event
   uint64_t trimmed = 0;
   OK(gmm_trim(context, NULL, &trimmed));
@@ -97,43 +91,38 @@ static void traces_hold_every_event(void) {
     }
     ++seen;
   }
-  for (unsigned i = 150; i < 200; ++i) OK(gmm_free(context, blocks[i], GMM_STREAM_DEFAULT));
+  FREE_ALL(blocks + 150, 50);
   read_trace(600, 551, bytes + 400000, 1);  // nothing came after the end
   RESULT(gmm_trace_begin(context, "/no/such/directory/trace"), GMM_ERROR_IO);
   CHECK(strstr(gmm_last_error_message(), "/no/such/directory/trace") != NULL);
   MUST(gmm_trace_begin(context, path));  // a new trace starts afresh
-  gmm_heap_desc desc = {.struct_size = sizeof desc, .kind = kind, .device = device};
-  gmm_heap *heap = NULL;
-  MUST(gmm_heap_create(context, &desc, &heap));
-  void *one = NULL;
-  OK(gmm_heap_alloc(heap, 64, 0, 0, GMM_STREAM_DEFAULT, &one));
-  OK(gmm_free(context, one, GMM_STREAM_DEFAULT));
+  gmm_heap *heap = HEAP();
+  FREE(take_of(heap, 64));
   OK(gmm_heap_destroy(heap));
-  one = ALLOC(4096);
+  ALLOC(4096);
   OK(gmm_reset(context));
   OK(gmm_trace_end(context));
   read_trace(2, 2, 64 + 4096, 0);  // the reset frees a block
   CHECK_EQUAL(events_of(TRACE_HEAP_CREATED), 1);
   CHECK_EQUAL(events_of(TRACE_HEAP_DESTROYED), 1);
   CHECK_EQUAL(events_of(TRACE_RESET), 1);
-  OK(gmm_stream_destroy(context, stream));
   unlink(path);
 }
 
-static void pauses_are_in_it(void) {
+CASE(pauses_are_in_it) {
   if ((device_info.capabilities & GMM_DEVICE_CAN_PAUSE) == 0) SKIP("the device cannot pause");
   new_path();
   kind = GMM_KIND_VMM;
   gmm_tag tag = make_tag("traced", GMM_CONTENTS_DROP);
   MUST(gmm_trace_begin(context, path));
   void *block = ALLOC_TAG(3 * MIB, tag);
-  gmm_pause_desc desc = {.struct_size = sizeof desc, .tag_count = 1, .tags = &tag};
+  const gmm_pause_desc desc = {.struct_size = sizeof desc, .tag_count = 1, .tags = &tag};
   uint64_t went = 0, came = 0;
   OK(gmm_pause(context, &desc, &went));
   OK(gmm_resume(context, &desc, &came));
   OK(gmm_pause(context, &desc, &went));
   OK(gmm_resume_range(context, block, 3 * MIB, &came));
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  FREE(block);
   OK(gmm_trace_end(context));
   read_trace(1, 1, 3 * MIB, 0);
   unsigned seen = 0;
@@ -148,21 +137,19 @@ static void pauses_are_in_it(void) {
   unlink(path);
 }
 
-static void a_compaction_is_in_it(void) {
+CASE(a_compaction_is_in_it) {
   if (!has_kind(GMM_KIND_VMM)) SKIP("the device has no VMM memory");
   new_path();
-  gmm_heap *heap = NULL;
-  const gmm_heap_desc desc = {.struct_size = sizeof desc, .kind = GMM_KIND_VMM, .device = device};
-  gmm_compact_desc compact = {.struct_size = sizeof compact, .heap = NULL};
   gmm_compact_info info = {.struct_size = sizeof info}, again = info;
-  MUST(gmm_heap_create(context, &desc, &heap));
+  kind = GMM_KIND_VMM;
+  gmm_heap *heap = HEAP();
   MUST(gmm_heap_reserve(heap, 16 * MIB));
   OK(gmm_heap_reserve(heap, 0));
   MUST(gmm_trace_begin(context, path));
   void *block = ALLOC(100);
-  OK(gmm_compact(context, NULL, &compact, &info));
-  RESULT(gmm_compact(context, NULL, &compact, &again), GMM_UNCHANGED);  // no event
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  OK(gmm_compact(context, NULL, NULL, &info));
+  RESULT(gmm_compact(context, NULL, NULL, &again), GMM_UNCHANGED);  // no event
+  FREE(block);
   OK(gmm_trace_end(context));
   read_trace(1, 1, 100, 0);
   CHECK_EQUAL(events_of(TRACE_COMPACT), 1);
@@ -176,23 +163,20 @@ static void a_compaction_is_in_it(void) {
 }
 
 // A tag's name is that of its allocations, a block's name stands where it was given. An alloc has its alignment.
-static void names_are_in_it(void) {
+CASE(names_are_in_it) {
   new_path();
   const char *long_name = "a name of 63 bytes, which is as long as the name of a tag can b";
   const gmm_tag tag = make_tag(long_name, GMM_CONTENTS_DROP);
   MUST(gmm_trace_begin(context, path));
   char *one = ALLOC_TAG(5000, tag);
-  gmm_alloc_desc aligned = alloc_desc();
-  aligned.alignment = 65536;
-  aligned.flags = GMM_ALLOC_DEDICATED;
   void *two = NULL;
-  OK(gmm_alloc(context, 5000, &aligned, &two));
+  OK(gmm_alloc(context, 5000, HERE(.alignment = 65536, .flags = GMM_ALLOC_DEDICATED), &two));
   OK(gmm_name(context, one + 17, "short"));
   OK(gmm_name(context, two, long_name));
   OK(gmm_name(context, one, NULL));
   RESULT(gmm_name(context, two, ""), GMM_ERROR_INVALID_VALUE);
-  OK(gmm_free(context, one, GMM_STREAM_DEFAULT));
-  OK(gmm_free(context, two, GMM_STREAM_DEFAULT));
+  FREE(one);
+  FREE(two);
   OK(gmm_trace_end(context));
   read_trace(2, 2, 10000, 0);
   const struct {
@@ -220,14 +204,14 @@ static void names_are_in_it(void) {
   unlink(path);
 }
 
-static void a_full_disk_is_reported(void) {
+CASE(a_full_disk_is_reported) {
   if (access("/dev/full", W_OK) != 0) SKIP("no /dev/full here");
   RESULT(gmm_trace_begin(context, "/dev/full"), GMM_ERROR_IO);
   RESULT(gmm_trace_end(context), GMM_ERROR_UNBALANCED);
 }
 
 // The environment names the file; "%p" is the process.
-static void the_environment_starts_a_trace(void) {
+CASE(the_environment_starts_a_trace) {
   new_path();
   setenv("GMM_TRACE", path, 1);
   gmm_context *other = open_context(1);
@@ -252,7 +236,7 @@ static void the_environment_starts_a_trace(void) {
 
 // A child inherits the file, and may even flush everything: events are written once, by the parent. The child
 // ends without exit(), at which a leak checker would find the parent's memory.
-static void a_child_writes_nothing(void) {
+CASE(a_child_writes_nothing) {
   new_path();
   MUST(gmm_trace_begin(context, path));
   void *block = ALLOC(100);
@@ -268,7 +252,7 @@ static void a_child_writes_nothing(void) {
   int status = 0;
   REQUIRE(waitpid(child, &status, 0) == child);
   CHECK_EQUAL(status, 0);
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
+  FREE(block);
   OK(gmm_trace_end(context));
   read_trace(1, 1, 100, 0);
   unlink(path);
@@ -276,17 +260,17 @@ static void a_child_writes_nothing(void) {
 
 enum { PAIRS = 20000 };
 
-static int second(const char *to) {
-  gmm_context *own = NULL;
-  void *block = NULL;
-  if (gmm_context_create(NULL, &own) != GMM_OK || gmm_trace_begin(own, to) != GMM_OK) return 2;
-  for (unsigned i = 0; i < PAIRS; ++i)
-    if (gmm_alloc(own, 500, NULL, &block) != GMM_OK || gmm_free(own, block, GMM_STREAM_DEFAULT) != GMM_OK) return 3;
+static void record_pairs(unsigned count) {
+  for (unsigned i = 0; i < count; ++i) FREE(ALLOC(500));
+}
+static int trace_until_killed(const char *to) {
+  MUST(gmm_trace_begin(context, to));
+  record_pairs(PAIRS);
   char never = 0;
-  return send_bytes(1, "x", 1) && receive_bytes(0, &never, 1) ? 0 : 4;
+  return send_bytes(SECOND_OUT, "x", 1) && receive_bytes(0, &never, 1) ? 0 : 4;
 }
 
-static void a_killed_program_leaves_a_readable_file(void) {
+CASE(a_killed_program_leaves_a_readable_file) {
   new_path();
   second_process process;
   const char *words[] = {path};
@@ -304,34 +288,34 @@ static void a_killed_program_leaves_a_readable_file(void) {
 
 // Ends without a word to gmm: by exit() beside threads that record, by _exit(), or by a signal.
 static atomic_uint pairs_recorded;
-static void *record_for_ever(void *own) {
-  void *block = NULL;
+static void *record_for_ever(void *unused) {
+  (void)unused;
   for (;;) {
-    if (gmm_alloc(own, 500, NULL, &block) != GMM_OK || gmm_free(own, block, GMM_STREAM_DEFAULT) != GMM_OK) abort();
+    record_pairs(1);
     atomic_fetch_add(&pairs_recorded, 1);
   }
   return NULL;
 }
-static int end_simply(const char *to, const char *how) {
-  setenv("GMM_TRACE", to, 1);
-  gmm_context *own = NULL;
-  void *block = NULL;
-  if (gmm_context_create(NULL, &own) != GMM_OK) return 2;
+// PATH, and how the process ends; without that it waits for its end.
+static int second(char **words) {
+  const char *how = words[1];
+  if (how != NULL) setenv("GMM_TRACE", words[0], 1);
+  context = open_context(0);
+  kind = GMM_KIND_DEVICE;
+  if (how == NULL) return trace_until_killed(words[0]);
   if (strcmp(how, "threads") == 0) {
     pthread_t threads[3];
-    for (unsigned i = 0; i < 3; ++i)
-      if (pthread_create(&threads[i], NULL, record_for_ever, own) != 0) return 3;
+    for (unsigned i = 0; i < 3; ++i) REQUIRE(pthread_create(&threads[i], NULL, record_for_ever, NULL) == 0);
     while (atomic_load(&pairs_recorded) < PAIRS) sleep_ms(1);
     exit(0);
   }
-  for (unsigned i = 0; i < 10; ++i)
-    if (gmm_alloc(own, 500, NULL, &block) != GMM_OK || gmm_free(own, block, GMM_STREAM_DEFAULT) != GMM_OK) return 4;
+  record_pairs(10);
   if (strcmp(how, "signal") == 0) kill(getpid(), SIGKILL);
   if (strcmp(how, "_exit") == 0) _exit(0);
   return 0;  // from main(): exit()
 }
 
-static void a_program_that_simply_ends_loses_nothing(void) {
+CASE(a_program_that_simply_ends_loses_nothing) {
   static const char *const ways[] = {"exit", "_exit", "signal", "threads"};
   for (unsigned i = 0; i < 4; ++i) {
     new_path();
@@ -351,17 +335,4 @@ static void a_program_that_simply_ends_loses_nothing(void) {
   }
 }
 
-int main(int argc, char **argv) {
-  if (argc == 3 && strcmp(argv[1], "--second") == 0) return second(argv[2]);
-  if (argc == 4 && strcmp(argv[1], "--second") == 0) return end_simply(argv[2], argv[3]);
-  KINDS(traces_hold_every_event, ALL_KINDS);
-  PLAIN(pauses_are_in_it);
-  PLAIN(a_compaction_is_in_it);
-  PLAIN(names_are_in_it);
-  PLAIN(a_full_disk_is_reported);
-  PLAIN(the_environment_starts_a_trace);
-  PLAIN(a_child_writes_nothing);
-  PLAIN(a_killed_program_leaves_a_readable_file);
-  PLAIN(a_program_that_simply_ends_loses_nothing);
-  return finish_clean();
-}
+int main(int count, char **words) { return run_cases_or(second, count, words); }

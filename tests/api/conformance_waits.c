@@ -6,9 +6,6 @@
 // The case counts steps and measures no time: it lets go after the last step has returned. A step that waits for what
 // is held up never returns. The case then gives up after SOON_S, names the step and fails. A function that no step
 // calls fails the case too. The list of functions is made from the headers.
-#include <fcntl.h>
-#include <unistd.h>
-
 #include "fault_support.h"
 #include "ipc_support.h"
 
@@ -91,9 +88,8 @@ static void check_result(int function, gmm_result result) {
 #define CALL(function, ...) (note(FN_##function), function(__VA_ARGS__))
 #define STEP(function, ...) check_result(FN_##function, CALL(function, __VA_ARGS__))
 
-static gmm_alloc_desc desc_of(gmm_kind k, gmm_tag tag, gmm_stream stream) {
-  return (gmm_alloc_desc){
-      .struct_size = sizeof(gmm_alloc_desc), .kind = k, .device = device, .tag = tag, .stream = stream};
+static gmm_alloc_desc desc_of(gmm_kind k, gmm_tag tag) {
+  return *DESC(alloc_desc, .kind = k, .device = device, .tag = tag, .stream = world.stream);
 }
 static gmm_scope_desc of_tag(gmm_tag tag) { return scope_of(GMM_SCOPE_TAG, 0, tag, 0); }
 
@@ -139,7 +135,7 @@ SCENARIO(first_allocations_under_another_tag) {
     // A heap that grows again may first give memory back. cuMemFree() waits for the device then; VMM has no such call.
     const bool may_grow_twice = k == GMM_KIND_VMM || !shares_held_work();
     for (uint64_t size = 100; size <= (may_grow_twice ? 4 * MIB : 100); size *= 200) {
-      gmm_alloc_desc desc = desc_of(k, tag, world.stream);
+      gmm_alloc_desc desc = desc_of(k, tag);
       void *block = NULL;
       STEP(gmm_alloc, context, size, &desc, &block);
       STEP(gmm_fill, context, block, 1, size, world.stream);
@@ -176,13 +172,10 @@ SCENARIO(queries) {
   STEP(gmm_query, context, world.block, &info);
   STEP(gmm_query, context, world.kept, &info);
   STEP(gmm_query, context, &info, &info);
-  gmm_context_info about = {.struct_size = sizeof about};
-  STEP(gmm_context_query, context, &about);
-  gmm_device_info one = {.struct_size = sizeof one};
-  STEP(gmm_device_query, context, device, &one);
-  gmm_backup_info backups = {.struct_size = sizeof backups};
-  STEP(gmm_backup_query, context, &backups);
   gmm_tag_info tag = {.struct_size = sizeof tag};
+  STEP(gmm_context_query, context, DESC(context_info));
+  STEP(gmm_device_query, context, device, DESC(device_info));
+  STEP(gmm_backup_query, context, DESC(backup_info));
   STEP(gmm_tag_query, context, world.tag, &tag);
   STEP(gmm_tag_query, context, world.kept_tag, &tag);
 }
@@ -195,8 +188,7 @@ SCENARIO(tags) {
   STEP(gmm_tag_find, context, name, &found);
   if (found != tag) step_failed("gmm_tag_find", "another tag");
   STEP(gmm_tag_list, context, all, 64, &count);
-  gmm_tag_desc desc = {.struct_size = sizeof desc, .contents = GMM_CONTENTS_DROP};
-  STEP(gmm_tag_configure, context, tag, &desc);
+  STEP(gmm_tag_configure, context, tag, DESC(tag_desc, .contents = GMM_CONTENTS_DROP));
   STEP(gmm_tag_push, context, tag);
   STEP(gmm_tag_pop, context);
   STEP(gmm_tag_set_default, context, GMM_TAG_DEFAULT);
@@ -212,8 +204,7 @@ SCENARIO(limits) {
 SCENARIO(trims) {
   gmm_scope_desc scope = of_tag(world.tag);
   STEP(gmm_trim, context, &scope, NULL);
-  gmm_compact_info compacted = {.struct_size = sizeof compacted};
-  STEP(gmm_compact, context, NULL, NULL, &compacted);
+  STEP(gmm_compact, context, NULL, NULL, DESC(compact_info));
   if ((world.held & (EVERY_HEAP | DEVICE_WORK)) == 0) STEP(gmm_trim, context, NULL, NULL);
 }
 static int32_t agree(void *user, const gmm_watch_info *info) {
@@ -231,17 +222,14 @@ SCENARIO(watches) {
   STEP(gmm_watcher_destroy, watcher);
 }
 SCENARIO(leases) {
-  const gmm_lease_desc desc = {.struct_size = sizeof desc, .name = "one"};
   gmm_tag tag = 0;  // without memory, so that nothing is drained
-  STEP(gmm_tag_create, context, "of a lease", NULL, &tag);
-  gmm_lease_info info = {.struct_size = sizeof info};
   gmm_lease *lease = NULL;
-  STEP(gmm_lease_create, context, &desc, &lease);
+  STEP(gmm_tag_create, context, "of a lease", NULL, &tag);
+  STEP(gmm_lease_create, context, DESC(lease_desc, .name = "one"), &lease);
   STEP(gmm_lease_offer, lease, tag, 1);
   STEP(gmm_lease_request, lease, NULL, NULL);
-  STEP(gmm_lease_query, lease, &info);
-  gmm_lease_entry_info entry = {.struct_size = sizeof entry};
-  STEP(gmm_lease_list, context, 0, 60000, &entry);
+  STEP(gmm_lease_query, lease, DESC(lease_info));
+  STEP(gmm_lease_list, context, 0, 60000, DESC(lease_entry_info));
   STEP(gmm_lease_return, lease);
   STEP(gmm_lease_destroy, lease);
 }
@@ -274,17 +262,16 @@ SCENARIO(streams) {
   STEP(gmm_stream_destroy, context, world.used);
 }
 SCENARIO(recorded_uses) {
-  gmm_alloc_desc desc = desc_of(GMM_KIND_VMM, world.tag, world.stream);
+  gmm_alloc_desc desc = desc_of(GMM_KIND_VMM, world.tag);
   void *block = NULL;
   STEP(gmm_alloc, context, 5000, &desc, &block);
   STEP(gmm_record_use, context, block, GMM_STREAM_DEFAULT);
   STEP(gmm_free, context, block, world.stream);
 }
 SCENARIO(heaps) {
-  gmm_heap_desc desc = {.struct_size = sizeof desc, .kind = GMM_KIND_VMM, .device = device, .tag = world.tag};
   gmm_heap *heap = NULL;
-  STEP(gmm_heap_create, context, &desc, &heap);
   void *block = NULL;
+  STEP(gmm_heap_create, context, DESC(heap_desc, .kind = GMM_KIND_VMM, .device = device, .tag = world.tag), &heap);
   STEP(gmm_heap_alloc, heap, 5000, 0, 0, world.stream, &block);
   STEP(gmm_free, context, block, world.stream);
   STEP(gmm_heap_reserve, heap, 4 * MIB);
@@ -300,15 +287,14 @@ SCENARIO(pins) {
 }
 SCENARIO(residency) {
   if (has_kind(GMM_KIND_MANAGED)) {
-    gmm_alloc_desc desc = desc_of(GMM_KIND_MANAGED, world.tag, world.stream);
+    gmm_alloc_desc desc = desc_of(GMM_KIND_MANAGED, world.tag);
     void *block = NULL;
     STEP(gmm_alloc, context, 65536, &desc, &block);
     STEP(gmm_advise, context, block, 65536, GMM_ADVISE_SET_PREFERRED_LOCATION, device);
     STEP(gmm_prefetch, context, block, 65536, device, world.stream);
     STEP(gmm_free, context, block, world.stream);
   }
-  gmm_move_desc to = {.struct_size = sizeof to, .stream = world.stream};
-  const gmm_result result = CALL(gmm_move, context, world.block, device, &to);
+  const gmm_result result = CALL(gmm_move, context, world.block, device, DESC(move_desc, .stream = world.stream));
   if (result != GMM_ERROR_BUSY) check_result(FN_gmm_move, result);  // BUSY: an importer holds it
 }
 static void close_unless_work_is_held(void **memory) {
@@ -319,19 +305,18 @@ static void close_unless_work_is_held(void **memory) {
 SCENARIO(exports) {
   if (!world.is_exported) return;
   gmm_ipc_handle handle;
-  STEP(gmm_ipc_export, context, world.block, &handle);
   void *own = NULL;
-  gmm_ipc_import_desc desc = import_desc(60000);
-  STEP(gmm_ipc_import, context, &handle, &desc, &own);
-  STEP(gmm_ipc_close, context, own);
   gmm_ipc_fd_info info = {.struct_size = sizeof info};
+  STEP(gmm_ipc_export, context, world.block, &handle);
+  STEP(gmm_ipc_import, context, &handle, IMPORT_WITHIN(60000), &own);
+  STEP(gmm_ipc_close, context, own);
   STEP(gmm_ipc_export_fd, context, world.block, GMM_FD_DEFAULT, &info);
-  gmm_ipc_fd_desc fd = {.struct_size = sizeof fd, .type = info.type, .device = device, .size = info.size};
-  STEP(gmm_ipc_import_fd, context, info.fd, &fd, &world.imported[0]);
+  STEP(gmm_ipc_import_fd, context, info.fd, DESC(ipc_fd_desc, .type = info.type, .device = device, .size = info.size),
+       &world.imported[0]);
   close_unless_work_is_held(&world.imported[0]);
   close(info.fd);
   gmm_ipc_legacy_info legacy = {.struct_size = sizeof legacy};
-  gmm_alloc_desc of_device = desc_of(GMM_KIND_DEVICE, world.tag, world.stream);
+  gmm_alloc_desc of_device = desc_of(GMM_KIND_DEVICE, world.tag);
   void *block = NULL;
   STEP(gmm_alloc, context, 5000, &of_device, &block);
   STEP(gmm_ipc_export_legacy, context, block, &legacy);
@@ -340,14 +325,13 @@ SCENARIO(exports) {
 SCENARIO(shared_events) {
   gmm_event *event = NULL, *same = NULL;
   gmm_ipc_handle handle;
-  gmm_ipc_import_desc desc = import_desc(60000);
   note(FN_gmm_event_export);
   note(FN_gmm_event_import);
   const gmm_result result = CALL(gmm_event_create, context, SHARED_EVENT_ON(device), &event);
   check_result(FN_gmm_event_create, result);
   if (result != GMM_OK) return;
   STEP(gmm_event_export, event, &handle);
-  STEP(gmm_event_import, context, &handle, &desc, &same);
+  STEP(gmm_event_import, context, &handle, IMPORT_WITHIN(60000), &same);
   STEP(gmm_event_destroy, event);
   STEP(gmm_event_destroy, same);
 }
@@ -366,8 +350,7 @@ SCENARIO(semaphores) {
 }
 SCENARIO(an_import_from_another_process) {
   if (!world.is_exported) return;
-  gmm_ipc_import_desc desc = import_desc(60000);
-  STEP(gmm_ipc_import, context, &world.exporter_handle, &desc, &world.imported[1]);
+  STEP(gmm_ipc_import, context, &world.exporter_handle, IMPORT_WITHIN(60000), &world.imported[1]);
   close_unless_work_is_held(&world.imported[1]);
 }
 // Another process asks this one for memory of the other tag.
@@ -387,13 +370,10 @@ SCENARIO(traces) {
 }
 static void snapshots_of(const gmm_scope_desc *scope) {
   gmm_snapshot *snapshot = NULL;
-  gmm_snapshot_info info = {.struct_size = sizeof info};
-  gmm_block_info block = {.struct_size = sizeof block};
-  gmm_extent_info extent = {.struct_size = sizeof extent};
   STEP(gmm_snapshot_create, context, scope, &snapshot);
-  STEP(gmm_snapshot_query, snapshot, &info);
-  STEP(gmm_snapshot_query_block, snapshot, 0, &block);
-  STEP(gmm_snapshot_query_extent, snapshot, 0, &extent);
+  STEP(gmm_snapshot_query, snapshot, DESC(snapshot_info));
+  STEP(gmm_snapshot_query_block, snapshot, 0, DESC(block_info));
+  STEP(gmm_snapshot_query_extent, snapshot, 0, DESC(extent_info));
   STEP(gmm_snapshot_write, snapshot, drop_text, NULL);
   STEP(gmm_snapshot_destroy, snapshot);
 }
@@ -403,8 +383,7 @@ SCENARIO(snapshots) {
   if ((world.held & EVERY_HEAP) == 0) snapshots_of(NULL);
 }
 SCENARIO(backups) {
-  gmm_backup_desc desc = {.struct_size = sizeof desc};
-  STEP(gmm_backup_configure, context, &desc);
+  STEP(gmm_backup_configure, context, DESC(backup_desc));
   STEP(gmm_backup_reserve, context, device, MIB);
   uint8_t bytes[64];
   const void *mapped = NULL;
@@ -469,13 +448,12 @@ static void transitions_of(gmm_context *other, gmm_tag tag, void *block) {
   STEP(gmm_resume, other, &desc, NULL);
 }
 SCENARIO(another_context) {
-  gmm_context_desc desc = {.struct_size = sizeof desc, .host_devices = 2};
   gmm_context *other = NULL;
   world.is_elsewhere = true;
-  STEP(gmm_context_create, &desc, &other);
+  STEP(gmm_context_create, DESC(context_desc, .host_devices = 2), &other);
   STEP(gmm_ipc_configure, other, NULL);
   const gmm_tag tag = new_tag(other, "other");
-  gmm_alloc_desc wanted = desc_of(GMM_KIND_VMM, tag, GMM_STREAM_DEFAULT);
+  const gmm_alloc_desc wanted = *DESC(alloc_desc, .kind = GMM_KIND_VMM, .device = device, .tag = tag);
   void *block = NULL;
   STEP(gmm_alloc, other, 100, NULL, &block);
   STEP(gmm_free, other, block, GMM_STREAM_DEFAULT);
@@ -489,9 +467,8 @@ SCENARIO(another_context) {
   } else {
     STEP(gmm_trim, other, NULL, NULL);
     transitions_of(other, tag, block);
-    gmm_heap_desc of_heap = {.struct_size = sizeof of_heap, .kind = GMM_KIND_VMM, .device = device, .tag = tag};
     gmm_heap *heap = NULL;
-    STEP(gmm_heap_create, other, &of_heap, &heap);
+    STEP(gmm_heap_create, other, DESC(heap_desc, .kind = GMM_KIND_VMM, .device = device, .tag = tag), &heap);
     STEP(gmm_heap_destroy, heap);
     STEP(gmm_reset, other);
     STEP(gmm_tag_destroy, other, tag);
@@ -501,7 +478,7 @@ SCENARIO(another_context) {
 }
 static void *live_and_end(void *unused) {
   (void)unused;
-  gmm_alloc_desc desc = desc_of(GMM_KIND_VMM, world.tag, world.stream);
+  gmm_alloc_desc desc = desc_of(GMM_KIND_VMM, world.tag);
   void *block = NULL;
   STEP(gmm_alloc, context, 3000, &desc, &block);
   STEP(gmm_free, context, block, world.stream);
@@ -528,10 +505,8 @@ static void set_up(int held) {
   world.tag = make_tag("other", GMM_CONTENTS_HOST);
   world.kept_tag = make_tag("kept", GMM_CONTENTS_HOST);
   world.stream = open_stream();
-  gmm_alloc_desc desc = desc_of(GMM_KIND_VMM, world.tag, world.stream);
-  desc.flags = GMM_ALLOC_DEDICATED;
-  MUST(gmm_alloc(context, MIB, &desc, &world.block));
   kind = GMM_KIND_VMM;
+  world.block = alloc_here(__LINE__, MIB, world.tag, world.stream, GMM_ALLOC_DEDICATED);
   write_pattern(world.block, MIB, 3, world.stream);
   world.kept = ALLOC_TAG(MIB, world.kept_tag);
   write_pattern(world.kept, MIB, 4, world.stream);
@@ -567,11 +542,7 @@ static void tear_down(void) {
     if (world.imported[i] != NULL) OK(gmm_ipc_close(context, world.imported[i]));
   if (world.unreleased != NULL) OK(gmm_context_release(world.unreleased));
   CHECK(resume_of(world.kept_tag) >= 0);
-  OK(gmm_free(context, world.kept, world.stream));
-  OK(gmm_free(context, world.block, world.stream));
-  OK(gmm_stream_destroy(context, world.stream));
-  if (!world.is_exported) return;
-  end_other(&world.exporter);
+  if (world.is_exported) end_other(&world.exporter);
 }
 
 // --- The operations that are held up ---------------------------------------------------------------------------------
@@ -580,7 +551,7 @@ CASE(a_pause_that_waits_for_a_stream) {
   set_up(TRANSITION | DEVICE_WORK);
   ALLOC_TAG(MIB, world.held_tag);
   gmm_stream stopped = open_stream();
-  gate hold;
+  static gate hold;
   gate_close(&hold, stopped, 2 * GATE_S);
   SOON(atomic_load(&hold.entered) != 0);
   gmm_pause_desc desc = one_tag(&world.held_tag);
@@ -592,19 +563,14 @@ CASE(a_pause_that_waits_for_a_stream) {
   tear_down();
   OK(gmm_ticket_destroy(world.ticket));
   OK(gmm_resume(context, &desc, NULL));
-  OK(gmm_stream_destroy(context, stopped));
 }
 
 static void hold_in_progress(bool pausing) {
   set_up(TRANSITION | EVERY_HEAP);
   allocate_blocks(world.held_tag, 60);
   world.used = open_stream();
-  gmm_alloc_desc on_used = desc_of(GMM_KIND_VMM, world.held_tag, world.used);
-  for (uint64_t size = 1000; size <= 10 * MIB; size *= 100) {
-    void *freed = NULL;
-    MUST(gmm_alloc(context, size, &on_used, &freed));
-    OK(gmm_free(context, freed, world.used));
-  }
+  for (uint64_t size = 1000; size <= 10 * MIB; size *= 100)
+    FREE_ON(world.used, alloc_here(__LINE__, size, world.held_tag, world.used, 0));
   OK(gmm_record_use(context, blocks[0], world.used));
   OK(gmm_record_use(context, blocks[BLOCKS - 1], world.used));
   if (!pausing) MUST(pause_of(world.held_tag));
@@ -617,7 +583,6 @@ static void hold_in_progress(bool pausing) {
   OK(gmm_ticket_destroy(world.ticket));
   if (pausing) OK(resume_of(world.held_tag));
   check_blocks(60);
-  free_blocks();
 }
 CASE(a_pause_whose_progress_does_not_return) { hold_in_progress(true); }
 CASE(a_resume_whose_progress_does_not_return) { hold_in_progress(false); }
@@ -625,7 +590,7 @@ CASE(a_resume_whose_progress_does_not_return) { hold_in_progress(false); }
 static atomic_int trim_ended;
 static void *trim_the_held_tag(void *unused) {
   (void)unused;
-  gmm_scope_desc scope = of_tag(world.held_tag);
+  const gmm_scope_desc scope = of_tag(world.held_tag);
   OK(gmm_trim(context, &scope, NULL));
   atomic_store(&trim_ended, 1);
   return NULL;
@@ -633,10 +598,8 @@ static void *trim_the_held_tag(void *unused) {
 CASE(a_trim_that_waits_for_a_stream) {
   set_up(DEVICE_WORK);
   gmm_stream stopped = open_stream();
-  gmm_alloc_desc desc = desc_of(GMM_KIND_VMM, world.held_tag, stopped);
-  void *block = NULL;
-  MUST(gmm_alloc(context, 8 * MIB, &desc, &block));
-  gate hold;
+  void *block = alloc_here(__LINE__, 8 * MIB, world.held_tag, stopped, 0);
+  static gate hold;
   gate_close(&hold, stopped, 2 * GATE_S);
   SOON(atomic_load(&hold.entered) != 0);
   OK(gmm_free(context, block, stopped));
@@ -649,7 +612,6 @@ CASE(a_trim_that_waits_for_a_stream) {
   atomic_store(&hold.open, 1);
   pthread_join(thread, NULL);
   tear_down();
-  OK(gmm_stream_destroy(context, stopped));
 }
 
 static int32_t hold_the_writer(void *user, const char *text, uint64_t size) {
@@ -673,52 +635,37 @@ CASE(a_snapshot_whose_writer_does_not_return) {
   tear_down();
 }
 
-static struct {
-  gmm_ipc_handle handle;
-  void *memory;
-  gmm_result result;
-} foreign;
-static void *import_from_the_stopped(void *unused) {
-  (void)unused;
-  gmm_ipc_import_desc desc = import_desc(60000);
-  desc.timeout_ms = 2 * GATE_S * 1000;
-  foreign.result = gmm_ipc_import(context, &foreign.handle, &desc, &foreign.memory);
-  return NULL;
+static void *import_from_the_stopped(void *handle) {
+  void *memory = NULL;
+  OK(import(handle, 2 * GATE_S * 1000, &memory));
+  return memory;
 }
 CASE(an_import_from_a_stopped_process) {
   set_up(0);
   if (!world.is_exported) SKIP("the backend shares no VMM memory");
   second_process exporter = start_other();
-  foreign.handle = other_makes(&exporter, MIB, 9);
+  gmm_ipc_handle handle = other_makes(&exporter, MIB, 9);
   REQUIRE(kill(exporter.pid, SIGSTOP) == 0);
   pthread_t thread;
-  REQUIRE(pthread_create(&thread, NULL, import_from_the_stopped, NULL) == 0);
+  REQUIRE(pthread_create(&thread, NULL, import_from_the_stopped, &handle) == 0);
   sleep_ms(20);  // it waits by then, or soon: what follows holds either way
   walk_all();
   REQUIRE(kill(exporter.pid, SIGCONT) == 0);
-  pthread_join(thread, NULL);
-  CHECK_EQUAL(foreign.result, GMM_OK);
+  void *memory = NULL;
+  pthread_join(thread, &memory);
   tear_down();
-  OK(gmm_ipc_close(context, foreign.memory));
+  OK(gmm_ipc_close(context, memory));
   end_other(&exporter);
 }
 
-int main(int argc, char **argv) {
-  if (argc > 2 && strcmp(argv[1], "--second") == 0) return other_main(argv + 2);
-  if (getenv("GMM_BACKEND") != NULL && strcmp(getenv("GMM_BACKEND"), "cuda") == 0) {
+int main(int count, char **words) {
+  if (count == 1 && getenv("GMM_BACKEND") != NULL && strcmp(getenv("GMM_BACKEND"), "cuda") == 0) {
     gmm_context_release(open_context(1));  // opens the driver
     if (!on_host_or_fake_driver()) {
       printf("1..0 # SKIP calls of a real driver wait for the device, and so for the stream that is stopped here\n");
       return 0;
     }
   }
-  // Its own server of leases, whatever else runs on the machine.
-  char folder[] = "/tmp/gmm-waits-XXXXXX", server[64];
-  if (mkdtemp(folder) == NULL) return 99;
-  setenv("GMM_IPC_DIR", folder, 1);
-  const int code = run_cases();
-  snprintf(server, sizeof server, "%s/serve.sock", folder);
-  unlink(server);  // which ends the server
-  rmdir(folder);
-  return code;
+  if (count == 1) start_own_server();
+  return run_cases_or(other_main, count, words);
 }

@@ -220,8 +220,6 @@ VMM_CASE(the_callback_may_not_allocate_or_operate) {
   FREE(made);
   CHECK_PATTERN(watched_block, SIZE, 6);
   CHECK(spare_block == NULL);
-  FREE(watched_block);
-  OK(gmm_heap_destroy(some_heap));
 }
 
 // --- Operations other than pause and resume --------------------------------------------------------------------------
@@ -357,7 +355,6 @@ VMM_CASE(a_compaction_of_live_blocks_is_reported) {
     CHECK_PATTERN(blocks[i], SIZE, 20 + i);
     FREE(blocks[i]);
   }
-  OK(gmm_heap_destroy(some_heap));
 }
 
 // --- Threads ---------------------------------------------------------------------------------------------------------

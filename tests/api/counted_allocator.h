@@ -50,9 +50,25 @@ static void counted_deallocate(void *user, void *memory, uint64_t size) {
   free(head.start);
 }
 
-static gmm_context_desc counted_desc(void) {
-  return (gmm_context_desc){.struct_size = sizeof(gmm_context_desc),
-                            .host_allocator = {counted_allocate, counted_deallocate, &counted}};
+#define COUNTED \
+  { counted_allocate, counted_deallocate, &counted }
+
+// Gives the case another context, whose memory is counted. end_counted() ends it and checks that it left nothing.
+static gmm_context *uncounted;
+static void begin_counted(gmm_log_callback log) {
+  memset((void *)&counted, 0, sizeof counted);
+  counted.fail_at = -1;
+  gmm_context *made = OPEN(.host_allocator = COUNTED, .host_devices = device_count(), .log = log);
+  uncounted = context;
+  context = made;
+}
+__attribute__((unused)) static void end_counted(void) {
+  close_streams();
+  OK(gmm_context_release(context));
+  context = uncounted;
+  CHECK_EQUAL(counted.bytes, 0);
+  CHECK_EQUAL(counted.blocks, 0);
+  CHECK_EQUAL(counted.wrong, 0);
 }
 
 #endif

@@ -3,33 +3,13 @@
 #ifndef GMM_TESTS_FAULT_SUPPORT_H
 #define GMM_TESTS_FAULT_SUPPORT_H
 
-#include <dlfcn.h>
-
-#include "../support/fake_cuda/fake_cuda.h"
+#include "fake_driver.h"
 #include "pause_support.h"
 
 // The leak sanitizer asks here: children leave what their parent owns, and some end without giving back anything.
 int __lsan_is_turned_off(void);
 static int leaks_are_wanted;
 int __lsan_is_turned_off(void) { return leaks_are_wanted; }
-
-static struct {
-  int (*fail)(const char *entry, uint64_t kth, int error);
-  uint64_t (*failures)(void);
-  void (*live)(fake_cuda_live_t *out);
-} fake;
-
-// False on the host backend and with a real driver.
-__attribute__((unused)) static bool find_fake_driver(void) {
-  void *library = on_host_backend() ? NULL : dlopen("libcuda.so.1", RTLD_NOW);
-  if (library == NULL) return false;
-  *(void **)&fake.fail = dlsym(library, "fake_cuda_fail");
-  *(void **)&fake.failures = dlsym(library, "fake_cuda_failures");
-  *(void **)&fake.live = dlsym(library, "fake_cuda_live");
-  return fake.fail != NULL && fake.failures != NULL && fake.live != NULL;
-}
-
-__attribute__((unused)) static gmm_state state_of(const void *address) { return query(address).state; }
 
 // A progress function that holds its transition until let_go(), with the transition's locks held.
 typedef struct blocker {
@@ -63,14 +43,18 @@ __attribute__((unused)) static void let_go(blocker *self) {
   pthread_mutex_unlock(&self->mutex);
 }
 // Starts a pause or resume of the tag in the background and returns when it is held inside.
-__attribute__((unused)) static gmm_ticket *start_held(bool pausing, const gmm_tag *tag, blocker *hold) {
+__attribute__((unused)) static gmm_ticket *start_held_with(uint32_t flags, bool pausing, const gmm_tag *tag,
+                                                           blocker *hold) {
   gmm_pause_desc desc = one_tag(tag);
-  desc.progress.fn = block_progress;
-  desc.progress.user = hold;
+  desc.flags = flags;
+  desc.progress = (gmm_progress_callback){block_progress, hold};
   gmm_ticket *ticket = NULL;
-  MUST(pausing ? gmm_pause_async(context, &desc, &ticket) : gmm_resume_async(context, &desc, &ticket));
+  MUST((pausing ? gmm_pause_async : gmm_resume_async)(context, &desc, &ticket));
   wait_until_inside(hold);
   return ticket;
+}
+__attribute__((unused)) static gmm_ticket *start_held(bool pausing, const gmm_tag *tag, blocker *hold) {
+  return start_held_with(0, pausing, tag, hold);
 }
 
 #endif

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Faults of pause and resume: a limit at each extent of a resume, failures while a failure is undone,
-// captures, and damage to kept contents.
+// Faults of pause and resume: a limit at each extent of a resume, failures while a failure is undone, and damage to kept
+// contents.
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 
-#include "../support/cuda_graph.h"
 #include "fault_support.h"
 
 #define PIECES 4
@@ -42,134 +41,84 @@ VMM_CASE(a_resume_may_run_out_at_any_allocation) {
     CHECK_EQUAL(stats_of(GMM_SCOPE_TAG, 0, tag, 0).reserved_bytes, 0);
   }
   set_limit(GMM_SCOPE_TAG, tag, GMM_NO_LIMIT);
-  if (find_fake_driver()) {
-    for (unsigned k = 1;; ++k) {
-      uint64_t before = fake.failures(), bytes = 5;
-      // The resume trims and tries again by itself once.
-      fake.fail("cuMemCreate", k, 2);
-      gmm_result result = gmm_resume(context, NULL, &bytes);
-      fake.fail(NULL, 0, 0);
-      if (result == GMM_OK) {
-        CHECK(fake.failures() == before || k > 0);
-        break;
-      }
-      CHECK_EQUAL(result, GMM_ERROR_OUT_OF_MEMORY);
-      CHECK_EQUAL(bytes, 5);
-      for (unsigned i = 0; i < PIECES; ++i) CHECK_EQUAL(state_of(pieces[i]), GMM_STATE_PAUSED);
-      CHECK_EQUAL(tag_info(tag).backup_host_bytes, kept);
-      REQUIRE(k < 100);
-    }
-  } else {
-    OK(gmm_resume(context, NULL, NULL));
-  }
+  OK(gmm_resume(context, NULL, NULL));
   check_pieces(10);
 }
 
 // The driver fails, and fails again while that is undone: whatever the state is then, a resume makes it whole.
+typedef struct fault {
+  gmm_tag tag;
+  bool keeps, pausing;
+  const char *first, *undoing;  // the entries that fail
+  unsigned k, j;                // at their calls with these numbers
+} fault;
+static unsigned failed, refused;
+static void pause_or_resume_twice_failing(const fault *of) {
+  allocate_pieces(of->tag, 40);
+  if (!of->pausing) MUST(gmm_pause(context, NULL, NULL));
+  fake.fail(of->first, of->k, 999);
+  fake.fail(of->undoing, of->j + (strcmp(of->first, of->undoing) == 0 ? of->k : 0), 999);
+  const gmm_result result = (of->pausing ? gmm_pause : gmm_resume)(context, NULL, NULL);
+  fake.fail(NULL, 0, 0);
+  fake.fail(of->first, 0, 0);
+  fake.fail(of->undoing, 0, 0);
+  failed += result < 0;
+  // Memory that holds what nobody has kept is not paused again.
+  bool away = false;
+  for (unsigned i = 0; i < PIECES; ++i) away = away || state_of(pieces[i]) != GMM_STATE_ACTIVE;
+  if (of->pausing && result < 0 && away) {
+    RESULT(gmm_pause(context, NULL, NULL), GMM_ERROR_BUSY);
+    ++refused;
+  }
+  const gmm_result back = gmm_resume(context, NULL, NULL);
+  CHECK_MESSAGE(back >= 0, "%s: %s", gmm_result_name(back), gmm_last_error_message());
+  for (unsigned i = 0; i < PIECES; ++i) CHECK_EQUAL(state_of(pieces[i]), GMM_STATE_ACTIVE);
+  if (of->keeps || (of->pausing && result < 0)) check_pieces(40);
+  for (unsigned i = 0; i < PIECES; ++i) write_pattern(pieces[i], written, 50 + i, GMM_STREAM_DEFAULT);
+  OK(gmm_pause(context, NULL, NULL));
+  CHECK_EQUAL(stats().reserved_bytes, 0);
+  OK(gmm_resume(context, NULL, NULL));
+  if (of->keeps) check_pieces(50);
+  free_pieces();
+  fake_cuda_live_t live;
+  fake.live(&live);
+  if (live.handles + live.mappings != 0) OK(gmm_trim(context, NULL, NULL));  // offers the driver again what it refused
+  fake.live(&live);
+  CHECK_EQUAL(live.handles, 0);
+  CHECK_EQUAL(live.mappings, 0);
+  CHECK_EQUAL(live.device_bytes, 0);
+}
+
 VMM_CASE(double_failures_are_mended) {
   if (!find_fake_driver()) SKIP("needs the fake driver, which fails on demand");
   static const char *const first[] = {"cuMemUnmap", "cuMemMap", "cuMemSetAccess", "cuMemCreate", "cuMemcpyAsync"};
   static const char *const undoing[] = {"cuMemMap", "cuMemSetAccess", "cuMemUnmap", "cuMemRelease"};
-  unsigned failed = 0, refused = 0;
+  enum { FIRST = 5, UNDOING = 4, K = 3, J = 2, ALL = 2 * FIRST * UNDOING * K * J * 2 };
+  failed = refused = 0;
   written = 16 * KIB;
   // A trim gives the arena back, and the next pause takes the pages of a whole segment: 32 MiB without a limit.
-  const gmm_backup_desc small_arena = {.struct_size = sizeof small_arena, .arena_limit = 2 * PIECES * PIECE};
-  MUST(gmm_backup_configure(context, &small_arena));
+  MUST(gmm_backup_configure(context, DESC(backup_desc, .arena_limit = 2 * PIECES * PIECE)));
   const gmm_tag tags[2] = {make_tag("dropped twice", GMM_CONTENTS_DROP), make_tag("kept twice", GMM_CONTENTS_HOST)};
-  for (int contents = GMM_CONTENTS_DROP; contents <= GMM_CONTENTS_HOST; ++contents)
-    for (unsigned f = 0; f < 5; ++f)
-      for (unsigned u = 0; u < 4; ++u)
-        for (unsigned k = 1; k <= 3; ++k)
-          for (unsigned j = 1; j <= 2; ++j)
-            for (int pausing = 1; pausing >= 0; --pausing) {
-              const int before = atomic_load(&check_state.failures);
-              const gmm_tag tag = tags[contents];
-              allocate_pieces(tag, 40);
-              if (!pausing) MUST(gmm_pause(context, NULL, NULL));
-              fake.fail(first[f], k, 999);
-              fake.fail(undoing[u], j + (strcmp(first[f], undoing[u]) == 0 ? k : 0), 999);
-              gmm_result result = pausing ? gmm_pause(context, NULL, NULL) : gmm_resume(context, NULL, NULL);
-              fake.fail(NULL, 0, 0);
-              for (unsigned i = 0; i < 5; ++i) fake.fail(first[i], 0, 0);
-              for (unsigned i = 0; i < 4; ++i) fake.fail(undoing[i], 0, 0);
-              failed += result < 0;
-              const bool whole = contents == GMM_CONTENTS_HOST || (pausing && result < 0);
-              // Memory that holds what nobody has kept is not paused again.
-              bool away = false;
-              for (unsigned i = 0; i < PIECES; ++i) away = away || state_of(pieces[i]) != GMM_STATE_ACTIVE;
-              if (pausing && result < 0 && away) {
-                RESULT(gmm_pause(context, NULL, NULL), GMM_ERROR_BUSY);
-                ++refused;
-              }
-              gmm_result back = gmm_resume(context, NULL, NULL);
-              CHECK_MESSAGE(back == GMM_OK || back == GMM_UNCHANGED, "%s: %s", gmm_result_name(back),
-                            gmm_last_error_message());
-              for (unsigned i = 0; i < PIECES; ++i) CHECK_EQUAL(state_of(pieces[i]), GMM_STATE_ACTIVE);
-              if (whole) check_pieces(40);
-              for (unsigned i = 0; i < PIECES; ++i) write_pattern(pieces[i], written, 50 + i, GMM_STREAM_DEFAULT);
-              OK(gmm_pause(context, NULL, NULL));
-              CHECK_EQUAL(stats().reserved_bytes, 0);
-              OK(gmm_resume(context, NULL, NULL));
-              if (contents == GMM_CONTENTS_HOST) check_pieces(50);
-              free_pieces();
-              fake_cuda_live_t live;
-              fake.live(&live);
-              if (live.handles + live.mappings != 0) {  // what the driver refused to take back is offered again
-                OK(gmm_trim(context, NULL, NULL));
-                fake.live(&live);
-              }
-              CHECK_EQUAL(live.handles, 0);
-              CHECK_EQUAL(live.mappings, 0);
-              CHECK_EQUAL(live.device_bytes, 0);
-              if (atomic_load(&check_state.failures) > before)
-                printf("# so it went with contents %d, %s at %u, then %s at %u, %s: %s\n", contents, first[f], k,
-                       undoing[u], j, pausing ? "pause" : "resume", gmm_result_name(result));
-              REQUIRE(atomic_load(&check_state.failures) < 12);
-            }
+  for (unsigned n = 0; n < ALL; ++n) {
+    const bool keeps = n / (ALL / 2) != 0;
+    const fault of = {.tag = tags[keeps],
+                      .keeps = keeps,
+                      .pausing = n % 2 == 0,
+                      .first = first[n / (2 * J * K * UNDOING) % FIRST],
+                      .undoing = undoing[n / (2 * J * K) % UNDOING],
+                      .k = n / (2 * J) % K + 1,
+                      .j = n / 2 % J + 1};
+    const int before = atomic_load(&check_state.failures);
+    pause_or_resume_twice_failing(&of);
+    if (atomic_load(&check_state.failures) > before)
+      printf("# so it went with tag %u, %s at %u, then %s at %u, %s\n", of.tag, of.first, of.k, of.undoing, of.j,
+             of.pausing ? "pause" : "resume");
+    REQUIRE(atomic_load(&check_state.failures) < 12);
+  }
   written = PIECE;
   printf("# %u failed, %u of them left memory that holds its contents unmapped\n", failed, refused);
   CHECK(failed > 100);
   CHECK(refused > 0);
-}
-
-VMM_CASE(a_capture_refuses_pause_and_resume) {
-  if (on_host_backend() || !find_cuda()) SKIP("the host backend has no graphs");
-  enter_device();
-  gmm_stream stream = open_stream();
-  gmm_tag tag = make_tag("captured", GMM_CONTENTS_HOST);
-  allocate_blocks(tag, 60);
-  MUST(gmm_pause(context, NULL, NULL));
-  gmm_alloc_desc alloc = alloc_desc();
-  alloc.tag = tag;
-  alloc.stream = stream;
-  begin_capture(stream, CAPTURE_GLOBAL);
-  void *inside = NULL;
-  MUST(gmm_alloc(context, 100000, &alloc, &inside));
-  OK(gmm_fill(context, inside, 1, 100000, stream));
-  uint64_t bytes = 5;
-  gmm_pause_desc desc = one_tag(&tag);
-  RESULT(gmm_resume(context, &desc, &bytes), GMM_ERROR_CAPTURING);
-  CHECK(message_has("captured"));
-  RESULT(gmm_pause(context, &desc, &bytes), GMM_ERROR_CAPTURING);
-  gmm_ticket *ticket = NULL;
-  for (int pausing = 0; pausing < 2; ++pausing) {
-    MUST(pausing ? gmm_pause_async(context, &desc, &ticket) : gmm_resume_async(context, &desc, &ticket));
-    RESULT(gmm_ticket_wait(ticket, UINT64_MAX, &bytes), GMM_ERROR_CAPTURING);
-    OK(gmm_ticket_destroy(ticket));
-  }
-  CHECK_EQUAL(bytes, 5);
-  CHECK_EQUAL(state_of(blocks[39]), GMM_STATE_PAUSED);
-  captured graph = end_capture(stream);  // no refusal has spoiled it
-  REQUIRE(graph.executable != NULL);
-  OK(gmm_resume(context, &desc, NULL));
-  check_blocks(60);
-  launch(&graph, stream);
-  OK(gmm_stream_synchronize(context, stream));
-  destroy_graph(&graph);
-  OK(gmm_free(context, inside, stream));
-  free_blocks();
-  OK(gmm_stream_destroy(context, stream));
-  exit_device();
 }
 
 // --- damage ----------------------------------------------------------------------------------------------------------
@@ -192,27 +141,24 @@ static int backup_file(const char *folder) {
 
 // The file shrinks, or a byte of it changes, while memory is paused: it is reported, the rest is not lost, and when the
 // file is whole again so is the memory.
-VMM_CASE(damage_to_the_file_is_told) {
+VMM_CASE(damage_to_the_file_is_reported) {
   char folder[] = "/tmp/gmm-fault-XXXXXX";
   REQUIRE(mkdtemp(folder) != NULL);
-  gmm_backup_desc backup = {.struct_size = sizeof backup, .directory = folder};
-  MUST(gmm_backup_configure(context, &backup));
+  MUST(gmm_backup_configure(context, DESC(backup_desc, .directory = folder)));
   for (int way = 0; way < 2; ++way) {
-    gmm_tag_desc desc = {
-        .struct_size = sizeof desc, .contents = GMM_CONTENTS_FILE, .flags = way == 0 ? 0 : GMM_TAG_CHECKSUM};
     gmm_tag tag = 0;
-    gmm_result made = gmm_tag_create(context, way == 0 ? "cut" : "changed", &desc, &tag);
+    const gmm_result made =
+        gmm_tag_create(context, way == 0 ? "cut" : "changed",
+                       DESC(tag_desc, .contents = GMM_CONTENTS_FILE, .flags = way == 0 ? 0 : GMM_TAG_CHECKSUM), &tag);
     if (made == GMM_ERROR_NOT_SUPPORTED) SKIP("the library was built without xxhash");
     MUST(made);
     allocate_pieces(tag, 70);
     OK(gmm_pause(context, NULL, NULL));
-    int fd = backup_file(folder);
-    REQUIRE(fd >= 0);
+    const int fd = backup_file(folder);
     struct stat state;
-    REQUIRE(fstat(fd, &state) == 0 && state.st_size > 0);
+    REQUIRE(fd >= 0 && fstat(fd, &state) == 0 && state.st_size > 0);
     const uint64_t size = (uint64_t)state.st_size;
     char *saved = malloc(size);
-    REQUIRE(saved != NULL);
     REQUIRE(pread(fd, saved, size, 0) == (ssize_t)size);
     if (way == 0) {
       REQUIRE(ftruncate(fd, 4096) == 0);
@@ -236,13 +182,11 @@ VMM_CASE(damage_to_the_file_is_told) {
       // The others are whole, and can be had.
       unsigned corrupt = 0;
       uint8_t *read = malloc(PIECE);
-      REQUIRE(read != NULL);
       for (unsigned i = 0; i < PIECES; ++i) {
-        gmm_result result = gmm_backup_read(context, pieces[i], PIECE, read);
+        const gmm_result result = gmm_backup_read(context, pieces[i], PIECE, read);
         corrupt += result == GMM_ERROR_CORRUPT;
-        if (result == GMM_ERROR_CORRUPT) continue;
-        CHECK_EQUAL(result, GMM_OK);
-        CHECK_EQUAL(pattern_length(read, PIECE, 70 + i), PIECE);
+        if (result != GMM_ERROR_CORRUPT) CHECK_EQUAL(result, GMM_OK);
+        if (result == GMM_OK) CHECK_EQUAL(pattern_length(read, PIECE, 70 + i), PIECE);
       }
       CHECK_EQUAL(corrupt, 1);
       free(read);

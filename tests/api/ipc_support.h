@@ -9,12 +9,14 @@
 #define SHAREABLE ((1u << GMM_KIND_DEVICE) | (1u << GMM_KIND_VMM) | (1u << GMM_KIND_HOST))
 #define WITH_FILES ((1u << GMM_KIND_VMM) | (1u << GMM_KIND_HOST))
 
-static gmm_ipc_import_desc import_desc(uint64_t timeout_ms) {
-  return (gmm_ipc_import_desc){.struct_size = sizeof(gmm_ipc_import_desc), .device = device, .timeout_ms = timeout_ms};
-}
+#define IMPORT_WITHIN(milliseconds) DESC(ipc_import_desc, .device = device, .timeout_ms = (milliseconds))
 __attribute__((unused)) static gmm_result import(const gmm_ipc_handle *handle, uint64_t timeout_ms, void **out) {
-  gmm_ipc_import_desc desc = import_desc(timeout_ms);
-  return gmm_ipc_import(context, handle, &desc, out);
+  return gmm_ipc_import(context, handle, IMPORT_WITHIN(timeout_ms), out);
+}
+__attribute__((unused)) static gmm_event *import_event(const gmm_ipc_handle *handle) {
+  gmm_event *event = NULL;
+  MUST(gmm_event_import(context, handle, IMPORT_WITHIN(60000), &event));
+  return event;
 }
 
 // A block says by which routes it can be shared.
@@ -30,11 +32,16 @@ __attribute__((unused)) static bool can_share(void) {
   } while (0)
 
 __attribute__((unused)) static void *shared_block(uint64_t size, uint32_t seed, gmm_ipc_handle *handle) {
-  void *block = ALLOC(size);
-  REQUIRE(block != NULL);
-  write_pattern(block, size, seed, GMM_STREAM_DEFAULT);
+  void *block = FILLED(size, seed);
   MUST(gmm_ipc_export(context, block, handle));
   return block;
+}
+// Importers may close their memory a moment before the exporter learns of it.
+#define NOTHING_STAYS_SOON() SOON(gmm_trim(context, NULL, NULL) >= 0 && stats().reserved_bytes == 0)
+__attribute__((unused)) static gmm_result pause_soon(const gmm_pause_desc *desc) {
+  gmm_result result = GMM_ERROR_BUSY;
+  SOON((result = gmm_pause(context, desc, NULL)) != GMM_ERROR_BUSY);
+  return result;
 }
 
 typedef enum other_act {
@@ -84,8 +91,7 @@ static gmm_result carry_out(const other_order *order, other_answer *answer) {
   gmm_result result = GMM_OK;
   switch (order->act) {
     case OTHER_MAKES:
-      *memory = ALLOC(order->size);
-      write_pattern(*memory, order->size, order->seed, GMM_STREAM_DEFAULT);
+      *memory = FILLED(order->size, order->seed);
       result = gmm_ipc_export(context, *memory, &answer->handle);
       break;
     case OTHER_FREES:
@@ -127,7 +133,7 @@ static gmm_result carry_out(const other_order *order, other_answer *answer) {
       break;
     case OTHER_MAKES_EVENT:
       CHECK(pipe(held_work) == 0);
-      OK(gmm_stream_create(context, STREAM_ON(device), &stream));
+      stream = open_stream();
       OK(gmm_event_create(context, SHARED_EVENT_ON(device), &event));
       result = gmm_event_export(event, &answer->handle);
       break;
@@ -160,25 +166,22 @@ static gmm_result carry_out(const other_order *order, other_answer *answer) {
   return result;
 }
 
-// The context is open. The exit code is 0, or says what failed.
-static int run_other(int out) {
+// The context is open.
+static int run_other(void) {
   for (other_order order; receive_bytes(0, &order, sizeof order) && order.act != OTHER_ENDS;) {
     other_answer answer = {0};
     answer.result = carry_out(&order, &answer);
     answer.failures = (uint32_t)atomic_load(&check_state.failures);
-    if (!send_bytes(out, &answer, sizeof answer)) return 90;
+    if (!send_bytes(SECOND_OUT, &answer, sizeof answer)) return 90;
   }
-  if (gmm_context_release(context) != GMM_OK) return 91;
-  return check_state.failures > 0 ? 92 : 0;
+  return gmm_context_release(context) == GMM_OK ? 0 : 91;
 }
-// second --second KIND DEVICE
+// For run_cases_or(): KIND DEVICE
 __attribute__((unused)) static int other_main(char **words) {
   kind = (gmm_kind)atoi(words[0]);
   context = open_context(2);
   read_device(atoi(words[1]));
-  const int out = dup(1);
-  dup2(2, 1);  // the failures of its checks are printed there
-  return run_other(out);
+  return run_other();
 }
 
 __attribute__((unused)) static second_process start_other(void) {
@@ -197,6 +200,8 @@ static other_answer order_other(second_process *other, other_order order) {
   return answer;
 }
 #define OTHER(other, ...) order_other(other, (other_order){__VA_ARGS__})
+// Checks that the other process succeeds.
+#define OTHER_OK(other, ...) CHECK_EQUAL(OTHER(other, __VA_ARGS__).result, GMM_OK)
 __attribute__((unused)) static gmm_ipc_handle other_makes(second_process *other, uint64_t size, uint32_t seed) {
   const other_answer answer = OTHER(other, .act = OTHER_MAKES, .size = size, .seed = seed);
   CHECK_EQUAL(answer.result, GMM_OK);
@@ -209,9 +214,9 @@ __attribute__((unused)) static gmm_result other_imports(second_process *other, c
 // It imports and closes again.
 __attribute__((unused)) static gmm_result other_reads(second_process *other, const gmm_ipc_handle *handle,
                                                       uint64_t size, uint32_t seed, uint64_t timeout_ms) {
-  const other_order order = {
-      .act = OTHER_IMPORTS, .handle = *handle, .size = size, .seed = seed, .timeout_ms = timeout_ms};
-  const gmm_result result = order_other(other, order).result;
+  const gmm_result result =
+      OTHER(other, .act = OTHER_IMPORTS, .handle = *handle, .size = size, .seed = seed, .timeout_ms = timeout_ms)
+          .result;
   return result == GMM_OK ? OTHER(other, .act = OTHER_CLOSES).result : result;
 }
 __attribute__((unused)) static void end_other(second_process *other) {

@@ -72,7 +72,8 @@ static gmm_result take_turns(uint64_t milliseconds, uint64_t *turns) {
   return GMM_OK;
 }
 
-static int run_member(const char *name) {
+static int run_member(char **words) {
+  const char *name = words[0];
   context = open_context(2);
   read_device((gmm_device)(device_count() - 1));
   kind = GMM_KIND_VMM;
@@ -111,7 +112,7 @@ static int run_member(const char *name) {
       const pid_t child = fork();
       if (child == 0) {
         close(0);
-        close(1);
+        close(SECOND_OUT);
         sleep_ms(2 * LONG_MS);  // longer than a request waits; the test ends it
         _exit(0);
       }
@@ -128,7 +129,7 @@ static int run_member(const char *name) {
     reply.state = info.state;
     reply.server = info.server;
     reply.server_process = info.server_process;
-    if (!send_bytes(1, &reply, sizeof reply)) return 7;
+    if (!send_bytes(SECOND_OUT, &reply, sizeof reply)) return 7;
   }
   return 0;
 }
@@ -141,8 +142,7 @@ static bool lives[PROCESSES];
 static void start(uint32_t i) {
   char name[16];
   snprintf(name, sizeof name, "process%u", i);
-  const char *const words[] = {"member", name};
-  REQUIRE(second_start(&processes[i], words, 2));
+  REQUIRE(second_start(&processes[i], (const char *const[]){name}, 1));
   lives[i] = true;
 }
 static void tell(uint32_t i, const char *what, uint64_t argument, uint64_t timeout_ms) {
@@ -379,7 +379,7 @@ static void processes_come_and_go(void) {
 }
 
 int main(int argc, char **argv) {
-  if (argc > 3 && strcmp(argv[1], "--second") == 0) return run_member(argv[3]);
+  if (argc > 2) return run_cases_or(run_member, argc, argv);
   make_card();
   context = open_context(2);
   read_device(0);

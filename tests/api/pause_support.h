@@ -5,23 +5,6 @@
 
 #include "../support/gmm_test.h"
 
-static gmm_pause_desc one_tag(const gmm_tag *tag) {
-  return (gmm_pause_desc){.struct_size = sizeof(gmm_pause_desc), .tags = tag, .tag_count = 1};
-}
-__attribute__((unused)) static gmm_result pause_of(gmm_tag tag) {
-  const gmm_pause_desc desc = one_tag(&tag);
-  return gmm_pause(context, &desc, NULL);
-}
-__attribute__((unused)) static gmm_result resume_of(gmm_tag tag) {
-  const gmm_pause_desc desc = one_tag(&tag);
-  return gmm_resume(context, &desc, NULL);
-}
-// Waits for a ticket's operation, checks its result and destroys the ticket.
-#define ENDS_WITH(ticket, expected)                               \
-  do {                                                            \
-    RESULT(gmm_ticket_wait(ticket, GMM_FOREVER, NULL), expected); \
-    OK(gmm_ticket_destroy(ticket));                               \
-  } while (0)
 // Opens the case's context again, with host devices of this size.
 __attribute__((unused)) static void reopen_with(uint64_t host_memory) {
   const gmm_context_desc own = {.struct_size = sizeof own, .host_memory = host_memory, .host_devices = 2};

@@ -419,25 +419,13 @@ static int run_cases(char **argv) {
   RUN(child_without_exec);
   RUN(whose_memory);
   if (taken) CHECK(count("cuMemCreate") > 0);
-  static const char *const entries[] = {"cuInit",
-                                        "cuMemAlloc",
-                                        "cuMemFree",
-                                        "cuMemAllocAsync",
-                                        "cuMemFreeAsync",
-                                        "cuMemAllocManaged",
-                                        "cuMemHostAlloc",
-                                        "cuMemFreeHost",
-                                        "cuMemCreate",
-                                        "cuMemMap",
-                                        "cuCtxSynchronize",
-                                        "cuCtxGetDevice",
-                                        "cuPointerGetAttributes",
-                                        "cuStreamCreate",
-                                        "cuStreamDestroy",
-                                        "cuEventCreate"};
+  char entries[] =
+      "cuInit cuMemAlloc cuMemFree cuMemAllocAsync cuMemFreeAsync cuMemAllocManaged cuMemHostAlloc cuMemFreeHost "
+      "cuMemCreate cuMemMap cuCtxSynchronize cuCtxGetDevice cuPointerGetAttributes cuStreamCreate cuStreamDestroy "
+      "cuEventCreate";
   printf("# calls all=%llu", (unsigned long long)count(NULL));
-  for (size_t i = 0; i < sizeof entries / sizeof *entries; ++i)
-    printf(" %s=%llu", entries[i], (unsigned long long)count(entries[i]));
+  for (const char *entry = strtok(entries, " "); entry != NULL; entry = strtok(NULL, " "))
+    printf(" %s=%llu", entry, (unsigned long long)count(entry));
   printf("\n");
   return check_finish();
 }

@@ -15,10 +15,13 @@ const char *kind_name(gmm_kind k) {
 
 bool on_host_backend(void) { return (device_info.capabilities & GMM_DEVICE_IS_CPU) != 0; }
 
-gmm_backend backend_id(void) {
+gmm_context_info context_info(void) {
   gmm_context_info info = {.struct_size = sizeof info};
-  return gmm_context_query(context, &info) == GMM_OK ? info.backend : GMM_BACKEND_AUTO;
+  OK(gmm_context_query(context, &info));
+  return info;
 }
+
+gmm_backend backend_id(void) { return context_info().backend; }
 
 gmm_context *open_context(uint32_t host_devices) {
   ends_begin();
@@ -48,10 +51,7 @@ void read_device(gmm_device d) {
   }
 }
 
-uint32_t device_count(void) {
-  gmm_context_info info = {.struct_size = sizeof info};
-  return gmm_context_query(context, &info) == GMM_OK ? info.device_count : 0;
-}
+uint32_t device_count(void) { return context_info().device_count; }
 
 bool has_kind(gmm_kind k) { return (device_info.kinds & (1u << k)) != 0; }
 
@@ -61,16 +61,48 @@ static bool is_wanted(uint32_t of) {
   return only == NULL || strtoul(only, NULL, 10) == of;
 }
 
+// Streams of open_stream() and their contexts.
+static pthread_mutex_t streams_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct {
+  gmm_context *of;
+  gmm_stream stream;
+} streams[2048];
+static unsigned stream_count;
+
+gmm_stream open_stream_on(gmm_device d) {
+  gmm_stream stream = NULL;
+  MUST(gmm_stream_create(context, STREAM_ON(d), &stream));
+  pthread_mutex_lock(&streams_lock);
+  if (stream_count == sizeof streams / sizeof *streams) abort();
+  streams[stream_count].of = context;
+  streams[stream_count++].stream = stream;
+  pthread_mutex_unlock(&streams_lock);
+  return stream;
+}
+gmm_stream open_stream(void) { return open_stream_on(device); }
+
+void close_streams(void) {
+  while (stream_count != 0) {
+    if (streams[--stream_count].of != context) continue;
+    const gmm_result result = gmm_stream_destroy(context, streams[stream_count].stream);
+    CHECK_MESSAGE(result == GMM_OK || result == GMM_ERROR_INVALID_HANDLE, "%s", gmm_last_error_message());
+  }
+}
+
 static void (*case_function)(void);
 
 static void run_and_reset(void) {
   case_function();
-  if (context == NULL || stats().live_blocks == 0) return;
-  OK(gmm_reset(context));
+  if (context == NULL) return;
+  close_streams();
+  if (stats().live_blocks != 0) OK(gmm_reset(context));
   CHECK_EQUAL(stats().live_blocks, 0);
+  CHECK_EQUAL(stats().imported_bytes, 0);
+  CHECK_EQUAL(stats().pinned_bytes, 0);
 }
 
 static void run_case(const char *name, void (*function)(void)) {
+  stream_count = 0;
   case_function = function;
   check_run(name, run_and_reset);
 }
@@ -137,6 +169,22 @@ int run_cases(void) {
   return finish_clean();
 }
 
+static char server_folder[] = "/tmp/gmm-server-XXXXXX";
+static pid_t server_owner;
+static void end_own_server(void) {
+  char server[64];
+  if (getpid() != server_owner) return;  // a child
+  snprintf(server, sizeof server, "%s/serve.sock", server_folder);
+  unlink(server);  // which ends the server
+  rmdir(server_folder);
+}
+void start_own_server(void) {
+  if (mkdtemp(server_folder) == NULL) exit(99);
+  setenv("GMM_IPC_DIR", server_folder, 1);
+  server_owner = getpid();
+  atexit(end_own_server);
+}
+
 gmm_alloc_desc alloc_desc(void) {
   return (gmm_alloc_desc){.struct_size = sizeof(gmm_alloc_desc), .kind = kind, .device = device};
 }
@@ -188,12 +236,6 @@ void *take_of(gmm_heap *heap, uint64_t size) {
   return block;
 }
 
-gmm_stream open_stream(void) {
-  gmm_stream stream = NULL;
-  MUST(gmm_stream_create(context, STREAM_ON(device), &stream));
-  return stream;
-}
-
 void set_limit(uint32_t flags, gmm_tag tag, uint64_t bytes) {
   const gmm_scope_desc scope = scope_of(flags, device, tag, 0);
   OK(gmm_limit_set(context, &scope, bytes));
@@ -218,6 +260,8 @@ gmm_pointer_info query(const void *address) {
   OK(gmm_query(context, address, &info));
   return info;
 }
+
+gmm_state state_of(const void *address) { return query(address).state; }
 
 gmm_result write_snapshot(gmm_context *of, gmm_write_fn fn, void *user) {
   gmm_snapshot *snapshot = NULL;
@@ -266,6 +310,12 @@ gmm_backup_info backup_info(void) {
   return info;
 }
 
+gmm_ticket_info ticket_info(gmm_ticket *ticket) {
+  gmm_ticket_info info = {.struct_size = sizeof info};
+  OK(gmm_ticket_query(ticket, &info));
+  return info;
+}
+
 gmm_tag_info tag_info(gmm_tag tag) {
   gmm_tag_info info = {.struct_size = sizeof info};
   OK(gmm_tag_query(context, tag, &info));
@@ -280,6 +330,16 @@ gmm_tag make_tag_of(const char *name, gmm_contents contents, uint32_t flags) {
 }
 
 gmm_tag make_tag(const char *name, gmm_contents contents) { return make_tag_of(name, contents, 0); }
+
+gmm_pause_desc one_tag(const gmm_tag *tag) { return *DESC(pause_desc, .tags = tag, .tag_count = 1); }
+gmm_result pause_of(gmm_tag tag) {
+  const gmm_pause_desc desc = one_tag(&tag);
+  return gmm_pause(context, &desc, NULL);
+}
+gmm_result resume_of(gmm_tag tag) {
+  const gmm_pause_desc desc = one_tag(&tag);
+  return gmm_resume(context, &desc, NULL);
+}
 
 bool message_has(const char *words) { return strstr(gmm_last_error_message(), words) != NULL; }
 

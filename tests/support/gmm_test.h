@@ -42,15 +42,18 @@ const char *kind_name(gmm_kind k);
 bool on_host_backend(void);
 gmm_backend backend_id(void);
 gmm_context *open_context(uint32_t host_devices);
+// The address of a struct of the interface with these fields: DESC(alloc_desc, .kind = kind) is a gmm_alloc_desc.
+#define DESC(type, ...) (&(gmm_##type){.struct_size = sizeof(gmm_##type), __VA_ARGS__})
 // A context of the descriptor with these fields. The case ends on failure.
-#define OPEN(...) open_of(&(gmm_context_desc){.struct_size = sizeof(gmm_context_desc), __VA_ARGS__})
+#define OPEN(...) open_of(DESC(context_desc, __VA_ARGS__))
 gmm_context *open_of(const gmm_context_desc *desc);
 void read_device(gmm_device d);
 
 uint32_t device_count(void);
 bool has_kind(gmm_kind k);
 
-// Runs a case in a fresh context on device 0. After a case a reset frees the blocks that it left, and none may stay.
+// Runs a case in a fresh context on device 0. The end of a case destroys the streams of open_stream() and frees the
+// blocks that it left. No block, import or pin may stay then.
 void run_plain(const char *name, void (*function)(void));
 
 // Runs a case in a fresh context for each device and each kind in `kinds` (bits). A kind that the device lacks is a
@@ -64,10 +67,9 @@ char *snapshot_text(void);
 // A scope of those fields that the flags name.
 gmm_scope_desc scope_of(uint32_t flags, gmm_device d, gmm_tag tag, gmm_kind k);
 // Descriptors of streams and events of one device.
-#define STREAM_ON(d) (&(gmm_stream_desc){.struct_size = sizeof(gmm_stream_desc), .device = (d)})
-#define EVENT_ON(d) (&(gmm_event_desc){.struct_size = sizeof(gmm_event_desc), .device = (d)})
-#define SHARED_EVENT_ON(d) \
-  (&(gmm_event_desc){.struct_size = sizeof(gmm_event_desc), .flags = GMM_EVENT_SHARED, .device = (d)})
+#define STREAM_ON(d) DESC(stream_desc, .device = (d))
+#define EVENT_ON(d) DESC(event_desc, .device = (d))
+#define SHARED_EVENT_ON(d) DESC(event_desc, .flags = GMM_EVENT_SHARED, .device = (d))
 #define ALL_KINDS 0x1eu
 #define PLAIN(function) run_plain(#function, function)
 #define KINDS(function, kinds) run_kinds(#function, function, kinds)
@@ -81,8 +83,12 @@ gmm_scope_desc scope_of(uint32_t flags, gmm_device d, gmm_tag tag, gmm_kind k);
 void add_case(const char *name, void (*function)(void), gmm_kind_mask kinds);
 // Runs the cases of the program in the order of their definitions, then finish_clean().
 int run_cases(void);
+// Gives the program a server of leases of its own, whatever else runs on the machine. It ends with the program.
+void start_own_server(void);
 
 gmm_alloc_desc alloc_desc(void);
+// The address of a descriptor of the case's kind and device with further fields.
+#define HERE(...) DESC(alloc_desc, .kind = kind, .device = device, __VA_ARGS__)
 
 // Allocates of the case's kind and device. A failure ends the case; in another thread it is noted, and NULL.
 #define ALLOC(size) alloc_here(__LINE__, size, GMM_TAG_CURRENT, GMM_STREAM_DEFAULT, 0)
@@ -105,11 +111,14 @@ gmm_result try_alloc(uint64_t size, gmm_tag tag, void **out);
   free_here(__LINE__, stream, (void *[]){__VA_ARGS__}, sizeof((void *[]){__VA_ARGS__}) / sizeof(void *))
 void free_here(int line, gmm_stream stream, void *const *blocks, uint64_t count);
 // A heap of the case's kind and device, with further fields of gmm_heap_desc; a block of it. The case ends on failure.
-#define HEAP(...) \
-  open_heap(&(gmm_heap_desc){.struct_size = sizeof(gmm_heap_desc), .kind = kind, .device = device, __VA_ARGS__})
+#define HEAP(...) open_heap(DESC(heap_desc, .kind = kind, .device = device, __VA_ARGS__))
 gmm_heap *open_heap(const gmm_heap_desc *desc);
 void *take_of(gmm_heap *heap, uint64_t size);
+// A stream of the case's context, on its device or another one. The case ends on failure.
 gmm_stream open_stream(void);
+gmm_stream open_stream_on(gmm_device d);
+// Destroys those that were opened and that the case has not destroyed itself.
+void close_streams(void);
 // The limit of a scope on the case's device.
 void set_limit(uint32_t flags, gmm_tag tag, uint64_t bytes);
 // Trims, and checks that the context holds nothing.
@@ -124,12 +133,25 @@ void run_threads(unsigned count, void *(*fn)(void *number));
 // Runs a function in one thread and waits for it. A failure to start the thread is noted.
 void run_thread(void *(*fn)(void *argument), void *argument);
 gmm_pointer_info query(const void *address);
+gmm_state state_of(const void *address);
 gmm_stats_info stats_of(uint32_t flags, gmm_device d, gmm_tag tag, gmm_kind k);
 gmm_stats_info stats(void);
 gmm_backup_info backup_info(void);
+gmm_context_info context_info(void);
+gmm_ticket_info ticket_info(gmm_ticket *ticket);
 gmm_tag_info tag_info(gmm_tag tag);
 gmm_tag make_tag(const char *name, gmm_contents contents);
 gmm_tag make_tag_of(const char *name, gmm_contents contents, uint32_t flags);
+// The descriptor of a pause or resume of one tag; a pause and a resume of it.
+gmm_pause_desc one_tag(const gmm_tag *tag);
+gmm_result pause_of(gmm_tag tag);
+gmm_result resume_of(gmm_tag tag);
+// Waits for a ticket's operation, checks its result and destroys the ticket.
+#define ENDS_WITH(ticket, expected)                               \
+  do {                                                            \
+    RESULT(gmm_ticket_wait(ticket, GMM_FOREVER, NULL), expected); \
+    OK(gmm_ticket_destroy(ticket));                               \
+  } while (0)
 // Whether the message of the last error has these words.
 bool message_has(const char *words);
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Starts this program again as a second process and talks with it over two pipes.
+// Starts this program again as a second process and talks with it over two pipes. The second process reads orders from
+// stdin and writes answers to SECOND_OUT. Its checks print to stderr.
 #ifndef GMM_TESTS_SECOND_PROCESS_H
 #define GMM_TESTS_SECOND_PROCESS_H
 
@@ -11,14 +12,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "check.h"
+#include "gmm_test.h"
 
+enum { SECOND_OUT = 3 };
 typedef struct second_process {
   pid_t pid;
   int to, from;
 } second_process;
 
-// The new process gets `--second` and up to six words. Its stdin and stdout are the pipes; stderr is ours.
+// The new process gets `--second` and up to six words. run_cases_or() starts its part.
 __attribute__((unused)) static bool second_start(second_process *process, const char *const words[], unsigned count) {
   int down[2], up[2];
   if (pipe(down) != 0 || pipe(up) != 0) return false;
@@ -33,7 +35,8 @@ __attribute__((unused)) static bool second_start(second_process *process, const 
   if (process->pid < 0) return false;
   if (process->pid == 0) {
     dup2(down[0], 0);
-    dup2(up[1], 1);
+    dup2(up[1], SECOND_OUT);
+    dup2(2, 1);
     execv("/proc/self/exe", arguments);
     _exit(127);
   }
@@ -77,6 +80,21 @@ __attribute__((unused)) static int second_wait(second_process *process) {
 __attribute__((unused)) static void second_kill(second_process *process) {
   kill(process->pid, SIGKILL);
   second_wait(process);
+}
+
+static char **second_words;
+static int (*second_function)(char **words);
+static int second_code;
+__attribute__((unused)) static void run_second_function(void) { second_code = second_function(second_words); }
+// For main(): runs the cases, or in a process of second_start() the function with the words. 99: a check failed there.
+__attribute__((unused)) static int run_cases_or(int (*second)(char **words), int count, char **words) {
+  signal(SIGPIPE, SIG_IGN);
+  if (count < 2 || strcmp(words[1], "--second") != 0) return run_cases();
+  second_words = words + 2;
+  second_function = second;
+  unsetenv("CHECK_ONLY");
+  check_run("second process", run_second_function);
+  return check_state.failed != 0 ? 99 : second_code;
 }
 
 #endif

@@ -29,8 +29,14 @@ namespace Gmm
             return "0x" + address.ToInt64().ToString("x", CultureInfo.InvariantCulture);
         }
 
-        /// <summary>A property of a value.</summary>
-        internal static string Value(object value)
+        /// <summary>The text of a value: its class, and the name and value of each property.</summary>
+        internal static string All(string name, params object[] pairs)
+        {
+            return name + " { " + string.Join(", ", pairs.Where((each, i) => i % 2 == 0)
+                .Zip(pairs.Where((each, i) => i % 2 == 1), (own, value) => own + " = " + Value(value))) + " }";
+        }
+
+        private static string Value(object value)
         {
             if (value is byte[] bytes)
             {

@@ -24,11 +24,11 @@ import weakref
 from typing import TYPE_CHECKING
 
 from gmm import _native as native
-from gmm._core.enums import Contents, tag_number
+from gmm._core.enums import Contents, milliseconds, tag_number
 from gmm._core.errors import ERRORS, Error
 from gmm._core.scope import Scope
 from gmm._core.stream import _Closing
-from gmm._core.ticket import Ticket, milliseconds
+from gmm._core.ticket import Ticket
 from gmm._core.values import LEASE_WITHDRAW, LeaseAsk, LeaseEntryInfo, LeaseInfo, LeaseState
 from gmm._core.words import size
 from gmm._default import context as default_context
@@ -134,7 +134,7 @@ class Lease(_Closing, native.Handle):
         costs = dict(offer) if hasattr(offer, "items") else dict.fromkeys(offer, 1)
         costs = {tag_number(self.context, tag): cost for tag, cost in costs.items()}
         if asked is not None:
-            self._watch = _called(asked)
+            self._held = _called(asked)
         self.context._leases.add(self)
         try:
             self._open(native.HANDLE_LEASE, self.context, native.gmm_lease_create, self.context, {

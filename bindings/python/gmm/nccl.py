@@ -5,8 +5,8 @@
 
     weights = gmm.alloc(1 << 30, comm=True, tag="weights")
     registration = gmm.nccl.register(weights)             # with the default group of torch.distributed
-    gmm.pause("weights")                                  # the registration ends before the pages go
-    gmm.resume("weights")                                 # and begins again with the new ones
+    gmm.context().pause("weights")                        # the registration ends before the pages go
+    gmm.context().resume("weights")                       # and begins again with the new ones
     registration.close()
 
 Without it NCCL keeps the old pages: the pause frees nothing, and collectives use memory that is not the block's. Every
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 from typing import Any, NamedTuple
 
 from gmm._context import Context
@@ -47,23 +48,18 @@ class NcclError(_LibraryError):
     """NCCL refused. code: its ncclResult_t."""
 
 
-_library = None
-
-
+@functools.lru_cache(maxsize=1)
 def _nccl():
     """NCCL as the process has it: PyTorch brings its own."""
-    global _library  # pylint: disable=global-statement # a library is opened once
-    if _library is None:
-        with contextlib.suppress(ImportError):
-            import torch  # noqa: F401 # pylint: disable=import-outside-toplevel,unused-import # it loads NCCL
-        try:
-            found = ctypes.CDLL("libnccl.so.2")
-        except OSError as error:
-            raise ImportError(f"gmm.nccl needs NCCL, and libnccl.so.2 cannot be opened ({error}): install PyTorch with "
-                              "CUDA, or nvidia-nccl-cu13") from error
-        found.ncclGetErrorString.restype = ctypes.c_char_p
-        _library = found
-    return _library
+    with contextlib.suppress(ImportError):
+        import torch  # noqa: F401 # pylint: disable=import-outside-toplevel,unused-import # it loads NCCL
+    try:
+        found = ctypes.CDLL("libnccl.so.2")
+    except OSError as error:
+        raise ImportError(f"gmm.nccl needs NCCL, and libnccl.so.2 cannot be opened ({error}): install PyTorch with "
+                          "CUDA, or nvidia-nccl-cu13") from error
+    found.ncclGetErrorString.restype = ctypes.c_char_p
+    return found
 
 
 def _call(function, *arguments):

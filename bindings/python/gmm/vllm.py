@@ -20,7 +20,6 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
-from gmm._core.enums import Contents
 from gmm._memory_saver import preload as _preload
 from gmm._torch import pools as _pools
 
@@ -84,10 +83,10 @@ class CuMemAllocator:
             before, self.current_tag = self.current_tag, tag
             stack.callback(setattr, self, "current_tag", before)
             stack.enter_context(_pools.autograd_stays(torch))
-            stack.enter_context(library.region(tag=_PREFIX + tag))
+            stack.enter_context(library.region(_PREFIX + tag))
             # The block destroys its pools. Tensors that outlive it return their memory when they are freed and the
             # cache is emptied.
-            with _pools.use_new(torch, self._allocator):
+            with _pools.Pools(torch, self._allocator).use(keep=False):
                 yield
 
     def _expandable_segments_off(self, stack):
@@ -111,20 +110,11 @@ class CuMemAllocator:
         self._free_unused()
         kept = self._numbers(offload_tags)
         dropped = [number for tag, number in self._tags.items() if tag not in offload_tags]
-        if self._library.by_turns:
-            self._library.turns.sleep(kept, dropped)
-            return
-        awake = [number for number in kept if self._library.context.tag_info(number).active_bytes]
-        # Contents to keep come first, because dropping the others cannot be undone.
-        offloaded = self._library.pause(awake, Contents.HOST)
-        try:
-            discarded = self._library.pause(dropped, Contents.DROP)
-        except BaseException:
-            self._library.resume(awake)
-            raise
-        _logger.info("CuMemAllocator: sleep freed %.2f GiB memory in total, "
-                     "of which %.2f GiB is backed up in CPU and the rest %.2f GiB is discarded "
-                     "directly.", (offloaded + discarded) / _GIB, offloaded / _GIB, discarded / _GIB)
+        freed = self._library.transitions.sleep(kept, dropped)
+        if freed is not None:  # by a lease the memory goes when others want it
+            _logger.info("CuMemAllocator: sleep freed %.2f GiB memory in total, "
+                         "of which %.2f GiB is backed up in CPU and the rest %.2f GiB is discarded "
+                         "directly.", sum(freed) / _GIB, freed[0] / _GIB, freed[1] / _GIB)
 
     def discard(self, tags: tuple[str, ...] | str) -> None:
         """Returns the memory of some tags, a str or a tuple, to the driver and drops the contents.
@@ -132,10 +122,7 @@ class CuMemAllocator:
         The other tags stay awake. Tags that sleep already do not change.
         """
         self._free_unused()
-        if self._library.by_turns:
-            self._library.turns.sleep([], self._numbers(_as_tuple(tags)))
-            return
-        self._library.pause(self._numbers(_as_tuple(tags)), Contents.DROP)
+        self._library.transitions.sleep([], self._numbers(_as_tuple(tags)))
 
     def wake_up(self, tags: Iterable[str] | None = None) -> None:
         """Gives some tags physical memory again, with their kept contents; None: all tags.
@@ -143,10 +130,7 @@ class CuMemAllocator:
         After gmm.OutOfMemoryError all of them still sleep.
         """
         numbers = list(self._tags.values()) if tags is None else self._numbers(_as_tuple(tags))
-        if self._library.by_turns:
-            self._library.turns.wake_up(numbers)
-        else:
-            self._library.resume(numbers)
+        self._library.transitions.wake_up(numbers)
 
     def get_current_usage(self) -> int:
         """The live bytes of the memory pools, asleep or not."""

@@ -114,7 +114,7 @@ static Memory *allocate(Handle *context, Handle *heap, uint64_t size, gmm_alloc_
   /* A callback of the call may have raised an exception: then the object frees the block. */
   if (result >= 0) {
     Py_INCREF(context);
-    memory->context = context;
+    memory->base.parent = context;
     Py_XINCREF(heap);
     memory->heap = heap;
     if (stream) {
@@ -122,11 +122,11 @@ static Memory *allocate(Handle *context, Handle *heap, uint64_t size, gmm_alloc_
       memory->stream = stream;
     }
     memory->raw_stream = desc->stream;
-    memory->resets = LOAD(context->resets);
-    memory->origin = MEMORY_ALLOCATED;
-    memory->address = address;
+    memory->base.resets = LOAD(context->resets);
+    memory->base.kind = HANDLE_BLOCK;
+    memory->base.pointer = address;
     memory->nbytes = (Py_ssize_t)size;
-    memory_open(memory);
+    STORE(memory->base.state, STATE_OPEN);
     if (name) {
       PyThreadState *state = gmm_python_leave_gil();
       result = gmm_name((gmm_context *)context->pointer, address, name);

@@ -59,29 +59,10 @@ PyObject *gmm_python_raise_closed(const char *what) {
 }
 
 PyObject *gmm_python_append(PyObject *result, PyObject *output) {
-  if (!result || !output) {
-    Py_XDECREF(result);
-    Py_XDECREF(output);
-    return NULL;
-  }
-  PyObject *joined;
-  if (!PyTuple_Check(result)) {
-    joined = PyTuple_Pack(2, result, output);
-  } else {
-    const Py_ssize_t count = PyTuple_GET_SIZE(result);
-    joined = PyTuple_New(count + 1);
-    for (Py_ssize_t i = 0; joined && i < count; ++i) {
-      PyObject *item = PyTuple_GET_ITEM(result, i);
-      Py_INCREF(item);
-      PyTuple_SET_ITEM(joined, i, item);
-    }
-    if (joined) {
-      Py_INCREF(output);
-      PyTuple_SET_ITEM(joined, count, output);
-    }
-  }
+  if (!result || !PyTuple_Check(result)) return Py_BuildValue("(NN)", result, output);
+  PyObject *last = Py_BuildValue("(N)", output), *joined = last ? PySequence_Concat(result, last) : NULL;
   Py_DECREF(result);
-  Py_DECREF(output);
+  Py_XDECREF(last);
   return joined;
 }
 
@@ -145,8 +126,7 @@ PyObject *helper_call(int helper, PyObject *argument) {
 
 PyObject *native_set_helper(PyObject *module, PyObject *arguments) {
   (void)module;
-  static const char *const names[HELPER_COUNT] = {"as_stream", "tag_number", "default_context", "kind_number",
-                                                  "unfreed"};
+  static const char *const names[HELPER_COUNT] = {"as_stream", "tag_number", "default_context", "kind_number"};
   const char *name;
   PyObject *callable;
   if (!PyArg_ParseTuple(arguments, "sO", &name, &callable)) return NULL;

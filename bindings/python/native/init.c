@@ -11,7 +11,6 @@ static PyMethodDef functions[] = {{"require_main_interpreter", require_main_inte
                                   {"callbacks_after_fork", callbacks_after_fork, METH_NOARGS, NULL},
                                   {"dlpack_import", native_dlpack_import, METH_O, NULL},
                                   {"view_address", native_view_address, METH_O, NULL},
-                                  {"memory_resource", native_memory_resource, METH_VARARGS, NULL},
                                   {"hand_over", native_hand_over, METH_VARARGS, NULL},
                                   {"set_helper", native_set_helper, METH_VARARGS, NULL},
                                   {"set_default_context", native_set_default_context, METH_O, NULL},
@@ -65,12 +64,13 @@ int native_init(PyObject *module) {
       add_type(module, "View", &View_Type) < 0)
     return -1;
   if (memory_init(module) < 0 || allocate_init(module) < 0 || native_scope_init(module) < 0) return -1;
-  /* HandleKind and MemoryOrigin, for _open(). */
+  /* For _open(). */
   if (PyModule_AddIntMacro(module, HANDLE_CONTEXT) < 0 || PyModule_AddIntMacro(module, HANDLE_HEAP) < 0 ||
       PyModule_AddIntMacro(module, HANDLE_STREAM) < 0 || PyModule_AddIntMacro(module, HANDLE_EVENT) < 0 ||
       PyModule_AddIntMacro(module, HANDLE_TICKET) < 0 || PyModule_AddIntMacro(module, HANDLE_WATCHER) < 0 ||
       PyModule_AddIntMacro(module, HANDLE_LEASE) < 0 || PyModule_AddIntMacro(module, HANDLE_SNAPSHOT) < 0 ||
-      PyModule_AddIntMacro(module, MEMORY_IMPORTED) < 0 || PyModule_AddIntMacro(module, MEMORY_PINNED) < 0)
+      PyModule_AddIntMacro(module, HANDLE_IMPORT) < 0 || PyModule_AddIntMacro(module, HANDLE_PIN) < 0 ||
+      PyModule_AddIntMacro(module, HANDLE_EXTERNAL) < 0)
     return -1;
 #ifdef Py_GIL_DISABLED
   /* guard.h: every field is guarded without it. */

@@ -10,13 +10,8 @@
 
 typedef struct Later {
   struct Later *next;
-  Handle *handle;           /**< to be closed, or NULL: a block */
-  Handle *context, *stream; /**< of the block; stream NULL: raw_stream */
-  gmm_stream raw_stream;
-  void *address;
-  MemoryOrigin origin;
-  Py_ssize_t resets;
-  PyObject *source; /**< the memory that a pin holds */
+  Handle *handle;
+  PyObject *stream; /**< of handle_end() */
 } Later;
 
 /* Nobody takes the GIL, or calls Python or the library, with this mutex held. */
@@ -46,47 +41,11 @@ void later_leave(int frees) {
   --no_ends;
 }
 
-static void wait_for_change(Later *item, unsigned seen);
-
-/* A reset that another thread carries out may be refused, so the block of its context waits for its end. */
-static void free_block(Later *item) {
-  const unsigned seen = later_changes();
-  Entry entry = ENTER_CLOSED;
-  if (item->origin == MEMORY_ALLOCATED)
-    entry = handle_try_enter(item->context);
-  else if (handle_enter_anyway(item->context))
-    entry = ENTERED;
-  if (entry == ENTER_RESETTING) {
-    wait_for_change(item, seen);
-    return;
-  }
-  if (entry == ENTERED && (item->origin != MEMORY_ALLOCATED || item->resets == LOAD(item->context->resets))) {
-    /* A destroyed stream has finished its work. */
-    Handle *stream = item->stream && handle_try_enter(item->stream) == ENTERED ? item->stream : NULL;
-    gmm_stream on = stream ? (gmm_stream)stream->pointer : item->stream ? GMM_STREAM_DEFAULT : item->raw_stream;
-    PyThreadState *state = gmm_python_leave_gil();
-    const gmm_result result = memory_release((gmm_context *)item->context->pointer, item->origin, item->address, on);
-    gmm_python_take_gil(state);
-    if (result < 0 && result != GMM_ERROR_FORKED) {
-      gmm_python_raise(result);
-      PyErr_WriteUnraisable((PyObject *)item->context);
-    }
-    if (stream) handle_leave_only(stream);
-  }
-  if (entry == ENTERED) handle_leave_only(item->context);
-  Py_DECREF(item->context);
-  Py_XDECREF(item->stream);
-  Py_XDECREF(item->source);
-  free(item);
-}
-
 static void carry_out(Later *item) {
-  if (!item->handle) {
-    free_block(item);
-    return;
-  }
-  handle_end(item->handle);
+  if (!(LOAD(item->handle->state) & STATE_OPEN)) state_add(&item->handle->state, STATE_OPEN); /* closed beforehand */
+  handle_end(item->handle, item->stream, 1);
   Py_DECREF(item->handle);
+  Py_DECREF(item->stream);
   free(item);
 }
 
@@ -132,59 +91,23 @@ static void append(Later *item) {
   }
 }
 
-static void add(Later *item) {
-  is_owed = 1;
+int later_end(Handle *handle, PyObject *stream, const unsigned *seen) {
+  Later *item = calloc(1, sizeof *item);
+  if (!item) return 0;
+  Py_INCREF(handle);
+  Py_INCREF(stream);
+  item->handle = handle;
+  item->stream = stream;
+  is_owed |= seen == NULL;
   pthread_mutex_lock(&mutex);
-  append(item);
-  pthread_mutex_unlock(&mutex);
-}
-
-static void wait_for_change(Later *item, unsigned seen) {
-  pthread_mutex_lock(&mutex);
-  if (later_changes() != seen) { /* it has come since the try */
+  if (!seen || later_changes() != *seen) { /* it has come since the try */
     append(item);
   } else {
     item->next = waiting;
     waiting = item;
   }
   pthread_mutex_unlock(&mutex);
-}
-
-int later_free(Memory *memory, gmm_stream stream, Handle *held_stream) {
-  Later *item = calloc(1, sizeof *item);
-  if (!item) return 0;
-  Py_INCREF(memory->context);
-  Py_XINCREF(held_stream);
-  item->context = memory->context;
-  item->stream = held_stream;
-  /* On another thread the per-thread stream is another one; the legacy stream is ordered behind them all. */
-  item->raw_stream = stream == GMM_STREAM_PER_THREAD ? GMM_STREAM_LEGACY : stream;
-  item->address = memory->address;
-  item->origin = memory->origin;
-  item->resets = memory->resets;
-  item->source = memory_take_source(memory);
-  add(item);
   return 1;
-}
-
-static Later *item_of(Handle *handle) {
-  Later *item = calloc(1, sizeof *item);
-  if (!item) return NULL;
-  Py_INCREF(handle);
-  item->handle = handle;
-  return item;
-}
-
-int later_close(Handle *handle) {
-  Later *item = item_of(handle);
-  if (item) add(item);
-  return item != NULL;
-}
-
-int later_wait(Handle *handle, unsigned seen) {
-  Later *item = item_of(handle);
-  if (item) wait_for_change(item, seen);
-  return item != NULL;
 }
 
 unsigned later_changes(void) { return __atomic_load_n(&changes, __ATOMIC_SEQ_CST); }

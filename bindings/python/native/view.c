@@ -2,15 +2,14 @@
 /* gmm._native.View, the base of gmm.Array: memory with a layout, which other packages take by the buffer protocol and
  * by DLPack. gmm/_core/array.py computes the layouts and knows the element types.
  *
- * A view of gmm's own memory is no export of its Memory: the memory may be freed below it, and every use checks that.
- * Exports of a view (memoryview, NumPy, DLPack) are exports of the Memory, which counts them. */
+ * A view is no export of its Memory: the memory may be freed below it, and every use checks that. Exports of a view
+ * (memoryview, NumPy, DLPack) are exports of the Memory, which counts them. */
 #include <stddef.h>
 
 #include "native.h"
 
 /* --- DLPack's structs, as https://dmlc.github.io/dlpack/latest/c_api.html lays them out -------------------------- */
 
-enum { DL_CPU = 1, DL_CUDA_HOST = 3, DL_CUDA_MANAGED = 13 };
 enum { DL_FLAG_READ_ONLY = 1 };
 /* The names of capsules, before and after an import. */
 #define LEGACY "dltensor"
@@ -51,18 +50,12 @@ _Static_assert(sizeof(DLTensor) == 48 && sizeof(DLManagedTensorVersioned) == 80,
 typedef struct View {
   PyVarObject ob_base; /* PyObject_VAR_HEAD; its size is that of dims */
   char *data;          /**< the first element */
-  Memory *memory;      /**< gmm's, or NULL */
-  PyObject *owner;     /**< external memory: the object that holds it; NULL: closed */
-  Py_ssize_t exports;  /**< external memory: live exports */
+  Memory *memory;
   PyObject *shape, *strides, *dtype;
-  PyObject *device;  /**< external memory: DLPack's (type, id) */
-  PyObject *stream;  /**< external memory: the stream that orders its contents, or None */
-  PyObject *context; /**< external memory: the gmm.Context that imported it, or None */
   PyObject *weak_references;
   const char *format; /**< as the struct module spells it; NULL: it cannot */
   const char *name;
   int itemsize, code, minor_version; /**< the bytes of an element, DLPack's code, and the DLPack 1 that brought it */
-  int device_type, device_id;
   int readonly;
   int ndim;
   Py_ssize_t dims[]; /**< shape, then strides in bytes */
@@ -82,17 +75,17 @@ static int read_numbers(PyObject *tuple, Py_ssize_t *numbers) {
   return 0;
 }
 
-/* View(holder, address, shape, strides, dtype, readonly, device, stream, context)
+/* View(memory, address, shape, strides, dtype, readonly)
  *
- * holder: the Memory, or what holds external memory. dtype: (name, typestr, format or None, itemsize, DLPack's code,
- * DLPack's minor version, ...). The package has checked that the layout lies inside of the memory. */
+ * dtype: (name, typestr, format or None, itemsize, DLPack's code, DLPack's minor version, ...). The package has checked
+ * that the layout lies inside of the memory. */
 static PyObject *view_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
-  PyObject *holder, *address, *shape, *strides, *dtype, *device, *stream, *context;
+  PyObject *memory, *address, *shape, *strides, *dtype;
   int readonly;
   if (keywords && PyDict_GET_SIZE(keywords) != 0)
     return PyErr_Format(PyExc_TypeError, "gmm.Array makes views: this type takes no keywords");
-  if (!PyArg_ParseTuple(arguments, "OOO!O!O!pO!OO:View", &holder, &address, &PyTuple_Type, &shape, &PyTuple_Type,
-                        &strides, &PyTuple_Type, &dtype, &readonly, &PyTuple_Type, &device, &stream, &context))
+  if (!PyArg_ParseTuple(arguments, "O!OO!O!O!p:View", &Memory_Type, &memory, &address, &PyTuple_Type, &shape,
+                        &PyTuple_Type, &strides, &PyTuple_Type, &dtype, &readonly))
     return NULL;
   const int ndim = (int)PyTuple_GET_SIZE(shape);
   View *view = (View *)type->tp_alloc(type, 2 * ndim);
@@ -102,20 +95,13 @@ static PyObject *view_new(PyTypeObject *type, PyObject *arguments, PyObject *key
   view->shape = reference(shape);
   view->strides = reference(strides);
   view->dtype = reference(dtype);
-  view->device = reference(device);
-  view->stream = reference(stream);
-  view->context = reference(context);
-  if (PyObject_TypeCheck(holder, &Memory_Type))
-    view->memory = (Memory *)reference(holder);
-  else
-    view->owner = reference(holder);
+  view->memory = (Memory *)reference(memory);
   view->data = PyLong_AsVoidPtr(address);
   PyObject *words = PyTuple_GetSlice(dtype, 0, 6); /* its texts live as long as the dtype */
   const char *typestr;
   const int is_good = !PyErr_Occurred() && words && PyTuple_GET_SIZE(strides) == ndim &&
                       PyArg_ParseTuple(words, "sszii|i", &view->name, &typestr, &view->format, &view->itemsize,
                                        &view->code, &view->minor_version) &&
-                      PyArg_ParseTuple(device, "ii", &view->device_type, &view->device_id) &&
                       read_numbers(shape, view->dims) == 0 && read_numbers(strides, view->dims + ndim) == 0;
   Py_XDECREF(words);
   if (is_good) return (PyObject *)view;
@@ -125,11 +111,7 @@ static PyObject *view_new(PyTypeObject *type, PyObject *arguments, PyObject *key
 }
 
 static int view_traverse(PyObject *self, visitproc visit, void *arg) {
-  View *view = (View *)self;
-  Py_VISIT(view->memory);
-  Py_VISIT(view->owner);
-  Py_VISIT(view->stream);
-  Py_VISIT(view->context);
+  Py_VISIT(((View *)self)->memory);
   return 0;
 }
 
@@ -138,89 +120,26 @@ static void view_dealloc(PyObject *self) {
   PyObject_GC_UnTrack(self);
   if (view->weak_references) PyObject_ClearWeakRefs(self);
   Py_CLEAR(view->memory);
-  Py_CLEAR(view->owner);
   Py_CLEAR(view->shape);
   Py_CLEAR(view->strides);
   Py_CLEAR(view->dtype);
-  Py_CLEAR(view->device);
-  Py_CLEAR(view->stream);
-  Py_CLEAR(view->context);
   Py_TYPE(self)->tp_free(self);
-}
-
-static int check_open(View *view) {
-  if (view->memory) return memory_check_open(view->memory);
-  if (LOAD(view->owner)) return 0;
-  gmm_python_raise_closed("array");
-  return -1;
 }
 
 int view_address(PyObject *object, void **address) {
   View *view = (View *)object;
-  if (check_open(view) < 0) return -1;
   *address = view->data;
-  return 0;
-}
-
-static int add_export(View *view) {
-  if (view->memory) return memory_add_export(view->memory);
-  int is_open;
-  GUARD_BEGIN(view)
-  is_open = view->owner != NULL;
-  view->exports += is_open;
-  GUARD_END()
-  return is_open ? 0 : check_open(view);
-}
-
-static void drop_export(View *view) {
-  if (view->memory) {
-    memory_drop_export(view->memory);
-    return;
-  }
-  GUARD_BEGIN(view)
-  --view->exports;
-  GUARD_END()
-}
-
-/* _release(): drops the reference to external memory. */
-static PyObject *view_release(PyObject *self, PyObject *unused) {
-  (void)unused;
-  View *view = (View *)self;
-  PyObject *owner = NULL;
-  Py_ssize_t exports;
-  GUARD_BEGIN(view)
-  exports = view->exports;
-  if (exports == 0) {
-    owner = view->owner;
-    STORE(view->owner, NULL);
-  }
-  GUARD_END()
-  Py_XDECREF(owner);
-  if (exports > 0)
-    return PyErr_Format(PyExc_BufferError,
-                        "cannot close the array at %p: %zd views of it live; release or delete them first",
-                        (void *)view->data, exports);
-  Py_RETURN_NONE;
+  return memory_check_open(view->memory);
 }
 
 /* --- The buffer protocol ------------------------------------------------------------------------------------------ */
 
-/* The device of external memory says whether the host reaches it. The library answers for gmm's memory. */
-static int check_host_access(View *view) {
-  if (view->memory) return memory_check_host_access(view->memory);
-  const int type = view->device_type;
-  if (type == DL_CPU || type == DL_CUDA_HOST || type == DL_CUDA_MANAGED) return 0;
-  PyErr_Format(PyExc_BufferError,
-               "the host cannot reach this memory of DLPack device (%d, %d); copy it with numpy() or copy_to()", type,
-               view->device_id);
-  return -1;
-}
-
 /* _host_reaches(): whether the host may use the address now. */
 static PyObject *view_host_reaches(PyObject *self, PyObject *unused) {
   (void)unused;
-  if (check_open((View *)self) < 0) return NULL;
-  if (check_host_access((View *)self) == 0) Py_RETURN_TRUE;
+  Memory *memory = ((View *)self)->memory;
+  if (memory_check_open(memory) < 0) return NULL;
+  if (memory_check_host_access(memory) == 0) Py_RETURN_TRUE;
   if (!PyErr_ExceptionMatches(PyExc_BufferError)) return NULL;
   PyErr_Clear();
   Py_RETURN_FALSE;
@@ -252,7 +171,7 @@ static int check_order(const Py_buffer *buffer, int flags) {
 }
 
 static int fill_buffer(View *view, Py_buffer *buffer, int flags) {
-  if (check_host_access(view) < 0) return -1;
+  if (memory_check_host_access(view->memory) < 0) return -1;
   if ((flags & PyBUF_WRITABLE) && view->readonly) {
     PyErr_SetString(PyExc_BufferError, "the array is read-only");
     return -1;
@@ -273,9 +192,9 @@ static int fill_buffer(View *view, Py_buffer *buffer, int flags) {
 
 static int view_getbuffer(PyObject *self, Py_buffer *buffer, int flags) {
   buffer->obj = NULL;
-  if (add_export((View *)self) < 0) return -1;
+  if (memory_add_export(((View *)self)->memory) < 0) return -1;
   if (fill_buffer((View *)self, buffer, flags) < 0) {
-    drop_export((View *)self);
+    memory_drop_export(((View *)self)->memory);
     buffer->obj = NULL;
     return -1;
   }
@@ -286,7 +205,7 @@ static int view_getbuffer(PyObject *self, Py_buffer *buffer, int flags) {
 
 static void view_releasebuffer(PyObject *self, Py_buffer *buffer) {
   (void)buffer;
-  drop_export((View *)self);
+  memory_drop_export(((View *)self)->memory);
 }
 
 /* --- DLPack, out -------------------------------------------------------------------------------------------------- */
@@ -305,7 +224,7 @@ typedef struct {
 static void export_end(Export *ended) {
   if (gmm_python_is_ending()) return;
   const PyGILState_STATE gil = PyGILState_Ensure();
-  drop_export(ended->view);
+  memory_drop_export(ended->view->memory);
   Py_DECREF(ended->view);
   PyGILState_Release(gil);
   PyMem_RawFree(ended);
@@ -371,7 +290,7 @@ static PyObject *view_capsule(PyObject *self, PyObject *arguments) {
   DLTensor *tensor = major >= 1 ? &made->tensor.versioned.dl_tensor : &made->tensor.legacy.dl_tensor;
   tensor->device_type = device_type;
   tensor->device_id = device_id;
-  if (describe_tensor(view, made, tensor) < 0 || add_export(view) < 0) {
+  if (describe_tensor(view, made, tensor) < 0 || memory_add_export(view->memory) < 0) {
     PyMem_RawFree(made);
     return NULL;
   }
@@ -477,17 +396,8 @@ PyObject *native_view_address(PyObject *module, PyObject *object) {
 
 static PyObject *get_buffer(PyObject *self, void *unused) {
   (void)unused;
-  return reference(((View *)self)->memory);
-}
-
-static PyObject *get_owner(PyObject *self, void *unused) {
-  (void)unused;
-  View *view = (View *)self;
-  PyObject *owner;
-  GUARD_BEGIN(view) /* another thread may close the view */
-  owner = reference(view->memory ? (PyObject *)view->memory : view->owner);
-  GUARD_END()
-  return owner;
+  Memory *memory = ((View *)self)->memory;
+  return reference(memory->base.kind == HANDLE_EXTERNAL ? NULL : memory);
 }
 
 static PyObject *get_address(PyObject *self, void *unused) {
@@ -498,8 +408,7 @@ static PyObject *get_address(PyObject *self, void *unused) {
 
 static PyObject *get_closed(PyObject *self, void *unused) {
   (void)unused;
-  View *view = (View *)self;
-  return PyBool_FromLong(view->memory ? !memory_is_open(view->memory) : !LOAD(view->owner));
+  return PyBool_FromLong(!handle_is_open(&((View *)self)->memory->base));
 }
 
 static PyObject *get_contiguous(PyObject *self, void *unused) {
@@ -511,13 +420,10 @@ static PyObject *get_contiguous(PyObject *self, void *unused) {
 
 static PyMethodDef view_methods[] = {{"_capsule", view_capsule, METH_VARARGS, NULL},
                                      {"_host_reaches", view_host_reaches, METH_NOARGS, NULL},
-                                     {"_release", view_release, METH_NOARGS, NULL},
                                      {NULL, NULL, 0, NULL}};
 
 static PyGetSetDef view_getters[] = {
     {"buffer", get_buffer, NULL, "The gmm.Buffer that the elements lie in; None for memory of another package.", NULL},
-    {"owner", get_owner, NULL, "The object that holds the memory: the gmm.Buffer, or an object of another package.",
-     NULL},
     {"address", get_address, NULL, "The address of the first element, as a number.", NULL},
     {"closed", get_closed, NULL, "True once the memory is freed.", NULL},
     {"contiguous", get_contiguous, NULL, "True when the elements lie one after another in C's order.", NULL},
@@ -531,9 +437,7 @@ static PyMemberDef view_members[] = {
     {"itemsize", T_INT, offsetof(View, itemsize), READONLY, "Bytes of an element."},
     {"_dtype", T_OBJECT, offsetof(View, dtype), READONLY, NULL},
     {"_readonly", T_INT, offsetof(View, readonly), READONLY, NULL},
-    {"_device", T_OBJECT, offsetof(View, device), READONLY, NULL},
-    {"_stream", T_OBJECT, offsetof(View, stream), READONLY, NULL},
-    {"_context", T_OBJECT, offsetof(View, context), READONLY, NULL},
+    {"_memory", T_OBJECT, offsetof(View, memory), READONLY, NULL},
     {NULL, 0, 0, 0, NULL}};
 
 static PyBufferProcs view_buffer = {view_getbuffer, view_releasebuffer};

@@ -268,9 +268,12 @@ bool Heap::put_back_now(const CacheEntry &entry, StreamKey key) {
   return true;
 }
 
+// A pause calls the program for its progress, which may wait for a thread that ends: see put_off_forgetting().
 void Heap::end_thread(uint64_t thread) {
-  LockGuard guard(mutex);
-  streams_.end_thread(thread);
+  const StreamKey stream{GMM_STREAM_PER_THREAD, thread};
+  if (!mutex.lock_unless_operation([&] { return put_off_forgetting(stream); })) return;
+  const UnlockAtEnd guard(mutex);
+  forget_locked(stream);
 }
 
 Status Heap::record_use(const CacheEntry &block, gmm_stream stream) {
@@ -311,29 +314,31 @@ bool Heap::free_held_for_importers(bool may_wait) {
 void Heap::forget_stream(gmm_stream stream) {
   // A pause or resume may have the heap for minutes. It emptied the caches of a heap with paused memory before, nothing
   // enters them, and it asks nobody about a stream. So what they know of the stream is empty bins, which a trim ends.
-  const auto put_off = [&] { return put_off_forgetting(stream); };
+  const auto put_off = [&] { return put_off_forgetting(StreamKey{stream, 0}); };
   if (!mutex.lock_unless_operation(put_off)) return;
   mutex.unlock();
   caches_.forget_stream(stream);
   if (!mutex.lock_unless_operation(put_off)) return;
   const UnlockAtEnd guard(mutex);
-  streams_.forget(stream);
-  notes_.forget_stream(stream);
+  forget_locked(StreamKey{stream, 0});
+}
+
+void Heap::forget_locked(StreamKey stream) {
+  if (stream.thread != 0) return streams_.end_thread(stream.thread);
+  streams_.forget(stream.stream);
+  notes_.forget_stream(stream.stream);
 }
 
 // While an operation has the lock and cannot end. False: it is no pause or resume, or there is no host memory.
-bool Heap::put_off_forgetting(gmm_stream stream) {
+bool Heap::put_off_forgetting(StreamKey stream) {
   if (!may_put_off_ || fast.has_paused.load(std::memory_order_relaxed) == 0) return false;
-  for (gmm_stream known : forgotten_)
+  for (const StreamKey &known : forgotten_)
     if (known == stream) return true;
   return forgotten_.push_back(stream);
 }
 
 void Heap::forget_streams_put_off() {
-  for (gmm_stream stream : forgotten_) {
-    streams_.forget(stream);
-    notes_.forget_stream(stream);
-  }
+  for (const StreamKey &stream : forgotten_) forget_locked(stream);
   forgotten_.clear();
   may_put_off_ = false;
 }

@@ -64,7 +64,7 @@ def read(buffer):
 
 
 class Library:
-    kinds, want, frees_on_any_stream = KINDS, gmm.Error, True
+    kinds, want, frees_on_any_stream, is_cxx = KINDS, gmm.Error, True, False
 
     def __init__(self, context):
         self.context, self.default = context, DEVICE.create_stream()

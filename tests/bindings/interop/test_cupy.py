@@ -79,7 +79,7 @@ def buffer_of(array):
 
 class Library:
     kinds = (gmm.Kind.DEVICE, gmm.Kind.VMM, gmm.Kind.MANAGED)
-    want, frees_on_any_stream = memory.OutOfMemoryError, False
+    want, frees_on_any_stream, is_cxx = memory.OutOfMemoryError, False, False
 
     def __init__(self, context, stand_in):
         self.context, self.stand_in = context, stand_in

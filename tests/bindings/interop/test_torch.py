@@ -33,24 +33,22 @@ class Native:
     """PyTorch's allocator, as its C++ code and its Python functions see it."""
 
     def __init__(self):
-        made = torch_library.allocator(torch_library.load())
+        self.library = torch_library.load()
         if conftest.GPU:
             torch.cuda.set_device(0)  # which initializes PyTorch's own allocator
             gmm.torch.use()
             gmm.torch.use()
         else:
-            made.install(1, on_cuda=False)
-            made.install(1, on_cuda=False)  # once more changes nothing
-        self.cdll = made.cdll
+            self.library.must(self.library.install(1, 0))
+            self.library.must(self.library.install(1, 0))  # once more changes nothing
 
-    def malloc(self, size, stream=None):
-        out = ctypes.c_void_p()
-        if self.cdll.gmm_torch_native_malloc(size, 0, stream, ctypes.byref(out)) != 0:
-            raise RuntimeError(self.cdll.gmm_torch_native_error().decode())
-        return out.value
+    @staticmethod
+    def malloc(size):
+        return torch._C._cuda_cudaCachingAllocator_raw_alloc(size, 0)
 
-    def free(self, address):
-        assert self.cdll.gmm_torch_native_free(address) == 0, self.cdll.gmm_torch_native_error()
+    @staticmethod
+    def free(address):
+        torch._C._cuda_cudaCachingAllocator_raw_delete(address)
 
     @staticmethod
     def stats(name, pool="all"):
@@ -121,7 +119,7 @@ def test_the_blocks_are_gmm_s_and_come_back(native):
 
 
 def test_the_kind_of_new_memory(native, library):
-    set_kind, set_managed = library.cdll.gmm_torch_set_kind, library.cdll.gmm_torch_set_managed
+    set_kind, set_managed = library.set_kind, library.set_managed
     for before, after, kind in ((set_kind, None, gmm.Kind.DEVICE), (set_kind, None, gmm.Kind.VMM),
                                 (set_managed, set_managed, gmm.Kind.MANAGED)):
         before(int(kind) if before is set_kind else 1)
@@ -131,9 +129,9 @@ def test_the_kind_of_new_memory(native, library):
         assert gmm.context().query(address).kind == kind
         native.free(address)
     assert library.context is gmm.context()
-    assert library.cdll.gmm_torch_attach(gmm.context().handle) == 1  # GMM_UNCHANGED
+    assert library.attach(gmm.context().handle) == 1  # GMM_UNCHANGED
     with gmm.Context("host") as other:
-        assert library.cdll.gmm_torch_attach(other.handle) < 0
+        assert library.attach(other.handle) < 0
 
 
 def test_empty_cache_returns_memory(native):
@@ -174,44 +172,6 @@ def test_a_snapshot_shows_all_that_is_reserved(native):
         native.free(address)
 
 
-def split(segments):
-    """(blocks, bytes) that are free beside live ones, as a snapshot shows them."""
-    free = [block["size"] for segment in segments if segment["active_size"]
-            for block in segment["blocks"] if block["state"] == "inactive"]
-    return len(free), sum(free)
-
-
-def test_inactive_blocks_are_counted_as_the_snapshot_shows_them(native):
-    def counted():
-        return native.stats("inactive_split")["current"], native.stats("inactive_split_bytes")["current"]
-
-    chance = random.Random(5)
-    held, seen = [], set()
-    torch.cuda.reset_peak_memory_stats(0)
-    torch.cuda.reset_accumulated_memory_stats(0)
-    before = native.stats("inactive_split")
-    for _ in range(60):
-        for _ in range(chance.randrange(1, 30)):
-            if held and chance.random() < 0.5:
-                native.free(held.pop(chance.randrange(len(held))))
-            else:
-                held.append(native.malloc(chance.choice((100, 5000, 70_000, MIB, 3 * MIB, 9 * MIB))))
-        assert counted() == split(native.segments()) == counted()
-        seen.add(counted())
-    assert len(seen) > 20 and max(seen)[0] > 5
-    most, now = native.stats("inactive_split"), native.stats("inactive_split", "large_pool")
-    assert most["peak"] == max(before["current"], *(blocks for blocks, _ in seen)) and most == now
-    assert most["allocated"] - most["freed"] == most["current"] - before["current"]
-    assert native.stats("inactive_split", "small_pool")["peak"] == 0
-    torch.cuda.reset_peak_memory_stats(0)
-    assert native.stats("inactive_split")["peak"] == counted()[0]
-    for address in held:
-        native.free(address)
-    assert counted() == split(native.segments())
-    torch.cuda.empty_cache()
-    assert counted() == split(native.segments())
-
-
 def test_threads_that_free_each_others_blocks_lose_none(native):
     held, before = [], native.stats("allocation")["current"]
 
@@ -233,13 +193,13 @@ def test_threads_that_free_each_others_blocks_lose_none(native):
 
 
 def test_the_history_has_each_event_in_order(native):
-    assert native.cdll.gmm_torch_native_record(1, 100) == 0
+    assert native.library.cdll.gmm_torch_record_history(1, 100) == 0
     try:
         address = native.malloc(2 * MIB)
         native.free(address)
         snapshot = torch.cuda.memory._snapshot()
     finally:
-        native.cdll.gmm_torch_native_record(0, 1)
+        native.library.cdll.gmm_torch_record_history(0, 1)
     entries = [entry for entry in snapshot["device_traces"][0] if entry["addr"] == address]
     assert [entry["action"] for entry in entries] == ["alloc", "free_requested", "free_completed"]
     assert all(entry["size"] == 2 * MIB for entry in entries)
@@ -370,17 +330,17 @@ def test_out_of_memory_has_pytorch_s_words(native):
         torch._C._cuda_setMemoryFraction(1.0, 0)
 
 
-# The C functions that the compiled files call.
+# The C functions beside the allocator.
 
 
 def test_a_slot_allocates_with_its_tag_and_gives_null_where_pytorch_asks_again(library):
-    context, slot = gmm.context(), library.cdll.gmm_torch_slot
+    context, slot = gmm.context(), library.slot
     tag = context.tag("slot-limit")
     address = slot(tag.number, int(gmm.Kind.VMM))
     assert address == slot(tag.number, int(gmm.Kind.VMM)) != slot(tag.number, int(gmm.Kind.DEVICE))
     allocate = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p)(address)
     deallocate = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p)(
-        library.address("gmm_torch_dealloc"))
+        library.address("dealloc"))
     context.set_limit(8 * MIB, tag=tag)
     first = allocate(6 * MIB, 0, None)
     assert context.query(first).tag == tag.number
@@ -393,23 +353,23 @@ def test_a_slot_allocates_with_its_tag_and_gives_null_where_pytorch_asks_again(l
 
 def test_a_recorded_stream_keeps_memory_of_cpu_tensors(library):
     """Memory with a note of a stream is reused only when that stream is done: the host waits for no stream."""
-    context, cdll = gmm.context(), library.cdll
-    library.check(cdll.gmm_torch_host_start(0))
+    context = gmm.context()
+    library.check(library.host_start(0))
     go = threading.Event()
-    address = cdll.gmm_torch_host_alloc(3 * MIB)
+    address = library.host_alloc(3 * MIB)
     with context.stream() as stream:
         stream.call(go.wait)
-        library.check(cdll.gmm_torch_record(address + 100, 0, stream.handle))
-        cdll.gmm_torch_host_free(address)
-        others = [cdll.gmm_torch_host_alloc(3 * MIB) for _ in range(3)]
-        assert cdll.gmm_torch_host_collect(0) == 0
+        library.check(library.record(address + 100, 0, stream.handle))
+        library.host_free(address)
+        others = [library.host_alloc(3 * MIB) for _ in range(3)]
+        assert library.host_collect(0) == 0
         go.set()
-        assert cdll.gmm_torch_host_collect(1) == 1
-        late = [cdll.gmm_torch_host_alloc(3 * MIB) for _ in range(3)]
+        assert library.host_collect(1) == 1
+        late = [library.host_alloc(3 * MIB) for _ in range(3)]
         for other in others + late:
-            cdll.gmm_torch_host_free(other)
+            library.host_free(other)
     assert address not in others and address in late
-    assert cdll.gmm_torch_record(id(go), 0, None) == 1  # not gmm's: GMM_UNCHANGED
+    assert library.record(id(go), 0, None) == 1  # not gmm's: GMM_UNCHANGED
 
 
 def test_a_recorded_stream_reads_memory_of_cuda_tensors_whole(native, library):
@@ -421,7 +381,7 @@ def test_a_recorded_stream_reads_memory_of_cuda_tensors_whole(native, library):
         context.synchronize()
         stream.call(go.wait)
         context.copy(out, address, size, stream=stream)
-        library.check(library.cdll.gmm_torch_record(address + 100, 0, stream.handle))
+        library.check(library.record(address + 100, 0, stream.handle))
         native.free(address)
         held = [native.malloc(size) for _ in range(3)]
         for other in held:
@@ -441,7 +401,7 @@ import os, pathlib, sys
 from gmm._torch import compiler
 torch = compiler.Installed(pathlib.Path({str(compiler.installed().package)!r}), *{tuple(compiler.installed()[1:])!r})
 try:
-    print(compiler.build("native_allocator", torch))
+    print(compiler.build(torch))
 except RuntimeError as error:
     print(error)
 assert "torch" not in sys.modules
@@ -468,7 +428,7 @@ def test_a_compiler_that_fails_is_asked_once_and_its_words_are_kept(tmp_path, co
     environment = compiler_of("echo 'no such thing' >&2\nexit 1")
     for _ in range(2):
         said = conftest.run(BUILD, **environment)
-        assert "no such thing" in said and "native_allocator.cpp did not compile" in said
+        assert "no such thing" in said and "gmm_torch.cpp did not compile" in said
     assert (tmp_path / "count").read_text() == "x\n"
 
 
@@ -486,9 +446,9 @@ def test_files_that_were_built_ahead_serve_a_machine_without_a_compiler(tmp_path
     done = subprocess.run([sys.executable, "-m", "gmm.torch", "build", tmp_path / "ahead"], capture_output=True,
                           text=True, check=False, env={**os.environ, **compiler_of(WRITES)})
     built = done.stdout.split()
-    assert done.returncode == 0 and len(built) == 2, done.stderr
+    assert done.returncode == 0 and len(built) == 1, done.stderr
     without = {"CXX": "/nonexistent/c++", "CUDA_HOME": "/nonexistent"}
-    assert conftest.run(BUILD, GMM_TORCH_CACHE=str(tmp_path / "ahead"), **without) == built[1]
+    assert conftest.run(BUILD, GMM_TORCH_CACHE=str(tmp_path / "ahead"), **without) == built[0]
     said = conftest.run(BUILD, GMM_TORCH_CACHE=str(tmp_path / "empty"), **without)
     assert "/nonexistent/c++" in said and "python -m gmm.torch build FOLDER" in said
 

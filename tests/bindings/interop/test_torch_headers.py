@@ -59,20 +59,19 @@ def names(library, which):
     return {line.split()[-1].partition("@")[0] for line in lines.splitlines()}
 
 
-@pytest.mark.parametrize("source", compiler.SOURCES)
 @pytest.mark.parametrize("version", [OLDEST, "newest"])
-def test_it_compiles_and_links(cuda_home, tmp_path, version, source):
+def test_it_compiles_and_links(cuda_home, tmp_path, monkeypatch, version):
     package = fetched("torch", version, PREFIXES) / "torch"
     found = version_of(package)
     installed = compiler.Installed(package, found, "13", not found.startswith("2.5"))  # 2.5 has the older ABI
-    words = [f"-isystem{cuda_home / 'include'}" if word.startswith("-isystem") else word
-             for word in compiler.arguments(source, installed)]
+    monkeypatch.setenv("CUDA_HOME", str(cuda_home))
     made = tmp_path / "made.so"
-    done = subprocess.run([*compiled.compiler("the test"), "-shared", "-fPIC", "-Wall", "-Werror", *words, "-o", made,
-                           compiler.FOLDER / f"{source}.cpp", *compiler.libraries(source, installed)],
+    done = subprocess.run([*compiled.compiler("the test"), "-shared", "-fPIC", "-Wall", "-Werror",
+                           *compiler.arguments(installed), f"-I{compiled.INCLUDE}", "-o", made, compiler.SOURCES[0],
+                           *compiler.libraries(installed), compiled.libgmm()],
                           capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{found}: {done.stderr[-4000:]}"
     missing = {name for name in names(made, "undefined") if "c10" in name}
-    for library in compiler.LIBRARIES[source]:
+    for library in ("c10", "c10_cuda"):
         missing -= names(package / "lib" / f"lib{library}.so", "defined")
     assert not missing, found

@@ -15,7 +15,6 @@ from conftest import open_context, run_code
 import gmm
 from gmm import Kind
 from gmm import _native as native
-from gmm._core.buffer import import_block
 
 MIB = 1 << 20
 def live_blocks(context):
@@ -288,6 +287,6 @@ def test_an_import_holds_its_context_until_it_has_the_memory(tmp_path, monkeypat
             return made
 
         monkeypatch.setattr(native, "gmm_ipc_import", import_and_close)
-        buffer = import_block(importer, block.ipc_export())
+        buffer = importer.ipc_import(block.ipc_export())
         assert buffer.nbytes == MIB
         buffer.free()

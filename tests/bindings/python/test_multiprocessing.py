@@ -258,15 +258,15 @@ def test_memory_that_the_sender_frees_is_gone(context):
 def test_receipts(host, monkeypatch):
     """Wrong ones count for nothing. One that cannot be sent is a warning, unless the sender has ended."""
     from gmm._multiprocessing import transit
-    from gmm._multiprocessing.parcel import Parcel, export
+    from gmm._multiprocessing.parcel import Parcel, export, import_buffer
 
     here, _ = SPAWN.Pipe()
     buffer = host.alloc(4096, Kind.HOST)
     here.send(buffer)
     for receipt in (b"", bytes(16), bytes(4096)):
-        transit.acknowledge(transit.transit.name, receipt)
+        transit.acknowledge(transit.name, receipt)
     assert not sharing.wait_until_received(0.1) and sharing.in_transit() == 1
-    transit.acknowledge(transit.transit.name, *transit.transit.objects)
+    transit.acknowledge(transit.name, *transit.objects)
     arrived()
     monkeypatch.setattr(transit, "REPLY_SECONDS", 0.05)
     address = socket.AF_UNIX, socket.SOCK_DGRAM
@@ -278,11 +278,11 @@ def test_receipts(host, monkeypatch):
                 other.sendto(b"", silent.getsockname())
         parcel = Parcel(export(buffer), 4096, "host", 0, host.device_info(0).uuid, silent.getsockname(), bytes(16))
         with pytest.warns(RuntimeWarning, match="could not be told that it has arrived: timed out"):
-            received = parcel.open()
+            received = parcel.open(import_buffer)
         received.close()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        parcel.acknowledge()
+        transit.acknowledge(parcel.sender, parcel.receipt)
 
 
 def test_nothing_stays_of_many(host):

@@ -66,7 +66,7 @@ class FakeNccl:
 @pytest.fixture
 def nccl(monkeypatch):
     library = FakeNccl()
-    monkeypatch.setattr(gmm.nccl, "_library", library)
+    monkeypatch.setattr(gmm.nccl, "_nccl", lambda: library)
     return library
 
 

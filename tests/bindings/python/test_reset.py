@@ -65,7 +65,7 @@ def test_reset_is_refused_while_a_call_is_under_way(waiting):
     context, stream, start, go_on = waiting
     buffer = context.alloc(MIB)
     start(stream.synchronize)
-    with pytest.raises(RuntimeError, match="calls on other threads use the context"):
+    with pytest.raises(RuntimeError, match="cannot reset the context: calls on other threads use it"):
         context.reset()
     go_on()
     assert not buffer.closed

@@ -52,14 +52,11 @@ with tempfile.TemporaryDirectory() as folder:  # a library under another's name,
 points = {point.group: point for point in metadata.distribution("gmm").entry_points}
 points["torch.backends"].load()()  # does nothing without its variable
 assert points["vllm.general_plugins"].value == "gmm.vllm:plugin"
-from gmm._torch import library as loader
-library = loader.load()  # needs no PyTorch
-assert library.path == str(installed / "libgmm_torch.so.1"), library.path
-assert library.context is gmm.context() and (installed / "_torch" / "extension.cpp").is_file()
-from gmm._torch import compiler  # needs no PyTorch either
-for source, headers in compiler.SOURCES.items():
-    assert all((installed / "_torch" / name).is_file() for name in (source + ".cpp", *headers)), source
-assert all((installed / "_rmm" / name).is_file() for name in ("resource.cpp", "resource.h"))
+from gmm._torch import compiler  # needs no PyTorch
+assert {"gmm_torch.cpp", "allocator.hpp"} <= {file.name for file in compiler.SOURCES}, compiler.SOURCES
+assert all(file.is_file() for file in (*compiler.SOURCES, installed / "_include" / "gmm" / "gmm.h"))
+assert compiler.compiled.libgmm() == str(installed / "libgmm.so.1")
+assert (installed / "_rmm" / "resource.cpp").is_file()
 loaded = {line.split()[-1] for line in pathlib.Path("/proc/self/maps").read_text().splitlines() if "libgmm.so" in line}
 assert loaded == {str(installed / "libgmm.so.1")}, loaded  # the one inside the package
 try:
@@ -135,9 +132,9 @@ def main(root, given=sys.executable):
                                str(pathlib.Path(root) / "bindings" / "python" / "gmm")], env=environment,
                                capture_output=True, text=True, check=False, cwd=folder)
         print(done.stdout + done.stderr)
-        command = python.with_name("gmm")
-        for words in (["--version"], ["info"], ["run", "--", "true"]):
-            said = subprocess.run([str(command), *words], env={**environment, "GMM_BACKEND": "host"}, text=True,
+        command, module = [python.with_name("gmm")], [python, "-m", "gmm"]
+        for start, words in ((command, ["--version"]), (module, ["info"]), (command, ["run", "--", "true"])):
+            said = subprocess.run([*start, *words], env={**environment, "GMM_BACKEND": "host"}, text=True,
                                   capture_output=True, check=False, cwd=folder)
             print(f"gmm {' '.join(words)}: {said.stdout}{said.stderr}")
             if said.returncode != 0 or (words[0] == "--version" and said.stdout.split()[-1] != done.stdout.strip()):

@@ -7,9 +7,9 @@ import time
 from typing import TYPE_CHECKING, Any, Generator
 
 from gmm import _native as native
-from gmm._core.enums import TicketState, flags, tag_number
+from gmm._core.enums import TicketState, flags, milliseconds, tag_number
 from gmm._core.errors import ERRORS, ClosedError, Error
-from gmm._core.info import TicketInfo
+from gmm._core.values import TicketInfo
 from gmm._core.scope import Scope
 from gmm._core.stream import _Closing
 
@@ -54,15 +54,6 @@ def carry_out(function, context, options):
         if progress is None or progress.error is None:
             raise
     raise progress.error
-
-
-def milliseconds(seconds, none=0):
-    """A time for the library, at least 1 ms; `none` stands for None."""
-    if seconds is None:
-        return none
-    if not seconds >= 0:
-        raise ValueError(f"a time is 0 seconds or more, not {seconds!r}")
-    return max(1, round(seconds * 1000))
 
 
 def wait_in_slices(look, timeout):

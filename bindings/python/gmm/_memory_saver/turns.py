@@ -67,7 +67,7 @@ class Turns:
             now = self._context.tag_info(number).contents
             if wanted is not None and wanted != now:
                 before[number] = now
-                Tag._of(self._context, number).update(contents=wanted)
+                Tag(self._context, number, "").update(contents=wanted)
 
     def _offer(self, numbers):
         """Makes these the offers.
@@ -193,10 +193,11 @@ class Turns:
     # The interfaces.
 
     def pause_name(self, name):
-        """torch_memory_saver's pause(). False: the name is not offered."""
+        """torch_memory_saver's pause(). A name that is not offered is paused as without a lease."""
+        if name and name not in self._names:
+            self._library.pause_name(name)
+            return
         with self._lock:
-            if name and name not in self._names:
-                return False
             managed = self._managed()
             others = [] if name else [number for number in self._others(managed)
                                       if self._context.tag_info(number).active_bytes]
@@ -206,16 +207,15 @@ class Turns:
             except BaseException:
                 self._library.resume(others)
                 raise
-        return True
 
     def resume_name(self, name):
-        """torch_memory_saver's resume(). False: the name is not offered."""
+        """torch_memory_saver's resume(), as pause_name()."""
+        if name and name not in self._names:
+            self._library.resume_name(name)
+            return
         with self._lock:
-            if name and name not in self._names:
-                return False
             managed = self._managed()
             self._wake_all(self._find(name) if name else managed, [] if name else self._others(managed))
-        return True
 
     def sleep(self, kept, dropped):
         """vLLM's sleep: the contents of some tags are kept, those of others are dropped."""

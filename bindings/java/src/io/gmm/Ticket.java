@@ -40,7 +40,7 @@ public final class Ticket extends TicketCalls implements Future<Long> {
         }, address -> {
             Native.gmm_ticket_cancel(address); // nobody has it any more
             Native.gmm_ticket_destroy(address);
-        }, LeaseCall::end), null, lease);
+        }, Call.Asked::end), null, lease);
     }
 
     /** The outcome. */
@@ -64,10 +64,10 @@ public final class Ticket extends TicketCalls implements Future<Long> {
             return outcome;
         }
         if (millis != 0) {
-            WatchCall.checkOutside("The wait for a ticket", true); // its operation may wait for this handler
+            Call.Watch.checkOutside("The wait for a ticket", true); // its operation may wait for this handler
         }
         if (lease != null) {
-            LeaseCall.checkOutside("A look at a ticket of a lease");
+            Call.Asked.checkOutside("A look at a ticket of a lease");
         }
         long[] bytes = new long[1];
         int[] done = new int[1];
@@ -109,7 +109,7 @@ public final class Ticket extends TicketCalls implements Future<Long> {
      */
     @Override
     public boolean cancel(boolean mayInterruptIfRunning) {
-        boolean canLook = lease == null || !LeaseCall.isInside();
+        boolean canLook = lease == null || !Call.Asked.isInside();
         if ((canLook ? look(0) : outcome) != null) {
             return false;
         }
@@ -126,7 +126,7 @@ public final class Ticket extends TicketCalls implements Future<Long> {
 
     /** Waits until an operation with hold() is held. One that has ended instead throws its failure. */
     public void waitHeld() throws InterruptedException {
-        WatchCall.checkOutside("The wait for a ticket", true);
+        Call.Watch.checkOutside("The wait for a ticket", true);
         Slices.await(millis -> handle.get(address -> Native.gmm_ticket_wait_held(address, millis))
             != Result.NOT_READY.value());
     }
@@ -222,7 +222,7 @@ public final class Ticket extends TicketCalls implements Future<Long> {
         if (handle.isClosed()) {
             return;
         }
-        WatchCall.checkOutside("Ticket.close()", false);
+        Call.Watch.checkOutside("Ticket.close()", false);
         await();
         handle.close();
         if (!reported && !cancelAsked) {

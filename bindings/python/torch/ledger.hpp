@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The book that native_allocator.cpp keeps of PyTorch's blocks: which are live, what they add up to, and what happened.
+// PyTorch's blocks for allocator.hpp: which are live, what they add up to, and what happened.
 //
 // Locks: a Ledger's shards and a Counters each have a lock of their own, held for some tens of nanoseconds. No call
 // leaves this file under one.
-#ifndef GMM_TORCH_NATIVE_LEDGER_HPP
-#define GMM_TORCH_NATIVE_LEDGER_HPP
+#ifndef GMM_TORCH_LEDGER_HPP
+#define GMM_TORCH_LEDGER_HPP
 
 #include <c10/core/CachingDeviceAllocator.h>
 #include <sched.h>
@@ -12,7 +12,7 @@
 #include <atomic>
 #include <deque>
 
-#include "native_pools.hpp"
+#include "pools.hpp"
 
 namespace gmm_torch {
 
@@ -34,12 +34,6 @@ class SpinLock {
 };
 
 enum Type : size_t { kAggregate, kSmall, kLarge };  // as in PyTorch's StatArray
-
-// Free parts of segments that have live parts, which PyTorch calls inactive split blocks. A segment without any live
-// part could go back to the driver.
-struct Inactive {
-  int64_t blocks = 0, bytes = 0;
-};
 
 // The counters of a device, by PyTorch's names.
 class Counters {
@@ -83,22 +77,12 @@ class Counters {
     int64_t &seen = stats_.reserved_bytes[kAggregate].peak;
     if (peak > peak_seen_) seen = std::max(seen, peak);
     peak_seen_ = std::max(peak_seen_, peak);
-    for (const Type type : {kAggregate, kLarge}) set(stats_.segment[type], static_cast<int64_t>(extents));
-  }
-
-  // Free memory beside live blocks. Like the heaps' other memory it is the large pool's.
-  void observe_inactive(const Inactive &now) {
-    const std::lock_guard<SpinLock> guard(lock_);
+    // PyTorch counts free parts of segments that cannot go back to the driver; gmm knows the bytes that are free.
+    const int64_t free_bytes = std::max<int64_t>(0, held - stats_.active_bytes[kAggregate].current);
     for (const Type type : {kAggregate, kLarge}) {
-      set(stats_.inactive_split[type], now.blocks);
-      set(stats_.inactive_split_bytes[type], now.bytes);
+      set(stats_.segment[type], static_cast<int64_t>(extents));
+      set(stats_.inactive_split_bytes[type], free_bytes);
     }
-  }
-
-  // How often blocks changed.
-  uint64_t changes() const {
-    const std::lock_guard<SpinLock> guard(lock_);
-    return changes_;
   }
 
   DeviceStats read() const {
@@ -127,7 +111,6 @@ class Counters {
 
   template <Step step>
   void change(uint64_t size, uint64_t requested, bool allocations, bool active) {
-    ++changes_;
     for (const Type type : {kAggregate, size <= kSmallSize ? kSmall : kLarge}) {
       if (allocations) {
         (stats_.allocation[type].*step)(1);
@@ -153,14 +136,13 @@ class Counters {
   mutable SpinLock lock_;
   DeviceStats stats_;
   int64_t peak_seen_ = 0;
-  uint64_t changes_ = 0;
 };
 
 // A live block.
 struct Live {
   void *memory = nullptr;
   uint64_t requested = 0;
-  Stream stream = nullptr;
+  gmm_stream stream = nullptr;
   PoolBlock *block = nullptr;  // of a private pool; NULL: gmm's own block
   void *context = nullptr;     // where it was allocated, while a history is recorded; the owner frees it
   PoolId pool;
@@ -305,13 +287,6 @@ struct Range {
   uint64_t address = 0, size = 0;
 };
 
-// For which blocks and extents what is free was counted last, and those extents.
-struct Looked {
-  std::mutex mutex;
-  uint64_t blocks = UINT64_MAX, extents = UINT64_MAX;
-  std::vector<Range> ranges;
-};
-
 inline void sort(std::vector<Range> *ranges) {
   std::sort(ranges->begin(), ranges->end(), [](const Range &a, const Range &b) { return a.address < b.address; });
 }
@@ -367,16 +342,6 @@ inline std::vector<Part> parts_of(const Range &range, const std::vector<Part> &l
   }
   fill_to(end);
   return out;
-}
-
-inline void add_inactive(const std::vector<Part> &parts, Inactive *out) {
-  const auto is_active = [](const Part &part) { return part.active; };
-  if (std::none_of(parts.begin(), parts.end(), is_active)) return;
-  for (const Part &part : parts) {
-    if (part.active) continue;
-    ++out->blocks;
-    out->bytes += static_cast<int64_t>(part.size);
-  }
 }
 
 }  // namespace gmm_torch

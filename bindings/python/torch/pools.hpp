@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The private pools of a device: the memory of CUDA graphs and of torch.cuda.MemPool, whose addresses PyTorch wants to
 // see, keep and restore. A pool takes segments of gmm and divides them itself, by the rules of PyTorch's own allocator.
-// All other tensors are blocks of gmm, which no pool sees. Nothing here is PyTorch's, so the file compiles and is
-// tested without its headers.
+// All other tensors are blocks of gmm, which no pool sees. The file compiles and is tested without PyTorch's headers.
 //
 // Invariants: the blocks of a segment have no gaps between them; no two free blocks of a segment are neighbours; a free
 // block that no stream uses is in its pool's set.
 //
 // Locks: one mutex for a device's pools. No call of gmm runs under it but those of events, because a callback of the
 // program may wait for a thread that frees a tensor.
-#ifndef GMM_TORCH_NATIVE_POOLS_HPP
-#define GMM_TORCH_NATIVE_POOLS_HPP
+#ifndef GMM_TORCH_POOLS_HPP
+#define GMM_TORCH_POOLS_HPP
 
 #include <algorithm>
 #include <cstdint>
@@ -19,11 +18,10 @@
 #include <mutex>
 #include <set>
 #include <utility>
-#include <vector>
+
+#include "uses.hpp"
 
 namespace gmm_torch {
-
-using Stream = void *;
 
 using PoolId = std::pair<unsigned long long, unsigned long long>;  // PyTorch's MempoolId_t
 
@@ -40,27 +38,26 @@ constexpr uint64_t rounded(uint64_t size) { return size < kRound ? kRound : (siz
 struct Part {
   uint64_t address = 0, size = 0, requested = 0;
   bool allocated = false, active = false;
-  Stream stream = nullptr;
+  gmm_stream stream = nullptr;
 };
 
 struct Pool;
 
 struct Segment {
   uint64_t address, size;
-  Stream stream;
+  gmm_stream stream;
   bool small;
   Pool *pool;
 };
 
 struct PoolBlock {
   uint64_t address = 0, size = 0, requested = 0;
-  Stream stream = nullptr;
+  gmm_stream stream = nullptr;
   Segment *segment = nullptr;
   bool allocated = false;
-  uint32_t events = 0;          // of streams that still use the block
-  std::vector<Stream> streams;  // of record_stream()
+  Uses uses;  // by record_stream()
 
-  bool busy() const { return allocated || events != 0 || !streams.empty(); }
+  bool busy() const { return allocated || !uses.empty(); }
 };
 
 struct BySize {
@@ -84,7 +81,7 @@ struct Pool {
 struct PoolState {
   struct Block {
     uint64_t segment, address, size, requested;
-    Stream stream;
+    gmm_stream stream;
     bool allocated;
   };
   PoolId id;
@@ -94,11 +91,8 @@ struct PoolState {
 // The services that the pools of a device need.
 class Backing {
  public:
-  virtual void *take(uint64_t size, const std::shared_ptr<void> &source, Stream stream) = 0;  // NULL: there is none
+  virtual void *take(uint64_t size, const std::shared_ptr<void> &source, gmm_stream stream) = 0;  // NULL: there is none
   virtual void give(void *memory, uint64_t size, const std::shared_ptr<void> &source) = 0;
-  virtual void *event(Stream stream) = 0;           // NULL: the stream's work is done
-  virtual bool passed(void *event, bool wait) = 0;  // wait: until it has passed
-  virtual void forget(void *event) = 0;
   virtual void freed(const PoolBlock &block) = 0;  // streams have finished with a block that was freed before
 
  protected:
@@ -107,7 +101,7 @@ class Backing {
 
 class Pools {
  public:
-  explicit Pools(Backing &backing) : backing_(backing) {}
+  Pools(gmm_device device, Backing &backing) : device_(device), backing_(backing) {}
 
   // Calls set(Pool &) with a pool, which is made when it is new.
   template <class Set>
@@ -142,7 +136,7 @@ class Pools {
   }
 
   // A block of a pool. may_grow: false leaves it at the memory that the pool has. capturing: no event may be asked.
-  PoolBlock *allocate(PoolId id, uint64_t requested, Stream stream, bool capturing, bool may_grow = true) {
+  PoolBlock *allocate(PoolId id, uint64_t requested, gmm_stream stream, bool capturing, bool may_grow = true) {
     const uint64_t size = rounded(requested);
     const bool small = size <= kSmallSize;
     uint64_t segment_size = 0;
@@ -171,7 +165,7 @@ class Pools {
   }
 
   // A block of any pool that lends its memory when the device has no more.
-  PoolBlock *borrow(uint64_t requested, Stream stream, PoolId *from) {
+  PoolBlock *borrow(uint64_t requested, gmm_stream stream, PoolId *from) {
     std::vector<PoolId> lenders;
     {
       const Guard guard(mutex_);
@@ -189,20 +183,17 @@ class Pools {
   bool free(PoolBlock *block, bool capturing) {
     const Guard guard(mutex_);
     block->allocated = false;
-    if (capturing && !block->streams.empty()) {
-      deferred_.push_back(block);  // an event of a capture would never pass
-      return false;
-    }
-    if (!record_events(block)) return false;
-    put(block);
-    return true;
+    const bool idle = block->uses.empty() || (!capturing && block->uses.have_passed(false));
+    if (idle)
+      put(block);
+    else
+      waiting_.push_back(block);  // in a capture without its events, which would never pass
+    return idle;
   }
 
-  void record(PoolBlock *block, Stream stream) {
+  void record(PoolBlock *block, gmm_stream stream) {
     const Guard guard(mutex_);
-    if (stream == block->stream) return;
-    if (std::find(block->streams.begin(), block->streams.end(), stream) == block->streams.end())
-      block->streams.push_back(stream);
+    if (stream != block->stream) block->uses.add(device_, stream);
   }
 
   // The segments without a busy block, of pools without users. The caller waits for the device, then gives them back.
@@ -259,8 +250,8 @@ class Pools {
   }
 
   // Makes a pool's blocks those of a state. Segments that are newer become free. freed: the blocks that were allocated;
-  // made: those that are now. False: a segment of the state is gone; nothing changes. It waits for the streams that
-  // still use freed blocks.
+  // made: those that are now. False: a segment of the state is gone, or a freed block's stream cannot be waited for;
+  // nothing changes.
   bool restore(const PoolState &state, std::vector<void *> *freed, std::vector<PoolBlock *> *made) {
     const Guard guard(mutex_);
     process_events(true);
@@ -269,6 +260,8 @@ class Pools {
     Pool &pool = found->second;
     for (const PoolState::Block &block : state.blocks)
       if (pool.segments.count(block.segment) == 0) return false;
+    for (const PoolBlock *block : waiting_)
+      if (block->segment->pool == &pool) return false;
     for (const auto &[address, block] : pool.blocks)
       if (block.allocated) freed->push_back(reinterpret_cast<void *>(address));
     for (auto &free_blocks : pool.free_blocks) free_blocks.clear();
@@ -316,7 +309,7 @@ class Pools {
     return pool;
   }
 
-  static PoolBlock *fit(Pool &pool, bool small, uint64_t size, Stream stream) {
+  static PoolBlock *fit(Pool &pool, bool small, uint64_t size, gmm_stream stream) {
     PoolBlock key;
     key.stream = stream;
     key.size = size;
@@ -329,7 +322,7 @@ class Pools {
   }
 
   // A free block that is in no set.
-  static PoolBlock *add(Segment &segment, uint64_t address, uint64_t size, Stream stream) {
+  static PoolBlock *add(Segment &segment, uint64_t address, uint64_t size, gmm_stream stream) {
     PoolBlock &block = segment.pool->blocks[address];
     block.address = address;
     block.size = size;
@@ -377,51 +370,25 @@ class Pools {
     free_blocks.insert(&at->second);
   }
 
-  // True: no stream uses the block any more.
-  bool record_events(PoolBlock *block) {
-    for (const Stream stream : block->streams) {
-      void *event = backing_.event(stream);
-      if (event == nullptr) continue;
-      pending_.push_back({event, block});
-      ++block->events;
-    }
-    block->streams.clear();
-    return block->events == 0;
-  }
-
-  // wait: until every event has passed.
+  // wait: until every stream has finished.
   void process_events(bool wait = false) {
-    std::vector<PoolBlock *> deferred;
-    deferred.swap(deferred_);
-    for (PoolBlock *block : deferred)
-      if (record_events(block)) done(block);
-    std::vector<Pending> waiting;
-    for (const Pending &pending : pending_) {
-      if (!backing_.passed(pending.event, wait)) {
-        waiting.push_back(pending);
+    std::vector<PoolBlock *> waiting;
+    for (PoolBlock *block : waiting_) {
+      if (!block->uses.have_passed(wait)) {
+        waiting.push_back(block);
         continue;
       }
-      backing_.forget(pending.event);
-      if (--pending.block->events == 0) done(pending.block);
+      backing_.freed(*block);
+      put(block);
     }
-    pending_.swap(waiting);
+    waiting_.swap(waiting);
   }
-
-  void done(PoolBlock *block) {
-    backing_.freed(*block);
-    put(block);
-  }
-
-  struct Pending {
-    void *event;
-    PoolBlock *block;
-  };
 
   mutable std::mutex mutex_;
+  const gmm_device device_;
   Backing &backing_;
   std::map<PoolId, Pool> pools_;
-  std::vector<Pending> pending_;
-  std::vector<PoolBlock *> deferred_;
+  std::vector<PoolBlock *> waiting_;  // freed blocks that streams still use
 };
 
 }  // namespace gmm_torch

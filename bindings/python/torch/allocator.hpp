@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // gmm as an allocator of PyTorch's own kind: a CUDAAllocator, which answers everything that PyTorch asks of its own.
-// gmm/_torch/compiler.py compiles this file against the headers of the installed PyTorch at the first use.
 //
-// A tensor is a block of gmm, which libgmm_torch.so.1 allocates (native.h). Only while a thread allocates to a private
-// pool, as a CUDA graph or torch.cuda.MemPool has it, does the pool divide segments of gmm itself (native_pools.hpp).
-// The ledger holds the live blocks of both (native_ledger.hpp).
+// A tensor is a block of gmm. Only while a thread allocates to a private pool, as a CUDA graph or torch.cuda.MemPool has
+// it, does the pool divide segments of gmm itself (pools.hpp). The ledger holds the live blocks of both (ledger.hpp).
 //
 // The interface differs between the versions of PyTorch. A function stands here in each form that any of them has,
 // without `override`: where the base class lacks the form, it is a function that nobody calls.
+#ifndef GMM_TORCH_ALLOCATOR_HPP
+#define GMM_TORCH_ALLOCATOR_HPP
+
 #include <c10/core/Allocator.h>
 #include <c10/core/impl/GPUTrace.h>
 #include <c10/cuda/CUDACachingAllocator.h>
@@ -25,12 +26,12 @@
 #include <unordered_set>
 
 #include "guarded.hpp"
-#include "native.h"
-#include "native_ledger.hpp"
+#include "ledger.hpp"
+#include "memory.hpp"
 
 #define GMM_TORCH_VERSION (TORCH_VERSION_MAJOR * 100 + TORCH_VERSION_MINOR)
 
-namespace {
+namespace gmm_torch {
 
 // NOLINTNEXTLINE: a name lies in one of these namespaces, depending on the version
 using namespace c10::cuda::CUDACachingAllocator;
@@ -40,23 +41,14 @@ using c10::DeviceIndex;
 using MempoolId = c10::cuda::MempoolId_t;
 using Context = std::shared_ptr<c10::GatheredContext>;
 using Rejection = std::function<void(int64_t, size_t, size_t, size_t)>;
-using gmm_torch::DeviceStats;
-using gmm_torch::Live;
-using gmm_torch::Part;
-using gmm_torch::PoolBlock;
-using gmm_torch::PoolId;
-using gmm_torch::Stream;
 
-constexpr int32_t kOutOfMemory = -20, kOutOfHostMemory = -21, kLimitExceeded = -22, kSizeOverflow = -3;
 constexpr int32_t kMostDevices = 64;
-constexpr char kMagic[] = "gmm\1";
-constexpr size_t kMagicSize = 4;
+constexpr std::string_view kMagic = "gmm\1";  // begins the handles of memory of gmm
 
-const gmm_torch_native *lib = nullptr;
-CUDAAllocator *theirs = nullptr;  // PyTorch's own
-bool on_cuda = true;              // false: a test without a driver
+inline CUDAAllocator *theirs = nullptr;  // PyTorch's own
+inline bool on_cuda = true;              // false: a test without a driver
 
-std::string format_bytes(uint64_t bytes) {
+inline std::string format_bytes(uint64_t bytes) {
   double amount = static_cast<double>(bytes) / 1024;
   const char *unit = "KiB";
   for (const char *larger : {"MiB", "GiB"}) {
@@ -69,22 +61,21 @@ std::string format_bytes(uint64_t bytes) {
   return text;
 }
 
-DeviceIndex current_device() {
+inline DeviceIndex current_device() {
   DeviceIndex device = 0;
   if (on_cuda) C10_CUDA_CHECK(c10::cuda::GetDevice(&device));
   return device;
 }
 
-void check(int32_t result, const char *what) { TORCH_CHECK(result >= 0, "gmm: ", what, ": ", lib->reason()); }
+inline cudaStream_t as_cuda(gmm_stream stream) { return reinterpret_cast<cudaStream_t>(stream); }
+inline gmm_stream as_gmm(cudaStream_t stream) { return reinterpret_cast<gmm_stream>(stream); }
 
-// ---- what differs between the versions ----------------------------------------------------------------------------
-
-TraceEntry make_entry(TraceEntry::Action action, DeviceIndex device, uint64_t address, uint64_t size, Stream stream,
-                      PoolId pool, c10::approx_time_t time, const Context &context, const std::string &compile,
-                      const std::string &user) {
+inline TraceEntry make_entry(TraceEntry::Action action, DeviceIndex device, uint64_t address, uint64_t size,
+                             gmm_stream stream, PoolId pool, c10::approx_time_t time, const Context &context,
+                             const std::string &compile, const std::string &user) {
   const auto at = static_cast<size_t>(address);
   const auto bytes = static_cast<size_t>(size);
-  const auto on = static_cast<cudaStream_t>(stream);
+  const auto on = as_cuda(stream);
   (void)compile;
   (void)user;
   (void)pool;
@@ -97,9 +88,66 @@ TraceEntry make_entry(TraceEntry::Action action, DeviceIndex device, uint64_t ad
 #endif
 }
 
-// ---- a device -----------------------------------------------------------------------------------------------------
+// What a device's heaps have from the driver. Page-locked memory is counted for a device too, and is no memory of it;
+// nor are CPU tensors.
+struct Reserved {
+  uint64_t bytes = 0, peak_bytes = 0, extents = 0;
+};
 
-// While no private pool is under way, a device's allocations only read `count`.
+inline constexpr gmm_kind kKinds[] = {GMM_KIND_DEVICE, GMM_KIND_VMM, GMM_KIND_MANAGED};
+
+inline gmm_scope_desc scope_of(gmm_device device, gmm_kind kind) {
+  gmm_scope_desc scope = sized<gmm_scope_desc>();
+  scope.flags = GMM_SCOPE_DEVICE | GMM_SCOPE_KIND;
+  scope.device = device;
+  scope.kind = kind;
+  return scope;
+}
+
+inline Reserved reserved_of(gmm_device device) {
+  Reserved out;
+  const auto add = [&](const gmm_scope_desc &scope, uint64_t sign) {
+    gmm_stats_info stats = sized<gmm_stats_info>();
+    if (gmm_stats_query(context(), &scope, &stats) < 0) return;  // the device lacks the kind
+    out.bytes += sign * stats.reserved_bytes;
+    out.peak_bytes += sign * stats.peak_reserved_bytes;
+    out.extents += sign * stats.extents;
+  };
+  for (const gmm_kind kind : kKinds) {
+    gmm_scope_desc scope = scope_of(device, kind);
+    add(scope, 1);
+    if (kind != GMM_KIND_MANAGED || host->tag() == 0) continue;
+    scope.flags |= GMM_SCOPE_TAG;
+    scope.tag = host->tag();
+    add(scope, UINT64_MAX);  // minus 1
+  }
+  return out;
+}
+
+// The extents of a device's heaps that have memory now: nothing of them is paused.
+inline gmm_result extents_of(gmm_device device, std::vector<Range> *out) {
+  for (const gmm_kind kind : kKinds) {
+    const gmm_scope_desc scope = scope_of(device, kind);
+    gmm_snapshot *snapshot = nullptr;
+    gmm_result result = gmm_snapshot_create(context(), &scope, &snapshot);
+    if (result == GMM_ERROR_OUT_OF_HOST_MEMORY) return result;
+    if (result < 0) continue;  // the device lacks the kind
+    gmm_snapshot_info info = sized<gmm_snapshot_info>();
+    result = gmm_snapshot_query(snapshot, &info);
+    for (uint64_t i = 0; result >= 0 && i < info.extent_count; ++i) {
+      gmm_extent_info extent = sized<gmm_extent_info>();
+      result = gmm_snapshot_query_extent(snapshot, i, &extent);
+      const bool is_host = host->tag() != 0 && extent.tag == host->tag();
+      if (result >= 0 && extent.state == GMM_STATE_ACTIVE && !is_host)
+        out->push_back({reinterpret_cast<uintptr_t>(extent.address), extent.size});
+    }
+    complain(gmm_snapshot_destroy(snapshot), "snapshot");
+    if (result < 0) return result;
+  }
+  return GMM_OK;
+}
+
+// The private pools that threads allocate to. While there is none, a device's allocations only read `count`.
 struct Underway {
   struct Entry {
     PoolId id;
@@ -110,11 +158,11 @@ struct Underway {
   std::vector<Entry> entries;
 
   // The pool that an allocation on a stream of this thread goes to: the one that was begun first, as in PyTorch.
-  bool find(cudaStream_t stream, PoolId *out) const {
-    if (count.load(std::memory_order_acquire) == 0) return false;
+  bool find(gmm_stream stream, PoolId *out) const {
+    if (!any()) return false;
     const std::lock_guard<std::mutex> guard(mutex);
     for (const Entry &entry : entries) {
-      if (!entry.filter(stream)) continue;
+      if (!entry.filter(as_cuda(stream))) continue;
       *out = entry.id;
       return true;
     }
@@ -124,58 +172,44 @@ struct Underway {
   bool any() const { return count.load(std::memory_order_acquire) != 0; }
 };
 
-void quiesce(DeviceIndex device) {
-  if (!on_cuda) return;
-  const c10::cuda::CUDAGuard guard(device);
-  c10::cuda::device_synchronize();
-}
-
-struct Device final : gmm_torch::Backing {
-  explicit Device(DeviceIndex number) : index(number), pools(*this) {}
+struct Device final : Backing {
+  explicit Device(DeviceIndex number) : index(number), pools(number, *this) {}
 
   DeviceIndex index;
-  gmm_torch::Counters stats;
-  gmm_torch::Pools pools;
+  Counters stats;
+  Pools pools;
   Underway underway;
   std::atomic<double> fraction{1.0};
-  gmm_torch::Ring<TraceEntry> history;
-  gmm_torch::Looked looked;
+  Ring<TraceEntry> history;
 
   void observe() {
-    gmm_torch_memory memory;
-    if (lib->memory(index, &memory) >= 0) stats.observe(memory.reserved, memory.peak_reserved, memory.extents);
+    const Reserved now = reserved_of(index);
+    stats.observe(now.bytes, now.peak_bytes, now.extents);
   }
 
   // Gives the memory of pools without users back to gmm. True: there was some.
   bool collect(PoolId only = {}) {
-    if (underway.any() || !lib->usable()) return false;  // a capture forbids the wait
+    if (underway.any() || context_for_free() == nullptr) return false;  // a capture forbids the wait
     const auto idle = pools.collect(only);
     if (idle.empty()) return false;
-    quiesce(index);
+    if (on_cuda) {
+      const c10::cuda::CUDAGuard guard(index);
+      c10::cuda::device_synchronize();
+    }
     pools.give(idle);
     return true;
   }
 
-  void *take(uint64_t size, const std::shared_ptr<void> &source, Stream stream) override;
+  void *take(uint64_t size, const std::shared_ptr<void> &source, gmm_stream stream) override;
   void give(void *memory, uint64_t size, const std::shared_ptr<void> &source) override;
-  void *event(Stream stream) override {
-    void *made = nullptr;
-    if (lib->event(index, stream, &made) >= 0) return made;
-    quiesce(index);
-    return nullptr;
-  }
-  bool passed(void *event, bool wait) override { return lib->passed(event, wait) != 0; }
-  void forget(void *event) override { lib->forget(event); }
   void freed(const PoolBlock &block) override;
 };
 
 void raw_deleter_function(void *memory);
 
-// ---- the allocator ------------------------------------------------------------------------------------------------
-
 struct State final : AllocatorState {
-  explicit State(gmm_torch::PoolState from) : blocks(std::move(from)) {}
-  gmm_torch::PoolState blocks;
+  explicit State(PoolState from) : blocks(std::move(from)) {}
+  PoolState blocks;
 };
 
 struct Note {
@@ -183,11 +217,6 @@ struct Note {
   c10::approx_time_t time;
   std::vector<std::pair<std::string, std::string>> words;
 };
-
-std::vector<std::string> &compile_contexts() {
-  thread_local std::vector<std::string> stack;
-  return stack;
-}
 
 class Allocator final : public CUDAAllocator {
  public:
@@ -201,15 +230,15 @@ class Allocator final : public CUDAAllocator {
 
   // Allocation and free.
 
-  void *allocate_block(int32_t number, size_t size, cudaStream_t stream) {
+  void *allocate_block(int32_t number, size_t size, gmm_stream stream) {
     Device &device = device_of(number);
     const Context context = gather(RecordContext::STATE);
     Live live;
     live.requested = size;
     live.stream = stream;
     live.device = number;
-    uint64_t bytes = gmm_torch::rounded(size);
-    const int32_t result = attempt(device, size, stream, &live);
+    uint64_t bytes = rounded(size);
+    const gmm_result result = attempt(device, size, stream, &live);
     if (C10_UNLIKELY(result < 0)) recover(device, size, stream, result, &live);
     if (live.block != nullptr) bytes = live.block->size;
     if (context != nullptr) live.context = new Context(context);
@@ -223,7 +252,7 @@ class Allocator final : public CUDAAllocator {
   }
 
   void free_block(void *memory) {
-    if (memory == nullptr || !lib->usable()) return;
+    if (memory == nullptr || context_for_free() == nullptr) return;
     Live live;
     if (C10_UNLIKELY(!ledger_.take(memory, &live))) {
       theirs->raw_delete(memory);  // from before gmm, else an error
@@ -232,7 +261,7 @@ class Allocator final : public CUDAAllocator {
     if (const auto *interpreter = c10::impl::GPUTrace::get_trace(); C10_UNLIKELY(interpreter != nullptr))
       (*interpreter)->trace_gpu_memory_deallocation(c10::kCUDA, address_of(memory));
     Device &device = device_of(live.device);
-    uint64_t bytes = gmm_torch::rounded(live.requested);
+    uint64_t bytes = rounded(live.requested);
     bool done = true;
     Context context;
     if (C10_UNLIKELY(live.context != nullptr)) {
@@ -249,7 +278,7 @@ class Allocator final : public CUDAAllocator {
       bytes = live.block->size;
       done = device.pools.free(live.block, device.underway.any());
     } else {
-      lib->release(memory, live.stream);
+      gmm_torch::release(memory, live.stream);
     }
     device.stats.release(bytes, live.requested, !done);
     if (done) record(device, TraceEntry::FREE_COMPLETED, address_of(memory), bytes, live.stream, live.pool, context);
@@ -261,7 +290,7 @@ class Allocator final : public CUDAAllocator {
     TORCH_CHECK_WITH(OutOfMemoryError, size < kExabyte, "CUDA out of memory. Tried to allocate more than 1EB memory.");
     const DeviceIndex device = current_device();
     void *memory = nullptr;
-    if (size != 0) memory = allocate_block(device, size, c10::cuda::getCurrentCUDAStream(device));
+    if (size != 0) memory = allocate_block(device, size, as_gmm(c10::cuda::getCurrentCUDAStream(device)));
     return {memory, memory, &raw_deleter_function, c10::Device(c10::DeviceType::CUDA, device)};
   }
 
@@ -278,7 +307,7 @@ class Allocator final : public CUDAAllocator {
   }
 
   void *raw_alloc_with_stream(size_t size, cudaStream_t stream) override {
-    return size == 0 ? nullptr : allocate_block(current_device(), size, stream);
+    return size == 0 ? nullptr : allocate_block(current_device(), size, as_gmm(stream));
   }
 
   void raw_delete(void *memory) override { free_block(memory); }
@@ -301,7 +330,16 @@ class Allocator final : public CUDAAllocator {
   double getMemoryFraction(DeviceIndex device) { return device_of(device).fraction; }
   void setMemoryFraction(double fraction, DeviceIndex device) override {
     TORCH_CHECK(0 <= fraction && fraction <= 1, "invalid fraction:", fraction, ". Please set within [0, 1].");
-    check(lib->fraction(fraction, device), "set_per_process_memory_fraction");
+    gmm_device_info info = sized<gmm_device_info>();
+    gmm_result result = gmm_device_query(context(), device, &info);
+    if (result >= 0) {  // managed memory counts wherever its pages are
+      gmm_scope_desc scope = sized<gmm_scope_desc>();
+      scope.flags = GMM_SCOPE_DEVICE;
+      scope.device = device;
+      const auto limit = static_cast<uint64_t>(fraction * static_cast<double>(info.total_memory));
+      result = gmm_limit_set(context(), &scope, fraction >= 1.0 ? GMM_NO_LIMIT : limit);
+    }
+    check(result, "set_per_process_memory_fraction");
     device_of(device).fraction = fraction;
   }
 
@@ -311,46 +349,45 @@ class Allocator final : public CUDAAllocator {
 
   void emptyCache() { emptyCache(MempoolId{0, 0}); }
   void emptyCache(MempoolId id) {
-    if (!lib->usable()) return;
+    if (context_for_free() == nullptr) return;
     for (int32_t i = 0; i < count_; ++i) {
       devices_[i]->observe();
       devices_[i]->collect(id);
     }
-    if (id == PoolId{}) {
-      check(lib->trim(), "empty_cache");
-      for (int32_t i = 0; i < count_; ++i) devices_[i]->observe();
-    }
+    if (id != PoolId{}) return;
+    host->collect(false);
+    check(gmm_trim(context(), nullptr, nullptr), "empty_cache");
+    hints.forget();
+    for (int32_t i = 0; i < count_; ++i) devices_[i]->observe();
   }
 
   void cacheInfo(DeviceIndex number, size_t *largest) override {
-    uint64_t free_bytes = 0, total = 0;
-    check(lib->capacity(number, &free_bytes, &total), "cacheInfo");
-    size_t most = std::max<size_t>(*largest, free_bytes);
-    device_of(number).pools.each_segment(
-        [&](const gmm_torch::Pool &, const gmm_torch::Segment &, const std::vector<Part> &parts) {
-          for (const Part &part : parts)
-            if (!part.active) most = std::max<size_t>(most, part.size);
-        });
+    gmm_device_info info = sized<gmm_device_info>();
+    check(gmm_device_query(context(), number, &info), "cacheInfo");
+    size_t most = std::max<size_t>(*largest, info.free_memory);
+    device_of(number).pools.each_segment([&](const Pool &, const Segment &, const std::vector<Part> &parts) {
+      for (const Part &part : parts)
+        if (!part.active) most = std::max<size_t>(most, part.size);
+    });
     *largest = most;
   }
 
   void *getBaseAllocation(void *memory, size_t *size) override {
-    void *base = nullptr;
-    uint64_t bytes = 0;
-    int32_t device = 0;
-    if (lib->base(memory, &base, &bytes, &device) < 0) return theirs->getBaseAllocation(memory, size);
-    if (size != nullptr) *size = bytes;
-    return base;
+    gmm_pointer_info info = sized<gmm_pointer_info>();
+    if (gmm_query(context(), memory, &info) < 0 || info.state == GMM_STATE_UNKNOWN)
+      return theirs->getBaseAllocation(memory, size);
+    if (size != nullptr) *size = info.allocation_size;
+    return info.allocation_base;
   }
 
   void recordStream(const DataPtr &data, c10::cuda::CUDAStream stream) override {
     if (data.get() == nullptr) return;
     Live live;
     if (ledger_.look(data.get(), &live) && live.block != nullptr) {
-      device_of(live.device).pools.record(live.block, stream.stream());
+      device_of(live.device).pools.record(live.block, as_gmm(stream.stream()));
       return;
     }
-    check(lib->record(data.get(), stream.device_index(), stream.stream()), "record_stream");
+    check(gmm_torch::record(data.get(), stream.device_index(), as_gmm(stream.stream())), "record_stream");
   }
   void recordStream(const DataPtr &data, c10::Stream stream) { recordStream(data, c10::cuda::CUDAStream(stream)); }
 
@@ -358,22 +395,21 @@ class Allocator final : public CUDAAllocator {
 
   DeviceStats getDeviceStats(DeviceIndex number) override {
     Device &device = device_of(number);
-    observe(device);
+    device.observe();
     DeviceStats out = device.stats.read();
-    out.num_device_alloc = out.segment[gmm_torch::kAggregate].allocated;
-    out.num_device_free = out.segment[gmm_torch::kAggregate].freed;
+    out.num_device_alloc = out.segment[kAggregate].allocated;
+    out.num_device_free = out.segment[kAggregate].freed;
     out.max_split_size = -1;
-    count_pools(device, out, 0);
     return out;
   }
 
   void resetAccumulatedStats(DeviceIndex number) override {
-    observe(device_of(number));
+    device_of(number).observe();
     device_of(number).stats.reset_accumulated();
   }
 
   void resetPeakStats(DeviceIndex number) override {
-    observe(device_of(number));
+    device_of(number).observe();
     device_of(number).stats.reset_peaks();
   }
 
@@ -457,8 +493,8 @@ class Allocator final : public CUDAAllocator {
     if (!recording() || !ledger_.look(memory, &live)) return;
     std::string mine = words;
     mine.swap(user_metadata());
-    record(device_of(live.device), TraceEntry::ANNOTATE, address_of(memory), gmm_torch::rounded(live.requested),
-           live.stream, live.pool, nullptr);
+    record(device_of(live.device), TraceEntry::ANNOTATE, address_of(memory), rounded(live.requested), live.stream,
+           live.pool, nullptr);
     mine.swap(user_metadata());
 #else
     (void)memory;
@@ -493,7 +529,7 @@ class Allocator final : public CUDAAllocator {
 #if GMM_TORCH_VERSION < 208
     if (c10::cuda::MemPool *active = c10::cuda::MemPoolContext::getActiveMemPool();
         active != nullptr && active->id() == id && active->allocator() != nullptr)
-      device.pools.configure(id, [&](gmm_torch::Pool &one) { one.source = {active->allocator(), [](void *) {}}; });
+      device.pools.configure(id, [&](Pool &one) { one.source = {active->allocator(), [](void *) {}}; });
 #endif
     const std::lock_guard<std::mutex> guard(device.underway.mutex);
     for (const Underway::Entry &entry : device.underway.entries)
@@ -524,14 +560,14 @@ class Allocator final : public CUDAAllocator {
   void createOrIncrefPool(DeviceIndex number, MempoolId id, std::shared_ptr<CUDAAllocator> source) {
     device_of(number).pools.retain(id);
     if (source != nullptr && source.get() != this)
-      device_of(number).pools.configure(id, [&](gmm_torch::Pool &pool) { pool.source = std::move(source); });
+      device_of(number).pools.configure(id, [&](Pool &pool) { pool.source = std::move(source); });
   }
   void setUseOnOOM(DeviceIndex number, MempoolId id) { setUseOnOOM(number, id, true); }
   void setUseOnOOM(DeviceIndex number, MempoolId id, bool on) {
-    device_of(number).pools.configure(id, [&](gmm_torch::Pool &pool) { pool.use_on_oom = on; });
+    device_of(number).pools.configure(id, [&](Pool &pool) { pool.use_on_oom = on; });
   }
   void setNoSplit(DeviceIndex number, MempoolId id) {
-    device_of(number).pools.configure(id, [](gmm_torch::Pool &pool) { pool.no_split = true; });
+    device_of(number).pools.configure(id, [](Pool &pool) { pool.no_split = true; });
   }
 
   bool checkPoolLiveAllocations(DeviceIndex number, MempoolId id, const std::unordered_set<void *> &expected) override {
@@ -560,7 +596,7 @@ class Allocator final : public CUDAAllocator {
     for (void *memory : freed) {
       Live live;
       if (ledger_.take(memory, &live)) {
-        device.stats.release(gmm_torch::rounded(live.requested), live.requested, false);
+        device.stats.release(rounded(live.requested), live.requested, false);
         delete static_cast<Context *>(live.context);
       }
       delta.ptrs_freed.push_back(memory);
@@ -584,22 +620,26 @@ class Allocator final : public CUDAAllocator {
   // Other processes.
 
   ShareableHandle shareIpcHandle(void *memory) override {
-    uint8_t handle[GMM_TORCH_HANDLE];
-    check(lib->share(memory, handle), "sharing of memory with another process");
+    gmm_ipc_handle handle;
+    check(gmm_ipc_export(context(), memory, &handle), "sharing of memory with another process");
     ShareableHandle out{};
     out.offset = 0;  // the handle is that of the address
-    out.handle.assign(kMagic, kMagicSize);
-    out.handle.append(reinterpret_cast<const char *>(handle), sizeof handle);
+    out.handle.assign(kMagic).append(reinterpret_cast<const char *>(&handle), sizeof handle);
     return out;
   }
 
   std::shared_ptr<void> getIpcDevPtr(std::string handle) override {
-    if (handle.size() != kMagicSize + GMM_TORCH_HANDLE || handle.compare(0, kMagicSize, kMagic, kMagicSize) != 0)
+    gmm_ipc_handle ours;
+    if (handle.size() != kMagic.size() + sizeof ours || handle.compare(0, kMagic.size(), kMagic) != 0)
       return theirs->getIpcDevPtr(std::move(handle));  // of a process with PyTorch's own allocator
+    memcpy(&ours, handle.data() + kMagic.size(), sizeof ours);
+    gmm_ipc_import_desc desc = sized<gmm_ipc_import_desc>();
+    desc.device = current_device();
     void *memory = nullptr;
-    check(lib->open(reinterpret_cast<const uint8_t *>(handle.data()) + kMagicSize, current_device(), &memory),
-          "opening of another process's memory");
-    return std::shared_ptr<void>(memory, [](void *opened) { (void)lib->close(opened); });
+    check(gmm_ipc_import(context(), &ours, &desc, &memory), "opening of another process's memory");
+    return std::shared_ptr<void>(memory, [](void *opened) {
+      if (gmm_context *from = context_for_free(); from != nullptr) (void)gmm_ipc_close(from, opened);
+    });
   }
 
   // Other devices.
@@ -627,7 +667,7 @@ class Allocator final : public CUDAAllocator {
            nullptr);
   }
 
-  void record_segment(Device &device, bool made, const void *memory, uint64_t size, Stream stream) {
+  void record_segment(Device &device, bool made, const void *memory, uint64_t size, gmm_stream stream) {
     record(device, made ? TraceEntry::SEGMENT_ALLOC : TraceEntry::SEGMENT_FREE, address_of(memory), size, stream, {},
            nullptr);
   }
@@ -640,25 +680,16 @@ class Allocator final : public CUDAAllocator {
     return words;
   }
 
+  static std::vector<std::string> &compile_contexts() {
+    thread_local std::vector<std::string> stack;
+    return stack;
+  }
+
   Device &device_of(int32_t number) {
     TORCH_CHECK(0 <= number && number < count_, "Allocator not initialized for device ", number,
                 ": did you call init?");
     return *devices_[number];
   }
-
-  // The memory of private pools, where the version asks for it. Their peaks are the present numbers.
-  template <class Stats>
-  static auto count_pools(Device &device, Stats &out, int /*preferred*/)
-      -> decltype(out.reserved_bytes_by_private_pools, void()) {
-    device.pools.each_segment(
-        [&](const gmm_torch::Pool &pool, const gmm_torch::Segment &segment, const std::vector<Part> &) {
-          auto &stats = out.reserved_bytes_by_private_pools[pool.id];
-          stats[gmm_torch::kAggregate].increase(segment.size);
-          stats[segment.small ? gmm_torch::kSmall : gmm_torch::kLarge].increase(segment.size);
-        });
-  }
-  template <class Stats>
-  static void count_pools(Device &, Stats &, long /*otherwise*/) {}
 
   bool recording() const { return recording_.load(std::memory_order_relaxed); }
   void update_recording() { recording_ = history_on_ || tracked_; }
@@ -669,8 +700,8 @@ class Allocator final : public CUDAAllocator {
     return recorder == nullptr ? nullptr : recorder();
   }
 
-  void record(Device &device, TraceEntry::Action action, uint64_t address, uint64_t size, Stream stream, PoolId pool,
-              const Context &context) {
+  void record(Device &device, TraceEntry::Action action, uint64_t address, uint64_t size, gmm_stream stream,
+              PoolId pool, const Context &context) {
     if (C10_LIKELY(!recording())) return;
     const bool keep = context_level_.load(std::memory_order_relaxed) >= static_cast<int>(RecordContext::ALLOC);
     const std::string compile = compile_contexts().empty() ? std::string("N/A") : compile_contexts().back();
@@ -686,9 +717,8 @@ class Allocator final : public CUDAAllocator {
     if (C10_LIKELY(!c10::memoryProfilingEnabled())) return;
     device.observe();
     const DeviceStats counters = device.stats.read();
-    c10::reportMemoryUsageToProfiler(memory, bytes,
-                                     static_cast<size_t>(counters.allocated_bytes[gmm_torch::kAggregate].current),
-                                     static_cast<size_t>(counters.reserved_bytes[gmm_torch::kAggregate].current),
+    c10::reportMemoryUsageToProfiler(memory, bytes, static_cast<size_t>(counters.allocated_bytes[kAggregate].current),
+                                     static_cast<size_t>(counters.reserved_bytes[kAggregate].current),
                                      c10::Device(c10::DeviceType::CUDA, device.index));
   }
 
@@ -697,11 +727,12 @@ class Allocator final : public CUDAAllocator {
     live->memory = block == nullptr ? nullptr : reinterpret_cast<void *>(block->address);
   }
 
-  // Asks the pool that is under way, else gmm. Returns a gmm_result.
-  static int32_t attempt(Device &device, size_t size, cudaStream_t stream, Live *live) {
-    if (!device.underway.find(stream, &live->pool)) return lib->allocate(size, device.index, stream, &live->memory);
+  // Asks the pool that is under way, else gmm.
+  static gmm_result attempt(Device &device, size_t size, gmm_stream stream, Live *live) {
+    if (!device.underway.find(stream, &live->pool))
+      return gmm_torch::allocate(current_kind(), GMM_TAG_CURRENT, 0, size, device.index, stream, &live->memory);
     adopt(device.pools.allocate(live->pool, size, stream, device.underway.any()), live);
-    return live->memory != nullptr ? 0 : kOutOfMemory;
+    return live->memory != nullptr ? GMM_OK : GMM_ERROR_OUT_OF_MEMORY;
   }
 
   template <class Observer>
@@ -711,70 +742,54 @@ class Allocator final : public CUDAAllocator {
   }
 
   // After a failure: what PyTorch and its pools can spare, then once more. Throws where that does not help.
-  void recover(Device &device, size_t size, cudaStream_t stream, int32_t result, Live *live) {
-    std::string reason = (live->pool == PoolId{} ? "" : "a segment of a private pool: ") + std::string(lib->reason());
-    const bool memory =
-        result == kOutOfMemory || result == kOutOfHostMemory || result == kLimitExceeded || result == kSizeOverflow;
-    TORCH_CHECK(memory, "gmm: allocation: ", reason);
+  void recover(Device &device, size_t size, gmm_stream stream, gmm_result result, Live *live) {
+    std::string why = (live->pool == PoolId{} ? "" : "a segment of a private pool: ") + std::string(reason());
+    const bool is_short = result == GMM_ERROR_OUT_OF_MEMORY || result == GMM_ERROR_OUT_OF_HOST_MEMORY ||
+                          result == GMM_ERROR_LIMIT_EXCEEDED || result == GMM_ERROR_SIZE_OVERFLOW;
+    TORCH_CHECK(is_short, "gmm: allocation: ", why);
     device.stats.count_retry();
     for (const auto &name : c10::FreeCudaMemoryCallbacksRegistry()->Keys())
       c10::FreeCudaMemoryCallbacksRegistry()->Create(name)->Execute();
-    lib->collect(1);
+    host->collect(true);
     device.collect();
     if (attempt(device, size, stream, live) >= 0) return;
     if (live->pool == PoolId{}) {
-      reason = lib->reason();
+      why = reason();
       adopt(device.pools.borrow(size, stream, &live->pool), live);
     }
     if (live->memory != nullptr) return;
     device.stats.count_oom();
-    gmm_torch_memory now{};
-    uint64_t free_bytes = 0, total = 0;
-    (void)lib->memory(device.index, &now);
-    (void)lib->capacity(device.index, &free_bytes, &total);
-    record(device, TraceEntry::OOM, free_bytes, size, stream, live->pool, gather(RecordContext::ALLOC));
-    const auto allocated = device.stats.read().allocated_bytes[gmm_torch::kAggregate].current;
+    gmm_device_info info = sized<gmm_device_info>();
+    (void)gmm_device_query(context(), device.index, &info);
+    record(device, TraceEntry::OOM, info.free_memory, size, stream, live->pool, gather(RecordContext::ALLOC));
+    const auto allocated = device.stats.read().allocated_bytes[kAggregate].current;
     for (const OutOfMemoryObserver &observer : copy_of(oom_observers_))
-      observer(device.index, gmm_torch::rounded(size), total, free_bytes);
+      observer(device.index, rounded(size), info.total_memory, info.free_memory);
     TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory. Tried to allocate ", format_bytes(size), ". GPU ",
-                     static_cast<int>(device.index), " has a total capacity of ", format_bytes(total), " of which ",
-                     format_bytes(free_bytes), " is free. gmm holds ", format_bytes(now.reserved),
-                     ", and tensors take ", format_bytes(static_cast<uint64_t>(allocated)), " of it. gmm: ", reason);
+                     static_cast<int>(device.index), " has a total capacity of ", format_bytes(info.total_memory),
+                     " of which ", format_bytes(info.free_memory), " is free. gmm holds ",
+                     format_bytes(reserved_of(device.index).bytes), ", and tensors take ",
+                     format_bytes(static_cast<uint64_t>(allocated)), " of it. gmm: ", why);
   }
 
-  // Segments: those of the private pools, and the heaps' memory around them, in pieces without gaps.
+  // The segments of the private pools, and the heaps' memory around them, in pieces without gaps. only: the segments of
+  // one pool; {0, 0}: all.
   void add_segments(Device &device, PoolId only, std::vector<SegmentInfo> *out) {
-    std::vector<gmm_torch::Range> pooled;
-    const auto context_at = [this](uint64_t address) {
-      return getContextForPointer(reinterpret_cast<const void *>(address));
-    };
-    device.pools.each_segment(
-        [&](const gmm_torch::Pool &pool, const gmm_torch::Segment &segment, const std::vector<Part> &parts) {
-          pooled.push_back({segment.address, segment.size});
-          if (only != PoolId{} && only != pool.id) return;
-          SegmentInfo info = make_segment(device, {segment.address, segment.size}, parts, context_at);
-          info.stream = static_cast<decltype(info.stream)>(segment.stream);
-          info.is_large = !segment.small;
-          info.owner_private_pool_id = pool.id;
-          out->push_back(std::move(info));
-        });
+    std::vector<Range> pooled, extents;
+    device.pools.each_segment([&](const Pool &pool, const Segment &segment, const std::vector<Part> &parts) {
+      pooled.push_back({segment.address, segment.size});
+      if (only != PoolId{} && only != pool.id) return;
+      SegmentInfo info = make_segment(device, pooled.back(), parts);
+      info.stream = as_cuda(segment.stream);
+      info.is_large = !segment.small;
+      info.owner_private_pool_id = pool.id;
+      out->push_back(std::move(info));
+    });
     if (only != PoolId{}) return;
+    check(extents_of(device.index, &extents), "memory_snapshot");
     const std::vector<Part> live = live_parts(device);
-    std::vector<gmm_torch::Range> ranges;
-    check(extents_of(device, &ranges), "memory_snapshot");
-    for (const gmm_torch::Range &range : gmm_torch::without(gmm_torch::joined(std::move(ranges)), pooled)) {
-      const std::vector<Part> parts = gmm_torch::parts_of(range, live);
-      out->push_back(make_segment(device, range, parts, context_at));
-    }
-  }
-
-  static int32_t extents_of(const Device &device, std::vector<gmm_torch::Range> *out) {
-    return lib->extents(
-        device.index,
-        [](void *user, uint64_t address, uint64_t size) {
-          static_cast<std::vector<gmm_torch::Range> *>(user)->push_back({address, size});
-        },
-        out);
+    for (const Range &range : without(joined(std::move(extents)), std::move(pooled)))
+      out->push_back(make_segment(device, range, parts_of(range, live)));
   }
 
   // gmm's own blocks in the order of their addresses.
@@ -784,7 +799,7 @@ class Allocator final : public CUDAAllocator {
       if (block.device != device.index || block.block != nullptr) return;
       Part part;
       part.address = address_of(block.memory);
-      part.size = gmm_torch::rounded(block.requested);
+      part.size = rounded(block.requested);
       part.requested = block.requested;
       part.allocated = part.active = true;
       part.stream = block.stream;
@@ -794,41 +809,12 @@ class Allocator final : public CUDAAllocator {
     return live;
   }
 
-  // Statistics that are read now and then. The free memory between blocks is counted here, because an allocation must
-  // not pay for it: once for each state of the blocks. The extents are asked for after calls of the driver only.
-  void observe(Device &device) {
-    device.observe();
-    const std::lock_guard<std::mutex> guard(device.looked.mutex);
-    const uint64_t blocks = device.stats.changes(), extents = lib->changes();
-    if (blocks == device.looked.blocks && extents == device.looked.extents) return;
-    if (extents != device.looked.extents) {
-      std::vector<gmm_torch::Range> ranges;
-      if (extents_of(device, &ranges) < 0) return;
-      device.looked.ranges = gmm_torch::joined(std::move(ranges));
-    }
-    gmm_torch::Inactive now;
-    std::vector<gmm_torch::Range> pooled;
-    device.pools.each_segment(
-        [&](const gmm_torch::Pool &, const gmm_torch::Segment &segment, const std::vector<Part> &parts) {
-          pooled.push_back({segment.address, segment.size});
-          gmm_torch::add_inactive(parts, &now);
-        });
-    const std::vector<Part> live = live_parts(device);
-    for (const gmm_torch::Range &range : gmm_torch::without(device.looked.ranges, pooled))
-      gmm_torch::add_inactive(gmm_torch::parts_of(range, live), &now);
-    device.stats.observe_inactive(now);
-    device.looked.blocks = blocks;
-    device.looked.extents = extents;
-  }
-
-  template <class ContextAt>
-  static SegmentInfo make_segment(const Device &device, const gmm_torch::Range &range, const std::vector<Part> &parts,
-                                  ContextAt context_at) {
+  SegmentInfo make_segment(const Device &device, const Range &range, const std::vector<Part> &parts) {
     SegmentInfo info;
     info.device = device.index;
     info.address = range.address;
     info.total_size = range.size;
-    info.is_large = range.size > gmm_torch::kSmallSegment;
+    info.is_large = range.size > kSmallSegment;
     for (const Part &part : parts) {
       BlockInfo block;
       block.size = part.size;
@@ -836,10 +822,10 @@ class Allocator final : public CUDAAllocator {
       block.allocated = part.allocated;
       block.active = part.active;
       if (part.allocated) {
-        block.context_when_allocated = context_at(part.address);
+        block.context_when_allocated = getContextForPointer(reinterpret_cast<const void *>(part.address));
         info.allocated_size += part.size;
         info.requested_size += part.requested;
-        if (info.stream == nullptr) info.stream = static_cast<decltype(info.stream)>(part.stream);
+        if (info.stream == nullptr) info.stream = as_cuda(part.stream);
       }
       if (part.active) info.active_size += part.size;
       info.blocks.push_back(std::move(block));
@@ -850,12 +836,12 @@ class Allocator final : public CUDAAllocator {
   std::array<std::unique_ptr<Device>, kMostDevices> devices_;
   int32_t count_ = 0;
   std::atomic<bool> initialized_{false}, enabled_{true};
-  gmm_torch::Ledger ledger_;
+  Ledger ledger_;
   std::atomic<bool> recording_{false}, history_on_{false}, tracked_{false};
   std::atomic<int> context_level_{static_cast<int>(RecordContext::NEVER)};
   std::atomic<uint32_t> skipped_{0};
   std::atomic<CreateContextFn> recorder_{nullptr};
-  gmm_torch::Ring<Note> notes_;
+  Ring<Note> notes_;
   c10::ApproximateClockToUnixTimeConverter clock_;
   std::mutex observers_mutex_;
   std::vector<OutOfMemoryObserver> oom_observers_;
@@ -863,77 +849,57 @@ class Allocator final : public CUDAAllocator {
 };
 
 // It is never destroyed: tensors live until the process ends.
-Allocator &ours() {
+inline Allocator &ours() {
   static auto *allocator = new Allocator;
   return *allocator;
 }
 
-void raw_deleter_function(void *memory) { ours().free_block(memory); }
+inline void raw_deleter_function(void *memory) { ours().free_block(memory); }
 
-void *Device::take(uint64_t size, const std::shared_ptr<void> &source, Stream stream) {
+// A segment of gmm is a driver allocation of its own, so that no queued work uses its memory. A stream that is captured
+// does not matter.
+inline void *Device::take(uint64_t size, const std::shared_ptr<void> &source, gmm_stream stream) {
   void *memory = nullptr;
-  if (source != nullptr) {
+  if (source != nullptr)
     memory = static_cast<CUDAAllocator *>(source.get())->raw_alloc(size);
-  } else {
-    if (lib->segment(size, index, &memory) < 0) memory = nullptr;
-  }
+  else
+    (void)gmm_torch::allocate(current_kind(), GMM_TAG_CURRENT, GMM_ALLOC_DEDICATED, size, index, GMM_STREAM_DEFAULT,
+                              &memory);
   if (memory != nullptr) ours().record_segment(*this, true, memory, size, stream);
   return memory;
 }
 
-void Device::give(void *memory, uint64_t size, const std::shared_ptr<void> &source) {
+inline void Device::give(void *memory, uint64_t size, const std::shared_ptr<void> &source) {
   ours().record_segment(*this, false, memory, size, nullptr);
   if (source != nullptr)
     static_cast<CUDAAllocator *>(source.get())->raw_delete(memory);
   else
-    lib->release(memory, nullptr);
+    release(memory, GMM_STREAM_DEFAULT);
 }
 
-void Device::freed(const PoolBlock &block) { ours().completed(*this, block); }
-
-}  // namespace
-
-extern "C" {
-
-const char *gmm_torch_native_error(void) { return last_error().c_str(); }
+inline void Device::freed(const PoolBlock &block) { ours().completed(*this, block); }
 
 // Makes gmm PyTorch's allocator. PyTorch's own may have been initialized, but must hold no memory.
-int32_t gmm_torch_native_install(const gmm_torch_native *functions, int32_t device_count, int32_t cuda) {
-  return guarded([&] {
-    lib = functions;
-    CUDAAllocator *current = c10::cuda::CUDACachingAllocator::allocator.load();
-    if (current == &ours()) return;
-    on_cuda = cuda != 0;
-    ours().open(device_count);
-    if (current->initialized()) {
-      c10::cuda::CUDACachingAllocator::emptyCache();
-      for (int32_t i = 0; i < device_count; ++i) {
-        const int64_t held = current->getDeviceStats(static_cast<DeviceIndex>(i))
-                                 .reserved_bytes[static_cast<size_t>(gmm_torch::kAggregate)]
-                                 .current;
-        TORCH_CHECK(held == 0, "PyTorch's own allocator holds ", format_bytes(static_cast<uint64_t>(held)),
-                    " of CUDA device ", i, " for tensors that exist already");
-      }
-      ours().init(device_count);
+inline void install_allocator(int32_t device_count, bool cuda) {
+  CUDAAllocator *current = c10::cuda::CUDACachingAllocator::allocator.load();
+  if (current == &ours()) return;
+  on_cuda = cuda;
+  ours().open(device_count);
+  if (current->initialized()) {
+    c10::cuda::CUDACachingAllocator::emptyCache();
+    for (int32_t i = 0; i < device_count; ++i) {
+      const int64_t held =
+          current->getDeviceStats(static_cast<DeviceIndex>(i)).reserved_bytes[size_t{kAggregate}].current;
+      TORCH_CHECK(held == 0, "PyTorch's own allocator holds ", format_bytes(static_cast<uint64_t>(held)),
+                  " of CUDA device ", i, " for tensors that exist already");
     }
-    theirs = current;
-    c10::SetAllocator(c10::DeviceType::CUDA, &ours(), /*priority=*/255);
-    c10::cuda::CUDACachingAllocator::allocator.store(&ours());
-  });
+    ours().init(device_count);
+  }
+  theirs = current;
+  c10::SetAllocator(c10::DeviceType::CUDA, &ours(), /*priority=*/255);
+  c10::cuda::CUDACachingAllocator::allocator.store(&ours());
 }
 
-// An allocation as PyTorch makes it, with the device and the stream given. For tests without a driver.
-int32_t gmm_torch_native_malloc(uint64_t size, int32_t device, void *stream, void **out) {
-  return guarded([&] { *out = ours().allocate_block(device, size, static_cast<cudaStream_t>(stream)); });
-}
+}  // namespace gmm_torch
 
-// A history without contexts, which only a driver's process can gather. For tests without a driver.
-int32_t gmm_torch_native_record(int32_t enabled, uint64_t most) {
-  return guarded([&] { ours().recordHistory(enabled != 0, nullptr, most, RecordContext::NEVER, false, {}); });
-}
-
-int32_t gmm_torch_native_free(void *memory) {
-  return guarded([&] { ours().free_block(memory); });
-}
-
-}  // extern "C"
+#endif
