@@ -188,9 +188,14 @@ def lease(context, tmp_path):
         with kept.use():
             pass
 
+    def members():
+        try:
+            return {entry.name for entry in gmm.lease.status(context=context)}
+        except gmm.NotReadyError:  # the server is still starting
+            return set()
+
     def after(k):
-        # The server hears of the end of the dropped one.
-        until(lambda: {entry.name for entry in gmm.lease.status(context=context)} == {"kept"})
+        until(lambda: members() == {"kept"})  # the server hears of the end of the dropped one
         return kept.info().state == gmm.lease.LeaseState.IDLE
 
     return act, after
