@@ -12,7 +12,7 @@ import re
 import sys
 
 import pytest
-from conftest import until
+from checks import until
 
 import gmm
 import gmm.lease
@@ -180,6 +180,8 @@ def paused(context, tmp_path):
 def lease(context, tmp_path):
     context.tag("lease", gmm.Contents.HOST)
     kept = context.kept = gmm.lease.Lease("kept", "lease", context=context)
+    with kept.use():  # the server answers from now on
+        pass
 
     def act():
         gmm.lease.Lease("dropped", context=context)
