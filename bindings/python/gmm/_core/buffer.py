@@ -2,13 +2,12 @@
 """gmm.Buffer and gmm.Pin: blocks of memory as objects."""
 from __future__ import annotations
 
-import ctypes
 import os
 from typing import TYPE_CHECKING, Any
 
 from gmm import _native as native
 from gmm._core import copies
-from gmm._core.array import Array
+from gmm._core.array import Array, over
 from gmm._core.enums import Advice, FdType, State, milliseconds
 from gmm._core.errors import ERRORS
 from gmm._core.stream import as_stream, stream_number
@@ -144,9 +143,8 @@ class Buffer(copies.Located, native.Memory):
         discarded; reading through it afterwards is a fault.
         """
         address, size = self._range(offset, size)
-        kept = (ctypes.c_ubyte * size).from_address(native.gmm_backup_map(self.context, address, size)[1])
-        kept._buffer = self  # the view refers to the buffer, so that the buffer is not freed before it
-        return memoryview(kept).cast("B").toreadonly()
+        kept = native.gmm_backup_map(self.context, address, size)[1]
+        return memoryview(over(self, kept, size, None, "uint8", True))  # it refers to the buffer, which lives on
 
     def ipc_export(self, *, offset: int = 0) -> bytes:
         """A handle for another process of the same user, as bytes: see Context.ipc_import().
