@@ -206,7 +206,7 @@ namespace Gmm
         public GmmPin Pin(byte[] memory)
         {
             GCHandle array = GCHandle.Alloc(memory, GCHandleType.Pinned);
-            return new GmmPin(handle, array.AddrOfPinnedObject(), memory.Length, 0, false, array);
+            return GmmPin.Make(handle, array.AddrOfPinnedObject(), memory.Length, new GmmPinOptions(), array);
         }
 
         /// <summary>
@@ -216,7 +216,8 @@ namespace Gmm
         public GmmPin Pin(IntPtr address, long size, int device, bool readOnly)
         {
             Show.CheckSize("size", size);
-            return new GmmPin(handle, address, size, device, readOnly, default(GCHandle));
+            GmmPinOptions options = new GmmPinOptions { Device = device, ReadOnly = readOnly };
+            return GmmPin.Make(handle, address, size, options, default(GCHandle));
         }
 
         /// <summary>
@@ -399,7 +400,7 @@ namespace Gmm
         /// </summary>
         public override void Dispose()
         {
-            WatchCall.CheckOutside("GmmContext.Dispose()", false);
+            Native.gmm_csharp_check_outside(0);
             base.Dispose();
         }
 
