@@ -23,6 +23,8 @@ namespace Gmm
         public const long NoLimit = -1;
         /// <summary>Free memory stays until a request or a trim takes it.</summary>
         public const long DecommitNever = -1;
+        /// <summary>The value of GMM_DECOMMIT_AFTER_MS in the environment, else never.</summary>
+        public const long DecommitDefault = 0;
         /// <summary>Bytes of an IPC handle.</summary>
         public const int IpcHandleSize = 256;
 
@@ -218,16 +220,6 @@ namespace Gmm
             Show.CheckSize("size", size);
             GmmPinOptions options = new GmmPinOptions { Device = device, ReadOnly = readOnly };
             return GmmPin.Make(handle, address, size, options, default(GCHandle));
-        }
-
-        /// <summary>
-        /// The milliseconds after which idle free memory goes back to the driver; <see cref="DecommitNever"/> keeps it.
-        /// Setting 0 takes the value of GMM_DECOMMIT_AFTER_MS in the environment, else never.
-        /// </summary>
-        public long DecommitAfterMilliseconds
-        {
-            get => Info().DecommitAfterMilliseconds;
-            set => SetDecommitAfterMilliseconds(value);
         }
 
         /// <summary>Makes a tag whose contents are dropped by a pause, or finds the tag of that name.</summary>
