@@ -12,7 +12,6 @@
 #include <cinttypes>
 #include <cstdio>
 #include <cstring>
-#include <initializer_list>
 
 #include "base/process.h"
 
@@ -80,32 +79,22 @@ int check_folder(const char *path) {
 
 const char *temporary_folder() { return "/tmp"; }
 
-// Tries both ways with O_DIRECT first: some file systems allow it for named files only.
 int make_unnamed_file(const char *folder, const char *prefix, int32_t *out) {
   char path[kMaxFilePath];
-  name_file(folder, prefix, path);
-  for (const int direct : {O_DIRECT, 0}) {
-    *out = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC | direct, 0600);
-    if (*out >= 0) return 0;
-    if (errno == ENOENT || errno == EACCES || errno == ENOSPC || errno == EMFILE) return errno;
-    *out = open(path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC | direct, 0600);
-    const int error = errno;
-    unlink(path);  // some systems create the file before they refuse O_DIRECT
-    if (*out >= 0) return 0;
-    if (error != EINVAL) return error;
-  }
-  return EINVAL;
+  const int error = make_named_file(folder, prefix, path, out);
+  if (error == 0) unlink(path);
+  return error;
 }
 
+// Past the system's page cache, where the file system allows that.
 int make_named_file(const char *folder, const char *prefix, char path[kMaxFilePath], int32_t *out) {
   name_file(folder, prefix, path);
-  for (const int direct : {O_DIRECT, 0}) {
-    *out = open(path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC | direct, 0600);
-    if (*out >= 0) return 0;
-    if (errno != EINVAL) return errno;
+  *out = open(path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC | O_DIRECT, 0600);
+  if (*out < 0 && errno == EINVAL) {
     unlink(path);  // some systems create the file before they refuse O_DIRECT
+    *out = open(path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
   }
-  return EINVAL;
+  return *out < 0 ? errno : 0;
 }
 
 // A process leaves its file only when it dies between open() and unlink().

@@ -26,7 +26,7 @@ namespace Gmm
         /// <summary>Bytes of an IPC handle.</summary>
         public const int IpcHandleSize = 256;
 
-        private readonly Callbacks callbacks;
+        private readonly ContextCall callbacks;
 
         /// <summary>
         /// Opens the backend that the environment variable GMM_BACKEND names, else cuda when a driver and a device
@@ -42,16 +42,16 @@ namespace Gmm
         }
 
         /// <summary>Opens a context with these options.</summary>
-        public GmmContext(GmmContextOptions options) : this(options, new Callbacks(options.Logger))
+        public GmmContext(GmmContextOptions options) : this(options, new ContextCall(options.Logger))
         {
         }
 
-        private GmmContext(GmmContextOptions options, Callbacks callbacks) : base(Open(options, callbacks))
+        private GmmContext(GmmContextOptions options, ContextCall callbacks) : base(Open(options, callbacks))
         {
             this.callbacks = callbacks;
         }
 
-        private static GmmSafeHandle Open(GmmContextOptions options, Callbacks callbacks)
+        private static GmmSafeHandle Open(GmmContextOptions options, ContextCall callbacks)
         {
             Library.Load();
             return OpenLoaded(options, callbacks);
@@ -59,9 +59,8 @@ namespace Gmm
 
         /// <summary>Not inlined: see Library.Load().</summary>
         [MethodImpl(MethodImplOptions.NoInlining)]
-        private static GmmSafeHandle OpenLoaded(GmmContextOptions options, Callbacks callbacks)
+        private static GmmSafeHandle OpenLoaded(GmmContextOptions options, ContextCall callbacks)
         {
-            callbacks.Hold();
             if (options.Logger != null)
             {
                 Dispatcher.Start();
@@ -353,14 +352,9 @@ namespace Gmm
             {
                 throw new ArgumentNullException(nameof(writer));
             }
-            GCHandle user = GCHandle.Alloc(writer);
-            try
+            using (WriterCall call = new WriterCall(writer))
             {
-                WithSnapshot(null, snapshot => Native.gmm_snapshot_write(snapshot, GCHandle.ToIntPtr(user)));
-            }
-            finally
-            {
-                user.Free();
+                WithSnapshot(null, snapshot => Native.gmm_snapshot_write(snapshot, call.User));
             }
         }
 

@@ -39,18 +39,16 @@ namespace Gmm
             }
         }
 
-        /// <summary>Called by the dispatcher.</summary>
-        internal static int Call(IntPtr user, IntPtr info)
+        protected override int Call(Request request)
         {
-            LeaseCall call = Of<LeaseCall>(user);
-            if (call.Lease == null || !call.Lease.TryGetTarget(out GmmLease asked))
+            if (Lease == null || !Lease.TryGetTarget(out GmmLease asked))
             {
                 return 0;
             }
             inside = true;
             try
             {
-                call.handler(asked, new GmmLeaseAsk(Struct.Lent(info)));
+                handler(asked, new GmmLeaseAsk(Struct.Lent(request.Info)));
             }
             catch (ObjectDisposedException) when (asked.IsDisposed)
             {
@@ -58,7 +56,7 @@ namespace Gmm
             }
             catch (Exception error)
             {
-                call.Keep(error);
+                Keep(error);
             }
             finally
             {

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 using System;
-using System.Runtime.InteropServices;
 
 namespace Gmm
 {
@@ -78,15 +77,14 @@ namespace Gmm
             {
                 throw new ArgumentNullException(nameof(task));
             }
-            Dispatcher.Start();
-            GCHandle user = GCHandle.Alloc(task);
+            TaskCall call = new TaskCall(task);
             try
             {
-                RunOwned((native, self) => Native.gmm_stream_call(native, self, GCHandle.ToIntPtr(user)));
+                RunOwned((native, self) => Native.gmm_stream_call(native, self, call.User));
             }
             catch
             {
-                user.Free(); // it will never run
+                call.Dispose(); // it will never run
                 throw;
             }
         }

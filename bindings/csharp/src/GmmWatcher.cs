@@ -34,24 +34,22 @@ namespace Gmm
             }
         }
 
-        /// <summary>Called by the dispatcher; the answer for C.</summary>
-        internal static int Call(IntPtr user, IntPtr bytes)
+        protected override int Call(Request request)
         {
-            GmmWatchInfo info = new GmmWatchInfo(Struct.Lent(bytes));
+            GmmWatchInfo info = new GmmWatchInfo(Struct.Lent(request.Info));
             if (!Enum.IsDefined(typeof(GmmWatchEvents), info.Event))
             {
                 return 0; // of a newer library
             }
-            WatchCall call = Of<WatchCall>(user);
             inside = info.Event;
             Native.gmm_csharp_enter_watch((uint)info.Event);
             try
             {
-                return call.handler(info) ? 0 : 1;
+                return handler(info) ? 0 : 1;
             }
             catch (Exception error)
             {
-                call.Keep(error);
+                Keep(error);
                 return 1;
             }
             finally
