@@ -371,8 +371,7 @@ CASE(the_log_may_call_the_library) {
   if (!find_fake_driver()) SKIP("only the fake driver refuses on demand");
   memset(&from_log, 0, sizeof from_log);
   from_log.context = OPEN(.log = {call_the_library, NULL});
-  pthread_t thread;
-  REQUIRE(pthread_create(&thread, NULL, let_the_driver_refuse, NULL) == 0);
+  const pthread_t thread = start_thread(let_the_driver_refuse, NULL);
   SOON(atomic_load(&from_log.ended) != 0);
   if (atomic_load(&from_log.ended) == 0) {
     printf("Bail out! The thread waits for a lock that it holds.\n");

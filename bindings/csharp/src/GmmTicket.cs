@@ -205,41 +205,24 @@ namespace Gmm
         /// </summary>
         public Task<long> AsTask(CancellationToken cancellationToken = default(CancellationToken))
         {
-            TaskCompletionSource<long> source =
-                new TaskCompletionSource<long>(TaskCreationOptions.RunContinuationsAsynchronously);
             // Before the thread, which may start late: a token that is cancelled from now on cancels the ticket.
             CancellationTokenRegistration registration = cancellationToken.Register(Cancel);
-            Thread thread = new Thread(() =>
+            CancellationTokenSource undone = new CancellationTokenSource();
+            return Task.Factory.StartNew(() =>
             {
-                try
+                using (registration)
                 {
-                    using (registration)
-                    {
-                        Wait();
-                    }
-                    reported = true;
-                    if (IsCancelled(outcome))
-                    {
-                        source.SetCanceled();
-                    }
-                    else if (outcome.Failure != null)
-                    {
-                        source.SetException(outcome.Failure.SourceException);
-                    }
-                    else
-                    {
-                        source.SetResult(outcome.Bytes);
-                    }
+                    Wait();
                 }
-                catch (Exception error)
+                reported = true;
+                if (IsCancelled(outcome))
                 {
-                    source.TrySetException(error);
+                    undone.Cancel();
+                    undone.Token.ThrowIfCancellationRequested();
                 }
-            });
-            thread.IsBackground = true;
-            thread.Name = "gmm ticket";
-            thread.Start();
-            return source.Task;
+                outcome.Failure?.Throw();
+                return outcome.Bytes;
+            }, undone.Token, TaskCreationOptions.LongRunning, TaskScheduler.Default);
         }
 
         /// <summary>For await.</summary>

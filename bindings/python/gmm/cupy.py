@@ -43,11 +43,17 @@ def _context_for_cupy(context):
     return context
 
 
-def _out_of_memory(context, device, size, error):
-    """The error that CuPy's users catch. The caller makes gmm's error its cause."""
+def _after_collection(allocate, context, device, size):
+    """The second try, after arrays in reference cycles have gone, as CuPy's pool does. It raises what CuPy's users catch.
+    """
     from cupy.cuda.memory import OutOfMemoryError
 
-    return OutOfMemoryError(size, context.stats(device=device).live_bytes if isinstance(error, Error) else -1)
+    gc.collect()
+    try:
+        return allocate()
+    except _TOO_MUCH as error:
+        live = context.stats(device=device).live_bytes if isinstance(error, Error) else -1
+        raise OutOfMemoryError(size, live) from error
 
 
 class _PerThread:
@@ -105,11 +111,8 @@ def _allocator(context, kind, tag):
         try:
             buffer = alloc(size, kind, device=device, tag=tag, stream=handle)
         except _TOO_MUCH:
-            gc.collect()  # frees arrays in reference cycles, as CuPy's pool does
-            try:
-                buffer = alloc(size, kind, device=device, tag=tag, stream=handle)
-            except _TOO_MUCH as error:
-                raise _out_of_memory(context, device, size, error) from error
+            buffer = _after_collection(lambda: alloc(size, kind, device=device, tag=tag, stream=handle), context,
+                                       device, size)
         owner = buffer
         if handle > STREAM_PER_THREAD:
             if handle not in held and isinstance(stream, Stream):
@@ -146,11 +149,7 @@ def _pinned_allocator(context, tag):
         try:
             buffer = heap.alloc(size)
         except _TOO_MUCH:
-            gc.collect()
-            try:
-                buffer = heap.alloc(size)
-            except _TOO_MUCH as error:
-                raise _out_of_memory(context, None, size, error) from error
+            buffer = _after_collection(lambda: heap.alloc(size), context, None, size)
         return PinnedMemoryPointer(_PinnedMemory(size, buffer), 0)
 
     return malloc

@@ -107,7 +107,7 @@ int handle_stream(PyObject *object, gmm_stream *stream, Handle **held) {
 
 static int is_memory(const Handle *handle) { return handle->kind >= HANDLE_BLOCK; }
 
-PyObject *handle_take_held(Handle *handle) {
+static PyObject *take_held(Handle *handle) {
   PyObject *held;
   GUARD_BEGIN(handle)
   held = handle->held;
@@ -138,7 +138,8 @@ static gmm_result give_back(Handle *handle, gmm_stream stream) {
   void *const pointer = handle->pointer;
   gmm_context *const context = handle->parent ? (gmm_context *)handle->parent->pointer : NULL;
   gmm_result result = GMM_OK;
-  /* Without releasing the GIL, as in allocate.c. */
+  /* The owner of external memory goes with `held`. A quick free keeps the GIL, as in allocate.c. */
+  if (handle->kind == HANDLE_EXTERNAL) return GMM_OK;
   if (handle->kind == HANDLE_BLOCK && gmm_try_free(context, pointer, stream) == GMM_OK) return GMM_OK;
   PyThreadState *state = gmm_python_leave_gil();
   switch (handle->kind) {
@@ -176,7 +177,7 @@ static gmm_result give_back(Handle *handle, gmm_stream stream) {
     case HANDLE_PIN:
       result = gmm_unpin(context, pointer);
       break;
-    case HANDLE_EXTERNAL: /* its owner goes with handle_take_held() */
+    case HANDLE_EXTERNAL:
     case HANDLE_NONE:
       break;
   }
@@ -207,7 +208,7 @@ static Closing close_handle(Handle *handle, gmm_stream stream) {
     if (closing.result < 0 && closing.result != GMM_ERROR_FORKED)
       state_add(&handle->state, STATE_OPEN);
     else if (is_memory(handle))
-      Py_XDECREF(handle_take_held(handle));
+      Py_XDECREF(take_held(handle));
   } else if (closing.state & STATE_OPEN) {
     closing.outcome = CLOSE_IN_USE;
   }
@@ -397,6 +398,19 @@ static PyObject *handle_close(PyObject *self, PyObject *unused) {
   return handle_close_on((Handle *)self, Py_None);
 }
 
+static PyObject *handle_enter_block(PyObject *self, PyObject *unused) {
+  (void)unused;
+  Py_INCREF(self);
+  return self;
+}
+
+/* Some classes have a close() of their own, for what is not memory. */
+static PyObject *handle_exit_block(PyObject *self, PyObject *const *arguments, Py_ssize_t count) {
+  (void)arguments, (void)count;
+  return is_memory((Handle *)self) ? handle_close_on((Handle *)self, Py_None)
+                                   : PyObject_CallMethod(self, "close", NULL);
+}
+
 /* gmm_reset(). Calls of other threads that use the context refuse it, and it refuses calls that come during it. */
 static PyObject *handle_reset(PyObject *self, PyObject *unused) {
   (void)unused;
@@ -427,6 +441,15 @@ static PyObject *handle_reset(PyObject *self, PyObject *unused) {
 
 /* --- The type ------------------------------------------------------------------------------------------------- */
 
+/* Classes with an __init__() of their own check its arguments. */
+static PyObject *handle_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
+  const int is_plain = type->tp_init == PyBaseObject_Type.tp_init;
+  if (is_plain && (PyTuple_GET_SIZE(arguments) != 0 || (keywords && PyDict_GET_SIZE(keywords) != 0)))
+    return PyErr_Format(PyExc_TypeError, "a %s is made by a method of gmm.Context, such as alloc(), heap() or stream()",
+                        type->tp_name);
+  return type->tp_alloc(type, 0);
+}
+
 static int handle_traverse(PyObject *self, visitproc visit, void *arg) {
   Handle *handle = (Handle *)self;
   Py_VISIT(handle->parent);
@@ -443,7 +466,7 @@ static int handle_clear(PyObject *self) {
   handle->oom_handler = NULL;
   GUARD_END()
   Py_XDECREF(oom_handler);
-  Py_XDECREF(handle_take_held(handle));
+  Py_XDECREF(take_held(handle));
   return 0;
 }
 
@@ -497,17 +520,25 @@ static PyObject *get_held(PyObject *self, void *unused) {
 
 static int set_held(PyObject *self, PyObject *held, void *unused) {
   (void)unused;
-  PyObject *before = handle_take_held((Handle *)self);
+  PyObject *before = take_held((Handle *)self);
   Py_XINCREF(held);
   ((Handle *)self)->held = held;
   Py_XDECREF(before);
   return 0;
 }
 
-static PyMethodDef handle_methods[] = {{"_open", handle_open, METH_VARARGS, NULL},
-                                       {"_close", handle_close, METH_NOARGS, NULL},
-                                       {"_reset", handle_reset, METH_NOARGS, NULL},
-                                       {NULL, NULL, 0, NULL}};
+PyDoc_STRVAR(close_doc,
+             "close($self, /)\n--\n\nCloses it; memory goes on the stream of its allocation. A second call does "
+             "nothing.");
+PyDoc_STRVAR(enter_doc, "__enter__($self, /)\n--\n\n");
+PyDoc_STRVAR(exit_doc, "__exit__($self, /, *exception)\n--\n\n");
+static PyMethodDef handle_methods[] = {
+    {"_open", handle_open, METH_VARARGS, NULL},
+    {"_reset", handle_reset, METH_NOARGS, NULL},
+    {"close", handle_close, METH_NOARGS, close_doc},
+    {"__enter__", handle_enter_block, METH_NOARGS, enter_doc},
+    {"__exit__", (PyCFunction)(void (*)(void))handle_exit_block, METH_FASTCALL, exit_doc},
+    {NULL, NULL, 0, NULL}};
 
 static PyGetSetDef handle_getters[] = {
     {"closed", get_closed, NULL, "True once it was closed, alone or with its context.", NULL},
@@ -527,7 +558,7 @@ PyTypeObject Handle_Type = {
     .tp_basicsize = sizeof(Handle),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
     .tp_doc = "A context, heap, stream, event, ticket, watcher, lease or snapshot of the library; the base of Memory.",
-    .tp_new = PyType_GenericNew,
+    .tp_new = handle_new,
     .tp_dealloc = handle_dealloc,
     .tp_finalize = handle_finalize,
     .tp_traverse = handle_traverse,

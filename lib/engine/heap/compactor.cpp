@@ -188,14 +188,14 @@ Compactor::Choice Compactor::choose(const Compaction &work) {
 }
 
 // Gives every free part a span of its own, in no list, and returns the pieces between them.
-Status Compactor::cut(const Choice &choice, Vector<Span *> *holes, Vector<Extents::Piece> *pieces) {
+Status Compactor::cut(const Choice &choice, Vector<Span *> *holes, Vector<Piece> *pieces) {
   const Extent &extent = *choice.extent;
   const auto no_memory = [] {
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to take a part out of an extent.");
   };
   uintptr_t at = base_of(extent);
   const auto piece_until = [&](uintptr_t end) {
-    return end == at || pieces->push_back(Extents::Piece{{at, end - at}, PhysicalHandle{}, nullptr});
+    return end == at || pieces->push_back(Piece{{at, end - at}, PhysicalHandle{}, nullptr});
   };
   for (Span *span = choice.first; span != nullptr && span->begin() < end_of(extent); span = span->after) {
     if (!is_free(*span)) continue;
@@ -222,7 +222,7 @@ Status Compactor::cut(const Choice &choice, Vector<Span *> *holes, Vector<Extent
 
 Status Compactor::evacuate(const Choice &choice, Compaction *work) {
   Vector<Span *> holes(core_.allocator);
-  Vector<Extents::Piece> pieces(core_.allocator);
+  Vector<Piece> pieces(core_.allocator);
   const uint64_t size = size_of(*choice.extent);
   Status status = cut(choice, &holes, &pieces);
   if (status.ok()) status = extents_.evacuate(choice.extent, &pieces);

@@ -19,7 +19,6 @@ namespace {
 
 constexpr int kAcceptsPerRound = 64;  // then the connections that exist are served
 constexpr uint64_t kListenAgainMs = 100;
-constexpr uint64_t kCatchUpMs = 10;
 constexpr uint32_t kComplaintsPerSecond = 20;
 
 // The brokers of one process, one for each context, have different serials.
@@ -182,13 +181,6 @@ void IpcBroker::end_importers(uint64_t export_id, Ending ending) {
   poller_.wake();
 }
 
-void IpcBroker::request_catch_up() {
-  LockGuard guard(slot_mutex_);
-  if (slots_ == nullptr) return;
-  wants_catch_up_.store(true, std::memory_order_release);
-  poller_.wake();
-}
-
 // --- The thread -------------------------------------------------------------------------------------------------
 
 void *IpcBroker::thread_main(void *self) {
@@ -226,7 +218,6 @@ void IpcBroker::run() {
     close_ended();
     close_late_pending();
     resume_listening();
-    catch_up();
     // New connections come after all events of this round, since an event names its slot, and a slot that was closed in
     // this round may be used again.
     if (may_accept) accept_connections();
@@ -241,7 +232,6 @@ int64_t IpcBroker::milliseconds_to_next_deadline() {
   uint64_t until = UINT64_MAX;
   if (const Slot *oldest = oldest_pending()) until = oldest->since + kHandshakeMs;
   if (listen_again_ != 0 && listen_again_ < until) until = listen_again_;
-  if (catch_up_at_ != 0 && catch_up_at_ < until) until = catch_up_at_;
   if (until == UINT64_MAX) return -1;
   const uint64_t now = monotonic_ms();
   return until <= now ? 0 : static_cast<int64_t>(until - now) + 1;
@@ -428,10 +418,7 @@ void IpcBroker::drop(Slot *slot) {
     slot->allocation = 0;
     slot->ending = Ending::kNone;
   }
-  if (!was_live) return;
-  resolver_.importer_gone(resolver_.user, allocation);
-  catch_up_at_ = 1;
-  catch_up();
+  if (was_live) resolver_.importer_gone(resolver_.user, allocation);
 }
 
 void IpcBroker::close_late_pending() {
@@ -448,12 +435,6 @@ void IpcBroker::resume_listening() {
   const uint64_t now = monotonic_ms();
   if (now < listen_again_) return;
   listen_again_ = poller_.want(listener_, &listener_, true) == 0 ? 0 : now + kListenAgainMs;
-}
-
-void IpcBroker::catch_up() {
-  if (wants_catch_up_.exchange(false, std::memory_order_acquire)) catch_up_at_ = 1;
-  if (catch_up_at_ == 0 || monotonic_ms() < catch_up_at_) return;
-  catch_up_at_ = resolver_.catch_up != nullptr && resolver_.catch_up(resolver_.user) ? monotonic_ms() + kCatchUpMs : 0;
 }
 
 // The old socket has no name any more. Connections that are in its queue were made before, and are served.

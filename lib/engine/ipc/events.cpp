@@ -57,9 +57,8 @@ Status IpcEvents::export_event(SharedEvent &event, gmm_ipc_handle *out) {
   GMM_TRY(core_.backend->shared_event_export(event.device, event.native, handle.legacy, &fd));
   if (fd >= 0) os::close_file(fd).ignore();  // grant() opens one for each importer
   handle.route = fd >= 0 ? IpcRoute::kBroker : IpcRoute::kLegacy;
-  handle.event = true;
+  handle.event = 1;
   handle.device = event.device;
-  std::memcpy(handle.device_uuid, core_.traits(event.device).uuid, sizeof handle.device_uuid);
   std::memcpy(handle.token, event.token, sizeof handle.token);
   handle.allocation = event.id;
   handle.allocation_size = handle.block_size = kEventSize;

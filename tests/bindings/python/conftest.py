@@ -4,7 +4,6 @@ import gc
 import pathlib
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -59,13 +58,6 @@ def need(context, capability, kind=None):
         pytest.skip(f"the device {info.name!r} has no {capability.name}")
     if kind is not None and kind not in info.kinds:
         pytest.skip(f"the device {info.name!r} has no {kind.name} memory")
-
-
-def until(holds, seconds=60):
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end, "it does not come"
-        time.sleep(0.002)
 
 
 def run_code(code):

@@ -11,7 +11,8 @@ import weakref
 
 import drop_in
 import pytest
-from conftest import run_code, until
+from checks import until
+from conftest import run_code
 
 import gmm
 import gmm.lease

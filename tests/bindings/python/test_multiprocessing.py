@@ -13,7 +13,8 @@ import warnings
 import weakref
 
 import pytest
-from conftest import BACKENDS, need, until
+from checks import until
+from conftest import BACKENDS, need
 
 import gmm
 import gmm.multiprocessing as sharing

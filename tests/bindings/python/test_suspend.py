@@ -13,7 +13,7 @@ import threading
 import time
 
 import pytest
-from conftest import until
+from checks import until
 from remote import Remote
 
 import gmm

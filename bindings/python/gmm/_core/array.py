@@ -16,7 +16,7 @@ from gmm import _native as native
 from gmm._core import copies, sycl
 from gmm._core.enums import HOST, Kind, PointerFlags, State, as_kind
 from gmm._core.errors import Error
-from gmm._core.stream import _Closing, as_stream, stream_number
+from gmm._core.stream import as_stream, stream_number
 
 if TYPE_CHECKING:
     from gmm._core.typing import Context, KindLike, Stream, TagLike
@@ -180,7 +180,7 @@ class External(native.Memory):
         return self.order or 0
 
 
-class Array(_Closing, copies.Located, native.View):
+class Array(copies.Located, native.View):
     """Memory with a shape, an element type and strides, which other packages take without a copy. It computes nothing.
 
     The constructor makes an array over a gmm.Buffer. gmm.empty(), gmm.zeros(), gmm.array(), gmm.from_dlpack() and
@@ -239,11 +239,6 @@ class Array(_Closing, copies.Located, native.View):
     def size(self) -> int:
         """The number of elements."""
         return math.prod(self.shape)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all elements."""
-        return math.prod(self.shape) * self.itemsize
 
     @property
     def offset(self) -> int:
@@ -346,6 +341,12 @@ class Array(_Closing, copies.Located, native.View):
     def close(self) -> None:
         """free() on the stream of the allocation."""
         self._memory.close()
+
+    def __enter__(self) -> Array:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
 
     @property
     def _is_ordered(self):
@@ -542,8 +543,18 @@ class Array(_Closing, copies.Located, native.View):
             kind = Kind.HOST if device == HOST_DEVICE else self.kind
             source = self.copy(kind, stream=self.stream if self.contiguous else None)
             flags = FLAG_IS_COPIED
+        version, dtype = tuple(max_version or (0, 0))[:2], source._dtype
+        if dtype.minor_version and version < (1, dtype.minor_version):
+            raise BufferError(f"{dtype.name} needs DLPack 1.{dtype.minor_version}; the consumer understands "
+                              f"{'.'.join(map(str, version))}")
+        if flags & FLAG_READ_ONLY and version < (1, 0):
+            raise BufferError("the array is read-only, which only DLPack 1.0 and newer can say; the consumer asks for "
+                              "an older form (no max_version)")
+        if any(step % dtype.itemsize for step in source.strides):
+            raise BufferError(f"DLPack has strides in elements; {source.strides} bytes are no whole number of "
+                              f"{dtype.name}")
         source._order_for_consumer(device, stream)
-        return source._capsule(device, tuple(max_version or (0, 0))[:2], flags)
+        return source._capsule(device, version >= (1, 0), flags, dtype.code, dtype.minor_version)
 
     def _order_for_consumer(self, device, stream):
         """Orders the consumer's work behind the work that is queued on the memory's own stream."""

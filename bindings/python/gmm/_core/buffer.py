@@ -82,7 +82,7 @@ class Buffer(copies.Located, native.Memory):
 
     def record_use(self, stream: Any) -> None:
         """Notes that a stream uses the block too: free() defers the release until the work queued there is done."""
-        native.gmm_record_use(self.context, self, as_stream(stream))
+        native.gmm_record_use(self.context, self, stream)
 
     def set_name(self, name: str | None) -> None:
         """Names the block for snapshots and for the report of leaks, until it is freed. None: it has no name."""
@@ -205,7 +205,7 @@ class Buffer(copies.Located, native.Memory):
         return f"<gmm.{type(self).__name__} of {self.nbytes} bytes {where}, {state}>"
 
 
-native.set_buffer_class(Buffer)
+native.set_helper("buffer", Buffer)
 
 
 class Pin(native.Memory):

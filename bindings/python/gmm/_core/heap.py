@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING
 
 from gmm import _native as native
 from gmm._core.enums import Kind, as_kind, tag_number
-from gmm._core.stream import _Closing
 
 if TYPE_CHECKING:
     from gmm._core.typing import Context, KindLike, TagLike
 
 
-class Heap(_Closing, native.Handle):
+class Heap(native.Handle):
     """A heap with a fixed kind, device and tag: the fastest way to allocate. Context.heap() makes it."""
 
     __slots__ = ("kind", "device")

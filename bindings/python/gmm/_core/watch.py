@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 from gmm import _native as native
 from gmm._core.enums import WatchEvent, tag_number
 from gmm._core.values import WatchInfo
-from gmm._core.stream import _Closing
 
 if TYPE_CHECKING:
     from gmm._core.typing import Address, Context, OnWatch, TagLike
 
 
-class Watcher(_Closing, native.Handle):
+class Watcher(native.Handle):
     """A watch of memory or of a budget, until close() or the end of its with block. Context.watch() makes it."""
 
     __slots__ = ()

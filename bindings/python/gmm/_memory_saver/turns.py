@@ -29,7 +29,7 @@ class Turns:
                                  f"names of at most {_LONGEST_NAME} bytes")
         self._library, self._context, self._names = library, library.context, tuple(names)
         self._at_once, self._timeout = at_once, timeout
-        self._asleep, self._offered, self._unsure = set(), set(), set()
+        self._asleep = set()
         self._lock = threading.RLock()
         self.lease = None
 
@@ -69,22 +69,16 @@ class Turns:
                 before[number] = now
                 Tag(self._context, number, "").update(contents=wanted)
 
-    def _offer(self, numbers):
-        """Makes these the offers.
+    def _awake(self):
+        return [number for number in self._managed() if number not in self._asleep]
 
-        _offered has what may be an offer, _unsure what may be none: an interrupt may come between two of them.
-        """
-        numbers = set(numbers)
-        for number in self._offered - numbers:
-            self._unsure.add(number)
-            self.lease.withdraw(number)
-            self._offered.discard(number)
-            self._unsure.discard(number)
-        for number in numbers - (self._offered - self._unsure):
-            self._unsure.add(number)
-            self._offered.add(number)
-            self.lease.offer(number)
-            self._unsure.discard(number)
+    def _offer(self, awake):
+        """Makes the awake tags the offers. None is awake: all are, as others may have the memory of all."""
+        for number in self._managed():
+            if awake and number not in awake:
+                self.lease.withdraw(number)
+            else:
+                self.lease.offer(number)
 
     @property
     def is_on(self):
@@ -96,9 +90,9 @@ class Turns:
         if not self._lock.acquire(blocking=False):
             return  # a transition is under way, which does it
         try:
-            new = set(self._managed()) - self._asleep - self._offered
-            if new and self.lease.info().state:
-                self._offer(new | self._offered)
+            awake = self._awake()
+            if awake and self.lease.info().state:
+                self._offer(awake)
         finally:
             self._lock.release()
 
@@ -107,14 +101,15 @@ class Turns:
     def _to_sleep(self, contents):
         """Puts tags that are awake to sleep: {number: Contents, or None: as the tag has it}."""
         contents = {number: wanted for number, wanted in contents.items() if number not in self._asleep}
-        awake = [number for number in self._managed() if number not in self._asleep and number not in contents]
         if not contents:
             return
-        stay = [number for number in awake if self._library.live_bytes(number)]
-        before, offered, is_paused, is_released = {}, set(self._offered), False, False
+        awake = self._awake()
+        others = [number for number in awake if number not in contents]
+        stay = any(map(self._library.live_bytes, others))
+        before, is_paused, is_released = {}, False, False
         try:
             self._set_contents(contents, before)
-            self._offer(awake if stay else set(contents) | offered | set(awake))
+            self._offer(others if stay else ())
             if stay or self._at_once:
                 is_paused = True  # perhaps in part only by an interrupt
                 self._library.pause(list(contents))
@@ -127,7 +122,7 @@ class Turns:
             if not is_released or self.lease.info().state:
                 self._asleep -= contents.keys()
                 self._set_contents(before, {})
-                self._offer(offered)
+                self._offer(awake)
                 if is_paused:
                     self._library.resume(list(contents))
             raise
@@ -136,7 +131,7 @@ class Turns:
         numbers = [number for number in numbers if number in self._asleep]
         if not numbers:
             return
-        awake = [number for number in self._managed() if number not in self._asleep]
+        awake = self._awake()
         aside = [number for number in self._asleep if number not in numbers]
         self._library.pause(aside)  # they may not have gone yet
         if not self.lease.info().state:
@@ -184,7 +179,7 @@ class Turns:
                     if not self.lease.info().state:
                         self._asleep |= set(awake)
                         undo = {}
-                        self._offer(awake + numbers)
+                        self._offer(())
                     raise
                 raise
         finally:

@@ -199,17 +199,11 @@ public final class Ticket extends TicketCalls implements Future<Long> {
 
     /** Its value as a CompletableFuture, for which a thread waits. Cancelling that one does not cancel the ticket. */
     public CompletableFuture<Long> toCompletableFuture() {
-        CompletableFuture<Long> future = new CompletableFuture<>();
-        Thread thread = new Thread(() -> {
-            try {
-                future.complete(join());
-            } catch (Throwable error) {
-                future.completeExceptionally(error);
-            }
-        }, "gmm ticket");
-        thread.setDaemon(true);
-        thread.start();
-        return future;
+        return CompletableFuture.supplyAsync(this::join, waiting -> {
+            Thread thread = new Thread(waiting, "gmm ticket");
+            thread.setDaemon(true);
+            thread.start();
+        });
     }
 
     /**
