@@ -34,23 +34,13 @@ bool copy_path(char path[kIpcPathSize], const char *from) {
   return true;
 }
 
-const char *reason_to_ignore(const char *own) {
-  if (own[0] != '/') return "is not an absolute path";
-  return strnlen(own, kIpcPathSize) == kIpcPathSize ? "is too long" : nullptr;
-}
-
 }  // namespace
-
-const char *ipc_directory_ignored_because(const IpcPolicy &policy) {
-  const char *own = policy.directory[0] == '\0' ? environment_text(Variable::kIpcDir) : nullptr;
-  return own == nullptr ? nullptr : reason_to_ignore(own);
-}
 
 bool ipc_directory_candidate(unsigned n, char path[kIpcPathSize], const IpcPolicy &policy) {
   if (policy.directory[0] != '\0') return n == 0 && copy_path(path, policy.directory);
   if (n == 0) {
     const char *own = environment_text(Variable::kIpcDir);
-    return own != nullptr && reason_to_ignore(own) == nullptr && copy_path(path, own);
+    return own != nullptr && own[0] == '/' && copy_path(path, own);
   }
   if (n > 2 || !(n == 1 ? os::runtime_socket_folder(path, kIpcPathSize) : os::common_socket_folder(path, kIpcPathSize)))
     return false;

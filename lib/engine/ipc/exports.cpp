@@ -175,7 +175,7 @@ Status IpcExports::export_block(const void *memory, gmm_ipc_handle *out) {
                 "gmm_ipc_export(%p): device %d cannot share %s memory; gmm_query() says which routes memory has.",
                 memory, options.device.ordinal, kind_name(options.kind));
   IpcHandle handle;
-  settings_.freeze(core_.log);
+  settings_.freeze();
   GMM_TRY(broker_.start(&handle.exporter));
   LockedBlock locked;
   GMM_TRY(locked.find(core_, memory, "gmm_ipc_export"));
