@@ -49,21 +49,20 @@ bool ipc_directory_candidate(unsigned n, char path[kIpcPathSize], const IpcPolic
 }
 
 Status ipc_directory_open(const char *path, bool create, int *fd, int *error, const IpcPolicy &policy) {
-  char text[128];
   *error = 0;
   // Further users need to reach the socket by its name. They cannot list the directory.
   if (create) *error = os::make_socket_folder(path, policy.user_count != 0);
   if (*error != 0)
     return fail_native(GMM_ERROR_SYSTEM, *error,
                        "directory %s of the IPC sockets: cannot make it: %s; set GMM_IPC_DIR to a private directory",
-                       path, system_error_text(*error, text, sizeof text));
+                       path, ErrorText(*error).text);
   int32_t opened = -1;
   os::FolderFacts facts;
   *error = os::open_socket_folder(path, policy.user_count != 0, &opened, &facts);
   if (*error != 0)
     return fail_native(GMM_ERROR_SYSTEM, *error,
                        "directory %s of the IPC sockets: %s; it must be a directory, not a link", path,
-                       system_error_text(*error, text, sizeof text));
+                       ErrorText(*error).text);
   const bool is_shared = policy.user_count != 0;
   const bool is_good = is_shared ? (facts.owner == 0 || policy.allows(facts.owner)) &&
                                        (!facts.others_may_write() || facts.keeps_names_of_others())
