@@ -27,25 +27,6 @@ void name_file(const char *folder, const char *prefix, char path[kMaxFilePath]) 
                 start, random);
 }
 
-// Returns 0 or an errno.
-int allocate_blocks(int fd, uint64_t offset, uint64_t size) {
-  int error = 0;
-  while ((error = fallocate(fd, 0, static_cast<off_t>(offset), static_cast<off_t>(size)) == 0 ? 0 : errno) == EINTR) {
-  }
-  if (error == 0) return 0;
-  if (error == EOPNOTSUPP || error == ENOSYS) {
-    // Such a file system reserves no blocks. It can tell whether enough are free now.
-    struct statvfs state = {};
-    error = fstatvfs(fd, &state) == 0 ? 0 : errno;
-    if (error == 0 && state.f_blocks != 0 && state.f_frsize != 0 && size / state.f_frsize >= state.f_bavail)
-      error = ENOSPC;
-    if (error == 0 && ftruncate(fd, static_cast<off_t>(offset + size)) != 0) error = errno;
-  }
-  // A failed fallocate() may have taken blocks. The caller wants the first error.
-  if (error != 0 && ftruncate(fd, static_cast<off_t>(offset)) != 0) return error;
-  return error;
-}
-
 int transfer(int fd, uint64_t offset, char *data, uint64_t size, bool is_writing) {
   bool was_refused = false;
   while (size != 0) {
@@ -121,7 +102,21 @@ int reserve_blocks(int32_t file, uint64_t end, uint64_t size) {
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
       (size > limit.rlim_cur || end > limit.rlim_cur - size))
     return EFBIG;
-  return allocate_blocks(file, end, size);
+  const auto begin = static_cast<off_t>(end), bytes = static_cast<off_t>(size);
+  int error = 0;
+  while ((error = fallocate(file, 0, begin, bytes) == 0 ? 0 : errno) == EINTR) {
+  }
+  if (error == EOPNOTSUPP || error == ENOSYS) {
+    // Such a file system reserves no blocks. It can tell whether enough are free now.
+    struct statvfs state = {};
+    error = fstatvfs(file, &state) == 0 ? 0 : errno;
+    if (error == 0 && state.f_blocks != 0 && state.f_frsize != 0 && size / state.f_frsize >= state.f_bavail)
+      error = ENOSPC;
+    if (error == 0 && ftruncate(file, begin + bytes) != 0) error = errno;
+  }
+  // A failed fallocate() may have taken blocks. The caller wants the first error.
+  if (error != 0 && ftruncate(file, begin) != 0) return error;
+  return error;
 }
 
 int sync_file(int32_t file) {

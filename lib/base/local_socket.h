@@ -53,8 +53,8 @@ int lock_folder(int32_t folder);
 int make_socket(int32_t *out);
 // EAGAIN: the listener's queue is full.
 int connect_socket(int32_t socket, int32_t folder, const char *name);
-// Makes a socket that listens, and then gives it its name, so that a process that finds the name is never refused. It has
-// the name `unready` for a moment. EADDRINUSE: the name is taken.
+// Makes a socket that listens, and then gives it its name, so that a process that finds the name is never refused. It
+// has the name `unready` for a moment. EADDRINUSE: the name is taken.
 int listen_at(int32_t folder, const char *name, const char *unready, bool for_others, int32_t *out,
               NameIdentity *identity);
 // Whether a connection is refused because the process that listened has ended.

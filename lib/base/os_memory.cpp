@@ -24,25 +24,19 @@ namespace gmm::os {
 namespace {
 
 Status map_failed(const char *what, uint64_t size, int error) {
-  if (error == ENOMEM)
-    return fail_native(GMM_ERROR_OUT_OF_HOST_MEMORY, error,
-                       "%s of %" PRIu64
-                       " bytes: the system has no memory, or the process has too many mappings; "
-                       "free memory, or raise RLIMIT_AS (ulimit -v) or vm.max_map_count.",
-                       what, size);
-  return fail_native(GMM_ERROR_SYSTEM, error, "%s of %" PRIu64 " bytes: mmap refused: %s.", what, size,
-                     ErrorText(error).text);
+  const bool is_short = error == ENOMEM;
+  return fail_native(is_short ? GMM_ERROR_OUT_OF_HOST_MEMORY : GMM_ERROR_SYSTEM, error,
+                     "%s of %" PRIu64 " bytes: the system refused: %s%s.", what, size, ErrorText(error).text,
+                     is_short ? "; free memory, or raise RLIMIT_AS (ulimit -v) or vm.max_map_count" : "");
 }
 
 Status descriptor_failed(const char *what, int error) {
-  if (error == EMFILE)
-    return fail_native(GMM_ERROR_SYSTEM, error,
-                       "%s: the process has no file descriptor left; raise the limit of open files (ulimit -n).", what);
-  if (error == ENFILE)
-    return fail_native(GMM_ERROR_SYSTEM, error, "%s: the system has no file descriptor left; raise fs.file-max.", what);
-  if (error == EBADF)
-    return fail_native(GMM_ERROR_INVALID_HANDLE, error, "%s: the file descriptor is not open; pass one that is.", what);
-  return fail_native(GMM_ERROR_SYSTEM, error, "%s: the system refused: %s.", what, ErrorText(error).text);
+  const char *advice = error == EMFILE   ? "; raise the limit of open files (ulimit -n)"
+                       : error == ENFILE ? "; raise fs.file-max"
+                       : error == EBADF  ? "; pass a descriptor that is open"
+                                         : "";
+  return fail_native(error == EBADF ? GMM_ERROR_INVALID_HANDLE : GMM_ERROR_SYSTEM, error,
+                     "%s: the system refused: %s%s.", what, ErrorText(error).text, advice);
 }
 
 Status range_failed(const char *what, const void *base, uint64_t size, int error, const char *advice = "") {

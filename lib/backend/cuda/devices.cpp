@@ -48,7 +48,7 @@ Status Devices::probe(DeviceState *state, int ordinal) {
   Status status = driver.check(driver.cuDeviceGet(&state->handle, ordinal), "cuDeviceGet");
   if (!status.ok()) return prefix(status, "Opening device %d: ", ordinal);
 
-  int32_t vmm = 0, fd = 0, fabric = 0, legacy_ipc = 0, unified = 0, integrated = 0;
+  int32_t vmm = 0, fd = 0, fabric = 0;
   const struct {
     CUdevice_attribute which;
     bool *flag;
@@ -67,10 +67,9 @@ Status Devices::probe(DeviceState *state, int ordinal) {
       {CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS, &state->pageable, nullptr},
       {CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES, &state->host_page_tables, nullptr},
       {CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, &state->host_numa_vmm, nullptr},
-      {CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED, nullptr, &legacy_ipc},
-      {CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING, nullptr, &unified},
+      // The documentation of cuIpcGetMemHandle() names this attribute.
+      {CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED, &state->legacy_ipc, nullptr},
       {CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, &state->dma_buf, nullptr},
-      {CU_DEVICE_ATTRIBUTE_INTEGRATED, nullptr, &integrated},
   };
   for (const auto &want : wanted) {
     int32_t value = 0;
@@ -81,9 +80,6 @@ Status Devices::probe(DeviceState *state, int ordinal) {
       *want.number = value;
   }
 
-  // The documentation of cuIpcGetMemHandle() names the attribute of IPC events. If a driver does not know that
-  // attribute, discrete devices have legacy IPC.
-  state->legacy_ipc = legacy_ipc >= 0 ? legacy_ipc > 0 : unified > 0 && integrated == 0;
   if (vmm <= 0) return Status();
 
   const CUmemAllocationProp properties = device_pages(state->handle);
