@@ -51,7 +51,7 @@ void Context::query_free(const Extent &extent, const void *address, gmm_pointer_
   }
   out->state = GMM_STATE_FREE;
   Range range;
-  if (ipc_.exports.find_own(address, &range)) {
+  if (ipc_.imports.find_block(address, &range)) {
     // Freed, but imported by this context.
     out->state = GMM_STATE_IMPORTED;
     out->base = reinterpret_cast<void *>(range.base);

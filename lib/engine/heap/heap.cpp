@@ -47,7 +47,7 @@ Heap::Heap(Core &core, BackupStore &backups, CaptureHeaps &captures, const HeapO
       forgotten_(core.allocator) {
   quotas_.each[4] = &own_quota_;
   streams_.wait_with(mutex);
-  mutex.at_end_of_operation([](void *self) { static_cast<Heap *>(self)->forget_streams_put_off(); }, this);
+  mutex.at_end_of_operation([](void *self) { static_cast<Heap *>(self)->end_operation(); }, this);
   fast.gate = core.gate;
   fast.last_uncaptured = core.last_uncaptured;
   if (core.last_uncaptured != UINTPTR_MAX) streams_.expect_captures();
@@ -301,14 +301,19 @@ Status Heap::order_after_uses(const CacheEntry &block, StreamKey key, bool *held
   return notes_.order_after(block, key, other_thread, held);
 }
 
-bool Heap::free_held_for_importers(bool may_wait) {
-  if (may_wait)
-    mutex.lock();
-  else if (!mutex.lock_unless_operation())
-    return false;
+void Heap::free_held_for_importers(bool may_wait) {
+  const auto put_off = [&] {
+    frees_held_later_ = frees_held_later_ || !may_wait;
+    return !may_wait;
+  };
+  if (!mutex.lock_unless_operation(put_off)) return;
   const UnlockAtEnd guard(mutex);
+  free_held_locked();
+}
+
+void Heap::free_held_locked() {
+  frees_held_later_ = false;
   notes_.free_held([&](const CacheEntry &entry, uint64_t bits) { put_back_one(entry, bits); });
-  return true;
 }
 
 void Heap::forget_stream(gmm_stream stream) {
@@ -337,9 +342,11 @@ bool Heap::put_off_forgetting(StreamKey stream) {
   return forgotten_.push_back(stream);
 }
 
-void Heap::forget_streams_put_off() {
+// What others put off until now. A wait inside of a free frees nothing: its caller works on a slab or run.
+void Heap::end_operation() {
   for (const StreamKey &stream : forgotten_) forget_locked(stream);
   forgotten_.clear();
+  if (may_put_off_ && frees_held_later_) free_held_locked();
   may_put_off_ = false;
 }
 
@@ -409,6 +416,7 @@ Status Heap::drain_for_growth() {
   bool all = false;
   {
     LockGuard guard(mutex);
+    if (frees_held_later_) free_held_locked();
     all = others == 0 || policy_.may_drain();
     if (all) policy_.drained(others);
   }

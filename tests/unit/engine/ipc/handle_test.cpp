@@ -19,7 +19,6 @@ IpcHandle sample() {
   handle.route = IpcRoute::kBroker;
   handle.kind = Kind::kVmm;
   handle.device.ordinal = 3;
-  for (int i = 0; i < 16; ++i) handle.device_uuid[i] = static_cast<uint8_t>(0xa0 + i);
   handle.exporter = {4242, 7, 0x0102030405060708};
   for (int i = 0; i < 16; ++i) handle.token[i] = static_cast<uint8_t>(i + 1);
   handle.allocation = 0x1122334455667788;
@@ -52,7 +51,7 @@ TEST(IpcHandle, ComesBackAsItWas) {
     IpcHandle handle = sample(), back;
     handle.route = one.route;
     handle.kind = one.kind;
-    handle.event = one.event;
+    handle.event = one.event ? 1 : 0;
     handle.machine = one.machine;
     handle.exporter.pid_namespace = 0x8877665544332211;
     for (unsigned i = 0; i < kLegacyHandleSize && one.route != IpcRoute::kBroker; ++i)
@@ -81,16 +80,15 @@ TEST(IpcHandle, ComesBackAsItWas) {
 TEST(IpcHandle, LayoutIsLittleEndianAndFixed) {
   const gmm_ipc_handle bytes = encoded(sample());
   const uint8_t *b = bytes.bytes;
-  EXPECT_EQ(std::memcmp(b, "gmmI\x01\x00\x01\x02\x03\x00\x00\x00\x07\x00\x00\x00", 16), 0);
-  EXPECT_EQ(b[16], 0xa0);
-  EXPECT_EQ(std::memcmp(b + 32, "\x92\x10\x00\x00\x00\x00\x00\x00\x08\x07\x06\x05\x04\x03\x02\x01", 16), 0);
-  EXPECT_EQ(b[48], 1);
-  EXPECT_EQ(std::memcmp(b + 64, "\x88\x77\x66\x55\x44\x33\x22\x11", 8), 0);
-  EXPECT_EQ(b[75], 4);  // 64 MiB
-  EXPECT_EQ(b[80], 0x88);
+  EXPECT_EQ(std::memcmp(b, "gmmI\x01\x00\x01\x00\x02\x00\x00\x00\x03\x00\x00\x00", 16), 0);
+  EXPECT_EQ(std::memcmp(b + 16, "\x92\x10\x00\x00\x07\x00\x00\x00\x08\x07\x06\x05\x04\x03\x02\x01", 16), 0);
+  EXPECT_EQ(b[40], 1);
+  EXPECT_EQ(std::memcmp(b + 56, "\x88\x77\x66\x55\x44\x33\x22\x11", 8), 0);
+  EXPECT_EQ(b[67], 4);  // 64 MiB
+  EXPECT_EQ(b[72], 0x88);
+  EXPECT_EQ(b[81], 0x10);
   EXPECT_EQ(b[89], 0x20);
   EXPECT_EQ(b[96], 9);
-  EXPECT_EQ(b[169], 0x10);
 }
 
 TEST(IpcHandle, ChecksumIsCrc32c) { EXPECT_EQ(crc32c(reinterpret_cast<const uint8_t *>("123456789"), 9), 0xe3069283u); }
@@ -105,16 +103,15 @@ struct Case {
   std::vector<Change> changes;
   bool is_sealed = true;
 };
-constexpr Change kFabric = {6, 1, 3}, kLegacy = {6, 1, 2}, kMachine = {184, 8, 1}, kDevice = {7, 1, 1},
-                 kHost = {7, 1, 3}, kEvent = {7, 1, 5}, kNoDevice = {8, 4, UINT32_MAX};
+constexpr Change kFabric = {6, 1, 3}, kLegacy = {6, 1, 2}, kMachine = {168, 8, 1}, kDevice = {8, 4, 1},
+                 kHost = {8, 4, 3}, kEvent = {7, 1, 1}, kNoDevice = {12, 4, UINT32_MAX};
 
 TEST(IpcHandle, NamesWhatIsWrong) {
   const Case cases[] = {{"not a handle of gmm", {{0, 1, 0}}},
                         {"version 2", {{4, 1, 2}}},
                         {"checksum", {{100, 1, 1}}, false},
-                        {"reserved", {{36, 1, 1}}},
-                        {"reserved", {{39, 1, 1}}},
-                        {"reserved", {{192, 1, 1}}},
+                        {"reserved", {{7, 1, 2}}},
+                        {"reserved", {{176, 1, 1}}},
                         {"reserved", {{251, 1, 1}}},
                         {"route 0", {{6, 1, 0}}},
                         {"route 4", {{6, 1, 4}}},
@@ -122,26 +119,27 @@ TEST(IpcHandle, NamesWhatIsWrong) {
                         {"names a machine, or none", {kFabric}},
                         {"fabric, which only VMM", {kFabric, kMachine, kHost}},
                         {"driver handle is empty", {kFabric, kMachine}},
-                        {"kind 0", {{7, 1, 0}}},
-                        {"kind 4", {{7, 1, 4}}},
-                        {"kind 200", {{7, 1, 200}}},
+                        {"kind 0", {{8, 4, 0}}},
+                        {"kind 4", {{8, 4, 4}}},
+                        {"kind 200", {{8, 4, 200}}},
+                        {"kind 2", {kEvent}},
                         {"legacy one, which only device", {kLegacy, {104, 1, 1}}},
                         {"driver handle is empty", {kLegacy, kDevice}},
                         {"carries a legacy", {{167, 1, 1}}},
-                        {"device -2", {{8, 4, UINT32_MAX - 1}}},
+                        {"device -2", {{12, 4, UINT32_MAX - 1}}},
                         {"device -1", {kDevice, kNoDevice}},
                         {"device -1", {kEvent, kNoDevice}},
-                        {"process id 0", {{32, 4, 0}}},
-                        {"process id 2147483648", {{32, 4, 0x80000000u}}},
-                        {"token is empty", {{48, 8, 0}, {56, 8, 0}}},
-                        {"allocation is zero", {{72, 8, 0}}},
-                        {"block is zero", {{88, 8, 0}}},
+                        {"process id 0", {{16, 4, 0}}},
+                        {"process id 2147483648", {{16, 4, 0x80000000u}}},
+                        {"token is empty", {{40, 8, 0}, {48, 8, 0}}},
+                        {"allocation size 0", {{64, 8, 0}}},
+                        {"block size 0", {{88, 8, 0}}},
                         {"reaches past", {{88, 8, 64 << 20}}},
                         {"reaches past", {{88, 8, UINT64_MAX}}},
-                        {"reaches past", {{168, 8, UINT64_MAX - 10}, {80, 8, UINT64_MAX - 5}}},
-                        {"lies outside", {{80, 8, 4096 + 8192}}},
-                        {"lies outside", {{80, 8, 4095}}},
-                        {"lies outside", {{80, 8, UINT64_MAX}}}};
+                        {"reaches past", {{80, 8, UINT64_MAX - 10}, {72, 8, UINT64_MAX - 5}}},
+                        {"lies outside", {{72, 8, 4096 + 8192}}},
+                        {"lies outside", {{72, 8, 4095}}},
+                        {"lies outside", {{72, 8, UINT64_MAX}}}};
   for (const Case &one : cases) {
     gmm_ipc_handle bytes = encoded(sample());
     for (const Change &change : one.changes) std::memcpy(bytes.bytes + change.at, &change.value, change.size);
