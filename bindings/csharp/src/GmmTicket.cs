@@ -69,7 +69,7 @@ namespace Gmm
             }
             if (milliseconds != 0)
             {
-                WatchCall.CheckOutside("The wait for a ticket", true); // its operation may wait for this handler
+                Native.gmm_csharp_check_outside(1); // its operation may wait for this handler
             }
             if (lease != null)
             {
@@ -158,7 +158,7 @@ namespace Gmm
         /// <summary>Waits until an operation with Hold is held. One that has ended throws its failure.</summary>
         public void WaitHeld()
         {
-            WatchCall.CheckOutside("The wait for a ticket", true);
+            Native.gmm_csharp_check_outside(1);
             WaitInSlices(Timeout.InfiniteTimeSpan, milliseconds =>
                 Get(self => Native.gmm_ticket_wait_held(self, milliseconds)) != (int)GmmResult.NotReady);
         }
@@ -239,7 +239,7 @@ namespace Gmm
             {
                 return;
             }
-            WatchCall.CheckOutside("GmmTicket.Dispose()", false);
+            Native.gmm_csharp_check_outside(0);
             Wait();
             base.Dispose();
             if (!reported && !cancelAsked)

@@ -88,7 +88,7 @@ class Context(Pausing, native.Handle):
 
     def _adopt(self, make, *arguments):
         """Opens the handle with the context that the function makes."""
-        self._open(native.HANDLE_CONTEXT, None, make, *arguments)
+        self._open("context", None, make, *arguments)
         self._queues = weakref.WeakSet()
         self._sycl_queues = {}
         self._leases = weakref.WeakSet()
@@ -314,7 +314,7 @@ class Context(Pausing, native.Handle):
 
     def _snapshot(self, scope=None):
         snapshot = native.Handle()
-        snapshot._open(native.HANDLE_SNAPSHOT, self, native.gmm_snapshot_create, self, scope)
+        snapshot._open("snapshot", self, native.gmm_snapshot_create, self, scope)
         return snapshot
 
     def snapshot(self, write: Callable[[bytes], object] | None = None) -> Any:

@@ -136,7 +136,7 @@ class Lease(native.Handle):
             self._held = _called(asked)
         self.context._leases.add(self)
         try:
-            self._open(native.HANDLE_LEASE, self.context, native.gmm_lease_create, self.context, {
+            self._open("lease", self.context, native.gmm_lease_create, self.context, {
                 "name": name, "priority": priority, "floor_bytes": floor, "residency_ms": milliseconds(residency),
                 "asked": None if asked is None else self})
             for tag, cost in costs.items():

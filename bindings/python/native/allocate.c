@@ -148,8 +148,6 @@ static Handle *default_context;
 
 PyObject *native_set_default_context(PyObject *module, PyObject *context) {
   (void)module;
-  if (context != Py_None && !PyObject_TypeCheck(context, &Handle_Type))
-    return PyErr_Format(PyExc_TypeError, "expected a context or None");
   Handle *old = default_context, *now = context == Py_None ? NULL : (Handle *)context;
   Py_XINCREF(now);
   STORE(default_context, now);

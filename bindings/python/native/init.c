@@ -62,14 +62,6 @@ int native_init(PyObject *module) {
       add_type(module, "View", &View_Type) < 0)
     return -1;
   if (memory_init(module) < 0 || allocate_init(module) < 0 || native_scope_init(module) < 0) return -1;
-  /* For _open(). */
-  if (PyModule_AddIntMacro(module, HANDLE_CONTEXT) < 0 || PyModule_AddIntMacro(module, HANDLE_HEAP) < 0 ||
-      PyModule_AddIntMacro(module, HANDLE_STREAM) < 0 || PyModule_AddIntMacro(module, HANDLE_EVENT) < 0 ||
-      PyModule_AddIntMacro(module, HANDLE_TICKET) < 0 || PyModule_AddIntMacro(module, HANDLE_WATCHER) < 0 ||
-      PyModule_AddIntMacro(module, HANDLE_LEASE) < 0 || PyModule_AddIntMacro(module, HANDLE_SNAPSHOT) < 0 ||
-      PyModule_AddIntMacro(module, HANDLE_IMPORT) < 0 || PyModule_AddIntMacro(module, HANDLE_PIN) < 0 ||
-      PyModule_AddIntMacro(module, HANDLE_EXTERNAL) < 0)
-    return -1;
 #ifdef Py_GIL_DISABLED
   /* guard.h: every field is guarded without it. */
   if (PyUnstable_Module_SetGIL(module, Py_MOD_GIL_NOT_USED) < 0) return -1;

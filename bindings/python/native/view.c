@@ -77,8 +77,7 @@ static int read_numbers(PyObject *tuple, Py_ssize_t *numbers) {
 static PyObject *view_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
   PyObject *memory, *address, *shape, *strides, *dtype;
   int readonly;
-  if (keywords && PyDict_GET_SIZE(keywords) != 0)
-    return PyErr_Format(PyExc_TypeError, "gmm.Array makes views: this type takes no keywords");
+  (void)keywords;
   if (!PyArg_ParseTuple(arguments, "O!OO!O!O!p:View", &Memory_Type, &memory, &address, &PyTuple_Type, &shape,
                         &PyTuple_Type, &strides, &PyTuple_Type, &dtype, &readonly))
     return NULL;

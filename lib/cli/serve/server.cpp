@@ -19,8 +19,7 @@ constexpr uint32_t kMostAtOnce = 16;      // messages of one connection before t
 constexpr char kUnreadySocket[] = "serve.sock.new";
 
 Status system_failure(int error, const char *what) {
-  char text[128];
-  return fail_native(GMM_ERROR_SYSTEM, error, "%s: %s", what, system_error_text(error, text, sizeof text));
+  return fail_native(GMM_ERROR_SYSTEM, error, "%s: %s", what, ErrorText(error).text);
 }
 
 // 0: no client sends such a message.
@@ -143,8 +142,7 @@ void Server::accept_all(uint64_t now) {
     if (const int error = os::accept_socket(listener_, &socket); error != 0) {
       if (error == EAGAIN) return;
       // The process is out of descriptors or memory. The queue would wake it again and again.
-      char text[128];
-      complain(now, "clients have to wait: accept: %s", system_error_text(error, text, sizeof text));
+      complain(now, "clients have to wait: accept: %s", ErrorText(error).text);
       if (poller_.want(listener_, &listener_, false) == 0) accept_again_ = now + kAcceptAgainMs;
       return;
     }

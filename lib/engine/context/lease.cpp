@@ -78,9 +78,7 @@ Status gmm_lease::create(Context &context, const gmm_lease_desc &desc, gmm_lease
       error = start_thread(&lease->thread_, ThreadSignals::kNone, thread_main, lease);
     }
     if (error != 0) {
-      char text[128];
-      status = fail_native(GMM_ERROR_SYSTEM, error, "gmm_lease_create(): %s: %s", what,
-                           system_error_text(error, text, sizeof text));
+      status = fail_native(GMM_ERROR_SYSTEM, error, "gmm_lease_create(): %s: %s", what, ErrorText(error).text);
     }
   }
   if (!status.ok()) {
@@ -189,13 +187,13 @@ Status gmm_lease::resume_offers(TicketState *ticket, uint64_t *bytes) {
 Status gmm_lease::no_grant(const Patience &patience) {
   if (patience.is_cancelled())
     return fail(GMM_ERROR_CANCELLED, "The request of the lease \"%s\" was cancelled.", name_);
-  char why[sizeof LeaseCommand::text + kIpcPathSize], error[128];
+  char why[sizeof LeaseCommand::text + kIpcPathSize];
   if (counts_.server != 0)
     std::snprintf(why, sizeof why, "%s", member_.text()[0] != 0 ? member_.text() : "The server has not said why.");
   else
     std::snprintf(why, sizeof why, "No server answers in %s%s%s%s. Start one by the command `gmm serve`.", folder_,
                   start_error_ == 0 ? "" : ", and the command gmm could not be started: ",
-                  start_error_ == 0 ? "" : system_error_text(start_error_, error, sizeof error),
+                  start_error_ == 0 ? "" : ErrorText(start_error_).text,
                   start_error_ == ENOENT ? " beside the library or on PATH" : "");
   return fail(GMM_ERROR_NOT_READY, "gmm_lease_request(): the lease \"%s\" had no grant in %" PRIu64 " ms. %s", name_,
               patience.timeout_ms, why);

@@ -27,14 +27,8 @@ Place place_of(const Context &context, const void *address) {
 
 // Of a block over several extents a part may be usable: gmm_resume_range().
 bool is_usable(const Context &context, const void *memory, uint64_t size) {
-  uintptr_t at = reinterpret_cast<uintptr_t>(memory);
-  const uintptr_t end = at + size;
-  while (at < end) {
-    const Extent *extent = context.core().page_map.find_extent(reinterpret_cast<void *>(at));
-    if (extent == nullptr || is_paused(*extent)) return false;
-    at = end_of(*extent);
-  }
-  return true;
+  const uintptr_t at = reinterpret_cast<uintptr_t>(memory);
+  return context.core().page_map.for_each_extent(at, at + size, [](const Extent &each) { return !is_paused(each); });
 }
 
 // A range of a block or import must lie in it and be active. Ordinary memory is the caller's responsibility.

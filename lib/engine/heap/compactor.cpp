@@ -90,7 +90,7 @@ Status Compactor::find_target(uint64_t all, Target *out) {
 // From its end on, so that the rest of the run is the same span. A target without a hole is used up.
 Status Compactor::move_run(Span *run, Target *target, Compaction *work, uint64_t *done) {
   for (uintptr_t begin = run->begin(), at = run->end(); at > begin;) {
-    Extent *extent = core_.page_map.find_extent(reinterpret_cast<void *>(at - 1));
+    Extent *extent = core_.page_map.find_extent(at - 1);
     const uintptr_t base = base_of(*extent);
     const uint64_t size = size_of(*extent);
     const bool is_whole = base >= begin && base + size == at;
@@ -173,7 +173,7 @@ Compactor::Choice Compactor::choose(const Compaction &work) {
     for_each_span(*region, [&](Span &span) {
       if (span.is(SpanState::kUnbacked)) return;
       for (uintptr_t at = span.begin(); at < span.end();) {
-        Extent *extent = core_.page_map.find_extent(reinterpret_cast<void *>(at));
+        Extent *extent = core_.page_map.find_extent(at);
         if (extent != each.extent) {
           consider(each);
           each = Choice{extent, &span, 0};

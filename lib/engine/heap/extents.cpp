@@ -425,7 +425,7 @@ Status Extents::release_in(Span *run, uint64_t at_most, uint64_t *released, cons
   const uintptr_t end = run->end();
   runs_.unlist(run);
   while (run != nullptr && at < end && *released < at_most && status.ok()) {
-    Extent *extent = core_.page_map.find_extent(address(at));
+    Extent *extent = core_.page_map.find_extent(at);
     const uint64_t size = size_of(*extent);
     const bool begins_before = base_of(*extent) < run->begin();
     at = base_of(*extent) + size;
@@ -536,13 +536,10 @@ void Extents::forget_contents(ByteRange freed, const Span &run) {
   // A chunk that reaches into the freed memory begins and ends no further away.
   const uintptr_t begin = freed.base - run.begin() < kMaxChunk ? run.begin() : freed.base - kMaxChunk;
   const uintptr_t end = run.end() - freed.end() < kMaxChunk ? run.end() : freed.end() + kMaxChunk;
-  for (uintptr_t at = begin; at < end;) {
-    Extent *extent = core_.page_map.find_extent(address(at));
-    if (extent == nullptr) return;
-    const uintptr_t extent_end = base_of(*extent) + size_of(*extent), stop = extent_end < end ? extent_end : end;
-    backups_.forget(*extent, ByteRange{at, stop - at});
-    at = stop;
-  }
+  core_.page_map.for_each_extent(begin, end, [&](Extent &extent) {
+    backups_.forget(extent, ByteRange{begin, end - begin});
+    return true;
+  });
 }
 
 }  // namespace gmm

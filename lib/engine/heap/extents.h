@@ -108,7 +108,7 @@ class Extents {
   template <typename Fn>
   void for_each_in(const Span *run, Fn fn) {
     for (uintptr_t begin = run->begin(), at = run->end(); at > begin;) {
-      Extent *extent = core_.page_map.find_extent(reinterpret_cast<void *>(at - 1));
+      Extent *extent = core_.page_map.find_extent(at - 1);
       at = base_of(*extent);
       const bool whole = at >= begin && at + size_of(*extent) <= run->end();
       if (whole && extent->importers.load(std::memory_order_relaxed) == 0) fn(extent);

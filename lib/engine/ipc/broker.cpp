@@ -25,9 +25,8 @@ constexpr uint32_t kComplaintsPerSecond = 20;
 std::atomic<uint32_t> g_serial{1};
 
 Status failure(int error, const char *what, const char *of = "") {
-  char text[128];
   return fail_native(GMM_ERROR_SYSTEM, error, "start of the thread that answers importers: %s%s: %s", what, of,
-                     system_error_text(error, text, sizeof text));
+                     ErrorText(error).text);
 }
 
 void close_fd(int *fd) {
@@ -248,8 +247,7 @@ void IpcBroker::accept_connections() {
     if (error == EAGAIN) return;
     // The process is out of descriptors or memory. The connection stays in the queue and would wake the thread again
     // and again, so the thread listens no more for a while.
-    char text[128];
-    complain("importers have to wait: accept: %s", system_error_text(error, text, sizeof text));
+    complain("importers have to wait: accept: %s", ErrorText(error).text);
     if (poller_.want(listener_, &listener_, false) == 0) listen_again_ = monotonic_ms() + kListenAgainMs;
     return;
   }
@@ -276,8 +274,7 @@ void IpcBroker::admit(int fd) {
   }
   Slot *slot = free_slot();
   if (const int error = poller_.add(fd, slot); error != 0) {
-    char text[128];
-    complain("refused process %d: epoll_ctl: %s", peer.process, system_error_text(error, text, sizeof text));
+    complain("refused process %d: epoll_ctl: %s", peer.process, ErrorText(error).text);
     reply.result = GMM_ERROR_BUSY;
     send_reply(fd, reply);
     os::close_socket(fd);
@@ -391,8 +388,7 @@ bool IpcBroker::send_reply(int fd, const IpcReply &reply, const IpcGrant *grant)
   const int64_t sent = os::send_bytes(fd, &sized, size, reply.extents != 0 ? grant->fds : nullptr, reply.extents);
   if (sent == static_cast<int64_t>(size)) return true;
   if (sent < 0 && sent != -EPIPE && sent != -ECONNRESET) {
-    char text[128];
-    complain("cannot send an answer to an importer: %s", system_error_text(static_cast<int>(-sent), text, sizeof text));
+    complain("cannot send an answer to an importer: %s", ErrorText(static_cast<int>(-sent)).text);
   }
   return false;
 }

@@ -52,7 +52,7 @@ template <class Fn>
 bool IpcExports::for_each_extent(const Export &entry, Fn fn) const {
   uintptr_t at = entry.base;
   for (uint32_t i = 0; i < entry.extents; ++i) {
-    Extent *extent = core_.page_map.find_extent(reinterpret_cast<void *>(at));
+    Extent *extent = core_.page_map.find_extent(at);
     if (extent == nullptr || extent->id >= entry.next_extent_id) return false;
     at += extent->size.load(std::memory_order_relaxed);
     fn(*extent);
@@ -119,7 +119,7 @@ Status IpcExports::describe(const Block &block, Export *out) const {
   out->next_extent_id = core_.next_extent_id.load(std::memory_order_relaxed);
   const uintptr_t end = block.base + block.reserved;
   for (uintptr_t at = out->base; at < end;) {
-    const Extent *extent = core_.page_map.find_extent(reinterpret_cast<void *>(at));
+    const Extent *extent = core_.page_map.find_extent(at);
     if (extent == nullptr || out->extents == kIpcMaxExtents)
       return fail(
           GMM_ERROR_NOT_SUPPORTED,
@@ -175,7 +175,7 @@ Status IpcExports::export_block(const void *memory, gmm_ipc_handle *out) {
                 "gmm_ipc_export(%p): device %d cannot share %s memory; gmm_query() says which routes memory has.",
                 memory, options.device.ordinal, kind_name(options.kind));
   IpcHandle handle;
-  settings_.freeze(core_.log);
+  settings_.freeze();
   GMM_TRY(broker_.start(&handle.exporter));
   LockedBlock locked;
   GMM_TRY(locked.find(core_, memory, "gmm_ipc_export"));

@@ -16,7 +16,7 @@ Status Ipc::import_block(const gmm_ipc_handle &bytes, Device device, uint64_t ti
   if (handle.event)
     return fail(GMM_ERROR_IPC_INVALID_HANDLE,
                 "gmm_ipc_import: the handle is of an event; pass it to gmm_event_import().");
-  settings_.freeze(core_.log);
+  settings_.freeze();
   const bool is_here = handle.route != IpcRoute::kFabric || handle.machine == ipc_machine();
   IpcExports *own = is_here && broker_.answers_at(handle.exporter) ? &exports : nullptr;
   return imports.import_block(handle, device, timeout_ms, own, out);

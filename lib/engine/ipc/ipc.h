@@ -92,7 +92,7 @@ class Ipc {
   Status configure(const IpcPolicy &policy) { return settings_.configure(policy); }
   // The policy, which does not change from now on: for leases, whose processes are held to it as well.
   const IpcPolicy &policy() {
-    settings_.freeze(core_.log);
+    settings_.freeze();
     return settings_.policy();
   }
   // Maps another process's memory, or returns the original memory for a handle of this context.

@@ -97,7 +97,7 @@ Status Snapshot::copy_heap(Heap &heap, const Tag &tag) {
                  static_cast<uint32_t>(heaps_.size()),  // it is added behind its extents
                  extent->importers.load(std::memory_order_relaxed), location_of(*extent, options), extent->mapped});
     for_each_span(region, [&](Span &span) {
-      const Extent *extent = heap.core().page_map.find_extent(reinterpret_cast<void *>(span.begin()));
+      const Extent *extent = heap.core().page_map.find_extent(span.begin());
       good = good && copy_span(span, heap, extent != nullptr && is_paused(*extent));
     });
   });

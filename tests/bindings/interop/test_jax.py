@@ -2,11 +2,10 @@
 """Arrays of JAX and gmm by DLPack both ways, over the same memory: on the CPU and the host backend, and on a GPU."""
 import gc
 import os
-import time
 import weakref
 
 import pytest
-from checks import refused
+from checks import refused, until
 
 import gmm
 
@@ -31,11 +30,7 @@ def address_of(array):
 
 def wait_for(holds):
     """JAX lets go on a thread of its own."""
-    end = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < end
-        gc.collect()
-        time.sleep(0.001)
+    until(lambda: gc.collect() >= 0 and holds())
 
 
 @pytest.mark.parametrize("kind", KINDS)

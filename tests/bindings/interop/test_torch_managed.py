@@ -542,22 +542,17 @@ def test_hints_follow_the_tensor():
 
 @pytest.mark.gpu
 def test_a_move_to_the_host_waits_unless_it_is_asked_not_to():
-    g = torch.zeros(MIB, device="cuda")
+    g, done = torch.zeros(MIB, device="cuda"), torch.cuda.Event()
     g.add_(0)  # the driver loads a kernel at its first use, and may wait for the GPU then
     g.to("cpu", non_blocking=True)
-    torch.cuda.synchronize()
-    done = torch.cuda.Event()
-    torch.cuda._sleep(8 * SLEEP)
-    g.add_(1)
-    done.record()
-    g.to("cpu", non_blocking=True)
-    assert not done.query()
-    torch.cuda.synchronize()
-    torch.cuda._sleep(8 * SLEEP)
-    g.add_(1)
-    done.record()
-    h = torch.cuda.uvm_to(g, "cpu")
-    assert done.query() and h[0].item() == 2
+    for waits in (False, True):
+        torch.cuda.synchronize()
+        torch.cuda._sleep(8 * SLEEP)
+        g.add_(1)
+        done.record()
+        h = torch.cuda.uvm_to(g, "cpu") if waits else g.to("cpu", non_blocking=True)
+        assert done.query() == waits
+    assert h[0].item() == 2
 
 
 @pytest.mark.gpu

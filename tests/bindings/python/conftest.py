@@ -1,15 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Contexts of every backend that answers here."""
 import gc
-import pathlib
 import subprocess
 import sys
 
 import pytest
 
 import gmm
-
-HERE = pathlib.Path(__file__).parent
 
 
 def _backends():
@@ -58,6 +55,16 @@ def need(context, capability, kind=None):
         pytest.skip(f"the device {info.name!r} has no {capability.name}")
     if kind is not None and kind not in info.kinds:
         pytest.skip(f"the device {info.name!r} has no {kind.name} memory")
+
+
+@pytest.fixture
+def kept(context):
+    """(tag, buffer): a pausable block of 4 MiB with a tag of its own and known contents."""
+    need(context, gmm.Capability.PAUSE, gmm.Kind.VMM)
+    tag = context.tag("kept", gmm.Contents.HOST)
+    buffer = context.alloc(4 << 20, gmm.Kind.VMM, tag=tag, dedicated=True)
+    buffer.fill(0x77)
+    return tag, buffer
 
 
 def run_code(code):

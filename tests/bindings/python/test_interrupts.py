@@ -180,8 +180,6 @@ def paused(context, tmp_path):
 def lease(context, tmp_path):
     context.tag("lease", gmm.Contents.HOST)
     kept = context.kept = gmm.lease.Lease("kept", "lease", context=context)
-    with kept.use():  # the server answers from now on
-        pass
 
     def act():
         gmm.lease.Lease("dropped", context=context)

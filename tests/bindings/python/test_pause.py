@@ -7,24 +7,14 @@ import threading
 
 import pytest
 from checks import refused
-from conftest import need, open_context
+from conftest import open_context
 
 import gmm
-from gmm import Capability, Contents, Kind, State
+from gmm import Contents, Kind, State
 
 MIB = 1 << 20
 SIZE = 4 * MIB
 SECONDS = 60  # for what must come, on a machine however busy
-
-
-@pytest.fixture
-def kept(context):
-    """(tag, buffer): a pausable block with a tag of its own and known contents."""
-    need(context, Capability.PAUSE, Kind.VMM)
-    tag = context.tag("kept", Contents.HOST)
-    buffer = context.alloc(SIZE, Kind.VMM, tag=tag, dedicated=True)
-    buffer.fill(0x77)
-    return tag, buffer
 
 
 class Gate:

@@ -597,14 +597,15 @@ def zeros(self: Context, shape: Shape, dtype: Any = "float64", kind: KindLike = 
 # Memory of other packages.
 
 
-def _over(owner, address, shape, strides, dtype, readonly, device, stream, context):
+def over(owner, address, shape, strides, dtype, readonly, device=HOST_DEVICE, stream=None, context=None):
     """An array over external memory. The protocol says that the layout lies inside of it."""
     shape, dtype = as_shape(shape), as_dtype(dtype)
     steps, _ = c_layout(shape, dtype.itemsize)
     memory = External()
     memory.dlpack_device, memory.order, memory.importer = device, stream, context
     memory._is_out_of_reach = device[0] not in (CPU, CUDA_HOST, CUDA_MANAGED)
-    memory._open(native.HANDLE_EXTERNAL, None, owner, address)
+    memory._held = owner
+    memory._open("external memory", None, int, address)
     return _make(memory, address, shape, steps if strides is None else tuple(strides), dtype, readonly)
 
 
@@ -703,7 +704,7 @@ def _over_tensor(capsule, stream, context):
         strides = [step * dtype.itemsize for step in strides]
         if any(abs(step) > sys.maxsize for step in strides):
             raise BufferError("a DLPack tensor whose stride is beyond any address space")
-    return _over(capsule, address, shape, strides, dtype, readonly, device, stream, context)
+    return over(capsule, address, shape, strides, dtype, readonly, device, stream, context)
 
 
 def asarray(obj: Any, *, copy: bool | None = None, stream: Any = None, context: Any = None) -> Array:
@@ -752,7 +753,7 @@ def _over_interface(obj, interface, device_type, context):
         raise ValueError("the CUDA Array Interface does not allow stream 0: 1 is the legacy default stream, "
                          "2 the thread's own")
     device = _cuda_device(data[0], context) if device_type == CUDA and data[0] else 0
-    return _over(obj, data[0], interface["shape"], interface.get("strides"), interface["typestr"], bool(data[1]),
+    return over(obj, data[0], interface["shape"], interface.get("strides"), interface["typestr"], bool(data[1]),
                  (device_type, device), as_stream(stream), context)
 
 
@@ -769,7 +770,7 @@ def _over_sycl(obj, interface, context):
         return _over_buffer(obj if data is None else data, context)
     sycl.wait_for_queue(obj, interface)
     strides = interface.get("strides")
-    return _over(obj, data[0] + (interface.get("offset") or 0) * dtype.itemsize, interface["shape"],
+    return over(obj, data[0] + (interface.get("offset") or 0) * dtype.itemsize, interface["shape"],
                  None if strides is None else [step * dtype.itemsize for step in strides], dtype,
                  bool(data[1]) and not sycl.means_writable(obj), (ONE_API, 0), None, context)
 
@@ -781,7 +782,7 @@ def _over_buffer(obj, context):
     letter = view.format.lstrip("@=<")
     if letter not in _LETTERS:
         raise BufferError(f"gmm has no element type for the buffer's format {view.format!r}")
-    return _over(view, native.view_address(view), view.shape, view.strides or None,
+    return over(view, native.view_address(view), view.shape, view.strides or None,
                  f"{_LETTERS[letter]}{view.itemsize}", view.readonly, HOST_DEVICE, None, context)
 
 

@@ -31,7 +31,7 @@ def heap(self: Context, kind: KindLike = Kind.DEVICE, *, device: int = 0, tag: T
     """Makes a Heap. Its blocks share no extent with other heaps. exportable: each block has a file descriptor."""
     made = Heap()
     made.kind, made.device = Kind(as_kind(kind)), device
-    made._open(native.HANDLE_HEAP, self, native.gmm_heap_create, self, {
+    made._open("heap", self, native.gmm_heap_create, self, {
         "kind": made.kind, "device": device, "tag": tag_number(self, tag), "minimum_extent": minimum_extent,
         "limit": limit, "peer_devices": peer_devices, "flags": native.GMM_HEAP_EXPORTABLE if exportable else 0})
     return made

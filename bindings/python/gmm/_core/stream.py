@@ -120,7 +120,7 @@ def stream(self: Context, device: int = 0) -> Stream:
     """Makes a Stream."""
     made = Stream()
     made.device = device
-    made._open(native.HANDLE_STREAM, self, native.gmm_stream_create, self, {"device": device})
+    made._open("stream", self, native.gmm_stream_create, self, {"device": device})
     self._queues.add(made)
     return made
 
@@ -141,6 +141,6 @@ def ipc_import_event(self: Context, handle: bytes, *, device: int = 0, timeout: 
 def _event(context, function, handle, options):
     made = Event()
     made.device, made._held = options["device"], bytes(*handle) or None
-    made._open(native.HANDLE_EVENT, context, function, context, *handle, options)
+    made._open("event", context, function, context, *handle, options)
     context._queues.add(made)
     return made

@@ -99,7 +99,7 @@ class Ticket(native.Handle):
 
     def _begin(self, function, *arguments):
         """Opens the ticket with the operation that the function begins. The context knows a ticket that is open."""
-        self._open(native.HANDLE_TICKET, self.context, function, *arguments)
+        self._open("ticket", self.context, function, *arguments)
         for other in list(self.context._tickets):
             other._look(0)
         if not self._holds:  # a held operation whose ticket is dropped is undone

@@ -39,17 +39,9 @@ def api_error(error):
     return error
 
 
-def _context_number(handle):
-    """A number that tells a primary context from its successor after a reset, which may have the same address.
-
-    None: the driver is too old.
-    """
-    return int(driver.cuCtxGetId(handle)) if driver.get_version() >= (12, 0) else None
-
-
 def _living(wanted, device, handle):
     """The gmm context to allocate from, which is not one whose memory cuda.close() took by resetting the device."""
-    number = _context_number(handle)
+    number = int(driver.cuCtxGetId(handle))  # a primary context's successor may have its address
     with _lock:
         for _ in range(2):
             context = _default.context() if wanted is None else wanted
