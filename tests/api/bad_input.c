@@ -125,6 +125,7 @@ typedef struct newer_scope {
 #define WATCH_WITH(...) \
   (&(gmm_watch_desc){.struct_size = sizeof(gmm_watch_desc), .callback = {refuse, NULL}, __VA_ARGS__})
 #define LEASE_WITH(...) (&(gmm_lease_desc){.struct_size = sizeof(gmm_lease_desc), __VA_ARGS__})
+#define LEASE_REQUEST_WITH(...) (&(gmm_lease_request_desc){.struct_size = sizeof(gmm_lease_request_desc), __VA_ARGS__})
 #define OUT (&marked.pointer)
 
 enum {
