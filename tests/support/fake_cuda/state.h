@@ -189,8 +189,8 @@ enum class Where { pageable, pinned, managed, device };
 // Where [address, address + size) really is, for work on `device`. The lock is held.
 CUresult translate(uintptr_t address, size_t size, bool write, int device, std::vector<Piece> *out, Where *where);
 
-// A region of the backing's bytes from `offset` on, at new addresses, which the CPU may read where the configuration says
-// so. Its address, or 0.
+// A region of the backing's bytes from `offset` on, at new addresses; its address, or 0. The CPU may read them if the
+// configuration says so.
 uintptr_t add_view(const std::shared_ptr<Backing> &backing, Kind kind, size_t offset, size_t size, Context *context);
 // Frees the memory at `address` when its kind is one of these, after the work of its context; pool memory at once.
 CUresult free_region(uintptr_t address, std::initializer_list<Kind> kinds, std::unique_lock<std::mutex> &lock);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Leases in a simulation: an arbiter and members with a virtual clock, devices that refuse what they do not have,
-// connections that lose, delay, double, change and cut, and processes, the server's too, that die or stop at any step. A
+// Leases in a simulation: an arbiter and members with a virtual clock. Devices refuse what they do not have. Messages
+// are lost, delayed, doubled and changed, and connections cut. Processes, the server's too, die or stop at any step. A
 // seed decides everything.
 #include <gtest/gtest.h>
 
