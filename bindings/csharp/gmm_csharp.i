@@ -118,6 +118,7 @@ void *gmm_csharp_next(void);
 void gmm_csharp_finish(void *request, int32_t answer);
 void gmm_csharp_stop(void);
 void gmm_csharp_enter_watch(uint32_t event);
+gmm_result gmm_csharp_check_outside(int32_t in_budget);
 
 /* The functions above have none of this: the dispatcher waits inside one, and is no call of the library. */
 %csnothrowexception %{

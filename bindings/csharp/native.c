@@ -126,7 +126,7 @@ void *gmm_csharp_callback(const char *type) {
 
 void gmm_csharp_enter_watch(uint32_t event) { watch_event = event; }
 
-gmm_result gmm_csharp_check_outside(int in_budget) {
+gmm_result gmm_csharp_check_outside(int32_t in_budget) {
   if (watch_event == 0 || (in_budget && watch_event == GMM_WATCH_BUDGET)) return GMM_OK;
   refused = 1;
   return GMM_ERROR_BUSY;

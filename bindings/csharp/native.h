@@ -33,7 +33,7 @@ void gmm_csharp_register(gmm_csharp_fail_fn fail, gmm_csharp_perform_fn perform)
 void gmm_csharp_enter_watch(uint32_t event);
 
 /** BUSY inside the callback of a watcher; in_budget: it is allowed in that of GMM_WATCH_BUDGET. */
-gmm_result gmm_csharp_check_outside(int in_budget);
+gmm_result gmm_csharp_check_outside(int32_t in_budget);
 
 /** Waits for a request; NULL after gmm_csharp_stop(). */
 void *gmm_csharp_next(void);

@@ -78,32 +78,30 @@ jbyteArray gmm_java_bytes(JNIEnv *jenv, const void *bytes, size_t length) {
   return array;
 }
 
-void *gmm_java_options(JNIEnv *jenv, jbyteArray array) {
-  const jsize length = (*jenv)->GetArrayLength(jenv, array);
-  void *bytes = malloc((size_t)length);
-  if (!bytes) {
-    throw_by_name(jenv, "java/lang/OutOfMemoryError", "no host memory for options");
+/* A copy of an array with a NUL behind it, for free(); NULL with an exception pending. */
+static char *copy_of(JNIEnv *jenv, jbyteArray array, jsize length) {
+  char *copy = (char *)malloc((size_t)length + 1);
+  if (!copy) {
+    throw_by_name(jenv, "java/lang/OutOfMemoryError", "no host memory for an argument");
     return NULL;
   }
-  (*jenv)->GetByteArrayRegion(jenv, array, 0, length, (jbyte *)bytes);
-  return gmm_bind_struct(bytes);
+  (*jenv)->GetByteArrayRegion(jenv, array, 0, length, (jbyte *)copy);
+  copy[length] = 0;
+  return copy;
+}
+
+void *gmm_java_options(JNIEnv *jenv, jbyteArray array) {
+  char *bytes = copy_of(jenv, array, (*jenv)->GetArrayLength(jenv, array));
+  return bytes ? gmm_bind_struct(bytes) : NULL;
 }
 
 char *gmm_java_text(JNIEnv *jenv, jbyteArray array) {
-  jsize length = (*jenv)->GetArrayLength(jenv, array);
-  char *text = (char *)malloc((size_t)length + 1);
-  if (!text) {
-    throw_by_name(jenv, "java/lang/OutOfMemoryError", "no host memory for text");
-    return NULL;
-  }
-  (*jenv)->GetByteArrayRegion(jenv, array, 0, length, (jbyte *)text);
-  text[length] = 0;
-  if (strlen(text) != (size_t)length) {
-    free(text);
-    throw_by_name(jenv, "java/lang/IllegalArgumentException", "text holds a NUL character");
-    return NULL;
-  }
-  return text;
+  const jsize length = (*jenv)->GetArrayLength(jenv, array);
+  char *text = copy_of(jenv, array, length);
+  if (!text || strlen(text) == (size_t)length) return text;
+  free(text);
+  throw_by_name(jenv, "java/lang/IllegalArgumentException", "text holds a NUL character");
+  return NULL;
 }
 
 gmm_java_view gmm_java_make_view(void *memory, int32_t size) {

@@ -40,9 +40,7 @@ TYPE_NAMES = {'gmm_tag_info': 'pause_info', 'gmm_stats_info': 'statistics', 'gmm
               'gmm_ipc_legacy_info': 'legacy_handle', 'gmm_lease_request_desc': 'lease_request'}
 FIELD_NAMES = {'gmm_context_desc.log': 'logger', 'gmm_lease_desc.floor_bytes': 'floor'}
 # Flags that a program passes around are an enum of their own.
-FLAG_ENUMS = {'GMM_WATCH_': 'watch_event'}
-# Numbers, though some of their values have names.
-SCALARS = {'gmm_tag', 'gmm_device', 'gmm_stream'}
+EVENTS = 'GMM_WATCH_'
 # The interface of a language that stands for a callback. Other callbacks are left to C.
 CALLBACKS = {'gmm_log_callback': 'logger', 'gmm_progress_callback': 'progress',
              'gmm_lease_ask_callback': 'lease_handler'}
@@ -202,10 +200,7 @@ class Model:
             written = number(each.get('enumvalue') or each.get('enumvalueex') or '')
             value = value + 1 if written is None else written
             items.append(Enumerator(each['name'], value, self.comments.get(each['name'], '')))
-        if before in SCALARS:
-            self.constants.update({item.c_name: item.value for item in items})
-        else:
-            self.enums.append(Enum(before, items, self.comments.get(before or '', '')))
+        self.enums.append(Enum(before, items, self.comments.get(before or '', '')))
 
     def field(self, struct, values):
         decl = values.get('decl', '')
@@ -253,8 +248,7 @@ class Model:
         flags = re.match(r'(GMM_\w+_)\*', doc)
         if name in ('struct_size', 'reserved') or doc.rstrip('.') in ('0', 'must be 0') or field.pointer == 'function':
             return 'skip'
-        if flags and flags[1] in FLAG_ENUMS:
-            field.element = flags[1]
+        if flags and flags[1] == EVENTS:
             return 'events' if struct.is_options else 'event'
         if flags:
             named = re.findall(r'GMM_[A-Z_]+[A-Z]\b', doc)
@@ -314,28 +308,10 @@ class Model:
                 found['buffer'].append((BUFFER_NAMES.get(name, name), function, arguments[1:]))
         return found
 
-    def flag_enums(self):
-        return [(name, enum) for prefix, name in FLAG_ENUMS.items() for enum in self.enums
-                if enum.c_name is None and enum.prefix == prefix]
-
     def is_unbounded(self, described):
         """Whether a number may stand for all bits, so that it may be negative in a language without a sign."""
         special = [name for name, value in self.constants.items() if value == 0xffffffffffffffff]
         return any(name in described.doc for name in special) or described.doc.startswith('bit ')
-
-    def typemaps(self, writer):
-        """For SWIG: the macros that it cannot read, for their casts and names of <stdint.h>; handles and structs."""
-        made = f'/* {NOTICE} */\n'
-        for name in self.unread:
-            value = self.constants[name]
-            c_type = 'int32_t' if value < 0 else 'uint32_t' if value < 1 << 32 else 'uint64_t'
-            made += f'%constant {c_type} {name} = {value}{"ull" if c_type == "uint64_t" else ""};\n'
-        made += ''.join(f'GMM_HANDLE({name}, HANDLE_{name[len("gmm_"):].upper()})\n' for name in self.handles)
-        for struct in self.structs.values():
-            kind = 'OPTIONS' if struct.is_options else 'ANSWER'
-            made += (writer.before_options(struct) if struct in self.values and struct.is_options else '')
-            made += f'GMM_{kind}({struct.c_name})\n' if struct in self.values else f'%ignore {struct.c_name};\n'
-        return made
 
 
 # --- The languages --------------------------------------------------------------------------------------------
@@ -382,9 +358,23 @@ class Writer:
         return ('\n\n'.join(part for part in parts if not part.startswith('@')),
                 {tag[1]: tag[2].strip() for tag in tags if tag})
 
-    def before_options(self, struct):
-        """What SWIG must read before it meets the options."""
+    def before(self, struct):
+        """The code that SWIG must have read before it meets a struct."""
         return ''
+
+    def typemaps(self):
+        """For SWIG: the macros that it cannot read, for their casts and names of <stdint.h>; handles and structs."""
+        made = f'/* {NOTICE} */\n'
+        for name in self.model.unread:
+            value = self.model.constants[name]
+            c_type = 'int32_t' if value < 0 else 'uint32_t' if value < 1 << 32 else 'uint64_t'
+            made += f'%constant {c_type} {name} = {value}{"ull" if c_type == "uint64_t" else ""};\n'
+        made += ''.join(f'GMM_HANDLE({name}, HANDLE_{name[len("gmm_"):].upper()})\n' for name in self.model.handles)
+        for struct in self.model.structs.values():
+            kind = 'OPTIONS' if struct.is_options else 'ANSWER'
+            made += (f'{self.before(struct)}GMM_{kind}({struct.c_name})\n' if struct in self.model.values
+                     else f'%ignore {struct.c_name};\n')
+        return made
 
 
 class Compiled(Writer):
@@ -393,12 +383,14 @@ class Compiled(Writer):
     def __init__(self, model, out, members):
         super().__init__(model, out / 'values', members)
         self.out.mkdir(parents=True)
+        self.event = self.types['event']
 
     def write(self):
         for enum in self.model.types:
             self.save(self.type_name(enum.c_name), self.enum(self.type_name(enum.c_name), enum, enum.doc))
-        for name, enum in self.model.flag_enums():
-            self.save(self.pascal(name), self.enum(self.flag_enum(enum.prefix), enum, f'{self.pascal(name)}s.', True))
+        for enum in self.model.enums:
+            if enum.prefix == EVENTS:
+                self.save(self.event, self.enum(self.event, enum, 'Watch events.', True))
         for struct in self.model.values:
             self.save(self.type_name(struct.c_name), self.options(struct) if struct.is_options else self.answer(struct))
         for owner in self.model.forwarding():
@@ -407,8 +399,6 @@ class Compiled(Writer):
     def type_of(self, field):
         if field.kind == 'enum':
             return self.type_name(field.c_type)
-        if field.kind in ('event', 'events') and field.kind not in self.types:
-            return self.flag_enum(field.element)
         return self.prefix + self.pascal(CALLBACKS[field.c_type]) if field.kind == 'callback' else self.types[field.kind]
 
     def name_of(self, struct, field):
@@ -428,11 +418,9 @@ class Compiled(Writer):
     def answer(self, struct):
         name = self.type_name(struct.c_name)
         made = (f'\n    private {self.fields} fields;\n'
-                + self.member(self.doc(f'From the bytes of a {struct.c_name}.', ''),
-                              f'{self.internal}{name}(byte[] from)',
+                + self.member('', f'{self.internal}{name}(byte[] from)',
                               f'fields = Struct.{self.case("answer")}(from, {struct.size})')
-                + self.member(self.doc('Bytes for C to fill.', ''),
-                              f'{self.internal}static byte[] {self.case("bytes_for_c")}()',
+                + self.member('', f'{self.internal}static byte[] {self.case("bytes_for_c")}()',
                               f'return Struct.{self.case("for_answer")}({struct.size})'))
         shown = []
         for field in self.shown(struct):
@@ -481,9 +469,8 @@ class Compiled(Writer):
                 if field.kind != 'flags':
                     made += self.property(struct, field, own, self.doc(field.doc, field.c_name))
                     shown.append((own, field.kind))
-        made += self.member(self.doc(f'The bytes of a {struct.c_name}.', ''),
-                            f'{self.internal}byte[] {self.case("encode")}({", ".join(users)})',
-                            *steps, f'return to.{self.case("bytes")}()')
+        made += self.member('', f'{self.internal}byte[] {self.case("encode")}({", ".join(users)})', *steps,
+                            f'return to.{self.case("bytes")}()')
         return self.value_class(struct, f'{struct.doc}\n\n{self.fluent}', made, shown)
 
     def is_size(self, field):
@@ -566,7 +553,7 @@ class Java(Compiled):
     case = Writer.camel
     types = {'bool': 'boolean', 'u32': 'int', 'i32': 'int', 'u64': 'long', 'address': 'long', 'name': 'String',
              'text': 'String', 'bytes': 'byte[]', 'mask': 'int', 'flags': 'int', 'events': 'int', 'tag': 'Tag',
-             'stream': 'Stream', 'ticket': 'Ticket'}
+             'stream': 'Stream', 'ticket': 'Ticket', 'event': 'WatchEvent'}
     reads = {'u32': 'fields.getInt({at})', 'u64': 'fields.getLong({at})', 'address': 'fields.getLong({at})',
              'bool': 'fields.getInt({at}) != 0', 'enum': '{type}.of(fields.getInt({at}))',
              'event': '{type}.of(fields.getInt({at}))', 'name': 'Struct.text(fields, {at}, {count})',
@@ -631,9 +618,6 @@ class Java(Compiled):
                               'return java.util.Arrays.stream(values()).filter(each -> each.value == value)'
                               f'.findFirst().orElse({"UNKNOWN" if is_result else "null"})') + '}\n')
 
-    def flag_enum(self, prefix):
-        return self.pascal(FLAG_ENUMS[prefix])
-
     def calls(self, owner, methods):
         name, (base, parameters) = f'{self.pascal(owner)}Calls', self.bases.get(owner, self.bases[None])
         passed = ', '.join(each.split()[1] for each in parameters.split(', '))
@@ -664,7 +648,7 @@ class Java(Compiled):
                 parameter, code = (f'int {number_}, long {size}',
                                    f'{own}.put({number_}, Text.checkSize("{size}", {size}))')
         elif field.kind == 'events':
-            parameter = f'{self.flag_enum(field.element)}... value'
+            parameter = f'{self.event}... value'
             code = f'{own} = java.util.Arrays.stream(value).mapToInt(each -> each.value()).reduce(0, (a, b) -> a | b)'
         elif field.applies:
             declared = declared.replace('int ', 'Integer ')
@@ -701,7 +685,7 @@ class CSharp(Compiled):
     case = Writer.pascal
     types = {'bool': 'bool', 'u32': 'int', 'i32': 'int', 'u64': 'long', 'address': 'IntPtr', 'name': 'string',
              'text': 'string', 'bytes': 'byte[]', 'mask': 'int', 'flags': 'int', 'tag': 'GmmTag', 'stream': 'GmmStream',
-             'ticket': 'GmmTicket'}
+             'ticket': 'GmmTicket', 'event': 'GmmWatchEvents', 'events': 'GmmWatchEvents'}
     reads = {'u32': 'fields.Int({at})', 'u64': 'fields.Long({at})', 'address': 'fields.Address({at})',
              'bool': 'fields.Int({at}) != 0', 'enum': '({type})fields.Int({at})', 'event': '({type})fields.Int({at})',
              'name': 'fields.Text({at}, {count})', 'bytes': 'fields.Bytes({at}, {count})'}
@@ -745,9 +729,6 @@ class CSharp(Compiled):
 
     def type_name(self, c_name):
         return 'Gmm' + super().type_name(c_name)
-
-    def flag_enum(self, prefix):
-        return f'Gmm{self.pascal(FLAG_ENUMS[prefix])}s'
 
     def write(self):
         super().write()
@@ -803,6 +784,8 @@ class Python(Writer):
              'GMM_IPC_ROUTE_': 'IpcRoute', 'GMM_WATCH_': 'WatchEvent', 'GMM_': 'PauseFlags'}
     types = {'bool': 'bool', 'name': 'str', 'bytes': 'bytes'}
     codes = {'i32': 'i', 'u64': 'Q', 'address': 'Q'}
+    reads = {'name': "{value}.partition(b'\\0')[0].decode()", 'bool': '{value} != 0',
+             'mask': 'tuple(_known({kind}, bit) for bit in range(32) if {value} >> bit & 1)'}
 
     def doc(self, doc, otherwise, indent='    '):
         parts = [textwrap.wrap(part, 114 - len(indent)) for part in self.paragraphs(self.text(doc, otherwise))]
@@ -830,10 +813,10 @@ class Python(Writer):
         made += [self.answer(struct) for struct in self.model.values if not struct.is_options]
         (self.out / 'values.py').write_text('\n\n'.join(made))
 
-    def before_options(self, struct):
-        """The tables by which fields.c reads the options, and the elements of their lists."""
+    def before(self, struct):
+        """The tables by which fields.c reads options, and the elements of their lists."""
         elements = [self.model.structs.get(field.c_type) for field in struct.fields if field.pointer]
-        return ''.join(map(self.table, [*filter(None, elements), struct]))
+        return ''.join(map(self.table, [*filter(None, elements), struct])) if struct.is_options else ''
 
     def table(self, struct):
         rows = ''
@@ -866,20 +849,12 @@ class Python(Writer):
         """The type of a field, and the expression that reads it from the bytes."""
         code = f'{field.count}s' if field.kind in ('name', 'bytes') else self.codes.get(field.kind, 'I')
         code = 'i' if field.c_type == 'gmm_result' else code
-        value = f"struct.unpack_from('{code}', data, {field.at})[0]"
-        if field.kind == 'name':
-            value = f"{value}.partition(b'\\0')[0].decode()"
-        elif field.kind == 'bool':
-            value += ' != 0'
-        elif field.kind == 'mask':
-            name = self.type_name(field.element)
-            return f'tuple[{name}, ...]', f'tuple(_known({name}, bit) for bit in range(32) if {value} >> bit & 1)'
-        elif field.kind in ('enum', 'event', 'flags'):
-            name = self.enum_name(self.model.enum_of(field.c_type) or (
-                self.model.flags_of(field.flags[0][0]) if field.flags else
-                next(enum for _, enum in self.model.flag_enums() if enum.prefix == field.element)))
-            return name, f'_known({name}, {value})'
-        return self.types.get(field.kind, 'int'), value
+        enum = self.model.enum_of(field.c_type) or (self.model.flags_of(field.flags[0][0]) if field.flags else None)
+        kind = (self.enum_name(enum) if enum else 'WatchEvent' if field.kind == 'event' else
+                self.type_name(field.element) if field.kind == 'mask' else self.types.get(field.kind, 'int'))
+        value = self.reads.get(field.kind, '_known({kind}, {value})' if kind[0].isupper() else '{value}').format(
+            value=f"struct.unpack_from('{code}', data, {field.at})[0]", kind=kind)
+        return f'tuple[{kind}, ...]' if field.kind == 'mask' else kind, value
 
     def answer(self, struct):
         name, fields, values = self.type_name(struct.c_name), '', []
@@ -908,7 +883,7 @@ def main():
     writer = {'java': Java, 'csharp': CSharp, 'python': Python}[options.language](
         Model(options.swig, options.include), options.out, options.members)
     writer.write()
-    (options.out / 'values.i').write_text(writer.model.typemaps(writer))
+    (options.out / 'values.i').write_text(writer.typemaps())
     if options.depfile:
         headers = ' '.join(str(path) for path in sorted(options.include.glob('gmm/*.h')))
         options.depfile.write_text(f'values.py values.i: {headers}\n')

@@ -4,7 +4,6 @@
 #include <atomic>
 
 #include "base/lock.h"
-#include "preload/hooks.h"
 #include "preload/real.h"
 #include "preload/thread.h"
 

@@ -25,6 +25,10 @@ void *take(Route route, ssize_t size, int device, CUstream stream) {
   return memory;
 }
 
+void report(const Outcome &outcome, void *memory) {
+  if (!outcome.done) say("%p was not allocated by this library; free it by the function of its own library.", memory);
+}
+
 }  // namespace
 
 void *gmm_torch_malloc(ssize_t size, int device, gmm_preload_stream stream) GMM_NOEXCEPT {
@@ -32,8 +36,7 @@ void *gmm_torch_malloc(ssize_t size, int device, gmm_preload_stream stream) GMM_
 }
 
 void gmm_torch_free(void *memory, ssize_t, int, gmm_preload_stream stream) GMM_NOEXCEPT {
-  if (memory != nullptr && !free_ordered(memory, static_cast<CUstream>(stream)).done)
-    say("%p was not allocated by this library; free it by the function of its own library.", memory);
+  if (memory != nullptr) report(free_ordered(memory, static_cast<CUstream>(stream)), memory);
 }
 
 void gmm_torch_record_stream(void *memory, gmm_preload_stream stream) GMM_NOEXCEPT {
@@ -48,6 +51,5 @@ void *tms_torch_malloc(ssize_t size, int device, gmm_preload_stream stream) GMM_
 }
 
 void tms_torch_free(void *memory, ssize_t, int, gmm_preload_stream) GMM_NOEXCEPT {
-  if (memory != nullptr && !free_idle(memory, Free::kDevice).done)
-    say("%p was not allocated by this library; free it by the function of its own library.", memory);
+  if (memory != nullptr) report(free_idle(memory, Free::kDevice), memory);
 }

@@ -32,6 +32,7 @@ static struct {
   gmm_watcher *watcher;
   gmm_lease *lease;
   gmm_lease_info lease_info;
+  gmm_lease_entry_info entry;
   gmm_block_info block_info;
   gmm_extent_info extent_info;
   gmm_ticket_info ticket_info;
@@ -91,8 +92,7 @@ static gmm_result create_without_sycl(gmm_context **out) {
   char copy[4096];
   snprintf(copy, sizeof copy, "%s", was != NULL ? was : "");
   setenv("GMM_SYCL_LIBRARY", "/nonexistent/libDPCTLSyclInterface.so", 1);
-  gmm_context_desc desc = {.struct_size = sizeof desc, .backend = GMM_BACKEND_SYCL};
-  gmm_result result = gmm_context_create(&desc, out);
+  const gmm_result result = gmm_context_create(DESC(context_desc, .backend = GMM_BACKEND_SYCL), out);
   if (was != NULL)
     setenv("GMM_SYCL_LIBRARY", copy, 1);
   else
@@ -109,23 +109,7 @@ typedef struct newer_scope {
   uint8_t tail[8];
 } newer_scope;
 
-#define ALLOC_WITH(...) (&(gmm_alloc_desc){.struct_size = sizeof(gmm_alloc_desc), __VA_ARGS__})
-#define CONTEXT_WITH(...) (&(gmm_context_desc){.struct_size = sizeof(gmm_context_desc), __VA_ARGS__})
-#define HEAP_WITH(...) (&(gmm_heap_desc){.struct_size = sizeof(gmm_heap_desc), __VA_ARGS__})
-#define PIN_WITH(...) (&(gmm_pin_desc){.struct_size = sizeof(gmm_pin_desc), __VA_ARGS__})
-#define MOVE_WITH(...) (&(gmm_move_desc){.struct_size = sizeof(gmm_move_desc), __VA_ARGS__})
-#define PAUSE_WITH(...) (&(gmm_pause_desc){.struct_size = sizeof(gmm_pause_desc), __VA_ARGS__})
-#define TAG_WITH(...) (&(gmm_tag_desc){.struct_size = sizeof(gmm_tag_desc), __VA_ARGS__})
-#define BACKUP_WITH(...) (&(gmm_backup_desc){.struct_size = sizeof(gmm_backup_desc), __VA_ARGS__})
-#define IPC_WITH(...) (&(gmm_ipc_desc){.struct_size = sizeof(gmm_ipc_desc), __VA_ARGS__})
-#define FD_WITH(...) (&(gmm_ipc_fd_desc){.struct_size = sizeof(gmm_ipc_fd_desc), __VA_ARGS__})
-#define IMPORT_WITH(...) (&(gmm_ipc_import_desc){.struct_size = sizeof(gmm_ipc_import_desc), __VA_ARGS__})
-#define SCOPE_WITH(...) (&(gmm_scope_desc){.struct_size = sizeof(gmm_scope_desc), __VA_ARGS__})
-#define COMPACT_WITH(...) (&(gmm_compact_desc){.struct_size = sizeof(gmm_compact_desc), __VA_ARGS__})
-#define WATCH_WITH(...) \
-  (&(gmm_watch_desc){.struct_size = sizeof(gmm_watch_desc), .callback = {refuse, NULL}, __VA_ARGS__})
-#define LEASE_WITH(...) (&(gmm_lease_desc){.struct_size = sizeof(gmm_lease_desc), __VA_ARGS__})
-#define LEASE_REQUEST_WITH(...) (&(gmm_lease_request_desc){.struct_size = sizeof(gmm_lease_request_desc), __VA_ARGS__})
+#define WATCH_WITH(...) DESC(watch_desc, .callback = {refuse, NULL}, __VA_ARGS__)
 #define OUT (&marked.pointer)
 
 enum {
@@ -141,25 +125,75 @@ enum {
 
 typedef struct row {
   const char *name, *text, *words;
-  gmm_result (*call)(int null_at);  // which P() is NULL
+  gmm_result (*call)(int mistake);
   gmm_result expected;
   int needs;
-  bool nulls;
+  bool has_mistakes;
 } row;
-#define P(at, argument) (null_at == (at) ? NULL : (argument))
+
+// The words of MISTAKES. Any other word names an argument that is NULL.
+static const struct {
+  const char *word;
+  gmm_result expected;
+  const char *message;  // holds one of these
+} mistakes[] = {{"struct_size", GMM_ERROR_INVALID_DESCRIPTOR, "3|struct_size"},
+                {"flags", GMM_ERROR_INVALID_FLAGS, "80000000|2147483648"},
+                {"reserved", GMM_ERROR_INVALID_DESCRIPTOR, "reserved"},
+                {"device", GMM_ERROR_INVALID_DEVICE, "99"},
+                {"tag", GMM_ERROR_INVALID_TAG, "3993"},
+                {"kind", GMM_ERROR_INVALID_KIND, "77"},
+                {"GMM_SCOPE_DEVICE", GMM_ERROR_INVALID_DESCRIPTOR, "GMM_SCOPE_DEVICE"},
+                {"GMM_SCOPE_TAG", GMM_ERROR_INVALID_DESCRIPTOR, "GMM_SCOPE_TAG"},
+                {"GMM_SCOPE_KIND", GMM_ERROR_INVALID_DESCRIPTOR, "GMM_SCOPE_KIND"},
+                {"unknown", GMM_ERROR_UNKNOWN_POINTER, ""},
+                {"foreign", GMM_ERROR_UNKNOWN_POINTER, "0x"},
+                {"freed", GMM_ERROR_ALREADY_FREED, "0x"}};
+#define P(at, argument) (mistake == (at) ? NULL : (argument))
+// An output: NULL, then too small.
+#define INFO(at, type, output) (mistake == (at) + 1 ? &(gmm_##type){.struct_size = 3} : P(at, output))
+// A descriptor: too small, then with a flag that nobody knows, then with a reserved field that is set.
+#define D1(at, type) (mistake == (at) ? &(gmm_##type){.struct_size = 3} : DESC(type))
+#define D2(at, type) (mistake == (at) + 1 ? DESC(type, .flags = 1u << 31) : D1(at, type))
+#define D3(at, type) (mistake == (at) + 2 ? DESC(type, .reserved = 1) : D2(at, type))
+// A pause's descriptor: as D3, then without its tags, then with an unknown one.
+#define TAGS_WORDS "struct_size|flags|reserved|tags|tag"
+#define TAGS(at)                                                                  \
+  (mistake == (at) + 3   ? DESC(pause_desc, .tag_count = 2)                       \
+   : mistake == (at) + 4 ? DESC(pause_desc, .tags = unknown_tags, .tag_count = 2) \
+                         : D3(at, pause_desc))
+// A scope, with each mistake.
+#define SCOPE_WORDS "struct_size|flags|reserved|device|tag|GMM_SCOPE_DEVICE|GMM_SCOPE_TAG"
+enum { SCOPES = 9 };
+static const gmm_scope_desc *scope_with(int which) {
+  static gmm_scope_desc scopes[SCOPES];
+  gmm_scope_desc *const scope = &scopes[which];
+  *scope = *DESC(scope_desc, .flags = which == 3 ? GMM_SCOPE_DEVICE : which == 4 ? GMM_SCOPE_TAG : 0);
+  if (which == 0) scope->struct_size = 3;
+  if (which == 1) scope->flags = 1u << 31;
+  if (which == 2) scope->reserved = 1;
+  if (which == 3 || which == 5) scope->device = 99;
+  if (which == 4 || which == 6) scope->tag = 3993;
+  if (which >= 7) scope->kind = 77;
+  if (which == 8) scope->flags = GMM_SCOPE_KIND;
+  return scope;
+}
+#define SCOPE(at) (mistake >= (at) && mistake < (at) + SCOPES ? scope_with(mistake - (at)) : NULL)
+// Memory of nobody, then freed memory.
+#define MEMORY(at, pointer) (mistake == (at) ? bytes : mistake == (at) + 1 ? freed : (pointer))
+
 #define X(name, needs, expected, words, call) \
-  static gmm_result row_##name(int null_at) { return (void)null_at, call; }
-#define NULLS(name, words, call) X(name, 0, NULL_ARGUMENT, words, call)
+  static gmm_result row_##name(int mistake) { return (void)mistake, call; }
+#define MISTAKES(name, needs, words, call) X(name, needs, , words, call)
 #include "bad_input.def"
 #undef X
-#undef NULLS
+#undef MISTAKES
 #define X(name, needs, expected, words, call) {#name, #call, words, row_##name, GMM_ERROR_##expected, needs, false},
-#define NULLS(name, words, call) {#name, #call, words, row_##name, GMM_ERROR_NULL_ARGUMENT, 0, true},
+#define MISTAKES(name, needs, words, call) {#name, #call, words, row_##name, GMM_OK, needs, true},
 static const row rows[] = {
 #include "bad_input.def"
 };
 #undef X
-#undef NULLS
+#undef MISTAKES
 
 static bool has_one_of(const char *message, const char *words) {
   char copy[200];
@@ -192,18 +226,18 @@ static void expect_null_pointers(const char *text) {
 }
 
 static const row *current;
-static void run_call(int null_at, const char *words) {
+static void run_call(int mistake, gmm_result expected, const char *words, bool writes_null) {
   memcpy(&marked_before, &marked, sizeof marked);
   gmm_stats_info before = stats();
-  gmm_result result = current->call(null_at);
+  gmm_result result = current->call(mistake);
   char message[1024];
   snprintf(message, sizeof message, "%s", gmm_last_error_message());
-  CHECK_MESSAGE(result == current->expected, "%s gave %s, expected %s: %s", current->text, gmm_result_name(result),
-                gmm_result_name(current->expected), result < 0 ? message : "");
+  CHECK_MESSAGE(result == expected, "%s, mistake %d, gave %s, expected %s: %s", current->text, mistake,
+                gmm_result_name(result), gmm_result_name(expected), result < 0 ? message : "");
   CHECK_MESSAGE(strlen(message) >= 20, "the message says too little: \"%s\"", message);
   CHECK_MESSAGE(has_one_of(message, words), "the message of %s does not say \"%s\": %s", current->text, words, message);
   const __typeof__(marked) unwritten = marked_before;
-  if (!current->nulls || strcmp(words, "out") != 0) expect_null_pointers(current->text);
+  if (writes_null) expect_null_pointers(current->text);
   CHECK_MESSAGE(memcmp(&marked_before, &marked, sizeof marked) == 0, "%s left an output that is wrong", current->text);
   memcpy(&marked, &unwritten, sizeof marked);
   gmm_stats_info after = stats();
@@ -226,14 +260,42 @@ static void run_row(void) {
   if ((current->needs & NEEDS_VMM) && !has_kind(GMM_KIND_VMM)) SKIP("the device has no VMM memory");
   if ((current->needs & NEEDS_FILES) && (device_info.capabilities & GMM_DEVICE_CAN_EXPORT_FD) == 0)
     SKIP("the device shares no memory as files");
-  if (!current->nulls) {
-    run_call(-1, current->words);
+  if (!current->has_mistakes) {
+    run_call(-1, current->expected, current->words, true);
     return;
   }
-  char words[64];
+  char words[160];
   snprintf(words, sizeof words, "%s", current->words);
   int at = 0;
-  for (char *word = strtok(words, "|"); word != NULL; word = strtok(NULL, "|")) run_call(at++, word);
+  char *rest = NULL;
+  for (char *word = strtok_r(words, "|", &rest); word != NULL; word = strtok_r(NULL, "|", &rest)) {
+    gmm_result expected = GMM_ERROR_NULL_ARGUMENT;
+    const char *message = word;
+    for (unsigned i = 0; i < sizeof mistakes / sizeof *mistakes; ++i) {
+      if (strcmp(mistakes[i].word, word) != 0) continue;
+      expected = mistakes[i].expected;
+      message = mistakes[i].message;
+    }
+    run_call(at++, expected, message, strcmp(word, "out") != 0);
+  }
+}
+
+// Calls without a mistake that name an object of the parent.
+static int calls_in_a_child(void *unused) {
+  (void)unused;
+  int wrong = 0;
+  for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; ++i) {
+    if (!rows[i].has_mistakes || strncmp(rows[i].words, "out", 3) == 0) continue;
+    const gmm_result result = rows[i].call(-1);
+    if (result == GMM_ERROR_FORKED && message_has("fork")) continue;
+    printf("# in a child %s gave %s: %s\n", rows[i].text, gmm_result_name(result), gmm_last_error_message());
+    ++wrong;
+  }
+  return wrong != 0;
+}
+static void a_forked_child_is_refused(void) {
+  CHECK_EQUAL(in_child(calls_in_a_child, NULL), 0);
+  CHECK_PATTERN(block, 5000, 7);
 }
 
 static void odd_input_that_is_right(void) {
@@ -297,13 +359,15 @@ static void prepare(void) {
   marked.block_info.struct_size = sizeof marked.block_info;
   marked.extent_info.struct_size = sizeof marked.extent_info;
   marked.compacted.struct_size = sizeof marked.compacted;
+  marked.lease_info.struct_size = sizeof marked.lease_info;
+  marked.entry.struct_size = sizeof marked.entry;
   for (unsigned i = 0; i < sizeof garbage.bytes; ++i) garbage.bytes[i] = (uint8_t)(i * 37 + 11);
   kind = has_kind(GMM_KIND_VMM) ? GMM_KIND_VMM : GMM_KIND_DEVICE;
   MUST(gmm_stream_create(context, NULL, &stream));
   MUST(gmm_stream_create(context, NULL, &dead_stream));
   MUST(gmm_stream_destroy(context, dead_stream));
   MUST(gmm_event_create(context, NULL, &event));
-  MUST(gmm_heap_create(context, HEAP_WITH(.kind = GMM_KIND_DEVICE), &heap));
+  MUST(gmm_heap_create(context, DESC(heap_desc, .kind = GMM_KIND_DEVICE), &heap));
   void *of_heap = NULL;
   MUST(gmm_heap_alloc(heap, 100, 0, 0, stream, &of_heap));
   tag = make_tag("live", GMM_CONTENTS_DROP);
@@ -315,18 +379,18 @@ static void prepare(void) {
   if (has_kind(GMM_KIND_VMM)) {
     REQUIRE((paused = ALLOC_TAG(5000, paused_tag)) != NULL);
     write_pattern(paused, 5000, 8, GMM_STREAM_DEFAULT);
-    MUST(gmm_pause(context, PAUSE_WITH(.tags = &paused_tag, .tag_count = 1), NULL));
+    MUST(gmm_pause(context, DESC(pause_desc, .tags = &paused_tag, .tag_count = 1), NULL));
   }
-  MUST(gmm_alloc(context, 5000, ALLOC_WITH(.kind = GMM_KIND_DEVICE), (void **)&device_block));
+  MUST(gmm_alloc(context, 5000, DESC(alloc_desc, .kind = GMM_KIND_DEVICE), (void **)&device_block));
   if (has_kind(GMM_KIND_MANAGED))
-    MUST(gmm_alloc(context, 5000, ALLOC_WITH(.kind = GMM_KIND_MANAGED), (void **)&managed));
+    MUST(gmm_alloc(context, 5000, DESC(alloc_desc, .kind = GMM_KIND_MANAGED), (void **)&managed));
   REQUIRE((freed = ALLOC_TAG(700, tag)) != NULL);
   FREE(freed);
   MUST(gmm_snapshot_create(context, NULL, &snapshot));
   const gmm_tag nothing_paused = tag;
-  MUST(gmm_resume_async(context, PAUSE_WITH(.tags = &nothing_paused, .tag_count = 1), &ticket));
+  MUST(gmm_resume_async(context, DESC(pause_desc, .tags = &nothing_paused, .tag_count = 1), &ticket));
   CHECK(gmm_ticket_wait(ticket, GMM_FOREVER, NULL) >= 0);
-  MUST(gmm_lease_create(context, LEASE_WITH(.name = "bad_input"), &lease));
+  MUST(gmm_lease_create(context, DESC(lease_desc, .name = "bad_input"), &lease));
 }
 
 int main(void) {
@@ -340,6 +404,7 @@ int main(void) {
     current = &rows[i];
     check_run(current->name, run_row);
   }
+  RUN(a_forked_child_is_refused);
   RUN(odd_input_that_is_right);
   RUN(after_all_that_everything_works);
   if (gmm_context_release(context) != GMM_OK) return 1;

@@ -1,9 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // gmm_try_alloc() and gmm_try_free() of memory.h: the same memory and the same counters, or nothing at all.
-#include <pthread.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include "../support/gmm_test.h"
 
 CASE_OF_KINDS(freed_blocks_come_back, ALL_KINDS) {
@@ -35,7 +31,7 @@ static void *free_elsewhere(void *block) {
 }
 
 CASE_OF_KINDS(a_call_that_would_wait_does_nothing, ALL_KINDS) {
-  gmm_alloc_desc desc = alloc_desc();
+  const gmm_alloc_desc desc = alloc_desc();
   void *block = (void *)0x1;
   RESULT(gmm_alloc(context, 0, &desc, &block), GMM_ERROR_INVALID_SIZE);  // a message of its own
   block = (void *)0x1;
@@ -47,9 +43,8 @@ CASE_OF_KINDS(a_call_that_would_wait_does_nothing, ALL_KINDS) {
 
   void *kept = ALLOC(5000);
   FREE(ALLOC(5000));
-  pthread_t thread;
   void *answer = NULL;
-  MUST(pthread_create(&thread, NULL, free_elsewhere, kept));
+  const pthread_t thread = start_thread(free_elsewhere, kept);
   pthread_join(thread, &answer);
   CHECK_EQUAL((intptr_t)answer, GMM_ERROR_NOT_READY);
   CHECK_EQUAL(query(kept).state, GMM_STATE_ACTIVE);
@@ -64,18 +59,11 @@ CASE_OF_KINDS(a_call_that_would_wait_does_nothing, ALL_KINDS) {
   RESULT(gmm_try_free(context, kept, stream), GMM_ERROR_NOT_READY);
   OK(gmm_record_use(context, kept, stream));
   RESULT(gmm_try_free(context, kept, GMM_STREAM_DEFAULT), GMM_ERROR_NOT_READY);
-  desc.stream = stream;
-  RESULT(gmm_try_alloc(context, 64 * MIB, &desc, &block), GMM_ERROR_NOT_READY);  // more than is free
-  desc.stream = GMM_STREAM_DEFAULT;
-  desc.flags = GMM_ALLOC_ZERO;
-  RESULT(gmm_try_alloc(context, 5000, &desc, &block), GMM_ERROR_NOT_READY);
-  desc.flags = 0;
-  desc.alignment = 4096;
-  RESULT(gmm_try_alloc(context, 5000, &desc, &block), GMM_ERROR_NOT_READY);
-  desc.alignment = 0;
+  RESULT(gmm_try_alloc(context, 64 * MIB, HERE(.stream = stream), &block), GMM_ERROR_NOT_READY);  // more than is free
+  RESULT(gmm_try_alloc(context, 5000, HERE(.flags = GMM_ALLOC_ZERO), &block), GMM_ERROR_NOT_READY);
+  RESULT(gmm_try_alloc(context, 5000, HERE(.alignment = 4096), &block), GMM_ERROR_NOT_READY);
   CHECK(block == NULL);
   FREE(kept);
-  OK(gmm_stream_destroy(context, stream));
 
   // While a trace is recorded, in which no call may be missing.
   OK(gmm_trace_begin(context, "/dev/null"));
@@ -148,33 +136,25 @@ CASE_OF_KINDS(bad_arguments_are_for_the_other_calls, ALL_KINDS) {
   OK(gmm_try_free(context, NULL, GMM_STREAM_DEFAULT));
 }
 
+static int try_both(void *block) {
+  void *out = NULL;
+  return gmm_try_alloc(context, 100, HERE(), &out) != GMM_ERROR_NOT_READY ||
+         gmm_try_free(context, block, GMM_STREAM_DEFAULT) != GMM_ERROR_NOT_READY;
+}
 CASE_OF_KINDS(a_child_gets_nothing, ALL_KINDS) {
-  const gmm_alloc_desc desc = alloc_desc();
-  void *block = ALLOC(100), *out = NULL;
+  void *block = ALLOC(100);
   FREE(ALLOC(100));
-  const pid_t child = fork();
-  if (child == 0)
-    _exit(gmm_try_alloc(context, 100, &desc, &out) == GMM_ERROR_NOT_READY &&
-                  gmm_try_free(context, block, GMM_STREAM_DEFAULT) == GMM_ERROR_NOT_READY
-              ? 0
-              : 1);
-  int status = -1;
-  CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+  CHECK_EQUAL(in_child(try_both, block), 0);
 }
 
 VMM_CASE(paused_memory_is_not_given_out) {
-  gmm_tag tag = 0;
-  MUST(gmm_tag_create(context, "cached", NULL, &tag));
-  gmm_alloc_desc desc = alloc_desc();
-  desc.tag = tag;
-  void *block = ALLOC_TAG(5000, tag), *more = ALLOC_TAG(5000, tag), *out = NULL;
-  FREE(more);
-  gmm_pause_desc pause = one_tag(&tag);
-  uint64_t bytes = 0;
-  OK(gmm_pause(context, &pause, &bytes));
-  RESULT(gmm_try_alloc(context, 5000, &desc, &out), GMM_ERROR_NOT_READY);
+  const gmm_tag tag = make_tag("cached", GMM_CONTENTS_DROP);
+  void *block = ALLOC_TAG(5000, tag), *out = NULL;
+  FREE(ALLOC_TAG(5000, tag));
+  OK(pause_of(tag));
+  RESULT(gmm_try_alloc(context, 5000, HERE(.tag = tag), &out), GMM_ERROR_NOT_READY);
   RESULT(gmm_try_free(context, block, GMM_STREAM_DEFAULT), GMM_ERROR_NOT_READY);
-  OK(gmm_resume(context, &pause, &bytes));
+  OK(resume_of(tag));
 }
 
 int main(void) { return run_cases(); }

@@ -131,6 +131,14 @@ CASE(the_environment_is_warned_of_once) {
   unsetenv("GMM_BACKUP_DIR");
 }
 
+CASE(a_card_of_the_host_needs_its_file) {
+  gmm_context *other = NULL;
+  setenv("GMM_HOST_CARD", "/proc/card", 1);
+  RESULT(create_on("host", NULL, &other), GMM_ERROR_SYSTEM);
+  CHECK(message_has("GMM_HOST_CARD=/proc/card"));
+  unsetenv("GMM_HOST_CARD");
+}
+
 CASE(defaults_open_a_backend) {
   gmm_context *other = NULL;
   MUST(gmm_context_create(NULL, &other));
@@ -363,8 +371,7 @@ CASE(the_log_may_call_the_library) {
   if (!find_fake_driver()) SKIP("only the fake driver refuses on demand");
   memset(&from_log, 0, sizeof from_log);
   from_log.context = OPEN(.log = {call_the_library, NULL});
-  pthread_t thread;
-  REQUIRE(pthread_create(&thread, NULL, let_the_driver_refuse, NULL) == 0);
+  const pthread_t thread = start_thread(let_the_driver_refuse, NULL);
   SOON(atomic_load(&from_log.ended) != 0);
   if (atomic_load(&from_log.ended) == 0) {
     printf("Bail out! The thread waits for a lock that it holds.\n");

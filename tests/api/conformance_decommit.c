@@ -3,7 +3,6 @@
 // machine thus makes a case slow and not wrong.
 #include <dirent.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 
 #include "../support/gmm_test.h"
 
@@ -24,21 +23,34 @@ static unsigned decommit_threads(void) {
 // The thread names itself, and the system may show one for a moment that has been joined.
 #define SOON_THREADS(wanted) SOON(decommit_threads() == (wanted))
 #define SOON_EMPTY() SOON(stats().reserved_bytes == 0)
-static uint64_t age(void) {
-  gmm_context_info info = {.struct_size = sizeof info};
-  OK(gmm_context_query(context, &info));
-  return info.decommit_after_ms;
+static uint64_t age(void) { return context_info().decommit_after_ms; }
+static gmm_context *open_with(uint64_t milliseconds) { return OPEN(.decommit_after_ms = milliseconds); }
+
+static int decommit_without_a_thread(void *unused) {
+  (void)unused;
+  if (gmm_context_create(DESC(context_desc, .backend = GMM_BACKEND_HOST), &context) != GMM_OK) return 1;
+  struct rlimit all = {0}, none = {0};
+  getrlimit(RLIMIT_AS, &all);
+  none.rlim_max = all.rlim_max;
+  none.rlim_cur = 4096;  // not even a stack
+  setrlimit(RLIMIT_AS, &none);
+  const gmm_result result = gmm_context_set_decommit(context, 5);
+  setrlimit(RLIMIT_AS, &all);
+  if (result != GMM_ERROR_SYSTEM || gmm_last_native_code() == 0 || decommit_threads() != 0) return 2;
+  if (age() != GMM_DECOMMIT_NEVER) return 3;
+  if (gmm_context_set_decommit(context, 5) != GMM_OK) return 4;  // a second try works
+  return gmm_context_release(context) == GMM_OK ? 0 : 5;
 }
-static gmm_context *open_with(uint64_t milliseconds) {
-  gmm_context *made = OPEN(.decommit_after_ms = milliseconds);
-  return made;
+// The first case: the C library keeps the stacks of ended threads for later ones.
+CASE(without_a_thread_it_says_so) {
+  if (CHECK_SANITIZED) SKIP("a sanitizer needs more addresses than the test leaves");
+  CHECK_EQUAL(in_child(decommit_without_a_thread, NULL), 0);
 }
 
 CASE(nothing_happens_unasked) {
   CHECK_EQUAL(age(), GMM_DECOMMIT_NEVER);
   SOON_THREADS(0);
-  void *block = ALLOC(8 * MIB);
-  FREE(block);
+  FREE(ALLOC(8 * MIB));
   sleep_ms(50);
   CHECK(stats().reserved_bytes >= 8 * MIB);
   OK(gmm_context_set_decommit(context, GMM_DECOMMIT_NEVER));
@@ -78,8 +90,7 @@ CASE(the_environment_gives_the_default) {
   CHECK_EQUAL(age(), 3600000);
   OK(gmm_context_release(context));
   setenv("GMM_DECOMMIT_AFTER_MS", "10 s", 1);
-  gmm_context_desc desc = {.struct_size = sizeof desc};
-  RESULT(gmm_context_create(&desc, &context), GMM_ERROR_INVALID_VALUE);
+  RESULT(gmm_context_create(DESC(context_desc), &context), GMM_ERROR_INVALID_VALUE);
   CHECK(message_has("GMM_DECOMMIT_AFTER_MS=10 s"));
   unsetenv("GMM_DECOMMIT_AFTER_MS");
   context = before;
@@ -102,11 +113,9 @@ static void *idle_thread(void *unused) {
 CASE_OF_KINDS(idle_memory_goes_by_itself, ALL_KINDS) {
   atomic_store(&idle.filled, 0);
   atomic_store(&idle.go, 0);
-  pthread_t thread;
-  REQUIRE(pthread_create(&thread, NULL, idle_thread, NULL) == 0);
+  const pthread_t thread = start_thread(idle_thread, NULL);
   void *kept = FILLED(100000, 9);
-  void *large = ALLOC(40 * MIB);
-  FREE(large);
+  FREE(ALLOC(40 * MIB));
   while (!atomic_load(&idle.filled)) sleep_ms(1);
   CHECK(stats().reserved_bytes >= 40 * MIB);
   OK(gmm_context_set_decommit(context, 10));
@@ -150,34 +159,4 @@ CASE(contexts_end_while_it_works) {
   context = before;
 }
 
-static void without_a_thread_it_says_so(void) {
-  if (CHECK_SANITIZED) SKIP("a sanitizer needs more addresses than the test leaves");
-  fflush(stdout);
-  pid_t child = fork();
-  REQUIRE(child >= 0);
-  if (child == 0) {
-    gmm_context *own = NULL;
-    gmm_context_desc desc = {.struct_size = sizeof desc, .backend = GMM_BACKEND_HOST};
-    if (gmm_context_create(&desc, &own) != GMM_OK) _exit(1);
-    struct rlimit all = {0}, none = {0};
-    getrlimit(RLIMIT_AS, &all);
-    none.rlim_max = all.rlim_max;
-    none.rlim_cur = 4096;  // not even a stack
-    setrlimit(RLIMIT_AS, &none);
-    gmm_result result = gmm_context_set_decommit(own, 5);
-    setrlimit(RLIMIT_AS, &all);
-    if (result != GMM_ERROR_SYSTEM || gmm_last_native_code() == 0 || decommit_threads() != 0) _exit(2);
-    gmm_context_info info = {.struct_size = sizeof info};
-    if (gmm_context_query(own, &info) != GMM_OK || info.decommit_after_ms != GMM_DECOMMIT_NEVER) _exit(3);
-    if (gmm_context_set_decommit(own, 5) != GMM_OK) _exit(4);  // a second try works
-    _exit(gmm_context_release(own) == GMM_OK ? 0 : 5);
-  }
-  int status = 0;
-  REQUIRE(waitpid(child, &status, 0) == child);
-  CHECK_MESSAGE(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the child ended with status 0x%x", status);
-}
-
-int main(void) {
-  PLAIN(without_a_thread_it_says_so);  // first: the C library keeps the stacks of ended threads for later ones
-  return run_cases();
-}
+int main(void) { return run_cases(); }

@@ -19,11 +19,8 @@ CASE_OF_KINDS(heaps_share_no_extent, ALL_KINDS) {
     for (unsigned j = 0; j < EACH; ++j)
       for (unsigned of = 0; of < OWNERS; ++of)
         CHECK(query(blocks[of][i]).allocation_base != query(blocks[(of + 1) % OWNERS][j]).allocation_base);
-  for (unsigned of = 0; of < OWNERS; ++of) {
+  for (unsigned of = 0; of < OWNERS; ++of)
     for (unsigned i = 0; i < EACH; ++i) CHECK_PATTERN(blocks[of][i], 1000, of * 50 + i);
-    FREE_ALL(blocks[of], EACH);
-    OK(gmm_heap_destroy(heaps[of]));
-  }
 }
 
 CASE_OF_KINDS(a_heap_with_live_blocks_is_not_destroyed, ALL_KINDS) {
@@ -32,8 +29,7 @@ CASE_OF_KINDS(a_heap_with_live_blocks_is_not_destroyed, ALL_KINDS) {
   write_pattern(block, 5000, 1, GMM_STREAM_DEFAULT);
   RESULT(gmm_heap_destroy(heap), GMM_ERROR_BUSY);
   CHECK_PATTERN(block, 5000, 1);
-  void *more = take_of(heap, 5000);
-  FREE(more, block);
+  FREE(take_of(heap, 5000), block);
   OK(gmm_heap_destroy(heap));
   CHECK_EQUAL(stats().reserved_bytes, 0);  // its memory went back
   CHECK_EQUAL(query(block).state, GMM_STATE_UNKNOWN);
@@ -78,19 +74,17 @@ CASE_OF_KINDS(heap_limits_hold, ALL_KINDS) {
   CHECK_EQUAL(result, GMM_ERROR_LIMIT_EXCEEDED);
   CHECK_MESSAGE(count >= 4 && count <= 9, "%u blocks of 900,000 bytes fit into 8 MiB", count);
   CHECK(stats().reserved_bytes <= 8 * MIB);
-  void *plain = ALLOC(20 * MIB);  // not of the heap
-  FREE(plain);
+  FREE(ALLOC(20 * MIB));  // not of the heap
   FREE_ALL(blocks, count);
-  OK(gmm_heap_alloc(heap, 6 * MIB, 0, 0, GMM_STREAM_DEFAULT, &blocks[0]));  // what was cut up fits together again
+  take_of(heap, 6 * MIB);  // the parts fit together again
 }
 
 CASE_OF_KINDS(the_minimum_extent_is_asked_for_at_once, ALL_KINDS) {
   gmm_heap *heap = HEAP(.minimum_extent = 32 * MIB);
   void *block = take_of(heap, 1000);
   CHECK(query(block).allocation_size >= 32 * MIB || stats().reserved_bytes >= 32 * MIB);
-  uint64_t calls = stats().backend_calls;
-  void *more[20];
-  for (unsigned i = 0; i < 20; ++i) OK(gmm_heap_alloc(heap, MIB, 0, 0, GMM_STREAM_DEFAULT, &more[i]));
+  const uint64_t calls = stats().backend_calls;
+  for (unsigned i = 0; i < 20; ++i) take_of(heap, MIB);
   CHECK_EQUAL(stats().backend_calls, calls);
 }
 
@@ -105,16 +99,15 @@ CASE_OF_KINDS(a_heap_keeps_its_tag, ALL_KINDS) {
   CHECK_EQUAL(query(block).tag, tag);
   if (kind == GMM_KIND_VMM) {
     write_pattern(block, 100000, 3, GMM_STREAM_DEFAULT);
-    gmm_pause_desc desc = one_tag(&tag);
-    OK(gmm_pause(context, &desc, NULL));
+    OK(pause_of(tag));
     CHECK_EQUAL(query(block).state, GMM_STATE_PAUSED);
     RESULT(gmm_heap_destroy(heap), GMM_ERROR_BUSY);
     void *fresh = take_of(heap, 100000);
     CHECK_EQUAL(query(fresh).state, GMM_STATE_ACTIVE);
     FREE(fresh);
-    OK(gmm_resume(context, &desc, NULL));
+    OK(resume_of(tag));
     CHECK_PATTERN(block, 100000, 3);
-    OK(gmm_pause(context, &desc, NULL));
+    OK(pause_of(tag));
     FREE(block);
     OK(gmm_heap_destroy(heap));  // with paused memory that nobody owns
     CHECK_EQUAL(stats().paused_bytes, 0);
@@ -126,16 +119,10 @@ CASE_OF_KINDS(a_heap_keeps_its_tag, ALL_KINDS) {
 }
 
 VMM_CASE(peers_may_be_asked_for) {
-  uint32_t devices = device_count();
-  if (devices < 2) SKIP("one device only");
-  gmm_heap_desc desc = {.struct_size = sizeof desc, .kind = kind, .device = device, .peer_devices = 3};
+  if (device_count() < 2) SKIP("one device only");
   gmm_heap *heap = NULL;
-  gmm_result result = gmm_heap_create(context, &desc, &heap);
-  if (kind == GMM_KIND_DEVICE) {
-    CHECK_EQUAL(result, GMM_ERROR_NOT_SUPPORTED);
-    CHECK(heap == NULL);
-    return;
-  }
+  const gmm_result result =
+      gmm_heap_create(context, DESC(heap_desc, .kind = kind, .device = device, .peer_devices = 3), &heap);
   if (result == GMM_ERROR_NOT_SUPPORTED) SKIP("%s", gmm_last_error_message());
   MUST(result);
   void *block = take_of(heap, 100000);
@@ -145,13 +132,11 @@ VMM_CASE(peers_may_be_asked_for) {
 
 // --- GMM_HEAP_EXPORTABLE ---------------------------------------------------------------------------------------------
 
-static gmm_heap *make_exportable(gmm_tag tag, gmm_result *result) {
-  gmm_heap_desc desc = {
-      .struct_size = sizeof desc, .kind = kind, .device = device, .tag = tag, .flags = GMM_HEAP_EXPORTABLE};
-  gmm_heap *heap = NULL;
-  *result = gmm_heap_create(context, &desc, &heap);
-  CHECK_EQUAL(heap != NULL, *result == GMM_OK);
-  return heap;
+static gmm_result make_exportable(gmm_tag tag, gmm_heap **out) {
+  const gmm_result result = gmm_heap_create(
+      context, DESC(heap_desc, .kind = kind, .device = device, .tag = tag, .flags = GMM_HEAP_EXPORTABLE), out);
+  CHECK_EQUAL(*out != NULL, result == GMM_OK);
+  return result;
 }
 
 // The block has a descriptor, whose memory holds it whole. An importer finds the pattern at its offset, if there is
@@ -166,9 +151,9 @@ static uint64_t has_descriptor(void *block, uint64_t size, int64_t seed) {
   CHECK_EQUAL((uintptr_t)about.allocation_base + info.offset, (uintptr_t)block);
   CHECK_EQUAL(about.allocation_size, info.size);
   if (seed != NO_PATTERN) {
-    gmm_ipc_fd_desc desc = {.struct_size = sizeof desc, .type = info.type, .device = device, .size = info.size};
     char *view = NULL;
-    MUST(gmm_ipc_import_fd(context, info.fd, &desc, (void **)&view));
+    MUST(gmm_ipc_import_fd(context, info.fd, DESC(ipc_fd_desc, .type = info.type, .device = device, .size = info.size),
+                           (void **)&view));
     CHECK_PATTERN(view + info.offset, size, (uint32_t)seed);
     OK(gmm_ipc_close(context, view));
   }
@@ -177,8 +162,8 @@ static uint64_t has_descriptor(void *block, uint64_t size, int64_t seed) {
 }
 
 CASE_OF_KINDS(blocks_of_an_exportable_heap_have_descriptors, ALL_KINDS) {
-  gmm_result result = GMM_OK;
-  gmm_heap *heap = make_exportable(0, &result);
+  gmm_heap *heap = NULL;
+  const gmm_result result = make_exportable(0, &heap);
   if (kind == GMM_KIND_MANAGED) RESULT(result, GMM_ERROR_NOT_SUPPORTED);
   if (result == GMM_ERROR_NOT_SUPPORTED) return;
   MUST(result);
@@ -194,7 +179,7 @@ CASE_OF_KINDS(blocks_of_an_exportable_heap_have_descriptors, ALL_KINDS) {
       blocks[i] = NULL;
     } else {
       length[i] = sizes[step * 5 % 11 % 6] + step;
-      MUST(gmm_heap_alloc(heap, length[i], 0, 0, GMM_STREAM_DEFAULT, &blocks[i]));
+      blocks[i] = take_of(heap, length[i]);
       has_descriptor(blocks[i], length[i], NO_PATTERN);
     }
     if (step % 50 == 49) OK(gmm_trim(context, NULL, NULL));
@@ -207,7 +192,7 @@ CASE_OF_KINDS(blocks_of_an_exportable_heap_have_descriptors, ALL_KINDS) {
   // Two in one allocation of the driver.
   void *pair[2];
   for (unsigned i = 0; i < 2; ++i) {
-    MUST(gmm_heap_alloc(heap, 300000, 0, 0, GMM_STREAM_DEFAULT, &pair[i]));
+    pair[i] = take_of(heap, 300000);
     write_pattern(pair[i], 300000, 7 + i, GMM_STREAM_DEFAULT);
   }
   const bool imports = (device_info.capabilities & GMM_DEVICE_CAN_EXPORT_FD) != 0 && kind == GMM_KIND_VMM;
@@ -221,25 +206,23 @@ CASE_OF_KINDS(blocks_of_an_exportable_heap_have_descriptors, ALL_KINDS) {
 VMM_CASE(an_exportable_heap_pauses) {
   if ((device_info.capabilities & GMM_DEVICE_CAN_PAUSE) == 0) SKIP("the device cannot pause");
   gmm_tag tag = make_tag("exported", GMM_CONTENTS_HOST);
-  gmm_result result = GMM_OK;
-  gmm_heap *heap = make_exportable(tag, &result);
+  gmm_heap *heap = NULL;
+  const gmm_result result = make_exportable(tag, &heap);
   if (result == GMM_ERROR_NOT_SUPPORTED) SKIP("%s", gmm_last_error_message());
   MUST(result);
-  void *kept[3], *gone = NULL;
+  void *kept[3];
   for (unsigned i = 0; i < 3; ++i) {
-    MUST(gmm_heap_alloc(heap, 5 * MIB, 0, 0, GMM_STREAM_DEFAULT, &kept[i]));
+    kept[i] = take_of(heap, 5 * MIB);
     write_pattern(kept[i], 5 * MIB, i, GMM_STREAM_DEFAULT);
   }
-  MUST(gmm_heap_alloc(heap, 9 * MIB, 0, 0, GMM_STREAM_DEFAULT, &gone));
-  gmm_ipc_fd_info info = {.struct_size = sizeof info};
-  const gmm_pause_desc pause = one_tag(&tag);
-  OK(gmm_pause(context, &pause, NULL));
+  void *gone = take_of(heap, 9 * MIB);
+  OK(pause_of(tag));
   CHECK_EQUAL(stats().reserved_bytes, 0);
-  RESULT(gmm_ipc_export_fd(context, kept[0], GMM_FD_DEFAULT, &info), GMM_ERROR_PAUSED);
+  RESULT(gmm_ipc_export_fd(context, kept[0], GMM_FD_DEFAULT, DESC(ipc_fd_info)), GMM_ERROR_PAUSED);
   FREE(gone);
   void *meanwhile = take_of(heap, 64 * MIB);
   has_descriptor(meanwhile, 64 * MIB, NO_PATTERN);
-  OK(gmm_resume(context, &pause, NULL));
+  OK(resume_of(tag));
   for (unsigned i = 0; i < 3; ++i) {
     CHECK_PATTERN(kept[i], 5 * MIB, i);
     has_descriptor(kept[i], 5 * MIB, i);

@@ -190,8 +190,7 @@ VMM_CASE(an_operation_without_memory_is_held_too) {
 // Says 'h' when its pause is held. Then 'c' commits and anything else undoes; it says its result.
 static int second_rank(char **unused) {
   (void)unused;
-  context = open_context(1);
-  kind = GMM_KIND_VMM;
+  context = open_context(2);
   gmm_tag tag = make_tag("rank", GMM_CONTENTS_HOST);
   allocate_blocks(tag, 800);
   char word = 0;

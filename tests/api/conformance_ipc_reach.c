@@ -36,18 +36,17 @@ static int enter_namespace(void) {
     leave(NO_NAMESPACE);
   return send_bytes(SECOND_OUT, "y", 1) ? 0 : 76;
 }
-// KIND DEVICE, and for another user FOLDER. It becomes nobody, and shares with root in the folder.
+// For another user: FOLDER. It becomes nobody, and shares with root in the folder.
 static int second_main(char **words) {
-  const bool is_user = words[2] != NULL;
-  kind = (gmm_kind)atoi(words[0]);
+  const bool is_user = words[0] != NULL;
   const int code = is_user ? 0 : enter_namespace();
   if (code != 0) return code;
   context = open_context(2);
-  read_device(atoi(words[1]));
+  read_device(device);
   if (is_user) {
     if (setgid(NOBODY) != 0 || setuid(NOBODY) != 0) return 80;
     const uint32_t root = 0;
-    MUST(gmm_ipc_configure(context, DESC(ipc_desc, .directory = words[2], .users = &root, .user_count = 1)));
+    MUST(gmm_ipc_configure(context, DESC(ipc_desc, .directory = words[0], .users = &root, .user_count = 1)));
   }
   const int ended = run_other();
   if (!is_user) leave(check_state.failures > 0 ? 92 : ended);
@@ -55,11 +54,8 @@ static int second_main(char **words) {
 }
 
 static second_process start(const char *folder) {
-  char k[8], d[8];
-  snprintf(k, sizeof k, "%u", kind);
-  snprintf(d, sizeof d, "%d", device);
   second_process process;
-  REQUIRE(second_start(&process, (const char *const[]){k, d, folder}, folder == NULL ? 2 : 3));
+  REQUIRE(second_start(&process, &folder, folder == NULL ? 0 : 1));
   return process;
 }
 

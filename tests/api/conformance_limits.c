@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Limits and the out-of-memory handler of stats.h.
 #include <dirent.h>
-#include <pthread.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <sys/resource.h>
 
 #include "../support/gmm_test.h"
@@ -29,8 +27,8 @@ static void limit_holds(uint32_t flags) {
     FREE(free_of_it);
   }
   if ((flags & GMM_SCOPE_DEVICE) && device_count() > 1) {
-    gmm_alloc_desc desc = {.struct_size = sizeof desc, .kind = kind, .device = device == 0 ? 1 : 0, .tag = tag};
-    OK(gmm_alloc(context, 20 * MIB, &desc, &free_of_it));  // nor is another device
+    OK(gmm_alloc(context, 20 * MIB, DESC(alloc_desc, .kind = kind, .device = device == 0 ? 1 : 0, .tag = tag),
+                 &free_of_it));  // nor is another device
     FREE(free_of_it);
   }
   set_limit(flags, tag, 4 * MIB);  // below what is held: growth stops, the rest stays
@@ -97,11 +95,8 @@ CASE_OF_KINDS(the_handler_may_free_and_try_again, ALL_KINDS) {
   RESULT(try_alloc(18 * MIB, tag, &block), GMM_ERROR_LIMIT_EXCEEDED);
   CHECK_MESSAGE(strcmp(without, gmm_last_error_message()) == 0, "%s\n%s", without, gmm_last_error_message());
   handler.fails = false;
-  CHECK_EQUAL(handler.last.cause, GMM_ERROR_LIMIT_EXCEEDED);
-  CHECK_EQUAL(handler.last.device, device);
-  CHECK_EQUAL(handler.last.kind, kind);
-  CHECK_EQUAL(handler.last.tag, tag);
-  CHECK_EQUAL(handler.last.requested_bytes, 18 * MIB);
+  CHECK(handler.last.cause == GMM_ERROR_LIMIT_EXCEEDED && handler.last.device == device);
+  CHECK(handler.last.kind == kind && handler.last.tag == tag && handler.last.requested_bytes == 18 * MIB);
   CHECK(handler.last.reserved_bytes >= 27 * MIB && handler.last.reserved_bytes <= 32 * MIB);
   handler.calls = 0;
   handler.answer_for = 3;
@@ -110,10 +105,8 @@ CASE_OF_KINDS(the_handler_may_free_and_try_again, ALL_KINDS) {
   CHECK_MESSAGE(handler.calls >= 1 && handler.calls <= 3, "%d calls", handler.calls);
   CHECK_EQUAL(handler.wrong, 0);
   OK(gmm_context_set_oom_handler(context, NULL, NULL));
-  int calls = handler.calls;
-  for (int i = calls; i < 3; ++i) FREE(handler.to_free[i]);
-  void *more = NULL;
-  RESULT(try_alloc(18 * MIB, tag, &more), GMM_ERROR_LIMIT_EXCEEDED);
+  const int calls = handler.calls;
+  RESULT(try_alloc(18 * MIB, tag, &block), GMM_ERROR_LIMIT_EXCEEDED);
   CHECK_EQUAL(handler.calls, calls);  // it was taken away
 }
 
@@ -169,19 +162,16 @@ CASE_OF_KINDS(the_handler_is_asked_at_most_100_times, ALL_KINDS) {
 
 static int32_t pause_on_oom(void *user, const gmm_oom_info *info) {
   (void)info;
-  gmm_pause_desc desc = {.struct_size = sizeof desc, .tags = user, .tag_count = 1};
   ++handler.calls;
-  return gmm_pause(context, &desc, NULL) == GMM_OK;
+  return pause_of(*(gmm_tag *)user) == GMM_OK;
 }
 VMM_CASE(the_handler_may_pause) {
   memset(&handler, 0, sizeof handler);
   gmm_tag sleeper = make_tag("sleeper", GMM_CONTENTS_HOST);
   set_limit(GMM_SCOPE_DEVICE, 0, 32 * MIB);
-  void *sleeping = NULL, *block = NULL;
-  OK(try_alloc(20 * MIB, sleeper, &sleeping));
-  write_pattern(sleeping, 20 * MIB, 5, GMM_STREAM_DEFAULT);
+  void *sleeping = FILLED_TAG(20 * MIB, sleeper, 5);
   OK(gmm_context_set_oom_handler(context, pause_on_oom, &sleeper));
-  OK(try_alloc(20 * MIB, GMM_TAG_CURRENT, &block));
+  void *block = ALLOC(20 * MIB);
   CHECK_EQUAL(handler.calls, 1);
   CHECK_EQUAL(query(sleeping).state, GMM_STATE_PAUSED);
   OK(gmm_context_set_oom_handler(context, NULL, NULL));
@@ -197,13 +187,10 @@ CASE_OF_KINDS(each_way_out_comes_in_its_turn, ALL_KINDS) {
   set_limit(GMM_SCOPE_DEVICE, 0, 32 * MIB);
   OK(gmm_context_set_oom_handler(context, on_oom, &handler));
   gmm_stream stream = open_stream();
-  gmm_alloc_desc desc = alloc_desc();
-  desc.tag = other;
-  desc.stream = stream;
   void *block = NULL, *wanted = NULL;
   static gate held;
   for (int waits = 0; waits < 2; ++waits) {
-    MUST(gmm_alloc(context, 20 * MIB, &desc, &block));
+    block = alloc_here(__LINE__, 20 * MIB, other, stream, 0);
     if (waits) gate_close(&held, stream, 0.1);
     OK(gmm_free(context, block, stream));
     OK(try_alloc(24 * MIB, tag, &wanted));
@@ -211,7 +198,7 @@ CASE_OF_KINDS(each_way_out_comes_in_its_turn, ALL_KINDS) {
     CHECK_EQUAL(handler.calls, 0);
     FREE(wanted);
   }
-  MUST(gmm_alloc(context, 20 * MIB, &desc, &block));
+  alloc_here(__LINE__, 20 * MIB, other, stream, 0);
   RESULT(try_alloc(24 * MIB, tag, &wanted), GMM_ERROR_LIMIT_EXCEEDED);
   CHECK_EQUAL(handler.calls, 1);
   CHECK(message_has("largest_holder"));
@@ -222,22 +209,16 @@ enum { RACERS = 8, QUOTA = 20 };
 static struct {
   atomic_int ready, granted;
   gmm_tag tag;
-  void *blocks[RACERS][QUOTA];
 } race;
 static void *race_for_quota(void *which) {
-  gmm_alloc_desc desc = alloc_desc();
-  desc.tag = race.tag;
-  desc.flags = GMM_ALLOC_DEDICATED;
+  (void)which;
   atomic_fetch_add(&race.ready, 1);
   while (atomic_load(&race.ready) < RACERS) sleep_ms(0);
   for (unsigned i = 0; i < QUOTA; ++i) {
-    gmm_result result = gmm_alloc(context, 2 * MIB, &desc, &race.blocks[(uintptr_t)which][i]);
-    if (result == GMM_OK) {
-      atomic_fetch_add(&race.granted, 1);
-    } else {
-      CHECK_EQUAL(result, GMM_ERROR_LIMIT_EXCEEDED);
-      race.blocks[(uintptr_t)which][i] = NULL;
-    }
+    void *block = NULL;
+    const gmm_result result = gmm_alloc(context, 2 * MIB, HERE(.tag = race.tag, .flags = GMM_ALLOC_DEDICATED), &block);
+    CHECK(result == GMM_OK || result == GMM_ERROR_LIMIT_EXCEEDED);
+    atomic_fetch_add(&race.granted, result == GMM_OK);
   }
   return NULL;
 }
@@ -249,8 +230,6 @@ CASE_OF_KINDS(eight_threads_share_a_quota_exactly, ALL_KINDS) {
   CHECK_EQUAL(atomic_load(&race.granted), QUOTA);
   CHECK_EQUAL(stats_of(GMM_SCOPE_TAG, device, race.tag, 0).reserved_bytes, QUOTA * 2 * MIB);
   CHECK_EQUAL(stats_of(GMM_SCOPE_TAG, device, race.tag, 0).peak_reserved_bytes, QUOTA * 2 * MIB);
-  for (unsigned i = 0; i < RACERS * QUOTA; ++i)
-    if (race.blocks[i / QUOTA][i % QUOTA] != NULL) FREE(race.blocks[i / QUOTA][i % QUOTA]);
 }
 
 // Growth that has failed is not tried again before the trim: a request that may be served by the thread's cache makes
@@ -261,12 +240,9 @@ VMM_CASE(growth_is_tried_once_before_the_trim) {
   uint64_t calls[2];
   for (unsigned round = 0; round < 2; ++round)
     for (unsigned aligned = 0; aligned < 2; ++aligned) {
-      gmm_alloc_desc desc = alloc_desc();
-      desc.tag = tag;
-      desc.alignment = aligned != 0 ? 256 : 0;
-      void *out = &desc;
+      void *out = NULL;
       const uint64_t before = stats().backend_calls;
-      CHECK(gmm_alloc(context, too_much, &desc, &out) < 0);
+      CHECK(gmm_alloc(context, too_much, HERE(.tag = tag, .alignment = aligned != 0 ? 256 : 0), &out) < 0);
       calls[aligned] = stats().backend_calls - before;
     }
   CHECK(calls[0] > 0);
@@ -278,9 +254,8 @@ VMM_CASE(a_request_beyond_the_device_takes_nothing) {
   if (on_host_backend()) SKIP("its pages are taken when they are touched");
   read_device(device);
   const uint64_t before = stats().backend_calls, held = stats().reserved_bytes;
-  gmm_alloc_desc desc = alloc_desc();
   void *out = NULL;
-  RESULT(gmm_alloc(context, device_info.total_memory + 2 * MIB, &desc, &out), GMM_ERROR_OUT_OF_MEMORY);
+  RESULT(try_alloc(device_info.total_memory + 2 * MIB, GMM_TAG_CURRENT, &out), GMM_ERROR_OUT_OF_MEMORY);
   CHECK(stats().backend_calls - before <= 8);
   CHECK_EQUAL(stats().reserved_bytes, held);
 }
@@ -330,10 +305,7 @@ CASE_OF_KINDS(the_limit_of_a_files_size_is_an_error, ALL_KINDS) {
   }
   CHECK_EQUAL(size_signals, 0);
   signal(SIGXFSZ, SIG_DFL);
-  void *block = NULL;
-  OK(try_alloc(1000, GMM_TAG_CURRENT, &block));
-  write_pattern(block, 1000, 3, GMM_STREAM_DEFAULT);
-  CHECK_PATTERN(block, 1000, 3);
+  CHECK_PATTERN(FILLED(1000, 3), 1000, 3);
 }
 
 int main(void) { return run_cases(); }

@@ -55,16 +55,12 @@ CASE_OF_KINDS(alignment_is_as_asked, ALL_KINDS) {
   for (uint64_t alignment = 1; alignment <= 2 * MIB; alignment *= 2) {
     for (unsigned i = 0; i < 4; ++i) {
       static const uint64_t some[] = {1, 3000, 300000, 5000000};
-      gmm_alloc_desc desc = alloc_desc();
-      desc.alignment = alignment;
       void *block = NULL;
-      OK(gmm_alloc(context, some[i], &desc, &block));
-      REQUIRE(block != NULL);
-      uint64_t expected = alignment < 256 ? 256 : alignment;
+      MUST(gmm_alloc(context, some[i], HERE(.alignment = alignment), &block));
+      const uint64_t expected = alignment < 256 ? 256 : alignment;
       CHECK_MESSAGE((uintptr_t)block % expected == 0, "%p is not aligned to %llu", block, (unsigned long long)expected);
-      gmm_pointer_info info = query((char *)block + some[i] - 1);
-      CHECK(info.base == block);
-      CHECK_EQUAL(info.size, some[i]);
+      const gmm_pointer_info info = query((char *)block + some[i] - 1);
+      CHECK(info.base == block && info.size == some[i]);
       if (i == 2 && alignment == 65536) write_pattern(block, some[i], 9, GMM_STREAM_DEFAULT);
       if (i == 2 && alignment == 65536) CHECK_PATTERN(block, some[i], 9);
       FREE(block);
@@ -94,12 +90,8 @@ CASE_OF_KINDS(zero_fill_is_in_stream_order, ALL_KINDS) {
   static gate hold;
   gate_close(&hold, stream, 1.0);
   OK(gmm_fill(context, block, 0xdd, 100000, stream));
-  OK(gmm_free(context, block, stream));
-  gmm_alloc_desc desc = alloc_desc();
-  desc.stream = stream;
-  desc.flags = GMM_ALLOC_ZERO;
-  void *clean = NULL;
-  OK(gmm_alloc(context, 100000, &desc, &clean));
+  FREE_ON(stream, block);
+  void *clean = alloc_here(__LINE__, 100000, GMM_TAG_CURRENT, stream, GMM_ALLOC_ZERO);
   atomic_store(&hold.open, 1);
   OK(gmm_stream_synchronize(context, stream));
   CHECK(is_filled(clean, 100000, 0, GMM_STREAM_DEFAULT));
@@ -159,7 +151,6 @@ CASE_OF_KINDS(host_accessible_memory_is_the_same_memory, ALL_KINDS) {
   const uint64_t size = 100000;
   uint8_t *block = ALLOC(size);
   if ((query(block).flags & GMM_POINTER_HOST_ACCESSIBLE) == 0) {
-    FREE(block);
     SKIP("the CPU cannot read %s memory here", kind_name(kind));
   }
   fill_pattern(block, size, 3);
@@ -183,23 +174,19 @@ CASE_OF_KINDS(query_of_freed_memory, ALL_KINDS) {
 CASE(query_of_foreign_addresses) {
   int on_stack = 0;
   void *heap_memory = malloc(1000);
-  const void *addresses[] = {NULL,
-                             &on_stack,
-                             heap_memory,
-                             (const void *)(uintptr_t)query_of_foreign_addresses,
-                             (const void *)1,
-                             (const void *)UINTPTR_MAX,
-                             (const void *)(UINTPTR_MAX / 2),
-                             (const void *)((uintptr_t)1 << 47),
-                             "text",
-                             (const void *)((uintptr_t)1 << 57)};
+  const uintptr_t numbers[] = {0,
+                               1,
+                               UINTPTR_MAX,
+                               UINTPTR_MAX / 2,
+                               (uintptr_t)1 << 47,
+                               (uintptr_t)1 << 57,
+                               (uintptr_t)query_of_foreign_addresses};
+  const void *addresses[10] = {&on_stack, heap_memory, "text"};
+  for (unsigned i = 3; i < 10; ++i) addresses[i] = (const void *)numbers[i - 3];
   for (unsigned i = 0; i < sizeof addresses / sizeof addresses[0]; ++i) {
     gmm_pointer_info info = query(addresses[i]);
     CHECK_MESSAGE(info.state == GMM_STATE_UNKNOWN, "address %u (%p) has state %u", i, addresses[i], info.state);
-    CHECK_EQUAL(info.kind, GMM_KIND_UNSPECIFIED);
-    CHECK_EQUAL(info.tag, 0);
-    CHECK_EQUAL(info.device, GMM_DEVICE_HOST);
-    CHECK_EQUAL(info.ipc_routes, 0);
+    CHECK(info.kind == GMM_KIND_UNSPECIFIED && info.tag == 0 && info.device == GMM_DEVICE_HOST && info.ipc_routes == 0);
   }
   free(heap_memory);
 }
@@ -238,25 +225,18 @@ CASE_OF_KINDS(double_free_is_seen_after_much_traffic, ALL_KINDS) {
 }
 
 CASE_OF_KINDS(memory_is_reused_not_hoarded, ALL_KINDS) {
-  for (unsigned i = 0; i < 2000; ++i) {
-    void *block = ALLOC(100000 + i % 7 * 1000);
-    FREE(block);
-  }
+  for (unsigned i = 0; i < 2000; ++i) FREE(ALLOC(100000 + i % 7 * 1000));
   CHECK(stats().peak_reserved_bytes <= 64 * MIB);
   CHECK_EQUAL(stats().live_blocks, 0);
 }
 
 CASE(null_descriptor_means_device_memory_on_device_0) {
-  void *block = NULL;
-  MUST(gmm_alloc(context, 100, NULL, &block));
-  gmm_pointer_info info = query(block);
-  CHECK_EQUAL(info.kind, GMM_KIND_DEVICE);
-  CHECK_EQUAL(info.device, 0);
-  CHECK_EQUAL(info.tag, GMM_TAG_DEFAULT);
-  FREE(block);
-  gmm_alloc_desc desc = {.struct_size = sizeof desc};
-  OK(gmm_alloc(context, 100, &desc, &block));
-  CHECK_EQUAL(query(block).kind, GMM_KIND_DEVICE);
+  for (unsigned i = 0; i < 2; ++i) {
+    void *block = NULL;
+    MUST(gmm_alloc(context, 100, i == 0 ? NULL : DESC(alloc_desc), &block));
+    const gmm_pointer_info info = query(block);
+    CHECK(info.kind == GMM_KIND_DEVICE && info.device == 0 && info.tag == GMM_TAG_DEFAULT);
+  }
 }
 
 CASE_OF_KINDS(more_than_all_memory_fails_cleanly, ALL_KINDS) {
@@ -273,12 +253,8 @@ CASE_OF_KINDS(more_than_all_memory_fails_cleanly, ALL_KINDS) {
 
 // A device that is full: other blocks stay, freeing makes room.
 CASE_OF_KINDS(a_full_device_recovers, (1u << GMM_KIND_DEVICE) | (1u << GMM_KIND_VMM)) {
-  OK(gmm_context_release(context));
-  gmm_context_desc desc = {.struct_size = sizeof desc, .host_memory = 64 * MIB, .host_devices = 2};
-  context = NULL;
-  MUST(gmm_context_create(&desc, &context));
-  read_device(device);
   if (!on_host_backend()) SKIP("a real device is not filled here");
+  reopen_with(64 * MIB);
   void *blocks[64];
   unsigned count = 0;
   gmm_result result = GMM_OK;

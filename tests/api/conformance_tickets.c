@@ -52,9 +52,7 @@ VMM_CASE(a_ticket_can_be_cancelled) {
     RESULT(gmm_ticket_wait(ticket, 5, NULL), GMM_ERROR_NOT_READY);
     OK(gmm_ticket_cancel(ticket));
     let_go(&hold);
-    uint64_t bytes = 77;
-    RESULT(gmm_ticket_wait(ticket, UINT64_MAX, &bytes), GMM_ERROR_CANCELLED);
-    CHECK_EQUAL(bytes, 77);
+    LEAVES_BYTES(gmm_ticket_wait(ticket, UINT64_MAX, &bytes), GMM_ERROR_CANCELLED);
     CHECK(message_has("as before"));
     OK(gmm_ticket_destroy(ticket));
     CHECK_EQUAL(query(blocks[5]).state, pausing ? GMM_STATE_ACTIVE : GMM_STATE_PAUSED);

@@ -234,24 +234,19 @@ CASE(the_environment_starts_a_trace) {
   unlink(path);
 }
 
+static int end_the_trace(void *block) {
+  const int wrong =
+      (gmm_free(context, block, GMM_STREAM_DEFAULT) != GMM_ERROR_FORKED) + (gmm_trace_end(context) != GMM_ERROR_FORKED);
+  fflush(NULL);
+  return wrong;
+}
 // A child inherits the file, and may even flush everything: events are written once, by the parent. The child
 // ends without exit(), at which a leak checker would find the parent's memory.
 CASE(a_child_writes_nothing) {
   new_path();
   MUST(gmm_trace_begin(context, path));
   void *block = ALLOC(100);
-  fflush(stdout);
-  pid_t child = fork();
-  REQUIRE(child >= 0);
-  if (child == 0) {
-    int wrong = gmm_free(context, block, GMM_STREAM_DEFAULT) != GMM_ERROR_FORKED;
-    wrong += gmm_trace_end(context) != GMM_ERROR_FORKED;
-    fflush(NULL);
-    _exit(wrong);
-  }
-  int status = 0;
-  REQUIRE(waitpid(child, &status, 0) == child);
-  CHECK_EQUAL(status, 0);
+  CHECK_EQUAL(in_child(end_the_trace, block), 0);
   FREE(block);
   OK(gmm_trace_end(context));
   read_trace(1, 1, 100, 0);

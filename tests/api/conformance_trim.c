@@ -128,8 +128,7 @@ VMM_CASE(growth_waits_for_memory_that_queued_work_uses) {
   static gate hold;
   gate_close(&hold, stream, GATE_S);
   OK(gmm_free(context, first, stream));
-  pthread_t opener;
-  REQUIRE(pthread_create(&opener, NULL, open_later, &hold) == 0);
+  const pthread_t opener = start_thread(open_later, &hold);
   ALLOC_STREAM(192 * MIB, stream);
   CHECK_MESSAGE(atomic_load(&hold.open) == 1, "the allocation did not wait");
   // 384 without it. A device that is behind has an allowance of a seventh.

@@ -425,49 +425,27 @@ SCENARIO(references) {
   STEP(gmm_context_release, context);
 }
 
-// A transition of another context, from the pause on.
-static void transitions_of(gmm_context *other, gmm_tag tag, void *block) {
-  gmm_pause_desc desc = one_tag(&tag);
-  gmm_ticket *ticket = NULL;
-  uint8_t bytes[64];
-  const void *mapped = NULL;
-  desc.flags = GMM_PAUSE_KEEP_HOST;
-  STEP(gmm_backup_reserve, other, device, MIB);
-  STEP(gmm_pause, other, &desc, NULL);
-  STEP(gmm_backup_read, other, block, sizeof bytes, bytes);
-  STEP(gmm_backup_map, other, block, sizeof bytes, &mapped);
-  STEP(gmm_resume_range, other, block, 64, NULL);
-  STEP(gmm_pause_async, other, &desc, &ticket);
-  STEP(gmm_ticket_wait, ticket, GMM_FOREVER, NULL);
-  STEP(gmm_ticket_destroy, ticket);
-  desc.flags = 0;
-  STEP(gmm_backup_discard, other, &desc, NULL);
-  STEP(gmm_resume_async, other, &desc, &ticket);
-  STEP(gmm_ticket_query, ticket, &(gmm_ticket_info){.struct_size = sizeof(gmm_ticket_info)});
-  STEP(gmm_ticket_destroy, ticket);
-  STEP(gmm_resume, other, &desc, NULL);
-}
+// The functions that may wait in the same context.
 SCENARIO(another_context) {
   gmm_context *other = NULL;
+  gmm_ticket *ticket = NULL;
+  gmm_heap *heap = NULL;
+  void *block = NULL;
   world.is_elsewhere = true;
   STEP(gmm_context_create, DESC(context_desc, .host_devices = 2), &other);
   STEP(gmm_ipc_configure, other, NULL);
   const gmm_tag tag = new_tag(other, "other");
-  const gmm_alloc_desc wanted = *DESC(alloc_desc, .kind = GMM_KIND_VMM, .device = device, .tag = tag);
-  void *block = NULL;
-  STEP(gmm_alloc, other, 100, NULL, &block);
-  STEP(gmm_free, other, block, GMM_STREAM_DEFAULT);
-  STEP(gmm_alloc, other, 5000, &wanted, &block);
-  gmm_stream stream = NULL;
-  STEP(gmm_stream_create, other, STREAM_ON(device), &stream);
-  STEP(gmm_stream_forget, other, stream);
-  STEP(gmm_stream_destroy, other, stream);
+  const gmm_pause_desc desc = one_tag(&tag);
+  STEP(gmm_alloc, other, 5000, DESC(alloc_desc, .kind = GMM_KIND_VMM, .device = device, .tag = tag), &block);
   if (shares_held_work()) {
     world.unreleased = other;
   } else {
     STEP(gmm_trim, other, NULL, NULL);
-    transitions_of(other, tag, block);
-    gmm_heap *heap = NULL;
+    STEP(gmm_pause, other, &desc, NULL);
+    STEP(gmm_resume, other, &desc, NULL);
+    STEP(gmm_pause_async, other, &desc, &ticket);
+    STEP(gmm_ticket_wait, ticket, GMM_FOREVER, NULL);
+    STEP(gmm_ticket_destroy, ticket);
     STEP(gmm_heap_create, other, DESC(heap_desc, .kind = GMM_KIND_VMM, .device = device, .tag = tag), &heap);
     STEP(gmm_heap_destroy, heap);
     STEP(gmm_reset, other);
@@ -604,8 +582,7 @@ CASE(a_trim_that_waits_for_a_stream) {
   SOON(atomic_load(&hold.entered) != 0);
   OK(gmm_free(context, block, stopped));
   atomic_store(&trim_ended, 0);
-  pthread_t thread;
-  REQUIRE(pthread_create(&thread, NULL, trim_the_held_tag, NULL) == 0);
+  const pthread_t thread = start_thread(trim_the_held_tag, NULL);
   sleep_ms(20);  // it waits by then, or soon: what follows holds either way
   walk_all();
   CHECK_EQUAL(atomic_load(&trim_ended), 0);
@@ -626,8 +603,7 @@ CASE(a_snapshot_whose_writer_does_not_return) {
   set_up(0);
   ALLOC_TAG(MIB, world.held_tag);
   blocker hold = BLOCKER;
-  pthread_t thread;
-  REQUIRE(pthread_create(&thread, NULL, write_and_wait, &hold) == 0);
+  const pthread_t thread = start_thread(write_and_wait, &hold);
   wait_until_inside(&hold);
   walk_all();
   let_go(&hold);
@@ -646,8 +622,7 @@ CASE(an_import_from_a_stopped_process) {
   second_process exporter = start_other();
   gmm_ipc_handle handle = other_makes(&exporter, MIB, 9);
   REQUIRE(kill(exporter.pid, SIGSTOP) == 0);
-  pthread_t thread;
-  REQUIRE(pthread_create(&thread, NULL, import_from_the_stopped, &handle) == 0);
+  const pthread_t thread = start_thread(import_from_the_stopped, &handle);
   sleep_ms(20);  // it waits by then, or soon: what follows holds either way
   walk_all();
   REQUIRE(kill(exporter.pid, SIGCONT) == 0);

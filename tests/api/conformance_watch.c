@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // watch.h: gmm calls the program before memory loses its pages, when contents are back, and when a budget shrinks.
-#include <string.h>
-
-#include "pause_support.h"
+#include "../support/gmm_test.h"
 
 enum { ALL = GMM_WATCH_PREPARE | GMM_WATCH_LOSING | GMM_WATCH_RESTORED | GMM_WATCH_FAILED };
 static const uint64_t SIZE = 4 * MIB;
@@ -46,18 +44,13 @@ static bool has_heard(void) {
 static int32_t hear(void *user, const gmm_watch_info *info) {
   CHECK_EQUAL(info->struct_size, sizeof *info);
   listener *self = user;
-  const char *letter = info->event == GMM_WATCH_PREPARE    ? "P"
-                       : info->event == GMM_WATCH_LOSING   ? "L"
-                       : info->event == GMM_WATCH_RESTORED ? "R"
-                       : info->event == GMM_WATCH_FAILED   ? "F"
-                                                           : "B";
+  const size_t used = strlen(heard);
   pthread_mutex_lock(&heard_lock);
-  strcat(heard, heard[0] != 0 ? " " : "");
-  strcat(heard, self->name);
-  strcat(heard, letter);
+  snprintf(heard + used, sizeof heard - used, "%s%s%c", used != 0 ? " " : "", self->name,
+           "PLRFB"[__builtin_ctz(info->event)]);
   self->last = *info;
   pthread_mutex_unlock(&heard_lock);
-  CHECK(info->struct_size == sizeof *info && info->reserved == 0);
+  CHECK_EQUAL(info->reserved, 0);
   CHECK((info->event == GMM_WATCH_FAILED) == (info->cause != 0));
   if (info->event == self->held_event) {
     atomic_store(&self->is_inside, 1);
@@ -74,23 +67,16 @@ static int32_t hear(void *user, const gmm_watch_info *info) {
   return info->event == GMM_WATCH_PREPARE ? self->answer : 0;
 }
 
-static gmm_watch_desc desc_of(listener *of, uint32_t events, int32_t order) {
-  return (gmm_watch_desc){.struct_size = sizeof(gmm_watch_desc),
-                          .events = events,
-                          .order = order,
-                          .name = of->name,
-                          .callback = {hear, of}};
-}
+// With further fields of the descriptor.
+#define WATCH(of, which, ...)                                                                                  \
+  MUST(gmm_watch(context,                                                                                      \
+                 DESC(watch_desc, .events = (which), .name = (of)->name, .callback = {hear, of}, __VA_ARGS__), \
+                 &(of)->watcher))
 static void watch_tag(listener *of, uint32_t events, gmm_tag tag, int32_t order) {
-  gmm_watch_desc desc = desc_of(of, events, order);
-  desc.tag = tag;
-  MUST(gmm_watch(context, &desc, &of->watcher));
+  WATCH(of, events, .tag = tag, .order = order);
 }
 static void watch_range(listener *of, const void *address, uint64_t size, int32_t order) {
-  gmm_watch_desc desc = desc_of(of, ALL, order);
-  desc.address = address;
-  desc.size = size;
-  MUST(gmm_watch(context, &desc, &of->watcher));
+  WATCH(of, ALL, .address = address, .size = size, .order = order);
 }
 static void *block_of(gmm_tag tag, uint32_t seed) { return FILLED_TAG(SIZE, tag, seed); }
 VMM_CASE(watchers_hear_in_their_order) {
@@ -131,8 +117,7 @@ VMM_CASE(watchers_hear_in_their_order) {
   CHECK_PATTERN(block_of_other, SIZE, 2);
   FREE(block, block_of_other);
   OK(gmm_watcher_destroy(b.watcher));
-  OK(gmm_watcher_destroy(d.watcher));
-  OK(gmm_watcher_destroy(NULL));  // e is left to the context
+  OK(gmm_watcher_destroy(NULL));  // the others are left to the context
 }
 
 VMM_CASE(a_veto_leaves_everything_as_before) {
@@ -163,12 +148,10 @@ static gmm_watcher *other_watcher;
 static void try_everything(listener *self, const gmm_watch_info *info) {
   if (info->event == GMM_WATCH_FAILED) return;
   void *made = watched_block;
-  gmm_alloc_desc desc = alloc_desc();
   RESULT(gmm_alloc(context, 100, NULL, &made), GMM_ERROR_BUSY);
   CHECK(made == NULL);
-  RESULT(gmm_alloc(context, 9 * MIB, &desc, &made), GMM_ERROR_BUSY);
-  desc.flags = GMM_ALLOC_DEDICATED;
-  RESULT(gmm_alloc(context, 100, &desc, &made), GMM_ERROR_BUSY);
+  RESULT(try_alloc(9 * MIB, GMM_TAG_CURRENT, &made), GMM_ERROR_BUSY);
+  RESULT(gmm_alloc(context, 100, HERE(.flags = GMM_ALLOC_DEDICATED), &made), GMM_ERROR_BUSY);
   RESULT(gmm_heap_alloc(some_heap, 100, 0, 0, GMM_STREAM_DEFAULT, &made), GMM_ERROR_BUSY);
   RESULT(gmm_try_alloc(context, 100, NULL, &made), GMM_ERROR_NOT_READY);
   RESULT(gmm_heap_reserve(some_heap, MIB), GMM_ERROR_BUSY);
@@ -176,8 +159,7 @@ static void try_everything(listener *self, const gmm_watch_info *info) {
   RESULT(gmm_resume(context, NULL, NULL), GMM_ERROR_BUSY);
   RESULT(gmm_resume_range(context, watched_block, 1, NULL), GMM_ERROR_BUSY);
   RESULT(gmm_move(context, watched_block, GMM_DEVICE_HOST, NULL), GMM_ERROR_BUSY);
-  gmm_compact_info compacted = {.struct_size = sizeof compacted};
-  RESULT(gmm_compact(context, NULL, NULL, &compacted), GMM_ERROR_BUSY);
+  RESULT(gmm_compact(context, NULL, NULL, DESC(compact_info)), GMM_ERROR_BUSY);
   RESULT(gmm_reset(context), GMM_ERROR_BUSY);
   RESULT(gmm_backup_discard(context, NULL, NULL), GMM_ERROR_BUSY);
   RESULT(gmm_heap_destroy(some_heap), GMM_ERROR_BUSY);
@@ -203,8 +185,7 @@ VMM_CASE(the_callback_may_not_allocate_or_operate) {
   const gmm_tag tag = make_tag("inside", GMM_CONTENTS_HOST);
   watched_block = block_of(tag, 6);
   listener a = {.name = "a", .act = free_a_block}, b = {.name = "b"};
-  const gmm_heap_desc desc = {.struct_size = sizeof desc, .kind = GMM_KIND_VMM, .device = device};
-  MUST(gmm_heap_create(context, &desc, &some_heap));
+  some_heap = HEAP();
   void *cached = NULL;
   MUST(gmm_alloc(context, 5000, NULL, &spare_block));
   MUST(gmm_alloc(context, 5000, NULL, &cached));
@@ -245,10 +226,7 @@ VMM_CASE(a_part_comes_back_alone) {
   HEARD("bP allP bL allL");  // the other one has no pages to lose
   OK(resume_of(tag));
   HEARD("allR bR aR");
-  for (unsigned i = 0; i < 2; ++i) {
-    CHECK_PATTERN(blocks[i], SIZE, 7 + i);
-    FREE(blocks[i]);
-  }
+  for (unsigned i = 0; i < 2; ++i) CHECK_PATTERN(blocks[i], SIZE, 7 + i);
 }
 
 VMM_CASE(a_resume_without_memory_is_reported_once) {
@@ -279,8 +257,8 @@ VMM_CASE(a_cancelled_pause_is_reported) {
   listener a = {.name = "a"}, b = {.name = "b"};
   watch_tag(&a, ALL, tag, 0);
   watch_tag(&b, GMM_WATCH_FAILED, tag, 1);
-  const gmm_pause_desc desc = {.struct_size = sizeof desc, .tags = &tag, .tag_count = 1, .progress = {stop_it, NULL}};
-  RESULT(gmm_pause(context, &desc, NULL), GMM_ERROR_CANCELLED);
+  RESULT(gmm_pause(context, DESC(pause_desc, .tags = &tag, .tag_count = 1, .progress = {stop_it, NULL}), NULL),
+         GMM_ERROR_CANCELLED);
   HEARD("aP aL bF aF");
   CHECK_EQUAL(b.last.cause, GMM_ERROR_CANCELLED);
   CHECK_PATTERN(block, SIZE, 9);
@@ -315,21 +293,16 @@ VMM_CASE(a_move_is_reported) {
   RESULT(gmm_move(context, shared, GMM_DEVICE_HOST, NULL), GMM_ERROR_BUSY);
   HEARD("");
   FREE(shared);
-  for (unsigned i = 0; i < 2; ++i) {
-    CHECK_PATTERN(blocks[i], SIZE, 10 + i);
-    FREE(blocks[i]);
-  }
+  for (unsigned i = 0; i < 2; ++i) CHECK_PATTERN(blocks[i], SIZE, 10 + i);
 }
 
 VMM_CASE(a_compaction_of_live_blocks_is_reported) {
   const gmm_tag tag = make_tag("compacted", GMM_CONTENTS_HOST);
   void *blocks[4];
-  const gmm_heap_desc desc = {
-      .struct_size = sizeof desc, .kind = GMM_KIND_VMM, .device = device, .tag = tag, .minimum_extent = 4 * SIZE};
-  MUST(gmm_heap_create(context, &desc, &some_heap));
+  some_heap = HEAP(.tag = tag, .minimum_extent = 4 * SIZE);
   MUST(gmm_heap_reserve(some_heap, 4 * SIZE));
   for (unsigned i = 0; i < 4; ++i) {
-    MUST(gmm_heap_alloc(some_heap, SIZE, 0, 0, GMM_STREAM_DEFAULT, &blocks[i]));
+    blocks[i] = take_of(some_heap, SIZE);
     write_pattern(blocks[i], SIZE, 20 + i, GMM_STREAM_DEFAULT);
   }
   OK(gmm_heap_reserve(some_heap, 0));
@@ -351,10 +324,7 @@ VMM_CASE(a_compaction_of_live_blocks_is_reported) {
   OK(gmm_compact(context, NULL, &work, &info));
   HEARD("aP aL aR");
   CHECK(info.released_bytes != 0);
-  for (unsigned i = 1; i < 4; i += 2) {
-    CHECK_PATTERN(blocks[i], SIZE, 20 + i);
-    FREE(blocks[i]);
-  }
+  for (unsigned i = 1; i < 4; i += 2) CHECK_PATTERN(blocks[i], SIZE, 20 + i);
 }
 
 // --- Threads ---------------------------------------------------------------------------------------------------------
@@ -401,33 +371,28 @@ VMM_CASE(the_end_of_a_watch_waits_for_its_call) {
 // Watchers begin and end while memory pauses and resumes. Each hears PREPARE before LOSING, and RESTORED at the end of
 // what it lost.
 static atomic_int phases_wrong, rounds_done;
-typedef struct phases {
-  uint32_t last;
-} phases;
 static int32_t follow(void *user, const gmm_watch_info *info) {
-  phases *self = user;
-  const bool fits = info->event == GMM_WATCH_PREPARE    ? self->last == 0 || self->last == GMM_WATCH_RESTORED
-                    : info->event == GMM_WATCH_LOSING   ? self->last == GMM_WATCH_PREPARE
-                    : info->event == GMM_WATCH_RESTORED ? self->last == 0 || self->last == GMM_WATCH_LOSING
+  uint32_t *last = user;
+  const bool fits = info->event == GMM_WATCH_PREPARE    ? *last == 0 || *last == GMM_WATCH_RESTORED
+                    : info->event == GMM_WATCH_LOSING   ? *last == GMM_WATCH_PREPARE
+                    : info->event == GMM_WATCH_RESTORED ? *last == 0 || *last == GMM_WATCH_LOSING
                                                         : true;
   if (!fits) atomic_fetch_add(&phases_wrong, 1);
-  self->last = info->event;
+  *last = info->event;
   return 0;
 }
 static void *begin_and_end(void *unused) {
   (void)unused;
   while (atomic_load(&rounds_done) == 0) {
-    phases own = {0};
-    const gmm_watch_desc desc = {
-        .struct_size = sizeof desc, .events = ALL, .tag = threads_tag, .callback = {follow, &own}};
+    uint32_t last = 0;
     gmm_watcher *watcher = NULL;
-    OK(gmm_watch(context, &desc, &watcher));
+    OK(gmm_watch(context, DESC(watch_desc, .events = ALL, .tag = threads_tag, .callback = {follow, &last}), &watcher));
     sleep_ms(1);
     OK(gmm_watcher_destroy(watcher));
   }
   return NULL;
 }
-VMM_CASE(watchers_come_and_go_meanwhile) {
+VMM_CASE(watchers_come_and_go_during_pauses) {
   threads_tag = make_tag("busy", GMM_CONTENTS_HOST);
   void *block = block_of(threads_tag, 13);
   pthread_t threads[2];
@@ -452,8 +417,7 @@ CASE(one_pause_of_two_devices_is_one_event) {
   void *blocks[2];
   listener each[2] = {{.name = "0"}, {.name = "1"}}, all = {.name = "all"};
   for (int i = 0; i < 2; ++i) {
-    const gmm_alloc_desc desc = {.struct_size = sizeof desc, .kind = GMM_KIND_VMM, .device = i, .tag = tag};
-    MUST(gmm_alloc(context, SIZE, &desc, &blocks[i]));
+    MUST(gmm_alloc(context, SIZE, DESC(alloc_desc, .kind = GMM_KIND_VMM, .device = i, .tag = tag), &blocks[i]));
     watch_range(&each[i], blocks[i], SIZE, 1);
   }
   watch_tag(&all, ALL, tag, 0);
@@ -468,8 +432,7 @@ static gmm_tag budget_tag;
 static void pause_in_budget(listener *self, const gmm_watch_info *info) {
   (void)self;
   if (info->event != GMM_WATCH_BUDGET) return;
-  CHECK(info->event == GMM_WATCH_BUDGET && info->tag == 0 && info->address == NULL);
-  CHECK_EQUAL(info->device, device);
+  CHECK(info->tag == 0 && info->address == NULL && info->device == device);
   void *made = NULL;
   RESULT(gmm_alloc(context, 100, NULL, &made), GMM_ERROR_BUSY);
   CHECK(pause_of(budget_tag) >= 0);  // what a program does then
@@ -485,10 +448,8 @@ VMM_CASE(a_smaller_budget_is_reported_once) {
   listener a = {.name = "a", .act = pause_in_budget};
   const uint64_t whole = budget();
   REQUIRE(whole > 200 * MIB);
-  gmm_watch_desc desc = desc_of(&a, GMM_WATCH_BUDGET, 0);
-  desc.device = device;
-  desc.budget_bytes = on_host_backend() ? 200 * MIB : whole - 64 * MIB;
-  MUST(gmm_watch(context, &desc, &a.watcher));
+  const uint64_t wanted = on_host_backend() ? 200 * MIB : whole - 64 * MIB;
+  WATCH(&a, GMM_WATCH_BUDGET, .device = device, .budget_bytes = wanted);
   // A device of the host backend is the context's own, so a limit takes memory away there, and another context else.
   // It falls twice. A fall counts when a look has seen the end of the one before, so the second may take some tries.
   unsigned falls = 0;
@@ -499,23 +460,20 @@ VMM_CASE(a_smaller_budget_is_reported_once) {
       set_limit(GMM_SCOPE_DEVICE, 0, 100 * MIB);
     } else {
       other = open_context(0);
-      REQUIRE(other != NULL);
-      const gmm_alloc_desc all = {.struct_size = sizeof all, .kind = GMM_KIND_DEVICE, .device = device};
-      MUST(gmm_alloc(other, 128 * MIB, &all, &taken));
+      MUST(gmm_alloc(other, 128 * MIB, DESC(alloc_desc, .kind = GMM_KIND_DEVICE, .device = device), &taken));
     }
     if (falls == 0) SOON(has_heard());
     sleep_ms(450);  // two looks later it has not come again
     if (has_heard()) {
       ++falls;
       HEARD("aB");
-      CHECK(a.last.budget_bytes < desc.budget_bytes);
+      CHECK(a.last.budget_bytes < wanted);
       SOON(query(block).state == GMM_STATE_PAUSED);
       OK(resume_of(budget_tag));
     }
     if (on_host_backend()) {
       set_limit(GMM_SCOPE_DEVICE, 0, GMM_NO_LIMIT);
     } else {
-      OK(gmm_free(other, taken, GMM_STREAM_DEFAULT));
       OK(gmm_context_release(other));
     }
     sleep_ms(450);
@@ -529,11 +487,8 @@ VMM_CASE(a_watcher_may_pause_what_it_watches) {
   budget_tag = make_tag("own", GMM_CONTENTS_HOST);
   void *block = block_of(budget_tag, 15);
   listener a = {.name = "own", .act = pause_in_budget};
-  gmm_watch_desc desc = desc_of(&a, ALL | GMM_WATCH_BUDGET, 0);
-  desc.tag = budget_tag;
-  desc.device = device;
-  desc.budget_bytes = GMM_NO_LIMIT;  // it is below at once
-  MUST(gmm_watch(context, &desc, &a.watcher));
+  // The budget is below that at once.
+  WATCH(&a, ALL | GMM_WATCH_BUDGET, .tag = budget_tag, .device = device, .budget_bytes = GMM_NO_LIMIT);
   SOON(query(block).state == GMM_STATE_PAUSED);
   OK(gmm_watcher_destroy(a.watcher));
   HEARD("ownB ownP ownL");

@@ -26,8 +26,7 @@ VMM_CASE(other_threads_use_the_tag_meanwhile) {
   const gmm_tag tag = meanwhile.tag = make_tag("used meanwhile", GMM_CONTENTS_HOST);
   for (int way = 0; way < 4; ++way) {
     const bool pausing = way < 2, cancelled = way % 2 == 1;
-    gmm_tag_desc desc = {.struct_size = sizeof desc, .contents = GMM_CONTENTS_HOST};
-    OK(gmm_tag_configure(context, tag, &desc));
+    OK(gmm_tag_configure(context, tag, DESC(tag_desc, .contents = GMM_CONTENTS_HOST)));
     allocate_blocks(tag, 100);
     if (!pausing) MUST(gmm_pause(context, NULL, NULL));
     blocker hold = BLOCKER;
@@ -39,9 +38,7 @@ VMM_CASE(other_threads_use_the_tag_meanwhile) {
       if (i < 2) meanwhile.freed[i] = blocks[freed[i]];
       REQUIRE(pthread_create(&threads[i], NULL, i < 2 ? free_a_block : allocate_a_block, (void *)i) == 0);
     }
-    desc.contents = GMM_CONTENTS_DROP;
-    desc.priority = 7;
-    OK(gmm_tag_configure(context, tag, &desc));
+    OK(gmm_tag_configure(context, tag, DESC(tag_desc, .contents = GMM_CONTENTS_DROP, .priority = 7)));
     sleep_ms(50);
     CHECK_EQUAL(atomic_load(&meanwhile.frees_done), 0);
     let_go(&hold);
@@ -72,16 +69,14 @@ VMM_CASE(other_threads_use_the_tag_meanwhile) {
 }
 
 // A thread gives out its cached blocks until the pause has taken the heap's memory out of use.
-static bool is_out_of_use(const gmm_alloc_desc *desc) {
+static bool is_out_of_use(gmm_tag tag) {
   void *block = NULL;
-  return gmm_try_alloc(context, 1000, desc, &block) == GMM_ERROR_NOT_READY ||
+  return gmm_try_alloc(context, 1000, HERE(.tag = tag), &block) == GMM_ERROR_NOT_READY ||
          gmm_try_free(context, block, GMM_STREAM_DEFAULT) != GMM_OK;  // the pause came in between
 }
 // Memory that comes while a pause waits for the device stays active, and its heap goes on with what is active.
 VMM_CASE(an_allocation_does_not_wait_for_the_device_of_a_pause) {
   const gmm_tag tag = make_tag("meanwhile", GMM_CONTENTS_DROP);
-  gmm_alloc_desc desc = alloc_desc();
-  desc.tag = tag;
   void *before = ALLOC_TAG(100000, tag);
   FREE(ALLOC_TAG(1000, tag));
   gmm_stream stream = open_stream();
@@ -90,7 +85,7 @@ VMM_CASE(an_allocation_does_not_wait_for_the_device_of_a_pause) {
   const gmm_pause_desc pause = one_tag(&tag);
   gmm_ticket *ticket = NULL;
   MUST(gmm_pause_async(context, &pause, &ticket));
-  SOON(is_out_of_use(&desc));
+  SOON(is_out_of_use(tag));
   void *made = ALLOC_TAG(3 * MIB, tag);
   CHECK_EQUAL(atomic_load(&hold.passed), 0);
   atomic_store(&hold.open, 1);
@@ -99,7 +94,7 @@ VMM_CASE(an_allocation_does_not_wait_for_the_device_of_a_pause) {
   CHECK_EQUAL(state_of(made), GMM_STATE_ACTIVE);
   write_pattern(made, 3 * MIB, 5, GMM_STREAM_DEFAULT);
   for (unsigned i = 0; i < 50; ++i) {
-    char *more = ALLOC_TAG(50000, tag);
+    void *more = ALLOC_TAG(50000, tag);
     CHECK_EQUAL(state_of(more), GMM_STATE_ACTIVE);
     FREE(more);
   }
@@ -149,10 +144,9 @@ static struct {
 static void *act_from_elsewhere(void *unused) {
   (void)unused;
   // Makes the other device this thread's, as far as the backend has such a thing.
-  const gmm_alloc_desc desc = {
-      .struct_size = sizeof desc, .kind = GMM_KIND_VMM, .device = elsewhere.device, .tag = elsewhere.tag};
   void *mine = NULL;
-  OK(gmm_alloc(context, 100000, &desc, &mine));
+  OK(gmm_alloc(context, 100000,
+               DESC(alloc_desc, .kind = GMM_KIND_VMM, .device = elsewhere.device, .tag = elsewhere.tag), &mine));
   OK(gmm_fill(context, mine, 1, 100000, GMM_STREAM_DEFAULT));
   OK(gmm_tag_push(context, elsewhere.tag));
   FREE(elsewhere.block);

@@ -176,20 +176,17 @@ static int run_other(void) {
   }
   return gmm_context_release(context) == GMM_OK ? 0 : 91;
 }
-// For run_cases_or(): KIND DEVICE
+// For run_cases_or().
 __attribute__((unused)) static int other_main(char **words) {
-  kind = (gmm_kind)atoi(words[0]);
+  (void)words;
   context = open_context(2);
-  read_device(atoi(words[1]));
+  read_device(device);
   return run_other();
 }
 
 __attribute__((unused)) static second_process start_other(void) {
-  char k[8], d[8];
-  snprintf(k, sizeof k, "%u", kind);
-  snprintf(d, sizeof d, "%d", device);
   second_process process;
-  REQUIRE(second_start(&process, (const char *const[]){k, d}, 2));
+  REQUIRE(second_start(&process, NULL, 0));
   return process;
 }
 static other_answer order_other(second_process *other, other_order order) {

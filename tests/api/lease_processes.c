@@ -48,9 +48,9 @@ static int32_t hear(void *user, const gmm_lease_ask *ask) {
 }
 static gmm_result request(uint64_t bytes, uint64_t timeout_ms) {
   const gmm_lease_amount amount = {.device = device, .bytes = bytes};
-  const gmm_lease_request_desc desc = {
-      .struct_size = sizeof desc, .amounts = &amount, .amount_count = bytes != 0 ? 1 : 0, .timeout_ms = timeout_ms};
-  return gmm_lease_request(self.lease, &desc, NULL);
+  return gmm_lease_request(
+      self.lease,
+      DESC(lease_request_desc, .amounts = &amount, .amount_count = bytes != 0 ? 1 : 0, .timeout_ms = timeout_ms), NULL);
 }
 static bool is_intact(void) {
   const int before = atomic_load(&check_state.failures);
@@ -72,65 +72,63 @@ static gmm_result take_turns(uint64_t milliseconds, uint64_t *turns) {
   return GMM_OK;
 }
 
+static void carry_out(const order *next, answer *reply) {
+  if (strcmp(next->what, "ask") == 0) {
+    reply->result = request(next->argument, next->timeout_ms);
+  } else if (strcmp(next->what, "fill") == 0) {
+    self.block = FILLED_TAG(PART, self.tag, self.seed);
+  } else if (strcmp(next->what, "look") == 0) {
+    reply->value = is_intact();
+  } else if (strcmp(next->what, "return") == 0) {
+    reply->result = gmm_lease_return(self.lease);
+  } else if (strcmp(next->what, "turns") == 0) {
+    reply->result = take_turns(next->argument, &reply->value);
+  } else if (strcmp(next->what, "strike") == 0) {
+    self.signal = (int)next->timeout_ms;
+    atomic_store(&self.step, (unsigned)next->argument);
+  } else if (strcmp(next->what, "returns") == 0) {
+    self.returns = true;
+  } else if (strcmp(next->what, "fork") == 0) {
+    // A child that knows nothing of the lease, and has all its descriptors.
+    const pid_t child = fork();
+    if (child == 0) {
+      close(0);
+      close(SECOND_OUT);
+      sleep_ms(2 * LONG_MS);  // longer than a request waits; the test ends it
+      _exit(0);
+    }
+    reply->value = (uint64_t)child;
+  }
+}
+// NAME
 static int run_member(char **words) {
-  const char *name = words[0];
+  gmm_watcher *watcher = NULL;
   context = open_context(2);
   read_device((gmm_device)(device_count() - 1));
   kind = GMM_KIND_VMM;
   self.tag = make_tag("weights", GMM_CONTENTS_HOST);
   self.seed = (uint32_t)getpid();
-  const gmm_lease_desc desc = {.struct_size = sizeof desc, .name = name, .residency_ms = 1, .asked = {hear, NULL}};
-  if (gmm_lease_create(context, &desc, &self.lease) != GMM_OK) return 3;
-  gmm_lease_offer(self.lease, self.tag, 1);
-  const gmm_watch_desc watched = {.struct_size = sizeof watched,
-                                  .events = GMM_WATCH_PREPARE | GMM_WATCH_LOSING | GMM_WATCH_RESTORED,
-                                  .tag = self.tag,
-                                  .callback = {watch, NULL}};
-  gmm_watcher *watcher = NULL;
-  if (gmm_watch(context, &watched, &watcher) != GMM_OK) return 4;
-  for (order next; receive_bytes(0, &next, sizeof next);) {
+  MUST(gmm_lease_create(context, DESC(lease_desc, .name = words[0], .residency_ms = 1, .asked = {hear, NULL}),
+                        &self.lease));
+  OK(gmm_lease_offer(self.lease, self.tag, 1));
+  MUST(gmm_watch(context,
+                 DESC(watch_desc, .events = GMM_WATCH_PREPARE | GMM_WATCH_LOSING | GMM_WATCH_RESTORED, .tag = self.tag,
+                      .callback = {watch, NULL}),
+                 &watcher));
+  for (order next; receive_bytes(0, &next, sizeof next) && strcmp(next.what, "end") != 0;) {
     answer reply = {0};
-    if (strcmp(next.what, "ask") == 0) {
-      reply.result = request(next.argument, next.timeout_ms);
-    } else if (strcmp(next.what, "fill") == 0) {
-      self.block = ALLOC_TAG(PART, self.tag);
-      reply.result = self.block != NULL ? GMM_OK : GMM_ERROR_OUT_OF_MEMORY;
-      if (self.block != NULL) write_pattern(self.block, PART, self.seed, GMM_STREAM_DEFAULT);
-    } else if (strcmp(next.what, "look") == 0) {
-      reply.value = is_intact();
-    } else if (strcmp(next.what, "return") == 0) {
-      reply.result = gmm_lease_return(self.lease);
-    } else if (strcmp(next.what, "turns") == 0) {
-      reply.result = take_turns(next.argument, &reply.value);
-    } else if (strcmp(next.what, "strike") == 0) {
-      self.signal = (int)next.timeout_ms;
-      atomic_store(&self.step, (unsigned)next.argument);
-    } else if (strcmp(next.what, "returns") == 0) {
-      self.returns = true;
-    } else if (strcmp(next.what, "fork") == 0) {
-      // A child that knows nothing of the lease, and has all its descriptors.
-      const pid_t child = fork();
-      if (child == 0) {
-        close(0);
-        close(SECOND_OUT);
-        sleep_ms(2 * LONG_MS);  // longer than a request waits; the test ends it
-        _exit(0);
-      }
-      reply.value = (uint64_t)child;
-    } else if (strcmp(next.what, "end") == 0) {
-      gmm_watcher_destroy(watcher);
-      const gmm_result result = gmm_lease_destroy(self.lease);
-      gmm_context_release(context);
-      return result == GMM_OK ? 0 : 5;
-    }
+    carry_out(&next, &reply);
     if (reply.result < 0) snprintf(reply.message, sizeof reply.message, "%s", gmm_last_error_message());
     gmm_lease_info info = {.struct_size = sizeof info};
-    if (gmm_lease_query(self.lease, &info) != GMM_OK) return 6;
+    OK(gmm_lease_query(self.lease, &info));
     reply.state = info.state;
     reply.server = info.server;
     reply.server_process = info.server_process;
-    if (!send_bytes(SECOND_OUT, &reply, sizeof reply)) return 7;
+    REQUIRE(send_bytes(SECOND_OUT, &reply, sizeof reply));
   }
+  OK(gmm_watcher_destroy(watcher));
+  OK(gmm_lease_destroy(self.lease));
+  OK(gmm_context_release(context));
   return 0;
 }
 
@@ -220,10 +218,7 @@ static bool has_changed(uint32_t i, int how) {
 static void hand_over(uint32_t asker, uint32_t holder, bool in_use, uint32_t struck, uint32_t step, int number) {
   start_all();
   GIVES(holder, GMM_OK, "ask", 0, LONG_MS);
-  if (in_use)
-    GIVES(holder, GMM_OK, "returns", 0, 0);
-  else
-    GIVES(holder, GMM_OK, "return", 0, 0);
+  GIVES(holder, GMM_OK, in_use ? "returns" : "return", 0, 0);
   const uint32_t third = PROCESSES - asker - holder;
   if (step == NO_STEP)
     kill(processes[struck].pid, number);
@@ -266,17 +261,13 @@ static void hand_over(uint32_t asker, uint32_t holder, bool in_use, uint32_t str
 
 // Process 0 asks for the memory of process 1.
 static void each_is_struck_at_each_step(void) {
-  static const struct {
-    bool in_use;
-    uint32_t struck, step;
-  } steps[] = {{false, 1, GMM_WATCH_PREPARE},
-               {false, 1, GMM_WATCH_LOSING},
-               {true, 1, AT_ASKED},
-               {false, 0, GMM_WATCH_RESTORED},
-               {false, 1, NO_STEP}};
-  for (uint32_t i = 0; i < sizeof steps / sizeof *steps; ++i) {
-    hand_over(0, 1, steps[i].in_use, steps[i].struck, steps[i].step, SIGKILL);
-    hand_over(0, 1, steps[i].in_use, steps[i].struck, steps[i].step, SIGSTOP);
+  for (unsigned stops = 0; stops < 2; ++stops) {
+    const int number = stops ? SIGSTOP : SIGKILL;
+    hand_over(0, 1, false, 1, GMM_WATCH_PREPARE, number);
+    hand_over(0, 1, false, 1, GMM_WATCH_LOSING, number);
+    hand_over(0, 1, true, 1, AT_ASKED, number);
+    hand_over(0, 1, false, 0, GMM_WATCH_RESTORED, number);
+    hand_over(0, 1, false, 1, NO_STEP, number);
   }
 }
 

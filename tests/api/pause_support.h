@@ -5,15 +5,6 @@
 
 #include "../support/gmm_test.h"
 
-// Opens the case's context again, with host devices of this size.
-__attribute__((unused)) static void reopen_with(uint64_t host_memory) {
-  const gmm_context_desc own = {.struct_size = sizeof own, .host_memory = host_memory, .host_devices = 2};
-  gmm_context_release(context);
-  context = NULL;
-  MUST(gmm_context_create(&own, &context));
-  read_device(device);
-}
-
 #define BLOCKS 40
 static void *blocks[BLOCKS];
 static uint64_t block_size(unsigned i) {

@@ -4,12 +4,7 @@
 # memory both ways, memory of images and textures, timeline and binary semaphores by descriptors, and the engine of the
 # examples, whose pictures are compared with the host's. Ends with a table, also in $OUT/summary.txt.
 #
-# Usage: tests/gpu/engines.sh
-#   OUT=FOLDER          where summary.txt, log.txt and pictures go; default tests/gpu/out
-#   GPU_SECONDS=N       how long the whole may take; default 240
-#   GPU_ONLY=WORDS      only the rows whose names have one of these words, by blanks
-#   BUILD=FOLDER        a build folder to use and keep; default: a new one
-#   GPU_RUN_FAKE=1      rehearses the script on the fake driver of the tests: shows nothing about a GPU
+# Usage: tests/gpu/engines.sh      README.md has the variables that the scripts read. Pictures go into $OUT too.
 #
 # Needs what tests/gpu/run.sh needs. .gpu/, which tests/gpu/pack.sh fills, brings the headers and the loaders of Vulkan
 # and EGL, and a compiler of shaders. The driver's part of them (libGLX_nvidia.so.0 or libEGL_nvidia.so.0) comes with
@@ -18,9 +13,7 @@
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 . tests/gpu/machine.sh
-. tests/support/tap.sh
 open_output 240
-finish() { finish_with engines.sh "$(c++ --version | head -n 1)"; }
 
 # --- the machine --------------------------------------------------------------------------------------------------
 ask_machine 2048 || finish

@@ -4,14 +4,8 @@
 # other libraries, several processes, several GPUs. Tests of right and wrong run side by side; tests that compare the
 # device's free memory, fill it or measure times run alone after them. Ends with a table, also in $OUT/summary.txt.
 #
-# Usage: tests/gpu/run.sh
-#   OUT=FOLDER       where summary.txt and log.txt go; default tests/gpu/out
-#   GPU_SECONDS=N    how long the whole may take; default 540 for each GPU
-#   GPU_ONLY=WORDS   only the rows whose names have one of these words, by blanks
+# Usage: tests/gpu/run.sh      README.md has the variables that the scripts read. This one reads also
 #   AT_ONCE=N        how many programs run side by side; default: half of the cores, at most 8
-#   BUILD=FOLDER     a build folder to use and keep; default: a new one
-#   PYTHON=PATH      the interpreter with the libraries; python3
-#   GPU_RUN_FAKE=1   rehearses the script on the fake driver of the tests: shows nothing about a GPU
 #
 # The script needs a C++ compiler, the CUDA toolkit's headers, Python 3 with pytest and NumPy, Meson and ninja. A
 # library that is missing is skipped. The script needs no network: tests/gpu/pack.sh fills .gpu/ with SWIG, GoogleTest,
@@ -19,13 +13,10 @@
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 . tests/gpu/machine.sh
-. tests/support/tap.sh
 gpus=$(smi --query-gpu=name --format=csv,noheader 2>/dev/null | wc -l) # the interface's tests go over every device
 [ "$gpus" -gt 0 ] || gpus=1
 open_output $((540 * gpus))
 most=${AT_ONCE:-$(($(nproc) < 16 ? ($(nproc) + 1) / 2 : 8))}
-
-finish() { finish_with run.sh "$(nproc) cores; $(c++ --version | head -n 1); $("$python" --version 2>&1)"; }
 
 # --- the machine and the tools that came along ------------------------------------------------------------------
 # Managed memory beyond what is free can hang a GPU; Numba's own tests take a tenth of the card.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gmm_test.h"
 
+#include <sys/wait.h>
+
 #include "ends.h"
 
 gmm_context *context;
@@ -51,6 +53,13 @@ void read_device(gmm_device d) {
   }
 }
 
+void reopen_with(uint64_t host_memory) {
+  gmm_context_release(context);
+  context = NULL;
+  context = OPEN(.host_memory = host_memory, .host_devices = 2);
+  read_device(device);
+}
+
 uint32_t device_count(void) { return context_info().device_count; }
 
 bool has_kind(gmm_kind k) { return (device_info.kinds & (1u << k)) != 0; }
@@ -71,7 +80,8 @@ static unsigned stream_count;
 
 gmm_stream open_stream_on(gmm_device d) {
   gmm_stream stream = NULL;
-  MUST(gmm_stream_create(context, STREAM_ON(d), &stream));
+  OK(gmm_stream_create(context, STREAM_ON(d), &stream));
+  if (stream == NULL) check_leave();
   pthread_mutex_lock(&streams_lock);
   if (stream_count == sizeof streams / sizeof *streams) abort();
   streams[stream_count].of = context;
@@ -226,13 +236,15 @@ void free_here(int line, gmm_stream stream, void *const *blocks, uint64_t count)
 
 gmm_heap *open_heap(const gmm_heap_desc *desc) {
   gmm_heap *heap = NULL;
-  MUST(gmm_heap_create(context, desc, &heap));
+  OK(gmm_heap_create(context, desc, &heap));
+  if (heap == NULL) check_leave();
   return heap;
 }
 
 void *take_of(gmm_heap *heap, uint64_t size) {
   void *block = NULL;
-  MUST(gmm_heap_alloc(heap, size, 0, 0, GMM_STREAM_DEFAULT, &block));
+  OK(gmm_heap_alloc(heap, size, 0, 0, GMM_STREAM_DEFAULT, &block));
+  if (block == NULL) check_leave();
   return block;
 }
 
@@ -246,6 +258,25 @@ void run_threads(unsigned count, void *(*fn)(void *)) {
   REQUIRE(count <= sizeof threads / sizeof *threads);
   for (uintptr_t i = 0; i < count; ++i) REQUIRE(pthread_create(&threads[i], NULL, fn, (void *)i) == 0);
   for (unsigned i = 0; i < count; ++i) pthread_join(threads[i], NULL);
+}
+
+pthread_t start_thread(void *(*fn)(void *), void *argument) {
+  pthread_t thread;
+  REQUIRE(pthread_create(&thread, NULL, fn, argument) == 0);
+  return thread;
+}
+
+int in_child(int (*fn)(void *), void *argument) {
+  fflush(stdout);
+  const pid_t child = fork();
+  if (child == 0) {
+    const int code = fn(argument);
+    fflush(stdout);
+    _exit(code);
+  }
+  int status = -1;
+  REQUIRE(child > 0 && waitpid(child, &status, 0) == child);
+  return status;
 }
 
 void run_thread(void *(*fn)(void *), void *argument) {

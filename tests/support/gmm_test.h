@@ -48,6 +48,8 @@ gmm_context *open_context(uint32_t host_devices);
 #define OPEN(...) open_of(DESC(context_desc, __VA_ARGS__))
 gmm_context *open_of(const gmm_context_desc *desc);
 void read_device(gmm_device d);
+// Opens the case's context again, with host devices of this size.
+void reopen_with(uint64_t host_memory);
 
 uint32_t device_count(void);
 bool has_kind(gmm_kind k);
@@ -130,6 +132,17 @@ void set_limit(uint32_t flags, gmm_tag tag, uint64_t bytes);
   } while (0)
 // Runs a function in threads, each with its number from 0, and waits for them.
 void run_threads(unsigned count, void *(*fn)(void *number));
+// Starts a thread. The case ends on failure.
+pthread_t start_thread(void *(*fn)(void *argument), void *argument);
+// Runs a function in a forked child, which ends by _exit(); the status of waitpid().
+int in_child(int (*fn)(void *argument), void *argument);
+// Checks the result of a call that leaves its output `bytes` alone.
+#define LEAVES_BYTES(call, expected) \
+  do {                               \
+    uint64_t bytes = 77;             \
+    RESULT(call, expected);          \
+    CHECK_EQUAL(bytes, 77);          \
+  } while (0)
 // Runs a function in one thread and waits for it. A failure to start the thread is noted.
 void run_thread(void *(*fn)(void *argument), void *argument);
 gmm_pointer_info query(const void *address);

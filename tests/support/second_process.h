@@ -20,7 +20,7 @@ typedef struct second_process {
   int to, from;
 } second_process;
 
-// The new process gets `--second` and up to six words. run_cases_or() starts its part.
+// The new process gets the case's kind and device, and up to six words. run_cases_or() starts its part.
 __attribute__((unused)) static bool second_start(second_process *process, const char *const words[], unsigned count) {
   int down[2], up[2];
   if (pipe(down) != 0 || pipe(up) != 0) return false;
@@ -28,8 +28,10 @@ __attribute__((unused)) static bool second_start(second_process *process, const 
     fcntl(down[i], F_SETFD, FD_CLOEXEC);
     fcntl(up[i], F_SETFD, FD_CLOEXEC);
   }
-  char *arguments[10] = {(char *)"second", (char *)"--second"};
-  for (unsigned i = 0; i < count && i < 6; ++i) arguments[2 + i] = (char *)words[i];
+  char k[12], d[12], *arguments[11] = {(char *)"second", (char *)"--second", k, d};
+  snprintf(k, sizeof k, "%u", kind);
+  snprintf(d, sizeof d, "%d", device);
+  for (unsigned i = 0; i < count && i < 6; ++i) arguments[4 + i] = (char *)words[i];
   fflush(stdout);
   process->pid = fork();
   if (process->pid < 0) return false;
@@ -86,11 +88,14 @@ static char **second_words;
 static int (*second_function)(char **words);
 static int second_code;
 __attribute__((unused)) static void run_second_function(void) { second_code = second_function(second_words); }
-// For main(): runs the cases, or in a process of second_start() the function with the words. 99: a check failed there.
+// For main(): runs the cases, or in a process of second_start() the function with the words. `kind` and `device` are those
+// of the first process. 99: a check failed there.
 __attribute__((unused)) static int run_cases_or(int (*second)(char **words), int count, char **words) {
   signal(SIGPIPE, SIG_IGN);
   if (count < 2 || strcmp(words[1], "--second") != 0) return run_cases();
-  second_words = words + 2;
+  kind = (gmm_kind)atoi(words[2]);
+  device = atoi(words[3]);
+  second_words = words + 4;
   second_function = second;
   unsetenv("CHECK_ONLY");
   check_run("second process", run_second_function);

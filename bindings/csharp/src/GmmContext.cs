@@ -23,6 +23,8 @@ namespace Gmm
         public const long NoLimit = -1;
         /// <summary>Free memory stays until a request or a trim takes it.</summary>
         public const long DecommitNever = -1;
+        /// <summary>The value of GMM_DECOMMIT_AFTER_MS in the environment, else never.</summary>
+        public const long DecommitDefault = 0;
         /// <summary>Bytes of an IPC handle.</summary>
         public const int IpcHandleSize = 256;
 
@@ -206,7 +208,7 @@ namespace Gmm
         public GmmPin Pin(byte[] memory)
         {
             GCHandle array = GCHandle.Alloc(memory, GCHandleType.Pinned);
-            return new GmmPin(handle, array.AddrOfPinnedObject(), memory.Length, 0, false, array);
+            return GmmPin.Make(handle, array.AddrOfPinnedObject(), memory.Length, new GmmPinOptions(), array);
         }
 
         /// <summary>
@@ -216,17 +218,8 @@ namespace Gmm
         public GmmPin Pin(IntPtr address, long size, int device, bool readOnly)
         {
             Show.CheckSize("size", size);
-            return new GmmPin(handle, address, size, device, readOnly, default(GCHandle));
-        }
-
-        /// <summary>
-        /// The milliseconds after which idle free memory goes back to the driver; <see cref="DecommitNever"/> keeps it.
-        /// Setting 0 takes the value of GMM_DECOMMIT_AFTER_MS in the environment, else never.
-        /// </summary>
-        public long DecommitAfterMilliseconds
-        {
-            get => Info().DecommitAfterMilliseconds;
-            set => SetDecommitAfterMilliseconds(value);
+            GmmPinOptions options = new GmmPinOptions { Device = device, ReadOnly = readOnly };
+            return GmmPin.Make(handle, address, size, options, default(GCHandle));
         }
 
         /// <summary>Makes a tag whose contents are dropped by a pause, or finds the tag of that name.</summary>
@@ -399,7 +392,7 @@ namespace Gmm
         /// </summary>
         public override void Dispose()
         {
-            WatchCall.CheckOutside("GmmContext.Dispose()", false);
+            Native.gmm_csharp_check_outside(0);
             base.Dispose();
         }
 

@@ -151,7 +151,7 @@ namespace Gmm
 
         private void Change(GmmTag tag, uint cost)
         {
-            WatchCall.CheckOutside("The offer of a lease", true); // the lease's pause may wait for this handler
+            Native.gmm_csharp_check_outside(1); // the lease's pause may wait for this handler
             Run(self => Native.gmm_lease_offer_wait(self, (uint)tag.Number, cost));
         }
 
@@ -199,7 +199,7 @@ namespace Gmm
         /// </summary>
         public GmmTicket RequestAsync(GmmLeaseRequest request = null)
         {
-            WatchCall.CheckOutside("GmmLease.Request()", false);
+            Native.gmm_csharp_check_outside(0);
             LeaseCall.CheckOutside("GmmLease.Request()");
             GmmTicket ticket = new GmmTicket(this, request ?? new GmmLeaseRequest());
             lock (tickets)
@@ -247,7 +247,7 @@ namespace Gmm
         /// </summary>
         public override void Dispose()
         {
-            WatchCall.CheckOutside("GmmLease.Dispose()", false);
+            Native.gmm_csharp_check_outside(0);
             LeaseCall.CheckOutside("GmmLease.Dispose()");
             if (IsDisposed)
             {

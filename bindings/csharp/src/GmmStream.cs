@@ -34,13 +34,8 @@ namespace Gmm
         /// </summary>
         public static GmmStream Of(IntPtr address)
         {
-            switch ((long)address)
-            {
-                case 0: return Default;
-                case 1: return Legacy;
-                case 2: return PerThread;
-                default: return new GmmStream(address);
-            }
+            GmmStream[] known = { Default, Legacy, PerThread };
+            return (ulong)(long)address < 3 ? known[(int)address] : new GmmStream(address);
         }
 
         /// <summary>The address, for a caller that holds a reference.</summary>

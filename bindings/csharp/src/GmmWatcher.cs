@@ -14,25 +14,9 @@ namespace Gmm
     /// <summary>A caller's GmmWatchHandler as C calls it.</summary>
     internal sealed class WatchCall : HandlerCall
     {
-        [ThreadStatic]
-        private static GmmWatchEvents inside; // None: outside
-
         private readonly GmmWatchHandler handler;
 
         internal WatchCall(GmmWatchHandler handler) => this.handler = handler;
-
-        /// <summary>
-        /// Throws Busy inside a watcher's handler, before the caller changes anything. budget: not in that of Budget,
-        /// for which no operation waits. The library knows the operation's thread, and the handler runs on another one.
-        /// </summary>
-        internal static void CheckOutside(string what, bool budget)
-        {
-            if (inside != GmmWatchEvents.None && !(budget && inside == GmmWatchEvents.Budget))
-            {
-                throw new GmmException(GmmResult.Busy,
-                    what + ": the caller is the handler of a watcher; call it on another thread.");
-            }
-        }
 
         protected override int Call(Request request)
         {
@@ -41,7 +25,6 @@ namespace Gmm
             {
                 return 0; // of a newer library
             }
-            inside = info.Event;
             Native.gmm_csharp_enter_watch((uint)info.Event);
             try
             {
@@ -55,7 +38,6 @@ namespace Gmm
             finally
             {
                 Native.gmm_csharp_enter_watch(0);
-                inside = GmmWatchEvents.None;
             }
         }
     }
@@ -91,7 +73,7 @@ namespace Gmm
         /// </summary>
         public override void Dispose()
         {
-            WatchCall.CheckOutside("GmmWatcher.Dispose()", false);
+            Native.gmm_csharp_check_outside(0);
             base.Dispose();
         }
 

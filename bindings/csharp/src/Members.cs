@@ -60,8 +60,5 @@ namespace Gmm
     {
         /// <summary>Bytes of the driver's handle.</summary>
         public const int HandleSize = 64;
-
-        /// <summary>A copy of the handle.</summary>
-        public byte[] ToArray() => Bytes;
     }
 }

@@ -15,7 +15,7 @@ from gmm._core.enums import Backend, Kind, LogLevel, as_kind, flags, tag_number
 from gmm._core.errors import ERRORS, Error
 from gmm._core.heap import heap
 from gmm._core.scope import Scope
-from gmm._core.stream import _Closing, as_stream, event, ipc_import_event, stream
+from gmm._core.stream import event, ipc_import_event, stream
 from gmm._core.tag import Tag, tag, tag_info, tag_numbers
 from gmm._core.ticket import Pausing, wait_in_slices
 from gmm._core.values import (
@@ -48,7 +48,7 @@ def _scope(context, device, tag, kind):
             "device": device, "tag": None if tag is None else tag_number(context, tag), "kind": as_kind(kind)}
 
 
-class Context(_Closing, Pausing, native.Handle):
+class Context(Pausing, native.Handle):
     """Binds the library to one backend. Several contexts may live at once.
 
     close() frees all memory of the context, live buffers included, and closes them. While views of the memory live, it
@@ -88,7 +88,7 @@ class Context(_Closing, Pausing, native.Handle):
 
     def _adopt(self, make, *arguments):
         """Opens the handle with the context that the function makes."""
-        self._open(native.HANDLE_CONTEXT, None, make, *arguments)
+        self._open("context", None, make, *arguments)
         self._queues = weakref.WeakSet()
         self._sycl_queues = {}
         self._leases = weakref.WeakSet()
@@ -102,14 +102,14 @@ class Context(_Closing, Pausing, native.Handle):
         if self.closed:
             return
         if self._exports:
-            self._close()  # raises the error before any stream is closed
+            super().close()  # raises the error before any stream is closed
         for lease in members(self._leases):  # they hold the library's context
             lease.close()
         for ticket in list(self._tickets):
             ticket.close()
         for queue in members(self._queues):
             queue.close()
-        self._close()
+        super().close()
 
     def _chosen(self, tags):
         return self, tags
@@ -172,14 +172,14 @@ class Context(_Closing, Pausing, native.Handle):
         if isinstance(memory, Buffer):
             memory.free(stream)
         else:
-            native.gmm_free(self, memory, as_stream(stream))
+            native.gmm_free(self, memory, stream)
 
     heap = heap
 
     def copy(self, destination: Address, source: Address, size: int, *,
              stream: Any = None) -> None:
         """Queues a copy between any two addresses, which are numbers or buffers."""
-        native.gmm_copy(self, destination, source, size, as_stream(stream))
+        native.gmm_copy(self, destination, source, size, stream)
 
     pin = pin
 
@@ -189,11 +189,11 @@ class Context(_Closing, Pausing, native.Handle):
 
     def synchronize(self, stream: Any = None) -> None:
         """Waits until the work queued on a stream so far is done."""
-        native.gmm_stream_synchronize(self, as_stream(stream))
+        native.gmm_stream_synchronize(self, stream)
 
     def forget_stream(self, stream: Any) -> None:
         """Tells gmm that another package's stream, which was used here, is about to be destroyed."""
-        native.gmm_stream_forget(self, as_stream(stream))
+        native.gmm_stream_forget(self, stream)
 
     # Tags and pause.
 
@@ -314,7 +314,7 @@ class Context(_Closing, Pausing, native.Handle):
 
     def _snapshot(self, scope=None):
         snapshot = native.Handle()
-        snapshot._open(native.HANDLE_SNAPSHOT, self, native.gmm_snapshot_create, self, scope)
+        snapshot._open("snapshot", self, native.gmm_snapshot_create, self, scope)
         return snapshot
 
     def snapshot(self, write: Callable[[bytes], object] | None = None) -> Any:

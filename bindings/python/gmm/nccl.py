@@ -63,8 +63,9 @@ def _nccl():
 
 
 def _call(function, *arguments):
+    """Calls NCCL with pointers and numbers of 64 bits."""
     library = _nccl()
-    code = getattr(library, function)(*arguments)
+    code = getattr(library, function)(*(ctypes.c_size_t(one) if isinstance(one, int) else one for one in arguments))
     if code:
         raise NcclError(function, code, library.ncclGetErrorString(code).decode())
 
@@ -121,8 +122,7 @@ class Registration(_Registration):
             try:
                 for group in self._groups:
                     communicator, handle = _communicator(group, self.device), ctypes.c_void_p()
-                    place = (ctypes.c_void_p(communicator), ctypes.c_void_p(self.address), ctypes.c_size_t(self.size),
-                             ctypes.byref(handle))
+                    place = communicator, self.address, self.size, ctypes.byref(handle)
                     if self._window:
                         _call("ncclCommWindowRegister", *place, ctypes.c_int(_SYMMETRIC))
                     else:
@@ -142,7 +142,7 @@ class Registration(_Registration):
                 if not handle:
                     continue  # NCCL registered nothing, as the memory is not of a kind that it takes
                 try:
-                    _call(function, ctypes.c_void_p(communicator), handle)
+                    _call(function, communicator, handle)
                 except NcclError as error:
                     failure = failure or error
         if failure:
@@ -174,7 +174,7 @@ def memory(group: Any = None, device: int = 0) -> MemoryInfo:
     """The memory of the groups' communicators on the GPU, which a pause of gmm leaves there: MemoryInfo."""
     sums = [0, 0, 0, 0]
     for each in _groups(group):
-        communicator = ctypes.c_void_p(_communicator(each, device))
+        communicator = _communicator(each, device)
         _check_suspend()
         for stat in range(4):
             value = ctypes.c_uint64()
@@ -202,7 +202,7 @@ def _each(method, function, groups, device, *arguments):
                 own()
                 continue
             _check_suspend()
-            _call(function, ctypes.c_void_p(_communicator(group, device)), *arguments)
+            _call(function, _communicator(group, device), *arguments)
 
 
 def _check_suspend():

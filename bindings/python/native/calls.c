@@ -22,22 +22,14 @@ int gmm_python_thread_is_inside(void) { return inside > 0; }
 
 /* --- Results ------------------------------------------------------------------------------------------------------ */
 
-static PyObject *exception_factory;
-
-PyObject *native_set_exception_factory(PyObject *module, PyObject *factory) {
-  (void)module;
-  Py_INCREF(factory);
-  Py_XSETREF(exception_factory, factory);
-  Py_RETURN_NONE;
-}
-
 static PyObject *raise_with(gmm_result result, const char *message, int32_t native_code, int closed) {
-  if (!exception_factory) return PyErr_Format(PyExc_RuntimeError, "%s: %s", gmm_result_name(result), message);
+  PyObject *factory = helper_of(HELPER_EXCEPTION);
+  if (!factory) return NULL;
   /* The message may quote a file name in any encoding. */
   PyObject *text = PyUnicode_DecodeUTF8(message, (Py_ssize_t)strlen(message), "replace");
   if (!text) return NULL;
-  PyObject *exception = PyObject_CallFunction(exception_factory, "isNii", (int)result, gmm_result_name(result), text,
-                                              (int)native_code, closed);
+  PyObject *exception =
+      PyObject_CallFunction(factory, "isNii", (int)result, gmm_result_name(result), text, (int)native_code, closed);
   if (!exception) return NULL;
   PyErr_SetObject((PyObject *)Py_TYPE(exception), exception);
   Py_DECREF(exception);
@@ -114,19 +106,24 @@ int number_i32(PyObject *object, void *place) {
   return 1;
 }
 
-/* --- Functions that are written in Python ------------------------------------------------------------------------- */
+/* --- Functions and classes that are written in Python -------------------------------------------------------------- */
 
 static PyObject *helpers[HELPER_COUNT];
 
+PyObject *helper_of(int helper) {
+  if (helpers[helper]) return helpers[helper];
+  return PyErr_Format(PyExc_RuntimeError, "gmm._native is not to be used without the package gmm");
+}
+
 PyObject *helper_call(int helper, PyObject *argument) {
-  if (!helpers[helper])
-    return PyErr_Format(PyExc_RuntimeError, "gmm._native is not to be used without the package gmm");
-  return PyObject_CallFunctionObjArgs(helpers[helper], argument, NULL);
+  PyObject *callable = helper_of(helper);
+  return callable ? PyObject_CallFunctionObjArgs(callable, argument, NULL) : NULL;
 }
 
 PyObject *native_set_helper(PyObject *module, PyObject *arguments) {
   (void)module;
-  static const char *const names[HELPER_COUNT] = {"as_stream", "tag_number", "default_context", "kind_number"};
+  static const char *const names[HELPER_COUNT] = {"as_stream",   "tag_number", "default_context",
+                                                  "kind_number", "exception",  "buffer"};
   const char *name;
   PyObject *callable;
   if (!PyArg_ParseTuple(arguments, "sO", &name, &callable)) return NULL;

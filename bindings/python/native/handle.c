@@ -3,8 +3,10 @@
 
 #include "native.h"
 
-static const char *const kind_names[] = {"handle", "context",  "heap",   "stream", "event", "ticket", "watcher",
-                                         "lease",  "snapshot", "buffer", "buffer", "pin",   "array"};
+/* For messages, and for _open(). */
+static const char *const kind_names[] = {"handle",          "context", "heap",           "stream",   "event",
+                                         "ticket",          "watcher", "lease",          "snapshot", "buffer",
+                                         "imported buffer", "pin",     "external memory"};
 
 /* --- Users ---------------------------------------------------------------------------------------------------- */
 
@@ -41,18 +43,15 @@ int handle_is_open(const Handle *handle) {
          (!handle->parent || ((LOAD(handle->parent->state) & STATE_OPEN) && !was_reset(handle)));
 }
 
-static PyObject *raise_resetting(void) {
-  PyErr_SetString(PyExc_RuntimeError, "the context is being reset by another thread, which no call may run beside");
-  return NULL;
-}
-
 PyObject *handle_raise_closed(const Handle *handle) {
   const int is_orphan = handle->parent && !(LOAD(handle->parent->state) & STATE_OPEN);
   return gmm_python_raise_closed(is_orphan ? "context" : kind_names[handle->kind]);
 }
 
 PyObject *handle_raise_entry(const Handle *handle, Entry entry) {
-  return entry == ENTER_RESETTING ? raise_resetting() : handle_raise_closed(handle);
+  if (entry != ENTER_RESETTING) return handle_raise_closed(handle);
+  PyErr_SetString(PyExc_RuntimeError, "the context is being reset by another thread, which no call may run beside");
+  return NULL;
 }
 
 Handle *handle_enter(PyObject *object, HandleKind kind) {
@@ -107,7 +106,7 @@ int handle_stream(PyObject *object, gmm_stream *stream, Handle **held) {
 
 static int is_memory(const Handle *handle) { return handle->kind >= HANDLE_BLOCK; }
 
-PyObject *handle_take_held(Handle *handle) {
+static PyObject *take_held(Handle *handle) {
   PyObject *held;
   GUARD_BEGIN(handle)
   held = handle->held;
@@ -138,7 +137,8 @@ static gmm_result give_back(Handle *handle, gmm_stream stream) {
   void *const pointer = handle->pointer;
   gmm_context *const context = handle->parent ? (gmm_context *)handle->parent->pointer : NULL;
   gmm_result result = GMM_OK;
-  /* Without releasing the GIL, as in allocate.c. */
+  /* The owner of external memory goes with `held`. A quick free keeps the GIL, as in allocate.c. */
+  if (handle->kind == HANDLE_EXTERNAL) return GMM_OK;
   if (handle->kind == HANDLE_BLOCK && gmm_try_free(context, pointer, stream) == GMM_OK) return GMM_OK;
   PyThreadState *state = gmm_python_leave_gil();
   switch (handle->kind) {
@@ -176,7 +176,7 @@ static gmm_result give_back(Handle *handle, gmm_stream stream) {
     case HANDLE_PIN:
       result = gmm_unpin(context, pointer);
       break;
-    case HANDLE_EXTERNAL: /* its owner goes with handle_take_held() */
+    case HANDLE_EXTERNAL:
     case HANDLE_NONE:
       break;
   }
@@ -207,7 +207,7 @@ static Closing close_handle(Handle *handle, gmm_stream stream) {
     if (closing.result < 0 && closing.result != GMM_ERROR_FORKED)
       state_add(&handle->state, STATE_OPEN);
     else if (is_memory(handle))
-      Py_XDECREF(handle_take_held(handle));
+      Py_XDECREF(take_held(handle));
   } else if (closing.state & STATE_OPEN) {
     closing.outcome = CLOSE_IN_USE;
   }
@@ -256,7 +256,7 @@ PyObject *handle_close_on(Handle *handle, PyObject *on) {
   }
   handle_leave(held);
   if (PyErr_Occurred()) return NULL;
-  if (closing.outcome == CLOSE_RESETTING) return raise_resetting();
+  if (closing.outcome == CLOSE_RESETTING) return handle_raise_entry(handle, ENTER_RESETTING);
   if (closing.outcome == CLOSE_IN_USE) return raise_in_use(handle, "close", closing.state);
   if (closing.result < 0 && (closing.result != GMM_ERROR_FORKED || is_memory(handle)))
     return gmm_python_raise(closing.result);
@@ -301,26 +301,18 @@ static void handle_finalize(PyObject *self) {
 
 /* --- The begin ------------------------------------------------------------------------------------------------ */
 
-/* The pointer that a function of this module made: its result, or the last of its results. */
-static int made_pointer(PyObject *made, void **pointer) {
-  PyObject *number = PyTuple_Check(made) ? PyTuple_GET_ITEM(made, PyTuple_GET_SIZE(made) - 1) : made;
-  *pointer = PyLong_AsVoidPtr(number);
-  if (*pointer || PyErr_Occurred()) return PyErr_Occurred() ? -1 : 0;
-  PyErr_SetString(PyExc_ValueError, "the call has made nothing");
-  return -1;
-}
-
-/* Calls arguments[skipped] with the arguments behind it: a function of this module that makes something. Returns its
- * result; *pointer receives what it made. A signal's handler may raise an exception after each call that Python code
- * makes, and nobody would have the result of the call. So both steps are made in C: the call, and taking what it made.
- */
+/* Calls arguments[skipped] with the arguments behind it: a function that makes something. Returns its result, the last
+ * part of which is the pointer to what it made. A signal's handler may raise an exception after each call that Python
+ * code makes, and nobody would have the result of the call. So both steps are made in C: the call, and taking what it
+ * made. */
 static PyObject *make(PyObject *arguments, Py_ssize_t skipped, void **pointer) {
   PyObject *rest = PyTuple_GetSlice(arguments, skipped + 1, PyTuple_GET_SIZE(arguments));
   PyObject *made = rest ? PyObject_CallObject(PyTuple_GET_ITEM(arguments, skipped), rest) : NULL;
   Py_XDECREF(rest);
-  if (!made || made_pointer(made, pointer) == 0) return made;
-  Py_DECREF(made);
-  return NULL;
+  if (!made) return NULL;
+  *pointer = PyLong_AsVoidPtr(PyTuple_Check(made) ? PyTuple_GET_ITEM(made, PyTuple_GET_SIZE(made) - 1) : made);
+  if (PyErr_Occurred()) Py_CLEAR(made);
+  return made;
 }
 
 PyObject *native_hand_over(PyObject *module, PyObject *arguments) {
@@ -346,21 +338,20 @@ PyObject *native_hand_over(PyObject *module, PyObject *arguments) {
   return taken;
 }
 
-/* _open(kind, parent, function, *arguments) -> the function's result
+/* _open(kind, context, function, *arguments) -> the function's result
  *
- * Opens the handle with what the function of this module makes. A pin has the address that the function is given.
- * _open(HANDLE_EXTERNAL, None, owner, address): another package's memory, which the owner holds. */
+ * Opens the handle with what the function makes. A pin has the address that the function is given. */
 static PyObject *handle_open(PyObject *self, PyObject *arguments) {
   Handle *handle = (Handle *)self;
   const Py_ssize_t count = PyTuple_GET_SIZE(arguments);
-  const long kind = count < 3 ? HANDLE_NONE : PyLong_AsLong(PyTuple_GET_ITEM(arguments, 0));
-  PyObject *parent = count < 3 ? Py_None : PyTuple_GET_ITEM(arguments, 1);
-  if (PyErr_Occurred()) return NULL;
+  PyObject *name = count < 3 ? NULL : PyTuple_GET_ITEM(arguments, 0),
+           *parent = count < 3 ? NULL : PyTuple_GET_ITEM(arguments, 1);
+  HandleKind kind = HANDLE_NONE;
+  for (int i = HANDLE_CONTEXT; name && PyUnicode_Check(name) && i <= HANDLE_EXTERNAL; ++i)
+    if (i != HANDLE_BLOCK && PyUnicode_CompareWithASCIIString(name, kind_names[i]) == 0) kind = (HandleKind)i;
   const int is_root = kind == HANDLE_CONTEXT || kind == HANDLE_EXTERNAL;
-  const Py_ssize_t least = kind == HANDLE_PIN ? 5 : kind == HANDLE_EXTERNAL ? 4 : 3;
-  if (handle->kind != HANDLE_NONE || kind < HANDLE_CONTEXT || kind > HANDLE_EXTERNAL || kind == HANDLE_BLOCK ||
-      count < least || (kind > HANDLE_BLOCK && !PyObject_TypeCheck(self, &Memory_Type)) ||
-      (parent == Py_None) != is_root) {
+  if (handle->kind != HANDLE_NONE || kind == HANDLE_NONE || (parent == Py_None) != is_root ||
+      (kind > HANDLE_BLOCK && !PyObject_TypeCheck(self, &Memory_Type)) || (kind == HANDLE_PIN && count < 5)) {
     PyErr_SetString(PyExc_ValueError, "this handle cannot be opened so");
     return NULL;
   }
@@ -368,25 +359,13 @@ static PyObject *handle_open(PyObject *self, PyObject *arguments) {
   Handle *context = is_root ? NULL : handle_enter(parent, HANDLE_CONTEXT);
   if (!context && !is_root) return NULL;
   void *pointer;
-  PyObject *made;
-  if (kind == HANDLE_EXTERNAL) {
-    made = PyTuple_GET_ITEM(arguments, 2);
-    Py_INCREF(made);
-    Py_INCREF(made);
-    handle->held = made;
-    pointer = PyLong_AsVoidPtr(PyTuple_GET_ITEM(arguments, 3));
-  } else {
-    made = make(arguments, 2, &pointer);
-    if (made && kind == HANDLE_PIN) pointer = PyLong_AsVoidPtr(PyTuple_GET_ITEM(arguments, 4));
-  }
-  if (made && !PyErr_Occurred()) {
+  PyObject *made = make(arguments, 2, &pointer);
+  if (made) {
     Py_XINCREF(context);
     handle->parent = context;
-    handle->kind = (HandleKind)kind;
-    handle->pointer = pointer;
+    handle->kind = kind;
+    handle->pointer = kind == HANDLE_PIN ? PyLong_AsVoidPtr(PyTuple_GET_ITEM(arguments, 4)) : pointer;
     STORE(handle->state, STATE_OPEN); /* from here on others may use it */
-  } else {
-    Py_CLEAR(made);
   }
   handle_leave(context);
   return made;
@@ -395,6 +374,19 @@ static PyObject *handle_open(PyObject *self, PyObject *arguments) {
 static PyObject *handle_close(PyObject *self, PyObject *unused) {
   (void)unused;
   return handle_close_on((Handle *)self, Py_None);
+}
+
+static PyObject *handle_enter_block(PyObject *self, PyObject *unused) {
+  (void)unused;
+  Py_INCREF(self);
+  return self;
+}
+
+/* Some classes have a close() of their own, for what is not memory. */
+static PyObject *handle_exit_block(PyObject *self, PyObject *const *arguments, Py_ssize_t count) {
+  (void)arguments, (void)count;
+  return is_memory((Handle *)self) ? handle_close_on((Handle *)self, Py_None)
+                                   : PyObject_CallMethod(self, "close", NULL);
 }
 
 /* gmm_reset(). Calls of other threads that use the context refuse it, and it refuses calls that come during it. */
@@ -427,6 +419,15 @@ static PyObject *handle_reset(PyObject *self, PyObject *unused) {
 
 /* --- The type ------------------------------------------------------------------------------------------------- */
 
+/* Classes with an __init__() of their own check its arguments. */
+static PyObject *handle_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
+  const int is_plain = type->tp_init == PyBaseObject_Type.tp_init;
+  if (is_plain && (PyTuple_GET_SIZE(arguments) != 0 || (keywords && PyDict_GET_SIZE(keywords) != 0)))
+    return PyErr_Format(PyExc_TypeError, "a %s is made by a method of gmm.Context, such as alloc(), heap() or stream()",
+                        type->tp_name);
+  return type->tp_alloc(type, 0);
+}
+
 static int handle_traverse(PyObject *self, visitproc visit, void *arg) {
   Handle *handle = (Handle *)self;
   Py_VISIT(handle->parent);
@@ -443,7 +444,7 @@ static int handle_clear(PyObject *self) {
   handle->oom_handler = NULL;
   GUARD_END()
   Py_XDECREF(oom_handler);
-  Py_XDECREF(handle_take_held(handle));
+  Py_XDECREF(take_held(handle));
   return 0;
 }
 
@@ -497,17 +498,25 @@ static PyObject *get_held(PyObject *self, void *unused) {
 
 static int set_held(PyObject *self, PyObject *held, void *unused) {
   (void)unused;
-  PyObject *before = handle_take_held((Handle *)self);
+  PyObject *before = take_held((Handle *)self);
   Py_XINCREF(held);
   ((Handle *)self)->held = held;
   Py_XDECREF(before);
   return 0;
 }
 
-static PyMethodDef handle_methods[] = {{"_open", handle_open, METH_VARARGS, NULL},
-                                       {"_close", handle_close, METH_NOARGS, NULL},
-                                       {"_reset", handle_reset, METH_NOARGS, NULL},
-                                       {NULL, NULL, 0, NULL}};
+PyDoc_STRVAR(close_doc,
+             "close($self, /)\n--\n\nCloses it; memory goes on the stream of its allocation. A second call does "
+             "nothing.");
+PyDoc_STRVAR(enter_doc, "__enter__($self, /)\n--\n\n");
+PyDoc_STRVAR(exit_doc, "__exit__($self, /, *exception)\n--\n\n");
+static PyMethodDef handle_methods[] = {
+    {"_open", handle_open, METH_VARARGS, NULL},
+    {"_reset", handle_reset, METH_NOARGS, NULL},
+    {"close", handle_close, METH_NOARGS, close_doc},
+    {"__enter__", handle_enter_block, METH_NOARGS, enter_doc},
+    {"__exit__", (PyCFunction)(void (*)(void))handle_exit_block, METH_FASTCALL, exit_doc},
+    {NULL, NULL, 0, NULL}};
 
 static PyGetSetDef handle_getters[] = {
     {"closed", get_closed, NULL, "True once it was closed, alone or with its context.", NULL},
@@ -527,7 +536,7 @@ PyTypeObject Handle_Type = {
     .tp_basicsize = sizeof(Handle),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
     .tp_doc = "A context, heap, stream, event, ticket, watcher, lease or snapshot of the library; the base of Memory.",
-    .tp_new = PyType_GenericNew,
+    .tp_new = handle_new,
     .tp_dealloc = handle_dealloc,
     .tp_finalize = handle_finalize,
     .tp_traverse = handle_traverse,

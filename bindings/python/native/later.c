@@ -12,17 +12,18 @@ typedef struct Later {
   struct Later *next;
   Handle *handle;
   PyObject *stream; /**< of handle_end() */
+  /** Not before a ticket or a reset has ended: a lease that a ticket keeps from ending, as both died in one cycle, or
+   * what dies while another thread resets its context. `seen` is later_changes() before the first try. */
+  int waits;
+  unsigned seen;
 } Later;
 
 /* Nobody takes the GIL, or calls Python or the library, with this mutex held. */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
-static Later *first, **last = &first;
-static Py_ssize_t pending; /* those under way too */
-static int running;        /* the thread lives */
-/* Tried again when a ticket or a reset has ended: leases that a ticket keeps from ending, as both died in one cycle,
- * and handles and blocks of a context that another thread resets. */
-static Later *waiting;
+static Later *items, **last = &items;
+static int running;      /* the thread lives */
+static int busy;         /* it carries out an item */
 static unsigned changes; /* tickets and resets that have ended */
 
 static __thread int no_frees, no_ends; /* callbacks that this thread is in */
@@ -49,46 +50,47 @@ static void carry_out(Later *item) {
   free(item);
 }
 
-static void *work(void *unused) {
-  for (;;) {
-    PyGILState_STATE gil;
-    const int is_alive = callback_enter(&gil);
-    pthread_mutex_lock(&mutex);
-    Later *item = is_alive ? first : NULL;
-    if (item) {
-      first = item->next;
-      if (!first) last = &first;
-    } else { /* nothing is left, or the interpreter ends: the process's end frees the rest */
-      running = 0;
-      pthread_cond_broadcast(&changed);
-    }
-    pthread_mutex_unlock(&mutex);
-    if (item) {
-      carry_out(item);
-      pthread_mutex_lock(&mutex);
-      --pending;
-      pthread_mutex_unlock(&mutex);
-    }
-    if (is_alive) callback_leave(gil);
-    if (!item) return unused;
-  }
+/* The place of the first item whose time has come, or NULL. The caller holds the mutex. */
+static Later **find_due(void) {
+  Later **place = &items;
+  while (*place && (*place)->waits && (*place)->seen == later_changes()) place = &(*place)->next;
+  return *place ? place : NULL;
 }
 
-/* The caller holds the mutex. */
-static void append(Later *item) {
-  item->next = NULL;
-  *last = item;
-  last = &item->next;
-  ++pending;
-  if (!running) { /* when it cannot start, the next item starts it */
-    pthread_attr_t attributes;
-    pthread_t thread;
-    if (pthread_attr_init(&attributes) == 0) {
-      pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-      running = pthread_create(&thread, &attributes, work, NULL) == 0;
-      pthread_attr_destroy(&attributes);
+static void *work(void *unused) {
+  pthread_mutex_lock(&mutex);
+  while (items) {
+    Later **place = find_due(), *item = place ? *place : NULL;
+    if (!item) {
+      pthread_cond_wait(&changed, &mutex);
+      continue;
     }
+    *place = item->next;
+    if (!item->next) last = place;
+    busy = 1;
+    pthread_mutex_unlock(&mutex);
+    PyGILState_STATE gil;
+    if (callback_enter(&gil)) { /* else the interpreter ends: the process's end frees the rest */
+      carry_out(item);
+      callback_leave(gil);
+    }
+    pthread_mutex_lock(&mutex);
+    busy = 0;
+    pthread_cond_broadcast(&changed);
   }
+  running = 0;
+  pthread_mutex_unlock(&mutex);
+  return unused;
+}
+
+/* The caller holds the mutex. When the thread cannot start, the next item starts it. */
+static void start(void) {
+  pthread_attr_t attributes;
+  pthread_t thread;
+  if (running || pthread_attr_init(&attributes) != 0) return;
+  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  running = pthread_create(&thread, &attributes, work, NULL) == 0;
+  pthread_attr_destroy(&attributes);
 }
 
 int later_end(Handle *handle, PyObject *stream, const unsigned *seen) {
@@ -96,16 +98,13 @@ int later_end(Handle *handle, PyObject *stream, const unsigned *seen) {
   if (!item) return 0;
   Py_INCREF(handle);
   Py_INCREF(stream);
-  item->handle = handle;
-  item->stream = stream;
+  *item = (Later){NULL, handle, stream, seen != NULL, seen ? *seen : 0};
   is_owed |= seen == NULL;
   pthread_mutex_lock(&mutex);
-  if (!seen || later_changes() != *seen) { /* it has come since the try */
-    append(item);
-  } else {
-    item->next = waiting;
-    waiting = item;
-  }
+  *last = item;
+  last = &item->next;
+  start();
+  pthread_cond_broadcast(&changed);
   pthread_mutex_unlock(&mutex);
   return 1;
 }
@@ -115,19 +114,15 @@ unsigned later_changes(void) { return __atomic_load_n(&changes, __ATOMIC_SEQ_CST
 void later_changed(void) {
   __atomic_add_fetch(&changes, 1, __ATOMIC_SEQ_CST);
   pthread_mutex_lock(&mutex);
-  while (waiting) {
-    Later *item = waiting;
-    waiting = item->next;
-    append(item);
-  }
+  pthread_cond_broadcast(&changed);
   pthread_mutex_unlock(&mutex);
 }
 
 void later_settle(void) {
-  if (later_ends() || !LOAD(pending)) return;
+  if (later_ends()) return;
   PyThreadState *state = PyEval_SaveThread();
   pthread_mutex_lock(&mutex);
-  while (pending > 0 && running) pthread_cond_wait(&changed, &mutex);
+  while (running && (busy || find_due())) pthread_cond_wait(&changed, &mutex);
   pthread_mutex_unlock(&mutex);
   PyEval_RestoreThread(state);
 }
@@ -141,9 +136,7 @@ void later_settle_owed(void) {
 void later_after_fork(void) {
   pthread_mutex_init(&mutex, NULL);
   pthread_cond_init(&changed, NULL);
-  first = NULL;
-  last = &first;
-  pending = 0;
-  running = 0;
-  waiting = NULL;
+  items = NULL;
+  last = &items;
+  running = busy = 0;
 }

@@ -71,27 +71,9 @@ int memory_address(PyObject *object, void **address) {
 
 /* --- The type, and gmm.Buffer, which alloc() makes ------------------------------------------------------------ */
 
-static PyTypeObject *buffer_class;
-
-PyObject *native_set_buffer_class(PyObject *module, PyObject *type) {
-  (void)module;
-  if (!PyType_Check(type) || !PyType_IsSubtype((PyTypeObject *)type, &Memory_Type))
-    return PyErr_Format(PyExc_TypeError, "expected a class of gmm._native.Memory");
-  Py_INCREF(type);
-  Py_XSETREF(buffer_class, (PyTypeObject *)type);
-  Py_RETURN_NONE;
-}
-
 Memory *buffer_new(void) {
-  if (buffer_class) return (Memory *)buffer_class->tp_alloc(buffer_class, 0);
-  return (Memory *)PyErr_Format(PyExc_RuntimeError, "gmm._native is not to be used without the package gmm");
-}
-
-static PyObject *memory_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
-  if (PyTuple_GET_SIZE(arguments) != 0 || (keywords && PyDict_GET_SIZE(keywords) != 0))
-    return PyErr_Format(PyExc_TypeError,
-                        "buffers are made by gmm.alloc(), Context.alloc(), Heap.alloc() and Context.ipc_import()");
-  return type->tp_alloc(type, 0);
+  PyTypeObject *type = (PyTypeObject *)helper_of(HELPER_BUFFER);
+  return type ? (Memory *)type->tp_alloc(type, 0) : NULL;
 }
 
 static int memory_traverse(PyObject *self, visitproc visit, void *arg) {
@@ -145,43 +127,17 @@ static PyObject *memory_free(PyObject *self, PyObject *const *arguments, Py_ssiz
   return handle_close_on((Handle *)self, count + named == 1 ? arguments[0] : Py_None);
 }
 
-static PyObject *memory_close(PyObject *self, PyObject *unused) {
-  (void)unused;
-  return handle_close_on((Handle *)self, Py_None);
-}
-
-static PyObject *memory_enter(PyObject *self, PyObject *unused) {
-  (void)unused;
-  Py_INCREF(self);
-  return self;
-}
-
-static PyObject *memory_exit(PyObject *self, PyObject *const *arguments, Py_ssize_t count) {
-  (void)arguments, (void)count;
-  return handle_close_on((Handle *)self, Py_None);
-}
-
 PyDoc_STRVAR(
     free_doc,
     "free($self, /, stream=None)\n--\n\n"
     "Frees the block in the order of a stream: that of the allocation when None. Freeing twice does nothing.\n\n"
     "BufferError while a view of it lives.");
-PyDoc_STRVAR(close_doc,
-             "close($self, /)\n--\n\nGives the memory back, on the stream of the allocation. A second call does "
-             "nothing.");
-PyDoc_STRVAR(enter_doc, "__enter__($self, /)\n--\n\n");
-PyDoc_STRVAR(exit_doc, "__exit__($self, /, *exception)\n--\n\n");
 
-/* A pin has all but this one: the package puts it into gmm.Buffer. */
+/* Pins lack it: the package puts it into gmm.Buffer. */
 static PyMethodDef memory_free_def = {"free", (PyCFunction)(void (*)(void))memory_free, METH_FASTCALL | METH_KEYWORDS,
                                       free_doc};
 
 int memory_init(PyObject *module) { return native_add_method(module, "memory_free", &Memory_Type, &memory_free_def); }
-
-static PyMethodDef memory_methods[] = {{"close", memory_close, METH_NOARGS, close_doc},
-                                       {"__enter__", memory_enter, METH_NOARGS, enter_doc},
-                                       {"__exit__", (PyCFunction)(void (*)(void))memory_exit, METH_FASTCALL, exit_doc},
-                                       {NULL, NULL, 0, NULL}};
 
 static PyGetSetDef memory_getters[] = {
     {"address", memory_get_address, NULL, "The address of the memory, as a number.", NULL},
@@ -203,9 +159,7 @@ PyTypeObject Memory_Type = {
     .tp_basicsize = sizeof(Memory),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
     .tp_doc = "A block of memory of the library.",
-    .tp_new = memory_new,
     .tp_traverse = memory_traverse,
-    .tp_methods = memory_methods,
     .tp_getset = memory_getters,
     .tp_members = memory_members,
     .tp_as_buffer = &memory_buffer,

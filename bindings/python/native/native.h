@@ -22,8 +22,6 @@
  * Returns NULL.
  */
 PyObject *gmm_python_raise(gmm_result result);
-/** Sets the function (code, name, message, native_code, closed) -> exception. */
-PyObject *native_set_exception_factory(PyObject *module, PyObject *factory);
 /** Raises gmm.ClosedError. Returns NULL. */
 PyObject *gmm_python_raise_closed(const char *what);
 /** Joins a call's result and its outputs: (result, output, ...). Steals both. */
@@ -97,8 +95,6 @@ void handle_end(Handle *handle, PyObject *on, int is_late);
 PyObject *native_hand_over(PyObject *module, PyObject *arguments);
 /** A new reference to a callable that a handle holds; NULL: none. Another thread may replace it. */
 PyObject *handle_callable(Handle *handle, PyObject **place);
-/** Takes the reference to what the handle holds. NULL: it holds nothing. */
-PyObject *handle_take_held(Handle *handle);
 /** Whether a handle is open, and so is its context, and no reset has ended it. */
 int handle_is_open(const Handle *handle);
 /**
@@ -154,9 +150,7 @@ void memory_drop_export(Memory *memory);
 /** Reads an address argument: None, a number, or open memory. 0, or -1 with an exception. */
 int memory_address(PyObject *object, void **address);
 
-/** set_buffer_class(type): gmm.Buffer, which alloc() makes. */
-PyObject *native_set_buffer_class(PyObject *module, PyObject *type);
-/** An empty Buffer, which the caller fills. */
+/** An empty gmm.Buffer, which the caller fills. */
 Memory *buffer_new(void);
 /** Adds memory_free, a method that the package puts into gmm.Buffer. 0, or -1 with an exception. */
 int memory_init(PyObject *module);
@@ -208,11 +202,22 @@ PyObject *native_set_default_context(PyObject *module, PyObject *context);
 /** default_context(): the default context, which the package opens when there is none. */
 PyObject *native_default_context(PyObject *module, PyObject *unused);
 
-/* calls.c: functions that are written in Python */
+/* calls.c: functions and classes that are written in Python */
 
-enum { HELPER_AS_STREAM, HELPER_TAG_NUMBER, HELPER_DEFAULT_CONTEXT, HELPER_KIND, HELPER_COUNT };
+enum {
+  HELPER_AS_STREAM,
+  HELPER_TAG_NUMBER,
+  HELPER_DEFAULT_CONTEXT,
+  HELPER_KIND,
+  HELPER_EXCEPTION, /**< (code, name, message, native_code, closed) -> exception */
+  HELPER_BUFFER,    /**< the class gmm.Buffer */
+  HELPER_COUNT
+};
+/** The package's object of that number, a borrowed reference. NULL with an exception: the package is not there. */
+PyObject *helper_of(int helper);
 /** Calls the package's function of that number. */
 PyObject *helper_call(int helper, PyObject *argument);
+/** set_helper(name, object) */
 PyObject *native_set_helper(PyObject *module, PyObject *arguments);
 /** Adds a method of a type as a name of the module, which the package puts into its class. 0, or -1. */
 int native_add_method(PyObject *module, const char *name, PyTypeObject *type, PyMethodDef *def);

@@ -49,15 +49,10 @@ _Static_assert(sizeof(DLTensor) == 48 && sizeof(DLManagedTensorVersioned) == 80,
 
 typedef struct View {
   PyVarObject ob_base; /* PyObject_VAR_HEAD; its size is that of dims */
-  char *data;          /**< the first element */
   Memory *memory;
+  Py_buffer layout; /**< without an object; a format of NULL: the struct module cannot spell it */
   PyObject *shape, *strides, *dtype;
   PyObject *weak_references;
-  const char *format; /**< as the struct module spells it; NULL: it cannot */
-  const char *name;
-  int itemsize, code, minor_version; /**< the bytes of an element, DLPack's code, and the DLPack 1 that brought it */
-  int readonly;
-  int ndim;
   Py_ssize_t dims[]; /**< shape, then strides in bytes */
 } View;
 
@@ -77,33 +72,34 @@ static int read_numbers(PyObject *tuple, Py_ssize_t *numbers) {
 
 /* View(memory, address, shape, strides, dtype, readonly)
  *
- * dtype: (name, typestr, format or None, itemsize, DLPack's code, DLPack's minor version, ...). The package has checked
- * that the layout lies inside of the memory. */
+ * dtype: (name, typestr, format or None, itemsize, ...). The package has checked that the layout lies inside of the
+ * memory. */
 static PyObject *view_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
   PyObject *memory, *address, *shape, *strides, *dtype;
   int readonly;
-  if (keywords && PyDict_GET_SIZE(keywords) != 0)
-    return PyErr_Format(PyExc_TypeError, "gmm.Array makes views: this type takes no keywords");
+  (void)keywords;
   if (!PyArg_ParseTuple(arguments, "O!OO!O!O!p:View", &Memory_Type, &memory, &address, &PyTuple_Type, &shape,
                         &PyTuple_Type, &strides, &PyTuple_Type, &dtype, &readonly))
     return NULL;
   const int ndim = (int)PyTuple_GET_SIZE(shape);
   View *view = (View *)type->tp_alloc(type, 2 * ndim);
   if (!view) return NULL;
-  view->ndim = ndim;
-  view->readonly = readonly;
+  view->memory = (Memory *)reference(memory);
   view->shape = reference(shape);
   view->strides = reference(strides);
   view->dtype = reference(dtype);
-  view->memory = (Memory *)reference(memory);
-  view->data = PyLong_AsVoidPtr(address);
-  PyObject *words = PyTuple_GetSlice(dtype, 0, 6); /* its texts live as long as the dtype */
-  const char *typestr;
-  const int is_good = !PyErr_Occurred() && words && PyTuple_GET_SIZE(strides) == ndim &&
-                      PyArg_ParseTuple(words, "sszii|i", &view->name, &typestr, &view->format, &view->itemsize,
-                                       &view->code, &view->minor_version) &&
+  view->layout = (Py_buffer){.buf = PyLong_AsVoidPtr(address),
+                             .readonly = readonly,
+                             .ndim = ndim,
+                             .shape = view->dims,
+                             .strides = view->dims + ndim};
+  PyObject *words = PyTuple_GetSlice(dtype, 2, 4); /* its texts live as long as the dtype */
+  const int is_good = !PyErr_Occurred() && PyTuple_GET_SIZE(strides) == ndim &&
+                      PyArg_ParseTuple(words, "zn", &view->layout.format, &view->layout.itemsize) &&
                       read_numbers(shape, view->dims) == 0 && read_numbers(strides, view->dims + ndim) == 0;
   Py_XDECREF(words);
+  view->layout.len = view->layout.itemsize;
+  for (int i = 0; i < ndim; ++i) view->layout.len *= view->dims[i];
   if (is_good) return (PyObject *)view;
   if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "a view has as many strides as dimensions");
   Py_DECREF(view);
@@ -128,7 +124,7 @@ static void view_dealloc(PyObject *self) {
 
 int view_address(PyObject *object, void **address) {
   View *view = (View *)object;
-  *address = view->data;
+  *address = view->layout.buf;
   return memory_check_open(view->memory);
 }
 
@@ -143,18 +139,6 @@ static PyObject *view_host_reaches(PyObject *self, PyObject *unused) {
   if (!PyErr_ExceptionMatches(PyExc_BufferError)) return NULL;
   PyErr_Clear();
   Py_RETURN_FALSE;
-}
-
-static void describe_buffer(View *view, Py_buffer *buffer) {
-  *buffer = (Py_buffer){.buf = view->data,
-                        .len = view->itemsize,
-                        .itemsize = view->itemsize,
-                        .readonly = view->readonly,
-                        .ndim = view->ndim,
-                        .format = (char *)view->format,
-                        .shape = view->dims,
-                        .strides = view->dims + view->ndim};
-  for (int i = 0; i < view->ndim; ++i) buffer->len *= view->dims[i];
 }
 
 /* The requests of the protocol that the layout does not meet. */
@@ -172,20 +156,20 @@ static int check_order(const Py_buffer *buffer, int flags) {
 
 static int fill_buffer(View *view, Py_buffer *buffer, int flags) {
   if (memory_check_host_access(view->memory) < 0) return -1;
-  if ((flags & PyBUF_WRITABLE) && view->readonly) {
+  if ((flags & PyBUF_WRITABLE) && view->layout.readonly) {
     PyErr_SetString(PyExc_BufferError, "the array is read-only");
     return -1;
   }
-  if ((flags & PyBUF_FORMAT) && !view->format) {
-    PyErr_Format(PyExc_BufferError, "the buffer protocol has no format for %s; use view(\"uint%d\")", view->name,
-                 8 * view->itemsize);
+  if ((flags & PyBUF_FORMAT) && !view->layout.format) {
+    PyErr_Format(PyExc_BufferError, "the buffer protocol has no format for %S; use view(\"uint%zd\")",
+                 PyTuple_GET_ITEM(view->dtype, 0), 8 * view->layout.itemsize);
     return -1;
   }
-  describe_buffer(view, buffer);
-  if (check_order(buffer, flags) < 0) return -1;
+  if (check_order(&view->layout, flags) < 0) return -1;
+  *buffer = view->layout;
   /* By the protocol an array without dimensions has neither. */
-  if (!(flags & PyBUF_ND) || view->ndim == 0) buffer->shape = NULL;
-  if ((flags & PyBUF_STRIDES) != PyBUF_STRIDES || view->ndim == 0) buffer->strides = NULL;
+  if (!(flags & PyBUF_ND) || buffer->ndim == 0) buffer->shape = NULL;
+  if ((flags & PyBUF_STRIDES) != PyBUF_STRIDES || buffer->ndim == 0) buffer->strides = NULL;
   if (!(flags & PyBUF_FORMAT)) buffer->format = NULL;
   return 0;
 }
@@ -195,7 +179,6 @@ static int view_getbuffer(PyObject *self, Py_buffer *buffer, int flags) {
   if (memory_add_export(((View *)self)->memory) < 0) return -1;
   if (fill_buffer((View *)self, buffer, flags) < 0) {
     memory_drop_export(((View *)self)->memory);
-    buffer->obj = NULL;
     return -1;
   }
   Py_INCREF(self);
@@ -217,7 +200,7 @@ typedef struct {
     DLManagedTensorVersioned versioned;
   } tensor;
   View *view;
-  int64_t dims[]; /**< shape, then strides in elements */
+  int64_t strides[]; /**< in elements */
 } Export;
 
 /* Consumers call this on any thread, also after the interpreter has ended: the process's end frees the export then. */
@@ -242,74 +225,38 @@ static void capsule_end(PyObject *capsule) {
   PyErr_Restore(type, value, trace);
 }
 
-static int describe_tensor(View *view, Export *made, DLTensor *tensor) {
-  int is_empty = 0;
-  for (int i = 0; i < view->ndim; ++i) {
-    const Py_ssize_t stride = view->dims[view->ndim + i];
-    if (stride % view->itemsize != 0) {
-      PyErr_Format(PyExc_BufferError, "DLPack has strides in elements; %zd bytes are no whole number of %s", stride,
-                   view->name);
-      return -1;
-    }
-    made->dims[i] = view->dims[i];
-    made->dims[view->ndim + i] = stride / view->itemsize;
-    is_empty |= view->dims[i] == 0;
-  }
-  tensor->data = is_empty ? NULL : view->data; /* as DLPack requires */
-  tensor->ndim = view->ndim;
-  tensor->code = (uint8_t)view->code;
-  tensor->bits = (uint8_t)(view->itemsize * 8);
-  tensor->lanes = 1;
-  tensor->shape = made->dims;
-  tensor->strides = made->dims + view->ndim;
-  return 0;
-}
-
-/* Refuses an export that a consumer of an older form of DLPack could not understand. */
-static int check_consumer(const View *view, int major, int minor, unsigned long long flags) {
-  const int needed = view->minor_version;
-  if (needed > 0 && (major < 1 || (major == 1 && minor < needed)))
-    PyErr_Format(PyExc_BufferError, "%s needs DLPack 1.%d; the consumer understands %d.%d", view->name, needed, major,
-                 minor);
-  else if ((flags & DL_FLAG_READ_ONLY) && major < 1)
-    PyErr_SetString(PyExc_BufferError,
-                    "the array is read-only, which only DLPack 1.0 and newer can say; the consumer asks for an older "
-                    "form (no max_version)");
-  return PyErr_Occurred() ? -1 : 0;
-}
-
-/* _capsule((device type, device id), (major, minor), flags), for a consumer of DLPack major.minor */
+/* _capsule((device type, device id), is_versioned, flags, code, minor version of DLPack 1)
+ *
+ * The package has checked that the consumer understands it, and that the strides are whole elements. */
 static PyObject *view_capsule(PyObject *self, PyObject *arguments) {
   View *view = (View *)self;
-  int device_type, device_id, major, minor;
+  const Py_buffer *layout = &view->layout;
+  int device_type, device_id, is_versioned, code, minor;
   unsigned long long flags;
-  if (!PyArg_ParseTuple(arguments, "(ii)(ii)K", &device_type, &device_id, &major, &minor, &flags)) return NULL;
-  if (check_consumer(view, major, minor, flags) < 0) return NULL;
-  Export *made = (Export *)PyMem_RawCalloc(1, sizeof *made + 2 * sizeof(int64_t) * (size_t)view->ndim);
+  if (!PyArg_ParseTuple(arguments, "(ii)pKii", &device_type, &device_id, &is_versioned, &flags, &code, &minor))
+    return NULL;
+  Export *made = (Export *)PyMem_RawCalloc(1, sizeof *made + sizeof(int64_t) * (size_t)layout->ndim);
   if (!made) return PyErr_NoMemory();
-  DLTensor *tensor = major >= 1 ? &made->tensor.versioned.dl_tensor : &made->tensor.legacy.dl_tensor;
-  tensor->device_type = device_type;
-  tensor->device_id = device_id;
-  if (describe_tensor(view, made, tensor) < 0 || memory_add_export(view->memory) < 0) {
+  if (memory_add_export(view->memory) < 0) {
     PyMem_RawFree(made);
     return NULL;
   }
-  Py_INCREF(view);
-  made->view = view;
-  PyObject *capsule;
-  if (major >= 1) {
-    DLManagedTensorVersioned *versioned = &made->tensor.versioned;
-    versioned->major = 1;
-    versioned->minor = (uint32_t)view->minor_version;
-    versioned->manager_ctx = made;
-    versioned->deleter = delete_versioned;
-    versioned->flags = flags;
-    capsule = PyCapsule_New(versioned, VERSIONED, capsule_end);
-  } else {
-    made->tensor.legacy.manager_ctx = made;
-    made->tensor.legacy.deleter = delete_legacy;
-    capsule = PyCapsule_New(&made->tensor.legacy, LEGACY, capsule_end);
-  }
+  made->view = (View *)reference(view);
+  for (int i = 0; i < layout->ndim; ++i) made->strides[i] = layout->strides[i] / layout->itemsize;
+  const DLTensor tensor = {.data = layout->len == 0 ? NULL : layout->buf, /* as DLPack requires */
+                           .device_type = device_type,
+                           .device_id = device_id,
+                           .ndim = layout->ndim,
+                           .code = (uint8_t)code,
+                           .bits = (uint8_t)(layout->itemsize * 8),
+                           .lanes = 1,
+                           .shape = (int64_t *)layout->shape,
+                           .strides = made->strides};
+  if (is_versioned)
+    made->tensor.versioned = (DLManagedTensorVersioned){1, (uint32_t)minor, made, delete_versioned, flags, tensor};
+  else
+    made->tensor.legacy = (DLManagedTensor){tensor, made, delete_legacy};
+  PyObject *capsule = PyCapsule_New(&made->tensor, is_versioned ? VERSIONED : LEGACY, capsule_end);
   if (!capsule) export_end(made);
   return capsule;
 }
@@ -413,9 +360,7 @@ static PyObject *get_closed(PyObject *self, void *unused) {
 
 static PyObject *get_contiguous(PyObject *self, void *unused) {
   (void)unused;
-  Py_buffer buffer;
-  describe_buffer((View *)self, &buffer);
-  return PyBool_FromLong(PyBuffer_IsContiguous(&buffer, 'C'));
+  return PyBool_FromLong(PyBuffer_IsContiguous(&((View *)self)->layout, 'C'));
 }
 
 static PyMethodDef view_methods[] = {{"_capsule", view_capsule, METH_VARARGS, NULL},
@@ -433,10 +378,11 @@ static PyMemberDef view_members[] = {
     {"shape", T_OBJECT, offsetof(View, shape), READONLY, "The number of elements along each dimension."},
     {"strides", T_OBJECT, offsetof(View, strides), READONLY,
      "The bytes from one element to the next along each dimension."},
-    {"ndim", T_INT, offsetof(View, ndim), READONLY, "The number of dimensions."},
-    {"itemsize", T_INT, offsetof(View, itemsize), READONLY, "Bytes of an element."},
+    {"ndim", T_INT, offsetof(View, layout.ndim), READONLY, "The number of dimensions."},
+    {"itemsize", T_PYSSIZET, offsetof(View, layout.itemsize), READONLY, "Bytes of an element."},
+    {"nbytes", T_PYSSIZET, offsetof(View, layout.len), READONLY, "Bytes of all elements."},
     {"_dtype", T_OBJECT, offsetof(View, dtype), READONLY, NULL},
-    {"_readonly", T_INT, offsetof(View, readonly), READONLY, NULL},
+    {"_readonly", T_INT, offsetof(View, layout.readonly), READONLY, NULL},
     {"_memory", T_OBJECT, offsetof(View, memory), READONLY, NULL},
     {NULL, 0, 0, 0, NULL}};
 

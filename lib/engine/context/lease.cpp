@@ -71,8 +71,8 @@ Status gmm_lease::create(Context &context, const gmm_lease_desc &desc, gmm_lease
   if (lease == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for a lease.");
   Status status = open_directory(context, &lease->directory_, lease->folder_);
   if (status.ok()) {
-    const char *what = nullptr;
-    int error = lease->poller_.open(&what);
+    const char *what = "epoll";
+    int error = lease->poller_.open();
     if (error == 0) {
       what = "pthread_create";
       error = start_thread(&lease->thread_, ThreadSignals::kNone, thread_main, lease);
@@ -495,10 +495,9 @@ bool gmm_lease::may_complain() {
 
 void gmm_lease::wait(uint64_t until) {
   void *keys[os::SocketPoller::kMost];
-  bool name_changed = false;
   const uint64_t now = monotonic_ms();
   const int64_t milliseconds = until == UINT64_MAX ? -1 : until > now ? static_cast<int64_t>(until - now) : 0;
-  if (poller_.wait(milliseconds, keys, &name_changed) != 0) receive();
+  if (poller_.wait(milliseconds, keys) != 0) receive();
 }
 
 void gmm_lease::receive() {

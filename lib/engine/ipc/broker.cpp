@@ -79,8 +79,7 @@ Status IpcBroker::open_socket() {
   endpoint_.pid_namespace = pid_namespace();
   if (const int error = process_start_time(pid, &endpoint_.start_time); error != 0)
     return failure(error, "/proc/self/stat, as IPC needs /proc");
-  const char *what = nullptr;
-  if (const int error = poller_.open(&what); error != 0) return failure(error, what);
+  if (const int error = poller_.open(); error != 0) return failure(error, "epoll");
   // A second copy of the library in this process has a counter of its own, which starts at 1 too.
   for (int attempt = 0;; ++attempt) {
     endpoint_.serial = g_serial.fetch_add(1, std::memory_order_relaxed);
@@ -97,9 +96,8 @@ Status IpcBroker::listen_under_own_name(int *listener) {
   char name[kIpcNameSize], unready[kIpcNameSize];
   ipc_socket_name(endpoint_, name);
   ipc_unready_socket_name(endpoint_, unready);
-  const char *what = nullptr;
-  const int error = poller_.listen(directory_, name, unready, policy_.user_count != 0, listener, &socket_, &what);
-  if (error != 0) return what == nullptr ? failure(error, "bind in ", directory_path_) : failure(error, what);
+  const int error = os::listen_at(directory_, name, unready, policy_.user_count != 0, listener, &socket_);
+  if (error != 0) return failure(error, "a socket in ", directory_path_);
   has_name_ = true;
   return Status();
 }
@@ -205,8 +203,7 @@ void IpcBroker::run() {
   }
   void *keys[os::SocketPoller::kMost];
   while (!stopping_.load(std::memory_order_acquire)) {
-    bool name_changed = false;  // the next export looks after the name
-    const uint32_t count = poller_.wait(milliseconds_to_next_deadline(), keys, &name_changed);
+    const uint32_t count = poller_.wait(milliseconds_to_next_deadline(), keys);
     bool may_accept = false;
     for (uint32_t i = 0; i < count; ++i) {
       if (keys[i] == &listener_) {

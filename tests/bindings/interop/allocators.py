@@ -11,6 +11,7 @@ A file with the contract has the fixtures `context` and `library`. A library has
 import collections
 
 import pytest
+from checks import refused
 
 import gmm
 
@@ -75,7 +76,5 @@ class Contract:
         library.allocator()(64 << 20).free()
 
     def test_impossible_requests_are_refused(self, library):
-        with pytest.raises(ValueError):
-            library.allocator(17)
-        with pytest.raises(gmm.InvalidTagError):
-            library.allocator(tag=4711)(SIZE)
+        refused(ValueError, lambda: library.allocator(17))
+        refused(gmm.InvalidTagError, lambda: library.allocator(tag=4711)(SIZE))

@@ -391,17 +391,6 @@ def test_other_uses(code):
     run("import os, numpy as np, pytest, gmm.numba\nfrom numba import cuda\n" + code, NUMBA_CUDA_MEMORY_MANAGER=manager)
 
 
-def test_without_pooling_arrays_start_where_the_drivers_allocation_starts():
-    code = """if True:
-        import numpy as np
-        from numba import cuda
-        arrays = [cuda.to_device(np.arange(10)) for _ in range(5)]
-        print([cuda.current_context().get_ipc_handle(array.gpu_data).offset for array in arrays])
-    """
-    assert run(code, GMM_NUMBA_POOL="0") == "[0, 0, 0, 0, 0]"
-    assert run(code, GMM_NUMBA_POOL="1") != "[0, 0, 0, 0, 0]"
-
-
 @pytest.mark.parametrize("code, environment, wanted", [
     ("from numba import cuda; cuda.current_context(); import gmm.numba; gmm.numba.use()",
      {"NUMBA_CUDA_MEMORY_MANAGER": "default"}, "CUDA with numba.cuda.cudadrv.driver.NumbaCUDAMemoryManager already"),

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import warnings
 
+import conftest
 import pytest
 from allocators import SIZE, Contract, Memory
 
@@ -42,17 +43,7 @@ def way(request, monkeypatch):
     return request.param
 
 
-def _backends():
-    found = ["host"]
-    try:
-        gmm.Context("cuda").close()
-        found.append("cuda")
-    except gmm.Error:
-        pass
-    return found
-
-
-@pytest.fixture(params=_backends())
+@pytest.fixture(params=["host"] + ["cuda"] * (conftest.FAKE or conftest.GPU))
 def context(request):
     options = {"host_devices": 2, "host_memory": 1 << 30} if request.param == "host" else {}
     made = gmm.Context(request.param, **options)
@@ -117,12 +108,7 @@ def test_a_collection_clears_no_resource_whose_memory_is_in_use(context):
 def calls_of(function):
     """The names of the Python functions that a call runs."""
     names = []
-
-    def note(frame, event, _argument):
-        if event == "call":
-            names.append(frame.f_code.co_name)
-
-    sys.setprofile(note)
+    sys.setprofile(lambda frame, event, _argument: names.append(frame.f_code.co_name) if event == "call" else None)
     try:
         function()
     finally:

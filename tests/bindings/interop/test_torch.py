@@ -408,42 +408,43 @@ assert "torch" not in sys.modules
 """
 
 
-def make_compiler(folder, script):
-    """A compiler that counts its calls in folder/count."""
-    path = folder / "c++"
-    path.write_text(f"#!/bin/sh\necho x >>{folder}/count\n{script}\n")
-    path.chmod(0o755)
-    return {"GMM_TORCH_CACHE": str(folder / "cache"), "CXX": str(path)}
+@pytest.fixture
+def compiler_of(tmp_path):
+    """compiler_of(script): the environment with a compiler that runs it, and counts its calls in tmp_path/count."""
+    def make(script):
+        path = tmp_path / "c++"
+        path.write_text(f"#!/bin/sh\necho x >>{tmp_path}/count\n{script}\n")
+        path.chmod(0o755)
+        return {"GMM_TORCH_CACHE": str(tmp_path / "cache"), "CXX": str(path)}
+
+    return make
 
 
 #: Writes the file that -o names.
 WRITES = 'while [ "$1" != -o ]; do shift; done\necho made >"$2"'
 
 
-def test_a_compiler_that_fails_is_asked_once_and_its_words_are_kept(tmp_path):
-    environment = make_compiler(tmp_path, "echo 'no such thing' >&2\nexit 1")
+def test_a_compiler_that_fails_is_asked_once_and_its_words_are_kept(tmp_path, compiler_of):
+    environment = compiler_of("echo 'no such thing' >&2\nexit 1")
     for _ in range(2):
         said = conftest.run(BUILD, **environment)
         assert "no such thing" in said and "gmm_torch.cpp did not compile" in said
     assert (tmp_path / "count").read_text() == "x\n"
 
 
-def test_processes_that_start_at_once_compile_once(tmp_path):
+def test_processes_that_start_at_once_compile_once(tmp_path, compiler_of):
     # The compiler waits until the other processes have started.
-    waits = f'while [ "$(ls {tmp_path}/ready.* | wc -l)" -lt 3 ]; do sleep 0.05; done\n'
-    environment = {**os.environ, **make_compiler(tmp_path, waits + WRITES)}
+    environment = compiler_of(f'while [ "$(ls {tmp_path}/ready.* | wc -l)" -lt 3 ]; do sleep 0.05; done\n{WRITES}')
     code = f'import os\nopen(r"{tmp_path}/ready.%d" % os.getpid(), "w").close()\n{BUILD}'
-    processes = [subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True)
-                 for _ in range(3)]
-    answers = {process.communicate(timeout=120)[0].strip() for process in processes}
+    with concurrent.futures.ThreadPoolExecutor(3) as threads:
+        answers = set(threads.map(lambda _: conftest.run(code, **environment), range(3)))
     assert len(answers) == 1 and pathlib.Path(answers.pop()).read_text() == "made\n"
     assert (tmp_path / "count").read_text() == "x\n"
 
 
-def test_files_that_were_built_ahead_serve_a_machine_without_a_compiler(tmp_path):
-    environment = make_compiler(tmp_path, WRITES)
+def test_files_that_were_built_ahead_serve_a_machine_without_a_compiler(tmp_path, compiler_of):
     done = subprocess.run([sys.executable, "-m", "gmm.torch", "build", tmp_path / "ahead"], capture_output=True,
-                          text=True, check=False, env={**os.environ, **environment})
+                          text=True, check=False, env={**os.environ, **compiler_of(WRITES)})
     built = done.stdout.split()
     assert done.returncode == 0 and len(built) == 1, done.stderr
     without = {"CXX": "/nonexistent/c++", "CUDA_HOME": "/nonexistent"}
@@ -509,11 +510,9 @@ def test_freed_memory_goes_back(native):
 
 @pytest.mark.gpu
 def test_use_after_the_first_tensor_is_refused():
-    assert "above the line that makes the first CUDA tensor" in conftest.run("""
-import torch, gmm.torch
+    conftest.run("""
+import pytest, torch, gmm.torch
 x = torch.ones(5, device="cuda")
-try:
+with pytest.raises(RuntimeError, match="above the line that makes the first CUDA tensor"):
     gmm.torch.use()
-except RuntimeError as error:
-    print(error)
 """)

@@ -160,53 +160,37 @@ def tensor_to_another_process():
 
 def compile_reduce_overhead():
     import torch._dynamo
+    from torch._inductor import cudagraph_trees
 
     torch.manual_seed(5)
     weight = torch.randn(128, 128, device="cuda", requires_grad=True)
 
-    @torch.compile(mode="reduce-overhead")
-    def function(x):
+    def plain(x):
         return torch.nn.functional.gelu(x @ weight).sum(dim=-1)
 
-    results = []
+    function = torch.compile(plain, mode="reduce-overhead")
     for i in range(6):
         torch.compiler.cudagraph_mark_step_begin()
         x = torch.full((32, 128), 0.01 * (i + 1), device="cuda")
         out = function(x)
         out.sum().backward()
-        expected = torch.nn.functional.gelu(x @ weight).sum(dim=-1)
-        results.append(bool(torch.allclose(out, expected, rtol=1e-3, atol=1e-3)))
+        assert torch.allclose(out, plain(x), rtol=1e-3, atol=1e-3), i
         weight.grad = None
-    assert all(results), f"{results}"
-    from torch._inductor import cudagraph_trees
-
-    manager = cudagraph_trees.get_container(torch.cuda.current_device()).tree_manager
-    return [len(results), manager is not None]
+    return cudagraph_trees.get_container(torch.cuda.current_device()).tree_manager is not None
 
 
 def graph_trees_branch():
-    """Two compiled functions in changing order: the tree checkpoints its pool's state and returns to it."""
-
-    @torch.compile(mode="reduce-overhead")
-    def first(x):
-        return (x * 2).cumsum(0)
-
-    @torch.compile(mode="reduce-overhead")
-    def second(x):
-        return (x + 1).flip(0)
-
-    @torch.compile(mode="reduce-overhead")
-    def third(x):
-        return (x - 3).cumsum(0)
-
+    """Compiled functions in changing order: the tree checkpoints its pool's state and returns to it."""
+    plain = lambda x: (x * 2).cumsum(0), lambda x: (x + 1).flip(0), lambda x: (x - 3).cumsum(0)
+    first, second, third = (torch.compile(function, mode="reduce-overhead") for function in plain)
     x = torch.arange(4096, device="cuda", dtype=torch.float32)
     with torch.no_grad():
         for i in range(9):
             torch.compiler.cudagraph_mark_step_begin()
             a = first(x)
             b = second(a) if i % 2 else third(a)
-            wanted = ((x * 2).cumsum(0) + 1).flip(0) if i % 2 else ((x * 2).cumsum(0) - 3).cumsum(0)
-            assert torch.allclose(a, (x * 2).cumsum(0)) and torch.allclose(b, wanted), f"step {i}"
+            wanted = plain[0](x)
+            assert torch.allclose(a, wanted) and torch.allclose(b, plain[1 if i % 2 else 2](wanted)), f"step {i}"
             del a, b
     return True
 

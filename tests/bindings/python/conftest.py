@@ -1,16 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Contexts of every backend that answers here."""
 import gc
-import pathlib
 import subprocess
 import sys
-import time
 
 import pytest
 
 import gmm
-
-HERE = pathlib.Path(__file__).parent
 
 
 def _backends():
@@ -61,11 +57,14 @@ def need(context, capability, kind=None):
         pytest.skip(f"the device {info.name!r} has no {kind.name} memory")
 
 
-def until(holds, seconds=60):
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end, "it does not come"
-        time.sleep(0.002)
+@pytest.fixture
+def kept(context):
+    """(tag, buffer): a pausable block of 4 MiB with a tag of its own and known contents."""
+    need(context, gmm.Capability.PAUSE, gmm.Kind.VMM)
+    tag = context.tag("kept", gmm.Contents.HOST)
+    buffer = context.alloc(4 << 20, gmm.Kind.VMM, tag=tag, dedicated=True)
+    buffer.fill(0x77)
+    return tag, buffer
 
 
 def run_code(code):

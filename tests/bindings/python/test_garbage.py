@@ -9,7 +9,8 @@ import gc
 import threading
 
 import pytest
-from conftest import BACKENDS, open_context, until
+from checks import until
+from conftest import BACKENDS, open_context
 
 import gmm
 

@@ -11,7 +11,8 @@ import weakref
 
 import drop_in
 import pytest
-from conftest import run_code, until
+from checks import until
+from conftest import run_code
 
 import gmm
 import gmm.lease
@@ -380,16 +381,12 @@ saver.pause("kv_cache")                 # a part goes at once
 assert state() == LeaseState.IN_USE and whole - used() >= 22
 saver.pause("weights")
 request(peer, 50)
-peer("lease.release()")
 assert lease.info().paused_bytes >= 16 * MIB
-saver.resume("weights")                 # the cache stays paused
+threading.Timer(0.3, peer, ["lease.release()"]).start()
+saver.resume("weights")                 # waits for the other one; the cache stays paused
 assert state() == LeaseState.IN_USE and holds(weights, 42) and lease.info().active_bytes < 20 * MIB
 saver.resume()
-saver.pause()
-request(peer)
-threading.Timer(0.3, peer, ["lease.release()"]).start()
-saver.resume()                          # waits for the other one
-assert holds(weights, 42) and holds(alone, 7)
+assert holds(cache, 9) and holds(alone, 7)
 lease.close()
 saver.pause("weights")                  # as without a lease
 assert whole - used() >= 16 - 2
@@ -453,23 +450,20 @@ def each(operation, check):
         left = k
         def look(frame, event, argument):
             nonlocal left
-            if event in ("call", "c_return") and frame.f_code.co_filename.endswith(("turns.py", "lease.py")):
-                left -= 1
-                if left == 0:
-                    sys.setprofile(None)
-                    raise KeyboardInterrupt
+            left -= event in ("call", "c_return") and frame.f_code.co_filename.endswith(("turns.py", "lease.py"))
+            if left == 0:
+                sys.setprofile(None)
+                raise KeyboardInterrupt
         sys.setprofile(look)
         with contextlib.suppress(KeyboardInterrupt):
             operation()
         sys.setprofile(None)
         asleep, active = turns._asleep & set(turns._managed()), lease.info().active_bytes
         seen = (k, asleep, active, state())
-        if state() == LeaseState.IDLE:
-            assert len(asleep) == 2, seen
-        else:
-            assert state() == LeaseState.IN_USE and len(asleep) < 2, seen
-            assert len(asleep) == (active < 20 * MIB), seen  # memory that sleeps is no offer, other memory is one
-            assert allocator._tags["weights"] in asleep or holds(weights, 42), seen
+        assert state() == (LeaseState.IDLE if len(asleep) == 2 else LeaseState.IN_USE), seen
+        # Memory that sleeps is no offer, other memory is one.
+        assert len(asleep) == 2 or len(asleep) == (active < 20 * MIB), seen
+        assert allocator._tags["weights"] in asleep or holds(weights, 42), seen
         check()
     assert k > 20
 

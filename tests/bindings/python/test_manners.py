@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from checks import refused
 
 import gmm
 import gmm.lease
@@ -22,9 +23,8 @@ def test_kinds_by_name(host):
                 assert heap.kind is kind
     with host.alloc(MIB, "vmm"):
         assert host.stats(kind="vmm").live_blocks == len(host.blocks(kind="vmm")) == 1 and host.trim(kind="host") >= 0
-    for call in (lambda: host.alloc(1, "gpu"), lambda: host.heap("gpu"), lambda: host.stats(kind="gpu")):
-        with pytest.raises(ValueError, match="no kind 'gpu'; the kinds are 'device', 'vmm', 'host', 'managed'"):
-            call()
+    refused(ValueError, lambda: host.alloc(1, "gpu"), lambda: host.heap("gpu"), lambda: host.stats(kind="gpu"),
+            match="no kind 'gpu'; the kinds are 'device', 'vmm', 'host', 'managed'")
 
 
 def test_texts_of_objects(host):
@@ -109,7 +109,5 @@ def test_options_are_checked(context):
             native.gmm_stream_create(context, wrong)
     with pytest.raises(ValueError, match="null character"):
         context.watch(0, losing=print, name="a\0b")
-    for call in (lambda: gmm.lease.Lease("time", residency=-1, context=context),
-                 lambda: context.ipc_import(bytes(64), timeout=-1)):
-        with pytest.raises(ValueError, match="0 seconds or more"):
-            call()
+    refused(ValueError, lambda: gmm.lease.Lease("time", residency=-1, context=context),
+            lambda: context.ipc_import(bytes(64), timeout=-1), match="0 seconds or more")

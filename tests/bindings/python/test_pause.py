@@ -6,24 +6,15 @@ import os
 import threading
 
 import pytest
-from conftest import need, open_context
+from checks import refused
+from conftest import open_context
 
 import gmm
-from gmm import Capability, Contents, Kind, State
+from gmm import Contents, Kind, State
 
 MIB = 1 << 20
 SIZE = 4 * MIB
 SECONDS = 60  # for what must come, on a machine however busy
-
-
-@pytest.fixture
-def kept(context):
-    """(tag, buffer): a pausable block with a tag of its own and known contents."""
-    need(context, Capability.PAUSE, Kind.VMM)
-    tag = context.tag("kept", Contents.HOST)
-    buffer = context.alloc(SIZE, Kind.VMM, tag=tag, dedicated=True)
-    buffer.fill(0x77)
-    return tag, buffer
 
 
 class Gate:
@@ -51,17 +42,13 @@ def test_progress(kept):
     calls = []
     went = tag.pause(progress=lambda done, total: calls.append((done, total)))
     assert calls[-1] == (SIZE, SIZE) and calls == sorted(calls) and buffer.state == State.PAUSED
-    with pytest.raises(gmm.CancelledError):
-        tag.resume(progress=lambda done, total: False)
-    with pytest.raises(Stop):
-        tag.resume_async(progress=throw).result()
+    refused(gmm.CancelledError, lambda: tag.resume(progress=lambda done, total: False))
+    refused(Stop, lambda: tag.resume_async(progress=throw).result())
     assert buffer.state == State.PAUSED and tag.resume() == went
     with tag.paused() as bytes_that_went:
         assert bytes_that_went == went and buffer.state == State.PAUSED
-    with pytest.raises(Stop):
-        tag.pause(progress=throw)
-    with pytest.raises(TypeError):
-        tag.pause(progress=7)
+    refused(Stop, lambda: tag.pause(progress=throw))
+    refused(TypeError, lambda: tag.pause(progress=7))
     assert buffer.state == State.ACTIVE and bytes(buffer) == b"\x77" * SIZE
 
 
@@ -77,10 +64,8 @@ def test_ticket(kept):
     assert resumed.closed and resumed.result() == went and buffer.state == State.ACTIVE
     with pytest.raises(Stop), tag.pause_async(progress=throw) as failing:  # the end of the block raises it
         pass
-    with pytest.raises(Stop):
-        failing.result()
-    with pytest.raises(gmm.InvalidTagError):
-        buffer.context.pause_async(3999)
+    refused(Stop, failing.result)
+    refused(gmm.InvalidTagError, lambda: buffer.context.pause_async(3999))
     tag.pause_async()
     gc.collect()  # nobody refers to it, and it goes on
     assert tag.resume_async().result(SECONDS) == went

@@ -10,10 +10,9 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
-from conftest import until
+from checks import until
 from remote import Remote
 
 import gmm

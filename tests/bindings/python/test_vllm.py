@@ -1,24 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gmm.vllm: the interface of vLLM's CuMemAllocator and of its sleep-mode backends, on fakes of PyTorch and vLLM."""
+"""gmm.vllm: the interface of vLLM's CuMemAllocator, on fakes of PyTorch and vLLM."""
 import pytest
 from drop_in import PRELUDE, run
 
 from gmm import vllm
 
 ALLOCATOR = PRELUDE + """
-from gmm.vllm import CuMemAllocator, GmmSleepModeBackend
+from gmm.vllm import CuMemAllocator
 allocator = CuMemAllocator.get_instance()
 """
 
 #: NOT vLLM: the few parts of it that gmm.vllm touches.
 VLLM = PRELUDE + """
-import abc, importlib, types
-
-class Backend(abc.ABC):
-    def __init__(self):
-        self._state = "RUNNING"
-
-    suspend = resume = abc.abstractmethod(lambda self, argument=None: None)
+import types
 
 class Factory:
     _registry = {}
@@ -27,11 +21,11 @@ class Factory:
     def register_backend(cls, name, module, class_name):
         if name in cls._registry:
             raise ValueError(f"Sleep-mode backend '{name}' is already registered.")
-        cls._registry[name] = lambda: getattr(importlib.import_module(module), class_name)
+        cls._registry[name] = module, class_name
 
 allocators = types.SimpleNamespace(get_mem_allocator_instance=None)
 cumem = types.SimpleNamespace(CuMemAllocator=types.SimpleNamespace(instance=None))
-backends = types.SimpleNamespace(SleepModeBackend=Backend, SleepModeBackendFactory=Factory)
+backends = types.SimpleNamespace(SleepModeBackendFactory=Factory)
 package = "vllm.device_allocator"
 late = {package: allocators, package + ".cumem": cumem, package + ".sleep_mode_backend": backends}
 """
@@ -153,16 +147,14 @@ with allocator.use_memory_pool("weights"):
     weights = full(96, 1)
 with allocator.use_memory_pool("kv_cache"):
     cache = full(64, 2)
-backend = GmmSleepModeBackend()
-backend.suspend()
+allocator.sleep("weights")
 hog = [full(64, 3) for _ in range(3)]
 raises(gmm.OutOfMemoryError, allocator.wake_up)
-raises(gmm.OutOfMemoryError, backend.resume, ["weights"])
-assert backend.state() == "SUSPENDED"
+raises(gmm.OutOfMemoryError, allocator.wake_up, ["weights"])
 hog.clear()
 torch.cuda.empty_cache()
-backend.resume()
-assert backend.state() == "RUNNING" and holds(weights, 1)
+allocator.wake_up()
+assert holds(weights, 1)
 """, {"FAKE_CUDA_MEMORY": str(256 << 20)})
 
 
@@ -190,28 +182,19 @@ for failing in (gmm.Contents.HOST, gmm.Contents.DROP):
 """)
 
 
-def test_backend_states():
+def test_discard_leaves_the_others_awake():
     run_allocator("""
-backend = GmmSleepModeBackend()
-assert backend.state() == "RUNNING" and GmmSleepModeBackend.is_supported()
-assert backend.preserves_nccl() and not GmmSleepModeBackend.supports_durable_storage()
 with allocator.use_memory_pool("weights"):
     weights = full(8, 1)
 with allocator.use_memory_pool("kv_cache"):
     cache = full(8, 2)
 whole = used()
-backend.suspend()
-assert backend.state() == "SUSPENDED" and whole - used() >= 16
-backend.resume(["weights"])
-assert backend.state() == "RUNNING" and holds(weights, 1)
-backend.resume()
-backend.discard(("kv_cache",))
-assert backend.state() == "SUSPENDED" and holds(weights, 1) and whole - used() >= 8
-backend.resume()
-backend.suspend(level=2)
-backend.resume(tags=None)
+allocator.discard(("kv_cache",))
+assert holds(weights, 1) and 8 <= whole - used() < 16
+allocator.sleep(())  # vLLM's level 2
+assert whole - used() >= 16
+allocator.wake_up(tags=None)
 assert used() == whole
-raises(ValueError, backend.suspend, 3)
 """)
 
 
@@ -224,20 +207,16 @@ assert "gmm" not in Factory._registry
 os.environ["GMM_VLLM"] = "1"
 gmm.vllm.plugin()
 gmm.vllm.register()
-made = Factory._registry["gmm"]()
-assert made is gmm.vllm.GmmSleepModeBackend and issubclass(made, Backend)
+assert Factory._registry["gmm"] == (package + ".sleep_mode_backend", "CuMemBackend")
 assert cumem.CuMemAllocator is gmm.vllm.CuMemAllocator
 with allocators.get_mem_allocator_instance().use_memory_pool(tag="weights"):
     weights = full(8, 1)
-backend = made()
-backend.suspend()
-backend.resume()
 assert holds(weights, 1)
 """, prelude=VLLM)
 
 
 def test_register_after_the_import():
-    """gmm.vllm before vLLM: its backend still counts as one of vLLM's. Memory in use and a taken name are refused."""
+    """Memory in use and a taken name are refused."""
     run("""
 import gmm.vllm
 sys.modules.update(late)
@@ -247,7 +226,7 @@ cumem.CuMemAllocator.instance = None
 Factory.register_backend("taken", "os", "path")
 raises(ValueError, gmm.vllm.register, "taken")
 gmm.vllm.register("mine")
-assert isinstance(Factory._registry["mine"]()(), Backend)
+assert "mine" in Factory._registry
 """, prelude=VLLM)
 
 
@@ -256,6 +235,5 @@ def test_not_available(monkeypatch):
     monkeypatch.setattr(vllm.CuMemAllocator, "instance", None)
     with pytest.raises(AssertionError, match="cumem allocator is not available"):
         vllm.CuMemAllocator.get_instance()
-    assert not vllm.GmmSleepModeBackend.is_supported()
     with pytest.raises(ImportError):
         vllm.register()

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A manylinux wheel in a clean virtual environment, and a program that uses what was installed.
 
-Usage: wheel_test.py SOURCE_ROOT [PYTHON|WHEEL...]. Ends with 77 (skipped) where PyPI cannot be reached. The wheels of
-further interpreters are tried by hand: `wheel_test.py . ~/.pyenv/versions/3.*/bin/python`, or `wheel_test.py .
-dist/*.whl` with wheels that bindings/python/wheels.py has made.
+Usage: wheel_test.py SOURCE_ROOT [PYTHON|WHEEL...]. Ends with 77 (skipped) where PyPI cannot be reached. By
+hand it tries the wheels of other interpreters, and runs the package's tests with them:
+`wheel_test.py . ~/.pyenv/versions/3.*/bin/python`, or `wheel_test.py . dist/*.whl` with wheels that
+bindings/python/wheels.py has made.
 """
 import importlib.util
 import os
@@ -96,9 +97,20 @@ def problems_of(wheel, package):
     return found
 
 
-def main(root, given=sys.executable):
-    made = pathlib.Path(given).resolve() if given.endswith(".whl") else None
-    python = given
+#: The others need programs and fakes of the build.
+TESTS = "array calls garbage interchange lifecycle manners multiprocessing pause reset watch".split()
+
+
+def run_tests(python, environment):
+    folder = pathlib.Path(__file__).resolve().parent
+    subprocess.run([str(python), "-m", "pip", "install", "-q", "pytest", "numpy"], env=environment, check=True)
+    return subprocess.run([str(python), folder / "run.py", *(folder / f"test_{name}.py" for name in TESTS)],
+                          env={**environment, "GMM_BACKEND": "host"}, check=False).returncode
+
+
+def main(root, given=None):
+    made = pathlib.Path(given).resolve() if given and given.endswith(".whl") else None
+    python = given or sys.executable
     if made:
         version = re.search(r"-cp3(\d+)-", made.name)[1]
         python = next((one for one in wheels.found()[0] if re.search(rf"3\.{version}\b", one)), None)
@@ -139,8 +151,10 @@ def main(root, given=sys.executable):
             print(f"gmm {' '.join(words)}: {said.stdout}{said.stderr}")
             if said.returncode != 0 or (words[0] == "--version" and said.stdout.split()[-1] != done.stdout.strip()):
                 return 1
-        return 0 if done.returncode == 0 and not done.stderr else 1
+        if done.returncode != 0 or done.stderr:
+            return 1
+        return run_tests(python, environment) if given else 0
 
 
 if __name__ == "__main__":
-    sys.exit(max(main(sys.argv[1], given) for given in sys.argv[2:] or [sys.executable]))
+    sys.exit(max(main(sys.argv[1], given) for given in sys.argv[2:] or [None]))

@@ -330,28 +330,6 @@ static void the_legacy_stream_waits_for_blocking_ones_only(void) {
   IS(cuStreamSynchronize(blocking), CUDA_ERROR_INVALID_HANDLE);
 }
 
-static void set_soon(void *flag) {
-  usleep(20000);
-  atomic_store((atomic_bool *)flag, true);
-}
-static void a_plain_free_waits_and_a_pool_free_is_ordered(void) {
-  const CUdeviceptr plain = allocate(PAGE);
-  const uint64_t before = live().allocations;
-  CUdeviceptr pooled;
-  atomic_bool is_over = false;
-  OK(cuMemAllocAsync(&pooled, PAGE, stream));
-  OK(cuLaunchHostFunc(stream, set_soon, &is_over));
-  OK(cuMemsetD8Async(pooled, 1, PAGE, stream));
-  OK(cuMemFreeAsync(pooled, stream));
-  WRONG(cuMemFreeAsync(pooled, stream));
-  WRONG(cuMemFreeAsync(plain, stream));
-  IS(live().allocations, before + 1);
-  OK(cuMemFree_v2(plain));
-  CHECK(atomic_load(&is_over));
-  OK(cuStreamSynchronize(stream));
-  IS(live().allocations, before - 1);
-}
-
 static void call_the_driver(void *result) { atomic_store((atomic_int *)result, (int)cuCtxSynchronize()); }
 static void host_functions_may_not_call_the_driver(void) {
   atomic_int result = 0;
@@ -445,7 +423,6 @@ int main(void) {
   RUN(copies_check_their_ends);
   RUN(host_memory_is_registered_once_and_whole);
   RUN(the_legacy_stream_waits_for_blocking_ones_only);
-  RUN(a_plain_free_waits_and_a_pool_free_is_ordered);
   RUN(host_functions_may_not_call_the_driver);
   RUN(capture_forbids_what_it_cannot_record);
   RUN(a_capture_on_a_blocking_stream_closes_the_legacy_stream);

@@ -16,7 +16,7 @@ from gmm import _native as native
 from gmm._core import copies, sycl
 from gmm._core.enums import HOST, Kind, PointerFlags, State, as_kind
 from gmm._core.errors import Error
-from gmm._core.stream import _Closing, as_stream, stream_number
+from gmm._core.stream import as_stream, stream_number
 
 if TYPE_CHECKING:
     from gmm._core.typing import Context, KindLike, Stream, TagLike
@@ -180,7 +180,7 @@ class External(native.Memory):
         return self.order or 0
 
 
-class Array(_Closing, copies.Located, native.View):
+class Array(copies.Located, native.View):
     """Memory with a shape, an element type and strides, which other packages take without a copy. It computes nothing.
 
     The constructor makes an array over a gmm.Buffer. gmm.empty(), gmm.zeros(), gmm.array(), gmm.from_dlpack() and
@@ -239,11 +239,6 @@ class Array(_Closing, copies.Located, native.View):
     def size(self) -> int:
         """The number of elements."""
         return math.prod(self.shape)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all elements."""
-        return math.prod(self.shape) * self.itemsize
 
     @property
     def offset(self) -> int:
@@ -346,6 +341,12 @@ class Array(_Closing, copies.Located, native.View):
     def close(self) -> None:
         """free() on the stream of the allocation."""
         self._memory.close()
+
+    def __enter__(self) -> Array:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
 
     @property
     def _is_ordered(self):
@@ -542,8 +543,18 @@ class Array(_Closing, copies.Located, native.View):
             kind = Kind.HOST if device == HOST_DEVICE else self.kind
             source = self.copy(kind, stream=self.stream if self.contiguous else None)
             flags = FLAG_IS_COPIED
+        version, dtype = tuple(max_version or (0, 0))[:2], source._dtype
+        if dtype.minor_version and version < (1, dtype.minor_version):
+            raise BufferError(f"{dtype.name} needs DLPack 1.{dtype.minor_version}; the consumer understands "
+                              f"{'.'.join(map(str, version))}")
+        if flags & FLAG_READ_ONLY and version < (1, 0):
+            raise BufferError("the array is read-only, which only DLPack 1.0 and newer can say; the consumer asks for "
+                              "an older form (no max_version)")
+        if any(step % dtype.itemsize for step in source.strides):
+            raise BufferError(f"DLPack has strides in elements; {source.strides} bytes are no whole number of "
+                              f"{dtype.name}")
         source._order_for_consumer(device, stream)
-        return source._capsule(device, tuple(max_version or (0, 0))[:2], flags)
+        return source._capsule(device, version >= (1, 0), flags, dtype.code, dtype.minor_version)
 
     def _order_for_consumer(self, device, stream):
         """Orders the consumer's work behind the work that is queued on the memory's own stream."""
@@ -586,14 +597,15 @@ def zeros(self: Context, shape: Shape, dtype: Any = "float64", kind: KindLike = 
 # Memory of other packages.
 
 
-def _over(owner, address, shape, strides, dtype, readonly, device, stream, context):
+def over(owner, address, shape, strides, dtype, readonly, device=HOST_DEVICE, stream=None, context=None):
     """An array over external memory. The protocol says that the layout lies inside of it."""
     shape, dtype = as_shape(shape), as_dtype(dtype)
     steps, _ = c_layout(shape, dtype.itemsize)
     memory = External()
     memory.dlpack_device, memory.order, memory.importer = device, stream, context
     memory._is_out_of_reach = device[0] not in (CPU, CUDA_HOST, CUDA_MANAGED)
-    memory._open(native.HANDLE_EXTERNAL, None, owner, address)
+    memory._held = owner
+    memory._open("external memory", None, int, address)
     return _make(memory, address, shape, steps if strides is None else tuple(strides), dtype, readonly)
 
 
@@ -692,7 +704,7 @@ def _over_tensor(capsule, stream, context):
         strides = [step * dtype.itemsize for step in strides]
         if any(abs(step) > sys.maxsize for step in strides):
             raise BufferError("a DLPack tensor whose stride is beyond any address space")
-    return _over(capsule, address, shape, strides, dtype, readonly, device, stream, context)
+    return over(capsule, address, shape, strides, dtype, readonly, device, stream, context)
 
 
 def asarray(obj: Any, *, copy: bool | None = None, stream: Any = None, context: Any = None) -> Array:
@@ -741,7 +753,7 @@ def _over_interface(obj, interface, device_type, context):
         raise ValueError("the CUDA Array Interface does not allow stream 0: 1 is the legacy default stream, "
                          "2 the thread's own")
     device = _cuda_device(data[0], context) if device_type == CUDA and data[0] else 0
-    return _over(obj, data[0], interface["shape"], interface.get("strides"), interface["typestr"], bool(data[1]),
+    return over(obj, data[0], interface["shape"], interface.get("strides"), interface["typestr"], bool(data[1]),
                  (device_type, device), as_stream(stream), context)
 
 
@@ -758,7 +770,7 @@ def _over_sycl(obj, interface, context):
         return _over_buffer(obj if data is None else data, context)
     sycl.wait_for_queue(obj, interface)
     strides = interface.get("strides")
-    return _over(obj, data[0] + (interface.get("offset") or 0) * dtype.itemsize, interface["shape"],
+    return over(obj, data[0] + (interface.get("offset") or 0) * dtype.itemsize, interface["shape"],
                  None if strides is None else [step * dtype.itemsize for step in strides], dtype,
                  bool(data[1]) and not sycl.means_writable(obj), (ONE_API, 0), None, context)
 
@@ -770,7 +782,7 @@ def _over_buffer(obj, context):
     letter = view.format.lstrip("@=<")
     if letter not in _LETTERS:
         raise BufferError(f"gmm has no element type for the buffer's format {view.format!r}")
-    return _over(view, native.view_address(view), view.shape, view.strides or None,
+    return over(view, native.view_address(view), view.shape, view.strides or None,
                  f"{_LETTERS[letter]}{view.itemsize}", view.readonly, HOST_DEVICE, None, context)
 
 

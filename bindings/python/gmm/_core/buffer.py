@@ -2,13 +2,12 @@
 """gmm.Buffer and gmm.Pin: blocks of memory as objects."""
 from __future__ import annotations
 
-import ctypes
 import os
 from typing import TYPE_CHECKING, Any
 
 from gmm import _native as native
 from gmm._core import copies
-from gmm._core.array import Array
+from gmm._core.array import Array, over
 from gmm._core.enums import Advice, FdType, State, milliseconds
 from gmm._core.errors import ERRORS
 from gmm._core.stream import as_stream, stream_number
@@ -82,7 +81,7 @@ class Buffer(copies.Located, native.Memory):
 
     def record_use(self, stream: Any) -> None:
         """Notes that a stream uses the block too: free() defers the release until the work queued there is done."""
-        native.gmm_record_use(self.context, self, as_stream(stream))
+        native.gmm_record_use(self.context, self, stream)
 
     def set_name(self, name: str | None) -> None:
         """Names the block for snapshots and for the report of leaks, until it is freed. None: it has no name."""
@@ -144,9 +143,8 @@ class Buffer(copies.Located, native.Memory):
         discarded; reading through it afterwards is a fault.
         """
         address, size = self._range(offset, size)
-        kept = (ctypes.c_ubyte * size).from_address(native.gmm_backup_map(self.context, address, size)[1])
-        kept._buffer = self  # the view refers to the buffer, so that the buffer is not freed before it
-        return memoryview(kept).cast("B").toreadonly()
+        kept = native.gmm_backup_map(self.context, address, size)[1]
+        return memoryview(over(self, kept, size, None, "uint8", True))  # it refers to the buffer, which lives on
 
     def ipc_export(self, *, offset: int = 0) -> bytes:
         """A handle for another process of the same user, as bytes: see Context.ipc_import().
@@ -205,7 +203,7 @@ class Buffer(copies.Located, native.Memory):
         return f"<gmm.{type(self).__name__} of {self.nbytes} bytes {where}, {state}>"
 
 
-native.set_buffer_class(Buffer)
+native.set_helper("buffer", Buffer)
 
 
 class Pin(native.Memory):
@@ -254,7 +252,7 @@ def _import(context, nbytes, held, function, *arguments):
     """A Buffer of what the native function imports. A failure closes the import."""
     buffer = Buffer()
     buffer._held = held
-    buffer._open(native.HANDLE_IMPORT, context, function, context, *arguments)
+    buffer._open("imported buffer", context, function, context, *arguments)
     try:
         info = context.query(buffer)
         rest = info.base + info.size - buffer.address
@@ -276,6 +274,6 @@ def pin(self: Context, obj: Any, *, device: int = 0, read_only: bool = False) ->
     view, made = copies.host_view(obj, writable=not read_only), Pin()
     made._held, made._nbytes = view, view.nbytes
     options = {"device": device, "flags": native.GMM_PIN_READ_ONLY if read_only else 0}
-    made.device_pointer = made._open(native.HANDLE_PIN, self, native.gmm_pin, self, native.view_address(view),
+    made.device_pointer = made._open("pin", self, native.gmm_pin, self, native.view_address(view),
                                      view.nbytes, options)[1]
     return made

@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING
 
 from gmm import _native as native
 from gmm._core.enums import Kind, as_kind, tag_number
-from gmm._core.stream import _Closing
 
 if TYPE_CHECKING:
     from gmm._core.typing import Context, KindLike, TagLike
 
 
-class Heap(_Closing, native.Handle):
+class Heap(native.Handle):
     """A heap with a fixed kind, device and tag: the fastest way to allocate. Context.heap() makes it."""
 
     __slots__ = ("kind", "device")
@@ -32,7 +31,7 @@ def heap(self: Context, kind: KindLike = Kind.DEVICE, *, device: int = 0, tag: T
     """Makes a Heap. Its blocks share no extent with other heaps. exportable: each block has a file descriptor."""
     made = Heap()
     made.kind, made.device = Kind(as_kind(kind)), device
-    made._open(native.HANDLE_HEAP, self, native.gmm_heap_create, self, {
+    made._open("heap", self, native.gmm_heap_create, self, {
         "kind": made.kind, "device": device, "tag": tag_number(self, tag), "minimum_extent": minimum_extent,
         "limit": limit, "peer_devices": peer_devices, "flags": native.GMM_HEAP_EXPORTABLE if exportable else 0})
     return made

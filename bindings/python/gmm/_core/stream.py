@@ -2,7 +2,7 @@
 """Streams and events."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, TypeVar
+from typing import TYPE_CHECKING, Any, Callable
 
 from gmm import _native as native
 from gmm._core import sycl
@@ -10,8 +10,6 @@ from gmm._core.enums import milliseconds
 
 if TYPE_CHECKING:
     from gmm._core.typing import Context
-
-_Self = TypeVar("_Self")
 
 
 def as_stream(stream):
@@ -41,23 +39,7 @@ def stream_number(stream):
     return stream.handle if isinstance(stream, Stream) else stream
 
 
-class _Closing:
-    """close() and the with statement."""
-
-    __slots__ = ()
-
-    def close(self) -> None:
-        """Closes the handle. A second call does nothing."""
-        self._close()
-
-    def __enter__(self: _Self) -> _Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
-
-class Stream(_Closing, native.Handle):
+class Stream(native.Handle):
     """A stream: work that is queued on it runs in order. Context.stream() makes it."""
 
     __slots__ = ("device",)
@@ -102,7 +84,7 @@ class Stream(_Closing, native.Handle):
         return "<gmm.Stream closed>" if self.closed else f"<gmm.Stream 0x{self.handle:x} of device {self.device}>"
 
 
-class Event(_Closing, native.Handle):
+class Event(native.Handle):
     """A point in a stream's order.
 
     Context.event() and Stream.record() make it; Context.ipc_import_event() opens another process's.
@@ -119,7 +101,7 @@ class Event(_Closing, native.Handle):
 
     def record(self, stream: Any = None) -> None:
         """Records the event behind the work queued on the stream so far."""
-        native.gmm_event_record(self, 0, as_stream(stream))
+        native.gmm_event_record(self, 0, stream)
 
     def synchronize(self) -> None:
         """Waits until the event has passed. An event that was never recorded has passed."""
@@ -138,7 +120,7 @@ def stream(self: Context, device: int = 0) -> Stream:
     """Makes a Stream."""
     made = Stream()
     made.device = device
-    made._open(native.HANDLE_STREAM, self, native.gmm_stream_create, self, {"device": device})
+    made._open("stream", self, native.gmm_stream_create, self, {"device": device})
     self._queues.add(made)
     return made
 
@@ -159,6 +141,6 @@ def ipc_import_event(self: Context, handle: bytes, *, device: int = 0, timeout: 
 def _event(context, function, handle, options):
     made = Event()
     made.device, made._held = options["device"], bytes(*handle) or None
-    made._open(native.HANDLE_EVENT, context, function, context, *handle, options)
+    made._open("event", context, function, context, *handle, options)
     context._queues.add(made)
     return made

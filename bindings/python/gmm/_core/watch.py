@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 from gmm import _native as native
 from gmm._core.enums import WatchEvent, tag_number
 from gmm._core.values import WatchInfo
-from gmm._core.stream import _Closing
 
 if TYPE_CHECKING:
     from gmm._core.typing import Address, Context, OnWatch, TagLike
 
 
-class Watcher(_Closing, native.Handle):
+class Watcher(native.Handle):
     """A watch of memory or of a budget, until close() or the end of its with block. Context.watch() makes it."""
 
     __slots__ = ()
@@ -64,7 +63,7 @@ def watch(self: Context, tag: TagLike | None = None, *, memory: Address | None =
 
     made = Watcher()
     made._held = call
-    made._open(native.HANDLE_WATCHER, self, native.gmm_watch, self, {
+    made._open("watcher", self, native.gmm_watch, self, {
         "events": functools.reduce(operator.or_, functions), "device": device, "address": memory,
         "tag": 0 if tag is None else tag_number(self, tag), "size": size, "budget_bytes": below, "order": order,
         "name": name, "callback": made})

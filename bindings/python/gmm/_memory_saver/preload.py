@@ -259,6 +259,13 @@ def load(path):
     return Library(path)
 
 
+def pluggable_allocator(path):
+    """PyTorch's pluggable allocator over the library, for memory pools."""
+    import torch  # pylint: disable=import-outside-toplevel # the module loads without PyTorch
+
+    return torch.cuda.memory.CUDAPluggableAllocator(path, "tms_torch_malloc", "tms_torch_free")
+
+
 class BinaryWrapper:
     """torch_memory_saver's C functions at cdll, for programs that look inside torch_memory_saver."""
 

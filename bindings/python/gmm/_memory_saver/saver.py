@@ -3,7 +3,6 @@
 import atexit
 import contextlib
 import ctypes
-import os
 
 import torch
 
@@ -21,7 +20,7 @@ class MemorySaver:
         allocator = None
         if hook_mode == "torch":
             path = preload.find_library()
-            allocator = torch.cuda.memory.CUDAPluggableAllocator(path, "tms_torch_malloc", "tms_torch_free")
+            allocator = preload.pluggable_allocator(path)
         else:
             path = preload.preloaded_library()
         self._library = preload.load(path)
@@ -79,18 +78,6 @@ class MemorySaver:
 
     def resume(self, tag=None):
         self._library.transitions.resume_name(tag or None)
-
-    def set_memory_margin_bytes(self, value):
-        self._binary_wrapper.cdll.set_memory_margin_bytes(value)
-
-    def get_retain_cpu_backup(self):
-        return self._binary_wrapper.cdll.tms_get_retain_cpu_backup()
-
-    def set_retain_cpu_backup(self, value):
-        self._binary_wrapper.cdll.tms_set_retain_cpu_backup(value)
-
-    def set_disk_backup_dir(self, path):
-        self._binary_wrapper.cdll.tms_set_disk_backup_dir(os.fsencode(path))
 
     def _backup_pointer(self, address, nbytes):
         """The address of kept contents; None where nothing is retained of active memory, and where a file keeps them,

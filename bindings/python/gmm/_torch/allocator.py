@@ -12,7 +12,8 @@ import torch
 
 from gmm import _native as native
 from gmm._core.enums import Kind
-from gmm._core.tag import Tag, tag_number
+from gmm._core.resource import resource_tag
+from gmm._core.tag import Tag
 from gmm._default import context as default_context
 from gmm._torch import library, pools
 
@@ -114,9 +115,7 @@ def pool(tag: Tag | int | str | None = None, *, kind: Kind = Kind.VMM, use_on_oo
                            f"on; remove it from {name}, or call gmm.torch.use()")
     _need_cuda("gmm.torch.pool()")
     lib = library.load()
-    if isinstance(tag, str):
-        tag = lib.context.tag(tag)
-    number = native.GMM_TAG_DEFAULT if tag is None else tag_number(lib.context, tag)
+    number = resource_tag(lib.context, tag) or native.GMM_TAG_DEFAULT
     with lock:
         allocate = lib.slot(number, int(kind))
     if not allocate:

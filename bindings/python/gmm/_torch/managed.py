@@ -213,14 +213,6 @@ def record(tensor, device, stream):
         lib.check(lib.record(storage.data_ptr(), ordinal(device), stream))
 
 
-def _synchronize(device, stream):
-    """Waits for the current stream of a CUDA device, else for a stream of the host backend."""
-    if device.type == "cuda":
-        torch.cuda.current_stream(device).synchronize()
-    else:
-        library.load().context.synchronize(stream)
-
-
 def _move(tensor, device, non_blocking):
     """alias() with hints, migration and waits, outside autograd."""
     source = tensor.device
@@ -240,7 +232,7 @@ def _move(tensor, device, non_blocking):
     if gpu.type == "cuda":
         record(tensor, gpu, stream)
     if device.type == "cpu" and source.type == "cuda" and not non_blocking:
-        _synchronize(source, stream)
+        torch.cuda.current_stream(source).synchronize()
     return made
 
 
