@@ -342,7 +342,7 @@ bool Heap::put_off_forgetting(StreamKey stream) {
   return forgotten_.push_back(stream);
 }
 
-// What others put off until now. A wait inside of a free frees nothing: its caller works on a slab or run.
+// Does the work that was put off until now. A wait inside of a free frees nothing: its caller works on a slab or run.
 void Heap::end_operation() {
   for (const StreamKey &stream : forgotten_) forget_locked(stream);
   forgotten_.clear();
