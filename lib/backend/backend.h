@@ -115,6 +115,7 @@ inline constexpr uint64_t kLegacyHandleSize = 64;
 inline constexpr uint64_t kFabricHandleSize = 64;
 
 // The default answers read no parameter.
+// NOLINTBEGIN(misc-unused-parameters)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 class Backend {
@@ -311,6 +312,7 @@ class Backend {
   std::atomic<uint64_t> calls_{0};
 };
 #pragma GCC diagnostic pop
+// NOLINTEND(misc-unused-parameters)
 
 // The failure of an action, e.g. "Creating a stream".
 Status no_memory_for(const char *action);

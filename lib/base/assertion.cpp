@@ -7,9 +7,11 @@
 namespace gmm {
 extern "C" {
 
+#ifdef __ELF__
 // A call of a pure virtual function, which an object makes before its constructor or after its destructor.
 [[noreturn, gnu::weak, gnu::visibility("hidden")]] void pure_virtual_called() __asm__("__cxa_pure_virtual");
-void pure_virtual_called() { std::abort(); }
+void pure_virtual_called() { __builtin_trap(); }
+#endif
 
 #ifdef _GLIBCXX_ASSERTIONS  // the headers above may have set it
 // A failed assertion of libstdc++'s headers. Without optimisation GCC 15 and newer have these assertions, and some
