@@ -109,27 +109,7 @@ typedef struct newer_scope {
   uint8_t tail[8];
 } newer_scope;
 
-<<<<<<< HEAD
 #define WATCH_WITH(...) DESC(watch_desc, .callback = {refuse, NULL}, __VA_ARGS__)
-=======
-#define ALLOC_WITH(...) (&(gmm_alloc_desc){.struct_size = sizeof(gmm_alloc_desc), __VA_ARGS__})
-#define CONTEXT_WITH(...) (&(gmm_context_desc){.struct_size = sizeof(gmm_context_desc), __VA_ARGS__})
-#define HEAP_WITH(...) (&(gmm_heap_desc){.struct_size = sizeof(gmm_heap_desc), __VA_ARGS__})
-#define PIN_WITH(...) (&(gmm_pin_desc){.struct_size = sizeof(gmm_pin_desc), __VA_ARGS__})
-#define MOVE_WITH(...) (&(gmm_move_desc){.struct_size = sizeof(gmm_move_desc), __VA_ARGS__})
-#define PAUSE_WITH(...) (&(gmm_pause_desc){.struct_size = sizeof(gmm_pause_desc), __VA_ARGS__})
-#define TAG_WITH(...) (&(gmm_tag_desc){.struct_size = sizeof(gmm_tag_desc), __VA_ARGS__})
-#define BACKUP_WITH(...) (&(gmm_backup_desc){.struct_size = sizeof(gmm_backup_desc), __VA_ARGS__})
-#define IPC_WITH(...) (&(gmm_ipc_desc){.struct_size = sizeof(gmm_ipc_desc), __VA_ARGS__})
-#define FD_WITH(...) (&(gmm_ipc_fd_desc){.struct_size = sizeof(gmm_ipc_fd_desc), __VA_ARGS__})
-#define IMPORT_WITH(...) (&(gmm_ipc_import_desc){.struct_size = sizeof(gmm_ipc_import_desc), __VA_ARGS__})
-#define SCOPE_WITH(...) (&(gmm_scope_desc){.struct_size = sizeof(gmm_scope_desc), __VA_ARGS__})
-#define COMPACT_WITH(...) (&(gmm_compact_desc){.struct_size = sizeof(gmm_compact_desc), __VA_ARGS__})
-#define WATCH_WITH(...) \
-  (&(gmm_watch_desc){.struct_size = sizeof(gmm_watch_desc), .callback = {refuse, NULL}, __VA_ARGS__})
-#define LEASE_WITH(...) (&(gmm_lease_desc){.struct_size = sizeof(gmm_lease_desc), __VA_ARGS__})
-#define LEASE_REQUEST_WITH(...) (&(gmm_lease_request_desc){.struct_size = sizeof(gmm_lease_request_desc), __VA_ARGS__})
->>>>>>> h-engine
 #define OUT (&marked.pointer)
 
 enum {

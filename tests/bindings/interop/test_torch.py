@@ -119,15 +119,19 @@ def test_the_blocks_are_gmm_s_and_come_back(native):
 
 
 def test_the_kind_of_new_memory(native, library):
-    set_kind, set_managed = library.set_kind, library.set_managed
-    for before, after, kind in ((set_kind, None, gmm.Kind.DEVICE), (set_kind, None, gmm.Kind.VMM),
-                                (set_managed, set_managed, gmm.Kind.MANAGED)):
-        before(int(kind) if before is set_kind else 1)
+    def kind_of_a_block():
         address = native.malloc(1000)
-        if after:
-            after(0)
-        assert gmm.context().query(address).kind == kind
+        kind = gmm.context().query(address).kind
         native.free(address)
+        return kind
+
+    for kind in (gmm.Kind.DEVICE, gmm.Kind.VMM):
+        library.set_kind(int(kind))
+        assert kind_of_a_block() == kind
+    library.set_managed(1)
+    managed = kind_of_a_block()
+    library.set_managed(0)
+    assert managed == gmm.Kind.MANAGED
     assert library.context is gmm.context()
     assert library.attach(gmm.context().handle) == 1  # GMM_UNCHANGED
     with gmm.Context("host") as other:
