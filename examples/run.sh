@@ -21,7 +21,7 @@ give_up() {
   exit 1
 }
 
-# example NAME REASON COMMAND...: runs an example, unless there is a reason to skip it. It may also say "skipped:" itself.
+# example NAME REASON COMMAND...: runs an example, unless there is a reason to skip it. It may also say "skipped:".
 example() {
   local name=$1 reason=$2 said=build/examples/said.txt
   shift 2

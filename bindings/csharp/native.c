@@ -35,8 +35,8 @@ void gmm_csharp_throw(gmm_result result) {
     fail_delegate(result, gmm_last_native_code(), gmm_result_name(result), gmm_last_error_message());
 }
 
-/* Asks the program by a request, which has a copy of the info. Returns -1 when the host has no memory for it, and 0 when
- * the program ends. */
+/* Asks the program by a request, which has a copy of the info. Returns -1 when the host has no memory for it, and 0
+ * when the program ends. */
 static int32_t ask(gmm_csharp_request question, size_t size) {
   gmm_csharp_request *request = (gmm_csharp_request *)malloc(sizeof *request + size);
   if (!request) return -1;

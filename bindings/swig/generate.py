@@ -399,7 +399,9 @@ class Compiled(Writer):
     def type_of(self, field):
         if field.kind == 'enum':
             return self.type_name(field.c_type)
-        return self.prefix + self.pascal(CALLBACKS[field.c_type]) if field.kind == 'callback' else self.types[field.kind]
+        if field.kind == 'callback':
+            return self.prefix + self.pascal(CALLBACKS[field.c_type])
+        return self.types[field.kind]
 
     def name_of(self, struct, field):
         return self.case(FIELD_NAMES.get(f'{struct.c_name}.{field.c_name}', field.c_name))
@@ -636,7 +638,7 @@ class Java(Compiled):
 
     def property(self, struct, field, own, doc):
         """A field, and the method that sets it."""
-        name, declared = own, f'{self.types.get(field.kind) or self.type_of(field)} {own}' if field.kind != 'list' else ''
+        name, declared = own, '' if field.kind == 'list' else f'{self.type_of(field)} {own}'
         parameter, code = declared.replace(f' {own}', ' value'), f'{own} = value'
         if field.kind == 'list':
             name, pair = self.camel(field.c_name[:-1]), self.pair(field)

@@ -750,8 +750,9 @@ class ticket_ref : public object_handle<gmm_ticket, gmm_ticket_destroy> {
 };
 
 /**
- * Owns a pause or resume in the background, and waits for it at its end. It keeps its context alive. destroy() leaves out
- * the result of the operation.
+ * Owns a pause or resume in the background, and waits for it at its end. It keeps its context alive.
+ *
+ * destroy() leaves out the result of the operation.
  */
 using ticket = unique<ticket_ref>;
 

@@ -131,7 +131,7 @@ static void end_picture(picture *of) {
   if (of->region.memory != 0) end_region(&of->region);
 }
 
-// Fills the columns left of `width` with one grey, by work that llvmpipe puts off, too: it has no other clear of a part.
+// Fills the columns left of `width` with one grey, by work that llvmpipe puts off: it clears a part as it draws.
 static void draw(GLsizei width, uint8_t grey) {
   GL(glEnable(GL_SCISSOR_TEST));
   GL(glScissor(0, 0, width, HEIGHT));

@@ -21,28 +21,27 @@ namespace Gmm
         public virtual void Dispose() => handle?.CloseOrThrow();
 
         /// <summary>Runs a call with the address.</summary>
-        internal void Run(Action<IntPtr> call) => handle.Run(call);
+        internal void Run(Action<IntPtr> call) => Get(self =>
+        {
+            call(self);
+            return true;
+        });
 
         /// <summary>The answer of a call with the address.</summary>
-        internal T Get<T>(Func<IntPtr, T> call) => handle.Get(call);
+        internal T Get<T>(Func<IntPtr, T> call)
+        {
+            using (Use self = new Use(handle))
+            {
+                return call(self.Address);
+            }
+        }
 
         /// <summary>The text of an open object.</summary>
         internal abstract string Describe();
 
         /// <inheritdoc/>
-        public override string ToString()
-        {
-            string shown = "closed";
-            try
-            {
-                shown = IsDisposed ? shown : Describe();
-            }
-            catch (Exception error) when (error is ObjectDisposedException || error is GmmException)
-            {
-                // by another thread, or with its context
-            }
-            return GetType().Name + " { " + shown + " }";
-        }
+        public override string ToString() =>
+            Show.Open(GetType().Name, () => IsDisposed ? "closed" : Describe(), "closed");
     }
 
     /// <summary>
@@ -101,22 +100,6 @@ namespace Gmm
             {
                 LetGo(kept ? parent : null, call);
                 throw;
-            }
-        }
-
-        internal void Run(Action<IntPtr> call)
-        {
-            using (Use self = new Use(this))
-            {
-                call(self.Address);
-            }
-        }
-
-        internal T Get<T>(Func<IntPtr, T> call)
-        {
-            using (Use self = new Use(this))
-            {
-                return call(self.Address);
             }
         }
 

@@ -46,9 +46,8 @@ namespace Gmm
                 return;
             }
             string[] packages = { folder, Path.Combine(folder, "..", "..") };
-            foreach (string file in packages.Select(package => Path.Combine(package, "runtimes")).Where(Directory.Exists)
-                .SelectMany(runtimes => Directory.GetFiles(
-                    runtimes, "libgmm_csharp.so", SearchOption.AllDirectories)))
+            foreach (string file in packages.Select(each => Path.Combine(each, "runtimes")).Where(Directory.Exists)
+                .SelectMany(each => Directory.GetFiles(each, "libgmm_csharp.so", SearchOption.AllDirectories)))
             {
                 if (dlopen(file, ResolveAll) != IntPtr.Zero) // that of another machine does not load
                 {

@@ -34,6 +34,20 @@ namespace Gmm
                 .Zip(pairs.Where((each, i) => i % 2 == 1), (own, value) => own + " = " + Value(value))) + " }";
         }
 
+        /// <summary>The text of an object, which is asked of the library; `otherwise`: it is closed.</summary>
+        internal static string Open(string name, Func<string> describe, string otherwise)
+        {
+            try
+            {
+                otherwise = describe();
+            }
+            catch (Exception error) when (error is ObjectDisposedException || error is GmmException)
+            {
+                // by another thread, or with its context
+            }
+            return name + " { " + otherwise + " }";
+        }
+
         private static string Value(object value)
         {
             if (value is byte[] bytes)

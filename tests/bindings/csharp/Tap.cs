@@ -156,8 +156,8 @@ internal sealed class Tap
 
     /// <summary>
     /// Runs the step on a thread that is gone afterwards, and throws what it threw. Join() waits for the end of the
-    /// thread in C too: with a block of a paused tag in its cache it ends after the pause, and Mono's finalizers wait for
-    /// ended threads.
+    /// thread in C too: with a block of a paused tag in its cache it ends after the pause, and Mono's finalizers wait
+    /// for ended threads.
     /// </summary>
     internal static void Elsewhere(Action step)
     {

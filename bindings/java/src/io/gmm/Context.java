@@ -274,8 +274,8 @@ public final class Context extends ContextCalls {
 
     /** Writes a JSON object that describes every heap, extent and live block. */
     public void snapshot(SnapshotWriter writer) {
-        withSnapshot(null, snapshot -> Call.during(writer == null ? null : (first, second, piece) -> writer.write(piece),
-            user -> Native.gmm_snapshot_write(snapshot, user)));
+        Call call = writer == null ? null : (first, second, piece) -> writer.write(piece);
+        withSnapshot(null, snapshot -> Call.during(call, user -> Native.gmm_snapshot_write(snapshot, user)));
     }
 
     /** A JSON object that describes every heap, extent and live block. */

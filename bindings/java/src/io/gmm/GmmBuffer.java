@@ -202,7 +202,7 @@ public final class GmmBuffer extends BufferCalls {
         void run(long context, long self, long array);
     }
 
-    /** Runs a call with a copy of an array, which the garbage collector would move. Returns what is there afterwards. */
+    /** Runs a call with a copy of an array, which the collector would move. Returns what is there afterwards. */
     private byte[] through(long offset, byte[] array, ArrayCall call) {
         check(offset, array.length);
         ByteBuffer direct = ByteBuffer.allocateDirect(array.length).put(array).flip();
