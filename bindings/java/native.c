@@ -129,7 +129,7 @@ void gmm_java_callbacks_delete(JNIEnv *jenv, uint64_t callbacks) {
  * machine has ended and nobody is left to ask.
  *
  * A message or an event may come while the exception of an earlier callback is on its way out of the same call: it is
- * set aside meanwhile. The exception of an out-of-memory handler or a writer stays pending: gmm_java_throw() lets it out
+ * set aside. The exception of an out-of-memory handler or a writer stays pending: gmm_java_throw() lets it out
  * of the call. All others end in Java, but for a lack of memory; a thread of the library has no caller for that. */
 static int call(void *user, uint64_t first, uint64_t second, const void *bytes, size_t size) {
   JNIEnv *env = environment();

@@ -22,7 +22,6 @@ enum class LockKind : uint8_t { kOperation, kBrief };
   LOCK(kPreloadDriver, "preload driver", kOperation, "the search for the driver's functions")                  \
   LOCK(kPreloadConfig, "preload config", kBrief, "the reading of the environment")                             \
   LOCK(kPreloadLabels, "preload labels", kBrief, "the list of labels")                                         \
-  LOCK(kPreloadMemory, "preload memory", kBrief, "the table of pages")                                         \
   LOCK(kPreloadCaptures, "preload captures", kBrief, "the list of captures")                                   \
   LOCK(kTraceControl, "Trace control", kOperation, "begin and end of a trace, which open and write a file")    \
   LOCK(kDecommitSet, "Decommit set", kOperation, "start and end of the thread that gives idle memory back")    \

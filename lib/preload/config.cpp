@@ -102,13 +102,12 @@ void read(Config *out) {
 }  // namespace
 
 const Config &read_config() {
-  g_config_mutex.lock();
+  LockGuard guard(g_config_mutex);
   if (g_config.load(std::memory_order_relaxed) == nullptr) {
     read(&g_read);
     if (g_read.tag == nullptr) g_read.tag = "preload";  // there was no memory for a copy
     g_config.store(&g_read, std::memory_order_release);
   }
-  g_config_mutex.unlock();
   return g_read;
 }
 

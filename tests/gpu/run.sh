@@ -142,7 +142,7 @@ together
 
 # --- alone: the device's free memory, all of the device, times --------------------------------------------------
 for path in "${apart[@]}"; do alone "interface: ${path##*/}" $((150 * gpus)) "$path"; done
-interop alone torch_pauses torch 200
+interop alone torch_pauses torch 300
 interop alone memory_saver torch 250
 for kind in shared static; do preload_library $kind; done
 if with_library torch; then

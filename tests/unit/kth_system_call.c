@@ -13,6 +13,7 @@
 #include <sys/file.h>
 #include <sys/inotify.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
@@ -222,21 +223,21 @@ static const struct operation {
   void (*end)(void);
   bool spares_munmap;  // a mapping that the system keeps is lost
 } operations[] = {
-    {"a context", NULL, open_only, NULL, close_both},
-    {"device memory", open_both, take_device, give, close_both},
-    {"VMM memory", open_both, take_vmm, give, close_both},
-    {"memory for communication", open_both, take_comm, give, close_both},
-    {"host memory", open_both, take_host, give, close_both},
-    {"managed memory", open_both, take_managed, give, close_both},
-    {"a pause to host memory", begin_host, pause_all, NULL, end_kept},
-    {"a pause to a file", begin_file, pause_all, NULL, end_kept},
-    {"a resume", begin_paused, resume_all, NULL, end_kept},
-    {"an import of VMM memory", begin_vmm, share, NULL, end_memory},
-    {"an import of device memory", begin_device, share, NULL, end_memory},
+    {"a context", NULL, open_only, NULL, close_both, false},
+    {"device memory", open_both, take_device, give, close_both, false},
+    {"VMM memory", open_both, take_vmm, give, close_both, false},
+    {"memory for communication", open_both, take_comm, give, close_both, false},
+    {"host memory", open_both, take_host, give, close_both, false},
+    {"managed memory", open_both, take_managed, give, close_both, false},
+    {"a pause to host memory", begin_host, pause_all, NULL, end_kept, false},
+    {"a pause to a file", begin_file, pause_all, NULL, end_kept, false},
+    {"a resume", begin_paused, resume_all, NULL, end_kept, false},
+    {"an import of VMM memory", begin_vmm, share, NULL, end_memory, false},
+    {"an import of device memory", begin_device, share, NULL, end_memory, false},
     {"an import of an event", open_both, share_event, NULL, close_both, true},
-    {"an import of a descriptor", begin_vmm, share_descriptor, NULL, end_memory},
-    {"a pin", open_both, pin, NULL, close_both},
-    {"a trace", open_both, trace, NULL, close_both},
+    {"an import of a descriptor", begin_vmm, share_descriptor, NULL, end_memory, false},
+    {"a pin", open_both, pin, NULL, close_both, false},
+    {"a trace", open_both, trace, NULL, close_both, false},
 };
 static const struct operation *op;
 

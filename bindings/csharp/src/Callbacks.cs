@@ -147,7 +147,7 @@ namespace Gmm
 
         internal WriterCall(GmmSnapshotWriter writer)
         {
-            this.writer = writer;
+            this.writer = writer ?? throw new ArgumentNullException(nameof(writer));
             Hold();
         }
 

@@ -180,22 +180,14 @@ namespace Gmm
                 Native.gmm_ipc_import(native, ipcHandle, desc, out made));
         }
 
-        private static byte[] Importing(int device, int timeoutMilliseconds)
-        {
-            return new GmmIpcImportOptions { Device = device, TimeoutMilliseconds = timeoutMilliseconds }.Encode();
-        }
-
-        /// <summary>
-        /// Maps the allocation of so many bytes behind a descriptor of another library, for device 0. The descriptor
-        /// stays the caller's.
-        /// </summary>
-        public GmmBuffer ImportFd(int fd, long size) => ImportFd(fd, GmmFdType.Default, size, 0);
+        private static byte[] Importing(int device, int timeoutMilliseconds) =>
+            new GmmIpcImportOptions { Device = device, TimeoutMilliseconds = timeoutMilliseconds }.Encode();
 
         /// <summary>
         /// Maps the allocation of so many bytes behind a descriptor of another library. The descriptor stays the
         /// caller's.
         /// </summary>
-        public GmmBuffer ImportFd(int fd, GmmFdType type, long size, int device)
+        public GmmBuffer ImportFd(int fd, GmmFdType type, long size, int device = 0)
         {
             byte[] desc = new GmmIpcFdOptions { Type = type, Size = size, Device = device }.Encode();
             return GmmBuffer.Imported(handle, (IntPtr native, out IntPtr made) =>
@@ -228,10 +220,8 @@ namespace Gmm
         /// <summary>
         /// Makes a tag, or finds it; contents and priority must then agree with it. Higher priorities resume first.
         /// </summary>
-        public GmmTag Tag(string name, GmmContents contents, int priority)
-        {
-            return Tag(name, new GmmTagOptions { Contents = contents, Priority = priority });
-        }
+        public GmmTag Tag(string name, GmmContents contents, int priority) =>
+            Tag(name, new GmmTagOptions { Contents = contents, Priority = priority });
 
         /// <summary>Makes a tag, or finds it; the options must then agree with it, unless they are null.</summary>
         public GmmTag Tag(string name, GmmTagOptions options) => Get(self =>
@@ -266,10 +256,8 @@ namespace Gmm
         /// Tells a handler what happens to memory or to a budget, until the watcher is disposed of. A cache of
         /// registrations lets go of memory in time, and takes its new pages.
         /// </summary>
-        public GmmWatcher Watch(GmmWatchOptions options, GmmWatchHandler handler)
-        {
-            return new GmmWatcher(handle, options, handler);
-        }
+        public GmmWatcher Watch(GmmWatchOptions options, GmmWatchHandler handler) =>
+            GmmWatcher.Make(handle, options, handler);
 
         /// <summary>
         /// Makes a lease. The call waits for nobody: the lease's thread finds the server of the machine, or starts it.
@@ -341,10 +329,6 @@ namespace Gmm
         /// <summary>Writes a JSON object that describes every heap, extent and live block.</summary>
         public void Snapshot(GmmSnapshotWriter writer)
         {
-            if (writer == null)
-            {
-                throw new ArgumentNullException(nameof(writer));
-            }
             using (WriterCall call = new WriterCall(writer))
             {
                 WithSnapshot(null, snapshot => Native.gmm_snapshot_write(snapshot, call.User));

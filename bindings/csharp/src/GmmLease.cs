@@ -144,9 +144,7 @@ namespace Gmm
             Change(tag, (uint)cost);
         }
 
-        /// <summary>
-        /// Ends an offer. The tag stays as it is, active or paused. It waits as Offer() does.
-        /// </summary>
+        /// <summary>Ends an offer. The tag stays as it is, active or paused. It waits as Offer() does.</summary>
         public void Withdraw(GmmTag tag) => Change(tag, Native.GMM_LEASE_WITHDRAW);
 
         private void Change(GmmTag tag, uint cost)
@@ -223,10 +221,8 @@ namespace Gmm
 
         /// <summary>A turn until it is disposed of: Request() and Release().</summary>
         public GmmLeaseTurn Turn(GmmLeaseRequest request = null,
-            CancellationToken cancellationToken = default(CancellationToken))
-        {
-            return new GmmLeaseTurn(this, Request(request, cancellationToken));
-        }
+            CancellationToken cancellationToken = default(CancellationToken)) =>
+            new GmmLeaseTurn(this, Request(request, cancellationToken));
 
         internal void EndTurn()
         {

@@ -50,18 +50,15 @@ namespace Gmm
     {
         private readonly WatchCall call;
 
-        internal GmmWatcher(GmmSafeHandle context, GmmWatchOptions options, GmmWatchHandler handler)
-            : this(context, options, new WatchCall(handler
-                ?? throw new ArgumentNullException(nameof(handler), "a watcher without a handler hears nothing")))
-        {
-        }
+        private GmmWatcher(GmmSafeHandle handle, WatchCall call) : base(handle) => this.call = call;
 
-        private GmmWatcher(GmmSafeHandle context, GmmWatchOptions options, WatchCall call)
-            : base(GmmSafeHandle.Child(nameof(GmmWatcher), context, call, (IntPtr native, out IntPtr made) =>
-                Native.gmm_watch(native, options.Encode(call.User), out made),
-                made => Native.gmm_watcher_destroy(made))) // waits
+        internal static GmmWatcher Make(GmmSafeHandle context, GmmWatchOptions options, GmmWatchHandler handler)
         {
-            this.call = call;
+            WatchCall call = new WatchCall(handler
+                ?? throw new ArgumentNullException(nameof(handler), "a watcher without a handler hears nothing"));
+            return new GmmWatcher(GmmSafeHandle.Child(nameof(GmmWatcher), context, call, (IntPtr native,
+                out IntPtr made) => Native.gmm_watch(native, options.Encode(call.User), out made),
+                made => Native.gmm_watcher_destroy(made)), call); // waits
         }
 
         /// <summary>The last exception of the handler, or null.</summary>

@@ -24,10 +24,8 @@ namespace Gmm
             return value.ToString("0.#", CultureInfo.InvariantCulture) + " " + units[unit];
         }
 
-        internal static string Hex(IntPtr address)
-        {
-            return "0x" + address.ToInt64().ToString("x", CultureInfo.InvariantCulture);
-        }
+        internal static string Hex(IntPtr address) =>
+            "0x" + address.ToInt64().ToString("x", CultureInfo.InvariantCulture);
 
         /// <summary>The text of a value: its class, and the name and value of each property.</summary>
         internal static string All(string name, params object[] pairs)

@@ -44,8 +44,7 @@ def _context_for_cupy(context):
 
 
 def _after_collection(allocate, context, device, size):
-    """The second try, after arrays in reference cycles have gone, as CuPy's pool does. It raises what CuPy's users catch.
-    """
+    """The second try, after arrays in reference cycles have gone, as in CuPy's pool. It raises CuPy's error."""
     from cupy.cuda.memory import OutOfMemoryError
 
     gc.collect()

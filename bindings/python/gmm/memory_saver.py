@@ -34,7 +34,7 @@ _hook_modes = {}
 
 
 class HookModeError(AssertionError, AttributeError, RuntimeError):
-    """The hook mode was set after the first use. Each base is what one version of torch_memory_saver raises."""
+    """The hook mode was set after the first use. Each base is the exception of one version of torch_memory_saver."""
 
 
 def register_hook_mode(name: str, factory: Callable[[], Any], *, uses_preload: bool = True) -> None:
@@ -126,7 +126,7 @@ class TorchMemorySaver:
     def disable(self) -> Iterator[None]:
         """Leaves the active region for its with block.
 
-        The end of the block returns what was freed in it to the driver.
+        The end of the block returns the memory that was freed in it to the driver.
         """
         with self._ready.disable():
             yield

@@ -71,7 +71,7 @@ class HostOnlyMemoryManager(GetIpcHandleMixin, cuda.HostOnlyCUDAMemoryManager):
 
     def _memory(self, kind, pointer, size, key, drop, **options):
         """Memory of Numba's class `kind`. It is held until it is freed or reset() ends it: arrays only have weak
-        references. drop(): what its end does.
+        references. drop(): ends it.
         """
         allocations = self.allocations
 
@@ -198,7 +198,8 @@ def use(context: Context | None = None, *, host_only: bool = False, pool: bool |
         is_like = issubclass(used, HostOnlyMemoryManager) and issubclass(used, MemoryManager) != host_only
         if is_like and all(getattr(used, name) == value for name, value in settings.items()):
             return used
-        whose = "gmm and other arguments" if issubclass(used, HostOnlyMemoryManager) else f"{used.__module__}.{used.__name__}"
+        is_ours = issubclass(used, HostOnlyMemoryManager)
+        whose = "gmm and other arguments" if is_ours else f"{used.__module__}.{used.__name__}"
         raise RuntimeError(f"Numba has started CUDA with {whose} already: "
                            "call gmm.numba.use() before the first use of the GPU, or after cuda.close()")
     manager = type(base.__name__, (base,), {"__doc__": base.__doc__, **settings})

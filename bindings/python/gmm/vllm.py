@@ -144,8 +144,9 @@ _registered = set()
 
 
 def register(name: str = "gmm") -> None:
-    """Makes vLLM allocate its weights and its cache here. vLLM's own backend, which calls the allocator, gets a second name
-    for `sleep_mode_backend`.
+    """Makes vLLM allocate its weights and its cache here.
+
+    vLLM's own backend, which calls the allocator, gets a second name for `sleep_mode_backend`.
 
     Each of vLLM's processes must call it before it loads the model. ImportError when vLLM is not installed. A second
     call does nothing.

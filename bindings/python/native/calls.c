@@ -106,7 +106,7 @@ int number_i32(PyObject *object, void *place) {
   return 1;
 }
 
-/* --- Functions and classes that are written in Python -------------------------------------------------------------- */
+/* --- Functions and classes that are written in Python --------------------------------------------------------- */
 
 static PyObject *helpers[HELPER_COUNT];
 

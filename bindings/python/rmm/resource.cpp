@@ -134,7 +134,7 @@ auto deallocate_with(Owner owner) {
 
 /**
  * Replaces the object of a CallbackMemoryResource that was just made and that nobody has used.
- * at: the size of a plain Python object. size: of a CallbackMemoryResource. allocate, deallocate: what it was made of.
+ * at: the size of a plain Python object. size: of a CallbackMemoryResource. allocate, deallocate: its arguments.
  * The others are the arguments of Source. Returns NULL, or why not.
  */
 extern "C" const char *gmm_rmm_replace(void *resource, std::size_t at, std::size_t size, const void *allocate,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // gmm as an allocator of PyTorch's own kind: a CUDAAllocator, which answers everything that PyTorch asks of its own.
 //
-// A tensor is a block of gmm. Only while a thread allocates to a private pool, as a CUDA graph or torch.cuda.MemPool has
-// it, does the pool divide segments of gmm itself (pools.hpp). The ledger holds the live blocks of both (ledger.hpp).
+// A tensor is a block of gmm. Only the private pool of a CUDA graph or of a torch.cuda.MemPool divides segments of gmm
+// itself (pools.hpp). The ledger holds the live blocks of both (ledger.hpp).
 //
 // The interface differs between the versions of PyTorch. A function stands here in each form that any of them has,
 // without `override`: where the base class lacks the form, it is a function that nobody calls.
@@ -88,8 +88,7 @@ inline TraceEntry make_entry(TraceEntry::Action action, DeviceIndex device, uint
 #endif
 }
 
-// What a device's heaps have from the driver. Page-locked memory is counted for a device too, and is no memory of it;
-// nor are CPU tensors.
+// The memory of a device's heaps. Page-locked memory and CPU tensors are counted for it too, but do not lie on it.
 struct Reserved {
   uint64_t bytes = 0, peak_bytes = 0, extents = 0;
 };
@@ -741,7 +740,7 @@ class Allocator final : public CUDAAllocator {
     return observers;
   }
 
-  // After a failure: what PyTorch and its pools can spare, then once more. Throws where that does not help.
+  // After a failure: frees the memory that PyTorch and its pools can spare, and tries again. Throws if that fails too.
   void recover(Device &device, size_t size, gmm_stream stream, gmm_result result, Live *live) {
     std::string why = (live->pool == PoolId{} ? "" : "a segment of a private pool: ") + std::string(reason());
     const bool is_short = result == GMM_ERROR_OUT_OF_MEMORY || result == GMM_ERROR_OUT_OF_HOST_MEMORY ||

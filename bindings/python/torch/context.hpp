@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// gmm's default context under PyTorch: what every file of this folder allocates from. Nothing here is PyTorch's.
+// gmm's default context under PyTorch, which all memory here comes from. The file compiles without PyTorch's headers.
 #ifndef GMM_TORCH_CONTEXT_HPP
 #define GMM_TORCH_CONTEXT_HPP
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// PyTorch's blocks for allocator.hpp: which are live, what they add up to, and what happened.
+// PyTorch's blocks for allocator.hpp: the live ones, their sums, and the history.
 //
 // Locks: a Ledger's shards and a Counters each have a lock of their own, held for some tens of nanoseconds. No call
 // leaves this file under one.
@@ -65,7 +65,7 @@ class Counters {
   }
 
   // The memory of the heaps now, and its peak so far. The heaps' extents serve both sizes: the small pool's
-  // share of the reserved bytes is what small blocks take, and the large pool's is the rest.
+  // share of the reserved bytes are those of small blocks, and the large pool's is the rest.
   void observe(uint64_t reserved, uint64_t peak_reserved, uint64_t extents) {
     const std::lock_guard<SpinLock> guard(lock_);
     const auto held = static_cast<int64_t>(reserved), peak = static_cast<int64_t>(peak_reserved);
@@ -321,7 +321,7 @@ inline std::vector<Range> without(const std::vector<Range> &ranges, std::vector<
   return out;
 }
 
-// The parts of a range, in order and without gaps: live blocks, sorted by address, and what is free between them.
+// The parts of a range, in order and without gaps: live blocks, sorted by address, and the free parts between them.
 inline std::vector<Part> parts_of(const Range &range, const std::vector<Part> &live) {
   std::vector<Part> out;
   const uint64_t end = range.address + range.size;

@@ -15,7 +15,8 @@ inline std::atomic<gmm_kind> cuda_kind{GMM_KIND_VMM};
 inline std::atomic<bool> is_managed{false};  // of all new tensors, on the host too
 
 inline gmm_kind current_kind() {
-  return is_managed.load(std::memory_order_relaxed) ? GMM_KIND_MANAGED : cuda_kind.load(std::memory_order_relaxed);
+  return is_managed.load(std::memory_order_relaxed) ? gmm_kind{GMM_KIND_MANAGED}
+                                                    : cuda_kind.load(std::memory_order_relaxed);
 }
 
 // RFC-0023's hints. The preferred location of a CUDA tensor's new memory is its device. That of a CPU tensor's is the
@@ -96,9 +97,9 @@ inline void release(void *memory, gmm_stream stream) {
   if (memory != nullptr && from != nullptr) complain(gmm_free(from, memory, stream), "free", memory);
 }
 
-// CPU tensors in managed memory, which have a heap of their own. A block of the CUDA tensors' heap is ready in the order
-// of a stream, but the host is on no stream: here a block is free only when it is idle. For gmm all of these blocks are
-// on one stream. No call of gmm is made under the mutex, because a callback could wait for a lock of the language whose
+// CPU tensors in managed memory, which have a heap of their own. A block of the CUDA tensors' heap is ready in the
+// order of a stream, but the host is on no stream: here a block is free only when it is idle. For gmm all of these
+// blocks are on one stream. No call of gmm is made under the mutex, because a callback could wait for a lock of the language whose
 // holder waits for the mutex.
 class HostMemory {
  public:

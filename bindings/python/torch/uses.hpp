@@ -19,7 +19,7 @@ class Uses {
     uses_.push_back({device, stream});
   }
 
-  // Whether every stream has finished with what it had queued when this was called first. wait: waits for them.
+  // Whether every stream has finished the work that was queued at the first call. wait: waits for them.
   bool have_passed(bool wait) {
     bool all = true;
     for (Use &use : uses_) all &= has_passed(&use, wait);

@@ -31,56 +31,47 @@ CUmemAllocationProp comm_pages(const DeviceState &state, bool with_fabric) {
 // --- Opening and closing ---------------------------------------------------------------------------------------------
 
 Status Devices::attribute(CUdevice device, CUdevice_attribute which, int32_t *out) const {
-  int value = 0;
-  const CUresult result = driver.cuDeviceGetAttribute(&value, which, device);
+  const CUresult result = driver.cuDeviceGetAttribute(out, which, device);
   // The attribute is newer than the driver.
-  if (result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_NOT_SUPPORTED) {
-    *out = -1;
-    return Status();
-  }
-  GMM_TRY(prefix(driver.check(result, "cuDeviceGetAttribute"),
-                 "Reading attribute %d of device %d: ", static_cast<int>(which), device));
-  *out = value;
-  return Status();
+  const bool is_unknown = result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_NOT_SUPPORTED;
+  if (is_unknown) *out = -1;
+  return is_unknown ? Status()
+                    : prefix(driver.check(result, "cuDeviceGetAttribute"),
+                             "Reading attribute %d of device %d: ", static_cast<int>(which), device);
 }
 
 Status Devices::probe(DeviceState *state, int ordinal) {
   Status status = driver.check(driver.cuDeviceGet(&state->handle, ordinal), "cuDeviceGet");
   if (!status.ok()) return prefix(status, "Opening device %d: ", ordinal);
 
-  int32_t vmm = 0, fd = 0, fabric = 0;
+  bool vmm = false, fd = false, fabric = false;
   const struct {
     CUdevice_attribute which;
-    bool *flag;
-    int32_t *number;
+    bool *out;
   } wanted[] = {
-      {CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, nullptr, &vmm},
-      {CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, nullptr, &fd},
-      {CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED, nullptr, &fabric},
-      {CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, &state->rdma, nullptr},
-      {CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, nullptr, &state->host_numa_node},
-      {CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, &state->managed, nullptr},
-      {CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, &state->concurrent_managed, nullptr},
-      {CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED, &state->pin, nullptr},
-      {CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED, &state->pin_read_only, nullptr},
-      {CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM, &state->pin_same_address, nullptr},
-      {CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS, &state->pageable, nullptr},
-      {CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES, &state->host_page_tables, nullptr},
-      {CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, &state->host_numa_vmm, nullptr},
+      {CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, &vmm},
+      {CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, &fd},
+      {CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED, &fabric},
+      {CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, &state->rdma},
+      {CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, &state->managed},
+      {CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, &state->concurrent_managed},
+      {CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED, &state->pin},
+      {CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED, &state->pin_read_only},
+      {CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM, &state->pin_same_address},
+      {CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS, &state->pageable},
+      {CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES, &state->host_page_tables},
+      {CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, &state->host_numa_vmm},
       // The documentation of cuIpcGetMemHandle() names this attribute.
-      {CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED, &state->legacy_ipc, nullptr},
-      {CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, &state->dma_buf, nullptr},
+      {CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED, &state->legacy_ipc},
+      {CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, &state->dma_buf},
   };
   for (const auto &want : wanted) {
     int32_t value = 0;
     GMM_TRY(attribute(state->handle, want.which, &value));
-    if (want.flag != nullptr)
-      *want.flag = value > 0;
-    else
-      *want.number = value;
+    *want.out = value > 0;
   }
-
-  if (vmm <= 0) return Status();
+  GMM_TRY(attribute(state->handle, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, &state->host_numa_node));
+  if (!vmm) return Status();
 
   const CUmemAllocationProp properties = device_pages(state->handle);
   size_t granularity = 0;
@@ -97,10 +88,10 @@ Status Devices::probe(DeviceState *state, int ordinal) {
   }
   state->vmm = true;
   state->granularity = granularity;
-  state->vmm_fd = fd > 0;
-  state->fabric = fabric > 0;
+  state->vmm_fd = fd;
+  state->fabric = fabric;
   // The recommended granularity makes larger pages. One that gmm cannot serve is left for the least one.
-  const CUmemAllocationProp comm = comm_pages(*state, fabric > 0);
+  const CUmemAllocationProp comm = comm_pages(*state, fabric);
   state->comm_granularity = kExtentAlignment;
   if (driver.cuMemGetAllocationGranularity(&granularity, &comm, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED) == CUDA_SUCCESS &&
       granularity > kExtentAlignment && granularity % kExtentAlignment == 0 && (granularity & (granularity - 1)) == 0)

@@ -50,8 +50,8 @@ Status export_descriptor(const Core &core, const void *memory, gmm_fd_type type,
   GMM_TRY(find_block(core, memory, "gmm_ipc_export_fd", &block));
   if (block.paused)
     return fail(GMM_ERROR_PAUSED, "gmm_ipc_export_fd(%p): the block is paused; resume its tag first.", memory);
-  const uintptr_t begin = block.extent->base.load(std::memory_order_relaxed);
-  const uint64_t bytes = block.extent->size.load(std::memory_order_relaxed);
+  const uintptr_t begin = base_of(*block.extent);
+  const uint64_t bytes = size_of(*block.extent);
   if (block.base + block.reserved > begin + bytes)
     return fail(GMM_ERROR_NOT_SUPPORTED,
                 "gmm_ipc_export_fd(%p): the block lies over several driver allocations; allocate it from a heap with "

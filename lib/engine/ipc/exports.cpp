@@ -54,7 +54,7 @@ bool IpcExports::for_each_extent(const Export &entry, Fn fn) const {
   for (uint32_t i = 0; i < entry.extents; ++i) {
     Extent *extent = core_.page_map.find_extent(at);
     if (extent == nullptr || extent->id >= entry.next_extent_id) return false;
-    at += extent->size.load(std::memory_order_relaxed);
+    at += size_of(*extent);
     fn(*extent);
   }
   return true;
@@ -115,7 +115,7 @@ Status IpcExports::make_token(Export *entry) const {
 Status IpcExports::describe(const Block &block, Export *out) const {
   out->block = block.base;
   out->block_size = block.requested;
-  out->base = block.extent->base.load(std::memory_order_relaxed);
+  out->base = base_of(*block.extent);
   out->next_extent_id = core_.next_extent_id.load(std::memory_order_relaxed);
   const uintptr_t end = block.base + block.reserved;
   for (uintptr_t at = out->base; at < end;) {
@@ -127,7 +127,7 @@ Status IpcExports::describe(const Block &block, Export *out) const {
           kIpcMaxExtents);
     if (out->extents++ == 0) out->first_extent = extent->id;
     out->last_extent = extent->id;
-    out->size += extent->size.load(std::memory_order_relaxed);
+    out->size += size_of(*extent);
     at = out->base + out->size;
   }
   return Status();
@@ -318,7 +318,7 @@ Status IpcExports::grant(uint64_t id, const uint8_t token[kIpcTokenSize], IpcGra
     int32_t fd = -1;
     if (out->wants_fds && status.ok()) status = open_extent(core_, *heap, extent, &fd);
     if (fd < 0) return;
-    out->sizes[out->extents] = extent.size.load(std::memory_order_relaxed);
+    out->sizes[out->extents] = size_of(extent);
     out->fds[out->extents++] = fd;
   });
   GMM_TRY(status);

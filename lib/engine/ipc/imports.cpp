@@ -175,8 +175,8 @@ Status IpcImports::add_to_mapping(IpcMapping &mapping, const IpcHandle &handle, 
   if (state == PeerState::kGone)
     return fail(GMM_ERROR_IPC_PEER_GONE,
                 "gmm_ipc_import: the exporting process ended or revoked the memory; close the imports that exist.");
-  // A block that is imported keeps its bytes. Of another one the exporter says whether it lives, and of this context's own
-  // blocks each time, as a handle ends with its block.
+  // A block that is imported keeps its bytes. The exporter says whether another one lives. An own block is asked about
+  // each time, as a handle ends with its block.
   ImportedBlock *known = find_imported(mapping, handle.token);
   if (known == nullptr || mapping.is_own()) {
     ++mapping.checks;

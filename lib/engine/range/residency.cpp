@@ -37,8 +37,8 @@ Status find_movable(Core &core, void *memory, Block *out) {
   GMM_TRY(find_block(core, memory, "gmm_move", out));
   if (out->paused) return fail(GMM_ERROR_PAUSED, "gmm_move(%p): the block is paused; resume its tag first.", memory);
   Extent &extent = *out->extent;
-  const uintptr_t begin = extent.base.load(std::memory_order_relaxed);
-  if (out->span->begin() != begin || out->span->bytes() != extent.size.load(std::memory_order_relaxed))
+  const uintptr_t begin = base_of(extent);
+  if (out->span->begin() != begin || out->span->bytes() != size_of(extent))
     return fail(GMM_ERROR_BUSY,
                 "gmm_move(%p): the block has no single extent to itself; allocate it with GMM_ALLOC_DEDICATED.",
                 memory);

@@ -127,7 +127,7 @@ internal sealed class CallsTest
                          () => heap.Allocate(-1, GmmStream.Default),
                          () => context.Fill(buffer.Address, 0, -1, GmmStream.Default),
                          () => context.SetLimit(null, -2), () => new GmmHeapOptions { Limit = -1 },
-                         () => context.ImportFd(0, -1) })
+                         () => context.ImportFd(0, GmmFdType.Default, -1) })
             {
                 string message = Fails<ArgumentOutOfRangeException>(step).Message;
                 Check(message.Contains("-1") || message.Contains("-2"), message);

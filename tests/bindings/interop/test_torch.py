@@ -119,15 +119,19 @@ def test_the_blocks_are_gmm_s_and_come_back(native):
 
 
 def test_the_kind_of_new_memory(native, library):
-    set_kind, set_managed = library.set_kind, library.set_managed
-    for before, after, kind in ((set_kind, None, gmm.Kind.DEVICE), (set_kind, None, gmm.Kind.VMM),
-                                (set_managed, set_managed, gmm.Kind.MANAGED)):
-        before(int(kind) if before is set_kind else 1)
+    def kind_of_a_block():
         address = native.malloc(1000)
-        if after:
-            after(0)
-        assert gmm.context().query(address).kind == kind
+        kind = gmm.context().query(address).kind
         native.free(address)
+        return kind
+
+    for kind in (gmm.Kind.DEVICE, gmm.Kind.VMM):
+        library.set_kind(int(kind))
+        assert kind_of_a_block() == kind
+    library.set_managed(1)
+    managed = kind_of_a_block()
+    library.set_managed(0)
+    assert managed == gmm.Kind.MANAGED
     assert library.context is gmm.context()
     assert library.attach(gmm.context().handle) == 1  # GMM_UNCHANGED
     with gmm.Context("host") as other:
@@ -212,22 +216,8 @@ def test_the_history_has_each_event_in_order(native):
     assert torch.cuda.memory._snapshot()["device_traces"] == [[]]
 
 
-def begin_to_pool(pool):
-    if hasattr(torch._C, "_cuda_beginAllocateCurrentThreadToPool"):
-        torch._C._cuda_beginAllocateCurrentThreadToPool(0, pool)
-    else:  # PyTorch 2.5: every thread
-        torch._C._cuda_beginAllocateToPool(0, pool)
-
-
-def end_to_pool(pool):
-    if hasattr(torch._C, "_cuda_endAllocateToPool"):
-        torch._C._cuda_endAllocateToPool(0, pool)
-    else:
-        torch._C._cuda_endAllocateCurrentStreamToPool(0, pool)
-
-
 class Pool:
-    """A private pool that the calling thread allocates to inside a with block.
+    """A private pool that the calling thread allocates to inside a with block. PyTorch 2.5 has other functions for it.
 
     number: at most 256. memory_snapshot() of PyTorch 2.11 frees the id's numbers, which Python keeps up to there.
     """
@@ -235,12 +225,20 @@ class Pool:
     def __init__(self, number):
         self.id = (0, number)
 
+    def begin(self):
+        name = "CurrentThreadToPool" if hasattr(torch._C, "_cuda_beginAllocateCurrentThreadToPool") else "ToPool"
+        getattr(torch._C, f"_cuda_beginAllocate{name}")(0, self.id)
+
+    def end(self):
+        name = "ToPool" if hasattr(torch._C, "_cuda_endAllocateToPool") else "CurrentStreamToPool"
+        getattr(torch._C, f"_cuda_endAllocate{name}")(0, self.id)
+
     def __enter__(self):
-        begin_to_pool(self.id)
+        self.begin()
         return self
 
     def __exit__(self, *_):
-        end_to_pool(self.id)
+        self.end()
 
     def release(self):
         torch._C._cuda_releasePool(0, self.id)
@@ -273,9 +271,9 @@ def test_a_private_pool_has_segments_of_its_own(native):
 def test_a_second_begin_and_a_lonely_end_are_errors(native):
     with Pool(202) as pool:
         with pytest.raises(RuntimeError, match="already recording"):
-            begin_to_pool(pool.id)
+            pool.begin()
     with pytest.raises(RuntimeError, match="not currently recording"):
-        end_to_pool(pool.id)
+        pool.end()
     pool.release()
     pool.release()
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Contexts of every backend that answers here."""
+import ctypes
 import gc
 import subprocess
 import sys
@@ -20,6 +21,10 @@ def _backends():
 
 
 BACKENDS = _backends()
+try:
+    FAKE = hasattr(ctypes.CDLL("libcuda.so.1"), "fake_cuda_live")  # whether the fake driver is in reach
+except OSError:
+    FAKE = False
 
 
 def open_context(backend, **options):

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """gmm.job.suspend_process() with real processes, on a GPU and on the fake driver, which fails on demand."""
 import contextlib
-import ctypes
 import fcntl
 import json
 import os
@@ -13,6 +12,7 @@ import threading
 
 import pytest
 from checks import until
+from conftest import FAKE
 from remote import Remote
 
 import gmm
@@ -48,13 +48,6 @@ def suspend():
 """
 
 
-def is_fake():
-    try:
-        return hasattr(ctypes.CDLL("libcuda.so.1"), "fake_cuda_live")
-    except OSError:
-        return False
-
-
 def has_checkpoint():
     try:
         return jobs.process_state(os.getpid()) is not None
@@ -64,8 +57,8 @@ def has_checkpoint():
         return False
 
 
-pytestmark = pytest.mark.skipif(not is_fake() and not has_checkpoint(), reason="there is no driver of CUDA 12.8")
-on_fake = pytest.mark.skipif(not is_fake(), reason="the fake driver is not in reach")
+pytestmark = pytest.mark.skipif(not FAKE and not has_checkpoint(), reason="there is no driver of CUDA 12.8")
+on_fake = pytest.mark.skipif(not FAKE, reason="the fake driver is not in reach")
 
 
 @pytest.fixture(autouse=True)
@@ -76,7 +69,7 @@ def fake(tmp_path, monkeypatch):
             monkeypatch.delenv(f"FAKE_CUDA_{name}", False) if value is None else monkeypatch.setenv(
                 f"FAKE_CUDA_{name}", value)
 
-    if is_fake():
+    if FAKE:
         set_all(LEDGER=str(tmp_path / "ledger"), DEVICES="1", MEMORY=str(1 << 30))
         monkeypatch.setenv("LD_LIBRARY_PATH", f"{FAKE_NVML}:{os.environ.get('LD_LIBRARY_PATH', '')}")
     return set_all
@@ -146,7 +139,7 @@ def test_a_process_goes_and_comes_back(holders):
     suspended = suspend(holder)
     assert suspended.pids == (holder.pid,) and states(holder) == ["CHECKPOINTED"]
     (whole,) = suspended.bytes.values()
-    assert whole >= 64 * MIB + (CONTEXT if is_fake() else 0)
+    assert whole >= 64 * MIB + (CONTEXT if FAKE else 0)
     assert not suspend(holder).bytes  # it is there already
     holder.ask("is_whole()")
     assert not holder.has_answer(0.2)  # its calls wait
@@ -156,13 +149,13 @@ def test_a_process_goes_and_comes_back(holders):
     # Memory that gmm has paused need not be saved by the driver.
     holder("context.pause(tag)")
     suspended = suspend(holder)
-    assert (CONTEXT if is_fake() else 0) <= sum(suspended.bytes.values()) <= whole - 64 * MIB
+    assert (CONTEXT if FAKE else 0) <= sum(suspended.bytes.values()) <= whole - 64 * MIB
     jobs.resume_process(holder.pid)
     holder("context.resume(tag)")
     check_runs(holder)
     state, went = holder("suspend()")  # itself
     assert state == "CHECKPOINTED" and holder("is_whole()")
-    assert not is_fake() or CONTEXT <= went < CONTEXT + 64 * MIB
+    assert not FAKE or CONTEXT <= went < CONTEXT + 64 * MIB
     holder.end()
 
 
@@ -214,7 +207,7 @@ def test_no_restore_without_memory(holders):
     """The driver is not asked while memory is short, as that failure would be for good."""
     holder, size = holders(400 * MIB), 400 * MIB
     suspended = suspend(holder)
-    if not is_fake():
+    if not FAKE:
         with gmm.Context("cuda") as context:
             # This context goes before the other process's comes, and is as large. The suspended one wants 400 MiB more.
             size = (context.device_info(0).free_memory - 512 * MIB) // (2 * MIB) * (2 * MIB)
@@ -222,7 +215,7 @@ def test_no_restore_without_memory(holders):
     with pytest.raises(gmm.OutOfMemoryError, match="make room first"):
         jobs.resume_process(suspended)
     assert states(holder) == ["CHECKPOINTED"]
-    if is_fake():  # cuda-checkpoint#44: an exception of its own, now and at each further call
+    if FAKE:  # cuda-checkpoint#44: an exception of its own, now and at each further call
         for code in (2, 304):
             with pytest.raises(jobs.ProcessStuckError, match="end it") as caught:
                 jobs.resume_process(holder.pid)

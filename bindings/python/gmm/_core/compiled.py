@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""C++ that is compiled on the user's machine, against the headers of gmm and of another package, once for each version of
-the other.
+"""C++ that is compiled on the user's machine, against the headers of gmm and of another package, once for each version
+of the other.
 
 That takes seconds. Later processes find the result in a cache, under a name with the version and a hash of all that
 went in. Of several processes that start at once, one compiles and the others wait for it. A failure is kept too, so
@@ -23,7 +23,7 @@ INCLUDE = pathlib.Path(__file__).resolve().parents[1] / "_include"
 
 
 def cache(variable=None):
-    """The folder of what was compiled: what an environment variable names, $XDG_CACHE_HOME/gmm, or ~/.cache/gmm."""
+    """The folder of compiled files: the value of an environment variable, else $XDG_CACHE_HOME/gmm or ~/.cache/gmm."""
     named = os.environ.get(variable) if variable else None
     if named:
         return pathlib.Path(named)
@@ -63,7 +63,7 @@ def standard_library():
 
 
 def libgmm():
-    """The path of the libgmm of this process. What is linked with it names it by its soname alone, and finds it loaded."""
+    """The path of the libgmm of this process. A linked file names it by its soname, and finds it loaded."""
     return loaded("libgmm.so")
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Helpers of the memory resources of other libraries: their tag, the options of allocations, and the end of their use."""
+"""Helpers of other libraries' memory resources: their tag, the options of allocations, and the end of their use."""
 import functools
 from typing import TypeVar
 

@@ -59,7 +59,7 @@ class Turns:
         return [number for name in self._names for number in self._find(name)]
 
     def _set_contents(self, contents, before):
-        """Sets what pauses do from now on. `before` receives what undoes it."""
+        """Sets the contents that later pauses keep. `before` receives the present settings, which undo it."""
         for number, wanted in contents.items():
             now = self._context.tag_info(number).contents
             if wanted is not None and wanted != now:
@@ -173,7 +173,7 @@ class Turns:
             self._set_contents(undo, {})
 
     def _sleep(self, contents):
-        """Puts tags to sleep, as _to_sleep() takes them: all, or none. Those that are not offered are paused at once."""
+        """Puts tags to sleep, as _to_sleep() takes them: all, or none. Tags without an offer are paused at once."""
         with self._lock:
             managed = self._managed()
             offered = {number: wanted for number, wanted in contents.items() if number in managed}

@@ -64,9 +64,9 @@ class Parcel(NamedTuple):
         return next((info.device for info in infos if info.uuid == self.uuid), 0)
 
     def open(self, function, known=None):
-        """The object in this process: the one that was sent from here, or `known`, or function(context, parcel, device).
+        """The object in this process: the one that was sent from here, else `known`, else the function's.
 
-        Tells the sender that it has arrived.
+        function(context, parcel, device) makes it. The sender is told that it has arrived.
         """
         if self.sender == transit.name:  # unless it has arrived before
             own = transit.arrived(self.receipt)

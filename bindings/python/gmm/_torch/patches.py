@@ -151,8 +151,8 @@ def _copy_(original, tensor, src, non_blocking=False):
 
 @_in_place_of(torch.Tensor, "record_stream", always=True)
 def _record_stream(original, tensor, stream):
-    # PyTorch's own allocator ignores memory that it did not allocate. When gmm is PyTorch's allocator, its hook hears
-    # of the stream.
+    # PyTorch's own allocator ignores memory that it did not allocate. When gmm is PyTorch's allocator, the
+    # original tells it.
     if not allocator.is_used() and tensor.device.type == "cuda" and managed.is_managed(tensor):
         managed.record(tensor, tensor.device, stream.cuda_stream)
     return original(tensor, stream)

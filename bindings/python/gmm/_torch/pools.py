@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The pool of PyTorch that a thread allocates from.
 
-PyTorch caches what it freed, and would give it to a tensor of another region. So each region has pools of its own.
+PyTorch caches freed memory, and would give it to a tensor of another region. So each region has pools of its own.
 Where several pools are in use at once, PyTorch uses the one that was begun first. Here the innermost counts, so this
 module ends the outer use for that time.
 
@@ -131,7 +131,7 @@ class Pools:
     def use(self, key=None, keep=True):
         """Routes the allocations of this thread to pools of the key.
 
-        keep: False: the end destroys the pools and returns what was freed in them to the driver.
+        keep: False: the end destroys the pools and returns their freed memory to the driver.
         """
         taken = []  # the only reference to each, so that clear() destroys them
 
