@@ -21,7 +21,7 @@ TEST_P(TransferTest, RangesAtAnyAddress) {
   std::memset(memory.data() + 7 * kMiB, 0, 6 * kMiB);
   const std::vector<char> before = memory;
   std::mt19937_64 random(7);
-  for (uint32_t round = 0; round < (kStride == 1 ? 12 : 2); ++round) {
+  for (uint32_t round = 0; round < (kFewer == 1 ? 12 : 2); ++round) {
     std::vector<ByteRange> ranges;
     for (uint64_t at = random() % 5000; at < kSize;) {
       uint64_t size = 1 + random() % (random() % 3 == 0 ? 6 * kMiB : 9000);

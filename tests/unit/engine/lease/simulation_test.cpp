@@ -89,7 +89,7 @@ class LeaseSimulation {
       at(now_ + chance(200), i, [this, i] { ask_for_memory(i); });
     }
     if (faults.outsider) at(now_ + 50, kNobody, [this] { take_from_outside(); });
-    // What a forged message claims ends with the server that heard it.
+    // The claims of forged messages end with the server that heard them.
     if (faults.forged != 0 && now_ < faults_until) at(faults_until, kNobody, [this] { end_arbiter(); });
     while (!events_.empty()) {
       const Item item = events_.top();
