@@ -21,17 +21,24 @@ give_up() {
   exit 1
 }
 
-# tour LANGUAGE COMMAND...
-tour() {
-  local language=$1
-  shift
-  setup_say "the tour in $language"
-  if "$@"; then ran+=("$language"); else failed+=("$language"); fi
-}
-
-skip() { # LANGUAGE REASON
-  setup_say "the tour in $1 is skipped: $2"
-  skipped+=("$1")
+# example NAME REASON COMMAND...: runs an example, unless there is a reason to skip it. It may also say "skipped:".
+example() {
+  local name=$1 reason=$2 said=build/examples/said.txt
+  shift 2
+  if [ -n "$reason" ]; then
+    setup_say "$name is skipped: $reason"
+    skipped+=("$name")
+    return
+  fi
+  setup_say "$name"
+  "$@" | tee "$said"
+  if [ "${PIPESTATUS[0]}" != 0 ]; then
+    failed+=("$name")
+  elif grep -q '^skipped:' "$said"; then
+    skipped+=("$name")
+  else
+    ran+=("$name")
+  fi
 }
 
 setup_say "looking for compilers, Meson and ninja"
@@ -41,75 +48,29 @@ setup_configure build "${setup_options[@]}" || give_up "Meson could not configur
 mapfile -t targets < <(setup_targets build)
 setup_build build "${targets[@]}" || give_up "the build failed: see above"
 
-tour C build/examples/tour-c
-tour C++ build/examples/tour-cpp
-
-if [ -n "${setup_skipped[python]:-}" ]; then
-  skip Python "${setup_skipped[python]}"
-else
-  PYTHONPATH=build/bindings/python tour Python "$setup_venv/bin/python" examples/python/tour.py
-fi
-if [ -n "${setup_skipped[java]:-}" ]; then
-  skip Java "${setup_skipped[java]}"
-else
-  tour Java java -cp build/bindings/java/gmm.jar:build/examples/java/tour.jar Tour
-fi
-if [ -n "${setup_skipped[csharp]:-}" ]; then
-  skip 'C#' "${setup_skipped[csharp]}"
-else
-  MONO_PATH=build/bindings/csharp tour 'C#' mono build/examples/csharp/tour.exe
-fi
+python=("env" "PYTHONPATH=build/bindings/python" "$setup_venv/bin/python")
+no_python=${setup_skipped[python]:-} no_java=${setup_skipped[java]:-}
+example C '' build/examples/tour-c
+example C++ '' build/examples/tour-cpp
+example Python "$no_python" "${python[@]}" examples/python/tour.py
+example Java "$no_java" java -cp build/bindings/java/gmm.jar:build/examples/java/tour.jar Tour
+example 'C#' "${setup_skipped[csharp]:-}" env MONO_PATH=build/bindings/csharp mono build/examples/csharp/tour.exe
 
 # The ring: its producer is in Python, its consumers in Python and Java.
-if [ -z "${setup_skipped[python]:-}" ]; then
-  ring=()
-  [ -n "${setup_skipped[java]:-}" ] ||
-    ring=(--consumer 'java -cp build/bindings/java/gmm.jar:build/examples/ring/ring.jar RingConsumer')
-  setup_say 'the ring of frames'
-  if PYTHONPATH=build/bindings/python "$setup_venv/bin/python" examples/ring/ring.py "${ring[@]}"; then
-    ran+=(ring)
-  else
-    failed+=(ring)
-  fi
-else
-  skipped+=(ring)
-fi
-
-# Processes that use a device one after the other.
-if [ -z "${setup_skipped[python]:-}" ]; then
-  setup_say 'leases'
-  if PYTHONPATH=build/bindings/python "$setup_venv/bin/python" examples/lease/turns.py; then
-    ran+=(turns)
-  else
-    failed+=(turns)
-  fi
-else
-  skipped+=(turns)
-fi
-
-# An engine that draws by Vulkan, also on a CPU.
-if [ -n "${setup_skipped[vulkan]:-}" ] || [ ! -x build/examples/engine/engine ]; then
-  setup_say "the engine is skipped: ${setup_skipped[vulkan]:-the build found no Vulkan or glslangValidator}"
-  skipped+=(engine)
-else
-  setup_say 'the engine'
-  if build/examples/engine/engine build/examples/engine | tee build/examples/engine/log.txt &&
-    [ "${PIPESTATUS[0]}" = 0 ]; then
-    if grep -q '^skipped:' build/examples/engine/log.txt; then skipped+=(engine); else ran+=(engine); fi
-  else
-    failed+=(engine)
-  fi
-fi
+ring=()
+[ -n "$no_java" ] ||
+  ring=(--consumer 'java -cp build/bindings/java/gmm.jar:build/examples/ring/ring.jar RingConsumer')
+example ring "$no_python" "${python[@]}" examples/ring/ring.py "${ring[@]}"
+example turns "$no_python" "${python[@]}" examples/lease/turns.py
+no_vulkan=${setup_skipped[vulkan]:-}
+[ -x build/examples/engine/engine ] || no_vulkan=${no_vulkan:-the build found no Vulkan or glslangValidator}
+example engine "$no_vulkan" build/examples/engine/engine build/examples/engine
 
 # With other libraries, where tests/support/setup.sh has made their environments (tests/run.sh does). Each example names
 # a library that it lacks.
-if [ -z "${setup_skipped[python]:-}${EXAMPLES_SHORT:-}" ] && compgen -G '.deps/*/ready' >/dev/null; then
-  setup_say "the examples with other libraries"
-  if PYTHONPATH=build/bindings/python "$setup_venv/bin/python" tests/bindings/interop/examples_test.py; then
-    ran+=("those with other libraries")
-  else
-    failed+=("those with other libraries")
-  fi
+if [ -z "$no_python${EXAMPLES_SHORT:-}" ] && compgen -G '.deps/*/ready' >/dev/null; then
+  example "those with other libraries" '' "${python[@]}" tests/bindings/python/run.py \
+    tests/bindings/interop/test_examples.py
 fi
 
 printf 'examples/run.sh: ran %s; skipped %s; failed %s\n' "${ran[*]:-none}" "${skipped[*]:-none}" "${failed[*]:-none}"

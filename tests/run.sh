@@ -28,6 +28,9 @@ done
 
 [ -n "$sanitize" ] || export TEST_LINT=${TEST_LINT:-changed}
 
+# The host backend holds a descriptor for each extent, and a replayed trace has 1,900; a login begins with 1,024.
+ulimit -Sn "$(ulimit -Hn)"
+
 # Many tests wait for another process or a clock, so more of them run than there are processors.
 processes=$((($(nproc) * 3 + 1) / 2))
 summary=() # results and files of results, for tests/support/summary.py
@@ -62,7 +65,7 @@ give_up() {
 phase "installing"
 setup_say "looking for compilers, Meson and ninja"
 setup_required || give_up "The tests cannot run without them."
-tools=(clang:clang clang-format:clang-format clang-tidy:clang-tidy)
+tools=(man:man-db make:make clang:clang clang-format:clang-format clang-tidy:clang-tidy)
 [ -z "$sanitize" ] || tools+=(dh:debhelper debootstrap:debootstrap
   x86_64-w64-mingw32-g++:g++-mingw-w64-x86-64-posix aarch64-linux-gnu-g++:g++-aarch64-linux-gnu
   qemu-aarch64:qemu-user)

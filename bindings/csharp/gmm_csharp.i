@@ -14,9 +14,8 @@
 #include "native.h"
 %}
 %insert(runtime) %{
-SWIGEXPORT void SWIGSTDCALL GmmRegisterCallbacks(gmm_csharp_fail_fn fail, gmm_csharp_log_fn log, gmm_oom_fn oom,
-                                              gmm_write_fn write, gmm_progress_fn progress) {
-  gmm_csharp_register(fail, log, oom, write, progress);
+SWIGEXPORT void SWIGSTDCALL GmmRegisterCallbacks(gmm_csharp_fail_fn fail, gmm_csharp_perform_fn perform) {
+  gmm_csharp_register(fail, perform);
 }
 %}
 %insert(begin) %{
@@ -26,18 +25,14 @@ SWIGEXPORT void SWIGSTDCALL GmmRegisterCallbacks(gmm_csharp_fail_fn fail, gmm_cs
 
 %pragma(csharp) imclasscode=%{
   [global::System.Runtime.InteropServices.DllImport("$dllimport")]
-  internal static extern void GmmRegisterCallbacks(FailCallback fail, LogCallback log, InfoCallback oom,
-    WriteCallback write, ProgressCallback progress);
+  internal static extern void GmmRegisterCallbacks(FailCallback fail, PerformCallback perform);
 
   // Static, so that the delegates live as long as C can call them.
-  private static readonly FailCallback fail = Callbacks.Fail;
-  private static readonly LogCallback log = Callbacks.Log;
-  private static readonly InfoCallback oom = Callbacks.Oom;
-  private static readonly WriteCallback write = Callbacks.Write;
-  private static readonly ProgressCallback progress = ProgressCall.Call;
+  private static readonly FailCallback fail = HeldByC.Fail;
+  private static readonly PerformCallback perform = HeldByC.Perform;
 
   internal static void Register() {
-    GmmRegisterCallbacks(fail, log, oom, write, progress);
+    GmmRegisterCallbacks(fail, perform);
   }
 %}
 /* This runs before the first call of any function, after SWIG's own initialisers. */
@@ -91,7 +86,7 @@ GMM_CSHARP_OUT(uint32_t *GMM_OUT_UINT32, uint)
 /* Bytes. */
 %define GMM_CSHARP_BYTES(Pattern)
 GMM_CSHARP_TYPE(Pattern, void *, byte[])
-%typemap(csin) Pattern "Callbacks.CheckIpcHandle($csinput)"
+%typemap(csin) Pattern "HeldByC.CheckIpcHandle($csinput)"
 %enddef
 GMM_CSHARP_BYTES(gmm_ipc_handle *GMM_OUT_BYTES)
 GMM_CSHARP_BYTES(const gmm_ipc_handle *GMM_IN_BYTES)
@@ -104,7 +99,7 @@ GMM_CSHARP_TYPE(void *GMM_ANSWER, void *, byte[])
 /* The array that gmm_tag_list() fills. */
 GMM_CSHARP_TYPE(gmm_tag *tags, void *, uint[])
 
-/* Callbacks: the user pointer is a GCHandle of Callbacks.cs; C calls one static delegate each. */
+/* Callbacks: the user pointer is a GCHandle of a HeldByC. */
 %define GMM_CSHARP_CALLBACK(Pattern, Trampoline)
 GMM_CSHARP_TYPE(Pattern, void *, global::System.IntPtr)
 %typemap(in) Pattern %{
@@ -117,19 +112,13 @@ GMM_CSHARP_CALLBACK((gmm_write_fn fn, void *user), gmm_csharp_write)
 GMM_CSHARP_CALLBACK((void (*fn)(void *user), void *user), gmm_csharp_run)
 
 %apply void *GMM_ADDRESS { void * }
-enum {
-  GMM_CSHARP_TASK = 0,
-  GMM_CSHARP_LOG = 1,
-  GMM_CSHARP_PROGRESS = 2,
-  GMM_CSHARP_WATCH = 3,
-  GMM_CSHARP_ASKED = 4
-};
 void gmm_csharp_close(int32_t fd);
 void *gmm_csharp_callback(const char *type);
 void *gmm_csharp_next(void);
 void gmm_csharp_finish(void *request, int32_t answer);
 void gmm_csharp_stop(void);
 void gmm_csharp_enter_watch(uint32_t event);
+gmm_result gmm_csharp_check_outside(int32_t in_budget);
 
 /* The functions above have none of this: the dispatcher waits inside one, and is no call of the library. */
 %csnothrowexception %{
@@ -163,6 +152,7 @@ GMM_CSHARP_OUTSIDE(gmm_backup_discard, 1)
 GMM_CSHARP_OUTSIDE(gmm_tag_destroy, 1)
 GMM_CSHARP_OUTSIDE(gmm_tag_configure, 1)
 
+%include "bytes.i"
 %include "values.i"
 %include "gmm.i"
 %include "lease.i"

@@ -11,10 +11,7 @@ static _Thread_local uint32_t watch_event; /* the callback of a watcher runs her
 static _Thread_local int refused;          /* gmm_csharp_check_outside() did, not the library */
 
 static gmm_csharp_fail_fn fail_delegate;
-static gmm_csharp_log_fn log_delegate;
-static gmm_oom_fn oom_delegate;
-static gmm_write_fn write_delegate;
-static gmm_progress_fn progress_delegate;
+static gmm_csharp_perform_fn perform_delegate;
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t asked = PTHREAD_COND_INITIALIZER;
@@ -23,13 +20,9 @@ static gmm_csharp_request *first;
 static gmm_csharp_request **last = &first;
 static int stopped;
 
-void gmm_csharp_register(gmm_csharp_fail_fn fail, gmm_csharp_log_fn log, gmm_oom_fn oom, gmm_write_fn write,
-                         gmm_progress_fn progress) {
+void gmm_csharp_register(gmm_csharp_fail_fn fail, gmm_csharp_perform_fn perform) {
   fail_delegate = fail;
-  log_delegate = log;
-  oom_delegate = oom;
-  write_delegate = write;
-  progress_delegate = progress;
+  perform_delegate = perform;
 }
 
 void gmm_csharp_throw(gmm_result result) {
@@ -42,13 +35,13 @@ void gmm_csharp_throw(gmm_result result) {
     fail_delegate(result, gmm_last_native_code(), gmm_result_name(result), gmm_last_error_message());
 }
 
-/* Returns false when the host has no memory for the request, which takes a copy of its info. */
-static int ask(gmm_csharp_request question, const void *info, size_t size, int32_t *answer) {
+/* Asks the program by a request, which has a copy of the info. Returns -1 when the host has no memory for it, and 0
+ * when the program ends. */
+static int32_t ask(gmm_csharp_request question, size_t size) {
   gmm_csharp_request *request = (gmm_csharp_request *)malloc(sizeof *request + size);
-  if (!request) return 0;
+  if (!request) return -1;
   *request = question;
-  request->info = request + 1;
-  if (size) memcpy(request->info, info, size);
+  if (size) request->info = memcpy(request + 1, question.info, size);
   pthread_mutex_lock(&mutex);
   if (!stopped) {
     *last = request;
@@ -58,10 +51,10 @@ static int ask(gmm_csharp_request question, const void *info, size_t size, int32
   while (!request->done && !stopped) pthread_cond_wait(&finished, &mutex);
   /* At the end of the program another thread may still read it. */
   const int done = request->done;
-  if (done && answer) *answer = request->answer;
+  const int32_t answer = done ? request->answer : 0;
   pthread_mutex_unlock(&mutex);
   if (done) free(request);
-  return 1;
+  return answer;
 }
 
 void *gmm_csharp_next(void) {
@@ -94,35 +87,31 @@ void gmm_csharp_stop(void) {
 
 void gmm_csharp_close(int32_t fd) { close(fd); }
 
+/* A thread of the runtime runs the callback itself. */
+static int32_t call_or_ask(gmm_csharp_request question, size_t size) {
+  return gmm_csharp_depth > 0 ? perform_delegate(&question) : ask(question, size);
+}
+
+/* Without memory for the request the line is lost. */
 static void log_line(void *user, gmm_log_level level, const char *message) {
-  const gmm_csharp_request line = {.user = user, .kind = GMM_CSHARP_LOG, .level = level};
-  if (gmm_csharp_depth > 0)
-    log_delegate(user, level, message);
-  else
-    (void)ask(line, message, strlen(message) + 1, NULL); /* without memory for it the line is lost */
+  (void)call_or_ask((gmm_csharp_request){.user = user, .info = message, .first = level}, strlen(message) + 1);
 }
 
-/* Without memory for the request, or at the program's end, nobody is called, and the pause or resume goes on. */
+/* Without memory for the request nobody is called, and the pause or resume goes on. */
 static int32_t progress(void *user, uint64_t done, uint64_t total) {
-  const gmm_csharp_request report = {.user = user, .kind = GMM_CSHARP_PROGRESS, .copied = done, .total = total};
-  int32_t answer = 0;
-  if (gmm_csharp_depth > 0) return progress_delegate(user, done, total);
-  (void)ask(report, NULL, 0, &answer);
-  return answer;
+  return call_or_ask((gmm_csharp_request){.user = user, .first = done, .second = total}, 0) > 0;
 }
 
-/* A watcher must hear, so this waits for host memory. At the program's end nobody is left to refuse. */
+/* A watcher must hear, so this waits for host memory. */
 static int32_t watch(void *user, const gmm_watch_info *info) {
-  const gmm_csharp_request event = {.user = user, .kind = GMM_CSHARP_WATCH};
-  int32_t answer = 0;
-  while (!ask(event, info, info->struct_size, &answer)) usleep(1000);
+  int32_t answer = -1;
+  while ((answer = ask((gmm_csharp_request){.user = user, .info = info}, info->struct_size)) < 0) usleep(1000);
   return answer;
 }
 
 /* Without memory for the request it is not heard this time: the lease calls again. */
 static int32_t lease_asked(void *user, const gmm_lease_ask *wanted) {
-  const gmm_csharp_request request = {.user = user, .kind = GMM_CSHARP_ASKED};
-  (void)ask(request, wanted, wanted->struct_size, NULL);
+  (void)ask((gmm_csharp_request){.user = user, .info = wanted}, wanted->struct_size);
   return 0;
 }
 
@@ -137,18 +126,23 @@ void *gmm_csharp_callback(const char *type) {
 
 void gmm_csharp_enter_watch(uint32_t event) { watch_event = event; }
 
-gmm_result gmm_csharp_check_outside(int in_budget) {
+gmm_result gmm_csharp_check_outside(int32_t in_budget) {
   if (watch_event == 0 || (in_budget && watch_event == GMM_WATCH_BUDGET)) return GMM_OK;
   refused = 1;
   return GMM_ERROR_BUSY;
 }
 
 /* The library calls these two on the thread of the caller. */
-int32_t gmm_csharp_oom(void *user, const gmm_oom_info *info) { return oom_delegate(user, info); }
-int32_t gmm_csharp_write(void *user, const char *text, uint64_t size) { return write_delegate(user, text, size); }
+int32_t gmm_csharp_oom(void *user, const gmm_oom_info *info) {
+  gmm_csharp_request question = {.user = user, .info = info, .first = UINT64_MAX};
+  return perform_delegate(&question);
+}
+int32_t gmm_csharp_write(void *user, const char *text, uint64_t size) {
+  gmm_csharp_request question = {.user = user, .info = text, .first = size};
+  return perform_delegate(&question);
+}
 
 /* A task must not be lost, so this waits for host memory. */
 void gmm_csharp_run(void *user) {
-  const gmm_csharp_request task = {.user = user, .kind = GMM_CSHARP_TASK};
-  while (!ask(task, NULL, 0, NULL)) usleep(1000);
+  while (ask((gmm_csharp_request){.user = user}, 0) < 0) usleep(1000);
 }

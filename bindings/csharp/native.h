@@ -6,37 +6,34 @@
 #include <gmm/gmm.h>
 
 typedef void (*gmm_csharp_fail_fn)(int32_t code, int32_t native_code, const char *name, const char *message);
-typedef void (*gmm_csharp_log_fn)(void *user, uint32_t level, const char *message);
-
-/** Sets the delegates, before any other call. */
-void gmm_csharp_register(gmm_csharp_fail_fn fail, gmm_csharp_log_fn log, gmm_oom_fn oom, gmm_write_fn write,
-                         gmm_progress_fn progress);
-
 /** How many calls from C# this thread is in. With none it is a thread of the library, which must not enter C#. */
 extern _Thread_local int gmm_csharp_depth;
 
-enum { GMM_CSHARP_TASK = 0, GMM_CSHARP_LOG = 1, GMM_CSHARP_PROGRESS = 2, GMM_CSHARP_WATCH = 3, GMM_CSHARP_ASKED = 4 };
-
 /**
- * A callback of a thread of the library. That thread waits while a thread of the runtime runs the callback, since Mono
- * does not end while a thread that C made is attached to it. Dispatcher.cs knows the start of the layout.
+ * What a callback gets. That of a thread of the library is a request: the thread waits while a thread of the runtime
+ * runs the callback, since Mono does not end while a thread that C made is attached to it.
  */
 typedef struct gmm_csharp_request {
   void *user;
-  void *info;             /**< the struct of a watcher or lease, or the line of a log */
-  uint64_t copied, total; /**< of the progress of a pause or resume */
-  uint32_t level;         /**< of the line of a log */
-  int32_t kind;           /**< GMM_CSHARP_* */
-  int32_t answer;         /**< of progress: 0 to go on; of a watcher: 0 agrees */
-  int32_t done;
+  const void *info; /**< a struct that the library lends, the text of a log line, or a piece of a snapshot */
+  uint64_t first;   /**< the level of a log line, or UINT64_MAX when memory is exhausted; the size of a piece */
+  uint64_t second;  /**< of progress: bytes in all, where `first` is those done */
+  /* Callbacks.cs knows the layout so far. */
+  int32_t answer, done;
   struct gmm_csharp_request *next;
 } gmm_csharp_request;
+
+/** Runs a callback. Returns its answer for C. */
+typedef int32_t (*gmm_csharp_perform_fn)(gmm_csharp_request *request);
+
+/** Sets the delegates, before any other call. */
+void gmm_csharp_register(gmm_csharp_fail_fn fail, gmm_csharp_perform_fn perform);
 
 /** The thread is inside the callback of a watcher for this event; 0: outside again. */
 void gmm_csharp_enter_watch(uint32_t event);
 
 /** BUSY inside the callback of a watcher; in_budget: it is allowed in that of GMM_WATCH_BUDGET. */
-gmm_result gmm_csharp_check_outside(int in_budget);
+gmm_result gmm_csharp_check_outside(int32_t in_budget);
 
 /** Waits for a request; NULL after gmm_csharp_stop(). */
 void *gmm_csharp_next(void);

@@ -122,29 +122,17 @@ GMM_JAVA_TYPE(gmm_tag *tags, jintArray, int[])
 %typemap(freearg) const char * %{ free((void *)$1); %}
 %typemap(out) const char * %{ $result = $1 ? gmm_java_bytes(jenv, $1, strlen($1)) : NULL; %}
 
-/* Callbacks. callbacks_new() makes the user pointer, which callbacks_delete() ends. */
-GMM_JAVA_TYPE((gmm_oom_fn fn, void *user), jlong, long)
-%typemap(in) (gmm_oom_fn fn, void *user) %{
-  $1 = $input ? gmm_java_oom : NULL;
+/* Callbacks: the user pointer is that of newCallbacks(), which deleteCallbacks() ends. */
+%define GMM_JAVA_CALLBACK(Pattern, Trampoline)
+GMM_JAVA_TYPE(Pattern, jlong, long)
+%typemap(in) Pattern %{
+  $1 = $input ? Trampoline : NULL;
   $2 = (void *)(uintptr_t)$input;
 %}
-
-/* The library calls the writer on this thread, during the call. */
-GMM_JAVA_TYPE((gmm_write_fn fn, void *user), jobject, SnapshotWriter)
-%typemap(in) (gmm_write_fn fn, void *user) %{
-  $1 = $input ? gmm_java_write : NULL;
-  $2 = (void *)$input;
-%}
-
-/* A task runs once. The trampoline releases its reference, or this wrapper does when it will never run. */
-GMM_JAVA_TYPE((void (*fn)(void *user), void *user), jobject, Runnable)
-%typemap(in) (void (*fn)(void *user), void *user) %{
-  $1 = $input ? gmm_java_run : NULL;
-  $2 = $input ? (*jenv)->NewGlobalRef(jenv, $input) : NULL;
-%}
-%typemap(freearg) (void (*fn)(void *user), void *user) %{
-  if (result < 0 && $2) (*jenv)->DeleteGlobalRef(jenv, (jobject)$2);
-%}
+%enddef
+GMM_JAVA_CALLBACK((gmm_oom_fn fn, void *user), gmm_java_oom)
+GMM_JAVA_CALLBACK((gmm_write_fn fn, void *user), gmm_java_write)
+GMM_JAVA_CALLBACK((void (*fn)(void *user), void *user), gmm_java_run)
 
 /* A direct buffer over memory of gmm, in JNI's byte order: Buffer.java sets the native one. */
 GMM_JAVA_TYPE(gmm_java_view, jobject, java.nio.ByteBuffer)
@@ -166,6 +154,7 @@ uint64_t gmm_java_callback(const char *type);
 uint64_t gmm_java_callbacks_new(JNIEnv *jenv, jobject callbacks);
 void gmm_java_callbacks_delete(JNIEnv *jenv, uint64_t callbacks);
 
+%include "bytes.i"
 %include "values.i"
 %include "gmm.i"
 %include "lease.i"

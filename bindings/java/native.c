@@ -11,15 +11,8 @@ static pthread_key_t attached;
 
 /* JNI_OnLoad looks these up: a thread that C made has no class loader that knows io.gmm. */
 static jclass exception_class;
-static jclass callbacks_class;
 static jmethodID exception_make;
-static jmethodID callbacks_log;
-static jmethodID callbacks_oom;
-static jmethodID callbacks_run;
-static jmethodID writer_write;
-static jmethodID progress_call;
-static jmethodID watch_call;
-static jmethodID lease_call;
+static jmethodID call_call;
 
 static void detach(void *unused) {
   (void)unused;
@@ -39,20 +32,6 @@ static JNIEnv *environment(void) {
   return (JNIEnv *)env;
 }
 
-static jclass global_class(JNIEnv *env, const char *name) {
-  jclass local = (*env)->FindClass(env, name);
-  if (!local) return NULL;
-  jclass global = (jclass)(*env)->NewGlobalRef(env, local);
-  (*env)->DeleteLocalRef(env, local);
-  return global;
-}
-
-/* NULL with an exception pending. */
-static jmethodID method(JNIEnv *env, const char *class_name, const char *name, const char *signature) {
-  jclass found = (*env)->FindClass(env, class_name);
-  return found ? (*env)->GetMethodID(env, found, name, signature) : NULL;
-}
-
 JNIEXPORT jint JNICALL JNI_OnLoad(JavaVM *vm, void *reserved) {
   (void)reserved;
   void *found = NULL;
@@ -60,19 +39,12 @@ JNIEXPORT jint JNICALL JNI_OnLoad(JavaVM *vm, void *reserved) {
   if ((*vm)->GetEnv(vm, &found, JNI_VERSION_1_8) != JNI_OK) return JNI_ERR;
   JNIEnv *env = (JNIEnv *)found;
   if (pthread_key_create(&attached, detach) != 0) return JNI_ERR;
-  if (!(exception_class = global_class(env, "io/gmm/GmmException"))) return JNI_ERR;
-  if (!(callbacks_class = global_class(env, "io/gmm/Callbacks"))) return JNI_ERR;
-  return (exception_make =
-              (*env)->GetStaticMethodID(env, exception_class, "fromNative", "(II[B[B)Lio/gmm/GmmException;")) &&
-                 (callbacks_log = (*env)->GetMethodID(env, callbacks_class, "log", "(I[B)V")) &&
-                 (callbacks_oom = (*env)->GetMethodID(env, callbacks_class, "outOfMemory", "([B)Z")) &&
-                 (callbacks_run = (*env)->GetStaticMethodID(env, callbacks_class, "run", "(Ljava/lang/Runnable;)V")) &&
-                 (writer_write = method(env, "io/gmm/SnapshotWriter", "write", "([B)Z")) &&
-                 (progress_call = method(env, "io/gmm/ProgressCall", "call", "(JJ)Z")) &&
-                 (watch_call = method(env, "io/gmm/WatchCall", "call", "([B)Z")) &&
-                 (lease_call = method(env, "io/gmm/LeaseCall", "call", "([B)Z"))
-             ? JNI_VERSION_1_8
-             : JNI_ERR;
+  jclass exception = (*env)->FindClass(env, "io/gmm/GmmException");
+  jclass call = exception ? (*env)->FindClass(env, "io/gmm/Call") : NULL;
+  if (!call || !(exception_class = (jclass)(*env)->NewGlobalRef(env, exception))) return JNI_ERR;
+  exception_make = (*env)->GetStaticMethodID(env, exception, "fromNative", "(II[B[B)Lio/gmm/GmmException;");
+  call_call = exception_make ? (*env)->GetMethodID(env, call, "call", "(JJ[B)Z") : NULL;
+  return call_call ? JNI_VERSION_1_8 : JNI_ERR;
 }
 
 static void throw_by_name(JNIEnv *env, const char *name, const char *message) {
@@ -106,32 +78,30 @@ jbyteArray gmm_java_bytes(JNIEnv *jenv, const void *bytes, size_t length) {
   return array;
 }
 
-void *gmm_java_options(JNIEnv *jenv, jbyteArray array) {
-  const jsize length = (*jenv)->GetArrayLength(jenv, array);
-  void *bytes = malloc((size_t)length);
-  if (!bytes) {
-    throw_by_name(jenv, "java/lang/OutOfMemoryError", "no host memory for options");
+/* A copy of an array with a NUL behind it, for free(); NULL with an exception pending. */
+static char *copy_of(JNIEnv *jenv, jbyteArray array, jsize length) {
+  char *copy = (char *)malloc((size_t)length + 1);
+  if (!copy) {
+    throw_by_name(jenv, "java/lang/OutOfMemoryError", "no host memory for an argument");
     return NULL;
   }
-  (*jenv)->GetByteArrayRegion(jenv, array, 0, length, (jbyte *)bytes);
-  return gmm_bind_struct(bytes);
+  (*jenv)->GetByteArrayRegion(jenv, array, 0, length, (jbyte *)copy);
+  copy[length] = 0;
+  return copy;
+}
+
+void *gmm_java_options(JNIEnv *jenv, jbyteArray array) {
+  char *bytes = copy_of(jenv, array, (*jenv)->GetArrayLength(jenv, array));
+  return bytes ? gmm_bind_struct(bytes) : NULL;
 }
 
 char *gmm_java_text(JNIEnv *jenv, jbyteArray array) {
-  jsize length = (*jenv)->GetArrayLength(jenv, array);
-  char *text = (char *)malloc((size_t)length + 1);
-  if (!text) {
-    throw_by_name(jenv, "java/lang/OutOfMemoryError", "no host memory for text");
-    return NULL;
-  }
-  (*jenv)->GetByteArrayRegion(jenv, array, 0, length, (jbyte *)text);
-  text[length] = 0;
-  if (strlen(text) != (size_t)length) {
-    free(text);
-    throw_by_name(jenv, "java/lang/IllegalArgumentException", "text holds a NUL character");
-    return NULL;
-  }
-  return text;
+  const jsize length = (*jenv)->GetArrayLength(jenv, array);
+  char *text = copy_of(jenv, array, length);
+  if (!text || strlen(text) == (size_t)length) return text;
+  free(text);
+  throw_by_name(jenv, "java/lang/IllegalArgumentException", "text holds a NUL character");
+  return NULL;
 }
 
 gmm_java_view gmm_java_make_view(void *memory, int32_t size) {
@@ -155,106 +125,52 @@ void gmm_java_callbacks_delete(JNIEnv *jenv, uint64_t callbacks) {
   (*jenv)->DeleteGlobalRef(jenv, (jobject)(uintptr_t)callbacks);
 }
 
-/* A message or an event may come while an earlier callback's exception is on its way out of the same call. Java is not
- * called with it: it is set aside until put_back(). */
-static jthrowable set_aside(JNIEnv *env) {
+/* Calls an io.gmm.Call with two numbers and a copy of bytes. Returns its answer, 0 for an exception, and -1 when the
+ * machine has ended and nobody is left to ask.
+ *
+ * A message or an event may come while the exception of an earlier callback is on its way out of the same call: it is
+ * set aside. The exception of an out-of-memory handler or a writer stays pending: gmm_java_throw() lets it out
+ * of the call. All others end in Java, but for a lack of memory; a thread of the library has no caller for that. */
+static int call(void *user, uint64_t first, uint64_t second, const void *bytes, size_t size) {
+  JNIEnv *env = environment();
+  if (!env) return -1;
   jthrowable pending = (*env)->ExceptionOccurred(env);
   if (pending) (*env)->ExceptionClear(env);
-  return pending;
-}
-
-/* Describes an exception of the callback itself, for which there is no caller. Whether there was one. */
-static jboolean put_back(JNIEnv *env, jthrowable pending) {
-  const jboolean threw = (*env)->ExceptionCheck(env);
-  if (threw) {
-    (*env)->ExceptionDescribe(env);
-    (*env)->ExceptionClear(env);
+  jbyteArray array = bytes ? gmm_java_bytes(env, bytes, size) : NULL;
+  int answer = 0;
+  if (array || !bytes)
+    answer = (*env)->CallBooleanMethod(env, (jobject)user, call_call, (jlong)first, (jlong)second, array);
+  if (array) (*env)->DeleteLocalRef(env, array);
+  if ((*env)->ExceptionCheck(env)) {
+    answer = 0;
+    if (pthread_getspecific(attached)) (*env)->ExceptionDescribe(env);
+    if (pending || pthread_getspecific(attached)) (*env)->ExceptionClear(env);
   }
   if (pending) (*env)->Throw(env, pending);
-  return threw;
-}
-
-static void gmm_java_log(void *user, gmm_log_level level, const char *message) {
-  JNIEnv *env = environment();
-  if (!env) return;
-  jthrowable pending = set_aside(env);
-  jbyteArray text = gmm_java_bytes(env, message, strlen(message));
-  if (text) {
-    (*env)->CallVoidMethod(env, (jobject)user, callbacks_log, (jint)level, text);
-    (*env)->DeleteLocalRef(env, text);
-  }
-  put_back(env, pending);
-}
-
-/* Calls a method that gets the bytes of a struct, which the library lends. No local reference is left. */
-static jboolean call_with(JNIEnv *env, void *user, jmethodID called, const void *info) {
-  jbyteArray bytes = gmm_java_bytes(env, info, *(const uint32_t *)info);
-  if (!bytes) return JNI_FALSE;
-  const jboolean answer = (*env)->CallBooleanMethod(env, (jobject)user, called, bytes);
-  (*env)->DeleteLocalRef(env, bytes);
   return answer;
 }
 
-/* An exception stays pending: gmm_java_throw() lets it out of the allocation. */
-int32_t gmm_java_oom(void *user, const gmm_oom_info *info) {
-  JNIEnv *env = environment();
-  if (!env || (*env)->ExceptionCheck(env)) return 0;
-  const jboolean again = call_with(env, user, callbacks_oom, info);
-  return !(*env)->ExceptionCheck(env) && again;
+static void on_log(void *user, gmm_log_level level, const char *message) {
+  (void)call(user, level, 0, message, strlen(message));
 }
-
-int32_t gmm_java_write(void *user, const char *text, uint64_t size) {
-  JNIEnv *env = environment();
-  if (!env || (*env)->ExceptionCheck(env)) return 1;
-  jbyteArray piece = gmm_java_bytes(env, text, (size_t)size);
-  if (!piece) return 1;
-  jboolean more = (*env)->CallBooleanMethod(env, (jobject)user, writer_write, piece);
-  if ((*env)->ExceptionCheck(env)) return 1;
-  (*env)->DeleteLocalRef(env, piece);
-  return more ? 0 : 1;
+static int32_t on_progress(void *user, uint64_t done, uint64_t total) { return call(user, done, total, NULL, 0) == 0; }
+static int32_t on_watch(void *user, const gmm_watch_info *info) {
+  return call(user, 0, 0, info, info->struct_size) == 0;
 }
-
-/* Runs on the caller's thread, or on one of the library. ProgressCall keeps the exception of the program. */
-static int32_t gmm_java_progress(void *user, uint64_t done, uint64_t total) {
-  JNIEnv *env = environment();
-  if (!env) return 0;
-  if ((*env)->ExceptionCheck(env)) return 1;
-  jboolean more = (*env)->CallBooleanMethod(env, (jobject)user, progress_call, (jlong)done, (jlong)total);
-  return (*env)->ExceptionCheck(env) || !more;
-}
-
-/* Runs on a thread of the program or of the library. WatchCall and LeaseCall report an exception of the program, which
- * refuses. At the end of the machine nobody is left to ask. */
-static int32_t hear(void *user, jmethodID called, const void *info) {
-  JNIEnv *env = environment();
-  if (!env) return 0;
-  jthrowable pending = set_aside(env);
-  const jboolean agrees = call_with(env, user, called, info);
-  return put_back(env, pending) || !agrees;
-}
-
-static int32_t gmm_java_watch(void *user, const gmm_watch_info *info) { return hear(user, watch_call, info); }
-
-static int32_t gmm_java_asked(void *user, const gmm_lease_ask *ask) {
-  (void)hear(user, lease_call, ask); /* a lease takes no answer */
+static int32_t on_asked(void *user, const gmm_lease_ask *ask) {
+  (void)call(user, 0, 0, ask, ask->struct_size); /* a lease takes no answer */
   return 0;
 }
+
+int32_t gmm_java_oom(void *user, const gmm_oom_info *info) {
+  return call(user, UINT64_MAX, 0, info, info->struct_size) == 1;
+}
+int32_t gmm_java_write(void *user, const char *text, uint64_t size) { return call(user, 0, 0, text, size) != 1; }
+void gmm_java_run(void *user) { (void)call(user, 0, 0, NULL, 0); }
 
 uint64_t gmm_java_callback(const char *type) {
-  if (strcmp(type, "gmm_log_callback") == 0) return (uint64_t)(uintptr_t)gmm_java_log;
-  if (strcmp(type, "gmm_progress_callback") == 0) return (uint64_t)(uintptr_t)gmm_java_progress;
-  if (strcmp(type, "gmm_watch_callback") == 0) return (uint64_t)(uintptr_t)gmm_java_watch;
-  if (strcmp(type, "gmm_lease_ask_callback") == 0) return (uint64_t)(uintptr_t)gmm_java_asked;
-  return 0;
-}
-
-void gmm_java_run(void *user) {
-  JNIEnv *env = environment();
-  if (!env) return;
-  (*env)->CallStaticVoidMethod(env, callbacks_class, callbacks_run, (jobject)user);
-  if ((*env)->ExceptionCheck(env)) {
-    (*env)->ExceptionDescribe(env);
-    (*env)->ExceptionClear(env);
-  }
-  (*env)->DeleteGlobalRef(env, (jobject)user);
+  if (strcmp(type, "gmm_log_callback") == 0) return (uint64_t)(uintptr_t)on_log;
+  if (strcmp(type, "gmm_progress_callback") == 0) return (uint64_t)(uintptr_t)on_progress;
+  if (strcmp(type, "gmm_watch_callback") == 0) return (uint64_t)(uintptr_t)on_watch;
+  return (uint64_t)(uintptr_t)on_asked; /* gmm_lease_ask_callback */
 }

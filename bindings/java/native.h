@@ -42,7 +42,7 @@ uint64_t gmm_java_address(JNIEnv *jenv, jobject buffer);
 /** Closes a file descriptor, for which Java has no call. */
 void gmm_java_close(int32_t fd);
 
-/** Keeps an io.gmm.Callbacks for the trampolines; 0 with an exception pending. */
+/** Keeps an io.gmm.Call for the trampolines; 0 with an exception pending. */
 uint64_t gmm_java_callbacks_new(JNIEnv *jenv, jobject callbacks);
 void gmm_java_callbacks_delete(JNIEnv *jenv, uint64_t callbacks);
 

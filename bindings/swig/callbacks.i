@@ -6,8 +6,6 @@
  */
 /* Semaphores order streams with the queues of a graphics API, whose objects C and C++ hold. */
 %ignore gmm_event_import_semaphore;
-%ignore gmm_semaphore_calls;
-%ignore gmm_semaphore_desc;
 %ignore GMM_SEMAPHORE_BINARY_FD;
 %ignore GMM_SEMAPHORE_TIMELINE_FD;
 %ignore GMM_SEMAPHORE_SYNC_FD;

@@ -2,9 +2,6 @@
  *
  * Leases, and the wait for a ticket, whose operation may end with NOT_READY for a lease.
  */
-%apply SWIGTYPE **GMM_OUT_HANDLE { gmm_lease **out, gmm_ticket **ticket }
-%ignore gmm_lease_amount;
-%ignore gmm_lease_ask_callback;
 
 %{
 #include <unistd.h>

@@ -231,25 +231,17 @@ void renderer::make_pipeline() {
   auto formats = made<VkPipelineRenderingCreateInfo>(VK_STRUCTURE_TYPE_PIPELINE_RENDERING_CREATE_INFO);
   formats.colorAttachmentCount = 1;
   formats.pColorAttachmentFormats = &kFormat;
-  const VkGraphicsPipelineCreateInfo pipeline = {VK_STRUCTURE_TYPE_GRAPHICS_PIPELINE_CREATE_INFO,
-                                                 &formats,
-                                                 0,
-                                                 2,
-                                                 stages,
-                                                 &input,
-                                                 &assembly,
-                                                 nullptr,
-                                                 &viewport,
-                                                 &raster,
-                                                 &samples,
-                                                 nullptr,
-                                                 &blend,
-                                                 nullptr,
-                                                 layout_,
-                                                 VK_NULL_HANDLE,
-                                                 0,
-                                                 VK_NULL_HANDLE,
-                                                 0};
+  auto pipeline = made<VkGraphicsPipelineCreateInfo>(VK_STRUCTURE_TYPE_GRAPHICS_PIPELINE_CREATE_INFO);
+  pipeline.pNext = &formats;
+  pipeline.stageCount = 2;
+  pipeline.pStages = stages;
+  pipeline.pVertexInputState = &input;
+  pipeline.pInputAssemblyState = &assembly;
+  pipeline.pViewportState = &viewport;
+  pipeline.pRasterizationState = &raster;
+  pipeline.pMultisampleState = &samples;
+  pipeline.pColorBlendState = &blend;
+  pipeline.layout = layout_;
   VK(vkCreateGraphicsPipelines(device_, VK_NULL_HANDLE, 1, &pipeline, nullptr, &pipeline_));
   for (const auto &stage : stages) vkDestroyShaderModule(device_, stage.module, nullptr);
 }
@@ -262,16 +254,13 @@ void renderer::set_palette(const view &palette) const {
 }
 
 void renderer::barrier(VkImageLayout from, VkImageLayout to, VkAccessFlags before, VkAccessFlags after) const {
-  const VkImageMemoryBarrier image = {VK_STRUCTURE_TYPE_IMAGE_MEMORY_BARRIER,
-                                      nullptr,
-                                      before,
-                                      after,
-                                      from,
-                                      to,
-                                      VK_QUEUE_FAMILY_IGNORED,
-                                      VK_QUEUE_FAMILY_IGNORED,
-                                      target_,
-                                      kWhole};
+  auto image = made<VkImageMemoryBarrier>(VK_STRUCTURE_TYPE_IMAGE_MEMORY_BARRIER);
+  image.srcAccessMask = before;
+  image.dstAccessMask = after;
+  image.oldLayout = from;
+  image.newLayout = to;
+  image.image = target_;  // of one queue: families are not looked at where both are equal
+  image.subresourceRange = kWhole;
   vkCmdPipelineBarrier(commands_, VK_PIPELINE_STAGE_ALL_COMMANDS_BIT, VK_PIPELINE_STAGE_ALL_COMMANDS_BIT, 0, 0, nullptr,
                        0, nullptr, 1, &image);
 }

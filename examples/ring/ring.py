@@ -6,18 +6,19 @@
 Only lines of text pass through pipes, never frames. The producer starts each consumer, by default `ring.py --consume`,
 and writes to its stdin:
 
-    ring BACKEND BYTES HANDLE      the bytes of a frame, and the block as a handle in hexadecimal digits
+    ring BACKEND BYTES HANDLE      the bytes of a frame, and the block as a handle in base64
     ready HANDLE                   an event for each slot, where the device has events between processes
     start
     frame NUMBER SLOT CRC32        a frame is on its way into the slot
     end
 
 The consumer answers on its stdout with `hello HANDLE` (its event, or "-"), `taken NUMBER` when its copy is queued,
-`checked NUMBER ok|bad`, and `done CHECKED BAD`. With events no host waits for the other side's device: the consumer's
+and `done CHECKED BAD`. With events no host waits for the other side's device: the consumer's
 stream waits for the slot's event before it copies the frame out, and the producer's stream waits for the consumer's
 event before it writes the slot again. `--damage` spoils one frame behind its checksum, to see it noticed.
 """
 import argparse
+import base64
 import random
 import shlex
 import subprocess
@@ -30,6 +31,10 @@ import gmm
 SLOTS, SIZE = 4, 1 << 20
 
 
+def text(handle):
+    return base64.b64encode(handle).decode()
+
+
 class Consumer:
     """A process that reads the ring."""
 
@@ -38,7 +43,7 @@ class Consumer:
         self.process = subprocess.Popen(shlex.split(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.say(*greeting)
         handle = self.process.stdout.readline().split()[1]
-        self.copied = None if handle == "-" else context.ipc_import_event(bytes.fromhex(handle))
+        self.copied = None if handle == "-" else context.ipc_import_event(base64.b64decode(handle))
 
     def say(self, *lines):
         self.process.stdin.write("".join(f"{line}\n" for line in lines))
@@ -70,8 +75,8 @@ def produce(context, arguments):
     ring = context.alloc(SLOTS * SIZE, gmm.Kind[arguments.kind.upper()])
     staging = context.alloc(SLOTS * SIZE, gmm.Kind.HOST)  # page-locked, so that copies from it are asynchronous
     ready = events_of(context, SLOTS)
-    greeting = [f"ring {context.info.backend_name} {SIZE} {ring.ipc_export().hex()}",
-                *(f"ready {event.ipc_export().hex()}" for event in ready), "start"]
+    greeting = [f"ring {context.info.backend_name} {SIZE} {text(ring.ipc_export())}",
+                *(f"ready {text(event.ipc_export())}" for event in ready), "start"]
     consumers = [Consumer(command, greeting, context) for command in arguments.consumer]
     watchdog = threading.Timer(120, lambda: [consumer.process.kill() for consumer in consumers])
     watchdog.start()
@@ -113,12 +118,12 @@ def say(*words):
 
 def consume():
     _, backend, size, handle = sys.stdin.readline().split()
-    with gmm.Context(backend) as context, context.ipc_import(bytes.fromhex(handle)) as ring:
-        handles = [bytes.fromhex(line.split()[1]) for line in iter(sys.stdin.readline, "start\n")]
+    with gmm.Context(backend) as context, context.ipc_import(base64.b64decode(handle)) as ring:
+        handles = [base64.b64decode(line.split()[1]) for line in iter(sys.stdin.readline, "start\n")]
         ready = [context.ipc_import_event(each) for each in handles]
         stream, staging = context.stream(), context.alloc(int(size), gmm.Kind.HOST)
         copied = context.event(ipc=True) if ready else None
-        say("hello", copied.ipc_export().hex() if copied else "-")
+        say("hello", text(copied.ipc_export()) if copied else "-")
         checked = bad = 0
         for line in iter(sys.stdin.readline, "end\n"):
             number, slot, checksum = map(int, line.split()[1:])
@@ -131,9 +136,7 @@ def consume():
                 stream.synchronize()
             say("taken", number)
             stream.synchronize()
-            right = zlib.crc32(memoryview(staging)) == checksum
-            checked, bad = checked + 1, bad + (not right)
-            say("checked", number, "ok" if right else "bad")
+            checked, bad = checked + 1, bad + (zlib.crc32(memoryview(staging)) != checksum)
         say("done", checked, bad)
 
 

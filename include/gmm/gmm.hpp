@@ -607,10 +607,8 @@ class unique : public Ref {
 
   /** Gives the ownership up: the caller ends the object. */
   Ref detach() noexcept { return std::exchange(named(), Ref()); }
-
- protected:
   /** Ends the object. After a failure it is still owned, unless end() emptied the reference. */
-  outcome<void> finish() {
+  outcome<void> destroy() {
     const gmm_result code = named() ? named().end() : static_cast<gmm_result>(GMM_OK);
     if (code >= 0) named() = Ref();
     return detail::give<void>(code);
@@ -672,11 +670,11 @@ class buffer : public unique<block_ref> {
       : unique(block_ref(context, memory, size, stream)) {}
 
   /** Frees the block in the order of its own stream. */
-  outcome<void> free() { return finish(); }
+  outcome<void> free() { return destroy(); }
   /** Frees the block in the order of a stream. */
   outcome<void> free(gmm_stream stream) {
     set_stream(stream);
-    return finish();
+    return destroy();
   }
   /** Frees the block if the thread's cache takes it, and returns whether it did. */
   [[nodiscard]] bool try_free() noexcept {
@@ -707,7 +705,7 @@ class pinned_ref : public context_handle<void *, gmm_unpin> {
 class pinned : public unique<pinned_ref> {
  public:
   using unique::unique;
-  outcome<void> unpin() { return finish(); }
+  outcome<void> unpin() { return destroy(); }
 };
 
 /** The memory of a gmm::imported. */
@@ -722,7 +720,7 @@ class imported_ref : public context_handle<void *, gmm_ipc_close> {
 class imported : public unique<imported_ref> {
  public:
   using unique::unique;
-  outcome<void> close() { return finish(); }
+  outcome<void> close() { return destroy(); }
 };
 
 /** A pause or resume in the background. */
@@ -751,13 +749,12 @@ class ticket_ref : public object_handle<gmm_ticket, gmm_ticket_destroy> {
   outcome<void> cancel() const { return detail::call<void>(gmm_ticket_cancel, get()); }
 };
 
-/** Owns a pause or resume in the background, and waits for it at its end. It keeps its context alive. */
-class ticket : public unique<ticket_ref> {
- public:
-  using unique::unique;
-  /** Waits for the operation, whose result it leaves out. */
-  outcome<void> destroy() { return finish(); }
-};
+/**
+ * Owns a pause or resume in the background, and waits for it at its end. It keeps its context alive.
+ *
+ * destroy() leaves out the result of the operation.
+ */
+using ticket = unique<ticket_ref>;
 
 /* --- Contexts ---------------------------------------------------------------------------------------------- */
 
@@ -933,7 +930,7 @@ class context : public unique<context_ref> {
   [[nodiscard]] static outcome<context> create(const gmm_context_desc &desc = {}) {
     return detail::make<context>(gmm_context_create, desc);
   }
-  outcome<void> release() { return finish(); }
+  outcome<void> release() { return destroy(); }
 };
 
 inline outcome<context> context_ref::retain() const {
@@ -950,6 +947,12 @@ class heap_ref : public object_handle<gmm_heap, gmm_heap_destroy> {
   /** A heap of C with its kind, which no function of C returns. */
   heap_ref(context_ref context, gmm_heap *heap, gmm_kind kind) noexcept
       : object_handle(heap), context_(context.get()), kind_(kind) {}
+  [[nodiscard]] static outcome<unique<heap_ref>> create(context_ref context, const gmm_heap_desc &desc = {}) {
+    gmm_heap *made = nullptr;
+    const gmm_result code = gmm_heap_create(context.get(), detail::pass(desc), &made);
+    const gmm_kind kind = desc.kind != GMM_KIND_UNSPECIFIED ? desc.kind : static_cast<gmm_kind>(GMM_KIND_DEVICE);
+    return detail::give<unique<heap_ref>>(code, heap_ref(context, made, kind));
+  }
   [[nodiscard]] context_ref context() const noexcept { return context_ref(context_); }
   [[nodiscard]] gmm_kind kind() const noexcept { return kind_; }
 
@@ -975,17 +978,7 @@ class heap_ref : public object_handle<gmm_heap, gmm_heap_destroy> {
 };
 
 /** Owns a heap. Its buffers end before it; a heap with live blocks stays until the end of its context. */
-class heap : public unique<heap_ref> {
- public:
-  using unique::unique;
-  [[nodiscard]] static outcome<heap> create(context_ref context, const gmm_heap_desc &desc = {}) {
-    gmm_heap *made = nullptr;
-    const gmm_result code = gmm_heap_create(context.get(), detail::pass(desc), &made);
-    const gmm_kind kind = desc.kind != GMM_KIND_UNSPECIFIED ? desc.kind : static_cast<gmm_kind>(GMM_KIND_DEVICE);
-    return detail::give<heap>(code, heap_ref(context, made, kind));
-  }
-  outcome<void> destroy() { return finish(); }
-};
+using heap = unique<heap_ref>;
 
 /* --- Streams and events ------------------------------------------------------------------------------------ */
 
@@ -993,6 +986,18 @@ class heap : public unique<heap_ref> {
 class event_ref : public object_handle<gmm_event, gmm_event_destroy> {
  public:
   using object_handle::object_handle;
+  [[nodiscard]] static outcome<unique<event_ref>> create(context_ref context, const gmm_event_desc &desc = {}) {
+    return detail::make<unique<event_ref>>(gmm_event_create, context.get(), desc);
+  }
+  /** Another process's event. `import` is a word of C++20. */
+  [[nodiscard]] static outcome<unique<event_ref>> import_handle(context_ref context, const gmm_ipc_handle &handle,
+                                                                const gmm_ipc_import_desc &desc = {}) {
+    return detail::make<unique<event_ref>>(gmm_event_import, context.get(), &handle, desc);
+  }
+  [[nodiscard]] static outcome<unique<event_ref>> import_semaphore(context_ref context,
+                                                                   const gmm_semaphore_desc &desc) {
+    return detail::make<unique<event_ref>>(gmm_event_import_semaphore, context.get(), desc);
+  }
   outcome<void> record(gmm_stream stream, uint64_t value = 0) const {
     return detail::call<void>(gmm_event_record, get(), value, stream);
   }
@@ -1017,22 +1022,7 @@ class event_ref : public object_handle<gmm_event, gmm_event_destroy> {
 };
 
 /** Owns an event. */
-class event : public unique<event_ref> {
- public:
-  using unique::unique;
-  [[nodiscard]] static outcome<event> create(context_ref context, const gmm_event_desc &desc = {}) {
-    return detail::make<event>(gmm_event_create, context.get(), desc);
-  }
-  /** Another process's event. `import` is a word of C++20. */
-  [[nodiscard]] static outcome<event> import_handle(context_ref context, const gmm_ipc_handle &handle,
-                                                    const gmm_ipc_import_desc &desc = {}) {
-    return detail::make<event>(gmm_event_import, context.get(), &handle, desc);
-  }
-  [[nodiscard]] static outcome<event> import_semaphore(context_ref context, const gmm_semaphore_desc &desc) {
-    return detail::make<event>(gmm_event_import_semaphore, context.get(), desc);
-  }
-  outcome<void> destroy() { return finish(); }
-};
+using event = unique<event_ref>;
 
 /** A stream with its context. It converts to gmm_stream, which functions take. */
 class stream_ref : public context_handle<gmm_stream, gmm_stream_destroy> {
@@ -1040,12 +1030,17 @@ class stream_ref : public context_handle<gmm_stream, gmm_stream_destroy> {
   constexpr stream_ref() noexcept = default;
   /** Any stream: `gmm::stream_ref(context, gmm::native_stream(cuda_stream))`. */
   stream_ref(context_ref context, gmm_stream stream) noexcept : context_handle(context.get(), stream) {}
+  [[nodiscard]] static outcome<unique<stream_ref>> create(context_ref context, const gmm_stream_desc &desc = {}) {
+    gmm_stream made = nullptr;
+    const gmm_result code = gmm_stream_create(context.get(), detail::pass(desc), &made);
+    return detail::give<unique<stream_ref>>(code, stream_ref(context, made));
+  }
   [[nodiscard]] gmm_stream get() const noexcept { return named_; }
   operator gmm_stream() const noexcept { return named_; }
 
   outcome<void> synchronize() const { return detail::call<void>(gmm_stream_synchronize, context_, named_); }
-  outcome<void> wait_event(event_ref event, uint64_t value = 0) const {
-    return detail::call<void>(gmm_stream_wait_event, context_, named_, event.get(), value);
+  outcome<void> wait_event(event_ref target, uint64_t value = 0) const {
+    return detail::call<void>(gmm_stream_wait_event, context_, named_, target.get(), value);
   }
   outcome<void> call(void (*fn)(void *user), void *user) const {
     return detail::call<void>(gmm_stream_call, context_, named_, fn, user);
@@ -1054,16 +1049,7 @@ class stream_ref : public context_handle<gmm_stream, gmm_stream_destroy> {
 };
 
 /** Owns a stream, and waits for its work at its end. */
-class stream : public unique<stream_ref> {
- public:
-  using unique::unique;
-  [[nodiscard]] static outcome<stream> create(context_ref context, const gmm_stream_desc &desc = {}) {
-    gmm_stream made = nullptr;
-    const gmm_result code = gmm_stream_create(context.get(), detail::pass(desc), &made);
-    return detail::give<stream>(code, stream_ref(context, made));
-  }
-  outcome<void> destroy() { return finish(); }
-};
+using stream = unique<stream_ref>;
 
 /* --- Tags -------------------------------------------------------------------------------------------------- */
 
@@ -1078,7 +1064,7 @@ using tag_scope_ref = object_handle<gmm_context, gmm_tag_pop>;
 class tag_scope : public unique<tag_scope_ref> {
  public:
   using unique::unique;
-  outcome<void> pop() { return finish(); }
+  outcome<void> pop() { return destroy(); }
 };
 
 /** A tag with its context. It converts to gmm_tag, which descriptors take. */
@@ -1195,6 +1181,9 @@ class tag : public unique<owned_tag_ref> {
 class snapshot_ref : public object_handle<gmm_snapshot, gmm_snapshot_destroy> {
  public:
   using object_handle::object_handle;
+  [[nodiscard]] static outcome<unique<snapshot_ref>> create(context_ref context, const scope &of = {}) {
+    return detail::make<unique<snapshot_ref>>(gmm_snapshot_create, context.get(), of.get());
+  }
   [[nodiscard]] outcome<gmm_snapshot_info> query() const {
     return detail::call<gmm_snapshot_info>(gmm_snapshot_query, get());
   }
@@ -1221,14 +1210,7 @@ class snapshot_ref : public object_handle<gmm_snapshot, gmm_snapshot_destroy> {
 };
 
 /** Owns a snapshot, which keeps its context alive. */
-class snapshot : public unique<snapshot_ref> {
- public:
-  using unique::unique;
-  [[nodiscard]] static outcome<snapshot> create(context_ref context, const scope &of = {}) {
-    return detail::make<snapshot>(gmm_snapshot_create, context.get(), of.get());
-  }
-  outcome<void> destroy() { return finish(); }
-};
+using snapshot = unique<snapshot_ref>;
 
 /** The watch of a gmm::watcher, and the function that it calls. */
 class watcher_ref : public object_handle<gmm_watcher, gmm_watcher_destroy> {
@@ -1238,6 +1220,35 @@ class watcher_ref : public object_handle<gmm_watcher, gmm_watcher_destroy> {
   constexpr watcher_ref() noexcept = default;
   explicit watcher_ref(gmm_watcher *watcher, void *function = nullptr, end_fn end_function = nullptr) noexcept
       : object_handle(watcher), function_(function), end_function_(end_function) {}
+  /** Calls desc.callback. */
+  [[nodiscard]] static outcome<unique<watcher_ref>> create(context_ref context, const gmm_watch_desc &desc) {
+    return detail::make<unique<watcher_ref>>(gmm_watch, context.get(), desc);
+  }
+  /**
+   * Calls a copy of `function`, which takes a gmm_watch_info and returns the answer. It lies in memory of malloc().
+   */
+  template <class Function>
+  [[nodiscard]] static outcome<unique<watcher_ref>> create(context_ref context, gmm_watch_desc desc,
+                                                           Function function) {
+    static_assert(std::is_nothrow_move_constructible_v<Function>, "the function is moved into memory of its own");
+    static_assert(alignof(Function) <= alignof(std::max_align_t), "malloc() aligns the function");
+    void *place = std::malloc(sizeof(Function));
+    if (place == nullptr)
+      return detail::fail<unique<watcher_ref>>(
+          error(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for a watcher's function."));
+    desc.callback.user = ::new (place) Function(std::move(function));
+    desc.callback.fn = [](void *user, const gmm_watch_info *info) -> int32_t {
+      return static_cast<int32_t>((*static_cast<Function *>(user))(*info));
+    };
+    const watcher_ref::end_fn end_function = [](void *held) noexcept {
+      static_cast<Function *>(held)->~Function();
+      std::free(held);
+    };
+    gmm_watcher *made = nullptr;
+    const gmm_result code = gmm_watch(context.get(), detail::pass(desc), &made);
+    if (code < 0) end_function(desc.callback.user);
+    return detail::give<unique<watcher_ref>>(code, watcher_ref(made, desc.callback.user, end_function));
+  }
 
  protected:
   gmm_result end() noexcept {
@@ -1265,43 +1276,18 @@ class watcher_ref : public object_handle<gmm_watcher, gmm_watcher_destroy> {
  *
  * The object must end before its context.
  */
-class watcher : public unique<watcher_ref> {
- public:
-  using unique::unique;
-  /** Calls desc.callback. */
-  [[nodiscard]] static outcome<watcher> create(context_ref context, const gmm_watch_desc &desc) {
-    return detail::make<watcher>(gmm_watch, context.get(), desc);
-  }
-  /**
-   * Calls a copy of `function`, which takes a gmm_watch_info and returns the answer. It lies in memory of malloc().
-   */
-  template <class Function>
-  [[nodiscard]] static outcome<watcher> create(context_ref context, gmm_watch_desc desc, Function function) {
-    static_assert(std::is_nothrow_move_constructible_v<Function>, "the function is moved into memory of its own");
-    static_assert(alignof(Function) <= alignof(std::max_align_t), "malloc() aligns the function");
-    void *place = std::malloc(sizeof(Function));
-    if (place == nullptr)
-      return detail::fail<watcher>(error(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for a watcher's function."));
-    desc.callback.user = ::new (place) Function(std::move(function));
-    desc.callback.fn = [](void *user, const gmm_watch_info *info) -> int32_t {
-      return static_cast<int32_t>((*static_cast<Function *>(user))(*info));
-    };
-    const watcher_ref::end_fn end_function = [](void *held) noexcept {
-      static_cast<Function *>(held)->~Function();
-      std::free(held);
-    };
-    gmm_watcher *made = nullptr;
-    const gmm_result code = gmm_watch(context.get(), detail::pass(desc), &made);
-    if (code < 0) end_function(desc.callback.user);
-    return detail::give<watcher>(code, watcher_ref(made, desc.callback.user, end_function));
-  }
-  outcome<void> destroy() { return finish(); }
-};
+using watcher = unique<watcher_ref>;
 
 /** A process's lease of a GPU that others use too. */
 class lease_ref : public object_handle<gmm_lease, gmm_lease_destroy> {
  public:
   using object_handle::object_handle;
+  [[nodiscard]] static outcome<unique<lease_ref>> create(context_ref context, const gmm_lease_desc &desc) {
+    return detail::make<unique<lease_ref>>(gmm_lease_create, context.get(), desc);
+  }
+  [[nodiscard]] static outcome<gmm_lease_entry_info> list(context_ref context, uint64_t index, uint64_t timeout_ms) {
+    return detail::call<gmm_lease_entry_info>(gmm_lease_list, context.get(), index, timeout_ms);
+  }
   /** Offers a tag; ::GMM_LEASE_WITHDRAW ends the offer. */
   outcome<void> offer(gmm_tag tag, uint32_t cost = 0) const {
     return detail::call<void>(gmm_lease_offer, get(), tag, cost);
@@ -1323,17 +1309,7 @@ class lease_ref : public object_handle<gmm_lease, gmm_lease_destroy> {
 };
 
 /** Owns a lease, which keeps its context alive. */
-class lease : public unique<lease_ref> {
- public:
-  using unique::unique;
-  [[nodiscard]] static outcome<lease> create(context_ref context, const gmm_lease_desc &desc) {
-    return detail::make<lease>(gmm_lease_create, context.get(), desc);
-  }
-  outcome<void> destroy() { return finish(); }
-  [[nodiscard]] static outcome<gmm_lease_entry_info> list(context_ref context, uint64_t index, uint64_t timeout_ms) {
-    return detail::call<gmm_lease_entry_info>(gmm_lease_list, context.get(), index, timeout_ms);
-  }
-};
+using lease = unique<lease_ref>;
 
 /** The context of a gmm::trace. */
 class trace_ref : public object_handle<gmm_context, gmm_trace_end> {
@@ -1362,7 +1338,7 @@ class trace : public unique<trace_ref> {
     const gmm_result code = gmm_trace_begin(context.get(), path);
     return detail::give<trace>(code, trace_ref(context.get()));
   }
-  outcome<void> end() { return finish(); }
+  outcome<void> end() { return destroy(); }
 };
 
 /** The context of a gmm::defer. */
@@ -1376,7 +1352,7 @@ class defer : public unique<defer_ref> {
     const gmm_result code = gmm_defer_begin(context.get());
     return detail::give<defer>(code, defer_ref(context.get()));
   }
-  outcome<void> end() { return finish(); }
+  outcome<void> end() { return destroy(); }
 };
 
 /* --- Containers -------------------------------------------------------------------------------------------- */
@@ -1394,38 +1370,33 @@ enum class cpu_kind : gmm_kind { host = GMM_KIND_HOST, managed = GMM_KIND_MANAGE
 class cpu_heap_ref : public heap_ref {
  public:
   constexpr cpu_heap_ref() noexcept = default;
+  /** `desc.kind` is set to `kind`. */
+  [[nodiscard]] static outcome<unique<cpu_heap_ref>> create(context_ref context, cpu_kind kind = cpu_kind::host,
+                                                            gmm_heap_desc desc = {}) {
+    desc.kind = static_cast<gmm_kind>(kind);
+    gmm_heap *made = nullptr;
+    const gmm_result code = gmm_heap_create(context.get(), detail::pass(desc), &made);
+    return detail::give<unique<cpu_heap_ref>>(code, cpu_heap_ref(heap_ref(context, made, desc.kind)));
+  }
   /** Takes a heap of kind HOST or MANAGED. Errors: INVALID_KIND (the heap is of another kind). */
-  [[nodiscard]] static outcome<cpu_heap_ref> of(heap_ref heap) {
-    if (heap.kind() != GMM_KIND_HOST && heap.kind() != GMM_KIND_MANAGED)
+  [[nodiscard]] static outcome<cpu_heap_ref> of(heap_ref any) {
+    if (any.kind() != GMM_KIND_HOST && any.kind() != GMM_KIND_MANAGED)
       return detail::fail<cpu_heap_ref>(
           error(GMM_ERROR_INVALID_KIND,
                 "gmm::cpu_heap_ref::of: the CPU cannot read and write memory of this heap's kind: "
                 "create the heap with GMM_KIND_HOST or GMM_KIND_MANAGED"));
-    return cpu_heap_ref(heap);
+    return cpu_heap_ref(any);
   }
 
  protected:
   friend class unique<cpu_heap_ref>;
-  friend class cpu_heap;
 
  private:
-  explicit cpu_heap_ref(heap_ref heap) noexcept : heap_ref(heap) {}
+  explicit cpu_heap_ref(heap_ref named) noexcept : heap_ref(named) {}
 };
 
 /** Owns a heap for containers, which end before it. */
-class cpu_heap : public unique<cpu_heap_ref> {
- public:
-  using unique::unique;
-  /** `desc.kind` is set to `kind`. */
-  [[nodiscard]] static outcome<cpu_heap> create(context_ref context, cpu_kind kind = cpu_kind::host,
-                                                gmm_heap_desc desc = {}) {
-    desc.kind = static_cast<gmm_kind>(kind);
-    gmm_heap *made = nullptr;
-    const gmm_result code = gmm_heap_create(context.get(), detail::pass(desc), &made);
-    return detail::give<cpu_heap>(code, cpu_heap_ref(heap_ref(context, made, desc.kind)));
-  }
-  outcome<void> destroy() { return finish(); }
-};
+using cpu_heap = unique<cpu_heap_ref>;
 
 namespace detail {
 

@@ -4,18 +4,13 @@
 #define GMM_BASE_BYTES_H
 
 #include <cstdint>
+#include <cstring>
 
 namespace gmm {
 
 template <typename T>
 inline void store_little(uint8_t *to, T value) {
   for (unsigned i = 0; i < sizeof(T); ++i) to[i] = static_cast<uint8_t>(static_cast<uint64_t>(value) >> (8 * i));
-}
-template <typename T>
-inline T load_little(const uint8_t *from) {
-  uint64_t value = 0;
-  for (unsigned i = 0; i < sizeof(T); ++i) value |= static_cast<uint64_t>(from[i]) << (8 * i);
-  return static_cast<T>(value);
 }
 
 // The tables of a CRC-32C (Castagnoli) that reads eight bytes at a time ("slicing-by-8").
@@ -37,7 +32,9 @@ inline uint32_t crc32c(const uint8_t *data, uint64_t size) {
   const auto &table = kCrc32c.at;
   uint32_t crc = 0xffffffffu;
   for (; size >= 8; data += 8, size -= 8) {
-    const uint64_t word = load_little<uint64_t>(data) ^ crc;
+    uint64_t word = 0;
+    std::memcpy(&word, data, 8);  // the machine is little-endian
+    word ^= crc;
     crc = table[7][word & 0xff] ^ table[6][word >> 8 & 0xff] ^ table[5][word >> 16 & 0xff] ^
           table[4][word >> 24 & 0xff] ^ table[3][word >> 32 & 0xff] ^ table[2][word >> 40 & 0xff] ^
           table[1][word >> 48 & 0xff] ^ table[0][word >> 56];

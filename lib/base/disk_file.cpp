@@ -12,7 +12,6 @@
 #include <cinttypes>
 #include <cstdio>
 #include <cstring>
-#include <initializer_list>
 
 #include "base/process.h"
 
@@ -26,25 +25,6 @@ void name_file(const char *folder, const char *prefix, char path[kMaxFilePath]) 
   random_bytes(&random, sizeof random).ignore();  // 0 is safe: O_EXCL refuses a name that exists
   std::snprintf(path, kMaxFilePath, "%s/%s%d-%" PRIu64 "-%016" PRIx64, folder, prefix, static_cast<int>(getpid()),
                 start, random);
-}
-
-// Returns 0 or an errno.
-int allocate_blocks(int fd, uint64_t offset, uint64_t size) {
-  int error = 0;
-  while ((error = fallocate(fd, 0, static_cast<off_t>(offset), static_cast<off_t>(size)) == 0 ? 0 : errno) == EINTR) {
-  }
-  if (error == 0) return 0;
-  if (error == EOPNOTSUPP || error == ENOSYS) {
-    // Such a file system reserves no blocks. It can tell whether enough are free now.
-    struct statvfs state = {};
-    error = fstatvfs(fd, &state) == 0 ? 0 : errno;
-    if (error == 0 && state.f_blocks != 0 && state.f_frsize != 0 && size / state.f_frsize >= state.f_bavail)
-      error = ENOSPC;
-    if (error == 0 && ftruncate(fd, static_cast<off_t>(offset + size)) != 0) error = errno;
-  }
-  // A failed fallocate() may have taken blocks. The caller wants the first error.
-  if (error != 0 && ftruncate(fd, static_cast<off_t>(offset)) != 0) return error;
-  return error;
 }
 
 int transfer(int fd, uint64_t offset, char *data, uint64_t size, bool is_writing) {
@@ -80,32 +60,22 @@ int check_folder(const char *path) {
 
 const char *temporary_folder() { return "/tmp"; }
 
-// Tries both ways with O_DIRECT first: some file systems allow it for named files only.
 int make_unnamed_file(const char *folder, const char *prefix, int32_t *out) {
   char path[kMaxFilePath];
-  name_file(folder, prefix, path);
-  for (const int direct : {O_DIRECT, 0}) {
-    *out = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC | direct, 0600);
-    if (*out >= 0) return 0;
-    if (errno == ENOENT || errno == EACCES || errno == ENOSPC || errno == EMFILE) return errno;
-    *out = open(path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC | direct, 0600);
-    const int error = errno;
-    unlink(path);  // some systems create the file before they refuse O_DIRECT
-    if (*out >= 0) return 0;
-    if (error != EINVAL) return error;
-  }
-  return EINVAL;
+  const int error = make_named_file(folder, prefix, path, out);
+  if (error == 0) unlink(path);
+  return error;
 }
 
+// Past the system's page cache, where the file system allows that.
 int make_named_file(const char *folder, const char *prefix, char path[kMaxFilePath], int32_t *out) {
   name_file(folder, prefix, path);
-  for (const int direct : {O_DIRECT, 0}) {
-    *out = open(path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC | direct, 0600);
-    if (*out >= 0) return 0;
-    if (errno != EINVAL) return errno;
+  *out = open(path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC | O_DIRECT, 0600);
+  if (*out < 0 && errno == EINVAL) {
     unlink(path);  // some systems create the file before they refuse O_DIRECT
+    *out = open(path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
   }
-  return EINVAL;
+  return *out < 0 ? errno : 0;
 }
 
 // A process leaves its file only when it dies between open() and unlink().
@@ -132,7 +102,21 @@ int reserve_blocks(int32_t file, uint64_t end, uint64_t size) {
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
       (size > limit.rlim_cur || end > limit.rlim_cur - size))
     return EFBIG;
-  return allocate_blocks(file, end, size);
+  const auto begin = static_cast<off_t>(end), bytes = static_cast<off_t>(size);
+  int error = 0;
+  while ((error = fallocate(file, 0, begin, bytes) == 0 ? 0 : errno) == EINTR) {
+  }
+  if (error == EOPNOTSUPP || error == ENOSYS) {
+    // Such a file system reserves no blocks. It can tell whether enough are free now.
+    struct statvfs state = {};
+    error = fstatvfs(file, &state) == 0 ? 0 : errno;
+    if (error == 0 && state.f_blocks != 0 && state.f_frsize != 0 && size / state.f_frsize >= state.f_bavail)
+      error = ENOSPC;
+    if (error == 0 && ftruncate(file, begin + bytes) != 0) error = errno;
+  }
+  // A failed fallocate() may have taken blocks. The caller wants the first error.
+  if (error != 0 && ftruncate(file, begin) != 0) return error;
+  return error;
 }
 
 int sync_file(int32_t file) {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files on a disk that keep contents while their process runs: without a name where the file system allows that, and
-// past the system's page cache.
+// Files on a disk that keep contents while their process runs, past the system's page cache.
 //
 // A function that returns int returns 0 or an error number of <cerrno>, and does not set the thread's message.
 #ifndef GMM_BASE_DISK_FILE_H

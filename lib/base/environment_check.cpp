@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/environment_check.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,26 +9,12 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/disk_file.h"
 #include "base/environment.h"
 #include "base/status.h"
 
 namespace gmm {
 namespace {
-
-// NULL: files can be made in the folder. Else the reason.
-const char *why_no_files(const char *folder, char *space, uint64_t size) {
-  int file = ::open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-  char path[4096];
-  if (file < 0 && (errno == EOPNOTSUPP || errno == EISDIR) &&
-      std::snprintf(path, sizeof path, "%s/gmm-XXXXXX", folder) < static_cast<int>(sizeof path)) {
-    // The file system has no files without a name.
-    file = ::mkostemp(path, O_CLOEXEC);
-    if (file >= 0) ::unlink(path);
-  }
-  if (file < 0) return system_error_text(errno, space, size);
-  ::close(file);
-  return nullptr;
-}
 
 // NULL when the row allows the text, else the reason.
 const char *objection(Variable variable, const char *text, char *space, uint64_t size) {
@@ -37,6 +22,7 @@ const char *objection(Variable variable, const char *text, char *space, uint64_t
   uint32_t place = 0;
   uint64_t number = 0;
   struct stat status;
+  int32_t file = -1;
   switch (row.form) {
     case VariableForm::kWords:
       return environment_word(variable, &place) == Reading::kBad ? "this is none of its values" : nullptr;
@@ -47,7 +33,11 @@ const char *objection(Variable variable, const char *text, char *space, uint64_t
     case VariableForm::kFiles:
       if (::stat(text, &status) != 0) return system_error_text(errno, space, size);
       if (!S_ISDIR(status.st_mode)) return "this is no folder";
-      return row.form == VariableForm::kFiles ? why_no_files(text, space, size) : nullptr;
+      if (row.form == VariableForm::kFolder) return nullptr;
+      if (const int error = os::make_unnamed_file(text, "gmm-backup-", &file); error != 0)
+        return system_error_text(error, space, size);
+      ::close(file);
+      return nullptr;
     case VariableForm::kSockets:
       if (*text != '/') return "the path does not begin with /";
       return std::strlen(text) < kMaxSocketFolder ? nullptr : "the path is too long";

@@ -8,7 +8,6 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/file.h>
-#include <sys/inotify.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -16,21 +15,21 @@
 
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 #include "base/trusted_variable.h"
 
 namespace gmm::os {
 namespace {
 
-bool print_path(char *path, uint64_t size, const char *format, const char *a, unsigned b = 0) {
-  const int length = std::snprintf(path, size, format, a, b);
-  return length > 0 && static_cast<uint64_t>(length) < size;
+void close_if_open(int fd) {
+  if (fd >= 0) ::close(fd);
 }
 
-void close_if_open(int *fd) {
-  const int old = *fd;
-  *fd = -1;
-  if (old >= 0) ::close(old);
+void socket_address(int32_t folder, const char *name, sockaddr_un *out) {
+  std::memset(out, 0, sizeof *out);
+  out->sun_family = AF_UNIX;
+  std::snprintf(out->sun_path, sizeof out->sun_path, "/proc/self/fd/%d/%s", folder, name);
 }
 
 int64_t result_of(ssize_t count) { return count >= 0 ? count : -errno; }
@@ -45,11 +44,11 @@ bool runtime_socket_folder(char *path, uint64_t size) {
   // su and sudo leave the variable of another user.
   struct stat status;
   if (::stat(runtime, &status) != 0 || status.st_uid != ::geteuid()) return false;
-  return print_path(path, size, "%s/gmm", runtime);
+  return std::snprintf(path, size, "%s/gmm", runtime) < static_cast<int>(size);
 }
 
 bool common_socket_folder(char *path, uint64_t size) {
-  return print_path(path, size, "%s/gmm-%u", "/tmp", static_cast<unsigned>(::geteuid()));
+  return std::snprintf(path, size, "/tmp/gmm-%u", static_cast<unsigned>(::geteuid())) < static_cast<int>(size);
 }
 
 int make_socket_folder(const char *path, bool for_others) {
@@ -62,12 +61,8 @@ int open_socket_folder(const char *path, bool reach_is_enough, int32_t *out, Fol
   if (opened < 0 && errno == EACCES && reach_is_enough)
     opened = ::open(path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (opened < 0) return errno;
-  struct stat status;
-  if (::fstat(opened, &status) != 0) {
-    const int error = errno;
-    ::close(opened);
-    return error;
-  }
+  struct stat status = {};
+  ::fstat(opened, &status);  // it cannot fail for an open folder
   facts->owner = status.st_uid;
   facts->mode = static_cast<uint32_t>(status.st_mode) & 07777;
   *out = opened;
@@ -77,10 +72,9 @@ int open_socket_folder(const char *path, bool reach_is_enough, int32_t *out, Fol
 void for_each_name(int32_t folder, uint32_t most, void (*fn)(void *user, const char *name), void *user) {
   // A second descriptor, since fdopendir() owns its descriptor and moves the position.
   const int own = ::openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (own < 0) return;
-  DIR *listing = ::fdopendir(own);
+  DIR *listing = own < 0 ? nullptr : ::fdopendir(own);
   if (listing == nullptr) {
-    ::close(own);
+    close_if_open(own);
     return;
   }
   for (uint32_t i = 0; i < most; ++i) {
@@ -102,17 +96,11 @@ int identify_name(int32_t folder, const char *name, NameIdentity *out) {
 }
 
 int lock_folder(int32_t folder) {
-  if (::flock(folder, LOCK_EX | LOCK_NB) == 0) return 0;
-  return errno == EWOULDBLOCK ? EAGAIN : errno;
+  static_assert(EWOULDBLOCK == EAGAIN);
+  return ::flock(folder, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
 }
 
 // --- Sockets -----------------------------------------------------------------------------------------------------
-
-void socket_address(int32_t folder, const char *name, sockaddr_un *out) {
-  std::memset(out, 0, sizeof *out);
-  out->sun_family = AF_UNIX;
-  std::snprintf(out->sun_path, sizeof out->sun_path, "/proc/self/fd/%d/%s", folder, name);
-}
 
 int make_socket(int32_t *out) {
   const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -127,6 +115,28 @@ int connect_socket(int32_t socket, int32_t folder, const char *name) {
   while (::connect(socket, reinterpret_cast<const sockaddr *>(&address), sizeof address) != 0)
     if (errno != EINTR) return errno;
   return 0;
+}
+
+int listen_at(int32_t folder, const char *name, const char *unready, bool for_others, int32_t *out,
+              NameIdentity *identity) {
+  int fd = -1;
+  if (const int error = make_socket(&fd); error != 0) return error;
+  sockaddr_un address;
+  socket_address(folder, unready, &address);
+  int error = ::bind(fd, reinterpret_cast<sockaddr *>(&address), sizeof address) != 0 ? errno : 0;
+  if (error == 0) {
+    // The link fails if the name is taken.
+    if (::fchmodat(folder, unready, for_others ? 0666 : 0600, 0) != 0 ||
+        identify_name(folder, unready, identity) != 0 || ::listen(fd, 128) != 0 ||
+        ::linkat(folder, unready, folder, name, 0) != 0)
+      error = errno == EEXIST ? EADDRINUSE : errno;
+    ::unlinkat(folder, unready, 0);
+  }
+  if (error == 0)
+    *out = fd;
+  else
+    ::close(fd);
+  return error;
 }
 
 bool nobody_listens(int32_t folder, const char *name) {
@@ -243,21 +253,15 @@ int wait_until_readable(int32_t socket, uint64_t milliseconds) {
 
 // --- Poller ------------------------------------------------------------------------------------------------------
 
-int SocketPoller::open(const char **what) {
-  *what = "eventfd";
+int SocketPoller::open() {
   wake_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (wake_ < 0) return errno;
-  *what = "epoll_create1";
-  epoll_ = ::epoll_create1(EPOLL_CLOEXEC);
-  if (epoll_ < 0) return errno;
-  *what = "epoll_ctl";
-  return add(wake_, &wake_);
+  epoll_ = wake_ < 0 ? -1 : ::epoll_create1(EPOLL_CLOEXEC);
+  return epoll_ < 0 ? errno : add(wake_, &wake_);
 }
 
 void SocketPoller::close() {
-  close_if_open(&changes_);
-  close_if_open(&epoll_);
-  close_if_open(&wake_);
+  close_if_open(std::exchange(epoll_, -1));
+  close_if_open(std::exchange(wake_, -1));
 }
 
 int SocketPoller::add(int32_t socket, void *key) {
@@ -284,70 +288,21 @@ void SocketPoller::wake() {
   [[maybe_unused]] const ssize_t written = ::write(wake_, &one, sizeof one);
 }
 
-uint32_t SocketPoller::wait(int64_t milliseconds, void *keys[kMost], bool *name_changed) {
+uint32_t SocketPoller::wait(int64_t milliseconds, void *keys[kMost]) {
   epoll_event events[kMost];
   const int timeout = milliseconds < 0 ? -1 : milliseconds > INT32_MAX ? INT32_MAX : static_cast<int>(milliseconds);
   const int count = ::epoll_wait(epoll_, events, kMost, timeout);
-  *name_changed = false;
   uint32_t ready = 0;
   for (int i = 0; i < count; ++i) {
-    void *key = events[i].data.ptr;
-    if (key == &wake_) {
-      uint64_t value;
-      // This only empties the counter.
-      [[maybe_unused]] const ssize_t got = ::read(wake_, &value, sizeof value);
-    } else if (key == &changes_) {
-      alignas(inotify_event) char changes[1024];
-      while (::read(changes_, changes, sizeof changes) > 0) {
-      }
-      *name_changed = true;
-    } else {
-      keys[ready++] = key;
+    if (events[i].data.ptr != &wake_) {
+      keys[ready++] = events[i].data.ptr;
+      continue;
     }
+    uint64_t value;
+    // This only empties the counter.
+    [[maybe_unused]] const ssize_t got = ::read(wake_, &value, sizeof value);
   }
   return ready;
-}
-
-int SocketPoller::listen(int32_t folder, const char *name, const char *unready, bool for_others, int32_t *out,
-                         NameIdentity *identity, const char **what) {
-  // Best effort, and only for listeners: a user has 128 of them.
-  if (changes_ < 0) {
-    changes_ = ::inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
-    if (changes_ >= 0 && add(changes_, &changes_) != 0) close_if_open(&changes_);
-  }
-  int fd = -1;
-  *what = "socket";
-  if (const int error = make_socket(&fd); error != 0) return error;
-  sockaddr_un address;
-  socket_address(folder, unready, &address);
-  *what = nullptr;
-  if (::bind(fd, reinterpret_cast<sockaddr *>(&address), sizeof address) != 0) {
-    const int error = errno;
-    ::close(fd);
-    return error;
-  }
-  int error = 0;
-  if (::fchmodat(folder, unready, for_others ? 0666 : 0600, 0) != 0) {
-    error = errno;
-    *what = "chmod of the socket";
-  } else if ((error = identify_name(folder, unready, identity)) != 0) {
-    *what = "stat of the socket";
-  } else if (::listen(fd, 128) != 0) {
-    error = errno;
-    *what = "listen";
-  } else if (changes_ >= 0) {
-    // The count of a file's names is an attribute, so the end of the name shows as IN_ATTRIB while the socket is open.
-    ::inotify_add_watch(changes_, address.sun_path, IN_ATTRIB | IN_MOVE_SELF | IN_DELETE_SELF);
-  }
-  // Fails if the name is taken.
-  if (error == 0 && ::linkat(folder, unready, folder, name, 0) != 0) error = errno == EEXIST ? EADDRINUSE : errno;
-  ::unlinkat(folder, unready, 0);
-  if (error != 0) {
-    ::close(fd);
-    return error;
-  }
-  *out = fd;
-  return 0;
 }
 
 }  // namespace gmm::os

@@ -12,8 +12,6 @@
 
 #include <cstdint>
 
-struct sockaddr_un;
-
 namespace gmm::os {
 
 // --- Folders -----------------------------------------------------------------------------------------------------
@@ -52,10 +50,13 @@ int lock_folder(int32_t folder);
 
 // --- Sockets -----------------------------------------------------------------------------------------------------
 
-void socket_address(int32_t folder, const char *name, sockaddr_un *out);
 int make_socket(int32_t *out);
 // EAGAIN: the listener's queue is full.
 int connect_socket(int32_t socket, int32_t folder, const char *name);
+// Makes a socket that listens, and then gives it its name, so that a process that finds the name is never refused. It
+// has the name `unready` for a moment. EADDRINUSE: the name is taken.
+int listen_at(int32_t folder, const char *name, const char *unready, bool for_others, int32_t *out,
+              NameIdentity *identity);
 // Whether a connection is refused because the process that listened has ended.
 bool nobody_listens(int32_t folder, const char *name);
 // A socket that another process bound and listens to becomes this one's, so that peers learn this process's number.
@@ -96,8 +97,7 @@ class SocketPoller {
   SocketPoller(const SocketPoller &) = delete;
   SocketPoller &operator=(const SocketPoller &) = delete;
 
-  // `*what`: the call of the system that failed.
-  int open(const char **what);
+  int open();
   void close();
   // `key` is what wait() gives when the socket has bytes, a connection, or its end.
   int add(int32_t socket, void *key);
@@ -108,19 +108,11 @@ class SocketPoller {
   void wake();
   // Returns after the time, a wake(), or with up to kMost keys. Below zero: without an end.
   static constexpr uint32_t kMost = 64;
-  uint32_t wait(int64_t milliseconds, void *keys[kMost], bool *name_changed);
-
-  // Makes a socket that listens, and then gives it its name, so that a process that finds the name is never refused. It
-  // has the name `unready` for a moment. From before it has its name, wait() tells when that name changes, if the
-  // system can. EADDRINUSE: the name is taken. `*what`: the call of the system that failed; NULL: the one that gives
-  // the name.
-  int listen(int32_t folder, const char *name, const char *unready, bool for_others, int32_t *out,
-             NameIdentity *identity, const char **what);
+  uint32_t wait(int64_t milliseconds, void *keys[kMost]);
 
  private:
   int epoll_ = -1;
   int wake_ = -1;
-  int changes_ = -1;  // -1: the system gives none
 };
 
 }  // namespace gmm::os

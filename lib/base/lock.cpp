@@ -2,13 +2,11 @@
 #include "base/lock.h"
 
 #if defined(GMM_LOCK_CHECKS)
+#include <execinfo.h>
+
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
-#if __has_include(<execinfo.h>)
-#include <execinfo.h>
-#define GMM_HAS_BACKTRACE 1
-#endif
 
 #include "base/process_mutex.h"
 #endif
@@ -60,24 +58,6 @@ void put_locks_aside(uint32_t change) {
   for (uint32_t i = 0; i < t_held.count; ++i) t_held.each[i].aside += change;
 }
 
-int take_stack(void **frames) {
-#if defined(GMM_HAS_BACKTRACE)
-  return backtrace(frames, kStackFrames);
-#else
-  (void)frames;
-  return 0;
-#endif
-}
-
-void print_stack(void *const *frames, int count) {
-#if defined(GMM_HAS_BACKTRACE)
-  backtrace_symbols_fd(frames, count, fileno(stderr));
-#else
-  (void)frames;
-  (void)count;
-#endif
-}
-
 // Prints the message, this stack and that of each lock held, and aborts.
 [[noreturn, gnu::format(printf, 1, 2)]] void abort_with_stacks(const char *format, ...) {
   std::fprintf(stderr, "gmm lock check: ");
@@ -88,13 +68,13 @@ void print_stack(void *const *frames, int count) {
   std::fprintf(stderr, " lib/engine/LOCKS.md has the rules.\nThis thread is here:\n");
   std::fflush(stderr);
   void *frames[kStackFrames];
-  print_stack(frames, take_stack(frames));
+  backtrace_symbols_fd(frames, backtrace(frames, kStackFrames), fileno(stderr));
   for (uint32_t i = 0; i < t_held.count; ++i) {
     const HeldLock &held = t_held.each[i];
     std::fprintf(stderr, "It took \"%s\" (rank %u, %s) here:\n", rank_info(held.rank).name, rank_number(held.rank),
                  held.over_waits ? "held over waits" : "held briefly");
     std::fflush(stderr);
-    print_stack(held.frames, held.frame_count);
+    backtrace_symbols_fd(held.frames, held.frame_count, fileno(stderr));
   }
   std::abort();
 }
@@ -134,7 +114,7 @@ void note_locked(const void *lock, LockRank rank, bool over_waits) {
   held.over_waits = over_waits;
   held.generation = process_generation();
   held.aside = 0;
-  held.frame_count = take_stack(held.frames);
+  held.frame_count = backtrace(held.frames, kStackFrames);
 }
 
 void note_unlocked(const void *lock) {

@@ -148,14 +148,10 @@ class Mutex : Ranked {
 // move). A thread that must not wait for that asks with lock_unless_operation(). The rank is of kind kOperation.
 class OperationLock : Ranked {
  public:
-  constexpr explicit OperationLock(LockRank rank) : Ranked(rank) {}
+  explicit OperationLock(LockRank rank) : Ranked(rank) {}
   // Waits for an operation too. The holder never waits.
   void lock() {
-    check_lock_order(this, rank(), true);
-    mutex_.lock();
-    while (operation_) ended_.wait(mutex_);
-    note_locked(this, rank(), false);
-    enter_lock();
+    (void)take(true, [] { return false; });
   }
   // False: another thread has it.
   bool try_lock() {
@@ -170,15 +166,13 @@ class OperationLock : Ranked {
   }
   // False: an operation has it. Otherwise as lock().
   bool lock_unless_operation() {
-    check_lock_order(this, rank(), false);
-    mutex_.lock();
-    if (operation_) {
-      mutex_.unlock();
-      return false;
-    }
-    note_locked(this, rank(), false);
-    enter_lock();
-    return true;
+    return take(false, [] { return true; });
+  }
+  // As lock(). But an operation that has it is not waited for when accept() is true, which runs while that operation
+  // cannot end: false.
+  template <typename Fn>
+  bool lock_unless_operation(Fn accept) {
+    return take(true, accept);
   }
   // Whether an operation has it at this moment.
   bool has_operation() {
@@ -186,23 +180,6 @@ class OperationLock : Ranked {
     const bool has = operation_;
     mutex_.unlock();
     return has;
-  }
-  // As lock(). But an operation that has it is not waited for when accept() is true, which runs while that operation
-  // cannot end: false.
-  template <typename Fn>
-  bool lock_unless_operation(Fn accept) {
-    check_lock_order(this, rank(), true);
-    mutex_.lock();
-    while (operation_) {
-      if (accept()) {
-        mutex_.unlock();
-        return false;
-      }
-      ended_.wait(mutex_);
-    }
-    note_locked(this, rank(), false);
-    enter_lock();
-    return true;
   }
   // fn(user) runs at the end of each operation, with the lock held and before anybody else has it.
   void at_end_of_operation(void (*fn)(void *), void *user) {
@@ -235,6 +212,22 @@ class OperationLock : Ranked {
   }
 
  private:
+  template <typename Fn>
+  bool take(bool may_wait, Fn accept) {
+    check_lock_order(this, rank(), may_wait);
+    mutex_.lock();
+    while (operation_) {
+      if (accept()) {
+        mutex_.unlock();
+        return false;
+      }
+      ended_.wait(mutex_);
+    }
+    note_locked(this, rank(), false);
+    enter_lock();
+    return true;
+  }
+
   SystemMutex mutex_;
   SystemCondition ended_;
   bool operation_ = false;  // its holder alone changes it, with mutex_ held
@@ -282,7 +275,7 @@ class Condition {
   void notify_all() { condition_.notify_all(); }
 
  private:
-  TimedCondition condition_;
+  SystemCondition condition_;
 };
 
 }  // namespace gmm

@@ -22,7 +22,6 @@ enum class LockKind : uint8_t { kOperation, kBrief };
   LOCK(kPreloadDriver, "preload driver", kOperation, "the search for the driver's functions")                  \
   LOCK(kPreloadConfig, "preload config", kBrief, "the reading of the environment")                             \
   LOCK(kPreloadLabels, "preload labels", kBrief, "the list of labels")                                         \
-  LOCK(kPreloadMemory, "preload memory", kBrief, "the table of pages")                                         \
   LOCK(kPreloadCaptures, "preload captures", kBrief, "the list of captures")                                   \
   LOCK(kTraceControl, "Trace control", kOperation, "begin and end of a trace, which open and write a file")    \
   LOCK(kDecommitSet, "Decommit set", kOperation, "start and end of the thread that gives idle memory back")    \
@@ -68,11 +67,10 @@ enum class LockKind : uint8_t { kOperation, kBrief };
   LOCK(kCudaDevices, "cuda Devices", kBrief, "the start of a device")                                          \
   LOCK(kSyclEvent, "SyclEvent", kBrief, "the mark of an event")                                                \
   LOCK(kSyclStream, "SyclStream", kBrief, "the list of tasks")                                                 \
-  LOCK(kSyclStreamTable, "SyclStreamTable", kBrief, "the table of streams")                                    \
-  LOCK(kSyclMark, "SyclStream mark", kBrief, "whether a mark is reached")                                      \
   LOCK(kHostViews, "HostViews", kBrief, "the table of views")                                                  \
   LOCK(kHostEvent, "HostEvent", kBrief, "the position of an event")                                            \
-  LOCK(kHostStreamTable, "HostStreamTable", kBrief, "the table of streams")                                    \
+  LOCK(kStreamTable, "StreamTable", kBrief, "the table of streams of the backends host and SYCL")              \
+  LOCK(kSyclMark, "SyclStream mark", kBrief, "whether a mark is reached")                                      \
   LOCK(kHostStream, "HostStream", kBrief, "the queue of tasks")                                                \
   LOCK(kThreadRecords, "thread records", kBrief, "the list of threads; usable in a forked child")              \
   LOCK(kRegistry, "Registry", kBrief, "the slots of heaps, tags or traces; usable in a forked child")          \

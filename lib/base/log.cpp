@@ -58,10 +58,7 @@ void call_log(Log::Fn fn, void *user, uint32_t level, const char *text) {
 void queue_message(Log::Fn fn, void *user, uint32_t level, const char *text) {
   t_locks.has_messages = true;
   void *memory = std::malloc(sizeof(QueuedMessage));
-  if (memory == nullptr) {
-    ++t_queue.lost;
-    return;
-  }
+  if (memory == nullptr) return;
   QueuedMessage *message = ::new (memory) QueuedMessage{nullptr, fn, user, level, {}};
   std::memcpy(message->text, text, kMaxMessage);
   (t_queue.first == nullptr ? t_queue.first : t_queue.last->next) = message;
@@ -76,12 +73,6 @@ void deliver_messages() {
   while (t_queue.first != nullptr) {
     QueuedMessage *message = t_queue.first;
     t_queue.first = message->next;
-    if (t_queue.lost != 0) {
-      char text[kMaxMessage];
-      std::snprintf(text, sizeof text, "%u messages are missing here: there was no host memory.", t_queue.lost);
-      t_queue.lost = 0;
-      call_log(message->fn, message->user, static_cast<uint32_t>(LogLevel::kWarning), text);
-    }
     call_log(message->fn, message->user, message->level, message->text);
     std::free(message);
   }
@@ -94,7 +85,6 @@ LogMessages take_messages() {
 }
 
 void adopt_messages(LogMessages messages) {
-  t_queue.lost += messages.lost;
   if (messages.first == nullptr) return;
   (t_queue.first == nullptr ? t_queue.first : t_queue.last->next) = messages.first;
   t_queue.last = messages.last;

@@ -35,11 +35,10 @@ class Log {
   bool has_stderr_level_ = false;  // GMM_LOG holds a level
 };
 
-// The messages of a thread while it held a lock, oldest first.
+// The messages of a thread while it held a lock, oldest first; without those for which there was no host memory.
 struct QueuedMessage;
 struct LogMessages {
   QueuedMessage *first, *last;
-  uint32_t lost;  // without host memory
 };
 // A thread that works for another one hands its messages over before it ends. The other delivers them after those of
 // its own, at once if it holds no lock.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The memory limits of the control groups that this process is in: containers, Slurm jobs and systemd's MemoryMax.
 //
-// /proc/self/cgroup names the process's own group, and /proc/self/mountinfo the folder where the groups are. The limit
-// of every group from there up to the top of that folder applies. Versions 1 and 2 of control groups are read; where a
-// machine has both, both apply.
+// /proc/self/cgroup names the process's own group, and the groups are where systemd and containers mount them:
+// /sys/fs/cgroup/memory of version 1, /sys/fs/cgroup of version 2. The limit of every group from there up to the top
+// applies.
 #ifndef GMM_BASE_MEMORY_GROUP_H
 #define GMM_BASE_MEMORY_GROUP_H
 
@@ -19,7 +19,7 @@ struct GroupLimit {
   uint64_t left = UINT64_MAX;
 };
 
-// `root`: a folder in front of /proc and of every mount point, for tests.
+// `root`: a folder in front of /proc and /sys, for tests.
 GroupLimit memory_group_limit(const char *root = "");
 
 }  // namespace gmm::os

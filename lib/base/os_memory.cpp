@@ -2,7 +2,6 @@
 #include "base/os_memory.h"
 
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -25,35 +24,24 @@ namespace gmm::os {
 namespace {
 
 Status map_failed(const char *what, uint64_t size, int error) {
-  if (error == ENOMEM)
-    return fail_native(GMM_ERROR_OUT_OF_HOST_MEMORY, error,
-                       "%s of %" PRIu64
-                       " bytes: the system has no memory, or the process has too many mappings; "
-                       "free memory, or raise RLIMIT_AS (ulimit -v) or vm.max_map_count.",
-                       what, size);
-  return fail_native(GMM_ERROR_SYSTEM, error, "%s of %" PRIu64 " bytes: mmap refused: %s.", what, size,
-                     ErrorText(error).text);
+  const bool is_short = error == ENOMEM;
+  return fail_native(is_short ? GMM_ERROR_OUT_OF_HOST_MEMORY : GMM_ERROR_SYSTEM, error,
+                     "%s of %" PRIu64 " bytes: the system refused: %s%s.", what, size, ErrorText(error).text,
+                     is_short ? "; free memory, or raise RLIMIT_AS (ulimit -v) or vm.max_map_count" : "");
 }
 
 Status descriptor_failed(const char *what, int error) {
-  if (error == EMFILE)
-    return fail_native(GMM_ERROR_SYSTEM, error,
-                       "%s: the process has no file descriptor left; raise the limit of open files (ulimit -n).", what);
-  if (error == ENFILE)
-    return fail_native(GMM_ERROR_SYSTEM, error, "%s: the system has no file descriptor left; raise fs.file-max.", what);
-  if (error == EBADF)
-    return fail_native(GMM_ERROR_INVALID_HANDLE, error, "%s: the file descriptor is not open; pass one that is.", what);
-  return fail_native(GMM_ERROR_SYSTEM, error, "%s: the system refused: %s.", what, ErrorText(error).text);
+  const char *advice = error == EMFILE   ? "; raise the limit of open files (ulimit -n)"
+                       : error == ENFILE ? "; raise fs.file-max"
+                       : error == EBADF  ? "; pass a descriptor that is open"
+                                         : "";
+  return fail_native(error == EBADF ? GMM_ERROR_INVALID_HANDLE : GMM_ERROR_SYSTEM, error,
+                     "%s: the system refused: %s%s.", what, ErrorText(error).text, advice);
 }
 
-bool read_number(const char *path, uint64_t *out) {
-  char text[64];
-  if (read_small_file(path, text, sizeof text) != 0) return false;
-  char *end = nullptr;
-  const uint64_t value = std::strtoull(text, &end, 10);
-  if (end == text) return false;  // "max"
-  *out = value;
-  return true;
+Status range_failed(const char *what, const void *base, uint64_t size, int error, const char *advice = "") {
+  return fail_native(GMM_ERROR_SYSTEM, error, "%s %" PRIu64 " bytes at %p: the system refused: %s%s.", what, size, base,
+                     ErrorText(error).text, advice);
 }
 
 // Finds "Name:   123 kB" and returns bytes.
@@ -71,26 +59,6 @@ int protection_of(Access access) {
 bool commit_is_strict() {
   uint64_t mode = 0;
   return read_number("/proc/sys/vm/overcommit_memory", &mode) && mode == 2;
-}
-
-// Returns 0 or an errno. A size past RLIMIT_FSIZE is EFBIG here. The kernel also sends SIGXFSZ to the thread, which
-// ends a program that does not expect it, so the thread takes the signal itself.
-int set_file_size(int fd, uint64_t size) {
-  sigset_t wanted, before, pending;
-  sigemptyset(&wanted);
-  sigaddset(&wanted, SIGXFSZ);
-  sigemptyset(&pending);
-  pthread_sigmask(SIG_BLOCK, &wanted, &before);
-  sigpending(&pending);
-  const int error = ftruncate(fd, static_cast<off_t>(size)) == 0 ? 0 : errno;
-  // One that was pending before is the program's.
-  if (error == EFBIG && sigismember(&pending, SIGXFSZ) == 0) {
-    const timespec at_once = {};
-    while (sigtimedwait(&wanted, nullptr, &at_once) < 0 && errno == EINTR) {
-    }
-  }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return error;
 }
 
 // Whether a control group limits the machine's memory. memory_info() updates it, so a limit that is set later is seen
@@ -111,7 +79,10 @@ void apply_group_limit(const char *root, MemoryInfo *info) {
 Status memory_file_create(const char *name, uint64_t size, int32_t *out) {
   const int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd < 0) return descriptor_failed("Creating a memory file", errno);
-  int error = set_file_size(fd, size);
+  // Past this limit the kernel also sends SIGXFSZ, which ends a program that does not expect it.
+  rlimit limit = {RLIM_INFINITY, RLIM_INFINITY};
+  getrlimit(RLIMIT_FSIZE, &limit);
+  int error = size > limit.rlim_cur ? EFBIG : ftruncate(fd, static_cast<off_t>(size)) != 0 ? errno : 0;
   if (error == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) error = errno;
   if (error == 0 && size != 0 && commit_is_strict()) {
     do {
@@ -127,8 +98,7 @@ Status memory_file_create(const char *name, uint64_t size, int32_t *out) {
     return fail_native(
         GMM_ERROR_OUT_OF_MEMORY, error,
         "A memory file of %" PRIu64 " bytes: the system has too little memory; free memory or request less.", size);
-  rlimit limit = {};
-  if (error == EFBIG && getrlimit(RLIMIT_FSIZE, &limit) == 0 && size > limit.rlim_cur)
+  if (size > limit.rlim_cur)
     return fail_native(GMM_ERROR_OUT_OF_MEMORY, error,
                        "A memory file of %" PRIu64 " bytes: RLIMIT_FSIZE, the limit of a file's size, is %" PRIu64
                        " bytes; raise it (ulimit -f, or LimitFSIZE= of systemd).",
@@ -232,11 +202,8 @@ Status reserve(uint64_t size, uint64_t alignment, void **out) {
   const uint64_t before = (alignment - (reinterpret_cast<uintptr_t>(start) & (alignment - 1))) & (alignment - 1);
   char *base = start + before;
   const uint64_t after = padded - before - size;
-  if ((before != 0 && munmap(start, before) != 0) || (after != 0 && munmap(base + size, after) != 0)) {
-    const int error = errno;
-    munmap(start, padded);
-    return map_failed("Reserving addresses", size, error);
-  }
+  if (before != 0) munmap(start, before);
+  if (after != 0) munmap(base + size, after);
   *out = base;
   return Status();
 }
@@ -294,22 +261,11 @@ void *map_page_of_process() {
 
 Status set_access(void *base, uint64_t size, Access access) {
   if (mprotect(base, size, protection_of(access)) == 0) return Status();
-  const int error = errno;
-  if (error == ENOMEM)
-    return fail_native(GMM_ERROR_SYSTEM, error,
-                       "Access to %" PRIu64
-                       " bytes at %p: a part is not mapped, or the process has too many mappings; map the "
-                       "range first, or raise vm.max_map_count.",
-                       size, base);
-  return fail_native(GMM_ERROR_SYSTEM, error, "Access to %" PRIu64 " bytes at %p: mprotect refused: %s.", size, base,
-                     ErrorText(error).text);
+  return range_failed("Access to", base, size, errno, "; map the range first, or raise vm.max_map_count");
 }
 
 Status unmap(void *base, uint64_t size) {
-  if (munmap(base, size) == 0) return Status();
-  const int error = errno;
-  return fail_native(GMM_ERROR_SYSTEM, error, "Unmapping %" PRIu64 " bytes at %p: munmap refused: %s.", size, base,
-                     ErrorText(error).text);
+  return munmap(base, size) == 0 ? Status() : range_failed("Unmapping", base, size, errno);
 }
 
 Status lock_pages(void *base, uint64_t size) {
@@ -334,33 +290,17 @@ Status lock_pages(void *base, uint64_t size) {
                        size, base);
   rlimit limit = {};
   getrlimit(RLIMIT_MEMLOCK, &limit);
-  if (error == ENOMEM || error == EPERM || error == EAGAIN)
-    return fail_native(GMM_ERROR_SYSTEM, error,
-                       "Page-locking %" PRIu64 " bytes at %p: the system refused (%s) with RLIMIT_MEMLOCK at %" PRIu64
-                       " bytes; raise it (ulimit -l, or LimitMEMLOCK= of systemd), or lock less.",
-                       size, base, ErrorText(error).text, static_cast<uint64_t>(limit.rlim_cur));
-  return fail_native(GMM_ERROR_SYSTEM, error, "Page-locking %" PRIu64 " bytes at %p: mlock refused: %s.", size, base,
-                     ErrorText(error).text);
+  return fail_native(GMM_ERROR_SYSTEM, error,
+                     "Page-locking %" PRIu64 " bytes at %p: the system refused (%s) with RLIMIT_MEMLOCK at %" PRIu64
+                     " bytes; raise it (ulimit -l, or LimitMEMLOCK= of systemd), or lock less.",
+                     size, base, ErrorText(error).text, static_cast<uint64_t>(limit.rlim_cur));
 }
 
 Status unlock_pages(void *base, uint64_t size) {
-  if (munlock(base, size) == 0) return Status();
-  const int error = errno;
-  return fail_native(GMM_ERROR_SYSTEM, error, "Unlocking %" PRIu64 " bytes at %p: munlock refused: %s.", size, base,
-                     ErrorText(error).text);
+  return munlock(base, size) == 0 ? Status() : range_failed("Unlocking", base, size, errno);
 }
 
 void discard(void *base, uint64_t size) { munmap(base, size); }
-
-Status advise_pages(void *base, uint64_t size, int32_t advice) {
-  while (madvise(base, size, advice) != 0) {
-    const int error = errno;
-    if (error == EINTR) continue;
-    return fail_native(GMM_ERROR_SYSTEM, error, "Advice %" PRId32 " for %" PRIu64 " bytes at %p: madvise refused: %s.",
-                       advice, size, base, ErrorText(error).text);
-  }
-  return Status();
-}
 
 void prefer_huge_pages(void *base, uint64_t size) { madvise(base, size, MADV_HUGEPAGE); }
 
@@ -381,6 +321,7 @@ void prefer_node(void *base, uint64_t size, int32_t node) {
 void drop_pages(void *base, uint64_t size) { madvise(base, size, MADV_DONTNEED); }
 
 int touch_pages(void *base, uint64_t size) {
+  constexpr int kPopulateWrite = 23;  // MADV_POPULATE_WRITE, which old headers lack
   while (madvise(base, size, kPopulateWrite) != 0) {
     if (errno == EINTR || errno == EAGAIN) continue;
     if (errno != EINVAL) return errno;

@@ -70,9 +70,6 @@ void *map_page_of_process();
 // Page-locks a range. The errors name RLIMIT_MEMLOCK and what to do. Locks do not nest: one unlock undoes them all.
 Status lock_pages(void *base, uint64_t size);
 Status unlock_pages(void *base, uint64_t size);
-// Calls madvise(2). `advice` is the MADV_* number.
-inline constexpr int32_t kPopulateWrite = 23;  // MADV_POPULATE_WRITE, which old headers and kernels before 5.14 lack
-Status advise_pages(void *base, uint64_t size, int32_t advice);
 
 // Hints. Without them the memory works as well.
 void prefer_huge_pages(void *base, uint64_t size);

@@ -48,6 +48,13 @@ int read_small_file(const char *path, char *text, uint64_t size) {
   return error != 0 ? error : length == 0 ? EIO : 0;
 }
 
+bool read_number(const char *path, uint64_t *out) {
+  char text[64];
+  if (read_small_file(path, text, sizeof text) != 0 || *text < '0' || *text > '9') return false;
+  *out = std::strtoull(text, nullptr, 10);
+  return true;
+}
+
 int process_start_time(int32_t pid, uint64_t *out) {
   char path[64];
   // This process goes by name: /proc may belong to another pid namespace, where the number is another process's.

@@ -24,6 +24,8 @@ int process_start_time(int32_t pid, uint64_t *out);
 
 // Reads a file of /proc or /sys completely and adds a zero byte. Returns 0 or an errno; EIO: the file is empty.
 int read_small_file(const char *path, char *text, uint64_t size);
+// Reads the number with which such a file begins. False: there is none.
+bool read_number(const char *path, uint64_t *out);
 
 // A number of this process's pid namespace. Processes with the same number see each other's pids. 0: the number is
 // unknown, because /proc is missing or belongs to another namespace.

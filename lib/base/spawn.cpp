@@ -29,18 +29,16 @@ const char kAnchor = 0;  // lies in this file's library
 class Setting {
  public:
   Setting() {
-    error_ = ::posix_spawn_file_actions_init(&actions);
-    for (int fd = 0; fd <= 2 && error_ == 0; ++fd)
-      error_ = ::posix_spawn_file_actions_addopen(&actions, fd, "/dev/null", O_RDWR, 0);
-    if (error_ == 0) error_ = ::posix_spawnattr_init(&attributes);
+    ::posix_spawn_file_actions_init(&actions);
+    for (int fd = 0; fd <= 2 && error == 0; ++fd)
+      error = ::posix_spawn_file_actions_addopen(&actions, fd, "/dev/null", O_RDWR, 0);
     sigset_t all, none;
     ::sigfillset(&all);
     ::sigemptyset(&none);
-    if (error_ == 0) error_ = ::posix_spawnattr_setsigdefault(&attributes, &all);
-    if (error_ == 0) error_ = ::posix_spawnattr_setsigmask(&attributes, &none);
-    if (error_ == 0)
-      error_ =
-          ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSID);
+    ::posix_spawnattr_init(&attributes);
+    ::posix_spawnattr_setsigdefault(&attributes, &all);
+    ::posix_spawnattr_setsigmask(&attributes, &none);
+    ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSID);
   }
   ~Setting() {
     ::posix_spawn_file_actions_destroy(&actions);
@@ -48,13 +46,10 @@ class Setting {
   }
   Setting(const Setting &) = delete;
   Setting &operator=(const Setting &) = delete;
-  int error() const { return error_; }
 
   posix_spawn_file_actions_t actions = {};
   posix_spawnattr_t attributes = {};
-
- private:
-  int error_ = 0;
+  int error = 0;  // of the actions: the attributes take no memory
 };
 
 // The folder of the file that this code lies in: the shared library, or the program.
@@ -73,7 +68,7 @@ int start_program(const char *program, const char *const *words, int32_t *proces
   const bool is_searched = std::strchr(program, '/') == nullptr;
   if (is_searched && trusted_variable("PATH") == nullptr) return ENOENT;
   const Setting setting;
-  if (setting.error() != 0) return setting.error();
+  if (setting.error != 0) return setting.error;
   uint64_t count = 0;
   while (environ[count] != nullptr) ++count;
   const HostAllocator allocator;

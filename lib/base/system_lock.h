@@ -23,36 +23,22 @@ class SystemMutex {
 
  private:
   friend class SystemCondition;
-  friend class TimedCondition;
   pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
 };
 
-// A condition whose waits have no end time.
+// A condition that measures time by the monotonic clock.
 class SystemCondition {
  public:
-  constexpr SystemCondition() = default;
-  SystemCondition(const SystemCondition &) = delete;
-  SystemCondition &operator=(const SystemCondition &) = delete;
-  void wait(SystemMutex &mutex) { pthread_cond_wait(&condition_, &mutex.mutex_); }
-  void notify_all() { pthread_cond_broadcast(&condition_); }
-
- private:
-  pthread_cond_t condition_ = PTHREAD_COND_INITIALIZER;
-};
-
-// A condition that measures time by the monotonic clock.
-class TimedCondition {
- public:
-  TimedCondition() {
+  SystemCondition() {
     pthread_condattr_t attributes;
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_cond_init(&condition_, &attributes);
     pthread_condattr_destroy(&attributes);
   }
-  ~TimedCondition() { pthread_cond_destroy(&condition_); }
-  TimedCondition(const TimedCondition &) = delete;
-  TimedCondition &operator=(const TimedCondition &) = delete;
+  ~SystemCondition() { pthread_cond_destroy(&condition_); }
+  SystemCondition(const SystemCondition &) = delete;
+  SystemCondition &operator=(const SystemCondition &) = delete;
   void wait(SystemMutex &mutex) { pthread_cond_wait(&condition_, &mutex.mutex_); }
   // False: the time passed first.
   bool wait_for(SystemMutex &mutex, uint64_t milliseconds) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,6 +43,7 @@ static int parse_name(const char *text, const char *const *names, uint32_t count
   return 0;
 }
 
+/* 1: a good option with its value; 0: the value is wrong; -1: it is no option with a value. */
 static int parse_option(const char *name, const char *value, struct options *options) {
   static const char *const backends[] = {"auto", "host", "cuda"};
   static const char *const kinds[] = {NULL, "device", "vmm", "host", "managed"};
@@ -59,22 +61,23 @@ static int parse_option(const char *name, const char *value, struct options *opt
     return 1;
   }
   if (strcmp(name, "--process") == 0) return parse_number(value, INT32_MAX, &options->process) && options->process != 0;
-  return parse_number(value, UINT64_MAX, &options->operations);
+  if (strcmp(name, "--operations") == 0) return parse_number(value, UINT64_MAX, &options->operations);
+  return -1;
 }
 
-static int is_option(const char *text) {
-  static const char *const names[] = {"--backend", "--kind", "--device", "--host-memory", "--operations", "--process"};
-  uint32_t index = 0;
-  return parse_name(text, names, sizeof names / sizeof *names, &index);
-}
+static const struct command {
+  const char *name, *help;
+  int (*run)(const struct options *options);
+  int least, most; /* words behind it */
+} commands[] = {{"info", help_info, command_info, 0, 0},
+                {"replay", help_replay, command_replay, 1, INT_MAX},
+                {"snapshot", help_snapshot, command_snapshot, 0, 1},
+                {"trace", help_trace, command_trace, 1, INT_MAX}};
 
-static const char *help_of(const char *command) {
-  static const struct {
-    const char *command, *text;
-  } texts[] = {{"info", help_info}, {"replay", help_replay}, {"snapshot", help_snapshot}, {"trace", help_trace}};
-  for (size_t i = 0; i < sizeof texts / sizeof *texts; ++i)
-    if (strcmp(command, texts[i].command) == 0) return texts[i].text;
-  return help_gmm;
+static const struct command *find_command(const char *name) {
+  for (size_t i = 0; i < sizeof commands / sizeof *commands; ++i)
+    if (strcmp(name, commands[i].name) == 0) return &commands[i];
+  return NULL;
 }
 
 int main(int argc, char **argv) {
@@ -87,8 +90,10 @@ int main(int argc, char **argv) {
   if (rest == NULL) return EXIT_FAILED;
   int count = 0;
   for (int i = 1; i < argc; ++i) {
-    if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
-      return fputs(help_of(count > 0 ? rest[0] : ""), stdout), free(rest), EXIT_GOOD;
+    if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+      const struct command *command = find_command(count > 0 ? rest[0] : "");
+      return fputs(command != NULL ? command->help : help_gmm, stdout), free(rest), EXIT_GOOD;
+    }
     if (strcmp(argv[i], "--version") == 0) return printf("gmm %s\n", gmm_version_string()), free(rest), EXIT_GOOD;
     if (strcmp(argv[i], "--threads") == 0) {
       options.threads = 1;
@@ -98,34 +103,28 @@ int main(int argc, char **argv) {
       options.environment = 1;
       continue;
     }
-    if (!is_option(argv[i])) {
-      if (argv[i][0] == '-') return free(rest), wrong("gmm", argv[i]);
-      rest[count++] = argv[i];
-      continue;
-    }
     const char *value = i + 1 < argc ? argv[i + 1] : "";
-    if (!parse_option(argv[i], value, &options)) return free(rest), wrong(argv[i], value);
-    ++i;
+    const int parsed = parse_option(argv[i], value, &options);
+    if (parsed == 0) return free(rest), wrong(argv[i], value);
+    if (parsed < 0 && argv[i][0] == '-') return free(rest), wrong("gmm", argv[i]);
+    if (parsed < 0)
+      rest[count++] = argv[i];
+    else
+      ++i;
   }
-  const char *command = count > 0 ? rest[0] : "";
+  const struct command *command = find_command(count > 0 ? rest[0] : "");
   options.files = rest + 1;
   options.file_count = count - 1;
   int code = EXIT_USAGE;
-  if (strcmp(command, "info") == 0 && count == 1) {
-    code = command_info(&options);
-  } else if (strcmp(command, "replay") == 0 && count > 1) {
-    code = command_replay(&options);
-  } else if (strcmp(command, "trace") == 0 && count > 1) {
-    code = command_trace(&options);
-  } else if (strcmp(command, "snapshot") == 0 && count <= 2) {
-    code = command_snapshot(&options);
-  } else if (count == 0) {
+  if (count == 0) {
     fputs(help_gmm, stderr);
-  } else if (help_of(command) == help_gmm) {
-    fprintf(stderr, "gmm: there is no command '%s'; `gmm --help` lists the commands\n", command);
+  } else if (command == NULL) {
+    fprintf(stderr, "gmm: there is no command '%s'; `gmm --help` lists the commands\n", rest[0]);
+  } else if (options.file_count < command->least || options.file_count > command->most) {
+    fprintf(stderr, "gmm %s: %s; `gmm %s --help` tells how to call it\n", rest[0],
+            count == 1 ? "name a trace" : "too many words", rest[0]);
   } else {
-    fprintf(stderr, "gmm %s: %s; `gmm %s --help` tells how to call it\n", command,
-            count == 1 ? "name a trace" : "too many words", command);
+    code = command->run(&options);
   }
   free(rest);
   return code;

@@ -4,7 +4,6 @@
 #include <atomic>
 
 #include "base/lock.h"
-#include "preload/hooks.h"
 #include "preload/real.h"
 #include "preload/thread.h"
 
@@ -23,26 +22,23 @@ bool any_capture() { return g_count.load(std::memory_order_acquire) != 0; }
 
 // The per-thread default stream has the same name in every thread, so it may be recorded more than once.
 void capture_begun(CUstream stream) {
-  g_captures_mutex.lock();
+  LockGuard guard(g_captures_mutex);
   const uint32_t count = g_count.load(std::memory_order_relaxed);
-  if (count < kMost) {
-    g_streams[count] = stream;
-    g_count.store(count + 1, std::memory_order_release);
-  }
-  g_captures_mutex.unlock();
+  if (count == kMost) return;
+  g_streams[count] = stream;
+  g_count.store(count + 1, std::memory_order_release);
 }
 
 void capture_gone(CUstream stream) {
   if (!any_capture()) return;
-  g_captures_mutex.lock();
+  LockGuard guard(g_captures_mutex);
   const uint32_t count = g_count.load(std::memory_order_relaxed);
   for (uint32_t i = 0; i < count; ++i) {
     if (g_streams[i] != stream) continue;
     g_streams[i] = g_streams[count - 1];
     g_count.store(count - 1, std::memory_order_release);
-    break;
+    return;
   }
-  g_captures_mutex.unlock();
 }
 
 }  // namespace gmm::preload

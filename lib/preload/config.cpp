@@ -21,10 +21,6 @@ const char *tms_text(const char *variable) {
   return text != nullptr && text[0] != '\0' ? text : nullptr;
 }
 
-bool same(const char *text, uint64_t size, const char *word) {
-  return std::strlen(word) == size && std::strncmp(text, word, size) == 0;
-}
-
 // A preloaded library must not end the process, nor guess the meaning of an unknown word.
 void complain(const char *variable, const char *text, const char *advice) {
   std::fprintf(stderr, "gmm preload: %s=%.80s is unknown and ignored; %s\n", variable, text, advice);
@@ -57,24 +53,24 @@ uint32_t choose(Variable variable, uint32_t fallback) {
 
 // Reads off, on, regions, or a list of calls. False: the text is none of them.
 bool read_routes(const char *text, Config *out) {
-  constexpr uint32_t kAll = 15;
-  if (same(text, std::strlen(text), "off") || same(text, std::strlen(text), "0")) return true;
+  static constexpr struct {
+    const char *word;
+    uint32_t routes;
+  } kWords[] = {{"on", 15},   {"1", 15},      {"all", 15}, {"device", 1},
+                {"async", 2}, {"managed", 4}, {"host", 8}, {"regions", 0}};
+  static_assert(static_cast<uint32_t>(Route::kDevice) == 1 && static_cast<uint32_t>(Route::kAsync) == 2 &&
+                static_cast<uint32_t>(Route::kManaged) == 4 && static_cast<uint32_t>(Route::kHost) == 8);
+  if (std::strcmp(text, "off") == 0 || std::strcmp(text, "0") == 0) return true;
   uint32_t routes = 0;
   for (const char *word = text;;) {
     const uint64_t size = std::strcspn(word, ",");
-    if (same(word, size, "on") || same(word, size, "1") || same(word, size, "all")) {
-      routes |= kAll;
-    } else if (same(word, size, "device")) {
-      routes |= static_cast<uint32_t>(Route::kDevice);
-    } else if (same(word, size, "async")) {
-      routes |= static_cast<uint32_t>(Route::kAsync);
-    } else if (same(word, size, "managed")) {
-      routes |= static_cast<uint32_t>(Route::kManaged);
-    } else if (same(word, size, "host")) {
-      routes |= static_cast<uint32_t>(Route::kHost);
-    } else if (!same(word, size, "regions")) {
-      return false;
-    }
+    bool is_known = false;
+    for (const auto &each : kWords)
+      if (std::strlen(each.word) == size && std::strncmp(word, each.word, size) == 0) {
+        routes |= each.routes;
+        is_known = true;
+      }
+    if (!is_known) return false;
     if (word[size] == '\0') break;
     word += size + 1;
   }
@@ -106,13 +102,12 @@ void read(Config *out) {
 }  // namespace
 
 const Config &read_config() {
-  g_config_mutex.lock();
+  LockGuard guard(g_config_mutex);
   if (g_config.load(std::memory_order_relaxed) == nullptr) {
     read(&g_read);
     if (g_read.tag == nullptr) g_read.tag = "preload";  // there was no memory for a copy
     g_config.store(&g_read, std::memory_order_release);
   }
-  g_config_mutex.unlock();
   return g_read;
 }
 

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <utility>
 
 #include "base/lock.h"
 #include "preload/preload.h"
@@ -26,21 +27,12 @@ constinit char *g_directory = nullptr;  // NULL: the environment's
 // Files in a directory that was asked for have names, as users of torch_memory_saver expect. The caller holds
 // g_settings_mutex.
 gmm_result apply_directory(gmm_context *context, const char *directory) {
-  const Config &start = config();
   gmm_backup_desc desc = {};
   desc.struct_size = sizeof desc;
-  desc.directory = directory != nullptr ? directory : start.disk_directory;
+  desc.directory = directory != nullptr ? directory : config().disk_directory;
   desc.flags = GMM_BACKUP_NAMED_FILES;
-  if (desc.directory == nullptr) return GMM_OK;
-  const gmm_result result = gmm_backup_configure(context, &desc);
+  const gmm_result result = desc.directory == nullptr ? gmm_result{GMM_OK} : gmm_backup_configure(context, &desc);
   if (result < 0) say_gmm(result, "backups");
-  return result;
-}
-
-gmm_result apply_backup_settings(gmm_context *context) {
-  g_settings_mutex.lock();
-  const gmm_result result = apply_directory(context, g_directory);
-  g_settings_mutex.unlock();
   return result;
 }
 
@@ -54,7 +46,8 @@ gmm_context *make() {
   if (result >= 0) result = gmm_context_query(made, &info);
   if (result >= 0) {
     // A directory that is not writable does not prevent the use of gmm. A pause that needs it will report it.
-    if (apply_backup_settings(made) < 0) std::fprintf(stderr, "gmm preload: %s\n", t_thread.message);
+    LockGuard guard(g_settings_mutex);
+    if (apply_directory(made, g_directory) < 0) std::fprintf(stderr, "gmm preload: %s\n", t_thread.message);
     g_cuda.store(info.backend == GMM_BACKEND_CUDA, std::memory_order_relaxed);
     g_context.store(made, std::memory_order_release);
     return made;
@@ -118,11 +111,9 @@ gmm_context *context(bool retry) {
     return nullptr;
   }
   Inside inside;
-  g_context_mutex.lock();
+  LockGuard guard(g_context_mutex);
   known = g_context.load(std::memory_order_relaxed);
-  if (known == nullptr && (retry || !g_failed.load(std::memory_order_relaxed))) known = make();
-  g_context_mutex.unlock();
-  return known;
+  return known == nullptr && (retry || !g_failed.load(std::memory_order_relaxed)) ? make() : known;
 }
 
 gmm_result set_backup_directory(gmm_context *context, const char *directory) {
@@ -131,15 +122,9 @@ gmm_result set_backup_directory(gmm_context *context, const char *directory) {
     say("The host has no memory for the name of a directory.");
     return GMM_ERROR_OUT_OF_HOST_MEMORY;
   }
-  g_settings_mutex.lock();
+  LockGuard guard(g_settings_mutex);
   const gmm_result result = context != nullptr ? apply_directory(context, copy) : GMM_OK;
-  char *unused = copy;
-  if (result >= 0) {
-    unused = g_directory;
-    g_directory = copy;
-  }
-  g_settings_mutex.unlock();
-  std::free(unused);
+  std::free(result >= 0 ? std::exchange(g_directory, copy) : copy);
   return result;
 }
 
@@ -158,26 +143,27 @@ gmm_result tag_of(Label *label, gmm_tag *out) {
 }
 
 gmm_result heap_of(Label *label, gmm_device device, gmm_kind kind, bool ordered, gmm_heap **out) {
-  HeapEntry *entry = find(label, device, kind, ordered);
-  gmm_result result = GMM_OK;
+  const HeapEntry *entry = find(label, device, kind, ordered);
   if (__builtin_expect(entry == nullptr, 0)) {
-    g_context_mutex.lock();
+    LockGuard guard(g_context_mutex);
     entry = find(label, device, kind, ordered);
     if (entry == nullptr) {
       void *memory = std::malloc(sizeof(HeapEntry));
       gmm_heap *heap = nullptr;
-      result = memory != nullptr ? make_heap(label, device, kind, &heap) : GMM_ERROR_OUT_OF_HOST_MEMORY;
-      if (result >= 0) {
-        entry = ::new (memory) HeapEntry{device, kind, ordered, heap, label->heaps.load(std::memory_order_relaxed)};
-        label->heaps.store(entry, std::memory_order_release);
-      } else {
+      const gmm_result result =
+          memory != nullptr ? make_heap(label, device, kind, &heap) : GMM_ERROR_OUT_OF_HOST_MEMORY;
+      if (result < 0) {
         std::free(memory);
+        return result;
       }
+      HeapEntry *first = label->heaps.load(std::memory_order_relaxed);
+      label->heaps.store(::new (memory) HeapEntry{device, kind, ordered, heap, first}, std::memory_order_release);
+      *out = heap;
+      return GMM_OK;
     }
-    g_context_mutex.unlock();
   }
-  if (entry != nullptr) *out = entry->heap;
-  return result;
+  *out = entry->heap;
+  return GMM_OK;
 }
 
 }  // namespace gmm::preload

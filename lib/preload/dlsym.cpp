@@ -44,24 +44,27 @@ struct Target {
   uint64_t jump;
 };
 
-// The result of a look-up of a CUDA function. `found` is the system's answer, and `behind` is what the system finds
-// behind this library.
-template <typename Behind>
-Target replace(Entry entry, void *found, void *system, const Behind &behind) {
-  const Target as_the_system_says{system, 1};
-  if (found == nullptr) return as_the_system_says;
-  // The scope begins with this library. Without it the scope would hold the real function or nothing. In the latter
-  // case the last look-up fails, so that dlerror() has a text: Python's ctypes uses that text without a check.
-  if (is_hook(found))
-    return find_loaded_real(entry) != nullptr || behind() != nullptr ? as_the_system_says : Target{nullptr, 0};
-  if (!config().hooks || !is_cuda(found)) return as_the_system_says;
-  remember_real(entry, found);
-  return {entry_info(entry).hook, 0};
-}
-
 // This runs in every process with the library. The names of the driver's and the runtime's functions begin with "cu".
 bool concerns(void *handle, const char *name, const void *caller) {
   return name != nullptr && name[0] == 'c' && name[1] == 'u' && handle != RTLD_NEXT && !is_gmm(caller);
+}
+
+template <typename Function, typename... Version>
+Target look_up(Function system, void *handle, const char *name, const void *caller, Version... version) {
+  const Target as_the_system_says{reinterpret_cast<void *>(system), 1};
+  if (__builtin_expect(!concerns(handle, name, caller), 1)) return as_the_system_says;
+  const Entry entry = find_symbol(name);
+  void *found = entry != Entry::kCount ? system(handle, name, version...) : nullptr;
+  if (found == nullptr) return as_the_system_says;
+  // The scope begins with this library. Without it the scope would hold the real function or nothing. In the latter
+  // case the last look-up fails, so that dlerror() has a text: Python's ctypes uses that text without a check.
+  // RTLD_NEXT is what the system finds behind this library, and RTLD_DEFAULT the global scope as for the program.
+  if (is_hook(found))
+    return find_loaded_real(entry) != nullptr || system(RTLD_NEXT, name, version...) != nullptr ? as_the_system_says
+                                                                                                : Target{nullptr, 0};
+  if (!config().hooks || !is_cuda(found)) return as_the_system_says;
+  remember_real(entry, found);
+  return {entry_info(entry).hook, 0};
 }
 
 }  // namespace
@@ -73,26 +76,11 @@ __attribute__((visibility("hidden"))) Target gmm_preload_dlvsym(void *handle, co
                                                                 const void *caller);
 
 Target gmm_preload_dlsym(void *handle, const char *name, const void *caller) {
-  const DlsymFn system = system_dlsym();
-  if (__builtin_expect(concerns(handle, name, caller), 0)) {
-    const Entry entry = find_symbol(name);
-    // RTLD_DEFAULT means the global scope for this library as for the program.
-    if (entry != Entry::kCount)
-      return replace(entry, system(handle, name), reinterpret_cast<void *>(system),
-                     [&] { return system(RTLD_NEXT, name); });
-  }
-  return {reinterpret_cast<void *>(system), 1};
+  return look_up(system_dlsym(), handle, name, caller);
 }
 
 Target gmm_preload_dlvsym(void *handle, const char *name, const char *version, const void *caller) {
-  const DlvsymFn system = system_dlvsym();
-  if (__builtin_expect(concerns(handle, name, caller), 0)) {
-    const Entry entry = find_symbol(name);
-    if (entry != Entry::kCount)
-      return replace(entry, system(handle, name, version), reinterpret_cast<void *>(system),
-                     [&] { return system(RTLD_NEXT, name, version); });
-  }
-  return {reinterpret_cast<void *>(system), 1};
+  return look_up(system_dlvsym(), handle, name, caller, version);
 }
 }
 

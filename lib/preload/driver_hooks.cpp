@@ -2,7 +2,6 @@
 // The hooks of the driver's functions. A statically linked runtime uses them too, because it looks them up in the
 // driver (dlsym.cpp).
 #include "preload/context.h"
-#include "preload/hooks.h"
 #include "preload/memory.h"
 #include "preload/real.h"
 
@@ -34,55 +33,33 @@ Outcome take(Route route, CUstream stream, uint64_t size, Pointer *out) {
 
 }  // namespace
 
-CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t size) {
-  return hook([=] { return take(Route::kDevice, nullptr, size, out); },
-              [=] { return GMM_PRELOAD_REAL(cuMemAlloc_v2)(out, size); });
-}
+// `allowed`: gmm serves an allocation with these parameters.
+#define ALLOC(name, route, stream, allowed, parameters, arguments)                         \
+  CUresult name parameters {                                                               \
+    return hook([=] { return (allowed) ? take(Route::route, stream, size, out) : kReal; }, \
+                [=] { return GMM_PRELOAD_REAL(name) arguments; });                         \
+  }
+ALLOC(cuMemAlloc_v2, kDevice, nullptr, true, (CUdeviceptr * out, size_t size), (out, size))
+ALLOC(cuMemAllocManaged, kManaged, nullptr, flags == CU_MEM_ATTACH_GLOBAL,
+      (CUdeviceptr * out, size_t size, unsigned int flags), (out, size, flags))
+ALLOC(cuMemAllocAsync, kAsync, stream, true, (CUdeviceptr * out, size_t size, CUstream stream), (out, size, stream))
+ALLOC(cuMemAllocAsync_ptsz, kAsync, of_thread(stream), true, (CUdeviceptr * out, size_t size, CUstream stream),
+      (out, size, stream))
+ALLOC(cuMemAllocHost_v2, kHost, nullptr, true, (void **out, size_t size), (out, size))
+ALLOC(cuMemHostAlloc, kHost, nullptr, (flags & CU_MEMHOSTALLOC_WRITECOMBINED) == 0,
+      (void **out, size_t size, unsigned int flags), (out, size, flags))
+#undef ALLOC
 
-CUresult cuMemFree_v2(CUdeviceptr memory) {
-  return hook([=] { return free_idle(reinterpret_cast<void *>(memory), Free::kDevice); },
-              [=] { return GMM_PRELOAD_REAL(cuMemFree_v2)(memory); });
-}
-
-CUresult cuMemAllocManaged(CUdeviceptr *out, size_t size, unsigned int flags) {
-  return hook([=] { return flags == CU_MEM_ATTACH_GLOBAL ? take(Route::kManaged, nullptr, size, out) : kReal; },
-              [=] { return GMM_PRELOAD_REAL(cuMemAllocManaged)(out, size, flags); });
-}
-
-CUresult cuMemAllocAsync(CUdeviceptr *out, size_t size, CUstream stream) {
-  return hook([=] { return take(Route::kAsync, stream, size, out); },
-              [=] { return GMM_PRELOAD_REAL(cuMemAllocAsync)(out, size, stream); });
-}
-
-CUresult cuMemAllocAsync_ptsz(CUdeviceptr *out, size_t size, CUstream stream) {
-  return hook([=] { return take(Route::kAsync, of_thread(stream), size, out); },
-              [=] { return GMM_PRELOAD_REAL(cuMemAllocAsync_ptsz)(out, size, stream); });
-}
-
-CUresult cuMemFreeAsync(CUdeviceptr memory, CUstream stream) {
-  return hook([=] { return free_ordered(reinterpret_cast<void *>(memory), stream); },
-              [=] { return GMM_PRELOAD_REAL(cuMemFreeAsync)(memory, stream); });
-}
-
-CUresult cuMemFreeAsync_ptsz(CUdeviceptr memory, CUstream stream) {
-  return hook([=] { return free_ordered(reinterpret_cast<void *>(memory), of_thread(stream)); },
-              [=] { return GMM_PRELOAD_REAL(cuMemFreeAsync_ptsz)(memory, stream); });
-}
-
-CUresult cuMemAllocHost_v2(void **out, size_t size) {
-  return hook([=] { return take(Route::kHost, nullptr, size, out); },
-              [=] { return GMM_PRELOAD_REAL(cuMemAllocHost_v2)(out, size); });
-}
-
-CUresult cuMemHostAlloc(void **out, size_t size, unsigned int flags) {
-  return hook(
-      [=] { return (flags & CU_MEMHOSTALLOC_WRITECOMBINED) == 0 ? take(Route::kHost, nullptr, size, out) : kReal; },
-      [=] { return GMM_PRELOAD_REAL(cuMemHostAlloc)(out, size, flags); });
-}
-
-CUresult cuMemFreeHost(void *memory) {
-  return hook([=] { return free_idle(memory, Free::kHost); }, [=] { return GMM_PRELOAD_REAL(cuMemFreeHost)(memory); });
-}
+#define FREE(name, ours, parameters, arguments)                                          \
+  CUresult name parameters {                                                             \
+    return hook([=] { return ours; }, [=] { return GMM_PRELOAD_REAL(name) arguments; }); \
+  }
+FREE(cuMemFree_v2, free_idle((void *)memory, Free::kDevice), (CUdeviceptr memory), (memory))
+FREE(cuMemFreeAsync, free_ordered((void *)memory, stream), (CUdeviceptr memory, CUstream stream), (memory, stream))
+FREE(cuMemFreeAsync_ptsz, free_ordered((void *)memory, of_thread(stream)), (CUdeviceptr memory, CUstream stream),
+     (memory, stream))
+FREE(cuMemFreeHost, free_idle(memory, Free::kHost), (void *memory), (memory))
+#undef FREE
 
 CUresult cuStreamDestroy_v2(CUstream stream) {
   forget_stream(stream);

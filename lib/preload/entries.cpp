@@ -3,8 +3,6 @@
 
 #include <cstring>
 
-#include "preload/hooks.h"
-
 namespace gmm::preload {
 namespace {
 

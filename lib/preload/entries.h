@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of the functions that the library interposes.
+// The table of the functions that the library interposes: its hooks. Each hook lets gmm do the work, or calls the real
+// function with the same arguments.
 #ifndef GMM_PRELOAD_ENTRIES_H
 #define GMM_PRELOAD_ENTRIES_H
 
 #include <cstdint>
+
+#include "backend/cuda/driver_api.h"
 
 // X(symbol, the function's type, name for cuGetProcAddress, CUDA version in which the symbol got the meaning of the
 // name, default stream that a null stream means)
@@ -58,6 +61,15 @@
     (const char *name, void **out, unsigned int version, unsigned long long flags, int *status))                \
   X(cudaGetDriverEntryPointByVersion_ptsz,                                                                      \
     (const char *name, void **out, unsigned int version, unsigned long long flags, int *status))
+
+extern "C" {
+#define X(symbol, type, ...) __attribute__((visibility("default"))) type symbol;
+GMM_PRELOAD_DRIVER(X)
+#undef X
+#define X(symbol, parameters) __attribute__((visibility("default"))) CUresult symbol parameters;
+GMM_PRELOAD_RUNTIME(X)
+#undef X
+}
 
 namespace gmm::preload {
 

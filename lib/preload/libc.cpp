@@ -83,11 +83,22 @@ int look_in(dl_phdr_info *object, size_t, void *user) {
   return wanted->found != nullptr ? 1 : 0;
 }
 
-void *nothing_found(void *, const char *) { return nullptr; }
-void *nothing_found_of(void *, const char *, const char *) { return nullptr; }
+// Answers for a function that does not exist. The calling conventions allow further arguments.
+void *nothing_found() { return nullptr; }
 
-std::atomic<DlsymFn> g_dlsym{nullptr};
-std::atomic<DlvsymFn> g_dlvsym{nullptr};
+std::atomic<void *> g_dlsym{nullptr}, g_dlvsym{nullptr};
+
+template <typename Function>
+Function find_once(std::atomic<void *> &known, const char *name) {
+  void *function = known.load(std::memory_order_relaxed);
+  if (__builtin_expect(function == nullptr, 0)) {
+    Wanted wanted{name, nullptr};
+    dl_iterate_phdr(look_in, &wanted);
+    function = wanted.found != nullptr ? wanted.found : reinterpret_cast<void *>(nothing_found);
+    known.store(function, std::memory_order_relaxed);
+  }
+  return reinterpret_cast<Function>(function);
+}
 
 struct Around {
   uintptr_t inside;
@@ -124,25 +135,9 @@ int look_for_file(dl_phdr_info *object, size_t, void *user) {
 
 }  // namespace
 
-DlsymFn system_dlsym() {
-  DlsymFn function = g_dlsym.load(std::memory_order_relaxed);
-  if (__builtin_expect(function != nullptr, 1)) return function;
-  Wanted wanted{"dlsym", nullptr};
-  dl_iterate_phdr(look_in, &wanted);
-  function = wanted.found != nullptr ? reinterpret_cast<DlsymFn>(wanted.found) : nothing_found;
-  g_dlsym.store(function, std::memory_order_relaxed);
-  return function;
-}
+DlsymFn system_dlsym() { return find_once<DlsymFn>(g_dlsym, "dlsym"); }
 
-DlvsymFn system_dlvsym() {
-  DlvsymFn function = g_dlvsym.load(std::memory_order_relaxed);
-  if (__builtin_expect(function != nullptr, 1)) return function;
-  Wanted wanted{"dlvsym", nullptr};
-  dl_iterate_phdr(look_in, &wanted);
-  function = wanted.found != nullptr ? reinterpret_cast<DlvsymFn>(wanted.found) : nothing_found_of;
-  g_dlvsym.store(function, std::memory_order_relaxed);
-  return function;
-}
+DlvsymFn system_dlvsym() { return find_once<DlvsymFn>(g_dlvsym, "dlvsym"); }
 
 CodeRange code_around(const void *inside) {
   Around around{reinterpret_cast<uintptr_t>(inside), {}};

@@ -5,7 +5,6 @@
 
 #include <cstdlib>
 
-#include "base/lock.h"
 #include "preload/captures.h"
 #include "preload/context.h"
 #include "preload/real.h"
@@ -20,22 +19,16 @@ constexpr uint32_t kPageShift = 21;
 constexpr uint32_t kAddressBits = 47;
 constinit std::atomic<std::atomic<uint8_t> *> g_pages{nullptr};
 constinit std::atomic<bool> g_ordered_used{false};
-constinit Mutex g_memory_mutex{LockRank::kPreloadMemory};
 
 std::atomic<uint8_t> *pages() {
   std::atomic<uint8_t> *known = g_pages.load(std::memory_order_acquire);
   if (known != nullptr) return known;
-  g_memory_mutex.lock();
-  known = g_pages.load(std::memory_order_relaxed);
-  if (known == nullptr) {
-    void *memory = mmap(nullptr, uint64_t{1} << (kAddressBits - kPageShift), PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (memory != MAP_FAILED) {
-      known = static_cast<std::atomic<uint8_t> *>(memory);
-      g_pages.store(known, std::memory_order_release);
-    }
-  }
-  g_memory_mutex.unlock();
+  constexpr uint64_t kSize = uint64_t{1} << (kAddressBits - kPageShift);
+  void *memory = mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) return nullptr;
+  auto *made = static_cast<std::atomic<uint8_t> *>(memory);
+  if (g_pages.compare_exchange_strong(known, made, std::memory_order_acq_rel)) return made;
+  munmap(memory, kSize);  // another thread was first
   return known;
 }
 

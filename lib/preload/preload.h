@@ -47,24 +47,12 @@ GMM_API const char *gmm_preload_last_error(void) GMM_NOEXCEPT;
  */
 GMM_API gmm_result gmm_preload_tag(const char *name, gmm_contents contents, gmm_tag *out) GMM_NOEXCEPT;
 
-/* --- Allocators for frameworks --------------------------------------------------------------------------------- */
-/*
- * These have the signature of PyTorch's CUDAPluggableAllocator and of vLLM's my_malloc and my_free. They give VMM
- * memory under the tag of the thread's region (below), or of GMM_PRELOAD_TAG outside of one. They never end the
- * process: after a failure they return NULL or have no effect, and gmm_preload_last_error() says why.
- */
-
 /**
- * Allocates and frees in the order of `stream`.
- *
- * Use it without another cache on top (torch.cuda.memory.change_current_allocator) or in a MemPool.
+ * The functions of a CUDAPluggableAllocator of PyTorch, and vLLM's my_malloc and my_free, for pools of memory. They
+ * give VMM memory under the tag of the thread's region (below), or of GMM_PRELOAD_TAG outside of one. They are as
+ * cudaMalloc and cudaFree: the memory is idle and good for any stream, and a free waits for the device. They never end
+ * the process: after a failure they return NULL or have no effect, and gmm_preload_last_error() says why.
  */
-GMM_API void *gmm_torch_malloc(ssize_t size, int device, gmm_preload_stream stream) GMM_NOEXCEPT;
-GMM_API void gmm_torch_free(void *memory, ssize_t size, int device, gmm_preload_stream stream) GMM_NOEXCEPT;
-/** Records that `stream` uses the memory too: CUDAPluggableAllocator's set_record_stream_fn. */
-GMM_API void gmm_torch_record_stream(void *memory, gmm_preload_stream stream) GMM_NOEXCEPT;
-
-/** As cudaMalloc and cudaFree: the memory is idle and good for any stream, and a free waits for the device. */
 GMM_API void *tms_torch_malloc(ssize_t size, int device, gmm_preload_stream stream) GMM_NOEXCEPT;
 GMM_API void tms_torch_free(void *memory, ssize_t size, int device, gmm_preload_stream stream) GMM_NOEXCEPT;
 

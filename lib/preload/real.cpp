@@ -49,17 +49,20 @@ bool open_driver() {
   return complete;
 }
 
+// The program's function without this library, else that of the loaded CUDA library. NULL: there is none.
+void *find_loaded_symbol(const char *symbol, bool of_runtime) {
+  void *address = system_dlsym()(RTLD_NEXT, symbol);
+  if (address != nullptr) return address;
+  void *library = of_runtime ? loaded("libcudart.so", "libcudart.so") : loaded(driver_file(), "libcuda.so");
+  return library != nullptr ? system_dlsym()(library, symbol) : nullptr;
+}
+
 }  // namespace
 
 void *find_loaded_real(Entry entry) {
   auto &slot = g_real[static_cast<uint32_t>(entry)];
   if (void *known = slot.load(std::memory_order_acquire); known != nullptr) return known;
-  const EntryInfo &info = entry_info(entry);
-  void *address = system_dlsym()(RTLD_NEXT, info.symbol);  // the program's function without this library
-  if (address == nullptr) {
-    void *library = is_runtime(entry) ? loaded("libcudart.so", "libcudart.so") : loaded(driver_file(), "libcuda.so");
-    if (library != nullptr) address = system_dlsym()(library, info.symbol);
-  }
+  void *address = find_loaded_symbol(entry_info(entry).symbol, is_runtime(entry));
   if (address != nullptr && !is_hook(address)) remember_real(entry, address);
   return slot.load(std::memory_order_acquire);
 }
@@ -86,13 +89,12 @@ void *find_callable(Entry entry) {
 const Driver *driver() {
   int state = g_driver_state.load(std::memory_order_acquire);
   if (__builtin_expect(state == 0, 0)) {
-    g_driver_mutex.lock();
+    LockGuard guard(g_driver_mutex);
     state = g_driver_state.load(std::memory_order_relaxed);
     if (state == 0) {
       state = open_driver() ? 1 : -1;
       g_driver_state.store(state, std::memory_order_release);
     }
-    g_driver_mutex.unlock();
   }
   return state > 0 ? &g_driver_entries : nullptr;
 }
@@ -100,11 +102,7 @@ const Driver *driver() {
 GetDeviceFn *runtime_get_device() {
   GetDeviceFn *known = g_get_device.load(std::memory_order_relaxed);
   if (known != nullptr) return known;
-  void *address = system_dlsym()(RTLD_NEXT, "cudaGetDevice");
-  if (address == nullptr)
-    if (void *library = loaded("libcudart.so", "libcudart.so"); library != nullptr)
-      address = system_dlsym()(library, "cudaGetDevice");
-  known = reinterpret_cast<GetDeviceFn *>(address);
+  known = reinterpret_cast<GetDeviceFn *>(find_loaded_symbol("cudaGetDevice", true));
   g_get_device.store(known, std::memory_order_relaxed);
   return known;
 }

@@ -41,20 +41,17 @@ Label *labels() { return g_labels.load(std::memory_order_acquire); }
 Label *label_of(const char *name, gmm_contents contents, bool pageable) {
   pageable = pageable && contents == GMM_CONTENTS_HOST;
   if (Label *known = look_up(name, contents, pageable); known != nullptr) return known;
-  g_label_mutex.lock();
-  Label *label = look_up(name, contents, pageable);
-  if (label == nullptr) {
-    char *copy = strdup(name);
-    void *memory = copy != nullptr ? std::calloc(1, sizeof(Label)) : nullptr;
-    if (memory != nullptr) {
-      label = ::new (memory) Label{copy, contents, pageable, {0}, {nullptr}, labels()};
-      g_labels.store(label, std::memory_order_release);
-    } else {
-      std::free(copy);
-      say("The host has no memory for the tag \"%.63s\".", name);
-    }
+  LockGuard guard(g_label_mutex);
+  if (Label *known = look_up(name, contents, pageable); known != nullptr) return known;
+  char *copy = strdup(name);
+  void *memory = copy != nullptr ? std::malloc(sizeof(Label)) : nullptr;
+  if (memory == nullptr) {
+    std::free(copy);
+    say("The host has no memory for the tag \"%.63s\".", name);
+    return nullptr;
   }
-  g_label_mutex.unlock();
+  Label *label = ::new (memory) Label{copy, contents, pageable, {0}, {nullptr}, labels()};
+  g_labels.store(label, std::memory_order_release);
   return label;
 }
 

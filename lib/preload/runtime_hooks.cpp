@@ -5,7 +5,6 @@
 // function, and the driver calls that it makes (driver_hooks.cpp) answer with the failure. The runtime then records it
 // as any failure.
 #include "preload/context.h"
-#include "preload/hooks.h"
 #include "preload/memory.h"
 #include "preload/real.h"
 
@@ -61,74 +60,38 @@ CUresult answer_of(const Outcome &outcome, size_t size, Call call, Undo undo) {
   return outcome.code == CUDA_SUCCESS ? CUDA_SUCCESS : fail_in_runtime(outcome.code, size, call, undo);
 }
 
-template <class Call>
-CUresult answer_of(const Outcome &outcome, Call call) {
-  return answer_of(
-      outcome, 0, [&](size_t) { return call(); }, [] {});
-}
-
 }  // namespace
 
-CUresult cudaMalloc(void **out, size_t size) {
-  auto *alloc = GMM_PRELOAD_REAL(cudaMalloc);
-  return answer_of(
-      take(Route::kDevice, nullptr, size, out), size, [=](size_t bytes) { return alloc(out, bytes); },
-      [=] { cudaFree(*out); });
-}
+// `allowed`: gmm serves an allocation with these parameters. `undo` frees it.
+#define ALLOC(name, route, stream, allowed, undo, parameters, arguments)                \
+  CUresult name parameters {                                                            \
+    auto *real_alloc = GMM_PRELOAD_REAL(name);                                          \
+    return answer_of((allowed) ? take(Route::route, stream, size, out) : kReal, size,   \
+                     [=](size_t size) { return real_alloc arguments; }, [=] { undo; }); \
+  }
+ALLOC(cudaMalloc, kDevice, nullptr, true, cudaFree(*out), (void **out, size_t size), (out, size))
+ALLOC(cudaMallocAsync, kAsync, stream, true, cudaFreeAsync(*out, stream), (void **out, size_t size, CUstream stream),
+      (out, size, stream))
+ALLOC(cudaMallocAsync_ptsz, kAsync, of_thread(stream), true, cudaFreeAsync_ptsz(*out, stream),
+      (void **out, size_t size, CUstream stream), (out, size, stream))
+ALLOC(cudaMallocManaged, kManaged, nullptr, flags == CU_MEM_ATTACH_GLOBAL, cudaFree(*out),
+      (void **out, size_t size, unsigned int flags), (out, size, flags))
+ALLOC(cudaMallocHost, kHost, nullptr, true, cudaFreeHost(*out), (void **out, size_t size), (out, size))
+ALLOC(cudaHostAlloc, kHost, nullptr, (flags & CU_MEMHOSTALLOC_WRITECOMBINED) == 0, cudaFreeHost(*out),
+      (void **out, size_t size, unsigned int flags), (out, size, flags))
+#undef ALLOC
 
-CUresult cudaFree(void *memory) {
-  auto *free = GMM_PRELOAD_REAL(cudaFree);
-  return answer_of(free_idle(memory, Free::kDevice), [=] { return free(memory); });
-}
-
-CUresult cudaMallocAsync(void **out, size_t size, CUstream stream) {
-  auto *alloc = GMM_PRELOAD_REAL(cudaMallocAsync);
-  return answer_of(
-      take(Route::kAsync, stream, size, out), size, [=](size_t bytes) { return alloc(out, bytes, stream); },
-      [=] { cudaFreeAsync(*out, stream); });
-}
-
-CUresult cudaMallocAsync_ptsz(void **out, size_t size, CUstream stream) {
-  auto *alloc = GMM_PRELOAD_REAL(cudaMallocAsync_ptsz);
-  return answer_of(
-      take(Route::kAsync, of_thread(stream), size, out), size, [=](size_t bytes) { return alloc(out, bytes, stream); },
-      [=] { cudaFreeAsync_ptsz(*out, stream); });
-}
-
-CUresult cudaFreeAsync(void *memory, CUstream stream) {
-  auto *free = GMM_PRELOAD_REAL(cudaFreeAsync);
-  return answer_of(free_ordered(memory, stream), [=] { return free(memory, stream); });
-}
-
-CUresult cudaFreeAsync_ptsz(void *memory, CUstream stream) {
-  auto *free = GMM_PRELOAD_REAL(cudaFreeAsync_ptsz);
-  return answer_of(free_ordered(memory, of_thread(stream)), [=] { return free(memory, stream); });
-}
-
-CUresult cudaMallocManaged(void **out, size_t size, unsigned int flags) {
-  auto *alloc = GMM_PRELOAD_REAL(cudaMallocManaged);
-  return answer_of(
-      flags == CU_MEM_ATTACH_GLOBAL ? take(Route::kManaged, nullptr, size, out) : kReal, size,
-      [=](size_t bytes) { return alloc(out, bytes, flags); }, [=] { cudaFree(*out); });
-}
-
-CUresult cudaMallocHost(void **out, size_t size) {
-  auto *alloc = GMM_PRELOAD_REAL(cudaMallocHost);
-  return answer_of(
-      take(Route::kHost, nullptr, size, out), size, [=](size_t bytes) { return alloc(out, bytes); },
-      [=] { cudaFreeHost(*out); });
-}
-
-CUresult cudaHostAlloc(void **out, size_t size, unsigned int flags) {
-  auto *alloc = GMM_PRELOAD_REAL(cudaHostAlloc);
-  return answer_of((flags & CU_MEMHOSTALLOC_WRITECOMBINED) == 0 ? take(Route::kHost, nullptr, size, out) : kReal, size,
-                   [=](size_t bytes) { return alloc(out, bytes, flags); }, [=] { cudaFreeHost(*out); });
-}
-
-CUresult cudaFreeHost(void *memory) {
-  auto *free = GMM_PRELOAD_REAL(cudaFreeHost);
-  return answer_of(free_idle(memory, Free::kHost), [=] { return free(memory); });
-}
+#define FREE(name, ours, parameters, arguments)                       \
+  CUresult name parameters {                                          \
+    auto *real_free = GMM_PRELOAD_REAL(name);                         \
+    return answer_of(                                                 \
+        ours, 0, [=](size_t) { return real_free arguments; }, [] {}); \
+  }
+FREE(cudaFree, free_idle(memory, Free::kDevice), (void *memory), (memory))
+FREE(cudaFreeAsync, free_ordered(memory, stream), (void *memory, CUstream stream), (memory, stream))
+FREE(cudaFreeAsync_ptsz, free_ordered(memory, of_thread(stream)), (void *memory, CUstream stream), (memory, stream))
+FREE(cudaFreeHost, free_idle(memory, Free::kHost), (void *memory), (memory))
+#undef FREE
 
 CUresult cudaStreamDestroy(CUstream stream) {
   forget_stream(stream);

@@ -38,12 +38,16 @@ int change(Change operation, const char *what, const char *name, uint32_t flags)
 
 }  // namespace
 
-void tms_set_interesting_region(bool interesting) GMM_NOEXCEPT {
-  region_settings().interesting = interesting;
-  region_changed();
-}
-
-bool tms_get_interesting_region(void) GMM_NOEXCEPT { return region_settings().interesting; }
+#define SETTING(name, field)                     \
+  void tms_set_##name(bool value) GMM_NOEXCEPT { \
+    region_settings().field = value;             \
+    region_changed();                            \
+  }                                              \
+  bool tms_get_##name(void) GMM_NOEXCEPT { return region_settings().field; }
+SETTING(interesting_region, interesting)
+SETTING(enable_cpu_backup, cpu_backup)
+SETTING(enable_disk_backup, disk_backup)
+#undef SETTING
 
 void tms_set_current_tag(const char *tag) GMM_NOEXCEPT {
   // The name of a label is never freed.
@@ -57,20 +61,6 @@ void tms_set_current_tag(const char *tag) GMM_NOEXCEPT {
 }
 
 const char *tms_get_current_tag(void) GMM_NOEXCEPT { return region_settings().name; }
-
-void tms_set_enable_cpu_backup(bool enable) GMM_NOEXCEPT {
-  region_settings().cpu_backup = enable;
-  region_changed();
-}
-
-bool tms_get_enable_cpu_backup(void) GMM_NOEXCEPT { return region_settings().cpu_backup; }
-
-void tms_set_enable_disk_backup(bool enable) GMM_NOEXCEPT {
-  region_settings().disk_backup = enable;
-  region_changed();
-}
-
-bool tms_get_enable_disk_backup(void) GMM_NOEXCEPT { return region_settings().disk_backup; }
 
 void tms_set_cpu_backup_backend(const char *backend) GMM_NOEXCEPT {
   const bool pageable = backend != nullptr && std::strcmp(backend, "mmap") == 0;

@@ -174,6 +174,7 @@ GRAPH_CASE(two_streams_of_one_capture, ALL_KINDS) {
   for (unsigned i = 0; i < 2; ++i) CU(cuda.cuEventCreate(&events[i], CU_EVENT_DISABLE_TIMING));
   void *out_a = ALLOC(SIZE), *out_b = ALLOC(SIZE);
   capture();
+  RESULT(gmm_stream_synchronize(context, a), GMM_ERROR_CAPTURING);  // and the capture goes on
   CU(cuda.cuEventRecord(events[0], (CUstream)a));
   CU(cuda.cuStreamWaitEvent((CUstream)b, events[0], 0));
   // Freed on one stream, wanted on the other: they run side by side, so it must be other memory.

@@ -131,6 +131,14 @@ CASE(the_environment_is_warned_of_once) {
   unsetenv("GMM_BACKUP_DIR");
 }
 
+CASE(a_card_of_the_host_needs_its_file) {
+  gmm_context *other = NULL;
+  setenv("GMM_HOST_CARD", "/proc/card", 1);
+  RESULT(create_on("host", NULL, &other), GMM_ERROR_SYSTEM);
+  CHECK(message_has("GMM_HOST_CARD=/proc/card"));
+  unsetenv("GMM_HOST_CARD");
+}
+
 CASE(defaults_open_a_backend) {
   gmm_context *other = NULL;
   MUST(gmm_context_create(NULL, &other));

@@ -11,7 +11,7 @@ static gmm_ipc_handle handle;
 
 // Puts another machine's number into the handle, and the checksum that belongs to it: lib/engine/ipc/handle.h.
 static void move_to_another_machine(void) {
-  enum { AT_MACHINE = 184, AT_CHECKSUM = 252 };
+  enum { AT_MACHINE = 168, AT_CHECKSUM = 252 };
   handle.bytes[AT_MACHINE] ^= 2;
   uint32_t sum = ~0u;
   for (int i = 0; i < AT_CHECKSUM; ++i) {

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // pause.h: memory goes while its address stays.
+#define _GNU_SOURCE  // pthread_timedjoin_np()
 #include <dirent.h>
+#include <pthread.h>
+#include <semaphore.h>
 #include <sys/stat.h>
 
 #include "pause_support.h"
@@ -205,6 +208,49 @@ VMM_CASE(higher_priorities_resume_first) {
   OK(gmm_resume(context, NULL, NULL));
   CHECK_PATTERN(one, 100000, 1);
   CHECK_PATTERN(two, 100000, 2);
+}
+
+// A thread with a cache ends while a pause of its heap runs. The runtime of a language that collects garbage in the
+// progress may wait for that.
+static struct {
+  pthread_t thread;
+  pthread_barrier_t filled;
+  sem_t end;
+  int joined;
+} ending;
+static void *use_the_heap(void *tag) {
+  FREE_ON(GMM_STREAM_PER_THREAD, alloc_here(__LINE__, 5000, *(gmm_tag *)tag, GMM_STREAM_PER_THREAD, 0));
+  pthread_barrier_wait(&ending.filled);
+  sem_wait(&ending.end);
+  return NULL;
+}
+static int32_t end_the_thread(void *user, uint64_t done, uint64_t total) {
+  (void)user, (void)done, (void)total;
+  if (ending.joined == 0) return 0;
+  sem_post(&ending.end);
+  struct timespec limit;
+  clock_gettime(CLOCK_REALTIME, &limit);
+  limit.tv_sec += 20;
+  ending.joined = pthread_timedjoin_np(ending.thread, NULL, &limit);
+  return 0;
+}
+VMM_CASE(a_thread_ends_during_a_pause) {
+  gmm_tag tag = make_tag("left", GMM_CONTENTS_HOST);
+  void *memory = FILLED_TAG(100000, tag, 3);
+  ending.joined = -1;
+  pthread_barrier_init(&ending.filled, NULL, 2);
+  sem_init(&ending.end, 0, 0);
+  REQUIRE(pthread_create(&ending.thread, NULL, use_the_heap, &tag) == 0);
+  pthread_barrier_wait(&ending.filled);
+  const gmm_pause_desc desc = {.struct_size = sizeof desc, .progress = {end_the_thread, NULL}};
+  OK(gmm_pause(context, &desc, NULL));
+  CHECK_EQUAL(ending.joined, 0);
+  if (ending.joined != 0) pthread_join(ending.thread, NULL);
+  OK(gmm_resume(context, NULL, NULL));
+  CHECK_PATTERN(memory, 100000, 3);
+  FREE_ON(GMM_STREAM_PER_THREAD, alloc_here(__LINE__, 5000, tag, GMM_STREAM_PER_THREAD, 0));
+  sem_destroy(&ending.end);
+  pthread_barrier_destroy(&ending.filled);
 }
 
 int main(void) { return run_cases(); }

@@ -436,9 +436,6 @@ void blocks_are_used_and_freed() {
   uint64_t sum = 0;
   for (const std::byte b : block.as()) sum += std::to_integer<unsigned>(b);
   CHECK_EQUAL(sum, 7 * (4096 + 3));
-#ifdef __cpp_lib_span
-  static_assert(std::is_same_v<decltype(words), const std::span<uint32_t>>);
-#endif
   const gmm_pointer_info info = MUST(context.query(static_cast<char *>(block.data()) + 500));
   CHECK(info.base == block.data() && info.size == 4099 && block.context() == context.get());
   void *memory = block.detach();
@@ -446,13 +443,19 @@ void blocks_are_used_and_freed() {
   block = gmm::buffer(context.get(), memory, 4099);
   MUST(block.free(nullptr));
   FAILS(context.free(memory), GMM_ERROR_ALREADY_FREED);
-
   CHECK(!context.try_alloc(5000));  // the thread's cache is empty
   block = MUST(context.alloc(5000));
   memory = block.data();
   CHECK(block.try_free() && !block && block.try_free());
   block = context.try_alloc(5000);
   CHECK(block.data() == memory && block.size() == 5000);
+  static_cast<void>(block.detach());
+  MUST(context.reset());
+  CHECK_EQUAL(live_blocks(context), 0);
+}
+
+void heaps_allocate() {
+  const gmm::context context = open_context();
   gmm::heap_desc desc;
   desc.kind = GMM_KIND_VMM;
   desc.limit = 64 * kMiB;
@@ -460,10 +463,10 @@ void blocks_are_used_and_freed() {
   CHECK(heap.kind() == GMM_KIND_VMM && heap.context() == context && heap != gmm::heap_ref());
   CHECK_EQUAL(MUST(gmm::heap::create(context)).kind(), GMM_KIND_DEVICE);
   CHECK(!heap.try_alloc(5000));
-  block = MUST(heap.alloc(5000, nullptr, 4096, GMM_ALLOC_ZERO));
+  gmm::buffer block = MUST(heap.alloc(5000, nullptr, 4096, GMM_ALLOC_ZERO));
   CHECK(reinterpret_cast<uintptr_t>(block.data()) % 4096 == 0);
   block = MUST(heap.alloc(5000));
-  memory = block.data();
+  const void *memory = block.data();
   MUST(block.free());
   block = heap.try_alloc(5000);
   CHECK(block.data() == memory);
@@ -472,10 +475,6 @@ void blocks_are_used_and_freed() {
   gmm::compact_desc compact;
   compact.heap = heap.get();
   CHECK(MUST(context.compact(compact)).largest_free != 0);
-  CHECK_EQUAL(MUST(context.compact(gmm::scope().kind(GMM_KIND_HOST))).moved_bytes, 0);
-  static_cast<void>(block.detach());
-  MUST(context.reset());
-  CHECK_EQUAL(live_blocks(context), 0);
 }
 
 void count_call(void *count) { ++*static_cast<int *>(count); }
@@ -520,34 +519,22 @@ void pauses_return_bytes() {
   MUST(context.backup_reserve(gmm::device_id(), kMiB));
   const gmm::buffer block = MUST(context.alloc(2 * kMiB, of_kind(GMM_KIND_VMM, tag)));
   MUST(context.fill(block.data(), 9, block.size()));
-  CHECK(MUST(tag.pause()) >= 2 * kMiB);
-  CHECK_EQUAL(MUST(tag.pause()), 0);
+  const uint64_t bytes = MUST(tag.pause());
+  CHECK(bytes >= 2 * kMiB && MUST(tag.pause()) == 0);
   CHECK(!MUST(context.resume_wait_for(block.data(), block.size(), gmm::milliseconds(0))));
   uint8_t byte = 0;
   MUST(context.backup_read(block.data(), 1, &byte));
   CHECK_EQUAL(byte, 9);
   CHECK_EQUAL(static_cast<const uint8_t *>(MUST(context.backup_map(block.data(), 2)))[1], 9);
-  const gmm_backup_info kept = MUST(context.backup_query());
-  CHECK(kept.arena_bytes + kept.pageable_bytes > 0);
-  CHECK(MUST(context.resume_range(block.data(), block.size())) >= 2 * kMiB);
+  CHECK(MUST(context.backup_query()).arena_bytes != 0);
+  CHECK_EQUAL(MUST(context.resume_range(block.data(), block.size())), bytes);
   MUST(context.resume_wait(block.data(), block.size()));
-  const uint64_t whole = MUST(context.pause());
-  CHECK(MUST(context.backup_discard()) > 0);
-  CHECK_EQUAL(MUST(context.resume()), whole);
-  CHECK_EQUAL(MUST(tag.resume()), 0);
-}
-
-void tickets_wait() {
-  const gmm::context context = open_context();
-  const gmm::tag tag = kept_tag(context, "background");
-  const gmm::buffer block = MUST(context.alloc(2 * kMiB, of_kind(GMM_KIND_VMM, tag)));
   {
     const gmm::ticket ticket = MUST(tag.pause_async());
-    const uint64_t bytes = MUST(ticket.wait());
-    const gmm_ticket_info info = MUST(ticket.query());
-    CHECK(bytes >= 2 * kMiB && info.state == GMM_TICKET_DONE && info.bytes == bytes);
+    CHECK(MUST(ticket.wait()) == bytes && MUST(ticket.query()).bytes == bytes);
     CHECK(MUST(ticket.wait_for(gmm::milliseconds(0))) == bytes);
   }
+  CHECK(MUST(context.backup_discard()) > 0);
   { const gmm::ticket waits_at_its_end = MUST(tag.resume_async()); }
   CHECK_EQUAL(MUST(context.query(block.data())).state, GMM_STATE_ACTIVE);
   gmm::pause_desc hold;
@@ -556,11 +543,12 @@ void tickets_wait() {
   MUST(held.wait_held());
   CHECK(!MUST(held.wait_for(gmm::milliseconds(0))).has_value());
   MUST(held.commit());
-  CHECK(MUST(held.wait()) >= 2 * kMiB);
+  CHECK_EQUAL(MUST(held.wait()), bytes);
   const gmm::ticket cancelled = MUST(context.resume_async(hold));
   MUST(cancelled.wait_held());
   MUST(cancelled.cancel());
   FAILS(cancelled.wait(), GMM_ERROR_CANCELLED);
+  CHECK(MUST(context.resume()) == bytes && MUST(tag.resume()) == 0 && MUST(context.pause()) == bytes);
 }
 
 // A lease that no other process wants.
@@ -772,9 +760,9 @@ int main() {
   CASE(descriptors_take_names);
 #endif
   CASE(blocks_are_used_and_freed);
+  CASE(heaps_allocate);
   CASE(streams_and_events_order_work);
   CASE(pauses_return_bytes);
-  CASE(tickets_wait);
   CASE(a_lease_is_requested_and_returned);
   CASE(pages_move_to_a_location);
   CASE(memory_is_shared_by_descriptor);

@@ -54,9 +54,9 @@ with tempfile.TemporaryDirectory() as scratch:
     import generate
     model = generate.Model(sys.argv[1], ROOT / 'include')
     program = pathlib.Path(scratch) / 'places.c'
-    checks = [f'_Static_assert(sizeof({struct.c_name}) == {struct.size}, "");' for struct in model.values()]
+    checks = [f'_Static_assert(sizeof({struct.c_name}) == {struct.size}, "");' for struct in model.values]
     checks += [f'_Static_assert(offsetof({struct.c_name}, {field.c_name}) == {field.at}, "");'
-               for struct in model.values() for field in struct.fields]
+               for struct in model.values for field in struct.fields]
     program.write_text('#include <gmm/gmm.h>\n#include <stddef.h>\n' + '\n'.join(checks) + '\n')
     done = subprocess.run(['cc', '-std=c11', '-fsyntax-only', f'-I{ROOT / "include"}', str(program)],
                           capture_output=True, text=True)

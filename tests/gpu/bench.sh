@@ -3,14 +3,10 @@
 # Builds gmm, gmm-bench and the peers on a machine with a GPU, and measures there what needs one. Ends with one line a
 # figure.
 #
-# Usage: tests/gpu/bench.sh
-#   OUT=FOLDER            where summary.txt, log.txt and cuda.json go; default tests/gpu/out
-#   TRACES=FOLDER         the traces of the replay; default tests/bench/traces
-#   GPU_SECONDS=N     how long the whole may take; default 520
+# Usage: tests/gpu/bench.sh      README.md has the variables that the scripts read. This one reads also
+#   TRACES=FOLDER     the traces of the replay; default tests/bench/traces
 #   BENCH_ONLY=NAMES  only the commands whose names begin so, by commas: pause
-#   GPU_RUN_FAKE=1    rehearses the script on the fake driver of the tests: its times say nothing about a GPU
-#   BUILD=FOLDER          a build folder to use and keep; default: a new one
-#   PYTHON=PATH           the interpreter with PyTorch; python3
+# It writes cuda.json beside the summary.
 #
 # Needs what tests/gpu/run.sh needs, zlib and PyTorch. .gpu/, which tests/gpu/pack.sh fills, brings RMM,
 # torch_memory_saver, mimalloc, UMF and zlib. The summary names each peer that is missing.
@@ -18,12 +14,8 @@
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 . tests/gpu/machine.sh
-. tests/support/tap.sh
 open_output 520
 peers=$work/peers
-finish() {
-  finish_with bench.sh "$(nproc) cores; $(c++ --version | head -n 1); $("$python" --version 2>&1)"
-}
 ask_machine 2048 || finish
 
 # --- what came along --------------------------------------------------------------------------------------------

@@ -4,12 +4,7 @@
 # memory both ways, memory of images and textures, timeline and binary semaphores by descriptors, and the engine of the
 # examples, whose pictures are compared with the host's. Ends with a table, also in $OUT/summary.txt.
 #
-# Usage: tests/gpu/engines.sh
-#   OUT=FOLDER          where summary.txt, log.txt and pictures go; default tests/gpu/out
-#   GPU_SECONDS=N       how long the whole may take; default 240
-#   GPU_ONLY=WORDS      only the rows whose names have one of these words, by blanks
-#   BUILD=FOLDER        a build folder to use and keep; default: a new one
-#   GPU_RUN_FAKE=1      rehearses the script on the fake driver of the tests: shows nothing about a GPU
+# Usage: tests/gpu/engines.sh      README.md has the variables that the scripts read. Pictures go into $OUT too.
 #
 # Needs what tests/gpu/run.sh needs. .gpu/, which tests/gpu/pack.sh fills, brings the headers and the loaders of Vulkan
 # and EGL, and a compiler of shaders. The driver's part of them (libGLX_nvidia.so.0 or libEGL_nvidia.so.0) comes with
@@ -18,82 +13,64 @@
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 . tests/gpu/machine.sh
-. tests/support/tap.sh
 open_output 240
-finish() { finish_with engines.sh "$(c++ --version | head -n 1)"; }
 
 # --- the machine --------------------------------------------------------------------------------------------------
 ask_machine 2048 || finish
 
-# The driver's part of Vulkan, and a description of it for the loader where the machine has none.
-find_driver() {
-  local library
-  compgen -G '/usr/share/vulkan/icd.d/nvidia*.json' >/dev/null && return 0
-  compgen -G '/etc/vulkan/icd.d/nvidia*.json' >/dev/null && return 0
-  for library in libGLX_nvidia.so.0 libEGL_nvidia.so.0; do
-    ldconfig -p | grep -q "$library" || continue
+# described LOADER LIBRARY...: the driver's part of a loader. Where the machine has no description of it, one is written
+# into $work, and named in the variables that the loader reads.
+described() {
+  local loader=$1 library folder
+  shift
+  for folder in /usr/share /etc; do
+    case $loader in
+      vulkan) compgen -G "$folder/vulkan/icd.d/nvidia*.json" >/dev/null && return 0 ;;
+      egl) compgen -G "$folder/glvnd/egl_vendor.d/*nvidia*.json" >/dev/null && return 0 ;;
+    esac
+  done
+  for library; do
+    ldconfig -p | grep -qF "$library" || continue
     printf '{"file_format_version": "1.0.0", "ICD": {"library_path": "%s", "api_version": "1.3.0"}}\n' "$library" \
-      >"$work/nvidia_icd.json"
-    export VK_DRIVER_FILES=$work/nvidia_icd.json VK_ICD_FILENAMES=$work/nvidia_icd.json
+      >"$work/nvidia_$loader.json"
+    case $loader in
+      vulkan) export VK_DRIVER_FILES=$work/nvidia_vulkan.json VK_ICD_FILENAMES=$work/nvidia_vulkan.json ;;
+      egl) export __EGL_VENDOR_LIBRARY_FILENAMES=$work/nvidia_egl.json ;;
+    esac
     return 0
   done
+  missing="no $(printf '%s ' "$@")is here: the driver was installed without graphics"
   return 1
 }
-without=
-if [ -z "$fake" ] && ! find_driver; then
-  without="neither libGLX_nvidia.so.0 nor libEGL_nvidia.so.0 is here: the driver was installed without graphics"
-fi
-if ! ldconfig -p | grep -q 'libvulkan\.so\.1'; then
-  if [ -f .gpu/vulkan/libvulkan.so.1 ]; then
-    export GMM_TEST_VULKAN=$root/.gpu/vulkan/libvulkan.so.1
-  else
-    without=${without:-"there is no libvulkan.so.1: tests/gpu/pack.sh takes it along (Debian: libvulkan1)"}
+
+# brought LIBRARY FOLDER VARIABLE PACKAGES HEADER...: the loader and the headers of the machine, or those in .gpu.
+brought() {
+  local library=$1 folder=$root/.gpu/$2 variable=$3 packages=$4
+  shift 4
+  if ! ldconfig -p | grep -qF "$library "; then
+    missing="there is no $library: tests/gpu/pack.sh takes it along (Debian: $packages)"
+    [ -f "$folder/$library" ] || return 1
+    export "$variable=$folder/$library" LD_LIBRARY_PATH="$folder${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
   fi
-fi
-if ! echo '#include <vulkan/vulkan.h>' | cc -E - >/dev/null 2>&1; then
-  if [ -d .gpu/vulkan/include ]; then
-    export CPATH=$root/.gpu/vulkan/include${CPATH:+:$CPATH}
-  else
-    without=${without:-"there is no vulkan/vulkan.h: tests/gpu/pack.sh takes it along (Debian: libvulkan-dev)"}
+  if ! printf '#include <%s>\n' "$@" | cc -E - >/dev/null 2>&1; then
+    missing="there is no $1: tests/gpu/pack.sh takes it along (Debian: $packages)"
+    [ -d "$folder/include" ] || return 1
+    export CPATH=$folder/include${CPATH:+:$CPATH}
   fi
-fi
-if [ -n "$without" ]; then
-  row SKIP 'Vulkan' 0 "$without"
-  row SKIP 'OpenGL' 0 "$without"
+}
+
+missing=
+if { [ -z "$fake" ] && ! described vulkan libGLX_nvidia.so.0 libEGL_nvidia.so.0; } ||
+  ! brought libvulkan.so.1 vulkan GMM_TEST_VULKAN 'libvulkan1 libvulkan-dev' vulkan/vulkan.h; then
+  row SKIP 'Vulkan' 0 "$missing"
+  row SKIP 'OpenGL' 0 "$missing"
   finish
 fi
-
-# EGL: its loader, its headers, and a description of the driver's part where the machine has none.
-find_egl() {
-  if ! ldconfig -p | grep -q 'libEGL\.so\.1 '; then
-    if [ ! -f .gpu/opengl/libEGL.so.1 ]; then
-      without_opengl="there is no libEGL.so.1: tests/gpu/pack.sh takes it along (Debian: libegl1)"
-      return
-    fi
-    export GMM_TEST_EGL=$root/.gpu/opengl/libEGL.so.1
-    export LD_LIBRARY_PATH=$root/.gpu/opengl${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-  fi
-  if ! printf '#include <%s>\n' EGL/eglext.h GL/glcorearb.h GL/glext.h | cc -E - >/dev/null 2>&1; then
-    if [ ! -d .gpu/opengl/include ]; then
-      without_opengl="there is no EGL/eglext.h: tests/gpu/pack.sh takes it along (Debian: libegl-dev libgl-dev)"
-      return
-    fi
-    export CPATH=$root/.gpu/opengl/include${CPATH:+:$CPATH}
-  fi
-  if [ -n "$fake" ] || [ -n "${__EGL_VENDOR_LIBRARY_FILENAMES:-}" ] ||
-    compgen -G '/usr/share/glvnd/egl_vendor.d/*nvidia*.json' >/dev/null ||
-    compgen -G '/etc/glvnd/egl_vendor.d/*nvidia*.json' >/dev/null; then
-    return
-  fi
-  if ! ldconfig -p | grep -q 'libEGL_nvidia\.so\.0'; then
-    without_opengl="there is no libEGL_nvidia.so.0: the driver was installed without EGL"
-    return
-  fi
-  echo '{"file_format_version": "1.0.0", "ICD": {"library_path": "libEGL_nvidia.so.0"}}' >"$work/10_nvidia.json"
-  export __EGL_VENDOR_LIBRARY_FILENAMES=$work/10_nvidia.json
-}
 without_opengl=
-find_egl
+if ! brought libEGL.so.1 opengl GMM_TEST_EGL 'libegl1 libegl-dev libgl-dev' EGL/eglext.h GL/glcorearb.h GL/glext.h ||
+  { [ -z "$fake${__EGL_VENDOR_LIBRARY_FILENAMES:-}" ] && ! described egl libEGL_nvidia.so.0; }; then
+  without_opengl=$missing
+fi
 
 # examples/engine needs the loader to link, by pkg-config, and the compiler of shaders.
 if ! pkg-config --exists vulkan 2>/dev/null && [ -d .gpu/vulkan ]; then

@@ -8,7 +8,6 @@ Usage: grow_memory.py GIB [SECONDS]      until GIB are available, for at most SE
 Stops when 3 seconds have passed in which nothing was added, and always leaves 3 GiB. Prints what was and what is
 available.
 """
-
 import ctypes
 import mmap
 import pathlib
@@ -27,38 +26,33 @@ def available():
 
 def main():
     target, seconds = int(sys.argv[1]) << 30, float(sys.argv[2]) if len(sys.argv) > 2 else 30
-    libc = ctypes.CDLL(None, use_errno=True)  # unlike the module mmap it lets other threads run
+    libc = ctypes.CDLL(None)  # unlike the module mmap it lets other threads run
     libc.mmap.restype = ctypes.c_void_p
     libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
-    begin = time.monotonic()
-    before = available()
-    lock, touched, last = threading.Lock(), [0], [begin]
+    kind = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_POPULATE
+    begin, before, touched = time.monotonic(), available(), []
 
     def work():
-        while touched[0] < target and time.monotonic() - begin < seconds:
-            if available() + touched[0] >= target:
-                return
+        last = begin
+        while (available() + len(touched) * PIECE < target and time.monotonic() - begin < seconds
+               and time.monotonic() - last < PATIENCE):
             if available() < LEFT + 4 * PIECE:
-                if time.monotonic() - last[0] > PATIENCE:
-                    return
                 time.sleep(0.05)
-                continue
-            at = libc.mmap(None, PIECE, mmap.PROT_READ | mmap.PROT_WRITE,
-                           mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_POPULATE, -1, 0)
-            if at in (None, ctypes.c_void_p(-1).value):
+            elif libc.mmap(None, PIECE, mmap.PROT_READ | mmap.PROT_WRITE, kind, -1, 0) in (
+                    None, ctypes.c_void_p(-1).value):
                 return
-            with lock:
-                touched[0] += PIECE
-                last[0] = time.monotonic()
+            else:
+                touched.append(PIECE)
+                last = time.monotonic()
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    print(f"host memory available: {before / 2**30:.1f} GiB before, {(available() + touched[0]) / 2**30:.1f} GiB with "
-          f"{touched[0] / 2**30:.1f} GiB touched, "
-          f"{time.monotonic() - begin:.1f} s")
+    after = (available() + sum(touched)) / 2**30
+    print(f"host memory available: {before / 2**30:.1f} GiB before, {after:.1f} GiB with "
+          f"{sum(touched) / 2**30:.1f} GiB touched, {time.monotonic() - begin:.1f} s")
 
 
 if __name__ == "__main__":

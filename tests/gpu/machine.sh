@@ -2,6 +2,7 @@
 # The machine, rows with their time, and what travels along. The scripts of this folder source it, in the root of the
 # project.
 # shellcheck shell=bash disable=SC2034,SC2154,SC2016 # the variables are the scripts'
+. tests/support/tap.sh
 
 # open_output SECONDS: $out, $log, $summary, $build, $python, $deadline, and $work, which goes at the end.
 open_output() {
@@ -190,19 +191,20 @@ take_zlib() {
 # take_headers: what the machine's Python and drivers lack for the build.
 take_headers() { [ ! -d .gpu/include ] || export CPATH=$root/.gpu/include${CPATH:+:$CPATH}; }
 
-# finish_with NAME SYSTEM: the table, on stdout and in $summary, and the end. SYSTEM: a line about the machine's tools.
-finish_with() {
+# finish: the table, on stdout and in $summary, and the end.
+finish() {
+  local name=${0##*/}
   {
     if [ -n "$fake" ]; then
       echo '*** REHEARSAL ON THE FAKE DRIVER: NO GPU WAS USED. THIS SAYS NOTHING ABOUT A GPU. ***'
     fi
-    echo "gmm tests/gpu/$1"
+    echo "gmm tests/gpu/$name"
     echo "GPU:      $gpu"
     echo "driver:   $driver"
     echo "date:     $(date -u '+%Y-%m-%d %H:%M UTC')"
-    echo "system:   $(uname -sr); $2"
+    echo "system:   $(uname -sr); $(nproc) cores; $(c++ --version | head -n 1); $("$python" --version 2>&1)"
     echo "revision: $(git rev-parse --short HEAD 2>/dev/null || echo 'not a checkout')"
-    echo "command:  ${fake:+GPU_RUN_FAKE=1 }${GPU_ONLY:+GPU_ONLY='$GPU_ONLY' }tests/gpu/$1"
+    echo "command:  ${fake:+GPU_RUN_FAKE=1 }${GPU_ONLY:+GPU_ONLY='$GPU_ONLY' }tests/gpu/$name"
     echo
     printf '%s\n' "${rows[@]}"
     echo

@@ -4,14 +4,8 @@
 # other libraries, several processes, several GPUs. Tests of right and wrong run side by side; tests that compare the
 # device's free memory, fill it or measure times run alone after them. Ends with a table, also in $OUT/summary.txt.
 #
-# Usage: tests/gpu/run.sh
-#   OUT=FOLDER       where summary.txt and log.txt go; default tests/gpu/out
-#   GPU_SECONDS=N    how long the whole may take; default 540 for each GPU
-#   GPU_ONLY=WORDS   only the rows whose names have one of these words, by blanks
+# Usage: tests/gpu/run.sh      README.md has the variables that the scripts read. This one reads also
 #   AT_ONCE=N        how many programs run side by side; default: half of the cores, at most 8
-#   BUILD=FOLDER     a build folder to use and keep; default: a new one
-#   PYTHON=PATH      the interpreter with the libraries; python3
-#   GPU_RUN_FAKE=1   rehearses the script on the fake driver of the tests: shows nothing about a GPU
 #
 # The script needs a C++ compiler, the CUDA toolkit's headers, Python 3 with pytest and NumPy, Meson and ninja. A
 # library that is missing is skipped. The script needs no network: tests/gpu/pack.sh fills .gpu/ with SWIG, GoogleTest,
@@ -19,13 +13,10 @@
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 . tests/gpu/machine.sh
-. tests/support/tap.sh
 gpus=$(smi --query-gpu=name --format=csv,noheader 2>/dev/null | wc -l) # the interface's tests go over every device
 [ "$gpus" -gt 0 ] || gpus=1
 open_output $((540 * gpus))
 most=${AT_ONCE:-$(($(nproc) < 16 ? ($(nproc) + 1) / 2 : 8))}
-
-finish() { finish_with run.sh "$(nproc) cores; $(c++ --version | head -n 1); $("$python" --version 2>&1)"; }
 
 # --- the machine and the tools that came along ------------------------------------------------------------------
 # Managed memory beyond what is free can hang a GPU; Numba's own tests take a tenth of the card.
@@ -82,20 +73,18 @@ with_library() {
   "$python" -c "import importlib.util, sys; sys.exit(importlib.util.find_spec('$1') is None)" 2>/dev/null
 }
 
-# interop alone|beside LIBRARY MODULE SECONDS [NAME=VALUE...]: tests/bindings/interop/test_LIBRARY.py.
+# interop alone|beside LIBRARY MODULE SECONDS: tests/bindings/interop/test_LIBRARY.py.
 interop() {
-  local how=$1 library=$2 module=$3 limit=$4
-  shift 4
-  if with_library "$module"; then
-    $how "with $library${*:+, ${!#}}" "$limit" env PYTHONPATH="$with_numba" "$@" "$python" \
-      tests/bindings/python/run.py "tests/bindings/interop/test_$library.py"
-  elif wanted "with $library"; then
-    row SKIP "with $library" 0 "no module $module"
+  if with_library "$3"; then
+    "$1" "with $2" "$4" env PYTHONPATH="$with_numba" "$python" tests/bindings/python/run.py \
+      "tests/bindings/interop/test_$2.py"
+  elif wanted "with $2"; then
+    row SKIP "with $2" 0 "no module $3"
   fi
 }
 
 # preload_library shared|static: unchanged programs under `gmm run`, with the CUDA runtime beside them or linked in.
-# tests/bindings/interop/test_preload.py has PyTorch.
+# test_torch.py and test_torch_pauses.py of tests/bindings/interop have PyTorch.
 preload_library() {
   local name="preload library, $1 runtime" file home options=(${fake:+FAKE_CUDA_MEMORY=$((8 << 30))})
   wanted "$name" || return 0
@@ -124,7 +113,6 @@ interop beside numba_suite numba.cuda 200
 interop beside torch torch 200
 interop beside torch_managed torch 200
 interop beside numba numba.cuda 200
-interop beside preload torch 150
 apart=() found=
 for path in "$build"/tests/api/*; do
   name=${path##*/}
@@ -154,11 +142,8 @@ together
 
 # --- alone: the device's free memory, all of the device, times --------------------------------------------------
 for path in "${apart[@]}"; do alone "interface: ${path##*/}" $((150 * gpus)) "$path"; done
+interop alone torch_pauses torch 300
 interop alone memory_saver torch 250
-interop alone memory_saver torch 90 "LD_PRELOAD=$build/lib/preload/libgmm_preload.so" GMM_PRELOAD=regions
-interop alone memory_saver torch 60 "LD_PRELOAD=$build/lib/preload/libgmm_preload.so" GMM_PRELOAD=regions \
-  TMS_INIT_ENABLE=1 TMS_INIT_ENABLE_CPU_BACKUP=1
-interop alone vllm torch 90
 for kind in shared static; do preload_library $kind; done
 if with_library torch; then
   alone 'training GPT-2 small' 60 "$python" tests/gpu/train_gpt2.py ${fake:+--rehearse}

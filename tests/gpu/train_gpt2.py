@@ -11,17 +11,17 @@ PYTORCH_CUDA_ALLOC_CONF goes to the process with PyTorch's own allocator.
 """
 import argparse
 import collections
-import json
+import concurrent.futures
 import os
 import pathlib
 import statistics
-import subprocess
 import sys
-import threading
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent / "support"), str(HERE.parent / "bindings" / "python")]
 import tap  # noqa: E402 # pylint: disable=wrong-import-position
+from remote import Remote  # noqa: E402 # pylint: disable=wrong-import-position
 
 MIB = 1 << 20
 Shape = collections.namedtuple("Shape", "layers heads width vocabulary batch length blocks steps")
@@ -72,122 +72,92 @@ def make_model(torch, shape):
     return Model()
 
 
-def child(shape, allocator):
-    """Does steps when a line of its input says so, and prints one JSON object for each line. allocator: "" for a
-    rehearsal on the CPU.
-    """
-    if allocator == "gmm":
-        import gmm
-        import gmm.torch
-
-        gmm.torch.use()
-    import torch
-
-    device = "cuda" if allocator else "cpu"
-    wait = torch.cuda.synchronize if allocator else lambda: None
-    torch.manual_seed(1)
-    torch.set_float32_matmul_precision("high")
-    model = make_model(torch, shape).to(device)
-    for parameter in model.parameters():
-        if parameter.dim() > 1:
-            torch.nn.init.normal_(parameter, std=0.02)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=bool(allocator))
-    data = torch.randint(0, shape.vocabulary, (8, shape.batch, shape.length + 1),
-                         generator=torch.Generator().manual_seed(2)).to(device)
-    done = 0
-
-    def step():
-        nonlocal done
-        batch = data[done % len(data)]
-        done += 1
-        optimizer.zero_grad(set_to_none=True)
-        with torch.autocast(device, dtype=torch.bfloat16):
-            loss = model(batch[:, :-1], batch[:, 1:])
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        return loss.detach()
-
-    def answer(**words):
-        print(json.dumps(words), flush=True)
-
-    for _ in range(WARM_UP):
-        loss = step()
-    wait()
-    answer()
-    for line in sys.stdin:
-        if not line.strip().isdigit():
-            break
-        times = []
-        for _ in range(int(line)):
-            start = time.perf_counter()
-            loss = step()
-            wait()
-            times.append(time.perf_counter() - start)
-        answer(times=times, calls=gmm.context().stats().backend_calls if allocator == "gmm" else 0)
-    reserved = live = 0
-    if allocator == "gmm":
-        statistics_now = gmm.context().stats(device=0)
-        reserved, live = statistics_now.peak_reserved_bytes, statistics_now.peak_live_bytes
-    elif allocator:
-        reserved, live = torch.cuda.max_memory_reserved(), torch.cuda.max_memory_allocated()
-    answer(reserved=reserved, live=live, loss=float(loss))
-    sys.stdout.flush()
-    os._exit(0)  # what was asked for is printed; the end of an allocator is tested elsewhere
-
-
 class Trainer:
-    """One of the two processes."""
+    """Trains in the process of one allocator: "torch", "gmm", or "" for a rehearsal on the CPU."""
 
-    def __init__(self, name, rehearse):
-        self.name = name
-        environment = dict(os.environ)
-        if name == "gmm":
-            for variable in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
-                environment.pop(variable, None)
-        self.process = subprocess.Popen([sys.executable, __file__, "--child", name, *["--rehearse"] * rehearse],
-                                        env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    def __init__(self, allocator):
+        if allocator == "gmm":
+            import gmm.torch
 
-    def read(self):
-        line = self.process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"the process with {self.name}'s allocator ended with {self.process.wait()}")
-        return json.loads(line)
+            gmm.torch.use()
+            self.statistics = gmm.context().stats
+        import torch
 
-    def ask(self, line):
-        print(line, file=self.process.stdin, flush=True)
-        return self.read()
+        self.torch, self.allocator, self.done = torch, allocator, 0
+        self.shape, self.device = SMALL if allocator else TINY, "cuda" if allocator else "cpu"
+        torch.manual_seed(1)
+        torch.set_float32_matmul_precision("high")
+        self.model = make_model(torch, self.shape).to(self.device)
+        for parameter in self.model.parameters():
+            if parameter.dim() > 1:
+                torch.nn.init.normal_(parameter, std=0.02)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=3e-4, fused=bool(allocator))
+        self.data = torch.randint(0, self.shape.vocabulary, (8, self.shape.batch, self.shape.length + 1),
+                                  generator=torch.Generator().manual_seed(2)).to(self.device)
+        for _ in range(WARM_UP):
+            self.step()
+
+    def step(self):
+        """The seconds of one step."""
+        start = time.perf_counter()
+        batch = self.data[self.done % len(self.data)]
+        self.done += 1
+        self.optimizer.zero_grad(set_to_none=True)
+        with self.torch.autocast(self.device, dtype=self.torch.bfloat16):
+            loss = self.model(batch[:, :-1], batch[:, 1:])
+        loss.backward()
+        self.torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimizer.step()
+        self.loss = loss.detach()
+        if self.allocator:
+            self.torch.cuda.synchronize()
+        return time.perf_counter() - start
+
+    def block(self):
+        """The seconds of each step of a block, and gmm's calls into the driver so far."""
+        return [self.step() for _ in range(self.shape.steps)], (
+            self.statistics().backend_calls if self.allocator == "gmm" else 0)
+
+    def end(self):
+        """Peak reserved bytes, peak live bytes, and the last loss."""
+        if self.allocator == "gmm":
+            now = self.statistics(device=0)
+            peaks = now.peak_reserved_bytes, now.peak_live_bytes
+        else:
+            peaks = self.torch.cuda.max_memory_reserved(), self.torch.cuda.max_memory_allocated()
+        return *(peaks if self.allocator else (0, 0)), float(self.loss)
 
 
-def compare(shape, rehearse):
+def start(name, rehearse):
+    environment = {variable: value for variable, value in os.environ.items()
+                   if name != "gmm" or variable not in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")}
+    return Remote(f"import train_gpt2\ntrainer = train_gpt2.Trainer({'' if rehearse else name!r})", env=environment,
+                  cwd=HERE)
+
+
+def compare(rehearse):
     """The median ratio of the times of a step, and the last words of both processes."""
-    trainers = [Trainer(name, rehearse) for name in ("torch", "gmm")]
-    guard = threading.Timer(45, lambda: [trainer.process.kill() for trainer in trainers])
-    guard.start()
+    with concurrent.futures.ThreadPoolExecutor() as threads:
+        trainers = dict(zip(("torch", "gmm"), threads.map(lambda name: start(name, rehearse), ("torch", "gmm"))))
     try:
-        for trainer in trainers:
-            trainer.read()
-        ratios, calls, times = [], [], {trainer.name: [] for trainer in trainers}
-        for number in range(shape.blocks):
-            block = {}
-            for trainer in trainers if number % 2 else reversed(trainers):
-                told = trainer.ask(shape.steps)
-                times[trainer.name] += told["times"]
-                block[trainer.name] = statistics.median(told["times"])
-                if trainer.name == "gmm":
-                    calls.append(told["calls"])
-            ratios.append(block["gmm"] / block["torch"])
-        ends = {trainer.name: trainer.ask("end") for trainer in trainers}
+        ratios, times, calls = [], {"torch": [], "gmm": []}, []
+        for number in range((TINY if rehearse else SMALL).blocks):
+            middle = {}
+            for name in ("torch", "gmm") if number % 2 else ("gmm", "torch"):
+                taken, so_far = trainers[name]("trainer.block()")
+                times[name] += taken
+                middle[name] = statistics.median(taken)
+                calls += [so_far] if name == "gmm" else []
+            ratios.append(middle["gmm"] / middle["torch"])
+        ends = {name: trainer("trainer.end()") for name, trainer in trainers.items()}
     finally:
-        guard.cancel()
-        for trainer in trainers:
-            trainer.process.kill()
-            trainer.process.wait()
+        for trainer in trainers.values():
+            trainer.kill()
     print("# step: " + ", ".join(f"{name} {1e3 * statistics.median(times[name]):.3f} ms" for name in times) +
           f"; ratios of blocks {' '.join(f'{one:.3f}' for one in ratios)}; calls of gmm into the driver so far {calls}")
-    for name, end in ends.items():
-        print(f"# {name}: peak reserved {end['reserved'] / MIB:.1f} MiB, peak live {end['live'] / MIB:.1f} MiB, last "
-              f"loss {end['loss']:.4f}", flush=True)
+    for name, (reserved, live, loss) in ends.items():
+        print(f"# {name}: peak reserved {reserved / MIB:.1f} MiB, peak live {live / MIB:.1f} MiB, last loss {loss:.4f}",
+              flush=True)
     return statistics.median(ratios), ends
 
 
@@ -195,19 +165,15 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--slower", type=float, default=1.02, help="the most that a step may take, as a ratio")
     parser.add_argument("--rehearse", action="store_true")
-    parser.add_argument("--child", choices=["torch", "gmm"], help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    shape = TINY if arguments.rehearse else SMALL
-    if arguments.child:
-        child(shape, "" if arguments.rehearse else arguments.child)
-    ratio, ends = compare(shape, arguments.rehearse)
-    ours, theirs = ends["gmm"], ends["torch"]
-    tap.check(abs(theirs["loss"] - ours["loss"]) < 0.1, "GPT-2 small: the losses of both agree")
+    ratio, ends = compare(arguments.rehearse)
+    (theirs, _, their_loss), (ours, _, our_loss) = ends["torch"], ends["gmm"]
+    tap.check(abs(their_loss - our_loss) < 0.1, "GPT-2 small: the losses of both agree")
     if not arguments.rehearse:
         tap.check(ratio <= arguments.slower, f"GPT-2 small: a step takes {ratio:.4f} of the time with PyTorch's "
                                              f"allocator (at most {arguments.slower})")
-        tap.check(0 < ours["reserved"] < theirs["reserved"],
-                  f"GPT-2 small: peak reserved is {ours['reserved'] / theirs['reserved']:.4f} of PyTorch's")
+        tap.check(0 < ours < theirs,
+                  f"GPT-2 small: peak reserved is {ours / theirs:.4f} of PyTorch's")
     sys.exit(tap.end())
 
 

@@ -53,7 +53,7 @@ static void APIENTRY show_error(GLenum source, GLenum type, GLuint id, GLenum se
   if (type == GL_DEBUG_TYPE_ERROR) printf("# OpenGL says: %s\n", message);
 }
 
-// Whether the current context is of the device, and the names of those that it is of.
+// Whether the current context is of the device.
 static bool has_uuid(const uint8_t uuid[16]) {
   GLint count = 0;
   bool found = false;
@@ -62,9 +62,6 @@ static bool has_uuid(const uint8_t uuid[16]) {
   for (GLint i = 0; i < count; ++i) {
     GLubyte shown[GL_UUID_SIZE_EXT] = {0};
     glGetUnsignedBytei_vEXT(GL_DEVICE_UUID_EXT, (GLuint)i, shown);
-    printf("# GL_DEVICE_UUID_EXT of %s: ", (const char *)glGetString(GL_RENDERER));
-    for (int j = 0; j < GL_UUID_SIZE_EXT; ++j) printf("%02x", shown[j]);
-    puts("");
     found = found || memcmp(shown, uuid, sizeof shown) == 0;
   }
   return found;
@@ -145,10 +142,6 @@ const char *opengl_open(bool is_cpu, const uint8_t uuid[16]) {
   for (EGLint i = 0; i < count; ++i) {
     const char *offers = eglQueryDeviceStringEXT(devices[i], EGL_EXTENSIONS);
     if (has_word(offers, "EGL_MESA_device_software") != is_cpu) continue;
-    EGLAttrib cuda = -1;
-    if (has_word(offers, "EGL_NV_device_cuda") && eglQueryDeviceAttribEXT != NULL &&
-        eglQueryDeviceAttribEXT(devices[i], EGL_CUDA_DEVICE_NV, &cuda))
-      printf("# EGL_CUDA_DEVICE_NV of EGL's device %d: %ld\n", (int)i, (long)cuda);
     const char *why = open_device(devices[i]);
     if (why != NULL)
       printf("# EGL's device %d: %s\n", (int)i, why);

@@ -56,7 +56,7 @@ def main():
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(package)
         names = {path.name for path in package.rglob("*") if path.is_file()}
-        missing = {"libgmm.so.1", "libgmm_preload.so", "libgmm_torch.so.1", "gmm", "LICENSE"} - names
+        missing = {"libgmm.so.1", "libgmm_preload.so", "gmm_torch.cpp", "gmm", "LICENSE"} - names
         tap.check(not missing, "the libraries, the command and the licence are inside", [str(missing)])
         problems = problems_of(wheel, package / "gmm")
         tap.check(not problems, "nothing outside the package is needed but the system's libraries", problems)

@@ -29,7 +29,7 @@ tms_set_disk_backup_dir tms_pause tms_resume set_memory_margin_bytes tms_set_ret
 tms_get_cpu_backup_pointer tms_torch_malloc tms_torch_free cudaMalloc cudaFree""".split()
 EXPORTED = r"dlsym|dlvsym|cu(Mem(Alloc|Free|HostAlloc)|Stream(Destroy_v2|BeginCapture|EndCapture)|GetProcAddress)\w*|" \
            r"cuda(Malloc|Free|HostAlloc|StreamDestroy|Stream(Begin|End)Capture|GetDriverEntryPoint)\w*|" \
-           r"gmm_preload_\w+|gmm_torch_\w+|tms_\w+|set_memory_margin_bytes"
+           r"gmm_preload_\w+|tms_\w+|set_memory_margin_bytes"
 
 
 def run(*command, environment=None, **changes):
@@ -181,11 +181,9 @@ def test_choices():
 IN_PYTHON = """
 import ctypes, sys
 library = ctypes.CDLL(sys.argv[1])
-for name in ("tms_torch_malloc", "gmm_torch_malloc"):
-    getattr(library, name).restype = ctypes.c_void_p
-    getattr(library, name).argtypes = [ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p]
-    release = getattr(library, name.replace("malloc", "free"))
-    release.argtypes = [ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p]
+library.tms_torch_malloc.restype = ctypes.c_void_p
+library.tms_torch_malloc.argtypes = [ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p]
+library.tms_torch_free.argtypes = [ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p]
 library.gmm_preload_last_error.restype = ctypes.c_char_p
 library.gmm_preload_context.restype = ctypes.c_void_p
 library.gmm_preload_active.restype = ctypes.c_bool
@@ -203,15 +201,14 @@ assert context and library.gmm_preload_context() == context, library.gmm_preload
 library.tms_set_current_tag(b"weights")
 library.tms_set_interesting_region(True)
 library.tms_set_enable_cpu_backup(True)
-for name in ("tms_torch_malloc", "gmm_torch_malloc"):
-    memory = getattr(library, name)(6912, 0, None)
-    assert memory, library.gmm_preload_last_error()
-    ctypes.memset(memory, 77, 6912)
-    assert library.tms_pause(b"weights") == 0, library.gmm_preload_last_error()
-    assert library.tms_pause(None) == 0
-    assert library.tms_resume(b"weights") == 0, library.gmm_preload_last_error()
-    assert ctypes.string_at(memory, 6912) == b"M" * 6912
-    getattr(library, name.replace("malloc", "free"))(memory, 6912, 0, None)
+memory = library.tms_torch_malloc(6912, 0, None)
+assert memory, library.gmm_preload_last_error()
+ctypes.memset(memory, 77, 6912)
+assert library.tms_pause(b"weights") == 0, library.gmm_preload_last_error()
+assert library.tms_pause(None) == 0
+assert library.tms_resume(b"weights") == 0, library.gmm_preload_last_error()
+assert ctypes.string_at(memory, 6912) == b"M" * 6912
+library.tms_torch_free(memory, 6912, 0, None)
 assert not library.gmm_preload_last_error(), library.gmm_preload_last_error()
 """
 

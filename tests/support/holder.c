@@ -6,11 +6,11 @@
  * Usage: holder SNAPSHOT      It writes its snapshot there and a line. At each line of stdin it pauses or resumes all,
  * and does so again. It ends with stdin.
  */
-#include <dlfcn.h>
 #include <gmm/gmm.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
+
+#include "cuda_functions.h"
 
 #define MUST(call)                                                                     \
   do {                                                                                 \
@@ -38,28 +38,19 @@ int main(int argc, char **argv) {
   const gmm_alloc_desc of = {.struct_size = sizeof of, .kind = GMM_KIND_VMM};
   gmm_context *context = NULL;
   void *block = NULL;
-  unsigned long long raw = 0;
-  int (*alloc)(unsigned long long *, size_t) = NULL;
+  struct cuda_driver driver;
+  CUcontext primary = NULL;
+  CUdeviceptr raw = 0;
   char line[16];
-  if (argc != 2) return EXIT_FAILURE;
+  if (argc != 2 || cuda_driver_open(&driver) != NULL) return EXIT_FAILURE;
   MUST(gmm_context_create(&desc, &context));
   MUST(gmm_alloc(context, UINT64_C(64) << 20, &of, &block));
   gmm_device_info second = {.struct_size = sizeof second};
   MUST(gmm_device_query(context, 1, &second)); /* starts the device */
-  void *found = dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuMemAlloc_v2");
-  int (*retain)(void **, int) = NULL, (*set)(void *) = NULL;
-  void *primary = NULL, *other = dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuDevicePrimaryCtxRetain");
-  memcpy(&alloc, &found, sizeof alloc);
-  memcpy(&retain, &other, sizeof retain);
-  other = dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuCtxSetCurrent");
-  memcpy(&set, &other, sizeof set);
-  if (alloc == NULL || retain == NULL || set == NULL || retain(&primary, 0) != 0 || set(primary) != 0 ||
-      alloc(&raw, (size_t)32 << 20) != 0)
+  if (driver.cuDevicePrimaryCtxRetain(&primary, 0) != CUDA_SUCCESS || driver.cuCtxSetCurrent(primary) != CUDA_SUCCESS ||
+      driver.cuMemAlloc_v2(&raw, (size_t)32 << 20) != CUDA_SUCCESS ||
+      driver.cuMemAllocAsync(&raw, (size_t)16 << 20, NULL) != CUDA_SUCCESS)
     return EXIT_FAILURE;
-  int (*alloc_async)(unsigned long long *, size_t, void *) = NULL;
-  other = dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuMemAllocAsync");
-  memcpy(&alloc_async, &other, sizeof alloc_async);
-  if (alloc_async == NULL || alloc_async(&raw, (size_t)16 << 20, NULL) != 0) return EXIT_FAILURE;
   for (int paused = 0;; paused = !paused) {
     if (write_snapshot(context, argv[1]) != 0) return EXIT_FAILURE;
     printf("%s\n", paused ? "paused" : "active");

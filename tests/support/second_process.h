@@ -88,8 +88,8 @@ static char **second_words;
 static int (*second_function)(char **words);
 static int second_code;
 __attribute__((unused)) static void run_second_function(void) { second_code = second_function(second_words); }
-// For main(): runs the cases, or in a process of second_start() the function with the words. `kind` and `device` are those
-// of the first process. 99: a check failed there.
+// For main(): runs the cases, or in a process of second_start() the function with the words. `kind` and `device` are
+// those of the first process. 99: a check failed there.
 __attribute__((unused)) static int run_cases_or(int (*second)(char **words), int count, char **words) {
   signal(SIGPIPE, SIG_IGN);
   if (count < 2 || strcmp(words[1], "--second") != 0) return run_cases();

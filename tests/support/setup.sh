@@ -119,10 +119,16 @@ setup_python() {
   [ ${#missing[@]} = 0 ] && return 0
   missing=("${missing[@]/#mesonpy/meson-python}")
   setup_say "installing from PyPI into .deps/venv: ${missing[*]}"
-  if ! "$setup_venv/bin/python" -m pip install --disable-pip-version-check -q "${missing[@]}" >>"$setup_log" 2>&1; then
-    setup_reason="pip could not install ${missing[*]} (see .deps/install.log; it needs the network)"
-    return 1
-  fi
+  setup_pip "${missing[*]}" "${missing[@]}"
+}
+
+# setup_pip WHAT WORD...: `pip install` with these words; fails with setup_reason.
+setup_pip() {
+  local what=$1
+  shift
+  "$setup_venv/bin/python" -m pip install --disable-pip-version-check -q "$@" >>"$setup_log" 2>&1 && return 0
+  setup_reason="pip could not fetch $what (see .deps/install.log; it needs the network)"
+  return 1
 }
 
 # setup_environment NAME PACKAGE...: .deps/NAME, a Python environment of its own with these packages. Slow: some are
@@ -245,11 +251,7 @@ setup_dotnet() {
   [ -x "$setup_deps/dotnet/dotnetcore2/bin/dotnet" ] && return 0
   setup_python || return 1
   setup_say "fetching a .NET Core runtime from PyPI into .deps/dotnet"
-  if ! "$setup_venv/bin/python" -m pip install --disable-pip-version-check -q --no-deps \
-    --target "$setup_deps/dotnet" dotnetcore2 >>"$setup_log" 2>&1; then
-    setup_reason="pip could not fetch dotnetcore2 (see .deps/install.log; it needs the network)"
-    return 1
-  fi
+  setup_pip dotnetcore2 --no-deps --target "$setup_deps/dotnet" dotnetcore2 || return 1
   chmod +x "$setup_deps/dotnet/dotnetcore2/bin/dotnet"
 }
 
@@ -327,27 +329,19 @@ setup_opengl() {
 
 setup_mpi() { setup_needs 'command -v mpicc' libopenmpi-dev 'command -v mpirun' openmpi-bin; }
 
-# cuda.h, from the toolkit or from PyPI.
+# cuda.h, from the toolkit or from PyPI. Nothing of CUDA is linked.
 setup_cuda_headers() {
   [ -n "$("$setup_root/tests/support/find_cuda_headers.sh" "$setup_deps")" ] && return 0
   setup_python || return 1
   setup_say "fetching the header of the CUDA driver API from PyPI into .deps/cuda"
-  setup_header_package cuda 'nvidia-cuda-runtime==13.0.*'
-}
-
-# setup_header_package FOLDER PACKAGE: only headers of it are used; nothing of CUDA is linked.
-setup_header_package() {
-  "$setup_venv/bin/python" -m pip install --disable-pip-version-check -q --no-deps --target "$setup_deps/$1" "$2" \
-    >>"$setup_log" 2>&1 && return 0
-  setup_reason="pip could not fetch ${2%%==*} (see .deps/install.log; it needs the network)"
-  return 1
+  setup_pip nvidia-cuda-runtime --no-deps --target "$setup_deps/cuda" 'nvidia-cuda-runtime==13.0.*'
 }
 
 # The oldest cuda.h that gmm's declarations must agree with, beside the one above.
 setup_oldest_cuda_header() {
   [ ! -d "$setup_deps/cuda12" ] || return 0
   setup_python || return 1
-  setup_header_package cuda12 'nvidia-cuda-runtime-cu12==12.0.*'
+  setup_pip nvidia-cuda-runtime-cu12 --no-deps --target "$setup_deps/cuda12" 'nvidia-cuda-runtime-cu12==12.0.*'
 }
 
 # Packages of another architecture are not installed: apt-get reads their list into a folder of its own.
@@ -374,8 +368,20 @@ setup_arm64() {
   touch "$folder/ready"
 }
 
-setup_xxhash() {
-  setup_needs 'setup_has xxhash.h' libxxhash-dev
+# setup_option NAME COMMAND...: -DNAME for Meson, enabled where the command succeeds.
+setup_option() {
+  local name=$1
+  shift
+  if "$@"; then
+    setup_options+=("-D$name=enabled")
+  else
+    setup_options+=("-D$name=disabled")
+    setup_skipped[$name]=$setup_reason
+  fi
+}
+setup_zlib() {
+  setup_reason="zlib.h is missing, so the command and the benchmarks are left out"
+  setup_has zlib.h
 }
 
 # Brings all of these. Sets setup_options for Meson, and setup_skipped[NAME]=REASON for each that is left out. Each
@@ -385,31 +391,14 @@ setup_options() {
   setup_options=(-Ddebug=true -Dwerror=true)
   # No option of the build: without it nothing checks gmm's declarations of CUDA's driver.
   setup_cuda_headers || setup_skipped[cuda]=$setup_reason
-  if setup_xxhash; then
-    setup_options+=(-Dxxhash=enabled)
-  else
-    setup_skipped[xxhash]=$setup_reason
-    setup_options+=(-Dxxhash=disabled)
-  fi
-  if setup_has zlib.h; then
-    setup_options+=(-Dcli=enabled)
-  else
-    setup_skipped[zlib]="zlib.h is missing, so the command and the benchmarks are left out"
-    setup_options+=(-Dcli=disabled)
-  fi
+  setup_option xxhash setup_needs 'setup_has xxhash.h' libxxhash-dev
+  setup_option cli setup_zlib
   # No option of the build: without it the tests and the example are skipped.
   setup_vulkan || setup_skipped[vulkan]=$setup_reason
   setup_opengl || setup_skipped[opengl]=$setup_reason
   setup_mpi || setup_skipped[mpi]=$setup_reason
   local language
-  for language in python java csharp; do
-    if setup_language $language; then
-      setup_options+=("-D$language=enabled")
-    else
-      setup_skipped[$language]=$setup_reason
-      setup_options+=("-D$language=disabled")
-    fi
-  done
+  for language in python java csharp; do setup_option $language setup_language $language; done
   if [ -z "${setup_skipped[python]:-}" ]; then
     printf "[binaries]\npython3 = '%s'\npython = '%s'\n" "$setup_venv/bin/python" "$setup_venv/bin/python" \
       >"$setup_deps/python.ini"

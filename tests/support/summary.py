@@ -4,8 +4,8 @@
 Usage: summary.py [--phase SECONDS:CPU_SECONDS:WORDS]... [--passed WORDS]... [--failed WORDS]... [--skipped WORDS]...
                   [FILE]...
 --phase: a row of the table that says where the time went; the ten tests that took longest follow.
-FILE: a testlog.json of Meson (each case of a TAP or GoogleTest test counts, any other test is one), or a JUnit file
-(.xml). Exits with 1 when something failed or nothing passed.
+FILE: a testlog.json of Meson: each case of a TAP or GoogleTest test counts, any other test is one. Exits with 1 when
+something failed or nothing passed.
 """
 
 import argparse
@@ -13,7 +13,6 @@ import json
 import pathlib
 import re
 import sys
-import xml.etree.ElementTree
 
 import tap
 
@@ -91,17 +90,6 @@ class Results:
         if result not in ("OK", "SKIP", "EXPECTEDFAIL") and len(self.failed) == failed_before:
             self.failed.append(f"{name}: {result} after: {last}")
 
-    def add_junit(self, path):
-        for case in xml.etree.ElementTree.parse(path).iter("testcase"):
-            name = f"{case.get('classname')}.{case.get('name')}"
-            skip = case.find("skipped")
-            if case.find("failure") is not None or case.find("error") is not None:
-                self.failed.append(name)
-            elif skip is not None:
-                self.skipped.append(f"{name}: {skip.get('message') or 'no reason given'}")
-            else:
-                self.passed += 1
-
 
 def print_times(phases, durations):
     print("where the time went:  seconds  processor seconds")
@@ -127,11 +115,8 @@ def main():
     results.skipped += arguments.skipped
     for path in arguments.files:
         try:
-            if path.suffix == ".xml":
-                results.add_junit(path)
-            else:
-                results.add_meson(path)
-        except (OSError, ValueError, xml.etree.ElementTree.ParseError) as error:
+            results.add_meson(path)
+        except (OSError, ValueError) as error:
             results.failed.append(f"{path}: the results cannot be read: {error}")
     if arguments.phase:
         print_times(arguments.phase, results.durations)

@@ -58,7 +58,7 @@ def list_problems(root):
     for folder in ("lib", "tests", "examples"):
         builds = {path.parent: path.read_text(encoding="utf-8") for path in (root / folder).rglob("meson.build")}
         for path in sorted((root / folder).rglob("*")):
-            # static_link_test.sh compiles that one
+            # install_test.sh compiles that one
             if path.suffix not in (".c", ".cpp") or path.name == "static_link.c":
                 continue
             near = [text for place, text in builds.items() if place in path.parents]

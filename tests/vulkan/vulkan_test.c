@@ -11,49 +11,38 @@ static VkExternalMemoryHandleTypeFlagBits route(void) { return on_host_backend()
 
 // --- gmm's memory in Vulkan ------------------------------------------------------------------------------------------
 
-// The driver's allocation that a block lies in, as Vulkan's memory, and where the block lies in it.
-typedef struct imported {
-  VkDeviceMemory memory;
-  VkDeviceSize offset;
-} imported;
+typedef buffer view;
 
-static imported import_allocation(const void *block, uint32_t type_bits) {
+// A buffer over a block: Vulkan imports the driver's allocation that the block lies in.
+static view view_of(const void *block, uint64_t size) {
   const gmm_pointer_info where = query(block);
-  imported made = {.offset = (uintptr_t)block - (uintptr_t)where.allocation_base};
+  const VkDeviceSize offset = (uintptr_t)block - (uintptr_t)where.allocation_base;
+  view made = {.buffer = make_buffer(size, route())};
+  VkMemoryRequirements needs;
+  vkGetBufferMemoryRequirements(vk.device, made.buffer, &needs);
+  CHECK_EQUAL(offset % needs.alignment, 0);
   VkMemoryAllocateInfo info = {.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO,
                                .allocationSize = where.allocation_size};
+  const VkImportMemoryHostPointerInfoEXT by_address = {.sType = VK_STRUCTURE_TYPE_IMPORT_MEMORY_HOST_POINTER_INFO_EXT,
+                                                       .handleType = HOST_POINTER,
+                                                       .pHostPointer = where.allocation_base};
+  VkImportMemoryFdInfoKHR by_fd = {.sType = VK_STRUCTURE_TYPE_IMPORT_MEMORY_FD_INFO_KHR, .handleType = OPAQUE_FD};
   if (on_host_backend()) {
     VkMemoryHostPointerPropertiesEXT types = {.sType = VK_STRUCTURE_TYPE_MEMORY_HOST_POINTER_PROPERTIES_EXT};
     VK(vkGetMemoryHostPointerPropertiesEXT(vk.device, HOST_POINTER, where.allocation_base, &types));
-    const VkImportMemoryHostPointerInfoEXT source = {.sType = VK_STRUCTURE_TYPE_IMPORT_MEMORY_HOST_POINTER_INFO_EXT,
-                                                     .handleType = HOST_POINTER,
-                                                     .pHostPointer = where.allocation_base};
-    info.pNext = &source;
-    info.memoryTypeIndex = memory_type(type_bits & types.memoryTypeBits, 0);
-    VK(vkAllocateMemory(vk.device, &info, NULL, &made.memory));
-    return made;
+    info.pNext = &by_address;
+    info.memoryTypeIndex = memory_type(needs.memoryTypeBits & types.memoryTypeBits, 0);
+  } else {
+    gmm_ipc_fd_info out = {.struct_size = sizeof out};
+    MUST(gmm_ipc_export_fd(context, block, GMM_FD_OPAQUE, &out));
+    CHECK_EQUAL(out.offset, offset);
+    by_fd.fd = out.fd;  // Vulkan's now
+    info.pNext = &by_fd;
+    info.allocationSize = out.size;
+    info.memoryTypeIndex = memory_type(needs.memoryTypeBits, VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT);
   }
-  gmm_ipc_fd_info out = {.struct_size = sizeof out};
-  MUST(gmm_ipc_export_fd(context, block, GMM_FD_OPAQUE, &out));
-  CHECK_EQUAL(out.offset, made.offset);
-  const VkImportMemoryFdInfoKHR source = {
-      .sType = VK_STRUCTURE_TYPE_IMPORT_MEMORY_FD_INFO_KHR, .handleType = OPAQUE_FD, .fd = out.fd};  // Vulkan's now
-  info.pNext = &source;
-  info.allocationSize = out.size;
-  info.memoryTypeIndex = memory_type(type_bits, VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT);
   VK(vkAllocateMemory(vk.device, &info, NULL, &made.memory));
-  return made;
-}
-
-typedef buffer view;
-static view view_of(const void *block, uint64_t size) {
-  buffer made = {.buffer = make_buffer(size, route())};
-  VkMemoryRequirements needs;
-  vkGetBufferMemoryRequirements(vk.device, made.buffer, &needs);
-  const imported from = import_allocation(block, needs.memoryTypeBits);
-  made.memory = from.memory;
-  CHECK_EQUAL(from.offset % needs.alignment, 0);
-  VK(vkBindBufferMemory(vk.device, made.buffer, made.memory, from.offset));
+  VK(vkBindBufferMemory(vk.device, made.buffer, made.memory, offset));
   return made;
 }
 
@@ -63,65 +52,6 @@ static void check_view(int line, const view *from, uint64_t size, uint32_t seed)
   vulkan_check(line, from->buffer, size, seed);
 }
 #include "shared_cases.h"
-
-// Vulkan clears an image in gmm's memory. A linear image, as another layout is the driver's own.
-static void a_block_is_an_images_memory(void) {
-  enum { SIDE = 64 };
-  gmm_heap *heap = exportable_heap(0);
-  uint8_t *block = NULL, bytes[SIDE * SIDE * 4] = {0};
-  MUST(gmm_heap_alloc(heap, MIB, 0, GMM_ALLOC_ZERO, GMM_STREAM_DEFAULT, (void **)&block));
-  OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));  // the zeroes come before Vulkan's bytes
-  const VkExternalMemoryImageCreateInfo outside = {.sType = VK_STRUCTURE_TYPE_EXTERNAL_MEMORY_IMAGE_CREATE_INFO,
-                                                   .handleTypes = route()};
-  const VkImageCreateInfo info = {.sType = VK_STRUCTURE_TYPE_IMAGE_CREATE_INFO,
-                                  .pNext = &outside,
-                                  .imageType = VK_IMAGE_TYPE_2D,
-                                  .format = VK_FORMAT_R8G8B8A8_UNORM,
-                                  .extent = {SIDE, SIDE, 1},
-                                  .mipLevels = 1,
-                                  .arrayLayers = 1,
-                                  .samples = VK_SAMPLE_COUNT_1_BIT,
-                                  .tiling = VK_IMAGE_TILING_LINEAR,
-                                  .usage = VK_IMAGE_USAGE_TRANSFER_DST_BIT};
-  VkImage image = VK_NULL_HANDLE;
-  VK(vkCreateImage(vk.device, &info, NULL, &image));
-  VkMemoryRequirements needs;
-  vkGetImageMemoryRequirements(vk.device, image, &needs);
-  REQUIRE(needs.size <= MIB);
-  const imported from = import_allocation(block, needs.memoryTypeBits);
-  VK(vkBindImageMemory(vk.device, image, from.memory, from.offset));
-  const VkImageSubresource part = {.aspectMask = VK_IMAGE_ASPECT_COLOR_BIT};
-  const VkImageSubresourceRange whole = {.aspectMask = VK_IMAGE_ASPECT_COLOR_BIT, .levelCount = 1, .layerCount = 1};
-  VkSubresourceLayout layout;
-  vkGetImageSubresourceLayout(vk.device, image, &part, &layout);
-  const VkImageMemoryBarrier to_general = {.sType = VK_STRUCTURE_TYPE_IMAGE_MEMORY_BARRIER,
-                                           .dstAccessMask = VK_ACCESS_TRANSFER_WRITE_BIT,
-                                           .newLayout = VK_IMAGE_LAYOUT_GENERAL,
-                                           .srcQueueFamilyIndex = VK_QUEUE_FAMILY_IGNORED,
-                                           .dstQueueFamilyIndex = VK_QUEUE_FAMILY_IGNORED,
-                                           .image = image,
-                                           .subresourceRange = whole};
-  const VkClearColorValue colour = {.float32 = {1, 0, 0.2f, 1}};
-  const VkCommandBuffer commands = begin_commands();
-  vkCmdPipelineBarrier(commands, VK_PIPELINE_STAGE_TOP_OF_PIPE_BIT, VK_PIPELINE_STAGE_TRANSFER_BIT, 0, 0, NULL, 0, NULL,
-                       1, &to_general);
-  vkCmdClearColorImage(commands, image, VK_IMAGE_LAYOUT_GENERAL, &colour, 1, &whole);
-  submit_and_wait(commands);
-  for (unsigned row = 0; row < SIDE; ++row)
-    OK(gmm_copy(context, bytes + row * SIDE * 4, block + layout.offset + row * layout.rowPitch, SIDE * 4,
-                GMM_STREAM_DEFAULT));
-  OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
-  for (unsigned i = 0; i < SIDE * SIDE; ++i) {
-    if (memcmp(bytes + 4 * i, "\xff\x00\x33\xff", 4) == 0) continue;
-    CHECK_MESSAGE(false, "pixel %u is %02x%02x%02x%02x", i, bytes[4 * i], bytes[4 * i + 1], bytes[4 * i + 2],
-                  bytes[4 * i + 3]);
-    break;
-  }
-  vkDestroyImage(vk.device, image, NULL);
-  vkFreeMemory(vk.device, from.memory, NULL);
-  OK(gmm_free(context, block, GMM_STREAM_DEFAULT));
-  OK(gmm_heap_destroy(heap));
-}
 
 // --- Vulkan's memory in gmm ------------------------------------------------------------------------------------------
 
@@ -221,7 +151,6 @@ int main(void) {
   printf("# %s\n", vk.name);
   KINDS(a_block_of_each_kind_is_a_buffer, ALL_KINDS & ~(1u << GMM_KIND_MANAGED));
   PLAIN(pooled_blocks_are_buffers);
-  PLAIN(a_block_is_an_images_memory);
   PLAIN(a_pause_of_exported_memory);
   PLAIN(vulkans_memory_is_imported);
   PLAIN(queues_and_streams_wait_for_each_other);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 using System;
-using System.Runtime.InteropServices;
 using System.Threading;
 
 namespace Gmm
@@ -12,18 +11,6 @@ namespace Gmm
     /// </summary>
     internal static class Dispatcher
     {
-        /// <summary>The start of gmm_csharp_request in native.h.</summary>
-        [StructLayout(LayoutKind.Sequential)]
-        private struct Request
-        {
-            internal IntPtr User;
-            internal IntPtr Info;
-            internal ulong Copied;
-            internal ulong Total;
-            internal uint Level;
-            internal int Kind;
-        }
-
         private static readonly object mutex = new object();
         private static bool started;
 
@@ -46,39 +33,9 @@ namespace Gmm
         {
             for (IntPtr request = Native.gmm_csharp_next(); request != IntPtr.Zero; request = Native.gmm_csharp_next())
             {
-                ThreadPool.QueueUserWorkItem(Perform, request);
+                ThreadPool.QueueUserWorkItem(
+                    address => Native.gmm_csharp_finish((IntPtr)address, HeldByC.Perform((IntPtr)address)), request);
             }
-        }
-
-        private static void Perform(object state)
-        {
-            IntPtr address = (IntPtr)state;
-            Request request = (Request)Marshal.PtrToStructure(address, typeof(Request));
-            int answer = 0;
-            if (request.Kind == Native.GMM_CSHARP_PROGRESS)
-            {
-                answer = ProgressCall.Call(request.User, request.Copied, request.Total);
-            }
-            else if (request.Kind == Native.GMM_CSHARP_WATCH)
-            {
-                answer = WatchCall.Call(request.User, request.Info);
-            }
-            else if (request.Kind == Native.GMM_CSHARP_ASKED)
-            {
-                LeaseCall.Call(request.User, request.Info);
-            }
-            else if (request.Kind == Native.GMM_CSHARP_LOG)
-            {
-                Callbacks.Log(request.User, request.Level, request.Info);
-            }
-            else
-            {
-                GCHandle handle = GCHandle.FromIntPtr(request.User);
-                Action task = (Action)handle.Target;
-                handle.Free();
-                task(); // its exception ends the program: the thread of the library need not go on
-            }
-            Native.gmm_csharp_finish(address, answer);
         }
     }
 }

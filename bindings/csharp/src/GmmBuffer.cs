@@ -175,7 +175,7 @@ namespace Gmm
         });
 
         /// <summary>
-        /// Opens a file descriptor of a type that the memory has: for <see cref="GmmContext.ImportFd(int, long)"/>, for
+        /// Opens a file descriptor of a type that the memory has: for <see cref="GmmContext.ImportFd"/>, for
         /// Vulkan, as a dma-buf.
         /// </summary>
         public GmmExportedFd ExportFd(GmmFdType type = GmmFdType.Default) => At(0, 0, (native, self) =>

@@ -23,10 +23,12 @@ namespace Gmm
         public const long NoLimit = -1;
         /// <summary>Free memory stays until a request or a trim takes it.</summary>
         public const long DecommitNever = -1;
+        /// <summary>The value of GMM_DECOMMIT_AFTER_MS in the environment, else never.</summary>
+        public const long DecommitDefault = 0;
         /// <summary>Bytes of an IPC handle.</summary>
         public const int IpcHandleSize = 256;
 
-        private readonly Callbacks callbacks;
+        private readonly ContextCall callbacks;
 
         /// <summary>
         /// Opens the backend that the environment variable GMM_BACKEND names, else cuda when a driver and a device
@@ -42,16 +44,16 @@ namespace Gmm
         }
 
         /// <summary>Opens a context with these options.</summary>
-        public GmmContext(GmmContextOptions options) : this(options, new Callbacks(options.Logger))
+        public GmmContext(GmmContextOptions options) : this(options, new ContextCall(options.Logger))
         {
         }
 
-        private GmmContext(GmmContextOptions options, Callbacks callbacks) : base(Open(options, callbacks))
+        private GmmContext(GmmContextOptions options, ContextCall callbacks) : base(Open(options, callbacks))
         {
             this.callbacks = callbacks;
         }
 
-        private static GmmSafeHandle Open(GmmContextOptions options, Callbacks callbacks)
+        private static GmmSafeHandle Open(GmmContextOptions options, ContextCall callbacks)
         {
             Library.Load();
             return OpenLoaded(options, callbacks);
@@ -59,9 +61,8 @@ namespace Gmm
 
         /// <summary>Not inlined: see Library.Load().</summary>
         [MethodImpl(MethodImplOptions.NoInlining)]
-        private static GmmSafeHandle OpenLoaded(GmmContextOptions options, Callbacks callbacks)
+        private static GmmSafeHandle OpenLoaded(GmmContextOptions options, ContextCall callbacks)
         {
-            callbacks.Hold();
             if (options.Logger != null)
             {
                 Dispatcher.Start();
@@ -179,22 +180,14 @@ namespace Gmm
                 Native.gmm_ipc_import(native, ipcHandle, desc, out made));
         }
 
-        private static byte[] Importing(int device, int timeoutMilliseconds)
-        {
-            return new GmmIpcImportOptions { Device = device, TimeoutMilliseconds = timeoutMilliseconds }.Encode();
-        }
-
-        /// <summary>
-        /// Maps the allocation of so many bytes behind a descriptor of another library, for device 0. The descriptor
-        /// stays the caller's.
-        /// </summary>
-        public GmmBuffer ImportFd(int fd, long size) => ImportFd(fd, GmmFdType.Default, size, 0);
+        private static byte[] Importing(int device, int timeoutMilliseconds) =>
+            new GmmIpcImportOptions { Device = device, TimeoutMilliseconds = timeoutMilliseconds }.Encode();
 
         /// <summary>
         /// Maps the allocation of so many bytes behind a descriptor of another library. The descriptor stays the
         /// caller's.
         /// </summary>
-        public GmmBuffer ImportFd(int fd, GmmFdType type, long size, int device)
+        public GmmBuffer ImportFd(int fd, GmmFdType type, long size, int device = 0)
         {
             byte[] desc = new GmmIpcFdOptions { Type = type, Size = size, Device = device }.Encode();
             return GmmBuffer.Imported(handle, (IntPtr native, out IntPtr made) =>
@@ -207,7 +200,7 @@ namespace Gmm
         public GmmPin Pin(byte[] memory)
         {
             GCHandle array = GCHandle.Alloc(memory, GCHandleType.Pinned);
-            return new GmmPin(handle, array.AddrOfPinnedObject(), memory.Length, 0, false, array);
+            return GmmPin.Make(handle, array.AddrOfPinnedObject(), memory.Length, new GmmPinOptions(), array);
         }
 
         /// <summary>
@@ -217,17 +210,8 @@ namespace Gmm
         public GmmPin Pin(IntPtr address, long size, int device, bool readOnly)
         {
             Show.CheckSize("size", size);
-            return new GmmPin(handle, address, size, device, readOnly, default(GCHandle));
-        }
-
-        /// <summary>
-        /// The milliseconds after which idle free memory goes back to the driver; <see cref="DecommitNever"/> keeps it.
-        /// Setting 0 takes the value of GMM_DECOMMIT_AFTER_MS in the environment, else never.
-        /// </summary>
-        public long DecommitAfterMilliseconds
-        {
-            get => Info().DecommitAfterMilliseconds;
-            set => SetDecommitAfterMilliseconds(value);
+            GmmPinOptions options = new GmmPinOptions { Device = device, ReadOnly = readOnly };
+            return GmmPin.Make(handle, address, size, options, default(GCHandle));
         }
 
         /// <summary>Makes a tag whose contents are dropped by a pause, or finds the tag of that name.</summary>
@@ -236,10 +220,8 @@ namespace Gmm
         /// <summary>
         /// Makes a tag, or finds it; contents and priority must then agree with it. Higher priorities resume first.
         /// </summary>
-        public GmmTag Tag(string name, GmmContents contents, int priority)
-        {
-            return Tag(name, new GmmTagOptions { Contents = contents, Priority = priority });
-        }
+        public GmmTag Tag(string name, GmmContents contents, int priority) =>
+            Tag(name, new GmmTagOptions { Contents = contents, Priority = priority });
 
         /// <summary>Makes a tag, or finds it; the options must then agree with it, unless they are null.</summary>
         public GmmTag Tag(string name, GmmTagOptions options) => Get(self =>
@@ -274,10 +256,8 @@ namespace Gmm
         /// Tells a handler what happens to memory or to a budget, until the watcher is disposed of. A cache of
         /// registrations lets go of memory in time, and takes its new pages.
         /// </summary>
-        public GmmWatcher Watch(GmmWatchOptions options, GmmWatchHandler handler)
-        {
-            return new GmmWatcher(handle, options, handler);
-        }
+        public GmmWatcher Watch(GmmWatchOptions options, GmmWatchHandler handler) =>
+            GmmWatcher.Make(handle, options, handler);
 
         /// <summary>
         /// Makes a lease. The call waits for nobody: the lease's thread finds the server of the machine, or starts it.
@@ -349,18 +329,9 @@ namespace Gmm
         /// <summary>Writes a JSON object that describes every heap, extent and live block.</summary>
         public void Snapshot(GmmSnapshotWriter writer)
         {
-            if (writer == null)
+            using (WriterCall call = new WriterCall(writer))
             {
-                throw new ArgumentNullException(nameof(writer));
-            }
-            GCHandle user = GCHandle.Alloc(writer);
-            try
-            {
-                WithSnapshot(null, snapshot => Native.gmm_snapshot_write(snapshot, GCHandle.ToIntPtr(user)));
-            }
-            finally
-            {
-                user.Free();
+                WithSnapshot(null, snapshot => Native.gmm_snapshot_write(snapshot, call.User));
             }
         }
 
@@ -405,7 +376,7 @@ namespace Gmm
         /// </summary>
         public override void Dispose()
         {
-            WatchCall.CheckOutside("GmmContext.Dispose()", false);
+            Native.gmm_csharp_check_outside(0);
             base.Dispose();
         }
 

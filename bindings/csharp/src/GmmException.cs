@@ -37,10 +37,8 @@ namespace Gmm
         public int NativeCode { get; }
 
         /// <inheritdoc/>
-        public override string ToString()
-        {
-            return Name + " (" + Code + (NativeCode != 0 ? ", native " + NativeCode : "") + "): " + Message
+        public override string ToString() =>
+            Name + " (" + Code + (NativeCode != 0 ? ", native " + NativeCode : "") + "): " + Message
                 + Environment.NewLine + StackTrace;
-        }
     }
 }

@@ -51,7 +51,7 @@ namespace Gmm
         /// </summary>
         public override void Dispose()
         {
-            WatchCall.CheckOutside("GmmHeap.Dispose()", true);
+            Native.gmm_csharp_check_outside(1);
             base.Dispose();
         }
 

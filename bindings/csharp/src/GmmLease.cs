@@ -39,18 +39,16 @@ namespace Gmm
             }
         }
 
-        /// <summary>Called by the dispatcher.</summary>
-        internal static int Call(IntPtr user, IntPtr info)
+        protected override int Call(Request request)
         {
-            LeaseCall call = Of<LeaseCall>(user);
-            if (call.Lease == null || !call.Lease.TryGetTarget(out GmmLease asked))
+            if (Lease == null || !Lease.TryGetTarget(out GmmLease asked))
             {
                 return 0;
             }
             inside = true;
             try
             {
-                call.handler(asked, new GmmLeaseAsk(Struct.Lent(info)));
+                handler(asked, new GmmLeaseAsk(Struct.Lent(request.Info)));
             }
             catch (ObjectDisposedException) when (asked.IsDisposed)
             {
@@ -58,7 +56,7 @@ namespace Gmm
             }
             catch (Exception error)
             {
-                call.Keep(error);
+                Keep(error);
             }
             finally
             {
@@ -146,14 +144,12 @@ namespace Gmm
             Change(tag, (uint)cost);
         }
 
-        /// <summary>
-        /// Ends an offer. The tag stays as it is, active or paused. It waits as Offer() does.
-        /// </summary>
+        /// <summary>Ends an offer. The tag stays as it is, active or paused. It waits as Offer() does.</summary>
         public void Withdraw(GmmTag tag) => Change(tag, Native.GMM_LEASE_WITHDRAW);
 
         private void Change(GmmTag tag, uint cost)
         {
-            WatchCall.CheckOutside("The offer of a lease", true); // the lease's pause may wait for this handler
+            Native.gmm_csharp_check_outside(1); // the lease's pause may wait for this handler
             Run(self => Native.gmm_lease_offer_wait(self, (uint)tag.Number, cost));
         }
 
@@ -201,7 +197,7 @@ namespace Gmm
         /// </summary>
         public GmmTicket RequestAsync(GmmLeaseRequest request = null)
         {
-            WatchCall.CheckOutside("GmmLease.Request()", false);
+            Native.gmm_csharp_check_outside(0);
             LeaseCall.CheckOutside("GmmLease.Request()");
             GmmTicket ticket = new GmmTicket(this, request ?? new GmmLeaseRequest());
             lock (tickets)
@@ -225,10 +221,8 @@ namespace Gmm
 
         /// <summary>A turn until it is disposed of: Request() and Release().</summary>
         public GmmLeaseTurn Turn(GmmLeaseRequest request = null,
-            CancellationToken cancellationToken = default(CancellationToken))
-        {
-            return new GmmLeaseTurn(this, Request(request, cancellationToken));
-        }
+            CancellationToken cancellationToken = default(CancellationToken)) =>
+            new GmmLeaseTurn(this, Request(request, cancellationToken));
 
         internal void EndTurn()
         {
@@ -249,7 +243,7 @@ namespace Gmm
         /// </summary>
         public override void Dispose()
         {
-            WatchCall.CheckOutside("GmmLease.Dispose()", false);
+            Native.gmm_csharp_check_outside(0);
             LeaseCall.CheckOutside("GmmLease.Dispose()");
             if (IsDisposed)
             {

@@ -11,27 +11,25 @@ namespace Gmm
     {
         private readonly IntPtr devicePointer;
 
-        /// <summary>`array` is the garbage collector's pin of the memory, which ends after the native one.</summary>
-        internal GmmPin(GmmSafeHandle context, IntPtr memory, long size, int device, bool readOnly, GCHandle array)
-            : this(context, memory, size, new GmmPinOptions { Device = device, ReadOnly = readOnly }, array,
-                new IntPtr[1])
-        {
-        }
+        private GmmPin(GmmSafeHandle handle, IntPtr devicePointer) : base(handle) => this.devicePointer = devicePointer;
 
-        private GmmPin(GmmSafeHandle context, IntPtr memory, long size, GmmPinOptions options, GCHandle array,
-            IntPtr[] pointer) : base(GmmSafeHandle.Child(nameof(GmmPin), context, new Once(() =>
+        /// <summary>`array` is the garbage collector's pin of the memory, which ends after the native one.</summary>
+        internal static GmmPin Make(GmmSafeHandle context, IntPtr memory, long size, GmmPinOptions options,
+            GCHandle array)
+        {
+            IntPtr pointer = IntPtr.Zero;
+            Once end = new Once(() =>
             {
                 if (array.IsAllocated)
                 {
                     array.Free();
                 }
-            }), (IntPtr native, out IntPtr made) =>
+            });
+            return new GmmPin(GmmSafeHandle.Child(nameof(GmmPin), context, end, (IntPtr native, out IntPtr made) =>
             {
-                Native.gmm_pin(native, memory, (ulong)size, options.Encode(), out pointer[0]);
+                Native.gmm_pin(native, memory, (ulong)size, options.Encode(), out pointer);
                 made = memory;
-            }, made => Native.gmm_unpin(context.DangerousGetHandle(), made)))
-        {
-            devicePointer = pointer[0];
+            }, made => Native.gmm_unpin(context.DangerousGetHandle(), made)), pointer);
         }
 
         /// <summary>The address of the pinned memory.</summary>

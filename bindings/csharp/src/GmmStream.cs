@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 using System;
-using System.Runtime.InteropServices;
 
 namespace Gmm
 {
@@ -35,13 +34,8 @@ namespace Gmm
         /// </summary>
         public static GmmStream Of(IntPtr address)
         {
-            switch ((long)address)
-            {
-                case 0: return Default;
-                case 1: return Legacy;
-                case 2: return PerThread;
-                default: return new GmmStream(address);
-            }
+            GmmStream[] known = { Default, Legacy, PerThread };
+            return (ulong)(long)address < 3 ? known[(int)address] : new GmmStream(address);
         }
 
         /// <summary>The address, for a caller that holds a reference.</summary>
@@ -78,15 +72,14 @@ namespace Gmm
             {
                 throw new ArgumentNullException(nameof(task));
             }
-            Dispatcher.Start();
-            GCHandle user = GCHandle.Alloc(task);
+            TaskCall call = new TaskCall(task);
             try
             {
-                RunOwned((native, self) => Native.gmm_stream_call(native, self, GCHandle.ToIntPtr(user)));
+                RunOwned((native, self) => Native.gmm_stream_call(native, self, call.User));
             }
             catch
             {
-                user.Free(); // it will never run
+                call.Dispose(); // it will never run
                 throw;
             }
         }

@@ -50,18 +50,11 @@ namespace Gmm
         }
 
         /// <summary>The number, the name and the memory.</summary>
-        public override string ToString()
+        public override string ToString() => Show.Open(nameof(GmmTag), () =>
         {
-            try
-            {
-                GmmPauseInfo info = Info();
-                return "GmmTag { " + Number + " \"" + info.Name + "\", " + Show.Size(info.ActiveBytes) + " active, "
-                    + Show.Size(info.PausedBytes) + " paused }";
-            }
-            catch (Exception error) when (error is ObjectDisposedException || error is GmmException)
-            {
-                return "GmmTag { " + Number + " }";
-            }
-        }
+            GmmPauseInfo info = Info();
+            return Number + " \"" + info.Name + "\", " + Show.Size(info.ActiveBytes) + " active, "
+                + Show.Size(info.PausedBytes) + " paused";
+        }, "" + Number);
     }
 }

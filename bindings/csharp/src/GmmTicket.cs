@@ -69,7 +69,7 @@ namespace Gmm
             }
             if (milliseconds != 0)
             {
-                WatchCall.CheckOutside("The wait for a ticket", true); // its operation may wait for this handler
+                Native.gmm_csharp_check_outside(1); // its operation may wait for this handler
             }
             if (lease != null)
             {
@@ -158,7 +158,7 @@ namespace Gmm
         /// <summary>Waits until an operation with Hold is held. One that has ended throws its failure.</summary>
         public void WaitHeld()
         {
-            WatchCall.CheckOutside("The wait for a ticket", true);
+            Native.gmm_csharp_check_outside(1);
             WaitInSlices(Timeout.InfiniteTimeSpan, milliseconds =>
                 Get(self => Native.gmm_ticket_wait_held(self, milliseconds)) != (int)GmmResult.NotReady);
         }
@@ -205,41 +205,24 @@ namespace Gmm
         /// </summary>
         public Task<long> AsTask(CancellationToken cancellationToken = default(CancellationToken))
         {
-            TaskCompletionSource<long> source =
-                new TaskCompletionSource<long>(TaskCreationOptions.RunContinuationsAsynchronously);
             // Before the thread, which may start late: a token that is cancelled from now on cancels the ticket.
             CancellationTokenRegistration registration = cancellationToken.Register(Cancel);
-            Thread thread = new Thread(() =>
+            CancellationTokenSource undone = new CancellationTokenSource();
+            return Task.Factory.StartNew(() =>
             {
-                try
+                using (registration)
                 {
-                    using (registration)
-                    {
-                        Wait();
-                    }
-                    reported = true;
-                    if (IsCancelled(outcome))
-                    {
-                        source.SetCanceled();
-                    }
-                    else if (outcome.Failure != null)
-                    {
-                        source.SetException(outcome.Failure.SourceException);
-                    }
-                    else
-                    {
-                        source.SetResult(outcome.Bytes);
-                    }
+                    Wait();
                 }
-                catch (Exception error)
+                reported = true;
+                if (IsCancelled(outcome))
                 {
-                    source.TrySetException(error);
+                    undone.Cancel();
+                    undone.Token.ThrowIfCancellationRequested();
                 }
-            });
-            thread.IsBackground = true;
-            thread.Name = "gmm ticket";
-            thread.Start();
-            return source.Task;
+                outcome.Failure?.Throw();
+                return outcome.Bytes;
+            }, undone.Token, TaskCreationOptions.LongRunning, TaskScheduler.Default);
         }
 
         /// <summary>For await.</summary>
@@ -256,7 +239,7 @@ namespace Gmm
             {
                 return;
             }
-            WatchCall.CheckOutside("GmmTicket.Dispose()", false);
+            Native.gmm_csharp_check_outside(0);
             Wait();
             base.Dispose();
             if (!reported && !cancelAsked)

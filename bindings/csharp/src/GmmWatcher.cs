@@ -14,50 +14,30 @@ namespace Gmm
     /// <summary>A caller's GmmWatchHandler as C calls it.</summary>
     internal sealed class WatchCall : HandlerCall
     {
-        [ThreadStatic]
-        private static GmmWatchEvents inside; // None: outside
-
         private readonly GmmWatchHandler handler;
 
         internal WatchCall(GmmWatchHandler handler) => this.handler = handler;
 
-        /// <summary>
-        /// Throws Busy inside a watcher's handler, before the caller changes anything. budget: not in that of Budget,
-        /// for which no operation waits. The library knows the operation's thread, and the handler runs on another one.
-        /// </summary>
-        internal static void CheckOutside(string what, bool budget)
+        protected override int Call(Request request)
         {
-            if (inside != GmmWatchEvents.None && !(budget && inside == GmmWatchEvents.Budget))
-            {
-                throw new GmmException(GmmResult.Busy,
-                    what + ": the caller is the handler of a watcher; call it on another thread.");
-            }
-        }
-
-        /// <summary>Called by the dispatcher; the answer for C.</summary>
-        internal static int Call(IntPtr user, IntPtr bytes)
-        {
-            GmmWatchInfo info = new GmmWatchInfo(Struct.Lent(bytes));
+            GmmWatchInfo info = new GmmWatchInfo(Struct.Lent(request.Info));
             if (!Enum.IsDefined(typeof(GmmWatchEvents), info.Event))
             {
                 return 0; // of a newer library
             }
-            WatchCall call = Of<WatchCall>(user);
-            inside = info.Event;
             Native.gmm_csharp_enter_watch((uint)info.Event);
             try
             {
-                return call.handler(info) ? 0 : 1;
+                return handler(info) ? 0 : 1;
             }
             catch (Exception error)
             {
-                call.Keep(error);
+                Keep(error);
                 return 1;
             }
             finally
             {
                 Native.gmm_csharp_enter_watch(0);
-                inside = GmmWatchEvents.None;
             }
         }
     }
@@ -70,18 +50,15 @@ namespace Gmm
     {
         private readonly WatchCall call;
 
-        internal GmmWatcher(GmmSafeHandle context, GmmWatchOptions options, GmmWatchHandler handler)
-            : this(context, options, new WatchCall(handler
-                ?? throw new ArgumentNullException(nameof(handler), "a watcher without a handler hears nothing")))
-        {
-        }
+        private GmmWatcher(GmmSafeHandle handle, WatchCall call) : base(handle) => this.call = call;
 
-        private GmmWatcher(GmmSafeHandle context, GmmWatchOptions options, WatchCall call)
-            : base(GmmSafeHandle.Child(nameof(GmmWatcher), context, call, (IntPtr native, out IntPtr made) =>
-                Native.gmm_watch(native, options.Encode(call.User), out made),
-                made => Native.gmm_watcher_destroy(made))) // waits
+        internal static GmmWatcher Make(GmmSafeHandle context, GmmWatchOptions options, GmmWatchHandler handler)
         {
-            this.call = call;
+            WatchCall call = new WatchCall(handler
+                ?? throw new ArgumentNullException(nameof(handler), "a watcher without a handler hears nothing"));
+            return new GmmWatcher(GmmSafeHandle.Child(nameof(GmmWatcher), context, call, (IntPtr native,
+                out IntPtr made) => Native.gmm_watch(native, options.Encode(call.User), out made),
+                made => Native.gmm_watcher_destroy(made)), call); // waits
         }
 
         /// <summary>The last exception of the handler, or null.</summary>
@@ -93,7 +70,7 @@ namespace Gmm
         /// </summary>
         public override void Dispose()
         {
-            WatchCall.CheckOutside("GmmWatcher.Dispose()", false);
+            Native.gmm_csharp_check_outside(0);
             base.Dispose();
         }
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 using System;
-using System.Diagnostics;
 using System.Runtime.InteropServices;
 using System.Threading;
 using Microsoft.Win32.SafeHandles;
@@ -22,28 +21,27 @@ namespace Gmm
         public virtual void Dispose() => handle?.CloseOrThrow();
 
         /// <summary>Runs a call with the address.</summary>
-        internal void Run(Action<IntPtr> call) => handle.Run(call);
+        internal void Run(Action<IntPtr> call) => Get(self =>
+        {
+            call(self);
+            return true;
+        });
 
         /// <summary>The answer of a call with the address.</summary>
-        internal T Get<T>(Func<IntPtr, T> call) => handle.Get(call);
+        internal T Get<T>(Func<IntPtr, T> call)
+        {
+            using (Use self = new Use(handle))
+            {
+                return call(self.Address);
+            }
+        }
 
         /// <summary>The text of an open object.</summary>
         internal abstract string Describe();
 
         /// <inheritdoc/>
-        public override string ToString()
-        {
-            string shown = "closed";
-            try
-            {
-                shown = IsDisposed ? shown : Describe();
-            }
-            catch (Exception error) when (error is ObjectDisposedException || error is GmmException)
-            {
-                // by another thread, or with its context
-            }
-            return GetType().Name + " { " + shown + " }";
-        }
+        public override string ToString() =>
+            Show.Open(GetType().Name, () => IsDisposed ? "closed" : Describe(), "closed");
     }
 
     /// <summary>
@@ -102,22 +100,6 @@ namespace Gmm
             {
                 LetGo(kept ? parent : null, call);
                 throw;
-            }
-        }
-
-        internal void Run(Action<IntPtr> call)
-        {
-            using (Use self = new Use(this))
-            {
-                call(self.Address);
-            }
-        }
-
-        internal T Get<T>(Func<IntPtr, T> call)
-        {
-            using (Use self = new Use(this))
-            {
-                return call(self.Address);
             }
         }
 
@@ -227,51 +209,6 @@ namespace Gmm
                     disposed = true;
                 }
             }
-        }
-    }
-
-    /// <summary>An object that C calls. C holds it from Hold() until Dispose().</summary>
-    internal abstract class HeldByC : IDisposable
-    {
-        private GCHandle self;
-
-        /// <summary>The pointer that C gets; null before Hold().</summary>
-        internal IntPtr User => self.IsAllocated ? GCHandle.ToIntPtr(self) : IntPtr.Zero;
-
-        /// <summary>The object that C passes.</summary>
-        internal static T Of<T>(IntPtr user) where T : HeldByC => (T)GCHandle.FromIntPtr(user).Target;
-
-        internal void Hold() => self = GCHandle.Alloc(this);
-
-        /// <summary>C does not call it any more.</summary>
-        public void Dispose()
-        {
-            if (self.IsAllocated)
-            {
-                self.Free();
-            }
-        }
-    }
-
-    /// <summary>A handler of the program that threads of the library ask, through the dispatcher.</summary>
-    internal abstract class HandlerCall : HeldByC
-    {
-        private volatile Exception thrown;
-
-        internal HandlerCall()
-        {
-            Dispatcher.Start();
-            Hold();
-        }
-
-        /// <summary>The last exception of the handler, or null.</summary>
-        internal Exception Thrown => thrown;
-
-        /// <summary>Keeps an exception of the handler, which has no caller.</summary>
-        internal void Keep(Exception error)
-        {
-            thrown = error;
-            Trace.TraceWarning("a handler of gmm threw: " + error);
         }
     }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 using System;
 using System.IO;
+using System.Linq;
 using System.Runtime.InteropServices;
 
 namespace Gmm
@@ -44,19 +45,13 @@ namespace Gmm
             {
                 return;
             }
-            foreach (string package in new[] { folder, Path.Combine(folder, "..", "..") })
+            string[] packages = { folder, Path.Combine(folder, "..", "..") };
+            foreach (string file in packages.Select(each => Path.Combine(each, "runtimes")).Where(Directory.Exists)
+                .SelectMany(each => Directory.GetFiles(each, "libgmm_csharp.so", SearchOption.AllDirectories)))
             {
-                string runtimes = Path.Combine(package, "runtimes");
-                if (!Directory.Exists(runtimes))
+                if (dlopen(file, ResolveAll) != IntPtr.Zero) // that of another machine does not load
                 {
-                    continue;
-                }
-                foreach (string file in Directory.GetFiles(runtimes, "libgmm_csharp.so", SearchOption.AllDirectories))
-                {
-                    if (dlopen(file, ResolveAll) != IntPtr.Zero) // that of another machine does not load
-                    {
-                        return;
-                    }
+                    return;
                 }
             }
         }

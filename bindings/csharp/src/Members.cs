@@ -18,11 +18,8 @@ namespace Gmm
         /// <summary>The contents setting of this pause, which overrides that of the tags; null: theirs.</summary>
         public GmmContents? Contents
         {
-            get
-            {
-                return Drop ? GmmContents.Drop : KeepHost ? GmmContents.Host : KeepFile ? GmmContents.File
-                    : (GmmContents?)null;
-            }
+            get => Drop ? GmmContents.Drop : KeepHost ? GmmContents.Host : KeepFile ? GmmContents.File
+                : (GmmContents?)null;
             set
             {
                 Drop = value == GmmContents.Drop;
@@ -35,16 +32,10 @@ namespace Gmm
     public sealed partial class GmmWatchOptions
     {
         /// <summary>All events that the options concern.</summary>
-        private GmmWatchEvents DefaultEvents
-        {
-            get
-            {
-                GmmWatchEvents memory = GmmWatchEvents.Prepare | GmmWatchEvents.Losing | GmmWatchEvents.Restored
-                    | GmmWatchEvents.Failed;
-                return (Tag != null || Address != System.IntPtr.Zero ? memory : GmmWatchEvents.None)
-                    | (BudgetBytes != 0 ? GmmWatchEvents.Budget : GmmWatchEvents.None);
-            }
-        }
+        private GmmWatchEvents DefaultEvents =>
+            (Tag == null && Address == System.IntPtr.Zero ? GmmWatchEvents.None : GmmWatchEvents.Prepare
+                | GmmWatchEvents.Losing | GmmWatchEvents.Restored | GmmWatchEvents.Failed)
+            | (BudgetBytes != 0 ? GmmWatchEvents.Budget : GmmWatchEvents.None);
     }
 
     public sealed partial class GmmLeaseOptions
@@ -60,8 +51,5 @@ namespace Gmm
     {
         /// <summary>Bytes of the driver's handle.</summary>
         public const int HandleSize = 64;
-
-        /// <summary>A copy of the handle.</summary>
-        public byte[] ToArray() => Bytes;
     }
 }

@@ -52,16 +52,15 @@ namespace Gmm
             }
         }
 
-        internal static int Call(IntPtr user, ulong done, ulong total)
+        protected override int Call(Request request)
         {
-            ProgressCall call = Of<ProgressCall>(user);
             try
             {
-                return call.progress((long)done, (long)total) ? 0 : 1;
+                return progress((long)request.First, (long)request.Second) ? 0 : 1;
             }
             catch (Exception error)
             {
-                call.thrown = ExceptionDispatchInfo.Capture(error);
+                thrown = ExceptionDispatchInfo.Capture(error);
                 return 1;
             }
         }

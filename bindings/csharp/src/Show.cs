@@ -24,13 +24,31 @@ namespace Gmm
             return value.ToString("0.#", CultureInfo.InvariantCulture) + " " + units[unit];
         }
 
-        internal static string Hex(IntPtr address)
+        internal static string Hex(IntPtr address) =>
+            "0x" + address.ToInt64().ToString("x", CultureInfo.InvariantCulture);
+
+        /// <summary>The text of a value: its class, and the name and value of each property.</summary>
+        internal static string All(string name, params object[] pairs)
         {
-            return "0x" + address.ToInt64().ToString("x", CultureInfo.InvariantCulture);
+            return name + " { " + string.Join(", ", pairs.Where((each, i) => i % 2 == 0)
+                .Zip(pairs.Where((each, i) => i % 2 == 1), (own, value) => own + " = " + Value(value))) + " }";
         }
 
-        /// <summary>A property of a value.</summary>
-        internal static string Value(object value)
+        /// <summary>The text of an object, which is asked of the library; `otherwise`: it is closed.</summary>
+        internal static string Open(string name, Func<string> describe, string otherwise)
+        {
+            try
+            {
+                otherwise = describe();
+            }
+            catch (Exception error) when (error is ObjectDisposedException || error is GmmException)
+            {
+                // by another thread, or with its context
+            }
+            return name + " { " + otherwise + " }";
+        }
+
+        private static string Value(object value)
         {
             if (value is byte[] bytes)
             {

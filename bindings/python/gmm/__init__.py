@@ -25,7 +25,7 @@ from gmm._core.enums import (
 from gmm._core.errors import ClosedError, Error
 from gmm._core.errors import ERRORS as _ERRORS
 from gmm._core.heap import Heap
-from gmm._core.info import (
+from gmm._core.values import (
     BackupInfo, BlockInfo, CompactInfo, ContextInfo, DeviceInfo, OutOfMemoryInfo, PointerInfo, Statistics, TagInfo,
     TicketInfo)
 from gmm._core.stream import Event, Stream

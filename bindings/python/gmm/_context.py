@@ -8,25 +8,25 @@ import weakref
 from typing import TYPE_CHECKING, Any, Callable, Iterable
 
 from gmm import _native as native
-from gmm._core import copies, sycl, words
-from gmm._core.array import Array, allocated, asarray, copied_array, from_dlpack
-from gmm._core.buffer import Buffer, Pin, import_block, import_options, open_import
-from gmm._core.enums import Backend, FdType, Kind, LogLevel, as_kind, flags, tag_number
+from gmm._core import sycl, words
+from gmm._core.array import Array, array, asarray, empty, from_dlpack, zeros
+from gmm._core.buffer import Buffer, import_fd, ipc_import, pin
+from gmm._core.enums import Backend, Kind, LogLevel, as_kind, flags, tag_number
 from gmm._core.errors import ERRORS, Error
-from gmm._core.heap import Heap
-from gmm._core.info import (
-    BackupInfo, BlockInfo, CompactInfo, ContextInfo, DeviceInfo, OutOfMemoryInfo, PointerInfo, Statistics, TagInfo)
+from gmm._core.heap import heap
 from gmm._core.scope import Scope
-from gmm._core.stream import Event, Stream, _Closing, as_stream
-from gmm._core.tag import Tag, tag_info, tag_numbers
+from gmm._core.stream import event, ipc_import_event, stream
+from gmm._core.tag import Tag, tag, tag_info, tag_numbers
 from gmm._core.ticket import Pausing, wait_in_slices
-from gmm._core.values import SnapshotInfo
-from gmm._core.watch import Watcher
+from gmm._core.values import (
+    BackupInfo, BlockInfo, CompactInfo, ContextInfo, DeviceInfo, OutOfMemoryInfo, PointerInfo, SnapshotInfo, Statistics,
+    TagInfo)
+from gmm._core.watch import watch
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from gmm._core.typing import Address, ContentsLike, FdTypeLike, KindLike, OnWatch, Path, Shape, TagLike
+    from gmm._core.typing import Address, KindLike, Path, TagLike
 
 InvalidTagError = ERRORS["InvalidTagError"]
 contexts = weakref.WeakSet()  # all contexts that were opened in this process and still live, closed ones too
@@ -48,7 +48,7 @@ def _scope(context, device, tag, kind):
             "device": device, "tag": None if tag is None else tag_number(context, tag), "kind": as_kind(kind)}
 
 
-class Context(_Closing, Pausing, native.Handle):
+class Context(Pausing, native.Handle):
     """Binds the library to one backend. Several contexts may live at once.
 
     close() frees all memory of the context, live buffers included, and closes them. While views of the memory live, it
@@ -77,7 +77,7 @@ class Context(_Closing, Pausing, native.Handle):
         if backend == Backend.SYCL or (backend == Backend.AUTO and os.environ.get("GMM_BACKEND") == "sycl"):
             sycl.load_library()
         if log is not None:
-            self._log = lambda level, message: log(LogLevel(level), message)
+            self._held = lambda level, message: log(LogLevel(level), message)
         self._adopt(native.gmm_context_create, {
             "backend": backend, "host_memory": host_memory, "host_devices": host_devices,
             "flags": flags((native.GMM_CONTEXT_NO_CAPTURE, not capture), (native.GMM_CONTEXT_STRICT_HOST, strict_host),
@@ -88,7 +88,7 @@ class Context(_Closing, Pausing, native.Handle):
 
     def _adopt(self, make, *arguments):
         """Opens the handle with the context that the function makes."""
-        self._open(native.HANDLE_CONTEXT, None, make, *arguments)
+        self._open("context", None, make, *arguments)
         self._queues = weakref.WeakSet()
         self._sycl_queues = {}
         self._leases = weakref.WeakSet()
@@ -102,14 +102,14 @@ class Context(_Closing, Pausing, native.Handle):
         if self.closed:
             return
         if self._exports:
-            self._close()  # raises the error before any stream is closed
+            super().close()  # raises the error before any stream is closed
         for lease in members(self._leases):  # they hold the library's context
             lease.close()
         for ticket in list(self._tickets):
             ticket.close()
         for queue in members(self._queues):
             queue.close()
-        self._close()
+        super().close()
 
     def _chosen(self, tags):
         return self, tags
@@ -146,22 +146,7 @@ class Context(_Closing, Pausing, native.Handle):
 
     alloc = native.context_alloc  # in C (native/allocate.c), because Python code would cost more than the allocation
 
-    def empty(self, shape: Shape, dtype: Any = "float64", kind: KindLike = Kind.DEVICE, **options) -> Array:
-        """Allocates an Array with undefined elements. The options are those of alloc()."""
-        return allocated(self, shape, dtype, kind, options)
-
-    def zeros(self, shape: Shape, dtype: Any = "float64", kind: KindLike = Kind.DEVICE, **options) -> Array:
-        """Allocates an Array whose elements read as zero, filled in the order of the stream: see empty()."""
-        return allocated(self, shape, dtype, kind, {**options, "zero": True})
-
-    def array(self, source: Any, dtype: Any = None, kind: KindLike = Kind.DEVICE, *, device: int = 0, tag: TagLike = 0,
-              stream: Any = None) -> Array:
-        """A new Array with a copy of an array of any package, of a buffer, or of numbers, which NumPy reads.
-
-        dtype: None: that of the source. An array is never converted, so another dtype than its own is a TypeError.
-        Without a stream the call waits for the copy.
-        """
-        return copied_array(self, source, dtype, kind, {"device": device, "tag": tag, "stream": stream})
+    empty, zeros, array = empty, zeros, array
 
     def from_dlpack(self, obj: Any, *, device: Any = None, copy: bool | None = None, stream: Any = None) -> Array:
         """gmm.from_dlpack() with this context for copies and streams."""
@@ -187,73 +172,39 @@ class Context(_Closing, Pausing, native.Handle):
         if isinstance(memory, Buffer):
             memory.free(stream)
         else:
-            native.gmm_free(self, memory, as_stream(stream))
+            native.gmm_free(self, memory, stream)
 
-    def heap(self, kind: KindLike = Kind.DEVICE, *, device: int = 0, tag: TagLike = 0, minimum_extent: int = 0,
-             limit: int = 0, peer_devices: int = 0, exportable: bool = False) -> Heap:
-        """Makes a Heap. Its blocks share no extent with other heaps. exportable: each block has a file descriptor."""
-        return Heap(self, kind, device=device, tag=tag, minimum_extent=minimum_extent, limit=limit,
-                    peer_devices=peer_devices, exportable=exportable)
+    heap = heap
 
     def copy(self, destination: Address, source: Address, size: int, *,
              stream: Any = None) -> None:
         """Queues a copy between any two addresses, which are numbers or buffers."""
-        native.gmm_copy(self, destination, source, size, as_stream(stream))
+        native.gmm_copy(self, destination, source, size, stream)
 
-    def pin(self, obj: Any, *, device: int = 0, read_only: bool = False) -> Pin:
-        """Page-locks the memory of an object with the buffer protocol until the Pin is closed.
-
-        The object cannot be resized until then.
-        """
-        view = copies.host_view(obj, writable=not read_only)
-        address = native.view_address(view)
-        options = {"device": device, "flags": native.GMM_PIN_READ_ONLY if read_only else 0}
-        pin = Pin()
-        pin.device_pointer = pin._open(native.MEMORY_PINNED, address, view.nbytes, self, view, native.gmm_pin, self,
-                                       address, view.nbytes, options)[1]
-        return pin
+    pin = pin
 
     # Streams.
 
-    def stream(self, device: int = 0) -> Stream:
-        """Makes a Stream."""
-        stream = Stream(self, device)
-        self._queues.add(stream)
-        return stream
-
-    def event(self, device: int = 0, *, ipc: bool = False) -> Event:
-        """Makes an Event. ipc: other processes can wait for it, see Event.ipc_export()."""
-        event = Event(self, device, ipc=ipc)
-        self._queues.add(event)
-        return event
+    stream, event = stream, event
 
     def synchronize(self, stream: Any = None) -> None:
         """Waits until the work queued on a stream so far is done."""
-        native.gmm_stream_synchronize(self, as_stream(stream))
+        native.gmm_stream_synchronize(self, stream)
 
     def forget_stream(self, stream: Any) -> None:
         """Tells gmm that another package's stream, which was used here, is about to be destroyed."""
-        native.gmm_stream_forget(self, as_stream(stream))
+        native.gmm_stream_forget(self, stream)
 
     # Tags and pause.
 
-    def tag(self, name: str, contents: ContentsLike | None = None, priority: int | None = None, *,
-            read_only: bool | None = None, checksum: bool | None = None, pageable: bool | None = None) -> Tag:
-        """Makes a Tag, or finds the tag of that name. In a with block it is the thread's current tag.
-
-        contents: what a pause does with the contents; None: Contents.DROP. priority: higher resumes first. read_only:
-        contents that a backup keeps are not copied again. checksum: a resume verifies the kept contents. pageable:
-        contents in host memory are not page-locked, and the process shrinks by them at the resume. Options that
-        contradict those of an existing tag are an error.
-        """
-        return Tag(self, name, contents, priority, read_only=read_only, checksum=checksum, pageable=pageable)
+    tag = tag
 
     def tags(self) -> list[Tag]:
         """The tags of the context, as a list of Tag in the order of their making. The first is the default tag."""
         found = []
         for number in tag_numbers(self):
             try:
-                found.append(Tag._of(self, number))
+                found.append(Tag(self, number, tag_info(self, number).name))
             except InvalidTagError:
                 pass  # another thread destroyed it
         return found
@@ -280,29 +231,7 @@ class Context(_Closing, Pausing, native.Handle):
 
         return wait_in_slices(look, timeout)
 
-    def watch(self, tag: TagLike | None = None, *, memory: Address | None = None, size: int | None = None,
-              prepare: OnWatch = None, losing: OnWatch = None, restored: OnWatch = None, failed: OnWatch = None,
-              budget: OnWatch = None, below: int = 0, device: int = 0, order: int = 0,
-              name: str | None = None) -> Watcher:
-        """Watches a tag's VMM memory, or a range of it, until the Watcher is closed or its with block ends.
-
-            with context.watch("weights", losing=cache.forget, restored=cache.renew):
-                context.pause("weights")
-
-        memory: a buffer or an address, in place of a tag. size: bytes from there; None: the rest of the block. The
-        operation calls these functions with a WatchInfo on its own thread, and waits for them. They must not block:
-        - prepare: the memory is about to lose its pages. False or an exception ends the operation with BusyError.
-        - losing: the devices are idle, and the pages go after it has returned.
-        - restored: the memory has pages and contents again.
-        - failed: the operation ended without effect.
-        - budget: the memory that is left for this process on `device` has fallen below `below` bytes. A thread of the
-          library calls it.
-        prepare and losing are called in ascending `order` of the watchers, restored and failed in descending order. The
-        functions may not allocate, and except for budget not pause, resume or move. Their exceptions go to
-        sys.unraisablehook.
-        """
-        return Watcher(self, tag, memory=memory, size=size, prepare=prepare, losing=losing, restored=restored,
-                       failed=failed, budget=budget, below=below, device=device, order=order, name=name)
+    watch = watch
 
     # Backups.
 
@@ -344,20 +273,7 @@ class Context(_Closing, Pausing, native.Handle):
         """
         return native.gmm_ipc_export(self, memory)[1]
 
-    def ipc_import(self, handle: bytes, *, device: int = 0,
-                   timeout: float | None = None) -> Buffer:
-        """Maps another process's memory as a Buffer. timeout: seconds to wait for the exporter; None: 5."""
-        return import_block(self, handle, device=device, timeout=timeout)
-
-    def ipc_import_event(self, handle: bytes, *, device: int = 0,
-                         timeout: float | None = None) -> Event:
-        """Opens another process's event, for Stream.wait(), Event.synchronize() and Event.done.
-
-        They see what the process that made the event recorded last. Only that process records.
-        """
-        event = Event._import(self, handle, import_options(device, timeout))
-        self._queues.add(event)
-        return event
+    ipc_import, ipc_import_event, import_fd = ipc_import, ipc_import_event, import_fd
 
     def ipc_configure(self, *, directory: Path | None = None,
                       users: Iterable[int] = ()) -> None:
@@ -367,16 +283,6 @@ class Context(_Closing, Pausing, native.Handle):
         else /tmp/gmm-<uid>. users: ids of other users, for exports and imports. They require a directory.
         """
         native.gmm_ipc_configure(self, {"directory": directory and os.fsdecode(directory), "users": tuple(users)})
-
-    def import_fd(self, fd: int, size: int, *, type: FdTypeLike = FdType.DEFAULT, device: int = 0) -> Buffer:
-        """Maps the memory of a descriptor as a Buffer.
-
-        Vulkan, another library, or another process's Buffer.ipc_export_fd() has made the descriptor.
-        size: the bytes of the allocation, which its maker knows. The caller still owns the descriptor and may close it
-        at once.
-        """
-        options = {"type": type, "size": size, "device": device}
-        return open_import(self, size, None, native.gmm_ipc_import_fd, self, fd, options)
 
     # Quotas and counters.
 
@@ -394,7 +300,7 @@ class Context(_Closing, Pausing, native.Handle):
         and trim, but not allocate. Its exceptions reach the caller of alloc().
         """
         def call(data):
-            return handler(OutOfMemoryInfo.unpack(data))
+            return bool(handler(OutOfMemoryInfo.unpack(data)))
 
         # The library calls this handle, whose attribute is the handler. So threads that set at once cannot leave a
         # registration without a handler, and one of theirs holds. The call waits for handlers that run.
@@ -408,7 +314,7 @@ class Context(_Closing, Pausing, native.Handle):
 
     def _snapshot(self, scope=None):
         snapshot = native.Handle()
-        snapshot._open(native.HANDLE_SNAPSHOT, self, native.gmm_snapshot_create, self, scope)
+        snapshot._open("snapshot", self, native.gmm_snapshot_create, self, scope)
         return snapshot
 
     def snapshot(self, write: Callable[[bytes], object] | None = None) -> Any:

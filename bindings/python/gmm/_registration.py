@@ -35,8 +35,8 @@ class Registration:
     """A block of gmm that a library has registered, until close() or the end of its with block.
 
     address, size: what is registered: all of the driver's allocation where the block has one of its own, else the
-    block. active: whether the library has it now. error: what the library answered when it should have taken the memory
-    again, or let it go; None after a success.
+    block. active: whether the library has it now. closed: whether close() was called. error: what the library answered
+    when it should have taken the memory again, or let it go; None after a success.
     """
 
     def __init__(self, memory, *, context=None, name=None):
@@ -55,7 +55,7 @@ class Registration:
         self.device = info.device
         self.active = False
         self.error = None
-        self._closed = False
+        self.closed = False
         self._memory = memory  # the library must not outlive it
         self._lock = threading.Lock()
         self._lost = False
@@ -68,19 +68,10 @@ class Registration:
                     order=-next(_numbers), name=name)
             with self._lock:
                 if not self._lost and not self.active:
-                    self._try(self._begin)
-                    self.active = True
+                    self._try(self._begin, True)
         except BaseException:
-            # A failure here must not hide the cause.
-            with self._lock:
-                self._closed = True
-                active, self.active = self.active, False
-            if self._watcher is not None:
-                with contextlib.suppress(Exception):
-                    self._watcher.close()  # without the lock, which its calls take
-            if active:
-                with contextlib.suppress(Exception):
-                    self._end()
+            with contextlib.suppress(Exception):  # a failure here must not hide the cause
+                self.close()
             raise
 
     def _begin(self):
@@ -95,39 +86,36 @@ class Registration:
         with self._lock:
             self._lost = True
             if self.active:
-                self.active = False
-                self._try(self._end)
+                self._try(self._end, False)
 
     def _restore(self, info):  # pylint: disable=unused-argument # a watcher's signature
         with self._lock:
             self._lost = False
-            if not self.active and not self._closed:
-                self._try(self._begin)
-                self.active = True
+            if not self.active and not self.closed:
+                self._try(self._begin, True)
 
-    def _try(self, step):
+    def _try(self, step, active):
+        """The library takes the memory, or lets it go. It does not have the memory after a failure."""
+        self.active = False
         try:
             step()
-            self.error = None
+            self.active, self.error = active, None
         except Exception as error:
             self.error = error
             raise
 
-    @property
-    def closed(self):
-        """Whether close() was called."""
-        return self._closed
-
     def close(self):
         """Ends the registration. A second call does nothing."""
         watcher, self._watcher = self._watcher, None
-        if watcher is not None:
-            watcher.close()  # no call of it comes after this
-        with self._lock:
-            self._closed = True
-            active, self.active = self.active, False
-            if active:
-                self._end()
+        try:
+            if watcher is not None:
+                watcher.close()  # without the lock, which its calls take; no call of it comes after this
+        finally:
+            with self._lock:
+                self.closed = True
+                active, self.active = self.active, False
+                if active:
+                    self._end()
         self._memory = None
 
     def __enter__(self):
@@ -137,5 +125,5 @@ class Registration:
         self.close()
 
     def __repr__(self):
-        state = "closed" if self._closed else "active" if self.active else "paused" if not self.error else "failed"
+        state = "closed" if self.closed else "active" if self.active else "paused" if not self.error else "failed"
         return f"<{type(self).__module__}.{type(self).__name__} {self.size} bytes at 0x{self.address:x} {state}>"

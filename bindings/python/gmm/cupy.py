@@ -24,7 +24,7 @@ from typing import Any
 from gmm._context import Context
 from gmm._core.enums import STREAM_LEGACY, STREAM_PER_THREAD, Kind
 from gmm._core.errors import Error
-from gmm._core.resource import resource_tag
+from gmm._core.resource import Undoable, resource_tag
 from gmm._core.tag import Tag
 from gmm._default import context as _default_context
 
@@ -43,11 +43,16 @@ def _context_for_cupy(context):
     return context
 
 
-def _out_of_memory(context, device, size, error):
-    """The error that CuPy's users catch. The caller makes gmm's error its cause."""
+def _after_collection(allocate, context, device, size):
+    """The second try, after arrays in reference cycles have gone, as in CuPy's pool. It raises CuPy's error."""
     from cupy.cuda.memory import OutOfMemoryError
 
-    return OutOfMemoryError(size, context.stats(device=device).live_bytes if isinstance(error, Error) else -1)
+    gc.collect()
+    try:
+        return allocate()
+    except _TOO_MUCH as error:
+        live = context.stats(device=device).live_bytes if isinstance(error, Error) else -1
+        raise OutOfMemoryError(size, live) from error
 
 
 class _PerThread:
@@ -105,11 +110,8 @@ def _allocator(context, kind, tag):
         try:
             buffer = alloc(size, kind, device=device, tag=tag, stream=handle)
         except _TOO_MUCH:
-            gc.collect()  # frees arrays in reference cycles, as CuPy's pool does
-            try:
-                buffer = alloc(size, kind, device=device, tag=tag, stream=handle)
-            except _TOO_MUCH as error:
-                raise _out_of_memory(context, device, size, error) from error
+            buffer = _after_collection(lambda: alloc(size, kind, device=device, tag=tag, stream=handle), context,
+                                       device, size)
         owner = buffer
         if handle > STREAM_PER_THREAD:
             if handle not in held and isinstance(stream, Stream):
@@ -146,11 +148,7 @@ def _pinned_allocator(context, tag):
         try:
             buffer = heap.alloc(size)
         except _TOO_MUCH:
-            gc.collect()
-            try:
-                buffer = heap.alloc(size)
-            except _TOO_MUCH as error:
-                raise _out_of_memory(context, None, size, error) from error
+            buffer = _after_collection(lambda: heap.alloc(size), context, None, size)
         return PinnedMemoryPointer(_PinnedMemory(size, buffer), 0)
 
     return malloc
@@ -181,7 +179,7 @@ _lock = threading.Lock()
 _pinned = []  # uses with page-locked memory, the newest last, because CuPy does not tell which allocator is set
 
 
-class Use:
+class Use(Undoable):
     """CuPy allocates from gmm until undo(), or until the end of the with block."""
 
     def __init__(self, kind: Kind, pinned: bool, tag: Tag | int | str | None, context: Context | None) -> None:
@@ -204,15 +202,11 @@ class Use:
         For page-locked memory that is the allocator of an enclosing use(), else CuPy's own pool. An allocator for
         arrays that the program has set since stays set.
         """
-        previous, self._previous = self._previous, None
-        if previous is None:
+        if self._previous is None:
             return
-        try:
-            if self._cupy.cuda.get_allocator() is self.allocator:
-                self._cupy.cuda.set_allocator(previous)
-        except BaseException:
-            self._previous = previous
-            raise
+        if self._cupy.cuda.get_allocator() is self.allocator:
+            self._cupy.cuda.set_allocator(self._previous)
+        self._previous = None
         with _lock:
             if self in _pinned:
                 newest = _pinned[-1] is self
@@ -221,12 +215,6 @@ class Use:
                     default = self._cupy.get_default_pinned_memory_pool().malloc
                     below = _pinned[-1].pinned_allocator if _pinned else default
                     self._cupy.cuda.set_pinned_memory_allocator(below)
-
-    def __enter__(self) -> Use:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.undo()
 
 
 def use(kind: Kind = Kind.DEVICE, *, pinned: bool = True, tag: Tag | int | str | None = None,

@@ -13,11 +13,11 @@ before.
 A pause leaves contexts, communicators, graphs and workspaces of libraries on the GPU. suspend_process() takes a whole
 process off it, by the driver's checkpoint, and resume_process() brings it back:
 
-    gmm.pause()                                     # gmm copies its tags faster than the driver does
+    gmm.context().pause()                           # gmm copies its tags faster than the driver does
     suspended = gmm.job.suspend_process()           # this process, or those with the given numbers
     ...                                             # no call of CUDA or gmm here: it would wait
     gmm.job.resume_process(suspended)
-    gmm.resume()
+    gmm.context().resume()
 """
 from __future__ import annotations
 

@@ -24,11 +24,10 @@ import weakref
 from typing import TYPE_CHECKING
 
 from gmm import _native as native
-from gmm._core.enums import Contents, tag_number
+from gmm._core.enums import Contents, milliseconds, tag_number
 from gmm._core.errors import ERRORS, Error
 from gmm._core.scope import Scope
-from gmm._core.stream import _Closing
-from gmm._core.ticket import Ticket, milliseconds
+from gmm._core.ticket import Ticket
 from gmm._core.values import LEASE_WITHDRAW, LeaseAsk, LeaseEntryInfo, LeaseInfo, LeaseState
 from gmm._core.words import size
 from gmm._default import context as default_context
@@ -105,7 +104,7 @@ def _check_other_thread(function):
         raise BusyError(f"{function}: the call comes from the callback of a lease; call it after the callback returned")
 
 
-class Lease(_Closing, native.Handle):
+class Lease(native.Handle):
     """This process's share in the memory of its devices, until close() or the end of its with block.
 
     name: for messages and `gmm serve --status`. offer: tags, one name, or a mapping of tags to what it costs to bring a
@@ -134,10 +133,10 @@ class Lease(_Closing, native.Handle):
         costs = dict(offer) if hasattr(offer, "items") else dict.fromkeys(offer, 1)
         costs = {tag_number(self.context, tag): cost for tag, cost in costs.items()}
         if asked is not None:
-            self._watch = _called(asked)
+            self._held = _called(asked)
         self.context._leases.add(self)
         try:
-            self._open(native.HANDLE_LEASE, self.context, native.gmm_lease_create, self.context, {
+            self._open("lease", self.context, native.gmm_lease_create, self.context, {
                 "name": name, "priority": priority, "floor_bytes": floor, "residency_ms": milliseconds(residency),
                 "asked": None if asked is None else self})
             for tag, cost in costs.items():
@@ -238,7 +237,7 @@ class Lease(_Closing, native.Handle):
                     ticket.close()
             while self._users:  # other threads ask for its state
                 time.sleep(0.001)
-            self._close()
+            super().close()
 
     def __repr__(self):
         if self.closed:

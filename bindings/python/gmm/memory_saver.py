@@ -34,7 +34,7 @@ _hook_modes = {}
 
 
 class HookModeError(AssertionError, AttributeError, RuntimeError):
-    """The hook mode was set after the first use. Each base is what one version of torch_memory_saver raises."""
+    """The hook mode was set after the first use. Each base is the exception of one version of torch_memory_saver."""
 
 
 def register_hook_mode(name: str, factory: Callable[[], Any], *, uses_preload: bool = True) -> None:
@@ -58,10 +58,8 @@ class _HookUtil:
     """The hook mode "gmm" as torch_memory_saver asks for it."""
 
     def __init__(self):
-        import torch  # pylint: disable=import-outside-toplevel # the module loads without PyTorch
-
         self._path = _preload.find_library()
-        self._allocator = torch.cuda.memory.CUDAPluggableAllocator(self._path, "tms_torch_malloc", "tms_torch_free")
+        self._allocator = _preload.pluggable_allocator(self._path)
 
     def get_path_binary(self):
         return self._path
@@ -128,7 +126,7 @@ class TorchMemorySaver:
     def disable(self) -> Iterator[None]:
         """Leaves the active region for its with block.
 
-        The end of the block returns what was freed in it to the driver.
+        The end of the block returns the memory that was freed in it to the driver.
         """
         with self._ready.disable():
             yield
@@ -175,16 +173,16 @@ class TorchMemorySaver:
 
     @memory_margin_bytes.setter
     def memory_margin_bytes(self, value: int) -> None:
-        self._ready.set_memory_margin_bytes(value)
+        self._cdll.set_memory_margin_bytes(value)
 
     @property
     def retain_cpu_backup(self) -> bool:
         """Whether a resume keeps backups in host memory: get_cpu_backup() then answers for active tensors too."""
-        return self._ready.get_retain_cpu_backup()
+        return self._cdll.tms_get_retain_cpu_backup()
 
     @retain_cpu_backup.setter
     def retain_cpu_backup(self, value: bool) -> None:
-        self._ready.set_retain_cpu_backup(value)
+        self._cdll.tms_set_retain_cpu_backup(value)
 
     def get_cpu_backup(self, x: Any, zero_copy: bool = False) -> Any:
         """The kept contents of a paused CUDA tensor as a CPU tensor; None when the tensor is active.
@@ -201,7 +199,7 @@ class TorchMemorySaver:
         The files have names there: one an allocation of PyTorch's cache; beyond 48 files they are shared.
         """
         os.makedirs(path, exist_ok=True)
-        self._ready.set_disk_backup_dir(path)
+        self._cdll.tms_set_disk_backup_dir(os.fsencode(path))
 
     @staticmethod
     def _check_backend(enable_cpu_backup, cpu_backup_backend):
@@ -218,6 +216,10 @@ class TorchMemorySaver:
         if self._impl is None:
             self._impl = _hook_modes[self._hook_mode][0]()
         return self._impl
+
+    @property
+    def _cdll(self):
+        return self._ready._binary_wrapper.cdll
 
     def _uses_preload(self):
         return _hook_modes[self._hook_mode][1]

@@ -5,8 +5,8 @@
 
     weights = gmm.alloc(1 << 30, comm=True, tag="weights")
     registration = gmm.nccl.register(weights)             # with the default group of torch.distributed
-    gmm.pause("weights")                                  # the registration ends before the pages go
-    gmm.resume("weights")                                 # and begins again with the new ones
+    gmm.context().pause("weights")                        # the registration ends before the pages go
+    gmm.context().resume("weights")                       # and begins again with the new ones
     registration.close()
 
 Without it NCCL keeps the old pages: the pause frees nothing, and collectives use memory that is not the block's. Every
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 from typing import Any, NamedTuple
 
 from gmm._context import Context
@@ -47,28 +48,24 @@ class NcclError(_LibraryError):
     """NCCL refused. code: its ncclResult_t."""
 
 
-_library = None
-
-
+@functools.lru_cache(maxsize=1)
 def _nccl():
     """NCCL as the process has it: PyTorch brings its own."""
-    global _library  # pylint: disable=global-statement # a library is opened once
-    if _library is None:
-        with contextlib.suppress(ImportError):
-            import torch  # noqa: F401 # pylint: disable=import-outside-toplevel,unused-import # it loads NCCL
-        try:
-            found = ctypes.CDLL("libnccl.so.2")
-        except OSError as error:
-            raise ImportError(f"gmm.nccl needs NCCL, and libnccl.so.2 cannot be opened ({error}): install PyTorch with "
-                              "CUDA, or nvidia-nccl-cu13") from error
-        found.ncclGetErrorString.restype = ctypes.c_char_p
-        _library = found
-    return _library
+    with contextlib.suppress(ImportError):
+        import torch  # noqa: F401 # pylint: disable=import-outside-toplevel,unused-import # it loads NCCL
+    try:
+        found = ctypes.CDLL("libnccl.so.2")
+    except OSError as error:
+        raise ImportError(f"gmm.nccl needs NCCL, and libnccl.so.2 cannot be opened ({error}): install PyTorch with "
+                          "CUDA, or nvidia-nccl-cu13") from error
+    found.ncclGetErrorString.restype = ctypes.c_char_p
+    return found
 
 
 def _call(function, *arguments):
+    """Calls NCCL with pointers and numbers of 64 bits."""
     library = _nccl()
-    code = getattr(library, function)(*arguments)
+    code = getattr(library, function)(*(ctypes.c_size_t(one) if isinstance(one, int) else one for one in arguments))
     if code:
         raise NcclError(function, code, library.ncclGetErrorString(code).decode())
 
@@ -125,8 +122,7 @@ class Registration(_Registration):
             try:
                 for group in self._groups:
                     communicator, handle = _communicator(group, self.device), ctypes.c_void_p()
-                    place = (ctypes.c_void_p(communicator), ctypes.c_void_p(self.address), ctypes.c_size_t(self.size),
-                             ctypes.byref(handle))
+                    place = communicator, self.address, self.size, ctypes.byref(handle)
                     if self._window:
                         _call("ncclCommWindowRegister", *place, ctypes.c_int(_SYMMETRIC))
                     else:
@@ -146,7 +142,7 @@ class Registration(_Registration):
                 if not handle:
                     continue  # NCCL registered nothing, as the memory is not of a kind that it takes
                 try:
-                    _call(function, ctypes.c_void_p(communicator), handle)
+                    _call(function, communicator, handle)
                 except NcclError as error:
                     failure = failure or error
         if failure:
@@ -178,7 +174,7 @@ def memory(group: Any = None, device: int = 0) -> MemoryInfo:
     """The memory of the groups' communicators on the GPU, which a pause of gmm leaves there: MemoryInfo."""
     sums = [0, 0, 0, 0]
     for each in _groups(group):
-        communicator = ctypes.c_void_p(_communicator(each, device))
+        communicator = _communicator(each, device)
         _check_suspend()
         for stat in range(4):
             value = ctypes.c_uint64()
@@ -206,7 +202,7 @@ def _each(method, function, groups, device, *arguments):
                 own()
                 continue
             _check_suspend()
-            _call(function, ctypes.c_void_p(_communicator(group, device)), *arguments)
+            _call(function, _communicator(group, device), *arguments)
 
 
 def _check_suspend():

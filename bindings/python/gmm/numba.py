@@ -20,7 +20,7 @@ try:
     from numba import cuda
     from numba.cuda.cudadrv import driver as numba_driver
     from numba.cuda.cudadrv.driver import (
-        AutoFreePointer, GetIpcHandleMixin, ManagedMemory, MappedMemory, PinnedMemory, binding, driver)
+        AutoFreePointer, CudaAPIError, GetIpcHandleMixin, ManagedMemory, MappedMemory, PinnedMemory, binding, driver)
 
     from gmm._numba.ipc import IpcHandle
     from gmm._numba.pool import Pool
@@ -38,20 +38,6 @@ from gmm._core.enums import IpcRoute, Kind, State
 __all__ = ["HostOnlyMemoryManager", "IpcHandle", "MemoryManager", "use"]
 
 
-class _DriverMemory:
-    """Memory from the driver itself, of a kind that gmm does not have."""
-
-    __slots__ = ("_free", "nbytes", "pointer")
-
-    def __init__(self, pointer, nbytes, free):
-        self.pointer = pointer
-        self.nbytes = nbytes
-        self._free = free
-
-    def close(self):
-        self._free(self.pointer)
-
-
 def _pooling(pool):
     """Whether arrays share driver allocations: the class attribute, else GMM_NUMBA_POOL of the environment."""
     if pool is not None:
@@ -63,8 +49,8 @@ def _pooling(pool):
     return said == "1"
 
 
-class _DeviceMemory(GetIpcHandleMixin):
-    """Device memory from gmm, for both managers."""
+class HostOnlyMemoryManager(GetIpcHandleMixin, cuda.HostOnlyCUDAMemoryManager):
+    """Supplies device memory. Host and managed memory is Numba's own, by HostOnlyCUDAMemoryManager."""
 
     #: The gmm.Context to allocate from; None: the default context.
     gmm_context: ClassVar[Context | None] = None
@@ -76,28 +62,48 @@ class _DeviceMemory(GetIpcHandleMixin):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.pool = _pooling(self.pool)
-        self._pool = Pool(self.context, self.gmm_context, not self.pool)
+        self._pool = Pool(self.context, self.gmm_context, not self.pool, self.deallocations)
 
-    def _finalizer(self, key, block):
-        allocations, frees = self.allocations, self._pool.frees
+    def initialize(self) -> None:
+        """Sets the capacity of Numba's queue of freed memory, as Numba's own manager does."""
+        if not self.deallocations.memory_capacity:
+            self.deallocations.memory_capacity = driver.cuMemGetInfo()[1]
+
+    def _memory(self, kind, pointer, size, key, drop, **options):
+        """Memory of Numba's class `kind`. It is held until it is freed or reset() ends it: arrays only have weak
+        references. drop(): ends it.
+        """
+        allocations = self.allocations
 
         def finalize():
             allocations.pop(key, None)
-            frees.add(block)
+            drop()
 
-        return finalize
-
-    def _hold(self, key, memory):
-        """Holds memory until it is freed or reset() ends it. Numba's arrays only have weak references."""
-        self.allocations[key] = memory
+        memory = kind(weakref.proxy(self.context), pointer, size, finalizer=finalize, **options)
+        if kind is PinnedMemory:
+            return memory
+        allocations[key] = memory
         return memory.own()
+
+    def _allocate(self, numba_kind, size, kind):
+        block, frees = self._pool.alloc(size, kind), self._pool.frees
+        address = block.address
+        pointer = address if kind == Kind.HOST else binding.CUdeviceptr(address)
+        return self._memory(numba_kind, pointer, size, address, lambda: frees.add(block))
+
+    def _attempt_allocation(self, allocator):
+        """Memory of the driver itself. When it is short, the call waits for deferred releases and tries again."""
+        try:
+            return super()._attempt_allocation(allocator)
+        except CudaAPIError as error:
+            if error.code != binding.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
+                raise
+        self._pool.frees.collect(wait=True)
+        return allocator()
 
     def memalloc(self, size: int) -> Any:
         """Device memory from gmm's pool, of the current tag."""
-        block = self._pool.alloc(size, self.kind)
-        address = block.address
-        return self._hold(address, AutoFreePointer(
-            weakref.proxy(self.context), binding.CUdeviceptr(address), size, finalizer=self._finalizer(address, block)))
+        return self._allocate(AutoFreePointer, size, self.kind)
 
     def get_ipc_handle(self, memory: Any) -> Any:
         """A handle for memory of Numba, of gmm or of another library. The address may lie inside an allocation.
@@ -117,60 +123,51 @@ class _DeviceMemory(GetIpcHandleMixin):
         free, total = driver.cuMemGetInfo()
         return cuda.MemoryInfo(free=min(free + self._pool.cached_bytes, total), total=total)
 
+    def reset(self) -> None:
+        """Frees all memory that Numba has in this context, live arrays included, and returns it to the driver.
+
+        Numba's own manager does the same.
+        """
+        super().reset()
+        self._pool.reset()
+
+    @contextlib.contextmanager
+    def defer_cleanup(self) -> Iterator[None]:
+        """In its with block a free records no event, returns nothing to gmm, and gmm returns nothing to the driver.
+
+        Blocks nest. The end of the outermost block, also by an exception, does the deferred work. Only an allocation
+        that would fail otherwise does it earlier. The same goes for Numba's queue of memory of its own.
+        """
+        with self._pool.defer(), super().defer_cleanup():
+            yield
+
     @property
     def interface_version(self) -> int:
         """The version of the EMM plugin interface."""
         return 1
 
 
-class MemoryManager(_DeviceMemory, cuda.BaseCUDAMemoryManager):
+class MemoryManager(HostOnlyMemoryManager):
     """Supplies all of Numba's memory: device, mapped, pinned and managed.
 
     It also pins the caller's memory and has IPC.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self.allocations = {}
-        super().__init__(*args, **kwargs)
-
-    def initialize(self) -> None:
-        """Does nothing: the first allocation opens gmm."""
-
     def memhostalloc(self, size: int, mapped: bool = False, portable: bool = False, wc: bool = False) -> Any:
         """Page-locked memory, which gmm always maps and makes portable. Write-combined memory comes from the driver."""
         if wc:
-            flags = binding.CU_MEMHOSTALLOC_WRITECOMBINED
-            flags |= binding.CU_MEMHOSTALLOC_DEVICEMAP if mapped else 0
-            flags |= binding.CU_MEMHOSTALLOC_PORTABLE if portable else 0
-            pointer = self._pool.retry(lambda: driver.cuMemHostAlloc(size, flags))
-            block = _DriverMemory(pointer, size, driver.cuMemFreeHost)
-            address = int(block.pointer)
-        else:
-            block = self._pool.alloc(size, Kind.HOST)
-            address = block.address
-        finalizer = self._finalizer(address, block)
-        if mapped:
-            return self._hold(address, MappedMemory(weakref.proxy(self.context), address, size, finalizer=finalizer))
-        return PinnedMemory(weakref.proxy(self.context), address, size, finalizer=finalizer)
+            return super().memhostalloc(size, mapped, portable, wc)
+        return self._allocate(MappedMemory if mapped else PinnedMemory, size, Kind.HOST)
 
     def mempin(self, owner: Any, pointer: int, size: int, mapped: bool = False) -> Any:
         """Page-locks memory of the caller. Pins nest.
 
         A pin ends at once, inside defer_cleanup() too, so that the memory can be pinned again.
         """
-        allocations = self.allocations
         pin = self._pool.pin(pointer, size)
         # Nested pins have one address, and each ends separately.
-        key = (pointer, id(pin))
-
-        def finalizer():
-            allocations.pop(key, None)
-            pin.close()
-
-        if mapped:
-            return self._hold(key, MappedMemory(
-                weakref.proxy(self.context), pointer, size, owner=owner, finalizer=finalizer))
-        return PinnedMemory(weakref.proxy(self.context), pointer, size, owner=owner, finalizer=finalizer)
+        return self._memory(MappedMemory if mapped else PinnedMemory, pointer, size, (pointer, id(pin)), pin.close,
+                            owner=owner)
 
     def memallocmanaged(self, size: int, attach_global: bool = True) -> Any:
         """Managed memory.
@@ -179,53 +176,8 @@ class MemoryManager(_DeviceMemory, cuda.BaseCUDAMemoryManager):
         driver allocates it.
         """
         if attach_global or self._pool.can_share_managed:
-            block = self._pool.alloc(size, Kind.MANAGED)
-            address = block.address
-        else:
-            flags = binding.CUmemAttach_flags.CU_MEM_ATTACH_HOST.value
-            pointer = self._pool.retry(lambda: driver.cuMemAllocManaged(size, flags))
-            block = _DriverMemory(pointer, size, driver.cuMemFree)
-            address = int(pointer)
-        return self._hold(address, ManagedMemory(
-            weakref.proxy(self.context), binding.CUdeviceptr(address), size, finalizer=self._finalizer(address, block)))
-
-    def reset(self) -> None:
-        """Frees all memory that Numba has in this context, live arrays included, and returns it to the driver.
-
-        Numba's own manager does the same.
-        """
-        self.allocations.clear()
-        self._pool.reset()
-
-    @contextlib.contextmanager
-    def defer_cleanup(self) -> Iterator[None]:
-        """In its with block a free records no event, returns nothing to gmm, and gmm returns nothing to the driver.
-
-        Blocks nest. The end of the outermost block, also by an exception, does the deferred work. Only an allocation
-        that would fail otherwise does it earlier.
-        """
-        with self._pool.defer():
-            yield
-
-
-class HostOnlyMemoryManager(_DeviceMemory, cuda.HostOnlyCUDAMemoryManager):
-    """Supplies device memory. Host and managed memory is Numba's own, by HostOnlyCUDAMemoryManager."""
-
-    def initialize(self) -> None:
-        """Sets the capacity of Numba's queue of freed host memory, as Numba's own manager does."""
-        if not self.deallocations.memory_capacity:
-            self.deallocations.memory_capacity = driver.cuMemGetInfo()[1]
-
-    def reset(self) -> None:
-        """Frees all memory that Numba has in this context, live arrays included."""
-        super().reset()
-        self._pool.reset()
-
-    @contextlib.contextmanager
-    def defer_cleanup(self) -> Iterator[None]:
-        """MemoryManager.defer_cleanup(), for Numba's queue of freed host memory too."""
-        with super().defer_cleanup(), self._pool.defer():
-            yield
+            return self._allocate(ManagedMemory, size, Kind.MANAGED)
+        return super().memallocmanaged(size, attach_global)
 
 
 _numba_memory_manager = MemoryManager
@@ -243,9 +195,11 @@ def use(context: Context | None = None, *, host_only: bool = False, pool: bool |
     settings = {"gmm_context": context, "pool": pool, "kind": Kind(kind)}
     if any(device.primary_context is not None for device in driver.list_devices()):
         used = numba_driver._memory_manager
-        if issubclass(used, base) and all(getattr(used, name) == value for name, value in settings.items()):
+        is_like = issubclass(used, HostOnlyMemoryManager) and issubclass(used, MemoryManager) != host_only
+        if is_like and all(getattr(used, name) == value for name, value in settings.items()):
             return used
-        whose = "gmm and other arguments" if issubclass(used, _DeviceMemory) else f"{used.__module__}.{used.__name__}"
+        is_ours = issubclass(used, HostOnlyMemoryManager)
+        whose = "gmm and other arguments" if is_ours else f"{used.__module__}.{used.__name__}"
         raise RuntimeError(f"Numba has started CUDA with {whose} already: "
                            "call gmm.numba.use() before the first use of the GPU, or after cuda.close()")
     manager = type(base.__name__, (base,), {"__doc__": base.__doc__, **settings})

@@ -21,7 +21,7 @@ from typing import Any
 
 from gmm._context import Context
 from gmm._core.enums import Kind
-from gmm._core.resource import resource_tag
+from gmm._core.resource import Undoable, resource_tag
 from gmm._core.tag import Tag
 from gmm._default import context as _default_context
 from gmm._rmm import callbacks, compiled
@@ -61,7 +61,7 @@ def _say_why(reason):
                   stacklevel=4)
 
 
-class Use:
+class Use(Undoable):
     """RMM allocates from gmm until undo(), or until the end of the with block."""
 
     def __init__(self, kind: Kind, tag: Tag | int | str | None, devices: Iterable[int] | None,
@@ -85,12 +85,6 @@ class Use:
         for device, before in previous.items():
             if self._rmm.mr.get_per_device_resource(device) is self.resources[device]:
                 self._rmm.mr.set_per_device_resource(device, before)
-
-    def __enter__(self) -> Use:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.undo()
 
 
 def use(kind: Kind = Kind.DEVICE, *, tag: Tag | int | str | None = None, devices: Iterable[int] | None = None,

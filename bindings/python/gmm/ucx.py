@@ -5,8 +5,8 @@
 
     mapping = gmm.ucx.map(ucp_context, buffer)            # ucp_mem_map(); ucp_context: its number, or of ucxx
     key = mapping.remote_key()                            # for the peer, with mapping.generation
-    gmm.pause(tag)                                        # the mapping ends before the pages go
-    gmm.resume(tag)                                       # and begins again: another key, one generation more
+    gmm.context().pause(tag)                              # the mapping ends before the pages go
+    gmm.context().resume(tag)                             # and begins again: another key, one generation more
 
 A peer's key of an earlier generation means pages that are gone, so the peer must get the new one.
 """
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 from typing import Any
 
 from gmm._context import Context
@@ -37,29 +38,24 @@ class _MapParams(ctypes.Structure):
                 ("exported_memh_buffer", ctypes.c_void_p)]
 
 
-_libraries = None
-
-
+@functools.lru_cache(maxsize=1)
 def _ucx():
     """(libucp, libucs) as the process has them, else those of the package libucx."""
-    global _libraries  # pylint: disable=global-statement # a library is opened once
-    if _libraries is None:
-        with contextlib.suppress(ImportError):
-            import libucx  # pylint: disable=import-outside-toplevel,import-error
+    with contextlib.suppress(ImportError):
+        import libucx  # pylint: disable=import-outside-toplevel,import-error
 
-            libucx.load_library()
-        try:
-            ucp, ucs = ctypes.CDLL("libucp.so.0"), ctypes.CDLL("libucs.so.0")
-        except OSError as error:
-            raise ImportError(f"gmm.ucx needs UCX, and libucp.so.0 cannot be opened ({error}): install it, or "
-                              "pip install libucx-cu13 (or libucx-cu12)") from error
-        ucs.ucs_status_string.restype = ctypes.c_char_p
-        ucs.ucs_status_string.argtypes = [ctypes.c_byte]
-        for function in (ucp.ucp_mem_map, ucp.ucp_mem_unmap, ucp.ucp_rkey_pack):
-            function.restype = ctypes.c_byte  # ucs_status_t has one byte
-        ucp.ucp_rkey_buffer_release.restype = None
-        _libraries = ucp, ucs
-    return _libraries
+        libucx.load_library()
+    try:
+        ucp, ucs = ctypes.CDLL("libucp.so.0"), ctypes.CDLL("libucs.so.0")
+    except OSError as error:
+        raise ImportError(f"gmm.ucx needs UCX, and libucp.so.0 cannot be opened ({error}): install it, or "
+                          "pip install libucx-cu13 (or libucx-cu12)") from error
+    ucs.ucs_status_string.restype = ctypes.c_char_p
+    ucs.ucs_status_string.argtypes = [ctypes.c_byte]
+    for function in (ucp.ucp_mem_map, ucp.ucp_mem_unmap, ucp.ucp_rkey_pack):
+        function.restype = ctypes.c_byte  # ucs_status_t has one byte
+    ucp.ucp_rkey_buffer_release.restype = None
+    return ucp, ucs
 
 
 def _call(function, *arguments):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""vLLM's sleep mode over gmm: the interface of its CuMemAllocator, and a backend for its SleepModeBackendFactory.
+"""vLLM's sleep mode over gmm: the interface of its CuMemAllocator.
 
     from gmm.vllm import CuMemAllocator
 
@@ -16,15 +16,13 @@ import gc
 import importlib
 import logging
 import os
-import sys
 from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
-from gmm._core.enums import Contents
 from gmm._memory_saver import preload as _preload
 from gmm._torch import pools as _pools
 
-__all__ = ["CuMemAllocator", "GmmSleepModeBackend", "plugin", "register"]
+__all__ = ["CuMemAllocator", "plugin", "register"]
 
 _logger = logging.getLogger(__name__)
 _PREFIX = "vllm:"  # of this allocator's tags, so that no other code has them
@@ -62,8 +60,7 @@ class CuMemAllocator:
         except (ImportError, OSError, RuntimeError) as error:
             raise AssertionError(f"cumem allocator is not available: {error}") from error
         self._torch = torch
-        self._allocator = torch.cuda.memory.CUDAPluggableAllocator(
-            self._library.path, "tms_torch_malloc", "tms_torch_free")
+        self._allocator = _preload.pluggable_allocator(self._library.path)
         self._tags = {}
         self.current_tag = CuMemAllocator.default_tag
 
@@ -84,10 +81,10 @@ class CuMemAllocator:
             before, self.current_tag = self.current_tag, tag
             stack.callback(setattr, self, "current_tag", before)
             stack.enter_context(_pools.autograd_stays(torch))
-            stack.enter_context(library.region(tag=_PREFIX + tag))
+            stack.enter_context(library.region(_PREFIX + tag))
             # The block destroys its pools. Tensors that outlive it return their memory when they are freed and the
             # cache is emptied.
-            with _pools.use_new(torch, self._allocator):
+            with _pools.Pools(torch, self._allocator).use(keep=False):
                 yield
 
     def _expandable_segments_off(self, stack):
@@ -111,20 +108,11 @@ class CuMemAllocator:
         self._free_unused()
         kept = self._numbers(offload_tags)
         dropped = [number for tag, number in self._tags.items() if tag not in offload_tags]
-        if self._library.by_turns:
-            self._library.turns.sleep(kept, dropped)
-            return
-        awake = [number for number in kept if self._library.context.tag_info(number).active_bytes]
-        # Contents to keep come first, because dropping the others cannot be undone.
-        offloaded = self._library.pause(awake, Contents.HOST)
-        try:
-            discarded = self._library.pause(dropped, Contents.DROP)
-        except BaseException:
-            self._library.resume(awake)
-            raise
-        _logger.info("CuMemAllocator: sleep freed %.2f GiB memory in total, "
-                     "of which %.2f GiB is backed up in CPU and the rest %.2f GiB is discarded "
-                     "directly.", (offloaded + discarded) / _GIB, offloaded / _GIB, discarded / _GIB)
+        freed = self._library.transitions.sleep(kept, dropped)
+        if freed is not None:  # by a lease the memory goes when others want it
+            _logger.info("CuMemAllocator: sleep freed %.2f GiB memory in total, "
+                         "of which %.2f GiB is backed up in CPU and the rest %.2f GiB is discarded "
+                         "directly.", sum(freed) / _GIB, freed[0] / _GIB, freed[1] / _GIB)
 
     def discard(self, tags: tuple[str, ...] | str) -> None:
         """Returns the memory of some tags, a str or a tuple, to the driver and drops the contents.
@@ -132,10 +120,7 @@ class CuMemAllocator:
         The other tags stay awake. Tags that sleep already do not change.
         """
         self._free_unused()
-        if self._library.by_turns:
-            self._library.turns.sleep([], self._numbers(_as_tuple(tags)))
-            return
-        self._library.pause(self._numbers(_as_tuple(tags)), Contents.DROP)
+        self._library.transitions.sleep([], self._numbers(_as_tuple(tags)))
 
     def wake_up(self, tags: Iterable[str] | None = None) -> None:
         """Gives some tags physical memory again, with their kept contents; None: all tags.
@@ -143,10 +128,7 @@ class CuMemAllocator:
         After gmm.OutOfMemoryError all of them still sleep.
         """
         numbers = list(self._tags.values()) if tags is None else self._numbers(_as_tuple(tags))
-        if self._library.by_turns:
-            self._library.turns.wake_up(numbers)
-        else:
-            self._library.resume(numbers)
+        self._library.transitions.wake_up(numbers)
 
     def get_current_usage(self) -> int:
         """The live bytes of the memory pools, asleep or not."""
@@ -158,73 +140,13 @@ class CuMemAllocator:
         self._torch.cuda.empty_cache()
 
 
-def _base():
-    """vLLM's base class of backends where vLLM is loaded, because its factory may check for it; else object."""
-    module = sys.modules.get(_BACKENDS)
-    return module.SleepModeBackend if module is not None and hasattr(module, "SleepModeBackend") else object
-
-
-def _always(answer):
-    return classmethod(lambda cls: answer)
-
-
-class GmmSleepModeBackend(_base()):
-    """vLLM's sleep mode by CuMemAllocator of this module. States: "RUNNING", "SUSPENDED", "RESUMING"."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._state = "RUNNING"
-
-    def suspend(self, level: int = 1) -> None:
-        """Level 1 keeps the weights in host memory and drops the rest. Level 2 drops everything."""
-        if level not in (1, 2):
-            raise ValueError(f"sleep level {level!r}: use 1 or 2")
-        CuMemAllocator.get_instance().sleep(offload_tags=("weights",) if level == 1 else ())
-        self._state = "SUSPENDED"
-
-    def resume(self, tags: list[str] | None = None) -> None:
-        """Wakes the memory of some tags; None: of all tags."""
-        before, self._state = self._state, "RESUMING"
-        try:
-            CuMemAllocator.get_instance().wake_up(tags)
-        except BaseException:
-            self._state = before
-            raise
-        self._state = "RUNNING"
-
-    def discard(self, tags: tuple[str, ...]) -> None:
-        """Returns the memory of some tags to the driver and drops the contents."""
-        CuMemAllocator.get_instance().discard(tags)
-        self._state = "SUSPENDED"
-
-    def state(self) -> str:
-        """One of the three states."""
-        return self._state
-
-    @classmethod
-    def is_supported(cls) -> bool:
-        """Whether a CUDA device and the library are here."""
-        try:
-            import torch  # pylint: disable=import-outside-toplevel
-
-            _preload.find_library()
-        except (ImportError, RuntimeError):
-            return False
-        return torch.cuda.is_available()
-
-    # Communicators have no memory of these tags. The second name is older.
-    preserves_communicators = preserves_nccl = _always(True)
-    # As in vLLM's own backend.
-    preserves_compiled_artifacts = preserves_graphs_with_communicators = _always(False)
-    # Kept contents end with the process.
-    supports_durable_storage = _always(False)
-
-
 _registered = set()
 
 
 def register(name: str = "gmm") -> None:
-    """Makes vLLM allocate its weights and its cache here, and registers the backend for `sleep_mode_backend`.
+    """Makes vLLM allocate its weights and its cache here.
+
+    vLLM's own backend, which calls the allocator, gets a second name for `sleep_mode_backend`.
 
     Each of vLLM's processes must call it before it loads the model. ImportError when vLLM is not installed. A second
     call does nothing.
@@ -243,9 +165,7 @@ def register(name: str = "gmm") -> None:
     except ImportError:
         backends = None  # an older vLLM, whose worker calls CuMemAllocator itself
     if backends is not None:
-        backends.SleepModeBackendFactory.register_backend(name, __name__, "GmmSleepModeBackend")
-        if not issubclass(GmmSleepModeBackend, backends.SleepModeBackend):
-            backends.SleepModeBackend.register(GmmSleepModeBackend)
+        backends.SleepModeBackendFactory.register_backend(name, _BACKENDS, "CuMemBackend")
     cumem.CuMemAllocator = CuMemAllocator
     if hasattr(allocators, "get_mem_allocator_instance"):
         allocators.get_mem_allocator_instance = CuMemAllocator.get_instance

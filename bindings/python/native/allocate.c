@@ -114,7 +114,7 @@ static Memory *allocate(Handle *context, Handle *heap, uint64_t size, gmm_alloc_
   /* A callback of the call may have raised an exception: then the object frees the block. */
   if (result >= 0) {
     Py_INCREF(context);
-    memory->context = context;
+    memory->base.parent = context;
     Py_XINCREF(heap);
     memory->heap = heap;
     if (stream) {
@@ -122,11 +122,11 @@ static Memory *allocate(Handle *context, Handle *heap, uint64_t size, gmm_alloc_
       memory->stream = stream;
     }
     memory->raw_stream = desc->stream;
-    memory->resets = LOAD(context->resets);
-    memory->origin = MEMORY_ALLOCATED;
-    memory->address = address;
+    memory->base.resets = LOAD(context->resets);
+    memory->base.kind = HANDLE_BLOCK;
+    memory->base.pointer = address;
     memory->nbytes = (Py_ssize_t)size;
-    memory_open(memory);
+    STORE(memory->base.state, STATE_OPEN);
     if (name) {
       PyThreadState *state = gmm_python_leave_gil();
       result = gmm_name((gmm_context *)context->pointer, address, name);
@@ -142,27 +142,12 @@ static Memory *allocate(Handle *context, Handle *heap, uint64_t size, gmm_alloc_
   return NULL;
 }
 
-static PyObject *allocate_buffer(Handle *context, PyObject *const *values) {
-  gmm_alloc_desc desc = {.struct_size = sizeof desc, .kind = GMM_KIND_DEVICE};
-  uint64_t size;
-  if (!number_64(values[SIZE], &size) || describe(context, values, &desc) < 0) return NULL;
-  return (PyObject *)allocate(context, NULL, size, &desc, values);
-}
-
 /* --- The default context ------------------------------------------------------------------------------------ */
 
 static Handle *default_context;
 
-/* The default context while it is open; NULL: there is none. A borrowed reference. */
-static Handle *open_default_context(void) {
-  Handle *context = LOAD(default_context);
-  return context && handle_is_open(context) ? context : NULL;
-}
-
 PyObject *native_set_default_context(PyObject *module, PyObject *context) {
   (void)module;
-  if (context != Py_None && !PyObject_TypeCheck(context, &Handle_Type))
-    return PyErr_Format(PyExc_TypeError, "expected a context or None");
   Handle *old = default_context, *now = context == Py_None ? NULL : (Handle *)context;
   Py_XINCREF(now);
   STORE(default_context, now);
@@ -176,16 +161,14 @@ PyObject *native_set_default_context(PyObject *module, PyObject *context) {
 
 PyObject *native_default_context(PyObject *module, PyObject *unused) {
   (void)module, (void)unused;
-  Handle *open = open_default_context();
-  if (!open) return helper_call(HELPER_DEFAULT_CONTEXT, NULL);
-  Py_INCREF(open);
-  return (PyObject *)open;
+  Handle *context = LOAD(default_context);
+  if (__builtin_expect(!context || !handle_is_open(context), 0)) return helper_call(HELPER_DEFAULT_CONTEXT, NULL);
+  Py_INCREF(context);
+  return (PyObject *)context;
 }
 
 /* Held open until handle_leave(). */
 static Handle *enter_default_context(void) {
-  Handle *open = open_default_context();
-  if (__builtin_expect(open != NULL, 1)) return handle_enter((PyObject *)open, HANDLE_CONTEXT);
   PyObject *context = native_default_context(NULL, NULL);
   if (!context) return NULL;
   Handle *entered = handle_enter(context, HANDLE_CONTEXT);
@@ -193,36 +176,32 @@ static Handle *enter_default_context(void) {
   return entered;
 }
 
-/* `self` is NULL for the default context. */
-static PyObject *run(PyObject *self, PyObject *const *arguments, Py_ssize_t count, PyObject *names) {
+/* `owner`: a context or a heap, which the caller has entered. */
+static PyObject *run(Handle *owner, PyObject *const *arguments, Py_ssize_t count, PyObject *names) {
+  if (!owner) return NULL;
+  Handle *heap = owner->kind == HANDLE_HEAP ? owner : NULL, *context = heap ? owner->parent : owner;
   PyObject *values[ARGUMENTS] = {NULL};
-  if (parse(&alloc_signature, arguments, count, names, values) < 0) return NULL;
-  Handle *context = self ? handle_enter(self, HANDLE_CONTEXT) : enter_default_context();
-  if (!context) return NULL;
-  PyObject *made = allocate_buffer(context, values);
-  handle_leave(context);
-  return made;
+  gmm_alloc_desc desc = {.struct_size = sizeof desc, .kind = GMM_KIND_DEVICE};
+  uint64_t size;
+  Memory *made = NULL;
+  if (parse(heap ? &heap_signature : &alloc_signature, arguments, count, names, values) == 0 &&
+      number_64(values[SIZE], &size) && (heap || describe(context, values, &desc) == 0))
+    made = allocate(context, heap, size, &desc, values);
+  handle_leave(owner);
+  return (PyObject *)made;
 }
 
 PyObject *native_alloc(PyObject *module, PyObject *const *arguments, Py_ssize_t count, PyObject *names) {
   (void)module;
-  return run(NULL, arguments, count, names);
+  return run(enter_default_context(), arguments, count, names);
 }
 
 static PyObject *context_alloc(PyObject *self, PyObject *const *arguments, Py_ssize_t count, PyObject *names) {
-  return run(self, arguments, count, names);
+  return run(handle_enter(self, HANDLE_CONTEXT), arguments, count, names);
 }
 
 static PyObject *heap_alloc(PyObject *self, PyObject *const *arguments, Py_ssize_t count, PyObject *names) {
-  PyObject *values[ARGUMENTS] = {NULL};
-  gmm_alloc_desc desc = {.struct_size = sizeof desc};
-  uint64_t size;
-  if (parse(&heap_signature, arguments, count, names, values) < 0 || !number_64(values[SIZE], &size)) return NULL;
-  Handle *heap = handle_enter(self, HANDLE_HEAP);
-  if (!heap) return NULL;
-  PyObject *made = (PyObject *)allocate(heap->parent, heap, size, &desc, values);
-  handle_leave(heap);
-  return made;
+  return run(handle_enter(self, HANDLE_HEAP), arguments, count, names);
 }
 
 /* A function's text names $module where a method's names $self. */

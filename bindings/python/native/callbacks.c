@@ -49,46 +49,47 @@ PyObject *handle_callable(Handle *handle, PyObject **place) {
   return callable;
 }
 
-/* A callback's exception reaches the Python code that called the library, else sys.unraisablehook. */
-static void raise_or_report(PyObject *callable) {
-  if (!gmm_python_thread_is_inside()) PyErr_WriteUnraisable(callable);
+/* What may not end during a call; see later.c. */
+enum { ALL_MAY_END, MEMORY_MAY_END, NOTHING_MAY_END };
+
+/* Calls Python with arguments of Py_BuildValue(), which it takes. `reaches`: an exception comes out of the call of the
+ * library that Python code made; otherwise, and on threads without such a call, sys.unraisablehook gets it. False: the
+ * answer is False, or there is an exception. */
+static int call(PyObject *callable, PyObject *arguments, int may_end, int reaches) {
+  PyObject *type, *value, *trace;
+  PyErr_Fetch(&type, &value, &trace); /* another callback of this call may have raised */
+  if (may_end != ALL_MAY_END) later_enter(may_end == NOTHING_MAY_END);
+  Py_INCREF(callable); /* nobody else may hold it any more */
+  PyObject *answer = arguments ? PyObject_CallObject(callable, arguments) : NULL;
+  const int is_true = answer && answer != Py_False;
+  if (!answer && (!reaches || !gmm_python_thread_is_inside())) PyErr_WriteUnraisable(callable);
+  Py_XDECREF(answer);
+  Py_XDECREF(arguments);
+  Py_DECREF(callable);
+  if (may_end != ALL_MAY_END) later_leave(may_end == NOTHING_MAY_END);
+  if (type) PyErr_Restore(type, value, trace);
+  return is_true;
 }
 
 void callback_log(void *user, gmm_log_level level, const char *message) {
   PyGILState_STATE gil;
   if (!callback_enter(&gil)) return;
-  PyObject *type, *value, *trace;
-  PyErr_Fetch(&type, &value, &trace); /* another callback of this call may have raised */
-  later_enter(0);
-  PyObject *callable = handle_callable((Handle *)user, &((Handle *)user)->log);
+  PyObject *callable = handle_callable((Handle *)user, &((Handle *)user)->held);
   if (callable) {
     PyObject *text = PyUnicode_DecodeUTF8(message, (Py_ssize_t)strlen(message), "replace");
-    PyObject *answer = text ? PyObject_CallFunction(callable, "IO", (unsigned)level, text) : NULL;
-    if (!answer) PyErr_WriteUnraisable(callable);
-    Py_XDECREF(answer);
-    Py_XDECREF(text);
+    (void)call(callable, Py_BuildValue("IN", (unsigned)level, text), MEMORY_MAY_END, 0);
     Py_DECREF(callable);
   }
-  later_leave(0);
-  PyErr_Restore(type, value, trace);
   callback_leave(gil);
 }
 
 int32_t callback_oom(void *user, const gmm_oom_info *info) {
   PyGILState_STATE gil;
   if (!callback_enter(&gil)) return 0;
-  int again = 0;
   PyObject *callable = PyErr_Occurred() ? NULL : handle_callable((Handle *)user, &((Handle *)user)->oom_handler);
-  if (callable) {
-    PyObject *answer = PyObject_CallFunction(callable, "y#", (const char *)info, (Py_ssize_t)info->struct_size);
-    again = answer ? PyObject_IsTrue(answer) : -1;
-    if (again < 0) {
-      raise_or_report(callable);
-      again = 0;
-    }
-    Py_XDECREF(answer);
-    Py_DECREF(callable);
-  }
+  const int again =
+      callable && call(callable, Py_BuildValue("(y#)", info, (Py_ssize_t)info->struct_size), ALL_MAY_END, 1);
+  Py_XDECREF(callable);
   callback_leave(gil);
   return again;
 }
@@ -96,11 +97,8 @@ int32_t callback_oom(void *user, const gmm_oom_info *info) {
 int32_t callback_write(void *user, const char *text, uint64_t size) {
   PyGILState_STATE gil;
   if (!callback_enter(&gil)) return 1;
-  PyObject *callable = (PyObject *)user;
-  PyObject *answer = PyObject_CallFunction(callable, "y#", text, (Py_ssize_t)size);
-  const int stop = answer == NULL;
-  if (stop) raise_or_report(callable);
-  Py_XDECREF(answer);
+  (void)call((PyObject *)user, Py_BuildValue("(y#)", text, (Py_ssize_t)size), ALL_MAY_END, 1);
+  const int stop = PyErr_Occurred() != NULL;
   callback_leave(gil);
   return stop;
 }
@@ -110,20 +108,10 @@ int32_t callback_write(void *user, const char *text, uint64_t size) {
 static int refuses(Handle *handle, const void *bytes, uint32_t size) {
   PyGILState_STATE gil;
   if (!callback_enter(&gil)) return 0;
-  int result = 0;
-  PyObject *type, *value, *trace;
-  PyErr_Fetch(&type, &value, &trace); /* another callback of this call may have raised */
-  later_enter(0);                     /* frees are allowed, but the end of a handle may wait for this thread */
-  PyObject *callable = handle_callable(handle, &handle->watch);
-  if (callable) {
-    PyObject *answer = PyObject_CallFunction(callable, "y#", (const char *)bytes, (Py_ssize_t)size);
-    result = !answer || answer == Py_False;
-    if (!answer) PyErr_WriteUnraisable(callable);
-    Py_XDECREF(answer);
-    Py_DECREF(callable);
-  }
-  later_leave(0);
-  PyErr_Restore(type, value, trace);
+  PyObject *callable = handle_callable(handle, &handle->held);
+  const int result =
+      callable && !call(callable, Py_BuildValue("(y#)", (const char *)bytes, (Py_ssize_t)size), MEMORY_MAY_END, 0);
+  Py_XDECREF(callable);
   callback_leave(gil);
   return result;
 }
@@ -141,32 +129,18 @@ int32_t callback_lease_ask(void *user, const gmm_lease_ask *ask) {
 int32_t callback_progress(void *user, uint64_t done, uint64_t total) {
   PyGILState_STATE gil;
   if (!callback_enter(&gil)) return 0;
-  int stop = 1;
-  PyObject *callable = (PyObject *)user;
-  if (!PyErr_Occurred()) {
-    later_enter(1);
-    Py_INCREF(callable); /* a ticket that nobody holds any more may let it go */
-    PyObject *answer = PyObject_CallFunction(callable, "KK", (unsigned long long)done, (unsigned long long)total);
-    stop = answer == NULL || answer == Py_False;
-    Py_XDECREF(answer);
-    if (PyErr_Occurred()) raise_or_report(callable);
-    Py_DECREF(callable);
-    later_leave(1);
-  }
+  const int stop = PyErr_Occurred() ||
+                   !call((PyObject *)user, Py_BuildValue("KK", (unsigned long long)done, (unsigned long long)total),
+                         NOTHING_MAY_END, 1);
   callback_leave(gil);
   return stop;
 }
 
+/* A backend without real streams may run this inside gmm_stream_call(), where the work counts as done too. */
 void callback_stream(void *user) {
   PyGILState_STATE gil;
   if (!callback_enter(&gil)) return;
-  PyObject *callable = (PyObject *)user;
-  later_enter(1);
-  PyObject *answer = PyObject_CallNoArgs(callable);
-  /* A backend without real streams may run this inside gmm_stream_call(), where the work counts as done too. */
-  if (!answer) PyErr_WriteUnraisable(callable);
-  Py_XDECREF(answer);
-  Py_DECREF(callable);
-  later_leave(1);
+  (void)call((PyObject *)user, PyTuple_New(0), NOTHING_MAY_END, 0);
+  Py_DECREF((PyObject *)user);
   callback_leave(gil);
 }

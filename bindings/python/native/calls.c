@@ -22,22 +22,14 @@ int gmm_python_thread_is_inside(void) { return inside > 0; }
 
 /* --- Results ------------------------------------------------------------------------------------------------------ */
 
-static PyObject *exception_factory;
-
-PyObject *native_set_exception_factory(PyObject *module, PyObject *factory) {
-  (void)module;
-  Py_INCREF(factory);
-  Py_XSETREF(exception_factory, factory);
-  Py_RETURN_NONE;
-}
-
 static PyObject *raise_with(gmm_result result, const char *message, int32_t native_code, int closed) {
-  if (!exception_factory) return PyErr_Format(PyExc_RuntimeError, "%s: %s", gmm_result_name(result), message);
+  PyObject *factory = helper_of(HELPER_EXCEPTION);
+  if (!factory) return NULL;
   /* The message may quote a file name in any encoding. */
   PyObject *text = PyUnicode_DecodeUTF8(message, (Py_ssize_t)strlen(message), "replace");
   if (!text) return NULL;
-  PyObject *exception = PyObject_CallFunction(exception_factory, "isNii", (int)result, gmm_result_name(result), text,
-                                              (int)native_code, closed);
+  PyObject *exception =
+      PyObject_CallFunction(factory, "isNii", (int)result, gmm_result_name(result), text, (int)native_code, closed);
   if (!exception) return NULL;
   PyErr_SetObject((PyObject *)Py_TYPE(exception), exception);
   Py_DECREF(exception);
@@ -59,29 +51,10 @@ PyObject *gmm_python_raise_closed(const char *what) {
 }
 
 PyObject *gmm_python_append(PyObject *result, PyObject *output) {
-  if (!result || !output) {
-    Py_XDECREF(result);
-    Py_XDECREF(output);
-    return NULL;
-  }
-  PyObject *joined;
-  if (!PyTuple_Check(result)) {
-    joined = PyTuple_Pack(2, result, output);
-  } else {
-    const Py_ssize_t count = PyTuple_GET_SIZE(result);
-    joined = PyTuple_New(count + 1);
-    for (Py_ssize_t i = 0; joined && i < count; ++i) {
-      PyObject *item = PyTuple_GET_ITEM(result, i);
-      Py_INCREF(item);
-      PyTuple_SET_ITEM(joined, i, item);
-    }
-    if (joined) {
-      Py_INCREF(output);
-      PyTuple_SET_ITEM(joined, count, output);
-    }
-  }
+  if (!result || !PyTuple_Check(result)) return Py_BuildValue("(NN)", result, output);
+  PyObject *last = Py_BuildValue("(N)", output), *joined = last ? PySequence_Concat(result, last) : NULL;
   Py_DECREF(result);
-  Py_DECREF(output);
+  Py_XDECREF(last);
   return joined;
 }
 
@@ -133,20 +106,24 @@ int number_i32(PyObject *object, void *place) {
   return 1;
 }
 
-/* --- Functions that are written in Python ------------------------------------------------------------------------- */
+/* --- Functions and classes that are written in Python --------------------------------------------------------- */
 
 static PyObject *helpers[HELPER_COUNT];
 
+PyObject *helper_of(int helper) {
+  if (helpers[helper]) return helpers[helper];
+  return PyErr_Format(PyExc_RuntimeError, "gmm._native is not to be used without the package gmm");
+}
+
 PyObject *helper_call(int helper, PyObject *argument) {
-  if (!helpers[helper])
-    return PyErr_Format(PyExc_RuntimeError, "gmm._native is not to be used without the package gmm");
-  return PyObject_CallFunctionObjArgs(helpers[helper], argument, NULL);
+  PyObject *callable = helper_of(helper);
+  return callable ? PyObject_CallFunctionObjArgs(callable, argument, NULL) : NULL;
 }
 
 PyObject *native_set_helper(PyObject *module, PyObject *arguments) {
   (void)module;
-  static const char *const names[HELPER_COUNT] = {"as_stream", "tag_number", "default_context", "kind_number",
-                                                  "unfreed"};
+  static const char *const names[HELPER_COUNT] = {"as_stream",   "tag_number", "default_context",
+                                                  "kind_number", "exception",  "buffer"};
   const char *name;
   PyObject *callable;
   if (!PyArg_ParseTuple(arguments, "sO", &name, &callable)) return NULL;

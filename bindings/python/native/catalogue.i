@@ -4,20 +4,17 @@
  */
 
 /* Results: failures become exceptions. "Not yet" is asked for in loops, and is no exception. */
-%typemap(out) gmm_result {
-  if (($1 < 0 && $1 != GMM_ERROR_NOT_READY) || PyErr_Occurred()) {
+%define GMM_RESULT(Type, Fails)
+%typemap(out) Type {
+  if (Fails || PyErr_Occurred()) {
     gmm_python_raise($1);
     SWIG_fail;
   }
   $result = PyLong_FromLong($1);
 }
-%typemap(out) gmm_result GMM_END {
-  if ($1 < 0 || PyErr_Occurred()) {
-    gmm_python_raise($1);
-    SWIG_fail;
-  }
-  $result = PyLong_FromLong($1);
-}
+%enddef
+GMM_RESULT(gmm_result, ($1 < 0 && $1 != GMM_ERROR_NOT_READY))
+GMM_RESULT(gmm_result GMM_END, $1 < 0)
 
 /* Addresses: numbers, None, or gmm._native.Memory, which is checked to be open. */
 %typemap(in) void *GMM_ADDRESS {
@@ -70,10 +67,11 @@
 %enddef
 
 /* Outputs. Handles are numbers, which Handle._open() takes. */
-%typemap(in, numinputs=0) void **GMM_OUT_ADDRESS ($*1_ltype temp = NULL) { $1 = &temp; }
-%typemap(argout) void **GMM_OUT_ADDRESS { $result = gmm_python_append($result, PyLong_FromVoidPtr((void *)*$1)); }
-%typemap(in, numinputs=0) SWIGTYPE **GMM_OUT_HANDLE ($*1_ltype temp = NULL) { $1 = &temp; }
-%typemap(argout) SWIGTYPE **GMM_OUT_HANDLE { $result = gmm_python_append($result, PyLong_FromVoidPtr((void *)*$1)); }
+%typemap(in, numinputs=0) void **GMM_OUT_ADDRESS ($*1_ltype temp = NULL), SWIGTYPE **GMM_OUT_HANDLE
+    ($*1_ltype temp = NULL) { $1 = &temp; }
+%typemap(argout) void **GMM_OUT_ADDRESS, SWIGTYPE **GMM_OUT_HANDLE {
+  $result = gmm_python_append($result, PyLong_FromVoidPtr((void *)*$1));
+}
 %typemap(in, numinputs=0) uint64_t *GMM_OUT_UINT64 (uint64_t temp = 0) { $1 = &temp; }
 %typemap(argout) uint64_t *GMM_OUT_UINT64 { $result = gmm_python_append($result, PyLong_FromUnsignedLongLong(*$1)); }
 %typemap(in, numinputs=0) uint32_t *GMM_OUT_UINT32 (uint32_t temp = 0) { $1 = &temp; }

@@ -3,8 +3,12 @@
 
 #include "native.h"
 
-static const char *const kind_names[] = {"handle", "context", "heap",  "stream",  "event",
-                                         "ticket", "watcher", "lease", "snapshot"};
+/* For messages, and for _open(). */
+static const char *const kind_names[] = {"handle",          "context", "heap",           "stream",   "event",
+                                         "ticket",          "watcher", "lease",          "snapshot", "buffer",
+                                         "imported buffer", "pin",     "external memory"};
+
+/* --- Users ---------------------------------------------------------------------------------------------------- */
 
 /* The order of the entries: the context first, so that it cannot close between the two. */
 static Entry enter_one(Handle *handle) {
@@ -24,28 +28,30 @@ Entry handle_try_enter(Handle *handle) {
   return inner;
 }
 
-int handle_enter_anyway(Handle *handle) {
-  if (state_add(&handle->state, STATE_USER) & STATE_OPEN) return 1;
-  leave_one(handle);
-  return 0;
-}
-
 void handle_leave_only(Handle *handle) {
   leave_one(handle);
   if (handle->parent) leave_one(handle->parent);
 }
 
+/* Whether a reset of the context has ended a block. */
+static int was_reset(const Handle *handle) {
+  return handle->kind == HANDLE_BLOCK && handle->resets != LOAD(handle->parent->resets);
+}
+
 int handle_is_open(const Handle *handle) {
-  return (LOAD(handle->state) & STATE_OPEN) && (!handle->parent || (LOAD(handle->parent->state) & STATE_OPEN));
+  return (LOAD(handle->state) & STATE_OPEN) &&
+         (!handle->parent || ((LOAD(handle->parent->state) & STATE_OPEN) && !was_reset(handle)));
+}
+
+PyObject *handle_raise_closed(const Handle *handle) {
+  const int is_orphan = handle->parent && !(LOAD(handle->parent->state) & STATE_OPEN);
+  return gmm_python_raise_closed(is_orphan ? "context" : kind_names[handle->kind]);
 }
 
 PyObject *handle_raise_entry(const Handle *handle, Entry entry) {
-  if (entry == ENTER_RESETTING) {
-    PyErr_SetString(PyExc_RuntimeError, "the context is being reset by another thread, which no call may run beside");
-    return NULL;
-  }
-  if (handle->parent && !(LOAD(handle->parent->state) & STATE_OPEN)) return gmm_python_raise_closed("context");
-  return gmm_python_raise_closed(kind_names[handle->kind]);
+  if (entry != ENTER_RESETTING) return handle_raise_closed(handle);
+  PyErr_SetString(PyExc_RuntimeError, "the context is being reset by another thread, which no call may run beside");
+  return NULL;
 }
 
 Handle *handle_enter(PyObject *object, HandleKind kind) {
@@ -96,10 +102,44 @@ int handle_stream(PyObject *object, gmm_stream *stream, Handle **held) {
   return result;
 }
 
+/* --- The end ------------------------------------------------------------------------------------------------- */
+
+static int is_memory(const Handle *handle) { return handle->kind >= HANDLE_BLOCK; }
+
+static PyObject *take_held(Handle *handle) {
+  PyObject *held;
+  GUARD_BEGIN(handle)
+  held = handle->held;
+  handle->held = NULL;
+  GUARD_END()
+  return held;
+}
+
+/* Holds the stream on which memory goes: `given`, or its own for None. A destroyed stream has finished its work: the
+ * default stream replaces it. */
+static int hold_stream(Handle *handle, PyObject *given, gmm_stream *stream, Handle **held) {
+  *held = NULL;
+  *stream = GMM_STREAM_DEFAULT;
+  if (!is_memory(handle)) return 0;
+  if (given != Py_None) return handle_stream(given, stream, held);
+  Memory *memory = (Memory *)handle;
+  if (memory->stream) {
+    if (handle_try_enter(memory->stream) != ENTERED) return 0;
+    Py_INCREF(memory->stream);
+    *held = memory->stream;
+  }
+  *stream = memory->raw_stream;
+  return 0;
+}
+
 /* The caller has closed the handle and holds its context, if that is open. */
-static gmm_result give_back(Handle *handle) {
-  void *const pointer = handle->pointer, *const context = handle->parent ? handle->parent->pointer : NULL;
+static gmm_result give_back(Handle *handle, gmm_stream stream) {
+  void *const pointer = handle->pointer;
+  gmm_context *const context = handle->parent ? (gmm_context *)handle->parent->pointer : NULL;
   gmm_result result = GMM_OK;
+  /* The owner of external memory goes with `held`. A quick free keeps the GIL, as in allocate.c. */
+  if (handle->kind == HANDLE_EXTERNAL) return GMM_OK;
+  if (handle->kind == HANDLE_BLOCK && gmm_try_free(context, pointer, stream) == GMM_OK) return GMM_OK;
   PyThreadState *state = gmm_python_leave_gil();
   switch (handle->kind) {
     case HANDLE_CONTEXT:
@@ -109,7 +149,7 @@ static gmm_result give_back(Handle *handle) {
       result = gmm_heap_destroy((gmm_heap *)pointer);
       break;
     case HANDLE_STREAM:
-      result = gmm_stream_destroy((gmm_context *)context, (gmm_stream)pointer);
+      result = gmm_stream_destroy(context, (gmm_stream)pointer);
       break;
     case HANDLE_EVENT:
       result = gmm_event_destroy((gmm_event *)pointer);
@@ -127,6 +167,16 @@ static gmm_result give_back(Handle *handle) {
     case HANDLE_SNAPSHOT:
       result = gmm_snapshot_destroy((gmm_snapshot *)pointer);
       break;
+    case HANDLE_BLOCK:
+      result = gmm_free(context, pointer, stream);
+      break;
+    case HANDLE_IMPORT:
+      result = gmm_ipc_close(context, pointer);
+      break;
+    case HANDLE_PIN:
+      result = gmm_unpin(context, pointer);
+      break;
+    case HANDLE_EXTERNAL:
     case HANDLE_NONE:
       break;
   }
@@ -140,8 +190,8 @@ typedef struct {
   gmm_result result; /**< CLOSE_DONE */
 } Closing;
 
-/* Closes a handle for once: nobody uses it, and no other thread closes it too. */
-static Closing close_handle(Handle *handle) {
+/* Closes a handle for once: nobody uses or views it, and no other thread closes it too. */
+static Closing close_handle(Handle *handle, gmm_stream stream) {
   Closing closing = {CLOSE_DONE, STATE_OPEN, GMM_OK};
   const Entry outer = handle->parent ? enter_one(handle->parent) : ENTERED;
   if (outer == ENTER_RESETTING) {
@@ -149,11 +199,15 @@ static Closing close_handle(Handle *handle) {
     return closing;
   }
   if (state_change(&handle->state, &closing.state, 0)) {
-    /* The end of the context has ended it, except for those that hold the library's context. */
-    if (outer == ENTERED || handle->kind == HANDLE_TICKET || handle->kind == HANDLE_LEASE ||
-        handle->kind == HANDLE_SNAPSHOT)
-      closing.result = give_back(handle);
-    if (closing.result < 0 && closing.result != GMM_ERROR_FORKED) state_add(&handle->state, STATE_OPEN);
+    /* The end or the reset of the context has ended it, except for those that hold the library's context. */
+    if (outer == ENTERED
+            ? !was_reset(handle)
+            : handle->kind == HANDLE_TICKET || handle->kind == HANDLE_LEASE || handle->kind == HANDLE_SNAPSHOT)
+      closing.result = give_back(handle, stream);
+    if (closing.result < 0 && closing.result != GMM_ERROR_FORKED)
+      state_add(&handle->state, STATE_OPEN);
+    else if (is_memory(handle))
+      Py_XDECREF(take_held(handle));
   } else if (closing.state & STATE_OPEN) {
     closing.outcome = CLOSE_IN_USE;
   }
@@ -161,22 +215,104 @@ static Closing close_handle(Handle *handle) {
   return closing;
 }
 
-/* The pointer that a function of this module made: its result, or the last of its results. */
-static int made_pointer(PyObject *made, void **pointer) {
-  PyObject *number = PyTuple_Check(made) ? PyTuple_GET_ITEM(made, PyTuple_GET_SIZE(made) - 1) : made;
-  *pointer = PyLong_AsVoidPtr(number);
-  if (*pointer || PyErr_Occurred()) return PyErr_Occurred() ? -1 : 0;
-  PyErr_SetString(PyExc_ValueError, "the call has made nothing");
-  return -1;
+static PyObject *raise_in_use(const Handle *handle, const char *verb, State state) {
+  if (state_exports(state) == 0)
+    return PyErr_Format(PyExc_RuntimeError, "cannot %s the %s: calls on other threads use it; let them end first", verb,
+                        kind_names[handle->kind]);
+  if (handle->kind == HANDLE_CONTEXT)
+    return PyErr_Format(PyExc_BufferError,
+                        "cannot %s the context: %zd views of its memory live; release or delete them first", verb,
+                        state_exports(state));
+  return PyErr_Format(PyExc_BufferError,
+                      "cannot free the memory at %p: %zd views of it live; release or delete them first",
+                      handle->pointer, state_exports(state));
 }
 
-PyObject *native_make(PyObject *arguments, Py_ssize_t skipped, void **pointer) {
+PyObject *handle_close_on(Handle *handle, PyObject *on) {
+  if (handle->kind == HANDLE_CONTEXT) later_settle();
+  if (!(LOAD(handle->state) & STATE_OPEN)) Py_RETURN_NONE;
+  gmm_stream stream;
+  Handle *held;
+  if (hold_stream(handle, on, &stream, &held) < 0) return NULL;
+  const unsigned seen = later_changes();
+  const int in_callback = is_memory(handle) && later_frees();
+  Closing closing = {CLOSE_RESETTING, STATE_OPEN, GMM_OK};
+  if (!in_callback) closing = close_handle(handle, stream);
+  /* Another thread gives memory back, after the callback or the reset. The program sees it closed. */
+  const int is_later = closing.outcome == CLOSE_RESETTING && (in_callback || handle->kind == HANDLE_BLOCK);
+  if (is_later) {
+    closing.outcome = CLOSE_DONE;
+    if (state_change(&handle->state, &closing.state, 0)) {
+      PyObject *number = PyLong_FromVoidPtr((void *)stream);
+      PyObject *where = on == Py_None ? on : held ? (PyObject *)held : number;
+      if (!number || !later_end(handle, where, in_callback ? NULL : &seen)) {
+        state_add(&handle->state, STATE_OPEN);
+        PyErr_NoMemory();
+      }
+      Py_XDECREF(number);
+    } else if (closing.state & STATE_OPEN) {
+      closing.outcome = CLOSE_IN_USE;
+    }
+  }
+  handle_leave(held);
+  if (PyErr_Occurred()) return NULL;
+  if (closing.outcome == CLOSE_RESETTING) return handle_raise_entry(handle, ENTER_RESETTING);
+  if (closing.outcome == CLOSE_IN_USE) return raise_in_use(handle, "close", closing.state);
+  if (closing.result < 0 && (closing.result != GMM_ERROR_FORKED || is_memory(handle)))
+    return gmm_python_raise(closing.result);
+  Py_RETURN_NONE;
+}
+
+void handle_end(Handle *handle, PyObject *on, int is_late) {
+  PyObject *type, *value, *trace;
+  PyErr_Fetch(&type, &value, &trace);
+  gmm_stream stream;
+  Handle *held;
+  if (hold_stream(handle, on, &stream, &held) < 0) PyErr_Clear(); /* it was destroyed */
+  /* On another thread the per-thread stream is another one; the legacy stream is ordered behind them all. */
+  if (is_late && stream == GMM_STREAM_PER_THREAD) stream = GMM_STREAM_LEGACY;
+  const unsigned seen = later_changes();
+  const Closing closing = close_handle(handle, stream);
+  handle_leave(held);
+  const int failed = closing.outcome == CLOSE_DONE && closing.result < 0 && closing.result != GMM_ERROR_FORKED;
+  const int is_lease = handle->kind == HANDLE_LEASE;
+  /* A reset is under way, or a ticket of the lease lives: it ends afterwards. */
+  const int waits = closing.outcome == CLOSE_RESETTING || (failed && is_lease && closing.result == GMM_ERROR_BUSY);
+  const int is_dead = Py_REFCNT(handle) == 0; /* the deallocator's second try */
+  const int is_kept = waits && !is_dead && later_end(handle, on, &seen);
+  if (!is_kept && !is_dead && (waits || (failed && is_lease))) Py_INCREF(handle); /* the library may still call it */
+  if (failed && !is_kept) {
+    gmm_python_raise(closing.result);
+    PyErr_WriteUnraisable(is_dead ? (PyObject *)Py_TYPE(handle) : (PyObject *)handle);
+    if (is_memory(handle)) state_add(&handle->state, (State)0 - STATE_OPEN); /* it is not tried again */
+  }
+  PyErr_Restore(type, value, trace);
+}
+
+/* Ends a handle that the program did not close. Inside a callback it may be the library's own thread that runs this:
+ * then another thread does it, and the handle lives on until that. At the interpreter's end it does nothing: the
+ * process's end frees memory. */
+static void handle_finalize(PyObject *self) {
+  Handle *handle = (Handle *)self;
+  if (!(LOAD(handle->state) & STATE_OPEN) || gmm_python_is_ending()) return;
+  const int must_wait = is_memory(handle) ? later_frees() : later_ends();
+  if (!must_wait || !later_end(handle, Py_None, NULL)) handle_end(handle, Py_None, 0);
+}
+
+/* --- The begin ------------------------------------------------------------------------------------------------ */
+
+/* Calls arguments[skipped] with the arguments behind it: a function that makes something. Returns its result, the last
+ * part of which is the pointer to what it made. A signal's handler may raise an exception after each call that Python
+ * code makes, and nobody would have the result of the call. So both steps are made in C: the call, and taking what it
+ * made. */
+static PyObject *make(PyObject *arguments, Py_ssize_t skipped, void **pointer) {
   PyObject *rest = PyTuple_GetSlice(arguments, skipped + 1, PyTuple_GET_SIZE(arguments));
   PyObject *made = rest ? PyObject_CallObject(PyTuple_GET_ITEM(arguments, skipped), rest) : NULL;
   Py_XDECREF(rest);
-  if (!made || !pointer || made_pointer(made, pointer) == 0) return made;
-  Py_DECREF(made);
-  return NULL;
+  if (!made) return NULL;
+  *pointer = PyLong_AsVoidPtr(PyTuple_Check(made) ? PyTuple_GET_ITEM(made, PyTuple_GET_SIZE(made) - 1) : made);
+  if (PyErr_Occurred()) Py_CLEAR(made);
+  return made;
 }
 
 PyObject *native_hand_over(PyObject *module, PyObject *arguments) {
@@ -184,7 +320,7 @@ PyObject *native_hand_over(PyObject *module, PyObject *arguments) {
   if (PyTuple_GET_SIZE(arguments) < 3)
     return PyErr_Format(PyExc_TypeError, "hand_over(take, give_back, function, ...)");
   void *pointer;
-  PyObject *made = native_make(arguments, 2, &pointer);
+  PyObject *made = make(arguments, 2, &pointer);
   if (!made) return NULL;
   Py_DECREF(made);
   PyObject *address = PyLong_FromVoidPtr(pointer);
@@ -202,76 +338,55 @@ PyObject *native_hand_over(PyObject *module, PyObject *arguments) {
   return taken;
 }
 
-/* _open(kind, parent, function, *arguments): opens the handle with what the function of this module makes */
+/* _open(kind, context, function, *arguments) -> the function's result
+ *
+ * Opens the handle with what the function makes. A pin has the address that the function is given. */
 static PyObject *handle_open(PyObject *self, PyObject *arguments) {
   Handle *handle = (Handle *)self;
   const Py_ssize_t count = PyTuple_GET_SIZE(arguments);
-  const long kind = count < 3 ? HANDLE_NONE : PyLong_AsLong(PyTuple_GET_ITEM(arguments, 0));
-  PyObject *parent = count < 3 ? Py_None : PyTuple_GET_ITEM(arguments, 1);
-  if (PyErr_Occurred()) return NULL;
-  if (handle->kind != HANDLE_NONE || kind < HANDLE_CONTEXT || kind > HANDLE_SNAPSHOT ||
-      (parent != Py_None) != (kind != HANDLE_CONTEXT) ||
-      (parent != Py_None && !PyObject_TypeCheck(parent, &Handle_Type))) {
+  PyObject *name = count < 3 ? NULL : PyTuple_GET_ITEM(arguments, 0),
+           *parent = count < 3 ? NULL : PyTuple_GET_ITEM(arguments, 1);
+  HandleKind kind = HANDLE_NONE;
+  for (int i = HANDLE_CONTEXT; name && PyUnicode_Check(name) && i <= HANDLE_EXTERNAL; ++i)
+    if (i != HANDLE_BLOCK && PyUnicode_CompareWithASCIIString(name, kind_names[i]) == 0) kind = (HandleKind)i;
+  const int is_root = kind == HANDLE_CONTEXT || kind == HANDLE_EXTERNAL;
+  if (handle->kind != HANDLE_NONE || kind == HANDLE_NONE || (parent == Py_None) != is_root ||
+      (kind > HANDLE_BLOCK && !PyObject_TypeCheck(self, &Memory_Type)) || (kind == HANDLE_PIN && count < 5)) {
     PyErr_SetString(PyExc_ValueError, "this handle cannot be opened so");
     return NULL;
   }
+  /* Until the object has what is made: without a GIL another thread may close the context after the function's call. */
+  Handle *context = is_root ? NULL : handle_enter(parent, HANDLE_CONTEXT);
+  if (!context && !is_root) return NULL;
   void *pointer;
-  PyObject *made = native_make(arguments, 2, &pointer);
-  if (!made) return NULL;
-  Py_DECREF(made);
-  if (parent != Py_None) {
-    Py_INCREF(parent);
-    handle->parent = (Handle *)parent;
+  PyObject *made = make(arguments, 2, &pointer);
+  if (made) {
+    Py_XINCREF(context);
+    handle->parent = context;
+    handle->kind = kind;
+    handle->pointer = kind == HANDLE_PIN ? PyLong_AsVoidPtr(PyTuple_GET_ITEM(arguments, 4)) : pointer;
+    STORE(handle->state, STATE_OPEN); /* from here on others may use it */
   }
-  handle->kind = (HandleKind)kind;
-  handle->pointer = pointer;
-  STORE(handle->state, STATE_OPEN); /* from here on others may use it */
-  Py_RETURN_NONE;
+  handle_leave(context);
+  return made;
 }
 
 static PyObject *handle_close(PyObject *self, PyObject *unused) {
   (void)unused;
-  Handle *handle = (Handle *)self;
-  if (handle->kind == HANDLE_CONTEXT) later_settle();
-  const Closing closing = close_handle(handle);
-  if (closing.outcome == CLOSE_RESETTING) return handle_raise_entry(handle, ENTER_RESETTING);
-  if (closing.outcome == CLOSE_IN_USE && state_exports(closing.state) > 0)
-    return PyErr_Format(PyExc_BufferError,
-                        "cannot close the context: %zd views of its memory live; release or delete them first",
-                        state_exports(closing.state));
-  if (closing.outcome == CLOSE_IN_USE)
-    return PyErr_Format(PyExc_RuntimeError,
-                        "cannot close the %s: %zd calls on other threads use it; let them end first",
-                        kind_names[handle->kind], state_users(closing.state));
-  if (closing.result < 0 && closing.result != GMM_ERROR_FORKED) return gmm_python_raise(closing.result);
-  Py_RETURN_NONE;
+  return handle_close_on((Handle *)self, Py_None);
 }
 
-/* Ends a handle that the program did not close. Inside a callback it may be the library's own thread that runs this:
- * then another thread does it, and the handle lives on until that. At the interpreter's end it does nothing: the
- * process's end frees memory. */
-static void handle_finalize(PyObject *self) {
-  Handle *handle = (Handle *)self;
-  if (!(LOAD(handle->state) & STATE_OPEN) || gmm_python_is_ending()) return;
-  if (!later_ends() || !later_close(handle)) handle_end(handle);
+static PyObject *handle_enter_block(PyObject *self, PyObject *unused) {
+  (void)unused;
+  Py_INCREF(self);
+  return self;
 }
 
-void handle_end(Handle *handle) {
-  PyObject *type, *value, *trace;
-  PyErr_Fetch(&type, &value, &trace);
-  const unsigned seen = later_changes();
-  const Closing closing = close_handle(handle);
-  const int failed = closing.outcome == CLOSE_DONE && closing.result < 0 && closing.result != GMM_ERROR_FORKED;
-  const int is_lease = handle->kind == HANDLE_LEASE;
-  /* A reset is under way, or a ticket of the lease lives: it ends afterwards. */
-  const int waits = closing.outcome == CLOSE_RESETTING || (failed && is_lease && closing.result == GMM_ERROR_BUSY);
-  const int is_kept = waits && later_wait(handle, seen);
-  if (!is_kept && (waits || (failed && is_lease))) Py_INCREF(handle); /* the library goes on and may call it */
-  if (failed && !is_kept) {
-    gmm_python_raise(closing.result);
-    PyErr_WriteUnraisable((PyObject *)handle);
-  }
-  PyErr_Restore(type, value, trace);
+/* Some classes have a close() of their own, for what is not memory. */
+static PyObject *handle_exit_block(PyObject *self, PyObject *const *arguments, Py_ssize_t count) {
+  (void)arguments, (void)count;
+  return is_memory((Handle *)self) ? handle_close_on((Handle *)self, Py_None)
+                                   : PyObject_CallMethod(self, "close", NULL);
 }
 
 /* gmm_reset(). Calls of other threads that use the context refuse it, and it refuses calls that come during it. */
@@ -280,21 +395,15 @@ static PyObject *handle_reset(PyObject *self, PyObject *unused) {
   later_settle();
   Handle *context = handle_enter(self, HANDLE_CONTEXT);
   if (!context) return NULL;
-  PyObject *done = NULL;
   State state = STATE_OPEN + STATE_USER; /* this call is its only user, and there is no view */
   if (!state_change(&context->state, &state, state + STATE_RESETTING)) {
-    if (state_exports(state) > 0)
-      PyErr_Format(PyExc_BufferError,
-                   "cannot reset: %zd views of the context's memory live; release or delete them first",
-                   state_exports(state));
-    else
-      PyErr_SetString(PyExc_RuntimeError, "cannot reset: calls on other threads use the context; let them end first");
+    raise_in_use(context, "reset", state);
   } else {
     /* Before the GIL is released: no thread uses memory that the reset may have freed. */
     STORE(context->resets, context->resets + 1);
-    PyThreadState *state = gmm_python_leave_gil();
+    PyThreadState *thread = gmm_python_leave_gil();
     const gmm_result result = gmm_reset((gmm_context *)context->pointer);
-    gmm_python_take_gil(state);
+    gmm_python_take_gil(thread);
     /* These results come before anything is freed. After any other failure some memory may be gone, so all of it stays
      * closed. */
     const int refused = result == GMM_ERROR_BUSY || result == GMM_ERROR_CAPTURING || result == GMM_ERROR_FORKED;
@@ -302,95 +411,132 @@ static PyObject *handle_reset(PyObject *self, PyObject *unused) {
     state_add(&context->state, (State)0 - STATE_RESETTING);
     later_changed();
     if (result < 0) gmm_python_raise(result);
-    if (!PyErr_Occurred()) {
-      Py_INCREF(Py_None);
-      done = Py_None;
-    }
   }
   handle_leave(context);
-  return done;
+  if (PyErr_Occurred()) return NULL;
+  Py_RETURN_NONE;
+}
+
+/* --- The type ------------------------------------------------------------------------------------------------- */
+
+/* Classes with an __init__() of their own check its arguments. */
+static PyObject *handle_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
+  const int is_plain = type->tp_init == PyBaseObject_Type.tp_init;
+  if (is_plain && (PyTuple_GET_SIZE(arguments) != 0 || (keywords && PyDict_GET_SIZE(keywords) != 0)))
+    return PyErr_Format(PyExc_TypeError, "a %s is made by a method of gmm.Context, such as alloc(), heap() or stream()",
+                        type->tp_name);
+  return type->tp_alloc(type, 0);
 }
 
 static int handle_traverse(PyObject *self, visitproc visit, void *arg) {
   Handle *handle = (Handle *)self;
   Py_VISIT(handle->parent);
-  Py_VISIT(handle->log);
+  Py_VISIT(handle->held);
   Py_VISIT(handle->oom_handler);
-  Py_VISIT(handle->watch);
   return 0;
 }
 
 static int handle_clear(PyObject *self) {
   Handle *handle = (Handle *)self;
-  PyObject *log, *oom_handler, *watch;
+  PyObject *oom_handler;
   GUARD_BEGIN(self)
-  log = handle->log;
   oom_handler = handle->oom_handler;
-  watch = handle->watch;
-  handle->log = NULL;
   handle->oom_handler = NULL;
-  handle->watch = NULL;
   GUARD_END()
-  Py_XDECREF(log);
   Py_XDECREF(oom_handler);
-  Py_XDECREF(watch);
+  Py_XDECREF(take_held(handle));
   return 0;
 }
 
 static void handle_dealloc(PyObject *self) {
   Handle *handle = (Handle *)self;
   if (PyObject_CallFinalizerFromDealloc(self) < 0) return;
+  /* The collector must not visit an object without references. */
   PyObject_GC_UnTrack(self);
+  if (is_memory(handle)) {
+    Memory *memory = (Memory *)self;
+    /* The collector finalizes once, and views that prevented the free may have gone since. */
+    if ((LOAD(handle->state) & STATE_OPEN) && !gmm_python_is_ending()) handle_end(handle, Py_None, 0);
+    Py_CLEAR(memory->stream);
+    Py_CLEAR(memory->heap);
+  }
   if (handle->weak_references) PyObject_ClearWeakRefs(self);
   handle_clear(self);
   Py_CLEAR(handle->parent);
   Py_TYPE(self)->tp_free(self);
 }
 
-static PyObject *handle_get_closed(PyObject *self, void *unused) {
+static PyObject *get_closed(PyObject *self, void *unused) {
   (void)unused;
   return PyBool_FromLong(!handle_is_open((Handle *)self));
 }
 
-static PyObject *handle_get_users(PyObject *self, void *unused) {
+static PyObject *get_users(PyObject *self, void *unused) {
   (void)unused;
   return PyLong_FromSsize_t(state_users(LOAD(((Handle *)self)->state)));
 }
 
-static PyObject *handle_get_exports(PyObject *self, void *unused) {
+static PyObject *get_exports(PyObject *self, void *unused) {
   (void)unused;
   return PyLong_FromSsize_t(state_exports(LOAD(((Handle *)self)->state)));
 }
 
-static PyObject *handle_get_handle(PyObject *self, void *unused) {
+static PyObject *get_pointer(PyObject *self, void *unused) {
   (void)unused;
   Handle *handle = (Handle *)self;
-  if (!handle_is_open(handle)) return gmm_python_raise_closed(kind_names[handle->kind]);
-  return PyLong_FromVoidPtr(handle->pointer);
+  return handle_is_open(handle) ? PyLong_FromVoidPtr(handle->pointer) : handle_raise_closed(handle);
 }
 
-static PyMethodDef handle_methods[] = {{"_open", handle_open, METH_VARARGS, NULL},
-                                       {"_close", handle_close, METH_NOARGS, NULL},
-                                       {"_reset", handle_reset, METH_NOARGS, NULL},
-                                       {NULL, NULL, 0, NULL}};
+/* Another thread may close the handle. */
+static PyObject *get_held(PyObject *self, void *unused) {
+  (void)unused;
+  Handle *handle = (Handle *)self;
+  PyObject *held = handle_callable(handle, &handle->held);
+  if (held) return held;
+  Py_RETURN_NONE;
+}
 
-static PyGetSetDef handle_getters[] = {{"closed", handle_get_closed, NULL, "True once it was closed.", NULL},
-                                       {"handle", handle_get_handle, NULL, "The library's handle, as a number.", NULL},
-                                       {"_users", handle_get_users, NULL, NULL, NULL},
-                                       {"_exports", handle_get_exports, NULL, NULL, NULL},
-                                       {NULL, NULL, NULL, NULL, NULL}};
+static int set_held(PyObject *self, PyObject *held, void *unused) {
+  (void)unused;
+  PyObject *before = take_held((Handle *)self);
+  Py_XINCREF(held);
+  ((Handle *)self)->held = held;
+  Py_XDECREF(before);
+  return 0;
+}
 
-static PyMemberDef handle_members[] = {{"_log", T_OBJECT, offsetof(Handle, log), 0, NULL},
-                                       {"_oom_handler", T_OBJECT, offsetof(Handle, oom_handler), 0, NULL},
-                                       {"_watch", T_OBJECT, offsetof(Handle, watch), 0, NULL},
-                                       {NULL, 0, 0, 0, NULL}};
+PyDoc_STRVAR(close_doc,
+             "close($self, /)\n--\n\nCloses it; memory goes on the stream of its allocation. A second call does "
+             "nothing.");
+PyDoc_STRVAR(enter_doc, "__enter__($self, /)\n--\n\n");
+PyDoc_STRVAR(exit_doc, "__exit__($self, /, *exception)\n--\n\n");
+static PyMethodDef handle_methods[] = {
+    {"_open", handle_open, METH_VARARGS, NULL},
+    {"_reset", handle_reset, METH_NOARGS, NULL},
+    {"close", handle_close, METH_NOARGS, close_doc},
+    {"__enter__", handle_enter_block, METH_NOARGS, enter_doc},
+    {"__exit__", (PyCFunction)(void (*)(void))handle_exit_block, METH_FASTCALL, exit_doc},
+    {NULL, NULL, 0, NULL}};
+
+static PyGetSetDef handle_getters[] = {
+    {"closed", get_closed, NULL, "True once it was closed, alone or with its context.", NULL},
+    {"handle", get_pointer, NULL, "The library's handle, as a number.", NULL},
+    {"_held", get_held, set_held, NULL, NULL},
+    {"_users", get_users, NULL, NULL, NULL},
+    {"_exports", get_exports, NULL, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL}};
+
+static PyMemberDef handle_members[] = {
+    {"context", T_OBJECT, offsetof(Handle, parent), READONLY, "The gmm.Context that it belongs to."},
+    {"_oom_handler", T_OBJECT, offsetof(Handle, oom_handler), 0, NULL},
+    {NULL, 0, 0, 0, NULL}};
 
 PyTypeObject Handle_Type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "gmm._native.Handle",
     .tp_basicsize = sizeof(Handle),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
-    .tp_doc = "A context, heap, stream, event, ticket, watcher, lease or snapshot of the library.",
-    .tp_new = PyType_GenericNew,
+    .tp_doc = "A context, heap, stream, event, ticket, watcher, lease or snapshot of the library; the base of Memory.",
+    .tp_new = handle_new,
     .tp_dealloc = handle_dealloc,
     .tp_finalize = handle_finalize,
     .tp_traverse = handle_traverse,

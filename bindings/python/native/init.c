@@ -6,17 +6,14 @@
 static PyObject *require_main_interpreter(PyObject *module, PyObject *ignored);
 
 static PyMethodDef functions[] = {{"require_main_interpreter", require_main_interpreter, METH_NOARGS, NULL},
-                                  {"set_exception_factory", native_set_exception_factory, METH_O, NULL},
                                   {"callbacks_end", callbacks_end, METH_NOARGS, NULL},
                                   {"callbacks_after_fork", callbacks_after_fork, METH_NOARGS, NULL},
                                   {"dlpack_import", native_dlpack_import, METH_O, NULL},
                                   {"view_address", native_view_address, METH_O, NULL},
-                                  {"memory_resource", native_memory_resource, METH_VARARGS, NULL},
                                   {"hand_over", native_hand_over, METH_VARARGS, NULL},
                                   {"set_helper", native_set_helper, METH_VARARGS, NULL},
                                   {"set_default_context", native_set_default_context, METH_O, NULL},
                                   {"default_context", native_default_context, METH_NOARGS, NULL},
-                                  {"set_buffer_class", native_set_buffer_class, METH_O, NULL},
                                   {"alloc", KEYWORDS(native_alloc), METH_FASTCALL | METH_KEYWORDS, native_alloc_doc},
                                   {NULL, NULL, 0, NULL}};
 
@@ -65,13 +62,6 @@ int native_init(PyObject *module) {
       add_type(module, "View", &View_Type) < 0)
     return -1;
   if (memory_init(module) < 0 || allocate_init(module) < 0 || native_scope_init(module) < 0) return -1;
-  /* HandleKind and MemoryOrigin, for _open(). */
-  if (PyModule_AddIntMacro(module, HANDLE_CONTEXT) < 0 || PyModule_AddIntMacro(module, HANDLE_HEAP) < 0 ||
-      PyModule_AddIntMacro(module, HANDLE_STREAM) < 0 || PyModule_AddIntMacro(module, HANDLE_EVENT) < 0 ||
-      PyModule_AddIntMacro(module, HANDLE_TICKET) < 0 || PyModule_AddIntMacro(module, HANDLE_WATCHER) < 0 ||
-      PyModule_AddIntMacro(module, HANDLE_LEASE) < 0 || PyModule_AddIntMacro(module, HANDLE_SNAPSHOT) < 0 ||
-      PyModule_AddIntMacro(module, MEMORY_IMPORTED) < 0 || PyModule_AddIntMacro(module, MEMORY_PINNED) < 0)
-    return -1;
 #ifdef Py_GIL_DISABLED
   /* guard.h: every field is guarded without it. */
   if (PyUnstable_Module_SetGIL(module, Py_MOD_GIL_NOT_USED) < 0) return -1;

@@ -10,24 +10,20 @@
 
 typedef struct Later {
   struct Later *next;
-  Handle *handle;           /**< to be closed, or NULL: a block */
-  Handle *context, *stream; /**< of the block; stream NULL: raw_stream */
-  gmm_stream raw_stream;
-  void *address;
-  MemoryOrigin origin;
-  Py_ssize_t resets;
-  PyObject *source; /**< the memory that a pin holds */
+  Handle *handle;
+  PyObject *stream; /**< of handle_end() */
+  /** Not before a ticket or a reset has ended: a lease that a ticket keeps from ending, as both died in one cycle, or
+   * what dies while another thread resets its context. `seen` is later_changes() before the first try. */
+  int waits;
+  unsigned seen;
 } Later;
 
 /* Nobody takes the GIL, or calls Python or the library, with this mutex held. */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
-static Later *first, **last = &first;
-static Py_ssize_t pending; /* those under way too */
-static int running;        /* the thread lives */
-/* Tried again when a ticket or a reset has ended: leases that a ticket keeps from ending, as both died in one cycle,
- * and handles and blocks of a context that another thread resets. */
-static Later *waiting;
+static Later *items, **last = &items;
+static int running;      /* the thread lives */
+static int busy;         /* it carries out an item */
 static unsigned changes; /* tickets and resets that have ended */
 
 static __thread int no_frees, no_ends; /* callbacks that this thread is in */
@@ -46,145 +42,71 @@ void later_leave(int frees) {
   --no_ends;
 }
 
-static void wait_for_change(Later *item, unsigned seen);
-
-/* A reset that another thread carries out may be refused, so the block of its context waits for its end. */
-static void free_block(Later *item) {
-  const unsigned seen = later_changes();
-  Entry entry = ENTER_CLOSED;
-  if (item->origin == MEMORY_ALLOCATED)
-    entry = handle_try_enter(item->context);
-  else if (handle_enter_anyway(item->context))
-    entry = ENTERED;
-  if (entry == ENTER_RESETTING) {
-    wait_for_change(item, seen);
-    return;
-  }
-  if (entry == ENTERED && (item->origin != MEMORY_ALLOCATED || item->resets == LOAD(item->context->resets))) {
-    /* A destroyed stream has finished its work. */
-    Handle *stream = item->stream && handle_try_enter(item->stream) == ENTERED ? item->stream : NULL;
-    gmm_stream on = stream ? (gmm_stream)stream->pointer : item->stream ? GMM_STREAM_DEFAULT : item->raw_stream;
-    PyThreadState *state = gmm_python_leave_gil();
-    const gmm_result result = memory_release((gmm_context *)item->context->pointer, item->origin, item->address, on);
-    gmm_python_take_gil(state);
-    if (result < 0 && result != GMM_ERROR_FORKED) {
-      gmm_python_raise(result);
-      PyErr_WriteUnraisable((PyObject *)item->context);
-    }
-    if (stream) handle_leave_only(stream);
-  }
-  if (entry == ENTERED) handle_leave_only(item->context);
-  Py_DECREF(item->context);
-  Py_XDECREF(item->stream);
-  Py_XDECREF(item->source);
+static void carry_out(Later *item) {
+  if (!(LOAD(item->handle->state) & STATE_OPEN)) state_add(&item->handle->state, STATE_OPEN); /* closed beforehand */
+  handle_end(item->handle, item->stream, 1);
+  Py_DECREF(item->handle);
+  Py_DECREF(item->stream);
   free(item);
 }
 
-static void carry_out(Later *item) {
-  if (!item->handle) {
-    free_block(item);
-    return;
-  }
-  handle_end(item->handle);
-  Py_DECREF(item->handle);
-  free(item);
+/* The place of the first item whose time has come, or NULL. The caller holds the mutex. */
+static Later **find_due(void) {
+  Later **place = &items;
+  while (*place && (*place)->waits && (*place)->seen == later_changes()) place = &(*place)->next;
+  return *place ? place : NULL;
 }
 
 static void *work(void *unused) {
-  for (;;) {
-    PyGILState_STATE gil;
-    const int is_alive = callback_enter(&gil);
-    pthread_mutex_lock(&mutex);
-    Later *item = is_alive ? first : NULL;
-    if (item) {
-      first = item->next;
-      if (!first) last = &first;
-    } else { /* nothing is left, or the interpreter ends: the process's end frees the rest */
-      running = 0;
-      pthread_cond_broadcast(&changed);
+  pthread_mutex_lock(&mutex);
+  while (items) {
+    Later **place = find_due(), *item = place ? *place : NULL;
+    if (!item) {
+      pthread_cond_wait(&changed, &mutex);
+      continue;
     }
+    *place = item->next;
+    if (!item->next) last = place;
+    busy = 1;
     pthread_mutex_unlock(&mutex);
-    if (item) {
+    PyGILState_STATE gil;
+    if (callback_enter(&gil)) { /* else the interpreter ends: the process's end frees the rest */
       carry_out(item);
-      pthread_mutex_lock(&mutex);
-      --pending;
-      pthread_mutex_unlock(&mutex);
+      callback_leave(gil);
     }
-    if (is_alive) callback_leave(gil);
-    if (!item) return unused;
+    pthread_mutex_lock(&mutex);
+    busy = 0;
+    pthread_cond_broadcast(&changed);
   }
-}
-
-/* The caller holds the mutex. */
-static void append(Later *item) {
-  item->next = NULL;
-  *last = item;
-  last = &item->next;
-  ++pending;
-  if (!running) { /* when it cannot start, the next item starts it */
-    pthread_attr_t attributes;
-    pthread_t thread;
-    if (pthread_attr_init(&attributes) == 0) {
-      pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-      running = pthread_create(&thread, &attributes, work, NULL) == 0;
-      pthread_attr_destroy(&attributes);
-    }
-  }
-}
-
-static void add(Later *item) {
-  is_owed = 1;
-  pthread_mutex_lock(&mutex);
-  append(item);
+  running = 0;
   pthread_mutex_unlock(&mutex);
+  return unused;
 }
 
-static void wait_for_change(Later *item, unsigned seen) {
-  pthread_mutex_lock(&mutex);
-  if (later_changes() != seen) { /* it has come since the try */
-    append(item);
-  } else {
-    item->next = waiting;
-    waiting = item;
-  }
-  pthread_mutex_unlock(&mutex);
+/* The caller holds the mutex. When the thread cannot start, the next item starts it. */
+static void start(void) {
+  pthread_attr_t attributes;
+  pthread_t thread;
+  if (running || pthread_attr_init(&attributes) != 0) return;
+  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  running = pthread_create(&thread, &attributes, work, NULL) == 0;
+  pthread_attr_destroy(&attributes);
 }
 
-int later_free(Memory *memory, gmm_stream stream, Handle *held_stream) {
+int later_end(Handle *handle, PyObject *stream, const unsigned *seen) {
   Later *item = calloc(1, sizeof *item);
   if (!item) return 0;
-  Py_INCREF(memory->context);
-  Py_XINCREF(held_stream);
-  item->context = memory->context;
-  item->stream = held_stream;
-  /* On another thread the per-thread stream is another one; the legacy stream is ordered behind them all. */
-  item->raw_stream = stream == GMM_STREAM_PER_THREAD ? GMM_STREAM_LEGACY : stream;
-  item->address = memory->address;
-  item->origin = memory->origin;
-  item->resets = memory->resets;
-  item->source = memory_take_source(memory);
-  add(item);
-  return 1;
-}
-
-static Later *item_of(Handle *handle) {
-  Later *item = calloc(1, sizeof *item);
-  if (!item) return NULL;
   Py_INCREF(handle);
-  item->handle = handle;
-  return item;
-}
-
-int later_close(Handle *handle) {
-  Later *item = item_of(handle);
-  if (item) add(item);
-  return item != NULL;
-}
-
-int later_wait(Handle *handle, unsigned seen) {
-  Later *item = item_of(handle);
-  if (item) wait_for_change(item, seen);
-  return item != NULL;
+  Py_INCREF(stream);
+  *item = (Later){NULL, handle, stream, seen != NULL, seen ? *seen : 0};
+  is_owed |= seen == NULL;
+  pthread_mutex_lock(&mutex);
+  *last = item;
+  last = &item->next;
+  start();
+  pthread_cond_broadcast(&changed);
+  pthread_mutex_unlock(&mutex);
+  return 1;
 }
 
 unsigned later_changes(void) { return __atomic_load_n(&changes, __ATOMIC_SEQ_CST); }
@@ -192,19 +114,15 @@ unsigned later_changes(void) { return __atomic_load_n(&changes, __ATOMIC_SEQ_CST
 void later_changed(void) {
   __atomic_add_fetch(&changes, 1, __ATOMIC_SEQ_CST);
   pthread_mutex_lock(&mutex);
-  while (waiting) {
-    Later *item = waiting;
-    waiting = item->next;
-    append(item);
-  }
+  pthread_cond_broadcast(&changed);
   pthread_mutex_unlock(&mutex);
 }
 
 void later_settle(void) {
-  if (later_ends() || !LOAD(pending)) return;
+  if (later_ends()) return;
   PyThreadState *state = PyEval_SaveThread();
   pthread_mutex_lock(&mutex);
-  while (pending > 0 && running) pthread_cond_wait(&changed, &mutex);
+  while (running && (busy || find_due())) pthread_cond_wait(&changed, &mutex);
   pthread_mutex_unlock(&mutex);
   PyEval_RestoreThread(state);
 }
@@ -218,9 +136,7 @@ void later_settle_owed(void) {
 void later_after_fork(void) {
   pthread_mutex_init(&mutex, NULL);
   pthread_cond_init(&changed, NULL);
-  first = NULL;
-  last = &first;
-  pending = 0;
-  running = 0;
-  waiting = NULL;
+  items = NULL;
+  last = &items;
+  running = busy = 0;
 }

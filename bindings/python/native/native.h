@@ -22,8 +22,6 @@
  * Returns NULL.
  */
 PyObject *gmm_python_raise(gmm_result result);
-/** Sets the function (code, name, message, native_code, closed) -> exception. */
-PyObject *native_set_exception_factory(PyObject *module, PyObject *factory);
 /** Raises gmm.ClosedError. Returns NULL. */
 PyObject *gmm_python_raise_closed(const char *what);
 /** Joins a call's result and its outputs: (result, output, ...). Steals both. */
@@ -39,6 +37,7 @@ int gmm_python_thread_is_inside(void);
 
 /* handle.c */
 
+/** What a handle stands for. From HANDLE_BLOCK on it is a Memory. */
 typedef enum {
   HANDLE_NONE,
   HANDLE_CONTEXT,
@@ -48,19 +47,23 @@ typedef enum {
   HANDLE_TICKET,
   HANDLE_WATCHER,
   HANDLE_LEASE,
-  HANDLE_SNAPSHOT
+  HANDLE_SNAPSHOT,
+  HANDLE_BLOCK,
+  HANDLE_IMPORT,
+  HANDLE_PIN,
+  HANDLE_EXTERNAL /**< another package's memory, of no context */
 } HandleKind;
 
 typedef struct Handle {
   PyObject ob_base; /* PyObject_HEAD */
   HandleKind kind;
-  State state;           /**< open; users; of a context: live views of its memory, and whether it is being reset */
-  void *pointer;         /**< stays when the handle is closed */
-  struct Handle *parent; /**< the context of a heap, stream, event or ticket */
-  Py_ssize_t resets;     /**< context: how many resets have ended earlier memory */
-  PyObject *log;
+  State state;   /**< open; users; of memory and contexts: live views; of a context: whether it is being reset */
+  void *pointer; /**< of memory: its address; stays when the handle is closed */
+  struct Handle *parent; /**< the context; NULL: it is one, or external memory */
+  Py_ssize_t resets; /**< context: how many resets have ended earlier blocks; block: the context's, when it was made */
+  PyObject
+      *held; /**< the callable of a log, watcher or lease; what keeps pinned or external memory; an import's handle */
   PyObject *oom_handler;
-  PyObject *watch; /**< watcher and lease: the callable */
   PyObject *weak_references;
 } Handle;
 
@@ -73,28 +76,26 @@ void handle_leave(Handle *handle);
 typedef enum { ENTERED, ENTER_CLOSED, ENTER_RESETTING } Entry;
 /** handle_enter() without a reference and an exception: for finalizers, whose object may be without references. */
 Entry handle_try_enter(Handle *handle);
-/** Enters for a finalizer of memory that a reset of the context leaves alone. False: the handle is closed. */
-int handle_enter_anyway(Handle *handle);
 void handle_leave_only(Handle *handle);
 /** Raises what handle_try_enter() found. Returns NULL. */
 PyObject *handle_raise_entry(const Handle *handle, Entry entry);
+/** Raises that it is closed, or its context. Returns NULL. */
+PyObject *handle_raise_closed(const Handle *handle);
 /**
- * Calls arguments[skipped] with the arguments behind it: a function of this module that makes something. Returns its
- * result; pointer, unless NULL, receives what it made. A signal's handler may raise an exception after each call that
- * Python code makes, and nobody would have the result of the call. So _open() of a handle or a memory object makes both
- * steps in C: the call, and taking what it made.
+ * Closes a handle. on: the stream on which memory goes; None: its own. None, or NULL with an exception; a second call
+ * does nothing.
  */
-PyObject *native_make(PyObject *arguments, Py_ssize_t skipped, void **pointer);
+PyObject *handle_close_on(Handle *handle, PyObject *on);
+/** Ends a handle that the program did not close, and reports a failure. is_late: on the thread of later.c. */
+void handle_end(Handle *handle, PyObject *on, int is_late);
 /**
  * hand_over(take, give_back, function, *arguments) -> take(address): for memory that another package's object owns.
  * When take() raises an exception, give_back(address) is called.
  */
 PyObject *native_hand_over(PyObject *module, PyObject *arguments);
-/** Ends a handle that the program did not close, and reports a failure. */
-void handle_end(Handle *handle);
 /** A new reference to a callable that a handle holds; NULL: none. Another thread may replace it. */
 PyObject *handle_callable(Handle *handle, PyObject **place);
-/** Whether a handle is open, and so is its context. */
+/** Whether a handle is open, and so is its context, and no reset has ended it. */
 int handle_is_open(const Handle *handle);
 /**
  * Reads a stream argument: None, a number, or an open stream. The caller passes `held` to handle_leave(). 0, or -1 with
@@ -126,51 +127,30 @@ int options_read(PyObject *given, const StructType *type, void *to, void **list)
 /** Reads a text without null characters, which lives as long as its object. 0, or -1 with an exception. */
 int text_read(PyObject *object, const char **text);
 
-/* memory.c: blocks */
-
-typedef enum { MEMORY_ALLOCATED, MEMORY_IMPORTED, MEMORY_PINNED } MemoryOrigin;
+/* memory.c */
 
 typedef struct Memory {
-  PyObject ob_base; /* PyObject_HEAD */
-  MemoryOrigin origin;
-  State state; /**< open; live views */
-  void *address;
+  Handle base;
   Py_ssize_t nbytes;
-  Handle *context;
   Handle *heap;   /**< the heap of the block, or NULL */
   Handle *stream; /**< the gmm.Stream that the block is freed on, or NULL */
   gmm_stream raw_stream;
-  Py_ssize_t resets; /**< the context's resets when the block was made */
-  PyObject *source;  /**< pinned: the view that holds the caller's memory */
-  PyObject *weak_references;
+  char is_out_of_reach; /**< external memory that the host does not reach */
 } Memory;
 
 extern PyTypeObject Memory_Type;
 
-/** True while the memory may be used. */
-int memory_is_open(const Memory *memory);
 /** Raises where the memory may not be used: 0, or -1. */
 int memory_check_open(const Memory *memory);
 /** 0 when the host may use the address now, or -1 with BufferError. */
 int memory_check_host_access(const Memory *memory);
-/** Frees the block on a stream; None: on its own. 1: freed, 0: it was freed before, -1 with an exception. */
-int memory_give_back(Memory *memory, PyObject *stream);
 /** Counts views. Memory with views cannot be freed. */
 int memory_add_export(Memory *memory);
 void memory_drop_export(Memory *memory);
-/** The call that gives a block back, by its origin. The caller has released the GIL, or the call is one that may keep
- * it. */
-gmm_result memory_release(gmm_context *context, MemoryOrigin origin, void *address, gmm_stream stream);
-/** Takes the reference to the source out of the memory. NULL: it has none. */
-PyObject *memory_take_source(Memory *memory);
-/** Opens a block that the caller has filled. */
-static inline void memory_open(Memory *memory) { STORE(memory->state, STATE_OPEN); }
 /** Reads an address argument: None, a number, or open memory. 0, or -1 with an exception. */
 int memory_address(PyObject *object, void **address);
 
-/** set_buffer_class(type): gmm.Buffer, which alloc() makes. */
-PyObject *native_set_buffer_class(PyObject *module, PyObject *type);
-/** An empty Buffer, which the caller fills. */
+/** An empty gmm.Buffer, which the caller fills. */
 Memory *buffer_new(void);
 /** Adds memory_free, a method that the package puts into gmm.Buffer. 0, or -1 with an exception. */
 int memory_init(PyObject *module);
@@ -183,6 +163,9 @@ extern PyTypeObject View_Type;
 int view_address(PyObject *view, void **address);
 PyObject *native_dlpack_import(PyObject *module, PyObject *capsule);
 
+/** view_address(memoryview): the address of its first element, which the memoryview holds. */
+PyObject *native_view_address(PyObject *module, PyObject *object);
+
 /* later.c: what may not be given back inside a callback */
 
 /** True on a thread inside a callback that must not free: progress, and a call of a stream. */
@@ -190,14 +173,10 @@ int later_frees(void);
 /** True there and inside a callback of a log or a watcher: nothing must end that may wait for it. */
 int later_ends(void);
 /**
- * Frees this block on another thread, after a reset of its context that is under way. The caller has closed the memory.
- * held_stream: NULL: `stream`. False when there is no memory for the request.
+ * Ends this handle on another thread, which holds it until then. stream: of handle_end(). seen: NULL: soon; else after
+ * the next later_changed(): later_changes() before the try. False when there is no memory for the request.
  */
-int later_free(Memory *memory, gmm_stream stream, Handle *held_stream);
-/** Ends this handle there, which lives on until then. */
-int later_close(Handle *handle);
-/** Ends a handle there after the next later_changed(). seen: later_changes() before the try. False: no memory. */
-int later_wait(Handle *handle, unsigned seen);
+int later_end(Handle *handle, PyObject *stream, const unsigned *seen);
 unsigned later_changes(void);
 /** A ticket or a reset has ended. */
 void later_changed(void);
@@ -223,11 +202,22 @@ PyObject *native_set_default_context(PyObject *module, PyObject *context);
 /** default_context(): the default context, which the package opens when there is none. */
 PyObject *native_default_context(PyObject *module, PyObject *unused);
 
-/* calls.c: functions that are written in Python */
+/* calls.c: functions and classes that are written in Python */
 
-enum { HELPER_AS_STREAM, HELPER_TAG_NUMBER, HELPER_DEFAULT_CONTEXT, HELPER_KIND, HELPER_UNFREED, HELPER_COUNT };
+enum {
+  HELPER_AS_STREAM,
+  HELPER_TAG_NUMBER,
+  HELPER_DEFAULT_CONTEXT,
+  HELPER_KIND,
+  HELPER_EXCEPTION, /**< (code, name, message, native_code, closed) -> exception */
+  HELPER_BUFFER,    /**< the class gmm.Buffer */
+  HELPER_COUNT
+};
+/** The package's object of that number, a borrowed reference. NULL with an exception: the package is not there. */
+PyObject *helper_of(int helper);
 /** Calls the package's function of that number. */
 PyObject *helper_call(int helper, PyObject *argument);
+/** set_helper(name, object) */
 PyObject *native_set_helper(PyObject *module, PyObject *arguments);
 /** Adds a method of a type as a name of the module, which the package puts into its class. 0, or -1. */
 int native_add_method(PyObject *module, const char *name, PyTypeObject *type, PyMethodDef *def);
@@ -245,14 +235,6 @@ int number_i32(PyObject *object, void *place);
 
 /** Adds scope_enter and scope_exit, which the package puts into its classes. 0, or -1 with an exception. */
 int native_scope_init(PyObject *module);
-
-/* resource.c */
-
-/** memory_resource(context, kind, device, tag): a capsule with a gmm_python_resource, which holds the context open. */
-PyObject *native_memory_resource(PyObject *module, PyObject *arguments);
-
-/** view_address(memoryview): the address of its first element, which the memoryview holds. */
-PyObject *native_view_address(PyObject *module, PyObject *object);
 
 /* callbacks.c: what the library calls; `user` is the context's Handle, or the callable itself */
 void callback_log(void *user, gmm_log_level level, const char *message);

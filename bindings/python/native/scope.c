@@ -9,14 +9,14 @@
 static int read_scope(PyObject *self, PyObject **scope) {
   *scope = PyObject_GetAttrString(self, "_scope");
   if (!*scope) return -1;
-  if (PyTuple_Check(*scope) && PyTuple_GET_SIZE(*scope) >= 4 && PyTuple_GET_SIZE(*scope) <= 5) return 0;
+  if (PyTuple_Check(*scope) && PyTuple_GET_SIZE(*scope) >= 4) return 0;
   PyErr_SetString(PyExc_TypeError, "this object has no scope");
   Py_CLEAR(*scope);
   return -1;
 }
 
-static PyObject *scope_enter(PyObject *module, PyObject *self) {
-  (void)module;
+static PyObject *scope_enter(PyObject *self, PyObject *unused) {
+  (void)unused;
   PyObject *scope;
   if (read_scope(self, &scope) < 0) return NULL;
   PyObject *begun = PyObject_CallObject(PyTuple_GET_ITEM(scope, 0), PyTuple_GET_ITEM(scope, 1));
@@ -29,11 +29,10 @@ static PyObject *scope_enter(PyObject *module, PyObject *self) {
   return begun;
 }
 
-static PyObject *scope_exit(PyObject *module, PyObject *arguments) {
-  (void)module;
+static PyObject *scope_exit(PyObject *self, PyObject *arguments) {
+  (void)arguments;
   PyObject *scope;
-  if (PyTuple_GET_SIZE(arguments) == 0) return PyErr_Format(PyExc_TypeError, "__exit__ is a method");
-  if (read_scope(PyTuple_GET_ITEM(arguments, 0), &scope) < 0) return NULL;
+  if (read_scope(self, &scope) < 0) return NULL;
   PyObject *end = PyTuple_GET_ITEM(scope, 2);
   PyObject *ended = PyObject_CallObject(end, PyTuple_GET_ITEM(scope, 3));
   /* An end in Python may have been interrupted before it ended anything, and may be called again. */
@@ -51,22 +50,11 @@ static PyObject *scope_exit(PyObject *module, PyObject *arguments) {
   Py_RETURN_NONE;
 }
 
-static PyMethodDef scope_enter_def = {"__enter__", scope_enter, METH_O, NULL};
+static PyMethodDef scope_enter_def = {"__enter__", scope_enter, METH_NOARGS, NULL};
 static PyMethodDef scope_exit_def = {"__exit__", scope_exit, METH_VARARGS, NULL};
 
-static int add_scope_method(PyObject *module, const char *name, PyMethodDef *def) {
-  PyObject *function = PyCFunction_New(def, NULL);
-  PyObject *method = function ? PyInstanceMethod_New(function) : NULL;
-  Py_XDECREF(function);
-  if (!method) return -1;
-  if (PyModule_AddObject(module, name, method) == 0) return 0;
-  Py_DECREF(method);
-  return -1;
-}
-
+/* Methods of every object: the classes that take them are Python's. */
 int native_scope_init(PyObject *module) {
-  return add_scope_method(module, "scope_enter", &scope_enter_def) < 0 ||
-                 add_scope_method(module, "scope_exit", &scope_exit_def) < 0
-             ? -1
-             : 0;
+  if (native_add_method(module, "scope_enter", &PyBaseObject_Type, &scope_enter_def) < 0) return -1;
+  return native_add_method(module, "scope_exit", &PyBaseObject_Type, &scope_exit_def);
 }

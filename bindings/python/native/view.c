@@ -2,15 +2,14 @@
 /* gmm._native.View, the base of gmm.Array: memory with a layout, which other packages take by the buffer protocol and
  * by DLPack. gmm/_core/array.py computes the layouts and knows the element types.
  *
- * A view of gmm's own memory is no export of its Memory: the memory may be freed below it, and every use checks that.
- * Exports of a view (memoryview, NumPy, DLPack) are exports of the Memory, which counts them. */
+ * A view is no export of its Memory: the memory may be freed below it, and every use checks that. Exports of a view
+ * (memoryview, NumPy, DLPack) are exports of the Memory, which counts them. */
 #include <stddef.h>
 
 #include "native.h"
 
 /* --- DLPack's structs, as https://dmlc.github.io/dlpack/latest/c_api.html lays them out -------------------------- */
 
-enum { DL_CPU = 1, DL_CUDA_HOST = 3, DL_CUDA_MANAGED = 13 };
 enum { DL_FLAG_READ_ONLY = 1 };
 /* The names of capsules, before and after an import. */
 #define LEGACY "dltensor"
@@ -50,21 +49,10 @@ _Static_assert(sizeof(DLTensor) == 48 && sizeof(DLManagedTensorVersioned) == 80,
 
 typedef struct View {
   PyVarObject ob_base; /* PyObject_VAR_HEAD; its size is that of dims */
-  char *data;          /**< the first element */
-  Memory *memory;      /**< gmm's, or NULL */
-  PyObject *owner;     /**< external memory: the object that holds it; NULL: closed */
-  Py_ssize_t exports;  /**< external memory: live exports */
+  Memory *memory;
+  Py_buffer layout; /**< without an object; a format of NULL: the struct module cannot spell it */
   PyObject *shape, *strides, *dtype;
-  PyObject *device;  /**< external memory: DLPack's (type, id) */
-  PyObject *stream;  /**< external memory: the stream that orders its contents, or None */
-  PyObject *context; /**< external memory: the gmm.Context that imported it, or None */
   PyObject *weak_references;
-  const char *format; /**< as the struct module spells it; NULL: it cannot */
-  const char *name;
-  int itemsize, code, minor_version; /**< the bytes of an element, DLPack's code, and the DLPack 1 that brought it */
-  int device_type, device_id;
-  int readonly;
-  int ndim;
   Py_ssize_t dims[]; /**< shape, then strides in bytes */
 } View;
 
@@ -82,42 +70,36 @@ static int read_numbers(PyObject *tuple, Py_ssize_t *numbers) {
   return 0;
 }
 
-/* View(holder, address, shape, strides, dtype, readonly, device, stream, context)
+/* View(memory, address, shape, strides, dtype, readonly)
  *
- * holder: the Memory, or what holds external memory. dtype: (name, typestr, format or None, itemsize, DLPack's code,
- * DLPack's minor version, ...). The package has checked that the layout lies inside of the memory. */
+ * dtype: (name, typestr, format or None, itemsize, ...). The package has checked that the layout lies inside of the
+ * memory. */
 static PyObject *view_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
-  PyObject *holder, *address, *shape, *strides, *dtype, *device, *stream, *context;
+  PyObject *memory, *address, *shape, *strides, *dtype;
   int readonly;
-  if (keywords && PyDict_GET_SIZE(keywords) != 0)
-    return PyErr_Format(PyExc_TypeError, "gmm.Array makes views: this type takes no keywords");
-  if (!PyArg_ParseTuple(arguments, "OOO!O!O!pO!OO:View", &holder, &address, &PyTuple_Type, &shape, &PyTuple_Type,
-                        &strides, &PyTuple_Type, &dtype, &readonly, &PyTuple_Type, &device, &stream, &context))
+  (void)keywords;
+  if (!PyArg_ParseTuple(arguments, "O!OO!O!O!p:View", &Memory_Type, &memory, &address, &PyTuple_Type, &shape,
+                        &PyTuple_Type, &strides, &PyTuple_Type, &dtype, &readonly))
     return NULL;
   const int ndim = (int)PyTuple_GET_SIZE(shape);
   View *view = (View *)type->tp_alloc(type, 2 * ndim);
   if (!view) return NULL;
-  view->ndim = ndim;
-  view->readonly = readonly;
+  view->memory = (Memory *)reference(memory);
   view->shape = reference(shape);
   view->strides = reference(strides);
   view->dtype = reference(dtype);
-  view->device = reference(device);
-  view->stream = reference(stream);
-  view->context = reference(context);
-  if (PyObject_TypeCheck(holder, &Memory_Type))
-    view->memory = (Memory *)reference(holder);
-  else
-    view->owner = reference(holder);
-  view->data = PyLong_AsVoidPtr(address);
-  PyObject *words = PyTuple_GetSlice(dtype, 0, 6); /* its texts live as long as the dtype */
-  const char *typestr;
-  const int is_good = !PyErr_Occurred() && words && PyTuple_GET_SIZE(strides) == ndim &&
-                      PyArg_ParseTuple(words, "sszii|i", &view->name, &typestr, &view->format, &view->itemsize,
-                                       &view->code, &view->minor_version) &&
-                      PyArg_ParseTuple(device, "ii", &view->device_type, &view->device_id) &&
+  view->layout = (Py_buffer){.buf = PyLong_AsVoidPtr(address),
+                             .readonly = readonly,
+                             .ndim = ndim,
+                             .shape = view->dims,
+                             .strides = view->dims + ndim};
+  PyObject *words = PyTuple_GetSlice(dtype, 2, 4); /* its texts live as long as the dtype */
+  const int is_good = !PyErr_Occurred() && PyTuple_GET_SIZE(strides) == ndim &&
+                      PyArg_ParseTuple(words, "zn", &view->layout.format, &view->layout.itemsize) &&
                       read_numbers(shape, view->dims) == 0 && read_numbers(strides, view->dims + ndim) == 0;
   Py_XDECREF(words);
+  view->layout.len = view->layout.itemsize;
+  for (int i = 0; i < ndim; ++i) view->layout.len *= view->dims[i];
   if (is_good) return (PyObject *)view;
   if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "a view has as many strides as dimensions");
   Py_DECREF(view);
@@ -125,11 +107,7 @@ static PyObject *view_new(PyTypeObject *type, PyObject *arguments, PyObject *key
 }
 
 static int view_traverse(PyObject *self, visitproc visit, void *arg) {
-  View *view = (View *)self;
-  Py_VISIT(view->memory);
-  Py_VISIT(view->owner);
-  Py_VISIT(view->stream);
-  Py_VISIT(view->context);
+  Py_VISIT(((View *)self)->memory);
   return 0;
 }
 
@@ -138,104 +116,29 @@ static void view_dealloc(PyObject *self) {
   PyObject_GC_UnTrack(self);
   if (view->weak_references) PyObject_ClearWeakRefs(self);
   Py_CLEAR(view->memory);
-  Py_CLEAR(view->owner);
   Py_CLEAR(view->shape);
   Py_CLEAR(view->strides);
   Py_CLEAR(view->dtype);
-  Py_CLEAR(view->device);
-  Py_CLEAR(view->stream);
-  Py_CLEAR(view->context);
   Py_TYPE(self)->tp_free(self);
-}
-
-static int check_open(View *view) {
-  if (view->memory) return memory_check_open(view->memory);
-  if (LOAD(view->owner)) return 0;
-  gmm_python_raise_closed("array");
-  return -1;
 }
 
 int view_address(PyObject *object, void **address) {
   View *view = (View *)object;
-  if (check_open(view) < 0) return -1;
-  *address = view->data;
-  return 0;
-}
-
-static int add_export(View *view) {
-  if (view->memory) return memory_add_export(view->memory);
-  int is_open;
-  GUARD_BEGIN(view)
-  is_open = view->owner != NULL;
-  view->exports += is_open;
-  GUARD_END()
-  return is_open ? 0 : check_open(view);
-}
-
-static void drop_export(View *view) {
-  if (view->memory) {
-    memory_drop_export(view->memory);
-    return;
-  }
-  GUARD_BEGIN(view)
-  --view->exports;
-  GUARD_END()
-}
-
-/* _release(): drops the reference to external memory. */
-static PyObject *view_release(PyObject *self, PyObject *unused) {
-  (void)unused;
-  View *view = (View *)self;
-  PyObject *owner = NULL;
-  Py_ssize_t exports;
-  GUARD_BEGIN(view)
-  exports = view->exports;
-  if (exports == 0) {
-    owner = view->owner;
-    STORE(view->owner, NULL);
-  }
-  GUARD_END()
-  Py_XDECREF(owner);
-  if (exports > 0)
-    return PyErr_Format(PyExc_BufferError,
-                        "cannot close the array at %p: %zd views of it live; release or delete them first",
-                        (void *)view->data, exports);
-  Py_RETURN_NONE;
+  *address = view->layout.buf;
+  return memory_check_open(view->memory);
 }
 
 /* --- The buffer protocol ------------------------------------------------------------------------------------------ */
 
-/* The device of external memory says whether the host reaches it. The library answers for gmm's memory. */
-static int check_host_access(View *view) {
-  if (view->memory) return memory_check_host_access(view->memory);
-  const int type = view->device_type;
-  if (type == DL_CPU || type == DL_CUDA_HOST || type == DL_CUDA_MANAGED) return 0;
-  PyErr_Format(PyExc_BufferError,
-               "the host cannot reach this memory of DLPack device (%d, %d); copy it with numpy() or copy_to()", type,
-               view->device_id);
-  return -1;
-}
-
 /* _host_reaches(): whether the host may use the address now. */
 static PyObject *view_host_reaches(PyObject *self, PyObject *unused) {
   (void)unused;
-  if (check_open((View *)self) < 0) return NULL;
-  if (check_host_access((View *)self) == 0) Py_RETURN_TRUE;
+  Memory *memory = ((View *)self)->memory;
+  if (memory_check_open(memory) < 0) return NULL;
+  if (memory_check_host_access(memory) == 0) Py_RETURN_TRUE;
   if (!PyErr_ExceptionMatches(PyExc_BufferError)) return NULL;
   PyErr_Clear();
   Py_RETURN_FALSE;
-}
-
-static void describe_buffer(View *view, Py_buffer *buffer) {
-  *buffer = (Py_buffer){.buf = view->data,
-                        .len = view->itemsize,
-                        .itemsize = view->itemsize,
-                        .readonly = view->readonly,
-                        .ndim = view->ndim,
-                        .format = (char *)view->format,
-                        .shape = view->dims,
-                        .strides = view->dims + view->ndim};
-  for (int i = 0; i < view->ndim; ++i) buffer->len *= view->dims[i];
 }
 
 /* The requests of the protocol that the layout does not meet. */
@@ -252,31 +155,30 @@ static int check_order(const Py_buffer *buffer, int flags) {
 }
 
 static int fill_buffer(View *view, Py_buffer *buffer, int flags) {
-  if (check_host_access(view) < 0) return -1;
-  if ((flags & PyBUF_WRITABLE) && view->readonly) {
+  if (memory_check_host_access(view->memory) < 0) return -1;
+  if ((flags & PyBUF_WRITABLE) && view->layout.readonly) {
     PyErr_SetString(PyExc_BufferError, "the array is read-only");
     return -1;
   }
-  if ((flags & PyBUF_FORMAT) && !view->format) {
-    PyErr_Format(PyExc_BufferError, "the buffer protocol has no format for %s; use view(\"uint%d\")", view->name,
-                 8 * view->itemsize);
+  if ((flags & PyBUF_FORMAT) && !view->layout.format) {
+    PyErr_Format(PyExc_BufferError, "the buffer protocol has no format for %S; use view(\"uint%zd\")",
+                 PyTuple_GET_ITEM(view->dtype, 0), 8 * view->layout.itemsize);
     return -1;
   }
-  describe_buffer(view, buffer);
-  if (check_order(buffer, flags) < 0) return -1;
+  if (check_order(&view->layout, flags) < 0) return -1;
+  *buffer = view->layout;
   /* By the protocol an array without dimensions has neither. */
-  if (!(flags & PyBUF_ND) || view->ndim == 0) buffer->shape = NULL;
-  if ((flags & PyBUF_STRIDES) != PyBUF_STRIDES || view->ndim == 0) buffer->strides = NULL;
+  if (!(flags & PyBUF_ND) || buffer->ndim == 0) buffer->shape = NULL;
+  if ((flags & PyBUF_STRIDES) != PyBUF_STRIDES || buffer->ndim == 0) buffer->strides = NULL;
   if (!(flags & PyBUF_FORMAT)) buffer->format = NULL;
   return 0;
 }
 
 static int view_getbuffer(PyObject *self, Py_buffer *buffer, int flags) {
   buffer->obj = NULL;
-  if (add_export((View *)self) < 0) return -1;
+  if (memory_add_export(((View *)self)->memory) < 0) return -1;
   if (fill_buffer((View *)self, buffer, flags) < 0) {
-    drop_export((View *)self);
-    buffer->obj = NULL;
+    memory_drop_export(((View *)self)->memory);
     return -1;
   }
   Py_INCREF(self);
@@ -286,7 +188,7 @@ static int view_getbuffer(PyObject *self, Py_buffer *buffer, int flags) {
 
 static void view_releasebuffer(PyObject *self, Py_buffer *buffer) {
   (void)buffer;
-  drop_export((View *)self);
+  memory_drop_export(((View *)self)->memory);
 }
 
 /* --- DLPack, out -------------------------------------------------------------------------------------------------- */
@@ -298,14 +200,14 @@ typedef struct {
     DLManagedTensorVersioned versioned;
   } tensor;
   View *view;
-  int64_t dims[]; /**< shape, then strides in elements */
+  int64_t strides[]; /**< in elements */
 } Export;
 
 /* Consumers call this on any thread, also after the interpreter has ended: the process's end frees the export then. */
 static void export_end(Export *ended) {
   if (gmm_python_is_ending()) return;
   const PyGILState_STATE gil = PyGILState_Ensure();
-  drop_export(ended->view);
+  memory_drop_export(ended->view->memory);
   Py_DECREF(ended->view);
   PyGILState_Release(gil);
   PyMem_RawFree(ended);
@@ -323,74 +225,38 @@ static void capsule_end(PyObject *capsule) {
   PyErr_Restore(type, value, trace);
 }
 
-static int describe_tensor(View *view, Export *made, DLTensor *tensor) {
-  int is_empty = 0;
-  for (int i = 0; i < view->ndim; ++i) {
-    const Py_ssize_t stride = view->dims[view->ndim + i];
-    if (stride % view->itemsize != 0) {
-      PyErr_Format(PyExc_BufferError, "DLPack has strides in elements; %zd bytes are no whole number of %s", stride,
-                   view->name);
-      return -1;
-    }
-    made->dims[i] = view->dims[i];
-    made->dims[view->ndim + i] = stride / view->itemsize;
-    is_empty |= view->dims[i] == 0;
-  }
-  tensor->data = is_empty ? NULL : view->data; /* as DLPack requires */
-  tensor->ndim = view->ndim;
-  tensor->code = (uint8_t)view->code;
-  tensor->bits = (uint8_t)(view->itemsize * 8);
-  tensor->lanes = 1;
-  tensor->shape = made->dims;
-  tensor->strides = made->dims + view->ndim;
-  return 0;
-}
-
-/* Refuses an export that a consumer of an older form of DLPack could not understand. */
-static int check_consumer(const View *view, int major, int minor, unsigned long long flags) {
-  const int needed = view->minor_version;
-  if (needed > 0 && (major < 1 || (major == 1 && minor < needed)))
-    PyErr_Format(PyExc_BufferError, "%s needs DLPack 1.%d; the consumer understands %d.%d", view->name, needed, major,
-                 minor);
-  else if ((flags & DL_FLAG_READ_ONLY) && major < 1)
-    PyErr_SetString(PyExc_BufferError,
-                    "the array is read-only, which only DLPack 1.0 and newer can say; the consumer asks for an older "
-                    "form (no max_version)");
-  return PyErr_Occurred() ? -1 : 0;
-}
-
-/* _capsule((device type, device id), (major, minor), flags), for a consumer of DLPack major.minor */
+/* _capsule((device type, device id), is_versioned, flags, code, minor version of DLPack 1)
+ *
+ * The package has checked that the consumer understands it, and that the strides are whole elements. */
 static PyObject *view_capsule(PyObject *self, PyObject *arguments) {
   View *view = (View *)self;
-  int device_type, device_id, major, minor;
+  const Py_buffer *layout = &view->layout;
+  int device_type, device_id, is_versioned, code, minor;
   unsigned long long flags;
-  if (!PyArg_ParseTuple(arguments, "(ii)(ii)K", &device_type, &device_id, &major, &minor, &flags)) return NULL;
-  if (check_consumer(view, major, minor, flags) < 0) return NULL;
-  Export *made = (Export *)PyMem_RawCalloc(1, sizeof *made + 2 * sizeof(int64_t) * (size_t)view->ndim);
+  if (!PyArg_ParseTuple(arguments, "(ii)pKii", &device_type, &device_id, &is_versioned, &flags, &code, &minor))
+    return NULL;
+  Export *made = (Export *)PyMem_RawCalloc(1, sizeof *made + sizeof(int64_t) * (size_t)layout->ndim);
   if (!made) return PyErr_NoMemory();
-  DLTensor *tensor = major >= 1 ? &made->tensor.versioned.dl_tensor : &made->tensor.legacy.dl_tensor;
-  tensor->device_type = device_type;
-  tensor->device_id = device_id;
-  if (describe_tensor(view, made, tensor) < 0 || add_export(view) < 0) {
+  if (memory_add_export(view->memory) < 0) {
     PyMem_RawFree(made);
     return NULL;
   }
-  Py_INCREF(view);
-  made->view = view;
-  PyObject *capsule;
-  if (major >= 1) {
-    DLManagedTensorVersioned *versioned = &made->tensor.versioned;
-    versioned->major = 1;
-    versioned->minor = (uint32_t)view->minor_version;
-    versioned->manager_ctx = made;
-    versioned->deleter = delete_versioned;
-    versioned->flags = flags;
-    capsule = PyCapsule_New(versioned, VERSIONED, capsule_end);
-  } else {
-    made->tensor.legacy.manager_ctx = made;
-    made->tensor.legacy.deleter = delete_legacy;
-    capsule = PyCapsule_New(&made->tensor.legacy, LEGACY, capsule_end);
-  }
+  made->view = (View *)reference(view);
+  for (int i = 0; i < layout->ndim; ++i) made->strides[i] = layout->strides[i] / layout->itemsize;
+  const DLTensor tensor = {.data = layout->len == 0 ? NULL : layout->buf, /* as DLPack requires */
+                           .device_type = device_type,
+                           .device_id = device_id,
+                           .ndim = layout->ndim,
+                           .code = (uint8_t)code,
+                           .bits = (uint8_t)(layout->itemsize * 8),
+                           .lanes = 1,
+                           .shape = (int64_t *)layout->shape,
+                           .strides = made->strides};
+  if (is_versioned)
+    made->tensor.versioned = (DLManagedTensorVersioned){1, (uint32_t)minor, made, delete_versioned, flags, tensor};
+  else
+    made->tensor.legacy = (DLManagedTensor){tensor, made, delete_legacy};
+  PyObject *capsule = PyCapsule_New(&made->tensor, is_versioned ? VERSIONED : LEGACY, capsule_end);
   if (!capsule) export_end(made);
   return capsule;
 }
@@ -477,17 +343,8 @@ PyObject *native_view_address(PyObject *module, PyObject *object) {
 
 static PyObject *get_buffer(PyObject *self, void *unused) {
   (void)unused;
-  return reference(((View *)self)->memory);
-}
-
-static PyObject *get_owner(PyObject *self, void *unused) {
-  (void)unused;
-  View *view = (View *)self;
-  PyObject *owner;
-  GUARD_BEGIN(view) /* another thread may close the view */
-  owner = reference(view->memory ? (PyObject *)view->memory : view->owner);
-  GUARD_END()
-  return owner;
+  Memory *memory = ((View *)self)->memory;
+  return reference(memory->base.kind == HANDLE_EXTERNAL ? NULL : memory);
 }
 
 static PyObject *get_address(PyObject *self, void *unused) {
@@ -498,26 +355,20 @@ static PyObject *get_address(PyObject *self, void *unused) {
 
 static PyObject *get_closed(PyObject *self, void *unused) {
   (void)unused;
-  View *view = (View *)self;
-  return PyBool_FromLong(view->memory ? !memory_is_open(view->memory) : !LOAD(view->owner));
+  return PyBool_FromLong(!handle_is_open(&((View *)self)->memory->base));
 }
 
 static PyObject *get_contiguous(PyObject *self, void *unused) {
   (void)unused;
-  Py_buffer buffer;
-  describe_buffer((View *)self, &buffer);
-  return PyBool_FromLong(PyBuffer_IsContiguous(&buffer, 'C'));
+  return PyBool_FromLong(PyBuffer_IsContiguous(&((View *)self)->layout, 'C'));
 }
 
 static PyMethodDef view_methods[] = {{"_capsule", view_capsule, METH_VARARGS, NULL},
                                      {"_host_reaches", view_host_reaches, METH_NOARGS, NULL},
-                                     {"_release", view_release, METH_NOARGS, NULL},
                                      {NULL, NULL, 0, NULL}};
 
 static PyGetSetDef view_getters[] = {
     {"buffer", get_buffer, NULL, "The gmm.Buffer that the elements lie in; None for memory of another package.", NULL},
-    {"owner", get_owner, NULL, "The object that holds the memory: the gmm.Buffer, or an object of another package.",
-     NULL},
     {"address", get_address, NULL, "The address of the first element, as a number.", NULL},
     {"closed", get_closed, NULL, "True once the memory is freed.", NULL},
     {"contiguous", get_contiguous, NULL, "True when the elements lie one after another in C's order.", NULL},
@@ -527,13 +378,12 @@ static PyMemberDef view_members[] = {
     {"shape", T_OBJECT, offsetof(View, shape), READONLY, "The number of elements along each dimension."},
     {"strides", T_OBJECT, offsetof(View, strides), READONLY,
      "The bytes from one element to the next along each dimension."},
-    {"ndim", T_INT, offsetof(View, ndim), READONLY, "The number of dimensions."},
-    {"itemsize", T_INT, offsetof(View, itemsize), READONLY, "Bytes of an element."},
+    {"ndim", T_INT, offsetof(View, layout.ndim), READONLY, "The number of dimensions."},
+    {"itemsize", T_PYSSIZET, offsetof(View, layout.itemsize), READONLY, "Bytes of an element."},
+    {"nbytes", T_PYSSIZET, offsetof(View, layout.len), READONLY, "Bytes of all elements."},
     {"_dtype", T_OBJECT, offsetof(View, dtype), READONLY, NULL},
-    {"_readonly", T_INT, offsetof(View, readonly), READONLY, NULL},
-    {"_device", T_OBJECT, offsetof(View, device), READONLY, NULL},
-    {"_stream", T_OBJECT, offsetof(View, stream), READONLY, NULL},
-    {"_context", T_OBJECT, offsetof(View, context), READONLY, NULL},
+    {"_readonly", T_INT, offsetof(View, layout.readonly), READONLY, NULL},
+    {"_memory", T_OBJECT, offsetof(View, memory), READONLY, NULL},
     {NULL, 0, 0, 0, NULL}};
 
 static PyBufferProcs view_buffer = {view_getbuffer, view_releasebuffer};

@@ -23,15 +23,22 @@
 #include <rmm/detail/error.hpp>
 #endif
 
+#include <gmm/gmm.h>
+
 #include <cstddef>
-#include <cstring>
+#include <cstdio>
 #include <exception>
 #include <memory>
 #include <optional>
 #include <stdexcept>
 #include <utility>
 
-#include "resource.h"
+extern "C" { /* Python's, which is in every process of RMM's package */
+int Py_IsInitialized(void);
+int PyGILState_Check(void);
+void *PyEval_SaveThread(void);
+void PyEval_RestoreThread(void *state);
+}
 
 namespace {
 
@@ -63,36 +70,63 @@ struct Fields {
 };
 #endif
 
-/* Shared by both functions and by every copy that RMM makes of them. */
-using Owner = std::shared_ptr<gmm_python_resource>;
+/* The options of allocations, and a reference to their context. Both functions share it, and every copy that RMM makes
+ * of them. */
+struct Source {
+  gmm_context *context;
+  gmm_alloc_desc desc;
+
+  Source(gmm_context *from, gmm_kind kind, gmm_device device, gmm_tag tag) : context(from), desc{} {
+    desc.struct_size = sizeof desc;
+    desc.kind = kind;
+    desc.device = device;
+    desc.tag = tag;
+    if (gmm_context_retain(context) < 0) throw std::runtime_error(gmm_last_error_message());
+  }
+  Source(const Source &) = delete;
+  Source &operator=(const Source &) = delete;
+
+  /* The end of a context may wait for a thread that wants Python's lock. At the interpreter's end the context stays: the
+   * process's end frees it. */
+  ~Source() {
+    if (!Py_IsInitialized()) return;
+    void *state = PyGILState_Check() ? PyEval_SaveThread() : nullptr;
+    gmm_context_release(context);
+    if (state != nullptr) PyEval_RestoreThread(state);
+  }
+};
+
+using Owner = std::shared_ptr<const Source>;
 
 template <typename Stream>
-void *handle_of(Stream stream) {
+gmm_stream handle_of(Stream stream) {
   if constexpr (requires { stream.value(); })
-    return static_cast<void *>(stream.value()); /* rmm::cuda_stream_view */
+    return reinterpret_cast<gmm_stream>(stream.value()); /* rmm::cuda_stream_view */
   else
-    return static_cast<void *>(stream.get()); /* cuda::stream_ref */
+    return reinterpret_cast<gmm_stream>(stream.get()); /* cuda::stream_ref */
 }
 
 auto allocate_with(Owner owner) {
   return [owner = std::move(owner)](std::size_t size, auto stream, void *) -> void * {
     if (size == 0) return nullptr;
     void *memory = nullptr;
-    char reason[GMM_PYTHON_RESOURCE_REASON];
-    switch (owner->allocate(owner.get(), size, handle_of(stream), &memory, reason)) {
-      case GMM_RESOURCE_OK:
-        return memory;
-      case GMM_RESOURCE_NO_MEMORY:
-        throw rmm::out_of_memory(reason);
-      default:
-        throw std::runtime_error(reason);
-    }
+    gmm_alloc_desc desc = owner->desc;
+    desc.stream = handle_of(stream);
+    const gmm_result result = gmm_alloc(owner->context, size, &desc, &memory);
+    if (result >= 0) return memory;
+    if (result == GMM_ERROR_OUT_OF_MEMORY || result == GMM_ERROR_LIMIT_EXCEEDED ||
+        result == GMM_ERROR_OUT_OF_HOST_MEMORY || result == GMM_ERROR_SIZE_OVERFLOW)
+      throw rmm::out_of_memory(gmm_last_error_message());
+    throw std::runtime_error(gmm_last_error_message());
   };
 }
 
 auto deallocate_with(Owner owner) {
   return [owner = std::move(owner)](void *memory, std::size_t, auto stream, void *) {
-    if (memory != nullptr) owner->deallocate(owner.get(), memory, handle_of(stream));
+    if (memory == nullptr) return;
+    const gmm_result result = gmm_free(owner->context, memory, handle_of(stream));
+    if (result < 0 && result != GMM_ERROR_FORKED) /* in a forked child the memory is the parent's */
+      fprintf(stderr, "gmm.rmm could not free the memory at %p: %s\n", memory, gmm_last_error_message());
   };
 }
 
@@ -100,21 +134,21 @@ auto deallocate_with(Owner owner) {
 
 /**
  * Replaces the object of a CallbackMemoryResource that was just made and that nobody has used.
- * at: the size of a plain Python object. size: of a CallbackMemoryResource. allocate, deallocate: what it was made of.
- * Returns NULL, or why not.
+ * at: the size of a plain Python object. size: of a CallbackMemoryResource. allocate, deallocate: its arguments.
+ * The others are the arguments of Source. Returns NULL, or why not.
  */
 extern "C" const char *gmm_rmm_replace(void *resource, std::size_t at, std::size_t size, const void *allocate,
-                                       const void *deallocate, gmm_python_resource *native) {
+                                       const void *deallocate, gmm_context *context, gmm_kind kind, gmm_device device,
+                                       gmm_tag tag) {
   if (size != at + sizeof(Fields)) return "RMM's CallbackMemoryResource has other fields than its headers say";
   auto *fields = reinterpret_cast<Fields *>(static_cast<char *>(resource) + at);
   if (fields->allocate != allocate || fields->deallocate != deallocate)
     return "RMM's CallbackMemoryResource has its callables in another place than its headers say";
   try {
-    native->retain(native);
-    const Owner owner(native, [](gmm_python_resource *last) { last->release(last); });
+    const Owner owner = std::make_shared<const Source>(context, kind, device, tag);
     fields->take(std::make_unique<Callback>(allocate_with(owner), deallocate_with(owner)));
   } catch (const std::exception &) {
-    return "memory ran out";
+    return "memory ran out, or the context is closed";
   }
   return nullptr;
 }

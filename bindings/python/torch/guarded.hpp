@@ -1,22 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the functions that Python calls by ctypes fail: no exception leaves them, and the thread keeps the reason.
+// How failures leave C++: as PyTorch's exceptions towards PyTorch, as a number and a text towards ctypes.
 #ifndef GMM_TORCH_GUARDED_HPP
 #define GMM_TORCH_GUARDED_HPP
 
 #include <c10/util/Exception.h>
 
-#include <cstdint>
 #include <exception>
 #include <string>
 
-namespace {
+#include "context.hpp"
 
-std::string &last_error() {
+namespace gmm_torch {
+
+inline void check(gmm_result result, const char *what) { TORCH_CHECK(result >= 0, "gmm: ", what, ": ", reason()); }
+
+[[noreturn]] inline void throw_out_of_memory(const std::string &message) {
+  throw c10::OutOfMemoryError({__func__, "gmm", 0}, message);
+}
+
+inline std::string &last_error() {
   thread_local std::string text;
   return text;
 }
 
-// Runs the work. Returns 0, or -1 when it threw.
+// Runs the work. Returns 0, or -1 when it threw: no exception may reach ctypes, and the thread keeps the reason.
 template <class Work>
 int32_t guarded(Work work) {
   try {
@@ -30,5 +37,6 @@ int32_t guarded(Work work) {
   return -1;
 }
 
-}  // namespace
+}  // namespace gmm_torch
+
 #endif

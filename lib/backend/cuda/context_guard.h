@@ -63,12 +63,7 @@ class ContextGuard {
 // no part of the graph, so the thread declares them relaxed.
 class CaptureGuard {
  public:
-  // now: false where begin() follows, if at all.
-  explicit CaptureGuard(const Driver &driver, bool now = true) : driver_(driver) {
-    if (now) begin();
-  }
-  void begin() {
-    if (driver_.cuThreadExchangeStreamCaptureMode == nullptr) return;
+  explicit CaptureGuard(const Driver &driver) : driver_(driver) {
     // The second try is there because without the exchange the call that follows may end another thread's capture.
     changed_ = driver_.cuThreadExchangeStreamCaptureMode(&mode_) == CUDA_SUCCESS ||
                driver_.cuThreadExchangeStreamCaptureMode(&mode_) == CUDA_SUCCESS;

@@ -3,8 +3,6 @@
 
 #include <unistd.h>
 
-#include <new>
-
 #ifdef GMM_NVCC
 #include "find_zeros_ptx.h"  // the build's
 #else
@@ -12,7 +10,6 @@
 #endif
 
 namespace gmm::cuda {
-namespace {
 
 CUmemAllocationProp device_pages(CUdevice device) {
   CUmemAllocationProp properties = {};
@@ -22,70 +19,59 @@ CUmemAllocationProp device_pages(CUdevice device) {
   return properties;
 }
 
-}  // namespace
+CUmemAllocationProp comm_pages(const DeviceState &state, bool with_fabric) {
+  CUmemAllocationProp properties = device_pages(state.handle);
+  const unsigned types = (state.vmm_fd ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : CU_MEM_HANDLE_TYPE_NONE) |
+                         (with_fabric ? CU_MEM_HANDLE_TYPE_FABRIC : CU_MEM_HANDLE_TYPE_NONE);
+  properties.requestedHandleTypes = static_cast<CUmemAllocationHandleType>(types);
+  properties.allocFlags.gpuDirectRDMACapable = state.rdma ? 1 : 0;
+  return properties;
+}
 
 // --- Opening and closing ---------------------------------------------------------------------------------------------
 
 Status Devices::attribute(CUdevice device, CUdevice_attribute which, int32_t *out) const {
-  int value = 0;
-  const CUresult result = driver.cuDeviceGetAttribute(&value, which, device);
+  const CUresult result = driver.cuDeviceGetAttribute(out, which, device);
   // The attribute is newer than the driver.
-  if (result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_NOT_SUPPORTED) {
-    *out = -1;
-    return Status();
-  }
-  GMM_TRY(prefix(driver.check(result, "cuDeviceGetAttribute"),
-                 "Reading attribute %d of device %d: ", static_cast<int>(which), device));
-  *out = value;
-  return Status();
+  const bool is_unknown = result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_NOT_SUPPORTED;
+  if (is_unknown) *out = -1;
+  return is_unknown ? Status()
+                    : prefix(driver.check(result, "cuDeviceGetAttribute"),
+                             "Reading attribute %d of device %d: ", static_cast<int>(which), device);
 }
 
 Status Devices::probe(DeviceState *state, int ordinal) {
   Status status = driver.check(driver.cuDeviceGet(&state->handle, ordinal), "cuDeviceGet");
   if (!status.ok()) return prefix(status, "Opening device %d: ", ordinal);
 
-  int32_t vmm = 0, fd = 0, fabric = 0, legacy_ipc = 0, unified = 0, integrated = 0;
+  bool vmm = false, fd = false, fabric = false;
   const struct {
     CUdevice_attribute which;
-    bool *flag;
-    int32_t *number;
+    bool *out;
   } wanted[] = {
-      {CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, nullptr, &vmm},
-      {CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, nullptr, &fd},
-      {CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED, nullptr, &fabric},
-      {CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, &state->rdma, nullptr},
-      {CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, nullptr, &state->host_numa_node},
-      {CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, &state->managed, nullptr},
-      {CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, &state->concurrent_managed, nullptr},
-      {CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED, &state->pin, nullptr},
-      {CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED, &state->pin_read_only, nullptr},
-      {CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM, &state->pin_same_address, nullptr},
-      {CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS, &state->pageable, nullptr},
-      {CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES, &state->host_page_tables, nullptr},
-      {CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, &state->host_numa_vmm, nullptr},
-      {CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED, nullptr, &legacy_ipc},
-      {CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING, nullptr, &unified},
-      {CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, &state->dma_buf, nullptr},
-      {CU_DEVICE_ATTRIBUTE_INTEGRATED, nullptr, &integrated},
+      {CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, &vmm},
+      {CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, &fd},
+      {CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED, &fabric},
+      {CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, &state->rdma},
+      {CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, &state->managed},
+      {CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, &state->concurrent_managed},
+      {CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED, &state->pin},
+      {CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED, &state->pin_read_only},
+      {CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM, &state->pin_same_address},
+      {CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS, &state->pageable},
+      {CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES, &state->host_page_tables},
+      {CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, &state->host_numa_vmm},
+      // The documentation of cuIpcGetMemHandle() names this attribute.
+      {CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED, &state->legacy_ipc},
+      {CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, &state->dma_buf},
   };
   for (const auto &want : wanted) {
     int32_t value = 0;
     GMM_TRY(attribute(state->handle, want.which, &value));
-    if (want.flag != nullptr)
-      *want.flag = value > 0;
-    else
-      *want.number = value;
+    *want.out = value > 0;
   }
-
-  // The documentation of cuIpcGetMemHandle() names the attribute of IPC events. If a driver does not know that
-  // attribute, discrete devices have legacy IPC.
-  state->legacy_ipc = legacy_ipc >= 0 ? legacy_ipc > 0 : unified > 0 && integrated == 0;
-  state->legacy_ipc = state->legacy_ipc && driver.cuIpcGetMemHandle != nullptr &&
-                      driver.cuIpcOpenMemHandle != nullptr && driver.cuIpcCloseMemHandle != nullptr;
-  state->managed = state->managed && driver.cuMemAllocManaged != nullptr;
-  state->pin = state->pin && driver.cuMemHostRegister != nullptr && driver.cuMemHostUnregister != nullptr &&
-               driver.cuMemHostGetDevicePointer != nullptr;
-  if (vmm <= 0 || !driver.check_vmm().ok()) return Status();
+  GMM_TRY(attribute(state->handle, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, &state->host_numa_node));
+  if (!vmm) return Status();
 
   const CUmemAllocationProp properties = device_pages(state->handle);
   size_t granularity = 0;
@@ -102,27 +88,15 @@ Status Devices::probe(DeviceState *state, int ordinal) {
   }
   state->vmm = true;
   state->granularity = granularity;
-  state->vmm_fd =
-      fd > 0 && driver.cuMemExportToShareableHandle != nullptr && driver.cuMemImportFromShareableHandle != nullptr;
-  state->fabric =
-      fabric > 0 && driver.cuMemExportToShareableHandle != nullptr && driver.cuMemImportFromShareableHandle != nullptr;
+  state->vmm_fd = fd;
+  state->fabric = fabric;
   // The recommended granularity makes larger pages. One that gmm cannot serve is left for the least one.
-  const CUmemAllocationProp comm = comm_properties(*state);
+  const CUmemAllocationProp comm = comm_pages(*state, fabric);
   state->comm_granularity = kExtentAlignment;
   if (driver.cuMemGetAllocationGranularity(&granularity, &comm, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED) == CUDA_SUCCESS &&
       granularity > kExtentAlignment && granularity % kExtentAlignment == 0 && (granularity & (granularity - 1)) == 0)
     state->comm_granularity = granularity;
   return Status();
-}
-
-CUmemAllocationProp Devices::comm_properties(const DeviceState &state) const {
-  CUmemAllocationProp properties = device_pages(state.handle);
-  const unsigned types =
-      (state.vmm_fd ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : CU_MEM_HANDLE_TYPE_NONE) |
-      (state.fabric.load(std::memory_order_relaxed) ? CU_MEM_HANDLE_TYPE_FABRIC : CU_MEM_HANDLE_TYPE_NONE);
-  properties.requestedHandleTypes = static_cast<CUmemAllocationHandleType>(types);
-  properties.allocFlags.gpuDirectRDMACapable = state.rdma ? 1 : 0;
-  return properties;
 }
 
 Status Devices::open() {
@@ -133,26 +107,15 @@ Status Devices::open() {
   if (count <= 0)
     return fail(GMM_ERROR_NO_BACKEND,
                 "The CUDA driver shows no device; check nvidia-smi and CUDA_VISIBLE_DEVICES, or use the host backend.");
-  const uint64_t bytes = static_cast<uint64_t>(count) * sizeof(DeviceState);
-  void *memory = allocator_.allocate(bytes, alignof(DeviceState));
-  if (memory == nullptr)
-    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY,
-                "The state of %d devices: the host allocator refused %llu bytes; free memory.", count,
-                static_cast<unsigned long long>(bytes));
-  states_ = static_cast<DeviceState *>(memory);
-  count_ = static_cast<uint32_t>(count);
-  for (uint32_t i = 0; i < count_; ++i) ::new (&states_[i]) DeviceState();
+  count_ = static_cast<uint32_t>(count) < kMost ? static_cast<uint32_t>(count) : kMost;
   for (uint32_t i = 0; i < count_; ++i) GMM_TRY(probe(&states_[i], static_cast<int>(i)));
   return Status();
 }
 
-bool Devices::is_own_process() const { return process_ == getpid(); }
-
 void Devices::close() {
-  // In a child after fork() the driver's state belongs to the parent, so only the bookkeeping is freed.
-  const bool own = is_own_process();
+  if (process_ != getpid()) return;  // in a child after fork() the driver's state belongs to the parent
   for (uint32_t i = 0; i < count_; ++i) {
-    CUcontext primary = own ? states_[i].primary.load(std::memory_order_acquire) : nullptr;
+    CUcontext primary = states_[i].primary.load(std::memory_order_acquire);
     if (primary == nullptr) continue;
     if (states_[i].module != nullptr) {
       // A module that the driver does not unload ends with the context.
@@ -166,17 +129,6 @@ void Devices::close() {
                  "The driver did not release the primary context of device %u: cuDevicePrimaryCtxRelease answered %d.",
                  i, static_cast<int>(result));
   }
-  allocator_.deallocate(states_, count_ * sizeof(DeviceState));
-  states_ = nullptr;
-  count_ = 0;
-}
-
-Status Devices::state_of(Device device, DeviceState **out) {
-  if (device.ordinal < 0 || static_cast<uint32_t>(device.ordinal) >= count_)
-    return fail(GMM_ERROR_INVALID_DEVICE, "Device %d: the CUDA driver shows %u devices; use 0 to %u.", device.ordinal,
-                count_, count_ - 1);
-  *out = &states_[device.ordinal];
-  return Status();
 }
 
 Status Devices::lacks(Device device, const char *operation, const char *attribute) const {
@@ -190,18 +142,17 @@ Status Devices::lacks(Device device, const char *operation, const char *attribut
 // --- Contexts --------------------------------------------------------------------------------------------------------
 
 Status Devices::primary(Device device, CUcontext *out) {
-  DeviceState *state = nullptr;
-  GMM_TRY(state_of(device, &state));
-  *out = state->primary.load(std::memory_order_acquire);
+  DeviceState &state = states_[device.ordinal];
+  *out = state.primary.load(std::memory_order_acquire);
   if (*out != nullptr) [[likely]]
     return Status();
   LockGuard lock(mutex_);
-  *out = state->primary.load(std::memory_order_relaxed);
+  *out = state.primary.load(std::memory_order_relaxed);
   if (*out != nullptr) return Status();
   CaptureGuard capture(driver);
-  GMM_TRY(prefix(driver.check(driver.cuDevicePrimaryCtxRetain(out, state->handle), "cuDevicePrimaryCtxRetain"),
+  GMM_TRY(prefix(driver.check(driver.cuDevicePrimaryCtxRetain(out, state.handle), "cuDevicePrimaryCtxRetain"),
                  "Starting CUDA on device %d: ", device.ordinal));
-  state->primary.store(*out, std::memory_order_release);
+  state.primary.store(*out, std::memory_order_release);
   return Status();
 }
 
@@ -209,9 +160,8 @@ bool Devices::is_started(Device device) const {
   const DeviceState &state = states_[device.ordinal];
   unsigned int flags = 0;
   int active = 1;
-  if (state.primary.load(std::memory_order_acquire) != nullptr || driver.cuDevicePrimaryCtxGetState == nullptr)
-    return true;
-  return driver.cuDevicePrimaryCtxGetState(state.handle, &flags, &active) != CUDA_SUCCESS || active != 0;
+  return state.primary.load(std::memory_order_acquire) != nullptr ||
+         driver.cuDevicePrimaryCtxGetState(state.handle, &flags, &active) != CUDA_SUCCESS || active != 0;
 }
 
 Status Devices::enter(ContextGuard &guard, Device device) {
@@ -229,7 +179,7 @@ Status Devices::enter_any(ContextGuard &guard) {
     if (retained != nullptr) return guard.enter(retained);
   }
   // No device was started here. If another part of the process has started one, sharing it costs nothing.
-  for (uint32_t i = 0; i < count_ && driver.cuDevicePrimaryCtxGetState != nullptr; ++i) {
+  for (uint32_t i = 0; i < count_; ++i) {
     unsigned int flags = 0;
     int active = 0;
     GMM_TRY(driver.check(driver.cuDevicePrimaryCtxGetState(states_[i].handle, &flags, &active),
@@ -245,21 +195,21 @@ Status Devices::enter_owner(ContextGuard &guard, const void *address) {
   CUcontext owner = nullptr;
   CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_CONTEXT};
   void *values[] = {&owner};
-  if (driver.cuPointerGetAttributes(1, which, values, to_driver(address)) != CUDA_SUCCESS || owner == nullptr)
+  if (driver.cuPointerGetAttributes(1, which, values, reinterpret_cast<CUdeviceptr>(address)) != CUDA_SUCCESS ||
+      owner == nullptr)
     return Status();  // the operation itself reports what is wrong with the address
   return guard.enter(owner);
 }
 
 Status Devices::is_current(ContextGuard &guard, Device device, bool *out) {
   CUcontext now = nullptr;
-  DeviceState *state = nullptr;
+  const DeviceState &state = states_[device.ordinal];
   GMM_TRY(guard.current(&now));
-  GMM_TRY(state_of(device, &state));
-  *out = now != nullptr && now == state->primary.load(std::memory_order_acquire);
+  *out = now != nullptr && now == state.primary.load(std::memory_order_acquire);
   if (now == nullptr || *out) return Status();
   CUdevice current_device = 0;
   GMM_TRY(driver.check(driver.cuCtxGetDevice(&current_device), "cuCtxGetDevice"));
-  *out = current_device == state->handle;
+  *out = current_device == state.handle;
   return Status();
 }
 
@@ -282,20 +232,17 @@ Status Devices::enter_stream(ContextGuard &guard, Device device, gmm_stream stre
 // --- The kernel that searches for zeros ------------------------------------------------------------------------------
 
 Status Devices::zeros_function(Device device, CUfunction *out) {
-  DeviceState *state = nullptr;
-  GMM_TRY(state_of(device, &state));
-  *out = state->find_zeros.load(std::memory_order_acquire);
+  DeviceState &state = states_[device.ordinal];
+  *out = state.find_zeros.load(std::memory_order_acquire);
   if (*out != nullptr) return Status();
-  if (driver.cuModuleLoadData == nullptr || driver.cuModuleUnload == nullptr) return driver.missing("cuModuleLoadData");
-  if (driver.cuModuleGetFunction == nullptr) return driver.missing("cuModuleGetFunction");
   LockGuard lock(mutex_);
-  *out = state->find_zeros.load(std::memory_order_relaxed);
+  *out = state.find_zeros.load(std::memory_order_relaxed);
   if (*out != nullptr) return Status();
   CaptureGuard capture(driver);
-  if (state->module == nullptr)
-    GMM_TRY(driver.check(driver.cuModuleLoadData(&state->module, kFindZeros), "cuModuleLoadData"));
-  GMM_TRY(driver.check(driver.cuModuleGetFunction(out, state->module, "gmm_find_zeros"), "cuModuleGetFunction"));
-  state->find_zeros.store(*out, std::memory_order_release);
+  if (state.module == nullptr)
+    GMM_TRY(driver.check(driver.cuModuleLoadData(&state.module, kFindZeros), "cuModuleLoadData"));
+  GMM_TRY(driver.check(driver.cuModuleGetFunction(out, state.module, "gmm_find_zeros"), "cuModuleGetFunction"));
+  state.find_zeros.store(*out, std::memory_order_release);
   return Status();
 }
 

@@ -49,25 +49,21 @@ struct DeviceState {
 
 class Devices {
  public:
-  Devices(const HostAllocator &allocator, const Log &log) : allocator_(allocator), log_(log) {}
+  // The mask of peers in backend.h has so many.
+  static constexpr uint32_t kMost = 32;
+
+  explicit Devices(const Log &log) : log_(log) {}
 
   // Opens the driver and reads what each device can do.
   Status open();
-  // Whether this process opened the driver. In a child after fork() the driver's state belongs to the parent.
-  bool is_own_process() const;
   // Unloads modules and releases contexts, if this process opened the driver.
   void close();
 
   uint32_t count() const { return count_; }
   DeviceState &operator[](uint32_t ordinal) { return states_[ordinal]; }
-  // Fails with INVALID_DEVICE if there is no such device.
-  Status state_of(Device device, DeviceState **out);
-  bool has_fabric(Device device) const {
-    return device.ordinal >= 0 && static_cast<uint32_t>(device.ordinal) < count_ &&
-           states_[device.ordinal].fabric.load(std::memory_order_relaxed);
-  }
-  // The properties of memory for network libraries.
-  CUmemAllocationProp comm_properties(const DeviceState &state) const;
+  const DeviceState &operator[](uint32_t ordinal) const { return states_[ordinal]; }
+  DeviceState &operator[](Device device) { return states_[device.ordinal]; }
+  const DeviceState &operator[](Device device) const { return states_[device.ordinal]; }
   // The failure of an operation that the device lacks. `attribute` is the driver's name of the missing ability.
   Status lacks(Device device, const char *operation, const char *attribute) const;
 
@@ -93,43 +89,19 @@ class Devices {
   Status attribute(CUdevice device, CUdevice_attribute which, int32_t *out) const;
   Status probe(DeviceState *state, int ordinal);
 
-  const HostAllocator allocator_;
   const Log log_;
-  DeviceState *states_ = nullptr;
+  DeviceState states_[kMost];
   uint32_t count_ = 0;
   int32_t process_ = 0;
   Mutex mutex_{LockRank::kCudaDevices};
 };
 
-// The guards of an operation that allocates, frees or asks: a context that fits, and no part in anybody's capture.
-class CallGuard {
- public:
-  CallGuard(Devices &devices, const Log &log)
-      : devices_(devices), context_(devices.driver, log), capture_(devices.driver, false) {}
-  Status enter(Device device) { return begin(devices_.enter(context_, device)); }
-  Status enter_any() { return begin(devices_.enter_any(context_)); }
-  Status enter_owner(const void *address) { return begin(devices_.enter_owner(context_, address)); }
-  Status enter_stream(Device device, gmm_stream stream) {
-    return begin(devices_.enter_stream(context_, device, stream));
-  }
+// Physical memory of a device; without a handle for other processes.
+CUmemAllocationProp device_pages(CUdevice device);
+// Physical memory for network libraries.
+CUmemAllocationProp comm_pages(const DeviceState &state, bool with_fabric);
 
- private:
-  Status begin(Status entered) {
-    if (entered.ok()) capture_.begin();
-    return entered;
-  }
-  Devices &devices_;
-  ContextGuard context_;
-  CaptureGuard capture_;
-};
-
-inline CUdeviceptr to_driver(const void *address) { return reinterpret_cast<CUdeviceptr>(address); }
-inline void *from_driver(CUdeviceptr address) { return reinterpret_cast<void *>(address); }
 inline CUstream to_driver(gmm_stream stream) { return reinterpret_cast<CUstream>(stream); }
-inline CUexternalSemaphore to_driver(NativeSemaphore semaphore) {
-  return reinterpret_cast<CUexternalSemaphore>(semaphore);
-}
-inline CUevent to_driver(NativeEvent event) { return reinterpret_cast<CUevent>(event); }
 
 // The three special values are small numbers, and the same as the driver's.
 inline bool is_special(gmm_stream stream) {

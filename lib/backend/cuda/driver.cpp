@@ -13,10 +13,6 @@ namespace {
 
 constexpr const char *kLibrary = "libcuda.so.1";
 constexpr int kOldestDriver = 12000;
-constexpr int kCaptureInfoVersion = 11030;
-// CUDA 12.2 changed the signature of cuMemAdvise and cuMemPrefetchAsync.
-constexpr int kLocationVersion = 12020;
-constexpr int kOldAdviceVersion = 8000;
 
 // The process that first called cuInit(). The driver does not survive fork(): a child must not even call cuInit(),
 // which hangs or crashes in some drivers.
@@ -85,36 +81,10 @@ Status Driver::failed(CUresult result, const char *entry) const {
   const Meaning means = meaning(result);
   const char *name = nullptr;
   const char *text = nullptr;
-  if (cuGetErrorName == nullptr || cuGetErrorName(result, &name) != CUDA_SUCCESS || name == nullptr)
-    name = "an unknown error";
-  if (cuGetErrorString == nullptr || cuGetErrorString(result, &text) != CUDA_SUCCESS || text == nullptr)
-    text = "no text";
+  if (cuGetErrorName(result, &name) != CUDA_SUCCESS || name == nullptr) name = "an unknown error";
+  if (cuGetErrorString(result, &text) != CUDA_SUCCESS || text == nullptr) text = "no text";
   return fail_native(means.code, static_cast<int32_t>(result), "%s answered %s (%d: %s); %s.", entry, name,
                      static_cast<int>(result), text, means.advice);
-}
-
-Status Driver::missing(const char *entry) const {
-  return fail(GMM_ERROR_NOT_SUPPORTED, "The CUDA driver (version %d.%d) has no %s; install a newer driver.",
-              version_ / 1000, version_ % 1000 / 10, entry);
-}
-
-Status Driver::check_vmm() const {
-  const struct {
-    bool there;
-    const char *entry;
-  } needed[] = {
-      {cuMemAddressReserve != nullptr, "cuMemAddressReserve"},
-      {cuMemAddressFree != nullptr, "cuMemAddressFree"},
-      {cuMemCreate != nullptr, "cuMemCreate"},
-      {cuMemRelease != nullptr, "cuMemRelease"},
-      {cuMemMap != nullptr, "cuMemMap"},
-      {cuMemUnmap != nullptr, "cuMemUnmap"},
-      {cuMemSetAccess != nullptr, "cuMemSetAccess"},
-      {cuMemGetAllocationGranularity != nullptr, "cuMemGetAllocationGranularity"},
-  };
-  for (const auto &need : needed)
-    if (!need.there) return missing(need.entry);
-  return Status();
 }
 
 Status Driver::resolve(void *library, const char *path) {
@@ -154,19 +124,6 @@ Status Driver::resolve(void *library, const char *path) {
   if (version_ < kOldestDriver)
     return fail(GMM_ERROR_NO_BACKEND, "The CUDA driver is of version %d.%d; gmm needs 12.0 or newer.", version_ / 1000,
                 version_ % 1000 / 10);
-
-  capture_info = reinterpret_cast<cuStreamGetCaptureInfo_v2_fn *>(find("cuStreamGetCaptureInfo", kCaptureInfoVersion));
-
-  // A driver before 12.2 answers a query for version 12020 with the old form, and a call by the new form would be
-  // wrong. So the query is made only if the driver's own version has the new form.
-  if (version_ >= kLocationVersion) {
-    mem_advise = reinterpret_cast<cuMemAdvise_v2_fn *>(find("cuMemAdvise", kLocationVersion));
-    mem_prefetch = reinterpret_cast<cuMemPrefetchAsync_v2_fn *>(find("cuMemPrefetchAsync", kLocationVersion));
-  }
-  if (mem_advise == nullptr)
-    mem_advise_old = reinterpret_cast<cuMemAdvise_fn *>(find("cuMemAdvise", kOldAdviceVersion));
-  if (mem_prefetch == nullptr)
-    mem_prefetch_old = reinterpret_cast<cuMemPrefetchAsync_fn *>(find("cuMemPrefetchAsync", kOldAdviceVersion));
   return Status();
 }
 

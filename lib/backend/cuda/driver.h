@@ -24,23 +24,12 @@ class Driver {
   }
   Status failed(CUresult result, const char *entry) const;
 
-  // The failure of an operation whose optional entry this driver lacks.
-  Status missing(const char *entry) const;
-  // Fails with NOT_SUPPORTED if the driver lacks an entry of virtual memory management.
-  Status check_vmm() const;
-
+  // cuDeviceGetLuid() alone may be NULL.
 #define GMM_CUDA_MEMBER(name, symbol, version, parameters) symbol##_fn *name = nullptr;
 #define GMM_CUDA_NONE(name, symbol, version, parameters)
   GMM_CUDA_ENTRIES(GMM_CUDA_MEMBER, GMM_CUDA_MEMBER, GMM_CUDA_NONE, GMM_CUDA_NONE)
 #undef GMM_CUDA_MEMBER
 #undef GMM_CUDA_NONE
-  // One of the new and the old form is set. Both are NULL if the driver has neither.
-  cuMemAdvise_v2_fn *mem_advise = nullptr;
-  cuMemAdvise_fn *mem_advise_old = nullptr;
-  cuMemPrefetchAsync_v2_fn *mem_prefetch = nullptr;
-  cuMemPrefetchAsync_fn *mem_prefetch_old = nullptr;
-  // The form before 12.3 added edges, which gmm does not need.
-  cuStreamGetCaptureInfo_v2_fn *capture_info = nullptr;
 
  private:
   Status resolve(void *library, const char *path);

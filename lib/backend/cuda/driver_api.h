@@ -99,7 +99,6 @@ typedef enum CUdevice_attribute_enum {
   CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED = 103,
   CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED = 110,
   CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED = 113,
-  CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED = 115,
   CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED = 124,
   CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED = 125,
   CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED = 128,
@@ -148,7 +147,6 @@ typedef enum CUmemLocationType_enum {
   CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT = 4,
 } CUmemLocationType;
 typedef enum CUmemAllocationType_enum {
-  CU_MEM_ALLOCATION_TYPE_INVALID = 0,
   CU_MEM_ALLOCATION_TYPE_PINNED = 1,
 } CUmemAllocationType;
 typedef enum CUmemAllocationHandleType_enum {
@@ -262,10 +260,7 @@ typedef struct CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st {
   CUexternalMemoryHandleType type;
   union {
     int fd;
-    struct {
-      void *handle;
-      const void *name;
-    } win32;
+    void *others[2];
   } handle;
   unsigned long long size;
   unsigned int flags;
@@ -281,11 +276,7 @@ typedef struct CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st {
   CUexternalSemaphoreHandleType type;
   union {
     int fd;
-    struct {
-      void *handle;
-      const void *name;
-    } win32;
-    const void *nvSciSyncObj;
+    void *others[2];
   } handle;
   unsigned int flags;
   unsigned int reserved[16];
@@ -295,14 +286,7 @@ typedef struct CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st {
     struct {
       unsigned long long value;
     } fence;
-    union {
-      void *fence;
-      unsigned long long reserved;
-    } nvSciSync;
-    struct {
-      unsigned long long key;
-    } keyedMutex;
-    unsigned int reserved[12];
+    unsigned long long others[8];
   } params;
   unsigned int flags;
   unsigned int reserved[16];
@@ -312,15 +296,7 @@ typedef struct CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st {
     struct {
       unsigned long long value;
     } fence;
-    union {
-      void *fence;
-      unsigned long long reserved;
-    } nvSciSync;
-    struct {
-      unsigned long long key;
-      unsigned int timeoutMs;
-    } keyedMutex;
-    unsigned int reserved[10];
+    unsigned long long others[8];
   } params;
   unsigned int flags;
   unsigned int reserved[16];
@@ -374,10 +350,10 @@ typedef struct CUcheckpointUnlockArgs_st {
   OPTIONAL(cuDeviceGetLuid, cuDeviceGetLuid, 10000, (char *, unsigned int *, CUdevice))                                \
   REQUIRED(cuDeviceTotalMem, cuDeviceTotalMem_v2, 3020, (size_t *, CUdevice))                                          \
   REQUIRED(cuDeviceGetAttribute, cuDeviceGetAttribute, 2000, (int *, CUdevice_attribute, CUdevice))                    \
-  OPTIONAL(cuDeviceCanAccessPeer, cuDeviceCanAccessPeer, 4000, (int *, CUdevice, CUdevice))                            \
+  REQUIRED(cuDeviceCanAccessPeer, cuDeviceCanAccessPeer, 4000, (int *, CUdevice, CUdevice))                            \
   REQUIRED(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, 7000, (CUcontext *, CUdevice))                          \
   REQUIRED(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2, 11000, (CUdevice))                                 \
-  OPTIONAL(cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxGetState, 7000, (CUdevice, unsigned int *, int *))            \
+  REQUIRED(cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxGetState, 7000, (CUdevice, unsigned int *, int *))            \
   OTHER(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset_v2, 11000, (CUdevice))                                        \
   OTHER(cuCtxCreate, cuCtxCreate_v2, 3020, (CUcontext *, unsigned int, CUdevice))                                      \
   OTHER(cuCtxDestroy, cuCtxDestroy_v2, 4000, (CUcontext))                                                              \
@@ -396,60 +372,60 @@ typedef struct CUcheckpointUnlockArgs_st {
   REQUIRED(cuMemGetInfo, cuMemGetInfo_v2, 3020, (size_t *, size_t *))                                                  \
   REQUIRED(cuMemAlloc, cuMemAlloc_v2, 3020, (CUdeviceptr *, size_t))                                                   \
   REQUIRED(cuMemFree, cuMemFree_v2, 3020, (CUdeviceptr))                                                               \
-  OPTIONAL(cuMemAllocManaged, cuMemAllocManaged, 6000, (CUdeviceptr *, size_t, unsigned int))                          \
+  REQUIRED(cuMemAllocManaged, cuMemAllocManaged, 6000, (CUdeviceptr *, size_t, unsigned int))                          \
   OTHER(cuMemAllocAsync, cuMemAllocAsync, 11020, (CUdeviceptr *, size_t, CUstream))                                    \
   OTHER(cuMemFreeAsync, cuMemFreeAsync, 11020, (CUdeviceptr, CUstream))                                                \
   OTHER(cuMemHostAlloc, cuMemHostAlloc, 2020, (void **, size_t, unsigned int))                                         \
   OTHER(cuMemFreeHost, cuMemFreeHost, 2000, (void *))                                                                  \
-  OPTIONAL(cuMemHostRegister, cuMemHostRegister_v2, 6050, (void *, size_t, unsigned int))                              \
-  OPTIONAL(cuMemHostUnregister, cuMemHostUnregister, 4000, (void *))                                                   \
-  OPTIONAL(cuMemHostGetDevicePointer, cuMemHostGetDevicePointer_v2, 3020, (CUdeviceptr *, void *, unsigned int))       \
+  REQUIRED(cuMemHostRegister, cuMemHostRegister_v2, 6050, (void *, size_t, unsigned int))                              \
+  REQUIRED(cuMemHostUnregister, cuMemHostUnregister, 4000, (void *))                                                   \
+  REQUIRED(cuMemHostGetDevicePointer, cuMemHostGetDevicePointer_v2, 3020, (CUdeviceptr *, void *, unsigned int))       \
   OTHER(cuMemHostGetFlags, cuMemHostGetFlags, 2030, (unsigned int *, void *))                                          \
   OTHER(cuMemGetAddressRange, cuMemGetAddressRange_v2, 3020, (CUdeviceptr *, size_t *, CUdeviceptr))                   \
   OTHER(cuPointerGetAttribute, cuPointerGetAttribute, 4000, (void *, CUpointer_attribute, CUdeviceptr))                \
   REQUIRED(cuPointerGetAttributes, cuPointerGetAttributes, 7000,                                                       \
            (unsigned int, CUpointer_attribute *, void **, CUdeviceptr))                                                \
-  OPTIONAL(cuMemGetAllocationGranularity, cuMemGetAllocationGranularity, 10020,                                        \
+  REQUIRED(cuMemGetAllocationGranularity, cuMemGetAllocationGranularity, 10020,                                        \
            (size_t *, const CUmemAllocationProp *, CUmemAllocationGranularity_flags))                                  \
-  OPTIONAL(cuMemAddressReserve, cuMemAddressReserve, 10020,                                                            \
+  REQUIRED(cuMemAddressReserve, cuMemAddressReserve, 10020,                                                            \
            (CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long))                                           \
-  OPTIONAL(cuMemAddressFree, cuMemAddressFree, 10020, (CUdeviceptr, size_t))                                           \
-  OPTIONAL(cuMemCreate, cuMemCreate, 10020,                                                                            \
+  REQUIRED(cuMemAddressFree, cuMemAddressFree, 10020, (CUdeviceptr, size_t))                                           \
+  REQUIRED(cuMemCreate, cuMemCreate, 10020,                                                                            \
            (CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *, unsigned long long))                  \
-  OPTIONAL(cuMemRelease, cuMemRelease, 10020, (CUmemGenericAllocationHandle))                                          \
-  OPTIONAL(cuMemMap, cuMemMap, 10020, (CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long)) \
-  OPTIONAL(cuMemUnmap, cuMemUnmap, 10020, (CUdeviceptr, size_t))                                                       \
-  OPTIONAL(cuMemSetAccess, cuMemSetAccess, 10020, (CUdeviceptr, size_t, const CUmemAccessDesc *, size_t))              \
+  REQUIRED(cuMemRelease, cuMemRelease, 10020, (CUmemGenericAllocationHandle))                                          \
+  REQUIRED(cuMemMap, cuMemMap, 10020, (CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long)) \
+  REQUIRED(cuMemUnmap, cuMemUnmap, 10020, (CUdeviceptr, size_t))                                                       \
+  REQUIRED(cuMemSetAccess, cuMemSetAccess, 10020, (CUdeviceptr, size_t, const CUmemAccessDesc *, size_t))              \
   OTHER(cuMemGetAccess, cuMemGetAccess, 10020, (unsigned long long *, const CUmemLocation *, CUdeviceptr))             \
-  OPTIONAL(cuMemRetainAllocationHandle, cuMemRetainAllocationHandle, 11000, (CUmemGenericAllocationHandle *, void *))  \
-  OPTIONAL(cuMemGetAllocationPropertiesFromHandle, cuMemGetAllocationPropertiesFromHandle, 10020,                      \
+  REQUIRED(cuMemRetainAllocationHandle, cuMemRetainAllocationHandle, 11000, (CUmemGenericAllocationHandle *, void *))  \
+  REQUIRED(cuMemGetAllocationPropertiesFromHandle, cuMemGetAllocationPropertiesFromHandle, 10020,                      \
            (CUmemAllocationProp *, CUmemGenericAllocationHandle))                                                      \
-  OPTIONAL(cuMemExportToShareableHandle, cuMemExportToShareableHandle, 10020,                                          \
+  REQUIRED(cuMemExportToShareableHandle, cuMemExportToShareableHandle, 10020,                                          \
            (void *, CUmemGenericAllocationHandle, CUmemAllocationHandleType, unsigned long long))                      \
-  OPTIONAL(cuMemImportFromShareableHandle, cuMemImportFromShareableHandle, 10020,                                      \
+  REQUIRED(cuMemImportFromShareableHandle, cuMemImportFromShareableHandle, 10020,                                      \
            (CUmemGenericAllocationHandle *, void *, CUmemAllocationHandleType))                                        \
-  OPTIONAL(cuIpcGetMemHandle, cuIpcGetMemHandle, 4010, (CUipcMemHandle *, CUdeviceptr))                                \
-  OPTIONAL(cuIpcOpenMemHandle, cuIpcOpenMemHandle_v2, 11000, (CUdeviceptr *, CUipcMemHandle, unsigned int))            \
-  OPTIONAL(cuIpcCloseMemHandle, cuIpcCloseMemHandle, 4010, (CUdeviceptr))                                              \
-  OPTIONAL(cuIpcGetEventHandle, cuIpcGetEventHandle, 4010, (CUipcEventHandle *, CUevent))                              \
-  OPTIONAL(cuIpcOpenEventHandle, cuIpcOpenEventHandle, 4010, (CUevent *, CUipcEventHandle))                            \
-  OPTIONAL(cuMemGetHandleForAddressRange, cuMemGetHandleForAddressRange, 11070,                                        \
+  REQUIRED(cuIpcGetMemHandle, cuIpcGetMemHandle, 4010, (CUipcMemHandle *, CUdeviceptr))                                \
+  REQUIRED(cuIpcOpenMemHandle, cuIpcOpenMemHandle_v2, 11000, (CUdeviceptr *, CUipcMemHandle, unsigned int))            \
+  REQUIRED(cuIpcCloseMemHandle, cuIpcCloseMemHandle, 4010, (CUdeviceptr))                                              \
+  REQUIRED(cuIpcGetEventHandle, cuIpcGetEventHandle, 4010, (CUipcEventHandle *, CUevent))                              \
+  REQUIRED(cuIpcOpenEventHandle, cuIpcOpenEventHandle, 4010, (CUevent *, CUipcEventHandle))                            \
+  REQUIRED(cuMemGetHandleForAddressRange, cuMemGetHandleForAddressRange, 11070,                                        \
            (void *, CUdeviceptr, size_t, CUmemRangeHandleType, unsigned long long))                                    \
-  OPTIONAL(cuImportExternalMemory, cuImportExternalMemory, 10000,                                                      \
+  REQUIRED(cuImportExternalMemory, cuImportExternalMemory, 10000,                                                      \
            (CUexternalMemory *, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *))                                             \
-  OPTIONAL(cuExternalMemoryGetMappedBuffer, cuExternalMemoryGetMappedBuffer, 10000,                                    \
+  REQUIRED(cuExternalMemoryGetMappedBuffer, cuExternalMemoryGetMappedBuffer, 10000,                                    \
            (CUdeviceptr *, CUexternalMemory, const CUDA_EXTERNAL_MEMORY_BUFFER_DESC *))                                \
-  OPTIONAL(cuDestroyExternalMemory, cuDestroyExternalMemory, 10000, (CUexternalMemory))                                \
-  OPTIONAL(cuImportExternalSemaphore, cuImportExternalSemaphore, 10000,                                                \
+  REQUIRED(cuDestroyExternalMemory, cuDestroyExternalMemory, 10000, (CUexternalMemory))                                \
+  REQUIRED(cuImportExternalSemaphore, cuImportExternalSemaphore, 10000,                                                \
            (CUexternalSemaphore *, const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC *))                                       \
-  OPTIONAL(cuSignalExternalSemaphoresAsync, cuSignalExternalSemaphoresAsync, 10000,                                    \
+  REQUIRED(cuSignalExternalSemaphoresAsync, cuSignalExternalSemaphoresAsync, 10000,                                    \
            (const CUexternalSemaphore *, const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS *, unsigned int, CUstream))       \
-  OPTIONAL(cuWaitExternalSemaphoresAsync, cuWaitExternalSemaphoresAsync, 10000,                                        \
+  REQUIRED(cuWaitExternalSemaphoresAsync, cuWaitExternalSemaphoresAsync, 10000,                                        \
            (const CUexternalSemaphore *, const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *, unsigned int, CUstream))         \
-  OPTIONAL(cuDestroyExternalSemaphore, cuDestroyExternalSemaphore, 10000, (CUexternalSemaphore))                       \
-  OTHER(cuMemAdvise, cuMemAdvise, 8000, (CUdeviceptr, size_t, CUmem_advise, CUdevice))                                 \
+  REQUIRED(cuDestroyExternalSemaphore, cuDestroyExternalSemaphore, 10000, (CUexternalSemaphore))                       \
+  REQUIRED(cuMemAdvise, cuMemAdvise, 8000, (CUdeviceptr, size_t, CUmem_advise, CUdevice))                              \
   OTHER(cuMemAdvise, cuMemAdvise_v2, 12020, (CUdeviceptr, size_t, CUmem_advise, CUmemLocation))                        \
-  OTHER(cuMemPrefetchAsync, cuMemPrefetchAsync, 8000, (CUdeviceptr, size_t, CUdevice, CUstream))                       \
+  REQUIRED(cuMemPrefetchAsync, cuMemPrefetchAsync, 8000, (CUdeviceptr, size_t, CUdevice, CUstream))                    \
   OTHER(cuMemPrefetchAsync, cuMemPrefetchAsync_v2, 12020,                                                              \
         (CUdeviceptr, size_t, CUmemLocation, unsigned int, CUstream))                                                  \
   OTHER(cuStreamCreate, cuStreamCreate, 2000, (CUstream *, unsigned int))                                              \
@@ -463,8 +439,8 @@ typedef struct CUcheckpointUnlockArgs_st {
   OTHER(cuCtxGetStreamPriorityRange, cuCtxGetStreamPriorityRange, 5050, (int *, int *))                                \
   REQUIRED(cuStreamIsCapturing, cuStreamIsCapturing, 10000, (CUstream, CUstreamCaptureStatus *))                       \
   OTHER(cuStreamGetCaptureInfo, cuStreamGetCaptureInfo, 10010, (CUstream, CUstreamCaptureStatus *, cuuint64_t *))      \
-  OTHER(cuStreamGetCaptureInfo, cuStreamGetCaptureInfo_v2, 11030,                                                      \
-        (CUstream, CUstreamCaptureStatus *, cuuint64_t *, CUgraph *, const CUgraphNode **, size_t *))                  \
+  REQUIRED(cuStreamGetCaptureInfo, cuStreamGetCaptureInfo_v2, 11030,                                                   \
+           (CUstream, CUstreamCaptureStatus *, cuuint64_t *, CUgraph *, const CUgraphNode **, size_t *))               \
   OTHER(cuStreamGetCaptureInfo, cuStreamGetCaptureInfo_v3, 12030,                                                      \
         (CUstream, CUstreamCaptureStatus *, cuuint64_t *, CUgraph *, const CUgraphNode **, const CUgraphEdgeData **,   \
          size_t *))                                                                                                    \
@@ -474,14 +450,14 @@ typedef struct CUcheckpointUnlockArgs_st {
   OTHER(cuGraphInstantiate, cuGraphInstantiateWithFlags, 12000, (CUgraphExec *, CUgraph, unsigned long long))          \
   OTHER(cuGraphExecDestroy, cuGraphExecDestroy, 10000, (CUgraphExec))                                                  \
   OTHER(cuGraphLaunch, cuGraphLaunch, 10000, (CUgraphExec, CUstream))                                                  \
-  OPTIONAL(cuGraphRetainUserObject, cuGraphRetainUserObject, 11030,                                                    \
+  REQUIRED(cuGraphRetainUserObject, cuGraphRetainUserObject, 11030,                                                    \
            (CUgraph, CUuserObject, unsigned int, unsigned int))                                                        \
   OTHER(cuGraphReleaseUserObject, cuGraphReleaseUserObject, 11030, (CUgraph, CUuserObject, unsigned int))              \
-  OPTIONAL(cuUserObjectCreate, cuUserObjectCreate, 11030,                                                              \
+  REQUIRED(cuUserObjectCreate, cuUserObjectCreate, 11030,                                                              \
            (CUuserObject *, void *, CUhostFn, unsigned int, unsigned int))                                             \
   OTHER(cuUserObjectRetain, cuUserObjectRetain, 11030, (CUuserObject, unsigned int))                                   \
-  OPTIONAL(cuUserObjectRelease, cuUserObjectRelease, 11030, (CUuserObject, unsigned int))                              \
-  OPTIONAL(cuThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode, 10010, (CUstreamCaptureMode *))       \
+  REQUIRED(cuUserObjectRelease, cuUserObjectRelease, 11030, (CUuserObject, unsigned int))                              \
+  REQUIRED(cuThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode, 10010, (CUstreamCaptureMode *))       \
   REQUIRED(cuLaunchHostFunc, cuLaunchHostFunc, 10000, (CUstream, CUhostFn, void *))                                    \
   REQUIRED(cuEventCreate, cuEventCreate, 2000, (CUevent *, unsigned int))                                              \
   REQUIRED(cuEventDestroy, cuEventDestroy_v2, 4000, (CUevent))                                                         \
@@ -500,15 +476,15 @@ typedef struct CUcheckpointUnlockArgs_st {
   OTHER(cuMemcpyDtoDAsync, cuMemcpyDtoDAsync_v2, 3020, (CUdeviceptr, CUdeviceptr, size_t, CUstream))                   \
   OTHER(cuMemsetD8, cuMemsetD8_v2, 3020, (CUdeviceptr, unsigned char, size_t))                                         \
   REQUIRED(cuMemsetD8Async, cuMemsetD8Async, 3020, (CUdeviceptr, unsigned char, size_t, CUstream))                     \
-  OPTIONAL(cuModuleLoadData, cuModuleLoadData, 2000, (CUmodule *, const void *))                                       \
-  OPTIONAL(cuModuleUnload, cuModuleUnload, 2000, (CUmodule))                                                           \
-  OPTIONAL(cuModuleGetFunction, cuModuleGetFunction, 2000, (CUfunction *, CUmodule, const char *))                     \
-  OPTIONAL(cuLaunchKernel, cuLaunchKernel, 4000,                                                                       \
+  REQUIRED(cuModuleLoadData, cuModuleLoadData, 2000, (CUmodule *, const void *))                                       \
+  REQUIRED(cuModuleUnload, cuModuleUnload, 2000, (CUmodule))                                                           \
+  REQUIRED(cuModuleGetFunction, cuModuleGetFunction, 2000, (CUfunction *, CUmodule, const char *))                     \
+  REQUIRED(cuLaunchKernel, cuLaunchKernel, 4000,                                                                       \
            (CUfunction, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int,            \
             unsigned int, CUstream, void **, void **))                                                                 \
-  OPTIONAL(cuDeviceGetDefaultMemPool, cuDeviceGetDefaultMemPool, 11020, (CUmemoryPool *, CUdevice))                    \
-  OPTIONAL(cuMemPoolGetAttribute, cuMemPoolGetAttribute, 11020, (CUmemoryPool, CUmemPool_attribute, void *))           \
-  OPTIONAL(cuDeviceGetGraphMemAttribute, cuDeviceGetGraphMemAttribute, 11040,                                          \
+  REQUIRED(cuDeviceGetDefaultMemPool, cuDeviceGetDefaultMemPool, 11020, (CUmemoryPool *, CUdevice))                    \
+  REQUIRED(cuMemPoolGetAttribute, cuMemPoolGetAttribute, 11020, (CUmemoryPool, CUmemPool_attribute, void *))           \
+  REQUIRED(cuDeviceGetGraphMemAttribute, cuDeviceGetGraphMemAttribute, 11040,                                          \
            (CUdevice, CUgraphMem_attribute, void *))                                                                   \
   OTHER(cuCheckpointProcessGetState, cuCheckpointProcessGetState, 12080, (int, CUprocessState *))                      \
   OTHER(cuCheckpointProcessLock, cuCheckpointProcessLock, 12080, (int, CUcheckpointLockArgs *))                        \

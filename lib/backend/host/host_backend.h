@@ -11,8 +11,8 @@
 // A strict backend maps kDevice and VMM memory twice. The program's view is without access, and the backend works on
 // the other one (host_views.h). VMM memory that was moved to the host is the program's, too.
 //
-// Its objects: HostBackend, in host_backend.cpp, carries out each operation of backend.h. HostStream, HostEvent,
-// HostSharedEvent, HostStreamTable and HostViews have a pair of files each.
+// Its objects: HostBackend, in host_backend.cpp, carries out each operation of backend.h. HostStream, with its table
+// and events, HostSharedEvent and HostViews have a pair of files each.
 //
 // Locks: the backend has none of its own, since the account is atomic. Their order: the table of streams, an event, a
 // stream. The lock of HostViews stands alone.

@@ -1,24 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/host/host_stream.h"
 
-#include <sys/mman.h>
-
 #include <cstring>
 
 #include "base/os_memory.h"
 #include "base/thread.h"
 
 namespace gmm {
+namespace {
 
-HostStream *HostStream::create(const HostAllocator &allocator, const Log &log, Device device, uint64_t id) {
-  return allocator.create<HostStream>(allocator, log, device, id);
-}
+constexpr uint32_t kHandleShift = 4;  // keeps handles distinct from the three special values
 
-void HostStream::release() {
-  if (references_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-  const HostAllocator allocator = allocator_;
-  allocator.destroy(this);
-}
+}  // namespace
+
+HostStream::HostStream(const HostAllocator &allocator, const Log &log, HostStreamTable &table, Device device,
+                       uint64_t id)
+    : StreamEntry{device, id, reinterpret_cast<gmm_stream>(id << kHandleShift)},
+      allocator_(allocator),
+      log_(log),
+      table_(table) {}
+
+void HostStream::retain() { table_.retain(this); }
+
+void HostStream::release() { table_.release(this); }
 
 Status HostStream::call(void (*fn)(void *), void *user) {
   return enqueue({.kind = TaskKind::kCall, .fn = fn, .user = user});
@@ -124,13 +128,12 @@ void HostStream::run(const Task &task) {
     case TaskKind::kPopulate: {
       // A prefetch is a hint. It must not make the machine swap or run out of memory, and its failure is only logged.
       Status status = os::check_available(task.size, GMM_ERROR_OUT_OF_MEMORY);
-      if (status.ok()) status = os::advise_pages(task.destination, task.size, os::kPopulateWrite);
-      if (!status.ok()) status = os::advise_pages(task.destination, task.size, MADV_WILLNEED);
+      if (status.ok()) status = os::populate_pages(task.destination, task.size);
       if (!status.ok()) log_.write(LogLevel::kDebug, "A prefetch had no effect. %s", last_message());
       return;
     }
     case TaskKind::kWait:
-      task.other->synchronize(task.size);
+      task.other->wait_until(task.size);
       task.other->release();
       return;
     case TaskKind::kPass:
@@ -151,15 +154,28 @@ uint64_t HostStream::position() {
   return submitted_;
 }
 
-void HostStream::synchronize(uint64_t position) {
+void HostStream::wait_until(uint64_t position) {
   if (passed(position)) return;
   LockGuard lock(mutex_);
   while (!passed(position)) progressed_.wait(mutex_);
 }
 
-bool HostStream::is_own_thread() {
+Status HostStream::check_other_thread() {
   LockGuard lock(mutex_);
-  return started_ && is_calling_thread(thread_);
+  if (!started_ || !is_calling_thread(thread_)) return Status();
+  return fail(GMM_ERROR_BUSY,
+              "Waiting for a stream in a call that runs on it: the wait would never end; wait on another thread.");
+}
+
+Status HostStream::synchronize() {
+  GMM_TRY(check_other_thread());
+  wait_until(position());
+  return Status();
+}
+
+Status HostStream::query(bool *idle) {
+  *idle = passed(position());
+  return Status();
 }
 
 void HostStream::close() {
@@ -172,6 +188,51 @@ void HostStream::close() {
     queued_.notify_one();
   }
   if (started) join_thread(thread_);
+}
+
+// --- The table, and events -------------------------------------------------------------------------------------------
+
+Status HostStreamTable::make(Device device, uint64_t id, HostStream **out) {
+  *out = allocator_.create<HostStream>(allocator_, log_, *this, device, id);
+  return *out == nullptr ? no_memory_for("Creating a stream") : Status();
+}
+
+void HostStreamTable::close() {
+  // The order does not matter: a wait names work that is queued already, and each thread finishes its queue before it
+  // ends.
+  for_each([](HostStream &stream) { stream.close(); });
+  destroy_all();
+}
+
+Status HostEvent::record(HostStream *stream) {
+  HostStream *before = nullptr;
+  {
+    LockGuard lock(mutex_);
+    if (shared_ != nullptr) {
+      uint64_t number = 0;
+      GMM_TRY(shared_->begin(&number));
+      GMM_TRY(stream->pass(shared_, number));
+      shared_->publish(number);
+    }
+    stream->retain();
+    before = stream_;
+    position_ = stream->position();
+    stream_ = stream;
+  }
+  if (before != nullptr) before->release();
+  return Status();
+}
+
+HostStream *HostEvent::get(uint64_t *position) {
+  LockGuard lock(mutex_);
+  if (stream_ != nullptr) stream_->retain();
+  *position = position_;
+  return stream_;
+}
+
+HostEvent::~HostEvent() {
+  if (stream_ != nullptr) stream_->release();
+  if (shared_ != nullptr) shared_->release();
 }
 
 }  // namespace gmm

@@ -1,36 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stream of the host backend: a queue and one thread that runs its work in order.
+// A stream of the host backend: a queue and one thread that runs its work in order. The table of the streams, and their
+// events.
 #ifndef GMM_BACKEND_HOST_HOST_STREAM_H
 #define GMM_BACKEND_HOST_HOST_STREAM_H
 
-#include <gmm/types.h>
-
-#include <atomic>
-#include <cstdint>
-
-#include "backend/backend.h"
 #include "backend/host/host_shared_event.h"
-#include "base/host_allocator.h"
-#include "base/lock.h"
-#include "base/log.h"
-#include "base/status.h"
-#include "base/thread.h"
+#include "backend/stream_table.h"
 
 namespace gmm {
+
+class HostStreamTable;
 
 // Work is numbered from 1 in the order in which it is queued. "Position n has passed" means that the first n pieces are
 // done. A position always names work that is queued already, so waits between streams cannot form a circle.
 //
-// Lifetime: reference counts. The table holds a reference while the stream is open, and so does each event and each
-// wait that names it. The thread starts with the first work and ends in close(). Locks: `mutex_` guards the queue; no
-// other lock is taken under it.
-class HostStream {
+// The thread starts with the first work and ends in close(). Locks: `mutex_` guards the queue; no other lock is taken
+// under it.
+class HostStream : public StreamEntry {
  public:
-  // Returns a stream with one reference. NULL: there is no memory.
-  static HostStream *create(const HostAllocator &allocator, const Log &log, Device device, uint64_t id);
-  HostStream(const HostAllocator &allocator, const Log &log, Device device, uint64_t id)
-      : device(device), id(id), allocator_(allocator), log_(log) {}
-  void retain() { references_.fetch_add(1, std::memory_order_relaxed); }
+  HostStream(const HostAllocator &allocator, const Log &log, HostStreamTable &table, Device device, uint64_t id);
+  void retain();
   void release();
 
   Status call(void (*fn)(void *), void *user);
@@ -44,14 +33,13 @@ class HostStream {
 
   uint64_t position();
   bool passed(uint64_t position) const { return completed_.load(std::memory_order_acquire) >= position; }
-  void synchronize(uint64_t position);
-  // Whether the caller runs on this stream's thread. There a wait for the stream would never end.
-  bool is_own_thread();
+  void wait_until(uint64_t position);
+  // BUSY on this stream's thread, where a wait for the stream would never end.
+  Status check_other_thread();
+  Status synchronize();  // waits for the work that is queued so far
+  Status query(bool *idle);
   // Waits for the queued work and ends the thread. The owner calls it once.
   void close();
-
-  const Device device;
-  const uint64_t id;
 
  private:
   friend class HostAllocator;
@@ -79,7 +67,7 @@ class HostStream {
 
   const HostAllocator allocator_;
   const Log log_;
-  std::atomic<uint32_t> references_{1};
+  HostStreamTable &table_;
   std::atomic<uint64_t> completed_{0};  // written with the lock held
 
   Mutex mutex_{LockRank::kHostStream};
@@ -91,6 +79,41 @@ class HostStream {
   bool started_ = false;
   bool closed_ = false;
   Thread thread_;
+};
+
+// A handle is a number that is never used again, not an address. So the handle of a destroyed stream is always
+// recognised.
+class HostStreamTable : public StreamTable<HostStreamTable, HostStream> {
+ public:
+  HostStreamTable(const HostAllocator &allocator, const Log &log) : StreamTable(allocator, log) {}
+  // Ends all streams.
+  void close();
+
+  Status make(Device device, uint64_t id, HostStream **out);
+  Status find_unknown(gmm_stream handle, HostStream **) { return no_such_stream(handle); }
+};
+
+// The position that a stream had when the event was recorded. An event may be destroyed at any time, because waits hold
+// the position themselves. Lock: `mutex_` guards the position; the table's and a stream's lock are taken under it.
+class HostEvent {
+ public:
+  // Owns the caller's reference to `shared`. NULL: the event is of this process alone.
+  explicit HostEvent(HostSharedEvent *shared = nullptr) : shared_(shared) {}
+  ~HostEvent();
+  // Only a shared event can fail.
+  Status record(HostStream *stream);
+  // Returns the stream with a reference for the caller. NULL: the event was never recorded.
+  HostStream *get(uint64_t *position);
+  // Not NULL if other processes see the event or made it.
+  HostSharedEvent *shared() const { return shared_; }
+  // Not NULL if another process made the event.
+  HostSharedEvent *imported() const { return shared_ != nullptr && shared_->imported() ? shared_ : nullptr; }
+
+ private:
+  HostSharedEvent *const shared_;
+  Mutex mutex_{LockRank::kHostEvent};
+  HostStream *stream_ = nullptr;
+  uint64_t position_ = 0;
 };
 
 }  // namespace gmm

@@ -46,11 +46,9 @@ Status Mark::wait() {
 }
 
 SyclStream::SyclStream(const Interface &api, const HostAllocator &allocator, const Log &log, SyclStreamTable &table,
-                       QueueRef queue, Device device, uint64_t id, bool owned)
-    : queue(queue),
-      device(device),
-      id(id),
-      owned(owned),
+                       QueueRef queue, Device device, uint64_t id, bool is_created)
+    : StreamEntry{device, id, reinterpret_cast<gmm_stream>(queue), 1, is_created},
+      queue(queue),
       api_(api),
       allocator_(allocator),
       log_(log),
@@ -181,7 +179,7 @@ Status SyclStream::start() {
   table_.worker_begins(this);
   Status status = start_stream_thread(&thread_, &SyclStream::thread_main, this);
   working_ = status.ok();
-  if (!status.ok()) table_.worker_failed(this);
+  if (!status.ok()) table_.worker_ends(this);
   return status;
 }
 

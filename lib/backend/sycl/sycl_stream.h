@@ -3,16 +3,8 @@
 #ifndef GMM_BACKEND_SYCL_SYCL_STREAM_H
 #define GMM_BACKEND_SYCL_SYCL_STREAM_H
 
-#include <gmm/types.h>
-
-#include <atomic>
-
-#include "backend/backend.h"
+#include "backend/stream_table.h"
 #include "backend/sycl/interface.h"
-#include "base/host_allocator.h"
-#include "base/lock.h"
-#include "base/log.h"
-#include "base/thread.h"
 
 namespace gmm::sycl {
 
@@ -62,10 +54,10 @@ class SyclStreamTable;
 // waits for the queue, makes the call, and queues the work that came after it. The thread ends when the list is empty.
 //
 // Locks: `mutex_` guards the list. The table's lock may be taken under it.
-class SyclStream {
+class SyclStream : public StreamEntry {
  public:
   SyclStream(const Interface &api, const HostAllocator &allocator, const Log &log, SyclStreamTable &table,
-             QueueRef queue, Device device, uint64_t id, bool owned);
+             QueueRef queue, Device device, uint64_t id, bool is_created);
 
   Status call(void (*fn)(void *), void *user);
   Status touch(void *base, uint64_t size);  // brings pages to the host by reading them
@@ -79,13 +71,9 @@ class SyclStream {
   Status synchronize();
   Status query(bool *idle);
 
+  void close() {}  // the thread ends by itself
+
   OpaqueQueue *const queue;  // the object holds a reference
-  const Device device;
-  const uint64_t id;
-  const bool owned;  // gmm created the queue; otherwise the program did
-  // The table changes these with its lock held.
-  gmm_stream handle = nullptr;
-  uint32_t references = 1;
 
  private:
   friend class gmm::HostAllocator;

@@ -14,12 +14,12 @@ namespace gmm {
 namespace {
 
 constexpr uint64_t kAcceptAgainMs = 100;
-constexpr uint32_t kMostAtOnce = 16;  // messages of one connection before those of the others
+constexpr uint64_t kLookAtNameMs = 1000;  // whether somebody deleted the socket
+constexpr uint32_t kMostAtOnce = 16;      // messages of one connection before those of the others
 constexpr char kUnreadySocket[] = "serve.sock.new";
 
 Status system_failure(int error, const char *what) {
-  char text[128];
-  return fail_native(GMM_ERROR_SYSTEM, error, "%s: %s", what, system_error_text(error, text, sizeof text));
+  return fail_native(GMM_ERROR_SYSTEM, error, "%s: %s", what, ErrorText(error).text);
 }
 
 // 0: no client sends such a message.
@@ -37,8 +37,7 @@ Status Server::open(int32_t listener) {
   const int locked = os::lock_folder(folder_);
   if (locked == EAGAIN) return fail(GMM_ERROR_BUSY, "Another server has this folder; `gmm serve --status` asks it.");
   if (locked != 0) return system_failure(locked, "the lock of the folder");
-  const char *what = nullptr;
-  if (const int error = poller_.open(&what); error != 0) return system_failure(error, what);
+  if (const int error = poller_.open(); error != 0) return system_failure(error, "epoll");
   // A server of systemd may have had one before, which the socket does not tell.
   bool may_have_predecessor = listener >= 0;
   listener_ = listener;
@@ -60,10 +59,9 @@ Status Server::make_socket(bool *was_left) {
     return fail(GMM_ERROR_BUSY, "Somebody else listens at %s in this folder.", kServeSocket);
   os::remove_name(folder_, kServeSocket);
   os::remove_name(folder_, kUnreadySocket);
-  const char *what = nullptr;
-  const int error = poller_.listen(folder_, kServeSocket, kUnreadySocket, policy_.user_count != 0, &listener_,
-                                   &socket_identity_, &what);
-  if (error != 0) return system_failure(error, what == nullptr ? kServeSocket : what);
+  const int error =
+      os::listen_at(folder_, kServeSocket, kUnreadySocket, policy_.user_count != 0, &listener_, &socket_identity_);
+  if (error != 0) return system_failure(error, kServeSocket);
   made_socket_ = true;
   return Status();
 }
@@ -105,10 +103,10 @@ void Server::run() {
       accept_again_ = poller_.want(listener_, &listener_, true) == 0 ? 0 : now + kAcceptAgainMs;
     if (accept_again_ != 0) wake = std::min(wake, accept_again_);
     now = monotonic_ms();
-    const int64_t wait = wake == UINT64_MAX ? -1 : wake > now ? static_cast<int64_t>(wake - now) : 0;
+    wake = std::min(wake, now + kLookAtNameMs);
+    const int64_t wait = wake > now ? static_cast<int64_t>(wake - now) : 0;
     void *keys[os::SocketPoller::kMost];
-    bool name_changed = false;
-    const uint32_t count = poller_.wait(wait, keys, &name_changed);
+    const uint32_t count = poller_.wait(wait, keys);
     now = monotonic_ms();
     for (uint32_t i = 0; i < count; ++i) {
       Connection *const *live = std::find(connections_.begin(), connections_.end(), keys[i]);
@@ -117,7 +115,7 @@ void Server::run() {
       else if (live != connections_.end())  // an earlier event may have ended it
         receive(*live, now);
     }
-    if (name_changed && has_lost_its_name()) {
+    if (has_lost_its_name()) {
       complain(now, "somebody deleted the socket; the server ends, and another one takes its place");
       return;
     }
@@ -144,8 +142,7 @@ void Server::accept_all(uint64_t now) {
     if (const int error = os::accept_socket(listener_, &socket); error != 0) {
       if (error == EAGAIN) return;
       // The process is out of descriptors or memory. The queue would wake it again and again.
-      char text[128];
-      complain(now, "clients have to wait: accept: %s", system_error_text(error, text, sizeof text));
+      complain(now, "clients have to wait: accept: %s", ErrorText(error).text);
       if (poller_.want(listener_, &listener_, false) == 0) accept_again_ = now + kAcceptAgainMs;
       return;
     }

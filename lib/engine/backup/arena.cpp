@@ -159,12 +159,11 @@ Status BackupArena::finish_touch(uint64_t segment) {
                 segment);
   const int error = end_touch(*touch);
   if (error == 0) return Status();
-  char text[96];
   return fail_native(GMM_ERROR_OUT_OF_HOST_MEMORY, error,
                      "Taking the pages of %" PRIu64
                      " bytes for the page-locked arena: %s; free host memory, or set a lower limit by "
                      "gmm_backup_configure() or GMM_BACKUP_ARENA_LIMIT.",
-                     kSegment, system_error_text(error, text, sizeof text));
+                     kSegment, ErrorText(error).text);
 }
 
 Status BackupArena::make_segment_ready(Device device, uint64_t segment) {

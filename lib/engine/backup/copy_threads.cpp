@@ -32,9 +32,8 @@ bool CopyThreads::start_thread_locked() {
   }
   if (!has_warned_) {
     has_warned_ = true;
-    char text[96];
     log_.write(LogLevel::kWarning, "A thread for backups could not be started: %s; backups continue with %u threads.",
-               system_error_text(error, text, sizeof text), running_);
+               ErrorText(error).text, running_);
   }
   return false;
 }

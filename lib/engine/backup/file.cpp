@@ -14,11 +14,10 @@ namespace {
 constexpr char kPrefix[] = "gmm-backup-";
 
 Status folder_error(const char *directory, int error) {
-  char text[96];
   return fail_native(GMM_ERROR_IO, error,
                      "Backup file in %.200s: %s; free space there, or name another folder by gmm_backup_configure() or "
                      "GMM_BACKUP_DIR.",
-                     directory, system_error_text(error, text, sizeof text));
+                     directory, ErrorText(error).text);
 }
 
 Status no_memory_for_file() {
@@ -192,9 +191,8 @@ Status BackupFile::error_status(int error, bool is_writing) {
                 "The backup file is shorter than what was written to it: another program cut it; the contents are "
                 "lost.");
   LockGuard guard(mutex_);
-  char text[96];
   return fail_native(GMM_ERROR_IO, error, "%s the backup file in %.200s: %s; %s.", is_writing ? "Writing" : "Reading",
-                     directory_, system_error_text(error, text, sizeof text),
+                     directory_, ErrorText(error).text,
                      is_writing ? "free space there, or name another folder by gmm_backup_configure() or GMM_BACKUP_DIR"
                                 : "see the system's log; a retry may work");
 }

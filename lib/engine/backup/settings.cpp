@@ -28,12 +28,11 @@ Status BackupSettings::set(const gmm_backup_desc &desc) {
                   "gmm_backup_configure(): the directory has a name of %zu bytes; use one of at most %d bytes.",
                   std::strlen(desc.directory), static_cast<int>(kMaxDirectory) - 1);
     const int error = os::check_folder(desc.directory);
-    char text[96];
     if (error != 0)
       return fail_native(GMM_ERROR_IO, error,
                          "gmm_backup_configure(): the directory %.200s cannot be used: %s; name one that exists and is "
                          "writable.",
-                         desc.directory, system_error_text(error, text, sizeof text));
+                         desc.directory, ErrorText(error).text);
   }
   LockGuard guard(mutex_);
   desc_ = desc;

@@ -138,7 +138,7 @@ void Context::report_leaks() {
 
 // Also what a failed init() left.
 void Context::end() {
-  if (trace_.running() && !trace_.end().ok()) core_.log.complain("%s", last_message());
+  if (core_.gate != nullptr && trace_.running() && !trace_.end().ok()) core_.log.complain("%s", last_message());
   watchers_.clear();
   decommit_.stop();
   if (core_.backend != nullptr) {

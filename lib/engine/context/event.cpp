@@ -38,9 +38,10 @@ Status gmm_event::create(Context &context, Device device, bool is_shared, gmm_ev
 Status gmm_event::import(Context &context, const gmm_ipc_handle &handle, Device device, uint64_t timeout_ms,
                          gmm_event **out) {
   return make_event(context, device, out, [&](gmm_event &event) -> Status {
-    GMM_TRY(context.ipc().events.import_event(handle, device, timeout_ms, &event.imported, &event.shared));
-    if (event.shared != nullptr) event.device = event.shared->device;  // the context's own event
-    event.native = event.shared != nullptr ? event.shared->native : event.imported->native;
+    GMM_TRY(context.ipc().events.import_event(handle, device, timeout_ms, &event.maker, &event.native, &event.shared));
+    if (event.shared == nullptr) return Status();
+    event.device = event.shared->device;  // the context's own event
+    event.native = event.shared->native;
     return Status();
   });
 }
@@ -53,7 +54,6 @@ Status gmm_event::import_semaphore(Context &context, const gmm_semaphore_desc &d
 
 Status gmm_event::destroy() {
   GMM_TRY(shared != nullptr      ? context->ipc().events.destroy(shared)
-          : imported != nullptr  ? context->ipc().events.close_import(imported)
           : semaphore != nullptr ? semaphore->destroy()
                                  : context->core().backend->event_destroy(native));
   magic = 0;
@@ -77,7 +77,7 @@ Status gmm_event::check_can_tell(const char *function) const {
 }
 
 Status gmm_event::has_passed(const char *function, bool *passed) const {
-  if (imported != nullptr) GMM_TRY(imported->check(function));
+  if (is_imported()) GMM_TRY(maker.check(function));
   return context->core().backend->event_query(native, passed);
 }
 
@@ -100,7 +100,7 @@ Status gmm_event::wait_until(uint64_t timeout_ms) const {
 Status gmm_event::record(uint64_t value, gmm_stream stream) {
   if (semaphore != nullptr) return semaphore->signal(stream, value);
   GMM_TRY(check_value(value, "gmm_event_record"));
-  if (imported != nullptr)
+  if (is_imported())
     return fail(GMM_ERROR_INVALID_HANDLE,
                 "gmm_event_record: the event was imported, and only its maker records it; create another one for the "
                 "way back.");
@@ -110,17 +110,17 @@ Status gmm_event::record(uint64_t value, gmm_stream stream) {
 Status gmm_event::wait_on(gmm_stream stream, uint64_t value) {
   if (semaphore != nullptr) return semaphore->wait(stream, value);
   GMM_TRY(check_value(value, "gmm_stream_wait_event"));
-  if (imported != nullptr) GMM_TRY(imported->check("gmm_stream_wait_event"));
+  if (is_imported()) GMM_TRY(maker.check("gmm_stream_wait_event"));
   Backend &backend = *context->core().backend;
-  return shared != nullptr || imported != nullptr ? backend.shared_event_wait(device, stream, native)
-                                                  : backend.stream_wait(device, stream, native);
+  return shared != nullptr || is_imported() ? backend.shared_event_wait(device, stream, native)
+                                            : backend.stream_wait(device, stream, native);
 }
 
 Status gmm_event::synchronize(uint64_t value, uint64_t timeout_ms) {
   GMM_TRY(check_can_tell("gmm_event_synchronize"));
   GMM_TRY(check_value(value, "gmm_event_synchronize"));
-  return imported == nullptr && timeout_ms == GMM_FOREVER ? context->core().backend->event_synchronize(native)
-                                                          : wait_until(timeout_ms);
+  return !is_imported() && timeout_ms == GMM_FOREVER ? context->core().backend->event_synchronize(native)
+                                                     : wait_until(timeout_ms);
 }
 
 Status gmm_event::query(bool *passed) {
@@ -131,7 +131,7 @@ Status gmm_event::query(bool *passed) {
 Status gmm_event::export_to(gmm_ipc_handle *out) {
   if (shared != nullptr) return context->ipc().events.export_event(*shared, out);
   return fail(GMM_ERROR_INVALID_HANDLE, "gmm_event_export: %s.",
-              imported != nullptr    ? "the event was imported; only the process that made it can export it"
+              is_imported()          ? "the event was imported; only the process that made it can export it"
               : semaphore != nullptr ? "the event is a semaphore; the API that made it exports it"
                                      : "the event cannot be shared; make it with GMM_EVENT_SHARED");
 }

@@ -30,6 +30,7 @@ struct gmm_event {
   gmm::Context *context;
 
  private:
+  bool is_imported() const { return maker.process != 0; }
   gmm::Status check_value(uint64_t value, const char *function) const;
   gmm::Status check_can_tell(const char *function) const;
   gmm::Status has_passed(const char *function, bool *passed) const;
@@ -37,10 +38,9 @@ struct gmm_event {
 
   gmm::NativeEvent native = nullptr;
   gmm::Device device;
-  // One of these owns what `native` is, unless the event is of this context alone. A semaphore has no `native`.
-  gmm::SharedEvent *shared = nullptr;
-  gmm::EventImport *imported = nullptr;
-  gmm::Semaphore *semaphore = nullptr;
+  gmm::EventMaker maker;                // of an imported event
+  gmm::SharedEvent *shared = nullptr;   // it owns `native`
+  gmm::Semaphore *semaphore = nullptr;  // it has no `native`
 };
 
 #endif

@@ -71,16 +71,14 @@ Status gmm_lease::create(Context &context, const gmm_lease_desc &desc, gmm_lease
   if (lease == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for a lease.");
   Status status = open_directory(context, &lease->directory_, lease->folder_);
   if (status.ok()) {
-    const char *what = nullptr;
-    int error = lease->poller_.open(&what);
+    const char *what = "epoll";
+    int error = lease->poller_.open();
     if (error == 0) {
       what = "pthread_create";
       error = start_thread(&lease->thread_, ThreadSignals::kNone, thread_main, lease);
     }
     if (error != 0) {
-      char text[128];
-      status = fail_native(GMM_ERROR_SYSTEM, error, "gmm_lease_create(): %s: %s", what,
-                           system_error_text(error, text, sizeof text));
+      status = fail_native(GMM_ERROR_SYSTEM, error, "gmm_lease_create(): %s: %s", what, ErrorText(error).text);
     }
   }
   if (!status.ok()) {
@@ -189,13 +187,13 @@ Status gmm_lease::resume_offers(TicketState *ticket, uint64_t *bytes) {
 Status gmm_lease::no_grant(const Patience &patience) {
   if (patience.is_cancelled())
     return fail(GMM_ERROR_CANCELLED, "The request of the lease \"%s\" was cancelled.", name_);
-  char why[sizeof LeaseCommand::text + kIpcPathSize], error[128];
+  char why[sizeof LeaseCommand::text + kIpcPathSize];
   if (counts_.server != 0)
     std::snprintf(why, sizeof why, "%s", member_.text()[0] != 0 ? member_.text() : "The server has not said why.");
   else
     std::snprintf(why, sizeof why, "No server answers in %s%s%s%s. Start one by the command `gmm serve`.", folder_,
                   start_error_ == 0 ? "" : ", and the command gmm could not be started: ",
-                  start_error_ == 0 ? "" : system_error_text(start_error_, error, sizeof error),
+                  start_error_ == 0 ? "" : ErrorText(start_error_).text,
                   start_error_ == ENOENT ? " beside the library or on PATH" : "");
   return fail(GMM_ERROR_NOT_READY, "gmm_lease_request(): the lease \"%s\" had no grant in %" PRIu64 " ms. %s", name_,
               patience.timeout_ms, why);
@@ -497,10 +495,9 @@ bool gmm_lease::may_complain() {
 
 void gmm_lease::wait(uint64_t until) {
   void *keys[os::SocketPoller::kMost];
-  bool name_changed = false;
   const uint64_t now = monotonic_ms();
   const int64_t milliseconds = until == UINT64_MAX ? -1 : until > now ? static_cast<int64_t>(until - now) : 0;
-  if (poller_.wait(milliseconds, keys, &name_changed) != 0) receive();
+  if (poller_.wait(milliseconds, keys) != 0) receive();
 }
 
 void gmm_lease::receive() {

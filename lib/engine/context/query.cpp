@@ -31,8 +31,8 @@ void fill_block(Context &context, const Block &block, const void *address, gmm_p
   const bool is_comm = region != nullptr && region->comm;
   out->ipc_routes = ipc_routes(context.core(), block.heap->options());
   if (is_comm && context.core().backend->has_fabric(options.device)) out->ipc_routes |= GMM_IPC_ROUTE_FABRIC;
-  out->allocation_base = reinterpret_cast<void *>(block.extent->base.load(std::memory_order_relaxed));
-  out->allocation_size = block.extent->size.load(std::memory_order_relaxed);
+  out->allocation_base = reinterpret_cast<void *>(base_of(*block.extent));
+  out->allocation_size = size_of(*block.extent);
   out->device_pointer = context.core().backend->device_address(address);
   out->generation = region == nullptr ? 0 : region->generation.load(std::memory_order_relaxed);
   // Pages that were moved to the host are the host's to touch.
@@ -51,7 +51,7 @@ void Context::query_free(const Extent &extent, const void *address, gmm_pointer_
   }
   out->state = GMM_STATE_FREE;
   Range range;
-  if (ipc_.exports.find_own(address, &range)) {
+  if (ipc_.imports.find_block(address, &range)) {
     // Freed, but imported by this context.
     out->state = GMM_STATE_IMPORTED;
     out->base = reinterpret_cast<void *>(range.base);
@@ -59,8 +59,8 @@ void Context::query_free(const Extent &extent, const void *address, gmm_pointer_
     out->device_pointer = core_.backend->device_address(address);
   }
   if (out->state == GMM_STATE_FREE || is_paused(extent)) out->flags = 0;
-  out->allocation_base = reinterpret_cast<void *>(extent.base.load(std::memory_order_relaxed));
-  out->allocation_size = extent.size.load(std::memory_order_relaxed);
+  out->allocation_base = reinterpret_cast<void *>(base_of(extent));
+  out->allocation_size = size_of(extent);
 }
 
 // Pinned or imported memory.

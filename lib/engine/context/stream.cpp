@@ -20,36 +20,31 @@ Place place_of(const Context &context, const void *address) {
   if (find_block(context.core(), address, &block))
     return Place{block.heap->options().device, weigh(block.heap->options().kind)};
   Range range;
-  if (context.ipc().imports.find(address, &range) || context.ipc().exports.find_own(address, &range))
+  if (context.ipc().imports.find(address, &range))
     return Place{IpcImports::device(range), weigh(IpcImports::kind(range))};
   return Place{};
 }
 
 // Of a block over several extents a part may be usable: gmm_resume_range().
 bool is_usable(const Context &context, const void *memory, uint64_t size) {
-  uintptr_t at = reinterpret_cast<uintptr_t>(memory);
-  const uintptr_t end = at + size;
-  while (at < end) {
-    const Extent *extent = context.core().page_map.find_extent(reinterpret_cast<void *>(at));
-    if (extent == nullptr || is_paused(*extent)) return false;
-    at = end_of(*extent);
-  }
-  return true;
+  const uintptr_t at = reinterpret_cast<uintptr_t>(memory);
+  return context.core().page_map.for_each_extent(at, at + size, [](const Extent &each) { return !is_paused(each); });
 }
 
 // A range of a block or import must lie in it and be active. Ordinary memory is the caller's responsibility.
 Status check_operand(Context &context, const void *memory, uint64_t size, const char *operation) {
   Block block;
   if (!find_block(context.core(), memory, &block)) {
-    Range range;
-    if (context.ipc().exports.find_own(memory, &range))
-      return context.ipc().exports.check_own(range, memory, size, operation);
-    if (context.core().page_map.find_extent(memory) == nullptr)
-      return context.ipc().imports.find(memory, &range)
-                 ? context.ipc().imports.check_operand(range, memory, size, operation)
-                 : Status();
-    return fail(GMM_ERROR_ALREADY_FREED, "%s(%p): the block was freed; pass an address in a live one.", operation,
-                memory);
+    const IpcImports &imports = context.ipc().imports;
+    const bool is_own = context.core().page_map.find_extent(memory) != nullptr;
+    Range range, imported;
+    if (is_own && !imports.find_block(memory, &imported))
+      return fail(GMM_ERROR_ALREADY_FREED, "%s(%p): the block was freed; pass an address in a live one.", operation,
+                  memory);
+    if (!imports.find(memory, &range)) return Status();
+    GMM_TRY(imports.check_operand(range, memory, size, operation));
+    if (!is_own || is_usable(context, memory, size)) return Status();
+    return fail(GMM_ERROR_PAUSED, "%s(%p): the block is paused; resume its tag first.", operation, memory);
   }
   if (block.paused && !block.partly)
     return fail(GMM_ERROR_PAUSED, "%s(%p): the block is paused; resume its tag first.", operation, memory);

@@ -104,7 +104,7 @@ Status Context::compact_watched(const gmm_scope_desc &scope, const gmm_compact_d
   calls.select([&](const WatchTarget &target) {
     Heap *of_range = nullptr;
     if (target.is_range()) {
-      of_range = heap_of(region_of(core_.page_map.find_extent(reinterpret_cast<void *>(target.range.base))));
+      of_range = heap_of(region_of(core_.page_map.find_extent(target.range.base)));
       if (of_range == nullptr) return false;
     }
     bool touches = false;

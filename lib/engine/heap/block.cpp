@@ -27,18 +27,16 @@ bool find_block(const Core &core, const void *address, Block *out) {
   out->base = span->block(index);
   out->requested = requested;
   out->reserved = span->block_bytes();
-  out->extent = core.page_map.find_extent(reinterpret_cast<void *>(out->base));
+  out->extent = core.page_map.find_extent(out->base);
   if (out->extent == nullptr || out->heap == nullptr) return false;
   out->paused = out->partly = false;
   // The counter spares the walk while nothing of the heap is paused.
   if (out->heap->fast.has_paused.load(std::memory_order_acquire) == 0) return true;
   bool active = false;
-  for (uintptr_t next = out->base, end = next + out->reserved; next < end;) {
-    const Extent *extent = core.page_map.find_extent(reinterpret_cast<void *>(next));
-    if (extent == nullptr) break;
-    (is_paused(*extent) ? out->paused : active) = true;
-    next = end_of(*extent);
-  }
+  core.page_map.for_each_extent(out->base, out->base + out->reserved, [&](const Extent &extent) {
+    (is_paused(extent) ? out->paused : active) = true;
+    return true;
+  });
   out->partly = out->paused && active;
   return true;
 }

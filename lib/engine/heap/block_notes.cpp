@@ -90,13 +90,9 @@ bool BlockNotes::used_by_other_threads(const void *block, uint64_t thread) const
 bool BlockNotes::has_importers(const CacheEntry &entry) const {
   const Span *span = core_.page_map.find(entry.block);
   const uintptr_t begin = reinterpret_cast<uintptr_t>(entry.block);
-  for (uintptr_t at = begin, end = begin + span->block_bytes(); at < end;) {
-    const Extent *extent = core_.page_map.find_extent(reinterpret_cast<void *>(at));
-    if (extent == nullptr) return false;
-    if (extent->importers.load(std::memory_order_acquire) != 0) return true;
-    at = end_of(*extent);
-  }
-  return false;
+  return !core_.page_map.for_each_extent(begin, begin + span->block_bytes(), [](const Extent &extent) {
+    return extent.importers.load(std::memory_order_acquire) == 0;
+  });
 }
 
 Status BlockNotes::order_after(const CacheEntry &block, StreamKey key, bool device_waited, bool *held) {

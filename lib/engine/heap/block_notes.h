@@ -7,7 +7,7 @@
 // free run: importers still have its memory, or the freeing stream could not be made to wait for the block's other
 // streams, as one of them is in a graph capture or was destroyed.
 // Invariants: each note belongs to a live block, which has at most one name, one use for each stream and one export,
-// however often they are told. A held block has no note.
+// however often they are noted. A held block has no note.
 // Lock: the heap's, held by the caller of every function.
 // Caller: Heap, for those functions, frees of marked blocks, and streams that end.
 #ifndef GMM_ENGINE_HEAP_BLOCK_NOTES_H

@@ -90,7 +90,7 @@ Status Compactor::find_target(uint64_t all, Target *out) {
 // From its end on, so that the rest of the run is the same span. A target without a hole is used up.
 Status Compactor::move_run(Span *run, Target *target, Compaction *work, uint64_t *done) {
   for (uintptr_t begin = run->begin(), at = run->end(); at > begin;) {
-    Extent *extent = core_.page_map.find_extent(reinterpret_cast<void *>(at - 1));
+    Extent *extent = core_.page_map.find_extent(at - 1);
     const uintptr_t base = base_of(*extent);
     const uint64_t size = size_of(*extent);
     const bool is_whole = base >= begin && base + size == at;
@@ -173,7 +173,7 @@ Compactor::Choice Compactor::choose(const Compaction &work) {
     for_each_span(*region, [&](Span &span) {
       if (span.is(SpanState::kUnbacked)) return;
       for (uintptr_t at = span.begin(); at < span.end();) {
-        Extent *extent = core_.page_map.find_extent(reinterpret_cast<void *>(at));
+        Extent *extent = core_.page_map.find_extent(at);
         if (extent != each.extent) {
           consider(each);
           each = Choice{extent, &span, 0};
@@ -188,14 +188,14 @@ Compactor::Choice Compactor::choose(const Compaction &work) {
 }
 
 // Gives every free part a span of its own, in no list, and returns the pieces between them.
-Status Compactor::cut(const Choice &choice, Vector<Span *> *holes, Vector<Extents::Piece> *pieces) {
+Status Compactor::cut(const Choice &choice, Vector<Span *> *holes, Vector<Piece> *pieces) {
   const Extent &extent = *choice.extent;
   const auto no_memory = [] {
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory to take a part out of an extent.");
   };
   uintptr_t at = base_of(extent);
   const auto piece_until = [&](uintptr_t end) {
-    return end == at || pieces->push_back(Extents::Piece{{at, end - at}, PhysicalHandle{}, nullptr});
+    return end == at || pieces->push_back(Piece{{at, end - at}, PhysicalHandle{}, nullptr});
   };
   for (Span *span = choice.first; span != nullptr && span->begin() < end_of(extent); span = span->after) {
     if (!is_free(*span)) continue;
@@ -222,7 +222,7 @@ Status Compactor::cut(const Choice &choice, Vector<Span *> *holes, Vector<Extent
 
 Status Compactor::evacuate(const Choice &choice, Compaction *work) {
   Vector<Span *> holes(core_.allocator);
-  Vector<Extents::Piece> pieces(core_.allocator);
+  Vector<Piece> pieces(core_.allocator);
   const uint64_t size = size_of(*choice.extent);
   Status status = cut(choice, &holes, &pieces);
   if (status.ok()) status = extents_.evacuate(choice.extent, &pieces);

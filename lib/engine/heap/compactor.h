@@ -91,7 +91,7 @@ class Compactor : HeapPart {
   static ByteRange free_part(const Span &span, const Extent &extent);
   bool may_evacuate(const Extent &extent) const;
   bool has_exports(const Choice &choice);
-  Status cut(const Choice &choice, Vector<Span *> *holes, Vector<Extents::Piece> *pieces);
+  Status cut(const Choice &choice, Vector<Span *> *holes, Vector<Piece> *pieces);
 };
 
 }  // namespace gmm

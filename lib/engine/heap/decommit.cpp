@@ -13,11 +13,10 @@ namespace {
 constexpr size_t kDecommitStack = size_t{512} << 10;  // the program's log callback and the driver run on it
 
 Status thread_failure(int error) {
-  char text[128];
   return fail_native(GMM_ERROR_SYSTEM, error,
                      "The thread that gives idle memory back could not be started: %s; raise the limit of threads, or "
                      "set GMM_DECOMMIT_NEVER.",
-                     system_error_text(error, text, sizeof text));
+                     ErrorText(error).text);
 }
 
 }  // namespace

@@ -11,7 +11,89 @@ constexpr uint64_t kWorthAsking = uint64_t{1} << 30;
 
 void *address(uintptr_t value) { return reinterpret_cast<void *>(value); }
 
+// Whose memory the pages at a location are.
+Device owner_of(Device device, Device location) { return location.is_host() ? location : device; }
+
+// The pieces lie side by side in a window while they are filled.
+Status copy_to_window(Core &core, const Region &region, Device device, Device location, gmm_stream stream,
+                      Vector<Piece> *pieces) {
+  Backend &backend = *core.backend;
+  uint64_t bytes = 0, mapped = 0;
+  for (const Piece &piece : *pieces) bytes += piece.range.size;
+  void *base = nullptr;
+  GMM_TRY(backend.reserve(bytes, &base));
+  const uintptr_t window = reinterpret_cast<uintptr_t>(base);
+  const auto fill = [&]() -> Status {
+    for (Piece &piece : *pieces) {
+      const uint64_t size = piece.range.size;
+      GMM_TRY(create_pages(backend, region, location, size, &piece.handle));
+      GMM_TRY(backend.map(address(window + mapped), size, piece.handle));
+      mapped += size;
+      GMM_TRY(backend.set_access(address(window + mapped - size), size, owner_of(device, location), 0));
+    }
+    GMM_TRY(backend.synchronize(device));
+    uintptr_t at = window;
+    for (const Piece &piece : *pieces) {
+      GMM_TRY(backend.copy(device, stream, address(at), address(piece.range.base), piece.range.size));
+      at += piece.range.size;
+    }
+    return backend.stream_synchronize(device, stream);
+  };
+  const Status status = fill();
+  if (!status.ok()) {
+    MessageGuard message_guard;
+    backend.synchronize(device).ignore();  // the window must stay until copies have ended
+  }
+  uintptr_t at = window;
+  for (const Piece &piece : *pieces) {
+    if (at - window < mapped) core.deferred_release.unmap(backend, address(at), piece.range.size);
+    at += piece.range.size;
+  }
+  core.deferred_release.unreserve(backend, base, bytes);
+  return status;
+}
+
+// The pieces' pages in the place of the extent's.
+Status remap(Core &core, const Extent &extent, const Region &region, Device device, Device location,
+             const Vector<Piece> &pieces) {
+  Backend &backend = *core.backend;
+  const auto map_at = [&](ByteRange range, PhysicalHandle handle, Device owner) -> Status {
+    GMM_TRY(backend.map(address(range.base), range.size, handle));
+    const Status status = backend.set_access(address(range.base), range.size, owner, region.peers);
+    MessageGuard message_guard;
+    if (!status.ok()) backend.unmap(address(range.base), range.size).ignore();
+    return status;
+  };
+  GMM_TRY(backend.unmap(address(base_of(extent)), size_of(extent)));
+  Status status;
+  uint64_t mapped = 0;
+  for (; mapped < pieces.size(); ++mapped) {
+    status = map_at(pieces[mapped].range, pieces[mapped].handle, owner_of(device, location));
+    if (!status.ok()) break;
+  }
+  if (status.ok()) return status;
+  // The old pages still hold the contents, so they are mapped again.
+  MessageGuard message_guard;
+  while (mapped-- > 0) backend.unmap(address(pieces[mapped].range.base), pieces[mapped].range.size).ignore();
+  const Device owner = extent.location.load(std::memory_order_relaxed).is_host() ? kHostLocation : device;
+  if (!map_at(ByteRange{base_of(extent), size_of(extent)}, extent.handle, owner).ok())
+    core.log.write(LogLevel::kError, "A failed move or compaction could not map the old pages again: %s",
+                   last_message());
+  return status;
+}
+
 }  // namespace
+
+Status move_to_new_pages(Core &core, const Extent &extent, Device device, Device location, gmm_stream stream,
+                         Vector<Piece> *pieces) {
+  const Region &region = *region_of(&extent);
+  Status status = copy_to_window(core, region, device, location, stream, pieces);
+  if (status.ok()) status = remap(core, extent, region, device, location, *pieces);
+  if (status.ok()) return status;
+  for (const Piece &piece : *pieces)
+    if (piece.handle.value != 0) core.deferred_release.release(*core.backend, piece.handle);
+  return status;
+}
 
 // --- Regions ---------------------------------------------------------------------------------------------------------
 
@@ -343,7 +425,7 @@ Status Extents::release_in(Span *run, uint64_t at_most, uint64_t *released, cons
   const uintptr_t end = run->end();
   runs_.unlist(run);
   while (run != nullptr && at < end && *released < at_most && status.ok()) {
-    Extent *extent = core_.page_map.find_extent(address(at));
+    Extent *extent = core_.page_map.find_extent(at);
     const uint64_t size = size_of(*extent);
     const bool begins_before = base_of(*extent) < run->begin();
     at = base_of(*extent) + size;
@@ -356,69 +438,6 @@ Status Extents::release_in(Span *run, uint64_t at_most, uint64_t *released, cons
   return status;
 }
 
-// The pieces lie side by side in a window while they are filled.
-Status Extents::copy_to_new_pages(Vector<Piece> *pieces) {
-  Backend &backend = *core_.backend;
-  gmm_stream stream = GMM_STREAM_PER_THREAD;  // the default stream would wait for others
-  uint64_t bytes = 0, mapped = 0;
-  for (const Piece &piece : *pieces) bytes += piece.range.size;
-  void *base = nullptr;
-  GMM_TRY(backend.reserve(bytes, &base));
-  const uintptr_t window = reinterpret_cast<uintptr_t>(base);
-  const auto fill = [&]() -> Status {
-    for (Piece &piece : *pieces) {
-      const uint64_t size = piece.range.size;
-      GMM_TRY(backend.create(options_.device, size, &piece.handle));
-      GMM_TRY(backend.map(address(window + mapped), size, piece.handle));
-      mapped += size;
-      GMM_TRY(backend.set_access(address(window + mapped - size), size, options_.device, 0));
-    }
-    GMM_TRY(backend.synchronize(options_.device));
-    uintptr_t at = window;
-    for (const Piece &piece : *pieces) {
-      GMM_TRY(backend.copy(options_.device, stream, address(at), address(piece.range.base), piece.range.size));
-      at += piece.range.size;
-    }
-    return backend.stream_synchronize(options_.device, stream);
-  };
-  const Status status = fill();
-  if (!status.ok()) {
-    MessageGuard message_guard;
-    backend.synchronize(options_.device).ignore();  // the window must stay until copies have ended
-  }
-  uintptr_t at = window;
-  for (const Piece &piece : *pieces) {
-    if (at - window < mapped) core_.deferred_release.unmap(backend, address(at), piece.range.size);
-    at += piece.range.size;
-  }
-  core_.deferred_release.unreserve(backend, base, bytes);
-  return status;
-}
-
-// The pieces' pages in the place of the extent's.
-Status Extents::remap(const Extent &extent, const Vector<Piece> &pieces) {
-  Backend &backend = *core_.backend;
-  const auto map_at = [&](ByteRange range, PhysicalHandle handle) -> Status {
-    GMM_TRY(backend.map(address(range.base), range.size, handle));
-    const Status status = backend.set_access(address(range.base), range.size, options_.device, options_.peers);
-    MessageGuard message_guard;
-    if (!status.ok()) backend.unmap(address(range.base), range.size).ignore();
-    return status;
-  };
-  GMM_TRY(backend.unmap(address(base_of(extent)), size_of(extent)));
-  Status status;
-  uint64_t mapped = 0;
-  for (; mapped < pieces.size(); ++mapped)
-    if (status = map_at(pieces[mapped].range, pieces[mapped].handle); !status.ok()) break;
-  if (status.ok()) return status;
-  // The old pages still hold the contents, so they are mapped again.
-  MessageGuard message_guard;
-  while (mapped-- > 0) backend.unmap(address(pieces[mapped].range.base), pieces[mapped].range.size).ignore();
-  if (!map_at(ByteRange{base_of(extent), size_of(extent)}, extent.handle).ok())
-    core_.log.write(LogLevel::kError, "A failed gmm_compact() could not map the old pages again: %s", last_message());
-  return status;
-}
-
 Status Extents::evacuate(Extent *extent, Vector<Piece> *pieces) {
   const ByteRange whole{base_of(*extent), size_of(*extent)};
   Region *region = extent->region.load(std::memory_order_relaxed);
@@ -427,13 +446,12 @@ Status Extents::evacuate(Extent *extent, Vector<Piece> *pieces) {
   for (uint64_t i = 1; i < pieces->size() && status.ok(); ++i)
     if (((*pieces)[i].extent = core_.extents.take()) == nullptr)
       status = fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of an extent.");
-  if (status.ok()) status = copy_to_new_pages(pieces);
-  if (status.ok()) status = remap(*extent, *pieces);
+  // The default stream would wait for others.
+  if (status.ok())
+    status = move_to_new_pages(core_, *extent, options_.device, options_.device, GMM_STREAM_PER_THREAD, pieces);
   if (!status.ok()) {
-    for (const Piece &piece : *pieces) {
-      if (piece.handle.value != 0) core_.deferred_release.release(*core_.backend, piece.handle);
+    for (const Piece &piece : *pieces)
       if (piece.extent != nullptr && piece.extent != extent) core_.extents.put(piece.extent);
-    }
     return status;
   }
   const PhysicalHandle old = extent->handle;
@@ -518,13 +536,10 @@ void Extents::forget_contents(ByteRange freed, const Span &run) {
   // A chunk that reaches into the freed memory begins and ends no further away.
   const uintptr_t begin = freed.base - run.begin() < kMaxChunk ? run.begin() : freed.base - kMaxChunk;
   const uintptr_t end = run.end() - freed.end() < kMaxChunk ? run.end() : freed.end() + kMaxChunk;
-  for (uintptr_t at = begin; at < end;) {
-    Extent *extent = core_.page_map.find_extent(address(at));
-    if (extent == nullptr) return;
-    const uintptr_t extent_end = base_of(*extent) + size_of(*extent), stop = extent_end < end ? extent_end : end;
-    backups_.forget(*extent, ByteRange{at, stop - at});
-    at = stop;
-  }
+  core_.page_map.for_each_extent(begin, end, [&](Extent &extent) {
+    backups_.forget(extent, ByteRange{begin, end - begin});
+    return true;
+  });
 }
 
 }  // namespace gmm

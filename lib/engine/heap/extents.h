@@ -35,6 +35,19 @@ struct ReleaseRule {
   }
 };
 
+// A part of an extent, which lies in new pages afterwards.
+struct Piece {
+  ByteRange range;
+  PhysicalHandle handle;     // of the new pages
+  Extent *extent = nullptr;  // that has them: the old one for the first piece
+};
+
+// Copies pieces of an extent, in address order, on a stream to new pages at a location, and maps these in the place of
+// the old pages, which the caller releases. The rest of the extent's addresses has no memory any more. A failure leaves
+// everything as it was. The call waits for the device, with the heap's lock held as that of an operation.
+Status move_to_new_pages(Core &core, const Extent &extent, Device device, Device location, gmm_stream stream,
+                         Vector<Piece> *pieces);
+
 class Extents {
  public:
   // Unbacked addresses that are being backed from their start.
@@ -82,15 +95,8 @@ class Extents {
   // Returns every extent that lies whole in the listed run and that no importer has, until *released reaches
   // `at_most` bytes, and only what a rule allows.
   Status release_in(Span *run, uint64_t at_most, uint64_t *released, const ReleaseRule *rule);
-  // A part of an extent, which lies in new pages after evacuate().
-  struct Piece {
-    ByteRange range;
-    PhysicalHandle handle;     // of the new pages
-    Extent *extent = nullptr;  // that has them: the old one for the first piece
-  };
-  // Copies pieces of an extent, in address order, to new pages, maps these at the same addresses and returns the old
-  // pages. Every piece is an extent then. The addresses between them have no memory any more. The call waits for the
-  // device. A failure leaves everything as it was. The new pages are charged only as they replace the old ones.
+  // move_to_new_pages() of an extent. Every piece is an extent then. The new pages are charged only as they replace the
+  // old ones.
   Status evacuate(Extent *extent, Vector<Piece> *pieces);
   // Makes two neighbours without a handle one, with the kept contents of both. False: they cannot be joined.
   bool merge(Extent *into, Extent *from);
@@ -102,7 +108,7 @@ class Extents {
   template <typename Fn>
   void for_each_in(const Span *run, Fn fn) {
     for (uintptr_t begin = run->begin(), at = run->end(); at > begin;) {
-      Extent *extent = core_.page_map.find_extent(reinterpret_cast<void *>(at - 1));
+      Extent *extent = core_.page_map.find_extent(at - 1);
       at = base_of(*extent);
       const bool whole = at >= begin && at + size_of(*extent) <= run->end();
       if (whole && extent->importers.load(std::memory_order_relaxed) == 0) fn(extent);
@@ -138,8 +144,6 @@ class Extents {
   void begin_extent(Extent *extent, PhysicalHandle handle);
   void place(Extent *extent, const Span &span) { place(extent, ByteRange{span.begin(), span.bytes()}, span.region); }
   void place(Extent *extent, ByteRange range, Region *region);
-  Status copy_to_new_pages(Vector<Piece> *pieces);
-  Status remap(const Extent &extent, const Vector<Piece> &pieces);
   void end_extent(Extent *extent);
   Status cut_at(const Extent &extent, Span *run, Cut *out);
   Span *rejoin(const Cut &cut);

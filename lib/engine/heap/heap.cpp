@@ -47,7 +47,7 @@ Heap::Heap(Core &core, BackupStore &backups, CaptureHeaps &captures, const HeapO
       forgotten_(core.allocator) {
   quotas_.each[4] = &own_quota_;
   streams_.wait_with(mutex);
-  mutex.at_end_of_operation([](void *self) { static_cast<Heap *>(self)->forget_streams_put_off(); }, this);
+  mutex.at_end_of_operation([](void *self) { static_cast<Heap *>(self)->end_operation(); }, this);
   fast.gate = core.gate;
   fast.last_uncaptured = core.last_uncaptured;
   if (core.last_uncaptured != UINTPTR_MAX) streams_.expect_captures();
@@ -268,9 +268,12 @@ bool Heap::put_back_now(const CacheEntry &entry, StreamKey key) {
   return true;
 }
 
+// A pause calls the program for its progress, which may wait for a thread that ends: see put_off_forgetting().
 void Heap::end_thread(uint64_t thread) {
-  LockGuard guard(mutex);
-  streams_.end_thread(thread);
+  const StreamKey stream{GMM_STREAM_PER_THREAD, thread};
+  if (!mutex.lock_unless_operation([&] { return put_off_forgetting(stream); })) return;
+  const UnlockAtEnd guard(mutex);
+  forget_locked(stream);
 }
 
 Status Heap::record_use(const CacheEntry &block, gmm_stream stream) {
@@ -298,43 +301,52 @@ Status Heap::order_after_uses(const CacheEntry &block, StreamKey key, bool *held
   return notes_.order_after(block, key, other_thread, held);
 }
 
-bool Heap::free_held_for_importers(bool may_wait) {
-  if (may_wait)
-    mutex.lock();
-  else if (!mutex.lock_unless_operation())
-    return false;
+void Heap::free_held_for_importers(bool may_wait) {
+  const auto put_off = [&] {
+    frees_held_later_ = frees_held_later_ || !may_wait;
+    return !may_wait;
+  };
+  if (!mutex.lock_unless_operation(put_off)) return;
   const UnlockAtEnd guard(mutex);
+  free_held_locked();
+}
+
+void Heap::free_held_locked() {
+  frees_held_later_ = false;
   notes_.free_held([&](const CacheEntry &entry, uint64_t bits) { put_back_one(entry, bits); });
-  return true;
 }
 
 void Heap::forget_stream(gmm_stream stream) {
   // A pause or resume may have the heap for minutes. It emptied the caches of a heap with paused memory before, nothing
   // enters them, and it asks nobody about a stream. So what they know of the stream is empty bins, which a trim ends.
-  const auto put_off = [&] { return put_off_forgetting(stream); };
+  const auto put_off = [&] { return put_off_forgetting(StreamKey{stream, 0}); };
   if (!mutex.lock_unless_operation(put_off)) return;
   mutex.unlock();
   caches_.forget_stream(stream);
   if (!mutex.lock_unless_operation(put_off)) return;
   const UnlockAtEnd guard(mutex);
-  streams_.forget(stream);
-  notes_.forget_stream(stream);
+  forget_locked(StreamKey{stream, 0});
+}
+
+void Heap::forget_locked(StreamKey stream) {
+  if (stream.thread != 0) return streams_.end_thread(stream.thread);
+  streams_.forget(stream.stream);
+  notes_.forget_stream(stream.stream);
 }
 
 // While an operation has the lock and cannot end. False: it is no pause or resume, or there is no host memory.
-bool Heap::put_off_forgetting(gmm_stream stream) {
+bool Heap::put_off_forgetting(StreamKey stream) {
   if (!may_put_off_ || fast.has_paused.load(std::memory_order_relaxed) == 0) return false;
-  for (gmm_stream known : forgotten_)
+  for (const StreamKey &known : forgotten_)
     if (known == stream) return true;
   return forgotten_.push_back(stream);
 }
 
-void Heap::forget_streams_put_off() {
-  for (gmm_stream stream : forgotten_) {
-    streams_.forget(stream);
-    notes_.forget_stream(stream);
-  }
+// Does the work that was put off until now. A wait inside of a free frees nothing: its caller works on a slab or run.
+void Heap::end_operation() {
+  for (const StreamKey &stream : forgotten_) forget_locked(stream);
   forgotten_.clear();
+  if (may_put_off_ && frees_held_later_) free_held_locked();
   may_put_off_ = false;
 }
 
@@ -404,6 +416,7 @@ Status Heap::drain_for_growth() {
   bool all = false;
   {
     LockGuard guard(mutex);
+    if (frees_held_later_) free_held_locked();
     all = others == 0 || policy_.may_drain();
     if (all) policy_.drained(others);
   }

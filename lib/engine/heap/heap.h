@@ -92,11 +92,11 @@ class Heap {
   // behind those that use the block, and forgets the name. *held: importers have its memory, and the heap holds the
   // block until free_held_for_importers() finds them gone.
   Status order_after_uses(const CacheEntry &block, StreamKey key, bool *held);
-  // False: an operation has the heap, and the caller may not wait for it.
-  bool free_held_for_importers(bool may_wait = true);
+  // Without may_wait an operation that has the heap does it at its end.
+  void free_held_for_importers(bool may_wait = true);
   // The stream is about to go, and its work is done. A pause or resume that has the heap forgets it at its end.
   void forget_stream(gmm_stream stream);
-  // The calling thread ends and has put everything back.
+  // The calling thread ends and has put everything back. A pause or resume that has the heap notes that at its end.
   void end_thread(uint64_t thread);
   // The graph is gone that a capture heap held its memory for: from here on free memory may go.
   void end_of_graph();
@@ -203,8 +203,10 @@ class Heap {
   Status provide_bookkeeping(uint64_t bytes);
   uint64_t free_bytes() { return runs_.free_bytes() + slabs_.free_bytes(); }
   uint64_t bit_of_free(StreamKey key);
-  bool put_off_forgetting(gmm_stream stream);
-  void forget_streams_put_off();
+  void forget_locked(StreamKey stream);
+  bool put_off_forgetting(StreamKey stream);
+  void end_operation();
+  void free_held_locked();
   void put_back_one(const CacheEntry &entry, uint64_t bit);
   void put_back_large(Span *span, uint64_t bit);
   Span *make_slab(uint32_t class_index, Span *run);
@@ -229,8 +231,9 @@ class Heap {
   Growth growth_{*this};
   Compactor compactor_{*this};
   Vector<CacheEntry> not_waited_for_;  // freed by per-thread streams of other threads, whose work may still run
-  Vector<gmm_stream> forgotten_;       // to forget at the end of the operation that has the lock
+  Vector<StreamKey> forgotten_;        // to forget at the end of the operation that has the lock
   bool may_put_off_ = false;           // that operation takes more of them; a wait inside of a free does not
+  bool frees_held_later_ = false;      // somebody found an operation, and did not free what importers held
   // Large blocks that are still to be taken or freed past the thread caches. Threads count it without a lock, and may
   // lose a step.
   std::atomic<uint32_t> passing_{0};

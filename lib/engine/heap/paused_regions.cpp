@@ -51,7 +51,7 @@ void PausedRegions::drop_in(Span *run) {
   const uintptr_t end = run->end();
   runs_.unlist(run);
   for (uintptr_t at = run->begin(); run != nullptr && at < end;) {
-    Extent *extent = core_.page_map.find_extent(reinterpret_cast<void *>(at));
+    Extent *extent = core_.page_map.find_extent(at);
     const uintptr_t base = base_of(*extent);
     at = base + size_of(*extent);
     if (base < run->begin() || at > end || !is_paused(*extent) ||
@@ -66,7 +66,7 @@ void PausedRegions::drop_in(Span *run) {
 void PausedRegions::join_free(Region &region) {
   const auto lies_in_paused = [&](const Span &span) {
     for (uintptr_t at = span.begin(); at < span.end();) {
-      const Extent *extent = core_.page_map.find_extent(reinterpret_cast<void *>(at));
+      const Extent *extent = core_.page_map.find_extent(at);
       if (!is_paused(*extent)) return false;
       at = base_of(*extent) + size_of(*extent);
     }
@@ -114,7 +114,7 @@ void PausedRegions::merge(Region &region) {
   for (uintptr_t at = region.base.load(std::memory_order_relaxed),
                  end = at + region.size.load(std::memory_order_relaxed);
        at < end;) {
-    Extent *into = core_.page_map.find_extent(reinterpret_cast<void *>(at));
+    Extent *into = core_.page_map.find_extent(at);
     if (into == nullptr) {  // addresses without memory: on to where the next extent may begin
       while (hole->end() <= at) hole = hole->after;
       at = hole->end();
@@ -123,7 +123,7 @@ void PausedRegions::merge(Region &region) {
     const uintptr_t middle = base_of(*into) + size_of(*into);
     at = middle;
     if (middle >= end || !may_merge(*into)) continue;
-    Extent *from = core_.page_map.find_extent(reinterpret_cast<void *>(middle));
+    Extent *from = core_.page_map.find_extent(middle);
     if (from == nullptr || !may_merge(*from) || !(from->location.load() == into->location.load())) continue;
     const uint64_t size = size_of(*into) + size_of(*from);
     if (size > (one_block(base_of(*into), middle + size_of(*from)) ? kOwn : kShared)) continue;

@@ -142,7 +142,7 @@ void Reclaim::stamp_free_extents(uint64_t since) {
       end = next->end();
     if (end - begin < kExtentAlignment) return;
     for (uintptr_t at = begin; at < end;) {
-      Extent *extent = core_.page_map.find_extent(reinterpret_cast<void *>(at));
+      Extent *extent = core_.page_map.find_extent(at);
       const uintptr_t base = base_of(*extent);
       at = base + size_of(*extent);
       if (base < begin || at > end) continue;

@@ -49,7 +49,7 @@ class StreamOrder {
   StreamOrder(Backend *const &backend, const EndedStreams &ended, Device device, const HostAllocator &allocator)
       : backend_(backend), ended_(ended), device_(device), slots_(allocator), spare_(allocator) {}
   // The lock of the heap, under which everything here runs. Where the host must wait for a stream after all, it turns
-  // the lock into an operation's meanwhile.
+  // the lock into an operation's for that time.
   void wait_with(OperationLock &lock) { lock_ = &lock; }
 
   // The bit that memory freed on a stream carries; the last bit stands for all streams beyond the 63rd. 0 when there is
@@ -117,7 +117,7 @@ class StreamOrder {
   Status collect(uint64_t bits, Work *work);
   // The device was waited for since collect() returned these losses: those streams are done with their memory.
   void end_lost(uint64_t losses);
-  // A external stream on which memory was freed since anybody waited for it. The caller waits for it without the heap's
+  // An external stream on which memory was freed since the last wait for it. The caller waits for it without the heap's
   // lock. Then the stream is done with all memory up to the stamp, which end_external() wants to know. False: there is
   // none from *slot on, which is 0 at first.
   bool next_external(uint64_t *slot, gmm_stream *stream, uint64_t *stamp);

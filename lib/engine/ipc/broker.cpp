@@ -19,16 +19,14 @@ namespace {
 
 constexpr int kAcceptsPerRound = 64;  // then the connections that exist are served
 constexpr uint64_t kListenAgainMs = 100;
-constexpr uint64_t kCatchUpMs = 10;
 constexpr uint32_t kComplaintsPerSecond = 20;
 
 // The brokers of one process, one for each context, have different serials.
 std::atomic<uint32_t> g_serial{1};
 
 Status failure(int error, const char *what, const char *of = "") {
-  char text[128];
   return fail_native(GMM_ERROR_SYSTEM, error, "start of the thread that answers importers: %s%s: %s", what, of,
-                     system_error_text(error, text, sizeof text));
+                     ErrorText(error).text);
 }
 
 void close_fd(int *fd) {
@@ -81,8 +79,7 @@ Status IpcBroker::open_socket() {
   endpoint_.pid_namespace = pid_namespace();
   if (const int error = process_start_time(pid, &endpoint_.start_time); error != 0)
     return failure(error, "/proc/self/stat, as IPC needs /proc");
-  const char *what = nullptr;
-  if (const int error = poller_.open(&what); error != 0) return failure(error, what);
+  if (const int error = poller_.open(); error != 0) return failure(error, "epoll");
   // A second copy of the library in this process has a counter of its own, which starts at 1 too.
   for (int attempt = 0;; ++attempt) {
     endpoint_.serial = g_serial.fetch_add(1, std::memory_order_relaxed);
@@ -99,9 +96,8 @@ Status IpcBroker::listen_under_own_name(int *listener) {
   char name[kIpcNameSize], unready[kIpcNameSize];
   ipc_socket_name(endpoint_, name);
   ipc_unready_socket_name(endpoint_, unready);
-  const char *what = nullptr;
-  const int error = poller_.listen(directory_, name, unready, policy_.user_count != 0, listener, &socket_, &what);
-  if (error != 0) return what == nullptr ? failure(error, "bind in ", directory_path_) : failure(error, what);
+  const int error = os::listen_at(directory_, name, unready, policy_.user_count != 0, listener, &socket_);
+  if (error != 0) return failure(error, "a socket in ", directory_path_);
   has_name_ = true;
   return Status();
 }
@@ -184,13 +180,6 @@ void IpcBroker::end_importers(uint64_t export_id, Ending ending) {
   poller_.wake();
 }
 
-void IpcBroker::request_catch_up() {
-  LockGuard guard(slot_mutex_);
-  if (slots_ == nullptr) return;
-  wants_catch_up_.store(true, std::memory_order_release);
-  poller_.wake();
-}
-
 // --- The thread -------------------------------------------------------------------------------------------------
 
 void *IpcBroker::thread_main(void *self) {
@@ -214,8 +203,7 @@ void IpcBroker::run() {
   }
   void *keys[os::SocketPoller::kMost];
   while (!stopping_.load(std::memory_order_acquire)) {
-    bool name_changed = false;  // the next export looks after the name
-    const uint32_t count = poller_.wait(milliseconds_to_next_deadline(), keys, &name_changed);
+    const uint32_t count = poller_.wait(milliseconds_to_next_deadline(), keys);
     bool may_accept = false;
     for (uint32_t i = 0; i < count; ++i) {
       if (keys[i] == &listener_) {
@@ -229,7 +217,6 @@ void IpcBroker::run() {
     close_ended();
     close_late_pending();
     resume_listening();
-    catch_up();
     // New connections come after all events of this round, since an event names its slot, and a slot that was closed in
     // this round may be used again.
     if (may_accept) accept_connections();
@@ -244,7 +231,6 @@ int64_t IpcBroker::milliseconds_to_next_deadline() {
   uint64_t until = UINT64_MAX;
   if (const Slot *oldest = oldest_pending()) until = oldest->since + kHandshakeMs;
   if (listen_again_ != 0 && listen_again_ < until) until = listen_again_;
-  if (catch_up_at_ != 0 && catch_up_at_ < until) until = catch_up_at_;
   if (until == UINT64_MAX) return -1;
   const uint64_t now = monotonic_ms();
   return until <= now ? 0 : static_cast<int64_t>(until - now) + 1;
@@ -261,8 +247,7 @@ void IpcBroker::accept_connections() {
     if (error == EAGAIN) return;
     // The process is out of descriptors or memory. The connection stays in the queue and would wake the thread again
     // and again, so the thread listens no more for a while.
-    char text[128];
-    complain("importers have to wait: accept: %s", system_error_text(error, text, sizeof text));
+    complain("importers have to wait: accept: %s", ErrorText(error).text);
     if (poller_.want(listener_, &listener_, false) == 0) listen_again_ = monotonic_ms() + kListenAgainMs;
     return;
   }
@@ -289,8 +274,7 @@ void IpcBroker::admit(int fd) {
   }
   Slot *slot = free_slot();
   if (const int error = poller_.add(fd, slot); error != 0) {
-    char text[128];
-    complain("refused process %d: epoll_ctl: %s", peer.process, system_error_text(error, text, sizeof text));
+    complain("refused process %d: epoll_ctl: %s", peer.process, ErrorText(error).text);
     reply.result = GMM_ERROR_BUSY;
     send_reply(fd, reply);
     os::close_socket(fd);
@@ -404,8 +388,7 @@ bool IpcBroker::send_reply(int fd, const IpcReply &reply, const IpcGrant *grant)
   const int64_t sent = os::send_bytes(fd, &sized, size, reply.extents != 0 ? grant->fds : nullptr, reply.extents);
   if (sent == static_cast<int64_t>(size)) return true;
   if (sent < 0 && sent != -EPIPE && sent != -ECONNRESET) {
-    char text[128];
-    complain("cannot send an answer to an importer: %s", system_error_text(static_cast<int>(-sent), text, sizeof text));
+    complain("cannot send an answer to an importer: %s", ErrorText(static_cast<int>(-sent)).text);
   }
   return false;
 }
@@ -431,10 +414,7 @@ void IpcBroker::drop(Slot *slot) {
     slot->allocation = 0;
     slot->ending = Ending::kNone;
   }
-  if (!was_live) return;
-  resolver_.importer_gone(resolver_.user, allocation);
-  catch_up_at_ = 1;
-  catch_up();
+  if (was_live) resolver_.importer_gone(resolver_.user, allocation);
 }
 
 void IpcBroker::close_late_pending() {
@@ -451,12 +431,6 @@ void IpcBroker::resume_listening() {
   const uint64_t now = monotonic_ms();
   if (now < listen_again_) return;
   listen_again_ = poller_.want(listener_, &listener_, true) == 0 ? 0 : now + kListenAgainMs;
-}
-
-void IpcBroker::catch_up() {
-  if (wants_catch_up_.exchange(false, std::memory_order_acquire)) catch_up_at_ = 1;
-  if (catch_up_at_ == 0 || monotonic_ms() < catch_up_at_) return;
-  catch_up_at_ = resolver_.catch_up != nullptr && resolver_.catch_up(resolver_.user) ? monotonic_ms() + kCatchUpMs : 0;
 }
 
 // The old socket has no name any more. Connections that are in its queue were made before, and are served.

@@ -54,9 +54,6 @@ struct IpcResolver {
   Status (*resolve)(void *user, uint64_t id, const uint8_t token[kIpcTokenSize], IpcGrant *out) = nullptr;
   void (*importer_gone)(void *user, uint64_t id) = nullptr;
   void *user = nullptr;
-  // Goes on with what importer_gone() had to put off because a lock was held. True: some is left, and the broker calls
-  // again soon. May be NULL.
-  bool (*catch_up)(void *user) = nullptr;
 };
 
 // Takes the same time for every content.
@@ -91,8 +88,6 @@ class IpcBroker {
   void revoke(uint64_t export_id) { end_importers(export_id, Ending::kRevoked); }
   // As revoke(), but the importers see PeerState::kGone: the exporter does not need the memory or event any more.
   void disconnect(uint64_t export_id) { end_importers(export_id, Ending::kClosed); }
-  // The thread calls catch_up() soon. Does not wait.
-  void request_catch_up();
 
  private:
   enum class State : uint8_t { kFree, kPending, kLive };
@@ -131,7 +126,6 @@ class IpcBroker {
   void close_late_pending();
   void resume_listening();
   void close_ended();
-  void catch_up();
   void take_over_listener();
 
   // A connection from accept to close.
@@ -169,7 +163,6 @@ class IpcBroker {
   os::SocketPoller poller_;
   std::atomic<bool> stopping_{false};
   std::atomic<bool> any_ending_{false};
-  std::atomic<bool> wants_catch_up_{false};
 
   Mutex slot_mutex_{LockRank::kIpcBrokerSlots};  // for the fields that end_importers() and the thread share
   Slot *slots_ = nullptr;
@@ -178,7 +171,6 @@ class IpcBroker {
   uint32_t used_slots_ = 0;  // from there on no slot was ever used
   uint32_t pending_ = 0, live_ = 0;
   uint64_t listen_again_ = 0;  // when to listen again after accept() ran out of descriptors; 0: listening
-  uint64_t catch_up_at_ = 0;   // when to call catch_up() again; 0: nothing is left
   uint64_t complaints_since_ = 0;
   uint32_t complaints_ = 0;
 };

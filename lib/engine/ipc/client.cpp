@@ -20,8 +20,7 @@ constexpr uint64_t kRetryMs = 10;
 
 // ipc_connect() puts the exporter's process before each message.
 Status system_failure(int error, const char *what) {
-  char text[128];
-  return fail_native(GMM_ERROR_SYSTEM, error, "%s: %s", what, system_error_text(error, text, sizeof text));
+  return fail_native(GMM_ERROR_SYSTEM, error, "%s: %s", what, ErrorText(error).text);
 }
 
 bool seems_alive(const IpcEndpoint &exporter) {

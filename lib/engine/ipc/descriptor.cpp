@@ -50,8 +50,8 @@ Status export_descriptor(const Core &core, const void *memory, gmm_fd_type type,
   GMM_TRY(find_block(core, memory, "gmm_ipc_export_fd", &block));
   if (block.paused)
     return fail(GMM_ERROR_PAUSED, "gmm_ipc_export_fd(%p): the block is paused; resume its tag first.", memory);
-  const uintptr_t begin = block.extent->base.load(std::memory_order_relaxed);
-  const uint64_t bytes = block.extent->size.load(std::memory_order_relaxed);
+  const uintptr_t begin = base_of(*block.extent);
+  const uint64_t bytes = size_of(*block.extent);
   if (block.base + block.reserved > begin + bytes)
     return fail(GMM_ERROR_NOT_SUPPORTED,
                 "gmm_ipc_export_fd(%p): the block lies over several driver allocations; allocate it from a heap with "
@@ -83,10 +83,8 @@ const char *descriptor_type_name(gmm_fd_type type) {
 Status check_descriptor(int32_t fd, gmm_fd_type *type) {
   os::FileFacts facts;
   if (const int error = os::file_facts(fd, &facts); error != 0) {
-    char text[96];
     return fail_native(GMM_ERROR_INVALID_VALUE, error,
-                       "gmm_ipc_import_fd(%" PRId32 "): not an open file descriptor: %s.", fd,
-                       system_error_text(error, text, sizeof text));
+                       "gmm_ipc_import_fd(%" PRId32 "): not an open file descriptor: %s.", fd, ErrorText(error).text);
   }
   if (*type == GMM_FD_DEFAULT) *type = facts.is_file ? GMM_FD_FILE : GMM_FD_OPAQUE;
   if (facts.is_file || *type != GMM_FD_FILE) return Status();
@@ -99,12 +97,11 @@ Status check_descriptor(int32_t fd, gmm_fd_type *type) {
 Status seal_descriptor(int32_t fd) {
   const int error = os::seal_against_shrinking(fd);
   if (error == 0) return Status();
-  char text[96];
   return fail_native(GMM_ERROR_INVALID_VALUE, error,
                      "gmm_ipc_import_fd(%" PRId32
                      "): the file cannot be sealed against shrinking (%s); make it with memfd_create() and "
                      "MFD_ALLOW_SEALING.",
-                     fd, system_error_text(error, text, sizeof text));
+                     fd, ErrorText(error).text);
 }
 
 }  // namespace gmm

@@ -34,23 +34,13 @@ bool copy_path(char path[kIpcPathSize], const char *from) {
   return true;
 }
 
-const char *reason_to_ignore(const char *own) {
-  if (own[0] != '/') return "is not an absolute path";
-  return strnlen(own, kIpcPathSize) == kIpcPathSize ? "is too long" : nullptr;
-}
-
 }  // namespace
-
-const char *ipc_directory_ignored_because(const IpcPolicy &policy) {
-  const char *own = policy.directory[0] == '\0' ? environment_text(Variable::kIpcDir) : nullptr;
-  return own == nullptr ? nullptr : reason_to_ignore(own);
-}
 
 bool ipc_directory_candidate(unsigned n, char path[kIpcPathSize], const IpcPolicy &policy) {
   if (policy.directory[0] != '\0') return n == 0 && copy_path(path, policy.directory);
   if (n == 0) {
     const char *own = environment_text(Variable::kIpcDir);
-    return own != nullptr && reason_to_ignore(own) == nullptr && copy_path(path, own);
+    return own != nullptr && own[0] == '/' && copy_path(path, own);
   }
   if (n > 2 || !(n == 1 ? os::runtime_socket_folder(path, kIpcPathSize) : os::common_socket_folder(path, kIpcPathSize)))
     return false;
@@ -59,21 +49,20 @@ bool ipc_directory_candidate(unsigned n, char path[kIpcPathSize], const IpcPolic
 }
 
 Status ipc_directory_open(const char *path, bool create, int *fd, int *error, const IpcPolicy &policy) {
-  char text[128];
   *error = 0;
   // Further users need to reach the socket by its name. They cannot list the directory.
   if (create) *error = os::make_socket_folder(path, policy.user_count != 0);
   if (*error != 0)
     return fail_native(GMM_ERROR_SYSTEM, *error,
                        "directory %s of the IPC sockets: cannot make it: %s; set GMM_IPC_DIR to a private directory",
-                       path, system_error_text(*error, text, sizeof text));
+                       path, ErrorText(*error).text);
   int32_t opened = -1;
   os::FolderFacts facts;
   *error = os::open_socket_folder(path, policy.user_count != 0, &opened, &facts);
   if (*error != 0)
     return fail_native(GMM_ERROR_SYSTEM, *error,
                        "directory %s of the IPC sockets: %s; it must be a directory, not a link", path,
-                       system_error_text(*error, text, sizeof text));
+                       ErrorText(*error).text);
   const bool is_shared = policy.user_count != 0;
   const bool is_good = is_shared ? (facts.owner == 0 || policy.allows(facts.owner)) &&
                                        (!facts.others_may_write() || facts.keeps_names_of_others())

@@ -3,7 +3,7 @@
 //
 // The candidates are $GMM_IPC_DIR, else $XDG_RUNTIME_DIR/gmm, else /tmp/gmm-<uid>; a directory of the policy replaces
 // all three. GMM_IPC_DIR counts only if it is an absolute path of less than kIpcPathSize bytes; a relative one would
-// mean another directory in each process. IpcSettings warns of one that does not count.
+// mean another directory in each process. Each context warns of one that does not count (base/environment_check.h).
 //
 // The directory must not be a symbolic link. Without further users in the policy it must belong to the user and have
 // mode 0700. With further users it must belong to root or one of the users, and be writable by its owner only or have
@@ -28,9 +28,6 @@ inline constexpr uint64_t kIpcNameSize = 64;
 // The n-th candidate, without a slash at its end. False when it does not apply, for example when its variable is not
 // set.
 bool ipc_directory_candidate(unsigned n, char path[kIpcPathSize], const IpcPolicy &policy = kIpcDefaultPolicy);
-
-// Why GMM_IPC_DIR does not count although it is set and the policy names no directory; NULL when nothing is wrong.
-const char *ipc_directory_ignored_because(const IpcPolicy &policy = kIpcDefaultPolicy);
 
 // Opens a directory and checks it. `create`: makes it when it is missing. `*error` is the number of the
 // system's error; 0 when the check failed.

@@ -15,11 +15,11 @@ constexpr uint64_t kEventSize = 4096;
 
 }  // namespace
 
-Status EventImport::check(const char *operation) const {
+Status EventMaker::check(const char *operation) const {
   if (connection.alive()) return Status();
   return fail(GMM_ERROR_IPC_PEER_GONE,
               "%s: process %" PRIu32 ", which made the event, destroyed it or has ended; destroy the imported event.",
-              operation, exporter);
+              operation, process);
 }
 
 SharedEvent *IpcEvents::find(uint64_t id) {
@@ -50,16 +50,15 @@ Status IpcEvents::create(Device device, SharedEvent **out) {
 
 Status IpcEvents::export_event(SharedEvent &event, gmm_ipc_handle *out) {
   IpcHandle handle;
-  settings_.freeze(core_.log);
+  settings_.freeze();
   GMM_TRY(broker_.start(&handle.exporter));
   LockGuard guard(mutex_);
   int32_t fd = -1;
   GMM_TRY(core_.backend->shared_event_export(event.device, event.native, handle.legacy, &fd));
   if (fd >= 0) os::close_file(fd).ignore();  // grant() opens one for each importer
   handle.route = fd >= 0 ? IpcRoute::kBroker : IpcRoute::kLegacy;
-  handle.event = true;
+  handle.event = 1;
   handle.device = event.device;
-  std::memcpy(handle.device_uuid, core_.traits(event.device).uuid, sizeof handle.device_uuid);
   std::memcpy(handle.token, event.token, sizeof handle.token);
   handle.allocation = event.id;
   handle.allocation_size = handle.block_size = kEventSize;
@@ -109,40 +108,22 @@ Status IpcEvents::reference_own(const IpcHandle &handle, SharedEvent **out) {
   return Status();
 }
 
-Status IpcEvents::import_event(const gmm_ipc_handle &bytes, Device device, uint64_t timeout_ms, EventImport **import,
-                               SharedEvent **event) {
-  *import = nullptr;
-  *event = nullptr;
+Status IpcEvents::import_event(const gmm_ipc_handle &bytes, Device device, uint64_t timeout_ms, EventMaker *maker,
+                               NativeEvent *native, SharedEvent **event) {
   IpcHandle handle;
   GMM_TRY(ipc_handle_decode(bytes, &handle));
-  if (!handle.event)
+  if (handle.event == 0)
     return fail(GMM_ERROR_IPC_INVALID_HANDLE,
                 "gmm_event_import: the handle is of memory; pass it to gmm_ipc_import().");
-  settings_.freeze(core_.log);
+  settings_.freeze();
   if (broker_.answers_at(handle.exporter)) return reference_own(handle, event);
-  EventImport *made = core_.allocator.create<EventImport>();
-  if (made == nullptr) return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for an event.");
-  made->exporter = handle.exporter.pid;
   IpcImport granted;
   const IpcWant want = handle.route == IpcRoute::kBroker ? IpcWant::kDescriptors : IpcWant::kCount;
-  Status status = ipc_connect(handle, want, timeout_ms, &granted, settings_.policy());
-  if (status.ok()) {
-    made->connection = static_cast<IpcConnection &&>(granted.connection);
-    const int32_t fd = granted.extents != 0 ? granted.fds[0] : -1;
-    status = core_.backend->shared_event_import(device, handle.legacy, fd, made->connection.peer(), &made->native);
-  }
-  if (!status.ok()) {
-    core_.allocator.destroy(made);
-    return status;
-  }
-  *import = made;
-  return Status();
-}
-
-Status IpcEvents::close_import(EventImport *import) {
-  GMM_TRY(core_.backend->event_destroy(import->native));
-  core_.allocator.destroy(import);
-  return Status();
+  GMM_TRY(ipc_connect(handle, want, timeout_ms, &granted, settings_.policy()));
+  maker->connection = static_cast<IpcConnection &&>(granted.connection);
+  maker->process = handle.exporter.pid;
+  const int32_t fd = granted.extents != 0 ? granted.fds[0] : -1;
+  return core_.backend->shared_event_import(device, handle.legacy, fd, maker->connection.peer(), native);
 }
 
 // --- Importers ------------------------------------------------------------------------------------------------------

@@ -30,11 +30,10 @@ struct SharedEvent {
   uint32_t importers = 0;
 };
 
-// An event of another process.
-struct EventImport {
+// The maker of an imported event.
+struct EventMaker {
   IpcConnection connection;
-  NativeEvent native = nullptr;
-  uint32_t exporter = 0;  // its process number, for messages
+  uint32_t process = 0;  // 0: the event is not imported
 
   // IPC_PEER_GONE when its maker destroyed the event or ended.
   Status check(const char *operation) const;
@@ -51,10 +50,10 @@ class IpcEvents {
   Status export_event(SharedEvent &event, gmm_ipc_handle *out);
   Status destroy(SharedEvent *event);
 
-  // Returns another process's event in *import, or one more reference to an event of this context in *event.
-  Status import_event(const gmm_ipc_handle &bytes, Device device, uint64_t timeout_ms, EventImport **import,
-                      SharedEvent **event);
-  Status close_import(EventImport *import);
+  // Returns another process's event in *native, which the caller destroys before *maker, or one more reference to an
+  // event of this context in *event.
+  Status import_event(const gmm_ipc_handle &bytes, Device device, uint64_t timeout_ms, EventMaker *maker,
+                      NativeEvent *native, SharedEvent **event);
 
   // For the broker (IpcResolver).
   bool has(uint64_t id);

@@ -7,7 +7,6 @@
 
 #include "base/process.h"
 #include "engine/ipc/descriptor.h"
-#include "engine/ipc/imports.h"
 
 namespace gmm {
 namespace {
@@ -53,9 +52,9 @@ template <class Fn>
 bool IpcExports::for_each_extent(const Export &entry, Fn fn) const {
   uintptr_t at = entry.base;
   for (uint32_t i = 0; i < entry.extents; ++i) {
-    Extent *extent = core_.page_map.find_extent(reinterpret_cast<void *>(at));
+    Extent *extent = core_.page_map.find_extent(at);
     if (extent == nullptr || extent->id >= entry.next_extent_id) return false;
-    at += extent->size.load(std::memory_order_relaxed);
+    at += size_of(*extent);
     fn(*extent);
   }
   return true;
@@ -94,9 +93,7 @@ bool IpcExports::is_block_live(const Export &entry) const {
 // Removes the exports whose memory is gone and that nobody imports. The next removal comes
 // when there are twice as many exports, so that the cost of each export is constant on average. With mutex_ held.
 void IpcExports::remove_stale() {
-  const auto is_stale = [this](const Export &entry) {
-    return entry.importers == 0 && entry.own_imports == 0 && !is_block_live(entry);
-  };
+  const auto is_stale = [this](const Export &entry) { return entry.importers == 0 && !is_block_live(entry); };
   exports_.truncate(
       static_cast<uint64_t>(std::remove_if(exports_.begin(), exports_.end(), is_stale) - exports_.begin()));
   remove_stale_at_ = exports_.size() * 2 + 64;
@@ -118,12 +115,11 @@ Status IpcExports::make_token(Export *entry) const {
 Status IpcExports::describe(const Block &block, Export *out) const {
   out->block = block.base;
   out->block_size = block.requested;
-  out->place = IpcImports::place(block.heap->options().kind, block.heap->options().device);
-  out->base = block.extent->base.load(std::memory_order_relaxed);
+  out->base = base_of(*block.extent);
   out->next_extent_id = core_.next_extent_id.load(std::memory_order_relaxed);
   const uintptr_t end = block.base + block.reserved;
   for (uintptr_t at = out->base; at < end;) {
-    const Extent *extent = core_.page_map.find_extent(reinterpret_cast<void *>(at));
+    const Extent *extent = core_.page_map.find_extent(at);
     if (extent == nullptr || out->extents == kIpcMaxExtents)
       return fail(
           GMM_ERROR_NOT_SUPPORTED,
@@ -131,7 +127,7 @@ Status IpcExports::describe(const Block &block, Export *out) const {
           kIpcMaxExtents);
     if (out->extents++ == 0) out->first_extent = extent->id;
     out->last_extent = extent->id;
-    out->size += extent->size.load(std::memory_order_relaxed);
+    out->size += size_of(*extent);
     at = out->base + out->size;
   }
   return Status();
@@ -179,7 +175,7 @@ Status IpcExports::export_block(const void *memory, gmm_ipc_handle *out) {
                 "gmm_ipc_export(%p): device %d cannot share %s memory; gmm_query() says which routes memory has.",
                 memory, options.device.ordinal, kind_name(options.kind));
   IpcHandle handle;
-  settings_.freeze(core_.log);
+  settings_.freeze();
   GMM_TRY(broker_.start(&handle.exporter));
   LockedBlock locked;
   GMM_TRY(locked.find(core_, memory, "gmm_ipc_export"));
@@ -193,7 +189,6 @@ Status IpcExports::export_block(const void *memory, gmm_ipc_handle *out) {
   handle.route = (routes & GMM_IPC_ROUTE_FD) != 0 ? IpcRoute::kBroker : IpcRoute::kLegacy;
   handle.kind = options.kind;
   handle.device = options.device;
-  std::memcpy(handle.device_uuid, core_.traits(options.device).uuid, sizeof handle.device_uuid);
   std::memcpy(handle.token, entry.token, sizeof handle.token);
   handle.allocation = entry.id;
   handle.allocation_size = entry.size;
@@ -251,182 +246,88 @@ Status IpcExports::export_legacy(const void *memory, gmm_ipc_legacy_info *out) {
   return Status();
 }
 
-// --- Imports of this context's own memory ---------------------------------------------------------------------------
-
-Status IpcExports::import_own(const IpcHandle &handle, void **out) {
-  const auto gone = [] {
-    return fail(GMM_ERROR_IPC_PEER_GONE, "gmm_ipc_import: this process exported the memory and has freed it since.");
-  };
-  Export entry;
-  {
-    LockGuard guard(mutex_);
-    const Export *found = find(handle.allocation);
-    if (found == nullptr || !ipc_token_equal(found->token, handle.token)) return gone();
-    entry = *found;
-  }
-  const uint64_t shift = handle.allocation_size - entry.size;  // of a legacy handle, see export_block()
-  if (handle.allocation_size < entry.size || handle.offset < shift) return gone();
-  void *address = reinterpret_cast<void *>(entry.base + handle.offset - shift);
-  LockedBlock locked;
-  {
-    MessageGuard message;
-    if (!locked.find(core_, address, "gmm_ipc_import").ok()) locked.block.base = 0;
-  }
-  const Block &block = locked.block;
-  if (block.base != entry.block || first_extent(entry) == nullptr ||
-      !block.heap->exported_as(reinterpret_cast<void *>(entry.block), entry.id))
-    return gone();
-  LockGuard guard(mutex_);
-  Export *known = find(entry.id);
-  if (known == nullptr) return gone();  // a free has begun
-  ++known->own_imports;
-  if (known->own_imports == 1) {
-    if (!publish_own()) {
-      --known->own_imports;
-      return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "No host memory for the bookkeeping of an import.");
-    }
-    count_own(*known, true);
-  }
-  *out = address;
-  return Status();
-}
-
-Status IpcExports::close_own(const void *memory) {
-  const auto address = reinterpret_cast<uintptr_t>(memory);
-  {
-    LockGuard guard(mutex_);
-    Export *found = std::find_if(exports_.begin(), exports_.end(), [&](const Export &entry) {
-      return entry.own_imports != 0 && address - entry.block < entry.block_size;
-    });
-    if (found == exports_.end()) {
-      Block block;
-      GMM_TRY(find_block(core_, memory, "gmm_ipc_close", &block));
-      return fail(GMM_ERROR_UNBALANCED, "gmm_ipc_close(%p): the memory is this process's own and was not imported.",
-                  memory);
-    }
-    if (--found->own_imports != 0) return Status();
-    (void)publish_own();  // there is one range less
-    count_own(*found, false);
-  }
-  may_hold_blocks_.store(true, std::memory_order_release);
-  if (catch_up()) broker_.request_catch_up();
-  return Status();
-}
-
-Status IpcExports::check_own(const Range &range, const void *address, uint64_t size, const char *operation) const {
-  const uint64_t left = range.base + range.size - reinterpret_cast<uint64_t>(address);
-  if (size > left)
-    return fail(GMM_ERROR_INVALID_SIZE,
-                "%s(%p): %" PRIu64 " bytes reach past the imported block, which ends after %" PRIu64 " more.",
-                operation, address, size, left);
-  for (auto at = reinterpret_cast<uintptr_t>(address), end = at + size; at < end;) {
-    const Extent *extent = core_.page_map.find_extent(reinterpret_cast<void *>(at));
-    if (extent == nullptr) break;
-    if (is_paused(*extent))
-      return fail(GMM_ERROR_PAUSED, "%s(%p): the block is paused; resume its tag first.", operation, address);
-    at = base_of(*extent) + size_of(*extent);
-  }
-  return Status();
-}
-
-// Counts the first own import on the extents, or the last one down. The extents are there: the block lives, or the
-// count keeps them. With mutex_ held.
-void IpcExports::count_own(const Export &entry, bool is_import) {
-  for_each_extent(entry, [&](Extent &extent) {
-    if (is_import) {
-      extent.importers.fetch_add(1, std::memory_order_acq_rel);
-      extent.own_imports.fetch_add(1, std::memory_order_acq_rel);
-    } else {
-      extent.own_imports.fetch_sub(1, std::memory_order_acq_rel);
-      extent.importers.fetch_sub(1, std::memory_order_acq_rel);
-    }
-  });
-}
-
-// Gives readers the blocks with own imports. False: there is no host memory for more of them than before.
-bool IpcExports::publish_own() {
-  ranges_.clear();
-  const auto count = static_cast<uint64_t>(
-      std::count_if(exports_.begin(), exports_.end(), [](const Export &entry) { return entry.own_imports != 0; }));
-  if (!ranges_.reserve(count) || !own_table_.reserve(count)) return false;
-  for (const Export &entry : exports_)
-    if (entry.own_imports != 0) ranges_.push_back_reserved(Range{entry.block, entry.block_size, entry.place});
-  std::sort(ranges_.begin(), ranges_.end(), [](const Range &a, const Range &b) { return a.base < b.base; });
-  own_table_.set(ranges_.data(), ranges_.size());
-  return true;
-}
-
-void IpcExports::clear() {
-  LockGuard guard(mutex_);
-  for (Export &entry : exports_) {
-    if (entry.own_imports == 0) continue;
-    entry.own_imports = 0;
-    count_own(entry, false);
-  }
-  (void)publish_own();
-}
-
 // --- Importers ------------------------------------------------------------------------------------------------------
 
-Status IpcExports::grant(uint64_t id, const uint8_t token[kIpcTokenSize], IpcGrant *out) {
-  Export entry;
-  {
-    LockGuard guard(mutex_);
-    const Export *found = find(id);
-    if (found == nullptr) return fail(GMM_ERROR_IPC_PEER_GONE, "The allocation is not exported any more.");
-    if (!ipc_token_equal(found->token, token)) return fail(GMM_ERROR_IPC_REFUSED, "The token is not the allocation's.");
-    entry = *found;
-  }
-  const HeapVisit visit(heaps_, heap_of(region_of(first_extent(entry))));
-  Heap *heap = visit.heap;
-  if (heap == nullptr) return fail(GMM_ERROR_IPC_PEER_GONE, "The memory was freed.");
-  // The broker answers all importers, so it waits for no pause.
-  if (!heap->mutex.lock_unless_operation()) return fail(GMM_ERROR_BUSY, "The memory is being paused or resumed.");
-  const auto grant_locked = [&]() -> Status {
-    GMM_TRY(check_grant(entry, *heap));
-    Status status;
-    for_each_extent(entry, [&](Extent &extent) {
-      if (!out->wants_fds || !status.ok()) return;
-      int32_t fd = -1;
-      status = open_extent(core_, *heap, extent, &fd);
-      if (!status.ok()) return;
-      out->sizes[out->extents] = extent.size.load(std::memory_order_relaxed);
-      out->fds[out->extents++] = fd;
-    });
-    GMM_TRY(status);
-    out->allocation_size = entry.size;
-    out->generation = generation_of(entry);
-    if (!out->counts) return Status();
-    LockGuard guard(mutex_);
-    Export *known = find(entry.id);
-    if (known == nullptr) return fail(GMM_ERROR_IPC_PEER_GONE, "The memory is being freed.");
-    known->granted_generation = out->generation;
-    ++known->importers;
-    for_each_extent(entry, [](Extent &extent) { extent.importers.fetch_add(1, std::memory_order_acq_rel); });
-    return Status();
-  };
-  const Status status = grant_locked();
-  heap->mutex.unlock();
-  return status;
+Status IpcExports::find_granted(uint64_t id, const uint8_t token[kIpcTokenSize], Export *out) {
+  LockGuard guard(mutex_);
+  const Export *found = find(id);
+  if (found == nullptr) return fail(GMM_ERROR_IPC_PEER_GONE, "The allocation is not exported any more.");
+  if (!ipc_token_equal(found->token, token)) return fail(GMM_ERROR_IPC_REFUSED, "The token is not the allocation's.");
+  *out = *found;
+  return Status();
 }
 
-// With the heap's lock held.
-Status IpcExports::check_grant(const Export &entry, Heap &heap) const {
-  bool is_same_heap = true, is_mapped = true, is_pausing = false;
-  const bool is_whole = for_each_extent(entry, [&](const Extent &extent) {
-    const Region *region = region_of(&extent);
-    is_same_heap = is_same_heap && heap_of(region) == &heap;
+// With the heap's lock held, as the next two.
+Status IpcExports::check_lives(const Export &entry, Heap &heap) const {
+  bool is_same_heap = true;
+  const bool is_whole = for_each_extent(
+      entry, [&](const Extent &extent) { is_same_heap = is_same_heap && heap_of(region_of(&extent)) == &heap; });
+  if (is_whole && is_same_heap && heap.exported_as(reinterpret_cast<void *>(entry.block), entry.id)) return Status();
+  return fail(GMM_ERROR_IPC_PEER_GONE, "The memory was freed.");
+}
+
+Status IpcExports::check_importable(const Export &entry, Heap &heap) const {
+  bool is_mapped = true, is_pausing = false;
+  for_each_extent(entry, [&](const Extent &extent) {
     is_mapped = is_mapped && extent.mapped;
-    is_pausing = is_pausing || (region != nullptr && region->paused.load(std::memory_order_relaxed) != 0);
+    is_pausing = is_pausing || region_of(&extent)->paused.load(std::memory_order_relaxed) != 0;
   });
-  if (!is_whole || !is_same_heap || !heap.exported_as(reinterpret_cast<void *>(entry.block), entry.id))
-    return fail(GMM_ERROR_IPC_PEER_GONE, "The memory was freed.");
   if (!is_mapped) return fail(GMM_ERROR_PAUSED, "The memory is paused.");
   if (is_pausing && heap.paused().refuses_importers()) return fail(GMM_ERROR_BUSY, "The memory is being paused.");
   return Status();
 }
 
-void IpcExports::importer_gone(uint64_t id) {
+Status IpcExports::count_importer(const Export &entry, bool is_own) {
+  LockGuard guard(mutex_);
+  Export *known = find(entry.id);
+  if (known == nullptr) return fail(GMM_ERROR_IPC_PEER_GONE, "The memory is being freed.");
+  if (!is_own) known->granted_generation = generation_of(entry);
+  ++known->importers;
+  for_each_extent(entry, [&](Extent &extent) {
+    extent.importers.fetch_add(1, std::memory_order_acq_rel);
+    if (is_own) extent.own_imports.fetch_add(1, std::memory_order_acq_rel);
+  });
+  return Status();
+}
+
+Status IpcExports::import_own(const IpcHandle &handle, bool counts, uintptr_t *base) {
+  Export entry;
+  GMM_TRY(find_granted(handle.allocation, handle.token, &entry));
+  *base = entry.base - (handle.allocation_size - entry.size);  // of a legacy handle it is shifted, see export_block()
+  const HeapVisit visit(heaps_, heap_of(region_of(first_extent(entry))));
+  if (visit.heap == nullptr || *base + handle.block_offset != entry.block || handle.block_size != entry.block_size)
+    return fail(GMM_ERROR_IPC_PEER_GONE, "gmm_ipc_import: this process exported the memory and has freed it since.");
+  LockGuard heap_guard(visit.heap->mutex);
+  GMM_TRY(check_lives(entry, *visit.heap));
+  return counts ? count_importer(entry, true) : Status();
+}
+
+Status IpcExports::grant(uint64_t id, const uint8_t token[kIpcTokenSize], IpcGrant *out) {
+  Export entry;
+  GMM_TRY(find_granted(id, token, &entry));
+  const HeapVisit visit(heaps_, heap_of(region_of(first_extent(entry))));
+  Heap *heap = visit.heap;
+  if (heap == nullptr) return fail(GMM_ERROR_IPC_PEER_GONE, "The memory was freed.");
+  // The broker answers all importers, so it waits for no pause.
+  if (!heap->mutex.lock_unless_operation()) return fail(GMM_ERROR_BUSY, "The memory is being paused or resumed.");
+  const UnlockAtEnd guard(heap->mutex);
+  GMM_TRY(check_lives(entry, *heap));
+  GMM_TRY(check_importable(entry, *heap));
+  Status status;
+  for_each_extent(entry, [&](Extent &extent) {
+    int32_t fd = -1;
+    if (out->wants_fds && status.ok()) status = open_extent(core_, *heap, extent, &fd);
+    if (fd < 0) return;
+    out->sizes[out->extents] = size_of(extent);
+    out->fds[out->extents++] = fd;
+  });
+  GMM_TRY(status);
+  out->allocation_size = entry.size;
+  out->generation = generation_of(entry);
+  return out->counts ? count_importer(entry, false) : Status();
+}
+
+void IpcExports::importer_gone(uint64_t id, bool is_own) {
   Extent *first = nullptr;
   {
     LockGuard guard(mutex_);
@@ -434,21 +335,13 @@ void IpcExports::importer_gone(uint64_t id) {
     if (entry == nullptr) return;
     --entry->importers;
     first = first_extent(*entry);
-    for_each_extent(*entry, [](Extent &extent) { extent.importers.fetch_sub(1, std::memory_order_acq_rel); });
+    for_each_extent(*entry, [&](Extent &extent) {
+      if (is_own) extent.own_imports.fetch_sub(1, std::memory_order_acq_rel);
+      extent.importers.fetch_sub(1, std::memory_order_acq_rel);
+    });
   }
   const HeapVisit visit(heaps_, heap_of(region_of(first)));
-  if (visit.heap != nullptr && !visit.heap->free_held_for_importers(false))
-    may_hold_blocks_.store(true, std::memory_order_release);
-}
-
-bool IpcExports::catch_up() {
-  if (!may_hold_blocks_.exchange(false, std::memory_order_acq_rel)) return false;
-  const auto give_back = [this](Heap &heap) -> Status {
-    if (!heap.free_held_for_importers(false)) may_hold_blocks_.store(true, std::memory_order_release);
-    return Status();
-  };
-  heaps_.for_each(give_back, false).ignore();  // it never fails
-  return may_hold_blocks_.load(std::memory_order_relaxed);
+  if (visit.heap != nullptr) visit.heap->free_held_for_importers(false);
 }
 
 // A pause advances the generation of the memory. So an export whose last grant has another generation was paused after

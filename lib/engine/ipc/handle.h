@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bytes of gmm_ipc_handle.
+// The bytes of gmm_ipc_handle, which are those of IpcHandle.
 //
 // The importer maps the allocation of a handle: all extents of the block, or the driver's allocation on the
 // legacy route. The checksum finds damage and proves no origin.
@@ -33,12 +33,16 @@ struct IpcEndpoint {
   constexpr bool operator==(const IpcEndpoint &) const = default;
 };
 
+// Version 1, little-endian. Other releases and machines read it, so it does not change.
 struct IpcHandle {
+  static constexpr uint32_t kMagic = 0x496d6d67;  // "gmmI"
+  static constexpr uint16_t kVersion = 1;
+  uint32_t magic = kMagic;
+  uint16_t version = kVersion;
   IpcRoute route = IpcRoute::kBroker;
-  bool event = false;  // of an event: it has no kind, and its sizes mean nothing
+  uint8_t event = 0;  // 1: of an event, which has no kind, and whose sizes mean nothing
   Kind kind = Kind::kUnspecified;
   Device device;  // in the exporter
-  uint8_t device_uuid[16] = {};
   IpcEndpoint exporter;
   uint8_t token[kIpcTokenSize] = {};  // the exporter refuses a request without it; never zero
   uint64_t allocation = 0;            // the id of the export or event
@@ -49,8 +53,11 @@ struct IpcHandle {
   uint64_t generation = 0;                 // of the allocation's physical memory
   uint8_t legacy[kLegacyHandleSize] = {};  // the driver's handle, of kFabric the fabric handle; zero for kBroker
   uint64_t machine = 0;                    // the exporter's; 0 but for kFabric
+  uint8_t reserved[76] = {};
+  uint32_t checksum = 0;  // CRC-32C of the bytes before; ipc_handle_encode() writes it
 };
 
+static_assert(sizeof(IpcHandle) == sizeof(gmm_ipc_handle));
 static_assert(kFabricHandleSize == kLegacyHandleSize);
 
 void ipc_handle_encode(const IpcHandle &handle, gmm_ipc_handle *out);

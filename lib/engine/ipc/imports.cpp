@@ -96,7 +96,9 @@ bool IpcImports::has_blocks(const IpcMapping &mapping) const {
                      [&](const ImportedBlock &block) { return block.mapping == &mapping; });
 }
 
-Status IpcImports::import_block(const IpcHandle &handle, Device device, uint64_t timeout_ms, void **out) {
+Status IpcImports::import_block(const IpcHandle &handle, Device device, uint64_t timeout_ms, IpcExports *own,
+                                void **out) {
+  if (own != nullptr) device = handle.device;
   const uint64_t deadline = deadline_after(timeout_ms);
   LockGuard guard(mutex_);
   IpcMapping *known = nullptr;
@@ -111,7 +113,7 @@ Status IpcImports::import_block(const IpcHandle &handle, Device device, uint64_t
     changed_.wait_for(mutex_, std::min<uint64_t>(left, 60'000));
   }
   if (known != nullptr) return add_to_mapping(*known, handle, deadline, out);
-  IpcMapping *mapping = core_.allocator.create<IpcMapping>(*core_.backend, device, handle);
+  IpcMapping *mapping = core_.allocator.create<IpcMapping>(*core_.backend, device, handle, own);
   const auto map = [&]() -> Status { return mapping->map_handle(milliseconds_until(deadline), policy_); };
   return add_mapping(mapping, map, out);
 }
@@ -129,7 +131,7 @@ Status IpcImports::import_descriptor(int32_t fd, gmm_fd_type type, uint64_t size
                 fd, device.ordinal);
   IpcHandle whole;  // of no exporter: one block, which is all of the memory
   whole.allocation_size = whole.block_size = size;
-  IpcMapping *mapping = core_.allocator.create<IpcMapping>(*core_.backend, device, whole);
+  IpcMapping *mapping = core_.allocator.create<IpcMapping>(*core_.backend, device, whole, nullptr);
   const auto map = [&]() -> Status { return mapping->map_descriptor(fd, type, size); };
   LockGuard guard(mutex_);
   return add_mapping(mapping, map, out);
@@ -165,7 +167,7 @@ Status IpcImports::add_mapping(IpcMapping *mapping, Fn map, void **out) {
 
 // Imports a block whose memory is mapped.
 Status IpcImports::add_to_mapping(IpcMapping &mapping, const IpcHandle &handle, uint64_t deadline, void **out) {
-  const PeerState state = mapping.is_fabric() ? PeerState::kAlive : mapping.connection().state();
+  const PeerState state = mapping.connection().state();
   if (state == PeerState::kRevoked)
     return fail(GMM_ERROR_IPC_REVOKED,
                 "gmm_ipc_import: the exporter revoked the memory by a forced pause; close the imports that exist, and "
@@ -173,21 +175,24 @@ Status IpcImports::add_to_mapping(IpcMapping &mapping, const IpcHandle &handle, 
   if (state == PeerState::kGone)
     return fail(GMM_ERROR_IPC_PEER_GONE,
                 "gmm_ipc_import: the exporting process ended or revoked the memory; close the imports that exist.");
-  if (find_imported(mapping, handle.token) == nullptr) {
-    // The exporter says whether the block lives. From then on the mapping's connection keeps its bytes.
+  // A block that is imported keeps its bytes. The exporter says whether another one lives. An own block is asked about
+  // each time, as a handle ends with its block.
+  ImportedBlock *known = find_imported(mapping, handle.token);
+  if (known == nullptr || mapping.is_own()) {
     ++mapping.checks;
     Status status;
     {
       Unlocked unlocked(mutex_);
-      IpcImport unused;
-      if (!mapping.is_fabric())
-        status = ipc_connect(handle, IpcWant::kCheck, milliseconds_until(deadline), &unused, policy_);
+      status = mapping.check_block(handle, milliseconds_until(deadline), policy_);
     }
     --mapping.checks;
-    if (status.ok() && find_imported(mapping, handle.token) == nullptr)
+    known = find_imported(mapping, handle.token);
+    if (status.ok() && known == nullptr) {
+      // From now on the mapping's connection keeps its bytes.
       status = add_block(mapping, handle);
-    else if (status.ok())
-      ++find_imported(mapping, handle.token)->imports;
+    } else if (status.ok()) {
+      ++known->imports;
+    }
     if (!status.ok()) {
       // Another thread may have closed the last import during the wait, and have left the mapping to this one.
       MessageGuard message;
@@ -198,7 +203,7 @@ Status IpcImports::add_to_mapping(IpcMapping &mapping, const IpcHandle &handle, 
       return status;
     }
   } else {
-    ++find_imported(mapping, handle.token)->imports;
+    ++known->imports;
   }
   *out = mapping.base() + handle.offset;
   return Status();
@@ -255,7 +260,7 @@ Status IpcImports::close_mapping(IpcMapping *mapping) {
   Status status;
   {
     Unlocked unlocked(mutex_);
-    status = core_.backend->synchronize(mapping->device());
+    if (!mapping->is_own()) status = core_.backend->synchronize(mapping->device());
     if (status.ok()) status = mapping->unmap();
   }
   if (status.ok())
@@ -286,13 +291,9 @@ void IpcImports::remove(IpcMapping *mapping) {
 }
 
 void IpcImports::clear() {
-  LockGuard guard(mutex_);
   while (!mappings_.empty()) {
     IpcMapping *mapping = mappings_.back();
-    if (!mapping->unmap().ok()) {
-      Unlocked unlocked(mutex_);
-      core_.log.write(LogLevel::kError, "cannot close an import: %s", last_message());
-    }
+    if (!mapping->unmap().ok()) core_.log.write(LogLevel::kError, "cannot close an import: %s", last_message());
     remove(mapping);
   }
 }
@@ -305,25 +306,32 @@ bool IpcImports::reserve_tables() {
          block_table_.reserve(blocks_.size() + 1);
 }
 
-void IpcImports::publish() {
+// Gives readers of the table the scratch ranges.
+void IpcImports::publish_ranges(RangeTable *table) {
+  std::sort(ranges_.begin(), ranges_.end(), [](const Range &a, const Range &b) { return a.base < b.base; });
+  uint64_t count = 0;
+  for (const Range &range : ranges_) {
+    Range *last = count == 0 ? nullptr : &ranges_[count - 1];
+    if (last != nullptr && range.base < last->base + last->size)
+      last->size = std::max(last->size, range.base + range.size - last->base);
+    else
+      ranges_[count++] = range;
+  }
+  table->set(ranges_.data(), count);
   ranges_.clear();
+}
+
+void IpcImports::publish() {
   uint64_t bytes = 0;
   for (const IpcMapping *mapping : mappings_) {
     if (mapping->phase == IpcMapping::Phase::kMapping) continue;
     ranges_.push_back_reserved(range_of(*mapping));
-    bytes += mapping->size();
+    if (!mapping->is_own()) bytes += mapping->size();
   }
-  std::sort(ranges_.begin(), ranges_.end(), [](const Range &a, const Range &b) { return a.base < b.base; });
-  mapping_table_.set(ranges_.data(), ranges_.size());
+  publish_ranges(&mapping_table_);
   bytes_.store(bytes, std::memory_order_relaxed);
-  ranges_.clear();
-  for (const ImportedBlock &block : blocks_) {
-    if (!ranges_.empty() && block.base < ranges_.back().base + ranges_.back().size)
-      ranges_.back().size = std::max(ranges_.back().size, block.base + block.size - ranges_.back().base);
-    else
-      ranges_.push_back_reserved(Range{block.base, block.size, 0});
-  }
-  block_table_.set(ranges_.data(), ranges_.size());
+  for (const ImportedBlock &block : blocks_) ranges_.push_back_reserved(Range{block.base, block.size, 0});
+  publish_ranges(&block_table_);
 }
 
 }  // namespace gmm

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory of other processes that is mapped into this one.
+// The memory of other processes that is mapped into this one, and the memory of this context that it imported itself.
 //
 // Imports of the same memory for the same device share one mapping. The mapping knows which blocks of it were imported
 // and counts the imports of each; it goes with the last one. Each import of a descriptor is a mapping of its own, with
@@ -40,8 +40,8 @@ class IpcImports {
         block_table_(core.allocator),
         ranges_(core.allocator) {}
 
-  // The handle is another context's.
-  Status import_block(const IpcHandle &handle, Device device, uint64_t timeout_ms, void **out);
+  // `own`: this context's exports, if it made the handle; else NULL.
+  Status import_block(const IpcHandle &handle, Device device, uint64_t timeout_ms, IpcExports *own, void **out);
   Status import_descriptor(int32_t fd, gmm_fd_type type, uint64_t size, Device device, void **out);
   // Closes one import of the block around the address. *found: the address lies in a mapping.
   Status close(void *memory, bool *found);
@@ -90,6 +90,7 @@ class IpcImports {
   bool has_blocks(const IpcMapping &mapping) const;
   bool reserve_tables();
   void publish();
+  void publish_ranges(RangeTable *table);
 
   Core &core_;
   const IpcPolicy &policy_;
@@ -98,7 +99,7 @@ class IpcImports {
   Vector<IpcMapping *> mappings_;
   Vector<ImportedBlock> blocks_;  // ascending by base
   RangeTable mapping_table_;      // of mappings_ that are mapped, for readers without a lock
-  RangeTable block_table_;        // of blocks_; those that overlap are one range
+  RangeTable block_table_;        // of blocks_; in both, those that overlap are one range
   Vector<Range> ranges_;          // scratch of publish()
   std::atomic<uint64_t> bytes_{0};
 };

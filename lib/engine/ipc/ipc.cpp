@@ -4,8 +4,8 @@
 namespace gmm {
 
 Ipc::Ipc(Core &core, HeapSet &heaps)
-    : log_(core.log),
-      broker_(core.allocator, core.log, IpcResolver{resolve, importer_gone, this, catch_up}, settings_.policy()),
+    : core_(core),
+      broker_(core.allocator, core.log, IpcResolver{resolve, importer_gone, this}, settings_.policy()),
       exports(core, heaps, settings_, broker_, next_id_),
       imports(core, settings_),
       events(core, settings_, broker_, next_id_) {}
@@ -16,23 +16,26 @@ Status Ipc::import_block(const gmm_ipc_handle &bytes, Device device, uint64_t ti
   if (handle.event)
     return fail(GMM_ERROR_IPC_INVALID_HANDLE,
                 "gmm_ipc_import: the handle is of an event; pass it to gmm_event_import().");
-  settings_.freeze(log_);
+  settings_.freeze();
   const bool is_here = handle.route != IpcRoute::kFabric || handle.machine == ipc_machine();
-  if (is_here && broker_.answers_at(handle.exporter)) return exports.import_own(handle, out);
-  return imports.import_block(handle, device, timeout_ms, out);
+  IpcExports *own = is_here && broker_.answers_at(handle.exporter) ? &exports : nullptr;
+  return imports.import_block(handle, device, timeout_ms, own, out);
 }
 
 Status Ipc::close(void *memory) {
   bool found = false;
   const Status status = imports.close(memory, &found);
-  return found ? status : exports.close_own(memory);
+  if (found) return status;
+  Block block;
+  GMM_TRY(find_block(core_, memory, "gmm_ipc_close", &block));
+  return fail(GMM_ERROR_UNBALANCED, "gmm_ipc_close(%p): the memory is this process's own and was not imported.",
+              memory);
 }
 
 void Ipc::clear() {
   broker_.stop();
   events.clear();
   imports.clear();
-  exports.clear();
 }
 
 // Exports and events take their ids from one sequence.
@@ -47,7 +50,5 @@ void Ipc::importer_gone(void *self, uint64_t id) {
   if (ipc.events.has(id)) return ipc.events.importer_gone(id);
   ipc.exports.importer_gone(id);
 }
-
-bool Ipc::catch_up(void *self) { return static_cast<Ipc *>(self)->exports.catch_up(); }
 
 }  // namespace gmm

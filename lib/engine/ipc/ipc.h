@@ -32,8 +32,8 @@
 //
 // Invariants
 // - An id is never used again in a context. Exports and events take theirs from one sequence.
-// - Extent::importers is the number of live connections that were granted an export over the extent, and of exports
-//   that this context has imported itself (Extent::own_imports). Each grant() that counts is followed by exactly one
+// - Extent::importers is the number of live connections that were granted an export over the extent, and of imports
+//   of this context itself (Extent::own_imports). Each grant() and import_own() that counts is followed by exactly one
 //   importer_gone().
 // - An extent with importers does not return to the driver. A block that was exported and is freed is not used again
 //   while its extents have importers (Heap).
@@ -77,7 +77,7 @@ namespace gmm {
 // All IPC of a context. The functions here are those that concern more than one table.
 class Ipc {
  private:  // before the tables, which use them
-  const Log &log_;
+  Core &core_;
   IpcSettings settings_;
   IpcBroker broker_;
   std::atomic<uint64_t> next_id_{1};
@@ -92,7 +92,7 @@ class Ipc {
   Status configure(const IpcPolicy &policy) { return settings_.configure(policy); }
   // The policy, which does not change from now on: for leases, whose processes are held to it as well.
   const IpcPolicy &policy() {
-    settings_.freeze(log_);
+    settings_.freeze();
     return settings_.policy();
   }
   // Maps another process's memory, or returns the original memory for a handle of this context.
@@ -109,7 +109,6 @@ class Ipc {
  private:
   static Status resolve(void *self, uint64_t id, const uint8_t token[kIpcTokenSize], IpcGrant *out);
   static void importer_gone(void *self, uint64_t id);
-  static bool catch_up(void *self);
 };
 
 }  // namespace gmm

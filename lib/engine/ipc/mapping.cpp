@@ -6,18 +6,36 @@
 #include "base/os_memory.h"
 #include "base/process.h"
 #include "engine/ipc/descriptor.h"
+#include "engine/ipc/exports.h"
 
 namespace gmm {
 
 bool IpcMapping::is_of(const IpcHandle &handle, Device device) const {
   // A mapping of a descriptor has an empty handle, and no decoded handle has the process number 0.
   return device_ == device && handle_.exporter == handle.exporter &&
-         handle_.allocation_size == handle.allocation_size && handle_.generation == handle.generation &&
+         handle_.allocation_size == handle.allocation_size && (is_own() || handle_.generation == handle.generation) &&
          std::memcmp(handle_.token, handle.token, kIpcExtentsTokenSize) == 0;
+}
+
+Status IpcMapping::check_block(const IpcHandle &handle, uint64_t timeout_ms, const IpcPolicy &policy) const {
+  uintptr_t base = 0;
+  if (is_own()) return own_->import_own(handle, false, &base);
+  IpcImport unused;
+  return is_fabric_ ? Status() : ipc_connect(handle, IpcWant::kCheck, timeout_ms, &unused, policy);
+}
+
+Status IpcMapping::map_own() {
+  uintptr_t base = 0;
+  GMM_TRY(own_->import_own(handle_, true, &base));
+  form_ = Form::kOwn;
+  base_ = reinterpret_cast<char *>(base);
+  size_ = handle_.allocation_size;
+  return Status();
 }
 
 Status IpcMapping::map_handle(uint64_t timeout_ms, const IpcPolicy &policy) {
   kind_ = handle_.kind;
+  if (is_own()) return map_own();
   if (handle_.route == IpcRoute::kFabric && handle_.machine != ipc_machine()) return map_fabric();
   const bool is_legacy = handle_.route == IpcRoute::kLegacy;
   IpcImport granted;
@@ -144,6 +162,9 @@ Status IpcMapping::unmap() {
       break;
     case Form::kExternal:
       GMM_TRY(backend_.external_close(allocation_));
+      break;
+    case Form::kOwn:
+      own_->importer_gone(handle_.allocation, true);
       break;
   }
   form_ = Form::kNone;

@@ -11,6 +11,8 @@
 
 namespace gmm {
 
+class IpcExports;
+
 class IpcMapping {
  public:
   // Whether the table's other threads may use the mapping; guarded by the table's lock.
@@ -20,9 +22,10 @@ class IpcMapping {
     kUnmapping  // one thread unmaps it, without the lock
   };
 
-  // `handle`: of the first import; of a descriptor it has the sizes only.
-  IpcMapping(Backend &backend, Device device, const IpcHandle &handle = IpcHandle())
-      : backend_(backend), device_(device), handle_(handle) {}
+  // `handle`: of the first import; of a descriptor it has the sizes only. `own`: the exports of the context, which made
+  // the handle, so its memory is mapped already.
+  IpcMapping(Backend &backend, Device device, const IpcHandle &handle, IpcExports *own)
+      : backend_(backend), device_(device), handle_(handle), own_(own) {}
   IpcMapping(const IpcMapping &) = delete;
   IpcMapping &operator=(const IpcMapping &) = delete;
 
@@ -36,6 +39,8 @@ class IpcMapping {
 
   // Whether the handle means the memory that is mapped here: a block in it, which may be another one or freed.
   bool is_of(const IpcHandle &handle, Device device) const;
+  // Asks the exporter whether the block of such a handle lives.
+  Status check_block(const IpcHandle &handle, uint64_t timeout_ms, const IpcPolicy &policy) const;
   bool contains(const void *address) const {
     return static_cast<uint64_t>(static_cast<const char *>(address) - base_) < size_;
   }
@@ -44,8 +49,7 @@ class IpcMapping {
   Kind kind() const { return kind_; }
   Device device() const { return device_; }
   const IpcHandle &handle() const { return handle_; }
-  // The memory of another machine, by the driver's fabric handle. No exporter counts it.
-  bool is_fabric() const { return is_fabric_; }
+  bool is_own() const { return own_ != nullptr; }
   // The driver maps it; the memory ends with the exporter.
   bool is_legacy() const { return form_ == Form::kLegacy; }
   // It counts this process as an importer, and watches the exporter's process. None for a descriptor.
@@ -61,6 +65,7 @@ class IpcMapping {
     kFile,      // HOST memory, and all memory of the host backend: allocation_
     kLegacy,    // DEVICE memory that the driver mapped for the legacy handle
     kExternal,  // memory of another library: allocation_
+    kOwn,       // memory of this context
   };
   struct MappedExtent {
     PhysicalHandle physical;
@@ -68,6 +73,7 @@ class IpcMapping {
     bool is_mapped = false;
   };
 
+  Status map_own();
   Status map_extents(IpcImport &granted);
   Status map_fabric();
   Status map_opaque(int32_t fd, uint64_t size);
@@ -79,9 +85,10 @@ class IpcMapping {
   Backend &backend_;
   const Device device_;  // of this process, that uses the memory
   const IpcHandle handle_;
+  IpcExports *const own_;
   Form form_ = Form::kNone;
   Kind kind_ = Kind::kUnspecified;
-  bool is_fabric_ = false;
+  bool is_fabric_ = false;  // the memory of another machine, by the driver's fabric handle: no exporter counts it
   char *base_ = nullptr;
   uint64_t size_ = 0;
   IpcConnection connection_;

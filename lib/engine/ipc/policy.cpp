@@ -3,7 +3,6 @@
 
 #include "base/local_socket.h"
 #include "base/process.h"
-#include "engine/ipc/directory.h"
 
 namespace gmm {
 
@@ -31,16 +30,10 @@ Status IpcSettings::configure(const IpcPolicy &policy) {
   return Status();
 }
 
-void IpcSettings::freeze(const Log &log) {
+void IpcSettings::freeze() {
   if (is_frozen_.load(std::memory_order_acquire)) return;
-  {
-    LockGuard guard(mutex_);
-    if (is_frozen_.exchange(true, std::memory_order_acq_rel)) return;
-  }
-  if (const char *reason = ipc_directory_ignored_because(policy_))
-    log.write(LogLevel::kWarning,
-              "ipc: GMM_IPC_DIR counts as not set, because it %s; set it to an absolute path of less than %u bytes",
-              reason, static_cast<unsigned>(kIpcPathSize));
+  LockGuard guard(mutex_);
+  is_frozen_.store(true, std::memory_order_release);
 }
 
 }  // namespace gmm

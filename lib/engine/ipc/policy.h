@@ -12,7 +12,6 @@
 #include <cstdint>
 
 #include "base/lock.h"
-#include "base/log.h"
 #include "base/status.h"
 
 namespace gmm {
@@ -47,8 +46,7 @@ class IpcSettings {
   // BUSY after the first freeze().
   Status configure(const IpcPolicy &policy);
   // Every export and import calls this before it uses the policy, which changes no more from then on.
-  // The first call warns when GMM_IPC_DIR does not count. The caller holds no lock, as the log is the program's.
-  void freeze(const Log &log);
+  void freeze();
   const IpcPolicy &policy() const { return policy_; }
 
  private:

@@ -8,7 +8,6 @@
 
 #include "base/name.h"
 #include "base/thread_record.h"
-#include "base/utf8.h"
 
 namespace gmm {
 namespace {

@@ -49,7 +49,7 @@ class ForeignBytes {
     // Signed: other threads and processes may have taken more than went.
     const int64_t went = static_cast<int64_t>(held_ - held() - elsewhere_);
     const int64_t missing = went - static_cast<int64_t>(now - free_);
-    // Extents are of whole granules. A driver keeps or gives a little for itself besides.
+    // Extents are of whole granules. A driver keeps or gives a little of its own.
     if (missing < static_cast<int64_t>(kExtentAlignment / 2)) return 0;
     const uint64_t bytes = (static_cast<uint64_t>(missing) + kExtentAlignment / 2) & ~(kExtentAlignment - 1);
     return bytes < on_device_ ? bytes : on_device_;

@@ -17,26 +17,22 @@ void ReadySignal::announce(Extent &extent) {
 Status ReadySignal::wait(PageMap &page_map, const void *address, uint64_t size, uint64_t timeout_ms) {
   constexpr uint64_t kPollMs = 50;  // another thread may free the memory, which notifies nobody
   const uintptr_t begin = reinterpret_cast<uintptr_t>(address), end = begin + size;
-  const auto for_all = [&](auto fn) {
-    for (uintptr_t at = begin; at < end;) {
-      Extent *extent = page_map.find_extent(reinterpret_cast<void *>(at));
-      if (extent == nullptr) return false;
-      at = base_of(*extent) + size_of(*extent);
-      fn(*extent);
-    }
-    return true;
-  };
   const uint64_t start = monotonic_ms();
   LockGuard guard(mutex);
   for (;;) {
     bool paused = false;
-    if (!for_all([&](Extent &extent) { paused = paused || is_paused(extent); }))
+    const auto look = [&](const Extent &extent) {
+      paused = paused || is_paused(extent);
+      return true;
+    };
+    if (!page_map.for_each_extent(begin, end, look))
       return fail(GMM_ERROR_UNKNOWN_POINTER,
                   "gmm_resume_wait(%p, %" PRIu64 "): the range is not memory of this context, or was freed.", address,
                   size);
     if (!paused) {
-      for_all([](Extent &extent) {
+      page_map.for_each_extent(begin, end, [](Extent &extent) {
         if (extent.state == ExtentState::kRestored) extent.state = ExtentState::kPromised;
+        return true;
       });
       return Status();
     }
@@ -129,7 +125,7 @@ Status HeapTransition::plan_live_ranges() {
       // A large block whose slot is 0 is on its way back to the heap: nobody wants its contents, unless this context
       // has imported it.
       const auto is_imported = [&] {
-        const Extent *extent = context_.core.page_map.find_extent(reinterpret_cast<void *>(span.begin()));
+        const Extent *extent = context_.core.page_map.find_extent(span.begin());
         return extent != nullptr && extent->own_imports.load(std::memory_order_relaxed) != 0;
       };
       const bool wanted =

@@ -29,7 +29,7 @@ Status Pauser::resume_range(const void *address, uint64_t size, bool is_last, ui
 // The tags that have memory in the range.
 Status Pauser::tags_of(const ByteRange &range, Vector<gmm_tag> *out) {
   for (uintptr_t at = range.base; at < range.end();) {
-    const Extent *extent = core_.page_map.find_extent(reinterpret_cast<void *>(at));
+    const Extent *extent = core_.page_map.find_extent(at);
     const HeapVisit visit(heaps_, heap_of(region_of(extent)));
     if (visit.heap == nullptr) return not_of_context(range, at);
     at = end_of(*extent);
@@ -81,7 +81,7 @@ Status Pauser::for_kept(const char *operation, const void *address, uint64_t siz
   GMM_TRY(check_range(block, address, operation, &size));
   const uintptr_t begin = reinterpret_cast<uintptr_t>(address), end = begin + size;
   for (uintptr_t at = begin; at < end;) {
-    Extent *extent = core_.page_map.find_extent(reinterpret_cast<void *>(at));
+    Extent *extent = core_.page_map.find_extent(at);
     const bool is_retained = extent->kept != nullptr && extent->kept->is_retained;
     if (extent->state != ExtentState::kPaused && !is_retained)
       return fail(GMM_ERROR_INVALID_VALUE, "%s(%p): the memory is active; read it directly.", operation, address);

@@ -140,14 +140,11 @@ void HeapTransition::drop_outside_large_blocks() {
     for_each_span(region, [&](Span &span) {
       if (span.is(SpanState::kLarge) && span.slot(0).load(std::memory_order_relaxed) != 0) return;
       context_.backups.views.end(ByteRange{span.begin(), span.bytes()});
-      for (uintptr_t at = span.begin(); at < span.end();) {
-        Extent *extent = context_.core.page_map.find_extent(reinterpret_cast<void *>(at));
-        if (extent == nullptr) return;
-        const uintptr_t stop = std::min(end_of(*extent), span.end());
-        if (extent->kept != nullptr && !is_paused(*extent))
-          context_.backups.drop(*extent->kept, ByteRange{at, stop - at});
-        at = stop;
-      }
+      context_.core.page_map.for_each_extent(span.begin(), span.end(), [&](Extent &extent) {
+        if (extent.kept != nullptr && !is_paused(extent))
+          context_.backups.drop(*extent.kept, ByteRange{span.begin(), span.bytes()});
+        return true;
+      });
     });
   });
 }

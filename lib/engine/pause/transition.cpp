@@ -33,7 +33,7 @@ Status Transition::add_named() {
 
 Status Transition::add_range(const ByteRange &range) {
   for (uintptr_t at = range.base; at < range.end();) {
-    const Extent *extent = context_.core.page_map.find_extent(reinterpret_cast<void *>(at));
+    const Extent *extent = context_.core.page_map.find_extent(at);
     Heap *heap = heap_of(region_of(extent));
     if (!context_.heaps.try_enter(heap)) return not_of_context(range, at);
     at = end_of(*extent);
@@ -98,7 +98,7 @@ bool Transition::touches(const WatchTarget &target, bool paused, const ByteRange
   for (HeapTransition *each : heaps_)
     if (!target.is_range() && each->heap().options().tag == target.tag) return true;
   for (uintptr_t at = target.range.base; at < target.range.end();) {
-    const Extent *extent = context_.core.page_map.find_extent(reinterpret_cast<void *>(at));
+    const Extent *extent = context_.core.page_map.find_extent(at);
     const Heap *heap = heap_of(region_of(extent));
     if (heap == nullptr) return false;  // the block was freed
     const bool is_inside = within == nullptr || (base_of(*extent) < within->end() && within->base < end_of(*extent));

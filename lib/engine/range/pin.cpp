@@ -117,7 +117,7 @@ Status PinTable::pin(void *memory, uint64_t size, uint32_t flags, Device device,
   const uint64_t begin = base & ~(page - 1);
   const uint64_t end = (base + size + page - 1) & ~(page - 1);
   for (uint64_t at = begin & ~(kExtentAlignment - 1); at < end; at += kExtentAlignment)
-    if (core_.page_map.find_extent(reinterpret_cast<void *>(at)) != nullptr)
+    if (core_.page_map.find_extent(at) != nullptr)
       return fail(GMM_ERROR_INVALID_KIND,
                   "gmm_pin(%p): gmm allocated the memory, and pins HOST memory itself; pin only memory of your own.",
                   memory);

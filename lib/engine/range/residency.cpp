@@ -2,9 +2,10 @@
 #include "engine/range/residency.h"
 
 #include <cinttypes>
+#include <utility>
 
 #include "engine/heap/block.h"
-#include "engine/heap/heap.h"
+#include "engine/heap/extents.h"
 
 namespace gmm {
 namespace {
@@ -18,71 +19,17 @@ Status find_managed(Core &core, void *memory, const char *operation, uint64_t *s
   return check_range(*block, memory, operation, size);
 }
 
-// Creates pages at the location, copies the contents and maps the pages at the old address. The device is idle
-// until then.
+// The device is idle until the block lies in its new pages.
 Status move_extent(Core &core, Extent &extent, Heap &heap, Device location, gmm_stream stream) {
-  Backend &backend = *core.backend;
-  const Device device = heap.options().device;
-  const uint64_t size = extent.size.load(std::memory_order_relaxed);
-  void *base = reinterpret_cast<void *>(extent.base.load(std::memory_order_relaxed));
-  PhysicalHandle handle;
-  const Region &region = *extent.region.load(std::memory_order_relaxed);
-  GMM_TRY(create_pages(backend, region, location, size, &handle));
-  void *window = nullptr;  // both are mapped here while the copy runs
-  Status status = backend.reserve(size, &window);
-  bool mapped = false;
-  if (status.ok()) {
-    status = backend.map(window, size, handle);
-    mapped = status.ok();
-    if (mapped) status = backend.set_access(window, size, location.is_host() ? location : device, 0);
-    if (status.ok()) status = backend.synchronize(device);
-    if (status.ok()) status = backend.copy(device, stream, window, base, size);
-    if (status.ok()) {
-      status = backend.stream_synchronize(device, stream);
-      if (!status.ok()) {
-        MessageGuard message_guard;
-        backend.synchronize(device).ignore();  // the window must stay until the copy has ended
-      }
-    }
-  }
-  const auto close_window = [&] {
-    if (mapped) core.deferred_release.unmap(backend, window, size);
-    if (window != nullptr) core.deferred_release.unreserve(backend, window, size);
-  };
-  if (status.ok()) status = backend.unmap(base, size);
-  if (!status.ok()) {
-    close_window();
-    core.deferred_release.release(backend, handle);  // the block is unchanged
-    return status;
-  }
-  const Device owner = location.is_host() ? location : device;
-  status = backend.map(base, size, handle);
-  if (status.ok()) {
-    status = backend.set_access(base, size, owner, region.peers);
-    if (!status.ok()) {
-      MessageGuard message_guard;
-      backend.unmap(base, size).ignore();  // the old pages are mapped again below
-    }
-  }
-  PhysicalHandle old = extent.handle;
-  if (!status.ok()) {
-    // The old pages still hold the contents, so they are mapped again.
-    MessageGuard message_guard;
-    Status back = backend.map(base, size, extent.handle);
-    if (back.ok())
-      back = backend.set_access(
-          base, size, extent.location.load(std::memory_order_relaxed).is_host() ? kHostLocation : device, region.peers);
-    if (!back.ok())
-      core.log.write(LogLevel::kError, "A failed move could not map the old pages again: %s", last_message());
-    old = handle;
-  } else {
-    extent.handle = handle;
-    extent.is_out.store(false, std::memory_order_relaxed);
-    extent.location.store(location, std::memory_order_relaxed);
-  }
-  close_window();
-  core.deferred_release.release(backend, old);
-  return status;
+  Vector<Piece> all(core.allocator);
+  if (!all.push_back(Piece{ByteRange{base_of(extent), size_of(extent)}, PhysicalHandle{}, &extent}))
+    return fail(GMM_ERROR_OUT_OF_HOST_MEMORY, "gmm_move(): no host memory to plan a move; free host memory.");
+  GMM_TRY(move_to_new_pages(core, extent, heap.options().device, location, stream, &all));
+  const PhysicalHandle old = std::exchange(extent.handle, all[0].handle);
+  extent.is_out.store(false, std::memory_order_relaxed);
+  extent.location.store(location, std::memory_order_relaxed);
+  core.deferred_release.release(*core.backend, old);
+  return Status();
 }
 
 // With the lock of the heap: the block, if it may move.
@@ -90,8 +37,8 @@ Status find_movable(Core &core, void *memory, Block *out) {
   GMM_TRY(find_block(core, memory, "gmm_move", out));
   if (out->paused) return fail(GMM_ERROR_PAUSED, "gmm_move(%p): the block is paused; resume its tag first.", memory);
   Extent &extent = *out->extent;
-  const uintptr_t begin = extent.base.load(std::memory_order_relaxed);
-  if (out->span->begin() != begin || out->span->bytes() != extent.size.load(std::memory_order_relaxed))
+  const uintptr_t begin = base_of(extent);
+  if (out->span->begin() != begin || out->span->bytes() != size_of(extent))
     return fail(GMM_ERROR_BUSY,
                 "gmm_move(%p): the block has no single extent to itself; allocate it with GMM_ALLOC_DEDICATED.",
                 memory);

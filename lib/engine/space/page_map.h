@@ -43,9 +43,22 @@ class PageMap {
     return reinterpret_cast<const Table *>(entry - 1)->find(granule_of(reinterpret_cast<uintptr_t>(address)));
   }
   // The extent that holds the address, or NULL.
-  Extent *find_extent(const void *address) const {
-    const Page *page = page_of(reinterpret_cast<uintptr_t>(address));
+  Extent *find_extent(uintptr_t address) const {
+    const Page *page = page_of(address);
     return page == nullptr ? nullptr : page->extent.load(std::memory_order_acquire);
+  }
+  Extent *find_extent(const void *address) const { return find_extent(reinterpret_cast<uintptr_t>(address)); }
+  // Calls fn(Extent &) -> bool for the extents of a range, in order, until one returns false. False: one did, or an
+  // address has no extent.
+  template <typename Fn>
+  bool for_each_extent(uintptr_t at, uintptr_t end, Fn fn) const {
+    while (at < end) {
+      Extent *extent = find_extent(at);
+      if (extent == nullptr) return false;
+      at = end_of(*extent);
+      if (!fn(*extent)) return false;
+    }
+    return true;
   }
 
   // Makes room for all that a region's range may need, so that set() cannot fail. False when there is no memory.

@@ -91,13 +91,13 @@ Status Snapshot::copy_heap(Heap &heap, const Tag &tag) {
   bool good = true;
   heap.for_each_region([&](Region &region) {
     for (Extent *extent = region.extents.front(); extent != nullptr; extent = region.extents.next(extent))
-      good = good &&
-             extents_.push_back(ExtentCopy{
-                 extent->base.load(std::memory_order_relaxed), extent->size.load(std::memory_order_relaxed),
-                 static_cast<uint32_t>(heaps_.size()),  // it is added behind its extents
-                 extent->importers.load(std::memory_order_relaxed), location_of(*extent, options), extent->mapped});
+      good =
+          good && extents_.push_back(ExtentCopy{base_of(*extent), size_of(*extent),
+                                                static_cast<uint32_t>(heaps_.size()),  // it is added behind its extents
+                                                extent->importers.load(std::memory_order_relaxed),
+                                                location_of(*extent, options), extent->mapped});
     for_each_span(region, [&](Span &span) {
-      const Extent *extent = heap.core().page_map.find_extent(reinterpret_cast<void *>(span.begin()));
+      const Extent *extent = heap.core().page_map.find_extent(span.begin());
       good = good && copy_span(span, heap, extent != nullptr && is_paused(*extent));
     });
   });

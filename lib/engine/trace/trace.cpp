@@ -80,9 +80,8 @@ Status Trace::begin(const char *path) {
   if (first == nullptr || !file_.end_block(first, TRACE_BLOCK_BYTES)) {
     const int error = file_.error();
     file_.close().ignore();  // the first failure is reported below
-    char text[96];
     return fail_native(GMM_ERROR_IO, error, "gmm_trace_begin(\"%.200s\"): the file cannot be written: %s.", path,
-                       system_error_text(error, text, sizeof text));
+                       ErrorText(error).text);
   }
   begun_ = true;
   core_.gate->word.store(kGateWatched, std::memory_order_seq_cst);
@@ -114,11 +113,9 @@ Status Trace::end() {
   const int error = file_.error();
   GMM_TRY(file_.close());
   if (whole && lost == 0) return Status();
-  char text[96];
-  return fail_native(GMM_ERROR_IO, error,
-                     "gmm_trace_end(): the trace is incomplete: %" PRIu64 " events%s are missing (%s).", lost,
-                     whole ? "" : " and its end",
-                     error == 0 ? "no host memory for the buffers" : system_error_text(error, text, sizeof text));
+  return fail_native(
+      GMM_ERROR_IO, error, "gmm_trace_end(): the trace is incomplete: %" PRIu64 " events%s are missing (%s).", lost,
+      whole ? "" : " and its end", error == 0 ? "no host memory for the buffers" : ErrorText(error).text);
 }
 
 // --- Buffers ---------------------------------------------------------------------------------------------------------

@@ -127,7 +127,7 @@ internal sealed class CallsTest
                          () => heap.Allocate(-1, GmmStream.Default),
                          () => context.Fill(buffer.Address, 0, -1, GmmStream.Default),
                          () => context.SetLimit(null, -2), () => new GmmHeapOptions { Limit = -1 },
-                         () => context.ImportFd(0, -1) })
+                         () => context.ImportFd(0, GmmFdType.Default, -1) })
             {
                 string message = Fails<ArgumentOutOfRangeException>(step).Message;
                 Check(message.Contains("-1") || message.Contains("-2"), message);
@@ -305,7 +305,7 @@ internal sealed class CallsTest
         {
             if (buffer.Query().LegacyIpc)
             {
-                Same(GmmLegacyHandle.HandleSize, buffer.ExportLegacy().ToArray().Length, "bytes of a legacy handle");
+                Same(GmmLegacyHandle.HandleSize, buffer.ExportLegacy().Bytes.Length, "bytes of a legacy handle");
             }
         }
     }
@@ -354,8 +354,8 @@ internal sealed class CallsTest
         }
         Check(context.Statistics().CachedBytes < 64 * MiB, "the deferred trim");
         Same(0L, context.Compact(vmm, new GmmCompactOptions { MaxBytes = MiB, Live = true }).ReleasedBytes, "nothing");
-        context.DecommitAfterMilliseconds = GmmContext.DecommitNever;
-        Same(GmmContext.DecommitNever, context.DecommitAfterMilliseconds, "never");
+        context.SetDecommitAfterMilliseconds(GmmContext.DecommitNever);
+        Same(GmmContext.DecommitNever, context.Info().DecommitAfterMilliseconds, "never");
     }
 
     /// <summary>A text is no name of a class, and never throws.</summary>

@@ -27,7 +27,6 @@ internal sealed class LeaseTest
     {
         Tap tap = new Tap();
         Alone(tap, "turns and offers", test => test.Turns());
-        Alone(tap, "requests in the background", test => test.Background());
         Alone(tap, "a token ends a request", test => test.TokenEndsRequest());
         Alone(tap, "a handler that throws, then refuses calls and releases", test => test.Asked());
         Alone(tap, "forgotten leases and tickets", test => test.Forgotten());
@@ -116,20 +115,6 @@ internal sealed class LeaseTest
             second.Dispose();
         } // no end of a turn
         Fails<ObjectDisposedException>(() => second.Request());
-    }
-
-    private void Background()
-    {
-        GmmLease first = Party("first");
-        GmmLease second = Party("second");
-        first.Request();
-        using (GmmTicket late = second.RequestAsync(new GmmLeaseRequest { TimeoutMilliseconds = 100 }))
-        {
-            Fails(GmmResult.NotReady, () => Ignore(late.Result));
-        }
-        Task<long> task = second.RequestAsync().AsTask();
-        Check(first.Release(), "a release");
-        Check(task.Wait(Long) && task.Result == Part, "bytes that came back");
     }
 
     private void TokenEndsRequest()

@@ -21,7 +21,6 @@ internal static class LifecycleTest
         tap.Test("a forgotten ticket goes on to its end", ForgottenTicket);
         tap.Test("objects outlive the context that they came from", ChildrenOutliveContext);
         tap.Test("Dispose on one thread while others use the context", DisposeUnderUse);
-        tap.Test("disposing from two threads frees once", RacingDispose);
         tap.Test("garbage is collected inside callbacks", GarbageInCallbacks);
         tap.Test("an exception of a task ends the program", TaskException);
         tap.Test("the program ends inside a callback", () => Child.Run("exit-inside"));
@@ -166,23 +165,6 @@ internal static class LifecycleTest
             Thread.Sleep(2);
             context.Dispose();
             Check(Task.WaitAll(users, Patience), "every thread ends");
-        }
-    }
-
-    private static void RacingDispose()
-    {
-        using (GmmContext context = new GmmContext())
-        {
-            for (int round = 0; round < 200; round++)
-            {
-                GmmBuffer buffer = context.Alloc(4096);
-                Task other = Task.Factory.StartNew(buffer.Dispose, TaskCreationOptions.LongRunning);
-                buffer.Dispose();
-                other.Wait();
-            }
-            GmmStatistics statistics = context.Statistics();
-            Same(0L, statistics.LiveBlocks, "live blocks");
-            Same(statistics.Allocations, statistics.Frees, "frees");
         }
     }
 

@@ -154,10 +154,17 @@ internal sealed class Tap
         throw new InvalidOperationException("waited in vain for " + what);
     }
 
-    /// <summary>Runs the step on a thread that is gone afterwards, and throws what it threw.</summary>
+    /// <summary>
+    /// Runs the step on a thread that is gone afterwards, and throws what it threw. Join() waits for the end of the
+    /// thread in C too: with a block of a paused tag in its cache it ends after the pause, and Mono's finalizers wait
+    /// for ended threads.
+    /// </summary>
     internal static void Elsewhere(Action step)
     {
-        Task task = Task.Factory.StartNew(step, TaskCreationOptions.LongRunning);
+        Task task = new Task(step);
+        Thread thread = new Thread(() => task.RunSynchronously());
+        thread.Start();
+        thread.Join();
         task.GetAwaiter().GetResult();
     }
 

@@ -6,6 +6,7 @@ skipped elsewhere.
 """
 import ctypes
 import os
+import pathlib
 import subprocess
 import sys
 
@@ -13,6 +14,7 @@ import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # small tensors, and a machine that others use
 MIB = 1 << 20
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "python"))  # has remote.py
 
 try:
     DRIVER = ctypes.CDLL("libcuda.so.1")

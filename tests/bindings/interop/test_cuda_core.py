@@ -7,6 +7,8 @@ import ctypes
 import gc
 
 import pytest
+from allocators import Contract, Memory
+from checks import refused
 from conftest import run
 
 cuda_core = pytest.importorskip("cuda.core", exc_type=ImportError)
@@ -22,9 +24,6 @@ import gmm  # noqa: E402
 import gmm.cuda_core  # noqa: E402
 
 KINDS = [gmm.Kind.DEVICE, gmm.Kind.VMM, gmm.Kind.MANAGED, gmm.Kind.HOST]
-DL_CUDA, DL_CUDA_HOST, DL_CUDA_MANAGED = 2, 3, 13
-
-
 LIBRARY = ctypes.CDLL("libcuda.so.1")
 
 
@@ -64,18 +63,41 @@ def read(buffer):
     return host.raw
 
 
-def test_a_buffer_starts(resource, stream):
-    buffer = resource.allocate(1024, stream=stream)
-    assert int(buffer.handle) != 0 and buffer.size == 1024 and buffer.memory_resource is resource
-    assert buffer.is_device_accessible and buffer.is_host_accessible == resource.is_host_accessible
-    assert buffer.device_id == resource.device_id and not buffer.is_mapped
-    assert buffer.is_managed == resource.is_managed
-    assert resource._context.query(int(buffer.handle)).kind == resource._kind
-    buffer.close(stream)
+class Library:
+    kinds, want, frees_on_any_stream, is_cxx = KINDS, gmm.Error, True, False
+
+    def __init__(self, context):
+        self.context, self.default = context, DEVICE.create_stream()
+
+    def allocator(self, kind=gmm.Kind.DEVICE, tag=None):
+        resource = gmm.cuda_core.MemoryResource(DEVICE, kind, tag=tag, context=self.context)
+
+        def allocate(size, stream=None):
+            buffer = resource.allocate(size, stream=self.of_cuda_core(stream))
+            return Memory(int(buffer.handle), lambda stream=None: buffer.close(self.of_cuda_core(stream)))
+
+        return allocate
+
+    def of_cuda_core(self, stream):
+        return self.default if stream is None else cuda_core.Stream.from_handle(stream.handle)
+
+
+@pytest.fixture
+def library(context):
+    made = Library(context)
+    yield made
+    made.default.close()
+
+
+class TestContract(Contract):
+    pass
 
 
 def test_a_buffer_is_copied_and_filled(resource, stream):
     source, target = resource.allocate(1024, stream=stream), resource.allocate(1024, stream=stream)
+    assert source.size == 1024 and source.memory_resource is resource and not source.is_mapped
+    assert source.is_device_accessible and source.is_host_accessible == resource.is_host_accessible
+    assert (source.device_id, source.is_managed) == (resource.device_id, resource.is_managed)
     source.fill(0x42, stream=stream)
     source.copy_to(target, stream=stream)
     synchronize()
@@ -103,50 +125,13 @@ def test_a_buffer_is_closed(resource, stream):
     assert resource._context.stats().live_blocks == live
 
 
-def test_an_empty_buffer(resource, stream):
-    live = resource._context.stats().live_blocks
-    buffer = resource.allocate(0, stream=stream)
-    assert buffer.size == 0 and resource._context.stats().live_blocks == live
-    buffer.close(stream)
-
-
-def test_the_stream_that_frees_waits(context):
-    """Memory that one stream freed is not given to another stream before the first one is done."""
-    resource = gmm.cuda_core.MemoryResource(DEVICE, context=context)
-    one, other = DEVICE.create_stream(), DEVICE.create_stream()
-    buffer = resource.allocate(4096, stream=one)
-    address = int(buffer.handle)
-    buffer.close(one)
-    again = resource.allocate(4096, stream=one)
-    assert int(again.handle) == address, "the same stream gets it back at once"
-    again.close(other)
-    third = resource.allocate(4096, stream=other)
-    assert int(third.handle) == address, "close() names the stream"
-    third.close(other)
-    synchronize()
-
-
 def test_the_device_allocates(context, stream):
     DEVICE.memory_resource = gmm.cuda_core.MemoryResource(DEVICE, gmm.Kind.VMM, tag="weights", context=context)
     buffer = DEVICE.allocate(1 << 20, stream=stream)
     assert context.query(int(buffer.handle)).tag == int(context.tag("weights"))
     buffer.close(stream)
-
-
-def test_want_of_memory_is_an_error(context, stream):
-    resource = gmm.cuda_core.MemoryResource(DEVICE, context=context)
-    with pytest.raises(gmm.OutOfMemoryError):
-        resource.allocate(1 << 40, stream=stream)
-    resource.allocate(1 << 20, stream=stream).close(stream)
-
-
-def test_bad_arguments(context):
-    with pytest.raises(gmm.Error):
-        gmm.cuda_core.MemoryResource(99, context=context)
-    with pytest.raises(ValueError):
-        gmm.cuda_core.MemoryResource(DEVICE, 99, context=context)
-    with pytest.raises(AttributeError):
-        gmm.cuda_core.MemoryResource(DEVICE, context=context).allocate(10, stream="first")
+    refused(gmm.Error, lambda: gmm.cuda_core.MemoryResource(99, context=context))
+    refused(AttributeError, lambda: gmm.cuda_core.MemoryResource(DEVICE, context=context).allocate(10, stream="first"))
 
 
 def test_views_of_arrays(context, stream):

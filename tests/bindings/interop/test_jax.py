@@ -2,10 +2,10 @@
 """Arrays of JAX and gmm by DLPack both ways, over the same memory: on the CPU and the host backend, and on a GPU."""
 import gc
 import os
-import time
 import weakref
 
 import pytest
+from checks import refused, until
 
 import gmm
 
@@ -30,11 +30,7 @@ def address_of(array):
 
 def wait_for(holds):
     """JAX lets go on a thread of its own."""
-    end = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < end
-        gc.collect()
-        time.sleep(0.001)
+    until(lambda: gc.collect() >= 0 and holds())
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -42,20 +38,16 @@ def test_a_buffer_becomes_an_array_of_jax(context, kind):
     buffer = context.alloc(SIZE, kind)
     buffer.copy_from(bytes(range(256)) * (SIZE // 256))
     array = jax.dlpack.from_dlpack(buffer)
-    assert address_of(array) == buffer.address
-    assert array.dtype == jnp.uint8 and array.shape == (SIZE,)
+    assert (address_of(array), array.dtype, array.shape) == (buffer.address, jnp.uint8, (SIZE,))
     assert int(array.astype(jnp.uint32).sum()) == sum(range(256)) * (SIZE // 256)
-    del array
 
 
 def test_jax_keeps_the_memory(context):
     buffer = context.alloc(SIZE, zero=True)
     kept = weakref.ref(buffer)
     array = jax.dlpack.from_dlpack(buffer)
-    with pytest.raises(BufferError, match="views"):
-        buffer.close()
-    with pytest.raises(BufferError):
-        context.close()
+    refused(BufferError, buffer.close, match="views")
+    refused(BufferError, context.close)
     del buffer
     gc.collect()
     assert kept() is not None and context.stats().live_blocks == 1
@@ -72,18 +64,11 @@ def test_shapes_and_types_there_and_back(context, dtype):
     assert (theirs.shape, theirs.dtype, address_of(theirs)) == ((3, 5), jnp.dtype(dtype), array.address)
     turned = jax.dlpack.from_dlpack(array.T)
     assert (turned.shape, address_of(turned)) == ((5, 3), array.address)
-    back = gmm.from_dlpack(theirs)
-    assert (back.shape, back.dtype_name, back.address) == ((3, 5), dtype, array.address)
-
-
-@pytest.mark.parametrize("take", [gmm.from_dlpack, gmm.asarray])
-def test_gmm_takes_arrays_of_jax(context, take):
-    theirs = jnp.arange(24, dtype="float32").reshape(2, 3, 4).block_until_ready()
-    array = take(theirs)
-    assert (array.address, array.shape, array.dtype_name) == (address_of(theirs), (2, 3, 4), "float32")
-    assert array.tolist() == theirs.tolist()
-    again = jax.dlpack.from_dlpack(array)
-    assert address_of(again) == array.address
+    for take in (gmm.from_dlpack, gmm.asarray) if dtype != "bfloat16" else (gmm.from_dlpack,):
+        back = take(jnp.ones((3, 5), dtype).block_until_ready())
+        assert (back.shape, back.dtype_name) == ((3, 5), dtype)
+        assert address_of(jax.dlpack.from_dlpack(back)) == back.address
+    assert gmm.from_dlpack(theirs).address == array.address
 
 
 # On a GPU.

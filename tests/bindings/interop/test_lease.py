@@ -4,8 +4,8 @@
 A request takes the memory from the other process, so its floor is the driver's copies of the weights out and in, at
 pinned bandwidth, in the same run. tests/api/lease_processes.c has the faults of leases.
 """
-import multiprocessing
 import os
+import pathlib
 import statistics
 import time
 
@@ -13,6 +13,7 @@ import conftest
 import numpy as np
 import pytest
 from conftest import MIB
+from remote import Remote
 
 import gmm
 import gmm.lease
@@ -77,13 +78,6 @@ class Member:
         return time.monotonic() - begin
 
 
-def serve(pipe, name):
-    member = Member(name)
-    while True:
-        command, *arguments = pipe.recv()
-        pipe.send(getattr(member, command)(*arguments))
-
-
 @pytest.fixture
 def members(tmp_path, monkeypatch):
     if not (conftest.GPU or conftest.FAKE):
@@ -91,36 +85,25 @@ def members(tmp_path, monkeypatch):
     monkeypatch.setenv("GMM_IPC_DIR", str(tmp_path))
     monkeypatch.setenv("FAKE_CUDA_LEDGER", str(tmp_path / "ledger"))  # one account of memory for all processes
     monkeypatch.setenv("FAKE_CUDA_MEMORY", str(4 * SIZE))
-    spawn, processes, calls = multiprocessing.get_context("spawn"), [], []
-    for name in ("first", "second"):
-        here, there = spawn.Pipe()
-        processes.append(spawn.Process(target=serve, args=(there, name), daemon=True))
-        processes[-1].start()
-        there.close()  # so that recv() ends with the process
-
-        def call(*command, pipe=here):
-            pipe.send(command)
-            return pipe.recv()
-
-        calls.append(call)
-    yield calls
-    for process in processes:
-        process.kill()
-        process.join()
+    made = [Remote(f"import test_lease\nmember = test_lease.Member({name!r})", cwd=pathlib.Path(__file__).parent)
+            for name in ("first", "second")]
+    yield made
+    for each in made:
+        each.kill()
 
 
 def test_a_hand_over_costs_little_more_than_its_copies(members):
     if conftest.GPU and os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGESIZE") < 3 * SIZE:
         pytest.skip(f"less than {3 * SIZE // MIB} MiB of host memory are free")
-    members[0]("fill_card")
-    for member in members:
-        member("make")
+    members[0]("member.fill_card()")
+    for each in members:
+        each("member.make()")
     written, times = [0, 0], []
     for turn in range(1, 2 * ROUNDS + 1):
         which = (turn - 1) % 2
-        times.append(members[which]("take", written[which]))
-        members[which]("write", turn)
+        times.append(members[which](f"member.take({written[which]})"))
+        members[which](f"member.write({turn})")
         written[which] = turn
-    floor, middle = members[1]("floor"), statistics.median(times)
+    floor, middle = members[1]("member.floor()"), statistics.median(times)
     print(f"# hand-over {middle * 1000:.0f} ms, copies out and in {floor * 1000:.0f} ms: {middle / floor:.3f} x")
     assert middle <= GOAL * floor or not conftest.GPU

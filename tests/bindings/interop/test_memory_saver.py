@@ -1,11 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gmm.memory_saver with PyTorch on a GPU, where kernels and graphs are, and torch_memory_saver's own tests.
+"""torch_memory_saver's own tests, unchanged, with gmm under that name.
 
-The hook mode is that of the process: "preload" where the preload library was loaded before it (`gmm run --regions`),
-else "torch". With TMS_INIT_ENABLE=1 only the test of a program that knows no regions runs. All else is tested on a fake
-of PyTorch, in tests/bindings/python.
+tests/bindings/python tests gmm.memory_saver on a fake of PyTorch, and test_torch_pauses.py on a GPU.
 """
-import contextlib
 import io
 import os
 import pathlib
@@ -16,120 +13,8 @@ import tarfile
 
 import conftest
 import pytest
-import torch
-from conftest import MIB
-
-import gmm
-import gmm.memory_saver
-from gmm._memory_saver import preload
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-GIB = 1 << 30
-MODE = "preload" if preload.preloaded() else "torch"
-STARTED = os.environ.get("TMS_INIT_ENABLE") == "1"
-
-
-@pytest.fixture
-def saver(request):
-    made = gmm.memory_saver.torch_memory_saver
-    if made._impl is None:
-        made.hook_mode = MODE
-    if STARTED and request.node.name != "test_everything_from_the_start":
-        pytest.skip("all memory is in the default region")
-    return made
-
-
-def free_memory():
-    torch.cuda.synchronize()
-    return torch.cuda.mem_get_info()[0]
-
-
-def released(before, size):
-    assert free_memory() - before >= 0.95 * size
-
-
-@pytest.mark.gpu
-def test_gradients_of_a_region_are_in_it(saver):
-    """On any thread that autograd uses."""
-    torch.manual_seed(0)
-    model = torch.nn.Sequential(*[torch.nn.Linear(1024, 1024, device="cuda") for _ in range(8)])
-    inputs = torch.randn(64, 1024, device="cuda")
-    model(inputs).square().sum().backward()  # the same outside, for comparison
-    expected = [parameter.grad.cpu() for parameter in model.parameters()]
-    model.zero_grad(set_to_none=True)
-    with saver.region(tag="gradients", enable_cpu_backup=True):
-        model(inputs).square().sum().backward()
-    before = free_memory()
-    saver.pause("gradients")
-    released(before, sum(parameter.nbytes for parameter in model.parameters()))
-    assert all(bool(torch.isfinite(parameter).all()) for parameter in model.parameters())  # they are not in it
-    saver.resume("gradients")
-    assert all(torch.allclose(parameter.grad.cpu(), there) for parameter, there in zip(model.parameters(), expected))
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("own", [False, True], ids=["a graph over a region", "the graph's own memory"])
-def test_a_graph_goes_on_after_a_pause(saver, own):
-    graph = torch.cuda.CUDAGraph()
-    if own and MODE == "torch":
-        with pytest.raises(AssertionError, match="preload"):
-            saver.cuda_graph(graph).__enter__()
-        return
-    with contextlib.nullcontext() if own else saver.region(tag="graphed", enable_cpu_backup=True):
-        weight, inputs, out = (torch.randn(4096, 4096, device="cuda") for _ in range(3))
-
-    def step():
-        out.copy_(torch.relu(inputs @ weight) + 1)
-
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        step()
-    torch.cuda.current_stream().wait_stream(side)
-    with saver.cuda_graph(graph, tag="graphed") if own else torch.cuda.graph(graph):
-        step()
-    for seed in range(3):
-        before = free_memory()
-        saver.pause("graphed")
-        released(before, 64 * MIB)
-        saver.resume("graphed")
-        inputs.copy_(torch.randn(4096, 4096, generator=torch.Generator().manual_seed(seed)))
-        out.zero_()
-        graph.replay()
-        assert torch.allclose(out, torch.relu(inputs @ weight) + 1)
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not STARTED, reason="TMS_INIT_ENABLE is not set")
-def test_everything_from_the_start(saver):
-    """TMS_INIT_ENABLE: a training program that knows nothing of regions."""
-    torch.manual_seed(3)
-    model = torch.nn.Sequential(*[torch.nn.Linear(2048, 2048, device="cuda") for _ in range(4)])
-    optimizer = torch.optim.Adam(model.parameters())
-    inputs = torch.randn(256, 2048, device="cuda")
-
-    def step():
-        optimizer.zero_grad()
-        loss = model(inputs).square().mean()
-        loss.backward()
-        optimizer.step()
-        return loss.item()
-
-    step()
-    state = {name: value.clone().cpu() for name, value in model.state_dict().items()}
-    before = free_memory()
-    saver.pause()
-    released(before, 4 * sum(parameter.nbytes for parameter in model.parameters()))
-    with saver.disable():
-        assert float(torch.full((GIB,), 53, dtype=torch.uint8, device="cuda")[::4096].float().mean()) == 53
-    saver.resume()
-    assert all(torch.equal(value.cpu(), state[name]) for name, value in model.state_dict().items())
-    losses = [step() for _ in range(3)]
-    assert losses[0] > losses[1] > losses[2]
-
-
-# torch_memory_saver's own tests, unchanged, with gmm under that name.
-
 #: Where its repository may lie, as PyPI has no tests of it: TMS_SOURCE=REPOSITORY tests/gpu/pack.sh brings it.
 SOURCES = (ROOT / ".deps" / "torch_memory_saver", ROOT / ".gpu" / "torch_memory_saver")
 #: Tests that cannot pass: the start of a name, and the reason.
@@ -185,7 +70,6 @@ time.sleep = lambda seconds: _sleep(min(seconds, 0.05))
 """
 
 
-
 def take_tests(source, folder):
     """Copies the folder of the tests from a checkout or a git directory."""
     if (source / "test").is_dir():
@@ -196,7 +80,6 @@ def take_tests(source, folder):
         files.extractall(folder, filter="data")
 
 
-@pytest.mark.skipif(MODE != "torch" or STARTED, reason="it starts processes of both modes itself")
 def test_upstreams_own_tests(tmp_path):
     """Without a GPU only those that need none. They compare the device's free memory."""
     sources = [source for source in SOURCES if source.is_dir()]

@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch's tensors over gmm's memory through torch.multiprocessing."""
+import contextlib
 import gc
-import os
 import pickle
-import subprocess
-import sys
 
 import conftest
 import pytest
@@ -70,22 +68,36 @@ def bounce(queue, back):
     queue.get()
 
 
-@pytest.fixture
-def peer():
-    queue, answers = PROCESSES.Queue(), PROCESSES.Queue()
-    process = PROCESSES.Process(target=answer, args=(queue, answers))
+def negate(queue, answers):
+    tensor = queue.get()
+    tensor.neg_()
+    torch.cuda.synchronize()
+    answers.put((str(tensor.device), float(tensor.sum())))
+    queue.get()
+
+
+@contextlib.contextmanager
+def other_process(target, processes=PROCESSES):
+    """The queues to and from a process. None ends it."""
+    queue, answers = processes.Queue(), processes.Queue()
+    process = processes.Process(target=target, args=(queue, answers))
     process.start()
-
-    def send(tensor):
-        queue.put(tensor)
-        got = answers.get(timeout=SECONDS)
-        assert answers.get(timeout=SECONDS) == "done"
-        return got
-
-    yield send
+    yield queue, answers
     queue.put(None)
     process.join(SECONDS)
     assert process.exitcode == 0
+
+
+@pytest.fixture
+def peer():
+    with other_process(answer) as (queue, answers):
+        def send(tensor):
+            queue.put(tensor)
+            got = answers.get(timeout=SECONDS)
+            assert answers.get(timeout=SECONDS) == "done"
+            return got
+
+        yield send
 
 
 # The tests.
@@ -95,20 +107,16 @@ def peer():
                          [("gmm.torch, torch", 1), ("torch, gmm.torch", 1), ("torch, gmm.multiprocessing", 0)])
 def test_importing_gmm_torch_is_enough(imports, sent):
     """In either order; without it a tensor goes PyTorch's way."""
-    code = f"""
+    conftest.run(f"""
 import {imports}
 import gmm.multiprocessing
 from multiprocessing.reduction import ForkingPickler
 buffer = gmm.alloc(4000, gmm.Kind.HOST)
-tensor = torch.from_dlpack(buffer)
-ForkingPickler.dumps(tensor)
+ForkingPickler.dumps(torch.from_dlpack(buffer))
 assert gmm.multiprocessing.in_transit() == {sent}
 assert not torch.cuda.is_initialized()
 gmm.multiprocessing.discard()
-"""
-    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "GMM_BACKEND": "host"}, capture_output=True,
-                          text=True, timeout=SECONDS, check=False)
-    assert done.returncode == 0, done.stderr
+""", GMM_BACKEND="host")
 
 
 def test_views_parameters_and_types(context, peer):
@@ -127,10 +135,9 @@ def test_views_parameters_and_types(context, peer):
 
 def test_history_is_refused(context):
     leaf = tensor_of(context).requires_grad_()
-    with pytest.raises(RuntimeError, match="autograd"):
-        PROCESSES.Pipe()[0].send(leaf * 2)
-    with pytest.raises(RuntimeError, match="autograd"):
-        PROCESSES.Pipe()[0].send(leaf[1:])
+    for tensor in (leaf * 2, leaf[1:]):
+        with pytest.raises(RuntimeError, match="autograd"):
+            PROCESSES.Pipe()[0].send(tensor)
 
 
 def test_managed_memory_goes_pytorchs_way(context, peer):
@@ -140,19 +147,14 @@ def test_managed_memory_goes_pytorchs_way(context, peer):
 
 
 def test_views_share_a_storage_and_one_that_is_sent_back_is_the_original(context):
-    queue, back = PROCESSES.Queue(), PROCESSES.Queue()
-    process = PROCESSES.Process(target=bounce, args=(queue, back))
-    process.start()
     tensor = tensor_of(context)
-    queue.put(tensor)
-    queue.put(tensor[10:])
-    assert back.get(timeout=SECONDS) is True
-    again = back.get(timeout=SECONDS)
-    assert again.data_ptr() == tensor.data_ptr()
-    assert again.untyped_storage()._cdata == tensor.untyped_storage()._cdata
-    queue.put(None)
-    process.join(SECONDS)
-    assert process.exitcode == 0
+    with other_process(bounce) as (queue, back):
+        queue.put(tensor)
+        queue.put(tensor[10:])
+        assert back.get(timeout=SECONDS) is True
+        again = back.get(timeout=SECONDS)
+        assert again.data_ptr() == tensor.data_ptr()
+        assert again.untyped_storage()._cdata == tensor.untyped_storage()._cdata
 
 
 def test_pickle_copies_the_contents(context):
@@ -162,34 +164,17 @@ def test_pickle_copies_the_contents(context):
     assert torch.equal(again, tensor) and again.data_ptr() != tensor.data_ptr() and sharing.in_transit() == 0
 
 
-# On a GPU.
-
-
-def negate(queue, answers):
-    tensor = queue.get()
-    tensor.neg_()
-    torch.cuda.synchronize()
-    answers.put((str(tensor.device), float(tensor.sum())))
-    queue.get()
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize("kind", [Kind.VMM, Kind.DEVICE])
 def test_tensors_of_the_gpu(kind):
-    spawn = torch.multiprocessing.get_context("spawn")
-    queue, answers = spawn.Queue(), spawn.Queue()
-    process = spawn.Process(target=negate, args=(queue, answers))
-    process.start()
     with gmm.Context("cuda") as context:
         tensor = torch.from_dlpack(context.alloc(4 * conftest.MIB, kind)).view(torch.float32)
         tensor.copy_(torch.arange(tensor.numel(), device=tensor.device) % 7)
         before = float(tensor.sum())
-        queue.put(tensor[100:])
-        device, after = answers.get(timeout=SECONDS)
-        assert device == str(tensor.device) and after < 0
-        assert float(tensor.sum()) == 2 * float(tensor[:100].sum()) - before
-        queue.put(None)
-        process.join(SECONDS)
-        assert process.exitcode == 0
+        with other_process(negate, torch.multiprocessing.get_context("spawn")) as (queue, answers):
+            queue.put(tensor[100:])
+            device, after = answers.get(timeout=SECONDS)
+            assert device == str(tensor.device) and after < 0
+            assert float(tensor.sum()) == 2 * float(tensor[:100].sum()) - before
         del tensor
         gc.collect()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The everyday uses of PyTorch's allocator, which test_torch.py tries with gmm and with PyTorch's own.
 
-Each function of USES returns a value that both allocators must agree on, as JSON has it, or raises. Run as a program,
-this file prints the values of PyTorch's own allocator, one JSON object a line.
+Each function of USES returns a value that both allocators must agree on, as JSON has it, or raises. main() prints the
+values of PyTorch's own allocator, one JSON object a line.
 """
 import gc
 import json
@@ -12,11 +12,6 @@ import sys
 import torch
 
 MIB = 1 << 20
-
-
-def must(condition, words):
-    if not condition:
-        raise AssertionError(words)
 
 
 def _blob(mib, device="cuda"):
@@ -40,13 +35,6 @@ def memory_stats():
     return [sorted(key for key in now if not key.startswith("reserved_bytes_by")), [now[n] - before[n] for n in names]]
 
 
-def memory_summary():
-    text = torch.cuda.memory_summary()
-    must("Allocated memory" in text and "GPU reserved memory" in text, text[:200])
-    torch.cuda.memory_summary(abbreviated=True)
-    return len(text.splitlines())
-
-
 def _traced_tensor():
     return _blob(11)
 
@@ -61,53 +49,16 @@ def record_memory_history():
         snapshot = torch.cuda.memory._snapshot()
         entries = [entry for device in snapshot["device_traces"] for entry in device]
         mine = [entry for entry in entries if entry["action"] == "alloc" and entry["addr"] == address]
-        must(len(mine) == 1, f"{len(mine)} entries of the tensor")
-        must(any(frame["name"] == "_traced_tensor" for frame in mine[0]["frames"]), f"frames: {mine[0]['frames'][:3]}")
+        assert len(mine) == 1, f"{len(mine)} entries of the tensor"
+        assert any(frame["name"] == "_traced_tensor" for frame in mine[0]["frames"]), f"frames: {mine[0]['frames'][:3]}"
         blocks = [block for segment in snapshot["segments"] for block in segment["blocks"]
                   if block.get("address") == address]
-        must(blocks and any(frame["name"] == "_traced_tensor" for frame in blocks[0]["frames"]),
-             "the snapshot's block has no frames")
+        assert blocks and any(frame["name"] == "_traced_tensor" for frame in blocks[0]["frames"])
         actions = sorted({entry["action"] for entry in entries} & {"alloc", "free_requested", "free_completed"})
         del kept
         return actions
     finally:
         torch.cuda.memory._record_memory_history(enabled=None)
-
-
-def per_process_memory_fraction():
-    _settle()
-    has_get = hasattr(torch.cuda, "get_per_process_memory_fraction")
-    first = torch.cuda.get_per_process_memory_fraction() if has_get else 1
-    total = torch.cuda.get_device_properties(0).total_memory
-    torch.cuda.set_per_process_memory_fraction(0.1)
-    try:
-        seen = torch.cuda.get_per_process_memory_fraction() if has_get else 0.1
-        try:
-            _blob(0.15 * total / MIB)
-            refused = ""
-        except torch.OutOfMemoryError as error:
-            refused = type(error).__name__
-    finally:
-        torch.cuda.set_per_process_memory_fraction(1.0)
-    return [round(first, 6), round(seen, 6), refused]
-
-
-def out_of_memory():
-    seen = []
-    attach = getattr(torch._C, "_cuda_attach_out_of_memory_observer", None)
-    if attach is not None and not hasattr(out_of_memory, "attached"):
-        out_of_memory.attached = True
-        attach(lambda device, allocated, total, free: seen.append(device))
-    total = torch.cuda.get_device_properties(0).total_memory
-    before = torch.cuda.memory_stats()["num_ooms"]
-    try:
-        _blob(2 * total / MIB)
-        words = "no error"
-    except torch.cuda.OutOfMemoryError as error:
-        must("CUDA out of memory" in str(error) and "Tried to allocate" in str(error), str(error))
-        words = type(error).__name__
-    must(_blob(1).numel() == MIB, "nothing works after it")
-    return [words, torch.cuda.memory_stats()["num_ooms"] - before, len(seen)]
 
 
 def cudnn_benchmark():
@@ -121,25 +72,6 @@ def cudnn_benchmark():
         return list(out.shape)
     finally:
         torch.backends.cudnn.benchmark = False
-
-
-def record_stream():
-    size = 32 * MIB
-    side = torch.cuda.Stream()
-    for _ in range(3):
-        x = torch.full((size,), 1, dtype=torch.uint8, device="cuda")
-        out = torch.empty_like(x)
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            torch.cuda._sleep(50_000_000)
-            out.copy_(x)
-        x.record_stream(side)
-        del x
-        noise = torch.full((size,), 2, dtype=torch.uint8, device="cuda")
-        torch.cuda.synchronize()
-        must(bool((out == 1).all()), "memory was given out again while a recorded stream read it")
-        del noise
-    return True
 
 
 def backward_counts():
@@ -178,32 +110,12 @@ def cuda_graph():
         results.append(float(y))
         del noise
     segments = [one for one in torch.cuda.memory_snapshot() if tuple(one["segment_pool_id"]) == tuple(graph.pool())]
-    must(segments, "the snapshot shows no segment of the graph's pool")
+    assert segments, "the snapshot shows no segment of the graph's pool"
     graph.reset()
     del y
     _settle()
     left = [one for one in torch.cuda.memory_snapshot() if tuple(one["segment_pool_id"]) != (0, 0)]
     return [results, len(left)]
-
-
-def mem_pool():
-    pool = torch.cuda.MemPool()
-    with torch.cuda.use_mem_pool(pool):
-        x = _blob(5)
-        y = torch.ones(100, device="cuda")
-    z = _blob(5)
-    mine = [block for segment in torch.cuda.memory_snapshot() if tuple(segment["segment_pool_id"]) == tuple(pool.id)
-            for block in segment["blocks"] if block["state"] == "active_allocated"]
-    must({block["address"] for block in mine} == {x.data_ptr(), y.data_ptr()}, f"{len(mine)} blocks in the pool")
-    must(z.data_ptr() not in {block["address"] for block in mine}, "a later tensor is in the pool")
-    uses = pool.use_count() if hasattr(pool, "use_count") else 1
-    shown = len(pool.snapshot()) if hasattr(pool, "snapshot") else 2
-    del x, y
-    with torch.cuda.use_mem_pool(pool):
-        again = torch.ones(100, device="cuda")
-    must(float(again.sum()) == 100, "the pool's memory is wrong")
-    del again, pool
-    return [len(mine), uses, shown]
 
 
 def profiler_memory():
@@ -248,73 +160,68 @@ def tensor_to_another_process():
 
 def compile_reduce_overhead():
     import torch._dynamo
+    from torch._inductor import cudagraph_trees
 
     torch.manual_seed(5)
     weight = torch.randn(128, 128, device="cuda", requires_grad=True)
 
-    @torch.compile(mode="reduce-overhead")
-    def function(x):
+    def plain(x):
         return torch.nn.functional.gelu(x @ weight).sum(dim=-1)
 
-    results = []
+    function = torch.compile(plain, mode="reduce-overhead")
     for i in range(6):
         torch.compiler.cudagraph_mark_step_begin()
         x = torch.full((32, 128), 0.01 * (i + 1), device="cuda")
         out = function(x)
         out.sum().backward()
-        expected = torch.nn.functional.gelu(x @ weight).sum(dim=-1)
-        results.append(bool(torch.allclose(out, expected, rtol=1e-3, atol=1e-3)))
+        assert torch.allclose(out, plain(x), rtol=1e-3, atol=1e-3), i
         weight.grad = None
-    must(all(results), f"{results}")
-    from torch._inductor import cudagraph_trees
-
-    manager = cudagraph_trees.get_container(torch.cuda.current_device()).tree_manager
-    return [len(results), manager is not None]
+    return cudagraph_trees.get_container(torch.cuda.current_device()).tree_manager is not None
 
 
 def graph_trees_branch():
-    """Two compiled functions in changing order: the tree checkpoints its pool's state and returns to it."""
-
-    @torch.compile(mode="reduce-overhead")
-    def first(x):
-        return (x * 2).cumsum(0)
-
-    @torch.compile(mode="reduce-overhead")
-    def second(x):
-        return (x + 1).flip(0)
-
-    @torch.compile(mode="reduce-overhead")
-    def third(x):
-        return (x - 3).cumsum(0)
-
+    """Compiled functions in changing order: the tree checkpoints its pool's state and returns to it."""
+    plain = lambda x: (x * 2).cumsum(0), lambda x: (x + 1).flip(0), lambda x: (x - 3).cumsum(0)
+    first, second, third = (torch.compile(function, mode="reduce-overhead") for function in plain)
     x = torch.arange(4096, device="cuda", dtype=torch.float32)
     with torch.no_grad():
         for i in range(9):
             torch.compiler.cudagraph_mark_step_begin()
             a = first(x)
             b = second(a) if i % 2 else third(a)
-            wanted = ((x * 2).cumsum(0) + 1).flip(0) if i % 2 else ((x * 2).cumsum(0) - 3).cumsum(0)
-            must(torch.allclose(a, (x * 2).cumsum(0)) and torch.allclose(b, wanted), f"step {i}")
+            wanted = plain[0](x)
+            assert torch.allclose(a, wanted) and torch.allclose(b, plain[1 if i % 2 else 2](wanted)), f"step {i}"
             del a, b
     return True
 
 
-USES = [memory_stats, memory_summary, record_memory_history, per_process_memory_fraction,
-        out_of_memory, cudnn_benchmark, record_stream, backward_counts, cuda_graph, mem_pool,
+def training():
+    torch.manual_seed(1)
+    model = torch.nn.Sequential(torch.nn.Linear(512, 2048), torch.nn.GELU(), torch.nn.Linear(2048, 512)).cuda()
+    optimizer, losses = torch.optim.AdamW(model.parameters()), []
+    for step in range(20):
+        data = torch.randn(64 + step, 512, generator=torch.Generator().manual_seed(step)).cuda()
+        loss = (model(data) - data).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(f"{loss.item():.9e}")
+    return losses
+
+
+USES = [memory_stats, record_memory_history, cudnn_benchmark, backward_counts, cuda_graph,
         profiler_memory, tensor_to_another_process, compile_reduce_overhead, graph_trees_branch]
 
 
 def main():
     torch.cuda.set_device(0)
-    for use in USES:
+    names = sys.argv[1:]
+    for use in [training, *USES]:
+        if names and use.__name__ not in names:
+            continue
         try:
             said = [use(), None]
         except Exception as error:  # pylint: disable=broad-exception-caught # a line for each, whatever comes
             said = [None, f"{type(error).__name__}: {error}"[:600]]
         print("RESULT " + json.dumps([use.__name__, *said]), flush=True)
-    sys.stdout.flush()
     os._exit(0)  # the end of an allocator is tested elsewhere
-
-
-if __name__ == "__main__":
-    main()

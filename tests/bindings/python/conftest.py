@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Contexts of every backend that answers here."""
+import ctypes
 import gc
-import pathlib
 import subprocess
 import sys
 
 import pytest
 
 import gmm
-
-HERE = pathlib.Path(__file__).parent
 
 
 def _backends():
@@ -23,6 +21,10 @@ def _backends():
 
 
 BACKENDS = _backends()
+try:
+    FAKE = hasattr(ctypes.CDLL("libcuda.so.1"), "fake_cuda_live")  # whether the fake driver is in reach
+except OSError:
+    FAKE = False
 
 
 def open_context(backend, **options):
@@ -58,6 +60,16 @@ def need(context, capability, kind=None):
         pytest.skip(f"the device {info.name!r} has no {capability.name}")
     if kind is not None and kind not in info.kinds:
         pytest.skip(f"the device {info.name!r} has no {kind.name} memory")
+
+
+@pytest.fixture
+def kept(context):
+    """(tag, buffer): a pausable block of 4 MiB with a tag of its own and known contents."""
+    need(context, gmm.Capability.PAUSE, gmm.Kind.VMM)
+    tag = context.tag("kept", gmm.Contents.HOST)
+    buffer = context.alloc(4 << 20, gmm.Kind.VMM, tag=tag, dedicated=True)
+    buffer.fill(0x77)
+    return tag, buffer
 
 
 def run_code(code):

@@ -10,12 +10,12 @@ import subprocess
 import sys
 
 import pytest
+from conftest import FAKE
 
 from gmm._memory_saver import preload
 
 HERE = pathlib.Path(__file__).parent
 FAKE_TORCH = HERE / "fake_torch"
-FAKE_VLLM = HERE / "fake_vllm"
 
 PRELUDE = """
 import contextlib, os, sys, threading
@@ -32,7 +32,7 @@ def used():  # MiB of the device
     return (total - free) // MIB
 
 def holds(tensor, value):
-    content = tensor._bytes()
+    content = tensor.content()
     return content == bytes([value]) * len(content)
 
 def raises(kind, function, *arguments, **options):
@@ -55,14 +55,12 @@ saver.hook_mode = {mode!r}
 
 def library():
     """The preload library; the test is left out where there is none, or no fake driver and runtime to run it on."""
+    if not FAKE:
+        pytest.skip("the fake CUDA driver is not in reach")
     try:
-        ctypes.CDLL("libcuda.so.1").fake_cuda_live  # pylint: disable=expression-not-assigned
-        ctypes.CDLL("libcudart.so.13")
-    except (OSError, AttributeError) as error:
-        pytest.skip(f"the fake CUDA driver and runtime are not in reach: {error}")
-    try:
+        ctypes.CDLL("libcudart.so.13")  # the fake runtime
         return preload.find_library()
-    except RuntimeError as error:
+    except (OSError, RuntimeError) as error:
         pytest.skip(str(error))
 
 
@@ -72,7 +70,7 @@ def run(code, preload=False, environment=(), prelude=PRELUDE, arguments=()):
     others = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
     mine = ("TMS_", "PYTORCH_", "GMM_PRELOAD")
     inherited = {name: value for name, value in others.items() if not name.startswith(mine)}
-    inherited["PYTHONPATH"] = os.pathsep.join([str(FAKE_TORCH), str(FAKE_VLLM), inherited.get("PYTHONPATH", "")])
+    inherited["PYTHONPATH"] = os.pathsep.join([str(FAKE_TORCH), str(HERE), inherited.get("PYTHONPATH", "")])
     inherited["GMM_PRELOAD_LIBRARY"] = path
     if preload:
         inherited["LD_PRELOAD"] = path

@@ -1,13 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the tests of this folder, or those named, and writes their results in the Test Anything Protocol."""
+"""Runs the tests of this folder, or those named, and writes their results in the Test Anything Protocol.
+
+run.py NAME runs tests/bindings/interop/test_NAME.py with the Python of the library's environment in .deps/, which
+setup_environments of tests/support/setup.sh makes. Without that environment all of them are skipped. GMM_BACKEND
+chooses the backend: see conftest.py there. SETUP_VERSIONS=oldest chooses the oldest versions that gmm supports, in both
+places, and SETUP_VERSIONS=newest PyTorch's newest: the other libraries are the newest in any case.
+"""
 import compileall
 import importlib.util
+import os
 import pathlib
+import subprocess
 import sys
 
-import pytest
-
 HERE = pathlib.Path(__file__).parent
+DEPS = HERE.parents[2] / ".deps"
+ENVIRONMENTS = {"cuda_core": "interop", "numba": "interop", "cupy": "interop", "rmm": "interop", "jax": "interop",
+                "torch": "torch", "memory_saver": "torch", "sycl": "sycl"}
+if os.environ.get("SETUP_VERSIONS") == "oldest":
+    ENVIRONMENTS = {**dict.fromkeys(("numba", "cupy", "rmm", "jax"), "oldest"), "cuda_core": "oldest-cuda-core",
+                    "torch": "oldest-torch", "memory_saver": "oldest-torch", "sycl": "oldest-sycl"}
+elif os.environ.get("SETUP_VERSIONS") == "newest":
+    ENVIRONMENTS["torch"] = "newest-torch"
+
+
+def run_with_library(name):
+    library = next(library for library in ENVIRONMENTS if name.startswith(library))
+    deps, environment = DEPS / ENVIRONMENTS[library], dict(os.environ)
+    if not (deps / "ready").exists():
+        print(f"ok 1 - with {name} # SKIP no environment .deps/{deps.name} (see .deps/environments.log)\n1..1")
+        return 0
+    if library == "sycl":  # PyPI's OpenCL runtime for CPUs is not registered with the system
+        folder = str(deps / "lib")
+        environment.update(OCL_ICD_FILENAMES=folder + "/libintelocl.so", ONEAPI_DEVICE_SELECTOR="opencl:cpu",
+                           LD_LIBRARY_PATH=":".join(filter(None, [environment.get("LD_LIBRARY_PATH"), folder])))
+    tests = HERE.parent / "interop" / f"test_{name}.py"
+    return subprocess.call([deps / "bin" / "python", __file__, tests], env=environment)
 
 
 class TapWriter:
@@ -44,6 +72,10 @@ class TapWriter:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:] and sys.argv[1].isidentifier():
+        sys.exit(run_with_library(sys.argv[1]))
+    import pytest
+
     out = sys.stdout
     sys.stdout = sys.stderr
     writer = TapWriter(out)

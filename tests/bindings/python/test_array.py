@@ -5,6 +5,7 @@ import itertools
 import sys
 
 import pytest
+from checks import refused
 from conftest import on_host
 
 import gmm
@@ -125,12 +126,10 @@ def test_views(host):
                  lambda a: a[:, 1].view("i2"), lambda a: a[0:0].reshape(0, 7), lambda a: a[:, :, 1:2].view("f4")):
         same(step(array), step(view))
     assert array[0, 0, 0].reshape(()).shape == () and array.T.T.contiguous
-    for wrong in (lambda: array.reshape(5), lambda: array.reshape(-1, -1), lambda: array.reshape(-2),
-                  lambda: array.reshape(-1, 7), lambda: array.reshape(-1, 0), lambda: array.T.reshape(-1),
-                  lambda: array.transpose(0), lambda: array.transpose(0, 0, 1), lambda: array.transpose(0, 1, 3),
-                  lambda: array.T.view("u1"), lambda: array[:, :, :3].view("f8")):
-        with pytest.raises(ValueError):
-            wrong()
+    refused(ValueError, lambda: array.reshape(5), lambda: array.reshape(-1, -1), lambda: array.reshape(-2),
+            lambda: array.reshape(-1, 7), lambda: array.reshape(-1, 0), lambda: array.T.reshape(-1),
+            lambda: array.transpose(0), lambda: array.transpose(0, 0, 1), lambda: array.transpose(0, 1, 3),
+            lambda: array.T.view("u1"), lambda: array[:, :, :3].view("f8"))
     # Views share the buffer and know where they lie in it.
     assert array[1].buffer is array.buffer and array[1].offset == 48 and array.offset == 0
 
@@ -147,10 +146,8 @@ def test_over_a_buffer(host):
                                    ((3,), (1 << 62,), 0), ((1,), None, -1), ((1,), None, 100), ((2,), (1, 2), 0)):
         with pytest.raises(ValueError):
             gmm.Array(buffer, shape, strides=strides, offset=offset)
-    with pytest.raises(ValueError, match="whole number"):
-        gmm.Array(buffer, None, "f8")
-    with pytest.raises(TypeError):
-        gmm.Array(b"bytes")
+    refused(ValueError, lambda: gmm.Array(buffer, None, "f8"), match="whole number")
+    refused(TypeError, lambda: gmm.Array(b"bytes"))
     gc.collect()
     assert buffer._exports == 0
 
@@ -182,9 +179,7 @@ def test_copies_of_every_kind(context):
                 assert (array.T.copy().numpy() == values.T).all()
                 assert array.numpy(copy=False).ctypes.data == array.address != array.numpy(copy=True).ctypes.data
                 continue
-            for wrong in (lambda: array.numpy(copy=False), array.T.copy, lambda: memoryview(array)):
-                with pytest.raises(BufferError):
-                    wrong()
+            refused(BufferError, lambda: array.numpy(copy=False), array.T.copy, lambda: memoryview(array))
             with pytest.raises(ValueError):
                 np.asarray(array, copy=False)
 
@@ -206,15 +201,3 @@ def test_numbers_are_numpys(host, monkeypatch):
     assert "gmm.Array" in str(host.zeros(3)) and memoryview(host.zeros(3)).shape == (3,)
     gc.collect()
     assert host.stats().live_blocks == 1
-
-
-def test_use_after_close(context):
-    with context.empty((2, 2), "f4", Kind.HOST) as array:
-        part = array[0]
-        assert not part.closed
-    assert array.closed and part.closed and "closed" in repr(part) and part.shape == (2,)
-    array.free()
-    for use in (lambda: part.address, lambda: memoryview(part), part.__dlpack__, lambda: part.fill(0), lambda: part[0],
-                lambda: context.copy(part, part, 8), lambda: gmm.Array(part.buffer)):
-        with pytest.raises(gmm.ClosedError):
-            use()

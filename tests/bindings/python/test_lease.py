@@ -11,7 +11,8 @@ import weakref
 
 import drop_in
 import pytest
-from conftest import HERE, run_code
+from checks import until
+from conftest import run_code
 
 import gmm
 import gmm.lease
@@ -28,11 +29,8 @@ def card(folder):
             "FAKE_CUDA_LEDGER": str(folder / "ledger"), "FAKE_CUDA_MEMORY": str(CARD_MIB * MIB)}
 
 
-def until(holds, seconds=60):
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, "it does not come"
-        time.sleep(0.005)
+def members(context):
+    return {entry.name for entry in gmm.lease.status(context=context)}
 
 
 # One process: leases over two tags of one context.
@@ -69,47 +67,39 @@ def test_the_turns_of_one_process(shared):
     with pytest.raises(ZeroDivisionError), second.use():
         raise ZeroDivisionError
     assert second.info().state == LeaseState.IDLE and second.release() is False
-    names = {entry.name for entry in gmm.lease.status(context=first.context)}
-    assert names == {"first", "second"}
-    second.close()
-    second.close()
+    assert members(first.context) == {"first", "second"}
+    for _ in range(2):
+        second.close()
     assert second.closed and repr(second) == "<gmm.lease.Lease 'second' closed>"
+    with pytest.raises(gmm.ClosedError):
+        second.request()
     child = os.fork()
     if child == 0:
         os._exit(0 if repr(first) == "<gmm.lease.Lease 'first'>" else 1)
     assert os.waitpid(child, 0)[1] == 0
-    with pytest.raises(gmm.ClosedError):
-        second.request()
-    entry = gmm.lease.status(context=first.context)[0]
+    entry, = gmm.lease.status(context=first.context)
     assert entry.state == LeaseState.IDLE and entry.process == os.getpid() and len(entry.uuid) == 16
     assert entry.offered_bytes == first.info().active_bytes and entry.server == first.info().server
 
 
 def test_the_arguments_are_checked(shared):
     context = shared("first").context
-    for wrong in ("", "a b", ".a", "x" * 64):
-        with pytest.raises(ValueError):
-            Lease(wrong, context=context)
-    with pytest.raises(gmm.InvalidTagError):
-        Lease("a", ["nobody made it"], context=context)
-    with pytest.raises(TypeError):
-        Lease("a", asked=3, context=context)
+    for error, name, options in (
+            (ValueError, "", {}), (ValueError, "a b", {}), (ValueError, ".a", {}), (ValueError, "x" * 64, {}),
+            (gmm.InvalidTagError, "a", {"offer": ["nobody made it"]}), (TypeError, "a", {"asked": 3}),
+            (OverflowError, "a", {"floor": -1}), (OverflowError, "a", {"floor": 1 << 64})):
+        with pytest.raises(error):
+            Lease(name, context=context, **options)
     with Lease("a", {"first": 3}, context=context) as lease:
-        for cost in (-1, 0xffffffff):
-            with pytest.raises((ValueError, OverflowError)):
-                lease.offer("first", cost)
-        with pytest.raises(ValueError):
-            lease.request({9: 1})
-        with pytest.raises(ValueError):
-            lease.request(timeout=1e6)
-        for number in (-1, 1 << 64):
-            with pytest.raises(OverflowError):
-                lease.request(number)
-            with pytest.raises(OverflowError):
-                Lease("b", floor=number, context=context)
+        for error, call in (
+                (OverflowError, lambda: lease.offer("first", -1)),
+                (ValueError, lambda: lease.offer("first", 0xffffffff)), (ValueError, lambda: lease.request({9: 1})),
+                (ValueError, lambda: lease.request(timeout=1e6)), (OverflowError, lambda: lease.request(-1)),
+                (OverflowError, lambda: lease.request(1 << 64))):
+            with pytest.raises(error):
+                call()
         lease.withdraw("first")
         assert lease.info().active_bytes == 0
-    assert lease.closed
     with Lease("c", "first", context=context) as lease:  # one name, not its letters
         assert lease.info().active_bytes >= PART_MIB * MIB
 
@@ -157,10 +147,6 @@ def test_a_handler_closes_the_lease_in_the_middle_of_a_request(shared):
     assert lease.closed
 
 
-def members(context):
-    return {entry.name for entry in gmm.lease.status(context=context)}
-
-
 def test_a_request_in_the_background(shared):
     first, second = shared("first"), shared("second")
     with first.use():
@@ -187,24 +173,15 @@ def test_a_request_in_the_background(shared):
 
 def test_a_close_ends_requests(shared):
     first, second = shared("first"), shared("second")
-    caught = []
-
-    def wait():
-        try:
-            second.request()
-        except gmm.CancelledError as error:
-            caught.append(error)
-
     with first.use():
-        thread = threading.Thread(target=wait)
-        thread.start()
+        ticket = second.request_async()
         until(lambda: second.info().state == LeaseState.WAITING)
         second.close()
-        thread.join(60)
-        assert len(caught) == 1 and second.closed
+        with pytest.raises(gmm.CancelledError):
+            ticket.result(60)
         ticket = shared("third", 1).request_async()
         first.context.close()
-    assert first.closed and ticket.done
+    assert first.closed and second.closed and ticket.done
 
 
 def test_asked(shared, monkeypatch):
@@ -231,31 +208,30 @@ def test_asked(shared, monkeypatch):
     assert len(inside) == 2 * len(asks) and first.info().asked == len(asks) == len(unraisable)
 
 
-def test_a_dropped_lease_ends(shared):
+@pytest.mark.parametrize("ends_inside", [False, True])
+def test_a_dropped_lease_ends(shared, ends_inside):
     """Also when the last reference goes in its own callback, on its own thread."""
     first, second = shared("first"), shared("second")
-    context, gone = first.context, []
+    context, began, box = first.context, threading.Event(), {}
     first.close()
-    for ends_inside in (False, True):
-        began, box = threading.Event(), {}
 
-        def asked(ask, began=began, box=box, ends_inside=ends_inside):
-            if ends_inside:
-                box.clear()
-                gc.collect()
-            began.set()
+    def asked(ask):
+        if ends_inside:
+            box.clear()
+            gc.collect()
+        began.set()
 
-        box["lease"] = Lease("dropped", ["first"], context=context, asked=asked)
-        gone.append(weakref.ref(box["lease"]))
-        box["lease"].request()
-        ticket = second.request_async()
-        assert began.wait(60)
-        box.clear()
-        gc.collect()
-        # Its memory is no offer any more, so the request of the other one waits for nothing that comes.
-        until(lambda: gone[-1]() is None and members(context) == {"second"})
-        ticket.cancel()
-        ticket.close()
+    box["lease"] = Lease("dropped", ["first"], context=context, asked=asked)
+    gone = weakref.ref(box["lease"])
+    box["lease"].request()
+    ticket = second.request_async()
+    assert began.wait(60)
+    box.clear()
+    gc.collect()
+    # Its memory is no offer any more, so the request of the other one waits for nothing that comes.
+    until(lambda: gone() is None and members(context) == {"second"})
+    ticket.cancel()
+    ticket.close()
 
 
 def test_the_interpreter_ends_with_leases(tmp_path):
@@ -264,14 +240,14 @@ def test_the_interpreter_ends_with_leases(tmp_path):
 import os, threading, time
 os.environ.update({card(tmp_path)!r})
 import gmm, gmm.lease
+asked, blocks, size = threading.Event(), [], {PART_MIB * MIB}
 def party(name, **options):
     context = gmm.Context("host", host_devices=1, host_memory={CARD_MIB * MIB}, leak_report=False)
     context.tag("weights", gmm.Contents.HOST)
     lease = gmm.lease.Lease(name, ["weights"], context=context, residency=0.001, **options)
-    with lease.use({PART_MIB * MIB}):
-        blocks.append(context.alloc({PART_MIB * MIB}, gmm.Kind.VMM, tag="weights"))
+    with lease.use(size):
+        blocks.append(context.alloc(size, gmm.Kind.VMM, tag="weights"))
     return lease
-asked, blocks = threading.Event(), []
 first, second = party("first", asked=lambda ask: (asked.set(), time.sleep(0.2))), party("second")
 first.request()
 waiting = second.request_async()
@@ -306,28 +282,22 @@ def test_use_in_the_default_context(tmp_path):
     run_code(f"""
 import os
 os.environ.update({card(tmp_path)!r}, GMM_BACKEND="host")
-import gmm
+import gmm, pytest
 lease = gmm.lease.use(name="plain", amounts=1 << 20)
 assert lease.info().state == gmm.lease.LeaseState.IN_USE and lease.context is gmm.context()
 block = gmm.alloc(1 << 20, gmm.Kind.VMM, tag="weights")
 assert gmm.context().tag_info("weights").contents == gmm.Contents.HOST
 assert lease.info().active_bytes >= 1 << 20
-try:
+with pytest.raises(gmm.BusyError, match="plain"):
     gmm.lease.use(name="again")
-except gmm.BusyError as error:
-    assert "plain" in str(error)
-else:
-    raise SystemExit("two of them")
 assert lease.release()
 with lease.use():
     block.fill(1)
 lease.close()
 gmm.lease.use("again", "weights")
 assert gmm.lease._used.info().active_bytes >= 1 << 20
-try:
+with pytest.raises(gmm.BusyError):
     gmm.lease.use("third", at_once=True)
-except gmm.BusyError:
-    pass
 """)
 
 
@@ -335,45 +305,37 @@ def test_ctrl_c_at_the_end_of_use():
     """Nobody has the lease: it is closed, and the next one can come."""
     run_code("""
 import sys
-import gmm
-import gmm.lease
+import gmm.lease, pytest
 def look(frame, event, argument):
     if event == "c_return" and argument.__name__ == "__exit__" and frame.f_code.co_name == "use":
         sys.setprofile(None)
         raise KeyboardInterrupt
 sys.setprofile(look)
-try:
+with pytest.raises(KeyboardInterrupt):
     gmm.lease.use("lost", "weights")
-except KeyboardInterrupt:
-    pass
-else:
-    raise SystemExit("no interrupt")
 with gmm.lease.use("next", "weights") as lease:
     assert lease.info().state == gmm.lease.LeaseState.IN_USE
 """)
 
 
 DROP_IN = """
-import json, subprocess
-import gmm.lease
 from gmm.lease import LeaseState
+import gmm.lease, remote
 
 def other():  # another process of the device, which wants nearly all of it
-    member = subprocess.Popen([sys.executable, os.environ["MEMBER"]], stdin=subprocess.PIPE,
-                              stdout=subprocess.PIPE, text=True)
-    def tell(*command):
-        print(json.dumps(command), file=member.stdin, flush=True)
-        return json.loads(member.stdout.readline())
-    return tell
+    return remote.Remote('''
+import gmm, gmm.lease
+MIB = 1 << 20
+context = gmm.Context("cuda")
+lease = gmm.lease.Lease("other", [context.tag("weights", gmm.Contents.HOST)], residency=0.001, context=context)
+''')
 
-def request(tell, mib=0):
-    told = tell("request", mib)
-    assert "resumed" in told, told
+def request(peer, mib=0):
+    peer(f"lease.request({mib} * MIB)")
 
 def state():
     return lease.info().state
 """
-
 
 VLLM = "from gmm.vllm import CuMemAllocator\nallocator = CuMemAllocator.get_instance()\n"
 # Its model and cache, of the tags that vLLM uses.
@@ -387,7 +349,7 @@ with allocator.use_memory_pool(tag="kv_cache"):
 
 
 def run_drop_in(tmp_path, prelude, code, **options):
-    drop_in.run(code, environment={**card(tmp_path), "MEMBER": str(HERE / "lease_member.py")},
+    drop_in.run(code, environment=card(tmp_path),
                 prelude=drop_in.PRELUDE + prelude + DROP_IN, **options)
 
 
@@ -407,9 +369,9 @@ lease = gmm.lease.use("generator", ["weights", "kv_cache"], residency=0.001)
 assert state() == LeaseState.IN_USE and 16 * MIB <= lease.info().active_bytes < 20 * MIB
 saver.resume("kv_cache")
 assert holds(weights, 42) and holds(cache, 9) and lease.info().active_bytes >= 36 * MIB
-tell = other()
-told = tell("request", 60, 0.3)         # memory in use is an offer, so that others wait for it
-assert told["error"] == "NotReadyError" and "generator" in told["message"], told
+peer = other()
+error = raises(remote.Failure, peer, "lease.request(60 * MIB, timeout=0.3)")
+assert str(error).startswith("NotReadyError") and "generator" in str(error)  # memory in use is an offer
 saver.pause()                           # the lease is idle, and nobody wants the memory
 assert state() == LeaseState.IDLE and whole - 2 >= used() >= whole - 4, (whole, used())
 saver.resume()
@@ -418,17 +380,13 @@ saver.pause("not offered")
 saver.pause("kv_cache")                 # a part goes at once
 assert state() == LeaseState.IN_USE and whole - used() >= 22
 saver.pause("weights")
-request(tell, 50)
-tell("release")
+request(peer, 50)
 assert lease.info().paused_bytes >= 16 * MIB
-saver.resume("weights")                 # the cache stays paused
+threading.Timer(0.3, peer, ["lease.release()"]).start()
+saver.resume("weights")                 # waits for the other one; the cache stays paused
 assert state() == LeaseState.IN_USE and holds(weights, 42) and lease.info().active_bytes < 20 * MIB
 saver.resume()
-saver.pause()
-request(tell)
-threading.Timer(0.3, tell, ["release"]).start()
-saver.resume()                          # waits for the other one
-assert holds(weights, 42) and holds(alone, 7)
+assert holds(cache, 9) and holds(alone, 7)
 lease.close()
 saver.pause("weights")                  # as without a lease
 assert whole - used() >= 16 - 2
@@ -443,13 +401,13 @@ assert state() == LeaseState.IN_USE and holds(weights, 42)
 
 def test_use_with_vllm(tmp_path):
     run_drop_in(tmp_path, VLLM, ENGINE + """
-tell = other()
+peer = other()
 for level in (1, 2):
     allocator.sleep(("weights",) if level == 1 else ())
     assert state() == LeaseState.IDLE
-    request(tell, 60)                    # it takes all of it, later than the call
+    request(peer, 60)                    # it takes all of it, later than the call
     assert lease.info().active_bytes == 0
-    tell("release")
+    peer("lease.release()")
     allocator.wake_up(["weights"])
     assert state() == LeaseState.IN_USE and lease.info().active_bytes < 20 * MIB
     assert holds(weights, 42) == (level == 1)
@@ -463,9 +421,9 @@ allocator.wake_up(["weights"])
 weights.fill_(5)
 went = []
 def take():
-    request(tell, 55)
+    request(peer, 55)
     went.append(lease.info().paused_bytes)
-    tell("release")
+    peer("lease.release()")
 thread = threading.Thread(target=take)
 thread.start()
 while not any(entry.state == LeaseState.WAITING for entry in gmm.lease.status()):
@@ -492,23 +450,20 @@ def each(operation, check):
         left = k
         def look(frame, event, argument):
             nonlocal left
-            if event in ("call", "c_return") and frame.f_code.co_filename.endswith(("turns.py", "lease.py")):
-                left -= 1
-                if left == 0:
-                    sys.setprofile(None)
-                    raise KeyboardInterrupt
+            left -= event in ("call", "c_return") and frame.f_code.co_filename.endswith(("turns.py", "lease.py"))
+            if left == 0:
+                sys.setprofile(None)
+                raise KeyboardInterrupt
         sys.setprofile(look)
         with contextlib.suppress(KeyboardInterrupt):
             operation()
         sys.setprofile(None)
         asleep, active = turns._asleep & set(turns._managed()), lease.info().active_bytes
         seen = (k, asleep, active, state())
-        if state() == LeaseState.IDLE:
-            assert len(asleep) == 2, seen
-        else:
-            assert state() == LeaseState.IN_USE and len(asleep) < 2, seen
-            assert len(asleep) == (active < 20 * MIB), seen  # memory that sleeps is no offer, other memory is one
-            assert allocator._tags["weights"] in asleep or holds(weights, 42), seen
+        assert state() == (LeaseState.IDLE if len(asleep) == 2 else LeaseState.IN_USE), seen
+        # Memory that sleeps is no offer, other memory is one.
+        assert len(asleep) == 2 or len(asleep) == (active < 20 * MIB), seen
+        assert allocator._tags["weights"] in asleep or holds(weights, 42), seen
         check()
     assert k > 20
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Buffers, arrays and events through multiprocessing: what the receiver gets, and who keeps the memory."""
+import contextlib
 import copy
 import gc
 import multiprocessing
@@ -12,6 +13,7 @@ import warnings
 import weakref
 
 import pytest
+from checks import until
 from conftest import BACKENDS, need
 
 import gmm
@@ -27,17 +29,21 @@ def arrived():
     assert sharing.wait_until_received(SECONDS), f"{sharing.in_transit()} objects never arrived"
 
 
-def until(condition):
-    end = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < end, "it never came to be"
-        time.sleep(0.01)
-
-
 def run(process):
     process.start()
     process.join(SECONDS)
     assert process.exitcode == 0
+
+
+@contextlib.contextmanager
+def running(*processes):
+    """Processes that must end by themselves."""
+    for process in processes:
+        process.start()
+    yield
+    for process in processes:
+        process.join(SECONDS)
+        assert process.exitcode == 0
 
 
 # The work of the other process. It imports this module anew under spawn.
@@ -85,10 +91,10 @@ def wait_for_event(queue, connection):
     connection.send((bytes(memoryview(copied)[:4]), event.done))
 
 
-def value_of(buffer, chosen=False):
+def value_of(buffer, chosen):
     if chosen:
         sharing.use_context(gmm.Context("host", host_memory=1 << 30))
-    return bytes(buffer)[0], buffer.context is gmm.context()
+    return bytes(buffer)[0]
 
 
 def fails_to_get(queue, answers):
@@ -119,21 +125,17 @@ def test_arrays(host):
 
 def test_event(context):
     """The receiver's stream waits for what the sender recorded."""
-    queue = SPAWN.Queue()
-    here, there = SPAWN.Pipe()
-    process = SPAWN.Process(target=wait_for_event, args=(queue, there))
-    process.start()
+    queue, (here, there) = SPAWN.Queue(), SPAWN.Pipe()
     with context.alloc(MIB, Kind.VMM) as buffer:
-        event, stream = context.event(ipc=True), context.stream()
-        buffer.fill(1)
-        stream.call(lambda: time.sleep(0.5))
-        buffer.fill(2, stream=stream)
-        event.record(stream)
-        queue.put((event, buffer))
-        assert here.poll(SECONDS) and here.recv() == "waiting"
-        assert here.poll(SECONDS) and here.recv() == (b"\2\2\2\2", True)
-        process.join(SECONDS)
-        assert process.exitcode == 0
+        with running(SPAWN.Process(target=wait_for_event, args=(queue, there))):
+            event, stream = context.event(ipc=True), context.stream()
+            buffer.fill(1)
+            stream.call(lambda: time.sleep(0.5))
+            buffer.fill(2, stream=stream)
+            event.record(stream)
+            queue.put((event, buffer))
+            for answer in ("waiting", (b"\2\2\2\2", True)):
+                assert here.poll(SECONDS) and here.recv() == answer
         here.send(event)
         assert there.recv() is event
         with pytest.raises(gmm.InvalidHandleError):
@@ -156,13 +158,11 @@ def test_a_forked_child_takes_memory_of_the_host(host, monkeypatch, default):
     """A child cannot open the default context of CUDA that GMM_BACKEND names, as CUDA was started in this process."""
     monkeypatch.setenv("GMM_BACKEND", default)
     here, there = FORK.Pipe()
-    process = FORK.Process(target=take_and_fill, args=(there, MIB, 1, 2))
-    process.start()
     with host.alloc(MIB, Kind.VMM) as buffer:
-        buffer.fill(1)
-        here.send(buffer)
-        process.join(SECONDS)
-        assert process.exitcode == 0 and bytes(buffer) == b"\2" * MIB
+        with running(FORK.Process(target=take_and_fill, args=(there, MIB, 1, 2))):
+            buffer.fill(1)
+            here.send(buffer)
+        assert bytes(buffer) == b"\2" * MIB
 
 
 def test_the_sender_may_drop_it_at_once_and_holds_it_no_longer(context):
@@ -183,12 +183,9 @@ def test_the_sender_may_drop_it_at_once_and_holds_it_no_longer(context):
 @pytest.mark.parametrize("processes", [SPAWN, FORK])
 def test_memory_of_a_worker_that_ends_at_once_arrives(processes):
     queue = processes.Queue()
-    process = processes.Process(target=put_new, args=(queue, "host", Kind.VMM, 7))
-    process.start()
-    time.sleep(0.3)
-    buffer = queue.get(timeout=SECONDS)
-    process.join(SECONDS)
-    assert process.exitcode == 0
+    with running(processes.Process(target=put_new, args=(queue, "host", Kind.VMM, 7))):
+        time.sleep(0.3)
+        buffer = queue.get(timeout=SECONDS)
     assert bytes(buffer) == b"\7" * MIB and buffer.kind == Kind.VMM
     buffer.close()
 
@@ -201,16 +198,12 @@ def test_the_sender_gets_its_own_object(context):
         got = there.recv()
         assert got["one"] is one and got["two"] is two and got["again"] is one
     to_first, between, back = SPAWN.Queue(), SPAWN.Queue(), SPAWN.Queue()
-    both = [SPAWN.Process(target=pass_on, args=pair) for pair in ((to_first, between), (between, back))]
-    for process in both:
-        process.start()
-    with context.alloc(5000, Kind.VMM) as buffer:
-        to_first.put(buffer)
-        assert back.get(timeout=SECONDS) is buffer
-        to_first.put(None)
-        for process in both:
-            process.join(SECONDS)
-            assert process.exitcode == 0
+    with running(*(SPAWN.Process(target=pass_on, args=pair) for pair in ((to_first, between), (between, back)))):
+        with context.alloc(5000, Kind.VMM) as buffer:
+            to_first.put(buffer)
+            assert back.get(timeout=SECONDS) is buffer
+            to_first.put(None)
+            assert back.get(timeout=SECONDS) is None
 
 
 @pytest.mark.parametrize("function", [pickle.dumps, copy.copy, copy.deepcopy])
@@ -265,15 +258,15 @@ def test_memory_that_the_sender_frees_is_gone(context):
 def test_receipts(host, monkeypatch):
     """Wrong ones count for nothing. One that cannot be sent is a warning, unless the sender has ended."""
     from gmm._multiprocessing import transit
-    from gmm._multiprocessing.parcel import Parcel, export
+    from gmm._multiprocessing.parcel import Parcel, export, import_buffer
 
     here, _ = SPAWN.Pipe()
     buffer = host.alloc(4096, Kind.HOST)
     here.send(buffer)
     for receipt in (b"", bytes(16), bytes(4096)):
-        transit.acknowledge(transit.transit.name, receipt)
+        transit.acknowledge(transit.name, receipt)
     assert not sharing.wait_until_received(0.1) and sharing.in_transit() == 1
-    transit.acknowledge(transit.transit.name, *transit.transit.objects)
+    transit.acknowledge(transit.name, *transit.objects)
     arrived()
     monkeypatch.setattr(transit, "REPLY_SECONDS", 0.05)
     address = socket.AF_UNIX, socket.SOCK_DGRAM
@@ -285,11 +278,11 @@ def test_receipts(host, monkeypatch):
                 other.sendto(b"", silent.getsockname())
         parcel = Parcel(export(buffer), 4096, "host", 0, host.device_info(0).uuid, silent.getsockname(), bytes(16))
         with pytest.warns(RuntimeWarning, match="could not be told that it has arrived: timed out"):
-            received = parcel.open()
+            received = parcel.open(import_buffer)
         received.close()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        parcel.acknowledge()
+        transit.acknowledge(parcel.sender, parcel.receipt)
 
 
 def test_nothing_stays_of_many(host):
@@ -301,7 +294,7 @@ def test_nothing_stays_of_many(host):
                 fds = len(os.listdir("/proc/self/fd"))
             buffer = host.alloc(4096, Kind.VMM)
             buffer.fill(value)
-            assert pool.apply(value_of, (buffer, value == 1)) == (value, False)
+            assert pool.apply(value_of, (buffer, value == 1)) == value
         arrived()
         del buffer
         gc.collect()

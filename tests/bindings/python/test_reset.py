@@ -6,10 +6,10 @@ import shutil
 import subprocess
 import sys
 import threading
-import time
 import weakref
 
 import pytest
+from checks import refused, until
 from conftest import open_context
 
 import gmm
@@ -32,8 +32,7 @@ def waiting(tmp_path):
     def start(function):
         threads.append(threading.Thread(target=function))
         threads[0].start()
-        while not context._users:
-            time.sleep(0.001)
+        until(lambda: context._users)
 
     def go_on():
         assert threads[0].is_alive()
@@ -51,10 +50,8 @@ def test_reset_ends_memory_before_other_threads_run(waiting):
     buffer, dropped, array = context.alloc(MIB), context.alloc(MIB), context.empty(10)
     start(context.reset)
     assert buffer.closed and array.closed
-    for call in (lambda: context.alloc(1), context.stats, context.reset, stream.synchronize, stream.close,
-                 context.close):
-        with pytest.raises(RuntimeError, match="reset|use it"):
-            call()
+    refused(RuntimeError, lambda: context.alloc(1), context.stats, context.reset, stream.synchronize, stream.close,
+            context.close, match="reset|use it")
     buffer.free()  # as of any closed buffer
     del dropped
     gc.collect()
@@ -68,7 +65,7 @@ def test_reset_is_refused_while_a_call_is_under_way(waiting):
     context, stream, start, go_on = waiting
     buffer = context.alloc(MIB)
     start(stream.synchronize)
-    with pytest.raises(RuntimeError, match="calls on other threads use the context"):
+    with pytest.raises(RuntimeError, match="cannot reset the context: calls on other threads use it"):
         context.reset()
     go_on()
     assert not buffer.closed
@@ -92,15 +89,11 @@ def test_handles_that_die_during_a_reset_end_after_it(waiting, kind, monkeypatch
     gc.collect()
     assert gone() is not None
     go_on()
-    deadline = time.monotonic() + 30
-    while gone() is not None:
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
+    until(lambda: gone() is None)
     if kind == "lease":
         with gmm.lease.Lease("other", context=context) as other:
             other.request()  # the server answers
-            while {entry.name for entry in gmm.lease.status(context=context)} != {"other"}:
-                assert time.monotonic() < deadline
+            until(lambda: {entry.name for entry in gmm.lease.status(context=context)} == {"other"})
     assert not unraisable
 
 
@@ -118,54 +111,39 @@ def test_reset_leaves_imported_and_pinned_memory(host):
         received.close()
 
 
-SLOW_CALLS = """
-#define _GNU_SOURCE
-#include <dlfcn.h>
+#: Stands in front of the library's gmm_reset().
+SLOW_RESET = f"""
 #include <unistd.h>
-_Atomic int inside, go, frees;
-int gmm_try_free(void *context, void *memory, void *stream) {
-  (void)context, (void)memory, (void)stream;
-  return -50; /* GMM_ERROR_NOT_READY */
-}
-int gmm_free(void *context, void *memory, void *stream) {
-  frees++;
-  void *library = dlopen("libgmm.so.1", RTLD_NOW | RTLD_NOLOAD);
-  return ((int (*)(void *, void *, void *))dlsym(library, "gmm_free"))(context, memory, stream);
-}
-int gmm_reset(void *context) {
-  (void)context;
-  for (inside = 1; !go;) usleep(100);
-  return %d; /* GMM_ERROR_BUSY */
-}
-""" % native.GMM_ERROR_BUSY
-SLOW_PROGRAM = """
+_Atomic int inside, go;
+int gmm_reset(void *context) {{
+  for (inside = 1; !go; (void)context) usleep(100);
+  return {native.GMM_ERROR_BUSY};
+}}
+"""
+PROGRAM = """
 import ctypes, gc, sys, threading, time
-import gmm
+import gmm, pytest
+
 slow = ctypes.CDLL(sys.argv[1])
-inside, go, frees = (ctypes.c_int.in_dll(slow, name) for name in ("inside", "go", "frees"))
+inside, go = (ctypes.c_int.in_dll(slow, name) for name in ("inside", "go"))
 
 def reset():
-    try:
+    with pytest.raises(gmm.BusyError):
         context.reset()
-    except gmm.BusyError:
-        outcome.append("refused")
 
-context, outcome, thread = gmm.Context("host"), [], threading.Thread(target=reset)
+context, thread = gmm.Context("host"), threading.Thread(target=reset)
 kept, freed, dropped = (context.alloc(1 << 20) for _ in range(3))
 thread.start()
 while not inside.value:
     time.sleep(0.001)
-try:
-    assert kept.closed and freed.closed
-    freed.free()
-    del dropped
-    gc.collect()
-    assert frees.value == 0
-finally:
-    go.value = 1
-    thread.join()
-assert outcome == ["refused"] and not kept.closed and freed.closed
-while frees.value < 2:
+closed = kept.closed, freed.closed
+freed.free()
+del dropped
+gc.collect()
+go.value = 1
+thread.join()
+assert closed == (True, True) and not kept.closed and freed.closed
+while context.stats().live_blocks > 1:
     time.sleep(0.001)
 kept.fill(1)
 context.synchronize()
@@ -173,14 +151,15 @@ kept.free()
 context.close()
 """
 
+
 def test_a_reset_that_is_refused(tmp_path):
     """Live blocks stay, and those that the program freed during the reset are freed after it."""
     compiler, library = shutil.which("cc"), tmp_path / "slow.so"
     if compiler is None:
         pytest.skip("no C compiler")
-    (tmp_path / "slow.c").write_text(SLOW_CALLS)
-    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", library, tmp_path / "slow.c"], check=True)
-    done = subprocess.run([sys.executable, "-X", "dev", "-c", SLOW_PROGRAM, str(library)],
+    (tmp_path / "slow.c").write_text(SLOW_RESET)
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, tmp_path / "slow.c"], check=True)
+    done = subprocess.run([sys.executable, "-X", "dev", "-c", PROGRAM, str(library)],
                           env={**os.environ, "LD_PRELOAD": str(library)},
                           capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr

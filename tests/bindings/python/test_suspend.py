@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """gmm.job.suspend_process() with real processes, on a GPU and on the fake driver, which fails on demand."""
 import contextlib
-import ctypes
 import fcntl
 import json
 import os
 import pathlib
-import select
 import signal
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
+from checks import until
+from conftest import FAKE
+from remote import Remote
 
 import gmm
 from gmm import job as jobs
@@ -23,44 +23,29 @@ MIB = 1 << 20
 CONTEXT = 256 * MIB
 FAKE_NVML = pathlib.Path(gmm.__file__).parents[3] / "tests" / "support" / "fake_nvml"
 
-#: Holds memory of gmm, and carries out the commands that it reads, a line each.
+#: Holds memory of gmm.
 HOLDER = """
-import sys
 import gmm
 from gmm import job
-size = int(sys.argv[1])
-with gmm.Context("cuda") as context:
-    tag = context.tag("weights", gmm.Contents.HOST)
-    buffer = context.alloc(size, gmm.Kind.VMM, tag=tag)
-    buffer.fill(7)
-    print("ready", flush=True)
-    for line in sys.stdin:
-        if line == "pause\\n":
-            context.pause(tag)
-        elif line == "resume\\n":
-            context.resume(tag)
-        elif line == "suspend\\n":
-            context.pause(tag)
-            suspended = job.suspend_process()
-            print(job.process_state().name, sum(suspended.bytes.values()), flush=True)
-            job.resume_process(suspended)
-            context.resume(tag)
-        end = bytearray(16)
-        try:
-            buffer.copy_to(end, offset=size - 16)
-            print("seven" if end == b"\\7" * 16 else "other", flush=True)
-        except gmm.PausedError:
-            print("PAUSED", flush=True)
+size = {size}
+context = gmm.Context("cuda")
+tag = context.tag("weights", gmm.Contents.HOST)
+buffer = context.alloc(size, gmm.Kind.VMM, tag=tag)
+buffer.fill(7)
+
+def is_whole():
+    end = bytearray(16)
+    buffer.copy_to(end, offset=size - 16)
+    return end == b"\\7" * 16
+
+def suspend():
+    context.pause(tag)
+    suspended = job.suspend_process()
+    state = job.process_state().name
+    job.resume_process(suspended)
     context.resume(tag)
-    buffer.free()
+    return state, sum(suspended.bytes.values())
 """
-
-
-def is_fake():
-    try:
-        return hasattr(ctypes.CDLL("libcuda.so.1"), "fake_cuda_live")
-    except OSError:
-        return False
 
 
 def has_checkpoint():
@@ -72,35 +57,8 @@ def has_checkpoint():
         return False
 
 
-pytestmark = pytest.mark.skipif(not is_fake() and not has_checkpoint(), reason="there is no driver of CUDA 12.8")
-on_fake = pytest.mark.skipif(not is_fake(), reason="the fake driver is not in reach")
-
-
-class Holder:
-    """A process that holds memory; its answers are lines."""
-
-    def __init__(self, size):
-        self._process = subprocess.Popen([sys.executable, "-c", HOLDER, str(size)], stdin=subprocess.PIPE,
-                                         stdout=subprocess.PIPE, text=True, bufsize=1)
-        self.pid = self._process.pid
-        assert self.answer() == "ready"
-
-    def ask(self, words):
-        print(words, file=self._process.stdin, flush=True)
-
-    def answer(self, seconds=60.0):
-        """Its next line; None when none comes in this time."""
-        if not select.select([self._process.stdout], [], [], seconds)[0]:
-            return None
-        return self._process.stdout.readline().strip()
-
-    def end(self):
-        self._process.stdin.close()
-        assert self._process.wait(60) == 0
-
-    def kill(self):
-        self._process.kill()
-        self._process.wait()
+pytestmark = pytest.mark.skipif(not FAKE and not has_checkpoint(), reason="there is no driver of CUDA 12.8")
+on_fake = pytest.mark.skipif(not FAKE, reason="the fake driver is not in reach")
 
 
 @pytest.fixture(autouse=True)
@@ -111,7 +69,7 @@ def fake(tmp_path, monkeypatch):
             monkeypatch.delenv(f"FAKE_CUDA_{name}", False) if value is None else monkeypatch.setenv(
                 f"FAKE_CUDA_{name}", value)
 
-    if is_fake():
+    if FAKE:
         set_all(LEDGER=str(tmp_path / "ledger"), DEVICES="1", MEMORY=str(1 << 30))
         monkeypatch.setenv("LD_LIBRARY_PATH", f"{FAKE_NVML}:{os.environ.get('LD_LIBRARY_PATH', '')}")
     return set_all
@@ -122,7 +80,7 @@ def holders():
     made = []
 
     def make(size=64 * MIB):
-        made.append(Holder(size))
+        made.append(Remote(HOLDER.format(size=size)))
         return made[-1]
 
     yield make
@@ -141,8 +99,7 @@ def suspend(*holders, **options):
 
 def check_runs(*holders):
     for each in holders:
-        each.ask("read")
-        assert each.answer() == "seven"
+        assert each("is_whole()")
 
 
 class HeldHelper:
@@ -157,7 +114,7 @@ class HeldHelper:
         self.process = subprocess.Popen([sys.executable, "-I", "-S", str(helper), "libcuda.so.1", "suspend", "60000",
                                          "{}", str(pid)], stdout=into)
         os.close(into)
-        wait_for(lambda: jobs.process_state(pid) == jobs.ProcessState.LOCKED)
+        until(lambda: jobs.process_state(pid) == jobs.ProcessState.LOCKED)
 
     def go_on(self):
         """Its last line."""
@@ -172,13 +129,6 @@ class HeldHelper:
         assert self.process.wait(60) != 0
 
 
-def wait_for(condition, seconds=30.0):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
 def states(*holders):
     return [jobs.process_state(each.pid).name for each in holders]
 
@@ -189,25 +139,23 @@ def test_a_process_goes_and_comes_back(holders):
     suspended = suspend(holder)
     assert suspended.pids == (holder.pid,) and states(holder) == ["CHECKPOINTED"]
     (whole,) = suspended.bytes.values()
-    assert whole >= 64 * MIB + (CONTEXT if is_fake() else 0)
+    assert whole >= 64 * MIB + (CONTEXT if FAKE else 0)
     assert not suspend(holder).bytes  # it is there already
-    holder.ask("read")
-    assert holder.answer(0.2) is None  # its calls wait
+    holder.ask("is_whole()")
+    assert not holder.has_answer(0.2)  # its calls wait
     jobs.resume_process(suspended)
-    assert holder.answer() == "seven" and states(holder) == ["RUNNING"]
+    assert holder.answer() and states(holder) == ["RUNNING"]
     jobs.resume_process(suspended)  # nothing to do
     # Memory that gmm has paused need not be saved by the driver.
-    holder.ask("pause")
-    assert holder.answer() == "PAUSED"
+    holder("context.pause(tag)")
     suspended = suspend(holder)
-    assert (CONTEXT if is_fake() else 0) <= sum(suspended.bytes.values()) <= whole - 64 * MIB
+    assert (CONTEXT if FAKE else 0) <= sum(suspended.bytes.values()) <= whole - 64 * MIB
     jobs.resume_process(holder.pid)
-    holder.ask("resume")
-    assert holder.answer() == "seven"
-    holder.ask("suspend")  # itself
-    state, went = holder.answer().split()
-    assert state == "CHECKPOINTED" and holder.answer() == "seven"
-    assert not is_fake() or CONTEXT <= int(went) < CONTEXT + 64 * MIB
+    holder("context.resume(tag)")
+    check_runs(holder)
+    state, went = holder("suspend()")  # itself
+    assert state == "CHECKPOINTED" and holder("is_whole()")
+    assert not FAKE or CONTEXT <= went < CONTEXT + 64 * MIB
     holder.end()
 
 
@@ -259,7 +207,7 @@ def test_no_restore_without_memory(holders):
     """The driver is not asked while memory is short, as that failure would be for good."""
     holder, size = holders(400 * MIB), 400 * MIB
     suspended = suspend(holder)
-    if not is_fake():
+    if not FAKE:
         with gmm.Context("cuda") as context:
             # This context goes before the other process's comes, and is as large. The suspended one wants 400 MiB more.
             size = (context.device_info(0).free_memory - 512 * MIB) // (2 * MIB) * (2 * MIB)
@@ -267,7 +215,7 @@ def test_no_restore_without_memory(holders):
     with pytest.raises(gmm.OutOfMemoryError, match="make room first"):
         jobs.resume_process(suspended)
     assert states(holder) == ["CHECKPOINTED"]
-    if is_fake():  # cuda-checkpoint#44: an exception of its own, now and at each further call
+    if FAKE:  # cuda-checkpoint#44: an exception of its own, now and at each further call
         for code in (2, 304):
             with pytest.raises(jobs.ProcessStuckError, match="end it") as caught:
                 jobs.resume_process(holder.pid)
@@ -280,7 +228,7 @@ def test_no_restore_without_memory(holders):
             jobs.resume_process(suspended)
             return True
 
-    wait_for(comes_back)
+    until(comes_back)
     check_runs(holder)
 
 
@@ -362,7 +310,7 @@ def test_a_dead_process_does_not_keep_the_others(holders):
     suspended = suspend(dead, zombie, other)
     dead.kill()
     os.kill(zombie.pid, signal.SIGKILL)
-    wait_for(lambda: ") Z " in pathlib.Path(f"/proc/{zombie.pid}/stat").read_text())
+    until(lambda: ") Z " in pathlib.Path(f"/proc/{zombie.pid}/stat").read_text())
     for _ in range(2):
         with pytest.raises(ProcessLookupError, match=f"{dead.pid}, {zombie.pid} are dead; all others run"):
             jobs.resume_process(suspended)

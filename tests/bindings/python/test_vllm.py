@@ -1,14 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gmm.vllm: the interface of vLLM's CuMemAllocator and of its sleep-mode backends, on fakes of PyTorch and vLLM."""
-
+"""gmm.vllm: the interface of vLLM's CuMemAllocator, on fakes of PyTorch and vLLM."""
 import pytest
 from drop_in import PRELUDE, run
 
 from gmm import vllm
 
 ALLOCATOR = PRELUDE + """
-from gmm.vllm import CuMemAllocator, GmmSleepModeBackend, register
+from gmm.vllm import CuMemAllocator
 allocator = CuMemAllocator.get_instance()
+"""
+
+#: NOT vLLM: the few parts of it that gmm.vllm touches.
+VLLM = PRELUDE + """
+import types
+
+class Factory:
+    _registry = {}
+
+    @classmethod
+    def register_backend(cls, name, module, class_name):
+        if name in cls._registry:
+            raise ValueError(f"Sleep-mode backend '{name}' is already registered.")
+        cls._registry[name] = module, class_name
+
+allocators = types.SimpleNamespace(get_mem_allocator_instance=None)
+cumem = types.SimpleNamespace(CuMemAllocator=types.SimpleNamespace(instance=None))
+backends = types.SimpleNamespace(SleepModeBackendFactory=Factory)
+package = "vllm.device_allocator"
+late = {package: allocators, package + ".cumem": cumem, package + ".sleep_mode_backend": backends}
 """
 
 
@@ -19,7 +38,6 @@ def run_allocator(code, environment=()):
 def test_sleep_and_wake_up():
     run_allocator("""
 assert CuMemAllocator.get_instance() is allocator and allocator.get_current_usage() == 0
-before = used()
 with allocator.use_memory_pool(tag="weights"):
     weights = full(24, 42)
     assert allocator.current_tag == "weights"
@@ -38,11 +56,10 @@ allocator.sleep(offload_tags=("kv_cache",))  # what sleeps already stays as it i
 allocator.wake_up(["weights", "nobody has this"])
 assert holds(weights, 42) and whole - used() >= 72
 allocator.wake_up("kv_cache")
-allocator.wake_up()
-allocator.wake_up()
+for _ in range(2):
+    allocator.wake_up()
 assert used() == whole and addresses == [tensor.data_ptr() for tensor in (weights, cache, other)]
 cache.fill_(1), other.fill_(2)
-assert holds(cache, 1) and holds(other, 2) and holds(weights, 42)
 allocator.sleep()  # keeps "default"
 allocator.wake_up(tags=["default"])
 assert holds(other, 2)
@@ -57,26 +74,24 @@ raises(AssertionError, enter, allocator.use_memory_pool(7))
 """)
 
 
-def test_nested_and_exceptions():
+def test_discard_and_exceptions():
     run_allocator("""
-try:
-    with allocator.use_memory_pool("weights"):
-        a = full(4, 1)
-        with allocator.use_memory_pool("kv_cache"):
-            b = full(4, 2)
-        c = full(4, 3)
-        assert allocator.current_tag == "weights"
-        raise ZeroDivisionError
-except ZeroDivisionError:
-    pass
+with contextlib.suppress(ZeroDivisionError), allocator.use_memory_pool("weights"):
+    with allocator.use_memory_pool("kv_cache"):
+        nested = full(4, 2)
+    inside = full(4, 3)
+    assert allocator.current_tag == "weights"
+    raise ZeroDivisionError
 assert allocator.current_tag == "default"
 outside, before = full(4, 4), used()
-allocator.discard(("kv_cache", "nobody has this"))
-assert before - used() >= 4 and holds(outside, 4) and holds(c, 3)
+allocator.discard(("weights", "nobody has this"))
+assert before - used() >= 4 and holds(outside, 4)
+allocator.wake_up()
+inside.fill_(5)
 allocator.sleep("weights")
 allocator.discard("weights")  # it sleeps: it stays kept
 allocator.wake_up()
-assert holds(a, 1) and holds(c, 3) and used() == before
+assert holds(inside, 5) and used() == before
 """)
 
 
@@ -91,7 +106,6 @@ usage = allocator.get_current_usage()
 assert 16 * MIB <= usage < 20 * MIB, usage
 allocator.sleep("weights")
 del narrow
-import gc; gc.collect()
 torch.cuda.empty_cache()  # frees memory that sleeps
 assert allocator.get_current_usage() == 0
 allocator.wake_up()
@@ -99,11 +113,9 @@ allocator.wake_up()
 
 
 def test_apart_from_the_memory_saver():
-    run("""
-from gmm.vllm import CuMemAllocator
+    run_allocator("""
 from gmm.memory_saver import torch_memory_saver as saver
 saver.hook_mode = "torch"
-allocator = CuMemAllocator.get_instance()
 with saver.region(tag="weights"):
     training = full(8, 1)
 with allocator.use_memory_pool("weights"):
@@ -119,16 +131,13 @@ saver.resume()
 """)
 
 
-def test_expandable_segments_are_off_inside():
-    for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
-        run_allocator("""
-try:
-    with allocator.use_memory_pool():
-        assert torch._C.settings == ["expandable_segments:False"]
-        raise ZeroDivisionError
-except ZeroDivisionError:
-    pass
-assert torch._C.settings == ["expandable_segments:False", "expandable_segments:True"]
+@pytest.mark.parametrize("name", ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"])
+def test_expandable_segments_are_off_inside(name):
+    run_allocator("""
+with contextlib.suppress(ZeroDivisionError), allocator.use_memory_pool():
+    assert torch.settings == ["expandable_segments:False"]
+    raise ZeroDivisionError
+assert torch.settings == ["expandable_segments:False", "expandable_segments:True"]
 """, {name: "expandable_segments:True"})
 
 
@@ -139,125 +148,86 @@ with allocator.use_memory_pool("weights"):
 with allocator.use_memory_pool("kv_cache"):
     cache = full(64, 2)
 allocator.sleep("weights")
-backend = GmmSleepModeBackend()
-backend._state = "SUSPENDED"
 hog = [full(64, 3) for _ in range(3)]
 raises(gmm.OutOfMemoryError, allocator.wake_up)
-raises(gmm.OutOfMemoryError, backend.resume, ["weights"])
-assert backend.state() == "SUSPENDED"
+raises(gmm.OutOfMemoryError, allocator.wake_up, ["weights"])
 hog.clear()
 torch.cuda.empty_cache()
-backend.resume()
-assert backend.state() == "RUNNING" and holds(weights, 1)
+allocator.wake_up()
+assert holds(weights, 1)
 """, {"FAKE_CUDA_MEMORY": str(256 << 20)})
 
 
 def test_a_sleep_that_fails_changes_nothing():
-    """After the failure of any driver call the memory is awake with its contents, and a retry works."""
-    out = run_allocator("""
-import ctypes
-driver = ctypes.CDLL("libcuda.so.1")
-driver.fake_cuda_fail.argtypes = [ctypes.c_char_p, ctypes.c_uint64, ctypes.c_int]
-driver.fake_cuda_failures.restype = ctypes.c_uint64
+    """Whichever of its two pauses fails, the memory is awake with its contents, and a retry works."""
+    run_allocator("""
 with allocator.use_memory_pool("weights"):
     weights = full(4, 1)
 with allocator.use_memory_pool("kv_cache"):
     cache = full(4, 2)
-allocator.sleep("weights"); allocator.wake_up()  # what is made once is there
-cache.fill_(2)
-allocator._free_unused = lambda: None
-failed = 0
-for k in range(1, 1000):
-    seen = driver.fake_cuda_failures()
-    driver.fake_cuda_fail(None, k, 2)
-    try:
-        allocator.sleep("weights")
-        ended = driver.fake_cuda_failures() == seen
-        driver.fake_cuda_fail(None, 0, 0)
-    except gmm.Error as error:
-        ended = False
-        failed += 1
-        assert str(error)
-        assert holds(weights, 1) and holds(cache, 2), k
-        allocator.sleep("weights")
+pause, library = allocator._library.pause, allocator._library
+for failing in (gmm.Contents.HOST, gmm.Contents.DROP):
+    def fails(tags, contents):
+        return 1 / 0 if contents == failing else pause(tags, contents)
+    library.pause = fails
+    raises(ZeroDivisionError, allocator.sleep, "weights")
+    assert holds(weights, 1) and holds(cache, 2)
+    library.pause = pause
+    whole = used()
+    allocator.sleep("weights")
+    assert whole - used() >= 8
     allocator.wake_up()
-    assert holds(weights, 1), k
+    assert holds(weights, 1)
     cache.fill_(2)
-    if ended:
-        break
-assert ended and failed > 0, (k, failed)
-print(k, failed)
 """)
-    assert int(out.split()[1]) > 0
 
 
-def test_backend_states():
+def test_discard_leaves_the_others_awake():
     run_allocator("""
-backend = GmmSleepModeBackend()
-assert backend.state() == "RUNNING" and GmmSleepModeBackend.is_supported()
-assert backend.preserves_nccl() and not GmmSleepModeBackend.supports_durable_storage()
 with allocator.use_memory_pool("weights"):
     weights = full(8, 1)
 with allocator.use_memory_pool("kv_cache"):
     cache = full(8, 2)
 whole = used()
-backend.suspend()
-assert backend.state() == "SUSPENDED" and whole - used() >= 16
-backend.resume(["weights"])
-assert backend.state() == "RUNNING" and holds(weights, 1)
-backend.resume()
-backend.discard(("kv_cache",))
-assert backend.state() == "SUSPENDED" and holds(weights, 1) and whole - used() >= 8
-backend.resume()
-backend.suspend(level=2)
-backend.resume(tags=None)
+allocator.discard(("kv_cache",))
+assert holds(weights, 1) and 8 <= whole - used() < 16
+allocator.sleep(())  # vLLM's level 2
+assert whole - used() >= 16
+allocator.wake_up(tags=None)
 assert used() == whole
-raises(ValueError, backend.suspend, 3)
 """)
 
 
 def test_register():
     run("""
-import vllm.device_allocator, vllm.device_allocator.cumem, vllm.device_allocator.sleep_mode_backend as backends
+sys.modules.update(late)
 import gmm.vllm
-assert "gmm" not in backends.SleepModeBackendFactory._registry
 gmm.vllm.plugin()
-assert "gmm" not in backends.SleepModeBackendFactory._registry
+assert "gmm" not in Factory._registry
 os.environ["GMM_VLLM"] = "1"
 gmm.vllm.plugin()
 gmm.vllm.register()
-made = backends.SleepModeBackendFactory.get_backend_class("gmm")
-assert made is gmm.vllm.GmmSleepModeBackend and issubclass(made, backends.SleepModeBackend)
-assert vllm.device_allocator.cumem.CuMemAllocator is gmm.vllm.CuMemAllocator
-allocator = vllm.device_allocator.get_mem_allocator_instance()
-with allocator.use_memory_pool(tag="weights"):
+assert Factory._registry["gmm"] == (package + ".sleep_mode_backend", "CuMemBackend")
+assert cumem.CuMemAllocator is gmm.vllm.CuMemAllocator
+with allocators.get_mem_allocator_instance().use_memory_pool(tag="weights"):
     weights = full(8, 1)
-backend = made()
-backend.suspend()
-backend.resume()
 assert holds(weights, 1)
-""")
+""", prelude=VLLM)
 
 
 def test_register_after_the_import():
-    """gmm.vllm before vLLM: the backend still counts as one of vLLM's.
-
-    A name that is taken is refused, memory in use too.
-    """
+    """Memory in use and a taken name are refused."""
     run("""
 import gmm.vllm
-import vllm.device_allocator.cumem as cumem, vllm.device_allocator.sleep_mode_backend as backends
-class Used:
-    def get_current_usage(self):
-        return 1
-cumem.CuMemAllocator.instance = Used()
+sys.modules.update(late)
+cumem.CuMemAllocator.instance = types.SimpleNamespace(get_current_usage=lambda: 1)
 raises(RuntimeError, gmm.vllm.register)
 cumem.CuMemAllocator.instance = None
-backends.SleepModeBackendFactory.register_backend("taken", "os", "path")
+Factory.register_backend("taken", "os", "path")
 raises(ValueError, gmm.vllm.register, "taken")
 gmm.vllm.register("mine")
-assert isinstance(backends.SleepModeBackendFactory.get_backend_class("mine")(), backends.SleepModeBackend)
-""")
+assert "mine" in Factory._registry
+""", prelude=VLLM)
 
 
 def test_not_available(monkeypatch):
@@ -265,6 +235,5 @@ def test_not_available(monkeypatch):
     monkeypatch.setattr(vllm.CuMemAllocator, "instance", None)
     with pytest.raises(AssertionError, match="cumem allocator is not available"):
         vllm.CuMemAllocator.get_instance()
-    assert not vllm.GmmSleepModeBackend.is_supported()
     with pytest.raises(ImportError):
         vllm.register()

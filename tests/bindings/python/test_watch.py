@@ -5,20 +5,12 @@ import threading
 import weakref
 
 import pytest
-from conftest import need, open_context
+from conftest import open_context
 
 import gmm
-from gmm import Capability, Contents, Kind, WatchEvent
+from gmm import WatchEvent
 
 SIZE = 4 << 20
-
-
-@pytest.fixture
-def kept(context):
-    """(tag, buffer): a pausable block with a tag of its own."""
-    need(context, Capability.PAUSE, Kind.VMM)
-    tag = context.tag("kept", Contents.HOST)
-    return tag, context.alloc(SIZE, Kind.VMM, tag=tag, dedicated=True)
 
 
 def test_each_event_has_its_fields(context, kept):

@@ -48,11 +48,7 @@ def tolerant(function, *arguments, allowed=CLOSED):
 
 def each(function, *sequences):
     """A function that calls another one with each of the elements, whatever of CLOSED it raises."""
-    def run():
-        for elements in zip(*sequences):
-            tolerant(function, *elements)()
-
-    return run
+    return lambda: [tolerant(function, *elements)() for elements in zip(*sequences)]
 
 
 def check_empty(context):
@@ -184,7 +180,8 @@ def one_capsule(context):
 
     def take():
         for capsule in capsules:
-            tolerant(lambda one: taken.append(native.dlpack_import(one)), capsule, allowed=ValueError)()
+            with contextlib.suppress(ValueError):
+                taken.append(native.dlpack_import(capsule))
 
     together(*[take] * THREADS)
     assert len(taken) == len(capsules)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A manylinux wheel in a clean virtual environment, and a program that uses what was installed.
 
-Usage: wheel_test.py SOURCE_ROOT [PYTHON|WHEEL...]. Ends with 77 (skipped) where PyPI cannot be reached. The wheels of
-further interpreters are tried by hand: `wheel_test.py . ~/.pyenv/versions/3.*/bin/python`, or `wheel_test.py .
-dist/*.whl` with wheels that bindings/python/wheels.py has made.
+Usage: wheel_test.py SOURCE_ROOT [PYTHON|WHEEL...]. Ends with 77 (skipped) where PyPI cannot be reached. By
+hand it tries the wheels of other interpreters, and runs the package's tests with them:
+`wheel_test.py . ~/.pyenv/versions/3.*/bin/python`, or `wheel_test.py . dist/*.whl` with wheels that
+bindings/python/wheels.py has made.
 """
 import importlib.util
 import os
@@ -52,14 +53,11 @@ with tempfile.TemporaryDirectory() as folder:  # a library under another's name,
 points = {point.group: point for point in metadata.distribution("gmm").entry_points}
 points["torch.backends"].load()()  # does nothing without its variable
 assert points["vllm.general_plugins"].value == "gmm.vllm:plugin"
-from gmm._torch import library as loader
-library = loader.load()  # needs no PyTorch
-assert library.path == str(installed / "libgmm_torch.so.1"), library.path
-assert library.context is gmm.context() and (installed / "_torch" / "extension.cpp").is_file()
-from gmm._torch import compiler  # needs no PyTorch either
-for source, headers in compiler.SOURCES.items():
-    assert all((installed / "_torch" / name).is_file() for name in (source + ".cpp", *headers)), source
-assert all((installed / "_rmm" / name).is_file() for name in ("resource.cpp", "resource.h"))
+from gmm._torch import compiler  # needs no PyTorch
+assert {"gmm_torch.cpp", "allocator.hpp"} <= {file.name for file in compiler.SOURCES}, compiler.SOURCES
+assert all(file.is_file() for file in (*compiler.SOURCES, installed / "_include" / "gmm" / "gmm.h"))
+assert compiler.compiled.libgmm() == str(installed / "libgmm.so.1")
+assert (installed / "_rmm" / "resource.cpp").is_file()
 loaded = {line.split()[-1] for line in pathlib.Path("/proc/self/maps").read_text().splitlines() if "libgmm.so" in line}
 assert loaded == {str(installed / "libgmm.so.1")}, loaded  # the one inside the package
 try:
@@ -99,9 +97,20 @@ def problems_of(wheel, package):
     return found
 
 
-def main(root, given=sys.executable):
-    made = pathlib.Path(given).resolve() if given.endswith(".whl") else None
-    python = given
+#: The others need programs and fakes of the build.
+TESTS = "array calls garbage interchange lifecycle manners multiprocessing pause reset watch".split()
+
+
+def run_tests(python, environment):
+    folder = pathlib.Path(__file__).resolve().parent
+    subprocess.run([str(python), "-m", "pip", "install", "-q", "pytest", "numpy"], env=environment, check=True)
+    return subprocess.run([str(python), folder / "run.py", *(folder / f"test_{name}.py" for name in TESTS)],
+                          env={**environment, "GMM_BACKEND": "host"}, check=False).returncode
+
+
+def main(root, given=None):
+    made = pathlib.Path(given).resolve() if given and given.endswith(".whl") else None
+    python = given or sys.executable
     if made:
         version = re.search(r"-cp3(\d+)-", made.name)[1]
         python = next((one for one in wheels.found()[0] if re.search(rf"3\.{version}\b", one)), None)
@@ -135,15 +144,17 @@ def main(root, given=sys.executable):
                                str(pathlib.Path(root) / "bindings" / "python" / "gmm")], env=environment,
                                capture_output=True, text=True, check=False, cwd=folder)
         print(done.stdout + done.stderr)
-        command = python.with_name("gmm")
-        for words in (["--version"], ["info"], ["run", "--", "true"]):
-            said = subprocess.run([str(command), *words], env={**environment, "GMM_BACKEND": "host"}, text=True,
+        command, module = [python.with_name("gmm")], [python, "-m", "gmm"]
+        for start, words in ((command, ["--version"]), (module, ["info"]), (command, ["run", "--", "true"])):
+            said = subprocess.run([*start, *words], env={**environment, "GMM_BACKEND": "host"}, text=True,
                                   capture_output=True, check=False, cwd=folder)
             print(f"gmm {' '.join(words)}: {said.stdout}{said.stderr}")
             if said.returncode != 0 or (words[0] == "--version" and said.stdout.split()[-1] != done.stdout.strip()):
                 return 1
-        return 0 if done.returncode == 0 and not done.stderr else 1
+        if done.returncode != 0 or done.stderr:
+            return 1
+        return run_tests(python, environment) if given else 0
 
 
 if __name__ == "__main__":
-    sys.exit(max(main(sys.argv[1], given) for given in sys.argv[2:] or [sys.executable]))
+    sys.exit(max(main(sys.argv[1], given) for given in sys.argv[2:] or [None]))

@@ -19,18 +19,9 @@ class SystemMutex {
 
 class SystemCondition {
  public:
-  constexpr SystemCondition() = default;
+  SystemCondition() = default;
   SystemCondition(const SystemCondition &) = delete;
   SystemCondition &operator=(const SystemCondition &) = delete;
-  void wait(SystemMutex &) {}
-  void notify_all() {}
-};
-
-class TimedCondition {
- public:
-  TimedCondition() = default;
-  TimedCondition(const TimedCondition &) = delete;
-  TimedCondition &operator=(const TimedCondition &) = delete;
   void wait(SystemMutex &) {}
   bool wait_for(SystemMutex &, uint64_t) { return false; }
   void notify_one() {}

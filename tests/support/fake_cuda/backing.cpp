@@ -6,10 +6,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <iterator>
 
-#include "state.h"
+#include "stream.h"
 
 namespace fake {
 namespace {
@@ -42,10 +43,7 @@ struct Held {
   uint64_t charged;
 };
 std::mutex held_mutex;
-std::vector<Held> &held() {
-  static auto *all = new std::vector<Held>;
-  return *all;
-}
+std::vector<Held> &held() { return forever<std::vector<Held>>(); }
 
 void uncharge(int device, uint64_t bytes) { (device == kHost ? state().host_bytes : state().used[device]) -= bytes; }
 
@@ -59,6 +57,10 @@ bool held_elsewhere(int fd) {
 
 }  // namespace
 
+int open_of_process(int pid, int fd) {
+  return open(("/proc/" + std::to_string(pid) + "/fd/" + std::to_string(fd)).c_str(), O_RDWR | O_CLOEXEC);
+}
+
 bool lock_shared(int fd) {
   struct flock lock = {};
   lock.l_type = F_RDLCK;
@@ -67,7 +69,7 @@ bool lock_shared(int fd) {
 }
 
 int export_backing(Backing *backing) {
-  int opened = open(("/proc/self/fd/" + std::to_string(backing->fd)).c_str(), O_RDWR | O_CLOEXEC);
+  int opened = open_of_process(getpid(), backing->fd);
   if (opened < 0) return -1;
   backing->exported = lock_shared(opened);
   int fd = fcntl(opened, F_DUPFD_CLOEXEC, 3);
@@ -227,11 +229,37 @@ CUresult translate(uintptr_t address, size_t size, bool write, int device, std::
   return CUDA_SUCCESS;
 }
 
+uintptr_t add_view(const std::shared_ptr<Backing> &backing, Kind kind, size_t offset, size_t size, Context *context) {
+  State &s = state();
+  char *view = reserve_addresses(backing->size, kGranularity);
+  if (!view) return 0;
+  if (s.configuration.cpu_access &&
+      mmap(view, backing->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, backing->fd, 0) == MAP_FAILED) {
+    munmap(view, backing->size);
+    return 0;
+  }
+  const uintptr_t start = reinterpret_cast<uintptr_t>(view);
+  s.regions[start + offset] =
+      Region{kind, start + offset, size, start, backing->size, backing, context, 0, s.next_id++, 1};
+  return start + offset;
+}
+
 void drop_region(std::map<uintptr_t, Region>::iterator it) {
   Region &region = it->second;
   if (region.kind == Kind::host || region.kind == Kind::registered) state().host_bytes -= region.size;
   if (region.kind != Kind::registered) munmap(reinterpret_cast<void *>(region.view), region.view_size);
   state().regions.erase(it);
+}
+
+CUresult free_region(uintptr_t address, std::initializer_list<Kind> kinds, std::unique_lock<std::mutex> &lock) {
+  auto &regions = state().regions;
+  for (bool has_waited = false;; has_waited = true) {
+    auto it = regions.find(address);
+    if (it == regions.end() || std::find(kinds.begin(), kinds.end(), it->second.kind) == kinds.end())
+      return CUDA_ERROR_INVALID_VALUE;
+    if (has_waited || it->second.kind == Kind::pool) return drop_region(it), CUDA_SUCCESS;
+    wait_for_context(it->second.context, lock);
+  }
 }
 
 void release_context_regions(Context *context) {

@@ -20,16 +20,10 @@ CUstreamCaptureStatus status_of(const Stream &stream) {
                                        : CU_STREAM_CAPTURE_STATUS_ACTIVE;
 }
 
-// Also of a default stream. `stream` comes back with the lock held by the caller.
-CUresult look_up(CUstream handle, std::shared_ptr<Stream> *stream) {
-  FAKE_CUDA_CONTEXT(context);
-  return find_stream(handle, context, stream);
-}
-
 CUresult capture_info(CUstream handle, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph = nullptr) {
   if (!status) return CUDA_ERROR_INVALID_VALUE;
-  std::shared_ptr<Stream> stream;
-  if (CUresult wrong = look_up(handle, &stream)) return wrong;
+  FAKE_CUDA_CONTEXT(context);
+  FAKE_CUDA_STREAM(stream, handle);
   if (CUresult implicit = refuse_implicit(stream, false)) return implicit;  // asking spoils nothing
   *status = status_of(*stream);
   if (*status != CU_STREAM_CAPTURE_STATUS_ACTIVE) return CUDA_SUCCESS;  // nothing else is set then
@@ -79,17 +73,13 @@ CUresult refuse_captured(const std::shared_ptr<Stream> &stream) {
 extern "C" {
 
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode) {
-  FAKE_CUDA_ENTER(cuThreadExchangeStreamCaptureMode);
-  if (!mode || *mode > CU_STREAM_CAPTURE_MODE_RELAXED) return CUDA_ERROR_INVALID_VALUE;
+  FAKE_CUDA_ENTER(cuThreadExchangeStreamCaptureMode, !mode || *mode > CU_STREAM_CAPTURE_MODE_RELAXED);
   std::swap(*mode, thread_mode);
   return CUDA_SUCCESS;
 }
 
 CUresult cuStreamBeginCapture_v2(CUstream handle, CUstreamCaptureMode mode) {
-  FAKE_CUDA_ENTER(cuStreamBeginCapture_v2);
-  if (mode > CU_STREAM_CAPTURE_MODE_RELAXED) return CUDA_ERROR_INVALID_VALUE;
-  std::shared_ptr<Stream> stream;
-  if (CUresult wrong = look_up(handle, &stream)) return wrong;
+  FAKE_CUDA_ON_STREAM(cuStreamBeginCapture_v2, handle, mode > CU_STREAM_CAPTURE_MODE_RELAXED);
   if (stream->legacy) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   if (stream->capture) return CUDA_ERROR_ILLEGAL_STATE;
   stream->capture = std::make_shared<Capture>(
@@ -98,11 +88,8 @@ CUresult cuStreamBeginCapture_v2(CUstream handle, CUstreamCaptureMode mode) {
 }
 
 CUresult cuStreamEndCapture(CUstream handle, CUgraph *out) {
-  FAKE_CUDA_ENTER(cuStreamEndCapture);
-  if (!out) return CUDA_ERROR_INVALID_VALUE;
+  FAKE_CUDA_ON_STREAM(cuStreamEndCapture, handle, !out);
   *out = nullptr;
-  std::shared_ptr<Stream> stream;
-  if (CUresult wrong = look_up(handle, &stream)) return wrong;
   auto capture = stream->capture;
   if (!capture) return CUDA_ERROR_ILLEGAL_STATE;
   if (capture->origin != stream.get()) return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;

@@ -33,6 +33,12 @@ Context *live_context(CUcontext value) {
     if (reinterpret_cast<CUcontext>(&context) == value) return context.references ? &context : nullptr;
   return nullptr;
 }
+// The context of the handle, or the thread's own for none.
+CUresult context_of(CUcontext value, CUresult unknown, Context **out) {
+  if (!value) return current_context(out);
+  *out = live_context(value);
+  return *out ? CUDA_SUCCESS : unknown;
+}
 CUcontext handle_of(Context *context) { return reinterpret_cast<CUcontext>(context); }
 
 void empty_context(Context *context, std::unique_lock<std::mutex> &lock) {
@@ -72,9 +78,7 @@ CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device)
 CUresult cuCtxDestroy_v2(CUcontext value);
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
-  FAKE_CUDA_ENTER(cuDevicePrimaryCtxRetain);
-  if (!context) return CUDA_ERROR_INVALID_VALUE;
-  if (!valid_device(device)) return CUDA_ERROR_INVALID_DEVICE;
+  FAKE_CUDA_OF_DEVICE(cuDevicePrimaryCtxRetain, !context);
   Context &primary = state().contexts[device];
   primary.references++;
   note_context(device, true);
@@ -83,8 +87,7 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
 }
 
 CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
-  FAKE_CUDA_ENTER(cuDevicePrimaryCtxRelease_v2);
-  if (!valid_device(device)) return CUDA_ERROR_INVALID_DEVICE;
+  FAKE_CUDA_OF_DEVICE(cuDevicePrimaryCtxRelease_v2);
   Context &primary = state().contexts[device];
   if (!primary.references) return CUDA_ERROR_INVALID_CONTEXT;
   if (primary.references > 1) return primary.references--, CUDA_SUCCESS;
@@ -99,8 +102,7 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
 
 // Takes everything in the context along, whoever retains it; that goes on with the empty context.
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
-  FAKE_CUDA_ENTER(cuDevicePrimaryCtxReset_v2);
-  if (!valid_device(device)) return CUDA_ERROR_INVALID_DEVICE;
+  FAKE_CUDA_OF_DEVICE(cuDevicePrimaryCtxReset_v2);
   Context &primary = state().contexts[device];
   wait_for_context(&primary, lock);
   join_closed_streams(&primary, lock);
@@ -110,9 +112,7 @@ CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
 }
 
 CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *active) {
-  FAKE_CUDA_ENTER(cuDevicePrimaryCtxGetState);
-  if (!flags || !active) return CUDA_ERROR_INVALID_VALUE;
-  if (!valid_device(device)) return CUDA_ERROR_INVALID_DEVICE;
+  FAKE_CUDA_OF_DEVICE(cuDevicePrimaryCtxGetState, !flags || !active);
   *flags = 0;
   *active = state().contexts[device].references != 0;
   return CUDA_SUCCESS;
@@ -120,9 +120,7 @@ CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *a
 
 // One of a device at a time. It is current from then on.
 CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device) {
-  FAKE_CUDA_ENTER(cuCtxCreate_v2);
-  if (!context || flags) return CUDA_ERROR_INVALID_VALUE;
-  if (!valid_device(device)) return CUDA_ERROR_INVALID_DEVICE;
+  FAKE_CUDA_OF_DEVICE(cuCtxCreate_v2, !context || flags);
   Context &made = state().contexts[kMaxDevices + device];
   if (made.references) return CUDA_ERROR_OUT_OF_MEMORY;
   made.references = 1;
@@ -144,8 +142,7 @@ CUresult cuCtxDestroy_v2(CUcontext value) {
 }
 
 CUresult cuCtxGetCurrent(CUcontext *context) {
-  FAKE_CUDA_ENTER(cuCtxGetCurrent);
-  if (!context) return CUDA_ERROR_INVALID_VALUE;
+  FAKE_CUDA_ENTER(cuCtxGetCurrent, !context);
   *context = stack.empty() ? nullptr : handle_of(stack.back());
   return CUDA_SUCCESS;
 }
@@ -160,8 +157,7 @@ CUresult cuCtxSetCurrent(CUcontext context) {
 }
 
 CUresult cuCtxPushCurrent_v2(CUcontext context) {
-  FAKE_CUDA_ENTER(cuCtxPushCurrent_v2);
-  if (!context) return CUDA_ERROR_INVALID_VALUE;
+  FAKE_CUDA_ENTER(cuCtxPushCurrent_v2, !context);
   Context *live = live_context(context);
   if (!live) return CUDA_ERROR_INVALID_CONTEXT;
   stack.push_back(live);
@@ -177,34 +173,23 @@ CUresult cuCtxPopCurrent_v2(CUcontext *context) {
 }
 
 CUresult cuCtxGetDevice(CUdevice *device) {
-  FAKE_CUDA_ENTER(cuCtxGetDevice);
-  if (!device) return CUDA_ERROR_INVALID_VALUE;
-  FAKE_CUDA_CONTEXT(context);
+  FAKE_CUDA_IN_CONTEXT(cuCtxGetDevice, !device);
   *device = context->device;
   return CUDA_SUCCESS;
 }
 
 CUresult cuCtxGetDevice_v2(CUdevice *device, CUcontext value) {
-  FAKE_CUDA_ENTER(cuCtxGetDevice_v2);
-  if (!device) return CUDA_ERROR_INVALID_VALUE;
-  Context *context = live_context(value);
-  if (!value) {
-    if (CUresult none = current_context(&context)) return none;
-  } else if (!context) {
-    return CUDA_ERROR_INVALID_CONTEXT;
-  }
+  FAKE_CUDA_ENTER(cuCtxGetDevice_v2, !device);
+  Context *context = nullptr;
+  if (CUresult none = context_of(value, CUDA_ERROR_INVALID_CONTEXT, &context)) return none;
   *device = context->device;
   return CUDA_SUCCESS;
 }
 
 CUresult cuCtxGetId(CUcontext value, unsigned long long *id) {
   FAKE_CUDA_ENTER(cuCtxGetId);
-  Context *context = live_context(value);
-  if (!value) {
-    if (CUresult none = current_context(&context)) return none;
-  } else if (!context) {
-    return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-  }
+  Context *context = nullptr;
+  if (CUresult none = context_of(value, CUDA_ERROR_CONTEXT_IS_DESTROYED, &context)) return none;
   if (!id) return CUDA_ERROR_INVALID_VALUE;
   *id = 1 + static_cast<unsigned long long>(context->device) + kMaxDevices * context->resets;
   return CUDA_SUCCESS;
@@ -218,26 +203,19 @@ static CUresult synchronize(Context *context, std::unique_lock<std::mutex> &lock
 }
 
 CUresult cuCtxSynchronize(void) {
-  FAKE_CUDA_ENTER(cuCtxSynchronize);
-  FAKE_CUDA_CONTEXT(context);
+  FAKE_CUDA_IN_CONTEXT(cuCtxSynchronize);
   return synchronize(context, lock);
 }
 
 CUresult cuCtxSynchronize_v2(CUcontext value) {
   FAKE_CUDA_ENTER(cuCtxSynchronize_v2);
-  Context *context = live_context(value);
-  if (!value) {
-    if (CUresult none = current_context(&context)) return none;
-  } else if (!context) {
-    return CUDA_ERROR_INVALID_CONTEXT;
-  }
+  Context *context = nullptr;
+  if (CUresult none = context_of(value, CUDA_ERROR_INVALID_CONTEXT, &context)) return none;
   return synchronize(context, lock);
 }
 
 CUresult cuCtxEnablePeerAccess(CUcontext value, unsigned int flags) {
-  FAKE_CUDA_ENTER(cuCtxEnablePeerAccess);
-  FAKE_CUDA_CONTEXT(context);
-  if (flags) return CUDA_ERROR_INVALID_VALUE;
+  FAKE_CUDA_IN_CONTEXT(cuCtxEnablePeerAccess, flags);
   Context *peer = live_context(value);
   if (!peer || peer == context) return CUDA_ERROR_INVALID_CONTEXT;
   if (lacks("peer")) return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
@@ -245,8 +223,7 @@ CUresult cuCtxEnablePeerAccess(CUcontext value, unsigned int flags) {
 }
 
 CUresult cuCtxDisablePeerAccess(CUcontext value) {
-  FAKE_CUDA_ENTER(cuCtxDisablePeerAccess);
-  FAKE_CUDA_CONTEXT(context);
+  FAKE_CUDA_IN_CONTEXT(cuCtxDisablePeerAccess);
   Context *peer = live_context(value);
   if (!peer) return CUDA_ERROR_INVALID_CONTEXT;
   return context->peers.erase(peer->device) ? CUDA_SUCCESS : CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;

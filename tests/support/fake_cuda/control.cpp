@@ -2,6 +2,7 @@
 // Counting calls, failing the kth of them, and the checks of every call.
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -19,27 +20,13 @@ struct Row {
 };
 
 // The names of errors, the look-up of entries, and the bookkeeping of contexts.
-constexpr bool is_bookkeeping(Entry entry) {
-  switch (entry) {
-    case Entry::cuGetErrorName:
-    case Entry::cuGetErrorString:
-    case Entry::cuGetProcAddress:
-    case Entry::cuGetProcAddress_v2:
-    case Entry::cuDeviceGetLuid:
-    case Entry::cuCtxCreate_v2:
-    case Entry::cuCtxDestroy_v2:
-    case Entry::cuCtxGetCurrent:
-    case Entry::cuCtxSetCurrent:
-    case Entry::cuCtxPushCurrent_v2:
-    case Entry::cuCtxPopCurrent_v2:
-    case Entry::cuCtxGetDevice:
-    case Entry::cuCtxGetDevice_v2:
-    case Entry::cuCtxGetId:
-      return true;
-    default:
-      return false;
-  }
-}
+constexpr Entry kBookkeeping[] = {
+    Entry::cuGetErrorName,    Entry::cuGetErrorString,    Entry::cuGetProcAddress,   Entry::cuGetProcAddress_v2,
+    Entry::cuDeviceGetLuid,   Entry::cuCtxCreate_v2,      Entry::cuCtxDestroy_v2,    Entry::cuCtxGetCurrent,
+    Entry::cuCtxSetCurrent,   Entry::cuCtxPushCurrent_v2, Entry::cuCtxPopCurrent_v2, Entry::cuCtxGetDevice,
+    Entry::cuCtxGetDevice_v2, Entry::cuCtxGetId,
+};
+constexpr bool is_bookkeeping(Entry entry) { return std::ranges::find(kBookkeeping, entry) != std::end(kBookkeeping); }
 
 constexpr Row kRows[] = {
 #define X(name, symbol, version, parameters) {#name, #symbol, !is_bookkeeping(Entry::symbol)},
@@ -58,10 +45,7 @@ std::atomic<uint64_t> counts[kCount];
 std::atomic<uint64_t> calls_until_now{0}, failures_happened{0};
 std::atomic<bool> any_armed{false};
 std::mutex failures_mutex;
-std::vector<Failure> &failures() {
-  static auto *all = new std::vector<Failure>;
-  return *all;
-}
+std::vector<Failure> &failures() { return forever<std::vector<Failure>>(); }
 
 // "cuMemAlloc_v2" -> "cuMemAlloc". Empty when there is no such entry.
 std::string name_of(const char *entry) {
@@ -193,7 +177,7 @@ void fake_cuda_live(struct fake_cuda_live *out) {
   out->dropped = s.dropped;
   count_streams(&out->streams, &out->events);
   out->graphs = live_graphs();
-  out->user_objects = UserObject::live();
+  out->user_objects = live_user_objects();
 }
 
 }  // extern "C"

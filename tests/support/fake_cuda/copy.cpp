@@ -96,50 +96,6 @@ void fill_piece(const Piece &piece, unsigned char value) {
   if (done < piece.size) memset(piece.data + done, value, piece.size - done);
 }
 
-// Bytes of pageable memory on their way. One buffer stays for the next copy, as fresh pages take longer than the copy.
-class Staged {
- public:
-  Staged(const char *bytes, size_t size) {
-    {
-      std::lock_guard<std::mutex> guard(mutex);
-      if (spare_capacity >= size) {
-        data_ = spare;
-        capacity_ = spare_capacity;
-        spare = nullptr;
-        spare_capacity = 0;
-      }
-    }
-    if (data_ == nullptr) {
-      data_ = static_cast<char *>(malloc(size));
-      capacity_ = size;
-    }
-    if (data_ == nullptr) abort();
-    memcpy(data_, bytes, size);
-  }
-  ~Staged() {
-    {
-      std::lock_guard<std::mutex> guard(mutex);
-      if (capacity_ > spare_capacity && capacity_ <= kMostSpare) {
-        std::swap(data_, spare);
-        std::swap(capacity_, spare_capacity);
-      }
-    }
-    free(data_);
-  }
-  Staged(const Staged &) = delete;
-  Staged &operator=(const Staged &) = delete;
-  char *data() const { return data_; }
-
- private:
-  static constexpr size_t kMostSpare = size_t{4} << 20;
-  static inline std::mutex mutex;
-  static inline char *spare = nullptr;
-  static inline size_t spare_capacity = 0;
-
-  char *data_ = nullptr;
-  size_t capacity_ = 0;
-};
-
 // The pieces of two stretches of the same length, copied without the lock.
 void copy_pieces(const std::vector<Piece> &to, const std::vector<Piece> &from) {
   size_t i = 0, j = 0, done_i = 0, done_j = 0;
@@ -162,8 +118,7 @@ struct CopyRequest {
 
 CUresult copy(const CopyRequest &r, CUstream handle, std::unique_lock<std::mutex> &lock) {
   FAKE_CUDA_CONTEXT(context);
-  std::shared_ptr<Stream> stream;
-  if (CUresult wrong = find_stream(handle, context, &stream)) return wrong;
+  FAKE_CUDA_STREAM(stream, handle);
   if (!r.size) return CUDA_SUCCESS;
   int device = stream->context->device;
   Where to_where, from_where;
@@ -171,9 +126,10 @@ CUresult copy(const CopyRequest &r, CUstream handle, std::unique_lock<std::mutex
   if (CUresult wrong = check(r.from, r.size, false, r.from_needs, device, &from_where)) return wrong;
   if (r.wait)
     if (CUresult unsafe = refuse_during_capture(context)) return unsafe;
-  std::shared_ptr<Staged> staged;
+  std::shared_ptr<char[]> staged;  // bytes of pageable memory on their way
   if (!r.wait && !stream->capture && from_where == Where::pageable && to_where != Where::pageable) {
-    staged = std::make_shared<Staged>(reinterpret_cast<const char *>(r.from), r.size);
+    staged.reset(new char[r.size]);
+    memcpy(staged.get(), reinterpret_cast<const char *>(r.from), r.size);
   }
   auto run = [r, device, staged] {
     std::vector<Piece> to, from;
@@ -182,7 +138,7 @@ CUresult copy(const CopyRequest &r, CUstream handle, std::unique_lock<std::mutex
       Where where;
       if (translate(r.to, r.size, true, device, &to, &where)) return CUDA_ERROR_ILLEGAL_ADDRESS;
       if (staged)
-        from.push_back({staged->data(), r.size, nullptr});
+        from.push_back({staged.get(), r.size, nullptr});
       else if (translate(r.from, r.size, false, device, &from, &where))
         return CUDA_ERROR_ILLEGAL_ADDRESS;
     }
@@ -203,8 +159,7 @@ CUresult copy(const CopyRequest &r, CUstream handle, std::unique_lock<std::mutex
 CUresult fill(CUdeviceptr address, unsigned char value, size_t size, CUstream handle, bool asynchronous,
               std::unique_lock<std::mutex> &lock) {
   FAKE_CUDA_CONTEXT(context);
-  std::shared_ptr<Stream> stream;
-  if (CUresult wrong = find_stream(handle, context, &stream)) return wrong;
+  FAKE_CUDA_STREAM(stream, handle);
   if (!size) return CUDA_SUCCESS;
   int device = stream->context->device;
   Where where;
@@ -229,43 +184,32 @@ CUresult fill(CUdeviceptr address, unsigned char value, size_t size, CUstream ha
 }
 
 uintptr_t address_of(const void *pointer) { return reinterpret_cast<uintptr_t>(pointer); }
+uintptr_t address_of(CUdeviceptr address) { return address; }
 
 }  // namespace
 
 extern "C" {
 
-CUresult cuMemcpy(CUdeviceptr to, CUdeviceptr from, size_t size) {
-  FAKE_CUDA_ENTER(cuMemcpy);
-  return copy({to, from, size, Needs::any, Needs::any, true}, nullptr, lock);
-}
-CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream) {
-  FAKE_CUDA_ENTER(cuMemcpyAsync);
-  return copy({to, from, size, Needs::any, Needs::any, false}, stream, lock);
-}
-CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t size) {
-  FAKE_CUDA_ENTER(cuMemcpyHtoD_v2);
-  return copy({to, address_of(from), size, Needs::device, Needs::any, true}, nullptr, lock);
-}
-CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t size) {
-  FAKE_CUDA_ENTER(cuMemcpyDtoH_v2);
-  return copy({address_of(to), from, size, Needs::any, Needs::device, true}, nullptr, lock);
-}
-CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t size) {
-  FAKE_CUDA_ENTER(cuMemcpyDtoD_v2);
-  return copy({to, from, size, Needs::device, Needs::device, true}, nullptr, lock);
-}
-CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t size, CUstream stream) {
-  FAKE_CUDA_ENTER(cuMemcpyHtoDAsync_v2);
-  return copy({to, address_of(from), size, Needs::device, Needs::any, false}, stream, lock);
-}
-CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t size, CUstream stream) {
-  FAKE_CUDA_ENTER(cuMemcpyDtoHAsync_v2);
-  return copy({address_of(to), from, size, Needs::any, Needs::device, false}, stream, lock);
-}
-CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream) {
-  FAKE_CUDA_ENTER(cuMemcpyDtoDAsync_v2);
-  return copy({to, from, size, Needs::device, Needs::device, false}, stream, lock);
-}
+// The types of the ends, and what the driver must know of them.
+#define COPY(symbol, To, to_needs, From, from_needs)                                                                \
+  CUresult symbol(To to, From from, size_t size) {                                                                  \
+    FAKE_CUDA_ENTER(symbol);                                                                                        \
+    return copy({address_of(to), address_of(from), size, Needs::to_needs, Needs::from_needs, true}, nullptr, lock); \
+  }
+#define COPY_ASYNC(symbol, To, to_needs, From, from_needs)                                                          \
+  CUresult symbol(To to, From from, size_t size, CUstream stream) {                                                 \
+    FAKE_CUDA_ENTER(symbol);                                                                                        \
+    return copy({address_of(to), address_of(from), size, Needs::to_needs, Needs::from_needs, false}, stream, lock); \
+  }
+COPY(cuMemcpy, CUdeviceptr, any, CUdeviceptr, any)
+COPY(cuMemcpyHtoD_v2, CUdeviceptr, device, const void *, any)
+COPY(cuMemcpyDtoH_v2, void *, any, CUdeviceptr, device)
+COPY(cuMemcpyDtoD_v2, CUdeviceptr, device, CUdeviceptr, device)
+COPY_ASYNC(cuMemcpyAsync, CUdeviceptr, any, CUdeviceptr, any)
+COPY_ASYNC(cuMemcpyHtoDAsync_v2, CUdeviceptr, device, const void *, any)
+COPY_ASYNC(cuMemcpyDtoHAsync_v2, void *, any, CUdeviceptr, device)
+COPY_ASYNC(cuMemcpyDtoDAsync_v2, CUdeviceptr, device, CUdeviceptr, device)
+
 CUresult cuMemsetD8_v2(CUdeviceptr address, unsigned char value, size_t size) {
   FAKE_CUDA_ENTER(cuMemsetD8_v2);
   return fill(address, value, size, nullptr, false, lock);

@@ -38,11 +38,6 @@ State::State() {
   open_ledger(*this);
 }
 
-State &state() {
-  static State *only = new State;
-  return *only;
-}
-
 bool valid_device(int device) { return device >= 0 && device < state().configuration.devices; }
 
 // First it counts, then it looks at the others: of two processes that do not fit together at least one sees the other.
@@ -64,121 +59,96 @@ using namespace fake;
 
 namespace {
 
-struct Named {
-  int value;
-  const char *name, *text;
-};
-const Named kErrors[] = {
-    {0, "CUDA_SUCCESS", "no error"},
-    {1, "CUDA_ERROR_INVALID_VALUE", "invalid argument"},
-    {2, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory"},
-    {3, "CUDA_ERROR_NOT_INITIALIZED", "initialization error"},
-    {4, "CUDA_ERROR_DEINITIALIZED", "driver shutting down"},
-    {100, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
-    {101, "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
-    {201, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context"},
-    {205, "CUDA_ERROR_MAP_FAILED", "mapping of buffer object failed"},
-    {206, "CUDA_ERROR_UNMAP_FAILED", "unmapping of buffer object failed"},
-    {208, "CUDA_ERROR_ALREADY_MAPPED", "resource already mapped"},
-    {211, "CUDA_ERROR_NOT_MAPPED", "resource not mapped"},
-    {217, "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED", "peer access is not supported between these two devices"},
-    {304, "CUDA_ERROR_OPERATING_SYSTEM", "OS call failed or operation not supported on this OS"},
-    {400, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
-    {401, "CUDA_ERROR_ILLEGAL_STATE", "the operation cannot be performed in the present state"},
-    {500, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
-    {600, "CUDA_ERROR_NOT_READY", "device not ready"},
-    {700, "CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"},
-    {702, "CUDA_ERROR_LAUNCH_TIMEOUT", "the launch timed out and was terminated"},
-    {704, "CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED", "peer access is already enabled"},
-    {705, "CUDA_ERROR_PEER_ACCESS_NOT_ENABLED", "peer access has not been enabled"},
-    {709, "CUDA_ERROR_CONTEXT_IS_DESTROYED", "context is destroyed"},
-    {712, "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED", "part or all of the requested memory range is already mapped"},
-    {713, "CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED", "pointer does not correspond to a registered memory region"},
-    {719, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
-    {800, "CUDA_ERROR_NOT_PERMITTED", "operation not permitted"},
-    {801, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
-    {802, "CUDA_ERROR_SYSTEM_NOT_READY", "system not yet initialized"},
-    {900, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "operation not permitted when stream is capturing"},
-    {901, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED", "operation failed due to a previous error during capture"},
-    {902, "CUDA_ERROR_STREAM_CAPTURE_MERGE", "operation would result in a merge of separate capture sequences"},
-    {904, "CUDA_ERROR_STREAM_CAPTURE_UNJOINED", "capturing stream has unjoined work"},
-    {905, "CUDA_ERROR_STREAM_CAPTURE_ISOLATION", "dependency created on uncaptured work in another stream"},
-    {906, "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT",
-     "operation would make the legacy stream depend on a capturing blocking stream"},
-    {907, "CUDA_ERROR_CAPTURED_EVENT", "operation not permitted on an event last recorded in a capturing stream"},
-    {908, "CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD",
-     "attempt to terminate a thread-local capture sequence from another thread"},
-    {999, "CUDA_ERROR_UNKNOWN", "unknown error"},
-};
+#define X(error) \
+  { CUDA_ERROR_##error, "CUDA_ERROR_" #error }
+constexpr struct {
+  CUresult value;
+  const char *name;
+} kErrors[] = {{CUDA_SUCCESS, "CUDA_SUCCESS"},
+               X(INVALID_VALUE),
+               X(OUT_OF_MEMORY),
+               X(NOT_INITIALIZED),
+               X(DEINITIALIZED),
+               X(NO_DEVICE),
+               X(INVALID_DEVICE),
+               X(INVALID_CONTEXT),
+               X(MAP_FAILED),
+               X(UNMAP_FAILED),
+               X(ALREADY_MAPPED),
+               X(NOT_MAPPED),
+               X(PEER_ACCESS_UNSUPPORTED),
+               X(OPERATING_SYSTEM),
+               X(INVALID_HANDLE),
+               X(ILLEGAL_STATE),
+               X(NOT_FOUND),
+               X(NOT_READY),
+               X(ILLEGAL_ADDRESS),
+               X(LAUNCH_TIMEOUT),
+               X(PEER_ACCESS_ALREADY_ENABLED),
+               X(PEER_ACCESS_NOT_ENABLED),
+               X(CONTEXT_IS_DESTROYED),
+               X(HOST_MEMORY_ALREADY_REGISTERED),
+               X(HOST_MEMORY_NOT_REGISTERED),
+               X(LAUNCH_FAILED),
+               X(NOT_PERMITTED),
+               X(NOT_SUPPORTED),
+               X(SYSTEM_NOT_READY),
+               X(STREAM_CAPTURE_UNSUPPORTED),
+               X(STREAM_CAPTURE_INVALIDATED),
+               X(STREAM_CAPTURE_MERGE),
+               X(STREAM_CAPTURE_UNJOINED),
+               X(STREAM_CAPTURE_ISOLATION),
+               X(STREAM_CAPTURE_IMPLICIT),
+               X(CAPTURED_EVENT),
+               X(STREAM_CAPTURE_WRONG_THREAD),
+               X(UNKNOWN)};
+#undef X
 
-const Named *find_error(int value) {
-  for (const Named &error : kErrors)
-    if (error.value == value) return &error;
+const char *name_of(CUresult error) {
+  for (const auto &each : kErrors)
+    if (each.value == error) return each.name;
   return nullptr;
 }
 
-int attribute(int attribute) {
-  auto &lacks = state().configuration.lacks;
-  auto has = [&](const char *what) { return lacks.count(what) ? 0 : 1; };
-  switch (attribute) {
-    case 10:
-      return 32;  // warp size
-    case 16:
-      return 132;  // multiprocessors
-    case 18:
-      return 0;  // integrated
-    case 19:
-      return 1;  // maps host memory
-    case 33:
-      return 0x81;  // PCI bus
-    case 40:
-      return 3;  // copy engines
-    case 41:
-      return 1;  // unified addressing
-    case 75:
-      return 9;  // compute capability
-    case 83:
-      return has("managed");  // managed memory
-    case 88:
-    case 100:
-      return state().configuration.grace ? 1 : 0;  // pageable memory access, and by the host's page tables
-    case 89:
-      return has("managed") && has("concurrent");
-    case 91:
-      return 1;  // registered memory keeps its address
-    case 99:
-      return has("register");
-    case 102:
-      return has("vmm");
-    case 103:
-      return has("vmm") && has("fd");
-    case 110:
-      return has("vmm") && has("rdma");
-    case 113:
-      return has("register") && has("readonly_register");
-    case 115:
-      return has("pools");
-    case 119:
-      return has("pools") ? 1 : 0;  // pools export POSIX fds
-    case 124:
-      return has("dmabuf");
-    case 125:
-      return has("ipc");  // IPC of events: where it is, so is IPC of memory
-    case 128:
-      return has("vmm") && has("fabric");
-    case 131:
-      return -1;  // NUMA node of the device's memory
-    case 134:
-      return 0;  // host NUMA node
-    case 141:
-      return has("vmm") && has("host_vmm");
-    case 142:
-      return 0;
-    case 145:
-      return state().configuration.version >= 13000 && has("vmm") && has("host_vmm");
-    default:
-      return 0;
-  }
+// An attribute that is 0 where the device lacks an ability.
+struct Attribute {
+  int number, value;
+  const char *needs, *needs_too;
+};
+constexpr const char *kNothing = "";
+constexpr Attribute kAttributes[] = {
+    {10, 32, kNothing, kNothing},    // warp size
+    {16, 132, kNothing, kNothing},   // multiprocessors
+    {19, 1, kNothing, kNothing},     // maps host memory
+    {33, 0x81, kNothing, kNothing},  // PCI bus
+    {40, 3, kNothing, kNothing},     // copy engines
+    {41, 1, kNothing, kNothing},     // unified addressing
+    {75, 9, kNothing, kNothing},     // compute capability
+    {83, 1, "managed", kNothing},
+    {89, 1, "managed", "concurrent"},
+    {91, 1, "same_address", kNothing},  // registered memory keeps its address
+    {99, 1, "register", kNothing},
+    {102, 1, "vmm", kNothing},
+    {103, 1, "vmm", "fd"},
+    {110, 1, "vmm", "rdma"},
+    {113, 1, "register", "readonly_register"},
+    {115, 1, "pools", kNothing},
+    {119, 1, "pools", kNothing},  // pools export POSIX fds
+    {124, 1, "dmabuf", kNothing},
+    {125, 1, "ipc", kNothing},  // IPC of events: where it is, so is IPC of memory
+    {128, 1, "vmm", "fabric"},
+    {131, -1, kNothing, kNothing},  // NUMA node of the device's memory
+    {141, 1, "vmm", "host_vmm"},
+    {145, 1, "vmm", "host_vmm"},
+};
+
+int attribute(int number) {
+  const Configuration &configuration = state().configuration;
+  if (number == 88 || number == 100) return configuration.grace;  // pageable memory, and by the host's page tables
+  if (number == 145 && configuration.version < 13000) return 0;
+  for (const Attribute &each : kAttributes)
+    if (each.number == number) return lacks(each.needs) || lacks(each.needs_too) ? 0 : each.value;
+  return 0;
 }
 
 }  // namespace
@@ -201,40 +171,33 @@ CUresult cuDriverGetVersion(int *version) {
 }
 
 CUresult cuGetErrorName(CUresult error, const char **text) {
-  if (!text) return CUDA_ERROR_INVALID_VALUE;
   if (CUresult early = enter(Entry::cuGetErrorName)) return *text = nullptr, early;
-  const Named *found = find_error(error);
-  *text = found ? found->name : nullptr;
-  return found ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  *text = name_of(error);
+  return *text ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+// The words of the driver are nobody's concern here.
 CUresult cuGetErrorString(CUresult error, const char **text) {
-  if (!text) return CUDA_ERROR_INVALID_VALUE;
   if (CUresult early = enter(Entry::cuGetErrorString)) return *text = nullptr, early;
-  const Named *found = find_error(error);
-  *text = found ? found->text : nullptr;
-  return found ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  *text = name_of(error);
+  return *text ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cuDeviceGetCount(int *count) {
-  FAKE_CUDA_ENTER(cuDeviceGetCount);
-  if (!count) return CUDA_ERROR_INVALID_VALUE;
+  FAKE_CUDA_ENTER(cuDeviceGetCount, !count);
   *count = state().configuration.devices;
   return CUDA_SUCCESS;
 }
 
 CUresult cuDeviceGet(CUdevice *device, int ordinal) {
-  FAKE_CUDA_ENTER(cuDeviceGet);
-  if (!device) return CUDA_ERROR_INVALID_VALUE;
+  FAKE_CUDA_ENTER(cuDeviceGet, !device);
   if (!valid_device(ordinal)) return CUDA_ERROR_INVALID_DEVICE;
   *device = ordinal;
   return CUDA_SUCCESS;
 }
 
 CUresult cuDeviceGetName(char *name, int length, CUdevice device) {
-  FAKE_CUDA_ENTER(cuDeviceGetName);
-  if (!name || length <= 0) return CUDA_ERROR_INVALID_VALUE;
-  if (!valid_device(device)) return CUDA_ERROR_INVALID_DEVICE;
+  FAKE_CUDA_OF_DEVICE(cuDeviceGetName, !name || length <= 0);
   strncpy(name, "Fake CUDA device for tests", static_cast<size_t>(length));
   name[length - 1] = 0;
   return CUDA_SUCCESS;
@@ -257,9 +220,7 @@ CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device) {
 }
 
 CUresult cuDeviceGetLuid(char *luid, unsigned int *node_mask, CUdevice device) {
-  FAKE_CUDA_ENTER(cuDeviceGetLuid);
-  if (!luid || !node_mask) return CUDA_ERROR_INVALID_VALUE;
-  if (!valid_device(device)) return CUDA_ERROR_INVALID_DEVICE;
+  FAKE_CUDA_OF_DEVICE(cuDeviceGetLuid, !luid || !node_mask);
   if (lacks("luid")) return CUDA_ERROR_NOT_SUPPORTED;
   memcpy(luid, "fakeLUI", 7);
   luid[7] = static_cast<char>(device);
@@ -268,9 +229,7 @@ CUresult cuDeviceGetLuid(char *luid, unsigned int *node_mask, CUdevice device) {
 }
 
 CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
-  FAKE_CUDA_ENTER(cuDeviceTotalMem_v2);
-  if (!bytes) return CUDA_ERROR_INVALID_VALUE;
-  if (!valid_device(device)) return CUDA_ERROR_INVALID_DEVICE;
+  FAKE_CUDA_OF_DEVICE(cuDeviceTotalMem_v2, !bytes);
   *bytes = state().configuration.memory;
   return CUDA_SUCCESS;
 }
@@ -287,8 +246,7 @@ CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute which, CUdevice dev
 }
 
 CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer) {
-  FAKE_CUDA_ENTER(cuDeviceCanAccessPeer);
-  if (!can) return CUDA_ERROR_INVALID_VALUE;
+  FAKE_CUDA_ENTER(cuDeviceCanAccessPeer, !can);
   if (!valid_device(device) || !valid_device(peer)) return CUDA_ERROR_INVALID_DEVICE;
   *can = device != peer && !lacks("peer");
   return CUDA_SUCCESS;

@@ -6,10 +6,7 @@ using namespace fake;
 
 namespace {
 
-std::map<CUevent, std::shared_ptr<Event>> &events() {
-  static auto *all = new std::map<CUevent, std::shared_ptr<Event>>;
-  return *all;
-}
+std::map<CUevent, std::shared_ptr<Event>> &events() { return forever<std::map<CUevent, std::shared_ptr<Event>>>(); }
 
 // The host may not ask about an event that was recorded into a graph.
 CUresult refuse_captured_event(const Event &event) {
@@ -71,18 +68,15 @@ CUresult cuEventCreate(CUevent *out, unsigned int flags) {
 }
 
 CUresult cuEventDestroy_v2(CUevent handle) {
-  FAKE_CUDA_ENTER(cuEventDestroy_v2);
-  FAKE_CUDA_CONTEXT(context);
+  FAKE_CUDA_IN_CONTEXT(cuEventDestroy_v2);
   return events().erase(handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
 CUresult cuEventRecord(CUevent handle, CUstream stream_handle) {
-  FAKE_CUDA_ENTER(cuEventRecord);
-  FAKE_CUDA_CONTEXT(context);
+  FAKE_CUDA_IN_CONTEXT(cuEventRecord);
   auto event = find_event(handle);
   if (!event) return CUDA_ERROR_INVALID_HANDLE;
-  std::shared_ptr<Stream> stream;
-  if (CUresult wrong = find_stream(stream_handle, context, &stream)) return wrong;
+  FAKE_CUDA_STREAM(stream, stream_handle);
   if (stream->context != event->context) return CUDA_ERROR_INVALID_HANDLE;
   if (event->imported) return CUDA_ERROR_NOT_PERMITTED;  // stricter than the driver
   std::shared_ptr<Marker> marker;
@@ -112,8 +106,7 @@ CUresult cuCtxRecordEvent(CUcontext value, CUevent handle) {
 }
 
 CUresult cuEventQuery(CUevent handle) {
-  FAKE_CUDA_ENTER(cuEventQuery);
-  FAKE_CUDA_CONTEXT(context);
+  FAKE_CUDA_IN_CONTEXT(cuEventQuery);
   auto event = find_event(handle);
   if (!event) return CUDA_ERROR_INVALID_HANDLE;
   if (CUresult captured = refuse_captured_event(*event)) return captured;
@@ -124,8 +117,7 @@ CUresult cuEventQuery(CUevent handle) {
 }
 
 CUresult cuEventSynchronize(CUevent handle) {
-  FAKE_CUDA_ENTER(cuEventSynchronize);
-  FAKE_CUDA_CONTEXT(context);
+  FAKE_CUDA_IN_CONTEXT(cuEventSynchronize);
   auto event = find_event(handle);
   if (!event) return CUDA_ERROR_INVALID_HANDLE;
   if (CUresult captured = refuse_captured_event(*event)) return captured;
@@ -141,13 +133,10 @@ CUresult cuEventSynchronize(CUevent handle) {
 }
 
 CUresult cuStreamWaitEvent(CUstream stream_handle, CUevent handle, unsigned int flags) {
-  FAKE_CUDA_ENTER(cuStreamWaitEvent);
-  FAKE_CUDA_CONTEXT(context);
-  if (flags) return CUDA_ERROR_INVALID_VALUE;
+  FAKE_CUDA_IN_CONTEXT(cuStreamWaitEvent, flags);
   auto event = find_event(handle);
   if (!event) return CUDA_ERROR_INVALID_HANDLE;
-  std::shared_ptr<Stream> stream;
-  if (CUresult wrong = find_stream(stream_handle, context, &stream)) return wrong;
+  FAKE_CUDA_STREAM(stream, stream_handle);
   if (event->page && event->context != stream->context)
     crash("cuStreamWaitEvent of a stream for an event between processes of another context");
   if (event->imported) {
@@ -179,14 +168,12 @@ CUresult cuStreamWaitEvent(CUstream stream_handle, CUevent handle, unsigned int 
 }
 
 CUresult cuEventElapsedTime(float *milliseconds, CUevent first, CUevent second) {
-  FAKE_CUDA_ENTER(cuEventElapsedTime);
-  FAKE_CUDA_CONTEXT(context);
+  FAKE_CUDA_IN_CONTEXT(cuEventElapsedTime);
   return elapsed(milliseconds, first, second);
 }
 
 CUresult cuEventElapsedTime_v2(float *milliseconds, CUevent first, CUevent second) {
-  FAKE_CUDA_ENTER(cuEventElapsedTime_v2);
-  FAKE_CUDA_CONTEXT(context);
+  FAKE_CUDA_IN_CONTEXT(cuEventElapsedTime_v2);
   return elapsed(milliseconds, first, second);
 }
 

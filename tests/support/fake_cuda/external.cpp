@@ -16,8 +16,7 @@ struct External {
   unsigned mapped = 0;
 };
 std::map<CUexternalMemory, std::shared_ptr<External>> &externals() {
-  static auto *all = new std::map<CUexternalMemory, std::shared_ptr<External>>;
-  return *all;
+  return forever<std::map<CUexternalMemory, std::shared_ptr<External>>>();
 }
 
 }  // namespace
@@ -30,10 +29,8 @@ extern "C" {
 
 CUresult cuMemGetHandleForAddressRange(void *out, CUdeviceptr address, size_t size, CUmemRangeHandleType type,
                                        unsigned long long flags) {
-  FAKE_CUDA_ENTER(cuMemGetHandleForAddressRange);
-  if (!out || type != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD || flags || !size || address % kPage || size % kPage)
-    return CUDA_ERROR_INVALID_VALUE;
-  FAKE_CUDA_CONTEXT(context);
+  FAKE_CUDA_IN_CONTEXT(cuMemGetHandleForAddressRange, !out || type != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD || flags ||
+                                                          !size || address % kPage || size % kPage);
   if (lacks("dmabuf")) return CUDA_ERROR_NOT_SUPPORTED;
   Region *region = find_region(address);
   uintptr_t base = 0;
@@ -68,30 +65,17 @@ CUresult cuImportExternalMemory(CUexternalMemory *out, const CUDA_EXTERNAL_MEMOR
 
 CUresult cuExternalMemoryGetMappedBuffer(CUdeviceptr *out, CUexternalMemory handle,
                                          const CUDA_EXTERNAL_MEMORY_BUFFER_DESC *desc) {
-  FAKE_CUDA_ENTER(cuExternalMemoryGetMappedBuffer);
-  FAKE_CUDA_CONTEXT(context);
+  FAKE_CUDA_IN_CONTEXT(cuExternalMemoryGetMappedBuffer);
   auto it = externals().find(handle);
   if (!out || !desc || desc->flags || it == externals().end()) return CUDA_ERROR_INVALID_VALUE;
   External &external = *it->second;
   if (desc->offset != 0 || desc->size == 0 || desc->size > external.size) return CUDA_ERROR_INVALID_VALUE;
-  char *view = reserve_addresses(external.backing->size, kGranularity);
-  if (!view) return CUDA_ERROR_OUT_OF_MEMORY;
-  State &s = state();
-  if (s.configuration.cpu_access && mmap(view, external.backing->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
-                                         external.backing->fd, 0) == MAP_FAILED) {
-    munmap(view, external.backing->size);
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  }
-  uintptr_t start = reinterpret_cast<uintptr_t>(view);
-  s.regions[start] = Region{Kind::device,     start,   desc->size, start,       external.backing->size,
-                            external.backing, context, 0,          s.next_id++, 0};
-  *out = start;
-  return CUDA_SUCCESS;
+  *out = add_view(external.backing, Kind::device, 0, desc->size, context);
+  return *out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CUresult cuDestroyExternalMemory(CUexternalMemory handle) {
-  FAKE_CUDA_ENTER(cuDestroyExternalMemory);
-  FAKE_CUDA_CONTEXT(context);
+  FAKE_CUDA_IN_CONTEXT(cuDestroyExternalMemory);
   auto it = externals().find(handle);
   if (it == externals().end()) return CUDA_ERROR_INVALID_HANDLE;
   // The mapping must be freed before: then only the handle holds the bytes.

@@ -10,44 +10,47 @@ using namespace fake;
 
 namespace {
 
-struct Counted {
-  CUhostFn fn;
-  void *user;
-  unsigned references;
-};
-
-// With a lock of their own: a reference may go where State's lock is held, and where it is not.
-struct Objects {
+// With a lock of its own: the last reference may go where State's lock is held, and where it is not.
+struct Ending {
   std::mutex mutex;
   std::condition_variable changed;
-  std::map<CUuserObject, Counted> live;
-  std::deque<Counted> ending;
-  uint64_t running = 0;
-  uint64_t next = 1;
+  std::deque<std::pair<CUhostFn, void *>> calls;
+  uint64_t live = 0;
   bool has_thread = false;
 };
-Objects &objects() {
-  static auto *all = new Objects;
-  return *all;
-}
+Ending &ending() { return forever<Ending>(); }
 
 // One thread for all destructors; the driver promises no moment for them.
 void run_destructors() {
   forbid_the_driver();
   pthread_setname_np(pthread_self(), "fake driver");  // a test that counts threads knows it by that
-  Objects &o = objects();
-  std::unique_lock<std::mutex> lock(o.mutex);
+  Ending &all = ending();
+  std::unique_lock<std::mutex> lock(all.mutex);
   for (;;) {
-    o.changed.wait(lock, [&] { return !o.ending.empty(); });
-    const Counted next = o.ending.front();
-    o.ending.pop_front();
+    all.changed.wait(lock, [&] { return !all.calls.empty(); });
+    const auto [fn, user] = all.calls.front();
+    all.calls.pop_front();
     lock.unlock();
     if (state().configuration.delay_us)
       std::this_thread::sleep_for(std::chrono::microseconds(state().configuration.delay_us));
-    next.fn(next.user);
+    fn(user);
     lock.lock();
-    --o.running;
+    --all.live;
   }
+}
+
+References &of_program() { return forever<References>(); }
+
+// Moves references, or copies them.
+bool pass_on(References &from, References *to, CUuserObject object, unsigned count, bool moves) {
+  auto it = from.find(object);
+  if (count == 0 || it == from.end() || (moves && it->second.size() < count)) return false;
+  const auto passed = it->second.front();
+  if (to) (*to)[object].insert((*to)[object].end(), count, passed);
+  if (!moves) return true;
+  it->second.resize(it->second.size() - count);
+  if (it->second.empty()) from.erase(it);
+  return true;
 }
 
 struct Graphs {
@@ -55,10 +58,7 @@ struct Graphs {
   std::map<CUgraphExec, std::shared_ptr<Graph>> executables;
   uint64_t next = 1;
 };
-Graphs &all_graphs() {
-  static auto *all = new Graphs;
-  return *all;
-}
+Graphs &all_graphs() { return forever<Graphs>(); }
 
 Graph *find_graph(CUgraph handle) {
   auto it = all_graphs().graphs.find(handle);
@@ -69,47 +69,23 @@ Graph *find_graph(CUgraph handle) {
 
 namespace fake {
 
-UserObject::UserObject(CUhostFn fn, void *user, unsigned references) {
-  Objects &o = objects();
-  std::lock_guard<std::mutex> guard(o.mutex);
-  handle_ = reinterpret_cast<CUuserObject>(o.next++ << 4);
-  o.live[handle_] = {fn, user, references};
-  ++o.running;
+UserObject::UserObject(CUhostFn its_fn, void *its_user) : fn(its_fn), user(its_user) {
+  std::lock_guard<std::mutex> guard(ending().mutex);
+  ++ending().live;
 }
 
-bool UserObject::retain(CUuserObject object, unsigned count) {
-  std::lock_guard<std::mutex> guard(objects().mutex);
-  auto it = objects().live.find(object);
-  if (it == objects().live.end()) return false;
-  it->second.references += count;
-  return true;
+UserObject::~UserObject() {
+  Ending &all = ending();
+  std::lock_guard<std::mutex> guard(all.mutex);
+  all.calls.emplace_back(fn, user);
+  if (!all.has_thread) std::thread(run_destructors).detach();
+  all.has_thread = true;
+  all.changed.notify_all();
 }
 
-bool UserObject::release(CUuserObject object, unsigned count) {
-  Objects &o = objects();
-  std::lock_guard<std::mutex> guard(o.mutex);
-  auto it = o.live.find(object);
-  if (it == o.live.end() || it->second.references < count) return false;
-  if ((it->second.references -= count) != 0) return true;
-  o.ending.push_back(it->second);
-  o.live.erase(it);
-  if (!o.has_thread) std::thread(run_destructors).detach();
-  o.has_thread = true;
-  o.changed.notify_all();
-  return true;
-}
-
-uint64_t UserObject::live() {
-  std::lock_guard<std::mutex> guard(objects().mutex);
-  return objects().running;
-}
-
-Graph::Graph(const Graph &other) : work(other.work), objects(other.objects) {
-  for (auto &[object, count] : objects) UserObject::retain(object, count);
-}
-
-Graph::~Graph() {
-  for (auto &[object, count] : objects) UserObject::release(object, count);
+uint64_t live_user_objects() {
+  std::lock_guard<std::mutex> guard(ending().mutex);
+  return ending().live;
 }
 
 CUgraph handle_of(const std::shared_ptr<Graph> &graph) {
@@ -154,8 +130,7 @@ CUresult cuGraphLaunch(CUgraphExec executable, CUstream handle) {
   auto it = all_graphs().executables.find(executable);
   if (it == all_graphs().executables.end()) return CUDA_ERROR_INVALID_VALUE;
   FAKE_CUDA_CONTEXT(context);
-  std::shared_ptr<Stream> stream;
-  if (CUresult wrong = find_stream(handle, context, &stream)) return wrong;
+  FAKE_CUDA_STREAM(stream, handle);
   // A launch that is captured would be a child graph.
   if (stream->capture) return CUDA_ERROR_NOT_SUPPORTED;
   return enqueue(stream, [graph = it->second] {
@@ -167,39 +142,37 @@ CUresult cuGraphLaunch(CUgraphExec executable, CUstream handle) {
 
 CUresult cuUserObjectCreate(CUuserObject *out, void *user, CUhostFn destroy, unsigned int references,
                             unsigned int flags) {
-  FAKE_CUDA_ENTER(cuUserObjectCreate);
-  if (!out || !destroy || references == 0 || references > INT32_MAX || flags != CU_USER_OBJECT_NO_DESTRUCTOR_SYNC)
-    return CUDA_ERROR_INVALID_VALUE;
-  *out = UserObject(destroy, user, references).handle();
+  FAKE_CUDA_ENTER(cuUserObjectCreate, !out || !destroy || references == 0 || references > INT32_MAX ||
+                                          flags != CU_USER_OBJECT_NO_DESTRUCTOR_SYNC);
+  const auto object = std::make_shared<UserObject>(destroy, user);
+  *out = reinterpret_cast<CUuserObject>(object.get());
+  of_program()[*out].assign(references, object);
   return CUDA_SUCCESS;
 }
 
 CUresult cuUserObjectRetain(CUuserObject object, unsigned int count) {
   FAKE_CUDA_ENTER(cuUserObjectRetain);
-  return count != 0 && UserObject::retain(object, count) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  return pass_on(of_program(), &of_program(), object, count, false) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cuUserObjectRelease(CUuserObject object, unsigned int count) {
   FAKE_CUDA_ENTER(cuUserObjectRelease);
-  return count != 0 && UserObject::release(object, count) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  return pass_on(of_program(), nullptr, object, count, true) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cuGraphRetainUserObject(CUgraph handle, CUuserObject object, unsigned int count, unsigned int flags) {
-  FAKE_CUDA_ENTER(cuGraphRetainUserObject);
+  FAKE_CUDA_ENTER(cuGraphRetainUserObject, flags & ~static_cast<unsigned>(CU_GRAPH_USER_OBJECT_MOVE));
   Graph *graph = find_graph(handle);
-  if (!graph || count == 0 || (flags & ~static_cast<unsigned>(CU_GRAPH_USER_OBJECT_MOVE)))
-    return CUDA_ERROR_INVALID_VALUE;
-  if (!(flags & CU_GRAPH_USER_OBJECT_MOVE) && !UserObject::retain(object, count)) return CUDA_ERROR_INVALID_VALUE;
-  graph->objects[object] += count;
-  return CUDA_SUCCESS;
+  const bool moves = (flags & CU_GRAPH_USER_OBJECT_MOVE) != 0;
+  const bool done = graph && pass_on(of_program(), &graph->objects, object, count, moves);
+  return done ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cuGraphReleaseUserObject(CUgraph handle, CUuserObject object, unsigned int count) {
   FAKE_CUDA_ENTER(cuGraphReleaseUserObject);
   Graph *graph = find_graph(handle);
-  if (!graph || graph->objects[object] < count || count == 0) return CUDA_ERROR_INVALID_VALUE;
-  if ((graph->objects[object] -= count) == 0) graph->objects.erase(object);
-  return UserObject::release(object, count) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  const bool done = graph && pass_on(graph->objects, nullptr, object, count, true);
+  return done ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 }  // extern "C"

@@ -12,30 +12,21 @@
 
 namespace fake {
 
-// A counted thing of the program's whose destructor runs on a thread of the driver's, a while after the last reference
-// went.
-class UserObject {
- public:
-  UserObject(CUhostFn fn, void *user, unsigned references);
-  CUuserObject handle() const { return handle_; }
-  // Any thread, with or without the lock of State.
-  static bool retain(CUuserObject object, unsigned count);
-  static bool release(CUuserObject object, unsigned count);
-  static uint64_t live();  // whose destructor has not returned yet
-
- private:
-  CUuserObject handle_;
+// A thing of the program's whose destructor runs on a thread of the driver's, a while after the last reference went.
+struct UserObject {
+  CUhostFn fn;
+  void *user;
+  UserObject(CUhostFn its_fn, void *its_user);
+  ~UserObject();  // on any thread, with or without the lock of State
 };
+using References = std::map<CUuserObject, std::vector<std::shared_ptr<UserObject>>>;
+uint64_t live_user_objects();  // whose destructor has not returned yet
 
 // The pieces of work in the order of their capture, which fits every dependency among them. An executable graph is a
 // copy: both hold references, and so does each launch until it is done.
 struct Graph {
-  Graph() = default;
-  Graph(const Graph &other);
-  Graph &operator=(const Graph &) = delete;
-  ~Graph();
   std::vector<std::function<CUresult()>> work;
-  std::map<CUuserObject, unsigned> objects;
+  References objects;
 };
 
 // The handle of a graph, made at its first use; of a graph that is still being captured too.

@@ -33,9 +33,7 @@ bool is_mapped(uintptr_t begin, uintptr_t end, bool writable) {
 extern "C" {
 
 CUresult cuMemHostAlloc(void **out, size_t size, unsigned int flags) {
-  FAKE_CUDA_ENTER(cuMemHostAlloc);
-  if (!out || !size || flags > 7) return CUDA_ERROR_INVALID_VALUE;
-  FAKE_CUDA_CONTEXT(context);
+  FAKE_CUDA_IN_CONTEXT(cuMemHostAlloc, !out || !size || flags > 7);
   if (CUresult unsafe = refuse_during_capture(context)) return unsafe;
   if (size > SIZE_MAX / 2) return CUDA_ERROR_OUT_OF_MEMORY;
   State &s = state();
@@ -50,20 +48,9 @@ CUresult cuMemHostAlloc(void **out, size_t size, unsigned int flags) {
 }
 
 CUresult cuMemFreeHost(void *address) {
-  FAKE_CUDA_ENTER(cuMemFreeHost);
-  FAKE_CUDA_CONTEXT(context);
+  FAKE_CUDA_IN_CONTEXT(cuMemFreeHost);
   if (CUresult unsafe = refuse_during_capture(context)) return unsafe;
-  auto find = [&] {
-    auto it = state().regions.find(reinterpret_cast<uintptr_t>(address));
-    return it != state().regions.end() && it->second.kind == Kind::host ? it : state().regions.end();
-  };
-  auto it = find();
-  if (it == state().regions.end()) return CUDA_ERROR_INVALID_VALUE;
-  wait_for_context(it->second.context, lock);
-  it = find();
-  if (it == state().regions.end()) return CUDA_ERROR_INVALID_VALUE;
-  drop_region(it);
-  return CUDA_SUCCESS;
+  return free_region(reinterpret_cast<uintptr_t>(address), {Kind::host}, lock);
 }
 
 CUresult cuMemHostRegister_v2(void *address, size_t size, unsigned int flags) {
@@ -95,8 +82,7 @@ CUresult cuMemHostRegister_v2(void *address, size_t size, unsigned int flags) {
 }
 
 CUresult cuMemHostUnregister(void *address) {
-  FAKE_CUDA_ENTER(cuMemHostUnregister);
-  FAKE_CUDA_CONTEXT(context);
+  FAKE_CUDA_IN_CONTEXT(cuMemHostUnregister);
   if (CUresult unsafe = refuse_during_capture(context)) return unsafe;
   if (!address) return CUDA_ERROR_INVALID_VALUE;
   auto it = state().regions.find(reinterpret_cast<uintptr_t>(address));
@@ -106,9 +92,7 @@ CUresult cuMemHostUnregister(void *address) {
 }
 
 CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *out, void *address, unsigned int flags) {
-  FAKE_CUDA_ENTER(cuMemHostGetDevicePointer_v2);
-  if (!out || flags) return CUDA_ERROR_INVALID_VALUE;
-  FAKE_CUDA_CONTEXT(context);
+  FAKE_CUDA_IN_CONTEXT(cuMemHostGetDevicePointer_v2, !out || flags);
   Region *region = find_region(reinterpret_cast<uintptr_t>(address));
   if (!region || (region->kind != Kind::host && region->kind != Kind::registered)) return CUDA_ERROR_INVALID_VALUE;
   *out = reinterpret_cast<CUdeviceptr>(address);
@@ -116,9 +100,7 @@ CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *out, void *address, unsigned 
 }
 
 CUresult cuMemHostGetFlags(unsigned int *flags, void *address) {
-  FAKE_CUDA_ENTER(cuMemHostGetFlags);
-  if (!flags) return CUDA_ERROR_INVALID_VALUE;
-  FAKE_CUDA_CONTEXT(context);
+  FAKE_CUDA_IN_CONTEXT(cuMemHostGetFlags, !flags);
   Region *region = find_region(reinterpret_cast<uintptr_t>(address));
   if (!region || (region->kind != Kind::host && region->kind != Kind::registered)) return CUDA_ERROR_INVALID_VALUE;
   *flags = region->flags | CU_MEMHOSTALLOC_DEVICEMAP;

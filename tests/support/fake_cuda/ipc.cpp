@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Legacy IPC: a 64-byte handle for memory of cuMemAlloc. Another process finds the bytes through the exporter's
 // descriptors in /proc, which only the same user may open; the memory's random number tells a reused descriptor.
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <cstring>
 
 #include "state.h"
@@ -37,9 +35,7 @@ uint32_t check_of(MemoryWire wire) {
 extern "C" {
 
 CUresult cuIpcGetMemHandle(CUipcMemHandle *out, CUdeviceptr address) {
-  FAKE_CUDA_ENTER(cuIpcGetMemHandle);
-  if (!out) return CUDA_ERROR_INVALID_VALUE;
-  FAKE_CUDA_CONTEXT(context);
+  FAKE_CUDA_IN_CONTEXT(cuIpcGetMemHandle, !out);
   if (lacks("ipc")) return CUDA_ERROR_NOT_SUPPORTED;
   Region *region = find_region(address);
   if (!region || region->kind != Kind::device) return CUDA_ERROR_INVALID_VALUE;
@@ -59,9 +55,7 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *out, CUdeviceptr address) {
 }
 
 CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *out, CUipcMemHandle handle, unsigned int flags) {
-  FAKE_CUDA_ENTER(cuIpcOpenMemHandle_v2);
-  if (!out || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) return CUDA_ERROR_INVALID_VALUE;
-  FAKE_CUDA_CONTEXT(context);
+  FAKE_CUDA_IN_CONTEXT(cuIpcOpenMemHandle_v2, !out || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
   if (lacks("ipc")) return CUDA_ERROR_NOT_SUPPORTED;
   MemoryWire wire;
   memcpy(&wire, handle.reserved, sizeof wire);
@@ -78,31 +72,17 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *out, CUipcMemHandle handle, unsigned
     *out = base;
     return CUDA_SUCCESS;
   }
-  char path[64];
-  snprintf(path, sizeof path, "/proc/%d/fd/%d", wire.pid, wire.fd);
-  int fd = open(path, O_RDWR | O_CLOEXEC);
+  int fd = open_of_process(wire.pid, wire.fd);
   if (fd < 0) return CUDA_ERROR_INVALID_VALUE;  // the exporter has freed it, or is gone
   auto backing = adopt_backing(fd, wire.id);
   if (!backing || wire.offset > backing->size || wire.size > backing->size - wire.offset)
     return CUDA_ERROR_INVALID_VALUE;
-  char *view = reserve_addresses(backing->size, kGranularity);
-  if (!view) return CUDA_ERROR_OUT_OF_MEMORY;
-  if (s.configuration.cpu_access &&
-      mmap(view, backing->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, backing->fd, 0) == MAP_FAILED) {
-    munmap(view, backing->size);
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  }
-  uintptr_t start = reinterpret_cast<uintptr_t>(view);
-  size_t size = backing->size;
-  s.regions[start + wire.offset] = Region{
-      Kind::imported, start + wire.offset, wire.size, start, size, std::move(backing), context, 0, s.next_id++, 1};
-  *out = start + wire.offset;
-  return CUDA_SUCCESS;
+  *out = add_view(backing, Kind::imported, wire.offset, wire.size, context);
+  return *out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
-  FAKE_CUDA_ENTER(cuIpcCloseMemHandle);
-  FAKE_CUDA_CONTEXT(context);
+  FAKE_CUDA_IN_CONTEXT(cuIpcCloseMemHandle);
   auto it = state().regions.find(address);
   if (it == state().regions.end() || it->second.kind != Kind::imported) return CUDA_ERROR_INVALID_VALUE;
   if (--it->second.opened == 0) drop_region(it);

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Events between processes: a page of shared memory, found as in ipc.cpp.
-#include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <cstring>
 
 #include "stream.h"
@@ -72,9 +70,7 @@ constexpr char kEventMagic[8] = "fakeEVT";
 extern "C" {
 
 CUresult cuIpcGetEventHandle(CUipcEventHandle *out, CUevent handle) {
-  FAKE_CUDA_ENTER(cuIpcGetEventHandle);
-  if (!out) return CUDA_ERROR_INVALID_VALUE;
-  FAKE_CUDA_CONTEXT(context);
+  FAKE_CUDA_IN_CONTEXT(cuIpcGetEventHandle, !out);
   if (lacks("ipc")) return CUDA_ERROR_NOT_SUPPORTED;
   auto event = find_event(handle);
   if (!event || !event->page || event->imported) return CUDA_ERROR_INVALID_HANDLE;
@@ -89,17 +85,13 @@ CUresult cuIpcGetEventHandle(CUipcEventHandle *out, CUevent handle) {
 }
 
 CUresult cuIpcOpenEventHandle(CUevent *out, CUipcEventHandle handle) {
-  FAKE_CUDA_ENTER(cuIpcOpenEventHandle);
-  if (!out) return CUDA_ERROR_INVALID_VALUE;
-  FAKE_CUDA_CONTEXT(context);
+  FAKE_CUDA_IN_CONTEXT(cuIpcOpenEventHandle, !out);
   if (lacks("ipc")) return CUDA_ERROR_NOT_SUPPORTED;
   EventWire wire;
   memcpy(&wire, handle.reserved, sizeof wire);
   if (memcmp(wire.magic, kEventMagic, sizeof kEventMagic) != 0) return CUDA_ERROR_INVALID_VALUE;
   if (wire.pid == getpid()) return CUDA_ERROR_INVALID_CONTEXT;
-  char path[64];
-  snprintf(path, sizeof path, "/proc/%d/fd/%d", wire.pid, wire.fd);
-  int fd = open(path, O_RDWR | O_CLOEXEC);
+  int fd = open_of_process(wire.pid, wire.fd);
   if (fd < 0) return CUDA_ERROR_INVALID_HANDLE;  // the maker has destroyed it, or is gone
   struct stat status;
   std::shared_ptr<SharedPage> page;

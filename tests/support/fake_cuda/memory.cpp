@@ -13,11 +13,6 @@ namespace {
 
 uint64_t to_512(uint64_t size) { return (size + 511) / 512 * 512; }
 
-bool open_to_cpu(char *view, const Backing &backing) {
-  return !state().configuration.cpu_access ||
-         mmap(view, backing.size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, backing.fd, 0) != MAP_FAILED;
-}
-
 // A new region of device memory. Large ones are aligned to 2 MiB as the driver does by habit; nothing promises it, and
 // FAKE_CUDA_UNALIGNED takes the habit away. Small ones start anywhere on 512 bytes.
 CUresult allocate(Context *context, Kind kind, size_t size, CUdeviceptr *out) {
@@ -30,17 +25,8 @@ CUresult allocate(Context *context, Kind kind, size_t size, CUdeviceptr *out) {
   size_t whole = size + offset;
   auto backing = make_backing(whole, context->device, to_512(size), kind == Kind::device);
   if (!backing) return CUDA_ERROR_OUT_OF_MEMORY;
-  char *view = reserve_addresses(backing->size, kGranularity);
-  if (!view) return CUDA_ERROR_OUT_OF_MEMORY;
-  if (!open_to_cpu(view, *backing)) {
-    munmap(view, backing->size);
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  }
-  uintptr_t start = reinterpret_cast<uintptr_t>(view);
-  s.regions[start + offset] =
-      Region{kind, start + offset, size, start, backing->size, backing, context, 0, s.next_id++, 0};
-  *out = start + offset;
-  return CUDA_SUCCESS;
+  *out = add_view(backing, kind, offset, size, context);
+  return *out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 Region *managed_range(CUdeviceptr address, size_t size) {
@@ -85,8 +71,7 @@ CUresult advise(CUdeviceptr address, size_t size, int advice, CUmemLocation loca
 
 CUresult prefetch(CUdeviceptr address, size_t size, CUmemLocation location, CUstream handle) {
   FAKE_CUDA_CONTEXT(context);
-  std::shared_ptr<Stream> stream;
-  if (CUresult wrong = find_stream(handle, context, &stream)) return wrong;
+  FAKE_CUDA_STREAM(stream, handle);
   if (!managed_range(address, size)) return CUDA_ERROR_INVALID_VALUE;
   if (CUresult wrong = check_location(location)) return wrong;
   return enqueue(stream, [] { return CUDA_SUCCESS; });
@@ -97,9 +82,7 @@ CUresult prefetch(CUdeviceptr address, size_t size, CUmemLocation location, CUst
 extern "C" {
 
 CUresult cuMemGetInfo_v2(size_t *free, size_t *total) {
-  FAKE_CUDA_ENTER(cuMemGetInfo_v2);
-  if (!free || !total) return CUDA_ERROR_INVALID_VALUE;
-  FAKE_CUDA_CONTEXT(context);
+  FAKE_CUDA_IN_CONTEXT(cuMemGetInfo_v2, !free || !total);
   settle_exported();
   *total = state().configuration.memory;
   *free = *total - std::min<uint64_t>(*total, used_by_all(context->device));
@@ -108,17 +91,14 @@ CUresult cuMemGetInfo_v2(size_t *free, size_t *total) {
 
 // The default pool of a device is known by its context. It keeps nothing that was freed.
 CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device) {
-  FAKE_CUDA_ENTER(cuDeviceGetDefaultMemPool);
-  if (!pool) return CUDA_ERROR_INVALID_VALUE;
-  if (!valid_device(device)) return CUDA_ERROR_INVALID_DEVICE;
+  FAKE_CUDA_OF_DEVICE(cuDeviceGetDefaultMemPool, !pool);
   if (lacks("pools")) return CUDA_ERROR_NOT_SUPPORTED;
   *pool = reinterpret_cast<CUmemoryPool>(&state().contexts[device]);
   return CUDA_SUCCESS;
 }
 
 CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value) {
-  FAKE_CUDA_ENTER(cuMemPoolGetAttribute);
-  if (!value || attribute != CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) return CUDA_ERROR_INVALID_VALUE;
+  FAKE_CUDA_ENTER(cuMemPoolGetAttribute, !value || attribute != CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
   cuuint64_t bytes = 0;
   for (auto &[base, region] : state().regions)
     if (region.kind == Kind::pool && region.context == reinterpret_cast<Context *>(pool)) bytes += region.size;
@@ -128,48 +108,27 @@ CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
 
 // Graphs come from captures, and have no allocations of their own: a test says how much they are to have.
 CUresult cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attribute, void *value) {
-  FAKE_CUDA_ENTER(cuDeviceGetGraphMemAttribute);
-  if (!valid_device(device)) return CUDA_ERROR_INVALID_DEVICE;
-  if (!value || attribute != CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT) return CUDA_ERROR_INVALID_VALUE;
+  FAKE_CUDA_OF_DEVICE(cuDeviceGetGraphMemAttribute, !value || attribute != CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT);
   const char *text = getenv("FAKE_CUDA_GRAPH_MEMORY");
   *static_cast<cuuint64_t *>(value) = text ? strtoull(text, nullptr, 0) : 0;
   return CUDA_SUCCESS;
 }
 
 CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t size) {
-  FAKE_CUDA_ENTER(cuMemAlloc_v2);
-  if (!out || !size) return CUDA_ERROR_INVALID_VALUE;
-  FAKE_CUDA_CONTEXT(context);
+  FAKE_CUDA_IN_CONTEXT(cuMemAlloc_v2, !out || !size);
   if (CUresult unsafe = refuse_during_capture(context)) return unsafe;
   return size > state().configuration.memory ? CUDA_ERROR_OUT_OF_MEMORY : allocate(context, Kind::device, size, out);
 }
 
 CUresult cuMemFree_v2(CUdeviceptr address) {
-  FAKE_CUDA_ENTER(cuMemFree_v2);
-  FAKE_CUDA_CONTEXT(context);
+  FAKE_CUDA_IN_CONTEXT(cuMemFree_v2);
   if (CUresult unsafe = refuse_during_capture(context)) return unsafe;
-  auto freeable = [&] {
-    auto it = state().regions.find(address);
-    bool right = it != state().regions.end() &&
-                 (it->second.kind == Kind::device || it->second.kind == Kind::pool || it->second.kind == Kind::managed);
-    return right ? it : state().regions.end();
-  };
-  auto it = freeable();
-  if (it == state().regions.end()) return CUDA_ERROR_INVALID_VALUE;
-  // Pool memory is freed at once; for the rest the driver waits for the work that may still use it.
-  if (it->second.kind != Kind::pool) {
-    wait_for_context(it->second.context, lock);
-    it = freeable();
-    if (it == state().regions.end()) return CUDA_ERROR_INVALID_VALUE;
-  }
-  drop_region(it);
-  return CUDA_SUCCESS;
+  return free_region(address, {Kind::device, Kind::pool, Kind::managed}, lock);
 }
 
 CUresult cuMemAllocManaged(CUdeviceptr *out, size_t size, unsigned int flags) {
-  FAKE_CUDA_ENTER(cuMemAllocManaged);
-  if (!out || !size || (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST)) return CUDA_ERROR_INVALID_VALUE;
-  FAKE_CUDA_CONTEXT(context);
+  FAKE_CUDA_IN_CONTEXT(cuMemAllocManaged,
+                       !out || !size || (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST));
   if (lacks("managed")) return CUDA_ERROR_NOT_SUPPORTED;
   if (CUresult unsafe = refuse_during_capture(context)) return unsafe;
   State &s = state();
@@ -190,21 +149,15 @@ CUresult cuMemAllocManaged(CUdeviceptr *out, size_t size, unsigned int flags) {
 }
 
 CUresult cuMemAllocAsync(CUdeviceptr *out, size_t size, CUstream handle) {
-  FAKE_CUDA_ENTER(cuMemAllocAsync);
-  if (!out || !size) return CUDA_ERROR_INVALID_VALUE;
-  FAKE_CUDA_CONTEXT(context);
+  FAKE_CUDA_IN_CONTEXT(cuMemAllocAsync, !out || !size);
   if (lacks("pools")) return CUDA_ERROR_NOT_SUPPORTED;
-  std::shared_ptr<Stream> stream;
-  if (CUresult wrong = find_stream(handle, context, &stream)) return wrong;
+  FAKE_CUDA_STREAM(stream, handle);
   if (is_capturing(stream)) return CUDA_ERROR_NOT_SUPPORTED;  // graph memory nodes are not built here
   return size > state().configuration.memory ? CUDA_ERROR_OUT_OF_MEMORY : allocate(context, Kind::pool, size, out);
 }
 
 CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
-  FAKE_CUDA_ENTER(cuMemFreeAsync);
-  FAKE_CUDA_CONTEXT(context);
-  std::shared_ptr<Stream> stream;
-  if (CUresult wrong = find_stream(handle, context, &stream)) return wrong;
+  FAKE_CUDA_ON_STREAM(cuMemFreeAsync, handle);
   auto it = state().regions.find(address);
   if (it == state().regions.end() || it->second.kind != Kind::pool || it->second.flags) return CUDA_ERROR_INVALID_VALUE;
   if (is_capturing(stream)) return CUDA_ERROR_INVALID_VALUE;
@@ -235,8 +188,7 @@ CUresult cuMemPrefetchAsync(CUdeviceptr address, size_t size, CUdevice device, C
 
 CUresult cuMemPrefetchAsync_v2(CUdeviceptr address, size_t size, CUmemLocation location, unsigned int flags,
                                CUstream stream) {
-  FAKE_CUDA_ENTER(cuMemPrefetchAsync_v2);
-  if (flags) return CUDA_ERROR_INVALID_VALUE;
+  FAKE_CUDA_ENTER(cuMemPrefetchAsync_v2, flags);
   return prefetch(address, size, location, stream);
 }
 

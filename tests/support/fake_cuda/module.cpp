@@ -19,13 +19,9 @@ struct Module {
   Context *context;
   std::string text;
 };
-std::map<CUmodule, Module> &modules() {
-  static auto *all = new std::map<CUmodule, Module>;
-  return *all;
-}
+std::map<CUmodule, Module> &modules() { return forever<std::map<CUmodule, Module>>(); }
 std::map<CUfunction, std::pair<CUmodule, std::string>> &functions() {
-  static auto *all = new std::map<CUfunction, std::pair<CUmodule, std::string>>;
-  return *all;
+  return forever<std::map<CUfunction, std::pair<CUmodule, std::string>>>();
 }
 uintptr_t next_value = 0x5000;
 
@@ -58,9 +54,7 @@ CUresult find_zeros(uintptr_t ranges, uint64_t count, int device) {
 extern "C" {
 
 CUresult cuModuleLoadData(CUmodule *out, const void *image) {
-  FAKE_CUDA_ENTER(cuModuleLoadData);
-  if (!out || !image) return CUDA_ERROR_INVALID_VALUE;
-  FAKE_CUDA_CONTEXT(context);
+  FAKE_CUDA_IN_CONTEXT(cuModuleLoadData, !out || !image);
   const char *text = static_cast<const char *>(image);
   if (!strstr(text, ".version") || !strstr(text, ".target") || !strstr(text, ".address_size 64"))
     return CUDA_ERROR_INVALID_PTX;
@@ -70,8 +64,7 @@ CUresult cuModuleLoadData(CUmodule *out, const void *image) {
 }
 
 CUresult cuModuleUnload(CUmodule module) {
-  FAKE_CUDA_ENTER(cuModuleUnload);
-  FAKE_CUDA_CONTEXT(context);
+  FAKE_CUDA_IN_CONTEXT(cuModuleUnload);
   auto it = modules().find(module);
   if (it == modules().end() || it->second.context != context) return CUDA_ERROR_INVALID_HANDLE;
   modules().erase(it);
@@ -80,9 +73,7 @@ CUresult cuModuleUnload(CUmodule module) {
 }
 
 CUresult cuModuleGetFunction(CUfunction *out, CUmodule module, const char *name) {
-  FAKE_CUDA_ENTER(cuModuleGetFunction);
-  if (!out || !name) return CUDA_ERROR_INVALID_VALUE;
-  FAKE_CUDA_CONTEXT(context);
+  FAKE_CUDA_IN_CONTEXT(cuModuleGetFunction, !out || !name);
   auto it = modules().find(module);
   if (it == modules().end() || it->second.context != context) return CUDA_ERROR_INVALID_HANDLE;
   if (it->second.text.find(std::string(".entry ") + name + "(") == std::string::npos) return CUDA_ERROR_NOT_FOUND;
@@ -94,8 +85,7 @@ CUresult cuModuleGetFunction(CUfunction *out, CUmodule module, const char *name)
 CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
                         unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int, CUstream handle,
                         void **arguments, void **extra) {
-  FAKE_CUDA_ENTER(cuLaunchKernel);
-  FAKE_CUDA_CONTEXT(context);
+  FAKE_CUDA_IN_CONTEXT(cuLaunchKernel);
   auto it = functions().find(function);
   if (it == functions().end()) return CUDA_ERROR_INVALID_HANDLE;
   if (modules()[it->second.first].context != context) return CUDA_ERROR_INVALID_CONTEXT;
@@ -105,8 +95,7 @@ CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int g
       threads > kMostThreads)
     return CUDA_ERROR_INVALID_VALUE;
   if (!arguments || extra || it->second.second != kFindZeros) return CUDA_ERROR_NOT_SUPPORTED;
-  std::shared_ptr<Stream> stream;
-  if (CUresult wrong = find_stream(handle, context, &stream)) return wrong;
+  FAKE_CUDA_STREAM(stream, handle);
   if (stream->context != context) return CUDA_ERROR_INVALID_HANDLE;
   const uintptr_t ranges = *static_cast<uintptr_t *>(arguments[0]);
   const int device = context->device;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Questions about an address.
+#include <algorithm>
 #include <cstring>
 
 #include "state.h"
@@ -14,28 +15,19 @@ CUresult give(void *data, T value) {
   return CUDA_SUCCESS;
 }
 
-// The value of an attribute for memory that CUDA does not know, as cuPointerGetAttributes gives it.
+// The value of an attribute for memory that CUDA does not know, as cuPointerGetAttributes gives it. Others are 0.
 void give_default(void *data, int attribute) {
-  switch (attribute) {
-    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-      give(data, 0u);
-      break;
-    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-      give(data, static_cast<int>(CU_DEVICE_INVALID));
-      break;
-    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-    case CU_POINTER_ATTRIBUTE_MAPPED:
-    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
-      give(data, false);
-      break;
-    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-      give(data, 0u);
-      break;
-    default:
-      give(data, uint64_t{0});
-  }
+  constexpr int kBooleans[] = {CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, CU_POINTER_ATTRIBUTE_IS_MANAGED,
+                               CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, CU_POINTER_ATTRIBUTE_MAPPED,
+                               CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE};
+  if (attribute == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)
+    give(data, static_cast<int>(CU_DEVICE_INVALID));
+  else if (attribute == CU_POINTER_ATTRIBUTE_MEMORY_TYPE || attribute == CU_POINTER_ATTRIBUTE_ACCESS_FLAGS)
+    give(data, 0u);
+  else if (std::ranges::find(kBooleans, attribute) != std::end(kBooleans))
+    give(data, false);
+  else
+    give(data, uint64_t{0});
 }
 
 // `context` may be null: only the access flags depend on it.
@@ -109,16 +101,12 @@ CUresult one(void *data, int attribute, CUdeviceptr address, Context *context) {
 extern "C" {
 
 CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr address) {
-  FAKE_CUDA_ENTER(cuPointerGetAttribute);
-  if (!data) return CUDA_ERROR_INVALID_VALUE;
-  FAKE_CUDA_CONTEXT(context);
+  FAKE_CUDA_IN_CONTEXT(cuPointerGetAttribute, !data);
   return one(data, attribute, address, context);
 }
 
 CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attributes, void **data, CUdeviceptr address) {
-  FAKE_CUDA_ENTER(cuPointerGetAttributes);
-  if (!count || !attributes || !data) return CUDA_ERROR_INVALID_VALUE;
-  FAKE_CUDA_CONTEXT(context);
+  FAKE_CUDA_IN_CONTEXT(cuPointerGetAttributes, !count || !attributes || !data);
   for (unsigned i = 0; i < count; i++) {
     int attribute = attributes[i];
     if (!data[i] || attribute < CU_POINTER_ATTRIBUTE_CONTEXT || attribute > 20 ||
@@ -131,8 +119,7 @@ CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attribu
 }
 
 CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr address) {
-  FAKE_CUDA_ENTER(cuMemGetAddressRange_v2);
-  FAKE_CUDA_CONTEXT(context);
+  FAKE_CUDA_IN_CONTEXT(cuMemGetAddressRange_v2);
   uintptr_t start = 0;
   if (Region *region = find_region(address)) {
     if (base) *base = region->base;

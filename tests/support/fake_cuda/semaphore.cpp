@@ -19,8 +19,7 @@ struct Semaphore {
   ~Semaphore() { munmap(static_cast<void *>(value), sizeof *value); }
 };
 std::map<CUexternalSemaphore, std::shared_ptr<Semaphore>> &semaphores() {
-  static auto *all = new std::map<CUexternalSemaphore, std::shared_ptr<Semaphore>>;
-  return *all;
+  return forever<std::map<CUexternalSemaphore, std::shared_ptr<Semaphore>>>();
 }
 
 // The stream's work: once for each semaphore.
@@ -29,8 +28,7 @@ CUresult use(CUexternalSemaphore handle, CUstream stream_handle, Context *contex
   auto it = semaphores().find(handle);
   if (it == semaphores().end()) return CUDA_ERROR_INVALID_HANDLE;
   auto semaphore = it->second;
-  std::shared_ptr<Stream> stream;
-  if (CUresult wrong = find_stream(stream_handle, context, &stream)) return wrong;
+  FAKE_CUDA_STREAM(stream, stream_handle);
   if (stream->context != semaphore->context) return CUDA_ERROR_INVALID_HANDLE;
   const bool runs = !stream->capture;
   if (runs) semaphore->queued++;
@@ -61,12 +59,10 @@ uint64_t live_semaphores() { return semaphores().size(); }
 extern "C" {
 
 CUresult cuImportExternalSemaphore(CUexternalSemaphore *out, const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC *desc) {
-  FAKE_CUDA_ENTER(cuImportExternalSemaphore);
-  if (!out || !desc || desc->flags ||
-      (desc->type != CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD &&
-       desc->type != CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_TIMELINE_SEMAPHORE_FD))
-    return CUDA_ERROR_INVALID_VALUE;
-  FAKE_CUDA_CONTEXT(context);
+  FAKE_CUDA_IN_CONTEXT(cuImportExternalSemaphore,
+                       !out || !desc || desc->flags ||
+                           (desc->type != CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD &&
+                            desc->type != CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_TIMELINE_SEMAPHORE_FD));
   struct stat status;
   if (fstat(desc->handle.fd, &status) != 0 || status.st_size < 8) return CUDA_ERROR_INVALID_VALUE;
   void *view = mmap(nullptr, 8, PROT_READ | PROT_WRITE, MAP_SHARED, desc->handle.fd, 0);
@@ -84,9 +80,7 @@ CUresult cuImportExternalSemaphore(CUexternalSemaphore *out, const CUDA_EXTERNAL
 CUresult cuSignalExternalSemaphoresAsync(const CUexternalSemaphore *handles,
                                          const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS *parameters, unsigned int count,
                                          CUstream stream) {
-  FAKE_CUDA_ENTER(cuSignalExternalSemaphoresAsync);
-  if (!handles || !parameters || count != 1 || parameters->flags) return CUDA_ERROR_INVALID_VALUE;
-  FAKE_CUDA_CONTEXT(context);
+  FAKE_CUDA_IN_CONTEXT(cuSignalExternalSemaphoresAsync, !handles || !parameters || count != 1 || parameters->flags);
   return use(*handles, stream, context, [value = parameters->params.fence.value](Semaphore &semaphore) {
     if (semaphore.counts)
       *semaphore.value = value;
@@ -98,16 +92,13 @@ CUresult cuSignalExternalSemaphoresAsync(const CUexternalSemaphore *handles,
 CUresult cuWaitExternalSemaphoresAsync(const CUexternalSemaphore *handles,
                                        const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *parameters, unsigned int count,
                                        CUstream stream) {
-  FAKE_CUDA_ENTER(cuWaitExternalSemaphoresAsync);
-  if (!handles || !parameters || count != 1 || parameters->flags) return CUDA_ERROR_INVALID_VALUE;
-  FAKE_CUDA_CONTEXT(context);
+  FAKE_CUDA_IN_CONTEXT(cuWaitExternalSemaphoresAsync, !handles || !parameters || count != 1 || parameters->flags);
   return use(*handles, stream, context,
              [value = parameters->params.fence.value](Semaphore &semaphore) { wait_until(semaphore, value); });
 }
 
 CUresult cuDestroyExternalSemaphore(CUexternalSemaphore handle) {
-  FAKE_CUDA_ENTER(cuDestroyExternalSemaphore);
-  FAKE_CUDA_CONTEXT(context);
+  FAKE_CUDA_IN_CONTEXT(cuDestroyExternalSemaphore);
   auto it = semaphores().find(handle);
   if (it == semaphores().end()) return CUDA_ERROR_INVALID_HANDLE;
   if (it->second->queued != 0) crash("cuDestroyExternalSemaphore of a semaphore that queued work uses");

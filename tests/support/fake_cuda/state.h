@@ -61,6 +61,8 @@ struct Backing {
   ~Backing();
 };
 
+// The file of another process's descriptor, or -1.
+int open_of_process(int pid, int fd);
 // Shows others that the open file holds its memory.
 bool lock_shared(int fd);
 // A descriptor for others. The memory of a backing that ended stays taken while one lives, or a mapping of it.
@@ -135,7 +137,12 @@ struct State {
 };
 
 // Made at the first call and never destroyed: threads may still run when the process ends.
-State &state();
+template <class T>
+T &forever() {
+  static T *only = new T;
+  return *only;
+}
+inline State &state() { return forever<State>(); }
 // FAKE_CUDA_LACKS names this ability.
 inline bool lacks(const char *what) { return state().configuration.lacks.count(what) != 0; }
 
@@ -182,17 +189,38 @@ enum class Where { pageable, pinned, managed, device };
 // Where [address, address + size) really is, for work on `device`. The lock is held.
 CUresult translate(uintptr_t address, size_t size, bool write, int device, std::vector<Piece> *out, Where *where);
 
+// A region of the backing's bytes from `offset` on, at new addresses; its address, or 0. The CPU may read them if the
+// configuration says so.
+uintptr_t add_view(const std::shared_ptr<Backing> &backing, Kind kind, size_t offset, size_t size, Context *context);
+// Frees the memory at `address` when its kind is one of these, after the work of its context; pool memory at once.
+CUresult free_region(uintptr_t address, std::initializer_list<Kind> kinds, std::unique_lock<std::mutex> &lock);
 // Frees the memory at `base` without waiting. The lock is held.
 void drop_region(std::map<uintptr_t, Region>::iterator it);
 
 }  // namespace fake
 
-#define FAKE_CUDA_ENTER(symbol)                                        \
+// The head of a call: it counts, it may fail on demand, and it takes the lock. Further arguments: when the call's are
+// refused.
+#define FAKE_CUDA_ENTER(symbol, ...)                                   \
   if (CUresult early = fake::enter(fake::Entry::symbol)) return early; \
-  std::unique_lock<std::mutex> lock(fake::state().mutex)
-
+  std::unique_lock<std::mutex> lock(fake::state().mutex) __VA_OPT__(; if (__VA_ARGS__) return CUDA_ERROR_INVALID_VALUE)
+// Of a call about the device that its parameter `device` names.
+#define FAKE_CUDA_OF_DEVICE(symbol, ...)              \
+  FAKE_CUDA_ENTER(symbol __VA_OPT__(, ) __VA_ARGS__); \
+  if (!fake::valid_device(device)) return CUDA_ERROR_INVALID_DEVICE
+// Of a call in the thread's context, which is `context`.
+#define FAKE_CUDA_IN_CONTEXT(symbol, ...)             \
+  FAKE_CUDA_ENTER(symbol __VA_OPT__(, ) __VA_ARGS__); \
+  FAKE_CUDA_CONTEXT(context)
 #define FAKE_CUDA_CONTEXT(context)  \
   fake::Context *context = nullptr; \
   if (CUresult none = fake::current_context(&context)) return none
+// And on the stream of a handle, which is `stream`.
+#define FAKE_CUDA_ON_STREAM(symbol, handle, ...)           \
+  FAKE_CUDA_IN_CONTEXT(symbol __VA_OPT__(, ) __VA_ARGS__); \
+  FAKE_CUDA_STREAM(stream, handle)
+#define FAKE_CUDA_STREAM(stream, handle) \
+  std::shared_ptr<fake::Stream> stream;  \
+  if (CUresult unknown = fake::find_stream(handle, context, &stream)) return unknown
 
 #endif

@@ -16,10 +16,7 @@ struct Streams {
   std::map<std::pair<Context *, std::thread::id>, std::shared_ptr<Stream>> per_thread;
   std::multimap<Context *, std::thread> ending;  // threads of closed streams
 };
-Streams &streams() {
-  static auto *all = new Streams;
-  return *all;
-}
+Streams &streams() { return forever<Streams>(); }
 
 std::shared_ptr<Stream> make_stream(Context *context, unsigned flags, int priority) {
   auto stream = std::make_shared<Stream>();
@@ -133,12 +130,16 @@ void wait_for(const std::shared_ptr<Marker> &marker, std::unique_lock<std::mutex
   state().changed.wait(lock, [&] { return kept->done; });
 }
 
-void wait_for_context(Context *context, std::unique_lock<std::mutex> &lock) {
+static std::vector<std::shared_ptr<Marker>> pending(Context *context) {
   std::vector<std::shared_ptr<Marker>> all;
   for_each_stream(context, [&](auto &stream) {
     if (!stream->idle()) all.push_back(stream->last);
   });
-  for (auto &marker : all) wait_for(marker, lock);
+  return all;
+}
+
+void wait_for_context(Context *context, std::unique_lock<std::mutex> &lock) {
+  for (auto &marker : pending(context)) wait_for(marker, lock);
 }
 
 static void close_stream(Stream *stream) {
@@ -148,10 +149,7 @@ static void close_stream(Stream *stream) {
 }
 
 std::shared_ptr<Marker> mark_context(Context *context) {
-  std::vector<std::shared_ptr<Marker>> all;
-  for_each_stream(context, [&](auto &stream) {
-    if (!stream->idle()) all.push_back(stream->last);
-  });
+  auto all = pending(context);
   if (all.empty()) return nullptr;
   auto collector = make_stream(context, CU_STREAM_NON_BLOCKING, 0);
   std::shared_ptr<Marker> marker;
@@ -223,29 +221,32 @@ std::vector<std::shared_ptr<Stream>> streams_in(const Capture *capture) {
 
 extern "C" {
 
-CUresult cuStreamCreateWithPriority(CUstream *out, unsigned int flags, int priority) {
-  FAKE_CUDA_ENTER(cuStreamCreateWithPriority);
-  if (!out || flags > 1) return CUDA_ERROR_INVALID_VALUE;
-  FAKE_CUDA_CONTEXT(context);
+// The host may not ask about a stream, or wait for it, where a capture is spoiled by that.
+static CUresult refuse_question(const std::shared_ptr<Stream> &stream) {
+  if (CUresult captured = refuse_captured(stream)) return captured;
+  if (CUresult implicit = refuse_implicit(stream)) return implicit;
+  return refuse_during_capture(nullptr);
+}
+
+static CUresult add_stream(CUstream *out, Context *context, unsigned int flags, int priority) {
   auto stream = make_stream(context, flags, priority);
   *out = reinterpret_cast<CUstream>(stream.get());
   streams().created[*out] = stream;
   return CUDA_SUCCESS;
 }
 
+CUresult cuStreamCreateWithPriority(CUstream *out, unsigned int flags, int priority) {
+  FAKE_CUDA_IN_CONTEXT(cuStreamCreateWithPriority, !out || flags > 1);
+  return add_stream(out, context, flags, priority);
+}
+
 CUresult cuStreamCreate(CUstream *out, unsigned int flags) {
-  FAKE_CUDA_ENTER(cuStreamCreate);
-  if (!out || flags > 1) return CUDA_ERROR_INVALID_VALUE;
-  FAKE_CUDA_CONTEXT(context);
-  auto stream = make_stream(context, flags, 0);
-  *out = reinterpret_cast<CUstream>(stream.get());
-  streams().created[*out] = stream;
-  return CUDA_SUCCESS;
+  FAKE_CUDA_IN_CONTEXT(cuStreamCreate, !out || flags > 1);
+  return add_stream(out, context, flags, 0);
 }
 
 CUresult cuStreamDestroy_v2(CUstream handle) {
-  FAKE_CUDA_ENTER(cuStreamDestroy_v2);
-  FAKE_CUDA_CONTEXT(context);
+  FAKE_CUDA_IN_CONTEXT(cuStreamDestroy_v2);
   auto it = streams().created.find(handle);
   if (it == streams().created.end()) return unknown_stream(handle);
   if (it->second->capture) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
@@ -260,13 +261,8 @@ CUresult cuStreamDestroy_v2(CUstream handle) {
 }
 
 CUresult cuStreamSynchronize(CUstream handle) {
-  FAKE_CUDA_ENTER(cuStreamSynchronize);
-  FAKE_CUDA_CONTEXT(context);
-  std::shared_ptr<Stream> stream;
-  if (CUresult wrong = find_stream(handle, context, &stream)) return wrong;
-  if (CUresult captured = refuse_captured(stream)) return captured;
-  if (CUresult implicit = refuse_implicit(stream)) return implicit;
-  if (CUresult unsafe = refuse_during_capture(nullptr)) return unsafe;
+  FAKE_CUDA_ON_STREAM(cuStreamSynchronize, handle);
+  if (CUresult refused = refuse_question(stream)) return refused;
   if (stream->legacy)  // its place in the order is behind every blocking stream
     if (CUresult wrong = enqueue(stream, [] { return CUDA_SUCCESS; })) return wrong;
   wait_for(stream->last, lock);
@@ -274,13 +270,8 @@ CUresult cuStreamSynchronize(CUstream handle) {
 }
 
 CUresult cuStreamQuery(CUstream handle) {
-  FAKE_CUDA_ENTER(cuStreamQuery);
-  FAKE_CUDA_CONTEXT(context);
-  std::shared_ptr<Stream> stream;
-  if (CUresult wrong = find_stream(handle, context, &stream)) return wrong;
-  if (CUresult captured = refuse_captured(stream)) return captured;
-  if (CUresult implicit = refuse_implicit(stream)) return implicit;
-  if (CUresult unsafe = refuse_during_capture(nullptr)) return unsafe;
+  FAKE_CUDA_ON_STREAM(cuStreamQuery, handle);
+  if (CUresult refused = refuse_question(stream)) return refused;
   bool idle = stream->idle();
   if (stream->legacy)
     for_each_stream(stream->context, [&](auto &other) {
@@ -290,8 +281,7 @@ CUresult cuStreamQuery(CUstream handle) {
 }
 
 CUresult cuStreamGetCtx(CUstream handle, CUcontext *out) {
-  FAKE_CUDA_ENTER(cuStreamGetCtx);
-  if (!out) return CUDA_ERROR_INVALID_VALUE;
+  FAKE_CUDA_ENTER(cuStreamGetCtx, !out);
   auto it = streams().created.find(handle);
   if (it != streams().created.end()) {
     *out = reinterpret_cast<CUcontext>(it->second->context);
@@ -304,8 +294,7 @@ CUresult cuStreamGetCtx(CUstream handle, CUcontext *out) {
 }
 
 CUresult cuStreamGetPriority(CUstream handle, int *out) {
-  FAKE_CUDA_ENTER(cuStreamGetPriority);
-  if (!out) return CUDA_ERROR_INVALID_VALUE;
+  FAKE_CUDA_ENTER(cuStreamGetPriority, !out);
   auto it = streams().created.find(handle);
   *out = it == streams().created.end() ? 0 : it->second->priority;
   return CUDA_SUCCESS;
@@ -320,11 +309,7 @@ CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest) {
 }
 
 CUresult cuLaunchHostFunc(CUstream handle, CUhostFn fn, void *user) {
-  FAKE_CUDA_ENTER(cuLaunchHostFunc);
-  if (!fn) return CUDA_ERROR_INVALID_VALUE;
-  FAKE_CUDA_CONTEXT(context);
-  std::shared_ptr<Stream> stream;
-  if (CUresult wrong = find_stream(handle, context, &stream)) return wrong;
+  FAKE_CUDA_ON_STREAM(cuLaunchHostFunc, handle, !fn);
   return enqueue(stream, [fn, user] {
     fn(user);
     return CUDA_SUCCESS;

@@ -88,8 +88,7 @@ int open_fabric(const void *handle, uint64_t *id) {
   memcpy(&wire, handle, sizeof wire);
   if (memcmp(wire.magic, kFabricMagic, sizeof kFabricMagic) != 0) return -1;
   *id = wire.id;
-  const int fd =
-      open(("/proc/" + std::to_string(wire.pid) + "/fd/" + std::to_string(wire.fd)).c_str(), O_RDWR | O_CLOEXEC);
+  const int fd = open_of_process(wire.pid, wire.fd);
   if (fd >= 0) lock_shared(fd);
   return fd;
 }
@@ -136,9 +135,8 @@ CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocatio
 
 CUresult cuMemAddressReserve(CUdeviceptr *out, size_t size, size_t alignment, CUdeviceptr hint,
                              unsigned long long flags) {
-  FAKE_CUDA_ENTER(cuMemAddressReserve);
-  if (!out || !size || !aligned(size) || flags || (alignment & (alignment - 1)) || hint % kPage)
-    return CUDA_ERROR_INVALID_VALUE;
+  FAKE_CUDA_ENTER(cuMemAddressReserve,
+                  !out || !size || !aligned(size) || flags || (alignment & (alignment - 1)) || hint % kPage);
   if (lacks("vmm")) return CUDA_ERROR_NOT_SUPPORTED;
   char *got = size > (uint64_t{1} << 46) ? nullptr : reserve_addresses(size, std::max(alignment, kGranularity));
   if (!got) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -161,8 +159,7 @@ CUresult cuMemAddressFree(CUdeviceptr address, size_t size) {
 
 CUresult cuMemCreate(CUmemGenericAllocationHandle *out, size_t size, const CUmemAllocationProp *properties,
                      unsigned long long flags) {
-  FAKE_CUDA_ENTER(cuMemCreate);
-  if (!out || !size || !aligned(size) || flags) return CUDA_ERROR_INVALID_VALUE;
+  FAKE_CUDA_ENTER(cuMemCreate, !out || !size || !aligned(size) || flags);
   if (lacks("vmm")) return CUDA_ERROR_NOT_SUPPORTED;
   int device;
   if (CUresult wrong = check_properties(properties, &device)) return wrong;
@@ -219,8 +216,7 @@ CUresult cuMemUnmap(CUdeviceptr address, size_t size) {
 }
 
 CUresult cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAccessDesc *descriptors, size_t count) {
-  FAKE_CUDA_ENTER(cuMemSetAccess);
-  if (!descriptors || !count || !aligned(address) || !aligned(size)) return CUDA_ERROR_INVALID_VALUE;
+  FAKE_CUDA_ENTER(cuMemSetAccess, !descriptors || !count || !aligned(address) || !aligned(size));
   bool all_on_host = true;
   if (!for_whole_mappings(address, size, [&](uint64_t, Mapping *mapping) {
         all_on_host = all_on_host && mapping->physical->backing->device == kHost;
@@ -252,8 +248,7 @@ CUresult cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAccessDesc 
 }
 
 CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr address) {
-  FAKE_CUDA_ENTER(cuMemGetAccess);
-  if (!flags || !location) return CUDA_ERROR_INVALID_VALUE;
+  FAKE_CUDA_ENTER(cuMemGetAccess, !flags || !location);
   Mapping *mapping = find_mapping(address, nullptr);
   if (!mapping) return CUDA_ERROR_INVALID_VALUE;
   if (location->type == CU_MEM_LOCATION_TYPE_DEVICE) {
@@ -268,8 +263,7 @@ CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location
 }
 
 CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *out, void *address) {
-  FAKE_CUDA_ENTER(cuMemRetainAllocationHandle);
-  if (!out) return CUDA_ERROR_INVALID_VALUE;
+  FAKE_CUDA_ENTER(cuMemRetainAllocationHandle, !out);
   Mapping *mapping = find_mapping(reinterpret_cast<uintptr_t>(address), nullptr);
   if (!mapping) return CUDA_ERROR_INVALID_VALUE;
   *out = mapping->handle;  // the value that was mapped, whether or not it has been released since

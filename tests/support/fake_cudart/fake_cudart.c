@@ -12,31 +12,8 @@
 
 enum { NEWEST_VERSION = 13000 };
 
-#define FUNCTIONS(X)                                          \
-  X(cuInit, cuInit, 2000)                                     \
-  X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, 7000) \
-  X(cuCtxSetCurrent, cuCtxSetCurrent, 4000)                   \
-  X(cuCtxGetCurrent, cuCtxGetCurrent, 4000)                   \
-  X(cuMemAlloc, cuMemAlloc_v2, 3020)                          \
-  X(cuMemFree, cuMemFree_v2, 3020)                            \
-  X(cuMemAllocAsync, cuMemAllocAsync, 11020)                  \
-  X(cuMemFreeAsync, cuMemFreeAsync, 11020)                    \
-  X(cuMemAllocManaged, cuMemAllocManaged, 6000)               \
-  X(cuMemHostAlloc, cuMemHostAlloc, 2020)                     \
-  X(cuMemFreeHost, cuMemFreeHost, 2000)                       \
-  X(cuMemcpyAsync, cuMemcpyAsync, 4000)                       \
-  X(cuStreamCreate, cuStreamCreate, 2000)                     \
-  X(cuStreamDestroy, cuStreamDestroy_v2, 4000)                \
-  X(cuStreamSynchronize, cuStreamSynchronize, 2000)           \
-  X(cuCtxSynchronize, cuCtxSynchronize, 2000)                 \
-  X(cuMemGetInfo, cuMemGetInfo_v2, 3020)
-
-static struct {
-#define X(name, symbol, version) symbol##_fn *p_##name;
-  FUNCTIONS(X)
-#undef X
-  cuGetProcAddress_v2_fn *look_up;
-} driver;
+static struct cuda_driver driver;
+static cuGetProcAddress_v2_fn *look_up;
 static CUcontext primary[16];
 static int start_error = cudaErrorInitializationError;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -50,14 +27,13 @@ static void start(void) {
     start_error = cudaErrorInsufficientDriver;
     return;
   }
-  driver.look_up = (cuGetProcAddress_v2_fn *)dlsym(library, "cuGetProcAddress_v2");
-  if (driver.look_up == NULL) return;
+  look_up = (cuGetProcAddress_v2_fn *)dlsym(library, "cuGetProcAddress_v2");
+  if (look_up == NULL) return;
   CUdriverProcAddressQueryResult status;
-#define X(name, symbol, version) \
-  if (driver.look_up(#name, (void **)&driver.p_##name, version, 0, &status) != CUDA_SUCCESS) return;
-  FUNCTIONS(X)
-#undef X
-  start_error = (int)driver.p_cuInit(0);
+#define IGNORED(name, symbol, version, parameters)
+#define FIND(name, symbol, version, parameters) look_up(#name, (void **)&driver.symbol, version, 0, &status);
+  GMM_CUDA_ENTRIES(FIND, FIND, FIND, IGNORED)
+  start_error = (int)driver.cuInit(0);
 }
 
 static cudaError_t note(int code) {
@@ -70,33 +46,35 @@ static int begin(void) {
   pthread_once(&once, start);
   if (start_error != 0) return start_error;
   pthread_mutex_lock(&mutex);
-  int code = primary[current] == NULL ? (int)driver.p_cuDevicePrimaryCtxRetain(&primary[current], current) : 0;
+  int code = primary[current] == NULL ? (int)driver.cuDevicePrimaryCtxRetain(&primary[current], current) : 0;
   pthread_mutex_unlock(&mutex);
-  return code != 0 ? code : (int)driver.p_cuCtxSetCurrent(primary[current]);
+  return code != 0 ? code : (int)driver.cuCtxSetCurrent(primary[current]);
 }
 
 #define BEGIN()              \
   const int ready = begin(); \
   if (ready != 0) return note(ready)
 
+// Calls one function of the driver.
+#define FORWARD(name, parameters, call) \
+  cudaError_t name parameters {         \
+    BEGIN();                            \
+    return note((int)driver.call);      \
+  }
+
 cudaError_t cudaMalloc(void **out, size_t size) {
   BEGIN();
   if (out == NULL) return note(cudaErrorInvalidValue);
   *out = NULL;
-  return size == 0 ? 0 : note((int)driver.p_cuMemAlloc((CUdeviceptr *)out, size));
+  return size == 0 ? 0 : note((int)driver.cuMemAlloc_v2((CUdeviceptr *)out, size));
 }
 cudaError_t cudaFree(void *memory) {
   BEGIN();
-  return memory == NULL ? 0 : note((int)driver.p_cuMemFree((CUdeviceptr)memory));
+  return memory == NULL ? 0 : note((int)driver.cuMemFree_v2((CUdeviceptr)memory));
 }
-cudaError_t cudaMallocAsync(void **out, size_t size, cudaStream_t stream) {
-  BEGIN();
-  return note((int)driver.p_cuMemAllocAsync((CUdeviceptr *)out, size, (CUstream)stream));
-}
-cudaError_t cudaFreeAsync(void *memory, cudaStream_t stream) {
-  BEGIN();
-  return note((int)driver.p_cuMemFreeAsync((CUdeviceptr)memory, (CUstream)stream));
-}
+FORWARD(cudaMallocAsync, (void **out, size_t size, cudaStream_t stream),
+        cuMemAllocAsync((CUdeviceptr *)out, size, (CUstream)stream))
+FORWARD(cudaFreeAsync, (void *memory, cudaStream_t stream), cuMemFreeAsync((CUdeviceptr)memory, (CUstream)stream))
 // The fake driver has no entries of its own for the per-thread default stream: its value is named.
 cudaError_t cudaMallocAsync_ptsz(void **out, size_t size, cudaStream_t stream) {
   return cudaMallocAsync(out, size, stream != NULL ? stream : (cudaStream_t)CU_STREAM_PER_THREAD);
@@ -104,48 +82,25 @@ cudaError_t cudaMallocAsync_ptsz(void **out, size_t size, cudaStream_t stream) {
 cudaError_t cudaFreeAsync_ptsz(void *memory, cudaStream_t stream) {
   return cudaFreeAsync(memory, stream != NULL ? stream : (cudaStream_t)CU_STREAM_PER_THREAD);
 }
-cudaError_t cudaMallocManaged(void **out, size_t size, unsigned int flags) {
-  BEGIN();
-  return note((int)driver.p_cuMemAllocManaged((CUdeviceptr *)out, size, flags));
-}
-cudaError_t cudaMallocHost(void **out, size_t size) {
-  BEGIN();
-  return note((int)driver.p_cuMemHostAlloc(out, size, 0));
-}
-cudaError_t cudaHostAlloc(void **out, size_t size, unsigned int flags) {
-  BEGIN();
-  return note((int)driver.p_cuMemHostAlloc(out, size, flags));
-}
+FORWARD(cudaMallocManaged, (void **out, size_t size, unsigned int flags),
+        cuMemAllocManaged((CUdeviceptr *)out, size, flags))
+FORWARD(cudaMallocHost, (void **out, size_t size), cuMemHostAlloc(out, size, 0))
+FORWARD(cudaHostAlloc, (void **out, size_t size, unsigned int flags), cuMemHostAlloc(out, size, flags))
 cudaError_t cudaFreeHost(void *memory) {
   BEGIN();
-  return memory == NULL ? 0 : note((int)driver.p_cuMemFreeHost(memory));
+  return memory == NULL ? 0 : note((int)driver.cuMemFreeHost(memory));
 }
 cudaError_t cudaMemcpy(void *to, const void *from, size_t size, int kind) {
   (void)kind;
   BEGIN();
-  int code = (int)driver.p_cuMemcpyAsync((CUdeviceptr)to, (CUdeviceptr)from, size, NULL);
-  return note(code != 0 ? code : (int)driver.p_cuStreamSynchronize(NULL));
+  int code = (int)driver.cuMemcpyAsync((CUdeviceptr)to, (CUdeviceptr)from, size, NULL);
+  return note(code != 0 ? code : (int)driver.cuStreamSynchronize(NULL));
 }
-cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total) {
-  BEGIN();
-  return note((int)driver.p_cuMemGetInfo(free_bytes, total));
-}
-cudaError_t cudaDeviceSynchronize(void) {
-  BEGIN();
-  return note((int)driver.p_cuCtxSynchronize());
-}
-cudaError_t cudaStreamCreate(cudaStream_t *out) {
-  BEGIN();
-  return note((int)driver.p_cuStreamCreate((CUstream *)out, 0));
-}
-cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  BEGIN();
-  return note((int)driver.p_cuStreamSynchronize((CUstream)stream));
-}
-cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-  BEGIN();
-  return note((int)driver.p_cuStreamDestroy((CUstream)stream));
-}
+FORWARD(cudaMemGetInfo, (size_t * free_bytes, size_t *total), cuMemGetInfo_v2(free_bytes, total))
+FORWARD(cudaDeviceSynchronize, (void), cuCtxSynchronize())
+FORWARD(cudaStreamCreate, (cudaStream_t * out), cuStreamCreate((CUstream *)out, 0))
+FORWARD(cudaStreamSynchronize, (cudaStream_t stream), cuStreamSynchronize((CUstream)stream))
+FORWARD(cudaStreamDestroy, (cudaStream_t stream), cuStreamDestroy_v2((CUstream)stream))
 cudaError_t cudaSetDevice(int device) {
   if (device < 0 || device >= 16) return note(cudaErrorInvalidDevice);
   current = device;
@@ -165,7 +120,7 @@ cudaError_t cudaPeekAtLastError(void) { return last_error; }
 cudaError_t cudaGetDriverEntryPoint(const char *name, void **out, unsigned long long flags, int *status) {
   BEGIN();
   CUdriverProcAddressQueryResult found;
-  const int code = (int)driver.look_up(name, out, NEWEST_VERSION, flags, &found);
+  const int code = (int)look_up(name, out, NEWEST_VERSION, flags, &found);
   if (status != NULL) *status = (int)found;
   return note(code);
 }

@@ -82,15 +82,19 @@ static uint64_t for_each_process(unsigned int device, void (*look)(void *user, i
   return sum;
 }
 
+#define ENTER(name)              \
+  const int early = enter(name); \
+  if (early != NVML_SUCCESS) return early
+
 int nvmlInit_v2(void) {
-  const int early = enter("Init_v2");
-  if (early == NVML_SUCCESS) ++initialized;
-  return early;
+  ENTER("Init_v2");
+  ++initialized;
+  return NVML_SUCCESS;
 }
 int nvmlShutdown(void) {
-  const int early = enter("Shutdown");
-  if (early == NVML_SUCCESS) --initialized;
-  return early;
+  ENTER("Shutdown");
+  --initialized;
+  return NVML_SUCCESS;
 }
 const char *nvmlErrorString(int result) {
   return result == NVML_ERROR_DRIVER_NOT_LOADED ? "Driver Not Loaded"
@@ -98,38 +102,32 @@ const char *nvmlErrorString(int result) {
                                                 : "Unknown Error";
 }
 int nvmlDeviceGetCount_v2(unsigned int *count) {
-  const int early = enter("DeviceGetCount_v2");
-  if (early == NVML_SUCCESS) *count = device_count();
-  return early;
+  ENTER("DeviceGetCount_v2");
+  *count = device_count();
+  return NVML_SUCCESS;
 }
 int nvmlDeviceGetHandleByIndex_v2(unsigned int index, void **device) {
-  const int early = enter("DeviceGetHandleByIndex_v2");
-  if (early != NVML_SUCCESS) return early;
+  ENTER("DeviceGetHandleByIndex_v2");
   if (index >= device_count()) return NVML_ERROR_INVALID_ARGUMENT;
   *device = (void *)(uintptr_t)(index + 1);
   return NVML_SUCCESS;
 }
 int nvmlDeviceGetName(void *device, char *name, unsigned int length) {
-  const int early = enter("DeviceGetName");
-  if (early == NVML_SUCCESS) snprintf(name, length, "Fake CUDA device %u", index_of(device));
-  return early;
+  ENTER("DeviceGetName");
+  snprintf(name, length, "Fake CUDA device %u", index_of(device));
+  return NVML_SUCCESS;
 }
 /* As cuDeviceGetUuid() of the fake driver. */
 int nvmlDeviceGetUUID(void *device, char *uuid, unsigned int length) {
-  const int early = enter("DeviceGetUUID");
-  if (early != NVML_SUCCESS) return early;
-  unsigned char bytes[16];
-  memcpy(bytes, "fake CUDA device", 16);
-  bytes[15] = (unsigned char)index_of(device);
-  char text[48] = "GPU-";
-  for (unsigned int i = 0, at = 4; i < 16; ++i)
-    at += (unsigned int)sprintf(text + at, "%02x%s", bytes[i], i == 3 || i == 5 || i == 7 || i == 9 ? "-" : "");
-  snprintf(uuid, length, "%s", text);
+  ENTER("DeviceGetUUID");
+  const char *bytes = "fake CUDA devic";
+  snprintf(uuid, length, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", bytes[0], bytes[1],
+           bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7], bytes[8], bytes[9], bytes[10], bytes[11],
+           bytes[12], bytes[13], bytes[14], index_of(device));
   return NVML_SUCCESS;
 }
 int nvmlDeviceGetMemoryInfo(void *device, nvml_memory *memory) {
-  const int early = enter("DeviceGetMemoryInfo");
-  if (early != NVML_SUCCESS) return early;
+  ENTER("DeviceGetMemoryInfo");
   const char *text = getenv("FAKE_CUDA_MEMORY");
   memory->total = text != NULL && *text != 0 ? strtoull(text, NULL, 0) : 8ull << 30;
   memory->used = for_each_process(index_of(device), NULL, NULL);
@@ -150,8 +148,7 @@ static void add(void *user, int pid, uint64_t bytes) {
   ++list->count;
 }
 int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned int *count, nvml_process *processes) {
-  const int early = enter("DeviceGetComputeRunningProcesses_v3");
-  if (early != NVML_SUCCESS) return early;
+  ENTER("DeviceGetComputeRunningProcesses_v3");
   struct listing list = {processes, *count, 0};
   (void)for_each_process(index_of(device), add, &list);
   *count = list.count;

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -23,8 +24,18 @@ class CountingAllocator {
   int64_t bytes() const { return bytes_.load(); }
 
  private:
-  static void *allocate(void *self, uint64_t size, uint64_t alignment);
-  static void deallocate(void *self, void *memory, uint64_t size);
+  static void *allocate(void *self, uint64_t size, uint64_t alignment) {
+    CountingAllocator *counter = static_cast<CountingAllocator *>(self);
+    counter->blocks_ += 1;
+    counter->bytes_ += static_cast<int64_t>(size);
+    return std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+  }
+  static void deallocate(void *self, void *memory, uint64_t size) {
+    CountingAllocator *counter = static_cast<CountingAllocator *>(self);
+    counter->blocks_ -= 1;
+    counter->bytes_ -= static_cast<int64_t>(size);
+    std::free(memory);
+  }
   std::atomic<int64_t> blocks_{0}, bytes_{0};
 };
 
@@ -32,16 +43,35 @@ class CountingAllocator {
 class LogKeeper {
  public:
   Log log() { return Log(&write, this); }
-  std::vector<std::string> messages();
+  std::vector<std::string> messages() {
+    LockGuard lock(mutex_);
+    return messages_;
+  }
 
  private:
-  static void write(void *self, uint32_t level, const char *message);
+  static void write(void *self, uint32_t, const char *message) {
+    LogKeeper *keeper = static_cast<LogKeeper *>(self);
+    LockGuard lock(keeper->mutex_);
+    keeper->messages_.emplace_back(message);
+  }
   Mutex mutex_{LockRank::kTest};
   std::vector<std::string> messages_;
 };
 
-::testing::AssertionResult ok(Status status);
-::testing::AssertionResult failed_with(gmm_result code, Status status);  // and there is a message
+inline ::testing::AssertionResult ok(Status status) {
+  if (status.ok()) return ::testing::AssertionSuccess();
+  return ::testing::AssertionFailure() << "result " << status.code() << ", native " << last_native() << ": "
+                                       << last_message();
+}
+
+// And there is a message.
+inline ::testing::AssertionResult failed_with(gmm_result code, Status status) {
+  if (status.code() != code)
+    return ::testing::AssertionFailure() << "result " << status.code() << " instead of " << code << ": "
+                                         << last_message();
+  if (last_message()[0] == '\0') return ::testing::AssertionFailure() << "result " << code << " without a message";
+  return ::testing::AssertionSuccess();
+}
 #define EXPECT_OK(expression) EXPECT_TRUE(::gmm::test::ok(expression))
 #define ASSERT_OK(expression) ASSERT_TRUE(::gmm::test::ok(expression))
 #define EXPECT_FAILS(code, expression) EXPECT_TRUE(::gmm::test::failed_with(code, expression))

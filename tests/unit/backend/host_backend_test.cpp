@@ -72,48 +72,6 @@ TEST_F(HostBackendTest, MoreThanTheMachineHasIsRefused) {
   large->destroy();
 }
 
-TEST_F(HostBackendTest, ReleasedHandlesAreTold) {
-  PhysicalHandle old, young;
-  ASSERT_OK(backend_->create(kFirst, kUnit, &old));
-  ASSERT_OK(backend_->release(old));
-  EXPECT_FAILS(GMM_ERROR_INVALID_HANDLE, backend_->release(old));
-  ASSERT_OK(backend_->create(kFirst, kUnit, &young));  // has the same descriptor now
-  EXPECT_EQ(old.value & 0xffffff, young.value & 0xffffff);
-  void *base = nullptr;
-  int32_t fd = -1;
-  ASSERT_OK(backend_->reserve(kUnit, &base));
-  EXPECT_FAILS(GMM_ERROR_INVALID_HANDLE, backend_->release(old));
-  EXPECT_FAILS(GMM_ERROR_INVALID_HANDLE, backend_->map(base, kUnit, old));
-  EXPECT_FAILS(GMM_ERROR_INVALID_HANDLE, backend_->export_fd(old, &fd));
-  EXPECT_FAILS(GMM_ERROR_INVALID_SIZE, backend_->map(base, 2 * kUnit, young));
-  gmm_device_info info = {};
-  EXPECT_OK(backend_->device_info(kFirst, &info));
-  EXPECT_EQ(info.free_memory, 62 * kMiB);
-  EXPECT_OK(backend_->release(young));
-  EXPECT_OK(backend_->unreserve(base, kUnit));
-}
-
-TEST_F(HostBackendTest, BadRangesAreRefused) {
-  void *base = nullptr;
-  ASSERT_OK(backend_->reserve(2 * kUnit, &base));
-  PhysicalHandle handle;
-  ASSERT_OK(backend_->create(kFirst, kUnit, &handle));
-  char *const odd = static_cast<char *>(base) + 4096;
-  EXPECT_FAILS(GMM_ERROR_INVALID_ALIGNMENT, backend_->map(odd, kUnit, handle));
-  EXPECT_FAILS(GMM_ERROR_INVALID_ALIGNMENT, backend_->unmap(odd, kUnit));
-  EXPECT_FAILS(GMM_ERROR_INVALID_ALIGNMENT, backend_->set_access(odd, kUnit, kFirst, 0));
-  EXPECT_FAILS(GMM_ERROR_INVALID_SIZE, backend_->map(base, 4096, handle));
-  EXPECT_FAILS(GMM_ERROR_INVALID_SIZE, backend_->unreserve(base, 0));
-  void *none = nullptr;
-  EXPECT_FAILS(GMM_ERROR_INVALID_SIZE, backend_->reserve(4096, &none));
-  EXPECT_FAILS(GMM_ERROR_OUT_OF_HOST_MEMORY, backend_->reserve(uint64_t{1} << 60, &none));
-  EXPECT_FAILS(GMM_ERROR_INVALID_DEVICE, backend_->create(Device{7}, kUnit, &handle));
-  EXPECT_EQ(none, nullptr);
-  EXPECT_OK(backend_->unreserve(base, 2 * kUnit));
-  EXPECT_FAILS(GMM_ERROR_SYSTEM, backend_->set_access(base, kUnit, kFirst, 0)) << "nothing is there any more";
-  EXPECT_OK(backend_->release(handle));
-}
-
 TEST_F(HostBackendTest, ExportedFilesCannotShrink) {
   PhysicalHandle handle;
   int32_t fd = -1;

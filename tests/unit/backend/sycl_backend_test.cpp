@@ -4,7 +4,6 @@
 
 #include <dlfcn.h>
 
-#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -99,20 +98,6 @@ class SyclBackendTest : public ::testing::Test {
   void *library_ = nullptr;
 };
 
-TEST_F(SyclBackendTest, HasTheThreeKindsOfUsmAndNoVmm) {
-  gmm_device_info info = {};
-  ASSERT_OK(backend().device_info(kFirst, &info));
-  EXPECT_EQ(info.kinds, 1u << GMM_KIND_DEVICE | 1u << GMM_KIND_HOST | 1u << GMM_KIND_MANAGED);
-  EXPECT_EQ(info.capabilities & (GMM_DEVICE_CAN_PAUSE | GMM_DEVICE_CAN_EXPORT_FD | GMM_DEVICE_CAN_LEGACY_IPC |
-                                 GMM_DEVICE_CAN_PIN | GMM_DEVICE_IS_CPU),
-            0u);
-  Allocation out;
-  EXPECT_FAILS(GMM_ERROR_NOT_SUPPORTED, backend().allocate(Kind::kVmm, kFirst, kUnit, &out));
-  void *base = nullptr;
-  EXPECT_FAILS(GMM_ERROR_NOT_SUPPORTED, backend().reserve(kUnit, &base));
-  EXPECT_FAILS(GMM_ERROR_NOT_SUPPORTED, backend().pin(&info, kUnit, 0, kFirst, &base));
-}
-
 // Both sides see one context: memory of either has its kind for the other.
 TEST_F(SyclBackendTest, KindsAreTheSameOnBothSides) {
   const struct {
@@ -147,43 +132,6 @@ TEST_F(SyclBackendTest, KindsAreTheSameOnBothSides) {
   backend().identify(ordinary.get(), &out);
   EXPECT_FALSE(out.known);
   EXPECT_EQ(out.usm, GMM_USM_UNKNOWN);
-}
-
-TEST_F(SyclBackendTest, CountsWhatADeviceGave) {
-  gmm_device_info before = {}, during = {};
-  ASSERT_OK(backend().device_info(kFirst, &before));
-  Allocation memory, never;
-  ASSERT_OK(backend().allocate(Kind::kDevice, kFirst, 8 * kUnit, &memory));
-  ASSERT_OK(backend().device_info(kFirst, &during));
-  EXPECT_LE(during.free_memory, before.total_memory - 8 * kUnit);
-  const uint64_t beyond = (before.total_memory / kUnit + 1) * kUnit;
-  EXPECT_FAILS(GMM_ERROR_OUT_OF_MEMORY, backend().allocate(Kind::kDevice, kFirst, beyond, &never));
-  EXPECT_FAILS(GMM_ERROR_OUT_OF_MEMORY, backend().allocate(Kind::kManaged, kFirst, beyond, &never));
-  EXPECT_FAILS(GMM_ERROR_OUT_OF_HOST_MEMORY, backend().allocate(Kind::kHost, kFirst, beyond, &never));
-  EXPECT_EQ(never.base, nullptr);
-  ASSERT_OK(backend().deallocate(memory));
-}
-
-// A stream of gmm is a SYCL queue: its handle goes to dpctl as it is.
-TEST_F(SyclBackendTest, StreamsAreQueuesForTheProgram) {
-  gmm_stream own = nullptr;
-  ASSERT_OK(backend().stream_create(kFirst, 0, &own));
-  const QueueRef queue = reinterpret_cast<QueueRef>(own);
-  EXPECT_TRUE(api_.DPCTLQueue_IsInOrder(queue));
-  Allocation memory;
-  ASSERT_OK(backend().allocate(Kind::kHost, kFirst, kUnit, &memory));
-  uint8_t *const bytes = static_cast<uint8_t *>(memory.base);
-  ASSERT_OK(backend().fill(kFirst, own, bytes, 1, kUnit));
-  EXPECT_OK(api_.check(api_.DPCTLQueue_Memset(queue, bytes, 2, kUnit), "DPCTLQueue_Memset"));
-  bool idle = true;
-  ASSERT_OK(backend().copy(kFirst, own, bytes + 1, bytes, 1));
-  ASSERT_OK(backend().stream_synchronize(kFirst, own));
-  ASSERT_OK(backend().stream_query(kFirst, own, &idle));
-  EXPECT_TRUE(idle);
-  EXPECT_EQ(bytes[0], 2);
-  EXPECT_EQ(bytes[kUnit - 1], 2);
-  ASSERT_OK(backend().stream_destroy(own));
-  ASSERT_OK(backend().deallocate(memory));
 }
 
 void add_one(void *value) { ++*static_cast<uint8_t *>(value); }
@@ -231,46 +179,6 @@ TEST_F(SyclBackendTest, AQueueOfAnotherContextIsRefused) {
   ASSERT_NE(other, nullptr);
   EXPECT_FAILS(GMM_ERROR_INVALID_HANDLE, backend().stream_synchronize(kFirst, stream(queue_in(other, 0))));
   api_.DPCTLContext_Delete(other);
-}
-
-TEST_F(SyclBackendTest, MemoryComesToTheHostInTheStreamsOrder) {
-  Allocation memory;
-  ASSERT_OK(backend().allocate(Kind::kManaged, kFirst, 2 * kUnit, &memory));
-  gmm_stream own = nullptr;
-  ASSERT_OK(backend().stream_create(kFirst, 0, &own));
-  std::atomic<bool> is_open{false};
-  const auto wait = [](void *flag) { static_cast<std::atomic<bool> *>(flag)->wait(false); };
-  ASSERT_OK(backend().stream_call(kFirst, own, wait, &is_open));
-  EXPECT_OK(backend().fill(kFirst, own, memory.base, 7, 2 * kUnit));
-  EXPECT_OK(backend().prefetch(memory.base, 2 * kUnit, kHostLocation, kFirst, own));
-  EXPECT_OK(backend().prefetch(memory.base, 2 * kUnit, kFirst, kFirst, own));
-  bool idle = true;
-  EXPECT_OK(backend().stream_query(kFirst, own, &idle));
-  EXPECT_FALSE(idle);
-  is_open = true;
-  is_open.notify_all();
-  ASSERT_OK(backend().stream_synchronize(kFirst, own));
-  EXPECT_EQ(static_cast<uint8_t *>(memory.base)[2 * kUnit - 1], 7);
-  ASSERT_OK(backend().stream_destroy(own));
-  ASSERT_OK(backend().deallocate(memory));
-}
-
-TEST_F(SyclBackendTest, ACallMayNotWaitForItsOwnStream) {
-  gmm_stream own = nullptr;
-  ASSERT_OK(backend().stream_create(kFirst, 0, &own));
-  struct Question {
-    Backend *backend;
-    gmm_stream stream;
-    gmm_result answer;
-  } question = {&backend(), own, GMM_OK};
-  const auto ask = [](void *user) {
-    Question *q = static_cast<Question *>(user);
-    q->answer = q->backend->stream_synchronize(kFirst, q->stream).code();
-  };
-  ASSERT_OK(backend().stream_call(kFirst, own, ask, &question));
-  ASSERT_OK(backend().stream_synchronize(kFirst, own));
-  EXPECT_EQ(question.answer, GMM_ERROR_BUSY);
-  ASSERT_OK(backend().stream_destroy(own));
 }
 
 }  // namespace

@@ -24,120 +24,83 @@ Mutex g_set{LockRank::kHeapSet}, g_pool{LockRank::kObjectPool};
 struct TwoHeaps {
   OperationLock first{LockRank::kHeap}, second{LockRank::kHeap};
 };
+TwoHeaps g_heaps;
+Mutex g_events{LockRank::kIpcEvents}, g_own{LockRank::kTest};
+Condition g_condition;
 
-class LockDeathTest : public testing::Test {
- protected:
-  void SetUp() override {
-    if (!kLockChecks) GTEST_SKIP() << "the library was built without -Dlock_checks=true";
-    testing::FLAGS_gtest_death_test_style = "threadsafe";
-  }
+// A broken rule, and the words of the message that ends the process.
+struct BrokenRule {
+  const char *name;
+  void (*breaks)();
+  const char *words;
+};
+constexpr BrokenRule kBrokenRules[] = {
+    // With both stacks.
+    {"BriefLocksHaveAnOrder", [] { LockGuard pool(g_pool), set(g_set); },
+     "takes the lock \"HeapSet\" \\(rank [0-9]+\\) while it holds \"ObjectPool\"(.|\n)*This thread is "
+     "here:\n.*_test(.|\n)*"
+     "It took \"ObjectPool\" \\(rank [0-9]+, held briefly\\) here:\n.*_test"},
+    {"LocksOfOperationsHaveAnOrder", [] { LockGuard caches(g_caches), pauser(g_pauser); },
+     "takes the lock \"Pauser\" \\(rank [0-9]+\\) while it holds \"HeapCaches\""},
+    {"ALockIsTakenOnce", [] { LockGuard once(g_set), again(g_set); },
+     "takes the lock \"HeapSet\" \\(rank [0-9]+\\) that it holds"},
+    {"ALockIsHeldBeforeItIsGivenUp", [] { g_set.unlock(); }, "gives up the lock"},
+    {"TwoOfARankNeedAnOperation", [] { LockGuard first(g_heaps.first), second(g_heaps.second); },
+     "takes the lock \"Heap\""},
+    {"TwoOfARankHaveTheOrderOfTheirAddresses",
+     [] {
+       LockGuard second(g_heaps.second);
+       g_heaps.second.begin_operation();
+       LockGuard first(g_heaps.first);
+     },
+     "takes the lock \"Heap\""},
+    {"AnOperationIsNotWaitedForWithABriefLock",
+     [] {
+       LockGuard events(g_events);
+       LockGuard heap(g_heaps.first);
+     },
+     "takes the lock \"Heap\" \\(rank [0-9]+\\), whose holder may be waiting, while it holds \"IpcEvents\""},
+    {"NobodyWaitsWithABriefLock",
+     [] {
+       LockGuard set(g_set);
+       check_may_wait("a stream");
+     },
+     "waits for a stream while it holds \"HeapSet\""},
+    {"NobodyWaitsForAConditionWithAnotherLock",
+     [] {
+       LockGuard set(g_set), own(g_own);
+       g_condition.wait_for(g_own, 0);
+     },
+     "waits for a condition while it holds \"HeapSet\""},
+    {"NobodyWaitsForAFileOutsideOfAnOperation",
+     [] {
+       LockGuard heap(g_heaps.first);
+       check_may_wait("a file");
+     },
+     "waits for a file while it holds \"Heap\""},
+    {"OnlyProgressIsReportedDuringAnOperation",
+     [] {
+       LockGuard pauser(g_pauser);
+       check_may_call_program(ProgramCall::kLog);
+     },
+     "calls the program's .* function while it holds \"Pauser\""},
+    {"NoFunctionOfTheProgramRunsUnderABriefLock",
+     [] {
+       LockGuard set(g_set);
+       check_may_call_program(ProgramCall::kProgress);
+     },
+     "calls the program's progress function while it holds \"HeapSet\""},
 };
 
-TEST_F(LockDeathTest, TheOrderIsThatOfTheRanks) {
-  EXPECT_DEATH(
-      {
-        LockGuard pool(g_pool);
-        LockGuard set(g_set);
-      },
-      "takes the lock \"HeapSet\" \\(rank [0-9]+\\) while it holds \"ObjectPool\"");
-  EXPECT_DEATH(
-      {
-        LockGuard caches(g_caches);
-        LockGuard pauser(g_pauser);
-      },
-      "takes the lock \"Pauser\" \\(rank [0-9]+\\) while it holds \"HeapCaches\"");
-}
+class LockDeathTest : public testing::TestWithParam<BrokenRule> {};
 
-TEST_F(LockDeathTest, BothStacksArePrinted) {
-  EXPECT_DEATH(
-      {
-        LockGuard pool(g_pool);
-        LockGuard set(g_set);
-      },
-      "This thread is here:\n.*_test(.|\n)*It took \"ObjectPool\" \\(rank [0-9]+, held briefly\\) here:\n"
-      ".*_test");
+TEST_P(LockDeathTest, EndsTheProcess) {
+  if (!kLockChecks) GTEST_SKIP() << "the library was built without -Dlock_checks=true";
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_DEATH(GetParam().breaks(), GetParam().words);
 }
-
-TEST_F(LockDeathTest, ALockIsTakenOnce) {
-  EXPECT_DEATH(
-      {
-        LockGuard once(g_set);
-        g_set.lock();
-      },
-      "takes the lock \"HeapSet\" \\(rank [0-9]+\\) that it holds");
-  EXPECT_DEATH(g_set.unlock(), "gives up the lock");
-}
-
-TEST_F(LockDeathTest, TwoOfARankAreForOperationsOnly) {
-  EXPECT_DEATH(
-      {
-        TwoHeaps heaps;
-        LockGuard first(heaps.first);
-        LockGuard second(heaps.second);
-      },
-      "takes the lock \"Heap\"");
-  EXPECT_DEATH(
-      {
-        TwoHeaps heaps;
-        LockGuard second(heaps.second);
-        heaps.second.begin_operation();
-        LockGuard first(heaps.first);
-      },
-      "takes the lock \"Heap\"");
-}
-
-TEST_F(LockDeathTest, AnOperationIsNotWaitedForWithABriefLock) {
-  EXPECT_DEATH(
-      {
-        Mutex events(LockRank::kIpcEvents);
-        OperationLock heap(LockRank::kHeap);
-        LockGuard first(events);
-        LockGuard second(heap);
-      },
-      "takes the lock \"Heap\" \\(rank [0-9]+\\), whose holder may be waiting, while it holds \"IpcEvents\"");
-}
-
-TEST_F(LockDeathTest, NobodyWaitsWithABriefLock) {
-  EXPECT_DEATH(
-      {
-        LockGuard set(g_set);
-        check_may_wait("a stream");
-      },
-      "waits for a stream while it holds \"HeapSet\"");
-  EXPECT_DEATH(
-      {
-        Condition condition;
-        Mutex own(LockRank::kTest);
-        LockGuard set(g_set);
-        LockGuard guard(own);
-        condition.wait_for(own, 0);
-      },
-      "waits for a condition while it holds \"HeapSet\"");
-  EXPECT_DEATH(
-      {
-        OperationLock heap(LockRank::kHeap);
-        LockGuard guard(heap);
-        check_may_wait("a file");
-      },
-      "waits for a file while it holds \"Heap\"");
-}
-
-TEST_F(LockDeathTest, NoFunctionOfTheProgramRunsUnderALock) {
-  for (ProgramCall call : {ProgramCall::kLog, ProgramCall::kOutOfMemory, ProgramCall::kWrite}) {
-    EXPECT_DEATH(
-        {
-          LockGuard pauser(g_pauser);
-          check_may_call_program(call);
-        },
-        "calls the program's .* function while it holds \"Pauser\"");
-  }
-  EXPECT_DEATH(
-      {
-        LockGuard set(g_set);
-        check_may_call_program(ProgramCall::kProgress);
-      },
-      "calls the program's progress function while it holds \"HeapSet\"");
-}
+INSTANTIATE_TEST_SUITE_P(Each, LockDeathTest, testing::ValuesIn(kBrokenRules),
+                         [](const auto &test) { return test.param.name; });
 
 // --- What the rules allow --------------------------------------------------------------------------------------------
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/utf8.h"
-
 #include <gtest/gtest.h>
 
 #include <string>
+
+#include "base/name.h"
 
 namespace gmm {
 namespace {

@@ -54,7 +54,7 @@ class FailingBackend final : public Backend {
     return counts_[name];
   }
 
-  // What the backend does unless the test refuses it, and what it only passes on.
+  // Operations that the test may refuse, and operations that are only passed on.
 #define MAY_REFUSE(name, parameters, ...) \
   Status name parameters override { return refuses(#name) ? refusal(#name) : inner_->name(__VA_ARGS__); }
 #define PASS_ON(type, name, parameters, qualifiers, ...) \

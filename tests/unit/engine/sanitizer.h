@@ -19,22 +19,14 @@
 
 namespace gmm::test {
 
-// The thread sanitizer makes filling and comparing memory some twenty times slower. What a test does for every call
-// that may fail it then does for one of so many, and what it does so often it does so many times less.
-#if defined(GMM_TEST_THREAD_SANITIZER)
-inline constexpr uint64_t kStride = 9;
-#else
-inline constexpr uint64_t kStride = 1;
-#endif
-
-// A simulation in memory alone runs so many times fewer histories under a sanitizer; the plain build runs all.
+// A long test in memory alone runs so many times fewer histories under a sanitizer. The plain build runs all.
 #if defined(GMM_TEST_THREAD_SANITIZER) || defined(__SANITIZE_ADDRESS__)
 inline constexpr uint64_t kFewer = 10;
 #else
 inline constexpr uint64_t kFewer = 1;
 #endif
 
-// What is allocated on this thread meanwhile may be lost: the test makes the library abandon it.
+// Memory that this thread allocates during its life may be lost: the test makes the library abandon it.
 struct LeaksOnPurpose {
 #if defined(__SANITIZE_ADDRESS__)
   LeaksOnPurpose() { __lsan_disable(); }

@@ -16,10 +16,10 @@ from gmm import _native as native
 from gmm._core import copies, sycl
 from gmm._core.enums import HOST, Kind, PointerFlags, State, as_kind
 from gmm._core.errors import Error
-from gmm._core.stream import _Closing, as_stream, stream_number
+from gmm._core.stream import as_stream, stream_number
 
 if TYPE_CHECKING:
-    from gmm._core.typing import Context, Stream
+    from gmm._core.typing import Context, KindLike, Stream, TagLike
 
 CPU, CUDA, CUDA_HOST, CUDA_MANAGED, ONE_API = 1, 2, 3, 13, 14  # DLDeviceType of dlpack.h
 FLAG_READ_ONLY, FLAG_IS_COPIED = 1, 2
@@ -144,8 +144,9 @@ def _dlpack_devices(array):
     their own.
     """
     if array.buffer is None:
+        device = array._memory.dlpack_device
         also = {CUDA_HOST: [HOST_DEVICE], CUDA_MANAGED: [(CUDA, 0), HOST_DEVICE]}
-        return [array._device, *also.get(array._device[0], ())]
+        return [device, *also.get(device[0], ())]
     backend, info = array.context.info.backend_name, array.info
     number = max(info.device, 0)
     if backend == "host":
@@ -159,7 +160,27 @@ def _dlpack_devices(array):
             Kind.MANAGED: [(CUDA, number), (CUDA_MANAGED, 0), HOST_DEVICE]}.get(info.kind, [(CUDA, number)])
 
 
-class Array(_Closing, copies.Located, native.View):
+class External(native.Memory):
+    """Another package's memory, which arrays lie over. Its context and stream are for copies and order.
+
+    dlpack_device: (type, id). order: the stream that orders its contents, or None. importer: the gmm.Context that
+    imported it; None: the default one.
+    """
+
+    __slots__ = ("dlpack_device", "importer", "order")
+
+    free = native.memory_free
+
+    @property
+    def context(self):
+        return native.default_context() if self.importer is None else self.importer
+
+    @property
+    def stream(self):
+        return self.order or 0
+
+
+class Array(copies.Located, native.View):
     """Memory with a shape, an element type and strides, which other packages take without a copy. It computes nothing.
 
     The constructor makes an array over a gmm.Buffer. gmm.empty(), gmm.zeros(), gmm.array(), gmm.from_dlpack() and
@@ -195,8 +216,7 @@ class Array(_Closing, copies.Located, native.View):
         address = self.address + shift
         if 0 in shape:  # strides of an array without elements may lead anywhere
             address, strides = self.address, c_layout(shape, (dtype or self._dtype).itemsize)[0]
-        return _make(self.owner, address, shape, strides, dtype or self._dtype, self._readonly, self._device,
-                     self._stream, self._context)
+        return _make(self._memory, address, shape, strides, dtype or self._dtype, self._readonly)
 
     # Layout.
 
@@ -221,11 +241,6 @@ class Array(_Closing, copies.Located, native.View):
         return math.prod(self.shape)
 
     @property
-    def nbytes(self) -> int:
-        """Bytes of all elements."""
-        return math.prod(self.shape) * self.itemsize
-
-    @property
     def offset(self) -> int:
         """Bytes from the start of the buffer to the first element."""
         return 0 if self.buffer is None else self.address - self.buffer.address
@@ -237,49 +252,35 @@ class Array(_Closing, copies.Located, native.View):
 
     def __getitem__(self, key: Any) -> Array:
         """A view by numbers, slices, Ellipsis and None."""
-        keys = list(key) if isinstance(key, tuple) else [key]
-        used = sum(one is not None and one is not Ellipsis for one in keys)
-        if used > self.ndim:
-            raise IndexError(f"{used} indices for an array of {self.ndim} dimensions")
-        ellipses = [at for at, one in enumerate(keys) if one is Ellipsis]
-        if len(ellipses) > 1:
-            raise IndexError("there can be one Ellipsis only")
-        at = ellipses[0] if ellipses else len(keys)
-        keys[at:at + 1] = [slice(None)] * (self.ndim - used)
-        shape, strides, shift, axis = [], [], 0, 0
-        for one in keys:
-            if one is None:
-                shape.append(1)
-                strides.append(0)
-                continue
-            length, step = self.shape[axis], self.strides[axis]
-            if isinstance(one, slice):
-                taken = range(length)[one]
-                shape.append(len(taken))
-                # With at most one element the step does not matter.
-                strides.append(step * taken.step if len(taken) > 1 else step)
-                shift += taken.start * step if taken else 0
-            elif isinstance(one, bool) or not hasattr(one, "__index__"):
-                raise TypeError("an array takes numbers, slices, Ellipsis and None as indices, not "
-                                f"{type(one).__name__}")
+        keys = key if isinstance(key, tuple) else (key,)
+        used, ellipses = sum(one is not None and one is not ... for one in keys), sum(one is ... for one in keys)
+        if used > self.ndim or ellipses > 1:
+            raise IndexError(f"{used} indices and {ellipses} Ellipsis for an array of {self.ndim} dimensions")
+        axes, made, shift = list(zip(self.shape, self.strides)), [], 0
+        for one in keys if ellipses else (*keys, ...):
+            if one is ...:
+                made, axes = made + axes[:self.ndim - used], axes[self.ndim - used:]
+            elif one is None:
+                made.append((1, 0))
+            elif isinstance(one, bool):
+                raise TypeError("an array takes numbers, slices, Ellipsis and None as indices, not bool")
             else:
-                index = operator.index(one)
-                if not -length <= index < length:
-                    raise IndexError(f"index {index} is out of bounds for axis {axis} with size {length}")
-                shift += index % length * step
-            axis += 1
-        return self._sibling(as_shape(shape), tuple(strides), shift=shift)
+                length, step = axes.pop(0)
+                taken = range(length)[one]  # IndexError beyond the axis, TypeError for anything else
+                if isinstance(taken, int):
+                    shift += taken * step
+                else:  # with at most one element the step does not matter
+                    made.append((len(taken), step * taken.step if len(taken) > 1 else step))
+                    shift += taken.start * step if taken else 0
+        return self._sibling(as_shape(length for length, _ in made), tuple(step for _, step in made), shift=shift)
 
     def reshape(self, *shape: Any) -> Array:
         """Another view in another shape, one number of which may be -1. The array must be contiguous."""
         shape = as_shape(shape[0] if len(shape) == 1 else shape, allow_unknown=True)
         if not self.contiguous:
             raise ValueError("only a contiguous array is reshaped without a copy; make one with copy()")
-        if shape.count(-1) > 1:
-            raise ValueError("one dimension only can be -1")
         known = math.prod(length for length in shape if length != -1)
-        if -1 in shape and known:
-            shape = tuple(self.size // known if length == -1 else length for length in shape)
+        shape = tuple(self.size // known if length == -1 and known else length for length in shape)
         if -1 in shape or math.prod(shape) != self.size:
             raise ValueError(f"{self.size} elements do not make that shape")
         return self._sibling(shape, c_layout(shape, self.itemsize)[0])
@@ -287,10 +288,8 @@ class Array(_Closing, copies.Located, native.View):
     def transpose(self, *axes: Any) -> Array:
         """Another view with the dimensions in another order, by default the reverse one."""
         if len(axes) == 1 and not hasattr(axes[0], "__index__"):
-            axes = range(self.ndim)[::-1] if axes[0] is None else axes[0]
-        elif not axes:
-            axes = range(self.ndim)[::-1]
-        axes = [axis + self.ndim if axis < 0 else axis for axis in map(operator.index, axes)]
+            axes = axes[0]
+        axes = range(self.ndim)[::-1] if not axes else [axis + self.ndim if axis < 0 else axis for axis in axes]
         if sorted(axes) != list(range(self.ndim)):
             raise ValueError(f"the axes must be the numbers from 0 to {self.ndim - 1}, each once")
         return self._sibling(tuple(self.shape[axis] for axis in axes), tuple(self.strides[axis] for axis in axes))
@@ -315,38 +314,44 @@ class Array(_Closing, copies.Located, native.View):
     # Memory.
 
     @property
+    def owner(self) -> Any:
+        """The object that holds the memory: the gmm.Buffer, or an object of another package."""
+        return self._memory._held if self.buffer is None else self.buffer
+
+    @property
     def context(self) -> Context:
         """The gmm.Context of the memory, which copies and orders streams.
 
         External memory has the context that imported it, else the default one.
         """
-        if self.buffer is not None:
-            return self.buffer.context
-        return native.default_context() if self._context is None else self._context
+        return self._memory.context
 
     @property
     def stream(self) -> Stream | int:
         """The stream that the contents are ordered on: a gmm.Stream, or a number."""
-        return self.buffer.stream if self.buffer is not None else self._stream or 0
+        return self._memory.stream
 
     def free(self, stream: Any = None) -> None:
-        """Frees the buffer that the elements lie in, for all arrays over it. A second call does nothing.
+        """Frees the memory that the elements lie in, for all arrays over it. A second call does nothing.
 
         External memory is released to its package. BufferError while a view of the memory lives.
         """
-        if self.buffer is not None:
-            self.buffer.free(stream)
-        else:
-            self._release()
+        self._memory.free(stream)
 
     def close(self) -> None:
         """free() on the stream of the allocation."""
-        self.free()
+        self._memory.close()
+
+    def __enter__(self) -> Array:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
 
     @property
     def _is_ordered(self):
         """Whether work on the contents may be queued on a stream."""
-        return self.buffer is not None or self._stream is not None
+        return self.buffer is not None or self._memory.order is not None
 
     @property
     def _stream_context(self):
@@ -371,17 +376,18 @@ class Array(_Closing, copies.Located, native.View):
         if writes and self.readonly:
             raise ValueError("the array is read-only")
         if self.buffer is None and not self._host_reaches():
-            needed = "sycl" if self._device[0] == ONE_API else "cuda"
+            device = self._memory.dlpack_device
+            needed = "sycl" if device[0] == ONE_API else "cuda"
             if context.info.backend_name != needed:
                 raise BufferError(
-                    f"the memory is of DLPack device {self._device}; a context of the {context.info.backend_name} "
+                    f"the memory is of DLPack device {device}; a context of the {context.info.backend_name} "
                     f"backend cannot copy it: open one of the {needed} backend, and import with its from_dlpack() or "
                     "asarray()")
 
     def fill(self, value: int, *, stream: Any = None) -> None:
         """Sets every byte to a value. Without a stream the call waits for it."""
         self._usable_by(self.context, writes=True)
-        if self.buffer is None and self._device[0] == CPU:
+        if self.buffer is None and self._memory.dlpack_device[0] == CPU:
             if not 0 <= operator.index(value) <= 255:
                 raise ValueError(f"a byte is a number from 0 to 255, not {value}")
             ctypes.memset(self.address, value, self.nbytes)  # a GPU's driver does not fill ordinary memory
@@ -413,19 +419,22 @@ class Array(_Closing, copies.Located, native.View):
 
         kind: None: the same kind. The device is the same.
         """
-        if not self.contiguous and not self._host_reaches():
-            raise BufferError("gmm copies no strided array that the host cannot reach; copy it with the library that "
-                              "computes with it")
-        info = self.info
+        elements, info = self._elements(), self.info
         kind = as_kind(kind) or info.kind or Kind.HOST
         queue_on = self.stream if stream is None else stream
         made = self.context.empty(self.shape, self._dtype, kind, device=max(info.device, 0), stream=queue_on)
-        if self.contiguous:
-            made.copy_from(self, stream=stream)
-        else:
-            self._settle()
-            made.copy_from(memoryview(self._plain).tobytes())
+        made.copy_from(elements, stream=stream)
         return made
+
+    def _elements(self):
+        """The elements one after another: the array itself, or bytes."""
+        if self.contiguous:
+            return self
+        if not self._host_reaches():
+            raise BufferError("gmm copies no strided array that the host cannot reach; copy it with the library that "
+                              "computes with it")
+        self._settle()
+        return memoryview(self._plain).tobytes()
 
     # Numbers, which are NumPy's.
 
@@ -470,7 +479,7 @@ class Array(_Closing, copies.Located, native.View):
     def __bytes__(self) -> bytes:
         """The elements in C's order."""
         if not self.contiguous:
-            return bytes(self.copy(Kind.HOST))
+            return self._elements()
         copied = bytearray(self.nbytes)
         self.copy_to(copied)
         return bytes(copied)
@@ -534,8 +543,18 @@ class Array(_Closing, copies.Located, native.View):
             kind = Kind.HOST if device == HOST_DEVICE else self.kind
             source = self.copy(kind, stream=self.stream if self.contiguous else None)
             flags = FLAG_IS_COPIED
+        version, dtype = tuple(max_version or (0, 0))[:2], source._dtype
+        if dtype.minor_version and version < (1, dtype.minor_version):
+            raise BufferError(f"{dtype.name} needs DLPack 1.{dtype.minor_version}; the consumer understands "
+                              f"{'.'.join(map(str, version))}")
+        if flags & FLAG_READ_ONLY and version < (1, 0):
+            raise BufferError("the array is read-only, which only DLPack 1.0 and newer can say; the consumer asks for "
+                              "an older form (no max_version)")
+        if any(step % dtype.itemsize for step in source.strides):
+            raise BufferError(f"DLPack has strides in elements; {source.strides} bytes are no whole number of "
+                              f"{dtype.name}")
         source._order_for_consumer(device, stream)
-        return source._capsule(device, tuple(max_version or (0, 0))[:2], flags)
+        return source._capsule(device, version >= (1, 0), flags, dtype.code, dtype.minor_version)
 
     def _order_for_consumer(self, device, stream):
         """Orders the consumer's work behind the work that is queued on the memory's own stream."""
@@ -558,27 +577,36 @@ class Array(_Closing, copies.Located, native.View):
             native.gmm_stream_wait_event(context, theirs, event, 0)
 
 
-def _make(holder, address, shape, strides, dtype, readonly, device=HOST_DEVICE, stream=None, context=None):
-    return native.View.__new__(Array, holder, address, shape, strides, dtype, readonly, device, stream, context)
+def _make(memory, address, shape, strides, dtype, readonly):
+    return native.View.__new__(Array, memory, address, shape, strides, dtype, readonly)
 
 
-def allocated(context, shape, dtype, kind, options):
-    """Context.empty()."""
+def empty(self: Context, shape: Shape, dtype: Any = "float64", kind: KindLike = Kind.DEVICE, **options) -> Array:
+    """Allocates an Array with undefined elements. The options are those of alloc()."""
     shape, dtype = as_shape(shape), as_dtype(dtype)
     strides, nbytes = c_layout(shape, dtype.itemsize)
-    buffer = context.alloc(nbytes or 1, kind, **options)  # an array without elements has an address too
+    buffer = self.alloc(nbytes or 1, kind, **options)  # an array without elements has an address too
     return _make(buffer, buffer.address, shape, strides, dtype, False)
+
+
+def zeros(self: Context, shape: Shape, dtype: Any = "float64", kind: KindLike = Kind.DEVICE, **options) -> Array:
+    """Allocates an Array whose elements read as zero, filled in the order of the stream: see empty()."""
+    return empty(self, shape, dtype, kind, zero=True, **options)
 
 
 # Memory of other packages.
 
 
-def _over(owner, address, shape, strides, dtype, readonly, device, stream, context):
+def over(owner, address, shape, strides, dtype, readonly, device=HOST_DEVICE, stream=None, context=None):
     """An array over external memory. The protocol says that the layout lies inside of it."""
     shape, dtype = as_shape(shape), as_dtype(dtype)
     steps, _ = c_layout(shape, dtype.itemsize)
-    steps = steps if strides is None else tuple(strides)
-    return _make(owner, address, shape, steps, dtype, readonly, device, stream, context)
+    memory = External()
+    memory.dlpack_device, memory.order, memory.importer = device, stream, context
+    memory._is_out_of_reach = device[0] not in (CPU, CUDA_HOST, CUDA_MANAGED)
+    memory._held = owner
+    memory._open("external memory", None, int, address)
+    return _make(memory, address, shape, steps if strides is None else tuple(strides), dtype, readonly)
 
 
 def _dl_device(device):
@@ -613,10 +641,9 @@ def _copy_to_gmm(array, device, context, stream):
 
 def _copy_elements(made, array, stream):
     """Copies any array of as many elements, behind the work on its own stream."""
-    source = array if array.contiguous else array.copy(Kind.HOST)
     if array._host_reaches() or array.buffer is None:
         array._settle()
-    made.copy_from(source._plain, stream=stream)
+    made.copy_from(array._elements(), stream=stream)
 
 
 def from_dlpack(obj: Any, *, device: Any = None, copy: bool | None = None, stream: Any = None,
@@ -677,7 +704,7 @@ def _over_tensor(capsule, stream, context):
         strides = [step * dtype.itemsize for step in strides]
         if any(abs(step) > sys.maxsize for step in strides):
             raise BufferError("a DLPack tensor whose stride is beyond any address space")
-    return _over(capsule, address, shape, strides, dtype, readonly, device, stream, context)
+    return over(capsule, address, shape, strides, dtype, readonly, device, stream, context)
 
 
 def asarray(obj: Any, *, copy: bool | None = None, stream: Any = None, context: Any = None) -> Array:
@@ -726,7 +753,7 @@ def _over_interface(obj, interface, device_type, context):
         raise ValueError("the CUDA Array Interface does not allow stream 0: 1 is the legacy default stream, "
                          "2 the thread's own")
     device = _cuda_device(data[0], context) if device_type == CUDA and data[0] else 0
-    return _over(obj, data[0], interface["shape"], interface.get("strides"), interface["typestr"], bool(data[1]),
+    return over(obj, data[0], interface["shape"], interface.get("strides"), interface["typestr"], bool(data[1]),
                  (device_type, device), as_stream(stream), context)
 
 
@@ -743,7 +770,7 @@ def _over_sycl(obj, interface, context):
         return _over_buffer(obj if data is None else data, context)
     sycl.wait_for_queue(obj, interface)
     strides = interface.get("strides")
-    return _over(obj, data[0] + (interface.get("offset") or 0) * dtype.itemsize, interface["shape"],
+    return over(obj, data[0] + (interface.get("offset") or 0) * dtype.itemsize, interface["shape"],
                  None if strides is None else [step * dtype.itemsize for step in strides], dtype,
                  bool(data[1]) and not sycl.means_writable(obj), (ONE_API, 0), None, context)
 
@@ -755,26 +782,31 @@ def _over_buffer(obj, context):
     letter = view.format.lstrip("@=<")
     if letter not in _LETTERS:
         raise BufferError(f"gmm has no element type for the buffer's format {view.format!r}")
-    return _over(view, native.view_address(view), view.shape, view.strides or None,
+    return over(view, native.view_address(view), view.shape, view.strides or None,
                  f"{_LETTERS[letter]}{view.itemsize}", view.readonly, HOST_DEVICE, None, context)
 
 
-def copied_array(context, source, dtype, kind, options):
-    """Context.array()."""
-    wanted, stream = None if dtype is None else as_dtype(dtype), options["stream"]
+def array(self: Context, source: Any, dtype: Any = None, kind: KindLike = Kind.DEVICE, *, device: int = 0,
+          tag: TagLike = 0, stream: Any = None) -> Array:
+    """A new Array with a copy of an array of any package, of a buffer, or of numbers, which NumPy reads.
+
+    dtype: None: that of the source. An array is never converted, so another dtype than its own is a TypeError. Without
+    a stream the call waits for the copy.
+    """
+    wanted, options = None if dtype is None else as_dtype(dtype), {"device": device, "tag": tag, "stream": stream}
     try:
-        seen = asarray(source, stream=stream, context=context)
+        seen = asarray(source, stream=stream, context=self)
     except TypeError:
         if hasattr(source, "__dlpack__") or hasattr(source, "__cuda_array_interface__"):
             raise
         numpy = _numpy()
         numbers = numpy.asarray(source, None if wanted is None else _numpy_dtype(wanted))
-        made = allocated(context, numbers.shape, wanted or numbers.dtype, kind, options)
+        made = empty(self, numbers.shape, wanted or numbers.dtype, kind, **options)
         made.copy_from(numpy.ascontiguousarray(numbers).reshape(-1).view("u1"), stream=stream)
         return made
     if wanted not in (None, seen._dtype):
         raise TypeError(f"the source has elements of {seen.dtype_name}; gmm does not convert: request that dtype, "
                         "or convert with the source's library")
-    made = allocated(context, seen.shape, seen._dtype, kind, options)
+    made = empty(self, seen.shape, seen._dtype, kind, **options)
     _copy_elements(made, seen, stream)
     return made

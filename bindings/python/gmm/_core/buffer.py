@@ -2,18 +2,19 @@
 """gmm.Buffer and gmm.Pin: blocks of memory as objects."""
 from __future__ import annotations
 
-import ctypes
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gmm import _native as native
 from gmm._core import copies
-from gmm._core.array import Array
-from gmm._core.enums import Advice, FdType, State
+from gmm._core.array import Array, over
+from gmm._core.enums import Advice, FdType, State, milliseconds
 from gmm._core.errors import ERRORS
 from gmm._core.stream import as_stream, stream_number
-from gmm._core.ticket import milliseconds
 from gmm._core.values import IpcFdInfo, LegacyHandle
+
+if TYPE_CHECKING:
+    from gmm._core.typing import Context, FdTypeLike
 
 
 class Buffer(copies.Located, native.Memory):
@@ -80,7 +81,7 @@ class Buffer(copies.Located, native.Memory):
 
     def record_use(self, stream: Any) -> None:
         """Notes that a stream uses the block too: free() defers the release until the work queued there is done."""
-        native.gmm_record_use(self.context, self, as_stream(stream))
+        native.gmm_record_use(self.context, self, stream)
 
     def set_name(self, name: str | None) -> None:
         """Names the block for snapshots and for the report of leaks, until it is freed. None: it has no name."""
@@ -142,9 +143,8 @@ class Buffer(copies.Located, native.Memory):
         discarded; reading through it afterwards is a fault.
         """
         address, size = self._range(offset, size)
-        kept = (ctypes.c_ubyte * size).from_address(native.gmm_backup_map(self.context, address, size)[1])
-        kept._buffer = self  # the view refers to the buffer, so that the buffer is not freed before it
-        return memoryview(kept).cast("B").toreadonly()
+        kept = native.gmm_backup_map(self.context, address, size)[1]
+        return memoryview(over(self, kept, size, None, "uint8", True))  # it refers to the buffer, which lives on
 
     def ipc_export(self, *, offset: int = 0) -> bytes:
         """A handle for another process of the same user, as bytes: see Context.ipc_import().
@@ -203,7 +203,7 @@ class Buffer(copies.Located, native.Memory):
         return f"<gmm.{type(self).__name__} of {self.nbytes} bytes {where}, {state}>"
 
 
-native.set_buffer_class(Buffer)
+native.set_helper("buffer", Buffer)
 
 
 class Pin(native.Memory):
@@ -214,8 +214,8 @@ class Pin(native.Memory):
     @property
     def object(self) -> Any:
         """The object whose memory is page-locked; None once the pin is closed."""
-        source = self._source  # another thread may close the pin
-        return None if source is None else source.obj
+        view = self._held  # another thread may close the pin
+        return None if view is None else view.obj
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise TypeError("a gmm.Pin cannot be pickled or copied: it stands for the memory of an object of this process; "
@@ -228,33 +228,52 @@ class Pin(native.Memory):
 # Memory of other processes.
 
 
-def import_block(context, handle, *, nbytes=None, device=0, timeout=None):
-    """Maps another process's memory as a Buffer of nbytes; None: of all bytes after the address.
+def ipc_import(self: Context, handle: bytes, *, device: int = 0, timeout: float | None = None,
+               nbytes: int | None = None) -> Buffer:
+    """Maps another process's memory as a Buffer of nbytes; None: of all bytes of the block after the address.
 
-    The buffer's _source is the handle, by which the buffer can be sent on.
+    timeout: seconds to wait for the exporter; None: 5.
     """
-    return open_import(context, nbytes, bytes(handle), native.gmm_ipc_import, context, handle,
-                       import_options(device, timeout))
+    # The buffer holds the handle, by which it can be sent on.
+    return _import(self, nbytes, bytes(handle), native.gmm_ipc_import, handle,
+                   {"device": device, "timeout_ms": milliseconds(timeout)})
 
 
-def import_options(device, timeout):
-    """The options of an import; timeout: seconds."""
-    return {"device": device, "timeout_ms": milliseconds(timeout)}
+def import_fd(self: Context, fd: int, size: int, *, type: FdTypeLike = FdType.DEFAULT, device: int = 0) -> Buffer:
+    """Maps the memory of a descriptor as a Buffer.
+
+    Vulkan, another library, or another process's Buffer.ipc_export_fd() has made the descriptor. size: the bytes of the
+    allocation, which its maker knows. The caller still owns the descriptor and may close it at once.
+    """
+    return _import(self, size, None, native.gmm_ipc_import_fd, fd, {"type": type, "size": size, "device": device})
 
 
-def open_import(context, nbytes, source, function, *arguments):
+def _import(context, nbytes, held, function, *arguments):
     """A Buffer of what the native function imports. A failure closes the import."""
     buffer = Buffer()
-    buffer._open(native.MEMORY_IMPORTED, None, nbytes, context, source, function, *arguments)
-    if nbytes is not None:
-        try:
-            info = context.query(buffer)
-            rest = info.base + info.size - buffer.address
-            if nbytes > rest:
-                raise ERRORS["InvalidSizeError"](
-                    f"{nbytes} bytes of another process's memory were asked for; "
-                    f"its block has {rest} bytes from the address on")
-        except BaseException:
-            buffer.free()
-            raise
+    buffer._held = held
+    buffer._open("imported buffer", context, function, context, *arguments)
+    try:
+        info = context.query(buffer)
+        rest = info.base + info.size - buffer.address
+        if nbytes is not None and nbytes > rest:
+            raise ERRORS["InvalidSizeError"](f"{nbytes} bytes of another process's memory were asked for; "
+                                             f"its block has {rest} bytes from the address on")
+        buffer._nbytes = rest if nbytes is None else nbytes
+    except BaseException:
+        buffer.free()
+        raise
     return buffer
+
+
+def pin(self: Context, obj: Any, *, device: int = 0, read_only: bool = False) -> Pin:
+    """Page-locks the memory of an object with the buffer protocol until the Pin is closed.
+
+    The object cannot be resized until then.
+    """
+    view, made = copies.host_view(obj, writable=not read_only), Pin()
+    made._held, made._nbytes = view, view.nbytes
+    options = {"device": device, "flags": native.GMM_PIN_READ_ONLY if read_only else 0}
+    made.device_pointer = made._open("pin", self, native.gmm_pin, self, native.view_address(view),
+                                     view.nbytes, options)[1]
+    return made

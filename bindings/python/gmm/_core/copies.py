@@ -82,7 +82,7 @@ def copy(memory, other, stream, place, *, writes_other):
             ends = (address, here) if writes_other else (here, address)
             queue(memory, native.gmm_copy, (*ends, nbytes), stream, context)
             if stream is not None and not is_ours:
-                native.gmm_stream_synchronize(context, as_stream(stream))
+                native.gmm_stream_synchronize(context, stream)
     finally:
         if view is not None:
             view.release()

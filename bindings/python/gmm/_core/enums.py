@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The enumerations of the C headers, and constants with Python's names."""
+"""The enumerations of the C headers, constants with Python's names, and arguments as the library takes them."""
 from __future__ import annotations
 
 import operator
@@ -7,13 +7,7 @@ from typing import Any
 
 from gmm import _native as native
 from gmm._core import values
-from gmm._core.values import (
-    Advice, AllocFlags, Backend, Capability, Contents, FdType, IpcRoute, Kind, LogLevel, PointerFlags, State, TagFlags,
-    TicketState, Usm, WatchEvent)
-
-__all__ = ["DEFAULT_TAG", "HOST", "NO_LIMIT", "STREAM_DEFAULT", "STREAM_LEGACY", "STREAM_PER_THREAD", "Advice",
-           "AllocFlags", "Backend", "Capability", "Contents", "FdType", "IpcRoute", "Kind", "LogLevel", "PointerFlags",
-           "State", "TagFlags", "TicketState", "Usm", "WatchEvent", "as_kind", "flags", "tag_number"]
+from gmm._core.values import *  # noqa: F401,F403 # pylint: disable=wildcard-import,unused-wildcard-import
 
 
 def flags(*pairs: Any) -> int:
@@ -37,16 +31,19 @@ def tag_number(context: Any, tag: Any) -> int:
     return native.gmm_tag_find(context, tag)[1] if isinstance(tag, str) else operator.index(tag)
 
 
+def milliseconds(seconds, none=0):
+    """A time for the library, at least 1 ms; `none` stands for None."""
+    if seconds is None:
+        return none
+    if not seconds >= 0:
+        raise ValueError(f"a time is 0 seconds or more, not {seconds!r}")
+    return max(1, round(seconds * 1000))
+
+
 native.set_helper("kind_number", as_kind)
 native.set_helper("tag_number", lambda pair: tag_number(*pair))
 
 #: The host's memory, where a function takes a location.
 HOST = values.DEVICE_HOST
-#: Removes a limit.
-NO_LIMIT = values.NO_LIMIT
 #: The tag of memory that was allocated under no other tag.
 DEFAULT_TAG = values.TAG_DEFAULT
-#: The default stream, the legacy default stream, and the default stream of the calling thread.
-STREAM_DEFAULT = values.STREAM_DEFAULT
-STREAM_LEGACY = values.STREAM_LEGACY
-STREAM_PER_THREAD = values.STREAM_PER_THREAD

@@ -69,4 +69,4 @@ def make_exception(code, name, message, native_code, closed):
     return exception
 
 
-native.set_exception_factory(make_exception)
+native.set_helper("exception", make_exception)

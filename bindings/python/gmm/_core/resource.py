@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Helpers of the memory resources of other libraries: the tag that they are given, and the options of allocations."""
+"""Helpers of other libraries' memory resources: their tag, the options of allocations, and the end of their use."""
 import functools
+from typing import TypeVar
 
 from gmm._core.enums import tag_number
+
+_Self = TypeVar("_Self")
 
 
 def resource_tag(context, tag):
@@ -18,3 +21,13 @@ def resource_tag(context, tag):
 def alloc_desc(kind, device, tag, stream):
     """The options of an allocation. They are shared: nobody changes them."""
     return {"kind": kind, "device": device, "tag": tag, "stream": stream}
+
+
+class Undoable:
+    """undo() and the with statement."""
+
+    def __enter__(self: _Self) -> _Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.undo()

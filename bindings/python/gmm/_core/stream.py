@@ -2,20 +2,19 @@
 """Streams and events."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, TypeVar
+from typing import TYPE_CHECKING, Any, Callable
 
 from gmm import _native as native
 from gmm._core import sycl
+from gmm._core.enums import milliseconds
 
 if TYPE_CHECKING:
     from gmm._core.typing import Context
 
-_Self = TypeVar("_Self")
-
 
 def as_stream(stream):
     """A stream as the library takes it: None, a number, a gmm.Stream, or the handle of another package's stream."""
-    if stream is None or isinstance(stream, (int, native.Handle)):
+    if stream is None or isinstance(stream, (int, Stream)):
         return stream
     protocol = getattr(stream, "__cuda_stream__", None)
     if protocol is not None:
@@ -37,34 +36,13 @@ def stream_number(stream):
     """A stream as the plain number that a descriptor's field takes."""
     if stream is None:
         return native.GMM_STREAM_DEFAULT
-    return stream.handle if isinstance(stream, native.Handle) else stream
+    return stream.handle if isinstance(stream, Stream) else stream
 
 
-class _Closing:
-    """close() and the with statement."""
-
-    __slots__ = ()
-
-    def close(self) -> None:
-        """Closes the handle. A second call does nothing."""
-        self._close()
-
-    def __enter__(self: _Self) -> _Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
-
-class Stream(_Closing, native.Handle):
+class Stream(native.Handle):
     """A stream: work that is queued on it runs in order. Context.stream() makes it."""
 
-    __slots__ = ("context", "device")
-
-    def __init__(self, context: Context, device: int = 0) -> None:
-        self.context = context
-        self.device = device
-        self._open(native.HANDLE_STREAM, context, native.gmm_stream_create, context, {"device": device})
+    __slots__ = ("device",)
 
     def synchronize(self) -> None:
         """Waits until the work queued so far is done."""
@@ -84,7 +62,7 @@ class Stream(_Closing, native.Handle):
     def record(self, event: Event | None = None) -> Event:
         """Records an event (None: a new one) behind the work queued so far, and returns it."""
         if event is None:
-            event = Event(self.context, self.device)
+            event = self.context.event(self.device)
         native.gmm_event_record(event, 0, self)
         return event
 
@@ -106,30 +84,13 @@ class Stream(_Closing, native.Handle):
         return "<gmm.Stream closed>" if self.closed else f"<gmm.Stream 0x{self.handle:x} of device {self.device}>"
 
 
-class Event(_Closing, native.Handle):
+class Event(native.Handle):
     """A point in a stream's order.
 
     Context.event() and Stream.record() make it; Context.ipc_import_event() opens another process's.
     """
 
-    __slots__ = ("_imported", "context", "device")
-
-    def __init__(self, context: Context, device: int = 0, *, ipc: bool = False) -> None:
-        """ipc: other processes can wait for it."""
-        self.context = context
-        self.device = device
-        self._imported = None
-        options = {"device": device, "flags": native.GMM_EVENT_SHARED if ipc else 0}
-        self._open(native.HANDLE_EVENT, context, native.gmm_event_create, context, options)
-
-    @classmethod
-    def _import(cls, context, handle, options):
-        event = cls.__new__(cls)
-        event.context = context
-        event.device = options["device"]
-        event._imported = bytes(handle)
-        event._open(native.HANDLE_EVENT, context, native.gmm_event_import, context, handle, options)
-        return event
+    __slots__ = ("device",)
 
     def ipc_export(self) -> bytes:
         """A handle for another process of the same user, as bytes: see Context.ipc_import_event().
@@ -140,7 +101,7 @@ class Event(_Closing, native.Handle):
 
     def record(self, stream: Any = None) -> None:
         """Records the event behind the work queued on the stream so far."""
-        native.gmm_event_record(self, 0, as_stream(stream))
+        native.gmm_event_record(self, 0, stream)
 
     def synchronize(self) -> None:
         """Waits until the event has passed. An event that was never recorded has passed."""
@@ -153,3 +114,33 @@ class Event(_Closing, native.Handle):
 
     def __repr__(self):
         return "<gmm.Event closed>" if self.closed else f"<gmm.Event 0x{self.handle:x}>"
+
+
+def stream(self: Context, device: int = 0) -> Stream:
+    """Makes a Stream."""
+    made = Stream()
+    made.device = device
+    made._open("stream", self, native.gmm_stream_create, self, {"device": device})
+    self._queues.add(made)
+    return made
+
+
+def event(self: Context, device: int = 0, *, ipc: bool = False) -> Event:
+    """Makes an Event. ipc: other processes can wait for it, see Event.ipc_export()."""
+    return _event(self, native.gmm_event_create, (), {"device": device, "flags": native.GMM_EVENT_SHARED if ipc else 0})
+
+
+def ipc_import_event(self: Context, handle: bytes, *, device: int = 0, timeout: float | None = None) -> Event:
+    """Opens another process's event, for Stream.wait(), Event.synchronize() and Event.done.
+
+    They see what the process that made the event recorded last. Only that process records.
+    """
+    return _event(self, native.gmm_event_import, (handle,), {"device": device, "timeout_ms": milliseconds(timeout)})
+
+
+def _event(context, function, handle, options):
+    made = Event()
+    made.device, made._held = options["device"], bytes(*handle) or None
+    made._open("event", context, function, context, *handle, options)
+    context._queues.add(made)
+    return made

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from gmm import _native as native
 from gmm._core.enums import flags, tag_number
 from gmm._core.errors import Error
-from gmm._core.info import TagInfo
+from gmm._core.values import TagInfo
 from gmm._core.ticket import Pausing
 from gmm._core.words import field, pre, size
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 class Tag(Pausing):
     """A tag of a context, which it pauses alone. In a with block it is the current tag of the thread.
 
+    Context.tag() makes it.
+
         with context.tag("weights", contents=gmm.Contents.HOST, read_only=True) as weights:
             block = context.alloc(1 << 20, gmm.Kind.VMM)
         with weights.paused():
@@ -26,20 +28,7 @@ class Tag(Pausing):
 
     __slots__ = ("_scope", "context", "name", "number")
 
-    def __init__(self, context: Context, name: str, contents: ContentsLike | None = None, priority: int | None = None,
-                 *, read_only: bool | None = None, checksum: bool | None = None, pageable: bool | None = None) -> None:
-        options = None
-        if any(option is not None for option in (contents, priority, read_only, checksum, pageable)):
-            options = _options(contents, priority, read_only, checksum, pageable)
-        self._set(context, native.gmm_tag_create(context, name, options)[1], name)
-
-    @classmethod
-    def _of(cls, context, number):
-        tag = cls.__new__(cls)
-        tag._set(context, number, tag_info(context, number).name)
-        return tag
-
-    def _set(self, context, number, name):
+    def __init__(self, context: Context, number: int, name: str) -> None:
         self.context, self.number, self.name = context, number, name
         self._scope = (native.gmm_tag_push, (context, number), native.gmm_tag_pop, (context,), None)
 
@@ -109,6 +98,21 @@ def _options(contents, priority, read_only, checksum, pageable):
     return {"contents": contents, "priority": priority,
             "flags": flags((native.GMM_TAG_READ_ONLY, read_only), (native.GMM_TAG_CHECKSUM, checksum),
                            (native.GMM_TAG_PAGEABLE, pageable))}
+
+
+def tag(self: Context, name: str, contents: ContentsLike | None = None, priority: int | None = None, *,
+        read_only: bool | None = None, checksum: bool | None = None, pageable: bool | None = None) -> Tag:
+    """Makes a Tag, or finds the tag of that name. In a with block it is the thread's current tag.
+
+    contents: what a pause does with the contents; None: Contents.DROP. priority: higher resumes first. read_only:
+    contents that a backup keeps are not copied again. checksum: a resume verifies the kept contents. pageable: contents
+    in host memory are not page-locked, and the process shrinks by them at the resume. Options that contradict those of
+    an existing tag are an error.
+    """
+    options = None
+    if any(option is not None for option in (contents, priority, read_only, checksum, pageable)):
+        options = _options(contents, priority, read_only, checksum, pageable)
+    return Tag(self, native.gmm_tag_create(self, name, options)[1], name)
 
 
 def tag_info(context, tag):

@@ -7,11 +7,10 @@ import time
 from typing import TYPE_CHECKING, Any, Generator
 
 from gmm import _native as native
-from gmm._core.enums import TicketState, flags, tag_number
+from gmm._core.enums import TicketState, flags, milliseconds, tag_number
 from gmm._core.errors import ERRORS, ClosedError, Error
-from gmm._core.info import TicketInfo
+from gmm._core.values import TicketInfo
 from gmm._core.scope import Scope
-from gmm._core.stream import _Closing
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -56,15 +55,6 @@ def carry_out(function, context, options):
     raise progress.error
 
 
-def milliseconds(seconds, none=0):
-    """A time for the library, at least 1 ms; `none` stands for None."""
-    if seconds is None:
-        return none
-    if not seconds >= 0:
-        raise ValueError(f"a time is 0 seconds or more, not {seconds!r}")
-    return max(1, round(seconds * 1000))
-
-
 def wait_in_slices(look, timeout):
     """Calls look(milliseconds) until it returns True. False after timeout seconds; None: no timeout."""
     deadline = None if timeout is None else time.monotonic() + timeout
@@ -76,7 +66,7 @@ def wait_in_slices(look, timeout):
             return False
 
 
-class Ticket(_Closing, native.Handle):
+class Ticket(native.Handle):
     """A pause or resume that a thread of the library carries out. Context.pause_async() and resume_async() make it.
 
         ticket = context.pause_async("weights")
@@ -109,7 +99,7 @@ class Ticket(_Closing, native.Handle):
 
     def _begin(self, function, *arguments):
         """Opens the ticket with the operation that the function begins. The context knows a ticket that is open."""
-        self._open(native.HANDLE_TICKET, self.context, function, *arguments)
+        self._open("ticket", self.context, function, *arguments)
         for other in list(self.context._tickets):
             other._look(0)
         if not self._holds:  # a held operation whose ticket is dropped is undone
@@ -123,19 +113,26 @@ class Ticket(_Closing, native.Handle):
         self.close()
         return self._outcome[1] is None
 
+    def _ask(self, function, *arguments):
+        """A call of the library; None: another thread has seen the end and closed the ticket."""
+        try:
+            return function(self, *arguments)
+        except ClosedError:
+            if self._outcome is None:
+                raise
+            return None
+
     def _look(self, milliseconds):
         """Waits so long. True when the operation has ended: _outcome is (bytes, exception) then."""
         if self._outcome is not None:
             return True
         try:
-            _, moved, has_ended = native.gmm_ticket_look(self, milliseconds)
-            if not has_ended:
-                return False
-            info, outcome = TicketInfo.unpack(native.gmm_ticket_query(self)[1]), (moved, None)
+            seen = self._ask(native.gmm_ticket_look, milliseconds)
+            if seen is None or not seen[2]:
+                return seen is None
+            info, outcome = self.info, (seen[1], None)
         except ClosedError:
-            if self._outcome is None:
-                raise
-            return True  # another thread has seen the end and closed the ticket
+            raise
         except Error as error:
             info = TicketInfo(TicketState.DONE, error.code, 0, *self.info[3:])
             outcome = (0, error)
@@ -155,14 +152,8 @@ class Ticket(_Closing, native.Handle):
     @property
     def info(self) -> TicketInfo:
         """The progress of the operation: TicketInfo."""
-        if self._info is not None:
-            return self._info
-        try:
-            return TicketInfo.unpack(native.gmm_ticket_query(self)[1])
-        except ClosedError:
-            if self._info is None:
-                raise
-            return self._info  # another thread has seen the end and closed the ticket
+        asked = None if self._info is not None else self._ask(native.gmm_ticket_query)
+        return self._info if asked is None else TicketInfo.unpack(asked[1])
 
     def wait(self, timeout: float | None = None) -> bool:
         """Waits for the end. False after timeout seconds. result() has the outcome."""
@@ -208,11 +199,7 @@ class Ticket(_Closing, native.Handle):
         """
         if self._outcome is None:
             self._cancelled = True
-            try:
-                native.gmm_ticket_cancel(self)
-            except ClosedError:
-                if self._outcome is None:
-                    raise
+            self._ask(native.gmm_ticket_cancel)
 
     def close(self):
         """Waits for the end and releases the ticket. An operation that is held and not committed is undone.
@@ -226,7 +213,7 @@ class Ticket(_Closing, native.Handle):
         self.wait()
         while self._users:  # other threads wait for the same end
             time.sleep(0.001)
-        self._close()
+        super().close()
 
     def __exit__(self, *exception):
         """Waits. Raises a failure that result() has not raised yet, unless cancel() asked for it."""

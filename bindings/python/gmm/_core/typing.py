@@ -9,7 +9,7 @@ from gmm._context import Context
 from gmm._core.array import Array
 from gmm._core.buffer import Buffer, Pin
 from gmm._core.enums import Contents, FdType, Kind
-from gmm._core.info import PointerInfo
+from gmm._core.values import PointerInfo
 from gmm._core.stream import Stream
 from gmm._core.tag import Tag
 from gmm._core.ticket import Ticket

@@ -22,10 +22,10 @@ ENVIRONMENT = "GMM_PRELOAD_LIBRARY"
 _REFERENCE = ctypes.POINTER
 _u32, _i32, _u64, _pointer = ctypes.c_uint32, ctypes.c_int32, ctypes.c_uint64, ctypes.c_void_p
 
-#: torch_memory_saver's settings: tms_set_NAME() and tms_get_NAME().
-_SETTINGS = {"current_tag": ctypes.c_char_p, "interesting_region": ctypes.c_bool, "enable_cpu_backup": ctypes.c_bool,
-             "cpu_backup_backend": ctypes.c_char_p, "enable_disk_backup": ctypes.c_bool,
-             "retain_cpu_backup": ctypes.c_bool}
+#: torch_memory_saver's settings of a thread's region: tms_set_NAME() and tms_get_NAME().
+_REGION = {"current_tag": ctypes.c_char_p, "interesting_region": ctypes.c_bool, "enable_cpu_backup": ctypes.c_bool,
+           "cpu_backup_backend": ctypes.c_char_p, "enable_disk_backup": ctypes.c_bool}
+_SETTINGS = {**_REGION, "retain_cpu_backup": ctypes.c_bool}
 _SIGNATURES = {
     **{f"tms_set_{name}": (None, [kind]) for name, kind in _SETTINGS.items()},
     **{f"tms_get_{name}": (kind, []) for name, kind in _SETTINGS.items()},
@@ -147,96 +147,83 @@ class Library:
         """The gmm.Context that the library allocates from. The first use opens it; a child after fork() has another."""
         address = self.cdll.gmm_preload_context()
         if not address:
-            self._fail(None, self.cdll.gmm_preload_last_error())
+            raise Error(self.cdll.gmm_preload_last_error().decode(errors="replace"))
         if self._context is None or self._context.handle != address:
             def retain():
-                result = self.cdll.gmm_context_retain(address)
-                if result < 0:
-                    self._fail(result, None)
+                self._check(self.cdll.gmm_context_retain(address), b"")
                 return address
 
             self._context = _Context(retain)
         return self._context
 
-    @property
-    def by_turns(self):
-        """Whether pauses and resumes go by a lease."""
-        return self.turns is not None and self.turns.is_on
-
     @staticmethod
-    def _fail(result, message):
-        message = (message or b"").decode(errors="replace")
-        if result is None or result >= 0:
-            raise Error(message or "the preload library failed without a message")
-        code = native.gmm_last_native_code()
-        raise make_exception(result, native.gmm_result_name(result), message or native.gmm_result_text(result), code,
-                             False)
+    def _check(result, message):
+        if result >= 0:
+            return
+        words = message.decode(errors="replace") or native.gmm_result_text(result)
+        raise make_exception(result, native.gmm_result_name(result), words, native.gmm_last_native_code(), False)
 
     # Regions of this thread.
 
-    def set_region(self, *, tag, interesting_region, enable_cpu_backup, cpu_backup_backend=None,
-                   enable_disk_backup=False):
-        """Sets the region of this thread."""
-        self.cdll.tms_set_current_tag(tag.encode("utf-8"))
-        self.cdll.tms_set_interesting_region(interesting_region)
-        self.cdll.tms_set_enable_cpu_backup(enable_cpu_backup)
-        if cpu_backup_backend is not None:
-            self.cdll.tms_set_cpu_backup_backend(cpu_backup_backend.encode("utf-8"))
-        self.cdll.tms_set_enable_disk_backup(enable_disk_backup)
+    def set_region(self, region):
+        """Sets the region of this thread: its settings, by the names of _REGION."""
+        for name, value in region.items():
+            getattr(self.cdll, "tms_set_" + name)(value)
 
     def get_region(self):
         """The region of this thread, as set_region() takes it."""
-        return {
-            "tag": self.cdll.tms_get_current_tag().decode("utf-8"),
-            "interesting_region": self.cdll.tms_get_interesting_region(),
-            "enable_cpu_backup": self.cdll.tms_get_enable_cpu_backup(),
-            "cpu_backup_backend": self.cdll.tms_get_cpu_backup_backend().decode("utf-8"),
-            "enable_disk_backup": self.cdll.tms_get_enable_disk_backup(),
-        }
+        return {name: getattr(self.cdll, "tms_get_" + name)() for name in _REGION}
 
     @contextlib.contextmanager
-    def region(self, *, tag, enable_cpu_backup=False, cpu_backup_backend=None, enable_disk_backup=False):
+    def region(self, tag, enable_cpu_backup=False, cpu_backup_backend=None, enable_disk_backup=False):
         """A region for the with block. Its end restores the outer region."""
         before = self.get_region()
-        inside = {"tag": tag, "interesting_region": True, "enable_cpu_backup": enable_cpu_backup,
-                  "cpu_backup_backend": cpu_backup_backend or before["cpu_backup_backend"],
-                  "enable_disk_backup": enable_disk_backup}
-        self.set_region(**inside)
+        inside = {**before, **region_of(tag, True, enable_cpu_backup, cpu_backup_backend, enable_disk_backup)}
+        self.set_region(inside)
         try:
             yield
         finally:
             found = self.get_region()
-            self.set_region(**before)
-            if self.by_turns:
+            self.set_region(before)
+            if self.transitions is not self:
                 self.turns.offer_new()
             if found != inside:
                 raise AssertionError(f"the region was changed inside its with block: it is {found}, it was {inside}")
 
-    # By name, as torch_memory_saver has it.
+    # Pauses and resumes.
 
-    def _change_name(self, by_lease, function, name):
-        if self.by_turns and by_lease(name):
-            return
-        result = function(name and name.encode("utf-8"))
-        if result != native.GMM_OK:
-            self._fail(result, self.cdll.tms_last_error())
+    @property
+    def transitions(self):
+        """The object whose sleep(), wake_up(), pause_name() and resume_name() serve: this one, or the lease's."""
+        return self.turns if self.turns is not None and self.turns.is_on else self
 
     def pause_name(self, name):
-        """Pauses all memory of a name; None: all memory."""
-        self._change_name(self.turns and self.turns.pause_name, self.cdll.tms_pause, name)
+        """torch_memory_saver's pause(): all memory of a name; None: all memory."""
+        self._check(self.cdll.tms_pause(name and name.encode()), self.cdll.tms_last_error() or b"")
 
     def resume_name(self, name):
-        """Resumes all memory of a name; None: all memory."""
-        self._change_name(self.turns and self.turns.resume_name, self.cdll.tms_resume, name)
+        """torch_memory_saver's resume(): all memory of a name; None: all memory."""
+        self._check(self.cdll.tms_resume(name and name.encode()), self.cdll.tms_last_error() or b"")
 
-    # By the number of the tag.
+    def sleep(self, kept, dropped):
+        """vLLM's sleep: the contents of some tags are kept, those of others are dropped. Returns the bytes of both."""
+        awake = [number for number in kept if self.context.tag_info(number).active_bytes]
+        offloaded = self.pause(awake, Contents.HOST)  # first, because dropping the others cannot be undone
+        try:
+            return offloaded, self.pause(dropped, Contents.DROP)
+        except BaseException:
+            self.resume(awake)
+            raise
+
+    def wake_up(self, tags):
+        """vLLM's wake_up."""
+        self.resume(tags)
 
     def tag(self, name):
         """The tag of a region of this name that keeps no contents."""
         number = _u32()
         result = self.cdll.gmm_preload_tag(name.encode("utf-8"), Contents.DROP, ctypes.byref(number))
-        if result < 0:
-            self._fail(result, self.cdll.gmm_preload_last_error())
+        self._check(result, self.cdll.gmm_preload_last_error() or b"")
         return number.value
 
     def pause(self, tags, contents=None):
@@ -244,8 +231,9 @@ class Library:
         return self.context.pause(*tags, contents=contents) if tags else 0
 
     def resume(self, tags):
-        """Resumes tags. Returns the bytes taken; 0 for no tags."""
-        return self.context.resume(*tags) if tags else 0
+        """Resumes tags, if there are any."""
+        if tags:
+            self.context.resume(*tags)
 
     def live_bytes(self, tag):
         """The live bytes of a tag, paused memory too."""
@@ -258,19 +246,33 @@ class Library:
             self.context.trim()
 
 
+def region_of(tag, interesting_region, enable_cpu_backup, cpu_backup_backend=None, enable_disk_backup=False):
+    """The settings of a region."""
+    made = {"current_tag": tag.encode(), "interesting_region": interesting_region,
+            "enable_cpu_backup": enable_cpu_backup, "enable_disk_backup": enable_disk_backup}
+    return {**made, "cpu_backup_backend": cpu_backup_backend.encode()} if cpu_backup_backend else made
+
+
 @functools.lru_cache(maxsize=None)
 def load(path):
     """The Library at a path."""
     return Library(path)
 
 
-class BinaryWrapper:
-    """torch_memory_saver's C functions at cdll, and set_config() for the region of this thread.
+def pluggable_allocator(path):
+    """PyTorch's pluggable allocator over the library, for memory pools."""
+    import torch  # pylint: disable=import-outside-toplevel # the module loads without PyTorch
 
-    Programs that look inside torch_memory_saver find it.
-    """
+    return torch.cuda.memory.CUDAPluggableAllocator(path, "tms_torch_malloc", "tms_torch_free")
+
+
+class BinaryWrapper:
+    """torch_memory_saver's C functions at cdll, for programs that look inside torch_memory_saver."""
 
     def __init__(self, path_binary):
-        library = load(path_binary)
-        self.cdll = library.cdll
-        self.set_config = library.set_region
+        self._library = load(path_binary)
+        self.cdll = self._library.cdll
+
+    def set_config(self, **region):
+        """Sets the region of this thread: tag, interesting_region, enable_cpu_backup and the newer settings."""
+        self._library.set_region(region_of(**region))

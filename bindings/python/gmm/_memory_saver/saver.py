@@ -3,7 +3,6 @@
 import atexit
 import contextlib
 import ctypes
-import os
 
 import torch
 
@@ -21,7 +20,7 @@ class MemorySaver:
         allocator = None
         if hook_mode == "torch":
             path = preload.find_library()
-            allocator = torch.cuda.memory.CUDAPluggableAllocator(path, "tms_torch_malloc", "tms_torch_free")
+            allocator = preload.pluggable_allocator(path)
         else:
             path = preload.preloaded_library()
         self._library = preload.load(path)
@@ -45,9 +44,8 @@ class MemorySaver:
         if enable_cpu_backup:
             backend = cpu_backup_backend or self._binary_wrapper.cdll.tms_get_cpu_backup_backend().decode("utf-8")
         with self._pools.use((tag, enable_cpu_backup, enable_disk_backup, backend)):
-            with pools.autograd_stays(torch), self._library.region(
-                    tag=tag, enable_cpu_backup=enable_cpu_backup, cpu_backup_backend=cpu_backup_backend,
-                    enable_disk_backup=enable_disk_backup):
+            with pools.autograd_stays(torch), self._library.region(tag, enable_cpu_backup, cpu_backup_backend,
+                                                                   enable_disk_backup):
                 yield
 
     @contextlib.contextmanager
@@ -58,8 +56,7 @@ class MemorySaver:
         outside = pools.use(torch, [])
         with outside, pools.capturing(torch):
             graph = torch.cuda.graph(cuda_graph, pool=pool, stream=stream, capture_error_mode=capture_error_mode)
-            with graph, pools.autograd_stays(torch), self._library.region(
-                    tag=tag, enable_cpu_backup=enable_cpu_backup, cpu_backup_backend=cpu_backup_backend):
+            with graph, pools.autograd_stays(torch), self._library.region(tag, enable_cpu_backup, cpu_backup_backend):
                 yield
 
     @contextlib.contextmanager
@@ -71,28 +68,16 @@ class MemorySaver:
             raise AssertionError("disable() should be called only when tms is active")
         cdll.tms_set_interesting_region(False)
         try:
-            with pools.use_new(torch, None):
+            with pools.Pools(torch).use(keep=False):
                 yield
         finally:
             cdll.tms_set_interesting_region(True)
 
     def pause(self, tag=None):
-        self._library.pause_name(tag or None)
+        self._library.transitions.pause_name(tag or None)
 
     def resume(self, tag=None):
-        self._library.resume_name(tag or None)
-
-    def set_memory_margin_bytes(self, value):
-        self._binary_wrapper.cdll.set_memory_margin_bytes(value)
-
-    def get_retain_cpu_backup(self):
-        return self._binary_wrapper.cdll.tms_get_retain_cpu_backup()
-
-    def set_retain_cpu_backup(self, value):
-        self._binary_wrapper.cdll.tms_set_retain_cpu_backup(value)
-
-    def set_disk_backup_dir(self, path):
-        self._binary_wrapper.cdll.tms_set_disk_backup_dir(os.fsencode(path))
+        self._library.transitions.resume_name(tag or None)
 
     def _backup_pointer(self, address, nbytes):
         """The address of kept contents; None where nothing is retained of active memory, and where a file keeps them,

@@ -29,7 +29,7 @@ class Turns:
                                  f"names of at most {_LONGEST_NAME} bytes")
         self._library, self._context, self._names = library, library.context, tuple(names)
         self._at_once, self._timeout = at_once, timeout
-        self._asleep, self._offered, self._unsure = set(), set(), set()
+        self._asleep = set()
         self._lock = threading.RLock()
         self.lease = None
 
@@ -58,33 +58,24 @@ class Turns:
     def _managed(self):
         return [number for name in self._names for number in self._find(name)]
 
-    def _others(self, managed):
-        return [tag.number for tag in self._context.tags() if tag.number not in managed]
-
     def _set_contents(self, contents, before):
-        """Sets what pauses do from now on. `before` receives what undoes it."""
+        """Sets the contents that later pauses keep. `before` receives the present settings, which undo it."""
         for number, wanted in contents.items():
             now = self._context.tag_info(number).contents
             if wanted is not None and wanted != now:
                 before[number] = now
-                Tag._of(self._context, number).update(contents=wanted)
+                Tag(self._context, number, "").update(contents=wanted)
 
-    def _offer(self, numbers):
-        """Makes these the offers.
+    def _awake(self):
+        return [number for number in self._managed() if number not in self._asleep]
 
-        _offered has what may be an offer, _unsure what may be none: an interrupt may come between two of them.
-        """
-        numbers = set(numbers)
-        for number in self._offered - numbers:
-            self._unsure.add(number)
-            self.lease.withdraw(number)
-            self._offered.discard(number)
-            self._unsure.discard(number)
-        for number in numbers - (self._offered - self._unsure):
-            self._unsure.add(number)
-            self._offered.add(number)
-            self.lease.offer(number)
-            self._unsure.discard(number)
+    def _offer(self, awake):
+        """Makes the awake tags the offers. None is awake: all are, as others may have the memory of all."""
+        for number in self._managed():
+            if awake and number not in awake:
+                self.lease.withdraw(number)
+            else:
+                self.lease.offer(number)
 
     @property
     def is_on(self):
@@ -96,9 +87,9 @@ class Turns:
         if not self._lock.acquire(blocking=False):
             return  # a transition is under way, which does it
         try:
-            new = set(self._managed()) - self._asleep - self._offered
-            if new and self.lease.info().state:
-                self._offer(new | self._offered)
+            awake = self._awake()
+            if awake and self.lease.info().state:
+                self._offer(awake)
         finally:
             self._lock.release()
 
@@ -107,14 +98,15 @@ class Turns:
     def _to_sleep(self, contents):
         """Puts tags that are awake to sleep: {number: Contents, or None: as the tag has it}."""
         contents = {number: wanted for number, wanted in contents.items() if number not in self._asleep}
-        awake = [number for number in self._managed() if number not in self._asleep and number not in contents]
         if not contents:
             return
-        stay = [number for number in awake if self._library.live_bytes(number)]
-        before, offered, is_paused, is_released = {}, set(self._offered), False, False
+        awake = self._awake()
+        others = [number for number in awake if number not in contents]
+        stay = any(map(self._library.live_bytes, others))
+        before, is_paused, is_released = {}, False, False
         try:
             self._set_contents(contents, before)
-            self._offer(awake if stay else set(contents) | offered | set(awake))
+            self._offer(others if stay else ())
             if stay or self._at_once:
                 is_paused = True  # perhaps in part only by an interrupt
                 self._library.pause(list(contents))
@@ -127,7 +119,7 @@ class Turns:
             if not is_released or self.lease.info().state:
                 self._asleep -= contents.keys()
                 self._set_contents(before, {})
-                self._offer(offered)
+                self._offer(awake)
                 if is_paused:
                     self._library.resume(list(contents))
             raise
@@ -136,7 +128,7 @@ class Turns:
         numbers = [number for number in numbers if number in self._asleep]
         if not numbers:
             return
-        awake = [number for number in self._managed() if number not in self._asleep]
+        awake = self._awake()
         aside = [number for number in self._asleep if number not in numbers]
         self._library.pause(aside)  # they may not have gone yet
         if not self.lease.info().state:
@@ -150,16 +142,6 @@ class Turns:
                 raise
         else:
             self._wake_more(awake, numbers)
-
-    def _wake_all(self, numbers, others):
-        """Wakes those of the numbers that are offered, and resumes others: all, or none."""
-        asleep = self._asleep.intersection(numbers)
-        self._wake(numbers)
-        try:
-            self._library.resume(others)
-        except BaseException:
-            self._to_sleep(dict.fromkeys(asleep))
-            raise
 
     def _wake_more(self, awake, numbers):
         """Releases the lease before it requests more: a process that waits must not keep memory that others want."""
@@ -184,62 +166,65 @@ class Turns:
                     if not self.lease.info().state:
                         self._asleep |= set(awake)
                         undo = {}
-                        self._offer(awake + numbers)
+                        self._offer(())
                     raise
                 raise
         finally:
             self._set_contents(undo, {})
 
-    # The interfaces.
-
-    def pause_name(self, name):
-        """torch_memory_saver's pause(). False: the name is not offered."""
+    def _sleep(self, contents):
+        """Puts tags to sleep, as _to_sleep() takes them: all, or none. Tags without an offer are paused at once."""
         with self._lock:
-            if name and name not in self._names:
-                return False
             managed = self._managed()
-            others = [] if name else [number for number in self._others(managed)
-                                      if self._context.tag_info(number).active_bytes]
+            offered = {number: wanted for number, wanted in contents.items() if number in managed}
+            woken = [number for number in offered if number not in self._asleep]
+            others = [number for number in contents
+                      if number not in managed and self._context.tag_info(number).active_bytes]
+            dropped = [number for number in others if contents[number] == Contents.DROP]
+            kept = [number for number in others if number not in dropped]
             try:
-                self._library.pause(others)
-                self._to_sleep(dict.fromkeys(self._find(name) if name else managed))
-            except BaseException:
-                self._library.resume(others)
-                raise
-        return True
-
-    def resume_name(self, name):
-        """torch_memory_saver's resume(). False: the name is not offered."""
-        with self._lock:
-            if name and name not in self._names:
-                return False
-            managed = self._managed()
-            self._wake_all(self._find(name) if name else managed, [] if name else self._others(managed))
-        return True
-
-    def sleep(self, kept, dropped):
-        """vLLM's sleep: the contents of some tags are kept, those of others are dropped."""
-        with self._lock:
-            managed = self._managed()
-            outside = [number for number in kept
-                       if number not in managed and self._context.tag_info(number).active_bytes]
-            self._library.pause(outside, Contents.HOST)
-            try:
-                contents = dict.fromkeys((number for number in kept if number in managed), Contents.HOST)
-                contents.update(dict.fromkeys((number for number in dropped if number in managed), Contents.DROP))
-                woken = [number for number in contents if number not in self._asleep]
-                self._to_sleep(contents)
+                self._library.pause(kept, contents[kept[0]] if kept else None)
+                self._to_sleep(offered)
                 try:
-                    self._library.pause([number for number in dropped if number not in managed], Contents.DROP)
+                    self._library.pause(dropped, Contents.DROP)  # last, as it cannot be undone
                 except BaseException:
                     self._wake(woken)
                     raise
             except BaseException:
-                self._library.resume(outside)
+                self._library.resume(kept)
                 raise
 
+    def _of_name(self, name):
+        return self._find(name) if name else [tag.number for tag in self._context.tags()]
+
+    # The interfaces: see Library.transitions. A name that is not offered goes as without a lease.
+
+    def pause_name(self, name):
+        """torch_memory_saver's pause()."""
+        if name and name not in self._names:
+            self._library.pause_name(name)
+        else:
+            self._sleep(dict.fromkeys(self._of_name(name)))
+
+    def resume_name(self, name):
+        """torch_memory_saver's resume()."""
+        if name and name not in self._names:
+            self._library.resume_name(name)
+        else:
+            self.wake_up(self._of_name(name))
+
+    def sleep(self, kept, dropped):
+        """vLLM's sleep: the contents of some tags are kept, those of others are dropped."""
+        self._sleep({**dict.fromkeys(kept, Contents.HOST), **dict.fromkeys(dropped, Contents.DROP)})
+
     def wake_up(self, numbers):
-        """vLLM's wake_up."""
+        """vLLM's wake_up: all of the tags, or none."""
         with self._lock:
             managed = self._managed()
-            self._wake_all(numbers, [number for number in numbers if number not in managed])
+            asleep = self._asleep.intersection(numbers)
+            self._wake(numbers)
+            try:
+                self._library.resume([number for number in numbers if number not in managed])
+            except BaseException:
+                self._to_sleep(dict.fromkeys(asleep))
+                raise

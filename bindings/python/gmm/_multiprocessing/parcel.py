@@ -9,7 +9,6 @@ from gmm import _default
 from gmm._context import Context
 from gmm._core.enums import State
 from gmm._core.errors import ERRORS
-from gmm._core.buffer import import_block
 from gmm._multiprocessing import transit
 
 _lock = threading.Lock()
@@ -56,13 +55,6 @@ class Parcel(NamedTuple):
     sender: bytes
     receipt: bytes
 
-    def own(self):
-        """The object itself in the process that sent it, where nothing is imported.
-
-        None in other processes, and when the object has arrived before.
-        """
-        return transit.transit.arrived(self.receipt) if self.sender == transit.transit.name else None
-
     def device_in(self, context):
         """The device of this process that is the sender's: two processes may number their devices differently."""
         infos = [context.device_info(device) for device in range(context.info.device_count)]
@@ -71,32 +63,42 @@ class Parcel(NamedTuple):
                 return self.device
         return next((info.device for info in infos if info.uuid == self.uuid), 0)
 
-    def open(self):
-        """Imports the memory as a Buffer, and tells the sender."""
-        try:
-            context = receiving_context(self.backend)
-            return import_block(context, self.handle, nbytes=self.nbytes, device=self.device_in(context))
-        finally:
-            self.acknowledge()
+    def open(self, function, known=None):
+        """The object in this process: the one that was sent from here, else `known`, else the function's.
 
-    def acknowledge(self):
-        """Tells the sender that the object has arrived."""
-        transit.acknowledge(self.sender, self.receipt)
+        function(context, parcel, device) makes it. The sender is told that it has arrived.
+        """
+        if self.sender == transit.name:  # unless it has arrived before
+            own = transit.arrived(self.receipt)
+            if own is not None:
+                return own
+        try:
+            if known is not None:
+                return known
+            context = receiving_context(self.backend)
+            return function(context, self, self.device_in(context))
+        finally:
+            transit.acknowledge(self.sender, self.receipt)
+
+
+def import_buffer(context, parcel, device):
+    """The function for memory, which it maps as a Buffer."""
+    return context.ipc_import(parcel.handle, nbytes=parcel.nbytes, device=device)
 
 
 def pack(thing, context, handle, nbytes, device):
     """The parcel of an object whose memory the handle names. This process refers to the object until it has arrived."""
     device = max(device, 0)  # page-locked memory belongs to no device
     backend, uuid = context.info.backend_name, context.device_info(device).uuid
-    return Parcel(handle, nbytes, backend, device, uuid, *transit.transit.send(thing))
+    return Parcel(handle, nbytes, backend, device, uuid, *transit.send(thing))
 
 
 def export(buffer):
     """The handle of a buffer; for an imported buffer the handle that it was imported by."""
     if buffer.state != State.IMPORTED:
         return buffer.ipc_export()
-    if buffer._source is None:
+    if buffer._held is None:
         raise ERRORS["NotSupportedError"](
             "a buffer of Context.import_fd() was sent to another process; gmm cannot pass it on: "
             "send the descriptor, with multiprocessing.reduction.DupFd(fd)")
-    return buffer._source
+    return buffer._held

@@ -7,7 +7,7 @@ from gmm import _native as native
 from gmm._core.array import Array
 from gmm._core.buffer import Buffer
 from gmm._core.stream import Event
-from gmm._multiprocessing.parcel import export, pack, receiving_context
+from gmm._multiprocessing.parcel import export, import_buffer, pack
 
 _sent = weakref.WeakValueDictionary()  # this process's own buffers, by handle
 
@@ -20,14 +20,8 @@ def _reduce_buffer(buffer):
 
 
 def _rebuild_buffer(parcel):
-    own = parcel.own()
-    if own is not None:
-        return own
-    known = _sent.get(parcel.handle)
-    if known is not None and not known.closed:  # another process has sent it back
-        parcel.acknowledge()
-        return known
-    return parcel.open()
+    known = _sent.get(parcel.handle)  # another process has sent it back
+    return parcel.open(import_buffer, None if known is None or known.closed else known)
 
 
 def _reduce_array(array):
@@ -43,19 +37,12 @@ def _rebuild_array(buffer, shape, dtype, strides, offset, readonly):
 
 
 def _reduce_event(event):
-    handle = event._imported or event.ipc_export()
+    handle = event._held or event.ipc_export()
     return _rebuild_event, (pack(event, event.context, handle, 0, event.device),)
 
 
 def _rebuild_event(parcel):
-    own = parcel.own()
-    if own is not None:
-        return own
-    try:
-        context = receiving_context(parcel.backend)
-        return context.ipc_import_event(parcel.handle, device=parcel.device_in(context))
-    finally:
-        parcel.acknowledge()
+    return parcel.open(lambda context, _parcel, device: context.ipc_import_event(parcel.handle, device=device))
 
 
 ForkingPickler.register(Buffer, _reduce_buffer)

@@ -16,7 +16,7 @@ from torch.multiprocessing import reductions
 from gmm import _context
 from gmm._core.enums import Kind, State
 from gmm._core.errors import ERRORS
-from gmm._multiprocessing.parcel import export, pack
+from gmm._multiprocessing.parcel import export, import_buffer, pack
 
 _HERE = (State.ACTIVE, State.PAUSED, State.PARTLY_PAUSED, State.IMPORTED)
 _received = weakref.WeakValueDictionary()  # imported buffers by address, to send them on
@@ -64,22 +64,20 @@ def _reduce_storage(storage):
 
 
 def _rebuild_storage(parcel, device_type):
-    own = parcel.own()
-    if own is not None:
-        return own
-    key = parcel.handle, parcel.nbytes
-    known = reductions.storage_from_cache(torch.UntypedStorage, key)  # tensors that shared a storage share one here
-    if known is not None:
-        parcel.acknowledge()
-        return known
+    # Tensors that shared a storage share one here.
+    known = reductions.storage_from_cache(torch.UntypedStorage, (parcel.handle, parcel.nbytes))
+    return parcel.open(lambda *arguments: _import_storage(*arguments, device_type), known)
+
+
+def _import_storage(context, parcel, device, device_type):
     enable()  # a receiver of such tensors sends them on in the same way
-    buffer = parcel.open()
+    buffer = import_buffer(context, parcel, device)
     storage = torch.from_dlpack(buffer).untyped_storage()
     if storage.device.type != device_type:
         raise RuntimeError(f"a {device_type} tensor over {buffer.kind.name} memory of gmm arrived as one of "
                            f"{storage.device}")
     _received[storage.data_ptr()] = buffer
-    reductions.shared_cache[key] = reductions.StorageWeakRef(storage)
+    reductions.shared_cache[parcel.handle, parcel.nbytes] = reductions.StorageWeakRef(storage)
     return storage
 
 

@@ -15,65 +15,54 @@ import struct
 import sys
 import threading
 import warnings
-import weakref
 
 RECEIPT_SIZE = 16
 EXIT_SECONDS = 5  # a child process waits so long for receivers at its end
 REPLY_SECONDS = 1  # a receiver waits so long when the sender does not read
 _CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
 
-
-class Transit:
-    """The objects that this process has sent and that have not arrived."""
-
-    def __init__(self):
-        self.changed = threading.Condition()
-        self.name = None  # of the socket, which the first object opens
-        self.objects = {}  # by receipt
-
-    def send(self, thing):
-        """Holds an object until it has arrived. Returns (name of the socket, receipt) for the receiver."""
-        with self.changed:
-            if self.name is None:
-                self._listen()
-            for receipt in [receipt for receipt, held in self.objects.items() if getattr(held, "closed", False)]:
-                del self.objects[receipt]  # it was closed, alone or with its context
-            receipt = os.urandom(RECEIPT_SIZE)
-            self.objects[receipt] = thing
-            return self.name, receipt
-
-    def arrived(self, receipt):
-        """Drops an object and returns it; None when it has arrived before."""
-        with self.changed:
-            thing = self.objects.pop(receipt, None)
-            self.changed.notify_all()
-            return thing
-
-    def _listen(self):
-        receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        receiver.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-        name = b"\0gmm-" + os.urandom(16).hex().encode()
-        receiver.bind(name)
-        # A thread that has nothing to do costs nothing; it must not hold the transit of a parent process.
-        threading.Thread(target=_receive, args=(weakref.ref(self), receiver), name="gmm-transit", daemon=True).start()
-        self.name = name
-        self.receiver = receiver
+objects = {}  # what this process has sent and has not arrived, by receipt
+_changed = threading.Condition()  # guards them
+_receiver = None  # the socket, which the first object opens
+name = None  # of the socket
 
 
-def _receive(transit, receiver):
+def send(thing):
+    """Holds an object until it has arrived. Returns (name of the socket, receipt) for the receiver."""
+    with _changed:
+        if name is None:
+            _listen()
+        for receipt in [receipt for receipt, held in objects.items() if getattr(held, "closed", False)]:
+            del objects[receipt]  # it was closed, alone or with its context
+        receipt = os.urandom(RECEIPT_SIZE)
+        objects[receipt] = thing
+        return name, receipt
+
+
+def arrived(receipt):
+    """Drops an object and returns it; None when it has arrived before."""
+    with _changed:
+        thing = objects.pop(receipt, None)
+        _changed.notify_all()
+        return thing
+
+
+def _listen():
+    global _receiver, name  # pylint: disable=global-statement # the process's
+    _receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    _receiver.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+    name = b"\0gmm-" + os.urandom(16).hex().encode()
+    _receiver.bind(name)
+    threading.Thread(target=_receive, args=(_receiver,), name="gmm-transit", daemon=True).start()
+
+
+def _receive(receiver):
     while True:
-        try:
-            receipt, ancillary, flags, _ = receiver.recvmsg(RECEIPT_SIZE + 1, socket.CMSG_SPACE(_CREDENTIALS.size))
-        except OSError:  # a child closes it after fork()
-            return
+        receipt, ancillary, _flags, _ = receiver.recvmsg(RECEIPT_SIZE + 1, socket.CMSG_SPACE(_CREDENTIALS.size))
         for level, kind, data in ancillary:
             is_identity = (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS)
             if is_identity and _CREDENTIALS.unpack(data)[1] == os.getuid():
-                there = transit()
-                if there is None:
-                    return
-                there.arrived(receipt)
-                del there
+                arrived(receipt)
 
 
 def acknowledge(name, receipt):
@@ -93,13 +82,9 @@ def acknowledge(name, receipt):
                       "it holds its reference until gmm.multiprocessing.discard() there", RuntimeWarning, stacklevel=2)
 
 
-transit = Transit()
-_waits_at_exit = False
-
-
 def in_transit() -> int:
     """The number of objects that this process has sent and that have not arrived yet."""
-    return len(transit.objects)
+    return len(objects)
 
 
 def wait_until_received(timeout: float | None = None) -> bool:
@@ -107,8 +92,8 @@ def wait_until_received(timeout: float | None = None) -> bool:
 
     A queue must have pickled it: see Queue.join_thread().
     """
-    with transit.changed:
-        return transit.changed.wait_for(lambda: not transit.objects, timeout)
+    with _changed:
+        return _changed.wait_for(lambda: not objects, timeout)
 
 
 def discard() -> int:
@@ -116,19 +101,25 @@ def discard() -> int:
 
     Returns the number of objects.
     """
-    with transit.changed:
-        gone, transit.objects = transit.objects, {}
-        transit.changed.notify_all()
+    with _changed:
+        gone = list(objects.values())
+        objects.clear()
+        _changed.notify_all()
     return len(gone)
 
 
 def _start_anew():
-    """In a child after fork: objects in transit are the parent's."""
-    global transit
-    if transit.name is not None:
-        transit.receiver.close()
-    transit = Transit()
+    """In a child after fork: objects in transit are the parent's, and so is the thread."""
+    global _changed, _receiver, name  # pylint: disable=global-statement # the process's
+    if _receiver is not None:
+        _receiver.close()
+    _receiver = name = None
+    _changed = threading.Condition()
+    objects.clear()
     _let_processes_wait()
+
+
+_waits_at_exit = False
 
 
 def _let_processes_wait():

@@ -50,10 +50,14 @@ class Batch:
 
 
 class Frees:
-    """The deferred releases of one CUDA context. A block has nbytes and close()."""
+    """The deferred releases of one CUDA context. A block has nbytes and close().
 
-    def __init__(self, handle):
+    numba_queue: Numba's queue of memory of its own, which defer_cleanup() disables.
+    """
+
+    def __init__(self, handle, numba_queue):
         self._handle = handle  # of the CUDA context
+        self._numba_queue = numba_queue
         self._process = os.getpid()
         self._dropped = collections.deque()
         self._dropped_bytes = 0  # approximate: finalizers add without a lock
@@ -61,9 +65,7 @@ class Frees:
         self._batched_bytes = 0
         self._events = []  # passed events, for later batches
         self._records = None  # whether the driver records events of a context; None: not known yet
-        self._deferred = 0
         self._lock = threading.Lock()
-        self._count_lock = threading.Lock()
 
     def add(self, block):
         """Takes a block from a finalizer, which may run on any thread, and inside a method of this class too."""
@@ -81,17 +83,7 @@ class Frees:
     @property
     def deferred(self):
         """Inside defer_cleanup()."""
-        return self._deferred > 0
-
-    def defer(self):
-        """Releases nothing until the matching resume()."""
-        with self._count_lock:
-            self._deferred += 1
-
-    def resume(self):
-        """Ends one defer()."""
-        with self._count_lock:
-            self._deferred -= 1
+        return self._numba_queue.is_disabled
 
     def __len__(self):
         return len(self._dropped) + sum(len(batch.blocks) for batch in tuple(self._batches))
@@ -101,7 +93,7 @@ class Frees:
 
         It waits only when `wait` is set, or while more than `limit` bytes are in flight.
         """
-        if not wait and (self._deferred or not (self._batches or self._is_full)):
+        if not wait and (self.deferred or not (self._batches or self._is_full)):
             return
         # A wait could deadlock: a finalizer may run on the thread that holds the lock.
         if not self._lock.acquire(blocking=wait):

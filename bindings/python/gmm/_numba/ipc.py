@@ -9,45 +9,6 @@ from numba.cuda.cudadrv.driver import Device, MemoryPointer, binding
 from gmm import _default
 
 
-class _Import:
-    """One opening of a handle."""
-
-    def __init__(self, handle, staged):
-        self._handle = handle
-        self._staged = staged
-        self._buffer = None
-
-    def _map(self, device):
-        context = _default.context()
-        if context.info.backend_name != "cuda":
-            raise RuntimeError("the handle names CUDA memory, but the default gmm context has the "
-                               f"{context.info.backend_name} backend: unset GMM_BACKEND")
-        self._buffer = context.ipc_import(self._handle.handle, device=device)
-        return binding.CUdeviceptr(self._buffer.address)
-
-    def open(self, context):
-        if self._handle.base is not None:
-            raise ValueError("opening IpcHandle from original process")
-        if self._buffer is not None:
-            raise ValueError("IpcHandle is already opened")
-        size = self._handle.size
-        if not self._staged:
-            return MemoryPointer(weakref.proxy(context), self._map(int(context.device.id)), size)
-        # The devices cannot reach each other's memory, so the copy goes through the host.
-        source_device = int(Device.from_identity(self._handle.source_info).id)
-        with cuda.gpus[source_device]:
-            source = MemoryPointer(weakref.proxy(cuda.current_context()), self._map(source_device), size)
-        copied = context.memalloc(size)
-        try:
-            numba_driver.device_to_device(copied, source, size)
-        finally:
-            self._buffer.close()
-        return copied
-
-    def close(self):
-        self._buffer.close()
-
-
 class IpcHandle(cuda.IpcHandle):
     """Numba's interface of a handle over gmm's handle, for VMM and page-locked memory.
 
@@ -58,20 +19,34 @@ class IpcHandle(cuda.IpcHandle):
     def __init__(self, base, handle, size, source_info=None, offset=0):
         super().__init__(base, bytes(handle), size, source_info=source_info, offset=offset)
 
+    def _import(self, context):
+        """The memory for a context of Numba; close() of Numba's class closes the gmm.Buffer."""
+        if self._impl is not None:
+            raise ValueError("IpcHandle is already opened")
+        if self.base is not None:
+            raise ValueError("opening IpcHandle from original process")
+        importer = _default.context()
+        if importer.info.backend_name != "cuda":
+            raise RuntimeError("the handle names CUDA memory, but the default gmm context has the "
+                               f"{importer.info.backend_name} backend: unset GMM_BACKEND")
+        self._impl = importer.ipc_import(self.handle, device=int(context.device.id))
+        return MemoryPointer(weakref.proxy(context), binding.CUdeviceptr(self._impl.address), self.size)
+
     def open_direct(self, context):
         """Maps the memory for the context."""
-        return self._open(context, staged=False)
+        return self._import(context)
 
     def open_staged(self, context):
         """Copies the memory to the context's device, which cannot reach it."""
         self._sentry_source_info()
-        return self._open(context, staged=True)
-
-    def _open(self, context, staged):
-        if self._impl is not None:
-            raise ValueError("IpcHandle is already opened")
-        self._impl = _Import(self, staged)
-        return self._impl.open(context)
+        with cuda.gpus[int(Device.from_identity(self.source_info).id)]:
+            source = self._import(cuda.current_context())
+        copied = context.memalloc(self.size)  # the copy goes through the host
+        try:
+            numba_driver.device_to_device(copied, source, self.size)
+        finally:
+            self._impl.close()
+        return copied
 
     def __reduce__(self):
         return (type(self), (None, self.handle, self.size, self.source_info, self.offset))

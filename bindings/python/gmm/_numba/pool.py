@@ -39,17 +39,9 @@ def api_error(error):
     return error
 
 
-def _context_number(handle):
-    """A number that tells a primary context from its successor after a reset, which may have the same address.
-
-    None: the driver is too old.
-    """
-    return int(driver.cuCtxGetId(handle)) if driver.get_version() >= (12, 0) else None
-
-
 def _living(wanted, device, handle):
     """The gmm context to allocate from, which is not one whose memory cuda.close() took by resetting the device."""
-    number = _context_number(handle)
+    number = int(driver.cuCtxGetId(handle))  # a primary context's successor may have its address
     with _lock:
         for _ in range(2):
             context = _default.context() if wanted is None else wanted
@@ -94,7 +86,7 @@ def device_memory_size(devmem):
 class Pool:
     """gmm's memory for one Numba context. The first use opens it, because a manager's constructor must not use CUDA."""
 
-    def __init__(self, context, wanted, dedicated):
+    def __init__(self, context, wanted, dedicated, numba_queue):
         self._numba = context
         self._wanted = wanted
         self._dedicated = dedicated
@@ -104,7 +96,7 @@ class Pool:
         self._stream = None
         self._limit = None
         self._reset_is_deferred = False
-        self.frees = Frees(None if context is None else context.handle)
+        self.frees = Frees(None if context is None else context.handle, numba_queue)
 
     @property
     def is_open(self):
@@ -151,16 +143,6 @@ class Pool:
         native.gmm_stream_synchronize(context, self._stream)
         return buffer
 
-    def retry(self, allocate):
-        """Memory of the driver itself. When it is short, the call waits for deferred releases and tries again."""
-        try:
-            return allocate()
-        except CudaAPIError as error:
-            if error.code != binding.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
-                raise
-        self.frees.collect(wait=True)
-        return allocate()
-
     def pin(self, pointer, size):
         """Page-locks memory of the caller."""
         context = self.open()
@@ -185,14 +167,14 @@ class Pool:
 
     @contextlib.contextmanager
     def defer(self):
-        """Defers releases to gmm, and from gmm to the driver, until the outermost block ends."""
-        context = self.open()
-        self.frees.defer()
+        """Defers releases from gmm to the driver until the outermost block ends, and then does all that was deferred.
+
+        Inside of it the caller disables Numba's queue, and so the releases to gmm.
+        """
         try:
-            with context.defer():
+            with self.open().defer():
                 yield
         finally:
-            self.frees.resume()
             if self._reset_is_deferred:
                 self.reset()
             self.frees.collect()

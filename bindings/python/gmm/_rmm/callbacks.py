@@ -5,27 +5,6 @@ import sys
 from gmm import _native as native
 from gmm._core.resource import alloc_desc
 
-
-class _Unraisable:
-    """The argument of sys.unraisablehook."""
-
-    def __init__(self, exc_value, err_msg, object):  # pylint: disable=redefined-builtin
-        self.exc_type = type(exc_value)
-        self.exc_value = exc_value
-        self.exc_traceback = exc_value.__traceback__
-        self.err_msg = err_msg
-        self.object = object
-
-
-def tell_unfreed(failed):
-    """Says that a free failed, which RMM's C++ takes no error of. failed: (exception, address)."""
-    exception, address = failed
-    message = f"gmm.rmm could not free the memory at {address:#x}"
-    sys.unraisablehook(_Unraisable(exception, message, None))
-
-
-native.set_helper("unfreed", tell_unfreed)
-
 # Resources that were made, for good. RMM's C++ has copies of them with bare addresses of their callables, and no copy
 # says when it goes.
 _made = []
@@ -54,8 +33,8 @@ def resource(context, kind, device, tag):
         try:
             if address:
                 native.gmm_free(context, address, stream.__cuda_stream__()[1])
-        except Exception as exception:  # pylint: disable=broad-exception-caught # RMM's C++ takes no error here
-            tell_unfreed((exception, address))
+        except Exception as error:  # pylint: disable=broad-exception-caught # RMM's C++ takes no error here
+            print(f"gmm.rmm could not free the memory at {address:#x}: {error}", file=sys.stderr)
 
     made = rmm.mr.CallbackMemoryResource(allocate, deallocate)
     _made.append((made, allocate, deallocate))

@@ -12,7 +12,9 @@ import torch
 
 from gmm import _native as native
 from gmm._core.enums import Kind
-from gmm._core.tag import Tag, tag_number
+from gmm._core.resource import resource_tag
+from gmm._core.tag import Tag
+from gmm._default import context as default_context
 from gmm._torch import library, pools
 
 _is_used = False
@@ -28,7 +30,7 @@ def is_used() -> bool:
 def _need_cuda(caller):
     if not torch.cuda.is_available():
         raise RuntimeError(f"{caller}: PyTorch sees no CUDA device")
-    backend = library.load().context.info.backend_name
+    backend = default_context().info.backend_name
     if backend != "cuda":
         raise RuntimeError(f"{caller}: gmm's default context has the {backend!r} backend; "
                            "unset GMM_BACKEND, or open the context on a machine with a CUDA driver")
@@ -56,9 +58,8 @@ def use(kind: Kind | None = None) -> None:
         _need_cuda("gmm.torch.use()")
         lib = library.load()
         if not _is_used:
-            allocator = library.allocator(lib)
             try:
-                allocator.install(torch.cuda.device_count())
+                lib.must(lib.install(torch.cuda.device_count(), 1))
             except RuntimeError as error:
                 raise RuntimeError(f"gmm.torch.use(): {error}; move gmm.torch.use() above the line that makes the "
                                    "first CUDA tensor, or use gmm.torch.pool()") from error
@@ -66,7 +67,7 @@ def use(kind: Kind | None = None) -> None:
             for function in after_use:
                 function()
         if kind is not None:
-            lib.cdll.gmm_torch_set_kind(int(kind))
+            lib.set_kind(int(kind))
 
 
 @functools.lru_cache(maxsize=None)
@@ -114,16 +115,14 @@ def pool(tag: Tag | int | str | None = None, *, kind: Kind = Kind.VMM, use_on_oo
                            f"on; remove it from {name}, or call gmm.torch.use()")
     _need_cuda("gmm.torch.pool()")
     lib = library.load()
-    if isinstance(tag, str):
-        tag = lib.context.tag(tag)
-    number = native.GMM_TAG_DEFAULT if tag is None else tag_number(lib.context, tag)
+    number = resource_tag(lib.context, tag) or native.GMM_TAG_DEFAULT
     with lock:
-        allocate = lib.cdll.gmm_torch_slot(number, int(kind))
+        allocate = lib.slot(number, int(kind))
     if not allocate:
         raise RuntimeError("gmm.torch.pool(): 64 pairs of tag and kind have pools already, which is the maximum; "
                            "use one of those tags")
     # Older versions of PyTorch lack the arguments: only those that differ from their defaults are passed.
     wishes = {name: value for name, value in (("use_on_oom", use_on_oom), ("no_split", no_split)) if value}
-    made = _pool_type()(_plug(allocate, lib.address("gmm_torch_dealloc")), **wishes)
+    made = _pool_type()(_plug(allocate, lib.address("dealloc")), **wishes)
     made.tag = number
     return made

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compiles extension.cpp and native_allocator.cpp against the headers in PyTorch's package, without importing PyTorch.
+"""Compiles gmm_torch.cpp against the headers in PyTorch's package, without importing PyTorch.
 
 The result is kept in $GMM_TORCH_CACHE or ~/.cache/gmm. Its name has the version of PyTorch and a hash of the sources,
 and no path: a file that one machine has compiled serves another one with the same PyTorch.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import collections
-import os
 import pathlib
 import platform
 import re
@@ -16,10 +15,7 @@ import re
 from gmm._core import compiled
 
 FOLDER = pathlib.Path(__file__).resolve().parent
-HEADERS = ("guarded.hpp", "native.h", "native_ledger.hpp", "native_pools.hpp")
-# The files, each with the headers beside it that it includes.
-SOURCES = {"extension": ("guarded.hpp", "native.h"), "native_allocator": HEADERS}
-LIBRARIES = {"extension": ("c10",), "native_allocator": ("c10", "c10_cuda")}
+SOURCES = [FOLDER / "gmm_torch.cpp", *sorted(FOLDER.glob("*.hpp"))]
 CXX20 = (2, 12)  # PyTorch's headers need -std=c++20 since this version
 
 Installed = collections.namedtuple("Installed", "package version cuda cxx11_abi")  # a PyTorch: its folder and build
@@ -39,53 +35,28 @@ def standard(version: str) -> str:
     return "c++20" if numbers is not None and tuple(map(int, numbers.groups())) >= CXX20 else "c++17"
 
 
-def _cuda_include(torch: Installed) -> pathlib.Path:
-    """The folder of cuda_runtime_api.h, of PyTorch's version of CUDA if there is one."""
-    wanted = torch.cuda.partition(".")[0]
-    named = [os.environ.get(name) for name in ("CUDA_HOME", "CUDA_PATH")]
-    folders = [pathlib.Path(home) / "include" for home in named if home]
-    site = torch.package.parent
-    folders += sorted(site.glob("nvidia/cu*/include"), reverse=True)
-    folders += [pathlib.Path("/usr/local/cuda/include"), *sorted(pathlib.Path("/usr/local").glob("cuda-*/include"))]
-    folders += [pathlib.Path("/usr/include"), site / "triton" / "backends" / "nvidia" / "include"]
-    found = []
-    for folder in folders:
-        header = folder / "cuda_runtime_api.h"
-        if header.is_file() and (folder / "crt" / "host_defines.h").is_file():
-            version = re.search(r"define\s+CUDART_VERSION\s+(\d+)", header.read_text(errors="replace"))
-            if version is not None and str(int(version.group(1)) // 1000) == wanted:
-                return folder
-            found.append(folder)
-    if found:
-        return found[0]
-    raise RuntimeError("gmm.torch: PyTorch's headers need cuda_runtime_api.h, and none was found; install the package "
-                       f"nvidia-cuda-runtime{'-cu12' if wanted == '12' else ''}, or set CUDA_HOME")
-
-
-def arguments(source: str, torch: Installed) -> list[str]:
-    """The compiler's arguments for a file."""
+def arguments(torch: Installed) -> list[str]:
+    """The compiler's arguments."""
     include = torch.package / "include"
     words = [f"-std={standard(torch.version)}", "-fvisibility=default",
              f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.cxx11_abi)}", f"-I{FOLDER}", f"-I{include}",
              f"-I{include / 'torch' / 'csrc' / 'api' / 'include'}"]
-    if source == "native_allocator":
-        words.append(f"-isystem{_cuda_include(torch)}")
-    return words
+    if not torch.cuda:
+        return words
+    return [*words, "-DGMM_TORCH_CUDA", *compiled.cuda_headers(torch.package.parent, torch.cuda.partition(".")[0])]
 
 
-def libraries(source: str, torch: Installed) -> list[str]:
-    """The linker's arguments for a file."""
-    return [f"-L{torch.package / 'lib'}", *(f"-l{name}" for name in LIBRARIES[source])]
+def libraries(torch: Installed) -> list[str]:
+    """The linker's arguments."""
+    return [f"-L{torch.package / 'lib'}", "-lc10", *(["-lc10_cuda"] if torch.cuda else ())]
 
 
-def build(source: str, torch: Installed, folder: pathlib.Path | None = None) -> pathlib.Path:
-    """The path of a compiled file, which this compiles when it is missing. RuntimeError when it cannot."""
-    files = [FOLDER / name for name in (source + ".cpp", *SOURCES[source])]
+def build(torch: Installed, folder: pathlib.Path | None = None) -> pathlib.Path:
+    """The path of the compiled file, which this compiles when it is missing. RuntimeError when it cannot."""
     try:
         return compiled.shared_library(
-            files, f"torch-{source}", torch.version, lambda: arguments(source, torch), libraries(source, torch),
-            purpose="gmm.torch", folder=folder or compiled.cache("GMM_TORCH_CACHE"),
-            key=(torch.cuda, torch.cxx11_abi, platform.machine()))
+            SOURCES, "torch", torch.version, lambda: arguments(torch), libraries(torch), purpose="gmm.torch",
+            folder=folder or compiled.cache("GMM_TORCH_CACHE"), key=(torch.cuda, torch.cxx11_abi, platform.machine()))
     except RuntimeError as error:
         raise RuntimeError(f"{error}\nOr run `python -m gmm.torch build FOLDER` on a machine that has a C++ compiler "
                            f"and PyTorch {torch.version}, bring FOLDER here, and name it in GMM_TORCH_CACHE") from error
@@ -93,18 +64,14 @@ def build(source: str, torch: Installed, folder: pathlib.Path | None = None) -> 
 
 def main(words: list[str] | None = None) -> None:
     """python -m gmm.torch"""
-    parser = argparse.ArgumentParser(prog="python -m gmm.torch", description="What gmm.torch compiles.")
+    parser = argparse.ArgumentParser(prog="python -m gmm.torch", description="The C++ of gmm.torch.")
     actions = parser.add_subparsers(dest="action", required=True)
     action = actions.add_parser("build", help="compile the C++ for the installed PyTorch ahead of its first use")
     action.add_argument("folder", nargs="?", type=pathlib.Path, metavar="FOLDER",
-                        help="where the files go; other machines with the same PyTorch name it in GMM_TORCH_CACHE. "
+                        help="where the file goes; other machines with the same PyTorch name it in GMM_TORCH_CACHE. "
                              "Default: GMM_TORCH_CACHE, else ~/.cache/gmm")
     folder = parser.parse_args(words).folder
-    torch = installed()
-    for source in SOURCES:
-        if source == "native_allocator" and not torch.cuda:
-            continue  # this PyTorch has no CUDA
-        try:
-            print(build(source, torch, folder))
-        except RuntimeError as error:
-            parser.exit(1, f"{error}\n")
+    try:
+        print(build(installed(), folder))
+    except RuntimeError as error:
+        parser.exit(1, f"{error}\n")

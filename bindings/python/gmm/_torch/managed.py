@@ -12,24 +12,15 @@ from typing import Any
 import torch
 
 from gmm._core.enums import Kind
+from gmm._default import context as default_context
 from gmm._torch import allocator
-from gmm._torch import library as _library
+from gmm._torch import library
 
-_HOST = _library.HOST
+_HOST = library.HOST
 _lock = threading.RLock()
 _peers = weakref.WeakValueDictionary()  # by (number of the shared memory, device): the storage there
 _enabled = False
 _move_on_copy = False
-
-
-def library():
-    """libgmm_torch.so over gmm's default context."""
-    return _library.load()
-
-
-def extension():
-    """The compiled extension."""
-    return _library.extension(library())
 
 
 # The switches.
@@ -136,10 +127,9 @@ def is_managed(tensor: torch.Tensor) -> bool:
     storage = storage_of(tensor)
     if storage is None or not storage.nbytes():
         return False
-    attached = _library.loaded()
-    if attached is None and tensor.device.type == "cpu" and not torch.cuda.is_initialized():
-        return False  # there is no managed memory yet, and library() would open a context
-    return library().context.query(storage.data_ptr()).kind == Kind.MANAGED
+    if library.loaded() is None and tensor.device.type == "cpu" and not torch.cuda.is_initialized():
+        return False  # there is no managed memory yet, and default_context() would open one
+    return default_context().query(storage.data_ptr()).kind == Kind.MANAGED
 
 
 def _forget_after_fork():
@@ -158,22 +148,23 @@ os.register_at_fork(after_in_child=_forget_after_fork)
 
 def peers_of(storage):
     """The number of other storages over the memory of this one."""
-    if _library.loaded() is None:
+    if library.loaded() is None:
         return 0
-    return max(0, extension().users(storage) - 1)
+    return max(0, library.load().users(storage._cdata) - 1)
 
 
 def _joined(storage, device):
     """The storage over the same memory on a device. There is one for each device."""
-    ext = extension()
+    lib = library.load()
     with _lock:
-        number = ext.share(storage)
+        lib.must(lib.share(storage._cdata), "gmm.torch: ")
+        number = lib.shared(storage._cdata)  # of the memory, for all storages over it
         _peers[number, storage.device] = storage
         found = _peers.get((number, device))
-        if found is not None and ext.shared(found) == number:
+        if found is not None and lib.shared(found._cdata) == number:
             return found
         made = _empty(torch.uint8, device).untyped_storage()
-        ext.join(made, storage, ordinal(device))
+        lib.must(lib.join(made._cdata, storage._cdata, ordinal(device)), "gmm.torch: ")
         _peers[number, device] = made
         return made
 
@@ -188,7 +179,7 @@ def alias(tensor, device):
         made = _empty(tensor.dtype, device)
         made.set_(joined, tensor.storage_offset(), tensor.size(), tensor.stride())
     if not (tensor.is_inference() or made.is_inference()):
-        extension().share_version(made, tensor)
+        library.load().share_version(made._cdata, tensor._cdata)
     return made
 
 
@@ -209,25 +200,17 @@ def hint(tensor, device, other, stream):
     """
     address, size = _span(tensor)
     if size:
-        lib = library()
+        lib = library.load()
         gpu = ordinal(other) if other.type == "cuda" else 0
-        lib.check(lib.cdll.gmm_torch_move(address, size, ordinal(device), gpu, stream))
+        lib.check(lib.move(address, size, ordinal(device), gpu, stream))
 
 
 def record(tensor, device, stream):
     """Notes that a stream of a device uses the memory of a tensor."""
     storage = storage_of(tensor)
     if storage is not None and storage.nbytes():
-        lib = library()
-        lib.check(lib.cdll.gmm_torch_record(storage.data_ptr(), ordinal(device), stream))
-
-
-def _synchronize(device, stream):
-    """Waits for the current stream of a CUDA device, else for a stream of the host backend."""
-    if device.type == "cuda":
-        torch.cuda.current_stream(device).synchronize()
-    else:
-        library().context.synchronize(stream)
+        lib = library.load()
+        lib.check(lib.record(storage.data_ptr(), ordinal(device), stream))
 
 
 def _move(tensor, device, non_blocking):
@@ -249,7 +232,7 @@ def _move(tensor, device, non_blocking):
     if gpu.type == "cuda":
         record(tensor, gpu, stream)
     if device.type == "cpu" and source.type == "cuda" and not non_blocking:
-        _synchronize(source, stream)
+        torch.cuda.current_stream(source).synchronize()
     return made
 
 
@@ -329,7 +312,10 @@ def _copied(tensor, kind):
     pattern = torch.empty_like(tensor, device="meta")
     last = sum((size - 1) * stride for size, stride in zip(pattern.size(), pattern.stride()))
     nbytes = (last + 1) * tensor.element_size()
-    extension().assign(storage, nbytes, ordinal(device), kind, stream_of(device))
+    lib = library.load()
+    lib.must(lib.take_cpu_tensors(), "gmm.torch: ")
+    lib.must(lib.assign(storage._cdata, nbytes, ordinal(device), kind, stream_of(device)),
+             f"gmm.torch: {nbytes} bytes: ", torch.OutOfMemoryError)
     with torch.no_grad():
         made = _empty(tensor.dtype, device).set_(storage, 0, pattern.size(), pattern.stride())
     return made.copy_(tensor)
@@ -343,9 +329,9 @@ def manage_memory(tensor: torch.Tensor) -> torch.Tensor:
     _check_plain(tensor, "manage_memory")
     if tensor.numel() == 0 or is_managed(tensor):
         return tensor
-    lib = library()
+    lib = library.load()
     if tensor.device.type == "cpu":
-        lib.check(lib.cdll.gmm_torch_host_start(torch.cuda.current_device() if torch.cuda.is_available() else 0))
+        lib.check(lib.host_start(torch.cuda.current_device() if torch.cuda.is_available() else 0))
     elif lib.context.info.backend_name != "cuda":
         raise RuntimeError("gmm.torch.manage_memory(): gmm's default context has the host backend; unset GMM_BACKEND")
     return _copied(tensor, int(Kind.MANAGED))

@@ -10,15 +10,37 @@ import torch.utils._device  # pylint: disable=unused-import
 
 from gmm._torch import allocator, library, managed, workers
 
-_originals = {}
+_table = []  # (owner, name, function, always) of each replacement
+_is_patched = False
 
-# The functions with pin_memory=True: those with a shape or values, and those that follow a tensor, which is the first
-# argument.
-_FACTORIES = ("arange", "empty", "empty_permuted", "empty_strided", "eye", "full", "linspace", "logspace", "ones",
-              "rand", "randint", "randn", "randperm", "scalar_tensor", "tensor", "tril_indices", "triu_indices",
-              "zeros")
-_FOLLOWERS = ("empty_like", "full_like", "ones_like", "rand_like", "randint_like", "randn_like", "zeros_like")
-_METHODS = ("new_empty", "new_empty_strided", "new_full", "new_ones", "new_zeros")
+
+def _in_place_of(owner, *names, always=False):
+    """Lets function(original, *arguments) stand in the place of an owner's functions, once patch() was called.
+
+    always: also while UVM is disabled, and where the compiler traces PyTorch's own function.
+    """
+    def note(function):
+        _table.extend((owner, name, function, always) for name in names if hasattr(owner, name))
+        return function
+
+    return note
+
+
+def _serves():
+    return managed.get_enabled_uvm() and not torch.compiler.is_compiling()
+
+
+def _replace(owner, name, function, always):
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def replacement(*args, **kwargs):
+        return function(original, *args, **kwargs) if always or _serves() else original(*args, **kwargs)
+
+    setattr(owner, name, staticmethod(replacement) if name == "__new__" else replacement)
+
+
+# Moves and copies.
 
 
 def _moved(tensor, device, non_blocking):
@@ -32,29 +54,29 @@ def _moved(tensor, device, non_blocking):
     return managed.move(tensor, device, non_blocking) if managed.movable(tensor, device) else None
 
 
-def _host_side_used(tensor, device):
-    """Notes that an asynchronous copy uses managed memory of a CPU tensor, so that its release is deferred."""
-    if tensor.device.type == "cpu" and device.type == "cuda" and managed.is_managed(tensor):
-        managed.record(tensor, device, managed.stream_of(device))
+def _host_sides_used(gpu, *tensors):
+    """Notes that an asynchronous copy uses managed memory of CPU tensors, so that its release is deferred."""
+    for tensor in tensors:
+        if tensor.device.type == "cpu" and gpu.type == "cuda" and managed.is_managed(tensor):
+            managed.record(tensor, gpu, managed.stream_of(gpu))
 
 
-def _copied(source, made, non_blocking):
-    """Gives the RFC's hints for the direction of a copy between devices, after it."""
-    if not managed.get_enabled_uvm() or made is source or made.device == source.device:
+def _move_or_copy(tensor, device, non_blocking, copy):
+    """A move where it can be one, else copy() with the RFC's hints for its direction. device: None: no move."""
+    made = _moved(tensor, device, non_blocking)
+    if made is not None:
         return made
-    gpu = made.device if made.device.type == "cuda" else source.device
+    made = copy()
+    if made is tensor or made.device == tensor.device:
+        return made
+    gpu = made.device if made.device.type == "cuda" else tensor.device
     if gpu.type != "cuda" or managed.capturing(gpu):
         return made
     if non_blocking:
-        _host_side_used(source, gpu)
-        _host_side_used(made, gpu)
+        _host_sides_used(gpu, tensor, made)
     if managed.is_managed(made):
         managed.hint(made, made.device, gpu, managed.stream_of(gpu))
     return made
-
-
-def _dynamo():
-    return torch.compiler.is_compiling()  # the compiler shall trace PyTorch's own method
 
 
 def _parse_to(tensor, args, kwargs):
@@ -74,7 +96,7 @@ def _parse_to(tensor, args, kwargs):
     return device, non_blocking, moves
 
 
-def _to_managed(tensor, args, kwargs, to):
+def _to_managed(to, tensor, args, kwargs):
     """.to() whose result is managed, with one copy at most."""
     try:
         device, non_blocking, moves = _parse_to(tensor, args, kwargs)
@@ -86,182 +108,127 @@ def _to_managed(tensor, args, kwargs, to):
         tensor = managed.manage_memory(tensor)
         device = managed.resolve(device)
         return managed.move(tensor, device, non_blocking) if managed.movable(tensor, device) else tensor
-    return managed.manage_memory(to(tensor, *args, **kwargs))
+    return managed.manage_memory(_to(to, tensor, *args, **kwargs))
 
 
-def _to(original):
-    def to_where_enabled(self, *args, **kwargs):
-        if not managed.get_enabled_uvm() or _dynamo():
-            return original(self, *args, **kwargs)
-        try:
-            device, non_blocking, moves = _parse_to(self, args, kwargs)
-        except (TypeError, RuntimeError):
-            return original(self, *args, **kwargs)  # it raises
-        if moves:
-            made = _moved(self, device, non_blocking)
-            if made is not None:
-                return made
-        return _copied(self, original(self, *args, **kwargs), non_blocking)
-
-    @functools.wraps(original)
-    def to(self, *args, **kwargs):
-        manage = kwargs.pop("manage", None)  # the RFC's: None is whether UVM is enabled
-        if manage:
-            return _to_managed(self, args, kwargs, to_where_enabled)
-        made = to_where_enabled(self, *args, **kwargs)
-        if manage is not None and managed.get_enabled_uvm() and managed.is_managed(made):
-            return managed.unmanage_memory(made)
-        return made
-
-    return to
+@_in_place_of(torch.Tensor, "to", always=True)
+def _to(original, tensor, *args, manage=None, **kwargs):
+    """manage: the RFC's; None: whether UVM is enabled."""
+    if manage:
+        return _to_managed(original, tensor, args, kwargs)
+    copy = functools.partial(original, tensor, *args, **kwargs)
+    if not _serves():
+        return copy()
+    try:
+        device, non_blocking, moves = _parse_to(tensor, args, kwargs)
+    except (TypeError, RuntimeError):
+        return copy()  # it raises
+    made = _move_or_copy(tensor, device if moves else None, non_blocking, copy)
+    return managed.unmanage_memory(made) if manage is not None and managed.is_managed(made) else made
 
 
-def _pin_memory(original):
-    @functools.wraps(original)
-    def pin_memory(self, *args, **kwargs):
-        # The RFC has one allocator for all host memory: the devices reach managed memory too, and copy it at any time.
-        is_plain = self.device.type == "cpu" and managed.storage_of(self) is not None
-        if managed.get_enabled_uvm() and not _dynamo() and is_plain:
-            return managed.manage_memory(self)
-        return original(self, *args, **kwargs)
-
-    return pin_memory
+@_in_place_of(torch.Tensor, "cuda")
+def _cuda(original, tensor, device=None, non_blocking=False, memory_format=torch.preserve_format):
+    there = "cuda" if device is None else device
+    return _move_or_copy(tensor, there if memory_format is torch.preserve_format else None, non_blocking,
+                         lambda: original(tensor, device, non_blocking, memory_format=memory_format))
 
 
-def _is_for_cpu(args, kwargs, follows):
-    """Whether a factory makes a plain tensor on the CPU."""
-    device, source = kwargs.get("device"), args[0] if follows and args else None
+@_in_place_of(torch.Tensor, "cpu")
+def _cpu(original, tensor, memory_format=torch.preserve_format):
+    return _move_or_copy(tensor, "cpu" if memory_format is torch.preserve_format else None, False,
+                         lambda: original(tensor, memory_format=memory_format))
+
+
+@_in_place_of(torch.Tensor, "copy_")
+def _copy_(original, tensor, src, non_blocking=False):
+    original(tensor, src, non_blocking)
+    if non_blocking and isinstance(src, torch.Tensor) and tensor.device != src.device:
+        if managed.storage_of(tensor) is not None and managed.storage_of(src) is not None:
+            _host_sides_used(tensor.device if tensor.device.type == "cuda" else src.device, tensor, src)
+    return tensor
+
+
+@_in_place_of(torch.Tensor, "record_stream", always=True)
+def _record_stream(original, tensor, stream):
+    # PyTorch's own allocator ignores memory that it did not allocate. When gmm is PyTorch's allocator, the
+    # original tells it.
+    if not allocator.is_used() and tensor.device.type == "cuda" and managed.is_managed(tensor):
+        managed.record(tensor, tensor.device, stream.cuda_stream)
+    return original(tensor, stream)
+
+
+@_in_place_of(torch.UntypedStorage, "_share_fd_cpu_", "_share_filename_cpu_", always=True)
+def _share(original, storage, *args, **kwargs):
+    if managed.peers_of(storage):
+        raise RuntimeError("gmm.torch: tensors on another device share the memory of this CPU storage, and would lose "
+                           "it when the storage moves to memory that processes share; send clone()")
+    return original(storage, *args, **kwargs)
+
+
+# New memory. The RFC has one allocator for all host memory: the devices reach managed memory too, and copy it at any
+# time. So it needs no pin_memory().
+
+
+@_in_place_of(torch.Tensor, "pin_memory")
+def _pin_memory(original, tensor, *args, **kwargs):
+    if tensor.device.type == "cpu" and managed.storage_of(tensor) is not None:
+        return managed.manage_memory(tensor)
+    return original(tensor, *args, **kwargs)
+
+
+def _is_for_cpu(kwargs, source):
+    """Whether a factory makes a plain tensor on the CPU. source: the tensor that it follows, or None."""
+    device, layout = kwargs.get("device"), kwargs.get("layout")
     if device is None:
         device = source.device if isinstance(source, torch.Tensor) else torch.get_default_device()
-    layout = kwargs.get("layout") or (source.layout if isinstance(source, torch.Tensor) else torch.strided)
+    layout = layout or (source.layout if isinstance(source, torch.Tensor) else torch.strided)
     return torch.device(device).type == "cpu" and layout is torch.strided
 
 
-def _pinning(follows):
-    """For factories: what the RFC has one allocator for is managed with pin_memory=True too."""
-    def wrapper(original):
-        @functools.wraps(original)
-        def factory(*args, **kwargs):
-            if (kwargs.get("pin_memory") and managed.get_enabled_uvm() and not _dynamo()
-                    and torch._C._len_torch_dispatch_stack() == 0 and _is_for_cpu(args, kwargs, follows)):
-                return original(*args, **{**kwargs, "pin_memory": False})
-            return original(*args, **kwargs)
-
-        return factory
-
-    return wrapper
+def _without_pinning(original, args, kwargs, source):
+    if kwargs.get("pin_memory") and torch._C._len_torch_dispatch_stack() == 0 and _is_for_cpu(kwargs, source):
+        kwargs = {**kwargs, "pin_memory": False}
+    return original(*args, **kwargs)
 
 
-def _patch_factories():
-    # The table of `with torch.device(...)` holds PyTorch's own functions, by which it recognises a call: it is made
-    # once, and must not hold ours. The table of torch.jit.script() gets ours too, where it exists already.
-    torch.utils._device._device_constructors()
-    names = [(name, False) for name in _FACTORIES] + [(name, True) for name in _FOLLOWERS]
-    for name, follows in names:
-        if hasattr(torch, name):
-            _replace(torch, name, _pinning(follows))
-            torch.jit._builtins._register_builtin(getattr(torch, name), "aten::" + name)
-    for name in _METHODS:
-        _replace(torch.Tensor, name, _pinning(True))
+@_in_place_of(torch, "arange", "empty", "empty_permuted", "empty_strided", "eye", "full", "linspace", "logspace",
+              "ones", "rand", "randint", "randn", "randperm", "scalar_tensor", "tensor", "tril_indices",
+              "triu_indices", "zeros")
+def _factory(original, *args, **kwargs):
+    return _without_pinning(original, args, kwargs, None)
 
 
-def _new_storage(original):
+@_in_place_of(torch, "empty_like", "full_like", "ones_like", "rand_like", "randint_like", "randn_like", "zeros_like")
+@_in_place_of(torch.Tensor, "new_empty", "new_empty_strided", "new_full", "new_ones", "new_zeros")
+def _following_factory(original, *args, **kwargs):
+    return _without_pinning(original, args, kwargs, args[0] if args else None)
+
+
+@_in_place_of(torch.UntypedStorage, "__new__")
+def _new_storage(original, cls, *args, **kwargs):
     """PyTorch makes the storages of copy.deepcopy() and of unpickled tensors by its default CPU allocator."""
-    def new(cls, *args, **kwargs):
-        if (managed.get_enabled_uvm() and cls is torch.UntypedStorage and len(args) == 1 and type(args[0]) is int
-                and set(kwargs) <= {"device"} and torch.device(kwargs.get("device") or "cpu").type == "cpu"
-                and not _dynamo() and torch._C._len_torch_dispatch_stack() == 0):
-            return torch.empty(args[0], dtype=torch.uint8, device="cpu").untyped_storage()
-        return original(cls, *args, **kwargs)
-
-    return staticmethod(new)
-
-
-def _move_or_copy(tensor, device, non_blocking, memory_format, copy):
-    if managed.get_enabled_uvm() and not _dynamo() and memory_format is torch.preserve_format:
-        made = _moved(tensor, device, non_blocking)
-        if made is not None:
-            return made
-    return _copied(tensor, copy(), non_blocking)
-
-
-def _cuda(original):
-    @functools.wraps(original)
-    def cuda(self, device=None, non_blocking=False, memory_format=torch.preserve_format):
-        return _move_or_copy(self, "cuda" if device is None else device, non_blocking, memory_format,
-                             lambda: original(self, device, non_blocking, memory_format=memory_format))
-
-    return cuda
-
-
-def _cpu(original):
-    @functools.wraps(original)
-    def cpu(self, memory_format=torch.preserve_format):
-        return _move_or_copy(self, "cpu", False, memory_format, lambda: original(self, memory_format=memory_format))
-
-    return cpu
-
-
-def _copy_(original):
-    @functools.wraps(original)
-    def copy_(self, src, non_blocking=False):
-        original(self, src, non_blocking)
-        is_asynchronous = non_blocking and isinstance(src, torch.Tensor) and self.device != src.device
-        if is_asynchronous and managed.get_enabled_uvm() and not _dynamo():
-            gpu = self.device if self.device.type == "cuda" else src.device
-            if managed.storage_of(self) is not None and managed.storage_of(src) is not None:
-                _host_side_used(self, gpu)
-                _host_side_used(src, gpu)
-        return self
-
-    return copy_
-
-
-def _record_stream(original):
-    @functools.wraps(original)
-    def record_stream(self, stream):
-        # PyTorch's own allocator ignores memory that it did not allocate. When gmm is PyTorch's allocator, its hook
-        # hears of the stream.
-        if not allocator.is_used() and self.device.type == "cuda" and managed.is_managed(self):
-            managed.record(self, self.device, stream.cuda_stream)
-        return original(self, stream)
-
-    return record_stream
-
-
-def _share(original):
-    @functools.wraps(original)
-    def share(self, *args, **kwargs):
-        if managed.peers_of(self):
-            raise RuntimeError("gmm.torch: tensors on another device share the memory of this CPU storage, "
-                               "and would lose it when the storage "
-                               "moves to memory that processes share; send clone()")
-        return original(self, *args, **kwargs)
-
-    return share
-
-
-def _replace(owner, name, wrapper):
-    original = getattr(owner, name)
-    _originals[owner, name] = original
-    setattr(owner, name, wrapper(original))
+    if (cls is torch.UntypedStorage and len(args) == 1 and type(args[0]) is int and set(kwargs) <= {"device"}
+            and torch.device(kwargs.get("device") or "cpu").type == "cpu"
+            and torch._C._len_torch_dispatch_stack() == 0):
+        return torch.empty(args[0], dtype=torch.uint8, device="cpu").untyped_storage()
+    return original(cls, *args, **kwargs)
 
 
 def patch():
     """Replaces, once, the methods of PyTorch by which managed tensors move, and those that would be unsafe for them."""
+    global _is_patched  # pylint: disable=global-statement
     with allocator.lock:
-        if _originals:
+        if _is_patched:
             return
-        _replace(torch.Tensor, "to", _to)
-        _replace(torch.Tensor, "cuda", _cuda)
-        _replace(torch.Tensor, "cpu", _cpu)
-        _replace(torch.Tensor, "copy_", _copy_)
-        _replace(torch.Tensor, "pin_memory", _pin_memory)
-        _patch_factories()
-        _replace(torch.UntypedStorage, "__new__", _new_storage)
-        _replace(torch.Tensor, "record_stream", _record_stream)
-        for name in ("_share_fd_cpu_", "_share_filename_cpu_"):
-            _replace(torch.UntypedStorage, name, _share)
+        _is_patched = True
+        # The table of `with torch.device(...)` holds PyTorch's own functions, by which it recognises a call: it is made
+        # once, and must not hold ours. The table of torch.jit.script() gets ours too, where it exists already.
+        torch.utils._device._device_constructors()
+        for owner, name, function, always in _table:
+            _replace(owner, name, function, always)
+            if owner is torch:
+                torch.jit._builtins._register_builtin(getattr(torch, name), "aten::" + name)
         workers.patch()
 
 
@@ -285,12 +252,12 @@ def set_enabled_uvm(enabled: bool = True) -> None:
             if has_device:
                 allocator.use()
             home = torch.cuda.current_device() if has_device else 0
-            library.extension(lib).take_cpu_tensors()
-            lib.check(lib.cdll.gmm_torch_host_start(home))
+            lib.must(lib.take_cpu_tensors(), "gmm.torch: ")
+            lib.check(lib.host_start(home))
             patch()
-            lib.cdll.gmm_torch_set_managed(1)
+            lib.set_managed(1)
         elif library.loaded() is not None:
-            library.load().cdll.gmm_torch_set_managed(0)
+            library.load().set_managed(0)
         managed.set_enabled(bool(enabled))
 
 

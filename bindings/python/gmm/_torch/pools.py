@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The pool of PyTorch that a thread allocates from.
 
-PyTorch caches what it freed, and would give it to a tensor of another region. So each region has pools of its own.
+PyTorch caches freed memory, and would give it to a tensor of another region. So each region has pools of its own.
 Where several pools are in use at once, PyTorch uses the one that was begun first. Here the innermost counts, so this
 module ends the outer use for that time.
 
@@ -101,27 +101,6 @@ def use(torch, pools, ended=None):
             outer.begin()
 
 
-@contextlib.contextmanager
-def use_new(torch, allocator):
-    """use() with new pools. The end of the block destroys them and returns what was freed in them to the driver."""
-    pools = []
-
-    def drop():
-        with _lock:
-            _retired.extend(pool for _, pool in pools)
-            pools.clear()  # an exception's traceback holds this frame longer
-            _destroy_retired(torch)
-
-    try:
-        for device in devices(torch):
-            pools.append((device, make(torch, device, allocator)))
-    except BaseException:
-        drop()
-        raise
-    with use(torch, pools, drop):
-        yield
-
-
 def devices(torch):
     """The current device and the others that this process uses. Making a pool on another device would open it."""
     current = torch.cuda.current_device()
@@ -149,21 +128,38 @@ class Pools:
         self._idle = {}
 
     @contextlib.contextmanager
-    def use(self, key):
-        """Routes the allocations of this thread to pools of the key."""
-        taken = []
+    def use(self, key=None, keep=True):
+        """Routes the allocations of this thread to pools of the key.
+
+        keep: False: the end destroys the pools and returns their freed memory to the driver.
+        """
+        taken = []  # the only reference to each, so that clear() destroys them
+
+        def end():
+            self._put(key, taken)
+            if not keep:
+                self.clear()
+
         try:
             for device in devices(self._torch):
-                with self._lock:
-                    idle = self._idle.setdefault((key, device), [])
-                    pool = idle.pop() if idle else None
-                taken.append((device, pool if pool is not None else make(self._torch, device, self._allocator)))
-            with use(self._torch, taken):
-                yield
-        finally:
-            with self._lock:
-                for device, pool in taken:
-                    self._idle[key, device].append(pool)
+                taken.append((device, self._take(key, device)))
+        except BaseException:
+            end()
+            raise
+        with use(self._torch, taken, end):
+            yield
+
+    def _take(self, key, device):
+        with self._lock:
+            if self._idle.get((key, device)):
+                return self._idle[key, device].pop()
+        return make(self._torch, device, self._allocator)
+
+    def _put(self, key, taken):
+        with self._lock:
+            while taken:
+                device, pool = taken.pop()
+                self._idle.setdefault((key, device), []).append(pool)
 
     def clear(self):
         """Destroys the idle pools as soon as that is safe."""

@@ -19,10 +19,10 @@
 namespace {
 
 struct {
-  std::atomic<bool> no_tmpfile{false}, no_direct_tmpfile{false}, no_direct{false}, no_fallocate{false};
+  std::atomic<bool> no_direct{false}, no_fallocate{false};
   std::atomic<bool> no_direct_transfer{false}, short_transfers{false};
   std::atomic<int> full_after{-1};  // calls of fallocate() that take what they are asked for
-  std::atomic<uint32_t> opened_tmpfile{0}, opened_named{0}, refused{0}, interrupted{0}, calls{0};
+  std::atomic<uint32_t> opened{0}, refused{0}, interrupted{0}, calls{0};
 } machine;
 
 bool is_direct(int fd) {
@@ -56,24 +56,16 @@ extern "C" {
 int open(const char *path, int flags, ...) {
   va_list list;
   va_start(list, flags);
-  const mode_t mode = (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(list, mode_t) : 0;
+  const mode_t mode = (flags & O_CREAT) != 0 ? va_arg(list, mode_t) : 0;
   va_end(list);
-  const bool tmpfile = (flags & O_TMPFILE) == O_TMPFILE, direct = (flags & O_DIRECT) != 0;
-  if (tmpfile && (machine.no_tmpfile || (direct && machine.no_direct_tmpfile))) {
-    errno = EOPNOTSUPP;
-    return -1;
-  }
-  if (direct && machine.no_direct) {
+  if ((flags & O_DIRECT) != 0 && machine.no_direct) {
     // As some systems do: the file is there all the same.
-    if (!tmpfile) close(static_cast<int>(syscall(SYS_openat, AT_FDCWD, path, flags & ~O_DIRECT, mode)));
+    close(static_cast<int>(syscall(SYS_openat, AT_FDCWD, path, flags & ~O_DIRECT, mode)));
     errno = EINVAL;
     return -1;
   }
   const int fd = static_cast<int>(syscall(SYS_openat, AT_FDCWD, path, flags, mode));
-  if (tmpfile)
-    ++machine.opened_tmpfile;
-  else if ((flags & O_CREAT) != 0 && fd >= 0)
-    ++machine.opened_named;
+  if ((flags & O_CREAT) != 0 && fd >= 0) ++machine.opened;
   return fd;
 }
 
@@ -105,14 +97,14 @@ namespace {
 class FileSystemTest : public BackupTest {
  public:
   void SetUp() override {
-    machine.opened_tmpfile = machine.opened_named = 0;
+    machine.opened = 0;
     char name[] = "/tmp/gmm-backup-test-XXXXXX";
     folder = mkdtemp(name);
     configure(1, 1, GMM_BACKUP_NO_ARENA | GMM_BACKUP_NO_PAGEABLE, folder.c_str());
   }
   void TearDown() override {
-    for (std::atomic<bool> *each : {&machine.no_tmpfile, &machine.no_direct_tmpfile, &machine.no_direct,
-                                    &machine.no_fallocate, &machine.no_direct_transfer, &machine.short_transfers})
+    for (std::atomic<bool> *each :
+         {&machine.no_direct, &machine.no_fallocate, &machine.no_direct_transfer, &machine.short_transfers})
       *each = false;
     machine.full_after = -1;
     EXPECT_EQ(rmdir(folder.c_str()), 0) << "a name stays in the folder";
@@ -144,11 +136,7 @@ class FileSystemTest : public BackupTest {
 TEST_F(FileSystemTest, NothingPastTheCache) {
   machine.no_direct = true;
   out_and_in();
-  EXPECT_EQ(machine.opened_tmpfile, 1u);
-  store.trim();
-  machine.no_tmpfile = true;
-  out_and_in();
-  EXPECT_EQ(machine.opened_named, 1u);
+  EXPECT_EQ(machine.opened, 1u);
 }
 
 TEST_F(FileSystemTest, AllThreadsMeetARefusedTransfer) {

@@ -57,21 +57,6 @@ class DecommitTest : public testing::TestWithParam<Kind> {
 INSTANTIATE_TEST_SUITE_P(Kinds, DecommitTest, testing::Values(Kind::kVmm, Kind::kDevice, Kind::kHost, Kind::kManaged),
                          [](const auto &info) { return std::to_string(static_cast<uint32_t>(info.param)); });
 
-TEST_P(DecommitTest, MemoryThatIsFreeForTheAgeGoes) {
-  std::vector<CacheEntry> blocks;
-  for (int i = 0; i < 20; ++i) blocks.push_back(take(5 * kMiB));
-  rounds(3 * kAge);
-  const uint64_t used = held();
-  ASSERT_GE(used, 100 * kMiB);
-  for (const CacheEntry &block : blocks) put(block);
-  const uint64_t freed = now;
-  rounds(freed + kAge - 1);
-  EXPECT_EQ(held(), used) << "before the age nothing goes";
-  rounds(freed + kAge + kAge / 2);
-  EXPECT_EQ(held(), 0u);
-  check_heap(engine, *heap);
-}
-
 TEST_P(DecommitTest, NeverMoreGoesThanWasFreeAllTheTime) {
   // 64 MiB come and go within the age; the rest of 160 MiB is not used.
   std::vector<CacheEntry> blocks;

@@ -128,22 +128,6 @@ TEST(GrowthPolicyTest, AfterAFreeItTakesWhatTheAllowanceLeaves) {
   EXPECT_EQ(policy.to_take(1290 * kMiB, 4 * kMiB, peak, 64 * kMiB), 64 * kMiB) << "the heap's own minimum holds";
 }
 
-// 1,000 blocks of 2 MiB, one after the other: the number of extents is what a pause pays for.
-TEST(GrowthPolicyTest, ManyBlocksComeInFewExtents) {
-  GrowthPolicy policy;
-  uint64_t held = 0, live = 0, extents = 0;
-  for (int block = 0; block < 1000; ++block) {
-    live += 2 * kMiB;
-    if (live <= held) continue;
-    const uint64_t taken = policy.to_take(held, live - held, live, 0), largest = GrowthPolicy::largest_extent(held);
-    extents += (taken + largest - 1) / largest;
-    held += taken;
-    policy.grew();
-  }
-  EXPECT_LE(extents, 96u);
-  EXPECT_LE(held, live + 24 * kMiB);
-}
-
 TEST(GrowthPolicyTest, BeforeAnythingWasFreedAVeryLargeBlockGetsLargeExtents) {
   GrowthPolicy policy;
   EXPECT_EQ(policy.largest_extent(0, 256 * kMiB), 1024 * kMiB);

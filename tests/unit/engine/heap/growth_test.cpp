@@ -102,34 +102,5 @@ TEST(Heap, AModelThatIsLoadedComesInFewExtents) {
   EXPECT_TRUE(heap->close(false).ok());
 }
 
-// Blocks that grow as fast as a processor allows earn no more moves than the driver's share of the time.
-TEST(Heap, AChurnMakesFewDriverCallsASecond) {
-  Engine engine;
-  auto heap = make_heap(engine, Kind::kVmm);
-  const auto alloc = [&](uint64_t bytes) {
-    void *block = nullptr;
-    EXPECT_TRUE(cached_alloc(*heap, bytes, 0, GMM_STREAM_DEFAULT, &block).ok()) << last_message();
-    return block;
-  };
-  const auto release = [&](void *block) { EXPECT_TRUE(cached_free(engine.core, block, GMM_STREAM_DEFAULT).ok()); };
-  const auto calls = [&] { return engine.backend->count("map") + engine.backend->count("unmap"); };
-  const auto begin = std::chrono::steady_clock::now();
-  for (uint64_t round = 0; round < 800; ++round) {
-    const uint64_t size = 4 * kMiB + round * 24 * 1024;
-    std::vector<void *> blocks(64);
-    for (void *&block : blocks) block = alloc(size);
-    for (size_t i = 0; i < blocks.size(); i += 2) release(blocks[i]);
-    for (size_t i = 0; i < blocks.size(); i += 4) blocks[i] = alloc(2 * size);
-    for (size_t i = 0; i < blocks.size(); ++i)
-      if (i % 4 != 2) release(blocks[i]);
-    for (int i = 0; i < 4000; ++i) release(alloc(1000));
-  }
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  const double moves = .4 / 40e-6 + seconds / 20 / 40e-6;  // of the start, and of the time
-  const double made = static_cast<double>(heap->own_quota().peak() / kExtentAlignment);
-  EXPECT_LT(static_cast<double>(calls()), 1.2 * (2 * moves + made)) << "without the bound they were twice as many";
-  EXPECT_TRUE(heap->close(false).ok());
-}
-
 }  // namespace
 }  // namespace gmm::test

@@ -39,16 +39,6 @@ class StreamOrderTest : public testing::Test {
     order.clear();
     EXPECT_EQ(engine.backend->count("event_create"), engine.backend->count("event_destroy"));
   }
-  // Whether work that is queued now does not end for a while.
-  bool is_held_up(gmm_stream stream) {
-    NativeEvent event = nullptr;
-    bool passed = false;
-    EXPECT_TRUE(engine.backend->event_create(Device{0}, &event).ok());
-    EXPECT_TRUE(engine.backend->event_record(event, Device{0}, stream).ok());
-    soon([&] { return !engine.backend->event_query(event, &passed).ok() || passed; }, std::chrono::milliseconds(20));
-    EXPECT_TRUE(engine.backend->event_destroy(event).ok());
-    return !passed;
-  }
   // The streams of the bits that are done with memory of this stamp, asked now.
   uint64_t done(uint64_t bits, uint64_t stamp) {
     order.ask(bits);
@@ -76,26 +66,6 @@ TEST_F(StreamOrderTest, MemoryFreedInACaptureOfAPerThreadStreamIsItsOwnUntilTheE
   EXPECT_EQ(order.put_behind(b, bits).code(), GMM_ERROR_CAPTURING);
   EXPECT_TRUE(order.note_frees(mine).ok());
   EXPECT_TRUE(order.put_behind(b, bits).ok());
-}
-
-TEST_F(StreamOrderTest, StreamsBeyondTheBitsAreStillOrdered) {
-  std::vector<StreamKey> keys;
-  for (int i = 0; i < 70; ++i) keys.push_back(StreamKey{engine.stream()});
-  for (const StreamKey &key : keys) ASSERT_NE(order.bit_of(key), 0u);
-  ASSERT_EQ(order.bit_of(keys[66]), order.bit_of(keys[69]));
-  EXPECT_EQ(order.own_bit(keys[69]), 0u) << "memory with the shared bit is nobody's own";
-  Barrier barrier;
-  barrier.close(engine, keys[66].stream);
-  const uint64_t stamp = free_on(keys[66]);
-  free_on(keys[69]);
-  EXPECT_EQ(done(order.bit_of(keys[69]), stamp), 0u);
-  ASSERT_TRUE(order.put_behind(keys[69], order.bit_of(keys[66])).ok());
-  EXPECT_TRUE(is_held_up(keys[69].stream));
-  barrier.open();
-  finish(keys[66]);
-  finish(keys[69]);
-  EXPECT_EQ(done(order.bit_of(keys[69]), stamp), order.bit_of(keys[69]));
-  for (const StreamKey &key : keys) ASSERT_TRUE(engine.backend->stream_destroy(key.stream).ok());
 }
 
 TEST_F(StreamOrderTest, AThreadsOwnStreamIsNotedAndItsPlaceUsedAgain) {

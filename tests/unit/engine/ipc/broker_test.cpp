@@ -159,15 +159,6 @@ TEST_F(IpcBrokerTest, TooLongTooShortAndTalkativePeersAreDropped) {
   wait_until_idle();
 }
 
-TEST_F(IpcBrokerTest, ACheckCountsNobody) {
-  const int fd = raw();
-  send(fd, request(IpcWant::kCheck));
-  EXPECT_EQ(result_of(fd), GMM_OK);
-  EXPECT_EQ(result_of(fd), 1) << "the connection should end";
-  EXPECT_EQ(importers(), 0u);
-  ::close(fd);
-}
-
 TEST_F(IpcBrokerTest, DescriptorsSentToTheBrokerAreClosed) {
   wait_until_idle();
   const int before = open_descriptors();
@@ -208,21 +199,6 @@ TEST_F(IpcBrokerTest, AFloodHoldsUpNobody) {
   }
   EXPECT_GE(busy, 100);  // how many exactly depends on the time
   expect_service();
-}
-
-TEST_F(IpcBrokerTest, ImportersInManyThreads) {
-  std::atomic<int> served{0};
-  std::vector<std::thread> threads;
-  for (int t = 0; t < 8; ++t)
-    threads.emplace_back([&] {
-      for (int i = 0; i < 25; ++i) {
-        IpcImport import;
-        served += ipc_connect(handle_, IpcWant::kDescriptors, kPatience, &import).ok();
-      }
-    });
-  for (std::thread &thread : threads) thread.join();
-  EXPECT_EQ(served, 200);
-  EXPECT_TRUE(eventually([&] { return importers() == 0; }));
 }
 
 // Changes the soft limit of open descriptors during its life.
@@ -339,23 +315,6 @@ TEST_F(IpcBrokerTest, ASocketThatWasReplacedIsMadeAnew) {
   gmm_ipc_handle again;
   ASSERT_EQ(gmm_ipc_export(context_, block_, &again), GMM_OK) << gmm_last_error_message();
   expect_service();
-}
-
-TEST_F(IpcBrokerTest, TwoContextsHaveTwoSockets) {
-  gmm_context *other = make_context();
-  gmm_alloc_desc desc = {};
-  desc.struct_size = sizeof desc;
-  desc.kind = GMM_KIND_HOST;
-  void *block = nullptr, *here = nullptr;
-  gmm_ipc_handle handle;
-  ASSERT_EQ(gmm_alloc(other, 100, &desc, &block), GMM_OK);
-  ASSERT_EQ(gmm_ipc_export(other, block, &handle), GMM_OK);
-  ASSERT_EQ(gmm_ipc_import(context_, &handle, nullptr, &here), GMM_OK) << gmm_last_error_message();
-  std::strcpy(static_cast<char *>(block), "shared");
-  EXPECT_STREQ(static_cast<char *>(here), "shared");
-  EXPECT_EQ(gmm_ipc_close(context_, here), GMM_OK);
-  EXPECT_EQ(gmm_free(other, block, GMM_STREAM_DEFAULT), GMM_OK);
-  EXPECT_EQ(gmm_context_release(other), GMM_OK);
 }
 
 }  // namespace

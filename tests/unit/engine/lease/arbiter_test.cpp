@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The choices of the arbiter. The members here only report; simulation_test.cpp has real ones.
+// The choices of the arbiter. The members here only report. simulation_test.cpp has real ones, and shows that slow,
+// stopped and busy members hold up nobody.
 #include "cli/serve/arbiter.h"
 
 #include <gtest/gtest.h>
 
 #include <map>
-#include <utility>
 
 #include "engine/lease/member.h"
 
@@ -19,8 +19,6 @@ class LeaseArbiterTest : public ::testing::Test {
     LeaseReport report;
     LeaseCommand command;
     bool answers = true;
-    uint64_t measure_ms = 0;  // how long its measures take
-    uint64_t measured = 0, answer_at = 0, answer_round = 0;
   };
 
   // An idle member that offers all that it holds.
@@ -46,23 +44,15 @@ class LeaseArbiterTest : public ::testing::Test {
     peer.report.rows[0].wanted = bytes;
     say(peer);
   }
-  void say(Peer &peer) { say(peer, free_); }
-  void say(Peer &peer, uint64_t free) {
+  void say(Peer &peer) {
     ++peer.report.number;
-    peer.report.rows[0].free = free;
+    peer.report.rows[0].free = free_;
     ASSERT_TRUE(arbiter_.receive(peer.member, peer.report, now_));
   }
   void give(Peer &peer) {
     free_ += peer.report.rows[0].offered;
     peer.report.rows[0].held = peer.report.rows[0].offered = 0;
     peer.report.gave = peer.command.give;
-    say(peer);
-  }
-  // In use, and idle again, without a change of its memory.
-  void turn(Peer &peer) {
-    const bool is_idle = peer.report.state == LeaseState::kIdle;
-    peer.report.state = is_idle ? LeaseState::kInUse : LeaseState::kIdle;
-    peer.report.state_ms = 0;
     say(peer);
   }
   // Lets time pass. Members answer rounds, and do nothing else.
@@ -73,28 +63,12 @@ class LeaseArbiterTest : public ::testing::Test {
       while (const LeaseArbiter::Member *member = arbiter_.next_command(now_, &command))
         if (Peer &peer = *static_cast<Peer *>(member->user); peer.answers) peer.command = command;
       for (auto &[number, peer] : peers_) {
-        if (!peer.answers) continue;
-        if (peer.answer_round == 0 && peer.command.round > peer.report.round) {
-          peer.answer_round = peer.command.round;
-          peer.answer_at = now_ + peer.measure_ms;
-          peer.measured = free_;
-        }
-        if (peer.answer_round == 0 || now_ < peer.answer_at) continue;
-        peer.report.round = std::exchange(peer.answer_round, 0);
+        if (!peer.answers || peer.command.round <= peer.report.round) continue;
+        peer.report.round = peer.command.round;
         peer.report.state_ms += peer.report.state == LeaseState::kWaiting ? 0 : 1;
-        say(peer, peer.measured);
+        say(peer);
       }
     }
-  }
-  // Waits for `what` while another member changes after each step.
-  bool passes_until(bool (*what)(const Peer &), const Peer &peer, Peer &busy, uint64_t step, int steps,
-                    bool allocates) {
-    for (; steps != 0 && !what(peer); --steps) {
-      pass(step);
-      if (allocates) busy.report.rows[0].held ^= 1;
-      turn(busy);
-    }
-    return what(peer);
   }
   static bool is_told(const Peer &peer) { return peer.command.give > peer.report.gave; }
   static bool is_granted(const Peer &peer) { return peer.command.answer == LeaseAnswer::kGranted; }
@@ -130,74 +104,6 @@ TEST_F(LeaseArbiterTest, LowPriorityThenLongIdleThenLowCostGoesFirst) {
   EXPECT_FALSE(is_granted(waiting));
 }
 
-TEST_F(LeaseArbiterTest, AMemberThatDoesNotAnswerIsPassedOver) {
-  Peer &stopped = add(0, 500, 90'000), &other = add(0, 500, 1000), &waiting = add(0, 0, 0);
-  want(waiting, 500);
-  pass(50);
-  ASSERT_TRUE(is_told(stopped));
-  stopped.answers = false;
-  pass(LeaseArbiter::kPatienceMs / 2);
-  EXPECT_FALSE(is_told(other));
-  pass(LeaseArbiter::kPatienceMs);
-  ASSERT_TRUE(is_told(other));
-  give(other);
-  pass(50);
-  EXPECT_TRUE(is_granted(waiting));
-}
-
-// The members of another device change all the time, and measure slowly.
-TEST_F(LeaseArbiterTest, MembersOfAnotherDeviceHoldUpNobody) {
-  Peer &busy = add(0, 100, 1000, 0, 2), &slow = add(0, 100, 1000, 0, 2), &idle = add(0, 500, 90'000);
-  Peer &waiting = add(0, 0, 0), &other = add(0, 0, 0, 0, 2);
-  slow.measure_ms = 150;
-  waiting.measure_ms = 30;
-  want(other, 5000);
-  want(waiting, 500);
-  ASSERT_TRUE(passes_until(is_told, idle, busy, 10, 30, false));
-  give(idle);
-  EXPECT_TRUE(passes_until(is_granted, waiting, busy, 10, 20, false));
-}
-
-// A member without a request uses and returns faster than the waiting one measures.
-TEST_F(LeaseArbiterTest, AFastMemberDoesNotHoldUpASlowOne) {
-  Peer &busy = add(0, 100, 1000), &idle = add(0, 500, 90'000), &waiting = add(0, 0, 0);
-  waiting.measure_ms = 40;
-  want(waiting, 500);
-  ASSERT_TRUE(passes_until(is_told, idle, busy, 10, 60, true));
-  give(idle);
-  EXPECT_TRUE(passes_until(is_granted, waiting, busy, 10, 60, true));
-}
-
-// Its answers come, each one too late for the next round.
-TEST_F(LeaseArbiterTest, ASlowMemberDoesNotHoldUpAPlan) {
-  Peer &busy = add(0, 100, 1000), &slow = add(5, 100, 1000), &idle = add(0, 500, 90'000), &waiting = add(0, 0, 0);
-  slow.measure_ms = 150;
-  want(waiting, 500);
-  EXPECT_TRUE(passes_until(is_told, idle, busy, 50, 20, true));
-}
-
-// The measure of the waiting one is older than the memory that another one took.
-TEST_F(LeaseArbiterTest, AMeasureFromBeforeATakingIsNotUsed) {
-  Peer &first = add(1, 0, 0), &second = add(0, 0, 0);
-  free_ = 500;
-  second.measure_ms = 100;
-  want(first, 400);
-  pass(5);
-  ASSERT_TRUE(is_granted(first));
-  want(second, 400);
-  pass(20);
-  // It takes, returns and offers nothing while the other one measures.
-  first.report.state = LeaseState::kInUse;
-  first.report.rows[0].held = 400;
-  first.report.rows[0].wanted = 0;
-  free_ = 100;
-  say(first);
-  pass(90);
-  EXPECT_FALSE(is_granted(second));
-  pass(2000);
-  EXPECT_FALSE(is_granted(second));
-}
-
 // Somebody deleted the socket of the server before, so that only the members know of it.
 TEST_F(LeaseArbiterTest, AMemberOfAnotherServerBeginsTheGrace) {
   Peer &waiting = add(0, 0, 0);
@@ -218,26 +124,6 @@ TEST_F(LeaseArbiterTest, AMemberOfAnotherServerBeginsTheGrace) {
   free_ = 700;
   pass(LeaseArbiter::kRoundMs + 100);
   EXPECT_TRUE(is_granted(waiting));
-}
-
-// Its queue may have newer reports than those that it has read.
-TEST_F(LeaseArbiterTest, AnArbiterThatWasStoppedDecidesNothingOnOldReports) {
-  Peer &user = add(0, 300, 1000), &waiting = add(0, 0, 0);
-  user.report.state = LeaseState::kInUse;
-  user.report.rows[0].held = 500;
-  say(user);
-  want(waiting, 450);
-  for (int i = 0; i < 1000 && waiting.member->doubted_request == 0; ++i) pass(0);
-  ASSERT_EQ(waiting.member->doubted_request, 1u);
-  now_ += 3000;
-  arbiter_.step(now_);
-  EXPECT_NE(waiting.member->phase, LeaseArbiter::Phase::kDenied);
-  free_ = 200;
-  user.report.rows[0].held = 300;
-  user.report.state = LeaseState::kIdle;
-  say(user);
-  pass(50);
-  EXPECT_TRUE(is_told(user));
 }
 
 // 40 GB are copied in 40 s at the least rate.

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Leases in a simulation: an arbiter and members with a virtual clock, devices that refuse what they do not have,
-// connections that lose, delay, double and cut, and processes, the server's too, that die or stop at any step. A seed
-// decides everything.
+// Leases in a simulation: an arbiter and members with a virtual clock. Devices refuse what they do not have. Messages
+// are lost, delayed, doubled and changed, and connections cut. Processes, the server's too, die or stop at any step. A
+// seed decides everything.
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <queue>
@@ -27,10 +28,11 @@ struct LeaseFaults {
   uint32_t slow = 0;            // a measure takes up to slow_ms
   uint32_t deaf = 0;            // a pause takes many seconds, and its process hears nothing
   uint32_t arbiter_killed = 0;  // during the pause of another process
+  uint32_t forged = 0;          // a message has other bytes: nothing that its sender promised counts
   uint64_t slow_ms = 400;
   bool outsider = false;  // a process without a lease takes and gives memory
   bool any() const {
-    return lost + doubled + delayed + cut + killed + stopped + slow + deaf + arbiter_killed != 0 || outsider;
+    return lost + doubled + delayed + cut + killed + stopped + slow + deaf + arbiter_killed + forged != 0 || outsider;
   }
 };
 
@@ -87,6 +89,8 @@ class LeaseSimulation {
       at(now_ + chance(200), i, [this, i] { ask_for_memory(i); });
     }
     if (faults.outsider) at(now_ + 50, kNobody, [this] { take_from_outside(); });
+    // The claims of forged messages end with the server that heard them.
+    if (faults.forged != 0 && now_ < faults_until) at(faults_until, kNobody, [this] { end_arbiter(); });
     while (!events_.empty()) {
       const Item item = events_.top();
       events_.pop();
@@ -213,6 +217,15 @@ class LeaseSimulation {
     for (uint32_t i = 0; i < size(); ++i)
       if (processes_[i].link != 0) cut(i);
   }
+  // Some bytes become others, half of them those of the fields before the text.
+  template <typename Message>
+  void may_forge(Message *message) {
+    constexpr size_t kFields = 96;
+    if (now_ >= faults_until || !strikes(faults.forged)) return;
+    for (uint64_t times = 1 + chance(7); times != 0; --times)
+      reinterpret_cast<uint8_t *>(message)[chance(chance(2) == 0 ? kFields : sizeof *message)] =
+          static_cast<uint8_t>(chance(256));
+  }
   // fn runs at the receiver, unless the connection has ended.
   void send(uint32_t member, uint32_t receiver, std::function<void()> fn) {
     const uint64_t link = processes_[member].link;
@@ -237,6 +250,7 @@ class LeaseSimulation {
     while (LeaseArbiter::Member *member = arbiter_->next_command(now_, &command)) {
       const uint32_t i = static_cast<uint32_t>(static_cast<Process *>(member->user) - processes_.data());
       if (command.answer == LeaseAnswer::kDenied && command.request == processes_[i].member->request()) check_denial(i);
+      may_forge(&command);
       send(i, i, [this, i, command, link = processes_[i].link] { hear_command(i, command, link); });
     }
     const uint64_t timer = ++arbiter_timer_;
@@ -247,7 +261,7 @@ class LeaseSimulation {
   }
   // Held bytes, granted bytes that were not taken, and grants under way fit into the device together.
   void check_promises() {
-    if (faults.outsider || now_ < broken_until_) return;
+    if (faults.outsider || faults.forged != 0 || now_ < broken_until_) return;
     for (uint32_t d = 0; d < devices_; ++d) {
       uint64_t sum = kLeaseCapacity - free_of(d);
       for (Process &process : processes_) {
@@ -271,6 +285,7 @@ class LeaseSimulation {
   void check_denial(uint32_t i) {
     if (processes_[i].member->state() != LeaseState::kWaiting) return;
     ++checked_denials;
+    if (faults.forged != 0) return;
     const uint64_t tolerance = faults.any() && now_ < faults_until + 2000 ? 1500 : 50;
     const uint64_t since = processes_[i].possible_since;
     ASSERT_FALSE(since != kLeaseNever && since + tolerance <= now_)
@@ -278,9 +293,12 @@ class LeaseSimulation {
   }
 
   // --- A member's thread ---
-  void hear_command(uint32_t i, const LeaseCommand &command, uint64_t link) {
+  void hear_command(uint32_t i, LeaseCommand command, uint64_t link) {
     Process &process = processes_[i];
     if (process.link != link) return;
+    if (!command.header.is(ServeKind::kLeaseCommand) || command.devices > kLeaseDevices) return cut(i);
+    ASSERT_TRUE(faults.forged != 0 || std::memchr(command.text, 0, sizeof command.text) != nullptr);
+    command.ask_name[sizeof command.ask_name - 1] = command.text[sizeof command.text - 1] = 0;
     if (process.is_busy())
       return at(process.busy_until, i, [this, i, command, link] { hear_command(i, command, link); });
     process.member->receive(command, now_);
@@ -341,11 +359,14 @@ class LeaseSimulation {
   void report(uint32_t i, const std::array<LeaseMeasure, 2> &measures) {
     LeaseReport report;
     processes_[i].member->report(measures.data(), devices_, now_, &report);
+    may_forge(&report);
     send(i, kServer, [this, i, report] {
       if (!arbiter_) return;
       Process &sender = processes_[i];
       if (sender.entry == nullptr) sender.entry = arbiter_->add(static_cast<int32_t>(i), &sender);
-      ASSERT_TRUE(arbiter_->receive(sender.entry, report, now_));
+      const bool is_valid = arbiter_->receive(sender.entry, report, now_);
+      ASSERT_TRUE(is_valid || faults.forged != 0);
+      if (!is_valid) cut(i);
       run_arbiter();
     });
   }
@@ -353,7 +374,7 @@ class LeaseSimulation {
     Process &process = processes_[i];
     ASSERT_NE(process.member->state(), LeaseState::kInUse) << "memory in use would be paused";
     ASSERT_NE(process.member->state(), LeaseState::kTaking) << "memory in use would be paused";
-    ASSERT_GE(now_, process.granted_at + process.residency) << "thrashing";
+    ASSERT_TRUE(faults.forged != 0 || now_ >= process.granted_at + process.residency) << "thrashing";
     const LeaseCommand order = process.member->begin_give();
     process.is_pausing = true;
     ++gives;
@@ -374,6 +395,7 @@ class LeaseSimulation {
       const bool refuses = faults.any() && chance(10) == 0;
       for (uint32_t k = 0; k < order.devices && !refuses; ++k) {
         const uint32_t d = order.rows[k].device.bytes[0] - 1u;
+        if (d >= devices_) continue;      // a forged one
         self.paused[d] += self.pages[d];  // a tag goes as a whole
         self.pages[d] = 0;
       }
@@ -419,7 +441,7 @@ class LeaseSimulation {
     if (process.is_resuming || process.deadline == kLeaseNever) return;
     if (process.member->answer() == LeaseAnswer::kDenied) {
       ++process.denials;
-      EXPECT_NE(process.member->text()[0], 0);
+      EXPECT_TRUE(faults.forged != 0 || process.member->text()[0] != 0);
       end_request(i);
       return;
     }
@@ -464,7 +486,7 @@ class LeaseSimulation {
     run_member(i);
   }
   bool somebody_lost_a_promise() const {
-    if (now_ < broken_until_) return true;
+    if (faults.forged != 0 || now_ < broken_until_) return true;
     for (const Process &process : processes_)
       if (process.may_have_lost_its_promise) return true;
     return false;
@@ -605,6 +627,7 @@ INSTANTIATE_TEST_SUITE_P(
                       LeaseFaultCase{"AMemberThatIsDeafWhileItGives", 200, {.deaf = 30}, true},
                       LeaseFaultCase{"ADeathOfTheArbiterDuringAPause", 200, {.deaf = 10, .arbiter_killed = 50}},
                       LeaseFaultCase{"AProcessWithoutALease", 200, {.outsider = true}, false, true},
+                      LeaseFaultCase{"ForgedMessages", 300, {.forged = 30}},
                       LeaseFaultCase{"EverythingAtOnce",
                                      400,
                                      {.lost = 20,

@@ -142,40 +142,6 @@ TEST_F(PauserTest, OneThreadTellsTheProgramAndMayCancel) {
   EXPECT_TRUE(has(1));
 }
 
-TEST_F(PauserTest, AnyFailureOnAnyDeviceLeavesEverythingAsBefore) {
-  for (const char *name : {"copy", "unmap", "stream_create", "event_record", "create", "map", "set_access"}) {
-    for (bool is_pause : {true, false}) {
-      uint64_t k = 1;
-      for (; k < 200; ++k) {
-        write(static_cast<uint8_t>(k));
-        if (!is_pause) {
-          ASSERT_TRUE(pauser.pause(request, &bytes).ok()) << last_message();
-        }
-        engine.backend->refuse(k, name);
-        const Status status = is_pause ? pauser.pause(request, &bytes) : pauser.resume(request, true, &bytes);
-        const bool was_refused = engine.backend->refused() != 0;
-        engine.backend->refuse(0);
-        if (!status.ok()) {
-          EXPECT_NE(std::string(last_message()).find(std::string(name) + " was refused"), std::string::npos)
-              << last_message();
-          EXPECT_EQ(paused_bytes(), is_pause ? 0 : 2 * kSize) << name << ' ' << k;
-          if (is_pause) {
-            ASSERT_TRUE(has(static_cast<uint8_t>(k))) << name << ' ' << k;
-          }
-          const Status again = is_pause ? pauser.pause(request, &bytes) : pauser.resume(request, true, &bytes);
-          ASSERT_TRUE(again.ok()) << last_message();
-        }
-        if (is_pause) {
-          ASSERT_TRUE(pauser.resume(request, true, &bytes).ok()) << last_message();
-        }
-        ASSERT_TRUE(has(static_cast<uint8_t>(k))) << name << ' ' << k;
-        if (!was_refused) break;
-      }
-      EXPECT_LT(k, 200u);
-    }
-  }
-}
-
 // The callback finds no lock held, on the thread of the pause: it may call gmm, and the program waits for that thread.
 TEST_F(PauserTest, AnotherThreadsMessagesComeFromTheCallersThread) {
   engine.backend->refuse(1, "release", true);

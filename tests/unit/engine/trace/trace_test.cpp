@@ -138,30 +138,6 @@ TEST_F(TraceTest, ThreadsAreInOrder) {
     for (void *memory : box.blocks) release(memory);
 }
 
-// The tightest hand-over there is: a block at a time, through a word.
-TEST_F(TraceTest, ABlockThatGoesToAndFroIsInOrder) {
-  std::atomic<void *> word{nullptr};
-  constexpr uint32_t kRounds = 20000;
-  begin();
-  std::thread other([&] {
-    for (uint32_t i = 0; i < kRounds; ++i) {
-      void *memory = nullptr;
-      while ((memory = word.exchange(nullptr)) == nullptr) std::this_thread::yield();
-      release(memory);
-    }
-  });
-  for (uint32_t i = 0; i < kRounds; ++i) {
-    word.store(alloc(1024));
-    while (word.load() != nullptr) std::this_thread::yield();
-  }
-  other.join();
-  ASSERT_TRUE(trace.end().ok());
-  read();
-  EXPECT_EQ(count(TRACE_ALLOC), kRounds);
-  EXPECT_EQ(count(TRACE_FREE), kRounds);
-  EXPECT_EQ(check_order(), 0u);
-}
-
 TEST_F(TraceTest, TracesBeginAndEndWhileThreadsWork) {
   std::atomic<bool> stop{false};
   std::atomic<uint64_t> steps{0};

@@ -27,10 +27,10 @@ public final class Context extends ContextCalls {
     /** Bytes of an IPC handle. */
     public static final int IPC_HANDLE_SIZE = 256;
 
-    private final Callbacks callbacks;
+    private final Call.OfContext callbacks;
     private final long callbacksAddress;
 
-    private Context(Handle handle, Callbacks callbacks, long callbacksAddress) {
+    private Context(Handle handle, Call.OfContext callbacks, long callbacksAddress) {
         super(handle);
         this.callbacks = callbacks;
         this.callbacksAddress = callbacksAddress;
@@ -51,7 +51,7 @@ public final class Context extends ContextCalls {
 
     /** Opens a context with these options. */
     public static Context open(ContextOptions options) {
-        Callbacks callbacks = new Callbacks(options.logger);
+        Call.OfContext callbacks = new Call.OfContext(options.logger);
         long[] callbacksAddress = new long[1];
         Handle handle = Handle.child("context", null, callbacks, (none, user, out) -> {
             callbacksAddress[0] = user;
@@ -83,8 +83,7 @@ public final class Context extends ContextCalls {
 
     /** Allocates `size` bytes. */
     public GmmBuffer alloc(long size, AllocOptions options) {
-        Kind kind = options.kind != Kind.UNSPECIFIED ? options.kind
-            : (options.flags & NativeConstants.GMM_ALLOC_COMM) != 0 ? Kind.VMM : Kind.DEVICE;
+        Kind kind = options.kind != Kind.UNSPECIFIED ? options.kind : options.comm ? Kind.VMM : Kind.DEVICE;
         return GmmBuffer.allocated(handle, null, options.stream, size, kind, (stream, out) -> {
             allocate(handle.address(), size, options, stream, out);
         });
@@ -269,13 +268,14 @@ public final class Context extends ContextCalls {
      * it from the garbage collector.
      */
     public void setOomHandler(OomHandler handler) {
-        callbacks.setOomHandler(handler);
+        callbacks.oomHandler = handler;
         run(context -> Native.gmm_context_set_oom_handler(context, handler == null ? 0 : callbacksAddress));
     }
 
     /** Writes a JSON object that describes every heap, extent and live block. */
     public void snapshot(SnapshotWriter writer) {
-        withSnapshot(null, snapshot -> Native.gmm_snapshot_write(snapshot, writer));
+        Call call = writer == null ? null : (first, second, piece) -> writer.write(piece);
+        withSnapshot(null, snapshot -> Call.during(call, user -> Native.gmm_snapshot_write(snapshot, user)));
     }
 
     /** A JSON object that describes every heap, extent and live block. */
@@ -355,7 +355,7 @@ public final class Context extends ContextCalls {
      */
     @Override
     public void close() {
-        WatchCall.checkOutside("Context.close()", false);
+        Call.Watch.checkOutside("Context.close()", false);
         super.close();
     }
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 package io.gmm;
 
-import java.lang.ref.Reference;
 import java.lang.ref.WeakReference;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
@@ -183,35 +182,34 @@ public final class GmmBuffer extends BufferCalls {
 
     /** Copies from an array into the buffer and waits for the copy. It works for every kind. */
     public void write(long offset, byte[] source) {
-        check(offset, source.length);
-        ByteBuffer through = ByteBuffer.allocateDirect(source.length);
-        through.put(source).flip();
-        copyFrom(offset, through, source.length, true);
+        through(offset, source, (context, self, array) -> {
+            Native.gmm_copy(context, self, array, source.length, ownStream());
+            Native.gmm_stream_synchronize(context, ownStream());
+        });
     }
 
     /** Copies from the buffer into a new array and waits for the copy. It works for every kind. */
     public byte[] read(long offset, int length) {
         check(offset, length);
-        ByteBuffer through = ByteBuffer.allocateDirect(length);
-        copyFrom(offset, through, length, false);
-        byte[] result = new byte[length];
-        through.get(result);
-        return result;
+        return through(offset, new byte[length], (context, self, array) -> {
+            Native.gmm_copy(context, array, self, length, ownStream());
+            Native.gmm_stream_synchronize(context, ownStream());
+        });
     }
 
-    private void copyFrom(long offset, ByteBuffer host, int length, boolean toBuffer) {
-        long address = acquire();
-        try {
-            long native_ = context.address();
-            long stream = ownStream();
-            long there = Pin.addressOf(host);
-            Native.gmm_copy(native_, toBuffer ? address + offset : there, toBuffer ? there : address + offset, length,
-                stream);
-            Native.gmm_stream_synchronize(native_, stream);
-        } finally {
-            handle.release();
-            Reference.reachabilityFence(host);
-        }
+    /** A call with the addresses of a part of the buffer and of an array's bytes. */
+    private interface ArrayCall {
+        void run(long context, long self, long array);
+    }
+
+    /** Runs a call with a copy of an array, which the collector would move. Returns what is there afterwards. */
+    private byte[] through(long offset, byte[] array, ArrayCall call) {
+        check(offset, array.length);
+        ByteBuffer direct = ByteBuffer.allocateDirect(array.length).put(array).flip();
+        run((context, self) -> call.run(context, self + offset, Pin.addressOf(direct)));
+        byte[] result = new byte[array.length];
+        direct.get(result);
+        return result;
     }
 
     /** Queues a copy of `length` bytes from another buffer. Both must stay open until the stream has done the copy. */
@@ -253,11 +251,8 @@ public final class GmmBuffer extends BufferCalls {
      */
     public byte[] backup(long offset, int length) {
         check(offset, length);
-        ByteBuffer through = ByteBuffer.allocateDirect(length);
-        run((context, self) -> Native.gmm_backup_read(context, self + offset, length, Pin.addressOf(through)));
-        byte[] result = new byte[length];
-        through.get(result);
-        return result;
+        return through(offset, new byte[length],
+            (context, self, array) -> Native.gmm_backup_read(context, self, length, array));
     }
 
     /**

@@ -37,7 +37,7 @@ final class Handle implements Runnable {
         this.destroyer = destroyer;
     }
 
-    static Handle child(String what, Handle parent, Object call, Maker maker, LongConsumer destroyer) {
+    static Handle child(String what, Handle parent, Call call, Maker maker, LongConsumer destroyer) {
         return child(what, parent, call, maker, destroyer, Runnable::run);
     }
 
@@ -46,7 +46,7 @@ final class Handle implements Runnable {
      * (null: none). `ender` runs its end.
      */
     static Handle child(
-        String what, Handle parent, Object call, Maker maker, LongConsumer destroyer, Consumer<Runnable> ender) {
+        String what, Handle parent, Call call, Maker maker, LongConsumer destroyer, Consumer<Runnable> ender) {
         long native_ = parent == null ? 0 : parent.acquire();
         long user = 0;
         try {

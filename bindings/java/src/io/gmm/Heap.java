@@ -46,7 +46,7 @@ public final class Heap extends HeapCalls {
      */
     @Override
     public void close() {
-        WatchCall.checkOutside("Heap.close()", true);
+        Call.Watch.checkOutside("Heap.close()", true);
         super.close();
     }
 

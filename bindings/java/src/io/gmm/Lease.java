@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 package io.gmm;
 
+import java.lang.ref.WeakReference;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
@@ -46,11 +47,11 @@ public final class Lease extends LeaseCalls {
     }
 
     static Lease create(Handle context, LeaseOptions options) {
-        LeaseCall call = options.asked == null ? null : new LeaseCall(options.asked);
+        Call.Asked call = options.asked == null ? null : new Call.Asked(options.asked);
         CountDownLatch ended = new CountDownLatch(1);
         Handle handle = Handle.child("lease", context, call, (native_, user, out) -> {
             Native.gmm_lease_create(native_, options.encode(user), out);
-        }, Native::gmm_lease_destroy, end -> LeaseCall.end(() -> {
+        }, Native::gmm_lease_destroy, end -> Call.Asked.end(() -> {
             try {
                 end.run(); // waits for a pause for others, and for the handler
             } finally {
@@ -59,7 +60,7 @@ public final class Lease extends LeaseCalls {
         }));
         Lease lease = new Lease(handle, options.name, ended);
         if (call != null) {
-            call.setLease(lease);
+            call.lease = new WeakReference<>(lease);
         }
         try {
             options.offers.forEach(lease::offer);
@@ -101,7 +102,7 @@ public final class Lease extends LeaseCalls {
     }
 
     private void change(Tag tag, int cost) {
-        WatchCall.checkOutside("The offer of a lease", true); // the lease's pause may wait for this handler
+        Call.Watch.checkOutside("The offer of a lease", true); // the lease's pause may wait for this handler
         run(address -> Native.gmm_lease_offer_wait(address, tag.number(), cost));
     }
 
@@ -157,8 +158,8 @@ public final class Lease extends LeaseCalls {
      * nobody refers to any more ends its request, too.
      */
     public Ticket requestAsync(LeaseRequest request) {
-        WatchCall.checkOutside("Lease.request()", false);
-        LeaseCall.checkOutside("Lease.request()");
+        Call.Watch.checkOutside("Lease.request()", false);
+        Call.Asked.checkOutside("Lease.request()");
         Ticket ticket = Ticket.request(this, handle, request);
         synchronized (tickets) {
             tickets.add(ticket);
@@ -202,8 +203,8 @@ public final class Lease extends LeaseCalls {
      */
     @Override
     public void close() {
-        WatchCall.checkOutside("Lease.close()", false);
-        LeaseCall.checkOutside("Lease.close()");
+        Call.Watch.checkOutside("Lease.close()", false);
+        Call.Asked.checkOutside("Lease.close()");
         if (handle.isClosed()) {
             return;
         }

@@ -7,8 +7,6 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.Paths;
-import java.util.ArrayList;
-import java.util.List;
 import java.util.Locale;
 
 /**
@@ -25,52 +23,48 @@ final class Library {
     /** Called once, by the static initialiser of the generated JNI class. */
     static void load() {
         String path = System.getProperty("gmm.library.path");
+        String folder = "/META-INF/native/" + platform() + "/";
         if (path != null) {
             System.load(Paths.get(path, WRAPPER).toAbsolutePath().toString());
-            return;
-        }
-        String folder = "/META-INF/native/" + platform() + "/";
-        try {
-            loadFromJar(folder);
-        } catch (IOException error) {
-            UnsatisfiedLinkError failure = new UnsatisfiedLinkError(
-                "gmm's native libraries could not be unpacked from " + folder + ": " + error
+        } else if (Library.class.getResource(folder + "libraries") == null) {
+            loadFromSystem();
+        } else {
+            try {
+                loadFromJar(folder);
+            } catch (IOException error) {
+                throw failure("gmm's native libraries could not be unpacked from " + folder + ": " + error
                     + "; set -Djava.io.tmpdir to a directory that allows executables, or -Dgmm.library.path to one "
-                    + "with " + WRAPPER);
-            failure.initCause(error);
-            throw failure;
+                    + "with " + WRAPPER, error);
+            }
         }
     }
 
+    private static UnsatisfiedLinkError failure(String message, Throwable cause) {
+        UnsatisfiedLinkError failure = new UnsatisfiedLinkError(message);
+        failure.initCause(cause);
+        return failure;
+    }
+
     private static void loadFromJar(String folder) throws IOException {
-        String[] names;
+        String names;
         try (InputStream list = Library.class.getResourceAsStream(folder + "libraries")) {
-            if (list == null) {
-                loadFromSystem();
-                return;
-            }
-            names = new String(list.readAllBytes(), StandardCharsets.UTF_8).split("\n");
+            names = new String(list.readAllBytes(), StandardCharsets.UTF_8);
         }
         // Only the owner may enter: createTempDirectory gives mode 0700.
         Path directory = Files.createTempDirectory("gmm-java-");
-        List<Path> unpacked = new ArrayList<>();
         try {
             // In the order of the list: a library's needs are met by those before it, found by their soname.
-            for (String name : names) {
+            for (String name : names.split("\n")) {
                 Path file = directory.resolve(name);
-                unpacked.add(file);
                 try (InputStream content = Library.class.getResourceAsStream(folder + name)) {
-                    if (content == null) {
-                        throw new IOException(name + " is listed but missing");
-                    }
                     Files.copy(content, file);
                 }
                 System.load(file.toString());
             }
         } finally {
             // A loaded library stays mapped without its file, so that nothing is left behind, whatever happens later.
-            for (Path file : unpacked) {
-                Files.deleteIfExists(file);
+            for (String name : names.split("\n")) {
+                Files.deleteIfExists(directory.resolve(name));
             }
             Files.deleteIfExists(directory);
         }
@@ -80,20 +74,14 @@ final class Library {
         try {
             System.loadLibrary("gmm_java");
         } catch (UnsatisfiedLinkError error) {
-            UnsatisfiedLinkError failure = new UnsatisfiedLinkError("this jar holds no native library of gmm for "
-                + platform() + "; set -Dgmm.library.path to a directory with " + WRAPPER + " (" + error.getMessage()
-                + ")");
-            failure.initCause(error);
-            throw failure;
+            throw failure("this jar holds no native library of gmm for " + platform()
+                + "; set -Dgmm.library.path to a directory with " + WRAPPER + " (" + error.getMessage() + ")", error);
         }
     }
 
     private static String platform() {
         String system = System.getProperty("os.name").toLowerCase(Locale.ROOT);
-        String machine = System.getProperty("os.arch").toLowerCase(Locale.ROOT);
-        if (machine.equals("amd64")) {
-            machine = "x86_64";
-        }
+        String machine = System.getProperty("os.arch").toLowerCase(Locale.ROOT).replace("amd64", "x86_64");
         return (system.startsWith("linux") ? "linux" : system.replace(' ', '_')) + "-" + machine;
     }
 }

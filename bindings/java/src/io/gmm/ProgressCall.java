@@ -2,7 +2,7 @@
 package io.gmm;
 
 /** A caller's Progress as C calls it, with its exception. */
-final class ProgressCall {
+final class ProgressCall implements Call {
     private final Progress progress;
     private volatile Throwable thrown;
 
@@ -18,29 +18,26 @@ final class ProgressCall {
     /** Pauses or resumes on this thread, and returns the bytes. */
     static long run(Handle context, Operation operation, PauseOptions options, Tag... tags) {
         ProgressCall call = of(options.progress);
-        long user = call == null ? 0 : Native.newCallbacks(call);
         long[] out = new long[1];
         try {
-            byte[] desc = options.encode(tags, user);
-            context.run(address -> operation.call(address, desc, out));
+            Call.during(call, user -> {
+                byte[] desc = options.encode(tags, user);
+                context.run(address -> operation.call(address, desc, out));
+            });
             return out[0];
         } catch (GmmException error) {
             rethrow(thrown(call));
             throw error;
-        } finally {
-            if (user != 0) {
-                Native.deleteCallbacks(user);
-            }
         }
     }
 
-    /** The object that Native.newCallbacks() keeps for C; null for none. */
+    /** The callback for C; null for none. */
     static ProgressCall of(Progress progress) {
         return progress == null ? null : new ProgressCall(progress);
     }
 
-    /** Called from C. */
-    boolean call(long done, long total) {
+    @Override
+    public boolean call(long done, long total, byte[] bytes) {
         try {
             return progress.report(done, total);
         } catch (Throwable error) {

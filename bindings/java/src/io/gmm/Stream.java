@@ -62,7 +62,7 @@ public final class Stream extends NativeObject {
      */
     public void call(Runnable task) {
         Objects.requireNonNull(task);
-        owned().run(address -> Native.gmm_stream_call(context.address(), address, task));
+        owned().run(address -> Call.Task.queue(context.address(), address, task));
     }
 
     private Handle owned() {

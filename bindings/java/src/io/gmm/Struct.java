@@ -125,6 +125,15 @@ final class Struct {
         return Arrays.copyOfRange(in.array(), at, at + size);
     }
 
+    /** The text of a value: its class, and the name and value of each property. */
+    static String show(String name, Object... pairs) {
+        StringBuilder text = new StringBuilder(name);
+        for (int i = 0; i < pairs.length; i += 2) {
+            text.append(i == 0 ? "[" : ", ").append(pairs[i]).append('=').append(pairs[i + 1]);
+        }
+        return text.append(']').toString();
+    }
+
     static String hex(long address) {
         return "0x" + Long.toHexString(address);
     }

@@ -3,6 +3,7 @@ package io.gmm;
 
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
@@ -17,7 +18,7 @@ import java.util.concurrent.TimeoutException;
 public final class Ticket extends TicketCalls implements Future<Long> {
     private final ProgressCall progress;
     private final Lease lease; // whose request it is, which must outlive it; null: a pause or resume
-    private volatile Outcome outcome;
+    private volatile CompletableFuture<Long> outcome;
     private volatile boolean reported;
     private volatile boolean cancelAsked;
 
@@ -40,34 +41,25 @@ public final class Ticket extends TicketCalls implements Future<Long> {
         }, address -> {
             Native.gmm_ticket_cancel(address); // nobody has it any more
             Native.gmm_ticket_destroy(address);
-        }, LeaseCall::end), null, lease);
+        }, Call.Asked::end), null, lease);
     }
 
-    /** The outcome. */
-    private static final class Outcome {
-        final long bytes;
-        final Throwable failure;
-
-        Outcome(long bytes, Throwable failure) {
-            this.bytes = bytes;
-            this.failure = failure;
-        }
-
-        boolean isCancelled() {
-            return failure instanceof GmmException && ((GmmException) failure).result() == Result.CANCELLED;
-        }
+    private static CompletableFuture<Long> failed(Throwable failure) {
+        boolean isCancelled = failure instanceof GmmException && ((GmmException) failure).result() == Result.CANCELLED;
+        return CompletableFuture.failedFuture(
+            isCancelled ? new CancellationException(failure.getMessage()).initCause(failure) : failure);
     }
 
     /** The outcome, or null on timeout. */
-    private Outcome look(long millis) {
+    private CompletableFuture<Long> look(long millis) {
         if (outcome != null) {
             return outcome;
         }
         if (millis != 0) {
-            WatchCall.checkOutside("The wait for a ticket", true); // its operation may wait for this handler
+            Call.Watch.checkOutside("The wait for a ticket", true); // its operation may wait for this handler
         }
         if (lease != null) {
-            LeaseCall.checkOutside("A look at a ticket of a lease");
+            Call.Asked.checkOutside("A look at a ticket of a lease");
         }
         long[] bytes = new long[1];
         int[] done = new int[1];
@@ -76,10 +68,11 @@ public final class Ticket extends TicketCalls implements Future<Long> {
             if (done[0] == 0) {
                 return null;
             }
-            outcome = new Outcome(bytes[0], ProgressCall.thrown(progress));
+            Throwable thrown = ProgressCall.thrown(progress);
+            outcome = thrown != null ? failed(thrown) : CompletableFuture.completedFuture(bytes[0]);
         } catch (GmmException error) {
             Throwable thrown = ProgressCall.thrown(progress);
-            outcome = new Outcome(0, thrown != null ? thrown : error);
+            outcome = failed(thrown != null ? thrown : error);
         } catch (IllegalStateException closed) {
             if (outcome == null) { // else close() on another thread has waited for it
                 throw closed;
@@ -88,9 +81,9 @@ public final class Ticket extends TicketCalls implements Future<Long> {
         return outcome;
     }
 
-    private Outcome await() {
+    private CompletableFuture<Long> await() {
         for (;;) {
-            Outcome ended = look(Slices.MILLIS);
+            CompletableFuture<Long> ended = look(Slices.MILLIS);
             if (ended != null) {
                 return ended;
             }
@@ -109,7 +102,7 @@ public final class Ticket extends TicketCalls implements Future<Long> {
      */
     @Override
     public boolean cancel(boolean mayInterruptIfRunning) {
-        boolean canLook = lease == null || !LeaseCall.isInside();
+        boolean canLook = lease == null || !Call.Asked.isInside();
         if ((canLook ? look(0) : outcome) != null) {
             return false;
         }
@@ -126,7 +119,7 @@ public final class Ticket extends TicketCalls implements Future<Long> {
 
     /** Waits until an operation with hold() is held. One that has ended instead throws its failure. */
     public void waitHeld() throws InterruptedException {
-        WatchCall.checkOutside("The wait for a ticket", true);
+        Call.Watch.checkOutside("The wait for a ticket", true);
         Slices.await(millis -> handle.get(address -> Native.gmm_ticket_wait_held(address, millis))
             != Result.NOT_READY.value());
     }
@@ -146,7 +139,7 @@ public final class Ticket extends TicketCalls implements Future<Long> {
     /** Whether cancel() or the progress ended it. */
     @Override
     public boolean isCancelled() {
-        Outcome ended = look(0);
+        CompletableFuture<Long> ended = look(0);
         return ended != null && ended.isCancelled();
     }
 
@@ -157,7 +150,8 @@ public final class Ticket extends TicketCalls implements Future<Long> {
     @Override
     public Long get() throws InterruptedException, ExecutionException {
         Slices.await(millis -> look(millis) != null);
-        return value(outcome);
+        reported = true;
+        return outcome.get();
     }
 
     /** Does the same as get(), with a timeout. */
@@ -167,20 +161,8 @@ public final class Ticket extends TicketCalls implements Future<Long> {
             throw new TimeoutException("the operation has not ended in " + timeout + " "
                 + unit.toString().toLowerCase(java.util.Locale.ROOT));
         }
-        return value(outcome);
-    }
-
-    private Long value(Outcome ended) throws ExecutionException {
         reported = true;
-        if (ended.isCancelled()) {
-            CancellationException error = new CancellationException(ended.failure.getMessage());
-            error.initCause(ended.failure);
-            throw error;
-        }
-        if (ended.failure != null) {
-            throw new ExecutionException(ended.failure);
-        }
-        return ended.bytes;
+        return outcome.get();
     }
 
     /**
@@ -188,28 +170,23 @@ public final class Ticket extends TicketCalls implements Future<Long> {
      * threw, as it is.
      */
     public long join() {
-        Outcome ended = await();
+        CompletableFuture<Long> ended = await();
         reported = true;
-        if (ended.failure instanceof GmmException) {
-            throw (GmmException) ended.failure;
+        try {
+            return ended.join();
+        } catch (CompletionException | CancellationException error) {
+            ProgressCall.rethrow(error.getCause()); // a GmmException, or what the progress threw
+            throw error;
         }
-        ProgressCall.rethrow(ended.failure);
-        return ended.bytes;
     }
 
     /** Its value as a CompletableFuture, for which a thread waits. Cancelling that one does not cancel the ticket. */
     public CompletableFuture<Long> toCompletableFuture() {
-        CompletableFuture<Long> future = new CompletableFuture<>();
-        Thread thread = new Thread(() -> {
-            try {
-                future.complete(join());
-            } catch (Throwable error) {
-                future.completeExceptionally(error);
-            }
-        }, "gmm ticket");
-        thread.setDaemon(true);
-        thread.start();
-        return future;
+        return CompletableFuture.supplyAsync(this::join, waiting -> {
+            Thread thread = new Thread(waiting, "gmm ticket");
+            thread.setDaemon(true);
+            thread.start();
+        });
     }
 
     /**
@@ -222,7 +199,7 @@ public final class Ticket extends TicketCalls implements Future<Long> {
         if (handle.isClosed()) {
             return;
         }
-        WatchCall.checkOutside("Ticket.close()", false);
+        Call.Watch.checkOutside("Ticket.close()", false);
         await();
         handle.close();
         if (!reported && !cancelAsked) {

@@ -14,7 +14,7 @@ public final class Watcher extends NativeObject {
         if (handler == null) {
             throw new IllegalArgumentException("a watcher without a handler hears nothing");
         }
-        return new Watcher(Handle.child("watcher", context, new WatchCall(handler),
+        return new Watcher(Handle.child("watcher", context, new Call.Watch(handler),
             (native_, user, out) -> Native.gmm_watch(native_, options.encode(user), out),
             Native::gmm_watcher_destroy)); // waits for the handler
     }
@@ -25,7 +25,7 @@ public final class Watcher extends NativeObject {
      */
     @Override
     public void close() {
-        WatchCall.checkOutside("Watcher.close()", false);
+        Call.Watch.checkOutside("Watcher.close()", false);
         super.close();
     }
 

@@ -1,10 +1,130 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gmm.memory_saver under the name and with the modules of torch_memory_saver: see gmm._memory_saver.by_name."""
-from .entrypoint import TorchMemorySaver
-from .hooks.mode_preload import configure_subprocess
-from gmm.memory_saver import register_hook_mode
+"""gmm.memory_saver under the name of torch_memory_saver: see gmm._memory_saver.by_name.
+
+Upstream's modules are names of this one, so that programs import from them what upstream has there.
+"""
+# pylint: disable=import-outside-toplevel # the package loads without PyTorch
+import contextlib
+import ctypes
+import pathlib
+import sys
+from typing import Literal
+
+from gmm._memory_saver import preload as _preload
+from gmm._memory_saver.preload import BinaryWrapper
+from gmm._memory_saver.preload import changed_environment as change_env
+from gmm.memory_saver import TorchMemorySaver, register_hook_mode
+
+HookMode = Literal["preload", "torch"]
+_CUDA_MAJORS = (13, 12)
+
+
+def _torch():
+    try:
+        import torch
+    except ImportError:
+        return None
+    return torch
+
+
+def is_xpu():
+    """False: Intel's GPUs are missing."""
+    return False
+
+
+def _cuda_major():
+    """The version of CUDA that PyTorch was built for; else that of a runtime which can be loaded."""
+    version = getattr(getattr(_torch(), "version", None), "cuda", None)
+    if version:
+        return int(version.split(".")[0])
+    for major in _CUDA_MAJORS:
+        with contextlib.suppress(OSError):
+            ctypes.CDLL(f"libcudart.so.{major}")
+            return major
+    raise RuntimeError("torch_memory_saver (gmm): there is no CUDA here: PyTorch names no version, and no libcudart.so "
+                       "can be loaded")
+
+
+def get_binary_path_from_package(stem):
+    """The path of the library with this stem, beside the package or in it. RuntimeError unless there is one."""
+    package = pathlib.Path(__file__).parent
+    pattern = f"{stem}_cu{_cuda_major()}.*.so"
+    found = list(package.glob(pattern)) or list(package.parent.glob(pattern))
+    if len(found) != 1:
+        raise RuntimeError(f"torch_memory_saver (gmm): {len(found)} files in {package.parent} match {pattern}; "
+                           "python -m gmm.memory_saver makes that folder anew")
+    return found[0]
+
+
+class HookUtilBase:
+    """A hook mode: the library that has the functions, and the allocator of its pools."""
+
+    @staticmethod
+    def create(hook_mode):
+        """The hook mode of a name."""
+        return {"preload": HookUtilModePreload, "torch": HookUtilModeTorch}[hook_mode]()
+
+    def get_path_binary(self):
+        """The path of the library."""
+        raise NotImplementedError
+
+    def get_allocator(self):
+        """The allocator for torch.cuda.MemPool(); None: PyTorch's own."""
+        return None
+
+
+class HookUtilModePreload(HookUtilBase):
+    """Hook mode "preload": the library in front of the CUDA runtime."""
+
+    def get_path_binary(self):
+        return _preload.preloaded_library()
+
+
+class HookUtilModeTorch(HookUtilBase):
+    """Hook mode "torch": PyTorch's pluggable allocator."""
+
+    def __init__(self):
+        self.allocator = _preload.pluggable_allocator(self.get_path_binary())
+
+    def get_path_binary(self):
+        return str(get_binary_path_from_package("torch_memory_saver_hook_mode_torch"))
+
+    def get_allocator(self):
+        return self.allocator.allocator()
+
+
+@contextlib.contextmanager
+def configure_subprocess():
+    """In its with block the environment makes new processes load the library, for hook mode "preload"."""
+    with _preload.preloading(str(get_binary_path_from_package("torch_memory_saver_hook_mode_preload"))):
+        yield
+
+
+# Of upstream's testing_utils, for upstream's own tests.
+
+
+def get_device():
+    """The type of the device that is tested."""
+    return "cuda"
+
+
+def empty_cache():
+    """Returns what PyTorch's cache holds to the driver."""
+    _torch().cuda.empty_cache()
+
+
+def get_and_print_gpu_memory(message, gpu_id=0):
+    """The bytes of a device that are in use, as the driver counts them; prints them too."""
+    free, total = _torch().cuda.mem_get_info(gpu_id)
+    print(f"GPU {gpu_id} memory: {(total - free) / 1024 ** 3:.2f} GB ({message})")
+    return total - free
+
 
 #: The instance of the process.
 torch_memory_saver = TorchMemorySaver()
 #: Its name in an earlier release.
 memory_saver = torch_memory_saver
+
+for _name in ("binary_wrapper", "entrypoint", "hooks", "hooks.base", "hooks.mode_preload", "hooks.mode_torch",
+              "testing_utils", "utils"):
+    sys.modules[f"{__name__}.{_name}"] = globals()[_name.rpartition(".")[2]] = sys.modules[__name__]

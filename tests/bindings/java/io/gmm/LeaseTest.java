@@ -35,7 +35,6 @@ final class LeaseTest {
     public static void main(String[] arguments) {
         Tap tap = new Tap();
         alone(tap, "turns and offers", LeaseTest::turns);
-        alone(tap, "requests in the background", LeaseTest::background);
         alone(tap, "an interrupt ends a request", LeaseTest::interrupt);
         alone(tap, "a handler that throws, then refuses calls and releases", LeaseTest::asked);
         alone(tap, "forgotten leases and tickets", LeaseTest::forgotten);
@@ -109,18 +108,6 @@ final class LeaseTest {
             second.close();
         } // no end of a turn
         same("this lease is closed", fails(IllegalStateException.class, second::request).getMessage(), "the message");
-    }
-
-    private void background() throws Exception {
-        Lease first = party(new LeaseOptions("first"));
-        Lease second = party(new LeaseOptions("second"));
-        first.request();
-        try (Ticket late = second.requestAsync(new LeaseRequest().timeoutMillis(100))) {
-            fails(Result.NOT_READY, late::join);
-        }
-        CompletableFuture<Long> future = second.requestAsync().toCompletableFuture();
-        check(first.release(), "a release");
-        same(PART, future.get(Tap.SECONDS, TimeUnit.SECONDS), "bytes that came back");
     }
 
     private void interrupt() throws Exception {

@@ -1,0 +1,904 @@
+// SPDX-License-Identifier: Apache-2.0
+// gmm as an allocator of PyTorch's own kind: a CUDAAllocator, which answers everything that PyTorch asks of its own.
+//
+// A tensor is a block of gmm. Only the private pool of a CUDA graph or of a torch.cuda.MemPool divides segments of gmm
+// itself (pools.hpp). The ledger holds the live blocks of both (ledger.hpp).
+//
+// The interface differs between the versions of PyTorch. A function stands here in each form that any of them has,
+// without `override`: where the base class lacks the form, it is a function that nobody calls.
+#ifndef GMM_TORCH_ALLOCATOR_HPP
+#define GMM_TORCH_ALLOCATOR_HPP
+
+#include <c10/core/Allocator.h>
+#include <c10/core/impl/GPUTrace.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/util/ApproximateClock.h>
+#include <c10/util/Exception.h>
+#include <torch/version.h>
+
+#include <array>
+#include <functional>
+#include <limits>
+#include <string>
+#include <unordered_set>
+
+#include "guarded.hpp"
+#include "ledger.hpp"
+#include "memory.hpp"
+
+#define GMM_TORCH_VERSION (TORCH_VERSION_MAJOR * 100 + TORCH_VERSION_MINOR)
+
+namespace gmm_torch {
+
+// NOLINTNEXTLINE: a name lies in one of these namespaces, depending on the version
+using namespace c10::cuda::CUDACachingAllocator;
+using namespace c10::CachingDeviceAllocator;
+using c10::DataPtr;
+using c10::DeviceIndex;
+using MempoolId = c10::cuda::MempoolId_t;
+using Context = std::shared_ptr<c10::GatheredContext>;
+using Rejection = std::function<void(int64_t, size_t, size_t, size_t)>;
+
+constexpr int32_t kMostDevices = 64;
+constexpr std::string_view kMagic = "gmm\1";  // begins the handles of memory of gmm
+
+inline CUDAAllocator *theirs = nullptr;  // PyTorch's own
+inline bool on_cuda = true;              // false: a test without a driver
+
+inline std::string format_bytes(uint64_t bytes) {
+  double amount = static_cast<double>(bytes) / 1024;
+  const char *unit = "KiB";
+  for (const char *larger : {"MiB", "GiB"}) {
+    if (amount < 1024) break;
+    amount /= 1024;
+    unit = larger;
+  }
+  char text[64];
+  snprintf(text, sizeof text, "%.2f %s", amount, unit);
+  return text;
+}
+
+inline DeviceIndex current_device() {
+  DeviceIndex device = 0;
+  if (on_cuda) C10_CUDA_CHECK(c10::cuda::GetDevice(&device));
+  return device;
+}
+
+inline cudaStream_t as_cuda(gmm_stream stream) { return reinterpret_cast<cudaStream_t>(stream); }
+inline gmm_stream as_gmm(cudaStream_t stream) { return reinterpret_cast<gmm_stream>(stream); }
+
+inline TraceEntry make_entry(TraceEntry::Action action, DeviceIndex device, uint64_t address, uint64_t size,
+                             gmm_stream stream, PoolId pool, c10::approx_time_t time, const Context &context,
+                             const std::string &compile, const std::string &user) {
+  const auto at = static_cast<size_t>(address);
+  const auto bytes = static_cast<size_t>(size);
+  const auto on = as_cuda(stream);
+  (void)compile;
+  (void)user;
+  (void)pool;
+#if GMM_TORCH_VERSION >= 210
+  return TraceEntry(action, device, at, bytes, on, pool, time, context, compile, user);
+#elif GMM_TORCH_VERSION >= 208
+  return TraceEntry(action, device, at, bytes, on, pool, time, context, compile);
+#else
+  return TraceEntry(action, device, at, bytes, on, time, context);
+#endif
+}
+
+// The memory of a device's heaps. Page-locked memory and CPU tensors are counted for it too, but do not lie on it.
+struct Reserved {
+  uint64_t bytes = 0, peak_bytes = 0, extents = 0;
+};
+
+inline constexpr gmm_kind kKinds[] = {GMM_KIND_DEVICE, GMM_KIND_VMM, GMM_KIND_MANAGED};
+
+inline gmm_scope_desc scope_of(gmm_device device, gmm_kind kind) {
+  gmm_scope_desc scope = sized<gmm_scope_desc>();
+  scope.flags = GMM_SCOPE_DEVICE | GMM_SCOPE_KIND;
+  scope.device = device;
+  scope.kind = kind;
+  return scope;
+}
+
+inline Reserved reserved_of(gmm_device device) {
+  Reserved out;
+  const auto add = [&](const gmm_scope_desc &scope, uint64_t sign) {
+    gmm_stats_info stats = sized<gmm_stats_info>();
+    if (gmm_stats_query(context(), &scope, &stats) < 0) return;  // the device lacks the kind
+    out.bytes += sign * stats.reserved_bytes;
+    out.peak_bytes += sign * stats.peak_reserved_bytes;
+    out.extents += sign * stats.extents;
+  };
+  for (const gmm_kind kind : kKinds) {
+    gmm_scope_desc scope = scope_of(device, kind);
+    add(scope, 1);
+    if (kind != GMM_KIND_MANAGED || host->tag() == 0) continue;
+    scope.flags |= GMM_SCOPE_TAG;
+    scope.tag = host->tag();
+    add(scope, UINT64_MAX);  // minus 1
+  }
+  return out;
+}
+
+// The extents of a device's heaps that have memory now: nothing of them is paused.
+inline gmm_result extents_of(gmm_device device, std::vector<Range> *out) {
+  for (const gmm_kind kind : kKinds) {
+    const gmm_scope_desc scope = scope_of(device, kind);
+    gmm_snapshot *snapshot = nullptr;
+    gmm_result result = gmm_snapshot_create(context(), &scope, &snapshot);
+    if (result == GMM_ERROR_OUT_OF_HOST_MEMORY) return result;
+    if (result < 0) continue;  // the device lacks the kind
+    gmm_snapshot_info info = sized<gmm_snapshot_info>();
+    result = gmm_snapshot_query(snapshot, &info);
+    for (uint64_t i = 0; result >= 0 && i < info.extent_count; ++i) {
+      gmm_extent_info extent = sized<gmm_extent_info>();
+      result = gmm_snapshot_query_extent(snapshot, i, &extent);
+      const bool is_host = host->tag() != 0 && extent.tag == host->tag();
+      if (result >= 0 && extent.state == GMM_STATE_ACTIVE && !is_host)
+        out->push_back({reinterpret_cast<uintptr_t>(extent.address), extent.size});
+    }
+    complain(gmm_snapshot_destroy(snapshot), "snapshot");
+    if (result < 0) return result;
+  }
+  return GMM_OK;
+}
+
+// The private pools that threads allocate to. While there is none, a device's allocations only read `count`.
+struct Underway {
+  struct Entry {
+    PoolId id;
+    std::function<bool(cudaStream_t)> filter;
+  };
+  std::atomic<uint32_t> count{0};
+  mutable std::mutex mutex;
+  std::vector<Entry> entries;
+
+  // The pool that an allocation on a stream of this thread goes to: the one that was begun first, as in PyTorch.
+  bool find(gmm_stream stream, PoolId *out) const {
+    if (!any()) return false;
+    const std::lock_guard<std::mutex> guard(mutex);
+    for (const Entry &entry : entries) {
+      if (!entry.filter(as_cuda(stream))) continue;
+      *out = entry.id;
+      return true;
+    }
+    return false;
+  }
+
+  bool any() const { return count.load(std::memory_order_acquire) != 0; }
+};
+
+struct Device final : Backing {
+  explicit Device(DeviceIndex number) : index(number), pools(number, *this) {}
+
+  DeviceIndex index;
+  Counters stats;
+  Pools pools;
+  Underway underway;
+  std::atomic<double> fraction{1.0};
+  Ring<TraceEntry> history;
+
+  void observe() {
+    const Reserved now = reserved_of(index);
+    stats.observe(now.bytes, now.peak_bytes, now.extents);
+  }
+
+  // Gives the memory of pools without users back to gmm. True: there was some.
+  bool collect(PoolId only = {}) {
+    if (underway.any() || context_for_free() == nullptr) return false;  // a capture forbids the wait
+    const auto idle = pools.collect(only);
+    if (idle.empty()) return false;
+    if (on_cuda) {
+      const c10::cuda::CUDAGuard guard(index);
+      c10::cuda::device_synchronize();
+    }
+    pools.give(idle);
+    return true;
+  }
+
+  void *take(uint64_t size, const std::shared_ptr<void> &source, gmm_stream stream) override;
+  void give(void *memory, uint64_t size, const std::shared_ptr<void> &source) override;
+  void freed(const PoolBlock &block) override;
+};
+
+void raw_deleter_function(void *memory);
+
+struct State final : AllocatorState {
+  explicit State(PoolState from) : blocks(std::move(from)) {}
+  PoolState blocks;
+};
+
+struct Note {
+  DeviceIndex device;
+  c10::approx_time_t time;
+  std::vector<std::pair<std::string, std::string>> words;
+};
+
+class Allocator final : public CUDAAllocator {
+ public:
+  Allocator() = default;
+
+  void open(int32_t count) {
+    for (int32_t i = 0; i < count && i < kMostDevices; ++i)
+      if (devices_[i] == nullptr) devices_[i] = std::make_unique<Device>(static_cast<DeviceIndex>(i));
+    count_ = std::max(count_, std::min(count, kMostDevices));
+  }
+
+  // Allocation and free.
+
+  void *allocate_block(int32_t number, size_t size, gmm_stream stream) {
+    Device &device = device_of(number);
+    const Context context = gather(RecordContext::STATE);
+    Live live;
+    live.requested = size;
+    live.stream = stream;
+    live.device = number;
+    uint64_t bytes = rounded(size);
+    const gmm_result result = attempt(device, size, stream, &live);
+    if (C10_UNLIKELY(result < 0)) recover(device, size, stream, result, &live);
+    if (live.block != nullptr) bytes = live.block->size;
+    if (context != nullptr) live.context = new Context(context);
+    ledger_.insert(live);
+    device.stats.allocate(bytes, size);
+    record(device, TraceEntry::ALLOC, address_of(live.memory), bytes, stream, live.pool, context);
+    report(live.memory, static_cast<int64_t>(bytes), device);
+    if (const auto *interpreter = c10::impl::GPUTrace::get_trace(); C10_UNLIKELY(interpreter != nullptr))
+      (*interpreter)->trace_gpu_memory_allocation(c10::kCUDA, address_of(live.memory));
+    return live.memory;
+  }
+
+  void free_block(void *memory) {
+    if (memory == nullptr || context_for_free() == nullptr) return;
+    Live live;
+    if (C10_UNLIKELY(!ledger_.take(memory, &live))) {
+      theirs->raw_delete(memory);  // from before gmm, else an error
+      return;
+    }
+    if (const auto *interpreter = c10::impl::GPUTrace::get_trace(); C10_UNLIKELY(interpreter != nullptr))
+      (*interpreter)->trace_gpu_memory_deallocation(c10::kCUDA, address_of(memory));
+    Device &device = device_of(live.device);
+    uint64_t bytes = rounded(live.requested);
+    bool done = true;
+    Context context;
+    if (C10_UNLIKELY(live.context != nullptr)) {
+      context = std::move(*static_cast<Context *>(live.context));
+      delete static_cast<Context *>(live.context);
+    }
+    if (C10_UNLIKELY(recording())) {
+      if (context_level_.load(std::memory_order_relaxed) >= static_cast<int>(RecordContext::ALL))
+        context = gather(RecordContext::ALL);
+      const uint64_t size = live.block != nullptr ? live.block->size : bytes;
+      record(device, TraceEntry::FREE_REQUESTED, address_of(memory), size, live.stream, live.pool, context);
+    }
+    if (live.block != nullptr) {
+      bytes = live.block->size;
+      done = device.pools.free(live.block, device.underway.any());
+    } else {
+      gmm_torch::release(memory, live.stream);
+    }
+    device.stats.release(bytes, live.requested, !done);
+    if (done) record(device, TraceEntry::FREE_COMPLETED, address_of(memory), bytes, live.stream, live.pool, context);
+    report(memory, -static_cast<int64_t>(bytes), device);
+  }
+
+  DataPtr allocate(size_t size) override {
+    constexpr size_t kExabyte = 1152921504606846976ull;
+    TORCH_CHECK_WITH(OutOfMemoryError, size < kExabyte, "CUDA out of memory. Tried to allocate more than 1EB memory.");
+    const DeviceIndex device = current_device();
+    void *memory = nullptr;
+    if (size != 0) memory = allocate_block(device, size, as_gmm(c10::cuda::getCurrentCUDAStream(device)));
+    return {memory, memory, &raw_deleter_function, c10::Device(c10::DeviceType::CUDA, device)};
+  }
+
+  c10::DeleterFnPtr raw_deleter() const override { return &raw_deleter_function; }
+
+  void *raw_alloc(size_t size) override {
+    return raw_alloc_with_stream(size, c10::cuda::getCurrentCUDAStream(current_device()));
+  }
+
+  // From PyTorch 2.15 on: a block at an address that the caller chooses.
+  DataPtr allocateWithAddress(size_t size, void *address) {
+    TORCH_CHECK_NOT_IMPLEMENTED(false, "gmm: a block of ", size, " bytes at ", address,
+                                " was asked for; gmm's heaps choose the addresses of blocks: call allocate()");
+  }
+
+  void *raw_alloc_with_stream(size_t size, cudaStream_t stream) override {
+    return size == 0 ? nullptr : allocate_block(current_device(), size, as_gmm(stream));
+  }
+
+  void raw_delete(void *memory) override { free_block(memory); }
+
+  void copy_data(void *destination, const void *source, std::size_t count) const override {
+    C10_CUDA_CHECK(cudaMemcpy(destination, source, count, cudaMemcpyDeviceToDevice));
+  }
+
+  // Life and limits.
+
+  void init(int count) override {
+    open(count);
+    initialized_ = true;
+  }
+  bool initialized() override { return initialized_; }
+  void enable(bool value) { enabled_ = value; }
+  bool isEnabled() const { return enabled_; }
+  std::string name() override { return "gmm"; }
+
+  double getMemoryFraction(DeviceIndex device) { return device_of(device).fraction; }
+  void setMemoryFraction(double fraction, DeviceIndex device) override {
+    TORCH_CHECK(0 <= fraction && fraction <= 1, "invalid fraction:", fraction, ". Please set within [0, 1].");
+    gmm_device_info info = sized<gmm_device_info>();
+    gmm_result result = gmm_device_query(context(), device, &info);
+    if (result >= 0) {  // managed memory counts wherever its pages are
+      gmm_scope_desc scope = sized<gmm_scope_desc>();
+      scope.flags = GMM_SCOPE_DEVICE;
+      scope.device = device;
+      const auto limit = static_cast<uint64_t>(fraction * static_cast<double>(info.total_memory));
+      result = gmm_limit_set(context(), &scope, fraction >= 1.0 ? GMM_NO_LIMIT : limit);
+    }
+    check(result, "set_per_process_memory_fraction");
+    device_of(device).fraction = fraction;
+  }
+
+#if GMM_TORCH_VERSION >= 210
+  std::vector<StreamSegmentSize> getExpandableSegmentSizes(DeviceIndex /*device*/) override { return {}; }
+#endif
+
+  void emptyCache() { emptyCache(MempoolId{0, 0}); }
+  void emptyCache(MempoolId id) {
+    if (context_for_free() == nullptr) return;
+    for (int32_t i = 0; i < count_; ++i) {
+      devices_[i]->observe();
+      devices_[i]->collect(id);
+    }
+    if (id != PoolId{}) return;
+    host->collect(false);
+    check(gmm_trim(context(), nullptr, nullptr), "empty_cache");
+    hints.forget();
+    for (int32_t i = 0; i < count_; ++i) devices_[i]->observe();
+  }
+
+  void cacheInfo(DeviceIndex number, size_t *largest) override {
+    gmm_device_info info = sized<gmm_device_info>();
+    check(gmm_device_query(context(), number, &info), "cacheInfo");
+    size_t most = std::max<size_t>(*largest, info.free_memory);
+    device_of(number).pools.each_segment([&](const Pool &, const Segment &, const std::vector<Part> &parts) {
+      for (const Part &part : parts)
+        if (!part.active) most = std::max<size_t>(most, part.size);
+    });
+    *largest = most;
+  }
+
+  void *getBaseAllocation(void *memory, size_t *size) override {
+    gmm_pointer_info info = sized<gmm_pointer_info>();
+    if (gmm_query(context(), memory, &info) < 0 || info.state == GMM_STATE_UNKNOWN)
+      return theirs->getBaseAllocation(memory, size);
+    if (size != nullptr) *size = info.allocation_size;
+    return info.allocation_base;
+  }
+
+  void recordStream(const DataPtr &data, c10::cuda::CUDAStream stream) override {
+    if (data.get() == nullptr) return;
+    Live live;
+    if (ledger_.look(data.get(), &live) && live.block != nullptr) {
+      device_of(live.device).pools.record(live.block, as_gmm(stream.stream()));
+      return;
+    }
+    check(gmm_torch::record(data.get(), stream.device_index(), as_gmm(stream.stream())), "record_stream");
+  }
+  void recordStream(const DataPtr &data, c10::Stream stream) { recordStream(data, c10::cuda::CUDAStream(stream)); }
+
+  // Statistics.
+
+  DeviceStats getDeviceStats(DeviceIndex number) override {
+    Device &device = device_of(number);
+    device.observe();
+    DeviceStats out = device.stats.read();
+    out.num_device_alloc = out.segment[kAggregate].allocated;
+    out.num_device_free = out.segment[kAggregate].freed;
+    out.max_split_size = -1;
+    return out;
+  }
+
+  void resetAccumulatedStats(DeviceIndex number) override {
+    device_of(number).observe();
+    device_of(number).stats.reset_accumulated();
+  }
+
+  void resetPeakStats(DeviceIndex number) override {
+    device_of(number).observe();
+    device_of(number).stats.reset_peaks();
+  }
+
+  // Snapshots and history.
+
+  SnapshotInfo snapshot() { return snapshot(MempoolId{0, 0}, true); }
+  SnapshotInfo snapshot(MempoolId id) { return snapshot(id, true); }
+  SnapshotInfo snapshot(MempoolId id, bool include_traces) {
+    SnapshotInfo out{};
+    const auto to_nanoseconds = clock_.makeConverter();
+    const auto to_microseconds = [&](c10::approx_time_t time) { return to_nanoseconds(time) / 1000; };
+    for (int32_t i = 0; i < count_; ++i) {
+      add_segments(*devices_[i], id, &out.segments);
+      std::vector<TraceEntry> entries;
+      if (include_traces) {
+        record(*devices_[i], TraceEntry::SNAPSHOT, 0, 0, nullptr, {}, nullptr);
+        entries = devices_[i]->history.read();
+        for (TraceEntry &entry : entries) entry.time_.t_ = to_microseconds(entry.time_.approx_t_);
+      }
+      out.device_traces.push_back(std::move(entries));
+    }
+    if (include_traces) {
+      for (const Note &note : notes_.read()) {
+        AnnotationEntry entry(note.device, note.time);
+        entry.time_.t_ = to_microseconds(note.time);
+        for (const auto &[key, value] : note.words) entry.recordUserMetadata(key, value);
+        out.external_annotations.push_back(std::move(entry));
+      }
+    }
+    out.config_metadata.max_split_size = std::numeric_limits<size_t>::max();
+    out.config_metadata.pinned_num_register_threads = 1;
+    return out;
+  }
+
+  bool isHistoryEnabled() override { return history_on_; }
+
+  void recordHistory(bool enabled, CreateContextFn recorder, size_t most, RecordContext when) {
+    recordHistory(enabled, recorder, most, when, false, {});
+  }
+  void recordHistory(bool enabled, CreateContextFn recorder, size_t most, RecordContext when, bool clear) {
+    recordHistory(enabled, recorder, most, when, clear, {});
+  }
+  void recordHistory(bool enabled, CreateContextFn recorder, size_t most, RecordContext when, bool clear,
+                     const std::vector<std::string> &skipped) {
+    TORCH_CHECK(when == RecordContext::NEVER || recorder);
+    recorder_ = enabled ? recorder : nullptr;
+    context_level_ = enabled ? static_cast<int>(when) : static_cast<int>(RecordContext::NEVER);
+    uint32_t skip = 0;
+    static constexpr const char *kActions[] = {"alloc",         "free_requested", "free_completed",
+                                               "segment_alloc", "segment_free",   "segment_map",
+                                               "segment_unmap", "snapshot",       "oom"};
+    for (const std::string &name : skipped)
+      for (uint32_t i = 0; i < std::size(kActions); ++i)
+        if (name == kActions[i]) skip |= 1u << i;
+    skipped_ = skip;
+    for (int32_t i = 0; i < count_; ++i) {
+      devices_[i]->history.resize(most);
+      if (!enabled || clear) devices_[i]->history.clear();
+    }
+    notes_.resize(most);
+    if (!enabled || clear) notes_.clear();
+    history_on_ = enabled;
+    update_recording();
+  }
+
+  void recordAnnotation(const std::vector<std::pair<std::string, std::string>> &words) override {
+    if (history_on_) notes_.add({current_device(), c10::getApproximateTime(), words});
+  }
+
+  void pushCompileContext(std::string &words) { compile_contexts().push_back(words); }
+  void popCompileContext() {
+    if (!compile_contexts().empty()) compile_contexts().pop_back();
+  }
+
+  bool supportsUserMetadata() { return true; }
+  void setUserMetadata(const std::string &words) { user_metadata() = words; }
+  std::string getUserMetadata() { return user_metadata(); }
+  void annotateMemory(const void *memory, const std::string &words) {
+#if GMM_TORCH_VERSION >= 214
+    Live live;
+    if (!recording() || !ledger_.look(memory, &live)) return;
+    std::string mine = words;
+    mine.swap(user_metadata());
+    record(device_of(live.device), TraceEntry::ANNOTATE, address_of(memory), rounded(live.requested), live.stream,
+           live.pool, nullptr);
+    mine.swap(user_metadata());
+#else
+    (void)memory;
+    (void)words;
+#endif
+  }
+
+  Context getContextForPointer(const void *memory) {
+    Live live;
+    if (!ledger_.look(memory, &live) || live.context == nullptr) return nullptr;
+    return *static_cast<Context *>(live.context);
+  }
+
+  void attachOutOfMemoryObserver(OutOfMemoryObserver observer) override {
+    const std::lock_guard<std::mutex> guard(observers_mutex_);
+    oom_observers_.push_back(std::move(observer));
+  }
+  void attachOomRejectionObserver(Rejection) {}  // gmm rejects no allocation before the device is full
+
+  void attachAllocatorTraceTracker(AllocatorTraceTracker tracker) override {
+    const std::lock_guard<std::mutex> guard(observers_mutex_);
+    trackers_.push_back(std::move(tracker));
+    tracked_ = true;
+    update_recording();
+  }
+
+  // Pools.
+
+  void beginAllocateToPool(DeviceIndex number, MempoolId id, std::function<bool(cudaStream_t)> filter) override {
+    Device &device = device_of(number);
+    device.pools.retain(id);
+#if GMM_TORCH_VERSION < 208
+    if (c10::cuda::MemPool *active = c10::cuda::MemPoolContext::getActiveMemPool();
+        active != nullptr && active->id() == id && active->allocator() != nullptr)
+      device.pools.configure(id, [&](Pool &one) { one.source = {active->allocator(), [](void *) {}}; });
+#endif
+    const std::lock_guard<std::mutex> guard(device.underway.mutex);
+    for (const Underway::Entry &entry : device.underway.entries)
+      TORCH_CHECK(entry.id != id, "beginAllocateToPool: already recording to mempool_id");
+    device.underway.entries.push_back({id, std::move(filter)});
+    device.underway.count.fetch_add(1, std::memory_order_release);
+  }
+
+  void endAllocateToPool(DeviceIndex number, MempoolId id) override {
+    Device &device = device_of(number);
+    const std::lock_guard<std::mutex> guard(device.underway.mutex);
+    auto &entries = device.underway.entries;
+    for (auto at = entries.begin(); at != entries.end(); ++at) {
+      if (at->id != id) continue;
+      entries.erase(at);
+      device.underway.count.fetch_sub(1, std::memory_order_release);
+      return;
+    }
+    TORCH_CHECK(false, "endAllocatePool: not currently recording to mempool_id");
+  }
+
+  void releasePool(DeviceIndex number, MempoolId id) override { device_of(number).pools.release(id); }
+  int getPoolUseCount(DeviceIndex number, MempoolId id) { return static_cast<int>(device_of(number).pools.uses(id)); }
+  void ensureExistsAndIncrefPool(DeviceIndex number, MempoolId id) { device_of(number).pools.retain(id); }
+  void createOrIncrefPool(DeviceIndex number, MempoolId id, CUDAAllocator *source) {
+    createOrIncrefPool(number, id, std::shared_ptr<CUDAAllocator>(source, [](CUDAAllocator *) {}));
+  }
+  void createOrIncrefPool(DeviceIndex number, MempoolId id, std::shared_ptr<CUDAAllocator> source) {
+    device_of(number).pools.retain(id);
+    if (source != nullptr && source.get() != this)
+      device_of(number).pools.configure(id, [&](Pool &pool) { pool.source = std::move(source); });
+  }
+  void setUseOnOOM(DeviceIndex number, MempoolId id) { setUseOnOOM(number, id, true); }
+  void setUseOnOOM(DeviceIndex number, MempoolId id, bool on) {
+    device_of(number).pools.configure(id, [&](Pool &pool) { pool.use_on_oom = on; });
+  }
+  void setNoSplit(DeviceIndex number, MempoolId id) {
+    device_of(number).pools.configure(id, [](Pool &pool) { pool.no_split = true; });
+  }
+
+  bool checkPoolLiveAllocations(DeviceIndex number, MempoolId id, const std::unordered_set<void *> &expected) override {
+    Device &device = device_of(number);
+    TORCH_CHECK(device.pools.has(id), "Could not find pool of id");
+    const std::vector<void *> live = device.pools.live(id);
+    if (live.size() != expected.size()) return false;
+    for (void *memory : live)
+      if (expected.count(memory) == 0) return false;
+    return true;
+  }
+
+  std::shared_ptr<AllocatorState> getCheckpointState(DeviceIndex number, MempoolId id) override {
+    return std::make_shared<State>(device_of(number).pools.checkpoint(id));
+  }
+
+  CheckpointDelta setCheckpointPoolState(DeviceIndex number, std::shared_ptr<AllocatorState> state) override {
+    const auto mine = std::dynamic_pointer_cast<State>(state);
+    TORCH_CHECK(mine != nullptr, "the checkpoint is another allocator's");
+    Device &device = device_of(number);
+    CheckpointDelta delta;
+    std::vector<void *> freed;
+    std::vector<PoolBlock *> made;
+    TORCH_CHECK(device.pools.restore(mine->blocks, &freed, &made),
+                "gmm: the pool's memory of the checkpoint is gone, or a stream still uses a block of it");
+    for (void *memory : freed) {
+      Live live;
+      if (ledger_.take(memory, &live)) {
+        device.stats.release(rounded(live.requested), live.requested, false);
+        delete static_cast<Context *>(live.context);
+      }
+      delta.ptrs_freed.push_back(memory);
+    }
+    for (PoolBlock *block : made) {
+      Live live;
+      live.memory = reinterpret_cast<void *>(block->address);
+      live.requested = block->requested;
+      live.stream = block->stream;
+      live.block = block;
+      live.pool = mine->blocks.id;
+      live.device = number;
+      ledger_.insert(live);
+      device.stats.allocate(block->size, block->requested);
+      delta.dataptrs_allocd.emplace_back(live.memory, live.memory, &raw_deleter_function,
+                                         c10::Device(c10::DeviceType::CUDA, number));
+    }
+    return delta;
+  }
+
+  // Other processes.
+
+  ShareableHandle shareIpcHandle(void *memory) override {
+    gmm_ipc_handle handle;
+    check(gmm_ipc_export(context(), memory, &handle), "sharing of memory with another process");
+    ShareableHandle out{};
+    out.offset = 0;  // the handle is that of the address
+    out.handle.assign(kMagic).append(reinterpret_cast<const char *>(&handle), sizeof handle);
+    return out;
+  }
+
+  std::shared_ptr<void> getIpcDevPtr(std::string handle) override {
+    gmm_ipc_handle ours;
+    if (handle.size() != kMagic.size() + sizeof ours || handle.compare(0, kMagic.size(), kMagic) != 0)
+      return theirs->getIpcDevPtr(std::move(handle));  // of a process with PyTorch's own allocator
+    memcpy(&ours, handle.data() + kMagic.size(), sizeof ours);
+    gmm_ipc_import_desc desc = sized<gmm_ipc_import_desc>();
+    desc.device = current_device();
+    void *memory = nullptr;
+    check(gmm_ipc_import(context(), &ours, &desc, &memory), "opening of another process's memory");
+    return std::shared_ptr<void>(memory, [](void *opened) {
+      if (gmm_context *from = context_for_free(); from != nullptr) (void)gmm_ipc_close(from, opened);
+    });
+  }
+
+  // Other devices.
+
+  void enablePeerAccess(DeviceIndex device, DeviceIndex peer) override {
+    const c10::cuda::CUDAGuard guard(device);
+    const cudaError_t error = cudaDeviceEnablePeerAccess(peer, 0);
+    if (error == cudaErrorPeerAccessAlreadyEnabled)
+      (void)cudaGetLastError();
+    else
+      C10_CUDA_CHECK(error);
+  }
+
+  // Only cudaMemcpyPeerAsync copies mapped memory between devices that have no mapping of each other's.
+  cudaError_t memcpyAsync(void *destination, int to, const void *source, int from, size_t count, cudaStream_t stream,
+                          bool /*p2p_enabled*/) override {
+    if (to == from) return cudaMemcpyAsync(destination, source, count, cudaMemcpyDeviceToDevice, stream);
+    return cudaMemcpyPeerAsync(destination, to, source, from, count, stream);
+  }
+
+  // The callback of a pool's block that streams have finished with.
+  void completed(Device &device, const PoolBlock &block) {
+    device.stats.deactivate(block.size);
+    record(device, TraceEntry::FREE_COMPLETED, block.address, block.size, block.stream, block.segment->pool->id,
+           nullptr);
+  }
+
+  void record_segment(Device &device, bool made, const void *memory, uint64_t size, gmm_stream stream) {
+    record(device, made ? TraceEntry::SEGMENT_ALLOC : TraceEntry::SEGMENT_FREE, address_of(memory), size, stream, {},
+           nullptr);
+  }
+
+ private:
+  static uint64_t address_of(const void *memory) { return reinterpret_cast<uintptr_t>(memory); }
+
+  static std::string &user_metadata() {
+    thread_local std::string words;
+    return words;
+  }
+
+  static std::vector<std::string> &compile_contexts() {
+    thread_local std::vector<std::string> stack;
+    return stack;
+  }
+
+  Device &device_of(int32_t number) {
+    TORCH_CHECK(0 <= number && number < count_, "Allocator not initialized for device ", number,
+                ": did you call init?");
+    return *devices_[number];
+  }
+
+  bool recording() const { return recording_.load(std::memory_order_relaxed); }
+  void update_recording() { recording_ = history_on_ || tracked_; }
+
+  Context gather(RecordContext level) {
+    if (C10_LIKELY(context_level_.load(std::memory_order_relaxed) < static_cast<int>(level))) return nullptr;
+    const CreateContextFn recorder = recorder_.load();
+    return recorder == nullptr ? nullptr : recorder();
+  }
+
+  void record(Device &device, TraceEntry::Action action, uint64_t address, uint64_t size, gmm_stream stream,
+              PoolId pool, const Context &context) {
+    if (C10_LIKELY(!recording())) return;
+    const bool keep = context_level_.load(std::memory_order_relaxed) >= static_cast<int>(RecordContext::ALLOC);
+    const std::string compile = compile_contexts().empty() ? std::string("N/A") : compile_contexts().back();
+    TraceEntry entry = make_entry(action, device.index, address, size, stream, pool, c10::getApproximateTime(),
+                                  keep ? context : nullptr, compile, user_metadata());
+    if (tracked_)
+      for (const AllocatorTraceTracker &tracker : copy_of(trackers_)) tracker(entry);
+    if (history_on_ && (skipped_.load(std::memory_order_relaxed) >> action & 1) == 0)
+      device.history.add(std::move(entry));
+  }
+
+  static void report(void *memory, int64_t bytes, Device &device) {
+    if (C10_LIKELY(!c10::memoryProfilingEnabled())) return;
+    device.observe();
+    const DeviceStats counters = device.stats.read();
+    c10::reportMemoryUsageToProfiler(memory, bytes, static_cast<size_t>(counters.allocated_bytes[kAggregate].current),
+                                     static_cast<size_t>(counters.reserved_bytes[kAggregate].current),
+                                     c10::Device(c10::DeviceType::CUDA, device.index));
+  }
+
+  static void adopt(PoolBlock *block, Live *live) {
+    live->block = block;
+    live->memory = block == nullptr ? nullptr : reinterpret_cast<void *>(block->address);
+  }
+
+  // Asks the pool that is under way, else gmm.
+  static gmm_result attempt(Device &device, size_t size, gmm_stream stream, Live *live) {
+    if (!device.underway.find(stream, &live->pool))
+      return gmm_torch::allocate(current_kind(), GMM_TAG_CURRENT, 0, size, device.index, stream, &live->memory);
+    adopt(device.pools.allocate(live->pool, size, stream, device.underway.any()), live);
+    return live->memory != nullptr ? GMM_OK : GMM_ERROR_OUT_OF_MEMORY;
+  }
+
+  template <class Observer>
+  std::vector<Observer> copy_of(const std::vector<Observer> &observers) {
+    const std::lock_guard<std::mutex> guard(observers_mutex_);
+    return observers;
+  }
+
+  // After a failure: frees the memory that PyTorch and its pools can spare, and tries again. Throws if that fails too.
+  void recover(Device &device, size_t size, gmm_stream stream, gmm_result result, Live *live) {
+    std::string why = (live->pool == PoolId{} ? "" : "a segment of a private pool: ") + std::string(reason());
+    const bool is_short = result == GMM_ERROR_OUT_OF_MEMORY || result == GMM_ERROR_OUT_OF_HOST_MEMORY ||
+                          result == GMM_ERROR_LIMIT_EXCEEDED || result == GMM_ERROR_SIZE_OVERFLOW;
+    TORCH_CHECK(is_short, "gmm: allocation: ", why);
+    device.stats.count_retry();
+    for (const auto &name : c10::FreeCudaMemoryCallbacksRegistry()->Keys())
+      c10::FreeCudaMemoryCallbacksRegistry()->Create(name)->Execute();
+    host->collect(true);
+    device.collect();
+    if (attempt(device, size, stream, live) >= 0) return;
+    if (live->pool == PoolId{}) {
+      why = reason();
+      adopt(device.pools.borrow(size, stream, &live->pool), live);
+    }
+    if (live->memory != nullptr) return;
+    device.stats.count_oom();
+    gmm_device_info info = sized<gmm_device_info>();
+    (void)gmm_device_query(context(), device.index, &info);
+    record(device, TraceEntry::OOM, info.free_memory, size, stream, live->pool, gather(RecordContext::ALLOC));
+    const auto allocated = device.stats.read().allocated_bytes[kAggregate].current;
+    for (const OutOfMemoryObserver &observer : copy_of(oom_observers_))
+      observer(device.index, rounded(size), info.total_memory, info.free_memory);
+    TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory. Tried to allocate ", format_bytes(size), ". GPU ",
+                     static_cast<int>(device.index), " has a total capacity of ", format_bytes(info.total_memory),
+                     " of which ", format_bytes(info.free_memory), " is free. gmm holds ",
+                     format_bytes(reserved_of(device.index).bytes), ", and tensors take ",
+                     format_bytes(static_cast<uint64_t>(allocated)), " of it. gmm: ", why);
+  }
+
+  // The segments of the private pools, and the heaps' memory around them, in pieces without gaps. only: the segments of
+  // one pool; {0, 0}: all.
+  void add_segments(Device &device, PoolId only, std::vector<SegmentInfo> *out) {
+    std::vector<Range> pooled, extents;
+    device.pools.each_segment([&](const Pool &pool, const Segment &segment, const std::vector<Part> &parts) {
+      pooled.push_back({segment.address, segment.size});
+      if (only != PoolId{} && only != pool.id) return;
+      SegmentInfo info = make_segment(device, pooled.back(), parts);
+      info.stream = as_cuda(segment.stream);
+      info.is_large = !segment.small;
+      info.owner_private_pool_id = pool.id;
+      out->push_back(std::move(info));
+    });
+    if (only != PoolId{}) return;
+    check(extents_of(device.index, &extents), "memory_snapshot");
+    const std::vector<Part> live = live_parts(device);
+    for (const Range &range : without(joined(std::move(extents)), std::move(pooled)))
+      out->push_back(make_segment(device, range, parts_of(range, live)));
+  }
+
+  // gmm's own blocks in the order of their addresses.
+  std::vector<Part> live_parts(const Device &device) const {
+    std::vector<Part> live;
+    ledger_.each([&](const Live &block) {
+      if (block.device != device.index || block.block != nullptr) return;
+      Part part;
+      part.address = address_of(block.memory);
+      part.size = rounded(block.requested);
+      part.requested = block.requested;
+      part.allocated = part.active = true;
+      part.stream = block.stream;
+      live.push_back(part);
+    });
+    std::sort(live.begin(), live.end(), [](const Part &a, const Part &b) { return a.address < b.address; });
+    return live;
+  }
+
+  SegmentInfo make_segment(const Device &device, const Range &range, const std::vector<Part> &parts) {
+    SegmentInfo info;
+    info.device = device.index;
+    info.address = range.address;
+    info.total_size = range.size;
+    info.is_large = range.size > kSmallSegment;
+    for (const Part &part : parts) {
+      BlockInfo block;
+      block.size = part.size;
+      block.requested_size = part.requested;
+      block.allocated = part.allocated;
+      block.active = part.active;
+      if (part.allocated) {
+        block.context_when_allocated = getContextForPointer(reinterpret_cast<const void *>(part.address));
+        info.allocated_size += part.size;
+        info.requested_size += part.requested;
+        if (info.stream == nullptr) info.stream = as_cuda(part.stream);
+      }
+      if (part.active) info.active_size += part.size;
+      info.blocks.push_back(std::move(block));
+    }
+    return info;
+  }
+
+  std::array<std::unique_ptr<Device>, kMostDevices> devices_;
+  int32_t count_ = 0;
+  std::atomic<bool> initialized_{false}, enabled_{true};
+  Ledger ledger_;
+  std::atomic<bool> recording_{false}, history_on_{false}, tracked_{false};
+  std::atomic<int> context_level_{static_cast<int>(RecordContext::NEVER)};
+  std::atomic<uint32_t> skipped_{0};
+  std::atomic<CreateContextFn> recorder_{nullptr};
+  Ring<Note> notes_;
+  c10::ApproximateClockToUnixTimeConverter clock_;
+  std::mutex observers_mutex_;
+  std::vector<OutOfMemoryObserver> oom_observers_;
+  std::vector<AllocatorTraceTracker> trackers_;
+};
+
+// It is never destroyed: tensors live until the process ends.
+inline Allocator &ours() {
+  static auto *allocator = new Allocator;
+  return *allocator;
+}
+
+inline void raw_deleter_function(void *memory) { ours().free_block(memory); }
+
+// A segment of gmm is a driver allocation of its own, so that no queued work uses its memory. A stream that is captured
+// does not matter.
+inline void *Device::take(uint64_t size, const std::shared_ptr<void> &source, gmm_stream stream) {
+  void *memory = nullptr;
+  if (source != nullptr)
+    memory = static_cast<CUDAAllocator *>(source.get())->raw_alloc(size);
+  else
+    (void)gmm_torch::allocate(current_kind(), GMM_TAG_CURRENT, GMM_ALLOC_DEDICATED, size, index, GMM_STREAM_DEFAULT,
+                              &memory);
+  if (memory != nullptr) ours().record_segment(*this, true, memory, size, stream);
+  return memory;
+}
+
+inline void Device::give(void *memory, uint64_t size, const std::shared_ptr<void> &source) {
+  ours().record_segment(*this, false, memory, size, nullptr);
+  if (source != nullptr)
+    static_cast<CUDAAllocator *>(source.get())->raw_delete(memory);
+  else
+    release(memory, GMM_STREAM_DEFAULT);
+}
+
+inline void Device::freed(const PoolBlock &block) { ours().completed(*this, block); }
+
+// Makes gmm PyTorch's allocator. PyTorch's own may have been initialized, but must hold no memory.
+inline void install_allocator(int32_t device_count, bool cuda) {
+  CUDAAllocator *current = c10::cuda::CUDACachingAllocator::allocator.load();
+  if (current == &ours()) return;
+  on_cuda = cuda;
+  ours().open(device_count);
+  if (current->initialized()) {
+    c10::cuda::CUDACachingAllocator::emptyCache();
+    for (int32_t i = 0; i < device_count; ++i) {
+      const int64_t held =
+          current->getDeviceStats(static_cast<DeviceIndex>(i)).reserved_bytes[size_t{kAggregate}].current;
+      TORCH_CHECK(held == 0, "PyTorch's own allocator holds ", format_bytes(static_cast<uint64_t>(held)),
+                  " of CUDA device ", i, " for tensors that exist already");
+    }
+    ours().init(device_count);
+  }
+  theirs = current;
+  c10::SetAllocator(c10::DeviceType::CUDA, &ours(), /*priority=*/255);
+  c10::cuda::CUDACachingAllocator::allocator.store(&ours());
+}
+
+}  // namespace gmm_torch
+
+#endif

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+// gmm under PyTorch, and the functions that gmm/_torch/library.py calls by ctypes. gmm/_torch/compiler.py compiles this
+// file against the headers of the installed PyTorch at the first use, and links it with the package's libgmm. All
+// memory is that of gmm.context(), so statistics, tags and pauses of Python see the tensors.
+//
+// GMM_TORCH_CUDA: PyTorch is built for CUDA.
+#include <c10/core/CPUAllocator.h>
+#include <c10/core/StorageImpl.h>
+#include <c10/core/TensorImpl.h>
+#include <sys/types.h>
+
+#include <array>
+
+#include "guarded.hpp"
+#include "memory.hpp"
+#ifdef GMM_TORCH_CUDA
+#include "allocator.hpp"
+#endif
+
+namespace gmm_torch {
+
+// ---- CPU tensors --------------------------------------------------------------------------------------------------
+
+inline c10::Allocator *cpu_allocator = nullptr;  // PyTorch's own
+
+void host_deleter(void *memory) {
+  c10::profiledCPUMemoryReporter().Delete(memory);
+  host->free(memory);
+}
+
+c10::DataPtr host_data(size_t size) {
+  void *memory = host->allocate(size);
+  if (memory == nullptr) return {};
+  c10::profiledCPUMemoryReporter().New(memory, size);
+  return {memory, memory, &host_deleter, c10::Device(c10::DeviceType::CPU)};
+}
+
+// No raw_deleter(): while nothing is managed, the memory is the original allocator's, with that one's deleter.
+struct HostAllocator final : c10::Allocator {
+  c10::DataPtr allocate(size_t size) override {
+    if (size == 0 || !is_managed) return cpu_allocator->allocate(size);
+    c10::DataPtr data = host_data(size);
+    if (data) return data;
+    if (!is_managed) return cpu_allocator->allocate(size);  // a fork came between
+    throw_out_of_memory("gmm: " + std::to_string(size) + " bytes of managed memory for a CPU tensor: " + reason());
+  }
+
+  void copy_data(void *destination, const void *source, size_t count) const override {
+    default_copy_data(destination, source, count);
+  }
+};
+
+// ---- Storages over memory that several devices share --------------------------------------------------------------
+
+// The last of the storages frees the memory.
+struct Shared {
+  explicit Shared(c10::DataPtr &&data) : real(std::move(data)) {}
+  c10::DataPtr real;
+  std::atomic<int64_t> users{1};
+};
+
+void shared_deleter(void *context) {
+  auto *shared = static_cast<Shared *>(context);
+  if (shared->users.fetch_sub(1, std::memory_order_acq_rel) == 1) delete shared;
+}
+
+Shared *shared_of(const c10::StorageImpl &storage) {
+  const c10::DataPtr &data = storage.data_ptr();
+  return data.get_deleter() == &shared_deleter ? static_cast<Shared *>(data.get_context()) : nullptr;
+}
+
+// A block that the package allocates for a CUDA storage.
+struct Block {
+  void *memory;
+  gmm_stream stream;
+};
+
+void block_deleter(void *context) {
+  auto *block = static_cast<Block *>(context);
+  release(block->memory, block->stream);
+  delete block;
+}
+
+c10::Device device_of(int32_t number) {
+  return number < 0 ? c10::Device(c10::DeviceType::CPU)
+                    : c10::Device(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(number));
+}
+
+c10::DataPtr new_data(uint64_t size, int32_t device, gmm_kind kind, gmm_stream stream) {
+  if (device < 0 && kind == 0) return (cpu_allocator ? cpu_allocator : c10::GetCPUAllocator())->allocate(size);
+  if (device < 0) {
+    c10::DataPtr data = host_data(size);
+    if (!data) throw_out_of_memory(reason());
+    return data;
+  }
+  void *memory = nullptr;
+  if (allocate(kind, GMM_TAG_CURRENT, 0, size, device, stream, &memory) < 0) throw_out_of_memory(reason());
+  return {memory, new Block{memory, stream}, &block_deleter, device_of(device)};
+}
+
+// ---- Pools with a tag ---------------------------------------------------------------------------------------------
+
+// The functions of a pluggable allocator get no argument of their own, so each pair of a tag and a kind has its own
+// function: a slot.
+constexpr size_t kSlots = 64;
+
+struct {
+  gmm_tag tag;
+  gmm_kind kind;
+} slots[kSlots];
+size_t slot_count = 0;
+
+template <size_t slot>
+void *slot_alloc(ssize_t size, int device, gmm_stream stream) {
+  void *memory = nullptr;
+  if (size > 0) (void)allocate(slots[slot].kind, slots[slot].tag, 0, size_t(size), device, stream, &memory);
+  return memory;  // after NULL PyTorch empties its cache and tries again
+}
+
+using SlotFunction = void *(*)(ssize_t, int, gmm_stream);
+
+template <size_t... number>
+constexpr std::array<SlotFunction, kSlots> all_slots(std::index_sequence<number...>) {
+  return {&slot_alloc<number>...};
+}
+
+}  // namespace gmm_torch
+
+using namespace gmm_torch;  // NOLINT: for the functions below
+
+extern "C" {
+
+const char *gmm_torch_error(void) { return last_error().c_str(); }
+
+// Sets the context. GMM_ERROR_BUSY when it has another one already.
+gmm_result gmm_torch_attach(gmm_context *wanted) {
+  if (context() != nullptr) return context() == wanted ? GMM_UNCHANGED : GMM_ERROR_BUSY;
+  const gmm_result result = gmm_context_retain(wanted);  // tensors may outlive its owner
+  if (result >= 0) attached.store(wanted, std::memory_order_release);
+  return result;
+}
+
+// In a child after fork(): the context and all memory are the parent's.
+void gmm_torch_forget(void) {
+  is_managed = false;
+  attached.store(nullptr, std::memory_order_release);
+  is_forked = true;
+  slot_count = 0;  // the tags are the parent's
+  host = new HostMemory;
+  hints.forget();
+}
+
+// At the interpreter's end: later frees do nothing.
+void gmm_torch_end(void) { is_ending = true; }
+
+// The kind of new CUDA tensors, and whether they are managed instead.
+void gmm_torch_set_kind(gmm_kind kind) { cuda_kind = kind; }
+void gmm_torch_set_managed(int32_t managed) { is_managed = managed != 0; }
+
+// The function that allocates memory of a tag and kind for a pluggable allocator under a torch.cuda.MemPool. That
+// allocator's other function is gmm_torch_dealloc(). NULL: 64 pairs have one already. One thread at a time.
+void *gmm_torch_slot(gmm_tag tag, gmm_kind kind) {
+  static constexpr auto kFunctions = all_slots(std::make_index_sequence<kSlots>{});
+  size_t slot = 0;
+  while (slot < slot_count && (slots[slot].tag != tag || slots[slot].kind != kind)) ++slot;
+  if (slot == kSlots) return nullptr;
+  if (slot == slot_count) slots[slot_count++] = {tag, kind};
+  return reinterpret_cast<void *>(kFunctions[slot]);
+}
+
+void gmm_torch_dealloc(void *memory, ssize_t, int, gmm_stream stream) { release(memory, stream); }
+
+gmm_result gmm_torch_host_start(gmm_device device) { return host->start(device); }
+void *gmm_torch_host_alloc(uint64_t size) { return host->allocate(size); }
+void gmm_torch_host_free(void *memory) { host->free(memory); }
+uint64_t gmm_torch_host_collect(int32_t wait) { return host->collect(wait != 0); }
+gmm_result gmm_torch_record(void *memory, gmm_device device, gmm_stream stream) {
+  return record(memory, device, stream);
+}
+gmm_result gmm_torch_move(void *memory, uint64_t size, gmm_device location, gmm_device device, gmm_stream stream) {
+  return hints.move(memory, size, location, device, stream);
+}
+
+// The allocator of CPU tensors stays for the life of the process. While nothing is managed, it calls the original one.
+int32_t gmm_torch_take_cpu_tensors(void) {
+  return guarded([&] {
+    if (cpu_allocator != nullptr) return;
+    cpu_allocator = c10::GetCPUAllocator();
+    static HostAllocator allocator;
+    c10::SetCPUAllocator(&allocator, /*priority=*/255);
+    TORCH_CHECK(c10::GetCPUAllocator() == &allocator, "another allocator of CPU tensors has a higher priority");
+  });
+}
+
+// Puts new memory into an empty storage. device: below 0: the host. kind: 0: ordinary host memory.
+int32_t gmm_torch_assign(c10::StorageImpl *storage, uint64_t size, int32_t device, gmm_kind kind, gmm_stream stream) {
+  return guarded([&] {
+    storage->set_data_ptr_noswap(new_data(size, device, kind, stream));
+    storage->set_nbytes(size);
+  });
+}
+
+// The number that all storages over one memory share; 0: the storage is not shareable.
+uintptr_t gmm_torch_shared(c10::StorageImpl *storage) { return reinterpret_cast<uintptr_t>(shared_of(*storage)); }
+
+// Makes the memory of a storage shareable. Its address stays.
+int32_t gmm_torch_share(c10::StorageImpl *storage) {
+  return guarded([&] {
+    if (shared_of(*storage) != nullptr) return;
+    void *memory = storage->mutable_data();  // copies a lazy copy first
+    const c10::Device device = storage->device();
+    auto *shared = new Shared(std::move(storage->_mutable_data_ptr_no_checks()));
+    storage->set_data_ptr_noswap(c10::DataPtr(memory, shared, &shared_deleter, device));
+  });
+}
+
+// Puts an empty storage over the memory of a shareable one. device: below 0: the host.
+int32_t gmm_torch_join(c10::StorageImpl *storage, c10::StorageImpl *owner, int32_t device) {
+  return guarded([&] {
+    Shared *shared = shared_of(*owner);
+    TORCH_CHECK(shared != nullptr, "the storage is not shared");
+    shared->users.fetch_add(1, std::memory_order_relaxed);
+    storage->set_data_ptr_noswap(c10::DataPtr(owner->mutable_data(), shared, &shared_deleter, device_of(device)));
+    storage->set_nbytes(owner->nbytes());
+    storage->set_resizable(false);  // resizing would separate it from the others
+  });
+}
+
+// The number of storages that share the memory; 0: it is not shareable.
+int64_t gmm_torch_users(c10::StorageImpl *storage) {
+  Shared *shared = shared_of(*storage);
+  return shared == nullptr ? 0 : shared->users.load(std::memory_order_acquire);
+}
+
+// Makes a write into either tensor count for both in autograd's checks, as detach() does.
+void gmm_torch_share_version(c10::TensorImpl *tensor, c10::TensorImpl *source) {
+  tensor->set_version_counter(source->version_counter());
+}
+
+#ifdef GMM_TORCH_CUDA
+int32_t gmm_torch_install(int32_t device_count, int32_t cuda) {
+  return guarded([&] { install_allocator(device_count, cuda != 0); });
+}
+
+// A history without contexts, which only a driver's process can gather. For tests without a driver.
+int32_t gmm_torch_record_history(int32_t enabled, uint64_t most) {
+  return guarded([&] { ours().recordHistory(enabled != 0, nullptr, most, RecordContext::NEVER, false, {}); });
+}
+#endif
+
+}  // extern "C"

@@ -1,0 +1,396 @@
+// SPDX-License-Identifier: Apache-2.0
+// The private pools of a device: the memory of CUDA graphs and of torch.cuda.MemPool, whose addresses PyTorch wants to
+// see, keep and restore. A pool takes segments of gmm and divides them itself, by the rules of PyTorch's own allocator.
+// All other tensors are blocks of gmm, which no pool sees. The file compiles and is tested without PyTorch's headers.
+//
+// Invariants: the blocks of a segment have no gaps between them; no two free blocks of a segment are neighbours; a free
+// block that no stream uses is in its pool's set.
+//
+// Locks: one mutex for a device's pools. No call of gmm runs under it but those of events, because a callback of the
+// program may wait for a thread that frees a tensor.
+#ifndef GMM_TORCH_POOLS_HPP
+#define GMM_TORCH_POOLS_HPP
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <utility>
+
+#include "uses.hpp"
+
+namespace gmm_torch {
+
+using PoolId = std::pair<unsigned long long, unsigned long long>;  // PyTorch's MempoolId_t
+
+// PyTorch's allocator rounds sizes to 512 bytes and calls a block of at most 1 MiB small. Its names count such sizes.
+constexpr uint64_t kRound = 512;
+constexpr uint64_t kSmallSize = 1 << 20;
+constexpr uint64_t kSmallSegment = 2ull << 20;
+constexpr uint64_t kLargeSegment = 20ull << 20;
+constexpr uint64_t kLargeRequest = 10ull << 20;  // from here on a request gets a segment of its own size
+
+constexpr uint64_t rounded(uint64_t size) { return size < kRound ? kRound : (size + kRound - 1) & ~(kRound - 1); }
+
+// A part of a segment, as a snapshot describes it.
+struct Part {
+  uint64_t address = 0, size = 0, requested = 0;
+  bool allocated = false, active = false;
+  gmm_stream stream = nullptr;
+};
+
+struct Pool;
+
+struct Segment {
+  uint64_t address, size;
+  gmm_stream stream;
+  bool small;
+  Pool *pool;
+};
+
+struct PoolBlock {
+  uint64_t address = 0, size = 0, requested = 0;
+  gmm_stream stream = nullptr;
+  Segment *segment = nullptr;
+  bool allocated = false;
+  Uses uses;  // by record_stream()
+
+  bool busy() const { return allocated || !uses.empty(); }
+};
+
+struct BySize {
+  bool operator()(const PoolBlock *a, const PoolBlock *b) const {
+    if (a->stream != b->stream) return a->stream < b->stream;
+    return a->size != b->size ? a->size < b->size : a->address < b->address;
+  }
+};
+
+struct Pool {
+  PoolId id;
+  int64_t uses = 0;
+  bool use_on_oom = false, no_split = false;
+  std::shared_ptr<void> source;          // an allocator of the program for the segments; NULL: gmm
+  std::map<uint64_t, Segment> segments;  // by address
+  std::map<uint64_t, PoolBlock> blocks;  // of all segments, by address
+  std::set<PoolBlock *, BySize> free_blocks[2];
+};
+
+// A pool's blocks at one moment.
+struct PoolState {
+  struct Block {
+    uint64_t segment, address, size, requested;
+    gmm_stream stream;
+    bool allocated;
+  };
+  PoolId id;
+  std::vector<Block> blocks;
+};
+
+// The services that the pools of a device need.
+class Backing {
+ public:
+  virtual void *take(uint64_t size, const std::shared_ptr<void> &source, gmm_stream stream) = 0;  // NULL: there is none
+  virtual void give(void *memory, uint64_t size, const std::shared_ptr<void> &source) = 0;
+  virtual void freed(const PoolBlock &block) = 0;  // streams have finished with a block that was freed before
+
+ protected:
+  ~Backing() = default;
+};
+
+class Pools {
+ public:
+  Pools(gmm_device device, Backing &backing) : device_(device), backing_(backing) {}
+
+  // Calls set(Pool &) with a pool, which is made when it is new.
+  template <class Set>
+  void configure(PoolId id, Set set) {
+    const Guard guard(mutex_);
+    set(pool_of(id));
+  }
+
+  // Counts one more user of a pool.
+  void retain(PoolId id) {
+    configure(id, [](Pool &pool) { ++pool.uses; });
+  }
+
+  // A pool without users keeps its memory until collect().
+  void release(PoolId id) {
+    const Guard guard(mutex_);
+    const auto at = pools_.find(id);
+    if (at == pools_.end()) return;
+    if (at->second.uses > 0) --at->second.uses;
+    if (at->second.uses == 0 && at->second.segments.empty()) pools_.erase(at);
+  }
+
+  int64_t uses(PoolId id) const {
+    const Guard guard(mutex_);
+    const auto at = pools_.find(id);
+    return at == pools_.end() ? 0 : at->second.uses;
+  }
+
+  bool has(PoolId id) const {
+    const Guard guard(mutex_);
+    return pools_.count(id) != 0;
+  }
+
+  // A block of a pool. may_grow: false leaves it at the memory that the pool has. capturing: no event may be asked.
+  PoolBlock *allocate(PoolId id, uint64_t requested, gmm_stream stream, bool capturing, bool may_grow = true) {
+    const uint64_t size = rounded(requested);
+    const bool small = size <= kSmallSize;
+    uint64_t segment_size = 0;
+    std::shared_ptr<void> source;
+    {
+      const Guard guard(mutex_);
+      if (!capturing) process_events();
+      Pool &pool = pool_of(id);
+      if (PoolBlock *block = fit(pool, small, size, stream)) return use(block, size, requested);
+      if (!may_grow) return nullptr;
+      segment_size = small ? kSmallSegment : size < kLargeRequest ? kLargeSegment : whole(size);
+      if (pool.no_split) segment_size = whole(size);
+      source = pool.source;
+    }
+    void *memory = backing_.take(segment_size, source, stream);
+    if (memory == nullptr && segment_size > whole(size)) {
+      segment_size = whole(size);
+      memory = backing_.take(segment_size, source, stream);
+    }
+    if (memory == nullptr) return nullptr;
+    const Guard guard(mutex_);
+    Pool &pool = pool_of(id);
+    const uint64_t address = reinterpret_cast<uintptr_t>(memory);
+    Segment &segment = pool.segments[address] = {address, segment_size, stream, small, &pool};
+    return use(add(segment, address, segment_size, stream), size, requested);
+  }
+
+  // A block of any pool that lends its memory when the device has no more.
+  PoolBlock *borrow(uint64_t requested, gmm_stream stream, PoolId *from) {
+    std::vector<PoolId> lenders;
+    {
+      const Guard guard(mutex_);
+      for (const auto &entry : pools_)
+        if (entry.second.use_on_oom) lenders.push_back(entry.first);
+    }
+    for (const PoolId &id : lenders) {
+      *from = id;
+      if (PoolBlock *block = allocate(id, requested, stream, false, false)) return block;
+    }
+    return nullptr;
+  }
+
+  // Frees a block. True: it is free now; false: streams of record_stream() still use it, and freed() comes later.
+  bool free(PoolBlock *block, bool capturing) {
+    const Guard guard(mutex_);
+    block->allocated = false;
+    const bool idle = block->uses.empty() || (!capturing && block->uses.have_passed(false));
+    if (idle)
+      put(block);
+    else
+      waiting_.push_back(block);  // in a capture without its events, which would never pass
+    return idle;
+  }
+
+  void record(PoolBlock *block, gmm_stream stream) {
+    const Guard guard(mutex_);
+    if (stream != block->stream) block->uses.add(device_, stream);
+  }
+
+  // The segments without a busy block, of pools without users. The caller waits for the device, then gives them back.
+  // only: the one pool; {0, 0}: all.
+  struct Idle {
+    void *memory;
+    uint64_t size;
+    std::shared_ptr<void> source;
+  };
+  std::vector<Idle> collect(PoolId only = {}) {
+    std::vector<Idle> idle;
+    const Guard guard(mutex_);
+    process_events();
+    for (auto at = pools_.begin(); at != pools_.end();) {
+      Pool &pool = at->second;
+      if (pool.uses != 0 || (only != PoolId{} && only != pool.id)) {
+        ++at;
+        continue;
+      }
+      for (auto next = pool.segments.begin(); next != pool.segments.end();) {
+        const auto segment = next++;
+        const auto block = pool.blocks.find(segment->first);
+        if (block->second.size != segment->second.size || block->second.busy()) continue;
+        idle.push_back({reinterpret_cast<void *>(segment->first), segment->second.size, pool.source});
+        pool.free_blocks[segment->second.small].erase(&block->second);
+        pool.blocks.erase(block);
+        pool.segments.erase(segment);
+      }
+      at = pool.segments.empty() ? pools_.erase(at) : std::next(at);
+    }
+    return idle;
+  }
+
+  void give(const std::vector<Idle> &idle) {
+    for (const Idle &each : idle) backing_.give(each.memory, each.size, each.source);
+  }
+
+  std::vector<void *> live(PoolId id) const {
+    std::vector<void *> out;
+    for (const PoolState::Block &block : checkpoint(id).blocks)
+      if (block.allocated) out.push_back(reinterpret_cast<void *>(block.address));
+    return out;
+  }
+
+  PoolState checkpoint(PoolId id) const {
+    PoolState state{id, {}};
+    const Guard guard(mutex_);
+    const auto at = pools_.find(id);
+    if (at == pools_.end()) return state;
+    for (const auto &[address, block] : at->second.blocks)
+      state.blocks.push_back(
+          {block.segment->address, address, block.size, block.requested, block.stream, block.allocated});
+    return state;
+  }
+
+  // Makes a pool's blocks those of a state. Segments that are newer become free. freed: the blocks that were allocated;
+  // made: those that are now. False: a segment of the state is gone, or a freed block's stream cannot be waited for;
+  // nothing changes.
+  bool restore(const PoolState &state, std::vector<void *> *freed, std::vector<PoolBlock *> *made) {
+    const Guard guard(mutex_);
+    process_events(true);
+    const auto found = pools_.find(state.id);
+    if (found == pools_.end()) return state.blocks.empty();
+    Pool &pool = found->second;
+    for (const PoolState::Block &block : state.blocks)
+      if (pool.segments.count(block.segment) == 0) return false;
+    for (const PoolBlock *block : waiting_)
+      if (block->segment->pool == &pool) return false;
+    for (const auto &[address, block] : pool.blocks)
+      if (block.allocated) freed->push_back(reinterpret_cast<void *>(address));
+    for (auto &free_blocks : pool.free_blocks) free_blocks.clear();
+    pool.blocks.clear();
+    for (const PoolState::Block &from : state.blocks) {
+      PoolBlock *block = add(pool.segments[from.segment], from.address, from.size, from.stream);
+      block->allocated = from.allocated;
+      block->requested = from.requested;
+      if (from.allocated)
+        made->push_back(block);
+      else
+        put(block);
+    }
+    for (auto &[address, segment] : pool.segments)
+      if (pool.blocks.count(address) == 0) put(add(segment, address, segment.size, segment.stream));
+    return true;
+  }
+
+  // Calls visit(const Pool &, const Segment &, std::vector<Part>) for the segments of all pools.
+  template <class Visit>
+  void each_segment(Visit visit) const {
+    const Guard guard(mutex_);
+    for (const auto &[id, pool] : pools_) {
+      for (const auto &[address, segment] : pool.segments) {
+        std::vector<Part> parts;
+        const auto end = pool.blocks.lower_bound(address + segment.size);
+        for (auto at = pool.blocks.find(address); at != end; ++at) {
+          const PoolBlock &block = at->second;
+          parts.push_back({block.address, block.size, block.allocated ? block.requested : 0, block.allocated,
+                           block.busy(), block.stream});
+        }
+        visit(pool, segment, parts);
+      }
+    }
+  }
+
+ private:
+  using Guard = std::lock_guard<std::mutex>;
+
+  static uint64_t whole(uint64_t size) { return (size + kSmallSegment - 1) & ~(kSmallSegment - 1); }
+
+  Pool &pool_of(PoolId id) {
+    Pool &pool = pools_[id];
+    pool.id = id;
+    return pool;
+  }
+
+  static PoolBlock *fit(Pool &pool, bool small, uint64_t size, gmm_stream stream) {
+    PoolBlock key;
+    key.stream = stream;
+    key.size = size;
+    auto &free_blocks = pool.free_blocks[small];
+    const auto at = free_blocks.lower_bound(&key);
+    if (at == free_blocks.end() || (*at)->stream != stream) return nullptr;
+    PoolBlock *block = *at;
+    free_blocks.erase(at);
+    return block;
+  }
+
+  // A free block that is in no set.
+  static PoolBlock *add(Segment &segment, uint64_t address, uint64_t size, gmm_stream stream) {
+    PoolBlock &block = segment.pool->blocks[address];
+    block.address = address;
+    block.size = size;
+    block.stream = stream;
+    block.segment = &segment;
+    return &block;
+  }
+
+  // Takes the first bytes of a free block that is in no set.
+  static PoolBlock *use(PoolBlock *block, uint64_t size, uint64_t requested) {
+    Segment &segment = *block->segment;
+    Pool &pool = *segment.pool;
+    const uint64_t rest = block->size - size;
+    if (!pool.no_split && rest >= (segment.small ? kRound : kSmallSize + 1)) {
+      block->size = size;
+      pool.free_blocks[segment.small].insert(add(segment, block->address + size, rest, block->stream));
+    }
+    block->allocated = true;
+    block->requested = requested;
+    return block;
+  }
+
+  // Puts a free block into its pool's set, joined with free neighbours.
+  static void put(PoolBlock *block) {
+    Segment &segment = *block->segment;
+    auto &blocks = segment.pool->blocks;
+    auto &free_blocks = segment.pool->free_blocks[segment.small];
+    const auto join = [&](auto first, auto second) {
+      if (first->second.segment != &segment || second->second.segment != &segment) return first;
+      if (first->second.busy() || second->second.busy()) return first;
+      free_blocks.erase(&first->second);
+      free_blocks.erase(&second->second);
+      first->second.size += second->second.size;
+      blocks.erase(second);
+      return first;
+    };
+    auto at = blocks.find(block->address);
+    at->second.requested = 0;
+    if (const auto after = std::next(at); after != blocks.end()) join(at, after);
+    if (at != blocks.begin()) {
+      const uint64_t address = at->first;
+      const auto before = join(std::prev(at), at);
+      if (blocks.count(address) == 0) at = before;
+    }
+    free_blocks.insert(&at->second);
+  }
+
+  // wait: until every stream has finished.
+  void process_events(bool wait = false) {
+    std::vector<PoolBlock *> waiting;
+    for (PoolBlock *block : waiting_) {
+      if (!block->uses.have_passed(wait)) {
+        waiting.push_back(block);
+        continue;
+      }
+      backing_.freed(*block);
+      put(block);
+    }
+    waiting_.swap(waiting);
+  }
+
+  mutable std::mutex mutex_;
+  const gmm_device device_;
+  Backing &backing_;
+  std::map<PoolId, Pool> pools_;
+  std::vector<PoolBlock *> waiting_;  // freed blocks that streams still use
+};
+
+}  // namespace gmm_torch
+
+#endif

@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The SYCL backend beside a real dpctl and dpnp: memory, queues and arrays that both use, without a copy."""
+import ctypes
+import gc
+import os
+import subprocess
+import sys
+import types
+import weakref
+
+import dpctl
+import dpctl.memory
+import numpy as np
+import pytest
+
+import gmm
+from gmm import Kind, Usm
+
+try:
+    import dpnp
+
+    try:
+        import dpnp.tensor as dpt
+    except ImportError:  # dpnp 0.19: dpctl has it
+        import dpctl.tensor as dpt
+except ImportError:
+    dpnp = None  # it comes later than dpctl
+
+pytestmark = pytest.mark.skipif(not dpctl.has_cpu_devices(), reason="dpctl sees no CPU device")
+
+os.environ["GMM_BACKEND"] = "sycl"  # of the default context
+
+KINDS = {Kind.DEVICE: ("device", dpctl.memory.MemoryUSMDevice), Kind.HOST: ("host", dpctl.memory.MemoryUSMHost),
+         Kind.MANAGED: ("shared", dpctl.memory.MemoryUSMShared)}
+
+
+@pytest.fixture
+def context():
+    with gmm.Context("sycl") as opened:
+        yield opened
+        gc.collect()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_dpctl_takes_gmm_memory(context, kind):
+    name, cls = KINDS[kind]
+    buffer = context.alloc(4096, kind, zero=True)
+    seen = dpctl.memory.as_usm_memory(buffer)
+    assert type(seen) is cls and seen.get_usm_type() == name
+    assert seen._pointer == buffer.address and seen.nbytes == 4096
+    assert seen.sycl_context == context.sycl_object == dpctl.SyclDevice().sycl_platform.default_context
+    # dpctl's writes are seen by gmm, and gmm's by dpctl.
+    seen.copy_from_host(np.arange(4096, dtype="u1"))
+    read = bytearray(4096)
+    buffer.copy_to(read)
+    assert read == bytes(i % 256 for i in range(4096))
+    buffer.fill(7)
+    assert seen.tobytes() == b"\7" * 4096
+    if kind != Kind.DEVICE:
+        np.asarray(seen)[1000] = 99
+        assert memoryview(buffer)[1000] == 99
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_gmm_takes_dpctl_memory(context, kind):
+    name, cls = KINDS[kind]
+    memory = cls(400)
+    array = gmm.asarray(memory)
+    assert array.address == memory._pointer and array.nbytes == 400
+    info = context.query(memory._pointer)
+    assert (info.kind, info.usm.name.lower()) == (kind, name)
+    assert context.query(memory._pointer + 399).kind == kind
+    # Each sees what the other writes; gmm copies by its default context, which is of SYCL here.
+    memory.memset(5)
+    assert array.numpy().tolist() == [5] * 400
+    array.copy_from(bytes([9]) * 400)
+    assert memory.tobytes() == b"\x09" * 400
+    own = gmm.alloc(400, Kind.HOST)
+    own.fill(3)
+    gmm.context().copy(memory._pointer, own, 400)
+    own.copy_to(bytearray(400))  # waits, on the same stream
+    assert memory.tobytes() == b"\3" * 400
+    array.copy_to(own)
+    assert bytes(memoryview(own)) == b"\3" * 400
+
+
+class Record:
+    """An object with an interface, which it was made of."""
+
+    def __init__(self, memory, **changes):
+        self.memory = memory
+        self.__sycl_usm_array_interface__ = {**memory.__sycl_usm_array_interface__, **changes}
+
+
+def test_the_flag_beside_the_address(context):
+    memory = dpctl.memory.MemoryUSMShared(16)
+    assert memory.__sycl_usm_array_interface__["data"][1] is True  # and it is writable
+    own = type("Own", (dpctl.memory.MemoryUSMHost,), {})(16)
+    assert not gmm.asarray(memory).readonly and not gmm.asarray(own).readonly
+    for readonly in (False, True):
+        array = gmm.asarray(Record(memory, data=(memory._pointer, readonly)))
+        assert array.readonly == readonly and array.address == memory._pointer
+    with pytest.raises(ValueError, match="read-only"):
+        array.copy_from(bytes(16))
+
+
+def test_an_import_waits_for_the_queue_that_is_named(context):
+    memory, waits = dpctl.memory.MemoryUSMShared(16), []
+    queue = types.SimpleNamespace(wait=lambda: waits.append(memory.sycl_queue.wait()))
+    in_interface, as_attribute = Record(memory, syclobj=queue), Record(memory)
+    as_attribute.sycl_queue = queue  # as an array has it
+    for count, record in enumerate((in_interface, as_attribute), 1):
+        assert gmm.asarray(record).address == memory._pointer and len(waits) == count
+    for other in (memory.sycl_context, None):  # nothing to wait for
+        assert gmm.asarray(Record(memory, syclobj=other)).address == memory._pointer
+
+
+@pytest.mark.parametrize("data", [{}, {"data": None}])
+def test_a_record_without_data_means_the_buffer_protocol(context, data):
+    class Words(bytearray):
+        @property
+        def __sycl_usm_array_interface__(self):
+            return {"shape": (4,), "typestr": "|u1", "version": 1, **data}
+
+    words = Words(b"gmm!")
+    array = gmm.asarray(words)
+    assert array.tolist() == list(b"gmm!") and not array.readonly
+    words[0] = 0
+    assert array.tolist()[0] == 0
+
+
+@pytest.mark.parametrize("properties", ["in_order", "enable_profiling"])
+def test_queues_of_dpctl_are_streams(context, properties):
+    queue = dpctl.SyclQueue(property=properties)
+    assert queue.is_in_order == (properties == "in_order")
+    whole = context.alloc(8 << 20, Kind.HOST)
+    last = context.alloc(1, Kind.HOST)
+    for value in range(1, 20):
+        whole.fill(value, stream=queue)
+        # In order, also where the queue itself has none.
+        context.copy(last, whole.address + (8 << 20) - 1, 1, stream=queue)
+        queue.wait()
+        assert memoryview(last)[0] == value
+    # A block that is freed on a queue and allocated on another comes behind its work.
+    block = context.alloc(8 << 20, Kind.HOST, stream=queue)
+    block.fill(1, stream=queue)
+    block.free(queue)
+    again = context.alloc(8 << 20, Kind.HOST, zero=True)
+    with context.event() as event:
+        event.record()
+        event.synchronize()
+    queue.wait()
+    assert bytes(memoryview(again)[-4:]) == bytes(4)
+
+
+def test_streams_are_queues_of_dpctl(context):
+    buffer = context.alloc(1 << 20, Kind.HOST)
+    stream = context.stream()
+    queue = stream.sycl_queue
+    assert queue.is_in_order and queue.sycl_context == context.sycl_object and queue.sycl_device.is_cpu
+    seen = dpctl.memory.as_usm_memory(buffer)
+    order = []
+    stream.call(lambda: order.append("call"))
+    buffer.fill(3, stream=stream)
+    stream.synchronize()
+    queue.memcpy(seen, b"\4" * 100, 100)
+    assert order == ["call"] and bytes(memoryview(buffer)[98:102]) == b"\4\4\3\3"
+    stream.close()
+    queue.memcpy(seen, b"\5" * 100, 100)  # dpctl's reference outlives the stream
+    assert memoryview(buffer)[99] == 5
+
+
+def test_vmm_is_refused_and_the_rest_says_what_it_is(context):
+    assert context.info.backend_name == "sycl" and "DPC++" in context.info.driver_version
+    with pytest.raises(gmm.NotSupportedError, match="VMM"):
+        context.alloc(100, Kind.VMM)
+    info = context.query(np.zeros(8).ctypes.data)
+    assert info.usm == Usm.UNKNOWN
+    assert not hasattr(context.alloc(100, Kind.HOST), "__cuda_array_interface__")
+
+
+def test_the_environment_chooses_it_and_auto_never_does():
+    program = "import gmm; print(gmm.Context().info.backend_name)"
+    for backend in ("sycl", "auto"):
+        done = subprocess.run([sys.executable, "-c", program], env={**os.environ, "GMM_BACKEND": backend},
+                              capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert (done.stdout.strip() == "sycl") == (backend == "sycl")
+
+
+# Arrays of dpnp.
+
+with_dpnp = pytest.mark.skipif(dpnp is None, reason="there is no dpnp")
+NUMBERS = np.arange(24, dtype="f4").reshape(4, 6)
+
+
+#: How dpnp takes memory without a copy. dpnp.asarray() copies every array that is not its own.
+TAKE = {"interface": lambda array: dpnp.ndarray(array.shape, dtype="f4", buffer=dpt.asarray(array, copy=False)),
+        "tensor": lambda array: dpt.asarray(array, copy=False), "dlpack": lambda array: dpnp.from_dlpack(array)}
+
+
+def address_of(array):
+    array = array.get_array() if hasattr(array, "get_array") else array
+    return array._pointer
+
+
+@with_dpnp
+@pytest.mark.parametrize("take", TAKE)
+@pytest.mark.parametrize("kind", KINDS)
+def test_dpnp_takes_gmms_arrays(context, kind, take):
+    array = context.array(NUMBERS, kind=kind)
+    seen = TAKE[take](array)
+    assert address_of(seen) == array.address and seen.usm_type == KINDS[kind][0] and seen.shape == (4, 6)
+    seen[1, 2] = 70
+    seen.sycl_queue.wait()
+    assert array.tolist()[1][2] == 70
+    array.fill(0)
+    assert dpt.asnumpy(seen if take == "tensor" else seen.get_array()).tolist() == np.zeros((4, 6)).tolist()
+
+
+@with_dpnp
+@pytest.mark.parametrize("usm_type", ["device", "host", "shared"])
+@pytest.mark.parametrize("take", [gmm.asarray, gmm.from_dlpack])
+def test_gmm_takes_dpnps_arrays(context, usm_type, take):
+    theirs = dpnp.arange(24, dtype="i4", usm_type=usm_type).reshape(4, 6)
+    array = take(theirs, context=context)  # waits for the queue of dpnp's work
+    assert array.address == address_of(theirs) and array.shape == (4, 6) and not array.readonly
+    assert array.tolist() == theirs.asnumpy().tolist()
+    array.copy_from(np.full((4, 6), 5, "i4"))
+    assert (theirs.asnumpy() == 5).all()
+    turned = take(theirs.T, context=context)
+    assert turned.shape == (6, 4) and turned.address == address_of(theirs)
+
+
+@with_dpnp
+@pytest.mark.parametrize("take", [gmm.asarray, gmm.from_dlpack])
+def test_an_import_waits_for_dpnps_work(context, take):
+    values = dpnp.ones(1 << 20, dtype="i8", usm_type="host")
+    for _ in range(30):  # work that has not ended when the CPU comes to read
+        values = values + 1
+    seen = take(values, context=context)
+    assert (np.ctypeslib.as_array((ctypes.c_int64 * (1 << 20)).from_address(seen.address)) == 31).all()
+
+
+@with_dpnp
+def test_read_only_is_kept(context):
+    frozen = gmm.Array(context.array(NUMBERS).buffer, (4, 6), "float32", readonly=True)
+    seen = dpt.asarray(frozen, copy=False)
+    assert address_of(seen) == frozen.address and not seen.flags.writable
+    with pytest.raises(ValueError, match="read-only"):
+        seen[0, 0] = 1
+    theirs = dpnp.ones((4, 6), dtype="f4").get_array()
+    theirs.flags["W"] = False
+    array = gmm.asarray(theirs, context=context)
+    assert array.readonly and array.address == address_of(theirs)
+
+
+@with_dpnp
+def test_each_keeps_the_others_memory(context):
+    array = context.array(NUMBERS)
+    gone = weakref.ref(array.buffer)
+    seen = dpt.asarray(array, copy=False)
+    del array
+    gc.collect()
+    assert gone() is not None and float(dpt.sum(seen)) == NUMBERS.sum()
+    del seen
+    gc.collect()
+    assert gone() is None
+    theirs = dpt.ones(1000, dtype="f4")
+    array = gmm.asarray(theirs, context=context)
+    del theirs
+    gc.collect()
+    others = [dpt.zeros(1000, dtype="f4") for _ in range(8)]
+    others[0].sycl_queue.wait()
+    assert array.address not in [other._pointer for other in others] and set(array.tolist()) == {1.0}
