@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A pause, a resume, a trim, a snapshot and an import are each held up by a stopped stream, a callback or a stopped
-// process. Another thread then calls every function of the interface: in the same context with other memory, and in
-// another context. All calls return, but for those that kWaits names.
+// process. Another thread then calls every function of the interface with other memory of the same context, and in
+// another context those that may wait in the same one. All calls return, but for those that kWaits names.
 //
 // The case counts steps and measures no time: it lets go after the last step has returned. A step that waits for what
 // is held up never returns. The case then gives up after SOON_S, names the step and fails. A function that no step

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Faults of pause and resume: a limit at each extent of a resume, failures while a failure is undone, and damage to kept
-// contents.
+// Faults of pause and resume: a limit at each extent of a resume, failures while a failure is undone, and damage to
+// kept contents.
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
