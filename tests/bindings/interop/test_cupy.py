@@ -291,12 +291,14 @@ def test_kernels_over_each_kind(kind, live):
     with gmm.cupy.use(kind):
         array = cupy.arange(MIB, dtype="f8")
         total = float((array * 2 + 1).sum())
-        with pytest.raises(memory.OutOfMemoryError) as raised:
-            cupy.empty(1 << 41, dtype="u1")
-    assert isinstance(raised.value.__cause__, gmm.Error)
+        if kind != gmm.Kind.MANAGED:  # which may exceed the device
+            with pytest.raises(memory.OutOfMemoryError) as raised:
+                cupy.empty(1 << 41, dtype="u1")
+            assert isinstance(raised.value.__cause__, gmm.Error)
+            del raised
     info = gmm.context().query(array.data.ptr)
     assert total == MIB * (MIB - 1) + MIB and (info.kind, info.base, info.size) == (kind, array.data.ptr, 8 * MIB)
-    del array, raised
+    del array
     assert live() == 0
 
 

@@ -6,14 +6,16 @@ Upstream's modules are names of this one, so that programs import from them what
 # pylint: disable=import-outside-toplevel # the package loads without PyTorch
 import contextlib
 import ctypes
+import functools
 import pathlib
 import sys
 from typing import Literal
 
+from gmm import memory_saver as _implementation
 from gmm._memory_saver import preload as _preload
 from gmm._memory_saver.preload import BinaryWrapper
 from gmm._memory_saver.preload import changed_environment as change_env
-from gmm.memory_saver import TorchMemorySaver, register_hook_mode
+from gmm.memory_saver import register_hook_mode
 
 HookMode = Literal["preload", "torch"]
 _CUDA_MAJORS = (13, 12)
@@ -27,9 +29,15 @@ def _torch():
     return torch
 
 
+def _is_rocm():
+    return bool(getattr(getattr(_torch(), "version", None), "hip", None))
+
+
+@functools.lru_cache(maxsize=1)
 def is_xpu():
-    """False: Intel's GPUs are missing."""
-    return False
+    """Whether PyTorch has an Intel GPU."""
+    torch = _torch()
+    return hasattr(torch, "xpu") and torch.xpu.is_available()
 
 
 def _cuda_major():
@@ -48,7 +56,7 @@ def _cuda_major():
 def get_binary_path_from_package(stem):
     """The path of the library with this stem, beside the package or in it. RuntimeError unless there is one."""
     package = pathlib.Path(__file__).parent
-    pattern = f"{stem}_cu{_cuda_major()}.*.so"
+    pattern = f"{stem}.*.so" if _is_rocm() or is_xpu() else f"{stem}_cu{_cuda_major()}.*.so"
     found = list(package.glob(pattern)) or list(package.parent.glob(pattern))
     if len(found) != 1:
         raise RuntimeError(f"torch_memory_saver (gmm): {len(found)} files in {package.parent} match {pattern}; "
@@ -100,22 +108,34 @@ def configure_subprocess():
         yield
 
 
+class TorchMemorySaver(_implementation.TorchMemorySaver):
+    """gmm.memory_saver.TorchMemorySaver, which refuses a backend on the platforms where upstream does."""
+
+    @staticmethod
+    def _check_backend(enable_cpu_backup, cpu_backup_backend):
+        _implementation.TorchMemorySaver._check_backend(enable_cpu_backup, cpu_backup_backend)
+        if cpu_backup_backend is not None and is_xpu():
+            raise ValueError("cpu_backup_backend is not supported on XPU")
+        if cpu_backup_backend == "mmap" and _is_rocm():
+            raise ValueError("cpu_backup_backend='mmap' is not supported on ROCm")
+
+
 # Of upstream's testing_utils, for upstream's own tests.
 
 
 def get_device():
     """The type of the device that is tested."""
-    return "cuda"
+    return "xpu" if is_xpu() else "cuda"
 
 
 def empty_cache():
     """Returns what PyTorch's cache holds to the driver."""
-    _torch().cuda.empty_cache()
+    getattr(_torch(), get_device()).empty_cache()
 
 
 def get_and_print_gpu_memory(message, gpu_id=0):
     """The bytes of a device that are in use, as the driver counts them; prints them too."""
-    free, total = _torch().cuda.mem_get_info(gpu_id)
+    free, total = getattr(_torch(), get_device()).mem_get_info(gpu_id)
     print(f"GPU {gpu_id} memory: {(total - free) / 1024 ** 3:.2f} GB ({message})")
     return total - free
 
