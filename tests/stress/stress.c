@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random stress for the thread sanitizer. Workers take, write, read, share, hand over and free blocks of all kinds,
-// sizes, streams and tags. Beside them one thread pauses and resumes, and one counts, trims, compacts and limits. Each
-// round has new threads, so the old ones end with full caches. tests/unit/engine/heap/history_test.cpp lets calls fail.
+// sizes, streams and tags. Other threads pause and resume, count and trim, limit, and come and go with full caches. On
+// the fake driver, driver calls fail in every third round.
 //
-//  stress [SEED [SECONDS]]      defaults: a seed from the clock, 10
+//  stress [SEED [SECONDS [WORKERS]]]      defaults: a seed from the clock, 10, 4
 //
-// After a round gmm's counters and the test's own must agree, and each block must hold its contents. Every fifth round
-// frees everything, and nothing may be left. Every read and write of a block goes through the block's stream, so memory
-// that the library gives out too early shows as wrong contents.
+// Between rounds all threads stand still. Then gmm's counters and the test's own must agree, and each block must hold
+// its contents. Every fifth round frees everything, and nothing may be left. Every read and write of a block goes
+// through the block's stream, so memory that the library gives out too early shows as wrong contents.
+#include <dlfcn.h>
+
 #include "../support/gmm_test.h"
 
-enum { WORKERS = 4, SLOTS = 40, EXCHANGE = 128, STREAMS = 4, ROUND = 100, EDGE = 64, STUCK_AFTER_S = 240 };
+enum { SLOTS = 40, EXCHANGE = 128, STREAMS = 4, MOST_WORKERS = 16, ROUND = 100, EDGE = 64, STUCK_AFTER_S = 240 };
 enum { TAG_DEFAULT, TAG_HOST, TAG_FILE, TAG_DROP, TAG_LIMITED, TAGS };
 
 typedef struct block {
@@ -25,18 +27,23 @@ typedef struct block {
 
 typedef struct actor {
   pthread_t thread;
-  void *(*role)(void *);
-  uint64_t random, allocations, frees;
+  void (*round)(struct actor *self);
+  uint64_t random;
+  uint64_t allocations, frees;
   block held[SLOTS];
 } actor;
 
-static actor actors[WORKERS + 3];  // this thread, the workers, and two that disturb them
-static unsigned actor_count;
+static actor actors[MOST_WORKERS + 8];
+static unsigned actor_count, worker_count = 4;
 static _Thread_local actor *self;
 static gmm_stream streams[STREAMS];
 static gmm_tag tags[TAGS];
-static atomic_uint working;  // workers that are not done with the round
-static atomic_ullong pauses;
+static bool short_of_memory;  // the device is small: OUT_OF_MEMORY may come at any time
+static atomic_int faults;     // driver calls fail at random now
+static atomic_uint working;   // workers that are not done with the round
+static atomic_int over;
+static atomic_ullong pauses, threads_ended, failed_calls;
+static pthread_barrier_t round_begins, round_ends;
 // A thread holds the tag's lock for reading while it touches contents, and a pause holds it for writing. A resume holds
 // nothing: a thread that touches VMM memory asks gmm_resume_wait() first.
 static pthread_rwlock_t touching[TAGS];
@@ -46,6 +53,8 @@ static struct {
   block blocks[EXCHANGE];
   unsigned count;
 } exchange = {.lock = PTHREAD_MUTEX_INITIALIZER};
+static int (*fake_fail)(const char *entry, uint64_t kth, int error);
+static uint64_t (*fake_failures)(void);
 
 // splitmix64: every seed gives a good stream.
 static uint64_t next_random(void) {
@@ -58,15 +67,28 @@ static uint64_t below(uint64_t bound) { return next_random() % bound; }
 static bool one_in(uint64_t n) { return below(n) == 0; }
 static bool round_goes_on(void) { return atomic_load(&working) != 0 && atomic_load(&check_state.failures) == 0; }
 
-// Whether a call succeeded. It may fail only with `also`.
+// Whether the test has brought the failure about itself.
+static bool expected(gmm_result result) {
+  if (result == GMM_ERROR_OUT_OF_MEMORY && short_of_memory) return true;
+  return atomic_load(&faults) && (result == GMM_ERROR_DRIVER || result == GMM_ERROR_SYSTEM ||
+                                  result == GMM_ERROR_OUT_OF_MEMORY || result == GMM_ERROR_OUT_OF_HOST_MEMORY);
+}
+// Whether a call succeeded. It may fail only by an injected fault, or with `also`.
 static bool did(int line, const char *what, gmm_result result, gmm_result also) {
   if (result == GMM_OK) return true;
-  if (result != also)
+  if (result != also && !expected(result))
     check_failed(__FILE__, line, "%s gave %s: %s", what, gmm_result_name(result), gmm_last_error_message());
   return false;
 }
 #define DO(call) did(__LINE__, #call, call, GMM_OK)
 #define DO_OR(call, also) did(__LINE__, #call, call, also)
+// Calls again until it succeeds: the faults pass.
+#define SURELY(call)                                                                   \
+  do {                                                                                 \
+    int tries = 0;                                                                     \
+    while (!DO(call) && atomic_load(&faults) && ++tries < 1000) sleep_ms(0);           \
+    if (tries >= 1000) check_failed(__FILE__, __LINE__, "%s does not succeed", #call); \
+  } while (0)
 
 // --- Blocks ------------------------------------------------------------------------------------------------------
 static gmm_stream any_stream(void) {
@@ -116,7 +138,7 @@ static void write_block(block *b) {
     }
     const bool done = DO(gmm_copy(context, b->memory, bytes[0], length, b->stream)) &&
                       DO(gmm_copy(context, b->memory + last, bytes[1], length, b->stream));
-    DO(gmm_stream_synchronize(context, b->stream));
+    SURELY(gmm_stream_synchronize(context, b->stream));
     b->seed = done ? seed : 0;
     b->drops = drops[b->tag];
   }
@@ -132,7 +154,7 @@ static void check_block(block *b) {
   if (readable && b->seed != 0) {
     const bool done = DO(gmm_copy(context, bytes[0], b->memory, length, b->stream)) &&
                       DO(gmm_copy(context, bytes[1], b->memory + last, length, b->stream));
-    DO(gmm_stream_synchronize(context, b->stream));
+    SURELY(gmm_stream_synchronize(context, b->stream));
     for (uint64_t i = 0; i < length && done; ++i) {
       if (bytes[0][i] == pattern_at(i, b->seed) && bytes[1][i] == pattern_at(last + i, b->seed)) continue;
       check_failed(__FILE__, __LINE__, "%p of %llu bytes, %s, tag %u: byte %llu of an end is wrong", (void *)b->memory,
@@ -179,15 +201,15 @@ static void leave_work(block *b, gmm_stream stream) {
 static void give(block *b) {
   check_block(b);
   const gmm_stream stream = one_in(4) ? any_stream() : b->stream;
-  if (stream != b->stream) DO(gmm_stream_synchronize(context, b->stream));
+  if (stream != b->stream) SURELY(gmm_stream_synchronize(context, b->stream));
   if (one_in(4)) {
     leave_work(b, stream);
   } else if (one_in(8)) {
-    DO(gmm_stream_synchronize(context, b->stream));  // the order of two streams is the program's business
+    SURELY(gmm_stream_synchronize(context, b->stream));  // the order of two streams is the program's business
     const gmm_stream other = any_stream();
     if (DO(gmm_record_use(context, b->memory, other))) leave_work(b, other);
   }
-  DO(gmm_free(context, b->memory, stream));
+  SURELY(gmm_free(context, b->memory, stream));
   ++self->frees;
   b->memory = NULL;
 }
@@ -224,7 +246,7 @@ static void use_a_heap(void) {
   }
   for (unsigned i = 0; i < COUNT; ++i)
     if (blocks[i].memory != NULL) give(&blocks[i]);
-  DO(gmm_heap_destroy(heap));
+  SURELY(gmm_heap_destroy(heap));
 }
 
 // The process itself imports, and must find its own address.
@@ -236,16 +258,15 @@ static void share(block *b) {
   if (result != GMM_ERROR_INVALID_KIND && result != GMM_ERROR_NOT_SUPPORTED && DO_OR(result, GMM_ERROR_PAUSED) &&
       DO(gmm_ipc_import(context, &handle, NULL, &imported))) {
     CHECK(imported == b->memory);
-    DO(gmm_ipc_close(context, imported));
+    SURELY(gmm_ipc_close(context, imported));
   }
   pthread_rwlock_unlock(&touching[b->tag]);
 }
 
-static void *work(void *own) {
-  self = own;
+static void work(actor *own) {
   const uint64_t operations = ROUND + below(ROUND);
   for (uint64_t i = 0; i < operations && atomic_load(&check_state.failures) == 0; ++i) {
-    block *b = &self->held[below(SLOTS)];
+    block *b = &own->held[below(SLOTS)];
     const uint64_t pick = below(1000);
     if (pick < 150) {
       swap_blocks(b);
@@ -264,11 +285,10 @@ static void *work(void *own) {
       give(b);
     }
   }
-  // Other threads look at the blocks from now on, and cannot name this thread's stream.
+  // The main thread looks at the blocks between the rounds, and cannot name this thread's stream.
   for (unsigned i = 0; i < SLOTS; ++i)
-    if (self->held[i].stream == GMM_STREAM_PER_THREAD) self->held[i].stream = GMM_STREAM_DEFAULT;
+    if (own->held[i].stream == GMM_STREAM_PER_THREAD) own->held[i].stream = GMM_STREAM_DEFAULT;
   atomic_fetch_sub(&working, 1);
-  return NULL;
 }
 
 // --- The other threads -------------------------------------------------------------------------------------------
@@ -287,14 +307,15 @@ static gmm_result transition(bool pausing, const gmm_pause_desc *desc, bool *may
   DO(gmm_ticket_destroy(ticket));
   return result;
 }
+// BUSY follows a failure that left memory half paused. LIMIT_EXCEEDED is of a heap that was filled during its pause.
 static void judge(const char *what, gmm_result result, bool may_be_cancelled) {
-  if (result == GMM_OK || result == GMM_UNCHANGED) return;
+  if (result == GMM_OK || result == GMM_UNCHANGED || result == GMM_ERROR_BUSY || expected(result)) return;
   if (result == GMM_ERROR_CANCELLED && may_be_cancelled) return;
   check_failed(__FILE__, __LINE__, "%s: %s: %s", what, gmm_result_name(result), gmm_last_error_message());
 }
 // Tags without a limit, so that no resume fails.
-static void *pause_and_resume(void *own) {
-  self = own;
+static void pause_and_resume(actor *own) {
+  (void)own;
   while (round_goes_on()) {
     static const uint32_t ways[] = {0, 0, GMM_PAUSE_DROP, GMM_PAUSE_KEEP_HOST, GMM_PAUSE_KEEP_FILE};
     const unsigned tag = TAG_HOST + (unsigned)below(3);
@@ -317,7 +338,6 @@ static void *pause_and_resume(void *own) {
     judge("resume", result, may_be_cancelled);
     atomic_fetch_add(&pauses, 1);
   }
-  return NULL;
 }
 
 static int32_t count_text(void *user, const char *text, uint64_t size) {
@@ -325,8 +345,8 @@ static int32_t count_text(void *user, const char *text, uint64_t size) {
   *(uint64_t *)user += size;
   return 0;
 }
-static void *count_and_tidy(void *own) {
-  self = own;
+static void count_and_tidy(actor *own) {
+  (void)own;
   while (round_goes_on()) {
     uint64_t size = 0;
     gmm_tag_info info = {.struct_size = sizeof info};
@@ -364,7 +384,45 @@ static void *count_and_tidy(void *own) {
     }
     sleep_ms((long)below(6));
   }
+}
+
+// A thread that leaves a full cache behind, with a stream of its own or without.
+static void *live_shortly(void *argument) {
+  self = argument;
+  gmm_stream own = GMM_STREAM_PER_THREAD;
+  const bool made = one_in(2) && DO(gmm_stream_create(context, NULL, &own));
+  for (unsigned i = 0; i < SLOTS; ++i) {
+    block *b = &self->held[i];
+    *b = (block){.kind = any_kind(), .tag = (unsigned)below(TAGS), .stream = own};
+    take(b, NULL);
+  }
+  for (unsigned i = 0; i < SLOTS; ++i)
+    if (self->held[i].memory != NULL) give(&self->held[i]);
+  if (made) SURELY(gmm_stream_destroy(context, own));
   return NULL;
+}
+static void spawn_threads(actor *own) {
+  while (round_goes_on()) {
+    actor child = {.random = next_random()};
+    pthread_t thread;
+    REQUIRE(pthread_create(&thread, NULL, live_shortly, &child) == 0);
+    pthread_join(thread, NULL);
+    own->allocations += child.allocations;
+    own->frees += child.frees;
+    atomic_fetch_add(&threads_ended, 1);
+  }
+}
+
+static void let_calls_fail(actor *own) {
+  (void)own;
+  static const int errors[] = {2 /* OUT_OF_MEMORY */, 999 /* UNKNOWN */, 304 /* OPERATING_SYSTEM */};
+  while (atomic_load(&faults) && round_goes_on()) {
+    const uint64_t before = fake_failures();
+    fake_fail(NULL, 1 + below(60), errors[below(3)]);
+    for (unsigned i = 0; i < 10 && round_goes_on() && fake_failures() == before; ++i) sleep_ms(1);
+    atomic_fetch_add(&failed_calls, fake_failures() - before);
+  }
+  if (fake_fail != NULL) fake_fail(NULL, 0, 0);
 }
 
 // --- Between rounds ----------------------------------------------------------------------------------------------
@@ -411,20 +469,22 @@ static void nothing_is_left(void) {
   CHECK_EQUAL(s.live_blocks + s.reserved_bytes + s.paused_bytes + s.cached_bytes + s.extents, 0);
 }
 
+static void *run(void *argument) {
+  self = argument;
+  for (;;) {
+    pthread_barrier_wait(&round_begins);
+    if (atomic_load(&over)) return NULL;
+    self->round(self);
+    pthread_barrier_wait(&round_ends);
+  }
+}
+
 static uint64_t seed_of_run;
 static double seconds = 10;
-static void add_actor(void *(*role)(void *)) {
-  actors[actor_count].role = role;
-  actors[actor_count].random = (seed_of_run + actor_count) * 0xd1342543de82ef95u;
-  ++actor_count;
-}
-static void run_round(void) {
-  alarm(STUCK_AFTER_S);  // a round that does not end is a deadlock
-  atomic_store(&working, WORKERS);
-  for (unsigned i = 1; i < actor_count; ++i)
-    REQUIRE(pthread_create(&actors[i].thread, NULL, actors[i].role, &actors[i]) == 0);
-  for (unsigned i = 1; i < actor_count; ++i) pthread_join(actors[i].thread, NULL);
-  DO(gmm_context_set_decommit(context, GMM_DECOMMIT_NEVER));
+static void add_actor(void (*round)(actor *)) {
+  actor *a = &actors[actor_count];
+  a->round = round;
+  a->random = (seed_of_run + actor_count++) * 0xd1342543de82ef95u;
 }
 
 static void stress(void) {
@@ -437,19 +497,34 @@ static void stress(void) {
   for (unsigned i = 0; i < TAGS; ++i) pthread_rwlock_init(&touching[i], NULL);
   add_actor(NULL);  // this thread
   self = &actors[0];
-  for (unsigned i = 0; i < WORKERS; ++i) add_actor(work);
-  add_actor(count_and_tidy);
+  for (unsigned i = 0; i < worker_count; ++i) add_actor(work);
   if (has_kind(GMM_KIND_VMM)) add_actor(pause_and_resume);
+  add_actor(count_and_tidy);
+  add_actor(spawn_threads);
+  if (fake_fail != NULL) add_actor(let_calls_fail);
+  pthread_barrier_init(&round_begins, NULL, actor_count);
+  pthread_barrier_init(&round_ends, NULL, actor_count);
+  for (unsigned i = 1; i < actor_count; ++i) REQUIRE(pthread_create(&actors[i].thread, NULL, run, &actors[i]) == 0);
   unsigned rounds = 0;
   for (const double end = now_s() + seconds; now_s() < end && atomic_load(&check_state.failures) == 0; ++rounds) {
-    run_round();
+    alarm(STUCK_AFTER_S);  // a round that does not end is a deadlock
+    atomic_store(&faults, fake_fail != NULL && rounds % 3 == 2);
+    atomic_store(&working, worker_count);
+    pthread_barrier_wait(&round_begins);
+    pthread_barrier_wait(&round_ends);
+    atomic_store(&faults, 0);
+    DO(gmm_context_set_decommit(context, GMM_DECOMMIT_NEVER));
     compare_counters();
     for_each_block(check_block);
     if (rounds % 5 == 4) nothing_is_left();
   }
+  atomic_store(&over, 1);
+  pthread_barrier_wait(&round_begins);
+  for (unsigned i = 1; i < actor_count; ++i) pthread_join(actors[i].thread, NULL);
   if (check_state.failures == 0) nothing_is_left();
-  printf("# %u rounds, %llu allocations by the first worker, %llu pauses\n", rounds,
-         (unsigned long long)actors[1].allocations, (unsigned long long)atomic_load(&pauses));
+  printf("# %u rounds, %llu allocations by the first worker, %llu pauses, %llu threads ended, %llu calls failed\n",
+         rounds, (unsigned long long)actors[1].allocations, (unsigned long long)atomic_load(&pauses),
+         (unsigned long long)atomic_load(&threads_ended), (unsigned long long)atomic_load(&failed_calls));
   CHECK(rounds > 0 && actors[1].allocations > 10);
   for (unsigned i = 0; i < STREAMS; ++i) OK(gmm_stream_destroy(context, streams[i]));
 }
@@ -460,13 +535,21 @@ int main(int count, char **words) {
   seed_of_run = count > 1 ? strtoull(words[1], NULL, 10) : 0;
   if (seed_of_run == 0) seed_of_run = (uint64_t)time(NULL) * 1000003u + (uint64_t)getpid();
   if (count > 2) seconds = strtod(words[2], NULL);
-  if (seconds <= 0) {
-    fprintf(stderr, "use: stress [SEED [SECONDS]]; seed 0: from the clock\n");
+  if (count > 3) worker_count = (unsigned)atoi(words[3]);
+  if (worker_count < 1 || worker_count > MOST_WORKERS || seconds <= 0) {
+    fprintf(stderr, "use: stress [SEED [SECONDS [WORKERS]]], 1 to %d workers; seed 0: from the clock\n", MOST_WORKERS);
     return 2;
   }
   printf("# seed %llu\n", (unsigned long long)seed_of_run);
   fflush(stdout);
-  setenv("FAKE_CUDA_MEMORY", "8589934592", 1);
+  short_of_memory = seed_of_run % 3 == 0;  // one run in three has a small device
+  setenv("FAKE_CUDA_MEMORY", short_of_memory ? "402653184" : "8589934592", 1);
+  const char *backend = getenv("GMM_BACKEND");
+  if (backend != NULL && strcmp(backend, "cuda") == 0) {
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW);
+    *(void **)&fake_fail = driver != NULL ? dlsym(driver, "fake_cuda_fail") : NULL;
+    *(void **)&fake_failures = driver != NULL ? dlsym(driver, "fake_cuda_failures") : NULL;
+  }
   pthread_t first;  // a sanitizer starts a thread of its own with it
   if (pthread_create(&first, NULL, do_nothing, NULL) == 0) pthread_join(first, NULL);
   PLAIN(stress);
