@@ -105,7 +105,7 @@ static void run_and_reset(void) {
   case_function();
   if (context == NULL) return;
   close_streams();
-  if (stats().live_blocks != 0) OK(gmm_reset(context));
+  if (stats().live_blocks != 0) SOON(gmm_reset(context) == GMM_OK);  // another process may still close its imports
   CHECK_EQUAL(stats().live_blocks, 0);
   CHECK_EQUAL(stats().imported_bytes, 0);
   CHECK_EQUAL(stats().pinned_bytes, 0);

@@ -86,8 +86,8 @@ struct Source {
   Source(const Source &) = delete;
   Source &operator=(const Source &) = delete;
 
-  /* The end of a context may wait for a thread that wants Python's lock. At the interpreter's end the context stays: the
-   * process's end frees it. */
+  // The end of a context may wait for a thread that wants Python's lock. At the interpreter's end the context stays:
+  // the process's end frees it.
   ~Source() {
     if (!Py_IsInitialized()) return;
     void *state = PyGILState_Check() ? PyEval_SaveThread() : nullptr;

@@ -99,8 +99,8 @@ inline void release(void *memory, gmm_stream stream) {
 
 // CPU tensors in managed memory, which have a heap of their own. A block of the CUDA tensors' heap is ready in the
 // order of a stream, but the host is on no stream: here a block is free only when it is idle. For gmm all of these
-// blocks are on one stream. No call of gmm is made under the mutex, because a callback could wait for a lock of the language whose
-// holder waits for the mutex.
+// blocks are on one stream. No call of gmm is made under the mutex, because a callback could wait for a lock of the
+// language whose holder waits for the mutex.
 class HostMemory {
  public:
   // The tag of the heap; 0: not started.

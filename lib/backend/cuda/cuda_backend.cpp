@@ -945,7 +945,9 @@ class CudaBackend final : public Backend {
   // A second try after a failure, for calls whose failure nobody can handle.
   template <typename Fn>
   static bool twice(Fn call) {
-    return call() == CUDA_SUCCESS || call() == CUDA_SUCCESS;
+    for (int tries = 0; tries < 2; ++tries)
+      if (call() == CUDA_SUCCESS) return true;
+    return false;
   }
 
   // The driver tells a lack of any memory by one number.
