@@ -217,6 +217,10 @@ class TorchMemorySaver:
             self._impl = _hook_modes[self._hook_mode][0]()
         return self._impl
 
+    def _ensure_initialized(self):
+        """Upstream's name of it, which its own tests call."""
+        return self._ready
+
     @property
     def _cdll(self):
         return self._ready._binary_wrapper.cdll
