@@ -108,7 +108,7 @@ def main():
     parser.add_argument("--failed", action="append", default=[])
     parser.add_argument("--skipped", action="append", default=[])
     parser.add_argument("files", nargs="*", type=pathlib.Path)
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()
     results = Results()
     results.passed += len(arguments.passed)
     results.failed += arguments.failed
