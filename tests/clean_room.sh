@@ -25,6 +25,7 @@ setup_tool debootstrap debootstrap || {
 room=${ROOM:-}
 if [ -z "$room" ]; then
   room=$(mktemp -d /var/tmp/gmm-room-XXXXXX)
+  chmod 755 "$room" # it becomes the root folder of the user
   # shellcheck disable=SC2064 # expanded now
   trap "setup_as_root rm -rf --one-file-system '$room'" EXIT
 fi
