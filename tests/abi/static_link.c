@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A plain C program that static_link_test.sh links with `cc static_link.c libgmm.a -lpthread` and nothing more. */
+/* A plain C program that install_test.sh links with `cc static_link.c libgmm.a -lpthread` and nothing more. */
 #include <gmm/gmm.h>
 #include <stdio.h>
 #include <string.h>
