@@ -209,8 +209,9 @@ static gmm_result pin(void) {
   if (result == GMM_OK && (result = gmm_unpin(one, pages)) != GMM_OK) OK(gmm_unpin(one, pages));
   return result;
 }
+static char trace_file[64];
 static gmm_result trace(void) {
-  gmm_result result = gmm_trace_begin(one, "/tmp/gmm-kth-system-call.trace");
+  gmm_result result = gmm_trace_begin(one, trace_file);
   if (result == GMM_OK) result = gmm_trace_end(one);
   return result;
 }
@@ -264,6 +265,7 @@ static void each_call_fails(void) {
 int main(void) {
   static const int failures[] = {ENOMEM, EINTR, EMFILE};
   ends_begin();
+  snprintf(trace_file, sizeof trace_file, "/tmp/gmm-kth-system-call-%d.trace", (int)getpid());
   for (size_t i = 0; i < sizeof failures / sizeof *failures; ++i) {
     failure = failures[i];
     for (size_t k = 0; k < sizeof operations / sizeof *operations; ++k) {
@@ -273,7 +275,7 @@ int main(void) {
       RUN(each_call_fails);
     }
   }
-  unlink("/tmp/gmm-kth-system-call.trace");
+  unlink(trace_file);
   check_label("%s", "");
   return finish_clean();
 }

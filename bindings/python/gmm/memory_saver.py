@@ -98,7 +98,7 @@ class TorchMemorySaver:
         "pinned" or "mmap" (not page-locked).
         """
         self._check_backend(enable_cpu_backup, cpu_backup_backend)
-        implementation = self._ready
+        implementation = self._ensure_initialized()
         if enable_cpu_backup and enable_disk_backup:
             raise AssertionError("enable_cpu_backup and enable_disk_backup are mutually exclusive")
         arguments = {"tag": tag, "enable_cpu_backup": enable_cpu_backup}
@@ -119,7 +119,7 @@ class TorchMemorySaver:
                      "tag": tag, "enable_cpu_backup": enable_cpu_backup}
         if cpu_backup_backend is not None:
             arguments["cpu_backup_backend"] = cpu_backup_backend
-        with self._ready.cuda_graph(**arguments):
+        with self._ensure_initialized().cuda_graph(**arguments):
             yield
 
     @contextlib.contextmanager
@@ -128,7 +128,7 @@ class TorchMemorySaver:
 
         The end of the block returns the memory that was freed in it to the driver.
         """
-        with self._ready.disable():
+        with self._ensure_initialized().disable():
             yield
 
     def pause(self, tag: str | None = None) -> None:
@@ -136,14 +136,14 @@ class TorchMemorySaver:
 
         A tag without memory, and one that is paused already, changes nothing.
         """
-        self._ready.pause(tag=tag)
+        self._ensure_initialized().pause(tag=tag)
 
     def resume(self, tag: str | None = None) -> None:
         """Gives a tag physical memory again, at the same addresses; None or "": all tags.
 
         After gmm.OutOfMemoryError all of it is still paused, and its kept contents are intact.
         """
-        self._ready.resume(tag=tag)
+        self._ensure_initialized().resume(tag=tag)
 
     @property
     def enabled(self) -> bool:
@@ -191,7 +191,7 @@ class TorchMemorySaver:
         zero_copy: the result lies over the backup itself. It is valid until a resume without retain_cpu_backup, and the
         end of the tensor. A later call, after another pause, brings its contents up to date.
         """
-        return self._ready.get_cpu_backup(x, zero_copy=zero_copy)
+        return self._ensure_initialized().get_cpu_backup(x, zero_copy=zero_copy)
 
     def set_disk_backup_dir(self, path: str | os.PathLike[str]) -> None:
         """Sets the folder of backup files for the whole process. A missing folder is made.
@@ -210,20 +210,15 @@ class TorchMemorySaver:
         if cpu_backup_backend not in ("mmap", "pinned"):
             raise ValueError(f"cpu_backup_backend={cpu_backup_backend!r}: use 'mmap' or 'pinned'")
 
-    @property
-    def _ready(self):
-        """The implementation, which the first use makes."""
+    def _ensure_initialized(self):
+        """The implementation, which the first use makes. The name is upstream's, whose own tests call it."""
         if self._impl is None:
             self._impl = _hook_modes[self._hook_mode][0]()
         return self._impl
 
-    def _ensure_initialized(self):
-        """Upstream's name of it, which its own tests call."""
-        return self._ready
-
     @property
     def _cdll(self):
-        return self._ready._binary_wrapper.cdll
+        return self._ensure_initialized()._binary_wrapper.cdll
 
     def _uses_preload(self):
         return _hook_modes[self._hook_mode][1]
