@@ -10,8 +10,8 @@ typedef void (*gmm_csharp_fail_fn)(int32_t code, int32_t native_code, const char
 extern _Thread_local int gmm_csharp_depth;
 
 /**
- * What a callback gets. That of a thread of the library is a request: the thread waits while a thread of the runtime
- * runs the callback, since Mono does not end while a thread that C made is attached to it.
+ * A call of the program's function. On a thread of the library it is a request: the thread waits while a thread of the
+ * runtime runs the callback, since Mono does not end while a thread that C made is attached to it.
  */
 typedef struct gmm_csharp_request {
   void *user;

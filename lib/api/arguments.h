@@ -118,22 +118,8 @@ inline Status check_handle(const gmm_context *context) { return Context::check(c
 inline const Context *context_of(const Context *context) { return context; }
 inline const Context *context_of(const Context &context) { return &context; }
 template <typename T>
-inline constexpr const char *kHandleName = nullptr;
-template <>
-inline constexpr const char *kHandleName<gmm_heap> = "heap";
-template <>
-inline constexpr const char *kHandleName<gmm_event> = "event";
-template <>
-inline constexpr const char *kHandleName<gmm_ticket> = "ticket";
-template <>
-inline constexpr const char *kHandleName<gmm_snapshot> = "snapshot";
-template <>
-inline constexpr const char *kHandleName<gmm_watcher> = "watcher";
-template <>
-inline constexpr const char *kHandleName<gmm_lease> = "lease";
-template <typename T>
 Status check_handle(const T *handle) {
-  const char *name = kHandleName<T>;
+  const char *name = T::kHandleName;
   if (handle == nullptr) return fail(GMM_ERROR_NULL_ARGUMENT, "gmm_%s: %s is NULL; pass a valid pointer.", name, name);
   if (handle->magic != T::kMagic)
     return fail(GMM_ERROR_INVALID_HANDLE, "%p is no %s, or was destroyed; pass a live one.",

@@ -49,7 +49,7 @@ PyObject *handle_callable(Handle *handle, PyObject **place) {
   return callable;
 }
 
-/* What may not end during a call; see later.c. */
+/* Objects that may not end during a call; see later.c. */
 enum { ALL_MAY_END, MEMORY_MAY_END, NOTHING_MAY_END };
 
 /* Calls Python with arguments of Py_BuildValue(), which it takes. `reaches`: an exception comes out of the call of the

@@ -37,7 +37,7 @@ int gmm_python_thread_is_inside(void);
 
 /* handle.c */
 
-/** What a handle stands for. From HANDLE_BLOCK on it is a Memory. */
+/** The kinds of objects behind a handle. From HANDLE_BLOCK on it is a Memory. */
 typedef enum {
   HANDLE_NONE,
   HANDLE_CONTEXT,

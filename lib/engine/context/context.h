@@ -31,6 +31,7 @@ class Context;
 // A user's heap: the engine's, and what tells a handle from other memory.
 struct gmm_heap : gmm::Heap {
   static constexpr uint64_t kMagic = 0x676d6d2d68656170;
+  static constexpr char kHandleName[] = "heap";
   gmm_heap(gmm::Core &core, gmm::BackupStore &backups, gmm::CaptureHeaps &captures, const gmm::HeapOptions &options,
            gmm::Context *owner)
       : Heap(core, backups, captures, options), context(owner) {}
@@ -40,6 +41,7 @@ struct gmm_heap : gmm::Heap {
 
 struct gmm_snapshot {
   static constexpr uint64_t kMagic = 0x676d6d2d736e6170;
+  static constexpr char kHandleName[] = "snapshot";
   explicit gmm_snapshot(gmm::Context &of, const gmm::HostAllocator &allocator) : context(of), copy(allocator) {}
   uint64_t magic = kMagic;
   gmm::Context &context;

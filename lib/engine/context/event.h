@@ -9,6 +9,7 @@
 
 struct gmm_event {
   static constexpr uint64_t kMagic = 0x676d6d2d65766e74;
+  static constexpr char kHandleName[] = "event";
 
   gmm_event(gmm::Context &of, gmm::Device on) : context(&of), device(on) {}
   static gmm::Status create(gmm::Context &context, gmm::Device device, bool is_shared, gmm_event **out);

@@ -32,6 +32,7 @@ struct LeaseAmounts {
 
 struct gmm_lease {
   static constexpr uint64_t kMagic = 0x676d6d2d6c656173;
+  static constexpr char kHandleName[] = "lease";
   static constexpr uint64_t kDefaultTimeout = 60'000, kMaxTimeout = 86'400'000, kMaxResidency = 3'600'000;
   static constexpr uint64_t kLeastResidency = 100;
   gmm_lease(gmm::Context &of, const gmm_lease_desc &checked, uint64_t identity);

@@ -9,6 +9,7 @@
 
 struct gmm_ticket {
   static constexpr uint64_t kMagic = 0x676d6d2d74696b74;
+  static constexpr char kHandleName[] = "ticket";
   gmm_ticket(gmm::Context &of, bool pauses) : context(of), tags(of.core().allocator), is_pause(pauses) {}
 
   // The request is copied. A ticket keeps its context.

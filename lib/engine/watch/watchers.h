@@ -63,6 +63,7 @@ enum class WatchMark : uint8_t {
 
 struct gmm_watcher : gmm::Link<gmm::Watchers> {
   static constexpr uint64_t kMagic = 0x676d6d2d77617463;
+  static constexpr char kHandleName[] = "watcher";
   static constexpr uint64_t kNameSize = 64;
 
   uint64_t magic = kMagic;
