@@ -27,7 +27,6 @@ constexpr Expected kExpected[] = {
     {"pytorch", true, "gmm_bench_pytorch.so"},
     {"pytorch-expandable", true, "gmm_bench_pytorch.so"},
     {"rmm-pool", true, "gmm_bench_rmm.so"},
-    {"rmm-arena", true, "gmm_bench_rmm.so"},
 };
 
 void warn(const std::string &text) { std::fprintf(stderr, "gmm-bench: warning: %s\n", text.c_str()); }
@@ -137,7 +136,7 @@ bool find_subjects(const Options &options, const Platform &platform, std::vector
                                                 umf_subject(platform.cuda())};
   if (options.command == "mixed" || options.command == "replay") all.push_back(umf_trim_subject(platform.cuda()));
   if (options.command == "latency") {
-    all.insert(all.begin() + 2, {gmm_reserved_subject(), gmm_try_subject()});
+    all.insert(all.begin() + 2, gmm_reserved_subject());
     all.push_back(control_subject());
   }
   for (const auto &path : peer_files(options)) load(path, &all, nullptr);
@@ -205,6 +204,32 @@ void Instance::close() {
 }
 
 std::string Instance::error() const { return name() + " (" + kind_name(kind_) + "): " + allocator_->error(); }
+
+bool Player::play(const std::vector<gmm_bench_operation> &operations, double *ns, uint64_t *peak,
+                  std::vector<uint32_t> *times) {
+  const gmm_bench_replay shared = {blocks_.data(), sizes_.data(), peak};
+  gmm_bench_thread &thread = instance_->thread(0);
+  const auto job = [&](uint32_t) {
+    if (times == nullptr) return thread.replay(operations.data(), operations.size(), shared);
+    for (const gmm_bench_operation &operation : operations) {
+      const uint64_t begin = now();
+      if (!thread.replay(&operation, 1, shared)) return false;
+      times->push_back(static_cast<uint32_t>(std::min<uint64_t>(now() - begin, UINT32_MAX)));
+    }
+    return true;
+  };
+  bool good = true;
+  *ns = static_cast<double>(workers_->run(1, job, &good));
+  return good;
+}
+
+bool Player::clear() {
+  std::vector<gmm_bench_operation> frees;
+  for (uint32_t i = 0; i < blocks_.size(); ++i)
+    if (blocks_[i] != nullptr) frees.push_back({0, i, 0});
+  double ignored = 0;
+  return play(frees, &ignored);
+}
 
 std::vector<uint32_t> kinds_of(const gmm_bench_subject &subject, const std::vector<uint32_t> &wanted) {
   if (subject.kinds == 1u << GMM_BENCH_SYSTEM) return {GMM_BENCH_SYSTEM};
