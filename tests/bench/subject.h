@@ -11,7 +11,7 @@
 #include <memory>
 #include <string>
 
-// Grows with every change of this file; gmm-bench refuses a peer of another one.
+// Grows with every change of this file and of pause_subject.h; gmm-bench refuses a peer of another one.
 #define GMM_BENCH_ABI 5u
 
 // Kinds of memory, with gmm_kind's numbers, and ordinary memory of the process.
@@ -83,11 +83,10 @@ class gmm_bench_allocator {
 };
 
 struct gmm_bench_subject {
-  uint32_t abi;          // GMM_BENCH_ABI
-  uint32_t struct_size;  // sizeof(gmm_bench_subject)
-  const char *name;      // as in the rows: "mimalloc", "pytorch-expandable"
-  uint32_t kinds;        // bits 1u << GMM_BENCH_DEVICE and so on
-  bool needs_cuda;       // runs only with --backend cuda
+  uint32_t abi;      // GMM_BENCH_ABI
+  const char *name;  // as in the rows: "mimalloc", "pytorch-expandable"
+  uint32_t kinds;    // bits 1u << GMM_BENCH_DEVICE and so on
+  bool needs_cuda;   // runs only with --backend cuda
   std::unique_ptr<gmm_bench_allocator> (*make)();
 };
 

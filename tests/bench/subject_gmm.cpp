@@ -11,7 +11,7 @@ namespace gmm_bench {
 namespace {
 
 gmm_backend backend = GMM_BACKEND_AUTO;
-uint64_t host_memory = 0, reserve = 0;
+uint64_t reserve = 0;
 
 constexpr uint32_t kAllKinds =
     1u << GMM_BENCH_DEVICE | 1u << GMM_BENCH_VMM | 1u << GMM_BENCH_HOST | 1u << GMM_BENCH_MANAGED;
@@ -135,16 +135,13 @@ const gmm_bench_subject *gmm_heap_subject() { return &kGmmHeap; }
 const gmm_bench_subject *gmm_reserved_subject() { return &kGmmReserved; }
 void set_gmm_reserve(uint64_t bytes) { reserve = bytes; }
 
-void set_gmm_backend(gmm_backend chosen, uint64_t memory) {
-  backend = chosen;
-  host_memory = memory;
-}
+void set_gmm_backend(gmm_backend chosen) { backend = chosen; }
 
 gmm_result create_gmm_context(gmm_context **out) {
   gmm_context_desc desc = {};
   desc.struct_size = sizeof desc;
   desc.backend = backend;
-  desc.host_memory = host_memory;
+  desc.host_memory = uint64_t{256} << 30;
   return gmm_context_create(&desc, out);
 }
 

@@ -184,9 +184,8 @@ class Loops : public gmm_bench_allocator {
 
 template <typename Peer>
 constexpr gmm_bench_subject make_subject() {
-  return {GMM_BENCH_ABI,    sizeof(gmm_bench_subject),
-          Peer::kName,      Peer::kKinds,
-          Peer::kNeedsCuda, []() -> std::unique_ptr<gmm_bench_allocator> { return std::make_unique<Loops<Peer>>(); }};
+  return {GMM_BENCH_ABI, Peer::kName, Peer::kKinds, Peer::kNeedsCuda,
+          []() -> std::unique_ptr<gmm_bench_allocator> { return std::make_unique<Loops<Peer>>(); }};
 }
 
 }  // namespace gmm_bench

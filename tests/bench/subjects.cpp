@@ -13,22 +13,6 @@
 namespace gmm_bench {
 namespace {
 
-struct Expected {
-  const char *name;
-  bool cuda;
-  const char *advice;
-};
-// A run without one of these is not the whole comparison, and says so.
-constexpr Expected kExpected[] = {
-    {"mimalloc", false, nullptr},
-    {"umf", false, nullptr},
-    {"cudaMalloc", true, "gmm_bench_cuda.so"},
-    {"cudaMallocAsync", true, "gmm_bench_cuda.so"},
-    {"pytorch", true, "gmm_bench_pytorch.so"},
-    {"pytorch-expandable", true, "gmm_bench_pytorch.so"},
-    {"rmm-pool", true, "gmm_bench_rmm.so"},
-};
-
 void warn(const std::string &text) { std::fprintf(stderr, "gmm-bench: warning: %s\n", text.c_str()); }
 
 std::filesystem::path program_folder() {
@@ -40,17 +24,15 @@ std::filesystem::path program_folder() {
 
 // Adds the subjects that the file exports by `symbol`. Returns whether it has that symbol.
 template <typename Subject>
-bool add_subjects(void *object, const char *symbol, uint32_t abi, const std::string &path,
-                  std::vector<const Subject *> *out) {
+bool add_subjects(void *object, const char *symbol, const std::string &path, std::vector<const Subject *> *out) {
   using Function = const Subject *const *(*)(uint32_t *);
   const auto subjects = reinterpret_cast<Function>(dlsym(object, symbol));
   if (subjects == nullptr) return false;
   uint32_t count = 0;
   const Subject *const *all = subjects(&count);
   for (uint32_t i = 0; i < count; ++i) {
-    if (all[i]->abi != abi || all[i]->struct_size != sizeof(Subject))
-      warn("a peer in " + path + " is of ABI " + std::to_string(all[i]->abi) + ", this is " + std::to_string(abi) +
-           ": build it anew");
+    if (all[i]->abi != GMM_BENCH_ABI)
+      warn("a peer in " + path + " is of ABI " + std::to_string(all[i]->abi) + ", not this one: build it anew");
     else
       out->push_back(all[i]);
   }
@@ -63,10 +45,10 @@ void load(const std::filesystem::path &path, std::vector<const gmm_bench_subject
   // The object stays open: allocators leave threads and exit handlers behind.
   void *object = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (object == nullptr) return warn("the peer " + path.string() + " cannot be opened: " + dlerror());
-  if (out != nullptr && !add_subjects(object, GMM_BENCH_SUBJECTS, GMM_BENCH_ABI, path.string(), out) &&
+  if (out != nullptr && !add_subjects(object, GMM_BENCH_SUBJECTS, path.string(), out) &&
       dlsym(object, GMM_BENCH_PAUSE_SUBJECTS) == nullptr)
     warn(path.string() + " has no " GMM_BENCH_SUBJECTS "()");
-  if (pausing != nullptr) add_subjects(object, GMM_BENCH_PAUSE_SUBJECTS, GMM_BENCH_PAUSE_ABI, path.string(), pausing);
+  if (pausing != nullptr) add_subjects(object, GMM_BENCH_PAUSE_SUBJECTS, path.string(), pausing);
 }
 
 // Leaves the subjects that --subject names. False after saying that it names one that does not exist.
@@ -105,7 +87,7 @@ std::vector<std::filesystem::path> peer_files(const Options &options) {
 bool Platform::fake() const { return cuda() && device_name.find("Fake CUDA") != std::string::npos; }
 
 bool open_platform(const Options &options, Platform *out) {
-  set_gmm_backend(options.backend, options.host_memory);
+  set_gmm_backend(options.backend);
   gmm_context *context = nullptr;
   gmm_context_info info = {};
   info.struct_size = sizeof info;
@@ -119,7 +101,7 @@ bool open_platform(const Options &options, Platform *out) {
     std::fprintf(stderr, "gmm-bench: release: %s\n", gmm_last_error_message());
   if (result < 0) return false;
   *out = {info.backend, info.backend_name, device.name, info.driver_version};
-  set_gmm_backend(info.backend, options.host_memory);
+  set_gmm_backend(info.backend);
   return true;
 }
 
@@ -141,14 +123,6 @@ bool find_subjects(const Options &options, const Platform &platform, std::vector
   }
   for (const auto &path : peer_files(options)) load(path, &all, nullptr);
   std::erase_if(all, [&](const gmm_bench_subject *subject) { return subject->needs_cuda && !platform.cuda(); });
-  for (const Expected &expected : kExpected) {
-    if (expected.cuda && !platform.cuda()) continue;
-    const bool there =
-        std::any_of(all.begin(), all.end(), [&](auto *subject) { return std::string(subject->name) == expected.name; });
-    if (!there)
-      warn(std::string("the peer ") + expected.name + " is missing: no " + expected.advice + " in " +
-           (options.peers.empty() ? program_folder().string() : options.peers));
-  }
   if (!select(options, &all)) return false;
   // A subject that cannot be opened at all gets one warning, not one a kind.
   std::erase_if(all, [&](auto *subject) {
@@ -170,10 +144,6 @@ bool find_pause_subjects(const Options &options, const Platform &platform,
   out->insert(out->begin(), gmm_pause_subject());
   out->push_back(direct_write_subject());
   for (const auto &path : peer_files(options)) load(path, nullptr, out);
-  if (platform.cuda() && std::none_of(out->begin(), out->end(),
-                                      [](auto *subject) { return std::string(subject->name) == "torch_memory_saver"; }))
-    warn("the peer torch_memory_saver is missing: no gmm_bench_tms.so in " +
-         (options.peers.empty() ? program_folder().string() : options.peers));
   std::erase_if(*out, [&](auto *subject) { return subject->needs_cuda && !platform.cuda(); });
   return select(options, out);
 }

@@ -29,7 +29,7 @@ const gmm_bench_subject *gmm_heap_subject();
 const gmm_bench_subject *gmm_reserved_subject();
 void set_gmm_reserve(uint64_t bytes);
 // The context of each of gmm's subjects; descriptors of them.
-void set_gmm_backend(gmm_backend backend, uint64_t host_memory);
+void set_gmm_backend(gmm_backend backend);
 gmm_result create_gmm_context(gmm_context **out);
 
 const gmm_bench_subject *control_subject();
@@ -48,7 +48,7 @@ bool open_platform(const Options &options, Platform *out);
 // One line, and a second one where no GPU takes part.
 std::string describe(const Platform &platform);
 
-// All subjects for the backend, peers of --peers too; warns on stderr of each peer that is expected and not there.
+// All subjects for the backend, peers of --peers too; warns on stderr of each one that cannot be opened.
 // False after saying that --subject names one that does not exist.
 bool find_subjects(const Options &options, const Platform &platform, std::vector<const gmm_bench_subject *> *out);
 
