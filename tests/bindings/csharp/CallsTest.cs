@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 using System;
 using System.Linq;
+using System.Reflection;
+using System.Runtime.CompilerServices;
 using System.Runtime.InteropServices;
 using System.Threading;
 using Gmm;
@@ -33,6 +35,7 @@ internal sealed class CallsTest
     {
         CallsTest calls = new CallsTest();
         Tap tap = new Tap();
+        tap.Test("every method finds its types", Methods);
         tap.Test("answers", calls.Answers);
         tap.Test("options", calls.AllOptions);
         tap.Test("errors", calls.Errors);
@@ -52,6 +55,23 @@ internal sealed class CallsTest
     }
 
     private static IntPtr At(IntPtr address, long offset) => (IntPtr)((long)address + offset);
+
+    /// <summary>.NET's mscorlib lacks some types of Mono's, which compiled the assembly.</summary>
+    private static void Methods()
+    {
+        const BindingFlags Own = BindingFlags.Instance | BindingFlags.Static | BindingFlags.Public
+            | BindingFlags.NonPublic | BindingFlags.DeclaredOnly;
+        foreach (MethodBase method in typeof(GmmContext).Assembly.GetTypes()
+            .Where(type => !type.ContainsGenericParameters && !typeof(Delegate).IsAssignableFrom(type))
+            .SelectMany(type => type.GetMembers(Own)).OfType<MethodBase>())
+        {
+            if (!method.IsAbstract && !method.ContainsGenericParameters
+                && (method.Attributes & MethodAttributes.PinvokeImpl) == 0)
+            {
+                RuntimeHelpers.PrepareMethod(method.MethodHandle);
+            }
+        }
+    }
 
     private void Answers()
     {
