@@ -43,24 +43,20 @@ with tempfile.TemporaryDirectory() as scratch:
     scratch = pathlib.Path(scratch)
     program = scratch / 'tests.dll'
     if mode == 'span':
-        # The attribute came with .NET 5.
-        shim = scratch / 'ModuleInitializerAttribute.cs'
-        shim.write_text('namespace System.Runtime.CompilerServices { internal sealed class ModuleInitializerAttribute '
-                        ': System.Attribute { } }\n')
         layer = root / 'bindings' / 'csharp' / 'src'
         generated = pathlib.Path(build) / 'bindings' / 'csharp' / 'generated'
         compile(scratch / 'Gmm.dll', 'library',
-                [*layer.glob('*.cs'), *layer.glob('netcore/*.cs'), *generated.rglob('*.cs'), shim])
+                [*layer.glob('*.cs'), *layer.glob('netcore/*.cs'), *generated.rglob('*.cs')])
         compile(program, 'exe', [here / 'netcore' / 'SpanTest.cs', here / 'Tap.cs'], f'-reference:{scratch}/Gmm.dll')
     else:
         program = scratch / 'csharp-tests.dll'
         shutil.copy(tests, program)
         shutil.copy(pathlib.Path(native).parents[2] / 'lib' / 'netstandard2.0' / 'Gmm.dll', scratch)
-        for library in glob.glob(native + '/*.so*'):
-            shutil.copy(library, scratch)
+    for library in glob.glob(native + '/*.so*'):
+        shutil.copy(library, scratch)
     framework = {'name': 'Microsoft.NETCore.App', 'version': '3.1.0'}
     program.with_suffix('.runtimeconfig.json').write_text(json.dumps({'runtimeOptions': {'framework': framework}}))
-    environment = dict(os.environ, DOTNET_SYSTEM_GLOBALIZATION_INVARIANT='1', GMM_LIBRARY_PATH=native)
+    environment = dict(os.environ, DOTNET_SYSTEM_GLOBALIZATION_INVARIANT='1')
     dotnet = home / 'dotnet'
     os.chmod(dotnet, 0o755)
     sys.exit(subprocess.run([str(dotnet), str(program), *([] if mode == 'span' else [mode])],
