@@ -379,14 +379,17 @@ class Allocator final : public CUDAAllocator {
     return info.allocation_base;
   }
 
+  // A stream uses the memory until its free. GMM_UNCHANGED: it is not gmm's.
+  gmm_result note_use(void *memory, gmm_device device, gmm_stream stream) {
+    Live live;
+    if (!ledger_.look(memory, &live) || live.block == nullptr) return gmm_torch::record(memory, device, stream);
+    device_of(live.device).pools.record(live.block, stream);
+    return GMM_OK;
+  }
+
   void recordStream(const DataPtr &data, c10::cuda::CUDAStream stream) override {
     if (data.get() == nullptr) return;
-    Live live;
-    if (ledger_.look(data.get(), &live) && live.block != nullptr) {
-      device_of(live.device).pools.record(live.block, as_gmm(stream.stream()));
-      return;
-    }
-    check(gmm_torch::record(data.get(), stream.device_index(), as_gmm(stream.stream())), "record_stream");
+    check(note_use(data.get(), stream.device_index(), as_gmm(stream.stream())), "record_stream");
   }
   void recordStream(const DataPtr &data, c10::Stream stream) { recordStream(data, c10::cuda::CUDAStream(stream)); }
 

@@ -394,16 +394,6 @@ assert torch.empty(3, pin_memory=True).is_managed()
     subprocess.run([sys.executable, str(path)], check=True)
 
 
-@played
-def test_uvm_context_of_new_pytorch_is_served(monkeypatch):
-    """test_uvm_of_one_thread() uses it, on a GPU."""
-    monkeypatch.delattr(torch.cuda, "_use_uvm", raising=False)
-    monkeypatch.setattr(torch.cuda.memory, "_use_uvm", object(), raising=False)
-    gmm.torch.install()
-    assert torch.cuda.memory._use_uvm is gmm.torch.use_uvm
-    assert not hasattr(torch.cuda, "_use_uvm")  # an older PyTorch gets none
-
-
 class Numbers(torch.utils.data.Dataset):
     data = None
 

@@ -61,8 +61,7 @@ def moves() -> bool:
 def use_uvm(device: Any = None) -> Iterator[Any]:
     """A context manager: CUDA tensors that this thread makes in its with block are managed; those of others are not.
 
-    It gives the pool. device: None: the current one. install() and use() put it in the place of torch.cuda._use_uvm(),
-    which PyTorch has from 2.15 on.
+    It gives the pool. device: None: the current one.
     """
     device = resolve("cuda" if device is None else device)
     with torch.cuda.device(device):

@@ -261,16 +261,6 @@ def set_enabled_uvm(enabled: bool = True) -> None:
         managed.set_enabled(bool(enabled))
 
 
-def serve_use_uvm() -> None:
-    """Replaces torch.cuda._use_uvm() of PyTorch 2.15, where there is one, by gmm's."""
-    for module in (torch.cuda, torch.cuda.memory):
-        if hasattr(module, "_use_uvm"):
-            module._use_uvm = managed.use_uvm
-
-
-allocator.after_use.append(serve_use_uvm)
-
-
 def install(move_on_copy: bool = True) -> None:
     """Puts RFC-0023's names into PyTorch, and lets .to(), .cuda() and .cpu() move managed tensors while UVM is enabled.
 
@@ -284,5 +274,4 @@ def install(move_on_copy: bool = True) -> None:
         setattr(torch.cuda, function.__name__, function)
     for method in (managed.is_managed, managed.manage_memory, managed.unmanage_memory, managed.uvm_to):
         setattr(torch.Tensor, method.__name__, method)
-    serve_use_uvm()
     managed.set_uvm_move_on_copy(move_on_copy)
