@@ -98,9 +98,8 @@ def test_program_in_hook_mode_torch(program):
 torch_memory_saver.hook_mode = "torch"
 pause_and_resume(in_region)
 from torch_memory_saver.binary_wrapper import BinaryWrapper
-from torch_memory_saver.hooks.base import HookUtilBase
-util = HookUtilBase.create("torch")
-assert util.get_allocator() and BinaryWrapper(util.get_path_binary()).cdll.tms_get_current_tag() == b"default"
+path = get_binary_path_from_package("torch_memory_saver_hook_mode_torch")
+assert BinaryWrapper(str(path)).cdll.tms_get_current_tag() == b"default"
 assert len({line.split()[-1] for line in open("/proc/self/maps") if "preload" in line}) == 1  # one library, two names
 """)
 

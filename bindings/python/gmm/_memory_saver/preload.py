@@ -10,10 +10,9 @@ import os
 import pathlib
 import re
 
-from gmm import _native as native
 from gmm._context import Context
 from gmm._core.enums import Contents
-from gmm._core.errors import Error, make_exception
+from gmm._core.errors import Error, check
 
 NAME = "libgmm_preload.so"
 #: The environment variable with the library's path, for a library that is neither in the package nor beside libgmm.
@@ -150,18 +149,11 @@ class Library:
             raise Error(self.cdll.gmm_preload_last_error().decode(errors="replace"))
         if self._context is None or self._context.handle != address:
             def retain():
-                self._check(self.cdll.gmm_context_retain(address), b"")
+                check(self.cdll.gmm_context_retain(address))
                 return address
 
             self._context = _Context(retain)
         return self._context
-
-    @staticmethod
-    def _check(result, message):
-        if result >= 0:
-            return
-        words = message.decode(errors="replace") or native.gmm_result_text(result)
-        raise make_exception(result, native.gmm_result_name(result), words, native.gmm_last_native_code(), False)
 
     # Regions of this thread.
 
@@ -199,11 +191,11 @@ class Library:
 
     def pause_name(self, name):
         """torch_memory_saver's pause(): all memory of a name; None: all memory."""
-        self._check(self.cdll.tms_pause(name and name.encode()), self.cdll.tms_last_error() or b"")
+        check(self.cdll.tms_pause(name and name.encode()), self.cdll.tms_last_error() or b"")
 
     def resume_name(self, name):
         """torch_memory_saver's resume(): all memory of a name; None: all memory."""
-        self._check(self.cdll.tms_resume(name and name.encode()), self.cdll.tms_last_error() or b"")
+        check(self.cdll.tms_resume(name and name.encode()), self.cdll.tms_last_error() or b"")
 
     def sleep(self, kept, dropped):
         """vLLM's sleep: the contents of some tags are kept, those of others are dropped. Returns the bytes of both."""
@@ -223,7 +215,7 @@ class Library:
         """The tag of a region of this name that keeps no contents."""
         number = _u32()
         result = self.cdll.gmm_preload_tag(name.encode("utf-8"), Contents.DROP, ctypes.byref(number))
-        self._check(result, self.cdll.gmm_preload_last_error() or b"")
+        check(result, self.cdll.gmm_preload_last_error() or b"")
         return number.value
 
     def pause(self, tags, contents=None):

@@ -128,49 +128,41 @@ class Turns:
         numbers = [number for number in numbers if number in self._asleep]
         if not numbers:
             return
-        awake = self._awake()
-        aside = [number for number in self._asleep if number not in numbers]
-        self._library.pause(aside)  # they may not have gone yet
-        if not self.lease.info().state:
-            try:
-                self._offer(awake + numbers)
-                self.lease.request(timeout=self._timeout)
-                self._asleep.difference_update(numbers)
-            except BaseException:
-                self._asleep.update(numbers)
-                self.lease.release()
-                raise
-        else:
-            self._wake_more(awake, numbers)
-
-    def _wake_more(self, awake, numbers):
-        """Releases the lease before it requests more: a process that waits must not keep memory that others want."""
-        undo = {}
+        awake, in_use, undo = self._awake(), bool(self.lease.info().state), {}
+        self._library.pause([number for number in self._asleep if number not in numbers])  # they may not have gone yet
         try:
-            try:
+            if in_use:
                 self._set_contents({number: Contents.HOST for number in awake
                                     if self._context.tag_info(number).contents == Contents.DROP}, undo)
-                self._offer(awake + numbers)
+            self._offer(awake + numbers)
+            if in_use:  # a process that waits must not keep memory that others want
                 self.lease.release()
-                self.lease.request(timeout=self._timeout)
-                self._asleep.difference_update(numbers)
-            except BaseException:
-                self._asleep.update(numbers)
-                try:
-                    self._offer(awake)
-                    if not self.lease.info().state:
-                        self.lease.request(timeout=self._timeout)
-                    self._library.pause(numbers)  # an interrupt came when they were awake
-                except BaseException:
-                    # Others have it now, or Ctrl-C came again: what was awake sleeps too, with its contents.
-                    if not self.lease.info().state:
-                        self._asleep |= set(awake)
-                        undo = {}
-                        self._offer(())
-                    raise
-                raise
+            self.lease.request(timeout=self._timeout)
+            self._asleep.difference_update(numbers)
+        except BaseException:
+            self._asleep.update(numbers)
+            self._undo_wake(in_use, awake if in_use else [], numbers, undo)
+            raise
         finally:
             self._set_contents(undo, {})
+
+    def _undo_wake(self, in_use, awake, numbers, undo):
+        """After a failure: the tags that were awake are in use again, or all sleep."""
+        try:
+            self._offer(awake)
+            if not in_use:
+                self.lease.release()
+                return
+            if not self.lease.info().state:
+                self.lease.request(timeout=self._timeout)
+            self._library.pause(numbers)  # an interrupt came when they were awake
+        except BaseException:
+            # Others have it now, or Ctrl-C came again: what was awake sleeps too, with its contents.
+            if not self.lease.info().state:
+                self._asleep |= set(awake)
+                undo.clear()
+                self._offer(())
+            raise
 
     def _sleep(self, contents):
         """Puts tags to sleep, as _to_sleep() takes them: all, or none. Tags without an offer are paused at once."""

@@ -293,11 +293,15 @@ def uvm_to(tensor: torch.Tensor, device: Any, non_blocking: bool = False) -> tor
     return move(tensor, device, non_blocking)
 
 
-def movable(tensor, device):
-    """Whether a tensor can move to a device: it is managed, and the device is another one."""
-    if device.type not in ("cpu", "cuda") or tensor.device.type not in ("cpu", "cuda") or tensor.device == device:
-        return False
-    return not tensor.is_neg() and tensor.numel() != 0 and is_managed(tensor)
+def moved(tensor, device, non_blocking):
+    """The tensor over the same memory on another device; None where it is there already, or cannot move."""
+    device = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
+    if device.type not in ("cpu", "cuda") or storage_of(tensor) is None:
+        return None
+    device = resolve(device)
+    if tensor.device == device or tensor.is_neg() or tensor.numel() == 0 or not is_managed(tensor):
+        return None
+    return move(tensor, device, non_blocking)
 
 
 # Copies into and out of managed memory.

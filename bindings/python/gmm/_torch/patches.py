@@ -43,17 +43,6 @@ def _replace(owner, name, function, always):
 # Moves and copies.
 
 
-def _moved(tensor, device, non_blocking):
-    """The tensor over the same memory on a device; None when PyTorch shall copy."""
-    if device is None or not managed.moves() or managed.storage_of(tensor) is None:
-        return None
-    device = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
-    if device.type not in ("cpu", "cuda"):
-        return None
-    device = managed.resolve(device)
-    return managed.move(tensor, device, non_blocking) if managed.movable(tensor, device) else None
-
-
 def _host_sides_used(gpu, *tensors):
     """Notes that an asynchronous copy uses managed memory of CPU tensors, so that its release is deferred."""
     for tensor in tensors:
@@ -63,7 +52,7 @@ def _host_sides_used(gpu, *tensors):
 
 def _move_or_copy(tensor, device, non_blocking, copy):
     """A move where it can be one, else copy() with the RFC's hints for its direction. device: None: no move."""
-    made = _moved(tensor, device, non_blocking)
+    made = managed.moved(tensor, device, non_blocking) if device is not None and managed.moves() else None
     if made is not None:
         return made
     made = copy()
@@ -106,8 +95,8 @@ def _to_managed(to, tensor, args, kwargs):
     if moves and device.type in ("cpu", "cuda") and managed.storage_of(tensor) is not None and tensor.numel() \
             and not tensor.is_neg():
         tensor = managed.manage_memory(tensor)
-        device = managed.resolve(device)
-        return managed.move(tensor, device, non_blocking) if managed.movable(tensor, device) else tensor
+        made = managed.moved(tensor, device, non_blocking)
+        return tensor if made is None else made
     return managed.manage_memory(_to(to, tensor, *args, **kwargs))
 
 
