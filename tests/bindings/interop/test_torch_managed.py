@@ -394,27 +394,6 @@ assert torch.empty(3, pin_memory=True).is_managed()
     subprocess.run([sys.executable, str(path)], check=True)
 
 
-class Numbers(torch.utils.data.Dataset):
-    data = None
-
-    def __len__(self):
-        return len(self.data)
-
-    def __getitem__(self, index):
-        return self.data[index] * 2, bool(gmm.torch.get_enabled_uvm())
-
-
-@on_host
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_data_loader_workers(method):
-    numbers = Numbers()
-    numbers.data = torch.arange(32.0)
-    loader = torch.utils.data.DataLoader(numbers, batch_size=8, num_workers=1, multiprocessing_context=method)
-    batches = list(loader)
-    assert torch.equal(torch.cat([batch for batch, _ in batches]), numbers.data * 2)
-    assert not any(bool(flag.any()) for _, flag in batches)  # a child makes ordinary tensors
-
-
 @on_host
 def test_forked_workers_with_managed_tensors_are_refused_on_cuda(monkeypatch):
     plain = torch.utils.data.TensorDataset(gmm.torch.unmanage_memory(torch.arange(8.0)))

@@ -74,23 +74,6 @@ def cudnn_benchmark():
         torch.backends.cudnn.benchmark = False
 
 
-def backward_counts():
-    _settle()
-    torch.manual_seed(3)
-    model = torch.nn.Sequential(torch.nn.Linear(512, 512), torch.nn.ReLU(), torch.nn.Linear(512, 512)).cuda()
-    model(torch.randn(64, 512, device="cuda")).sum().backward()
-    model.zero_grad(set_to_none=True)
-    _settle()
-    before = torch.cuda.memory_allocated()
-    loss = model(torch.randn(64, 512, device="cuda")).sum()
-    loss.backward()
-    grown = torch.cuda.memory_allocated() - before
-    loss = None
-    model.zero_grad(set_to_none=True)
-    gc.collect()
-    return [grown, torch.cuda.memory_allocated() - before]
-
-
 def cuda_graph():
     x = torch.zeros(1 << 20, device="cuda")
     side = torch.cuda.Stream()
@@ -209,8 +192,8 @@ def training():
     return losses
 
 
-USES = [memory_stats, record_memory_history, cudnn_benchmark, backward_counts, cuda_graph,
-        profiler_memory, tensor_to_another_process, compile_reduce_overhead, graph_trees_branch]
+USES = [memory_stats, record_memory_history, cudnn_benchmark, cuda_graph, profiler_memory,
+        tensor_to_another_process, compile_reduce_overhead, graph_trees_branch]
 
 
 def main():
