@@ -11,6 +11,7 @@ from gmm._core.errors import check
 from gmm._torch import compiler
 
 HOST = -1  # GMM_DEVICE_HOST
+HOST_TAG = "torch-cpu"  # memory.hpp: of CPU tensors in managed memory
 
 _i32, _u32, _u64, _pointer = ctypes.c_int32, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_void_p
 # Storages and tensors are pointers to C++ objects, which Python knows as _cdata.

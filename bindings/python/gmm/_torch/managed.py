@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import warnings
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -131,6 +132,17 @@ def is_managed(tensor: torch.Tensor) -> bool:
     return default_context().query(storage.data_ptr()).kind == Kind.MANAGED
 
 
+def _warn_before_fork():
+    """The driver does not map managed memory in a forked child: a read there ends the child with a signal."""
+    lib = library.loaded()
+    if lib is None or lib.context.closed or lib.context.info.backend_name != "cuda":
+        return  # the host backend's managed memory is ordinary memory, of which a child has a copy
+    if any(tag.name == library.HOST_TAG and lib.context.stats(tag=tag).live_bytes for tag in lib.context.tags()):
+        warnings.warn("gmm.torch: a forked process cannot read the managed tensors of its parent; start it by \"spawn\" "
+                      "(DataLoader: multiprocessing_context=\"spawn\"), or give it unmanage_memory() of them",
+                      RuntimeWarning, stacklevel=3)
+
+
 def _forget_after_fork():
     """A child makes ordinary tensors, and another thread of the parent may have held a lock."""
     global _lock, _enabled  # pylint: disable=global-statement
@@ -139,7 +151,7 @@ def _forget_after_fork():
     _enabled = False
 
 
-os.register_at_fork(after_in_child=_forget_after_fork)
+os.register_at_fork(before=_warn_before_fork, after_in_child=_forget_after_fork)
 
 
 # One memory, several devices.

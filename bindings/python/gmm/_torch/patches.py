@@ -8,7 +8,7 @@ import os
 import torch
 import torch.utils._device  # pylint: disable=unused-import
 
-from gmm._torch import allocator, library, managed, workers
+from gmm._torch import allocator, library, managed
 
 _table = []  # (owner, name, function, always) of each replacement
 _is_patched = False
@@ -218,7 +218,6 @@ def patch():
             _replace(owner, name, function, always)
             if owner is torch:
                 torch.jit._builtins._register_builtin(getattr(torch, name), "aten::" + name)
-        workers.patch()
 
 
 def set_enabled_uvm(enabled: bool = True) -> None:
