@@ -562,16 +562,12 @@ def test_memory_is_not_given_out_while_either_side_uses_it():
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("first", ["use", "install"])
-def test_uvm_of_one_thread(first):
-    run(f"""
-import ctypes, torch, gmm, gmm.torch
-gmm.torch.{first}()
-with gmm.torch.use_uvm():
-    x = torch.full((1 << 20,), 3.0, device="cuda")
-y = torch.ones(10, device="cuda")
-assert gmm.torch.is_managed(x) and not gmm.torch.is_managed(y)
-x.add_(1)
-torch.cuda.synchronize()
-assert ctypes.c_float.from_address(x.data_ptr() + 4000).value == 4.0  # the host reads the same memory
-""")
+def test_a_pool_of_managed_memory():
+    """Of one thread's with block, without UVM for all."""
+    gmm.torch.set_enabled_uvm(False)
+    with gmm.torch.pool(kind=gmm.Kind.MANAGED).use():
+        x = torch.full((1 << 20,), 3.0, device="cuda")
+    assert gmm.torch.is_managed(x) and not gmm.torch.is_managed(torch.ones(10, device="cuda"))
+    x.add_(1)
+    torch.cuda.synchronize()
+    assert ctypes.c_float.from_address(x.data_ptr() + 4000).value == 4.0  # the host reads the same memory

@@ -105,11 +105,10 @@ def test_a_held_ticket(ranks):
     block.fill(9)
     ticket.commit()
     assert ticket.result() >= MIB and block.state == gmm.State.PAUSED
-    plain = context.resume_async("weights")
-    assert plain.result() >= MIB and memoryview(block)[7] == 9
-    with pytest.raises(RuntimeError, match="not held"):
-        plain.commit()
-    plain.close()
+    with context.resume_async("weights") as plain:
+        assert plain.result() >= MIB and memoryview(block)[7] == 9
+        with pytest.raises(RuntimeError, match="not held"):
+            plain.commit()
     dropped = context.pause_async("weights", hold=60)
     dropped.wait_held()
     del dropped

@@ -53,13 +53,6 @@ def loaded_libgmm():
             for path in sorted(set(re.findall(r"\s(/.*/libgmm\.so[^/\n]*)$", mappings, re.MULTILINE)))]
 
 
-def _beside_libgmm():
-    """The folders of every libgmm that this process has loaded, and those below them in a build tree."""
-    for path in loaded_libgmm():
-        yield path.parent
-        yield path.parent / "preload"
-
-
 def find_library():
     """The path of the preload library. RuntimeError when it is missing."""
     named = os.environ.get(ENVIRONMENT)
@@ -67,14 +60,15 @@ def find_library():
         if not os.path.isfile(named):
             raise RuntimeError(f"gmm: {ENVIRONMENT}={named!r} names no file")
         return os.path.abspath(named)
-    folders = [pathlib.Path(__file__).resolve().parents[1], *_beside_libgmm()]
+    folders = [pathlib.Path(__file__).resolve().parents[1]]
+    for path in loaded_libgmm():
+        folders += [path.parent, path.parent / "preload"]  # the latter in a build tree
     for folder in folders:
         # A system without the files for development has it under its soname alone.
         for path in sorted(folder.glob(NAME + "*")):
             if path.is_file():
                 return str(path)
-    places = ", ".join(map(str, folders))
-    raise RuntimeError(f"gmm: {NAME} was not found in {places}; "
+    raise RuntimeError(f"gmm: {NAME} was not found in {', '.join(map(str, folders))}; "
                        f"name the file in the environment variable {ENVIRONMENT}")
 
 
@@ -121,8 +115,8 @@ def preloading(path):
 class _Context(Context):
     """The context of the preload library, with a reference of its own."""
 
-    def __init__(self, retain):  # pylint: disable=super-init-not-called # it opens none
-        self._adopt(retain)
+    def __init__(self, retain, address):  # pylint: disable=super-init-not-called # it opens none
+        self._adopt(lambda: (check(retain(address)), address)[1])
 
 
 class Library:
@@ -148,11 +142,7 @@ class Library:
         if not address:
             raise Error(self.cdll.gmm_preload_last_error().decode(errors="replace"))
         if self._context is None or self._context.handle != address:
-            def retain():
-                check(self.cdll.gmm_context_retain(address))
-                return address
-
-            self._context = _Context(retain)
+            self._context = _Context(self.cdll.gmm_context_retain, address)
         return self._context
 
     # Regions of this thread.

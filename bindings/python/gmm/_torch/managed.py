@@ -2,12 +2,10 @@
 """Managed tensors: one memory under tensors of several devices."""
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 import warnings
 import weakref
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -56,19 +54,6 @@ def get_uvm_move_on_copy() -> bool:
 def moves() -> bool:
     """Whether .to(), .cuda() and .cpu() move managed tensors now."""
     return _enabled and _move_on_copy
-
-
-@contextlib.contextmanager
-def use_uvm(device: Any = None) -> Iterator[Any]:
-    """A context manager: CUDA tensors that this thread makes in its with block are managed; those of others are not.
-
-    It gives the pool. device: None: the current one.
-    """
-    device = resolve("cuda" if device is None else device)
-    with torch.cuda.device(device):
-        pool = allocator.pool(kind=Kind.MANAGED)
-    with pool.use(device):
-        yield pool
 
 
 # Tensors.
