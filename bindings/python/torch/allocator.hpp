@@ -125,25 +125,23 @@ inline Reserved reserved_of(gmm_device device) {
 
 // The extents of a device's heaps that have memory now: nothing of them is paused.
 inline gmm_result extents_of(gmm_device device, std::vector<Range> *out) {
-  for (const gmm_kind kind : kKinds) {
-    const gmm_scope_desc scope = scope_of(device, kind);
-    gmm_snapshot *snapshot = nullptr;
-    gmm_result result = gmm_snapshot_create(context(), &scope, &snapshot);
-    if (result == GMM_ERROR_OUT_OF_HOST_MEMORY) return result;
-    if (result < 0) continue;  // the device lacks the kind
-    gmm_snapshot_info info = sized<gmm_snapshot_info>();
-    result = gmm_snapshot_query(snapshot, &info);
-    for (uint64_t i = 0; result >= 0 && i < info.extent_count; ++i) {
-      gmm_extent_info extent = sized<gmm_extent_info>();
-      result = gmm_snapshot_query_extent(snapshot, i, &extent);
-      const bool is_host = host->tag() != 0 && extent.tag == host->tag();
-      if (result >= 0 && extent.state == GMM_STATE_ACTIVE && !is_host)
-        out->push_back({reinterpret_cast<uintptr_t>(extent.address), extent.size});
-    }
-    complain(gmm_snapshot_destroy(snapshot), "snapshot");
-    if (result < 0) return result;
+  gmm_scope_desc scope = sized<gmm_scope_desc>();
+  scope.flags = GMM_SCOPE_DEVICE;
+  scope.device = device;
+  gmm_snapshot *snapshot = nullptr;
+  gmm_result result = gmm_snapshot_create(context(), &scope, &snapshot);
+  if (result < 0) return result;
+  gmm_snapshot_info info = sized<gmm_snapshot_info>();
+  result = gmm_snapshot_query(snapshot, &info);
+  for (uint64_t i = 0; result >= 0 && i < info.extent_count; ++i) {
+    gmm_extent_info extent = sized<gmm_extent_info>();
+    result = gmm_snapshot_query_extent(snapshot, i, &extent);
+    const bool is_host = extent.kind == GMM_KIND_HOST || (host->tag() != 0 && extent.tag == host->tag());
+    if (result >= 0 && extent.state == GMM_STATE_ACTIVE && !is_host)
+      out->push_back({reinterpret_cast<uintptr_t>(extent.address), extent.size});
   }
-  return GMM_OK;
+  complain(gmm_snapshot_destroy(snapshot), "snapshot");
+  return result;
 }
 
 // The private pools that threads allocate to. While there is none, a device's allocations only read `count`.
@@ -232,10 +230,7 @@ class Allocator final : public CUDAAllocator {
   void *allocate_block(int32_t number, size_t size, gmm_stream stream) {
     Device &device = device_of(number);
     const Context context = gather(RecordContext::STATE);
-    Live live;
-    live.requested = size;
-    live.stream = stream;
-    live.device = number;
+    Live live{nullptr, size, stream, nullptr, nullptr, {}, number};
     uint64_t bytes = rounded(size);
     const gmm_result result = attempt(device, size, stream, &live);
     if (C10_UNLIKELY(result < 0)) recover(device, size, stream, result, &live);
@@ -330,15 +325,12 @@ class Allocator final : public CUDAAllocator {
   void setMemoryFraction(double fraction, DeviceIndex device) override {
     TORCH_CHECK(0 <= fraction && fraction <= 1, "invalid fraction:", fraction, ". Please set within [0, 1].");
     gmm_device_info info = sized<gmm_device_info>();
-    gmm_result result = gmm_device_query(context(), device, &info);
-    if (result >= 0) {  // managed memory counts wherever its pages are
-      gmm_scope_desc scope = sized<gmm_scope_desc>();
-      scope.flags = GMM_SCOPE_DEVICE;
-      scope.device = device;
-      const auto limit = static_cast<uint64_t>(fraction * static_cast<double>(info.total_memory));
-      result = gmm_limit_set(context(), &scope, fraction >= 1.0 ? GMM_NO_LIMIT : limit);
-    }
-    check(result, "set_per_process_memory_fraction");
+    check(gmm_device_query(context(), device, &info), "set_per_process_memory_fraction");
+    gmm_scope_desc scope = sized<gmm_scope_desc>();
+    scope.flags = GMM_SCOPE_DEVICE;  // managed memory counts wherever its pages are
+    scope.device = device;
+    const auto limit = static_cast<uint64_t>(fraction * static_cast<double>(info.total_memory));
+    check(gmm_limit_set(context(), &scope, fraction >= 1.0 ? GMM_NO_LIMIT : limit), "set_per_process_memory_fraction");
     device_of(device).fraction = fraction;
   }
 
@@ -544,13 +536,10 @@ class Allocator final : public CUDAAllocator {
     Device &device = device_of(number);
     const std::lock_guard<std::mutex> guard(device.underway.mutex);
     auto &entries = device.underway.entries;
-    for (auto at = entries.begin(); at != entries.end(); ++at) {
-      if (at->id != id) continue;
-      entries.erase(at);
-      device.underway.count.fetch_sub(1, std::memory_order_release);
-      return;
-    }
-    TORCH_CHECK(false, "endAllocatePool: not currently recording to mempool_id");
+    const auto at = std::find_if(entries.begin(), entries.end(), [&](const auto &entry) { return entry.id == id; });
+    TORCH_CHECK(at != entries.end(), "endAllocatePool: not currently recording to mempool_id");
+    entries.erase(at);
+    device.underway.count.fetch_sub(1, std::memory_order_release);
   }
 
   void releasePool(DeviceIndex number, MempoolId id) override { device_of(number).pools.release(id); }
@@ -576,10 +565,8 @@ class Allocator final : public CUDAAllocator {
     Device &device = device_of(number);
     TORCH_CHECK(device.pools.has(id), "Could not find pool of id");
     const std::vector<void *> live = device.pools.live(id);
-    if (live.size() != expected.size()) return false;
-    for (void *memory : live)
-      if (expected.count(memory) == 0) return false;
-    return true;
+    return live.size() == expected.size() &&
+           std::all_of(live.begin(), live.end(), [&](void *memory) { return expected.count(memory) != 0; });
   }
 
   std::shared_ptr<AllocatorState> getCheckpointState(DeviceIndex number, MempoolId id) override {
@@ -604,16 +591,10 @@ class Allocator final : public CUDAAllocator {
       delta.ptrs_freed.push_back(memory);
     }
     for (PoolBlock *block : made) {
-      Live live;
-      live.memory = reinterpret_cast<void *>(block->address);
-      live.requested = block->requested;
-      live.stream = block->stream;
-      live.block = block;
-      live.pool = mine->blocks.id;
-      live.device = number;
-      ledger_.insert(live);
+      void *memory = reinterpret_cast<void *>(block->address);
+      ledger_.insert({memory, block->requested, block->stream, block, nullptr, mine->blocks.id, number});
       device.stats.allocate(block->size, block->requested);
-      delta.dataptrs_allocd.emplace_back(live.memory, live.memory, &raw_deleter_function,
+      delta.dataptrs_allocd.emplace_back(memory, memory, &raw_deleter_function,
                                          c10::Device(c10::DeviceType::CUDA, number));
     }
     return delta;
@@ -798,14 +779,8 @@ class Allocator final : public CUDAAllocator {
   std::vector<Part> live_parts(const Device &device) const {
     std::vector<Part> live;
     ledger_.each([&](const Live &block) {
-      if (block.device != device.index || block.block != nullptr) return;
-      Part part;
-      part.address = address_of(block.memory);
-      part.size = rounded(block.requested);
-      part.requested = block.requested;
-      part.allocated = part.active = true;
-      part.stream = block.stream;
-      live.push_back(part);
+      if (block.device == device.index && block.block == nullptr)
+        live.push_back({address_of(block.memory), rounded(block.requested), block.requested, true, true, block.stream});
     });
     std::sort(live.begin(), live.end(), [](const Part &a, const Part &b) { return a.address < b.address; });
     return live;
