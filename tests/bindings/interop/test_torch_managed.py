@@ -7,6 +7,7 @@ import io
 import os
 import pathlib
 import pickle
+import shutil
 import subprocess
 import sys
 
@@ -239,7 +240,7 @@ def test_manage_in_to(gpu):
         refused(RuntimeError, lambda: plain.to("nowhere", manage=True))
 
 
-def test_tensors_that_cannot_move_raise(gpu):
+def test_tensors_that_cannot_move_raise(gpu, monkeypatch):
     gmm.torch.set_enabled_uvm(False)
     with pytest.raises(ValueError, match="not managed"):
         gmm.torch.uvm_to(torch.randn(3), gpu)
@@ -249,7 +250,9 @@ def test_tensors_that_cannot_move_raise(gpu):
     with pytest.raises(ValueError, match="resolve_neg"):
         gmm.torch.uvm_to(torch.randn(3, dtype=torch.complex64).conj().imag, gpu)
     if not torch.cuda.is_available():
-        refused(RuntimeError, gmm.torch.use, lambda: gmm.torch.pool("tagged"), match="no CUDA device")
+        monkeypatch.delenv("GMM_BACKEND", raising=False)
+        refused(RuntimeError, gmm.torch.use, lambda: gmm.torch.pool("tagged"), torch.cuda.set_enabled_uvm,
+                match="no CUDA device")
 
 
 # Autograd.
@@ -425,46 +428,27 @@ assert os.waitpid(pid, 0)[1] == 0 and bool((parent == 2).all())
 """) == ""
 
 
-@pytest.fixture
-def entry_point(tmp_path):
-    """Variables for a program that knows PyTorch alone, with gmm's entry point as its wheel has it."""
+@on_host
+@pytest.mark.parametrize("value, backend, answer", [("1", "host", "True True True"), ("0", "host", "False"),
+                                                    ("", "host", "False"), ("1", "", "False False True")])
+def test_an_unmodified_program_is_switched_on_by_the_variable_alone(tmp_path, value, backend, answer):
+    """By gmm's entry point, as its wheel has it. Without a GPU and without the host backend UVM stays off."""
+    if not backend and torch.cuda.is_available():
+        pytest.skip("there is a CUDA device")
     about = tmp_path / "gmm-1.0.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: gmm\nVersion: 1.0\n")
-    metadata = (ROOT / "pyproject.toml").read_text()
-    section = metadata[metadata.index('entry-points."torch.backends"]'):].splitlines()[1]
-    (about / "entry_points.txt").write_text("[torch.backends]\n" + section.replace('"', "") + "\n")
-    module = tmp_path / "_gmm_torch_autoload.py"
-    module.write_text((ROOT / "bindings" / "python" / "_gmm_torch_autoload.py").read_text())
-
-    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
-    return {"PYTHONPATH": path, "PYTHONWARNINGS": "always::RuntimeWarning"}
-
-
-@on_host
-@pytest.mark.parametrize("value", ["1", "0", ""])
-def test_an_unmodified_program_is_switched_on_by_the_variable_alone(entry_point, value):
-    code = """
+    (about / "entry_points.txt").write_text("[torch.backends]\ngmm = _gmm_torch_autoload:load\n")
+    shutil.copy(ROOT / "bindings" / "python" / "_gmm_torch_autoload.py", tmp_path)
+    assert run("""
 import sys, torch
 if hasattr(torch.cuda, "get_enabled_uvm"):
     x = torch.ones(3)
     print(torch.cuda.get_enabled_uvm(), x.is_managed(), x.to("cpu") is x)
 else:
     print("gmm" in sys.modules)  # cheap, and silent
-"""
-    printed = run(code, **{**entry_point, "PYTORCH_ENABLE_UNIFIED_MEMORY": value})
-    assert printed == ("True True True" if value == "1" else "False")
-
-
-@on_host
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
-def test_without_cuda_it_is_not_enabled(entry_point):
-    assert run("""
-import pytest, torch
-assert not torch.cuda.get_enabled_uvm() and not torch.ones(3).is_managed()
-with pytest.raises(RuntimeError, match="no CUDA device"):
-    torch.cuda.set_enabled_uvm()
-""", **{**entry_point, "PYTORCH_ENABLE_UNIFIED_MEMORY": "1", "GMM_BACKEND": ""}) == ""
+""", PYTHONPATH=os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]),
+               PYTORCH_ENABLE_UNIFIED_MEMORY=value, GMM_BACKEND=backend) == answer
 
 
 # On a GPU.
