@@ -70,24 +70,6 @@ inline DeviceIndex current_device() {
 inline cudaStream_t as_cuda(gmm_stream stream) { return reinterpret_cast<cudaStream_t>(stream); }
 inline gmm_stream as_gmm(cudaStream_t stream) { return reinterpret_cast<gmm_stream>(stream); }
 
-inline TraceEntry make_entry(TraceEntry::Action action, DeviceIndex device, uint64_t address, uint64_t size,
-                             gmm_stream stream, PoolId pool, c10::approx_time_t time, const Context &context,
-                             const std::string &compile, const std::string &user) {
-  const auto at = static_cast<size_t>(address);
-  const auto bytes = static_cast<size_t>(size);
-  const auto on = as_cuda(stream);
-  (void)compile;
-  (void)user;
-  (void)pool;
-#if GMM_TORCH_VERSION >= 210
-  return TraceEntry(action, device, at, bytes, on, pool, time, context, compile, user);
-#elif GMM_TORCH_VERSION >= 208
-  return TraceEntry(action, device, at, bytes, on, pool, time, context, compile);
-#else
-  return TraceEntry(action, device, at, bytes, on, time, context);
-#endif
-}
-
 // The memory of a device's heaps. Page-locked memory and CPU tensors are counted for it too, but do not lie on it.
 struct Reserved {
   uint64_t bytes = 0, peak_bytes = 0, extents = 0;
@@ -294,12 +276,6 @@ class Allocator final : public CUDAAllocator {
     return raw_alloc_with_stream(size, c10::cuda::getCurrentCUDAStream(current_device()));
   }
 
-  // From PyTorch 2.15 on: a block at an address that the caller chooses.
-  DataPtr allocateWithAddress(size_t size, void *address) {
-    TORCH_CHECK_NOT_IMPLEMENTED(false, "gmm: a block of ", size, " bytes at ", address,
-                                " was asked for; gmm's heaps choose the addresses of blocks: call allocate()");
-  }
-
   void *raw_alloc_with_stream(size_t size, cudaStream_t stream) override {
     return size == 0 ? nullptr : allocate_block(current_device(), size, as_gmm(stream));
   }
@@ -478,24 +454,6 @@ class Allocator final : public CUDAAllocator {
     if (!compile_contexts().empty()) compile_contexts().pop_back();
   }
 
-  bool supportsUserMetadata() { return true; }
-  void setUserMetadata(const std::string &words) { user_metadata() = words; }
-  std::string getUserMetadata() { return user_metadata(); }
-  void annotateMemory(const void *memory, const std::string &words) {
-#if GMM_TORCH_VERSION >= 214
-    Live live;
-    if (!recording() || !ledger_.look(memory, &live)) return;
-    std::string mine = words;
-    mine.swap(user_metadata());
-    record(device_of(live.device), TraceEntry::ANNOTATE, address_of(memory), rounded(live.requested), live.stream,
-           live.pool, nullptr);
-    mine.swap(user_metadata());
-#else
-    (void)memory;
-    (void)words;
-#endif
-  }
-
   Context getContextForPointer(const void *memory) {
     Live live;
     if (!ledger_.look(memory, &live) || live.context == nullptr) return nullptr;
@@ -658,11 +616,6 @@ class Allocator final : public CUDAAllocator {
  private:
   static uint64_t address_of(const void *memory) { return reinterpret_cast<uintptr_t>(memory); }
 
-  static std::string &user_metadata() {
-    thread_local std::string words;
-    return words;
-  }
-
   static std::vector<std::string> &compile_contexts() {
     thread_local std::vector<std::string> stack;
     return stack;
@@ -687,9 +640,15 @@ class Allocator final : public CUDAAllocator {
               PoolId pool, const Context &context) {
     if (C10_LIKELY(!recording())) return;
     const bool keep = context_level_.load(std::memory_order_relaxed) >= static_cast<int>(RecordContext::ALLOC);
+    const Context kept = keep ? context : nullptr;
+    const c10::approx_time_t now = c10::getApproximateTime();
+#if GMM_TORCH_VERSION >= 208
     const std::string compile = compile_contexts().empty() ? std::string("N/A") : compile_contexts().back();
-    TraceEntry entry = make_entry(action, device.index, address, size, stream, pool, c10::getApproximateTime(),
-                                  keep ? context : nullptr, compile, user_metadata());
+    TraceEntry entry(action, device.index, address, size, as_cuda(stream), pool, now, kept, compile);
+#else
+    (void)pool;
+    TraceEntry entry(action, device.index, address, size, as_cuda(stream), now, kept);
+#endif
     if (tracked_)
       for (const AllocatorTraceTracker &tracker : copy_of(trackers_)) tracker(entry);
     if (history_on_ && (skipped_.load(std::memory_order_relaxed) >> action & 1) == 0)
