@@ -689,7 +689,7 @@ class Allocator final : public CUDAAllocator {
     const bool is_short = result == GMM_ERROR_OUT_OF_MEMORY || result == GMM_ERROR_OUT_OF_HOST_MEMORY ||
                           result == GMM_ERROR_LIMIT_EXCEEDED || result == GMM_ERROR_SIZE_OVERFLOW;
     TORCH_CHECK(is_short, "gmm: allocation: ", why);
-    device.stats.count_retry();
+    device.stats.count(&DeviceStats::num_alloc_retries);
     for (const auto &name : c10::FreeCudaMemoryCallbacksRegistry()->Keys())
       c10::FreeCudaMemoryCallbacksRegistry()->Create(name)->Execute();
     host->collect(true);
@@ -700,7 +700,7 @@ class Allocator final : public CUDAAllocator {
       adopt(device.pools.borrow(size, stream, &live->pool), live);
     }
     if (live->memory != nullptr) return;
-    device.stats.count_oom();
+    device.stats.count(&DeviceStats::num_ooms);
     gmm_device_info info = sized<gmm_device_info>();
     (void)gmm_device_query(context(), device.index, &info);
     record(device, TraceEntry::OOM, info.free_memory, size, stream, live->pool, gather(RecordContext::ALLOC));

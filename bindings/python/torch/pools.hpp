@@ -342,22 +342,19 @@ class Pools {
     auto &blocks = segment.pool->blocks;
     auto &free_blocks = segment.pool->free_blocks[segment.small];
     const auto join = [&](auto first, auto second) {
-      if (first->second.segment != &segment || second->second.segment != &segment) return first;
-      if (first->second.busy() || second->second.busy()) return first;
+      if (first->second.segment != &segment || second->second.segment != &segment) return false;
+      if (first->second.busy() || second->second.busy()) return false;
       free_blocks.erase(&first->second);
       free_blocks.erase(&second->second);
       first->second.size += second->second.size;
       blocks.erase(second);
-      return first;
+      return true;
     };
     auto at = blocks.find(block->address);
     at->second.requested = 0;
     if (const auto after = std::next(at); after != blocks.end()) join(at, after);
-    if (at != blocks.begin()) {
-      const uint64_t address = at->first;
-      const auto before = join(std::prev(at), at);
-      if (blocks.count(address) == 0) at = before;
-    }
+    if (at != blocks.begin())
+      if (const auto before = std::prev(at); join(before, at)) at = before;
     free_blocks.insert(&at->second);
   }
 
