@@ -13,6 +13,7 @@ import re
 from gmm._context import Context
 from gmm._core.enums import Contents
 from gmm._core.errors import Error, check
+from gmm._memory_saver.turns import Turns
 
 NAME = "libgmm_preload.so"
 #: The environment variable with the library's path, for a library that is neither in the package nor beside libgmm.
@@ -124,7 +125,7 @@ class Library:
 
     def __init__(self, path):
         self.path = path
-        self.turns = None  # gmm.lease.use() sets it
+        self.turns = Turns(self)  # gmm.lease.use() sets another one
         self._context = None
         self.cdll = ctypes.CDLL(path)
         for name, (result, arguments) in _SIGNATURES.items():
@@ -167,17 +168,11 @@ class Library:
         finally:
             found = self.get_region()
             self.set_region(before)
-            if self.transitions is not self:
-                self.turns.offer_new()
+            self.turns.offer_new()
             if found != inside:
                 raise AssertionError(f"the region was changed inside its with block: it is {found}, it was {inside}")
 
     # Pauses and resumes.
-
-    @property
-    def transitions(self):
-        """The object whose sleep(), wake_up(), pause_name() and resume_name() serve: this one, or the lease's."""
-        return self.turns if self.turns is not None and self.turns.is_on else self
 
     def pause_name(self, name):
         """torch_memory_saver's pause(): all memory of a name; None: all memory."""
@@ -186,20 +181,6 @@ class Library:
     def resume_name(self, name):
         """torch_memory_saver's resume(): all memory of a name; None: all memory."""
         check(self.cdll.tms_resume(name and name.encode()), self.cdll.tms_last_error() or b"")
-
-    def sleep(self, kept, dropped):
-        """vLLM's sleep: the contents of some tags are kept, those of others are dropped. Returns the bytes of both."""
-        awake = [number for number in kept if self.context.tag_info(number).active_bytes]
-        offloaded = self.pause(awake, Contents.HOST)  # first, because dropping the others cannot be undone
-        try:
-            return offloaded, self.pause(dropped, Contents.DROP)
-        except BaseException:
-            self.resume(awake)
-            raise
-
-    def wake_up(self, tags):
-        """vLLM's wake_up."""
-        self.resume(tags)
 
     def tag(self, name):
         """The tag of a region of this name that keeps no contents."""
