@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random histories of a context. Blocks of all kinds, sizes, streams and tags are taken, written, read, shared and freed
-// beside pauses, resumes, trims, compactions and limits.
+// Random histories of a context. Blocks of all kinds, sizes, streams and tags are taken, written, read, shared and
+// freed beside pauses, resumes, trims, compactions and limits.
 //
 //  stress [SEED [SECONDS [WORKERS]]]      many threads, for the thread sanitizer; defaults: from the clock, 10, 4
 //  stress SEED HISTORIES 0                one thread, whose steps a seed repeats
 //
-// Threads: between rounds all stand still. On the fake driver, driver calls fail in every third round. Every fifth round
-// frees everything, and nothing may be left. One thread: the devices are two, streams come and go and are captured,
-// memory moves, and calls of the host's allocator fail, too. Any call may fail.
+// Threads: between rounds all stand still. On the fake driver, driver calls fail in every third round. Every
+// fifth round frees everything, and nothing may be left.
+// One thread: there are two devices, streams come and go and are captured, memory moves, and calls of the host's
+// allocator fail, too. Any call may fail.
+//
 // At rest gmm's counters and the test's own must agree, and each block must hold its contents. Every read and write of
 // a block goes through the block's stream, so memory that the library gives out too early shows as wrong contents.
 #include "../api/counted_allocator.h"
