@@ -254,16 +254,3 @@ def test_a_ticket(way):
     begin()
     assert interrupted(act, renew) > 10
     made.pop()[0].context.close()
-
-
-def test_exceptions_inside_of_paused(context):
-    tag = context.tag("paused", gmm.Contents.HOST)
-    block = context.alloc(MIB, gmm.Kind.VMM, tag=tag)
-    with pytest.raises(ZeroDivisionError), context.paused("paused"):
-        raise ZeroDivisionError
-    assert tag.info.paused_bytes == 0
-    tag.pause()
-    with pytest.raises(ValueError), tag.paused(contents=77):
-        pass
-    assert tag.info.paused_bytes  # a pause that was refused resumes nothing
-    block.free()

@@ -47,6 +47,13 @@ def test_progress(kept):
     assert buffer.state == State.PAUSED and tag.resume() == went
     with tag.paused() as bytes_that_went:
         assert bytes_that_went == went and buffer.state == State.PAUSED
+    with pytest.raises(Stop), tag.paused():
+        raise Stop
+    assert buffer.state == State.ACTIVE
+    with tag.paused():
+        with pytest.raises(ValueError), tag.paused(contents=77):
+            pass
+        assert tag.info.paused_bytes  # a pause that was refused resumes nothing
     refused(Stop, lambda: tag.pause(progress=throw))
     refused(TypeError, lambda: tag.pause(progress=7))
     assert buffer.state == State.ACTIVE and bytes(buffer) == b"\x77" * SIZE
@@ -126,8 +133,6 @@ def test_kept_contents(kept, tmp_path):
             buffer.backup()
     with tag.paused(contents=Contents.DROP):  # of one pause, whatever the tag says
         assert tag.info.backup_host_bytes == tag.info.backup_zero_bytes == 0 and tag.info.contents == Contents.HOST
-    with pytest.raises(ValueError, match="contents"):
-        tag.pause(contents=7)
     context.prepare_backup(4 * MIB)
     assert context.backup_info.arena_bytes >= 4 * MIB
     context.trim()  # the unused part of the arena goes
