@@ -41,16 +41,13 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         venv.create(folder / "tools", with_pip=True)
-        programs = folder / "tools" / "bin"
-        reached = subprocess.run([programs / "python", "-m", "pip", "install", "-q", "--target", folder / "pytest",
-                                  "pytest"], capture_output=True, text=True, check=False)
+        reached = subprocess.run([folder / "tools/bin/python", "-m", "pip", "install", "-q", "--target",
+                                  folder / "pytest", "pytest"], capture_output=True, text=True, check=False)
         if reached.returncode != 0:
             tap.skip("a wheel for arm64", "PyPI cannot be reached")
             tap.finish()
-        wheels.tools(folder / "tools")
         # Without optimisation: whether it builds and works is asked, not how fast.
-        built = wheels.build_arm64(programs, ROOT, folder / "built", SOURCE, ["-Doptimization=0"])
-        wheel = wheels.repair(programs, built, folder / "repaired")
+        wheel = wheels.make(folder / "made", SOURCE, ["-Doptimization=0"], ROOT)
         tap.check(wheel.name.endswith("_aarch64.whl"), wheel.name)
         package = folder / "package"
         with zipfile.ZipFile(wheel) as archive:
