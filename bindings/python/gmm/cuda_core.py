@@ -28,7 +28,7 @@ except ImportError as error:
 from gmm import _native as native
 from gmm._context import Context
 from gmm._core.enums import STREAM_DEFAULT, Kind
-from gmm._core.resource import alloc_desc, resource_tag
+from gmm._core.resource import alloc_desc, hand_over, resource_tag
 from gmm._core.tag import Tag
 from gmm._default import context as _default_context
 
@@ -67,8 +67,8 @@ class MemoryResource(_MemoryResource):
         if not size:
             return take(0)
         number = _stream(stream)
-        return native.hand_over(take, lambda address: native.gmm_free(self._context, address, number), native.gmm_alloc,
-                                self._context, size, alloc_desc(self._kind, self._device, self._tag, number))
+        return hand_over(take, lambda address: native.gmm_free(self._context, address, number), native.gmm_alloc,
+                         self._context, size, alloc_desc(self._kind, self._device, self._tag, number))
 
     # pylint: disable-next=unused-argument # cuda.core's own signature
     def deallocate(self, ptr: Any, size: int, stream: Any = None) -> None:

@@ -3,7 +3,7 @@
 import sys
 
 from gmm import _native as native
-from gmm._core.resource import alloc_desc
+from gmm._core.resource import alloc_desc, hand_over
 
 # Resources that were made, for good. RMM's C++ has copies of them with bare addresses of their callables, and no copy
 # says when it goes.
@@ -19,8 +19,8 @@ def resource(context, kind, device, tag):
             return 0
         number, got = stream.__cuda_stream__()[1], []
         try:
-            native.hand_over(got.append, lambda address: native.gmm_free(context, address, number), native.gmm_alloc,
-                             context, size, alloc_desc(kind, device, tag, number))
+            hand_over(got.append, lambda address: native.gmm_free(context, address, number), native.gmm_alloc,
+                      context, size, alloc_desc(kind, device, tag, number))
             return got[0]
         except OverflowError as error:  # beyond any memory: want of memory to RMM
             raise MemoryError(str(error)) from None
