@@ -80,7 +80,6 @@ struct Context {
   unsigned references = 0;
   CUresult error = CUDA_SUCCESS;  // sticky, as on a device: after a wrong access nothing works
   std::shared_ptr<Stream> legacy;
-  std::set<int> peers;
   uint64_t resets = 0;
 };
 
@@ -212,6 +211,10 @@ void drop_region(std::map<uintptr_t, Region>::iterator it);
 #define FAKE_CUDA_IN_CONTEXT(symbol, ...)             \
   FAKE_CUDA_ENTER(symbol __VA_OPT__(, ) __VA_ARGS__); \
   FAKE_CUDA_CONTEXT(context)
+// Of a call that the thread may not make while a stream is captured.
+#define FAKE_CUDA_UNCAPTURED(symbol, ...)                  \
+  FAKE_CUDA_IN_CONTEXT(symbol __VA_OPT__(, ) __VA_ARGS__); \
+  if (CUresult unsafe = fake::refuse_during_capture()) return unsafe
 #define FAKE_CUDA_CONTEXT(context)  \
   fake::Context *context = nullptr; \
   if (CUresult none = fake::current_context(&context)) return none

@@ -204,7 +204,7 @@ CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset, CUmemGenericA
 
 CUresult cuMemUnmap(CUdeviceptr address, size_t size) {
   FAKE_CUDA_ENTER(cuMemUnmap);
-  if (CUresult unsafe = refuse_during_capture(nullptr)) return unsafe;
+  if (CUresult unsafe = refuse_during_capture()) return unsafe;
   State &s = state();
   // Checked in full before anything goes.
   if (!for_whole_mappings(address, size, [](uint64_t, Mapping *) {})) return CUDA_ERROR_INVALID_VALUE;
