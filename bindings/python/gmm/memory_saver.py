@@ -19,7 +19,6 @@ or after `eval "$(python -m gmm.memory_saver)"`, and so do all processes that it
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
@@ -27,7 +26,7 @@ from typing import Any, Literal
 from gmm._memory_saver import by_name as _by_name
 from gmm._memory_saver import preload as _preload
 
-__all__ = ["TorchMemorySaver", "add_hook_mode", "configure_subprocess", "register_hook_mode", "torch_memory_saver"]
+__all__ = ["TorchMemorySaver", "configure_subprocess", "register_hook_mode", "torch_memory_saver"]
 
 _TAG_DEFAULT = "default"
 _hook_modes = {}
@@ -52,33 +51,6 @@ def _make(hook_mode):
 
 register_hook_mode("preload", lambda: _make("preload"))
 register_hook_mode("torch", lambda: _make("torch"))
-
-
-class _HookUtil:
-    """The hook mode "gmm" as torch_memory_saver asks for it."""
-
-    def __init__(self):
-        self._path = _preload.find_library()
-        self._allocator = _preload.pluggable_allocator(self._path)
-
-    def get_path_binary(self):
-        return self._path
-
-    def get_allocator(self):
-        return self._allocator.allocator()
-
-
-def add_hook_mode(package: Any, name: str = "gmm") -> None:
-    """Makes gmm a hook mode of the package torch_memory_saver that is passed.
-
-    Then `package.torch_memory_saver.hook_mode = "gmm"` lets that package take its memory from gmm.
-    """
-    if hasattr(package, "register_hook_mode"):  # its development version
-        package.register_hook_mode(name, lambda: _make("torch"), uses_preload=False)
-        return
-    modes = importlib.import_module(package.__name__ + ".hooks.base").HookUtilBase
-    create = modes.create
-    modes.create = staticmethod(lambda hook_mode: _HookUtil() if hook_mode == name else create(hook_mode))
 
 
 class TorchMemorySaver:

@@ -63,7 +63,7 @@ Status IpcBroker::start_thread() {
     return fail(GMM_ERROR_OUT_OF_HOST_MEMORY,
                 "start of the thread that answers importers: no host memory for %u connections", kSlots);
   for (uint32_t i = 0; i < kSlots; ++i) ::new (static_cast<void *>(slots_ + i)) Slot;
-  used_slots_ = pending_ = live_ = complaints_ = 0;
+  pending_ = live_ = complaints_ = 0;
   listen_again_ = complaints_since_ = 0;
   stopping_.store(false, std::memory_order_relaxed);
   if (const int error = gmm::start_thread(&thread_, ThreadSignals::kNone, thread_main, this); error != 0)
@@ -167,17 +167,16 @@ void IpcBroker::stop() {
   close_files();
 }
 
-void IpcBroker::end_importers(uint64_t export_id, Ending ending) {
+// The thread sees the end of the connections, and drops them. One whose request is being granted has no reply then.
+void IpcBroker::end_importers(uint64_t export_id, bool is_revoked) {
   LockGuard guard(slot_mutex_);
-  bool any = false;
   for (uint32_t i = 0; slots_ != nullptr && i < kSlots; ++i) {
     if (slots_[i].allocation != export_id) continue;
-    slots_[i].ending = ending;
-    any = true;
+    // The only byte after a reply, so there is space for it. It stays in the importer's socket after this side is
+    // closed (Peer::state()).
+    if (is_revoked) os::send_bytes(slots_[i].fd, "R", 1);
+    os::shut_connection(slots_[i].fd);
   }
-  if (!any) return;
-  any_ending_.store(true, std::memory_order_release);
-  poller_.wake();
 }
 
 // --- The thread -------------------------------------------------------------------------------------------------
@@ -214,7 +213,6 @@ void IpcBroker::run() {
         receive(slot);
       }
     }
-    close_ended();
     close_late_pending();
     resume_listening();
     // New connections come after all events of this round, since an event names its slot, and a slot that was closed in
@@ -222,7 +220,7 @@ void IpcBroker::run() {
     if (may_accept) accept_connections();
     take_over_listener();
   }
-  for (uint32_t i = 0; i < used_slots_; ++i)
+  for (uint32_t i = 0; i < kSlots; ++i)
     if (slots_[i].state != State::kFree) drop(&slots_[i]);
 }
 
@@ -256,14 +254,16 @@ void IpcBroker::accept_connections() {
 void IpcBroker::admit(int fd) {
   // The user is checked before a byte of the connection is read.
   PeerUser peer;
-  IpcReply reply;
+  const auto turn_away = [&](gmm_result result) {
+    IpcReply reply;
+    reply.result = result;
+    send_reply(fd, reply);
+    os::close_socket(fd);
+  };
   if (check_peer_user(fd, policy_, &peer) != 0 || !peer.is_allowed) {
     complain("refused process %d of user %u: only user %u may import%s", peer.process, peer.user, current_user(),
              policy_.user_count == 0 ? "" : ", and those that gmm_ipc_configure() named");
-    reply.result = GMM_ERROR_IPC_REFUSED;
-    send_reply(fd, reply);
-    os::close_socket(fd);
-    return;
+    return turn_away(GMM_ERROR_IPC_REFUSED);
   }
   if (pending_ == kMaxPending) {
     // The library's client sends its request as soon as it is connected. So the connection that has been silent for
@@ -275,10 +275,7 @@ void IpcBroker::admit(int fd) {
   Slot *slot = free_slot();
   if (const int error = poller_.add(fd, slot); error != 0) {
     complain("refused process %d: epoll_ctl: %s", peer.process, ErrorText(error).text);
-    reply.result = GMM_ERROR_BUSY;
-    send_reply(fd, reply);
-    os::close_socket(fd);
-    return;
+    return turn_away(GMM_ERROR_BUSY);
   }
   ++pending_;
   slot->fd = fd;
@@ -364,7 +361,6 @@ gmm_result IpcBroker::grant(Slot *slot, const IpcRequest &request, IpcGrant *out
     // Before the resolver runs, so that a revoke() during resolve() finds the slot.
     LockGuard guard(slot_mutex_);
     slot->allocation = request.allocation;
-    slot->ending = Ending::kNone;
   }
   const Status status = resolver_.resolve(resolver_.user, request.allocation, request.token, out);
   if (!status.ok()) {
@@ -401,9 +397,6 @@ void IpcBroker::refuse(Slot *slot, gmm_result result) {
 }
 
 void IpcBroker::drop(Slot *slot) {
-  poller_.remove(slot->fd);
-  os::end_connection(slot->fd);
-  slot->fd = -1;
   const bool was_live = slot->state == State::kLive;
   --(was_live ? live_ : pending_);
   slot->state = State::kFree;
@@ -411,9 +404,11 @@ void IpcBroker::drop(Slot *slot) {
   {
     LockGuard guard(slot_mutex_);
     allocation = slot->allocation;
-    slot->allocation = 0;
-    slot->ending = Ending::kNone;
+    slot->allocation = 0;  // from now on end_importers() does not use the descriptor
   }
+  poller_.remove(slot->fd);
+  os::end_connection(slot->fd);
+  slot->fd = -1;
   if (was_live) resolver_.importer_gone(resolver_.user, allocation);
 }
 
@@ -445,33 +440,14 @@ void IpcBroker::take_over_listener() {
   poller_.want(listener_, &listener_, true);
 }
 
-void IpcBroker::close_ended() {
-  if (!any_ending_.exchange(false, std::memory_order_acquire)) return;
-  for (uint32_t i = 0; i < used_slots_; ++i) {
-    Slot &slot = slots_[i];
-    Ending ending;
-    {
-      LockGuard guard(slot_mutex_);
-      ending = slot.ending;
-    }
-    if (ending == Ending::kNone) continue;
-    // The only byte after a reply. It stays in the importer's socket after this side is closed (Peer::state()).
-    if (ending == Ending::kRevoked && slot.state == State::kLive && os::send_bytes(slot.fd, "R", 1) != 1)
-      complain("cannot notify process %d that its memory was revoked", slot.pid);
-    drop(&slot);
-  }
-}
-
 // There is one: fewer than kMaxPending are pending, and at most kMaxLive are live.
 IpcBroker::Slot *IpcBroker::free_slot() {
-  Slot *slot = std::find_if(slots_, slots_ + used_slots_, [](const Slot &each) { return each.state == State::kFree; });
-  used_slots_ = std::max(used_slots_, static_cast<uint32_t>(slot - slots_) + 1);
-  return slot;
+  return std::find_if(slots_, slots_ + kSlots, [](const Slot &each) { return each.state == State::kFree; });
 }
 
 IpcBroker::Slot *IpcBroker::oldest_pending() {
   Slot *oldest = nullptr;
-  for (uint32_t i = 0; pending_ != 0 && i < used_slots_; ++i)
+  for (uint32_t i = 0; pending_ != 0 && i < kSlots; ++i)
     if (slots_[i].state == State::kPending && (oldest == nullptr || slots_[i].since < oldest->since))
       oldest = &slots_[i];
   return oldest;

@@ -85,17 +85,15 @@ class IpcBroker {
   }
   // Closes the connections of all importers of an export or event. The importers see PeerState::kRevoked.
   // importer_gone() follows for each of them. Does not wait.
-  void revoke(uint64_t export_id) { end_importers(export_id, Ending::kRevoked); }
+  void revoke(uint64_t export_id) { end_importers(export_id, true); }
   // As revoke(), but the importers see PeerState::kGone: the exporter does not need the memory or event any more.
-  void disconnect(uint64_t export_id) { end_importers(export_id, Ending::kClosed); }
+  void disconnect(uint64_t export_id) { end_importers(export_id, false); }
 
  private:
   enum class State : uint8_t { kFree, kPending, kLive };
-  enum class Ending : uint8_t { kNone, kClosed, kRevoked };
   struct Slot {
     int32_t fd = -1;
     State state = State::kFree;
-    Ending ending = Ending::kNone;  // guarded by slot_mutex_: what another thread requested
     uint32_t received = 0;
     int32_t pid = 0;
     uint64_t since = 0;       // when it became pending
@@ -117,7 +115,7 @@ class IpcBroker {
   void close_files();
 
   // From any thread.
-  void end_importers(uint64_t export_id, Ending ending);
+  void end_importers(uint64_t export_id, bool is_revoked);
 
   // On the broker's thread: the loop.
   static void *thread_main(void *self);
@@ -125,7 +123,6 @@ class IpcBroker {
   int64_t milliseconds_to_next_deadline();
   void close_late_pending();
   void resume_listening();
-  void close_ended();
   void take_over_listener();
 
   // A connection from accept to close.
@@ -162,13 +159,11 @@ class IpcBroker {
   std::atomic<int> next_listener_{-1};  // of a socket that was made anew; the thread takes it over
   os::SocketPoller poller_;
   std::atomic<bool> stopping_{false};
-  std::atomic<bool> any_ending_{false};
 
   Mutex slot_mutex_{LockRank::kIpcBrokerSlots};  // for the fields that end_importers() and the thread share
   Slot *slots_ = nullptr;
 
   // The thread's own.
-  uint32_t used_slots_ = 0;  // from there on no slot was ever used
   uint32_t pending_ = 0, live_ = 0;
   uint64_t listen_again_ = 0;  // when to listen again after accept() ran out of descriptors; 0: listening
   uint64_t complaints_since_ = 0;

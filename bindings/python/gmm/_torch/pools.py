@@ -54,25 +54,14 @@ def capturing(torch):
             _destroy_retired(torch)
 
 
-class _Use:
-    """Between begin() and end() the thread allocates from one pool on each of some devices."""
-
-    def __init__(self, torch, pools):
-        self._torch = torch
-        self._pools = pools
-        self._begun = None
-
-    def begin(self):
-        with contextlib.ExitStack() as stack:
-            if self._pools:
-                stack.enter_context(capturing(self._torch))
-            for device, pool in self._pools:
-                stack.enter_context(self._torch.cuda.use_mem_pool(pool, device=device))
-            self._begun = stack.pop_all()
-
-    def end(self):
-        begun, self._begun = self._begun, None
-        begun.close()
+def _begin(torch, pools):
+    """Lets the thread allocate from pools, one on each of some devices. Returns the stack whose close() ends that."""
+    with contextlib.ExitStack() as stack:
+        if pools:
+            stack.enter_context(capturing(torch))
+        for device, pool in pools:
+            stack.enter_context(torch.cuda.use_mem_pool(pool, device=device))
+        return stack.pop_all()
 
 
 @contextlib.contextmanager
@@ -84,21 +73,21 @@ def use(torch, pools, ended=None):
     uses = _threads.uses
     outer = uses[-1] if uses else None
     if outer is not None:
-        outer.end()
-    mine = _Use(torch, pools)
+        outer["begun"].close()
+    mine = {"pools": pools}
     try:
-        mine.begin()
+        mine["begun"] = _begin(torch, pools)
         try:
             uses.append(mine)
             yield
         finally:
             uses.remove(mine)
-            mine.end()
+            mine["begun"].close()
     finally:
         if ended is not None:
             ended()
         if outer is not None:
-            outer.begin()
+            outer["begun"] = _begin(torch, outer["pools"])
 
 
 def devices(torch):

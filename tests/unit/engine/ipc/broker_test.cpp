@@ -263,19 +263,6 @@ TEST_F(IpcBrokerTest, OutOfDescriptorsItWaitsWithoutSpinning) {
   ::close(fd);
 }
 
-TEST_F(IpcBrokerTest, AClientWithoutDescriptorsReportsTheLimit) {
-  IpcImport import;
-  wait_until_idle();
-  {
-    DescriptorLimit limit(static_cast<rlim_t>(open_descriptors()));
-    limit.fill();
-    EXPECT_EQ(ipc_connect(handle_, IpcWant::kDescriptors, kPatience, &import).code(), GMM_ERROR_SYSTEM);
-    EXPECT_EQ(last_native(), EMFILE);
-    EXPECT_NE(std::strstr(last_message(), "Too many open files"), nullptr) << last_message();
-  }
-  expect_service();
-}
-
 // An importer may look for the socket just then: the name is not there, or it answers.
 TEST_F(IpcBrokerTest, ASocketWithANameListens) {
   const std::string path = path_of(handle_.exporter);

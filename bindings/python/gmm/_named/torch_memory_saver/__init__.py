@@ -64,41 +64,12 @@ def get_binary_path_from_package(stem):
     return found[0]
 
 
-class HookUtilBase:
-    """A hook mode: the library that has the functions, and the allocator of its pools."""
-
-    @staticmethod
-    def create(hook_mode):
-        """The hook mode of a name."""
-        return {"preload": HookUtilModePreload, "torch": HookUtilModeTorch}[hook_mode]()
-
-    def get_path_binary(self):
-        """The path of the library."""
-        raise NotImplementedError
-
-    def get_allocator(self):
-        """The allocator for torch.cuda.MemPool(); None: PyTorch's own."""
-        return None
-
-
-class HookUtilModePreload(HookUtilBase):
+class HookUtilModePreload:
     """Hook mode "preload": the library in front of the CUDA runtime."""
 
     def get_path_binary(self):
+        """The path of the library."""
         return _preload.preloaded_library()
-
-
-class HookUtilModeTorch(HookUtilBase):
-    """Hook mode "torch": PyTorch's pluggable allocator."""
-
-    def __init__(self):
-        self.allocator = _preload.pluggable_allocator(self.get_path_binary())
-
-    def get_path_binary(self):
-        return str(get_binary_path_from_package("torch_memory_saver_hook_mode_torch"))
-
-    def get_allocator(self):
-        return self.allocator.allocator()
 
 
 @contextlib.contextmanager
