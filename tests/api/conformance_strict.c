@@ -126,15 +126,6 @@ CASE(pages_on_the_host_are_the_hosts) {
   CHECK_EQUAL(byte, 200);
 }
 
-CASE_OF_KINDS(two_devices_copy_to_each_other, DEVICE_KINDS) {
-  be_strict();
-  void *first = FILLED(3 * MIB, 8), *second = NULL;
-  MUST(gmm_alloc(context, 3 * MIB, DESC(alloc_desc, .kind = kind, .device = 1 - device), &second));
-  OK(gmm_copy(context, second, first, 3 * MIB, GMM_STREAM_DEFAULT));
-  OK(gmm_stream_synchronize(context, GMM_STREAM_DEFAULT));
-  CHECK_PATTERN(second, 3 * MIB, 8);
-}
-
 // Of which the other may be strict or not, and the copy is queued in either.
 CASE_OF_KINDS(two_contexts_copy_to_each_other, DEVICE_KINDS) {
   be_strict();

@@ -264,29 +264,6 @@ enum { PAIRS = 20000 };
 static void record_pairs(unsigned count) {
   for (unsigned i = 0; i < count; ++i) FREE(ALLOC(500));
 }
-static int trace_until_killed(const char *to) {
-  MUST(gmm_trace_begin(context, to));
-  record_pairs(PAIRS);
-  char never = 0;
-  return send_bytes(SECOND_OUT, "x", 1) && receive_bytes(0, &never, 1) ? 0 : 4;
-}
-
-CASE(a_killed_program_leaves_a_readable_file) {
-  new_path();
-  second_process process;
-  const char *words[] = {path};
-  char done = 0;
-  REQUIRE(second_start(&process, words, 1));
-  CHECK(receive_bytes(process.from, &done, 1));
-  second_kill(&process);
-  trace_free(&file);
-  CHECK(trace_read(path, &file));
-  CHECK_EQUAL(file.ended, 0);
-  CHECK_EQUAL(events_of(TRACE_ALLOC), PAIRS);
-  CHECK_EQUAL(events_of(TRACE_FREE), PAIRS);
-  unlink(path);
-}
-
 // Ends without a word to gmm: by exit() beside threads that record, by _exit(), or by a signal.
 static atomic_uint pairs_recorded;
 static void *record_for_ever(void *unused) {
@@ -297,20 +274,19 @@ static void *record_for_ever(void *unused) {
   }
   return NULL;
 }
-// PATH, and how the process ends; without that it waits for its end.
+// PATH, and how the process ends.
 static int second(char **words) {
   const char *how = words[1];
-  if (how != NULL) setenv("GMM_TRACE", words[0], 1);
+  setenv("GMM_TRACE", words[0], 1);
   context = open_context(0);
   kind = GMM_KIND_DEVICE;
-  if (how == NULL) return trace_until_killed(words[0]);
   if (strcmp(how, "threads") == 0) {
     pthread_t threads[3];
     for (unsigned i = 0; i < 3; ++i) REQUIRE(pthread_create(&threads[i], NULL, record_for_ever, NULL) == 0);
     while (atomic_load(&pairs_recorded) < PAIRS) sleep_ms(1);
     exit(0);
   }
-  record_pairs(10);
+  record_pairs(PAIRS);
   if (strcmp(how, "signal") == 0) kill(getpid(), SIGKILL);
   if (strcmp(how, "_exit") == 0) _exit(0);
   return 0;  // from main(): exit()
@@ -330,7 +306,7 @@ CASE(a_program_that_simply_ends_loses_nothing) {
     CHECK_MESSAGE(trace_read(path, &file), "%s", ways[i]);
     CHECK_EQUAL(file.ended, 0);
     const unsigned pairs = events_of(TRACE_FREE);
-    CHECK_MESSAGE(i < 3 ? pairs == 10 : pairs >= PAIRS, "%s: %u pairs", ways[i], pairs);
+    CHECK_MESSAGE(i < 3 ? pairs == PAIRS : pairs >= PAIRS, "%s: %u pairs", ways[i], pairs);
     CHECK(events_of(TRACE_ALLOC) >= pairs && events_of(TRACE_ALLOC) <= pairs + 3);
     unlink(path);
   }
