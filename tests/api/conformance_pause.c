@@ -113,19 +113,6 @@ static gmm_result (*const kTurn[])(gmm_context *, const gmm_pause_desc *, uint64
     CHECK_EQUAL(unchanged_bytes, 0);                              \
   } while (0)
 
-VMM_CASE(a_second_pause_changes_nothing) {
-  const gmm_tag tag = make_tag("twice", GMM_CONTENTS_HOST);
-  const gmm_pause_desc desc = one_tag(&tag);
-  for (int i = 0; i < 2; ++i) UNCHANGED(kTurn[i], &desc);  // nothing there
-  void *block = FILLED_TAG(100000, tag, 1);
-  UNCHANGED(gmm_resume, &desc);
-  for (int i = 0; i < 2; ++i) {
-    OK(kTurn[i](context, &desc, NULL));
-    UNCHANGED(kTurn[i], &desc);
-  }
-  CHECK_PATTERN(block, 100000, 1);
-}
-
 // Pauses and resumes of some tags leave the other tags, and kinds that cannot pause. Those of all tags change the rest.
 VMM_CASE(only_the_named_tags_change) {
   const gmm_tag tags[] = {make_tag("a", GMM_CONTENTS_HOST), make_tag("b", GMM_CONTENTS_FILE), GMM_TAG_DEFAULT};

@@ -109,15 +109,20 @@ CASE_OF_KINDS(traces_hold_every_event, ALL_KINDS) {
   unlink(path);
 }
 
-CASE(pauses_are_in_it) {
+VMM_CASE(operations_are_in_it) {
   if ((device_info.capabilities & GMM_DEVICE_CAN_PAUSE) == 0) SKIP("the device cannot pause");
   new_path();
-  kind = GMM_KIND_VMM;
-  gmm_tag tag = make_tag("traced", GMM_CONTENTS_DROP);
+  const gmm_tag tag = make_tag("traced", GMM_CONTENTS_DROP);
+  const gmm_pause_desc desc = one_tag(&tag);
+  gmm_compact_info info = {.struct_size = sizeof info}, again = info;
+  uint64_t went = 0, came = 0;
+  gmm_heap *heap = HEAP();
+  MUST(gmm_heap_reserve(heap, 16 * MIB));
+  OK(gmm_heap_reserve(heap, 0));
   MUST(gmm_trace_begin(context, path));
   void *block = ALLOC_TAG(3 * MIB, tag);
-  const gmm_pause_desc desc = {.struct_size = sizeof desc, .tag_count = 1, .tags = &tag};
-  uint64_t went = 0, came = 0;
+  OK(gmm_compact(context, NULL, NULL, &info));
+  RESULT(gmm_compact(context, NULL, NULL, &again), GMM_UNCHANGED);  // no event
   OK(gmm_pause(context, &desc, &went));
   OK(gmm_resume(context, &desc, &came));
   OK(gmm_pause(context, &desc, &went));
@@ -125,38 +130,15 @@ CASE(pauses_are_in_it) {
   FREE(block);
   OK(gmm_trace_end(context));
   read_trace(1, 1, 3 * MIB, 0);
-  unsigned seen = 0;
-  for (size_t i = 0; i < file.count; ++i) {
-    const struct trace_event *event = &file.events[i];
-    if (event->type != TRACE_PAUSE && event->type != TRACE_RESUME) continue;
-    ++seen;
-    CHECK_EQUAL(event->size, tag);
-    CHECK_EQUAL(event->value, event->type == TRACE_PAUSE ? went : came);
-  }
-  CHECK_EQUAL(seen, 4);
-  unlink(path);
-}
-
-CASE(a_compaction_is_in_it) {
-  if (!has_kind(GMM_KIND_VMM)) SKIP("the device has no VMM memory");
-  new_path();
-  gmm_compact_info info = {.struct_size = sizeof info}, again = info;
-  kind = GMM_KIND_VMM;
-  gmm_heap *heap = HEAP();
-  MUST(gmm_heap_reserve(heap, 16 * MIB));
-  OK(gmm_heap_reserve(heap, 0));
-  MUST(gmm_trace_begin(context, path));
-  void *block = ALLOC(100);
-  OK(gmm_compact(context, NULL, NULL, &info));
-  RESULT(gmm_compact(context, NULL, NULL, &again), GMM_UNCHANGED);  // no event
-  FREE(block);
-  OK(gmm_trace_end(context));
-  read_trace(1, 1, 100, 0);
+  CHECK_EQUAL(events_of(TRACE_PAUSE), 2);
+  CHECK_EQUAL(events_of(TRACE_RESUME), 2);
   CHECK_EQUAL(events_of(TRACE_COMPACT), 1);
   for (size_t i = 0; i < file.count; ++i) {
-    if (file.events[i].type != TRACE_COMPACT) continue;
-    CHECK_EQUAL(file.events[i].size, info.moved_bytes);
-    CHECK_EQUAL(file.events[i].value, info.released_bytes);
+    const struct trace_event *event = &file.events[i];
+    const bool compacts = event->type == TRACE_COMPACT, pauses = event->type == TRACE_PAUSE;
+    if (!compacts && !pauses && event->type != TRACE_RESUME) continue;
+    CHECK_EQUAL(event->size, compacts ? info.moved_bytes : tag);
+    CHECK_EQUAL(event->value, compacts ? info.released_bytes : pauses ? went : came);
   }
   OK(gmm_heap_destroy(heap));
   unlink(path);
