@@ -139,6 +139,5 @@ def _compile(words, source, libraries, target, what, package):
         except OSError as error:
             raise RuntimeError(f"{what} was not compiled: {words[0]}: {error}") from error
         if done.returncode != 0:
-            raise RuntimeError(f"{what} did not compile against {package}:\n{shlex.join(words)}\n"
-                               f"{done.stderr[-3000:]}")
+            raise RuntimeError(f"{what} did not compile against {package}:\n{shlex.join(words)}\n{done.stderr[-3000:]}")
         made.replace(target)  # atomic, for processes that do not look at the lock
