@@ -245,11 +245,6 @@ void gmm_torch_share_version(c10::TensorImpl *tensor, c10::TensorImpl *source) {
 int32_t gmm_torch_install(int32_t device_count, int32_t cuda) {
   return guarded([&] { install_allocator(device_count, cuda != 0); });
 }
-
-// A history without contexts, which only a driver's process can gather. For tests without a driver.
-int32_t gmm_torch_record_history(int32_t enabled, uint64_t most) {
-  return guarded([&] { ours().recordHistory(enabled != 0, nullptr, most, RecordContext::NEVER, false, {}); });
-}
 #endif
 
 }  // extern "C"
