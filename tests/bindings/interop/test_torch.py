@@ -401,12 +401,10 @@ def build(folder):
     return compiler.build(compiler.installed(), folder)
 
 
-def test_a_compiler_that_fails_is_asked_once_and_its_words_are_kept(tmp_path, cxx):
+def test_the_words_of_a_compiler_that_fails(tmp_path, cxx):
     cxx("echo 'no such thing' >&2\nexit 1")
-    for _ in range(2):
-        with pytest.raises(RuntimeError, match=r"gmm_torch.cpp did not compile[^$]*no such thing"):
-            build(tmp_path / "cache")
-    assert (tmp_path / "count").read_text() == "x\n"
+    with pytest.raises(RuntimeError, match=r"gmm_torch.cpp did not compile[^$]*no such thing"):
+        build(tmp_path / "cache")
 
 
 def test_callers_that_start_at_once_compile_once(tmp_path, cxx):
