@@ -233,6 +233,7 @@ assert str(error) == "enable_cpu_backup and enable_disk_backup are mutually excl
 raises(AttributeError, lambda: saver.hook_mode)
 raises(NotImplementedError, lambda: saver.memory_margin_bytes)
 assert saver.enabled is True
+saver.memory_margin_bytes = 0
 for kind in (AssertionError, AttributeError, RuntimeError):  # the versions differ
     raises(kind, setattr, saver, "hook_mode", "torch")
 backend_of_now = saver._impl._binary_wrapper.cdll.tms_get_cpu_backup_backend
@@ -284,22 +285,6 @@ from gmm.memory_saver import torch_memory_saver as saver
 print(raises(AssertionError, saver.pause))
 """, environment={"LD_PRELOAD": value})
         assert "invalid LD_PRELOAD" in out and path in out and "process_id=" in out
-
-
-def test_start_values_of_the_environment():
-    run_saver("preload", """
-made = full(8, 1)  # outside of a region
-with saver.disable():
-    apart = full(8, 2)
-before = used()
-saver.pause()
-assert before - used() == 8 and holds(apart, 2) and saver.retain_cpu_backup is True
-saver.resume()
-with saver.region(tag="grad_buffer"):
-    assert not saver._impl._binary_wrapper.cdll.tms_get_enable_cpu_backup()
-assert holds(made, 1) and saver._impl._binary_wrapper.cdll.tms_get_enable_cpu_backup()
-saver.memory_margin_bytes = 0
-""", {"TMS_INIT_ENABLE": "1", "TMS_INIT_ENABLE_CPU_BACKUP": "1", "TMS_RETAIN_CPU_BACKUP": "1"})
 
 
 # Without PyTorch.
