@@ -487,7 +487,7 @@ class Save : private Transfer {
     }
     return Status();
   }
-  // A file reserves all bytes of its run before it gives out the first range. Without names there is one run; with
+  // A file reserves all bytes of its run before it gives out the first range. Without names there is one run. With
   // names the chunks of each block are one.
   Status place_in_file(uint64_t from, uint64_t bytes) {
     char directory[BackupSettings::kMaxDirectory];

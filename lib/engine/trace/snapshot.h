@@ -31,8 +31,8 @@ class Snapshot {
   void query_extent(uint64_t index, gmm_extent_info *out, Heap **heap) const;
   // IO: `write` stopped. No lock is held.
   Status write(gmm_write_fn write, void *user) const;
-  // Writes a warning for each group of blocks of one tag, kind, device, size and name: those of most bytes first, at
-  // most kMostLines. One for the sum follows. Nothing is live: writes nothing. It sorts the blocks.
+  // Writes a warning for each group of blocks of one tag, kind, device, size and name, at most kMostLines: those of
+  // most bytes first. One for the sum follows. Nothing is live: writes nothing. It sorts the blocks.
   void report_leaks(const Core &core);
 
  private:
