@@ -276,7 +276,7 @@ def test_serve(folder):
         numbers.append(int((re.search(r"\d+", out) or [0])[0]))
     tap.check(0 < numbers[0] < numbers[1], "a later server has a greater number", [str(numbers)])
     expect("the status after its end", ["serve", "--status", *place], 1, err="NOT_READY")
-    with socket.socket(socket.AF_UNIX) as listener:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         (folder / "leases" / "serve.sock").unlink()
         listener.bind(str(folder / "leases" / "serve.sock"))
         listener.listen()

@@ -436,7 +436,6 @@ bool gmm_lease::connect() {
     disconnect();
     return false;
   }
-  received_ = 0;
   has_command_ = false;
   LockGuard guard(mutex_);
   member_.connected();
@@ -502,24 +501,21 @@ void gmm_lease::wait(uint64_t until) {
 
 void gmm_lease::receive() {
   while (socket_ >= 0) {
-    uint8_t *bytes = reinterpret_cast<uint8_t *>(&incoming_);
-    const int64_t got = os::receive_bytes(socket_, bytes + received_, sizeof incoming_ - received_);
+    LeaseCommand incoming;
+    const int64_t got = os::receive_bytes(socket_, &incoming, sizeof incoming);
     if (got == -EAGAIN) return;
     if (got <= 0) return disconnect();
-    received_ += static_cast<uint32_t>(got);
-    if (received_ < sizeof incoming_) continue;
-    received_ = 0;
-    if (!incoming_.header.is(ServeKind::kLeaseCommand) || incoming_.devices > kLeaseDevices) {
+    if (got != sizeof incoming || !incoming.header.is(ServeKind::kLeaseCommand) || incoming.devices > kLeaseDevices) {
       if (may_complain())
         context.core().log.write(LogLevel::kWarning, "lease: the server in %s is of another version", folder_);
       return disconnect();
     }
     has_command_ = true;
     retry_ms_ = 1;
-    incoming_.ask_name[sizeof incoming_.ask_name - 1] = incoming_.text[sizeof incoming_.text - 1] = 0;
+    incoming.ask_name[sizeof incoming.ask_name - 1] = incoming.text[sizeof incoming.text - 1] = 0;
     LockGuard guard(mutex_);
-    member_.receive(incoming_, monotonic_ms());
-    counts_.server = incoming_.server;
+    member_.receive(incoming, monotonic_ms());
+    counts_.server = incoming.server;
     changed_.notify_all();
   }
 }
@@ -607,7 +603,6 @@ void gmm_lease::ask() {
 // --- The list --------------------------------------------------------------------------------------------------------
 
 Status gmm_lease::list(Context &context, uint64_t index, uint64_t timeout_ms, gmm_lease_entry_info *out) {
-  const uint64_t deadline = deadline_after(timeout_ms);
   int32_t directory = -1, socket = -1;
   char folder[kIpcPathSize];
   GMM_TRY(open_directory(context, &directory, folder));
@@ -619,19 +614,10 @@ Status gmm_lease::list(Context &context, uint64_t index, uint64_t timeout_ms, gm
   LeaseQuestion question;
   question.index = index;
   LeaseEntry entry;
-  uint64_t received = 0;
   if (os::send_bytes(socket, &question, sizeof question) != static_cast<int64_t>(sizeof question)) error = EPIPE;
-  while (error == 0 && received < sizeof entry) {
-    const int64_t got =
-        os::receive_bytes(socket, reinterpret_cast<uint8_t *>(&entry) + received, sizeof entry - received);
-    if (got == -EAGAIN)
-      error = monotonic_ms() >= deadline ? ETIMEDOUT : 0;
-    else if (got <= 0)
-      error = EPIPE;
-    else
-      received += static_cast<uint64_t>(got);
-    if (got == -EAGAIN && error == 0) os::wait_until_readable(socket, milliseconds_until(deadline));
-  }
+  if (error == 0) error = os::wait_until_readable(socket, timeout_ms);
+  if (error == 0 && os::receive_bytes(socket, &entry, sizeof entry) != static_cast<int64_t>(sizeof entry))
+    error = EPIPE;
   os::close_socket(socket);
   if (error != 0 || !entry.header.is(ServeKind::kLeaseEntry))
     return fail(GMM_ERROR_NOT_READY, "gmm_lease_list(): the server in %s gave no answer in %" PRIu64 " ms.", folder,

@@ -107,8 +107,7 @@ struct gmm_lease {
   char folder_[gmm::kIpcPathSize] = {};  // of the server's socket
   int32_t directory_ = -1, socket_ = -1;
   int32_t starter_ = 0;  // the process that starts a server; 0: none
-  uint32_t received_ = 0;
-  gmm::LeaseCommand incoming_, giving_;
+  gmm::LeaseCommand giving_;
   uint64_t retry_at_ = 0, retry_ms_ = 1, start_at_ = 0, complain_at_ = 0;
   bool has_command_ = false;  // one came on this connection
   gmm::Thread thread_;

@@ -43,8 +43,8 @@
 // - A token ends with its block: no later block at the address has the same one.
 //
 // Locks, in their order
-// - A heap, then IpcExports, then the lock of the broker's connections. The broker's thread waits for no operation that has a
-//   heap.
+// - A heap, then IpcExports, then the lock of the broker's connections. The broker's thread waits for no operation that
+//   has a heap.
 // - IpcEvents, then the lock of the broker's connections.
 // - IpcImports. No thread waits for another process or a device while it holds it.
 // - IpcBroker (start, stop and the making of its socket) and IpcSettings: the caller holds no other lock of the module.
