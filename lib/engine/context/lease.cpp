@@ -200,8 +200,7 @@ Status gmm_lease::no_grant(const Patience &patience) {
 }
 
 // With the lock.
-void gmm_lease::end_request(bool is_granted) {
-  if (!is_granted) amounts_ = LeaseAmounts{};
+void gmm_lease::end_request() {
   is_requesting_ = false;
   wake();
 }
@@ -243,7 +242,6 @@ Status gmm_lease::begin_request(const LeaseAmounts &amounts, const Patience &pat
     is_requesting_ = false;
     return no_grant(patience);
   }
-  amounts_ = amounts;
   member_.begin(amounts.bytes, monotonic_ms());
   wake();
   return Status();
@@ -262,7 +260,7 @@ Status gmm_lease::wait_for_grant(const Patience &patience) {
     status = no_grant(patience);
     member_.give_up(monotonic_ms());
   }
-  end_request(false);
+  end_request();
   return status;
 }
 
@@ -276,7 +274,7 @@ Status gmm_lease::take_grant(const Patience &patience, uint32_t tries, uint64_t 
     if (desc_.residency_ms == 0) member_.set_residency(std::max(kLeastResidency, now - began));
     member_.took(now);
     ++counts_.grants;
-    end_request(true);
+    end_request();
     return Status();
   }
   const bool is_short = status.code() == GMM_ERROR_OUT_OF_MEMORY;
@@ -296,7 +294,7 @@ Status gmm_lease::take_grant(const Patience &patience, uint32_t tries, uint64_t 
     status = prefix(Status(GMM_ERROR_NOT_READY),
                     "gmm_lease_request(): the grant of the lease \"%s\" was too small, and its time is over: ", name_);
   member_.give_up(monotonic_ms());
-  end_request(false);
+  end_request();
   return status;
 }
 
@@ -304,7 +302,6 @@ Status gmm_lease::return_all() {
   {
     LockGuard guard(mutex_);
     if (member_.state() != LeaseState::kInUse) return Status(GMM_UNCHANGED);
-    amounts_ = LeaseAmounts{};
     member_.return_all(monotonic_ms());
   }
   wake();
@@ -356,17 +353,15 @@ bool gmm_lease::measure(LeaseMeasure out[kLeaseDevices]) {
   Vector<gmm_tag> tags(context.core().allocator);
   if (!copy_tags(&tags)) return false;
   const Bytes bytes = bytes_of(tags.data(), tags.size());
-  LeaseAmounts amounts;
-  {
-    LockGuard guard(mutex_);
-    amounts = amounts_;
-  }
   for (uint32_t d = 0; d < context.device_count(); ++d) {
     LeaseMeasure &row = out[d];
     row.held = context.held_on(Device{static_cast<int32_t>(d)});
     row.offered = bytes.active[d];
     row.paused = bytes.paused[d];
-    is_used_[d] = is_used_[d] || row.held != 0 || row.paused != 0 || amounts.bytes[d] != 0;
+    {
+      LockGuard guard(mutex_);
+      is_used_[d] = is_used_[d] || row.held != 0 || row.paused != 0 || member_.wants_extra(d);
+    }
     if (!is_used_[d]) continue;
     // A device without an answer has nothing free. Before its first answer its name is unknown, and there is no report.
     gmm_device_info info = {};

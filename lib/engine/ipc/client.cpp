@@ -175,12 +175,9 @@ class Attempt {
   Status receive(int64_t *got) {
     os::ReceivedDescriptors received;
     *got = os::receive_with_descriptors(peer_.connection, &reply_, sizeof reply_, &received);
-    for (uint32_t i = 0; i < received.count; ++i) {
-      if (import_.extents < kIpcMaxExtents)
-        import_.fds[import_.extents++] = received.each[i];
-      else
-        os::close_file(received.each[i]).ignore();
-    }
+    static_assert(kIpcMaxExtents == os::ReceivedDescriptors::kMost);
+    std::memcpy(import_.fds, received.each, sizeof *received.each * received.count);
+    import_.extents = received.count;
     if (*got == -ECONNRESET) *got = 0;
     if (*got < 0 && *got != -EAGAIN) return system_failure(static_cast<int>(-*got), "recvmsg");
     if (received.any_lost)
