@@ -115,8 +115,8 @@ class Watchers {
   static void *thread_main(void *self);
   void look_at_budgets();
   bool budget_fell(gmm_watcher &watcher, uint64_t *budget);
-  // The watcher behind one in the order of calls, or before it; NULL: the first. Ends the use of that one and begins that
-  // of the result, which is NULL at the end.
+  // The watcher behind one in the order of calls, or before it; NULL: the first. Ends the use of that one and begins
+  // that of the result, which is NULL at the end.
   gmm_watcher *next(gmm_watcher *after, bool ascending);
   void leave(gmm_watcher *watcher);
   void end(gmm_watcher *watcher);
