@@ -71,7 +71,7 @@ def context(tmp_path):
 
 
 def test_python_code_calls_no_function_that_makes_something():
-    """Such a call and taking what it makes are one step: Handle._open(), hand_over(), a Scope."""
+    """Such a call and taking what it makes are one step: Handle._open(), extend(map()), a Scope."""
     found = []
     for file in sorted(PACKAGE.rglob("*.py")):
         text = file.read_text(encoding="utf-8")
