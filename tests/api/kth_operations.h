@@ -212,7 +212,9 @@ static void is_trimmed(void) {
   nothing_is_reserved();
 }
 static void is_reset(void) {
-  CHECK_EQUAL(stats().reserved_bytes, 0);
+  // Without host memory to ask for the streams, memory goes back with the next trim.
+  CHECK(stats().reserved_bytes == 0 || message_has("No host memory"));
+  nothing_is_reserved();
   CHECK_EQUAL(query(made.blocks[0]).state, GMM_STATE_UNKNOWN);
   memset(made.blocks, 0, sizeof made.blocks);
   void *fresh = FILLED(1000, 1);
