@@ -151,40 +151,6 @@ static void uses_every_family(void) {
 
 // --- Host memory is short --------------------------------------------------------------------------------------------
 
-// The k-th call of the host allocator fails: the block keeps the name that it had, and the call works when it is made
-// again.
-CASE(a_name_without_memory_is_none) {
-  unsigned failures = 0;
-  begin();
-  for (unsigned i = 0; i < 100; ++i) {
-    void *block = ALLOC(1000);
-    char name[16];
-    snprintf(name, sizeof name, "block %u", i);
-    for (unsigned k = 0;; ++k) {
-      counted.fail_at = counted.calls + k;
-      const gmm_result result = gmm_name(context, block, name);
-      counted.fail_at = -1;
-      if (result == GMM_OK) break;
-      ++failures;
-      CHECK_EQUAL(result, GMM_ERROR_OUT_OF_HOST_MEMORY);
-      gmm_snapshot *snapshot = NULL;
-      unsigned named = 0;
-      MUST(gmm_snapshot_create(context, NULL, &snapshot));
-      for (unsigned j = 0; j <= i; ++j) {
-        gmm_block_info info = {.struct_size = sizeof info};
-        OK(gmm_snapshot_query_block(snapshot, j, &info));
-        named += info.name[0] != 0;
-        if (info.address == block) CHECK_EQUAL(info.name[0], 0);
-      }
-      CHECK_EQUAL(named, i);
-      OK(gmm_snapshot_destroy(snapshot));
-      REQUIRE(k < 10);
-    }
-  }
-  CHECK(failures >= 2);
-  end_counted();  // reports what is live
-}
-
 // The report of leaks does without memory, too: it has the sum.
 static void hear(void *user, gmm_log_level level, const char *message) {
   if (level == GMM_LOG_WARNING) snprintf(user, 256, "%s", message);

@@ -88,23 +88,6 @@ CASE_OF_KINDS(per_thread_streams_are_not_one_stream, ALL_KINDS) {
                   "block %u came from a thread whose stream was not done", i);
 }
 
-CASE_OF_KINDS(trim_waits_for_the_work, ALL_KINDS) {
-  open_streams();
-  void *block = ALLOC_STREAM(5 * MIB, a);
-  static gate hold;
-  gate_close(&hold, a, 0.05);
-  OK(gmm_fill(context, block, 1, 5 * MIB, a));
-  OK(gmm_free(context, block, a));
-  uint64_t bytes = 0;
-  OK(gmm_trim(context, NULL, &bytes));
-  if (query(block).state == GMM_STATE_UNKNOWN)
-    CHECK(atomic_load(&hold.passed) == 1);
-  else
-    CHECK_EQUAL(bytes, 0);
-  OK(gmm_stream_synchronize(context, a));
-  NOTHING_STAYS();
-}
-
 // A stream that was destroyed or forgotten.
 CASE_OF_KINDS(gone_streams_leave_good_memory, ALL_KINDS) {
   for (int forgets = 0; forgets < 2; ++forgets) {

@@ -118,15 +118,16 @@ static void prepare_freeing_recorded(void) {
   MUST(gmm_stream_synchronize(context, made.other_stream));
   write_pattern(made.block, made.size, 4, made.stream);
 }
-// The name is there until the block is freed.
-static void is_named(void) {
+static void has_name(const char *name) {
   gmm_block_info block = {.struct_size = sizeof block};
   gmm_snapshot *snapshot = NULL;
   MUST(gmm_snapshot_create(context, NULL, &snapshot));
   OK(gmm_snapshot_query_block(snapshot, 0, &block));
   OK(gmm_snapshot_destroy(snapshot));
-  CHECK(strcmp(block.name, "named") == 0);
+  CHECK(strcmp(block.name, name) == 0);
 }
+static void is_unnamed(void) { has_name(""); }
+static void is_named(void) { has_name("named"); }  // until it is freed
 static void prepare_freeing_named(void) {
   prepare_freeing_recorded();
   MUST(gmm_name(context, made.block, "named"));
