@@ -110,11 +110,13 @@ CASE(bad_pins_are_refused) {
   open_own();
   const gmm_pin_desc desc = {.struct_size = sizeof desc, .device = device};
   munmap(own + 32 * PAGE, 4 * PAGE);  // a hole
+  const uint64_t locked = locked_kib();
   if (!CHECK_SANITIZED || !on_host_backend()) {
     gmm_result result = gmm_pin(context, own + 30 * PAGE, 8 * PAGE, NULL, NULL);
     CHECK_MESSAGE(result == GMM_ERROR_SYSTEM || result == GMM_ERROR_DRIVER, "memory with a hole: %s",
                   gmm_result_name(result));
     CHECK(gmm_last_native_code() != 0);
+    if (on_host_backend()) CHECK_EQUAL(locked_kib(), locked);  // nor are the pages in front of the hole locked
   }
   CHECK_EQUAL(stats().pinned_bytes, 0);
   OK(gmm_pin(context, own, PAGE, &desc, NULL));
