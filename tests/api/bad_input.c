@@ -15,6 +15,10 @@ static struct {
   gmm_heap *heap;
   gmm_stream stream;
   gmm_event *event;
+  gmm_ticket *ticket;
+  gmm_snapshot *snapshot;
+  gmm_watcher *watcher;
+  gmm_lease *lease;
   gmm_tag tag;
   uint64_t bytes;
   gmm_ipc_handle handle;
@@ -23,19 +27,15 @@ static struct {
   gmm_context_info context_info;
   gmm_device_info device_info;
   gmm_pointer_info pointer_info;
-  gmm_tag_info pause_info;
+  gmm_tag_info tag_info;
   gmm_stats_info statistics;
-  gmm_ticket *ticket;
-  gmm_snapshot *snapshot;
+  gmm_ticket_info ticket_info;
   gmm_snapshot_info snapshot_info;
-  gmm_compact_info compacted;
-  gmm_watcher *watcher;
-  gmm_lease *lease;
-  gmm_lease_info lease_info;
-  gmm_lease_entry_info entry;
   gmm_block_info block_info;
   gmm_extent_info extent_info;
-  gmm_ticket_info ticket_info;
+  gmm_compact_info compacted;
+  gmm_lease_info lease_info;
+  gmm_lease_entry_info entry;
   gmm_backup_info backup_info;
 } marked, marked_before;
 
@@ -52,6 +52,7 @@ static gmm_event *event;
 static gmm_snapshot *snapshot;
 static gmm_ticket *ticket;
 static gmm_lease *lease;
+static gmm_watcher *watcher;
 static uint8_t own[64 * 1024];
 static char bytes[10000];
 static char long_text[5000];
@@ -82,6 +83,10 @@ static int32_t swallow(void *user, const char *text, uint64_t size) {
   return 0;
 }
 
+static int32_t no_wait(void *user, uint64_t value) {
+  (void)user, (void)value;
+  return 0;
+}
 static int32_t refuse(void *user, const gmm_watch_info *info) {
   (void)user, (void)info;
   return 1;
@@ -280,7 +285,7 @@ static void run_row(void) {
   }
 }
 
-// Calls without a mistake that name an object of the parent.
+// Calls without a mistake that name an object of the parent, and those that end one, for which NULL is none.
 static int calls_in_a_child(void *unused) {
   (void)unused;
   int wrong = 0;
@@ -291,6 +296,10 @@ static int calls_in_a_child(void *unused) {
     printf("# in a child %s gave %s: %s\n", rows[i].text, gmm_result_name(result), gmm_last_error_message());
     ++wrong;
   }
+  const gmm_result ends[] = {gmm_heap_destroy(heap),      gmm_event_destroy(event), gmm_snapshot_destroy(snapshot),
+                             gmm_ticket_destroy(ticket),  gmm_lease_destroy(lease), gmm_watcher_destroy(watcher),
+                             gmm_context_release(context)};
+  for (unsigned i = 0; i < sizeof ends / sizeof *ends; ++i) wrong += ends[i] != GMM_ERROR_FORKED;
   return wrong != 0;
 }
 static void a_forked_child_is_refused(void) {
@@ -338,6 +347,7 @@ static void after_all_that_everything_works(void) {
   OK(gmm_snapshot_destroy(snapshot));
   OK(gmm_ticket_destroy(ticket));
   OK(gmm_lease_destroy(lease));
+  OK(gmm_watcher_destroy(watcher));
   OK(gmm_event_destroy(event));
   OK(gmm_stream_destroy(context, stream));
   CHECK_EQUAL(stats().reserved_bytes, 0);
@@ -346,21 +356,15 @@ static void after_all_that_everything_works(void) {
 static void prepare(void) {
   memset(&marked, 0x5a, sizeof marked);
   memset(long_text, 'x', sizeof long_text - 1);
-  marked.context_info.struct_size = sizeof marked.context_info;
-  marked.device_info.struct_size = sizeof marked.device_info;
-  marked.pointer_info.struct_size = sizeof marked.pointer_info;
-  marked.pause_info.struct_size = sizeof marked.pause_info;
-  marked.statistics.struct_size = sizeof marked.statistics;
-  marked.legacy.struct_size = sizeof marked.legacy;
-  marked.file.struct_size = sizeof marked.file;
-  marked.ticket_info.struct_size = sizeof marked.ticket_info;
-  marked.backup_info.struct_size = sizeof marked.backup_info;
-  marked.snapshot_info.struct_size = sizeof marked.snapshot_info;
-  marked.block_info.struct_size = sizeof marked.block_info;
-  marked.extent_info.struct_size = sizeof marked.extent_info;
-  marked.compacted.struct_size = sizeof marked.compacted;
-  marked.lease_info.struct_size = sizeof marked.lease_info;
-  marked.entry.struct_size = sizeof marked.entry;
+#define SIZE_OF(name) \
+  { &marked.name.struct_size, sizeof marked.name }
+  const struct {
+    uint32_t *field, size;
+  } sizes[] = {SIZE_OF(legacy),        SIZE_OF(file),       SIZE_OF(context_info), SIZE_OF(device_info),
+               SIZE_OF(pointer_info),  SIZE_OF(tag_info),   SIZE_OF(statistics),   SIZE_OF(ticket_info),
+               SIZE_OF(snapshot_info), SIZE_OF(block_info), SIZE_OF(extent_info),  SIZE_OF(compacted),
+               SIZE_OF(lease_info),    SIZE_OF(entry),      SIZE_OF(backup_info)};
+  for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; ++i) *sizes[i].field = sizes[i].size;
   for (unsigned i = 0; i < sizeof garbage.bytes; ++i) garbage.bytes[i] = (uint8_t)(i * 37 + 11);
   kind = has_kind(GMM_KIND_VMM) ? GMM_KIND_VMM : GMM_KIND_DEVICE;
   MUST(gmm_stream_create(context, NULL, &stream));
@@ -391,6 +395,7 @@ static void prepare(void) {
   MUST(gmm_resume_async(context, DESC(pause_desc, .tags = &nothing_paused, .tag_count = 1), &ticket));
   CHECK(gmm_ticket_wait(ticket, GMM_FOREVER, NULL) >= 0);
   MUST(gmm_lease_create(context, DESC(lease_desc, .name = "bad_input"), &lease));
+  MUST(gmm_watch(context, WATCH_WITH(.events = GMM_WATCH_FAILED), &watcher));
 }
 
 int main(void) {

@@ -53,6 +53,11 @@ register_hook_mode("preload", lambda: _make("preload"))
 register_hook_mode("torch", lambda: _make("torch"))
 
 
+def _passed(**newer):
+    """The newer arguments that were passed: a registered hook mode may lack the others."""
+    return {name: value for name, value in newer.items() if value}
+
+
 class TorchMemorySaver:
     """Pauses and resumes the memory of tensors that were made inside its regions."""
 
@@ -73,12 +78,8 @@ class TorchMemorySaver:
         implementation = self._ensure_initialized()
         if enable_cpu_backup and enable_disk_backup:
             raise AssertionError("enable_cpu_backup and enable_disk_backup are mutually exclusive")
-        arguments = {"tag": tag, "enable_cpu_backup": enable_cpu_backup}
-        if enable_disk_backup:  # a registered hook mode may not have the newer arguments
-            arguments["enable_disk_backup"] = enable_disk_backup
-        if cpu_backup_backend is not None:
-            arguments["cpu_backup_backend"] = cpu_backup_backend
-        with implementation.region(**arguments):
+        newer = _passed(enable_disk_backup=enable_disk_backup, cpu_backup_backend=cpu_backup_backend)
+        with implementation.region(tag=tag, enable_cpu_backup=enable_cpu_backup, **newer):
             yield
 
     @contextlib.contextmanager
@@ -87,11 +88,9 @@ class TorchMemorySaver:
                    cpu_backup_backend: Literal["mmap", "pinned"] | None = None) -> Iterator[None]:
         """torch.cuda.graph() whose own memory can be paused. Only in hook mode "preload"."""
         self._check_backend(enable_cpu_backup, cpu_backup_backend)
-        arguments = {"cuda_graph": cuda_graph, "pool": pool, "stream": stream, "capture_error_mode": capture_error_mode,
-                     "tag": tag, "enable_cpu_backup": enable_cpu_backup}
-        if cpu_backup_backend is not None:
-            arguments["cpu_backup_backend"] = cpu_backup_backend
-        with self._ensure_initialized().cuda_graph(**arguments):
+        with self._ensure_initialized().cuda_graph(
+                cuda_graph=cuda_graph, pool=pool, stream=stream, capture_error_mode=capture_error_mode, tag=tag,
+                enable_cpu_backup=enable_cpu_backup, **_passed(cpu_backup_backend=cpu_backup_backend)):
             yield
 
     @contextlib.contextmanager

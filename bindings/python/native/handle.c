@@ -132,8 +132,7 @@ static int hold_stream(Handle *handle, PyObject *given, gmm_stream *stream, Hand
   return 0;
 }
 
-/* The library's end of a handle. That of a ticket waits for its operation, that of a watcher or lease for its
- * callback. */
+/* The library's end of a handle. A ticket's waits for its operation, a watcher's or lease's for its callback. */
 static gmm_result call_end(HandleKind kind, void *pointer, gmm_context *context, gmm_stream stream) {
   switch (kind) {
     case HANDLE_CONTEXT:

@@ -18,8 +18,6 @@ namespace {
 // A directory that somebody filled must not delay the first export.
 constexpr uint32_t kMaxEntriesRead = 4096;
 
-constexpr const char *kUnready = ".new";
-
 static_assert(kMaxSocketFolder == kIpcPathSize);
 
 // With a slash at the end of the path, the system follows a link there.
@@ -99,11 +97,6 @@ void ipc_socket_name(const IpcEndpoint &endpoint, char name[kIpcNameSize]) {
                 endpoint.serial);
 }
 
-void ipc_unready_socket_name(const IpcEndpoint &endpoint, char name[kIpcNameSize]) {
-  ipc_socket_name(endpoint, name);
-  std::strcat(name, kUnready);
-}
-
 bool ipc_socket_name_parse(const char *name, IpcEndpoint *out) {
   IpcEndpoint endpoint;
   if (std::sscanf(name, "%" SCNu32 "-%" SCNu64 "-%" SCNu32, &endpoint.pid, &endpoint.start_time, &endpoint.serial) != 3)
@@ -111,7 +104,7 @@ bool ipc_socket_name_parse(const char *name, IpcEndpoint *out) {
   char again[kIpcNameSize];
   ipc_socket_name(endpoint, again);
   const size_t length = std::strlen(again);
-  if (std::strncmp(name, again, length) != 0 || (name[length] != '\0' && std::strcmp(name + length, kUnready) != 0))
+  if (std::strncmp(name, again, length) != 0 || (name[length] != '\0' && std::strcmp(name + length, kIpcUnready) != 0))
     return false;
   *out = endpoint;
   return true;

@@ -19,8 +19,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 SOURCES = (ROOT / ".deps" / "torch_memory_saver", ROOT / ".gpu" / "torch_memory_saver")
 #: A file that cannot be loaded: it is about a script of upstream's releases, not about the package.
 LEFT_OUT = "test_merge_cuda_wheels.py"
-#: The end of examples/cpu_backup.py. The step that it leaves out reaches into _impl._mem_pools, and asks the CUDA runtime
-#: of upstream's library about the address of a backup.
+#: The end of examples/cpu_backup.py. The step that it leaves out reaches into _impl._mem_pools, and asks the CUDA
+#: runtime of upstream's library about the address of a backup.
 IN_PUBLIC = """
 
 def _assert_cpu_backup_released_on_allocation_free(**arguments):

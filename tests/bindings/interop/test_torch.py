@@ -18,11 +18,10 @@ import conftest
 import pytest
 import torch
 import torch_uses
-from conftest import MIB, goes_back
+from conftest import MIB
 
 import gmm
 import gmm.torch
-from gmm import _native
 from gmm._memory_saver import preload
 from gmm._torch import compiler
 from gmm._torch import library as torch_library
@@ -197,26 +196,6 @@ def test_threads_that_free_each_others_blocks_lose_none(native):
     assert native.stats("allocation")["current"] == before
 
 
-def test_the_history_has_each_event_in_order(native):
-    assert native.library.cdll.gmm_torch_record_history(1, 100) == 0
-    try:
-        address = native.malloc(2 * MIB)
-        native.free(address)
-        snapshot = torch.cuda.memory._snapshot()
-    finally:
-        native.library.cdll.gmm_torch_record_history(0, 1)
-    entries = [entry for entry in snapshot["device_traces"][0] if entry["addr"] == address]
-    assert [entry["action"] for entry in entries] == ["alloc", "free_requested", "free_completed"]
-    assert all(entry["size"] == 2 * MIB for entry in entries)
-    assert snapshot["device_traces"][0][-1]["action"] == "snapshot"
-    times = [entry["time_us"] for entry in snapshot["device_traces"][0]]
-    assert times == sorted(times)
-    from torch.cuda import _memory_viz
-
-    assert len(_memory_viz.trace_plot(snapshot)) > 1000 and len(_memory_viz.segment_plot(snapshot)) > 1000
-    assert torch.cuda.memory._snapshot()["device_traces"] == [[]]
-
-
 class Pool:
     """A private pool that the calling thread allocates to inside a with block. PyTorch 2.5 has other functions for it.
 
@@ -357,13 +336,7 @@ def test_out_of_memory_has_pytorch_s_words(native):
             assert abs(torch._C._cuda_getMemoryFraction(0) - fraction) < 1e-6
         with pytest.raises(RuntimeError, match="gmm: .*limit"):
             native.malloc(256 * MIB)
-        asked = []
-        context.set_oom_handler(lambda what: asked.append(what.requested_bytes) or context.set_limit(None, device=0)
-                                or True)
-        native.free(native.malloc(256 * MIB))
-        assert asked == [256 * MIB]
     finally:
-        context.set_oom_handler(None)
         torch._C._cuda_setMemoryFraction(1.0, 0)
 
 
@@ -409,28 +382,6 @@ def test_a_recorded_stream_keeps_memory_of_cpu_tensors(library):
     assert library.record(id(go), 0, None) == 1  # not gmm's: GMM_UNCHANGED
 
 
-def test_a_recorded_stream_reads_memory_of_cuda_tensors_whole(native, library):
-    """The next user gets the memory at once, on its own stream, which is ordered behind the recorded one."""
-    context, go, size = gmm.context(), threading.Event(), 3 * MIB
-    with context.stream() as stream, context.alloc(size, gmm.Kind.HOST) as out:
-        address = native.malloc(size)
-        _native.gmm_fill(context, address, 1, size, None)
-        context.synchronize()
-        stream.call(go.wait)
-        context.copy(out, address, size, stream=stream)
-        library.check(library.record(address + 100, 0, stream.handle))
-        native.free(address)
-        held = [native.malloc(size) for _ in range(3)]
-        for other in held:
-            _native.gmm_fill(context, other, 2, size, None)
-        go.set()
-        stream.synchronize()
-        context.synchronize()
-        assert bytes(memoryview(out)) == b"\1" * size
-        for other in held:
-            native.free(other)
-
-
 # The compiler.
 
 
@@ -450,12 +401,10 @@ def build(folder):
     return compiler.build(compiler.installed(), folder)
 
 
-def test_a_compiler_that_fails_is_asked_once_and_its_words_are_kept(tmp_path, cxx):
+def test_the_words_of_a_compiler_that_fails(tmp_path, cxx):
     cxx("echo 'no such thing' >&2\nexit 1")
-    for _ in range(2):
-        with pytest.raises(RuntimeError, match=r"gmm_torch.cpp did not compile[^$]*no such thing"):
-            build(tmp_path / "cache")
-    assert (tmp_path / "count").read_text() == "x\n"
+    with pytest.raises(RuntimeError, match=r"gmm_torch.cpp did not compile[^$]*no such thing"):
+        build(tmp_path / "cache")
 
 
 def test_callers_that_start_at_once_compile_once(tmp_path, cxx):
@@ -514,22 +463,6 @@ def test_an_everyday_use_gives_what_it_gives_with_pytorchs_own(native, theirs, u
 @pytest.mark.parametrize("value", ["on", "regions", "off"])
 def test_a_training_under_gmm_run_has_the_same_losses(theirs, value):
     assert results("training", LD_PRELOAD=preload.find_library(), GMM_PRELOAD=value)["training"] == theirs["training"]
-
-
-@pytest.mark.gpu
-def test_freed_memory_goes_back(native):
-    held = []
-
-    def take():
-        held.append(torch.empty(1024 * MIB, dtype=torch.uint8, device="cuda").fill_(1))
-
-    def give():
-        held.clear()
-        torch.cuda.empty_cache()
-
-    take()
-    goes_back(1000 * MIB, give, take)
-    give()
 
 
 @pytest.mark.gpu

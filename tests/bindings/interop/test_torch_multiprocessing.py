@@ -2,7 +2,6 @@
 """PyTorch's tensors over gmm's memory through torch.multiprocessing; torch_uses.py sends one of the GPU."""
 import contextlib
 import gc
-import pickle
 
 import conftest
 import pytest
@@ -122,13 +121,6 @@ def test_views_parameters_and_types(context, peer):
     assert base[99].view(torch.int32) == torch.tensor(103.0).view(torch.int32) + 1
 
 
-def test_history_is_refused(context):
-    leaf = tensor_of(context).requires_grad_()
-    for tensor in (leaf * 2, leaf[1:]):
-        with pytest.raises(RuntimeError, match="autograd"):
-            PROCESSES.Pipe()[0].send(tensor)
-
-
 def test_managed_memory_goes_pytorchs_way(context, peer):
     tensor = tensor_of(context, kind=Kind.MANAGED)
     assert peer(tensor)[:2] == (False, 499500.0)
@@ -144,10 +136,3 @@ def test_views_share_a_storage_and_one_that_is_sent_back_is_the_original(context
         again = back.get(timeout=SECONDS)
         assert again.data_ptr() == tensor.data_ptr()
         assert again.untyped_storage()._cdata == tensor.untyped_storage()._cdata
-
-
-def test_pickle_copies_the_contents(context):
-    """torch.save() and pickle write the contents, as of any tensor."""
-    tensor = tensor_of(context)
-    again = pickle.loads(pickle.dumps(tensor))
-    assert torch.equal(again, tensor) and again.data_ptr() != tensor.data_ptr() and sharing.in_transit() == 0

@@ -122,22 +122,6 @@ assert torch.settings == ["expandable_segments:False", "expandable_segments:True
 """, {name: "expandable_segments:True"})
 
 
-def test_out_of_memory_leaves_all_asleep():
-    run_allocator("""
-for tag, mib in (("weights", 96), ("kv_cache", 64)):
-    with allocator.use_memory_pool(tag):
-        kept = [full(mib, 1), *(kept if tag == "kv_cache" else ())]
-allocator.sleep("weights")
-hog = [full(64, 3) for _ in range(3)]
-raises(gmm.OutOfMemoryError, allocator.wake_up)
-raises(gmm.OutOfMemoryError, allocator.wake_up, ["weights"])
-hog.clear()
-torch.cuda.empty_cache()
-allocator.wake_up()
-assert holds(kept[1], 1)
-""", {"FAKE_CUDA_MEMORY": str(256 << 20)})
-
-
 def test_a_sleep_that_fails_changes_nothing():
     """Whichever of its two pauses fails, the memory is awake with its contents, and a retry works."""
     run_allocator("""

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Each way to break the rules of lib/engine/LOCKS.md ends the process with both stacks, in a build with the Meson option
-// lock_checks. In such a build all tests show that the library keeps them.
+// Each way to break the rules of lib/engine/LOCKS.md ends the process with both stacks, in a build with the option
+// lock_checks of Meson. In such a build all tests show that the library keeps them.
 #include "base/lock.h"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The private pools of gmm's allocator for PyTorch, where a test of PyTorch's functions needs a GPU: the options of a
-// torch.cuda.MemPool, other streams, and a device that is full. tests/bindings/interop/test_torch.py has the rest. The pools never
+// torch.cuda.MemPool, other streams, and a device that is full. test_torch.py has the rest. The pools never
 // touch their memory, so the segments are addresses alone.
 #include "pools.hpp"
 

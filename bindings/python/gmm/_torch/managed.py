@@ -123,8 +123,8 @@ def _warn_before_fork():
     if lib is None or lib.context.closed or lib.context.info.backend_name != "cuda":
         return  # the host backend's managed memory is ordinary memory, of which a child has a copy
     if any(tag.name == library.HOST_TAG and lib.context.stats(tag=tag).live_bytes for tag in lib.context.tags()):
-        warnings.warn("gmm.torch: a forked process cannot read the managed tensors of its parent; start it by \"spawn\" "
-                      "(DataLoader: multiprocessing_context=\"spawn\"), or give it unmanage_memory() of them",
+        warnings.warn("gmm.torch: a forked process cannot read the managed tensors of its parent; start it by 'spawn' "
+                      "(DataLoader: multiprocessing_context='spawn'), or give it unmanage_memory() of them",
                       RuntimeWarning, stacklevel=3)
 
 

@@ -166,32 +166,22 @@ def _pin_memory(original, tensor, *args, **kwargs):
     return original(tensor, *args, **kwargs)
 
 
-def _is_for_cpu(kwargs, source):
-    """Whether a factory makes a plain tensor on the CPU. source: the tensor that it follows, or None."""
-    device, layout = kwargs.get("device"), kwargs.get("layout")
-    if device is None:
-        device = source.device if isinstance(source, torch.Tensor) else torch.get_default_device()
-    layout = layout or (source.layout if isinstance(source, torch.Tensor) else torch.strided)
-    return torch.device(device).type == "cpu" and layout is torch.strided
-
-
-def _without_pinning(original, args, kwargs, source):
-    if kwargs.get("pin_memory") and torch._C._len_torch_dispatch_stack() == 0 and _is_for_cpu(kwargs, source):
-        kwargs = {**kwargs, "pin_memory": False}
-    return original(*args, **kwargs)
-
-
 @_in_place_of(torch, "arange", "empty", "empty_permuted", "empty_strided", "eye", "full", "linspace", "logspace",
               "ones", "rand", "randint", "randn", "randperm", "scalar_tensor", "tensor", "tril_indices",
-              "triu_indices", "zeros")
-def _factory(original, *args, **kwargs):
-    return _without_pinning(original, args, kwargs, None)
-
-
-@_in_place_of(torch, "empty_like", "full_like", "ones_like", "rand_like", "randint_like", "randn_like", "zeros_like")
+              "triu_indices", "zeros", "empty_like", "full_like", "ones_like", "rand_like", "randint_like",
+              "randn_like", "zeros_like")
 @_in_place_of(torch.Tensor, "new_empty", "new_empty_strided", "new_full", "new_ones", "new_zeros")
-def _following_factory(original, *args, **kwargs):
-    return _without_pinning(original, args, kwargs, args[0] if args else None)
+def _factory(original, *args, **kwargs):
+    if kwargs.get("pin_memory") and torch._C._len_torch_dispatch_stack() == 0:
+        source = args[0] if args and isinstance(args[0], torch.Tensor) else None  # the tensor that it follows
+        device, layout = kwargs.get("device"), kwargs.get("layout")
+        if device is None:
+            device = torch.get_default_device() if source is None else source.device
+        if layout is None:
+            layout = torch.strided if source is None else source.layout
+        if torch.device(device).type == "cpu" and layout is torch.strided:
+            kwargs = {**kwargs, "pin_memory": False}
+    return original(*args, **kwargs)
 
 
 @_in_place_of(torch.UntypedStorage, "__new__")

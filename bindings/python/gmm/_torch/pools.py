@@ -9,6 +9,7 @@ Destroying a pool while a thread allocates from one, or captures a graph, ends t
 there is none on its device (synchronize_and_free_events() in c10/cuda/CUDACachingAllocator.cpp). So retired pools wait
 here until there is none.
 """
+import collections
 import contextlib
 import os
 import threading
@@ -98,12 +99,6 @@ def devices(torch):
     return [current] + [device for device in range(count) if device != current and in_use(device)]
 
 
-def make(torch, device, allocator):
-    """A new pool of a device. allocator: a pluggable allocator; None: PyTorch's own."""
-    with torch.cuda.device(device):
-        return torch.cuda.MemPool() if allocator is None else torch.cuda.MemPool(allocator.allocator())
-
-
 class Pools:
     """The pools of regions, by a key.
 
@@ -114,7 +109,7 @@ class Pools:
         self._torch = torch
         self._allocator = allocator
         self._lock = threading.Lock()
-        self._idle = {}
+        self._idle = collections.defaultdict(list)  # by key and device
 
     @contextlib.contextmanager
     def use(self, key=None, keep=True):
@@ -140,20 +135,22 @@ class Pools:
 
     def _take(self, key, device):
         with self._lock:
-            if self._idle.get((key, device)):
+            if self._idle[key, device]:
                 return self._idle[key, device].pop()
-        return make(self._torch, device, self._allocator)
+        pool = self._torch.cuda.MemPool
+        with self._torch.cuda.device(device):
+            return pool() if self._allocator is None else pool(self._allocator.allocator())
 
     def _put(self, key, taken):
         with self._lock:
             while taken:
                 device, pool = taken.pop()
-                self._idle.setdefault((key, device), []).append(pool)
+                self._idle[key, device].append(pool)
 
     def clear(self):
         """Destroys the idle pools as soon as that is safe."""
         with self._lock:
-            idle, self._idle = self._idle, {}
+            idle, self._idle = self._idle, collections.defaultdict(list)
         with _lock:
             _retired.extend(pool for pools in idle.values() for pool in pools)
             idle.clear()

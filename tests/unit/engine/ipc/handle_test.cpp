@@ -104,7 +104,10 @@ TEST(IpcHandle, NamesWhatIsWrong) {
   for (const Case &one : cases) {
     gmm_ipc_handle bytes = encoded(sample());
     for (const Change &change : one.changes) std::memcpy(bytes.bytes + change.at, &change.value, change.size);
-    if (one.is_sealed) store_little(bytes.bytes + 252, crc32c(bytes.bytes, 252));
+    if (one.is_sealed) {
+      const uint32_t sum = crc32c(bytes.bytes, 252);
+      std::memcpy(bytes.bytes + 252, &sum, sizeof sum);
+    }
     IpcHandle out;
     out.allocation = 77;
     EXPECT_EQ(ipc_handle_decode(bytes, &out).code(), GMM_ERROR_IPC_INVALID_HANDLE) << one.words;
