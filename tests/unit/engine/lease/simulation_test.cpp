@@ -560,8 +560,8 @@ struct LeaseFaultCase {
 };
 class LeaseFaultTest : public ::testing::TestWithParam<LeaseFaultCase> {};
 
-// After the faults are over, every process that lives is served again. Without a fault everything is granted that can be
-// met, at once or after others returned.
+// After the faults are over, every process that lives is served again. Without a fault everything is granted that can
+// be met, at once or after others returned.
 TEST_P(LeaseFaultTest, IsSurvived) {
   const LeaseFaultCase &test = GetParam();
   const uint64_t seeds = test.seeds / kFewer;
