@@ -53,7 +53,6 @@ CUresult cuMemGetInfo_v2(size_t *free, size_t *total) {
 // The default pool of a device is known by its context. It keeps nothing that was freed.
 CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device) {
   FAKE_CUDA_OF_DEVICE(cuDeviceGetDefaultMemPool, !pool);
-  if (lacks("pools")) return CUDA_ERROR_NOT_SUPPORTED;
   *pool = reinterpret_cast<CUmemoryPool>(&state().contexts[device]);
   return CUDA_SUCCESS;
 }
@@ -109,7 +108,6 @@ CUresult cuMemAllocManaged(CUdeviceptr *out, size_t size, unsigned int flags) {
 
 CUresult cuMemAllocAsync(CUdeviceptr *out, size_t size, CUstream handle) {
   FAKE_CUDA_IN_CONTEXT(cuMemAllocAsync, !out || !size);
-  if (lacks("pools")) return CUDA_ERROR_NOT_SUPPORTED;
   FAKE_CUDA_STREAM(stream, handle);
   if (is_capturing(stream)) return CUDA_ERROR_NOT_SUPPORTED;  // graph memory nodes are not built here
   return size > state().configuration.memory ? CUDA_ERROR_OUT_OF_MEMORY : allocate(context, Kind::pool, size, out);

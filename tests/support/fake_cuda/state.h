@@ -42,8 +42,7 @@ struct Configuration {
   int version = 13000;
   int devices = 1;
   uint64_t memory = uint64_t{8} << 30;
-  bool cpu_access = false, unaligned = false, blind = false, grace = false;
-  unsigned delay_us = 0;
+  bool cpu_access = false, unaligned = false, blind = false;
   std::set<std::string> lacks;
 };
 

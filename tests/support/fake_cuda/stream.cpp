@@ -50,7 +50,6 @@ void work(std::shared_ptr<Stream> stream) {
     });
     bool broken = stream->context->error != CUDA_SUCCESS;
     lock.unlock();
-    if (s.configuration.delay_us) std::this_thread::sleep_for(std::chrono::microseconds(s.configuration.delay_us));
     CUresult result = broken ? CUDA_SUCCESS : next.run();
     next.run = nullptr;  // its objects go without the lock
     lock.lock();
