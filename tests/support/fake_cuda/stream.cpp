@@ -221,7 +221,10 @@ extern "C" {
 
 // The host may not ask about a stream, or wait for it, where a capture is spoiled by that.
 static CUresult refuse_question(const std::shared_ptr<Stream> &stream) {
-  if (CUresult captured = refuse_captured(stream)) return captured;
+  if (stream->capture) {
+    stream->capture->invalidated = true;
+    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  }
   if (CUresult implicit = refuse_implicit(stream)) return implicit;
   return refuse_during_capture();
 }
