@@ -170,22 +170,6 @@ static void contexts_of_the_thread_stay(void) {
   CHECK_EQUAL(cu.cuDevicePrimaryCtxRelease_v2(beyond), CUDA_SUCCESS);
 }
 
-static void a_device_starts_with_its_first_memory(void) {
-  fake_cuda_live_t before, now;
-  fake.live(&before);
-  gmm_context *other = open_context(0), *case_context = context;
-  fake.live(&now);
-  CHECK_EQUAL(now.context_references, before.context_references);
-  context = other;
-  for (kind = GMM_KIND_DEVICE; kind <= GMM_KIND_VMM; ++kind) FREE(ALLOC(100));
-  fake.live(&now);
-  CHECK_EQUAL(now.context_references, before.context_references + 1);
-  OK(gmm_context_release(other));
-  context = case_context;
-  fake.live(&now);
-  CHECK_EQUAL(now.context_references, before.context_references);
-}
-
 static void set_soon(void *done) {
   sleep_ms(50);
   atomic_store((atomic_int *)done, 1);
@@ -398,7 +382,6 @@ int main(int count, char **words) {
   PLAIN(contexts_of_the_thread_stay);
   PLAIN(the_default_stream_of_the_callers_own_context_is_waited_for);
   if (!is_fake) return finish_clean();  // the further cases ask for faults
-  PLAIN(a_device_starts_with_its_first_memory);
   PLAIN(without_each_entry);
   PLAIN(libraries_that_are_no_driver);
   PLAIN(answers_of_the_driver_are_translated);
