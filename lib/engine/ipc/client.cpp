@@ -175,6 +175,8 @@ class Attempt {
   Status receive(int64_t *got) {
     os::ReceivedDescriptors received;
     *got = os::receive_with_descriptors(peer_.connection, &reply_, sizeof reply_, &received);
+    // An exporter that refuses closes before it reads the request: the error comes first, and its packet after that.
+    if (*got == -ECONNRESET) *got = os::receive_with_descriptors(peer_.connection, &reply_, sizeof reply_, &received);
     static_assert(kIpcMaxExtents == os::ReceivedDescriptors::kMost);
     std::memcpy(import_.fds, received.each, sizeof *received.each * received.count);
     import_.extents = received.count;
