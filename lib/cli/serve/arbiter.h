@@ -173,6 +173,7 @@ class LeaseArbiter {
   bool find_waiting(Vector<Member *> *queue);
   void keep_rounds_young(uint64_t now);
   Served serve(Member &waiting, uint64_t now);
+  void answer(Member &waiting, LeaseAnswer answer, Phase phase);
   void grant(Member &waiting);
   void doubt_or_deny(Member &waiting);
   bool choose(Plan *plan, uint64_t now);

@@ -271,18 +271,8 @@ Status ask_until(uint64_t deadline, const IpcHandle &handle, IpcWant want, const
 
 }  // namespace
 
-IpcConnection &IpcConnection::operator=(IpcConnection &&other) noexcept {
-  if (this == &other) return *this;
-  close();
-  peer_ = other.peer_;
-  exporter_ = other.exporter_;
-  other.peer_ = Peer();
-  return *this;
-}
-
 void IpcConnection::close() {
-  const Peer old = peer_;
-  peer_ = Peer();
+  const Peer old = std::exchange(peer_, Peer());
   if (old.connection >= 0) os::end_connection(old.connection);
   if (old.process >= 0) os::close_file(old.process).ignore();
 }
