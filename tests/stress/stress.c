@@ -124,6 +124,7 @@ static gmm_kind any_kind(void) {
   return has_kind(of) ? of : GMM_KIND_DEVICE;
 }
 static uint64_t any_size(void) {
+  if (alone && one_in(2)) return (1 + below(one_in(4) ? 40 : 12)) * MIB;  // past the caches of threads
   static const uint64_t most[] = {256, 256, 4096, 4096, 4096, 65536, 65536, MIB, 6 * MIB};
   return 1 + below(one_in(200) ? 64 * MIB : most[below(sizeof most / sizeof *most)]);
 }
@@ -175,10 +176,16 @@ static void check_block(block *b) {
   pthread_rwlock_rdlock(&touching[b->tag]);
   const bool readable = look_at(b);
   if (b->kind == GMM_KIND_VMM && drops[b->tag] != b->drops) b->seed = 0;
-  if (readable && b->seed != 0) {
-    const bool done = DO(gmm_copy(context, bytes[0], b->memory, length, b->stream)) &&
-                      DO(gmm_copy(context, bytes[1], b->memory + last, length, b->stream));
-    finish(b->stream);
+  if (b->seed != 0) {
+    bool done = false;
+    if (readable) {
+      done = DO(gmm_copy(context, bytes[0], b->memory, length, b->stream)) &&
+             DO(gmm_copy(context, bytes[1], b->memory + last, length, b->stream));
+      finish(b->stream);
+    } else if (!b->of_graph && state_of(b->memory) == GMM_STATE_PAUSED) {
+      done = gmm_backup_read(context, b->memory, length, bytes[0]) == GMM_OK &&
+             gmm_backup_read(context, b->memory + last, length, bytes[1]) == GMM_OK;
+    }
     for (uint64_t i = 0; i < length && done; ++i) {
       if (bytes[0][i] == pattern_at(i, b->seed) && bytes[1][i] == pattern_at(last + i, b->seed)) continue;
       check_failed(__FILE__, __LINE__, "%p of %llu bytes, %s, tag %u: byte %llu of an end is wrong", (void *)b->memory,
@@ -229,7 +236,8 @@ static void leave_work(block *b, gmm_stream stream) {
   if (is_captured(stream) || device_of(stream, b->device) != b->device) return;
   pthread_rwlock_rdlock(&touching[b->tag]);
   if (look_at(b)) {
-    if (one_in(3)) DO(gmm_stream_call(context, stream, be_slow, (void *)(uintptr_t)(20000 + below(400000))));
+    const uint64_t nanoseconds = alone ? 2000000 : 20000 + below(400000);
+    if (one_in(3)) DO(gmm_stream_call(context, stream, be_slow, (void *)(uintptr_t)nanoseconds));
     DO(gmm_fill(context, b->memory, 0xdd, b->size < MIB ? b->size : MIB, stream));
   }
   pthread_rwlock_unlock(&touching[b->tag]);

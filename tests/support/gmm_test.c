@@ -167,22 +167,6 @@ int run_cases(void) {
   return finish_clean();
 }
 
-static char server_folder[] = "/tmp/gmm-server-XXXXXX";
-static pid_t server_owner;
-static void end_own_server(void) {
-  char server[64];
-  if (getpid() != server_owner) return;  // a child
-  snprintf(server, sizeof server, "%s/serve.sock", server_folder);
-  unlink(server);  // which ends the server
-  rmdir(server_folder);
-}
-void start_own_server(void) {
-  if (mkdtemp(server_folder) == NULL) exit(99);
-  setenv("GMM_IPC_DIR", server_folder, 1);
-  server_owner = getpid();
-  atexit(end_own_server);
-}
-
 gmm_alloc_desc alloc_desc(void) {
   return (gmm_alloc_desc){.struct_size = sizeof(gmm_alloc_desc), .kind = kind, .device = device};
 }
@@ -358,6 +342,24 @@ gmm_result pause_of(gmm_tag tag) {
 gmm_result resume_of(gmm_tag tag) {
   const gmm_pause_desc desc = one_tag(&tag);
   return gmm_resume(context, &desc, NULL);
+}
+
+void ignore_call(void *user) { (void)user; }
+int32_t ignore_text(void *user, const char *text, uint64_t size) {
+  (void)user, (void)text, (void)size;
+  return 0;
+}
+int32_t ignore_watch(void *user, const gmm_watch_info *info) {
+  (void)user, (void)info;
+  return 0;
+}
+int32_t ignore_oom(void *user, const gmm_oom_info *info) {
+  (void)user, (void)info;
+  return 0;
+}
+int32_t ignore_value(void *user, uint64_t value) {
+  (void)user, (void)value;
+  return 0;
 }
 
 bool message_has(const char *words) { return strstr(gmm_last_error_message(), words) != NULL; }

@@ -85,8 +85,6 @@ gmm_scope_desc scope_of(uint32_t flags, gmm_device d, gmm_tag tag, gmm_kind k);
 void add_case(const char *name, void (*function)(void), gmm_kind_mask kinds);
 // Runs the cases of the program in the order of their definitions, then finish_clean().
 int run_cases(void);
-// Gives the program a server of leases of its own, whatever else runs on the machine. It ends with the program.
-void start_own_server(void);
 
 gmm_alloc_desc alloc_desc(void);
 // The address of a descriptor of the case's kind and device with further fields.
@@ -165,6 +163,12 @@ gmm_result resume_of(gmm_tag tag);
     RESULT(gmm_ticket_wait(ticket, GMM_FOREVER, NULL), expected); \
     OK(gmm_ticket_destroy(ticket));                               \
   } while (0)
+// Callbacks that do nothing, and answer that all is well.
+void ignore_call(void *user);
+int32_t ignore_text(void *user, const char *text, uint64_t size);
+int32_t ignore_watch(void *user, const gmm_watch_info *info);
+int32_t ignore_oom(void *user, const gmm_oom_info *info);
+int32_t ignore_value(void *user, uint64_t value);
 // Whether the message of the last error has these words.
 bool message_has(const char *words);
 

@@ -37,9 +37,6 @@ def test_texts_of_objects(host):
     assert repr(array).startswith("<gmm.Array (2, 2) of int8 at 0x") and str(array[0]) == "[1 1]"
     with tag.paused():
         assert str(array) == repr(array)
-    lines = str(host.stats()).splitlines()
-    assert lines[0] == "Statistics" and len(lines) == 1 + len(host.stats())
-    assert re.search(r"^  live_bytes +3 MiB$", "\n".join(lines), re.M) and "  VMM" in str(buffer.info)
     assert repr(host.stats()).startswith("Statistics(live_tags=") and host.stats() == host.stats()
     array.free()
     assert str(array) == repr(array) == "<gmm.Array (2, 2) of int8, closed>"
@@ -88,9 +85,7 @@ def test_numbers_are_taken_whole(context, number):
 
 def test_options_are_checked(context):
     for wrong in ({"colour": 1}, {"flags": "text"}, {"device": 1.5}, 3):
-        with pytest.raises(TypeError):
-            native.gmm_stream_create(context, wrong)
-    with pytest.raises(ValueError, match="null character"):
-        context.watch(0, losing=print, name="a\0b")
+        refused(TypeError, lambda: native.gmm_stream_create(context, wrong))
+    refused(ValueError, lambda: context.watch(0, losing=print, name="a\0b"), match="null character")
     refused(ValueError, lambda: gmm.lease.Lease("time", residency=-1, context=context),
             lambda: context.ipc_import(bytes(64), timeout=-1), match="0 seconds or more")
