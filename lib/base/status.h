@@ -7,6 +7,8 @@
 
 #include <cstdarg>
 
+#include "base/no_copy.h"
+
 namespace gmm {
 
 class [[nodiscard]] Status {
@@ -35,12 +37,10 @@ const char *last_message();
 int32_t last_native();
 
 // Restores the thread's message after clean-up work that may itself fail.
-class MessageGuard {
+class MessageGuard : NoCopy {
  public:
   MessageGuard();
   ~MessageGuard();
-  MessageGuard(const MessageGuard &) = delete;
-  MessageGuard &operator=(const MessageGuard &) = delete;
 
  private:
   char text_[1024];

@@ -10,14 +10,12 @@ namespace gmm::cuda {
 
 // Makes a context current, and restores the thread's earlier one at the end. A thread that had none, such as a
 // finalizer thread, has none afterwards.
-class ContextGuard {
+class ContextGuard : NoCopy {
  public:
   ContextGuard(const Driver &driver, const Log &log) : driver_(driver), log_(log) {}
   ~ContextGuard() {
     for (; pushed_ != 0; --pushed_) pop();
   }
-  ContextGuard(const ContextGuard &) = delete;
-  ContextGuard &operator=(const ContextGuard &) = delete;
 
   // NULL: the thread has no context.
   Status current(CUcontext *out) {
@@ -61,7 +59,7 @@ class ContextGuard {
 // Exempts the thread's driver calls from the captures of other threads. While any thread captures a stream in the
 // global mode, the driver refuses allocations and event queries of every thread and ends that capture. gmm's calls are
 // no part of the graph, so the thread declares them relaxed.
-class CaptureGuard {
+class CaptureGuard : NoCopy {
  public:
   explicit CaptureGuard(const Driver &driver) : driver_(driver) {
     // The second try is there because without the exchange the call that follows may end another thread's capture.
@@ -76,8 +74,6 @@ class CaptureGuard {
     // fails only if the driver has shut down, and the mode with it
     (void)driver_.cuThreadExchangeStreamCaptureMode(&mode);
   }
-  CaptureGuard(const CaptureGuard &) = delete;
-  CaptureGuard &operator=(const CaptureGuard &) = delete;
 
  private:
   const Driver &driver_;

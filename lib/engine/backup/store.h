@@ -58,12 +58,10 @@ struct BackupTotals {
 };
 
 // A context has one. Thread-safe.
-class BackupStore {
+class BackupStore : NoCopy {
  public:
   explicit BackupStore(Core &core) : views(core.allocator), allocator_(core.allocator), tiers_(core) {}
   ~BackupStore() { clear(); }
-  BackupStore(const BackupStore &) = delete;
-  BackupStore &operator=(const BackupStore &) = delete;
 
   // False: save() refuses GMM_TAG_CHECKSUM with NOT_SUPPORTED.
   static bool can_checksum();

@@ -17,11 +17,9 @@
 
 namespace gmm {
 
-class Decommit {
+class Decommit : NoCopy {
  public:
   Decommit(Core &core, HeapSet &heaps) : core_(core), heaps_(heaps) {}
-  Decommit(const Decommit &) = delete;
-  Decommit &operator=(const Decommit &) = delete;
 
   // Reads the age that GMM_DECOMMIT_DEFAULT stands for: GMM_DECOMMIT_AFTER_MS, else never. INVALID_VALUE when it says
   // neither.
