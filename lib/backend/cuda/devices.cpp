@@ -44,35 +44,20 @@ Status Devices::probe(DeviceState *state, int ordinal) {
   Status status = driver.check(driver.cuDeviceGet(&state->handle, ordinal), "cuDeviceGet");
   if (!status.ok()) return prefix(status, "Opening device %d: ", ordinal);
 
-  bool vmm = false, fd = false, fabric = false;
-  const struct {
-    CUdevice_attribute which;
-    bool *out;
-  } wanted[] = {
-      {CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, &vmm},
-      {CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, &fd},
-      {CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED, &fabric},
-      {CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, &state->rdma},
-      {CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, &state->managed},
-      {CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, &state->concurrent_managed},
-      {CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED, &state->pin},
-      {CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED, &state->pin_read_only},
-      {CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM, &state->pin_same_address},
-      {CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS, &state->pageable},
-      {CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES, &state->host_page_tables},
-      {CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, &state->host_numa_vmm},
-      // The documentation of cuIpcGetMemHandle() names this attribute.
-      {CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED, &state->legacy_ipc},
-      {CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, &state->dma_buf},
-  };
-  for (const auto &want : wanted) {
-    int32_t value = 0;
-    GMM_TRY(attribute(state->handle, want.which, &value));
-    *want.out = value > 0;
-  }
+  int32_t value = 0;
+#define GMM_CUDA_READ(name, which, capability)                            \
+  GMM_TRY(attribute(state->handle, CU_DEVICE_ATTRIBUTE_##which, &value)); \
+  state->name = value > 0;
+  GMM_CUDA_ABILITIES(GMM_CUDA_READ)
+#undef GMM_CUDA_READ
   GMM_TRY(attribute(state->handle, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, &state->host_numa_node));
-  if (!vmm) return Status();
-
+  state->concurrent_managed = state->concurrent_managed && state->managed;
+  state->host_page_tables = state->host_page_tables && state->pageable;
+  const auto without_vmm = [&] {
+    state->vmm = state->vmm_fd = state->fabric = state->rdma = state->host_numa_vmm = false;
+    return Status();
+  };
+  if (!state->vmm) return without_vmm();
   const CUmemAllocationProp properties = device_pages(state->handle);
   size_t granularity = 0;
   status =
@@ -84,14 +69,11 @@ Status Devices::probe(DeviceState *state, int ordinal) {
         LogLevel::kWarning,
         "Device %d has VMM memory in granules of %llu bytes, which do not divide 2 MiB; gmm leaves out its kind VMM.",
         ordinal, static_cast<unsigned long long>(granularity));
-    return Status();
+    return without_vmm();
   }
-  state->vmm = true;
   state->granularity = granularity;
-  state->vmm_fd = fd;
-  state->fabric = fabric;
   // The recommended granularity makes larger pages. One that gmm cannot serve is left for the least one.
-  const CUmemAllocationProp comm = comm_pages(*state, fabric);
+  const CUmemAllocationProp comm = comm_pages(*state, state->fabric);
   state->comm_granularity = kExtentAlignment;
   if (driver.cuMemGetAllocationGranularity(&granularity, &comm, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED) == CUDA_SUCCESS &&
       granularity > kExtentAlignment && granularity % kExtentAlignment == 0 && (granularity & (granularity - 1)) == 0)
@@ -238,7 +220,6 @@ Status Devices::zeros_function(Device device, CUfunction *out) {
   LockGuard lock(mutex_);
   *out = state.find_zeros.load(std::memory_order_relaxed);
   if (*out != nullptr) return Status();
-  CaptureGuard capture(driver);
   if (state.module == nullptr)
     GMM_TRY(driver.check(driver.cuModuleLoadData(&state.module, kFindZeros), "cuModuleLoadData"));
   GMM_TRY(driver.check(driver.cuModuleGetFunction(out, state.module, "gmm_find_zeros"), "cuModuleGetFunction"));
