@@ -52,11 +52,10 @@ Status with_mark(NativeEvent event, Fn fn) {
 
 }  // namespace
 
-// All devices belong to one platform and share its default SYCL context, which is dpctl's too. So every pointer is
-// valid on every queue, and dpctl accepts gmm's memory.
 class SyclBackend final : public StreamBackend<SyclStreamTable, SyclStream> {
  public:
-  SyclBackend(const HostAllocator &allocator, const Log &log) : StreamBackend(allocator, log, api_, allocator, log) {}
+  SyclBackend(const HostAllocator &allocator, const Log &log)
+      : StreamBackend(allocator, log, platform_, allocator, log) {}
 
   // Opens the platform of the device that SYCL itself would choose. ONEAPI_DEVICE_SELECTOR selects that device.
   Status open() {
@@ -72,36 +71,34 @@ class SyclBackend final : public StreamBackend<SyclStreamTable, SyclStream> {
     PlatformRef platform = api_.DPCTLDevice_GetPlatform(chosen);
     api_.DPCTLDevice_Delete(chosen);
     if (platform == nullptr) return api_.failed("DPCTLDevice_GetPlatform");
-    context_ = api_.DPCTLPlatform_GetDefaultContext(platform);
+    platform_.context = api_.DPCTLPlatform_GetDefaultContext(platform);
     DeviceVectorRef devices = api_.DPCTLPlatform_GetDevices(platform, kAllDevices);
     api_.DPCTLPlatform_Delete(platform);
     const uint64_t count = devices == nullptr ? 0 : api_.DPCTLDeviceVector_Size(devices);
-    for (uint64_t i = 0; i < count && device_count_ < SyclStreamTable::kMostDevices; ++i) {
+    for (uint64_t i = 0; i < count && platform_.device_count < SyclStreamTable::kMostDevices; ++i) {
       DeviceRef device = api_.DPCTLDeviceVector_GetAt(devices, i);
       if (device == nullptr) break;
-      devices_[device_count_] = device;
-      probe(device_count_++);
+      platform_.devices[platform_.device_count] = device;
+      probe(platform_.device_count++);
     }
     if (devices != nullptr) api_.DPCTLDeviceVector_Delete(devices);
-    if (context_ == nullptr) return api_.failed("DPCTLPlatform_GetDefaultContext");
-    if (device_count_ == 0) return api_.failed("DPCTLPlatform_GetDevices");
-    streams_.set_devices(context_, devices_, device_count_);
+    if (platform_.context == nullptr) return api_.failed("DPCTLPlatform_GetDefaultContext");
+    if (platform_.device_count == 0) return api_.failed("DPCTLPlatform_GetDevices");
     return Status();
   }
 
   void destroy() override {
-    if (context_ != nullptr) streams_.close();
-    for (uint32_t i = 0; i < device_count_; ++i) api_.DPCTLDevice_Delete(devices_[i]);
-    if (context_ != nullptr) api_.DPCTLContext_Delete(context_);
-    const HostAllocator allocator = allocator_;
-    allocator.destroy(this);
+    if (platform_.context != nullptr) streams_.close();
+    for (uint32_t i = 0; i < platform_.device_count; ++i) api_.DPCTLDevice_Delete(platform_.devices[i]);
+    if (platform_.context != nullptr) api_.DPCTLContext_Delete(platform_.context);
+    allocator_.destroy(this);
   }
 
   // --- Devices and addresses -----------------------------------------------------------------------------------------
 
   gmm_backend id() const override { return GMM_BACKEND_SYCL; }
   const char *name() const override { return "sycl"; }
-  uint32_t device_count() const override { return device_count_; }
+  uint32_t device_count() const override { return platform_.device_count; }
 
   void driver_version(char *text, uint64_t size) const override {
     char *version = api_.DPCTLService_GetDPCPPVersion();
@@ -125,7 +122,7 @@ class SyclBackend final : public StreamBackend<SyclStreamTable, SyclStream> {
       if (system.available < out->free_memory) out->free_memory = system.available;
     }
     out->granularity = 0;  // the backend has no VMM memory
-    char *name = api_.DPCTLDevice_GetName(devices_[device.ordinal]);
+    char *name = api_.DPCTLDevice_GetName(platform_.devices[device.ordinal]);
     std::snprintf(out->name, sizeof out->name, "%s", name == nullptr ? "SYCL device" : name);
     if (name != nullptr) api_.DPCTLCString_Delete(name);
     // dpctl's C interface has no UUID. All processes of a machine agree on the name.
@@ -137,7 +134,7 @@ class SyclBackend final : public StreamBackend<SyclStreamTable, SyclStream> {
   // for any other pointer the function throws, and dpctl does not catch that.
   void identify(const void *address, ForeignPointer *out) override {
     *out = ForeignPointer();
-    switch (api_.DPCTLUSM_GetPointerType(address, context_)) {
+    switch (api_.DPCTLUSM_GetPointerType(address, platform_.context)) {
       case kUsmDevice:
         out->kind = Kind::kDevice;
         out->usm = GMM_USM_DEVICE;
@@ -155,10 +152,9 @@ class SyclBackend final : public StreamBackend<SyclStreamTable, SyclStream> {
     }
     out->known = true;
     if (out->kind == Kind::kHost) return;
-    DeviceRef device = api_.DPCTLUSM_GetPointerDevice(address, context_);
+    DeviceRef device = api_.DPCTLUSM_GetPointerDevice(address, platform_.context);
     if (device == nullptr) return;
-    for (uint32_t i = 0; i < device_count_; ++i)
-      if (api_.DPCTLDevice_AreEq(device, devices_[i])) out->device = Device{static_cast<int32_t>(i)};
+    if (const int32_t ordinal = platform_.ordinal_of(device); ordinal >= 0) out->device = Device{ordinal};
     api_.DPCTLDevice_Delete(device);
   }
 
@@ -197,7 +193,7 @@ class SyclBackend final : public StreamBackend<SyclStreamTable, SyclStream> {
 
   Status deallocate(const Allocation &allocation) override {
     count_call();
-    api_.DPCTLfree_with_context(allocation.driver_base, context_);
+    api_.DPCTLfree_with_context(allocation.driver_base, platform_.context);
     if (allocation.kind == Kind::kDevice)
       states_[allocation.device.ordinal].taken.fetch_sub(allocation.size, std::memory_order_relaxed);
     return Status();
@@ -281,7 +277,7 @@ class SyclBackend final : public StreamBackend<SyclStreamTable, SyclStream> {
   };
 
   void probe(uint32_t ordinal) {
-    DeviceRef device = devices_[ordinal];
+    DeviceRef device = platform_.devices[ordinal];
     DeviceState &state = states_[ordinal];
     state.memory = api_.DPCTLDevice_GetGlobalMemSize(device);
     state.largest = api_.DPCTLDevice_GetMaxMemAllocSize(device);
@@ -320,11 +316,9 @@ class SyclBackend final : public StreamBackend<SyclStreamTable, SyclStream> {
     return Status();
   }
 
-  Interface api_;
-  ContextRef context_ = nullptr;
-  DeviceRef devices_[SyclStreamTable::kMostDevices] = {};
+  Platform platform_;
+  Interface &api_ = platform_.api;
   DeviceState states_[SyclStreamTable::kMostDevices];
-  uint32_t device_count_ = 0;
 };
 
 }  // namespace gmm::sycl

@@ -13,8 +13,7 @@ namespace gmm::sycl {
 void Mark::release() {
   if (references_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   if (event_ != nullptr) api_.DPCTLEvent_Delete(event_);
-  const HostAllocator allocator = allocator_;
-  allocator.destroy(this);
+  allocator_.destroy(this);
 }
 
 void Mark::reached(EventRef event) {
@@ -56,26 +55,6 @@ SyclStream::SyclStream(const Interface &api, const HostAllocator &allocator, con
       in_order_(api.DPCTLQueue_IsInOrder(queue)) {}
 
 SyclStream::~SyclStream() { api_.DPCTLQueue_Delete(queue); }
-
-Status SyclStream::call(void (*fn)(void *), void *user) {
-  return enqueue({.kind = Task::Kind::kCall, .fn = fn, .user = user});
-}
-
-Status SyclStream::touch(void *base, uint64_t size) {
-  return enqueue({.kind = Task::Kind::kTouch, .source = base, .size = size});
-}
-
-Status SyclStream::copy(void *destination, const void *source, uint64_t size) {
-  return enqueue({.kind = Task::Kind::kCopy, .destination = destination, .source = source, .size = size});
-}
-
-Status SyclStream::fill(void *destination, uint8_t value, uint64_t size) {
-  return enqueue({.kind = Task::Kind::kFill, .value = value, .destination = destination, .size = size});
-}
-
-Status SyclStream::prefetch(void *base, uint64_t size) {
-  return enqueue({.kind = Task::Kind::kPrefetch, .source = base, .size = size});
-}
 
 // Advice concerns the memory and not the stream's work, so it takes effect at once.
 Status SyclStream::advise(void *base, uint64_t size, int advice) {

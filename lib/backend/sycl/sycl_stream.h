@@ -59,11 +59,21 @@ class SyclStream : public StreamEntry {
   SyclStream(const Interface &api, const HostAllocator &allocator, const Log &log, SyclStreamTable &table,
              QueueRef queue, Device device, uint64_t id, bool is_created);
 
-  Status call(void (*fn)(void *), void *user);
-  Status touch(void *base, uint64_t size);  // brings pages to the host by reading them
-  Status copy(void *destination, const void *source, uint64_t size);
-  Status fill(void *destination, uint8_t value, uint64_t size);
-  Status prefetch(void *base, uint64_t size);  // moves pages to the queue's device
+  Status call(void (*fn)(void *), void *user) { return enqueue({.kind = Task::Kind::kCall, .fn = fn, .user = user}); }
+  // Brings pages to the host by reading them.
+  Status touch(void *base, uint64_t size) {
+    return enqueue({.kind = Task::Kind::kTouch, .source = base, .size = size});
+  }
+  Status copy(void *destination, const void *source, uint64_t size) {
+    return enqueue({.kind = Task::Kind::kCopy, .destination = destination, .source = source, .size = size});
+  }
+  Status fill(void *destination, uint8_t value, uint64_t size) {
+    return enqueue({.kind = Task::Kind::kFill, .value = value, .destination = destination, .size = size});
+  }
+  // Moves pages to the queue's device.
+  Status prefetch(void *base, uint64_t size) {
+    return enqueue({.kind = Task::Kind::kPrefetch, .source = base, .size = size});
+  }
   Status advise(void *base, uint64_t size, int advice);
   Status wait_for(Mark *mark);
   // Returns a new mark with one reference, behind the work that is queued so far.

@@ -3,39 +3,34 @@
 
 namespace gmm::sycl {
 
-void SyclStreamTable::set_devices(ContextRef context, const DeviceRef *devices, uint32_t count) {
-  context_ = context;
-  devices_ = devices;
-  device_count_ = count;
-}
-
 Status SyclStreamTable::make(Device device, uint64_t id, SyclStream **out) {
-  QueueRef queue = api_.DPCTLQueue_Create(context_, devices_[device.ordinal], &Interface::device_failed, kInOrder);
-  if (queue == nullptr) return api_.failed("DPCTLQueue_Create");
-  *out = allocator_.create<SyclStream>(api_, allocator_, log_, *this, queue, device, id, true);
+  QueueRef queue = platform_.api.DPCTLQueue_Create(platform_.context, platform_.devices[device.ordinal],
+                                                   &Interface::device_failed, kInOrder);
+  if (queue == nullptr) return platform_.api.failed("DPCTLQueue_Create");
+  *out = allocator_.create<SyclStream>(platform_.api, allocator_, log_, *this, queue, device, id, true);
   if (*out != nullptr) return Status();
-  api_.DPCTLQueue_Delete(queue);
+  platform_.api.DPCTLQueue_Delete(queue);
   return no_memory_for("Creating a stream");
 }
 
 Status SyclStreamTable::find_unknown(gmm_stream handle, SyclStream **out) {
-  QueueRef queue = api_.DPCTLQueue_Copy(reinterpret_cast<QueueRef>(handle));
+  QueueRef queue = platform_.api.DPCTLQueue_Copy(reinterpret_cast<QueueRef>(handle));
   if (queue == nullptr)
     return fail(GMM_ERROR_INVALID_HANDLE, "Stream %p is no SYCL queue; pass a live DPCTLSyclQueueRef.",
                 static_cast<void *>(handle));
-  ContextRef context = api_.DPCTLQueue_GetContext(queue);
-  DeviceRef device = api_.DPCTLQueue_GetDevice(queue);
-  int32_t ordinal = -1;
-  if (context != nullptr && device != nullptr && api_.DPCTLContext_AreEq(context, context_))
-    for (uint32_t i = 0; i < device_count_ && ordinal < 0; ++i)
-      if (api_.DPCTLDevice_AreEq(device, devices_[i])) ordinal = static_cast<int32_t>(i);
-  if (context != nullptr) api_.DPCTLContext_Delete(context);
-  if (device != nullptr) api_.DPCTLDevice_Delete(device);
+  ContextRef context = platform_.api.DPCTLQueue_GetContext(queue);
+  DeviceRef device = platform_.api.DPCTLQueue_GetDevice(queue);
+  const bool is_ours =
+      context != nullptr && device != nullptr && platform_.api.DPCTLContext_AreEq(context, platform_.context);
+  const int32_t ordinal = is_ours ? platform_.ordinal_of(device) : -1;
+  if (context != nullptr) platform_.api.DPCTLContext_Delete(context);
+  if (device != nullptr) platform_.api.DPCTLDevice_Delete(device);
   SyclStream *stream = nullptr;
   if (ordinal >= 0 && streams_.reserve(streams_.size() + 1))
-    stream = allocator_.create<SyclStream>(api_, allocator_, log_, *this, queue, Device{ordinal}, last_id_ + 1, false);
+    stream = allocator_.create<SyclStream>(platform_.api, allocator_, log_, *this, queue, Device{ordinal}, last_id_ + 1,
+                                           false);
   if (stream == nullptr) {
-    api_.DPCTLQueue_Delete(queue);
+    platform_.api.DPCTLQueue_Delete(queue);
     if (ordinal >= 0) return no_memory_for("Creating a stream");
     return fail(GMM_ERROR_INVALID_HANDLE,
                 "Stream %p is a SYCL queue of another SYCL context or platform, which cannot use gmm's memory; make "

@@ -7,14 +7,15 @@
 
 namespace gmm::sycl {
 
+struct Platform;
+
 // A handle is a DPCTLSyclQueueRef, which points to a sycl::queue. So dpctl can use gmm's streams, and gmm the program's
 // queues. A queue of the program is in the table while gmm uses it.
 class SyclStreamTable : public StreamTable<SyclStreamTable, SyclStream> {
  public:
-  SyclStreamTable(const Interface &api, const HostAllocator &allocator, const Log &log)
-      : StreamTable(allocator, log), api_(api) {}
-  // The devices stay the caller's and outlive the table.
-  void set_devices(ContextRef context, const DeviceRef *devices, uint32_t count);
+  // The platform is opened before the first stream, and lives until close().
+  SyclStreamTable(const Platform &platform, const HostAllocator &allocator, const Log &log)
+      : StreamTable(allocator, log), platform_(platform) {}
   // Waits for all work and ends all streams.
   void close();
 
@@ -27,12 +28,25 @@ class SyclStreamTable : public StreamTable<SyclStreamTable, SyclStream> {
   void worker_ends(SyclStream *stream);
 
  private:
-  const Interface &api_;
-  ContextRef context_ = nullptr;
-  const DeviceRef *devices_ = nullptr;
-  uint32_t device_count_ = 0;
+  const Platform &platform_;
   Condition worker_ended_;
   uint32_t workers_ = 0;
+};
+
+// All devices of a platform share its default SYCL context, which is dpctl's too. So every pointer is valid on every
+// queue, and dpctl accepts gmm's memory.
+struct Platform {
+  Interface api;
+  ContextRef context = nullptr;
+  DeviceRef devices[SyclStreamTable::kMostDevices] = {};
+  uint32_t device_count = 0;
+
+  // -1: the device is of another platform.
+  int32_t ordinal_of(DeviceRef device) const {
+    for (uint32_t i = 0; i < device_count; ++i)
+      if (api.DPCTLDevice_AreEq(device, devices[i])) return static_cast<int32_t>(i);
+    return -1;
+  }
 };
 
 }  // namespace gmm::sycl
