@@ -281,16 +281,7 @@ typedef struct CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st {
   unsigned int flags;
   unsigned int reserved[16];
 } CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS;
-typedef struct CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st {
-  struct {
-    struct {
-      unsigned long long value;
-    } fence;
-    unsigned long long others[8];
-  } params;
-  unsigned int flags;
-  unsigned int reserved[16];
-} CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS;
+typedef CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS; /* of one layout */
 typedef struct CUgraphEdgeData_st {
   unsigned char from_port;
   unsigned char to_port;

@@ -156,23 +156,15 @@ Status SyclStream::enqueue(const Task &task) {
 
 Status SyclStream::start() {
   table_.worker_begins(this);
-  Status status = start_stream_thread(&thread_, &SyclStream::thread_main, this);
+  Status status = start_stream_thread(&thread_, thread_entry<SyclStream, &SyclStream::work>, this);
   working_ = status.ok();
   if (!status.ok()) table_.worker_ends(this);
   return status;
 }
 
-void *SyclStream::thread_main(void *self) {
+void SyclStream::work() {
   detach_calling_thread();
   name_thread("gmm-stream");
-  SyclStream *stream = static_cast<SyclStream *>(self);
-  SyclStreamTable &table = stream->table_;
-  stream->work();
-  table.worker_ends(stream);  // from here on the thread touches nothing of the backend
-  return nullptr;
-}
-
-void SyclStream::work() {
   mutex_.lock();
   while (first_ != nullptr) {
     Task *task = first_;
@@ -189,6 +181,7 @@ void SyclStream::work() {
   }
   working_ = false;
   mutex_.unlock();
+  table_.worker_ends(this);  // from here on the thread touches nothing of the backend
 }
 
 Status SyclStream::submit(const Task &task) {

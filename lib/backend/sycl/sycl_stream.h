@@ -91,7 +91,6 @@ class SyclStream : public StreamEntry {
 
   Status enqueue(const Task &task);
   Status start();  // the caller holds the lock
-  static void *thread_main(void *stream);
   void work();
   // Puts a task on the queue. The calling thread itself does kCall and kTouch.
   Status submit(const Task &task);

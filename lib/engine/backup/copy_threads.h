@@ -39,7 +39,6 @@ class CopyThreads : NoCopy {
   void stop();
 
  private:
-  static void *thread_main(void *self);
   void work();
   bool start_thread_locked();
 

@@ -39,7 +39,6 @@ class Decommit : NoCopy {
  private:
   static constexpr uint64_t kSlice = uint64_t{32} << 20;
 
-  static void *thread_main(void *self);
   void run();
   bool disturbed() const;
   bool is_stopping() const { return stopping_.load(std::memory_order_relaxed); }

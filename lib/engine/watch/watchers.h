@@ -110,7 +110,6 @@ class Watchers : NoCopy {
 
   // Calls the program, and returns its answer: 0 where the watcher ends.
   int32_t call(gmm_watcher &watcher, uint32_t event, gmm_result cause, uint64_t budget);
-  static void *thread_main(void *self);
   void look_at_budgets();
   bool budget_fell(gmm_watcher &watcher, uint64_t *budget);
   // The watcher behind one in the order of calls, or before it; NULL: the first. Ends the use of that one and begins
