@@ -6,7 +6,7 @@
 #include <cstdio>
 
 #include "backend/sycl/interface.h"
-#include "backend/sycl/sycl_stream_table.h"
+#include "backend/sycl/sycl_stream.h"
 #include "base/hash_table.h"
 #include "base/os_memory.h"
 
@@ -134,22 +134,10 @@ class SyclBackend final : public StreamBackend<SyclStreamTable, SyclStream> {
   // for any other pointer the function throws, and dpctl does not catch that.
   void identify(const void *address, ForeignPointer *out) override {
     *out = ForeignPointer();
-    switch (api_.DPCTLUSM_GetPointerType(address, platform_.context)) {
-      case kUsmDevice:
-        out->kind = Kind::kDevice;
-        out->usm = GMM_USM_DEVICE;
-        break;
-      case kUsmShared:
-        out->kind = Kind::kManaged;
-        out->usm = GMM_USM_SHARED;
-        break;
-      case kUsmHost:
-        out->kind = Kind::kHost;
-        out->usm = GMM_USM_HOST;
-        break;
-      default:
-        return;
-    }
+    const int type = api_.DPCTLUSM_GetPointerType(address, platform_.context);
+    if (type != kUsmDevice && type != kUsmShared && type != kUsmHost) return;
+    out->kind = type == kUsmDevice ? Kind::kDevice : type == kUsmShared ? Kind::kManaged : Kind::kHost;
+    out->usm = type == kUsmDevice ? GMM_USM_DEVICE : type == kUsmShared ? GMM_USM_SHARED : GMM_USM_HOST;
     out->known = true;
     if (out->kind == Kind::kHost) return;
     DeviceRef device = api_.DPCTLUSM_GetPointerDevice(address, platform_.context);
