@@ -220,9 +220,7 @@ typedef struct CUuuid_st {
 typedef struct CUipcMemHandle_st {
   char reserved[64];
 } CUipcMemHandle;
-typedef struct CUipcEventHandle_st {
-  char reserved[64];
-} CUipcEventHandle;
+typedef CUipcMemHandle CUipcEventHandle;
 typedef struct CUmemFabricHandle_st {
   unsigned char data[64];
 } CUmemFabricHandle;
@@ -302,9 +300,7 @@ typedef struct CUcheckpointRestoreArgs_st {
   char reserved[44];
   cuuint64_t reserved1;
 } CUcheckpointRestoreArgs;
-typedef struct CUcheckpointUnlockArgs_st {
-  cuuint64_t reserved[8];
-} CUcheckpointUnlockArgs;
+typedef CUcheckpointCheckpointArgs CUcheckpointUnlockArgs;
 
 /*
  * The functions: CLASS(name, symbol, version, parameters). All of them return a CUresult.

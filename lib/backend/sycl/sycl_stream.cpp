@@ -86,13 +86,13 @@ Status SyclStream::record(Mark **out) {
 }
 
 Status SyclStream::synchronize() {
-  if (is_own_thread())
-    return fail(GMM_ERROR_BUSY,
-                "Waiting for a stream in a call that runs on it: the wait would never end; wait on another thread.");
   Mark *mark = nullptr;
   uint64_t before = 0;
   {
     LockGuard lock(mutex_);
+    if (working_ && is_calling_thread(thread_))
+      return fail(GMM_ERROR_BUSY,
+                  "Waiting for a stream in a call that runs on it: the wait would never end; wait on another thread.");
     before = submissions_;
   }
   GMM_TRY(record(&mark));
@@ -140,7 +140,11 @@ Status SyclStream::enqueue(const Task &task) {
   Task *node = allocator_.create<Task>(task);
   if (node == nullptr) return no_memory_for("Queueing work on a stream");
   if (!working_) {
-    if (Status status = start(); !status.ok()) {
+    table_.worker_begins(this);
+    const Status status = start_stream_thread(&thread_, thread_entry<SyclStream, &SyclStream::work>, this);
+    working_ = status.ok();
+    if (!status.ok()) {
+      table_.worker_ends(this);
       allocator_.destroy(node);
       return status;
     }
@@ -151,14 +155,6 @@ Status SyclStream::enqueue(const Task &task) {
     last_->next = node;
   last_ = node;
   return Status();
-}
-
-Status SyclStream::start() {
-  table_.worker_begins(this);
-  Status status = start_stream_thread(&thread_, thread_entry<SyclStream, &SyclStream::work>, this);
-  working_ = status.ok();
-  if (!status.ok()) table_.worker_ends(this);
-  return status;
 }
 
 void SyclStream::work() {
@@ -229,11 +225,6 @@ Status SyclStream::submit_command(const Task &task) {
       return api_.check(api_.DPCTLQueue_SubmitBarrierForEvents(queue, &event, 1), "DPCTLQueue_SubmitBarrierForEvents");
     }
   }
-}
-
-bool SyclStream::is_own_thread() {
-  LockGuard lock(mutex_);
-  return working_ && is_calling_thread(thread_);
 }
 
 // --- The table of streams --------------------------------------------------------------------------------------------

@@ -92,12 +92,10 @@ class SyclStream : public StreamEntry {
   ~SyclStream();
 
   Status enqueue(const Task &task);
-  Status start();  // the caller holds the lock
   void work();
   // Puts a task on the queue. The calling thread itself does kCall and kTouch.
   Status submit(const Task &task);
   Status submit_command(const Task &task);
-  bool is_own_thread();
 
   const Interface &api_;
   const HostAllocator allocator_;
