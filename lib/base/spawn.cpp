@@ -12,8 +12,8 @@
 #include <cstdio>
 #include <cstring>
 
-#include "base/host_allocator.h"
 #include "base/trusted_variable.h"
+#include "base/vector.h"
 
 // The command, relative to the library. A build without Meson installs into lib and bin.
 #ifndef GMM_COMMAND_FROM_LIB
@@ -40,15 +40,10 @@ int start_program(const char *program, const char *const *words, int32_t *proces
   // The caller of a set-user-id program must not choose what it starts.
   const bool is_searched = std::strchr(program, '/') == nullptr;
   if (is_searched && trusted_variable("PATH") == nullptr) return ENOENT;
-  uint64_t count = 0;
-  while (environ[count] != nullptr) ++count;
-  const HostAllocator allocator;
-  char **environment = static_cast<char **>(allocator.allocate((count + 1) * sizeof(char *)));
-  if (environment == nullptr) return ENOMEM;
-  uint64_t kept = 0;
-  for (uint64_t i = 0; i < count; ++i)
-    if (std::strncmp(environ[i], "LD_PRELOAD=", 11) != 0) environment[kept++] = environ[i];
-  environment[kept] = nullptr;
+  Vector<char *> environment;
+  for (char **each = environ; *each != nullptr; ++each)
+    if (std::strncmp(*each, "LD_PRELOAD=", 11) != 0 && !environment.push_back(*each)) return ENOMEM;
+  if (!environment.push_back(nullptr)) return ENOMEM;
   posix_spawn_file_actions_t actions;
   posix_spawnattr_t attributes;
   sigset_t all, none;
@@ -65,10 +60,9 @@ int start_program(const char *program, const char *const *words, int32_t *proces
     error = ::posix_spawn_file_actions_addopen(&actions, fd, "/dev/null", O_RDWR, 0);
   if (error == 0)
     error = (is_searched ? ::posix_spawnp : ::posix_spawn)(&started, program, &actions, &attributes,
-                                                           const_cast<char *const *>(words), environment);
+                                                           const_cast<char *const *>(words), environment.data());
   ::posix_spawn_file_actions_destroy(&actions);
   ::posix_spawnattr_destroy(&attributes);
-  allocator.deallocate(environment, (count + 1) * sizeof(char *));
   if (error == 0) *process = started;
   return error;
 }

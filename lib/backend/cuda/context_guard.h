@@ -20,7 +20,7 @@ class ContextGuard : NoCopy {
   // NULL: the thread has no context.
   Status current(CUcontext *out) {
     if (!known_) {
-      GMM_TRY(driver_.check(driver_.cuCtxGetCurrent(&current_), "cuCtxGetCurrent"));
+      GMM_TRY(GMM_CUDA_OF(driver_, cuCtxGetCurrent, &current_));
       known_ = true;
     }
     *out = current_;
@@ -32,7 +32,7 @@ class ContextGuard : NoCopy {
     GMM_TRY(current(&now));
     if (now == wanted) [[likely]]
       return Status();
-    GMM_TRY(driver_.check(driver_.cuCtxPushCurrent(wanted), "cuCtxPushCurrent"));
+    GMM_TRY(GMM_CUDA_OF(driver_, cuCtxPushCurrent, wanted));
     current_ = wanted;
     ++pushed_;
     return Status();

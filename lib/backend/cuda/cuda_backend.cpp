@@ -16,8 +16,7 @@
 namespace gmm::cuda {
 namespace {
 
-// Calls an entry of the driver. A failure names the entry.
-#define GMM_CUDA(entry, ...) driver_.check(driver_.entry(__VA_ARGS__), #entry)
+#define GMM_CUDA(entry, ...) GMM_CUDA_OF(driver_, entry, __VA_ARGS__)
 // GMM_CUDA() for the calls that Backend::calls() counts.
 #define GMM_CUDA_COUNTED(entry, ...) (count_call(), GMM_CUDA(entry, __VA_ARGS__))
 // The two in a context: on(), at() or anywhere().

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// SyclBackend: the operations of backend.h over dpctl's C interface. The sections follow that header.
+// SyclBackend: the operations of backend.h over dpctl's C interface. README.md has the reasons.
 #include "backend/sycl/sycl_backend.h"
 
 #include <cinttypes>
@@ -57,7 +57,6 @@ class SyclBackend final : public StreamBackend<SyclStreamTable, SyclStream> {
   SyclBackend(const HostAllocator &allocator, const Log &log)
       : StreamBackend(allocator, log, platform_, allocator, log) {}
 
-  // Opens the platform of the device that SYCL itself would choose. ONEAPI_DEVICE_SELECTOR selects that device.
   Status open() {
     GMM_TRY(api_.open());
     SelectorRef selector = api_.DPCTLDefaultSelector_Create();
@@ -106,8 +105,6 @@ class SyclBackend final : public StreamBackend<SyclStreamTable, SyclStream> {
     if (version != nullptr) api_.DPCTLCString_Delete(version);
   }
 
-  // SYCL's core does not report free memory. So it is the memory that this context did not take, and on a CPU at most
-  // what the system has available.
   Status device_info(Device device, gmm_device_info *out) override {
     const DeviceState &state = states_[device.ordinal];
     const uint64_t taken = state.taken.load(std::memory_order_relaxed);

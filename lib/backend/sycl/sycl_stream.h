@@ -135,8 +135,6 @@ class SyclStreamTable : public StreamTable<SyclStreamTable, SyclStream> {
   uint32_t workers_ = 0;
 };
 
-// All devices of a platform share its default SYCL context, which is dpctl's too. So every pointer is valid on every
-// queue, and dpctl accepts gmm's memory.
 struct Platform {
   Interface api;
   ContextRef context = nullptr;
