@@ -611,8 +611,7 @@ class CudaBackend final : public Backend {
              return status;
            }),
         "Importing %" PRIu64 " bytes from file descriptor %d: ", size, fd));
-    *out = allocation_at(from_driver(address), size, Kind::kDevice, device);
-    out->driver_base = memory;
+    *out = Allocation{from_driver(address), size, Kind::kDevice, device, memory, size, -1};
     return Status();
   }
 
@@ -905,15 +904,6 @@ class CudaBackend final : public Backend {
 
   // --- Memory --------------------------------------------------------------------------------------------------------
 
-  static Allocation allocation_at(void *base, uint64_t size, Kind kind, Device device) {
-    Allocation made;
-    made.base = made.driver_base = base;
-    made.size = made.driver_size = size;
-    made.kind = kind;
-    made.device = device;
-    return made;
-  }
-
   // cuMemGetInfo() answers for the current context's device only.
   Status memory_of(Device device, size_t *free_memory, size_t *total_memory) {
     return GMM_CUDA_IN(on(device), cuMemGetInfo, free_memory, total_memory);
@@ -939,9 +929,7 @@ class CudaBackend final : public Backend {
                       }),
                    "Allocating %" PRIu64 " bytes on CUDA device %d: ", size, device.ordinal));
     const CUdeviceptr aligned = (address + kExtentAlignment - 1) & ~(kExtentAlignment - 1);
-    *out = allocation_at(from_driver(aligned), size, kind, device);
-    out->driver_base = from_driver(address);
-    out->driver_size = driver_size;
+    *out = Allocation{from_driver(aligned), size, kind, device, from_driver(address), driver_size, -1};
     return Status();
   }
 
@@ -962,8 +950,7 @@ class CudaBackend final : public Backend {
       os::discard(base, size);
       return status;
     }
-    *out = allocation_at(base, size, Kind::kHost, device);
-    out->fd = fd;
+    *out = Allocation{base, size, Kind::kHost, device, base, size, fd};
     return Status();
   }
 

@@ -168,11 +168,7 @@ class SyclBackend final : public StreamBackend<SyclStreamTable, SyclStream> {
       if (kind == Kind::kDevice) state.taken.fetch_sub(size, std::memory_order_relaxed);
       return status;
     }
-    *out = Allocation();
-    out->base = out->driver_base = base;
-    out->size = out->driver_size = size;
-    out->kind = kind;
-    out->device = device;
+    *out = Allocation{base, size, kind, device, base, size, -1};
     return status;
   }
 
