@@ -8,6 +8,14 @@
 
 namespace gmm::cuda {
 
+// A second try after a failure, for calls whose failure nobody can handle.
+template <typename Fn>
+bool twice(Fn call) {
+  for (int tries = 0; tries < 2; ++tries)
+    if (call() == CUDA_SUCCESS) return true;
+  return false;
+}
+
 // Makes a context current, and restores the thread's earlier one at the end. A thread that had none, such as a
 // finalizer thread, has none afterwards.
 class ContextGuard : NoCopy {
@@ -63,16 +71,15 @@ class CaptureGuard : NoCopy {
  public:
   explicit CaptureGuard(const Driver &driver) : driver_(driver) {
     // The second try is there because without the exchange the call that follows may end another thread's capture.
-    changed_ = driver_.cuThreadExchangeStreamCaptureMode(&mode_) == CUDA_SUCCESS ||
-               driver_.cuThreadExchangeStreamCaptureMode(&mode_) == CUDA_SUCCESS;
+    changed_ = twice([&] { return driver_.cuThreadExchangeStreamCaptureMode(&mode_); });
   }
   ~CaptureGuard() {
     if (!changed_) return;
-    CUstreamCaptureMode mode = mode_;
-    if (driver_.cuThreadExchangeStreamCaptureMode(&mode) == CUDA_SUCCESS) return;
-    mode = mode_;
-    // fails only if the driver has shut down, and the mode with it
-    (void)driver_.cuThreadExchangeStreamCaptureMode(&mode);
+    // It fails twice only if the driver has shut down, and the mode with it.
+    (void)twice([&] {
+      CUstreamCaptureMode mode = mode_;
+      return driver_.cuThreadExchangeStreamCaptureMode(&mode);
+    });
   }
 
  private:

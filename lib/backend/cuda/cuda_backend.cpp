@@ -889,14 +889,6 @@ class CudaBackend final : public Backend {
   }
 
  private:
-  // A second try after a failure, for calls whose failure nobody can handle.
-  template <typename Fn>
-  static bool twice(Fn call) {
-    for (int tries = 0; tries < 2; ++tries)
-      if (call() == CUDA_SUCCESS) return true;
-    return false;
-  }
-
   // The driver tells a lack of any memory by one number.
   static Status of_host(Status status) {
     return status.code() == GMM_ERROR_OUT_OF_MEMORY ? Status(GMM_ERROR_OUT_OF_HOST_MEMORY) : status;
