@@ -71,8 +71,7 @@ Status gmm_ticket::wait(gmm_ticket_state until, uint64_t timeout_ms, const char 
 
 Status gmm_ticket::commit() {
   const bool was_committed = state.is_committed();
-  if (state.commit())
-    return was_committed ? remark(GMM_UNCHANGED, "gmm_ticket_commit(): it was committed before.") : Status();
+  if (state.commit()) return was_committed ? unchanged("gmm_ticket_commit(): it was committed before.") : Status();
   if (state.now() == GMM_TICKET_DONE && code < 0) return result();
   return fail(GMM_ERROR_NOT_READY, "gmm_ticket_commit(): the operation is not held: %s",
               !request.holds() ? "it began without GMM_PAUSE_HOLD."
