@@ -96,7 +96,7 @@ struct Capture {
 
 // A range of device memory, and whether any byte of it is not zero. The kernel of the CUDA backend knows this layout.
 struct ZeroRange {
-  uint64_t base;
+  uint64_t base;  // a multiple of 16, as the size is: chunks of kept contents begin and end at granules
   uint64_t size;
   uint32_t nonzero;  // 0 before the search
   uint32_t reserved;

@@ -2,7 +2,6 @@
 #include "base/environment.h"
 
 #include <cerrno>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
@@ -57,20 +56,6 @@ Reading environment_number(Variable variable, uint64_t *out) {
   if (*text < '0' || *text > '9' || *end != '\0' || errno != 0 || value == 0 || value > INT64_MAX) return Reading::kBad;
   *out = value;
   return Reading::kGood;
-}
-
-void environment_advice(Variable variable, char *out, uint64_t size) {
-  const VariableRow &row = environment_row(variable);
-  std::snprintf(out, size, "set it to ");
-  const char *word = row.values;
-  for (;;) {
-    const uint64_t at = std::strlen(out), length = std::strcspn(word, "|");
-    const char *rest = word + length;
-    const char *behind = *rest == '\0' ? "" : std::strchr(rest + 1, '|') == nullptr ? " or " : ", ";
-    std::snprintf(out + at, size - at, "%.*s%s", static_cast<int>(length), word, behind);
-    if (*rest == '\0') return;
-    word = rest + 1;
-  }
 }
 
 }  // namespace gmm

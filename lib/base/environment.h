@@ -17,13 +17,13 @@ enum class Variable : uint32_t {
 inline constexpr uint32_t kVariableCount = static_cast<uint32_t>(Variable::kCount);
 
 enum class VariableReader : uint32_t { kLibrary, kPreload, kPython };
-enum class VariableForm : uint32_t { kWords, kBytes, kTime, kFolder, kFiles, kSockets, kFile, kText };
+enum class VariableForm : uint32_t { kWords, kBytes, kTime, kFiles, kSockets, kFile, kText };
 
 struct VariableRow {
   const char *name;
   VariableReader reader;
   VariableForm form;
-  const char *values;
+  const char *values;  // also for messages: "set it to ..."
 };
 const VariableRow &environment_row(Variable variable);
 
@@ -36,9 +36,6 @@ enum class Reading : uint32_t { kUnset, kGood, kBad };
 Reading environment_word(Variable variable, uint32_t *out);
 // Of the forms Bytes and Time: the number, from 1 to INT64_MAX. "never" is UINT64_MAX.
 Reading environment_number(Variable variable, uint64_t *out);
-
-// Writes "set it to a, b or c" for the values of a variable.
-void environment_advice(Variable variable, char *out, uint64_t size);
 
 }  // namespace gmm
 #endif

@@ -29,11 +29,9 @@ const char *objection(Variable variable, const char *text, char *space, uint64_t
     case VariableForm::kBytes:
     case VariableForm::kTime:
       return environment_number(variable, &number) == Reading::kBad ? "this is no number from 1" : nullptr;
-    case VariableForm::kFolder:
     case VariableForm::kFiles:
       if (::stat(text, &status) != 0) return system_error_text(errno, space, size);
       if (!S_ISDIR(status.st_mode)) return "this is no folder";
-      if (row.form == VariableForm::kFolder) return nullptr;
       if (const int error = os::make_unnamed_file(text, "gmm-backup-", &file); error != 0)
         return system_error_text(error, space, size);
       ::close(file);
@@ -69,12 +67,11 @@ void check_environment(const Log &log) {
     const Variable variable{i};
     const char *text = environment_text(variable);
     if (text == nullptr || environment_row(variable).reader == VariableReader::kPreload) continue;
-    char space[128], advice[160];
+    char space[128];
     const char *reason = objection(variable, text, space, sizeof space);
     if (reason == nullptr) continue;
-    environment_advice(variable, advice, sizeof advice);
-    log.complain("%s=%.200s in the environment: %s; %s, or unset it.", environment_row(variable).name, text, reason,
-                 advice);
+    log.complain("%s=%.200s in the environment: %s; set it to %s, or unset it.", environment_row(variable).name, text,
+                 reason, environment_row(variable).values);
   }
 }
 

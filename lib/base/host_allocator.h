@@ -8,6 +8,7 @@
 #include <new>
 #include <utility>
 
+#include "base/no_copy.h"
 #include "base/system_heap.h"
 
 namespace gmm {
@@ -50,8 +51,9 @@ class HostAllocator {
   template <typename T>
   void destroy(T *object) const {
     if (object == nullptr) return;
+    const HostAllocator self = *this;  // it may be a part of the object
     object->~T();
-    deallocate(object, sizeof(T));
+    self.deallocate(object, sizeof(T));
   }
 
  private:

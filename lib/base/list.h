@@ -3,6 +3,8 @@
 #ifndef GMM_BASE_LIST_H
 #define GMM_BASE_LIST_H
 
+#include "base/no_copy.h"
+
 namespace gmm {
 
 // A type may be in several lists at once: it derives from one Link<Tag> for each.
@@ -14,11 +16,9 @@ struct Link {
 };
 
 template <typename T, typename Tag>
-class List {
+class List : NoCopy {
  public:
   List() { head_.previous = head_.next = &head_; }
-  List(const List &) = delete;
-  List &operator=(const List &) = delete;
 
   bool empty() const { return head_.next == &head_; }
   T *front() { return empty() ? nullptr : from(head_.next); }

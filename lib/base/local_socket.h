@@ -13,6 +13,8 @@
 
 #include <cstdint>
 
+#include "base/no_copy.h"
+
 namespace gmm::os {
 
 // --- Folders -----------------------------------------------------------------------------------------------------
@@ -95,12 +97,10 @@ int wait_until_readable(int32_t socket, uint64_t milliseconds);
 // --- Poller ------------------------------------------------------------------------------------------------------
 
 // One thread waits; any thread wakes it, and adds sockets.
-class SocketPoller {
+class SocketPoller : NoCopy {
  public:
   // No destructor: in a forked child the numbers of the descriptors may mean other files.
   SocketPoller() = default;
-  SocketPoller(const SocketPoller &) = delete;
-  SocketPoller &operator=(const SocketPoller &) = delete;
 
   int open();
   void close();

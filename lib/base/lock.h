@@ -14,6 +14,7 @@
 #include <cstdint>
 
 #include "base/lock_rank.h"
+#include "base/no_copy.h"
 #include "base/system_lock.h"
 
 namespace gmm {
@@ -37,15 +38,13 @@ inline void leave_lock() {
 }
 
 // Messages wait until this ends, as while a lock is held: for a thread that other threads wait for without a lock.
-class MessagesWait {
+class MessagesWait : NoCopy {
  public:
   // now: false where begin() follows, if at all.
   explicit MessagesWait(bool now = true) {
     if (now) begin();
   }
   ~MessagesWait() { end(); }
-  MessagesWait(const MessagesWait &) = delete;
-  MessagesWait &operator=(const MessagesWait &) = delete;
   void begin() {
     if (!begun_) enter_lock();
     begun_ = true;
@@ -62,12 +61,10 @@ class MessagesWait {
 
 // While one lives, the calling thread counts as one without locks. An operation runs a function of the program with its
 // claim of tags (ProgramCall::kWatch). Nothing that the function calls waits for that claim, or it is BUSY.
-class LocksAside {
+class LocksAside : NoCopy {
  public:
   LocksAside();
   ~LocksAside();
-  LocksAside(const LocksAside &) = delete;
-  LocksAside &operator=(const LocksAside &) = delete;
 
  private:
   const uint32_t held_;
@@ -235,29 +232,21 @@ class OperationLock : Ranked {
   void *end_user_ = nullptr;
 };
 
+// For a lock that was taken otherwise.
 template <typename Lock>
-class LockGuard {
+class UnlockAtEnd : NoCopy {
  public:
-  explicit LockGuard(Lock &lock) : lock_(lock) { lock_.lock(); }
-  ~LockGuard() { lock_.unlock(); }
-  LockGuard(const LockGuard &) = delete;
-  LockGuard &operator=(const LockGuard &) = delete;
+  explicit UnlockAtEnd(Lock &lock) : lock_(lock) {}
+  ~UnlockAtEnd() { lock_.unlock(); }
 
  private:
   Lock &lock_;
 };
 
-// For a lock that was taken otherwise.
 template <typename Lock>
-class UnlockAtEnd {
+class LockGuard : UnlockAtEnd<Lock> {
  public:
-  explicit UnlockAtEnd(Lock &lock) : lock_(lock) {}
-  ~UnlockAtEnd() { lock_.unlock(); }
-  UnlockAtEnd(const UnlockAtEnd &) = delete;
-  UnlockAtEnd &operator=(const UnlockAtEnd &) = delete;
-
- private:
-  Lock &lock_;
+  explicit LockGuard(Lock &lock) : UnlockAtEnd<Lock>((lock.lock(), lock)) {}
 };
 
 class Condition {

@@ -33,14 +33,12 @@ class ProcessMutex : Ranked {
 
 // Holds such a lock. reset() runs first where the lock's memory is the parent's.
 template <typename Reset>
-class ProcessGuard {
+class ProcessGuard : NoCopy {
  public:
   ProcessGuard(ProcessMutex &mutex, Reset reset) : mutex_(mutex) {
     if (mutex.lock()) reset();
   }
   ~ProcessGuard() { mutex_.unlock(); }
-  ProcessGuard(const ProcessGuard &) = delete;
-  ProcessGuard &operator=(const ProcessGuard &) = delete;
 
  private:
   ProcessMutex &mutex_;

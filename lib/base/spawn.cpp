@@ -12,8 +12,8 @@
 #include <cstdio>
 #include <cstring>
 
-#include "base/host_allocator.h"
 #include "base/trusted_variable.h"
+#include "base/vector.h"
 
 // The command, relative to the library. A build without Meson installs into lib and bin.
 #ifndef GMM_COMMAND_FROM_LIB
@@ -24,33 +24,6 @@ namespace gmm::os {
 namespace {
 
 const char kAnchor = 0;  // lies in this file's library
-
-// Actions on descriptors, and attributes, of a program to start.
-class Setting {
- public:
-  Setting() {
-    ::posix_spawn_file_actions_init(&actions);
-    for (int fd = 0; fd <= 2 && error == 0; ++fd)
-      error = ::posix_spawn_file_actions_addopen(&actions, fd, "/dev/null", O_RDWR, 0);
-    sigset_t all, none;
-    ::sigfillset(&all);
-    ::sigemptyset(&none);
-    ::posix_spawnattr_init(&attributes);
-    ::posix_spawnattr_setsigdefault(&attributes, &all);
-    ::posix_spawnattr_setsigmask(&attributes, &none);
-    ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSID);
-  }
-  ~Setting() {
-    ::posix_spawn_file_actions_destroy(&actions);
-    ::posix_spawnattr_destroy(&attributes);
-  }
-  Setting(const Setting &) = delete;
-  Setting &operator=(const Setting &) = delete;
-
-  posix_spawn_file_actions_t actions = {};
-  posix_spawnattr_t attributes = {};
-  int error = 0;  // of the actions: the attributes take no memory
-};
 
 // The folder of the file that this code lies in: the shared library, or the program.
 bool own_folder(char *path, uint64_t size) {
@@ -67,21 +40,29 @@ int start_program(const char *program, const char *const *words, int32_t *proces
   // The caller of a set-user-id program must not choose what it starts.
   const bool is_searched = std::strchr(program, '/') == nullptr;
   if (is_searched && trusted_variable("PATH") == nullptr) return ENOENT;
-  const Setting setting;
-  if (setting.error != 0) return setting.error;
-  uint64_t count = 0;
-  while (environ[count] != nullptr) ++count;
-  const HostAllocator allocator;
-  char **environment = static_cast<char **>(allocator.allocate((count + 1) * sizeof(char *)));
-  if (environment == nullptr) return ENOMEM;
-  uint64_t kept = 0;
-  for (uint64_t i = 0; i < count; ++i)
-    if (std::strncmp(environ[i], "LD_PRELOAD=", 11) != 0) environment[kept++] = environ[i];
-  environment[kept] = nullptr;
+  Vector<char *> environment;
+  for (char **each = environ; *each != nullptr; ++each)
+    if (std::strncmp(*each, "LD_PRELOAD=", 11) != 0 && !environment.push_back(*each)) return ENOMEM;
+  if (!environment.push_back(nullptr)) return ENOMEM;
+  posix_spawn_file_actions_t actions;
+  posix_spawnattr_t attributes;
+  sigset_t all, none;
+  ::sigfillset(&all);
+  ::sigemptyset(&none);
+  ::posix_spawn_file_actions_init(&actions);
+  ::posix_spawnattr_init(&attributes);
+  ::posix_spawnattr_setsigdefault(&attributes, &all);
+  ::posix_spawnattr_setsigmask(&attributes, &none);
+  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSID);
   pid_t started = 0;
-  const int error = (is_searched ? ::posix_spawnp : ::posix_spawn)(
-      &started, program, &setting.actions, &setting.attributes, const_cast<char *const *>(words), environment);
-  allocator.deallocate(environment, (count + 1) * sizeof(char *));
+  int error = 0;
+  for (int fd = 0; fd <= 2 && error == 0; ++fd)
+    error = ::posix_spawn_file_actions_addopen(&actions, fd, "/dev/null", O_RDWR, 0);
+  if (error == 0)
+    error = (is_searched ? ::posix_spawnp : ::posix_spawn)(&started, program, &actions, &attributes,
+                                                           const_cast<char *const *>(words), environment.data());
+  ::posix_spawn_file_actions_destroy(&actions);
+  ::posix_spawnattr_destroy(&attributes);
   if (error == 0) *process = started;
   return error;
 }

@@ -37,14 +37,6 @@ Status fail_native(gmm_result code, int32_t native, const char *format, ...) {
   return Status(code);
 }
 
-Status remark(gmm_result code, const char *format, ...) {
-  va_list arguments;
-  va_start(arguments, format);
-  set_message(0, format, arguments);
-  va_end(arguments);
-  return Status(code);
-}
-
 Status prefix(Status status, const char *format, ...) {
   ThreadMessage *message = status.ok() ? nullptr : make_thread_message();
   if (message == nullptr) return status;

@@ -7,6 +7,8 @@
 
 #include <cstdarg>
 
+#include "base/no_copy.h"
+
 namespace gmm {
 
 class [[nodiscard]] Status {
@@ -26,8 +28,8 @@ class [[nodiscard]] Status {
 [[gnu::format(printf, 2, 3)]] Status fail(gmm_result code, const char *format, ...);
 // fail() with the driver's or the system's own number.
 [[gnu::format(printf, 3, 4)]] Status fail_native(gmm_result code, int32_t native, const char *format, ...);
-// A success with a message: the code is above 0.
-[[gnu::format(printf, 2, 3)]] Status remark(gmm_result code, const char *format, ...);
+// A success without effect, with a message.
+inline Status unchanged(const char *message) { return fail(GMM_UNCHANGED, "%s", message); }
 // Puts words in front of the thread's message of a failure. A caller that knows more about the request uses it.
 [[gnu::format(printf, 2, 3)]] Status prefix(Status status, const char *format, ...);
 
@@ -35,12 +37,10 @@ const char *last_message();
 int32_t last_native();
 
 // Restores the thread's message after clean-up work that may itself fail.
-class MessageGuard {
+class MessageGuard : NoCopy {
  public:
   MessageGuard();
   ~MessageGuard();
-  MessageGuard(const MessageGuard &) = delete;
-  MessageGuard &operator=(const MessageGuard &) = delete;
 
  private:
   char text_[1024];

@@ -9,14 +9,14 @@
 #include <cstdint>
 #include <ctime>
 
+#include "base/no_copy.h"
+
 namespace gmm {
 
 // It has no destructor, so a global mutex needs no exit handler. On Linux a mutex of this kind owns no resource.
-class SystemMutex {
+class SystemMutex : NoCopy {
  public:
   constexpr SystemMutex() = default;
-  SystemMutex(const SystemMutex &) = delete;
-  SystemMutex &operator=(const SystemMutex &) = delete;
   void lock() { pthread_mutex_lock(&mutex_); }
   bool try_lock() { return pthread_mutex_trylock(&mutex_) == 0; }
   void unlock() { pthread_mutex_unlock(&mutex_); }
@@ -27,7 +27,7 @@ class SystemMutex {
 };
 
 // A condition that measures time by the monotonic clock.
-class SystemCondition {
+class SystemCondition : NoCopy {
  public:
   SystemCondition() {
     pthread_condattr_t attributes;
@@ -37,8 +37,6 @@ class SystemCondition {
     pthread_condattr_destroy(&attributes);
   }
   ~SystemCondition() { pthread_cond_destroy(&condition_); }
-  SystemCondition(const SystemCondition &) = delete;
-  SystemCondition &operator=(const SystemCondition &) = delete;
   void wait(SystemMutex &mutex) { pthread_cond_wait(&condition_, &mutex.mutex_); }
   // False: the time passed first.
   bool wait_for(SystemMutex &mutex, uint64_t milliseconds) {

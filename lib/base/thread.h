@@ -20,6 +20,12 @@ enum class ThreadSignals {
 
 // Returns 0 or an error number. `stack_size`: bytes; 0, or less than the system's minimum: the system's default.
 int start_thread(Thread *out, ThreadSignals signals, void *(*fn)(void *), void *argument, uint64_t stack_size = 0);
+// The function of a thread that calls Run() of the object that is its argument.
+template <typename T, void (T::*Run)()>
+void *thread_entry(void *object) {
+  (static_cast<T *>(object)->*Run)();
+  return nullptr;
+}
 // Returns when the thread has ended. Its handle is invalid from then on.
 void join_thread(Thread thread);
 bool is_calling_thread(Thread thread);

@@ -21,6 +21,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/no_copy.h"
+
 namespace gmm {
 
 // The modules that have a part: each knows its own type.
@@ -65,12 +67,10 @@ uint64_t current_thread_id();
 
 // While one lives, no heap gives memory to the calling thread. The thread runs a function of the program that must not
 // allocate. Its caches are hidden, so the fast paths need not ask: they miss, and no new cache is made.
-class AllocationBan {
+class AllocationBan : NoCopy {
  public:
   AllocationBan();
   ~AllocationBan();
-  AllocationBan(const AllocationBan &) = delete;
-  AllocationBan &operator=(const AllocationBan &) = delete;
   static bool is_set() { return own_thread_record().hides_caches; }
 
  private:

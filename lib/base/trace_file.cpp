@@ -10,16 +10,14 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <ctime>
-#include <utility>
 
 namespace gmm {
 namespace {
 
 // A write past RLIMIT_FSIZE, or into a pipe without a reader, sends a signal to the thread. Its default action ends the
 // program, which a trace must not do.
-class NoSignals {
+class NoSignals : NoCopy {
  public:
   NoSignals() {
     sigemptyset(&set_);
@@ -28,8 +26,6 @@ class NoSignals {
     pthread_sigmask(SIG_BLOCK, &set_, &before_);
   }
   ~NoSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  NoSignals(const NoSignals &) = delete;
-  NoSignals &operator=(const NoSignals &) = delete;
   // Consumes the signal of the failed write.
   void take() const {
     const timespec none = {};
@@ -109,7 +105,6 @@ void *TraceFile::add_block(uint64_t size) {
   LockGuard guard(mutex_);
   if (fd_ < 0 || error_ != 0) return nullptr;
   if (!is_regular_) {
-    if (spare_ != nullptr) return std::exchange(spare_, nullptr);
     void *block = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     return block == MAP_FAILED ? nullptr : block;
   }
@@ -134,12 +129,6 @@ bool TraceFile::end_block(void *block, uint64_t size) {
   LockGuard guard(mutex_);
   if (is_regular_) return munmap(block, size) == 0;
   const bool good = fd_ >= 0 && error_ == 0 && write_all(static_cast<const char *>(block), size);
-  if (good && spare_ == nullptr) {  // new pages would cost more than the events that they take
-    std::memset(block, 0, size);
-    spare_ = block;
-    spare_size_ = size;
-    return true;
-  }
   return munmap(block, size) == 0 && good;
 }
 
@@ -147,7 +136,6 @@ Status TraceFile::close() {
   LockGuard guard(mutex_);
   const int fd = fd_;
   fd_ = -1;
-  if (spare_ != nullptr) munmap(std::exchange(spare_, nullptr), spare_size_);
   // A forked child holds the open file too, and with it the lock.
   flock(fd, LOCK_UN);
   if (::close(fd) == 0) return Status();

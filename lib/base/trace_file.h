@@ -33,8 +33,6 @@ class TraceFile {
   int error_ = 0;
   bool is_regular_ = false;
   uint64_t size_ = 0;
-  void *spare_ = nullptr;  // a block of a pipe that was written, as zeros again
-  uint64_t spare_size_ = 0;
 };
 
 }  // namespace gmm

@@ -28,7 +28,7 @@ void complain(const char *variable, const char *text, const char *advice) {
 
 void complain(Variable variable) {
   char advice[160];
-  environment_advice(variable, advice, sizeof advice);
+  std::snprintf(advice, sizeof advice, "set it to %s", environment_row(variable).values);
   complain(environment_row(variable).name, environment_text(variable), advice);
 }
 

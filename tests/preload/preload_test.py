@@ -170,7 +170,7 @@ def test_choices():
            run(program("runtime_user_shared"), "regions", "taken", LD_PRELOAD=LIBRARY), 0)
     for variable, value, takes in (("GMM_PRELOAD", "banana", "off, on, regions"),
                                    ("GMM_PRELOAD", "device,,host", "off, on, regions"),
-                                   ("GMM_PRELOAD_CONTENTS", "tape", "drop, host or file"),
+                                   ("GMM_PRELOAD_CONTENTS", "tape", "drop[|]host[|]file"),
                                    ("TMS_INIT_ENABLE", "maybe", "1 or 0"),
                                    ("TMS_INIT_CPU_BACKUP_BACKEND", "tape", "pinned or mmap")):
         expect(f"{variable}={value} is not taken for something",

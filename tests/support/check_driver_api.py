@@ -17,6 +17,8 @@ numbers = [(name, number) for name, number in re.findall(r"^  (CU\w+) = (-?\d+),
 structs = re.findall(r"^typedef struct CU\w+_st \{\n(.*?)^\} (CU\w+);", page, re.M | re.S)
 fields = [(struct, field) for body, struct in structs if struct in known
           for field in re.findall(r"^  (?! )(?:[\w ]+ \*?|\} )(\w+)(?:\[\d+\])?;$", body, re.M)]
+fields += [(other, field) for known_as, other in re.findall(r"^typedef (CU\w+) (CU\w+);", page, re.M)
+           for struct, field in fields if struct == known_as]
 rows = re.sub(r"[\\\s]+", " ", page[page.index("#define GMM_CUDA_ENTRIES"):])
 functions = [(symbol, parameters) for symbol, parameters in
              re.findall(r"[A-Z]+\(cu\w+, (cu\w+), \d+, (\([^()]*\))\)", rows) if symbol in known]

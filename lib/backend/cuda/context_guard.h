@@ -8,21 +8,27 @@
 
 namespace gmm::cuda {
 
+// A second try after a failure, for calls whose failure nobody can handle.
+template <typename Fn>
+bool twice(Fn call) {
+  for (int tries = 0; tries < 2; ++tries)
+    if (call() == CUDA_SUCCESS) return true;
+  return false;
+}
+
 // Makes a context current, and restores the thread's earlier one at the end. A thread that had none, such as a
 // finalizer thread, has none afterwards.
-class ContextGuard {
+class ContextGuard : NoCopy {
  public:
   ContextGuard(const Driver &driver, const Log &log) : driver_(driver), log_(log) {}
   ~ContextGuard() {
     for (; pushed_ != 0; --pushed_) pop();
   }
-  ContextGuard(const ContextGuard &) = delete;
-  ContextGuard &operator=(const ContextGuard &) = delete;
 
   // NULL: the thread has no context.
   Status current(CUcontext *out) {
     if (!known_) {
-      GMM_TRY(driver_.check(driver_.cuCtxGetCurrent(&current_), "cuCtxGetCurrent"));
+      GMM_TRY(GMM_CUDA_OF(driver_, cuCtxGetCurrent, &current_));
       known_ = true;
     }
     *out = current_;
@@ -34,7 +40,7 @@ class ContextGuard {
     GMM_TRY(current(&now));
     if (now == wanted) [[likely]]
       return Status();
-    GMM_TRY(driver_.check(driver_.cuCtxPushCurrent(wanted), "cuCtxPushCurrent"));
+    GMM_TRY(GMM_CUDA_OF(driver_, cuCtxPushCurrent, wanted));
     current_ = wanted;
     ++pushed_;
     return Status();
@@ -61,23 +67,20 @@ class ContextGuard {
 // Exempts the thread's driver calls from the captures of other threads. While any thread captures a stream in the
 // global mode, the driver refuses allocations and event queries of every thread and ends that capture. gmm's calls are
 // no part of the graph, so the thread declares them relaxed.
-class CaptureGuard {
+class CaptureGuard : NoCopy {
  public:
   explicit CaptureGuard(const Driver &driver) : driver_(driver) {
     // The second try is there because without the exchange the call that follows may end another thread's capture.
-    changed_ = driver_.cuThreadExchangeStreamCaptureMode(&mode_) == CUDA_SUCCESS ||
-               driver_.cuThreadExchangeStreamCaptureMode(&mode_) == CUDA_SUCCESS;
+    changed_ = twice([&] { return driver_.cuThreadExchangeStreamCaptureMode(&mode_); });
   }
   ~CaptureGuard() {
     if (!changed_) return;
-    CUstreamCaptureMode mode = mode_;
-    if (driver_.cuThreadExchangeStreamCaptureMode(&mode) == CUDA_SUCCESS) return;
-    mode = mode_;
-    // fails only if the driver has shut down, and the mode with it
-    (void)driver_.cuThreadExchangeStreamCaptureMode(&mode);
+    // It fails twice only if the driver has shut down, and the mode with it.
+    (void)twice([&] {
+      CUstreamCaptureMode mode = mode_;
+      return driver_.cuThreadExchangeStreamCaptureMode(&mode);
+    });
   }
-  CaptureGuard(const CaptureGuard &) = delete;
-  CaptureGuard &operator=(const CaptureGuard &) = delete;
 
  private:
   const Driver &driver_;

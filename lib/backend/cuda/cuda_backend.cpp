@@ -16,10 +16,14 @@
 namespace gmm::cuda {
 namespace {
 
-// Calls an entry of the driver. A failure names the entry.
-#define GMM_CUDA(entry, ...) driver_.check(driver_.entry(__VA_ARGS__), #entry)
-// The same for the calls that Backend::calls() counts.
+#define GMM_CUDA(entry, ...) GMM_CUDA_OF(driver_, entry, __VA_ARGS__)
+// GMM_CUDA() for the calls that Backend::calls() counts.
 #define GMM_CUDA_COUNTED(entry, ...) (count_call(), GMM_CUDA(entry, __VA_ARGS__))
+// The two in a context: on(), at() or anywhere().
+#define GMM_CUDA_IN(place, entry, ...) in(place, [&] { return GMM_CUDA(entry, __VA_ARGS__); })
+#define GMM_CUDA_COUNTED_IN(place, entry, ...) in(place, [&] { return GMM_CUDA_COUNTED(entry, __VA_ARGS__); })
+#define GMM_CUDA_ON_STREAM(device, stream, entry, ...) \
+  on_stream(device, stream, [&] { return GMM_CUDA(entry, __VA_ARGS__); })
 
 CUdeviceptr to_driver(const void *address) { return reinterpret_cast<CUdeviceptr>(address); }
 void *from_driver(CUdeviceptr address) { return reinterpret_cast<void *>(address); }
@@ -49,8 +53,7 @@ struct HostCopy {
   static void run(void *self) {
     HostCopy *copy = static_cast<HostCopy *>(self);
     std::memcpy(copy->destination, copy->source, copy->size);
-    const HostAllocator allocator = copy->allocator;
-    allocator.destroy(copy);
+    copy->allocator.destroy(copy);
   }
 };
 
@@ -69,14 +72,41 @@ static_assert(alignof(CUipcMemHandle) == 1 && alignof(CUipcEventHandle) == 1);
 }  // namespace
 
 class CudaBackend final : public Backend {
+  // --- Contexts ------------------------------------------------------------------------------------------------------
+
+  // The device's primary context, any context for calls that name no device, and the context that owns the memory.
+  auto on(Device device) {
+    return [=, this](ContextGuard &guard) { return devices_.enter(guard, device); };
+  }
+  auto anywhere() {
+    return [this](ContextGuard &guard) { return devices_.enter_any(guard); };
+  }
+  auto at(const void *memory) {
+    return [=, this](ContextGuard &guard) { return devices_.enter_owner(guard, memory); };
+  }
+  // Runs fn() -> Status in such a context, for a call that allocates, frees or asks, and is no part of any capture.
+  template <typename Enter, typename Fn>
+  Status in(Enter enter, Fn fn) {
+    ContextGuard guard(driver_, log_);
+    GMM_TRY(enter(guard));
+    const CaptureGuard capture(driver_);
+    return fn();
+  }
+  // Runs it in the stream's context, for work that a capture of the stream records.
+  template <typename Fn>
+  Status on_stream(Device device, gmm_stream stream, Fn fn) {
+    ContextGuard guard(driver_, log_);
+    GMM_TRY(devices_.enter_stream(guard, device, stream));
+    return fn();
+  }
+
  public:
   CudaBackend(const HostAllocator &allocator, const Log &log) : Backend(allocator, log), devices_(log) {}
   Status open() { return devices_.open(); }
 
   void destroy() override {
     devices_.close();
-    const HostAllocator allocator = allocator_;
-    allocator.destroy(this);
+    allocator_.destroy(this);
   }
 
   // --- Devices and addresses -----------------------------------------------------------------------------------------
@@ -119,24 +149,11 @@ class CudaBackend final : public Backend {
     info.device = device.ordinal;
     info.total_memory = total_memory;
     info.granularity = state.granularity;
-    const struct {
-      bool has;
-      uint32_t bit;
-    } abilities[] = {
-        {state.vmm, GMM_DEVICE_CAN_PAUSE},
-        {state.vmm_fd, GMM_DEVICE_CAN_EXPORT_FD},
-        {state.legacy_ipc, GMM_DEVICE_CAN_LEGACY_IPC},
-        {state.managed && state.concurrent_managed, GMM_DEVICE_CAN_CONCURRENT_MANAGED},
-        {state.pin, GMM_DEVICE_CAN_PIN},
-        {state.pageable, GMM_DEVICE_CAN_PAGEABLE},
-        {state.pageable && state.host_page_tables, GMM_DEVICE_CAN_HOST_PAGE_TABLES},
-        {state.vmm && state.host_numa_vmm, GMM_DEVICE_CAN_HOST_NUMA},
-        {state.dma_buf, GMM_DEVICE_CAN_DMA_BUF},
-        {has_fabric(device), GMM_DEVICE_CAN_FABRIC},
-        {state.vmm && state.rdma, GMM_DEVICE_CAN_RDMA},
-    };
-    for (const auto &ability : abilities)
-      if (ability.has) info.capabilities |= ability.bit;
+#define GMM_CUDA_CAPABILITY(name, which, capability) \
+  if (state.name) info.capabilities |= capability;
+    GMM_CUDA_ABILITIES(GMM_CUDA_CAPABILITY)
+#undef GMM_CUDA_CAPABILITY
+    if (has_fabric(device)) info.capabilities |= GMM_DEVICE_CAN_FABRIC;
     info.kinds = 1u << GMM_KIND_DEVICE;
     if (state.vmm) info.kinds |= 1u << GMM_KIND_VMM;
     if (state.pin && state.pin_same_address) info.kinds |= 1u << GMM_KIND_HOST;
@@ -202,10 +219,9 @@ class CudaBackend final : public Backend {
 
   Status deallocate(const Allocation &allocation) override {
     if (allocation.kind != Kind::kHost)
-      return prefix(
-          on(allocation.device, [&] { return GMM_CUDA_COUNTED(cuMemFree, to_driver(allocation.driver_base)); }),
-          "Freeing %" PRIu64 " bytes at %p: ", allocation.size, allocation.driver_base);
-    GMM_TRY(prefix(on(allocation.device, [&] { return GMM_CUDA_COUNTED(cuMemHostUnregister, allocation.base); }),
+      return prefix(GMM_CUDA_COUNTED_IN(on(allocation.device), cuMemFree, to_driver(allocation.driver_base)),
+                    "Freeing %" PRIu64 " bytes at %p: ", allocation.size, allocation.driver_base);
+    GMM_TRY(prefix(GMM_CUDA_COUNTED_IN(on(allocation.device), cuMemHostUnregister, allocation.base),
                    "Freeing %" PRIu64 " bytes of host memory at %p: ", allocation.size, allocation.base));
     // The driver has released the memory. The rest cannot fail for a range and a file that this process mapped and
     // opened.
@@ -224,7 +240,7 @@ class CudaBackend final : public Backend {
         return devices_.lacks(device, "read-only pinning", "CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED");
       driver_flags |= CU_MEMHOSTREGISTER_READ_ONLY;
     }
-    return on(device, [&]() -> Status {
+    return in(on(device), [&]() -> Status {
       count_call();
       const CUresult result = driver_.cuMemHostRegister(base, size, driver_flags);
       if (result == CUDA_ERROR_INVALID_VALUE) {
@@ -256,7 +272,7 @@ class CudaBackend final : public Backend {
   }
 
   Status unpin(void *base, uint64_t size) override {
-    return prefix(anywhere([&] { return GMM_CUDA_COUNTED(cuMemHostUnregister, base); }),
+    return prefix(GMM_CUDA_COUNTED_IN(anywhere(), cuMemHostUnregister, base),
                   "Unpinning %" PRIu64 " bytes at %p: ", size, base);
   }
 
@@ -268,14 +284,14 @@ class CudaBackend final : public Backend {
       if (devices_[i].comm_granularity > alignment && size % devices_[i].comm_granularity == 0)
         alignment = devices_[i].comm_granularity;
     CUdeviceptr address = 0;
-    GMM_TRY(prefix(anywhere([&] { return GMM_CUDA_COUNTED(cuMemAddressReserve, &address, size, alignment, 0, 0); }),
+    GMM_TRY(prefix(GMM_CUDA_COUNTED_IN(anywhere(), cuMemAddressReserve, &address, size, alignment, 0, 0),
                    "Reserving %" PRIu64 " bytes of addresses: ", size));
     *out = from_driver(address);
     return Status();
   }
 
   Status unreserve(void *base, uint64_t size) override {
-    return prefix(anywhere([&] { return GMM_CUDA_COUNTED(cuMemAddressFree, to_driver(base), size); }),
+    return prefix(GMM_CUDA_COUNTED_IN(anywhere(), cuMemAddressFree, to_driver(base), size),
                   "Returning %" PRIu64 " bytes of addresses at %p: ", size, base);
   }
 
@@ -300,7 +316,7 @@ class CudaBackend final : public Backend {
       const int32_t node = location.numa_node() >= 0 ? location.numa_node() : state.host_numa_node;
       properties.location.id = node < 0 ? 0 : node;  // 0 where the system has no NUMA
     }
-    return on(device, [&]() -> Status {
+    return in(on(device), [&]() -> Status {
       CUresult result = create_pages(properties, size, out);
       if (location.numa_node() >= 0 && state.host_numa_vmm && means_not_here(result)) {
         driver_.failed(result, "cuMemCreate").ignore();  // its message stays, the code says what was wrong
@@ -339,12 +355,12 @@ class CudaBackend final : public Backend {
   Status create_comm(Device device, uint64_t size, PhysicalHandle *out) override {
     DeviceState &state = devices_[device];
     const bool with_fabric = has_fabric(device);
-    return on(device, [&]() -> Status {
+    return in(on(device), [&]() -> Status {
       CUresult result = create_pages(comm_pages(state, with_fabric), size, out);
       if (with_fabric && (result == CUDA_ERROR_NOT_PERMITTED || means_not_here(result))) {
         // The device has fabric handles, but this machine has no IMEX channel for them. Another fault shows now.
         const CUresult again = create_pages(comm_pages(state, false), size, out);
-        if (again == CUDA_SUCCESS && state.fabric.exchange(false, std::memory_order_relaxed))
+        if (again == CUDA_SUCCESS && !state.refuses_fabric.exchange(true, std::memory_order_relaxed))
           log_.write(LogLevel::kInfo,
                      "Memory for network libraries on CUDA device %d has no fabric handles: cuMemCreate answered %d; "
                      "another machine needs an IMEX channel (nvidia-imex).",
@@ -358,7 +374,7 @@ class CudaBackend final : public Backend {
   }
 
   Status release(PhysicalHandle handle) override {
-    return prefix(anywhere([&] { return GMM_CUDA_COUNTED(cuMemRelease, to_driver(handle)); }),
+    return prefix(GMM_CUDA_COUNTED_IN(anywhere(), cuMemRelease, to_driver(handle)),
                   "Releasing VMM handle %" PRIu64 ": ", handle.value);
   }
 
@@ -372,7 +388,7 @@ class CudaBackend final : public Backend {
   // Pool and graphs are figures for a person: a driver that does not tell them has none.
   Status device_use(Device device, DeviceUse *out) override {
     const CUdevice handle = devices_[device].handle;
-    return on(device, [&]() -> Status {
+    return in(on(device), [&]() -> Status {
       size_t free_memory = 0, total_memory = 0;
       CUuuid uuid = {};
       GMM_TRY(GMM_CUDA(cuMemGetInfo, &free_memory, &total_memory));
@@ -393,23 +409,23 @@ class CudaBackend final : public Backend {
   }
 
   Status map(void *base, uint64_t size, PhysicalHandle handle) override {
-    return prefix(anywhere([&] { return GMM_CUDA_COUNTED(cuMemMap, to_driver(base), size, 0, to_driver(handle), 0); }),
+    return prefix(GMM_CUDA_COUNTED_IN(anywhere(), cuMemMap, to_driver(base), size, 0, to_driver(handle), 0),
                   "Mapping %" PRIu64 " bytes at %p: ", size, base);
   }
 
   Status unmap(void *base, uint64_t size) override {
-    return prefix(anywhere([&] { return GMM_CUDA_COUNTED(cuMemUnmap, to_driver(base), size); }),
+    return prefix(GMM_CUDA_COUNTED_IN(anywhere(), cuMemUnmap, to_driver(base), size),
                   "Unmapping %" PRIu64 " bytes at %p: ", size, base);
   }
 
   Status set_access(void *base, uint64_t size, Device owner, uint32_t peers) override {
-    return prefix(anywhere([&] { return give_access(base, size, owner, peers); }),
+    return prefix(in(anywhere(), [&] { return give_access(base, size, owner, peers); }),
                   "Giving device %d and peers %#x access to %" PRIu64 " bytes at %p: ", owner.ordinal, peers, size,
                   base);
   }
 
   Status export_fd(PhysicalHandle handle, int32_t *fd) override {
-    return anywhere([&]() -> Status {
+    return in(anywhere(), [&]() -> Status {
       count_call();
       const CUresult result =
           driver_.cuMemExportToShareableHandle(fd, to_driver(handle), CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
@@ -433,7 +449,7 @@ class CudaBackend final : public Backend {
     if (!devices_[device].vmm_fd)
       return devices_.lacks(device, "import by file descriptor",
                             "CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED");
-    return on(device, [&]() -> Status {
+    return in(on(device), [&]() -> Status {
       CUmemGenericAllocationHandle handle = 0;
       GMM_TRY(prefix(
           GMM_CUDA_COUNTED(cuMemImportFromShareableHandle, &handle, reinterpret_cast<void *>(static_cast<intptr_t>(fd)),
@@ -448,13 +464,13 @@ class CudaBackend final : public Backend {
     });
   }
 
-  bool has_fabric(Device device) const override { return devices_[device].fabric.load(std::memory_order_relaxed); }
+  bool has_fabric(Device device) const override {
+    return devices_[device].fabric && !devices_[device].refuses_fabric.load(std::memory_order_relaxed);
+  }
 
   Status export_fabric(PhysicalHandle handle, uint8_t out[kFabricHandleSize]) override {
-    return prefix(anywhere([&] {
-                    return GMM_CUDA_COUNTED(cuMemExportToShareableHandle, out, to_driver(handle),
-                                            CU_MEM_HANDLE_TYPE_FABRIC, 0);
-                  }),
+    return prefix(GMM_CUDA_COUNTED_IN(anywhere(), cuMemExportToShareableHandle, out, to_driver(handle),
+                                      CU_MEM_HANDLE_TYPE_FABRIC, 0),
                   "Exporting VMM handle %" PRIu64 " as a fabric handle: ", handle.value);
   }
 
@@ -464,11 +480,8 @@ class CudaBackend final : public Backend {
       return devices_.lacks(device, "import of another machine's memory",
                             "CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED");
     CUmemGenericAllocationHandle imported = 0;
-    GMM_TRY(prefix(on(device,
-                      [&] {
-                        return GMM_CUDA_COUNTED(cuMemImportFromShareableHandle, &imported,
-                                                const_cast<uint8_t *>(handle), CU_MEM_HANDLE_TYPE_FABRIC);
-                      }),
+    GMM_TRY(prefix(GMM_CUDA_COUNTED_IN(on(device), cuMemImportFromShareableHandle, &imported,
+                                       const_cast<uint8_t *>(handle), CU_MEM_HANDLE_TYPE_FABRIC),
                    "Importing %" PRIu64
                    " bytes of another machine on CUDA device %d (the exporter may have freed them, or the machines "
                    "share no IMEX channel): ",
@@ -481,7 +494,7 @@ class CudaBackend final : public Backend {
 
   Status legacy_export(void *driver_base, uint8_t out[kLegacyHandleSize]) override {
     auto *handle = reinterpret_cast<CUipcMemHandle *>(out);
-    return prefix(at(driver_base, [&] { return GMM_CUDA_COUNTED(cuIpcGetMemHandle, handle, to_driver(driver_base)); }),
+    return prefix(GMM_CUDA_COUNTED_IN(at(driver_base), cuIpcGetMemHandle, handle, to_driver(driver_base)),
                   "Exporting the allocation at %p by legacy IPC: ", driver_base);
   }
 
@@ -490,16 +503,15 @@ class CudaBackend final : public Backend {
       return devices_.lacks(device, "legacy IPC", "CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED");
     const CUipcMemHandle &bytes = *reinterpret_cast<const CUipcMemHandle *>(handle);
     CUdeviceptr address = 0;
-    GMM_TRY(prefix(
-        on(device,
-           [&] { return GMM_CUDA_COUNTED(cuIpcOpenMemHandle, &address, bytes, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS); }),
-        "Opening a legacy IPC handle on CUDA device %d: ", device.ordinal));
+    GMM_TRY(
+        prefix(GMM_CUDA_COUNTED_IN(on(device), cuIpcOpenMemHandle, &address, bytes, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
+               "Opening a legacy IPC handle on CUDA device %d: ", device.ordinal));
     *driver_base = from_driver(address);
     return Status();
   }
 
   Status legacy_close(void *driver_base) override {
-    return prefix(at(driver_base, [&] { return GMM_CUDA_COUNTED(cuIpcCloseMemHandle, to_driver(driver_base)); }),
+    return prefix(GMM_CUDA_COUNTED_IN(at(driver_base), cuIpcCloseMemHandle, to_driver(driver_base)),
                   "Closing the legacy IPC mapping at %p: ", driver_base);
   }
 
@@ -513,8 +525,7 @@ class CudaBackend final : public Backend {
   Status shared_event_export(Device device, NativeEvent event, uint8_t out[kLegacyHandleSize], int32_t *fd) override {
     *fd = -1;
     auto *handle = reinterpret_cast<CUipcEventHandle *>(out);
-    return prefix(on(device, [&] { return GMM_CUDA(cuIpcGetEventHandle, handle, to_driver(event)); }),
-                  "Exporting an event: ");
+    return prefix(GMM_CUDA_IN(on(device), cuIpcGetEventHandle, handle, to_driver(event)), "Exporting an event: ");
   }
 
   // The engine watches the maker's life. After the maker's death the driver alone decides how a wait ends.
@@ -522,7 +533,7 @@ class CudaBackend final : public Backend {
                              NativeEvent *out) override {
     const CUipcEventHandle &bytes = *reinterpret_cast<const CUipcEventHandle *>(handle);
     CUevent event = nullptr;
-    GMM_TRY(prefix(on(device, [&] { return GMM_CUDA(cuIpcOpenEventHandle, &event, bytes); }),
+    GMM_TRY(prefix(GMM_CUDA_IN(on(device), cuIpcOpenEventHandle, &event, bytes),
                    "Opening an event of another process on CUDA device %d: ", device.ordinal));
     *out = reinterpret_cast<NativeEvent>(event);
     return Status();
@@ -569,11 +580,8 @@ class CudaBackend final : public Backend {
   // --- Descriptors of other libraries: Vulkan's and dma-buf ----------------------------------------------------------
 
   Status export_dma_buf(const void *base, uint64_t size, int32_t *fd) override {
-    return prefix(at(base,
-                     [&] {
-                       return GMM_CUDA_COUNTED(cuMemGetHandleForAddressRange, fd, to_driver(base), size,
-                                               CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
-                     }),
+    return prefix(GMM_CUDA_COUNTED_IN(at(base), cuMemGetHandleForAddressRange, fd, to_driver(base), size,
+                                      CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0),
                   "Exporting %" PRIu64 " bytes at %p as a dma-buf: ", size, base);
   }
 
@@ -585,7 +593,7 @@ class CudaBackend final : public Backend {
     CUexternalMemory memory = nullptr;
     CUdeviceptr address = 0;
     GMM_TRY(prefix(
-        on(device,
+        in(on(device),
            [&]() -> Status {
              GMM_TRY(give_descriptor(fd, [&](int32_t own) {
                handle.handle.fd = own;
@@ -603,13 +611,12 @@ class CudaBackend final : public Backend {
              return status;
            }),
         "Importing %" PRIu64 " bytes from file descriptor %d: ", size, fd));
-    *out = allocation_at(from_driver(address), size, Kind::kDevice, device);
-    out->driver_base = memory;
+    *out = Allocation{from_driver(address), size, Kind::kDevice, device, memory, size, -1};
     return Status();
   }
 
   Status external_close(const Allocation &allocation) override {
-    return prefix(on(allocation.device,
+    return prefix(in(on(allocation.device),
                      [&]() -> Status {
                        // The mapping must end before the memory behind it. A retry after a failure in between finds no
                        // mapping any more.
@@ -638,13 +645,14 @@ class CudaBackend final : public Backend {
       handle.handle.fd = own;
       return GMM_CUDA(cuImportExternalSemaphore, &semaphore, &handle);
     };
-    GMM_TRY(prefix(on(device, [&] { return give_descriptor(fd, import); }), "Importing semaphore descriptor %d: ", fd));
+    GMM_TRY(
+        prefix(in(on(device), [&] { return give_descriptor(fd, import); }), "Importing semaphore descriptor %d: ", fd));
     *out = reinterpret_cast<NativeSemaphore>(semaphore);
     return Status();
   }
 
   Status semaphore_destroy(NativeSemaphore semaphore, Device device) override {
-    return on(device, [&] { return GMM_CUDA(cuDestroyExternalSemaphore, to_driver(semaphore)); });
+    return GMM_CUDA_IN(on(device), cuDestroyExternalSemaphore, to_driver(semaphore));
   }
 
   Status semaphore_signal(NativeSemaphore semaphore, Device device, gmm_stream stream, uint64_t value) override {
@@ -652,9 +660,7 @@ class CudaBackend final : public Backend {
     CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS parameters = {};
     parameters.params.fence.value = value;
     return prefix(
-        on_stream(
-            device, stream,
-            [&] { return GMM_CUDA(cuSignalExternalSemaphoresAsync, &handle, &parameters, 1, to_driver(stream)); }),
+        GMM_CUDA_ON_STREAM(device, stream, cuSignalExternalSemaphoresAsync, &handle, &parameters, 1, to_driver(stream)),
         "Signalling a semaphore on stream %p: ", shown(stream));
   }
 
@@ -663,8 +669,7 @@ class CudaBackend final : public Backend {
     CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS parameters = {};
     parameters.params.fence.value = value;
     return prefix(
-        on_stream(device, stream,
-                  [&] { return GMM_CUDA(cuWaitExternalSemaphoresAsync, &handle, &parameters, 1, to_driver(stream)); }),
+        GMM_CUDA_ON_STREAM(device, stream, cuWaitExternalSemaphoresAsync, &handle, &parameters, 1, to_driver(stream)),
         "Making stream %p wait for a semaphore: ", shown(stream));
   }
 
@@ -676,10 +681,8 @@ class CudaBackend final : public Backend {
     // CUDA 13 checks the location of every advice, even if the advice ignores it. Any valid location serves then.
     CUdevice place = CU_DEVICE_CPU;
     if (looks_at_location) GMM_TRY(managed_location("placing of managed memory", location, &place));
-    return prefix(
-        at(base,
-           [&] { return GMM_CUDA(cuMemAdvise, to_driver(base), size, static_cast<CUmem_advise>(advice), place); }),
-        "Advice %u for %" PRIu64 " bytes at %p and location %d: ", advice, size, base, location.ordinal);
+    return prefix(GMM_CUDA_IN(at(base), cuMemAdvise, to_driver(base), size, static_cast<CUmem_advise>(advice), place),
+                  "Advice %u for %" PRIu64 " bytes at %p and location %d: ", advice, size, base, location.ordinal);
   }
 
   Status prefetch(void *base, uint64_t size, Device location, Device stream_device, gmm_stream stream) override {
@@ -687,8 +690,7 @@ class CudaBackend final : public Backend {
     GMM_TRY(managed_location("prefetch of managed memory", location, &place));
     GMM_TRY(managed_location("prefetch of managed memory", stream_device, &of_stream));
     return prefix(
-        on_stream(stream_device, stream,
-                  [&] { return GMM_CUDA(cuMemPrefetchAsync, to_driver(base), size, place, to_driver(stream)); }),
+        GMM_CUDA_ON_STREAM(stream_device, stream, cuMemPrefetchAsync, to_driver(base), size, place, to_driver(stream)),
         "Prefetching %" PRIu64 " bytes at %p to location %d: ", size, base, location.ordinal);
   }
 
@@ -696,9 +698,8 @@ class CudaBackend final : public Backend {
 
   Status stream_create(Device device, int32_t priority, gmm_stream *out) override {
     CUstream stream = nullptr;
-    GMM_TRY(prefix(
-        on(device, [&] { return GMM_CUDA(cuStreamCreateWithPriority, &stream, CU_STREAM_NON_BLOCKING, priority); }),
-        "Creating a stream on CUDA device %d: ", device.ordinal));
+    GMM_TRY(prefix(GMM_CUDA_IN(on(device), cuStreamCreateWithPriority, &stream, CU_STREAM_NON_BLOCKING, priority),
+                   "Creating a stream on CUDA device %d: ", device.ordinal));
     *out = reinterpret_cast<gmm_stream>(stream);
     return Status();
   }
@@ -749,7 +750,7 @@ class CudaBackend final : public Backend {
   }
 
   Status stream_call(Device device, gmm_stream stream, void (*fn)(void *), void *user) override {
-    return prefix(on_stream(device, stream, [&] { return GMM_CUDA(cuLaunchHostFunc, to_driver(stream), fn, user); }),
+    return prefix(GMM_CUDA_ON_STREAM(device, stream, cuLaunchHostFunc, to_driver(stream), fn, user),
                   "Queueing a call on stream %p: ", shown(stream));
   }
 
@@ -768,55 +769,49 @@ class CudaBackend final : public Backend {
 
   Status fill(Device device, gmm_stream stream, void *destination, uint8_t value, uint64_t size) override {
     return prefix(
-        on_stream(device, stream,
-                  [&] { return GMM_CUDA(cuMemsetD8Async, to_driver(destination), value, size, to_driver(stream)); }),
+        GMM_CUDA_ON_STREAM(device, stream, cuMemsetD8Async, to_driver(destination), value, size, to_driver(stream)),
         "Filling %" PRIu64 " bytes at %p on stream %p: ", size, destination, shown(stream));
   }
 
   Status find_zeros(Device device, gmm_stream stream, ZeroRange *ranges, uint64_t count) override {
     constexpr unsigned kBlocks = 8, kThreads = 256;  // blocks of a range, threads of a block
-    const auto search = [&]() -> Status {
-      ContextGuard guard(driver_, log_);
-      GMM_TRY(devices_.enter(guard, device));
-      CUfunction function = nullptr;
-      GMM_TRY(devices_.zeros_function(device, &function));
-      void *arguments[] = {&ranges};
-      return GMM_CUDA(cuLaunchKernel, function, kBlocks, static_cast<unsigned>(count), 1, kThreads, 1, 1, 0,
-                      to_driver(stream), arguments, nullptr);
-    };
-    return prefix(search(), "Searching for zeros on CUDA device %d: ", device.ordinal);
+    return prefix(in(on(device),
+                     [&]() -> Status {
+                       CUfunction function = nullptr;
+                       GMM_TRY(devices_.zeros_function(device, &function));
+                       void *arguments[] = {&ranges};
+                       return GMM_CUDA(cuLaunchKernel, function, kBlocks, static_cast<unsigned>(count), 1, kThreads, 1,
+                                       1, 0, to_driver(stream), arguments, nullptr);
+                     }),
+                  "Searching for zeros on CUDA device %d: ", device.ordinal);
   }
 
   Status synchronize(Device device) override {
     check_may_wait("a device");
     if (!devices_.is_started(device)) return Status();
-    return prefix(on(device, [&] { return GMM_CUDA(cuCtxSynchronize); }),
-                  "Waiting for CUDA device %d: ", device.ordinal);
+    return prefix(GMM_CUDA_IN(on(device), cuCtxSynchronize), "Waiting for CUDA device %d: ", device.ordinal);
   }
 
   Status event_create(Device device, NativeEvent *out) override {
     return make_event(device, CU_EVENT_DISABLE_TIMING, out);
   }
 
-  Status event_destroy(NativeEvent event) override {
-    return anywhere([&] { return GMM_CUDA(cuEventDestroy, to_driver(event)); });
-  }
+  Status event_destroy(NativeEvent event) override { return GMM_CUDA_IN(anywhere(), cuEventDestroy, to_driver(event)); }
 
   // The driver requires a stream and an event of one context. Events are made in the primary context, so the driver
   // refuses a stream of another context instead of ordering it wrongly.
   Status event_record(NativeEvent event, Device device, gmm_stream stream) override {
-    return prefix(
-        on_stream(device, stream, [&] { return GMM_CUDA(cuEventRecord, to_driver(event), to_driver(stream)); }),
-        "Recording an event of CUDA device %d on stream %p: ", device.ordinal, shown(stream));
+    return prefix(GMM_CUDA_ON_STREAM(device, stream, cuEventRecord, to_driver(event), to_driver(stream)),
+                  "Recording an event of CUDA device %d on stream %p: ", device.ordinal, shown(stream));
   }
 
   Status event_synchronize(NativeEvent event) override {
     check_may_wait("an event");
-    return anywhere([&] { return GMM_CUDA(cuEventSynchronize, to_driver(event)); });
+    return GMM_CUDA_IN(anywhere(), cuEventSynchronize, to_driver(event));
   }
 
   Status event_query(NativeEvent event, bool *passed) override {
-    return anywhere([&]() -> Status {
+    return in(anywhere(), [&]() -> Status {
       const CUresult result = driver_.cuEventQuery(to_driver(event));
       *passed = result == CUDA_SUCCESS;
       return result == CUDA_ERROR_NOT_READY ? Status() : driver_.check(result, "cuEventQuery");
@@ -824,11 +819,9 @@ class CudaBackend final : public Backend {
   }
 
   Status stream_wait(Device device, gmm_stream stream, NativeEvent event) override {
-    return prefix(
-        on_stream(
-            device, stream,
-            [&] { return GMM_CUDA(cuStreamWaitEvent, to_driver(stream), to_driver(event), CU_EVENT_WAIT_DEFAULT); }),
-        "Making stream %p wait for an event: ", shown(stream));
+    return prefix(GMM_CUDA_ON_STREAM(device, stream, cuStreamWaitEvent, to_driver(stream), to_driver(event),
+                                     CU_EVENT_WAIT_DEFAULT),
+                  "Making stream %p wait for an event: ", shown(stream));
   }
 
   // --- Streams that are captured into a graph ------------------------------------------------------------------------
@@ -867,11 +860,8 @@ class CudaBackend final : public Backend {
     CUstreamCaptureStatus state = CU_STREAM_CAPTURE_STATUS_NONE;
     cuuint64_t id = 0;
     CUgraph graph = nullptr;
-    GMM_TRY(prefix(on_stream(device, stream,
-                             [&] {
-                               return GMM_CUDA(cuStreamGetCaptureInfo, to_driver(stream), &state, &id, &graph, nullptr,
-                                               nullptr);
-                             }),
+    GMM_TRY(prefix(GMM_CUDA_ON_STREAM(device, stream, cuStreamGetCaptureInfo, to_driver(stream), &state, &id, &graph,
+                                      nullptr, nullptr),
                    "Asking which graph stream %p is captured into: ", shown(stream)));
     if (state == CU_STREAM_CAPTURE_STATUS_NONE) return Status();
     if (state != CU_STREAM_CAPTURE_STATUS_ACTIVE)
@@ -886,7 +876,7 @@ class CudaBackend final : public Backend {
 
   Status at_end_of_graph(Device device, void *graph, void (*fn)(void *), void *user) override {
     CUuserObject object = nullptr;
-    Status status = on(device, [&]() -> Status {
+    Status status = in(on(device), [&]() -> Status {
       GMM_TRY(GMM_CUDA(cuUserObjectCreate, &object, user, fn, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
       // Objects may be added to the graph during its capture (CUDA driver API, cuStreamGetCaptureInfo).
       return GMM_CUDA(cuGraphRetainUserObject, static_cast<CUgraph>(graph), object, 1, CU_GRAPH_USER_OBJECT_MOVE);
@@ -899,48 +889,6 @@ class CudaBackend final : public Backend {
   }
 
  private:
-  // --- Contexts. Each function calls fn() -> Status while one that fits is current -----------------------------------
-
-  // In the device's primary context, for a call that allocates, frees or asks, and is no part of anybody's capture.
-  template <typename Fn>
-  Status on(Device device, Fn fn) {
-    ContextGuard guard(driver_, log_);
-    GMM_TRY(devices_.enter(guard, device));
-    const CaptureGuard capture(driver_);
-    return fn();
-  }
-  // The same for calls that name no device.
-  template <typename Fn>
-  Status anywhere(Fn fn) {
-    ContextGuard guard(driver_, log_);
-    GMM_TRY(devices_.enter_any(guard));
-    const CaptureGuard capture(driver_);
-    return fn();
-  }
-  // The same in the context that owns the memory.
-  template <typename Fn>
-  Status at(const void *memory, Fn fn) {
-    ContextGuard guard(driver_, log_);
-    GMM_TRY(devices_.enter_owner(guard, memory));
-    const CaptureGuard capture(driver_);
-    return fn();
-  }
-  // In the stream's context, for work that a capture of the stream records.
-  template <typename Fn>
-  Status on_stream(Device device, gmm_stream stream, Fn fn) {
-    ContextGuard guard(driver_, log_);
-    GMM_TRY(devices_.enter_stream(guard, device, stream));
-    return fn();
-  }
-
-  // A second try after a failure, for calls whose failure nobody can handle.
-  template <typename Fn>
-  static bool twice(Fn call) {
-    for (int tries = 0; tries < 2; ++tries)
-      if (call() == CUDA_SUCCESS) return true;
-    return false;
-  }
-
   // The driver tells a lack of any memory by one number.
   static Status of_host(Status status) {
     return status.code() == GMM_ERROR_OUT_OF_MEMORY ? Status(GMM_ERROR_OUT_OF_HOST_MEMORY) : status;
@@ -948,18 +896,9 @@ class CudaBackend final : public Backend {
 
   // --- Memory --------------------------------------------------------------------------------------------------------
 
-  static Allocation allocation_at(void *base, uint64_t size, Kind kind, Device device) {
-    Allocation made;
-    made.base = made.driver_base = base;
-    made.size = made.driver_size = size;
-    made.kind = kind;
-    made.device = device;
-    return made;
-  }
-
   // cuMemGetInfo() answers for the current context's device only.
   Status memory_of(Device device, size_t *free_memory, size_t *total_memory) {
-    return on(device, [&] { return GMM_CUDA(cuMemGetInfo, free_memory, total_memory); });
+    return GMM_CUDA_IN(on(device), cuMemGetInfo, free_memory, total_memory);
   }
 
   Status driver_allocate(Kind kind, uint64_t size, CUdeviceptr *out) {
@@ -970,7 +909,7 @@ class CudaBackend final : public Backend {
   Status allocate_device(Kind kind, Device device, uint64_t size, Allocation *out) {
     CUdeviceptr address = 0;
     uint64_t driver_size = size;
-    GMM_TRY(prefix(on(device,
+    GMM_TRY(prefix(in(on(device),
                       [&]() -> Status {
                         GMM_TRY(driver_allocate(kind, size, &address));
                         if (address % kExtentAlignment == 0) return Status();
@@ -982,9 +921,7 @@ class CudaBackend final : public Backend {
                       }),
                    "Allocating %" PRIu64 " bytes on CUDA device %d: ", size, device.ordinal));
     const CUdeviceptr aligned = (address + kExtentAlignment - 1) & ~(kExtentAlignment - 1);
-    *out = allocation_at(from_driver(aligned), size, kind, device);
-    out->driver_base = from_driver(address);
-    out->driver_size = driver_size;
+    *out = Allocation{from_driver(aligned), size, kind, device, from_driver(address), driver_size, -1};
     return Status();
   }
 
@@ -999,14 +936,13 @@ class CudaBackend final : public Backend {
     };
     // The driver page-locks touched memory far faster than holes.
     Status status = there ? Status() : os::populate_pages(base, size);
-    if (status.ok()) status = on(device, lock);
+    if (status.ok()) status = in(on(device), lock);
     if (!status.ok()) {
       status = prefix(of_host(status), "Page-locking %" PRIu64 " bytes of host memory: ", size);
       os::discard(base, size);
       return status;
     }
-    *out = allocation_at(base, size, Kind::kHost, device);
-    out->fd = fd;
+    *out = Allocation{base, size, Kind::kHost, device, base, size, fd};
     return Status();
   }
 
@@ -1092,7 +1028,7 @@ class CudaBackend final : public Backend {
 
   Status make_event(Device device, unsigned flags, NativeEvent *out) {
     CUevent event = nullptr;
-    GMM_TRY(prefix(on(device, [&] { return GMM_CUDA(cuEventCreate, &event, flags); }),
+    GMM_TRY(prefix(GMM_CUDA_IN(on(device), cuEventCreate, &event, flags),
                    "Creating an event on CUDA device %d: ", device.ordinal));
     *out = reinterpret_cast<NativeEvent>(event);
     return Status();

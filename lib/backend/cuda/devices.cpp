@@ -41,57 +41,36 @@ Status Devices::attribute(CUdevice device, CUdevice_attribute which, int32_t *ou
 }
 
 Status Devices::probe(DeviceState *state, int ordinal) {
-  Status status = driver.check(driver.cuDeviceGet(&state->handle, ordinal), "cuDeviceGet");
-  if (!status.ok()) return prefix(status, "Opening device %d: ", ordinal);
-
-  bool vmm = false, fd = false, fabric = false;
-  const struct {
-    CUdevice_attribute which;
-    bool *out;
-  } wanted[] = {
-      {CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, &vmm},
-      {CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, &fd},
-      {CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED, &fabric},
-      {CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, &state->rdma},
-      {CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, &state->managed},
-      {CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, &state->concurrent_managed},
-      {CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED, &state->pin},
-      {CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED, &state->pin_read_only},
-      {CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM, &state->pin_same_address},
-      {CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS, &state->pageable},
-      {CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES, &state->host_page_tables},
-      {CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, &state->host_numa_vmm},
-      // The documentation of cuIpcGetMemHandle() names this attribute.
-      {CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED, &state->legacy_ipc},
-      {CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, &state->dma_buf},
-  };
-  for (const auto &want : wanted) {
-    int32_t value = 0;
-    GMM_TRY(attribute(state->handle, want.which, &value));
-    *want.out = value > 0;
-  }
+  GMM_TRY(prefix(GMM_CUDA_OF(driver, cuDeviceGet, &state->handle, ordinal), "Opening device %d: ", ordinal));
+  int32_t value = 0;
+#define GMM_CUDA_READ(name, which, capability)                            \
+  GMM_TRY(attribute(state->handle, CU_DEVICE_ATTRIBUTE_##which, &value)); \
+  state->name = value > 0;
+  GMM_CUDA_ABILITIES(GMM_CUDA_READ)
+#undef GMM_CUDA_READ
   GMM_TRY(attribute(state->handle, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, &state->host_numa_node));
-  if (!vmm) return Status();
-
+  state->concurrent_managed = state->concurrent_managed && state->managed;
+  state->host_page_tables = state->host_page_tables && state->pageable;
+  const auto without_vmm = [&] {
+    state->vmm = state->vmm_fd = state->fabric = state->rdma = state->host_numa_vmm = false;
+    return Status();
+  };
+  if (!state->vmm) return without_vmm();
   const CUmemAllocationProp properties = device_pages(state->handle);
   size_t granularity = 0;
-  status =
-      driver.check(driver.cuMemGetAllocationGranularity(&granularity, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
-                   "cuMemGetAllocationGranularity");
-  if (!status.ok()) return prefix(status, "Reading the granularity of VMM memory of device %d: ", ordinal);
+  GMM_TRY(prefix(
+      GMM_CUDA_OF(driver, cuMemGetAllocationGranularity, &granularity, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
+      "Reading the granularity of VMM memory of device %d: ", ordinal));
   if (granularity == 0 || kExtentAlignment % granularity != 0) {
     log_.write(
         LogLevel::kWarning,
         "Device %d has VMM memory in granules of %llu bytes, which do not divide 2 MiB; gmm leaves out its kind VMM.",
         ordinal, static_cast<unsigned long long>(granularity));
-    return Status();
+    return without_vmm();
   }
-  state->vmm = true;
   state->granularity = granularity;
-  state->vmm_fd = fd;
-  state->fabric = fabric;
   // The recommended granularity makes larger pages. One that gmm cannot serve is left for the least one.
-  const CUmemAllocationProp comm = comm_pages(*state, fabric);
+  const CUmemAllocationProp comm = comm_pages(*state, state->fabric);
   state->comm_granularity = kExtentAlignment;
   if (driver.cuMemGetAllocationGranularity(&granularity, &comm, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED) == CUDA_SUCCESS &&
       granularity > kExtentAlignment && granularity % kExtentAlignment == 0 && (granularity & (granularity - 1)) == 0)
@@ -103,7 +82,7 @@ Status Devices::open() {
   process_ = getpid();
   GMM_TRY(driver.open());
   int count = 0;
-  GMM_TRY(prefix(driver.check(driver.cuDeviceGetCount(&count), "cuDeviceGetCount"), "Counting the CUDA devices: "));
+  GMM_TRY(prefix(GMM_CUDA_OF(driver, cuDeviceGetCount, &count), "Counting the CUDA devices: "));
   if (count <= 0)
     return fail(GMM_ERROR_NO_BACKEND,
                 "The CUDA driver shows no device; check nvidia-smi and CUDA_VISIBLE_DEVICES, or use the host backend.");
@@ -150,7 +129,7 @@ Status Devices::primary(Device device, CUcontext *out) {
   *out = state.primary.load(std::memory_order_relaxed);
   if (*out != nullptr) return Status();
   CaptureGuard capture(driver);
-  GMM_TRY(prefix(driver.check(driver.cuDevicePrimaryCtxRetain(out, state.handle), "cuDevicePrimaryCtxRetain"),
+  GMM_TRY(prefix(GMM_CUDA_OF(driver, cuDevicePrimaryCtxRetain, out, state.handle),
                  "Starting CUDA on device %d: ", device.ordinal));
   state.primary.store(*out, std::memory_order_release);
   return Status();
@@ -182,8 +161,7 @@ Status Devices::enter_any(ContextGuard &guard) {
   for (uint32_t i = 0; i < count_; ++i) {
     unsigned int flags = 0;
     int active = 0;
-    GMM_TRY(driver.check(driver.cuDevicePrimaryCtxGetState(states_[i].handle, &flags, &active),
-                         "cuDevicePrimaryCtxGetState"));
+    GMM_TRY(GMM_CUDA_OF(driver, cuDevicePrimaryCtxGetState, states_[i].handle, &flags, &active));
     if (active != 0) return enter(guard, Device{static_cast<int32_t>(i)});
   }
   // Calls that name no device (reserving addresses) need no context. Starting a device would take memory on it.
@@ -208,7 +186,7 @@ Status Devices::is_current(ContextGuard &guard, Device device, bool *out) {
   *out = now != nullptr && now == state.primary.load(std::memory_order_acquire);
   if (now == nullptr || *out) return Status();
   CUdevice current_device = 0;
-  GMM_TRY(driver.check(driver.cuCtxGetDevice(&current_device), "cuCtxGetDevice"));
+  GMM_TRY(GMM_CUDA_OF(driver, cuCtxGetDevice, &current_device));
   *out = current_device == state.handle;
   return Status();
 }
@@ -224,7 +202,7 @@ Status Devices::enter_stream(ContextGuard &guard, Device device, gmm_stream stre
   GMM_TRY(guard.current(&now));
   if (now == nullptr) GMM_TRY(enter(guard, device));
   CUcontext own = nullptr;
-  GMM_TRY(prefix(driver.check(driver.cuStreamGetCtx(to_driver(stream), &own), "cuStreamGetCtx"),
+  GMM_TRY(prefix(GMM_CUDA_OF(driver, cuStreamGetCtx, to_driver(stream), &own),
                  "Looking up stream %p: ", static_cast<void *>(stream)));
   return guard.enter(own);
 }
@@ -238,10 +216,8 @@ Status Devices::zeros_function(Device device, CUfunction *out) {
   LockGuard lock(mutex_);
   *out = state.find_zeros.load(std::memory_order_relaxed);
   if (*out != nullptr) return Status();
-  CaptureGuard capture(driver);
-  if (state.module == nullptr)
-    GMM_TRY(driver.check(driver.cuModuleLoadData(&state.module, kFindZeros), "cuModuleLoadData"));
-  GMM_TRY(driver.check(driver.cuModuleGetFunction(out, state.module, "gmm_find_zeros"), "cuModuleGetFunction"));
+  if (state.module == nullptr) GMM_TRY(GMM_CUDA_OF(driver, cuModuleLoadData, &state.module, kFindZeros));
+  GMM_TRY(GMM_CUDA_OF(driver, cuModuleGetFunction, out, state.module, "gmm_find_zeros"));
   state.find_zeros.store(*out, std::memory_order_release);
   return Status();
 }

@@ -22,26 +22,33 @@
 
 namespace gmm::cuda {
 
+// The abilities of a device: the field of DeviceState, the driver's attribute, and the capability that it gives.
+#define GMM_CUDA_ABILITIES(ABILITY)                                                                            \
+  ABILITY(vmm, VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, GMM_DEVICE_CAN_PAUSE)                                      \
+  ABILITY(vmm_fd, HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, GMM_DEVICE_CAN_EXPORT_FD)                       \
+  ABILITY(fabric, HANDLE_TYPE_FABRIC_SUPPORTED, 0) /* has_fabric() knows more */                               \
+  ABILITY(rdma, GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, GMM_DEVICE_CAN_RDMA)                                  \
+  ABILITY(host_numa_vmm, HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, GMM_DEVICE_CAN_HOST_NUMA)              \
+  ABILITY(managed, MANAGED_MEMORY, 0)                                                                          \
+  ABILITY(concurrent_managed, CONCURRENT_MANAGED_ACCESS, GMM_DEVICE_CAN_CONCURRENT_MANAGED)                    \
+  ABILITY(pin, HOST_REGISTER_SUPPORTED, GMM_DEVICE_CAN_PIN)                                                    \
+  ABILITY(pin_read_only, READ_ONLY_HOST_REGISTER_SUPPORTED, 0)                                                 \
+  ABILITY(pin_same_address, CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM, 0)                                        \
+  ABILITY(pageable, PAGEABLE_MEMORY_ACCESS, GMM_DEVICE_CAN_PAGEABLE)                                           \
+  ABILITY(host_page_tables, PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES, GMM_DEVICE_CAN_HOST_PAGE_TABLES)     \
+  ABILITY(legacy_ipc, IPC_EVENT_SUPPORTED, GMM_DEVICE_CAN_LEGACY_IPC) /* as cuIpcGetMemHandle()'s page says */ \
+  ABILITY(dma_buf, DMA_BUF_SUPPORTED, GMM_DEVICE_CAN_DMA_BUF)
+
 // A device: the driver's answers about it when the backend was opened, and the objects that were made on it since.
 struct DeviceState {
   CUdevice handle = 0;
-  uint64_t granularity = 0;  // 0: the device has no VMM
-  bool vmm = false;
-  bool vmm_fd = false;
-  bool rdma = false;                // of VMM memory
-  std::atomic<bool> fabric{false};  // until the driver refuses such memory
-  uint64_t comm_granularity = 0;    // of memory for network libraries; 0 without VMM
+#define GMM_CUDA_FIELD(name, which, capability) bool name = false;
+  GMM_CUDA_ABILITIES(GMM_CUDA_FIELD)
+#undef GMM_CUDA_FIELD
+  uint64_t granularity = 0;       // 0: the device has no VMM
+  uint64_t comm_granularity = 0;  // of memory for network libraries; 0 without VMM
   int32_t host_numa_node = -1;
-  bool host_numa_vmm = false;  // only with `vmm`
-  bool managed = false;
-  bool concurrent_managed = false;
-  bool pin = false;
-  bool pin_read_only = false;
-  bool pin_same_address = false;
-  bool pageable = false;
-  bool host_page_tables = false;
-  bool legacy_ipc = false;
-  bool dma_buf = false;
+  std::atomic<bool> refuses_fabric{false};      // the driver has refused such memory, in spite of `fabric`
   std::atomic<CUcontext> primary{nullptr};      // retained at its first use, released by close()
   std::atomic<CUfunction> find_zeros{nullptr};  // of `module`, which is loaded at its first use
   CUmodule module = nullptr;

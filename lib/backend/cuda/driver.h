@@ -8,6 +8,9 @@
 
 namespace gmm::cuda {
 
+// Calls an entry of a Driver. A failure names the entry.
+#define GMM_CUDA_OF(driver, entry, ...) (driver).check((driver).entry(__VA_ARGS__), #entry)
+
 class Driver {
  public:
   // Opens the library, resolves the entries and initialises the driver. Fails with NO_BACKEND and the reason.

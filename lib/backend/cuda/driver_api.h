@@ -220,9 +220,7 @@ typedef struct CUuuid_st {
 typedef struct CUipcMemHandle_st {
   char reserved[64];
 } CUipcMemHandle;
-typedef struct CUipcEventHandle_st {
-  char reserved[64];
-} CUipcEventHandle;
+typedef CUipcMemHandle CUipcEventHandle;
 typedef struct CUmemFabricHandle_st {
   unsigned char data[64];
 } CUmemFabricHandle;
@@ -281,16 +279,7 @@ typedef struct CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st {
   unsigned int flags;
   unsigned int reserved[16];
 } CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS;
-typedef struct CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st {
-  struct {
-    struct {
-      unsigned long long value;
-    } fence;
-    unsigned long long others[8];
-  } params;
-  unsigned int flags;
-  unsigned int reserved[16];
-} CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS;
+typedef CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS; /* of one layout */
 typedef struct CUgraphEdgeData_st {
   unsigned char from_port;
   unsigned char to_port;
@@ -311,9 +300,7 @@ typedef struct CUcheckpointRestoreArgs_st {
   char reserved[44];
   cuuint64_t reserved1;
 } CUcheckpointRestoreArgs;
-typedef struct CUcheckpointUnlockArgs_st {
-  cuuint64_t reserved[8];
-} CUcheckpointUnlockArgs;
+typedef CUcheckpointCheckpointArgs CUcheckpointUnlockArgs;
 
 /*
  * The functions: CLASS(name, symbol, version, parameters). All of them return a CUresult.

@@ -18,13 +18,11 @@
 
 namespace gmm {
 
-class HostCard {
+class HostCard : NoCopy {
  public:
   static constexpr uint32_t kDevices = 16, kEntries = 64;
 
   HostCard() = default;
-  HostCard(const HostCard &) = delete;
-  HostCard &operator=(const HostCard &) = delete;
 
   // `*memory`: bytes of a device. The first process says them, and all others have the same.
   Status open(const char *path, uint64_t *memory);

@@ -25,8 +25,7 @@ void Interface::device_failed(int code) { g_device_error.store(code == 0 ? -1 : 
 Status Interface::failed(const char *function) const {
   return fail(GMM_ERROR_DRIVER,
               "%s failed without a reason; set SYCL_UR_TRACE=1 in the environment to see it, and check that the memory "
-              "belongs to "
-              "this context.",
+              "belongs to this context.",
               function);
 }
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// SyclBackend: the operations of backend.h over dpctl's C interface. The sections follow that header.
+// SyclBackend: the operations of backend.h over dpctl's C interface. README.md has the reasons.
 #include "backend/sycl/sycl_backend.h"
 
 #include <cinttypes>
 #include <cstdio>
 
 #include "backend/sycl/interface.h"
-#include "backend/sycl/sycl_stream_table.h"
+#include "backend/sycl/sycl_stream.h"
 #include "base/hash_table.h"
 #include "base/os_memory.h"
 
@@ -52,13 +52,11 @@ Status with_mark(NativeEvent event, Fn fn) {
 
 }  // namespace
 
-// All devices belong to one platform and share its default SYCL context, which is dpctl's too. So every pointer is
-// valid on every queue, and dpctl accepts gmm's memory.
 class SyclBackend final : public StreamBackend<SyclStreamTable, SyclStream> {
  public:
-  SyclBackend(const HostAllocator &allocator, const Log &log) : StreamBackend(allocator, log, api_, allocator, log) {}
+  SyclBackend(const HostAllocator &allocator, const Log &log)
+      : StreamBackend(allocator, log, platform_, allocator, log) {}
 
-  // Opens the platform of the device that SYCL itself would choose. ONEAPI_DEVICE_SELECTOR selects that device.
   Status open() {
     GMM_TRY(api_.open());
     SelectorRef selector = api_.DPCTLDefaultSelector_Create();
@@ -72,36 +70,34 @@ class SyclBackend final : public StreamBackend<SyclStreamTable, SyclStream> {
     PlatformRef platform = api_.DPCTLDevice_GetPlatform(chosen);
     api_.DPCTLDevice_Delete(chosen);
     if (platform == nullptr) return api_.failed("DPCTLDevice_GetPlatform");
-    context_ = api_.DPCTLPlatform_GetDefaultContext(platform);
+    platform_.context = api_.DPCTLPlatform_GetDefaultContext(platform);
     DeviceVectorRef devices = api_.DPCTLPlatform_GetDevices(platform, kAllDevices);
     api_.DPCTLPlatform_Delete(platform);
     const uint64_t count = devices == nullptr ? 0 : api_.DPCTLDeviceVector_Size(devices);
-    for (uint64_t i = 0; i < count && device_count_ < SyclStreamTable::kMostDevices; ++i) {
+    for (uint64_t i = 0; i < count && platform_.device_count < SyclStreamTable::kMostDevices; ++i) {
       DeviceRef device = api_.DPCTLDeviceVector_GetAt(devices, i);
       if (device == nullptr) break;
-      devices_[device_count_] = device;
-      probe(device_count_++);
+      platform_.devices[platform_.device_count] = device;
+      probe(platform_.device_count++);
     }
     if (devices != nullptr) api_.DPCTLDeviceVector_Delete(devices);
-    if (context_ == nullptr) return api_.failed("DPCTLPlatform_GetDefaultContext");
-    if (device_count_ == 0) return api_.failed("DPCTLPlatform_GetDevices");
-    streams_.set_devices(context_, devices_, device_count_);
+    if (platform_.context == nullptr) return api_.failed("DPCTLPlatform_GetDefaultContext");
+    if (platform_.device_count == 0) return api_.failed("DPCTLPlatform_GetDevices");
     return Status();
   }
 
   void destroy() override {
-    if (context_ != nullptr) streams_.close();
-    for (uint32_t i = 0; i < device_count_; ++i) api_.DPCTLDevice_Delete(devices_[i]);
-    if (context_ != nullptr) api_.DPCTLContext_Delete(context_);
-    const HostAllocator allocator = allocator_;
-    allocator.destroy(this);
+    if (platform_.context != nullptr) streams_.close();
+    for (uint32_t i = 0; i < platform_.device_count; ++i) api_.DPCTLDevice_Delete(platform_.devices[i]);
+    if (platform_.context != nullptr) api_.DPCTLContext_Delete(platform_.context);
+    allocator_.destroy(this);
   }
 
   // --- Devices and addresses -----------------------------------------------------------------------------------------
 
   gmm_backend id() const override { return GMM_BACKEND_SYCL; }
   const char *name() const override { return "sycl"; }
-  uint32_t device_count() const override { return device_count_; }
+  uint32_t device_count() const override { return platform_.device_count; }
 
   void driver_version(char *text, uint64_t size) const override {
     char *version = api_.DPCTLService_GetDPCPPVersion();
@@ -109,8 +105,6 @@ class SyclBackend final : public StreamBackend<SyclStreamTable, SyclStream> {
     if (version != nullptr) api_.DPCTLCString_Delete(version);
   }
 
-  // SYCL's core does not report free memory. So it is the memory that this context did not take, and on a CPU at most
-  // what the system has available.
   Status device_info(Device device, gmm_device_info *out) override {
     const DeviceState &state = states_[device.ordinal];
     const uint64_t taken = state.taken.load(std::memory_order_relaxed);
@@ -125,7 +119,7 @@ class SyclBackend final : public StreamBackend<SyclStreamTable, SyclStream> {
       if (system.available < out->free_memory) out->free_memory = system.available;
     }
     out->granularity = 0;  // the backend has no VMM memory
-    char *name = api_.DPCTLDevice_GetName(devices_[device.ordinal]);
+    char *name = api_.DPCTLDevice_GetName(platform_.devices[device.ordinal]);
     std::snprintf(out->name, sizeof out->name, "%s", name == nullptr ? "SYCL device" : name);
     if (name != nullptr) api_.DPCTLCString_Delete(name);
     // dpctl's C interface has no UUID. All processes of a machine agree on the name.
@@ -137,28 +131,15 @@ class SyclBackend final : public StreamBackend<SyclStreamTable, SyclStream> {
   // for any other pointer the function throws, and dpctl does not catch that.
   void identify(const void *address, ForeignPointer *out) override {
     *out = ForeignPointer();
-    switch (api_.DPCTLUSM_GetPointerType(address, context_)) {
-      case kUsmDevice:
-        out->kind = Kind::kDevice;
-        out->usm = GMM_USM_DEVICE;
-        break;
-      case kUsmShared:
-        out->kind = Kind::kManaged;
-        out->usm = GMM_USM_SHARED;
-        break;
-      case kUsmHost:
-        out->kind = Kind::kHost;
-        out->usm = GMM_USM_HOST;
-        break;
-      default:
-        return;
-    }
+    const int type = api_.DPCTLUSM_GetPointerType(address, platform_.context);
+    if (type != kUsmDevice && type != kUsmShared && type != kUsmHost) return;
+    out->kind = type == kUsmDevice ? Kind::kDevice : type == kUsmShared ? Kind::kManaged : Kind::kHost;
+    out->usm = type == kUsmDevice ? GMM_USM_DEVICE : type == kUsmShared ? GMM_USM_SHARED : GMM_USM_HOST;
     out->known = true;
     if (out->kind == Kind::kHost) return;
-    DeviceRef device = api_.DPCTLUSM_GetPointerDevice(address, context_);
+    DeviceRef device = api_.DPCTLUSM_GetPointerDevice(address, platform_.context);
     if (device == nullptr) return;
-    for (uint32_t i = 0; i < device_count_; ++i)
-      if (api_.DPCTLDevice_AreEq(device, devices_[i])) out->device = Device{static_cast<int32_t>(i)};
+    if (const int32_t ordinal = platform_.ordinal_of(device); ordinal >= 0) out->device = Device{ordinal};
     api_.DPCTLDevice_Delete(device);
   }
 
@@ -187,17 +168,13 @@ class SyclBackend final : public StreamBackend<SyclStreamTable, SyclStream> {
       if (kind == Kind::kDevice) state.taken.fetch_sub(size, std::memory_order_relaxed);
       return status;
     }
-    *out = Allocation();
-    out->base = out->driver_base = base;
-    out->size = out->driver_size = size;
-    out->kind = kind;
-    out->device = device;
+    *out = Allocation{base, size, kind, device, base, size, -1};
     return status;
   }
 
   Status deallocate(const Allocation &allocation) override {
     count_call();
-    api_.DPCTLfree_with_context(allocation.driver_base, context_);
+    api_.DPCTLfree_with_context(allocation.driver_base, platform_.context);
     if (allocation.kind == Kind::kDevice)
       states_[allocation.device.ordinal].taken.fetch_sub(allocation.size, std::memory_order_relaxed);
     return Status();
@@ -281,7 +258,7 @@ class SyclBackend final : public StreamBackend<SyclStreamTable, SyclStream> {
   };
 
   void probe(uint32_t ordinal) {
-    DeviceRef device = devices_[ordinal];
+    DeviceRef device = platform_.devices[ordinal];
     DeviceState &state = states_[ordinal];
     state.memory = api_.DPCTLDevice_GetGlobalMemSize(device);
     state.largest = api_.DPCTLDevice_GetMaxMemAllocSize(device);
@@ -320,11 +297,9 @@ class SyclBackend final : public StreamBackend<SyclStreamTable, SyclStream> {
     return Status();
   }
 
-  Interface api_;
-  ContextRef context_ = nullptr;
-  DeviceRef devices_[SyclStreamTable::kMostDevices] = {};
+  Platform platform_;
+  Interface &api_ = platform_.api;
   DeviceState states_[SyclStreamTable::kMostDevices];
-  uint32_t device_count_ = 0;
 };
 
 }  // namespace gmm::sycl

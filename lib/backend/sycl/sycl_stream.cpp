@@ -3,7 +3,6 @@
 
 #include <sched.h>
 
-#include "backend/sycl/sycl_stream_table.h"
 #include "base/os_memory.h"
 #include "base/process.h"
 #include "base/thread.h"
@@ -13,8 +12,7 @@ namespace gmm::sycl {
 void Mark::release() {
   if (references_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   if (event_ != nullptr) api_.DPCTLEvent_Delete(event_);
-  const HostAllocator allocator = allocator_;
-  allocator.destroy(this);
+  allocator_.destroy(this);
 }
 
 void Mark::reached(EventRef event) {
@@ -57,26 +55,6 @@ SyclStream::SyclStream(const Interface &api, const HostAllocator &allocator, con
 
 SyclStream::~SyclStream() { api_.DPCTLQueue_Delete(queue); }
 
-Status SyclStream::call(void (*fn)(void *), void *user) {
-  return enqueue({.kind = Task::Kind::kCall, .fn = fn, .user = user});
-}
-
-Status SyclStream::touch(void *base, uint64_t size) {
-  return enqueue({.kind = Task::Kind::kTouch, .source = base, .size = size});
-}
-
-Status SyclStream::copy(void *destination, const void *source, uint64_t size) {
-  return enqueue({.kind = Task::Kind::kCopy, .destination = destination, .source = source, .size = size});
-}
-
-Status SyclStream::fill(void *destination, uint8_t value, uint64_t size) {
-  return enqueue({.kind = Task::Kind::kFill, .value = value, .destination = destination, .size = size});
-}
-
-Status SyclStream::prefetch(void *base, uint64_t size) {
-  return enqueue({.kind = Task::Kind::kPrefetch, .source = base, .size = size});
-}
-
 // Advice concerns the memory and not the stream's work, so it takes effect at once.
 Status SyclStream::advise(void *base, uint64_t size, int advice) {
   EventRef event = api_.DPCTLQueue_MemAdvise(queue, base, size, advice);
@@ -108,13 +86,13 @@ Status SyclStream::record(Mark **out) {
 }
 
 Status SyclStream::synchronize() {
-  if (is_own_thread())
-    return fail(GMM_ERROR_BUSY,
-                "Waiting for a stream in a call that runs on it: the wait would never end; wait on another thread.");
   Mark *mark = nullptr;
   uint64_t before = 0;
   {
     LockGuard lock(mutex_);
+    if (working_ && is_calling_thread(thread_))
+      return fail(GMM_ERROR_BUSY,
+                  "Waiting for a stream in a call that runs on it: the wait would never end; wait on another thread.");
     before = submissions_;
   }
   GMM_TRY(record(&mark));
@@ -162,7 +140,11 @@ Status SyclStream::enqueue(const Task &task) {
   Task *node = allocator_.create<Task>(task);
   if (node == nullptr) return no_memory_for("Queueing work on a stream");
   if (!working_) {
-    if (Status status = start(); !status.ok()) {
+    table_.worker_begins(this);
+    const Status status = start_stream_thread(&thread_, thread_entry<SyclStream, &SyclStream::work>, this);
+    working_ = status.ok();
+    if (!status.ok()) {
+      table_.worker_ends(this);
       allocator_.destroy(node);
       return status;
     }
@@ -175,25 +157,9 @@ Status SyclStream::enqueue(const Task &task) {
   return Status();
 }
 
-Status SyclStream::start() {
-  table_.worker_begins(this);
-  Status status = start_stream_thread(&thread_, &SyclStream::thread_main, this);
-  working_ = status.ok();
-  if (!status.ok()) table_.worker_ends(this);
-  return status;
-}
-
-void *SyclStream::thread_main(void *self) {
+void SyclStream::work() {
   detach_calling_thread();
   name_thread("gmm-stream");
-  SyclStream *stream = static_cast<SyclStream *>(self);
-  SyclStreamTable &table = stream->table_;
-  stream->work();
-  table.worker_ends(stream);  // from here on the thread touches nothing of the backend
-  return nullptr;
-}
-
-void SyclStream::work() {
   mutex_.lock();
   while (first_ != nullptr) {
     Task *task = first_;
@@ -210,6 +176,7 @@ void SyclStream::work() {
   }
   working_ = false;
   mutex_.unlock();
+  table_.worker_ends(this);  // from here on the thread touches nothing of the backend
 }
 
 Status SyclStream::submit(const Task &task) {
@@ -260,9 +227,70 @@ Status SyclStream::submit_command(const Task &task) {
   }
 }
 
-bool SyclStream::is_own_thread() {
+// --- The table of streams --------------------------------------------------------------------------------------------
+
+Status SyclStreamTable::make(Device device, uint64_t id, SyclStream **out) {
+  QueueRef queue = platform_.api.DPCTLQueue_Create(platform_.context, platform_.devices[device.ordinal],
+                                                   &Interface::device_failed, kInOrder);
+  if (queue == nullptr) return platform_.api.failed("DPCTLQueue_Create");
+  *out = allocator_.create<SyclStream>(platform_.api, allocator_, log_, *this, queue, device, id, true);
+  if (*out != nullptr) return Status();
+  platform_.api.DPCTLQueue_Delete(queue);
+  return no_memory_for("Creating a stream");
+}
+
+Status SyclStreamTable::find_unknown(gmm_stream handle, SyclStream **out) {
+  QueueRef queue = platform_.api.DPCTLQueue_Copy(reinterpret_cast<QueueRef>(handle));
+  if (queue == nullptr)
+    return fail(GMM_ERROR_INVALID_HANDLE, "Stream %p is no SYCL queue; pass a live DPCTLSyclQueueRef.",
+                static_cast<void *>(handle));
+  ContextRef context = platform_.api.DPCTLQueue_GetContext(queue);
+  DeviceRef device = platform_.api.DPCTLQueue_GetDevice(queue);
+  const bool is_ours =
+      context != nullptr && device != nullptr && platform_.api.DPCTLContext_AreEq(context, platform_.context);
+  const int32_t ordinal = is_ours ? platform_.ordinal_of(device) : -1;
+  if (context != nullptr) platform_.api.DPCTLContext_Delete(context);
+  if (device != nullptr) platform_.api.DPCTLDevice_Delete(device);
+  SyclStream *stream = nullptr;
+  if (ordinal >= 0 && streams_.reserve(streams_.size() + 1))
+    stream = allocator_.create<SyclStream>(platform_.api, allocator_, log_, *this, queue, Device{ordinal}, last_id_ + 1,
+                                           false);
+  if (stream == nullptr) {
+    platform_.api.DPCTLQueue_Delete(queue);
+    if (ordinal >= 0) return no_memory_for("Creating a stream");
+    return fail(GMM_ERROR_INVALID_HANDLE,
+                "Stream %p is a SYCL queue of another SYCL context or platform, which cannot use gmm's memory; make "
+                "the queue for a device of gmm's platform in its default context.",
+                static_cast<void *>(handle));
+  }
+  stream->handle = handle;
+  add_reserved(stream);
+  *out = stream;
+  return Status();
+}
+
+void SyclStreamTable::close() {
+  for_each([&](SyclStream &stream) {
+    if (!stream.synchronize().ok()) log_.write(LogLevel::kWarning, "The wait for a stream failed: %s", last_message());
+  });
+  {
+    LockGuard lock(mutex_);
+    while (workers_ != 0) worker_ended_.wait(mutex_);
+  }
+  destroy_all();
+}
+
+void SyclStreamTable::worker_begins(SyclStream *stream) {
   LockGuard lock(mutex_);
-  return working_ && is_calling_thread(thread_);
+  ++stream->references;
+  ++workers_;
+}
+
+void SyclStreamTable::worker_ends(SyclStream *stream) {
+  LockGuard lock(mutex_);
+  drop(stream);
+  --workers_;
+  worker_ended_.notify_all();
 }
 
 }  // namespace gmm::sycl

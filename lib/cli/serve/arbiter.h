@@ -34,7 +34,7 @@
 
 namespace gmm {
 
-class LeaseArbiter {
+class LeaseArbiter : NoCopy {
  public:
   // Milliseconds.
   static constexpr uint64_t kGraceMs = 500;           // a successor waits so long, and keeps memory of members cut off
@@ -116,8 +116,6 @@ class LeaseArbiter {
   // has: nobody is denied anything until then. A report that names another server says so too.
   LeaseArbiter(uint64_t number, bool has_predecessor, uint64_t now);
   ~LeaseArbiter();
-  LeaseArbiter(const LeaseArbiter &) = delete;
-  LeaseArbiter &operator=(const LeaseArbiter &) = delete;
 
   // For the first report of a connection, which receive() gets next. The member is valid until remove(). NULL: there is
   // no memory.

@@ -20,7 +20,7 @@
 namespace gmm {
 
 // Any thread may call the functions, but for clear(). Segments become ready one after the other, for all transfers.
-class BackupArena {
+class BackupArena : NoCopy {
  public:
   // 32 MiB: a small backup locks little memory, and a large one calls the driver seldom. A copy must not cross two
   // registrations, so this is also the largest copy.
@@ -29,8 +29,6 @@ class BackupArena {
   BackupArena(Core &core, CopyThreads &threads)
       : core_(core), threads_(threads), segments_(core.allocator), ranges_(core.allocator) {}
   ~BackupArena() { clear(); }
-  BackupArena(const BackupArena &) = delete;
-  BackupArena &operator=(const BackupArena &) = delete;
 
   // Allocates a range, in planned segments too. Plans more segments while all of them have at most `limit` bytes.
   [[nodiscard]] bool allocate(uint64_t size, uint64_t hint, uint64_t limit, uint64_t *offset);

@@ -25,7 +25,8 @@ void CopyThreads::set_count(uint32_t count) {
 }
 
 bool CopyThreads::start_thread_locked() {
-  const int error = start_thread(&threads_[running_], ThreadSignals::kNone, thread_main, this, kCopyThreadStack);
+  const int error = start_thread(&threads_[running_], ThreadSignals::kNone,
+                                 thread_entry<CopyThreads, &CopyThreads::work>, this, kCopyThreadStack);
   if (error == 0) {
     ++running_;
     return true;
@@ -70,13 +71,8 @@ bool CopyThreads::is_done(CopyTask *task) {
   return task->is_done;
 }
 
-void *CopyThreads::thread_main(void *self) {
-  name_thread("gmm backup");
-  static_cast<CopyThreads *>(self)->work();
-  return nullptr;
-}
-
 void CopyThreads::work() {
+  name_thread("gmm backup");
   mutex_.lock();
   for (;;) {
     while (first_ == nullptr && !is_stopping_) {

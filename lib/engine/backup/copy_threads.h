@@ -20,15 +20,13 @@ struct CopyTask {
 
 // Threads start when work needs them, and end in stop(). When no thread can be started, the submitter does the work.
 // A child of fork() has none of these threads; the context's gate keeps it out of here.
-class CopyThreads {
+class CopyThreads : NoCopy {
  public:
   static constexpr uint32_t kMaxThreads = 64;
 
   // `count`: as for set_count().
   CopyThreads(const Log &log, uint32_t count) : log_(log), wanted_(count) {}
   ~CopyThreads() { stop(); }
-  CopyThreads(const CopyThreads &) = delete;
-  CopyThreads &operator=(const CopyThreads &) = delete;
 
   // At most `count` threads. 0: one for each core that the process may use, at most 16. The caller has waited for all
   // its tasks.
@@ -41,7 +39,6 @@ class CopyThreads {
   void stop();
 
  private:
-  static void *thread_main(void *self);
   void work();
   bool start_thread_locked();
 

@@ -26,12 +26,10 @@ namespace gmm {
 // Any thread may call the functions. reserve() and the calls of allocate() that follow it need `placing`.
 //
 // A location names a file and an offset in it. Offsets and sizes are multiples of the block of direct I/O, 4096 bytes.
-class BackupFile {
+class BackupFile : NoCopy {
  public:
   explicit BackupFile(Core &core) : core_(core) {}
   ~BackupFile() { clear(); }
-  BackupFile(const BackupFile &) = delete;
-  BackupFile &operator=(const BackupFile &) = delete;
 
   // Held from reserve() to the last allocate() that it was for: no other save takes the blocks or changes the current
   // file in between.

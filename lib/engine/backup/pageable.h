@@ -13,12 +13,10 @@
 namespace gmm {
 
 // Thread-safe.
-class BackupPageable {
+class BackupPageable : NoCopy {
  public:
   explicit BackupPageable(Core &core) : ranges_(core.allocator) {}
   ~BackupPageable() { clear(); }
-  BackupPageable(const BackupPageable &) = delete;
-  BackupPageable &operator=(const BackupPageable &) = delete;
 
   // False when all ranges would exceed `limit` bytes, and when the system gives no addresses.
   [[nodiscard]] bool allocate(uint64_t size, uint64_t hint, uint64_t limit, uint64_t *offset);

@@ -12,12 +12,10 @@ namespace gmm {
 
 // When the driver refuses to page-lock the memory, the buffer stays pageable and copies through it are slower.
 // Not thread-safe: it belongs to one transfer.
-class StagingBuffer {
+class StagingBuffer : NoCopy {
  public:
   explicit StagingBuffer(Core &core) : core_(core) {}
   ~StagingBuffer() { close(); }
-  StagingBuffer(const StagingBuffer &) = delete;
-  StagingBuffer &operator=(const StagingBuffer &) = delete;
 
   // An open buffer stays as it is, whatever its size.
   Status open(Device device, uint64_t size);

@@ -58,12 +58,10 @@ struct BackupTotals {
 };
 
 // A context has one. Thread-safe.
-class BackupStore {
+class BackupStore : NoCopy {
  public:
   explicit BackupStore(Core &core) : views(core.allocator), allocator_(core.allocator), tiers_(core) {}
   ~BackupStore() { clear(); }
-  BackupStore(const BackupStore &) = delete;
-  BackupStore &operator=(const BackupStore &) = delete;
 
   // Sets limits and folder from the next save on, and threads from the next transfer on that begins alone. Kept
   // contents stay where they are. IO: the folder cannot be used. INVALID_VALUE: its name is too long.

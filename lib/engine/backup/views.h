@@ -12,12 +12,10 @@
 namespace gmm {
 
 // Any thread. Its lock comes after all others.
-class BackupViews {
+class BackupViews : NoCopy {
  public:
   explicit BackupViews(const HostAllocator &allocator) : allocator_(allocator), views_(allocator) {}
   ~BackupViews() { end(ByteRange{0, UINTPTR_MAX}); }
-  BackupViews(const BackupViews &) = delete;
-  BackupViews &operator=(const BackupViews &) = delete;
 
   // The view of the block that starts at `base`; NULL for none. *is_stale: its contents are those of an earlier pause,
   // and the caller writes the new ones there before it asks again.

@@ -470,7 +470,7 @@ Status Context::trim_for_program(const gmm_scope_desc &scope, uint64_t *bytes) {
   *bytes = 0;
   if (core_.defer_depth.load(std::memory_order_acquire) != 0) {
     trim_pending_.store(1, std::memory_order_release);
-    return remark(GMM_UNCHANGED, "gmm_trim: the trim is put off to the matching gmm_defer_end().");
+    return unchanged("gmm_trim: the trim is put off to the matching gmm_defer_end().");
   }
   GMM_TRY(scope.flags == 0 ? trim_everything(bytes) : trim(scope, bytes));
   if (trace_.running()) trace_.trimmed(*bytes);

@@ -52,13 +52,11 @@ namespace gmm {
 
 // The operations of a context. Each one checks nothing that api/ has checked, and spans the modules that it needs. The
 // accessors give api/ and lease.cpp the parts whose operations concern one module alone.
-class Context {
+class Context : NoCopy {
  public:
   static constexpr uint64_t kMagic = 0x676d6d2d63747874;
   Context(const HostAllocator &allocator, const Log &log);
   ~Context() = default;
-  Context(const Context &) = delete;
-  Context &operator=(const Context &) = delete;
 
   static Status create(const gmm_context_desc &desc, Context **out);
   void retain() { references_.fetch_add(1, std::memory_order_relaxed); }

@@ -12,10 +12,8 @@ Status from_environment(gmm_backend *backend) {
   // The words of the table stand in the order of these numbers.
   static_assert(GMM_BACKEND_AUTO == 0 && GMM_BACKEND_HOST == 1 && GMM_BACKEND_CUDA == 2 && GMM_BACKEND_SYCL == 3);
   if (environment_word(Variable::kBackend, backend) != Reading::kBad) return Status();
-  char advice[96];
-  environment_advice(Variable::kBackend, advice, sizeof advice);
-  return fail(GMM_ERROR_INVALID_VALUE, "GMM_BACKEND=%.64s names no backend; %s.", environment_text(Variable::kBackend),
-              advice);
+  return fail(GMM_ERROR_INVALID_VALUE, "GMM_BACKEND=%.64s names no backend; set it to %s.",
+              environment_text(Variable::kBackend), environment_row(Variable::kBackend).values);
 }
 
 }  // namespace

@@ -75,7 +75,7 @@ Status gmm_lease::create(Context &context, const gmm_lease_desc &desc, gmm_lease
     int error = lease->poller_.open();
     if (error == 0) {
       what = "pthread_create";
-      error = start_thread(&lease->thread_, ThreadSignals::kNone, thread_main, lease);
+      error = start_thread(&lease->thread_, ThreadSignals::kNone, thread_entry<gmm_lease, &gmm_lease::run>, lease);
     }
     if (error != 0) {
       status = fail_native(GMM_ERROR_SYSTEM, error, "gmm_lease_create(): %s: %s", what, ErrorText(error).text);
@@ -379,13 +379,8 @@ bool gmm_lease::measure(LeaseMeasure out[kLeaseDevices]) {
 
 // --- The lease's thread ----------------------------------------------------------------------------------------------
 
-void *gmm_lease::thread_main(void *self) {
-  name_thread("gmm lease");
-  static_cast<gmm_lease *>(self)->run();
-  return nullptr;
-}
-
 void gmm_lease::run() {
+  name_thread("gmm lease");
   using Act = LeaseMember::Next::Act;
   while (!stopping_.load(std::memory_order_acquire)) {
     if (socket_ < 0 && monotonic_ms() >= retry_at_ && !connect()) retry_later();

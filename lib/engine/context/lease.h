@@ -77,7 +77,6 @@ struct gmm_lease {
   void end_request();
   gmm::Status resume_offers(gmm::TicketState *ticket, uint64_t *bytes);
 
-  static void *thread_main(void *self);
   void run();
   bool connect();
   void start_server();

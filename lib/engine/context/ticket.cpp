@@ -11,14 +11,12 @@ Status gmm_ticket::carry_out() {
   return is_pause ? context.pause(request, &bytes) : context.resume(request, &bytes);
 }
 
-void *gmm_ticket::thread_main(void *self) {
-  gmm_ticket &ticket = *static_cast<gmm_ticket *>(self);
-  const Status status = ticket.carry_out();
-  if (status.code() != GMM_OK) std::snprintf(ticket.message, sizeof ticket.message, "%s", last_message());
-  if (!status.ok()) ticket.native = last_native();
-  ticket.code = status.code();
-  ticket.state.end();
-  return nullptr;
+void gmm_ticket::run() {
+  const Status status = carry_out();
+  if (status.code() != GMM_OK) std::snprintf(message, sizeof message, "%s", last_message());
+  if (!status.ok()) native = last_native();
+  code = status.code();
+  state.end();
 }
 
 Status gmm_ticket::start(Context &context, const PauseRequest &request, bool is_pause, gmm_ticket **out) {
@@ -48,7 +46,8 @@ Status gmm_ticket::start(gmm_lease &lease, const LeaseAmounts &amounts, uint64_t
 
 Status gmm_ticket::start_thread_of(gmm_ticket *ticket, const char *what, gmm_ticket **out) {
   Context &context = ticket->context;
-  const int error = start_thread(&ticket->thread, ThreadSignals::kNone, thread_main, ticket);
+  const int error =
+      start_thread(&ticket->thread, ThreadSignals::kNone, thread_entry<gmm_ticket, &gmm_ticket::run>, ticket);
   if (error != 0) {
     context.core().allocator.destroy(ticket);
     return fail_native(GMM_ERROR_SYSTEM, error, "No thread could be had for %s in the background.", what);
@@ -58,10 +57,7 @@ Status gmm_ticket::start_thread_of(gmm_ticket *ticket, const char *what, gmm_tic
   return Status();
 }
 
-Status gmm_ticket::result() const {
-  if (code > 0) return remark(code, "%s", message);
-  return code == GMM_OK ? Status() : fail_native(code, native, "%s", message);
-}
+Status gmm_ticket::result() const { return code == GMM_OK ? Status() : fail_native(code, native, "%s", message); }
 
 Status gmm_ticket::wait(gmm_ticket_state until, uint64_t timeout_ms, const char *function) {
   if (lease != nullptr) GMM_TRY(gmm_lease::check_other_thread(function));
@@ -75,8 +71,7 @@ Status gmm_ticket::wait(gmm_ticket_state until, uint64_t timeout_ms, const char 
 
 Status gmm_ticket::commit() {
   const bool was_committed = state.is_committed();
-  if (state.commit())
-    return was_committed ? remark(GMM_UNCHANGED, "gmm_ticket_commit(): it was committed before.") : Status();
+  if (state.commit()) return was_committed ? unchanged("gmm_ticket_commit(): it was committed before.") : Status();
   if (state.now() == GMM_TICKET_DONE && code < 0) return result();
   return fail(GMM_ERROR_NOT_READY, "gmm_ticket_commit(): the operation is not held: %s",
               !request.holds() ? "it began without GMM_PAUSE_HOLD."

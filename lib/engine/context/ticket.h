@@ -34,7 +34,7 @@ struct gmm_ticket {
   char message[512] = {};
 
  private:
-  static void *thread_main(void *self);
+  void run();
   static gmm::Status start_thread_of(gmm_ticket *ticket, const char *what, gmm_ticket **out);
   gmm::Status carry_out();
   // With its message; after the end.

@@ -132,7 +132,7 @@ Status Context::compact(const gmm_scope_desc &scope, const gmm_compact_desc &des
     GMM_TRY(is_watched ? compact_watched(scope, desc, out) : compact_heaps(scope, desc, out));
   }
   if (out->moved_bytes + out->released_bytes == 0)
-    return remark(GMM_UNCHANGED, "gmm_compact: there was nothing to move or to give back.");
+    return unchanged("gmm_compact: there was nothing to move or to give back.");
   if (trace_.running()) trace_.compacted(out->moved_bytes, out->released_bytes);
   return Status();
 }

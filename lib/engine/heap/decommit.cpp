@@ -39,7 +39,8 @@ Status Decommit::set(uint64_t age) {
     const uint64_t before = age_.exchange(age, std::memory_order_relaxed);
     changed_ = false;
     stopping_.store(false, std::memory_order_relaxed);
-    const int error = start_thread(&thread_, ThreadSignals::kNone, thread_main, this, kDecommitStack);
+    const int error =
+        start_thread(&thread_, ThreadSignals::kNone, thread_entry<Decommit, &Decommit::run>, this, kDecommitStack);
     running_ = error == 0;
     if (running_) return Status();
     age_.store(before, std::memory_order_relaxed);
@@ -68,13 +69,8 @@ void Decommit::stop() {
   running_ = false;
 }
 
-void *Decommit::thread_main(void *self) {
-  name_thread("gmm decommit");
-  static_cast<Decommit *>(self)->run();
-  return nullptr;
-}
-
 void Decommit::run() {
+  name_thread("gmm decommit");
   for (;;) {
     {
       LockGuard guard(wake_mutex_);

@@ -17,11 +17,9 @@
 
 namespace gmm {
 
-class Decommit {
+class Decommit : NoCopy {
  public:
   Decommit(Core &core, HeapSet &heaps) : core_(core), heaps_(heaps) {}
-  Decommit(const Decommit &) = delete;
-  Decommit &operator=(const Decommit &) = delete;
 
   // Reads the age that GMM_DECOMMIT_DEFAULT stands for: GMM_DECOMMIT_AFTER_MS, else never. INVALID_VALUE when it says
   // neither.
@@ -41,7 +39,6 @@ class Decommit {
  private:
   static constexpr uint64_t kSlice = uint64_t{32} << 20;
 
-  static void *thread_main(void *self);
   void run();
   bool disturbed() const;
   bool is_stopping() const { return stopping_.load(std::memory_order_relaxed); }

@@ -53,12 +53,10 @@ struct BlockRequest {
   uint32_t back_count = 0;
 };
 
-class Heap {
+class Heap : NoCopy {
  public:
   Heap(Core &core, BackupStore &backups, CaptureHeaps &captures, const HeapOptions &options);
   ~Heap();
-  Heap(const Heap &) = delete;
-  Heap &operator=(const Heap &) = delete;
 
   // Registers the heap with the threads' tables. NOT_SUPPORTED when there are too many heaps.
   Status init();
@@ -243,12 +241,10 @@ class Heap {
   std::atomic<uint64_t> counted_free_{0};  // free_bytes() when it was counted last
 };
 
-class OperationGuard {
+class OperationGuard : NoCopy {
  public:
   explicit OperationGuard(Heap &heap) : heap_(heap) { heap_.lock_for_operation(); }
   ~OperationGuard() { heap_.mutex.unlock(); }
-  OperationGuard(const OperationGuard &) = delete;
-  OperationGuard &operator=(const OperationGuard &) = delete;
 
  private:
   Heap &heap_;

@@ -30,11 +30,9 @@ struct HeapTotals {
   uint64_t held = 0, peak_held = 0, peak_live = 0, paused = 0, foreign = 0, extents = 0, free_bytes = 0, failures = 0;
 };
 
-class HeapCaches {
+class HeapCaches : NoCopy {
  public:
   explicit HeapCaches(Heap &heap) : transfers(heap), heap_(heap) {}
-  HeapCaches(const HeapCaches &) = delete;
-  HeapCaches &operator=(const HeapCaches &) = delete;
 
   // A thread made its cache.
   void add(HeapCache *cache);

@@ -17,11 +17,9 @@ namespace gmm {
 
 class Reclaim;
 
-class HeapPart {
+class HeapPart : NoCopy {
  public:
   explicit HeapPart(Heap &heap);
-  HeapPart(const HeapPart &) = delete;
-  HeapPart &operator=(const HeapPart &) = delete;
 
  protected:
   ~HeapPart() = default;

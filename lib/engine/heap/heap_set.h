@@ -14,11 +14,9 @@
 
 namespace gmm {
 
-class HeapSet {
+class HeapSet : NoCopy {
  public:
   explicit HeapSet(const HostAllocator &allocator) : entries_(allocator) {}
-  HeapSet(const HeapSet &) = delete;
-  HeapSet &operator=(const HeapSet &) = delete;
 
   // False: there is no host memory.
   [[nodiscard]] bool add(Heap &heap) {
@@ -198,14 +196,12 @@ class HeapSet {
 };
 
 // A visit as try_enter() begins it. `heap` is NULL where there is none.
-class HeapVisit {
+class HeapVisit : NoCopy {
  public:
   HeapVisit(HeapSet &set, Heap *of) : heap(set.try_enter(of) ? of : nullptr), set_(set) {}
   ~HeapVisit() {
     if (heap != nullptr) set_.leave(*heap);
   }
-  HeapVisit(const HeapVisit &) = delete;
-  HeapVisit &operator=(const HeapVisit &) = delete;
   Heap *const heap;
 
  private:

@@ -18,14 +18,12 @@
 
 namespace gmm {
 
-class Slabs {
+class Slabs : NoCopy {
  public:
   Slabs(Core &core, Heap *heap) : core_(core), heap_(heap) {}
   ~Slabs() {
     if (spare_ != nullptr) core_.slabs.put(spare_);
   }
-  Slabs(const Slabs &) = delete;
-  Slabs &operator=(const Slabs &) = delete;
 
   // A listed slab whose streams are all in `allowed`; NULL for none.
   Span *find(uint32_t class_index, uint64_t allowed);

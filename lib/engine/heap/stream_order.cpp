@@ -13,7 +13,7 @@ StreamKey plain(StreamKey key) {
 namespace {
 
 // The holder's lock is an operation's for as long as this lives. NULL: there is no lock.
-class WaitingOperation {
+class WaitingOperation : NoCopy {
  public:
   explicit WaitingOperation(OperationLock *lock)
       : lock_(lock == nullptr || lock->is_operation_of_holder() ? nullptr : lock) {
@@ -22,8 +22,6 @@ class WaitingOperation {
   ~WaitingOperation() {
     if (lock_ != nullptr) lock_->end_operation();
   }
-  WaitingOperation(const WaitingOperation &) = delete;
-  WaitingOperation &operator=(const WaitingOperation &) = delete;
 
  private:
   OperationLock *const lock_;

@@ -20,7 +20,7 @@ namespace gmm {
 
 class Heap;
 
-class TransferCache {
+class TransferCache : NoCopy {
  public:
   static constexpr uint32_t kMaxBatch = 64;
   // Bytes of a batch, and of all at most: as much as one more thread's cache. include/gmm/memory.h promises it.
@@ -28,8 +28,6 @@ class TransferCache {
 
   explicit TransferCache(Heap &heap) : heap_(heap) {}
   ~TransferCache();
-  TransferCache(const TransferCache &) = delete;
-  TransferCache &operator=(const TransferCache &) = delete;
 
   // Takes in blocks of `block_bytes` each that were freed on a stream, which is no per-thread one. Other blocks may go
   // to the heap to make room. False: there is no room.

@@ -56,7 +56,9 @@ Status IpcBroker::start_thread() {
   GMM_TRY(open_socket());
   accept_again_ = 0;
   stopping_.store(false, std::memory_order_relaxed);
-  if (const int error = gmm::start_thread(&thread_, ThreadSignals::kNone, thread_main, this); error != 0)
+  if (const int error =
+          gmm::start_thread(&thread_, ThreadSignals::kNone, thread_entry<IpcBroker, &IpcBroker::run>, this);
+      error != 0)
     return failure(error, "pthread_create");
   running_.store(true, std::memory_order_release);
   return Status();
@@ -140,13 +142,8 @@ void IpcBroker::end_importers(uint64_t export_id, bool is_revoked) {
 
 // --- The thread -------------------------------------------------------------------------------------------------
 
-void *IpcBroker::thread_main(void *self) {
-  name_thread("gmm-ipc");
-  static_cast<IpcBroker *>(self)->run();
-  return nullptr;
-}
-
 void IpcBroker::run() {
+  name_thread("gmm-ipc");
   // start() cannot write these messages: it holds a lock, and the log's callback is the program's.
   if (runtime_directory_failed_)
     log_.write(LogLevel::kWarning, "ipc: $XDG_RUNTIME_DIR/gmm is unusable for sockets; the socket is in /tmp");

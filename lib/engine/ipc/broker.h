@@ -94,7 +94,6 @@ class IpcBroker final : private PeerServer {
   void end_importers(uint64_t export_id, bool is_revoked);
 
   // On the broker's thread.
-  static void *thread_main(void *self);
   void run();
   Connection *make(int32_t pid) override;
   void receive(Connection *connection) override;

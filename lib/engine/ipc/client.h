@@ -46,7 +46,7 @@ class IpcConnection {
 };
 
 // The grant of an exporter. It owns the descriptors until the caller takes them.
-struct IpcImport {
+struct IpcImport : NoCopy {
   uint32_t extents = 0;  // 0 but for IpcWant::kDescriptors
   int32_t fds[kIpcMaxExtents];
   uint64_t sizes[kIpcMaxExtents];
@@ -55,8 +55,6 @@ struct IpcImport {
 
   IpcImport() = default;
   ~IpcImport() { close_fds(); }
-  IpcImport(const IpcImport &) = delete;
-  IpcImport &operator=(const IpcImport &) = delete;
   int32_t take_fd(uint32_t extent) {
     const int32_t fd = fds[extent];
     fds[extent] = -1;

@@ -31,12 +31,10 @@ Range range_of(const IpcMapping &mapping) {
 }
 
 // Gives the lock up until the end of the scope.
-class Unlocked {
+class Unlocked : NoCopy {
  public:
   explicit Unlocked(Mutex &mutex) : mutex_(mutex) { mutex_.unlock(); }
   ~Unlocked() { mutex_.lock(); }
-  Unlocked(const Unlocked &) = delete;
-  Unlocked &operator=(const Unlocked &) = delete;
 
  private:
   Mutex &mutex_;

@@ -75,7 +75,7 @@
 namespace gmm {
 
 // All IPC of a context. The functions here are those that concern more than one table.
-class Ipc {
+class Ipc : NoCopy {
  private:  // before the tables, which use them
   Core &core_;
   IpcSettings settings_;
@@ -85,8 +85,6 @@ class Ipc {
  public:
   Ipc(Core &core, HeapSet &heaps);
   ~Ipc() { clear(); }
-  Ipc(const Ipc &) = delete;
-  Ipc &operator=(const Ipc &) = delete;
 
   // BUSY after the first export or import.
   Status configure(const IpcPolicy &policy) { return settings_.configure(policy); }

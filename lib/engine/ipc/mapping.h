@@ -13,7 +13,7 @@ namespace gmm {
 
 class IpcExports;
 
-class IpcMapping {
+class IpcMapping : NoCopy {
  public:
   // Whether the table's other threads may use the mapping; guarded by the table's lock.
   enum class Phase : uint8_t {
@@ -26,8 +26,6 @@ class IpcMapping {
   // the handle, so its memory is mapped already.
   IpcMapping(Backend &backend, Device device, const IpcHandle &handle, IpcExports *own)
       : backend_(backend), device_(device), handle_(handle), own_(own) {}
-  IpcMapping(const IpcMapping &) = delete;
-  IpcMapping &operator=(const IpcMapping &) = delete;
 
   // Each maps once. unmap() removes what a failure left.
   // Connects to the exporter, and waits for its answer.

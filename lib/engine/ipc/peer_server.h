@@ -25,12 +25,10 @@
 
 namespace gmm {
 
-class PeerServer {
+class PeerServer : NoCopy {
  public:
   static constexpr uint32_t kMaxPending = 64;
   static constexpr uint64_t kHandshakeMs = 2000;
-  PeerServer(const PeerServer &) = delete;
-  PeerServer &operator=(const PeerServer &) = delete;
 
  protected:
   struct Connection {

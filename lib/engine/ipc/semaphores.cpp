@@ -23,8 +23,7 @@ struct QueuedCall {
                       "The program's function to %s a semaphore with the value %" PRIu64 " answered %" PRId32
                       "; the stream's further work runs.",
                       call->what, call->value, answer);
-    const HostAllocator allocator = call->allocator;
-    allocator.destroy(call);
+    call->allocator.destroy(call);
   }
 };
 

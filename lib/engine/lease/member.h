@@ -15,6 +15,7 @@
 #ifndef GMM_ENGINE_LEASE_MEMBER_H
 #define GMM_ENGINE_LEASE_MEMBER_H
 
+#include "base/no_copy.h"
 #include "engine/lease/messages.h"
 
 namespace gmm {
@@ -28,7 +29,7 @@ struct LeaseMeasure {
   uint64_t paused = 0;   // offered tags' memory without pages
 };
 
-class LeaseMember {
+class LeaseMember : NoCopy {
  public:
   // How often a report is repeated while the member waits.
   static constexpr uint64_t kRepeatMs = 500;
@@ -38,8 +39,6 @@ class LeaseMember {
   };
 
   LeaseMember(uint64_t identity, const char *name, int32_t priority, uint64_t residency_ms);
-  LeaseMember(const LeaseMember &) = delete;
-  LeaseMember &operator=(const LeaseMember &) = delete;
 
   // --- The program's calls ---
   // A request begins. `extra`: by the rows of the measures. Only in kIdle, and not while giving.

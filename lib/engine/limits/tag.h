@@ -41,7 +41,7 @@ struct Tag {
 };
 
 // Any thread. A thread keeps the tags that it pushed, of all contexts, in its record (base/thread_record.h).
-class TagTable {
+class TagTable : NoCopy {
  public:
   // The first so many numbers are found by one load. They cost 32 KiB a context.
   static constexpr uint32_t kNear = 4096;
@@ -50,8 +50,6 @@ class TagTable {
 
   explicit TagTable(const HostAllocator &allocator);
   ~TagTable();
-  TagTable(const TagTable &) = delete;
-  TagTable &operator=(const TagTable &) = delete;
   Status init();
 
   Status create(const char *name, const gmm_tag_desc *desc, gmm_tag *out);

@@ -44,11 +44,9 @@ class TagClaim : public Link<TagClaims> {
   const uint32_t count_;
 };
 
-class TagClaims {
+class TagClaims : NoCopy {
  public:
   explicit TagClaims(LockRank rank) : rank_(rank) {}
-  TagClaims(const TagClaims &) = delete;
-  TagClaims &operator=(const TagClaims &) = delete;
 
  private:
   friend class TagClaim;

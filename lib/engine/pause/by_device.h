@@ -24,15 +24,13 @@
 namespace gmm {
 
 // It is made when the heaps know what they copy.
-class ByDevice {
+class ByDevice : NoCopy {
  public:
   using Step = Status (HeapTransition::*)();
 
   ByDevice(Core &core, Vector<HeapTransition *> &heaps) : heaps_(heaps), busy_(core.allocator) {
     for (HeapTransition *heap : heaps) add(heap->device());
   }
-  ByDevice(const ByDevice &) = delete;
-  ByDevice &operator=(const ByDevice &) = delete;
 
   // The step of each heap, until one fails.
   Status run(TransitionProgress &progress, Step step) {

@@ -60,7 +60,7 @@ Status not_of_context(const ByteRange &range, uintptr_t address);
 void give_up_freed(Heap &heap, ReadySignal &ready);
 
 // Every function needs the lock of the heap until the transition ends, unless its comment says that it takes the lock.
-class HeapTransition {
+class HeapTransition : NoCopy {
  public:
   HeapTransition(TransitionContext &context, const PauseRequest &request, Heap &heap)
       : context_(context),
@@ -70,8 +70,6 @@ class HeapTransition {
         ranges_(context.core.allocator),
         blocks_(context.core.allocator),
         parts_(context.core.allocator) {}
-  HeapTransition(const HeapTransition &) = delete;
-  HeapTransition &operator=(const HeapTransition &) = delete;
 
   Heap &heap() { return heap_; }
   Tag &tag() { return *context_.tags.get(heap_.options().tag); }

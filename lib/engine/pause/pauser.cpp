@@ -167,7 +167,7 @@ Status Pauser::discard(const PauseRequest &request, uint64_t *bytes) {
       backups.forget(extent);
     });
   });
-  if (*bytes == 0) return remark(GMM_UNCHANGED, "gmm_backup_discard(): these tags have no kept contents.");
+  if (*bytes == 0) return unchanged("gmm_backup_discard(): these tags have no kept contents.");
   return Status();
 }
 

@@ -178,7 +178,7 @@ Status Transition::pause_heaps(uint64_t *bytes) {
   GMM_TRY(check_pause());
   if (heaps_.empty()) {
     if (request_.holds()) GMM_TRY(request_.ticket->hold(request_.hold_ms));
-    return remark(GMM_UNCHANGED, "gmm_pause(): no memory of these tags was active.");
+    return unchanged("gmm_pause(): no memory of these tags was active.");
   }
   calls_.select([&](const WatchTarget &target) { return touches(target, false, nullptr); });
   GMM_TRY(calls_.prepare());
@@ -196,8 +196,7 @@ Status Transition::pause_heaps(uint64_t *bytes) {
     heap->attach_active();
     *bytes += heap->moved;
   }
-  if (status.ok() && !any && *bytes == 0)
-    return remark(GMM_UNCHANGED, "gmm_pause(): no memory of these tags was active.");
+  if (status.ok() && !any && *bytes == 0) return unchanged("gmm_pause(): no memory of these tags was active.");
   return status;
 }
 
@@ -279,7 +278,7 @@ Status Transition::resume_heaps(const ByteRange *range, uint64_t *bytes) {
     *bytes += heap->moved;
   }
   if (!status.ok()) return status;
-  if (!any) return remark(GMM_UNCHANGED, "gmm_resume(): no memory of these tags was paused.");
+  if (!any) return unchanged("gmm_resume(): no memory of these tags was paused.");
   return Status();
 }
 

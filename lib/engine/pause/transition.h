@@ -8,7 +8,7 @@
 namespace gmm {
 
 // Holds the claim of the tags from its constructor on.
-class Transition {
+class Transition : NoCopy {
  public:
   // `function` begins the messages of watchers.
   Transition(TransitionContext &context, const PauseRequest &request, const char *function)
@@ -19,8 +19,6 @@ class Transition {
         progress_(request),
         heaps_(context.core.allocator) {}
   ~Transition() { leave_heaps(); }
-  Transition(const Transition &) = delete;
-  Transition &operator=(const Transition &) = delete;
 
   // Pauses all or nothing. UNCHANGED: nothing was active.
   Status pause(uint64_t *bytes);

@@ -61,9 +61,7 @@ Status check_node(Core &core, const HeapOptions &options, void *memory, Device l
               memory, options.device.ordinal, location.numa_node());
 }
 
-Status is_there(void *memory) {
-  return remark(GMM_UNCHANGED, "gmm_move(%p): the block is at that location already.", memory);
-}
+Status is_there() { return unchanged("gmm_move(): the block is at that location already."); }
 
 Status check_capture(Core &core, Device device, void *memory, gmm_stream stream) {
   bool capturing = false;
@@ -84,7 +82,7 @@ Status check_move(Core &core, void *memory, Device location, gmm_stream stream, 
   Block again;
   GMM_TRY(find_movable(core, memory, &again));
   *out = ByteRange{again.span->begin(), again.span->bytes()};
-  return again.extent->location.load(std::memory_order_relaxed) == location ? is_there(memory) : Status();
+  return again.extent->location.load(std::memory_order_relaxed) == location ? is_there() : Status();
 }
 
 Status advise(Core &core, void *memory, uint64_t size, gmm_advice advice, Device location) {
@@ -123,7 +121,7 @@ Status move(Core &core, void *memory, Device location, uint32_t flags, gmm_strea
   const OperationGuard guard(*block.heap);  // a copy is waited for
   Block again;
   GMM_TRY(find_movable(core, memory, &again));
-  if (again.extent->location.load(std::memory_order_relaxed) == location) return is_there(memory);
+  if (again.extent->location.load(std::memory_order_relaxed) == location) return is_there();
   return move_extent(core, *again.extent, *block.heap, location, stream);
 }
 

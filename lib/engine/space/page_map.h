@@ -23,12 +23,10 @@
 
 namespace gmm {
 
-class PageMap {
+class PageMap : NoCopy {
  public:
   explicit PageMap(const HostAllocator &allocator) : allocator_(allocator) {}
   ~PageMap();
-  PageMap(const PageMap &) = delete;
-  PageMap &operator=(const PageMap &) = delete;
 
   // False when there is no memory.
   [[nodiscard]] bool init();

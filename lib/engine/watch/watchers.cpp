@@ -45,7 +45,8 @@ Status Watchers::add(Context *context, const gmm_watch_desc &desc, gmm_watcher *
   LockGuard guard(mutex_);
   if ((desc.events & GMM_WATCH_BUDGET) != 0) {
     if (!has_thread_) {
-      const int error = start_thread(&thread_, ThreadSignals::kNone, thread_main, this);
+      const int error =
+          start_thread(&thread_, ThreadSignals::kNone, thread_entry<Watchers, &Watchers::look_at_budgets>, this);
       if (error != 0) {
         core_.allocator.destroy(watcher);
         return fail_native(GMM_ERROR_SYSTEM, error,
@@ -149,12 +150,6 @@ int32_t Watchers::call(gmm_watcher &watcher, uint32_t event, gmm_result cause, u
   return answer;
 }
 
-void *Watchers::thread_main(void *self) {
-  name_thread("gmm-budgets");
-  static_cast<Watchers *>(self)->look_at_budgets();
-  return nullptr;
-}
-
 // Each fall counts once.
 bool Watchers::budget_fell(gmm_watcher &watcher, uint64_t *budget) {
   MessageGuard message_guard;
@@ -167,6 +162,7 @@ bool Watchers::budget_fell(gmm_watcher &watcher, uint64_t *budget) {
 }
 
 void Watchers::look_at_budgets() {
+  name_thread("gmm-budgets");
   for (;;) {
     gmm_watcher *watcher = nullptr;
     uint64_t budget = 0;

@@ -82,7 +82,7 @@ struct gmm_watcher : gmm::Link<gmm::Watchers> {
 namespace gmm {
 
 // A context has one. Thread-safe.
-class Watchers {
+class Watchers : NoCopy {
  public:
   // How often BUDGET looks, in milliseconds. include/gmm/watch.h promises it.
   static constexpr uint64_t kBudgetPeriod = 200;
@@ -90,8 +90,6 @@ class Watchers {
   // held: the context's usage on all devices, held_on: on each.
   Watchers(Core &core, HeapSet &heaps, const Quota &held, const Quota *held_on)
       : core_(core), heaps_(heaps), held_(held), held_on_(held_on) {}
-  Watchers(const Watchers &) = delete;
-  Watchers &operator=(const Watchers &) = delete;
 
   // Whether there may be one. An operation that begins with none tells nobody.
   bool any() const { return count_.load(std::memory_order_acquire) != 0; }
@@ -112,7 +110,6 @@ class Watchers {
 
   // Calls the program, and returns its answer: 0 where the watcher ends.
   int32_t call(gmm_watcher &watcher, uint32_t event, gmm_result cause, uint64_t budget);
-  static void *thread_main(void *self);
   void look_at_budgets();
   bool budget_fell(gmm_watcher &watcher, uint64_t *budget);
   // The watcher behind one in the order of calls, or before it; NULL: the first. Ends the use of that one and begins
@@ -137,13 +134,11 @@ class Watchers {
 };
 
 // The calls of one operation. Its maker holds the claim of the tags until end().
-class WatchCalls {
+class WatchCalls : NoCopy {
  public:
   // `operation` begins the messages, for example "gmm_pause()".
   WatchCalls(Watchers &watchers, const char *operation) : watchers_(watchers), operation_(operation) {}
   ~WatchCalls() { end(Status(), false); }
-  WatchCalls(const WatchCalls &) = delete;
-  WatchCalls &operator=(const WatchCalls &) = delete;
 
   // Selects the watchers of which touches(const WatchTarget &) is true. The caller may visit heaps.
   template <typename Fn>

@@ -5,23 +5,21 @@
 
 #include <cstdint>
 
+#include "base/no_copy.h"
+
 namespace gmm {
 
-class SystemMutex {
+class SystemMutex : NoCopy {
  public:
   constexpr SystemMutex() = default;
-  SystemMutex(const SystemMutex &) = delete;
-  SystemMutex &operator=(const SystemMutex &) = delete;
   void lock() {}
   bool try_lock() { return true; }
   void unlock() {}
 };
 
-class SystemCondition {
+class SystemCondition : NoCopy {
  public:
   SystemCondition() = default;
-  SystemCondition(const SystemCondition &) = delete;
-  SystemCondition &operator=(const SystemCondition &) = delete;
   void wait(SystemMutex &) {}
   bool wait_for(SystemMutex &, uint64_t) { return false; }
   void notify_one() {}
