@@ -37,9 +37,9 @@ TEST(OsMemory, MapsAFileOverAReservation) {
   void *base = nullptr, *view = nullptr;
   ASSERT_TRUE(os::memory_file_create("test", kHuge, &fd).ok()) << last_message();
   ASSERT_TRUE(os::reserve(2 * kHuge, kHuge, &base).ok());
-  ASSERT_TRUE(os::map_file_at(base, kHuge, fd, os::Access::kNone).ok()) << last_message();
+  ASSERT_TRUE(os::map_file_at(base, kHuge, fd, 0, os::Access::kNone).ok()) << last_message();
   ASSERT_TRUE(os::set_access(base, kHuge, os::Access::kReadWrite).ok()) << last_message();
-  ASSERT_TRUE(os::map_file(kHuge, kHuge, fd, os::Access::kReadWrite, &view).ok()) << last_message();
+  ASSERT_TRUE(os::map_file(kHuge, kHuge, fd, 0, os::Access::kReadWrite, &view).ok()) << last_message();
   EXPECT_TRUE(aligned(view, kHuge));
   std::memset(base, 7, kHuge);
   EXPECT_EQ(static_cast<char *>(view)[kHuge - 1], 7);
@@ -50,7 +50,7 @@ TEST(OsMemory, MapsAFileOverAReservation) {
   EXPECT_TRUE(os::unmap(view, kHuge).ok());
   EXPECT_TRUE(os::close_file(fd).ok());
   EXPECT_EQ(os::close_file(fd).code(), GMM_ERROR_INVALID_HANDLE);
-  EXPECT_EQ(os::map_file_at(base, kHuge, fd, os::Access::kNone).code(), GMM_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(os::map_file_at(base, kHuge, fd, 0, os::Access::kNone).code(), GMM_ERROR_INVALID_HANDLE);
 }
 
 TEST(OsMemory, FilesKeepTheirSize) {
