@@ -7,8 +7,8 @@
 // kernel's, whose number is limited, too. Pages of a released piece go back to the system as a hole of the file.
 // Offsets are not used again as long as the file has any memory: it has 4 EiB of them.
 //
-// Ordinary memory has files of its own as well, as long as there are fewer than kOwnFiles of them: a program that shares
-// a little of its memory need not know of this.
+// Ordinary memory has files of its own as well, as long as there are fewer than kOwnFiles of them. So a program that
+// shares a little of its memory need not know of this.
 // Owns: the descriptors. Locks: mutex_, a leaf beside system calls. Callers: the backends.
 #ifndef GMM_BASE_MEMORY_FILES_H
 #define GMM_BASE_MEMORY_FILES_H
